@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <kolo/reduce_fn.h>
+#include <kolo/tensor.h>
+
+namespace kolo::models {
+
+/// One trainable tensor. Storage for value and gradient is handed to the model, so that an arena can hold either.
+struct Parameter {
+  std::string name;  ///< as in checkpoints: "layers.0.weight"
+  Shape shape;       ///< a linear layer's weight is [out, in]
+  std::span<float> value;
+  std::span<float> gradient;
+};
+
+/// Examples of one rank's share of a step. Views; valid until the loader makes the next batch.
+struct Batch {
+  std::int64_t examples = 0;               ///< may be 0: a rank with nothing left still takes part
+  std::span<const float> inputs;           ///< [examples, …] as the model expects them
+  std::span<const std::int32_t> targets;   ///< [examples]
+};
+
+/// Sums over the examples of a batch: adding ranks' results and dividing by all examples weighs uneven batches right.
+struct BatchResult {
+  double loss_sum = 0;       ///< sum of the examples' cross-entropies, in nats
+  std::int64_t correct = 0;  ///< how many examples' largest logit was the target's
+};
+
+/// Called by forward_backward as soon as parameter `index`'s gradient is final, last layer first.
+using GradReady = std::function<void(std::size_t index)>;
+
+/// What is trained. Knows no runtime: whoever wants sums over ranks listens to `grad_ready`.
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  /// In the order of the forward pass; the same on every rank.
+  virtual std::span<const Parameter> parameters() const = 0;
+
+  /// Hands out storage: `values` and `gradients` hold parameter_elements() floats each, laid out as parameters() are listed,
+  /// one after the other. Must be called once before any pass; contents of `values` are the model's weights from then on.
+  virtual void bind(std::span<float> values, std::span<float> gradients) = 0;
+
+  /// Fills the values with fresh random weights; the same seed gives the same weights everywhere.
+  virtual void initialise(std::uint64_t seed) = 0;
+
+  /// One pass forward and back. Writes (does not add) gradients of the batch's loss_sum, calling `grad_ready` for each.
+  virtual BatchResult forward_backward(const Batch& batch, const GradReady& grad_ready) = 0;
+
+  /// One pass forward.
+  virtual BatchResult evaluate(const Batch& batch) = 0;
+};
+
+/// Elements of all parameters together.
+std::size_t parameter_elements(const Model& model);
+
+}  // namespace kolo::models

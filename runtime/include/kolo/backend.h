@@ -1,0 +1,69 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include <kolo/error.h>
+#include <kolo/group.h>
+#include <kolo/op.h>
+#include <kolo/tensor.h>
+
+namespace kolo {
+
+/// One tensor of a bucket on this rank. `in` and `out` may be the same memory, or else do not overlap.
+struct BucketTensor {
+  Tensor in;
+  Tensor out;
+};
+
+/// Tensors that one collective serves: a list, not a flat buffer, so that a backend that can gather directly never pays for
+/// staging. All tensors share kind, op, dtype, device, root and scales (`signature.shape` is that of the first). The lists
+/// are equal in length, order and shapes on every rank of the group.
+struct Bucket {
+  Signature signature;
+  std::vector<BucketTensor> tensors;
+
+  std::int64_t elements() const;
+  std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(signature.dtype); }
+};
+
+/// A collective in progress on this rank.
+class Operation {
+ public:
+  /// Abandons what is unfinished; never waits for peers.
+  virtual ~Operation() = default;
+
+  /// Advances as far as possible without waiting, and returns whether the operation is complete: then inputs may be reused
+  /// and outputs hold the result. Throws Error if it failed; it is destroyed then.
+  virtual bool step() = 0;
+
+  /// Whether only calling step() again shows that peers have moved (MPI). False: peers ring this rank's bell when they do.
+  virtual bool needs_polling() const = 0;
+};
+
+/// How bytes move for one group. An object serves one group and is used by one thread at a time.
+///
+/// Which backend runs a bucket must come out equal on every rank, so `supports` is a pure function of its argument and of
+/// what the ranks agreed on when the backend was made. Buckets are started in the same order on all ranks of the group.
+/// What may fail for lack of resources is reserved in the constructor: start() of a supported bucket does not fail locally.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  /// "local", "mpi", …
+  virtual std::string_view name() const = 0;
+
+  virtual bool supports(const Signature& signature) const = 0;
+
+  /// Begins a collective without waiting for anybody. The tensors' memory must stay alive until step() returns true.
+  virtual std::unique_ptr<Operation> start(Bucket bucket) = 0;
+
+  /// Called once after a peer left without finishing: release nothing collectively from now on.
+  virtual void abandon() noexcept = 0;
+};
+
+/// In order of preference: the first backend that supports a bucket runs it.
+using BackendList = std::vector<std::unique_ptr<Backend>>;
+
+}  // namespace kolo

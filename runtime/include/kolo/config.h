@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kolo {
+
+/// Settings of a session. Read from KOLO_* variables by from_environment(), or filled by hand.
+struct Config {
+  std::int64_t fusion_bytes = 64 << 20;
+  double stall_report_seconds = 10;
+  double stall_abort_seconds = 600;
+  std::int64_t spin_us = 200;
+  std::string fake_nodes;
+  std::string backend = "auto";
+  bool banner = false;
+
+  /// Reads the process environment. Throws Error{invalid_argument} that names the variable, its value and what is accepted.
+  /// A KOLO_* variable that is no setting is put into `unknown` with the nearest name, if given.
+  static Config from_environment(std::vector<std::string>* unknown = nullptr);
+
+  /// Sets one value by its variable's name ("KOLO_FUSION_BYTES"). Throws Error{invalid_argument}.
+  void set(std::string_view variable, std::string_view value);
+
+  /// The value as text that set() reads back.
+  std::string get(std::string_view variable) const;
+};
+
+/// One row of the table that parser, validation, help text, README and start-up banner come from.
+struct Setting {
+  std::string_view variable;  ///< "KOLO_FUSION_BYTES"
+  std::string_view type;      ///< "bytes", "seconds", "integer", "text", "flag"
+  std::string_view unit;      ///< "" if none
+  std::string_view doc;       ///< one line
+  bool must_agree;            ///< whether every rank needs the same value
+  std::function<void(Config&, std::string_view)> parse;
+  std::function<std::string(const Config&)> print;
+};
+
+/// All settings, in the order in which they are documented.
+std::span<const Setting> settings();
+
+/// The table of settings for `--help`: name, default, doc line.
+std::string settings_help();
+
+/// The same table in Markdown, as it stands in README.md (a test compares them).
+std::string settings_markdown();
+
+/// "67108864", "64MB", "1.5G" → bytes; suffixes K, M, G, T (optionally followed by B or iB) count in 1024s.
+std::optional<std::int64_t> parse_bytes(std::string_view text);
+
+}  // namespace kolo

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <memory>
+
+namespace kolo {
+
+class Coordinator;
+struct Submission;
+
+/// One operation in flight: the only way to learn that it is done.
+///
+/// Destroying a handle whose operation the ranks have not agreed on yet withdraws it, as if it had never been submitted;
+/// otherwise the destructor blocks until the operation is done. Either way the tensors' storage may die right after it.
+/// Move-only; use a handle from one thread at a time. It must not outlive its session.
+class Handle {
+ public:
+  Handle() = default;
+  Handle(std::shared_ptr<Coordinator> coordinator, std::shared_ptr<Submission> submission);
+  Handle(Handle&&) noexcept;
+  Handle& operator=(Handle&&) noexcept;
+  ~Handle();
+
+  /// Returns when the operation is complete on this rank. Throws Error, the same on every rank of the group, if it failed:
+  /// invalid_argument, mismatch, closed, aborted or backend. The handle is empty afterwards; waiting on an empty handle
+  /// returns at once.
+  void wait();
+
+  /// Whether wait() would return (or throw) without waiting. Like wait(), it asks for an incomplete bucket to be cut.
+  bool poll();
+
+  /// Whether there is an operation to wait for.
+  explicit operator bool() const { return submission_ != nullptr; }
+
+ private:
+  void release() noexcept;
+
+  std::shared_ptr<Coordinator> coordinator_;
+  std::shared_ptr<Submission> submission_;
+};
+
+}  // namespace kolo

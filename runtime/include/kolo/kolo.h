@@ -1,0 +1,16 @@
+#pragma once
+
+/// Everything but <kolo/mpi.h>, the one header that needs MPI's own.
+
+#include <kolo/backend.h>
+#include <kolo/config.h>
+#include <kolo/device.h>
+#include <kolo/dtype.h>
+#include <kolo/error.h>
+#include <kolo/group.h>
+#include <kolo/handle.h>
+#include <kolo/op.h>
+#include <kolo/reduce_fn.h>
+#include <kolo/session.h>
+#include <kolo/tensor.h>
+#include <kolo/world.h>

@@ -1,0 +1,117 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <kolo/config.h>
+#include <kolo/error.h>
+#include <kolo/group.h>
+#include <kolo/handle.h>
+#include <kolo/op.h>
+#include <kolo/tensor.h>
+#include <kolo/world.h>
+
+namespace kolo {
+
+/// A declared tensor name: what declare() returns. Valid for the session that made it.
+struct TensorId {
+  std::uint32_t index = 0;
+};
+
+struct AllReduceOptions {
+  ReduceOp op = ReduceOp::sum;
+  Group group{};            ///< default: the world
+  double prescale = 1;      ///< multiplies every input (in f32 for 16-bit floats)
+  double postscale = 1;     ///< multiplies the result
+  void* ready = nullptr;    ///< the CUDA stream that wrote `in`; ignored for host tensors
+};
+
+struct BroadcastOptions {
+  int root = 0;             ///< the rank of the group whose values everybody gets
+  Group group{};
+  void* ready = nullptr;
+};
+
+/// What a session has done so far, on this rank.
+struct SessionStats {
+  std::uint64_t agreements = 0;             ///< decisions to run something, one per bucket
+  std::uint64_t tensors = 0;                ///< tensors reduced or broadcast
+  std::uint64_t buckets = 0;                ///< collectives that served them
+  std::uint64_t full_announcements = 0;     ///< tensors announced with name and signature
+  std::uint64_t control_bytes_sent = 0;     ///< payload of control messages, all peers together
+  std::uint64_t control_bytes_received = 0;
+  std::uint64_t control_messages_sent = 0;
+};
+
+/// One rank's membership in a world: the object that all operations go through.
+///
+/// Making and closing a session are collective. Several sessions may live in one process, also as ranks in threads (see
+/// thread_worlds()). All member functions are thread-safe unless they say otherwise.
+///
+///     kolo::Session session;                                        // under mpirun, or alone
+///     std::vector<float> grad(1000, 1.0f);
+///     session.all_reduce("grad", kolo::view(grad), {.op = kolo::ReduceOp::average});
+class Session {
+ public:
+  /// Joins the launcher's world with the settings of the environment. Throws Error.
+  Session();
+  explicit Session(const Config& config);
+
+  /// Joins `world`. Throws Error{mismatch} on every rank if settings that must agree do not.
+  Session(World world, const Config& config);
+
+  Session(Session&&) noexcept;
+  Session& operator=(Session&&) noexcept;
+
+  /// Leaves. Waits until every rank has left, so that nobody is cut off in the middle of something, unless an exception is
+  /// unwinding the stack: then the departure is announced and nobody is waited for.
+  ~Session();
+
+  /// Leaves now, collectively; operations submitted later throw Error{closed}. Idempotent.
+  void close();
+
+  int rank() const;
+  int size() const;
+  /// Index among the ranks of this node, and their number.
+  int local_rank() const;
+  int local_size() const;
+  Group world() const;
+  const Config& config() const;
+
+  /// Gives a name its id, once per name; asking again returns the same id. Local; the same order is not required anywhere.
+  TensorId declare(std::string_view name);
+
+  /// Starts reducing `in` over all ranks of the group into `out` (may be the same memory), and returns at once.
+  ///
+  /// tensor   names the tensor across ranks (`session.declare(name)`, once); unique among operations in flight
+  /// in, out  contiguous; shape, dtype and device kind equal on every rank
+  /// options  op, group, scales and, for device tensors, the stream that wrote `in`
+  ///
+  /// Storage must stay alive and untouched until Handle::wait() returns or the handle dies.
+  /// Errors: throws Error{in_flight | closed}; Handle::wait() throws invalid_argument, mismatch, closed, aborted or backend,
+  /// on every rank alike.
+  /// Cost on hosts: each rank sends and receives 2(n-1)/n * in.bytes(); small tensors (n-1) * in.bytes() in one exchange.
+  Handle all_reduce_async(TensorId tensor, Tensor in, Tensor out, const AllReduceOptions& options = {});
+  Handle all_reduce_async(std::string_view name, Tensor in_out, const AllReduceOptions& options = {});
+  /// The blocking form.
+  void all_reduce(std::string_view name, Tensor in_out, const AllReduceOptions& options = {});
+
+  /// Starts copying `tensor` of rank `options.root` over that of every other rank of the group. Contracts as above.
+  Handle broadcast_async(TensorId tensor, Tensor in_out, const BroadcastOptions& options = {});
+  Handle broadcast_async(std::string_view name, Tensor in_out, const BroadcastOptions& options = {});
+  void broadcast(std::string_view name, Tensor in_out, const BroadcastOptions& options = {});
+
+  /// Completes on no rank before every rank of the group has called it. Several may be in flight; they match in order.
+  Handle barrier_async(const Group& group = {});
+  void barrier(const Group& group = {});
+
+  SessionStats stats() const;
+
+ private:
+  class Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace kolo

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <kolo/backend.h>
+#include <kolo/config.h>
+
+namespace kolo {
+
+struct WorldParts;
+
+/// The ranks a session spans, and how they reach each other: made by one of the functions below (or by mpi_world() of
+/// <kolo/mpi.h>) and handed to exactly one Session.
+class World {
+ public:
+  explicit World(std::unique_ptr<WorldParts> parts);
+  World(World&&) noexcept;
+  World& operator=(World&&) noexcept;
+  ~World();
+
+  /// Puts `backend` before the built-in ones. Every rank must add the same backends in the same order.
+  void prefer(std::unique_ptr<Backend> backend);
+
+  WorldParts& parts() { return *parts_; }
+
+ private:
+  std::unique_ptr<WorldParts> parts_;
+};
+
+/// What the launcher says: all ranks of MPI_COMM_WORLD (initialising MPI if nobody did) under mpirun, and a world of one
+/// otherwise. Collective. Throws Error{backend} if the launcher started several ranks but MPI sees one, and
+/// Error{invalid_argument} if MPI is initialised with less than MPI_THREAD_SERIALIZED.
+World launcher_world(const Config& config);
+
+/// A world of one rank; needs no launcher and no MPI.
+World solo_world(const Config& config);
+
+/// A world of `size` ranks in this process: worlds[r] belongs to the thread that plays rank r.
+std::vector<World> thread_worlds(int size, const Config& config);
+
+}  // namespace kolo
