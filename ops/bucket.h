@@ -1,0 +1,58 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include <kolo/backend.h>
+
+namespace kolo {
+
+/// Consecutive elements of one tensor of a bucket.
+struct Piece {
+  std::size_t tensor = 0;   ///< index in the bucket
+  std::int64_t offset = 0;  ///< first element, counted within the tensor
+  std::int64_t count = 0;
+};
+
+/// A place in a bucket seen as one flattened list of elements.
+struct BucketPosition {
+  std::size_t tensor = 0;
+  std::int64_t offset = 0;  ///< within the tensor
+};
+
+/// The place of element `index` of the flattened list; the end if the list is shorter.
+BucketPosition position_at(const Bucket& bucket, std::int64_t index);
+
+/// Calls visit(Piece) for the runs that make up the `count` elements from `position` on, and returns the place after
+/// them.
+template <class Visit>
+BucketPosition for_each_piece(const Bucket& bucket, BucketPosition position, std::int64_t count, Visit visit) {
+  while (count > 0 && position.tensor < bucket.tensors.size()) {
+    const std::int64_t left = bucket.tensors[position.tensor].out.elements() - position.offset;
+    const std::int64_t length = std::min(left, count);
+    if (length > 0) visit(Piece{position.tensor, position.offset, length});
+    count -= length;
+    position = length == left ? BucketPosition{position.tensor + 1, 0}
+                              : BucketPosition{position.tensor, position.offset + length};
+  }
+  return position;
+}
+
+/// The address of element `offset`.
+inline std::byte* address(const Tensor& tensor, std::int64_t offset) {
+  return static_cast<std::byte*>(tensor.data) + static_cast<std::size_t>(offset) * size_of(tensor.dtype);
+}
+
+/// Elements [begin, end) of a list.
+struct Slice {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t count() const { return end - begin; }
+};
+
+/// Cuts `elements` into `parts` slices of equal size, rounded up to cache lines of 64 bytes, and returns number `part`:
+/// the last ones may be shorter or empty. Slices never share a cache line if the list begins on one.
+Slice slice_of(std::int64_t elements, std::size_t element_bytes, int parts, int part);
+
+}  // namespace kolo

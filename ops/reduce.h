@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include <kolo/dtype.h>
+#include <kolo/op.h>
+
+namespace kolo {
+
+/// How values of several ranks become one; equal on every rank.
+struct Reduction {
+  DType dtype = DType::f32;
+  ReduceOp op = ReduceOp::sum;
+  double prescale = 1;   ///< multiplies every input
+  double postscale = 1;  ///< multiplies the result
+  int divide_by = 1;     ///< average only: how many ranks took part
+};
+
+/// What a bucket of this signature needs in a group of `ranks` ranks.
+Reduction reduction_of(const Signature& signature, int ranks);
+
+/// Whether reduce() knows the type: all but bool.
+bool can_reduce(DType dtype);
+
+/// Combines element i of all sources, in their order, and writes it as element i of every destination.
+///
+/// sources, destinations  `count` contiguous elements each, aligned or not; a destination may be a source (the same
+/// address),
+///                        otherwise they do not overlap; at least one of each
+///
+/// f64 accumulates in f64, all other floats in f32 and rounds once; scales and the division of an average are done in
+/// the accumulator's type. Integers accumulate in 64 bits (an average of 64-bit integers in 128) and keep the low bits,
+/// as two's complement does; their average is the exact sum divided, truncated toward zero; a scale other than 1
+/// multiplies as f64 and truncates. min and max of a NaN and anything are NaN. An element's result depends on nothing
+/// but that element: callers may cut a range as they like and get the same bits.
+void reduce(const Reduction& reduction, std::span<const void* const> sources, std::span<void* const> destinations,
+            std::size_t count);
+
+}  // namespace kolo

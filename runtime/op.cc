@@ -1,0 +1,39 @@
+#include <kolo/op.h>
+
+#include <fmt/format.h>
+
+namespace kolo {
+
+std::string_view to_string(OpKind kind) {
+  switch (kind) {
+    case OpKind::all_reduce: return "all_reduce";
+    case OpKind::broadcast: return "broadcast";
+    case OpKind::barrier: return "barrier";
+  }
+  return "unknown operation";
+}
+
+std::string_view to_string(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum: return "sum";
+    case ReduceOp::average: return "average";
+    case ReduceOp::min: return "min";
+    case ReduceOp::max: return "max";
+    case ReduceOp::product: return "product";
+  }
+  return "unknown reduction";
+}
+
+std::string to_string(const Signature& signature) {
+  std::string text(to_string(signature.kind));
+  if (signature.kind == OpKind::barrier) return text;
+  if (signature.kind == OpKind::all_reduce) text += fmt::format("({})", to_string(signature.op));
+  if (signature.kind == OpKind::broadcast) text += fmt::format("(root {})", signature.root);
+  text += fmt::format(" {}{}", to_string(signature.dtype), to_string(signature.shape));
+  if (signature.device != DeviceKind::cpu) text += fmt::format(" on {}", to_string(signature.device));
+  if (signature.prescale != 1) text += fmt::format(" prescale {}", signature.prescale);
+  if (signature.postscale != 1) text += fmt::format(" postscale {}", signature.postscale);
+  return text;
+}
+
+}  // namespace kolo
