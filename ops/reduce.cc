@@ -59,10 +59,6 @@ template <class T, ReduceOp op>
 using Total = std::conditional_t<std::is_integral_v<T> && sizeof(T) == 8 && op == ReduceOp::average, Int128,
                                  typename Arithmetic<T>::Total>;
 
-// Not std::is_integral, which says no to Int128 in strict mode.
-template <class Number>
-constexpr bool is_integer = !std::is_floating_point_v<Number>;
-
 // Signed overflow is undefined in C++, that of unsigned types wraps: 64-bit sums and products take the detour.
 template <class Number>
 Number add(Number a, Number b) {
@@ -95,22 +91,23 @@ Number combine(Number a, Number b) {
     return add(a, b);
 }
 
-// Truncates toward zero; what does not fit becomes the nearest value that does, a NaN zero.
-template <class Number>
-Number truncate(double value) {
-  using Limits = std::numeric_limits<std::conditional_t<std::is_same_v<Number, Int128>, std::int64_t, Number>>;
-  constexpr double beyond = std::is_same_v<Number, std::uint64_t> ? 0x1p64 : 0x1p63;
+// Truncates toward zero; what a 64-bit `Integer` cannot hold becomes the nearest value that it can, a NaN zero.
+template <class Integer>
+Integer truncate(double value) {
+  using Limits = std::numeric_limits<Integer>;
+  constexpr double beyond = std::is_signed_v<Integer> ? 0x1p63 : 0x1p64;
   if (value >= beyond) return Limits::max();
-  if (value >= static_cast<double>(Limits::min())) return static_cast<Number>(value);
+  if (value >= static_cast<double>(Limits::min())) return static_cast<Integer>(value);
   return value != value ? 0 : Limits::min();
 }
 
-template <class Number>
+// Scales a value of the accumulator's type `Number`, which for integers of type T has 64 bits or more.
+template <class T, class Number>
 Number scale(Number value, double factor) {
-  if constexpr (is_integer<Number>)
-    return truncate<Number>(static_cast<double>(value) * factor);
-  else
+  if constexpr (std::is_floating_point_v<Number>)
     return value * static_cast<Number>(factor);
+  else
+    return truncate<typename Arithmetic<T>::Total>(static_cast<double>(value) * factor);
 }
 
 // Elements lie in bytes whose alignment nobody promises.
@@ -132,7 +129,8 @@ class Block {
   }
   void assign(const std::byte* source, std::size_t count, double factor) {
     Number* __restrict total = total_;
-    for (std::size_t i = 0; i < count; ++i) total[i] = scale<Number>(Arithmetic<T>::widen(load<T>(source, i)), factor);
+    for (std::size_t i = 0; i < count; ++i)
+      total[i] = scale<T, Number>(Arithmetic<T>::widen(load<T>(source, i)), factor);
   }
   void combine_with(const std::byte* source, std::size_t count) {
     Number* __restrict total = total_;
@@ -143,7 +141,7 @@ class Block {
   void combine_with(const std::byte* source, std::size_t count, double factor) {
     Number* __restrict total = total_;
     for (std::size_t i = 0; i < count; ++i) {
-      total[i] = combine<op, Number>(total[i], scale<Number>(Arithmetic<T>::widen(load<T>(source, i)), factor));
+      total[i] = combine<op, Number>(total[i], scale<T, Number>(Arithmetic<T>::widen(load<T>(source, i)), factor));
     }
   }
   void divide(std::size_t count, int divide_by) {
@@ -151,7 +149,7 @@ class Block {
     for (std::size_t i = 0; i < count; ++i) total_[i] /= divisor;
   }
   void multiply_by(std::size_t count, double factor) {
-    for (std::size_t i = 0; i < count; ++i) total_[i] = scale<Number>(total_[i], factor);
+    for (std::size_t i = 0; i < count; ++i) total_[i] = scale<T, Number>(total_[i], factor);
   }
   void store(std::byte* destination, std::size_t count) const {
     const Number* __restrict total = total_;
