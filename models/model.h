@@ -22,9 +22,9 @@ struct Parameter {
 
 /// Examples of one rank's share of a step. Views; valid until the loader makes the next batch.
 struct Batch {
-  std::int64_t examples = 0;               ///< may be 0: a rank with nothing left still takes part
-  std::span<const float> inputs;           ///< [examples, …] as the model expects them
-  std::span<const std::int32_t> targets;   ///< [examples]
+  std::int64_t examples = 0;              ///< may be 0: a rank with nothing left still takes part
+  std::span<const float> inputs;          ///< [examples, …] as the model expects them
+  std::span<const std::int32_t> targets;  ///< [examples]
 };
 
 /// Sums over the examples of a batch: adding ranks' results and dividing by all examples weighs uneven batches right.
@@ -44,8 +44,9 @@ class Model {
   /// In the order of the forward pass; the same on every rank.
   virtual std::span<const Parameter> parameters() const = 0;
 
-  /// Hands out storage: `values` and `gradients` hold parameter_elements() floats each, laid out as parameters() are listed,
-  /// one after the other. Must be called once before any pass; contents of `values` are the model's weights from then on.
+  /// Hands out storage: `values` and `gradients` hold parameter_elements() floats each, laid out as parameters() are
+  /// listed, one after the other. Must be called once before any pass; contents of `values` are the model's weights
+  /// from then on.
   virtual void bind(std::span<float> values, std::span<float> gradients) = 0;
 
   /// Fills the values with fresh random weights; the same seed gives the same weights everywhere.

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include "models/model.h"
+#include "models/safetensors.h"
+
+namespace kolo::models {
+
+/// Reads every value of a bound model from a file, by name. Errors: ModelError naming the parameters that the file
+/// lacks, the tensors that the model lacks, and those of another shape; then no value was touched.
+void load_parameters(const SafetensorsFile& file, const Model& model);
+
+/// Writes every value of a bound model, under the parameters' names. Errors: as write_safetensors.
+void save_parameters(const std::filesystem::path& path, const Model& model);
+
+/// Sizes of the MLP whose "layers.0.weight", "layers.1.weight", … a file holds. Errors: ModelError if it holds none, or
+/// if one layer's outputs are not the next one's inputs.
+std::vector<std::int64_t> mlp_sizes(const SafetensorsFile& file);
+
+}  // namespace kolo::models

@@ -1,0 +1,126 @@
+#include "models/data/idx.h"
+
+#include <fmt/format.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <memory>
+#include <system_error>
+
+#include "models/error.h"
+
+namespace kolo::models {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct GzClose {
+  void operator()(gzFile_s* file) const noexcept { (void)gzclose(file); }
+};
+
+/// An IDX file being read; zlib passes through what is not gzipped.
+class IdxFile {
+ public:
+  explicit IdxFile(const fs::path& path) : path_(path) {
+    std::error_code error;
+    if (fs::is_directory(path, error)) unreadable("it is a folder");
+    file_.reset(gzopen(path.c_str(), "rb"));
+    if (!file_) unreadable(std::generic_category().message(errno));
+  }
+
+  [[noreturn]] void fail(std::string_view reason, std::string_view advice) const {
+    throw ModelError(fmt::format("cannot use {} ({}); {}", path_.string(), reason, advice));
+  }
+
+  /// Up to `bytes`, fewer only at the end of the file.
+  std::size_t read(void* out, std::size_t bytes) {
+    const int got = gzread(file_.get(), out, static_cast<unsigned>(bytes));
+    int code = Z_OK;
+    const char* const text = gzerror(file_.get(), &code);
+    if (code == Z_ERRNO) unreadable(std::generic_category().message(errno));
+    if (code == Z_BUF_ERROR) fail("its gzip stream is cut off", "fetch it again");
+    if (got < 0) fail(fmt::format("its gzip stream is damaged: {}", text), "fetch it again");
+    return static_cast<std::size_t>(got);
+  }
+
+  /// A big-endian number of the header.
+  std::uint32_t number() {
+    std::array<unsigned char, 4> bytes{};
+    if (read(bytes.data(), bytes.size()) != bytes.size()) fail("it ends within its header", "fetch it again");
+    return std::uint32_t{bytes[0]} << 24 | std::uint32_t{bytes[1]} << 16 | std::uint32_t{bytes[2]} << 8 | bytes[3];
+  }
+
+  void expect_magic(std::uint32_t magic, std::string_view what) {
+    const std::uint32_t found = number();
+    if (found == magic) return;
+    fail(fmt::format("it begins with 0x{:08x}, an IDX file of {} with 0x{:08x}", found, what, magic),
+         fmt::format("give MNIST's {} file, gzipped or not", what));
+  }
+
+  /// All that is left, which must be `bytes`.
+  std::vector<std::uint8_t> rest(std::uint64_t bytes, std::string_view content) {
+    constexpr std::uint64_t chunk = 1 << 20;
+    std::vector<std::uint8_t> data;
+    for (std::uint64_t before = 0; before < bytes; before = data.size()) {
+      data.resize(before + std::min(chunk, bytes - before));
+      const std::size_t got = read(data.data() + before, data.size() - before);
+      data.resize(before + got);
+      if (got == 0)
+        fail(fmt::format("{} of the {} bytes of its {} are missing", bytes - before, bytes, content), "fetch it again");
+    }
+    std::uint8_t more = 0;
+    if (read(&more, 1) != 0) fail(fmt::format("bytes follow its {}", content), "fetch it again");
+    return data;
+  }
+
+ private:
+  [[noreturn]] void unreadable(std::string_view reason) const { fail(reason, "check the path and its permissions"); }
+
+  fs::path path_;
+  std::unique_ptr<gzFile_s, GzClose> file_;
+};
+
+void read_images(const fs::path& path, Dataset& data) {
+  IdxFile file(path);
+  file.expect_magic(0x803, "images");
+  const std::uint64_t count = file.number(), rows = file.number(), columns = file.number();
+  constexpr std::uint64_t widest = 4096;  // no product below overflows
+  if (count == 0 || rows == 0 || columns == 0 || rows > widest || columns > widest) {
+    file.fail(fmt::format("it holds {} images of {}x{} pixels", count, rows, columns),
+              "give MNIST's images file, gzipped or not");
+  }
+  data.rows = static_cast<std::int64_t>(rows);
+  data.columns = static_cast<std::int64_t>(columns);
+  data.inputs = file.rest(count * rows * columns, fmt::format("{} images", count));
+}
+
+void read_labels(const fs::path& path, std::uint64_t images, Dataset& data) {
+  IdxFile file(path);
+  file.expect_magic(0x801, "labels");
+  const std::uint64_t count = file.number();
+  if (count != images) {
+    file.fail(fmt::format("it holds {} labels for {} images", count, images),
+              "give the labels that belong to the images");
+  }
+  const std::vector<std::uint8_t> bytes = file.rest(count, fmt::format("{} labels", count));
+  const auto wrong = std::ranges::find_if(bytes, [](std::uint8_t label) { return label > 9; });
+  if (wrong != bytes.end()) {
+    file.fail(fmt::format("label {} is {}, and digits are 0 to 9", wrong - bytes.begin(), *wrong),
+              "give MNIST's labels file, gzipped or not");
+  }
+  data.labels.assign(bytes.begin(), bytes.end());
+  data.classes = 10;
+}
+
+}  // namespace
+
+Dataset read_idx(const fs::path& images, const fs::path& labels) {
+  Dataset data;
+  read_images(images, data);
+  read_labels(labels, data.inputs.size() / static_cast<std::uint64_t>(data.input_size()), data);
+  return data;
+}
+
+}  // namespace kolo::models

@@ -1,0 +1,64 @@
+#include "models/data/sampler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "models/error.h"
+#include "models/random.h"
+
+namespace kolo::models {
+
+Order order_of(std::string_view word) {
+  if (word == "shuffled") return Order::shuffled;
+  if (word == "sequential") return Order::sequential;
+  throw ModelError(fmt::format("unknown order '{}' (known: shuffled, sequential); choose one of them", word));
+}
+
+Sampler::Sampler(const SamplerSettings& settings) : settings_(settings) {
+  if (settings.examples < 1) throw ModelError("there are no examples to train on; give a data set that has some");
+  if (settings.batch < 1)
+    throw ModelError(fmt::format("a batch of {} examples is none; give at least 1", settings.batch));
+  if (settings.ranks < 1 || settings.rank < 0 || settings.rank >= settings.ranks) {
+    throw ModelError(fmt::format("there is no rank {} of {}", settings.rank, settings.ranks));
+  }
+  // A batch larger than the set is the whole set; cut so that no product of it overflows.
+  settings_.batch = std::min(settings.batch, settings.examples);
+}
+
+std::int64_t Sampler::steps_per_epoch() const {
+  const std::int64_t per_step = settings_.batch * settings_.ranks;
+  return (settings_.examples + per_step - 1) / per_step;
+}
+
+void Sampler::enter(std::int64_t epoch) {
+  epoch_ = epoch;
+  order_.resize(static_cast<std::size_t>(settings_.examples));
+  std::iota(order_.begin(), order_.end(), 0);
+  if (settings_.order == Order::sequential) return;
+  constexpr std::uint64_t apart = 0x5a3d1e2b4c6f7089;  // from the streams that make the weights of the same seed
+  Random random(settings_.seed ^ apart, static_cast<std::uint64_t>(epoch));
+  for (std::size_t i = order_.size(); i-- > 1;) std::swap(order_[i], order_[random.below(i + 1)]);
+}
+
+StepShare Sampler::at(std::int64_t step) {
+  const std::int64_t steps = steps_per_epoch(), epoch = step / steps, step_in_epoch = step % steps;
+  if (epoch != epoch_) enter(epoch);
+  const std::int64_t per_step = settings_.batch * settings_.ranks, first = step_in_epoch * per_step;
+  const std::int64_t global = std::min(per_step, settings_.examples - first);
+  const std::int64_t begin = std::min(settings_.rank * settings_.batch, global);
+  const std::int64_t end = std::min(begin + settings_.batch, global);
+  return {.epoch = epoch,
+          .last_of_epoch = step_in_epoch + 1 == steps,
+          .global_examples = global,
+          .examples = std::span(order_).subspan(static_cast<std::size_t>(first + begin),
+                                                static_cast<std::size_t>(end - begin))};
+}
+
+Range even_share(std::int64_t examples, int ranks, int rank) {
+  const std::int64_t each = examples / ranks, left = examples % ranks;
+  return {each * rank + std::min<std::int64_t>(rank, left), each + (rank < left ? 1 : 0)};
+}
+
+}  // namespace kolo::models

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace kolo::models {
+
+/// SplitMix64 (Steele, Lea & Flood 2014): one step of the generator whose state is `state`.
+constexpr std::uint64_t split_mix(std::uint64_t& state) {
+  state += 0x9e3779b97f4a7c15;
+  std::uint64_t z = state;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
+/// xoshiro256** 1.0 (Blackman & Vigna 2018, doi:10.1145/3460772): the same numbers on every platform.
+///
+/// `stream` picks one of 2^64 unrelated sequences of a seed (an epoch, a parameter, an image): the four words of state
+/// are the next ones of a SplitMix64 whose state is split_mix(seed) + stream.
+class Random {
+ public:
+  explicit Random(std::uint64_t seed, std::uint64_t stream = 0);
+  /// Continues from a state; not all words may be 0.
+  explicit Random(const std::array<std::uint64_t, 4>& state) : state_(state) {}
+
+  /// 64 random bits.
+  std::uint64_t next();
+  /// Uniform among 0 … bound-1, without bias; bound is positive.
+  std::uint64_t below(std::uint64_t bound);
+  /// Uniform in [0, 1): a multiple of 2^-24.
+  float uniform();
+  /// Uniform in [-bound, bound).
+  float symmetric(float bound) { return bound * (2 * uniform() - 1); }
+
+ private:
+  std::array<std::uint64_t, 4> state_;
+};
+
+}  // namespace kolo::models

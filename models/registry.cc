@@ -1,0 +1,58 @@
+#include "models/registry.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+#include "models/error.h"
+#include "models/mlp.h"
+
+namespace kolo::models {
+namespace {
+
+struct Entry {
+  std::string_view name;
+  std::unique_ptr<Model> (*make)(const ModelSettings&);
+  TrainingDefaults defaults;
+};
+
+std::unique_ptr<Model> make_mlp(const ModelSettings& settings) {
+  auto model =
+      std::make_unique<Mlp>(settings.sizes.empty() ? std::vector<std::int64_t>{784, 1024, 1024, 10} : settings.sizes);
+  const std::int64_t inputs = model->sizes().front(), classes = model->sizes().back();
+  const bool fits =
+      (settings.inputs == 0 || settings.inputs == inputs) && (settings.classes == 0 || settings.classes == classes);
+  if (fits) return model;
+  throw ModelError(fmt::format(
+      "sizes {} do not fit the data ({} inputs and {} classes); the first size must be {}, the last {}",
+      fmt::join(model->sizes(), ","), settings.inputs, settings.classes, settings.inputs, settings.classes));
+}
+
+constexpr std::array entries{Entry{"mlp", make_mlp, {.epochs = 10, .batch = 64, .lr = 0.05, .momentum = 0.9}}};
+
+const Entry& find(std::string_view name) {
+  const auto* const entry = std::ranges::find(entries, name, &Entry::name);
+  if (entry != entries.end()) return *entry;
+  throw ModelError(
+      fmt::format("unknown model '{}' (known: {}); choose one of them", name, fmt::join(known_models(), ", ")));
+}
+
+}  // namespace
+
+std::unique_ptr<Model> make_model(std::string_view name, const ModelSettings& settings) {
+  return find(name).make(settings);
+}
+
+TrainingDefaults training_defaults(std::string_view name) {
+  return find(name).defaults;
+}
+
+std::vector<std::string> known_models() {
+  std::vector<std::string> names;
+  for (const Entry& entry : entries) names.emplace_back(entry.name);
+  return names;
+}
+
+}  // namespace kolo::models
