@@ -7,6 +7,6 @@ if(runs)
       COMMAND bash ${CMAKE_CURRENT_LIST_DIR}/package_test.sh ${mode} ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}
         ${CMAKE_CURRENT_BINARY_DIR}/package_${mode})
     set_tests_properties(package_${mode} PROPERTIES
-      TIMEOUT 600 LABELS package PROCESSORS 2 ENVIRONMENT "${kolo_test_environment}")
+      TIMEOUT 600 LABELS package PROCESSORS 2 ENVIRONMENT "${kolo_mpirun_environment}")
   endforeach()
 endif()
