@@ -1,0 +1,34 @@
+#include <cstdlib>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include <kolo/error.h>
+
+#include "ops/device.h"
+
+namespace kolo {
+namespace {
+
+class CpuMemory final : public DeviceMemory {
+ public:
+  void* allocate(std::size_t bytes, int /*index*/) const override {
+    constexpr std::size_t alignment = 64;
+    void* data = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+    if (!data) throw Error(ErrorCode::backend, fmt::format("cannot allocate {} bytes of host memory", bytes));
+    return data;
+  }
+  void release(void* data) const noexcept override { std::free(data); }
+  void copy(void* destination, const void* source, std::size_t bytes) const override {
+    std::memcpy(destination, source, bytes);
+  }
+};
+
+}  // namespace
+
+const DeviceMemory* device_memory(DeviceKind kind) {
+  static const CpuMemory cpu;
+  return kind == DeviceKind::cpu ? &cpu : cuda_memory();
+}
+
+}  // namespace kolo

@@ -1,0 +1,57 @@
+#include <cuda_runtime.h>
+
+#include <string>
+
+#include <kolo/error.h>
+
+#include "ops/device.h"
+
+namespace kolo {
+namespace {
+
+void check_cuda(cudaError_t rc, const char* call, Where where = Where::here()) {
+  if (rc == cudaSuccess) return;
+  const std::string file(where.file);
+  throw Error(ErrorCode::backend, std::string(call) + " failed (" + cudaGetErrorString(rc) + ") at " +
+                                      file.substr(file.find_last_of('/') + 1) + ":" + std::to_string(where.line));
+}
+
+// Selects a device for the calls of this scope, and then the one that the thread had selected before.
+class SelectedDevice final {
+ public:
+  explicit SelectedDevice(int index) {
+    check_cuda(cudaGetDevice(&before_), "cudaGetDevice");
+    check_cuda(cudaSetDevice(index), "cudaSetDevice");
+  }
+  ~SelectedDevice() { (void)cudaSetDevice(before_); }
+  SelectedDevice(const SelectedDevice&) = delete;
+  SelectedDevice& operator=(const SelectedDevice&) = delete;
+
+ private:
+  int before_ = 0;
+};
+
+class CudaMemory final : public DeviceMemory {
+ public:
+  void* allocate(std::size_t bytes, int index) const override {
+    const SelectedDevice selected(index);
+    void* data = nullptr;
+    check_cuda(cudaMalloc(&data, bytes), "cudaMalloc");
+    return data;
+  }
+  void release(void* data) const noexcept override { (void)cudaFree(data); }
+  void copy(void* destination, const void* source, std::size_t bytes) const override {
+    // Unified addressing tells host from device. A copy from device to device returns early: wait for it.
+    check_cuda(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDefault, cudaStreamPerThread), "cudaMemcpyAsync");
+    check_cuda(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
+  }
+};
+
+}  // namespace
+
+const DeviceMemory* cuda_memory() {
+  static const CudaMemory memory;
+  return &memory;
+}
+
+}  // namespace kolo

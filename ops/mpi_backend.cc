@@ -1,0 +1,59 @@
+#include "ops/mpi_backend.h"
+
+#include <utility>
+
+#include "ops/mpi_pipeline.h"
+#include "ops/reduce.h"
+
+namespace kolo {
+namespace {
+
+class MpiOperation final : public Operation {
+ public:
+  MpiOperation(std::shared_ptr<MpiPipeline> pipeline, Bucket bucket)
+      : pipeline_(std::move(pipeline)), job_{std::move(bucket), {}, false} {
+    pipeline_->enqueue(job_);
+  }
+  MpiOperation(const MpiOperation&) = delete;
+  MpiOperation& operator=(const MpiOperation&) = delete;
+  ~MpiOperation() override {
+    if (!job_.complete) pipeline_->abandon();
+  }
+
+  bool step() override {
+    if (!job_.complete) pipeline_->advance();
+    return job_.complete;
+  }
+  bool needs_polling() const override { return true; }
+
+ private:
+  std::shared_ptr<MpiPipeline> pipeline_;
+  MpiJob job_;
+};
+
+class MpiBackend final : public Backend {
+ public:
+  MpiBackend(MPI_Comm comm, const MpiTuning& tuning) : pipeline_(std::make_shared<MpiPipeline>(comm, tuning)) {}
+
+  std::string_view name() const override { return "mpi"; }
+  bool supports(const Signature& signature) const override {
+    if (!device_memory(signature.device)) return false;
+    if (signature.kind == OpKind::broadcast) return true;
+    return signature.kind == OpKind::all_reduce && can_reduce(signature.dtype);
+  }
+  std::unique_ptr<Operation> start(Bucket bucket) override {
+    return std::make_unique<MpiOperation>(pipeline_, std::move(bucket));
+  }
+  void abandon() noexcept override { pipeline_->abandon(); }
+
+ private:
+  std::shared_ptr<MpiPipeline> pipeline_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> mpi_backend(MPI_Comm comm, const MpiTuning& tuning) {
+  return std::make_unique<MpiBackend>(comm, tuning);
+}
+
+}  // namespace kolo
