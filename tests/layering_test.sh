@@ -81,7 +81,7 @@ check_includes() {
 check_words() {
   local unfinished='\b(TO[D]O|FIX[M]E|X[X]X)\b|not (yet )?imple[m]ented|place[h]older|for[ ]now'
   local elsewhere='(^|[^A-Za-z0-9_.}-])/(home|root|work|farm)/|py[p]i\.|debian[.]org|github[u]sercontent|sub-?[a]gent'
-  local diary='this[ ]session|\b[i]ssue #?[0-9]'
+  local diary='\b[i]ssue #?[0-9]'
   find . \( -name .git -o -name 'build*' -o -name .cache \) -prune -o -type f ! -name LICENSE -print0 |
     xargs -0 -r grep -InE -i "$unfinished|$elsewhere|$diary" |
     sed -E 's|^\./||; s|^([^:]*:[0-9]*):(.*)|\1: does not belong into the source:\2|' || true
