@@ -1,4 +1,5 @@
-# kolo_gemm: the matrix products that KOLO_GEMM names. bench/ also asks for the others.
+# Matrix product libraries as targets. models/ links the one that KOLO_GEMM names; bench/ also asks for the others.
+
 
 # kolo_add_gemm(BACKEND FOUND): defines kolo_gemm_BACKEND if its library is on this machine; sets FOUND.
 function(kolo_add_gemm backend found)
@@ -36,14 +37,3 @@ function(kolo_add_gemm backend found)
     target_include_directories(kolo_gemm_onednn SYSTEM PRIVATE ${OpenMP_CXX_INCLUDE_DIRS})
   endif()
 endfunction()
-
-if(NOT KOLO_GEMM MATCHES "^(onednn|openblas|plain)$")
-  message(FATAL_ERROR "KOLO_GEMM is '${KOLO_GEMM}': say onednn, openblas or plain")
-endif()
-kolo_add_gemm(${KOLO_GEMM} kolo_gemm_found)
-if(NOT kolo_gemm_found)
-  message(FATAL_ERROR "KOLO_GEMM=${KOLO_GEMM} was not found: install libdnnl-dev or libopenblas-dev, or choose another with "
-                      "-DKOLO_GEMM=onednn, openblas or plain")
-endif()
-add_library(kolo_gemm INTERFACE)
-target_link_libraries(kolo_gemm INTERFACE kolo_gemm_${KOLO_GEMM})

@@ -12,7 +12,7 @@
 namespace kolo::models {
 namespace {
 
-void grow(std::vector<float>& buffer, std::int64_t elements) {
+void grow(AlignedFloats& buffer, std::int64_t elements) {
   if (buffer.size() < static_cast<std::size_t>(elements)) buffer.resize(static_cast<std::size_t>(elements));
 }
 

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "models/aligned.h"
 #include "models/model.h"
 
 namespace kolo::models {
@@ -46,8 +47,8 @@ class Mlp final : public Model {
   std::vector<std::int64_t> sizes_;
   std::vector<Parameter> parameters_;
   bool bound_ = false;
-  std::vector<std::vector<float>> outputs_;  // of each layer, [examples, out]; the last one's are the logits
-  std::vector<float> delta_, delta_below_;   // gradient of a layer's output, and of the one's below it
+  std::vector<AlignedFloats> outputs_;  // of each layer, [examples, out]; the last one's are the logits
+  AlignedFloats delta_, delta_below_;   // gradient of a layer's output, and of the one's below it
 };
 
 }  // namespace kolo::models

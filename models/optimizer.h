@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "models/aligned.h"
 #include "models/model.h"
 
 namespace kolo::models {
@@ -57,7 +58,7 @@ class Sgd final : public Optimizer {
   float momentum_;
   float lr_ = 0;
   float gradient_scale_ = 1;
-  std::vector<std::vector<float>> velocity_;  // as the parameters
+  std::vector<AlignedFloats> velocity_;  // as the parameters
 };
 
 /// The optimizer of that name, for parameters that are bound. Errors: ModelError that lists the known names.

@@ -30,7 +30,7 @@ std::unique_ptr<Model> make_mlp(const ModelSettings& settings) {
       fmt::join(model->sizes(), ","), settings.inputs, settings.classes, settings.inputs, settings.classes));
 }
 
-constexpr std::array entries{Entry{"mlp", make_mlp, {.epochs = 10, .batch = 64, .lr = 0.05, .momentum = 0.9}}};
+constexpr std::array entries{Entry{"mlp", make_mlp, {.epochs = 12, .batch = 64, .lr = 0.1, .momentum = 0.9}}};
 
 const Entry& find(std::string_view name) {
   const auto* const entry = std::ranges::find(entries, name, &Entry::name);

@@ -19,9 +19,9 @@ struct ModelSettings {
 
 /// Settings that train a model well when nothing else is said.
 struct TrainingDefaults {
-  std::int64_t epochs = 10;
+  std::int64_t epochs = 12;
   std::int64_t batch = 64;  ///< examples per rank and step
-  double lr = 0.05;
+  double lr = 0.1;
   double momentum = 0.9;
 };
 

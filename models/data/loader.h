@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "models/aligned.h"
 #include "models/data/dataset.h"
 #include "models/data/sampler.h"
 #include "models/model.h"
@@ -27,7 +28,7 @@ class BatchLoader {
   void append(std::int64_t example);
 
   const Dataset* data_;
-  std::vector<float> inputs_;
+  AlignedFloats inputs_;
   std::vector<std::int32_t> targets_;
   std::int64_t examples_ = 0;
 };
