@@ -10,6 +10,9 @@
 
 namespace kolo {
 
+/// Writes "kolo: LINE" to stderr in one piece.
+void report_to_stderr(const std::string& line);
+
 /// Settings of a session. Read from KOLO_* variables by from_environment(), or filled by hand.
 struct Config {
   std::int64_t fusion_bytes = 64 << 20;
@@ -19,6 +22,10 @@ struct Config {
   std::string fake_nodes;
   std::string backend = "auto";
   bool banner = false;
+
+  /// Receives one line for each warning and each operation that waits for too long; by default it goes to stderr. Called from
+  /// any thread.
+  std::function<void(const std::string&)> report = report_to_stderr;
 
   /// Reads the process environment. Throws Error{invalid_argument} that names the variable, its value and what is accepted.
   /// A KOLO_* variable that is no setting is put into `unknown` with the nearest name, if given.

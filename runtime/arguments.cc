@@ -1,0 +1,49 @@
+#include "runtime/arguments.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdint>
+
+namespace kolo {
+namespace {
+
+std::optional<Failure> refuse(std::string message) { return Failure{ErrorCode::invalid_argument, std::move(message)}; }
+
+bool overlap_partly(const Tensor& a, const Tensor& b) {
+  const auto begin_a = reinterpret_cast<std::uintptr_t>(a.data);
+  const auto begin_b = reinterpret_cast<std::uintptr_t>(b.data);
+  return begin_a != begin_b && begin_a < begin_b + b.bytes() && begin_b < begin_a + a.bytes();
+}
+
+}  // namespace
+
+std::optional<Failure> check_arguments(const Signature& signature, const Tensor& in, const Tensor& out, const GroupInfo& group) {
+  if (signature.kind == OpKind::barrier) return std::nullopt;
+  for (const Tensor* tensor : {&in, &out}) {
+    if (tensor->shape.dims() > Shape::max_dims) {
+      return refuse(fmt::format("the tensor has {} dimensions (at most {} work); reshape it", tensor->shape.dims(), Shape::max_dims));
+    }
+    if (!tensor->shape.valid()) {
+      return refuse(fmt::format("the shape {} has a negative extent or too many elements", to_string(tensor->shape)));
+    }
+    if (!tensor->data && tensor->elements() > 0) {
+      return refuse(fmt::format("the tensor's memory is a null pointer (its shape is {})", to_string(tensor->shape)));
+    }
+  }
+  if (in.shape != out.shape || in.dtype != out.dtype || in.device != out.device) {
+    return refuse(fmt::format("input and output differ (in: {}{} on {}; out: {}{} on {}); pass two tensors of one kind",
+                              to_string(in.dtype), to_string(in.shape), to_string(in.device.kind), to_string(out.dtype),
+                              to_string(out.shape), to_string(out.device.kind)));
+  }
+  if (overlap_partly(in, out)) return refuse("input and output overlap without being the same memory; pass the same tensor twice, or two apart");
+  if (signature.kind == OpKind::broadcast && (signature.root < 0 || signature.root >= static_cast<int>(group.ranks.size()))) {
+    return refuse(fmt::format("root {} is not a rank of the group (it has {}, from 0)", signature.root, group.ranks.size()));
+  }
+  if (!std::isfinite(signature.prescale) || !std::isfinite(signature.postscale)) {
+    return refuse(fmt::format("prescale {} and postscale {} must be finite numbers", signature.prescale, signature.postscale));
+  }
+  return std::nullopt;
+}
+
+}  // namespace kolo

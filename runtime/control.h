@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ops/bell.h"
+#include "runtime/status_board.h"
+#include "runtime/topology.h"
+
+namespace kolo {
+
+/// Carries small messages between ranks: announcements and decisions. Implementations: control_thread (ranks in one process)
+/// and control_mpi (processes); both use NodeLinks between ranks of one node.
+///
+/// Messages of one rank to another arrive in order. Nothing blocks. Used by one thread at a time, except bell().
+class ControlChannel {
+ public:
+  struct Message {
+    int from = 0;
+    std::vector<std::byte> bytes;
+  };
+
+  virtual ~ControlChannel() = default;
+
+  virtual int rank() const = 0;
+  virtual const Topology& topology() const = 0;
+
+  /// Queues a message for `to` and hands on what fits; wakes the receiver.
+  virtual void send(int to, std::span<const std::byte> message) = 0;
+
+  /// Takes the next message, if one is here.
+  virtual bool receive(Message& message) = 0;
+
+  /// Whether receive() may find something. Cheap; may err on the side of true.
+  virtual bool pending() = 0;
+
+  /// Hands on what send() could not; returns whether nothing is left.
+  virtual bool flush() = 0;
+
+  /// Whether peers can be heard only by calling receive(): they cannot ring the bell.
+  virtual bool needs_polling() const = 0;
+
+  /// Rung by peers of this node when they have sent something, and by anybody in this process.
+  virtual Bell& bell() = 0;
+
+  /// What this node's ranks publish about themselves for each other's watchdogs.
+  virtual StatusBoard& board() = 0;
+
+  /// A rank left without finishing: release nothing collectively from now on.
+  virtual void abandon() noexcept = 0;
+
+  /// Ends the whole job with this exit code. All text must have been written before.
+  [[noreturn]] virtual void abort_job(int exit_code) = 0;
+};
+
+/// How long a rank waits for others while a session is made, before it gives up with Error{stalled}.
+inline constexpr double handshake_seconds = 60;
+
+}  // namespace kolo

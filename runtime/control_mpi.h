@@ -1,0 +1,62 @@
+#pragma once
+
+#include <mpi.h>
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/mpi_handles.h"
+#include "runtime/control.h"
+#include "runtime/node_links.h"
+
+namespace kolo {
+
+/// Control messages between processes: over shared memory within a node, over MPI between nodes.
+///
+/// Only the lowest rank of a node talks to other nodes. While its session has several nodes it has to poll MPI: the ranks of
+/// one node never do.
+class MpiChannel final : public ControlChannel {
+ public:
+  /// Collective over `comm`, which is duplicated. `fake_nodes` as in Config; `note` receives a line if the ranks of a node
+  /// cannot share memory and are treated as nodes of their own.
+  MpiChannel(MPI_Comm comm, std::string_view fake_nodes, std::string* note);
+
+  int rank() const override { return rank_; }
+  const Topology& topology() const override { return topology_; }
+  void send(int to, std::span<const std::byte> message) override;
+  bool receive(Message& message) override;
+  bool pending() override;
+  bool flush() override;
+  bool needs_polling() const override { return speaks_mpi_; }
+  Bell& bell() override { return links_->bell(node_index_); }
+  StatusBoard& board() override { return *board_; }
+  void abandon() noexcept override;
+  [[noreturn]] void abort_job(int exit_code) override;
+
+ private:
+  struct Outgoing {
+    MPI_Request request;
+    std::vector<std::byte> bytes;
+  };
+
+  void find_places(MPI_Comm node_comm);
+  bool share_memory(MPI_Comm node_comm);
+  bool receive_mpi(Message& message);
+
+  MpiComm comm_;
+  int rank_ = 0;
+  Topology topology_;
+  std::vector<int> node_ranks_;  // session ranks of this node
+  int node_index_ = 0;           // of this rank among them
+  bool speaks_mpi_ = false;
+  std::shared_ptr<Region> region_;
+  std::unique_ptr<NodeLinks> links_;
+  std::unique_ptr<StatusBoard> board_;
+  std::deque<std::unique_ptr<Outgoing>> outgoing_;
+  Message arriving_;
+  MPI_Request arriving_request_ = MPI_REQUEST_NULL;
+};
+
+}  // namespace kolo

@@ -1,0 +1,94 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include <kolo/config.h>
+#include <kolo/session.h>
+#include <kolo/world.h>
+
+#include "runtime/control.h"
+#include "runtime/executor.h"
+#include "runtime/negotiator.h"
+#include "runtime/pending_queue.h"
+#include "runtime/stall_watch.h"
+
+namespace kolo {
+
+/// One rank's runtime: takes what the program submits, agrees with the other ranks, starts and steps the collectives,
+/// completes the handles. See runtime/THREADS.md for who may call what.
+///
+/// The coordinator's role is a lock, not a thread: a thread that waits for an operation takes it and runs the cycle itself; the
+/// background thread acts for those who do not wait, and sleeps on this rank's bell when there is nothing to do.
+class Coordinator {
+ public:
+  Coordinator(World world, const Config& config);
+  ~Coordinator();
+  Coordinator(const Coordinator&) = delete;
+  Coordinator& operator=(const Coordinator&) = delete;
+
+  // Any thread.
+  void submit(const SubmissionPtr& submission, bool will_wait);
+  void wait(const SubmissionPtr& submission);
+  bool poll(const SubmissionPtr& submission);
+  /// The handle dies: withdraws the operation, or waits for it if that is too late.
+  void release(const SubmissionPtr& submission) noexcept;
+  void close(bool unwinding);
+  bool supports(const Signature& signature) const { return executor_.supports(signature); }
+
+  const ControlChannel& control() const { return *control_; }
+  const std::shared_ptr<const GroupInfo>& world_group() const { return world_group_; }
+  const Config& config() const { return config_; }
+  SessionStats stats() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  // The cycle, by whoever holds the role. Each returns whether anything moved.
+  bool cycle();
+  bool announce();
+  bool agree();
+  bool execute();
+  void follow(Decisions decisions);
+  void give_up(const Failure& failure) noexcept;
+  void complete(const SubmissionPtr& submission, const Failure* failure = nullptr);
+
+  void drive_until(const SubmissionPtr& submission);
+  void leave_role();
+  void run_in_background();
+  bool news() const { return !queue_.empty() || control_->pending(); }
+  bool busy() const { return executor_.busy() || !flushed_; }
+  std::chrono::nanoseconds background_nap();
+
+  Config config_;
+  std::unique_ptr<ControlChannel> control_;
+  std::shared_ptr<const GroupInfo> world_group_;
+  PendingQueue queue_;
+  std::mutex role_;
+  std::atomic<int> drivers_{0};  // threads that wait and have not gone to sleep: they run the cycle
+  std::atomic<bool> stop_{false};
+  std::atomic<bool> closed_{false};
+
+  // Under role_.
+  Negotiator negotiator_;
+  Executor executor_;
+  SubmissionPtr departure_;
+  bool flushed_ = true;
+  bool oversubscribed_ = false;
+  int idle_passes_ = 0;
+  std::optional<Failure> given_up_;
+  std::vector<Executor::Finished> finished_;
+
+  struct Counters {
+    std::atomic<std::uint64_t> agreements, tensors, buckets, full_announcements, bytes_sent, bytes_received, messages_sent;
+  } counters_{};
+
+  StallWatch watch_;
+  std::jthread background_;  // last: it uses everything above
+};
+
+}  // namespace kolo

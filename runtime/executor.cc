@@ -1,0 +1,57 @@
+#include "runtime/executor.h"
+
+#include <algorithm>
+
+namespace kolo {
+
+bool Executor::supports(const Signature& signature) const {
+  if (signature.kind == OpKind::barrier) return true;
+  return std::any_of(backends_.begin(), backends_.end(), [&](const auto& backend) { return backend->supports(signature); });
+}
+
+void Executor::start(std::vector<SubmissionPtr> members) {
+  const Signature& signature = members.front()->signature;
+  if (signature.kind == OpKind::barrier) {
+    running_.push_back({nullptr, std::move(members)});
+    return;
+  }
+  Bucket bucket{signature, {}};
+  for (const SubmissionPtr& member : members) bucket.tensors.push_back({member->in, member->out});
+  for (const auto& backend : backends_) {
+    if (!backend->supports(signature)) continue;
+    auto operation = backend->start(std::move(bucket));
+    running_.push_back({std::move(operation), std::move(members)});
+    ++buckets_started_;
+    return;
+  }
+  throw Error(ErrorCode::backend, "no backend runs " + to_string(signature) + ", though the ranks agreed to");
+}
+
+bool Executor::step(std::vector<Finished>& finished) {
+  bool any = false;
+  for (Running& running : running_) {
+    if (running.operation && !running.operation->step()) continue;
+    running.operation.reset();
+    for (SubmissionPtr& member : running.members) finished.push_back({std::move(member), std::nullopt});
+    running.members.clear();
+    any = true;
+  }
+  if (any) std::erase_if(running_, [](const Running& running) { return running.members.empty(); });
+  return any;
+}
+
+void Executor::abandon(const Failure& failure, std::vector<Finished>& finished) {
+  for (const auto& backend : backends_) backend->abandon();
+  for (Running& running : running_) {
+    for (SubmissionPtr& member : running.members) finished.push_back({std::move(member), failure});
+  }
+  running_.clear();
+}
+
+bool Executor::needs_polling() const {
+  return std::any_of(running_.begin(), running_.end(), [](const Running& running) {
+    return running.operation && running.operation->needs_polling();
+  });
+}
+
+}  // namespace kolo

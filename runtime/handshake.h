@@ -1,0 +1,14 @@
+#pragma once
+
+#include <kolo/config.h>
+
+#include "runtime/control.h"
+
+namespace kolo {
+
+/// The first thing the ranks of a session do: make sure that everybody is there and that the settings that must be equal are.
+/// Along the tree: differences are collected up, the verdict comes down. Throws Error{mismatch} on every rank, naming the
+/// setting and the ranks on each side, or Error{stalled} if neighbours do not answer within `handshake_seconds`.
+void agree_on_settings(ControlChannel& control, const Config& config);
+
+}  // namespace kolo

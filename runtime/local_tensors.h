@@ -1,0 +1,63 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/plan_cache.h"
+#include "runtime/submission.h"
+
+namespace kolo {
+
+/// This rank's side of a group's negotiation: what the program has submitted and the ranks have not agreed to run yet.
+///
+/// A tensor the plan knows waits under its number until its whole bucket is here; one it does not know waits under its name.
+class LocalTensors {
+ public:
+  /// Files a submission. Returns its bucket if that is now complete here (all members submitted) and must be announced, or
+  /// nothing. A tensor unknown to the plan is filed under its name: announce it in full.
+  std::optional<BucketId> add(const SubmissionPtr& submission, const PlanCache& plan);
+
+  /// Whether the submission waits under its number.
+  bool numbered(const Submission& submission, const PlanCache& plan) const;
+
+  /// Whether the submission waits here at all.
+  bool holds(const Submission& submission, const PlanCache& plan) const;
+
+  /// Applies Define: what waited under this name waits under its number from now on, announced.
+  void defined(TensorNumber number, const PlanCache& plan);
+
+  /// Applies a change of plan: forgets what was announced of retired buckets and returns the new ones that are complete here.
+  std::vector<BucketId> regrouped(const std::vector<BucketId>& retired, BucketId first_new, const PlanCache& plan);
+
+  /// Takes the members of an agreed bucket out, in the plan's order. Throws Error{backend} if one is not here.
+  std::vector<SubmissionPtr> take(BucketId bucket, const PlanCache& plan);
+  /// Takes what waits under this name, by name or by number.
+  std::vector<SubmissionPtr> take(const std::string& name, const PlanCache& plan);
+  /// Takes one submission back. Its bucket is incomplete then, and not announced.
+  void remove(const Submission& submission, const PlanCache& plan);
+  /// Takes everything.
+  std::vector<SubmissionPtr> take_all();
+
+  /// The cut that lets `submission` run without the missing members of its bucket, if it waits for any and the cut has not
+  /// been asked for: the members submitted before it was first waited for.
+  std::optional<Cut> cut_for(const Submission& submission, const PlanCache& plan);
+
+  bool announced(BucketId bucket) const;
+  void set_announced(BucketId bucket, bool announced) { buckets_[bucket].announced = announced; }
+  bool empty() const { return numbered_.empty() && named_.empty(); }
+
+ private:
+  struct State {
+    std::size_t submitted = 0;
+    bool announced = false;
+    bool cut_asked = false;
+  };
+
+  std::unordered_map<TensorNumber, SubmissionPtr> numbered_;
+  std::unordered_map<std::string, SubmissionPtr> named_;
+  std::unordered_map<BucketId, State> buckets_;  // of tensors that wait here
+};
+
+}  // namespace kolo

@@ -1,0 +1,87 @@
+#include "runtime/mismatch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <vector>
+
+namespace kolo {
+namespace {
+
+/// One way in which signatures can differ, in the order in which they are looked at.
+struct Aspect {
+  std::string_view noun;
+  std::string_view advice;
+  std::function<std::string(const Signature&)> show;
+};
+
+const std::array<Aspect, 7>& aspects() {
+  static const std::array<Aspect, 7> table{{
+      {"operations", "call the same operation for this name on every rank, or use another name",
+       [](const Signature& s) { return std::string(to_string(s.kind)); }},
+      {"reduce ops", "pass the same op on every rank", [](const Signature& s) { return std::string(to_string(s.op)); }},
+      {"dtypes", "submit the same dtype on every rank", [](const Signature& s) { return std::string(to_string(s.dtype)); }},
+      {"shapes", "submit the same shape on every rank",
+       [](const Signature& s) { return fmt::format("{}{}", to_string(s.dtype), to_string(s.shape)); }},
+      {"roots", "name the same root on every rank", [](const Signature& s) { return fmt::format("root {}", s.root); }},
+      {"scales", "pass the same prescale and postscale on every rank",
+       [](const Signature& s) { return fmt::format("prescale {}, postscale {}", s.prescale, s.postscale); }},
+      {"device kinds", "keep the tensor on the same kind of device on every rank",
+       [](const Signature& s) { return std::string(to_string(s.device)); }},
+  }};
+  return table;
+}
+
+/// "ranks 0-2: f32[5,4]; rank 3: f32[4,4]", sides in the order of their lowest ranks.
+std::string sides(const std::vector<Announcement::Variant>& variants, const Aspect& aspect) {
+  std::vector<std::pair<std::string, RankSet>> shown;
+  for (const auto& variant : variants) {
+    const auto text = aspect.show(variant.signature);
+    const auto same = std::find_if(shown.begin(), shown.end(), [&](const auto& side) { return side.first == text; });
+    if (same == shown.end()) {
+      shown.emplace_back(text, variant.ranks);
+    } else {
+      same->second.add(variant.ranks);
+    }
+  }
+  std::sort(shown.begin(), shown.end(), [](const auto& a, const auto& b) { return a.second.ranks() < b.second.ranks(); });
+  std::string text;
+  for (const auto& [value, ranks] : shown) {
+    text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", to_string(ranks), value);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string describe(OpKind kind, std::string_view name, std::string_view group) {
+  return fmt::format("{} '{}' in group {}", to_string(kind), name, group);
+}
+
+Failure explain_rejection(const Announcement& announcement, std::string_view group) {
+  auto variants = announcement.variants;
+  std::sort(variants.begin(), variants.end(), [](const auto& a, const auto& b) { return a.ranks.ranks() < b.ranks.ranks(); });
+  for (const auto& variant : variants) {
+    if (!variant.failure) continue;
+    return {variant.failure->code,
+            fmt::format("{}: {}: {}", describe(variant.signature.kind, announcement.name, group), to_string(variant.ranks),
+                        variant.failure->message)};
+  }
+  const auto kind = variants.front().signature.kind;
+  for (const Aspect& aspect : aspects()) {
+    const auto first = aspect.show(variants.front().signature);
+    const bool differs = std::any_of(variants.begin(), variants.end(),
+                                     [&](const auto& variant) { return aspect.show(variant.signature) != first; });
+    if (!differs) continue;
+    return {ErrorCode::mismatch, fmt::format("{}: ranks submitted different {} ({}); {}",
+                                             describe(kind, announcement.name, group), aspect.noun,
+                                             sides(variants, aspect), aspect.advice)};
+  }
+  return {ErrorCode::mismatch,
+          fmt::format("{}: ranks submitted different descriptions; submit the same on every rank",
+                      describe(kind, announcement.name, group))};
+}
+
+}  // namespace kolo

@@ -1,0 +1,72 @@
+#include "runtime/mpi_process.h"
+
+#include <mpi.h>
+
+#include <array>
+#include <cstdlib>
+
+#include <kolo/error.h>
+
+#include "ops/mpi_handles.h"
+
+namespace kolo {
+namespace {
+
+/// How launchers say how many ranks they started; `beside` must be set too, where the first alone can mean something else (a
+/// shell inside a Slurm allocation).
+struct LauncherVariable {
+  const char* size;
+  const char* beside;
+};
+constexpr std::array<LauncherVariable, 4> launcher_variables{{
+    {"OMPI_COMM_WORLD_SIZE", nullptr},
+    {"PMI_SIZE", nullptr},
+    {"SLURM_NTASKS", "SLURM_PROCID"},
+    {"WORLD_SIZE", "RANK"},
+}};
+
+void finalize_at_exit() {
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (!finalized) MPI_Finalize();
+}
+
+}  // namespace
+
+bool mpi_usable() {
+  int initialized = 0;
+  int finalized = 0;
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  return initialized && !finalized;
+}
+
+void ensure_mpi() {
+  int initialized = 0;
+  check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
+  int level = MPI_THREAD_SINGLE;
+  if (!initialized) {
+    check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread");
+    std::atexit(finalize_at_exit);
+  } else {
+    check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
+  }
+  if (level < MPI_THREAD_SERIALIZED) {
+    throw Error(ErrorCode::invalid_argument,
+                std::string("MPI was initialised for one thread (") +
+                    (level == MPI_THREAD_FUNNELED ? "MPI_THREAD_FUNNELED" : "MPI_THREAD_SINGLE") +
+                    "), and a session calls it from several; initialise it with MPI_Init_thread(…, MPI_THREAD_MULTIPLE, …)");
+  }
+}
+
+int launched_ranks(const char** variable) {
+  for (const auto& [size, beside] : launcher_variables) {
+    const char* value = std::getenv(size);
+    if (!value || (beside && !std::getenv(beside))) continue;
+    if (variable) *variable = size;
+    return std::atoi(value);
+  }
+  return 0;
+}
+
+}  // namespace kolo

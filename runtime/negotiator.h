@@ -1,0 +1,122 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <kolo/group.h>
+
+#include "runtime/local_tensors.h"
+#include "runtime/plan_cache.h"
+#include "runtime/plan_learner.h"
+#include "runtime/ready_table.h"
+#include "runtime/records.h"
+#include "runtime/submission.h"
+#include "runtime/topology.h"
+
+namespace kolo {
+
+/// What the ranks have agreed on since the last look, in agreed order where order matters.
+struct Decisions {
+  struct Failed {
+    SubmissionPtr submission;
+    Failure failure;
+  };
+  std::vector<std::vector<SubmissionPtr>> run;  ///< buckets to start, in this order
+  std::vector<Failed> failed;
+  std::vector<SubmissionPtr> withdrawn;         ///< taken back before anything was agreed
+  std::optional<Failure> broken;                ///< the group is of no more use: fail what is running too
+};
+
+/// Which way a message travels along an edge of the tree.
+enum class Direction : std::uint8_t { to_parent, to_child };
+
+/// One rank's part in agreeing, for one group, on what runs in which order. Pure state: messages in, messages and decisions out.
+///
+/// Announcements travel up a tree (see TreePosition), merged at each position until its whole subtree has made them. The root
+/// turns what is complete into decisions. Decisions travel down, and every rank applies the same ones in the same order; a
+/// position hands them on before it sends anything that depends on them. So an operation costs one message up and one down
+/// each edge, whatever the number of ranks, and nobody waits for what is not ready.
+class Negotiator {
+ public:
+  Negotiator(std::shared_ptr<const GroupInfo> group, TreePosition position, std::int64_t fusion_bytes);
+
+  // The local program, in its order.
+  void submit(const SubmissionPtr& submission);
+  void flush(const SubmissionPtr& submission, std::uint64_t sequence);
+  void withdraw(const SubmissionPtr& submission);
+  void depart(bool abandoned);
+  void break_down(const Failure& failure);
+
+  // The neighbours: one message each, as made by outgoing() there. Throw Error{backend} on malformed ones.
+  void receive_from_parent(Reader& reader);
+  void receive_from_child(int neighbour, Reader& reader);
+
+  /// Calls send(rank, direction, records) for each neighbour there is news for.
+  template <class Send>
+  void outgoing(Send&& send) {
+    decide();
+    if (!to_parent_.empty()) send(position_.parent, Direction::to_parent, to_parent_.bytes());
+    to_parent_.clear();
+    for (std::size_t child = 0; child < to_child_.size(); ++child) {
+      if (to_child_[child].empty()) continue;
+      send(position_.children[child], Direction::to_child, to_child_[child].bytes());
+      to_child_[child].clear();
+    }
+  }
+
+  Decisions take() { return std::exchange(decisions_, {}); }
+
+  const GroupInfo& group() const { return *group_; }
+  /// Whether every rank of the group has left.
+  bool all_departed() const { return departed_.size() == static_cast<int>(group_->ranks.size()); }
+  bool broken() const { return broken_.has_value(); }
+  std::uint64_t agreements() const { return agreements_; }
+  std::uint64_t full_announcements() const { return full_announcements_; }
+
+ private:
+  // From this rank or a child (0 is this rank) to the table, or up.
+  void up(int child, const Announcement& record);
+  void up(int child, const Ready& record);
+  void up(int child, const Cut& record);
+  void up(int child, const Retract& record);
+  void up(int child, const Departed& record);
+  void up(int child, const Broken& record);
+
+  // Decisions: of the root, or from the parent; handed to the children, then applied.
+  void decide();
+  void decide(const Announcement& announcement);
+  void down(const DownRecord& record);
+  void apply(const Define& record);
+  void apply(const Regroup& record);
+  void apply(const Run& record);
+  void apply(const Reject& record);
+  void apply(const Retracted& record);
+  void apply(const Departed& record);
+  void apply(const Broken& record);
+
+  void after_regroup(const std::vector<BucketId>& retired, BucketId first_new);
+  void answer(int child, const Retract& what);
+  void withdrawn(const Retract& what);
+  Failure departure_failure(const Submission& submission) const;
+
+  std::shared_ptr<const GroupInfo> group_;
+  TreePosition position_;
+  PlanCache plan_;
+  PlanLearner learner_;
+  ReadyTable table_;
+  LocalTensors local_;
+  std::vector<SubmissionPtr> waited_for_;   // by the program, not agreed yet
+  std::vector<SubmissionPtr> withdrawing_;  // announced; the tree is asked to take them back
+  RankSet departed_;
+  RankSet abandoned_;
+  std::optional<Failure> broken_;
+  Writer to_parent_;
+  std::vector<Writer> to_child_;
+  Decisions decisions_;
+  std::uint64_t agreements_ = 0;
+  std::uint64_t full_announcements_ = 0;
+};
+
+}  // namespace kolo

@@ -1,0 +1,62 @@
+#include "runtime/pending_queue.h"
+
+#include <algorithm>
+
+#include "runtime/mismatch.h"
+
+namespace kolo {
+
+void PendingQueue::submit(const SubmissionPtr& submission) {
+  const std::lock_guard lock(mutex_);
+  const auto what = [&] { return describe(submission->signature.kind, submission->name, submission->group->name); };
+  if (closed_) throw Error(ErrorCode::closed, what() + ": the session is closed; submit before close()");
+  if (!in_flight_.emplace(Key{submission->group->id, submission->name}, submission).second) {
+    throw Error(ErrorCode::in_flight,
+                what() + ": the name is already in flight on this rank; wait for the first operation or use another name");
+  }
+  submission->sequence = sequence_ + 1;
+  append({What::submit, submission, 0});
+}
+
+void PendingQueue::push(What what, const SubmissionPtr& submission) {
+  const std::lock_guard lock(mutex_);
+  append({what, submission, 0});
+}
+
+void PendingQueue::append(Item item) {
+  item.sequence = ++sequence_;
+  items_.push_back(std::move(item));
+  size_.store(items_.size(), std::memory_order_seq_cst);
+}
+
+std::vector<PendingQueue::Item> PendingQueue::drain() {
+  const std::lock_guard lock(mutex_);
+  size_.store(0, std::memory_order_seq_cst);
+  return std::exchange(items_, {});
+}
+
+void PendingQueue::retire(const Submission& submission) {
+  const std::lock_guard lock(mutex_);
+  in_flight_.erase(Key{submission.group->id, submission.name});
+}
+
+void PendingQueue::close(const SubmissionPtr& departure) {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  if (!departure) return;
+  in_flight_.emplace(Key{departure->group->id, departure->name}, departure);
+  departure->sequence = sequence_ + 1;
+  append({What::depart, departure, 0});
+}
+
+std::vector<SubmissionPtr> PendingQueue::in_flight() const {
+  std::vector<SubmissionPtr> result;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [key, submission] : in_flight_) result.push_back(submission);
+  }
+  std::sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a->sequence < b->sequence; });
+  return result;
+}
+
+}  // namespace kolo

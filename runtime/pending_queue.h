@@ -1,0 +1,62 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "runtime/submission.h"
+
+namespace kolo {
+
+/// What application threads hand to the coordinator, in one order per rank: crossing 1. Thread-safe.
+///
+/// Also knows what is in flight: a name belongs to one operation of a group from push to retire().
+class PendingQueue {
+ public:
+  enum class What { submit, flush, withdraw, depart, abandon };
+  struct Item {
+    What what;
+    SubmissionPtr submission;
+    std::uint64_t sequence;
+  };
+
+  /// Appends a submission. Throws Error{in_flight} or, after close(), Error{closed}; nothing is appended then.
+  void submit(const SubmissionPtr& submission);
+
+  /// Appends something else that concerns an operation already submitted (null for depart and abandon).
+  void push(What what, const SubmissionPtr& submission);
+
+  /// Takes everything appended so far.
+  std::vector<Item> drain();
+  bool empty() const { return size_.load(std::memory_order_seq_cst) == 0; }
+
+  /// The operation is complete: its name is free again.
+  void retire(const Submission& submission);
+
+  /// No submissions from now on. `departure`, if any, is appended as the last thing in flight: waiting for the others to leave.
+  void close(const SubmissionPtr& departure);
+
+  /// Operations submitted and not retired, oldest first.
+  std::vector<SubmissionPtr> in_flight() const;
+
+ private:
+  using Key = std::pair<GroupId, std::string_view>;  // the view is into the submission
+  struct KeyHash {
+    std::size_t operator()(const Key& key) const { return std::hash<std::string_view>()(key.second) ^ key.first; }
+  };
+
+  void append(Item item);
+
+  mutable std::mutex mutex_;
+  bool closed_ = false;
+  std::uint64_t sequence_ = 0;
+  std::vector<Item> items_;
+  std::atomic<std::size_t> size_{0};
+  std::unordered_map<Key, SubmissionPtr, KeyHash> in_flight_;
+};
+
+}  // namespace kolo

@@ -1,0 +1,57 @@
+#include "runtime/plan_cache.h"
+
+namespace kolo {
+
+TensorNumber PlanCache::define(std::string name, const Signature& signature) {
+  const auto number = static_cast<TensorNumber>(rows_.size());
+  numbers_[name].push_back(number);
+  buckets_[next_bucket_] = {number};
+  rows_.push_back({std::move(name), signature, next_bucket_++});
+  return number;
+}
+
+std::vector<BucketId> PlanCache::regroup(const Regroup& record) {
+  std::vector<BucketId> retired;
+  for (const auto& members : record.buckets) {
+    for (TensorNumber number : members) {
+      if (!known(number)) throw Error(ErrorCode::backend, "malformed control message (unknown tensor in a plan)");
+      BucketId& bucket = rows_[number].bucket;
+      if (buckets_.erase(bucket) > 0) retired.push_back(bucket);
+      bucket = next_bucket_;
+    }
+    buckets_[next_bucket_++] = members;
+  }
+  return retired;
+}
+
+std::vector<BucketId> PlanCache::isolate(std::string_view name) {
+  std::vector<BucketId> retired;
+  for (TensorNumber number : numbers(name)) {
+    Regroup split{{{number}}};
+    auto rest = *members(rows_[number].bucket);
+    std::erase(rest, number);
+    if (!rest.empty()) split.buckets.push_back(std::move(rest));
+    for (BucketId bucket : regroup(split)) retired.push_back(bucket);
+  }
+  return retired;
+}
+
+std::optional<TensorNumber> PlanCache::find(std::string_view name, const Signature& signature) const {
+  for (TensorNumber number : numbers(name)) {
+    if (rows_[number].signature == signature) return number;
+  }
+  return std::nullopt;
+}
+
+std::span<const TensorNumber> PlanCache::numbers(std::string_view name) const {
+  const auto found = numbers_.find(name);
+  if (found == numbers_.end()) return {};
+  return found->second;
+}
+
+const std::vector<TensorNumber>* PlanCache::members(BucketId bucket) const {
+  const auto found = buckets_.find(bucket);
+  return found == buckets_.end() ? nullptr : &found->second;
+}
+
+}  // namespace kolo

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <unordered_set>
+#include <vector>
+
+#include "runtime/plan_cache.h"
+#include "runtime/submission.h"
+
+namespace kolo {
+
+/// Learns buckets from what the program on the root rank does: a run is what it submits between two waits. Training repeats
+/// itself, so the tensors of a run, in the order of submission, are planned into buckets by fuse().
+///
+/// Each distinct run is planned once. If another rank waits in the middle of it, its cut splits the bucket for good: the plan
+/// only ever gets finer until the program does something new.
+class PlanLearner {
+ public:
+  explicit PlanLearner(std::int64_t fusion_bytes) : fusion_bytes_(fusion_bytes) {}
+
+  void submitted(const SubmissionPtr& submission) { run_.push_back(submission); }
+
+  /// The root's program waits for something: the run ends here.
+  void waited();
+
+  /// The next change of the plan, once every tensor of a finished run is known; nothing if the plan is right as it is.
+  std::optional<Regroup> propose(const PlanCache& plan);
+
+ private:
+  using RunOfSubmissions = std::vector<SubmissionPtr>;
+
+  static constexpr std::size_t max_runs_remembered = 4096;
+
+  std::optional<Regroup> plan_run(const RunOfSubmissions& run, const PlanCache& plan);
+
+  std::int64_t fusion_bytes_;
+  RunOfSubmissions run_;
+  std::deque<RunOfSubmissions> finished_;
+  std::unordered_set<std::uint64_t> planned_;  // hashes of runs
+};
+
+}  // namespace kolo

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "runtime/plan_cache.h"
+#include "runtime/rank_set.h"
+#include "runtime/records.h"
+
+namespace kolo {
+
+/// What one position in a group's tree knows of its subtree: which children have announced which buckets and names.
+///
+/// Child 0 is the rank itself, child i+1 its i-th neighbour below. Pure state: events go in, `take()` says what became
+/// complete, that is announced by every child. What is complete is passed on once: up the tree, or, at the root, to decisions.
+///
+/// A name announced in full completes together with announcements of the same name by number: a child that believes in the
+/// old shape has announced a bucket, one with a new shape the name. If that bucket holds other tensors too, a cut is asked for
+/// first, which isolates the name.
+class ReadyTable {
+ public:
+  struct News {
+    std::vector<BucketId> ready;            ///< complete buckets
+    std::vector<Announcement> announced;    ///< complete names, variants of all children merged
+    std::vector<Cut> cuts;                  ///< buckets that must be cut before a name can complete
+  };
+  enum class Retraction {
+    done,       ///< the announcement is gone
+    passed_on,  ///< it was complete here and is known above: ask there
+    ignored,    ///< there is no such announcement: it was decided, or its bucket is retired
+  };
+
+  /// `subtrees[child]` holds the ranks below (and including) a child.
+  explicit ReadyTable(std::vector<RankSet> subtrees) : subtrees_(std::move(subtrees)) {}
+
+  void announce(int child, const Announcement& announcement, const PlanCache& plan);
+  void ready(int child, BucketId bucket, const PlanCache& plan);
+  Retraction retract(int child, const Retract& what, const PlanCache& plan);
+
+  /// The answer to a retraction that was passed on: the children to answer, and what each of them asked.
+  std::vector<std::pair<int, Retract>> retracted(const Retract& what, const PlanCache& plan);
+
+  /// Decisions that end announcements.
+  void ran(BucketId bucket) { buckets_.erase(bucket); }
+  void rejected(const std::string& name) { rows_.erase(name); }
+  void retired(const std::vector<BucketId>& buckets, const PlanCache& plan);
+
+  News take() { return std::exchange(news_, {}); }
+
+  /// The name that a passed-on bucket was counted under, or "" if it was passed on as a bucket.
+  std::string merged_into(BucketId bucket) const;
+
+  /// Whether nothing is announced.
+  bool idle() const { return buckets_.empty() && rows_.empty(); }
+
+ private:
+  struct Arrivals {
+    std::vector<bool> from;  // by child; sized on first use
+    int count = 0;
+    bool passed_on = false;
+    bool cut_asked = false;
+    std::string merged_into;                           // the row that counted these, if any
+    std::vector<std::pair<int, Retract>> retractions;  // passed on, not answered yet
+  };
+  struct Row {
+    Arrivals arrivals;
+    Announcement announcement;
+  };
+
+  bool mark(Arrivals& arrivals, int child);
+  void clear(Arrivals& arrivals, int child);
+  void forget(int child, const Retract& what);
+  void check_row(Row& row, const PlanCache& plan);
+  int children() const { return static_cast<int>(subtrees_.size()); }
+
+  std::vector<RankSet> subtrees_;
+  std::unordered_map<BucketId, Arrivals> buckets_;
+  std::map<std::string, Row> rows_;
+  News news_;
+};
+
+}  // namespace kolo

@@ -1,0 +1,116 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <kolo/error.h>
+#include <kolo/op.h>
+
+#include "runtime/rank_set.h"
+#include "runtime/wire.h"
+
+namespace kolo {
+
+/// A tensor's number: given to a name and signature when the ranks have agreed on it for the first time, in agreed order.
+using TensorNumber = std::uint32_t;
+/// A planned bucket: tensors that are announced and run together. Numbered in agreed order, never reused.
+using BucketId = std::uint32_t;
+
+// ---- what travels up the tree: announcements ------------------------------------------------------------------------
+
+/// A tensor in full: its name, and what each rank of a subtree submitted under it (one variant unless they differ).
+struct Announcement {
+  struct Variant {
+    Signature signature;
+    std::optional<Failure> failure;  ///< set instead of a signature that can run
+    RankSet ranks;
+    friend bool operator==(const Variant&, const Variant&) = default;
+  };
+  std::string name;
+  std::vector<Variant> variants;
+  friend bool operator==(const Announcement&, const Announcement&) = default;
+};
+
+/// Every rank of the subtree has submitted every tensor of the bucket.
+struct Ready {
+  BucketId bucket = 0;
+  friend bool operator==(const Ready&, const Ready&) = default;
+};
+
+/// Asks to split a bucket into these members and the rest, because somebody waits for these.
+struct Cut {
+  BucketId bucket = 0;
+  std::vector<TensorNumber> members;
+  friend bool operator==(const Cut&, const Cut&) = default;
+};
+
+/// Takes back Ready of a bucket, or the announcement of a name (then `bucket` is unset).
+struct Retract {
+  std::optional<BucketId> bucket;
+  std::string name;
+  friend bool operator==(const Retract&, const Retract&) = default;
+};
+
+// ---- what travels in both directions --------------------------------------------------------------------------------
+
+/// A rank leaves; `abandoned` if it did not wait for what it had in flight.
+struct Departed {
+  std::int32_t rank = 0;
+  bool abandoned = false;
+  friend bool operator==(const Departed&, const Departed&) = default;
+};
+
+/// An agreed operation failed half-way: the group is of no more use.
+struct Broken {
+  Failure failure;
+  friend bool operator==(const Broken&, const Broken&) = default;
+};
+
+// ---- what travels down the tree: decisions, applied by every rank in the same order ------------------------------------
+
+/// Gives the next tensor number to this name and signature, and the next bucket number to a bucket of it alone.
+struct Define {
+  std::string name;
+  Signature signature;
+  friend bool operator==(const Define&, const Define&) = default;
+};
+
+/// New buckets for these tensors, numbered on; their old buckets are retired, and what was announced of those is void.
+struct Regroup {
+  std::vector<std::vector<TensorNumber>> buckets;
+  friend bool operator==(const Regroup&, const Regroup&) = default;
+};
+
+/// Run these buckets, in this order.
+struct Run {
+  std::vector<BucketId> buckets;
+  friend bool operator==(const Run&, const Run&) = default;
+};
+
+/// Every rank has submitted the name, and it fails.
+struct Reject {
+  std::string name;
+  Failure failure;
+  friend bool operator==(const Reject&, const Reject&) = default;
+};
+
+/// Answers Retract, to the child that asked only.
+struct Retracted {
+  Retract what;
+  friend bool operator==(const Retracted&, const Retracted&) = default;
+};
+
+using UpRecord = std::variant<Announcement, Ready, Cut, Retract, Departed, Broken>;
+using DownRecord = std::variant<Define, Regroup, Run, Reject, Retracted, Departed, Broken>;
+
+void encode(Writer& writer, const UpRecord& record);
+void encode(Writer& writer, const DownRecord& record);
+
+/// Throw Error{backend} on anything that no encode() wrote.
+UpRecord decode_up(Reader& reader);
+DownRecord decode_down(Reader& reader);
+
+}  // namespace kolo

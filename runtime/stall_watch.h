@@ -1,0 +1,60 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <kolo/config.h>
+
+#include "runtime/control.h"
+#include "runtime/pending_queue.h"
+
+namespace kolo {
+
+/// Says who waits for whom. A thread of its own on every rank, independent of the coordinator: it publishes what this rank has
+/// waited for on the node's status board, reads what the other ranks wait for, and reports an operation that waits for too
+/// long, also when a peer is frozen or its coordinator stands still. After a second, longer time it ends the job.
+class StallWatch {
+ public:
+  /// Exit code of a job that is ended because an operation waited too long.
+  static constexpr int exit_code = 72;
+
+  StallWatch(const Config& config, ControlChannel& control, const PendingQueue& queue);
+  ~StallWatch();
+
+  /// For other ranks' reports. Any thread.
+  void completed(const std::string& name);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Seen {
+    std::uint64_t beats = 0;
+    Clock::time_point changed;
+  };
+
+  void watch();
+  void publish(const std::vector<SubmissionPtr>& in_flight);
+  void listen();
+  void judge(const std::vector<SubmissionPtr>& in_flight);
+  std::string explain(const Submission& submission, double waited) const;
+  bool silent(int rank) const;
+
+  const Config config_;
+  ControlChannel& control_;
+  const PendingQueue& queue_;
+  const Clock::duration beat_;
+  std::uint64_t beats_ = 0;
+  std::map<int, Seen> seen_;                                      // by session rank
+  std::map<std::uint64_t, double> reported_;                      // by sequence: seconds after which to report again
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  bool stop_ = false;
+  std::string last_completed_;
+  std::jthread thread_;  // last: it uses everything above
+};
+
+}  // namespace kolo

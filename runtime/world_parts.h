@@ -1,0 +1,17 @@
+#pragma once
+
+#include <memory>
+
+#include <kolo/world.h>
+
+#include "runtime/control.h"
+
+namespace kolo {
+
+/// What a World hands to its session. Backends die before the channel: they may use its bells.
+struct WorldParts {
+  std::unique_ptr<ControlChannel> control;
+  BackendList backends;  ///< for the group of all ranks
+};
+
+}  // namespace kolo

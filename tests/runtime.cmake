@@ -1,0 +1,2 @@
+# Tests of runtime/: pure parts, then ranks as threads, then processes.
+kolo_add_test(session_test THREADS)

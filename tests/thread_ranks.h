@@ -1,0 +1,54 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <exception>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <kolo/session.h>
+
+namespace kolo::testing {
+
+/// Settings for tests: a wait that cannot end is reported soon and ends the program before the test's time-out.
+inline Config test_config() {
+  Config config;
+  config.stall_report_seconds = 20;
+  config.stall_abort_seconds = 40;
+  return config;
+}
+
+/// Plays `size` ranks as threads of this process, each with a session of its own; an exception that leaves `program` fails the
+/// test.
+inline void run_ranks(int size, const std::function<void(Session&)>& program, const Config& config = test_config()) {
+  auto worlds = thread_worlds(size, config);
+  std::vector<std::thread> threads;
+  for (World& world : worlds) {
+    threads.emplace_back([&program, &config, &world] {
+      try {
+        Session session(std::move(world), config);
+        program(session);
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+/// The text of the Error that `call` throws; fails the test if it throws none.
+template <class Call>
+std::string error_text(Call&& call, ErrorCode code) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(to_string(error.code()), to_string(code)) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "no error was thrown";
+  return "";
+}
+
+}  // namespace kolo::testing
