@@ -1,6 +1,9 @@
 # Tests of ops/: element kernels, memory that ranks share, and the backends.
+kolo_add_test(signature_test)
 kolo_add_test(float16_test)
 kolo_add_test(reduce_test)
 kolo_add_test(segment_test)
+kolo_add_test(region_test)
+kolo_add_test(registry_test)
 kolo_add_test(local_backend_test)
 kolo_add_test(mpi_backend_test RANKS 1 2 3 4)

@@ -1,0 +1,53 @@
+#include "ops/registry.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <string>
+
+#include <kolo/error.h>
+
+#include "ops/device.h"
+#include "ops/local_backend.h"
+
+namespace kolo {
+namespace {
+
+std::array<BackendOffer, 1> local_offer() {
+  return {BackendOffer{"local", [] { return std::move(local_backends(1, {})[0]); }}};
+}
+
+std::string message_for(std::string_view setting) {
+  try {
+    (void)make_backends(setting, local_offer());
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Registry, AutoTakesAllOffersAndANameThatOne) {
+  for (const char* setting : {"auto", "local"}) {
+    const BackendList backends = make_backends(setting, local_offer());
+    ASSERT_EQ(backends.size(), 1u);
+    EXPECT_EQ(backends[0]->name(), "local");
+  }
+}
+
+TEST(Registry, NamesWhatItKnows) {
+  EXPECT_EQ(message_for("nccl"), "unknown backend \"nccl\" (known: auto, local, mpi)");
+  EXPECT_EQ(message_for("mpi"), "backend \"mpi\" cannot serve this world (here: auto, local)");
+}
+
+TEST(Device, HostMemoryAllocatesAndCopies) {
+  const DeviceBuffer from(Device{}, 1000);
+  const DeviceBuffer to(Device{}, 1000);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(from.data()) % 64, 0u);
+  for (std::size_t i = 0; i < from.size(); ++i) from.data()[i] = static_cast<std::byte>(i);
+  device_memory(DeviceKind::cpu)->copy(to.data(), from.data(), 1000);
+  EXPECT_TRUE(std::equal(from.data(), from.data() + 1000, to.data()));
+}
+
+}  // namespace
+}  // namespace kolo
