@@ -42,7 +42,8 @@ function(kolo_add_test name)
   target_link_libraries(${name} PRIVATE kolo::kolo kolo_flags fmt::fmt GTest::gtest ${arg_LIBS})
   if(NOT arg_RANKS)
     target_link_libraries(${name} PRIVATE GTest::gtest_main)
-    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 30 TEST_LIST ${name}_cases)
+    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 30 NO_PRETTY_VALUES
+      TEST_LIST ${name}_cases)
     # gtest_discover_tests() cannot pass on properties that are lists; the cases get theirs once they are known.
     set(properties_file ${CMAKE_CURRENT_BINARY_DIR}/${name}_properties.cmake)
     file(WRITE ${properties_file} "if(${name}_cases)\n  set_tests_properties(\${${name}_cases} PROPERTIES\n"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Builds apps/embed the way another project would, and runs it.
 #
-# usage: package_test.sh static|shared|sources SOURCE_DIR BUILD_DIR SCRATCH_DIR
+# usage: package_test.sh installed|sources SOURCE_DIR BUILD_DIR SCRATCH_DIR
 #
-# static   against `cmake --install` of BUILD_DIR
-# shared   against an installed build with BUILD_SHARED_LIBS
-# sources  against SOURCE_DIR, which FetchContent hands to find_package(kolo)
+# installed  against `cmake --install` of BUILD_DIR, a static library
+# sources    against SOURCE_DIR, which FetchContent hands to find_package(kolo), as a shared library; then against that,
+#            installed
 set -euo pipefail
 mode=$1 source=$2 build=$3 scratch=$4
 
@@ -22,10 +22,12 @@ quietly() {
   }
 }
 
-# Builds apps/embed with the given options of CMake.
+# build_embed NAME OPTION...: builds apps/embed in a folder of that name, with these options of CMake.
 build_embed() {
-  quietly cmake -S "$source/apps/embed" -B "$scratch/embed" -G Ninja -DCMAKE_BUILD_TYPE=Release "$@"
-  quietly cmake --build "$scratch/embed"
+  local folder=$scratch/$1
+  shift
+  quietly cmake -S "$source/apps/embed" -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=Release "$@"
+  quietly cmake --build "$folder"
 }
 
 # The installed tree works wherever it is moved, and mentions no folder of the build.
@@ -41,42 +43,40 @@ check_installed() {
   if [[ -x $prefix/bin/kolo-train ]]; then quietly "$prefix/bin/kolo-train" --help; fi
 }
 
-# run_embed RANKS: every program says on every rank that the sum is right. 0 ranks: without a launcher.
+# run_embed NAME RANKS: every program says on every rank that the sum is right. 0 ranks: without a launcher.
 run_embed() {
-  local ranks=$1 size=$(($1 > 0 ? $1 : 1)) launcher=() program output said
+  local name=$1 ranks=$2 size=$(($2 > 0 ? $2 : 1)) launcher=() program output said
   if ((ranks > 0)); then launcher=(mpirun --oversubscribe --timeout 60 -np "$ranks"); fi
   for program in embed embed_host_mpi embed_twice; do
-    output=$("${launcher[@]}" "$scratch/embed/$program") || fail "$program fails on $ranks ranks: $output"
+    output=$("${launcher[@]}" "$scratch/$name/$program") || fail "$program fails on $ranks ranks: $output"
     said=$(grep -c "^$program: rank [0-9]* of $size: the sum is" <<<"$output" || true)
     ((said == size)) || fail "$program on $ranks ranks: $said of $size ranks report: $output"
   done
-  printf '%s: %d ranks\n' "$mode" "$ranks"
+  printf '%s: %d ranks\n' "$name" "$ranks"
 }
 
 rm -rf "$scratch"
 mkdir -p "$scratch"
 case $mode in
-  static)
+  installed)
     quietly cmake --install "$build" --prefix "$scratch/installed"
     check_installed
-    build_embed -DCMAKE_PREFIX_PATH="$scratch/moved"
-    ;;
-  shared)
-    quietly cmake -S "$source" -B "$scratch/kolo" -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON \
-      -DKOLO_TESTS=OFF -DKOLO_PROGRAMS=OFF
-    quietly cmake --build "$scratch/kolo"
-    quietly cmake --install "$scratch/kolo" --prefix "$scratch/installed"
-    check_installed
-    build_embed -DCMAKE_PREFIX_PATH="$scratch/moved"
+    build_embed on_static -DCMAKE_PREFIX_PATH="$scratch/moved"
+    for ranks in 0 1 2 3; do run_embed on_static "$ranks"; done
     ;;
   sources)
     cat >"$scratch/provide.cmake" <<EOF
 include(FetchContent)
 FetchContent_Declare(kolo SOURCE_DIR "$source" OVERRIDE_FIND_PACKAGE)
 EOF
-    build_embed -DCMAKE_PROJECT_kolo_embed_INCLUDE="$scratch/provide.cmake"
-    [[ ! -e $scratch/embed/_deps/kolo-build/apps ]] || fail "a project that adds kolo gets its programs built too"
+    build_embed on_sources -DCMAKE_PROJECT_kolo_embed_INCLUDE="$scratch/provide.cmake" \
+      -DBUILD_SHARED_LIBS=ON -DKOLO_INSTALL=ON
+    [[ ! -e $scratch/on_sources/_deps/kolo-build/apps ]] || fail "a project that adds kolo gets its programs built too"
+    run_embed on_sources 2
+    quietly cmake --install "$scratch/on_sources" --prefix "$scratch/installed"
+    check_installed
+    build_embed on_shared -DCMAKE_PREFIX_PATH="$scratch/moved"
+    for ranks in 0 2; do run_embed on_shared "$ranks"; done
     ;;
   *) fail "unknown mode: $mode" ;;
 esac
-for ranks in 0 1 2 3; do run_embed "$ranks"; done
