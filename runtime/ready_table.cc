@@ -66,13 +66,15 @@ void ReadyTable::check_row(Row& row, const PlanCache& plan) {
   std::vector<Arrivals*> counted;
   for (TensorNumber number : plan.numbers(row.announcement.name)) {
     const BucketId bucket = plan.row(number).bucket;
+    if (plan.members(bucket)->size() > 1) {
+      if (std::find(row.cuts_asked.begin(), row.cuts_asked.end(), bucket) != row.cuts_asked.end()) continue;
+      row.cuts_asked.push_back(bucket);
+      news_.cuts.push_back({bucket, {number}});
+      continue;
+    }
     const auto found = buckets_.find(bucket);
     if (found == buckets_.end() || found->second.count == 0) continue;
     Arrivals& arrivals = found->second;
-    if (plan.members(bucket)->size() > 1) {
-      if (!std::exchange(arrivals.cut_asked, true)) news_.cuts.push_back({bucket, {number}});
-      continue;
-    }
     counted.push_back(&arrivals);
     for (std::size_t child = 0; child < from.size(); ++child) {
       if (!arrivals.from[child]) continue;

@@ -19,7 +19,7 @@ namespace kolo {
 ///
 /// A name announced in full completes together with announcements of the same name by number: a child that believes in the
 /// old shape has announced a bucket, one with a new shape the name. If that bucket holds other tensors too, a cut is asked for
-/// first, which isolates the name.
+/// first, which isolates the name (and makes a child announce it that waits for those other tensors).
 class ReadyTable {
  public:
   struct News {
@@ -61,13 +61,13 @@ class ReadyTable {
     std::vector<bool> from;  // by child; sized on first use
     int count = 0;
     bool passed_on = false;
-    bool cut_asked = false;
     std::string merged_into;                           // the row that counted these, if any
     std::vector<std::pair<int, Retract>> retractions;  // passed on, not answered yet
   };
   struct Row {
     Arrivals arrivals;
     Announcement announcement;
+    std::vector<BucketId> cuts_asked;
   };
 
   bool mark(Arrivals& arrivals, int child);
