@@ -37,7 +37,7 @@ class LocalHarness final : public Harness {
 std::vector<HarnessFactory> harnesses() {
   std::vector<HarnessFactory> factories;
   for (const int ranks : {1, 2, 3, 4}) {
-    factories.push_back({fmt::format("{}ranks", ranks), [ranks] { return std::make_unique<LocalHarness>(ranks); }, 40});
+    factories.push_back({fmt::format("{}ranks", ranks), [ranks] { return std::make_unique<LocalHarness>(ranks); }, 15});
   }
   return factories;
 }

@@ -45,7 +45,7 @@ Number reference_float(const Reduction& how, std::span<const T> inputs, Widen wi
   return total * static_cast<Number>(how.postscale);
 }
 
-/// Integers: exactly, in 128 bits; a product is cut to 64 bits at every step, which leaves its low bits as they are.
+/// Integers: exactly, in 128 bits. Of a product only the low 64 bits count, so it is made of unsigned factors and cut.
 template <class T>
 T reference_integer(const Reduction& how, std::span<const T> inputs) {
   using Limits = std::numeric_limits<std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>>;
@@ -59,8 +59,11 @@ T reference_integer(const Reduction& how, std::span<const T> inputs) {
   };
   Wide total = scaled(inputs[0], how.prescale);
   for (const T value : inputs.subspan(1)) {
-    total = reference_combine<Wide>(how.op, total, scaled(value, how.prescale));
-    if (how.op == ReduceOp::product) total = static_cast<std::int64_t>(static_cast<std::uint64_t>(total));
+    const Wide next = scaled(value, how.prescale);
+    if (how.op == ReduceOp::product)
+      total = static_cast<std::uint64_t>(total) * static_cast<std::uint64_t>(next);
+    else
+      total = reference_combine<Wide>(how.op, total, next);
   }
   if (how.op == ReduceOp::average) total /= how.divide_by;
   if (how.postscale != 1) {
