@@ -61,7 +61,13 @@ Coordinator::~Coordinator() {
 
 void Coordinator::submit(const SubmissionPtr& submission, bool will_wait) {
   queue_.submit(submission);
-  if (!will_wait) control_->bell().ring();
+  if (will_wait) return;
+  if (role_.try_lock()) {
+    const std::lock_guard role(role_, std::adopt_lock);
+    announce_inline();
+  } else {
+    control_->bell().ring();
+  }
 }
 
 void Coordinator::wait(const SubmissionPtr& submission) {
@@ -188,6 +194,11 @@ bool Coordinator::agree() {
       negotiator_.receive_from_parent(reader);
     }
   }
+  return send_outgoing() || moved;
+}
+
+bool Coordinator::send_outgoing() {
+  bool moved = false;
   negotiator_.outgoing([&](int rank, Direction direction, std::span<const std::byte> records) {
     Writer message;
     message.put(negotiator_.group().id);
@@ -258,6 +269,18 @@ void Coordinator::complete(const SubmissionPtr& submission, const Failure* failu
 }
 
 // ---- who runs the cycle ---------------------------------------------------------------------------------------------
+
+/// For a thread that submits and does not wait: it announces itself, which costs less than waking the background thread. That is
+/// woken only when something must be run.
+void Coordinator::announce_inline() {
+  try {
+    announce();
+    send_outgoing();
+  } catch (const Error& error) {
+    give_up(error.failure());
+  }
+  if (negotiator_.decided() || !flushed_) control_->bell().ring();
+}
 
 /// For a thread that waits and has the role: looks again and again for a while, then sleeps between the rings.
 void Coordinator::drive_until(const SubmissionPtr& submission) {

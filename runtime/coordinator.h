@@ -52,11 +52,13 @@ class Coordinator {
   bool cycle();
   bool announce();
   bool agree();
+  bool send_outgoing();
   bool execute();
   void follow(Decisions decisions);
   void give_up(const Failure& failure) noexcept;
   void complete(const SubmissionPtr& submission, const Failure* failure = nullptr);
 
+  void announce_inline();
   void drive_until(const SubmissionPtr& submission);
   void leave_role();
   void run_in_background();

@@ -66,6 +66,10 @@ class Negotiator {
     }
   }
 
+  /// Whether take() has something to give.
+  bool decided() const {
+    return !decisions_.run.empty() || !decisions_.failed.empty() || !decisions_.withdrawn.empty() || decisions_.broken;
+  }
   Decisions take() { return std::exchange(decisions_, {}); }
 
   const GroupInfo& group() const { return *group_; }

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace kolo::bench {
+
+/// Percentiles of a list of times, in the unit of the list.
+struct Percentiles {
+  double p50 = 0, p95 = 0, p99 = 0, min = 0, max = 0;
+};
+
+inline Percentiles percentiles(std::vector<double> values) {
+  if (values.empty()) return {};
+  std::sort(values.begin(), values.end());
+  const auto at = [&](double share) { return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1))]; };
+  return {at(0.5), at(0.95), at(0.99), values.front(), values.back()};
+}
+
+}  // namespace kolo::bench
