@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "ops/pause.h"
+#include "runtime/cores.h"
 #include "runtime/handshake.h"
 #include "runtime/world_parts.h"
 
@@ -26,17 +28,6 @@ std::shared_ptr<const GroupInfo> group_of_all(const ControlChannel& control) {
   return info;
 }
 
-/// Whether this node has more ranks than this process may use cores: then a thread that spins keeps a peer from running.
-bool more_ranks_than_cores(const ControlChannel& control) {
-  return control.topology().node_ranks(control.rank()).size() > std::thread::hardware_concurrency();
-}
-
-void pause_briefly() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
-
 }  // namespace
 
 Coordinator::Coordinator(World world, const Config& config)
@@ -45,7 +36,7 @@ Coordinator::Coordinator(World world, const Config& config)
       world_group_(group_of_all(*control_)),
       negotiator_(world_group_, tree_position(control_->topology(), world_group_->ranks, control_->rank()), config.fusion_bytes),
       executor_(std::move(world.parts().backends)),
-      oversubscribed_(more_ranks_than_cores(*control_)),
+      oversubscribed_(more_ranks_than_cores(static_cast<int>(control_->topology().node_ranks(control_->rank()).size()))),
       watch_(config_, *control_, queue_) {
   agree_on_settings(*control_, config_);
   background_ = std::jthread([this] { run_in_background(); });
