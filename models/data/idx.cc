@@ -41,7 +41,12 @@ class IdxFile {
     const char* const text = gzerror(file_.get(), &code);
     if (code == Z_ERRNO) unreadable(std::generic_category().message(errno));
     if (code == Z_BUF_ERROR) fail("its gzip stream is cut off", "fetch it again");
-    if (got < 0) fail(fmt::format("its gzip stream is damaged: {}", text), "fetch it again");
+    if (got < 0) {
+      const std::string_view words(text), path(path_.native());  // zlib puts "path: " before its words
+      const bool prefixed = words.starts_with(path) && words.substr(path.size()).starts_with(": ");
+      fail(fmt::format("its gzip stream is damaged: {}", prefixed ? words.substr(path.size() + 2) : words),
+           "fetch it again");
+    }
     return static_cast<std::size_t>(got);
   }
 
