@@ -108,12 +108,15 @@ void Coordinator::close(bool unwinding) {
   if (unwinding) {
     queue_.close(nullptr);
     queue_.push(PendingQueue::What::abandon, nullptr);
+    control_->bell().ring();  // a thread that sleeps with the role looks, and fails with the rest
     const std::lock_guard role(role_);
     control_->bell().disarm();
     const auto deadline = Clock::now() + 100ms;
     do {
       cycle();
     } while (!flushed_ && Clock::now() < deadline);
+    fail_everything({ErrorCode::aborted, "the session was left without finishing (an error ended its program)"});
+    control_->abandon();
     leave_role();
     return;
   }
@@ -147,8 +150,10 @@ bool Coordinator::cycle() {
     return moved;
   } catch (const Error& error) {
     give_up(error.failure());
-    return true;
+  } catch (const std::exception& error) {  // of a backend, or out of memory
+    give_up({ErrorCode::backend, error.what()});
   }
+  return true;
 }
 
 /// From the program to the negotiator, in the program's order.

@@ -9,29 +9,29 @@ bool Executor::supports(const Signature& signature) const {
   return std::any_of(backends_.begin(), backends_.end(), [&](const auto& backend) { return backend->supports(signature); });
 }
 
-void Executor::start(std::vector<SubmissionPtr> members) {
+void Executor::start(std::vector<SubmissionPtr> members) { running_.push_back({std::move(members), nullptr}); }
+
+std::unique_ptr<Operation> Executor::start_on_backend(const std::vector<SubmissionPtr>& members) {
   const Signature& signature = members.front()->signature;
-  if (signature.kind == OpKind::barrier) {
-    running_.push_back({nullptr, std::move(members)});
-    return;
-  }
   Bucket bucket{signature, {}};
   for (const SubmissionPtr& member : members) bucket.tensors.push_back({member->in, member->out});
   for (const auto& backend : backends_) {
     if (!backend->supports(signature)) continue;
-    auto operation = backend->start(std::move(bucket));
-    running_.push_back({std::move(operation), std::move(members)});
     ++buckets_started_;
-    return;
+    return backend->start(std::move(bucket));
   }
   throw Error(ErrorCode::backend, "no backend runs " + to_string(signature) + ", though the ranks agreed to");
 }
 
 bool Executor::step(std::vector<Finished>& finished) {
+  if (halted_) return false;
   bool any = false;
   for (Running& running : running_) {
-    if (running.operation && !running.operation->step()) continue;
-    running.operation.reset();
+    if (running.members.front()->signature.kind != OpKind::barrier) {
+      if (!running.operation) running.operation = start_on_backend(running.members);
+      if (!running.operation->step()) continue;
+      running.operation.reset();
+    }
     for (SubmissionPtr& member : running.members) finished.push_back({std::move(member), std::nullopt});
     running.members.clear();
     any = true;
@@ -49,7 +49,7 @@ void Executor::abandon(const Failure& failure, std::vector<Finished>& finished) 
 }
 
 bool Executor::needs_polling() const {
-  return std::any_of(running_.begin(), running_.end(), [](const Running& running) {
+  return !halted_ && std::any_of(running_.begin(), running_.end(), [](const Running& running) {
     return running.operation && running.operation->needs_polling();
   });
 }

@@ -24,12 +24,16 @@ class Executor {
   /// Whether some backend can run this; the same answer on every rank.
   bool supports(const Signature& signature) const;
 
-  /// Starts a bucket; its members share everything but their shapes. A barrier has nothing to move and is complete at once.
+  /// Takes a bucket on, to be started by step() in this order; its members share everything but their shapes. A barrier has
+  /// nothing to move and is complete at once.
   void start(std::vector<SubmissionPtr> members);
 
-  /// Advances everything in flight and appends what completed. Returns whether anything did. Throws Error if an operation
-  /// failed: what was in flight cannot be trusted any more, call abandon().
+  /// Starts what is new, advances everything in flight and appends what completed. Returns whether anything did. Throws what a
+  /// backend threw: what is in flight cannot be trusted any more, call halt().
   bool step(std::vector<Finished>& finished);
+
+  /// Touches nothing from now on. What is in flight, and what is taken on later, stays so until abandon().
+  void halt() { halted_ = true; }
 
   /// Fails everything in flight and tells the backends that the group is of no more use.
   void abandon(const Failure& failure, std::vector<Finished>& finished);
@@ -41,12 +45,15 @@ class Executor {
 
  private:
   struct Running {
-    std::unique_ptr<Operation> operation;  // null: complete
-    std::vector<SubmissionPtr> members;
+    std::vector<SubmissionPtr> members;    // empty: complete
+    std::unique_ptr<Operation> operation;  // null: not started
   };
+
+  std::unique_ptr<Operation> start_on_backend(const std::vector<SubmissionPtr>& members);
 
   BackendList backends_;
   std::deque<Running> running_;
+  bool halted_ = false;
   std::uint64_t buckets_started_ = 0;
 };
 

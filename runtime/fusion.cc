@@ -25,6 +25,10 @@ std::vector<std::vector<TensorNumber>> fuse(std::span<const TensorNumber> run, c
   std::vector<std::vector<TensorNumber>> buckets;
   std::vector<Open> open;
   for (TensorNumber number : run) {
+    if (plan.row(number).ambiguous) {
+      buckets.push_back({number});
+      continue;
+    }
     const Signature& signature = plan.row(number).signature;
     const std::int64_t bytes = bytes_of(signature);
     Open* joined = nullptr;

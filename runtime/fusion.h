@@ -13,7 +13,8 @@ bool fusable(const Signature& a, const Signature& b);
 
 /// Cuts a run of submissions, in program order, into buckets of at most `fusion_bytes` (a larger tensor goes alone).
 ///
-/// One bucket is open per kind of tensor: mixed dtypes interleave without breaking each other's buckets. A tensor joins the
+/// A tensor whose name has several signatures goes alone too: then a rank that believes in another shape is noticed at once. One
+/// bucket is open per kind of tensor: mixed dtypes interleave without breaking each other's buckets. A tensor joins the
 /// open bucket it is fusable with, or closes it if it does not fit. Buckets come out in the order of their first members. A
 /// pure function of its arguments: the layout follows the program's order only.
 std::vector<std::vector<TensorNumber>> fuse(std::span<const TensorNumber> run, const PlanCache& plan,

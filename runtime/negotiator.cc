@@ -175,6 +175,9 @@ void Negotiator::decide(const Announcement& announcement) {
   if (!number) {
     down(Define{announcement.name, signature});
     number = plan_.find(announcement.name, signature);
+    for (TensorNumber namesake : plan_.numbers(announcement.name)) {  // ambiguous from now on: see PlanCache::Row
+      up(0, Cut{plan_.row(namesake).bucket, {namesake}});
+    }
   }
   down(Run{{plan_.row(*number).bucket}});
 }
@@ -196,8 +199,8 @@ void Negotiator::apply(const Regroup& record) {
 
 void Negotiator::apply(const Run& record) {
   for (BucketId bucket : record.buckets) {
-    table_.ran(bucket);
     auto members = local_.take(bucket, plan_);
+    table_.ran(bucket, plan_);
     for (const SubmissionPtr& member : members) {
       member->agreed = true;
       std::erase(waited_for_, member);

@@ -4,9 +4,13 @@ namespace kolo {
 
 TensorNumber PlanCache::define(std::string name, const Signature& signature) {
   const auto number = static_cast<TensorNumber>(rows_.size());
-  numbers_[name].push_back(number);
+  auto& namesakes = numbers_[name];
+  namesakes.push_back(number);
   buckets_[next_bucket_] = {number};
   rows_.push_back({std::move(name), signature, next_bucket_++});
+  if (namesakes.size() > 1) {
+    for (TensorNumber namesake : namesakes) rows_[namesake].ambiguous = true;
+  }
   return number;
 }
 

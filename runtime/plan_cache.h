@@ -21,6 +21,7 @@ class PlanCache {
     std::string name;
     Signature signature;
     BucketId bucket = 0;
+    bool ambiguous = false;  ///< the name has other signatures too; such a tensor is never fused
   };
 
   /// Applies Define: the tensor's number. Its bucket holds it alone.

@@ -41,12 +41,30 @@ void ReadyTable::ready(int child, BucketId bucket, const PlanCache& plan) {
   if (arrivals.count == children()) {
     arrivals.passed_on = true;
     news_.ready.push_back(bucket);
+    close_rows(*members, plan);
     return;
   }
-  if (rows_.empty()) return;
   for (TensorNumber number : *members) {
-    const auto row = rows_.find(plan.row(number).name);
-    if (row != rows_.end()) check_row(row->second, plan);
+    const PlanCache::Row& tensor = plan.row(number);
+    if (tensor.ambiguous && members->size() == 1) {
+      Row& row = rows_[tensor.name];  // a meeting place for announcements of its other signatures
+      row.announcement.name = tensor.name;
+      row.arrivals.from.resize(subtrees_.size());
+    }
+    if (rows_.empty()) return;
+    if (const auto row = rows_.find(tensor.name); row != rows_.end()) check_row(row->second, plan);
+  }
+}
+
+void ReadyTable::ran(BucketId bucket, const PlanCache& plan) {
+  buckets_.erase(bucket);
+  close_rows(*plan.members(bucket), plan);
+}
+
+/// Every child means the same signature: there is nothing left to meet for.
+void ReadyTable::close_rows(const std::vector<TensorNumber>& members, const PlanCache& plan) {
+  for (TensorNumber number : members) {
+    if (plan.row(number).ambiguous) rows_.erase(plan.row(number).name);
   }
 }
 

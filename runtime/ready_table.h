@@ -19,7 +19,8 @@ namespace kolo {
 ///
 /// A name announced in full completes together with announcements of the same name by number: a child that believes in the
 /// old shape has announced a bucket, one with a new shape the name. If that bucket holds other tensors too, a cut is asked for
-/// first, which isolates the name (and makes a child announce it that waits for those other tensors).
+/// first, which isolates the name (and makes a child announce it that waits for those other tensors). A name with several
+/// signatures is never fused, so that children which announce different ones meet in its row, too.
 class ReadyTable {
  public:
   struct News {
@@ -44,7 +45,7 @@ class ReadyTable {
   std::vector<std::pair<int, Retract>> retracted(const Retract& what, const PlanCache& plan);
 
   /// Decisions that end announcements.
-  void ran(BucketId bucket) { buckets_.erase(bucket); }
+  void ran(BucketId bucket, const PlanCache& plan);
   void rejected(const std::string& name) { rows_.erase(name); }
   void retired(const std::vector<BucketId>& buckets, const PlanCache& plan);
 
@@ -73,6 +74,7 @@ class ReadyTable {
   bool mark(Arrivals& arrivals, int child);
   void clear(Arrivals& arrivals, int child);
   void forget(int child, const Retract& what);
+  void close_rows(const std::vector<TensorNumber>& members, const PlanCache& plan);
   void check_row(Row& row, const PlanCache& plan);
   int children() const { return static_cast<int>(subtrees_.size()); }
 

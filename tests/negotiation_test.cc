@@ -47,11 +47,13 @@ class RandomProgram {
     const int odd_rank = draw(0, simulation_.size() - 1);
     const bool mismatch = simulation_.size() > 1 && !ops.empty() && chance(30);
     const auto odd_op = ops.empty() ? 0 : static_cast<std::size_t>(draw(0, static_cast<int>(ops.size()) - 1));
+    Signature odd_signature = sum_of(5, DType::f64);  // never agreed on, so always announced in full
+    if (mismatch && chance(60)) odd_signature = sum_of(ops[odd_op].signature.shape[0] == 5 ? 7 : 5);  // may be known
     std::vector<bool> early_wait(ops.size());
     for (auto&& early : early_wait) early = chance(15);
     for (int rank = 0; rank < simulation_.size(); ++rank) {
       auto mine = ops;
-      if (mismatch && rank == odd_rank) mine[odd_op].signature = sum_of(5, DType::f64);
+      if (mismatch && rank == odd_rank) mine[odd_op].signature = odd_signature;
       std::vector<std::size_t> order(mine.size());
       std::iota(order.begin(), order.end(), std::size_t{0});
       if (!common_order) std::shuffle(order.begin(), order.end(), random_);
