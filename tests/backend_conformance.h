@@ -12,6 +12,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <random>
 #include <string>
 #include <thread>
@@ -38,6 +39,11 @@ struct HarnessFactory {
   std::function<std::unique_ptr<Harness>()> make;
   int schedules;  ///< how many random schedules to try
 };
+
+/// For test names, which must not contain addresses.
+inline void PrintTo(const HarnessFactory& factory, std::ostream* out) {
+  *out << factory.name;
+}
 
 inline std::string name_of_harness(const testing::TestParamInfo<HarnessFactory>& info) {
   return info.param.name;
