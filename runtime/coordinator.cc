@@ -143,11 +143,18 @@ SessionStats Coordinator::stats() const {
 // ---- the cycle, under role_ -----------------------------------------------------------------------------------------
 
 bool Coordinator::cycle() {
-  try {
+  return guard([this] {
     bool moved = announce();
     moved |= agree();
     moved |= execute();
     return moved;
+  });
+}
+
+template <class Call>
+bool Coordinator::guard(Call&& call) {
+  try {
+    return call();
   } catch (const Error& error) {
     give_up(error.failure());
   } catch (const std::exception& error) {  // of a backend, or out of memory
@@ -194,6 +201,7 @@ bool Coordinator::agree() {
 }
 
 bool Coordinator::send_outgoing() {
+  if (given_up_) return false;
   bool moved = false;
   negotiator_.outgoing([&](int rank, Direction direction, std::span<const std::byte> records) {
     Writer message;
@@ -212,6 +220,7 @@ bool Coordinator::send_outgoing() {
 bool Coordinator::execute() {
   follow(negotiator_.take());
   executor_.step(finished_);
+  counters_.buckets = executor_.buckets_started();
   const bool moved = !finished_.empty();
   for (const auto& [submission, failure] : finished_) complete(submission, failure ? &*failure : nullptr);
   finished_.clear();
@@ -234,23 +243,32 @@ void Coordinator::follow(Decisions decisions) {
   }
   counters_.agreements = negotiator_.agreements();
   counters_.full_announcements = negotiator_.full_announcements();
-  counters_.buckets = executor_.buckets_started();
 }
 
-/// The one place where an error of this rank's runtime ends: the ranks are told, and what was running fails. If even telling
-/// fails, everything in flight here fails, and whatever is submitted later.
+/// The one place where an error of this rank's runtime ends. The ranks are told; until all have agreed on it, which fails
+/// what is running everywhere with the same error, nothing is touched. If even telling fails, this rank leaves alone.
 void Coordinator::give_up(const Failure& failure) noexcept {
   try {
-    executor_.abandon(failure, finished_);
-    if (!negotiator_.broken()) {
+    executor_.halt();
+    if (!std::exchange(told_, true) && !negotiator_.broken()) {
       negotiator_.break_down(failure);
       return;
     }
+    negotiator_.depart(true);
+    send_outgoing();
   } catch (const std::exception&) {
   }
-  given_up_ = failure;
-  departure_.reset();
+  fail_everything(failure);
+}
+
+/// Everything in flight here fails, and whatever is submitted later; nothing is heard or sent any more.
+void Coordinator::fail_everything(const Failure& failure) noexcept {
+  executor_.halt();
+  if (!given_up_) given_up_ = failure;
+  executor_.abandon(failure, finished_);
+  for (const auto& [submission, why] : finished_) complete(submission, why ? &*why : nullptr);
   finished_.clear();
+  departure_.reset();
   for (const SubmissionPtr& submission : queue_.in_flight()) complete(submission, &failure);
 }
 
@@ -269,12 +287,10 @@ void Coordinator::complete(const SubmissionPtr& submission, const Failure* failu
 /// For a thread that submits and does not wait: it announces itself, which costs less than waking the background thread. That is
 /// woken only when something must be run.
 void Coordinator::announce_inline() {
-  try {
+  guard([this] {
     announce();
-    send_outgoing();
-  } catch (const Error& error) {
-    give_up(error.failure());
-  }
+    return send_outgoing();
+  });
   if (negotiator_.decided() || !flushed_) control_->bell().ring();
 }
 

@@ -55,7 +55,10 @@ class Coordinator {
   bool send_outgoing();
   bool execute();
   void follow(Decisions decisions);
+  template <class Call>
+  bool guard(Call&& call);
   void give_up(const Failure& failure) noexcept;
+  void fail_everything(const Failure& failure) noexcept;
   void complete(const SubmissionPtr& submission, const Failure* failure = nullptr);
 
   void announce_inline();
@@ -81,6 +84,7 @@ class Coordinator {
   SubmissionPtr departure_;
   bool flushed_ = true;
   bool oversubscribed_ = false;
+  bool told_ = false;  // the ranks, that this one's runtime failed
   int idle_passes_ = 0;
   std::optional<Failure> given_up_;
   std::vector<Executor::Finished> finished_;
