@@ -27,7 +27,8 @@ MpiComm split_by_node(MPI_Comm comm, int color) {
 
 }  // namespace
 
-MpiChannel::MpiChannel(MPI_Comm comm, std::string_view fake, std::string* note) : comm_(duplicate(comm)) {
+MpiChannel::MpiChannel(MPI_Comm comm, std::string_view fake, std::string* note)
+    : comm_(duplicate(comm)), usable_(comm_.get()) {
   int size = 0;
   check_mpi(MPI_Comm_rank(comm_.get(), &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(comm_.get(), &size), "MPI_Comm_size");
@@ -107,7 +108,7 @@ void MpiChannel::send(int to, std::span<const std::byte> message) {
   }
   auto outgoing = std::make_unique<Outgoing>();
   outgoing->bytes.assign(message.begin(), message.end());
-  check_mpi(MPI_Isend(outgoing->bytes.data(), static_cast<int>(outgoing->bytes.size()), MPI_BYTE, to, control_tag, comm_.get(),
+  check_mpi(MPI_Isend(outgoing->bytes.data(), static_cast<int>(outgoing->bytes.size()), MPI_BYTE, to, control_tag, usable_,
                       &outgoing->request),
             "MPI_Isend");
   outgoing_.push_back(std::move(outgoing));
@@ -126,7 +127,7 @@ bool MpiChannel::receive_mpi(Message& message) {
     int found = 0;
     MPI_Message matched;
     MPI_Status status;
-    check_mpi(MPI_Improbe(MPI_ANY_SOURCE, control_tag, comm_.get(), &found, &matched, &status), "MPI_Improbe");
+    check_mpi(MPI_Improbe(MPI_ANY_SOURCE, control_tag, usable_, &found, &matched, &status), "MPI_Improbe");
     if (!found) return false;
     int count = 0;
     check_mpi(MPI_Get_count(&status, MPI_BYTE, &count), "MPI_Get_count");
@@ -153,7 +154,7 @@ bool MpiChannel::flush() {
 }
 
 void MpiChannel::abandon() noexcept {
-  (void)comm_.release();  // freeing it is collective
+  (void)comm_.release();  // freeing it is collective; what is said from now on still goes through `usable_`
   for (auto& outgoing : outgoing_) (void)outgoing.release();  // MPI may still read these
   outgoing_.clear();
 }

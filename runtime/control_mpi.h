@@ -46,6 +46,7 @@ class MpiChannel final : public ControlChannel {
   bool receive_mpi(Message& message);
 
   MpiComm comm_;
+  MPI_Comm usable_;  // the same, also once comm_ has been given up
   int rank_ = 0;
   Topology topology_;
   std::vector<int> node_ranks_;  // session ranks of this node

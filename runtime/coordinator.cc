@@ -332,8 +332,8 @@ void Coordinator::run_in_background() {
       while (cycle() && drivers_ == 0) idle_passes_ = 0;
       ticket = bell.arm();
       const bool moved = cycle();  // peers that moved before the bell was armed did not ring it
-      if (drivers_ > 0) {
-        nap = long_sleep;  // they run the cycle now, and ring if they leave something unfinished
+      if (drivers_ > 0) {  // they run the cycle now, and ring if they leave something unfinished; MPI cannot ring
+        nap = control_->needs_polling() ? polling_nap : std::chrono::nanoseconds(long_sleep);
       } else if (!moved) {
         nap = background_nap();
       }

@@ -40,8 +40,10 @@ std::optional<Regroup> PlanLearner::propose(const PlanCache& plan) {
 
 std::optional<Regroup> PlanLearner::plan_run(const RunOfSubmissions& run, const PlanCache& plan) {
   std::vector<TensorNumber> numbers;
+  std::set<TensorNumber> seen;  // a tensor that ran twice without being waited for counts once
   for (const SubmissionPtr& submission : run) {
-    if (const auto number = plan.find(submission->name, submission->signature)) numbers.push_back(*number);
+    const auto number = plan.find(submission->name, submission->signature);
+    if (number && seen.insert(*number).second) numbers.push_back(*number);
   }
   if (planned_.size() >= max_runs_remembered || !planned_.insert(hash_of(numbers)).second) return std::nullopt;
 

@@ -1,5 +1,7 @@
 #include "runtime/records.h"
 
+#include <algorithm>
+
 namespace kolo {
 namespace {
 
@@ -9,7 +11,7 @@ constexpr int device_kinds = static_cast<int>(DeviceKind::cuda) + 1;
 constexpr int error_codes = static_cast<int>(ErrorCode::backend) + 1;
 
 void put(Writer& writer, const Shape& shape) {
-  writer.put(static_cast<std::uint8_t>(shape.dims()));
+  writer.put(static_cast<std::uint8_t>(std::min(shape.dims(), 255)));  // more than max_dims is an error anyway
   for (std::int64_t extent : shape.extents()) writer.put(extent);
 }
 
