@@ -1,0 +1,124 @@
+// kolo-train: trains a model on all ranks that mpirun starts. Every rank opens the session first; whatever goes wrong
+// later is agreed through it, so that one rank says what it was and all end together.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include <kolo/session.h>
+
+#include "apps/train/agreement.h"
+#include "apps/train/job.h"
+#include "apps/train/options.h"
+#include "apps/train/progress.h"
+#include "apps/train/step_log.h"
+#include "apps/train/terminal.h"
+#include "apps/train/trainer.h"
+#include "models/checkpoint.h"
+
+namespace kolo::train {
+namespace {
+
+/// The settings of the environment; or the default ones, and what is wrong with it.
+Config settings_of_environment(std::optional<std::string>& problem) {
+  try {
+    std::vector<std::string> unknown;
+    const Config config = Config::from_environment(&unknown);
+    if (!unknown.empty()) problem = fmt::format("{} (--help lists the settings)", fmt::join(unknown, "; "));
+    return config;
+  } catch (const Error& error) {
+    problem = error.what();
+    return {};
+  }
+}
+
+/// What rank 0 writes.
+struct Outputs {
+  Outputs(const Options& options, Job& job) : progress(job.last_step(), job.sampler().steps_per_epoch()) {
+    if (!options.save.empty()) models::check_writable(options.save);
+    if (!options.log.empty()) log.emplace(options.log);
+  }
+  std::vector<Listener*> listeners() {
+    return log ? std::vector<Listener*>{&*log, &progress} : std::vector<Listener*>{&progress};
+  }
+
+  std::optional<StepLog> log;
+  Progress progress;
+};
+
+void train(Session& session, int argc, char** argv, const std::optional<std::string>& problem) {
+  Options options;
+  std::unique_ptr<Job> job;
+  std::optional<Outputs> outputs;
+  together(session, [&] {
+    if (problem) throw UsageError(*problem);
+    options = parse_options(argc, argv);
+    job = std::make_unique<Job>(options, session.rank(), session.size());
+    if (session.rank() == 0) outputs.emplace(options, *job);
+  });
+  const bool same = same_everywhere(session, job->fingerprint());
+  together(session, [&] {
+    if (!same) throw UsageError("the ranks have different flags or data; give all of them the same");
+  });
+
+  if (outputs) {
+    if (outputs->log) outputs->log->begin();
+    print(job->description());
+  }
+  Trainer trainer(session, options, *job, outputs ? outputs->listeners() : std::vector<Listener*>{});
+  const bool finished = trainer.run();
+  together(session, [&] {
+    if (!outputs) return;
+    if (finished && !options.save.empty()) models::save_parameters(options.save, job->model());
+    if (outputs->log) outputs->log->close();
+  });
+  if (outputs) print(outputs->progress.summary(session.size()));
+}
+
+int open_session_and_train(int argc, char** argv) {
+  std::optional<std::string> problem;
+  Session session(settings_of_environment(problem));
+  try {
+    train(session, argc, argv, problem);
+    return 0;
+  } catch (const Stopped&) {
+    return 1;
+  }
+}
+
+/// Ends this process with a problem that could not be agreed on: no waiting for ranks that may be stuck.
+///
+/// Ranks that got the same error would all say it, and where a rank left, the others only know that it did. So those
+/// who know least wait a while; by then the launcher, which ends all ranks when one has failed, has ended them.
+[[noreturn]] void leave(const std::string& problem, bool somebody_knows_better) {
+  constexpr int seconds_to_end_all = 3;  // of mpirun, which asks processes to end after one second
+  const int turn = (somebody_knows_better ? 1 : 0) + (launched_rank() > 0 ? 1 : 0);
+  std::this_thread::sleep_for(std::chrono::seconds(turn * seconds_to_end_all));
+  print_problem(problem);
+  std::quick_exit(1);
+}
+
+}  // namespace
+}  // namespace kolo::train
+
+int main(int argc, char** argv) {
+  using namespace kolo::train;
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error of write(), as a full disk is
+  try {
+    if (const auto text = requested_text(argc, argv)) {
+      if (launched_rank() == 0) print(*text);
+      return 0;
+    }
+    return open_session_and_train(argc, argv);
+  } catch (const kolo::Error& error) {
+    leave(error.what(), error.code() == kolo::ErrorCode::aborted);
+  } catch (const std::exception& error) {
+    leave(error.what(), false);
+  }
+}

@@ -1,0 +1,90 @@
+#include "apps/train/progress.h"
+
+#include <fmt/format.h>
+
+#include "apps/train/terminal.h"
+
+namespace kolo::train {
+namespace {
+
+constexpr std::chrono::milliseconds live_pause{100};  // so that the line can be read, and costs nothing
+constexpr std::chrono::seconds plain_pause{2};
+
+}  // namespace
+
+void Progress::Sums::add(const StepEvent& event) {
+  ++steps;
+  examples += event.examples;
+  loss += event.loss * static_cast<double>(event.examples);
+  seconds += event.seconds;
+  wait_seconds += event.wait_seconds;
+}
+
+Progress::Progress(std::int64_t last_step, std::int64_t steps_per_epoch)
+    : last_step_(last_step),
+      steps_per_epoch_(steps_per_epoch),
+      live_(stdout_is_watched()),
+      start_(Clock::now()),
+      shown_(start_) {}
+
+Progress::~Progress() {
+  if (line_open_) print("\n");
+}
+
+void Progress::on_step(const StepEvent& event) {
+  all_.add(event);
+  recent_.add(event);
+  const auto pause = live_ ? Clock::duration(live_pause) : Clock::duration(plain_pause);
+  if (Clock::now() - shown_ >= pause) show(false);
+}
+
+void Progress::on_eval(const EvalEvent& event) {
+  eval_ = event;
+  show(true);
+  if (recent_.steps > 0) before_eval_ = recent_;
+  recent_ = {};
+}
+
+std::string Progress::line() const {
+  const std::int64_t epochs = (last_step_ + steps_per_epoch_ - 1) / steps_per_epoch_;
+  const std::int64_t epoch = (all_.steps + steps_per_epoch_ - 1) / steps_per_epoch_;
+  std::string text =
+      fmt::format("{:6.1f} s  epoch {}/{}  step {}/{}", elapsed(), epoch, epochs, all_.steps, last_step_);
+  if (recent_.steps > 0) {
+    text += fmt::format("  loss {:.4f}  {:.0f} samples/s  {:.0f} % waiting", recent_.mean_loss(),
+                        recent_.samples_per_s(), recent_.waiting_percent());
+  }
+  if (eval_) text += fmt::format("  held-out {:.2f} %", 100 * eval_->accuracy);
+  return text;
+}
+
+void Progress::show(bool stays) {
+  const bool overwrite = live_ && line_open_;
+  print((overwrite ? "\r" : "") + line() + (overwrite ? "\x1b[K" : "") + (stays || !live_ ? "\n" : ""));
+  line_open_ = live_ && !stays;
+  shown_ = Clock::now();
+}
+
+double Progress::elapsed() const {
+  return std::chrono::duration<double>(Clock::now() - start_).count();
+}
+
+std::string Progress::summary(int ranks) const {
+  std::string text = fmt::format("steps     {} in {:.2f} epochs, {:.1f} s\n", all_.steps,
+                                 static_cast<double>(all_.steps) / static_cast<double>(steps_per_epoch_), elapsed());
+  const Sums& last = recent_.steps > 0 ? recent_ : before_eval_;
+  if (last.steps > 0) {
+    text +=
+        fmt::format("loss      {:.4f} in the last {} step{}", last.mean_loss(), last.steps, last.steps == 1 ? "" : "s");
+    text += eval_ ? fmt::format(", {:.4f} held-out\n", eval_->loss) : "\n";
+  }
+  if (eval_) text += fmt::format("accuracy  {:.2f} % held-out\n", 100 * eval_->accuracy);
+  if (all_.steps > 0) {
+    text +=
+        fmt::format("speed     {:.0f} samples/s over {} rank{}, {:.1f} % of the step time waiting for communication\n",
+                    all_.samples_per_s(), ranks, ranks == 1 ? "" : "s", all_.waiting_percent());
+  }
+  return text;
+}
+
+}  // namespace kolo::train

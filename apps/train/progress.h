@@ -1,0 +1,61 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "apps/train/events.h"
+
+namespace kolo::train {
+
+/// Shows people how the training goes: on a terminal a line that is overwritten and stays when an evaluation is done,
+/// elsewhere a line for each evaluation and at least one every two seconds.
+class Progress final : public Listener {
+ public:
+  /// last_step        steps that the run will take
+  /// steps_per_epoch  for the number of epochs
+  Progress(std::int64_t last_step, std::int64_t steps_per_epoch);
+  /// Ends an unfinished line.
+  ~Progress() override;
+
+  void on_step(const StepEvent& event) override;
+  void on_eval(const EvalEvent& event) override;
+
+  /// What came of it all: some lines of text.
+  std::string summary(int ranks) const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  /// Sums over steps.
+  struct Sums {
+    std::int64_t steps = 0;
+    std::int64_t examples = 0;
+    double loss = 0;  ///< weighed by examples
+    double seconds = 0;
+    double wait_seconds = 0;
+
+    void add(const StepEvent& event);
+    double mean_loss() const { return loss / static_cast<double>(examples); }
+    double samples_per_s() const { return static_cast<double>(examples) / seconds; }
+    double waiting_percent() const { return 100 * wait_seconds / seconds; }
+  };
+
+  std::string line() const;
+  void show(bool stays);
+  double elapsed() const;
+
+  std::int64_t last_step_;
+  std::int64_t steps_per_epoch_;
+  bool live_;  // whether a line may be overwritten
+  bool line_open_ = false;
+  Clock::time_point start_;
+  Clock::time_point shown_;  // when the last line was written
+  Sums all_;
+  Sums recent_;       // since the last evaluation
+  Sums before_eval_;  // what recent_ was then
+  std::optional<EvalEvent> eval_;
+};
+
+}  // namespace kolo::train

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "apps/train/events.h"
+
+namespace kolo::train {
+
+/// A file with one JSON object per line, each written as soon as it is known.
+class StepLog final : public Listener {
+ public:
+  /// Makes sure that `path` can be written, and leaves what it holds until begin(). Errors: UsageError.
+  explicit StepLog(std::string path);
+
+  /// Empties the file.
+  void begin();
+
+  void on_step(const StepEvent& event) override;
+  void on_eval(const EvalEvent& event) override;
+  bool gives_up() const override { return problem_.has_value(); }
+
+  /// Errors: UsageError with the first problem there was.
+  void close();
+
+ private:
+  struct Closer {
+    void operator()(std::FILE* file) const { (void)std::fclose(file); }
+  };
+
+  void write(const std::string& line);
+  void note_problem();
+
+  std::string path_;
+  std::unique_ptr<std::FILE, Closer> file_;
+  std::optional<std::string> problem_;
+};
+
+}  // namespace kolo::train

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+
+namespace kolo::train {
+
+/// This process's rank as the launcher's environment has it; 0 without a launcher. Needs no session.
+int launched_rank();
+
+/// Writes "kolo-train: PROBLEM" as one line to stderr, in one piece.
+void print_problem(const std::string& problem);
+
+/// Writes text to stdout at once. What cannot be written is lost: nobody is there to read it.
+void print(const std::string& text);
+
+/// Whether people watch stdout, so that a line may be overwritten.
+bool stdout_is_watched();
+
+}  // namespace kolo::train
