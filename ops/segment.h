@@ -8,7 +8,7 @@ namespace kolo {
 
 /// How a bucket is cut for the wire. Both in bytes.
 struct SegmentRule {
-  std::int64_t largest = 2 << 20;  ///< of a segment; a multiple of 64, below 2^30 so that counts and offsets fit in int
+  std::int64_t largest = 4 << 20;  ///< of a segment; a multiple of 64, below 2^30 so that counts and offsets fit in int
   std::int64_t direct = 1 << 15;   ///< from this size on (what is left of) a tensor travels alone, without being packed
 };
 
