@@ -291,7 +291,7 @@ void Coordinator::announce_inline() {
     announce();
     return send_outgoing();
   });
-  if (negotiator_.decided() || !flushed_) control_->bell().ring();
+  if (negotiator_.decided() || !flushed_ || told_) control_->bell().ring();
 }
 
 /// For a thread that waits and has the role: looks again and again for a while, then sleeps between the rings.

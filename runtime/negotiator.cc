@@ -149,6 +149,7 @@ void Negotiator::up(int, const Broken& record) {
 void Negotiator::decide() {
   for (;;) {
     const ReadyTable::News news = table_.take();
+    if (broken_ || !departed_.empty()) return;  // what was in flight has failed on every rank; nothing starts any more
     if (position_.root()) {
       if (!news.ready.empty()) down(Run{news.ready});
       for (const Announcement& announcement : news.announced) decide(announcement);
@@ -245,6 +246,7 @@ void Negotiator::apply(const Departed& record) {
 }
 
 void Negotiator::apply(const Broken& record) {
+  if (broken_) return;  // the first one decides, for those who submit later too
   broken_ = record.failure;
   decisions_.broken = record.failure;
   for (const SubmissionPtr& submission : local_.take_all()) decisions_.failed.push_back({submission, record.failure});

@@ -8,12 +8,19 @@ namespace kolo {
 
 void PendingQueue::submit(const SubmissionPtr& submission) {
   const std::lock_guard lock(mutex_);
+  Turns* turns = nullptr;
+  if (submission->name.empty() && submission->signature.kind == OpKind::barrier) {
+    turns = &turns_[submission->group->id];
+    submission->turn = turns->first();
+    submission->name = "kolo.barrier." + std::to_string(*submission->turn % max_barriers);
+  }
   const auto what = [&] { return describe(submission->signature.kind, submission->name, submission->group->name); };
   if (closed_) throw Error(ErrorCode::closed, what() + ": the session is closed; submit before close()");
   if (!in_flight_.emplace(Key{submission->group->id, submission->name}, submission).second) {
     throw Error(ErrorCode::in_flight,
                 what() + ": the name is already in flight on this rank; wait for the first operation or use another name");
   }
+  if (turns) turns->take();
   submission->sequence = sequence_ + 1;
   append({What::submit, submission, 0});
 }
@@ -38,6 +45,8 @@ std::vector<PendingQueue::Item> PendingQueue::drain() {
 void PendingQueue::retire(const Submission& submission) {
   const std::lock_guard lock(mutex_);
   in_flight_.erase(Key{submission.group->id, submission.name});
+  const bool withdrawn = !submission.agreed && !submission.failure;
+  if (submission.turn && withdrawn) turns_[submission.group->id].given_back.insert(*submission.turn);
 }
 
 void PendingQueue::close(const SubmissionPtr& departure) {

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <set>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -17,6 +18,8 @@ namespace kolo {
 /// Also knows what is in flight: a name belongs to one operation of a group from push to retire().
 class PendingQueue {
  public:
+  static constexpr std::uint64_t max_barriers = 64;
+
   enum class What { submit, flush, withdraw, depart, abandon };
   struct Item {
     What what;
@@ -25,6 +28,9 @@ class PendingQueue {
   };
 
   /// Appends a submission. Throws Error{in_flight} or, after close(), Error{closed}; nothing is appended then.
+  ///
+  /// A barrier without a name gets one here: the k-th of a group matches the k-th on every rank, whoever waits for what in
+  /// between. At most `max_barriers` of a group are in flight.
   void submit(const SubmissionPtr& submission);
 
   /// Appends something else that concerns an operation already submitted (null for depart and abandon).
@@ -49,6 +55,20 @@ class PendingQueue {
     std::size_t operator()(const Key& key) const { return std::hash<std::string_view>()(key.second) ^ key.first; }
   };
 
+  /// The numbers of a group's barriers. One that was withdrawn gives its number to the next, as if it had never been.
+  struct Turns {
+    std::uint64_t next = 0;
+    std::set<std::uint64_t> given_back;
+    std::uint64_t first() const { return given_back.empty() ? next : *given_back.begin(); }
+    void take() {
+      if (given_back.empty()) {
+        ++next;
+      } else {
+        given_back.erase(given_back.begin());
+      }
+    }
+  };
+
   void append(Item item);
 
   mutable std::mutex mutex_;
@@ -57,6 +77,7 @@ class PendingQueue {
   std::vector<Item> items_;
   std::atomic<std::size_t> size_{0};
   std::unordered_map<Key, SubmissionPtr, KeyHash> in_flight_;
+  std::unordered_map<GroupId, Turns> turns_;
 };
 
 }  // namespace kolo

@@ -78,16 +78,9 @@ class Session::Parts {
     return submit(std::move(name), signature, tensor, tensor, options.group, will_wait);
   }
 
-  /// Barriers match in order: the k-th in flight on one rank is the k-th in flight on every rank.
+  /// Barriers match in order: PendingQueue numbers them.
   SubmissionPtr barrier(const Group& group, bool will_wait) {
-    const Signature signature{.kind = OpKind::barrier};
-    for (int in_flight = 0;; ++in_flight) {
-      try {
-        return submit(fmt::format("kolo.barrier.{}", in_flight), signature, {}, {}, group, will_wait);
-      } catch (const Error& error) {
-        if (error.code() != ErrorCode::in_flight) throw;
-      }
-    }
+    return submit("", {.kind = OpKind::barrier}, {}, {}, group, will_wait);
   }
 
   void finish(const SubmissionPtr& submission) { Handle(coordinator, submission).wait(); }

@@ -26,6 +26,7 @@ struct Submission {
   Signature signature;
   Tensor in, out;
   std::optional<Failure> failure;      ///< before: a bad argument, to be announced; after: how it failed
+  std::optional<std::uint64_t> turn;   ///< of a barrier: its number among those of the group
   std::uint64_t sequence = 0;          ///< position among this rank's submissions and flushes
   std::uint64_t flushed_at = 0;        ///< sequence of the first wait for it; 0 if nobody has waited
   Clock::time_point submitted = Clock::now();
