@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <string_view>
+
 #include "apps/train/terminal.h"
 
 namespace kolo::train {
@@ -9,6 +12,7 @@ namespace {
 
 constexpr std::chrono::milliseconds live_pause{100};  // so that the line can be read, and costs nothing
 constexpr std::chrono::seconds plain_pause{2};
+constexpr std::size_t live_columns = 79;  // a line that wraps cannot be overwritten
 
 }  // namespace
 
@@ -48,19 +52,20 @@ void Progress::on_eval(const EvalEvent& event) {
 std::string Progress::line() const {
   const std::int64_t epochs = (last_step_ + steps_per_epoch_ - 1) / steps_per_epoch_;
   const std::int64_t epoch = (all_.steps + steps_per_epoch_ - 1) / steps_per_epoch_;
-  std::string text =
-      fmt::format("{:6.1f} s  epoch {}/{}  step {}/{}", elapsed(), epoch, epochs, all_.steps, last_step_);
+  std::string text = fmt::format("epoch {}/{} step {}/{}", epoch, epochs, all_.steps, last_step_);
+  if (recent_.steps > 0) text += fmt::format(" loss {:.4f}", recent_.mean_loss());
+  if (eval_) text += fmt::format(" held-out {:.2f}%", 100 * eval_->accuracy);
   if (recent_.steps > 0) {
-    text += fmt::format("  loss {:.4f}  {:.0f} samples/s  {:.0f} % waiting", recent_.mean_loss(),
-                        recent_.samples_per_s(), recent_.waiting_percent());
+    text += fmt::format(" {:.0f} samples/s waiting {:.0f}%", recent_.samples_per_s(), recent_.waiting_percent());
   }
-  if (eval_) text += fmt::format("  held-out {:.2f} %", 100 * eval_->accuracy);
   return text;
 }
 
 void Progress::show(bool stays) {
-  const bool overwrite = live_ && line_open_;
-  print((overwrite ? "\r" : "") + line() + (overwrite ? "\x1b[K" : "") + (stays || !live_ ? "\n" : ""));
+  std::string text = line();
+  if (live_) text.resize(std::min(text.size(), live_columns));
+  const std::string_view start = line_open_ ? "\r" : "", end = stays || !live_ ? "\n" : "";
+  print(fmt::format("{}{}{}{}", start, text, line_open_ ? "\x1b[K" : "", end));
   line_open_ = live_ && !stays;
   shown_ = Clock::now();
 }

@@ -1,0 +1,88 @@
+// The glue between a model and a session, ranks as threads.
+
+#include "apps/data_parallel.h"
+
+#include "models/data/loader.h"
+#include "models/data/rendered.h"
+#include "tests/models_testing.h"
+#include "tests/thread_ranks.h"
+
+namespace kolo::testing {
+namespace {
+
+class DataParallelTest : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, DataParallelTest, ::testing::Values(1, 2, 3, 4));
+
+const models::Dataset& digits() {
+  static const models::Dataset set = models::render_digits({.train = 10, .held_out = 0}).train;
+  return set;
+}
+
+const std::vector<std::int64_t> sizes{784, 8, 6, 10};
+
+TEST_P(DataParallelTest, EverybodyStartsFromRankZero) {
+  run_ranks(GetParam(), [](Session& session) {
+    BoundMlp mine(sizes, static_cast<std::uint64_t>(session.rank()));
+    DataParallel(session, mine.model).broadcast_parameters();
+    EXPECT_EQ(mine.values, BoundMlp(sizes, 0).values);
+  });
+}
+
+/// Ten digits over the ranks, the last of which get fewer or none, give the gradients of ten digits on one rank.
+TEST_P(DataParallelTest, SumsUnevenSharesOfAStep) {
+  BoundMlp alone(sizes);
+  models::BatchLoader loader(digits());
+  const double loss = alone.model.forward_backward(loader.load({0, 10}), ignore_ready).loss_sum;
+
+  run_ranks(GetParam(), [&](Session& session) {
+    BoundMlp mine(sizes);
+    models::BatchLoader share(digits());
+    DataParallel parallel(session, mine.model);
+    const std::int64_t first = std::min<std::int64_t>(10, session.rank() * 4);
+    const std::int64_t last = session.rank() + 1 == session.size() ? 10 : std::min<std::int64_t>(10, first + 4);
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      std::vector<std::size_t> summed;
+      const StepResult result =
+          parallel.step(share.load({first, last - first}), false, [&](std::size_t index) { summed.push_back(index); });
+      EXPECT_NEAR(result.loss_sum, loss, 1e-5 * loss);
+      EXPECT_FALSE(result.give_up);
+      EXPECT_GE(result.wait_seconds, 0);
+      EXPECT_LT(relative_difference(mine.gradients, alone.gradients), 1e-5);
+      EXPECT_EQ(summed, (std::vector<std::size_t>{5, 4, 3, 2, 1, 0})) << "bias first, then weight, last layer first";
+    }
+  });
+}
+
+TEST_P(DataParallelTest, AnybodyMayGiveUp) {
+  run_ranks(GetParam(), [](Session& session) {
+    BoundMlp mine(sizes);
+    models::BatchLoader loader(digits());
+    DataParallel parallel(session, mine.model);
+    const bool last_rank = session.rank() + 1 == session.size();
+    EXPECT_FALSE(parallel.step(loader.load({0, 2}), false, ignore_ready).give_up);
+    EXPECT_TRUE(parallel.step(loader.load({0, 2}), last_rank, ignore_ready).give_up);
+  });
+}
+
+/// A rank that throws in the middle of a step leaves; the others learn of it instead of waiting for it.
+TEST(DataParallelErrors, ARankThatThrowsEndsTheOthers) {
+  run_ranks(3, [](Session& session) {
+    BoundMlp mine(sizes);
+    models::BatchLoader loader(digits());
+    const auto leave = [](std::size_t) { throw models::ModelError("out of a pass"); };
+    const auto train = [&](Session own, bool leaves) {
+      DataParallel parallel(own, mine.model);
+      for (int step = 0; step < 3; ++step) {
+        parallel.step(loader.load({0, 2}), false, leaves && step == 1 ? DataParallel::Summed(leave) : ignore_ready);
+      }
+    };
+    if (session.rank() == 1) {
+      EXPECT_THROW(train(std::move(session), true), models::ModelError);
+    } else {
+      EXPECT_THROW(train(std::move(session), false), Error);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace kolo::testing

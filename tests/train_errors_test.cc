@@ -1,0 +1,161 @@
+// Bad input: one line that says what is wrong and what to do, from one rank, and an end with exit code 1.
+
+#include "tests/train_testing.h"
+
+namespace kolo::testing {
+namespace {
+
+/// IDX images without a picture; made on the spot because some of these files are damaged.
+std::string idx_images(std::uint8_t magic, std::uint8_t count, std::size_t bytes) {
+  std::string file{0, 0, static_cast<char>(magic), 3, 0, 0, 0, static_cast<char>(count), 0, 0, 0, 28, 0, 0, 0, 28};
+  return file + std::string(bytes, '\1');
+}
+
+class TrainErrors : public ::testing::Test {
+ protected:
+  /// The one problem that `ranks` ranks report; DIR stands for the test's folder.
+  std::string problem(int ranks, const std::string& flags, const std::string& environment = "") {
+    const auto done = train(folder_, ranks, flags, environment);
+    return only_problem(done);
+  }
+
+  std::string only_problem(const Finished& done) {
+    EXPECT_EQ(done.code, 1) << done.err;
+    EXPECT_EQ(done.err.find("terminate called"), std::string::npos) << done.err;
+    const auto problems = done.problems();
+    EXPECT_EQ(problems.size(), 1u) << done.err;
+    return problems.empty() ? "none" : without_folder(problems.front());
+  }
+
+  std::string without_folder(std::string text) const {
+    for (std::size_t at = 0; (at = text.find(folder_.path().string())) != std::string::npos;) {
+      text.replace(at, folder_.path().string().size(), "DIR");
+    }
+    return text;
+  }
+
+  std::string path(std::string_view name) const { return fmt::format("'{}'", (folder_ / name).string()); }
+
+  TempFolder folder_;
+};
+
+TEST_F(TrainErrors, ManyRanksSpeakOnce) {
+  EXPECT_EQ(problem(3, "--no-such-flag"), "unknown flag '--no-such-flag'; --help lists them all");
+  EXPECT_EQ(problem(2, "--data " + path("none")),
+            "cannot read DIR/none (No such file or directory); name a folder with MNIST's IDX files");
+}
+
+TEST_F(TrainErrors, Flags) {
+  EXPECT_EQ(problem(0, "--no-such-flag=3"), "unknown flag '--no-such-flag=3'; --help lists them all");
+  EXPECT_EQ(problem(0, "--sav x"), "unknown flag '--sav'; --help lists them all");
+  EXPECT_EQ(problem(0, "word"), "'word' belongs to no flag; write --flag value (--help lists the flags)");
+  EXPECT_EQ(problem(0, "--lr"), "the required argument for option '--lr' is missing; --help shows how to write it");
+  EXPECT_EQ(problem(0, "--lr 1 --lr 2"), "--lr is given twice; keep one");
+  EXPECT_EQ(problem(0, "--log x --save x"), "--log and --save both name x; give each a file of its own");
+}
+
+TEST_F(TrainErrors, Values) {
+  const std::string batch = "; it takes a whole number from 1 to 1000000000";
+  EXPECT_EQ(problem(0, "--batch 0"), "--batch is '0'" + batch);
+  EXPECT_EQ(problem(0, "--batch -3"), "--batch is '-3'" + batch);
+  EXPECT_EQ(problem(0, "--batch 3x"), "--batch is '3x'" + batch);
+  EXPECT_EQ(problem(0, "--batch 99999999999999999999"), "--batch is '99999999999999999999'" + batch);
+  EXPECT_EQ(problem(0, "--lr abc"), "--lr is 'abc'; it takes a number above 0, such as 0.1 or 1e-3");
+  EXPECT_EQ(problem(0, "--lr nan"), "--lr is 'nan'; it takes a number above 0, such as 0.1 or 1e-3");
+  EXPECT_EQ(problem(0, "--momentum 1"), "--momentum is '1'; it takes a number from 0 to below 1; 0.9 is usual");
+  EXPECT_EQ(problem(0, "--steps -1"), "--steps is '-1'; it takes a whole number from 0 to 1000000000000");
+  EXPECT_EQ(problem(0, "--eval-every 0"), "--eval-every is '0'; it takes a whole number from 1 to 1000000000000");
+  EXPECT_EQ(problem(0, "--seed -1"), "--seed is '-1'; it takes a whole number from 0 to 18446744073709551615");
+  EXPECT_EQ(problem(0, "--sizes 784,,10"),
+            "--sizes is '784,,10'; it takes the units of each layer, such as 784,1024,1024,10");
+  EXPECT_EQ(problem(0, "--data ''"), "--data is ''; it takes a folder");
+  EXPECT_EQ(problem(0, "--order random"), "unknown order 'random' (known: shuffled, sequential); choose one of them");
+  EXPECT_EQ(problem(0, "--optimizer adam"), "unknown optimizer 'adam' (known: sgd); choose one of them");
+  EXPECT_EQ(problem(0, "--model nosuch"), "unknown model 'nosuch' (known: mlp); choose one of them");
+}
+
+TEST_F(TrainErrors, Sizes) {
+  EXPECT_EQ(problem(0, "--sizes 100,10"),
+            "sizes 100,10 do not fit the data (784 inputs and 10 classes); the first size must be 784, the last 10");
+  ASSERT_EQ(train(folder_, 0, "--sizes 784,16,10 --steps 0 --save " + path("a.safetensors")).code, 0);
+  EXPECT_EQ(train(folder_, 0, "--sizes 784,16,10 --steps 0 --init " + path("a.safetensors")).code, 0);
+  EXPECT_EQ(problem(0, "--sizes 784,32,10 --init " + path("a.safetensors")),
+            "--sizes 784,32,10 contradicts --init DIR/a.safetensors (which holds 784,16,10); leave --sizes out");
+  write_file(folder_ / "text", "this is no safetensors file");
+  EXPECT_EQ(problem(0, "--init " + path("text")).substr(0, 21), "cannot read DIR/text ");
+}
+
+TEST_F(TrainErrors, Data) {
+  EXPECT_EQ(problem(0, "--data " + path("")).substr(0, 28), "DIR/ has no digits to train ");
+  write_file(folder_ / "t10k-labels-idx1-ubyte", std::string{0, 0, 8, 1, 0, 0, 0, 2, 7, 3});
+  write_file(folder_ / "t10k-images-idx3-ubyte", idx_images(8, 2, 2 * 784 - 1));
+  EXPECT_NE(problem(0, "--data " + path("")).find("DIR/t10k-images-idx3-ubyte"), std::string::npos);
+  write_file(folder_ / "t10k-images-idx3-ubyte", idx_images(9, 2, 2 * 784));
+  EXPECT_NE(problem(0, "--data " + path("")).find("DIR/t10k-images-idx3-ubyte"), std::string::npos);
+}
+
+TEST_F(TrainErrors, Settings) {
+  EXPECT_EQ(problem(2, "", "KOLO_FUSION_BYTE=1"),
+            "KOLO_FUSION_BYTE is no setting; did you mean KOLO_FUSION_BYTES? (--help lists the settings)");
+  EXPECT_EQ(problem(0, "", "KOLO_FUSION_BYTES=lots").substr(0, 27), "KOLO_FUSION_BYTES is 'lots'");
+  EXPECT_EQ(problem(2, "", "KOLO_BACKEND=nosuch").substr(0, 15), "unknown backend");
+  EXPECT_EQ(train(folder_, 0, "--sizes 784,10 --steps 0", "KOLO_SHARED_DIR=/nowhere").code, 0);
+}
+
+TEST_F(TrainErrors, ALauncherOfAnotherMpi) {
+  EXPECT_EQ(
+      problem(0, "", "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PMI_SIZE=2"),
+      "the launcher started 2 ranks (PMI_SIZE) but MPI sees one (it belongs to another MPI than the one kolo was built "
+      "with); start the program with that MPI's own mpirun");
+}
+
+TEST_F(TrainErrors, OutputsAreCheckedBeforeTraining) {
+  EXPECT_EQ(problem(2, "--log " + path("none/x.jsonl")),
+            "cannot write the log DIR/none/x.jsonl (No such file or directory); give --log a file in a folder that is "
+            "writable "
+            "and has room");
+  EXPECT_EQ(
+      problem(0, "--save " + path("none/x")),
+      "cannot write DIR/none/x (No such file or directory); name a file in a folder that is writable and has room");
+}
+
+TEST_F(TrainErrors, AFullDiskUnderTheLog) {
+  const std::string full =
+      "cannot write the log /dev/full (No space left on device); give --log a file in a folder that is writable and "
+      "has room";
+  EXPECT_EQ(problem(2, "--sizes 784,10 --log /dev/full --save " + path("x")), full);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "x"));
+  EXPECT_EQ(problem(0, "--sizes 784,10 --steps 1 --log /dev/full"), full);
+}
+
+TEST_F(TrainErrors, AFullDiskUnderTheSavedFile) {
+  write_file(folder_ / "x", "older");
+  const auto done = run_shell(
+      folder_, fmt::format("ulimit -f 32; {} --sizes 784,128,10 --steps 2 --save {}", kolo_train(0), path("x")));
+  EXPECT_EQ(only_problem(done),
+            "cannot write DIR/x (File too large); name a file in a folder that is writable and has room");
+  EXPECT_EQ(read_file(folder_ / "x"), "older");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_.path()), {}), 4);  // and stdout, stderr, command
+}
+
+TEST_F(TrainErrors, Divergence) {
+  EXPECT_EQ(problem(2, "--sizes 784,16,10 --lr 1e30 --save " + path("x")).substr(0, 37),
+            "the loss is no number any more at ste");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "x"));
+}
+
+/// A problem on one rank only ends all of them with that rank's words; so do command lines that differ.
+TEST_F(TrainErrors, OneRankAlone) {
+  const auto both = [&](const std::string& first, const std::string& second) {
+    const std::string program = fmt::format("'{}' --sizes 784,10 --steps 1", KOLO_TRAIN);
+    return run_shell(folder_, fmt::format("{} {} : -np 1 {} {}", kolo_train(1), "--sizes 784,10 --steps 1 " + first,
+                                          program, second));
+  };
+  EXPECT_EQ(only_problem(both("", "--data " + path("none"))),
+            "cannot read DIR/none (No such file or directory); name a folder with MNIST's IDX files");
+  EXPECT_EQ(only_problem(both("--lr 0.1", "--lr 0.2")),
+            "the ranks have different flags or data; give all of them the same");
+}
+
+}  // namespace
+}  // namespace kolo::testing

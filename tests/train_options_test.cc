@@ -1,0 +1,122 @@
+// kolo-train's flags and configuration files: what they mean, and what is said about those that mean nothing.
+
+#include "apps/train/options.h"
+
+#include <sstream>
+
+#include "tests/train_testing.h"
+
+namespace kolo::testing {
+namespace {
+
+using train::Options;
+
+class TrainOptions : public ::testing::Test {
+ protected:
+  Options parse(const std::string& line) {
+    std::vector<std::string> words{"kolo-train"};
+    std::istringstream stream(line);
+    for (std::string word; stream >> word;) words.push_back(word);
+    std::vector<const char*> argv;
+    for (const std::string& word : words) argv.push_back(word.c_str());
+    return train::parse_options(static_cast<int>(argv.size()), argv.data());
+  }
+
+  std::string error(const std::string& line) {
+    try {
+      parse(line);
+    } catch (const train::UsageError& problem) {
+      std::string text = problem.what();
+      const auto at = text.find(folder_.path().string());
+      return at == text.npos ? text : text.replace(at, folder_.path().string().size(), "DIR");
+    }
+    return "no error";
+  }
+
+  /// --config with a file of these lines.
+  std::string config(const std::string& lines) {
+    write_file(folder_ / "run.conf", lines);
+    return "--config " + (folder_ / "run.conf").string() + " ";
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(TrainOptions, TheModelsDefaults) {
+  const Options options = parse("");
+  EXPECT_EQ(options.model, "mlp");
+  EXPECT_TRUE(options.epochs.has_value());
+  EXPECT_FALSE(options.steps.has_value());
+  EXPECT_GT(options.batch, 0);
+  EXPECT_GT(options.lr, 0);
+  EXPECT_GT(options.momentum, 0);
+}
+
+TEST_F(TrainOptions, StepsAloneLiftTheLimitOfEpochs) {
+  EXPECT_FALSE(parse("--steps 7").epochs.has_value());
+  EXPECT_EQ(parse("--steps 7 --epochs 2").epochs, 2);
+  EXPECT_EQ(parse("--steps 7 --epochs 2").steps, 7);
+}
+
+TEST_F(TrainOptions, ReadsEveryFlag) {
+  const Options options = parse(
+      "--model mlp --sizes 784,5,10 --init i --data d --order sequential --epochs 3 --steps 4 --batch=8 --optimizer "
+      "sgd "
+      "--lr 1e-2 --momentum 0 --seed 18446744073709551615 --save s --log l --eval-every 6");
+  EXPECT_EQ(options.sizes, (std::vector<std::int64_t>{784, 5, 10}));
+  EXPECT_EQ(options.init, "i");
+  EXPECT_EQ(options.data, "d");
+  EXPECT_EQ(options.order, models::Order::sequential);
+  EXPECT_EQ(options.batch, 8);
+  EXPECT_EQ(options.lr, 0.01);
+  EXPECT_EQ(options.momentum, 0);
+  EXPECT_EQ(options.seed, 18446744073709551615u);
+  EXPECT_EQ(options.save, "s");
+  EXPECT_EQ(options.log, "l");
+  EXPECT_EQ(options.eval_every, 6);
+}
+
+TEST_F(TrainOptions, TheCommandLineWinsOverTheFile) {
+  const Options options = parse(config("# a run\nbatch = 16\n\nlr = 0.5   # high\neval-every=3\n") + "--lr 0.25");
+  EXPECT_EQ(options.batch, 16);
+  EXPECT_EQ(options.lr, 0.25);
+  EXPECT_EQ(options.eval_every, 3);
+}
+
+TEST_F(TrainOptions, FilesThatMeanNothing) {
+  EXPECT_EQ(error(config("bach = 16\n")),
+            "DIR/run.conf has an unknown key 'bach'; --help lists the flags, whose names are the keys");
+  EXPECT_EQ(error(config("config = other\n")),
+            "DIR/run.conf has an unknown key 'config'; --help lists the flags, whose names are the keys");
+  EXPECT_EQ(error(config("batch = many\n")),
+            "batch in DIR/run.conf is 'many'; it takes a whole number from 1 to 1000000000");
+  EXPECT_EQ(error(config("lr = 1\nlr = 2\n")), "lr in DIR/run.conf is given twice; keep one");
+  EXPECT_EQ(
+      error(config("batch 16\n")),
+      "DIR/run.conf: the options configuration file contains an invalid line 'batch 16'; --help shows how to write it");
+  EXPECT_EQ(error("--config " + (folder_ / "none").string()),
+            "cannot read DIR/none (it is missing or not readable); give --config a file of lines 'flag = value'");
+  EXPECT_EQ(error("--config " + folder_.path().string()),
+            "cannot read DIR (it is a folder); give --config a file of lines 'flag = value'");
+}
+
+TEST_F(TrainOptions, HelpAndVersionNeedNothingElse) {
+  const auto help = train(folder_, 2, "--no-such-flag --help", "KOLO_BACKEND=nosuch");
+  EXPECT_EQ(help.code, 0);
+  EXPECT_EQ(help.err, "");
+  for (std::string_view word :
+       {"Model:", "Data:", "Training:", "Output:", "Runtime", "--sizes N,N,...", "KOLO_FUSION_BYTES"}) {
+    const auto at = help.out.find(word);
+    EXPECT_NE(at, std::string::npos) << word;
+    if (word != "KOLO_FUSION_BYTES") {
+      EXPECT_EQ(help.out.find(word, at + 1), std::string::npos) << word << " twice";
+    }
+  }
+  const auto version = train(folder_, 2, "--version");
+  EXPECT_EQ(version.code, 0);
+  EXPECT_EQ(version.out.substr(0, 11), "kolo-train ");
+  EXPECT_EQ(std::count(version.out.begin(), version.out.end(), '\n'), 1);
+}
+
+}  // namespace
+}  // namespace kolo::testing
