@@ -15,7 +15,7 @@ struct AlignedAllocator {
 
   AlignedAllocator() = default;
   template <class U>
-  AlignedAllocator(const AlignedAllocator<U>&) {}
+  explicit AlignedAllocator(const AlignedAllocator<U>&) {}
 
   T* allocate(std::size_t count) {
     if (count > std::numeric_limits<std::size_t>::max() / sizeof(T)) throw std::bad_array_new_length();

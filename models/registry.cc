@@ -51,6 +51,7 @@ TrainingDefaults training_defaults(std::string_view name) {
 
 std::vector<std::string> known_models() {
   std::vector<std::string> names;
+  names.reserve(entries.size());
   for (const Entry& entry : entries) names.emplace_back(entry.name);
   return names;
 }

@@ -12,6 +12,8 @@
 namespace kolo::models {
 namespace {
 
+using Json = nlohmann::json;
+
 struct DTypeBits {
   std::string_view name;
   unsigned bits;
@@ -34,26 +36,22 @@ unsigned bits_of(const StoredTensor& tensor) {
 /// however deep or long the input is.
 class HeaderReader {
  public:
-  using number_integer_t = nlohmann::json::number_integer_t;
-  using number_unsigned_t = nlohmann::json::number_unsigned_t;
-  using number_float_t = nlohmann::json::number_float_t;
-  using string_t = nlohmann::json::string_t;
-  using binary_t = nlohmann::json::binary_t;
-
   bool null() { return unexpected("null"); }
   bool boolean(bool) { return unexpected("true or false"); }
-  bool number_integer(number_integer_t) { return unexpected("a negative number"); }
-  bool number_float(number_float_t, const string_t&) { return unexpected("a number that is no 64-bit integer"); }
-  bool binary(binary_t&) { return unexpected("binary data"); }
+  bool number_integer(Json::number_integer_t) { return unexpected("a negative number"); }
+  bool number_float(Json::number_float_t, const Json::string_t&) {
+    return unexpected("a number that is no 64-bit integer");
+  }
+  bool binary(Json::binary_t&) { return unexpected("binary data"); }
 
-  bool number_unsigned(number_unsigned_t value) {
+  bool number_unsigned(Json::number_unsigned_t value) {
     if (place_ != Place::shape && place_ != Place::offsets) return unexpected("a number");
     if (place_ == Place::offsets && offsets_.size() == 2) fail("has more than two data_offsets");
     (place_ == Place::shape ? tensor_.shape : offsets_).push_back(value);
     return true;
   }
 
-  bool string(string_t& value) {
+  bool string(Json::string_t& value) {
     if (place_ == Place::metadata) {
       header_.metadata[key_] = value;
     } else if (place_ == Place::tensor && key_ == "dtype") {
@@ -78,7 +76,7 @@ class HeaderReader {
     return true;
   }
 
-  bool key(string_t& value) {
+  bool key(Json::string_t& value) {
     key_ = value;
     const bool fresh = place_ == Place::top ? names_.insert(value).second : keys_.insert(value).second;
     if (!fresh) throw ModelError(fmt::format("the key {} appears twice", in_quotes(value)));
@@ -193,7 +191,7 @@ std::uint64_t safetensors_header_bytes(std::string_view first_eight, std::uint64
 SafetensorsHeader parse_safetensors_header(std::string_view json, std::uint64_t buffer_bytes) {
   if (json.empty() || json.front() != '{') throw ModelError("the header does not begin with '{'");
   HeaderReader reader;
-  nlohmann::json::sax_parse(json.begin(), json.end(), &reader);
+  Json::sax_parse(json.begin(), json.end(), &reader);
   SafetensorsHeader header = reader.take();
   for (const StoredTensor& tensor : header.tensors) check_size(tensor);
   check_cover(header.tensors, buffer_bytes);

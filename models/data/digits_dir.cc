@@ -41,7 +41,7 @@ void check_folder(const fs::path& folder) {
   std::error_code error;
   const fs::file_status status = fs::status(folder, error);
   if (fs::is_directory(status)) {
-    fs::directory_iterator(folder, error);
+    const fs::directory_iterator readable(folder, error);
     if (!error) return;
   }
   const std::string reason = fs::is_directory(status) || !fs::exists(status) ? error.message() : "it is not a folder";

@@ -13,7 +13,8 @@ namespace kolo::models {
 namespace {
 
 constexpr int side = 28;
-using Canvas = std::array<float, side * side>;
+constexpr std::size_t pixels_each = 784;  // side * side
+using Canvas = std::array<float, pixels_each>;
 
 /// From the box of a glyph to pixels: slant and size, then a turn, then a shift.
 struct Placement {
@@ -52,7 +53,7 @@ void draw(Canvas& canvas, const Point& from, const Point& to, float half_width) 
       const float along = std::clamp((px * dx + py * dy) / length_squared, 0.0f, 1.0f);
       const float ex = px - along * dx, ey = py - along * dy;
       const float ink = std::clamp(reach - std::sqrt(ex * ex + ey * ey), 0.0f, 1.0f);
-      float& pixel = canvas[static_cast<std::size_t>(row * side + column)];
+      float& pixel = canvas[static_cast<std::size_t>(row) * side + static_cast<std::size_t>(column)];
       pixel = std::max(pixel, ink);
     }
   }
@@ -94,7 +95,7 @@ void render(int digit, Random& random, std::uint8_t* pixels) {
 
 Dataset render_set(std::uint64_t seed, std::int64_t first, std::int64_t count) {
   Dataset data{.rows = side, .columns = side, .classes = 10, .inputs = {}, .labels = {}};
-  data.inputs.resize(static_cast<std::size_t>(count) * side * side);
+  data.inputs.resize(static_cast<std::size_t>(count) * pixels_each);
   for (std::int64_t i = 0; i < count; ++i) {
     Random random(seed, static_cast<std::uint64_t>(first + i));
     data.labels.push_back(static_cast<std::int32_t>(random.below(10)));
