@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
 #include <numeric>
 
 #include <kolo/error.h>
@@ -57,9 +58,10 @@ void fake_nodes(Topology& topology, std::string_view text) {
     if (error != std::errc() || count < 1) refuse("not a list of positive numbers");
     counts.push_back(count);
     at = end;
-    if (at != text.data() + text.size() && *at++ != ',') refuse("not a list of positive numbers");
+    const bool last = at == text.data() + text.size();
+    if (!last && (*at++ != ',' || at == text.data() + text.size())) refuse("not a list of positive numbers");
   }
-  const int total = std::accumulate(counts.begin(), counts.end(), 0);
+  const auto total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   if (total != topology.size()) refuse(fmt::format("it adds up to {} ranks, there are {}", total, topology.size()));
   std::size_t rank = 0;
   for (std::size_t node = 0; node < counts.size(); ++node) {
