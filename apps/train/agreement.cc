@@ -3,28 +3,23 @@
 #include <array>
 #include <new>
 #include <optional>
-#include <string>
 
 #include "apps/train/terminal.h"
 
 namespace kolo::train {
-namespace {
 
-std::optional<std::string> problem_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const std::bad_alloc&) {
-    return "there is not enough memory; use a smaller model, batch or data set, or fewer ranks on this machine";
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return std::nullopt;
+std::string problem_of(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error) == nullptr) return error.what();
+  return "there is not enough memory; use a smaller model, batch or data set, or fewer ranks on this machine";
 }
 
-}  // namespace
-
 void together(Session& session, const std::function<void()>& work) {
-  const auto problem = problem_of(work);
+  std::optional<std::string> problem;
+  try {
+    work();
+  } catch (const std::exception& error) {
+    problem = problem_of(error);
+  }
   std::int64_t speaker = problem ? session.rank() : session.size();
   session.all_reduce("lowest rank with a problem", view_scalar(speaker), {.op = ReduceOp::min});
   if (speaker == session.size()) return;

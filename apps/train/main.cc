@@ -93,15 +93,19 @@ int open_session_and_train(int argc, char** argv) {
 }
 
 /// Ends this process with a problem that could not be agreed on: no waiting for ranks that may be stuck.
-///
-/// Ranks that got the same error would all say it, and where a rank left, the others only know that it did. So those
-/// who know least wait a while; by then the launcher, which ends all ranks when one has failed, has ended them.
-[[noreturn]] void leave(const std::string& problem, bool somebody_knows_better) {
-  constexpr int seconds_to_end_all = 3;  // of mpirun, which asks processes to end after one second
-  const int turn = (somebody_knows_better ? 1 : 0) + (launched_rank() > 0 ? 1 : 0);
-  std::this_thread::sleep_for(std::chrono::seconds(turn * seconds_to_end_all));
+[[noreturn]] void leave(const std::string& problem) {
   print_problem(problem);
   std::quick_exit(1);
+}
+
+/// The same for an error of the session, which other ranks got too. They would all say it, and where a rank left, the
+/// others only know that it did. So those who know least wait; by then the launcher, which ends all ranks when one has
+/// failed, has ended them.
+[[noreturn]] void leave_in_turn(const Error& error) {
+  constexpr std::chrono::seconds to_end_all{3};  // of mpirun, which asks processes to end after one second
+  const int turn = (error.code() == ErrorCode::aborted ? 1 : 0) + (launched_rank() > 0 ? 1 : 0);
+  std::this_thread::sleep_for(turn * to_end_all);
+  leave(error.what());
 }
 
 }  // namespace
@@ -117,8 +121,8 @@ int main(int argc, char** argv) {
     }
     return open_session_and_train(argc, argv);
   } catch (const kolo::Error& error) {
-    leave(error.what(), error.code() == kolo::ErrorCode::aborted);
+    leave_in_turn(error);
   } catch (const std::exception& error) {
-    leave(error.what(), false);
+    leave(problem_of(error));
   }
 }
