@@ -35,7 +35,7 @@ std::vector<std::vector<TensorNumber>> fuse(std::span<const TensorNumber> run, c
     for (Open& candidate : open) {
       if (fusable(plan.row(buckets[candidate.bucket].front()).signature, signature)) joined = &candidate;
     }
-    if (joined && joined->bytes + bytes <= fusion_bytes) {
+    if (joined && bytes <= fusion_bytes - joined->bytes) {  // a sum of two huge ones could overflow
       buckets[joined->bucket].push_back(number);
       joined->bytes += bytes;
       continue;
