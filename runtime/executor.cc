@@ -41,11 +41,24 @@ bool Executor::step(std::vector<Finished>& finished) {
 }
 
 void Executor::abandon(const Failure& failure, std::vector<Finished>& finished) {
-  for (const auto& backend : backends_) backend->abandon();
   for (Running& running : running_) {
-    for (SubmissionPtr& member : running.members) finished.push_back({std::move(member), failure});
+    const bool complete = !halted_ && completes_now(running);
+    for (SubmissionPtr& member : running.members) {
+      finished.push_back({std::move(member), complete ? std::nullopt : std::optional(failure)});
+    }
   }
+  for (const auto& backend : backends_) backend->abandon();
   running_.clear();
+}
+
+/// Whether only this rank has not noticed yet that the operation is complete: a peer that saw so may leave at once.
+bool Executor::completes_now(Running& running) noexcept {
+  if (running.members.front()->signature.kind == OpKind::barrier) return true;
+  try {
+    return running.operation && running.operation->step();
+  } catch (const std::exception&) {
+    return false;
+  }
 }
 
 bool Executor::needs_polling() const {

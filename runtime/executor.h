@@ -35,7 +35,7 @@ class Executor {
   /// Touches nothing from now on. What is in flight, and what is taken on later, stays so until abandon().
   void halt() { halted_ = true; }
 
-  /// Fails everything in flight and tells the backends that the group is of no more use.
+  /// Fails everything in flight that is not complete, and tells the backends that the group is of no more use.
   void abandon(const Failure& failure, std::vector<Finished>& finished);
 
   bool busy() const { return !running_.empty(); }
@@ -49,6 +49,7 @@ class Executor {
     std::unique_ptr<Operation> operation;  // null: not started
   };
 
+  bool completes_now(Running& running) noexcept;
   std::unique_ptr<Operation> start_on_backend(const std::vector<SubmissionPtr>& members);
 
   BackendList backends_;

@@ -228,6 +228,7 @@ void Negotiator::apply(const Retracted& record) {
 }
 
 void Negotiator::apply(const Departed& record) {
+  if (departed_.empty()) first_departed_ = record.rank;  // the same on every rank, whoever follows
   departed_.add(record.rank);
   if (record.abandoned && record.rank != position_.rank) {
     abandoned_.add(record.rank);
@@ -302,7 +303,7 @@ Failure Negotiator::departure_failure(const Submission& submission) const {
   return {ErrorCode::closed,
           fmt::format("{}: {} closed the session (the operation needs every rank of the group); close sessions when all ranks "
                       "are done",
-                      describe(submission.signature.kind, submission.name, group_->name), to_string(departed_))};
+                      describe(submission.signature.kind, submission.name, group_->name), to_string(RankSet{first_departed_}))};
 }
 
 }  // namespace kolo

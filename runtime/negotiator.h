@@ -114,6 +114,7 @@ class Negotiator {
   std::vector<SubmissionPtr> waited_for_;   // by the program, not agreed yet
   std::vector<SubmissionPtr> withdrawing_;  // announced; the tree is asked to take them back
   RankSet departed_;
+  int first_departed_ = -1;
   RankSet abandoned_;
   std::optional<Failure> broken_;
   Writer to_parent_;
