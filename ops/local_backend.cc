@@ -6,6 +6,9 @@
 #include "ops/local_backend.h"
 
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <numeric>
 #include <utility>
 
 #include "ops/bucket.h"
@@ -113,9 +116,35 @@ void LocalOperation::broadcast_chunk(const Piece& chunk) {
   }
 }
 
+/// The boards of a world of threads and of its groups: whoever comes first makes one, the other members find it.
+class LocalWorld final {
+ public:
+  explicit LocalWorld(std::span<Bell> bells) : bells_(bells) {}
+
+  std::shared_ptr<LocalBoard> board(const GroupInfo& group) {
+    const std::lock_guard lock(mutex_);
+    std::weak_ptr<LocalBoard>& known = boards_[group.id];
+    auto board = known.lock();
+    if (board) return board;
+    std::vector<Bell*> bells;
+    for (int rank : group.ranks) {
+      if (!bells_.empty()) bells.push_back(&bells_[static_cast<std::size_t>(rank)]);
+    }
+    board = std::make_shared<LocalBoard>(group.size(), std::move(bells));
+    known = board;
+    return board;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::span<Bell> bells_;
+  std::map<GroupId, std::weak_ptr<LocalBoard>> boards_;
+};
+
 class LocalBackend final : public Backend {
  public:
-  LocalBackend(std::shared_ptr<LocalBoard> board, int rank) : board_(std::move(board)), rank_(rank) {}
+  LocalBackend(std::shared_ptr<LocalWorld> world, const GroupInfo& group)
+      : world_(std::move(world)), board_(world_->board(group)), rank_(group.rank) {}
 
   std::string_view name() const override { return "local"; }
   bool supports(const Signature& signature) const override {
@@ -126,9 +155,13 @@ class LocalBackend final : public Backend {
   std::unique_ptr<Operation> start(Bucket bucket) override {
     return std::make_unique<LocalOperation>(board_, rank_, started_++, std::move(bucket));
   }
+  std::unique_ptr<Backend> for_group(const GroupInfo& group) override {
+    return std::make_unique<LocalBackend>(world_, group);
+  }
   void abandon() noexcept override { board_->break_up(); }
 
  private:
+  std::shared_ptr<LocalWorld> world_;
   std::shared_ptr<LocalBoard> board_;
   int rank_;
   std::uint64_t started_ = 0;
@@ -137,9 +170,14 @@ class LocalBackend final : public Backend {
 }  // namespace
 
 std::vector<std::unique_ptr<Backend>> local_backends(int ranks, std::span<Bell> bells) {
-  const auto board = std::make_shared<LocalBoard>(ranks, bells);
+  const auto world = std::make_shared<LocalWorld>(bells);
+  GroupInfo everybody;
+  everybody.ranks.resize(static_cast<std::size_t>(ranks));
+  std::iota(everybody.ranks.begin(), everybody.ranks.end(), 0);
   std::vector<std::unique_ptr<Backend>> backends;
-  for (int rank = 0; rank < ranks; ++rank) backends.push_back(std::make_unique<LocalBackend>(board, rank));
+  for (everybody.rank = 0; everybody.rank < ranks; ++everybody.rank) {
+    backends.push_back(std::make_unique<LocalBackend>(world, everybody));
+  }
   return backends;
 }
 

@@ -1,11 +1,12 @@
 #include "ops/local_board.h"
 
 #include <thread>
+#include <utility>
 
 namespace kolo {
 
-LocalBoard::LocalBoard(int ranks, std::span<Bell> bells)
-    : ranks_(ranks), bells_(bells), inside_(static_cast<std::size_t>(ranks)) {
+LocalBoard::LocalBoard(int ranks, std::vector<Bell*> bells)
+    : ranks_(ranks), bells_(std::move(bells)), inside_(static_cast<std::size_t>(ranks)) {
   for (Slot& slot : slots_) slot.shown.resize(static_cast<std::size_t>(ranks));
 }
 
@@ -42,7 +43,7 @@ void LocalBoard::break_up() noexcept {
 }
 
 void LocalBoard::ring_all() {
-  for (Bell& bell : bells_) bell.ring();
+  for (Bell* bell : bells_) bell->ring();
 }
 
 }  // namespace kolo

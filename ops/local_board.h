@@ -3,7 +3,6 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include <kolo/backend.h>
@@ -24,7 +23,8 @@ namespace kolo {
 /// sequentially consistent, so one of the two sees the other: no rank is inside a copy once break_up() has returned.
 class LocalBoard final {
  public:
-  LocalBoard(int ranks, std::span<Bell> bells);
+  /// `bells` are rung when somebody has moved on: one per rank, or none if everybody polls.
+  LocalBoard(int ranks, std::vector<Bell*> bells);
 
   int ranks() const { return ranks_; }
 
@@ -68,7 +68,7 @@ class LocalBoard final {
   void ring_all();
 
   int ranks_;
-  std::span<Bell> bells_;
+  std::vector<Bell*> bells_;
   std::array<Slot, slots> slots_;
   std::vector<Inside> inside_;  // one per rank
   std::atomic<bool> broken_{false};

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "ops/mpi_handles.h"
 #include "ops/mpi_pipeline.h"
 #include "ops/reduce.h"
 
@@ -31,9 +32,23 @@ class MpiOperation final : public Operation {
   MpiJob job_;
 };
 
+/// The communicator of some ranks of `comm`. Collective over them alone; the tag keeps groups apart that are made at once.
+MpiComm communicator_of(MPI_Comm comm, const GroupInfo& group) {
+  MPI_Group all = MPI_GROUP_NULL, members = MPI_GROUP_NULL;
+  check_mpi(MPI_Comm_group(comm, &all), "MPI_Comm_group");
+  check_mpi(MPI_Group_incl(all, group.size(), group.ranks.data(), &members), "MPI_Group_incl");
+  MPI_Comm made = MPI_COMM_NULL;
+  const int rc = MPI_Comm_create_group(comm, members, static_cast<int>(group.id % 32768), &made);
+  MPI_Group_free(&members);
+  MPI_Group_free(&all);
+  check_mpi(rc, "MPI_Comm_create_group");
+  return MpiComm(made);
+}
+
 class MpiBackend final : public Backend {
  public:
-  MpiBackend(MPI_Comm comm, const MpiTuning& tuning) : pipeline_(std::make_shared<MpiPipeline>(comm, tuning)) {}
+  MpiBackend(MPI_Comm comm, const MpiTuning& tuning)
+      : comm_(duplicate(comm)), tuning_(tuning), pipeline_(std::make_shared<MpiPipeline>(comm, tuning)) {}
 
   std::string_view name() const override { return "mpi"; }
   bool supports(const Signature& signature) const override {
@@ -44,9 +59,17 @@ class MpiBackend final : public Backend {
   std::unique_ptr<Operation> start(Bucket bucket) override {
     return std::make_unique<MpiOperation>(pipeline_, std::move(bucket));
   }
-  void abandon() noexcept override { pipeline_->abandon(); }
+  std::unique_ptr<Backend> for_group(const GroupInfo& group) override {
+    return std::make_unique<MpiBackend>(communicator_of(comm_.get(), group).get(), tuning_);
+  }
+  void abandon() noexcept override {
+    (void)comm_.release();  // freeing it is collective
+    pipeline_->abandon();
+  }
 
  private:
+  MpiComm comm_;  // only to make groups of
+  MpiTuning tuning_;
   std::shared_ptr<MpiPipeline> pipeline_;
 };
 

@@ -17,8 +17,8 @@ struct Aspect {
   std::function<std::string(const Signature&)> show;
 };
 
-const std::array<Aspect, 7>& aspects() {
-  static const std::array<Aspect, 7> table{{
+const std::array<Aspect, 8>& aspects() {
+  static const std::array<Aspect, 8> table{{
       {"operations", "call the same operation for this name on every rank, or use another name",
        [](const Signature& s) { return std::string(to_string(s.kind)); }},
       {"reduce ops", "pass the same op on every rank", [](const Signature& s) { return std::string(to_string(s.op)); }},
@@ -30,6 +30,8 @@ const std::array<Aspect, 7>& aspects() {
        [](const Signature& s) { return fmt::format("prescale {}, postscale {}", s.prescale, s.postscale); }},
       {"device kinds", "keep the tensor on the same kind of device on every rank",
        [](const Signature& s) { return std::string(to_string(s.device)); }},
+      {"groups", "pass the same ranks in the same order of calls on every rank",
+       [](const Signature& s) { return s.detail; }},
   }};
   return table;
 }

@@ -9,6 +9,8 @@ std::string_view to_string(OpKind kind) {
     case OpKind::all_reduce: return "all_reduce";
     case OpKind::broadcast: return "broadcast";
     case OpKind::barrier: return "barrier";
+    case OpKind::make_group: return "make_group";
+    case OpKind::remove_group: return "remove_group";
   }
   return "unknown operation";
 }
@@ -27,6 +29,7 @@ std::string_view to_string(ReduceOp op) {
 std::string to_string(const Signature& signature) {
   std::string text(to_string(signature.kind));
   if (signature.kind == OpKind::barrier) return text;
+  if (!signature.detail.empty()) return text + " of " + signature.detail;
   if (signature.kind == OpKind::all_reduce) text += fmt::format("({})", to_string(signature.op));
   if (signature.kind == OpKind::broadcast) text += fmt::format("(root {})", signature.root);
   text += fmt::format(" {}{}", to_string(signature.dtype), to_string(signature.shape));

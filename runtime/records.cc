@@ -5,7 +5,7 @@
 namespace kolo {
 namespace {
 
-constexpr int op_kinds = static_cast<int>(OpKind::barrier) + 1;
+constexpr int op_kinds = static_cast<int>(OpKind::remove_group) + 1;
 constexpr int reduce_ops = static_cast<int>(ReduceOp::product) + 1;
 constexpr int device_kinds = static_cast<int>(DeviceKind::cuda) + 1;
 constexpr int error_codes = static_cast<int>(ErrorCode::backend) + 1;
@@ -32,6 +32,7 @@ void put(Writer& writer, const Signature& signature) {
   writer.put(signature.prescale);
   writer.put(signature.postscale);
   put(writer, signature.shape);
+  writer.put(signature.detail);
 }
 
 Signature get_signature(Reader& reader) {
@@ -44,6 +45,7 @@ Signature get_signature(Reader& reader) {
   signature.prescale = reader.get<double>();
   signature.postscale = reader.get<double>();
   signature.shape = get_shape(reader);
+  signature.detail = reader.get_string();
   return signature;
 }
 

@@ -27,6 +27,7 @@ struct Submission {
   Tensor in, out;
   std::optional<Failure> failure;      ///< before: a bad argument, to be announced; after: how it failed
   std::optional<std::uint64_t> turn;   ///< of a barrier: its number among those of the group
+  std::shared_ptr<const GroupInfo> subject;  ///< of remove_group; of make_group once it is done
   std::uint64_t sequence = 0;          ///< position among this rank's submissions and flushes
   std::uint64_t flushed_at = 0;        ///< sequence of the first wait for it; 0 if nobody has waited
   Clock::time_point submitted = Clock::now();

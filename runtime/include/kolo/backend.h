@@ -59,6 +59,10 @@ class Backend {
   /// Begins a collective without waiting for anybody. The tensors' memory must stay alive until step() returns true.
   virtual std::unique_ptr<Operation> start(Bucket bucket) = 0;
 
+  /// Makes the backend that serves `group`, some of the ranks this one serves. Collective over the group's members, which
+  /// call it in an agreed order; may wait for them. Null if this backend serves no other group than its own. Throws Error.
+  virtual std::unique_ptr<Backend> for_group(const GroupInfo& group) = 0;
+
   /// Called once after a peer left without finishing: release nothing collectively from now on.
   virtual void abandon() noexcept = 0;
 };

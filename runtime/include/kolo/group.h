@@ -14,7 +14,10 @@ struct GroupInfo {
   GroupId id = 0;
   std::string name;        ///< "world", for messages
   std::vector<int> ranks;  ///< session ranks of the members, ascending
-  int rank = 0;            ///< index of this rank in `ranks`
+  int rank = 0;            ///< index of this rank in `ranks`; -1 if it is no member
+
+  bool member() const { return rank >= 0; }
+  int size() const { return static_cast<int>(ranks.size()); }
 };
 
 /// A set of ranks that run collectives together. A value; the default is the session's world.
@@ -25,7 +28,7 @@ class Group {
 
   /// Null for the default, which stands for the world of the session it is used with.
   const GroupInfo* info() const { return info_.get(); }
-  GroupId id() const { return info_ ? info_->id : 0; }
+  const std::shared_ptr<const GroupInfo>& shared_info() const { return info_; }
 
  private:
   std::shared_ptr<const GroupInfo> info_;

@@ -11,7 +11,9 @@
 namespace kolo {
 
 /// The collectives. The numeric values are part of the wire format: append only.
-enum class OpKind : std::uint8_t { all_reduce, broadcast, barrier };
+///
+/// make_group and remove_group are agreed like any other operation but move no data.
+enum class OpKind : std::uint8_t { all_reduce, broadcast, barrier, make_group, remove_group };
 
 /// How all_reduce combines the ranks' values.
 ///
@@ -33,6 +35,7 @@ struct Signature {
   double prescale = 1;    ///< all_reduce only; multiplies each input
   double postscale = 1;   ///< all_reduce only; multiplies the result
   Shape shape;
+  std::string detail;     ///< make_group, remove_group: which ranks, as text
 
   friend bool operator==(const Signature&, const Signature&) = default;
 };

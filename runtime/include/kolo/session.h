@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -106,6 +107,18 @@ class Session {
   /// Completes on no rank before every rank of the group has called it. Several may be in flight; they match in order.
   Handle barrier_async(const Group& group = {});
   void barrier(const Group& group = {});
+
+  /// Makes a group of these ranks of the session, in any order. Collective over the session: every rank calls it, member or not,
+  /// with the same ranks, and in the same order as other calls that make or remove groups. Throws Error{mismatch} on every rank
+  /// if the ranks differ, Error{invalid_argument} if they are not distinct ranks of the session.
+  Group new_group(std::span<const int> ranks);
+
+  /// Makes a group for each colour, of the ranks that passed it, and returns this rank's; a negative colour joins none. Members
+  /// are ordered by session rank. Collective over the session.
+  Group split(int color);
+
+  /// Removes a group when its members have nothing in flight in it any more. Collective over the session, like new_group().
+  void remove_group(const Group& group);
 
   SessionStats stats() const;
 
