@@ -19,7 +19,7 @@ bool overlap_partly(const Tensor& a, const Tensor& b) {
 }  // namespace
 
 std::optional<Failure> check_arguments(const Signature& signature, const Tensor& in, const Tensor& out, const GroupInfo& group) {
-  if (signature.kind == OpKind::barrier) return std::nullopt;
+  if (!moves_data(signature.kind)) return std::nullopt;
   for (const Tensor* tensor : {&in, &out}) {
     if (tensor->shape.dims() > Shape::max_dims) {
       return refuse(fmt::format("the tensor has {} dimensions (at most {} work); reshape it", tensor->shape.dims(), Shape::max_dims));
@@ -42,6 +42,15 @@ std::optional<Failure> check_arguments(const Signature& signature, const Tensor&
   }
   if (!std::isfinite(signature.prescale) || !std::isfinite(signature.postscale)) {
     return refuse(fmt::format("prescale {} and postscale {} must be finite numbers", signature.prescale, signature.postscale));
+  }
+  return std::nullopt;
+}
+
+std::optional<Failure> check_members(std::span<const int> ranks, int size) {
+  if (ranks.empty()) return refuse("a group needs at least one rank");
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i] < 0 || ranks[i] >= size) return refuse(fmt::format("rank {} is not a rank of the session (it has {}, from 0)", ranks[i], size));
+    if (i > 0 && ranks[i] == ranks[i - 1]) return refuse(fmt::format("rank {} is listed twice", ranks[i]));
   }
   return std::nullopt;
 }

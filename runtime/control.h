@@ -27,6 +27,11 @@ class ControlChannel {
   virtual int rank() const = 0;
   virtual const Topology& topology() const = 0;
 
+  /// Opens, and closes again, the links to the neighbours of a position in a group's tree: needed before messages are exchanged
+  /// with them.
+  virtual void open(const TreePosition& position) = 0;
+  virtual void close(const TreePosition& position) = 0;
+
   /// Queues a message for `to` and hands on what fits; wakes the receiver.
   virtual void send(int to, std::span<const std::byte> message) = 0;
 

@@ -45,7 +45,6 @@ MpiChannel::MpiChannel(MPI_Comm comm, std::string_view fake, std::string* note)
     for (int rank = 0; rank < size; ++rank) topology_.places[static_cast<std::size_t>(rank)].node = rank;
     share_memory(MPI_COMM_SELF);
   }
-  speaks_mpi_ = topology_.nodes() > 1 && node_index_ == 0;
 }
 
 /// Every rank learns everybody's host, process and node; a node is known by its lowest rank.
@@ -100,6 +99,12 @@ bool MpiChannel::share_memory(MPI_Comm node_comm) {
   return true;
 }
 
+int MpiChannel::far(const TreePosition& position) const {
+  const auto on_other_node = [&](int rank) { return !std::binary_search(node_ranks_.begin(), node_ranks_.end(), rank); };
+  const auto children = std::count_if(position.children.begin(), position.children.end(), on_other_node);
+  return static_cast<int>(children) + (!position.root() && on_other_node(position.parent));
+}
+
 void MpiChannel::send(int to, std::span<const std::byte> message) {
   const auto on_node = std::find(node_ranks_.begin(), node_ranks_.end(), to);
   if (on_node != node_ranks_.end()) {
@@ -119,7 +124,7 @@ bool MpiChannel::receive(Message& message) {
     message.from = node_ranks_[static_cast<std::size_t>(message.from)];
     return true;
   }
-  return speaks_mpi_ && receive_mpi(message);
+  return far_neighbours_ > 0 && receive_mpi(message);
 }
 
 bool MpiChannel::receive_mpi(Message& message) {

@@ -15,8 +15,8 @@ namespace kolo {
 
 /// Control messages between processes: over shared memory within a node, over MPI between nodes.
 ///
-/// Only the lowest rank of a node talks to other nodes. While its session has several nodes it has to poll MPI: the ranks of
-/// one node never do.
+/// Only a rank that leads its node in some group has neighbours on other nodes: while it has, it must poll MPI. The others never
+/// do.
 class MpiChannel final : public ControlChannel {
  public:
   /// Collective over `comm`, which is duplicated. `fake_nodes` as in Config; `note` receives a line if the ranks of a node
@@ -25,11 +25,13 @@ class MpiChannel final : public ControlChannel {
 
   int rank() const override { return rank_; }
   const Topology& topology() const override { return topology_; }
+  void open(const TreePosition& position) override { far_neighbours_ += far(position); }
+  void close(const TreePosition& position) override { far_neighbours_ -= far(position); }
   void send(int to, std::span<const std::byte> message) override;
   bool receive(Message& message) override;
   bool pending() override;
   bool flush() override;
-  bool needs_polling() const override { return speaks_mpi_; }
+  bool needs_polling() const override { return far_neighbours_ > 0; }
   Bell& bell() override { return links_->bell(node_index_); }
   StatusBoard& board() override { return *board_; }
   void abandon() noexcept override;
@@ -43,6 +45,7 @@ class MpiChannel final : public ControlChannel {
 
   void find_places(MPI_Comm node_comm);
   bool share_memory(MPI_Comm node_comm);
+  int far(const TreePosition& position) const;  // how many of the neighbours are on other nodes
   bool receive_mpi(Message& message);
 
   MpiComm comm_;
@@ -51,7 +54,7 @@ class MpiChannel final : public ControlChannel {
   Topology topology_;
   std::vector<int> node_ranks_;  // session ranks of this node
   int node_index_ = 0;           // of this rank among them
-  bool speaks_mpi_ = false;
+  int far_neighbours_ = 0;
   std::shared_ptr<Region> region_;
   std::unique_ptr<NodeLinks> links_;
   std::unique_ptr<StatusBoard> board_;

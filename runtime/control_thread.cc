@@ -19,6 +19,8 @@ class ThreadChannel final : public ControlChannel {
 
   int rank() const override { return rank_; }
   const Topology& topology() const override { return topology_; }
+  void open(const TreePosition&) override {}
+  void close(const TreePosition&) override {}
   void send(int to, std::span<const std::byte> message) override { links_.send(to, message); }
   bool receive(Message& message) override { return links_.receive(message); }
   bool pending() override { return links_.pending(); }

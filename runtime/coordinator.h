@@ -12,8 +12,7 @@
 #include <kolo/world.h>
 
 #include "runtime/control.h"
-#include "runtime/executor.h"
-#include "runtime/negotiator.h"
+#include "runtime/group_state.h"
 #include "runtime/pending_queue.h"
 #include "runtime/stall_watch.h"
 
@@ -38,7 +37,6 @@ class Coordinator {
   /// The handle dies: withdraws the operation, or waits for it if that is too late.
   void release(const SubmissionPtr& submission) noexcept;
   void close(bool unwinding);
-  bool supports(const Signature& signature) const { return executor_.supports(signature); }
 
   const ControlChannel& control() const { return *control_; }
   const std::shared_ptr<const GroupInfo>& world_group() const { return world_group_; }
@@ -54,9 +52,24 @@ class Coordinator {
   bool agree();
   bool send_outgoing();
   bool execute();
-  void follow(Decisions decisions);
+  bool execute(GroupState& group);
+  void follow(GroupState& group, Decisions decisions);
+  void change_groups(const SubmissionPtr& submission);
+  void hear(ControlChannel::Message message);
+  GroupState* group_of(const SubmissionPtr& submission);
+  void submit_to(GroupState& group, const SubmissionPtr& submission);
+  bool may_leave();
   template <class Call>
-  bool guard(Call&& call);
+  bool guard(Call&& call) {
+    try {
+      return call();
+    } catch (const Error& error) {
+      give_up(error.failure());
+    } catch (const std::exception& error) {  // of a backend, or out of memory
+      give_up({ErrorCode::backend, error.what()});
+    }
+    return true;
+  }
   void give_up(const Failure& failure) noexcept;
   void fail_everything(const Failure& failure) noexcept;
   void complete(const SubmissionPtr& submission, const Failure* failure = nullptr);
@@ -66,7 +79,8 @@ class Coordinator {
   void leave_role();
   void run_in_background();
   bool news() const { return !queue_.empty() || control_->pending(); }
-  bool busy() const { return executor_.busy() || !flushed_; }
+  bool busy();
+  bool operations_poll();
   std::chrono::nanoseconds background_nap();
 
   Config config_;
@@ -79,12 +93,12 @@ class Coordinator {
   std::atomic<bool> closed_{false};
 
   // Under role_.
-  Negotiator negotiator_;
-  Executor executor_;
+  Groups groups_;
+  GroupState* current_ = nullptr;  // whose messages or operations are being handled; null: of all
+  std::vector<GroupId> removed_;   // to be let go of at the end of the cycle
   SubmissionPtr departure_;
   bool flushed_ = true;
   bool oversubscribed_ = false;
-  bool told_ = false;  // the ranks, that this one's runtime failed
   int idle_passes_ = 0;
   std::optional<Failure> given_up_;
   std::vector<Executor::Finished> finished_;

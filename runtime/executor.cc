@@ -5,8 +5,16 @@
 namespace kolo {
 
 bool Executor::supports(const Signature& signature) const {
-  if (signature.kind == OpKind::barrier) return true;
+  if (!moves_data(signature.kind)) return true;
   return std::any_of(backends_.begin(), backends_.end(), [&](const auto& backend) { return backend->supports(signature); });
+}
+
+BackendList Executor::backends_for(const GroupInfo& group) const {
+  BackendList made;
+  for (const auto& backend : backends_) {
+    if (auto mine = backend->for_group(group)) made.push_back(std::move(mine));
+  }
+  return made;
 }
 
 void Executor::start(std::vector<SubmissionPtr> members) { running_.push_back({std::move(members), nullptr}); }

@@ -24,6 +24,9 @@ class Executor {
   /// Whether some backend can run this; the same answer on every rank.
   bool supports(const Signature& signature) const;
 
+  /// Backends for a group made of members of this one, of those that serve other groups. Collective over its members.
+  BackendList backends_for(const GroupInfo& group) const;
+
   /// Takes a bucket on, to be started by step() in this order; its members share everything but their shapes. A barrier has
   /// nothing to move and is complete at once.
   void start(std::vector<SubmissionPtr> members);

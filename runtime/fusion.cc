@@ -10,7 +10,7 @@ std::int64_t bytes_of(const Signature& signature) {
 }  // namespace
 
 bool fusable(const Signature& a, const Signature& b) {
-  if (a.kind == OpKind::barrier) return false;
+  if (!moves_data(a.kind)) return false;
   Signature other = b;
   other.shape = a.shape;
   return a == other;

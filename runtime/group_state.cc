@@ -7,10 +7,10 @@
 
 namespace kolo {
 
-Groups::Groups(std::shared_ptr<const GroupInfo> world, const ControlChannel& control, std::int64_t fusion_bytes,
+Groups::Groups(std::shared_ptr<const GroupInfo> world, ControlChannel& control, std::int64_t fusion_bytes,
                BackendList backends)
     : control_(control), fusion_bytes_(fusion_bytes) {
-  states_[0] = std::make_unique<GroupState>(std::move(world), control.topology(), control.rank(), fusion_bytes, std::move(backends));
+  states_[0] = std::make_unique<GroupState>(std::move(world), control, fusion_bytes, std::move(backends));
 }
 
 GroupState* Groups::find(GroupId id) {
@@ -28,8 +28,7 @@ std::shared_ptr<const GroupInfo> Groups::make(std::vector<int> ranks) {
   const auto place = std::find(info->ranks.begin(), info->ranks.end(), control_.rank());
   info->rank = place == info->ranks.end() ? -1 : static_cast<int>(place - info->ranks.begin());
   if (info->member()) {
-    states_[info->id] = std::make_unique<GroupState>(info, control_.topology(), control_.rank(), fusion_bytes_,
-                                                     world().executor.backends_for(*info));
+    states_[info->id] = std::make_unique<GroupState>(info, control_, fusion_bytes_, world().executor.backends_for(*info));
   }
   return info;
 }

@@ -13,22 +13,31 @@ namespace kolo {
 
 /// What one rank keeps for each group it belongs to: each group agrees and runs on its own.
 struct GroupState {
-  GroupState(std::shared_ptr<const GroupInfo> group, const Topology& topology, int rank, std::int64_t fusion_bytes,
-             BackendList backends)
+  GroupState(std::shared_ptr<const GroupInfo> group, ControlChannel& channel, std::int64_t fusion_bytes, BackendList backends)
       : info(std::move(group)),
-        negotiator(info, tree_position(topology, info->ranks, rank), fusion_bytes),
-        executor(std::move(backends)) {}
+        control(channel),
+        position(tree_position(channel.topology(), info->ranks, channel.rank())),
+        negotiator(info, position, fusion_bytes),
+        executor(std::move(backends)) {
+    control.open(position);
+  }
+  ~GroupState() { control.close(position); }
+  GroupState(const GroupState&) = delete;
+  GroupState& operator=(const GroupState&) = delete;
 
   std::shared_ptr<const GroupInfo> info;
+  ControlChannel& control;
+  TreePosition position;
   Negotiator negotiator;
   Executor executor;
+  bool told = false;  // the members, that something of this rank failed
 };
 
 /// The groups of one rank, the world (id 0) first. Groups are numbered in the order in which the world agreed to make them, the
 /// same on every rank, members or not.
 class Groups {
  public:
-  Groups(std::shared_ptr<const GroupInfo> world, const ControlChannel& control, std::int64_t fusion_bytes, BackendList backends);
+  Groups(std::shared_ptr<const GroupInfo> world, ControlChannel& control, std::int64_t fusion_bytes, BackendList backends);
 
   GroupState& world() { return *states_.at(0); }
   GroupState* find(GroupId id);
@@ -47,7 +56,7 @@ class Groups {
   auto end() { return states_.end(); }
 
  private:
-  const ControlChannel& control_;
+  ControlChannel& control_;
   std::int64_t fusion_bytes_;
   std::map<GroupId, std::unique_ptr<GroupState>> states_;
   std::map<GroupId, std::vector<ControlChannel::Message>> early_;

@@ -9,10 +9,12 @@ namespace kolo {
 void PendingQueue::submit(const SubmissionPtr& submission) {
   const std::lock_guard lock(mutex_);
   Turns* turns = nullptr;
-  if (submission->name.empty() && submission->signature.kind == OpKind::barrier) {
-    turns = &turns_[submission->group->id];
+  if (submission->name.empty() && !moves_data(submission->signature.kind)) {
+    turns = &turns_of(*submission);
     submission->turn = turns->first();
-    submission->name = "kolo.barrier." + std::to_string(*submission->turn % max_barriers);
+    submission->name = submission->signature.kind == OpKind::barrier
+                           ? "kolo.barrier." + std::to_string(*submission->turn % max_barriers)
+                           : "kolo.groups." + std::to_string(*submission->turn);
   }
   const auto what = [&] { return describe(submission->signature.kind, submission->name, submission->group->name); };
   if (closed_) throw Error(ErrorCode::closed, what() + ": the session is closed; submit before close()");
@@ -23,6 +25,10 @@ void PendingQueue::submit(const SubmissionPtr& submission) {
   if (turns) turns->take();
   submission->sequence = sequence_ + 1;
   append({What::submit, submission, 0});
+}
+
+PendingQueue::Turns& PendingQueue::turns_of(const Submission& submission) {
+  return turns_[{submission.group->id, submission.signature.kind == OpKind::barrier}];
 }
 
 void PendingQueue::push(What what, const SubmissionPtr& submission) {
@@ -46,7 +52,7 @@ void PendingQueue::retire(const Submission& submission) {
   const std::lock_guard lock(mutex_);
   in_flight_.erase(Key{submission.group->id, submission.name});
   const bool withdrawn = !submission.agreed && !submission.failure;
-  if (submission.turn && withdrawn) turns_[submission.group->id].given_back.insert(*submission.turn);
+  if (submission.turn && withdrawn) turns_of(submission).given_back.insert(*submission.turn);
 }
 
 void PendingQueue::close(const SubmissionPtr& departure) {
@@ -56,6 +62,11 @@ void PendingQueue::close(const SubmissionPtr& departure) {
   in_flight_.emplace(Key{departure->group->id, departure->name}, departure);
   departure->sequence = sequence_ + 1;
   append({What::depart, departure, 0});
+}
+
+bool PendingQueue::busy(GroupId group) const {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(in_flight_.begin(), in_flight_.end(), [&](const auto& entry) { return entry.first.first == group; });
 }
 
 std::vector<SubmissionPtr> PendingQueue::in_flight() const {

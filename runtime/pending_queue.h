@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <set>
 #include <string_view>
@@ -29,8 +30,8 @@ class PendingQueue {
 
   /// Appends a submission. Throws Error{in_flight} or, after close(), Error{closed}; nothing is appended then.
   ///
-  /// A barrier without a name gets one here: the k-th of a group matches the k-th on every rank, whoever waits for what in
-  /// between. At most `max_barriers` of a group are in flight.
+  /// A barrier, or a change of groups, without a name gets one here: the k-th matches the k-th on every rank, whoever waits for
+  /// what in between. At most `max_barriers` barriers of a group are in flight.
   void submit(const SubmissionPtr& submission);
 
   /// Appends something else that concerns an operation already submitted (null for depart and abandon).
@@ -45,6 +46,9 @@ class PendingQueue {
 
   /// No submissions from now on. `departure`, if any, is appended as the last thing in flight: waiting for the others to leave.
   void close(const SubmissionPtr& departure);
+
+  /// Whether a group has operations in flight on this rank.
+  bool busy(GroupId group) const;
 
   /// Operations submitted and not retired, oldest first.
   std::vector<SubmissionPtr> in_flight() const;
@@ -69,6 +73,7 @@ class PendingQueue {
     }
   };
 
+  Turns& turns_of(const Submission& submission);
   void append(Item item);
 
   mutable std::mutex mutex_;
@@ -77,7 +82,7 @@ class PendingQueue {
   std::vector<Item> items_;
   std::atomic<std::size_t> size_{0};
   std::unordered_map<Key, SubmissionPtr, KeyHash> in_flight_;
-  std::unordered_map<GroupId, Turns> turns_;
+  std::map<std::pair<GroupId, bool>, Turns> turns_;  // of barriers, and of changes of groups
 };
 
 }  // namespace kolo

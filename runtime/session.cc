@@ -1,10 +1,12 @@
 #include <kolo/session.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <map>
 #include <utility>
 
 #include "runtime/arguments.h"
@@ -43,18 +45,19 @@ class Session::Parts {
   /// Hop 3: checks arguments, builds the submission and hands it over. A bad argument is announced as the name's failure.
   SubmissionPtr submit(std::string name, const Signature& signature, const Tensor& in, const Tensor& out, const Group& group,
                        bool will_wait) {
-    auto submission = std::make_shared<Submission>();
-    submission->group = group.info() ? *members_of(group) : coordinator->world_group();
-    submission->name = std::move(name);
-    submission->signature = signature;
+    const auto submission = new_submission(std::move(name), signature, group);
     submission->in = in;
     submission->out = out;
     submission->failure = check_arguments(signature, in, out, *submission->group);
-    if (!submission->failure && !coordinator->supports(signature)) {
-      submission->failure = Failure{ErrorCode::invalid_argument,
-                                    fmt::format("no backend of this session runs {}", to_string(signature))};
-    }
     coordinator->submit(submission, will_wait);
+    return submission;
+  }
+
+  SubmissionPtr new_submission(std::string name, const Signature& signature, const Group& group) const {
+    auto submission = std::make_shared<Submission>();
+    submission->group = group.info() ? member(group) : coordinator->world_group();
+    submission->name = std::move(name);
+    submission->signature = signature;
     return submission;
   }
 
@@ -83,15 +86,39 @@ class Session::Parts {
     return submit("", {.kind = OpKind::barrier}, {}, {}, group, will_wait);
   }
 
+  /// Changes of groups are operations of the world; they match in order.
+  std::shared_ptr<const GroupInfo> make_group(std::span<const int> members) {
+    auto draft = std::make_shared<GroupInfo>();
+    draft->ranks.assign(members.begin(), members.end());
+    std::sort(draft->ranks.begin(), draft->ranks.end());
+    const auto submission = new_submission("", {.kind = OpKind::make_group, .detail = fmt::format("ranks {}", fmt::join(draft->ranks, ", "))}, {});
+    submission->failure = check_members(draft->ranks, static_cast<int>(coordinator->world_group()->ranks.size()));
+    submission->subject = std::move(draft);
+    coordinator->submit(submission, true);
+    finish(submission);
+    return submission->subject;
+  }
+
+  void remove_group(const Group& group) {
+    if (!group.info() || group.info()->id == 0) {
+      throw Error(ErrorCode::invalid_argument, "the group of all ranks cannot be removed; close the session instead");
+    }
+    const auto submission = new_submission("", {.kind = OpKind::remove_group, .detail = "group " + group.info()->name}, {});
+    submission->subject = group.shared_info();
+    coordinator->submit(submission, true);
+    finish(submission);
+  }
+
   void finish(const SubmissionPtr& submission) { Handle(coordinator, submission).wait(); }
 
   std::shared_ptr<Coordinator> coordinator;
   Names names;
 
  private:
-  const std::shared_ptr<const GroupInfo>* members_of(const Group& group) const {
-    if (group.info() == coordinator->world_group().get()) return &coordinator->world_group();
-    throw Error(ErrorCode::invalid_argument, fmt::format("group '{}' belongs to another session", group.info()->name));
+  const std::shared_ptr<const GroupInfo>& member(const Group& group) const {
+    if (group.info()->member()) return group.shared_info();
+    throw Error(ErrorCode::invalid_argument, fmt::format("rank {} is no member of group {}; only members call its operations",
+                                                         coordinator->control().rank(), group.info()->name));
   }
 
   int exceptions_at_start;
@@ -143,5 +170,24 @@ void Session::broadcast(std::string_view name, Tensor in_out, const BroadcastOpt
 
 Handle Session::barrier_async(const Group& group) { return {parts_->coordinator, parts_->barrier(group, false)}; }
 void Session::barrier(const Group& group) { parts_->finish(parts_->barrier(group, true)); }
+
+Group Session::new_group(std::span<const int> ranks) { return Group(parts_->make_group(ranks)); }
+
+Group Session::split(int color) {
+  std::vector<std::int64_t> colors(static_cast<std::size_t>(size()), 0);
+  colors[static_cast<std::size_t>(rank())] = color;
+  parts_->finish(parts_->all_reduce("kolo.split", view(colors), view(colors), {}, true));
+  std::map<std::int64_t, std::vector<int>> members;
+  for (int other = 0; other < size(); ++other) members[colors[static_cast<std::size_t>(other)]].push_back(other);
+  Group mine;
+  for (const auto& [shade, ranks] : members) {
+    if (shade < 0) continue;
+    const Group made = new_group(ranks);
+    if (shade == color) mine = made;
+  }
+  return color < 0 ? Group(std::make_shared<GroupInfo>(GroupInfo{.name = "none", .rank = -1})) : mine;
+}
+
+void Session::remove_group(const Group& group) { parts_->remove_group(group); }
 
 }  // namespace kolo

@@ -15,6 +15,11 @@ namespace kolo {
 /// make_group and remove_group are agreed like any other operation but move no data.
 enum class OpKind : std::uint8_t { all_reduce, broadcast, barrier, make_group, remove_group };
 
+/// Whether there is anything to move once the ranks have agreed.
+constexpr bool moves_data(OpKind kind) {
+  return kind != OpKind::barrier && kind != OpKind::make_group && kind != OpKind::remove_group;
+}
+
 /// How all_reduce combines the ranks' values.
 ///
 /// Host arithmetic is done in rank order; 16-bit floats accumulate in f32 and are rounded once, integers in 64 bits (128

@@ -1,0 +1,233 @@
+#include <algorithm>
+#include <utility>
+
+#include "runtime/coordinator.h"
+#include "runtime/mismatch.h"
+
+// What the holder of the coordinator's role does: announce → agree → execute, for all groups.
+
+namespace kolo {
+
+bool Coordinator::cycle() {
+  return guard([this] {
+    bool moved = announce();
+    moved |= agree();
+    moved |= execute();
+    return moved;
+  });
+}
+
+/// From the program to the negotiators, in the program's order.
+bool Coordinator::announce() {
+  if (queue_.empty()) return false;
+  for (const auto& [what, submission, sequence] : queue_.drain()) {
+    if (given_up_ && submission) complete(submission, &*given_up_);
+    if (given_up_) continue;
+    if (what == PendingQueue::What::depart || what == PendingQueue::What::abandon) {
+      departure_ = submission;
+      for (auto& [id, group] : groups_) group->negotiator.depart(what == PendingQueue::What::abandon);
+      continue;
+    }
+    GroupState* group = group_of(submission);
+    if (!group) continue;
+    current_ = group;
+    switch (what) {
+      case PendingQueue::What::submit: submit_to(*group, submission); break;
+      case PendingQueue::What::flush: group->negotiator.flush(submission, sequence); break;
+      case PendingQueue::What::withdraw: group->negotiator.withdraw(submission); break;
+      default: break;
+    }
+    current_ = nullptr;
+  }
+  return true;
+}
+
+/// The group that a submission is for; completes it with an error if this rank has no such group.
+GroupState* Coordinator::group_of(const SubmissionPtr& submission) {
+  GroupState* group = groups_.find(submission->group->id);
+  if (group && group->info == submission->group) return group;
+  const Failure failure{ErrorCode::closed,
+                        describe(submission->signature.kind, submission->name, submission->group->name) +
+                            ": the group was removed, or belongs to another session; make it again"};
+  complete(submission, &failure);
+  return nullptr;
+}
+
+void Coordinator::submit_to(GroupState& group, const SubmissionPtr& submission) {
+  if (!submission->failure && !group.executor.supports(submission->signature)) {
+    submission->failure = Failure{ErrorCode::invalid_argument, "no backend of this session runs " + to_string(submission->signature)};
+  }
+  if (submission->signature.kind == OpKind::remove_group && queue_.busy(submission->subject->id)) {
+    submission->failure = Failure{ErrorCode::invalid_argument, "the group has operations in flight; wait for them first"};
+  }
+  const auto before = group.negotiator.full_announcements();
+  group.negotiator.submit(submission);
+  counters_.full_announcements += group.negotiator.full_announcements() - before;
+}
+
+/// Between the negotiators of this rank and its neighbours.
+bool Coordinator::agree() {
+  if (given_up_) return false;
+  bool moved = false;
+  for (ControlChannel::Message message; control_->receive(message); moved = true) {
+    counters_.bytes_received += message.bytes.size();
+    hear(std::move(message));
+  }
+  return send_outgoing() || moved;
+}
+
+void Coordinator::hear(ControlChannel::Message message) {
+  Reader reader(message.bytes);
+  const auto id = reader.get<GroupId>();
+  GroupState* group = groups_.find(id);
+  if (!group) {
+    if (groups_.not_made_yet(id)) groups_.keep(id, std::move(message));
+    return;  // else it was removed: nobody needs this any more
+  }
+  current_ = group;
+  if (reader.get<Direction>(2) == Direction::to_parent) {
+    group->negotiator.receive_from_child(message.from, reader);
+  } else {
+    group->negotiator.receive_from_parent(reader);
+  }
+  current_ = nullptr;
+}
+
+bool Coordinator::send_outgoing() {
+  if (given_up_) return false;
+  bool moved = false;
+  for (auto& [id, group] : groups_) {
+    current_ = group.get();
+    group->negotiator.outgoing([&](int rank, Direction direction, std::span<const std::byte> records) {
+      Writer message;
+      message.put(id);
+      message.put(direction);
+      message.append(records);
+      control_->send(rank, message.bytes());
+      counters_.bytes_sent += message.bytes().size();
+      ++counters_.messages_sent;
+      moved = true;
+    });
+  }
+  current_ = nullptr;
+  flushed_ = control_->flush();
+  return moved;
+}
+
+bool Coordinator::execute() {
+  bool moved = false;
+  for (auto& [id, group] : groups_) moved |= execute(*group);
+  current_ = nullptr;
+  for (GroupId id : std::exchange(removed_, {})) groups_.remove(id);
+  if (departure_ && flushed_ && may_leave()) complete(std::exchange(departure_, nullptr));
+  return moved;
+}
+
+bool Coordinator::execute(GroupState& group) {
+  current_ = &group;
+  follow(group, group.negotiator.take());
+  const auto before = group.executor.buckets_started();
+  group.executor.step(finished_);
+  counters_.buckets += group.executor.buckets_started() - before;
+  const bool moved = !finished_.empty();
+  for (const auto& [submission, failure] : finished_) complete(submission, failure ? &*failure : nullptr);
+  finished_.clear();
+  return moved;
+}
+
+void Coordinator::follow(GroupState& group, Decisions decisions) {
+  for (const auto& [submission, failure] : decisions.failed) complete(submission, &failure);
+  for (const SubmissionPtr& submission : decisions.withdrawn) complete(submission);
+  for (auto& members : decisions.run) {
+    counters_.tensors += members.size();
+    ++counters_.agreements;
+    const OpKind kind = members.front()->signature.kind;
+    if (kind == OpKind::make_group || kind == OpKind::remove_group) {
+      change_groups(members.front());
+      current_ = &group;
+    } else {
+      group.executor.start(std::move(members));
+    }
+  }
+  if (decisions.broken) {
+    if (group.info->id == 0) control_->abandon();
+    group.executor.abandon(*decisions.broken, finished_);
+  }
+}
+
+/// All ranks of the world have agreed to make or remove this group, and do it at the same place of the world's decisions.
+void Coordinator::change_groups(const SubmissionPtr& submission) {
+  if (submission->signature.kind == OpKind::remove_group) {
+    removed_.push_back(submission->subject->id);
+  } else {
+    submission->subject = groups_.make(submission->subject->ranks);
+    for (auto& message : groups_.kept(submission->subject->id)) hear(std::move(message));
+  }
+  complete(submission);
+}
+
+bool Coordinator::may_leave() {
+  return std::all_of(groups_.begin(), groups_.end(), [](const auto& entry) {
+    GroupState& group = *entry.second;
+    return !group.executor.busy() && (group.negotiator.all_departed() || group.negotiator.broken());
+  });
+}
+
+bool Coordinator::busy() {
+  return !flushed_ || std::any_of(groups_.begin(), groups_.end(), [](const auto& entry) { return entry.second->executor.busy(); });
+}
+
+bool Coordinator::operations_poll() {
+  return std::any_of(groups_.begin(), groups_.end(), [](const auto& entry) { return entry.second->executor.needs_polling(); });
+}
+
+// ---- when something fails -------------------------------------------------------------------------------------------
+
+/// The one place where an error of this rank's runtime ends. The ranks of the group it concerns (of all, if that is not known) are
+/// told; until all have agreed on it, which fails what is running everywhere with the same error, nothing is touched. If even
+/// telling fails, this rank leaves alone.
+void Coordinator::give_up(const Failure& failure) noexcept {
+  GroupState* concerned = std::exchange(current_, nullptr);
+  try {
+    bool told = true;
+    for (auto& [id, group] : groups_) {
+      if (concerned && concerned != group.get()) continue;
+      group->executor.halt();
+      if (std::exchange(group->told, true) || group->negotiator.broken()) {
+        told = false;
+      } else {
+        group->negotiator.break_down(failure);
+      }
+    }
+    if (told) return;
+    for (auto& [id, group] : groups_) group->negotiator.depart(true);
+    send_outgoing();
+  } catch (const std::exception&) {
+  }
+  fail_everything(failure);
+}
+
+/// Everything in flight here fails, and whatever is submitted later; nothing is heard or sent any more.
+void Coordinator::fail_everything(const Failure& failure) noexcept {
+  if (!given_up_) given_up_ = failure;
+  for (auto& [id, group] : groups_) {
+    group->executor.halt();
+    group->executor.abandon(failure, finished_);
+  }
+  for (const auto& [submission, why] : finished_) complete(submission, why ? &*why : nullptr);
+  finished_.clear();
+  departure_.reset();
+  for (const SubmissionPtr& submission : queue_.in_flight()) complete(submission, &failure);
+}
+
+void Coordinator::complete(const SubmissionPtr& submission, const Failure* failure) {
+  if (submission->done) return;
+  submission->failure.reset();
+  if (failure) submission->failure = *failure;
+  watch_.completed(submission->name);
+  queue_.retire(*submission);  // first: the next step may submit the same name as soon as the handle is done
+  submission->done = true;
+  submission->done.notify_all();
+}
+
+}  // namespace kolo
