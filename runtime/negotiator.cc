@@ -18,7 +18,7 @@ Negotiator::Negotiator(std::shared_ptr<const GroupInfo> group, TreePosition posi
 // ---- the local program ----------------------------------------------------------------------------------------------
 
 void Negotiator::submit(const SubmissionPtr& submission) {
-  if (broken_ || !departed_.empty()) {
+  if (over()) {
     decisions_.failed.push_back({submission, broken_ ? *broken_ : departure_failure(*submission)});
     return;
   }
@@ -119,6 +119,7 @@ void Negotiator::up(int child, const Retract& record) {
     case ReadyTable::Retraction::ignored: break;  // decided or void: the child learns that from the decisions
     case ReadyTable::Retraction::passed_on: {
       if (position_.root()) break;  // complete at the root is as good as decided
+      pass_on();                    // what is taken back must have been announced before
       const std::string row = record.bucket ? table_.merged_into(*record.bucket) : record.name;
       encode(to_parent_, UpRecord(row.empty() ? record : Retract{std::nullopt, row}));
       break;
@@ -147,23 +148,31 @@ void Negotiator::up(int, const Broken& record) {
 /// Turns what became complete into decisions (at the root) or announcements to the parent, until nothing is left: a decision
 /// can complete something else.
 void Negotiator::decide() {
-  for (;;) {
-    const ReadyTable::News news = table_.take();
-    if (broken_ || !departed_.empty()) return;  // what was in flight has failed on every rank; nothing starts any more
-    if (position_.root()) {
-      if (!news.ready.empty()) down(Run{news.ready});
-      for (const Announcement& announcement : news.announced) decide(announcement);
-      for (const Cut& cut : news.cuts) up(0, cut);
-      const auto change = learner_.propose(plan_);
-      if (change) down(*change);
-      if (!change && news.ready.empty() && news.announced.empty() && news.cuts.empty()) return;
-    } else {
-      for (BucketId bucket : news.ready) encode(to_parent_, UpRecord(Ready{bucket}));
-      for (const Announcement& announcement : news.announced) encode(to_parent_, UpRecord(announcement));
-      for (const Cut& cut : news.cuts) encode(to_parent_, UpRecord(cut));
-      return;
-    }
+  if (!position_.root()) {
+    pass_on();
+    return;
   }
+  for (;;) {
+    ReadyTable::News news = table_.take();
+    if (over()) return;
+    const auto retired = [&](BucketId bucket) { return !plan_.members(bucket); };  // meanwhile: announced anew, by all
+    std::erase_if(news.ready, retired);
+    if (!news.ready.empty()) down(Run{news.ready});
+    for (const Announcement& announcement : news.announced) decide(announcement);
+    for (const Cut& cut : news.cuts) up(0, cut);
+    const auto change = learner_.propose(plan_);
+    if (change) down(*change);
+    if (!change && table_.quiet()) return;
+  }
+}
+
+/// What became complete in this position's subtree, to the parent.
+void Negotiator::pass_on() {
+  const ReadyTable::News news = table_.take();
+  if (over()) return;
+  for (BucketId bucket : news.ready) encode(to_parent_, UpRecord(Ready{bucket}));
+  for (const Announcement& announcement : news.announced) encode(to_parent_, UpRecord(announcement));
+  for (const Cut& cut : news.cuts) encode(to_parent_, UpRecord(cut));
 }
 
 void Negotiator::decide(const Announcement& announcement) {

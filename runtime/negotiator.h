@@ -88,6 +88,10 @@ class Negotiator {
   void up(int child, const Departed& record);
   void up(int child, const Broken& record);
 
+  void pass_on();
+  /// What was in flight has failed on every rank, and nothing starts any more.
+  bool over() const { return broken_ || !departed_.empty(); }
+
   // Decisions: of the root, or from the parent; handed to the children, then applied.
   void decide();
   void decide(const Announcement& announcement);

@@ -49,6 +49,8 @@ class ReadyTable {
   void rejected(const std::string& name) { rows_.erase(name); }
   void retired(const std::vector<BucketId>& buckets, const PlanCache& plan);
 
+  /// Whether take() would be empty.
+  bool quiet() const { return news_.ready.empty() && news_.announced.empty() && news_.cuts.empty(); }
   News take() { return std::exchange(news_, {}); }
 
   /// The name that a passed-on bucket was counted under, or "" if it was passed on as a bucket.

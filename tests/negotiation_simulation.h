@@ -28,11 +28,8 @@ inline Signature sum_of(std::int64_t elements, DType dtype = DType::f32) { retur
 /// scheduler likes. Operations complete as soon as they are agreed. Every message goes through its bytes.
 class Simulation {
  public:
-  struct Outcome {
-    std::string name;
-    std::string error;  // "" if it ran
-    friend bool operator==(const Outcome&, const Outcome&) = default;
-  };
+  /// By name, in order: "ran", or the error.
+  using Outcomes = std::map<std::string, std::vector<std::string>>;
 
   Simulation(Topology topology, std::int64_t fusion_bytes, std::uint64_t seed) : random_(seed), topology_(std::move(topology)) {
     std::vector<int> everybody(static_cast<std::size_t>(topology_.size()));
@@ -58,20 +55,25 @@ class Simulation {
       for (int rank = 0; rank < size(); ++rank) {
         if (can_act(rank)) able.push_back(rank);
       }
-      const auto choices = busy_.size() + able.size();
+      const auto choices = busy_.size() + able.size() + unsettled_.size();
       if (choices == 0) return finished();
-      const auto choice = std::uniform_int_distribution<std::size_t>(0, choices - 1)(random_);
+      auto choice = std::uniform_int_distribution<std::size_t>(0, choices - 1)(random_);
       if (choice < busy_.size()) {
         deliver(*std::next(busy_.begin(), static_cast<std::ptrdiff_t>(choice)));
+        continue;
+      }
+      choice -= busy_.size();
+      if (choice < able.size()) {
+        act(able[choice]);
       } else {
-        act(able[choice - busy_.size()]);
+        settle(*std::next(unsettled_.begin(), static_cast<std::ptrdiff_t>(choice - able.size())));
       }
     }
   }
 
   int size() const { return topology_.size(); }
   const std::vector<std::vector<std::string>>& buckets(int rank) const { return at(rank).buckets; }
-  const std::vector<Outcome>& outcomes(int rank) const { return at(rank).outcomes; }
+  const Outcomes& outcomes(int rank) const { return at(rank).outcomes; }
   const Negotiator& negotiator(int rank) const { return at(rank).negotiator; }
   std::uint64_t messages(int rank) const { return at(rank).messages; }
   std::uint64_t bytes(int rank) const { return at(rank).bytes; }
@@ -100,7 +102,7 @@ class Simulation {
     std::uint64_t sequence = 0;
     std::map<std::string, SubmissionPtr> latest;
     std::vector<std::vector<std::string>> buckets;
-    std::vector<Outcome> outcomes;
+    Outcomes outcomes;
     std::uint64_t messages = 0, bytes = 0;
   };
 
@@ -147,7 +149,6 @@ class Simulation {
       case Action::What::withdraw_and_resubmit: {
         const SubmissionPtr submission = rank.latest.at(action.name);
         if (!rank.asked) rank.negotiator.withdraw(submission);
-        settle(index);
         rank.asked = !submission->done;
         if (rank.asked) break;
         if (!submission->agreed && !submission->failure) submit(rank, action);
@@ -155,7 +156,7 @@ class Simulation {
         break;
       }
     }
-    settle(index);
+    unsettled_.insert(index);  // several actions may go out together
   }
 
   void deliver(std::pair<int, int> edge) {
@@ -170,10 +171,11 @@ class Simulation {
     } else {
       negotiator.receive_from_parent(reader);
     }
-    settle(edge.second);
+    unsettled_.insert(edge.second);
   }
 
   void settle(int index) {
+    unsettled_.erase(index);
     Rank& rank = *ranks_[static_cast<std::size_t>(index)];
     rank.negotiator.outgoing([&](int to, Direction direction, std::span<const std::byte> bytes) {
       wires_[{index, to}].push_back({direction, {bytes.begin(), bytes.end()}});
@@ -186,12 +188,12 @@ class Simulation {
       rank.buckets.emplace_back();
       for (const auto& member : members) {
         rank.buckets.back().push_back(member->name);
-        rank.outcomes.push_back({member->name, ""});
+        rank.outcomes[member->name].push_back("ran");
         member->done = true;
       }
     }
     for (const auto& [submission, failure] : decisions.failed) {
-      rank.outcomes.push_back({submission->name, failure.message});
+      rank.outcomes[submission->name].push_back(failure.message);
       submission->failure = failure;
       submission->done = true;
     }
@@ -202,6 +204,7 @@ class Simulation {
   Topology topology_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::map<std::pair<int, int>, std::deque<std::pair<Direction, std::vector<std::byte>>>> wires_;
+  std::set<int> unsettled_;             // ranks with messages or decisions to give out
   std::set<std::pair<int, int>> busy_;  // edges with a message under way
 };
 
