@@ -1,4 +1,7 @@
 # Tests of apps/: the data-parallel glue with ranks as threads; kolo-train by its command line, under mpirun where ranks matter.
+if(NOT TARGET kolo_apps)
+  return()
+endif()
 kolo_add_test(data_parallel_test LIBS kolo_apps)
 foreach(name train_options_test train_log_test train_errors_test train_golden_test train_same_test)
   kolo_add_test(${name} LIBS kolo_apps nlohmann_json::nlohmann_json LABELS mpi TIMEOUT 120)
