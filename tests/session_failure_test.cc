@@ -236,6 +236,8 @@ class TestBackend final : public Backend {
     if (fault_ == Fault::start_throws) throw Error(ErrorCode::backend, "the device fell off the bus; reboot");
     return std::make_unique<Pending>(fault_);
   }
+  std::unique_ptr<Backend> for_group(const GroupInfo&) override { return nullptr; }
+  std::unique_ptr<Backend> for_group(const GroupInfo&) override { return nullptr; }
   void abandon() noexcept override {}
 
  private:
