@@ -114,7 +114,6 @@ void Negotiator::up(int, const Cut& record) {
 }
 
 void Negotiator::up(int child, const Retract& record) {
-  decide();  // what is taken back may have become complete just now: the parent must hear of it first
   switch (table_.retract(child, record, plan_)) {
     case ReadyTable::Retraction::done: answer(child, record); break;
     case ReadyTable::Retraction::ignored: break;  // decided or void: the child learns that from the decisions
