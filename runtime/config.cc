@@ -1,6 +1,7 @@
 #include <kolo/config.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -67,6 +68,18 @@ Setting text_setting(std::string_view variable, std::string_view doc, bool must_
           [=](const Config& config) { return config.*field; }};
 }
 
+Setting choice_setting(std::string_view variable, std::string_view doc, std::string Config::* field,
+                       std::vector<std::string> choices) {
+  return {variable, "text", "", doc, true,
+          [=](Config& config, std::string_view text) {
+            if (std::find(choices.begin(), choices.end(), text) == choices.end()) {
+              refuse(variable, text, fmt::format("one of {}", fmt::join(choices, ", ")));
+            }
+            config.*field = std::string(text);
+          },
+          [=](const Config& config) { return config.*field; }};
+}
+
 Setting flag_setting(std::string_view variable, std::string_view doc, bool Config::* field) {
   return {variable, "flag", "", doc, false,
           [=](Config& config, std::string_view text) {
@@ -86,7 +99,8 @@ const std::array<Setting, 7>& table() {
       microseconds_setting("KOLO_SPIN_US", "How long a thread that waits keeps looking before it sleeps.", &Config::spin_us),
       text_setting("KOLO_FAKE_NODES", "Ranks on each node, in rank order (\"2,2\"), instead of the real placement; for tests.", true,
                    &Config::fake_nodes),
-      text_setting("KOLO_BACKEND", "How host tensors travel: auto, local (ranks in one process) or mpi.", true, &Config::backend),
+      choice_setting("KOLO_BACKEND", "How host tensors travel: auto, local (ranks in one process) or mpi.", &Config::backend,
+                     {"auto", "local", "mpi"}),
       flag_setting("KOLO_BANNER", "1: rank 0 prints the settings in effect when a session starts.", &Config::banner),
   }};
   return rows;
