@@ -70,11 +70,14 @@ void Coordinator::wait(const SubmissionPtr& submission) {
       const std::lock_guard role(role_, std::adopt_lock);
       drive_until(submission);
       leave_role();
-    } else if (Clock::now() < give_up) {
+      continue;
+    }
+    control_->bell().ring();  // whoever has the role, asleep or not, sees the flush
+    if (Clock::now() < give_up) {
       oversubscribed_ ? (void)sched_yield() : pause_briefly();
     } else {
       --drivers_;
-      control_->bell().ring();  // whoever has the role, or takes it now, sees the flush
+      control_->bell().ring();  // as a driver that leaves: the background thread must not count on this one
       submission->done.wait(false);
       ++drivers_;
     }
