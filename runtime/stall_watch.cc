@@ -103,7 +103,7 @@ void StallWatch::judge(const std::vector<SubmissionPtr>& in_flight) {
 /// pid 12, last completed 'loss')".
 std::string StallWatch::explain(const Submission& submission, double waited) const {
   const auto key = StatusBoard::key(submission.group->id, submission.name);
-  RankSet have, unknown;
+  RankSet have, unknown, crowded;
   std::string missing;
   int missing_count = 0;
   for (int rank : submission.group->ranks) {
@@ -122,6 +122,10 @@ std::string StallWatch::explain(const Submission& submission, double waited) con
       have.add(rank);
       continue;
     }
+    if (entry && entry->waiting.size() == StatusBoard::max_waiting && !silent(rank)) {
+      crowded.add(rank);
+      continue;
+    }
     const auto& place = control_.topology().places[static_cast<std::size_t>(rank)];
     const std::string state = silent(rank) ? fmt::format(", silent for {:.1f} s: stopped or dead", seconds_since(seen_.at(rank).changed)) : "";
     const std::string last = entry && !entry->last_completed.empty() ? fmt::format(", last completed '{}'", entry->last_completed) : "";
@@ -131,7 +135,8 @@ std::string StallWatch::explain(const Submission& submission, double waited) con
                                  describe(submission.signature.kind, submission.name, submission.group->name), waited, to_string(have));
   if (missing_count > 0) line += "; not submitted by " + missing;
   if (!unknown.empty()) line += fmt::format("; not known of {} (on other nodes)", to_string(unknown));
-  if (missing_count == 0 && unknown.empty()) line += submission.agreed ? "; running" : "; not agreed yet";
+  if (!crowded.empty()) line += fmt::format("; not known of {} ({} older operations wait there)", to_string(crowded), StatusBoard::max_waiting);
+  if (missing_count == 0 && unknown.empty() && crowded.empty()) line += submission.agreed ? "; running" : "; not agreed yet";
   return line;
 }
 
