@@ -55,7 +55,7 @@ GroupState* Coordinator::group_of(const SubmissionPtr& submission) {
 
 void Coordinator::submit_to(GroupState& group, const SubmissionPtr& submission) {
   if (!submission->failure && !group.executor.supports(submission->signature)) {
-    submission->failure = Failure{ErrorCode::invalid_argument, "no backend of this session runs " + to_string(submission->signature)};
+    submission->failure = Failure{ErrorCode::invalid_argument, "no backend of the session runs " + to_string(submission->signature)};
   }
   if (submission->signature.kind == OpKind::remove_group && queue_.busy(submission->subject->id)) {
     submission->failure = Failure{ErrorCode::invalid_argument, "the group has operations in flight; wait for them first"};

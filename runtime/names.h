@@ -24,11 +24,11 @@ class Names {
     return {index};
   }
 
-  /// The name of an id; throws Error{invalid_argument} if no declare() of this session returned it.
+  /// The name of an id; throws Error{invalid_argument} if declare() did not return it.
   std::string name(TensorId id) const {
     const std::lock_guard lock(mutex_);
     if (id.index >= names_.size()) {
-      throw Error(ErrorCode::invalid_argument, "a TensorId was used that this session's declare() did not return");
+      throw Error(ErrorCode::invalid_argument, "a TensorId was used that the session's declare() did not return");
     }
     return names_[id.index];
   }

@@ -110,7 +110,7 @@ TEST_P(Failing, TooManyDimensions) {
 TEST_P(Failing, NoBackendForTheDevice) {
   expect_agreed_failure(ranks(), config(),
                         "all_reduce 'x' in group world: " + last_rank(ranks()) +
-                            ": no backend of this session runs all_reduce(sum) f32[4] on cuda",
+                            ": no backend of the session runs all_reduce(sum) f32[4] on cuda",
                         [](Session& session, std::vector<float>& values, bool wrong) {
                           Tensor tensor = view(values);
                           if (wrong) tensor.device.kind = DeviceKind::cuda;
@@ -142,7 +142,7 @@ TEST(Names, TheRuntimesOwnAreRefused) {
     EXPECT_EQ(error_text([&] { session.all_reduce("kolo.close", view_scalar(one)); }, ErrorCode::invalid_argument),
               "'kolo.close': names that begin with 'kolo.' are the runtime's own; use another");
     EXPECT_EQ(error_text([&] { (void)session.all_reduce_async(TensorId{7}, view_scalar(one), view_scalar(one)); }, ErrorCode::invalid_argument),
-              "a TensorId was used that this session's declare() did not return");
+              "a TensorId was used that the session's declare() did not return");
   });
 }
 
