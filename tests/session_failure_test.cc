@@ -237,7 +237,6 @@ class TestBackend final : public Backend {
     return std::make_unique<Pending>(fault_);
   }
   std::unique_ptr<Backend> for_group(const GroupInfo&) override { return nullptr; }
-  std::unique_ptr<Backend> for_group(const GroupInfo&) override { return nullptr; }
   void abandon() noexcept override {}
 
  private:
