@@ -81,6 +81,18 @@ ControlChannel::Message next_message(ControlChannel& control, Clock::time_point 
 
 }  // namespace
 
+std::vector<std::byte> settings_message(const Config& config, int rank) {
+  Writer writer;
+  put(writer, own_settings(config, rank));
+  return {writer.bytes().begin(), writer.bytes().end()};
+}
+
+void check_settings(std::span<const std::byte> messages) {
+  Survey survey;
+  for (Reader reader(messages); !reader.done();) merge(survey, reader);
+  if (const std::string problem = verdict(survey); !problem.empty()) throw Error(ErrorCode::mismatch, problem);
+}
+
 void agree_on_settings(ControlChannel& control, const Config& config) {
   const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(handshake_seconds));
   std::vector<int> everybody(static_cast<std::size_t>(control.topology().size()));

@@ -1,5 +1,9 @@
 #pragma once
 
+#include <cstddef>
+#include <span>
+#include <vector>
+
 #include <kolo/config.h>
 
 #include "runtime/control.h"
@@ -10,5 +14,10 @@ namespace kolo {
 /// Along the tree: differences are collected up, the verdict comes down. Throws Error{mismatch} on every rank, naming the
 /// setting and the ranks on each side, or Error{stalled} if neighbours do not answer within `handshake_seconds`.
 void agree_on_settings(ControlChannel& control, const Config& config);
+
+/// The same where the channel itself depends on settings: the settings of a rank as a message, and the check of the messages of
+/// all ranks, one after the other. Throws Error{mismatch} with the text above.
+std::vector<std::byte> settings_message(const Config& config, int rank);
+void check_settings(std::span<const std::byte> messages);
 
 }  // namespace kolo

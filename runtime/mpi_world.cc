@@ -1,18 +1,42 @@
 #include <fmt/format.h>
 
+#include <numeric>
+#include <vector>
+
 #include <kolo/mpi.h>
 
 #include "ops/local_backend.h"
 #include "ops/mpi_backend.h"
 #include "ops/registry.h"
 #include "runtime/control_mpi.h"
+#include "runtime/handshake.h"
 #include "runtime/mpi_process.h"
 #include "runtime/world_parts.h"
 
 namespace kolo {
 
+namespace {
+
+/// The placement on nodes and the backends are settings themselves: ranks that made worlds of different ones would hang.
+void agree_on_settings(MPI_Comm comm, const Config& config) {
+  int rank = 0, size = 0;
+  check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+  const auto mine = settings_message(config, rank);
+  const int bytes = static_cast<int>(mine.size());
+  std::vector<int> counts(static_cast<std::size_t>(size)), offsets(counts.size());
+  check_mpi(MPI_Allgather(&bytes, 1, MPI_INT, counts.data(), 1, MPI_INT, comm), "MPI_Allgather");
+  std::exclusive_scan(counts.begin(), counts.end(), offsets.begin(), 0);
+  std::vector<std::byte> all(static_cast<std::size_t>(offsets.back() + counts.back()));
+  check_mpi(MPI_Allgatherv(mine.data(), bytes, MPI_BYTE, all.data(), counts.data(), offsets.data(), MPI_BYTE, comm), "MPI_Allgatherv");
+  check_settings(all);
+}
+
+}  // namespace
+
 World mpi_world(MPI_Comm comm, const Config& config) {
   ensure_mpi();
+  agree_on_settings(comm, config);
   auto parts = std::make_unique<WorldParts>();
   std::string note;
   parts->control = std::make_unique<MpiChannel>(comm, config.fake_nodes, &note);
