@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# Whole jobs with sessions in them, as a launcher sees them: session_jobs_test.sh CASE PROGRAM MPIEXEC
+set -uo pipefail
+case=$1 program=$2 mpiexec=$3
+out=$(mktemp)
+trap 'rm -f "$out"' EXIT
+shared_before=$(ls -A /dev/shm)
+
+fail() {
+  printf 'FAILED: %s\n--- output (exit code %s):\n' "$*" "${status:-?}"
+  cat "$out"
+  exit 1
+}
+
+# Runs a command within a time limit; its exit code is in $status, its output in $out.
+job() {
+  timeout -k 5 50 "$@" </dev/null >"$out" 2>&1
+  status=$?
+  ((status != 124)) || fail "the job did not end by itself"
+}
+mpirun() { job "$mpiexec" --oversubscribe --timeout 40 "$@"; }
+exits() { ((status == $1)) || fail "exit code $1 expected"; }
+says() { [[ $(grep -cE "$2" "$out") == "$1" ]] || fail "$1 lines expected with: $2"; }
+mentions() { grep -qE "$1" "$out" || fail "no line with: $1"; }
+
+case $case in
+  host_multiple | host_serialized)
+    mpirun -np 2 "$program" host "${case#host_}"
+    exits 0
+    says 2 '^host sum 2$'
+    says 2 '^host after 2$'
+    ;;
+  host_funneled | host_single)
+    level=${case#host_}
+    mpirun -np 2 "$program" host "$level"
+    exits 3
+    mentions "^error\(invalid_argument\): MPI was initialised for one thread \(MPI_THREAD_${level^^}\), and a session calls it from several; initialise it with MPI_Init_thread\(…, MPI_THREAD_MULTIPLE, …\)$"
+    ;;
+  launcher_of_another_mpi)
+    job env PMI_SIZE=2 "$program" sum
+    exits 3
+    says 1 '^error\(backend\): the launcher started 2 ranks \(PMI_SIZE\) but MPI sees one \(it belongs to another MPI than the one kolo was built with\); start the program with that MPI.s own mpirun$'
+    ;;
+  no_launcher)
+    job "$program" sum
+    exits 0
+    says 1 '^sum 1 of 1$'
+    ;;
+  sessions_in_a_row)
+    mpirun -np 3 "$program" again
+    exits 0
+    says 9 '^again 3$'
+    ;;
+  idle)
+    mpirun -np 3 "$program" idle 3
+    exits 0
+    says 3 '^idle rank [0-2]: cpu low .*, mpi calls 0$'
+    ;;
+  frozen_rank)
+    export KOLO_STALL_REPORT_SECONDS=0.5 KOLO_STALL_ABORT_SECONDS=4
+    mpirun -np 3 "$program" freeze
+    exits 72
+    victim=$(sed -n 's/^victim //p' "$out")
+    for rank in 0 1; do
+      mentions "^kolo: rank $rank: all_reduce 'after' in group world has waited for [0-9.]+ s: submitted by ranks 0, 1; not submitted by rank 2 \(host $(hostname), pid $victim, last completed 'before', silent for [0-9.]+ s: stopped or dead\)"
+    done
+    mentions "; ending the job \(KOLO_STALL_ABORT_SECONDS=4\)$"
+    for ((tenths = 0; tenths < 50; ++tenths)); do
+      [[ $(ps -o stat= -p "$victim") =~ ^Z?$ ]] && break  # gone, or waiting for init to notice
+      sleep 0.1
+    done
+    ((tenths < 50)) || fail "process $victim is still there"
+    ;;
+  killed_rank)
+    SECONDS=0
+    mpirun -np 3 "$program" kill
+    mentions '^victim [0-9]+$'
+    ((status != 0)) || fail "an exit code other than 0 expected"
+    ((SECONDS < 15)) || fail "the job took $SECONDS s to end"
+    ;;
+  different_settings)
+    mpirun -np 1 -x KOLO_FUSION_BYTES=1MB "$program" sum : -np 2 -x KOLO_FUSION_BYTES=64MB "$program" sum
+    exits 3
+    mentions '^error\(mismatch\): ranks have different values of KOLO_FUSION_BYTES \(rank 0: 1048576; ranks 1, 2: 67108864\); export the same value to every rank, with mpirun -x KOLO_FUSION_BYTES$'
+    ;;
+  different_nodes)
+    mpirun -np 1 -x KOLO_FAKE_NODES=1,1 "$program" sum : -np 1 "$program" sum
+    exits 3
+    mentions '^error\(mismatch\): ranks have different values of KOLO_FAKE_NODES \(rank 1: none; rank 0: 1,1\); export the same value to every rank, with mpirun -x KOLO_FAKE_NODES$'
+    ;;
+  different_backends)
+    mpirun -np 1 -x KOLO_BACKEND=local "$program" sum : -np 1 "$program" sum
+    exits 3
+    mentions '^error\(mismatch\): ranks have different values of KOLO_BACKEND \(rank 1: auto; rank 0: local\); export the same value to every rank, with mpirun -x KOLO_BACKEND$'
+    ;;
+  garbage_setting)
+    mpirun -np 1 -x KOLO_SPIN_US=fast "$program" sum : -np 1 "$program" sum
+    exits 3
+    says 1 "^error\(invalid_argument\): KOLO_SPIN_US is 'fast'; it takes a whole number of microseconds, 0 or more$"
+    ;;
+  *)
+    fail "no such case"
+    ;;
+esac
+new=$(comm -13 <(sort <<<"$shared_before") <(ls -A /dev/shm | sort) | grep -i kolo)
+[[ -z $new ]] || fail "left in /dev/shm: $new"
+echo "passed: $case"
