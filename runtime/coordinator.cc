@@ -17,6 +17,7 @@ using namespace std::chrono_literals;
 
 constexpr auto long_sleep = 1h;  // "until the bell rings"
 constexpr std::chrono::nanoseconds polling_nap = 1ms;
+constexpr auto polling_patience = 20ms;  // of a thread that waits for ranks on other nodes, before it naps
 constexpr int eager_passes = 64;
 
 std::shared_ptr<const GroupInfo> group_of_all(const ControlChannel& control) {
@@ -166,8 +167,8 @@ void Coordinator::drive_until(const SubmissionPtr& submission) {
       idle_since = Clock::now();
     } else if (Clock::now() - idle_since < std::chrono::microseconds(config_.spin_us)) {
       oversubscribed_ ? (void)sched_yield() : pause_briefly();
-    } else if (operations_poll()) {
-      sched_yield();  // as MPI_Wait would: only polling moves the data
+    } else if (operations_poll() || (control_->needs_polling() && Clock::now() - idle_since < polling_patience)) {
+      sched_yield();  // as MPI_Wait would: only polling moves the data, or brings word from other nodes
     } else {
       const auto ticket = bell.arm();
       const bool moved = cycle();  // peers that moved before the bell was armed did not ring it
