@@ -95,7 +95,7 @@ bool NodeLinks::receive(ControlChannel::Message& message) {
   if (messages_.empty()) {
     auto* words = doorbell(index_);
     for (int word = 0; word < (ranks_ + 63) / 64; ++word) {
-      if (words[word].load(std::memory_order_relaxed) == 0) continue;
+      if (words[word].load(std::memory_order_seq_cst) == 0) continue;  // the look after arming the bell
       auto bits = words[word].exchange(0, std::memory_order_seq_cst);
       for (; bits != 0; bits &= bits - 1) {
         const int from = word * 64 + std::countr_zero(bits);
