@@ -8,8 +8,8 @@ elseif(KOLO_SANITIZE)
   set(kolo_sanitizer address)
 endif()
 
-# What every test under mpirun finds in its environment. Open MPI leaks, in plug-ins that it unloads before anybody could
-# tell whose leak it was; leaks of our own show where ranks are threads.
+# What every test with the label mpi, which starts ranks under mpirun, finds in its environment. Open MPI leaks, in plug-ins
+# that it unloads before anybody could tell whose leak it was; leaks of our own show where ranks are threads.
 set(kolo_mpirun_environment OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 ASAN_OPTIONS=detect_leaks=0)
 
 # Sets RESULT to whether this build runs a test that was registered with these arguments.
@@ -26,7 +26,7 @@ endfunction()
 #
 # Builds NAME from NAME.cc (and SOURCES). Without RANKS every case is a test of its own; with RANKS the program runs under
 # mpirun once per world size, prints on rank 0 and passes if it passes on every rank. A build that does not run the test has
-# no target NAME either.
+# no target NAME either. A program that calls mpirun itself has the label mpi.
 function(kolo_add_test name)
   cmake_parse_arguments(arg "THREADS;RELEASE_ONLY" "TIMEOUT" "SOURCES;LIBS;RANKS;LABELS" ${ARGN})
   kolo_runs_test(runs ${ARGN})
@@ -46,8 +46,12 @@ function(kolo_add_test name)
       TEST_LIST ${name}_cases)
     # gtest_discover_tests() cannot pass on properties that are lists; the cases get theirs once they are known.
     set(properties_file ${CMAKE_CURRENT_BINARY_DIR}/${name}_properties.cmake)
-    file(WRITE ${properties_file} "if(${name}_cases)\n  set_tests_properties(\${${name}_cases} PROPERTIES\n"
-      "    TIMEOUT ${arg_TIMEOUT} LABELS \"${arg_LABELS}\")\nendif()\n")
+    set(properties "TIMEOUT ${arg_TIMEOUT} LABELS \"${arg_LABELS}\"")
+    if("mpi" IN_LIST arg_LABELS)
+      string(APPEND properties " PROCESSORS 2 ENVIRONMENT \"${kolo_mpirun_environment}\"")
+    endif()
+    file(WRITE ${properties_file}
+      "if(${name}_cases)\n  set_tests_properties(\${${name}_cases} PROPERTIES ${properties})\nendif()\n")
     set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${properties_file})
     return()
   endif()
