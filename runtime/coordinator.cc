@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "ops/pause.h"
 #include "runtime/cores.h"
@@ -61,8 +62,15 @@ void Coordinator::submit(const SubmissionPtr& submission, bool will_wait) {
   }
 }
 
-void Coordinator::wait(const SubmissionPtr& submission) {
+/// Tells the negotiator that the program looks at an operation for the first time. Always, done or not: where the program looks
+/// must not depend on timing, since plans are cut there.
+void Coordinator::push_flush(const SubmissionPtr& submission) {
+  if (std::exchange(submission->flush_pushed, true)) return;
   queue_.push(PendingQueue::What::flush, submission);
+}
+
+void Coordinator::wait(const SubmissionPtr& submission) {
+  push_flush(submission);
   if (submission->done) return;
   ++drivers_;
   const auto give_up = Clock::now() + std::chrono::microseconds(config_.spin_us);
@@ -87,8 +95,8 @@ void Coordinator::wait(const SubmissionPtr& submission) {
 }
 
 bool Coordinator::poll(const SubmissionPtr& submission) {
+  push_flush(submission);
   if (submission->done) return true;
-  queue_.push(PendingQueue::What::flush, submission);
   if (role_.try_lock()) {
     const std::lock_guard role(role_, std::adopt_lock);
     control_->bell().disarm();
@@ -101,8 +109,7 @@ bool Coordinator::poll(const SubmissionPtr& submission) {
 }
 
 void Coordinator::release(const SubmissionPtr& submission) noexcept {
-  if (submission->done) return;
-  queue_.push(PendingQueue::What::withdraw, submission);
+  if (!submission->done) queue_.push(PendingQueue::What::withdraw, submission);
   wait(submission);
 }
 

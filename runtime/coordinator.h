@@ -74,6 +74,7 @@ class Coordinator {
   void fail_everything(const Failure& failure) noexcept;
   void complete(const SubmissionPtr& submission, const Failure* failure = nullptr);
 
+  void push_flush(const SubmissionPtr& submission);
   void announce_inline();
   void drive_until(const SubmissionPtr& submission);
   void leave_role();

@@ -20,8 +20,14 @@ std::uint64_t hash_of(const std::vector<TensorNumber>& run) {  // FNV-1a over th
 
 }  // namespace
 
+void PlanLearner::submitted(const SubmissionPtr& submission) {
+  run_.push_back(submission);
+  if (run_.size() == longest_run) waited();
+}
+
 void PlanLearner::waited() {
   if (!run_.empty()) finished_.push_back(std::exchange(run_, {}));
+  if (finished_.size() > max_finished) finished_.pop_front();
 }
 
 std::optional<Regroup> PlanLearner::propose(const PlanCache& plan) {

@@ -20,7 +20,7 @@ class PlanLearner {
  public:
   explicit PlanLearner(std::int64_t fusion_bytes) : fusion_bytes_(fusion_bytes) {}
 
-  void submitted(const SubmissionPtr& submission) { run_.push_back(submission); }
+  void submitted(const SubmissionPtr& submission);
 
   /// The root's program waits for something: the run ends here.
   void waited();
@@ -32,6 +32,8 @@ class PlanLearner {
   using RunOfSubmissions = std::vector<SubmissionPtr>;
 
   static constexpr std::size_t max_runs_remembered = 4096;
+  static constexpr std::size_t longest_run = 1 << 16;  // a program that never waits is planned in pieces of this length
+  static constexpr std::size_t max_finished = 64;      // a run with tensors that stay undecided holds up so many others
 
   std::optional<Regroup> plan_run(const RunOfSubmissions& run, const PlanCache& plan);
 

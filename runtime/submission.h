@@ -30,6 +30,7 @@ struct Submission {
   std::shared_ptr<const GroupInfo> subject;  ///< of remove_group; of make_group once it is done
   std::uint64_t sequence = 0;          ///< position among this rank's submissions and flushes
   std::uint64_t flushed_at = 0;        ///< sequence of the first wait for it; 0 if nobody has waited
+  bool flush_pushed = false;           ///< the program's first look at it is in the queue; its handle's thread only
   Clock::time_point submitted = Clock::now();
   std::atomic<bool> agreed{false};     ///< the ranks have decided to run it
   std::atomic<bool> done{false};

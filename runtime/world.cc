@@ -21,6 +21,7 @@ void World::prefer(std::unique_ptr<Backend> backend) {
 World solo_world(const Config& config) { return std::move(thread_worlds(1, config).front()); }
 
 std::vector<World> thread_worlds(int size, const Config& config) {
+  if (size < 1) throw Error(ErrorCode::invalid_argument, "thread_worlds() was asked for no rank; a world has at least one");
   char host[64] = {};
   gethostname(host, sizeof(host) - 1);
   Topology topology;

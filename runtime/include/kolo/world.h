@@ -36,7 +36,8 @@ World launcher_world(const Config& config);
 /// A world of one rank; needs no launcher and no MPI.
 World solo_world(const Config& config);
 
-/// A world of `size` ranks in this process: worlds[r] belongs to the thread that plays rank r.
+/// A world of `size` ranks in this process: worlds[r] belongs to the thread that plays rank r. Throws Error{invalid_argument} if
+/// `size` is less than 1.
 std::vector<World> thread_worlds(int size, const Config& config);
 
 }  // namespace kolo
