@@ -150,7 +150,7 @@ class LocalBackend final : public Backend {
   bool supports(const Signature& signature) const override {
     if (signature.device != DeviceKind::cpu) return false;
     if (signature.kind == OpKind::broadcast) return true;
-    return signature.kind == OpKind::all_reduce && can_reduce(signature.dtype);
+    return signature.kind == OpKind::all_reduce && reducible(signature.op, signature.dtype);
   }
   std::unique_ptr<Operation> start(Bucket bucket) override {
     return std::make_unique<LocalOperation>(board_, rank_, started_++, std::move(bucket));

@@ -17,7 +17,7 @@ namespace kolo {
 /// empty
 ///        if everybody polls.
 ///
-/// Serves all_reduce of host tensors of every type but bool, and broadcast of host tensors. A rank that abandons, or
+/// Serves all_reduce of host tensors where reducible(), and broadcast of host tensors. A rank that abandons, or
 /// destroys an operation before it is complete, breaks the group: from then on step() throws Error{aborted} on the
 /// other ranks, and nobody touches the memory of its buckets any more. That destruction waits for peers who are copying
 /// at this moment, for at most the time of copying one chunk.

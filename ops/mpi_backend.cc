@@ -4,7 +4,6 @@
 
 #include "ops/mpi_handles.h"
 #include "ops/mpi_pipeline.h"
-#include "ops/reduce.h"
 
 namespace kolo {
 namespace {
@@ -54,7 +53,7 @@ class MpiBackend final : public Backend {
   bool supports(const Signature& signature) const override {
     if (!device_memory(signature.device)) return false;
     if (signature.kind == OpKind::broadcast) return true;
-    return signature.kind == OpKind::all_reduce && can_reduce(signature.dtype);
+    return signature.kind == OpKind::all_reduce && reducible(signature.op, signature.dtype);
   }
   std::unique_ptr<Operation> start(Bucket bucket) override {
     return std::make_unique<MpiOperation>(pipeline_, std::move(bucket));

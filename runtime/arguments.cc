@@ -16,6 +16,25 @@ bool overlap_partly(const Tensor& a, const Tensor& b) {
   return begin_a != begin_b && begin_a < begin_b + b.bytes() && begin_b < begin_a + a.bytes();
 }
 
+/// Whether the op and the scales suit the type.
+std::optional<Failure> check_reduction(const Signature& signature) {
+  const ReduceOp op = signature.op;
+  const DType dtype = signature.dtype;
+  if (!reducible(op, dtype)) {
+    const std::string_view advice = dtype == DType::boolean ? "use logical_or or logical_and, or convert to an integer type"
+                                                            : "use an integer type or bool";
+    return refuse(fmt::format("{} of {} is not defined; {}", to_string(op), to_string(dtype), advice));
+  }
+  if (!std::isfinite(signature.prescale) || !std::isfinite(signature.postscale)) {
+    return refuse(fmt::format("prescale {} and postscale {} must be finite numbers", signature.prescale, signature.postscale));
+  }
+  if (!scalable(op, dtype) && (signature.prescale != 1 || signature.postscale != 1)) {
+    return refuse(fmt::format("{} of {} takes no scales (prescale is {}, postscale is {}); leave them at 1", to_string(op),
+                              to_string(dtype), signature.prescale, signature.postscale));
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<Failure> check_arguments(const Signature& signature, const Tensor& in, const Tensor& out, const GroupInfo& group) {
@@ -40,10 +59,7 @@ std::optional<Failure> check_arguments(const Signature& signature, const Tensor&
   if (signature.kind == OpKind::broadcast && (signature.root < 0 || signature.root >= static_cast<int>(group.ranks.size()))) {
     return refuse(fmt::format("root {} is not a rank of the group (it has {}, from 0)", signature.root, group.ranks.size()));
   }
-  if (!std::isfinite(signature.prescale) || !std::isfinite(signature.postscale)) {
-    return refuse(fmt::format("prescale {} and postscale {} must be finite numbers", signature.prescale, signature.postscale));
-  }
-  return std::nullopt;
+  return signature.kind == OpKind::all_reduce ? check_reduction(signature) : std::nullopt;
 }
 
 std::optional<Failure> check_members(std::span<const int> ranks, int size) {

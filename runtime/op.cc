@@ -22,6 +22,11 @@ std::string_view to_string(ReduceOp op) {
     case ReduceOp::min: return "min";
     case ReduceOp::max: return "max";
     case ReduceOp::product: return "product";
+    case ReduceOp::bit_and: return "bit_and";
+    case ReduceOp::bit_or: return "bit_or";
+    case ReduceOp::bit_xor: return "bit_xor";
+    case ReduceOp::logical_and: return "logical_and";
+    case ReduceOp::logical_or: return "logical_or";
   }
   return "unknown reduction";
 }

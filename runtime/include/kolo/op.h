@@ -20,12 +20,31 @@ constexpr bool moves_data(OpKind kind) {
   return kind != OpKind::barrier && kind != OpKind::make_group && kind != OpKind::remove_group;
 }
 
-/// How all_reduce combines the ranks' values.
+/// How operations that reduce combine the ranks' values. The numeric values are part of the wire format: append only.
 ///
 /// Host arithmetic is done in rank order; 16-bit floats accumulate in f32 and are rounded once, integers in 64 bits (128
 /// for an average of 64-bit integers). `average` divides the sum by the ranks that took part; the integer average is the
-/// exact sum, truncated toward zero. `min` and `max` of a NaN and anything are NaN.
-enum class ReduceOp : std::uint8_t { sum, average, min, max, product };
+/// exact sum, truncated toward zero. `min` and `max` of a NaN and anything are NaN. The bitwise ops work on each bit of an
+/// integer; the logical ones take zero for false and anything else for true, and give 0 or 1. Of bool, `min` and `product`
+/// are the logical and, `max` is the logical or, and results are 0 or 1. See reducible() for what takes which.
+enum class ReduceOp : std::uint8_t { sum, average, min, max, product, bit_and, bit_or, bit_xor, logical_and, logical_or };
+
+inline constexpr int reduce_op_count = 10;
+
+constexpr bool is_bitwise(ReduceOp op) { return op == ReduceOp::bit_and || op == ReduceOp::bit_or || op == ReduceOp::bit_xor; }
+constexpr bool is_logical(ReduceOp op) { return op == ReduceOp::logical_and || op == ReduceOp::logical_or; }
+
+/// Whether values of this type can be combined so, on any backend: floats by arithmetic, integers by every op, bool by every op
+/// but sum and average.
+constexpr bool reducible(ReduceOp op, DType dtype) {
+  if (dtype == DType::boolean) return op != ReduceOp::sum && op != ReduceOp::average;
+  return !is_floating_point(dtype) || !(is_bitwise(op) || is_logical(op));
+}
+
+/// Whether scales other than 1 may accompany an op on values of this type: where the values count something.
+constexpr bool scalable(ReduceOp op, DType dtype) {
+  return dtype != DType::boolean && !is_bitwise(op) && !is_logical(op);
+}
 
 std::string_view to_string(OpKind kind);
 std::string_view to_string(ReduceOp op);
