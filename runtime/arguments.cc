@@ -69,8 +69,8 @@ std::optional<Failure> check_output(OpKind kind, const Tensor& in, const Tensor&
   }
   Tensor fitting = in;
   fitting.shape = wanted;
-  return refuse(fmt::format("the output does not fit (in: {}; out: {}); rank {} of {} needs out: {}", to_text(in), to_text(out),
-                            group.rank, group.size(), to_text(fitting)));
+  return refuse(fmt::format("the output does not fit (in: {}; out: {}; the group has {} rank{}); pass out: {}", to_text(in),
+                            to_text(out), group.size(), group.size() == 1 ? "" : "s", to_text(fitting)));
 }
 
 /// Whether input and output are apart, or in place: the smaller one exactly this rank's share of the larger.
