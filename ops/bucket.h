@@ -8,28 +8,53 @@
 
 namespace kolo {
 
+/// Elements [begin, end) of a list.
+struct Slice {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t count() const { return end - begin; }
+};
+
+/// Whether each rank of the group has a block of its own of a tensor: of the output for all_gather and gather, of the
+/// input for reduce_scatter and scatter, of both for all_to_all.
+constexpr bool has_blocks(OpKind kind) {
+  return kind == OpKind::all_gather || kind == OpKind::gather || kind == OpKind::reduce_scatter ||
+         kind == OpKind::scatter || kind == OpKind::all_to_all;
+}
+
+/// The block of rank `rank` of `ranks`, in elements of the tensor that holds all blocks; `shape` is that of the input.
+/// All of the tensor where there are no blocks.
+Slice block_of(OpKind kind, const Shape& shape, int ranks, int rank);
+
+/// The tensors' lengths in a bucket's flattened list: a list of elements, which every rank walks through alike. Where
+/// ranks have blocks it is a list of elements of a block, which stands for those at the same place in the blocks of all
+/// ranks; the longest block counts (rank 0's), and others may lack its last elements.
+std::int64_t flat_length(OpKind kind, const Shape& shape, int ranks);
+
 /// Consecutive elements of one tensor of a bucket.
 struct Piece {
   std::size_t tensor = 0;   ///< index in the bucket
-  std::int64_t offset = 0;  ///< first element, counted within the tensor
+  std::int64_t offset = 0;  ///< first element, counted within the tensor, or within each block of it
   std::int64_t count = 0;
 };
 
-/// A place in a bucket seen as one flattened list of elements.
+/// A place in a bucket's flattened list.
 struct BucketPosition {
   std::size_t tensor = 0;
-  std::int64_t offset = 0;  ///< within the tensor
+  std::int64_t offset = 0;  ///< within the tensor, or within each block of it
 };
 
 /// The place of element `index` of the flattened list; the end if the list is shorter.
-BucketPosition position_at(const Bucket& bucket, std::int64_t index);
+BucketPosition position_at(const Bucket& bucket, int ranks, std::int64_t index);
 
 /// Calls visit(Piece) for the runs that make up the `count` elements from `position` on, and returns the place after
 /// them.
 template <class Visit>
-BucketPosition for_each_piece(const Bucket& bucket, BucketPosition position, std::int64_t count, Visit visit) {
+BucketPosition for_each_piece(const Bucket& bucket, int ranks, BucketPosition position, std::int64_t count,
+                              Visit visit) {
   while (count > 0 && position.tensor < bucket.tensors.size()) {
-    const std::int64_t left = bucket.tensors[position.tensor].out.elements() - position.offset;
+    const Shape& shape = bucket.tensors[position.tensor].in.shape;
+    const std::int64_t left = flat_length(bucket.signature.kind, shape, ranks) - position.offset;
     const std::int64_t length = std::min(left, count);
     if (length > 0) visit(Piece{position.tensor, position.offset, length});
     count -= length;
@@ -43,13 +68,6 @@ BucketPosition for_each_piece(const Bucket& bucket, BucketPosition position, std
 inline std::byte* address(const Tensor& tensor, std::int64_t offset) {
   return static_cast<std::byte*>(tensor.data) + static_cast<std::size_t>(offset) * size_of(tensor.dtype);
 }
-
-/// Elements [begin, end) of a list.
-struct Slice {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-  std::int64_t count() const { return end - begin; }
-};
 
 /// Cuts `elements` into `parts` slices of equal size, rounded up to cache lines of 64 bytes, and returns number `part`:
 /// the last ones may be shorter or empty. Slices never share a cache line if the list begins on one.

@@ -1,32 +1,27 @@
-// An operation on one rank: show the bucket; when all ranks have shown theirs, serve slice r of the flattened elements
-// (reduce it from all ranks' inputs, or copy it from the root's input, into all ranks' outputs); leave; when all ranks
-// have left, the operation is complete. Rank r alone touches slice r, of everybody's memory, so inputs and outputs may
-// be the same.
+// An operation on one rank: show the bucket; when all ranks have shown theirs, do this rank's share of the work (see
+// LocalMethod); leave; when all ranks have left, the operation is complete.
 
 #include "ops/local_backend.h"
 
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <numeric>
 #include <utility>
 
-#include "ops/bucket.h"
 #include "ops/local_board.h"
-#include "ops/reduce.h"
+#include "ops/local_share.h"
 
 namespace kolo {
 namespace {
 
-// Between two chunks a rank looks whether the board is broken: the longest that a peer's destructor has to wait.
-constexpr std::int64_t chunk_elements = 1 << 16;
-
 class LocalOperation final : public Operation {
  public:
   LocalOperation(std::shared_ptr<LocalBoard> board, int rank, std::uint64_t number, Bucket bucket)
-      : board_(std::move(board)), rank_(rank), number_(number), bucket_(std::move(bucket)) {
-    sources_.resize(static_cast<std::size_t>(board_->ranks()));
-    destinations_.resize(static_cast<std::size_t>(board_->ranks()));
+      : board_(std::move(board)),
+        rank_(rank),
+        number_(number),
+        bucket_(std::move(bucket)),
+        share_(*board_, number_, rank_, bucket_) {
     if (board_->show(number_, rank_, bucket_)) state_ = State::shown;
   }
   LocalOperation(const LocalOperation&) = delete;
@@ -42,23 +37,11 @@ class LocalOperation final : public Operation {
  private:
   enum class State { waiting_for_slot, shown, left, complete };
 
-  void serve_slice();
-  void serve(const Piece& piece);
-  void reduce_chunk(const Piece& chunk);
-  void broadcast_chunk(const Piece& chunk);
-  const BucketTensor& tensor(std::size_t rank, std::size_t index) const {
-    return board_->shown(number_, static_cast<int>(rank)).tensors[index];
-  }
-  [[noreturn]] static void fail_aborted() {
-    throw Error(ErrorCode::aborted, "a rank of the group left before the operation was complete");
-  }
-
   std::shared_ptr<LocalBoard> board_;
   int rank_;
   std::uint64_t number_;
   Bucket bucket_;
-  std::vector<const void*> sources_;  // of one chunk; kept so that chunks need no allocation
-  std::vector<void*> destinations_;
+  LocalShare share_;
   State state_ = State::waiting_for_slot;
 };
 
@@ -68,52 +51,14 @@ bool LocalOperation::step() {
     state_ = State::complete;
     return true;
   }
-  if (board_->broken()) fail_aborted();
+  if (board_->broken()) throw Error(ErrorCode::aborted, "a rank of the group left before the operation was complete");
   if (state_ == State::waiting_for_slot && board_->show(number_, rank_, bucket_)) state_ = State::shown;
   if (state_ == State::shown && board_->all_shown(number_)) {
-    serve_slice();
+    local_method(bucket_.signature.kind)(share_);
     board_->leave(number_);
     state_ = board_->all_left(number_) ? State::complete : State::left;
   }
   return state_ == State::complete;
-}
-
-void LocalOperation::serve_slice() {
-  const std::size_t bytes = size_of(bucket_.signature.dtype);
-  const Slice slice = slice_of(bucket_.elements(), bytes, board_->ranks(), rank_);
-  for_each_piece(bucket_, position_at(bucket_, slice.begin), slice.count(), [&](const Piece& piece) {
-    for (std::int64_t begin = 0; begin < piece.count; begin += chunk_elements) {
-      serve({piece.tensor, piece.offset + begin, std::min(chunk_elements, piece.count - begin)});
-    }
-  });
-}
-
-void LocalOperation::serve(const Piece& piece) {
-  if (!board_->enter(rank_)) fail_aborted();
-  if (bucket_.signature.kind == OpKind::broadcast)
-    broadcast_chunk(piece);
-  else
-    reduce_chunk(piece);
-  board_->exit(rank_);
-}
-
-void LocalOperation::reduce_chunk(const Piece& chunk) {
-  for (std::size_t rank = 0; rank < sources_.size(); ++rank) {
-    sources_[rank] = address(tensor(rank, chunk.tensor).in, chunk.offset);
-    destinations_[rank] = address(tensor(rank, chunk.tensor).out, chunk.offset);
-  }
-  reduce(reduction_of(bucket_.signature, board_->ranks()), sources_, destinations_,
-         static_cast<std::size_t>(chunk.count));
-}
-
-void LocalOperation::broadcast_chunk(const Piece& chunk) {
-  const auto root = static_cast<std::size_t>(bucket_.signature.root);
-  const std::byte* source = address(tensor(root, chunk.tensor).in, chunk.offset);
-  const std::size_t bytes = static_cast<std::size_t>(chunk.count) * size_of(bucket_.signature.dtype);
-  for (std::size_t rank = 0; rank < destinations_.size(); ++rank) {
-    std::byte* destination = address(tensor(rank, chunk.tensor).out, chunk.offset);
-    if (destination != source) std::memcpy(destination, source, bytes);
-  }
 }
 
 /// The boards of a world of threads and of its groups: whoever comes first makes one, the other members find it.
@@ -148,9 +93,7 @@ class LocalBackend final : public Backend {
 
   std::string_view name() const override { return "local"; }
   bool supports(const Signature& signature) const override {
-    if (signature.device != DeviceKind::cpu) return false;
-    if (signature.kind == OpKind::broadcast) return true;
-    return signature.kind == OpKind::all_reduce && can_reduce(signature.dtype);
+    return signature.device == DeviceKind::cpu && local_method(signature.kind) && reducible(signature);
   }
   std::unique_ptr<Operation> start(Bucket bucket) override {
     return std::make_unique<LocalOperation>(board_, rank_, started_++, std::move(bucket));

@@ -17,10 +17,10 @@ namespace kolo {
 /// empty
 ///        if everybody polls.
 ///
-/// Serves all_reduce of host tensors of every type but bool, and broadcast of host tensors. A rank that abandons, or
-/// destroys an operation before it is complete, breaks the group: from then on step() throws Error{aborted} on the
-/// other ranks, and nobody touches the memory of its buckets any more. That destruction waits for peers who are copying
-/// at this moment, for at most the time of copying one chunk.
+/// Serves every operation on host tensors, reductions where reducible(). A rank that abandons, or destroys an operation before
+/// it is complete, breaks the group: from then on step() throws Error{aborted} on the other ranks, and nobody touches the memory
+/// of its buckets any more. That destruction waits for peers who are copying at this moment, for at most the time of copying one
+/// chunk.
 std::vector<std::unique_ptr<Backend>> local_backends(int ranks, std::span<Bell> bells);
 
 }  // namespace kolo

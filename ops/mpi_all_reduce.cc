@@ -3,68 +3,35 @@
 // (Iallgatherv): every element crosses the wire twice, and is added once. Not MPI_Allreduce: its order of addition
 // changes with an element's place.
 
-#include "ops/mpi_transfer.h"
-#include "ops/reduce.h"
+#include "ops/mpi_slices.h"
 
 namespace kolo {
+namespace {
 
-bool MpiTransfer::travels_whole() const {
-  return bytes() <= tuning_.small && static_cast<std::size_t>(bytes()) * sources_.size() <= received_.size();
+void begin(MpiTransfer& transfer) {
+  transfer.pack_input();
+  if (transfer.ranks() == 1) return;
+  if (!transfer.travels_whole()) return exchange_slices(transfer);
+  check_mpi(MPI_Iallgather(transfer.input(), transfer.bytes(), MPI_BYTE, transfer.received(), transfer.bytes(),
+                           MPI_BYTE, transfer.group().exchange.get(), transfer.request()),
+            "MPI_Iallgather");
 }
 
-void MpiTransfer::begin_all_reduce() {
-  const std::byte* input = packed_input();
-  if (group_.ranks == 1) return;
-  if (!travels_whole()) return exchange_slices();
-  check_mpi(
-      MPI_Iallgather(input, bytes(), MPI_BYTE, received_.data(), bytes(), MPI_BYTE, group_.exchange.get(), &request_),
-      "MPI_Iallgather");
-}
-
-void MpiTransfer::exchange_slices() {
-  const int mine = static_cast<int>(static_cast<std::size_t>(slice(group_.rank).count()) * element_bytes());
-  int others = 0;
-  for (int rank = 0; rank < group_.ranks; ++rank) {
-    const auto r = static_cast<std::size_t>(rank);
-    const bool self = rank == group_.rank;  // the own slice stays where it is
-    slice_offsets_[r] = static_cast<int>(static_cast<std::size_t>(slice(rank).begin) * element_bytes());
-    slice_counts_[r] = self ? 0 : static_cast<int>(static_cast<std::size_t>(slice(rank).count()) * element_bytes());
-    offsets_[r] = others * mine;
-    counts_[r] = self ? 0 : mine;
-    if (!self) ++others;
-  }
-  check_mpi(MPI_Ialltoallv(input_, slice_counts_.data(), slice_offsets_.data(), MPI_BYTE, received_.data(),
-                           counts_.data(), offsets_.data(), MPI_BYTE, group_.exchange.get(), &request_),
-            "MPI_Ialltoallv");
-}
-
-void MpiTransfer::proceed_all_reduce() {
-  const bool whole = group_.ranks == 1 || travels_whole();
-  const Slice mine = whole ? Slice{0, segment_.count} : slice(group_.rank);
-  const std::size_t offset = static_cast<std::size_t>(mine.begin) * element_bytes();
-  for (std::size_t r = 0; r < sources_.size(); ++r) {
-    const bool in_place = static_cast<int>(r) == group_.rank;
-    if (in_place)
-      sources_[r] = input_ + offset;
-    else
-      sources_[r] =
-          received_.data() + (whole ? r * static_cast<std::size_t>(bytes()) : static_cast<std::size_t>(offsets_[r]));
-  }
-  void* const destination = output_ + offset;
-  reduce(reduction_of(bucket_->signature, group_.ranks), sources_, {&destination, 1},
-         static_cast<std::size_t>(mine.count()));
-  if (!whole) gather_slices();
-}
-
-void MpiTransfer::gather_slices() {
-  // The exchange has arrived, so its lists are free: slice_offsets_ still holds, and the own slice counts now.
-  for (int rank = 0; rank < group_.ranks; ++rank) {
-    slice_counts_[static_cast<std::size_t>(rank)] =
-        static_cast<int>(static_cast<std::size_t>(slice(rank).count()) * element_bytes());
-  }
-  check_mpi(MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_BYTE, output_, slice_counts_.data(), slice_offsets_.data(), MPI_BYTE,
-                            group_.gather.get(), &request_),
+void proceed(MpiTransfer& transfer) {
+  reduce_received(transfer, transfer.output());
+  if (transfer.ranks() == 1 || transfer.travels_whole()) return;
+  count_own_slice(transfer);
+  check_mpi(MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_BYTE, transfer.output(), transfer.send_counts.data(),
+                            transfer.send_offsets.data(), MPI_BYTE, transfer.group().gather.get(), transfer.request()),
             "MPI_Iallgatherv");
 }
+
+void finish(MpiTransfer& transfer) {
+  transfer.unpack_output();
+}
+
+}  // namespace
+
+constinit const MpiMethod mpi_all_reduce{begin, proceed, finish};
 
 }  // namespace kolo

@@ -4,7 +4,6 @@
 
 #include "ops/mpi_handles.h"
 #include "ops/mpi_pipeline.h"
-#include "ops/reduce.h"
 
 namespace kolo {
 namespace {
@@ -32,7 +31,8 @@ class MpiOperation final : public Operation {
   MpiJob job_;
 };
 
-/// The communicator of some ranks of `comm`. Collective over them alone; the tag keeps groups apart that are made at once.
+/// The communicator of some ranks of `comm`. Collective over them alone; the tag keeps groups apart that are made at
+/// once.
 MpiComm communicator_of(MPI_Comm comm, const GroupInfo& group) {
   MPI_Group all = MPI_GROUP_NULL, members = MPI_GROUP_NULL;
   check_mpi(MPI_Comm_group(comm, &all), "MPI_Comm_group");
@@ -52,9 +52,7 @@ class MpiBackend final : public Backend {
 
   std::string_view name() const override { return "mpi"; }
   bool supports(const Signature& signature) const override {
-    if (!device_memory(signature.device)) return false;
-    if (signature.kind == OpKind::broadcast) return true;
-    return signature.kind == OpKind::all_reduce && can_reduce(signature.dtype);
+    return device_memory(signature.device) && mpi_method(signature.kind) && reducible(signature);
   }
   std::unique_ptr<Operation> start(Bucket bucket) override {
     return std::make_unique<MpiOperation>(pipeline_, std::move(bucket));

@@ -13,7 +13,7 @@ namespace kolo {
 /// The backend that works anywhere: non-blocking MPI collectives among the ranks of `comm`, which it duplicates. Making
 /// and destroying it are collective (destroying it after abandon() or a failure is not). Throws Error{backend}.
 ///
-/// Serves all_reduce of every type but bool, and broadcast, of host tensors and of those devices that device_memory()
+/// Serves every operation, reductions where reducible(), on host tensors and on those of devices that device_memory()
 /// knows (staged through host memory). Results are the same bits as those of the local backend. Needs polling.
 ///
 /// An operation that is destroyed unfinished breaks the group on this rank. MPI cannot withdraw a collective: a tensor

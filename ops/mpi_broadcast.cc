@@ -5,19 +5,27 @@
 #include "ops/mpi_transfer.h"
 
 namespace kolo {
+namespace {
 
-void MpiTransfer::begin_broadcast() {
-  if (is_root()) (void)packed_input();
-  if (group_.ranks == 1) return;
-  std::byte* values = is_root() ? input_ : output_;  // not written on the root
-  check_mpi(MPI_Ibcast(values, bytes(), MPI_BYTE, bucket_->signature.root, group_.exchange.get(), &request_),
+void begin(MpiTransfer& transfer) {
+  if (transfer.is_root()) transfer.pack_input();
+  if (transfer.ranks() == 1) return;
+  std::byte* values = transfer.is_root() ? transfer.input() : transfer.output();  // not written on the root
+  check_mpi(MPI_Ibcast(values, transfer.bytes(), MPI_BYTE, transfer.signature().root, transfer.group().exchange.get(),
+                       transfer.request()),
             "MPI_Ibcast");
 }
 
-void MpiTransfer::finish_broadcast() {
-  unpack_output();
-  const bool copy_on_root = is_root() && !staged_ && input_ != output_;
-  if (copy_on_root) std::memcpy(output_, input_, static_cast<std::size_t>(bytes()));
+void proceed(MpiTransfer&) {}
+
+void finish(MpiTransfer& transfer) {
+  transfer.unpack_output();
+  const bool copy_on_root = transfer.is_root() && !transfer.staged() && transfer.input() != transfer.output();
+  if (copy_on_root) std::memcpy(transfer.output(), transfer.input(), static_cast<std::size_t>(transfer.bytes()));
 }
+
+}  // namespace
+
+constinit const MpiMethod mpi_broadcast{begin, proceed, finish};
 
 }  // namespace kolo

@@ -19,7 +19,7 @@ MpiPipeline::~MpiPipeline() {
 }
 
 void MpiPipeline::enqueue(MpiJob& job) {
-  job.upcoming = segment_at(job.bucket, {}, tuning_.segments);
+  job.upcoming = segment_at(job.bucket, group_.ranks, {}, tuning_.segments);
   job.complete = job.upcoming.count == 0;
   if (!job.complete) jobs_.push_back(&job);
 }
@@ -48,7 +48,7 @@ bool MpiPipeline::begin_next() {
   if (jobs_.empty() || begun_ - finished_ == transfers_.size()) return false;
   MpiJob& job = *jobs_.front();
   const Segment segment = job.upcoming;
-  job.upcoming = segment_at(job.bucket, segment.next, tuning_.segments);
+  job.upcoming = segment_at(job.bucket, group_.ranks, segment.next, tuning_.segments);
   const bool last = job.upcoming.count == 0;
   if (last) jobs_.pop_front();
   last_of_[begun_ % transfers_.size()] = last ? &job : nullptr;

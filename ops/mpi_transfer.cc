@@ -1,5 +1,7 @@
 #include "ops/mpi_transfer.h"
 
+#include <algorithm>
+#include <new>
 #include <utility>
 
 namespace kolo {
@@ -9,37 +11,44 @@ MpiGroup::MpiGroup(MPI_Comm comm) : exchange(duplicate(comm)), gather(duplicate(
   check_mpi(MPI_Comm_size(exchange.get(), &ranks), "MPI_Comm_size");
 }
 
+const MpiMethod* mpi_method(OpKind kind) {
+  switch (kind) {
+    case OpKind::all_reduce: return &mpi_all_reduce;
+    case OpKind::reduce: return &mpi_reduce;
+    case OpKind::broadcast: return &mpi_broadcast;
+    case OpKind::reduce_scatter: return &mpi_reduce_scatter;
+    case OpKind::all_gather: return &mpi_all_gather;
+    case OpKind::gather: return &mpi_gather;
+    case OpKind::scatter: return &mpi_scatter;
+    case OpKind::all_to_all: return &mpi_all_to_all;
+    case OpKind::barrier:
+    case OpKind::make_group:
+    case OpKind::remove_group: return nullptr;
+  }
+  return nullptr;
+}
+
 MpiTransfer::MpiTransfer(const MpiGroup& group, const MpiTuning& tuning)
     : group_(group),
       tuning_(tuning),
-      packed_(Device{}, static_cast<std::size_t>(tuning.segments.largest)),
+      // A line for each rank: slices are rounded up to lines, and a segment has an element of each rank's block at
+      // least.
+      packed_(Device{}, static_cast<std::size_t>(tuning.segments.largest + 64 * group.ranks)),
       received_(Device{}, static_cast<std::size_t>(tuning.segments.largest + 64 * group.ranks)) {
   const auto ranks = static_cast<std::size_t>(group.ranks);
-  for (auto* list : {&counts_, &offsets_, &slice_counts_, &slice_offsets_}) list->resize(ranks);
-  sources_.resize(ranks);
+  for (auto* list : {&counts, &offsets, &send_counts, &send_offsets}) list->resize(ranks);
+  sources.resize(ranks);
 }
 
 void MpiTransfer::begin(const Bucket& bucket, const Segment& segment) {
   bucket_ = &bucket;
   segment_ = segment;
   staged_ = !segment.single || bucket.signature.device != DeviceKind::cpu;
-  input_ = staged_ ? packed_.data() : address(first_tensor().in, segment.position.offset);
-  output_ = staged_ ? packed_.data() : address(first_tensor().out, segment.position.offset);
-  if (bucket.signature.kind == OpKind::broadcast)
-    begin_broadcast();
-  else
-    begin_all_reduce();
-}
-
-void MpiTransfer::proceed() {
-  if (bucket_->signature.kind == OpKind::all_reduce) proceed_all_reduce();
+  mpi_method(bucket.signature.kind)->begin(*this);
 }
 
 void MpiTransfer::finish() {
-  if (bucket_->signature.kind == OpKind::broadcast)
-    finish_broadcast();
-  else
-    unpack_output();
+  mpi_method(signature().kind)->finish(*this);
   bucket_ = nullptr;
 }
 
@@ -54,32 +63,90 @@ void MpiTransfer::leak() noexcept {
   packed_.leak();
   received_.leak();
   // MPI may also read the lists of counts: they are given up, not freed.
-  for (auto* list : {&counts_, &offsets_, &slice_counts_, &slice_offsets_}) {
+  for (auto* list : {&counts, &offsets, &send_counts, &send_offsets}) {
     (void)new (std::nothrow) std::vector<int>(std::move(*list));
   }
 }
 
-const std::byte* MpiTransfer::packed_input() {
-  if (!staged_) return input_;
-  const DeviceMemory& memory = *device_memory(bucket_->signature.device);
-  std::byte* packed = packed_.data();
-  for_each_piece(*bucket_, segment_.position, segment_.count, [&](const Piece& piece) {
-    const std::size_t bytes = static_cast<std::size_t>(piece.count) * element_bytes();
-    memory.copy(packed, address(bucket_->tensors[piece.tensor].in, piece.offset), bytes);
-    packed += bytes;
-  });
-  return input_;
+bool MpiTransfer::travels_whole() const {
+  return bytes() <= tuning_.small && static_cast<std::size_t>(bytes()) * sources.size() <= received_.size();
 }
 
-void MpiTransfer::unpack_output() {
-  if (!staged_) return;
-  const DeviceMemory& memory = *device_memory(bucket_->signature.device);
-  const std::byte* packed = packed_.data();
-  for_each_piece(*bucket_, segment_.position, segment_.count, [&](const Piece& piece) {
-    const std::size_t bytes = static_cast<std::size_t>(piece.count) * element_bytes();
-    memory.copy(address(bucket_->tensors[piece.tensor].out, piece.offset), packed, bytes);
-    packed += bytes;
+/// Calls copy(tensor, offset, bytes, place) for what the segment consists of, of tensors that hold no other rank's
+/// elements; `place` is where it stands in staging.
+template <class Copy>
+void MpiTransfer::for_each_own_piece(Copy copy) const {
+  const int rank = has_blocks(signature().kind) ? group_.rank : 0;
+  std::size_t place = 0;
+  for_each_piece(*bucket_, ranks(), segment_.position, segment_.count, [&](const Piece& piece) {
+    const BucketTensor& tensor = bucket_->tensors[piece.tensor];
+    const Slice block = block_of(signature().kind, tensor.in.shape, ranks(), rank);
+    const std::int64_t count = std::min(piece.count, block.count() - piece.offset);
+    if (count <= 0) return;
+    const std::size_t bytes = static_cast<std::size_t>(count) * element_bytes();
+    copy(tensor, piece.offset, bytes, place);
+    place += bytes;
   });
+}
+
+/// The same, of one rank's block of tensors that hold the blocks of all ranks.
+template <class Copy>
+void MpiTransfer::for_each_block_piece(int rank, Copy copy) const {
+  std::size_t place = at(rank);
+  for_each_piece(*bucket_, ranks(), segment_.position, segment_.count, [&](const Piece& piece) {
+    const BucketTensor& tensor = bucket_->tensors[piece.tensor];
+    const Slice block = block_of(signature().kind, tensor.in.shape, ranks(), rank);
+    const std::int64_t count = std::min(piece.count, block.count() - piece.offset);
+    if (count <= 0) return;
+    const std::size_t bytes = static_cast<std::size_t>(count) * element_bytes();
+    copy(tensor, block.begin + piece.offset, bytes, place);
+    place += bytes;
+  });
+}
+
+int MpiTransfer::block_bytes(int rank) const {
+  std::size_t sum = 0;
+  for_each_block_piece(rank, [&](const BucketTensor&, std::int64_t, std::size_t bytes, std::size_t) { sum += bytes; });
+  return static_cast<int>(sum);
+}
+
+void MpiTransfer::pack_input() const {
+  if (!staged_) return;
+  const DeviceMemory& memory = *device_memory(signature().device);
+  for_each_own_piece([&](const BucketTensor& tensor, std::int64_t offset, std::size_t bytes, std::size_t place) {
+    memory.copy(packed() + place, address(tensor.in, offset), bytes);
+  });
+}
+
+void MpiTransfer::unpack_output() const {
+  if (staged_) unpack_own_block(packed());
+}
+
+void MpiTransfer::unpack_own_block(const std::byte* from) const {
+  const DeviceMemory& memory = *device_memory(signature().device);
+  for_each_own_piece([&](const BucketTensor& tensor, std::int64_t offset, std::size_t bytes, std::size_t place) {
+    memory.copy(address(tensor.out, offset), from + place, bytes);
+  });
+}
+
+void MpiTransfer::pack_blocks() const {
+  const DeviceMemory& memory = *device_memory(signature().device);
+  for (int rank = 0; rank < ranks(); ++rank) {
+    for_each_block_piece(rank,
+                         [&](const BucketTensor& tensor, std::int64_t offset, std::size_t bytes, std::size_t place) {
+                           memory.copy(packed() + place, address(tensor.in, offset), bytes);
+                         });
+  }
+}
+
+void MpiTransfer::unpack_blocks() const {
+  const DeviceMemory& memory = *device_memory(signature().device);
+  for (int rank = 0; rank < ranks(); ++rank) {
+    for_each_block_piece(rank,
+                         [&](const BucketTensor& tensor, std::int64_t offset, std::size_t bytes, std::size_t place) {
+                           memory.copy(address(tensor.out, offset), received() + place, bytes);
+                         });
+  }
 }
 
 }  // namespace kolo

@@ -31,6 +31,21 @@ struct MpiTuning {
   std::size_t in_flight = 4;      ///< segments on their way at one time; each has staging of its own
 };
 
+class MpiTransfer;
+
+/// How the segments of one kind of operation travel, in one phase or two.
+struct MpiMethod {
+  void (*begin)(MpiTransfer&);    ///< starts the first phase, on MpiGroup::exchange
+  void (*proceed)(MpiTransfer&);  ///< it has arrived: starts the second, on MpiGroup::gather, if any
+  void (*finish)(MpiTransfer&);   ///< that has arrived too: puts the results in place
+};
+
+/// The method of a kind of operation; null if there is none.
+const MpiMethod* mpi_method(OpKind kind);
+
+extern const MpiMethod mpi_all_reduce, mpi_reduce, mpi_broadcast, mpi_reduce_scatter, mpi_all_gather, mpi_gather,
+    mpi_scatter, mpi_all_to_all;
+
 /// One segment on its way through MPI, and staging memory for it that serves one segment after the other.
 ///
 /// Life of a segment: begin() starts its first phase; when that has arrived, proceed() starts the second, if any; when
@@ -40,7 +55,7 @@ class MpiTransfer {
   MpiTransfer(const MpiGroup& group, const MpiTuning& tuning);
 
   void begin(const Bucket& bucket, const Segment& segment);
-  void proceed();
+  void proceed() { mpi_method(signature().kind)->proceed(*this); }
   void finish();
 
   /// Whether the phase that was started last has arrived. Throws Error{backend}.
@@ -49,37 +64,71 @@ class MpiTransfer {
   /// Forgets memory that MPI may still write to.
   void leak() noexcept;
 
- private:
-  void begin_all_reduce();
-  void proceed_all_reduce();
-  void begin_broadcast();
-  void finish_broadcast();
+  // ---- for methods: what travels
+  // --------------------------------------------------------------------------------------
 
-  bool travels_whole() const;
-  void exchange_slices();
-  void gather_slices();
-
-  bool is_root() const { return bucket_->signature.root == group_.rank; }
-  std::size_t element_bytes() const { return size_of(bucket_->signature.dtype); }
+  const Signature& signature() const { return bucket_->signature; }
+  const MpiGroup& group() const { return group_; }
+  int ranks() const { return group_.ranks; }
+  bool is_root() const { return signature().root == group_.rank; }
+  std::size_t element_bytes() const { return size_of(signature().dtype); }
+  std::int64_t count() const { return segment_.count; }
+  /// Of the segment; of one rank's block where ranks have blocks (the longest, block_bytes() knows how long the others
+  /// are).
   int bytes() const { return static_cast<int>(static_cast<std::size_t>(segment_.count) * element_bytes()); }
-  Slice slice(int rank) const { return slice_of(segment_.count, element_bytes(), group_.ranks, rank); }
+  int block_bytes(int rank) const;
+  /// Whether the segment goes through staging, not straight from and to the tensor.
+  bool staged() const { return staged_; }
+  /// Whether everybody sends everything instead of slices, because the segment is small.
+  bool travels_whole() const;
+
+  // ---- for methods: memory
+  // --------------------------------------------------------------------------------------------
+
+  /// Two pieces of staging. Both have room for bytes(), and for bytes() of each rank where ranks have blocks: that of
+  /// rank r is at() r.
+  std::byte* packed() const { return packed_.data(); }
+  std::byte* received() const { return received_.data(); }
+  std::size_t at(int rank) const { return static_cast<std::size_t>(rank) * static_cast<std::size_t>(bytes()); }
+
+  /// The segment of the input, or of the output: of all elements, of this rank's block for the smaller one of an
+  /// operation with blocks. In the tensor if it is not staged, else in packed().
+  std::byte* input() const { return staged_ ? packed() : address(first_tensor().in, segment_.position.offset); }
+  std::byte* output() const { return staged_ ? packed() : address(first_tensor().out, segment_.position.offset); }
+
+  /// Copies the segment from the input to input(), or from output() to the output, if it is staged.
+  void pack_input() const;
+  void unpack_output() const;
+
+  /// Copies this rank's block to the output, which holds no other.
+  void unpack_own_block(const std::byte* from) const;
+  /// Copies the blocks of all ranks from the input to packed(), or from received() to the output.
+  void pack_blocks() const;
+  void unpack_blocks() const;
+
+  // ---- for methods: arguments of MPI calls
+  // ----------------------------------------------------------------------------
+
+  /// The request of the phase; MPI reads and writes what the call was given until it has arrived.
+  MPI_Request* request() { return &request_; }
+  std::vector<int> counts, offsets, send_counts, send_offsets;  // per rank
+  std::vector<const void*> sources;
+
+ private:
   const BucketTensor& first_tensor() const { return bucket_->tensors[segment_.position.tensor]; }
 
-  const std::byte* packed_input();
-  void unpack_output();
+  template <class Copy>
+  void for_each_own_piece(Copy copy) const;
+  template <class Copy>
+  void for_each_block_piece(int rank, Copy copy) const;
 
   const MpiGroup& group_;
   const MpiTuning& tuning_;
   const Bucket* bucket_ = nullptr;
   Segment segment_;
-  bool staged_ = false;  // whether the segment goes through packed_, not straight from and to the tensor
-  std::byte* input_ = nullptr;
-  std::byte* output_ = nullptr;
+  bool staged_ = false;
   DeviceBuffer packed_;
   DeviceBuffer received_;
-  std::vector<int> counts_, offsets_, slice_counts_,
-      slice_offsets_;  // per rank; MPI reads them until a phase has arrived
-  std::vector<const void*> sources_;
   MPI_Request request_ = MPI_REQUEST_NULL;
 };
 

@@ -54,6 +54,17 @@ struct Arithmetic<BFloat16> {
   static BFloat16 narrow(float value) { return to_bfloat16(value); }
 };
 
+// A bool as bytes: whatever is not zero is true (a bool with such a byte cannot be read as one).
+struct Truth {
+  std::uint8_t byte;
+};
+template <>
+struct Arithmetic<Truth> {
+  using Total = std::uint64_t;
+  static std::uint64_t widen(Truth value) { return value.byte != 0; }
+  static Truth narrow(std::uint64_t value) { return {static_cast<std::uint8_t>(value)}; }
+};
+
 // An average is exact: a sum of 64-bit integers needs 128 bits.
 template <class T, ReduceOp op>
 using Total = std::conditional_t<std::is_integral_v<T> && sizeof(T) == 8 && op == ReduceOp::average, Int128,
@@ -87,6 +98,12 @@ Number combine(Number a, Number b) {
     return (a > b) | (a != a) ? a : b;
   else if constexpr (op == ReduceOp::product)
     return multiply(a, b);
+  else if constexpr (op == ReduceOp::bit_and || op == ReduceOp::logical_and)
+    return a & b;
+  else if constexpr (op == ReduceOp::bit_or || op == ReduceOp::logical_or)
+    return a | b;
+  else if constexpr (op == ReduceOp::bit_xor)
+    return a ^ b;
   else
     return add(a, b);
 }
@@ -110,12 +127,15 @@ Number scale(Number value, double factor) {
     return truncate<typename Arithmetic<T>::Total>(static_cast<double>(value) * factor);
 }
 
-// Elements lie in bytes whose alignment nobody promises.
-template <class T>
-T load(const std::byte* elements, std::size_t i) {
+// Element i as what is accumulated; elements lie in bytes whose alignment nobody promises.
+template <class T, ReduceOp op>
+typename Arithmetic<T>::Total load(const std::byte* elements, std::size_t i) {
   T value;
   std::memcpy(&value, elements + i * sizeof(T), sizeof(T));
-  return value;
+  if constexpr (is_logical(op))
+    return Arithmetic<T>::widen(value) != 0;
+  else
+    return Arithmetic<T>::widen(value);
 }
 
 template <class T, ReduceOp op>
@@ -125,23 +145,23 @@ class Block {
 
   void assign(const std::byte* source, std::size_t count) {
     Number* __restrict total = total_;
-    for (std::size_t i = 0; i < count; ++i) total[i] = Arithmetic<T>::widen(load<T>(source, i));
+    for (std::size_t i = 0; i < count; ++i) total[i] = load<T, op>(source, i);
   }
   void assign(const std::byte* source, std::size_t count, double factor) {
     Number* __restrict total = total_;
     for (std::size_t i = 0; i < count; ++i)
-      total[i] = scale<T, Number>(Arithmetic<T>::widen(load<T>(source, i)), factor);
+      total[i] = scale<T, Number>(load<T, op>(source, i), factor);
   }
   void combine_with(const std::byte* source, std::size_t count) {
     Number* __restrict total = total_;
     for (std::size_t i = 0; i < count; ++i) {
-      total[i] = combine<op, Number>(total[i], Arithmetic<T>::widen(load<T>(source, i)));
+      total[i] = combine<op, Number>(total[i], load<T, op>(source, i));
     }
   }
   void combine_with(const std::byte* source, std::size_t count, double factor) {
     Number* __restrict total = total_;
     for (std::size_t i = 0; i < count; ++i) {
-      total[i] = combine<op, Number>(total[i], scale<T, Number>(Arithmetic<T>::widen(load<T>(source, i)), factor));
+      total[i] = combine<op, Number>(total[i], scale<T, Number>(load<T, op>(source, i), factor));
     }
   }
   void divide(std::size_t count, int divide_by) {
@@ -189,20 +209,33 @@ void reduce_blocks(const Reduction& reduction, std::span<const void* const> sour
   }
 }
 
+template <class T, ReduceOp op>
+void reduce_with(const Reduction& reduction, std::span<const void* const> sources, std::span<void* const> destinations,
+                 std::size_t count) {
+  constexpr DType dtype = DTypeOf<std::conditional_t<std::is_same_v<T, Truth>, bool, T>>::value;
+  if constexpr (reducible(op, dtype)) reduce_blocks<T, op>(reduction, sources, destinations, count);
+}
+
 template <class T>
 void reduce_as(const Reduction& reduction, std::span<const void* const> sources, std::span<void* const> destinations,
                std::size_t count) {
   switch (reduction.op) {
-    case ReduceOp::sum: return reduce_blocks<T, ReduceOp::sum>(reduction, sources, destinations, count);
-    case ReduceOp::average: return reduce_blocks<T, ReduceOp::average>(reduction, sources, destinations, count);
-    case ReduceOp::min: return reduce_blocks<T, ReduceOp::min>(reduction, sources, destinations, count);
-    case ReduceOp::max: return reduce_blocks<T, ReduceOp::max>(reduction, sources, destinations, count);
-    case ReduceOp::product: return reduce_blocks<T, ReduceOp::product>(reduction, sources, destinations, count);
+    case ReduceOp::sum: return reduce_with<T, ReduceOp::sum>(reduction, sources, destinations, count);
+    case ReduceOp::average: return reduce_with<T, ReduceOp::average>(reduction, sources, destinations, count);
+    case ReduceOp::min: return reduce_with<T, ReduceOp::min>(reduction, sources, destinations, count);
+    case ReduceOp::max: return reduce_with<T, ReduceOp::max>(reduction, sources, destinations, count);
+    case ReduceOp::product: return reduce_with<T, ReduceOp::product>(reduction, sources, destinations, count);
+    case ReduceOp::bit_and: return reduce_with<T, ReduceOp::bit_and>(reduction, sources, destinations, count);
+    case ReduceOp::bit_or: return reduce_with<T, ReduceOp::bit_or>(reduction, sources, destinations, count);
+    case ReduceOp::bit_xor: return reduce_with<T, ReduceOp::bit_xor>(reduction, sources, destinations, count);
+    case ReduceOp::logical_and: return reduce_with<T, ReduceOp::logical_and>(reduction, sources, destinations, count);
+    case ReduceOp::logical_or: return reduce_with<T, ReduceOp::logical_or>(reduction, sources, destinations, count);
   }
 }
 
 // A single source that nothing changes, as in a world of one.
 bool is_copy(const Reduction& reduction, std::size_t sources) {
+  if (is_logical(reduction.op) || reduction.dtype == DType::boolean) return false;  // these give 0 or 1
   const bool divides = reduction.op == ReduceOp::average && reduction.divide_by != 1;
   return sources == 1 && reduction.prescale == 1 && reduction.postscale == 1 && !divides;
 }
@@ -211,10 +244,6 @@ bool is_copy(const Reduction& reduction, std::size_t sources) {
 
 Reduction reduction_of(const Signature& signature, int ranks) {
   return {signature.dtype, signature.op, signature.prescale, signature.postscale, ranks};
-}
-
-bool can_reduce(DType dtype) {
-  return dtype != DType::boolean;
 }
 
 void reduce(const Reduction& reduction, std::span<const void* const> sources, std::span<void* const> destinations,
@@ -239,7 +268,7 @@ void reduce(const Reduction& reduction, std::span<const void* const> sources, st
     case DType::u32: return reduce_as<std::uint32_t>(reduction, sources, destinations, count);
     case DType::u16: return reduce_as<std::uint16_t>(reduction, sources, destinations, count);
     case DType::u8: return reduce_as<std::uint8_t>(reduction, sources, destinations, count);
-    case DType::boolean: return;
+    case DType::boolean: return reduce_as<Truth>(reduction, sources, destinations, count);
   }
 }
 

@@ -20,10 +20,8 @@ struct Reduction {
 /// What a bucket of this signature needs in a group of `ranks` ranks.
 Reduction reduction_of(const Signature& signature, int ranks);
 
-/// Whether reduce() knows the type: all but bool.
-bool can_reduce(DType dtype);
-
-/// Combines element i of all sources, in their order, and writes it as element i of every destination.
+/// Combines element i of all sources, in their order, and writes it as element i of every destination. Requires that the op
+/// is reducible() for the type, and scales of 1 unless it is scalable().
 ///
 /// sources, destinations  `count` contiguous elements each, aligned or not; a destination may be a source (the same
 /// address),
@@ -32,8 +30,8 @@ bool can_reduce(DType dtype);
 /// f64 accumulates in f64, all other floats in f32 and rounds once; scales and the division of an average are done in
 /// the accumulator's type. Integers accumulate in 64 bits (an average of 64-bit integers in 128) and keep the low bits,
 /// as two's complement does; their average is the exact sum divided, truncated toward zero; a scale other than 1
-/// multiplies as f64 and truncates. min and max of a NaN and anything are NaN. An element's result depends on nothing
-/// but that element: callers may cut a range as they like and get the same bits.
+/// multiplies as f64 and truncates. min and max of a NaN and anything are NaN. A bool is true if its byte is not zero. An
+/// element's result depends on nothing but that element: callers may cut a range as they like and get the same bits.
 void reduce(const Reduction& reduction, std::span<const void* const> sources, std::span<void* const> destinations,
             std::size_t count);
 

@@ -4,46 +4,136 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
+#include <vector>
 
 namespace kolo {
 namespace {
 
 std::optional<Failure> refuse(std::string message) { return Failure{ErrorCode::invalid_argument, std::move(message)}; }
 
-bool overlap_partly(const Tensor& a, const Tensor& b) {
-  const auto begin_a = reinterpret_cast<std::uintptr_t>(a.data);
-  const auto begin_b = reinterpret_cast<std::uintptr_t>(b.data);
-  return begin_a != begin_b && begin_a < begin_b + b.bytes() && begin_b < begin_a + a.bytes();
+/// "f32[5,4] on cpu".
+std::string to_text(const Tensor& tensor) {
+  return fmt::format("{}{} on {}", to_string(tensor.dtype), to_string(tensor.shape), to_string(tensor.device.kind));
+}
+
+/// Whether this rank's input is read, and its output written.
+bool reads(OpKind kind, bool is_root) { return kind != OpKind::scatter || is_root; }
+bool writes(OpKind kind, bool is_root) { return (kind != OpKind::reduce && kind != OpKind::gather) || is_root; }
+
+bool joins_rows(OpKind kind) { return kind == OpKind::all_gather || kind == OpKind::gather; }
+bool deals_rows(OpKind kind) { return kind == OpKind::reduce_scatter || kind == OpKind::scatter; }
+
+std::optional<Failure> check_tensor(const Tensor& tensor, bool is_used) {
+  if (tensor.shape.dims() > Shape::max_dims) {
+    return refuse(fmt::format("the tensor has {} dimensions (at most {} work); reshape it", tensor.shape.dims(), Shape::max_dims));
+  }
+  if (!tensor.shape.valid()) {
+    return refuse(fmt::format("the shape {} has a negative extent or too many elements", to_string(tensor.shape)));
+  }
+  if (is_used && !tensor.data && tensor.elements() > 0) {
+    return refuse(fmt::format("the tensor's memory is a null pointer (its shape is {})", to_string(tensor.shape)));
+  }
+  return std::nullopt;
+}
+
+/// Whether the rows of the input can be joined, dealt out or cut into blocks.
+std::optional<Failure> check_rows(OpKind kind, const Shape& in, int ranks) {
+  if (!joins_rows(kind) && !deals_rows(kind) && kind != OpKind::all_to_all) return std::nullopt;
+  if (in.dims() == 0) return refuse("the tensor is a scalar (the operation works on rows); pass one with a dimension, such as [1]");
+  if (kind == OpKind::all_to_all && in[0] % ranks != 0) {
+    return refuse(fmt::format("{} rows cannot be cut into {} equal blocks (the shape is {}); make them a multiple of the group's size",
+                              in[0], ranks, to_string(in)));
+  }
+  return std::nullopt;
+}
+
+/// The shape that the output must have on this rank.
+Shape shape_of_output(OpKind kind, const Shape& in, const GroupInfo& group) {
+  std::vector<std::int64_t> extents(in.extents().begin(), in.extents().end());
+  if (joins_rows(kind)) extents[0] *= group.size();
+  if (deals_rows(kind)) extents[0] = rows_of_rank(in[0], group.size(), group.rank).count();
+  return Shape(extents);
+}
+
+/// Whether the output is as it must be on this rank, where it is written.
+std::optional<Failure> check_output(OpKind kind, const Tensor& in, const Tensor& out, const GroupInfo& group) {
+  const bool rows_overflow = joins_rows(kind) && in.shape[0] > std::numeric_limits<std::int64_t>::max() / group.size();
+  const Shape wanted = rows_overflow ? in.shape : shape_of_output(kind, in.shape, group);
+  if (rows_overflow || !wanted.valid()) {
+    return refuse(fmt::format("the output would have too many elements ({} blocks of {})", group.size(), to_string(in.shape)));
+  }
+  if (out.shape == wanted && out.dtype == in.dtype && out.device == in.device) return std::nullopt;
+  if (wanted == in.shape && !joins_rows(kind) && !deals_rows(kind)) {
+    return refuse(fmt::format("input and output differ (in: {}; out: {}); pass two tensors of one kind", to_text(in), to_text(out)));
+  }
+  Tensor fitting = in;
+  fitting.shape = wanted;
+  return refuse(fmt::format("the output does not fit (in: {}; out: {}; the group has {} rank{}); pass out: {}", to_text(in),
+                            to_text(out), group.size(), group.size() == 1 ? "" : "s", to_text(fitting)));
+}
+
+/// Whether input and output are apart, or in place: the smaller one exactly this rank's share of the larger.
+std::optional<Failure> check_overlap(OpKind kind, const Tensor& in, const Tensor& out, const GroupInfo& group) {
+  const auto begin_in = reinterpret_cast<std::uintptr_t>(in.data);
+  const auto begin_out = reinterpret_cast<std::uintptr_t>(out.data);
+  const bool apart = begin_in >= begin_out + out.bytes() || begin_out >= begin_in + in.bytes();
+  if (apart || in.bytes() == 0 || out.bytes() == 0) return std::nullopt;
+  if (joins_rows(kind)) {
+    if (begin_in == begin_out + static_cast<std::size_t>(group.rank) * in.bytes()) return std::nullopt;
+    return refuse("input and output overlap, and the input is not this rank's block of the output; pass that block, or two tensors apart");
+  }
+  if (deals_rows(kind)) {
+    const auto first = static_cast<std::size_t>(rows_of_rank(in.shape[0], group.size(), group.rank).begin);
+    if (begin_out == begin_in + first * (in.bytes() / static_cast<std::size_t>(in.shape[0]))) return std::nullopt;
+    return refuse("input and output overlap, and the output is not this rank's rows of the input; pass these rows, or two tensors apart");
+  }
+  if (begin_in == begin_out) return std::nullopt;
+  return refuse("input and output overlap without being the same memory; pass the same tensor twice, or two apart");
+}
+
+/// Whether the op and the scales suit the type.
+std::optional<Failure> check_reduction(const Signature& signature) {
+  const ReduceOp op = signature.op;
+  const DType dtype = signature.dtype;
+  if (!reducible(op, dtype)) {
+    const std::string_view advice = dtype == DType::boolean ? "use logical_or or logical_and, or convert to an integer type"
+                                                            : "use an integer type or bool";
+    return refuse(fmt::format("{} of {} is not defined; {}", to_string(op), to_string(dtype), advice));
+  }
+  if (!std::isfinite(signature.prescale) || !std::isfinite(signature.postscale)) {
+    return refuse(fmt::format("prescale {} and postscale {} must be finite numbers", signature.prescale, signature.postscale));
+  }
+  if (!scalable(op, dtype) && (signature.prescale != 1 || signature.postscale != 1)) {
+    return refuse(fmt::format("{} of {} takes no scales (prescale is {}, postscale is {}); leave them at 1", to_string(op),
+                              to_string(dtype), signature.prescale, signature.postscale));
+  }
+  return std::nullopt;
 }
 
 }  // namespace
 
 std::optional<Failure> check_arguments(const Signature& signature, const Tensor& in, const Tensor& out, const GroupInfo& group) {
-  if (!moves_data(signature.kind)) return std::nullopt;
-  for (const Tensor* tensor : {&in, &out}) {
-    if (tensor->shape.dims() > Shape::max_dims) {
-      return refuse(fmt::format("the tensor has {} dimensions (at most {} work); reshape it", tensor->shape.dims(), Shape::max_dims));
-    }
-    if (!tensor->shape.valid()) {
-      return refuse(fmt::format("the shape {} has a negative extent or too many elements", to_string(tensor->shape)));
-    }
-    if (!tensor->data && tensor->elements() > 0) {
-      return refuse(fmt::format("the tensor's memory is a null pointer (its shape is {})", to_string(tensor->shape)));
-    }
-  }
-  if (in.shape != out.shape || in.dtype != out.dtype || in.device != out.device) {
-    return refuse(fmt::format("input and output differ (in: {}{} on {}; out: {}{} on {}); pass two tensors of one kind",
-                              to_string(in.dtype), to_string(in.shape), to_string(in.device.kind), to_string(out.dtype),
-                              to_string(out.shape), to_string(out.device.kind)));
-  }
-  if (overlap_partly(in, out)) return refuse("input and output overlap without being the same memory; pass the same tensor twice, or two apart");
-  if (signature.kind == OpKind::broadcast && (signature.root < 0 || signature.root >= static_cast<int>(group.ranks.size()))) {
+  const OpKind kind = signature.kind;
+  if (!moves_data(kind)) return std::nullopt;
+  if (has_root(kind) && (signature.root < 0 || signature.root >= group.size())) {
     return refuse(fmt::format("root {} is not a rank of the group (it has {}, from 0)", signature.root, group.ranks.size()));
   }
-  if (!std::isfinite(signature.prescale) || !std::isfinite(signature.postscale)) {
-    return refuse(fmt::format("prescale {} and postscale {} must be finite numbers", signature.prescale, signature.postscale));
+  const bool is_root = signature.root == group.rank;
+  const bool reads_in = reads(kind, is_root);
+  const bool writes_out = writes(kind, is_root);
+  if (auto failure = check_tensor(in, reads_in)) return failure;
+  if (writes_out) {
+    if (auto failure = check_tensor(out, true)) return failure;
   }
-  return std::nullopt;
+  if (auto failure = check_rows(kind, in.shape, group.size())) return failure;
+  if (writes_out) {
+    if (auto failure = check_output(kind, in, out, group)) return failure;
+  }
+  if (reads_in && writes_out) {
+    if (auto failure = check_overlap(kind, in, out, group)) return failure;
+  }
+  return reduces(kind) ? check_reduction(signature) : std::nullopt;
 }
 
 std::optional<Failure> check_members(std::span<const int> ranks, int size) {

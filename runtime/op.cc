@@ -11,6 +11,12 @@ std::string_view to_string(OpKind kind) {
     case OpKind::barrier: return "barrier";
     case OpKind::make_group: return "make_group";
     case OpKind::remove_group: return "remove_group";
+    case OpKind::reduce: return "reduce";
+    case OpKind::all_gather: return "all_gather";
+    case OpKind::reduce_scatter: return "reduce_scatter";
+    case OpKind::all_to_all: return "all_to_all";
+    case OpKind::gather: return "gather";
+    case OpKind::scatter: return "scatter";
   }
   return "unknown operation";
 }
@@ -22,6 +28,11 @@ std::string_view to_string(ReduceOp op) {
     case ReduceOp::min: return "min";
     case ReduceOp::max: return "max";
     case ReduceOp::product: return "product";
+    case ReduceOp::bit_and: return "bit_and";
+    case ReduceOp::bit_or: return "bit_or";
+    case ReduceOp::bit_xor: return "bit_xor";
+    case ReduceOp::logical_and: return "logical_and";
+    case ReduceOp::logical_or: return "logical_or";
   }
   return "unknown reduction";
 }
@@ -30,8 +41,9 @@ std::string to_string(const Signature& signature) {
   std::string text(to_string(signature.kind));
   if (signature.kind == OpKind::barrier) return text;
   if (!signature.detail.empty()) return text + " of " + signature.detail;
-  if (signature.kind == OpKind::all_reduce) text += fmt::format("({})", to_string(signature.op));
-  if (signature.kind == OpKind::broadcast) text += fmt::format("(root {})", signature.root);
+  const bool rooted = has_root(signature.kind);
+  if (reduces(signature.kind)) text += fmt::format("({}{}", to_string(signature.op), rooted ? ", " : ")");
+  if (rooted) text += fmt::format("{}root {})", reduces(signature.kind) ? "" : "(", signature.root);
   text += fmt::format(" {}{}", to_string(signature.dtype), to_string(signature.shape));
   if (signature.device != DeviceKind::cpu) text += fmt::format(" on {}", to_string(signature.device));
   if (signature.prescale != 1) text += fmt::format(" prescale {}", signature.prescale);

@@ -5,8 +5,6 @@
 namespace kolo {
 namespace {
 
-constexpr int op_kinds = static_cast<int>(OpKind::remove_group) + 1;
-constexpr int reduce_ops = static_cast<int>(ReduceOp::product) + 1;
 constexpr int device_kinds = static_cast<int>(DeviceKind::cuda) + 1;
 constexpr int error_codes = static_cast<int>(ErrorCode::backend) + 1;
 
@@ -37,8 +35,8 @@ void put(Writer& writer, const Signature& signature) {
 
 Signature get_signature(Reader& reader) {
   Signature signature;
-  signature.kind = reader.get<OpKind>(op_kinds);
-  signature.op = reader.get<ReduceOp>(reduce_ops);
+  signature.kind = reader.get<OpKind>(op_kind_count);
+  signature.op = reader.get<ReduceOp>(reduce_op_count);
   signature.dtype = reader.get<DType>(dtype_count);
   signature.device = reader.get<DeviceKind>(device_kinds);
   signature.root = reader.get<std::int32_t>();

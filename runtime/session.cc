@@ -69,16 +69,18 @@ class Session::Parts {
     return std::string(name);
   }
 
-  SubmissionPtr all_reduce(std::string name, const Tensor& in, const Tensor& out, const AllReduceOptions& options, bool will_wait) {
-    const Signature signature{.kind = OpKind::all_reduce, .op = options.op, .dtype = in.dtype, .device = in.device.kind,
-                              .prescale = options.prescale, .postscale = options.postscale, .shape = in.shape};
+  /// A collective with these options; which parts of a signature they give shows in what members they have.
+  template <class Options>
+  SubmissionPtr collective(OpKind kind, std::string name, const Tensor& in, const Tensor& out, const Options& options,
+                           bool will_wait) {
+    Signature signature{.kind = kind, .dtype = in.dtype, .device = in.device.kind, .shape = in.shape};
+    if constexpr (requires { options.root; }) signature.root = options.root;
+    if constexpr (requires { options.op; }) {
+      signature.op = options.op;
+      signature.prescale = options.prescale;
+      signature.postscale = options.postscale;
+    }
     return submit(std::move(name), signature, in, out, options.group, will_wait);
-  }
-
-  SubmissionPtr broadcast(std::string name, const Tensor& tensor, const BroadcastOptions& options, bool will_wait) {
-    const Signature signature{.kind = OpKind::broadcast, .dtype = tensor.dtype, .device = tensor.device.kind, .root = options.root,
-                              .shape = tensor.shape};
-    return submit(std::move(name), signature, tensor, tensor, options.group, will_wait);
   }
 
   /// Barriers match in order: PendingQueue numbers them.
@@ -149,23 +151,83 @@ SessionStats Session::stats() const { return parts_->coordinator->stats(); }
 TensorId Session::declare(std::string_view name) { return parts_->names.declare(parts_->user_name(name)); }
 
 Handle Session::all_reduce_async(TensorId tensor, Tensor in, Tensor out, const AllReduceOptions& options) {
-  return {parts_->coordinator, parts_->all_reduce(parts_->names.name(tensor), in, out, options, false)};
+  return {parts_->coordinator, parts_->collective(OpKind::all_reduce, parts_->names.name(tensor), in, out, options, false)};
 }
 Handle Session::all_reduce_async(std::string_view name, Tensor in_out, const AllReduceOptions& options) {
-  return {parts_->coordinator, parts_->all_reduce(parts_->user_name(name), in_out, in_out, options, false)};
+  return {parts_->coordinator, parts_->collective(OpKind::all_reduce, parts_->user_name(name), in_out, in_out, options, false)};
 }
 void Session::all_reduce(std::string_view name, Tensor in_out, const AllReduceOptions& options) {
-  parts_->finish(parts_->all_reduce(parts_->user_name(name), in_out, in_out, options, true));
+  parts_->finish(parts_->collective(OpKind::all_reduce, parts_->user_name(name), in_out, in_out, options, true));
 }
 
 Handle Session::broadcast_async(TensorId tensor, Tensor in_out, const BroadcastOptions& options) {
-  return {parts_->coordinator, parts_->broadcast(parts_->names.name(tensor), in_out, options, false)};
+  return {parts_->coordinator, parts_->collective(OpKind::broadcast, parts_->names.name(tensor), in_out, in_out, options, false)};
 }
 Handle Session::broadcast_async(std::string_view name, Tensor in_out, const BroadcastOptions& options) {
-  return {parts_->coordinator, parts_->broadcast(parts_->user_name(name), in_out, options, false)};
+  return {parts_->coordinator, parts_->collective(OpKind::broadcast, parts_->user_name(name), in_out, in_out, options, false)};
 }
 void Session::broadcast(std::string_view name, Tensor in_out, const BroadcastOptions& options) {
-  parts_->finish(parts_->broadcast(parts_->user_name(name), in_out, options, true));
+  parts_->finish(parts_->collective(OpKind::broadcast, parts_->user_name(name), in_out, in_out, options, true));
+}
+
+Handle Session::reduce_async(TensorId tensor, Tensor in, Tensor out, const ReduceOptions& options) {
+  return {parts_->coordinator, parts_->collective(OpKind::reduce, parts_->names.name(tensor), in, out, options, false)};
+}
+Handle Session::reduce_async(std::string_view name, Tensor in_out, const ReduceOptions& options) {
+  return {parts_->coordinator, parts_->collective(OpKind::reduce, parts_->user_name(name), in_out, in_out, options, false)};
+}
+void Session::reduce(std::string_view name, Tensor in_out, const ReduceOptions& options) {
+  parts_->finish(parts_->collective(OpKind::reduce, parts_->user_name(name), in_out, in_out, options, true));
+}
+
+Handle Session::all_gather_async(TensorId tensor, Tensor in, Tensor out, const AllGatherOptions& options) {
+  return {parts_->coordinator, parts_->collective(OpKind::all_gather, parts_->names.name(tensor), in, out, options, false)};
+}
+Handle Session::all_gather_async(std::string_view name, Tensor in, Tensor out, const AllGatherOptions& options) {
+  return {parts_->coordinator, parts_->collective(OpKind::all_gather, parts_->user_name(name), in, out, options, false)};
+}
+void Session::all_gather(std::string_view name, Tensor in, Tensor out, const AllGatherOptions& options) {
+  parts_->finish(parts_->collective(OpKind::all_gather, parts_->user_name(name), in, out, options, true));
+}
+
+Handle Session::reduce_scatter_async(TensorId tensor, Tensor in, Tensor out, const ReduceScatterOptions& options) {
+  return {parts_->coordinator, parts_->collective(OpKind::reduce_scatter, parts_->names.name(tensor), in, out, options, false)};
+}
+Handle Session::reduce_scatter_async(std::string_view name, Tensor in, Tensor out, const ReduceScatterOptions& options) {
+  return {parts_->coordinator, parts_->collective(OpKind::reduce_scatter, parts_->user_name(name), in, out, options, false)};
+}
+void Session::reduce_scatter(std::string_view name, Tensor in, Tensor out, const ReduceScatterOptions& options) {
+  parts_->finish(parts_->collective(OpKind::reduce_scatter, parts_->user_name(name), in, out, options, true));
+}
+
+Handle Session::all_to_all_async(TensorId tensor, Tensor in, Tensor out, const AllToAllOptions& options) {
+  return {parts_->coordinator, parts_->collective(OpKind::all_to_all, parts_->names.name(tensor), in, out, options, false)};
+}
+Handle Session::all_to_all_async(std::string_view name, Tensor in, Tensor out, const AllToAllOptions& options) {
+  return {parts_->coordinator, parts_->collective(OpKind::all_to_all, parts_->user_name(name), in, out, options, false)};
+}
+void Session::all_to_all(std::string_view name, Tensor in, Tensor out, const AllToAllOptions& options) {
+  parts_->finish(parts_->collective(OpKind::all_to_all, parts_->user_name(name), in, out, options, true));
+}
+
+Handle Session::gather_async(TensorId tensor, Tensor in, Tensor out, const GatherOptions& options) {
+  return {parts_->coordinator, parts_->collective(OpKind::gather, parts_->names.name(tensor), in, out, options, false)};
+}
+Handle Session::gather_async(std::string_view name, Tensor in, Tensor out, const GatherOptions& options) {
+  return {parts_->coordinator, parts_->collective(OpKind::gather, parts_->user_name(name), in, out, options, false)};
+}
+void Session::gather(std::string_view name, Tensor in, Tensor out, const GatherOptions& options) {
+  parts_->finish(parts_->collective(OpKind::gather, parts_->user_name(name), in, out, options, true));
+}
+
+Handle Session::scatter_async(TensorId tensor, Tensor in, Tensor out, const ScatterOptions& options) {
+  return {parts_->coordinator, parts_->collective(OpKind::scatter, parts_->names.name(tensor), in, out, options, false)};
+}
+Handle Session::scatter_async(std::string_view name, Tensor in, Tensor out, const ScatterOptions& options) {
+  return {parts_->coordinator, parts_->collective(OpKind::scatter, parts_->user_name(name), in, out, options, false)};
+}
+void Session::scatter(std::string_view name, Tensor in, Tensor out, const ScatterOptions& options) {
+  parts_->finish(parts_->collective(OpKind::scatter, parts_->user_name(name), in, out, options, true));
 }
 
 Handle Session::barrier_async(const Group& group) { return {parts_->coordinator, parts_->barrier(group, false)}; }
@@ -176,7 +238,7 @@ Group Session::new_group(std::span<const int> ranks) { return Group(parts_->make
 Group Session::split(int color) {
   std::vector<std::int64_t> colors(static_cast<std::size_t>(size()), 0);
   colors[static_cast<std::size_t>(rank())] = color;
-  parts_->finish(parts_->all_reduce("kolo.split", view(colors), view(colors), {}, true));
+  parts_->finish(parts_->collective(OpKind::all_reduce, "kolo.split", view(colors), view(colors), AllReduceOptions{}, true));
   std::map<std::int64_t, std::vector<int>> members;
   for (int other = 0; other < size(); ++other) members[colors[static_cast<std::size_t>(other)]].push_back(other);
   Group mine;

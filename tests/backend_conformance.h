@@ -52,9 +52,10 @@ inline std::string name_of_harness(const testing::TestParamInfo<HarnessFactory>&
 /// One collective, described equally on all ranks.
 struct Call {
   Signature signature;
-  std::vector<std::int64_t> sizes;  ///< elements of each tensor of the bucket
+  std::vector<std::int64_t> sizes;  ///< rows of each tensor of the bucket; of each block for all_to_all
   bool in_place = true;
   std::uint64_t seed = 1;
+  std::int64_t width = 1;  ///< elements of a row
 };
 
 inline Signature all_reduce_of(DType dtype, ReduceOp op, double prescale = 1, double postscale = 1) {
@@ -62,6 +63,9 @@ inline Signature all_reduce_of(DType dtype, ReduceOp op, double prescale = 1, do
 }
 inline Signature broadcast_of(DType dtype, int root) {
   return {OpKind::broadcast, ReduceOp::sum, dtype, DeviceKind::cpu, root, 1, 1, {}};
+}
+inline Signature signature_of(OpKind kind, DType dtype, ReduceOp op = ReduceOp::sum, int root = 0) {
+  return {kind, op, dtype, DeviceKind::cpu, root, 1, 1, {}};
 }
 
 /// Elements between guard bytes that nobody may change, at an address aligned to the element and to no more.
@@ -78,24 +82,29 @@ class GuardedArray {
            std::all_of(storage_.begin() + static_cast<std::ptrdiff_t>(begin_ + bytes_), storage_.end(), is_mark);
   }
 
+  static constexpr std::byte mark{0xa5};  ///< what all memory holds before anybody writes
+
  private:
   static constexpr std::size_t guard = 64;
-  static constexpr std::byte mark{0xa5};
   std::size_t begin_;
   std::size_t bytes_;
   std::vector<std::byte> storage_;
 };
 
 /// One rank's memory for a call, and the operation on it.
+///
+/// In place, the smaller of input and output is this rank's share of the larger. Where a rank's output is ignored it gets none, or
+/// (for every second seed) one that must stay as it is.
 class Job {
  public:
   Job(const Call& call, int rank, int ranks) : call_(call), rank_(rank), ranks_(ranks) {
     const std::size_t size = size_of(call_.signature.dtype);
     for (std::size_t t = 0; t < call_.sizes.size(); ++t) {
-      const std::size_t bytes = static_cast<std::size_t>(call_.sizes[t]) * size;
       const std::size_t shift = (call_.seed + t + static_cast<std::size_t>(rank)) % 7 * size;
-      inputs_.emplace_back(bytes, shift);
-      if (!call_.in_place) outputs_.emplace_back(bytes, 3 * size);
+      const bool one = call_.in_place && writes();  // one piece of memory, as long as the larger
+      const std::int64_t in = in_shape(t).elements(), out = out_shape(t).elements();
+      inputs_.emplace_back(static_cast<std::size_t>(one ? std::max(in, out) : reads() ? in : 0) * size, shift);
+      outputs_.emplace_back(static_cast<std::size_t>(one ? 0 : out) * size, 3 * size);
       with_type(call_.signature.dtype, [&]<class T>() { fill<T>(t); });
     }
   }
@@ -108,28 +117,62 @@ class Job {
     operation_.reset();
   }
 
-  /// Expects the result in the outputs, the inputs as they were (out of place), and the memory around both untouched.
+  /// Expects the result in the outputs, the inputs as they were (but where the output lies in them), and the memory around both
+  /// untouched.
   void verify() {
     for (std::size_t t = 0; t < call_.sizes.size(); ++t) {
       with_type(call_.signature.dtype, [&]<class T>() { verify_tensor<T>(t); });
-      EXPECT_TRUE(inputs_[t].intact() && output(t).intact()) << text() << " wrote beside tensor " << t;
+      EXPECT_TRUE(inputs_[t].intact() && outputs_[t].intact()) << text() << " wrote beside tensor " << t;
     }
   }
 
   std::string text() const {
-    return fmt::format("{} of {} tensors, {} place, seed {}, rank {} of {}", to_string(call_.signature),
-                       call_.sizes.size(), call_.in_place ? "in" : "out of", call_.seed, rank_, ranks_);
+    return fmt::format("{} of {} tensors with rows of {}, {} place, seed {}, rank {} of {}", to_string(call_.signature),
+                       call_.sizes.size(), call_.width, call_.in_place ? "in" : "out of", call_.seed, rank_, ranks_);
   }
 
  private:
-  GuardedArray& output(std::size_t t) { return call_.in_place ? inputs_[t] : outputs_[t]; }
+  OpKind kind() const { return call_.signature.kind; }
+  bool is_root() const { return call_.signature.root == rank_; }
+  bool reads() const { return kind() != OpKind::scatter || is_root(); }
+  bool writes() const { return (kind() != OpKind::reduce && kind() != OpKind::gather) || is_root(); }
+
+  Shape shape_of(std::int64_t rows) const { return call_.width == 1 ? Shape{rows} : Shape{rows, call_.width}; }
+  Shape in_shape(std::size_t t) const { return shape_of(call_.sizes[t] * (kind() == OpKind::all_to_all ? ranks_ : 1)); }
+  RowRange rows(std::size_t t) const { return rows_of_rank(call_.sizes[t], ranks_, rank_); }
+  Shape out_shape(std::size_t t) const {
+    if (!writes() && call_.seed % 2 == 0) return Shape{0};
+    switch (kind()) {
+      case OpKind::all_gather: case OpKind::gather: return shape_of(call_.sizes[t] * ranks_);
+      case OpKind::reduce_scatter: case OpKind::scatter: return shape_of(rows(t).count());
+      default: return in_shape(t);
+    }
+  }
+
+  // Where the input and the output begin in the memory that they share; in elements.
+  std::int64_t input_begin(std::size_t t) const {
+    const bool within = kind() == OpKind::all_gather || kind() == OpKind::gather;
+    return call_.in_place && writes() && within ? rank_ * call_.sizes[t] * call_.width : 0;
+  }
+  std::int64_t output_begin(std::size_t t) const {
+    const bool within = kind() == OpKind::reduce_scatter || kind() == OpKind::scatter;
+    return call_.in_place && within && reads() ? rows(t).begin * call_.width : 0;
+  }
+  std::byte* input(std::size_t t) {
+    return static_cast<std::byte*>(inputs_[t].data()) + static_cast<std::size_t>(input_begin(t)) * size_of(call_.signature.dtype);
+  }
+  std::byte* output(std::size_t t) {
+    GuardedArray& memory = call_.in_place && writes() ? inputs_[t] : outputs_[t];
+    return static_cast<std::byte*>(memory.data()) + static_cast<std::size_t>(output_begin(t)) * size_of(call_.signature.dtype);
+  }
 
   Bucket bucket() {
     Bucket bucket{call_.signature, {}};
     for (std::size_t t = 0; t < call_.sizes.size(); ++t) {
-      const Shape shape{call_.sizes[t]};
       const DType dtype = call_.signature.dtype;
-      bucket.tensors.push_back({{inputs_[t].data(), shape, dtype, {}}, {output(t).data(), shape, dtype, {}}});
+      const bool ignored = !writes() && call_.seed % 2 == 0;
+      bucket.tensors.push_back({{reads() ? input(t) : nullptr, in_shape(t), dtype, {}},
+                                {ignored ? nullptr : output(t), out_shape(t), dtype, {}}});
     }
     if (!bucket.tensors.empty()) bucket.signature.shape = bucket.tensors[0].in.shape;
     return bucket;
@@ -142,37 +185,55 @@ class Job {
 
   template <class T>
   void fill(std::size_t t) {
-    T* elements = static_cast<T*>(inputs_[t].data());
-    for (std::int64_t i = 0; i < call_.sizes[t]; ++i) elements[i] = value<T>(rank_, t, i);
+    if (!reads()) return;
+    T* elements = reinterpret_cast<T*>(input(t));
+    for (std::int64_t i = 0; i < in_shape(t).elements(); ++i) elements[i] = value<T>(rank_, t, i);
   }
 
   template <class T>
+  T reduced(std::size_t t, std::int64_t i) const {
+    std::array<T, 64> values;
+    for (int rank = 0; rank < ranks_; ++rank) values[static_cast<std::size_t>(rank)] = value<T>(rank, t, i);
+    return reference_reduce<T>(reduction_of(call_.signature, ranks_),
+                               std::span<const T>(values).first(static_cast<std::size_t>(ranks_)));
+  }
+
+  /// Element i of the output, on ranks that have one.
+  template <class T>
   T expected(std::size_t t, std::int64_t i) const {
-    if (call_.signature.kind == OpKind::broadcast) return value<T>(call_.signature.root, t, i);
-    if constexpr (!std::is_same_v<T, bool>) {
-      std::array<T, 64> values;
-      for (int rank = 0; rank < ranks_; ++rank) values[static_cast<std::size_t>(rank)] = value<T>(rank, t, i);
-      return reference_reduce<T>(reduction_of(call_.signature, ranks_),
-                                 std::span<const T>(values).first(static_cast<std::size_t>(ranks_)));
+    const std::int64_t first = rows(t).begin * call_.width;   // of reduce_scatter and scatter
+    const std::int64_t block = call_.sizes[t] * call_.width;  // of the others with blocks
+    switch (kind()) {
+      case OpKind::broadcast: return value<T>(call_.signature.root, t, i);
+      case OpKind::all_gather: case OpKind::gather: return value<T>(static_cast<int>(i / block), t, i % block);
+      case OpKind::scatter: return value<T>(call_.signature.root, t, first + i);
+      case OpKind::all_to_all: return value<T>(static_cast<int>(i / block), t, rank_ * block + i % block);
+      case OpKind::reduce_scatter: return reduced<T>(t, first + i);
+      default: return reduced<T>(t, i);
     }
-    return {};
   }
 
   template <class T>
   void verify_tensor(std::size_t t) {
-    const T* in = static_cast<const T*>(inputs_[t].data());
-    const T* out = static_cast<const T*>(output(t).data());
-    for (std::int64_t i = 0; i < call_.sizes[t]; ++i) {
-      const T wanted = expected<T>(t, i);
-      const T before = value<T>(rank_, t, i);
-      if (std::memcmp(&wanted, &out[i], sizeof(T)) != 0) {
-        ADD_FAILURE() << text() << ": wrong element " << i << " of tensor " << t << " with " << call_.sizes[t];
-        return;
-      }
-      if (!call_.in_place && std::memcmp(&before, &in[i], sizeof(T)) != 0) {
-        ADD_FAILURE() << text() << ": input " << i << " of tensor " << t << " changed";
-        return;
-      }
+    const auto same = [](const T& wanted, const std::byte* found) { return std::memcmp(&wanted, found, sizeof(T)) == 0; };
+    const std::int64_t outs = out_shape(t).elements();
+    for (std::int64_t i = 0; i < outs && writes(); ++i) {
+      if (same(expected<T>(t, i), output(t) + static_cast<std::size_t>(i) * sizeof(T))) continue;
+      ADD_FAILURE() << text() << ": wrong element " << i << " of tensor " << t << " with " << outs;
+      return;
+    }
+    for (std::size_t byte = 0; !writes() && byte < static_cast<std::size_t>(outs) * sizeof(T); ++byte) {
+      if (output(t)[byte] == GuardedArray::mark) continue;
+      ADD_FAILURE() << text() << ": an output that is ignored changed";
+      return;
+    }
+    const bool one = call_.in_place && writes();
+    for (std::int64_t i = 0; i < in_shape(t).elements() && reads(); ++i) {
+      const std::int64_t place = input_begin(t) + i - output_begin(t);
+      if (one && place >= 0 && place < outs) continue;
+      if (same(value<T>(rank_, t, i), input(t) + static_cast<std::size_t>(i) * sizeof(T))) continue;
+      ADD_FAILURE() << text() << ": input " << i << " of tensor " << t << " changed";
+      return;
     }
   }
 
@@ -236,14 +297,99 @@ class BackendConformance : public testing::TestWithParam<HarnessFactory> {
 
 TEST_P(BackendConformance, EveryOpTypeAndSize) {
   std::vector<Call> calls;
-  for (const DType dtype : reducible_types) {
-    for (const ReduceOp op : reduce_ops) {
+  for (const DType dtype : all_types) {
+    for (const ReduceOp op : all_reduce_ops) {
+      if (!reducible(op, dtype)) continue;
       for (const std::int64_t size : {0, 1, 3, 1000, 30'001}) {
         calls.push_back({all_reduce_of(dtype, op), {size}, calls.size() % 2 == 0, calls.size()});
       }
     }
   }
   run_calls(calls);
+}
+
+inline constexpr std::array kinds_with_blocks{OpKind::all_gather, OpKind::reduce_scatter, OpKind::all_to_all, OpKind::gather,
+                                              OpKind::scatter};
+
+/// Fewer rows than ranks, as many, more, and more than a segment of the wire; rows of one element and of several.
+TEST_P(BackendConformance, EveryOperationTypeAndShape) {
+  std::vector<Call> calls;
+  for (const OpKind kind : {OpKind::reduce, OpKind::all_gather, OpKind::reduce_scatter, OpKind::all_to_all, OpKind::gather,
+                            OpKind::scatter, OpKind::broadcast}) {
+    for (const DType dtype : all_types) {
+      const ReduceOp op = dtype == DType::boolean ? ReduceOp::bit_xor : ReduceOp::average;
+      for (const std::int64_t rows : {0, 1, 2, 3, 5, 3'007}) {
+        for (const std::int64_t width : {1, 3}) {
+          for (const bool in_place : {true, false}) {
+            const int root = static_cast<int>(calls.size() / 2) % ranks();
+            calls.push_back({signature_of(kind, dtype, op, root), {rows}, in_place, calls.size() / 3, width});
+          }
+        }
+      }
+    }
+  }
+  run_calls(calls);
+}
+
+TEST_P(BackendConformance, EveryOpOfReduceAndReduceScatter) {
+  std::vector<Call> calls;
+  for (const OpKind kind : {OpKind::reduce, OpKind::reduce_scatter}) {
+    for (const DType dtype : all_types) {
+      for (const ReduceOp op : all_reduce_ops) {
+        if (!reducible(op, dtype)) continue;
+        Signature signature = signature_of(kind, dtype, op, static_cast<int>(calls.size()) % ranks());
+        if (scalable(op, dtype)) signature.prescale = 0.5, signature.postscale = 3;
+        calls.push_back({signature, {1001, 0, 3, 5'003}, calls.size() % 2 == 0, calls.size() / 2});
+      }
+    }
+  }
+  run_calls(calls);
+}
+
+TEST_P(BackendConformance, BlocksOfSeveralTensors) {
+  std::vector<Call> calls;
+  for (const OpKind kind : kinds_with_blocks) {
+    for (const DType dtype : {DType::f16, DType::i64}) {
+      for (const bool in_place : {true, false}) {
+        for (const auto& sizes : std::vector<std::vector<std::int64_t>>{
+                 {}, {0}, {0, 0, 0}, {1, 0, 3}, {1000, 0, 7, 9'537, 1, 255, 0}, {3, 30'001, 5, 1, 10'000, 10'001, 2}}) {
+          const int root = static_cast<int>(calls.size()) % ranks();
+          calls.push_back({signature_of(kind, dtype, ReduceOp::sum, root), sizes, in_place, calls.size()});
+          calls.push_back({signature_of(kind, dtype, ReduceOp::sum, root), sizes, in_place, calls.size(), 5});
+        }
+      }
+    }
+  }
+  run_calls(calls);
+}
+
+TEST_P(BackendConformance, BlocksLargerThanASegment) {
+  std::vector<Call> calls;
+  for (const OpKind kind : kinds_with_blocks) {
+    for (const bool in_place : {true, false}) {
+      const int root = ranks() - 1;
+      calls.push_back({signature_of(kind, DType::f32, ReduceOp::sum, root), {700'001}, in_place, 1});
+      calls.push_back({signature_of(kind, DType::f64, ReduceOp::average, root), {5, 50'001, 100, 3}, in_place, 2, 7});
+    }
+  }
+  calls.push_back({signature_of(OpKind::reduce, DType::f32, ReduceOp::sum, ranks() - 1), {3'000'001}, true, 3});
+  calls.push_back({signature_of(OpKind::reduce, DType::f32, ReduceOp::sum), {3, 2'000'001, 7}, false, 4});
+  run_calls(calls);
+}
+
+/// Ranks decide for themselves whether they work in place.
+TEST_P(BackendConformance, SomeRanksInPlace) {
+  run([&](int rank, Backend& backend) {
+    for (const OpKind kind : {OpKind::all_reduce, OpKind::reduce, OpKind::all_gather, OpKind::reduce_scatter,
+                              OpKind::all_to_all, OpKind::gather, OpKind::scatter}) {
+      for (int places = 0; places < 1 << ranks(); ++places) {
+        Job job({signature_of(kind, DType::i32), {777, 5}, (places >> rank & 1) != 0, 6}, rank, ranks());
+        job.start(backend);
+        job.finish();
+        job.verify();
+      }
+    }
+  });
 }
 
 TEST_P(BackendConformance, ClosedForms) {
@@ -352,17 +498,20 @@ TEST_P(BackendConformance, BucketingDoesNotChangeBits) {
 }
 
 inline std::vector<Call> random_calls(std::uint64_t seed, int ranks) {
+  constexpr std::array kinds{OpKind::all_reduce,     OpKind::all_reduce, OpKind::broadcast, OpKind::reduce, OpKind::all_gather,
+                             OpKind::reduce_scatter, OpKind::all_to_all, OpKind::gather,    OpKind::scatter};
   std::mt19937_64 random(seed);
   std::vector<Call> calls(20 + random() % 200);
   for (Call& call : calls) {
     const DType dtype = reducible_types[random() % reducible_types.size()];
     const int root = static_cast<int>(random() % static_cast<std::uint64_t>(ranks));
-    call.signature = random() % 4 == 0 ? broadcast_of(dtype, root) : all_reduce_of(dtype, reduce_ops[random() % 5]);
+    call.signature = signature_of(kinds[random() % kinds.size()], dtype, reduce_ops[random() % reduce_ops.size()], root);
     call.sizes.resize(random() % 5);
     const std::uint64_t largest = random() % 30 == 0 ? 300'000 : 300;
     for (std::int64_t& size : call.sizes) size = static_cast<std::int64_t>(random() % largest);
     call.in_place = random() % 2 == 0;
     call.seed = random() % 1000;
+    call.width = random() % 4 == 0 ? 3 : 1;
   }
   return calls;
 }

@@ -9,12 +9,20 @@
 
 namespace kolo {
 
-/// The types that are reduced.
+inline constexpr std::array all_types{DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32, DType::i16,
+                                      DType::i8,  DType::u64, DType::u32, DType::u16,  DType::u8,  DType::boolean};
+
+/// The types that arithmetic works on, and its ops: any op with any type.
 inline constexpr std::array reducible_types{DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32,
                                             DType::i16, DType::i8,  DType::u64, DType::u32,  DType::u16, DType::u8};
 
 inline constexpr std::array reduce_ops{ReduceOp::sum, ReduceOp::average, ReduceOp::min, ReduceOp::max,
                                        ReduceOp::product};
+
+inline constexpr std::array all_reduce_ops{ReduceOp::sum,     ReduceOp::average, ReduceOp::min,     ReduceOp::max,
+                                           ReduceOp::product, ReduceOp::bit_and, ReduceOp::bit_or,  ReduceOp::bit_xor,
+                                           ReduceOp::logical_and, ReduceOp::logical_or};
+static_assert(all_types.size() == dtype_count && all_reduce_ops.size() == reduce_op_count);
 
 /// Calls body.template operator()<T>() with the C++ type of `dtype`.
 template <class Body>

@@ -125,6 +125,7 @@ inline int result_of(const RandomOp& op, int step, int ranks, std::int64_t i) {
       case ReduceOp::min: result = std::min(result, value); break;
       case ReduceOp::max: result = std::max(result, value); break;
       case ReduceOp::product: result *= value; break;
+      default: break;  // no other op is drawn
     }
   }
   return op.op == ReduceOp::average ? result / ranks : result;

@@ -75,6 +75,29 @@ T reference_integer(const Reduction& how, std::span<const T> inputs) {
   return static_cast<T>(static_cast<std::uint64_t>(total));
 }
 
+/// Bits and truths, on unsigned numbers as wide as T.
+template <class T>
+T reference_bits(ReduceOp op, std::span<const T> inputs) {
+  bool all = true;
+  bool any = false;
+  std::uint64_t conjunction = ~std::uint64_t{0}, disjunction = 0, parity = 0;
+  for (const T value : inputs) {
+    const auto bits = static_cast<std::uint64_t>(value);
+    all = all && bits != 0;
+    any = any || bits != 0;
+    conjunction &= bits;
+    disjunction |= bits;
+    parity ^= bits;
+  }
+  switch (op) {
+    case ReduceOp::bit_and: return static_cast<T>(conjunction);
+    case ReduceOp::bit_or: return static_cast<T>(disjunction);
+    case ReduceOp::bit_xor: return static_cast<T>(parity);
+    case ReduceOp::max: case ReduceOp::logical_or: return static_cast<T>(any);
+    default: return static_cast<T>(all);
+  }
+}
+
 /// What one element must become, computed in the most obvious way. `inputs` are the ranks' values in order.
 template <class T>
 T reference_reduce(const Reduction& how, std::span<const T> inputs) {
@@ -84,6 +107,8 @@ T reference_reduce(const Reduction& how, std::span<const T> inputs) {
     return to_bfloat16(reference_float<float>(how, inputs, [](T value) { return to_float(value); }));
   } else if constexpr (std::is_floating_point_v<T>) {
     return reference_float<T>(how, inputs, [](T value) { return value; });
+  } else if (std::is_same_v<T, bool> || is_bitwise(how.op) || is_logical(how.op)) {
+    return reference_bits(how.op, inputs);
   } else {
     return reference_integer(how, inputs);
   }

@@ -22,7 +22,7 @@ Bucket bucket_of(DType dtype, const std::vector<std::int64_t>& sizes) {
 std::vector<Segment> segments_of(const Bucket& bucket, const SegmentRule& rule) {
   std::vector<Segment> segments;
   BucketPosition position;
-  for (Segment s = segment_at(bucket, position, rule); s.count > 0; s = segment_at(bucket, s.next, rule)) {
+  for (Segment s = segment_at(bucket, 1, position, rule); s.count > 0; s = segment_at(bucket, 1, s.next, rule)) {
     segments.push_back(s);
   }
   return segments;
@@ -61,8 +61,8 @@ TEST(Segment, CountsFitInIntBeyondTwoToThe31) {
     const Bucket bucket = bucket_of(dtype, sizes);
     std::int64_t sum = 0;
     for (const Segment& segment : segments_of(bucket, wide)) {
-      EXPECT_EQ(position_at(bucket, sum).tensor, segment.position.tensor);
-      EXPECT_EQ(position_at(bucket, sum).offset, segment.position.offset);
+      EXPECT_EQ(position_at(bucket, 1, sum).tensor, segment.position.tensor);
+      EXPECT_EQ(position_at(bucket, 1, sum).offset, segment.position.offset);
       EXPECT_LE(segment.count * static_cast<std::int64_t>(size_of(dtype)), wide.largest);
       sum += segment.count;
     }
@@ -89,7 +89,7 @@ TEST(Slice, CoversAllElementsOnce) {
 TEST(Bucket, PiecesAreTheRangeInOrder) {
   const Bucket bucket = bucket_of(DType::f32, {3, 0, 4, 5});
   std::vector<std::int64_t> seen;
-  const BucketPosition end = for_each_piece(bucket, position_at(bucket, 2), 6, [&](const Piece& piece) {
+  const BucketPosition end = for_each_piece(bucket, 1, position_at(bucket, 1, 2), 6, [&](const Piece& piece) {
     seen.insert(seen.end(), {static_cast<std::int64_t>(piece.tensor), piece.offset, piece.count});
   });
   EXPECT_EQ(seen, (std::vector<std::int64_t>{0, 2, 1, 2, 0, 4, 3, 0, 1}));

@@ -19,6 +19,29 @@ TEST(Signature, ReadsAsInMessages) {
   EXPECT_EQ(to_string(signature), "all_reduce(sum) f32[5,4] on cuda prescale 0.5 postscale 2");
   EXPECT_EQ(to_string(Signature{.kind = OpKind::broadcast, .dtype = DType::i64}), "broadcast(root 0) i64[]");
   EXPECT_EQ(to_string(Signature{.kind = OpKind::barrier}), "barrier");
+  EXPECT_EQ(to_string(Signature{.kind = OpKind::reduce, .op = ReduceOp::bit_or, .dtype = DType::u8, .root = 2, .shape = {3}}),
+            "reduce(bit_or, root 2) u8[3]");
+  EXPECT_EQ(to_string(Signature{.kind = OpKind::reduce_scatter, .op = ReduceOp::average, .shape = {7, 2}}),
+            "reduce_scatter(average) f32[7,2]");
+  EXPECT_EQ(to_string(Signature{.kind = OpKind::all_gather, .shape = {7, 2}}), "all_gather f32[7,2]");
+  EXPECT_EQ(to_string(Signature{.kind = OpKind::all_to_all, .shape = {8}}), "all_to_all f32[8]");
+  EXPECT_EQ(to_string(Signature{.kind = OpKind::gather, .root = 1, .shape = {8}}), "gather(root 1) f32[8]");
+  EXPECT_EQ(to_string(Signature{.kind = OpKind::scatter, .root = 1, .shape = {8}}), "scatter(root 1) f32[8]");
+}
+
+TEST(Rows, AreDealtOutInRankOrder) {
+  for (const std::int64_t rows : {0, 1, 2, 3, 4, 7, 8, 1000}) {
+    for (const int ranks : {1, 2, 3, 4, 7}) {
+      std::int64_t end = 0;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const RowRange range = rows_of_rank(rows, ranks, rank);
+        EXPECT_EQ(range.begin, end);
+        EXPECT_EQ(range.count(), rows / ranks + (rank < rows % ranks ? 1 : 0));
+        end = range.end;
+      }
+      EXPECT_EQ(end, rows);
+    }
+  }
 }
 
 TEST(Shape, CountsElements) {

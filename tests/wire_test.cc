@@ -50,8 +50,8 @@ TEST(Records, SurviveTheWayThroughTheirBytes) {
 
 TEST(Records, EveryEnumeratorSurvives) {
   for (int dtype = 0; dtype < dtype_count; ++dtype) {
-    for (int op = 0; op <= static_cast<int>(ReduceOp::product); ++op) {
-      for (int kind = 0; kind <= static_cast<int>(OpKind::barrier); ++kind) {
+    for (int op = 0; op < reduce_op_count; ++op) {
+      for (int kind = 0; kind < op_kind_count; ++kind) {
         const DownRecord record = Define{"n", {.kind = static_cast<OpKind>(kind), .op = static_cast<ReduceOp>(op),
                                                .dtype = static_cast<DType>(dtype)}};
         Writer writer;

@@ -11,7 +11,12 @@
 
 namespace kolo {
 
-/// One tensor of a bucket on this rank. `in` and `out` may be the same memory, or else do not overlap.
+/// One tensor of a bucket on this rank. `in` and `out` do not overlap, unless this rank's share of the larger is the smaller
+/// (in place): all of it for all_reduce, broadcast, reduce and all_to_all; the rank's block of `out` for all_gather and gather;
+/// the rank's rows of `in` for reduce_scatter and scatter.
+///
+/// `in` has the signature's shape on every rank, but no memory where nothing is read: for scatter, on ranks that are not the
+/// root. `out` is ignored where nothing is written: for reduce and gather, on ranks that are not the root.
 struct BucketTensor {
   Tensor in;
   Tensor out;
@@ -19,11 +24,12 @@ struct BucketTensor {
 
 /// Tensors that one collective serves: a list, not a flat buffer, so that a backend that can gather directly never pays for
 /// staging. All tensors share kind, op, dtype, device, root and scales (`signature.shape` is that of the first). The lists
-/// are equal in length, order and shapes on every rank of the group.
+/// are equal in length, order and shapes of `in` on every rank of the group.
 struct Bucket {
   Signature signature;
   std::vector<BucketTensor> tensors;
 
+  /// Of all inputs.
   std::int64_t elements() const;
   std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(signature.dtype); }
 };

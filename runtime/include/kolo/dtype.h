@@ -22,6 +22,10 @@ constexpr std::size_t size_of(DType dtype) {
   return 0;
 }
 
+constexpr bool is_floating_point(DType dtype) {
+  return dtype == DType::f64 || dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16;
+}
+
 /// The word used in messages: "f32", "bf16", "bool", …
 constexpr std::string_view to_string(DType dtype) {
   switch (dtype) {

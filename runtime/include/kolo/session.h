@@ -35,10 +35,49 @@ struct BroadcastOptions {
   void* ready = nullptr;
 };
 
+struct ReduceOptions {
+  ReduceOp op = ReduceOp::sum;
+  int root = 0;             ///< the rank of the group that gets the result
+  Group group{};
+  double prescale = 1;
+  double postscale = 1;
+  void* ready = nullptr;
+};
+
+struct AllGatherOptions {
+  Group group{};
+  void* ready = nullptr;
+};
+
+struct ReduceScatterOptions {
+  ReduceOp op = ReduceOp::sum;
+  Group group{};
+  double prescale = 1;
+  double postscale = 1;
+  void* ready = nullptr;
+};
+
+struct AllToAllOptions {
+  Group group{};
+  void* ready = nullptr;
+};
+
+struct GatherOptions {
+  int root = 0;             ///< the rank of the group that gets all blocks
+  Group group{};
+  void* ready = nullptr;
+};
+
+struct ScatterOptions {
+  int root = 0;             ///< the rank of the group whose rows are dealt out
+  Group group{};
+  void* ready = nullptr;
+};
+
 /// What a session has done so far, on this rank.
 struct SessionStats {
   std::uint64_t agreements = 0;             ///< decisions to run something, one per bucket
-  std::uint64_t tensors = 0;                ///< tensors reduced or broadcast
+  std::uint64_t tensors = 0;                ///< tensors reduced, copied or exchanged
   std::uint64_t buckets = 0;                ///< collectives that served them
   std::uint64_t full_announcements = 0;     ///< tensors announced with name and signature
   std::uint64_t control_bytes_sent = 0;     ///< payload of control messages, all peers together
@@ -103,6 +142,71 @@ class Session {
   Handle broadcast_async(TensorId tensor, Tensor in_out, const BroadcastOptions& options = {});
   Handle broadcast_async(std::string_view name, Tensor in_out, const BroadcastOptions& options = {});
   void broadcast(std::string_view name, Tensor in_out, const BroadcastOptions& options = {});
+
+  /// Starts reducing `in` over all ranks of the group into `out` of rank `options.root` (may be the same memory). Contracts as of
+  /// all_reduce, but that `out` is ignored on other ranks: pass `{}`.
+  ///
+  /// Cost on hosts: each rank sends (n-1)/n * in.bytes() to its peers and 1/n to the root; small tensors in.bytes() to the root.
+  Handle reduce_async(TensorId tensor, Tensor in, Tensor out, const ReduceOptions& options = {});
+  /// In place: `in_out` changes on the root only.
+  Handle reduce_async(std::string_view name, Tensor in_out, const ReduceOptions& options = {});
+  void reduce(std::string_view name, Tensor in_out, const ReduceOptions& options = {});
+
+  /// Starts gathering a block from every rank of the group into `out` of every rank, in the order of the ranks.
+  ///
+  /// in   this rank's block; one dimension at least; equal shapes on every rank
+  /// out  as `in`, with n times the rows: block r stands at rows [r * rows, (r + 1) * rows). In place: `in` is this rank's block
+  ///      of `out`
+  ///
+  /// Lifetime and errors as of all_reduce.
+  /// Cost on hosts: each rank sends and receives (n-1) * in.bytes(), and copies n * in.bytes() out of staging.
+  Handle all_gather_async(TensorId tensor, Tensor in, Tensor out, const AllGatherOptions& options = {});
+  Handle all_gather_async(std::string_view name, Tensor in, Tensor out, const AllGatherOptions& options = {});
+  void all_gather(std::string_view name, Tensor in, Tensor out, const AllGatherOptions& options = {});
+
+  /// Starts reducing `in` over all ranks of the group and leaves every rank its rows of the result.
+  ///
+  /// in   one dimension at least; equal shapes on every rank
+  /// out  as `in`, with the rows `rows_of_rank(in.shape[0], n, r)` on rank r of the group: any number of rows works. In place:
+  ///      `out` is these rows of `in`
+  ///
+  /// Lifetime and errors as of all_reduce.
+  /// Cost on hosts: each rank sends and receives (n-1)/n * in.bytes(), and copies in.bytes() into staging.
+  Handle reduce_scatter_async(TensorId tensor, Tensor in, Tensor out, const ReduceScatterOptions& options = {});
+  Handle reduce_scatter_async(std::string_view name, Tensor in, Tensor out, const ReduceScatterOptions& options = {});
+  void reduce_scatter(std::string_view name, Tensor in, Tensor out, const ReduceScatterOptions& options = {});
+
+  /// Starts sending block j of `in` to rank j of the group, whose block i of `out` it becomes if this is rank i.
+  ///
+  /// in, out  equal shapes on every rank; the first dimension is a multiple of n, and cut into n equal blocks; may be the same
+  ///          memory
+  ///
+  /// Lifetime and errors as of all_reduce.
+  /// Cost on hosts: each rank sends and receives (n-1)/n * in.bytes(), and copies in.bytes() into staging and out of it.
+  Handle all_to_all_async(TensorId tensor, Tensor in, Tensor out, const AllToAllOptions& options = {});
+  Handle all_to_all_async(std::string_view name, Tensor in, Tensor out, const AllToAllOptions& options = {});
+  void all_to_all(std::string_view name, Tensor in, Tensor out, const AllToAllOptions& options = {});
+
+  /// Starts gathering a block from every rank of the group into `out` of rank `options.root`. Contracts as of all_gather, but that
+  /// `out` is ignored on other ranks: pass `{}`.
+  ///
+  /// Cost on hosts: each rank sends in.bytes() to the root, which copies n * in.bytes() out of staging.
+  Handle gather_async(TensorId tensor, Tensor in, Tensor out, const GatherOptions& options = {});
+  Handle gather_async(std::string_view name, Tensor in, Tensor out, const GatherOptions& options = {});
+  void gather(std::string_view name, Tensor in, Tensor out, const GatherOptions& options = {});
+
+  /// Starts dealing out the rows of `in` of rank `options.root` to the ranks of the group.
+  ///
+  /// in   one dimension at least; shape and dtype equal on every rank. Its memory is used on the root only, and may be null
+  ///      elsewhere: `{.shape = {rows, columns}, .dtype = DType::f32}`
+  /// out  as `in`, with the rows `rows_of_rank(in.shape[0], n, r)` on rank r of the group. In place on the root: `out` is its rows
+  ///      of `in`
+  ///
+  /// Lifetime and errors as of all_reduce.
+  /// Cost on hosts: the root sends (n-1)/n * in.bytes(), and copies in.bytes() into staging.
+  Handle scatter_async(TensorId tensor, Tensor in, Tensor out, const ScatterOptions& options = {});
+  Handle scatter_async(std::string_view name, Tensor in, Tensor out, const ScatterOptions& options = {});
+  void scatter(std::string_view name, Tensor in, Tensor out, const ScatterOptions& options = {});
 
   /// Completes on no rank before every rank of the group has called it. Several may be in flight; they match in order.
   Handle barrier_async(const Group& group = {});
