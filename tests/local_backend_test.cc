@@ -1,5 +1,6 @@
 #include "ops/local_backend.h"
 
+#include <array>
 #include <atomic>
 
 #include "ops/region.h"
@@ -145,6 +146,8 @@ TEST(LocalBackend, ACompleteOperationMayDieWithoutAnotherStep) {
 
 // Ranks that give up at random moments, and free their memory at once: the sanitizers see whoever still touches it.
 TEST(LocalBackend, NobodyTouchesTheMemoryOfThoseWhoLeft) {
+  constexpr std::array kinds{OpKind::all_reduce,     OpKind::broadcast,  OpKind::reduce, OpKind::all_gather,
+                             OpKind::reduce_scatter, OpKind::all_to_all, OpKind::gather, OpKind::scatter};
   for (unsigned seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     LocalHarness harness(3);
@@ -156,7 +159,8 @@ TEST(LocalBackend, NobodyTouchesTheMemoryOfThoseWhoLeft) {
       try {
         for (unsigned turn = 0; turn < 60; ++turn) {
           const std::int64_t size = turn % 10 == 9 ? 100'000 : 50;
-          jobs.push_back(std::make_unique<Job>(Call{sum_f32, {size, 3}, true, turn}, rank, 3));
+          const Signature signature = signature_of(kinds[(turn + seed) % kinds.size()], DType::f32);
+          jobs.push_back(std::make_unique<Job>(Call{signature, {size, 3}, turn % 3 != 0, turn}, rank, 3));
           jobs.back()->start(backend);
           if (rank == static_cast<int>(seed % 3) && turn == patience) return;
           for (const auto& job : jobs) (void)job->step();

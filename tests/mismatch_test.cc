@@ -55,6 +55,22 @@ TEST(Mismatch, NamesWhatDiffersAndWhoSaidWhat) {
             "keep the tensor on the same kind of device on every rank");
 }
 
+TEST(Mismatch, OfEveryKindOfOperation) {
+  const Signature reduce{.kind = OpKind::reduce, .root = 1, .shape = Shape{5, 4}};
+  EXPECT_EQ(text_of(reduce, [](Signature& s) { s.kind = OpKind::reduce_scatter; }),
+            "reduce 'grad' in group world: ranks submitted different operations (ranks 0-2: reduce; rank 3: reduce_scatter); "
+            "call the same operation for this name on every rank, or use another name");
+  EXPECT_EQ(text_of(reduce, [](Signature& s) { s.root = 0; }),
+            "reduce 'grad' in group world: ranks submitted different roots (ranks 0-2: root 1; rank 3: root 0); "
+            "name the same root on every rank");
+  EXPECT_EQ(text_of(reduce, [](Signature& s) { s.op = ReduceOp::logical_and; }),
+            "reduce 'grad' in group world: ranks submitted different reduce ops (ranks 0-2: sum; rank 3: logical_and); "
+            "pass the same op on every rank");
+  EXPECT_EQ(text_of({.kind = OpKind::all_gather, .shape = Shape{5, 4}}, [](Signature& s) { s.shape = Shape{6, 4}; }),
+            "all_gather 'grad' in group world: ranks submitted different shapes (ranks 0-2: f32[5,4]; rank 3: f32[6,4]); "
+            "submit the same shape on every rank");
+}
+
 TEST(Mismatch, TheCoarsestDifferenceIsNamed) {
   EXPECT_EQ(text_of(base, [](Signature& s) {
               s.dtype = DType::f64;

@@ -99,6 +99,10 @@ TEST(Fusion, OnlyShapesMayDiffer) {
   EXPECT_FALSE(with([](Signature& s) { s.postscale = 2; }));
   EXPECT_FALSE(with([](Signature& s) { s.kind = OpKind::broadcast; }));
   EXPECT_FALSE(with([](Signature& s) { s.root = 1; }));
+  for (int kind = 0; kind < op_kind_count; ++kind) {
+    const Signature one{.kind = static_cast<OpKind>(kind), .shape = Shape{6, 2}}, other{.kind = one.kind, .shape = Shape{9}};
+    EXPECT_EQ(fusable(one, other), moves_data(one.kind)) << to_string(one.kind);
+  }
   const Signature barrier{.kind = OpKind::barrier};
   EXPECT_FALSE(fusable(barrier, barrier));
 }
