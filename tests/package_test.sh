@@ -26,21 +26,26 @@ quietly() {
 build_embed() {
   local folder=$scratch/$1
   shift
-  quietly cmake -S "$source/apps/embed" -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=Release "$@"
+  quietly cmake -S "$source/apps/embed" -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 "$@"
   quietly cmake --build "$folder"
 }
 
 # The installed tree works wherever it is moved, and mentions no folder of the build.
 check_installed() {
-  local prefix=$scratch/moved header
+  local prefix=$scratch/moved
   mv "$scratch/installed" "$prefix"
   if grep -rIlF -e "$source" -e "$build" -e "$scratch" "$prefix/include" "$prefix"/lib*/cmake; then
     fail "the files above mention folders of the build"
   fi
-  for header in "$prefix"/include/kolo/*.h; do  # each header stands on its own
-    quietly mpicxx -std=c++20 -DOMPI_SKIP_MPICXX -fsyntax-only -I "$prefix/include" -x c++ "$header"
-  done
   if [[ -x $prefix/bin/kolo-train ]]; then quietly "$prefix/bin/kolo-train" --help; fi
+}
+
+# Each installed header stands on its own.
+check_headers() {
+  local header
+  for header in "$scratch"/moved/include/kolo/*.h; do
+    quietly mpicxx -std=c++20 -DOMPI_SKIP_MPICXX -fsyntax-only -I "$scratch/moved/include" -x c++ "$header"
+  done
 }
 
 # run_embed NAME RANKS: every program says on every rank that the sum is right. 0 ranks: without a launcher.
@@ -61,6 +66,7 @@ case $mode in
   installed)
     quietly cmake --install "$build" --prefix "$scratch/installed"
     check_installed
+    check_headers
     build_embed on_static -DCMAKE_PREFIX_PATH="$scratch/moved"
     for ranks in 0 1 2 3; do run_embed on_static "$ranks"; done
     ;;
