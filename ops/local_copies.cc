@@ -32,7 +32,7 @@ void local_broadcast(LocalShare& share) {
 void local_all_gather(LocalShare& share) {
   for (std::size_t index = 0; index < share.bucket().tensors.size(); ++index) {
     for (int rank = 0; rank < share.ranks(); ++rank) {
-      const Slice block = share.block(index, rank);
+      const Slice block = share.out_block(index, rank, share.rank());
       share.copy(index, input(rank, 0), output(share.rank(), block.begin), block.count());
     }
   }
@@ -40,14 +40,14 @@ void local_all_gather(LocalShare& share) {
 
 void local_gather(LocalShare& share) {
   for (std::size_t index = 0; index < share.bucket().tensors.size(); ++index) {
-    const Slice mine = share.block(index, share.rank());
+    const Slice mine = share.out_block(index, share.rank(), share.signature().root);
     share.copy(index, input(share.rank(), 0), output(share.signature().root, mine.begin), mine.count());
   }
 }
 
 void local_scatter(LocalShare& share) {
   for (std::size_t index = 0; index < share.bucket().tensors.size(); ++index) {
-    const Slice mine = share.block(index, share.rank());
+    const Slice mine = share.in_block(index, share.signature().root, share.rank());
     share.copy(index, input(share.signature().root, mine.begin), output(share.rank(), 0), mine.count());
   }
 }

@@ -37,7 +37,7 @@ MpiTransfer::MpiTransfer(const MpiGroup& group, const MpiTuning& tuning)
       received_(Device{}, static_cast<std::size_t>(tuning.segments.largest + 64 * group.ranks)) {
   const auto ranks = static_cast<std::size_t>(group.ranks);
   for (auto* list : {&counts, &offsets, &send_counts, &send_offsets}) list->resize(ranks);
-  sources.resize(ranks);
+  sources_.reserve(ranks);
 }
 
 void MpiTransfer::begin(const Bucket& bucket, const Segment& segment) {
@@ -69,33 +69,17 @@ void MpiTransfer::leak() noexcept {
 }
 
 bool MpiTransfer::travels_whole() const {
-  return bytes() <= tuning_.small && static_cast<std::size_t>(bytes()) * sources.size() <= received_.size();
+  return bytes() <= tuning_.small && static_cast<std::size_t>(bytes()) * static_cast<std::size_t>(ranks()) <= received_.size();
 }
 
-/// Calls copy(tensor, offset, bytes, place) for what the segment consists of, of tensors that hold no other rank's
-/// elements; `place` is where it stands in staging.
+/// Calls copy(tensor, offset, bytes, place) for what the segment consists of in the blocks that this rank has for, or from, a
+/// peer; `place` counts from the first.
 template <class Copy>
-void MpiTransfer::for_each_own_piece(Copy copy) const {
-  const int rank = has_blocks(signature().kind) ? group_.rank : 0;
+void MpiTransfer::for_each_piece_of(Block block_of, int peer, Copy copy) const {
   std::size_t place = 0;
   for_each_piece(*bucket_, ranks(), segment_.position, segment_.count, [&](const Piece& piece) {
     const BucketTensor& tensor = bucket_->tensors[piece.tensor];
-    const Slice block = block_of(signature().kind, tensor.in.shape, ranks(), rank);
-    const std::int64_t count = std::min(piece.count, block.count() - piece.offset);
-    if (count <= 0) return;
-    const std::size_t bytes = static_cast<std::size_t>(count) * element_bytes();
-    copy(tensor, piece.offset, bytes, place);
-    place += bytes;
-  });
-}
-
-/// The same, of one rank's block of tensors that hold the blocks of all ranks.
-template <class Copy>
-void MpiTransfer::for_each_block_piece(int rank, Copy copy) const {
-  std::size_t place = at(rank);
-  for_each_piece(*bucket_, ranks(), segment_.position, segment_.count, [&](const Piece& piece) {
-    const BucketTensor& tensor = bucket_->tensors[piece.tensor];
-    const Slice block = block_of(signature().kind, tensor.in.shape, ranks(), rank);
+    const Slice block = block_of(signature().kind, tensor, ranks(), group_.rank, peer);
     const std::int64_t count = std::min(piece.count, block.count() - piece.offset);
     if (count <= 0) return;
     const std::size_t bytes = static_cast<std::size_t>(count) * element_bytes();
@@ -104,16 +88,19 @@ void MpiTransfer::for_each_block_piece(int rank, Copy copy) const {
   });
 }
 
-int MpiTransfer::block_bytes(int rank) const {
+int MpiTransfer::bytes_of(Block block, int peer) const {
   std::size_t sum = 0;
-  for_each_block_piece(rank, [&](const BucketTensor&, std::int64_t, std::size_t bytes, std::size_t) { sum += bytes; });
+  for_each_piece_of(block, peer, [&](const BucketTensor&, std::int64_t, std::size_t bytes, std::size_t) { sum += bytes; });
   return static_cast<int>(sum);
 }
+
+int MpiTransfer::sent_bytes(int to) const { return bytes_of(in_block, to); }
+int MpiTransfer::received_bytes(int from) const { return bytes_of(out_block, from); }
 
 void MpiTransfer::pack_input() const {
   if (!staged_) return;
   const DeviceMemory& memory = *device_memory(signature().device);
-  for_each_own_piece([&](const BucketTensor& tensor, std::int64_t offset, std::size_t bytes, std::size_t place) {
+  for_each_piece_of(in_block, group_.rank, [&](const BucketTensor& tensor, std::int64_t offset, std::size_t bytes, std::size_t place) {
     memory.copy(packed() + place, address(tensor.in, offset), bytes);
   });
 }
@@ -124,7 +111,7 @@ void MpiTransfer::unpack_output() const {
 
 void MpiTransfer::unpack_own_block(const std::byte* from) const {
   const DeviceMemory& memory = *device_memory(signature().device);
-  for_each_own_piece([&](const BucketTensor& tensor, std::int64_t offset, std::size_t bytes, std::size_t place) {
+  for_each_piece_of(out_block, group_.rank, [&](const BucketTensor& tensor, std::int64_t offset, std::size_t bytes, std::size_t place) {
     memory.copy(address(tensor.out, offset), from + place, bytes);
   });
 }
@@ -132,20 +119,18 @@ void MpiTransfer::unpack_own_block(const std::byte* from) const {
 void MpiTransfer::pack_blocks() const {
   const DeviceMemory& memory = *device_memory(signature().device);
   for (int rank = 0; rank < ranks(); ++rank) {
-    for_each_block_piece(rank,
-                         [&](const BucketTensor& tensor, std::int64_t offset, std::size_t bytes, std::size_t place) {
-                           memory.copy(packed() + place, address(tensor.in, offset), bytes);
-                         });
+    for_each_piece_of(in_block, rank, [&](const BucketTensor& tensor, std::int64_t offset, std::size_t bytes, std::size_t place) {
+      memory.copy(packed() + at(rank) + place, address(tensor.in, offset), bytes);
+    });
   }
 }
 
 void MpiTransfer::unpack_blocks() const {
   const DeviceMemory& memory = *device_memory(signature().device);
   for (int rank = 0; rank < ranks(); ++rank) {
-    for_each_block_piece(rank,
-                         [&](const BucketTensor& tensor, std::int64_t offset, std::size_t bytes, std::size_t place) {
-                           memory.copy(address(tensor.out, offset), received() + place, bytes);
-                         });
+    for_each_piece_of(out_block, rank, [&](const BucketTensor& tensor, std::int64_t offset, std::size_t bytes, std::size_t place) {
+      memory.copy(address(tensor.out, offset), received() + at(rank) + place, bytes);
+    });
   }
 }
 

@@ -2,13 +2,16 @@
 
 #include <mpi.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <kolo/backend.h>
 
 #include "ops/device.h"
 #include "ops/mpi_handles.h"
+#include "ops/reduce.h"
 #include "ops/segment.h"
 
 namespace kolo {
@@ -73,10 +76,12 @@ class MpiTransfer {
   bool is_root() const { return signature().root == group_.rank; }
   std::size_t element_bytes() const { return size_of(signature().dtype); }
   std::int64_t count() const { return segment_.count; }
-  /// Of the segment; of one rank's block where ranks have blocks (the longest, block_bytes() knows how long the others
-  /// are).
+  /// Of the segment; of one rank's block where ranks have blocks: the longest.
   int bytes() const { return static_cast<int>(static_cast<std::size_t>(segment_.count) * element_bytes()); }
-  int block_bytes(int rank) const;
+  /// What this rank sends to a rank, and gets from it, where ranks have blocks: a block may lack the end of the segment.
+  int sent_bytes(int to) const;
+  int received_bytes(int from) const;
+  Reduction reduction() const { return reduction_of(signature(), ranks(), bucket_->absent.size()); }
   /// Whether the segment goes through staging, not straight from and to the tensor.
   bool staged() const { return staged_; }
   /// Whether everybody sends everything instead of slices, because the segment is small.
@@ -112,15 +117,25 @@ class MpiTransfer {
   /// The request of the phase; MPI reads and writes what the call was given until it has arrived.
   MPI_Request* request() { return &request_; }
   std::vector<int> counts, offsets, send_counts, send_offsets;  // per rank
-  std::vector<const void*> sources;
+
+  /// received(rank) for the ranks whose values are combined, in order; valid until the next call.
+  template <class Received>
+  std::span<const void* const> sources_of_present(Received received) {
+    sources_.clear();
+    for (int rank = 0; rank < ranks(); ++rank) {
+      if (!std::ranges::binary_search(bucket_->absent, rank)) sources_.push_back(received(rank));
+    }
+    return sources_;
+  }
 
  private:
+  using Block = Slice (*)(OpKind kind, const BucketTensor& tensor, int ranks, int me, int peer);
+
   const BucketTensor& first_tensor() const { return bucket_->tensors[segment_.position.tensor]; }
 
   template <class Copy>
-  void for_each_own_piece(Copy copy) const;
-  template <class Copy>
-  void for_each_block_piece(int rank, Copy copy) const;
+  void for_each_piece_of(Block block, int peer, Copy copy) const;
+  int bytes_of(Block block, int peer) const;
 
   const MpiGroup& group_;
   const MpiTuning& tuning_;
@@ -130,6 +145,7 @@ class MpiTransfer {
   DeviceBuffer packed_;
   DeviceBuffer received_;
   MPI_Request request_ = MPI_REQUEST_NULL;
+  std::vector<const void*> sources_;
 };
 
 }  // namespace kolo

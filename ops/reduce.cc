@@ -242,8 +242,9 @@ bool is_copy(const Reduction& reduction, std::size_t sources) {
 
 }  // namespace
 
-Reduction reduction_of(const Signature& signature, int ranks) {
-  return {signature.dtype, signature.op, signature.prescale, signature.postscale, ranks};
+Reduction reduction_of(const Signature& signature, int ranks, std::size_t absent) {
+  const int divide_by = signature.divide_by_group ? ranks : ranks - static_cast<int>(absent);
+  return {signature.dtype, signature.op, signature.prescale, signature.postscale, divide_by};
 }
 
 void reduce(const Reduction& reduction, std::span<const void* const> sources, std::span<void* const> destinations,

@@ -11,23 +11,29 @@
 
 namespace kolo {
 
+/// How many rows (steps of the first dimension) the blocks of an operation that has_rows() have, where they differ: of rank r at
+/// [r] for all_gather and gather; from rank s to rank d at [s * ranks + d] for all_to_all.
+using BlockRows = std::vector<std::int64_t>;
+
 /// One tensor of a bucket on this rank. `in` and `out` do not overlap, unless this rank's share of the larger is the smaller
 /// (in place): all of it for all_reduce, broadcast, reduce and all_to_all; the rank's block of `out` for all_gather and gather;
 /// the rank's rows of `in` for reduce_scatter and scatter.
 ///
-/// `in` has the signature's shape on every rank, but no memory where nothing is read: for scatter, on ranks that are not the
+/// `in` has the signature's shape on every rank (but for its first dimension where the ranks' rows differ), but no memory where nothing is read: for scatter, on ranks that are not the
 /// root. `out` is ignored where nothing is written: for reduce and gather, on ranks that are not the root.
 struct BucketTensor {
   Tensor in;
   Tensor out;
+  std::shared_ptr<const BlockRows> rows{};  ///< equal on every rank; null: all blocks are equal. Then never in place for all_to_all
 };
 
 /// Tensors that one collective serves: a list, not a flat buffer, so that a backend that can gather directly never pays for
 /// staging. All tensors share kind, op, dtype, device, root and scales (`signature.shape` is that of the first). The lists
-/// are equal in length, order and shapes of `in` on every rank of the group.
+/// are equal in length, order, shapes of `in` (see BucketTensor) and `absent` on every rank of the group.
 struct Bucket {
   Signature signature;
   std::vector<BucketTensor> tensors;
+  std::vector<int> absent{};  ///< ranks of the group, ascending, whose values do not count: they have joined. Their memory is scratch
 
   /// Of all inputs.
   std::int64_t elements() const;

@@ -34,6 +34,18 @@ constexpr bool has_root(OpKind kind) {
   return kind == OpKind::broadcast || kind == OpKind::reduce || kind == OpKind::gather || kind == OpKind::scatter;
 }
 
+/// Whether each rank of the group has a block of its own of a tensor: of the output for all_gather and gather, of the input for
+/// reduce_scatter and scatter, of both for all_to_all.
+constexpr bool has_blocks(OpKind kind) {
+  return kind == OpKind::all_gather || kind == OpKind::gather || kind == OpKind::reduce_scatter || kind == OpKind::scatter ||
+         kind == OpKind::all_to_all;
+}
+
+/// Whether every rank says for itself how many rows its blocks have.
+constexpr bool has_rows(OpKind kind) {
+  return kind == OpKind::all_gather || kind == OpKind::gather || kind == OpKind::all_to_all;
+}
+
 /// Rows [begin, end) of a tensor.
 struct RowRange {
   std::int64_t begin = 0;
@@ -88,6 +100,7 @@ struct Signature {
   std::int32_t root = 0;  ///< of what has_root(); a rank of the group
   double prescale = 1;    ///< of what reduces(); multiplies each input
   double postscale = 1;   ///< of what reduces(); multiplies the result
+  bool divide_by_group = false;  ///< of average: divide by the size of the group, not by the ranks that took part
   Shape shape;            ///< of the input: one rank's block for all_gather and gather, the whole tensor for the others
   std::string detail;     ///< make_group, remove_group: which ranks, as text
 
