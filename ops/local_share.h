@@ -103,5 +103,6 @@ void local_all_gather(LocalShare& share);
 void local_gather(LocalShare& share);
 void local_scatter(LocalShare& share);
 void local_all_to_all(LocalShare& share);
+void local_send_recv(LocalShare& share);
 
 }  // namespace kolo

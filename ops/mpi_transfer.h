@@ -67,6 +67,9 @@ class MpiTransfer {
   /// Forgets memory that MPI may still write to.
   void leak() noexcept;
 
+  /// Copied into and out of staging so far.
+  std::uint64_t staged_bytes() const { return staged_bytes_; }
+
   // ---- for methods: what travels
   // --------------------------------------------------------------------------------------
 
@@ -102,14 +105,14 @@ class MpiTransfer {
   std::byte* output() const { return staged_ ? packed() : address(first_tensor().out, segment_.position.offset); }
 
   /// Copies the segment from the input to input(), or from output() to the output, if it is staged.
-  void pack_input() const;
-  void unpack_output() const;
+  void pack_input();
+  void unpack_output();
 
   /// Copies this rank's block to the output, which holds no other.
-  void unpack_own_block(const std::byte* from) const;
+  void unpack_own_block(const std::byte* from);
   /// Copies the blocks of all ranks from the input to packed(), or from received() to the output.
-  void pack_blocks() const;
-  void unpack_blocks() const;
+  void pack_blocks();
+  void unpack_blocks();
 
   // ---- for methods: arguments of MPI calls
   // ----------------------------------------------------------------------------
@@ -135,6 +138,9 @@ class MpiTransfer {
 
   template <class Copy>
   void for_each_piece_of(Block block, int peer, Copy copy) const;
+  template <class Move>
+  void stage(Block block, int peer, Move move);
+  bool in_one_piece(Tensor BucketTensor::*side) const;
   int bytes_of(Block block, int peer) const;
 
   const MpiGroup& group_;
@@ -146,6 +152,7 @@ class MpiTransfer {
   DeviceBuffer received_;
   MPI_Request request_ = MPI_REQUEST_NULL;
   std::vector<const void*> sources_;
+  std::uint64_t staged_bytes_ = 0;
 };
 
 }  // namespace kolo

@@ -27,9 +27,12 @@ class Executor {
   /// Backends for a group made of members of this one, of those that serve other groups. Collective over its members.
   BackendList backends_for(const GroupInfo& group) const;
 
-  /// Takes a bucket on, to be started by step() in this order; its members share everything but their shapes. A barrier has
-  /// nothing to move and is complete at once.
-  void start(std::vector<SubmissionPtr> members);
+  /// Backends for a pair of ranks, of those that serve pairs.
+  BackendList backends_for_pair(const GroupInfo& pair) const;
+
+  /// Takes a bucket on, to be started by step() in this order; its members share everything but their shapes (and, of one grouped
+  /// submission, the types). A barrier has nothing to move and is complete at once.
+  void start(AgreedBucket bucket);
 
   /// Starts what is new, advances everything in flight and appends what completed. Returns whether anything did. Throws what a
   /// backend threw: what is in flight cannot be trusted any more, call halt().
@@ -45,15 +48,22 @@ class Executor {
   /// Whether only step() shows that an operation in flight has advanced.
   bool needs_polling() const;
   std::uint64_t buckets_started() const { return buckets_started_; }
+  std::uint64_t staged_bytes() const;
 
  private:
   struct Running {
-    std::vector<SubmissionPtr> members;    // empty: complete
-    std::unique_ptr<Operation> operation;  // null: not started
+    std::vector<SubmissionPtr> members;                  // empty: complete
+    std::vector<int> absent;
+    bool started = false;
+    std::vector<std::unique_ptr<Operation>> operations;  // those that are not complete; one for each type
+
+    OpKind kind() const { return members.front()->signature.kind; }
   };
 
   bool completes_now(Running& running) noexcept;
-  std::unique_ptr<Operation> start_on_backend(const std::vector<SubmissionPtr>& members);
+  bool advance(Running& running);
+  void start_on_backend(Running& running);
+  std::unique_ptr<Operation> start_on_backend(Bucket bucket);
 
   BackendList backends_;
   std::deque<Running> running_;

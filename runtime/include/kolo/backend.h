@@ -21,6 +21,8 @@ using BlockRows = std::vector<std::int64_t>;
 ///
 /// `in` has the signature's shape on every rank (but for its first dimension where the ranks' rows differ), but no memory where nothing is read: for scatter, on ranks that are not the
 /// root. `out` is ignored where nothing is written: for reduce and gather, on ranks that are not the root.
+///
+/// Of send_recv, where the group is a pair, the root has the input and the other rank the output; the other one is ignored.
 struct BucketTensor {
   Tensor in;
   Tensor out;
@@ -74,6 +76,16 @@ class Backend {
   /// Makes the backend that serves `group`, some of the ranks this one serves. Collective over the group's members, which
   /// call it in an agreed order; may wait for them. Null if this backend serves no other group than its own. Throws Error.
   virtual std::unique_ptr<Backend> for_group(const GroupInfo& group) = 0;
+
+  /// Makes the backend of a pair of the ranks this one serves, which runs send_recv and nothing else; never waits for the other
+  /// rank. Null if this backend serves no pairs. Throws Error.
+  virtual std::unique_ptr<Backend> for_pair(const GroupInfo& pair) {
+    (void)pair;
+    return nullptr;
+  }
+
+  /// Bytes copied into and out of memory of the backend's own so far: what a bucket costs that does not lie as the backend needs it.
+  virtual std::uint64_t staged_bytes() const { return 0; }
 
   /// Called once after a peer left without finishing: release nothing collectively from now on.
   virtual void abandon() noexcept = 0;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <kolo/device.h>
 #include <kolo/dtype.h>
@@ -12,16 +13,19 @@ namespace kolo {
 
 /// The collectives. The numeric values are part of the wire format: append only.
 ///
-/// make_group and remove_group are agreed like any other operation but move no data.
+/// barrier, make_group, remove_group, join and monitored_barrier are agreed like any other operation but move no data. send_recv is
+/// what send() and recv() become: an operation of two ranks, of which the root sends.
 enum class OpKind : std::uint8_t {
-  all_reduce, broadcast, barrier, make_group, remove_group, reduce, all_gather, reduce_scatter, all_to_all, gather, scatter
+  all_reduce, broadcast, barrier, make_group, remove_group, reduce, all_gather, reduce_scatter, all_to_all, gather, scatter,
+  join, monitored_barrier, send_recv
 };
 
-inline constexpr int op_kind_count = 11;
+inline constexpr int op_kind_count = 14;
 
 /// Whether there is anything to move once the ranks have agreed.
 constexpr bool moves_data(OpKind kind) {
-  return kind != OpKind::barrier && kind != OpKind::make_group && kind != OpKind::remove_group;
+  return kind != OpKind::barrier && kind != OpKind::make_group && kind != OpKind::remove_group && kind != OpKind::join &&
+         kind != OpKind::monitored_barrier;
 }
 
 /// Whether the ranks' values are combined by a ReduceOp.
@@ -31,7 +35,8 @@ constexpr bool reduces(OpKind kind) {
 
 /// Whether one rank of the group has a part of its own.
 constexpr bool has_root(OpKind kind) {
-  return kind == OpKind::broadcast || kind == OpKind::reduce || kind == OpKind::gather || kind == OpKind::scatter;
+  return kind == OpKind::broadcast || kind == OpKind::reduce || kind == OpKind::gather || kind == OpKind::scatter ||
+         kind == OpKind::send_recv;
 }
 
 /// Whether each rank of the group has a block of its own of a tensor: of the output for all_gather and gather, of the input for
@@ -88,8 +93,22 @@ constexpr bool scalable(ReduceOp op, DType dtype) {
   return dtype != DType::boolean && !is_bitwise(op) && !is_logical(op);
 }
 
+/// "f32[5,4]"; "f32[*,4]" where every rank may have as many rows as it likes.
+std::string to_string(DType dtype, const Shape& shape);
+
 std::string_view to_string(OpKind kind);
 std::string_view to_string(ReduceOp op);
+
+/// Stands for the first extent of a shape where every rank may have another.
+inline constexpr std::int64_t any_rows = -1;
+
+/// One of the tensors of a grouped submission.
+struct GroupMember {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape shape;
+  friend bool operator==(const GroupMember&, const GroupMember&) = default;
+};
 
 /// Everything that must be equal on all ranks for an operation to run, its name and its group aside.
 struct Signature {
@@ -101,8 +120,10 @@ struct Signature {
   double prescale = 1;    ///< of what reduces(); multiplies each input
   double postscale = 1;   ///< of what reduces(); multiplies the result
   bool divide_by_group = false;  ///< of average: divide by the size of the group, not by the ranks that took part
-  Shape shape;            ///< of the input: one rank's block for all_gather and gather, the whole tensor for the others
+  Shape shape;            ///< of the input: one rank's block for all_gather and gather, the whole tensor for the others. The first
+                          ///< extent is any_rows of what has_rows()
   std::string detail;     ///< make_group, remove_group: which ranks, as text
+  std::vector<GroupMember> members;  ///< of a grouped submission; dtype and shape above are those of the first
 
   friend bool operator==(const Signature&, const Signature&) = default;
 };
