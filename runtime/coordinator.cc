@@ -192,14 +192,14 @@ SessionStats Coordinator::stats() const {
 // ---- who runs the cycle ---------------------------------------------------------------------------------------------
 
 /// For a thread that submits and does not wait: it announces itself, which costs less than waking the background thread. That is
-/// woken only when something must be run.
+/// woken only when something must be run, or watched because others wait for it.
 void Coordinator::announce_inline() {
   guard([this] {
     announce();
     return send_outgoing();
   });
   bool decided = !flushed_;
-  for (auto& [id, group] : groups_) decided |= group->negotiator.decided() || group->told;
+  for (auto& [id, group] : groups_) decided |= group->negotiator.decided() || group->negotiator.holds_up_others() || group->told;
   if (decided) control_->bell().ring();
 }
 

@@ -20,8 +20,10 @@ void Negotiator::decide() {
     return;
   }
   for (;;) {
-    ReadyTable::News news = table_.take();
     if (over()) return;
+    const auto change = learner_.propose(plan_);  // first: what gets a place in the plan need not run alone
+    if (change) down(*change);
+    ReadyTable::News news = table_.take();
     decide(news.ready);
     for (Announcement& announcement : news.announced) {
       const bool rejected = announcement.variants.size() > 1 || announcement.variants.front().failure;
@@ -33,8 +35,6 @@ void Negotiator::decide() {
       }
     }
     for (const Cut& cut : news.cuts) up(0, cut);
-    const auto change = learner_.propose(plan_);
-    if (change) down(*change);
     decide_held();
     join_when_ready();
     if (!change && table_.quiet()) return;

@@ -241,6 +241,7 @@ ReadyTable::Answers ReadyTable::defined(const std::string& name, const Signature
     std::erase_if(row.arrivals.retractions, [&](const auto& asked) { return asked.first == static_cast<int>(child); });
   }
   if (!any) return {};
+  std::erase_if(news_.announced, [&](const Announcement& announcement) { return announcement.name == name; });
   Answers answers;
   reopen(row.arrivals, answers);
   for (auto& [bucket, arrivals] : buckets_) {

@@ -112,7 +112,7 @@ TEST(Reader, RefusesUnknownEnumeratorsAndRecords) {
       (void)decode_up(reader);
     }, ErrorCode::backend);
   };
-  EXPECT_EQ(decode_bytes({6}), "malformed control message (unknown record)");
+  EXPECT_EQ(decode_bytes({99}), "malformed control message (unknown record)");
   EXPECT_EQ(decode_bytes({255, 0, 0}), "malformed control message (unknown record)");
   EXPECT_EQ(decode_bytes({5, 7, 0, 0, 0, 0}), "malformed control message (unknown enumerator)");
 }
