@@ -2,11 +2,15 @@
 
 #include <algorithm>
 
+#include "ops/adasum.h"
+
 namespace kolo {
 
 bool Executor::supports(const Signature& signature) const {
   if (!moves_data(signature.kind)) return true;
-  return std::any_of(backends_.begin(), backends_.end(), [&](const auto& backend) { return backend->supports(signature); });
+  return std::any_of(backends_.begin(), backends_.end(), [&](const auto& backend) {
+    return backend->supports(signature) || serves_adasum(*backend, signature);
+  });
 }
 
 BackendList Executor::backends_for(const GroupInfo& group) const {
@@ -28,16 +32,26 @@ std::unique_ptr<Operation> Executor::start_on_backend(const std::vector<Submissi
     ++buckets_started_;
     return backend->start(std::move(bucket));
   }
+  for (const auto& backend : backends_) {
+    if (!serves_adasum(*backend, signature)) continue;
+    ++buckets_started_;
+    return start_adasum(*backend, std::move(bucket), ranks_, rank_);
+  }
   throw Error(ErrorCode::backend, "no backend runs " + to_string(signature) + ", though the ranks agreed to");
 }
 
 bool Executor::step(std::vector<Finished>& finished) {
   if (halted_) return false;
   bool any = false;
+  bool held = false;
   for (Running& running : running_) {
     if (running.members.front()->signature.kind != OpKind::barrier) {
+      if (!running.operation && held) continue;
       if (!running.operation) running.operation = start_on_backend(running.members);
-      if (!running.operation->step()) continue;
+      if (!running.operation->step()) {
+        held |= running.operation->holds_backend();
+        continue;
+      }
       running.operation.reset();
     }
     for (SubmissionPtr& member : running.members) finished.push_back({std::move(member), std::nullopt});

@@ -18,7 +18,7 @@ struct GroupState {
         control(channel),
         position(tree_position(channel.topology(), info->ranks, channel.rank())),
         negotiator(info, position, fusion_bytes),
-        executor(std::move(backends)) {
+        executor(std::move(backends), *info) {
     control.open(position);
   }
   ~GroupState() { control.close(position); }
