@@ -1,11 +1,11 @@
-// Every rank cuts each tensor into n slices, and gets slice `rank` of all ranks' tensors (all_to_all). It multiplies those with each
-// other; their sums over the ranks (all_reduce) are the dot products of the tensors, and give every rank the same weights. It
-// adds its slices, weighted, and everybody gets everybody's sums (all_gather). Tensors of f64 agree on their largest
-// magnitudes first (all_reduce).
+// Every rank cuts each tensor into n slices, and gets slice `rank` of all ranks' tensors (all_to_all). It multiplies
+// those with each other; their sums over the ranks (all_reduce) are the dot products of the tensors, and give every
+// rank the same weights. It adds its slices, weighted, and everybody gets everybody's sums (all_gather). Tensors of f64
+// agree on their largest magnitudes first (all_reduce).
 //
-// Slices of all tensors of the bucket lie side by side in a block; `blocks_` has one block per rank: before the exchange what goes to
-// that rank, then what came from it, in the end its part of the result. All blocks are of equal length: short slices are
-// followed by zeros, which change no product.
+// Slices of all tensors of the bucket lie side by side in a block; `blocks_` has one block per rank: before the
+// exchange what goes to that rank, then what came from it, in the end its part of the result. All blocks are of equal
+// length: short slices are followed by zeros, which change no product.
 
 #include "ops/adasum.h"
 
@@ -53,18 +53,25 @@ class AdasumOperation final : public Operation {
   void add();
 
   /// Of a block, or of a tensor's slice in it.
-  std::byte* block(int rank) const { return blocks_.data() + static_cast<std::size_t>(rank * block_elements_) * element_bytes_; }
+  std::byte* block(int rank) const {
+    return blocks_.data() + static_cast<std::size_t>(rank * block_elements_) * element_bytes_;
+  }
   std::byte* slice(int rank, std::size_t tensor) const {
     return block(rank) + static_cast<std::size_t>(slices_[tensor].begin) * element_bytes_;
   }
   /// The same tensor's slice of every rank, into `sources_`.
   void find_slices(std::size_t tensor);
   /// One per rank and tensor, and the products of a tensor, tensor by tensor.
-  std::span<double> exponents() const { return {reinterpret_cast<double*>(numbers_.data()), slices_.size() * sources_.size()}; }
-  std::span<double> products() const { return {exponents().data() + exponents().size(), slices_.size() * products_each()}; }
+  std::span<double> exponents() const {
+    return {reinterpret_cast<double*>(numbers_.data()), slices_.size() * sources_.size()};
+  }
+  std::span<double> products() const {
+    return {exponents().data() + exponents().size(), slices_.size() * products_each()};
+  }
   std::size_t products_each() const { return Gram::product_count(sources_.size()); }
   Gram gram(std::size_t tensor) const {
-    return {exponents().subspan(tensor * sources_.size(), sources_.size()), products().subspan(tensor * products_each(), products_each())};
+    return {exponents().subspan(tensor * sources_.size(), sources_.size()),
+            products().subspan(tensor * products_each(), products_each())};
   }
   Tensor blocks_as_tensor(int first, int count) const {
     return {block(first), Shape{count * block_elements_}, bucket_.signature.dtype, {}};
@@ -84,7 +91,7 @@ class AdasumOperation final : public Operation {
   std::vector<Slice> slices_;  // of each tensor, within a block
   std::int64_t block_elements_ = 0;
   DeviceBuffer blocks_;
-  DeviceBuffer numbers_;                  // of type f64
+  DeviceBuffer numbers_;                   // of type f64
   std::vector<const std::byte*> sources_;  // one per rank
   Stage stage_ = Stage::complete;
   std::unique_ptr<Operation> running_;  // last: dies before the memory that it uses
@@ -197,7 +204,8 @@ void AdasumOperation::for_each_slice(Tensor BucketTensor::*side, Copy copy) cons
     const Tensor& tensor = bucket_.tensors[t].*side;
     const std::int64_t length = slices_[t].count();
     for (int rank = 0; rank < ranks_; ++rank) {
-      const std::int64_t begin = std::min(rank * length, tensor.elements()), end = std::min(begin + length, tensor.elements());
+      const std::int64_t begin = std::min(rank * length, tensor.elements());
+      const std::int64_t end = std::min(begin + length, tensor.elements());
       copy(address(tensor, begin), slice(rank, t), static_cast<std::size_t>(end - begin) * element_bytes_,
            static_cast<std::size_t>(length) * element_bytes_);
     }
@@ -206,10 +214,11 @@ void AdasumOperation::for_each_slice(Tensor BucketTensor::*side, Copy copy) cons
 
 void AdasumOperation::pack() const {
   const DeviceMemory& memory = *device_memory(bucket_.signature.device);
-  for_each_slice(&BucketTensor::in, [&](const std::byte* part, std::byte* slice, std::size_t bytes, std::size_t slice_bytes) {
-    if (bytes > 0) memory.copy(slice, part, bytes);
-    std::memset(slice + bytes, 0, slice_bytes - bytes);
-  });
+  for_each_slice(&BucketTensor::in,
+                 [&](const std::byte* part, std::byte* slice, std::size_t bytes, std::size_t slice_bytes) {
+                   if (bytes > 0) memory.copy(slice, part, bytes);
+                   std::memset(slice + bytes, 0, slice_bytes - bytes);
+                 });
 }
 
 void AdasumOperation::unpack() const {
@@ -222,11 +231,14 @@ void AdasumOperation::unpack() const {
 }  // namespace
 
 bool serves_adasum(const Backend& backend, const Signature& signature) {
-  if (signature.kind != OpKind::all_reduce || signature.op != ReduceOp::adasum || !is_floating_point(signature.dtype)) return false;
-  const auto serves = [&](OpKind kind, ReduceOp op, DType dtype) { return backend.supports(stage_signature(kind, op, dtype)); };
+  if (signature.kind != OpKind::all_reduce || signature.op != ReduceOp::adasum) return false;
+  if (!is_floating_point(signature.dtype)) return false;
+  const auto serves = [&](OpKind kind, ReduceOp op, DType dtype) {
+    return backend.supports(stage_signature(kind, op, dtype));
+  };
   return device_memory(signature.device) && serves(OpKind::all_to_all, ReduceOp::sum, signature.dtype) &&
-         serves(OpKind::all_gather, ReduceOp::sum, signature.dtype) && serves(OpKind::all_reduce, ReduceOp::sum, DType::f64) &&
-         serves(OpKind::all_reduce, ReduceOp::max, DType::f64);
+         serves(OpKind::all_gather, ReduceOp::sum, signature.dtype) &&
+         serves(OpKind::all_reduce, ReduceOp::sum, DType::f64) && serves(OpKind::all_reduce, ReduceOp::max, DType::f64);
 }
 
 std::unique_ptr<Operation> start_adasum(Backend& backend, Bucket bucket, int ranks, int rank) {

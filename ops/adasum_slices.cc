@@ -21,13 +21,21 @@ constexpr std::size_t lanes = 8;  // sums that are added side by side, so that a
 /// Chunk elements as f64, zero beyond those there are.
 using Chunk = std::array<double, chunk_elements>;
 
-double widen(double value) { return value; }
-double widen(float value) { return static_cast<double>(value); }
-double widen(Float16 value) { return static_cast<double>(to_float(value)); }
-double widen(BFloat16 value) { return static_cast<double>(to_float(value)); }
+double widen(double value) {
+  return value;
+}
+double widen(float value) {
+  return static_cast<double>(value);
+}
+double widen(Float16 value) {
+  return static_cast<double>(to_float(value));
+}
+double widen(BFloat16 value) {
+  return static_cast<double>(to_float(value));
+}
 
-/// The f32 next to `value` that has an odd last bit, or `value` itself if it is an f32: rounding that to a type with fewer bits
-/// gives the same as rounding `value`.
+/// The f32 next to `value` that has an odd last bit, or `value` itself if it is an f32: rounding that to a type with
+/// fewer bits gives the same as rounding `value`.
 float round_to_odd(double value) {
   const auto nearest = static_cast<float>(value);
   if (static_cast<double>(nearest) == value) return nearest;
@@ -36,10 +44,18 @@ float round_to_odd(double value) {
   return std::bit_cast<float>((bits - (away_from_zero ? 1u : 0u)) | 1u);
 }
 
-void narrow(double value, double& to) { to = value; }
-void narrow(double value, float& to) { to = static_cast<float>(value); }
-void narrow(double value, Float16& to) { to = to_float16(round_to_odd(value)); }
-void narrow(double value, BFloat16& to) { to = to_bfloat16(round_to_odd(value)); }
+void narrow(double value, double& to) {
+  to = value;
+}
+void narrow(double value, float& to) {
+  to = static_cast<float>(value);
+}
+void narrow(double value, Float16& to) {
+  to = to_float16(round_to_odd(value));
+}
+void narrow(double value, BFloat16& to) {
+  to = to_bfloat16(round_to_odd(value));
+}
 
 /// Calls body.template operator()<T>() with the C++ type of `dtype`.
 template <class Body>
@@ -63,7 +79,9 @@ T element(const std::byte* slice, std::int64_t index) {
 /// Calls visit(begin, length) for the chunks of [0, count).
 template <class Visit>
 void for_each_chunk(std::int64_t count, Visit visit) {
-  for (std::int64_t begin = 0; begin < count; begin += chunk_elements) visit(begin, std::min(chunk_elements, count - begin));
+  for (std::int64_t begin = 0; begin < count; begin += chunk_elements) {
+    visit(begin, std::min(chunk_elements, count - begin));
+  }
 }
 
 template <class T>
@@ -97,8 +115,8 @@ void multiply_slices_of(std::span<const std::byte* const> slices, std::int64_t c
 }
 
 template <class T>
-void add_weighted_of(std::span<const std::byte* const> slices, std::int64_t count, std::span<const AdasumWeight> weights,
-                     std::byte* out) {
+void add_weighted_of(std::span<const std::byte* const> slices, std::int64_t count,
+                     std::span<const AdasumWeight> weights, std::byte* out) {
   Chunk sum;
   for_each_chunk(count, [&](std::int64_t begin, std::int64_t length) {
     for (std::size_t rank = 0; rank < slices.size(); ++rank) {

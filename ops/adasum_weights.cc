@@ -1,6 +1,6 @@
-// A node of the tree stands for neighbouring ranks [begin, end): its vector is 2^exponent times the sum of weight[r] * u_r, where
-// u_r = g_r / 2^(exponent of r) has about unit length if g_r is f64. Combining nodes multiplies the weights of each by a factor
-// and puts both under the larger exponent, so that nothing overflows.
+// A node of the tree stands for neighbouring ranks [begin, end): its vector is 2^exponent times the sum of weight[r] *
+// u_r, where u_r = g_r / 2^(exponent of r) has about unit length if g_r is f64. Combining nodes multiplies the weights
+// of each by a factor and puts both under the larger exponent, so that nothing overflows.
 
 #include "ops/adasum_weights.h"
 
@@ -68,7 +68,8 @@ class Tree final {
 
   Node combine(const Node& a, const Node& b) {
     const double aa = square(a), bb = square(b);
-    const double most = std::sqrt(aa) * std::sqrt(bb) * (1 + 8 * rounding);  // by Cauchy and Schwarz, if rounding did not matter
+    // By Cauchy and Schwarz |a.b| <= |a||b|, but for rounding, which must not make a large projection of a small vector.
+    const double most = std::sqrt(aa) * std::sqrt(bb) * (1 + 8 * rounding);
     double ab = dot(a, b).value;
     if (ab > most) ab = most;
     if (ab < -most) ab = -most;
@@ -98,7 +99,8 @@ std::vector<AdasumWeight> adasum_weights(const Gram& gram, double scale) {
   for (std::size_t rank = 0; rank < gram.ranks(); ++rank) {
     const double shift = exponent - gram.exponents[rank];  // never negative
     const double factor = tree.weight(rank) * scale;
-    weights.push_back(shift < 900 ? AdasumWeight{factor * power_of_two(shift), 0} : AdasumWeight{factor, static_cast<int>(shift)});
+    weights.push_back(shift < 900 ? AdasumWeight{factor * power_of_two(shift), 0}
+                                  : AdasumWeight{factor, static_cast<int>(shift)});
   }
   return weights;
 }

@@ -55,7 +55,8 @@ struct AdasumTensors {
       const auto& found = in_place ? in[t] : out[t];
       for (std::size_t i = 0; i < sizes[t]; ++i) {
         const long double wanted = scale * exact[i];
-        ASSERT_LE(std::abs(to_long(found[i]) - wanted), tolerance<T>(wanted, 2)) << what << ": element " << i << " of tensor " << t;
+        ASSERT_LE(std::abs(to_long(found[i]) - wanted), tolerance<T>(wanted, 2))
+            << what << ": element " << i << " of tensor " << t;
         if (in_place) continue;
         ASSERT_EQ(in[t][i], adasum_input<T>(rank, t, i)) << what << ": input " << i << " of tensor " << t;
       }
@@ -90,18 +91,24 @@ inline void expect_same_everywhere(Backend& backend, const void* data, std::size
   const std::vector<std::uint8_t> mine(begin, begin + bytes);
   for (const ReduceOp op : {ReduceOp::bit_and, ReduceOp::bit_or}) {
     std::vector<std::uint8_t> all = mine;
-    finish(*backend.start(bucket_of({.op = op, .dtype = DType::u8, .shape = view(all).shape}, {{view(all), view(all)}})));
+    finish(
+        *backend.start(bucket_of({.op = op, .dtype = DType::u8, .shape = view(all).shape}, {{view(all), view(all)}})));
     EXPECT_EQ(all == mine, true) << what << " differs between ranks";
   }
 }
 
 template <class T>
 Signature adasum_of_type(double prescale = 1, double postscale = 1) {
-  return {.kind = OpKind::all_reduce, .op = ReduceOp::adasum, .dtype = DTypeOf<T>::value, .prescale = prescale, .postscale = postscale};
+  return {.kind = OpKind::all_reduce,
+          .op = ReduceOp::adasum,
+          .dtype = DTypeOf<T>::value,
+          .prescale = prescale,
+          .postscale = postscale};
 }
 
 inline const std::vector<std::vector<std::size_t>>& adasum_sizes() {
-  static const std::vector<std::vector<std::size_t>> sizes{{}, {0}, {0, 0}, {1}, {3}, {64}, {1000}, {50'001}, {1, 0, 2, 777, 0, 4096, 30'011}};
+  static const std::vector<std::vector<std::size_t>> sizes{
+      {}, {0}, {0, 0}, {1}, {3}, {64}, {1000}, {50'001}, {1, 0, 2, 777, 0, 4096, 30'011}};
   return sizes;
 }
 
@@ -112,7 +119,8 @@ inline void run_adasum_buckets(Backend& backend, int ranks, int rank) {
       for (const bool in_place : {true, false}) {
         with_type(dtype, [&]<class T>() {
           if constexpr (!std::is_integral_v<T>) {
-            const auto what = fmt::format("{} x{}, {} place, rank {} of {}", to_string(dtype), sizes.size(), in_place ? "in" : "out of", rank, ranks);
+            const auto what = fmt::format("{} x{}, {} place, rank {} of {}", to_string(dtype), sizes.size(),
+                                          in_place ? "in" : "out of", rank, ranks);
             AdasumTensors<T> tensors(rank, sizes);
             const Signature signature = in_place ? adasum_of_type<T>() : adasum_of_type<T>(0.5, 3);
             ASSERT_TRUE(serves_adasum(backend, signature));
@@ -178,7 +186,8 @@ inline void run_adasum_steps(Session& session, const Group& group = {}) {
   for (int step = 0; step < 8; ++step) {
     AdasumTensors<float> wide(rank, {3, 4000, 0, 20'000});
     AdasumTensors<BFloat16> narrow(rank, {900, 5});
-    std::vector<std::vector<float>> sums(4, std::vector<float>(2000, 1)), copies(4, std::vector<float>(100, static_cast<float>(rank)));
+    std::vector<std::vector<float>> sums(4, std::vector<float>(2000, 1)),
+        copies(4, std::vector<float>(100, static_cast<float>(rank)));
     std::vector<Handle> handles;
     for (std::size_t t = 0; t < 4; ++t) {
       const std::string name = std::to_string(t);
@@ -187,8 +196,9 @@ inline void run_adasum_steps(Session& session, const Group& group = {}) {
                                                  {.op = ReduceOp::adasum, .group = group}));
       handles.push_back(session.broadcast_async("copy" + name, view(copies[t]), {.root = ranks - 1, .group = group}));
       if (t < 2) {
-        handles.push_back(session.all_reduce_async("narrow" + name, view(narrow.in[t]),
-                                                   {.op = ReduceOp::adasum, .group = group, .prescale = 0.25, .postscale = 2}));
+        handles.push_back(
+            session.all_reduce_async("narrow" + name, view(narrow.in[t]),
+                                     {.op = ReduceOp::adasum, .group = group, .prescale = 0.25, .postscale = 2}));
       }
       if (step % 3 == 1 && t == 1) handles[1].wait();
       if (step % 3 == 2 && t == 2) session.barrier(group);
@@ -206,12 +216,15 @@ inline void run_adasum_steps(Session& session, const Group& group = {}) {
 inline void run_adasum_errors(Session& session) {
   const std::string everybody = to_string(RankSet::range(0, session.size()));
   std::vector<std::int32_t> numbers(4, 1);
-  EXPECT_EQ(error_text([&] { session.all_reduce("n", view(numbers), {.op = ReduceOp::adasum}); }, ErrorCode::invalid_argument),
+  EXPECT_EQ(error_text([&] { session.all_reduce("n", view(numbers), {.op = ReduceOp::adasum}); },
+                       ErrorCode::invalid_argument),
             "all_reduce 'n' in group world: " + everybody +
                 ": adasum of i32 is not defined (it multiplies tensors by fractions); use a floating-point type");
   std::vector<float> values(4, 1);
-  EXPECT_EQ(error_text([&] { session.reduce("r", view(values), {.op = ReduceOp::adasum}); }, ErrorCode::invalid_argument),
-            "reduce 'r' in group world: " + everybody + ": reduce does not work with adasum (only all_reduce does); use all_reduce");
+  EXPECT_EQ(
+      error_text([&] { session.reduce("r", view(values), {.op = ReduceOp::adasum}); }, ErrorCode::invalid_argument),
+      "reduce 'r' in group world: " + everybody +
+          ": reduce does not work with adasum (only all_reduce does); use all_reduce");
   session.all_reduce("r", view(values), {.op = ReduceOp::adasum});
   EXPECT_EQ(values, std::vector<float>(4, 1)) << "the average of what is equal";
 }

@@ -45,7 +45,8 @@ TEST(AdasumWeights, OrthogonalVectorsAreAdded) {
 TEST(AdasumWeights, EqualVectorsAreAveraged) {
   EXPECT_EQ(weights_of({4, 4, 4}, 2), (Weights{0.5, 0.5}));
   EXPECT_EQ(weights_of({4, 4, 4, 4, 4, 4, 4, 4, 4, 4}, 4), (Weights{0.25, 0.25, 0.25, 0.25}));
-  EXPECT_EQ(weights_of({4, 4, 4, 4, 4, 4}, 3), (Weights{0.25, 0.25, 0.5})) << "the odd one out counts as much as a pair";
+  EXPECT_EQ(weights_of({4, 4, 4, 4, 4, 4}, 3), (Weights{0.25, 0.25, 0.5}))
+      << "the odd one out counts as much as a pair";
 }
 
 TEST(AdasumWeights, ParallelVectorsAreAveraged) {
@@ -81,7 +82,8 @@ TEST(AdasumWeights, WhatIsNoNumberShows) {
   for (const double weight : weights_of({1, nan, nan, 0, nan, 1}, 3)) EXPECT_TRUE(std::isnan(weight));
 }
 
-/// All vectors cut into `parts` slices, as ranks would; tests that the order of summation is the only thing that differs.
+/// All vectors cut into `parts` slices, as ranks would; tests that the order of summation is the only thing that
+/// differs.
 template <class T>
 std::vector<T> adasum_of(const std::vector<std::vector<T>>& vectors, std::size_t parts, double scale = 1) {
   const DType dtype = DTypeOf<T>::value;
@@ -95,7 +97,9 @@ std::vector<T> adasum_of(const std::vector<std::vector<T>>& vectors, std::size_t
     }
   };
   for_each_part([&](std::size_t, const auto& slices, std::int64_t length) {
-    for (std::size_t r = 0; r < ranks; ++r) exponents[r] = std::max(exponents[r], exponent_of(dtype, slices[r], length));
+    for (std::size_t r = 0; r < ranks; ++r) {
+      exponents[r] = std::max(exponents[r], exponent_of(dtype, slices[r], length));
+    }
   });
   for_each_part([&](std::size_t, const auto& slices, std::int64_t length) {
     multiply_slices(dtype, slices, length, {exponents, part});
@@ -123,20 +127,22 @@ void expect_adasum(const std::vector<std::vector<T>>& vectors, const std::string
     const std::vector<T> found = adasum_of(vectors, parts);
     for (std::size_t i = 0; i < wanted.size(); ++i) {
       ASSERT_LE(std::abs(to_long(found[i]) - wanted[i]), tolerance<T>(wanted[i], largest))
-          << what << ", " << vectors.size() << " ranks, " << parts << " parts, element " << i << ": " << to_long(found[i]) << " for "
-          << wanted[i];
+          << what << ", " << vectors.size() << " ranks, " << parts << " parts, element " << i << ": "
+          << to_long(found[i]) << " for " << wanted[i];
     }
   }
 }
 
 /// Vectors with a part in common, so that they are neither parallel nor orthogonal; of rank r times `magnitudes[r]`.
 template <class T>
-std::vector<std::vector<T>> make_vectors(std::size_t count, const std::vector<double>& magnitudes, double common = 0.5) {
+std::vector<std::vector<T>> make_vectors(std::size_t count, const std::vector<double>& magnitudes,
+                                         double common = 0.5) {
   std::vector<std::vector<T>> vectors;
   for (std::size_t rank = 0; rank < magnitudes.size(); ++rank) {
     vectors.emplace_back();
     for (std::size_t i = 0; i < count; ++i) {
-      const double value = common * element_value<double>(1, 99, 0, i) + (1 - common) * element_value<double>(1, rank, 0, i);
+      const double value =
+          common * element_value<double>(1, 99, 0, i) + (1 - common) * element_value<double>(1, rank, 0, i);
       vectors.back().push_back(from_double<T>(value / 2 * magnitudes[rank]));
     }
   }
@@ -151,7 +157,8 @@ TYPED_TEST_SUITE(Adasum, Floats);
 TYPED_TEST(Adasum, MatchesTheFormulaForAnyNumberOfRanks) {
   for (const std::size_t ranks : {1u, 2u, 3u, 4u, 5u, 7u, 16u}) {
     for (const std::size_t count : {1u, 2u, 7u, 511u, 513u, 5000u}) {
-      expect_adasum(make_vectors<TypeParam>(count, std::vector<double>(ranks, 1.0)), std::to_string(count) + " elements");
+      expect_adasum(make_vectors<TypeParam>(count, std::vector<double>(ranks, 1.0)),
+                    std::to_string(count) + " elements");
     }
   }
 }
@@ -202,10 +209,13 @@ TYPED_TEST(Adasum, GrowsAsItsInputsDo) {
 TEST(AdasumMagnitudes, OfF32) {
   const double least = FLT_MIN, root = std::sqrt(FLT_MAX), most = FLT_MAX / 2, denormal = FLT_MIN / 1000;
   for (const double magnitude : {denormal, least, root, most}) {
-    for (const std::size_t ranks : {2u, 3u, 5u}) expect_adasum(make_vectors<float>(700, std::vector<double>(ranks, magnitude)), "equal");
+    for (const std::size_t ranks : {2u, 3u, 5u}) {
+      expect_adasum(make_vectors<float>(700, std::vector<double>(ranks, magnitude)), "equal");
+    }
     expect_adasum(make_vectors<float>(700, {magnitude, 0, magnitude}), "with a zero");
     for (const double other : {denormal, least, root, most}) {
-      expect_adasum(make_vectors<float>(700, {magnitude, other}), std::to_string(magnitude) + " and " + std::to_string(other));
+      expect_adasum(make_vectors<float>(700, {magnitude, other}),
+                    std::to_string(magnitude) + " and " + std::to_string(other));
       expect_adasum(make_vectors<float>(700, {magnitude, other, magnitude, 1}), "four");
     }
   }
@@ -225,10 +235,13 @@ TEST(AdasumMagnitudes, OfBFloat16) {
 TEST(AdasumMagnitudes, OfF64) {
   const std::vector<double> magnitudes{DBL_MIN, 1e-300, 1e-160, 1.0, 1e160, 1e300, 1e307};
   for (const double magnitude : magnitudes) {
-    for (const std::size_t ranks : {2u, 3u, 5u}) expect_adasum(make_vectors<double>(700, std::vector<double>(ranks, magnitude)), "equal");
+    for (const std::size_t ranks : {2u, 3u, 5u}) {
+      expect_adasum(make_vectors<double>(700, std::vector<double>(ranks, magnitude)), "equal");
+    }
     expect_adasum(make_vectors<double>(700, {0, magnitude, magnitude}), "with a zero");
     for (const double other : magnitudes) {
-      expect_adasum(make_vectors<double>(700, {magnitude, other}), std::to_string(magnitude) + " and " + std::to_string(other));
+      expect_adasum(make_vectors<double>(700, {magnitude, other}),
+                    std::to_string(magnitude) + " and " + std::to_string(other));
       expect_adasum(make_vectors<double>(700, {other, magnitude, 1, magnitude}), "four");
     }
   }
@@ -243,7 +256,8 @@ TEST(AdasumMagnitudes, OfF64) {
 }
 
 TEST(AdasumRounding, HappensOnce) {
-  // 1 + 2^-11 + 2^-30 is above the middle of two f16, but an f32 between would round it to the middle first, and that to even.
+  // 1 + 2^-11 + 2^-30 is above the middle of two f16, but an f32 between would round it to the middle first, and that
+  // to even.
   const std::vector<float> values{1.0f};
   const std::vector<AdasumWeight> weights{{1 + 0x1p-11 + 0x1p-30}};
   const Float16 one = to_float16(1.0f);
@@ -251,8 +265,12 @@ TEST(AdasumRounding, HappensOnce) {
   Float16 found;
   add_weighted(DType::f16, std::span(&source, 1), 1, weights, reinterpret_cast<std::byte*>(&found));
   EXPECT_EQ(to_float(found), 1 + 0x1p-10f);
-  for (const auto& [factor, wanted] : {std::pair{1 + 0x1p-11, 1.0f}, {1 + 0x1p-11 - 0x1p-40, 1.0f}, {-1 - 0x1p-11 - 0x1p-40, -1 - 0x1p-10f},
-                                       {1e300, std::numeric_limits<float>::infinity()}, {1e-300, 0.0f}, {65519.0, 65504.0f}}) {
+  for (const auto& [factor, wanted] : {std::pair{1 + 0x1p-11, 1.0f},
+                                       {1 + 0x1p-11 - 0x1p-40, 1.0f},
+                                       {-1 - 0x1p-11 - 0x1p-40, -1 - 0x1p-10f},
+                                       {1e300, std::numeric_limits<float>::infinity()},
+                                       {1e-300, 0.0f},
+                                       {65519.0, 65504.0f}}) {
     const std::vector<AdasumWeight> other{{factor}};
     add_weighted(DType::f16, std::span(&source, 1), 1, other, reinterpret_cast<std::byte*>(&found));
     EXPECT_EQ(to_float(found), wanted) << factor;

@@ -38,8 +38,8 @@ struct DLPackVersion {
 
 namespace names_of_the_program {
 using namespace kolo;  // NOLINT(google-build-using-namespace): what a program may write
-static_assert(sizeof(DLTensor) == 1 && sizeof(DLDevice) == 1 && sizeof(DLManagedTensor) == 1 && sizeof(DLDataType) == 1 &&
-              sizeof(DLManagedTensorVersioned) == 1 && sizeof(DLPackVersion) == 1);
+static_assert(sizeof(DLTensor) == 1 && sizeof(DLDevice) == 1 && sizeof(DLManagedTensor) == 1 &&
+              sizeof(DLDataType) == 1 && sizeof(DLManagedTensorVersioned) == 1 && sizeof(DLPackVersion) == 1);
 }  // namespace names_of_the_program
 
 namespace kolo {
@@ -78,10 +78,10 @@ struct Foreign {
 
 TEST(Dlpack, MapsEveryType) {
   const std::vector<std::pair<DType, dlpack::DLDataType>> types{
-      {DType::f64, {TypeCode::floating_point, 64}},  {DType::f32, {TypeCode::floating_point, 32}},
-      {DType::f16, {TypeCode::floating_point, 16}},  {DType::bf16, {TypeCode::bfloat, 16}},
-      {DType::i64, {TypeCode::integer, 64}},         {DType::i32, {TypeCode::integer, 32}},
-      {DType::i16, {TypeCode::integer, 16}},         {DType::i8, {TypeCode::integer, 8}},
+      {DType::f64, {TypeCode::floating_point, 64}},   {DType::f32, {TypeCode::floating_point, 32}},
+      {DType::f16, {TypeCode::floating_point, 16}},   {DType::bf16, {TypeCode::bfloat, 16}},
+      {DType::i64, {TypeCode::integer, 64}},          {DType::i32, {TypeCode::integer, 32}},
+      {DType::i16, {TypeCode::integer, 16}},          {DType::i8, {TypeCode::integer, 8}},
       {DType::u64, {TypeCode::unsigned_integer, 64}}, {DType::u32, {TypeCode::unsigned_integer, 32}},
       {DType::u16, {TypeCode::unsigned_integer, 16}}, {DType::u8, {TypeCode::unsigned_integer, 8}},
       {DType::boolean, {TypeCode::boolean, 8}}};
@@ -106,11 +106,13 @@ TEST(Dlpack, MapsEveryType) {
 TEST(Dlpack, RefusesOtherTypes) {
   Foreign foreign({2, 3});
   const auto refusal = [&](int code, int bits, int lanes = 1) {
-    foreign.tensor.dtype = {static_cast<TypeCode>(code), static_cast<std::uint8_t>(bits), static_cast<std::uint16_t>(lanes)};
+    foreign.tensor.dtype = {static_cast<TypeCode>(code), static_cast<std::uint8_t>(bits),
+                            static_cast<std::uint16_t>(lanes)};
     return foreign.refusal();
   };
   const auto elements_of = [](const std::string& type) {
-    return "the DLPack tensor holds elements of " + type + " (no type of kolo's); convert it, or view it as one of another type";
+    return "the DLPack tensor holds elements of " + type +
+           " (no type of kolo's); convert it, or view it as one of another type";
   };
   EXPECT_EQ(refusal(0, 128), elements_of("int128"));
   EXPECT_EQ(refusal(1, 4), elements_of("uint4"));
@@ -141,8 +143,10 @@ TEST(Dlpack, MapsDevices) {
   EXPECT_EQ(foreign.refusal(), "the DLPack tensor lies on CUDA device -1; pass one with a number from 0");
   for (const int type : {0, 4, 10, 17, -2}) {
     foreign.tensor.device = {static_cast<DeviceType>(type), 0};
-    EXPECT_EQ(foreign.refusal(), fmt::format("the DLPack tensor lies on a device of type {} (only CPU 1, CUDA 2, pinned host 3 "
-                                             "and CUDA managed 13 work); copy it to the host", type));
+    EXPECT_EQ(foreign.refusal(),
+              fmt::format("the DLPack tensor lies on a device of type {} (only CPU 1, CUDA 2, pinned host 3 "
+                          "and CUDA managed 13 work); copy it to the host",
+                          type));
   }
 }
 
@@ -161,11 +165,14 @@ TEST(Dlpack, ChecksShapes) {
   EXPECT_EQ(Foreign({3, -1}).refusal(),
             "the DLPack tensor has the shape [3,-1], with a negative extent or too many elements; pass a smaller one");
   EXPECT_EQ(Foreign({std::int64_t{1} << 31, std::int64_t{1} << 31}).refusal(),
-            "the DLPack tensor has the shape [2147483648,2147483648], with a negative extent or too many elements; pass a smaller one");
+            "the DLPack tensor has the shape [2147483648,2147483648], with a negative extent or too many elements; "
+            "pass a smaller one");
 }
 
 TEST(Dlpack, ChecksStrides) {
-  const auto taken = [](Extents shape, Extents strides) { return from_dlpack(Foreign(std::move(shape), std::move(strides)).tensor).shape; };
+  const auto taken = [](Extents shape, Extents strides) {
+    return from_dlpack(Foreign(std::move(shape), std::move(strides)).tensor).shape;
+  };
   EXPECT_EQ(taken({5, 4}, {4, 1}), (Shape{5, 4}));
   EXPECT_EQ(taken({2, 3, 4}, {12, 4, 1}), (Shape{2, 3, 4}));
   EXPECT_EQ(taken({}, {}), Shape{});
@@ -173,15 +180,21 @@ TEST(Dlpack, ChecksStrides) {
   EXPECT_EQ(taken({1}, {0}), Shape{1});
   EXPECT_EQ(taken({5, 0}, {1, 5}), (Shape{5, 0})) << "nobody takes a step in an empty tensor";
 
-  const auto refusal = [](Extents shape, Extents strides) { return Foreign(std::move(shape), std::move(strides)).refusal(); };
-  EXPECT_EQ(refusal({5, 4}, {1, 5}), "the DLPack tensor has the strides [1,5] (for the shape [5,4] only [4,1] works, row-major "
-                                     "without gaps); make it contiguous");
-  EXPECT_EQ(refusal({5, 4}, {8, 1}), "the DLPack tensor has the strides [8,1] (for the shape [5,4] only [4,1] works, row-major "
-                                     "without gaps); make it contiguous");
-  EXPECT_EQ(refusal({5}, {0}), "the DLPack tensor has the strides [0] (for the shape [5] only [1] works, row-major without gaps); "
-                               "make it contiguous");
-  EXPECT_EQ(refusal({5}, {-1}), "the DLPack tensor has the strides [-1] (for the shape [5] only [1] works, row-major without gaps); "
-                                "make it contiguous");
+  const auto refusal = [](Extents shape, Extents strides) {
+    return Foreign(std::move(shape), std::move(strides)).refusal();
+  };
+  EXPECT_EQ(refusal({5, 4}, {1, 5}),
+            "the DLPack tensor has the strides [1,5] (for the shape [5,4] only [4,1] works, row-major "
+            "without gaps); make it contiguous");
+  EXPECT_EQ(refusal({5, 4}, {8, 1}),
+            "the DLPack tensor has the strides [8,1] (for the shape [5,4] only [4,1] works, row-major "
+            "without gaps); make it contiguous");
+  EXPECT_EQ(refusal({5}, {0}),
+            "the DLPack tensor has the strides [0] (for the shape [5] only [1] works, row-major without gaps); "
+            "make it contiguous");
+  EXPECT_EQ(refusal({5}, {-1}),
+            "the DLPack tensor has the strides [-1] (for the shape [5] only [1] works, row-major without gaps); "
+            "make it contiguous");
 }
 
 TEST(Dlpack, AppliesOffsetsAndWantsAlignment) {
@@ -191,11 +204,13 @@ TEST(Dlpack, AppliesOffsetsAndWantsAlignment) {
   foreign.tensor.byte_offset = 12;
   EXPECT_EQ(from_dlpack(foreign.tensor).data, reinterpret_cast<std::byte*>(memory.data()) + 12);
   foreign.tensor.byte_offset = 2;
-  EXPECT_EQ(foreign.refusal(), "the DLPack tensor begins 2 bytes beyond a multiple of 4 (elements of f32 must be aligned; byte_offset "
-                               "is 2); copy it");
+  EXPECT_EQ(foreign.refusal(),
+            "the DLPack tensor begins 2 bytes beyond a multiple of 4 (elements of f32 must be aligned; byte_offset "
+            "is 2); copy it");
   foreign.tensor.data = reinterpret_cast<std::byte*>(memory.data()) + 3;
-  EXPECT_EQ(foreign.refusal(), "the DLPack tensor begins 1 byte beyond a multiple of 4 (elements of f32 must be aligned; byte_offset "
-                               "is 2); copy it");
+  EXPECT_EQ(foreign.refusal(),
+            "the DLPack tensor begins 1 byte beyond a multiple of 4 (elements of f32 must be aligned; byte_offset "
+            "is 2); copy it");
   foreign.tensor.byte_offset = 1;
   EXPECT_EQ(from_dlpack(foreign.tensor).data, reinterpret_cast<std::byte*>(memory.data()) + 4) << "only the sum counts";
   foreign.tensor.byte_offset = 0;
@@ -268,7 +283,8 @@ TYPED_TEST(DlpackOwner, CallsTheDeleterOfWhatItRefuses) {
   Counted<TypeParam> counted;
   counted.managed.dl_tensor.dtype = {TypeCode::complex, 64};
   EXPECT_EQ(error_text([&] { const DlpackTensor owner(&counted.managed); }, ErrorCode::invalid_argument),
-            "the DLPack tensor holds elements of complex64 (no type of kolo's); convert it, or view it as one of another type");
+            "the DLPack tensor holds elements of complex64 (no type of kolo's); convert it, or view it as one of "
+            "another type");
   EXPECT_EQ(counted.deleted, 1);
 }
 
@@ -292,13 +308,15 @@ TEST(DlpackOwner, TakesOneMajorVersion) {
     counted.managed.version = {major, 7};
     counted.managed.dl_tensor.ndim = 1000;  // would be refused, and its shape read
     EXPECT_EQ(error_text([&] { const DlpackTensor owner(&counted.managed); }, ErrorCode::invalid_argument),
-              fmt::format("the DLPack tensor has version {}.7 (only 1.x works); ask for one with max_version = (1, 2)", major));
+              fmt::format("the DLPack tensor has version {}.7 (only 1.x works); ask for one with max_version = (1, 2)",
+                          major));
     EXPECT_EQ(counted.deleted, 1);
   }
 }
 
 TEST(DlpackOwner, KnowsWhatMayNotBeWritten) {
-  for (const auto& [flags, read_only] : {std::pair<std::uint64_t, bool>{0, false}, {1, true}, {2, false}, {3, true}, {4, false}}) {
+  for (const auto& [flags, read_only] :
+       {std::pair<std::uint64_t, bool>{0, false}, {1, true}, {2, false}, {3, true}, {4, false}}) {
     Counted<dlpack::DLManagedTensorVersioned> counted;
     counted.managed.flags = flags;
     EXPECT_EQ(DlpackTensor(&counted.managed).read_only(), read_only) << flags;
@@ -307,7 +325,8 @@ TEST(DlpackOwner, KnowsWhatMayNotBeWritten) {
 
 TEST(Dlpack, ExportsWhatItTakes) {
   for (const DType dtype : all_types) {
-    for (const Shape& shape : {Shape{}, Shape{5}, Shape{2, 3, 4}, Shape{3, 1}, Shape{0, 7}, Shape{1, 2, 1, 2, 1, 2, 1, 2}}) {
+    for (const Shape& shape :
+         {Shape{}, Shape{5}, Shape{2, 3, 4}, Shape{3, 1}, Shape{0, 7}, Shape{1, 2, 1, 2, 1, 2, 1, 2}}) {
       for (const Device device : {Device{}, Device{DeviceKind::cuda, 3}}) {
         const Tensor tensor{memory.data(), shape, dtype, device};
         const DlpackTensor back(to_dlpack(tensor, nullptr));

@@ -8,15 +8,22 @@
 
 namespace kolo {
 
-/// DLPack's structures, declared here so that a program needs no other header, and in a namespace of their own so that it may
-/// include one: then `reinterpret_cast` between pointers to the two declarations of the same structure.
+/// DLPack's structures, declared here so that a program needs no other header, and in a namespace of their own so that
+/// it may include one: then `reinterpret_cast` between pointers to the two declarations of the same structure.
 ///
 /// Source: the DLPack specification, version 1 (https://dmlc.github.io/dlpack); the layout is that of 64-bit platforms.
 namespace dlpack {
 
 enum class DeviceType : std::int32_t { cpu = 1, cuda = 2, cuda_host = 3, cuda_managed = 13 };
 
-enum class TypeCode : std::uint8_t { integer = 0, unsigned_integer = 1, floating_point = 2, bfloat = 4, complex = 5, boolean = 6 };
+enum class TypeCode : std::uint8_t {
+  integer = 0,
+  unsigned_integer = 1,
+  floating_point = 2,
+  bfloat = 4,
+  complex = 5,
+  boolean = 6
+};
 
 struct DLDevice {
   DeviceType device_type = DeviceType::cpu;
@@ -80,8 +87,8 @@ static_assert(sizeof(DLManagedTensorVersioned) == 80 && offsetof(DLManagedTensor
 
 /// A view of the same memory; nothing is copied, and nothing is owned.
 ///
-/// Takes numbers of the types in dtype.h (one lane), in host, pinned, CUDA or CUDA managed memory, aligned to one element,
-/// row-major without gaps, with at most 8 dimensions. Throws Error{invalid_argument} for all else.
+/// Takes numbers of the types in dtype.h (one lane), in host, pinned, CUDA or CUDA managed memory, aligned to one
+/// element, row-major without gaps, with at most 8 dimensions. Throws Error{invalid_argument} for all else.
 Tensor from_dlpack(const dlpack::DLTensor& tensor);
 
 /// Owns a tensor that another library has exported, and calls its deleter once, when it dies.
@@ -90,8 +97,8 @@ Tensor from_dlpack(const dlpack::DLTensor& tensor);
 ///     session.all_reduce("grad", grad.tensor());
 ///
 /// The constructors take over what they are given even if they throw: the deleter has been called then. They throw
-/// Error{invalid_argument} for a null pointer, another major version, and what from_dlpack() refuses. Of an object that was moved
-/// from, only destruction and assignment are defined.
+/// Error{invalid_argument} for a null pointer, another major version, and what from_dlpack() refuses. Of an object that
+/// was moved from, only destruction and assignment are defined.
 class DlpackTensor final {
  public:
   explicit DlpackTensor(dlpack::DLManagedTensor* managed);
@@ -107,9 +114,9 @@ class DlpackTensor final {
   Tensor tensor_;
 };
 
-/// Describes `tensor` for another library, which calls the deleter when it is done with it; `keep_alive` lives until then, and should
-/// own the memory. The structure belongs to the caller until it is handed on. Throws Error{invalid_argument} if the
-/// shape is not valid() or the data is null though there are elements.
+/// Describes `tensor` for another library, which calls the deleter when it is done with it; `keep_alive` lives until
+/// then, and should own the memory. The structure belongs to the caller until it is handed on. Throws
+/// Error{invalid_argument} if the shape is not valid() or the data is null though there are elements.
 dlpack::DLManagedTensorVersioned* to_dlpack(const Tensor& tensor, std::shared_ptr<void> keep_alive);
 
 }  // namespace kolo
