@@ -230,6 +230,7 @@ void reduce_as(const Reduction& reduction, std::span<const void* const> sources,
     case ReduceOp::bit_xor: return reduce_with<T, ReduceOp::bit_xor>(reduction, sources, destinations, count);
     case ReduceOp::logical_and: return reduce_with<T, ReduceOp::logical_and>(reduction, sources, destinations, count);
     case ReduceOp::logical_or: return reduce_with<T, ReduceOp::logical_or>(reduction, sources, destinations, count);
+    case ReduceOp::adasum: return;  // never reducible()
   }
 }
 

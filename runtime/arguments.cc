@@ -112,7 +112,14 @@ std::optional<Failure> check_overlap(OpKind kind, const Tensor& in, const Tensor
 std::optional<Failure> check_reduction(const Signature& signature) {
   const ReduceOp op = signature.op;
   const DType dtype = signature.dtype;
-  if (!reducible(op, dtype)) {
+  if (op == ReduceOp::adasum && signature.kind != OpKind::all_reduce) {
+    return refuse(fmt::format("{} does not work with adasum (only all_reduce does); use all_reduce", to_string(signature.kind)));
+  }
+  if (op == ReduceOp::adasum && !is_floating_point(dtype)) {
+    return refuse(fmt::format("adasum of {} is not defined (it multiplies tensors by fractions); use a floating-point type",
+                              to_string(dtype)));
+  }
+  if (op != ReduceOp::adasum && !reducible(op, dtype)) {
     const std::string_view advice = dtype == DType::boolean ? "use logical_or or logical_and, or convert to an integer type"
                                                             : "use an integer type or bool";
     return refuse(fmt::format("{} of {} is not defined; {}", to_string(op), to_string(dtype), advice));

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ops/adasum.h"
+
 namespace kolo {
 
 bool Executor::supports(const Signature& signature) const {
@@ -12,7 +14,9 @@ bool Executor::supports(const Signature& signature) const {
     alone.dtype = member.dtype;
     if (!supports(alone)) return false;
   }
-  return std::any_of(backends_.begin(), backends_.end(), [&](const auto& backend) { return backend->supports(signature); });
+  return std::any_of(backends_.begin(), backends_.end(), [&](const auto& backend) {
+    return backend->supports(signature) || serves_adasum(*backend, signature);
+  });
 }
 
 BackendList Executor::backends_for(const GroupInfo& group) const {
@@ -31,17 +35,17 @@ BackendList Executor::backends_for_pair(const GroupInfo& pair) const {
   return made;
 }
 
-void Executor::start(AgreedBucket bucket) { running_.push_back({std::move(bucket.members), std::move(bucket.absent), false, {}}); }
+void Executor::start(AgreedBucket bucket) { running_.push_back(prepare(std::move(bucket))); }
 
 /// One collective for each type among the tensors: more than one only if they were submitted together.
-void Executor::start_on_backend(Running& running) {
-  std::vector<Bucket> buckets;
-  for (const SubmissionPtr& member : running.members) {
+Executor::Running Executor::prepare(AgreedBucket agreed) {
+  std::deque<Bucket> buckets;
+  for (const SubmissionPtr& member : agreed.members) {
     for (const BucketTensor& tensor : member->tensors) {
       const DType dtype = member->signature.members.empty() ? member->signature.dtype : tensor.in.dtype;
       auto place = std::find_if(buckets.begin(), buckets.end(), [&](const Bucket& bucket) { return bucket.signature.dtype == dtype; });
       if (place == buckets.end()) {
-        place = buckets.insert(buckets.end(), {member->signature, {}, running.absent});
+        place = buckets.insert(buckets.end(), {member->signature, {}, agreed.absent});
         place->signature.dtype = dtype;
         place->signature.shape = tensor.in.shape;
         place->signature.members.clear();
@@ -49,8 +53,7 @@ void Executor::start_on_backend(Running& running) {
       place->tensors.push_back(tensor);
     }
   }
-  running.started = true;
-  for (Bucket& bucket : buckets) running.operations.push_back(start_on_backend(std::move(bucket)));
+  return {std::move(agreed.members), std::move(buckets), {}};
 }
 
 std::unique_ptr<Operation> Executor::start_on_backend(Bucket bucket) {
@@ -59,14 +62,20 @@ std::unique_ptr<Operation> Executor::start_on_backend(Bucket bucket) {
     ++buckets_started_;
     return backend->start(std::move(bucket));
   }
+  for (const auto& backend : backends_) {
+    if (!serves_adasum(*backend, bucket.signature)) continue;
+    ++buckets_started_;
+    return start_adasum(*backend, std::move(bucket), ranks_, rank_);
+  }
   throw Error(ErrorCode::backend, "no backend runs " + to_string(bucket.signature) + ", though the ranks agreed to");
 }
 
 bool Executor::step(std::vector<Finished>& finished) {
   if (halted_) return false;
   bool any = false;
+  bool held = false;  // a backend is kept for more of an operation: nothing else may start
   for (Running& running : running_) {
-    if (!advance(running)) continue;
+    if (!advance(running, held)) continue;
     for (SubmissionPtr& member : running.members) finished.push_back({std::move(member), std::nullopt});
     running.members.clear();
     any = true;
@@ -76,11 +85,22 @@ bool Executor::step(std::vector<Finished>& finished) {
 }
 
 /// Whether the bucket is complete.
-bool Executor::advance(Running& running) {
-  if (!moves_data(running.kind())) return true;
-  if (!running.started) start_on_backend(running);
-  std::erase_if(running.operations, [](const auto& operation) { return operation->step(); });
-  return running.operations.empty();
+bool Executor::advance(Running& running, bool& held) {
+  for (std::size_t i = 0; i < running.operations.size();) {
+    if (running.operations[i]->step()) {
+      running.operations.erase(running.operations.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      held |= running.operations[i++]->holds_backend();
+    }
+  }
+  while (!running.to_start.empty() && !held) {
+    auto operation = start_on_backend(std::move(running.to_start.front()));
+    running.to_start.pop_front();
+    if (operation->step()) continue;
+    held |= operation->holds_backend();
+    running.operations.push_back(std::move(operation));
+  }
+  return running.to_start.empty() && running.operations.empty();
 }
 
 void Executor::abandon(const Failure& failure, std::vector<Finished>& finished) {
@@ -96,9 +116,9 @@ void Executor::abandon(const Failure& failure, std::vector<Finished>& finished) 
 
 /// Whether only this rank has not noticed yet that the operation is complete: a peer that saw so may leave at once.
 bool Executor::completes_now(Running& running) noexcept {
-  if (!moves_data(running.kind())) return true;
   try {
-    return running.started && advance(running);
+    bool held = true;  // starts nothing
+    return advance(running, held);
   } catch (const std::exception&) {
     return false;
   }

@@ -44,7 +44,7 @@ struct GroupState {
         control(channel),
         position(tree_position(channel.topology(), ascending(info->ranks), channel.rank())),
         negotiator(info, position, fusion_bytes),
-        executor(std::move(backends)) {
+        executor(std::move(backends), *info) {
     control.open(position);
   }
   ~GroupState() { control.close(position); }

@@ -36,6 +36,7 @@ std::string_view to_string(ReduceOp op) {
     case ReduceOp::bit_xor: return "bit_xor";
     case ReduceOp::logical_and: return "logical_and";
     case ReduceOp::logical_or: return "logical_or";
+    case ReduceOp::adasum: return "adasum";
   }
   return "unknown reduction";
 }

@@ -62,6 +62,7 @@ SubmissionPtr stand_in(const std::string& name, const Signature& signature, cons
     const BucketTensor sized = lay_out(signature.kind, tensor, *group, sizes, index);
     const bool receives = sized.in.shape.dims() > 0 && sized.in.shape[0] == 0 && sized.out.shape.dims() > 0;
     scratch->emplace_back(tensor.device, std::max<std::size_t>(receives ? sized.out.bytes() : sized.in.bytes(), 1));
+    if (signature.op == ReduceOp::adasum) scratch->back().clear();  // all values count there, and zeros for nothing
     tensor.data = scratch->back().data();
     submission->tensors.push_back(lay_out(signature.kind, tensor, *group, sizes, index));
   }

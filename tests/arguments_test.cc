@@ -38,6 +38,23 @@ TEST(Arguments, OpsThatATypeDoesNotHave) {
   EXPECT_EQ(all_reduce_text(DType::u8, ReduceOp::bit_and), "");
 }
 
+TEST(Arguments, AdasumWorksOnFloatsByAllReduce) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
+    EXPECT_EQ(all_reduce_text(dtype, ReduceOp::adasum, 0.5, -2), "");
+  }
+  for (const auto& [dtype, name] : {std::pair{DType::i32, "i32"}, {DType::u8, "u8"}, {DType::boolean, "bool"}}) {
+    EXPECT_EQ(all_reduce_text(dtype, ReduceOp::adasum),
+              std::string("adasum of ") + name + " is not defined (it multiplies tensors by fractions); use a floating-point type");
+  }
+  std::vector<float> values(4);
+  const auto text = [&](OpKind kind) {
+    return text_of(check_arguments({.kind = kind, .op = ReduceOp::adasum, .shape = {4}}, view(values),
+                                   kind == OpKind::reduce ? view(values) : view(values.data(), Shape{2}), {.ranks = {0, 1}}));
+  };
+  EXPECT_EQ(text(OpKind::reduce), "reduce does not work with adasum (only all_reduce does); use all_reduce");
+  EXPECT_EQ(text(OpKind::reduce_scatter), "reduce_scatter does not work with adasum (only all_reduce does); use all_reduce");
+}
+
 TEST(Arguments, ScalesWhereNothingIsCounted) {
   EXPECT_EQ(all_reduce_text(DType::i32, ReduceOp::bit_or, 0.5),
             "bit_or of i32 takes no scales (prescale is 0.5, postscale is 1); leave them at 1");

@@ -76,6 +76,7 @@ TEST(Error, CodesAreWords) {
   EXPECT_EQ(to_string(ErrorCode::backend), "backend");
   EXPECT_EQ(to_string(OpKind::all_reduce), "all_reduce");
   EXPECT_EQ(to_string(ReduceOp::product), "product");
+  EXPECT_EQ(to_string(ReduceOp::adasum), "adasum");
 }
 
 }  // namespace

@@ -54,6 +54,9 @@ class Operation {
 
   /// Whether only calling step() again shows that peers have moved (MPI). False: peers ring this rank's bell when they do.
   virtual bool needs_polling() const = 0;
+
+  /// While true, no other bucket may be started on this backend: more of this operation is to be started first, by step().
+  virtual bool holds_backend() const { return false; }
 };
 
 /// How bytes move for one group. An object serves one group and is used by one thread at a time.

@@ -74,16 +74,24 @@ constexpr RowRange rows_of_rank(std::int64_t rows, int ranks, int rank) {
 /// exact sum, truncated toward zero. `min` and `max` of a NaN and anything are NaN. The bitwise ops work on each bit of an
 /// integer; the logical ones take zero for false and anything else for true, and give 0 or 1. Of bool, `min` and `product`
 /// are the logical and, `max` is the logical or, and results are 0 or 1. See reducible() for what takes which.
-enum class ReduceOp : std::uint8_t { sum, average, min, max, product, bit_and, bit_or, bit_xor, logical_and, logical_or };
+///
+/// `adasum` works on whole tensors of floats, by all_reduce only. Of two vectors it is (1 - a.b / 2|a|^2) a + (1 - a.b / 2|b|^2) b:
+/// the sum where they are orthogonal, the average where they are equal; a zero vector adds nothing. Of more, neighbouring ranks
+/// are combined, then neighbouring pairs, and so on; an odd one out moves up unchanged. Each tensor counts as one vector, whatever
+/// it is fused with. Source: Maleki et al. 2020, Scaling Distributed Training with Adaptive Summation, arXiv:2006.02924.
+enum class ReduceOp : std::uint8_t {
+  sum, average, min, max, product, bit_and, bit_or, bit_xor, logical_and, logical_or, adasum
+};
 
-inline constexpr int reduce_op_count = 10;
+inline constexpr int reduce_op_count = 11;
 
 constexpr bool is_bitwise(ReduceOp op) { return op == ReduceOp::bit_and || op == ReduceOp::bit_or || op == ReduceOp::bit_xor; }
 constexpr bool is_logical(ReduceOp op) { return op == ReduceOp::logical_and || op == ReduceOp::logical_or; }
 
-/// Whether values of this type can be combined so, on any backend: floats by arithmetic, integers by every op, bool by every op
-/// but sum and average.
+/// Whether values of this type can be combined so, element by element, on any backend: floats by arithmetic, integers by every op
+/// but adasum, bool by every op but sum, average and adasum.
 constexpr bool reducible(ReduceOp op, DType dtype) {
+  if (op == ReduceOp::adasum) return false;  // an element of the result depends on the whole tensors
   if (dtype == DType::boolean) return op != ReduceOp::sum && op != ReduceOp::average;
   return !is_floating_point(dtype) || !(is_bitwise(op) || is_logical(op));
 }
