@@ -84,6 +84,7 @@ void Coordinator::submit_to(GroupState& group, const SubmissionPtr& submission) 
   }
   const auto before = group.negotiator.full_announcements();
   group.negotiator.submit(submission);
+  if (group.is_pair()) group.negotiator.end_run();  // what is sent is neither held back nor fused: its turn may depend on it
   counters_.full_announcements += group.negotiator.full_announcements() - before;
 }
 
@@ -202,6 +203,7 @@ void Coordinator::make_output(GroupState& group, const SubmissionPtr& submission
 void Coordinator::admit_next(GroupState& pair, const std::string& name) {
   if (const SubmissionPtr next = pair.backlog.next(name)) {
     pair.negotiator.submit(next);
+    pair.negotiator.end_run();
     if (next->flush_pushed) pair.negotiator.flush(next, next->sequence);
   }
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <optional>
 #include <vector>
 
 namespace kolo {
@@ -38,6 +39,19 @@ const std::array<Aspect, 10>& aspects() {
        [](const Signature& s) { return s.detail; }},
   }};
   return table;
+}
+
+/// The first of the tensors submitted together that is not the same on all ranks, if their number is.
+std::optional<Aspect> first_other_member(const std::vector<Announcement::Variant>& variants) {
+  const auto& members = variants.front().signature.members;
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const bool same = std::all_of(variants.begin(), variants.end(), [&](const auto& variant) { return variant.signature.members[i] == members[i]; });
+    if (same) continue;
+    return Aspect{"tensors", "submit the same tensors together on every rank", [i](const Signature& s) {
+                    return fmt::format("number {} is '{}' {}", i + 1, s.members[i].name, to_string(s.members[i].dtype, s.members[i].shape));
+                  }};
+  }
+  return std::nullopt;
 }
 
 /// "ranks 0-2: f32[5,4]; rank 3: f32[4,4]", sides in the order of their lowest ranks.
@@ -76,7 +90,12 @@ Failure explain_rejection(const Announcement& announcement, std::string_view gro
                         variant.failure->message)};
   }
   const auto kind = variants.front().signature.kind;
-  for (const Aspect& aspect : aspects()) {
+  std::vector<Aspect> looked_at(aspects().begin(), aspects().end());
+  const bool equally_many = std::all_of(variants.begin(), variants.end(), [&](const auto& variant) {
+    return variant.signature.kind == kind && variant.signature.members.size() == variants.front().signature.members.size();
+  });
+  if (const auto member = equally_many ? first_other_member(variants) : std::nullopt) looked_at.insert(looked_at.begin(), *member);
+  for (const Aspect& aspect : looked_at) {
     const auto first = aspect.show(variants.front().signature);
     const bool differs = std::any_of(variants.begin(), variants.end(),
                                      [&](const auto& variant) { return aspect.show(variant.signature) != first; });

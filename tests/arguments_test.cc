@@ -48,8 +48,8 @@ TEST(Arguments, AdasumWorksOnFloatsByAllReduce) {
   }
   std::vector<float> values(4);
   const auto text = [&](OpKind kind) {
-    return text_of(check_arguments({.kind = kind, .op = ReduceOp::adasum, .shape = {4}}, view(values),
-                                   kind == OpKind::reduce ? view(values) : view(values.data(), Shape{2}), {.ranks = {0, 1}}));
+    return text_of(check_arguments({.kind = kind, .op = ReduceOp::adasum, .shape = {4}},
+                                   {view(values), kind == OpKind::reduce ? view(values) : view(values.data(), Shape{2})}, {.ranks = {0, 1}}));
   };
   EXPECT_EQ(text(OpKind::reduce), "reduce does not work with adasum (only all_reduce does); use all_reduce");
   EXPECT_EQ(text(OpKind::reduce_scatter), "reduce_scatter does not work with adasum (only all_reduce does); use all_reduce");

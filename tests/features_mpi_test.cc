@@ -1,0 +1,62 @@
+// What goes beyond equal blocks and full attendance, ranks as processes.
+
+#include "tests/block_programs.h"
+#include "tests/join_programs.h"
+#include "tests/pair_programs.h"
+#include "tests/together_programs.h"
+
+namespace kolo {
+namespace {
+
+Config config_with(std::int64_t fusion_bytes = 64 << 20) {
+  Config config = testing::test_config();
+  config.fusion_bytes = fusion_bytes;
+  return config;
+}
+
+TEST(FeaturesMpi, UnevenBlocks) {
+  Session session(config_with());
+  testing::run_uneven_blocks(session);
+}
+TEST(FeaturesMpi, Joins) {
+  Session session(config_with());
+  testing::run_joins(session);
+  testing::run_uneven_epochs(session);
+  testing::join_in_a_group(session);
+}
+TEST(FeaturesMpi, Pairs) {
+  Session session(config_with());
+  testing::run_pairs(session);
+}
+TEST(FeaturesMpi, Together) {
+  Session session(config_with());
+  testing::reduce_together(session);
+  testing::refuse_together(session);
+  testing::exchange_objects(session);
+  testing::keep_monitored_barriers(session);
+}
+TEST(FeaturesMpi, Arena) {
+  Config config = config_with();
+  config.backend = "mpi";
+  Session session(config);
+  testing::reduce_an_arena(session, true);
+}
+TEST(FeaturesMpi, FirstBroadcastsAreFused) {
+  for (const std::int64_t fusion_bytes : {std::int64_t{64} << 20, std::int64_t{100'000}}) {
+    Session session(config_with(fusion_bytes));
+    testing::broadcast_for_the_first_time(session, fusion_bytes);
+  }
+}
+TEST(FeaturesMpi, AcrossFakeNodes) {
+  Config config = config_with();
+  if (Session(config).size() != 4) return;  // the placement is for four
+  config.fake_nodes = "3,1";
+  Session session(config);
+  testing::run_uneven_blocks(session);
+  testing::run_joins(session);
+  testing::run_pairs(session);
+  testing::keep_monitored_barriers(session);
+}
+
+}  // namespace
+}  // namespace kolo
