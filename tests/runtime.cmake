@@ -18,6 +18,8 @@ kolo_add_test(collectives_test THREADS)
 kolo_add_test(collectives_mpi_test RANKS 1 2 3 4)
 kolo_add_test(features_test THREADS TIMEOUT 120)
 kolo_add_test(features_mpi_test RANKS 1 2 3 4 TIMEOUT 120)
+kolo_add_test(hard_cases_test THREADS TIMEOUT 120)
+kolo_add_test(large_test RANKS 2 TIMEOUT 180 RELEASE_ONLY)  # takes 4.3 GB
 kolo_add_test(negotiator_test)
 kolo_add_test(executor_test)
 kolo_add_test(session_results_test THREADS TIMEOUT 120)
