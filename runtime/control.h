@@ -53,6 +53,9 @@ class ControlChannel {
   /// What this node's ranks publish about themselves for each other's watchdogs.
   virtual StatusBoard& board() = 0;
 
+  /// Whether the ranks are processes, which exit() ends one by one.
+  virtual bool spans_processes() const = 0;
+
   /// A rank left without finishing: release nothing collectively from now on.
   virtual void abandon() noexcept = 0;
 

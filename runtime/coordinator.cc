@@ -138,6 +138,14 @@ void Coordinator::close(bool unwinding) {
   wait(departure);
 }
 
+void Coordinator::end(bool failed) {
+  close(failed);
+  stop_ = true;
+  control_->bell().ring();
+  const bool own_thread = background_.get_id() == std::this_thread::get_id();  // something it called has called exit()
+  if (background_.joinable() && !own_thread) background_.join();
+}
+
 SessionStats Coordinator::stats() const {
   SessionStats stats;
   stats.agreements = counters_.agreements;

@@ -4,10 +4,12 @@
 
 #include <array>
 #include <cstdlib>
+#include <mutex>
 
 #include <kolo/error.h>
 
 #include "ops/mpi_handles.h"
+#include "runtime/at_exit.h"
 
 namespace kolo {
 namespace {
@@ -25,10 +27,12 @@ constexpr std::array<LauncherVariable, 4> launcher_variables{{
     {"WORLD_SIZE", "RANK"},
 }};
 
-void finalize_at_exit() {
-  int finalized = 0;
-  MPI_Finalized(&finalized);
-  if (!finalized) MPI_Finalize();
+/// Sessions that still live leave first: MPI_Finalize() waits for ranks that may be waiting for them.
+template <bool finalize>
+void at_exit(int status, void*) {
+  if (!mpi_usable()) return;
+  leave_sessions(status != 0);
+  if constexpr (finalize) MPI_Finalize();
 }
 
 }  // namespace
@@ -47,8 +51,10 @@ void ensure_mpi() {
   int level = MPI_THREAD_SINGLE;
   if (!initialized) {
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread");
-    std::atexit(finalize_at_exit);
+    on_exit(at_exit<true>, nullptr);
   } else {
+    static std::once_flag registered;
+    std::call_once(registered, [] { on_exit(at_exit<false>, nullptr); });
     check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
   }
   if (level < MPI_THREAD_SERIALIZED) {

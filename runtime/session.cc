@@ -7,9 +7,11 @@
 #include <atomic>
 #include <exception>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "runtime/arguments.h"
+#include "runtime/at_exit.h"
 #include "runtime/coordinator.h"
 #include "runtime/names.h"
 
@@ -36,6 +38,7 @@ class Session::Parts {
  public:
   Parts(World world, const Config& config)
       : coordinator(std::make_shared<Coordinator>(std::move(world), config)), exceptions_at_start(std::uncaught_exceptions()) {
+    if (coordinator->control().spans_processes()) at_exit.emplace([this](bool failed) { coordinator->end(failed); });
     const int size = static_cast<int>(coordinator->world_group()->ranks.size());
     if (config.banner && coordinator->control().rank() == 0) print_banner(config, size);
   }
@@ -124,6 +127,7 @@ class Session::Parts {
   }
 
   int exceptions_at_start;
+  std::optional<LeaveAtExit> at_exit;
 };
 
 Session::Session() : Session(environment_with_warnings()) {}

@@ -12,6 +12,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -78,6 +79,42 @@ void signalled(int signal) {
   (void)sum_of_ones(session, "after");
 }
 
+/// The last rank ends with exit(5) while its session lives, on the stack of main or as a static object; the others wait for it.
+void exits(const std::string& where) {
+  const auto program = [](kolo::Session& session) {
+    (void)sum_of_ones(session, "before");
+    if (session.rank() == session.size() - 1) std::exit(5);
+    try {
+      (void)sum_of_ones(session, "after");
+    } catch (const kolo::Error& error) {
+      std::printf("rank %d got %s: %s\n", session.rank(), std::string(kolo::to_string(error.code())).c_str(), error.what());
+    }
+  };
+  if (where == "static") {
+    static kolo::Session session;
+    program(session);
+  } else if (where == "later") {  // destroyed after MPI is finalised
+    static std::optional<kolo::Session> session;
+    session.emplace();
+    program(*session);
+  } else {
+    kolo::Session session;
+    program(session);
+  }
+}
+
+/// Sessions that nobody closes before the program ends.
+void at_exit(const std::string& where) {
+  if (where == "static") {
+    static kolo::Session session;
+    std::printf("sum %g\n", sum_of_ones(session, "x"));
+  } else {
+    static std::optional<kolo::Session> session;
+    session.emplace();
+    std::printf("sum %g\n", sum_of_ones(*session, "x"));
+  }
+}
+
 void run(const std::string& mode, const std::string& argument) {
   if (mode == "sum") {
     kolo::Session session;
@@ -90,6 +127,10 @@ void run(const std::string& mode, const std::string& argument) {
     signalled(SIGSTOP);
   } else if (mode == "kill") {
     signalled(SIGKILL);
+  } else if (mode == "exit") {
+    exits(argument);
+  } else if (mode == "at_exit") {
+    at_exit(argument);
   } else if (mode == "again") {
     for (int round = 0; round < 3; ++round) {
       kolo::Session session;

@@ -78,6 +78,26 @@ case $case in
     ((status != 0)) || fail "an exit code other than 0 expected"
     ((SECONDS < 15)) || fail "the job took $SECONDS s to end"
     ;;
+  exit_stack | exit_static | exit_later)
+    # One rank calls exit(5) while its session lives; the others wait for it, and learn at once that it left.
+    export KOLO_STALL_REPORT_SECONDS=5 KOLO_STALL_ABORT_SECONDS=20
+    left='aborted: group world: rank 2 left without finishing'
+    [[ $case != exit_static ]] || left="closed: all_reduce 'after' in group world: rank 2 closed the session"  # destroyed in order
+    for nodes in 3 1,1,1; do
+      mpirun -np 3 -x KOLO_FAKE_NODES=$nodes "$program" exit "${case#exit_}"
+      exits 5
+      says 2 "^rank [01] got $left"
+      says 0 '^kolo: '
+    done
+    ;;
+  at_exit_static | at_exit_later)
+    # Every rank returns from main with a session that nobody has closed.
+    for nodes in 3 1,1,1; do
+      mpirun -np 3 -x KOLO_FAKE_NODES=$nodes "$program" at_exit "${case#at_exit_}"
+      exits 0
+      says 3 '^sum 3$'
+    done
+    ;;
   different_settings)
     mpirun -np 1 -x KOLO_FUSION_BYTES=1MB "$program" sum : -np 2 -x KOLO_FUSION_BYTES=64MB "$program" sum
     exits 3
