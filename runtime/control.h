@@ -63,7 +63,4 @@ class ControlChannel {
   [[noreturn]] virtual void abort_job(int exit_code) = 0;
 };
 
-/// How long a rank waits for others while a session is made, before it gives up with Error{stalled}.
-inline constexpr double handshake_seconds = 60;
-
 }  // namespace kolo

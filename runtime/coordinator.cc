@@ -40,6 +40,7 @@ Coordinator::Coordinator(World world, const Config& config)
       oversubscribed_(more_ranks_than_cores(static_cast<int>(control_->topology().node_ranks(control_->rank()).size()))),
       watch_(config_, *control_, queue_) {
   agree_on_settings(*control_, config_);
+  watch_.opened();
   background_ = std::jthread([this] { run_in_background(); });
 }
 

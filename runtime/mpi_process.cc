@@ -2,7 +2,6 @@
 
 #include <mpi.h>
 
-#include <array>
 #include <cstdlib>
 #include <mutex>
 
@@ -13,19 +12,6 @@
 
 namespace kolo {
 namespace {
-
-/// How launchers say how many ranks they started; `beside` must be set too, where the first alone can mean something else (a
-/// shell inside a Slurm allocation).
-struct LauncherVariable {
-  const char* size;
-  const char* beside;
-};
-constexpr std::array<LauncherVariable, 4> launcher_variables{{
-    {"OMPI_COMM_WORLD_SIZE", nullptr},
-    {"PMI_SIZE", nullptr},
-    {"SLURM_NTASKS", "SLURM_PROCID"},
-    {"WORLD_SIZE", "RANK"},
-}};
 
 /// Sessions that still live leave first: MPI_Finalize() waits for ranks that may be waiting for them.
 template <bool finalize>
@@ -63,16 +49,6 @@ void ensure_mpi() {
                     (level == MPI_THREAD_FUNNELED ? "MPI_THREAD_FUNNELED" : "MPI_THREAD_SINGLE") +
                     "), and a session calls it from several; initialise it with MPI_Init_thread(…, MPI_THREAD_MULTIPLE, …)");
   }
-}
-
-int launched_ranks(const char** variable) {
-  for (const auto& [size, beside] : launcher_variables) {
-    const char* value = std::getenv(size);
-    if (!value || (beside && !std::getenv(beside))) continue;
-    if (variable) *variable = size;
-    return std::atoi(value);
-  }
-  return 0;
 }
 
 }  // namespace kolo

@@ -11,8 +11,4 @@ void ensure_mpi();
 /// Whether MPI can be called now.
 bool mpi_usable();
 
-/// How many ranks the launcher's environment speaks of; 0 without a launcher. `variable`, if given, receives the name of the
-/// environment variable that says so.
-int launched_ranks(const char** variable = nullptr);
-
 }  // namespace kolo

@@ -18,10 +18,13 @@ void PendingQueue::submit(const SubmissionPtr& submission) {
   }
   const auto what = [&] { return describe(submission->signature.kind, submission->name, submission->group->name); };
   if (closed_) throw Error(ErrorCode::closed, what() + ": the session is closed; submit before close()");
-  if (!in_flight_.emplace(Key{submission->group->id, submission->name}, submission).second) {
+  Name& name = names_[Key{submission->group->id, submission->name}];
+  if (name.in_flight) {
     throw Error(ErrorCode::in_flight,
                 what() + ": the name is already in flight on this rank; wait for the first operation or use another name");
   }
+  name.in_flight = submission;
+  submission->occurrence = name.finished;
   if (turns) turns->take();
   submission->sequence = sequence_ + 1;
   append({What::submit, submission, 0});
@@ -50,30 +53,40 @@ std::vector<PendingQueue::Item> PendingQueue::drain() {
 
 void PendingQueue::retire(const Submission& submission) {
   const std::lock_guard lock(mutex_);
-  in_flight_.erase(Key{submission.group->id, submission.name});
+  const auto name = names_.find(Key{submission.group->id, submission.name});
   const bool withdrawn = !submission.agreed && !submission.failure;
+  name->second.in_flight.reset();
+  if (!withdrawn) ++name->second.finished;
   if (submission.turn && withdrawn) turns_of(submission).given_back.insert(*submission.turn);
+  const OpKind kind = submission.signature.kind;
+  if (kind == OpKind::make_group || kind == OpKind::remove_group) names_.erase(name);  // each has a name of its own
+  if (kind == OpKind::remove_group && submission.agreed) {
+    std::erase_if(names_, [&](const auto& entry) { return entry.first.first == submission.subject->id && !entry.second.in_flight; });
+  }
 }
 
 void PendingQueue::close(const SubmissionPtr& departure) {
   const std::lock_guard lock(mutex_);
   closed_ = true;
   if (!departure) return;
-  in_flight_.emplace(Key{departure->group->id, departure->name}, departure);
+  names_[Key{departure->group->id, departure->name}].in_flight = departure;
   departure->sequence = sequence_ + 1;
   append({What::depart, departure, 0});
 }
 
 bool PendingQueue::busy(GroupId group) const {
   const std::lock_guard lock(mutex_);
-  return std::any_of(in_flight_.begin(), in_flight_.end(), [&](const auto& entry) { return entry.first.first == group; });
+  return std::any_of(names_.begin(), names_.end(),
+                     [&](const auto& entry) { return entry.first.first == group && entry.second.in_flight; });
 }
 
 std::vector<SubmissionPtr> PendingQueue::in_flight() const {
   std::vector<SubmissionPtr> result;
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& [key, submission] : in_flight_) result.push_back(submission);
+    for (const auto& [key, name] : names_) {
+      if (name.in_flight) result.push_back(name.in_flight);
+    }
   }
   std::sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a->sequence < b->sequence; });
   return result;

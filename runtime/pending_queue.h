@@ -73,6 +73,12 @@ class PendingQueue {
     }
   };
 
+  /// One name of a group, once it has been used.
+  struct Name {
+    SubmissionPtr in_flight;     // the operation that has the name, if one does
+    std::uint64_t finished = 0;  // how many have had it; withdrawn ones count as if they had never been
+  };
+
   Turns& turns_of(const Submission& submission);
   void append(Item item);
 
@@ -81,7 +87,7 @@ class PendingQueue {
   std::uint64_t sequence_ = 0;
   std::vector<Item> items_;
   std::atomic<std::size_t> size_{0};
-  std::unordered_map<Key, SubmissionPtr, KeyHash> in_flight_;
+  std::unordered_map<Key, Name, KeyHash> names_;
   std::map<std::pair<GroupId, bool>, Turns> turns_;  // of barriers, and of changes of groups
 };
 

@@ -62,7 +62,7 @@ case $case in
     exits 72
     victim=$(sed -n 's/^victim //p' "$out")
     for rank in 0 1; do
-      mentions "^kolo: rank $rank: all_reduce 'after' in group world has waited for [0-9.]+ s: submitted by ranks 0, 1; not submitted by rank 2 \(host $(hostname), pid $victim, last completed 'before', silent for [0-9.]+ s: stopped or dead\)"
+      mentions "^kolo: rank $rank: all_reduce 'after' in group world has waited for [0-9.]+ s: submitted by ranks 0, 1; not known of rank 2 \(host $(hostname), pid $victim, silent for [0-9.]+ s: stopped or dead; last completed 'before'\)"
     done
     mentions "; ending the job \(KOLO_STALL_ABORT_SECONDS=4\)$"
     for ((tenths = 0; tenths < 50; ++tenths)); do
@@ -70,6 +70,37 @@ case $case in
       sleep 0.1
     done
     ((tenths < 50)) || fail "process $victim is still there"
+    ;;
+  frozen_after_step)
+    # The peer's last word is that it waits for 'x', of the step before.
+    export KOLO_STALL_REPORT_SECONDS=0.5 KOLO_STALL_ABORT_SECONDS=4
+    mpirun -np 3 "$program" freeze_after step
+    exits 72
+    mentions "^kolo: rank 0: all_reduce 'x' in group world has waited for [0-9.]+ s: submitted by ranks 0, 1; not known of rank 2 \(.*, silent for [0-9.]+ s: stopped or dead\)"
+    says 0 'submitted by ranks 0-2'
+    ;;
+  frozen_after_submission)
+    export KOLO_STALL_REPORT_SECONDS=0.5 KOLO_STALL_ABORT_SECONDS=4
+    mpirun -np 3 "$program" freeze_after submitted
+    exits 72
+    mentions "^kolo: rank 1: all_reduce 'x' in group world has waited for [0-9.]+ s: submitted by ranks 1, 2; not submitted by rank 0 \(host [^)]*\); no word from rank 2 \(.*, silent for [0-9.]+ s: stopped or dead\)"
+    says 0 'not (submitted by|known of) rank 2'
+    ;;
+  late_rank | late_rank_host)
+    # A rank makes its session late, then never; the others wait in MPI_Init() or, where the host has called that, behind it.
+    export KOLO_STALL_REPORT_SECONDS=1 KOLO_STALL_ABORT_SECONDS=20
+    mpirun -np 3 "$program" "${case/_rank/}" 3
+    exits 0
+    victim=$(sed -n 's/^late //p' "$out")
+    for rank in 0 1; do
+      mentions "^kolo: rank $rank: making the session has waited for [0-9.]+ s: not there yet: rank 2 \(host $(hostname), pid $victim\)$"
+    done
+    says 0 '^kolo: rank 2'
+    says 3 '^sum 3$'
+    export KOLO_STALL_ABORT_SECONDS=2
+    mpirun -np 3 "$program" "${case/_rank/}" 100
+    exits 72
+    mentions '^kolo: rank [01]: making the session has waited .*; ending the job \(KOLO_STALL_ABORT_SECONDS=2\)$'
     ;;
   killed_rank)
     SECONDS=0
