@@ -123,12 +123,20 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {  // Levensht
   return row.back();
 }
 
-std::string unknown_variable(std::string_view name) {
+/// What somebody may have meant: a setting spelt nearly like that, or the only one that begins so. Empty if there is none.
+std::string_view suggestion(std::string_view name) {
   const auto nearest = std::min_element(table().begin(), table().end(), [&](const Setting& a, const Setting& b) {
     return edit_distance(name, a.variable) < edit_distance(name, b.variable);
   });
-  if (edit_distance(name, nearest->variable) > name.size() / 2) return fmt::format("{} is no setting", name);
-  return fmt::format("{} is no setting; did you mean {}?", name, nearest->variable);
+  if (edit_distance(name, nearest->variable) <= name.size() / 3) return nearest->variable;
+  const auto begins_so = [&](const Setting& row) { return row.variable.starts_with(name); };
+  if (std::count_if(table().begin(), table().end(), begins_so) != 1) return {};
+  return std::find_if(table().begin(), table().end(), begins_so)->variable;
+}
+
+std::string unknown_variable(std::string_view name) {
+  const auto meant = suggestion(name);
+  return meant.empty() ? fmt::format("{} is no setting", name) : fmt::format("{} is no setting; did you mean {}?", name, meant);
 }
 
 }  // namespace

@@ -144,6 +144,16 @@ case $case in
     exits 3
     mentions '^error\(mismatch\): ranks have different values of KOLO_BACKEND \(rank 1: auto; rank 0: local\); export the same value to every rank, with mpirun -x KOLO_BACKEND$'
     ;;
+  local_backend)
+    mpirun -np 2 -x KOLO_BACKEND=local "$program" sum
+    exits 3
+    says 2 "^error\(invalid_argument\): KOLO_BACKEND is 'local', which cannot serve this world \(it serves ranks of one process, and these are processes\); set it to auto or mpi$"
+    ;;
+  wrong_fake_nodes)
+    mpirun -np 3 -x KOLO_FAKE_NODES=2,2 "$program" sum
+    exits 3
+    says 3 "^error\(invalid_argument\): KOLO_FAKE_NODES is '2,2' \(it adds up to 4 ranks, there are 3\); give the number of ranks on each node, such as 2,2$"
+    ;;
   garbage_setting)
     mpirun -np 1 -x KOLO_SPIN_US=fast "$program" sum : -np 1 "$program" sum
     exits 3
