@@ -49,7 +49,7 @@ void OpeningWatch::watch() {
     const double waited = seconds_since(start_);
     const bool too_long = config_.stall_abort_seconds > 0 && waited > config_.stall_abort_seconds;
     if (waited < next && !too_long) continue;
-    next = std::max(2 * next, waited);
+    next = 2 * waited;
     config_.report(explain(waited) + (too_long ? ending_the_job(config_) : ""));
     if (too_long) end_job();
   }

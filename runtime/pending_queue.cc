@@ -18,7 +18,7 @@ void PendingQueue::submit(const SubmissionPtr& submission) {
   }
   const auto what = [&] { return describe(submission->signature.kind, submission->name, submission->group->name); };
   if (closed_) throw Error(ErrorCode::closed, what() + ": the session is closed; submit before close()");
-  Name& name = names_[Key{submission->group->id, submission->name}];
+  Name& name = name_of(*submission);
   if (name.in_flight) {
     throw Error(ErrorCode::in_flight,
                 what() + ": the name is already in flight on this rank; wait for the first operation or use another name");
@@ -28,6 +28,11 @@ void PendingQueue::submit(const SubmissionPtr& submission) {
   if (turns) turns->take();
   submission->sequence = sequence_ + 1;
   append({What::submit, submission, 0});
+}
+
+PendingQueue::Name& PendingQueue::name_of(const Submission& submission) {
+  const auto found = names_.find(KeyView(submission.group->id, submission.name));
+  return found != names_.end() ? found->second : names_[Key(submission.group->id, submission.name)];
 }
 
 PendingQueue::Turns& PendingQueue::turns_of(const Submission& submission) {
@@ -53,7 +58,7 @@ std::vector<PendingQueue::Item> PendingQueue::drain() {
 
 void PendingQueue::retire(const Submission& submission) {
   const std::lock_guard lock(mutex_);
-  const auto name = names_.find(Key{submission.group->id, submission.name});
+  const auto name = names_.find(KeyView(submission.group->id, submission.name));
   const bool withdrawn = !submission.agreed && !submission.failure;
   name->second.in_flight.reset();
   if (!withdrawn) ++name->second.finished;
@@ -69,7 +74,7 @@ void PendingQueue::close(const SubmissionPtr& departure) {
   const std::lock_guard lock(mutex_);
   closed_ = true;
   if (!departure) return;
-  names_[Key{departure->group->id, departure->name}].in_flight = departure;
+  name_of(*departure).in_flight = departure;
   departure->sequence = sequence_ + 1;
   append({What::depart, departure, 0});
 }

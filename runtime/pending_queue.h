@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -54,9 +55,15 @@ class PendingQueue {
   std::vector<SubmissionPtr> in_flight() const;
 
  private:
-  using Key = std::pair<GroupId, std::string_view>;  // the view is into the submission
+  using Key = std::pair<GroupId, std::string>;
+  using KeyView = std::pair<GroupId, std::string_view>;
   struct KeyHash {
-    std::size_t operator()(const Key& key) const { return std::hash<std::string_view>()(key.second) ^ key.first; }
+    using is_transparent = void;
+    std::size_t operator()(const KeyView& key) const { return std::hash<std::string_view>()(key.second) ^ key.first; }
+  };
+  struct KeyEqual {
+    using is_transparent = void;
+    bool operator()(const KeyView& a, const KeyView& b) const { return a == b; }
   };
 
   /// The numbers of a group's barriers. One that was withdrawn gives its number to the next, as if it had never been.
@@ -79,6 +86,7 @@ class PendingQueue {
     std::uint64_t finished = 0;  // how many have had it; withdrawn ones count as if they had never been
   };
 
+  Name& name_of(const Submission& submission);
   Turns& turns_of(const Submission& submission);
   void append(Item item);
 
@@ -87,7 +95,7 @@ class PendingQueue {
   std::uint64_t sequence_ = 0;
   std::vector<Item> items_;
   std::atomic<std::size_t> size_{0};
-  std::unordered_map<Key, Name, KeyHash> names_;
+  std::unordered_map<Key, Name, KeyHash, KeyEqual> names_;
   std::map<std::pair<GroupId, bool>, Turns> turns_;  // of barriers, and of changes of groups
 };
 

@@ -95,7 +95,7 @@ void StallWatch::judge(const std::vector<SubmissionPtr>& in_flight) {
     double& next = reported_.try_emplace({stall.oldest->sequence, cause}, config_.stall_report_seconds).first->second;
     const bool too_long = config_.stall_abort_seconds > 0 && waited > config_.stall_abort_seconds;
     if (waited < next && !too_long) continue;
-    next = std::max(2 * next, waited);
+    next = 2 * waited;
     const auto line = fmt::format("rank {}: {}", control_.rank(), explain_stall(*stall.oldest, waited, stall.diagnosis, stall.others,
                                                                                 [this](int rank) { return name(rank); }));
     config_.report(line + (too_long ? ending_the_job(config_) : ""));
@@ -112,7 +112,7 @@ void StallWatch::judge_opening() {
   const double waited = seconds_since(made_);
   const bool too_long = config_.stall_abort_seconds > 0 && waited > config_.stall_abort_seconds;
   if (waited < next_opening_report_ && !too_long) return;
-  next_opening_report_ = std::max(2 * next_opening_report_, waited);
+  next_opening_report_ = 2 * waited;
   LateRanks late;
   const auto& here = control_.board().ranks();
   for (int rank = 0; rank < control_.topology().size(); ++rank) {

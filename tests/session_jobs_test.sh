@@ -77,14 +77,14 @@ case $case in
     mpirun -np 3 "$program" freeze_after step
     exits 72
     mentions "^kolo: rank 0: all_reduce 'x' in group world has waited for [0-9.]+ s: submitted by ranks 0, 1; not known of rank 2 \(.*, silent for [0-9.]+ s: stopped or dead\)"
-    says 0 'submitted by ranks 0-2'
+    says 0 '^kolo: rank [01]: .*submitted by ranks 0-2'
     ;;
   frozen_after_submission)
     export KOLO_STALL_REPORT_SECONDS=0.5 KOLO_STALL_ABORT_SECONDS=4
     mpirun -np 3 "$program" freeze_after submitted
     exits 72
     mentions "^kolo: rank 1: all_reduce 'x' in group world has waited for [0-9.]+ s: submitted by ranks 1, 2; not submitted by rank 0 \(host [^)]*\); no word from rank 2 \(.*, silent for [0-9.]+ s: stopped or dead\)"
-    says 0 'not (submitted by|known of) rank 2'
+    says 0 '^kolo: rank [01]: .*not (submitted by|known of) rank 2'
     ;;
   late_rank | late_rank_host)
     # A rank makes its session late, then never; the others wait in MPI_Init() or, where the host has called that, behind it.
