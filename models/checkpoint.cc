@@ -69,8 +69,9 @@ void load_parameters(const SafetensorsFile& file, const Model& model) {
     file.read(*file.find(parameter.name), parameter.value);
     const auto bad = std::ranges::count_if(parameter.value, [](float number) { return !std::isfinite(number); });
     if (bad == 0) continue;
-    throw ModelError(fmt::format("{} holds numbers that are infinite or none at all ({} of the {} of {}); give a file of sound parameters",
-                                 file.path().string(), bad, parameter.value.size(), in_quotes(parameter.name)));
+    throw ModelError(fmt::format(
+        "{} holds numbers that are infinite or none at all ({} of the {} of {}); give a file of sound parameters",
+        file.path().string(), bad, parameter.value.size(), in_quotes(parameter.name)));
   }
 }
 

@@ -92,9 +92,12 @@ Setting flag_setting(std::string_view variable, std::string_view doc, bool Confi
 const std::array<Setting, 7>& table() {
   static const std::array<Setting, 7> rows{{
       bytes_setting("KOLO_FUSION_BYTES", "Largest bucket that small tensors are fused into.", true, &Config::fusion_bytes),
-      seconds_setting("KOLO_STALL_REPORT_SECONDS", "An operation that waits longer is reported on every rank that takes part.",
+      seconds_setting("KOLO_STALL_REPORT_SECONDS",
+                      "An operation, or a session being made, that waits longer is reported by every rank that takes part; "
+                      "again after 2, 4, 8 times as long.",
                       &Config::stall_report_seconds, false),
-      seconds_setting("KOLO_STALL_ABORT_SECONDS", "An operation that waits longer ends the job with exit code 72; 0: never.",
+      seconds_setting("KOLO_STALL_ABORT_SECONDS",
+                      "An operation, or a session being made, that waits longer ends the job with exit code 72; 0: never.",
                       &Config::stall_abort_seconds, true),
       microseconds_setting("KOLO_SPIN_US", "How long a thread that waits keeps looking before it sleeps.", &Config::spin_us),
       text_setting("KOLO_FAKE_NODES", "Ranks on each node, in rank order (\"2,2\"), instead of the real placement; for tests.", true,

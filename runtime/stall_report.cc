@@ -35,8 +35,8 @@ std::string Diagnosis::cause() const {
 std::string explain_stall(const Submission& submission, double waited, const Diagnosis& diagnosis, std::size_t others,
                           const std::function<std::string(int)>& name) {
   const auto& [have, missing, silent, far, crowded, stopped, agreed] = diagnosis;
-  std::string line = fmt::format("{} has waited for {:.1f} s: submitted by {}",
-                                 describe(submission.signature.kind, submission.name, submission.group->name), waited, to_string(have));
+  const auto what = describe(submission.signature.kind, submission.name, submission.group->name);
+  std::string line = fmt::format("{} has waited for {:.1f} s: submitted by {}", what, waited, to_string(have));
   if (!missing.empty()) line += "; not submitted by " + each(missing, name);
   if (!silent.empty()) line += "; not known of " + each(silent, name);
   if (!stopped.empty()) line += "; no word from " + each(stopped, name);

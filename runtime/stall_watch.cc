@@ -167,7 +167,9 @@ std::string StallWatch::name(int rank) const {
   const bool stopped = silent(rank) && seen.beats > 0;
   std::string text = fmt::format("rank {} (host {}, pid {}", rank, place.host, place.pid);
   if (stopped) text += fmt::format(", silent for {:.1f} s: stopped or dead", seconds_since(seen.changed));
-  if (entry && !entry->last_completed.empty()) text += fmt::format("{} last completed '{}'", stopped ? ";" : ",", entry->last_completed);
+  if (entry && !entry->last_completed.empty()) {
+    text += fmt::format("{} last completed '{}'", stopped ? ";" : ",", entry->last_completed);
+  }
   return text + ")";
 }
 

@@ -107,9 +107,10 @@ TEST_F(TrainOptions, FilesThatMeanNothing) {
 TEST_F(TrainOptions, FilesThatAreNoConfiguration) {
   const std::string advice = "; give --config a file of lines 'flag = value'";
   EXPECT_EQ(error("--config /dev/zero"), "cannot read /dev/zero (it is no regular file)" + advice);
-  EXPECT_EQ(error(config("batch = 1\nlr = \x1b[31m\n")), "cannot read DIR/run.conf (it is no text: line 2 has a byte 0x1b)" + advice);
-  EXPECT_EQ(error(config(std::string("a\0b", 3))), "cannot read DIR/run.conf (it is no text: line 1 has a byte 0x00)" + advice);
-  EXPECT_EQ(error(config(std::string((1 << 20) + 1, '#'))), "cannot read DIR/run.conf (it has more than 1048576 bytes)" + advice);
+  const auto refusal = [&](const std::string& reason) { return "cannot read DIR/run.conf (" + reason + ")" + advice; };
+  EXPECT_EQ(error(config("batch = 1\nlr = \x1b[31m\n")), refusal("it is no text: line 2 has a byte 0x1b"));
+  EXPECT_EQ(error(config(std::string("a\0b", 3))), refusal("it is no text: line 1 has a byte 0x00"));
+  EXPECT_EQ(error(config(std::string((1 << 20) + 1, '#'))), refusal("it has more than 1048576 bytes"));
   EXPECT_EQ(parse(config("# \xc3\xa9\r\nbatch = 7\r\n")).batch, 7);
 }
 
@@ -121,7 +122,8 @@ TEST_F(TrainOptions, FilesThatWouldOverwriteEachOther) {
   std::filesystem::create_hard_link(folder_ / "a", folder_ / "hard");
   std::filesystem::create_directory_symlink(folder_.path(), folder_ / "folder");
   const std::string advice = "; give each a file of its own";
-  const auto same = [&](const std::string& one_flag, const std::string& one, const std::string& flag, const std::string& other) {
+  const auto same = [&](const std::string& one_flag, const std::string& one, const std::string& flag,
+                        const std::string& other) {
     EXPECT_EQ(error(one_flag + " " + one + " " + flag + " " + other),
               without_folder(one_flag + " " + one + " and " + flag + " " + other + " are the same file" + advice));
   };

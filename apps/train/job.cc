@@ -32,8 +32,8 @@ std::optional<models::SafetensorsFile> first_parameters(Options& options) {
 models::DataSplit read_data(const Options& options) {
   auto data = options.data.empty() ? models::render_digits() : models::read_digits(options.data);
   if (options.batch_given && options.batch > data.train.count()) {
-    throw UsageError(fmt::format("--batch is {}, but there are only {} examples to train on; give at most as many", options.batch,
-                                 data.train.count()));
+    throw UsageError(fmt::format("--batch is {}, but there are only {} examples to train on; give at most as many",
+                                 options.batch, data.train.count()));
   }
   return data;
 }
@@ -103,7 +103,8 @@ std::vector<Agreed> Job::agreed() const {
 }
 
 std::string Job::description() const {
-  const std::string_view no_eval = data_.held_out.count() > 0 ? "" : "eval      none: the data are too few to hold any out\n";
+  const std::string_view no_eval =
+      data_.held_out.count() > 0 ? "" : "eval      none: the data are too few to hold any out\n";
   const std::string start = options_.init.empty() ? fmt::format("seed {}", options_.seed) : "from " + options_.init;
   return fmt::format(
       "model     {}, {} parameters, {}\n"

@@ -111,7 +111,8 @@ void check_apart(const NamedFile& one, const NamedFile& other) {
   if (one.path.empty() || other.path.empty() || !same_file(one.path, other.path)) return;
   const std::string both = one.path == other.path
                                ? fmt::format("{} and {} both name {}", one.flag, other.flag, one.path)
-                               : fmt::format("{} {} and {} {} are the same file", one.flag, one.path, other.flag, other.path);
+                               : fmt::format("{} {} and {} {} are the same file", one.flag, one.path, other.flag,
+                                             other.path);
   throw UsageError(both + "; give each a file of its own");
 }
 

@@ -49,7 +49,8 @@ std::size_t printable_bytes(std::string_view text) {
   const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
   const auto follows = [&](std::size_t i) { return (byte(i) & 0xc0u) == 0x80u; };
   if (byte(0) < 0x80) return byte(0) >= 0x20 && byte(0) != 0x7f ? 1 : 0;
-  if (byte(0) >= 0xc2 && byte(0) < 0xe0 && follows(1)) return byte(0) == 0xc2 && byte(1) < 0xa0 ? 0 : 2;  // U+0080-9F: control
+  const bool control = byte(0) == 0xc2 && byte(1) < 0xa0;  // U+0080-9F
+  if (byte(0) >= 0xc2 && byte(0) < 0xe0 && follows(1)) return control ? 0 : 2;
   if (byte(0) >= 0xe0 && byte(0) < 0xf0 && follows(1) && follows(2)) return 3;
   if (byte(0) >= 0xf0 && byte(0) < 0xf5 && follows(1) && follows(2) && follows(3)) return 4;
   return 0;
