@@ -15,21 +15,19 @@ struct Slice {
   std::int64_t count() const { return end - begin; }
 };
 
-/// Whether each rank of the group has a block of its own of a tensor: of the output for all_gather and gather, of the
-/// input for reduce_scatter and scatter, of both for all_to_all.
-constexpr bool has_blocks(OpKind kind) {
-  return kind == OpKind::all_gather || kind == OpKind::gather || kind == OpKind::reduce_scatter ||
-         kind == OpKind::scatter || kind == OpKind::all_to_all;
-}
+/// Elements of one step of the first dimension.
+std::int64_t row_elements(const Shape& shape);
 
-/// The block of rank `rank` of `ranks`, in elements of the tensor that holds all blocks; `shape` is that of the input.
-/// All of the tensor where there are no blocks.
-Slice block_of(OpKind kind, const Shape& shape, int ranks, int rank);
+/// The elements of rank `me`'s input that rank `peer` gets: all of it where ranks have no blocks, or all get the same.
+Slice in_block(OpKind kind, const BucketTensor& tensor, int ranks, int me, int peer);
 
-/// The tensors' lengths in a bucket's flattened list: a list of elements, which every rank walks through alike. Where
+/// The elements of rank `me`'s output that come from rank `peer`: all of it where that is no part.
+Slice out_block(OpKind kind, const BucketTensor& tensor, int ranks, int me, int peer);
+
+/// A tensor's length in a bucket's flattened list: a list of elements, which every rank walks through alike. Where
 /// ranks have blocks it is a list of elements of a block, which stands for those at the same place in the blocks of all
-/// ranks; the longest block counts (rank 0's), and others may lack its last elements.
-std::int64_t flat_length(OpKind kind, const Shape& shape, int ranks);
+/// ranks; the longest block counts, and others may lack its last elements.
+std::int64_t flat_length(OpKind kind, const BucketTensor& tensor, int ranks);
 
 /// Consecutive elements of one tensor of a bucket.
 struct Piece {
@@ -53,8 +51,7 @@ template <class Visit>
 BucketPosition for_each_piece(const Bucket& bucket, int ranks, BucketPosition position, std::int64_t count,
                               Visit visit) {
   while (count > 0 && position.tensor < bucket.tensors.size()) {
-    const Shape& shape = bucket.tensors[position.tensor].in.shape;
-    const std::int64_t left = flat_length(bucket.signature.kind, shape, ranks) - position.offset;
+    const std::int64_t left = flat_length(bucket.signature.kind, bucket.tensors[position.tensor], ranks) - position.offset;
     const std::int64_t length = std::min(left, count);
     if (length > 0) visit(Piece{position.tensor, position.offset, length});
     count -= length;

@@ -17,6 +17,9 @@ class DeviceMemory {
   virtual void* allocate(std::size_t bytes, int index) const = 0;
   virtual void release(void* data) const noexcept = 0;
 
+  /// Makes all bytes zero.
+  virtual void clear(void* data, std::size_t bytes) const = 0;
+
   /// Copies between two places of which each is on a device of this kind or on the host. Returns when the copy is
   /// complete: callers on a hot path order copies by streams instead. Throws Error{backend}.
   virtual void copy(void* destination, const void* source, std::size_t bytes) const = 0;
@@ -48,6 +51,8 @@ class DeviceBuffer final {
 
   std::byte* data() const { return static_cast<std::byte*>(data_); }
   std::size_t size() const { return size_; }
+
+  void clear() { memory_->clear(data_, size_); }
 
   /// Forgets the memory without releasing it, when somebody may still write to it.
   void leak() noexcept { data_ = nullptr; }

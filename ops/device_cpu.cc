@@ -19,6 +19,7 @@ class CpuMemory final : public DeviceMemory {
     return data;
   }
   void release(void* data) const noexcept override { std::free(data); }
+  void clear(void* data, std::size_t bytes) const override { std::memset(data, 0, bytes); }
   void copy(void* destination, const void* source, std::size_t bytes) const override {
     std::memcpy(destination, source, bytes);
   }

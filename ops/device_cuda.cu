@@ -40,6 +40,10 @@ class CudaMemory final : public DeviceMemory {
     return data;
   }
   void release(void* data) const noexcept override { (void)cudaFree(data); }
+  void clear(void* data, std::size_t bytes) const override {
+    check_cuda(cudaMemsetAsync(data, 0, bytes, cudaStreamPerThread), "cudaMemsetAsync");
+    check_cuda(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
+  }
   void copy(void* destination, const void* source, std::size_t bytes) const override {
     // Unified addressing tells host from device. A copy from device to device returns early: wait for it.
     check_cuda(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDefault, cudaStreamPerThread), "cudaMemcpyAsync");

@@ -1,7 +1,7 @@
 // Block b of rank a's input and block a of rank b's input change places: one of the two ranks copies both ways, so that
 // nobody reads what the other has overwritten already when they work in place. Of the pairs that a rank is in it serves
 // every second one (a serves the pair if a + b is odd and a < b, or if a + b is even and a > b). A pair where `a` works
-// in place goes through a small buffer.
+// in place goes through a small buffer. Where blocks differ nobody works in place, and every rank fetches what it gets.
 
 #include <array>
 #include <cstring>
@@ -30,26 +30,35 @@ void exchange(const std::byte* a_in, std::byte* a_out, const std::byte* b_in, st
   }
 }
 
+void exchange_with(LocalShare& share, std::size_t index, int peer) {
+  const int me = share.rank();
+  const std::size_t size = size_of(share.signature().dtype);
+  const std::int64_t to_peer = share.in_block(index, me, peer).begin;    // of my input; equal blocks: the same in my output
+  const std::int64_t to_me = share.in_block(index, peer, me).begin;
+  share.in_chunks(share.in_block(index, me, peer).count(), [&](std::int64_t begin, std::int64_t count) {
+    const BucketTensor& mine = share.tensor(me, index);
+    const BucketTensor& theirs = share.tensor(peer, index);
+    exchange(address(mine.in, to_peer + begin), address(mine.out, to_peer + begin), address(theirs.in, to_me + begin),
+             address(theirs.out, to_me + begin), static_cast<std::size_t>(count) * size);
+  });
+}
+
+void fetch_from(LocalShare& share, std::size_t index, int peer) {
+  const int me = share.rank();
+  const Slice from = share.in_block(index, peer, me);
+  share.copy(index, {peer, &BucketTensor::in, from.begin},
+             {me, &BucketTensor::out, share.out_block(index, peer, me).begin}, from.count());
+}
+
 }  // namespace
 
 void local_all_to_all(LocalShare& share) {
-  const std::size_t size = size_of(share.signature().dtype);
-  const int a = share.rank();
+  const int me = share.rank();
   for (std::size_t index = 0; index < share.bucket().tensors.size(); ++index) {
-    const Slice block_a = share.block(index, a);
-    for (int b = 0; b < share.ranks(); ++b) {
-      if (a == b)
-        share.copy(index, {a, &BucketTensor::in, block_a.begin}, {a, &BucketTensor::out, block_a.begin},
-                   block_a.count());
-      if (a == b || !serves(a, b)) continue;
-      const Slice block_b = share.block(index, b);
-      share.in_chunks(block_a.count(), [&](std::int64_t begin, std::int64_t count) {
-        const BucketTensor& mine = share.tensor(a, index);
-        const BucketTensor& theirs = share.tensor(b, index);
-        exchange(address(mine.in, block_b.begin + begin), address(mine.out, block_b.begin + begin),
-                 address(theirs.in, block_a.begin + begin), address(theirs.out, block_a.begin + begin),
-                 static_cast<std::size_t>(count) * size);
-      });
+    const bool equal = !share.bucket().tensors[index].rows;
+    for (int peer = 0; peer < share.ranks(); ++peer) {
+      if (peer == me || !equal) fetch_from(share, index, peer);
+      else if (serves(me, peer)) exchange_with(share, index, peer);
     }
   }
 }

@@ -1,6 +1,6 @@
 // Operations that only copy. Of broadcast rank r copies slice r of the flattened list from the root's input into all
 // outputs. Of all_gather and scatter each rank fetches what it gets; nobody else writes to its output, and it writes
-// nowhere else. Of gather each rank puts its block into the root's output. What a rank reads in place it, or nobody,
+// nowhere else. Of gather each rank puts its block into the root's output; of send_recv the receiver fetches. What a rank reads in place it, or nobody,
 // overwrites: with itself.
 
 #include "ops/local_share.h"
@@ -32,7 +32,7 @@ void local_broadcast(LocalShare& share) {
 void local_all_gather(LocalShare& share) {
   for (std::size_t index = 0; index < share.bucket().tensors.size(); ++index) {
     for (int rank = 0; rank < share.ranks(); ++rank) {
-      const Slice block = share.block(index, rank);
+      const Slice block = share.out_block(index, rank, share.rank());
       share.copy(index, input(rank, 0), output(share.rank(), block.begin), block.count());
     }
   }
@@ -40,14 +40,22 @@ void local_all_gather(LocalShare& share) {
 
 void local_gather(LocalShare& share) {
   for (std::size_t index = 0; index < share.bucket().tensors.size(); ++index) {
-    const Slice mine = share.block(index, share.rank());
+    const Slice mine = share.out_block(index, share.rank(), share.signature().root);
     share.copy(index, input(share.rank(), 0), output(share.signature().root, mine.begin), mine.count());
+  }
+}
+
+void local_send_recv(LocalShare& share) {
+  const int root = share.signature().root;
+  if (share.rank() == root) return;
+  for (std::size_t index = 0; index < share.bucket().tensors.size(); ++index) {
+    share.copy(index, input(root, 0), output(share.rank(), 0), share.bucket().tensors[index].out.elements());
   }
 }
 
 void local_scatter(LocalShare& share) {
   for (std::size_t index = 0; index < share.bucket().tensors.size(); ++index) {
-    const Slice mine = share.block(index, share.rank());
+    const Slice mine = share.in_block(index, share.signature().root, share.rank());
     share.copy(index, input(share.signature().root, mine.begin), output(share.rank(), 0), mine.count());
   }
 }

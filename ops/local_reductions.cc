@@ -15,11 +15,10 @@ namespace {
 template <class Destination>
 void reduce_inputs(LocalShare& share, std::size_t index, std::int64_t offset, std::int64_t count, int outputs,
                    Destination destination) {
-  const Reduction reduction = reduction_of(share.signature(), share.ranks());
+  const Reduction reduction = reduction_of(share.signature(), share.ranks(), share.bucket().absent.size());
   share.in_chunks(count, [&](std::int64_t begin, std::int64_t length) {
-    for (int rank = 0; rank < share.ranks(); ++rank) {
-      share.sources[static_cast<std::size_t>(rank)] = address(share.tensor(rank, index).in, offset + begin);
-    }
+    share.sources.clear();
+    for (int rank : share.present()) share.sources.push_back(address(share.tensor(rank, index).in, offset + begin));
     for (int i = 0; i < outputs; ++i) share.destinations[static_cast<std::size_t>(i)] = destination(i, begin);
     reduce(reduction, share.sources, std::span(share.destinations).first(static_cast<std::size_t>(outputs)),
            static_cast<std::size_t>(length));
@@ -50,7 +49,7 @@ void local_reduce(LocalShare& share) {
 
 void local_reduce_scatter(LocalShare& share) {
   for (std::size_t index = 0; index < share.bucket().tensors.size(); ++index) {
-    const Slice mine = share.block(index, share.rank());
+    const Slice mine = share.in_block(index, share.rank(), share.rank());
     const Tensor& out = share.bucket().tensors[index].out;
     reduce_inputs(share, index, mine.begin, mine.count(), 1,
                   [&](int, std::int64_t begin) { return address(out, begin); });

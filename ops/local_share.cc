@@ -30,7 +30,10 @@ LocalMethod local_method(OpKind kind) {
     case OpKind::all_to_all: return local_all_to_all;
     case OpKind::barrier:
     case OpKind::make_group:
-    case OpKind::remove_group: return nullptr;
+    case OpKind::remove_group:
+    case OpKind::join:
+    case OpKind::monitored_barrier: return nullptr;
+    case OpKind::send_recv: return local_send_recv;
   }
   return nullptr;
 }

@@ -28,7 +28,11 @@ class LocalShare final {
         board_(board),
         operation_(operation),
         rank_(rank),
-        bucket_(bucket) {}
+        bucket_(bucket) {
+    for (int other = 0; other < board.ranks(); ++other) {
+      if (!std::ranges::binary_search(bucket.absent, other)) present_.push_back(other);
+    }
+  }
 
   int rank() const { return rank_; }
   int ranks() const { return board_.ranks(); }
@@ -40,10 +44,16 @@ class LocalShare final {
     return board_.shown(operation_, rank).tensors[index];
   }
 
-  /// The block of `rank` of tensor `index`.
-  Slice block(std::size_t index, int rank) const {
-    return block_of(signature().kind, bucket_.tensors[index].in.shape, ranks(), rank);
+  /// What rank `from` has for rank `to` of tensor `index`: in the input of the one, and in the output of the other.
+  Slice in_block(std::size_t index, int from, int to) const {
+    return kolo::in_block(signature().kind, bucket_.tensors[index], ranks(), from, to);
   }
+  Slice out_block(std::size_t index, int from, int to) const {
+    return kolo::out_block(signature().kind, bucket_.tensors[index], ranks(), to, from);
+  }
+
+  /// The ranks whose values are combined, in order.
+  const std::vector<int>& present() const { return present_; }
 
   /// Calls touch(begin, count) for chunks that make up the elements [0, count). Only in there may tensors be touched.
   /// Throws Error{aborted}, between two chunks, once the board is broken.
@@ -73,6 +83,7 @@ class LocalShare final {
   std::uint64_t operation_;
   int rank_;
   const Bucket& bucket_;
+  std::vector<int> present_;
 };
 
 /// How ranks that are threads do one kind of operation: each rank calls it, when all have shown their buckets, for its
@@ -92,5 +103,6 @@ void local_all_gather(LocalShare& share);
 void local_gather(LocalShare& share);
 void local_scatter(LocalShare& share);
 void local_all_to_all(LocalShare& share);
+void local_send_recv(LocalShare& share);
 
 }  // namespace kolo

@@ -1,4 +1,4 @@
-// Every rank packs a segment of each of its blocks side by side, sends block r to rank r (Ialltoall), and unpacks what
+// Every rank packs a segment of each of its blocks side by side, sends block r to rank r (Ialltoallv), and unpacks what
 // arrives into the same places of the output: what this overwrites, if the output is the input, has been sent.
 
 #include "ops/mpi_transfer.h"
@@ -8,9 +8,16 @@ namespace {
 
 void begin(MpiTransfer& transfer) {
   transfer.pack_blocks();
-  check_mpi(MPI_Ialltoall(transfer.packed(), transfer.bytes(), MPI_BYTE, transfer.received(), transfer.bytes(),
-                          MPI_BYTE, transfer.group().exchange.get(), transfer.request()),
-            "MPI_Ialltoall");
+  for (int rank = 0; rank < transfer.ranks(); ++rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    transfer.send_counts[r] = transfer.sent_bytes(rank);
+    transfer.counts[r] = transfer.received_bytes(rank);
+    transfer.send_offsets[r] = transfer.offsets[r] = static_cast<int>(transfer.at(rank));
+  }
+  check_mpi(MPI_Ialltoallv(transfer.packed(), transfer.send_counts.data(), transfer.send_offsets.data(), MPI_BYTE,
+                           transfer.received(), transfer.counts.data(), transfer.offsets.data(), MPI_BYTE,
+                           transfer.group().exchange.get(), transfer.request()),
+            "MPI_Ialltoallv");
 }
 
 void proceed(MpiTransfer&) {}

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "ops/mpi_handles.h"
+#include "ops/mpi_pair.h"
 #include "ops/mpi_pipeline.h"
 
 namespace kolo {
@@ -60,6 +61,10 @@ class MpiBackend final : public Backend {
   std::unique_ptr<Backend> for_group(const GroupInfo& group) override {
     return std::make_unique<MpiBackend>(communicator_of(comm_.get(), group).get(), tuning_);
   }
+  std::unique_ptr<Backend> for_pair(const GroupInfo& pair) override {
+    return mpi_pair_backend(comm_.get(), pair.ranks[pair.rank == 0 ? 1 : 0]);
+  }
+  std::uint64_t staged_bytes() const override { return pipeline_->staged_bytes(); }
   void abandon() noexcept override {
     (void)comm_.release();  // freeing it is collective
     pipeline_->abandon();

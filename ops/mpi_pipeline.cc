@@ -18,6 +18,12 @@ MpiPipeline::~MpiPipeline() {
   for (MpiTransfer& transfer : transfers_) transfer.leak();
 }
 
+std::uint64_t MpiPipeline::staged_bytes() const {
+  std::uint64_t sum = 0;
+  for (const MpiTransfer& transfer : transfers_) sum += transfer.staged_bytes();
+  return sum;
+}
+
 void MpiPipeline::enqueue(MpiJob& job) {
   job.upcoming = segment_at(job.bucket, group_.ranks, {}, tuning_.segments);
   job.complete = job.upcoming.count == 0;

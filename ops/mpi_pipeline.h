@@ -34,6 +34,9 @@ class MpiPipeline {
 
   void enqueue(MpiJob& job);
 
+  /// Copied into and out of staging so far.
+  std::uint64_t staged_bytes() const;
+
   /// Moves on whatever can without waiting. Throws Error{backend | aborted}, and then again for ever.
   void advance();
 

@@ -10,10 +10,10 @@ namespace {
 
 void begin(MpiTransfer& transfer) {
   transfer.pack_blocks();
-  const int mine = transfer.block_bytes(transfer.group().rank);
+  const int mine = transfer.sent_bytes(transfer.group().rank);
   for (int rank = 0; rank < transfer.ranks(); ++rank) {
     const auto r = static_cast<std::size_t>(rank);
-    transfer.send_counts[r] = transfer.block_bytes(rank);
+    transfer.send_counts[r] = transfer.sent_bytes(rank);
     transfer.counts[r] = mine;
     transfer.send_offsets[r] = transfer.offsets[r] = static_cast<int>(transfer.at(rank));
   }
@@ -24,12 +24,10 @@ void begin(MpiTransfer& transfer) {
 }
 
 void proceed(MpiTransfer& transfer) {
-  for (int rank = 0; rank < transfer.ranks(); ++rank) {
-    transfer.sources[static_cast<std::size_t>(rank)] = transfer.received() + transfer.at(rank);
-  }
+  const auto received = [&](int rank) -> const void* { return transfer.received() + transfer.at(rank); };
   void* const destination = transfer.packed();
-  const int mine = transfer.block_bytes(transfer.group().rank);
-  reduce(reduction_of(transfer.signature(), transfer.ranks()), transfer.sources, {&destination, 1},
+  const int mine = transfer.sent_bytes(transfer.group().rank);
+  reduce(transfer.reduction(), transfer.sources_of_present(received), {&destination, 1},
          static_cast<std::size_t>(mine) / transfer.element_bytes());
 }
 

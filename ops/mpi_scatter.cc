@@ -9,11 +9,11 @@ namespace {
 void begin(MpiTransfer& transfer) {
   if (transfer.is_root()) transfer.pack_blocks();
   for (int rank = 0; rank < transfer.ranks(); ++rank) {
-    transfer.send_counts[static_cast<std::size_t>(rank)] = transfer.block_bytes(rank);
+    transfer.send_counts[static_cast<std::size_t>(rank)] = transfer.sent_bytes(rank);
     transfer.send_offsets[static_cast<std::size_t>(rank)] = static_cast<int>(transfer.at(rank));
   }
   check_mpi(MPI_Iscatterv(transfer.packed(), transfer.send_counts.data(), transfer.send_offsets.data(), MPI_BYTE,
-                          transfer.received(), transfer.block_bytes(transfer.group().rank), MPI_BYTE,
+                          transfer.received(), transfer.received_bytes(transfer.signature().root), MPI_BYTE,
                           transfer.signature().root, transfer.group().exchange.get(), transfer.request()),
             "MPI_Iscatterv");
 }

@@ -39,16 +39,12 @@ void reduce_received(MpiTransfer& transfer, std::byte* to) {
   const bool whole = transfer.ranks() == 1 || transfer.travels_whole();
   const Slice mine = whole ? Slice{0, transfer.count()} : slice_of_rank(transfer, transfer.group().rank);
   const std::size_t begin = static_cast<std::size_t>(mine.begin) * transfer.element_bytes();
-  for (int rank = 0; rank < transfer.ranks(); ++rank) {
-    const auto r = static_cast<std::size_t>(rank);
-    if (rank == transfer.group().rank)
-      transfer.sources[r] = transfer.input() + begin;
-    else
-      transfer.sources[r] =
-          transfer.received() + (whole ? transfer.at(rank) : static_cast<std::size_t>(transfer.offsets[r]));
-  }
+  const auto received = [&](int rank) -> const void* {
+    if (rank == transfer.group().rank) return transfer.input() + begin;
+    return transfer.received() + (whole ? transfer.at(rank) : static_cast<std::size_t>(transfer.offsets[static_cast<std::size_t>(rank)]));
+  };
   void* const destination = to + begin;
-  reduce(reduction_of(transfer.signature(), transfer.ranks()), transfer.sources, {&destination, 1},
+  reduce(transfer.reduction(), transfer.sources_of_present(received), {&destination, 1},
          static_cast<std::size_t>(mine.count()));
 }
 

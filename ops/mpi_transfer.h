@@ -2,13 +2,16 @@
 
 #include <mpi.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <kolo/backend.h>
 
 #include "ops/device.h"
 #include "ops/mpi_handles.h"
+#include "ops/reduce.h"
 #include "ops/segment.h"
 
 namespace kolo {
@@ -64,6 +67,9 @@ class MpiTransfer {
   /// Forgets memory that MPI may still write to.
   void leak() noexcept;
 
+  /// Copied into and out of staging so far.
+  std::uint64_t staged_bytes() const { return staged_bytes_; }
+
   // ---- for methods: what travels
   // --------------------------------------------------------------------------------------
 
@@ -73,10 +79,12 @@ class MpiTransfer {
   bool is_root() const { return signature().root == group_.rank; }
   std::size_t element_bytes() const { return size_of(signature().dtype); }
   std::int64_t count() const { return segment_.count; }
-  /// Of the segment; of one rank's block where ranks have blocks (the longest, block_bytes() knows how long the others
-  /// are).
+  /// Of the segment; of one rank's block where ranks have blocks: the longest.
   int bytes() const { return static_cast<int>(static_cast<std::size_t>(segment_.count) * element_bytes()); }
-  int block_bytes(int rank) const;
+  /// What this rank sends to a rank, and gets from it, where ranks have blocks: a block may lack the end of the segment.
+  int sent_bytes(int to) const;
+  int received_bytes(int from) const;
+  Reduction reduction() const { return reduction_of(signature(), ranks(), bucket_->absent.size()); }
   /// Whether the segment goes through staging, not straight from and to the tensor.
   bool staged() const { return staged_; }
   /// Whether everybody sends everything instead of slices, because the segment is small.
@@ -97,14 +105,14 @@ class MpiTransfer {
   std::byte* output() const { return staged_ ? packed() : address(first_tensor().out, segment_.position.offset); }
 
   /// Copies the segment from the input to input(), or from output() to the output, if it is staged.
-  void pack_input() const;
-  void unpack_output() const;
+  void pack_input();
+  void unpack_output();
 
   /// Copies this rank's block to the output, which holds no other.
-  void unpack_own_block(const std::byte* from) const;
+  void unpack_own_block(const std::byte* from);
   /// Copies the blocks of all ranks from the input to packed(), or from received() to the output.
-  void pack_blocks() const;
-  void unpack_blocks() const;
+  void pack_blocks();
+  void unpack_blocks();
 
   // ---- for methods: arguments of MPI calls
   // ----------------------------------------------------------------------------
@@ -112,15 +120,28 @@ class MpiTransfer {
   /// The request of the phase; MPI reads and writes what the call was given until it has arrived.
   MPI_Request* request() { return &request_; }
   std::vector<int> counts, offsets, send_counts, send_offsets;  // per rank
-  std::vector<const void*> sources;
+
+  /// received(rank) for the ranks whose values are combined, in order; valid until the next call.
+  template <class Received>
+  std::span<const void* const> sources_of_present(Received received) {
+    sources_.clear();
+    for (int rank = 0; rank < ranks(); ++rank) {
+      if (!std::ranges::binary_search(bucket_->absent, rank)) sources_.push_back(received(rank));
+    }
+    return sources_;
+  }
 
  private:
+  using Block = Slice (*)(OpKind kind, const BucketTensor& tensor, int ranks, int me, int peer);
+
   const BucketTensor& first_tensor() const { return bucket_->tensors[segment_.position.tensor]; }
 
   template <class Copy>
-  void for_each_own_piece(Copy copy) const;
-  template <class Copy>
-  void for_each_block_piece(int rank, Copy copy) const;
+  void for_each_piece_of(Block block, int peer, Copy copy) const;
+  template <class Move>
+  void stage(Block block, int peer, Move move);
+  bool in_one_piece(Tensor BucketTensor::*side) const;
+  int bytes_of(Block block, int peer) const;
 
   const MpiGroup& group_;
   const MpiTuning& tuning_;
@@ -130,6 +151,8 @@ class MpiTransfer {
   DeviceBuffer packed_;
   DeviceBuffer received_;
   MPI_Request request_ = MPI_REQUEST_NULL;
+  std::vector<const void*> sources_;
+  std::uint64_t staged_bytes_ = 0;
 };
 
 }  // namespace kolo

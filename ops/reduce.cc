@@ -230,6 +230,7 @@ void reduce_as(const Reduction& reduction, std::span<const void* const> sources,
     case ReduceOp::bit_xor: return reduce_with<T, ReduceOp::bit_xor>(reduction, sources, destinations, count);
     case ReduceOp::logical_and: return reduce_with<T, ReduceOp::logical_and>(reduction, sources, destinations, count);
     case ReduceOp::logical_or: return reduce_with<T, ReduceOp::logical_or>(reduction, sources, destinations, count);
+    case ReduceOp::adasum: return;  // never reducible()
   }
 }
 
@@ -242,8 +243,9 @@ bool is_copy(const Reduction& reduction, std::size_t sources) {
 
 }  // namespace
 
-Reduction reduction_of(const Signature& signature, int ranks) {
-  return {signature.dtype, signature.op, signature.prescale, signature.postscale, ranks};
+Reduction reduction_of(const Signature& signature, int ranks, std::size_t absent) {
+  const int divide_by = signature.divide_by_group ? ranks : ranks - static_cast<int>(absent);
+  return {signature.dtype, signature.op, signature.prescale, signature.postscale, divide_by};
 }
 
 void reduce(const Reduction& reduction, std::span<const void* const> sources, std::span<void* const> destinations,

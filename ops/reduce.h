@@ -17,8 +17,8 @@ struct Reduction {
   int divide_by = 1;     ///< average only: how many ranks took part
 };
 
-/// What a bucket of this signature needs in a group of `ranks` ranks.
-Reduction reduction_of(const Signature& signature, int ranks);
+/// What a bucket of this signature needs in a group of `ranks` ranks of which `absent` do not take part.
+Reduction reduction_of(const Signature& signature, int ranks, std::size_t absent = 0);
 
 /// Combines element i of all sources, in their order, and writes it as element i of every destination. Requires that the op
 /// is reducible() for the type, and scales of 1 unless it is scalable().

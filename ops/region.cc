@@ -11,7 +11,7 @@
 
 #include <kolo/error.h>
 
-#include "ops/memory.h"
+#include "ops/available_memory.h"
 
 namespace kolo {
 namespace {

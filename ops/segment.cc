@@ -5,7 +5,7 @@ namespace kolo {
 Segment segment_at(const Bucket& bucket, int ranks, BucketPosition position, const SegmentRule& rule) {
   const OpKind kind = bucket.signature.kind;
   const auto left_in_tensor = [&](BucketPosition at) {
-    return flat_length(kind, bucket.tensors[at.tensor].in.shape, ranks) - at.offset;
+    return flat_length(kind, bucket.tensors[at.tensor], ranks) - at.offset;
   };
   const auto size = static_cast<std::int64_t>(size_of(bucket.signature.dtype)) * (has_blocks(kind) ? ranks : 1);
   const std::int64_t largest = std::max<std::int64_t>(rule.largest / size, 1);

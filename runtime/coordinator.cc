@@ -1,5 +1,6 @@
 #include "runtime/coordinator.h"
 
+#include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -95,6 +96,43 @@ void Coordinator::wait(const SubmissionPtr& submission) {
   --drivers_;
 }
 
+void Coordinator::wait_at_most(const SubmissionPtr& submission, double seconds) {
+  constexpr double answer_seconds = 5;  // of the rank that knows who has come
+  const auto wait_until = [&](Clock::time_point deadline) {
+    ++drivers_;
+    while (!submission->done && Clock::now() < deadline) {
+      if (role_.try_lock()) {
+        const std::lock_guard role(role_, std::adopt_lock);
+        drive_until(submission, deadline);
+        leave_role();
+      } else {
+        control_->bell().ring();
+        std::this_thread::sleep_for(polling_nap);
+      }
+    }
+    --drivers_;
+    control_->bell().ring();
+  };
+  push_flush(submission);
+  const auto start = Clock::now();
+  const auto after = [&](double passed) { return start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(passed)); };
+  wait_until(after(seconds));
+  if (!submission->done) queue_.push(PendingQueue::What::overdue, submission, seconds);
+  wait_until(after(seconds + answer_seconds));
+  if (!submission->done) {
+    const std::lock_guard role(role_);
+    GroupState* group = groups_.find(submission->group->id);
+    const int root = submission->group->ranks.front();
+    if (group) {
+      group->negotiator.give_up(submission, {ErrorCode::stalled,
+                                             fmt::format("{} of group {}: rank {}, which knows who has come, did not answer for {} s after the {} s were "
+                                                         "over; see what it does",
+                                                         to_string(OpKind::monitored_barrier), submission->group->name, root, answer_seconds, seconds)});
+    }
+    control_->bell().ring();
+  }
+}
+
 bool Coordinator::poll(const SubmissionPtr& submission) {
   push_flush(submission);
   if (submission->done) return true;
@@ -156,29 +194,30 @@ SessionStats Coordinator::stats() const {
   stats.control_bytes_sent = counters_.bytes_sent;
   stats.control_bytes_received = counters_.bytes_received;
   stats.control_messages_sent = counters_.messages_sent;
+  stats.staged_bytes = counters_.staged_bytes;
   return stats;
 }
 
 // ---- who runs the cycle ---------------------------------------------------------------------------------------------
 
 /// For a thread that submits and does not wait: it announces itself, which costs less than waking the background thread. That is
-/// woken only when something must be run.
+/// woken only when something must be run, or watched because others wait for it.
 void Coordinator::announce_inline() {
   guard([this] {
     announce();
     return send_outgoing();
   });
   bool decided = !flushed_;
-  for (auto& [id, group] : groups_) decided |= group->negotiator.decided() || group->told;
+  for (auto& [id, group] : groups_) decided |= group->negotiator.decided() || group->negotiator.holds_up_others() || group->told;
   if (decided) control_->bell().ring();
 }
 
 /// For a thread that waits and has the role: looks again and again for a while, then sleeps between the rings.
-void Coordinator::drive_until(const SubmissionPtr& submission) {
+void Coordinator::drive_until(const SubmissionPtr& submission, Clock::time_point deadline) {
   Bell& bell = control_->bell();
   bell.disarm();
   auto idle_since = Clock::now();
-  while (!submission->done) {
+  while (!submission->done && Clock::now() < deadline) {
     if (cycle()) {
       idle_since = Clock::now();
     } else if (Clock::now() - idle_since < std::chrono::microseconds(config_.spin_us)) {
@@ -188,7 +227,7 @@ void Coordinator::drive_until(const SubmissionPtr& submission) {
     } else {
       const auto ticket = bell.arm();
       const bool moved = cycle();  // peers that moved before the bell was armed did not ring it
-      if (!moved) bell.sleep(ticket, control_->needs_polling() ? polling_nap : std::chrono::nanoseconds(long_sleep));
+      if (!moved) bell.sleep(ticket, std::min<std::chrono::nanoseconds>(nap_between_rings(), std::max<std::chrono::nanoseconds>(deadline - Clock::now(), 0ns)));
       bell.disarm();
     }
   }
@@ -212,7 +251,7 @@ void Coordinator::run_in_background() {
       ticket = bell.arm();
       const bool moved = cycle();  // peers that moved before the bell was armed did not ring it
       if (drivers_ > 0) {  // they run the cycle now, and ring if they leave something unfinished; MPI cannot ring
-        nap = control_->needs_polling() ? polling_nap : std::chrono::nanoseconds(long_sleep);
+        nap = nap_between_rings();
       } else if (!moved) {
         nap = background_nap();
       }
@@ -226,11 +265,17 @@ void Coordinator::run_in_background() {
   }
 }
 
+/// How long a rank that has nothing to step may sleep unless it is rung.
+std::chrono::nanoseconds Coordinator::nap_between_rings() {
+  const bool counting = std::any_of(groups_.begin(), groups_.end(), [](const auto& entry) { return entry.second->patience.counting(); });
+  return control_->needs_polling() || counting ? polling_nap : std::chrono::nanoseconds(long_sleep);
+}
+
 /// How long the background thread may sleep unless it is rung. Peers ring; but what MPI brings must be looked for: at once as
 /// long as it is likely to come soon, then less and less often.
 std::chrono::nanoseconds Coordinator::background_nap() {
   const bool polls = operations_poll() || control_->needs_polling();
-  if (!polls) return long_sleep;
+  if (!polls) return nap_between_rings();
   ++idle_passes_;
   if (operations_poll() && idle_passes_ < eager_passes) return std::chrono::nanoseconds(0);
   return std::min<std::chrono::nanoseconds>(polling_nap, 20us * (1 << std::min(idle_passes_ / eager_passes, 6)));

@@ -33,6 +33,8 @@ class Coordinator {
   // Any thread.
   void submit(const SubmissionPtr& submission, bool will_wait);
   void wait(const SubmissionPtr& submission);
+  /// For a monitored barrier: waits as wait() does, but asks who is missing after so many seconds.
+  void wait_at_most(const SubmissionPtr& submission, double seconds);
   bool poll(const SubmissionPtr& submission);
   /// The handle dies: withdraws the operation, or waits for it if that is too late.
   void release(const SubmissionPtr& submission) noexcept;
@@ -56,6 +58,14 @@ class Coordinator {
   bool execute();
   bool execute(GroupState& group);
   void follow(GroupState& group, Decisions decisions);
+  void make_output(GroupState& group, const SubmissionPtr& submission);
+  void finish(GroupState& group, const SubmissionPtr& submission, const Failure* failure);
+  std::optional<Failure> refusal_of(const Submission& submission);
+  GroupState& pair_state(GroupId id);
+  void leave();
+  void admit_next(GroupState& pair, const std::string& name);
+  void refuse_joined(GroupState& group);
+  void settle_joins_and_runs();
   void change_groups(const SubmissionPtr& submission);
   void hear(ControlChannel::Message message);
   GroupState* group_of(const SubmissionPtr& submission);
@@ -78,13 +88,14 @@ class Coordinator {
 
   void push_flush(const SubmissionPtr& submission);
   void announce_inline();
-  void drive_until(const SubmissionPtr& submission);
+  void drive_until(const SubmissionPtr& submission, Clock::time_point deadline = Clock::time_point::max());
   void leave_role();
   void run_in_background();
   bool news() const { return !queue_.empty() || control_->pending(); }
   bool busy();
   bool operations_poll();
   std::chrono::nanoseconds background_nap();
+  std::chrono::nanoseconds nap_between_rings();
 
   Config config_;
   std::unique_ptr<ControlChannel> control_;
@@ -100,6 +111,7 @@ class Coordinator {
   GroupState* current_ = nullptr;  // whose messages or operations are being handled; null: of all
   std::vector<GroupId> removed_;   // to be let go of at the end of the cycle
   SubmissionPtr departure_;
+  std::optional<PendingQueue::What> departing_;  // and how
   bool flushed_ = true;
   bool oversubscribed_ = false;
   int idle_passes_ = 0;
@@ -107,7 +119,7 @@ class Coordinator {
   std::vector<Executor::Finished> finished_;
 
   struct Counters {
-    std::atomic<std::uint64_t> agreements, tensors, buckets, full_announcements, bytes_sent, bytes_received, messages_sent;
+    std::atomic<std::uint64_t> agreements, tensors, buckets, full_announcements, bytes_sent, bytes_received, messages_sent, staged_bytes;
   } counters_{};
 
   StallWatch watch_;

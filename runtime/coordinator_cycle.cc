@@ -1,6 +1,9 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
+#include "runtime/block_sizes.h"
 #include "runtime/coordinator.h"
 #include "runtime/mismatch.h"
 
@@ -20,11 +23,12 @@ bool Coordinator::cycle() {
 /// From the program to the negotiators, in the program's order.
 bool Coordinator::announce() {
   if (queue_.empty()) return false;
-  for (const auto& [what, submission, sequence] : queue_.drain()) {
+  for (const auto& [what, submission, sequence, seconds] : queue_.drain()) {
     if (given_up_ && submission) complete(submission, &*given_up_);
     if (given_up_) continue;
     if (what == PendingQueue::What::depart || what == PendingQueue::What::abandon) {
       departure_ = submission;
+      departing_ = what;
       for (auto& [id, group] : groups_) group->negotiator.depart(what == PendingQueue::What::abandon);
       continue;
     }
@@ -33,8 +37,18 @@ bool Coordinator::announce() {
     current_ = group;
     switch (what) {
       case PendingQueue::What::submit: submit_to(*group, submission); break;
-      case PendingQueue::What::flush: group->negotiator.flush(submission, sequence); break;
-      case PendingQueue::What::withdraw: group->negotiator.withdraw(submission); break;
+      case PendingQueue::What::flush:
+        for (auto& [id, other] : groups_) other->negotiator.end_run();
+        group->negotiator.flush(submission, sequence);
+        break;
+      case PendingQueue::What::withdraw:
+        if (group->backlog.remove(submission)) {
+          complete(submission);
+        } else {
+          group->negotiator.withdraw(submission);
+        }
+        break;
+      case PendingQueue::What::overdue: group->negotiator.overdue(submission, seconds); break;
       default: break;
     }
     current_ = nullptr;
@@ -44,6 +58,7 @@ bool Coordinator::announce() {
 
 /// The group that a submission is for; completes it with an error if this rank has no such group.
 GroupState* Coordinator::group_of(const SubmissionPtr& submission) {
+  if (is_pair_id(submission->group->id)) return &pair_state(submission->group->id);
   GroupState* group = groups_.find(submission->group->id);
   if (group && group->info == submission->group) return group;
   const Failure failure{ErrorCode::closed,
@@ -59,6 +74,13 @@ void Coordinator::submit_to(GroupState& group, const SubmissionPtr& submission) 
   }
   if (submission->signature.kind == OpKind::remove_group && queue_.busy(submission->subject->id)) {
     submission->failure = Failure{ErrorCode::invalid_argument, "the group has operations in flight; wait for them first"};
+  }
+  if (group.is_pair()) {
+    if (const auto failure = refusal_of(*submission)) {
+      complete(submission, &*failure);
+      return;
+    }
+    if (!group.backlog.admit(submission)) return;
   }
   const auto before = group.negotiator.full_announcements();
   group.negotiator.submit(submission);
@@ -79,7 +101,7 @@ bool Coordinator::agree() {
 void Coordinator::hear(ControlChannel::Message message) {
   Reader reader(message.bytes);
   const auto id = reader.get<GroupId>();
-  GroupState* group = groups_.find(id);
+  GroupState* group = is_pair_id(id) ? &pair_state(id) : groups_.find(id);
   if (!group) {
     if (groups_.not_made_yet(id)) groups_.keep(id, std::move(message));
     return;  // else it was removed: nobody needs this any more
@@ -95,6 +117,7 @@ void Coordinator::hear(ControlChannel::Message message) {
 
 bool Coordinator::send_outgoing() {
   if (given_up_) return false;
+  settle_joins_and_runs();
   bool moved = false;
   for (auto& [id, group] : groups_) {
     current_ = group.get();
@@ -119,16 +142,19 @@ bool Coordinator::execute() {
   for (auto& [id, group] : groups_) moved |= execute(*group);
   current_ = nullptr;
   for (GroupId id : std::exchange(removed_, {})) groups_.remove(id);
-  if (departure_ && flushed_ && may_leave()) complete(std::exchange(departure_, nullptr));
+  if (departure_ && flushed_ && may_leave()) leave();
   return moved;
 }
 
 bool Coordinator::execute(GroupState& group) {
   current_ = &group;
+  const auto agreements = group.negotiator.agreements();
   follow(group, group.negotiator.take());
+  counters_.agreements += agreements - std::exchange(group.agreements_counted, agreements);
   const auto before = group.executor.buckets_started();
   group.executor.step(finished_);
   counters_.buckets += group.executor.buckets_started() - before;
+  counters_.staged_bytes += group.executor.staged_bytes() - std::exchange(group.staged_counted, group.executor.staged_bytes());
   const bool moved = !finished_.empty();
   for (const auto& [submission, failure] : finished_) complete(submission, failure ? &*failure : nullptr);
   finished_.clear();
@@ -136,23 +162,99 @@ bool Coordinator::execute(GroupState& group) {
 }
 
 void Coordinator::follow(GroupState& group, Decisions decisions) {
-  for (const auto& [submission, failure] : decisions.failed) complete(submission, &failure);
-  for (const SubmissionPtr& submission : decisions.withdrawn) complete(submission);
-  for (auto& members : decisions.run) {
-    counters_.tensors += members.size();
-    ++counters_.agreements;
-    const OpKind kind = members.front()->signature.kind;
-    if (kind == OpKind::make_group || kind == OpKind::remove_group) {
-      change_groups(members.front());
+  const bool joined_before = std::exchange(group.was_joined, group.negotiator.anybody_joined());
+  if (joined_before || group.was_joined) refuse_joined(group);
+  for (const auto& [submission, failure] : decisions.failed) finish(group, submission, &failure);
+  for (const SubmissionPtr& submission : decisions.withdrawn) finish(group, submission, submission->refusal ? &*submission->refusal : nullptr);
+  for (const SubmissionPtr& submission : decisions.completed) complete(submission);
+  for (const std::string& name : decisions.without_this_rank) queue_.pass_over(group.info->id, name);
+  for (const SubmissionPtr& submission : decisions.to_allocate) make_output(group, submission);
+  for (AgreedBucket& bucket : decisions.run) {
+    counters_.tensors += bucket.members.size();
+    const SubmissionPtr first = bucket.members.front();
+    if (first->signature.kind == OpKind::make_group || first->signature.kind == OpKind::remove_group) {
+      change_groups(first);
       current_ = &group;
     } else {
-      group.executor.start(std::move(members));
+      group.executor.start(std::move(bucket));
     }
+    if (group.is_pair()) admit_next(group, first->name);
   }
   if (decisions.broken) {
     if (group.info->id == 0) control_->abandon();
     group.executor.abandon(*decisions.broken, finished_);
   }
+}
+
+/// An operation that never ran is done with.
+void Coordinator::finish(GroupState& group, const SubmissionPtr& submission, const Failure* failure) {
+  const std::string name = submission->name;
+  complete(submission, failure);
+  if (group.is_pair()) admit_next(group, name);
+}
+
+/// The sizes are agreed: this rank's output is made, if it is to be, and the ranks vote once more.
+void Coordinator::make_output(GroupState& group, const SubmissionPtr& submission) {
+  if (submission->allocate) submission->failure = allocate_outputs(*submission, control_->rank());
+  group.negotiator.submit_again(submission);
+}
+
+void Coordinator::admit_next(GroupState& pair, const std::string& name) {
+  if (const SubmissionPtr next = pair.backlog.next(name)) {
+    pair.negotiator.submit(next);
+    if (next->flush_pushed) pair.negotiator.flush(next, next->sequence);
+  }
+}
+
+// ---- ranks that join -------------------------------------------------------------------------------------------------
+
+/// Why send() or recv() cannot wait for its other rank: that has joined, or this one.
+std::optional<Failure> Coordinator::refusal_of(const Submission& submission) {
+  GroupState* parent = groups_.find(submission.parent->id);
+  if (!parent) return std::nullopt;
+  for (int rank : submission.group->ranks) {
+    const bool joined = rank == control_->rank() ? parent->negotiator.joining() : parent->negotiator.joined(rank);
+    if (!joined) continue;
+    return Failure{ErrorCode::invalid_argument,
+                   fmt::format("{}: rank {} has joined and takes part no more until all have; send before that",
+                               describe(submission.signature.kind, submission.name, submission.group->name), rank)};
+  }
+  return std::nullopt;
+}
+
+/// Somebody has joined this group: what waits for that rank in a pair is taken back.
+void Coordinator::refuse_joined(GroupState& group) {
+  for (auto& [id, pair] : groups_) {
+    if (!pair->is_pair()) continue;
+    for (const SubmissionPtr& submission : pair->negotiator.waiting()) {
+      if (submission->parent->id != group.info->id || submission->refusal) continue;
+      submission->refusal = refusal_of(*submission);
+      if (submission->refusal) pair->negotiator.withdraw(submission);
+    }
+  }
+}
+
+/// A rank joins a group when none of its sends and receives there waits; and runs end that others wait for.
+void Coordinator::settle_joins_and_runs() {
+  for (auto& [id, group] : groups_) {
+    Negotiator& negotiator = group->negotiator;
+    if (group->patience.ended(negotiator.holds_up_others(), negotiator.length_of_run())) negotiator.end_run();
+    if (!negotiator.joining()) continue;
+    negotiator.hold_join(std::any_of(groups_.begin(), groups_.end(), [&, group = id](const auto& entry) {
+      if (!entry.second->is_pair()) return false;
+      const auto waiting = entry.second->negotiator.waiting();
+      return std::any_of(waiting.begin(), waiting.end(), [&](const auto& submission) { return submission->parent->id == group; });
+    }));
+  }
+}
+
+// ---- groups and pairs -------------------------------------------------------------------------------------------------
+
+GroupState& Coordinator::pair_state(GroupId id) {
+  const bool known = groups_.find(id);
+  GroupState& pair = groups_.pair(id);
+  if (!known && departing_) pair.negotiator.depart(*departing_ == PendingQueue::What::abandon);
+  return pair;
 }
 
 /// All ranks of the world have agreed to make or remove this group, and do it at the same place of the world's decisions.
@@ -166,11 +268,23 @@ void Coordinator::change_groups(const SubmissionPtr& submission) {
   complete(submission);
 }
 
+/// Pairs need not agree on leaving: their ranks do so in the world.
 bool Coordinator::may_leave() {
   return std::all_of(groups_.begin(), groups_.end(), [](const auto& entry) {
     GroupState& group = *entry.second;
-    return !group.executor.busy() && (group.negotiator.all_departed() || group.negotiator.broken());
+    return !group.executor.busy() && (group.is_pair() || group.negotiator.all_departed() || group.negotiator.broken());
   });
+}
+
+void Coordinator::leave() {
+  const SubmissionPtr departure = std::exchange(departure_, nullptr);
+  for (const SubmissionPtr& submission : queue_.in_flight()) {
+    if (submission == departure) continue;
+    const Failure failure{ErrorCode::closed, describe(submission->signature.kind, submission->name, submission->group->name) +
+                                                 ": every rank closed the session; close sessions when all ranks are done"};
+    complete(submission, &failure);
+  }
+  complete(departure);
 }
 
 bool Coordinator::busy() {

@@ -2,11 +2,21 @@
 
 #include <algorithm>
 
+#include "ops/adasum.h"
+
 namespace kolo {
 
 bool Executor::supports(const Signature& signature) const {
   if (!moves_data(signature.kind)) return true;
-  return std::any_of(backends_.begin(), backends_.end(), [&](const auto& backend) { return backend->supports(signature); });
+  for (const GroupMember& member : signature.members) {
+    Signature alone = signature;
+    alone.members.clear();
+    alone.dtype = member.dtype;
+    if (!supports(alone)) return false;
+  }
+  return std::any_of(backends_.begin(), backends_.end(), [&](const auto& backend) {
+    return backend->supports(signature) || serves_adasum(*backend, signature);
+  });
 }
 
 BackendList Executor::backends_for(const GroupInfo& group) const {
@@ -17,35 +27,80 @@ BackendList Executor::backends_for(const GroupInfo& group) const {
   return made;
 }
 
-void Executor::start(std::vector<SubmissionPtr> members) { running_.push_back({std::move(members), nullptr}); }
-
-std::unique_ptr<Operation> Executor::start_on_backend(const std::vector<SubmissionPtr>& members) {
-  const Signature& signature = members.front()->signature;
-  Bucket bucket{signature, {}};
-  for (const SubmissionPtr& member : members) bucket.tensors.push_back({member->in, member->out});
+BackendList Executor::backends_for_pair(const GroupInfo& pair) const {
+  BackendList made;
   for (const auto& backend : backends_) {
-    if (!backend->supports(signature)) continue;
+    if (auto mine = backend->for_pair(pair)) made.push_back(std::move(mine));
+  }
+  return made;
+}
+
+void Executor::start(AgreedBucket bucket) { running_.push_back(prepare(std::move(bucket))); }
+
+/// One collective for each type among the tensors: more than one only if they were submitted together.
+Executor::Running Executor::prepare(AgreedBucket agreed) {
+  std::deque<Bucket> buckets;
+  for (const SubmissionPtr& member : agreed.members) {
+    for (const BucketTensor& tensor : member->tensors) {
+      const DType dtype = member->signature.members.empty() ? member->signature.dtype : tensor.in.dtype;
+      auto place = std::find_if(buckets.begin(), buckets.end(), [&](const Bucket& bucket) { return bucket.signature.dtype == dtype; });
+      if (place == buckets.end()) {
+        place = buckets.insert(buckets.end(), {member->signature, {}, agreed.absent});
+        place->signature.dtype = dtype;
+        place->signature.shape = tensor.in.shape;
+        place->signature.members.clear();
+      }
+      place->tensors.push_back(tensor);
+    }
+  }
+  return {std::move(agreed.members), std::move(buckets), {}};
+}
+
+std::unique_ptr<Operation> Executor::start_on_backend(Bucket bucket) {
+  for (const auto& backend : backends_) {
+    if (!backend->supports(bucket.signature)) continue;
     ++buckets_started_;
     return backend->start(std::move(bucket));
   }
-  throw Error(ErrorCode::backend, "no backend runs " + to_string(signature) + ", though the ranks agreed to");
+  for (const auto& backend : backends_) {
+    if (!serves_adasum(*backend, bucket.signature)) continue;
+    ++buckets_started_;
+    return start_adasum(*backend, std::move(bucket), ranks_, rank_);
+  }
+  throw Error(ErrorCode::backend, "no backend runs " + to_string(bucket.signature) + ", though the ranks agreed to");
 }
 
 bool Executor::step(std::vector<Finished>& finished) {
   if (halted_) return false;
   bool any = false;
+  bool held = false;  // a backend is kept for more of an operation: nothing else may start
   for (Running& running : running_) {
-    if (running.members.front()->signature.kind != OpKind::barrier) {
-      if (!running.operation) running.operation = start_on_backend(running.members);
-      if (!running.operation->step()) continue;
-      running.operation.reset();
-    }
+    if (!advance(running, held)) continue;
     for (SubmissionPtr& member : running.members) finished.push_back({std::move(member), std::nullopt});
     running.members.clear();
     any = true;
   }
   if (any) std::erase_if(running_, [](const Running& running) { return running.members.empty(); });
   return any;
+}
+
+/// Whether the bucket is complete.
+bool Executor::advance(Running& running, bool& held) {
+  for (std::size_t i = 0; i < running.operations.size();) {
+    if (running.operations[i]->step()) {
+      running.operations.erase(running.operations.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      held |= running.operations[i++]->holds_backend();
+    }
+  }
+  while (!running.to_start.empty() && !held) {
+    auto operation = start_on_backend(std::move(running.to_start.front()));
+    running.to_start.pop_front();
+    if (operation->step()) continue;
+    held |= operation->holds_backend();
+    running.operations.push_back(std::move(operation));
+  }
+  return running.to_start.empty() && running.operations.empty();
 }
 
 void Executor::abandon(const Failure& failure, std::vector<Finished>& finished) {
@@ -61,17 +116,23 @@ void Executor::abandon(const Failure& failure, std::vector<Finished>& finished) 
 
 /// Whether only this rank has not noticed yet that the operation is complete: a peer that saw so may leave at once.
 bool Executor::completes_now(Running& running) noexcept {
-  if (running.members.front()->signature.kind == OpKind::barrier) return true;
   try {
-    return running.operation && running.operation->step();
+    bool held = true;  // starts nothing
+    return advance(running, held);
   } catch (const std::exception&) {
     return false;
   }
 }
 
+std::uint64_t Executor::staged_bytes() const {
+  std::uint64_t sum = 0;
+  for (const auto& backend : backends_) sum += backend->staged_bytes();
+  return sum;
+}
+
 bool Executor::needs_polling() const {
   return !halted_ && std::any_of(running_.begin(), running_.end(), [](const Running& running) {
-    return running.operation && running.operation->needs_polling();
+    return std::any_of(running.operations.begin(), running.operations.end(), [](const auto& operation) { return operation->needs_polling(); });
   });
 }
 

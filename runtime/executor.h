@@ -11,7 +11,8 @@
 
 namespace kolo {
 
-/// Runs the agreed buckets of one group: starts each on the first backend that supports it and steps all that are in flight.
+/// Runs the agreed buckets of one group: starts each on the first backend that supports it (adasum, where none does, in stages on
+/// the first that can serve these) and steps all that are in flight.
 class Executor {
  public:
   struct Finished {
@@ -19,7 +20,8 @@ class Executor {
     std::optional<Failure> failure;
   };
 
-  explicit Executor(BackendList backends) : backends_(std::move(backends)) {}
+  Executor(BackendList backends, const GroupInfo& group)
+      : backends_(std::move(backends)), ranks_(group.size()), rank_(group.rank) {}
 
   /// Whether some backend can run this; the same answer on every rank.
   bool supports(const Signature& signature) const;
@@ -27,12 +29,16 @@ class Executor {
   /// Backends for a group made of members of this one, of those that serve other groups. Collective over its members.
   BackendList backends_for(const GroupInfo& group) const;
 
-  /// Takes a bucket on, to be started by step() in this order; its members share everything but their shapes. A barrier has
-  /// nothing to move and is complete at once.
-  void start(std::vector<SubmissionPtr> members);
+  /// Backends for a pair of ranks, of those that serve pairs.
+  BackendList backends_for_pair(const GroupInfo& pair) const;
 
-  /// Starts what is new, advances everything in flight and appends what completed. Returns whether anything did. Throws what a
-  /// backend threw: what is in flight cannot be trusted any more, call halt().
+  /// Takes a bucket on, to be started by step() in this order; its members share everything but their shapes (and, of one grouped
+  /// submission, the types). A barrier has nothing to move and is complete at once.
+  void start(AgreedBucket bucket);
+
+  /// Starts what is new, in order, unless something in flight holds the backend; advances everything in flight and appends what
+  /// completed. Returns whether anything did. Throws what a backend threw: what is in flight cannot be trusted any more, call
+  /// halt().
   bool step(std::vector<Finished>& finished);
 
   /// Touches nothing from now on. What is in flight, and what is taken on later, stays so until abandon().
@@ -45,17 +51,23 @@ class Executor {
   /// Whether only step() shows that an operation in flight has advanced.
   bool needs_polling() const;
   std::uint64_t buckets_started() const { return buckets_started_; }
+  std::uint64_t staged_bytes() const;
 
  private:
   struct Running {
-    std::vector<SubmissionPtr> members;    // empty: complete
-    std::unique_ptr<Operation> operation;  // null: not started
+    std::vector<SubmissionPtr> members;                  // empty: complete
+    std::deque<Bucket> to_start;                         // one for each type; none of what moves no data
+    std::vector<std::unique_ptr<Operation>> operations;  // started and not complete
   };
 
   bool completes_now(Running& running) noexcept;
-  std::unique_ptr<Operation> start_on_backend(const std::vector<SubmissionPtr>& members);
+  bool advance(Running& running, bool& held);
+  static Running prepare(AgreedBucket agreed);
+  std::unique_ptr<Operation> start_on_backend(Bucket bucket);
 
   BackendList backends_;
+  int ranks_;
+  int rank_;
   std::deque<Running> running_;
   bool halted_ = false;
   std::uint64_t buckets_started_ = 0;

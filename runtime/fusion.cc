@@ -1,47 +1,37 @@
 #include "runtime/fusion.h"
 
+#include <limits>
+
 namespace kolo {
-namespace {
-
-std::int64_t bytes_of(const Signature& signature) {
-  return signature.shape.elements() * static_cast<std::int64_t>(size_of(signature.dtype));
-}
-
-}  // namespace
 
 bool fusable(const Signature& a, const Signature& b) {
-  if (!moves_data(a.kind)) return false;
+  if (!moves_data(a.kind) || !a.members.empty()) return false;
   Signature other = b;
   other.shape = a.shape;
   return a == other;
 }
 
-std::vector<std::vector<TensorNumber>> fuse(std::span<const TensorNumber> run, const PlanCache& plan,
-                                            std::int64_t fusion_bytes) {
+std::vector<std::vector<TensorNumber>> fuse(std::span<const Fusible> run, std::int64_t fusion_bytes) {
   struct Open {
+    const Signature* kind;
     std::size_t bucket;
     std::int64_t bytes;
   };
   std::vector<std::vector<TensorNumber>> buckets;
   std::vector<Open> open;
-  for (TensorNumber number : run) {
-    if (plan.row(number).ambiguous) {
-      buckets.push_back({number});
-      continue;
-    }
-    const Signature& signature = plan.row(number).signature;
-    const std::int64_t bytes = bytes_of(signature);
+  for (const Fusible& tensor : run) {
     Open* joined = nullptr;
     for (Open& candidate : open) {
-      if (fusable(plan.row(buckets[candidate.bucket].front()).signature, signature)) joined = &candidate;
+      if (!tensor.alone && fusable(*candidate.kind, *tensor.signature)) joined = &candidate;
     }
-    if (joined && bytes <= fusion_bytes - joined->bytes) {  // a sum of two huge ones could overflow
-      buckets[joined->bucket].push_back(number);
-      joined->bytes += bytes;
+    if (joined && joined->bytes < fusion_bytes) {
+      buckets[joined->bucket].push_back(tensor.number);
+      if (__builtin_add_overflow(joined->bytes, tensor.bytes, &joined->bytes)) joined->bytes = std::numeric_limits<std::int64_t>::max();
       continue;
     }
-    buckets.push_back({number});
-    const Open fresh{buckets.size() - 1, bytes};
+    buckets.push_back({tensor.number});
+    if (tensor.alone) continue;
+    const Open fresh{tensor.signature, buckets.size() - 1, tensor.bytes};
     if (joined) {
       *joined = fresh;
     } else {

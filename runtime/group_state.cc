@@ -3,9 +3,32 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace kolo {
+
+std::shared_ptr<const GroupInfo> pair_info(int from, int to, int size, int rank) {
+  auto info = std::make_shared<GroupInfo>();
+  info->id = pair_id(from, to, size);
+  info->name = fmt::format("{} to {}", from, to);
+  info->ranks = {std::min(from, to), std::max(from, to)};
+  info->rank = rank == info->ranks[0] ? 0 : rank == info->ranks[1] ? 1 : -1;
+  return info;
+}
+
+bool Patience::ended(bool somebody_waits, std::size_t length) {
+  if (!somebody_waits) {
+    since_.reset();
+    return false;
+  }
+  const auto now = Clock::now();
+  if (!since_ || length != length_) since_ = now;
+  length_ = length;
+  if (now - *since_ < limit) return false;
+  since_.reset();
+  return true;
+}
 
 Groups::Groups(std::shared_ptr<const GroupInfo> world, ControlChannel& control, std::int64_t fusion_bytes,
                BackendList backends)
@@ -16,6 +39,24 @@ Groups::Groups(std::shared_ptr<const GroupInfo> world, ControlChannel& control, 
 GroupState* Groups::find(GroupId id) {
   const auto found = states_.find(id);
   return found == states_.end() ? nullptr : found->second.get();
+}
+
+/// Pairs first: their backends use the world's.
+Groups::~Groups() {
+  while (!states_.empty()) states_.erase(std::prev(states_.end()));
+}
+
+GroupState& Groups::pair(GroupId id) {
+  auto& state = states_[id];
+  if (!state) {
+    const int size = control_.topology().size();
+    const int from = static_cast<int>((id & 0x7fffffffu) / static_cast<GroupId>(size)), to = static_cast<int>((id & 0x7fffffffu) % static_cast<GroupId>(size));
+    auto info = pair_info(from, to, size, control_.rank());
+    if (!info->member()) throw Error(ErrorCode::backend, "malformed control message (of a pair that this rank is not in)");
+    auto backends = world().executor.backends_for_pair(*info);
+    state = std::make_unique<GroupState>(std::move(info), control_, fusion_bytes_, std::move(backends));
+  }
+  return *state;
 }
 
 std::shared_ptr<const GroupInfo> Groups::make(std::vector<int> ranks) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace kolo {
 
 std::optional<BucketId> LocalTensors::add(const SubmissionPtr& submission, const PlanCache& plan) {
@@ -32,7 +34,7 @@ bool LocalTensors::holds(const Submission& submission, const PlanCache& plan) co
 
 void LocalTensors::defined(TensorNumber number, const PlanCache& plan) {
   const auto found = named_.find(plan.row(number).name);
-  if (found == named_.end()) return;
+  if (found == named_.end() || found->second->failure || found->second->signature != plan.row(number).signature) return;
   numbered_[number] = std::move(found->second);
   named_.erase(found);
   buckets_[plan.row(number).bucket] = {.submitted = 1, .announced = true};
@@ -55,12 +57,16 @@ std::vector<BucketId> LocalTensors::regrouped(const std::vector<BucketId>& retir
   return complete;
 }
 
-std::vector<SubmissionPtr> LocalTensors::take(BucketId bucket, const PlanCache& plan) {
+std::vector<SubmissionPtr> LocalTensors::take(BucketId bucket, const PlanCache& plan, const StandIn& stand_in) {
   const auto* members = plan.members(bucket);
   if (!members) throw Error(ErrorCode::backend, fmt::format("the ranks agreed to run bucket {}, which is not planned", bucket));
   std::vector<SubmissionPtr> taken;
   for (TensorNumber number : *members) {
     const auto found = numbered_.find(number);
+    if (found == numbered_.end() && stand_in) {
+      taken.push_back(stand_in(number));
+      continue;
+    }
     if (found == numbered_.end()) {
       throw Error(ErrorCode::backend,
                   fmt::format("the ranks agreed to run '{}', which this rank has not submitted", plan.row(number).name));
@@ -123,6 +129,19 @@ std::optional<Cut> LocalTensors::cut_for(const Submission& submission, const Pla
   }
   state.cut_asked = true;
   return cut;
+}
+
+SubmissionPtr LocalTensors::find(TensorNumber number) const {
+  const auto found = numbered_.find(number);
+  return found == numbered_.end() ? nullptr : found->second;
+}
+
+std::vector<SubmissionPtr> LocalTensors::all() const {
+  std::vector<SubmissionPtr> result;
+  for (const auto& [number, submission] : numbered_) result.push_back(submission);
+  for (const auto& [name, submission] : named_) result.push_back(submission);
+  std::sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a->sequence < b->sequence; });
+  return result;
 }
 
 bool LocalTensors::announced(BucketId bucket) const {

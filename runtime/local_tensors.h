@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -25,14 +26,18 @@ class LocalTensors {
   /// Whether the submission waits here at all.
   bool holds(const Submission& submission, const PlanCache& plan) const;
 
-  /// Applies Define: what waited under this name waits under its number from now on, announced.
+  /// Applies Define: what waited under this name and signature waits under its number from now on, announced.
   void defined(TensorNumber number, const PlanCache& plan);
 
   /// Applies a change of plan: forgets what was announced of retired buckets and returns the new ones that are complete here.
   std::vector<BucketId> regrouped(const std::vector<BucketId>& retired, BucketId first_new, const PlanCache& plan);
 
-  /// Takes the members of an agreed bucket out, in the plan's order. Throws Error{backend} if one is not here.
-  std::vector<SubmissionPtr> take(BucketId bucket, const PlanCache& plan);
+  /// Makes what this rank runs in place of a submission that it does not have, because it has joined.
+  using StandIn = std::function<SubmissionPtr(TensorNumber)>;
+
+  /// Takes the members of an agreed bucket out, in the plan's order. Throws Error{backend} if one is not here and there is no
+  /// stand-in.
+  std::vector<SubmissionPtr> take(BucketId bucket, const PlanCache& plan, const StandIn& stand_in = {});
   /// Takes what waits under this name, by name or by number.
   std::vector<SubmissionPtr> take(const std::string& name, const PlanCache& plan);
   /// Takes one submission back. Its bucket is incomplete then, and not announced.
@@ -43,6 +48,11 @@ class LocalTensors {
   /// The cut that lets `submission` run without the missing members of its bucket, if it waits for any and the cut has not
   /// been asked for: the members submitted before it was first waited for.
   std::optional<Cut> cut_for(const Submission& submission, const PlanCache& plan);
+
+  /// What waits under this number; null if nothing does.
+  SubmissionPtr find(TensorNumber number) const;
+  /// What waits at all.
+  std::vector<SubmissionPtr> all() const;
 
   bool announced(BucketId bucket) const;
   void set_announced(BucketId bucket, bool announced) { buckets_[bucket].announced = announced; }

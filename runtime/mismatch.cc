@@ -17,17 +17,21 @@ struct Aspect {
   std::function<std::string(const Signature&)> show;
 };
 
-const std::array<Aspect, 8>& aspects() {
-  static const std::array<Aspect, 8> table{{
+const std::array<Aspect, 10>& aspects() {
+  static const std::array<Aspect, 10> table{{
       {"operations", "call the same operation for this name on every rank, or use another name",
        [](const Signature& s) { return std::string(to_string(s.kind)); }},
+      {"numbers of tensors", "submit the same tensors together on every rank",
+       [](const Signature& s) { return s.members.empty() ? std::string("one") : fmt::format("{} together", s.members.size()); }},
       {"reduce ops", "pass the same op on every rank", [](const Signature& s) { return std::string(to_string(s.op)); }},
       {"dtypes", "submit the same dtype on every rank", [](const Signature& s) { return std::string(to_string(s.dtype)); }},
       {"shapes", "submit the same shape on every rank",
-       [](const Signature& s) { return fmt::format("{}{}", to_string(s.dtype), to_string(s.shape)); }},
+       [](const Signature& s) { return to_string(s.dtype, s.shape); }},
       {"roots", "name the same root on every rank", [](const Signature& s) { return fmt::format("root {}", s.root); }},
       {"scales", "pass the same prescale and postscale on every rank",
        [](const Signature& s) { return fmt::format("prescale {}, postscale {}", s.prescale, s.postscale); }},
+      {"divisors", "divide by the group's size, or by the ranks that took part, on every rank",
+       [](const Signature& s) { return std::string(s.divide_by_group ? "by the group's size" : "by the ranks that took part"); }},
       {"device kinds", "keep the tensor on the same kind of device on every rank",
        [](const Signature& s) { return std::string(to_string(s.device)); }},
       {"groups", "pass the same ranks in the same order of calls on every rank",

@@ -7,12 +7,22 @@
 #include "runtime/mismatch.h"
 
 namespace kolo {
+namespace {
+
+Failure joined_failure(const Submission& submission, const GroupInfo& group, int rank) {
+  return {ErrorCode::invalid_argument,
+          fmt::format("{}: rank {} has joined; submit nothing to the group until join() returns",
+                      describe(submission.signature.kind, submission.name, group.name), rank)};
+}
+
+}  // namespace
 
 Negotiator::Negotiator(std::shared_ptr<const GroupInfo> group, TreePosition position, std::int64_t fusion_bytes)
     : group_(std::move(group)),
       position_(std::move(position)),
       learner_(fusion_bytes),
       table_(position_.subtrees),
+      roll_call_(group_),
       to_child_(position_.children.size()) {}
 
 // ---- the local program ----------------------------------------------------------------------------------------------
@@ -22,28 +32,100 @@ void Negotiator::submit(const SubmissionPtr& submission) {
     decisions_.failed.push_back({submission, broken_ ? *broken_ : departure_failure(*submission)});
     return;
   }
-  if (position_.root()) learner_.submitted(submission);
-  if (const auto complete = local_.add(submission, plan_)) {
-    up(0, Ready{*complete});
-  } else if (!local_.numbered(*submission, plan_)) {
-    ++full_announcements_;
-    up(0, Announcement{submission->name, {{submission->signature, submission->failure, {position_.rank}}}});
+  if (submission->signature.kind == OpKind::join) {
+    joining_.push_back(submission);
+  } else if (!joining_.empty()) {
+    decisions_.failed.push_back({submission, joined_failure(*submission, *group_, position_.rank)});
+  } else if (submission->signature.kind == OpKind::monitored_barrier) {
+    if (const auto failure = roll_call_.failure_of(submission->name)) {
+      decisions_.failed.push_back({submission, *failure});
+      return;
+    }
+    roll_call_.wait(submission);
+    up(0, Came{submission->name, {position_.rank}});
+  } else {
+    if (position_.root()) learner_.submitted(submission);
+    announce(submission);
   }
 }
 
+void Negotiator::announce(const SubmissionPtr& submission) {
+  if (const auto complete = local_.add(submission, plan_)) {
+    up(0, ready(*complete));
+  } else if (!local_.numbered(*submission, plan_)) {
+    ++full_announcements_;
+    Announcement record{.name = submission->name,
+                        .variants = {{submission->signature, submission->failure, {position_.rank}}},
+                        .known = plan_.next_number()};
+    if (!submission->sizes.empty()) record.sizes.push_back({0, {position_.rank}, submission->sizes});
+    up(0, record);
+  }
+}
+
+void Negotiator::submit_again(const SubmissionPtr& submission) {
+  if (over()) {
+    decisions_.failed.push_back({submission, broken_ ? *broken_ : departure_failure(*submission)});
+    return;
+  }
+  announce(submission);
+  if (submission->flushed_at == 0) return;
+  waited_for_.push_back(submission);
+  if (const auto cut = local_.cut_for(*submission, plan_)) up(0, *cut);
+}
+
+/// A bucket that is complete here, with those sizes of this rank that are not the last run's.
+Ready Negotiator::ready(BucketId bucket) const {
+  Ready record{bucket, {}};
+  for (TensorNumber number : *plan_.members(bucket)) {
+    const SubmissionPtr submission = local_.find(number);
+    if (!submission || submission->sizes.empty()) continue;
+    const auto& last = plan_.row(number).sizes;
+    const auto mine = last.find(position_.rank);
+    if (mine == last.end() || mine->second != submission->sizes) record.sizes.push_back({number, {position_.rank}, submission->sizes});
+  }
+  return record;
+}
+
 void Negotiator::flush(const SubmissionPtr& submission, std::uint64_t sequence) {
-  if (position_.root()) learner_.waited();
+  if (!moves_data(submission->signature.kind)) {  // a barrier or a join looks at everything before it
+    for (const SubmissionPtr& earlier : local_.all()) {
+      if (moves_data(earlier->signature.kind)) flush(earlier, sequence);
+    }
+  }
   if (!local_.holds(*submission, plan_)) return;
   if (submission->flushed_at == 0) {
     submission->flushed_at = sequence;
     waited_for_.push_back(submission);
+    if (moves_data(submission->signature.kind) && !local_.numbered(*submission, plan_)) up(0, Wanted{submission->name});
   }
   if (const auto cut = local_.cut_for(*submission, plan_)) up(0, *cut);
 }
 
-void Negotiator::withdraw(const SubmissionPtr& submission) {
+void Negotiator::end_run() {
   if (position_.root()) learner_.waited();
-  if (!local_.holds(*submission, plan_)) return;  // agreed, or failed
+}
+
+void Negotiator::overdue(const SubmissionPtr& submission, double seconds) {
+  up(0, Overdue{submission->name, position_.rank, seconds});
+}
+
+void Negotiator::give_up(const SubmissionPtr& submission, const Failure& failure) {
+  if (roll_call_.released({submission->name, failure})) decisions_.failed.push_back({submission, failure});
+}
+
+bool Negotiator::holds_up_others() const {
+  return std::any_of(held_.begin(), held_.end(), [&](const auto& entry) { return wanted_.contains(entry.first); });
+}
+
+/// A rank joins once everything that it has submitted is agreed: so whatever runs later runs without values of its own.
+void Negotiator::join_when_ready() {
+  if (joining_.empty() || join_announced_ || hold_join_ || !local_.empty() || !roll_call_.empty() || !decisions_.to_allocate.empty() || over()) return;
+  join_announced_ = true;
+  up(0, Joined{position_.rank});
+}
+
+void Negotiator::withdraw(const SubmissionPtr& submission) {
+  if (submission->agreed || !local_.holds(*submission, plan_)) return;  // too late
   Retract what;
   if (local_.numbered(*submission, plan_)) {
     what.bucket = plan_.row(*plan_.find(submission->name, submission->signature)).bucket;
@@ -96,7 +178,7 @@ void Negotiator::receive_from_child(int neighbour, Reader& reader) {
 
 void Negotiator::up(int child, const Announcement& record) { table_.announce(child, record, plan_); }
 
-void Negotiator::up(int child, const Ready& record) { table_.ready(child, record.bucket, plan_); }
+void Negotiator::up(int child, const Ready& record) { table_.ready(child, record, plan_); }
 
 void Negotiator::up(int, const Cut& record) {
   if (!position_.root()) {
@@ -143,176 +225,37 @@ void Negotiator::up(int, const Broken& record) {
   }
 }
 
-// ---- decisions ------------------------------------------------------------------------------------------------------
-
-/// Turns what became complete into decisions (at the root) or announcements to the parent, until nothing is left: a decision
-/// can complete something else.
-void Negotiator::decide() {
-  if (!position_.root()) {
-    pass_on();
-    return;
-  }
-  for (;;) {
-    ReadyTable::News news = table_.take();
-    if (over()) return;
-    const auto retired = [&](BucketId bucket) { return !plan_.members(bucket); };  // meanwhile: announced anew, by all
-    std::erase_if(news.ready, retired);
-    if (!news.ready.empty()) down(Run{news.ready});
-    for (const Announcement& announcement : news.announced) decide(announcement);
-    for (const Cut& cut : news.cuts) up(0, cut);
-    const auto change = learner_.propose(plan_);
-    if (change) down(*change);
-    if (!change && table_.quiet()) return;
-  }
-}
-
-/// What became complete in this position's subtree, to the parent.
-void Negotiator::pass_on() {
-  const ReadyTable::News news = table_.take();
-  if (over()) return;
-  for (BucketId bucket : news.ready) encode(to_parent_, UpRecord(Ready{bucket}));
-  for (const Announcement& announcement : news.announced) encode(to_parent_, UpRecord(announcement));
-  for (const Cut& cut : news.cuts) encode(to_parent_, UpRecord(cut));
-}
-
-void Negotiator::decide(const Announcement& announcement) {
-  if (announcement.variants.size() > 1 || announcement.variants.front().failure) {
-    down(Reject{announcement.name, explain_rejection(announcement, group_->name)});
-    return;
-  }
-  const Signature& signature = announcement.variants.front().signature;
-  auto number = plan_.find(announcement.name, signature);
-  if (!number) {
-    down(Define{announcement.name, signature});
-    number = plan_.find(announcement.name, signature);
-    for (TensorNumber namesake : plan_.numbers(announcement.name)) {  // ambiguous from now on: see PlanCache::Row
-      up(0, Cut{plan_.row(namesake).bucket, {namesake}});
-    }
-  }
-  down(Run{{plan_.row(*number).bucket}});
-}
-
-void Negotiator::down(const DownRecord& record) {
-  for (Writer& child : to_child_) encode(child, record);
-  std::visit([&](const auto& decision) { apply(decision); }, record);
-}
-
-void Negotiator::apply(const Define& record) {
-  table_.rejected(record.name);  // the announcement in full has served
-  local_.defined(plan_.define(record.name, record.signature), plan_);
-}
-
-void Negotiator::apply(const Regroup& record) {
-  const BucketId first_new = plan_.next_bucket();
-  after_regroup(plan_.regroup(record), first_new);
-}
-
-void Negotiator::apply(const Run& record) {
-  for (BucketId bucket : record.buckets) {
-    auto members = local_.take(bucket, plan_);
-    table_.ran(bucket, plan_);
-    for (const SubmissionPtr& member : members) {
-      member->agreed = true;
-      std::erase(waited_for_, member);
-      std::erase(withdrawing_, member);
-    }
-    decisions_.run.push_back(std::move(members));
-    ++agreements_;
-  }
-}
-
-void Negotiator::apply(const Reject& record) {
-  table_.rejected(record.name);
-  for (const SubmissionPtr& submission : local_.take(record.name, plan_)) {
-    std::erase(waited_for_, submission);
-    std::erase(withdrawing_, submission);
-    decisions_.failed.push_back({submission, record.failure});
-  }
-  const BucketId first_new = plan_.next_bucket();
-  after_regroup(plan_.isolate(record.name), first_new);
-}
-
-void Negotiator::apply(const Retracted& record) {
-  for (const auto& [child, what] : table_.retracted(record.what, plan_)) answer(child, what);
-}
-
-void Negotiator::apply(const Departed& record) {
-  if (departed_.empty()) first_departed_ = record.rank;  // the same on every rank, whoever follows
-  departed_.add(record.rank);
-  if (record.abandoned && record.rank != position_.rank) {
-    abandoned_.add(record.rank);
-    const Failure failure{ErrorCode::aborted,
-                          fmt::format("group {}: rank {} left without finishing (an error ended its program); "
-                                      "see what that rank printed",
-                                      group_->name, record.rank)};
-    if (!broken_) apply(Broken{failure});
-    return;
-  }
-  for (const SubmissionPtr& submission : local_.take_all()) {
-    decisions_.failed.push_back({submission, departure_failure(*submission)});
-  }
-  waited_for_.clear();
-  withdrawing_.clear();
-}
-
-void Negotiator::apply(const Broken& record) {
-  if (broken_) return;  // the first one decides, for those who submit later too
-  broken_ = record.failure;
-  decisions_.broken = record.failure;
-  for (const SubmissionPtr& submission : local_.take_all()) decisions_.failed.push_back({submission, record.failure});
-  waited_for_.clear();
-  withdrawing_.clear();
-}
-
-// ---- consequences ---------------------------------------------------------------------------------------------------
-
-/// What was announced of a retired bucket is void on every rank alike: each announces anew what is complete now.
-void Negotiator::after_regroup(const std::vector<BucketId>& retired, BucketId first_new) {
-  table_.retired(retired, plan_);
-  const auto complete = local_.regrouped(retired, first_new, plan_);
-  std::erase_if(withdrawing_, [&](const SubmissionPtr& submission) {
-    if (!local_.numbered(*submission, plan_)) return false;
-    if (plan_.row(*plan_.find(submission->name, submission->signature)).bucket < first_new) return false;
-    local_.remove(*submission, plan_);
-    std::erase(waited_for_, submission);
-    decisions_.withdrawn.push_back(submission);
-    return true;
-  });
-  for (BucketId bucket : complete) {
-    if (local_.announced(bucket)) up(0, Ready{bucket});
-  }
-  for (const SubmissionPtr& submission : waited_for_) {
-    if (const auto cut = local_.cut_for(*submission, plan_)) up(0, *cut);
-  }
-}
-
-void Negotiator::answer(int child, const Retract& what) {
-  if (child == 0) {
-    withdrawn(what);
+void Negotiator::up(int, const Wanted& record) {
+  if (position_.root()) {
+    wanted_.insert(record.name);
   } else {
-    encode(to_child_[static_cast<std::size_t>(child - 1)], DownRecord(Retracted{what}));
+    encode(to_parent_, UpRecord(record));
   }
 }
 
-void Negotiator::withdrawn(const Retract& what) {
-  std::erase_if(withdrawing_, [&](const SubmissionPtr& submission) {
-    const bool numbered = local_.numbered(*submission, plan_);
-    const bool meant = what.bucket ? numbered && plan_.row(*plan_.find(submission->name, submission->signature)).bucket ==
-                                                     *what.bucket
-                                   : !numbered && submission->name == what.name;
-    if (!meant) return false;
-    local_.remove(*submission, plan_);
-    std::erase(waited_for_, submission);
-    decisions_.withdrawn.push_back(submission);
-    return true;
-  });
+void Negotiator::up(int, const Joined& record) {
+  if (position_.root()) {
+    down(record);
+  } else {
+    pass_on();  // the rank joined after what it had announced
+    encode(to_parent_, UpRecord(record));
+  }
 }
 
-Failure Negotiator::departure_failure(const Submission& submission) const {
-  return {ErrorCode::closed,
-          fmt::format("{}: {} closed the session (the operation needs every rank of the group); close sessions when all ranks "
-                      "are done",
-                      describe(submission.signature.kind, submission.name, group_->name), to_string(RankSet{first_departed_}))};
+void Negotiator::up(int, const Came& record) {
+  if (!position_.root()) {
+    encode(to_parent_, UpRecord(record));
+  } else if (const auto released = roll_call_.came(record)) {
+    down(*released);
+  }
+}
+
+void Negotiator::up(int, const Overdue& record) {
+  if (!position_.root()) {
+    encode(to_parent_, UpRecord(record));
+  } else if (const auto released = roll_call_.overdue(record)) {
+    down(*released);
+  }
 }
 
 }  // namespace kolo

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -12,6 +15,7 @@
 #include "runtime/plan_learner.h"
 #include "runtime/ready_table.h"
 #include "runtime/records.h"
+#include "runtime/roll_call.h"
 #include "runtime/submission.h"
 #include "runtime/topology.h"
 
@@ -23,9 +27,12 @@ struct Decisions {
     SubmissionPtr submission;
     Failure failure;
   };
-  std::vector<std::vector<SubmissionPtr>> run;  ///< buckets to start, in this order
+  std::vector<AgreedBucket> run;                ///< to start, in this order
+  std::vector<SubmissionPtr> to_allocate;       ///< their outputs are to be made, then they are to be submitted again
   std::vector<Failed> failed;
   std::vector<SubmissionPtr> withdrawn;         ///< taken back before anything was agreed
+  std::vector<SubmissionPtr> completed;         ///< there is nothing to move: monitored barriers, joins
+  std::vector<std::string> without_this_rank;   ///< what ran or failed while this rank had joined and moves no data
   std::optional<Failure> broken;                ///< the group is of no more use: fail what is running too
 };
 
@@ -44,7 +51,13 @@ class Negotiator {
 
   // The local program, in its order.
   void submit(const SubmissionPtr& submission);
+  /// Votes again, after the output of an agreed operation was made (or, if `failure` is set, was not).
+  void submit_again(const SubmissionPtr& submission);
   void flush(const SubmissionPtr& submission, std::uint64_t sequence);
+  /// The program has waited for something, in this group or another: a run of submissions ends.
+  void end_run();
+  /// The program's patience with a monitored barrier has ended.
+  void overdue(const SubmissionPtr& submission, double seconds);
   void withdraw(const SubmissionPtr& submission);
   void depart(bool abandoned);
   void break_down(const Failure& failure);
@@ -68,14 +81,31 @@ class Negotiator {
 
   /// Whether take() has something to give.
   bool decided() const {
-    return !decisions_.run.empty() || !decisions_.failed.empty() || !decisions_.withdrawn.empty() || decisions_.broken;
+    return !decisions_.run.empty() || !decisions_.to_allocate.empty() || !decisions_.failed.empty() || !decisions_.withdrawn.empty() ||
+           !decisions_.completed.empty() || decisions_.broken;
   }
+
+  /// Whether a rank waits for something new that is complete, but held back until this rank's program ends its run.
+  bool holds_up_others() const;
+  std::size_t length_of_run() const { return learner_.length_of_run(); }
   Decisions take() { return std::exchange(decisions_, {}); }
 
   const GroupInfo& group() const { return *group_; }
   /// Whether every rank of the group has left.
   bool all_departed() const { return departed_.size() == static_cast<int>(group_->ranks.size()); }
   bool broken() const { return broken_.has_value(); }
+  /// Whether this rank's program is in join().
+  bool joining() const { return !joining_.empty(); }
+  /// Whether a rank has joined, this one by default.
+  bool joined() const { return joined_.contains(position_.rank); }
+  bool anybody_joined() const { return !joined_.empty(); }
+  bool joined(int rank) const { return joined_.contains(rank); }
+  /// This rank does not join while it is told to wait.
+  void hold_join(bool hold) { hold_join_ = hold; }
+  /// What waits here for the other ranks.
+  std::vector<SubmissionPtr> waiting() const { return local_.all(); }
+  /// Gives up on a monitored barrier because nobody answers.
+  void give_up(const SubmissionPtr& submission, const Failure& failure);
   std::uint64_t agreements() const { return agreements_; }
   std::uint64_t full_announcements() const { return full_announcements_; }
 
@@ -87,14 +117,24 @@ class Negotiator {
   void up(int child, const Retract& record);
   void up(int child, const Departed& record);
   void up(int child, const Broken& record);
+  void up(int child, const Wanted& record);
+  void up(int child, const Joined& record);
+  void up(int child, const Came& record);
+  void up(int child, const Overdue& record);
 
+  void announce(const SubmissionPtr& submission);
+  Ready ready(BucketId bucket) const;
+  void join_when_ready();
   void pass_on();
   /// What was in flight has failed on every rank, and nothing starts any more.
   bool over() const { return broken_ || !departed_.empty(); }
 
   // Decisions: of the root, or from the parent; handed to the children, then applied.
   void decide();
+  void decide(const std::vector<Ready>& ready);
   void decide(const Announcement& announcement);
+  void decide_held();
+  std::optional<Failure> unfit(TensorNumber number, const std::vector<SizesOfRanks>& told) const;
   void down(const DownRecord& record);
   void apply(const Define& record);
   void apply(const Regroup& record);
@@ -103,9 +143,16 @@ class Negotiator {
   void apply(const Retracted& record);
   void apply(const Departed& record);
   void apply(const Broken& record);
+  void apply(const Joined& record);
+  void apply(const Released& record);
 
+  void run(BucketId bucket);
+  void answer(const ReadyTable::Answers& answers);
+  std::vector<int> absent() const;
+  std::vector<std::vector<std::int64_t>> sizes_by_rank(TensorNumber number, const std::vector<SizesOfRanks>& told) const;
   void after_regroup(const std::vector<BucketId>& retired, BucketId first_new);
   void answer(int child, const Retract& what);
+  std::vector<SubmissionPtr> take_everything();
   void withdrawn(const Retract& what);
   Failure departure_failure(const Submission& submission) const;
 
@@ -117,6 +164,14 @@ class Negotiator {
   LocalTensors local_;
   std::vector<SubmissionPtr> waited_for_;   // by the program, not agreed yet
   std::vector<SubmissionPtr> withdrawing_;  // announced; the tree is asked to take them back
+  std::vector<SubmissionPtr> joining_;      // calls of join, until all have joined
+  bool join_announced_ = false;
+  bool hold_join_ = false;
+  RankSet joined_;
+  int last_to_join_ = -1;
+  RollCall roll_call_;
+  std::map<std::string, Announcement> held_;  // at the root: complete, of its program's open run
+  std::set<std::string> wanted_;              // at the root: names without a number that some rank waits for
   RankSet departed_;
   int first_departed_ = -1;
   RankSet abandoned_;

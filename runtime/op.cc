@@ -17,6 +17,9 @@ std::string_view to_string(OpKind kind) {
     case OpKind::all_to_all: return "all_to_all";
     case OpKind::gather: return "gather";
     case OpKind::scatter: return "scatter";
+    case OpKind::join: return "join";
+    case OpKind::monitored_barrier: return "monitored_barrier";
+    case OpKind::send_recv: return "send/recv";
   }
   return "unknown operation";
 }
@@ -33,18 +36,26 @@ std::string_view to_string(ReduceOp op) {
     case ReduceOp::bit_xor: return "bit_xor";
     case ReduceOp::logical_and: return "logical_and";
     case ReduceOp::logical_or: return "logical_or";
+    case ReduceOp::adasum: return "adasum";
   }
   return "unknown reduction";
 }
 
+std::string to_string(DType dtype, const Shape& shape) {
+  std::string text = to_string(shape);
+  if (shape.dims() > 0 && shape[0] == any_rows) text.replace(1, 2, "*");
+  return fmt::format("{}{}", to_string(dtype), text);
+}
+
 std::string to_string(const Signature& signature) {
   std::string text(to_string(signature.kind));
-  if (signature.kind == OpKind::barrier) return text;
+  if (signature.detail.empty() && !moves_data(signature.kind)) return text;
   if (!signature.detail.empty()) return text + " of " + signature.detail;
   const bool rooted = has_root(signature.kind);
   if (reduces(signature.kind)) text += fmt::format("({}{}", to_string(signature.op), rooted ? ", " : ")");
   if (rooted) text += fmt::format("{}root {})", reduces(signature.kind) ? "" : "(", signature.root);
-  text += fmt::format(" {}{}", to_string(signature.dtype), to_string(signature.shape));
+  if (!signature.members.empty()) return text + fmt::format(" of {} tensors", signature.members.size());
+  text += " " + to_string(signature.dtype, signature.shape);
   if (signature.device != DeviceKind::cpu) text += fmt::format(" on {}", to_string(signature.device));
   if (signature.prescale != 1) text += fmt::format(" prescale {}", signature.prescale);
   if (signature.postscale != 1) text += fmt::format(" postscale {}", signature.postscale);

@@ -17,26 +17,28 @@ namespace kolo {
 
 /// What application threads hand to the coordinator, in one order per rank: crossing 1. Thread-safe.
 ///
-/// Also knows what is in flight: a name belongs to one operation of a group from push to retire().
+/// Also knows what is in flight: a name belongs to one operation of a group from push to retire(). Only what goes from rank to
+/// rank may be in flight several times under one name, first in, first out.
 class PendingQueue {
  public:
   static constexpr std::uint64_t max_barriers = 64;
 
-  enum class What { submit, flush, withdraw, depart, abandon };
+  enum class What { submit, flush, withdraw, overdue, depart, abandon };
   struct Item {
     What what;
     SubmissionPtr submission;
     std::uint64_t sequence;
+    double seconds = 0;  ///< of overdue: how long the program has waited
   };
 
   /// Appends a submission. Throws Error{in_flight} or, after close(), Error{closed}; nothing is appended then.
   ///
-  /// A barrier, or a change of groups, without a name gets one here: the k-th matches the k-th on every rank, whoever waits for
-  /// what in between. At most `max_barriers` barriers of a group are in flight.
+  /// What moves no data and has no name gets one here: the k-th barrier, say, matches the k-th on every rank, whoever waits for what
+  /// in between. At most `max_barriers` barriers of a group are in flight.
   void submit(const SubmissionPtr& submission);
 
   /// Appends something else that concerns an operation already submitted (null for depart and abandon).
-  void push(What what, const SubmissionPtr& submission);
+  void push(What what, const SubmissionPtr& submission, double seconds = 0);
 
   /// Takes everything appended so far.
   std::vector<Item> drain();
@@ -44,6 +46,9 @@ class PendingQueue {
 
   /// The operation is complete: its name is free again.
   void retire(const Submission& submission);
+
+  /// The others have run this without this rank, which has joined: the number that the name stands for is taken.
+  void pass_over(GroupId group, const std::string& name);
 
   /// No submissions from now on. `departure`, if any, is appended as the last thing in flight: waiting for the others to leave.
   void close(const SubmissionPtr& departure);
@@ -55,39 +60,44 @@ class PendingQueue {
   std::vector<SubmissionPtr> in_flight() const;
 
  private:
-  using Key = std::pair<GroupId, std::string>;
-  using KeyView = std::pair<GroupId, std::string_view>;
+  using Key = std::pair<GroupId, std::string_view>;  // the view is into the submission
   struct KeyHash {
-    using is_transparent = void;
-    std::size_t operator()(const KeyView& key) const { return std::hash<std::string_view>()(key.second) ^ key.first; }
-  };
-  struct KeyEqual {
-    using is_transparent = void;
-    bool operator()(const KeyView& a, const KeyView& b) const { return a == b; }
+    std::size_t operator()(const Key& key) const { return std::hash<std::string_view>()(key.second) ^ key.first; }
   };
 
-  /// The numbers of a group's barriers. One that was withdrawn gives its number to the next, as if it had never been.
+  /// The numbers of a group's barriers, say. One that was withdrawn gives its number to the next, as if it had never been.
   struct Turns {
     std::uint64_t next = 0;
     std::set<std::uint64_t> given_back;
+    std::set<std::uint64_t> passed_over;  // of those from `next` on
     std::uint64_t first() const { return given_back.empty() ? next : *given_back.begin(); }
     void take() {
-      if (given_back.empty()) {
-        ++next;
-      } else {
+      if (!given_back.empty()) {
         given_back.erase(given_back.begin());
+        return;
       }
+      ++next;
+      while (passed_over.erase(next) > 0) ++next;
+    }
+    void pass_over(std::uint64_t number) {
+      if (number == next) take();
+      else if (number > next) passed_over.insert(number);
     }
   };
 
-  /// One name of a group, once it has been used.
-  struct Name {
-    SubmissionPtr in_flight;     // the operation that has the name, if one does
-    std::uint64_t finished = 0;  // how many have had it; withdrawn ones count as if they had never been
+  using OwnedKey = std::pair<GroupId, std::string>;
+  struct OwnedKeyHash {
+    using is_transparent = void;
+    std::size_t operator()(const Key& key) const { return KeyHash()(key); }
+  };
+  struct OwnedKeyEqual {
+    using is_transparent = void;
+    bool operator()(const Key& a, const Key& b) const { return a == b; }
   };
 
-  Name& name_of(const Submission& submission);
-  Turns& turns_of(const Submission& submission);
+  void count(GroupId group, std::string_view name);
+  std::uint64_t occurrence_of(const Submission& submission) const;
+  void reserve_names(const SubmissionPtr& submission);
   void append(Item item);
 
   mutable std::mutex mutex_;
@@ -95,8 +105,10 @@ class PendingQueue {
   std::uint64_t sequence_ = 0;
   std::vector<Item> items_;
   std::atomic<std::size_t> size_{0};
-  std::unordered_map<Key, Name, KeyHash, KeyEqual> names_;
-  std::map<std::pair<GroupId, bool>, Turns> turns_;  // of barriers, and of changes of groups
+  std::unordered_map<Key, SubmissionPtr, KeyHash> in_flight_;
+  std::unordered_map<OwnedKey, std::uint64_t, OwnedKeyHash, OwnedKeyEqual> finished_;  // operations that have had the name
+  std::vector<SubmissionPtr> between_ranks_;                  // in flight, of send_recv
+  std::map<std::pair<GroupId, std::string_view>, Turns> turns_;  // by the prefix of the names
 };
 
 }  // namespace kolo

@@ -7,7 +7,7 @@ TensorNumber PlanCache::define(std::string name, const Signature& signature) {
   auto& namesakes = numbers_[name];
   namesakes.push_back(number);
   buckets_[next_bucket_] = {number};
-  rows_.push_back({std::move(name), signature, next_bucket_++});
+  rows_.push_back({.name = std::move(name), .signature = signature, .bucket = next_bucket_++});
   if (namesakes.size() > 1) {
     for (TensorNumber namesake : namesakes) rows_[namesake].ambiguous = true;
   }
@@ -38,6 +38,22 @@ std::vector<BucketId> PlanCache::isolate(std::string_view name) {
     for (BucketId bucket : regroup(split)) retired.push_back(bucket);
   }
   return retired;
+}
+
+void PlanCache::set_sizes(const SizesOfRanks& told) {
+  if (!known(told.tensor)) throw Error(ErrorCode::backend, "malformed control message (sizes of an unknown tensor)");
+  for (int rank : told.ranks.ranks()) rows_[told.tensor].sizes[rank] = told.sizes;
+}
+
+std::vector<SizesOfRanks> PlanCache::sizes_of(TensorNumber number, const RankSet& ranks) const {
+  std::vector<SizesOfRanks> told;
+  for (int rank : ranks.ranks()) {
+    const auto found = rows_[number].sizes.find(rank);
+    if (found == rows_[number].sizes.end()) continue;
+    if (told.empty() || told.back().sizes != found->second) told.push_back({0, {}, found->second});
+    told.back().ranks.add(rank);
+  }
+  return told;
 }
 
 std::optional<TensorNumber> PlanCache::find(std::string_view name, const Signature& signature) const {

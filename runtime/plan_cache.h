@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,6 +23,7 @@ class PlanCache {
     Signature signature;
     BucketId bucket = 0;
     bool ambiguous = false;  ///< the name has other signatures too; such a tensor is never fused
+    std::map<int, std::vector<std::int64_t>> sizes{};  ///< of what has_rows(): by session rank, as of the last run
   };
 
   /// Applies Define: the tensor's number. Its bucket holds it alone.
@@ -34,11 +36,18 @@ class PlanCache {
   /// way count nowhere. Returns the ids of the retired buckets.
   std::vector<BucketId> isolate(std::string_view name);
 
+  /// Applies what Run tells of sizes.
+  void set_sizes(const SizesOfRanks& told);
+
+  /// The sizes that these ranks had in the last run, to be told of a name.
+  std::vector<SizesOfRanks> sizes_of(TensorNumber number, const RankSet& ranks) const;
+
   std::optional<TensorNumber> find(std::string_view name, const Signature& signature) const;
   /// All numbers of a name: one for each signature it has been used with.
   std::span<const TensorNumber> numbers(std::string_view name) const;
 
   bool known(TensorNumber number) const { return number < rows_.size(); }
+  TensorNumber next_number() const { return static_cast<TensorNumber>(rows_.size()); }
   const Row& row(TensorNumber number) const { return rows_[number]; }
 
   /// The tensors of a bucket in the plan's order; null if there is no such bucket, or no longer.

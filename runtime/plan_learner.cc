@@ -9,35 +9,37 @@
 namespace kolo {
 namespace {
 
-std::uint64_t hash_of(const std::vector<TensorNumber>& run) {  // FNV-1a over the numbers
+std::uint64_t hash_of(const std::vector<Fusible>& run) {  // FNV-1a over the numbers
   std::uint64_t hash = 14695981039346656037ull;
-  for (TensorNumber number : run) {
-    hash ^= number;
+  for (const Fusible& tensor : run) {
+    hash ^= tensor.number;
     hash *= 1099511628211ull;
   }
   return hash;
+}
+
+std::int64_t bytes_of(const Submission& submission) {
+  std::int64_t sum = 0;
+  for (const BucketTensor& tensor : submission.tensors) sum += static_cast<std::int64_t>(tensor.in.bytes());
+  return sum;
 }
 
 }  // namespace
 
 void PlanLearner::submitted(const SubmissionPtr& submission) {
   run_.push_back(submission);
+  open_names_.insert(submission->name);
   if (run_.size() == longest_run) waited();
 }
 
 void PlanLearner::waited() {
   if (!run_.empty()) finished_.push_back(std::exchange(run_, {}));
-  if (finished_.size() > max_finished) finished_.pop_front();
+  open_names_.clear();
 }
 
 std::optional<Regroup> PlanLearner::propose(const PlanCache& plan) {
   while (!finished_.empty()) {
-    const RunOfSubmissions& run = finished_.front();
-    const bool undecided = std::any_of(run.begin(), run.end(), [&](const SubmissionPtr& submission) {
-      return !submission->agreed && !submission->done && !plan.find(submission->name, submission->signature);
-    });
-    if (undecided) return std::nullopt;
-    auto proposal = plan_run(run, plan);
+    auto proposal = plan_run(finished_.front(), plan);
     finished_.pop_front();
     if (proposal) return proposal;
   }
@@ -45,19 +47,34 @@ std::optional<Regroup> PlanLearner::propose(const PlanCache& plan) {
 }
 
 std::optional<Regroup> PlanLearner::plan_run(const RunOfSubmissions& run, const PlanCache& plan) {
-  std::vector<TensorNumber> numbers;
-  std::set<TensorNumber> seen;  // a tensor that ran twice without being waited for counts once
-  for (const SubmissionPtr& submission : run) {
-    const auto number = plan.find(submission->name, submission->signature);
-    if (number && seen.insert(*number).second) numbers.push_back(*number);
-  }
-  if (planned_.size() >= max_runs_remembered || !planned_.insert(hash_of(numbers)).second) return std::nullopt;
-
   Regroup change;
+  std::vector<Fusible> tensors;
+  std::set<TensorNumber> seen;       // a tensor that ran twice without being waited for counts once
+  std::set<std::string_view> named;  // as does one that is new
+  for (const SubmissionPtr& submission : run) {
+    if (submission->failure || !moves_data(submission->signature.kind)) continue;
+    auto number = plan.find(submission->name, submission->signature);
+    const bool is_new = !number;
+    // What is done was withdrawn. A name with another signature goes alone anyway, when all have announced it.
+    if (is_new && (submission->done || !plan.numbers(submission->name).empty() || !named.insert(submission->name).second)) continue;
+    if (is_new) {
+      number = plan.next_number() + static_cast<TensorNumber>(change.defined.size());
+      change.defined.push_back({submission->name, submission->signature});
+    } else if (!seen.insert(*number).second) {
+      continue;
+    }
+    tensors.push_back({*number, &submission->signature, bytes_of(*submission), !is_new && plan.row(*number).ambiguous});
+  }
+  if (tensors.empty() || (tensors.size() == 1 && !change.defined.empty())) return std::nullopt;  // alone: needs no plan
+  const bool known_run = planned_.size() >= max_runs_remembered || !planned_.insert(hash_of(tensors)).second;
+  if (known_run && change.defined.empty()) return std::nullopt;
+
   std::set<BucketId> touched;
-  for (auto& bucket : fuse(numbers, plan, fusion_bytes_)) {
-    if (*plan.members(plan.row(bucket.front()).bucket) == bucket) continue;
-    for (TensorNumber number : bucket) touched.insert(plan.row(number).bucket);
+  for (auto& bucket : fuse(tensors, fusion_bytes_)) {
+    if (plan.known(bucket.front()) && *plan.members(plan.row(bucket.front()).bucket) == bucket) continue;
+    for (TensorNumber number : bucket) {
+      if (plan.known(number)) touched.insert(plan.row(number).bucket);
+    }
     change.buckets.push_back(std::move(bucket));
   }
   if (change.buckets.empty()) return std::nullopt;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <string>
 #include <unordered_set>
 #include <vector>
 
@@ -12,7 +13,8 @@
 namespace kolo {
 
 /// Learns buckets from what the program on the root rank does: a run is what it submits between two waits. Training repeats
-/// itself, so the tensors of a run, in the order of submission, are planned into buckets by fuse().
+/// itself, so the tensors of a run, in the order of submission, are planned into buckets by fuse(); those that have no number yet get
+/// one. What is new is held back while its run is open, so that it is fused the first time already.
 ///
 /// Each distinct run is planned once. If another rank waits in the middle of it, its cut splits the bucket for good: the plan
 /// only ever gets finer until the program does something new.
@@ -25,7 +27,11 @@ class PlanLearner {
   /// The root's program waits for something: the run ends here.
   void waited();
 
-  /// The next change of the plan, once every tensor of a finished run is known; nothing if the plan is right as it is.
+  /// Whether the name belongs to the run that has not ended.
+  bool in_open_run(const std::string& name) const { return open_names_.contains(name); }
+  std::size_t length_of_run() const { return run_.size(); }
+
+  /// The next change of the plan that follows from a finished run; nothing if the plan is right as it is.
   std::optional<Regroup> propose(const PlanCache& plan);
 
  private:
@@ -33,12 +39,12 @@ class PlanLearner {
 
   static constexpr std::size_t max_runs_remembered = 4096;
   static constexpr std::size_t longest_run = 1 << 16;  // a program that never waits is planned in pieces of this length
-  static constexpr std::size_t max_finished = 64;      // a run with tensors that stay undecided holds up so many others
 
   std::optional<Regroup> plan_run(const RunOfSubmissions& run, const PlanCache& plan);
 
   std::int64_t fusion_bytes_;
   RunOfSubmissions run_;
+  std::unordered_set<std::string> open_names_;  // of run_
   std::deque<RunOfSubmissions> finished_;
   std::unordered_set<std::uint64_t> planned_;  // hashes of runs
 };

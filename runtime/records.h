@@ -19,9 +19,20 @@ using TensorNumber = std::uint32_t;
 /// A planned bucket: tensors that are announced and run together. Numbered in agreed order, never reused.
 using BucketId = std::uint32_t;
 
+/// What some ranks say of their own blocks of a tensor whose operation has_rows(); see block_sizes.h.
+struct SizesOfRanks {
+  TensorNumber tensor = 0;  ///< not where the tensor is named beside it
+  RankSet ranks;
+  std::vector<std::int64_t> sizes;
+  friend bool operator==(const SizesOfRanks&, const SizesOfRanks&) = default;
+};
+
 // ---- what travels up the tree: announcements ------------------------------------------------------------------------
 
 /// A tensor in full: its name, and what each rank of a subtree submitted under it (one variant unless they differ).
+///
+/// `known` is how many numbers had been given when it was made: if one of its variants has got a number since, it is void, and
+/// made anew.
 struct Announcement {
   struct Variant {
     Signature signature;
@@ -31,12 +42,15 @@ struct Announcement {
   };
   std::string name;
   std::vector<Variant> variants;
+  std::vector<SizesOfRanks> sizes{};
+  TensorNumber known = 0;
   friend bool operator==(const Announcement&, const Announcement&) = default;
 };
 
-/// Every rank of the subtree has submitted every tensor of the bucket.
+/// Every rank of the subtree has submitted every tensor of the bucket. Sizes are told where they are not those of the last run.
 struct Ready {
   BucketId bucket = 0;
+  std::vector<SizesOfRanks> sizes{};
   friend bool operator==(const Ready&, const Ready&) = default;
 };
 
@@ -54,6 +68,27 @@ struct Retract {
   friend bool operator==(const Retract&, const Retract&) = default;
 };
 
+/// Somebody waits for a name that has no number yet.
+struct Wanted {
+  std::string name;
+  friend bool operator==(const Wanted&, const Wanted&) = default;
+};
+
+/// These ranks have come to a monitored barrier.
+struct Came {
+  std::string name;
+  RankSet ranks;
+  friend bool operator==(const Came&, const Came&) = default;
+};
+
+/// A rank's patience with a monitored barrier has ended, after so many seconds.
+struct Overdue {
+  std::string name;
+  std::int32_t rank = 0;
+  double seconds = 0;
+  friend bool operator==(const Overdue&, const Overdue&) = default;
+};
+
 // ---- what travels in both directions --------------------------------------------------------------------------------
 
 /// A rank leaves; `abandoned` if it did not wait for what it had in flight.
@@ -69,24 +104,34 @@ struct Broken {
   friend bool operator==(const Broken&, const Broken&) = default;
 };
 
+/// A rank takes part in what the others submit from now on, with values that do not count, until all have joined.
+struct Joined {
+  std::int32_t rank = 0;
+  friend bool operator==(const Joined&, const Joined&) = default;
+};
+
 // ---- what travels down the tree: decisions, applied by every rank in the same order ------------------------------------
 
-/// Gives the next tensor number to this name and signature, and the next bucket number to a bucket of it alone.
+/// Gives the next tensor number to this name and signature, and the next bucket number to a bucket of it alone. Announcements of it
+/// in full are void.
 struct Define {
   std::string name;
   Signature signature;
   friend bool operator==(const Define&, const Define&) = default;
 };
 
-/// New buckets for these tensors, numbered on; their old buckets are retired, and what was announced of those is void.
+/// Defines some tensors, then makes new buckets, numbered on: the old buckets of their tensors are retired, and what was announced
+/// of those is void.
 struct Regroup {
   std::vector<std::vector<TensorNumber>> buckets;
+  std::vector<Define> defined{};
   friend bool operator==(const Regroup&, const Regroup&) = default;
 };
 
-/// Run these buckets, in this order.
+/// Run these buckets, in this order. Sizes are told where they are not those of the last run.
 struct Run {
   std::vector<BucketId> buckets;
+  std::vector<SizesOfRanks> sizes{};
   friend bool operator==(const Run&, const Run&) = default;
 };
 
@@ -97,14 +142,21 @@ struct Reject {
   friend bool operator==(const Reject&, const Reject&) = default;
 };
 
+/// The end of a monitored barrier: all have come, or it failed.
+struct Released {
+  std::string name;
+  std::optional<Failure> failure;
+  friend bool operator==(const Released&, const Released&) = default;
+};
+
 /// Answers Retract, to the child that asked only.
 struct Retracted {
   Retract what;
   friend bool operator==(const Retracted&, const Retracted&) = default;
 };
 
-using UpRecord = std::variant<Announcement, Ready, Cut, Retract, Departed, Broken>;
-using DownRecord = std::variant<Define, Regroup, Run, Reject, Retracted, Departed, Broken>;
+using UpRecord = std::variant<Announcement, Ready, Cut, Retract, Departed, Broken, Wanted, Joined, Came, Overdue>;
+using DownRecord = std::variant<Define, Regroup, Run, Reject, Retracted, Departed, Broken, Joined, Released>;
 
 void encode(Writer& writer, const UpRecord& record);
 void encode(Writer& writer, const DownRecord& record);

@@ -4,16 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <atomic>
+#include <cmath>
 #include <exception>
 #include <map>
-#include <optional>
 #include <utility>
 
-#include "runtime/arguments.h"
-#include "runtime/at_exit.h"
-#include "runtime/coordinator.h"
-#include "runtime/names.h"
+#include "runtime/block_sizes.h"
+#include "runtime/session_parts.h"
 
 namespace kolo {
 namespace {
@@ -32,103 +29,127 @@ void print_banner(const Config& config, int size) {
   for (const Setting& row : settings()) config.report(fmt::format("  {}={}", row.variable, row.print(config)));
 }
 
+/// The shape as all ranks must have it.
+Shape agreed_shape(OpKind kind, const Shape& shape) {
+  if (!has_rows(kind) || shape.dims() == 0 || !shape.valid()) return shape;
+  std::vector<std::int64_t> extents(shape.extents().begin(), shape.extents().end());
+  extents[0] = any_rows;
+  return Shape(extents);
+}
+
 }  // namespace
 
-class Session::Parts {
- public:
-  Parts(World world, const Config& config)
-      : coordinator(std::make_shared<Coordinator>(std::move(world), config)), exceptions_at_start(std::uncaught_exceptions()) {
-    if (coordinator->control().spans_processes()) at_exit.emplace([this](bool failed) { coordinator->end(failed); });
-    const int size = static_cast<int>(coordinator->world_group()->ranks.size());
-    if (config.banner && coordinator->control().rank() == 0) print_banner(config, size);
+Session::Parts::Parts(World world, const Config& config)
+    : coordinator(std::make_shared<Coordinator>(std::move(world), config)), exceptions_at_start(std::uncaught_exceptions()) {
+  if (coordinator->control().spans_processes()) at_exit.emplace([this](bool failed) { coordinator->end(failed); });
+  const int size = static_cast<int>(coordinator->world_group()->ranks.size());
+  if (config.banner && coordinator->control().rank() == 0) print_banner(config, size);
+}
+
+Session::Parts::~Parts() { coordinator->close(std::uncaught_exceptions() > exceptions_at_start); }
+
+std::string Session::Parts::user_name(std::string_view name) const {
+  if (name.starts_with(reserved_prefix)) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("'{}': names that begin with '{}' are the runtime's own; use another", name, reserved_prefix));
   }
+  return std::string(name);
+}
 
-  ~Parts() { coordinator->close(std::uncaught_exceptions() > exceptions_at_start); }
+const std::shared_ptr<const GroupInfo>& Session::Parts::member(const Group& group) const {
+  if (group.info()->member()) return group.shared_info();
+  throw Error(ErrorCode::invalid_argument, fmt::format("rank {} is no member of group {}; only members call its operations",
+                                                       coordinator->control().rank(), group.info()->name));
+}
 
-  /// Hop 3: checks arguments, builds the submission and hands it over. A bad argument is announced as the name's failure.
-  SubmissionPtr submit(std::string name, const Signature& signature, const Tensor& in, const Tensor& out, const Group& group,
-                       bool will_wait) {
-    const auto submission = new_submission(std::move(name), signature, group);
-    submission->in = in;
-    submission->out = out;
-    submission->failure = check_arguments(signature, in, out, *submission->group);
-    coordinator->submit(submission, will_wait);
-    return submission;
-  }
+SubmissionPtr Session::Parts::new_submission(std::string name, const Signature& signature, const Group& group) const {
+  auto submission = std::make_shared<Submission>();
+  submission->group = group.info() ? member(group) : coordinator->world_group();
+  submission->name = std::move(name);
+  submission->signature = signature;
+  return submission;
+}
 
-  SubmissionPtr new_submission(std::string name, const Signature& signature, const Group& group) const {
-    auto submission = std::make_shared<Submission>();
-    submission->group = group.info() ? member(group) : coordinator->world_group();
-    submission->name = std::move(name);
-    submission->signature = signature;
-    return submission;
-  }
+void Session::Parts::add_member(Submission& submission, const NamedTensor& tensor) {
+  const OpKind kind = submission.signature.kind;
+  submission.tensors.push_back({tensor.in, tensor.out});
+  submission.member_names.push_back(tensor.name);
+  submission.signature.members.push_back({tensor.name, tensor.in.dtype, agreed_shape(kind, tensor.in.shape)});
+}
 
-  std::string user_name(std::string_view name) const {
-    if (name.starts_with(reserved_prefix)) {
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("'{}': names that begin with '{}' are the runtime's own; use another", name, reserved_prefix));
+void Session::Parts::hand_over(const SubmissionPtr& submission, const RowArguments& rows, bool will_wait) {
+  Signature& signature = submission->signature;
+  const bool grouped = !submission->member_names.empty();
+  for (std::size_t i = 0; i < submission->tensors.size() && !submission->failure; ++i) {
+    const BucketTensor& tensor = submission->tensors[i];
+    Signature alone = signature;
+    alone.dtype = tensor.in.dtype;
+    submission->failure = check_arguments(alone, tensor, *submission->group, rows);
+    if (!submission->failure && tensor.in.device.kind != signature.device) {
+      submission->failure = Failure{ErrorCode::invalid_argument, "tensors submitted together are on different kinds of devices; submit them apart"};
     }
-    return std::string(name);
+    if (submission->failure && grouped) submission->failure->message = fmt::format("'{}': {}", submission->member_names[i], submission->failure->message);
+    if (submission->failure || !has_rows(signature.kind)) continue;
+    const auto sizes = own_sizes(signature.kind, tensor, rows.splits, rows.allocates, *submission->group, signature.root);
+    submission->sizes.insert(submission->sizes.end(), sizes.begin(), sizes.end());
   }
+  if (submission->failure) submission->sizes.clear();
+  signature.shape = agreed_shape(signature.kind, signature.shape);
+  coordinator->submit(submission, will_wait);
+}
 
-  /// A collective with these options; which parts of a signature they give shows in what members they have.
-  template <class Options>
-  SubmissionPtr collective(OpKind kind, std::string name, const Tensor& in, const Tensor& out, const Options& options,
-                           bool will_wait) {
-    Signature signature{.kind = kind, .dtype = in.dtype, .device = in.device.kind, .shape = in.shape};
-    if constexpr (requires { options.root; }) signature.root = options.root;
-    if constexpr (requires { options.op; }) {
-      signature.op = options.op;
-      signature.prescale = options.prescale;
-      signature.postscale = options.postscale;
-    }
-    return submit(std::move(name), signature, in, out, options.group, will_wait);
+/// What goes from rank to rank is negotiated in a group of these two, one for each direction.
+SubmissionPtr Session::Parts::between(std::string_view name, const Tensor& tensor, bool sends, int peer, const Group& group, bool will_wait) {
+  const GroupInfo& parent = group.info() ? *member(group) : *coordinator->world_group();
+  const int size = coordinator->control().topology().size();
+  const std::string_view verb = sends ? "send" : "recv";
+  if (peer < 0 || peer >= parent.size() || peer == parent.rank) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("{} '{}' in group {}: rank {} is not another rank of the group (it has {}, from 0; this is {})",
+                                                         verb, name, parent.name, peer, parent.size(), parent.rank));
   }
-
-  /// Barriers match in order: PendingQueue numbers them.
-  SubmissionPtr barrier(const Group& group, bool will_wait) {
-    return submit("", {.kind = OpKind::barrier}, {}, {}, group, will_wait);
+  if (size > most_ranks_with_pairs) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("{} '{}': only sessions of at most {} ranks send and receive", verb, name, most_ranks_with_pairs));
   }
+  const int me = coordinator->control().rank(), other = parent.ranks[static_cast<std::size_t>(peer)];
+  auto submission = std::make_shared<Submission>();
+  submission->group = pair_info(sends ? me : other, sends ? other : me, size, me);
+  submission->parent = group.info() ? group.shared_info() : coordinator->world_group();
+  submission->name = parent.id == 0 ? std::string(name) : fmt::format("{} (group {})", name, parent.name);
+  const int sender = sends ? submission->group->rank : 1 - submission->group->rank;
+  submission->signature = {.kind = OpKind::send_recv, .dtype = tensor.dtype, .device = tensor.device.kind, .root = sender, .shape = tensor.shape};
+  submission->tensors.push_back(sends ? BucketTensor{tensor, {}} : BucketTensor{tensor, tensor});
+  hand_over(submission, {}, will_wait);
+  return submission;
+}
 
-  /// Changes of groups are operations of the world; they match in order.
-  std::shared_ptr<const GroupInfo> make_group(std::span<const int> members) {
-    auto draft = std::make_shared<GroupInfo>();
-    draft->ranks.assign(members.begin(), members.end());
-    std::sort(draft->ranks.begin(), draft->ranks.end());
-    const auto submission = new_submission("", {.kind = OpKind::make_group, .detail = fmt::format("ranks {}", fmt::join(draft->ranks, ", "))}, {});
-    submission->failure = check_members(draft->ranks, static_cast<int>(coordinator->world_group()->ranks.size()));
-    submission->subject = std::move(draft);
-    coordinator->submit(submission, true);
-    finish(submission);
-    return submission->subject;
+/// Barriers and joins match in order: PendingQueue numbers them.
+SubmissionPtr Session::Parts::without_data(OpKind kind, const Group& group, bool will_wait) {
+  const auto submission = new_submission("", {.kind = kind}, group);
+  coordinator->submit(submission, will_wait);
+  return submission;
+}
+
+/// Changes of groups are operations of the world; they match in order.
+std::shared_ptr<const GroupInfo> Session::Parts::make_group(std::vector<int> members) {
+  auto draft = std::make_shared<GroupInfo>();
+  draft->ranks = std::move(members);
+  const auto submission = new_submission("", {.kind = OpKind::make_group, .detail = fmt::format("ranks {}", fmt::join(draft->ranks, ", "))}, {});
+  submission->failure = check_members(draft->ranks, static_cast<int>(coordinator->world_group()->ranks.size()));
+  submission->subject = std::move(draft);
+  coordinator->submit(submission, true);
+  finish(submission);
+  return submission->subject;
+}
+
+void Session::Parts::remove_group(const Group& group) {
+  if (!group.info() || group.info()->id == 0) {
+    throw Error(ErrorCode::invalid_argument, "the group of all ranks cannot be removed; close the session instead");
   }
-
-  void remove_group(const Group& group) {
-    if (!group.info() || group.info()->id == 0) {
-      throw Error(ErrorCode::invalid_argument, "the group of all ranks cannot be removed; close the session instead");
-    }
-    const auto submission = new_submission("", {.kind = OpKind::remove_group, .detail = "group " + group.info()->name}, {});
-    submission->subject = group.shared_info();
-    coordinator->submit(submission, true);
-    finish(submission);
-  }
-
-  void finish(const SubmissionPtr& submission) { Handle(coordinator, submission).wait(); }
-
-  std::shared_ptr<Coordinator> coordinator;
-  Names names;
-
- private:
-  const std::shared_ptr<const GroupInfo>& member(const Group& group) const {
-    if (group.info()->member()) return group.shared_info();
-    throw Error(ErrorCode::invalid_argument, fmt::format("rank {} is no member of group {}; only members call its operations",
-                                                         coordinator->control().rank(), group.info()->name));
-  }
-
-  int exceptions_at_start;
-  std::optional<LeaveAtExit> at_exit;
-};
+  const auto submission = new_submission("", {.kind = OpKind::remove_group, .detail = "group " + group.info()->name}, {});
+  submission->subject = group.shared_info();
+  coordinator->submit(submission, true);
+  finish(submission);
+}
 
 Session::Session() : Session(environment_with_warnings()) {}
 Session::Session(const Config& config) : Session(launcher_world(config), config) {}
@@ -154,101 +175,46 @@ SessionStats Session::stats() const { return parts_->coordinator->stats(); }
 
 TensorId Session::declare(std::string_view name) { return parts_->names.declare(parts_->user_name(name)); }
 
-Handle Session::all_reduce_async(TensorId tensor, Tensor in, Tensor out, const AllReduceOptions& options) {
-  return {parts_->coordinator, parts_->collective(OpKind::all_reduce, parts_->names.name(tensor), in, out, options, false)};
-}
-Handle Session::all_reduce_async(std::string_view name, Tensor in_out, const AllReduceOptions& options) {
-  return {parts_->coordinator, parts_->collective(OpKind::all_reduce, parts_->user_name(name), in_out, in_out, options, false)};
-}
-void Session::all_reduce(std::string_view name, Tensor in_out, const AllReduceOptions& options) {
-  parts_->finish(parts_->collective(OpKind::all_reduce, parts_->user_name(name), in_out, in_out, options, true));
+Handle Session::barrier_async(const Group& group) { return {parts_->coordinator, parts_->without_data(OpKind::barrier, group, false)}; }
+void Session::barrier(const Group& group) { parts_->finish(parts_->without_data(OpKind::barrier, group, true)); }
+
+void Session::monitored_barrier(double seconds, const Group& group) {
+  if (!(seconds >= 0 && seconds < 1e9)) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("monitored_barrier: {} is no time to wait; pass seconds from 0 on", seconds));
+  }
+  const auto submission = parts_->without_data(OpKind::monitored_barrier, group, true);
+  parts_->coordinator->wait_at_most(submission, seconds);
+  parts_->finish(submission);
 }
 
-Handle Session::broadcast_async(TensorId tensor, Tensor in_out, const BroadcastOptions& options) {
-  return {parts_->coordinator, parts_->collective(OpKind::broadcast, parts_->names.name(tensor), in_out, in_out, options, false)};
-}
-Handle Session::broadcast_async(std::string_view name, Tensor in_out, const BroadcastOptions& options) {
-  return {parts_->coordinator, parts_->collective(OpKind::broadcast, parts_->user_name(name), in_out, in_out, options, false)};
-}
-void Session::broadcast(std::string_view name, Tensor in_out, const BroadcastOptions& options) {
-  parts_->finish(parts_->collective(OpKind::broadcast, parts_->user_name(name), in_out, in_out, options, true));
+int Session::join(const Group& group) {
+  const auto submission = parts_->without_data(OpKind::join, group, true);
+  parts_->finish(submission);
+  const auto& ranks = submission->group->ranks;
+  return static_cast<int>(std::find(ranks.begin(), ranks.end(), submission->last_to_join) - ranks.begin());
 }
 
-Handle Session::reduce_async(TensorId tensor, Tensor in, Tensor out, const ReduceOptions& options) {
-  return {parts_->coordinator, parts_->collective(OpKind::reduce, parts_->names.name(tensor), in, out, options, false)};
-}
-Handle Session::reduce_async(std::string_view name, Tensor in_out, const ReduceOptions& options) {
-  return {parts_->coordinator, parts_->collective(OpKind::reduce, parts_->user_name(name), in_out, in_out, options, false)};
-}
-void Session::reduce(std::string_view name, Tensor in_out, const ReduceOptions& options) {
-  parts_->finish(parts_->collective(OpKind::reduce, parts_->user_name(name), in_out, in_out, options, true));
+Group Session::new_group(std::span<const int> ranks) {
+  std::vector<int> members(ranks.begin(), ranks.end());
+  std::sort(members.begin(), members.end());
+  return Group(parts_->make_group(std::move(members)));
 }
 
-Handle Session::all_gather_async(TensorId tensor, Tensor in, Tensor out, const AllGatherOptions& options) {
-  return {parts_->coordinator, parts_->collective(OpKind::all_gather, parts_->names.name(tensor), in, out, options, false)};
-}
-Handle Session::all_gather_async(std::string_view name, Tensor in, Tensor out, const AllGatherOptions& options) {
-  return {parts_->coordinator, parts_->collective(OpKind::all_gather, parts_->user_name(name), in, out, options, false)};
-}
-void Session::all_gather(std::string_view name, Tensor in, Tensor out, const AllGatherOptions& options) {
-  parts_->finish(parts_->collective(OpKind::all_gather, parts_->user_name(name), in, out, options, true));
-}
-
-Handle Session::reduce_scatter_async(TensorId tensor, Tensor in, Tensor out, const ReduceScatterOptions& options) {
-  return {parts_->coordinator, parts_->collective(OpKind::reduce_scatter, parts_->names.name(tensor), in, out, options, false)};
-}
-Handle Session::reduce_scatter_async(std::string_view name, Tensor in, Tensor out, const ReduceScatterOptions& options) {
-  return {parts_->coordinator, parts_->collective(OpKind::reduce_scatter, parts_->user_name(name), in, out, options, false)};
-}
-void Session::reduce_scatter(std::string_view name, Tensor in, Tensor out, const ReduceScatterOptions& options) {
-  parts_->finish(parts_->collective(OpKind::reduce_scatter, parts_->user_name(name), in, out, options, true));
-}
-
-Handle Session::all_to_all_async(TensorId tensor, Tensor in, Tensor out, const AllToAllOptions& options) {
-  return {parts_->coordinator, parts_->collective(OpKind::all_to_all, parts_->names.name(tensor), in, out, options, false)};
-}
-Handle Session::all_to_all_async(std::string_view name, Tensor in, Tensor out, const AllToAllOptions& options) {
-  return {parts_->coordinator, parts_->collective(OpKind::all_to_all, parts_->user_name(name), in, out, options, false)};
-}
-void Session::all_to_all(std::string_view name, Tensor in, Tensor out, const AllToAllOptions& options) {
-  parts_->finish(parts_->collective(OpKind::all_to_all, parts_->user_name(name), in, out, options, true));
-}
-
-Handle Session::gather_async(TensorId tensor, Tensor in, Tensor out, const GatherOptions& options) {
-  return {parts_->coordinator, parts_->collective(OpKind::gather, parts_->names.name(tensor), in, out, options, false)};
-}
-Handle Session::gather_async(std::string_view name, Tensor in, Tensor out, const GatherOptions& options) {
-  return {parts_->coordinator, parts_->collective(OpKind::gather, parts_->user_name(name), in, out, options, false)};
-}
-void Session::gather(std::string_view name, Tensor in, Tensor out, const GatherOptions& options) {
-  parts_->finish(parts_->collective(OpKind::gather, parts_->user_name(name), in, out, options, true));
-}
-
-Handle Session::scatter_async(TensorId tensor, Tensor in, Tensor out, const ScatterOptions& options) {
-  return {parts_->coordinator, parts_->collective(OpKind::scatter, parts_->names.name(tensor), in, out, options, false)};
-}
-Handle Session::scatter_async(std::string_view name, Tensor in, Tensor out, const ScatterOptions& options) {
-  return {parts_->coordinator, parts_->collective(OpKind::scatter, parts_->user_name(name), in, out, options, false)};
-}
-void Session::scatter(std::string_view name, Tensor in, Tensor out, const ScatterOptions& options) {
-  parts_->finish(parts_->collective(OpKind::scatter, parts_->user_name(name), in, out, options, true));
-}
-
-Handle Session::barrier_async(const Group& group) { return {parts_->coordinator, parts_->barrier(group, false)}; }
-void Session::barrier(const Group& group) { parts_->finish(parts_->barrier(group, true)); }
-
-Group Session::new_group(std::span<const int> ranks) { return Group(parts_->make_group(ranks)); }
-
-Group Session::split(int color) {
-  std::vector<std::int64_t> colors(static_cast<std::size_t>(size()), 0);
-  colors[static_cast<std::size_t>(rank())] = color;
-  parts_->finish(parts_->collective(OpKind::all_reduce, "kolo.split", view(colors), view(colors), AllReduceOptions{}, true));
+Group Session::split(int color, int key) {
+  const auto ranks = static_cast<std::size_t>(size());
+  std::vector<std::int64_t> chosen(2 * ranks, 0);  // colours, then keys
+  chosen[static_cast<std::size_t>(rank())] = color;
+  chosen[ranks + static_cast<std::size_t>(rank())] = key;
+  parts_->finish(parts_->collective(OpKind::all_reduce, "kolo.split", view(chosen), view(chosen), AllReduceOptions{}, true));
   std::map<std::int64_t, std::vector<int>> members;
-  for (int other = 0; other < size(); ++other) members[colors[static_cast<std::size_t>(other)]].push_back(other);
+  for (int other = 0; other < size(); ++other) members[chosen[static_cast<std::size_t>(other)]].push_back(other);
   Group mine;
-  for (const auto& [shade, ranks] : members) {
+  for (auto& [shade, list] : members) {
     if (shade < 0) continue;
-    const Group made = new_group(ranks);
+    std::stable_sort(list.begin(), list.end(), [&](int a, int b) {
+      return chosen[ranks + static_cast<std::size_t>(a)] < chosen[ranks + static_cast<std::size_t>(b)];
+    });
+    const Group made(parts_->make_group(std::move(list)));
     if (shade == color) mine = made;
   }
   return color < 0 ? Group(std::make_shared<GroupInfo>(GroupInfo{.name = "none", .rank = -1})) : mine;

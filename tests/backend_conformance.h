@@ -56,6 +56,16 @@ struct Call {
   bool in_place = true;
   std::uint64_t seed = 1;
   std::int64_t width = 1;  ///< elements of a row
+  bool uneven = false;     ///< of what has_rows(): every rank has blocks of its own sizes
+  std::vector<int> absent{};
+
+  /// Rows of the block of tensor `t` that `from` has for `to`.
+  std::int64_t rows(std::size_t t, int from, int to) const {
+    if (std::ranges::binary_search(absent, from) && has_rows(signature.kind)) return 0;
+    if (!uneven) return sizes[t];
+    return (sizes[t] * (1 + from) + 7 * (signature.kind == OpKind::all_to_all ? to : 0)) % (sizes[t] + 1);
+  }
+  bool equal_blocks() const { return !uneven && (absent.empty() || !has_rows(signature.kind)); }
 };
 
 inline Signature all_reduce_of(DType dtype, ReduceOp op, double prescale = 1, double postscale = 1) {
@@ -98,6 +108,7 @@ class GuardedArray {
 class Job {
  public:
   Job(const Call& call, int rank, int ranks) : call_(call), rank_(rank), ranks_(ranks) {
+    if (kind() == OpKind::all_to_all && !call_.equal_blocks()) call_.in_place = false;
     const std::size_t size = size_of(call_.signature.dtype);
     for (std::size_t t = 0; t < call_.sizes.size(); ++t) {
       const std::size_t shift = (call_.seed + t + static_cast<std::size_t>(rank)) % 7 * size;
@@ -120,6 +131,7 @@ class Job {
   /// Expects the result in the outputs, the inputs as they were (but where the output lies in them), and the memory around both
   /// untouched.
   void verify() {
+    if (std::ranges::binary_search(call_.absent, rank_)) return;  // its memory is scratch
     for (std::size_t t = 0; t < call_.sizes.size(); ++t) {
       with_type(call_.signature.dtype, [&]<class T>() { verify_tensor<T>(t); });
       EXPECT_TRUE(inputs_[t].intact() && outputs_[t].intact()) << text() << " wrote beside tensor " << t;
@@ -138,12 +150,34 @@ class Job {
   bool writes() const { return (kind() != OpKind::reduce && kind() != OpKind::gather) || is_root(); }
 
   Shape shape_of(std::int64_t rows) const { return call_.width == 1 ? Shape{rows} : Shape{rows, call_.width}; }
-  Shape in_shape(std::size_t t) const { return shape_of(call_.sizes[t] * (kind() == OpKind::all_to_all ? ranks_ : 1)); }
+  std::int64_t rows_before(std::size_t t, int peer) const {  // in the output, of blocks from other ranks
+    std::int64_t sum = 0;
+    for (int from = 0; from < peer; ++from) sum += call_.rows(t, from, rank_);
+    return sum;
+  }
+  Shape in_shape(std::size_t t) const {
+    if (!has_rows(kind())) return shape_of(call_.sizes[t]);
+    if (kind() != OpKind::all_to_all) return shape_of(call_.rows(t, rank_, 0));
+    return shape_of(sent_before(t, rank_, ranks_));
+  }
+  std::int64_t sent_before(std::size_t t, int from, int to) const {
+    std::int64_t sum = 0;
+    for (int peer = 0; peer < to; ++peer) sum += call_.rows(t, from, peer);
+    return sum;
+  }
+  std::shared_ptr<const BlockRows> block_rows(std::size_t t) const {
+    if (call_.equal_blocks()) return nullptr;
+    BlockRows rows;
+    for (int from = 0; from < ranks_; ++from) {
+      for (int to = 0; to < (kind() == OpKind::all_to_all ? ranks_ : 1); ++to) rows.push_back(call_.rows(t, from, to));
+    }
+    return std::make_shared<const BlockRows>(std::move(rows));
+  }
   RowRange rows(std::size_t t) const { return rows_of_rank(call_.sizes[t], ranks_, rank_); }
   Shape out_shape(std::size_t t) const {
     if (!writes() && call_.seed % 2 == 0) return Shape{0};
     switch (kind()) {
-      case OpKind::all_gather: case OpKind::gather: return shape_of(call_.sizes[t] * ranks_);
+      case OpKind::all_gather: case OpKind::gather: case OpKind::all_to_all: return shape_of(rows_before(t, ranks_));
       case OpKind::reduce_scatter: case OpKind::scatter: return shape_of(rows(t).count());
       default: return in_shape(t);
     }
@@ -152,7 +186,7 @@ class Job {
   // Where the input and the output begin in the memory that they share; in elements.
   std::int64_t input_begin(std::size_t t) const {
     const bool within = kind() == OpKind::all_gather || kind() == OpKind::gather;
-    return call_.in_place && writes() && within ? rank_ * call_.sizes[t] * call_.width : 0;
+    return call_.in_place && writes() && within ? rows_before(t, rank_) * call_.width : 0;
   }
   std::int64_t output_begin(std::size_t t) const {
     const bool within = kind() == OpKind::reduce_scatter || kind() == OpKind::scatter;
@@ -167,12 +201,13 @@ class Job {
   }
 
   Bucket bucket() {
-    Bucket bucket{call_.signature, {}};
+    Bucket bucket{call_.signature, {}, call_.absent};
     for (std::size_t t = 0; t < call_.sizes.size(); ++t) {
       const DType dtype = call_.signature.dtype;
       const bool ignored = !writes() && call_.seed % 2 == 0;
       bucket.tensors.push_back({{reads() ? input(t) : nullptr, in_shape(t), dtype, {}},
-                                {ignored ? nullptr : output(t), out_shape(t), dtype, {}}});
+                                {ignored ? nullptr : output(t), out_shape(t), dtype, {}},
+                                has_rows(kind()) ? block_rows(t) : nullptr});
     }
     if (!bucket.tensors.empty()) bucket.signature.shape = bucket.tensors[0].in.shape;
     return bucket;
@@ -192,22 +227,26 @@ class Job {
 
   template <class T>
   T reduced(std::size_t t, std::int64_t i) const {
-    std::array<T, 64> values;
-    for (int rank = 0; rank < ranks_; ++rank) values[static_cast<std::size_t>(rank)] = value<T>(rank, t, i);
-    return reference_reduce<T>(reduction_of(call_.signature, ranks_),
-                               std::span<const T>(values).first(static_cast<std::size_t>(ranks_)));
+    std::array<T, 64> values{};
+    std::size_t present = 0;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      if (!std::ranges::binary_search(call_.absent, rank)) values[present++] = value<T>(rank, t, i);
+    }
+    return reference_reduce<T>(reduction_of(call_.signature, ranks_, call_.absent.size()), std::span<const T>(values).first(present));
   }
 
   /// Element i of the output, on ranks that have one.
   template <class T>
   T expected(std::size_t t, std::int64_t i) const {
-    const std::int64_t first = rows(t).begin * call_.width;   // of reduce_scatter and scatter
-    const std::int64_t block = call_.sizes[t] * call_.width;  // of the others with blocks
+    const std::int64_t first = rows(t).begin * call_.width;  // of reduce_scatter and scatter
+    int from = 0;                                            // of what has_rows()
+    while (has_rows(kind()) && i >= rows_before(t, from + 1) * call_.width) ++from;
+    const std::int64_t in_block = i - rows_before(t, from) * call_.width;
     switch (kind()) {
       case OpKind::broadcast: return value<T>(call_.signature.root, t, i);
-      case OpKind::all_gather: case OpKind::gather: return value<T>(static_cast<int>(i / block), t, i % block);
+      case OpKind::all_gather: case OpKind::gather: return value<T>(from, t, in_block);
       case OpKind::scatter: return value<T>(call_.signature.root, t, first + i);
-      case OpKind::all_to_all: return value<T>(static_cast<int>(i / block), t, rank_ * block + i % block);
+      case OpKind::all_to_all: return value<T>(from, t, sent_before(t, from, rank_) * call_.width + in_block);
       case OpKind::reduce_scatter: return reduced<T>(t, first + i);
       default: return reduced<T>(t, i);
     }
@@ -390,6 +429,55 @@ TEST_P(BackendConformance, SomeRanksInPlace) {
       }
     }
   });
+}
+
+/// Ranks with blocks of their own sizes, empty ones among them, alone and in buckets.
+TEST_P(BackendConformance, UnevenBlocks) {
+  std::vector<Call> calls;
+  for (const OpKind kind : {OpKind::all_gather, OpKind::gather, OpKind::all_to_all}) {
+    for (const DType dtype : all_types) {
+      for (const auto& sizes : std::vector<std::vector<std::int64_t>>{{0}, {1}, {5}, {3'007}, {1, 0, 12, 3}, {1'000, 0, 7, 20'001, 1}}) {
+        for (const bool in_place : {true, false}) {
+          const int root = static_cast<int>(calls.size() / 2) % ranks();
+          const std::int64_t width = calls.size() % 3 == 0 ? 3 : 1;
+          calls.push_back({signature_of(kind, dtype, ReduceOp::sum, root), sizes, in_place, calls.size() / 3, width, true});
+        }
+      }
+    }
+  }
+  calls.push_back({signature_of(OpKind::all_gather, DType::f32), {700'001, 3}, false, 5, 2, true});
+  calls.push_back({signature_of(OpKind::all_to_all, DType::f32), {400'001, 3}, false, 6, 2, true});
+  run_calls(calls);
+}
+
+/// Ranks that have joined lend a hand, and their values count for nothing.
+TEST_P(BackendConformance, AbsentRanks) {
+  std::vector<Call> calls;
+  for (int present = 0; present < ranks(); ++present) {
+    for (const bool one_absent : {true, false}) {  // all but this rank; or its neighbour alone
+      std::vector<int> absent;
+      for (int rank = 0; rank < ranks(); ++rank) {
+        if (one_absent ? rank == (present + 1) % ranks() && rank != present : rank != present) absent.push_back(rank);
+      }
+      for (const OpKind kind : {OpKind::all_reduce, OpKind::reduce, OpKind::reduce_scatter, OpKind::broadcast, OpKind::scatter,
+                                OpKind::all_gather, OpKind::gather, OpKind::all_to_all}) {
+        for (const ReduceOp op : all_reduce_ops) {
+          if (op != ReduceOp::sum && !reduces(kind)) continue;
+          for (const DType dtype : {DType::f32, DType::bf16, DType::i64, DType::boolean}) {
+            if (reduces(kind) && !reducible(op, dtype)) continue;
+            for (const std::int64_t size : {1, 5'003}) {
+              Call call{signature_of(kind, dtype, op, present), {size, 3}, calls.size() % 2 == 0, calls.size()};
+              call.absent = absent;
+              if (scalable(op, dtype)) call.signature.prescale = -2;
+              call.signature.divide_by_group = calls.size() % 3 == 0;
+              calls.push_back(call);
+            }
+          }
+        }
+      }
+    }
+  }
+  run_calls(calls);
 }
 
 TEST_P(BackendConformance, ClosedForms) {

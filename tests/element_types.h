@@ -21,7 +21,7 @@ inline constexpr std::array reduce_ops{ReduceOp::sum, ReduceOp::average, ReduceO
 
 inline constexpr std::array all_reduce_ops{ReduceOp::sum,     ReduceOp::average, ReduceOp::min,     ReduceOp::max,
                                            ReduceOp::product, ReduceOp::bit_and, ReduceOp::bit_or,  ReduceOp::bit_xor,
-                                           ReduceOp::logical_and, ReduceOp::logical_or};
+                                           ReduceOp::logical_and, ReduceOp::logical_or, ReduceOp::adasum};
 static_assert(all_types.size() == dtype_count && all_reduce_ops.size() == reduce_op_count);
 
 /// Calls body.template operator()<T>() with the C++ type of `dtype`.

@@ -55,7 +55,9 @@ class Simulation {
       for (int rank = 0; rank < size(); ++rank) {
         if (can_act(rank)) able.push_back(rank);
       }
-      const auto choices = busy_.size() + able.size() + unsettled_.size();
+      const bool held = ranks_.front()->negotiator.holds_up_others();  // rank 0 is the root
+      const auto others = busy_.size() + able.size() + unsettled_.size();
+      const auto choices = others + (held && (impatient || others == 0) ? 1 : 0);
       if (choices == 0) return finished();
       auto choice = std::uniform_int_distribution<std::size_t>(0, choices - 1)(random_);
       if (choice < busy_.size()) {
@@ -63,13 +65,18 @@ class Simulation {
         continue;
       }
       choice -= busy_.size();
-      if (choice < able.size()) {
+      if (choice == able.size() + unsettled_.size()) {  // patience has ended
+        ranks_.front()->negotiator.end_run();
+        unsettled_.insert(0);
+      } else if (choice < able.size()) {
         act(able[choice]);
       } else {
         settle(*std::next(unsettled_.begin(), static_cast<std::ptrdiff_t>(choice - able.size())));
       }
     }
   }
+
+  bool impatient = false;  ///< the root's runs end at any time while others wait, not only when nothing else can happen
 
   int size() const { return topology_.size(); }
   const std::vector<std::vector<std::string>>& buckets(int rank) const { return at(rank).buckets; }
@@ -124,6 +131,7 @@ class Simulation {
     submission->name = action.name;
     submission->group = rank.group;
     submission->signature = action.signature;
+    submission->tensors.push_back({{nullptr, action.signature.shape, action.signature.dtype, {}}, {}});
     submission->sequence = ++rank.sequence;
     rank.latest[action.name] = submission;
     rank.negotiator.submit(submission);
@@ -132,6 +140,7 @@ class Simulation {
   void act(int index) {
     Rank& rank = *ranks_[static_cast<std::size_t>(index)];
     const Action& action = rank.program[rank.next];
+    if (action.what != Action::What::submit) rank.negotiator.end_run();
     switch (action.what) {
       case Action::What::submit:
         submit(rank, action);
@@ -184,9 +193,9 @@ class Simulation {
       rank.bytes += bytes.size();
     });
     const Decisions decisions = rank.negotiator.take();
-    for (const auto& members : decisions.run) {
+    for (const auto& bucket : decisions.run) {
       rank.buckets.emplace_back();
-      for (const auto& member : members) {
+      for (const auto& member : bucket.members) {
         rank.buckets.back().push_back(member->name);
         rank.outcomes[member->name].push_back("ran");
         member->done = true;

@@ -39,6 +39,7 @@ class Ranks {
     submission->signature = sum_of(elements);
     submission->sequence = ++sequence_;
     (*this)[rank].submit(submission);
+    (*this)[rank].end_run();
     return submission;
   }
 
@@ -58,7 +59,7 @@ class Ranks {
         });
         const Decisions decisions = (*this)[rank].take();
         for (const auto& bucket : decisions.run) {
-          for (const auto& member : bucket) ran.push_back(std::to_string(rank) + member->name);
+          for (const auto& member : bucket.members) ran.push_back(std::to_string(rank) + member->name);
         }
         for (const auto& member : decisions.withdrawn) withdrawn.push_back(std::to_string(rank) + member->name);
         for (const auto& [member, failure] : decisions.failed) failed.push_back(std::to_string(rank) + member->name + ": " + failure.message);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "runtime/fusion.h"
 #include "runtime/plan_cache.h"
 #include "runtime/plan_learner.h"
@@ -59,20 +61,35 @@ TEST(PlanCacheTest, IsolatingANameLeavesTheRestTogether) {
 }
 
 Buckets fuse_all(const std::vector<Signature>& signatures, std::int64_t bytes) {
-  PlanCache plan;
-  std::vector<TensorNumber> run;
-  for (std::size_t i = 0; i < signatures.size(); ++i) run.push_back(plan.define("t" + std::to_string(i), signatures[i]));
-  return fuse(run, plan, bytes);
+  std::vector<Fusible> run;
+  for (const Signature& signature : signatures) {
+    const auto size = signature.shape.elements() * static_cast<std::int64_t>(size_of(signature.dtype));
+    run.push_back({static_cast<TensorNumber>(run.size()), &signature, size, false});
+  }
+  return fuse(run, bytes);
 }
 
 TEST(Fusion, FillsBucketsUpToTheLimit) {
   const Signature four_bytes = sum_of(1);
   EXPECT_EQ(fuse_all({four_bytes, four_bytes, four_bytes, four_bytes, four_bytes}, 8), (Buckets{{0, 1}, {2, 3}, {4}}));
   EXPECT_EQ(fuse_all({four_bytes, four_bytes, four_bytes}, 12), (Buckets{{0, 1, 2}}));
-  EXPECT_EQ(fuse_all({four_bytes, four_bytes}, 7), (Buckets{{0}, {1}}));
-  EXPECT_EQ(fuse_all({four_bytes, sum_of(100), four_bytes, four_bytes}, 8), (Buckets{{0}, {1}, {2, 3}})) << "a larger one goes alone";
-  EXPECT_EQ(fuse_all({sum_of(0), sum_of(0), four_bytes}, 4), (Buckets{{0, 1, 2}})) << "empty tensors fit";
+  EXPECT_EQ(fuse_all({four_bytes, four_bytes, four_bytes}, 7), (Buckets{{0, 1}, {2}})) << "full as soon as it holds so much";
+  EXPECT_EQ(fuse_all({four_bytes, sum_of(100), four_bytes, four_bytes}, 8), (Buckets{{0, 1}, {2, 3}}));
+  EXPECT_EQ(fuse_all({sum_of(0), sum_of(0), four_bytes, sum_of(0)}, 4), (Buckets{{0, 1, 2}, {3}}));
   EXPECT_EQ(fuse_all({}, 8), Buckets{});
+}
+
+TEST(Fusion, AsFewBucketsAsTheBytesNeed) {
+  std::mt19937_64 random(1);
+  for (int round = 0; round < 100; ++round) {
+    std::vector<Signature> signatures;
+    std::int64_t bytes = 0;
+    for (int i = 0; i < 200; ++i) {
+      signatures.push_back(sum_of(static_cast<std::int64_t>(random() % 1000)));
+      bytes += 4 * signatures.back().shape[0];
+    }
+    EXPECT_LE(static_cast<std::int64_t>(fuse_all(signatures, 10'000).size()), bytes / 10'000 + 1);
+  }
 }
 
 TEST(Fusion, KindsOfTensorsInterleave) {
@@ -108,14 +125,19 @@ TEST(Fusion, OnlyShapesMayDiffer) {
 }
 
 TEST(Fusion, FollowsTheProgramsOrderOnly) {
-  PlanCache plan;
-  for (int i = 0; i < 6; ++i) plan.define("t" + std::to_string(i), sum_of(1));
-  EXPECT_EQ(fuse(std::vector<TensorNumber>{5, 3, 1, 0, 2, 4}, plan, 8), (Buckets{{5, 3}, {1, 0}, {2, 4}}));
+  const Signature four_bytes = sum_of(1);
+  std::vector<Fusible> run;
+  for (TensorNumber number : {5u, 3u, 1u, 0u, 2u, 4u}) run.push_back({number, &four_bytes, 4, false});
+  EXPECT_EQ(fuse(run, 8), (Buckets{{5, 3}, {1, 0}, {2, 4}}));
+  run[1].alone = true;
+  EXPECT_EQ(fuse(run, 8), (Buckets{{5, 1}, {3}, {0, 2}, {4}})) << "names with several signatures";
 }
 
 TEST(Fusion, HugeTensorsDoNotOverflow) {
   const std::int64_t most = (std::int64_t{1} << 60) - 1;
-  EXPECT_EQ(fuse_all({sum_of(most, DType::f64), sum_of(most, DType::f64)}, std::int64_t{1} << 62), (Buckets{{0}, {1}}));
+  EXPECT_EQ(fuse_all({sum_of(most, DType::f64), sum_of(most, DType::f64)}, most * 8 + 1), (Buckets{{0, 1}}));
+  EXPECT_EQ(fuse_all({sum_of(most, DType::f64), sum_of(most, DType::f64), sum_of(1, DType::f64)}, most * 8 + 1),
+            (Buckets{{0, 1}, {2}}));
 }
 
 /// A learner and the plan it watches.
@@ -167,14 +189,29 @@ TEST(PlanLearnerTest, PlansEachRunOnce) {
   EXPECT_EQ(learning.propose(), Buckets{}) << "the plan only gets finer";
 }
 
-TEST(PlanLearnerTest, WaitsUntilEveryTensorIsKnown) {
-  Learning learning;
-  learning.submit("a");
-  const auto late = learning.submit("b", false);
-  learning.wait();
-  EXPECT_EQ(learning.propose(), Buckets{});
-  learning.plan.define("b", sum_of(1));
-  EXPECT_EQ(learning.propose(), (Buckets{{0, 1}}));
+TEST(PlanLearnerTest, WhatIsNewGetsItsNumberAndItsPlaceAtOnce) {
+  PlanCache plan;
+  PlanLearner learner(1 << 20);
+  std::vector<SubmissionPtr> kept;
+  const auto submit = [&](const std::string& name) {
+    kept.push_back(std::make_shared<Submission>());
+    kept.back()->name = name;
+    kept.back()->signature = sum_of(1);
+    learner.submitted(kept.back());
+  };
+  plan.define("a", sum_of(1));
+  for (const char* name : {"a", "b", "c"}) submit(name);
+  EXPECT_TRUE(learner.in_open_run("b"));
+  EXPECT_FALSE(learner.in_open_run("x"));
+  learner.waited();
+  EXPECT_FALSE(learner.in_open_run("b"));
+  const auto change = learner.propose(plan);
+  ASSERT_TRUE(change);
+  EXPECT_EQ(change->defined, (std::vector{Define{"b", sum_of(1)}, Define{"c", sum_of(1)}}));
+  EXPECT_EQ(change->buckets, (Buckets{{0, 1, 2}}));
+  submit("d");
+  learner.waited();
+  EXPECT_FALSE(learner.propose(plan)) << "new and alone: there is nothing to plan";
 }
 
 TEST(PlanLearnerTest, LeavesOutWhatFailed) {

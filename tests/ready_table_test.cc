@@ -19,9 +19,9 @@ class Position {
     for (const char* name : {"a", "b", "c"}) plan.define(name, sum_of(5));  // buckets 0, 1, 2
   }
   void announce(int child, const std::string& name, std::int64_t elements) {
-    table.announce(child, {name, {{sum_of(elements), std::nullopt, ranks_of(child)}}}, plan);
+    table.announce(child, {.name = name, .variants = {{sum_of(elements), std::nullopt, ranks_of(child)}}, .known = plan.next_number()}, plan);
   }
-  void ready(int child, BucketId bucket) { table.ready(child, bucket, plan); }
+  void ready(int child, BucketId bucket) { table.ready(child, {bucket, {}}, plan); }
   Retraction retract(int child, BucketId bucket) { return table.retract(child, {bucket, ""}, plan); }
   Retraction retract(int child, const std::string& name) { return table.retract(child, {std::nullopt, name}, plan); }
   static RankSet ranks_of(int child) { return child == 0 ? RankSet{0} : child == 1 ? RankSet{1, 2} : RankSet{3}; }
@@ -37,7 +37,7 @@ TEST(ReadyTableTest, ABucketIsCompleteWhenEveryChildHasAnnouncedIt) {
   position.ready(0, 0);
   EXPECT_TRUE(position.table.take().ready.empty());
   position.ready(2, 0);
-  EXPECT_EQ(position.table.take().ready, std::vector<BucketId>{0});
+  EXPECT_EQ(position.table.take().ready, (std::vector{Ready{0, {}}}));
   EXPECT_TRUE(position.table.take().ready.empty()) << "passed on once";
   EXPECT_FALSE(position.table.idle());
   position.table.ran(0, position.plan);
@@ -112,7 +112,7 @@ TEST(ReadyTableTest, RetractingWhatIsIncompleteForgetsIt) {
   position.ready(2, 0);
   EXPECT_TRUE(position.table.take().ready.empty());
   position.ready(1, 0);
-  EXPECT_EQ(position.table.take().ready, std::vector<BucketId>{0});
+  EXPECT_EQ(position.table.take().ready, (std::vector{Ready{0, {}}}));
 
   position.announce(1, "new", 5);
   EXPECT_EQ(position.retract(1, "new"), Retraction::done);
@@ -158,7 +158,7 @@ TEST(ReadyTableTest, RetractingWhatIsKnownAboveAsksThereAndAnswersAllWhoAsked) {
   position.ready(1, 0);
   EXPECT_TRUE(position.table.take().ready.empty());
   position.ready(2, 0);
-  EXPECT_EQ(position.table.take().ready, std::vector<BucketId>{0}) << "complete again";
+  EXPECT_EQ(position.table.take().ready, (std::vector{Ready{0, {}}})) << "complete again";
 }
 
 TEST(ReadyTableTest, ABucketThatWasPassedOnUnderItsNameIsTakenBackUnderIt) {

@@ -78,6 +78,7 @@ TEST(Reduce, MatchesTheReferenceBitForBit) {
 
 TEST(Reduce, KnowsWhatCanBeReduced) {
   for (const ReduceOp op : all_reduce_ops) {
+    if (op == ReduceOp::adasum) continue;
     const bool arithmetic = !is_bitwise(op) && !is_logical(op);
     for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16}) EXPECT_EQ(reducible(op, dtype), arithmetic);
     for (const DType dtype : {DType::i64, DType::i32, DType::i16, DType::i8, DType::u64, DType::u32, DType::u16, DType::u8}) {
@@ -87,6 +88,8 @@ TEST(Reduce, KnowsWhatCanBeReduced) {
     EXPECT_EQ(reducible(op, DType::boolean), op != ReduceOp::sum && op != ReduceOp::average);
     EXPECT_FALSE(scalable(op, DType::boolean));
   }
+  for (const DType dtype : all_types) EXPECT_FALSE(reducible(ReduceOp::adasum, dtype)) << "not element by element";
+  EXPECT_TRUE(scalable(ReduceOp::adasum, DType::f16));
 }
 
 std::uint8_t truth(ReduceOp op, std::vector<std::uint8_t> bytes) {

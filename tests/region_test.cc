@@ -17,8 +17,8 @@
 
 #include <kolo/error.h>
 
+#include "ops/available_memory.h"
 #include "ops/bell.h"
-#include "ops/memory.h"
 
 namespace kolo {
 namespace {

@@ -105,6 +105,24 @@ TEST(Stall, SeveralMissingRanksAreNamedEach) {
   watcher.join();
 }
 
+TEST(Stall, WhatRanWhileARankHadJoinedIsCountedThereToo) {
+  Reports reports;
+  std::latch reported(1);
+  std::thread watcher([&] {
+    reports.wait_for("rank 0: all_reduce 'x' in group world has waited for # s: submitted by ranks 0, 2; not submitted by rank 1 (" + place() +
+                     ", last completed 'kolo.join.0')");
+    reported.count_down();
+  });
+  run_ranks(3, [&](Session& session) {
+    float x = 1;
+    for (int step = 0; step < 3 && session.rank() != 2; ++step) session.all_reduce("x", view_scalar(x));
+    session.join();
+    if (session.rank() == 1) reported.wait();
+    session.all_reduce("x", view_scalar(x));
+  }, reports.config());
+  watcher.join();
+}
+
 /// Operations that stand still until they are let go; on rank 0 the thread that steps them stands still, too.
 class StandingBackend final : public Backend {
  public:

@@ -19,8 +19,13 @@ std::vector<UpRecord> up_records() {
   const Signature all_reduce{.kind = OpKind::all_reduce, .op = ReduceOp::product, .dtype = DType::bf16, .device = DeviceKind::cuda,
                              .prescale = 0.5, .postscale = -2, .shape = Shape{5, 0, 1LL << 40}};
   const Signature broadcast{.kind = OpKind::broadcast, .dtype = DType::boolean, .root = 7, .shape = Shape{1, 2, 3, 4, 5, 6, 7, 8}};
+  const Signature gathered{.kind = OpKind::all_gather, .divide_by_group = true, .shape = Shape{any_rows, 4},
+                           .members = {{"x", DType::f16, Shape{any_rows, 4}}, {"y", DType::i8, Shape{any_rows}}}};
+  const std::vector<SizesOfRanks> sizes{{7, {1, 3}, {-1, -1, 5, 5, 5, 0}}, {0, {}, {}}, {9, {2}, {1LL << 60}}};
   const Failure failure{ErrorCode::invalid_argument, "root 9 is not a rank"};
-  return {Announcement{"", {{Signature{.kind = OpKind::barrier}, std::nullopt, {0}}}},
+  return {Announcement{.name = "uneven", .variants = {{gathered, std::nullopt, {4}}}, .sizes = sizes, .known = 77}, Ready{3, sizes},
+          Wanted{"grad"}, Joined{3}, Came{"kolo.monitored.1", {1, 2}}, Overdue{"kolo.monitored.1", 2, 0.5},
+          Announcement{"", {{Signature{.kind = OpKind::barrier}, std::nullopt, {0}}}},
           Announcement{"grad", {{all_reduce, std::nullopt, RankSet::range(0, 100)}, {broadcast, failure, {101, 103}}}},
           Announcement{std::string("nul \0 inside", 12), {}},
           Ready{0}, Ready{0xffffffffu}, Cut{3, {}}, Cut{4, {1, 2, 0xfffffffe}},
@@ -29,7 +34,10 @@ std::vector<UpRecord> up_records() {
 
 std::vector<DownRecord> down_records() {
   const Signature signature{.kind = OpKind::broadcast, .dtype = DType::u8, .root = -1, .shape = Shape{}};
-  return {Define{"a", signature}, Define{std::string(300, 'x'), {}}, Regroup{{}}, Regroup{{{1, 2}, {}, {3}}},
+  const std::vector<SizesOfRanks> sizes{{7, {1, 3}, {2, 5, 5}}};
+  return {Regroup{{{5}}, {{"a", signature}, {"b", signature}}}, Run{{1}, sizes}, Joined{9}, Released{"m", std::nullopt},
+          Released{"m", Failure{ErrorCode::stalled, "rank 2 did not come"}},
+          Define{"a", signature}, Define{std::string(300, 'x'), {}}, Regroup{{}}, Regroup{{{1, 2}, {}, {3}}},
           Run{{}}, Run{{5, 4, 3}}, Reject{"a", {ErrorCode::backend, ""}}, Retracted{{BucketId{1}, ""}}, Retracted{{std::nullopt, "b"}},
           Departed{3, true}, Broken{{ErrorCode::aborted, "rank 3 left"}}};
 }
@@ -104,7 +112,7 @@ TEST(Reader, RefusesUnknownEnumeratorsAndRecords) {
       (void)decode_up(reader);
     }, ErrorCode::backend);
   };
-  EXPECT_EQ(decode_bytes({6}), "malformed control message (unknown record)");
+  EXPECT_EQ(decode_bytes({99}), "malformed control message (unknown record)");
   EXPECT_EQ(decode_bytes({255, 0, 0}), "malformed control message (unknown record)");
   EXPECT_EQ(decode_bytes({5, 7, 0, 0, 0, 0}), "malformed control message (unknown enumerator)");
 }

@@ -11,23 +11,31 @@
 
 namespace kolo {
 
+/// How many rows (steps of the first dimension) the blocks of an operation that has_rows() have, where they differ: of rank r at
+/// [r] for all_gather and gather; from rank s to rank d at [s * ranks + d] for all_to_all.
+using BlockRows = std::vector<std::int64_t>;
+
 /// One tensor of a bucket on this rank. `in` and `out` do not overlap, unless this rank's share of the larger is the smaller
 /// (in place): all of it for all_reduce, broadcast, reduce and all_to_all; the rank's block of `out` for all_gather and gather;
 /// the rank's rows of `in` for reduce_scatter and scatter.
 ///
-/// `in` has the signature's shape on every rank, but no memory where nothing is read: for scatter, on ranks that are not the
+/// `in` has the signature's shape on every rank (but for its first dimension where the ranks' rows differ), but no memory where nothing is read: for scatter, on ranks that are not the
 /// root. `out` is ignored where nothing is written: for reduce and gather, on ranks that are not the root.
+///
+/// Of send_recv, where the group is a pair, the root has the input and the other rank the output; the other one is ignored.
 struct BucketTensor {
   Tensor in;
   Tensor out;
+  std::shared_ptr<const BlockRows> rows{};  ///< equal on every rank; null: all blocks are equal. Then never in place for all_to_all
 };
 
 /// Tensors that one collective serves: a list, not a flat buffer, so that a backend that can gather directly never pays for
 /// staging. All tensors share kind, op, dtype, device, root and scales (`signature.shape` is that of the first). The lists
-/// are equal in length, order and shapes of `in` on every rank of the group.
+/// are equal in length, order, shapes of `in` (see BucketTensor) and `absent` on every rank of the group.
 struct Bucket {
   Signature signature;
   std::vector<BucketTensor> tensors;
+  std::vector<int> absent{};  ///< ranks of the group, ascending, whose values do not count: they have joined. Their memory is scratch
 
   /// Of all inputs.
   std::int64_t elements() const;
@@ -46,6 +54,9 @@ class Operation {
 
   /// Whether only calling step() again shows that peers have moved (MPI). False: peers ring this rank's bell when they do.
   virtual bool needs_polling() const = 0;
+
+  /// While true, no other bucket may be started on this backend: more of this operation is to be started first, by step().
+  virtual bool holds_backend() const { return false; }
 };
 
 /// How bytes move for one group. An object serves one group and is used by one thread at a time.
@@ -68,6 +79,16 @@ class Backend {
   /// Makes the backend that serves `group`, some of the ranks this one serves. Collective over the group's members, which
   /// call it in an agreed order; may wait for them. Null if this backend serves no other group than its own. Throws Error.
   virtual std::unique_ptr<Backend> for_group(const GroupInfo& group) = 0;
+
+  /// Makes the backend of a pair of the ranks this one serves, which runs send_recv and nothing else; never waits for the other
+  /// rank. Null if this backend serves no pairs. Throws Error.
+  virtual std::unique_ptr<Backend> for_pair(const GroupInfo& pair) {
+    (void)pair;
+    return nullptr;
+  }
+
+  /// Bytes copied into and out of memory of the backend's own so far: what a bucket costs that does not lie as the backend needs it.
+  virtual std::uint64_t staged_bytes() const { return 0; }
 
   /// Called once after a peer left without finishing: release nothing collectively from now on.
   virtual void abandon() noexcept = 0;

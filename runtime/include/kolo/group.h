@@ -13,7 +13,7 @@ using GroupId = std::uint32_t;
 struct GroupInfo {
   GroupId id = 0;
   std::string name;        ///< "world", for messages
-  std::vector<int> ranks;  ///< session ranks of the members, ascending
+  std::vector<int> ranks;  ///< session ranks of the members, in the order of their ranks in the group
   int rank = 0;            ///< index of this rank in `ranks`; -1 if it is no member
 
   bool member() const { return rank >= 0; }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <kolo/device.h>
 #include <kolo/dtype.h>
@@ -12,16 +13,19 @@ namespace kolo {
 
 /// The collectives. The numeric values are part of the wire format: append only.
 ///
-/// make_group and remove_group are agreed like any other operation but move no data.
+/// barrier, make_group, remove_group, join and monitored_barrier are agreed like any other operation but move no data. send_recv is
+/// what send() and recv() become: an operation of two ranks, of which the root sends.
 enum class OpKind : std::uint8_t {
-  all_reduce, broadcast, barrier, make_group, remove_group, reduce, all_gather, reduce_scatter, all_to_all, gather, scatter
+  all_reduce, broadcast, barrier, make_group, remove_group, reduce, all_gather, reduce_scatter, all_to_all, gather, scatter,
+  join, monitored_barrier, send_recv
 };
 
-inline constexpr int op_kind_count = 11;
+inline constexpr int op_kind_count = 14;
 
 /// Whether there is anything to move once the ranks have agreed.
 constexpr bool moves_data(OpKind kind) {
-  return kind != OpKind::barrier && kind != OpKind::make_group && kind != OpKind::remove_group;
+  return kind != OpKind::barrier && kind != OpKind::make_group && kind != OpKind::remove_group && kind != OpKind::join &&
+         kind != OpKind::monitored_barrier;
 }
 
 /// Whether the ranks' values are combined by a ReduceOp.
@@ -31,7 +35,20 @@ constexpr bool reduces(OpKind kind) {
 
 /// Whether one rank of the group has a part of its own.
 constexpr bool has_root(OpKind kind) {
-  return kind == OpKind::broadcast || kind == OpKind::reduce || kind == OpKind::gather || kind == OpKind::scatter;
+  return kind == OpKind::broadcast || kind == OpKind::reduce || kind == OpKind::gather || kind == OpKind::scatter ||
+         kind == OpKind::send_recv;
+}
+
+/// Whether each rank of the group has a block of its own of a tensor: of the output for all_gather and gather, of the input for
+/// reduce_scatter and scatter, of both for all_to_all.
+constexpr bool has_blocks(OpKind kind) {
+  return kind == OpKind::all_gather || kind == OpKind::gather || kind == OpKind::reduce_scatter || kind == OpKind::scatter ||
+         kind == OpKind::all_to_all;
+}
+
+/// Whether every rank says for itself how many rows its blocks have.
+constexpr bool has_rows(OpKind kind) {
+  return kind == OpKind::all_gather || kind == OpKind::gather || kind == OpKind::all_to_all;
 }
 
 /// Rows [begin, end) of a tensor.
@@ -57,16 +74,24 @@ constexpr RowRange rows_of_rank(std::int64_t rows, int ranks, int rank) {
 /// exact sum, truncated toward zero. `min` and `max` of a NaN and anything are NaN. The bitwise ops work on each bit of an
 /// integer; the logical ones take zero for false and anything else for true, and give 0 or 1. Of bool, `min` and `product`
 /// are the logical and, `max` is the logical or, and results are 0 or 1. See reducible() for what takes which.
-enum class ReduceOp : std::uint8_t { sum, average, min, max, product, bit_and, bit_or, bit_xor, logical_and, logical_or };
+///
+/// `adasum` works on whole tensors of floats, by all_reduce only. Of two vectors it is (1 - a.b / 2|a|^2) a + (1 - a.b / 2|b|^2) b:
+/// the sum where they are orthogonal, the average where they are equal; a zero vector adds nothing. Of more, neighbouring ranks
+/// are combined, then neighbouring pairs, and so on; an odd one out moves up unchanged. Each tensor counts as one vector, whatever
+/// it is fused with. Source: Maleki et al. 2020, Scaling Distributed Training with Adaptive Summation, arXiv:2006.02924.
+enum class ReduceOp : std::uint8_t {
+  sum, average, min, max, product, bit_and, bit_or, bit_xor, logical_and, logical_or, adasum
+};
 
-inline constexpr int reduce_op_count = 10;
+inline constexpr int reduce_op_count = 11;
 
 constexpr bool is_bitwise(ReduceOp op) { return op == ReduceOp::bit_and || op == ReduceOp::bit_or || op == ReduceOp::bit_xor; }
 constexpr bool is_logical(ReduceOp op) { return op == ReduceOp::logical_and || op == ReduceOp::logical_or; }
 
-/// Whether values of this type can be combined so, on any backend: floats by arithmetic, integers by every op, bool by every op
-/// but sum and average.
+/// Whether values of this type can be combined so, element by element, on any backend: floats by arithmetic, integers by every op
+/// but adasum, bool by every op but sum, average and adasum.
 constexpr bool reducible(ReduceOp op, DType dtype) {
+  if (op == ReduceOp::adasum) return false;  // an element of the result depends on the whole tensors
   if (dtype == DType::boolean) return op != ReduceOp::sum && op != ReduceOp::average;
   return !is_floating_point(dtype) || !(is_bitwise(op) || is_logical(op));
 }
@@ -76,8 +101,22 @@ constexpr bool scalable(ReduceOp op, DType dtype) {
   return dtype != DType::boolean && !is_bitwise(op) && !is_logical(op);
 }
 
+/// "f32[5,4]"; "f32[*,4]" where every rank may have as many rows as it likes.
+std::string to_string(DType dtype, const Shape& shape);
+
 std::string_view to_string(OpKind kind);
 std::string_view to_string(ReduceOp op);
+
+/// Stands for the first extent of a shape where every rank may have another.
+inline constexpr std::int64_t any_rows = -1;
+
+/// One of the tensors of a grouped submission.
+struct GroupMember {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape shape;
+  friend bool operator==(const GroupMember&, const GroupMember&) = default;
+};
 
 /// Everything that must be equal on all ranks for an operation to run, its name and its group aside.
 struct Signature {
@@ -88,8 +127,11 @@ struct Signature {
   std::int32_t root = 0;  ///< of what has_root(); a rank of the group
   double prescale = 1;    ///< of what reduces(); multiplies each input
   double postscale = 1;   ///< of what reduces(); multiplies the result
-  Shape shape;            ///< of the input: one rank's block for all_gather and gather, the whole tensor for the others
+  bool divide_by_group = false;  ///< of average: divide by the size of the group, not by the ranks that took part
+  Shape shape;            ///< of the input: one rank's block for all_gather and gather, the whole tensor for the others. The first
+                          ///< extent is any_rows of what has_rows()
   std::string detail;     ///< make_group, remove_group: which ranks, as text
+  std::vector<GroupMember> members;  ///< of a grouped submission; dtype and shape above are those of the first
 
   friend bool operator==(const Signature&, const Signature&) = default;
 };

@@ -1,15 +1,19 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include <kolo/backend.h>
 #include <kolo/config.h>
 #include <kolo/error.h>
 #include <kolo/group.h>
 #include <kolo/handle.h>
+#include <kolo/memory.h>
 #include <kolo/op.h>
 #include <kolo/tensor.h>
 #include <kolo/world.h>
@@ -21,11 +25,23 @@ struct TensorId {
   std::uint32_t index = 0;
 };
 
+/// Makes an output once its shape is agreed: memory that lives until the operation is complete, and that the program finds again by
+/// itself. Called on any thread; must not call the session. May throw: then the operation fails on every rank.
+using Allocate = std::function<Tensor(const Shape&)>;
+
+/// One of several tensors that are submitted together.
+struct NamedTensor {
+  std::string name;
+  Tensor in;
+  Tensor out;
+};
+
 struct AllReduceOptions {
   ReduceOp op = ReduceOp::sum;
   Group group{};            ///< default: the world
   double prescale = 1;      ///< multiplies every input (in f32 for 16-bit floats)
   double postscale = 1;     ///< multiplies the result
+  bool divide_by_group = false;  ///< average: divide by the size of the group, also while ranks have joined
   void* ready = nullptr;    ///< the CUDA stream that wrote `in`; ignored for host tensors
 };
 
@@ -41,11 +57,14 @@ struct ReduceOptions {
   Group group{};
   double prescale = 1;
   double postscale = 1;
+  bool divide_by_group = false;
   void* ready = nullptr;
 };
 
 struct AllGatherOptions {
   Group group{};
+  Allocate allocate{};        ///< instead of an output, which is `{}` then
+  BlockRows* rows = nullptr;  ///< is given the rows of each rank; must live until the operation is complete
   void* ready = nullptr;
 };
 
@@ -54,17 +73,23 @@ struct ReduceScatterOptions {
   Group group{};
   double prescale = 1;
   double postscale = 1;
+  bool divide_by_group = false;
   void* ready = nullptr;
 };
 
 struct AllToAllOptions {
   Group group{};
+  std::vector<std::int64_t> splits{};  ///< rows of `in` for each rank of the group; empty: equal blocks
+  Allocate allocate{};                 ///< instead of an output, which is `{}` then
+  BlockRows* rows = nullptr;           ///< is given the rows received from each rank; must live until the operation is complete
   void* ready = nullptr;
 };
 
 struct GatherOptions {
   int root = 0;             ///< the rank of the group that gets all blocks
   Group group{};
+  Allocate allocate{};        ///< on the root, instead of an output, which is `{}` then
+  BlockRows* rows = nullptr;  ///< on the root; as of all_gather
   void* ready = nullptr;
 };
 
@@ -74,15 +99,21 @@ struct ScatterOptions {
   void* ready = nullptr;
 };
 
+struct PairOptions {
+  Group group{};            ///< in which the other rank is counted
+  void* ready = nullptr;
+};
+
 /// What a session has done so far, on this rank.
 struct SessionStats {
-  std::uint64_t agreements = 0;             ///< decisions to run something, one per bucket
+  std::uint64_t agreements = 0;             ///< decisions to run something, be it one bucket or several
   std::uint64_t tensors = 0;                ///< tensors reduced, copied or exchanged
   std::uint64_t buckets = 0;                ///< collectives that served them
   std::uint64_t full_announcements = 0;     ///< tensors announced with name and signature
   std::uint64_t control_bytes_sent = 0;     ///< payload of control messages, all peers together
   std::uint64_t control_bytes_received = 0;
   std::uint64_t control_messages_sent = 0;
+  std::uint64_t staged_bytes = 0;           ///< copied into or out of a backend's staging memory
 };
 
 /// One rank's membership in a world: the object that all operations go through.
@@ -154,10 +185,11 @@ class Session {
 
   /// Starts gathering a block from every rank of the group into `out` of every rank, in the order of the ranks.
   ///
-  /// in   this rank's block; one dimension at least; equal shapes on every rank
-  /// out  as `in`, with n times the rows: block r stands at rows [r * rows, (r + 1) * rows). In place: `in` is this rank's block
-  ///      of `out`
+  /// in   this rank's block; one dimension at least; shapes are equal on every rank but for the first extent, the rows
+  /// out  as `in`, with the rows of all ranks. In place: `in` is this rank's block of `out`. Who does not know how many rows come
+  ///      passes `{}` and `options.allocate`; the ranks then agree a second time, when all have their memory
   ///
+  /// A rank that has joined has no rows; `out` may then be longer than what comes.
   /// Lifetime and errors as of all_reduce.
   /// Cost on hosts: each rank sends and receives (n-1) * in.bytes(), and copies n * in.bytes() out of staging.
   Handle all_gather_async(TensorId tensor, Tensor in, Tensor out, const AllGatherOptions& options = {});
@@ -178,9 +210,12 @@ class Session {
 
   /// Starts sending block j of `in` to rank j of the group, whose block i of `out` it becomes if this is rank i.
   ///
-  /// in, out  equal shapes on every rank; the first dimension is a multiple of n, and cut into n equal blocks; may be the same
-  ///          memory
+  /// in   one dimension at least; shapes are equal on every rank but for the first extent, which is cut into `options.splits`, or
+  ///      into n equal blocks. A block may have no rows
+  /// out  as `in`, with the rows that come; the same memory only if all blocks are equal. `{}` with `options.allocate`, as of
+  ///      all_gather
   ///
+  /// A rank that has joined sends no rows; what is sent to it is lost.
   /// Lifetime and errors as of all_reduce.
   /// Cost on hosts: each rank sends and receives (n-1)/n * in.bytes(), and copies in.bytes() into staging and out of it.
   Handle all_to_all_async(TensorId tensor, Tensor in, Tensor out, const AllToAllOptions& options = {});
@@ -208,9 +243,48 @@ class Session {
   Handle scatter_async(std::string_view name, Tensor in, Tensor out, const ScatterOptions& options = {});
   void scatter(std::string_view name, Tensor in, Tensor out, const ScatterOptions& options = {});
 
+  /// Starts sending a tensor to rank `to` of the group, or receiving one from rank `from`. Only these two ranks negotiate: the k-th
+  /// send under a name matches the k-th receive under it, and several may be in flight.
+  ///
+  /// tensor  shape and dtype equal on both ranks; not touched by the sender's side, overwritten on the receiver's
+  ///
+  /// Lifetime and errors as of all_reduce; invalid_argument too if one of the ranks has joined the group, or if both are one.
+  Handle send_async(std::string_view name, Tensor tensor, int to, const PairOptions& options = {});
+  Handle recv_async(std::string_view name, Tensor tensor, int from, const PairOptions& options = {});
+  void send(std::string_view name, Tensor tensor, int to, const PairOptions& options = {});
+  void recv(std::string_view name, Tensor tensor, int from, const PairOptions& options = {});
+
+  /// Several tensors, maybe of several types, under one name: they are agreed on together, run together, and fail together. Every
+  /// rank passes the same names, types and shapes in the same order.
+  ///
+  /// The names of the tensors are taken like that of the whole: throws Error{in_flight}, and nothing is in flight then, if one is
+  /// taken, or appears twice.
+  Handle grouped_all_reduce_async(std::string_view name, std::span<const NamedTensor> tensors, const AllReduceOptions& options = {});
+  Handle grouped_broadcast_async(std::string_view name, std::span<const NamedTensor> tensors, const BroadcastOptions& options = {});
+  Handle grouped_reduce_scatter_async(std::string_view name, std::span<const NamedTensor> tensors, const ReduceScatterOptions& options = {});
+  /// All ranks' rows must be known: `options.allocate` and `options.rows` are for single tensors.
+  Handle grouped_all_gather_async(std::string_view name, std::span<const NamedTensor> tensors, const AllGatherOptions& options = {});
+
+  /// Bytes of any length from rank `root` to all, and from all to all (in the order of the ranks; of one that has joined: empty).
+  std::string broadcast_object(std::string_view name, std::string_view bytes, const BroadcastOptions& options = {});
+  std::vector<std::string> all_gather_object(std::string_view name, std::string_view bytes, const Group& group = {});
+
+  /// This rank has no more data: until every rank of the group has called join(), it takes part in what the others submit with values
+  /// that do not count. It must submit nothing to the group meanwhile; what it has submitted before is agreed first. Returns the rank
+  /// of the group that joined last, on every rank the same.
+  ///
+  /// While ranks have joined: sum, min, … are those of the others; `average` divides by their number, or with `divide_by_group` by
+  /// that of all; rows come from the others only; barriers wait for the others only. What needs a rank that has joined (as root, or
+  /// to send or receive) fails with invalid_argument, and so does changing groups.
+  int join(const Group& group = {});
+
   /// Completes on no rank before every rank of the group has called it. Several may be in flight; they match in order.
   Handle barrier_async(const Group& group = {});
   void barrier(const Group& group = {});
+
+  /// A barrier that gives up after `seconds` on the first rank that waited so long, and then throws Error{stalled} on every rank, also
+  /// on those that come later: the text names who did not come. The session goes on.
+  void monitored_barrier(double seconds, const Group& group = {});
 
   /// Makes a group of these ranks of the session, in any order. Collective over the session: every rank calls it, member or not,
   /// with the same ranks, and in the same order as other calls that make or remove groups. Throws Error{mismatch} on every rank
@@ -218,11 +292,16 @@ class Session {
   Group new_group(std::span<const int> ranks);
 
   /// Makes a group for each colour, of the ranks that passed it, and returns this rank's; a negative colour joins none. Members
-  /// are ordered by session rank. Collective over the session.
-  Group split(int color);
+  /// are ordered by key, those with equal keys by session rank. Collective over the session.
+  Group split(int color, int key = 0);
 
   /// Removes a group when its members have nothing in flight in it any more. Collective over the session, like new_group().
   void remove_group(const Group& group);
+
+  /// Memory for tensors on a device of this process, zeroed, aligned to 64 bytes at least. What lives there is reduced with as few
+  /// copies as the backends can: the ranks of a node may see it, and a device's may be registered. Local: other ranks need not do the
+  /// same. Throws Error{backend}, Error{invalid_argument} for a device that this build does not serve.
+  Memory allocate(std::size_t bytes, Device device = {});
 
   SessionStats stats() const;
 

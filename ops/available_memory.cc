@@ -1,4 +1,4 @@
-#include "ops/memory.h"
+#include "ops/available_memory.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,0 +1,126 @@
+// In which order buckets are started, and what an operation that holds its backend keeps back.
+
+#include "runtime/executor.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kolo {
+namespace {
+
+struct Script {
+  std::vector<DType> started;
+  std::map<DType, bool> complete, holds;
+};
+
+class ScriptedOperation final : public Operation {
+ public:
+  ScriptedOperation(Script& script, DType dtype) : script_(script), dtype_(dtype) { script_.started.push_back(dtype); }
+  bool step() override { return script_.complete[dtype_]; }
+  bool needs_polling() const override { return false; }
+  bool holds_backend() const override { return script_.holds[dtype_]; }
+
+ private:
+  Script& script_;
+  DType dtype_;
+};
+
+class ScriptedBackend final : public Backend {
+ public:
+  explicit ScriptedBackend(Script& script) : script_(script) {}
+  std::string_view name() const override { return "scripted"; }
+  bool supports(const Signature& signature) const override { return reducible(signature); }
+  std::unique_ptr<Operation> start(Bucket bucket) override {
+    return std::make_unique<ScriptedOperation>(script_, bucket.signature.dtype);
+  }
+  std::unique_ptr<Backend> for_group(const GroupInfo&) override { return nullptr; }
+  void abandon() noexcept override {}
+
+ private:
+  Script& script_;
+};
+
+class ExecutorTest : public ::testing::Test {
+ protected:
+  ExecutorTest() {
+    BackendList backends;
+    backends.push_back(std::make_unique<ScriptedBackend>(script));
+    executor.emplace(std::move(backends), GroupInfo{.ranks = {0, 1}});
+  }
+
+  /// Buckets are told apart by their types.
+  void submit(DType dtype, OpKind kind = OpKind::all_reduce) {
+    auto submission = std::make_shared<Submission>();
+    submission->signature.kind = kind;
+    submission->signature.dtype = dtype;
+    if (moves_data(kind)) submission->tensors.push_back({});
+    executor->start({{std::move(submission)}});
+  }
+
+  /// The types of what completes in one step.
+  std::vector<DType> step() {
+    std::vector<Executor::Finished> finished;
+    executor->step(finished);
+    std::vector<DType> types;
+    for (const auto& [submission, failure] : finished) types.push_back(submission->signature.dtype);
+    return types;
+  }
+
+  Script script;
+  std::optional<Executor> executor;
+};
+
+using Types = std::vector<DType>;
+
+TEST_F(ExecutorTest, StartsInOrderAndCompletesInAny) {
+  submit(DType::f64);
+  submit(DType::f32);
+  EXPECT_EQ(step(), Types{});
+  EXPECT_EQ(script.started, (Types{DType::f64, DType::f32}));
+  script.complete[DType::f32] = true;
+  EXPECT_EQ(step(), Types{DType::f32});
+  script.complete[DType::f64] = true;
+  EXPECT_EQ(step(), Types{DType::f64});
+  EXPECT_FALSE(executor->busy());
+}
+
+TEST_F(ExecutorTest, WhatHoldsTheBackendKeepsLaterBucketsBack) {
+  script.holds[DType::f32] = true;
+  submit(DType::f64);
+  submit(DType::f32);
+  submit(DType::f16);
+  EXPECT_EQ(step(), Types{});
+  submit(DType::i64);
+  submit(DType::i8, OpKind::barrier);
+  EXPECT_EQ(step(), Types{DType::i8}) << "a barrier starts nothing";
+  EXPECT_EQ(script.started, (Types{DType::f64, DType::f32}));
+  script.complete[DType::f64] = true;
+  EXPECT_EQ(step(), Types{DType::f64}) << "what was started before goes on";
+  EXPECT_EQ(script.started, (Types{DType::f64, DType::f32}));
+
+  script.holds[DType::f32] = false;
+  EXPECT_EQ(step(), Types{});
+  EXPECT_EQ(script.started, (Types{DType::f64, DType::f32, DType::f16, DType::i64}));
+}
+
+TEST_F(ExecutorTest, WhatIsCompleteHoldsNothing) {
+  script.holds[DType::f32] = script.complete[DType::f32] = script.complete[DType::f16] = true;
+  submit(DType::f32);
+  submit(DType::f16);
+  EXPECT_EQ(step(), (Types{DType::f32, DType::f16}));
+}
+
+TEST_F(ExecutorTest, AdasumNeedsABackendThatServesItsStages) {
+  const Signature adasum{.op = ReduceOp::adasum};
+  EXPECT_TRUE(executor->supports(adasum));
+  EXPECT_FALSE(executor->supports({.op = ReduceOp::adasum, .dtype = DType::i32}));
+  EXPECT_FALSE(executor->supports({.kind = OpKind::reduce, .op = ReduceOp::adasum}));
+  EXPECT_FALSE(Executor(BackendList(), {}).supports(adasum));
+}
+
+}  // namespace
+}  // namespace kolo
