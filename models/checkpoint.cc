@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "models/error.h"
 #include "models/text.h"
@@ -64,7 +65,14 @@ void check_fit(const SafetensorsFile& file, std::span<const Parameter> parameter
 
 void load_parameters(const SafetensorsFile& file, const Model& model) {
   check_fit(file, model.parameters());
-  for (const Parameter& parameter : model.parameters()) file.read(*file.find(parameter.name), parameter.value);
+  for (const Parameter& parameter : model.parameters()) {
+    file.read(*file.find(parameter.name), parameter.value);
+    const auto bad = std::ranges::count_if(parameter.value, [](float number) { return !std::isfinite(number); });
+    if (bad == 0) continue;
+    throw ModelError(fmt::format(
+        "{} holds numbers that are infinite or none at all ({} of the {} of {}); give a file of sound parameters",
+        file.path().string(), bad, parameter.value.size(), in_quotes(parameter.name)));
+  }
 }
 
 void save_parameters(const std::filesystem::path& path, const Model& model) {

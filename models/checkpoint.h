@@ -10,7 +10,8 @@
 namespace kolo::models {
 
 /// Reads every value of a bound model from a file, by name. Errors: ModelError naming the parameters that the file
-/// lacks, the tensors that the model lacks, and those of another shape; then no value was touched.
+/// lacks, the tensors that the model lacks, and those of another shape; then no value was touched. Also ModelError, naming
+/// the tensor, if one holds a number that is not finite.
 void load_parameters(const SafetensorsFile& file, const Model& model);
 
 /// Writes every value of a bound model, under the parameters' names. Errors: as write_safetensors.

@@ -28,8 +28,8 @@ class CpuMemory final : public DeviceMemory {
 }  // namespace
 
 const DeviceMemory* device_memory(DeviceKind kind) {
-  static const CpuMemory cpu;
-  return kind == DeviceKind::cpu ? &cpu : cuda_memory();
+  static const CpuMemory* const cpu = new CpuMemory;  // never destroyed: a static session may release memory after all else
+  return kind == DeviceKind::cpu ? cpu : cuda_memory();
 }
 
 }  // namespace kolo

@@ -54,8 +54,8 @@ class CudaMemory final : public DeviceMemory {
 }  // namespace
 
 const DeviceMemory* cuda_memory() {
-  static const CudaMemory memory;
-  return &memory;
+  static const CudaMemory* const memory = new CudaMemory;  // never destroyed: a static session may release memory after all else
+  return memory;
 }
 
 }  // namespace kolo

@@ -11,6 +11,8 @@
 
 #include <kolo/error.h>
 
+#include "ops/available_memory.h"
+
 namespace kolo {
 namespace {
 
@@ -42,6 +44,10 @@ class HeapRegion final : public Region {
 std::shared_ptr<Region> heap_region(std::size_t bytes) { return std::make_shared<HeapRegion>(bytes); }
 
 std::shared_ptr<SharedRegion> SharedRegion::create(std::size_t bytes) {
+  if (const std::size_t available = available_memory(); bytes > available) {  // the kernel would kill somebody to make room
+    throw Error(ErrorCode::backend, fmt::format("cannot reserve {} bytes of shared memory ({} are available); ask for less, or run fewer "
+                                                "ranks on this machine", bytes, available));
+  }
   const int descriptor = memfd_create("kolo", MFD_CLOEXEC);
   if (descriptor < 0) fail("cannot make shared memory with memfd_create");
   const int reserved = posix_fallocate(descriptor, 0, static_cast<off_t>(bytes));

@@ -26,7 +26,8 @@ class Region {
 std::shared_ptr<Region> heap_region(std::size_t bytes);
 
 /// Makes an anonymous shared mapping that other processes of this node can open by `descriptor()`. All of it is reserved
-/// now: a lazily backed mapping would end in SIGBUS on a full machine. Throws Error{backend}.
+/// now: a lazily backed mapping would end in SIGBUS on a full machine. Throws Error{backend}, before anything is reserved if
+/// there is less available than that.
 class SharedRegion final : public Region {
  public:
   static std::shared_ptr<SharedRegion> create(std::size_t bytes);

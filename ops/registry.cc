@@ -16,15 +16,17 @@ namespace {
 constexpr std::array<std::string_view, 3> known_settings{"auto", "local", "mpi"};
 
 [[noreturn]] void fail_unknown(std::string_view setting) {
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("unknown backend \"{}\" (known: {})", setting, fmt::join(known_settings, ", ")));
+  throw Error(ErrorCode::invalid_argument, fmt::format("KOLO_BACKEND is '{}', which is no backend; set it to one of {}", setting,
+                                                      fmt::join(known_settings, ", ")));
 }
 
 [[noreturn]] void fail_not_offered(std::string_view setting, std::span<const BackendOffer> offers) {
   std::vector<std::string_view> names{"auto"};
   for (const BackendOffer& offer : offers) names.push_back(offer.name);
+  const std::string_view reason = setting == "local" ? "it serves ranks of one process, and these are processes"
+                                                     : "it serves processes that a launcher started, and these are not";
   throw Error(ErrorCode::invalid_argument,
-              fmt::format("backend \"{}\" cannot serve this world (here: {})", setting, fmt::join(names, ", ")));
+              fmt::format("KOLO_BACKEND is '{}', which cannot serve this world ({}); set it to {}", setting, reason, fmt::join(names, " or ")));
 }
 
 }  // namespace

@@ -92,9 +92,12 @@ Setting flag_setting(std::string_view variable, std::string_view doc, bool Confi
 const std::array<Setting, 7>& table() {
   static const std::array<Setting, 7> rows{{
       bytes_setting("KOLO_FUSION_BYTES", "Largest bucket that small tensors are fused into.", true, &Config::fusion_bytes),
-      seconds_setting("KOLO_STALL_REPORT_SECONDS", "An operation that waits longer is reported on every rank that takes part.",
+      seconds_setting("KOLO_STALL_REPORT_SECONDS",
+                      "An operation, or a session being made, that waits longer is reported by every rank that takes part; "
+                      "again after 2, 4, 8 times as long.",
                       &Config::stall_report_seconds, false),
-      seconds_setting("KOLO_STALL_ABORT_SECONDS", "An operation that waits longer ends the job with exit code 72; 0: never.",
+      seconds_setting("KOLO_STALL_ABORT_SECONDS",
+                      "An operation, or a session being made, that waits longer ends the job with exit code 72; 0: never.",
                       &Config::stall_abort_seconds, true),
       microseconds_setting("KOLO_SPIN_US", "How long a thread that waits keeps looking before it sleeps.", &Config::spin_us),
       text_setting("KOLO_FAKE_NODES", "Ranks on each node, in rank order (\"2,2\"), instead of the real placement; for tests.", true,
@@ -123,12 +126,20 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {  // Levensht
   return row.back();
 }
 
-std::string unknown_variable(std::string_view name) {
+/// What somebody may have meant: a setting spelt nearly like that, or the only one that begins so. Empty if there is none.
+std::string_view suggestion(std::string_view name) {
   const auto nearest = std::min_element(table().begin(), table().end(), [&](const Setting& a, const Setting& b) {
     return edit_distance(name, a.variable) < edit_distance(name, b.variable);
   });
-  if (edit_distance(name, nearest->variable) > name.size() / 2) return fmt::format("{} is no setting", name);
-  return fmt::format("{} is no setting; did you mean {}?", name, nearest->variable);
+  if (edit_distance(name, nearest->variable) <= name.size() / 3) return nearest->variable;
+  const auto begins_so = [&](const Setting& row) { return row.variable.starts_with(name); };
+  if (std::count_if(table().begin(), table().end(), begins_so) != 1) return {};
+  return std::find_if(table().begin(), table().end(), begins_so)->variable;
+}
+
+std::string unknown_variable(std::string_view name) {
+  const auto meant = suggestion(name);
+  return meant.empty() ? fmt::format("{} is no setting", name) : fmt::format("{} is no setting; did you mean {}?", name, meant);
 }
 
 }  // namespace

@@ -53,14 +53,14 @@ class ControlChannel {
   /// What this node's ranks publish about themselves for each other's watchdogs.
   virtual StatusBoard& board() = 0;
 
+  /// Whether the ranks are processes, which exit() ends one by one.
+  virtual bool spans_processes() const = 0;
+
   /// A rank left without finishing: release nothing collectively from now on.
   virtual void abandon() noexcept = 0;
 
   /// Ends the whole job with this exit code. All text must have been written before.
   [[noreturn]] virtual void abort_job(int exit_code) = 0;
 };
-
-/// How long a rank waits for others while a session is made, before it gives up with Error{stalled}.
-inline constexpr double handshake_seconds = 60;
 
 }  // namespace kolo

@@ -34,6 +34,7 @@ class MpiChannel final : public ControlChannel {
   bool needs_polling() const override { return far_neighbours_ > 0; }
   Bell& bell() override { return links_->bell(node_index_); }
   StatusBoard& board() override { return *board_; }
+  bool spans_processes() const override { return true; }
   void abandon() noexcept override;
   [[noreturn]] void abort_job(int exit_code) override;
 

@@ -28,6 +28,7 @@ class ThreadChannel final : public ControlChannel {
   bool needs_polling() const override { return false; }
   Bell& bell() override { return links_.bell(rank_); }
   StatusBoard& board() override { return board_; }
+  bool spans_processes() const override { return false; }
   void abandon() noexcept override {}
   [[noreturn]] void abort_job(int exit_code) override {
     std::fflush(nullptr);

@@ -41,6 +41,7 @@ Coordinator::Coordinator(World world, const Config& config)
       oversubscribed_(more_ranks_than_cores(static_cast<int>(control_->topology().node_ranks(control_->rank()).size()))),
       watch_(config_, *control_, queue_) {
   agree_on_settings(*control_, config_);
+  watch_.opened();
   background_ = std::jthread([this] { run_in_background(); });
 }
 
@@ -174,6 +175,14 @@ void Coordinator::close(bool unwinding) {
   departure->group = world_group_;
   queue_.close(departure);
   wait(departure);
+}
+
+void Coordinator::end(bool failed) {
+  close(failed);
+  stop_ = true;
+  control_->bell().ring();
+  const bool own_thread = background_.get_id() == std::this_thread::get_id();  // something it called has called exit()
+  if (background_.joinable() && !own_thread) background_.join();
 }
 
 SessionStats Coordinator::stats() const {

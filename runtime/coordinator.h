@@ -39,6 +39,8 @@ class Coordinator {
   /// The handle dies: withdraws the operation, or waits for it if that is too late.
   void release(const SubmissionPtr& submission) noexcept;
   void close(bool unwinding);
+  /// Closes, and then does nothing any more: MPI may be finalized. Handles must not be used afterwards.
+  void end(bool failed);
 
   const ControlChannel& control() const { return *control_; }
   const std::shared_ptr<const GroupInfo>& world_group() const { return world_group_; }

@@ -16,7 +16,6 @@
 namespace kolo {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Values = std::map<std::string, RankSet>;       // value of a setting → who has it
 using Survey = std::map<std::string, Values>;        // by setting
 
@@ -63,15 +62,10 @@ std::string verdict(const Survey& survey) {
   return "";
 }
 
-ControlChannel::Message next_message(ControlChannel& control, Clock::time_point deadline) {
+ControlChannel::Message next_message(ControlChannel& control) {
   ControlChannel::Message message;
   while (!control.receive(message)) {
     control.flush();
-    if (Clock::now() > deadline) {
-      throw Error(ErrorCode::stalled,
-                  fmt::format("rank {}: the other ranks did not open the session within {} s; make sure that every rank gets there",
-                              control.rank(), handshake_seconds));
-    }
     const auto ticket = control.bell().arm();
     if (!control.pending()) control.bell().sleep(ticket, std::chrono::milliseconds(control.needs_polling() ? 1 : 100));
     control.bell().disarm();
@@ -94,14 +88,13 @@ void check_settings(std::span<const std::byte> messages) {
 }
 
 void agree_on_settings(ControlChannel& control, const Config& config) {
-  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(handshake_seconds));
   std::vector<int> everybody(static_cast<std::size_t>(control.topology().size()));
   std::iota(everybody.begin(), everybody.end(), 0);
   const TreePosition position = tree_position(control.topology(), everybody, control.rank());
 
   Survey survey = own_settings(config, control.rank());
   for (std::size_t child = 0; child < position.children.size(); ++child) {
-    const auto message = next_message(control, deadline);
+    const auto message = next_message(control);
     Reader reader(message.bytes);
     merge(survey, reader);
   }
@@ -112,13 +105,13 @@ void agree_on_settings(ControlChannel& control, const Config& config) {
     Writer up;
     put(up, survey);
     control.send(position.parent, up.bytes());
-    const auto message = next_message(control, deadline);
+    const auto message = next_message(control);
     problem = Reader(message.bytes).get_string();
   }
   Writer down;
   down.put(std::string_view(problem));
   for (int child : position.children) control.send(child, down.bytes());
-  while (!control.flush() && Clock::now() < deadline) std::this_thread::yield();
+  while (!control.flush()) std::this_thread::yield();
   if (!problem.empty()) throw Error(ErrorCode::mismatch, problem);
 }
 

@@ -12,7 +12,7 @@ namespace kolo {
 
 /// The first thing the ranks of a session do: make sure that everybody is there and that the settings that must be equal are.
 /// Along the tree: differences are collected up, the verdict comes down. Throws Error{mismatch} on every rank, naming the
-/// setting and the ranks on each side, or Error{stalled} if neighbours do not answer within `handshake_seconds`.
+/// setting and the ranks on each side. Waits for ranks that are late; the caller's watchdog says so.
 void agree_on_settings(ControlChannel& control, const Config& config);
 
 /// The same where the channel itself depends on settings: the settings of a rank as a message, and the check of the messages of

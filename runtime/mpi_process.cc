@@ -2,33 +2,23 @@
 
 #include <mpi.h>
 
-#include <array>
 #include <cstdlib>
+#include <mutex>
 
 #include <kolo/error.h>
 
 #include "ops/mpi_handles.h"
+#include "runtime/at_exit.h"
 
 namespace kolo {
 namespace {
 
-/// How launchers say how many ranks they started; `beside` must be set too, where the first alone can mean something else (a
-/// shell inside a Slurm allocation).
-struct LauncherVariable {
-  const char* size;
-  const char* beside;
-};
-constexpr std::array<LauncherVariable, 4> launcher_variables{{
-    {"OMPI_COMM_WORLD_SIZE", nullptr},
-    {"PMI_SIZE", nullptr},
-    {"SLURM_NTASKS", "SLURM_PROCID"},
-    {"WORLD_SIZE", "RANK"},
-}};
-
-void finalize_at_exit() {
-  int finalized = 0;
-  MPI_Finalized(&finalized);
-  if (!finalized) MPI_Finalize();
+/// Sessions that still live leave first: MPI_Finalize() waits for ranks that may be waiting for them.
+template <bool finalize>
+void at_exit(int status, void*) {
+  if (!mpi_usable()) return;
+  leave_sessions(status != 0);
+  if constexpr (finalize) MPI_Finalize();
 }
 
 }  // namespace
@@ -47,8 +37,10 @@ void ensure_mpi() {
   int level = MPI_THREAD_SINGLE;
   if (!initialized) {
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread");
-    std::atexit(finalize_at_exit);
+    on_exit(at_exit<true>, nullptr);
   } else {
+    static std::once_flag registered;
+    std::call_once(registered, [] { on_exit(at_exit<false>, nullptr); });
     check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
   }
   if (level < MPI_THREAD_SERIALIZED) {
@@ -57,16 +49,6 @@ void ensure_mpi() {
                     (level == MPI_THREAD_FUNNELED ? "MPI_THREAD_FUNNELED" : "MPI_THREAD_SINGLE") +
                     "), and a session calls it from several; initialise it with MPI_Init_thread(…, MPI_THREAD_MULTIPLE, …)");
   }
-}
-
-int launched_ranks(const char** variable) {
-  for (const auto& [size, beside] : launcher_variables) {
-    const char* value = std::getenv(size);
-    if (!value || (beside && !std::getenv(beside))) continue;
-    if (variable) *variable = size;
-    return std::atoi(value);
-  }
-  return 0;
 }
 
 }  // namespace kolo

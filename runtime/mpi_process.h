@@ -2,16 +2,13 @@
 
 namespace kolo {
 
-/// Makes MPI usable in this process: initialises it with MPI_THREAD_MULTIPLE if nobody did, and then finalizes it at exit (the
-/// one piece of process-wide state: what kolo initialised ends once, so that session → destroy → session works). Throws
-/// Error{invalid_argument} if the host program initialised it with less than MPI_THREAD_SERIALIZED.
+/// Makes MPI usable in this process: initialises it with MPI_THREAD_MULTIPLE if nobody did, and then finalizes it at exit (what kolo
+/// initialised ends once, so that session → destroy → session works). Sessions that live at exit leave before that, also
+/// where the host program finalizes MPI at exit. Throws Error{invalid_argument} if the host program initialised it with less than
+/// MPI_THREAD_SERIALIZED.
 void ensure_mpi();
 
 /// Whether MPI can be called now.
 bool mpi_usable();
-
-/// How many ranks the launcher's environment speaks of; 0 without a launcher. `variable`, if given, receives the name of the
-/// environment variable that says so.
-int launched_ranks(const char** variable = nullptr);
 
 }  // namespace kolo

@@ -10,7 +10,9 @@
 #include "ops/registry.h"
 #include "runtime/control_mpi.h"
 #include "runtime/handshake.h"
+#include "runtime/launcher.h"
 #include "runtime/mpi_process.h"
+#include "runtime/opening_watch.h"
 #include "runtime/world_parts.h"
 
 namespace kolo {
@@ -32,10 +34,36 @@ void agree_on_settings(MPI_Comm comm, const Config& config) {
   check_settings(all);
 }
 
+/// The ranks of MPI_COMM_WORLD, which are those of the launcher, that make up `comm`.
+std::vector<int> launcher_ranks(MPI_Comm comm) {
+  MPI_Group members = MPI_GROUP_NULL, all = MPI_GROUP_NULL;
+  check_mpi(MPI_Comm_group(comm, &members), "MPI_Comm_group");
+  check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &all), "MPI_Comm_group");
+  int size = 0;
+  check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+  std::vector<int> ranks(static_cast<std::size_t>(size)), result(ranks.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  check_mpi(MPI_Group_translate_ranks(members, size, ranks.data(), all, result.data()), "MPI_Group_translate_ranks");
+  MPI_Group_free(&members);
+  MPI_Group_free(&all);
+  return result;
+}
+
+/// ensure_mpi(), where MPI_Init() waits for ranks that have not come as far.
+void ensure_mpi_watched(const Config& config, int launched) {
+  std::vector<int> ranks(static_cast<std::size_t>(launched));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const OpeningWatch watch(config, launched_rank(), std::move(ranks));
+  ensure_mpi();
+}
+
 }  // namespace
 
 World mpi_world(MPI_Comm comm, const Config& config) {
   ensure_mpi();
+  int rank = 0;
+  check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+  const OpeningWatch watch(config, rank, launcher_ranks(comm));
   agree_on_settings(comm, config);
   auto parts = std::make_unique<WorldParts>();
   std::string note;
@@ -53,7 +81,7 @@ World launcher_world(const Config& config) {
   const char* variable = "";
   const int launched = launched_ranks(&variable);
   if (launched == 0 && !mpi_usable()) return solo_world(config);
-  ensure_mpi();
+  ensure_mpi_watched(config, launched);
   int size = 0;
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
   if (launched > 1 && size == 1) {

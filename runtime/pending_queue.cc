@@ -40,6 +40,7 @@ void PendingQueue::submit(const SubmissionPtr& submission) {
   }
   reserve_names(submission);
   if (turns) turns->take();
+  submission->occurrence = occurrence_of(*submission);
   submission->sequence = sequence_ + 1;
   append({What::submit, submission, 0});
 }
@@ -86,12 +87,33 @@ void PendingQueue::retire(const Submission& submission) {
   };
   for (const std::string& name : submission.member_names) free_name(name);
   free_name(submission.name);
-  const bool withdrawn = !submission.agreed && !submission.failure;
+  const bool withdrawn = !submission.agreed && !submission.failure;  // as if it had never been
+  const OpKind kind = submission.signature.kind;
+  if (!withdrawn && (!submission.turn || kind == OpKind::barrier)) count(submission.group->id, submission.name);
+  if (kind == OpKind::remove_group && submission.agreed) {
+    std::erase_if(finished_, [&](const auto& entry) { return entry.first.first == submission.subject->id; });
+  }
   if (submission.turn && withdrawn) turns_[{submission.group->id, prefix_of(submission.signature.kind)}].given_back.insert(*submission.turn);
+}
+
+void PendingQueue::count(GroupId group, std::string_view name) {
+  const auto found = finished_.find(Key{group, name});
+  if (found == finished_.end()) finished_.emplace(OwnedKey{group, name}, 1);
+  else ++found->second;
+}
+
+/// Behind those of the name that are in flight already, if there may be several.
+std::uint64_t PendingQueue::occurrence_of(const Submission& submission) const {
+  const auto found = finished_.find(Key{submission.group->id, submission.name});
+  const auto before = std::count_if(between_ranks_.begin(), between_ranks_.end(), [&](const SubmissionPtr& other) {
+    return other.get() != &submission && other->group->id == submission.group->id && other->name == submission.name;
+  });
+  return (found == finished_.end() ? 0 : found->second) + static_cast<std::uint64_t>(before);
 }
 
 void PendingQueue::pass_over(GroupId group, const std::string& name) {
   const std::lock_guard lock(mutex_);
+  if (!name.starts_with("kolo.")) count(group, name);  // it failed; what ran had a stand-in here, which is retired
   for (OpKind kind : {OpKind::barrier, OpKind::monitored_barrier, OpKind::make_group}) {
     if (!name.starts_with(prefix_of(kind))) continue;
     Turns& turns = turns_[{group, prefix_of(kind)}];

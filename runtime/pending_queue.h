@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -84,6 +85,18 @@ class PendingQueue {
     }
   };
 
+  using OwnedKey = std::pair<GroupId, std::string>;
+  struct OwnedKeyHash {
+    using is_transparent = void;
+    std::size_t operator()(const Key& key) const { return KeyHash()(key); }
+  };
+  struct OwnedKeyEqual {
+    using is_transparent = void;
+    bool operator()(const Key& a, const Key& b) const { return a == b; }
+  };
+
+  void count(GroupId group, std::string_view name);
+  std::uint64_t occurrence_of(const Submission& submission) const;
   void reserve_names(const SubmissionPtr& submission);
   void append(Item item);
 
@@ -93,6 +106,7 @@ class PendingQueue {
   std::vector<Item> items_;
   std::atomic<std::size_t> size_{0};
   std::unordered_map<Key, SubmissionPtr, KeyHash> in_flight_;
+  std::unordered_map<OwnedKey, std::uint64_t, OwnedKeyHash, OwnedKeyEqual> finished_;  // operations that have had the name
   std::vector<SubmissionPtr> between_ranks_;                  // in flight, of send_recv
   std::map<std::pair<GroupId, std::string_view>, Turns> turns_;  // by the prefix of the names
 };

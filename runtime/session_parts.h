@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 #include <kolo/session.h>
 
 #include "runtime/arguments.h"
+#include "runtime/at_exit.h"
 #include "runtime/coordinator.h"
 #include "runtime/names.h"
 
@@ -86,6 +88,7 @@ class Session::Parts {
   const std::shared_ptr<const GroupInfo>& member(const Group& group) const;
 
   int exceptions_at_start;
+  std::optional<LeaveAtExit> at_exit;
 };
 
 }  // namespace kolo

@@ -4,28 +4,10 @@
 
 #include <algorithm>
 
-#include "runtime/mismatch.h"
-
 namespace kolo {
-namespace {
-
-using Seconds = std::chrono::duration<double>;
-
-Seconds::rep seconds_since(std::chrono::steady_clock::time_point start) {
-  return Seconds(std::chrono::steady_clock::now() - start).count();
-}
-
-/// Often enough for the shortest time in the settings, and at most once a second: an idle rank stays idle.
-std::chrono::steady_clock::duration beat_for(const Config& config) {
-  double beat = std::min(1.0, config.stall_report_seconds / 4);
-  if (config.stall_abort_seconds > 0) beat = std::min(beat, config.stall_abort_seconds / 4);
-  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(Seconds(std::max(beat, 0.01)));
-}
-
-}  // namespace
 
 StallWatch::StallWatch(const Config& config, ControlChannel& control, const PendingQueue& queue)
-    : config_(config), control_(control), queue_(queue), beat_(beat_for(config)), thread_([this] { watch(); }) {}
+    : config_(config), control_(control), queue_(queue), beat_(watch_beat(config)), thread_([this] { watch(); }) {}
 
 StallWatch::~StallWatch() {
   {
@@ -33,6 +15,11 @@ StallWatch::~StallWatch() {
     stop_ = true;
   }
   wake_.notify_all();
+}
+
+void StallWatch::opened() {
+  const std::lock_guard lock(mutex_);
+  open_ = true;
 }
 
 void StallWatch::completed(const std::string& name) {
@@ -43,12 +30,14 @@ void StallWatch::completed(const std::string& name) {
 void StallWatch::watch() {
   std::unique_lock lock(mutex_);
   while (!wake_.wait_for(lock, beat_, [this] { return stop_; })) {
+    const bool open = open_;
     lock.unlock();
     const auto in_flight = queue_.in_flight();
     publish(in_flight);
     listen();
-    judge(in_flight);
+    if (open) judge(in_flight);
     lock.lock();
+    if (!open && !open_) judge_opening();  // with the lock: opened() means that no report follows
   }
 }
 
@@ -57,7 +46,7 @@ void StallWatch::publish(const std::vector<SubmissionPtr>& in_flight) {
   entry.beats = ++beats_;
   for (const SubmissionPtr& submission : in_flight) {
     if (entry.waiting.size() == StatusBoard::max_waiting) break;
-    entry.waiting.push_back(StatusBoard::key(submission->group->id, submission->name));
+    entry.waiting.push_back(StatusBoard::key(submission->group->id, submission->name, submission->occurrence));
   }
   {
     const std::lock_guard lock(mutex_);
@@ -81,63 +70,107 @@ bool StallWatch::silent(int rank) const {
   return found != seen_.end() && Clock::now() - found->second.changed > 4 * beat_ + std::chrono::milliseconds(500);
 }
 
+/// When an operation has waited too long, one line for each cause: about the oldest that waits for it.
 void StallWatch::judge(const std::vector<SubmissionPtr>& in_flight) {
-  for (const SubmissionPtr& submission : in_flight) {
-    const double waited = seconds_since(submission->submitted);
-    double& next = reported_.try_emplace(submission->sequence, config_.stall_report_seconds).first->second;
+  struct Stall {
+    SubmissionPtr oldest;
+    Diagnosis diagnosis;
+    std::size_t others = 0;
+  };
+  std::map<std::string, Stall> stalls;
+  const auto waits_for = [](const SubmissionPtr& submission) { return seconds_since(submission->submitted); };
+  const auto limit = config_.stall_abort_seconds > 0 ? std::min(config_.stall_report_seconds, config_.stall_abort_seconds)
+                                                     : config_.stall_report_seconds;
+  if (!in_flight.empty() && waits_for(in_flight.front()) >= limit) {
+    for (const SubmissionPtr& submission : in_flight) {
+      if (Clock::now() - submission->submitted < 2 * beat_) continue;  // peers may not have published it yet
+      Diagnosis diagnosis = diagnose(*submission);
+      const auto cause = diagnosis.cause();
+      const auto [stall, is_new] = stalls.try_emplace(cause, Stall{submission, std::move(diagnosis)});
+      if (!is_new) ++stall->second.others;
+    }
+  }
+  for (const auto& [cause, stall] : stalls) {
+    const double waited = waits_for(stall.oldest);
+    double& next = reported_.try_emplace({stall.oldest->sequence, cause}, config_.stall_report_seconds).first->second;
     const bool too_long = config_.stall_abort_seconds > 0 && waited > config_.stall_abort_seconds;
     if (waited < next && !too_long) continue;
-    next = std::max(2 * next, waited);
-    auto line = explain(*submission, waited);
-    if (too_long) line += fmt::format("; ending the job (KOLO_STALL_ABORT_SECONDS={})", config_.stall_abort_seconds);
-    config_.report(line);
-    if (too_long) control_.abort_job(exit_code);
+    next = 2 * waited;
+    const auto line = fmt::format("rank {}: {}", control_.rank(), explain_stall(*stall.oldest, waited, stall.diagnosis, stall.others,
+                                                                                [this](int rank) { return name(rank); }));
+    config_.report(line + (too_long ? ending_the_job(config_) : ""));
+    if (too_long) control_.abort_job(stall_exit_code);
   }
   std::erase_if(reported_, [&](const auto& entry) {
     return std::none_of(in_flight.begin(), in_flight.end(),
-                        [&](const SubmissionPtr& submission) { return submission->sequence == entry.first; });
+                        [&](const SubmissionPtr& submission) { return submission->sequence == entry.first.first; });
   });
 }
 
-/// "rank 0: all_reduce 'grad' in group world has waited for 10.2 s: submitted by ranks 0, 2; not submitted by rank 1 (host h,
-/// pid 12, last completed 'loss')".
-std::string StallWatch::explain(const Submission& submission, double waited) const {
-  const auto key = StatusBoard::key(submission.group->id, submission.name);
-  RankSet have, unknown, crowded;
-  std::string missing;
-  int missing_count = 0;
+/// A rank whose watchdog has never published anything has not come as far as its session.
+void StallWatch::judge_opening() {
+  const double waited = seconds_since(made_);
+  const bool too_long = config_.stall_abort_seconds > 0 && waited > config_.stall_abort_seconds;
+  if (waited < next_opening_report_ && !too_long) return;
+  next_opening_report_ = 2 * waited;
+  LateRanks late;
+  const auto& here = control_.board().ranks();
+  for (int rank = 0; rank < control_.topology().size(); ++rank) {
+    if (rank == control_.rank()) continue;
+    if (!std::binary_search(here.begin(), here.end(), rank)) {
+      late.unknown.add(rank);
+    } else if (seen_.at(rank).beats == 0 || silent(rank)) {
+      late.missing.push_back(name(rank));
+    }
+  }
+  config_.report(explain_opening(control_.rank(), waited, late) + (too_long ? ending_the_job(config_) : ""));
+  if (too_long) control_.abort_job(stall_exit_code);
+}
+
+Diagnosis StallWatch::diagnose(const Submission& submission) const {
+  const auto key = StatusBoard::key(submission.group->id, submission.name, submission.occurrence);
+  const auto& here = control_.board().ranks();
+  Diagnosis diagnosis;
+  diagnosis.agreed = submission.agreed;  // then every rank has submitted it, and some may have completed it
   for (int rank : submission.group->ranks) {
-    if (rank == control_.rank()) {
-      have.add(rank);
+    const bool on_board = std::binary_search(here.begin(), here.end(), rank);
+    const bool stopped = on_board && rank != control_.rank() && silent(rank);
+    if (stopped && diagnosis.agreed) diagnosis.stopped.add(rank);
+    if (rank == control_.rank() || diagnosis.agreed) {
+      diagnosis.have.add(rank);
       continue;
     }
-    const auto& on_board = control_.board().ranks();
-    if (!std::binary_search(on_board.begin(), on_board.end(), rank)) {
-      unknown.add(rank);
+    if (!on_board) {
+      diagnosis.far.add(rank);
       continue;
     }
     const auto entry = control_.board().read(rank);
-    const bool waits = entry && std::find(entry->waiting.begin(), entry->waiting.end(), key) != entry->waiting.end();
-    if (waits && !silent(rank)) {
-      have.add(rank);
-      continue;
+    if (entry && std::find(entry->waiting.begin(), entry->waiting.end(), key) != entry->waiting.end()) {
+      diagnosis.have.add(rank);
+      if (stopped) diagnosis.stopped.add(rank);
+    } else if (stopped) {
+      diagnosis.silent.add(rank);
+    } else if (entry && entry->waiting.size() == StatusBoard::max_waiting) {
+      diagnosis.crowded.add(rank);
+    } else {
+      diagnosis.missing.add(rank);
     }
-    if (entry && entry->waiting.size() == StatusBoard::max_waiting && !silent(rank)) {
-      crowded.add(rank);
-      continue;
-    }
-    const auto& place = control_.topology().places[static_cast<std::size_t>(rank)];
-    const std::string state = silent(rank) ? fmt::format(", silent for {:.1f} s: stopped or dead", seconds_since(seen_.at(rank).changed)) : "";
-    const std::string last = entry && !entry->last_completed.empty() ? fmt::format(", last completed '{}'", entry->last_completed) : "";
-    missing += fmt::format("{}rank {} (host {}, pid {}{}{})", missing_count++ == 0 ? "" : ", ", rank, place.host, place.pid, last, state);
   }
-  std::string line = fmt::format("rank {}: {} has waited for {:.1f} s: submitted by {}", control_.rank(),
-                                 describe(submission.signature.kind, submission.name, submission.group->name), waited, to_string(have));
-  if (missing_count > 0) line += "; not submitted by " + missing;
-  if (!unknown.empty()) line += fmt::format("; not known of {} (on other nodes)", to_string(unknown));
-  if (!crowded.empty()) line += fmt::format("; not known of {} ({} older operations wait there)", to_string(crowded), StatusBoard::max_waiting);
-  if (missing_count == 0 && unknown.empty() && crowded.empty()) line += submission.agreed ? "; running" : "; not agreed yet";
-  return line;
+  return diagnosis;
+}
+
+/// "rank 1 (host h, pid 12, silent for 12.3 s: stopped or dead; last completed 'loss')".
+std::string StallWatch::name(int rank) const {
+  const auto& place = control_.topology().places[static_cast<std::size_t>(rank)];
+  const auto entry = control_.board().read(rank);
+  const Seen& seen = seen_.at(rank);
+  const bool stopped = silent(rank) && seen.beats > 0;
+  std::string text = fmt::format("rank {} (host {}, pid {}", rank, place.host, place.pid);
+  if (stopped) text += fmt::format(", silent for {:.1f} s: stopped or dead", seconds_since(seen.changed));
+  if (entry && !entry->last_completed.empty()) {
+    text += fmt::format("{} last completed '{}'", stopped ? ";" : ",", entry->last_completed);
+  }
+  return text + ")";
 }
 
 }  // namespace kolo

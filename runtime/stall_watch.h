@@ -6,25 +6,28 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <kolo/config.h>
 
 #include "runtime/control.h"
 #include "runtime/pending_queue.h"
+#include "runtime/stall_report.h"
 
 namespace kolo {
 
 /// Says who waits for whom. A thread of its own on every rank, independent of the coordinator: it publishes what this rank has
 /// waited for on the node's status board, reads what the other ranks wait for, and reports an operation that waits for too
-/// long, also when a peer is frozen or its coordinator stands still. After a second, longer time it ends the job.
+/// long, also when a peer is frozen or its coordinator stands still. After a second, longer time it ends the job. It does the same
+/// for the session itself until opened() says that all ranks have come.
 class StallWatch {
  public:
-  /// Exit code of a job that is ended because an operation waited too long.
-  static constexpr int exit_code = 72;
-
   StallWatch(const Config& config, ControlChannel& control, const PendingQueue& queue);
   ~StallWatch();
+
+  /// Every rank has made its session.
+  void opened();
 
   /// For other ranks' reports. Any thread.
   void completed(const std::string& name);
@@ -40,7 +43,9 @@ class StallWatch {
   void publish(const std::vector<SubmissionPtr>& in_flight);
   void listen();
   void judge(const std::vector<SubmissionPtr>& in_flight);
-  std::string explain(const Submission& submission, double waited) const;
+  void judge_opening();
+  Diagnosis diagnose(const Submission& submission) const;
+  std::string name(int rank) const;
   bool silent(int rank) const;
 
   const Config config_;
@@ -48,11 +53,14 @@ class StallWatch {
   const PendingQueue& queue_;
   const Clock::duration beat_;
   std::uint64_t beats_ = 0;
-  std::map<int, Seen> seen_;                                      // by session rank
-  std::map<std::uint64_t, double> reported_;                      // by sequence: seconds after which to report again
+  std::map<int, Seen> seen_;  // by session rank
+  std::map<std::pair<std::uint64_t, std::string>, double> reported_;  // by sequence and cause: seconds until the next report
+  const Clock::time_point made_ = Clock::now();
+  double next_opening_report_ = config_.stall_report_seconds;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   bool stop_ = false;
+  bool open_ = false;
   std::string last_completed_;
   std::jthread thread_;  // last: it uses everything above
 };

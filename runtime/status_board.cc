@@ -5,10 +5,10 @@
 
 namespace kolo {
 
-std::uint64_t StatusBoard::key(std::uint32_t group, std::string_view name) {  // FNV-1a
+std::uint64_t StatusBoard::key(std::uint32_t group, std::string_view name, std::uint64_t occurrence) {  // FNV-1a
   std::uint64_t hash = 14695981039346656037ull ^ group;
   for (char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
-  return hash;
+  return (hash ^ occurrence) * 1099511628211ull;
 }
 
 void StatusBoard::publish(const Entry& entry) {

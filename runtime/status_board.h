@@ -33,8 +33,8 @@ class StatusBoard {
   StatusBoard(std::shared_ptr<Region> region, std::size_t offset, int index, std::vector<int> ranks)
       : region_(std::move(region)), slots_(region_->at<Slot>(offset)), index_(index), ranks_(std::move(ranks)) {}
 
-  /// Identifies an operation across ranks: a hash of its group and name.
-  static std::uint64_t key(std::uint32_t group, std::string_view name);
+  /// Identifies an operation across ranks: a hash of its group, its name and which operation of that name it is.
+  static std::uint64_t key(std::uint32_t group, std::string_view name, std::uint64_t occurrence);
 
   void publish(const Entry& entry);
 

@@ -94,7 +94,9 @@ TEST(ConfigTest, UnknownVariablesNameTheNearest) {
   EXPECT_EQ(refusal("KOLO_SPIN", "1"), "KOLO_SPIN is no setting; did you mean KOLO_SPIN_US?");
   EXPECT_EQ(error_text([] { (void)Config().get("KOLO_BAKEND"); }, ErrorCode::invalid_argument),
             "KOLO_BAKEND is no setting; did you mean KOLO_BACKEND?");
-  EXPECT_EQ(refusal("KOLO_Q", "1"), "KOLO_Q is no setting") << "nothing is near";
+  for (const char* far : {"KOLO_Q", "KOLO_RANK", "KOLO_VERBOSE", "KOLO_THREADS", "KOLO_STALL"}) {
+    EXPECT_EQ(refusal(far, "1"), std::string(far) + " is no setting") << "nothing is near, or several are";
+  }
 }
 
 /// Environment variables for one scope.

@@ -69,6 +69,26 @@ TEST(PendingQueueTest, ANameInFlightIsTaken) {
   EXPECT_EQ(queue.in_flight().size(), 2u);
 }
 
+TEST(PendingQueueTest, OperationsOfANameAreCounted) {
+  PendingQueue queue;
+  std::vector<std::uint64_t> counts;
+  for (const bool withdrawn : {false, true, false, false}) {
+    const auto next = submission("grad");
+    queue.submit(next);
+    counts.push_back(next->occurrence);
+    next->agreed = !withdrawn;
+    queue.retire(*next);
+  }
+  EXPECT_EQ(counts, (std::vector<std::uint64_t>{0, 1, 1, 2})) << "one that was withdrawn was never there";
+  for (int i = 0; i < 100; ++i) queue.submit(submission("a name that moves the table of names " + std::to_string(i)));
+  const auto last = submission("grad");
+  queue.submit(last);
+  EXPECT_EQ(last->occurrence, 3u);
+  const auto elsewhere = submission("grad", 1);
+  queue.submit(elsewhere);
+  EXPECT_EQ(elsewhere->occurrence, 0u);
+}
+
 TEST(PendingQueueTest, NothingIsTakenOnceItIsClosed) {
   PendingQueue queue;
   queue.submit(submission("a"));

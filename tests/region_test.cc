@@ -8,11 +8,16 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <limits>
+#include <string>
 #include <thread>
 
 #include <kolo/error.h>
 
+#include "ops/available_memory.h"
 #include "ops/bell.h"
 
 namespace kolo {
@@ -87,6 +92,54 @@ TEST(Region, HeapStartsAsAlignedZeros) {
 TEST(Region, PagesThatNobodyTouchesCostNothing) {
   const auto region = heap_region(std::size_t{1} << 32);
   *region->at<std::uint64_t>((std::size_t{1} << 32) - 8) = 1;
+}
+
+TEST(Region, MoreThanThereIsIsRefusedAtOnce) {
+  for (const std::size_t bytes : {std::size_t{1} << 45, std::size_t{1} << 62, std::numeric_limits<std::size_t>::max()}) {
+    const auto start = std::chrono::steady_clock::now();
+    try {
+      (void)SharedRegion::create(bytes);
+      FAIL() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::backend);
+      EXPECT_EQ(std::string(error.what()).find("cannot reserve " + std::to_string(bytes) + " bytes of shared memory ("), 0u) << error.what();
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 5s);
+  }
+}
+
+/// A root folder with files in the places where the kernel has its own.
+class MachineFiles {
+ public:
+  MachineFiles() : root_(std::filesystem::temp_directory_path() / ("kolo_region_test." + std::to_string(getpid()))) {}
+  ~MachineFiles() { std::filesystem::remove_all(root_); }
+  void write(const std::string& path, const std::string& text) const {
+    std::filesystem::create_directories((root_ / path).parent_path());
+    std::ofstream(root_ / path) << text;
+  }
+  std::size_t available() const { return available_memory(root_.string()); }
+
+ private:
+  std::filesystem::path root_;
+};
+
+TEST(AvailableMemory, IsTheLeastOfTheMachineAndTheGroupsAroundTheProcess) {
+  const MachineFiles machine;
+  EXPECT_EQ(machine.available(), std::numeric_limits<std::size_t>::max());
+  machine.write("proc/meminfo", "MemTotal:       8000 kB\nMemAvailable:   4000 kB\n");
+  EXPECT_EQ(machine.available(), 4000u * 1024);
+  machine.write("proc/self/cgroup", "0::/jobs/7\n");
+  machine.write("sys/fs/cgroup/jobs/7/memory.max", "max\n");
+  machine.write("sys/fs/cgroup/jobs/7/memory.current", "5000\n");
+  EXPECT_EQ(machine.available(), 4000u * 1024);
+  machine.write("sys/fs/cgroup/jobs/memory.max", "9000\n");
+  machine.write("sys/fs/cgroup/jobs/memory.current", "8000\n");
+  machine.write("sys/fs/cgroup/jobs/memory.stat", "anon 6000\nactive_file 1000\ninactive_file 500\n");
+  EXPECT_EQ(machine.available(), 2500u);
+  machine.write("proc/self/cgroup", "9:memory:/jobs\n0::/\n");
+  machine.write("sys/fs/cgroup/memory/jobs/memory.limit_in_bytes", "700\n");
+  machine.write("sys/fs/cgroup/memory/jobs/memory.usage_in_bytes", "900\n");
+  EXPECT_EQ(machine.available(), 0u);
 }
 
 TEST(Region, ProcessesSeeEachOthersWrites) {

@@ -36,8 +36,9 @@ TEST(Registry, AutoTakesAllOffersAndANameThatOne) {
 }
 
 TEST(Registry, NamesWhatItKnows) {
-  EXPECT_EQ(message_for("nccl"), "unknown backend \"nccl\" (known: auto, local, mpi)");
-  EXPECT_EQ(message_for("mpi"), "backend \"mpi\" cannot serve this world (here: auto, local)");
+  EXPECT_EQ(message_for("nccl"), "KOLO_BACKEND is 'nccl', which is no backend; set it to one of auto, local, mpi");
+  EXPECT_EQ(message_for("mpi"), "KOLO_BACKEND is 'mpi', which cannot serve this world (it serves processes that a launcher started, and these are not); set it to "
+            "auto or local");
 }
 
 TEST(Device, HostMemoryAllocatesAndCopies) {

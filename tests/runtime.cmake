@@ -27,14 +27,16 @@ kolo_add_test(node_links_test THREADS TIMEOUT 120)
 kolo_add_test(stall_test THREADS TIMEOUT 100)
 kolo_add_test(session_mpi_test RANKS 1 2 3 4)
 
-# Whole jobs: thread levels of a host program, launchers, settings that differ, idle, frozen and killed ranks.
+# Whole jobs: thread levels of a host program, launchers, settings that differ, idle, frozen, late and killed
+# ranks, exit().
 kolo_runs_test(kolo_runs_jobs)
 if(kolo_runs_jobs)
   add_executable(session_job session_job.cc)
   target_link_libraries(session_job PRIVATE kolo::kolo kolo_flags)
   foreach(case host_multiple host_serialized host_funneled host_single launcher_of_another_mpi no_launcher sessions_in_a_row idle
-      frozen_rank killed_rank different_settings different_nodes
-      different_backends garbage_setting)
+      frozen_rank frozen_after_step frozen_after_submission late_rank late_rank_host killed_rank
+      exit_stack exit_static exit_later at_exit_static at_exit_later different_settings different_nodes
+      different_backends local_backend wrong_fake_nodes garbage_setting)
     add_test(NAME session_job_${case}
       COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/session_jobs_test.sh ${case} $<TARGET_FILE:session_job> ${MPIEXEC_EXECUTABLE})
     set_tests_properties(session_job_${case} PROPERTIES TIMEOUT 70 LABELS mpi PROCESSORS 2 ENVIRONMENT "${kolo_mpirun_environment}")

@@ -12,6 +12,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -65,6 +66,33 @@ void host(const std::string& level) {
   MPI_Finalize();
 }
 
+/// The last rank stops in a state that what it has published describes badly.
+///
+/// step       its watchdog has published that it waits for "x"; that completes, and it stops before the next step's "x"
+/// submitted  it has submitted "x" and published that, and another rank has not
+void freeze_after(const std::string& what) {
+  kolo::Session session;
+  const bool victim = session.rank() == session.size() - 1;
+  float x = 1;
+  const auto sleep = [](double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); };
+  if (victim) {
+    std::printf("victim %d\n", static_cast<int>(getpid()));
+    std::fflush(stdout);
+  }
+  if (what == "step") {
+    if (session.rank() == 0) sleep(1);
+    session.all_reduce("x", kolo::view_scalar(x));
+    if (victim) raise(SIGSTOP);
+  } else {
+    if (session.rank() == 0) sleep(60);
+    kolo::Handle handle = session.all_reduce_async("x", kolo::view_scalar(x));
+    if (victim) sleep(1);
+    if (victim) raise(SIGSTOP);
+    handle.wait();
+  }
+  session.all_reduce("x", kolo::view_scalar(x));
+}
+
 /// The last rank stops being a good peer while the others wait for it.
 void signalled(int signal) {
   kolo::Session session;
@@ -78,6 +106,59 @@ void signalled(int signal) {
   (void)sum_of_ones(session, "after");
 }
 
+/// The last rank ends with exit(5) while its session lives, on the stack of main or as a static object; the others wait for it.
+void exits(const std::string& where) {
+  const auto program = [](kolo::Session& session) {
+    (void)sum_of_ones(session, "before");
+    if (session.rank() == session.size() - 1) std::exit(5);
+    try {
+      (void)sum_of_ones(session, "after");
+    } catch (const kolo::Error& error) {
+      std::printf("rank %d got %s: %s\n", session.rank(), std::string(kolo::to_string(error.code())).c_str(), error.what());
+    }
+  };
+  if (where == "static") {
+    static kolo::Session session;
+    program(session);
+  } else if (where == "later") {  // destroyed after MPI is finalised
+    static std::optional<kolo::Session> session;
+    session.emplace();
+    program(*session);
+  } else {
+    kolo::Session session;
+    program(session);
+  }
+}
+
+/// The last rank makes its session `seconds` after the others, which wait for it: in MPI_Init() or, where the host has called
+/// that, in what comes later.
+void late(double seconds, bool host) {
+  int provided = 0, rank = std::atoi(std::getenv("OMPI_COMM_WORLD_RANK")), size = std::atoi(std::getenv("OMPI_COMM_WORLD_SIZE"));
+  if (host) MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
+  if (rank == size - 1) {
+    std::printf("late %d\n", static_cast<int>(getpid()));
+    std::fflush(stdout);
+    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  }
+  {
+    kolo::Session session;
+    std::printf("sum %g\n", sum_of_ones(session, "x"));
+  }
+  if (host) MPI_Finalize();
+}
+
+/// Sessions that nobody closes before the program ends.
+void at_exit(const std::string& where) {
+  if (where == "static") {
+    static kolo::Session session;
+    std::printf("sum %g\n", sum_of_ones(session, "x"));
+  } else {
+    static std::optional<kolo::Session> session;
+    session.emplace();
+    std::printf("sum %g\n", sum_of_ones(*session, "x"));
+  }
+}
+
 void run(const std::string& mode, const std::string& argument) {
   if (mode == "sum") {
     kolo::Session session;
@@ -88,8 +169,16 @@ void run(const std::string& mode, const std::string& argument) {
     host(argument);
   } else if (mode == "freeze") {
     signalled(SIGSTOP);
+  } else if (mode == "freeze_after") {
+    freeze_after(argument);
   } else if (mode == "kill") {
     signalled(SIGKILL);
+  } else if (mode == "exit") {
+    exits(argument);
+  } else if (mode == "late" || mode == "late_host") {
+    late(std::stod(argument), mode == "late_host");
+  } else if (mode == "at_exit") {
+    at_exit(argument);
   } else if (mode == "again") {
     for (int round = 0; round < 3; ++round) {
       kolo::Session session;

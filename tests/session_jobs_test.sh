@@ -62,7 +62,7 @@ case $case in
     exits 72
     victim=$(sed -n 's/^victim //p' "$out")
     for rank in 0 1; do
-      mentions "^kolo: rank $rank: all_reduce 'after' in group world has waited for [0-9.]+ s: submitted by ranks 0, 1; not submitted by rank 2 \(host $(hostname), pid $victim, last completed 'before', silent for [0-9.]+ s: stopped or dead\)"
+      mentions "^kolo: rank $rank: all_reduce 'after' in group world has waited for [0-9.]+ s: submitted by ranks 0, 1; not known of rank 2 \(host $(hostname), pid $victim, silent for [0-9.]+ s: stopped or dead; last completed 'before'\)"
     done
     mentions "; ending the job \(KOLO_STALL_ABORT_SECONDS=4\)$"
     for ((tenths = 0; tenths < 50; ++tenths)); do
@@ -71,12 +71,63 @@ case $case in
     done
     ((tenths < 50)) || fail "process $victim is still there"
     ;;
+  frozen_after_step)
+    # The peer's last word is that it waits for 'x', of the step before.
+    export KOLO_STALL_REPORT_SECONDS=0.5 KOLO_STALL_ABORT_SECONDS=4
+    mpirun -np 3 "$program" freeze_after step
+    exits 72
+    mentions "^kolo: rank 0: all_reduce 'x' in group world has waited for [0-9.]+ s: submitted by ranks 0, 1; not known of rank 2 \(.*, silent for [0-9.]+ s: stopped or dead\)"
+    says 0 '^kolo: rank [01]: .*submitted by ranks 0-2; no'  # once the job is ended, rank 2 goes on for a moment
+    ;;
+  frozen_after_submission)
+    export KOLO_STALL_REPORT_SECONDS=0.5 KOLO_STALL_ABORT_SECONDS=4
+    mpirun -np 3 "$program" freeze_after submitted
+    exits 72
+    mentions "^kolo: rank 1: all_reduce 'x' in group world has waited for [0-9.]+ s: submitted by ranks 1, 2; not submitted by rank 0 \(host [^)]*\); no word from rank 2 \(.*, silent for [0-9.]+ s: stopped or dead\)"
+    says 0 '^kolo: rank [01]: .*not (submitted by|known of) rank 2'
+    ;;
+  late_rank | late_rank_host)
+    # A rank makes its session late, then never; the others wait in MPI_Init() or, where the host has called that, behind it.
+    export KOLO_STALL_REPORT_SECONDS=1 KOLO_STALL_ABORT_SECONDS=20
+    mpirun -np 3 "$program" "${case/_rank/}" 3
+    exits 0
+    victim=$(sed -n 's/^late //p' "$out")
+    for rank in 0 1; do
+      mentions "^kolo: rank $rank: making the session has waited for [0-9.]+ s: not there yet: rank 2 \(host $(hostname), pid $victim\)$"
+    done
+    says 0 '^kolo: rank 2'
+    says 3 '^sum 3$'
+    export KOLO_STALL_ABORT_SECONDS=2
+    mpirun -np 3 "$program" "${case/_rank/}" 100
+    exits 72
+    mentions '^kolo: rank [01]: making the session has waited .*; ending the job \(KOLO_STALL_ABORT_SECONDS=2\)$'
+    ;;
   killed_rank)
     SECONDS=0
     mpirun -np 3 "$program" kill
     mentions '^victim [0-9]+$'
     ((status != 0)) || fail "an exit code other than 0 expected"
     ((SECONDS < 15)) || fail "the job took $SECONDS s to end"
+    ;;
+  exit_stack | exit_static | exit_later)
+    # One rank calls exit(5) while its session lives; the others wait for it, and learn at once that it left.
+    export KOLO_STALL_REPORT_SECONDS=5 KOLO_STALL_ABORT_SECONDS=20
+    left='aborted: group world: rank 2 left without finishing'
+    [[ $case != exit_static ]] || left="closed: all_reduce 'after' in group world: rank 2 closed the session"  # destroyed in order
+    for nodes in 3 1,1,1; do
+      mpirun -np 3 -x KOLO_FAKE_NODES=$nodes "$program" exit "${case#exit_}"
+      exits 5
+      says 2 "^rank [01] got $left"
+      says 0 '^kolo: '
+    done
+    ;;
+  at_exit_static | at_exit_later)
+    # Every rank returns from main with a session that nobody has closed.
+    for nodes in 3 1,1,1; do
+      mpirun -np 3 -x KOLO_FAKE_NODES=$nodes "$program" at_exit "${case#at_exit_}"
+      exits 0
+      says 3 '^sum 3$'
+    done
     ;;
   different_settings)
     mpirun -np 1 -x KOLO_FUSION_BYTES=1MB "$program" sum : -np 2 -x KOLO_FUSION_BYTES=64MB "$program" sum
@@ -92,6 +143,16 @@ case $case in
     mpirun -np 1 -x KOLO_BACKEND=local "$program" sum : -np 1 "$program" sum
     exits 3
     mentions '^error\(mismatch\): ranks have different values of KOLO_BACKEND \(rank 1: auto; rank 0: local\); export the same value to every rank, with mpirun -x KOLO_BACKEND$'
+    ;;
+  local_backend)
+    mpirun -np 2 -x KOLO_BACKEND=local "$program" sum
+    exits 3
+    says 2 "^error\(invalid_argument\): KOLO_BACKEND is 'local', which cannot serve this world \(it serves ranks of one process, and these are processes\); set it to auto or mpi$"
+    ;;
+  wrong_fake_nodes)
+    mpirun -np 3 -x KOLO_FAKE_NODES=2,2 "$program" sum
+    exits 3
+    says 3 "^error\(invalid_argument\): KOLO_FAKE_NODES is '2,2' \(it adds up to 4 ranks, there are 3\); give the number of ranks on each node, such as 2,2$"
     ;;
   garbage_setting)
     mpirun -np 1 -x KOLO_SPIN_US=fast "$program" sum : -np 1 "$program" sum

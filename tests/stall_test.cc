@@ -42,10 +42,11 @@ class Reports {
     EXPECT_TRUE(found) << "nobody said\n" << line << "\nbut\n" << all;
   }
 
-  bool any(const std::string& part) {
+  std::ptrdiff_t count(const std::string& part) {
     const std::lock_guard lock(mutex_);
-    return std::any_of(lines_.begin(), lines_.end(), [&](const auto& one) { return one.find(part) != one.npos; });
+    return std::count_if(lines_.begin(), lines_.end(), [&](const auto& one) { return one.find(part) != one.npos; });
   }
+  bool any(const std::string& part) { return count(part) > 0; }
 
  private:
   static std::string without_times(const std::string& line) { return std::regex_replace(line, std::regex("[0-9]+\\.[0-9] s"), "# s"); }
@@ -68,10 +69,8 @@ TEST(Stall, EveryRankThatTakesPartNamesTheMissingOnes) {
   std::latch reported(1);
   std::thread watcher([&] {
     for (const char* rank : {"0", "1"}) {
-      for (const char* tensor : {"x", "y"}) {
-        reports.wait_for("rank " + std::string(rank) + ": all_reduce '" + tensor + "' in group world has waited for # s: submitted by ranks 0, 1; "
-                         "not submitted by rank 2 (" + place() + ", last completed 'before')");
-      }
+      reports.wait_for("rank " + std::string(rank) + ": all_reduce 'x' in group world has waited for # s: submitted by ranks 0, 1; "
+                       "not submitted by rank 2 (" + place() + ", last completed 'before'); and 1 more wait for the same ranks");
     }
     reported.count_down();
   });
@@ -102,6 +101,24 @@ TEST(Stall, SeveralMissingRanksAreNamedEach) {
     if (session.rank() != 1) reported.wait();
     session.broadcast("w", view_scalar(w), {.root = 1});
     EXPECT_EQ(w, 1);
+  }, reports.config());
+  watcher.join();
+}
+
+TEST(Stall, WhatRanWhileARankHadJoinedIsCountedThereToo) {
+  Reports reports;
+  std::latch reported(1);
+  std::thread watcher([&] {
+    reports.wait_for("rank 0: all_reduce 'x' in group world has waited for # s: submitted by ranks 0, 2; not submitted by rank 1 (" + place() +
+                     ", last completed 'kolo.join.0')");
+    reported.count_down();
+  });
+  run_ranks(3, [&](Session& session) {
+    float x = 1;
+    for (int step = 0; step < 3 && session.rank() != 2; ++step) session.all_reduce("x", view_scalar(x));
+    session.join();
+    if (session.rank() == 1) reported.wait();
+    session.all_reduce("x", view_scalar(x));
   }, reports.config());
   watcher.join();
 }
@@ -162,27 +179,79 @@ TEST(Stall, IsReportedAlthoughTheCoordinatorStandsStill) {
   watcher.join();
 }
 
-TEST(Stall, NobodyIsAccusedBecauseItWaitsForManyThings) {
-  const int tensors = 100;
+std::vector<Handle> reduce_all(Session& session, std::vector<float>& values) {
+  std::vector<Handle> handles;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    handles.push_back(session.all_reduce_async("g" + std::to_string(i), view_scalar(values[i])));
+  }
+  return handles;
+}
+
+TEST(Stall, ManyOperationsWithOneCauseAreOneReport) {
   Reports reports;
   std::latch reported(1);
   std::thread watcher([&] {
-    reports.wait_for("rank 0: all_reduce 'g99' in group world has waited for # s: submitted by rank 0; not submitted by rank 2 (" + place() +
+    reports.wait_for("rank 0: all_reduce 'g0' in group world has waited for # s: submitted by ranks 0, 1; not submitted by rank 2 (" +
+                     place() + "); and 99 more wait for the same ranks");
+    reported.count_down();
+  });
+  run_ranks(3, [&](Session& session) {
+    if (session.rank() == 2) reported.wait();
+    std::vector<float> values(100, 1);
+    for (Handle& handle : reduce_all(session, values)) handle.wait();
+    EXPECT_EQ(values, std::vector<float>(100, 3));
+  }, reports.config());
+  watcher.join();
+  EXPECT_LT(reports.count("rank 0: all_reduce"), 20);
+}
+
+TEST(Stall, NobodyIsAccusedBecauseItWaitsForManyThings) {
+  Reports reports;
+  std::latch reported(1);
+  std::thread watcher([&] {
+    reports.wait_for("rank 0: all_reduce 'late' in group world has waited for # s: submitted by rank 0; not submitted by rank 2 (" + place() +
                      "); not known of rank 1 (64 older operations wait there)");
     reported.count_down();
   });
   run_ranks(3, [&](Session& session) {
     if (session.rank() == 2) reported.wait();
-    std::vector<float> values(tensors, 1);
+    std::vector<float> values(100, 1);
     std::vector<Handle> handles;
-    for (int i = 0; i < tensors; ++i) {
-      handles.push_back(session.all_reduce_async("g" + std::to_string(i), view_scalar(values[static_cast<std::size_t>(i)])));
-    }
+    if (session.rank() != 0) handles = reduce_all(session, values);
+    float late = 1;
+    Handle last = session.all_reduce_async("late", view_scalar(late));
+    if (session.rank() == 0) reported.wait();
+    if (session.rank() == 0) handles = reduce_all(session, values);
     for (Handle& handle : handles) handle.wait();
-    EXPECT_EQ(values, std::vector<float>(tensors, 3));
+    last.wait();
+    EXPECT_EQ(late, 3);
   }, reports.config());
   watcher.join();
   EXPECT_FALSE(reports.any("not submitted by rank 1"));
+}
+
+TEST(Stall, ASessionThatARankHasNotMadeYetIsReported) {
+  Reports reports;
+  std::latch reported(1);
+  std::thread watcher([&] {
+    for (const char* rank : {"0", "1"}) {
+      reports.wait_for("rank " + std::string(rank) + ": making the session has waited for # s: not there yet: rank 2 (" + place() + ")");
+    }
+    reported.count_down();
+  });
+  auto worlds = thread_worlds(3, reports.config());
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      if (rank == 2) reported.wait();
+      Session session(std::move(worlds[static_cast<std::size_t>(rank)]), reports.config());
+      float x = 1;
+      session.all_reduce("x", view_scalar(x));
+      EXPECT_EQ(x, 3);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  watcher.join();
 }
 
 TEST(Stall, NothingIsReportedWhileAllGoesOn) {
@@ -214,6 +283,19 @@ TEST(StallDeathTest, TheJobEndsAfterTheSecondLimit) {
         }, config);
       },
       ::testing::ExitedWithCode(72), "not submitted by rank 1 .*; ending the job .KOLO_STALL_ABORT_SECONDS=0.5.");
+}
+
+TEST(StallDeathTest, TheJobEndsIfASessionIsNeverMade) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        Config config;
+        config.stall_report_seconds = 0.1;
+        config.stall_abort_seconds = 0.5;
+        auto worlds = thread_worlds(2, config);
+        Session session(std::move(worlds[0]), config);
+      },
+      ::testing::ExitedWithCode(72), "not there yet: rank 1 .*; ending the job .KOLO_STALL_ABORT_SECONDS=0.5.");
 }
 
 }  // namespace

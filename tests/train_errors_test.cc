@@ -1,5 +1,7 @@
 // Bad input: one line that says what is wrong and what to do, from one rank, and an end with exit code 1.
 
+#include <limits>
+
 #include "tests/train_testing.h"
 
 namespace kolo::testing {
@@ -154,7 +156,93 @@ TEST_F(TrainErrors, OneRankAlone) {
   EXPECT_EQ(only_problem(both("", "--data " + path("none"))),
             "cannot read DIR/none (No such file or directory); name a folder with MNIST's IDX files");
   EXPECT_EQ(only_problem(both("--lr 0.1", "--lr 0.2")),
-            "the ranks have different flags or data; give all of them the same");
+            "the ranks have different values of --lr (rank 0: 0.1; rank 1: 0.2); give all of them the same");
+  EXPECT_EQ(only_problem(both("", "--init " + path("a.safetensors"))).substr(0, 30), "cannot read DIR/a.safetensors ");
+}
+
+TEST_F(TrainErrors, RanksWithDifferentFlagsAreNamed) {
+  const std::string program = fmt::format("'{}' --sizes 784,10 --steps 1", KOLO_TRAIN);
+  const auto done = run_shell(
+      folder_, fmt::format("{} --sizes 784,10 --steps 1 --seed 4 : -np 3 {} : -np 1 {} --seed 4 : -np 1 {} --seed 9",
+                           kolo_train(1), program, program, program));
+  EXPECT_EQ(only_problem(done),
+            "the ranks have different values of --seed (ranks 0, 4: 4; ranks 1-3: 1; rank 5: 9); give all of them the "
+            "same");
+}
+
+/// IDX files of `count` digits.
+class FewDigits {
+ public:
+  FewDigits(const TempFolder& folder, std::uint8_t count, char shade) : path_(folder / (std::string("digits") + shade)) {
+    std::filesystem::create_directories(path_);
+    std::string labels{0, 0, 8, 1, 0, 0, 0, static_cast<char>(count)};
+    for (std::uint8_t i = 0; i < count; ++i) labels += static_cast<char>(i % 10);
+    write_file(path_ / "t10k-labels-idx1-ubyte", labels);
+    write_file(path_ / "t10k-images-idx3-ubyte", idx_images(8, count, count * 784u - 1u) + shade);
+  }
+  std::string flag() const { return fmt::format("--data '{}' ", path_.string()); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+TEST_F(TrainErrors, RanksWithDifferentDataAreNamed) {
+  const FewDigits one(folder_, 20, 'a'), other(folder_, 20, 'b');
+  const std::string program = fmt::format("'{}' --sizes 784,10 --steps 1", KOLO_TRAIN);
+  const std::string problem = only_problem(run_shell(
+      folder_, fmt::format("{} --sizes 784,10 --steps 1 {} : -np 1 {} {}", kolo_train(1), one.flag(), program,
+                           other.flag())));
+  EXPECT_TRUE(problem.starts_with("the ranks have different values of --data (rank 0: checksum ")) << problem;
+  EXPECT_NE(problem.find("DIR/digitsb"), problem.npos) << problem;
+}
+
+TEST_F(TrainErrors, ABatchLargerThanTheTrainingSet) {
+  const FewDigits few(folder_, 20, 'a');
+  EXPECT_EQ(problem(2, few.flag() + "--sizes 784,10 --steps 1 --batch 17"),
+            "--batch is 17, but there are only 16 examples to train on; give at most as many");
+  EXPECT_EQ(train(folder_, 0, few.flag() + "--sizes 784,10 --steps 1 --batch 16").code, 0);
+  EXPECT_EQ(train(folder_, 0, few.flag() + "--sizes 784,10 --steps 1").code, 0) << "the default is cut";
+}
+
+TEST_F(TrainErrors, NothingHeldOutIsSaid) {
+  const FewDigits few(folder_, 4, 'a');
+  const auto done = train(folder_, 2, few.flag() + "--sizes 784,10 --steps 2 --log " + path("log"));
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_NE(done.out.find("\neval      none: the data are too few to hold any out\n"), done.out.npos) << done.out;
+  EXPECT_EQ(events_in(folder_ / "log", "step").size(), 2u);
+  EXPECT_EQ(events_in(folder_ / "log", "eval").size(), 0u);
+}
+
+TEST_F(TrainErrors, ParametersThatAreNotFinite) {
+  std::vector<float> weight(7840, 0.5f), bias(10, 0);
+  weight[17] = std::numeric_limits<float>::quiet_NaN();
+  weight[4711] = -std::numeric_limits<float>::infinity();
+  const std::vector<models::NamedValues> tensors{{"layers.0.bias", {10}, bias}, {"layers.0.weight", {10, 784}, weight}};
+  models::write_safetensors(folder_ / "a", tensors);
+  EXPECT_EQ(problem(2, "--steps 1 --init " + path("a")),
+            "DIR/a holds numbers that are infinite or none at all (2 of the 7840 of 'layers.0.weight'); give a file of "
+            "sound parameters");
+}
+
+TEST_F(TrainErrors, StdoutThatTakesNothing) {
+  const std::string advice = "; let it go to a terminal, a file with room, or /dev/null";
+  const std::string run = kolo_train(0) + " --sizes 784,10 --steps 3 --save " + path("x") + " --log " + path("log");
+  const std::string full = "cannot write to stdout (No space left on device)" + advice;
+  EXPECT_EQ(only_problem(run_shell(folder_, run + " >/dev/full")), full);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "x"));
+  std::filesystem::remove(folder_ / "x");
+  EXPECT_EQ(only_problem(run_shell(folder_, "set -o pipefail; " + run + " | true")),
+            "cannot write to stdout (Broken pipe)" + advice);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "x"));
+  EXPECT_EQ(events_in(folder_ / "log", "eval").size(), 1u);
+  EXPECT_EQ(only_problem(run_shell(folder_, kolo_train(0) + " --help >/dev/full")), full);
+}
+
+TEST_F(TrainErrors, BytesThatAreNoTextAreEscaped) {
+  EXPECT_EQ(problem(0, "--data $'no\\x1b[31m\\xc3\\xa9\\xff\\x7f'"),
+            "cannot read no\\x1b[31m\xc3\xa9\\xff\\x7f (No such file or directory); name a folder with MNIST's IDX "
+            "files");
+  EXPECT_LT(problem(0, "--model $(head -c 100000 /dev/zero | tr '\\0' x)").size(), 2100u);
 }
 
 }  // namespace

@@ -26,11 +26,15 @@ class TrainOptions : public ::testing::Test {
     try {
       parse(line);
     } catch (const train::UsageError& problem) {
-      std::string text = problem.what();
-      const auto at = text.find(folder_.path().string());
-      return at == text.npos ? text : text.replace(at, folder_.path().string().size(), "DIR");
+      return without_folder(problem.what());
     }
     return "no error";
+  }
+
+  std::string without_folder(std::string text) const {
+    const std::string folder = folder_.path().string();
+    for (std::size_t at = 0; (at = text.find(folder)) != text.npos;) text.replace(at, folder.size(), "DIR");
+    return text;
   }
 
   /// --config with a file of these lines.
@@ -98,6 +102,42 @@ TEST_F(TrainOptions, FilesThatMeanNothing) {
             "cannot read DIR/none (it is missing or not readable); give --config a file of lines 'flag = value'");
   EXPECT_EQ(error("--config " + folder_.path().string()),
             "cannot read DIR (it is a folder); give --config a file of lines 'flag = value'");
+}
+
+TEST_F(TrainOptions, FilesThatAreNoConfiguration) {
+  const std::string advice = "; give --config a file of lines 'flag = value'";
+  EXPECT_EQ(error("--config /dev/zero"), "cannot read /dev/zero (it is no regular file)" + advice);
+  const auto refusal = [&](const std::string& reason) { return "cannot read DIR/run.conf (" + reason + ")" + advice; };
+  EXPECT_EQ(error(config("batch = 1\nlr = \x1b[31m\n")), refusal("it is no text: line 2 has a byte 0x1b"));
+  EXPECT_EQ(error(config(std::string("a\0b", 3))), refusal("it is no text: line 1 has a byte 0x00"));
+  EXPECT_EQ(error(config(std::string((1 << 20) + 1, '#'))), refusal("it has more than 1048576 bytes"));
+  EXPECT_EQ(parse(config("# \xc3\xa9\r\nbatch = 7\r\n")).batch, 7);
+}
+
+TEST_F(TrainOptions, FilesThatWouldOverwriteEachOther) {
+  const auto path = [&](std::string_view name) { return (folder_ / name).string(); };
+  write_file(folder_ / "a", "x");
+  std::filesystem::create_symlink("a", folder_ / "link");
+  std::filesystem::create_symlink("later", folder_ / "dangling");
+  std::filesystem::create_hard_link(folder_ / "a", folder_ / "hard");
+  std::filesystem::create_directory_symlink(folder_.path(), folder_ / "folder");
+  const std::string advice = "; give each a file of its own";
+  const auto same = [&](const std::string& one_flag, const std::string& one, const std::string& flag,
+                        const std::string& other) {
+    EXPECT_EQ(error(one_flag + " " + one + " " + flag + " " + other),
+              without_folder(one_flag + " " + one + " and " + flag + " " + other + " are the same file" + advice));
+  };
+  for (const char* name : {"link", "hard", "./a", "folder/a"}) {
+    same("--log", path("a"), "--save", path(name));
+    same("--init", path("a"), "--save", path(name));
+    same("--init", path("a"), "--log", path(name));
+  }
+  same("--log", path("new"), "--save", path("folder/new"));
+  same("--log", path("dangling"), "--save", path("later"));
+  EXPECT_EQ(error("--log " + path("a") + " --save " + path("a")), "--log and --save both name DIR/a" + advice);
+  EXPECT_EQ(error(config("batch = 7\n") + "--log " + path("run.conf")), "--config and --log both name DIR/run.conf" + advice);
+  EXPECT_EQ(error(config("save = " + path("run.conf") + "\n")), "--config and --save both name DIR/run.conf" + advice);
+  EXPECT_EQ(error("--init " + path("a") + " --log " + path("b") + " --save " + path("c")), "no error");
 }
 
 TEST_F(TrainOptions, HelpAndVersionNeedNothingElse) {

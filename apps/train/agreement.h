@@ -1,8 +1,8 @@
 #pragma once
 
-#include <cstdint>
 #include <exception>
 #include <functional>
+#include <span>
 #include <string>
 
 #include <kolo/session.h>
@@ -21,7 +21,14 @@ std::string problem_of(const std::exception& error);
 /// ranks cannot talk.
 void together(Session& session, const std::function<void()>& work);
 
-/// Whether every rank passes the same number. Collective.
-bool same_everywhere(Session& session, std::uint64_t number);
+/// Something that must be equal on all ranks.
+struct Agreed {
+  std::string name;   ///< "--lr"
+  std::string value;  ///< "0.1"
+};
+
+/// Makes sure that `mine` is equal on all ranks, which pass the same names. Otherwise rank 0 prints the first that differs
+/// and the ranks with each value, and Stopped is thrown on every rank. Collective.
+void check_same(Session& session, std::span<const Agreed> mine);
 
 }  // namespace kolo::train

@@ -30,7 +30,12 @@ std::optional<models::SafetensorsFile> first_parameters(Options& options) {
 }
 
 models::DataSplit read_data(const Options& options) {
-  return options.data.empty() ? models::render_digits() : models::read_digits(options.data);
+  auto data = options.data.empty() ? models::render_digits() : models::read_digits(options.data);
+  if (options.batch_given && options.batch > data.train.count()) {
+    throw UsageError(fmt::format("--batch is {}, but there are only {} examples to train on; give at most as many",
+                                 options.batch, data.train.count()));
+  }
+  return data;
 }
 
 std::int64_t last_step_of(const Options& options, std::int64_t steps_per_epoch) {
@@ -54,9 +59,8 @@ class Fingerprint {
   std::uint64_t state_ = 0xcbf29ce484222325;
 };
 
-std::uint64_t fingerprint_of(const Options& options, const models::DataSplit& data) {
+std::uint64_t checksum_of(const models::DataSplit& data) {
   Fingerprint fingerprint;
-  fingerprint.add(agreed_part(options));
   for (const models::Dataset* set : {&data.train, &data.held_out}) {
     fingerprint.add(set->inputs);
     fingerprint.add(set->labels);
@@ -76,8 +80,7 @@ Job::Job(const Options& options, int rank, int ranks)
                 .rank = rank,
                 .seed = options.seed,
                 .order = options.order}),
-      last_step_(last_step_of(options, sampler_.steps_per_epoch())),
-      fingerprint_(fingerprint_of(options, data_)) {
+      last_step_(last_step_of(options, sampler_.steps_per_epoch())) {
   const auto file = first_parameters(options_);
   model_ = models::make_model(
       options_.model, {.sizes = options_.sizes, .inputs = data_.train.input_size(), .classes = data_.train.classes});
@@ -93,13 +96,21 @@ Job::Job(const Options& options, int rank, int ranks)
       models::make_optimizer({.name = options_.optimizer, .momentum = options_.momentum}, model_->parameters());
 }
 
+std::vector<Agreed> Job::agreed() const {
+  auto all = agreed_part(options_);
+  all.push_back({"--data", fmt::format("checksum {:016x}, {}", checksum_of(data_), data_.description)});
+  return all;
+}
+
 std::string Job::description() const {
+  const std::string_view no_eval =
+      data_.held_out.count() > 0 ? "" : "eval      none: the data are too few to hold any out\n";
   const std::string start = options_.init.empty() ? fmt::format("seed {}", options_.seed) : "from " + options_.init;
   return fmt::format(
       "model     {}, {} parameters, {}\n"
-      "data      {}\n"
+      "data      {}\n{}"
       "training  {}, lr {}, momentum {}, {} rank{} x batch {}, {} steps\n",
-      options_.model, values_.size(), start, data_.description, options_.optimizer, options_.lr, options_.momentum,
+      options_.model, values_.size(), start, data_.description, no_eval, options_.optimizer, options_.lr, options_.momentum,
       ranks_, ranks_ == 1 ? "" : "s", options_.batch, last_step_);
 }
 

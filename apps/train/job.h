@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "apps/train/agreement.h"
 #include "apps/train/options.h"
 #include "models/aligned.h"
 #include "models/data/dataset.h"
@@ -30,8 +32,8 @@ class Job {
   /// How many updates of the parameters the run takes.
   std::int64_t last_step() const { return last_step_; }
 
-  /// A number that differs if the data or what they are trained for do (almost surely).
-  std::uint64_t fingerprint() const { return fingerprint_; }
+  /// What must be equal on all ranks: the flags, and the data by a checksum.
+  std::vector<Agreed> agreed() const;
 
   /// What is trained, how, and on what: some lines of text.
   std::string description() const;
@@ -46,7 +48,6 @@ class Job {
   std::unique_ptr<models::Optimizer> optimizer_;
   models::Sampler sampler_;
   std::int64_t last_step_;
-  std::uint64_t fingerprint_;
 };
 
 }  // namespace kolo::train

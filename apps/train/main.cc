@@ -62,10 +62,7 @@ void train(Session& session, int argc, char** argv, const std::optional<std::str
     job = std::make_unique<Job>(options, session.rank(), session.size());
     if (session.rank() == 0) outputs.emplace(options, *job);
   });
-  const bool same = same_everywhere(session, job->fingerprint());
-  together(session, [&] {
-    if (!same) throw UsageError("the ranks have different flags or data; give all of them the same");
-  });
+  check_same(session, job->agreed());
 
   if (outputs) {
     if (outputs->log) outputs->log->begin();
@@ -78,7 +75,10 @@ void train(Session& session, int argc, char** argv, const std::optional<std::str
     if (finished && !options.save.empty()) models::save_parameters(options.save, job->model());
     if (outputs->log) outputs->log->close();
   });
-  if (outputs) print(outputs->progress.summary(session.size()));
+  together(session, [&] {  // the files come first
+    if (outputs) print(outputs->progress.summary(session.size()));
+    check_stdout();
+  });
 }
 
 int open_session_and_train(int argc, char** argv) {
@@ -114,9 +114,11 @@ int open_session_and_train(int argc, char** argv) {
 int main(int argc, char** argv) {
   using namespace kolo::train;
   std::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error of write(), as a full disk is
+  std::signal(SIGPIPE, SIG_IGN);  // so is a pipe that nobody reads
   try {
     if (const auto text = requested_text(argc, argv)) {
       if (launched_rank() == 0) print(*text);
+      check_stdout();
       return 0;
     }
     return open_session_and_train(argc, argv);

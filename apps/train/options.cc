@@ -3,15 +3,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <boost/program_options.hpp>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <sstream>
 
 #include <kolo/config.h>
 
+#include "apps/train/files.h"
 #include "apps/train/flags.h"
 #include "apps/train/version.h"
 #include "models/registry.h"
@@ -20,7 +18,6 @@ namespace kolo::train {
 namespace {
 
 namespace po = boost::program_options;
-namespace fs = std::filesystem;
 
 using Values = std::map<std::string, Given>;  // by the flag's name
 
@@ -88,11 +85,7 @@ Values on_command_line(int argc, const char* const* argv) {
 }
 
 Values in_file(const std::string& path) {
-  std::ifstream file(path);
-  if (!file || fs::is_directory(path)) {
-    throw UsageError(fmt::format("cannot read {} ({}); give --config a file of lines 'flag = value'", path,
-                                 file ? "it is a folder" : "it is missing or not readable"));
-  }
+  std::istringstream file(read_config_text(path));
   Values values;
   try {
     for (const auto& option : po::parse_config_file(file, settable_options(), true).options) {
@@ -109,10 +102,34 @@ Values in_file(const std::string& path) {
   return values;
 }
 
+struct NamedFile {
+  std::string_view flag;
+  std::string path;  // empty: none
+};
+
+void check_apart(const NamedFile& one, const NamedFile& other) {
+  if (one.path.empty() || other.path.empty() || !same_file(one.path, other.path)) return;
+  const std::string both = one.path == other.path
+                               ? fmt::format("{} and {} both name {}", one.flag, other.flag, one.path)
+                               : fmt::format("{} {} and {} {} are the same file", one.flag, one.path, other.flag,
+                                             other.path);
+  throw UsageError(both + "; give each a file of its own");
+}
+
+/// What is written must be nothing else that is read or written.
+void check_files(const NamedFile& config, const Options& options) {
+  const NamedFile init{"--init", options.init}, log{"--log", options.log}, save{"--save", options.save};
+  for (const NamedFile& read : {config, init}) {
+    for (const NamedFile& written : {log, save}) check_apart(read, written);
+  }
+  check_apart(log, save);
+}
+
 void fill_in_defaults(Options& options, const Values& values) {
   const models::TrainingDefaults defaults = models::training_defaults(options.model);
   if (!options.epochs && !options.steps) options.epochs = defaults.epochs;
-  if (!values.contains("batch")) options.batch = defaults.batch;
+  options.batch_given = values.contains("batch");
+  if (!options.batch_given) options.batch = defaults.batch;
   if (!values.contains("lr")) options.lr = defaults.lr;
   if (!values.contains("momentum")) options.momentum = defaults.momentum;
 }
@@ -132,15 +149,17 @@ std::string help_text() {
 
 Options parse_options(int argc, const char* const* argv) {
   Values values = on_command_line(argc, argv);
-  if (const auto config = values.extract("config")) values.merge(in_file(config.mapped().value));
+  std::string config;
+  if (const auto given = values.extract("config")) {
+    config = given.mapped().value;
+    values.merge(in_file(config));
+  }
   Options options;
   for (const Flag& flag : flags()) {
     const auto given = values.find(std::string(flag.name));
     if (given != values.end()) flag.set(options, given->second);
   }
-  if (!options.log.empty() && options.log == options.save) {
-    throw UsageError(fmt::format("--log and --save both name {}; give each a file of its own", options.log));
-  }
+  check_files({"--config", config}, options);
   fill_in_defaults(options, values);
   return options;
 }
@@ -154,12 +173,23 @@ std::optional<std::string> requested_text(int argc, const char* const* argv) {
   return std::nullopt;
 }
 
-std::string agreed_part(const Options& options) {
-  return fmt::format(
-      "{} sizes {} init {} order {} epochs {} steps {} batch {} {} lr {} momentum {} seed {} eval-every {}",
-      options.model, fmt::join(options.sizes, ","), !options.init.empty(), static_cast<bool>(options.order),
-      options.epochs.value_or(-1), options.steps.value_or(-1), options.batch, options.optimizer, options.lr,
-      options.momentum, options.seed, options.eval_every.value_or(-1));
+std::vector<Agreed> agreed_part(const Options& options) {
+  const auto text = [](const auto& value) { return fmt::format("{}", value); };
+  const auto or_none = [](const std::optional<std::int64_t>& value) { return value ? fmt::format("{}", *value) : "none"; };
+  return {
+      {"--model", options.model},
+      {"--sizes", options.sizes.empty() ? "the default" : fmt::format("{}", fmt::join(options.sizes, ","))},
+      {"--init", options.init.empty() ? "none" : "a file"},
+      {"--order", options.order == models::Order::shuffled ? "shuffled" : "sequential"},
+      {"--epochs", or_none(options.epochs)},
+      {"--steps", or_none(options.steps)},
+      {"--batch", text(options.batch)},
+      {"--optimizer", options.optimizer},
+      {"--lr", text(options.lr)},
+      {"--momentum", text(options.momentum)},
+      {"--seed", text(options.seed)},
+      {"--eval-every", or_none(options.eval_every)},
+  };
 }
 
 }  // namespace kolo::train

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/train/agreement.h"
 #include "models/data/sampler.h"
 
 namespace kolo::train {
@@ -26,7 +27,8 @@ struct Options {
   std::optional<std::int64_t>
       epochs;  ///< at least one of epochs and steps is set; the first to be reached ends the run
   std::optional<std::int64_t> steps;
-  std::int64_t batch = 0;  ///< examples per rank and step
+  std::int64_t batch = 0;    ///< examples per rank and step
+  bool batch_given = false;  ///< somebody chose it; else it is the model's default
   std::string optimizer = "sgd";
   double lr = 0;
   double momentum = 0;
@@ -43,7 +45,7 @@ Options parse_options(int argc, const char* const* argv);
 /// The text that --help or --version ask for, if the command line has one of them.
 std::optional<std::string> requested_text(int argc, const char* const* argv);
 
-/// What must be equal on all ranks, as one line of text.
-std::string agreed_part(const Options& options);
+/// What must be equal on all ranks.
+std::vector<Agreed> agreed_part(const Options& options);
 
 }  // namespace kolo::train
