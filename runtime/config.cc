@@ -91,7 +91,7 @@ Setting flag_setting(std::string_view variable, std::string_view doc, bool Confi
 
 const std::array<Setting, 7>& table() {
   static const std::array<Setting, 7> rows{{
-      bytes_setting("KOLO_FUSION_BYTES", "Largest bucket that small tensors are fused into.", true, &Config::fusion_bytes),
+      bytes_setting("KOLO_FUSION_BYTES", "A bucket of tensors is full when it holds so many.", true, &Config::fusion_bytes),
       seconds_setting("KOLO_STALL_REPORT_SECONDS",
                       "An operation, or a session being made, that waits longer is reported by every rank that takes part; "
                       "again after 2, 4, 8 times as long.",
