@@ -44,8 +44,8 @@ void Negotiator::submit(const SubmissionPtr& submission) {
     roll_call_.wait(submission);
     up(0, Came{submission->name, {position_.rank}});
   } else {
-    if (position_.root()) learner_.submitted(submission);
     announce(submission);
+    if (position_.root()) learner_.submitted(submission, !local_.numbered(*submission, plan_));
   }
 }
 

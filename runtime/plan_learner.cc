@@ -26,9 +26,9 @@ std::int64_t bytes_of(const Submission& submission) {
 
 }  // namespace
 
-void PlanLearner::submitted(const SubmissionPtr& submission) {
+void PlanLearner::submitted(const SubmissionPtr& submission, bool is_new) {
   run_.push_back(submission);
-  open_names_.insert(submission->name);
+  if (is_new) open_names_.insert(submission->name);
   if (run_.size() == longest_run) waited();
 }
 

@@ -22,12 +22,13 @@ class PlanLearner {
  public:
   explicit PlanLearner(std::int64_t fusion_bytes) : fusion_bytes_(fusion_bytes) {}
 
-  void submitted(const SubmissionPtr& submission);
+  /// `is_new`: it has no number yet.
+  void submitted(const SubmissionPtr& submission, bool is_new);
 
   /// The root's program waits for something: the run ends here.
   void waited();
 
-  /// Whether the name belongs to the run that has not ended.
+  /// Whether the name is new, and belongs to the run that has not ended.
   bool in_open_run(const std::string& name) const { return open_names_.contains(name); }
   std::size_t length_of_run() const { return run_.size(); }
 
@@ -44,7 +45,7 @@ class PlanLearner {
 
   std::int64_t fusion_bytes_;
   RunOfSubmissions run_;
-  std::unordered_set<std::string> open_names_;  // of run_
+  std::unordered_set<std::string> open_names_;  // of what is new in run_
   std::deque<RunOfSubmissions> finished_;
   std::unordered_set<std::uint64_t> planned_;  // hashes of runs
 };

@@ -151,7 +151,7 @@ class Learning {
     submission->name = name;
     submission->signature = sum_of(1);
     submission->agreed = known;
-    learner_.submitted(submission);
+    learner_.submitted(submission, !known);
     return submission;
   }
   void wait() { learner_.waited(); }
@@ -197,7 +197,7 @@ TEST(PlanLearnerTest, WhatIsNewGetsItsNumberAndItsPlaceAtOnce) {
     kept.push_back(std::make_shared<Submission>());
     kept.back()->name = name;
     kept.back()->signature = sum_of(1);
-    learner.submitted(kept.back());
+    learner.submitted(kept.back(), !plan.find(name, sum_of(1)));
   };
   plan.define("a", sum_of(1));
   for (const char* name : {"a", "b", "c"}) submit(name);
