@@ -44,8 +44,12 @@ class ControlChannel {
   /// Hands on what send() could not; returns whether nothing is left.
   virtual bool flush() = 0;
 
-  /// Whether peers can be heard only by calling receive(): they cannot ring the bell.
+  /// Whether there are peers that can be heard only by calling receive(): they do not ring the bell, unless they are asked to.
   virtual bool needs_polling() const = 0;
+
+  /// For a rank that is about to sleep on its bell, before it looks at receive() for the last time: asks all peers to ring from now
+  /// on. False if some will not.
+  virtual bool ask_to_be_rung() { return !needs_polling(); }
 
   /// Rung by peers of this node when they have sent something, and by anybody in this process.
   virtual Bell& bell() = 0;

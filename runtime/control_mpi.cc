@@ -45,6 +45,7 @@ MpiChannel::MpiChannel(MPI_Comm comm, std::string_view fake, std::string* note)
     for (int rank = 0; rank < size; ++rank) topology_.places[static_cast<std::size_t>(rank)].node = rank;
     share_memory(MPI_COMM_SELF);
   }
+  exchange_addresses();
 }
 
 /// Every rank learns everybody's host, process and node; a node is known by its lowest rank.
@@ -99,10 +100,42 @@ bool MpiChannel::share_memory(MPI_Comm node_comm) {
   return true;
 }
 
-int MpiChannel::far(const TreePosition& position) const {
-  const auto on_other_node = [&](int rank) { return !std::binary_search(node_ranks_.begin(), node_ranks_.end(), rank); };
-  const auto children = std::count_if(position.children.begin(), position.children.end(), on_other_node);
-  return static_cast<int>(children) + (!position.root() && on_other_node(position.parent));
+std::vector<int> MpiChannel::far(const TreePosition& position) const {
+  std::vector<int> neighbours = position.children;
+  if (!position.root()) neighbours.push_back(position.parent);
+  std::erase_if(neighbours, [&](int rank) { return std::binary_search(node_ranks_.begin(), node_ranks_.end(), rank); });
+  return neighbours;
+}
+
+/// Ranks of several nodes learn how to ring each other.
+void MpiChannel::exchange_addresses() {
+  if (topology_.nodes() == 1) return;
+  far_bells_ = std::make_unique<FarBells>(rank_, bell());
+  const FarBells::Address mine = far_bells_->address();
+  std::vector<FarBells::Address> all(static_cast<std::size_t>(topology_.size()));
+  check_mpi(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, comm_.get()), "MPI_Allgather");
+  far_bells_->set_addresses(std::move(all));
+}
+
+void MpiChannel::open(const TreePosition& position) {
+  for (int rank : far(position)) {
+    if (far_[rank]++ == 0) far_bells_->connect(rank);
+  }
+  far_neighbours_ = static_cast<int>(far_.size());
+}
+
+void MpiChannel::close(const TreePosition& position) {
+  for (int rank : far(position)) {
+    if (--far_[rank] == 0) far_.erase(rank);
+  }
+  far_neighbours_ = static_cast<int>(far_.size());
+}
+
+bool MpiChannel::ask_to_be_rung() {
+  std::vector<int> ranks;
+  for (const auto& [rank, groups] : far_) ranks.push_back(rank);
+  const bool quiet = outgoing_.empty() && arriving_request_ == MPI_REQUEST_NULL;
+  return ranks.empty() || (quiet && far_bells_->ask(ranks));
 }
 
 void MpiChannel::send(int to, std::span<const std::byte> message) {
@@ -117,6 +150,7 @@ void MpiChannel::send(int to, std::span<const std::byte> message) {
                       &outgoing->request),
             "MPI_Isend");
   outgoing_.push_back(std::move(outgoing));
+  far_bells_->sent(to);
 }
 
 bool MpiChannel::receive(Message& message) {
@@ -144,6 +178,7 @@ bool MpiChannel::receive_mpi(Message& message) {
   check_mpi(MPI_Test(&arriving_request_, &complete, MPI_STATUS_IGNORE), "MPI_Test");
   if (!complete) return false;
   message = std::move(arriving_);
+  far_bells_->received(message.from);
   return true;
 }
 

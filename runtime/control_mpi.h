@@ -2,21 +2,24 @@
 
 #include <mpi.h>
 
+#include <atomic>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "ops/mpi_handles.h"
 #include "runtime/control.h"
+#include "runtime/far_bells.h"
 #include "runtime/node_links.h"
 
 namespace kolo {
 
 /// Control messages between processes: over shared memory within a node, over MPI between nodes.
 ///
-/// Only a rank that leads its node in some group has neighbours on other nodes: while it has, it must poll MPI. The others never
-/// do.
+/// Only a rank that leads its node in some group has neighbours on other nodes: while it has, and is awake, it must poll MPI; the
+/// others never do. Before it sleeps it asks these neighbours to ring it (FarBells).
 class MpiChannel final : public ControlChannel {
  public:
   /// Collective over `comm`, which is duplicated. `fake_nodes` as in Config; `note` receives a line if the ranks of a node
@@ -25,13 +28,14 @@ class MpiChannel final : public ControlChannel {
 
   int rank() const override { return rank_; }
   const Topology& topology() const override { return topology_; }
-  void open(const TreePosition& position) override { far_neighbours_ += far(position); }
-  void close(const TreePosition& position) override { far_neighbours_ -= far(position); }
+  void open(const TreePosition& position) override;
+  void close(const TreePosition& position) override;
   void send(int to, std::span<const std::byte> message) override;
   bool receive(Message& message) override;
   bool pending() override;
   bool flush() override;
-  bool needs_polling() const override { return far_neighbours_ > 0; }
+  bool needs_polling() const override { return far_neighbours_.load(std::memory_order_relaxed) > 0; }
+  bool ask_to_be_rung() override;
   Bell& bell() override { return links_->bell(node_index_); }
   StatusBoard& board() override { return *board_; }
   bool spans_processes() const override { return true; }
@@ -46,7 +50,8 @@ class MpiChannel final : public ControlChannel {
 
   void find_places(MPI_Comm node_comm);
   bool share_memory(MPI_Comm node_comm);
-  int far(const TreePosition& position) const;  // how many of the neighbours are on other nodes
+  std::vector<int> far(const TreePosition& position) const;  // the neighbours on other nodes
+  void exchange_addresses();
   bool receive_mpi(Message& message);
 
   MpiComm comm_;
@@ -55,10 +60,12 @@ class MpiChannel final : public ControlChannel {
   Topology topology_;
   std::vector<int> node_ranks_;  // session ranks of this node
   int node_index_ = 0;           // of this rank among them
-  int far_neighbours_ = 0;
+  std::map<int, int> far_;               // neighbours on other nodes, and in how many groups
+  std::atomic<int> far_neighbours_{0};   // their number
   std::shared_ptr<Region> region_;
   std::unique_ptr<NodeLinks> links_;
   std::unique_ptr<StatusBoard> board_;
+  std::unique_ptr<FarBells> far_bells_;  // null if all ranks share a node
   std::deque<std::unique_ptr<Outgoing>> outgoing_;
   Message arriving_;
   MPI_Request arriving_request_ = MPI_REQUEST_NULL;

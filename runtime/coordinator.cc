@@ -21,6 +21,7 @@ constexpr auto long_sleep = 1h;  // "until the bell rings"
 constexpr std::chrono::nanoseconds polling_nap = 1ms;
 constexpr auto polling_patience = 20ms;  // of a thread that waits for ranks on other nodes, before it naps
 constexpr int eager_passes = 64;
+constexpr int polling_passes = 4 * eager_passes;  // of the background thread, about 20 ms, before it asks to be rung instead
 
 std::shared_ptr<const GroupInfo> group_of_all(const ControlChannel& control) {
   auto info = std::make_shared<GroupInfo>();
@@ -93,7 +94,13 @@ void Coordinator::wait(const SubmissionPtr& submission) {
       ++drivers_;
     }
   }
+  leave_drivers();
+}
+
+/// The background thread may have gone to sleep because this thread looked after everything.
+void Coordinator::leave_drivers() {
   --drivers_;
+  if (background_relies_on_drivers_ && control_->needs_polling()) control_->bell().ring();
 }
 
 void Coordinator::wait_at_most(const SubmissionPtr& submission, double seconds) {
@@ -110,7 +117,7 @@ void Coordinator::wait_at_most(const SubmissionPtr& submission, double seconds) 
         std::this_thread::sleep_for(polling_nap);
       }
     }
-    --drivers_;
+    leave_drivers();
     control_->bell().ring();
   };
   push_flush(submission);
@@ -226,8 +233,10 @@ void Coordinator::drive_until(const SubmissionPtr& submission, Clock::time_point
       sched_yield();  // as MPI_Wait would: only polling moves the data, or brings word from other nodes
     } else {
       const auto ticket = bell.arm();
+      const bool all_ring = control_->ask_to_be_rung();
       const bool moved = cycle();  // peers that moved before the bell was armed did not ring it
-      if (!moved) bell.sleep(ticket, std::min<std::chrono::nanoseconds>(nap_between_rings(), std::max<std::chrono::nanoseconds>(deadline - Clock::now(), 0ns)));
+      const std::chrono::nanoseconds left = deadline - Clock::now();
+      if (!moved) bell.sleep(ticket, std::clamp(left, std::chrono::nanoseconds(0), nap_between_rings(all_ring)));
       bell.disarm();
     }
   }
@@ -249,12 +258,18 @@ void Coordinator::run_in_background() {
       bell.disarm();
       while (cycle() && drivers_ == 0) idle_passes_ = 0;
       ticket = bell.arm();
+      const bool quiet = idle_passes_ >= polling_passes && !operations_poll() && drivers_ == 0;
+      const bool all_ring = quiet && control_->ask_to_be_rung();
       const bool moved = cycle();  // peers that moved before the bell was armed did not ring it
-      if (drivers_ > 0) {  // they run the cycle now, and ring if they leave something unfinished; MPI cannot ring
-        nap = nap_between_rings();
+      background_relies_on_drivers_ = true;  // before it looks: a driver that leaves meanwhile sees it, and rings
+      const bool relies = drivers_ > 0;      // they run the cycle now, and ring if they leave something unfinished
+      background_relies_on_drivers_ = relies;
+      if (relies) {
+        nap = nap_between_rings(true);
       } else if (!moved) {
-        nap = background_nap();
+        nap = all_ring ? nap_between_rings(true) : background_nap();
       }
+      if (all_ring || relies) idle_passes_ = 0;  // what wakes this thread may be the first of several messages
       if (stop_) return;
     }
     if (nap > std::chrono::nanoseconds(0)) {
@@ -262,20 +277,21 @@ void Coordinator::run_in_background() {
     } else {
       sched_yield();
     }
+    background_relies_on_drivers_ = false;
   }
 }
 
-/// How long a rank that has nothing to step may sleep unless it is rung.
-std::chrono::nanoseconds Coordinator::nap_between_rings() {
+/// How long a rank that has nothing to step may sleep unless it is rung. `all_ring`: by every peer.
+std::chrono::nanoseconds Coordinator::nap_between_rings(bool all_ring) {
   const bool counting = std::any_of(groups_.begin(), groups_.end(), [](const auto& entry) { return entry.second->patience.counting(); });
-  return control_->needs_polling() || counting ? polling_nap : std::chrono::nanoseconds(long_sleep);
+  return !all_ring || counting ? polling_nap : std::chrono::nanoseconds(long_sleep);
 }
 
 /// How long the background thread may sleep unless it is rung. Peers ring; but what MPI brings must be looked for: at once as
 /// long as it is likely to come soon, then less and less often.
 std::chrono::nanoseconds Coordinator::background_nap() {
   const bool polls = operations_poll() || control_->needs_polling();
-  if (!polls) return nap_between_rings();
+  if (!polls) return nap_between_rings(true);
   ++idle_passes_;
   if (operations_poll() && idle_passes_ < eager_passes) return std::chrono::nanoseconds(0);
   return std::min<std::chrono::nanoseconds>(polling_nap, 20us * (1 << std::min(idle_passes_ / eager_passes, 6)));

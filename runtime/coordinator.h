@@ -95,13 +95,15 @@ class Coordinator {
   bool busy();
   bool operations_poll();
   std::chrono::nanoseconds background_nap();
-  std::chrono::nanoseconds nap_between_rings();
+  std::chrono::nanoseconds nap_between_rings(bool all_ring);
+  void leave_drivers();
 
   Config config_;
   std::unique_ptr<ControlChannel> control_;
   std::shared_ptr<const GroupInfo> world_group_;
   PendingQueue queue_;
   std::mutex role_;
+  std::atomic<bool> background_relies_on_drivers_{false};
   std::atomic<int> drivers_{0};  // threads that wait and have not gone to sleep: they run the cycle
   std::atomic<bool> stop_{false};
   std::atomic<bool> closed_{false};

@@ -33,7 +33,7 @@ kolo_runs_test(kolo_runs_jobs)
 if(kolo_runs_jobs)
   add_executable(session_job session_job.cc)
   target_link_libraries(session_job PRIVATE kolo::kolo kolo_flags)
-  foreach(case host_multiple host_serialized host_funneled host_single launcher_of_another_mpi no_launcher sessions_in_a_row idle
+  foreach(case host_multiple host_serialized host_funneled host_single launcher_of_another_mpi no_launcher sessions_in_a_row idle idle_nodes
       frozen_rank frozen_after_step frozen_after_submission late_rank late_rank_host killed_rank
       exit_stack exit_static exit_later at_exit_static at_exit_later different_settings different_nodes
       different_backends local_backend wrong_fake_nodes garbage_setting)

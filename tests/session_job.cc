@@ -45,6 +45,17 @@ void idle(double seconds) {
   const double share = (cpu_seconds() - cpu) / seconds;
   std::printf("idle rank %d: cpu %s (%.2f %%), mpi calls %ld\n", session.rank(), share < 0.01 ? "low" : "high", 100 * share, mpi_calls - calls);
   std::fflush(stdout);
+  // Whoever is asleep is woken: by those who wait, and where nobody does by those who come later.
+  float late = 1;
+  kolo::Handle handle = session.all_reduce_async("late", kolo::view_scalar(late));
+  std::this_thread::sleep_for(std::chrono::milliseconds(200 * session.rank()));
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < 20; ++i) {
+    (void)sum_of_ones(session, "awake");
+    if (i % 5 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  }
+  handle.wait();
+  if (std::chrono::steady_clock::now() - start > std::chrono::seconds(3)) std::printf("woken late\n");
 }
 
 /// MPI is the host's, initialised for `level`.

@@ -55,6 +55,14 @@ case $case in
     mpirun -np 3 "$program" idle 3
     exits 0
     says 3 '^idle rank [0-2]: cpu low .*, mpi calls 0$'
+    says 0 'woken late'
+    ;;
+  idle_nodes)
+    export KOLO_FAKE_NODES=2,1,1
+    mpirun -np 4 "$program" idle 3
+    exits 0
+    says 4 '^idle rank [0-3]: cpu low .*, mpi calls 0$'
+    says 0 'woken late'
     ;;
   frozen_rank)
     export KOLO_STALL_REPORT_SECONDS=0.5 KOLO_STALL_ABORT_SECONDS=4
