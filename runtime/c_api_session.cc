@@ -73,8 +73,9 @@ int kolo_config_set(kolo_config* config, const char* variable, const char* value
 int kolo_config_get(const kolo_config* config, const char* variable, const char** value) {
   return guarded([&] {
     const char*& text = result(value, "value");
-    at(config, "config").text = config->config.get(&at(variable, "variable"));
-    text = config->text.c_str();
+    const kolo_config& chosen = at(config, "config");
+    chosen.text = chosen.config.get(&at(variable, "variable"));
+    text = chosen.text.c_str();
   });
 }
 
