@@ -12,6 +12,9 @@
 
 atomic_int failures;
 
+/// Of c_api_from_cpp.cc: throws an exception of that kind within a function of the API.
+int fail_by_exception(int kind);
+
 // ---- what needs no other rank ---------------------------------------------------------------------------------------
 
 static void describe_statuses(void) {
@@ -24,6 +27,10 @@ static void describe_statuses(void) {
   size_t bytes = 0;
   OK(kolo_dtype_size(KOLO_BF16, &bytes));
   CHECK(bytes == 2);
+  FAILS(fail_by_exception(0), KOLO_STALLED, "nobody came");
+  FAILS(fail_by_exception(1), KOLO_BACKEND, "fail_by_exception: out of memory");
+  FAILS(fail_by_exception(2), KOLO_BACKEND, "fail_by_exception: a bug");
+  FAILS(fail_by_exception(3), KOLO_BACKEND, "an exception of an unknown type");
 }
 
 typedef struct Report {

@@ -25,7 +25,8 @@ int kolo_config_destroy(kolo_config* config);
 int kolo_config_set(kolo_config* config, const char* variable, const char* value);
 /// The value as text, valid until the next call with this config.
 int kolo_config_get(const kolo_config* config, const char* variable, const char** value);
-/// `report(user, line)` gets each warning, and each operation that waits for too long; on any thread. Null: stderr, the default.
+/// `report(user, line)` gets each warning, and each operation that waits for too long: on any thread, as long as a
+/// session lives that was made with these settings. Null: stderr, the default.
 int kolo_config_set_report(kolo_config* config, void (*report)(void* user, const char* line), void* user);
 
 /// A row of the table of settings. The texts are never freed.
