@@ -19,9 +19,8 @@ using namespace std::chrono_literals;
 
 constexpr auto long_sleep = 1h;  // "until the bell rings"
 constexpr std::chrono::nanoseconds polling_nap = 1ms;
-constexpr auto polling_patience = 20ms;  // of a thread that waits for ranks on other nodes, before it naps
+constexpr auto polling_patience = 20ms;  // how long ranks on other nodes are looked for before they are asked to ring
 constexpr int eager_passes = 64;
-constexpr int polling_passes = 4 * eager_passes;  // of the background thread, about 20 ms, before it asks to be rung instead
 
 std::shared_ptr<const GroupInfo> group_of_all(const ControlChannel& control) {
   auto info = std::make_shared<GroupInfo>();
@@ -250,15 +249,20 @@ void Coordinator::leave_role() {
 
 void Coordinator::run_in_background() {
   Bell& bell = control_->bell();
+  auto idle_since = Clock::now();
   while (!stop_) {
     std::uint32_t ticket = 0;
     std::chrono::nanoseconds nap{0};
+    bool all_rang = false;
     {
       const std::lock_guard role(role_);
       bell.disarm();
-      while (cycle() && drivers_ == 0) idle_passes_ = 0;
+      while (cycle() && drivers_ == 0) {
+        idle_passes_ = 0;
+        idle_since = Clock::now();
+      }
       ticket = bell.arm();
-      const bool quiet = idle_passes_ >= polling_passes && !operations_poll() && drivers_ == 0;
+      const bool quiet = Clock::now() - idle_since >= polling_patience && !operations_poll() && drivers_ == 0;
       const bool all_ring = quiet && control_->ask_to_be_rung();
       const bool moved = cycle();  // peers that moved before the bell was armed did not ring it
       background_relies_on_drivers_ = true;  // before it looks: a driver that leaves meanwhile sees it, and rings
@@ -269,14 +273,16 @@ void Coordinator::run_in_background() {
       } else if (!moved) {
         nap = all_ring ? nap_between_rings(true) : background_nap();
       }
-      if (all_ring || relies) idle_passes_ = 0;  // what wakes this thread may be the first of several messages
       if (stop_) return;
+      if (moved || all_ring || relies) idle_passes_ = 0;
+      all_rang = all_ring || relies;
     }
     if (nap > std::chrono::nanoseconds(0)) {
       bell.sleep(ticket, nap);
     } else {
       sched_yield();
     }
+    if (all_rang) idle_since = Clock::now();  // what woke this thread may be the first of several messages
     background_relies_on_drivers_ = false;
   }
 }

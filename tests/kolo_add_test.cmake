@@ -83,3 +83,23 @@ function(kolo_add_mpirun_test name)
     SKIP_REGULAR_EXPRESSION "\\[  PASSED  \\] 0 tests\\.\n(\\[  SKIPPED \\][^\n]*\n)+$"
     ENVIRONMENT "${kolo_mpirun_environment}")
 endfunction()
+
+# kolo_add_c_test(NAME [SOURCES file...] RANKS n... THREADS n...)
+#
+# Builds NAME from NAME.c (and SOURCES, C or C++) as strict C11 with every warning an error. Runs it under mpirun once per number of RANKS, and
+# as `NAME threads n`, which plays ranks as threads, once per number of THREADS.
+function(kolo_add_c_test name)
+  cmake_parse_arguments(arg "" "" "SOURCES;RANKS;THREADS" ${ARGN})
+  add_executable(${name} ${name}.c ${arg_SOURCES})
+  set_target_properties(${name} PROPERTIES C_STANDARD 11 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_compile_options(${name} PRIVATE -Wall -Wextra -Wpedantic -Werror)
+  target_link_libraries(${name} PRIVATE kolo::kolo fmt::fmt)
+  foreach(ranks IN LISTS arg_RANKS)
+    kolo_add_mpirun_test(${name}_np${ranks} RANKS ${ranks} COMMAND $<TARGET_FILE:${name}>)
+  endforeach()
+  foreach(ranks IN LISTS arg_THREADS)
+    add_test(NAME ${name}_threads${ranks} COMMAND ${name} threads ${ranks})
+    set_tests_properties(${name}_threads${ranks} PROPERTIES TIMEOUT 60)
+  endforeach()
+endfunction()

@@ -13,7 +13,8 @@ fresh() {
   mkdir -p "$tree"/{runtime/include/kolo,ops,models/data,apps/embed,bench,tests}
   cd "$tree"
   printf '#include <vector>\n#include <kolo/tensor.h>\n' >runtime/include/kolo/session.h
-  printf '#include <mpi.h>\n' >runtime/include/kolo/mpi.h
+  printf '#include <mpi.h>\n' | tee runtime/include/kolo/mpi.h >runtime/include/kolo/kolo_c_mpi.h
+  printf '#include <stdint.h>\n' >runtime/include/kolo/kolo_c_base.h
   printf '#include "ops/region.h"\n#include <kolo/session.h>\n#include <fmt/format.h>\nvoid submit();\n' >runtime/session.cc
   printf '#include <kolo/error.h>\n#include "unique.h"\n#if X\n#endif\n' >ops/region.h
   printf '#pragma once\n' >ops/unique.h
@@ -64,6 +65,8 @@ plant runtime/session.cc '#include "tests/fixture.h"' 'runtime/ must not include
 plant runtime/session.cc '#include "bench/bench.h"' 'runtime/ must not include bench/bench.h'
 plant runtime/include/kolo/session.h '#include "ops/region.h"' 'runtime/include/kolo/ must not include ops/region.h'
 plant runtime/include/kolo/session.h '#include <mpi.h>' 'a public header includes only'
+plant runtime/include/kolo/session.h '#include <stdint.h>' 'a public header includes only'
+plant runtime/include/kolo/kolo_c_base.h '#include <mpi.h>' 'a public header includes only'
 plant runtime/include/kolo/session.h '#include <fmt/format.h>' 'a public header includes only'
 plant models/mlp.cc '#include <kolo/session.h>' 'models/ must not include kolo/session.h'
 plant models/data/idx.h '#include <mpi.h>' 'models/ must not include mpi.h'

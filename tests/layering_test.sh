@@ -21,7 +21,7 @@ tests/                 kolo/* ops/* runtime/* models/* apps/* bench/* tests/*
 sources() {
   local directory
   for directory in runtime ops models apps bench tests; do
-    if [[ -d $directory ]]; then find "$directory" -type f -regex '.*\.\(h\|cc\|cu\|cuh\)' -print0; fi
+    if [[ -d $directory ]]; then find "$directory" -type f -regex '.*\.\(h\|c\|cc\|cu\|cuh\)' -print0; fi
   done | sort -z
 }
 
@@ -65,7 +65,8 @@ check_includes() {
       if (fits(name, refused[layer]) || (ours && !fits(name, allowed[layer]))) {
         violation(prefix[layer] " must not include " name)
       } else if (prefix[layer] == "runtime/include/kolo/" && !ours && name !~ /^[a-z0-9_]+$/ &&
-                 !(name == "mpi.h" && FILENAME == "runtime/include/kolo/mpi.h")) {
+                 !(name == "mpi.h" && FILENAME ~ /\/kolo\/(kolo_c_)?mpi\.h$/) &&
+                 !(name ~ /^std(def|int)\.h$/ && FILENAME ~ /\/kolo\/kolo_c_base\.h$/)) {
         violation("a public header includes only <kolo/...> and the standard library: " name)
       }
     }

@@ -40,11 +40,14 @@ check_installed() {
   if [[ -x $prefix/bin/kolo-train ]]; then quietly "$prefix/bin/kolo-train" --help; fi
 }
 
-# Each installed header stands on its own.
+# Each installed header stands on its own, those for C in C11.
 check_headers() {
   local header
   for header in "$scratch"/moved/include/kolo/*.h; do
     quietly mpicxx -std=c++20 -DOMPI_SKIP_MPICXX -fsyntax-only -I "$scratch/moved/include" -x c++ "$header"
+  done
+  for header in "$scratch"/moved/include/kolo/kolo_c*.h; do
+    quietly mpicc -std=c11 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I "$scratch/moved/include" -include "$header" -x c /dev/null
   done
 }
 
@@ -52,7 +55,7 @@ check_headers() {
 run_embed() {
   local name=$1 ranks=$2 size=$(($2 > 0 ? $2 : 1)) launcher=() program output said
   if ((ranks > 0)); then launcher=(mpirun --oversubscribe --timeout 60 -np "$ranks"); fi
-  for program in embed embed_host_mpi embed_twice; do
+  for program in embed embed_c embed_host_mpi embed_twice; do
     output=$("${launcher[@]}" "$scratch/$name/$program") || fail "$program fails on $ranks ranks: $output"
     said=$(grep -c "^$program: rank [0-9]* of $size: the sum is" <<<"$output" || true)
     ((said == size)) || fail "$program on $ranks ranks: $said of $size ranks report: $output"

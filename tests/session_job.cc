@@ -45,6 +45,7 @@ void idle(double seconds) {
   const double share = (cpu_seconds() - cpu) / seconds;
   std::printf("idle rank %d: cpu %s (%.2f %%), mpi calls %ld\n", session.rank(), share < 0.01 ? "low" : "high", 100 * share, mpi_calls - calls);
   std::fflush(stdout);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // nobody measures any more
   // Whoever is asleep is woken: by those who wait, and where nobody does by those who come later.
   float late = 1;
   kolo::Handle handle = session.all_reduce_async("late", kolo::view_scalar(late));
