@@ -84,7 +84,7 @@ class MpiTransfer {
   /// What this rank sends to a rank, and gets from it, where ranks have blocks: a block may lack the end of the segment.
   int sent_bytes(int to) const;
   int received_bytes(int from) const;
-  Reduction reduction() const { return reduction_of(signature(), ranks(), bucket_->absent.size()); }
+  Reduction reduction() const { return reduction_of(*bucket_, ranks()); }
   /// Whether the segment goes through staging, not straight from and to the tensor.
   bool staged() const { return staged_; }
   /// Whether everybody sends everything instead of slices, because the segment is small.

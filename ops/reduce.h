@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <span>
 
+#include <kolo/backend.h>
 #include <kolo/dtype.h>
 #include <kolo/op.h>
 
@@ -19,6 +20,7 @@ struct Reduction {
 
 /// What a bucket of this signature needs in a group of `ranks` ranks of which `absent` do not take part.
 Reduction reduction_of(const Signature& signature, int ranks, std::size_t absent = 0);
+Reduction reduction_of(const Bucket& bucket, int ranks);
 
 /// Combines element i of all sources, in their order, and writes it as element i of every destination. Requires that the op
 /// is reducible() for the type, and scales of 1 unless it is scalable().

@@ -7,6 +7,7 @@
 
 #include "ops/local_backend.h"
 #include "ops/mpi_backend.h"
+#include "ops/nodes_backend.h"
 #include "ops/registry.h"
 #include "runtime/control_mpi.h"
 #include "runtime/handshake.h"
@@ -74,6 +75,12 @@ World mpi_world(MPI_Comm comm, const Config& config) {
     offers.insert(offers.begin(), {"local", [] { return std::move(local_backends(1, {}).front()); }});
   }
   parts->backends = make_backends(config.backend, offers);
+  std::vector<int> node_of;
+  for (const Topology::Place& place : parts->control->topology().places) node_of.push_back(place.node);
+  if (config.backend == "auto" && spans_shared_nodes(node_of)) {
+    const auto make_node = [](MPI_Comm node) { return mpi_backend(node); };
+    parts->backends.insert(parts->backends.begin(), nodes_backend(comm, std::move(node_of), make_node));
+  }
   return World(std::move(parts));
 }
 

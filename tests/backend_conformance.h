@@ -58,6 +58,7 @@ struct Call {
   std::int64_t width = 1;  ///< elements of a row
   bool uneven = false;     ///< of what has_rows(): every rank has blocks of its own sizes
   std::vector<int> absent{};
+  std::vector<std::vector<int>> nodes{};  ///< sums are taken within these first; empty: over all ranks at once
 
   /// Rows of the block of tensor `t` that `from` has for `to`.
   std::int64_t rows(std::size_t t, int from, int to) const {
@@ -232,7 +233,27 @@ class Job {
     for (int rank = 0; rank < ranks_; ++rank) {
       if (!std::ranges::binary_search(call_.absent, rank)) values[present++] = value<T>(rank, t, i);
     }
-    return reference_reduce<T>(reduction_of(call_.signature, ranks_, call_.absent.size()), std::span<const T>(values).first(present));
+    const Reduction reduction = reduction_of(call_.signature, ranks_, call_.absent.size());
+    if (!call_.nodes.empty()) return reduced_by_node<T>(t, i, reduction);
+    return reference_reduce<T>(reduction, std::span<const T>(values).first(present));
+  }
+
+  template <class T>
+  T reduced_by_node(std::size_t t, std::int64_t i, const Reduction& reduction) const {
+    std::array<T, 64> sums{};
+    std::size_t nodes = 0;
+    for (const auto& node : call_.nodes) {
+      std::array<T, 64> values{};
+      std::size_t present = 0;
+      for (int rank : node) {
+        if (!std::ranges::binary_search(call_.absent, rank)) values[present++] = value<T>(rank, t, i);
+      }
+      Reduction within{reduction.dtype, reduction.op == ReduceOp::average ? ReduceOp::sum : reduction.op, reduction.prescale};
+      if (present > 0) sums[nodes++] = reference_reduce<T>(within, std::span<const T>(values).first(present));
+    }
+    Reduction between = reduction;
+    between.prescale = 1;
+    return reference_reduce<T>(between, std::span<const T>(sums).first(nodes));
   }
 
   /// Element i of the output, on ranks that have one.

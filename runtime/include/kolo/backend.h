@@ -36,6 +36,7 @@ struct Bucket {
   Signature signature;
   std::vector<BucketTensor> tensors;
   std::vector<int> absent{};  ///< ranks of the group, ascending, whose values do not count: they have joined. Their memory is scratch
+  int divide_by = 0;  ///< of average, if not 0: by what the sum is divided, whoever took part
 
   /// Of all inputs.
   std::int64_t elements() const;

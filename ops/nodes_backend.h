@@ -1,0 +1,32 @@
+#pragma once
+
+#include <mpi.h>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <kolo/backend.h>
+
+#include "ops/mpi_transfer.h"
+
+namespace kolo {
+
+/// Makes the backend of the ranks of one node, all ranks of `node`. Collective over them.
+using NodeBackendMaker = std::function<std::unique_ptr<Backend>(MPI_Comm node)>;
+
+/// all_reduce of host tensors among ranks on several nodes, in two levels: within a node by that node's backend, between nodes over
+/// MPI. What crosses the network is what a ring over nodes would carry, whatever the number of ranks on a node.
+///
+/// comm      its ranks are those of the group; duplicated
+/// node_of   by rank of `comm`; at least two nodes, one of them with several ranks
+///
+/// Sums are taken in rank order within a node, then in the order of the nodes' lowest ranks. Serves what comes out the same that
+/// way, or, for f32 and f64, with that rounding; not 16-bit floats, integer averages and integers with a postscale, whose sums are
+/// wider than the type. Needs polling. Making and destroying it are collective. Throws Error{backend}.
+std::unique_ptr<Backend> nodes_backend(MPI_Comm comm, std::vector<int> node_of, NodeBackendMaker make_node, const MpiTuning& tuning = {});
+
+/// Whether nodes_backend() has anything to do: several nodes, one of them with several ranks.
+bool spans_shared_nodes(const std::vector<int>& node_of);
+
+}  // namespace kolo

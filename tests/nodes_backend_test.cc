@@ -1,0 +1,114 @@
+// all_reduce in two levels, on made-up placements of the ranks of MPI_COMM_WORLD.
+
+#include "ops/nodes_backend.h"
+
+#include "ops/mpi_backend.h"
+#include "tests/backend_conformance.h"
+
+namespace kolo {
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(BackendConformance);  // that is for backends of every operation
+
+namespace {
+
+constexpr MpiTuning tiny{{1024, 256}, 128, 3};
+
+/// A placement of all ranks, and the backend that it makes.
+class Nodes {
+ public:
+  Nodes(std::vector<int> node_of, const MpiTuning& tuning) {
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    for (std::size_t r = 0; r < node_of.size(); ++r) {
+      std::size_t node = 0;  // numbered by their lowest ranks
+      while (node < members.size() && node_of[static_cast<std::size_t>(members[node][0])] != node_of[r]) ++node;
+      if (node == members.size()) members.emplace_back();
+      members[node].push_back(static_cast<int>(r));
+    }
+    backend = nodes_backend(MPI_COMM_WORLD, node_of, [=](MPI_Comm node) { return mpi_backend(node, tuning); }, tuning);
+  }
+
+  void run(Call call) {
+    call.nodes = members;
+    int ranks = 0;
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    EXPECT_TRUE(backend->supports(call.signature)) << to_string(call.signature);
+    Job job(call, rank, ranks);
+    job.start(*backend);
+    job.finish();
+    job.verify();
+  }
+
+  int rank = 0;
+  std::vector<std::vector<int>> members;
+  std::unique_ptr<Backend> backend;
+};
+
+std::vector<std::vector<int>> placements() {
+  int ranks = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  switch (ranks) {
+    case 3: return {{0, 0, 1}, {0, 1, 0}, {7, 3, 3}};
+    case 4: return {{0, 0, 1, 1}, {0, 0, 0, 1}, {0, 1, 0, 1}, {0, 1, 1, 2}};
+    case 5: return {{0, 0, 1, 1, 1}, {1, 0, 1, 0, 1}, {0, 0, 1, 1, 2}};
+    default: return {};
+  }
+}
+
+TEST(NodesBackend, ServesOnlyPlacementsWithSomethingToShare) {
+  EXPECT_FALSE(spans_shared_nodes({0, 1}));
+  EXPECT_FALSE(spans_shared_nodes({0, 0}));
+  EXPECT_FALSE(spans_shared_nodes({5}));
+  EXPECT_TRUE(spans_shared_nodes({0, 1, 0}));
+}
+
+TEST(NodesBackend, EveryOpTypeAndSize) {
+  for (const auto& node_of : placements()) {
+    for (const MpiTuning& tuning : {MpiTuning{}, tiny}) {
+      Nodes nodes(node_of, tuning);
+      std::uint64_t seed = 0;
+      for (const DType dtype : all_types) {
+        for (const ReduceOp op : all_reduce_ops) {
+          if (!reducible(op, dtype) || !nodes.backend->supports(all_reduce_of(dtype, op))) continue;
+          for (const auto& sizes : std::vector<std::vector<std::int64_t>>{{}, {0}, {1}, {2}, {7, 0, 1, 500}, {5'003}, {20'001, 3, 60}}) {
+            Call call{all_reduce_of(dtype, op), sizes, ++seed % 2 == 0, seed};
+            if (scalable(op, dtype)) call.signature.prescale = seed % 3 == 0 ? 0.5 : 1;
+            if (is_floating_point(dtype)) call.signature.postscale = seed % 5 == 0 ? 3 : 1;
+            nodes.run(call);
+          }
+        }
+      }
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+TEST(NodesBackend, AbsentRanksAndNodes) {
+  for (const auto& node_of : placements()) {
+    Nodes nodes(node_of, tiny);
+    const int ranks = static_cast<int>(node_of.size());
+    for (int subset = 1; subset + 1 < 1 << ranks; ++subset) {
+      std::vector<int> absent;
+      for (int rank = 0; rank < ranks; ++rank) {
+        if (subset >> rank & 1) absent.push_back(rank);
+      }
+      for (const ReduceOp op : {ReduceOp::sum, ReduceOp::average, ReduceOp::min, ReduceOp::product}) {
+        Call call{all_reduce_of(DType::f64, op), {300, 5}, subset % 2 == 0, static_cast<std::uint64_t>(subset)};
+        call.absent = absent;
+        call.signature.divide_by_group = subset % 3 == 0;
+        nodes.run(call);
+      }
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+TEST(NodesBackend, LargerThanManySegments) {
+  for (const auto& node_of : placements()) {
+    Nodes nodes(node_of, {});
+    nodes.run({all_reduce_of(DType::f32, ReduceOp::average), {2'500'001, 5, 500'000}, true, 1});
+    nodes.run({all_reduce_of(DType::i32, ReduceOp::sum), std::vector<std::int64_t>(300, 4'999), false, 2});
+  }
+}
+
+}  // namespace
+}  // namespace kolo
