@@ -265,7 +265,7 @@ static void abandon_one(kolo_session* session) {
   int32_t number = 0;
   const kolo_tensor tensor = vector_of(&number, 1);
   OK(kolo_session_rank(session, &rank));
-  if (rank != 0) FAILS(kolo_all_reduce(session, "c.abandoned", &tensor, &tensor, NULL), KOLO_ABORTED, "rank 0");
+  if (rank != 0) FAILS(kolo_all_reduce(session, "c.abandoned", &tensor, &tensor, NULL), KOLO_ABORTED, "rank");
   OK(kolo_session_abandon(session));
 }
 
