@@ -109,7 +109,8 @@ int kolo_tensor_to_dlpack(const kolo_tensor* tensor, void (*release)(void*), voi
 int kolo_rows_of_rank(int64_t rows, int ranks, int rank, int64_t* begin, int64_t* end) {
   return guarded([&] {
     if (rows < 0 || ranks < 1 || rank < 0 || rank >= ranks) {
-      throw Misuse{fmt::format("{} rows, rank {} of {}: pass 0 rows or more, and a rank from 0 to below the number of ranks", rows, rank, ranks)};
+      throw Misuse{fmt::format("{} rows, rank {} of {}: pass 0 rows or more, and a rank from 0 to below the number of ranks", rows,
+                               rank, ranks)};
     }
     const kolo::RowRange range = kolo::rows_of_rank(rows, ranks, rank);
     at(begin, "begin") = range.begin;

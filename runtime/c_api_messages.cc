@@ -83,7 +83,6 @@ using kolo::c_api::group_of;
 using kolo::c_api::guarded;
 using kolo::c_api::Misuse;
 using kolo::c_api::pair_options;
-using kolo::c_api::result;
 using kolo::c_api::start_group;
 using kolo::c_api::start_handle;
 using kolo::c_api::tensor_of;

@@ -41,22 +41,23 @@ Options options_of(const Given* given, const Session& session, const Tensor& in,
 /// The arguments of operation Op, checked as far as only C can get them wrong; `handle` is where its rows go.
 template <class Op, class Given>
 struct Arguments {
-  Arguments(kolo_session* session_, const char* name_, const kolo_tensor* in_, const kolo_tensor* out_, const Given* given,
-            kolo_handle& handle)
-      : session(at(session_, "session").session),
-        name(name_),
+  Arguments(kolo_session* given_session, const char* given_name, const kolo_tensor* input, const kolo_tensor* output,
+            const Given* given, kolo_handle& handle)
+      : session(at(given_session, "session").session),
+        name(given_name),
         id(given ? given->tensor : 0),
-        in(tensor_of(at(in_, "the tensor"))),
-        out(out_ ? tensor_of(*out_) : Tensor{}),
+        in(tensor_of(at(input, "the tensor"))),
+        out(output ? tensor_of(*output) : Tensor{}),
         options(options_of<typename Op::Options>(given, session, in, &handle.rows)) {
-    if (Op::needs_out) at(out_, "out");
+    if (Op::needs_out) at(output, "out");
     if (!name && id == 0) throw Misuse{"name is a null pointer, and options->tensor is 0; pass one of them"};
     if (name && id != 0) throw Misuse{"both a name and options->tensor were passed; pass one of them"};
     if constexpr (requires { given->rows; }) handle.rows_out = given ? given->rows : nullptr;
   }
 
   Handle start() const {
-    return name ? Op::start(session, std::string_view(name), in, out, options) : Op::start(session, TensorId{id - 1}, in, out, options);
+    return name ? Op::start(session, std::string_view(name), in, out, options)
+                : Op::start(session, TensorId{id - 1}, in, out, options);
   }
 
   Session& session;

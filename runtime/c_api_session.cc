@@ -15,7 +15,8 @@ kolo_config* config_from_environment() {
 
 /// A row of settings() with texts that end in a zero, as those need not.
 struct SettingTexts {
-  explicit SettingTexts(const Setting& row) : variable(row.variable), type(row.type), unit(row.unit), doc(row.doc), must_agree(row.must_agree) {}
+  explicit SettingTexts(const Setting& row)
+      : variable(row.variable), type(row.type), unit(row.unit), doc(row.doc), must_agree(row.must_agree) {}
   std::string variable, type, unit, doc;
   bool must_agree;
 };
@@ -98,7 +99,9 @@ int kolo_setting_at(int index, kolo_setting* setting) {
   return guarded([&] {
     const auto& rows = kolo::c_api::setting_texts();
     at(setting, "setting") = {};
-    if (index < 0 || index >= static_cast<int>(rows.size())) throw Misuse{fmt::format("there is no setting {} (there are {}, from 0)", index, rows.size())};
+    if (index < 0 || index >= static_cast<int>(rows.size())) {
+      throw Misuse{fmt::format("there is no setting {} (there are {}, from 0)", index, rows.size())};
+    }
     const kolo::c_api::SettingTexts& row = rows[static_cast<std::size_t>(index)];
     *setting = {row.variable.c_str(), row.type.c_str(), row.unit.c_str(), row.doc.c_str(), row.must_agree ? 1 : 0};
   });
@@ -127,7 +130,9 @@ int kolo_thread_worlds(int size, const kolo_config* config, kolo_world** worlds)
     at(worlds, "worlds");
     const kolo::Config settings = settings_of(config);
     std::vector<std::unique_ptr<kolo_world>> made;
-    for (kolo::World& world : kolo::thread_worlds(size, settings)) made.push_back(std::make_unique<kolo_world>(kolo_world{std::move(world), settings}));
+    for (kolo::World& world : kolo::thread_worlds(size, settings)) {
+      made.push_back(std::make_unique<kolo_world>(kolo_world{std::move(world), settings}));
+    }
     for (std::size_t rank = 0; rank < made.size(); ++rank) worlds[rank] = made[rank].release();
   });
 }

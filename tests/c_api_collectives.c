@@ -77,7 +77,8 @@ static void scales(Place at) {
   const double twice = 2, third = 1.0 / 3, none = 0;
   double value = 3 * at.rank;
   const kolo_tensor tensor = {.data = &value, .dtype = KOLO_F64};
-  const kolo_all_reduce_options average = {.op = KOLO_AVERAGE, .group = at.group, .prescale = &twice, .postscale = &third, .divide_by_group = 1};
+  const kolo_all_reduce_options average = {
+      .op = KOLO_AVERAGE, .group = at.group, .prescale = &twice, .postscale = &third, .divide_by_group = 1};
   OK(kolo_all_reduce(at.session, "c.scaled", &tensor, &tensor, &average));
   CHECK(value > at.n - 1 - 1e-9 && value < at.n - 1 + 1e-9);  // 2/3 of the average of 0, 3, … 3 (n - 1)
   const kolo_all_reduce_options zeroed = {.group = at.group, .prescale = &none};
@@ -217,7 +218,8 @@ static void gathers(Place at) {
     if (!is_root) CHECK(output.calls == 0 && rows[0] == 0);
   }
 
-  const kolo_all_gather_options refusing = {.group = at.group, .allocate = at.rank == at.n - 1 ? refuse_to_allocate : allocate, .allocate_user = &output};
+  const kolo_all_gather_options refusing = {
+      .group = at.group, .allocate = at.rank == at.n - 1 ? refuse_to_allocate : allocate, .allocate_user = &output};
   FAILS(kolo_all_gather(at.session, "c.refused", &one, NULL, &refusing), KOLO_BACKEND, "its function returned a null pointer");
 }
 

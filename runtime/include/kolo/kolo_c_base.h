@@ -2,8 +2,8 @@
 
 /// What every part of the C API shares: statuses, types, tensors, handles. Include <kolo/kolo_c.h>.
 
-#include <stddef.h>
-#include <stdint.h>
+#include <stddef.h>  // NOLINT(modernize-deprecated-headers): C has no other
+#include <stdint.h>  // NOLINT(modernize-deprecated-headers)
 
 #ifdef __cplusplus
 extern "C" {
