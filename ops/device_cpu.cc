@@ -1,5 +1,6 @@
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -14,7 +15,8 @@ class CpuMemory final : public DeviceMemory {
  public:
   void* allocate(std::size_t bytes, int /*index*/) const override {
     constexpr std::size_t alignment = 64;
-    void* data = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+    const bool fits = bytes <= std::numeric_limits<std::ptrdiff_t>::max();
+    void* data = fits ? std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment) : nullptr;
     if (!data) throw Error(ErrorCode::backend, fmt::format("cannot allocate {} bytes of host memory", bytes));
     return data;
   }

@@ -25,7 +25,7 @@ Memory Session::allocate(std::size_t bytes, Device device) {
 GradientArena::GradientArena(Session& session, DType dtype, std::span<const Shape> shapes, Device device) : dtype_(dtype) {
   std::int64_t elements = 0;
   for (const Shape& shape : shapes) {
-    if (!shape.valid() || __builtin_add_overflow(elements, shape.elements(), &elements)) {
+    if (!shape.valid() || __builtin_add_overflow(elements, shape.elements(), &elements) || !Shape{elements}.valid()) {
       throw Error(ErrorCode::invalid_argument, fmt::format("the shape {} has a negative extent or too many elements", to_string(shape)));
     }
   }

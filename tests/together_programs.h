@@ -106,6 +106,9 @@ inline void reduce_an_arena(Session& session, bool staged_otherwise) {
   GradientArena arena(session, DType::f32, shapes);
   ASSERT_EQ(arena.tensors().size(), 4u);
   EXPECT_EQ(arena.whole().elements(), 5122);
+  const std::vector<Shape> many(16, Shape{std::int64_t{1} << 57});
+  EXPECT_NE(error_text([&] { GradientArena(session, DType::f64, many); }, ErrorCode::invalid_argument), "") << "2^64 bytes";
+  EXPECT_NE(error_text([&] { (void)session.allocate(~std::size_t{8}); }, ErrorCode::backend), "");
   const auto step = [&](const std::vector<Tensor>& tensors) {
     const auto before = session.stats().staged_bytes;
     std::vector<Handle> handles;
