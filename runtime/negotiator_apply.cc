@@ -80,7 +80,7 @@ void Negotiator::run(BucketId bucket) {
     std::erase(waited_for_, member);
     std::erase(withdrawing_, member);
     if (joined() && !moves_data(member->signature.kind)) decisions_.without_this_rank.push_back(member->name);
-    if (allocates) decisions_.to_allocate.push_back(member);
+    if (allocates && !joined()) decisions_.to_allocate.push_back(member);
   }
   if (!allocates) decisions_.run.push_back(std::move(agreed));
 }
