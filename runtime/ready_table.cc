@@ -156,8 +156,10 @@ void ReadyTable::count_bucket(const Arrivals& arrivals, TensorNumber number, con
   RankSet untold;
   for (std::size_t child = 0; child < subtrees_.size(); ++child) {
     if (!arrivals.from[child]) continue;
-    merge(into, {tensor.signature, std::nullopt, subtrees_[child]});
-    untold.add(subtrees_[child]);
+    RankSet ranks = subtrees_[child];
+    ranks.remove(joined_);
+    merge(into, {tensor.signature, std::nullopt, ranks});
+    untold.add(ranks);
   }
   if (!has_rows(tensor.signature.kind)) return;
   for (SizesOfRanks told : arrivals.sizes) {
@@ -253,6 +255,7 @@ ReadyTable::Answers ReadyTable::defined(const std::string& name, const Signature
 }
 
 void ReadyTable::joined(const RankSet& ranks, const PlanCache& plan) {
+  joined_ = ranks;
   for (std::size_t child = 0; child < subtrees_.size(); ++child) {
     const auto& below = subtrees_[child].ranks();
     excused_[child] = std::all_of(below.begin(), below.end(), [&](int rank) { return ranks.contains(rank); });

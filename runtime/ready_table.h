@@ -95,6 +95,7 @@ class ReadyTable {
   void close_rows(const std::vector<TensorNumber>& members, const PlanCache& plan);
 
   std::vector<RankSet> subtrees_;
+  RankSet joined_;
   std::vector<bool> excused_;  // by child: all its ranks have joined
   std::unordered_map<BucketId, Arrivals> buckets_;
   std::map<std::string, Row> rows_;
