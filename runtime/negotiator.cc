@@ -28,19 +28,16 @@ Negotiator::Negotiator(std::shared_ptr<const GroupInfo> group, TreePosition posi
 // ---- the local program ----------------------------------------------------------------------------------------------
 
 void Negotiator::submit(const SubmissionPtr& submission) {
-  if (over()) {
+  const bool monitored = submission->signature.kind == OpKind::monitored_barrier;
+  if (const auto failure = monitored ? roll_call_.failure_of(submission->name) : std::nullopt) {
+    decisions_.failed.push_back({submission, *failure});
+  } else if (over()) {
     decisions_.failed.push_back({submission, broken_ ? *broken_ : departure_failure(*submission)});
-    return;
-  }
-  if (submission->signature.kind == OpKind::join) {
+  } else if (submission->signature.kind == OpKind::join) {
     joining_.push_back(submission);
   } else if (!joining_.empty()) {
     decisions_.failed.push_back({submission, joined_failure(*submission, *group_, position_.rank)});
-  } else if (submission->signature.kind == OpKind::monitored_barrier) {
-    if (const auto failure = roll_call_.failure_of(submission->name)) {
-      decisions_.failed.push_back({submission, *failure});
-      return;
-    }
+  } else if (monitored) {
     roll_call_.wait(submission);
     up(0, Came{submission->name, {position_.rank}});
   } else {
