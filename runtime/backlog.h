@@ -3,6 +3,7 @@
 #include <deque>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "runtime/submission.h"
 
@@ -35,6 +36,11 @@ class Backlog {
   bool remove(const SubmissionPtr& submission) {
     const auto place = waiting_.find(submission->name);
     return place != waiting_.end() && std::erase(place->second, submission) > 0;
+  }
+
+  /// What is kept here.
+  void add_to(std::vector<SubmissionPtr>& kept) const {
+    for (const auto& [name, submissions] : waiting_) kept.insert(kept.end(), submissions.begin(), submissions.end());
   }
 
  private:

@@ -60,7 +60,7 @@ class Coordinator {
   void follow(GroupState& group, Decisions decisions);
   void make_output(GroupState& group, const SubmissionPtr& submission);
   void finish(GroupState& group, const SubmissionPtr& submission, const Failure* failure);
-  std::optional<Failure> refusal_of(const Submission& submission);
+  std::optional<Failure> refusal_of(const Submission& submission, bool is_new = false);
   GroupState& pair_state(GroupId id);
   void leave();
   void admit_next(GroupState& pair, const std::string& name);

@@ -75,7 +75,7 @@ void Coordinator::submit_to(GroupState& group, const SubmissionPtr& submission) 
     submission->failure = Failure{ErrorCode::invalid_argument, "the group has operations in flight; wait for them first"};
   }
   if (group.is_pair()) {
-    if (const auto failure = refusal_of(*submission)) {
+    if (const auto failure = refusal_of(*submission, true)) {
       complete(submission, &*failure);
       return;
     }

@@ -50,21 +50,26 @@ void Coordinator::make_output(GroupState& group, const SubmissionPtr& submission
 }
 
 void Coordinator::admit_next(GroupState& pair, const std::string& name) {
-  if (const SubmissionPtr next = pair.backlog.next(name)) {
+  while (const SubmissionPtr next = pair.backlog.next(name)) {
+    if (const auto failure = refusal_of(*next)) {
+      complete(next, &*failure);
+      continue;
+    }
     pair.negotiator.submit(next);
     pair.negotiator.end_run();
     if (next->flush_pushed) pair.negotiator.flush(next, next->sequence);
+    return;
   }
 }
 
 // ---- ranks that join -------------------------------------------------------------------------------------------------
 
-/// Why send() or recv() cannot wait for its other rank: that has joined, or this one.
-std::optional<Failure> Coordinator::refusal_of(const Submission& submission) {
+/// Why send() or recv() cannot wait for its other rank: that has joined, or this one had when it was submitted.
+std::optional<Failure> Coordinator::refusal_of(const Submission& submission, bool is_new) {
   GroupState* parent = groups_.find(submission.parent->id);
   if (!parent) return std::nullopt;
   for (int rank : submission.group->ranks) {
-    const bool joined = rank == control_->rank() ? parent->negotiator.joining() : parent->negotiator.joined(rank);
+    const bool joined = rank == control_->rank() ? is_new && parent->negotiator.joining() : parent->negotiator.joined(rank);
     if (!joined) continue;
     return Failure{ErrorCode::invalid_argument,
                    fmt::format("{}: rank {} has joined and takes part no more until all have; send before that",
@@ -93,7 +98,8 @@ void Coordinator::settle_joins_and_runs() {
     if (!negotiator.joining()) continue;
     negotiator.hold_join(std::any_of(groups_.begin(), groups_.end(), [&, group = id](const auto& entry) {
       if (!entry.second->is_pair()) return false;
-      const auto waiting = entry.second->negotiator.waiting();
+      auto waiting = entry.second->negotiator.waiting();
+      entry.second->backlog.add_to(waiting);
       return std::any_of(waiting.begin(), waiting.end(), [&](const auto& submission) { return submission->parent->id == group; });
     }));
   }
