@@ -2,6 +2,8 @@
 kolo_add_test(negotiation_test TIMEOUT 120)
 kolo_add_test(session_test THREADS)
 kolo_add_test(random_session_test THREADS TIMEOUT 300)
+set(property_sources property_program.cc property_model.cc property_together.cc property_submission.cc property_player.cc)
+kolo_add_test(property_test THREADS TIMEOUT 300 SOURCES ${property_sources})
 kolo_add_test(arguments_test)
 kolo_add_test(rank_set_test)
 kolo_add_test(wire_test)
