@@ -115,6 +115,7 @@ class Coordinator {
   SubmissionPtr departure_;
   std::optional<PendingQueue::What> departing_;  // and how
   bool flushed_ = true;
+  bool again_ = false;  // following decisions has announced something, which the next cycle sends
   bool oversubscribed_ = false;
   int idle_passes_ = 0;
   std::optional<Failure> given_up_;

@@ -12,10 +12,11 @@ namespace kolo {
 
 bool Coordinator::cycle() {
   return guard([this] {
+    again_ = false;
     bool moved = announce();
     moved |= agree();
     moved |= execute();
-    return moved;
+    return moved || again_;
   });
 }
 
@@ -181,7 +182,9 @@ void Coordinator::leave() {
 }
 
 bool Coordinator::busy() {
-  return !flushed_ || std::any_of(groups_.begin(), groups_.end(), [](const auto& entry) { return entry.second->executor.busy(); });
+  return !flushed_ || again_ || std::any_of(groups_.begin(), groups_.end(), [](const auto& entry) {
+    return entry.second->executor.busy() || entry.second->negotiator.joining();
+  });
 }
 
 bool Coordinator::operations_poll() {

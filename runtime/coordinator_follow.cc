@@ -47,6 +47,7 @@ void Coordinator::finish(GroupState& group, const SubmissionPtr& submission, con
 void Coordinator::make_output(GroupState& group, const SubmissionPtr& submission) {
   if (submission->allocate) submission->failure = allocate_outputs(*submission, control_->rank());
   group.negotiator.submit_again(submission);
+  again_ = true;
 }
 
 void Coordinator::admit_next(GroupState& pair, const std::string& name) {
@@ -58,6 +59,7 @@ void Coordinator::admit_next(GroupState& pair, const std::string& name) {
     pair.negotiator.submit(next);
     pair.negotiator.end_run();
     if (next->flush_pushed) pair.negotiator.flush(next, next->sequence);
+    again_ = true;
     return;
   }
 }
@@ -85,7 +87,9 @@ void Coordinator::refuse_joined(GroupState& group) {
     for (const SubmissionPtr& submission : pair->negotiator.waiting()) {
       if (submission->parent->id != group.info->id || submission->refusal) continue;
       submission->refusal = refusal_of(*submission);
-      if (submission->refusal) pair->negotiator.withdraw(submission);
+      if (!submission->refusal) continue;
+      pair->negotiator.withdraw(submission);
+      again_ = true;
     }
   }
 }
@@ -121,6 +125,7 @@ void Coordinator::change_groups(const SubmissionPtr& submission) {
   } else {
     submission->subject = groups_.make(submission->subject->ranks);
     for (auto& message : groups_.kept(submission->subject->id)) hear(std::move(message));
+    again_ = true;
   }
   complete(submission);
 }
