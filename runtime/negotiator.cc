@@ -89,7 +89,10 @@ void Negotiator::flush(const SubmissionPtr& submission, std::uint64_t sequence) 
       if (moves_data(earlier->signature.kind)) flush(earlier, sequence);
     }
   }
-  if (!local_.holds(*submission, plan_)) return;
+  if (!local_.holds(*submission, plan_)) {
+    if (submission->agreed && submission->flushed_at == 0) submission->flushed_at = sequence;  // it may be submitted again
+    return;
+  }
   if (submission->flushed_at == 0) {
     submission->flushed_at = sequence;
     waited_for_.push_back(submission);
