@@ -150,13 +150,14 @@ bool Coordinator::execute() {
 bool Coordinator::execute(GroupState& group) {
   current_ = &group;
   const auto agreements = group.negotiator.agreements();
+  const bool decided = group.negotiator.decided();
   follow(group, group.negotiator.take());
   counters_.agreements += agreements - std::exchange(group.agreements_counted, agreements);
   const auto before = group.executor.buckets_started();
   group.executor.step(finished_);
   counters_.buckets += group.executor.buckets_started() - before;
   counters_.staged_bytes += group.executor.staged_bytes() - std::exchange(group.staged_counted, group.executor.staged_bytes());
-  const bool moved = !finished_.empty();
+  const bool moved = decided || !finished_.empty();
   for (const auto& [submission, failure] : finished_) complete(submission, failure ? &*failure : nullptr);
   finished_.clear();
   return moved;
