@@ -31,7 +31,7 @@ class Patience {
 
  private:
   using Clock = std::chrono::steady_clock;
-  static constexpr std::chrono::milliseconds limit{1};
+  static constexpr std::chrono::milliseconds limit{20};  // longer than a thread is kept from its core on a busy machine
 
   std::optional<Clock::time_point> since_;
   std::size_t length_ = 0;
