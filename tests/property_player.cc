@@ -152,10 +152,10 @@ class Lane {
   void refused(ErrorCode code, const std::string& name, Submit&& submit) {
     try {
       const Handle handle = submit();
-      player_.together.problem("'" + name + "' was accepted");
+      player_.together.problem(fmt::format("'{}' was accepted", name));
     } catch (const Error& error) {
-      const bool right = error.code() == code && std::string(error.what()).find("'" + name + "'") != std::string::npos;
-      if (!right) player_.together.problem("'" + name + "' was refused with: " + error.what());
+      const bool right = error.code() == code && std::string(error.what()).find(fmt::format("'{}'", name)) != std::string::npos;
+      if (!right) player_.together.problem(fmt::format("'{}' was refused with: {}", name, error.what()));
     }
   }
 
@@ -274,7 +274,7 @@ class Lanes {
     const auto rank = static_cast<std::uint64_t>(player_.session.rank());
     const std::uint64_t chosen = op.call == Call::send_recv ? mix(std::hash<std::string>()(op.name), rank, static_cast<std::uint64_t>(op.group)) : mix(op.seed, rank);
     if (step_.joined_group >= 0) return count == 1 ? 0 : 1 + chosen % (count - 1);
-    return matches_in_order(op.call) ? 0 : chosen % count;
+    return step_.ordered || matches_in_order(op.call) ? 0 : chosen % count;
   }
 
   const Player& player_;

@@ -33,7 +33,7 @@ class Draw {
     draw_world();
     const int wanted = chance(80) ? draw(20, 50) : chance(60) ? draw(50, 100) : draw(100, 190);
     draw_groups();
-    for (int i = draw(3, std::min(20, 3 + wanted / 4)); i > 0; --i) templates_.push_back(fresh("t" + std::to_string(templates_.size())));
+    for (int i = draw(3, std::min(20, 3 + wanted / 4)); i > 0; --i) templates_.push_back(fresh(fmt::format("t{}", templates_.size())));
     while (program_.operations() < wanted) draw_step();
     return std::move(program_);
   }
@@ -165,7 +165,7 @@ class Draw {
     if (!templates_.empty() && chance(40)) {  // one that it can be fused with
       PropertyOp op = pick(templates_);
       op.name = name;
-      for (std::size_t i = 0; i < op.tensors.size(); ++i) op.tensors[i].name = op.grouped ? name + "." + std::to_string(i) : name;
+      for (std::size_t i = 0; i < op.tensors.size(); ++i) op.tensors[i].name = op.grouped ? fmt::format("{}.{}", name, i) : name;
       return op;
     }
     static const std::vector<std::pair<Call, int>> weights{
@@ -187,7 +187,7 @@ class Draw {
   void draw_tensors(PropertyOp& op) {
     const bool can_be_grouped = op.call == Call::all_reduce || op.call == Call::broadcast || op.call == Call::reduce_scatter || op.call == Call::all_gather;
     op.grouped = can_be_grouped && chance(15);
-    for (int i = op.grouped ? draw(1, 4) : 1; i > 0; --i) op.tensors.push_back(tensor(op.grouped ? op.name + "." + std::to_string(i) : op.name, op.call, op.ranks));
+    for (int i = op.grouped ? draw(1, 4) : 1; i > 0; --i) op.tensors.push_back(tensor(op.grouped ? fmt::format("{}.{}", op.name, i) : op.name, op.call, op.ranks));
     if (!reduces(kind_of(op.call))) return;
     const auto fit = [&](auto&& good) {
       return std::all_of(op.tensors.begin(), op.tensors.end(), [&](const PropertyTensor& tensor) { return good(op.op, tensor.dtype); });
@@ -211,7 +211,7 @@ class Draw {
         if (chance(15)) draw_rows(tensor, known.call, known.ranks);
       }
     }
-    if (chance(15)) templates_.push_back(fresh("late" + std::to_string(templates_.size())));
+    if (chance(15)) templates_.push_back(fresh(fmt::format("late{}", templates_.size())));
     PropertyStep step;
     if (chance(25)) draw_join(step);
     else draw_mixed(step);
@@ -235,7 +235,7 @@ class Draw {
   }
 
   void draw_mixed(PropertyStep& step) {
-    step.ordered = chance(60);
+    step.ordered = chance(50);
     for (PropertyOp& op : instances()) {
       if (chance(22)) trouble(op, true);
       step.ops.push_back(std::move(op));

@@ -29,7 +29,7 @@ std::vector<std::string> words_of(const PropertyOp& op, const std::vector<int>& 
   };
   const std::string odd = session_ranks([&](int rank) { return op.is_odd(rank); });
   const std::string others = session_ranks([&](int rank) { return op.takes_part(rank) && !op.is_odd(rank); });
-  const std::string name = op.name.empty() ? "" : "'" + op.name + (op.call == Call::send_recv ? "" : "'");
+  const std::string name = op.name.empty() ? "" : fmt::format("'{}{}", op.name, op.call == Call::send_recv ? "" : "'");
   switch (op.trouble) {
     case Trouble::late: return {"monitored_barrier of group ", " did not come "};
     case Trouble::joined_root: return {name, session_ranks([&](int rank) { return rank == op.root; }) + ", has joined"};
