@@ -289,7 +289,7 @@ void Coordinator::run_in_background() {
 
 /// How long a rank that has nothing to step may sleep unless it is rung. `all_ring`: by every peer.
 std::chrono::nanoseconds Coordinator::nap_between_rings(bool all_ring) {
-  const bool counting = std::any_of(groups_.begin(), groups_.end(), [](const auto& entry) { return entry.second->patience.counting(); });
+  const bool counting = standstill_.counting() || std::any_of(groups_.begin(), groups_.end(), [](const auto& entry) { return entry.second->patience.counting(); });
   return !all_ring || counting ? polling_nap : std::chrono::nanoseconds(long_sleep);
 }
 

@@ -118,6 +118,8 @@ class Coordinator {
   bool again_ = false;  // following decisions has announced something, which the next cycle sends
   bool oversubscribed_ = false;
   int idle_passes_ = 0;
+  std::size_t submissions_ = 0;
+  Patience standstill_{std::chrono::milliseconds(100)};  // of ranks that wait for buckets which this one's program, waiting too, has begun
   std::optional<Failure> given_up_;
   std::vector<Executor::Finished> finished_;
 

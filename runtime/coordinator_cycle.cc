@@ -36,7 +36,10 @@ bool Coordinator::announce() {
     if (!group) continue;
     current_ = group;
     switch (what) {
-      case PendingQueue::What::submit: submit_to(*group, submission); break;
+      case PendingQueue::What::submit:
+        ++submissions_;
+        submit_to(*group, submission);
+        break;
       case PendingQueue::What::flush:
         for (auto& [id, other] : groups_) other->negotiator.end_run();
         group->negotiator.flush(submission, sequence);

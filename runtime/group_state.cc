@@ -25,7 +25,7 @@ bool Patience::ended(bool somebody_waits, std::size_t length) {
   const auto now = Clock::now();
   if (!since_ || length != length_) since_ = now;
   length_ = length;
-  if (now - *since_ < limit) return false;
+  if (now - *since_ < limit_) return false;
   since_.reset();
   return true;
 }

@@ -22,17 +22,19 @@ constexpr GroupId pair_id(int from, int to, int size) { return GroupId{1} << 31 
 inline constexpr int most_ranks_with_pairs = 46340;
 std::shared_ptr<const GroupInfo> pair_info(int from, int to, int size, int rank);
 
-/// How long a group's root holds back what is new for its own program to add to, while another rank waits for it.
+/// How long what a rank's program has begun is held back for the program to add to, while something waits for it.
 class Patience {
  public:
+  explicit Patience(std::chrono::milliseconds limit) : limit_(limit) {}
+
   /// Whether it has ended: nothing was added for a while. `length` is how much there is.
   bool ended(bool somebody_waits, std::size_t length);
   bool counting() const { return since_.has_value(); }
 
  private:
   using Clock = std::chrono::steady_clock;
-  static constexpr std::chrono::milliseconds limit{20};  // longer than a thread is kept from its core on a busy machine
 
+  std::chrono::milliseconds limit_;
   std::optional<Clock::time_point> since_;
   std::size_t length_ = 0;
 };
@@ -57,7 +59,7 @@ struct GroupState {
   Negotiator negotiator;
   Executor executor;
   bool told = false;  // the members, that something of this rank failed
-  Patience patience;  // of ranks that wait for what this rank's program may still add to
+  Patience patience{std::chrono::milliseconds(20)};  // longer than a thread is kept from its core on a busy machine; of ranks that wait for what this rank's program may still add to
   Backlog backlog;    // of a pair
 
   bool was_joined = false;                 // some rank had joined when the decisions were last followed

@@ -144,6 +144,10 @@ std::vector<SubmissionPtr> LocalTensors::all() const {
   return result;
 }
 
+bool LocalTensors::incomplete() const {
+  return std::any_of(buckets_.begin(), buckets_.end(), [](const auto& entry) { return entry.second.submitted > 0 && !entry.second.announced; });
+}
+
 bool LocalTensors::announced(BucketId bucket) const {
   const auto found = buckets_.find(bucket);
   return found != buckets_.end() && found->second.announced;

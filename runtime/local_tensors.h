@@ -55,6 +55,8 @@ class LocalTensors {
   std::vector<SubmissionPtr> all() const;
 
   bool announced(BucketId bucket) const;
+  /// Whether a bucket waits here for more of its tensors.
+  bool incomplete() const;
   void set_announced(BucketId bucket, bool announced) { buckets_[bucket].announced = announced; }
   bool empty() const { return numbered_.empty() && named_.empty(); }
 

@@ -101,6 +101,11 @@ void Negotiator::flush(const SubmissionPtr& submission, std::uint64_t sequence) 
   if (const auto cut = local_.cut_for(*submission, plan_)) up(0, *cut);
 }
 
+void Negotiator::stand_still() {
+  const std::vector<SubmissionPtr> here = local_.all();
+  for (const SubmissionPtr& submission : here) flush(submission, here.back()->sequence);
+}
+
 void Negotiator::end_run() {
   if (position_.root()) learner_.waited();
 }

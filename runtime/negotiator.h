@@ -56,6 +56,8 @@ class Negotiator {
   void flush(const SubmissionPtr& submission, std::uint64_t sequence);
   /// The program has waited for something, in this group or another: a run of submissions ends.
   void end_run();
+  /// The program adds nothing to what is here before something else has run.
+  void stand_still();
   /// The program's patience with a monitored barrier has ended.
   void overdue(const SubmissionPtr& submission, double seconds);
   void withdraw(const SubmissionPtr& submission);
@@ -84,6 +86,10 @@ class Negotiator {
     return !decisions_.run.empty() || !decisions_.to_allocate.empty() || !decisions_.failed.empty() || !decisions_.withdrawn.empty() ||
            !decisions_.completed.empty() || decisions_.broken;
   }
+
+  /// Whether the program waits for something here, and whether a bucket waits here for the program.
+  bool program_waits() const { return !waited_for_.empty() || !roll_call_.empty() || !joining_.empty(); }
+  bool waits_for_program() const { return local_.incomplete(); }
 
   /// Whether a rank waits for something new that is complete, but held back until this rank's program ends its run.
   bool holds_up_others() const;

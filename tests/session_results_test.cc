@@ -150,6 +150,31 @@ TEST(Plans, ATensorThatRunsTwiceWithoutAWaitKeepsRunning) {
   });
 }
 
+TEST(Plans, ABucketIsCutWhereAProgramWaitsForSomethingElse) {
+  run_ranks(2, [](Session& session) {
+    float a = 1, b = 2, c = 3;
+    const auto start = [&](const char* name, float& value) { return session.all_reduce_async(name, view_scalar(value)); };
+    for (int step = 0; step < 3; ++step) {  // planned into one bucket
+      Handle first = start("a", a), second = start("b", b);
+      first.wait();
+      second.wait();
+    }
+    Handle first = start("a", a), second;
+    if (session.rank() == 0) {  // has all of the bucket, and waits for it; the other waits for what comes next here
+      second = start("b", b);
+      first.wait();
+    }
+    Handle third = start("c", c);
+    third.wait();
+    if (session.rank() == 1) second = start("b", b);
+    first.wait();
+    second.wait();
+    EXPECT_EQ(a, 16);
+    EXPECT_EQ(b, 32);
+    EXPECT_EQ(c, 6);
+  });
+}
+
 void train_step(Session& session, std::vector<std::vector<float>>& grads) {
   std::vector<Handle> handles;
   for (std::size_t i = 0; i < grads.size(); ++i) handles.push_back(session.all_reduce_async("grad" + std::to_string(i), view(grads[i])));
