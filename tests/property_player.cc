@@ -274,7 +274,7 @@ class Lanes {
     const auto rank = static_cast<std::uint64_t>(player_.session.rank());
     const std::uint64_t chosen = op.call == Call::send_recv ? mix(std::hash<std::string>()(op.name), rank, static_cast<std::uint64_t>(op.group)) : mix(op.seed, rank);
     if (step_.joined_group >= 0) return count == 1 ? 0 : 1 + chosen % (count - 1);
-    return step_.ordered || matches_in_order(op.call) ? 0 : chosen % count;
+    return matches_in_order(op.call) ? 0 : chosen % count;
   }
 
   const Player& player_;

@@ -84,7 +84,7 @@ OpKind kind_of(Call call);
 /// Operations that are in flight together.
 struct PropertyStep {
   std::vector<PropertyOp> ops;
-  bool ordered = true;         ///< all ranks submit them in this order, from one thread, and may wait in between
+  bool ordered = true;         ///< each thread submits its part of them in this order, and may wait in between
   int joined_group = -1;       ///< the group whose ranks join one after another, in the order of `ops`
   std::vector<int> may_be_last;  ///< its ranks that may be the last to join
 };
