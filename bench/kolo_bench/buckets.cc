@@ -121,12 +121,15 @@ void run_buckets(Stage& stage) {
     if (!contestants.empty()) peers.emplace_back(one->name());
     contestants.push_back(one.get());
   }
-  stage.begin(peers);
   stage.watch().begin(work.name);
-
   Schedule schedule = schedule_for(options, bytes, contestants.size() == 1);
   constexpr std::int64_t to_learn = 5;  // steps until the runtime has planned them
   if (!options.warm_up) schedule.warm_up = std::max(schedule.warm_up, to_learn);
+  Options shown = options;
+  shown.sizes = {bytes, bytes};
+  shown.iterations = schedule.iterations;
+  shown.warm_up = schedule.warm_up;
+  stage.begin(peers, shown);
   Checker(signature, ranks.rank(), ranks.size(), ValueKind::exact, 0).fill(work);
   const auto series = measure(ranks, contestants, schedule);
 

@@ -31,12 +31,16 @@ void run_latency(Stage& stage) {
   const auto mpi = raw_mpi(stage.ranks().comm(), work);
   std::vector<Contestant*> contestants{&kolo};
   if (options.compare_mpi) contestants.push_back(mpi.get());
-  stage.begin(options.compare_mpi ? std::vector<std::string>{"mpi"} : std::vector<std::string>{});
 
   Schedule schedule = schedule_for(options, sizeof(value), contestants.size() == 1);
   schedule.iterations = options.iterations.value_or(default_iterations);
   schedule.warm_up = options.warm_up.value_or(default_warm_up);
   schedule.in_a_row = contestants.size() == 1 ? schedule.iterations : 100;
+  Options shown = options;
+  shown.sizes = {sizeof(value), sizeof(value)};
+  shown.iterations = schedule.iterations;
+  shown.warm_up = schedule.warm_up;
+  stage.begin(options.compare_mpi ? std::vector<std::string>{"mpi"} : std::vector<std::string>{}, shown);
   const auto series = measure(stage.ranks(), contestants, schedule);
 
   Result result = make_result(stage, work, contestants, series);

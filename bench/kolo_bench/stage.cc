@@ -38,9 +38,11 @@ Config settings_of_environment() {
 Stage::Stage(const Options& options, const Ranks& ranks) : options_(options), ranks_(ranks), watch_(options.timeout_seconds, ranks.rank()) {
   ranks.together([&] { config_ = settings_of_environment(); });
   watch_.begin("making the session");
+  World world_of_session = launcher_world(config_);
+  const std::string backend(world_of_session.backends().front()->name());
   const bool needs_session = !options.direct || options.session_memory;
-  if (options.direct) world_ = launcher_world(config_);
-  if (needs_session) session_.emplace(config_);
+  if (needs_session) session_.emplace(std::move(world_of_session), config_);
+  if (options.direct) world_ = needs_session ? launcher_world(config_) : std::move(world_of_session);
 
   const int on_node = static_cast<int>(ranks.sum_on_node(1));
   const int cores = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
@@ -55,7 +57,7 @@ Stage::Stage(const Options& options, const Ranks& ranks) : options_(options), ra
   for (const std::string& pid : ranks.gather(std::to_string(::getpid()))) world.pids.push_back(std::stoi(pid));
   world.mpi = mpi_library();
   world.path = options.direct ? "direct" : "session";
-  world.backend = world_ ? std::string(world_->backends().front()->name()) : config_.backend;
+  world.backend = backend;
   world.memory = options.session_memory ? "session" : "private";
   world.huge_pages = options.huge_pages;
   world.cores = cores;
@@ -76,8 +78,8 @@ Storage Stage::storage(std::size_t bytes) {
   return storage;
 }
 
-void Stage::begin(const std::vector<std::string>& peers) {
-  table_ = make_table(options_, peers);
+void Stage::begin(const std::vector<std::string>& peers, const Options& shown) {
+  table_ = make_table(shown, peers);
   if (ranks_.size() == 1 && options_.task != Task::idle) note("one rank: bus bandwidth is undefined, since nothing crosses a bus");
   print(table_->header(report_.world));
 }
@@ -101,8 +103,8 @@ void Stage::print(const std::string& text) {
   (void)std::fflush(stdout);
 }
 
-void Stage::note(const std::string& line) const {
-  if (ranks_.rank() == 0) print_problem(line);
+void Stage::note(const std::string& line) {
+  if (ranks_.rank() == 0 && noted_.insert(line).second) print_problem(line);
 }
 
 std::optional<std::int64_t> Stage::wrong_elements(const Work& work, Contestant& contestant, bool any_order) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <set>
 #include <memory>
 #include <optional>
 #include <string>
@@ -39,15 +40,16 @@ class Stage {
   /// Memory of the kind that the options name.
   Storage storage(std::size_t bytes);
 
-  /// Names those that every result is compared with, and prints the head of the table.
-  void begin(const std::vector<std::string>& peers);
+  /// Names those that every result is compared with, and prints the head of the table; `shown` are the options as it says them.
+  void begin(const std::vector<std::string>& peers) { begin(peers, options_); }
+  void begin(const std::vector<std::string>& peers, const Options& shown);
   /// Prints results of one size, and keeps them.
   void add(std::vector<Result> results);
   /// Prints what comes last.
   void end();
 
-  /// One line on stderr, of rank 0.
-  void note(const std::string& line) const;
+  /// One line on stderr, of rank 0; the same line comes once.
+  void note(const std::string& line);
 
   /// Runs `contestant` on fresh values as often as the options say, and returns how many elements of the results were wrong, on all ranks;
   /// the first is reported. Nothing if the options say never.
@@ -65,6 +67,7 @@ class Stage {
   std::optional<Session> session_;
   Report report_;
   std::unique_ptr<Table> table_;
+  std::set<std::string> noted_;
   bool one_node_ = true;
   bool yields_ = false;
 };

@@ -103,7 +103,7 @@ class Sweep {
     const std::size_t bytes = std::max(work.bytes_in(), work.bytes_out());
     all.push_back(stage_.kolo(work));
     if (options_.compare_mpi) {
-      if (const auto reason = no_mpi_call(work)) stage_.note(fmt::format("{}: {}; it is not compared", work.name, *reason));
+      if (const auto reason = no_mpi_call(work)) stage_.note(fmt::format("{}; that is not compared", *reason));
       else all.push_back(raw_mpi(ranks_.comm(), work));
     }
     if (options_.copy_limit) all.push_back(copies(bytes, options_.huge_pages));

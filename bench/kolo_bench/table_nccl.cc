@@ -59,7 +59,7 @@ class NcclTable final : public Table {
 
  private:
   std::string column_names() const {
-    std::string title = fmt::sprintf("# %10s  %12s  %8s  %6s  %6s  %30s  %30s", "", "", "", "", "", "out-of-place       ", "in-place         ");
+    std::string title = fmt::sprintf("# %10s  %12s  %8s  %6s  %6s  %31s  %31s", "", "", "", "", "", "out-of-place       ", "in-place         ");
     std::string names = fmt::sprintf("# %10s  %12s  %8s  %6s  %6s", "size", "count", "type", "redop", "root");
     std::string units = fmt::sprintf("# %10s  %12s  %8s  %6s  %6s", "(B)", "(elements)", "", "", "");
     for (int half = 0; half < 2; ++half) {

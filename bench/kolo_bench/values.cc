@@ -1,5 +1,6 @@
 // Exact floats are small integers: of a sum every partial sum then fits into the mantissa, however many ranks there are (those beyond
-// what it can count give zeros); of a product one rank has a factor other than 1 and -1.
+// what it can count give zeros); of a product one rank has a factor other than 1 and -1. Integers are small, too: kolo's sums wrap,
+// those of some MPI libraries saturate.
 
 #include "bench/kolo_bench/values.h"
 
@@ -61,10 +62,13 @@ void write_floats(const Values& values, int rank, std::int64_t first, std::int64
 
 template <class T>
 void write_integers(const Values& values, int rank, std::int64_t first, std::int64_t count, T* to) {
-  const bool averages = reduces(values.kind) && values.op == ReduceOp::average;
+  const bool exact = values.value_kind == ValueKind::exact && reduces(values.kind);
+  const bool adds = (reduces(values.kind) && values.op == ReduceOp::average) || (exact && values.op == ReduceOp::sum);
+  const bool multiplies = exact && values.op == ReduceOp::product;
+  const std::uint64_t largest = rank < 100 ? static_cast<std::uint64_t>(std::max(1, 100 / values.ranks)) : 0;
   for (std::int64_t i = 0; i < count; ++i) {
     const std::uint64_t bits = bits_of(values.seed, static_cast<std::uint64_t>(rank), static_cast<std::uint64_t>(first + i));
-    to[i] = averages ? static_cast<T>(bits % 100) : static_cast<T>(bits);  // sums and products wrap, whatever the order
+    to[i] = static_cast<T>(adds ? bits % (largest + 1) : !multiplies ? bits : rank == 0 ? 1 + bits % 3 : 1);
   }
 }
 
