@@ -26,7 +26,10 @@ void run_latency(Stage& stage) {
   stage.watch().begin("the latency of one tensor");
   float value = 0;
   const Tensor tensor = view_scalar(value);
-  const Work work{{.kind = OpKind::all_reduce, .dtype = DType::f32}, true, {{tensor, tensor}}, "latency"};
+  Work work;
+  work.in_place = true;
+  work.lanes.push_back({tensor, tensor});
+  work.name = "latency";
   Dependent kolo(stage.session(), tensor);
   const auto mpi = raw_mpi(stage.ranks().comm(), work);
   std::vector<Contestant*> contestants{&kolo};
