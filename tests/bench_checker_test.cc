@@ -65,7 +65,8 @@ TEST(BenchChecker, AcceptsEveryOperationOfABackend) {
         for (const ValueKind kind : {ValueKind::exact, ValueKind::full}) {
           const Signature signature{.kind = collective.kind, .dtype = DType::f32, .root = ranks - 1};
           const Group group(signature, 96 * 1024, in_place, ranks, 2);
-          for (int rank = 0; rank < ranks; ++rank) Checker(signature, rank, ranks, kind, 7).fill(group.works[static_cast<std::size_t>(rank)]);
+          for (int rank = 0; rank < ranks; ++rank)
+            Checker(signature, rank, ranks, kind, 7).fill(group.works[static_cast<std::size_t>(rank)]);
           run_locally(group);
           for (int rank = 0; rank < ranks; ++rank) {
             std::optional<WrongElement> first;
@@ -85,14 +86,16 @@ TEST(BenchChecker, SumsInTheOrderOfTheRanks) {
       const int ranks = 3;
       const Signature signature{.kind = OpKind::all_reduce, .op = op, .dtype = dtype};
       const Group group(signature, 256, false, ranks);
-      for (int rank = 0; rank < ranks; ++rank) Checker(signature, rank, ranks, ValueKind::full, 3).fill(group.works[static_cast<std::size_t>(rank)]);
+      for (int rank = 0; rank < ranks; ++rank)
+        Checker(signature, rank, ranks, ValueKind::full, 3).fill(group.works[static_cast<std::size_t>(rank)]);
       Work mine = group.works[1];
       with_type(dtype, [&]<class T>() {
         for (std::int64_t i = 0; i < mine.lanes[0].in.elements(); ++i) {
           std::array<T, 3> inputs;
           for (std::size_t rank = 0; rank < inputs.size(); ++rank) inputs[rank] = element<T>(group.works[rank].lanes[0].in, i);
           const T result = reference_reduce<T>({.dtype = dtype, .op = op, .divide_by = ranks}, inputs);
-          std::memcpy(static_cast<std::byte*>(mine.lanes[0].out.data) + static_cast<std::size_t>(i) * sizeof(T), &result, sizeof(T));
+          std::memcpy(static_cast<std::byte*>(mine.lanes[0].out.data) + static_cast<std::size_t>(i) * sizeof(T), &result,
+                      sizeof(T));
         }
       });
       EXPECT_EQ(Checker(signature, 1, ranks, ValueKind::full, 3).wrong(mine), 0) << to_string(op) << ' ' << to_string(dtype);
@@ -107,19 +110,17 @@ TEST(BenchChecker, ExactValuesGiveTheSameBitsInAnyOrder) {
       with_type(dtype, [&]<class T>() {
         constexpr int ranks = 5;
         constexpr std::int64_t count = 200;
-        std::vector<std::vector<T>> inputs;
-        for (int rank = 0; rank < ranks; ++rank) {
-          std::vector<std::byte> bytes(count * sizeof(T));
-          Values{OpKind::all_reduce, op, dtype, ranks, ValueKind::exact, 1}.write(rank, 0, count, bytes.data());
-          std::vector<T> values(count);
-          for (std::size_t i = 0; i < values.size(); ++i) std::memcpy(&values[i], bytes.data() + i * sizeof(T), sizeof(T));
-          inputs.push_back(std::move(values));
+        std::array<std::array<T, count>, ranks> inputs;
+        for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
+          const Values values{OpKind::all_reduce, op, dtype, ranks, ValueKind::exact, 1};
+          values.write(static_cast<int>(rank), 0, count, reinterpret_cast<std::byte*>(inputs[rank].data()));
         }
         for (std::size_t i = 0; i < count; ++i) {
           std::array<T, ranks> up, down;
           for (std::size_t r = 0; r < ranks; ++r) up[r] = down[ranks - 1 - r] = inputs[r][i];
           const Reduction how{.dtype = dtype, .op = op, .divide_by = ranks};
-          ASSERT_EQ(reference_reduce<T>(how, up), reference_reduce<T>(how, down)) << to_string(op) << ' ' << to_string(dtype) << ' ' << i;
+          ASSERT_EQ(reference_reduce<T>(how, up), reference_reduce<T>(how, down))
+              << to_string(op) << ' ' << to_string(dtype) << ' ' << i;
         }
       });
     }
@@ -130,7 +131,8 @@ TEST(BenchChecker, FindsAPlantedElement) {
   const Signature signature{.kind = OpKind::all_reduce, .dtype = DType::f32};
   const Group group(signature, 256 * 1024, false, 2, 2);
   const Checker checker(signature, 0, 2, ValueKind::exact, 1);
-  for (int rank = 0; rank < 2; ++rank) Checker(signature, rank, 2, ValueKind::exact, 1).fill(group.works[static_cast<std::size_t>(rank)]);
+  for (int rank = 0; rank < 2; ++rank)
+    Checker(signature, rank, 2, ValueKind::exact, 1).fill(group.works[static_cast<std::size_t>(rank)]);
   EXPECT_EQ(checker.wrong(group.works[0]), 2 * 64 * 1024) << "nothing has been reduced";
   run_locally(group);
   EXPECT_EQ(checker.wrong(group.works[0]), 0);

@@ -49,7 +49,8 @@ TEST(BenchFigures, SizesAreThoseOfTheLargerTensor) {
   expect(OpKind::all_gather, 1024, DType::f32, 3, {84, 252, 84, 1008});  // blocks of a multiple of 16 bytes
   expect(OpKind::all_gather, 24, DType::f32, 3, {2, 6, 2, 24});          // smaller ones of whole elements
   expect(OpKind::all_gather, 8, DType::f32, 3, {0, 0, 0, 0});
-  expect(OpKind::all_reduce, std::int64_t{6} << 30, DType::i8, 2, {std::int64_t{6} << 30, std::int64_t{6} << 30, std::int64_t{6} << 30, std::int64_t{6} << 30});
+  expect(OpKind::all_reduce, std::int64_t{6} << 30, DType::i8, 2,
+         {std::int64_t{6} << 30, std::int64_t{6} << 30, std::int64_t{6} << 30, std::int64_t{6} << 30});
 }
 
 TEST(BenchFigures, Percentiles) {
@@ -114,9 +115,12 @@ TEST(BenchFigures, TheTableIsThatOfNcclTests) {
   Result out = some_result(33554432, false, 1811.2), in = some_result(33554432, true, 12345.6);
   in.wrong = std::nullopt;
   // nccl-tests: "%12li  %12li  %8s  %6s  %6s", then twice "  %7s  %6s  %6s  %6g"
-  EXPECT_EQ(table->row({out, in}),
-            "    33554432       8388608     float     sum      -1  1811.20   18.53   27.79       0  12345.6    2.72    4.08     N/A\n");
-  EXPECT_EQ(table->row({in}), "    33554432       8388608     float     sum      -1      N/A     N/A     N/A     N/A  12345.6    2.72    4.08     N/A\n");
+  EXPECT_EQ(
+      table->row({out, in}),
+      "    33554432       8388608     float     sum      -1  1811.20   18.53   27.79       0  12345.6    2.72    4.08     N/A\n");
+  EXPECT_EQ(
+      table->row({in}),
+      "    33554432       8388608     float     sum      -1      N/A     N/A     N/A     N/A  12345.6    2.72    4.08     N/A\n");
   const std::string header = table->header(some_world());
   for (std::string line; const char c : header + "\n") {
     if (c != '\n') {
@@ -126,7 +130,9 @@ TEST(BenchFigures, TheTableIsThatOfNcclTests) {
     EXPECT_TRUE(line.empty() || line.starts_with('#')) << line;
     line.clear();
   }
-  EXPECT_NE(header.find("#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong\n"), header.npos);
+  EXPECT_NE(header.find("#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw  "
+                        " busbw  #wrong\n"),
+            header.npos);
   EXPECT_NE(header.find("# Collective test starting: all_reduce_perf\n"), header.npos);
   Report report{some_world(), {out, out}};
   const std::string footer = table->footer(report);
@@ -140,10 +146,11 @@ TEST(BenchFigures, PeersComeBehind) {
   out.compare.push_back({"mpi", percentiles({25}), 2.5});
   out.copy_limit_gbs = 12;
   const auto words = words_of(table->row({out}));
-  EXPECT_EQ(words, (std::vector<std::string>{"1024", "256", "float", "sum", "-1", "10.00", "0.10", "0.15", "0", "N/A", "N/A", "N/A", "N/A",
-                                             "25.00", "2.50", "12.00", "N/A", "N/A", "N/A"}));
+  EXPECT_EQ(words, (std::vector<std::string>{"1024", "256", "float", "sum", "-1", "10.00", "0.10", "0.15", "0", "N/A", "N/A",
+                                             "N/A", "N/A", "25.00", "2.50", "12.00", "N/A", "N/A", "N/A"}));
   const auto osu = words_of(osu_table(options, {"mpi"})->row({out}));
-  EXPECT_EQ(osu, (std::vector<std::string>{"1024", "10.00", "9.00", "13.00", "20", "10.00", "11.00", "12.00", "Pass", "25.00", "2.50"}));
+  EXPECT_EQ(osu, (std::vector<std::string>{"1024", "10.00", "9.00", "13.00", "20", "10.00", "11.00", "12.00", "Pass", "25.00",
+                                           "2.50"}));
   const auto csv = csv_table(options, {"mpi"});
   const std::string head = csv->header(some_world()), line = csv->row({out, some_result(1024, true, 10)});
   EXPECT_EQ(std::ranges::count(line, ','), 2 * std::ranges::count(head, ','));
@@ -188,7 +195,8 @@ TEST(BenchFigures, Baselines) {
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_EQ(lines[0], "all_reduce 1024 f32 sum, throughput: 10.60 us, and 10.00 us in the baseline (+6.0 %, 5 % are tolerated)");
   EXPECT_THROW(baseline.slower({some_result(4096, false, 99)}, 0.05), UsageError);
-  for (const char* text : {"", "{}", "[1]", R"({"schema":2,"world":{"ranks":2},"results":[]})", R"({"schema":1,"world":{"ranks":2},"results":[{}]})"}) {
+  for (const char* text : {"", "{}", "[1]", R"({"schema":2,"world":{"ranks":2},"results":[]})",
+                           R"({"schema":1,"world":{"ranks":2},"results":[{}]})"}) {
     write_file(path, text);
     EXPECT_THROW(Baseline{path}, UsageError) << text;
   }
@@ -211,7 +219,8 @@ TEST(BenchFigures, ListsOfGradients) {
   write_file(path, "# three\n\n 5 \r\n7\n\t1\n");
   EXPECT_EQ(bucket_list(path).elements, (std::vector<std::int64_t>{5, 7, 1}));
   EXPECT_EQ(bucket_list(path).name, "list.txt");
-  for (const char* text : {"", "# none\n", "5\nx\n", "0\n", "-1\n", "1.5\n", "5 6\n", "99999999999999999999\n", "1099511627776\n1\n"}) {
+  for (const char* text :
+       {"", "# none\n", "5\nx\n", "0\n", "-1\n", "1.5\n", "5 6\n", "99999999999999999999\n", "1099511627776\n1\n"}) {
     write_file(path, text);
     EXPECT_THROW(bucket_list(path), UsageError) << text;
   }
@@ -219,7 +228,8 @@ TEST(BenchFigures, ListsOfGradients) {
   EXPECT_THROW(bucket_list(folder.path().string()), UsageError);
   for (const char* name : {"resnet50", "llama"}) {
     if (shared_dir().empty()) continue;
-    EXPECT_EQ(bucket_list((shared_dir() / "reference/buckets" / (std::string(name) + ".txt")).string()).elements, bucket_list(name).elements);
+    EXPECT_EQ(bucket_list((shared_dir() / "reference/buckets" / (std::string(name) + ".txt")).string()).elements,
+              bucket_list(name).elements);
   }
 }
 

@@ -26,7 +26,8 @@ TEST(BenchOptions, Defaults) {
 }
 
 TEST(BenchOptions, TheFlagsOfNcclTests) {
-  const Options o = bench_options("all_reduce_perf -b 8 -e 1.5K -f 4 -n 7 -w 3 -m 2 -c 0 -o max -d half -z 1 -a 1 -T 9 -J out.json -t 1 -g 1");
+  const Options o =
+      bench_options("all_reduce_perf -b 8 -e 1.5K -f 4 -n 7 -w 3 -m 2 -c 0 -o max -d half -z 1 -a 1 -T 9 -J out.json -t 1 -g 1");
   EXPECT_EQ(o.sizes.all(), (Bytes{8, 32, 128, 512}));
   EXPECT_EQ(o.iterations_for(8), 7);
   EXPECT_EQ(o.warm_up_for(8), 3);
@@ -74,9 +75,10 @@ TEST(BenchOptions, WhatMeansNothing) {
   starts("all_reduce -x 8", "unknown flag '-x'; ");
   starts("all_reduce -b", "the required argument for option ");
   starts("all_reduce -b 8 -b 9", "-b is given twice; keep one");
-  starts("all_reduce -b 8 --minbytes 9", "the option");
+  starts("all_reduce -b 8 --minbytes 9", "--minbytes is given twice; keep one");
   for (const char* bad : {"-b 0", "-b -8", "-b 8x", "-e 99999999999G", "-b nan", "-i 0"}) {
-    starts(std::string("all_reduce ") + bad, std::string(bad).substr(0, 2) + " is '" + std::string(bad).substr(3) + "'; it takes a positive number of bytes");
+    starts(std::string("all_reduce ") + bad,
+           std::string(bad).substr(0, 2) + " is '" + std::string(bad).substr(3) + "'; it takes a positive number of bytes");
   }
   starts("all_reduce -f 1", "-f is '1'; it takes a whole number from 2 to ");
   starts("all_reduce -n 0", "-n is '0'; it takes a whole number from 1 to ");

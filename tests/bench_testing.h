@@ -44,7 +44,8 @@ inline Ended bench(const TempFolder& folder, int ranks, const std::string& argum
   const auto out = (folder / "stdout").string(), err = (folder / "stderr").string();
   const std::string launcher = ranks == 0 ? "" : fmt::format("'{}' --oversubscribe -np {}", KOLO_MPIRUN, ranks);
   write_file(folder / "command", fmt::format("{} {} '{}' {}", environment, launcher, KOLO_BENCH, arguments));
-  const int status = std::system(fmt::format("timeout 60 bash '{}' >'{}' 2>'{}' </dev/null", (folder / "command").string(), out, err).c_str());
+  const int status =
+      std::system(fmt::format("timeout 60 bash '{}' >'{}' 2>'{}' </dev/null", (folder / "command").string(), out, err).c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(out), read_file(err)};
 }
 

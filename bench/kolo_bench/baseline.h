@@ -16,8 +16,8 @@ class Baseline {
   /// Makes sure that it can be compared with a run of that many ranks. Errors: UsageError.
   void check_ranks(int ranks) const;
 
-  /// One line for each result whose median is longer than the baseline's by more than `tolerance`, a share of it. Errors: UsageError
-  /// if the baseline has none of the results.
+  /// One line for each result whose median is longer than the baseline's by more than `tolerance`, a share of it. Errors:
+  /// UsageError if the baseline has none of the results.
   std::vector<std::string> slower(const std::vector<Result>& results, double tolerance) const;
 
  private:

@@ -21,8 +21,8 @@ std::int64_t count_in(std::string_view line, const std::string& path, std::size_
   std::int64_t count = 0;
   const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), count);
   if (error != std::errc() || end != line.data() + line.size() || count < 1 || count > most_elements) {
-    throw UsageError(fmt::format("line {} of {} is '{}'; each line takes a tensor's number of elements, from 1 to {}", number, path,
-                                 line.substr(0, 60), most_elements));
+    throw UsageError(fmt::format("line {} of {} is '{}'; each line takes a tensor's number of elements, from 1 to {}", number,
+                                 path, line.substr(0, 60), most_elements));
   }
   return count;
 }
@@ -34,7 +34,9 @@ std::string_view trimmed(std::string_view line) {
 
 }  // namespace
 
-std::int64_t BucketList::total() const { return std::accumulate(elements.begin(), elements.end(), std::int64_t{0}); }
+std::int64_t BucketList::total() const {
+  return std::accumulate(elements.begin(), elements.end(), std::int64_t{0});
+}
 
 BucketList bucket_list(const std::string& name_or_file) {
   std::string names;
@@ -45,7 +47,8 @@ BucketList bucket_list(const std::string& name_or_file) {
   std::error_code ignored;
   std::ifstream file(name_or_file);
   if (!file || std::filesystem::is_directory(name_or_file, ignored)) {
-    throw UsageError(fmt::format("--buckets is '{}', which is no list ({}) and no file that can be read; give one of them", name_or_file, names));
+    throw UsageError(fmt::format("--buckets is '{}', which is no list ({}) and no file that can be read; give one of them",
+                                 name_or_file, names));
   }
   BucketList list{std::filesystem::path(name_or_file).filename().string(), {}};
   std::string text;
@@ -54,10 +57,12 @@ BucketList bucket_list(const std::string& name_or_file) {
     if (line.empty() || line.front() == '#') continue;
     list.elements.push_back(count_in(line, name_or_file, number));
     if (list.elements.size() > most_tensors || list.total() > most_elements) {
-      throw UsageError(fmt::format("{} has more than {} tensors or {} elements; use a smaller list", name_or_file, most_tensors, most_elements));
+      throw UsageError(fmt::format("{} has more than {} tensors or {} elements; use a smaller list", name_or_file, most_tensors,
+                                   most_elements));
     }
   }
-  if (list.elements.empty()) throw UsageError(fmt::format("{} names no tensor; each line takes a tensor's number of elements", name_or_file));
+  if (list.elements.empty())
+    throw UsageError(fmt::format("{} names no tensor; each line takes a tensor's number of elements", name_or_file));
   return list;
 }
 

@@ -22,8 +22,8 @@ struct NamedList {
 };
 std::span<const NamedList> named_lists();
 
-/// The list of that name, or else the one in that file: one element count a line; lines that are empty or begin with # do not count.
-/// Errors: UsageError that names the file and the line.
+/// The list of that name, or else the one in that file: one element count a line; lines that are empty or begin with # do not
+/// count. Errors: UsageError that names the file and the line.
 BucketList bucket_list(const std::string& name_or_file);
 
 }  // namespace kolo::bench

@@ -1,6 +1,6 @@
-// A step of training as far as communication sees it: all gradients are submitted in the order of the list, each under its name, and
-// then waited for. The peers do what a program without a runtime would: pack gradients into 64 MiB, reduce that and unpack it; or
-// reduce every gradient by itself, where it lies.
+// A step of training as far as communication sees it: all gradients are submitted in the order of the list, each under its name,
+// and then waited for. The peers do what a program without a runtime would: pack gradients into 64 MiB, reduce that and unpack
+// it; or reduce every gradient by itself, where it lies.
 
 #include <fmt/format.h>
 
@@ -16,15 +16,20 @@ namespace {
 class FusedMpi final : public Contestant {
  public:
   FusedMpi(MPI_Comm comm, const Work& work, Storage buffer, std::size_t room)
-      : comm_(comm), work_(work), type_(mpi_type(work.signature.dtype)), op_(mpi_op(work.signature.op, work.signature.dtype)),
-        buffer_(std::move(buffer)), room_(room) {}
+      : comm_(comm),
+        work_(work),
+        type_(mpi_type(work.signature.dtype)),
+        op_(mpi_op(work.signature.op, work.signature.dtype)),
+        buffer_(std::move(buffer)),
+        room_(room) {}
 
   std::string_view name() const override { return "mpi_fused"; }
 
   void run() override {
     for (Place place; place.tensor < work_.lanes.size();) {
       Place packed = place, unpacked = place;
-      const std::size_t bytes = walk(packed, [](std::byte* staged, std::byte* tensor, std::size_t n) { std::memcpy(staged, tensor, n); });
+      const std::size_t bytes =
+          walk(packed, [](std::byte* staged, std::byte* tensor, std::size_t n) { std::memcpy(staged, tensor, n); });
       const auto count = static_cast<int>(bytes / size_of(work_.signature.dtype));
       check_mpi(MPI_Allreduce(MPI_IN_PLACE, buffer_.data(), count, type_, op_, comm_), "MPI_Allreduce");
       walk(unpacked, [](std::byte* staged, std::byte* tensor, std::size_t n) { std::memcpy(tensor, staged, n); });
@@ -98,7 +103,8 @@ void run_buckets(Stage& stage) {
   ranks.together([&] { list = bucket_list(options.buckets); });
   std::string all;
   for (const std::int64_t elements : list.elements) all += fmt::format("{},", elements);
-  ranks.check_same({{"the list of --buckets", fmt::format("{} tensors, {:016x}", list.elements.size(), std::hash<std::string>{}(all))}});
+  ranks.check_same(
+      {{"the list of --buckets", fmt::format("{} tensors, {:016x}", list.elements.size(), std::hash<std::string>{}(all))}});
 
   const Signature signature{.kind = OpKind::all_reduce, .op = options.ops.front(), .dtype = options.dtypes.front()};
   const Gradients gradients = make_gradients(stage, list, signature);
@@ -112,7 +118,8 @@ void run_buckets(Stage& stage) {
     stage.note(fmt::format("{}; the step is not compared with MPI", *reason));
   } else {
     const std::size_t room = fused_bytes / size_of(signature.dtype) * size_of(signature.dtype);
-    owned.push_back(std::make_unique<FusedMpi>(ranks.comm(), work, Storage::private_pages(fused_bytes, options.huge_pages), room));
+    owned.push_back(
+        std::make_unique<FusedMpi>(ranks.comm(), work, Storage::private_pages(fused_bytes, options.huge_pages), room));
     owned.push_back(raw_mpi(ranks.comm(), work, "mpi_per_tensor"));
   }
   std::vector<Contestant*> contestants;
@@ -140,7 +147,8 @@ void run_buckets(Stage& stage) {
   result.tensors = static_cast<std::int64_t>(list.elements.size());
   fill_in_bandwidth(result, signature.kind, ranks.size());
   result.wrong = stage.wrong_elements(work, *contestants[0], false);
-  for (std::size_t i = 0; i < result.compare.size(); ++i) result.compare[i].wrong = stage.wrong_elements(work, *contestants[i + 1], true);
+  for (std::size_t i = 0; i < result.compare.size(); ++i)
+    result.compare[i].wrong = stage.wrong_elements(work, *contestants[i + 1], true);
   stage.add({result});
 }
 

@@ -24,7 +24,8 @@ struct Comparison {
   std::int64_t first = -1;
 };
 
-void compare(const std::byte* want, const std::byte* got, std::int64_t count, std::size_t bytes, std::int64_t offset, Comparison& result) {
+void compare(const std::byte* want, const std::byte* got, std::int64_t count, std::size_t bytes, std::int64_t offset,
+             Comparison& result) {
   if (std::memcmp(want, got, static_cast<std::size_t>(count) * bytes) == 0) return;
   for (std::int64_t i = 0; i < count; ++i) {
     const std::size_t at = static_cast<std::size_t>(i) * bytes;
@@ -97,16 +98,21 @@ std::int64_t Checker::wrong(const Work& work, std::optional<WrongElement>* first
     const int lane = static_cast<int>(i);
     const Values values = values_of(lane);
     if (has_result()) {
-      total += compare_all(out, lane, false, [&](auto begin, auto count, std::byte* to) { write_expected(values, work, begin, count, to); }, first);
+      total += compare_all(
+          out, lane, false, [&](auto begin, auto count, std::byte* to) { write_expected(values, work, begin, count, to); },
+          first);
     }
     if (work.in_place) continue;
-    total += compare_all(in, lane, true, [&](auto begin, auto count, std::byte* to) { values.write(rank_, begin, count, to); }, first);
+    total += compare_all(
+        in, lane, true, [&](auto begin, auto count, std::byte* to) { values.write(rank_, begin, count, to); }, first);
   }
   return total;
 }
 
-void Checker::write_expected(const Values& values, const Work& work, std::int64_t first, std::int64_t count, std::byte* to) const {
-  const std::int64_t block = has_blocks(signature_.kind) ? std::min(work.lanes.front().in.elements(), work.lanes.front().out.elements()) : 0;
+void Checker::write_expected(const Values& values, const Work& work, std::int64_t first, std::int64_t count,
+                             std::byte* to) const {
+  const std::int64_t block =
+      has_blocks(signature_.kind) ? std::min(work.lanes.front().in.elements(), work.lanes.front().out.elements()) : 0;
   const std::size_t bytes = size_of(signature_.dtype);
   const auto from_blocks = [&](std::int64_t block_elements, std::int64_t offset) {  // of each rank in turn
     for (std::int64_t done = 0; done < count;) {
@@ -120,7 +126,8 @@ void Checker::write_expected(const Values& values, const Work& work, std::int64_
     case OpKind::broadcast: return values.write(signature_.root, first, count, to);
     case OpKind::scatter: return values.write(signature_.root, rank_ * block + first, count, to);
     case OpKind::send_recv: return values.write((rank_ + ranks_ - 1) % ranks_, first, count, to);
-    case OpKind::all_gather: case OpKind::gather: return from_blocks(block, 0);
+    case OpKind::all_gather:
+    case OpKind::gather: return from_blocks(block, 0);
     case OpKind::all_to_all: return from_blocks(block / ranks_, rank_ * (block / ranks_));
     default: break;
   }

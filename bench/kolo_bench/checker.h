@@ -20,8 +20,8 @@ struct WrongElement {
 /// "element 7 is 0x3f800000 instead of 0x40000000".
 std::string to_string(const WrongElement& element);
 
-/// What the result of some work must be, to the last bit: every rank computes it by itself, from the values that all ranks have, in
-/// rank order. Needs no other rank.
+/// What the result of some work must be, to the last bit: every rank computes it by itself, from the values that all ranks have,
+/// in rank order. Needs no other rank.
 class Checker {
  public:
   Checker(const Signature& signature, int rank, int ranks, ValueKind kind, std::uint64_t seed);

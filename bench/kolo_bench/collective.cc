@@ -32,7 +32,9 @@ std::string stem_of(std::string_view word) {
 
 }  // namespace
 
-std::span<const Collective> collectives() { return table; }
+std::span<const Collective> collectives() {
+  return table;
+}
 
 const Collective* find_collective(std::string_view word) {
   const auto stem = stem_of(word);

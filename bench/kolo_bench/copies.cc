@@ -19,7 +19,8 @@ void copy_past_caches(std::byte* to, const std::byte* from, std::size_t bytes) {
   for (; done + 64 <= bytes; done += 64) {
     const auto* source = reinterpret_cast<const __m128i*>(from + done);
     auto* destination = reinterpret_cast<__m128i*>(to + done);
-    const __m128i a = _mm_load_si128(source), b = _mm_load_si128(source + 1), c = _mm_load_si128(source + 2), d = _mm_load_si128(source + 3);
+    const __m128i a = _mm_load_si128(source), b = _mm_load_si128(source + 1), c = _mm_load_si128(source + 2),
+                  d = _mm_load_si128(source + 3);
     _mm_stream_si128(destination, a);
     _mm_stream_si128(destination + 1, b);
     _mm_stream_si128(destination + 2, c);
@@ -45,6 +46,8 @@ class Copies final : public Contestant {
 
 }  // namespace
 
-std::unique_ptr<Contestant> copies(std::size_t bytes, bool huge) { return std::make_unique<Copies>(bytes, huge); }
+std::unique_ptr<Contestant> copies(std::size_t bytes, bool huge) {
+  return std::make_unique<Copies>(bytes, huge);
+}
 
 }  // namespace kolo::bench

@@ -54,7 +54,8 @@ class Direct final : public Contestant {
         running_.push_back(jobs_[next].backend->start(jobs_[next].bucket));
         ++next;
       }
-      if (std::erase_if(running_, [](const auto& operation) { return operation->step(); }) == 0 && next == jobs_.size()) patience.wait();
+      if (std::erase_if(running_, [](const auto& operation) { return operation->step(); }) == 0 && next == jobs_.size())
+        patience.wait();
     }
   }
 
@@ -69,7 +70,8 @@ Backend& backend_for(const BackendList& backends, const Signature& signature) {
   for (const auto& backend : backends) {
     if (backend->supports(signature)) return *backend;
   }
-  throw UsageError(fmt::format("no backend of this world runs {}; try another type, operation or KOLO_BACKEND", to_string(signature)));
+  throw UsageError(
+      fmt::format("no backend of this world runs {}; try another type, operation or KOLO_BACKEND", to_string(signature)));
 }
 
 /// The backend of what goes from one rank to another.

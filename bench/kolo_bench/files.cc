@@ -15,7 +15,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string reason() { return std::generic_category().message(errno); }
+std::string reason() {
+  return std::generic_category().message(errno);
+}
 
 }  // namespace
 
@@ -39,7 +41,8 @@ void write_whole(const std::string& path, const std::string& text) {
   };
   std::FILE* file = std::fopen(draft.c_str(), "we");
   if (!file) give_up();
-  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fflush(file) == 0 && ::fsync(::fileno(file)) == 0;
+  const bool written =
+      std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fflush(file) == 0 && ::fsync(::fileno(file)) == 0;
   const int error = errno;
   const bool closed = std::fclose(file) == 0;
   if (!written) errno = error;

@@ -11,8 +11,9 @@
 namespace kolo::bench {
 namespace {
 
-constexpr std::array reduce_ops{ReduceOp::sum,     ReduceOp::product, ReduceOp::min,         ReduceOp::max,       ReduceOp::average,
-                                ReduceOp::bit_and, ReduceOp::bit_or,  ReduceOp::bit_xor,     ReduceOp::logical_and, ReduceOp::logical_or};
+constexpr std::array reduce_ops{ReduceOp::sum,         ReduceOp::product,   ReduceOp::min,    ReduceOp::max,
+                                ReduceOp::average,     ReduceOp::bit_and,   ReduceOp::bit_or, ReduceOp::bit_xor,
+                                ReduceOp::logical_and, ReduceOp::logical_or};
 constexpr std::size_t ops_of_nccl = 5;  // the first ones
 
 constexpr std::array types{DType::i8,  DType::u8,  DType::i32,  DType::u32, DType::i64, DType::u64,    DType::f16,
@@ -72,7 +73,8 @@ std::vector<ReduceOp> ops_of(const Given& given) {
     if (given.value == nccl_name(op) || given.value == to_string(op)) return {op};
     accepted += fmt::format(", {}", nccl_name(op));
   }
-  if (given.value == "mulsum") throw UsageError("-o mulsum is an operation of NCCL's own, which scales in the reduction; kolo has none like it: use -o sum");
+  if (given.value == "mulsum")
+    throw UsageError("-o mulsum is an operation of NCCL's own, which scales in the reduction; kolo has none like it: use -o sum");
   if (given.value == "adasum") throw UsageError("-o adasum is made of several reductions of a backend, not one; use -o sum");
   refuse(given, accepted);
 }

@@ -12,7 +12,9 @@ namespace {
 double cpu_seconds() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) { return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6; };
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+  };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
@@ -39,7 +41,8 @@ void run_idle(Stage& stage, const std::function<std::int64_t()>& mpi_calls) {
   const auto texts = stage.ranks().gather(fmt::format("{} {}", cpu / seconds * 100, calls));
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
     const auto space = texts[rank].find(' ');
-    report.idle.push_back({static_cast<int>(rank), std::stod(texts[rank].substr(0, space)), std::stoll(texts[rank].substr(space + 1))});
+    report.idle.push_back(
+        {static_cast<int>(rank), std::stod(texts[rank].substr(0, space)), std::stoll(texts[rank].substr(space + 1))});
   }
 }
 

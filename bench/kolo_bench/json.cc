@@ -23,8 +23,8 @@ Json in_json(const Overlap& o) {
 }
 
 Json in_json(const WorldInfo& w) {
-  return {{"ranks", w.ranks},     {"nodes", w.nodes},   {"hosts", w.hosts},   {"cores", w.cores},           {"version", w.version},
-          {"mpi", w.mpi},         {"path", w.path},     {"backend", w.backend}, {"memory", w.memory},       {"huge_pages", w.huge_pages}};
+  return {{"ranks", w.ranks}, {"nodes", w.nodes}, {"hosts", w.hosts},     {"cores", w.cores},   {"version", w.version},
+          {"mpi", w.mpi},     {"path", w.path},   {"backend", w.backend}, {"memory", w.memory}, {"huge_pages", w.huge_pages}};
 }
 
 Json in_json(const Result& r) {
@@ -66,13 +66,15 @@ class IdleTable final : public Table {
  public:
   std::string header(const WorldInfo& world) override {
     hosts_ = world.hosts;
-    return fmt::format("# idle sessions: share of a core, and MPI calls\n{:>6}  {:<24}  {:>8}  {:>9}\n", "# rank", "host", "cpu (%)", "MPI calls");
+    return fmt::format("# idle sessions: share of a core, and MPI calls\n{:>6}  {:<24}  {:>8}  {:>9}\n", "# rank", "host",
+                       "cpu (%)", "MPI calls");
   }
   std::string row(const std::vector<Result>&) override { return {}; }
   std::string footer(const Report& report) override {
     std::string text;
     for (const IdleRank& one : report.idle) {
-      text += fmt::format("{:>6}  {:<24}  {:>8.3f}  {:>9}\n", one.rank, hosts_[static_cast<std::size_t>(one.rank)], one.cpu_percent, one.mpi_calls);
+      text += fmt::format("{:>6}  {:<24}  {:>8.3f}  {:>9}\n", one.rank, hosts_[static_cast<std::size_t>(one.rank)],
+                          one.cpu_percent, one.mpi_calls);
     }
     return text;
   }
@@ -96,8 +98,12 @@ std::string to_json(const Report& report) {
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-std::unique_ptr<Table> json_table() { return std::make_unique<JsonTable>(); }
-std::unique_ptr<Table> idle_table() { return std::make_unique<IdleTable>(); }
+std::unique_ptr<Table> json_table() {
+  return std::make_unique<JsonTable>();
+}
+std::unique_ptr<Table> idle_table() {
+  return std::make_unique<IdleTable>();
+}
 
 std::unique_ptr<Table> make_table(const Options& options, const std::vector<std::string>& peers) {
   if (options.format == Format::json) return json_table();

@@ -22,7 +22,9 @@ constexpr unsigned help_columns = 120;
 
 using Values = std::map<std::string, Given>;  // by the flag's long name
 
-std::string long_name(const Flag& flag) { return std::string(flag.name.substr(0, flag.name.find(','))); }
+std::string long_name(const Flag& flag) {
+  return std::string(flag.name.substr(0, flag.name.find(',')));
+}
 
 po::options_description described_options() {
   po::options_description all;
@@ -33,7 +35,8 @@ po::options_description described_options() {
       if (flag.value.empty()) {
         part.add_options()(std::string(flag.name).c_str(), flag.doc.c_str());
       } else {
-        part.add_options()(std::string(flag.name).c_str(), po::value<std::string>()->value_name(std::string(flag.value)), flag.doc.c_str());
+        part.add_options()(std::string(flag.name).c_str(), po::value<std::string>()->value_name(std::string(flag.value)),
+                           flag.doc.c_str());
       }
     }
     all.add(part);
@@ -63,7 +66,8 @@ Values on_command_line(int argc, const char* const* argv, Options& options) {
   Values values;
   try {
     const po::options_description all = described_options();
-    for (const auto& option : po::command_line_parser(argc, argv).options(all).style(accepted).allow_unregistered().run().options) {
+    for (const auto& option :
+         po::command_line_parser(argc, argv).options(all).style(accepted).allow_unregistered().run().options) {
       const std::string text = option.original_tokens.empty() ? option.string_key : option.original_tokens.front();
       if (option.unregistered) throw UsageError(fmt::format("unknown flag '{}'; --help lists them all", text));
       if (option.position_key >= 0) {
@@ -102,28 +106,35 @@ void check_together(const Values& values) {
     refuse_both("agg_iters", one, "operations are aggregated in a sweep of sizes only");
   }
   refuse_both("idle", "compare", "idling needs no peer");
-  if (values.contains("tolerance") && !values.contains("baseline")) throw UsageError("--tolerance is that of a baseline; add --baseline OLD.json");
+  if (values.contains("tolerance") && !values.contains("baseline"))
+    throw UsageError("--tolerance is that of a baseline; add --baseline OLD.json");
 }
 
 void check_sense(Options& o, const Values& values) {
   if (!o.collective) throw UsageError(fmt::format("no collective is named; begin with one of {}", collective_names()));
   const OpKind kind = o.collective->kind;
   if (o.task != Task::sweep && o.task != Task::idle && kind != OpKind::all_reduce) {
-    throw UsageError(fmt::format("'{}' is measured in a sweep of sizes only; --buckets, --latency and --overlap are for all_reduce", o.collective->name));
+    throw UsageError(fmt::format(
+        "'{}' is measured in a sweep of sizes only; --buckets, --latency and --overlap are for all_reduce", o.collective->name));
   }
   if (o.task != Task::sweep && (o.ops.size() > 1 || o.dtypes.size() > 1)) {
     throw UsageError("'all' is for a sweep of sizes; name one operation and one type");
   }
   if (!values.contains("maxbytes")) o.sizes.max = std::max(o.sizes.max, o.sizes.min);
   if (const auto problem = o.sizes.problem(); !problem.empty()) throw UsageError(problem);
-  if (values.contains("root") && !has_root(kind)) throw UsageError(fmt::format("-r names a root, and {} has none; leave it out", o.collective->name));
-  if (values.contains("op") && !reduces(kind)) throw UsageError(fmt::format("-o says how values are combined, and {} combines none; leave it out", o.collective->name));
-  if (kind == OpKind::broadcast && o.placements == Placements::out_of_place) throw UsageError("broadcast is always in place; use --placement in");
-  if (kind == OpKind::send_recv && o.placements == Placements::in_place) throw UsageError("send_recv is never in place; use --placement out");
+  if (values.contains("root") && !has_root(kind))
+    throw UsageError(fmt::format("-r names a root, and {} has none; leave it out", o.collective->name));
+  if (values.contains("op") && !reduces(kind))
+    throw UsageError(fmt::format("-o says how values are combined, and {} combines none; leave it out", o.collective->name));
+  if (kind == OpKind::broadcast && o.placements == Placements::out_of_place)
+    throw UsageError("broadcast is always in place; use --placement in");
+  if (kind == OpKind::send_recv && o.placements == Placements::in_place)
+    throw UsageError("send_recv is never in place; use --placement out");
   if (!reduces(kind) || o.all_combinations) return;
   for (const ReduceOp op : o.ops) {
     for (const DType dtype : o.dtypes) {
-      if (!reducible(op, dtype)) throw UsageError(fmt::format("-o {} does not work on -d {}; README lists what does", nccl_name(op), nccl_name(dtype)));
+      if (!reducible(op, dtype))
+        throw UsageError(fmt::format("-o {} does not work on -d {}; README lists what does", nccl_name(op), nccl_name(dtype)));
     }
   }
 }
@@ -139,9 +150,12 @@ std::string help_text() {
           "  size    bytes of the larger of a rank's input and output\n"
           "  time    median over the iterations, of the slowest rank (-a)\n"
           "  algbw   size / time: how fast the operation is for who waits for it; its limit depends on n\n"
-          "  busbw   algbw x factor: what each rank's link carries if data take the shortest way, whose limit is the hardware's, whatever\n"
-          "          n. The factor is 2(n-1)/n for all_reduce; (n-1)/n for all_gather, reduce_scatter, all_to_all, gather and scatter; 1 for\n"
-          "          broadcast, reduce and send_recv. It is what such a link would have to carry, not a count of what went over a wire.\n"
+          "  busbw   algbw x factor: what each rank's link carries if data take the shortest way, whose limit is the hardware's, "
+          "whatever\n"
+          "          n. The factor is 2(n-1)/n for all_reduce; (n-1)/n for all_gather, reduce_scatter, all_to_all, gather and "
+          "scatter; 1 for\n"
+          "          broadcast, reduce and send_recv. It is what such a link would have to carry, not a count of what went over "
+          "a wire.\n"
           "          Undefined for one rank\n"
           "  #wrong  elements that are not what they must be, to the last bit, on all ranks\n"
           "  ratio   the peer's time over kolo's: above 1 kolo is faster\n"
@@ -191,12 +205,27 @@ std::vector<std::pair<std::string, std::string>> agreed_part(const Options& o) {
   for (const ReduceOp op : o.ops) ops += fmt::format(" {}", nccl_name(op));
   for (const DType dtype : o.dtypes) dtypes += fmt::format(" {}", nccl_name(dtype));
   return {
-      {"the task", text(static_cast<int>(o.task))}, {"the collective", std::string(o.collective->name)},
-      {"-b", text(o.sizes.min)}, {"-e", text(o.sizes.max)}, {"-i", text(o.sizes.step)}, {"-f", text(o.sizes.factor)},
-      {"-n", or_default(o.iterations)}, {"-w", or_default(o.warm_up)}, {"-m", text(o.lanes)}, {"-c", text(o.checks)},
-      {"-o", ops}, {"-d", dtypes}, {"-r", o.root ? text(*o.root) : "all"}, {"-z", text(o.isolated)}, {"-a", text(static_cast<int>(o.combine))},
-      {"--placement", text(static_cast<int>(o.placements))}, {"--direct", text(o.direct)}, {"--compare", text(o.compare_mpi)},
-      {"--copy-limit", text(o.copy_limit)}, {"--thp", text(o.huge_pages)}, {"--memory", o.session_memory ? "session" : "private"},
+      {"the task", text(static_cast<int>(o.task))},
+      {"the collective", std::string(o.collective->name)},
+      {"-b", text(o.sizes.min)},
+      {"-e", text(o.sizes.max)},
+      {"-i", text(o.sizes.step)},
+      {"-f", text(o.sizes.factor)},
+      {"-n", or_default(o.iterations)},
+      {"-w", or_default(o.warm_up)},
+      {"-m", text(o.lanes)},
+      {"-c", text(o.checks)},
+      {"-o", ops},
+      {"-d", dtypes},
+      {"-r", o.root ? text(*o.root) : "all"},
+      {"-z", text(o.isolated)},
+      {"-a", text(static_cast<int>(o.combine))},
+      {"--placement", text(static_cast<int>(o.placements))},
+      {"--direct", text(o.direct)},
+      {"--compare", text(o.compare_mpi)},
+      {"--copy-limit", text(o.copy_limit)},
+      {"--thp", text(o.huge_pages)},
+      {"--memory", o.session_memory ? "session" : "private"},
       {"--idle", text(o.idle_seconds)},
   };
 }

@@ -46,23 +46,23 @@ struct Options {
   int checks = 1;
   std::vector<ReduceOp> ops{ReduceOp::sum};
   std::vector<DType> dtypes{DType::f32};
-  bool all_combinations = false;           ///< ops or types are "all": leave out what cannot be combined
-  std::optional<int> root = 0;             ///< nothing: one after the other
+  bool all_combinations = false;  ///< ops or types are "all": leave out what cannot be combined
+  std::optional<int> root = 0;    ///< nothing: one after the other
   bool isolated = false;
   Combine combine = Combine::max;
-  double timeout_seconds = 0;              ///< 0: none
+  double timeout_seconds = 0;  ///< 0: none
   Placements placements = Placements::both;
   bool direct = false;
   bool compare_mpi = false;
   bool copy_limit = false;
   bool huge_pages = false;
   bool session_memory = false;
-  std::string buckets;                     ///< name of a list, or file
+  std::string buckets;  ///< name of a list, or file
   double idle_seconds = 0;
   Format format = Format::nccl;
   std::string json_file, plot_file, baseline_file;  ///< empty: none
-  double tolerance = 0.05;                 ///< share of the baseline's time
-  std::optional<double> min_busbw;         ///< GB/s
+  double tolerance = 0.05;                          ///< share of the baseline's time
+  std::optional<double> min_busbw;                  ///< GB/s
 
   /// The sizes and counts that apply to an operation of so many bytes.
   std::int64_t iterations_for(std::int64_t bytes) const;

@@ -1,6 +1,6 @@
-// OSU's definition: first an operation alone is timed; then operations are started, a computation that would take as long runs, and
-// what is left of the operation is waited for. Of the time that an operation takes alone, overlap is the share that the whole does not
-// take longer than its computation.
+// OSU's definition: first an operation alone is timed; then operations are started, a computation that would take as long runs,
+// and what is left of the operation is waited for. Of the time that an operation takes alone, overlap is the share that the whole
+// does not take longer than its computation.
 
 #include <fmt/format.h>
 
@@ -15,7 +15,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double us_since(Clock::time_point begin) { return std::chrono::duration<double, std::micro>(Clock::now() - begin).count(); }
+double us_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+}
 
 /// A computation of any length, on data that stay in the nearest cache.
 class Computation {
@@ -46,7 +48,8 @@ struct Overlapped {
   std::vector<double> overall_us, compute_us;
 };
 
-void run_once(const Ranks& ranks, Asynchronous& contestant, Computation& computation, std::int64_t repetitions, Overlapped& times) {
+void run_once(const Ranks& ranks, Asynchronous& contestant, Computation& computation, std::int64_t repetitions,
+              Overlapped& times) {
   ranks.barrier();
   const auto begin = Clock::now();
   contestant.start();
@@ -97,7 +100,8 @@ void run_overlap(Stage& stage) {
   const Area area{in.data(), out.data(), bytes, bytes, 1};
   ranks.together([&] {
     const auto reason = no_mpi_call(make_work(signature, options.sizes.max, false, ranks.rank(), ranks.size(), area));
-    if (options.compare_mpi && reason) throw UsageError(fmt::format("--compare mpi: {}; leave it out, or measure what MPI can do", *reason));
+    if (options.compare_mpi && reason)
+      throw UsageError(fmt::format("--compare mpi: {}; leave it out, or measure what MPI can do", *reason));
   });
   stage.begin(options.compare_mpi ? std::vector<std::string>{"mpi"} : std::vector<std::string>{});
   Computation computation;

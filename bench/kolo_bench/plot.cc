@@ -50,7 +50,8 @@ std::string escaped(const std::string& text) {
 }
 
 std::string label(double x, double y, std::string_view anchor, const std::string& text, int size = 12) {
-  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" font-size=\"{}\">{}</text>\n", x, y, anchor, size, escaped(text));
+  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" font-size=\"{}\">{}</text>\n", x, y, anchor, size,
+                     escaped(text));
 }
 
 std::string bytes_text(double bytes) {
@@ -84,11 +85,13 @@ std::string panel(const std::vector<Curve>& curves, const std::string& title, do
   std::string text = label(x0 + panel_width / 2, top - 14, "middle", title, 14) + grid(x, y, x0, y0);
   for (const Curve& curve : curves) {
     std::string points;
-    for (const Point& point : curve.points) points += fmt::format("{:.1f},{:.1f} ", x0 + x.at(point.bytes), y0 - y.at(point.value));
+    for (const Point& point : curve.points)
+      points += fmt::format("{:.1f},{:.1f} ", x0 + x.at(point.bytes), y0 - y.at(point.value));
     text += fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"{}/>\n", points, curve.colour,
                         curve.dashed ? " stroke-dasharray=\"6 4\"" : "");
     for (const Point& point : curve.points) {
-      text += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.5\" fill=\"{}\"/>\n", x0 + x.at(point.bytes), y0 - y.at(point.value), curve.colour);
+      text += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.5\" fill=\"{}\"/>\n", x0 + x.at(point.bytes),
+                          y0 - y.at(point.value), curve.colour);
     }
   }
   return text + label(x0 + panel_width / 2, y0 + 38, "middle", "bytes");
@@ -99,8 +102,9 @@ std::string legend(const std::vector<Curve>& curves) {
   double x = left;
   for (const Curve& curve : curves) {
     const double y = top + panel_height + 75;
-    text += fmt::format("<line x1=\"{0:.1f}\" y1=\"{1:.1f}\" x2=\"{2:.1f}\" y2=\"{1:.1f}\" stroke=\"{3}\" stroke-width=\"2\"{4}/>\n", x, y, x + 30,
-                        curve.colour, curve.dashed ? " stroke-dasharray=\"6 4\"" : "");
+    text +=
+        fmt::format("<line x1=\"{0:.1f}\" y1=\"{1:.1f}\" x2=\"{2:.1f}\" y2=\"{1:.1f}\" stroke=\"{3}\" stroke-width=\"2\"{4}/>\n",
+                    x, y, x + 30, curve.colour, curve.dashed ? " stroke-dasharray=\"6 4\"" : "");
     text += label(x + 36, y + 4, "start", curve.name);
     x += 60 + 7.5 * static_cast<double>(curve.name.size());
   }
@@ -124,7 +128,8 @@ void add_curves(std::vector<Curve>& curves, const Report& report, bool in_place,
     if (result.in_place != in_place || !belongs(result, report.results.front())) continue;
     const auto bytes = static_cast<double>(result.bytes);
     put(0, "kolo", bytes, value(result, result.time_us.p50));
-    for (std::size_t i = 0; i < result.compare.size(); ++i) put(i + 1, result.compare[i].name, bytes, value(result, result.compare[i].time_us.p50));
+    for (std::size_t i = 0; i < result.compare.size(); ++i)
+      put(i + 1, result.compare[i].name, bytes, value(result, result.compare[i].time_us.p50));
   }
   for (Curve& curve : mine) curves.push_back(std::move(curve));
 }
@@ -142,12 +147,15 @@ std::string plot(const Report& report) {
     add_curves(time, report, in_place, [](const Result&, double us) { return us; });
   }
   const double width = left + 2 * panel_width + gap + 30, height = top + panel_height + bottom;
-  std::string text = fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} {1:.0f}\" "
-                                 "font-family=\"sans-serif\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
-                                 width, height);
+  std::string text = fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} {1:.0f}\" "
+      "font-family=\"sans-serif\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
+      width, height);
   const std::string type = report.results.empty() ? "" : fmt::format(" {}", to_string(report.results.front().dtype));
-  text += label(left, 24, "start", fmt::format("{}{}, {} rank{}, {}", report.world.collective, type, report.world.ranks,
-                                               report.world.ranks == 1 ? "" : "s", report.world.path), 16);
+  text += label(left, 24, "start",
+                fmt::format("{}{}, {} rank{}, {}", report.world.collective, type, report.world.ranks,
+                            report.world.ranks == 1 ? "" : "s", report.world.path),
+                16);
   text += panel(bandwidth, has_bus ? "bus bandwidth, GB/s" : "algorithm bandwidth, GB/s", left);
   text += panel(time, "time, us", left + panel_width + gap);
   return text + legend(time) + "</svg>\n";

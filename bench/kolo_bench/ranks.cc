@@ -51,7 +51,9 @@ Ranks::Ranks(MPI_Comm comm) : comm_(duplicate(comm)) {
   nodes_ = static_cast<int>(sum(index == 0 ? 1 : 0));
 }
 
-void Ranks::barrier() const { check_mpi(MPI_Barrier(comm_.get()), "MPI_Barrier"); }
+void Ranks::barrier() const {
+  check_mpi(MPI_Barrier(comm_.get()), "MPI_Barrier");
+}
 
 std::vector<std::string> Ranks::gather(const std::string& mine) const {
   const int bytes = static_cast<int>(mine.size());
@@ -59,7 +61,8 @@ std::vector<std::string> Ranks::gather(const std::string& mine) const {
   check_mpi(MPI_Allgather(&bytes, 1, MPI_INT, counts.data(), 1, MPI_INT, comm_.get()), "MPI_Allgather");
   std::exclusive_scan(counts.begin(), counts.end(), offsets.begin(), 0);
   std::string all(static_cast<std::size_t>(offsets.back() + counts.back()), '\0');
-  check_mpi(MPI_Allgatherv(mine.data(), bytes, MPI_CHAR, all.data(), counts.data(), offsets.data(), MPI_CHAR, comm_.get()), "MPI_Allgatherv");
+  check_mpi(MPI_Allgatherv(mine.data(), bytes, MPI_CHAR, all.data(), counts.data(), offsets.data(), MPI_CHAR, comm_.get()),
+            "MPI_Allgatherv");
   std::vector<std::string> texts;
   for (std::size_t rank = 0; rank < counts.size(); ++rank) {
     texts.push_back(all.substr(static_cast<std::size_t>(offsets[rank]), static_cast<std::size_t>(counts[rank])));
@@ -67,11 +70,16 @@ std::vector<std::string> Ranks::gather(const std::string& mine) const {
   return texts;
 }
 
-std::int64_t Ranks::sum(std::int64_t mine) const { return sum_over(comm_.get(), mine); }
-std::int64_t Ranks::sum_on_node(std::int64_t mine) const { return sum_over(node_.get(), mine); }
+std::int64_t Ranks::sum(std::int64_t mine) const {
+  return sum_over(comm_.get(), mine);
+}
+std::int64_t Ranks::sum_on_node(std::int64_t mine) const {
+  return sum_over(node_.get(), mine);
+}
 
 void Ranks::combine(std::span<double> values, MPI_Op op) const {
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_DOUBLE, op, comm_.get()), "MPI_Allreduce");
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_DOUBLE, op, comm_.get()),
+            "MPI_Allreduce");
 }
 
 std::vector<int> Ranks::slowest(std::span<const double> values) const {
@@ -81,7 +89,8 @@ std::vector<int> Ranks::slowest(std::span<const double> values) const {
   };
   std::vector<Located> all;
   for (const double value : values) all.push_back({value, rank_});
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, all.data(), static_cast<int>(all.size()), MPI_DOUBLE_INT, MPI_MAXLOC, comm_.get()), "MPI_Allreduce");
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, all.data(), static_cast<int>(all.size()), MPI_DOUBLE_INT, MPI_MAXLOC, comm_.get()),
+            "MPI_Allreduce");
   std::vector<int> ranks;
   for (const Located& one : all) ranks.push_back(one.rank);
   return ranks;
@@ -107,7 +116,8 @@ void Ranks::check_same(const std::vector<std::pair<std::string, std::string>>& m
     together([&] {
       for (const std::string& other : values) {
         if (rank_ > 0 || other == values[0]) continue;
-        throw UsageError(fmt::format("the ranks have different values of {} ({}); give all of them the same", name, sides(values)));
+        throw UsageError(
+            fmt::format("the ranks have different values of {} ({}); give all of them the same", name, sides(values)));
       }
     });
   }
@@ -117,8 +127,10 @@ void print_problem(const std::string& text) {
   std::string line = "kolo-bench: ";
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f) line += fmt::format("\\x{:02x}", byte);
-    else line += c;
+    if (byte < 0x20 || byte == 0x7f)
+      line += fmt::format("\\x{:02x}", byte);
+    else
+      line += c;
   }
   line += '\n';
   for (std::size_t written = 0; written < line.size();) {

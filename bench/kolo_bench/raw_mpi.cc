@@ -12,16 +12,17 @@ namespace {
 
 /// What MPI calls are told, for one lane.
 struct Arguments {
-  const void* in;     ///< MPI_IN_PLACE where MPI wants that
+  const void* in;  ///< MPI_IN_PLACE where MPI wants that
   void* out;
-  const void* own;    ///< `in` as a rank that is not the root has it
-  int all;            ///< elements of the tensor
-  int block;          ///< elements of a block
+  const void* own;  ///< `in` as a rank that is not the root has it
+  int all;          ///< elements of the tensor
+  int block;        ///< elements of a block
 };
 
 class RawMpi final : public Asynchronous {
  public:
-  RawMpi(MPI_Comm comm, const Work& work, std::string_view name) : comm_(comm), work_(work), name_(name), type_(mpi_type(work.signature.dtype)) {
+  RawMpi(MPI_Comm comm, const Work& work, std::string_view name)
+      : comm_(comm), work_(work), name_(name), type_(mpi_type(work.signature.dtype)) {
     check_mpi(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
     check_mpi(MPI_Comm_size(comm_, &ranks_), "MPI_Comm_size");
     on_root_ = work.signature.root == rank_;
@@ -67,8 +68,7 @@ class RawMpi final : public Asynchronous {
       case OpKind::all_to_all: return MPI_Alltoall(a.in, a.block, type_, a.out, a.block, type_, comm_);
       case OpKind::gather: return MPI_Gather(on_root_ ? a.in : a.own, a.block, type_, a.out, a.block, type_, root, comm_);
       case OpKind::scatter: return MPI_Scatter(a.own, a.block, type_, where_scattered(a), a.block, type_, root, comm_);
-      default:
-        return MPI_Sendrecv(a.in, a.all, type_, next, 0, a.out, a.all, type_, last, 0, comm_, MPI_STATUS_IGNORE);
+      default: return MPI_Sendrecv(a.in, a.all, type_, next, 0, a.out, a.all, type_, last, 0, comm_, MPI_STATUS_IGNORE);
     }
   }
 
@@ -121,7 +121,8 @@ MPI_Datatype mpi_type(DType dtype) {
     case DType::u16: return MPI_UINT16_T;
     case DType::u8: return MPI_UINT8_T;
     case DType::boolean: return MPI_C_BOOL;
-    case DType::f16: case DType::bf16: break;
+    case DType::f16:
+    case DType::bf16: break;
   }
   return MPI_DATATYPE_NULL;
 }
@@ -138,7 +139,8 @@ MPI_Op mpi_op(ReduceOp op, DType dtype) {
     case ReduceOp::bit_xor: return truth ? MPI_LXOR : MPI_BXOR;
     case ReduceOp::logical_and: return MPI_LAND;
     case ReduceOp::logical_or: return MPI_LOR;
-    case ReduceOp::average: case ReduceOp::adasum: break;
+    case ReduceOp::average:
+    case ReduceOp::adasum: break;
   }
   return MPI_OP_NULL;
 }
@@ -148,7 +150,8 @@ std::optional<std::string> no_mpi_call(const Work& work) {
   if (reduces(how.kind) && mpi_type(how.dtype) == MPI_DATATYPE_NULL) {
     return fmt::format("MPI has no type that it could add up for {}", to_string(how.dtype));
   }
-  if (reduces(how.kind) && mpi_op(how.op, how.dtype) == MPI_OP_NULL) return fmt::format("MPI has no operation '{}'", nccl_name(how.op));
+  if (reduces(how.kind) && mpi_op(how.op, how.dtype) == MPI_OP_NULL)
+    return fmt::format("MPI has no operation '{}'", nccl_name(how.op));
   const auto all = std::max(work.lanes.front().in.bytes(), work.lanes.front().out.bytes());
   const bool counts_bytes = mpi_type(how.dtype) == MPI_DATATYPE_NULL;
   const auto counted = counts_bytes ? all : all / size_of(how.dtype);

@@ -25,55 +25,55 @@ struct Overlap {
 struct PeerResult {
   std::string name;
   Percentiles time_us;
-  double ratio = 0;  ///< its median over kolo's
+  double ratio = 0;                     ///< its median over kolo's
   std::optional<std::int64_t> wrong{};  ///< elements, on all ranks; nothing if not checked
   std::optional<Overlap> overlap{};
 };
 
 /// One size and placement.
 struct Result {
-  std::string op;             ///< "all_reduce"
+  std::string op;  ///< "all_reduce"
   std::int64_t bytes = 0;
-  std::int64_t count = 0;     ///< see Extent
+  std::int64_t count = 0;  ///< see Extent
   DType dtype = DType::f32;
   std::optional<ReduceOp> redop{};
-  int root = -1;              ///< -1: has none
+  int root = -1;  ///< -1: has none
   bool in_place = false;
-  std::string mode;           ///< "throughput", "isolated", "latency", "overlap"
+  std::string mode;  ///< "throughput", "isolated", "latency", "overlap"
   std::int64_t iterations = 0;
-  Percentiles time_us;        ///< of one operation
-  double algbw_gbs = 0;       ///< at the median
-  std::optional<double> busbw_gbs{};       ///< nothing for one rank
-  std::optional<std::int64_t> wrong{};     ///< elements, on all ranks; nothing if not checked
+  Percentiles time_us;                  ///< of one operation
+  double algbw_gbs = 0;                 ///< at the median
+  std::optional<double> busbw_gbs{};    ///< nothing for one rank
+  std::optional<std::int64_t> wrong{};  ///< elements, on all ranks; nothing if not checked
   int slowest_rank = 0;
   double slowest_share = 0;
   std::optional<double> copy_limit_gbs{};
   std::vector<PeerResult> compare{};
   std::optional<Overlap> overlap{};
-  std::string buckets{};      ///< name of the list
-  std::int64_t tensors = 0;   ///< of the list
+  std::string buckets{};     ///< name of the list
+  std::int64_t tensors = 0;  ///< of the list
 };
 
 /// Where it was measured, and what.
 struct WorldInfo {
-  std::string collective;        ///< "all_reduce"
+  std::string collective;  ///< "all_reduce"
   std::string version;
   int ranks = 1;
   int nodes = 1;
   std::vector<std::string> hosts{};  ///< by rank
   std::vector<int> pids{};           ///< by rank
-  std::string mpi{};             ///< library and version
-  std::string path{};            ///< "session", "direct"
-  std::string backend{};         ///< the one that is asked first: "mpi"
-  std::string memory{};          ///< "private", "session"
+  std::string mpi{};                 ///< library and version
+  std::string path{};                ///< "session", "direct"
+  std::string backend{};             ///< the one that is asked first: "mpi"
+  std::string memory{};              ///< "private", "session"
   bool huge_pages = false;
-  int cores = 0;                 ///< of rank 0's machine
+  int cores = 0;  ///< of rank 0's machine
 };
 
 /// What a rank did while nothing was to be done.
 struct IdleRank {
   int rank = 0;
-  double cpu_percent = 0;        ///< of a core
+  double cpu_percent = 0;  ///< of a core
   std::int64_t mpi_calls = 0;
 };
 

@@ -55,7 +55,8 @@ int measure_and_judge(int argc, const char* const* argv, const Ranks& ranks, con
   std::optional<Baseline> baseline;
   ranks.together([&] {
     options = parse_options(argc, argv);
-    if (options.min_busbw && ranks.size() == 1) throw UsageError("--min-busbw: the bus bandwidth of one rank is undefined; start more with mpirun");
+    if (options.min_busbw && ranks.size() == 1)
+      throw UsageError("--min-busbw: the bus bandwidth of one rank is undefined; start more with mpirun");
   });
   ranks.check_same(agreed_part(options));
   ranks.together([&] {

@@ -19,8 +19,8 @@ std::string Sizes::problem() const {
   if (min > max) return fmt::format("-b is {} and -e is {}: the largest size is below the smallest; swap them", min, max);
   const std::int64_t count = step > 0 ? (max - min) / step + 1 : 1;
   if (count > most) {
-    return fmt::format("-b {} -e {} -i {} are {} sizes, and {} are enough for anybody; use a larger step, or a factor: -f 2", min, max,
-                       step, count, most);
+    return fmt::format("-b {} -e {} -i {} are {} sizes, and {} are enough for anybody; use a larger step, or a factor: -f 2", min,
+                       max, step, count, most);
   }
   return {};
 }

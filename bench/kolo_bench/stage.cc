@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <span>
 #include <cstdio>
+#include <span>
 
 #include "bench/kolo_bench/version.h"
 
@@ -35,7 +35,8 @@ Config settings_of_environment() {
 
 }  // namespace
 
-Stage::Stage(const Options& options, const Ranks& ranks) : options_(options), ranks_(ranks), watch_(options.timeout_seconds, ranks.rank()) {
+Stage::Stage(const Options& options, const Ranks& ranks)
+    : options_(options), ranks_(ranks), watch_(options.timeout_seconds, ranks.rank()) {
   ranks.together([&] { config_ = settings_of_environment(); });
   watch_.begin("making the session");
   World world_of_session = launcher_world(config_);
@@ -73,14 +74,16 @@ std::unique_ptr<Contestant> Stage::kolo(const Work& work) {
 Storage Stage::storage(std::size_t bytes) {
   Storage storage;
   ranks_.together([&] {
-    storage = options_.session_memory ? Storage::of_session(*session_, bytes, options_.huge_pages) : Storage::private_pages(bytes, options_.huge_pages);
+    storage = options_.session_memory ? Storage::of_session(*session_, bytes, options_.huge_pages)
+                                      : Storage::private_pages(bytes, options_.huge_pages);
   });
   return storage;
 }
 
 void Stage::begin(const std::vector<std::string>& peers, const Options& shown) {
   table_ = make_table(shown, peers);
-  if (ranks_.size() == 1 && options_.task != Task::idle) note("one rank: bus bandwidth is undefined, since nothing crosses a bus");
+  if (ranks_.size() == 1 && options_.task != Task::idle)
+    note("one rank: bus bandwidth is undefined, since nothing crosses a bus");
   print(table_->header(report_.world));
 }
 
@@ -93,7 +96,8 @@ void Stage::end() {
   watch_.begin("the end");
   print(table_->footer(report_));
   ranks_.together([&] {
-    if (std::ferror(stdout) != 0) throw UsageError("cannot write to stdout; let it go to a terminal, a file with room, or /dev/null");
+    if (std::ferror(stdout) != 0)
+      throw UsageError("cannot write to stdout; let it go to a terminal, a file with room, or /dev/null");
   });
 }
 
@@ -128,16 +132,18 @@ std::int64_t Stage::wrong_after_a_run(const Work& work, Contestant& contestant, 
   if (wrong == 0) return 0;
   const auto texts = ranks_.gather(first ? to_string(*first) : "");
   const auto rank = std::ranges::find_if(texts, [](const std::string& text) { return !text.empty(); });
-  note(fmt::format("{}: {} {} wrong; on rank {} {}", work.name, contestant.name(), wrong == 1 ? "has 1 element" : fmt::format("has {} elements", wrong),
-                   rank - texts.begin(), *rank));
+  note(fmt::format("{}: {} {} wrong; on rank {} {}", work.name, contestant.name(),
+                   wrong == 1 ? "has 1 element" : fmt::format("has {} elements", wrong), rank - texts.begin(), *rank));
   return wrong;
 }
 
-Result make_result(const Stage& stage, const Work& work, std::span<Contestant* const> contestants, const std::vector<Series>& series) {
+Result make_result(const Stage& stage, const Work& work, std::span<Contestant* const> contestants,
+                   const std::vector<Series>& series) {
   const Signature& how = work.signature;
   Result result;
-  result.op = to_string(how.kind);
-  for (const auto& [in, out, rows] : work.lanes) result.bytes = std::max(result.bytes, static_cast<std::int64_t>(std::max(in.bytes(), out.bytes())));
+  result.op = stage.options().collective->name;
+  for (const auto& [in, out, rows] : work.lanes)
+    result.bytes = std::max(result.bytes, static_cast<std::int64_t>(std::max(in.bytes(), out.bytes())));
   result.dtype = how.dtype;
   if (reduces(how.kind)) result.redop = how.op;
   if (has_root(how.kind) && how.kind != OpKind::send_recv) result.root = how.root;

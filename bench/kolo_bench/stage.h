@@ -1,9 +1,9 @@
 #pragma once
 
 #include <functional>
-#include <set>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,8 +21,8 @@
 
 namespace kolo::bench {
 
-/// What measurements run on: the ranks, the session or the backends, and where results go. One per run; making and destroying it are
-/// collective.
+/// What measurements run on: the ranks, the session or the backends, and where results go. One per run; making and destroying it
+/// are collective.
 class Stage {
  public:
   /// Errors: Stopped.
@@ -51,8 +51,8 @@ class Stage {
   /// One line on stderr, of rank 0; the same line comes once.
   void note(const std::string& line);
 
-  /// Runs `contestant` on fresh values as often as the options say, and returns how many elements of the results were wrong, on all ranks;
-  /// the first is reported. Nothing if the options say never.
+  /// Runs `contestant` on fresh values as often as the options say, and returns how many elements of the results were wrong, on
+  /// all ranks; the first is reported. Nothing if the options say never.
   std::optional<std::int64_t> wrong_elements(const Work& work, Contestant& contestant, bool any_order);
 
  private:
@@ -63,7 +63,7 @@ class Stage {
   const Ranks& ranks_;
   Config config_;
   Watch watch_;
-  std::optional<World> world_;      // of backends that are called directly
+  std::optional<World> world_;  // of backends that are called directly
   std::optional<Session> session_;
   Report report_;
   std::unique_ptr<Table> table_;
@@ -73,7 +73,8 @@ class Stage {
 };
 
 /// Times of contestants as results: those of the first, with the others' as peers.
-Result make_result(const Stage& stage, const Work& work, std::span<Contestant* const> contestants, const std::vector<Series>& series);
+Result make_result(const Stage& stage, const Work& work, std::span<Contestant* const> contestants,
+                   const std::vector<Series>& series);
 
 /// Measures what the options ask for. Errors: Stopped; Error.
 void run_sweep(Stage& stage);

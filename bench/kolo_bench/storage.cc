@@ -22,7 +22,9 @@ namespace {
 constexpr std::size_t huge_page = std::size_t{2} << 20;
 constexpr auto largest = static_cast<std::size_t>(std::numeric_limits<std::int64_t>::max());
 
-double in_gib(double bytes) { return bytes / (1 << 30); }
+double in_gib(double bytes) {
+  return bytes / (1 << 30);
+}
 
 /// Of the pages that lie wholly within; a system that has no such pages leaves them as they are.
 void advise(std::byte* data, std::size_t bytes, bool huge) {
@@ -59,7 +61,9 @@ Storage Storage::of_session(Session& session, std::size_t bytes, bool huge) {
   return storage;
 }
 
-Storage::Storage(Storage&& other) noexcept { *this = std::move(other); }
+Storage::Storage(Storage&& other) noexcept {
+  *this = std::move(other);
+}
 
 Storage& Storage::operator=(Storage&& other) noexcept {
   std::swap(mapping_, other.mapping_);
@@ -79,8 +83,9 @@ void check_memory(const Ranks& ranks, std::size_t bytes, const std::string& advi
   ranks.together([&] {
     const auto available = static_cast<double>(available_memory());
     if (on_node <= available) return;
-    throw UsageError(fmt::format("the tensors take {:.2f} GiB per rank and {:.2f} GiB on this machine, where {:.2f} GiB are free; {}",
-                                 in_gib(static_cast<double>(bytes)), in_gib(on_node), in_gib(available), advice));
+    throw UsageError(
+        fmt::format("the tensors take {:.2f} GiB per rank and {:.2f} GiB on this machine, where {:.2f} GiB are free; {}",
+                    in_gib(static_cast<double>(bytes)), in_gib(on_node), in_gib(available), advice));
   });
 }
 

@@ -36,8 +36,8 @@ class Storage {
   std::byte* data_ = nullptr;
 };
 
-/// Makes sure that every rank of a node can have so many bytes at once. Collective; on too little throws Stopped on every rank, and one
-/// prints how much there is. `advice` says what to do about it.
+/// Makes sure that every rank of a node can have so many bytes at once. Collective; on too little throws Stopped on every rank,
+/// and one prints how much there is. `advice` says what to do about it.
 void check_memory(const Ranks& ranks, std::size_t bytes, const std::string& advice);
 
 /// a + b and a * b. Errors: UsageError if that is more than any machine can address.

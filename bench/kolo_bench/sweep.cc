@@ -17,7 +17,8 @@ std::vector<Signature> signatures_of(const Options& options, int ranks) {
     for (const ReduceOp op : options.ops) {
       if (reduces(kind) && !reducible(op, dtype)) continue;
       if (!reduces(kind) && op != options.ops.front()) continue;
-      for (const int root : roots) all.push_back({.kind = kind, .op = reduces(kind) ? op : ReduceOp::sum, .dtype = dtype, .root = root});
+      for (const int root : roots)
+        all.push_back({.kind = kind, .op = reduces(kind) ? op : ReduceOp::sum, .dtype = dtype, .root = root});
     }
   }
   return all;
@@ -33,7 +34,8 @@ std::vector<bool> placements_of(const Options& options) {
 
 class Sweep {
  public:
-  explicit Sweep(Stage& stage) : stage_(stage), options_(stage.options()), ranks_(stage.ranks()), signatures_(signatures_of(options_, ranks_.size())) {}
+  explicit Sweep(Stage& stage)
+      : stage_(stage), options_(stage.options()), ranks_(stage.ranks()), signatures_(signatures_of(options_, ranks_.size())) {}
 
   void run() {
     ranks_.together([&] { check(); });
@@ -48,7 +50,8 @@ class Sweep {
  private:
   void check() const {
     const OpKind kind = options_.collective->kind;
-    if (kind == OpKind::send_recv && ranks_.size() < 2) throw UsageError("send_recv needs two ranks; start them with mpirun -np 2");
+    if (kind == OpKind::send_recv && ranks_.size() < 2)
+      throw UsageError("send_recv needs two ranks; start them with mpirun -np 2");
     if (options_.root && *options_.root >= ranks_.size()) {
       throw UsageError(fmt::format("-r is {}, and the ranks are 0 to {}; name one of them", *options_.root, ranks_.size() - 1));
     }
@@ -87,7 +90,8 @@ class Sweep {
 
   void measure_size(const Signature& signature, std::int64_t bytes) {
     if (extent_of(signature.kind, bytes, signature.dtype, ranks_.size()).count == 0) {
-      stage_.note(fmt::format("{} bytes are less than one {} per block; that size is left out", bytes, to_string(signature.dtype)));
+      stage_.note(
+          fmt::format("{} bytes are less than one {} per block; that size is left out", bytes, to_string(signature.dtype)));
       return;
     }
     std::vector<Result> results;
@@ -103,15 +107,18 @@ class Sweep {
     const std::size_t bytes = std::max(work.bytes_in(), work.bytes_out());
     all.push_back(stage_.kolo(work));
     if (options_.compare_mpi) {
-      if (const auto reason = no_mpi_call(work)) stage_.note(fmt::format("{}; that is not compared", *reason));
-      else all.push_back(raw_mpi(ranks_.comm(), work));
+      if (const auto reason = no_mpi_call(work))
+        stage_.note(fmt::format("{}; that is not compared", *reason));
+      else
+        all.push_back(raw_mpi(ranks_.comm(), work));
     }
     if (options_.copy_limit) all.push_back(copies(bytes, options_.huge_pages));
     std::vector<Contestant*> contestants;
     for (const auto& one : all) contestants.push_back(one.get());
 
     Checker(work.signature, ranks_.rank(), ranks_.size(), ValueKind::exact, 0).fill(work);
-    const auto series = measure(ranks_, contestants, schedule_for(options_, static_cast<std::int64_t>(bytes), contestants.size() == 1));
+    const auto series =
+        measure(ranks_, contestants, schedule_for(options_, static_cast<std::int64_t>(bytes), contestants.size() == 1));
     Result result = make_result(stage_, work, contestants, series);
     result.wrong = stage_.wrong_elements(work, *contestants[0], false);
     // MPI leaves a block that it has reduced in place elsewhere.
@@ -130,6 +137,8 @@ class Sweep {
 
 }  // namespace
 
-void run_sweep(Stage& stage) { Sweep(stage).run(); }
+void run_sweep(Stage& stage) {
+  Sweep(stage).run();
+}
 
 }  // namespace kolo::bench

@@ -12,13 +12,15 @@ std::string or_empty(const std::optional<Value>& value) {
 
 class CsvTable final : public Table {
  public:
-  CsvTable(const Options& options, const std::vector<std::string>& peers) : overlap_(options.task == Task::overlap), peers_(peers) {}
+  CsvTable(const Options& options, const std::vector<std::string>& peers)
+      : overlap_(options.task == Task::overlap), peers_(peers) {}
 
   std::string header(const WorldInfo& world) override {
     ranks_ = world.ranks;
     path_ = world.path;
     std::string text =
-        "op,bytes,count,dtype,redop,root,in_place,mode,ranks,path,iterations,p50_us,p95_us,p99_us,min_us,max_us,mean_us,algbw_gbs,busbw_gbs,"
+        "op,bytes,count,dtype,redop,root,in_place,mode,ranks,path,iterations,p50_us,p95_us,p99_us,min_us,max_us,mean_us,algbw_"
+        "gbs,busbw_gbs,"
         "wrong,slowest_rank,copy_limit_gbs";
     if (overlap_) text += ",overall_us,compute_us,pure_comm_us,overlap_percent";
     for (const std::string& peer : peers_) {
@@ -39,11 +41,14 @@ class CsvTable final : public Table {
  private:
   std::string line(const Result& r) const {
     const auto& t = r.time_us;
-    std::string text = fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}", r.op, r.bytes, r.count,
-                                   to_string(r.dtype), r.redop ? to_string(*r.redop) : "", r.root >= 0 ? std::to_string(r.root) : "",
-                                   r.in_place, r.mode, ranks_, path_, r.iterations, t.p50, t.p95, t.p99, t.min, t.max, t.mean, r.algbw_gbs,
-                                   or_empty(r.busbw_gbs), or_empty(r.wrong), r.slowest_rank, or_empty(r.copy_limit_gbs));
-    if (r.overlap) text += fmt::format(",{},{},{},{}", r.overlap->overall_us, r.overlap->compute_us, r.overlap->pure_comm_us, r.overlap->percent());
+    std::string text =
+        fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}", r.op, r.bytes, r.count,
+                    to_string(r.dtype), r.redop ? to_string(*r.redop) : "", r.root >= 0 ? std::to_string(r.root) : "", r.in_place,
+                    r.mode, ranks_, path_, r.iterations, t.p50, t.p95, t.p99, t.min, t.max, t.mean, r.algbw_gbs,
+                    or_empty(r.busbw_gbs), or_empty(r.wrong), r.slowest_rank, or_empty(r.copy_limit_gbs));
+    if (r.overlap)
+      text += fmt::format(",{},{},{},{}", r.overlap->overall_us, r.overlap->compute_us, r.overlap->pure_comm_us,
+                          r.overlap->percent());
     for (const std::string& name : peers_) {
       const PeerResult* peer = nullptr;
       for (const PeerResult& candidate : r.compare) peer = candidate.name == name ? &candidate : peer;

@@ -8,10 +8,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double us_between(Clock::time_point begin, Clock::time_point end) { return std::chrono::duration<double, std::micro>(end - begin).count(); }
+double us_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double, std::micro>(end - begin).count();
+}
 
 /// One turn: up to `in_a_row` iterations.
-void take_turn(const Ranks& ranks, Contestant& contestant, const Schedule& schedule, std::int64_t count, std::vector<double>& us) {
+void take_turn(const Ranks& ranks, Contestant& contestant, const Schedule& schedule, std::int64_t count,
+               std::vector<double>& us) {
   ranks.barrier();
   auto last = Clock::now();
   for (std::int64_t i = 0; i < count; ++i) {

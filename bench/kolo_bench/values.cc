@@ -1,6 +1,6 @@
-// Exact floats are small integers: of a sum every partial sum then fits into the mantissa, however many ranks there are (those beyond
-// what it can count give zeros); of a product one rank has a factor other than 1 and -1. Integers are small, too: kolo's sums wrap,
-// those of some MPI libraries saturate.
+// Exact floats are small integers: of a sum every partial sum then fits into the mantissa, however many ranks there are (those
+// beyond what it can count give zeros); of a product one rank has a factor other than 1 and -1. Integers are small, too: kolo's
+// sums wrap, those of some MPI libraries saturate.
 
 #include "bench/kolo_bench/values.h"
 
@@ -22,9 +22,12 @@ std::uint64_t bits_of(std::uint64_t seed, std::uint64_t rank, std::uint64_t inde
 
 template <class T>
 T from_number(double number) {
-  if constexpr (std::is_same_v<T, Float16>) return to_float16(static_cast<float>(number));
-  else if constexpr (std::is_same_v<T, BFloat16>) return to_bfloat16(static_cast<float>(number));
-  else return static_cast<T>(number);
+  if constexpr (std::is_same_v<T, Float16>)
+    return to_float16(static_cast<float>(number));
+  else if constexpr (std::is_same_v<T, BFloat16>)
+    return to_bfloat16(static_cast<float>(number));
+  else
+    return static_cast<T>(number);
 }
 
 /// Integers up to which every one has a representation.
@@ -44,7 +47,8 @@ void write_floats(const Values& values, int rank, std::int64_t first, std::int64
   const bool adds = reduces(values.kind) && (values.op == ReduceOp::sum || values.op == ReduceOp::average);
   const bool multiplies = reduces(values.kind) && values.op == ReduceOp::product;
   if (values.value_kind == ValueKind::full || !(adds || multiplies)) {  // within [-2, 2)
-    for (std::int64_t i = 0; i < count; ++i) to[i] = from_number<T>(static_cast<double>(static_cast<std::int64_t>(bits(i))) * 0x1p-62);
+    for (std::int64_t i = 0; i < count; ++i)
+      to[i] = from_number<T>(static_cast<double>(static_cast<std::int64_t>(bits(i))) * 0x1p-62);
   } else if (multiplies) {
     for (std::int64_t i = 0; i < count; ++i) {
       const std::uint64_t b = bits(i);
@@ -92,7 +96,8 @@ void Values::write(int rank, std::int64_t first, std::int64_t count, std::byte* 
     case DType::u8: return integers(static_cast<std::uint8_t*>(nullptr));
     case DType::boolean:
       for (std::int64_t i = 0; i < count; ++i) {
-        to[i] = static_cast<std::byte>(bits_of(seed, static_cast<std::uint64_t>(rank), static_cast<std::uint64_t>(first + i)) & 1);
+        to[i] =
+            static_cast<std::byte>(bits_of(seed, static_cast<std::uint64_t>(rank), static_cast<std::uint64_t>(first + i)) & 1);
       }
       return;
   }

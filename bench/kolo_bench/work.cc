@@ -16,10 +16,14 @@ Work make_work(const Signature& signature, std::int64_t bytes, bool in_place, in
   for (int lane = 0; lane < area.lanes; ++lane) {
     std::byte* in = area.in + static_cast<std::size_t>(lane) * area.in_stride;
     std::byte* out = area.out + static_cast<std::size_t>(lane) * area.out_stride;
-    if (in_place && extent.in < extent.out) in = out + own;
-    else if (in_place && extent.in > extent.out) out = in + own;
-    else if (in_place && has_blocks(signature.kind) && signature.kind != OpKind::all_to_all) in = out;  // one rank: its block is all
-    else if (in_place) out = in;
+    if (in_place && extent.in < extent.out)
+      in = out + own;
+    else if (in_place && extent.in > extent.out)
+      out = in + own;
+    else if (in_place && has_blocks(signature.kind) && signature.kind != OpKind::all_to_all)
+      in = out;  // one rank: its block is all
+    else if (in_place)
+      out = in;
     work.lanes.push_back({tensor(in, extent.in), tensor(out, extent.out)});
   }
   work.signature.shape = work.lanes.front().in.shape;
