@@ -18,6 +18,8 @@ void World::prefer(std::unique_ptr<Backend> backend) {
   parts_->backends.insert(parts_->backends.begin(), std::move(backend));
 }
 
+const BackendList& World::backends() const { return parts_->backends; }
+
 World solo_world(const Config& config) { return std::move(thread_worlds(1, config).front()); }
 
 std::vector<World> thread_worlds(int size, const Config& config) {

@@ -22,6 +22,10 @@ class World {
   /// Puts `backend` before the built-in ones. Every rank must add the same backends in the same order.
   void prefer(std::unique_ptr<Backend> backend);
 
+  /// What a session would choose from: the backends of the group of all ranks, the preferred ones first. For who runs buckets on them
+  /// without a session: such a world is handed to none, and lives as long as its backends are used.
+  const BackendList& backends() const;
+
   WorldParts& parts() { return *parts_; }
 
  private:

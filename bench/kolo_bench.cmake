@@ -1,0 +1,17 @@
+# kolo-bench, and its parts as a library for its tests.
+find_package(Boost REQUIRED COMPONENTS program_options)
+find_package(nlohmann_json REQUIRED)
+
+configure_file(kolo_bench/version.h.in ${PROJECT_BINARY_DIR}/generated/bench/kolo_bench/version.h @ONLY)
+set(parts baseline bucket_list bucket_lists_table buckets checker collective copies direct files flag_values flags idle json latency options
+  overlap plot ranks raw_mpi result run sizes stage storage sweep table_csv table_nccl table_osu through_session timing values watch work)
+list(TRANSFORM parts PREPEND kolo_bench/)
+list(TRANSFORM parts APPEND .cc)
+add_library(kolo_bench STATIC ${parts})
+target_include_directories(kolo_bench PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
+target_link_libraries(kolo_bench
+  PUBLIC kolo::kolo fmt::fmt PRIVATE Boost::program_options nlohmann_json::nlohmann_json kolo_flags)
+
+# What counts MPI calls belongs to the program alone: it takes the place of MPI's own functions.
+add_executable(kolo-bench kolo_bench/main.cc kolo_bench/mpi_calls.cc)
+target_link_libraries(kolo-bench PRIVATE kolo_bench kolo_flags)

@@ -1,0 +1,155 @@
+// A step of training as far as communication sees it: all gradients are submitted in the order of the list, each under its name,
+// and then waited for. The peers do what a program without a runtime would: pack gradients into 64 MiB, reduce that and unpack
+// it; or reduce every gradient by itself, where it lies.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "bench/kolo_bench/bucket_list.h"
+#include "bench/kolo_bench/stage.h"
+
+namespace kolo::bench {
+namespace {
+
+class FusedMpi final : public Contestant {
+ public:
+  FusedMpi(MPI_Comm comm, const Work& work, Storage buffer, std::size_t room)
+      : comm_(comm),
+        work_(work),
+        type_(mpi_type(work.signature.dtype)),
+        op_(mpi_op(work.signature.op, work.signature.dtype)),
+        buffer_(std::move(buffer)),
+        room_(room) {}
+
+  std::string_view name() const override { return "mpi_fused"; }
+
+  void run() override {
+    for (Place place; place.tensor < work_.lanes.size();) {
+      Place packed = place, unpacked = place;
+      const std::size_t bytes =
+          walk(packed, [](std::byte* staged, std::byte* tensor, std::size_t n) { std::memcpy(staged, tensor, n); });
+      const auto count = static_cast<int>(bytes / size_of(work_.signature.dtype));
+      check_mpi(MPI_Allreduce(MPI_IN_PLACE, buffer_.data(), count, type_, op_, comm_), "MPI_Allreduce");
+      walk(unpacked, [](std::byte* staged, std::byte* tensor, std::size_t n) { std::memcpy(tensor, staged, n); });
+      place = unpacked;
+    }
+  }
+
+ private:
+  struct Place {
+    std::size_t tensor = 0;
+    std::size_t offset = 0;  // bytes
+  };
+
+  /// Calls copy(in the buffer, in a tensor, bytes) for what fits into the buffer from `place` on, which it moves behind that.
+  template <class Copy>
+  std::size_t walk(Place& place, Copy copy) {
+    std::size_t filled = 0;
+    while (place.tensor < work_.lanes.size() && filled < room_) {
+      const Tensor& tensor = work_.lanes[place.tensor].out;
+      const std::size_t bytes = std::min(tensor.bytes() - place.offset, room_ - filled);
+      copy(buffer_.data() + filled, static_cast<std::byte*>(tensor.data) + place.offset, bytes);
+      filled += bytes;
+      place.offset += bytes;
+      if (place.offset == tensor.bytes()) place = {place.tensor + 1, 0};
+    }
+    return filled;
+  }
+
+  MPI_Comm comm_;
+  Work work_;
+  MPI_Datatype type_;
+  MPI_Op op_;
+  Storage buffer_;
+  std::size_t room_;
+};
+
+constexpr std::size_t fused_bytes = std::size_t{64} << 20;
+constexpr std::size_t apart = 64;  // gradients that were allocated one by one do not touch each other; those of an arena do
+
+struct Gradients {
+  Storage storage;
+  Work work;
+};
+
+Gradients make_gradients(Stage& stage, const BucketList& list, const Signature& signature) {
+  const bool arena = stage.options().session_memory;
+  std::size_t total = 0;
+  const auto room_of = [&](std::int64_t elements) {
+    const std::size_t bytes = static_cast<std::size_t>(elements) * size_of(signature.dtype);
+    return arena ? bytes : (bytes + apart - 1) / apart * apart + apart;
+  };
+  for (const std::int64_t elements : list.elements) total += room_of(elements);
+  check_memory(stage.ranks(), total + fused_bytes, "use a smaller list, or fewer ranks");
+  Gradients gradients{stage.storage(total), {signature, true, {}, fmt::format("{} {}", list.name, to_string(signature.dtype))}};
+  std::byte* next = gradients.storage.data();
+  for (const std::int64_t elements : list.elements) {
+    const Tensor tensor{next, Shape{elements}, signature.dtype, {}};
+    gradients.work.lanes.push_back({tensor, tensor});
+    next += room_of(elements);
+  }
+  gradients.work.signature.shape = gradients.work.lanes.front().in.shape;
+  return gradients;
+}
+
+}  // namespace
+
+void run_buckets(Stage& stage) {
+  const Options& options = stage.options();
+  const Ranks& ranks = stage.ranks();
+  BucketList list;
+  ranks.together([&] { list = bucket_list(options.buckets); });
+  std::string all;
+  for (const std::int64_t elements : list.elements) all += fmt::format("{},", elements);
+  ranks.check_same(
+      {{"the list of --buckets", fmt::format("{} tensors, {:016x}", list.elements.size(), std::hash<std::string>{}(all))}});
+
+  const Signature signature{.kind = OpKind::all_reduce, .op = options.ops.front(), .dtype = options.dtypes.front()};
+  const Gradients gradients = make_gradients(stage, list, signature);
+  const Work& work = gradients.work;
+  const auto bytes = list.total() * static_cast<std::int64_t>(size_of(signature.dtype));
+
+  std::vector<std::unique_ptr<Contestant>> owned;
+  owned.push_back(stage.kolo(work));
+  const auto reason = no_mpi_call(work);
+  if (reason) {
+    stage.note(fmt::format("{}; the step is not compared with MPI", *reason));
+  } else {
+    const std::size_t room = fused_bytes / size_of(signature.dtype) * size_of(signature.dtype);
+    owned.push_back(
+        std::make_unique<FusedMpi>(ranks.comm(), work, Storage::private_pages(fused_bytes, options.huge_pages), room));
+    owned.push_back(raw_mpi(ranks.comm(), work, "mpi_per_tensor"));
+  }
+  std::vector<Contestant*> contestants;
+  std::vector<std::string> peers;
+  for (const auto& one : owned) {
+    if (!contestants.empty()) peers.emplace_back(one->name());
+    contestants.push_back(one.get());
+  }
+  stage.watch().begin(work.name);
+  Schedule schedule = schedule_for(options, bytes, contestants.size() == 1);
+  constexpr std::int64_t to_learn = 5;  // steps until the runtime has planned them
+  if (!options.warm_up) schedule.warm_up = std::max(schedule.warm_up, to_learn);
+  Options shown = options;
+  shown.sizes = {bytes, bytes};
+  shown.iterations = schedule.iterations;
+  shown.warm_up = schedule.warm_up;
+  stage.begin(peers, shown);
+  Checker(signature, ranks.rank(), ranks.size(), ValueKind::exact, 0).fill(work);
+  const auto series = measure(ranks, contestants, schedule);
+
+  Result result = make_result(stage, work, contestants, series);
+  result.bytes = bytes;
+  result.count = list.total();
+  result.buckets = list.name;
+  result.tensors = static_cast<std::int64_t>(list.elements.size());
+  fill_in_bandwidth(result, signature.kind, ranks.size());
+  result.wrong = stage.wrong_elements(work, *contestants[0], false);
+  for (std::size_t i = 0; i < result.compare.size(); ++i)
+    result.compare[i].wrong = stage.wrong_elements(work, *contestants[i + 1], true);
+  stage.add({result});
+}
+
+}  // namespace kolo::bench

@@ -1,0 +1,159 @@
+#include "bench/kolo_bench/flags.h"
+
+#include <fmt/format.h>
+
+#include "bench/kolo_bench/flag_values.h"
+
+namespace kolo::bench {
+namespace {
+
+constexpr std::int64_t most = 1'000'000'000;
+
+/// For flags of nccl-tests that can have one value only.
+void only_one(const Given& given) {
+  if (given.value != "1")
+    throw UsageError(fmt::format(
+        "{} is '{}', and kolo's ranks are processes with one thread that mpirun starts; leave it out, and use mpirun -np",
+        given.flag, given.value));
+}
+
+std::vector<Flag> size_flags() {
+  return {
+      {"Sizes", "minbytes,b", "BYTES", "smallest size; K, M, G count in 1024s (default: 32M)",
+       [](Options& o, const Given& g) { o.sizes.min = bytes_of(g); }},
+      {"Sizes", "maxbytes,e", "BYTES", "largest size (default: 32M, or -b if that is larger)",
+       [](Options& o, const Given& g) { o.sizes.max = bytes_of(g); }},
+      {"Sizes", "stepbytes,i", "BYTES", "each size is so much larger than the last",
+       [](Options& o, const Given& g) { o.sizes.step = bytes_of(g); }},
+      {"Sizes", "stepfactor,f", "N", "each size is so many times the last (default: 2)",
+       [](Options& o, const Given& g) { o.sizes.factor = count_of(g, 2, most); }},
+  };
+}
+
+std::vector<Flag> operation_flags() {
+  return {
+      {"Operation", "op,o", "OP", "sum, prod, min, max, avg, bit_and, …, or all of the first five (default: sum)",
+       [](Options& o, const Given& g) {
+         o.ops = ops_of(g);
+         o.all_combinations |= g.value == "all";
+       }},
+      {"Operation", "datatype,d", "TYPE", "float, double, half, bfloat16, int8, …, also f32 and so on, or all (default: float)",
+       [](Options& o, const Given& g) {
+         o.dtypes = dtypes_of(g);
+         o.all_combinations |= g.value == "all";
+       }},
+      {"Operation", "root,r", "RANK", "of broadcast, reduce, gather and scatter; all: one after the other (default: 0)",
+       [](Options& o, const Given& g) {
+         o.root = g.value == "all" ? std::nullopt : std::optional(static_cast<int>(count_of(g, 0, most)));
+       }},
+      {"Operation", "placement", "WHERE", "both, out or in: whether the result gets memory of its own (default: both)",
+       [](Options& o, const Given& g) {
+         o.placements = choice_of<Placements>(
+             g, {{"both", Placements::both}, {"out", Placements::out_of_place}, {"in", Placements::in_place}});
+       }},
+  };
+}
+
+std::vector<Flag> timing_flags() {
+  return {
+      {"Timing", "iters,n", "N",
+       "iterations that are timed (default: 1000 up to 64 KiB, 300 up to 1 MiB, 60 up to 16 MiB, then 20)",
+       [](Options& o, const Given& g) { o.iterations = count_of(g, 1, 10'000'000); }},
+      {"Timing", "warmup_iters,w", "N", "iterations before these (default: a tenth of them, at least 2)",
+       [](Options& o, const Given& g) { o.warm_up = count_of(g, 0, 10'000'000); }},
+      {"Timing", "agg_iters,m", "N", "operations per iteration, on tensors of their own (default: 1)",
+       [](Options& o, const Given& g) { o.lanes = static_cast<int>(count_of(g, 1, 10'000)); }},
+      {"Timing", "average,a", "N",
+       "an iteration's time is that of 0: rank 0, 1: the mean of the ranks, 2: the fastest, 3: the slowest (default: 3)",
+       [](Options& o, const Given& g) { o.combine = static_cast<Combine>(count_of(g, 0, 3)); }},
+      {"Timing", "blocking,z", "N",
+       "0, 2: throughput, one iteration after the other; 1, 3: isolated, a barrier (not timed) before each (default: 0)",
+       [](Options& o, const Given& g) { o.isolated = count_of(g, 0, 3) % 2 == 1; }},
+      {"Timing", "mode", "MODE", "throughput or isolated: the same by name",
+       [](Options& o, const Given& g) {
+         o.isolated = choice_of<bool>(g, {{"throughput", false}, {"isolated", true}});
+       }},
+      {"Timing", "check,c", "N",
+       "how often to check every element of the result, to the last bit, outside of what is timed; 0: never (default: 1)",
+       [](Options& o, const Given& g) { o.checks = static_cast<int>(count_of(g, 0, 1000)); }},
+      {"Timing", "timeout,T", "SECONDS", "end the job if a measurement takes longer (default: 0, never)",
+       [](Options& o, const Given& g) { o.timeout_seconds = static_cast<double>(count_of(g, 0, most)); }},
+      {"Timing", "nthreads,t", "1", "accepted for nccl-tests' sake", [](Options&, const Given& g) { only_one(g); }},
+      {"Timing", "ngpus,g", "1", "accepted for nccl-tests' sake", [](Options&, const Given& g) { only_one(g); }},
+  };
+}
+
+std::vector<Flag> path_flags() {
+  return {
+      {"What is measured", "direct", "",
+       "call the backend from this thread, with no session and no coordinator, as nccl-tests calls NCCL",
+       [](Options& o, const Given&) { o.direct = true; }},
+      {"What is measured", "compare", "PEER",
+       "mpi: run the raw MPI call on the same buffers, in turn, and give its time over kolo's",
+       [](Options& o, const Given& g) {
+         o.compare_mpi = choice_of<bool>(g, {{"mpi", true}, {"none", false}});
+       }},
+      {"What is measured", "copy-limit", "",
+       "measure too what all ranks can copy at once past their caches, in buffers of that size",
+       [](Options& o, const Given&) { o.copy_limit = true; }},
+      {"What is measured", "memory", "KIND", "private: ordinary pages; session: what session.allocate() gives (default: private)",
+       [](Options& o, const Given& g) {
+         o.session_memory = choice_of<bool>(g, {{"private", false}, {"session", true}});
+       }},
+      {"What is measured", "thp", "", "huge pages for the buffers of all contestants; without it they have small ones",
+       [](Options& o, const Given&) { o.huge_pages = true; }},
+      {"Instead of a sweep", "buckets", "LIST",
+       "all_reduce a model's gradients, named, in each step: resnet50, llama, or a file with one element count a line",
+       [](Options& o, const Given& g) {
+         o.task = Task::buckets;
+         o.buckets = file_of(g);
+       }},
+      {"Instead of a sweep", "latency", "", "one dependent 4-byte all_reduce after another, through the whole runtime",
+       [](Options& o, const Given&) { o.task = Task::latency; }},
+      {"Instead of a sweep", "idle", "SECONDS",
+       "do nothing in a session; print how much of a core each rank uses, and its MPI calls",
+       [](Options& o, const Given& g) {
+         o.task = Task::idle;
+         o.idle_seconds = number_of(g, "a positive number of seconds");
+       }},
+      {"Instead of a sweep", "overlap", "", "how much of the communication hides behind computation, as OSU defines it",
+       [](Options& o, const Given&) { o.task = Task::overlap; }},
+  };
+}
+
+std::vector<Flag> output_flags() {
+  return {
+      {"Output", "format", "FORMAT", "nccl, osu, csv or json (default: nccl)",
+       [](Options& o, const Given& g) {
+         o.format =
+             choice_of<Format>(g, {{"nccl", Format::nccl}, {"osu", Format::osu}, {"csv", Format::csv}, {"json", Format::json}});
+       }},
+      {"Output", "output_file,J", "FILE.json", "write the JSON there too, once everything is measured",
+       [](Options& o, const Given& g) { o.json_file = file_of(g); }},
+      {"Output", "plot", "FILE.svg", "draw bandwidth and latency over the size",
+       [](Options& o, const Given& g) { o.plot_file = file_of(g); }},
+      {"Output", "baseline", "OLD.json", "end with code 2 if a median is longer than it was there",
+       [](Options& o, const Given& g) { o.baseline_file = file_of(g); }},
+      {"Output", "tolerance", "SHARE", "by more than this (default: 5%)",
+       [](Options& o, const Given& g) { o.tolerance = share_of(g); }},
+      {"Output", "min-busbw", "GB/s", "end with code 2 if no size reaches this bus bandwidth",
+       [](Options& o, const Given& g) { o.min_busbw = number_of(g, "a positive number of GB/s"); }},
+  };
+}
+
+std::vector<Flag> all_flags() {
+  std::vector<Flag> all;
+  for (auto section : {size_flags(), operation_flags(), timing_flags(), path_flags(), output_flags()}) {
+    for (Flag& flag : section) all.push_back(std::move(flag));
+  }
+  return all;
+}
+
+}  // namespace
+
+std::span<const Flag> flags() {
+  static const std::vector<Flag> table = all_flags();
+  return table;
+}
+
+}  // namespace kolo::bench

@@ -1,0 +1,233 @@
+#include "bench/kolo_bench/options.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <boost/program_options.hpp>
+#include <map>
+#include <sstream>
+
+#include <kolo/config.h>
+
+#include "bench/kolo_bench/flags.h"
+#include "bench/kolo_bench/version.h"
+
+namespace kolo::bench {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr unsigned help_columns = 120;
+
+using Values = std::map<std::string, Given>;  // by the flag's long name
+
+std::string long_name(const Flag& flag) {
+  return std::string(flag.name.substr(0, flag.name.find(',')));
+}
+
+po::options_description described_options() {
+  po::options_description all;
+  for (std::string_view section : {"Sizes", "Operation", "Timing", "What is measured", "Instead of a sweep", "Output"}) {
+    po::options_description part(std::string(section), help_columns, help_columns / 2);
+    for (const Flag& flag : flags()) {
+      if (flag.section != section) continue;
+      if (flag.value.empty()) {
+        part.add_options()(std::string(flag.name).c_str(), flag.doc.c_str());
+      } else {
+        part.add_options()(std::string(flag.name).c_str(), po::value<std::string>()->value_name(std::string(flag.value)),
+                           flag.doc.c_str());
+      }
+    }
+    all.add(part);
+  }
+  po::options_description general("General", help_columns, help_columns / 2);
+  general.add_options()("help,h", "print this text")("version", "print the version");
+  return all.add(general);
+}
+
+std::string collective_names() {
+  std::string text;
+  for (const Collective& row : collectives()) text += (text.empty() ? "" : ", ") + std::string(row.name);
+  return text;
+}
+
+const Collective* collective_of(const std::string& word, const Collective* before) {
+  if (before) throw UsageError(fmt::format("'{}' belongs to no flag; name one collective, and write --flag value", word));
+  const Collective* found = find_collective(word);
+  if (!found) throw UsageError(fmt::format("'{}' is no collective; name one of {}", word, collective_names()));
+  return found;
+}
+
+Values on_command_line(int argc, const char* const* argv, Options& options) {
+  namespace style = po::command_line_style;
+  constexpr int accepted = style::allow_long | style::long_allow_next | style::long_allow_adjacent | style::allow_short |
+                           style::allow_dash_for_short | style::short_allow_next | style::short_allow_adjacent;
+  Values values;
+  try {
+    const po::options_description all = described_options();
+    for (const auto& option :
+         po::command_line_parser(argc, argv).options(all).style(accepted).allow_unregistered().run().options) {
+      const std::string text = option.original_tokens.empty() ? option.string_key : option.original_tokens.front();
+      if (option.unregistered) throw UsageError(fmt::format("unknown flag '{}'; --help lists them all", text));
+      if (option.position_key >= 0) {
+        options.collective = collective_of(text, options.collective);
+        continue;
+      }
+      const std::string shown = text.substr(0, text.find('='));
+      const Given given{shown.starts_with("--") ? shown : shown.substr(0, 2), option.value.empty() ? "" : option.value.front()};
+      if (!values.emplace(option.string_key, given).second) throw UsageError(given.flag + " is given twice; keep one");
+    }
+  } catch (const po::error& error) {
+    throw UsageError(fmt::format("{}; --help shows how to write it", error.what()));
+  }
+  return values;
+}
+
+/// Flags that say the same thing twice, or what does not go together.
+void check_together(const Values& values) {
+  const auto refuse_both = [&](const char* one, const char* other, const char* advice) {
+    const auto a = values.find(one), b = values.find(other);
+    if (a != values.end() && b != values.end()) {
+      throw UsageError(fmt::format("{} and {} do not go together; {}", a->second.flag, b->second.flag, advice));
+    }
+  };
+  refuse_both("stepbytes", "stepfactor", "the sizes grow by a step or by a factor: keep one");
+  refuse_both("blocking", "mode", "they set the same thing: keep one");
+  for (const char* one : {"buckets", "latency", "idle", "overlap"}) {
+    for (const char* other : {"buckets", "latency", "idle", "overlap"}) {
+      if (std::string_view(one) < other) refuse_both(one, other, "measure one after the other");
+    }
+    refuse_both("direct", one, "it needs the whole runtime, whose part --direct leaves out");
+    if (std::string_view(one) != "overlap") refuse_both("minbytes", one, "it has sizes of its own: leave out -b and -e");
+    if (std::string_view(one) != "overlap") refuse_both("maxbytes", one, "it has sizes of its own: leave out -b and -e");
+    refuse_both("plot", one, "only a sweep of sizes can be drawn");
+    refuse_both("copy-limit", one, "it belongs to a sweep of sizes");
+    refuse_both("agg_iters", one, "operations are aggregated in a sweep of sizes only");
+  }
+  refuse_both("idle", "compare", "idling needs no peer");
+  if (values.contains("tolerance") && !values.contains("baseline"))
+    throw UsageError("--tolerance is that of a baseline; add --baseline OLD.json");
+}
+
+void check_sense(Options& o, const Values& values) {
+  if (!o.collective) throw UsageError(fmt::format("no collective is named; begin with one of {}", collective_names()));
+  const OpKind kind = o.collective->kind;
+  if (o.task != Task::sweep && o.task != Task::idle && kind != OpKind::all_reduce) {
+    throw UsageError(fmt::format(
+        "'{}' is measured in a sweep of sizes only; --buckets, --latency and --overlap are for all_reduce", o.collective->name));
+  }
+  if (o.task != Task::sweep && (o.ops.size() > 1 || o.dtypes.size() > 1)) {
+    throw UsageError("'all' is for a sweep of sizes; name one operation and one type");
+  }
+  if (!values.contains("maxbytes")) o.sizes.max = std::max(o.sizes.max, o.sizes.min);
+  if (const auto problem = o.sizes.problem(); !problem.empty()) throw UsageError(problem);
+  if (values.contains("root") && !has_root(kind))
+    throw UsageError(fmt::format("-r names a root, and {} has none; leave it out", o.collective->name));
+  if (values.contains("op") && !reduces(kind))
+    throw UsageError(fmt::format("-o says how values are combined, and {} combines none; leave it out", o.collective->name));
+  if (kind == OpKind::broadcast && o.placements == Placements::out_of_place)
+    throw UsageError("broadcast is always in place; use --placement in");
+  if (kind == OpKind::send_recv && o.placements == Placements::in_place)
+    throw UsageError("send_recv is never in place; use --placement out");
+  if (!reduces(kind) || o.all_combinations) return;
+  for (const ReduceOp op : o.ops) {
+    for (const DType dtype : o.dtypes) {
+      if (!reducible(op, dtype))
+        throw UsageError(fmt::format("-o {} does not work on -d {}; README lists what does", nccl_name(op), nccl_name(dtype)));
+    }
+  }
+}
+
+std::string help_text() {
+  std::ostringstream text;
+  text << "kolo-bench measures how fast the ranks that mpirun starts exchange data, through kolo and through MPI.\n\n"
+          "usage: [mpirun -np N] kolo-bench COLLECTIVE [flags]\n\n"
+          "COLLECTIVE is one of "
+       << collective_names() << ".\n";
+  text << described_options();
+  text << "\nWhat the figures mean (GB = 10^9 bytes, n ranks):\n"
+          "  size    bytes of the larger of a rank's input and output\n"
+          "  time    median over the iterations, of the slowest rank (-a)\n"
+          "  algbw   size / time: how fast the operation is for who waits for it; its limit depends on n\n"
+          "  busbw   algbw x factor: what each rank's link carries if data take the shortest way, whose limit is the hardware's, "
+          "whatever\n"
+          "          n. The factor is 2(n-1)/n for all_reduce; (n-1)/n for all_gather, reduce_scatter, all_to_all, gather and "
+          "scatter; 1 for\n"
+          "          broadcast, reduce and send_recv. It is what such a link would have to carry, not a count of what went over "
+          "a wire.\n"
+          "          Undefined for one rank\n"
+          "  #wrong  elements that are not what they must be, to the last bit, on all ranks\n"
+          "  ratio   the peer's time over kolo's: above 1 kolo is faster\n"
+          "\nExit codes: 0; 1 for errors; 2 slower than --baseline or --min-busbw allow; 3 for -T; 7 for wrong results.\n";
+  text << "\nRuntime (environment variables, the same for all programs that use kolo):\n" << settings_help();
+  return text.str();
+}
+
+}  // namespace
+
+std::int64_t Options::iterations_for(std::int64_t bytes) const {
+  if (iterations) return *iterations;
+  return bytes <= 64 << 10 ? 1000 : bytes <= 1 << 20 ? 300 : bytes <= 16 << 20 ? 60 : 20;
+}
+
+std::int64_t Options::warm_up_for(std::int64_t bytes) const {
+  return warm_up ? *warm_up : std::max<std::int64_t>(2, iterations_for(bytes) / 10);
+}
+
+Options parse_options(int argc, const char* const* argv) {
+  Options options;
+  const Values values = on_command_line(argc, argv, options);
+  check_together(values);
+  for (const Flag& flag : flags()) {
+    const auto given = values.find(long_name(flag));
+    if (given == values.end()) continue;
+    flag.set(options, given->second);
+    if (flag.name == "stepfactor,f") options.sizes.step = 0;
+  }
+  check_sense(options, values);
+  return options;
+}
+
+std::optional<std::string> requested_text(int argc, const char* const* argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word(argv[i]);
+    if (word == "--help" || word == "-h") return help_text();
+    if (word == "--version") return fmt::format("kolo-bench {}\n", version);
+  }
+  return std::nullopt;
+}
+
+std::vector<std::pair<std::string, std::string>> agreed_part(const Options& o) {
+  const auto text = [](const auto& value) { return fmt::format("{}", value); };
+  const auto or_default = [&](const auto& value) { return value ? text(*value) : std::string("the default"); };
+  std::string ops, dtypes;
+  for (const ReduceOp op : o.ops) ops += fmt::format(" {}", nccl_name(op));
+  for (const DType dtype : o.dtypes) dtypes += fmt::format(" {}", nccl_name(dtype));
+  return {
+      {"the task", text(static_cast<int>(o.task))},
+      {"the collective", std::string(o.collective->name)},
+      {"-b", text(o.sizes.min)},
+      {"-e", text(o.sizes.max)},
+      {"-i", text(o.sizes.step)},
+      {"-f", text(o.sizes.factor)},
+      {"-n", or_default(o.iterations)},
+      {"-w", or_default(o.warm_up)},
+      {"-m", text(o.lanes)},
+      {"-c", text(o.checks)},
+      {"-o", ops},
+      {"-d", dtypes},
+      {"-r", o.root ? text(*o.root) : "all"},
+      {"-z", text(o.isolated)},
+      {"-a", text(static_cast<int>(o.combine))},
+      {"--placement", text(static_cast<int>(o.placements))},
+      {"--direct", text(o.direct)},
+      {"--compare", text(o.compare_mpi)},
+      {"--copy-limit", text(o.copy_limit)},
+      {"--thp", text(o.huge_pages)},
+      {"--memory", o.session_memory ? "session" : "private"},
+      {"--idle", text(o.idle_seconds)},
+  };
+}
+
+}  // namespace kolo::bench

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <kolo/op.h>
+
+#include "bench/kolo_bench/collective.h"
+#include "bench/kolo_bench/sizes.h"
+
+namespace kolo::bench {
+
+/// A command line, or a file that it names, that cannot be used. `what()` is one line: *problem; what to try*.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+enum class Format { nccl, osu, csv, json };
+
+/// How the ranks' times of an iteration become one, as nccl-tests number them.
+enum class Combine { rank0, average, min, max };
+
+enum class Placements { both, out_of_place, in_place };
+
+/// What to measure.
+enum class Task {
+  sweep,    ///< an operation, at one size after the other
+  buckets,  ///< all gradients of a model, at each step
+  latency,  ///< one small tensor, again and again
+  idle,     ///< nothing
+  overlap,  ///< an operation while the program computes
+};
+
+struct Options {
+  Task task = Task::sweep;
+  const Collective* collective = nullptr;
+  Sizes sizes;
+  std::optional<std::int64_t> iterations;  ///< nothing: by size
+  std::optional<std::int64_t> warm_up;     ///< nothing: a tenth of them, at least two
+  int lanes = 1;
+  int checks = 1;
+  std::vector<ReduceOp> ops{ReduceOp::sum};
+  std::vector<DType> dtypes{DType::f32};
+  bool all_combinations = false;  ///< ops or types are "all": leave out what cannot be combined
+  std::optional<int> root = 0;    ///< nothing: one after the other
+  bool isolated = false;
+  Combine combine = Combine::max;
+  double timeout_seconds = 0;  ///< 0: none
+  Placements placements = Placements::both;
+  bool direct = false;
+  bool compare_mpi = false;
+  bool copy_limit = false;
+  bool huge_pages = false;
+  bool session_memory = false;
+  std::string buckets;  ///< name of a list, or file
+  double idle_seconds = 0;
+  Format format = Format::nccl;
+  std::string json_file, plot_file, baseline_file;  ///< empty: none
+  double tolerance = 0.05;                          ///< share of the baseline's time
+  std::optional<double> min_busbw;                  ///< GB/s
+
+  /// The sizes and counts that apply to an operation of so many bytes.
+  std::int64_t iterations_for(std::int64_t bytes) const;
+  std::int64_t warm_up_for(std::int64_t bytes) const;
+};
+
+/// Reads a command line. Errors: UsageError that names the flag.
+Options parse_options(int argc, const char* const* argv);
+
+/// The text that --help or --version ask for, if the command line has one of them.
+std::optional<std::string> requested_text(int argc, const char* const* argv);
+
+/// Names and values of what must be equal on all ranks.
+std::vector<std::pair<std::string, std::string>> agreed_part(const Options& options);
+
+}  // namespace kolo::bench

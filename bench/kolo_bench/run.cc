@@ -1,0 +1,89 @@
+#include "bench/kolo_bench/run.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "bench/kolo_bench/baseline.h"
+#include "bench/kolo_bench/files.h"
+#include "bench/kolo_bench/plot.h"
+#include "bench/kolo_bench/stage.h"
+
+namespace kolo::bench {
+namespace {
+
+/// What rank 0 reads before it measures, so that nothing is measured in vain.
+void check_files(const Options& options, int ranks, std::optional<Baseline>& baseline) {
+  if (!options.json_file.empty()) check_writable("-J", options.json_file);
+  if (!options.plot_file.empty()) check_writable("--plot", options.plot_file);
+  if (options.baseline_file.empty()) return;
+  baseline.emplace(options.baseline_file);
+  baseline->check_ranks(ranks);
+}
+
+void measure(Stage& stage, const std::function<std::int64_t()>& mpi_calls) {
+  switch (stage.options().task) {
+    case Task::sweep: return run_sweep(stage);
+    case Task::buckets: return run_buckets(stage);
+    case Task::latency: return run_latency(stage);
+    case Task::idle: return run_idle(stage, mpi_calls);
+    case Task::overlap: return run_overlap(stage);
+  }
+}
+
+void write_files(const Options& options, const Report& report) {
+  if (!options.json_file.empty()) write_whole(options.json_file, to_json(report));
+  if (!options.plot_file.empty()) write_whole(options.plot_file, plot(report));
+}
+
+/// Of rank 0, which also says what is too slow.
+int verdict(const Options& options, const Report& report, const std::optional<Baseline>& baseline) {
+  for (const Result& result : report.results) {
+    if (result.wrong.value_or(0) > 0) return exit_wrong;
+  }
+  std::vector<std::string> slow;
+  if (baseline) slow = baseline->slower(report.results, options.tolerance);
+  if (options.min_busbw) {
+    for (std::string& text : below_busbw(report.results, *options.min_busbw)) slow.push_back(std::move(text));
+  }
+  for (const std::string& text : slow) print_problem("too slow: " + text);
+  return slow.empty() ? exit_ok : exit_slow;
+}
+
+int measure_and_judge(int argc, const char* const* argv, const Ranks& ranks, const std::function<std::int64_t()>& mpi_calls) {
+  Options options;
+  std::optional<Baseline> baseline;
+  ranks.together([&] {
+    options = parse_options(argc, argv);
+    if (options.min_busbw && ranks.size() == 1)
+      throw UsageError("--min-busbw: the bus bandwidth of one rank is undefined; start more with mpirun");
+  });
+  ranks.check_same(agreed_part(options));
+  ranks.together([&] {
+    if (ranks.rank() == 0) check_files(options, ranks.size(), baseline);
+  });
+
+  Stage stage(options, ranks);
+  measure(stage, mpi_calls);
+  stage.end();
+  std::int64_t code = 0;
+  ranks.together([&] {
+    if (ranks.rank() > 0) return;
+    write_files(options, stage.report());
+    code = verdict(options, stage.report(), baseline);
+  });
+  return static_cast<int>(ranks.sum(code));
+}
+
+}  // namespace
+
+int run(int argc, const char* const* argv, const std::function<std::int64_t()>& mpi_calls) {
+  const Ranks ranks(MPI_COMM_WORLD);
+  try {
+    return measure_and_judge(argc, argv, ranks, mpi_calls);
+  } catch (const Stopped&) {
+    return exit_error;
+  }
+}
+
+}  // namespace kolo::bench

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <kolo/session.h>
+
+#include "bench/kolo_bench/checker.h"
+#include "bench/kolo_bench/contestant.h"
+#include "bench/kolo_bench/options.h"
+#include "bench/kolo_bench/ranks.h"
+#include "bench/kolo_bench/result.h"
+#include "bench/kolo_bench/storage.h"
+#include "bench/kolo_bench/table.h"
+#include "bench/kolo_bench/timing.h"
+#include "bench/kolo_bench/watch.h"
+
+namespace kolo::bench {
+
+/// What measurements run on: the ranks, the session or the backends, and where results go. One per run; making and destroying it
+/// are collective.
+class Stage {
+ public:
+  /// Errors: Stopped.
+  Stage(const Options& options, const Ranks& ranks);
+
+  const Options& options() const { return options_; }
+  const Ranks& ranks() const { return ranks_; }
+  Session& session() { return *session_; }
+  Watch& watch() { return watch_; }
+  Report& report() { return report_; }
+
+  /// kolo, as the options want it measured.
+  std::unique_ptr<Contestant> kolo(const Work& work);
+
+  /// Memory of the kind that the options name.
+  Storage storage(std::size_t bytes);
+
+  /// Names those that every result is compared with, and prints the head of the table; `shown` are the options as it says them.
+  void begin(const std::vector<std::string>& peers) { begin(peers, options_); }
+  void begin(const std::vector<std::string>& peers, const Options& shown);
+  /// Prints results of one size, and keeps them.
+  void add(std::vector<Result> results);
+  /// Prints what comes last.
+  void end();
+
+  /// One line on stderr, of rank 0; the same line comes once.
+  void note(const std::string& line);
+
+  /// Runs `contestant` on fresh values as often as the options say, and returns how many elements of the results were wrong, on
+  /// all ranks; the first is reported. Nothing if the options say never.
+  std::optional<std::int64_t> wrong_elements(const Work& work, Contestant& contestant, bool any_order);
+
+ private:
+  std::int64_t wrong_after_a_run(const Work& work, Contestant& contestant, const Checker& checker);
+  void print(const std::string& text);
+
+  const Options& options_;
+  const Ranks& ranks_;
+  Config config_;
+  Watch watch_;
+  std::optional<World> world_;  // of backends that are called directly
+  std::optional<Session> session_;
+  Report report_;
+  std::unique_ptr<Table> table_;
+  std::set<std::string> noted_;
+  bool one_node_ = true;
+  bool yields_ = false;
+};
+
+/// Times of contestants as results: those of the first, with the others' as peers.
+Result make_result(const Stage& stage, const Work& work, std::span<Contestant* const> contestants,
+                   const std::vector<Series>& series);
+
+/// Measures what the options ask for. Errors: Stopped; Error.
+void run_sweep(Stage& stage);
+void run_buckets(Stage& stage);
+void run_latency(Stage& stage);
+void run_overlap(Stage& stage);
+/// `mpi_calls` counts those of this process so far.
+void run_idle(Stage& stage, const std::function<std::int64_t()>& mpi_calls);
+
+}  // namespace kolo::bench

@@ -1,0 +1,144 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "bench/kolo_bench/stage.h"
+
+namespace kolo::bench {
+namespace {
+
+/// Type, operation and root of a part of the sweep.
+std::vector<Signature> signatures_of(const Options& options, int ranks) {
+  const OpKind kind = options.collective->kind;
+  std::vector<int> roots{options.root.value_or(0)};
+  for (int root = 1; has_root(kind) && !options.root && root < ranks; ++root) roots.push_back(root);
+  std::vector<Signature> all;
+  for (const DType dtype : options.dtypes) {
+    for (const ReduceOp op : options.ops) {
+      if (reduces(kind) && !reducible(op, dtype)) continue;
+      if (!reduces(kind) && op != options.ops.front()) continue;
+      for (const int root : roots)
+        all.push_back({.kind = kind, .op = reduces(kind) ? op : ReduceOp::sum, .dtype = dtype, .root = root});
+    }
+  }
+  return all;
+}
+
+std::vector<bool> placements_of(const Options& options) {
+  const OpKind kind = options.collective->kind;
+  std::vector<bool> all;
+  if (options.placements != Placements::in_place && kind != OpKind::broadcast) all.push_back(false);
+  if (options.placements != Placements::out_of_place && kind != OpKind::send_recv) all.push_back(true);
+  return all;
+}
+
+class Sweep {
+ public:
+  explicit Sweep(Stage& stage)
+      : stage_(stage), options_(stage.options()), ranks_(stage.ranks()), signatures_(signatures_of(options_, ranks_.size())) {}
+
+  void run() {
+    ranks_.together([&] { check(); });
+    make_room();
+    stage_.begin(options_.compare_mpi ? std::vector<std::string>{"mpi"} : std::vector<std::string>{});
+    for (const Signature& signature : signatures_) {
+      for (const std::int64_t bytes : options_.sizes.all()) measure_size(signature, bytes);
+    }
+    if (stage_.report().results.empty()) stage_.note("no size has an element for every rank; nothing was measured");
+  }
+
+ private:
+  void check() const {
+    const OpKind kind = options_.collective->kind;
+    if (kind == OpKind::send_recv && ranks_.size() < 2)
+      throw UsageError("send_recv needs two ranks; start them with mpirun -np 2");
+    if (options_.root && *options_.root >= ranks_.size()) {
+      throw UsageError(fmt::format("-r is {}, and the ranks are 0 to {}; name one of them", *options_.root, ranks_.size() - 1));
+    }
+    if (!options_.compare_mpi) return;
+    for (const Signature& signature : signatures_) {
+      if (!no_mpi_call(make_work(signature, 1 << 10, false, 0, 1, {}))) return;
+    }
+    throw UsageError(fmt::format("--compare mpi: {}; leave it out, or measure what MPI can do",
+                                 *no_mpi_call(make_work(signatures_.front(), 1 << 10, false, 0, 1, {}))));
+  }
+
+  void make_room() {
+    std::size_t in = 0, out = 0, largest = 0;
+    ranks_.together([&] {
+      for (const Signature& signature : signatures_) {
+        const Extent extent = extent_of(signature.kind, options_.sizes.max, signature.dtype, ranks_.size());
+        const std::size_t bytes = size_of(signature.dtype);
+        in = std::max(in, checked_product(static_cast<std::size_t>(extent.in), bytes));
+        out = std::max(out, checked_product(static_cast<std::size_t>(extent.out), bytes));
+      }
+      constexpr std::size_t apart = 4096;  // lanes begin on pages
+      area_.in_stride = checked_sum(in, apart) / apart * apart;
+      area_.out_stride = checked_sum(out, apart) / apart * apart;
+      area_.lanes = options_.lanes;
+      in = checked_product(area_.in_stride, static_cast<std::size_t>(area_.lanes));
+      out = checked_product(area_.out_stride, static_cast<std::size_t>(area_.lanes));
+      largest = options_.copy_limit ? checked_product(2, static_cast<std::size_t>(options_.sizes.max)) : 0;
+      checked_sum(checked_sum(in, out), largest);
+    });
+    check_memory(ranks_, in + out + largest, "use a smaller -e or -m, or fewer ranks");
+    in_ = stage_.storage(in);
+    out_ = stage_.storage(out);
+    area_.in = in_.data();
+    area_.out = out_.data();
+  }
+
+  void measure_size(const Signature& signature, std::int64_t bytes) {
+    if (extent_of(signature.kind, bytes, signature.dtype, ranks_.size()).count == 0) {
+      stage_.note(
+          fmt::format("{} bytes are less than one {} per block; that size is left out", bytes, to_string(signature.dtype)));
+      return;
+    }
+    std::vector<Result> results;
+    for (const bool in_place : placements_of(options_)) {
+      results.push_back(measure_work(make_work(signature, bytes, in_place, ranks_.rank(), ranks_.size(), area_)));
+    }
+    stage_.add(std::move(results));
+  }
+
+  Result measure_work(const Work& work) {
+    stage_.watch().begin(work.name);
+    std::vector<std::unique_ptr<Contestant>> all;
+    const std::size_t bytes = std::max(work.bytes_in(), work.bytes_out());
+    all.push_back(stage_.kolo(work));
+    if (options_.compare_mpi) {
+      if (const auto reason = no_mpi_call(work))
+        stage_.note(fmt::format("{}; that is not compared", *reason));
+      else
+        all.push_back(raw_mpi(ranks_.comm(), work));
+    }
+    if (options_.copy_limit) all.push_back(copies(bytes, options_.huge_pages));
+    std::vector<Contestant*> contestants;
+    for (const auto& one : all) contestants.push_back(one.get());
+
+    Checker(work.signature, ranks_.rank(), ranks_.size(), ValueKind::exact, 0).fill(work);
+    const auto series =
+        measure(ranks_, contestants, schedule_for(options_, static_cast<std::int64_t>(bytes), contestants.size() == 1));
+    Result result = make_result(stage_, work, contestants, series);
+    result.wrong = stage_.wrong_elements(work, *contestants[0], false);
+    // MPI leaves a block that it has reduced in place elsewhere.
+    const bool checkable = !(work.in_place && work.signature.kind == OpKind::reduce_scatter);
+    if (!result.compare.empty() && checkable) result.compare[0].wrong = stage_.wrong_elements(work, *contestants[1], true);
+    return result;
+  }
+
+  Stage& stage_;
+  const Options& options_;
+  const Ranks& ranks_;
+  std::vector<Signature> signatures_;
+  Storage in_, out_;
+  Area area_;
+};
+
+}  // namespace
+
+void run_sweep(Stage& stage) {
+  Sweep(stage).run();
+}
+
+}  // namespace kolo::bench

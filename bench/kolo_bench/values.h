@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <kolo/op.h>
+
+namespace kolo::bench {
+
+/// Which values the ranks' inputs have.
+enum class ValueKind {
+  exact,  ///< a reduction's result is the same bits in whatever order it is done
+  full,   ///< all bits of a mantissa count: a sum has the bits that rank order gives
+};
+
+/// Values that depend on seed, rank and index only, so that any rank knows those of all.
+struct Values {
+  OpKind kind = OpKind::all_reduce;
+  ReduceOp op = ReduceOp::sum;
+  DType dtype = DType::f32;
+  int ranks = 1;
+  ValueKind value_kind = ValueKind::exact;
+  std::uint64_t seed = 0;
+
+  /// Writes those of `rank`'s input from element `first` on.
+  void write(int rank, std::int64_t first, std::int64_t count, std::byte* to) const;
+};
+
+}  // namespace kolo::bench
