@@ -6,4 +6,5 @@ kolo_add_test(segment_test)
 kolo_add_test(region_test THREADS)
 kolo_add_test(registry_test)
 kolo_add_test(local_backend_test THREADS TIMEOUT 300)
+kolo_add_test(shm_backend_test THREADS TIMEOUT 300)
 kolo_add_test(mpi_backend_test RANKS 1 2 3 4 TIMEOUT 300 RELEASE_ONLY)  # under sanitizers it takes minutes; its code runs there in collectives_mpi_test

@@ -1,0 +1,114 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "ops/bell.h"
+#include "ops/region.h"
+
+namespace kolo {
+
+/// Sizes that decide how buckets travel through memory that ranks share, in bytes; equal on all ranks.
+struct ShmTuning {
+  std::int64_t slot = 256 << 10;     ///< of what a rank shows to the others of one chunk; a multiple of 64
+  std::int64_t slots = 4;            ///< chunks on their way at one time
+  std::int64_t whole = 16 << 10;     ///< up to this size of a bucket every rank combines all of it
+  std::int64_t streamed = 16 << 20;  ///< results of a larger bucket are written past the cache
+};
+
+/// What the ranks of a group share: for each rank a row of slots, which it writes and the others read, and how far it has come.
+///
+/// The work of a group is a sequence of chunks, numbered from 0, the same on all ranks. Chunk c lies in slot c % slots of every
+/// rank. On each rank a chunk goes through the phases in order, and each phase goes through the chunks in order: so a counter per
+/// rank and phase, which only grows and which only that rank writes, says everything. A rank may write to its slot for chunk c when
+/// all have collected chunk c - slots.
+///
+/// Nobody writes to a slot but its rank, and no rank sees another's tensors: whoever leaves in the middle takes nothing away that
+/// peers would touch. It sets `broken`, after everything that it has done, and peers give up what they cannot complete.
+class ShmBoard final {
+ public:
+  enum class Phase : std::uint8_t {
+    packed,    ///< what peers need of this rank's input is in its slot
+    combined,  ///< what this rank has made of everybody's input is in its slot
+    collected  ///< this rank will not read the chunk's slots any more
+  };
+
+  /// Bytes of region that a group needs.
+  static std::size_t bytes(int ranks, const ShmTuning& tuning);
+
+  /// For rank `rank` of `ranks`. `region` starts as zeros; `bells` are those of the other ranks, rung when this one has moved on:
+  /// empty if everybody polls.
+  ShmBoard(std::shared_ptr<Region> region, int rank, int ranks, const ShmTuning& tuning, std::vector<Bell*> bells);
+
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  const ShmTuning& tuning() const { return tuning_; }
+
+  /// The slot of a rank for a chunk: tuning().slot bytes, or 64 for each rank if that is more.
+  std::byte* slot(int rank, std::uint64_t chunk) const {
+    const auto number = static_cast<std::uint64_t>(rank) * slots_ + chunk % slots_;
+    return first_slot_ + static_cast<std::size_t>(number) * slot_stride_;
+  }
+
+  /// Whether a rank is through with a phase of a chunk.
+  bool reached(Phase phase, int rank, std::uint64_t chunk) {
+    std::uint64_t& seen = seen_[static_cast<std::size_t>(phase)][static_cast<std::size_t>(rank)];
+    if (seen <= chunk) seen = counter(phase, rank).load();
+    return seen > chunk;
+  }
+  bool all_reached(Phase phase, std::uint64_t chunk) {
+    for (int rank = 0; rank < ranks_; ++rank) {
+      if (rank != rank_ && !reached(phase, rank, chunk)) return false;
+    }
+    return true;
+  }
+  bool slot_is_free(std::uint64_t chunk) { return chunk < slots_ || all_reached(Phase::collected, chunk - slots_); }
+
+  /// This rank is through with a phase of a chunk: wakes those who may wait for that.
+  void advance(Phase phase, std::uint64_t chunk) {
+    counter(phase, rank_).store(chunk + 1);  // sequentially consistent, as bell.h wants it
+    ring_peers();
+  }
+
+  /// Ends all cooperation: nobody waits for this rank any more.
+  void break_up() noexcept;
+  bool broken() const { return region_->at<Header>(0)->broken.load() != 0; }
+
+ private:
+  static constexpr std::size_t line = 128;  // two cache lines: processors fetch them in pairs
+  static constexpr std::size_t phases = 3;
+  struct alignas(line) Header {
+    std::atomic<std::uint64_t> broken;
+  };
+  struct alignas(line) Counter {
+    std::atomic<std::uint64_t> chunks;  // through with this phase
+  };
+  static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+  static std::size_t slot_stride(int ranks, const ShmTuning& tuning);
+  static std::size_t slots_begin(int ranks);
+  std::atomic<std::uint64_t>& counter(Phase phase, int rank) const {
+    return counters_[static_cast<std::size_t>(rank) * phases + static_cast<std::size_t>(phase)].chunks;
+  }
+  void ring_peers() const {
+    for (Bell* bell : bells_) bell->ring();
+  }
+
+  std::shared_ptr<Region> region_;
+  int rank_;
+  int ranks_;
+  ShmTuning tuning_;
+  std::vector<Bell*> bells_;
+  std::uint64_t slots_;
+  std::size_t slot_stride_;
+  Counter* counters_;
+  std::byte* first_slot_;
+  std::array<std::vector<std::uint64_t>, phases> seen_;  // what the counters said when they were read last
+};
+
+}  // namespace kolo
