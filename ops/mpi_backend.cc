@@ -31,20 +31,6 @@ class MpiOperation final : public Operation {
   MpiJob job_;
 };
 
-/// The communicator of some ranks of `comm`. Collective over them alone; the tag keeps groups apart that are made at
-/// once.
-MpiComm communicator_of(MPI_Comm comm, const GroupInfo& group) {
-  MPI_Group all = MPI_GROUP_NULL, members = MPI_GROUP_NULL;
-  check_mpi(MPI_Comm_group(comm, &all), "MPI_Comm_group");
-  check_mpi(MPI_Group_incl(all, group.size(), group.ranks.data(), &members), "MPI_Group_incl");
-  MPI_Comm made = MPI_COMM_NULL;
-  const int rc = MPI_Comm_create_group(comm, members, static_cast<int>(group.id % 32768), &made);
-  MPI_Group_free(&members);
-  MPI_Group_free(&all);
-  check_mpi(rc, "MPI_Comm_create_group");
-  return MpiComm(made);
-}
-
 class MpiBackend final : public Backend {
  public:
   MpiBackend(MPI_Comm comm, const MpiTuning& tuning)

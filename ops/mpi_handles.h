@@ -3,6 +3,7 @@
 #include <mpi.h>
 
 #include <kolo/error.h>
+#include <kolo/group.h>
 
 #include "ops/unique.h"
 
@@ -19,6 +20,9 @@ using MpiComm = Unique<MpiCommTraits>;
 
 /// A copy of `comm` whose errors are returned, not fatal. Collective. Throws Error{backend}.
 MpiComm duplicate(MPI_Comm comm);
+
+/// The communicator of some ranks of `comm`. Collective over them alone, which make groups in an agreed order. Throws Error{backend}.
+MpiComm communicator_of(MPI_Comm comm, const GroupInfo& group);
 
 /// Throws Error{backend} with MPI's text, the call's name and the caller's file and line unless `rc` is MPI_SUCCESS.
 ///

@@ -13,7 +13,7 @@
 namespace kolo {
 namespace {
 
-constexpr std::array<std::string_view, 3> known_settings{"auto", "local", "mpi"};
+constexpr std::array<std::string_view, 4> known_settings{"auto", "local", "shm", "mpi"};
 
 [[noreturn]] void fail_unknown(std::string_view setting) {
   throw Error(ErrorCode::invalid_argument,
@@ -32,7 +32,8 @@ constexpr std::array<std::string_view, 3> known_settings{"auto", "local", "mpi"}
 BackendList make_backends(std::string_view setting, std::span<const BackendOffer> offers) {
   BackendList backends;
   for (const BackendOffer& offer : offers) {
-    if (setting == "auto" || setting == offer.name) backends.push_back(offer.make());
+    const bool asked = setting == offer.name || (setting == "auto" && !offer.only_by_name);
+    if (auto backend = asked ? offer.make() : nullptr) backends.push_back(std::move(backend));
   }
   if (!backends.empty()) return backends;
   if (std::ranges::find(known_settings, setting) == known_settings.end()) fail_unknown(setting);

@@ -12,6 +12,9 @@
 
 namespace kolo {
 
+/// Sizes that suit a group of `ranks` ranks on this machine.
+ShmTuning tuning_for_machine(int ranks);
+
 /// Where the groups of a world get the memory from that their members share.
 class RegionSource {
  public:
