@@ -80,8 +80,6 @@ class ShmBackend final : public Backend {
 
 }  // namespace
 
-ShmTuning tuning_for_machine(int) { return {}; }
-
 std::unique_ptr<Backend> shm_backend(std::shared_ptr<RegionSource> source, const GroupInfo& world, std::span<Bell> bells,
                                      const ShmTuning& tuning) {
   return ShmBackend::make({std::move(source), bells, tuning}, world);

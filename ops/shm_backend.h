@@ -12,9 +12,6 @@
 
 namespace kolo {
 
-/// Sizes that suit a group of `ranks` ranks on this machine.
-ShmTuning tuning_for_machine(int ranks);
-
 /// Where the groups of a world get the memory from that their members share.
 class RegionSource {
  public:
@@ -28,7 +25,7 @@ class RegionSource {
   virtual void abandon() noexcept = 0;
 };
 
-/// The backend of host tensors for ranks on one node, whose members copy chunks through slots in memory that they share: nothing is
+/// The backend of host tensors for ranks on one node, whose members copy chunks through a ring of memory that they share: nothing is
 /// sent, and no system call is made unless somebody sleeps.
 ///
 /// world  all ranks, as a group

@@ -10,32 +10,24 @@
 
 #include "ops/bell.h"
 #include "ops/region.h"
+#include "ops/shm_places.h"
 
 namespace kolo {
 
-/// Sizes that decide how buckets travel through memory that ranks share, in bytes; equal on all ranks.
-struct ShmTuning {
-  std::int64_t slot = 256 << 10;     ///< of what a rank shows to the others of one chunk; a multiple of 64
-  std::int64_t slots = 4;            ///< chunks on their way at one time
-  std::int64_t whole = 16 << 10;     ///< up to this size of a bucket every rank combines all of it
-  std::int64_t streamed = 16 << 20;  ///< results of a larger bucket are written past the cache
-};
-
-/// What the ranks of a group share: for each rank a row of slots, which it writes and the others read, and how far it has come.
+/// What the ranks of a group share: for each rank memory that it writes and the others read, and how far it has come.
 ///
-/// The work of a group is a sequence of chunks, numbered from 0, the same on all ranks. Chunk c lies in slot c % slots of every
-/// rank. On each rank a chunk goes through the phases in order, and each phase goes through the chunks in order: so a counter per
-/// rank and phase, which only grows and which only that rank writes, says everything. A rank may write to its slot for chunk c when
-/// all have collected chunk c - slots.
+/// The work of a group is a sequence of chunks, numbered from 0, the same on all ranks, each with a place in every rank's memory
+/// (see ShmPlaces). On each rank a chunk goes through the phases in order, and each phase goes through the chunks in order: so a
+/// counter per rank and phase, which only grows and which only that rank writes, says everything.
 ///
-/// Nobody writes to a slot but its rank, and no rank sees another's tensors: whoever leaves in the middle takes nothing away that
-/// peers would touch. It sets `broken`, after everything that it has done, and peers give up what they cannot complete.
+/// Nobody writes to a rank's memory but itself, and no rank sees another's tensors: whoever leaves in the middle takes nothing away
+/// that peers would touch. It sets `broken`, after everything that it has done, and peers give up what they cannot complete.
 class ShmBoard final {
  public:
   enum class Phase : std::uint8_t {
-    packed,    ///< what peers need of this rank's input is in its slot
-    combined,  ///< what this rank has made of everybody's input is in its slot
-    collected  ///< this rank will not read the chunk's slots any more
+    packed,    ///< what peers need of this rank's input is in its memory
+    combined,  ///< what this rank has made of everybody's input is in its memory
+    collected  ///< this rank will not read the chunk in anybody's memory any more
   };
 
   /// Bytes of region that a group needs.
@@ -49,11 +41,8 @@ class ShmBoard final {
   int ranks() const { return ranks_; }
   const ShmTuning& tuning() const { return tuning_; }
 
-  /// The slot of a rank for a chunk: tuning().slot bytes, or 64 for each rank if that is more.
-  std::byte* slot(int rank, std::uint64_t chunk) const {
-    const auto number = static_cast<std::uint64_t>(rank) * slots_ + chunk % slots_;
-    return first_slot_ + static_cast<std::size_t>(number) * slot_stride_;
-  }
+  /// What `rank` shows to the others.
+  std::byte* memory(int rank) const { return memories_ + static_cast<std::size_t>(rank) * memory_bytes_; }
 
   /// Whether a rank is through with a phase of a chunk.
   bool reached(Phase phase, int rank, std::uint64_t chunk) {
@@ -67,7 +56,6 @@ class ShmBoard final {
     }
     return true;
   }
-  bool slot_is_free(std::uint64_t chunk) { return chunk < slots_ || all_reached(Phase::collected, chunk - slots_); }
 
   /// This rank is through with a phase of a chunk: wakes those who may wait for that.
   void advance(Phase phase, std::uint64_t chunk) {
@@ -90,8 +78,7 @@ class ShmBoard final {
   };
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
-  static std::size_t slot_stride(int ranks, const ShmTuning& tuning);
-  static std::size_t slots_begin(int ranks);
+  static std::size_t memories_begin(int ranks);
   std::atomic<std::uint64_t>& counter(Phase phase, int rank) const {
     return counters_[static_cast<std::size_t>(rank) * phases + static_cast<std::size_t>(phase)].chunks;
   }
@@ -104,10 +91,9 @@ class ShmBoard final {
   int ranks_;
   ShmTuning tuning_;
   std::vector<Bell*> bells_;
-  std::uint64_t slots_;
-  std::size_t slot_stride_;
+  std::size_t memory_bytes_;
   Counter* counters_;
-  std::byte* first_slot_;
+  std::byte* memories_;
   std::array<std::vector<std::uint64_t>, phases> seen_;  // what the counters said when they were read last
 };
 

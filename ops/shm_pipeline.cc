@@ -8,8 +8,8 @@ namespace kolo {
 
 using Phase = ShmBoard::Phase;
 
-ShmPipeline::ShmPipeline(ShmBoard board) : board_(std::move(board)) {
-  for (std::int64_t i = 0; i < board_.tuning().slots; ++i) transfers_.emplace_back(board_);
+ShmPipeline::ShmPipeline(ShmBoard board) : board_(std::move(board)), places_(board_.ranks(), board_.tuning()) {
+  for (std::int64_t i = 0; i < board_.tuning().in_flight; ++i) transfers_.emplace_back(board_);
 }
 
 void ShmPipeline::enqueue(ShmJob& job) {
@@ -34,11 +34,20 @@ void ShmPipeline::abandon() noexcept {
   board_.break_up();
 }
 
+/// Whether this rank may write the next chunk, of `bytes` bytes, to its place: nobody needs what was there.
+bool ShmPipeline::make_room(std::size_t bytes) {
+  while (free_ < packed_ && places_.collide(free_, packed_, bytes)) {
+    if (free_ == collected_ || !board_.all_reached(Phase::collected, free_)) return false;
+    ++free_;
+  }
+  return true;
+}
+
 bool ShmPipeline::pack_next() {
-  if (jobs_.empty() || packed_ - collected_ == transfers_.size() || !board_.slot_is_free(packed_)) return false;
+  if (jobs_.empty() || !make_room(jobs_.front()->next_bytes())) return false;
   ShmJob& job = *jobs_.front();
   ShmTransfer& next = transfer(packed_);
-  next.begin(job, packed_);
+  next.begin(job, places_.place(packed_, job.next_bytes()));
   job.method->pack(next);
   board_.advance(Phase::packed, packed_++);
   if (next.last()) jobs_.pop_front();

@@ -9,9 +9,10 @@
 
 namespace kolo {
 
-/// The chunks of all operations of one group, in the order in which the operations were started, on their way through the slots.
+/// The chunks of all operations of one group, in the order in which the operations were started, on their way through the ranks'
+/// memory.
 ///
-/// Chunks are numbered; number c uses transfer c % slots. Three counters say how far this rank is: chunks below `collected_` are
+/// Chunks are numbered; number c uses transfer c % in_flight. Three counters say how far this rank is: chunks below `collected_` are
 /// done, those below `combined_` and `packed_` are through with these phases. Each grows by one at a time, and all phases do what
 /// they can in turn: while a rank waits for the others' part of one chunk it packs the next ones, and writes back an earlier one.
 class ShmPipeline final {
@@ -33,14 +34,17 @@ class ShmPipeline final {
   void abandon() noexcept;
 
  private:
+  bool make_room(std::size_t bytes);
   bool pack_next();
   bool combine_next();
   bool collect_next();
   ShmTransfer& transfer(std::uint64_t chunk) { return transfers_[chunk % transfers_.size()]; }
 
   ShmBoard board_;
+  ShmPlaces places_;
   std::vector<ShmTransfer> transfers_;
   std::deque<ShmJob*> jobs_;  // with chunks that have not been packed
+  std::uint64_t free_ = 0;  // chunks below have been collected by all ranks
   std::uint64_t packed_ = 0;
   std::uint64_t combined_ = 0;
   std::uint64_t collected_ = 0;

@@ -9,8 +9,8 @@
 namespace kolo {
 namespace {
 
-/// How many parts a slot is shared by: kinds that send each rank something else have one for every rank.
-int parts_of_slot(OpKind kind, int ranks) {
+/// Kinds that send each rank something else have a part for every rank.
+int parts_of(OpKind kind, int ranks) {
   return kind == OpKind::reduce_scatter || kind == OpKind::scatter || kind == OpKind::all_to_all ? ranks : 1;
 }
 
@@ -21,9 +21,9 @@ std::int64_t flat_elements(const Bucket& bucket, int ranks) {
 }
 
 /// A cut that gives parts of whole cache lines.
-std::int64_t elements_of_chunk(const Signature& signature, int ranks, const ShmTuning& tuning) {
-  const std::int64_t lines = std::max<std::int64_t>(tuning.slot / 64 / parts_of_slot(signature.kind, ranks), 1);
-  return lines * static_cast<std::int64_t>(64 / size_of(signature.dtype));
+std::int64_t elements_of_chunk(DType dtype, int parts, const ShmTuning& tuning) {
+  const std::int64_t lines = std::max<std::int64_t>(tuning.chunk / 64 / parts, 1);
+  return lines * static_cast<std::int64_t>(64 / size_of(dtype));
 }
 
 }  // namespace
@@ -32,13 +32,18 @@ ShmJob::ShmJob(Bucket of, int ranks, const ShmTuning& tuning)
     : bucket(std::move(of)),
       reduction(reduction_of(bucket.signature, ranks, bucket.absent.size())),
       left(flat_elements(bucket, ranks)),
-      chunk_elements(elements_of_chunk(bucket.signature, ranks, tuning)),
+      parts(parts_of(bucket.signature.kind, ranks)),
+      chunk_elements(elements_of_chunk(bucket.signature.dtype, parts, tuning)),
       complete(left == 0) {
   const OpKind kind = bucket.signature.kind;
   const std::int64_t bytes = left * static_cast<std::int64_t>(size_of(bucket.signature.dtype));
   whole = bytes <= tuning.whole || ranks == 1 || (kind == OpKind::reduce && ranks == 2);
   streamed = bytes * (has_blocks(kind) ? ranks : 1) > tuning.streamed;
   method = shm_method(kind, whole);
+}
+
+std::size_t ShmJob::part_bytes() const {
+  return (static_cast<std::size_t>(next_count()) * size_of(bucket.signature.dtype) + 63) / 64 * 64;
 }
 
 const ShmMethod* shm_method(OpKind kind, bool whole) {
@@ -58,14 +63,14 @@ const ShmMethod* shm_method(OpKind kind, bool whole) {
   return nullptr;
 }
 
-void ShmTransfer::begin(ShmJob& job, std::uint64_t number) {
+void ShmTransfer::begin(ShmJob& job, std::size_t place) {
   job_ = &job;
-  number_ = number;
+  place_ = place;
   position_ = job.next;
-  count_ = std::min(job.left, job.chunk_elements);
+  count_ = job.next_count();
+  part_bytes_ = job.part_bytes();
   job.left -= count_;
   last_ = job.left == 0;
-  part_bytes_ = (static_cast<std::size_t>(count_) * element_bytes() + 63) / 64 * 64;
   if (!last_) job.next = kolo::for_each_piece(job.bucket, ranks(), position_, count_, [](const Piece&) {});
 }
 

@@ -20,7 +20,7 @@ class ShmTransfer;
 /// No two ranks write to the same memory, and what a rank's tensors are read for is read before they are written, whoever works
 /// in place (see BucketTensor).
 struct ShmMethod {
-  void (*pack)(ShmTransfer&);     ///< puts what peers need into this rank's slot
+  void (*pack)(ShmTransfer&);     ///< puts what peers need into this rank's memory
   void (*combine)(ShmTransfer&);  ///< all have packed: makes its share of the result for others; null if nobody does that
   void (*collect)(ShmTransfer&);  ///< those it reads from have combined, or packed: writes its output
 };
@@ -29,9 +29,16 @@ struct ShmMethod {
 struct ShmJob {
   ShmJob(Bucket bucket, int ranks, const ShmTuning& tuning);
 
+  /// Of the next chunk: elements of the flattened list; bytes in each rank's memory, in parts of `part_bytes` for the ranks where
+  /// they get different ones.
+  std::int64_t next_count() const { return std::min(left, chunk_elements); }
+  std::size_t part_bytes() const;
+  std::size_t next_bytes() const { return part_bytes() * static_cast<std::size_t>(parts); }
+
   Bucket bucket;
   Reduction reduction;
   std::int64_t left = 0;            ///< elements of the flattened list that no chunk has yet
+  int parts = 1;                    ///< of a chunk in a rank's memory
   std::int64_t chunk_elements = 1;  ///< of the flattened list
   bool whole = false;               ///< whether every rank that gets a reduced element combines it itself
   bool streamed = false;            ///< whether results are written past the cache
@@ -46,18 +53,18 @@ const ShmMethod* shm_method(OpKind kind, bool whole);
 extern const ShmMethod shm_all_reduce, shm_all_reduce_whole, shm_reduce, shm_reduce_whole, shm_reduce_scatter, shm_broadcast,
     shm_all_gather, shm_gather, shm_scatter, shm_all_to_all;
 
-/// One chunk on its way through the slots, as this rank sees it. Serves one chunk after the other.
+/// One chunk on its way, as this rank sees it. Serves one chunk after the other.
 class ShmTransfer final {
  public:
   explicit ShmTransfer(ShmBoard& board) : board_(board) {}
 
-  /// Takes the job's next chunk.
-  void begin(ShmJob& job, std::uint64_t number);
+  /// Takes the job's next chunk, which lies at `place` in every rank's memory.
+  void begin(ShmJob& job, std::size_t place);
 
   ShmJob& job() const { return *job_; }
   bool last() const { return last_; }
 
-  /// Whether this rank reads what `peer` has put into its slot.
+  /// Whether this rank reads what `peer` has put into its memory.
   bool reads_from(int peer) const;
 
   // ---- for methods: what travels ------------------------------------------------------------------------------------
@@ -75,7 +82,8 @@ class ShmTransfer final {
   /// The elements of the chunk that a rank combines for all.
   Slice slice(int rank) const { return slice_of(count_, element_bytes(), ranks(), rank); }
 
-  std::byte* slot(int rank) const { return board_.slot(rank, number_); }
+  /// The place of the chunk in a rank's memory: its slot.
+  std::byte* slot(int rank) const { return board_.memory(rank) + place_; }
   /// Where the part for `to` begins, in a slot that has a part of the chunk for every rank.
   std::size_t part(int to) const { return static_cast<std::size_t>(to) * part_bytes_; }
 
@@ -125,7 +133,7 @@ class ShmTransfer final {
 
   ShmBoard& board_;
   ShmJob* job_ = nullptr;
-  std::uint64_t number_ = 0;
+  std::size_t place_ = 0;
   BucketPosition position_;
   std::int64_t count_ = 0;
   std::size_t part_bytes_ = 0;

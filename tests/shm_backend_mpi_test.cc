@@ -37,7 +37,7 @@ class ShmProcesses final : public Harness {
 
 INSTANTIATE_TEST_SUITE_P(Shm, BackendConformance,
                          testing::Values(HarnessFactory{"default", [] { return std::make_unique<ShmProcesses>(nullptr); }, 8},
-                                         HarnessFactory{"small", [] { return std::make_unique<ShmProcesses>(&small_slots); }, 4}),
+                                         HarnessFactory{"small", [] { return std::make_unique<ShmProcesses>(&small_memory); }, 4}),
                          name_of_harness);
 
 const Signature sum_f32 = all_reduce_of(DType::f32, ReduceOp::sum);
@@ -45,7 +45,7 @@ const Signature sum_f32 = all_reduce_of(DType::f32, ReduceOp::sum);
 TEST(ShmProcesses, RingThoseWhoSleep) {
   const auto region = shared_region(MPI_COMM_WORLD, static_cast<std::size_t>(all_ranks()) * sizeof(Bell));
   const std::span<Bell> bells(region->at<Bell>(0), static_cast<std::size_t>(all_ranks()));
-  const auto backend = make_backend(bells, &small_slots);
+  const auto backend = make_backend(bells, &small_memory);
   Bell& bell = bells[static_cast<std::size_t>(this_rank())];
   std::mt19937 random(static_cast<unsigned>(this_rank()));
   for (std::uint64_t i = 0; i < 300; ++i) {

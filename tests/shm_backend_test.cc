@@ -13,8 +13,8 @@ std::vector<HarnessFactory> harnesses() {
   std::vector<HarnessFactory> factories;
   for (const int ranks : {1, 2, 3, 4, 5}) {
     factories.push_back({fmt::format("{}ranks", ranks), [ranks] { return std::make_unique<ShmThreads>(ranks); }, 8});
-    factories.push_back({fmt::format("{}ranks_tiny", ranks), [ranks] { return std::make_unique<ShmThreads>(ranks, tiny_slots); }, 4});
-    factories.push_back({fmt::format("{}ranks_small", ranks), [ranks] { return std::make_unique<ShmThreads>(ranks, small_slots); }, 8});
+    factories.push_back({fmt::format("{}ranks_tiny", ranks), [ranks] { return std::make_unique<ShmThreads>(ranks, tiny_memory); }, 4});
+    factories.push_back({fmt::format("{}ranks_small", ranks), [ranks] { return std::make_unique<ShmThreads>(ranks, small_memory); }, 8});
   }
   return factories;
 }
@@ -25,7 +25,7 @@ constexpr std::array all_kinds{OpKind::all_reduce,     OpKind::broadcast,  OpKin
 const Signature sum_f32 = all_reduce_of(DType::f32, ReduceOp::sum);
 
 TEST(ShmBackend, RingsThoseWhoSleep) {
-  ShmThreads harness(3, small_slots);
+  ShmThreads harness(3, small_memory);
   harness.run([&](int rank, Backend& backend) {
     std::mt19937 random(static_cast<unsigned>(rank));
     for (std::uint64_t i = 0; i < 300; ++i) {
@@ -64,7 +64,7 @@ TEST(ShmBackend, DoesNotWaitForPeers) {
   late.verify();
 }
 
-TEST(ShmBackend, ARootNeedsNobodyAsLongAsThereAreSlots) {
+TEST(ShmBackend, ARootNeedsNobodyAsLongAsThereIsRoom) {
   ShmThreads harness(2);
   Job root({broadcast_of(DType::f32, 0), {1000}, true, 1}, 0, 2);
   root.start(harness.backend(0));
@@ -76,7 +76,7 @@ TEST(ShmBackend, ARootNeedsNobodyAsLongAsThereAreSlots) {
   other.verify();
 }
 
-TEST(ShmBackend, HoldsMoreOperationsThanSlots) {
+TEST(ShmBackend, HoldsMoreOperationsThanThereIsRoomFor) {
   ShmThreads harness(2);
   std::vector<std::unique_ptr<Job>> jobs[2];
   for (int rank = 0; rank < 2; ++rank) {
@@ -130,8 +130,8 @@ TEST(ShmBackend, AbandoningAbortsPeersAndLaterOperations) {
   EXPECT_EQ(code_of_step(own), ErrorCode::aborted);
 }
 
-TEST(ShmBackend, GroupsHaveSlotsOfTheirOwn) {
-  ShmThreads harness(3, small_slots);
+TEST(ShmBackend, GroupsHaveMemoryOfTheirOwn) {
+  ShmThreads harness(3, small_memory);
   harness.run([&](int rank, Backend& backend) {
     std::vector<std::unique_ptr<Backend>> groups;
     std::vector<std::unique_ptr<Job>> jobs;
@@ -155,7 +155,7 @@ TEST(ShmBackend, GroupsHaveSlotsOfTheirOwn) {
 TEST(ShmBackend, NobodyTouchesTheMemoryOfThoseWhoLeft) {
   for (unsigned seed = 1; seed <= 100; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
-    ShmThreads harness(3, small_slots);
+    ShmThreads harness(3, small_memory);
     std::atomic<int> finished{0};
     harness.run([&](int rank, Backend& backend) {
       std::mt19937 random(seed * 10 + static_cast<unsigned>(rank));
