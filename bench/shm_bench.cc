@@ -132,8 +132,8 @@ class Work {
   }
 
   void run_copy() {
-    copy_past_cache(b_.get(), a_.get(), static_cast<std::size_t>(elements_) * size_of(options_.dtype));
-    finish_copies_past_cache();
+    copy(b_.get(), a_.get(), static_cast<std::size_t>(elements_) * size_of(options_.dtype), CopyTo::memory);
+    finish_copies();
   }
 
   /// Runs the backend once on fresh values, and returns how many elements of the result are wrong.

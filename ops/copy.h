@@ -4,10 +4,14 @@
 
 namespace kolo {
 
-/// Copies like memcpy, to memory that nobody reads soon: where the processor can, the copy does not take the place of other data
-/// in its caches, and does not read what it overwrites. Other threads may read it after finish_copies_past_cache() and then any
+/// Where copies go. `memory` is for what nobody reads soon: where the processor can, the copy does not take the place of other data
+/// in its caches, and does not read what it overwrites. Other threads may read it after finish_copies() and then any
 /// synchronisation.
-void copy_past_cache(void* to, const void* from, std::size_t bytes);
-void finish_copies_past_cache();
+enum class CopyTo : unsigned char { cache, memory };
+
+/// Copies like memcpy.
+void copy(void* to, const void* from, std::size_t bytes, CopyTo where);
+
+void finish_copies();
 
 }  // namespace kolo

@@ -4,10 +4,8 @@
 
 namespace kolo {
 
-void copy_past_cache(void* to, const void* from, std::size_t bytes) {
-  std::memcpy(to, from, bytes);
-}
+void copy(void* to, const void* from, std::size_t bytes, CopyTo) { std::memcpy(to, from, bytes); }
 
-void finish_copies_past_cache() {}
+void finish_copies() {}
 
 }  // namespace kolo

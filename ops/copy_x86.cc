@@ -1,11 +1,10 @@
-// Whole cache lines of the destination are written with non-temporal stores, what is left at both ends without. Other threads may
-// see such stores later than ordinary ones that follow, unless there is a fence in between.
+// Past the cache: whole cache lines of the destination are written with non-temporal stores, what is left at both ends as usual.
+// Other threads may see such stores later than ordinary ones that follow, unless there is a fence in between.
 
 #include "ops/copy.h"
 
 #include <immintrin.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -15,9 +14,7 @@ namespace {
 constexpr std::size_t line = 64;
 constexpr std::size_t worthwhile = 1024;  // below, the lines cut at both ends outweigh the others
 
-using CopyLines = void (*)(std::byte* to, const std::byte* from, std::size_t bytes);
-
-void copy_lines_sse2(std::byte* to, const std::byte* from, std::size_t bytes) {
+void stream_lines(std::byte* to, const std::byte* from, std::size_t bytes) {
   for (std::size_t at = 0; at < bytes; at += line) {
     const auto* source = reinterpret_cast<const __m128i*>(from + at);
     auto* destination = reinterpret_cast<__m128i*>(to + at);
@@ -30,7 +27,7 @@ void copy_lines_sse2(std::byte* to, const std::byte* from, std::size_t bytes) {
   }
 }
 
-__attribute__((target("avx2"))) void copy_lines_avx2(std::byte* to, const std::byte* from, std::size_t bytes) {
+__attribute__((target("avx2"))) void stream_lines_avx2(std::byte* to, const std::byte* from, std::size_t bytes) {
   for (std::size_t at = 0; at < bytes; at += line) {
     const auto* source = reinterpret_cast<const __m256i*>(from + at);
     auto* destination = reinterpret_cast<__m256i*>(to + at);
@@ -40,24 +37,23 @@ __attribute__((target("avx2"))) void copy_lines_avx2(std::byte* to, const std::b
   }
 }
 
-const CopyLines copy_lines = __builtin_cpu_supports("avx2") ? copy_lines_avx2 : copy_lines_sse2;
-
 }  // namespace
 
-void copy_past_cache(void* to, const void* from, std::size_t bytes) {
-  if (bytes < worthwhile) {
+void copy(void* to, const void* from, std::size_t bytes, CopyTo where) {
+  if (bytes < worthwhile || where == CopyTo::cache) {
     std::memcpy(to, from, bytes);
     return;
   }
+  static const auto stream = __builtin_cpu_supports("avx2") ? stream_lines_avx2 : stream_lines;
   auto* destination = static_cast<std::byte*>(to);
   const auto* source = static_cast<const std::byte*>(from);
   const std::size_t head = (line - reinterpret_cast<std::uintptr_t>(destination) % line) % line;
   const std::size_t lines = (bytes - head) / line * line;
   std::memcpy(destination, source, head);
-  copy_lines(destination + head, source + head, lines);
+  stream(destination + head, source + head, lines);
   std::memcpy(destination + head + lines, source + head + lines, bytes - head - lines);
 }
 
-void finish_copies_past_cache() { _mm_sfence(); }
+void finish_copies() { _mm_sfence(); }
 
 }  // namespace kolo

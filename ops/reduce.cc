@@ -29,13 +29,11 @@ ReduceKernel kernel_for(const Reduction& reduction) {
 }
 
 /// Copies bytes [at, at + bytes) of a result, which lie at `source`, to the destinations where they are not yet.
-void copy_to_all(const void* source, std::span<void* const> destinations, std::size_t at, std::size_t bytes, void* streamed) {
+void copy_to_all(const void* source, std::span<void* const> destinations, CopyTo where, std::size_t at, std::size_t bytes) {
   for (void* destination : destinations) {
     void* const to = static_cast<std::byte*>(destination) + at;
-    if (to != source) std::memcpy(to, source, bytes);
+    if (to != source) copy(to, source, bytes, where);
   }
-  void* const past_cache = streamed ? static_cast<std::byte*>(streamed) + at : nullptr;
-  if (streamed && past_cache != source) copy_past_cache(past_cache, source, bytes);
 }
 
 }  // namespace
@@ -46,25 +44,25 @@ Reduction reduction_of(const Signature& signature, int ranks, std::size_t absent
 }
 
 void reduce(const Reduction& reduction, std::span<const void* const> sources, std::span<void* const> destinations,
-            std::size_t count, void* streamed) {
+            std::size_t count, std::span<void* const> streamed) {
   if (count == 0) return;
   const std::size_t size = size_of(reduction.dtype);
   if (is_copy(reduction, sources.size())) {
-    copy_to_all(sources[0], destinations, 0, count * size, streamed);
-    if (streamed) finish_copies_past_cache();
-    return;
+    copy_to_all(sources[0], destinations, CopyTo::cache, 0, count * size);
+    return copy_to_all(sources[0], streamed, CopyTo::memory, 0, count * size);
   }
   const ReduceKernel kernel = kernel_for(reduction);
-  if (destinations.size() == 1 && !streamed) return kernel(reduction, sources.data(), sources.size(), 0, destinations[0], count);
-
+  if (destinations.size() == 1 && streamed.empty()) {
+    return kernel(reduction, sources.data(), sources.size(), 0, destinations[0], count);
+  }
   alignas(64) std::array<std::byte, block_bytes> buffer;
   for (std::size_t at = 0; at < count * size; at += block_bytes) {
     const std::size_t bytes = std::min(block_bytes, count * size - at);
     void* const first = destinations.empty() ? buffer.data() : static_cast<std::byte*>(destinations[0]) + at;
     kernel(reduction, sources.data(), sources.size(), at, first, bytes / size);
-    copy_to_all(first, destinations, at, bytes, streamed);
+    copy_to_all(first, destinations, CopyTo::cache, at, bytes);
+    copy_to_all(first, streamed, CopyTo::memory, at, bytes);
   }
-  if (streamed) finish_copies_past_cache();
 }
 
 }  // namespace kolo

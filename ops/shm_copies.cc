@@ -13,7 +13,7 @@ void keep_own(ShmTransfer& transfer) {
   const OpKind kind = transfer.signature().kind;
   transfer.for_each_piece_of_block(in_block, me, [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t) {
     const std::int64_t shift = out_block(kind, tensor, transfer.ranks(), me, me).begin - in_block(kind, tensor, transfer.ranks(), me, me).begin;
-    transfer.write(tensor.out, offset + shift, count, address(tensor.in, offset));
+    transfer.write(tensor, offset + shift, count, address(tensor.in, offset));
   });
 }
 
@@ -27,7 +27,7 @@ void put_for(ShmTransfer& transfer, int to, std::size_t part) {
 /// Fetches what `from` has for this rank, which begins at `part` of its slot.
 void fetch_from(ShmTransfer& transfer, int from, std::size_t part) {
   transfer.for_each_piece_of_block(out_block, from, [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t place) {
-    transfer.write(tensor.out, offset, count, transfer.slot(from) + part + place);
+    transfer.write(tensor, offset, count, transfer.slot(from) + part + place);
   });
 }
 

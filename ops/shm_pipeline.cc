@@ -47,8 +47,14 @@ bool ShmPipeline::pack_next() {
   if (jobs_.empty() || !make_room(jobs_.front()->next_bytes())) return false;
   ShmJob& job = *jobs_.front();
   ShmTransfer& next = transfer(packed_);
-  next.begin(job, places_.place(packed_, job.next_bytes()));
-  job.method->pack(next);
+  const std::size_t bytes = job.next_bytes();
+  const CopyTo shows_in = stores_.choose(bytes);
+  next.begin(job, places_.place(packed_, bytes), shows_in);
+  stores_.measure([&] {
+    job.method->pack(next);
+    if (shows_in == CopyTo::memory) finish_copies();
+    return next.put_bytes();
+  });
   board_.advance(Phase::packed, packed_++);
   if (next.last()) jobs_.pop_front();
   return true;
@@ -60,6 +66,7 @@ bool ShmPipeline::combine_next() {
   if (const auto combine = next.job().method->combine) {
     if (!board_.all_reached(Phase::packed, combined_)) return false;
     combine(next);
+    finish_copies();
     board_.advance(Phase::combined, combined_);
   }
   ++combined_;
@@ -74,7 +81,7 @@ bool ShmPipeline::collect_next() {
     if (rank != board_.rank() && next.reads_from(rank) && !board_.reached(awaited, rank, collected_)) return false;
   }
   next.job().method->collect(next);
-  if (next.job().streamed) finish_copies_past_cache();
+  if (next.job().large) finish_copies();
   board_.advance(Phase::collected, collected_++);
   if (next.last()) next.job().complete = true;
   return true;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ops/shm_board.h"
+#include "ops/shm_stores.h"
 #include "ops/shm_transfer.h"
 
 namespace kolo {
@@ -42,6 +43,7 @@ class ShmPipeline final {
 
   ShmBoard board_;
   ShmPlaces places_;
+  ShmStores stores_;
   std::vector<ShmTransfer> transfers_;
   std::deque<ShmJob*> jobs_;  // with chunks that have not been packed
   std::uint64_t free_ = 0;  // chunks below have been collected by all ranks

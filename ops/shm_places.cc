@@ -23,7 +23,7 @@ ShmTuning tuning_for_machine(int ranks) {
   ShmTuning tuning;
   tuning.ring = std::clamp<std::int64_t>(2 * own, tuning.chunk, std::max(tuning.chunk, shared / 2 / ranks));
   tuning.ring = std::max<std::int64_t>(tuning.ring / 4096 * 4096, 2 * tuning.chunk);
-  tuning.streamed = shared / ranks;
+  tuning.large = own;
   return tuning;
 }
 

@@ -13,7 +13,7 @@ struct ShmTuning {
   std::int64_t hot = 4 << 10;        ///< up to this size a chunk's place is one of a few, which stay in the fastest cache
   std::int64_t in_flight = 16;       ///< chunks on their way at one time
   std::int64_t whole = 16 << 10;     ///< up to this size of a bucket every rank combines all of it
-  std::int64_t streamed = 16 << 20;  ///< results of a larger bucket are written past the cache
+  std::int64_t large = 1 << 20;      ///< results of a bucket of this size are written past the cache where that has use for its room
 };
 
 /// Sizes that suit a group of `ranks` ranks on this machine.

@@ -70,7 +70,7 @@ void collect_slices(ShmTransfer& transfer) {
   for_each_slice(transfer, [&](int rank, Slice slice, BucketPosition position) {
     return transfer.for_each_piece(
         position, slice, [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t place) {
-          if (rank != transfer.rank()) transfer.write(tensor.out, offset, count, transfer.slot(rank) + place);
+          if (rank != transfer.rank()) transfer.write(tensor, offset, count, transfer.slot(rank) + place);
         });
   });
 }

@@ -38,7 +38,7 @@ ShmJob::ShmJob(Bucket of, int ranks, const ShmTuning& tuning)
   const OpKind kind = bucket.signature.kind;
   const std::int64_t bytes = left * static_cast<std::int64_t>(size_of(bucket.signature.dtype));
   whole = bytes <= tuning.whole || ranks == 1 || (kind == OpKind::reduce && ranks == 2);
-  streamed = bytes * (has_blocks(kind) ? ranks : 1) > tuning.streamed;
+  large = bytes * (has_blocks(kind) ? ranks : 1) >= tuning.large;
   method = shm_method(kind, whole);
 }
 
@@ -63,9 +63,11 @@ const ShmMethod* shm_method(OpKind kind, bool whole) {
   return nullptr;
 }
 
-void ShmTransfer::begin(ShmJob& job, std::size_t place) {
+void ShmTransfer::begin(ShmJob& job, std::size_t place, CopyTo shows_in) {
   job_ = &job;
   place_ = place;
+  shows_in_ = shows_in;
+  put_bytes_ = 0;
   position_ = job.next;
   count_ = job.next_count();
   part_bytes_ = job.part_bytes();
@@ -84,24 +86,37 @@ bool ShmTransfer::reads_from(int peer) const {
   }
 }
 
-void ShmTransfer::put(std::byte* to, const Tensor& from, std::int64_t offset, std::int64_t count) const {
-  std::memcpy(to, address(from, offset), static_cast<std::size_t>(count) * element_bytes());
+void ShmTransfer::put(std::byte* to, const Tensor& from, std::int64_t offset, std::int64_t count) {
+  const std::size_t bytes = static_cast<std::size_t>(count) * element_bytes();
+  copy(to, address(from, offset), bytes, shows_in_);
+  put_bytes_ += bytes;
 }
 
-void ShmTransfer::write(const Tensor& to, std::int64_t offset, std::int64_t count, const std::byte* from) const {
-  std::byte* const out = address(to, offset);
+bool ShmTransfer::streams(const BucketTensor& tensor) const {
+  const OpKind kind = signature().kind;
+  const auto* in = static_cast<const std::byte*>(tensor.in.data);
+  const auto* out = static_cast<const std::byte*>(tensor.out.data);
+  const bool reads_there = kind != OpKind::broadcast && kind != OpKind::scatter && in <= out && out < in + tensor.in.bytes();
+  return job_->large && !reads_there;
+}
+
+void ShmTransfer::write(const BucketTensor& tensor, std::int64_t offset, std::int64_t count, const std::byte* from) const {
+  std::byte* const out = address(tensor.out, offset);
   if (out == from) return;
   const std::size_t bytes = static_cast<std::size_t>(count) * element_bytes();
-  job_->streamed ? copy_past_cache(out, from, bytes) : (void)std::memcpy(out, from, bytes);
+  copy(out, from, bytes, streams(tensor) ? CopyTo::memory : CopyTo::cache);
 }
 
-void ShmTransfer::reduce_sources(std::int64_t count, std::byte* shown, std::byte* out) const {
-  const auto elements = static_cast<std::size_t>(count);
-  std::array<void*, 2> to{};
-  std::size_t destinations = 0;
-  if (shown) to[destinations++] = shown;
-  if (out && !job_->streamed) to[destinations++] = out;
-  reduce(job_->reduction, sources_, std::span(to).first(destinations), elements, job_->streamed ? out : nullptr);
+void ShmTransfer::reduce_sources(std::int64_t count, std::byte* shown, std::byte* out, bool streams) const {
+  std::array<void*, 2> cached{}, streamed{};
+  std::size_t to_cache = 0, to_memory = 0;
+  const auto add = [&](std::byte* to, bool past_cache) {
+    if (to) (past_cache ? streamed[to_memory++] : cached[to_cache++]) = to;
+  };
+  add(shown, shows_in_ == CopyTo::memory);
+  add(out, streams);
+  reduce(job_->reduction, sources_, std::span(cached).first(to_cache), static_cast<std::size_t>(count),
+         std::span(streamed).first(to_memory));
 }
 
 }  // namespace kolo

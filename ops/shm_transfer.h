@@ -8,6 +8,7 @@
 #include <kolo/backend.h>
 
 #include "ops/bucket.h"
+#include "ops/copy.h"
 #include "ops/reduce.h"
 #include "ops/shm_board.h"
 
@@ -25,7 +26,7 @@ struct ShmMethod {
   void (*collect)(ShmTransfer&);  ///< those it reads from have combined, or packed: writes its output
 };
 
-/// An operation on this rank: its bucket, and how that is cut. All but `bucket` and `streamed` is equal on all ranks.
+/// An operation on this rank: its bucket, and how that is cut. Equal on all ranks but for the memory.
 struct ShmJob {
   ShmJob(Bucket bucket, int ranks, const ShmTuning& tuning);
 
@@ -41,7 +42,7 @@ struct ShmJob {
   int parts = 1;                    ///< of a chunk in a rank's memory
   std::int64_t chunk_elements = 1;  ///< of the flattened list
   bool whole = false;               ///< whether every rank that gets a reduced element combines it itself
-  bool streamed = false;            ///< whether results are written past the cache
+  bool large = false;               ///< whether results are written past the cache, unless that has what they replace
   const ShmMethod* method = nullptr;
   BucketPosition next{};            ///< where the next chunk begins
   bool complete = false;
@@ -58,11 +59,12 @@ class ShmTransfer final {
  public:
   explicit ShmTransfer(ShmBoard& board) : board_(board) {}
 
-  /// Takes the job's next chunk, which lies at `place` in every rank's memory.
-  void begin(ShmJob& job, std::size_t place);
+  /// Takes the job's next chunk, which lies at `place` in every rank's memory; what this rank shows there goes to `shows_in`.
+  void begin(ShmJob& job, std::size_t place, CopyTo shows_in);
 
   ShmJob& job() const { return *job_; }
   bool last() const { return last_; }
+  std::size_t put_bytes() const { return put_bytes_; }
 
   /// Whether this rank reads what `peer` has put into its memory.
   bool reads_from(int peer) const;
@@ -111,11 +113,11 @@ class ShmTransfer final {
 
   // ---- for methods: moving bytes ------------------------------------------------------------------------------------
 
-  /// Copies elements into a slot.
-  void put(std::byte* to, const Tensor& from, std::int64_t offset, std::int64_t count) const;
+  /// Copies elements into this rank's slot.
+  void put(std::byte* to, const Tensor& from, std::int64_t offset, std::int64_t count);
 
   /// Copies elements to their place in the output, unless they are there already.
-  void write(const Tensor& to, std::int64_t offset, std::int64_t count, const std::byte* from) const;
+  void write(const BucketTensor& tensor, std::int64_t offset, std::int64_t count, const std::byte* from) const;
 
   /// Combines elements of all present ranks, in rank order: of this rank's input, and of the others' what source(rank) gives.
   /// Writes the result to `shown`, for others, and to `out`; either may be null.
@@ -125,15 +127,18 @@ class ShmTransfer final {
     for (int other = 0; other < ranks(); ++other) {
       if (present(other)) sources_.push_back(other == rank() ? address(tensor.in, offset) : source(other));
     }
-    reduce_sources(count, shown, out);
+    reduce_sources(count, shown, out, streams(tensor));
   }
 
  private:
-  void reduce_sources(std::int64_t count, std::byte* shown, std::byte* out) const;
+  bool streams(const BucketTensor& tensor) const;
+  void reduce_sources(std::int64_t count, std::byte* shown, std::byte* out, bool streams) const;
 
   ShmBoard& board_;
   ShmJob* job_ = nullptr;
   std::size_t place_ = 0;
+  CopyTo shows_in_ = CopyTo::cache;
+  std::size_t put_bytes_ = 0;
   BucketPosition position_;
   std::int64_t count_ = 0;
   std::size_t part_bytes_ = 0;
