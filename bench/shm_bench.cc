@@ -257,7 +257,8 @@ void run(const Options& options) {
   }
   double logarithms = 0;
   int sizes = 0;
-  for (std::int64_t bytes = options.min; bytes <= options.max; bytes *= options.factor, ++sizes) {
+  const std::int64_t least = static_cast<std::int64_t>(size_of(options.dtype)) * (has_blocks(options.kind) ? ranks : 1);
+  for (std::int64_t bytes = std::max(options.min, least); bytes <= options.max; bytes *= options.factor, ++sizes) {
     logarithms += std::log(measure(options, *backend, rank, ranks, bytes));
   }
   if (rank == 0 && options.mpi) fmt::print("MPI/shm, geometric mean: {:.2f}\n", std::exp(logarithms / sizes));

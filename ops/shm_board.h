@@ -18,7 +18,8 @@ namespace kolo {
 ///
 /// The work of a group is a sequence of chunks, numbered from 0, the same on all ranks, each with a place in every rank's memory
 /// (see ShmPlaces). On each rank a chunk goes through the phases in order, and each phase goes through the chunks in order: so a
-/// counter per rank and phase, which only grows and which only that rank writes, says everything.
+/// counter per rank and phase, which only grows and which only that rank writes, says everything. (A phase that nobody waits for need not be
+/// counted: a later chunk counts for those before. A small chunk that is packed has a stamp instead.)
 ///
 /// Nobody writes to a rank's memory but itself, and no rank sees another's tensors: whoever leaves in the middle takes nothing away
 /// that peers would touch. It sets `broken`, after everything that it has done, and peers give up what they cannot complete.
@@ -50,16 +51,17 @@ class ShmBoard final {
     if (seen <= chunk) seen = counter(phase, rank).load();
     return seen > chunk;
   }
-  bool all_reached(Phase phase, std::uint64_t chunk) {
-    for (int rank = 0; rank < ranks_; ++rank) {
-      if (rank != rank_ && !reached(phase, rank, chunk)) return false;
-    }
-    return true;
-  }
 
   /// This rank is through with a phase of a chunk: wakes those who may wait for that.
   void advance(Phase phase, std::uint64_t chunk) {
     counter(phase, rank_).store(chunk + 1);  // sequentially consistent, as bell.h wants it
+    ring_peers();
+  }
+
+  /// The same of packing a chunk at a hot place, without a counter.
+  bool stamped(ShmPlace place, int rank, std::uint64_t chunk) const { return stamp(place, rank).load() > chunk; }
+  void set_stamp(ShmPlace place, std::uint64_t chunk) {
+    stamp(place, rank_).store(chunk + 1);
     ring_peers();
   }
 
@@ -81,6 +83,9 @@ class ShmBoard final {
   static std::size_t memories_begin(int ranks);
   std::atomic<std::uint64_t>& counter(Phase phase, int rank) const {
     return counters_[static_cast<std::size_t>(rank) * phases + static_cast<std::size_t>(phase)].chunks;
+  }
+  std::atomic<std::uint64_t>& stamp(ShmPlace place, int rank) const {
+    return reinterpret_cast<std::atomic<std::uint64_t>*>(memory(rank) + place.begin)[-1];
   }
   void ring_peers() const {
     for (Bell* bell : bells_) bell->ring();

@@ -37,10 +37,20 @@ void ShmPipeline::abandon() noexcept {
 /// Whether this rank may write the next chunk, of `bytes` bytes, to its place: nobody needs what was there.
 bool ShmPipeline::make_room(std::size_t bytes) {
   while (free_ < packed_ && places_.collide(free_, packed_, bytes)) {
-    if (free_ == collected_ || !board_.all_reached(Phase::collected, free_)) return false;
+    const ShmFlow& flow = transfer(free_).flow();
+    if (free_ == collected_ || (flow.shows(board_.rank()) && !readers_reached(flow, free_))) return false;
     ++free_;
   }
   return true;
+}
+
+/// Whether all other ranks that read something in a chunk have collected it.
+bool ShmPipeline::readers_reached(const ShmFlow& flow, std::uint64_t chunk) {
+  return every_peer([&](int rank) { return !flow.reads(rank) || board_.reached(Phase::collected, rank, chunk); });
+}
+
+bool ShmPipeline::all_combined(std::uint64_t chunk) {
+  return every_peer([&](int rank) { return board_.reached(Phase::combined, rank, chunk); });
 }
 
 bool ShmPipeline::pack_next() {
@@ -49,13 +59,14 @@ bool ShmPipeline::pack_next() {
   ShmTransfer& next = transfer(packed_);
   const std::size_t bytes = job.next_bytes();
   const CopyTo shows_in = stores_.choose(bytes);
-  next.begin(job, places_.place(packed_, bytes), shows_in);
+  next.begin(job, packed_, places_.place(packed_, bytes), shows_in);
   stores_.measure([&] {
     job.method->pack(next);
     if (shows_in == CopyTo::memory) finish_copies();
     return next.put_bytes();
   });
-  board_.advance(Phase::packed, packed_++);
+  next.show_packed();
+  ++packed_;
   if (next.last()) jobs_.pop_front();
   return true;
 }
@@ -64,7 +75,7 @@ bool ShmPipeline::combine_next() {
   if (combined_ == packed_) return false;
   ShmTransfer& next = transfer(combined_);
   if (const auto combine = next.job().method->combine) {
-    if (!board_.all_reached(Phase::packed, combined_)) return false;
+    if (!next.all_packed()) return false;
     combine(next);
     finish_copies();
     board_.advance(Phase::combined, combined_);
@@ -76,13 +87,12 @@ bool ShmPipeline::combine_next() {
 bool ShmPipeline::collect_next() {
   if (collected_ == combined_) return false;
   ShmTransfer& next = transfer(collected_);
-  const Phase awaited = next.job().method->combine ? Phase::combined : Phase::packed;
-  for (int rank = 0; rank < board_.ranks(); ++rank) {
-    if (rank != board_.rank() && next.reads_from(rank) && !board_.reached(awaited, rank, collected_)) return false;
-  }
+  const bool reads = next.flow().reads(board_.rank());
+  if (reads && !(next.job().method->combine ? next.only_helps() || all_combined(collected_) : next.all_packed())) return false;
   next.job().method->collect(next);
   if (next.job().large) finish_copies();
-  board_.advance(Phase::collected, collected_++);
+  if (reads) board_.advance(Phase::collected, collected_);
+  ++collected_;
   if (next.last()) next.job().complete = true;
   return true;
 }

@@ -36,6 +36,15 @@ class ShmPipeline final {
 
  private:
   bool make_room(std::size_t bytes);
+  bool readers_reached(const ShmFlow& flow, std::uint64_t chunk);
+  bool all_combined(std::uint64_t chunk);
+  template <class Condition>
+  bool every_peer(Condition condition) const {
+    for (int rank = 0; rank < board_.ranks(); ++rank) {
+      if (rank != board_.rank() && !condition(rank)) return false;
+    }
+    return true;
+  }
   bool pack_next();
   bool combine_next();
   bool collect_next();

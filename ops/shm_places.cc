@@ -7,6 +7,10 @@
 namespace kolo {
 namespace {
 
+constexpr std::size_t line = 64;
+constexpr std::size_t page = 4096;
+constexpr std::size_t stamp_bytes = 8;
+
 /// The size of this machine's cache of a level, next to its first core; `otherwise` if the system does not say.
 std::int64_t cache_bytes(int level, std::int64_t otherwise) {
   std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(level) + "/size");  // 0 and 1 are of level 1
@@ -27,17 +31,26 @@ ShmTuning tuning_for_machine(int ranks) {
   return tuning;
 }
 
+std::size_t ShmPlaces::hot_stride(const ShmTuning& tuning) {
+  return (static_cast<std::size_t>(tuning.hot) + stamp_bytes + line - 1) / line * line;
+}
+
+std::size_t ShmPlaces::ring_begin(const ShmTuning& tuning) {
+  return (static_cast<std::size_t>(tuning.in_flight) * hot_stride(tuning) + page - 1) / page * page;
+}
+
 std::size_t ShmPlaces::ring_bytes(int ranks, const ShmTuning& tuning) {
-  return static_cast<std::size_t>(std::max<std::int64_t>(tuning.ring, std::int64_t{64} * ranks));
+  return static_cast<std::size_t>(std::max<std::int64_t>(tuning.ring, std::int64_t{line} * ranks));
 }
 
 std::size_t ShmPlaces::bytes(int ranks, const ShmTuning& tuning) {
-  const auto hot = static_cast<std::size_t>(tuning.in_flight) * static_cast<std::size_t>(tuning.hot);
-  return (hot + ring_bytes(ranks, tuning) + 4095) / 4096 * 4096;
+  return (ring_begin(tuning) + ring_bytes(ranks, tuning) + page - 1) / page * page;
 }
 
 ShmPlaces::ShmPlaces(int ranks, const ShmTuning& tuning)
     : hot_(static_cast<std::size_t>(tuning.hot)),
+      hot_stride_(hot_stride(tuning)),
+      ring_begin_(ring_begin(tuning)),
       ring_(ring_bytes(ranks, tuning)),
       begins_(static_cast<std::size_t>(tuning.in_flight)) {}
 
@@ -46,13 +59,13 @@ std::uint64_t ShmPlaces::begin_of(std::size_t bytes) const {
   return bytes <= left ? end_ : end_ + left;
 }
 
-std::size_t ShmPlaces::place(std::uint64_t chunk, std::size_t bytes) {
+ShmPlace ShmPlaces::place(std::uint64_t chunk, std::size_t bytes) {
   const std::size_t turn = static_cast<std::size_t>(chunk % begins_.size());
   begins_[turn] = end_;
-  if (is_hot(bytes)) return turn * hot_;
+  if (is_hot(bytes)) return {turn * hot_stride_ + stamp_bytes, true};
   begins_[turn] = begin_of(bytes);
   end_ = begins_[turn] + bytes;
-  return begins_.size() * hot_ + static_cast<std::size_t>(begins_[turn] % ring_);
+  return {ring_begin_ + static_cast<std::size_t>(begins_[turn] % ring_), false};
 }
 
 bool ShmPlaces::collide(std::uint64_t earlier, std::uint64_t later, std::size_t bytes) const {

@@ -19,11 +19,18 @@ struct ShmTuning {
 /// Sizes that suit a group of `ranks` ranks on this machine.
 ShmTuning tuning_for_machine(int ranks);
 
-/// Where the chunks lie in the memory of every rank: calculated by each rank, equal on all.
+/// Where a chunk lies in the memory of every rank; in bytes.
+struct ShmPlace {
+  std::size_t begin = 0;
+  bool hot = false;  ///< then the eight bytes before are a stamp, which says that the chunk is there
+};
+
+/// Where the chunks lie: calculated by each rank, equal on all.
 ///
-/// A small chunk has one of `in_flight` hot places, in turn. A larger one lies in a ring, behind the one before; at the end of the
-/// ring it begins anew. The ring is somewhat larger than the caches next to the cores: a line that a rank writes again has left
-/// the reader's cache by then, and need not be fetched back from there, which takes several times as long.
+/// A small chunk has one of `in_flight` hot places, in turn, and a stamp in the same cache line: who reads it waits for one line to
+/// come over, not for two. A larger one lies in a ring, behind the one before; at the end of the ring it begins anew. The ring is
+/// somewhat larger than the caches next to the cores: a line that a rank writes again has left the reader's cache by then, and
+/// need not be taken back from there, which takes several times as long.
 class ShmPlaces final {
  public:
   /// Bytes of memory that a rank needs.
@@ -32,17 +39,21 @@ class ShmPlaces final {
   ShmPlaces(int ranks, const ShmTuning& tuning);
 
   /// The place of chunk `chunk`, which has `bytes` bytes; chunks are placed in order.
-  std::size_t place(std::uint64_t chunk, std::size_t bytes);
+  ShmPlace place(std::uint64_t chunk, std::size_t bytes);
 
   /// Whether chunk `later`, which is to have `bytes` bytes, must wait until all ranks have collected chunk `earlier`.
   bool collide(std::uint64_t earlier, std::uint64_t later, std::size_t bytes) const;
 
  private:
+  static std::size_t hot_stride(const ShmTuning& tuning);
+  static std::size_t ring_begin(const ShmTuning& tuning);
   static std::size_t ring_bytes(int ranks, const ShmTuning& tuning);
   bool is_hot(std::size_t bytes) const { return bytes <= hot_; }
   std::uint64_t begin_of(std::size_t bytes) const;
 
   std::size_t hot_;
+  std::size_t hot_stride_;
+  std::size_t ring_begin_;
   std::size_t ring_;
   std::uint64_t end_ = 0;              // of the last chunk in the ring, as if that had no end
   std::vector<std::uint64_t> begins_;  // of the last chunks

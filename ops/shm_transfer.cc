@@ -14,6 +14,15 @@ int parts_of(OpKind kind, int ranks) {
   return kind == OpKind::reduce_scatter || kind == OpKind::scatter || kind == OpKind::all_to_all ? ranks : 1;
 }
 
+ShmFlow flow_of(const Signature& signature, bool whole) {
+  switch (signature.kind) {
+    case OpKind::broadcast: case OpKind::scatter: return {ShmFlow::Shape::from_root, signature.root};
+    case OpKind::gather: return {ShmFlow::Shape::to_root, signature.root};
+    case OpKind::reduce: return {whole ? ShmFlow::Shape::to_root : ShmFlow::Shape::everybody, signature.root};
+    default: return {};
+  }
+}
+
 std::int64_t flat_elements(const Bucket& bucket, int ranks) {
   std::int64_t sum = 0;
   for (const BucketTensor& tensor : bucket.tensors) sum += flat_length(bucket.signature.kind, tensor, ranks);
@@ -40,6 +49,7 @@ ShmJob::ShmJob(Bucket of, int ranks, const ShmTuning& tuning)
   whole = bytes <= tuning.whole || ranks == 1 || (kind == OpKind::reduce && ranks == 2);
   large = bytes * (has_blocks(kind) ? ranks : 1) >= tuning.large;
   method = shm_method(kind, whole);
+  flow = flow_of(bucket.signature, whole);
 }
 
 std::size_t ShmJob::part_bytes() const {
@@ -63,8 +73,10 @@ const ShmMethod* shm_method(OpKind kind, bool whole) {
   return nullptr;
 }
 
-void ShmTransfer::begin(ShmJob& job, std::size_t place, CopyTo shows_in) {
+void ShmTransfer::begin(ShmJob& job, std::uint64_t number, ShmPlace place, CopyTo shows_in) {
   job_ = &job;
+  flow_ = job.flow;
+  number_ = number;
   place_ = place;
   shows_in_ = shows_in;
   put_bytes_ = 0;
@@ -76,14 +88,18 @@ void ShmTransfer::begin(ShmJob& job, std::size_t place, CopyTo shows_in) {
   if (!last_) job.next = kolo::for_each_piece(job.bucket, ranks(), position_, count_, [](const Piece&) {});
 }
 
-bool ShmTransfer::reads_from(int peer) const {
-  switch (signature().kind) {
-    case OpKind::broadcast:
-    case OpKind::scatter: return peer == signature().root;
-    case OpKind::reduce:
-    case OpKind::gather: return is_root();
-    default: return true;
+void ShmTransfer::show_packed() {
+  if (!flow_.shows(rank())) return;
+  place_.hot ? board_.set_stamp(place_, number_) : board_.advance(ShmBoard::Phase::packed, number_);
+}
+
+bool ShmTransfer::all_packed() const {
+  for (int peer = 0; peer < ranks(); ++peer) {
+    if (peer == rank() || !flow_.shows(peer)) continue;
+    const bool packed = place_.hot ? board_.stamped(place_, peer, number_) : board_.reached(ShmBoard::Phase::packed, peer, number_);
+    if (!packed) return false;
   }
+  return true;
 }
 
 void ShmTransfer::put(std::byte* to, const Tensor& from, std::int64_t offset, std::int64_t count) {

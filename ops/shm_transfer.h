@@ -26,6 +26,16 @@ struct ShmMethod {
   void (*collect)(ShmTransfer&);  ///< those it reads from have combined, or packed: writes its output
 };
 
+/// Who shows something to whom: every rank to every other, or one of the two sides is the root.
+struct ShmFlow {
+  enum class Shape : std::uint8_t { everybody, from_root, to_root };
+  Shape shape = Shape::everybody;
+  int root = 0;
+
+  bool shows(int rank) const { return shape == Shape::everybody || (rank == root) == (shape == Shape::from_root); }
+  bool reads(int rank) const { return shape == Shape::everybody || (rank == root) == (shape == Shape::to_root); }
+};
+
 /// An operation on this rank: its bucket, and how that is cut. Equal on all ranks but for the memory.
 struct ShmJob {
   ShmJob(Bucket bucket, int ranks, const ShmTuning& tuning);
@@ -44,6 +54,7 @@ struct ShmJob {
   bool whole = false;               ///< whether every rank that gets a reduced element combines it itself
   bool large = false;               ///< whether results are written past the cache, unless that has what they replace
   const ShmMethod* method = nullptr;
+  ShmFlow flow{};
   BucketPosition next{};            ///< where the next chunk begins
   bool complete = false;
 };
@@ -60,14 +71,20 @@ class ShmTransfer final {
   explicit ShmTransfer(ShmBoard& board) : board_(board) {}
 
   /// Takes the job's next chunk, which lies at `place` in every rank's memory; what this rank shows there goes to `shows_in`.
-  void begin(ShmJob& job, std::size_t place, CopyTo shows_in);
+  void begin(ShmJob& job, std::uint64_t number, ShmPlace place, CopyTo shows_in);
+
+  /// Says that this rank has packed its part, if anybody reads that; whether all others have whose part this rank may read.
+  void show_packed();
+  bool all_packed() const;
 
   ShmJob& job() const { return *job_; }
   bool last() const { return last_; }
   std::size_t put_bytes() const { return put_bytes_; }
 
-  /// Whether this rank reads what `peer` has put into its memory.
-  bool reads_from(int peer) const;
+  /// Who shows something to whom in this chunk.
+  const ShmFlow& flow() const { return flow_; }
+  /// Whether this rank has nothing to do in the last phase.
+  bool only_helps() const { return signature().kind == OpKind::reduce && !is_root(); }
 
   // ---- for methods: what travels ------------------------------------------------------------------------------------
 
@@ -85,7 +102,7 @@ class ShmTransfer final {
   Slice slice(int rank) const { return slice_of(count_, element_bytes(), ranks(), rank); }
 
   /// The place of the chunk in a rank's memory: its slot.
-  std::byte* slot(int rank) const { return board_.memory(rank) + place_; }
+  std::byte* slot(int rank) const { return board_.memory(rank) + place_.begin; }
   /// Where the part for `to` begins, in a slot that has a part of the chunk for every rank.
   std::size_t part(int to) const { return static_cast<std::size_t>(to) * part_bytes_; }
 
@@ -136,7 +153,9 @@ class ShmTransfer final {
 
   ShmBoard& board_;
   ShmJob* job_ = nullptr;
-  std::size_t place_ = 0;
+  ShmFlow flow_;  // valid also when the job is complete, and gone
+  std::uint64_t number_ = 0;
+  ShmPlace place_;
   CopyTo shows_in_ = CopyTo::cache;
   std::size_t put_bytes_ = 0;
   BucketPosition position_;
