@@ -41,20 +41,21 @@ MpiComm duplicate(MPI_Comm comm) {
   return owned;
 }
 
-void check_mpi(int rc, const char* call, Where where) {
-  if (rc != MPI_SUCCESS) fail(rc, call, where);
-}
-
 MpiComm communicator_of(MPI_Comm comm, const GroupInfo& group) {
   MPI_Group all = MPI_GROUP_NULL, members = MPI_GROUP_NULL;
   check_mpi(MPI_Comm_group(comm, &all), "MPI_Comm_group");
   check_mpi(MPI_Group_incl(all, group.size(), group.ranks.data(), &members), "MPI_Group_incl");
   MPI_Comm made = MPI_COMM_NULL;
-  const int rc = MPI_Comm_create_group(comm, members, static_cast<int>(group.id % 32768), &made);
+  const int tag = static_cast<int>(group.id % 32768);  // keeps groups apart that are made at once
+  const int rc = MPI_Comm_create_group(comm, members, tag, &made);
   MPI_Group_free(&members);
   MPI_Group_free(&all);
   check_mpi(rc, "MPI_Comm_create_group");
   return MpiComm(made);
+}
+
+void check_mpi(int rc, const char* call, Where where) {
+  if (rc != MPI_SUCCESS) fail(rc, call, where);
 }
 
 }  // namespace kolo

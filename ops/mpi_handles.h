@@ -21,7 +21,7 @@ using MpiComm = Unique<MpiCommTraits>;
 /// A copy of `comm` whose errors are returned, not fatal. Collective. Throws Error{backend}.
 MpiComm duplicate(MPI_Comm comm);
 
-/// The communicator of some ranks of `comm`. Collective over them alone; the tag keeps groups apart that are made at once.
+/// The communicator of some ranks of `comm`. Collective over them alone, which make groups in an agreed order. Throws Error{backend}.
 MpiComm communicator_of(MPI_Comm comm, const GroupInfo& group);
 
 /// Throws Error{backend} with MPI's text, the call's name and the caller's file and line unless `rc` is MPI_SUCCESS.

@@ -25,9 +25,10 @@ Reduction reduction_of(const Bucket& bucket, int ranks);
 /// Combines element i of all sources, in their order, and writes it as element i of every destination. Requires that the op
 /// is reducible() for the type, and scales of 1 unless it is scalable().
 ///
-/// sources, destinations  `count` contiguous elements each, aligned or not; a destination may be a source (the same
-/// address),
-///                        otherwise they do not overlap; at least one of each
+/// sources, destinations  `count` contiguous elements each, aligned or not; a destination may be a source (the same address),
+///                        otherwise they do not overlap
+/// streamed               more destinations, or the only ones: written past the cache, for results that nobody reads soon here;
+///                        finish_copies() of copy.h must follow before other threads read them
 ///
 /// f64 accumulates in f64, all other floats in f32 and rounds once; scales and the division of an average are done in
 /// the accumulator's type. Integers accumulate in 64 bits (an average of 64-bit integers in 128) and keep the low bits,
@@ -35,6 +36,6 @@ Reduction reduction_of(const Bucket& bucket, int ranks);
 /// multiplies as f64 and truncates. min and max of a NaN and anything are NaN. A bool is true if its byte is not zero. An
 /// element's result depends on nothing but that element: callers may cut a range as they like and get the same bits.
 void reduce(const Reduction& reduction, std::span<const void* const> sources, std::span<void* const> destinations,
-            std::size_t count);
+            std::size_t count, std::span<void* const> streamed = {});
 
 }  // namespace kolo

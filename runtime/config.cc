@@ -102,8 +102,8 @@ const std::array<Setting, 7>& table() {
       microseconds_setting("KOLO_SPIN_US", "How long a thread that waits keeps looking before it sleeps.", &Config::spin_us),
       text_setting("KOLO_FAKE_NODES", "Ranks on each node, in rank order (\"2,2\"), instead of the real placement; for tests.", true,
                    &Config::fake_nodes),
-      choice_setting("KOLO_BACKEND", "How host tensors travel: auto, local (ranks in one process) or mpi.", &Config::backend,
-                     {"auto", "local", "mpi"}),
+      choice_setting("KOLO_BACKEND", "How host tensors travel: auto, local (ranks in one process), shm (one node) or mpi.", &Config::backend,
+                     {"auto", "local", "shm", "mpi"}),
       flag_setting("KOLO_BANNER", "1: rank 0 prints the settings in effect when a session starts.", &Config::banner),
   }};
   return rows;

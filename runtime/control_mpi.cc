@@ -9,6 +9,8 @@
 #include <cstring>
 #include <map>
 
+#include "ops/mpi_region.h"
+
 namespace kolo {
 namespace {
 
@@ -76,25 +78,8 @@ bool MpiChannel::share_memory(MPI_Comm node_comm) {
   node_index_ = static_cast<int>(std::find(node_ranks_.begin(), node_ranks_.end(), rank_) - node_ranks_.begin());
   const int ranks = static_cast<int>(node_ranks_.size());
   const std::size_t bytes = NodeLinks::bytes(ranks) + StatusBoard::bytes(ranks);
-  std::array<int, 2> origin{static_cast<int>(getpid()), -1};  // process and descriptor
-  std::shared_ptr<SharedRegion> region;
-  try {
-    if (node_index_ == 0) {
-      region = SharedRegion::create(bytes);
-      origin[1] = region->descriptor();
-    }
-  } catch (const Error&) {  // reported by the caller for all ranks alike
-  }
-  check_mpi(MPI_Bcast(origin.data(), 2, MPI_INT, 0, node_comm), "MPI_Bcast");
-  try {
-    if (node_index_ != 0 && origin[1] >= 0) region = SharedRegion::open(origin[0], origin[1], bytes);
-  } catch (const Error&) {
-  }
-  int mapped = region ? 1 : 0;
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &mapped, 1, MPI_INT, MPI_MIN, node_comm), "MPI_Allreduce");
-  if (mapped == 0) return false;
-  region->close_descriptor();
-  region_ = region;
+  region_ = shared_region(node_comm, bytes);
+  if (!region_) return false;
   links_ = std::make_unique<NodeLinks>(region_, 0, node_index_, ranks);
   board_ = std::make_unique<StatusBoard>(region_, NodeLinks::bytes(ranks), node_index_, node_ranks_);
   return true;

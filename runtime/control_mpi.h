@@ -42,6 +42,9 @@ class MpiChannel final : public ControlChannel {
   void abandon() noexcept override;
   [[noreturn]] void abort_job(int exit_code) override;
 
+  /// Those of this node's ranks, in their order; valid as long as this.
+  std::span<Bell> bells() { return links_->bells(); }
+
  private:
   struct Outgoing {
     MPI_Request request;

@@ -9,6 +9,7 @@
 #include "ops/mpi_backend.h"
 #include "ops/nodes_backend.h"
 #include "ops/registry.h"
+#include "ops/shm_processes.h"
 #include "runtime/control_mpi.h"
 #include "runtime/handshake.h"
 #include "runtime/launcher.h"
@@ -68,12 +69,17 @@ World mpi_world(MPI_Comm comm, const Config& config) {
   agree_on_settings(comm, config);
   auto parts = std::make_unique<WorldParts>();
   std::string note;
-  parts->control = std::make_unique<MpiChannel>(comm, config.fake_nodes, &note);
-  if (!note.empty() && parts->control->rank() == 0) config.report(note);
-  std::vector<BackendOffer> offers{{"mpi", [=] { return mpi_backend(comm); }}};
-  if (parts->control->topology().size() == 1) {
-    offers.insert(offers.begin(), {"local", [] { return std::move(local_backends(1, {}).front()); }});
+  auto channel = std::make_unique<MpiChannel>(comm, config.fake_nodes, &note);
+  const Topology& topology = channel->topology();
+  const std::span<Bell> bells = channel->bells();  // of all ranks, where they are on one node
+  if (!note.empty() && channel->rank() == 0) config.report(note);
+  std::vector<BackendOffer> offers;
+  if (topology.size() == 1) offers.push_back({"local", [] { return std::move(local_backends(1, {}).front()); }});
+  if (topology.nodes() == 1) {
+    offers.push_back({"shm", [&] { return shm_process_backend(comm, bells, config.report); }, topology.size() == 1});
   }
+  offers.push_back({"mpi", [=] { return mpi_backend(comm); }});
+  parts->control = std::move(channel);
   parts->backends = make_backends(config.backend, offers);
   std::vector<int> node_of;
   for (const Topology::Place& place : parts->control->topology().places) node_of.push_back(place.node);

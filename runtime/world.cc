@@ -2,8 +2,11 @@
 
 #include <unistd.h>
 
+#include <array>
+
 #include "ops/local_backend.h"
 #include "ops/registry.h"
+#include "ops/shm_backend.h"
 #include "runtime/control_thread.h"
 #include "runtime/world_parts.h"
 
@@ -31,13 +34,17 @@ std::vector<World> thread_worlds(int size, const Config& config) {
   fake_nodes(topology, config.fake_nodes);
 
   auto channels = thread_channels(topology);
-  auto backends = local_backends(size, thread_bells(*channels.front()));
+  const std::span<Bell> bells = thread_bells(*channels.front());
+  auto local = local_backends(size, bells);
+  std::vector<std::unique_ptr<Backend>> shared(local.size());
+  if (config.backend == "shm") shared = shm_thread_backends(size, bells);
   std::vector<World> worlds;
   for (std::size_t rank = 0; rank < channels.size(); ++rank) {
     auto parts = std::make_unique<WorldParts>();
     parts->control = std::move(channels[rank]);
-    const BackendOffer local{"local", [&] { return std::move(backends[rank]); }};
-    parts->backends = make_backends(config.backend, {&local, 1});
+    const std::array<BackendOffer, 2> offers{BackendOffer{"local", [&] { return std::move(local[rank]); }},
+                                             BackendOffer{"shm", [&] { return std::move(shared[rank]); }, true}};
+    parts->backends = make_backends(config.backend, offers);
     worlds.emplace_back(std::move(parts));
   }
   return worlds;

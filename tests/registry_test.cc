@@ -35,8 +35,16 @@ TEST(Registry, AutoTakesAllOffersAndANameThatOne) {
   }
 }
 
+TEST(Registry, AutoDoesWithoutWhatIsOnlyByNameOrCannotBeHad) {
+  const std::array<BackendOffer, 3> offers{BackendOffer{"shm", [] { return std::unique_ptr<Backend>(); }}, local_offer()[0],
+                                           BackendOffer{"mpi", [] { return std::move(local_backends(1, {})[0]); }, true}};
+  EXPECT_EQ(make_backends("auto", offers).size(), 1u);
+  EXPECT_EQ(make_backends("mpi", offers).size(), 1u);
+  EXPECT_THROW((void)make_backends("shm", offers), Error);
+}
+
 TEST(Registry, NamesWhatItKnows) {
-  EXPECT_EQ(message_for("nccl"), "KOLO_BACKEND is 'nccl', which is no backend; set it to one of auto, local, mpi");
+  EXPECT_EQ(message_for("nccl"), "KOLO_BACKEND is 'nccl', which is no backend; set it to one of auto, local, shm, mpi");
   EXPECT_EQ(message_for("mpi"), "KOLO_BACKEND is 'mpi', which cannot serve this world (it serves processes that a launcher started, and these are not); set it to "
             "auto or local");
 }

@@ -100,7 +100,7 @@ TEST_F(TrainErrors, Settings) {
   EXPECT_EQ(problem(2, "", "KOLO_FUSION_BYTE=1"),
             "KOLO_FUSION_BYTE is no setting; did you mean KOLO_FUSION_BYTES? (--help lists the settings)");
   EXPECT_EQ(problem(0, "", "KOLO_FUSION_BYTES=lots").substr(0, 27), "KOLO_FUSION_BYTES is 'lots'");
-  EXPECT_EQ(problem(2, "", "KOLO_BACKEND=nosuch"), "KOLO_BACKEND is 'nosuch'; it takes one of auto, local, mpi");
+  EXPECT_EQ(problem(2, "", "KOLO_BACKEND=nosuch"), "KOLO_BACKEND is 'nosuch'; it takes one of auto, local, shm, mpi");
   EXPECT_EQ(train(folder_, 0, "--sizes 784,10 --steps 0", "KOLO_SHARED_DIR=/nowhere").code, 0);
 }
 

@@ -1,0 +1,88 @@
+#include "ops/shm_backend.h"
+
+#include <utility>
+
+#include "ops/shm_pipeline.h"
+
+namespace kolo {
+namespace {
+
+class ShmOperation final : public Operation {
+ public:
+  ShmOperation(std::shared_ptr<ShmPipeline> pipeline, Bucket bucket)
+      : pipeline_(std::move(pipeline)), job_(std::move(bucket), pipeline_->board().ranks(), pipeline_->board().tuning()) {
+    pipeline_->enqueue(job_);
+  }
+  ShmOperation(const ShmOperation&) = delete;
+  ShmOperation& operator=(const ShmOperation&) = delete;
+  ~ShmOperation() override {
+    if (!job_.complete) pipeline_->abandon();
+  }
+
+  bool step() override {
+    if (job_.complete) return true;
+    const bool hope = pipeline_->advance();
+    if (!job_.complete && !hope) throw Error(ErrorCode::aborted, "a rank of the group left before the operation was complete");
+    return job_.complete;
+  }
+  bool needs_polling() const override { return false; }
+
+ private:
+  std::shared_ptr<ShmPipeline> pipeline_;
+  ShmJob job_;
+};
+
+/// What the backends of one rank, for the world and for groups, have in common.
+struct ShmWorld {
+  std::shared_ptr<RegionSource> source;
+  std::span<Bell> bells;
+  ShmTuning tuning;
+};
+
+/// Whether results depend on one element of each rank only.
+constexpr bool combines_elements(ReduceOp op) { return op <= ReduceOp::logical_or; }
+
+class ShmBackend final : public Backend {
+ public:
+  ShmBackend(ShmWorld world, ShmBoard board)
+      : world_(std::move(world)), pipeline_(std::make_shared<ShmPipeline>(std::move(board))) {}
+
+  std::string_view name() const override { return "shm"; }
+  bool supports(const Signature& signature) const override {
+    if (signature.device != DeviceKind::cpu || !shm_method(signature.kind, false)) return false;
+    return !reduces(signature.kind) || (combines_elements(signature.op) && reducible(signature));
+  }
+  std::unique_ptr<Operation> start(Bucket bucket) override {
+    return std::make_unique<ShmOperation>(pipeline_, std::move(bucket));
+  }
+  std::unique_ptr<Backend> for_group(const GroupInfo& group) override { return make(world_, group); }
+  void abandon() noexcept override {
+    world_.source->abandon();
+    pipeline_->abandon();
+  }
+
+  static std::unique_ptr<Backend> make(const ShmWorld& world, const GroupInfo& group) {
+    auto region = world.source->region_for(group, ShmBoard::bytes(group.size(), world.tuning));
+    if (!region) return nullptr;
+    std::vector<Bell*> bells;
+    for (const int rank : group.ranks) {
+      const bool self = rank == group.ranks[static_cast<std::size_t>(group.rank)];
+      if (!self && !world.bells.empty()) bells.push_back(&world.bells[static_cast<std::size_t>(rank)]);
+    }
+    return std::make_unique<ShmBackend>(
+        world, ShmBoard(std::move(region), group.rank, group.size(), world.tuning, std::move(bells)));
+  }
+
+ private:
+  ShmWorld world_;
+  std::shared_ptr<ShmPipeline> pipeline_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> shm_backend(std::shared_ptr<RegionSource> source, const GroupInfo& world, std::span<Bell> bells,
+                                     const ShmTuning& tuning) {
+  return ShmBackend::make({std::move(source), bells, tuning}, world);
+}
+
+}  // namespace kolo

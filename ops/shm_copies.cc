@@ -1,0 +1,89 @@
+// Operations that only copy: who has something for others puts it into its slot, where each of them fetches its part. What a rank
+// has for itself goes from its input to its output, without a detour, in the last phase: by then, all that others need of the same
+// place has been packed, so that this works in place.
+
+#include "ops/shm_transfer.h"
+
+namespace kolo {
+namespace {
+
+/// Copies this rank's part of its own input to its output.
+void keep_own(ShmTransfer& transfer) {
+  const int me = transfer.rank();
+  const OpKind kind = transfer.signature().kind;
+  transfer.for_each_piece_of_block(in_block, me, [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t) {
+    const std::int64_t shift = out_block(kind, tensor, transfer.ranks(), me, me).begin - in_block(kind, tensor, transfer.ranks(), me, me).begin;
+    transfer.write(tensor, offset + shift, count, address(tensor.in, offset));
+  });
+}
+
+/// Puts what this rank has for `to` into its slot, from `part` on.
+void put_for(ShmTransfer& transfer, int to, std::size_t part) {
+  transfer.for_each_piece_of_block(in_block, to, [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t place) {
+    transfer.put(transfer.slot(transfer.rank()) + part + place, tensor.in, offset, count);
+  });
+}
+
+/// Fetches what `from` has for this rank, which begins at `part` of its slot.
+void fetch_from(ShmTransfer& transfer, int from, std::size_t part) {
+  transfer.for_each_piece_of_block(out_block, from, [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t place) {
+    transfer.write(tensor, offset, count, transfer.slot(from) + part + place);
+  });
+}
+
+/// All that this rank has, for whoever wants it.
+void pack_all(ShmTransfer& transfer) {
+  if (transfer.ranks() > 1) put_for(transfer, transfer.rank(), 0);
+}
+
+void pack_parts(ShmTransfer& transfer) {
+  for (int to = 0; to < transfer.ranks(); ++to) {
+    if (to != transfer.rank()) put_for(transfer, to, transfer.part(to));
+  }
+}
+
+void pack_all_on_root(ShmTransfer& transfer) {
+  if (transfer.is_root()) pack_all(transfer);
+}
+
+void pack_parts_on_root(ShmTransfer& transfer) {
+  if (transfer.is_root()) pack_parts(transfer);
+}
+
+void pack_all_for_root(ShmTransfer& transfer) {
+  if (!transfer.is_root()) pack_all(transfer);
+}
+
+void collect_all(ShmTransfer& transfer) {
+  for (int from = 0; from < transfer.ranks(); ++from) {
+    from == transfer.rank() ? keep_own(transfer) : fetch_from(transfer, from, 0);
+  }
+}
+
+void collect_parts(ShmTransfer& transfer) {
+  for (int from = 0; from < transfer.ranks(); ++from) {
+    from == transfer.rank() ? keep_own(transfer) : fetch_from(transfer, from, transfer.part(transfer.rank()));
+  }
+}
+
+void collect_all_on_root(ShmTransfer& transfer) {
+  if (transfer.is_root()) collect_all(transfer);
+}
+
+void collect_all_from_root(ShmTransfer& transfer) {
+  transfer.is_root() ? keep_own(transfer) : fetch_from(transfer, transfer.signature().root, 0);
+}
+
+void collect_part_from_root(ShmTransfer& transfer) {
+  transfer.is_root() ? keep_own(transfer) : fetch_from(transfer, transfer.signature().root, transfer.part(transfer.rank()));
+}
+
+}  // namespace
+
+constinit const ShmMethod shm_broadcast{pack_all_on_root, nullptr, collect_all_from_root};
+constinit const ShmMethod shm_all_gather{pack_all, nullptr, collect_all};
+constinit const ShmMethod shm_gather{pack_all_for_root, nullptr, collect_all_on_root};
+constinit const ShmMethod shm_scatter{pack_parts_on_root, nullptr, collect_part_from_root};
+constinit const ShmMethod shm_all_to_all{pack_parts, nullptr, collect_parts};
+
+}  // namespace kolo

@@ -1,0 +1,100 @@
+#include "ops/shm_pipeline.h"
+
+#include <utility>
+
+#include "ops/copy.h"
+
+namespace kolo {
+
+using Phase = ShmBoard::Phase;
+
+ShmPipeline::ShmPipeline(ShmBoard board) : board_(std::move(board)), places_(board_.ranks(), board_.tuning()) {
+  for (std::int64_t i = 0; i < board_.tuning().in_flight; ++i) transfers_.emplace_back(board_);
+}
+
+void ShmPipeline::enqueue(ShmJob& job) {
+  if (!job.complete) jobs_.push_back(&job);
+}
+
+bool ShmPipeline::advance() {
+  if (abandoned_) return false;
+  const bool broken = board_.broken();  // first: a peer that left has done its part of what can still be completed
+  bool moved = true;
+  while (moved) {
+    moved = collect_next();
+    moved |= combine_next();
+    moved |= pack_next();
+  }
+  return !broken;
+}
+
+void ShmPipeline::abandon() noexcept {
+  abandoned_ = true;
+  jobs_.clear();
+  board_.break_up();
+}
+
+/// Whether this rank may write the next chunk, of `bytes` bytes, to its place: nobody needs what was there.
+bool ShmPipeline::make_room(std::size_t bytes) {
+  while (free_ < packed_ && places_.collide(free_, packed_, bytes)) {
+    const ShmFlow& flow = transfer(free_).flow();
+    if (free_ == collected_ || (flow.shows(board_.rank()) && !readers_reached(flow, free_))) return false;
+    ++free_;
+  }
+  return true;
+}
+
+/// Whether all other ranks that read something in a chunk have collected it.
+bool ShmPipeline::readers_reached(const ShmFlow& flow, std::uint64_t chunk) {
+  return every_peer([&](int rank) { return !flow.reads(rank) || board_.reached(Phase::collected, rank, chunk); });
+}
+
+bool ShmPipeline::all_combined(std::uint64_t chunk) {
+  return every_peer([&](int rank) { return board_.reached(Phase::combined, rank, chunk); });
+}
+
+bool ShmPipeline::pack_next() {
+  if (jobs_.empty() || !make_room(jobs_.front()->next_bytes())) return false;
+  ShmJob& job = *jobs_.front();
+  ShmTransfer& next = transfer(packed_);
+  const std::size_t bytes = job.next_bytes();
+  const CopyTo shows_in = stores_.choose(bytes);
+  next.begin(job, packed_, places_.place(packed_, bytes), shows_in);
+  stores_.measure([&] {
+    job.method->pack(next);
+    if (shows_in == CopyTo::memory) finish_copies();
+    return next.put_bytes();
+  });
+  next.show_packed();
+  ++packed_;
+  if (next.last()) jobs_.pop_front();
+  return true;
+}
+
+bool ShmPipeline::combine_next() {
+  if (combined_ == packed_) return false;
+  ShmTransfer& next = transfer(combined_);
+  if (const auto combine = next.job().method->combine) {
+    if (!next.all_packed()) return false;
+    combine(next);
+    finish_copies();
+    board_.advance(Phase::combined, combined_);
+  }
+  ++combined_;
+  return true;
+}
+
+bool ShmPipeline::collect_next() {
+  if (collected_ == combined_) return false;
+  ShmTransfer& next = transfer(collected_);
+  const bool reads = next.flow().reads(board_.rank());
+  if (reads && !(next.job().method->combine ? next.only_helps() || all_combined(collected_) : next.all_packed())) return false;
+  next.job().method->collect(next);
+  if (next.job().large) finish_copies();
+  if (reads) board_.advance(Phase::collected, collected_);
+  ++collected_;
+  if (next.last()) next.job().complete = true;
+  return true;
+}
+
+}  // namespace kolo

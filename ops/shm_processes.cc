@@ -1,0 +1,50 @@
+// MPI only helps to set groups up: the members' communicator hands the lowest one's region around, and is given up then.
+
+#include "ops/shm_processes.h"
+
+#include <fmt/format.h>
+
+#include <numeric>
+#include <utility>
+
+#include "ops/mpi_handles.h"
+#include "ops/mpi_region.h"
+#include "ops/shm_backend.h"
+
+namespace kolo {
+namespace {
+
+class ProcessRegions final : public RegionSource {
+ public:
+  ProcessRegions(MPI_Comm comm, std::function<void(const std::string&)> report) : comm_(duplicate(comm)), report_(std::move(report)) {}
+
+  std::shared_ptr<Region> region_for(const GroupInfo& group, std::size_t bytes) override {
+    const MpiComm members = communicator_of(comm_.get(), group);
+    std::string why;
+    auto region = shared_region(members.get(), bytes, &why);
+    if (!why.empty()) report_(fmt::format("no shared memory for group {}: {}; its tensors travel over MPI", group.name, why));
+    return region;
+  }
+  void abandon() noexcept override { (void)comm_.release(); }  // freeing it is collective
+
+ private:
+  MpiComm comm_;
+  std::function<void(const std::string&)> report_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> shm_process_backend(MPI_Comm comm, std::span<Bell> bells, std::function<void(const std::string&)> report,
+                                             const ShmTuning* tuning) {
+  GroupInfo world{0, "world", {}, 0};
+  int size = 0;
+  check_mpi(MPI_Comm_rank(comm, &world.rank), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+  world.ranks.resize(static_cast<std::size_t>(size));
+  std::iota(world.ranks.begin(), world.ranks.end(), 0);
+  ShmTuning agreed = tuning ? *tuning : tuning_for_machine(size);
+  check_mpi(MPI_Bcast(&agreed, sizeof(agreed), MPI_BYTE, 0, comm), "MPI_Bcast");
+  return shm_backend(std::make_shared<ProcessRegions>(comm, std::move(report)), world, bells, agreed);
+}
+
+}  // namespace kolo

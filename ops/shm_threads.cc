@@ -1,0 +1,46 @@
+// Ranks that are threads share heap: whoever comes first makes a group's region, the other members find it. It is kept until all
+// have come: the first may be through with everything, and gone, by then.
+
+#include <map>
+#include <mutex>
+#include <numeric>
+
+#include "ops/shm_backend.h"
+
+namespace kolo {
+namespace {
+
+class ThreadRegions final : public RegionSource {
+ public:
+  std::shared_ptr<Region> region_for(const GroupInfo& group, std::size_t bytes) override {
+    const std::lock_guard lock(mutex_);
+    Shared& shared = shared_[group.id];
+    if (!shared.region) shared.region = heap_region(bytes);
+    auto region = shared.region;
+    if (++shared.members == group.size()) shared_.erase(group.id);
+    return region;
+  }
+  void abandon() noexcept override {}
+
+ private:
+  struct Shared {
+    std::shared_ptr<Region> region;
+    int members = 0;  // that have it
+  };
+
+  std::mutex mutex_;
+  std::map<GroupId, Shared> shared_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Backend>> shm_thread_backends(int ranks, std::span<Bell> bells, const ShmTuning& tuning) {
+  const auto regions = std::make_shared<ThreadRegions>();
+  GroupInfo world{0, "world", std::vector<int>(static_cast<std::size_t>(ranks)), 0};
+  std::iota(world.ranks.begin(), world.ranks.end(), 0);
+  std::vector<std::unique_ptr<Backend>> backends;
+  for (; world.rank < ranks; ++world.rank) backends.push_back(shm_backend(regions, world, bells, tuning));
+  return backends;
+}
+
+}  // namespace kolo

@@ -1,0 +1,138 @@
+#include "ops/shm_transfer.h"
+
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "ops/copy.h"
+
+namespace kolo {
+namespace {
+
+/// Kinds that send each rank something else have a part for every rank.
+int parts_of(OpKind kind, int ranks) {
+  return kind == OpKind::reduce_scatter || kind == OpKind::scatter || kind == OpKind::all_to_all ? ranks : 1;
+}
+
+ShmFlow flow_of(const Signature& signature, bool whole) {
+  switch (signature.kind) {
+    case OpKind::broadcast: case OpKind::scatter: return {ShmFlow::Shape::from_root, signature.root};
+    case OpKind::gather: return {ShmFlow::Shape::to_root, signature.root};
+    case OpKind::reduce: return {whole ? ShmFlow::Shape::to_root : ShmFlow::Shape::everybody, signature.root};
+    default: return {};
+  }
+}
+
+std::int64_t flat_elements(const Bucket& bucket, int ranks) {
+  std::int64_t sum = 0;
+  for (const BucketTensor& tensor : bucket.tensors) sum += flat_length(bucket.signature.kind, tensor, ranks);
+  return sum;
+}
+
+/// A cut that gives parts of whole cache lines.
+std::int64_t elements_of_chunk(DType dtype, int parts, const ShmTuning& tuning) {
+  const std::int64_t lines = std::max<std::int64_t>(tuning.chunk / 64 / parts, 1);
+  return lines * static_cast<std::int64_t>(64 / size_of(dtype));
+}
+
+}  // namespace
+
+ShmJob::ShmJob(Bucket of, int ranks, const ShmTuning& tuning)
+    : bucket(std::move(of)),
+      reduction(reduction_of(bucket, ranks)),
+      left(flat_elements(bucket, ranks)),
+      parts(parts_of(bucket.signature.kind, ranks)),
+      chunk_elements(elements_of_chunk(bucket.signature.dtype, parts, tuning)),
+      complete(left == 0) {
+  const OpKind kind = bucket.signature.kind;
+  const std::int64_t bytes = left * static_cast<std::int64_t>(size_of(bucket.signature.dtype));
+  whole = bytes <= tuning.whole || ranks == 1 || (kind == OpKind::reduce && ranks == 2);
+  large = bytes * (has_blocks(kind) ? ranks : 1) >= tuning.large;
+  method = shm_method(kind, whole);
+  flow = flow_of(bucket.signature, whole);
+}
+
+std::size_t ShmJob::part_bytes() const {
+  return (static_cast<std::size_t>(next_count()) * size_of(bucket.signature.dtype) + 63) / 64 * 64;
+}
+
+const ShmMethod* shm_method(OpKind kind, bool whole) {
+  switch (kind) {
+    case OpKind::all_reduce: return whole ? &shm_all_reduce_whole : &shm_all_reduce;
+    case OpKind::reduce: return whole ? &shm_reduce_whole : &shm_reduce;
+    case OpKind::reduce_scatter: return &shm_reduce_scatter;
+    case OpKind::broadcast: return &shm_broadcast;
+    case OpKind::all_gather: return &shm_all_gather;
+    case OpKind::gather: return &shm_gather;
+    case OpKind::scatter: return &shm_scatter;
+    case OpKind::all_to_all: return &shm_all_to_all;
+    case OpKind::barrier:
+    case OpKind::make_group:
+    case OpKind::remove_group: return nullptr;
+  }
+  return nullptr;
+}
+
+void ShmTransfer::begin(ShmJob& job, std::uint64_t number, ShmPlace place, CopyTo shows_in) {
+  job_ = &job;
+  flow_ = job.flow;
+  number_ = number;
+  place_ = place;
+  shows_in_ = shows_in;
+  put_bytes_ = 0;
+  position_ = job.next;
+  count_ = job.next_count();
+  part_bytes_ = job.part_bytes();
+  job.left -= count_;
+  last_ = job.left == 0;
+  if (!last_) job.next = kolo::for_each_piece(job.bucket, ranks(), position_, count_, [](const Piece&) {});
+}
+
+void ShmTransfer::show_packed() {
+  if (!flow_.shows(rank())) return;
+  place_.hot ? board_.set_stamp(place_, number_) : board_.advance(ShmBoard::Phase::packed, number_);
+}
+
+bool ShmTransfer::all_packed() const {
+  for (int peer = 0; peer < ranks(); ++peer) {
+    if (peer == rank() || !flow_.shows(peer)) continue;
+    const bool packed = place_.hot ? board_.stamped(place_, peer, number_) : board_.reached(ShmBoard::Phase::packed, peer, number_);
+    if (!packed) return false;
+  }
+  return true;
+}
+
+void ShmTransfer::put(std::byte* to, const Tensor& from, std::int64_t offset, std::int64_t count) {
+  const std::size_t bytes = static_cast<std::size_t>(count) * element_bytes();
+  copy(to, address(from, offset), bytes, shows_in_);
+  put_bytes_ += bytes;
+}
+
+bool ShmTransfer::streams(const BucketTensor& tensor) const {
+  const OpKind kind = signature().kind;
+  const auto* in = static_cast<const std::byte*>(tensor.in.data);
+  const auto* out = static_cast<const std::byte*>(tensor.out.data);
+  const bool reads_there = kind != OpKind::broadcast && kind != OpKind::scatter && in <= out && out < in + tensor.in.bytes();
+  return job_->large && !reads_there;
+}
+
+void ShmTransfer::write(const BucketTensor& tensor, std::int64_t offset, std::int64_t count, const std::byte* from) const {
+  std::byte* const out = address(tensor.out, offset);
+  if (out == from) return;
+  const std::size_t bytes = static_cast<std::size_t>(count) * element_bytes();
+  copy(out, from, bytes, streams(tensor) ? CopyTo::memory : CopyTo::cache);
+}
+
+void ShmTransfer::reduce_sources(std::int64_t count, std::byte* shown, std::byte* out, bool streams) const {
+  std::array<void*, 2> cached{}, streamed{};
+  std::size_t to_cache = 0, to_memory = 0;
+  const auto add = [&](std::byte* to, bool past_cache) {
+    if (to) (past_cache ? streamed[to_memory++] : cached[to_cache++]) = to;
+  };
+  add(shown, shows_in_ == CopyTo::memory);
+  add(out, streams);
+  reduce(job_->reduction, sources_, std::span(cached).first(to_cache), static_cast<std::size_t>(count),
+         std::span(streamed).first(to_memory));
+}
+
+}  // namespace kolo

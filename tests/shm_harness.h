@@ -1,0 +1,43 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "ops/region.h"
+#include "ops/shm_backend.h"
+#include "tests/backend_conformance.h"
+
+namespace kolo {
+
+/// Memory as small as can be: every path, every border, and many chunks, with little data; results past the cache.
+inline constexpr ShmTuning tiny_memory{.ring = 512, .chunk = 256, .hot = 64, .in_flight = 4, .whole = 100, .large = 5000};
+inline constexpr ShmTuning small_memory{.ring = 10048, .chunk = 4096, .hot = 256, .in_flight = 8, .whole = 300, .large = 2000};
+
+/// Ranks as threads, over heap.
+class ShmThreads final : public Harness {
+ public:
+  explicit ShmThreads(int ranks, const ShmTuning& tuning = {})
+      : ranks_(ranks),
+        region_(heap_region(static_cast<std::size_t>(ranks) * sizeof(Bell))),
+        bells_(region_->at<Bell>(0), static_cast<std::size_t>(ranks)),
+        backends_(shm_thread_backends(ranks, bells_, tuning)) {}
+
+  int ranks() const override { return ranks_; }
+  Bell& bell(int rank) { return bells_[static_cast<std::size_t>(rank)]; }
+  Backend& backend(int rank) { return *backends_[static_cast<std::size_t>(rank)]; }
+  void run(const std::function<void(int rank, Backend& backend)>& body) override {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < ranks_; ++rank) threads.emplace_back([&, rank] { body(rank, backend(rank)); });
+  }
+
+ private:
+  int ranks_;
+  std::shared_ptr<Region> region_;
+  std::span<Bell> bells_;
+  std::vector<std::unique_ptr<Backend>> backends_;
+};
+
+}  // namespace kolo
