@@ -58,7 +58,7 @@ void Coordinator::admit_next(GroupState& pair, const std::string& name) {
     }
     pair.negotiator.submit(next);
     pair.negotiator.end_run();
-    if (next->flush_pushed) pair.negotiator.flush(next, next->sequence);
+    if (const auto flushed_at = std::exchange(next->flushed_at, 0)) pair.negotiator.flush(next, flushed_at);
     again_ = true;
     return;
   }

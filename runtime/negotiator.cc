@@ -90,7 +90,7 @@ void Negotiator::flush(const SubmissionPtr& submission, std::uint64_t sequence) 
     }
   }
   if (!local_.holds(*submission, plan_)) {
-    if (submission->agreed && submission->flushed_at == 0) submission->flushed_at = sequence;  // it may be submitted again
+    if (submission->flushed_at == 0) submission->flushed_at = sequence;  // it may be submitted again, or be a pair's next
     return;
   }
   if (submission->flushed_at == 0) {

@@ -132,7 +132,10 @@ class Draw {
   std::vector<std::int64_t> draw_extents(int dims) {
     std::vector<std::int64_t> extents;
     for (int i = 0; i < dims; ++i) extents.push_back(dims > 4 ? draw(1, 2) : chance(4) ? 0 : draw(1, 6));
-    if (dims > 0 && dims < 4 && chance(1)) extents.back() = draw(5000, 40000);
+    if (dims > 0 && dims < 4 && chance(1)) {
+      extents.assign(static_cast<std::size_t>(dims), 1);
+      extents.back() = draw(5000, 40000);
+    }
     return extents;
   }
 
