@@ -27,7 +27,8 @@ constexpr std::array<std::string_view, 4> known_settings{"auto", "local", "shm",
                                   : setting == "shm" ? "it serves ranks that share one node's memory, and these do not"
                                                      : "it serves processes that a launcher started, and these are not";
   throw Error(ErrorCode::invalid_argument,
-              fmt::format("KOLO_BACKEND is '{}', which cannot serve this world ({}); set it to {}", setting, reason, fmt::join(names, " or ")));
+              fmt::format("KOLO_BACKEND is '{}', which cannot serve this world ({}); set it to {} or {}", setting, reason,
+                          fmt::join(names.begin(), names.end() - 1, ", "), names.back()));
 }
 
 }  // namespace

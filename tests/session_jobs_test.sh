@@ -155,7 +155,7 @@ case $case in
   local_backend)
     mpirun -np 2 -x KOLO_BACKEND=local "$program" sum
     exits 3
-    says 2 "^error\(invalid_argument\): KOLO_BACKEND is 'local', which cannot serve this world \(it serves ranks of one process, and these are processes\); set it to auto or mpi$"
+    says 2 "^error\(invalid_argument\): KOLO_BACKEND is 'local', which cannot serve this world \(it serves ranks of one process, and these are processes\); set it to auto, shm or mpi$"
     ;;
   wrong_fake_nodes)
     mpirun -np 3 -x KOLO_FAKE_NODES=2,2 "$program" sum
