@@ -211,7 +211,8 @@ class Draw {
 
   void draw_step() {
     for (PropertyOp& known : templates_) {
-      if (chance(8) || !is_live(known.group)) known = fresh(known.name);
+      if (chance(8)) known = fresh(known.name);
+      while (!is_live(known.group)) known = fresh(known.name);  // it may be like one that is as dead
       for (PropertyTensor& tensor : known.tensors) {
         if (chance(15)) draw_rows(tensor, known.call, known.ranks);
       }
