@@ -266,7 +266,7 @@ void Coordinator::run_in_background() {
       const bool all_ring = quiet && control_->ask_to_be_rung();
       const bool moved = cycle();  // peers that moved before the bell was armed did not ring it
       background_relies_on_drivers_ = true;  // before it looks: a driver that leaves meanwhile sees it, and rings
-      const bool relies = drivers_ > 0;      // they run the cycle now, and ring if they leave something unfinished
+      const bool relies = drivers_ > 0 && !again_;  // they run the cycle now, and ring if they leave something unfinished
       background_relies_on_drivers_ = relies;
       if (relies) {
         nap = nap_between_rings(true);

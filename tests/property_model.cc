@@ -19,8 +19,10 @@ Shape with_rows(std::int64_t rows, const std::vector<std::int64_t>& inner) {
 
 template <class T>
 T element(std::int64_t value) {
-  if constexpr (is_half<T>) return from_double<T>(static_cast<double>(value));
-  else return static_cast<T>(value);
+  if constexpr (is_half<T>)
+    return from_double<T>(static_cast<double>(value));
+  else
+    return static_cast<T>(value);
 }
 
 std::int64_t value_at(const PropertyOp& op, std::size_t tensor, int rank, std::size_t i) {
@@ -136,7 +138,9 @@ Bytes expected(const PropertyOp& op, std::size_t tensor, int rank) {
         begin = share().begin * row;
         end = share().end * row;
       }
-      return with_type(what.dtype, [&]<class T>() { return reduced<T>(op, tensor, static_cast<std::size_t>(begin), static_cast<std::size_t>(end)); });
+      return with_type(what.dtype, [&]<class T>() {
+        return reduced<T>(op, tensor, static_cast<std::size_t>(begin), static_cast<std::size_t>(end));
+      });
     }
     case Call::all_gather:
     case Call::gather: return gathered(op, tensor);
@@ -148,7 +152,9 @@ Bytes expected(const PropertyOp& op, std::size_t tensor, int rank) {
 
 }  // namespace
 
-bool reads(const PropertyOp& op, int rank) { return (op.call != Call::scatter && op.call != Call::send_recv) || rank == op.root; }
+bool reads(const PropertyOp& op, int rank) {
+  return (op.call != Call::scatter && op.call != Call::send_recv) || rank == op.root;
+}
 
 bool writes(const PropertyOp& op, int rank) {
   if (op.call == Call::send_recv) return rank == op.peer;

@@ -25,7 +25,8 @@ std::int64_t rows_out(const PropertyOp& op, const PropertyTensor& tensor, int ra
 Shape shape_in(const PropertyOp& op, const PropertyTensor& tensor, int rank);
 Shape shape_out(const PropertyOp& op, const PropertyTensor& tensor, int rank);
 
-/// Where the input lies in an output that it is part of (all_gather, gather), or the output in the input (reduce_scatter, scatter).
+/// Where the input lies in an output that it is part of (all_gather, gather), or the output in the input (reduce_scatter,
+/// scatter).
 std::int64_t row_in_place(const PropertyOp& op, const PropertyTensor& tensor, int rank);
 
 /// Rows that come from each rank.

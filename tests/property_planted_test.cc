@@ -138,9 +138,7 @@ TEST(PropertyPlantedDeathTest, ALostFlushIsFound) {
 }
 
 TEST(PropertyPlantedTest, ValuesOfRanksThatHaveJoinedAreFound) {
-  const auto prepare = [](int, World& world) {
-    plant(world, [](Bucket& bucket) { bucket.absent.clear(); });
-  };
+  const auto prepare = [](int, World& world) { plant(world, [](Bucket& bucket) { bucket.absent.clear(); }); };
   EXPECT_NE(programs_to_find(prepare), 0u);
 }
 

@@ -127,7 +127,8 @@ class Lane {
   void submit_again(const PropertyOp& op) {
     float value = 1;
     const std::string& name = op.tensors[op.seed % op.tensors.size()].name;
-    const std::vector<NamedTensor> tensors{{"unused", view_scalar(value), view_scalar(value)}, {name, view_scalar(value), view_scalar(value)}};
+    const std::vector<NamedTensor> tensors{{"unused", view_scalar(value), view_scalar(value)},
+                                           {name, view_scalar(value), view_scalar(value)}};
     const AllReduceOptions options{.group = player_.group(op.group)};
     refused(ErrorCode::in_flight, name, [&] {
       if (op.seed % 2 == 0) return session_.grouped_all_reduce_async("unused group", tensors, options);
@@ -141,10 +142,16 @@ class Lane {
     float value = 1;
     const NamedTensor twice{"twice", view_scalar(value), view_scalar(value)};
     switch (draw(0, 2)) {
-      case 0: return refused(ErrorCode::invalid_argument, "kolo.mine", [&] { return session_.all_reduce_async("kolo.mine", view_scalar(value)); });
-      case 1: return refused(ErrorCode::invalid_argument, "to myself", [&] { return session_.send_async("to myself", view_scalar(value), session_.rank()); });
+      case 0:
+        return refused(ErrorCode::invalid_argument, "kolo.mine",
+                       [&] { return session_.all_reduce_async("kolo.mine", view_scalar(value)); });
+      case 1:
+        return refused(ErrorCode::invalid_argument, "to myself",
+                       [&] { return session_.send_async("to myself", view_scalar(value), session_.rank()); });
       default:
-        return refused(ErrorCode::in_flight, "twice", [&] { return session_.grouped_all_reduce_async("group of two", std::vector{twice, twice}); });
+        return refused(ErrorCode::in_flight, "twice", [&] {
+          return session_.grouped_all_reduce_async("group of two", std::vector{twice, twice});
+        });
     }
   }
 
@@ -194,7 +201,8 @@ class Lane {
       }
       case Call::broadcast_object: {
         const int root = op.is_odd(rank) ? odd_version(op).root : op.root;
-        expect(op, session_.broadcast_object(op.name, object(op, rank), {.root = root, .group = group}) == object(op, op.root), "the object");
+        expect(op, session_.broadcast_object(op.name, object(op, rank), {.root = root, .group = group}) == object(op, op.root),
+               "the object");
         return;
       }
       case Call::all_gather_object: {
@@ -231,7 +239,8 @@ class Lane {
   }
 
   void expect(const PropertyOp& op, bool good, const std::string& what) {
-    if (!good && !op.fails()) player_.together.problem(fmt::format("{}: on session rank {} {} is wrong", to_string(op), session_.rank(), what));
+    if (!good && !op.fails())
+      player_.together.problem(fmt::format("{}: on session rank {} {} is wrong", to_string(op), session_.rank(), what));
   }
 
   Player& player_;
@@ -250,8 +259,10 @@ class Lanes {
     for (const PropertyOp& op : step.ops) {
       const int rank = player.rank_in(op);
       if (rank < 0 || !op.takes_part(rank)) continue;
-      if (joins(op)) joining_.push_back(&op);
-      else parts_[lane_of(op)].push_back(&op);
+      if (joins(op))
+        joining_.push_back(&op);
+      else
+        parts_[lane_of(op)].push_back(&op);
     }
   }
 
@@ -259,8 +270,10 @@ class Lanes {
 
   void run(Lane& lane, int thread) const {
     const Ops& mine = parts_[static_cast<std::size_t>(thread)];
-    if (step_.ordered && step_.joined_group < 0) lane.in_order(mine);
-    else lane.in_any_order(mine);
+    if (step_.ordered && step_.joined_group < 0)
+      lane.in_order(mine);
+    else
+      lane.in_any_order(mine);
     if (thread == 0) lane.in_order(joining_);
     lane.finish_all();
   }
@@ -272,7 +285,9 @@ class Lanes {
   std::size_t lane_of(const PropertyOp& op) const {
     const auto count = static_cast<std::uint64_t>(threads_);
     const auto rank = static_cast<std::uint64_t>(player_.session.rank());
-    const std::uint64_t chosen = op.call == Call::send_recv ? mix(std::hash<std::string>()(op.name), rank, static_cast<std::uint64_t>(op.group)) : mix(op.seed, rank);
+    const std::uint64_t chosen = op.call == Call::send_recv
+                                     ? mix(std::hash<std::string>()(op.name), rank, static_cast<std::uint64_t>(op.group))
+                                     : mix(op.seed, rank);
     if (step_.joined_group >= 0) return count == 1 ? 0 : 1 + chosen % (count - 1);
     return matches_in_order(op.call) ? 0 : chosen % count;
   }
@@ -288,7 +303,8 @@ void play_step(Player& player, int index) {
   const Lanes lanes(player, player.program.steps[static_cast<std::size_t>(index)]);
   const auto run = [&](int thread) {
     const auto rank = static_cast<std::uint64_t>(player.session.rank());
-    Lane lane(player, index, mix(player.program.seed, rank, static_cast<std::uint64_t>(index), static_cast<std::uint64_t>(thread)));
+    Lane lane(player, index,
+              mix(player.program.seed, rank, static_cast<std::uint64_t>(index), static_cast<std::uint64_t>(thread)));
     lanes.run(lane, thread);
   };
   std::vector<std::thread> threads;
@@ -333,7 +349,8 @@ void play(Session& session, const PropertyProgram& program, Together& together) 
   for (int step = 0; step < static_cast<int>(program.steps.size()); ++step) play_step(player, step);
 }
 
-std::vector<std::string> run_program(const PropertyProgram& program, const Config& config, const std::function<void(int rank, World&)>& prepare) {
+std::vector<std::string> run_program(const PropertyProgram& program, const Config& config,
+                                     const std::function<void(int rank, World&)>& prepare) {
   auto worlds = thread_worlds(program.ranks, config);
   Together together(program);
   std::vector<std::thread> ranks;

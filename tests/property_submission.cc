@@ -12,7 +12,8 @@ bool PropertySubmission::can_be_in_place() const {
   if (odd_ || !writes(op_, rank_) || !reads(op_, rank_)) return false;
   if (op_.call != Call::all_to_all) return chance(40, 1);
   const auto& rows = op_.tensors[0].rows;
-  return op_.absent.empty() && std::all_of(rows.begin(), rows.end(), [&](std::int64_t count) { return count == rows[0]; }) && chance(40, 1);
+  return op_.absent.empty() && std::all_of(rows.begin(), rows.end(), [&](std::int64_t count) { return count == rows[0]; }) &&
+         chance(40, 1);
 }
 
 void PropertySubmission::make_buffers() {
@@ -21,13 +22,16 @@ void PropertySubmission::make_buffers() {
   const bool gathers = has_rows(kind_of(op.call));
   const bool in_place = can_be_in_place();
   const bool no_memory = odd_ && op_.trouble == Trouble::no_memory;
-  allocates_ = gathers && !op.grouped && !in_place && writes(op, rank_) && (no_memory || (op_.trouble != Trouble::wrong_output && op_.trouble != Trouble::wrong_rows && chance(30, 2)));
+  allocates_ = gathers && !op.grouped && !in_place && writes(op, rank_) &&
+               (no_memory || (op_.trouble != Trouble::wrong_output && op_.trouble != Trouble::wrong_rows && chance(30, 2)));
   wants_rows_ = gathers && !op.grouped && !odd_ && writes(op, rank_) && chance(30, 3);
   buffers_.resize(op.tensors.size());
   for (std::size_t i = 0; i < op.tensors.size(); ++i) {
     const PropertyTensor& tensor = op.tensors[i];
     Buffers& buffers = buffers_[i];
-    buffers.tensor = {tensor.name, {nullptr, shape_in(op, tensor, rank_), tensor.dtype, {}}, {nullptr, shape_out(op, tensor, rank_), tensor.dtype, {}}};
+    buffers.tensor = {tensor.name,
+                      {nullptr, shape_in(op, tensor, rank_), tensor.dtype, {}},
+                      {nullptr, shape_out(op, tensor, rank_), tensor.dtype, {}}};
     Tensor& in = buffers.tensor.in;
     Tensor& out = buffers.tensor.out;
     if (gathers && !op.absent.empty() && chance(30, 4)) {  // nobody need know how many have joined
@@ -40,7 +44,8 @@ void PropertySubmission::make_buffers() {
     buffers.in_place = in_place;
     const std::int64_t rows = has_blocks(kind_of(op.call)) ? std::max(in.shape[0], out.shape[0]) : 1;
     const std::size_t row = rows == 0 ? 0 : std::max(in.bytes(), out.bytes()) / static_cast<std::size_t>(rows);
-    const std::size_t offset = in_place && has_blocks(kind_of(op.call)) ? static_cast<std::size_t>(row_in_place(op, tensor, rank_)) * row : 0;
+    const std::size_t offset =
+        in_place && has_blocks(kind_of(op.call)) ? static_cast<std::size_t>(row_in_place(op, tensor, rank_)) * row : 0;
     if (in_place && out.bytes() > in.bytes()) {
       buffers.out.assign(out.bytes(), untouched);
       std::copy(values.begin(), values.end(), buffers.out.begin() + static_cast<std::ptrdiff_t>(offset));
@@ -61,7 +66,8 @@ void PropertySubmission::make_buffers() {
 /// Arguments that cannot work.
 void PropertySubmission::spoil(Buffers& buffers) {
   Tensor& out = buffers.tensor.out;
-  if (op_.trouble == Trouble::null_pointer) (op_.call == Call::send_recv && rank_ == op_.peer ? out : buffers.tensor.in).data = nullptr;
+  if (op_.trouble == Trouble::null_pointer)
+    (op_.call == Call::send_recv && rank_ == op_.peer ? out : buffers.tensor.in).data = nullptr;
   if (op_.trouble == Trouble::wrong_output) out.dtype = out.dtype == DType::u8 ? DType::f32 : DType::u8;
   if (op_.trouble == Trouble::wrong_rows) {
     std::vector<std::int64_t> extents(out.shape.extents().begin(), out.shape.extents().end());
@@ -76,9 +82,12 @@ std::vector<std::int64_t> PropertySubmission::splits() const {
   const auto first = called_.tensors[0].rows.begin() + rank_ * called_.ranks;
   std::vector<std::int64_t> splits(first, first + called_.ranks);
   if (odd_ && op_.trouble == Trouble::bad_splits) {
-    if (op_.seed % 3 == 0) splits.push_back(0);
-    else if (op_.seed % 3 == 1) ++splits.back();
-    else splits.front() = -1;
+    if (op_.seed % 3 == 0)
+      splits.push_back(0);
+    else if (op_.seed % 3 == 1)
+      ++splits.back();
+    else
+      splits.front() = -1;
     return splits;
   }
   const bool equal = std::all_of(splits.begin(), splits.end(), [&](std::int64_t count) { return count == splits[0]; });
@@ -106,7 +115,8 @@ Handle PropertySubmission::start_grouped() {
   for (const Buffers& buffers : buffers_) tensors.push_back(buffers.tensor);
   switch (called_.call) {
     case Call::all_reduce: return session_.grouped_all_reduce_async(called_.name, tensors, reducing<AllReduceOptions>());
-    case Call::reduce_scatter: return session_.grouped_reduce_scatter_async(called_.name, tensors, reducing<ReduceScatterOptions>());
+    case Call::reduce_scatter:
+      return session_.grouped_reduce_scatter_async(called_.name, tensors, reducing<ReduceScatterOptions>());
     case Call::all_gather: return session_.grouped_all_gather_async(called_.name, tensors, gathering<AllGatherOptions>());
     default: return session_.grouped_broadcast_async(called_.name, tensors, {.root = called_.root, .group = group_});
   }
@@ -136,14 +146,16 @@ void PropertySubmission::check(std::size_t i) {
   const Buffers& buffers = buffers_[i];
   const PropertyTensor& tensor = op_.tensors[i];
   const auto name = [&] { return fmt::format("'{}' {}", tensor.name, to_string(tensor.dtype, shape_in(op_, tensor, rank_))); };
-  if (reads(op_, rank_) && !buffers.in_place && buffers.in != buffers.before) wrong("the input " + name() + ", which was written to,");
+  if (reads(op_, rank_) && !buffers.in_place && buffers.in != buffers.before)
+    wrong("the input " + name() + ", which was written to,");
   if (!writes(op_, rank_)) return;
-  if (allocates_ && buffers.tensor.out.shape != shape_out(op_, tensor, rank_)) return wrong("the shape of the output of " + name());
+  if (allocates_ && buffers.tensor.out.shape != shape_out(op_, tensor, rank_))
+    return wrong("the shape of the output of " + name());
   const auto* result = static_cast<const std::byte*>(buffers.tensor.out.data);
   if (!is_result(op_, i, rank_, result)) wrong("the result of " + name());
   const auto written = static_cast<std::size_t>(shape_out(op_, tensor, rank_).elements()) * size_of(tensor.dtype);
-  const bool overrun = std::any_of(buffers.out.begin() + static_cast<std::ptrdiff_t>(std::min(written, buffers.out.size())), buffers.out.end(),
-                                   [](std::byte value) { return value != untouched; });
+  const bool overrun = std::any_of(buffers.out.begin() + static_cast<std::ptrdiff_t>(std::min(written, buffers.out.size())),
+                                   buffers.out.end(), [](std::byte value) { return value != untouched; });
   if (overrun) wrong("what follows the result of " + name());
 }
 

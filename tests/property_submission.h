@@ -22,7 +22,13 @@ inline constexpr std::byte untouched{0xab};
 class PropertySubmission {
  public:
   PropertySubmission(Session& session, const PropertyOp& op, const Group& group, int rank, Together& together)
-      : session_(session), op_(op), group_(group), rank_(rank), together_(together), odd_(op.is_odd(rank)), called_(odd_ ? odd_version(op) : op) {
+      : session_(session),
+        op_(op),
+        group_(group),
+        rank_(rank),
+        together_(together),
+        odd_(op.is_odd(rank)),
+        called_(odd_ ? odd_version(op) : op) {
     make_buffers();
   }
 

@@ -33,7 +33,9 @@ std::vector<std::string> words_of(const PropertyOp& op, const std::vector<int>& 
   switch (op.trouble) {
     case Trouble::late: return {"monitored_barrier of group ", " did not come "};
     case Trouble::joined_root: return {name, session_ranks([&](int rank) { return rank == op.root; }) + ", has joined"};
-    case Trouble::joined_peer: return {name, session_ranks([&](int rank) { return op.is_absent(rank) && (rank == op.root || rank == op.peer); }) + " has joined"};
+    case Trouble::joined_peer:
+      return {name, session_ranks([&](int rank) { return op.is_absent(rank) && (rank == op.root || rank == op.peer); }) +
+                        " has joined"};
     case Trouble::changed_while_joined: return {session_ranks([&](int rank) { return op.is_absent(rank); }) + " joined"};
     case Trouble::no_memory: return {name, "on " + odd};
     case Trouble::wrong_rows: return {name, odd + ": "};
@@ -45,7 +47,8 @@ std::vector<std::string> words_of(const PropertyOp& op, const std::vector<int>& 
 
 }  // namespace
 
-Together::Together(const PropertyProgram& program) : program_(program), reached_(static_cast<std::size_t>(program.operations())) {}
+Together::Together(const PropertyProgram& program)
+    : program_(program), reached_(static_cast<std::size_t>(program.operations())) {}
 
 void Together::problem(const std::string& text) {
   const std::lock_guard lock(mutex_);
@@ -78,7 +81,8 @@ void Together::check() {
     const auto& last = joins_[static_cast<int>(i)];
     const bool same = last.size() == program_.groups[static_cast<std::size_t>(step.joined_group)].size() &&
                       std::all_of(last.begin(), last.end(), [&](int rank) { return rank == last.front(); });
-    if (!same) problem(fmt::format("step {}: join() returned different ranks, or not to all", i));
+    if (!same)
+      problem(fmt::format("step {}: join() returned different ranks, or not to all", i));
     else if (std::find(step.may_be_last.begin(), step.may_be_last.end(), last.front()) == step.may_be_last.end())
       problem(fmt::format("step {}: join() returned {}, which joined before others", i, last.front()));
   }
@@ -95,9 +99,12 @@ void Together::check(const PropertyOp& op) {
   const std::string& text = *texts.begin();
   if (!op.fails()) return problem(what + ", failed: " + text);
   if (texts.size() > 1) problem(what + ": ranks were given different errors: " + text + " | " + *texts.rbegin());
-  if (codes != std::set{code_of(op.trouble)}) problem(what + ": the error is " + std::string(to_string(*codes.begin())) + ": " + text);
+  if (codes != std::set{code_of(op.trouble)})
+    problem(what + ": the error is " + std::string(to_string(*codes.begin())) + ": " + text);
   for (int rank = 0; rank < op.ranks; ++rank) {
-    if (op.takes_part(rank) != ranks.contains(rank)) problem(fmt::format("{}: rank {} of the group was {} an error: {}", what, rank, ranks.contains(rank) ? "given" : "not given", text));
+    if (op.takes_part(rank) != ranks.contains(rank))
+      problem(fmt::format("{}: rank {} of the group was {} an error: {}", what, rank,
+                          ranks.contains(rank) ? "given" : "not given", text));
   }
   for (const std::string& word : words_of(op, program_.groups[static_cast<std::size_t>(op.group)])) {
     if (text.find(word) == std::string::npos) problem(what + ": the error does not say \"" + word + "\": " + text);
@@ -108,8 +115,10 @@ void Together::await(const PropertyOp& op) {
   const auto& reached = reached_[static_cast<std::size_t>(op.id)];
   for (int look = 0; !reached; ++look) {
     if (given_up_) throw std::runtime_error("another rank's program has ended");
-    if (look < 20) std::this_thread::yield();
-    else std::this_thread::sleep_for(std::chrono::microseconds(50));
+    if (look < 20)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
 }
 

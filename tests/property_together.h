@@ -46,7 +46,7 @@ class Together {
     std::set<ErrorCode> codes;
     std::set<int> ranks;
   };
-  std::map<int, Errors> errors_;        // by operation
+  std::map<int, Errors> errors_;           // by operation
   std::map<int, std::vector<int>> joins_;  // by step
   std::vector<std::atomic<bool>> reached_;
   std::atomic<bool> given_up_{false};

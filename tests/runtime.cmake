@@ -2,7 +2,7 @@
 kolo_add_test(negotiation_test TIMEOUT 120)
 kolo_add_test(session_test THREADS)
 kolo_add_test(random_session_test THREADS TIMEOUT 300)
-set(property_sources property_program.cc property_model.cc property_together.cc property_submission.cc property_player.cc)
+set(property_sources property_program.cc property_draw.cc property_model.cc property_together.cc property_submission.cc property_player.cc)
 kolo_add_test(property_test THREADS TIMEOUT 300 SOURCES ${property_sources})
 kolo_add_test(property_planted_test TIMEOUT 300 SOURCES ${property_sources} RELEASE_ONLY)
 kolo_add_test(arguments_test)
