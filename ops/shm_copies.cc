@@ -36,18 +36,12 @@ void pack_all(ShmTransfer& transfer) {
   if (transfer.ranks() > 1) put_for(transfer, transfer.rank(), 0);
 }
 
-void pack_parts(ShmTransfer& transfer) {
-  for (int to = 0; to < transfer.ranks(); ++to) {
-    if (to != transfer.rank()) put_for(transfer, to, transfer.part(to));
-  }
-}
-
 void pack_all_on_root(ShmTransfer& transfer) {
   if (transfer.is_root()) pack_all(transfer);
 }
 
 void pack_parts_on_root(ShmTransfer& transfer) {
-  if (transfer.is_root()) pack_parts(transfer);
+  if (transfer.is_root()) shm_pack_parts(transfer);
 }
 
 void pack_all_for_root(ShmTransfer& transfer) {
@@ -80,10 +74,16 @@ void collect_part_from_root(ShmTransfer& transfer) {
 
 }  // namespace
 
+void shm_pack_parts(ShmTransfer& transfer) {
+  for (int to = 0; to < transfer.ranks(); ++to) {
+    if (to != transfer.rank()) put_for(transfer, to, transfer.part(to));
+  }
+}
+
 constinit const ShmMethod shm_broadcast{pack_all_on_root, nullptr, collect_all_from_root};
 constinit const ShmMethod shm_all_gather{pack_all, nullptr, collect_all};
 constinit const ShmMethod shm_gather{pack_all_for_root, nullptr, collect_all_on_root};
 constinit const ShmMethod shm_scatter{pack_parts_on_root, nullptr, collect_part_from_root};
-constinit const ShmMethod shm_all_to_all{pack_parts, nullptr, collect_parts};
+constinit const ShmMethod shm_all_to_all{shm_pack_parts, nullptr, collect_parts};
 
 }  // namespace kolo

@@ -80,14 +80,7 @@ void collect_on_root(ShmTransfer& transfer) {
 }
 
 void pack_rows(ShmTransfer& transfer) {
-  if (!transfer.present(transfer.rank())) return;
-  for (int to = 0; to < transfer.ranks(); ++to) {
-    if (to == transfer.rank()) continue;
-    std::byte* const part = transfer.slot(transfer.rank()) + transfer.part(to);
-    transfer.for_each_piece_of_block(in_block, to, [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t place) {
-      transfer.put(part + place, tensor.in, offset, count);
-    });
-  }
+  if (transfer.present(transfer.rank())) shm_pack_parts(transfer);
 }
 
 void combine_rows(ShmTransfer& transfer) {

@@ -68,7 +68,10 @@ const ShmMethod* shm_method(OpKind kind, bool whole) {
     case OpKind::all_to_all: return &shm_all_to_all;
     case OpKind::barrier:
     case OpKind::make_group:
-    case OpKind::remove_group: return nullptr;
+    case OpKind::remove_group:
+    case OpKind::join:
+    case OpKind::monitored_barrier:
+    case OpKind::send_recv: return nullptr;
   }
   return nullptr;
 }

@@ -65,6 +65,9 @@ const ShmMethod* shm_method(OpKind kind, bool whole);
 extern const ShmMethod shm_all_reduce, shm_all_reduce_whole, shm_reduce, shm_reduce_whole, shm_reduce_scatter, shm_broadcast,
     shm_all_gather, shm_gather, shm_scatter, shm_all_to_all;
 
+/// A phase that several methods have: puts what this rank has for each other rank into that rank's part of its memory.
+void shm_pack_parts(ShmTransfer& transfer);
+
 /// One chunk on its way, as this rank sees it. Serves one chunk after the other.
 class ShmTransfer final {
  public:

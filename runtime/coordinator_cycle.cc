@@ -159,8 +159,11 @@ bool Coordinator::execute(GroupState& group) {
   const auto before = group.executor.buckets_started();
   group.executor.step(finished_);
   counters_.buckets += group.executor.buckets_started() - before;
-  counters_.staged_bytes += group.executor.staged_bytes() - std::exchange(group.staged_counted, group.executor.staged_bytes());
   const bool moved = decided || !finished_.empty();
+  if (!finished_.empty()) {
+    const auto staged = group.executor.staged_bytes();
+    counters_.staged_bytes += staged - std::exchange(group.staged_counted, staged);
+  }
   for (const auto& [submission, failure] : finished_) complete(submission, failure ? &*failure : nullptr);
   finished_.clear();
   return moved;

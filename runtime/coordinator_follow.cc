@@ -97,11 +97,10 @@ void Coordinator::refuse_joined(GroupState& group) {
 /// A rank joins a group when none of its sends and receives there waits; runs end that others wait for; and buckets are cut that a
 /// program does not complete while it waits for something else: another rank may have submitted in another order.
 void Coordinator::settle_joins_and_runs() {
-  bool waits = false, holds_up = false;
+  bool waits = false;
   for (auto& [id, group] : groups_) {
     Negotiator& negotiator = group->negotiator;
     waits |= negotiator.program_waits();
-    holds_up |= negotiator.waits_for_program();
     if (group->patience.ended(negotiator.holds_up_others(), negotiator.length_of_run())) negotiator.end_run();
     if (!negotiator.joining()) continue;
     negotiator.hold_join(std::any_of(groups_.begin(), groups_.end(), [&, group = id](const auto& entry) {
@@ -111,7 +110,8 @@ void Coordinator::settle_joins_and_runs() {
       return std::any_of(waiting.begin(), waiting.end(), [&](const auto& submission) { return submission->parent->id == group; });
     }));
   }
-  if (!standstill_.ended(waits && holds_up, submissions_)) return;
+  const bool holds_up = waits && std::any_of(groups_.begin(), groups_.end(), [](const auto& entry) { return entry.second->negotiator.waits_for_program(); });
+  if (!standstill_.ended(holds_up, submissions_)) return;
   for (auto& [id, group] : groups_) group->negotiator.stand_still();
 }
 

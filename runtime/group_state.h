@@ -59,7 +59,8 @@ struct GroupState {
   Negotiator negotiator;
   Executor executor;
   bool told = false;  // the members, that something of this rank failed
-  Patience patience{std::chrono::milliseconds(20)};  // longer than a thread is kept from its core on a busy machine; of ranks that wait for what this rank's program may still add to
+  // Of ranks that wait for what this rank's program may still add to; longer than a thread is kept from its core on a busy machine.
+  Patience patience{std::chrono::milliseconds(20)};
   Backlog backlog;    // of a pair
 
   bool was_joined = false;                 // some rank had joined when the decisions were last followed

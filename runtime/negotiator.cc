@@ -181,15 +181,18 @@ void Negotiator::receive_from_child(int neighbour, Reader& reader) {
   }
 }
 
+/// What only the root looks at goes on to it, unless this is the root.
+bool Negotiator::handed_up(const UpRecord& record) {
+  if (!position_.root()) encode(to_parent_, record);
+  return !position_.root();
+}
+
 void Negotiator::up(int child, const Announcement& record) { table_.announce(child, record, plan_); }
 
 void Negotiator::up(int child, const Ready& record) { table_.ready(child, record, plan_); }
 
 void Negotiator::up(int, const Cut& record) {
-  if (!position_.root()) {
-    encode(to_parent_, UpRecord(record));
-    return;
-  }
+  if (handed_up(record)) return;
   const auto* members = plan_.members(record.bucket);
   if (!members) return;  // split already: who asked looks again when it learns so
   Regroup split{{{}, {}}};
@@ -215,52 +218,30 @@ void Negotiator::up(int child, const Retract& record) {
 }
 
 void Negotiator::up(int, const Departed& record) {
-  if (position_.root()) {
-    down(record);
-  } else {
-    encode(to_parent_, UpRecord(record));
-  }
+  if (!handed_up(record)) down(record);
 }
 
 void Negotiator::up(int, const Broken& record) {
-  if (position_.root()) {
-    down(record);
-  } else {
-    encode(to_parent_, UpRecord(record));
-  }
+  if (!handed_up(record)) down(record);
 }
 
 void Negotiator::up(int, const Wanted& record) {
-  if (position_.root()) {
-    wanted_.insert(record.name);
-  } else {
-    encode(to_parent_, UpRecord(record));
-  }
+  if (!handed_up(record)) wanted_.insert(record.name);
 }
 
 void Negotiator::up(int, const Joined& record) {
-  if (position_.root()) {
-    down(record);
-  } else {
-    pass_on();  // the rank joined after what it had announced
-    encode(to_parent_, UpRecord(record));
-  }
+  if (!position_.root()) pass_on();  // the rank joined after what it had announced
+  if (!handed_up(record)) down(record);
 }
 
 void Negotiator::up(int, const Came& record) {
-  if (!position_.root()) {
-    encode(to_parent_, UpRecord(record));
-  } else if (const auto released = roll_call_.came(record)) {
-    down(*released);
-  }
+  if (handed_up(record)) return;
+  if (const auto released = roll_call_.came(record)) down(*released);
 }
 
 void Negotiator::up(int, const Overdue& record) {
-  if (!position_.root()) {
-    encode(to_parent_, UpRecord(record));
-  } else if (const auto released = roll_call_.overdue(record)) {
-    down(*released);
-  }
+  if (handed_up(record)) return;
+  if (const auto released = roll_call_.overdue(record)) down(*released);
 }
 
 }  // namespace kolo

@@ -128,6 +128,8 @@ class Negotiator {
   void up(int child, const Came& record);
   void up(int child, const Overdue& record);
 
+  bool handed_up(const UpRecord& record);
+
   void announce(const SubmissionPtr& submission);
   Ready ready(BucketId bucket) const;
   void join_when_ready();

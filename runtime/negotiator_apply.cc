@@ -100,6 +100,7 @@ std::vector<std::vector<std::int64_t>> Negotiator::sizes_by_rank(TensorNumber nu
 }
 
 std::vector<int> Negotiator::absent() const {
+  if (joined_.empty()) return {};
   std::vector<int> ranks;
   for (int i = 0; i < group_->size(); ++i) {
     if (joined_.contains(group_->ranks[static_cast<std::size_t>(i)])) ranks.push_back(i);

@@ -1,9 +1,7 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -23,9 +21,6 @@ class Session::Parts {
  public:
   Parts(World world, const Config& config);
   ~Parts();
-
-  /// Checks arguments, builds the submission and hands it over. A bad argument is announced as the name's failure.
-  SubmissionPtr submit(std::string name, const Signature& signature, const BucketTensor& tensor, const Group& group, bool will_wait);
 
   /// A collective with these options; which parts of a signature they give shows in what members they have.
   template <class Options>
@@ -63,7 +58,6 @@ class Session::Parts {
 
   /// A name of the program's, which must not look like the runtime's own. Throws Error{invalid_argument}.
   std::string user_name(std::string_view name) const;
-  const GroupInfo& info(const Group& group) const { return group.info() ? *group.info() : *coordinator->world_group(); }
 
   std::shared_ptr<Coordinator> coordinator;
   Names names;
@@ -84,6 +78,7 @@ class Session::Parts {
 
   SubmissionPtr new_submission(std::string name, const Signature& signature, const Group& group) const;
   static void add_member(Submission& submission, const NamedTensor& tensor);
+  /// Checks arguments and submits. A bad argument is announced as the name's failure.
   void hand_over(const SubmissionPtr& submission, const RowArguments& rows, bool will_wait);
   const std::shared_ptr<const GroupInfo>& member(const Group& group) const;
 

@@ -305,6 +305,16 @@ class Job {
   std::unique_ptr<Operation> operation_;  // last: dies before the memory that it uses
 };
 
+/// How an operation that cannot complete ends.
+inline ErrorCode code_of_step(Job& job) {
+  try {
+    while (!job.step()) std::this_thread::yield();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  return ErrorCode::closed;  // no error
+}
+
 class BackendConformance : public testing::TestWithParam<HarnessFactory> {
  protected:
   BackendConformance() : harness_(GetParam().make()) {}

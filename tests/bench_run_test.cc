@@ -134,7 +134,8 @@ TEST_F(BenchRun, LatencyIdleAndOverlap) {
 
   const auto idle = run(2, "all_reduce --idle 0.5 --format json");
   ASSERT_EQ(idle.code, 0) << idle.err;
-  for (const auto& rank : idle.json().at("idle").at("ranks")) {
+  const auto idle_figures = idle.json();
+  for (const auto& rank : idle_figures.at("idle").at("ranks")) {
     EXPECT_EQ(rank.at("mpi_calls"), 0);
     EXPECT_LT(rank.at("cpu_percent").get<double>(), 50);
   }

@@ -100,15 +100,6 @@ TEST(LocalBackend, HoldsMoreOperationsThanSlots) {
   }
 }
 
-ErrorCode code_of_step(Job& job) {
-  try {
-    while (!job.step()) std::this_thread::yield();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return ErrorCode::closed;  // no error
-}
-
 TEST(LocalBackend, AnUnfinishedOperationThatDiesAbortsItsPeers) {
   const auto backends = local_backends(2, {});
   Job survivor({sum_f32, {1000}, true, 1}, 0, 2);

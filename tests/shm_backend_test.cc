@@ -97,15 +97,6 @@ TEST(ShmBackend, HoldsMoreOperationsThanThereIsRoomFor) {
   }
 }
 
-ErrorCode code_of_step(Job& job) {
-  try {
-    while (!job.step()) std::this_thread::yield();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return ErrorCode::closed;  // no error
-}
-
 TEST(ShmBackend, AnUnfinishedOperationThatDiesAbortsItsPeers) {
   for (const std::int64_t size : {100, 1'000'000}) {
     ShmThreads harness(2);
