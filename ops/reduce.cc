@@ -1,10 +1,11 @@
-// The kernel writes the first destination; the others get copies of it, block by block, while a block is in the first-level cache.
-// All sources of a block are read before any destination is written, hence in-place works.
+// A kernel writes one or two destinations. If there are more, they get copies, block by block, while a block is in the first-level
+// cache. All sources of a block are read before any destination is written, hence in-place works.
 
 #include "ops/reduce.h"
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstring>
 
 #include "ops/copy.h"
@@ -14,6 +15,7 @@ namespace kolo {
 namespace {
 
 constexpr std::size_t block_bytes = 8192;
+constexpr std::size_t line = 64;
 
 // A single source that nothing changes, as in a world of one.
 bool is_copy(const Reduction& reduction, std::size_t sources) {
@@ -26,6 +28,29 @@ ReduceKernel kernel_for(const Reduction& reduction) {
   static const ReduceKernels fastest = reduce_kernels().front();
   const ReduceKernel kernel = fastest.find(reduction);
   return kernel ? kernel : wide_kernel(reduction);
+}
+
+ReduceOutputs outputs_of(std::span<void* const> destinations, std::span<void* const> streamed) {
+  ReduceOutputs outputs;
+  if (!destinations.empty()) outputs.first = destinations[0];
+  if (destinations.size() > 1) outputs.second = destinations[1];
+  if (!streamed.empty()) outputs = {outputs.first, streamed[0], true};
+  return outputs;
+}
+
+/// Results go past the cache from the first whole cache line on.
+void run(ReduceKernel kernel, const Reduction& reduction, std::span<const void* const> sources, ReduceOutputs outputs, std::size_t count) {
+  const std::size_t size = size_of(reduction.dtype);
+  std::size_t head = 0;  // elements
+  if (outputs.streams) {
+    const std::size_t bytes = (line - reinterpret_cast<std::uintptr_t>(outputs.second) % line) % line;
+    outputs.streams = bytes % size == 0 && bytes / size < count;
+    if (outputs.streams) head = bytes / size;
+  }
+  if (head > 0) kernel(reduction, sources.data(), sources.size(), 0, {outputs.first, outputs.second}, head);
+  if (outputs.first) outputs.first = static_cast<std::byte*>(outputs.first) + head * size;
+  if (outputs.second) outputs.second = static_cast<std::byte*>(outputs.second) + head * size;
+  kernel(reduction, sources.data(), sources.size(), head * size, outputs, count - head);
 }
 
 /// Copies bytes [at, at + bytes) of a result, which lie at `source`, to the destinations where they are not yet.
@@ -58,14 +83,14 @@ void reduce(const Reduction& reduction, std::span<const void* const> sources, st
     return copy_to_all(sources[0], streamed, CopyTo::memory, 0, count * size);
   }
   const ReduceKernel kernel = kernel_for(reduction);
-  if (destinations.size() == 1 && streamed.empty()) {
-    return kernel(reduction, sources.data(), sources.size(), 0, destinations[0], count);
+  if (streamed.size() <= 1 && destinations.size() + streamed.size() <= 2) {
+    return run(kernel, reduction, sources, outputs_of(destinations, streamed), count);
   }
   alignas(64) std::array<std::byte, block_bytes> buffer;
   for (std::size_t at = 0; at < count * size; at += block_bytes) {
     const std::size_t bytes = std::min(block_bytes, count * size - at);
     void* const first = destinations.empty() ? buffer.data() : static_cast<std::byte*>(destinations[0]) + at;
-    kernel(reduction, sources.data(), sources.size(), at, first, bytes / size);
+    kernel(reduction, sources.data(), sources.size(), at, {first}, bytes / size);
     copy_to_all(first, destinations, CopyTo::cache, at, bytes);
     copy_to_all(first, streamed, CopyTo::memory, at, bytes);
   }

@@ -29,6 +29,12 @@ HalfVector narrow_f16(Vector<float> values) {
   return without_payload(reinterpret_cast<HalfVector>(_mm256_cvtps_ph(reinterpret_cast<__m256>(values), _MM_FROUND_TO_NEAREST_INT)));
 }
 
+template <class Values>
+void stream_vector(std::byte* to, Values values) {
+  if constexpr (sizeof(values) == 32) _mm256_stream_si256(reinterpret_cast<__m256i*>(to), reinterpret_cast<__m256i>(values));
+  else _mm_stream_si128(reinterpret_cast<__m128i*>(to), reinterpret_cast<__m128i>(values));
+}
+
 }  // namespace
 }  // namespace kolo
 

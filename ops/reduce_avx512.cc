@@ -32,6 +32,12 @@ HalfVector narrow_f16(Vector<float> values) {
       _mm512_maskz_cvtps_ph(all_lanes, reinterpret_cast<__m512>(values), _MM_FROUND_TO_NEAREST_INT)));
 }
 
+template <class Values>
+void stream_vector(std::byte* to, Values values) {
+  if constexpr (sizeof(values) == 64) _mm512_stream_si512(reinterpret_cast<__m512i*>(to), reinterpret_cast<__m512i>(values));
+  else _mm256_stream_si256(reinterpret_cast<__m256i*>(to), reinterpret_cast<__m256i>(values));
+}
+
 }  // namespace
 }  // namespace kolo
 

@@ -16,6 +16,11 @@ namespace kolo {
 namespace {
 Vector<float> widen_f16(HalfVector halves) { return widen_f16_plain(halves); }
 HalfVector narrow_f16(Vector<float> values) { return narrow_f16_plain(values); }
+
+template <class Values>
+void stream_vector(std::byte* to, Values values) {
+  std::memcpy(to, &values, sizeof(values));
+}
 }  // namespace
 }  // namespace kolo
 

@@ -8,10 +8,17 @@
 
 namespace kolo {
 
-/// Combines element i of all `ranks` sources, as reduce() says, into element i of `destination`, which may be one of them. The
-/// sources' elements begin `at` bytes after their addresses.
+/// Where a kernel writes its results: to one place, or the same to two. Either may be null, not both.
+struct ReduceOutputs {
+  void* first = nullptr;
+  void* second = nullptr;
+  bool streams = false;  ///< `second` begins at a cache line and had better be written past the cache
+};
+
+/// Combines element i of all `ranks` sources, as reduce() says, into element i of the outputs, which may be sources. The sources'
+/// elements begin `at` bytes after their addresses.
 using ReduceKernel = void (*)(const Reduction& how, const void* const* sources, std::size_t ranks, std::size_t at,
-                              void* destination, std::size_t count);
+                              const ReduceOutputs& outputs, std::size_t count);
 
 /// The kernels that were compiled for one kind of processor; all kinds give the same bits (but of an operation on two NaNs, of
 /// which any may be the result).

@@ -6,13 +6,15 @@
 //     constexpr std::size_t vector_bytes                 of one register
 //     Vector<float> widen_f16(HalfVector halves)         exact, as to_float()
 //     HalfVector narrow_f16(Vector<float> values)        as to_float16()
+//     void stream_vector(std::byte* to, Values values)   a template: stores a vector of any type, or half of one, at a multiple of
+//                                                        its size, past the cache if the processor can
 //
 // (widen_f16_plain and narrow_f16_plain of reduce_vectors.h serve any target.) Everything here has internal linkage: the same
 // names mean other instructions in other files.
 //
 // A vector of totals starts as the elements of the first source; each further source is combined into it; then it is divided,
 // scaled, rounded to the element type and stored. What does not fill a vector at the end of the range goes through the same code,
-// padded. Every element's total stays in a register, and all sources of a vector are read before the destination is written.
+// padded. Every element's total stays in a register, and all sources of a vector are read before the outputs are written.
 
 #include <cstring>
 #include <type_traits>
@@ -30,7 +32,7 @@ struct Lanes {
   using Number = T;
   static constexpr std::size_t count = vector_bytes / sizeof(T);
   static Vector<T> load(const void* elements) { return load_vector<Vector<T>>(elements); }
-  static void store(void* elements, Vector<T> values) { std::memcpy(elements, &values, sizeof(values)); }
+  static Vector<T> narrow(Vector<T> values) { return values; }
 };
 
 /// 16-bit floats: as f32.
@@ -44,11 +46,9 @@ struct HalfLanes {
     if constexpr (std::is_same_v<Half, Float16>) return widen_f16(halves);
     else return widen_bf16(halves);
   }
-  static void store(void* elements, Vector<float> values) {
-    HalfVector halves;
-    if constexpr (std::is_same_v<Half, Float16>) halves = narrow_f16(values);
-    else halves = narrow_bf16(values);
-    std::memcpy(elements, &halves, sizeof(halves));
+  static HalfVector narrow(Vector<float> values) {
+    if constexpr (std::is_same_v<Half, Float16>) return narrow_f16(values);
+    else return narrow_bf16(values);
   }
 };
 
@@ -89,12 +89,17 @@ struct Factors {
 template <class L, ReduceOp op>
 class LaneKernel {
  public:
-  static void run(const Reduction& how, const void* const* sources, std::size_t ranks, std::size_t at, void* destination,
-                  std::size_t count) {
+  static void run(const Reduction& how, const void* const* sources, std::size_t ranks, std::size_t at,
+                  const ReduceOutputs& outputs, std::size_t count) {
+    const bool only_first = !outputs.second;
     if constexpr (std::is_floating_point_v<typename L::Number>) {
-      if (how.prescale != 1) return run_as<true>(how, sources, ranks, at, destination, count);
+      if (how.prescale != 1) {
+        return only_first ? run_as<true, true>(how, sources, ranks, at, outputs, count)
+                          : run_as<true, false>(how, sources, ranks, at, outputs, count);
+      }
     }
-    run_as<false>(how, sources, ranks, at, destination, count);
+    only_first ? run_as<false, true>(how, sources, ranks, at, outputs, count)
+               : run_as<false, false>(how, sources, ranks, at, outputs, count);
   }
 
  private:
@@ -102,25 +107,34 @@ class LaneKernel {
   using Values = Vector<Number>;
   static constexpr std::size_t size = sizeof(typename L::Element);
 
-  template <bool prescaled>
-  static void run_as(const Reduction& how, const void* const* sources, std::size_t ranks, std::size_t begin, void* destination,
-                     std::size_t count) {
+  template <bool prescaled, bool only_first>
+  static void run_as(const Reduction& how, const void* const* sources, std::size_t ranks, std::size_t begin,
+                     const ReduceOutputs& outputs, std::size_t count) {
     const Factors<Number> factors(how);
     const auto source = [&](std::size_t rank) { return static_cast<const std::byte*>(sources[rank]) + begin; };
-    auto* const out = static_cast<std::byte*>(destination);
+    auto* const first = static_cast<std::byte*>(outputs.first);
+    auto* const second = static_cast<std::byte*>(outputs.second);
+    const bool streams = outputs.streams;
     const std::size_t whole = count / L::count * L::count;
     const auto load = [&](const std::byte* elements) { return prepare<prescaled>(factors, L::load(elements)); };
+    const auto store = [&](std::size_t at, Values total) {
+      const auto results = L::narrow(finish(factors, total));
+      if (only_first || first) std::memcpy(first + at, &results, sizeof(results));
+      if (only_first) return;
+      if (streams) stream_vector(second + at, results);
+      else std::memcpy(second + at, &results, sizeof(results));
+    };
     if (ranks == 2) {
       const std::byte* const a = source(0);
       const std::byte* const b = source(1);
       for (std::size_t at = 0; at < whole * size; at += L::count * size) {
-        L::store(out + at, finish(factors, combine<op>(load(a + at), load(b + at))));
+        store(at, combine<op>(load(a + at), load(b + at)));
       }
     } else {
       for (std::size_t at = 0; at < whole * size; at += L::count * size) {
         Values total = load(source(0) + at);
         for (std::size_t rank = 1; rank < ranks; ++rank) total = combine<op>(total, load(source(rank) + at));
-        L::store(out + at, finish(factors, total));
+        store(at, total);
       }
     }
     if (count == whole) return;
@@ -131,8 +145,10 @@ class LaneKernel {
     };
     Values total = load_rest(0);
     for (std::size_t rank = 1; rank < ranks; ++rank) total = combine<op>(total, load_rest(rank));
-    L::store(padded, finish(factors, total));
-    std::memcpy(out + whole * size, padded, (count - whole) * size);
+    const auto results = L::narrow(finish(factors, total));
+    for (std::byte* const out : {first, second}) {
+      if (out) std::memcpy(out + whole * size, &results, (count - whole) * size);
+    }
   }
 
   template <bool prescaled>

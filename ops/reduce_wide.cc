@@ -1,7 +1,7 @@
 // Averages of integers, and integers that are scaled, are accumulated in 64 bits (an average of 64-bit integers in 128). A range
 // is reduced in blocks whose accumulators stay in the first-level cache. Per block: the first source is loaded into `total`, each
 // further source is combined into it in turn, then `total` is divided and scaled, cut to the element type and stored. All sources
-// of a block are read before the destination is written.
+// of a block are read before the outputs are written.
 
 #include <algorithm>
 #include <cstdint>
@@ -51,7 +51,8 @@ Number scale(Number value, double factor) {
 }
 
 template <class T, ReduceOp op>
-void run(const Reduction& how, const void* const* sources, std::size_t ranks, std::size_t at, void* destination, std::size_t count) {
+void run(const Reduction& how, const void* const* sources, std::size_t ranks, std::size_t at,
+         const ReduceOutputs& outputs, std::size_t count) {
   using Number = Total<T, op>;
   alignas(64) Number total[block_elements];
   for (std::size_t begin = 0; begin < count; begin += block_elements) {
@@ -66,12 +67,13 @@ void run(const Reduction& how, const void* const* sources, std::size_t ranks, st
         total[i] = rank == 0 ? value : combine<op>(total[i], value);
       }
     }
-    auto* out = static_cast<std::byte*>(destination) + begin * sizeof(T);
     for (std::size_t i = 0; i < length; ++i) {
       if (op == ReduceOp::average) total[i] /= static_cast<Number>(how.divide_by);
       if (how.postscale != 1) total[i] = scale<T, Number>(total[i], how.postscale);
       const auto element = static_cast<T>(static_cast<Wide<T>>(total[i]));
-      std::memcpy(out + i * sizeof(T), &element, sizeof(T));
+      for (void* const output : {outputs.first, outputs.second}) {
+        if (output) std::memcpy(static_cast<std::byte*>(output) + (begin + i) * sizeof(T), &element, sizeof(T));
+      }
     }
   }
 }

@@ -1,3 +1,4 @@
+#include "ops/copy.h"
 #include "ops/reduce.h"
 
 #include <fmt/format.h>
@@ -188,6 +189,45 @@ TEST(Reduce, WritesAllDestinationsInPlace) {
     reduce({DType::f32, ReduceOp::sum}, sources, destinations, count);
     for (const auto& input : inputs) EXPECT_EQ(input, expected);
     EXPECT_EQ(extra, expected);
+  }
+}
+
+template <class T>
+void expect_same_past_the_cache(const Reduction& how, std::size_t ranks, std::size_t count, std::size_t shift) {
+  const auto inputs = make_inputs<T>(ranks, count, 11);
+  const std::vector<T> expected = reduced(how, inputs);
+  const std::size_t bytes = count * sizeof(T);
+  std::vector<const void*> sources;
+  for (const auto& input : inputs) sources.push_back(input.data());
+  for (const std::size_t cached : {0u, 1u, 2u}) {
+    std::vector<std::vector<std::byte>> outputs(cached + 1, std::vector<std::byte>(bytes + shift + 1, std::byte{0x5a}));
+    std::vector<void*> destinations;
+    for (auto& output : outputs) destinations.push_back(output.data() + shift);
+    reduce(how, sources, std::span(destinations).first(cached), count, std::span(destinations).last(1));
+    finish_copies();
+    for (const auto& output : outputs) {
+      ASSERT_EQ(0, std::memcmp(expected.data(), output.data() + shift, bytes)) << to_string(how.dtype) << " " << to_string(how.op);
+      ASSERT_EQ(output.back(), std::byte{0x5a});
+      if (shift > 0) {
+        ASSERT_EQ(output[shift - 1], std::byte{0x5a});
+      }
+    }
+  }
+}
+
+TEST(Reduce, WritesTheSamePastTheCache) {
+  for (const DType dtype : all_types) {
+    for (const ReduceOp op : all_reduce_ops) {
+      if (!reducible(op, dtype)) continue;
+      with_type(dtype, [&]<class T>() {
+        if constexpr (!std::is_same_v<T, bool>) {
+          for (const std::size_t count : {1u, 200u, 5003u}) {
+            for (const std::size_t shift : {0u, 8u, 3u}) expect_same_past_the_cache<T>({dtype, op, 1, 1, 2}, 2, count, shift);
+          }
+          expect_same_past_the_cache<T>({dtype, op, 1, 1, 3}, 3, 1000, 16);
+        }
+      });
+    }
   }
 }
 
