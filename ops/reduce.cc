@@ -30,22 +30,23 @@ ReduceKernel kernel_for(const Reduction& reduction) {
   return kernel ? kernel : wide_kernel(reduction);
 }
 
+/// Of one or two places.
 ReduceOutputs outputs_of(std::span<void* const> destinations, std::span<void* const> streamed) {
-  ReduceOutputs outputs;
-  if (!destinations.empty()) outputs.first = destinations[0];
-  if (destinations.size() > 1) outputs.second = destinations[1];
-  if (!streamed.empty()) outputs = {outputs.first, streamed[0], true};
-  return outputs;
+  if (streamed.empty()) return {destinations[0], destinations.size() > 1 ? destinations[1] : nullptr};
+  if (streamed.size() == 1) return {destinations.empty() ? nullptr : destinations[0], streamed[0], false, true};
+  return {streamed[0], streamed[1], true, true};
 }
 
-/// Results go past the cache from the first whole cache line on.
+/// What goes past the cache does so from the first whole cache line of the second output on.
 void run(ReduceKernel kernel, const Reduction& reduction, std::span<const void* const> sources, ReduceOutputs outputs, std::size_t count) {
   const std::size_t size = size_of(reduction.dtype);
+  const auto until_line = [](const void* at) { return (line - reinterpret_cast<std::uintptr_t>(at) % line) % line; };
   std::size_t head = 0;  // elements
-  if (outputs.streams) {
-    const std::size_t bytes = (line - reinterpret_cast<std::uintptr_t>(outputs.second) % line) % line;
-    outputs.streams = bytes % size == 0 && bytes / size < count;
-    if (outputs.streams) head = bytes / size;
+  if (outputs.streams_second) {
+    const std::size_t bytes = until_line(outputs.second);
+    outputs.streams_second = bytes % size == 0 && bytes / size < count;
+    outputs.streams_first &= outputs.streams_second && until_line(outputs.first) == bytes;
+    if (outputs.streams_second) head = bytes / size;
   }
   if (head > 0) kernel(reduction, sources.data(), sources.size(), 0, {outputs.first, outputs.second}, head);
   if (outputs.first) outputs.first = static_cast<std::byte*>(outputs.first) + head * size;
@@ -83,7 +84,7 @@ void reduce(const Reduction& reduction, std::span<const void* const> sources, st
     return copy_to_all(sources[0], streamed, CopyTo::memory, 0, count * size);
   }
   const ReduceKernel kernel = kernel_for(reduction);
-  if (streamed.size() <= 1 && destinations.size() + streamed.size() <= 2) {
+  if (destinations.size() + streamed.size() <= 2) {
     return run(kernel, reduction, sources, outputs_of(destinations, streamed), count);
   }
   alignas(64) std::array<std::byte, block_bytes> buffer;

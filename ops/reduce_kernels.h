@@ -12,7 +12,8 @@ namespace kolo {
 struct ReduceOutputs {
   void* first = nullptr;
   void* second = nullptr;
-  bool streams = false;  ///< `second` begins at a cache line and had better be written past the cache
+  bool streams_first = false;  ///< it had better be written past the cache, and begins at a cache line
+  bool streams_second = false;
 };
 
 /// Combines element i of all `ranks` sources, as reduce() says, into element i of the outputs, which may be sources. The sources'

@@ -114,14 +114,15 @@ class LaneKernel {
     const auto source = [&](std::size_t rank) { return static_cast<const std::byte*>(sources[rank]) + begin; };
     auto* const first = static_cast<std::byte*>(outputs.first);
     auto* const second = static_cast<std::byte*>(outputs.second);
-    const bool streams = outputs.streams;
+    const bool streams_first = outputs.streams_first, streams_second = outputs.streams_second;
     const std::size_t whole = count / L::count * L::count;
     const auto load = [&](const std::byte* elements) { return prepare<prescaled>(factors, L::load(elements)); };
     const auto store = [&](std::size_t at, Values total) {
       const auto results = L::narrow(finish(factors, total));
-      if (only_first || first) std::memcpy(first + at, &results, sizeof(results));
+      if (!only_first && streams_first) stream_vector(first + at, results);
+      else if (only_first || first) std::memcpy(first + at, &results, sizeof(results));
       if (only_first) return;
-      if (streams) stream_vector(second + at, results);
+      if (streams_second) stream_vector(second + at, results);
       else std::memcpy(second + at, &results, sizeof(results));
     };
     if (ranks == 2) {

@@ -20,6 +20,7 @@ namespace {
   throw Error(ErrorCode::backend, fmt::format("{} ({})", what, std::strerror(errno)));
 }
 
+/// Pages that exist already are mapped at once, not when they are touched first.
 std::byte* map(int descriptor, std::size_t bytes, int flags) {
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, descriptor, 0);
   return data == MAP_FAILED ? nullptr : static_cast<std::byte*>(data);
@@ -51,7 +52,7 @@ std::shared_ptr<SharedRegion> SharedRegion::create(std::size_t bytes) {
   const int descriptor = memfd_create("kolo", MFD_CLOEXEC);
   if (descriptor < 0) fail("cannot make shared memory with memfd_create");
   const int reserved = posix_fallocate(descriptor, 0, static_cast<off_t>(bytes));
-  std::byte* data = reserved == 0 ? map(descriptor, bytes, MAP_SHARED) : nullptr;
+  std::byte* data = reserved == 0 ? map(descriptor, bytes, MAP_SHARED | MAP_POPULATE) : nullptr;
   if (!data) {
     if (reserved != 0) errno = reserved;
     const int error = errno;
@@ -66,7 +67,7 @@ std::shared_ptr<SharedRegion> SharedRegion::open(int pid, int descriptor, std::s
   const std::string path = fmt::format("/proc/{}/fd/{}", pid, descriptor);
   const int mine = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (mine < 0) fail(fmt::format("cannot open {}", path));
-  std::byte* data = map(mine, bytes, MAP_SHARED);
+  std::byte* data = map(mine, bytes, MAP_SHARED | MAP_POPULATE);
   if (!data) {
     const int error = errno;
     close(mine);

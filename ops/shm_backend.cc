@@ -44,8 +44,8 @@ constexpr bool combines_elements(ReduceOp op) { return op <= ReduceOp::logical_o
 
 class ShmBackend final : public Backend {
  public:
-  ShmBackend(ShmWorld world, ShmBoard board)
-      : world_(std::move(world)), pipeline_(std::make_shared<ShmPipeline>(std::move(board))) {}
+  ShmBackend(ShmWorld world, ShmBoard board, const GroupInfo& group)
+      : world_(std::move(world)), pipeline_(std::make_shared<ShmPipeline>(std::move(board), world_.source->memory(), group.ranks)) {}
 
   std::string_view name() const override { return "shm"; }
   bool supports(const Signature& signature) const override {
@@ -56,6 +56,7 @@ class ShmBackend final : public Backend {
     return std::make_unique<ShmOperation>(pipeline_, std::move(bucket));
   }
   std::unique_ptr<Backend> for_group(const GroupInfo& group) override { return make(world_, group); }
+  std::shared_ptr<MemorySource> memory() override { return world_.source->memory(); }
   void abandon() noexcept override {
     world_.source->abandon();
     pipeline_->abandon();
@@ -70,7 +71,7 @@ class ShmBackend final : public Backend {
       if (!self && !world.bells.empty()) bells.push_back(&world.bells[static_cast<std::size_t>(rank)]);
     }
     return std::make_unique<ShmBackend>(
-        world, ShmBoard(std::move(region), group.rank, group.size(), world.tuning, std::move(bells)));
+        world, ShmBoard(std::move(region), group.rank, group.size(), world.tuning, std::move(bells)), group);
   }
 
  private:

@@ -9,6 +9,7 @@
 #include "ops/bell.h"
 #include "ops/region.h"
 #include "ops/shm_board.h"
+#include "ops/shm_memory.h"
 
 namespace kolo {
 
@@ -21,12 +22,16 @@ class RegionSource {
   /// them, if the memory cannot be had or shared.
   virtual std::shared_ptr<Region> region_for(const GroupInfo& group, std::size_t bytes) = 0;
 
+  /// Memory for the tensors of this rank that its peers can reach; ranks count in the world. Never null.
+  virtual std::shared_ptr<ShmMemory> memory() = 0;
+
   /// Called once after a peer left without finishing: release nothing collectively from now on.
   virtual void abandon() noexcept = 0;
 };
 
 /// The backend of host tensors for ranks on one node, whose members copy chunks through a ring of memory that they share: nothing is
-/// sent, and no system call is made unless somebody sleeps.
+/// sent, and no system call is made unless somebody sleeps. Large buckets whose tensors lie in memory() on every rank that they are
+/// needed from are not even copied: ranks read and write each other's tensors.
 ///
 /// world  all ranks, as a group
 /// bells  one per rank of the world, rung when a peer has moved an operation on; they outlive all backends and operations. May be
@@ -41,7 +46,8 @@ class RegionSource {
 std::unique_ptr<Backend> shm_backend(std::shared_ptr<RegionSource> source, const GroupInfo& world, std::span<Bell> bells,
                                      const ShmTuning& tuning);
 
-/// The same for ranks that are threads of this process: element r belongs to rank r.
+/// The same for ranks that are threads of this process: element r belongs to rank r. They could all reach all tensors; they do so
+/// only for those in memory(), as processes would.
 std::vector<std::unique_ptr<Backend>> shm_thread_backends(int ranks, std::span<Bell> bells, const ShmTuning& tuning = {});
 
 }  // namespace kolo

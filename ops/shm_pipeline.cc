@@ -8,8 +8,11 @@ namespace kolo {
 
 using Phase = ShmBoard::Phase;
 
-ShmPipeline::ShmPipeline(ShmBoard board) : board_(std::move(board)), places_(board_.ranks(), board_.tuning()) {
-  for (std::int64_t i = 0; i < board_.tuning().in_flight; ++i) transfers_.emplace_back(board_);
+ShmPipeline::ShmPipeline(ShmBoard board, std::shared_ptr<ShmMemory> memory, std::vector<int> members)
+    : board_(std::move(board)),
+      places_(board_.ranks(), board_.tuning()),
+      offers_(std::move(memory), std::move(members), board_.rank()) {
+  for (std::int64_t i = 0; i < board_.tuning().in_flight; ++i) transfers_.emplace_back(board_, offers_);
 }
 
 void ShmPipeline::enqueue(ShmJob& job) {
@@ -54,18 +57,22 @@ bool ShmPipeline::all_combined(std::uint64_t chunk) {
 }
 
 bool ShmPipeline::pack_next() {
-  if (jobs_.empty() || !make_room(jobs_.front()->next_bytes())) return false;
+  if (jobs_.empty()) return false;
   ShmJob& job = *jobs_.front();
+  if (job.asks == ShmJob::Asks::undecided) job.asks = offers_.asks(job, board_.tuning()) ? ShmJob::Asks::next : ShmJob::Asks::no;
+  if (job.asks == ShmJob::Asks::waits || !make_room(job.next_bytes())) return false;
   ShmTransfer& next = transfer(packed_);
   const std::size_t bytes = job.next_bytes();
   const CopyTo shows_in = stores_.choose(bytes);
   next.begin(job, packed_, places_.place(packed_, bytes), shows_in);
-  stores_.measure([&] {
-    job.method->pack(next);
-    if (shows_in == CopyTo::memory) finish_copies();
-    return next.put_bytes();
-  });
-  next.show_packed();
+  if (const auto pack = next.method().pack) {
+    stores_.measure([&] {
+      pack(next);
+      if (shows_in == CopyTo::memory) finish_copies();
+      return next.put_bytes();
+    });
+    next.show_packed();
+  }
   ++packed_;
   if (next.last()) jobs_.pop_front();
   return true;
@@ -74,8 +81,8 @@ bool ShmPipeline::pack_next() {
 bool ShmPipeline::combine_next() {
   if (combined_ == packed_) return false;
   ShmTransfer& next = transfer(combined_);
-  if (const auto combine = next.job().method->combine) {
-    if (!next.all_packed()) return false;
+  if (const auto combine = next.method().combine) {
+    if (next.method().pack && !next.all_packed()) return false;
     combine(next);
     finish_copies();
     board_.advance(Phase::combined, combined_);
@@ -88,9 +95,11 @@ bool ShmPipeline::collect_next() {
   if (collected_ == combined_) return false;
   ShmTransfer& next = transfer(collected_);
   const bool reads = next.flow().reads(board_.rank());
-  if (reads && !(next.job().method->combine ? next.only_helps() || all_combined(collected_) : next.all_packed())) return false;
-  next.job().method->collect(next);
-  if (next.job().large) finish_copies();
+  if (reads && !(next.method().combine ? next.only_helps() || all_combined(collected_) : next.all_packed())) return false;
+  if (const auto collect = next.method().collect) {
+    collect(next);
+    if (next.job().large) finish_copies();
+  }
   if (reads) board_.advance(Phase::collected, collected_);
   ++collected_;
   if (next.last()) next.job().complete = true;

@@ -2,9 +2,11 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <vector>
 
 #include "ops/shm_board.h"
+#include "ops/shm_offers.h"
 #include "ops/shm_stores.h"
 #include "ops/shm_transfer.h"
 
@@ -18,7 +20,9 @@ namespace kolo {
 /// they can in turn: while a rank waits for the others' part of one chunk it packs the next ones, and writes back an earlier one.
 class ShmPipeline final {
  public:
-  explicit ShmPipeline(ShmBoard board);
+  /// memory   of this rank
+  /// members  the ranks of the group, as `memory` counts them
+  ShmPipeline(ShmBoard board, std::shared_ptr<ShmMemory> memory, std::vector<int> members);
   ShmPipeline(const ShmPipeline&) = delete;
   ShmPipeline& operator=(const ShmPipeline&) = delete;
 
@@ -52,6 +56,7 @@ class ShmPipeline final {
 
   ShmBoard board_;
   ShmPlaces places_;
+  ShmOffers offers_;
   ShmStores stores_;
   std::vector<ShmTransfer> transfers_;
   std::deque<ShmJob*> jobs_;  // with chunks that have not been packed

@@ -14,6 +14,7 @@ struct ShmTuning {
   std::int64_t in_flight = 16;       ///< chunks on their way at one time
   std::int64_t whole = 16 << 10;     ///< up to this size of a bucket every rank combines all of it
   std::int64_t large = 1 << 20;      ///< results of a bucket of this size are written past the cache where that has use for its room
+  std::int64_t direct = 64 << 10;    ///< from this size of a bucket on ranks ask each other whether they can reach each other's tensors
 };
 
 /// Sizes that suit a group of `ranks` ranks on this machine.

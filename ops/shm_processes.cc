@@ -3,20 +3,24 @@
 #include "ops/shm_processes.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <numeric>
 #include <utility>
+#include <vector>
 
 #include "ops/mpi_handles.h"
 #include "ops/mpi_region.h"
 #include "ops/shm_backend.h"
+#include "ops/shm_process_memory.h"
 
 namespace kolo {
 namespace {
 
 class ProcessRegions final : public RegionSource {
  public:
-  ProcessRegions(MPI_Comm comm, std::function<void(const std::string&)> report) : comm_(duplicate(comm)), report_(std::move(report)) {}
+  ProcessRegions(MPI_Comm comm, std::function<void(const std::string&)> report)
+      : comm_(duplicate(comm)), report_(std::move(report)), memory_(shm_process_memory(pids(comm))) {}
 
   std::shared_ptr<Region> region_for(const GroupInfo& group, std::size_t bytes) override {
     const MpiComm members = communicator_of(comm_.get(), group);
@@ -25,11 +29,22 @@ class ProcessRegions final : public RegionSource {
     if (!why.empty()) report_(fmt::format("no shared memory for group {}: {}; its tensors travel over MPI", group.name, why));
     return region;
   }
+  std::shared_ptr<ShmMemory> memory() override { return memory_; }
   void abandon() noexcept override { (void)comm_.release(); }  // freeing it is collective
 
  private:
+  static std::vector<int> pids(MPI_Comm comm) {
+    int size = 0;
+    check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+    std::vector<int> all(static_cast<std::size_t>(size));
+    const int mine = static_cast<int>(getpid());
+    check_mpi(MPI_Allgather(&mine, 1, MPI_INT, all.data(), 1, MPI_INT, comm), "MPI_Allgather");
+    return all;
+  }
+
   MpiComm comm_;
   std::function<void(const std::string&)> report_;
+  std::shared_ptr<ShmMemory> memory_;
 };
 
 }  // namespace

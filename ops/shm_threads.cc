@@ -6,9 +6,26 @@
 #include <numeric>
 
 #include "ops/shm_backend.h"
+#include "ops/shm_memory.h"
 
 namespace kolo {
 namespace {
+
+/// A piece's number is where it begins: everybody can go there.
+class ThreadMemory final : public ShmMemory {
+ public:
+  std::shared_ptr<std::byte> reach(int, const ShmSpan& span) override {
+    return {std::shared_ptr<void>(), reinterpret_cast<std::byte*>(span.piece) + span.offset};
+  }
+  void forget_released(int, std::uint64_t) override {}
+
+ private:
+  Piece make_piece(std::size_t bytes, std::uint64_t) override {
+    auto region = heap_region(bytes);
+    std::byte* const data = region->data();
+    return {{std::move(region), data}, reinterpret_cast<std::uintptr_t>(data), bytes, -1};
+  }
+};
 
 class ThreadRegions final : public RegionSource {
  public:
@@ -20,6 +37,7 @@ class ThreadRegions final : public RegionSource {
     if (++shared.members == group.size()) shared_.erase(group.id);
     return region;
   }
+  std::shared_ptr<ShmMemory> memory() override { return memory_; }
   void abandon() noexcept override {}
 
  private:
@@ -30,6 +48,7 @@ class ThreadRegions final : public RegionSource {
 
   std::mutex mutex_;
   std::map<GroupId, Shared> shared_;
+  const std::shared_ptr<ShmMemory> memory_ = std::make_shared<ThreadMemory>();  // one for all: they differ in nothing
 };
 
 }  // namespace

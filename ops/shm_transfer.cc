@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ops/copy.h"
+#include "ops/shm_offers.h"
 
 namespace kolo {
 namespace {
@@ -29,6 +30,8 @@ std::int64_t flat_elements(const Bucket& bucket, int ranks) {
   return sum;
 }
 
+constexpr std::int64_t direct_chunks = 8;  // chunks at once where none is copied: a step of a few hundred microseconds
+
 /// A cut that gives parts of whole cache lines.
 std::int64_t elements_of_chunk(DType dtype, int parts, const ShmTuning& tuning) {
   const std::int64_t lines = std::max<std::int64_t>(tuning.chunk / 64 / parts, 1);
@@ -46,14 +49,29 @@ ShmJob::ShmJob(Bucket of, int ranks, const ShmTuning& tuning)
       complete(left == 0) {
   const OpKind kind = bucket.signature.kind;
   const std::int64_t bytes = left * static_cast<std::int64_t>(size_of(bucket.signature.dtype));
+  all_bytes = bytes * (has_blocks(kind) ? ranks : 1);
   whole = bytes <= tuning.whole || ranks == 1 || (kind == OpKind::reduce && ranks == 2);
-  large = bytes * (has_blocks(kind) ? ranks : 1) >= tuning.large;
+  large = all_bytes >= tuning.large;
   method = shm_method(kind, whole);
   flow = flow_of(bucket.signature, whole);
 }
 
 std::size_t ShmJob::part_bytes() const {
   return (static_cast<std::size_t>(next_count()) * size_of(bucket.signature.dtype) + 63) / 64 * 64;
+}
+
+std::size_t ShmJob::next_bytes() const {
+  if (asks == Asks::next) return ShmOffers::bytes(bucket);
+  return reach ? 0 : part_bytes() * static_cast<std::size_t>(parts);
+}
+
+void ShmJob::answer(std::unique_ptr<ShmReach> reached) {
+  asks = Asks::no;
+  reach = std::move(reached);
+  if (!reach) return;
+  method = shm_direct_method(bucket.signature.kind);
+  flow = {};
+  chunk_elements *= direct_chunks;
 }
 
 const ShmMethod* shm_method(OpKind kind, bool whole) {
@@ -78,17 +96,27 @@ const ShmMethod* shm_method(OpKind kind, bool whole) {
 
 void ShmTransfer::begin(ShmJob& job, std::uint64_t number, ShmPlace place, CopyTo shows_in) {
   job_ = &job;
-  flow_ = job.flow;
   number_ = number;
   place_ = place;
   shows_in_ = shows_in;
   put_bytes_ = 0;
+  if (job.asks == ShmJob::Asks::next) return begin_offer();
+  method_ = job.method;
+  flow_ = job.flow;
   position_ = job.next;
   count_ = job.next_count();
   part_bytes_ = job.part_bytes();
   job.left -= count_;
   last_ = job.left == 0;
   if (!last_) job.next = kolo::for_each_piece(job.bucket, ranks(), position_, count_, [](const Piece&) {});
+}
+
+void ShmTransfer::begin_offer() {
+  job_->asks = ShmJob::Asks::waits;
+  method_ = &shm_offer;
+  flow_ = {};
+  count_ = 0;
+  last_ = false;
 }
 
 void ShmTransfer::show_packed() {

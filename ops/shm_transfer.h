@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include <kolo/backend.h>
@@ -11,9 +12,11 @@
 #include "ops/copy.h"
 #include "ops/reduce.h"
 #include "ops/shm_board.h"
+#include "ops/shm_direct.h"
 
 namespace kolo {
 
+class ShmOffers;
 class ShmTransfer;
 
 /// How the chunks of one kind of operation travel: what a rank does in each phase (see ShmBoard).
@@ -21,9 +24,9 @@ class ShmTransfer;
 /// No two ranks write to the same memory, and what a rank's tensors are read for is read before they are written, whoever works
 /// in place (see BucketTensor).
 struct ShmMethod {
-  void (*pack)(ShmTransfer&);     ///< puts what peers need into this rank's memory
+  void (*pack)(ShmTransfer&);     ///< puts what peers need into this rank's memory; null if nobody does that
   void (*combine)(ShmTransfer&);  ///< all have packed: makes its share of the result for others; null if nobody does that
-  void (*collect)(ShmTransfer&);  ///< those it reads from have combined, or packed: writes its output
+  void (*collect)(ShmTransfer&);  ///< those it reads from have combined, or packed: writes its output; null if nobody does that
 };
 
 /// Who shows something to whom: every rank to every other, or one of the two sides is the root.
@@ -44,17 +47,27 @@ struct ShmJob {
   /// they get different ones.
   std::int64_t next_count() const { return std::min(left, chunk_elements); }
   std::size_t part_bytes() const;
-  std::size_t next_bytes() const { return part_bytes() * static_cast<std::size_t>(parts); }
+  std::size_t next_bytes() const;
+
+  /// What ShmOffers found out: where all ranks' tensors can be reached, or null.
+  void answer(std::unique_ptr<ShmReach> reached);
+
+  /// Whether ranks are to find out whether they reach each other's tensors: undecided until the job's turn, then not, or by the next
+  /// chunk, or by one that is on its way.
+  enum class Asks : std::uint8_t { undecided, no, next, waits };
 
   Bucket bucket;
   Reduction reduction;
   std::int64_t left = 0;            ///< elements of the flattened list that no chunk has yet
+  std::int64_t all_bytes = 0;       ///< of the largest tensors, input or output, that a rank has
   int parts = 1;                    ///< of a chunk in a rank's memory
   std::int64_t chunk_elements = 1;  ///< of the flattened list
   bool whole = false;               ///< whether every rank that gets a reduced element combines it itself
   bool large = false;               ///< whether results are written past the cache, unless that has what they replace
   const ShmMethod* method = nullptr;
   ShmFlow flow{};
+  Asks asks = Asks::undecided;
+  std::unique_ptr<ShmReach> reach{};  ///< if nothing is to be copied
   BucketPosition next{};            ///< where the next chunk begins
   bool complete = false;
 };
@@ -71,7 +84,7 @@ void shm_pack_parts(ShmTransfer& transfer);
 /// One chunk on its way, as this rank sees it. Serves one chunk after the other.
 class ShmTransfer final {
  public:
-  explicit ShmTransfer(ShmBoard& board) : board_(board) {}
+  ShmTransfer(ShmBoard& board, ShmOffers& offers) : board_(board), offers_(offers) {}
 
   /// Takes the job's next chunk, which lies at `place` in every rank's memory; what this rank shows there goes to `shows_in`.
   void begin(ShmJob& job, std::uint64_t number, ShmPlace place, CopyTo shows_in);
@@ -81,17 +94,20 @@ class ShmTransfer final {
   bool all_packed() const;
 
   ShmJob& job() const { return *job_; }
+  const ShmMethod& method() const { return *method_; }
   bool last() const { return last_; }
   std::size_t put_bytes() const { return put_bytes_; }
 
   /// Who shows something to whom in this chunk.
   const ShmFlow& flow() const { return flow_; }
-  /// Whether this rank has nothing to do in the last phase.
-  bool only_helps() const { return signature().kind == OpKind::reduce && !is_root(); }
+  /// Whether this rank has nothing to do in the last phase, and nobody needs its tensors any more.
+  bool only_helps() const { return signature().kind == OpKind::reduce && !is_root() && !job_->reach; }
 
   // ---- for methods: what travels ------------------------------------------------------------------------------------
 
   const Signature& signature() const { return job_->bucket.signature; }
+  ShmOffers& offers() const { return offers_; }
+  std::size_t index_of(const BucketTensor& tensor) const { return static_cast<std::size_t>(&tensor - job_->bucket.tensors.data()); }
   int rank() const { return board_.rank(); }
   int ranks() const { return board_.ranks(); }
   bool is_root() const { return signature().root == rank(); }
@@ -151,11 +167,14 @@ class ShmTransfer final {
   }
 
  private:
+  void begin_offer();
   bool streams(const BucketTensor& tensor) const;
   void reduce_sources(std::int64_t count, std::byte* shown, std::byte* out, bool streams) const;
 
   ShmBoard& board_;
+  ShmOffers& offers_;
   ShmJob* job_ = nullptr;
+  const ShmMethod* method_ = nullptr;
   ShmFlow flow_;  // valid also when the job is complete, and gone
   std::uint64_t number_ = 0;
   ShmPlace place_;
@@ -167,5 +186,12 @@ class ShmTransfer final {
   bool last_ = false;
   std::vector<const void*> sources_;
 };
+
+/// Calls visit(rank, slice, position) for the slices of the chunk that ranks combine; it returns where the next one begins.
+template <class Visit>
+void shm_for_each_slice(const ShmTransfer& transfer, Visit visit) {
+  BucketPosition position = transfer.position();
+  for (int rank = 0; rank < transfer.ranks(); ++rank) position = visit(rank, transfer.slice(rank), position);
+}
 
 }  // namespace kolo

@@ -7,12 +7,29 @@
 
 #include <kolo/error.h>
 #include <kolo/session.h>
+#include <kolo/world.h>
 
 #include "ops/device.h"
+#include "runtime/memory_sources.h"
+#include "runtime/session_parts.h"
 
 namespace kolo {
 
-Memory Session::allocate(std::size_t bytes, Device device) {
+MemorySources memory_sources(const BackendList& backends) {
+  MemorySources sources;
+  for (const auto& backend : backends) {
+    if (auto source = backend->memory()) sources.push_back(std::move(source));
+  }
+  return sources;
+}
+
+Memory allocate_memory(const MemorySources& sources, std::size_t bytes, Device device) {
+  for (const auto& source : sources) {
+    if (auto memory = source->allocate(bytes, device)) {
+      std::byte* const data = memory.get();
+      return {std::move(memory), data, bytes, device};
+    }
+  }
   if (!device_memory(device.kind)) {
     throw Error(ErrorCode::invalid_argument, fmt::format("this build of kolo serves no {} memory; build it with KOLO_CUDA=ON", to_string(device.kind)));
   }
@@ -21,6 +38,9 @@ Memory Session::allocate(std::size_t bytes, Device device) {
   std::byte* data = buffer->data();
   return {std::move(buffer), data, bytes, device};
 }
+
+Memory Session::allocate(std::size_t bytes, Device device) { return allocate_memory(parts_->memory, bytes, device); }
+Memory World::allocate(std::size_t bytes, Device device) { return allocate_memory(memory_sources(backends()), bytes, device); }
 
 GradientArena::GradientArena(Session& session, DType dtype, std::span<const Shape> shapes, Device device) : dtype_(dtype) {
   std::int64_t elements = 0;

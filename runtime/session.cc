@@ -40,7 +40,9 @@ Shape agreed_shape(OpKind kind, const Shape& shape) {
 }  // namespace
 
 Session::Parts::Parts(World world, const Config& config)
-    : coordinator(std::make_shared<Coordinator>(std::move(world), config)), exceptions_at_start(std::uncaught_exceptions()) {
+    : memory(memory_sources(world.backends())),
+      coordinator(std::make_shared<Coordinator>(std::move(world), config)),
+      exceptions_at_start(std::uncaught_exceptions()) {
   if (coordinator->control().spans_processes()) at_exit.emplace([this](bool failed) { coordinator->end(failed); });
   const int size = static_cast<int>(coordinator->world_group()->ranks.size());
   if (config.banner && coordinator->control().rank() == 0) print_banner(config, size);

@@ -12,6 +12,7 @@
 #include "runtime/arguments.h"
 #include "runtime/at_exit.h"
 #include "runtime/coordinator.h"
+#include "runtime/memory_sources.h"
 #include "runtime/names.h"
 
 namespace kolo {
@@ -59,6 +60,7 @@ class Session::Parts {
   /// A name of the program's, which must not look like the runtime's own. Throws Error{invalid_argument}.
   std::string user_name(std::string_view name) const;
 
+  MemorySources memory;
   std::shared_ptr<Coordinator> coordinator;
   Names names;
 

@@ -14,6 +14,7 @@
 #include <memory>
 #include <ostream>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -32,6 +33,8 @@ class Harness {
   virtual int ranks() const = 0;
   /// Runs `body` for every rank that this process plays, each in a thread of its own, with that rank's backend.
   virtual void run(const std::function<void(int rank, Backend& backend)>& body) = 0;
+  /// Whether tensors lie in the backend's memory.
+  virtual bool uses_memory() const { return false; }
 };
 
 struct HarnessFactory {
@@ -82,15 +85,18 @@ inline Signature signature_of(OpKind kind, DType dtype, ReduceOp op = ReduceOp::
 /// Elements between guard bytes that nobody may change, at an address aligned to the element and to no more.
 class GuardedArray {
  public:
-  GuardedArray(std::size_t bytes, std::size_t shift) : begin_(guard + shift), bytes_(bytes) {
-    storage_.assign(begin_ + bytes + guard, mark);
+  GuardedArray(std::size_t bytes, std::size_t shift, MemorySource* memory) : begin_(guard + shift), bytes_(bytes) {
+    const std::size_t all = begin_ + bytes + guard;
+    if (memory) source_ = memory->allocate(all, {});
+    if (!source_) storage_.resize(all);
+    storage_span_ = {source_ ? source_.get() : storage_.data(), all};
+    std::ranges::fill(storage_span_, mark);
   }
-  void* data() { return storage_.data() + begin_; }
-  const void* data() const { return storage_.data() + begin_; }
+  void* data() { return storage_span_.data() + begin_; }
+  const void* data() const { return storage_span_.data() + begin_; }
   bool intact() const {
     const auto is_mark = [](std::byte value) { return value == mark; };
-    return std::all_of(storage_.begin(), storage_.begin() + static_cast<std::ptrdiff_t>(begin_), is_mark) &&
-           std::all_of(storage_.begin() + static_cast<std::ptrdiff_t>(begin_ + bytes_), storage_.end(), is_mark);
+    return std::ranges::all_of(storage_span_.first(begin_), is_mark) && std::ranges::all_of(storage_span_.subspan(begin_ + bytes_), is_mark);
   }
 
   static constexpr std::byte mark{0xa5};  ///< what all memory holds before anybody writes
@@ -100,6 +106,8 @@ class GuardedArray {
   std::size_t begin_;
   std::size_t bytes_;
   std::vector<std::byte> storage_;
+  std::shared_ptr<std::byte> source_;
+  std::span<std::byte> storage_span_;  // of one of them
 };
 
 /// One rank's memory for a call, and the operation on it.
@@ -108,15 +116,15 @@ class GuardedArray {
 /// (for every second seed) one that must stay as it is.
 class Job {
  public:
-  Job(const Call& call, int rank, int ranks) : call_(call), rank_(rank), ranks_(ranks) {
+  Job(const Call& call, int rank, int ranks, MemorySource* memory = nullptr) : call_(call), rank_(rank), ranks_(ranks) {
     if (kind() == OpKind::all_to_all && !call_.equal_blocks()) call_.in_place = false;
     const std::size_t size = size_of(call_.signature.dtype);
     for (std::size_t t = 0; t < call_.sizes.size(); ++t) {
       const std::size_t shift = (call_.seed + t + static_cast<std::size_t>(rank)) % 7 * size;
       const bool one = call_.in_place && writes();  // one piece of memory, as long as the larger
       const std::int64_t in = in_shape(t).elements(), out = out_shape(t).elements();
-      inputs_.emplace_back(static_cast<std::size_t>(one ? std::max(in, out) : reads() ? in : 0) * size, shift);
-      outputs_.emplace_back(static_cast<std::size_t>(one ? 0 : out) * size, 3 * size);
+      inputs_.emplace_back(static_cast<std::size_t>(one ? std::max(in, out) : reads() ? in : 0) * size, shift, memory);
+      outputs_.emplace_back(static_cast<std::size_t>(one ? 0 : out) * size, 3 * size, memory);
       with_type(call_.signature.dtype, [&]<class T>() { fill<T>(t); });
     }
   }
@@ -322,13 +330,14 @@ class BackendConformance : public testing::TestWithParam<HarnessFactory> {
   int ranks() const { return harness_->ranks(); }
 
   void run(const std::function<void(int rank, Backend& backend)>& body) { harness_->run(body); }
+  MemorySource* memory_of(Backend& backend) const { return harness_->uses_memory() ? backend.memory().get() : nullptr; }
 
   /// Runs the calls one after the other on all ranks and verifies each.
   void run_calls(const std::vector<Call>& calls) {
     run([&](int rank, Backend& backend) {
       for (const Call& call : calls) {
         EXPECT_TRUE(backend.supports(call.signature)) << to_string(call.signature);
-        Job job(call, rank, ranks());
+        Job job(call, rank, ranks(), memory_of(backend));
         job.start(backend);
         job.finish();
         job.verify();
@@ -453,7 +462,7 @@ TEST_P(BackendConformance, SomeRanksInPlace) {
     for (const OpKind kind : {OpKind::all_reduce, OpKind::reduce, OpKind::all_gather, OpKind::reduce_scatter,
                               OpKind::all_to_all, OpKind::gather, OpKind::scatter}) {
       for (int places = 0; places < 1 << ranks(); ++places) {
-        Job job({signature_of(kind, DType::i32), {777, 5}, (places >> rank & 1) != 0, 6}, rank, ranks());
+        Job job({signature_of(kind, DType::i32), {777, 5}, (places >> rank & 1) != 0, 6}, rank, ranks(), memory_of(backend));
         job.start(backend);
         job.finish();
         job.verify();

@@ -199,11 +199,12 @@ void expect_same_past_the_cache(const Reduction& how, std::size_t ranks, std::si
   const std::size_t bytes = count * sizeof(T);
   std::vector<const void*> sources;
   for (const auto& input : inputs) sources.push_back(input.data());
-  for (const std::size_t cached : {0u, 1u, 2u}) {
-    std::vector<std::vector<std::byte>> outputs(cached + 1, std::vector<std::byte>(bytes + shift + 1, std::byte{0x5a}));
+  constexpr std::array<std::array<std::size_t, 2>, 5> cached_and_streamed{{{0, 1}, {1, 1}, {2, 1}, {0, 2}, {0, 3}}};
+  for (const auto [cached, streamed] : cached_and_streamed) {
+    std::vector<std::vector<std::byte>> outputs(cached + streamed, std::vector<std::byte>(bytes + shift + 1, std::byte{0x5a}));
     std::vector<void*> destinations;
     for (auto& output : outputs) destinations.push_back(output.data() + shift);
-    reduce(how, sources, std::span(destinations).first(cached), count, std::span(destinations).last(1));
+    reduce(how, sources, std::span(destinations).first(cached), count, std::span(destinations).last(streamed));
     finish_copies();
     for (const auto& output : outputs) {
       ASSERT_EQ(0, std::memcmp(expected.data(), output.data() + shift, bytes)) << to_string(how.dtype) << " " << to_string(how.op);

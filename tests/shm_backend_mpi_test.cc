@@ -27,17 +27,21 @@ std::unique_ptr<Backend> make_backend(std::span<Bell> bells = {}, const ShmTunin
 
 class ShmProcesses final : public Harness {
  public:
-  explicit ShmProcesses(const ShmTuning* tuning) : backend_(make_backend({}, tuning)) {}
+  explicit ShmProcesses(const ShmTuning* tuning, bool uses_memory = false)
+      : backend_(make_backend({}, tuning)), uses_memory_(uses_memory) {}
   int ranks() const override { return all_ranks(); }
+  bool uses_memory() const override { return uses_memory_; }
   void run(const std::function<void(int rank, Backend& backend)>& body) override { body(this_rank(), *backend_); }
 
  private:
   std::unique_ptr<Backend> backend_;
+  bool uses_memory_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Shm, BackendConformance,
                          testing::Values(HarnessFactory{"default", [] { return std::make_unique<ShmProcesses>(nullptr); }, 8},
-                                         HarnessFactory{"small", [] { return std::make_unique<ShmProcesses>(&small_memory); }, 4}),
+                                         HarnessFactory{"small", [] { return std::make_unique<ShmProcesses>(&small_memory); }, 4},
+                                         HarnessFactory{"direct", [] { return std::make_unique<ShmProcesses>(&small_memory, true); }, 2}),
                          name_of_harness);
 
 const Signature sum_f32 = all_reduce_of(DType::f32, ReduceOp::sum);

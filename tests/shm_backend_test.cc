@@ -14,11 +14,13 @@ std::vector<HarnessFactory> harnesses() {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)  // a case of one harness takes up to half a minute there
   factories.push_back({"2ranks", [] { return std::make_unique<ShmThreads>(2); }, 4});
   factories.push_back({"3ranks_small", [] { return std::make_unique<ShmThreads>(3, small_memory); }, 2});
+  factories.push_back({"3ranks_direct", [] { return std::make_unique<ShmThreads>(3, small_memory, true); }, 2});
 #else
   for (const int ranks : {1, 2, 3, 4, 5}) {
     factories.push_back({fmt::format("{}ranks", ranks), [ranks] { return std::make_unique<ShmThreads>(ranks); }, 8});
     factories.push_back({fmt::format("{}ranks_tiny", ranks), [ranks] { return std::make_unique<ShmThreads>(ranks, tiny_memory); }, 4});
     factories.push_back({fmt::format("{}ranks_small", ranks), [ranks] { return std::make_unique<ShmThreads>(ranks, small_memory); }, 8});
+    factories.push_back({fmt::format("{}ranks_direct", ranks), [ranks] { return std::make_unique<ShmThreads>(ranks, small_memory, true); }, 8});
   }
 #endif
   return factories;

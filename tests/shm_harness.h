@@ -13,19 +13,21 @@
 namespace kolo {
 
 /// Memory as small as can be: every path, every border, and many chunks, with little data; results past the cache.
-inline constexpr ShmTuning tiny_memory{.ring = 512, .chunk = 256, .hot = 64, .in_flight = 4, .whole = 100, .large = 5000};
-inline constexpr ShmTuning small_memory{.ring = 10048, .chunk = 4096, .hot = 256, .in_flight = 8, .whole = 300, .large = 2000};
+inline constexpr ShmTuning tiny_memory{.ring = 512, .chunk = 256, .hot = 64, .in_flight = 4, .whole = 100, .large = 5000, .direct = 200};
+inline constexpr ShmTuning small_memory{.ring = 10048, .chunk = 4096, .hot = 256, .in_flight = 8, .whole = 300, .large = 2000, .direct = 1000};
 
 /// Ranks as threads, over heap.
 class ShmThreads final : public Harness {
  public:
-  explicit ShmThreads(int ranks, const ShmTuning& tuning = {})
+  explicit ShmThreads(int ranks, const ShmTuning& tuning = {}, bool uses_memory = false)
       : ranks_(ranks),
+        uses_memory_(uses_memory),
         region_(heap_region(static_cast<std::size_t>(ranks) * sizeof(Bell))),
         bells_(region_->at<Bell>(0), static_cast<std::size_t>(ranks)),
         backends_(shm_thread_backends(ranks, bells_, tuning)) {}
 
   int ranks() const override { return ranks_; }
+  bool uses_memory() const override { return uses_memory_; }
   Bell& bell(int rank) { return bells_[static_cast<std::size_t>(rank)]; }
   Backend& backend(int rank) { return *backends_[static_cast<std::size_t>(rank)]; }
   void run(const std::function<void(int rank, Backend& backend)>& body) override {
@@ -35,6 +37,7 @@ class ShmThreads final : public Harness {
 
  private:
   int ranks_;
+  bool uses_memory_;
   std::shared_ptr<Region> region_;
   std::span<Bell> bells_;
   std::vector<std::unique_ptr<Backend>> backends_;

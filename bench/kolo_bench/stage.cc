@@ -39,29 +39,28 @@ Stage::Stage(const Options& options, const Ranks& ranks)
     : options_(options), ranks_(ranks), watch_(options.timeout_seconds, ranks.rank()) {
   ranks.together([&] { config_ = settings_of_environment(); });
   watch_.begin("making the session");
-  World world_of_session = launcher_world(config_);
-  const std::string backend(world_of_session.backends().front()->name());
-  const bool needs_session = !options.direct || options.session_memory;
-  if (needs_session) session_.emplace(std::move(world_of_session), config_);
-  if (options.direct) world_ = needs_session ? launcher_world(config_) : std::move(world_of_session);
+  World world = launcher_world(config_);
+  const std::string backend(world.backends().front()->name());
+  if (options.direct) world_.emplace(std::move(world));
+  else session_.emplace(std::move(world), config_);
 
   const int on_node = static_cast<int>(ranks.sum_on_node(1));
   const int cores = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
   yields_ = on_node > cores;
   one_node_ = ranks.nodes() == 1 && config_.fake_nodes.empty();
-  WorldInfo& world = report_.world;
-  world.collective = options.collective->name;
-  world.version = version;
-  world.ranks = ranks.size();
-  world.nodes = config_.fake_nodes.empty() ? ranks.nodes() : static_cast<int>(std::ranges::count(config_.fake_nodes, ',')) + 1;
-  world.hosts = ranks.gather(host_name());
-  for (const std::string& pid : ranks.gather(std::to_string(::getpid()))) world.pids.push_back(std::stoi(pid));
-  world.mpi = mpi_library();
-  world.path = options.direct ? "direct" : "session";
-  world.backend = backend;
-  world.memory = options.session_memory ? "session" : "private";
-  world.huge_pages = options.huge_pages;
-  world.cores = cores;
+  WorldInfo& info = report_.world;
+  info.collective = options.collective->name;
+  info.version = version;
+  info.ranks = ranks.size();
+  info.nodes = config_.fake_nodes.empty() ? ranks.nodes() : static_cast<int>(std::ranges::count(config_.fake_nodes, ',')) + 1;
+  info.hosts = ranks.gather(host_name());
+  for (const std::string& pid : ranks.gather(std::to_string(::getpid()))) info.pids.push_back(std::stoi(pid));
+  info.mpi = mpi_library();
+  info.path = options.direct ? "direct" : "session";
+  info.backend = backend;
+  info.memory = options.session_memory ? "session" : "private";
+  info.huge_pages = options.huge_pages;
+  info.cores = cores;
 }
 
 std::unique_ptr<Contestant> Stage::kolo(const Work& work) {
@@ -74,8 +73,8 @@ std::unique_ptr<Contestant> Stage::kolo(const Work& work) {
 Storage Stage::storage(std::size_t bytes) {
   Storage storage;
   ranks_.together([&] {
-    storage = options_.session_memory ? Storage::of_session(*session_, bytes, options_.huge_pages)
-                                      : Storage::private_pages(bytes, options_.huge_pages);
+    if (!options_.session_memory) storage = Storage::private_pages(bytes, options_.huge_pages);
+    else storage = Storage::of_memory(session_ ? session_->allocate(bytes) : world_->allocate(bytes), options_.huge_pages);
   });
   return storage;
 }

@@ -11,8 +11,6 @@
 #include <new>
 #include <utility>
 
-#include <kolo/session.h>
-
 #include "bench/kolo_bench/options.h"
 #include "ops/available_memory.h"
 
@@ -52,12 +50,12 @@ Storage Storage::private_pages(std::size_t bytes, bool huge) {
   return storage;
 }
 
-Storage Storage::of_session(Session& session, std::size_t bytes, bool huge) {
+Storage Storage::of_memory(Memory memory, bool huge) {
   Storage storage;
-  storage.memory_ = session.allocate(bytes);
+  storage.memory_ = std::move(memory);
   storage.data_ = storage.memory_.data();
-  if (huge) advise(storage.data_, bytes, true);
-  std::memset(storage.data_, 0, bytes);
+  if (huge) advise(storage.data_, storage.memory_.bytes(), true);
+  std::memset(storage.data_, 0, storage.memory_.bytes());
   return storage;
 }
 

@@ -7,10 +7,6 @@
 
 #include "bench/kolo_bench/ranks.h"
 
-namespace kolo {
-class Session;
-}
-
 namespace kolo::bench {
 
 /// Memory for the tensors that are measured, present before anything is timed.
@@ -20,8 +16,8 @@ class Storage {
 
   /// Pages of this process, of 4 KiB, or huge ones if the system gives them. Throws std::bad_alloc.
   static Storage private_pages(std::size_t bytes, bool huge);
-  /// What session.allocate() gives, with huge pages asked for if `huge`. Throws Error.
-  static Storage of_session(Session& session, std::size_t bytes, bool huge);
+  /// What a session or a world allocated, with huge pages asked for if `huge`.
+  static Storage of_memory(Memory memory, bool huge);
 
   Storage(Storage&& other) noexcept;
   Storage& operator=(Storage&& other) noexcept;

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string_view>
 #include <vector>
 
+#include <kolo/device.h>
 #include <kolo/error.h>
 #include <kolo/group.h>
 #include <kolo/op.h>
@@ -60,6 +62,16 @@ class Operation {
   virtual bool holds_backend() const { return false; }
 };
 
+/// Gives out memory whose tensors a backend moves without copies of its own: shared with peers, or registered. Used by any thread;
+/// what it gave out may outlive it.
+class MemorySource {
+ public:
+  virtual ~MemorySource() = default;
+
+  /// `bytes` zeros on `device`, aligned to 64 bytes; null if there is no such memory, or no more: other memory serves as well, slower.
+  virtual std::shared_ptr<std::byte> allocate(std::size_t bytes, Device device) = 0;
+};
+
 /// How bytes move for one group. An object serves one group and is used by one thread at a time.
 ///
 /// Which backend runs a bucket must come out equal on every rank, so `supports` is a pure function of its argument and of
@@ -90,6 +102,9 @@ class Backend {
 
   /// Bytes copied into and out of memory of the backend's own so far: what a bucket costs that does not lie as the backend needs it.
   virtual std::uint64_t staged_bytes() const { return 0; }
+
+  /// Null: this backend has no use for memory of its own. The backends that for_group() makes have their parent's.
+  virtual std::shared_ptr<MemorySource> memory() { return nullptr; }
 
   /// Called once after a peer left without finishing: release nothing collectively from now on.
   virtual void abandon() noexcept = 0;

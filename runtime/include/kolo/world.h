@@ -5,6 +5,7 @@
 
 #include <kolo/backend.h>
 #include <kolo/config.h>
+#include <kolo/memory.h>
 
 namespace kolo {
 
@@ -25,6 +26,9 @@ class World {
   /// What a session would choose from: the backends of the group of all ranks, the preferred ones first. For who runs buckets on them
   /// without a session: such a world is handed to none, and lives as long as its backends are used.
   const BackendList& backends() const;
+
+  /// Memory whose tensors those backends move fastest; as Session::allocate().
+  Memory allocate(std::size_t bytes, Device device = {});
 
   WorldParts& parts() { return *parts_; }
 
