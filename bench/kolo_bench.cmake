@@ -11,6 +11,7 @@ add_library(kolo_bench STATIC ${parts})
 target_include_directories(kolo_bench PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
 target_link_libraries(kolo_bench
   PUBLIC kolo::kolo fmt::fmt PRIVATE Boost::program_options nlohmann_json::nlohmann_json kolo_flags)
+set_source_files_properties(kolo_bench/options.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)  # has a name in common with values.h
 
 # What counts MPI calls belongs to the program alone: it takes the place of MPI's own functions.
 add_executable(kolo-bench kolo_bench/main.cc kolo_bench/mpi_calls.cc)

@@ -41,6 +41,7 @@ class AdasumOperation final : public Operation {
 
   bool step() override;
   bool needs_polling() const override { return running_ && running_->needs_polling(); }
+  bool moved() const override { return running_ && running_->moved(); }
   bool holds_backend() const override { return stage_ != Stage::result && stage_ != Stage::complete; }
 
  private:

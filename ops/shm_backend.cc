@@ -21,15 +21,19 @@ class ShmOperation final : public Operation {
 
   bool step() override {
     if (job_.complete) return true;
+    const auto before = pipeline_->phases_done();
     const bool hope = pipeline_->advance();
+    moved_ = pipeline_->phases_done() != before;
     if (!job_.complete && !hope) throw Error(ErrorCode::aborted, "a rank of the group left before the operation was complete");
     return job_.complete;
   }
   bool needs_polling() const override { return false; }
+  bool moved() const override { return moved_; }
 
  private:
   std::shared_ptr<ShmPipeline> pipeline_;
   ShmJob job_;
+  bool moved_ = false;  // at the last step
 };
 
 /// What the backends of one rank, for the world and for groups, have in common.

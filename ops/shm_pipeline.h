@@ -35,6 +35,9 @@ class ShmPipeline final {
   /// broken up.
   bool advance();
 
+  /// Phases of chunks that this rank is through with: grows whenever advance() moves something on.
+  std::uint64_t phases_done() const { return packed_ + combined_ + collected_; }
+
   /// No job is touched any more, and peers give up what needs this rank.
   void abandon() noexcept;
 

@@ -157,9 +157,9 @@ bool Coordinator::execute(GroupState& group) {
   follow(group, group.negotiator.take());
   counters_.agreements += agreements - std::exchange(group.agreements_counted, agreements);
   const auto before = group.executor.buckets_started();
-  group.executor.step(finished_);
+  const bool advanced = group.executor.step(finished_);
   counters_.buckets += group.executor.buckets_started() - before;
-  const bool moved = decided || !finished_.empty();
+  const bool moved = decided || advanced;
   if (!finished_.empty()) {
     const auto staged = group.executor.staged_bytes();
     counters_.staged_bytes += staged - std::exchange(group.staged_counted, staged);

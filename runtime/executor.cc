@@ -72,31 +72,34 @@ std::unique_ptr<Operation> Executor::start_on_backend(Bucket bucket) {
 
 bool Executor::step(std::vector<Finished>& finished) {
   if (halted_) return false;
-  bool any = false;
+  const auto finished_before = finished.size();
+  bool moved = false;
   bool held = false;  // a backend is kept for more of an operation: nothing else may start
   for (Running& running : running_) {
-    if (!advance(running, held)) continue;
+    if (!advance(running, held, moved)) continue;
     for (SubmissionPtr& member : running.members) finished.push_back({std::move(member), std::nullopt});
     running.members.clear();
-    any = true;
   }
+  const bool any = finished.size() > finished_before;
   if (any) std::erase_if(running_, [](const Running& running) { return running.members.empty(); });
-  return any;
+  return any || moved;
 }
 
 /// Whether the bucket is complete.
-bool Executor::advance(Running& running, bool& held) {
+bool Executor::advance(Running& running, bool& held, bool& moved) {
   for (std::size_t i = 0; i < running.operations.size();) {
     if (running.operations[i]->step()) {
       running.operations.erase(running.operations.begin() + static_cast<std::ptrdiff_t>(i));
-    } else {
-      held |= running.operations[i++]->holds_backend();
+      continue;
     }
+    moved |= running.operations[i]->moved();
+    held |= running.operations[i++]->holds_backend();
   }
   while (!running.to_start.empty() && !held) {
     auto operation = start_on_backend(std::move(running.to_start.front()));
     running.to_start.pop_front();
     if (operation->step()) continue;
+    moved |= operation->moved();
     held |= operation->holds_backend();
     running.operations.push_back(std::move(operation));
   }
@@ -118,7 +121,8 @@ void Executor::abandon(const Failure& failure, std::vector<Finished>& finished) 
 bool Executor::completes_now(Running& running) noexcept {
   try {
     bool held = true;  // starts nothing
-    return advance(running, held);
+    bool moved = false;
+    return advance(running, held, moved);
   } catch (const std::exception&) {
     return false;
   }

@@ -37,7 +37,7 @@ class Executor {
   void start(AgreedBucket bucket);
 
   /// Starts what is new, in order, unless something in flight holds the backend; advances everything in flight and appends what
-  /// completed. Returns whether anything did. Throws what a backend threw: what is in flight cannot be trusted any more, call
+  /// completed. Returns whether anything did, or moved. Throws what a backend threw: what is in flight cannot be trusted any more, call
   /// halt().
   bool step(std::vector<Finished>& finished);
 
@@ -61,7 +61,7 @@ class Executor {
   };
 
   bool completes_now(Running& running) noexcept;
-  bool advance(Running& running, bool& held);
+  bool advance(Running& running, bool& held, bool& moved);
   static Running prepare(AgreedBucket agreed);
   std::unique_ptr<Operation> start_on_backend(Bucket bucket);
 

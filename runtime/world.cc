@@ -37,7 +37,7 @@ std::vector<World> thread_worlds(int size, const Config& config) {
   const std::span<Bell> bells = thread_bells(*channels.front());
   auto local = local_backends(size, bells);
   std::vector<std::unique_ptr<Backend>> shared(local.size());
-  if (config.backend == "shm") shared = shm_thread_backends(size, bells);
+  if (config.backend == "shm" && topology.nodes() == 1) shared = shm_thread_backends(size, bells);
   std::vector<World> worlds;
   for (std::size_t rank = 0; rank < channels.size(); ++rank) {
     auto parts = std::make_unique<WorldParts>();

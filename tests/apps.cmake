@@ -3,8 +3,9 @@ if(NOT TARGET kolo_apps)
   return()
 endif()
 kolo_add_test(data_parallel_test LIBS kolo_apps)
+set(train_same_test_marks RELEASE_ONLY)  # trains for a minute under sanitizers, where train_golden_test runs the same code
 foreach(name train_options_test train_log_test train_errors_test train_golden_test train_same_test)
-  kolo_add_test(${name} LIBS kolo_apps nlohmann_json::nlohmann_json LABELS mpi TIMEOUT 120)
+  kolo_add_test(${name} LIBS kolo_apps nlohmann_json::nlohmann_json LABELS mpi TIMEOUT 120 ${${name}_marks})
   if(TARGET ${name})
     add_dependencies(${name} kolo-train)
     target_compile_definitions(${name} PRIVATE

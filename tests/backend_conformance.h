@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <ostream>
 #include <random>
@@ -23,6 +24,7 @@
 
 #include "tests/element_types.h"
 #include "tests/reference_reduce.h"
+#include "tests/sanitized.h"
 
 namespace kolo {
 
@@ -323,6 +325,10 @@ inline ErrorCode code_of_step(Job& job) {
   return ErrorCode::closed;  // no error
 }
 
+/// A size that is to be large. A tenth of it is enough under sanitizers, whose time goes into filling and comparing elements: that
+/// is still more than a chunk or a segment where the size is more.
+constexpr std::int64_t large(std::int64_t elements) { return sanitized ? elements / 10 : elements; }
+
 class BackendConformance : public testing::TestWithParam<HarnessFactory> {
  protected:
   BackendConformance() : harness_(GetParam().make()) {}
@@ -379,7 +385,7 @@ TEST_P(BackendConformance, EveryOpTypeAndSize) {
   for (const DType dtype : all_types) {
     for (const ReduceOp op : all_reduce_ops) {
       if (!reducible(op, dtype)) continue;
-      for (const std::int64_t size : {0, 1, 3, 1000, 30'001}) {
+      for (const std::int64_t size : std::initializer_list<std::int64_t>{0, 1, 3, 1000, large(30'001)}) {
         calls.push_back({all_reduce_of(dtype, op), {size}, calls.size() % 2 == 0, calls.size()});
       }
     }
@@ -397,7 +403,7 @@ TEST_P(BackendConformance, EveryOperationTypeAndShape) {
                             OpKind::scatter, OpKind::broadcast}) {
     for (const DType dtype : all_types) {
       const ReduceOp op = dtype == DType::boolean ? ReduceOp::bit_xor : ReduceOp::average;
-      for (const std::int64_t rows : {0, 1, 2, 3, 5, 3'007}) {
+      for (const std::int64_t rows : std::initializer_list<std::int64_t>{0, 1, 2, 3, 5, large(3'007)}) {
         for (const std::int64_t width : {1, 3}) {
           for (const bool in_place : {true, false}) {
             const int root = static_cast<int>(calls.size() / 2) % ranks();
@@ -418,7 +424,7 @@ TEST_P(BackendConformance, EveryOpOfReduceAndReduceScatter) {
         if (!reducible(op, dtype)) continue;
         Signature signature = signature_of(kind, dtype, op, static_cast<int>(calls.size()) % ranks());
         if (scalable(op, dtype)) signature.prescale = 0.5, signature.postscale = 3;
-        calls.push_back({signature, {1001, 0, 3, 5'003}, calls.size() % 2 == 0, calls.size() / 2});
+        calls.push_back({signature, {1001, 0, 3, large(5'003)}, calls.size() % 2 == 0, calls.size() / 2});
       }
     }
   }
@@ -431,7 +437,8 @@ TEST_P(BackendConformance, BlocksOfSeveralTensors) {
     for (const DType dtype : {DType::f16, DType::i64}) {
       for (const bool in_place : {true, false}) {
         for (const auto& sizes : std::vector<std::vector<std::int64_t>>{
-                 {}, {0}, {0, 0, 0}, {1, 0, 3}, {1000, 0, 7, 9'537, 1, 255, 0}, {3, 30'001, 5, 1, 10'000, 10'001, 2}}) {
+                 {}, {0}, {0, 0, 0}, {1, 0, 3}, {1000, 0, 7, large(9'537), 1, 255, 0},
+                 {3, large(30'001), 5, 1, large(10'000), large(10'001), 2}}) {
           const int root = static_cast<int>(calls.size()) % ranks();
           calls.push_back({signature_of(kind, dtype, ReduceOp::sum, root), sizes, in_place, calls.size()});
           calls.push_back({signature_of(kind, dtype, ReduceOp::sum, root), sizes, in_place, calls.size(), 5});
@@ -447,12 +454,12 @@ TEST_P(BackendConformance, BlocksLargerThanASegment) {
   for (const OpKind kind : kinds_with_blocks) {
     for (const bool in_place : {true, false}) {
       const int root = ranks() - 1;
-      calls.push_back({signature_of(kind, DType::f32, ReduceOp::sum, root), {700'001}, in_place, 1});
-      calls.push_back({signature_of(kind, DType::f64, ReduceOp::average, root), {5, 50'001, 100, 3}, in_place, 2, 7});
+      calls.push_back({signature_of(kind, DType::f32, ReduceOp::sum, root), {large(700'001)}, in_place, 1});
+      calls.push_back({signature_of(kind, DType::f64, ReduceOp::average, root), {5, large(50'001), 100, 3}, in_place, 2, 7});
     }
   }
-  calls.push_back({signature_of(OpKind::reduce, DType::f32, ReduceOp::sum, ranks() - 1), {3'000'001}, true, 3});
-  calls.push_back({signature_of(OpKind::reduce, DType::f32, ReduceOp::sum), {3, 2'000'001, 7}, false, 4});
+  calls.push_back({signature_of(OpKind::reduce, DType::f32, ReduceOp::sum, ranks() - 1), {large(3'000'001)}, true, 3});
+  calls.push_back({signature_of(OpKind::reduce, DType::f32, ReduceOp::sum), {3, large(2'000'001), 7}, false, 4});
   run_calls(calls);
 }
 
@@ -476,7 +483,8 @@ TEST_P(BackendConformance, UnevenBlocks) {
   std::vector<Call> calls;
   for (const OpKind kind : {OpKind::all_gather, OpKind::gather, OpKind::all_to_all}) {
     for (const DType dtype : all_types) {
-      for (const auto& sizes : std::vector<std::vector<std::int64_t>>{{0}, {1}, {5}, {3'007}, {1, 0, 12, 3}, {1'000, 0, 7, 20'001, 1}}) {
+      for (const auto& sizes : std::vector<std::vector<std::int64_t>>{
+                 {0}, {1}, {5}, {large(3'007)}, {1, 0, 12, 3}, {1'000, 0, 7, large(20'001), 1}}) {
         for (const bool in_place : {true, false}) {
           const int root = static_cast<int>(calls.size() / 2) % ranks();
           const std::int64_t width = calls.size() % 3 == 0 ? 3 : 1;
@@ -485,8 +493,8 @@ TEST_P(BackendConformance, UnevenBlocks) {
       }
     }
   }
-  calls.push_back({signature_of(OpKind::all_gather, DType::f32), {700'001, 3}, false, 5, 2, true});
-  calls.push_back({signature_of(OpKind::all_to_all, DType::f32), {400'001, 3}, false, 6, 2, true});
+  calls.push_back({signature_of(OpKind::all_gather, DType::f32), {large(700'001), 3}, false, 5, 2, true});
+  calls.push_back({signature_of(OpKind::all_to_all, DType::f32), {large(400'001), 3}, false, 6, 2, true});
   run_calls(calls);
 }
 
@@ -505,7 +513,7 @@ TEST_P(BackendConformance, AbsentRanks) {
           if (op != ReduceOp::sum && !reduces(kind)) continue;
           for (const DType dtype : {DType::f32, DType::bf16, DType::i64, DType::boolean}) {
             if (reduces(kind) && !reducible(op, dtype)) continue;
-            for (const std::int64_t size : {1, 5'003}) {
+            for (const std::int64_t size : std::initializer_list<std::int64_t>{1, large(5'003)}) {
               Call call{signature_of(kind, dtype, op, present), {size, 3}, calls.size() % 2 == 0, calls.size()};
               call.absent = absent;
               if (scalable(op, dtype)) call.signature.prescale = -2;
@@ -545,7 +553,7 @@ TEST_P(BackendConformance, Scales) {
     for (const ReduceOp op : reduce_ops) {
       for (const auto& [prescale, postscale] : {std::pair{0.5, 1.0}, {1.0, 3.0}, {0.1, 0.3}}) {
         calls.push_back(
-            {all_reduce_of(dtype, op, prescale, postscale), {17, 5001}, calls.size() % 2 == 0, calls.size()});
+            {all_reduce_of(dtype, op, prescale, postscale), {17, large(5001)}, calls.size() % 2 == 0, calls.size()});
       }
     }
   }
@@ -557,7 +565,8 @@ TEST_P(BackendConformance, SeveralTensorsOfOddSizes) {
   for (const DType dtype : {DType::f32, DType::f16, DType::i64, DType::u8}) {
     for (const bool in_place : {true, false}) {
       for (const auto& sizes : std::vector<std::vector<std::int64_t>>{
-               {}, {0}, {0, 0, 0}, {1, 0, 3}, {1000, 0, 7, 65'537, 1, 255, 0}, {3, 200'001, 5, 1, 70'000, 70'001, 2}}) {
+               {}, {0}, {0, 0, 0}, {1, 0, 3}, {1000, 0, 7, large(65'537), 1, 255, 0},
+               {3, large(200'001), 5, 1, large(70'000), large(70'001), 2}}) {
         calls.push_back({all_reduce_of(dtype, ReduceOp::average), sizes, in_place, calls.size()});
         calls.push_back({broadcast_of(dtype, ranks() - 1), sizes, in_place, calls.size()});
       }
@@ -567,17 +576,17 @@ TEST_P(BackendConformance, SeveralTensorsOfOddSizes) {
 }
 
 TEST_P(BackendConformance, LargerThanASegment) {
-  run_calls({{all_reduce_of(DType::f32, ReduceOp::sum), {3'000'001}, true, 1},
-             {all_reduce_of(DType::f64, ReduceOp::average), {5, 1'500'001, 100, 300'000, 3}, false, 2},
-             {all_reduce_of(DType::f16, ReduceOp::sum), std::vector<std::int64_t>(900, 4'999), true, 3},
-             {broadcast_of(DType::i32, 0), {1, 2'500'001, 77, 500'001}, false, 4}});
+  run_calls({{all_reduce_of(DType::f32, ReduceOp::sum), {large(3'000'001)}, true, 1},
+             {all_reduce_of(DType::f64, ReduceOp::average), {5, large(1'500'001), 100, large(300'000), 3}, false, 2},
+             {all_reduce_of(DType::f16, ReduceOp::sum), std::vector<std::int64_t>(sanitized ? 90 : 900, 4'999), true, 3},
+             {broadcast_of(DType::i32, 0), {1, large(2'500'001), 77, large(500'001)}, false, 4}});
 }
 
 TEST_P(BackendConformance, BroadcastsFromEveryRoot) {
   std::vector<Call> calls;
   for (int root = 0; root < ranks(); ++root) {
     for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::i64, DType::u8, DType::boolean}) {
-      for (const std::int64_t size : {0, 1, 3, 1000, 100'003}) {
+      for (const std::int64_t size : std::initializer_list<std::int64_t>{0, 1, 3, 1000, large(100'003)}) {
         calls.push_back({broadcast_of(dtype, root), {size, 5}, calls.size() % 2 == 0, calls.size()});
       }
     }
@@ -601,7 +610,7 @@ TEST_P(BackendConformance, MinAndMaxPropagateNaN) {
 
 /// Fusion must not show: the same elements in one tensor, or cut into many, give the same bits.
 TEST_P(BackendConformance, BucketingDoesNotChangeBits) {
-  constexpr std::int64_t elements = 400'000;
+  constexpr std::int64_t elements = large(400'000);
   run([&](int rank, Backend& backend) {
     std::vector<float> original(elements);
     for (std::size_t i = 0; i < elements; ++i) {
@@ -619,7 +628,7 @@ TEST_P(BackendConformance, BucketingDoesNotChangeBits) {
       return values;
     };
     const std::vector<float> whole = reduced(elements);
-    for (const std::int64_t piece : {777, 4096, 100'000, 399'999}) {
+    for (const std::int64_t piece : std::initializer_list<std::int64_t>{777, 4096, large(100'000), large(399'999)}) {
       EXPECT_EQ(0, std::memcmp(whole.data(), reduced(piece).data(), elements * sizeof(float))) << piece;
     }
   });
@@ -635,7 +644,7 @@ inline std::vector<Call> random_calls(std::uint64_t seed, int ranks) {
     const int root = static_cast<int>(random() % static_cast<std::uint64_t>(ranks));
     call.signature = signature_of(kinds[random() % kinds.size()], dtype, reduce_ops[random() % reduce_ops.size()], root);
     call.sizes.resize(random() % 5);
-    const std::uint64_t largest = random() % 30 == 0 ? 300'000 : 300;
+    const std::uint64_t largest = random() % 30 == 0 ? large(300'000) : 300;
     for (std::int64_t& size : call.sizes) size = static_cast<std::int64_t>(random() % largest);
     call.in_place = random() % 2 == 0;
     call.seed = random() % 1000;

@@ -264,5 +264,25 @@ TEST(BenchFigures, APlotHasACurveForEachContestant) {
   EXPECT_TRUE(plot({some_world(), {}}).ends_with("</svg>\n"));
 }
 
+TEST(BenchFigures, APlotStaysInItsFrame) {
+  Report report{some_world(), {}};
+  for (const bool in_place : {false, true}) {
+    Result result = some_result(1024, in_place, 1000);
+    result.time_us = percentiles({1000});  // a power of ten: the axis begins there
+    for (const char* name : {"mpi", "a peer with a long name", "another peer"}) result.compare.push_back({name, percentiles({2500}), 2.5});
+    report.results.push_back(result);
+  }
+  const std::string svg = plot(report);
+  EXPECT_EQ(svg.find(">100</text>"), svg.npos) << svg;
+  const auto number = [&](std::size_t at, const std::string& name) { return std::stod(svg.substr(svg.find(name + "=\"", at) + name.size() + 2)); };
+  const double width = number(0, "width"), height = number(0, "height");
+  for (std::size_t at = 0; (at = svg.find("<text ", at)) != svg.npos; ++at) {
+    const std::size_t begin = svg.find('>', at) + 1, length = svg.find('<', begin) - begin;
+    const double end = svg.find("\"start\"", at) < begin ? 7 * static_cast<double>(length) : 0;  // of 12 points, about
+    EXPECT_LT(number(at, " x") + end, width) << svg.substr(begin, length);
+    EXPECT_LT(number(at, " y"), height) << svg.substr(begin, length);
+  }
+}
+
 }  // namespace
 }  // namespace kolo::testing

@@ -1,5 +1,6 @@
 // kolo-bench by its command line: every collective on several ranks, every task and format, and how runs end.
 
+#include "bench/kolo_bench/run.h"
 #include "tests/bench_testing.h"
 
 namespace kolo::testing {
@@ -215,9 +216,32 @@ TEST_F(BenchRun, FlagsThatDifferBetweenRanks) {
 
 TEST_F(BenchRun, ATimeOut) {
   const auto ended = run(2, "all_reduce -b 16M -n 10000000 -T 1");
-  EXPECT_NE(ended.code, 0);
+  EXPECT_EQ(ended.code, bench::exit_timeout) << ended.err;
   EXPECT_NE(ended.err.find("was at all_reduce 16777216 f32 sum for more than 1 s (-T)"), std::string::npos) << ended.err;
 }
+
+/// The thread that measures waits for ever, and the rank that it waits for cannot end itself.
+TEST_F(BenchRun, AFrozenRankEndsTheJob) {
+  write_file(folder_ / "each", fmt::format("if [ $OMPI_COMM_WORLD_RANK = 1 ]; then (sleep 1; kill -STOP $$) & fi\n"
+                                           "exec '{}' all_reduce -b 4 -n 10000000 -T 2 2>&1",
+                                           KOLO_BENCH));
+  const auto out = (folder_ / "out").string();
+  const int status = std::system(
+      fmt::format("timeout 60 '{}' --oversubscribe -np 2 bash '{}' >'{}' </dev/null", KOLO_MPIRUN, (folder_ / "each").string(), out).c_str());
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), exit_timeout) << read_file(out);
+  EXPECT_NE(read_file(out).find("rank 0 (pid "), std::string::npos) << read_file(out);
+}
+
+#ifdef KOLO_FLAWED_MPI
+TEST_F(BenchRun, WrongResults) {
+  const std::string flawed = std::string("KOLO_BACKEND=mpi LD_PRELOAD='") + KOLO_FLAWED_MPI + "'";
+  const auto ended = run(2, "broadcast -b 4K -n 3 --format json", flawed);
+  EXPECT_EQ(ended.code, exit_wrong) << ended.err;
+  EXPECT_GT(ended.json().at("results").at(0).at("wrong"), 0);
+  EXPECT_EQ(run(2, "broadcast -b 4K -n 3 -c 0", flawed).code, exit_ok) << "nobody looked";
+}
+#endif
 
 TEST_F(BenchRun, HelpNeedsNothingElse) {
   const auto help = run(2, "--help --no-such", "KOLO_BACKEND=nosuch");

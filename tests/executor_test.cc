@@ -1,4 +1,4 @@
-// In which order buckets are started, and what an operation that holds its backend keeps back.
+// In which order buckets are started, what an operation that holds its backend keeps back, and what counts as progress.
 
 #include "runtime/executor.h"
 
@@ -14,15 +14,20 @@ namespace {
 
 struct Script {
   std::vector<DType> started;
-  std::map<DType, bool> complete, holds;
+  std::map<DType, bool> complete, holds, moves;
+  std::map<DType, int> steps;
 };
 
 class ScriptedOperation final : public Operation {
  public:
   ScriptedOperation(Script& script, DType dtype) : script_(script), dtype_(dtype) { script_.started.push_back(dtype); }
-  bool step() override { return script_.complete[dtype_]; }
+  bool step() override {
+    ++script_.steps[dtype_];
+    return script_.complete[dtype_];
+  }
   bool needs_polling() const override { return false; }
   bool holds_backend() const override { return script_.holds[dtype_]; }
+  bool moved() const override { return script_.moves[dtype_]; }
 
  private:
   Script& script_;
@@ -112,6 +117,28 @@ TEST_F(ExecutorTest, WhatIsCompleteHoldsNothing) {
   submit(DType::f32);
   submit(DType::f16);
   EXPECT_EQ(step(), (Types{DType::f32, DType::f16}));
+}
+
+TEST_F(ExecutorTest, AnOperationThatMovesIsProgressAlthoughNothingCompletes) {
+  std::vector<Executor::Finished> finished;
+  const auto progress = [&] { return executor->step(finished); };
+  submit(DType::f32);
+  EXPECT_FALSE(progress()) << "it was started, but waits for others";
+  submit(DType::f64);
+  script.moves[DType::f64] = true;
+  EXPECT_TRUE(progress()) << "its first step is in the one that starts it";
+  EXPECT_TRUE(progress());
+  script.moves[DType::f64] = false;
+  EXPECT_FALSE(progress());
+  script.moves[DType::f32] = true;
+  EXPECT_TRUE(progress());
+  EXPECT_TRUE(finished.empty());
+  EXPECT_EQ(script.steps, (std::map<DType, int>{{DType::f32, 5}, {DType::f64, 4}})) << "each once for a step of the executor";
+
+  script.complete[DType::f32] = true;
+  EXPECT_TRUE(progress());
+  EXPECT_EQ(finished.size(), 1U);
+  EXPECT_FALSE(progress());
 }
 
 TEST_F(ExecutorTest, AdasumNeedsABackendThatServesItsStages) {

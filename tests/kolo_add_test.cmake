@@ -84,6 +84,16 @@ function(kolo_add_mpirun_test name)
     ENVIRONMENT "${kolo_mpirun_environment}")
 endfunction()
 
+# kolo_add_shm_runs(NAME...): runs test programs whose ranks are threads once more, over shm, as NAME_shm; random ones shorter.
+function(kolo_add_shm_runs)
+  foreach(name IN LISTS ARGN)
+    if(TARGET ${name})
+      add_test(NAME ${name}_shm COMMAND ${name} --gtest_brief=1)
+      set_tests_properties(${name}_shm PROPERTIES TIMEOUT 300 ENVIRONMENT "KOLO_TEST_BACKEND=shm;KOLO_TEST_SCALE=0.1")
+    endif()
+  endforeach()
+endfunction()
+
 # kolo_add_c_test(NAME [SOURCES file...] RANKS n... THREADS n...)
 #
 # Builds NAME from NAME.c (and SOURCES, C or C++) as strict C11 with every warning an error. Runs it under mpirun once per number of RANKS, and

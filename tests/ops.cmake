@@ -12,4 +12,4 @@ kolo_add_test(nodes_backend_test RANKS 2 3 4 5 TIMEOUT 200 RELEASE_ONLY)
 kolo_add_test(local_backend_test THREADS TIMEOUT 300)
 kolo_add_test(shm_backend_test THREADS TIMEOUT 300)
 kolo_add_test(mpi_backend_test RANKS 1 2 3 4 TIMEOUT 300 RELEASE_ONLY)  # under sanitizers it takes minutes; its code runs there in collectives_mpi_test
-kolo_add_test(shm_backend_mpi_test RANKS 1 2 3 4 TIMEOUT 300 RELEASE_ONLY)  # under sanitizers shm_backend_test runs its code
+kolo_add_test(shm_backend_mpi_test RANKS 1 2 3 TIMEOUT 300 RELEASE_ONLY)  # under sanitizers shm_backend_test runs its code

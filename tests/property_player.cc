@@ -15,6 +15,7 @@
 
 #include "tests/property_model.h"
 #include "tests/property_submission.h"
+#include "tests/thread_ranks.h"
 
 namespace kolo::testing {
 namespace {
@@ -351,7 +352,7 @@ void play(Session& session, const PropertyProgram& program, Together& together) 
 
 std::vector<std::string> run_program(const PropertyProgram& program, const Config& config,
                                      const std::function<void(int rank, World&)>& prepare) {
-  auto worlds = thread_worlds(program.ranks, config);
+  auto worlds = test_worlds(program.ranks, config);
   Together together(program);
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < program.ranks; ++rank) {

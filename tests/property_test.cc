@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "tests/property_player.h"
+#include "tests/sanitized.h"
 #include "tests/seeds.h"
 
 namespace kolo {
@@ -19,11 +20,7 @@ class Property : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Part, Property, ::testing::Range(0, parts));
 
 TEST_P(Property, EveryProgramDoesWhatTheModelDoes) {
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-  constexpr std::uint64_t count = 300;
-#else
-  constexpr std::uint64_t count = 10000;
-#endif
+  constexpr std::uint64_t count = sanitized ? 300 : 10000;
   std::size_t programs = 0, operations = 0;
   for (const std::uint64_t seed : testing::seeds(count)) {
     if (seed % parts != static_cast<std::uint64_t>(GetParam())) continue;

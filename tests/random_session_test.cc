@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "tests/random_program.h"
+#include "tests/sanitized.h"
 #include "tests/seeds.h"
 #include "tests/thread_ranks.h"
 
@@ -169,11 +170,7 @@ INSTANTIATE_TEST_SUITE_P(Worlds, RandomSession, ::testing::ValuesIn(worlds), [](
 });
 
 TEST_P(RandomSession, EveryProgramMatchesTheSerialModel) {
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-  const std::uint64_t count = 40;
-#else
-  const std::uint64_t count = 400;
-#endif
+  const std::uint64_t count = sanitized ? 40 : 400;
   const auto [ranks, fake_nodes] = GetParam();
   for (const std::uint64_t seed : testing::seeds(count)) {
     SCOPED_TRACE("seed " + std::to_string(seed));

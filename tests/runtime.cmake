@@ -28,6 +28,7 @@ kolo_add_test(executor_test)
 kolo_add_test(session_results_test THREADS TIMEOUT 120)
 kolo_add_test(node_links_test THREADS TIMEOUT 120)
 kolo_add_test(stall_test THREADS TIMEOUT 100)
+kolo_add_shm_runs(session_test collectives_test features_test groups_test hard_cases_test session_failure_test random_session_test property_test)
 kolo_add_test(session_mpi_test RANKS 1 2 3 4)
 kolo_add_c_test(c_api_test SOURCES c_api_collectives.c c_api_errors.c c_api_from_cpp.cc RANKS 1 2 3 4 THREADS 1 2 3 4)
 

@@ -3,6 +3,7 @@
 #include <kolo/session.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <latch>
 #include <numeric>
@@ -106,6 +107,53 @@ TEST(Threads, AWaiterIsServedAfterTheDriverHasLeft) {
       EXPECT_EQ(quick + slow, 4);
     }, config);
   }
+}
+
+/// Each of its operations moves at every step until it is complete, and takes longer for one than a thread that waits keeps looking.
+/// It rings no bell: whoever went to sleep in between would sleep for ever.
+class MovingBackend final : public Backend {
+ public:
+  static constexpr int steps = 20;
+
+  explicit MovingBackend(std::atomic<int>& steps_made) : steps_made_(steps_made) {}
+  std::string_view name() const override { return "moving"; }
+  bool supports(const Signature& signature) const override { return signature.dtype == DType::i8; }
+  std::unique_ptr<Operation> start(Bucket) override {
+    struct Moving final : Operation {
+      explicit Moving(std::atomic<int>& counted) : steps_made(counted) {}
+      bool step() override {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return ++steps_made % steps == 0;
+      }
+      bool needs_polling() const override { return false; }
+      bool moved() const override { return true; }
+      std::atomic<int>& steps_made;
+    };
+    return std::make_unique<Moving>(steps_made_);
+  }
+  std::unique_ptr<Backend> for_group(const GroupInfo&) override { return nullptr; }
+  void abandon() noexcept override {}
+
+ private:
+  std::atomic<int>& steps_made_;
+};
+
+TEST(Threads, NobodySleepsWhileAnOperationMoves) {
+  std::atomic<int> steps_made{0};
+  World world = solo_world(test_config());
+  world.prefer(std::make_unique<MovingBackend>(steps_made));
+  Session session(std::move(world), test_config());
+  std::int8_t waited = 1, left = 1;
+  session.all_reduce("waited", view_scalar(waited));
+  EXPECT_EQ(steps_made, MovingBackend::steps);
+
+  Handle handle = session.all_reduce_async("left to the background thread", view_scalar(left));
+  (void)handle.poll();  // as a program does that looks once and goes on
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (steps_made < 2 * MovingBackend::steps && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(steps_made, 2 * MovingBackend::steps);
 }
 
 TEST(Barriers, MatchInOrderWhoeverWaitsInBetween) {

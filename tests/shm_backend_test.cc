@@ -9,20 +9,17 @@
 namespace kolo {
 namespace {
 
+HarnessFactory threads(int ranks, const std::string& name, const ShmTuning& tuning, int schedules, bool uses_memory = false) {
+  return {fmt::format("{}ranks{}", ranks, name), [=] { return std::make_unique<ShmThreads>(ranks, tuning, uses_memory); }, schedules};
+}
+
 std::vector<HarnessFactory> harnesses() {
+  if (sanitized) return {threads(2, "", {}, 4), threads(3, "_small", small_memory, 4), threads(3, "_direct", small_memory, 4, true)};
   std::vector<HarnessFactory> factories;
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)  // a case of one harness takes up to half a minute there
-  factories.push_back({"2ranks", [] { return std::make_unique<ShmThreads>(2); }, 4});
-  factories.push_back({"3ranks_small", [] { return std::make_unique<ShmThreads>(3, small_memory); }, 2});
-  factories.push_back({"3ranks_direct", [] { return std::make_unique<ShmThreads>(3, small_memory, true); }, 2});
-#else
-  for (const int ranks : {1, 2, 3, 4, 5}) {
-    factories.push_back({fmt::format("{}ranks", ranks), [ranks] { return std::make_unique<ShmThreads>(ranks); }, 8});
-    factories.push_back({fmt::format("{}ranks_tiny", ranks), [ranks] { return std::make_unique<ShmThreads>(ranks, tiny_memory); }, 4});
-    factories.push_back({fmt::format("{}ranks_small", ranks), [ranks] { return std::make_unique<ShmThreads>(ranks, small_memory); }, 8});
-    factories.push_back({fmt::format("{}ranks_direct", ranks), [ranks] { return std::make_unique<ShmThreads>(ranks, small_memory, true); }, 8});
-  }
-#endif
+  for (const int ranks : {1, 2, 3, 4, 5}) factories.push_back(threads(ranks, "", {}, 4));
+  for (const int ranks : {2, 3}) factories.push_back(threads(ranks, "_tiny", tiny_memory, 4));
+  for (const int ranks : {2, 5}) factories.push_back(threads(ranks, "_small", small_memory, 8));
+  for (const int ranks : {2, 5}) factories.push_back(threads(ranks, "_direct", small_memory, 8, true));
   return factories;
 }
 INSTANTIATE_TEST_SUITE_P(Shm, BackendConformance, testing::ValuesIn(harnesses()), name_of_harness);

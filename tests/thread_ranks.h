@@ -2,13 +2,20 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include <kolo/session.h>
+
+#include "ops/shm_backend.h"
+#include "runtime/control_thread.h"
+#include "runtime/world_parts.h"
+#include "tests/shm_tunings.h"
 
 namespace kolo::testing {
 
@@ -20,10 +27,22 @@ inline Config test_config() {
   return config;
 }
 
+/// Worlds for ranks as threads. With KOLO_TEST_BACKEND=shm in the environment, ranks that are on one node have a shm backend, with
+/// memory so small that a few thousand elements go through it in many chunks; "local" runs what that does not serve.
+inline std::vector<World> test_worlds(int size, const Config& config) {
+  auto worlds = thread_worlds(size, config);
+  const char* backend = std::getenv("KOLO_TEST_BACKEND");
+  ControlChannel& channel = *worlds.front().parts().control;
+  if (!backend || std::string_view(backend) != "shm" || channel.topology().nodes() > 1) return worlds;
+  auto shared = shm_thread_backends(size, thread_bells(channel), small_memory);
+  for (std::size_t rank = 0; rank < worlds.size(); ++rank) worlds[rank].prefer(std::move(shared[rank]));
+  return worlds;
+}
+
 /// Plays `size` ranks as threads of this process, each with a session of its own; an exception that leaves `program` fails the
 /// test.
 inline void run_ranks(int size, const std::function<void(Session&)>& program, const Config& config = test_config()) {
-  auto worlds = thread_worlds(size, config);
+  auto worlds = test_worlds(size, config);
   std::vector<std::thread> threads;
   for (World& world : worlds) {
     threads.emplace_back([&program, &config, &world] {

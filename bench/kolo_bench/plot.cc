@@ -28,6 +28,7 @@ struct Axis {
   double at(double value) const { return std::log(value / least) / std::log(most / least) * length; }
 };
 
+/// From a power of `base`, 2 or 10, to another.
 Axis axis_for(const std::vector<Curve>& curves, double Point::*value, double base, double length) {
   double least = INFINITY, most = 0;
   for (const Curve& curve : curves) {
@@ -38,8 +39,9 @@ Axis axis_for(const std::vector<Curve>& curves, double Point::*value, double bas
   }
   if (most == 0) return {1, base, length};
   const auto power = [&](double exponent) { return std::pow(base, exponent); };
-  least = power(std::floor(std::log(least) / std::log(base)));
-  most = power(std::ceil(std::log(most) / std::log(base)));
+  const auto exponent = [&](double of) { return base == 2 ? std::log2(of) : std::log10(of); };  // exact of powers
+  least = power(std::floor(exponent(least)));
+  most = power(std::ceil(exponent(most)));
   return {least, most > least ? most : least * base, length};
 }
 
@@ -97,16 +99,17 @@ std::string panel(const std::vector<Curve>& curves, const std::string& title, do
   return text + label(x0 + panel_width / 2, y0 + 38, "middle", "bytes");
 }
 
-std::string legend(const std::vector<Curve>& curves) {
+std::string legend(const std::vector<Curve>& curves, double width) {
   std::string text;
-  double x = left;
+  double x = left, y = top + panel_height + 70;
   for (const Curve& curve : curves) {
-    const double y = top + panel_height + 75;
+    const double entry = 60 + 7.5 * static_cast<double>(curve.name.size());
+    if (x > left && x + entry > width) x = left, y += 22;
     text +=
         fmt::format("<line x1=\"{0:.1f}\" y1=\"{1:.1f}\" x2=\"{2:.1f}\" y2=\"{1:.1f}\" stroke=\"{3}\" stroke-width=\"2\"{4}/>\n",
                     x, y, x + 30, curve.colour, curve.dashed ? " stroke-dasharray=\"6 4\"" : "");
     text += label(x + 36, y + 4, "start", curve.name);
-    x += 60 + 7.5 * static_cast<double>(curve.name.size());
+    x += entry;
   }
   return text;
 }
@@ -158,7 +161,7 @@ std::string plot(const Report& report) {
                 16);
   text += panel(bandwidth, has_bus ? "bus bandwidth, GB/s" : "algorithm bandwidth, GB/s", left);
   text += panel(time, "time, us", left + panel_width + gap);
-  return text + legend(time) + "</svg>\n";
+  return text + legend(time, width) + "</svg>\n";
 }
 
 }  // namespace kolo::bench

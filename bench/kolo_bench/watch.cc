@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "bench/kolo_bench/ranks.h"
+#include "bench/kolo_bench/run.h"
 
 namespace kolo::bench {
 
@@ -24,7 +25,6 @@ void Watch::begin(std::string what) {
 }
 
 void Watch::run(const std::stop_token& stop) {
-  constexpr int exit_code = 3;
   constexpr std::chrono::seconds for_the_others{1};  // to say what they are at, too
   std::unique_lock lock(mutex_);
   while (!stop.stop_requested()) {
@@ -33,7 +33,7 @@ void Watch::run(const std::stop_token& stop) {
     if (moved || stop.stop_requested()) continue;
     print_problem(fmt::format("rank {} (pid {}) was at {} for more than {:g} s (-T)", rank_, ::getpid(), what_, seconds_));
     std::this_thread::sleep_for(for_the_others);
-    MPI_Abort(MPI_COMM_WORLD, exit_code);
+    MPI_Abort(MPI_COMM_WORLD, exit_timeout);
   }
 }
 

@@ -58,6 +58,10 @@ class Operation {
   /// Whether only calling step() again shows that peers have moved (MPI). False: peers ring this rank's bell when they do.
   virtual bool needs_polling() const = 0;
 
+  /// Whether the last step() advanced an operation that is not complete yet. Whoever waits for it then goes on looking: peers that
+  /// are at work on it too will have more for it soon.
+  virtual bool moved() const { return false; }
+
   /// While true, no other bucket may be started on this backend: more of this operation is to be started first, by step().
   virtual bool holds_backend() const { return false; }
 };
