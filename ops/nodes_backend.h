@@ -12,18 +12,20 @@
 
 namespace kolo {
 
-/// Makes the backend of the ranks of one node, all ranks of `node`. Collective over them.
+/// Makes the backend of the ranks of one node, all ranks of `node`. Collective over them; groups of these ranks get theirs by its
+/// for_group(), or go over MPI where that has none.
 using NodeBackendMaker = std::function<std::unique_ptr<Backend>(MPI_Comm node)>;
 
 /// all_reduce of host tensors among ranks on several nodes, in two levels: within a node by that node's backend, between nodes over
-/// MPI. What crosses the network is what a ring over nodes would carry, whatever the number of ranks on a node.
+/// MPI. A tensor is cut into as many stripes as the smallest node has ranks: so all of these send at once, and what crosses the network
+/// is what a ring over nodes would carry, whatever the number of ranks on a node.
 ///
 /// comm      its ranks are those of the group; duplicated
 /// node_of   by rank of `comm`; at least two nodes, one of them with several ranks
 ///
-/// Sums are taken in rank order within a node, then in the order of the nodes' lowest ranks. Serves what comes out the same that
-/// way, or, for f32 and f64, with that rounding; not 16-bit floats, integer averages and integers with a postscale, whose sums are
-/// wider than the type. Needs polling. Making and destroying it are collective. Throws Error{backend}.
+/// Sums are taken in rank order within a node, then in the order of the nodes' lowest ranks, in the accumulators of reduce(): 16-bit
+/// floats are rounded once, integers come out as in rank order. Serves what is reducible() but averages of 64-bit integers, whose
+/// sums no type holds. Groups on one node get that node's backend. Making and destroying it are collective. Throws Error{backend}.
 std::unique_ptr<Backend> nodes_backend(MPI_Comm comm, std::vector<int> node_of, NodeBackendMaker make_node, const MpiTuning& tuning = {});
 
 /// Whether nodes_backend() has anything to do: several nodes, one of them with several ranks.

@@ -234,26 +234,35 @@ class Job {
       if (!std::ranges::binary_search(call_.absent, rank)) values[present++] = value<T>(rank, t, i);
     }
     const Reduction reduction = reduction_of(call_.signature, ranks_, call_.absent.size());
-    if (!call_.nodes.empty()) return reduced_by_node<T>(t, i, reduction);
+    if (!call_.nodes.empty() && is_floating_point(call_.signature.dtype)) return reduced_by_node<T>(t, i, reduction);
     return reference_reduce<T>(reduction, std::span<const T>(values).first(present));
   }
 
+  /// Within the nodes first, in the accumulator's type. Exact types need no such order.
   template <class T>
   T reduced_by_node(std::size_t t, std::int64_t i, const Reduction& reduction) const {
-    std::array<T, 64> sums{};
+    using Sum = std::conditional_t<is_half<T>, float, T>;
+    const auto widened = [](T value) {
+      if constexpr (is_half<T>) return to_float(value);
+      else return value;
+    };
+    std::array<Sum, 64> sums{};
     std::size_t nodes = 0;
     for (const auto& node : call_.nodes) {
-      std::array<T, 64> values{};
+      std::array<Sum, 64> values{};
       std::size_t present = 0;
       for (int rank : node) {
-        if (!std::ranges::binary_search(call_.absent, rank)) values[present++] = value<T>(rank, t, i);
+        if (!std::ranges::binary_search(call_.absent, rank)) values[present++] = widened(value<T>(rank, t, i));
       }
-      Reduction within{reduction.dtype, reduction.op == ReduceOp::average ? ReduceOp::sum : reduction.op, reduction.prescale};
-      if (present > 0) sums[nodes++] = reference_reduce<T>(within, std::span<const T>(values).first(present));
+      const Reduction within{reduction.dtype, reduction.op == ReduceOp::average ? ReduceOp::sum : reduction.op, reduction.prescale};
+      if (present > 0) sums[nodes++] = reference_reduce<Sum>(within, std::span<const Sum>(values).first(present));
     }
     Reduction between = reduction;
     between.prescale = 1;
-    return reference_reduce<T>(between, std::span<const T>(sums).first(nodes));
+    const Sum sum = reference_reduce<Sum>(between, std::span<const Sum>(sums).first(nodes));
+    if constexpr (std::is_same_v<T, Float16>) return to_float16(sum);
+    else if constexpr (std::is_same_v<T, BFloat16>) return to_bfloat16(sum);
+    else return sum;
   }
 
   /// Element i of the output, on ranks that have one.
