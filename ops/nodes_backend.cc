@@ -43,13 +43,13 @@ class NodesBackend final : public Backend {
     int rank = 0;
     check_mpi(MPI_Comm_rank(comm_.get(), &rank), "MPI_Comm_rank");
     levels_->placement = placement_of(node_of_, rank);
-    levels_->rule = tuning.segments;
     const NodePlacement& placement = levels_->placement;
+    levels_->rule = {tuning.segments.largest * placement.stripes(), tuning.segments.direct};
     const MpiComm node = split(comm_.get(), placement.node);
     const MpiComm stripe = split(comm_.get(), placement.holds_stripe() ? placement.index : -1);
     if (placement.mine().size() > 1) levels_->within = make_within(node.get(), placement);
     if (placement.holds_stripe()) levels_->between = mpi_backend(stripe.get(), tuning_);
-    const auto largest = static_cast<std::size_t>(std::max<std::int64_t>(tuning.segments.largest, 64));
+    const auto largest = static_cast<std::size_t>(std::max<std::int64_t>(levels_->rule.largest, 64));
     for (std::size_t i = 0; i < staging_buffers; ++i) levels_->staging.emplace_back(Device{}, largest + largest / 2);
   }
 
@@ -96,7 +96,7 @@ class NodesBackend final : public Backend {
 
   MpiComm comm_;
   std::vector<int> node_of_;
-  MpiTuning tuning_;
+  MpiTuning tuning_;  // of what crosses the network
   std::shared_ptr<NodeLevels> levels_;
 };
 

@@ -22,11 +22,12 @@ using NodeBackendMaker = std::function<std::unique_ptr<Backend>(MPI_Comm node)>;
 ///
 /// comm      its ranks are those of the group; duplicated
 /// node_of   by rank of `comm`; at least two nodes, one of them with several ranks
+/// tuning    of what crosses the network: segments are those of a stripe
 ///
 /// Sums are taken in rank order within a node, then in the order of the nodes' lowest ranks, in the accumulators of reduce(): 16-bit
 /// floats are rounded once, integers come out as in rank order. Serves what is reducible() but averages of 64-bit integers, whose
 /// sums no type holds. Groups on one node get that node's backend. Making and destroying it are collective. Throws Error{backend}.
-std::unique_ptr<Backend> nodes_backend(MPI_Comm comm, std::vector<int> node_of, NodeBackendMaker make_node, const MpiTuning& tuning = {});
+std::unique_ptr<Backend> nodes_backend(MPI_Comm comm, std::vector<int> node_of, NodeBackendMaker make_node, const MpiTuning& tuning = between_nodes);
 
 /// Whether nodes_backend() has anything to do: several nodes, one of them with several ranks.
 bool spans_shared_nodes(const std::vector<int>& node_of);

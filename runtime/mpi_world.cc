@@ -78,7 +78,8 @@ World mpi_world(MPI_Comm comm, const Config& config) {
   if (topology.nodes() == 1) {
     offers.push_back({"shm", [&] { return shm_process_backend(comm, bells, config.report); }, topology.size() == 1});
   }
-  offers.push_back({"mpi", [=] { return mpi_backend(comm); }});
+  const MpiTuning tuning = topology.nodes() == 1 ? MpiTuning{} : between_nodes;
+  offers.push_back({"mpi", [=] { return mpi_backend(comm, tuning); }});
   parts->control = std::move(channel);
   parts->backends = make_backends(config.backend, offers);
   std::vector<int> node_of;

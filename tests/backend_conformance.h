@@ -30,6 +30,8 @@ class Harness {
  public:
   virtual ~Harness() = default;
   virtual int ranks() const = 0;
+  /// The ranks of each node, if sums are taken within nodes first.
+  virtual std::vector<std::vector<int>> nodes() const { return {}; }
   /// Runs `body` for every rank that this process plays, each in a thread of its own, with that rank's backend.
   virtual void run(const std::function<void(int rank, Backend& backend)>& body) = 0;
 };
@@ -123,6 +125,7 @@ class Job {
 
   void start(Backend& backend) { operation_ = backend.start(bucket()); }
   bool step() { return operation_->step(); }
+  bool holds_backend() const { return operation_->holds_backend(); }
   void abandon() { operation_.reset(); }
   void finish() {
     while (!step()) std::this_thread::yield();
@@ -333,7 +336,8 @@ class BackendConformance : public testing::TestWithParam<HarnessFactory> {
   void run(const std::function<void(int rank, Backend& backend)>& body) { harness_->run(body); }
 
   /// Runs the calls one after the other on all ranks and verifies each.
-  void run_calls(const std::vector<Call>& calls) {
+  void run_calls(std::vector<Call> calls) {
+    place(calls);
     run([&](int rank, Backend& backend) {
       for (const Call& call : calls) {
         EXPECT_TRUE(backend.supports(call.signature)) << to_string(call.signature);
@@ -347,13 +351,15 @@ class BackendConformance : public testing::TestWithParam<HarnessFactory> {
 
   /// Runs all calls at once: every rank starts them in order, but steps those in flight in an order of its own and
   /// pauses at random, so that ranks are at different places all the time.
-  void run_schedule(const std::vector<Call>& calls, std::uint64_t seed) {
+  void run_schedule(std::vector<Call> calls, std::uint64_t seed) {
+    place(calls);
     run([&](int rank, Backend& backend) {
       std::mt19937_64 random(seed * 1000 + static_cast<std::uint64_t>(rank));
       std::vector<std::unique_ptr<Job>> running;
       std::size_t started = 0;
       while (started < calls.size() || !running.empty()) {
-        if (started < calls.size() && random() % 2 == 0) {
+        const bool held = std::ranges::any_of(running, [](const auto& job) { return job->holds_backend(); });
+        if (started < calls.size() && !held && random() % 2 == 0) {
           running.push_back(std::make_unique<Job>(calls[started++], rank, ranks()));
           running.back()->start(backend);
         }
@@ -371,6 +377,12 @@ class BackendConformance : public testing::TestWithParam<HarnessFactory> {
   }
 
  private:
+  void place(std::vector<Call>& calls) const {
+    for (Call& call : calls) {
+      if (call.signature.kind == OpKind::all_reduce) call.nodes = harness_->nodes();
+    }
+  }
+
   std::unique_ptr<Harness> harness_;
 };
 

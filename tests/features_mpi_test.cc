@@ -47,16 +47,5 @@ TEST(FeaturesMpi, FirstBroadcastsAreFused) {
     testing::broadcast_for_the_first_time(session, fusion_bytes);
   }
 }
-TEST(FeaturesMpi, AcrossFakeNodes) {
-  Config config = config_with();
-  if (Session(config).size() != 4) return;  // the placement is for four
-  config.fake_nodes = "3,1";
-  Session session(config);
-  testing::run_uneven_blocks(session);
-  testing::run_joins(session);
-  testing::run_pairs(session);
-  testing::keep_monitored_barriers(session);
-}
-
 }  // namespace
 }  // namespace kolo
