@@ -28,6 +28,13 @@ TEST(FeaturesMpi, Pairs) {
   Session session(config_with());
   testing::run_pairs(session);
 }
+/// What a session's pairs said last does not reach the next one.
+TEST(FeaturesMpi, PairsOfSessionsInARow) {
+  for (int i = 0; i < 10; ++i) {
+    Session session(config_with());
+    testing::pass_around(session);
+  }
+}
 TEST(FeaturesMpi, Together) {
   Session session(config_with());
   testing::reduce_together(session);

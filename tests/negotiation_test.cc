@@ -125,7 +125,7 @@ TEST(Negotiation, SteadyStateCostsOneAgreementAndFewBytesPerBucket) {
 TEST(Negotiation, MessagesPerLeaderDoNotGrowWithTheTree) {
   std::vector<std::uint64_t> bytes_per_message;
   for (int nodes : {4, 64}) {
-    const int tensors = 250, steps = 2;
+    const int tensors = 1000, steps = 2;
     Simulation simulation(nodes_of(std::vector<int>(static_cast<std::size_t>(nodes), 4)), std::int64_t{1} << 40, 1);
     add_step(simulation, tensors);
     add_step(simulation, tensors);
