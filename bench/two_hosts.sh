@@ -24,7 +24,7 @@ for slots in 1,1 2,2; do
   for what; do
     printf '\n%s, %s ranks on the hosts\n' "$what" "$slots"
     case $what in
-      ratio) "$here"/on_hosts.sh --rate 1gbit "$slots" "$bench" all_reduce --direct -b 1M -e 64M -f 4 -n 12 -w 2 --compare mpi | figures ;;
+      ratio) "$here"/on_hosts.sh --rate 1gbit "$slots" "$bench" all_reduce --direct -b 1M -e 64M -f 4 -n 8 -w 1 --compare mpi | figures ;;
       session) "$here"/on_hosts.sh --rate 1gbit "$slots" "$bench" all_reduce -b 1M -e 16M -f 4 -n 12 -w 2 --compare mpi | figures ;;
       bytes)
         operations=20 bytes=$((16 << 20))

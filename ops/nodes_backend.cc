@@ -7,6 +7,7 @@
 #include "ops/mpi_backend.h"
 #include "ops/mpi_handles.h"
 #include "ops/nodes_all_reduce.h"
+#include "ops/shm_processes.h"
 
 namespace kolo {
 namespace {
@@ -106,6 +107,11 @@ bool spans_shared_nodes(const std::vector<int>& node_of) {
   std::map<int, int> members;
   for (int node : node_of) ++members[node];
   return members.size() > 1 && members.size() < node_of.size();
+}
+
+std::unique_ptr<Backend> node_backend(MPI_Comm node, std::span<Bell> bells, const std::function<void(const std::string&)>& report) {
+  auto shared = shm_process_backend(node, bells, report);
+  return shared ? std::move(shared) : mpi_backend(node);
 }
 
 std::unique_ptr<Backend> nodes_backend(MPI_Comm comm, std::vector<int> node_of, NodeBackendMaker make_node, const MpiTuning& tuning) {

@@ -4,10 +4,13 @@
 
 #include <functional>
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include <kolo/backend.h>
 
+#include "ops/bell.h"
 #include "ops/mpi_transfer.h"
 
 namespace kolo {
@@ -15,6 +18,10 @@ namespace kolo {
 /// Makes the backend of the ranks of one node, all ranks of `node`. Collective over them; groups of these ranks get theirs by its
 /// for_group(), or go over MPI where that has none.
 using NodeBackendMaker = std::function<std::unique_ptr<Backend>(MPI_Comm node)>;
+
+/// What serves the ranks of one node best: shm_process_backend(), or mpi_backend() where they cannot share memory, of which one rank's
+/// `report` says why. Collective over them. `bells` as for shm_process_backend().
+std::unique_ptr<Backend> node_backend(MPI_Comm node, std::span<Bell> bells, const std::function<void(const std::string&)>& report);
 
 /// all_reduce of host tensors among ranks on several nodes, in two levels: within a node by that node's backend, between nodes over
 /// MPI. A tensor is cut into as many stripes as the smallest node has ranks: so all of these send at once, and what crosses the network

@@ -85,10 +85,7 @@ World mpi_world(MPI_Comm comm, const Config& config) {
   std::vector<int> node_of;
   for (const Topology::Place& place : parts->control->topology().places) node_of.push_back(place.node);
   if (config.backend == "auto" && spans_shared_nodes(node_of)) {
-    const auto make_node = [&](MPI_Comm node) {
-      auto shared = shm_process_backend(node, bells, config.report);
-      return shared ? std::move(shared) : mpi_backend(node);
-    };
+    const auto make_node = [&](MPI_Comm node) { return node_backend(node, bells, config.report); };
     parts->backends.insert(parts->backends.begin(), nodes_backend(comm, std::move(node_of), make_node));
   }
   return World(std::move(parts));
