@@ -30,7 +30,7 @@ TEST(FeaturesMpi, Pairs) {
 }
 /// What a session's pairs said last does not reach the next one.
 TEST(FeaturesMpi, PairsOfSessionsInARow) {
-  for (int i = 0; i < 10; ++i) {
+  for (int i = 0; i < 4; ++i) {
     Session session(config_with());
     testing::pass_around(session);
   }

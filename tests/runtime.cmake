@@ -21,10 +21,14 @@ kolo_add_test(collectives_test THREADS)
 kolo_add_test(collectives_mpi_test RANKS 1 2 3 4 NODES 2,2 3,1)
 kolo_add_test(features_test THREADS TIMEOUT 120)
 kolo_add_test(features_mpi_test RANKS 1 2 3 4 NODES 2,2 3,1 TIMEOUT 120)
-kolo_add_test(placement_mpi_test NODES 3,1 TIMEOUT 120 RELEASE_ONLY)
-if(TARGET placement_mpi_test)  # all but what takes long and differs little
-  kolo_add_mpirun_test(placement_mpi_test_nodes2+2 RANKS 4 TIMEOUT 120 COMMAND $<TARGET_FILE:placement_mpi_test> --gtest_filter=-*LargerThan*:*BlocksOfSeveral*)
-  set_property(TEST placement_mpi_test_nodes2+2 APPEND PROPERTY ENVIRONMENT KOLO_FAKE_NODES=2,2)
+kolo_add_test(placement_mpi_test RANKS 1 TIMEOUT 120 RELEASE_ONLY)
+if(TARGET placement_mpi_test)  # all but what takes long: many segments are nodes_backend_test's and mpi_backend_test's business
+  foreach(slots 2,2 3,1)
+    string(REPLACE "," "+" sum ${slots})
+    kolo_add_mpirun_test(placement_mpi_test_nodes${sum} RANKS 4 TIMEOUT 120
+      COMMAND $<TARGET_FILE:placement_mpi_test> --gtest_filter=-*LargerThan*:*BlocksOfSeveral*)
+    set_property(TEST placement_mpi_test_nodes${sum} APPEND PROPERTY ENVIRONMENT KOLO_FAKE_NODES=${slots})
+  endforeach()
 endif()
 kolo_add_test(hard_cases_test THREADS TIMEOUT 120)
 kolo_add_test(large_test RANKS 2 TIMEOUT 180 RELEASE_ONLY)  # takes 4.3 GB
@@ -41,7 +45,7 @@ foreach(slots 2,2 3,1)
   string(REPLACE "," "+" sum ${slots})
   foreach(name collectives_mpi_test features_mpi_test groups_mpi_test)
     if(TARGET ${name})
-      kolo_add_hosts_test(${name}_hosts${sum} SLOTS ${slots} COMMAND $<TARGET_FILE:${name}> TIMEOUT 60 RELEASE_ONLY)
+      kolo_add_hosts_test(${name}_hosts${sum} SLOTS ${slots} COMMAND $<TARGET_FILE:${name}> TIMEOUT 120 RELEASE_ONLY)
     endif()
   endforeach()
   kolo_add_hosts_test(placement_mpi_test_hosts${sum} SLOTS ${slots} TIMEOUT 90 RELEASE_ONLY
