@@ -34,6 +34,9 @@ struct MpiTuning {
   std::size_t in_flight = 4;      ///< segments on their way at one time; each has staging of its own
 };
 
+/// Between nodes: so many small segments that the network always has the next one to carry, also of a tensor of some MiB.
+inline constexpr MpiTuning between_nodes{{512 << 10, 1 << 15}, 16 << 10, 8};
+
 class MpiTransfer;
 
 /// How the segments of one kind of operation travel, in one phase or two.

@@ -5,12 +5,20 @@
 #include <utility>
 
 #include "ops/bucket.h"
+#include "ops/convert.h"
 #include "ops/reduce.h"
 
 namespace kolo {
 namespace {
 
 constexpr std::size_t most_under_way = 4;  // segments that have been reduced within the node and are not complete
+constexpr std::size_t ahead = 2;           // segments that are reduced before an earlier one is handed round
+
+/// Scales the rule, which counts bytes of the carried type, to a bucket's own.
+SegmentRule rule_for(const SegmentRule& rule, DType own, DType carried) {
+  const auto ratio = static_cast<std::int64_t>(size_of(carried) / size_of(own));
+  return {rule.largest / ratio, rule.direct / ratio};
+}
 
 }  // namespace
 
@@ -20,11 +28,42 @@ int NodePlacement::stripes() const {
   return static_cast<int>(smallest);
 }
 
-NodesAllReduce::NodesAllReduce(const NodePlacement& placement, Backend* within, Backend* between, const SegmentRule& rule, Bucket bucket)
-    : placement_(placement), within_(within), between_(between), bucket_(std::move(bucket)) {
+std::optional<DType> carried_type(const Signature& signature) {
+  const bool scales = signature.prescale != 1 || signature.postscale != 1;
+  const bool average = signature.op == ReduceOp::average;
+  switch (signature.dtype) {
+    case DType::f16: case DType::bf16:
+      return !scales && (signature.op == ReduceOp::min || signature.op == ReduceOp::max) ? signature.dtype : DType::f32;
+    case DType::i8: case DType::i16: case DType::i32: return scales || average ? DType::i64 : signature.dtype;
+    case DType::u8: case DType::u16: case DType::u32: return scales || average ? DType::u64 : signature.dtype;
+    case DType::i64: case DType::u64:
+      if (average) return std::nullopt;
+      return signature.dtype;
+    case DType::f64: case DType::f32: case DType::boolean: break;
+  }
+  return signature.dtype;
+}
+
+NodesAllReduce::NodesAllReduce(std::shared_ptr<NodeLevels> levels, Bucket bucket)
+    : levels_(std::move(levels)),
+      placement_(levels_->placement),
+      bucket_(std::move(bucket)),
+      own_(bucket_.signature.dtype),
+      carried_(*carried_type(bucket_.signature)) {
+  const SegmentRule rule = rule_for(levels_->rule, own_, carried_);
   for (Segment segment = segment_at(bucket_, 1, {}, rule); segment.count > 0; segment = segment_at(bucket_, 1, segment.next, rule)) {
     segments_.emplace_back().segment = segment;
   }
+}
+
+NodesAllReduce::~NodesAllReduce() {
+  for (Part& part : segments_) part.staging.leak();  // of what is not complete: MPI may still write there
+}
+
+bool NodesAllReduce::needs_polling() const {
+  return std::any_of(segments_.begin(), segments_.end(), [](const Part& part) {
+    return std::any_of(part.running.begin(), part.running.end(), [](const auto& operation) { return operation->needs_polling(); });
+  });
 }
 
 bool NodesAllReduce::step() {
@@ -47,16 +86,19 @@ bool NodesAllReduce::advance(Part& part) {
   std::erase_if(part.running, [](const auto& operation) { return operation->step(); });
   if (!part.running.empty()) return false;
   part.stage = static_cast<Stage>(static_cast<int>(part.stage) + 1);
+  if (part.stage == Stage::crossed) narrow(part);
   if (part.stage == Stage::complete) put_back(part);
   return true;
 }
 
 /// Starts the next collective within the node, if its turn has come: the same one on all ranks of the node.
 bool NodesAllReduce::start_next() {
-  const bool reduce_first = reduced_ < segments_.size() && reduced_ <= handed_round_ + 1;
+  const bool reduce_first = reduced_ < segments_.size() && reduced_ <= handed_round_ + ahead;
   if (reduce_first) {
-    if (reduced_ >= complete_ + most_under_way) return false;
-    reduce_within(segments_[reduced_++]);
+    Part& next = segments_[reduced_];
+    if (reduced_ >= complete_ + most_under_way || (staged(next) && levels_->staging.empty())) return false;
+    reduce_within(next);
+    ++reduced_;
     return true;
   }
   if (handed_round_ == segments_.size() || segments_[handed_round_].stage != Stage::crossed) return false;
@@ -64,43 +106,54 @@ bool NodesAllReduce::start_next() {
   return true;
 }
 
-/// The segment's elements where they are, if they lie side by side; else in staging.
+/// The segment's elements where they are, if they lie side by side and are carried as they are; else in staging.
 void NodesAllReduce::lay_out(Part& part) {
-  const std::size_t size = size_of(bucket_.signature.dtype);
+  const std::size_t size = size_of(own_);
   if (part.segment.single) {
     const BucketTensor& tensor = bucket_.tensors[part.segment.position.tensor];
     part.in = address(tensor.in, part.segment.position.offset);
-    part.out = address(tensor.out, part.segment.position.offset);
-    return;
+    part.sums = part.out = address(tensor.out, part.segment.position.offset);
   }
-  part.staging = DeviceBuffer(Device{}, static_cast<std::size_t>(part.segment.count) * size);
-  part.in = part.out = part.staging.data();
+  if (!staged(part)) return;
+  part.staging = std::move(levels_->staging.back());
+  levels_->staging.pop_back();
+  part.in = part.sums = part.staging.data();
+  if (!part.segment.single) part.out = part.in;
+  if (!part.segment.single && carried_ != own_) part.out += static_cast<std::size_t>(part.segment.count) * size_of(carried_);
   std::byte* place = part.in;
   for_each_piece(bucket_, 1, part.segment.position, part.segment.count, [&](const Piece& piece) {
-    const std::size_t bytes = static_cast<std::size_t>(piece.count) * size;
-    std::memcpy(place, address(bucket_.tensors[piece.tensor].in, piece.offset), bytes);
-    place += bytes;
+    const auto count = static_cast<std::size_t>(piece.count);
+    const std::byte* const from = address(bucket_.tensors[piece.tensor].in, piece.offset);
+    carried_ == own_ ? void(std::memcpy(place, from, count * size)) : convert(own_, from, carried_, place, count);
+    place += count * size_of(carried_);
   });
+  levels_->staged_bytes += static_cast<std::size_t>(part.segment.count) * size;
+}
+
+/// This rank's stripe of the result, in the tensors' type.
+void NodesAllReduce::narrow(Part& part) {
+  if (carried_ == own_ || !placement_.holds_stripe()) return;
+  const Tensor from = stripe(part.sums, carried_, part, placement_.index), to = stripe(part.out, own_, part, placement_.index);
+  convert(carried_, from.data, own_, to.data, static_cast<std::size_t>(from.elements()));
 }
 
 void NodesAllReduce::put_back(Part& part) {
-  if (part.segment.single) return;
+  if (!staged(part)) return;
+  const std::size_t size = size_of(own_);
   const std::byte* place = part.out;
   for_each_piece(bucket_, 1, part.segment.position, part.segment.count, [&](const Piece& piece) {
-    const std::size_t bytes = static_cast<std::size_t>(piece.count) * size_of(bucket_.signature.dtype);
-    std::memcpy(address(bucket_.tensors[piece.tensor].out, piece.offset), place, bytes);
+    const std::size_t bytes = static_cast<std::size_t>(piece.count) * size;
+    if (!part.segment.single) std::memcpy(address(bucket_.tensors[piece.tensor].out, piece.offset), place, bytes);
     place += bytes;
   });
-  part.staging = {};
+  levels_->staged_bytes += static_cast<std::size_t>(part.segment.count) * size;
+  levels_->staging.push_back(std::move(part.staging));
 }
 
-Tensor NodesAllReduce::stripe(std::byte* begin, const Part& part, int number) const {
+Tensor NodesAllReduce::stripe(std::byte* begin, DType dtype, const Part& part, int number) const {
   const RowRange range = rows_of_rank(part.segment.count, placement_.stripes(), number);
-  const DType dtype = bucket_.signature.dtype;
   return {begin + static_cast<std::size_t>(range.begin) * size_of(dtype), Shape{range.count()}, dtype, {}};
 }
-
-Signature NodesAllReduce::signature(OpKind kind, ReduceOp op) const { return {.kind = kind, .op = op, .dtype = bucket_.signature.dtype}; }
 
 std::vector<int> NodesAllReduce::absent_here() const {
   std::vector<int> absent;
@@ -115,46 +168,48 @@ bool NodesAllReduce::node_absent(std::size_t node) const {
   return std::ranges::all_of(placement_.ranks[node], [&](int rank) { return std::ranges::binary_search(bucket_.absent, rank); });
 }
 
+void NodesAllReduce::start_within(Part& part, OpKind kind, int root, const BucketTensor& tensor) {
+  Bucket bucket{{.kind = kind, .dtype = tensor.in.dtype, .root = root, .shape = tensor.in.shape}, {tensor}};
+  if (reduces(kind)) {
+    bucket.signature.op = op_within();
+    bucket.signature.prescale = bucket_.signature.prescale;
+    bucket.absent = absent_here();
+  }
+  part.running.push_back(levels_->within->start(std::move(bucket)));
+}
+
 void NodesAllReduce::reduce_within(Part& part) {
   lay_out(part);
   part.stage = Stage::reducing;
   if (node_absent(static_cast<std::size_t>(placement_.node))) return;  // nothing here counts
-  const ReduceOp op = bucket_.signature.op == ReduceOp::average ? ReduceOp::sum : bucket_.signature.op;
   const int ranks = static_cast<int>(placement_.mine().size()), stripes = placement_.stripes();
   if (ranks == 1) {
     const void* source = part.in;
-    void* destination = part.out;
-    reduce({bucket_.signature.dtype, op, bucket_.signature.prescale}, {&source, 1}, {&destination, 1}, static_cast<std::size_t>(part.segment.count));
-    return;
-  }
-  const auto start = [&](OpKind kind, int root, const Tensor& in, const Tensor& out) {
-    Bucket bucket{signature(kind, op), {{in, out}}, absent_here()};
-    bucket.signature.root = root;
-    bucket.signature.prescale = bucket_.signature.prescale;
-    bucket.signature.shape = in.shape;
-    part.running.push_back(within_->start(std::move(bucket)));
-  };
-  if (ranks == stripes) {
-    start(OpKind::reduce_scatter, 0, {part.in, Shape{part.segment.count}, bucket_.signature.dtype, {}}, stripe(part.out, part, placement_.index));
+    void* destination = part.sums;
+    reduce({carried_, op_within(), bucket_.signature.prescale}, {&source, 1}, {&destination, 1}, static_cast<std::size_t>(part.segment.count));
+  } else if (ranks == stripes) {
+    start_within(part, OpKind::reduce_scatter, 0, {whole(part.in, carried_, part), stripe(part.sums, carried_, part, placement_.index)});
   } else {
-    for (int s = 0; s < stripes; ++s) start(OpKind::reduce, s, stripe(part.in, part, s), placement_.index == s ? stripe(part.out, part, s) : Tensor{});
+    for (int s = 0; s < stripes; ++s) {
+      const Tensor sums = placement_.index == s ? stripe(part.sums, carried_, part, s) : Tensor{};
+      start_within(part, OpKind::reduce, s, {stripe(part.in, carried_, part, s), sums});
+    }
   }
 }
 
 void NodesAllReduce::reduce_between(Part& part) {
   part.stage = Stage::crossing;
   if (!placement_.holds_stripe()) return;
-  const Tensor mine = stripe(part.out, part, placement_.index);
-  Bucket bucket{signature(OpKind::all_reduce, bucket_.signature.op), {{mine, mine}}, {}};
-  bucket.signature.postscale = bucket_.signature.postscale;
-  bucket.signature.shape = mine.shape;
-  int present = 0;
+  const Tensor mine = stripe(part.sums, carried_, part, placement_.index);
+  Bucket bucket{{.op = bucket_.signature.op, .dtype = carried_, .postscale = bucket_.signature.postscale, .shape = mine.shape}, {{mine, mine}}};
+  int ranks = 0;
   for (std::size_t node = 0; node < placement_.ranks.size(); ++node) {
     if (node_absent(node)) bucket.absent.push_back(static_cast<int>(node));
-    present += static_cast<int>(placement_.ranks[node].size());
+    ranks += static_cast<int>(placement_.ranks[node].size());
   }
-  bucket.divide_by = bucket_.signature.divide_by_group ? present : present - static_cast<int>(bucket_.absent.size());
-  part.running.push_back(between_->start(std::move(bucket)));
+  bucket.divide_by = bucket_.signature.divide_by_group ? ranks : ranks - static_cast<int>(bucket_.absent.size());
+  if (bucket_.divide_by != 0) bucket.divide_by = bucket_.divide_by;
+  part.running.push_back(levels_->between->start(std::move(bucket)));
 }
 
 void NodesAllReduce::hand_round(Part& part) {
@@ -162,21 +217,17 @@ void NodesAllReduce::hand_round(Part& part) {
   const int ranks = static_cast<int>(placement_.mine().size()), stripes = placement_.stripes();
   if (ranks == 1) return;
   if (ranks == stripes) {
-    BlockRows rows;
-    for (int s = 0; s < stripes; ++s) rows.push_back(rows_of_rank(part.segment.count, stripes, s).count());
-    const Tensor mine = stripe(part.out, part, placement_.index);
-    Bucket bucket{signature(OpKind::all_gather, ReduceOp::sum), {{mine, {part.out, Shape{part.segment.count}, bucket_.signature.dtype, {}}}}, {}};
-    bucket.signature.shape = mine.shape;
-    if (part.segment.count % stripes != 0) bucket.tensors[0].rows = std::make_shared<const BlockRows>(std::move(rows));
-    part.running.push_back(within_->start(std::move(bucket)));
-    return;
+    BucketTensor tensor{stripe(part.out, own_, part, placement_.index), whole(part.out, own_, part)};
+    if (part.segment.count % stripes != 0) {
+      BlockRows rows;
+      for (int s = 0; s < stripes; ++s) rows.push_back(rows_of_rank(part.segment.count, stripes, s).count());
+      tensor.rows = std::make_shared<const BlockRows>(std::move(rows));
+    }
+    return start_within(part, OpKind::all_gather, 0, tensor);
   }
   for (int s = 0; s < stripes; ++s) {
-    const Tensor values = stripe(part.out, part, s);
-    Bucket bucket{signature(OpKind::broadcast, ReduceOp::sum), {{values, values}}, {}};
-    bucket.signature.root = s;
-    bucket.signature.shape = values.shape;
-    part.running.push_back(within_->start(std::move(bucket)));
+    const Tensor values = stripe(part.out, own_, part, s);
+    start_within(part, OpKind::broadcast, s, {values, values});
   }
 }
 

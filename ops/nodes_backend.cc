@@ -7,9 +7,12 @@
 #include "ops/mpi_backend.h"
 #include "ops/mpi_handles.h"
 #include "ops/nodes_all_reduce.h"
+#include "ops/shm_processes.h"
 
 namespace kolo {
 namespace {
+
+constexpr std::size_t staging_buffers = 4;
 
 MpiComm split(MPI_Comm comm, int color) {
   MPI_Comm part = MPI_COMM_NULL;
@@ -17,59 +20,86 @@ MpiComm split(MPI_Comm comm, int color) {
   return MpiComm(part);
 }
 
+NodePlacement placement_of(const std::vector<int>& node_of, int rank) {
+  NodePlacement placement;
+  std::map<int, int> order;  // nodes are numbered by their lowest ranks
+  for (int node : node_of) order.try_emplace(node, static_cast<int>(order.size()));
+  placement.ranks.resize(order.size());
+  for (std::size_t other = 0; other < node_of.size(); ++other) {
+    auto& members = placement.ranks[static_cast<std::size_t>(order.at(node_of[other]))];
+    if (static_cast<int>(other) == rank) placement.index = static_cast<int>(members.size());
+    members.push_back(static_cast<int>(other));
+  }
+  placement.node = order.at(node_of[static_cast<std::size_t>(rank)]);
+  return placement;
+}
+
 class NodesBackend final : public Backend {
  public:
-  NodesBackend(MPI_Comm comm, std::vector<int> node_of, NodeBackendMaker make_node, const MpiTuning& tuning)
-      : comm_(duplicate(comm)), node_of_(std::move(node_of)), make_node_(std::move(make_node)), tuning_(tuning) {
+  /// Makes the backend of the ranks of this node: those of `node`, ranks of the group that this one's node has.
+  using MakeWithin = std::function<std::unique_ptr<Backend>(MPI_Comm node, const NodePlacement& placement)>;
+
+  NodesBackend(MPI_Comm comm, std::vector<int> node_of, const MakeWithin& make_within, const MpiTuning& tuning)
+      : comm_(duplicate(comm)), node_of_(std::move(node_of)), tuning_(tuning), levels_(std::make_shared<NodeLevels>()) {
     int rank = 0;
     check_mpi(MPI_Comm_rank(comm_.get(), &rank), "MPI_Comm_rank");
-    std::map<int, int> order;  // nodes are numbered by their lowest ranks
-    for (int node : node_of_) order.try_emplace(node, static_cast<int>(order.size()));
-    placement_.ranks.resize(order.size());
-    for (std::size_t other = 0; other < node_of_.size(); ++other) {
-      auto& members = placement_.ranks[static_cast<std::size_t>(order.at(node_of_[other]))];
-      if (static_cast<int>(other) == rank) placement_.index = static_cast<int>(members.size());
-      members.push_back(static_cast<int>(other));
-    }
-    placement_.node = order.at(node_of_[static_cast<std::size_t>(rank)]);
-    const MpiComm node = split(comm_.get(), placement_.node);
-    const MpiComm stripe = split(comm_.get(), placement_.holds_stripe() ? placement_.index : -1);
-    if (placement_.mine().size() > 1) node_backend_ = make_node_(node.get());
-    if (placement_.holds_stripe()) between_ = mpi_backend(stripe.get(), tuning_);
+    levels_->placement = placement_of(node_of_, rank);
+    const NodePlacement& placement = levels_->placement;
+    levels_->rule = {tuning.segments.largest * placement.stripes(), tuning.segments.direct};
+    const MpiComm node = split(comm_.get(), placement.node);
+    const MpiComm stripe = split(comm_.get(), placement.holds_stripe() ? placement.index : -1);
+    if (placement.mine().size() > 1) levels_->within = make_within(node.get(), placement);
+    if (placement.holds_stripe()) levels_->between = mpi_backend(stripe.get(), tuning_);
+    const auto largest = static_cast<std::size_t>(std::max<std::int64_t>(levels_->rule.largest, 64));
+    for (std::size_t i = 0; i < staging_buffers; ++i) levels_->staging.emplace_back(Device{}, largest + largest / 2);
   }
 
   std::string_view name() const override { return "nodes"; }
   bool supports(const Signature& signature) const override {
-    if (signature.kind != OpKind::all_reduce || signature.device != DeviceKind::cpu || !reducible(signature)) return false;
-    if (is_floating_point(signature.dtype)) return signature.dtype == DType::f32 || signature.dtype == DType::f64;
-    return signature.op != ReduceOp::average && signature.postscale == 1;
+    return signature.kind == OpKind::all_reduce && signature.device == DeviceKind::cpu && reducible(signature) && carried_type(signature);
   }
-  std::unique_ptr<Operation> start(Bucket bucket) override {
-    return std::make_unique<NodesAllReduce>(placement_, node_backend_.get(), between_.get(), tuning_.segments, std::move(bucket));
-  }
+  std::unique_ptr<Operation> start(Bucket bucket) override { return std::make_unique<NodesAllReduce>(levels_, std::move(bucket)); }
   std::unique_ptr<Backend> for_group(const GroupInfo& group) override {
     std::vector<int> node_of;
     for (int rank : group.ranks) node_of.push_back(node_of_[static_cast<std::size_t>(rank)]);
+    if (std::ranges::count(node_of, node_of.front()) == group.size()) return within_for(group, group.ranks);
     if (!spans_shared_nodes(node_of)) return nullptr;
-    return std::make_unique<NodesBackend>(communicator_of(comm_.get(), group).get(), std::move(node_of), make_node_, tuning_);
+    const auto make_within = [&](MPI_Comm node, const NodePlacement& placement) {
+      std::vector<int> ranks;
+      for (int member : placement.mine()) ranks.push_back(group.ranks[static_cast<std::size_t>(member)]);
+      auto within = within_for(group, ranks);
+      return within ? std::move(within) : mpi_backend(node, tuning_);
+    };
+    return std::make_unique<NodesBackend>(communicator_of(comm_.get(), group).get(), std::move(node_of), make_within, tuning_);
   }
   void abandon() noexcept override {
     (void)comm_.release();
-    if (node_backend_) node_backend_->abandon();
-    if (between_) between_->abandon();
+    if (levels_->within) levels_->within->abandon();
+    if (levels_->between) levels_->between->abandon();
   }
+  std::shared_ptr<MemorySource> memory() override { return node_backend_ ? node_backend_->memory() : nullptr; }
   std::uint64_t staged_bytes() const override {
-    return (node_backend_ ? node_backend_->staged_bytes() : 0) + (between_ ? between_->staged_bytes() : 0);
+    std::uint64_t sum = levels_->staged_bytes;
+    if (levels_->within) sum += levels_->within->staged_bytes();
+    if (levels_->between) sum += levels_->between->staged_bytes();
+    return sum;
   }
 
  private:
+  /// What this node's backend has for those members of a group that are here: `ranks`, this one among them. May be null.
+  std::unique_ptr<Backend> within_for(const GroupInfo& group, const std::vector<int>& ranks) {
+    if (!levels_->within) return nullptr;
+    const auto& here = levels_->placement.mine();
+    const auto index_in = [](const std::vector<int>& list, int rank) { return static_cast<int>(std::ranges::find(list, rank) - list.begin()); };
+    GroupInfo members{group.id, group.name, {}, index_in(ranks, group.ranks[static_cast<std::size_t>(group.rank)])};
+    for (int rank : ranks) members.ranks.push_back(index_in(here, rank));
+    return levels_->within->for_group(members);
+  }
+
   MpiComm comm_;
   std::vector<int> node_of_;
-  NodeBackendMaker make_node_;
-  MpiTuning tuning_;
-  NodePlacement placement_;
-  std::unique_ptr<Backend> node_backend_;  // null if this rank is alone on its node
-  std::unique_ptr<Backend> between_;       // among the ranks that hold the same stripe; null if this one holds none
+  MpiTuning tuning_;  // of what crosses the network
+  std::shared_ptr<NodeLevels> levels_;
 };
 
 }  // namespace
@@ -80,8 +110,14 @@ bool spans_shared_nodes(const std::vector<int>& node_of) {
   return members.size() > 1 && members.size() < node_of.size();
 }
 
+std::unique_ptr<Backend> node_backend(MPI_Comm node, std::span<Bell> bells, const std::function<void(const std::string&)>& report) {
+  auto shared = shm_process_backend(node, bells, report);
+  return shared ? std::move(shared) : mpi_backend(node);
+}
+
 std::unique_ptr<Backend> nodes_backend(MPI_Comm comm, std::vector<int> node_of, NodeBackendMaker make_node, const MpiTuning& tuning) {
-  return std::make_unique<NodesBackend>(comm, std::move(node_of), std::move(make_node), tuning);
+  const auto make_within = [&](MPI_Comm node, const NodePlacement&) { return make_node(node); };
+  return std::make_unique<NodesBackend>(comm, std::move(node_of), make_within, tuning);
 }
 
 }  // namespace kolo

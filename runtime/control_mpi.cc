@@ -50,6 +50,12 @@ MpiChannel::MpiChannel(MPI_Comm comm, std::string_view fake, std::string* note)
   exchange_addresses();
 }
 
+/// The last words of a pair may still be under way to a rank that has left. MPI would deliver them to the next communicator that it puts
+/// in this one's place: so between nodes that place is never given back.
+MpiChannel::~MpiChannel() {
+  if (topology_.nodes() > 1) (void)comm_.release();
+}
+
 /// Every rank learns everybody's host, process and node; a node is known by its lowest rank.
 void MpiChannel::find_places(MPI_Comm node_comm) {
   struct Entry {

@@ -25,6 +25,7 @@ class MpiChannel final : public ControlChannel {
   /// Collective over `comm`, which is duplicated. `fake_nodes` as in Config; `note` receives a line if the ranks of a node
   /// cannot share memory and are treated as nodes of their own.
   MpiChannel(MPI_Comm comm, std::string_view fake_nodes, std::string* note);
+  ~MpiChannel() override;
 
   int rank() const override { return rank_; }
   const Topology& topology() const override { return topology_; }

@@ -40,7 +40,7 @@ Coordinator::Coordinator(World world, const Config& config)
       groups_(world_group_, *control_, config.fusion_bytes, std::move(world.parts().backends)),
       oversubscribed_(more_ranks_than_cores(static_cast<int>(control_->topology().node_ranks(control_->rank()).size()))),
       watch_(config_, *control_, queue_) {
-  agree_on_settings(*control_, config_);
+  for (auto& message : agree_on_settings(*control_, config_)) hear(std::move(message));
   watch_.opened();
   background_ = std::jthread([this] { run_in_background(); });
 }

@@ -87,7 +87,7 @@ void check_settings(std::span<const std::byte> messages) {
   if (const std::string problem = verdict(survey); !problem.empty()) throw Error(ErrorCode::mismatch, problem);
 }
 
-void agree_on_settings(ControlChannel& control, const Config& config) {
+std::vector<ControlChannel::Message> agree_on_settings(ControlChannel& control, const Config& config) {
   std::vector<int> everybody(static_cast<std::size_t>(control.topology().size()));
   std::iota(everybody.begin(), everybody.end(), 0);
   const TreePosition position = tree_position(control.topology(), everybody, control.rank());
@@ -99,13 +99,15 @@ void agree_on_settings(ControlChannel& control, const Config& config) {
     merge(survey, reader);
   }
   std::string problem;
+  std::vector<ControlChannel::Message> early;
   if (position.root()) {
     problem = verdict(survey);
   } else {
     Writer up;
     put(up, survey);
     control.send(position.parent, up.bytes());
-    const auto message = next_message(control);
+    auto message = next_message(control);
+    for (; message.from != position.parent; message = next_message(control)) early.push_back(std::move(message));
     problem = Reader(message.bytes).get_string();
   }
   Writer down;
@@ -113,6 +115,7 @@ void agree_on_settings(ControlChannel& control, const Config& config) {
   for (int child : position.children) control.send(child, down.bytes());
   while (!control.flush()) std::this_thread::yield();
   if (!problem.empty()) throw Error(ErrorCode::mismatch, problem);
+  return early;
 }
 
 }  // namespace kolo

@@ -71,20 +71,21 @@ World mpi_world(MPI_Comm comm, const Config& config) {
   std::string note;
   auto channel = std::make_unique<MpiChannel>(comm, config.fake_nodes, &note);
   const Topology& topology = channel->topology();
-  const std::span<Bell> bells = channel->bells();  // of all ranks, where they are on one node
+  const std::span<Bell> bells = channel->bells();  // of this node's ranks
   if (!note.empty() && channel->rank() == 0) config.report(note);
   std::vector<BackendOffer> offers;
   if (topology.size() == 1) offers.push_back({"local", [] { return std::move(local_backends(1, {}).front()); }});
   if (topology.nodes() == 1) {
     offers.push_back({"shm", [&] { return shm_process_backend(comm, bells, config.report); }, topology.size() == 1});
   }
-  offers.push_back({"mpi", [=] { return mpi_backend(comm); }});
+  const MpiTuning tuning = topology.nodes() == 1 ? MpiTuning{} : between_nodes;
+  offers.push_back({"mpi", [=] { return mpi_backend(comm, tuning); }});
   parts->control = std::move(channel);
   parts->backends = make_backends(config.backend, offers);
   std::vector<int> node_of;
   for (const Topology::Place& place : parts->control->topology().places) node_of.push_back(place.node);
   if (config.backend == "auto" && spans_shared_nodes(node_of)) {
-    const auto make_node = [](MPI_Comm node) { return mpi_backend(node); };
+    const auto make_node = [&](MPI_Comm node) { return node_backend(node, bells, config.report); };
     parts->backends.insert(parts->backends.begin(), nodes_backend(comm, std::move(node_of), make_node));
   }
   return World(std::move(parts));

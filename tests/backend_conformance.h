@@ -33,6 +33,8 @@ class Harness {
  public:
   virtual ~Harness() = default;
   virtual int ranks() const = 0;
+  /// The ranks of each node, if sums are taken within nodes first.
+  virtual std::vector<std::vector<int>> nodes() const { return {}; }
   /// Runs `body` for every rank that this process plays, each in a thread of its own, with that rank's backend.
   virtual void run(const std::function<void(int rank, Backend& backend)>& body) = 0;
   /// Whether tensors lie in the backend's memory.
@@ -133,6 +135,7 @@ class Job {
 
   void start(Backend& backend) { operation_ = backend.start(bucket()); }
   bool step() { return operation_->step(); }
+  bool holds_backend() const { return operation_->holds_backend(); }
   void abandon() { operation_.reset(); }
   void finish() {
     while (!step()) std::this_thread::yield();
@@ -244,26 +247,35 @@ class Job {
       if (!std::ranges::binary_search(call_.absent, rank)) values[present++] = value<T>(rank, t, i);
     }
     const Reduction reduction = reduction_of(call_.signature, ranks_, call_.absent.size());
-    if (!call_.nodes.empty()) return reduced_by_node<T>(t, i, reduction);
+    if (!call_.nodes.empty() && is_floating_point(call_.signature.dtype)) return reduced_by_node<T>(t, i, reduction);
     return reference_reduce<T>(reduction, std::span<const T>(values).first(present));
   }
 
+  /// Within the nodes first, in the accumulator's type. Exact types need no such order.
   template <class T>
   T reduced_by_node(std::size_t t, std::int64_t i, const Reduction& reduction) const {
-    std::array<T, 64> sums{};
+    using Sum = std::conditional_t<is_half<T>, float, T>;
+    const auto widened = [](T value) {
+      if constexpr (is_half<T>) return to_float(value);
+      else return value;
+    };
+    std::array<Sum, 64> sums{};
     std::size_t nodes = 0;
     for (const auto& node : call_.nodes) {
-      std::array<T, 64> values{};
+      std::array<Sum, 64> values{};
       std::size_t present = 0;
       for (int rank : node) {
-        if (!std::ranges::binary_search(call_.absent, rank)) values[present++] = value<T>(rank, t, i);
+        if (!std::ranges::binary_search(call_.absent, rank)) values[present++] = widened(value<T>(rank, t, i));
       }
-      Reduction within{reduction.dtype, reduction.op == ReduceOp::average ? ReduceOp::sum : reduction.op, reduction.prescale};
-      if (present > 0) sums[nodes++] = reference_reduce<T>(within, std::span<const T>(values).first(present));
+      const Reduction within{reduction.dtype, reduction.op == ReduceOp::average ? ReduceOp::sum : reduction.op, reduction.prescale};
+      if (present > 0) sums[nodes++] = reference_reduce<Sum>(within, std::span<const Sum>(values).first(present));
     }
     Reduction between = reduction;
     between.prescale = 1;
-    return reference_reduce<T>(between, std::span<const T>(sums).first(nodes));
+    const Sum sum = reference_reduce<Sum>(between, std::span<const Sum>(sums).first(nodes));
+    if constexpr (std::is_same_v<T, Float16>) return to_float16(sum);
+    else if constexpr (std::is_same_v<T, BFloat16>) return to_bfloat16(sum);
+    else return sum;
   }
 
   /// Element i of the output, on ranks that have one.
@@ -339,7 +351,8 @@ class BackendConformance : public testing::TestWithParam<HarnessFactory> {
   MemorySource* memory_of(Backend& backend) const { return harness_->uses_memory() ? backend.memory().get() : nullptr; }
 
   /// Runs the calls one after the other on all ranks and verifies each.
-  void run_calls(const std::vector<Call>& calls) {
+  void run_calls(std::vector<Call> calls) {
+    place(calls);
     run([&](int rank, Backend& backend) {
       for (const Call& call : calls) {
         EXPECT_TRUE(backend.supports(call.signature)) << to_string(call.signature);
@@ -353,13 +366,15 @@ class BackendConformance : public testing::TestWithParam<HarnessFactory> {
 
   /// Runs all calls at once: every rank starts them in order, but steps those in flight in an order of its own and
   /// pauses at random, so that ranks are at different places all the time.
-  void run_schedule(const std::vector<Call>& calls, std::uint64_t seed) {
+  void run_schedule(std::vector<Call> calls, std::uint64_t seed) {
+    place(calls);
     run([&](int rank, Backend& backend) {
       std::mt19937_64 random(seed * 1000 + static_cast<std::uint64_t>(rank));
       std::vector<std::unique_ptr<Job>> running;
       std::size_t started = 0;
       while (started < calls.size() || !running.empty()) {
-        if (started < calls.size() && random() % 2 == 0) {
+        const bool held = std::ranges::any_of(running, [](const auto& job) { return job->holds_backend(); });
+        if (started < calls.size() && !held && random() % 2 == 0) {
           running.push_back(std::make_unique<Job>(calls[started++], rank, ranks()));
           running.back()->start(backend);
         }
@@ -377,6 +392,12 @@ class BackendConformance : public testing::TestWithParam<HarnessFactory> {
   }
 
  private:
+  void place(std::vector<Call>& calls) const {
+    for (Call& call : calls) {
+      if (call.signature.kind == OpKind::all_reduce) call.nodes = harness_->nodes();
+    }
+  }
+
   std::unique_ptr<Harness> harness_;
 };
 

@@ -28,6 +28,13 @@ TEST(FeaturesMpi, Pairs) {
   Session session(config_with());
   testing::run_pairs(session);
 }
+/// What a session's pairs said last does not reach the next one.
+TEST(FeaturesMpi, PairsOfSessionsInARow) {
+  for (int i = 0; i < 4; ++i) {
+    Session session(config_with());
+    testing::pass_around(session);
+  }
+}
 TEST(FeaturesMpi, Together) {
   Session session(config_with());
   testing::reduce_together(session);
@@ -47,16 +54,5 @@ TEST(FeaturesMpi, FirstBroadcastsAreFused) {
     testing::broadcast_for_the_first_time(session, fusion_bytes);
   }
 }
-TEST(FeaturesMpi, AcrossFakeNodes) {
-  Config config = config_with();
-  if (Session(config).size() != 4) return;  // the placement is for four
-  config.fake_nodes = "3,1";
-  Session session(config);
-  testing::run_uneven_blocks(session);
-  testing::run_joins(session);
-  testing::run_pairs(session);
-  testing::keep_monitored_barriers(session);
-}
-
 }  // namespace
 }  // namespace kolo

@@ -14,16 +14,6 @@ TEST(GroupsMpi, AllPrograms) {
   testing::split_by_color(session);
 }
 
-TEST(GroupsMpi, AcrossFakeNodes) {
-  auto config = testing::test_config();
-  if (Session(config).size() != 4) return;  // the placement is for four
-  config.fake_nodes = "3,1";
-  Session session(config);
-  testing::reduce_in_groups(session);
-  testing::reduce_in_pairs(session);
-  testing::reduce_with_the_last(session);
-}
-
 TEST(GroupsMpi, Misuse) {
   Session session(testing::test_config());
   testing::misuse_groups(session);

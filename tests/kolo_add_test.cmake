@@ -22,13 +22,13 @@ function(kolo_runs_test result)
   endif()
 endfunction()
 
-# kolo_add_test(NAME [SOURCES file...] [LIBS target...] [RANKS n...] [TIMEOUT s] [LABELS l...] [THREADS] [RELEASE_ONLY])
+# kolo_add_test(NAME [SOURCES file...] [LIBS target...] [RANKS n...] [NODES list...] [TIMEOUT s] [LABELS l...] [THREADS] [RELEASE_ONLY])
 #
-# Builds NAME from NAME.cc (and SOURCES). Without RANKS every case is a test of its own; with RANKS the program runs under
-# mpirun once per world size, prints on rank 0 and passes if it passes on every rank. A build that does not run the test has
-# no target NAME either. A program that calls mpirun itself has the label mpi.
+# Builds NAME from NAME.cc (and SOURCES). Without RANKS and NODES every case is a test of its own; with RANKS the program runs under
+# mpirun once per world size, with NODES once per placement on pretended nodes (2,2: two ranks on each of two); it prints on rank 0 and
+# passes if it passes on every rank. A build that does not run the test has no target NAME either. A program that calls mpirun itself has the label mpi.
 function(kolo_add_test name)
-  cmake_parse_arguments(arg "THREADS;RELEASE_ONLY" "TIMEOUT" "SOURCES;LIBS;RANKS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "THREADS;RELEASE_ONLY" "TIMEOUT" "SOURCES;LIBS;RANKS;NODES;LABELS" ${ARGN})
   kolo_runs_test(runs ${ARGN})
   if(NOT runs)
     return()
@@ -40,7 +40,7 @@ function(kolo_add_test name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests)
   target_compile_definitions(${name} PRIVATE KOLO_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_link_libraries(${name} PRIVATE kolo::kolo kolo_flags fmt::fmt GTest::gtest ${arg_LIBS})
-  if(NOT arg_RANKS)
+  if(NOT arg_RANKS AND NOT arg_NODES)
     target_link_libraries(${name} PRIVATE GTest::gtest_main)
     gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 30 NO_PRETTY_VALUES
       TEST_LIST ${name}_cases)
@@ -61,6 +61,13 @@ function(kolo_add_test name)
   foreach(ranks IN LISTS arg_RANKS)
     kolo_add_mpirun_test(${name}_np${ranks} RANKS ${ranks} TIMEOUT ${arg_TIMEOUT} LABELS ${arg_LABELS} ${marks}
       COMMAND $<TARGET_FILE:${name}>)
+  endforeach()
+  foreach(nodes IN LISTS arg_NODES)
+    string(REPLACE "," "+" sum ${nodes})
+    math(EXPR ranks ${sum})
+    kolo_add_mpirun_test(${name}_nodes${sum} RANKS ${ranks} TIMEOUT ${arg_TIMEOUT} LABELS ${arg_LABELS} ${marks}
+      COMMAND $<TARGET_FILE:${name}>)
+    set_property(TEST ${name}_nodes${sum} APPEND PROPERTY ENVIRONMENT KOLO_FAKE_NODES=${nodes})
   endforeach()
 endfunction()
 
@@ -92,6 +99,19 @@ function(kolo_add_shm_runs)
       set_tests_properties(${name}_shm PROPERTIES TIMEOUT 300 ENVIRONMENT "KOLO_TEST_BACKEND=shm;KOLO_TEST_SCALE=0.1")
     endif()
   endforeach()
+endfunction()
+
+# kolo_add_hosts_test(NAME SLOTS list COMMAND program args... [TIMEOUT s] [RELEASE_ONLY]): the same on several hosts, which are network
+# namespaces. Counts as skipped where they cannot be made.
+function(kolo_add_hosts_test name)
+  cmake_parse_arguments(arg "RELEASE_ONLY" "TIMEOUT;SLOTS" "COMMAND" ${ARGN})
+  kolo_runs_test(runs ${ARGN})
+  if(NOT runs)
+    return()
+  endif()
+  add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/bench/on_hosts.sh ${arg_SLOTS} ${arg_COMMAND})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS mpi PROCESSORS 2 SKIP_RETURN_CODE 77
+    ENVIRONMENT "${kolo_mpirun_environment};MPIEXEC=${MPIEXEC_EXECUTABLE}")
 endfunction()
 
 # kolo_add_c_test(NAME [SOURCES file...] RANKS n... THREADS n...)

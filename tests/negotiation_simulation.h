@@ -50,13 +50,11 @@ class Simulation {
 
   /// Runs all programs to their ends; false if they get stuck first.
   bool run() {
+    places_.resize(ranks_.size(), not_able);
+    for (int rank = 0; rank < size(); ++rank) look_at(rank);
     for (;;) {
-      std::vector<int> able;
-      for (int rank = 0; rank < size(); ++rank) {
-        if (can_act(rank)) able.push_back(rank);
-      }
       const bool held = ranks_.front()->negotiator.holds_up_others();  // rank 0 is the root
-      const auto others = busy_.size() + able.size() + unsettled_.size();
+      const auto others = busy_.size() + able_.size() + unsettled_.size();
       const auto choices = others + (held && (impatient || others == 0) ? 1 : 0);
       if (choices == 0) return finished();
       auto choice = std::uniform_int_distribution<std::size_t>(0, choices - 1)(random_);
@@ -65,13 +63,13 @@ class Simulation {
         continue;
       }
       choice -= busy_.size();
-      if (choice == able.size() + unsettled_.size()) {  // patience has ended
+      if (choice == able_.size() + unsettled_.size()) {  // patience has ended
         ranks_.front()->negotiator.end_run();
         unsettled_.insert(0);
-      } else if (choice < able.size()) {
-        act(able[choice]);
       } else {
-        settle(*std::next(unsettled_.begin(), static_cast<std::ptrdiff_t>(choice - able.size())));
+        const int rank = choice < able_.size() ? able_[choice] : *std::next(unsettled_.begin(), static_cast<std::ptrdiff_t>(choice - able_.size()));
+        choice < able_.size() ? act(rank) : settle(rank);
+        look_at(rank);
       }
     }
   }
@@ -124,6 +122,21 @@ class Simulation {
   bool can_act(int index) const {
     const Rank& rank = at(index);
     return rank.next < rank.program.size() && !(rank.asked && !rank.latest.at(rank.program[rank.next].name)->done);
+  }
+
+  /// Keeps able_ up to date, after something has happened to a rank.
+  void look_at(int rank) {
+    std::size_t& place = places_[static_cast<std::size_t>(rank)];
+    if (can_act(rank) == (place != not_able)) return;
+    if (place == not_able) {
+      place = able_.size();
+      able_.push_back(rank);
+      return;
+    }
+    places_[static_cast<std::size_t>(able_.back())] = place;
+    able_[place] = able_.back();
+    able_.pop_back();
+    place = not_able;
   }
 
   void submit(Rank& rank, const Action& action) {
@@ -213,6 +226,9 @@ class Simulation {
   Topology topology_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::map<std::pair<int, int>, std::deque<std::pair<Direction, std::vector<std::byte>>>> wires_;
+  static constexpr std::size_t not_able = ~std::size_t{0};
+  std::vector<int> able_;            // ranks whose programs can go on, in no order
+  std::vector<std::size_t> places_;  // of each rank there
   std::set<int> unsettled_;             // ranks with messages or decisions to give out
   std::set<std::pair<int, int>> busy_;  // edges with a message under way
 };

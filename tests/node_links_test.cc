@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "runtime/control_thread.h"
@@ -161,6 +163,31 @@ TEST(Handshake, AgreesOnEqualSettings) {
     std::vector<Config> configs(static_cast<std::size_t>(topology.size()));
     for (std::size_t rank = 0; rank < configs.size(); ++rank) configs[rank].spin_us = static_cast<std::int64_t>(rank);  // may differ
     for (const auto& text : shake_hands(topology, configs)) EXPECT_EQ(text, "");
+  }
+}
+
+/// Who knows the verdict may talk to anybody, also to a rank that still waits for it.
+TEST(Handshake, KeepsWhatOthersSayMeanwhile) {
+  for (int round = 0; round < 40; ++round) {
+    auto channels = thread_channels(nodes_of({3, 1, 2}));
+    const int ranks = static_cast<int>(channels.size());
+    std::vector<std::set<int>> heard(channels.size());
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < ranks; ++rank) {
+      threads.emplace_back([&, rank] {
+        ControlChannel& channel = *channels[static_cast<std::size_t>(rank)];
+        auto& from = heard[static_cast<std::size_t>(rank)];
+        for (const auto& message : agree_on_settings(channel, {})) from.insert(message.from);
+        for (int other = 0; other < ranks; ++other) {
+          if (other != rank) channel.send(other, std::array{std::byte{1}, std::byte{2}});
+        }
+        ControlChannel::Message message;
+        while (static_cast<int>(from.size()) + 1 < ranks || !channel.flush()) {
+          if (channel.receive(message)) from.insert(message.from);
+        }
+      });
+    }
+    for (auto& thread : threads) thread.join();
   }
 }
 

@@ -2,8 +2,13 @@
 
 #include "ops/nodes_backend.h"
 
+#include <algorithm>
+#include <optional>
+#include <string>
+
 #include "ops/mpi_backend.h"
 #include "tests/backend_conformance.h"
+#include "tests/no_descriptors.h"
 
 namespace kolo {
 
@@ -16,7 +21,8 @@ constexpr MpiTuning tiny{{1024, 256}, 128, 3};
 /// A placement of all ranks, and the backend that it makes.
 class Nodes {
  public:
-  Nodes(std::vector<int> node_of, const MpiTuning& tuning) {
+  /// Within nodes over shared memory, or, to hold MPI's order there to account, over MPI in segments as small.
+  Nodes(std::vector<int> node_of, const MpiTuning& tuning, bool shared) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     for (std::size_t r = 0; r < node_of.size(); ++r) {
       std::size_t node = 0;  // numbered by their lowest ranks
@@ -24,7 +30,10 @@ class Nodes {
       if (node == members.size()) members.emplace_back();
       members[node].push_back(static_cast<int>(r));
     }
-    backend = nodes_backend(MPI_COMM_WORLD, node_of, [=](MPI_Comm node) { return mpi_backend(node, tuning); }, tuning);
+    const auto make_node = [=](MPI_Comm node) {
+      return shared ? node_backend(node, {}, [](const std::string& line) { ADD_FAILURE() << line; }) : mpi_backend(node, tuning);
+    };
+    backend = nodes_backend(MPI_COMM_WORLD, node_of, make_node, tuning);
   }
 
   void run(Call call) {
@@ -63,16 +72,18 @@ TEST(NodesBackend, ServesOnlyPlacementsWithSomethingToShare) {
 
 TEST(NodesBackend, EveryOpTypeAndSize) {
   for (const auto& node_of : placements()) {
-    for (const MpiTuning& tuning : {MpiTuning{}, tiny}) {
-      Nodes nodes(node_of, tuning);
+    for (const bool shared : {true, false}) {
+      Nodes nodes(node_of, shared ? between_nodes : tiny, shared);
       std::uint64_t seed = 0;
       for (const DType dtype : all_types) {
         for (const ReduceOp op : all_reduce_ops) {
-          if (!reducible(op, dtype) || !nodes.backend->supports(all_reduce_of(dtype, op))) continue;
+          const bool exceeds_all = op == ReduceOp::average && (dtype == DType::i64 || dtype == DType::u64);
+          EXPECT_EQ(nodes.backend->supports(all_reduce_of(dtype, op)), reducible(op, dtype) && !exceeds_all);
+          if (!nodes.backend->supports(all_reduce_of(dtype, op))) continue;
           for (const auto& sizes : std::vector<std::vector<std::int64_t>>{{}, {0}, {1}, {2}, {7, 0, 1, 500}, {5'003}, {20'001, 3, 60}}) {
             Call call{all_reduce_of(dtype, op), sizes, ++seed % 2 == 0, seed};
             if (scalable(op, dtype)) call.signature.prescale = seed % 3 == 0 ? 0.5 : 1;
-            if (is_floating_point(dtype)) call.signature.postscale = seed % 5 == 0 ? 3 : 1;
+            if (scalable(op, dtype)) call.signature.postscale = seed % 5 == 0 ? 3 : 1;
             nodes.run(call);
           }
         }
@@ -84,7 +95,7 @@ TEST(NodesBackend, EveryOpTypeAndSize) {
 
 TEST(NodesBackend, AbsentRanksAndNodes) {
   for (const auto& node_of : placements()) {
-    Nodes nodes(node_of, tiny);
+    Nodes nodes(node_of, tiny, true);
     const int ranks = static_cast<int>(node_of.size());
     for (int subset = 1; subset + 1 < 1 << ranks; ++subset) {
       std::vector<int> absent;
@@ -104,9 +115,35 @@ TEST(NodesBackend, AbsentRanksAndNodes) {
 
 TEST(NodesBackend, LargerThanManySegments) {
   for (const auto& node_of : placements()) {
-    Nodes nodes(node_of, {});
+    Nodes nodes(node_of, between_nodes, true);
     nodes.run({all_reduce_of(DType::f32, ReduceOp::average), {2'500'001, 5, 500'000}, true, 1});
     nodes.run({all_reduce_of(DType::i32, ReduceOp::sum), std::vector<std::int64_t>(300, 4'999), false, 2});
+  }
+}
+
+/// A node whose ranks cannot share memory says so, and uses MPI; the others do as ever.
+TEST(NodesBackend, WithoutSharedMemoryOnOneNode) {
+  for (const auto& node_of : placements()) {
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    std::string line;
+    std::string_view name;
+    const auto make_node = [&](MPI_Comm node) {
+      std::optional<NoDescriptors> handicap;
+      if (rank == 0) handicap.emplace();
+      auto made = node_backend(node, {}, [&](const std::string& text) { line = text; });
+      name = made->name();
+      return made;
+    };
+    const auto backend = nodes_backend(MPI_COMM_WORLD, node_of, make_node);
+    const auto peers = std::ranges::count(node_of, node_of[static_cast<std::size_t>(rank)]);
+    const bool of_the_first = node_of[static_cast<std::size_t>(rank)] == node_of[0];
+    EXPECT_EQ(name, peers == 1 ? "" : of_the_first ? "mpi" : "shm");
+    EXPECT_EQ(line.find("no shared memory for group"), rank == 0 && peers > 1 ? 0 : std::string::npos) << line;
+    std::vector<float> values(50'000, 1);
+    const auto operation = backend->start({all_reduce_of(DType::f32, ReduceOp::sum), {{view(values), view(values)}}});
+    while (!operation->step()) std::this_thread::yield();
+    EXPECT_EQ(values, std::vector<float>(values.size(), static_cast<float>(node_of.size())));
   }
 }
 

@@ -1,11 +1,11 @@
 #include "ops/shm_processes.h"
 
 #include <mpi.h>
-#include <sys/resource.h>
 
 #include <optional>
 
 #include "ops/mpi_region.h"
+#include "tests/no_descriptors.h"
 #include "tests/shm_harness.h"
 
 namespace kolo {
@@ -113,20 +113,6 @@ TEST(ShmProcesses, SurviveThatOneLeavesInTheMiddle) {
   }
   MPI_Barrier(MPI_COMM_WORLD);
 }
-
-/// For as long as it lives this process cannot open files.
-class NoDescriptors {
- public:
-  NoDescriptors() {
-    getrlimit(RLIMIT_NOFILE, &before_);
-    const rlimit none{0, before_.rlim_max};
-    setrlimit(RLIMIT_NOFILE, &none);
-  }
-  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
-
- private:
-  rlimit before_{};
-};
 
 TEST(ShmProcesses, SayWhyMemoryCannotBeShared) {
   for (int victim = 0; victim < all_ranks(); ++victim) {

@@ -20,8 +20,10 @@
 namespace kolo::testing {
 
 /// Settings for tests: a wait that cannot end is reported soon and ends the program before the test's time-out.
+/// KOLO_FAKE_NODES places ranks that are processes.
 inline Config test_config() {
   Config config;
+  if (const char* nodes = std::getenv("KOLO_FAKE_NODES")) config.fake_nodes = nodes;
   config.stall_report_seconds = 20;
   config.stall_abort_seconds = 40;
   return config;
