@@ -77,7 +77,7 @@ class NodesBackend final : public Backend {
     if (levels_->within) levels_->within->abandon();
     if (levels_->between) levels_->between->abandon();
   }
-  std::shared_ptr<MemorySource> memory() override { return node_backend_ ? node_backend_->memory() : nullptr; }
+  std::shared_ptr<MemorySource> memory() override { return levels_->within ? levels_->within->memory() : nullptr; }
   std::uint64_t staged_bytes() const override {
     std::uint64_t sum = levels_->staged_bytes;
     if (levels_->within) sum += levels_->within->staged_bytes();
