@@ -7,7 +7,7 @@
 namespace kolo {
 
 std::optional<BucketId> LocalTensors::add(const SubmissionPtr& submission, const PlanCache& plan) {
-  const auto number = submission->failure ? std::nullopt : plan.find(submission->name, submission->signature);
+  const auto number = submission->failure ? std::nullopt : plan.find(*submission);
   if (!number) {
     named_[submission->name] = submission;
     return std::nullopt;
@@ -21,7 +21,7 @@ std::optional<BucketId> LocalTensors::add(const SubmissionPtr& submission, const
 }
 
 bool LocalTensors::numbered(const Submission& submission, const PlanCache& plan) const {
-  const auto number = plan.find(submission.name, submission.signature);
+  const auto number = plan.find(submission);
   if (!number) return false;
   const auto found = numbered_.find(*number);
   return found != numbered_.end() && found->second.get() == &submission;
@@ -100,7 +100,7 @@ void LocalTensors::remove(const Submission& submission, const PlanCache& plan) {
     return;
   }
   if (!numbered(submission, plan)) return;
-  const TensorNumber number = *plan.find(submission.name, submission.signature);
+  const TensorNumber number = *plan.find(submission);
   numbered_.erase(number);
   State& state = buckets_[plan.row(number).bucket];
   state.announced = false;
@@ -119,7 +119,7 @@ std::vector<SubmissionPtr> LocalTensors::take_all() {
 
 std::optional<Cut> LocalTensors::cut_for(const Submission& submission, const PlanCache& plan) {
   if (!numbered(submission, plan)) return std::nullopt;
-  const BucketId bucket = plan.row(*plan.find(submission.name, submission.signature)).bucket;
+  const BucketId bucket = plan.row(*plan.find(submission)).bucket;
   State& state = buckets_[bucket];
   if (state.announced || state.cut_asked) return std::nullopt;
   Cut cut{bucket, {}};

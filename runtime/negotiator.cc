@@ -133,7 +133,7 @@ void Negotiator::withdraw(const SubmissionPtr& submission) {
   if (submission->agreed || !local_.holds(*submission, plan_)) return;  // too late
   Retract what;
   if (local_.numbered(*submission, plan_)) {
-    what.bucket = plan_.row(*plan_.find(submission->name, submission->signature)).bucket;
+    what.bucket = plan_.row(*plan_.find(*submission)).bucket;
     if (!local_.announced(*what.bucket)) {
       local_.remove(*submission, plan_);
       std::erase(waited_for_, submission);

@@ -198,7 +198,7 @@ void Negotiator::after_regroup(const std::vector<BucketId>& retired, BucketId fi
   const auto complete = local_.regrouped(retired, first_new, plan_);
   std::erase_if(withdrawing_, [&](const SubmissionPtr& submission) {
     if (!local_.numbered(*submission, plan_)) return false;
-    if (plan_.row(*plan_.find(submission->name, submission->signature)).bucket < first_new) return false;
+    if (plan_.row(*plan_.find(*submission)).bucket < first_new) return false;
     local_.remove(*submission, plan_);
     std::erase(waited_for_, submission);
     decisions_.withdrawn.push_back(submission);
@@ -227,7 +227,7 @@ void Negotiator::answer(int child, const Retract& what) {
 void Negotiator::withdrawn(const Retract& what) {
   std::erase_if(withdrawing_, [&](const SubmissionPtr& submission) {
     const bool numbered = local_.numbered(*submission, plan_);
-    const bool meant = what.bucket ? numbered && plan_.row(*plan_.find(submission->name, submission->signature)).bucket ==
+    const bool meant = what.bucket ? numbered && plan_.row(*plan_.find(*submission)).bucket ==
                                                      *what.bucket
                                    : !numbered && submission->name == what.name;
     if (!meant) return false;

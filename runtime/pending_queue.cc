@@ -40,7 +40,9 @@ void PendingQueue::submit(const SubmissionPtr& submission) {
   }
   reserve_names(submission);
   if (turns) turns->take();
-  submission->occurrence = occurrence_of(*submission);
+  const Use& use = use_of(submission->group->id, submission->name);
+  submission->occurrence = use.finished + sent_before(*submission);
+  submission->number = use.number;
   submission->sequence = sequence_ + 1;
   append({What::submit, submission, 0});
 }
@@ -51,14 +53,26 @@ void PendingQueue::reserve_names(const SubmissionPtr& submission) {
     between_ranks_.push_back(submission);
     return;
   }
-  std::vector<std::string_view> names{submission->name};
-  names.insert(names.end(), submission->member_names.begin(), submission->member_names.end());
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if (in_flight_.emplace(Key{submission->group->id, names[i]}, submission).second) continue;
-    for (std::size_t j = 0; j < i; ++j) in_flight_.erase(Key{submission->group->id, names[j]});
-    throw Error(ErrorCode::in_flight, describe(submission->signature.kind, names[i], submission->group->name) +
-                                          ": the name is already in flight on this rank; wait for the first operation or use another name");
-  }
+  const GroupId group = submission->group->id;
+  std::size_t reserved = 0;
+  const auto reserve = [&](const std::string& name) {
+    Use& use = use_of(group, name);
+    if (use.in_flight) return false;
+    use.in_flight = submission;
+    ++reserved;
+    return true;
+  };
+  const auto& members = submission->member_names;
+  if (reserve(submission->name) && std::ranges::all_of(members, reserve)) return;
+  const std::string& taken = reserved == 0 ? submission->name : members[reserved - 1];
+  for (std::size_t i = 0; i < reserved; ++i) use_of(group, i == 0 ? submission->name : members[i - 1]).in_flight = nullptr;
+  throw Error(ErrorCode::in_flight, describe(submission->signature.kind, taken, submission->group->name) +
+                                        ": the name is already in flight on this rank; wait for the first operation or use another name");
+}
+
+PendingQueue::Use& PendingQueue::use_of(GroupId group, std::string_view name) {
+  if (const auto found = uses_.find(Key{group, name}); found != uses_.end()) return found->second;
+  return uses_[OwnedKey{group, name}];
 }
 
 void PendingQueue::push(What what, const SubmissionPtr& submission, double seconds) {
@@ -80,35 +94,32 @@ std::vector<PendingQueue::Item> PendingQueue::drain() {
 
 void PendingQueue::retire(const Submission& submission) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(between_ranks_, [&](const SubmissionPtr& other) { return other.get() == &submission; });
-  const auto free_name = [&](std::string_view name) {
-    const auto found = in_flight_.find(Key{submission.group->id, name});
-    if (found != in_flight_.end() && found->second.get() == &submission) in_flight_.erase(found);
-  };
-  for (const std::string& name : submission.member_names) free_name(name);
-  free_name(submission.name);
-  const bool withdrawn = !submission.agreed && !submission.failure;  // as if it had never been
+  const GroupId group = submission.group->id;
   const OpKind kind = submission.signature.kind;
-  if (!withdrawn && (!submission.turn || kind == OpKind::barrier)) count(submission.group->id, submission.name);
+  if (kind == OpKind::send_recv) std::erase_if(between_ranks_, [&](const SubmissionPtr& other) { return other.get() == &submission; });
+  const auto free_name = [&](Use& use) {
+    if (use.in_flight.get() == &submission) use.in_flight = nullptr;
+  };
+  for (const std::string& name : submission.member_names) free_name(use_of(group, name));
+  Use& use = use_of(group, submission.name);
+  free_name(use);
+  use.number = submission.number;
+  const bool withdrawn = !submission.agreed && !submission.failure;  // as if it had never been
+  if (!withdrawn && (!submission.turn || kind == OpKind::barrier)) ++use.finished;
   if (kind == OpKind::remove_group && submission.agreed) {
-    std::erase_if(finished_, [&](const auto& entry) { return entry.first.first == submission.subject->id; });
+    std::erase_if(uses_, [&](const auto& entry) { return entry.first.first == submission.subject->id && !entry.second.in_flight; });
   }
-  if (submission.turn && withdrawn) turns_[{submission.group->id, prefix_of(submission.signature.kind)}].given_back.insert(*submission.turn);
+  const bool numbered = submission.turn && kind != OpKind::barrier;  // its name does not come again
+  if (numbered && !use.in_flight) uses_.erase(uses_.find(Key{group, submission.name}));
+  if (submission.turn && withdrawn) turns_[{group, prefix_of(kind)}].given_back.insert(*submission.turn);
 }
 
-void PendingQueue::count(GroupId group, std::string_view name) {
-  const auto found = finished_.find(Key{group, name});
-  if (found == finished_.end()) finished_.emplace(OwnedKey{group, name}, 1);
-  else ++found->second;
-}
-
-/// Behind those of the name that are in flight already, if there may be several.
-std::uint64_t PendingQueue::occurrence_of(const Submission& submission) const {
-  const auto found = finished_.find(Key{submission.group->id, submission.name});
-  const auto before = std::count_if(between_ranks_.begin(), between_ranks_.end(), [&](const SubmissionPtr& other) {
+/// How many of the name are in flight already, of what may be there several times.
+std::uint64_t PendingQueue::sent_before(const Submission& submission) const {
+  if (submission.signature.kind != OpKind::send_recv) return 0;
+  return static_cast<std::uint64_t>(std::ranges::count_if(between_ranks_, [&](const SubmissionPtr& other) {
     return other.get() != &submission && other->group->id == submission.group->id && other->name == submission.name;
-  });
-  return (found == finished_.end() ? 0 : found->second) + static_cast<std::uint64_t>(before);
+  }));
 }
 
 void PendingQueue::pass_over(GroupId group, const std::string& name) {
@@ -127,14 +138,14 @@ void PendingQueue::close(const SubmissionPtr& departure) {
   const std::lock_guard lock(mutex_);
   closed_ = true;
   if (!departure) return;
-  in_flight_.emplace(Key{departure->group->id, departure->name}, departure);
+  use_of(departure->group->id, departure->name).in_flight = departure;
   departure->sequence = sequence_ + 1;
   append({What::depart, departure, 0});
 }
 
 bool PendingQueue::busy(GroupId group) const {
   const std::lock_guard lock(mutex_);
-  return std::any_of(in_flight_.begin(), in_flight_.end(), [&](const auto& entry) { return entry.first.first == group; });
+  return std::ranges::any_of(uses_, [&](const auto& entry) { return entry.first.first == group && entry.second.in_flight; });
 }
 
 std::vector<SubmissionPtr> PendingQueue::in_flight() const {
@@ -142,8 +153,8 @@ std::vector<SubmissionPtr> PendingQueue::in_flight() const {
   {
     const std::lock_guard lock(mutex_);
     result = between_ranks_;
-    for (const auto& [key, submission] : in_flight_) {
-      if (key.second.data() == submission->name.data()) result.push_back(submission);  // once, not for each of its members
+    for (const auto& [key, use] : uses_) {
+      if (use.in_flight && key.second == use.in_flight->name) result.push_back(use.in_flight);  // once, not for each of its members
     }
   }
   std::sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a->sequence < b->sequence; });

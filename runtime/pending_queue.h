@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -95,8 +96,17 @@ class PendingQueue {
     bool operator()(const Key& a, const Key& b) const { return a == b; }
   };
 
-  void count(GroupId group, std::string_view name);
-  std::uint64_t occurrence_of(const Submission& submission) const;
+  /// What is known of a name.
+  struct Use {
+    SubmissionPtr in_flight;                 // but of send_recv
+    std::uint64_t finished = 0;              // operations that have had it
+    std::optional<std::uint32_t> number{};   // of the last one, see Submission
+  };
+  using Uses = std::unordered_map<OwnedKey, Use, OwnedKeyHash, OwnedKeyEqual>;
+
+  Use& use_of(GroupId group, std::string_view name);
+  void count(GroupId group, std::string_view name) { ++use_of(group, name).finished; }
+  std::uint64_t sent_before(const Submission& submission) const;
   void reserve_names(const SubmissionPtr& submission);
   void append(Item item);
 
@@ -105,8 +115,7 @@ class PendingQueue {
   std::uint64_t sequence_ = 0;
   std::vector<Item> items_;
   std::atomic<std::size_t> size_{0};
-  std::unordered_map<Key, SubmissionPtr, KeyHash> in_flight_;
-  std::unordered_map<OwnedKey, std::uint64_t, OwnedKeyHash, OwnedKeyEqual> finished_;  // operations that have had the name
+  Uses uses_;
   std::vector<SubmissionPtr> between_ranks_;                  // in flight, of send_recv
   std::map<std::pair<GroupId, std::string_view>, Turns> turns_;  // by the prefix of the names
 };

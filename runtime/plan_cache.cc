@@ -1,5 +1,7 @@
 #include "runtime/plan_cache.h"
 
+#include "runtime/submission.h"
+
 namespace kolo {
 
 TensorNumber PlanCache::define(std::string name, const Signature& signature) {
@@ -61,6 +63,15 @@ std::optional<TensorNumber> PlanCache::find(std::string_view name, const Signatu
     if (rows_[number].signature == signature) return number;
   }
   return std::nullopt;
+}
+
+std::optional<TensorNumber> PlanCache::find(const Submission& submission) const {
+  if (submission.number_checked) return submission.number;
+  const bool same = submission.number && known(*submission.number) && rows_[*submission.number].signature == submission.signature &&
+                    rows_[*submission.number].name == submission.name;
+  if (!same) submission.number = find(submission.name, submission.signature);
+  submission.number_checked = submission.number.has_value();
+  return submission.number;
 }
 
 std::span<const TensorNumber> PlanCache::numbers(std::string_view name) const {

@@ -12,6 +12,8 @@
 
 namespace kolo {
 
+struct Submission;
+
 /// What all ranks of a group have agreed on so far: the tensors' numbers and the buckets they are planned into.
 ///
 /// A replica: every rank applies the same decisions in the same order and so holds the same state. Names are announced once;
@@ -43,6 +45,8 @@ class PlanCache {
   std::vector<SizesOfRanks> sizes_of(TensorNumber number, const RankSet& ranks) const;
 
   std::optional<TensorNumber> find(std::string_view name, const Signature& signature) const;
+  /// The same of a submission, which remembers it: numbers are never taken back.
+  std::optional<TensorNumber> find(const Submission& submission) const;
   /// All numbers of a name: one for each signature it has been used with.
   std::span<const TensorNumber> numbers(std::string_view name) const;
 

@@ -49,19 +49,20 @@ std::optional<Regroup> PlanLearner::propose(const PlanCache& plan) {
 std::optional<Regroup> PlanLearner::plan_run(const RunOfSubmissions& run, const PlanCache& plan) {
   Regroup change;
   std::vector<Fusible> tensors;
-  std::set<TensorNumber> seen;       // a tensor that ran twice without being waited for counts once
-  std::set<std::string_view> named;  // as does one that is new
+  std::vector<bool> seen(plan.next_number());  // by number: a tensor that ran twice without being waited for counts once
+  std::set<std::string_view> named;            // as does one that is new
   for (const SubmissionPtr& submission : run) {
     if (submission->failure || !moves_data(submission->signature.kind)) continue;
-    auto number = plan.find(submission->name, submission->signature);
+    auto number = plan.find(*submission);
     const bool is_new = !number;
     // What is done was withdrawn. A name with another signature goes alone anyway, when all have announced it.
     if (is_new && (submission->done || !plan.numbers(submission->name).empty() || !named.insert(submission->name).second)) continue;
     if (is_new) {
       number = plan.next_number() + static_cast<TensorNumber>(change.defined.size());
       change.defined.push_back({submission->name, submission->signature});
-    } else if (!seen.insert(*number).second) {
-      continue;
+    } else {
+      if (seen[*number]) continue;
+      seen[*number] = true;
     }
     tensors.push_back({*number, &submission->signature, bytes_of(*submission), !is_new && plan.row(*number).ambiguous});
   }

@@ -41,6 +41,8 @@ struct Submission {
   std::shared_ptr<const GroupInfo> subject;  ///< of remove_group; of make_group once it is done
   int last_to_join = -1;                 ///< of join, once it is done; a session rank
   std::uint64_t occurrence = 0;          ///< how many operations of this name and group went before; equal on every rank
+  mutable std::optional<std::uint32_t> number{};  ///< its tensor number once the plan has been asked, or what its namesake before had
+  mutable bool number_checked = false;   ///< against name and signature
   std::uint64_t sequence = 0;            ///< position among this rank's submissions and flushes
   std::uint64_t flushed_at = 0;          ///< sequence of the first wait for it; 0 if nobody has waited
   bool flush_pushed = false;             ///< the program's first look at it is in the queue; its handle's thread only
