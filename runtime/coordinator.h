@@ -122,6 +122,7 @@ class Coordinator {
   Patience standstill_{std::chrono::milliseconds(100)};  // of ranks that wait for buckets which this one's program, waiting too, has begun
   std::optional<Failure> given_up_;
   std::vector<Executor::Finished> finished_;
+  std::vector<PendingQueue::Item> drained_;
 
   struct Counters {
     std::atomic<std::uint64_t> agreements, tensors, buckets, full_announcements, bytes_sent, bytes_received, messages_sent, staged_bytes;

@@ -23,7 +23,8 @@ bool Coordinator::cycle() {
 /// From the program to the negotiators, in the program's order.
 bool Coordinator::announce() {
   if (queue_.empty()) return false;
-  for (const auto& [what, submission, sequence, seconds] : queue_.drain()) {
+  queue_.drain(drained_);
+  for (const auto& [what, submission, sequence, seconds] : drained_) {
     if (given_up_ && submission) complete(submission, &*given_up_);
     if (given_up_) continue;
     if (what == PendingQueue::What::depart || what == PendingQueue::What::abandon) {
@@ -56,6 +57,7 @@ bool Coordinator::announce() {
     }
     current_ = nullptr;
   }
+  drained_.clear();
   return true;
 }
 
@@ -164,6 +166,7 @@ bool Coordinator::execute(GroupState& group) {
     const auto staged = group.executor.staged_bytes();
     counters_.staged_bytes += staged - std::exchange(group.staged_counted, staged);
   }
+  if (!finished_.empty()) watch_.completed(finished_.back().submission->name);
   for (const auto& [submission, failure] : finished_) complete(submission, failure ? &*failure : nullptr);
   finished_.clear();
   return moved;
@@ -241,7 +244,6 @@ void Coordinator::complete(const SubmissionPtr& submission, const Failure* failu
   if (submission->done) return;
   submission->failure.reset();
   if (failure) submission->failure = *failure;
-  watch_.completed(submission->name);
   queue_.retire(*submission);  // first: the next step may submit the same name as soon as the handle is done
   submission->done = true;
   submission->done.notify_all();

@@ -86,10 +86,11 @@ void PendingQueue::append(Item item) {
   size_.store(items_.size(), std::memory_order_seq_cst);
 }
 
-std::vector<PendingQueue::Item> PendingQueue::drain() {
+void PendingQueue::drain(std::vector<Item>& items) {
+  items.clear();
   const std::lock_guard lock(mutex_);
   size_.store(0, std::memory_order_seq_cst);
-  return std::exchange(items_, {});
+  items.swap(items_);
 }
 
 void PendingQueue::retire(const Submission& submission) {

@@ -41,8 +41,8 @@ class PendingQueue {
   /// Appends something else that concerns an operation already submitted (null for depart and abandon).
   void push(What what, const SubmissionPtr& submission, double seconds = 0);
 
-  /// Takes everything appended so far.
-  std::vector<Item> drain();
+  /// Takes everything appended so far; it replaces what is in `items`.
+  void drain(std::vector<Item>& items);
   bool empty() const { return size_.load(std::memory_order_seq_cst) == 0; }
 
   /// The operation is complete: its name is free again.
