@@ -29,7 +29,7 @@ void combine_piece(ShmTransfer& transfer, const BucketTensor& tensor, std::int64
 }
 
 /// Combines this rank's slice of the chunk for ranks [first, last).
-void combine_slice(ShmTransfer& transfer, int first, int last) {
+void combine_directly(ShmTransfer& transfer, int first, int last) {
   shm_for_each_slice(transfer, [&](int rank, Slice slice, BucketPosition position) {
     return transfer.for_each_piece(position, slice, [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t) {
       if (rank == transfer.rank()) combine_piece(transfer, tensor, offset, count, first, last, offset);
@@ -37,10 +37,13 @@ void combine_slice(ShmTransfer& transfer, int first, int last) {
   });
 }
 
-void combine_for_all(ShmTransfer& transfer) { combine_slice(transfer, 0, transfer.ranks()); }
-void combine_for_root(ShmTransfer& transfer) { combine_slice(transfer, transfer.signature().root, transfer.signature().root + 1); }
+void combine_directly_for_all(ShmTransfer& transfer) { combine_directly(transfer, 0, transfer.ranks()); }
+void combine_directly_for_root(ShmTransfer& transfer) {
+  const int root = transfer.signature().root;
+  combine_directly(transfer, root, root + 1);
+}
 
-void combine_rows(ShmTransfer& transfer) {
+void combine_rows_directly(ShmTransfer& transfer) {
   const int me = transfer.rank();
   transfer.for_each_piece_of_block(in_block, me, [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t) {
     const std::int64_t first = in_block(OpKind::reduce_scatter, tensor, transfer.ranks(), me, me).begin;
@@ -69,8 +72,8 @@ void fetch_on_root(ShmTransfer& transfer) {
 
 void fetch_from_root(ShmTransfer& transfer) { fetch(transfer, transfer.signature().root); }
 
-constexpr ShmMethod for_all{nullptr, combine_for_all, nullptr}, for_root{nullptr, combine_for_root, nullptr},
-    rows{nullptr, combine_rows, nullptr}, from_all{nullptr, fetch_from_all, nullptr}, on_root{nullptr, fetch_on_root, nullptr},
+constexpr ShmMethod for_all{nullptr, combine_directly_for_all, nullptr}, for_root{nullptr, combine_directly_for_root, nullptr},
+    rows{nullptr, combine_rows_directly, nullptr}, from_all{nullptr, fetch_from_all, nullptr}, on_root{nullptr, fetch_on_root, nullptr},
     from_root{nullptr, fetch_from_root, nullptr};
 
 }  // namespace

@@ -42,8 +42,8 @@ std::string_view to_string(ReduceOp op) {
 }
 
 std::string to_string(DType dtype, const Shape& shape) {
-  std::string text = to_string(shape);
-  if (shape.dims() > 0 && shape[0] == any_rows) text.replace(1, 2, "*");
+  const std::string text = to_string(shape);
+  if (shape.dims() > 0 && shape[0] == any_rows) return fmt::format("{}[*{}", to_string(dtype), text.substr(3));  // for [-1
   return fmt::format("{}{}", to_string(dtype), text);
 }
 
@@ -55,7 +55,7 @@ std::string to_string(const Signature& signature) {
   if (reduces(signature.kind)) text += fmt::format("({}{}", to_string(signature.op), rooted ? ", " : ")");
   if (rooted) text += fmt::format("{}root {})", reduces(signature.kind) ? "" : "(", signature.root);
   if (!signature.members.empty()) return text + fmt::format(" of {} tensors", signature.members.size());
-  text += " " + to_string(signature.dtype, signature.shape);
+  text += fmt::format(" {}", to_string(signature.dtype, signature.shape));
   if (signature.device != DeviceKind::cpu) text += fmt::format(" on {}", to_string(signature.device));
   if (signature.prescale != 1) text += fmt::format(" prescale {}", signature.prescale);
   if (signature.postscale != 1) text += fmt::format(" postscale {}", signature.postscale);

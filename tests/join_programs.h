@@ -1,5 +1,6 @@
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -147,7 +148,7 @@ inline void run_uneven_epochs(Session& session) {
       std::vector<std::vector<float>> gradients(5, std::vector<float>(7, 2.0f));
       std::vector<Handle> handles;
       for (std::size_t i = 0; i < gradients.size(); ++i) {
-        handles.push_back(session.all_reduce_async("g" + std::to_string(i), view(gradients[i]), {.op = ReduceOp::average}));
+        handles.push_back(session.all_reduce_async(fmt::format("g{}", i), view(gradients[i]), {.op = ReduceOp::average}));
       }
       for (Handle& handle : handles) handle.wait();
       for (const auto& gradient : gradients) EXPECT_EQ(gradient, std::vector<float>(7, 2.0f));

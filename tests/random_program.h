@@ -1,5 +1,7 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <atomic>
 #include <cstdint>
 #include <cstring>
@@ -45,7 +47,7 @@ class RandomSteps {
   RandomSteps(std::uint64_t seed, int ranks) : random_(seed), ranks_(ranks) {}
 
   std::vector<RandomStep> write() {
-    for (int i = draw(1, 12); i > 0; --i) names_.push_back(fresh("t" + std::to_string(i)));
+    for (int i = draw(1, 12); i > 0; --i) names_.push_back(fresh(fmt::format("t{}", i)));
     std::vector<RandomStep> steps(static_cast<std::size_t>(draw(1, 6)));
     for (RandomStep& step : steps) fill(step);
     return steps;
@@ -78,7 +80,7 @@ class RandomSteps {
       if (chance(8)) known = fresh(known.name);
       if (!chance(8)) step.ops.push_back(known);
     }
-    if (chance(10)) names_.push_back(fresh("late" + std::to_string(names_.size())));
+    if (chance(10)) names_.push_back(fresh(fmt::format("late{}", names_.size())));
     if (ranks_ == 1 || step.ops.empty()) return;
     if (chance(25)) pick(step).trouble = RandomOp::Trouble::withdrawn;
     if (chance(25)) {

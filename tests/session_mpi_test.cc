@@ -1,6 +1,7 @@
 // The main path between processes: closed forms on the real placement and on pretended nodes, sessions that follow each other,
 // leaving by exception.
 
+#include <fmt/format.h>
 #include <kolo/mpi.h>
 #include <kolo/session.h>
 
@@ -82,7 +83,7 @@ TEST(SessionMpi, FusedStepsThatChange) {
           handles.emplace_back();  // some are missing once
           continue;
         }
-        handles.push_back(session.all_reduce_async("g" + std::to_string(i), view(grads[static_cast<std::size_t>(i)])));
+        handles.push_back(session.all_reduce_async(fmt::format("g{}", i), view(grads[static_cast<std::size_t>(i)])));
       }
       for (Handle& handle : handles) handle.wait();
       for (int i = 0; i < tensors; ++i) {

@@ -1,5 +1,6 @@
 // Who waits for whom: what the watchdogs report, and the end of a job that waits too long. Ranks as threads.
 
+#include <fmt/format.h>
 #include <kolo/session.h>
 
 #include <unistd.h>
@@ -182,7 +183,7 @@ TEST(Stall, IsReportedAlthoughTheCoordinatorStandsStill) {
 std::vector<Handle> reduce_all(Session& session, std::vector<float>& values) {
   std::vector<Handle> handles;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    handles.push_back(session.all_reduce_async("g" + std::to_string(i), view_scalar(values[i])));
+    handles.push_back(session.all_reduce_async(fmt::format("g{}", i), view_scalar(values[i])));
   }
   return handles;
 }
