@@ -119,7 +119,7 @@ void Negotiator::give_up(const SubmissionPtr& submission, const Failure& failure
 }
 
 bool Negotiator::holds_up_others() const {
-  return std::any_of(held_.begin(), held_.end(), [&](const auto& entry) { return wanted_.contains(entry.first); });
+  return std::ranges::any_of(wanted_, [&](const std::string& name) { return held_.contains(name); });
 }
 
 /// A rank joins once everything that it has submitted is agreed: so whatever runs later runs without values of its own.

@@ -178,6 +178,7 @@ class Negotiator {
   RankSet joined_;
   int last_to_join_ = -1;
   RollCall roll_call_;
+  std::uint64_t runs_looked_at_ = 0;  // of the learner's, for held_
   std::map<std::string, Announcement> held_;  // at the root: complete, of its program's open run
   std::set<std::string> wanted_;              // at the root: names without a number that some rank waits for
   RankSet departed_;

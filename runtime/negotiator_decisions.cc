@@ -92,6 +92,7 @@ void Negotiator::decide(const Announcement& announcement) {
 
 /// What was held back while the program's run was open, and did not get a place in the plan when it ended.
 void Negotiator::decide_held() {
+  if (held_.empty() || std::exchange(runs_looked_at_, learner_.runs()) == learner_.runs()) return;
   for (auto next = held_.begin(); next != held_.end();) {
     if (learner_.in_open_run(next->first)) {
       ++next;

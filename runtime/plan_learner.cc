@@ -35,6 +35,7 @@ void PlanLearner::submitted(const SubmissionPtr& submission, bool is_new) {
 void PlanLearner::waited() {
   if (!run_.empty()) finished_.push_back(std::exchange(run_, {}));
   open_names_.clear();
+  ++runs_;
 }
 
 std::optional<Regroup> PlanLearner::propose(const PlanCache& plan) {

@@ -31,6 +31,8 @@ class PlanLearner {
   /// Whether the name is new, and belongs to the run that has not ended.
   bool in_open_run(const std::string& name) const { return open_names_.contains(name); }
   std::size_t length_of_run() const { return run_.size(); }
+  /// How many runs have ended.
+  std::uint64_t runs() const { return runs_; }
 
   /// The next change of the plan that follows from a finished run; nothing if the plan is right as it is.
   std::optional<Regroup> propose(const PlanCache& plan);
@@ -45,6 +47,7 @@ class PlanLearner {
 
   std::int64_t fusion_bytes_;
   RunOfSubmissions run_;
+  std::uint64_t runs_ = 0;
   std::unordered_set<std::string> open_names_;  // of what is new in run_
   std::deque<RunOfSubmissions> finished_;
   std::unordered_set<std::uint64_t> planned_;  // hashes of runs
