@@ -166,7 +166,6 @@ bool Coordinator::execute(GroupState& group) {
     const auto staged = group.executor.staged_bytes();
     counters_.staged_bytes += staged - std::exchange(group.staged_counted, staged);
   }
-  if (!finished_.empty()) watch_.completed(finished_.back().submission->name);
   for (const auto& [submission, failure] : finished_) complete(submission, failure ? &*failure : nullptr);
   finished_.clear();
   return moved;
@@ -244,6 +243,7 @@ void Coordinator::complete(const SubmissionPtr& submission, const Failure* failu
   if (submission->done) return;
   submission->failure.reset();
   if (failure) submission->failure = *failure;
+  watch_.completed(submission->name);
   queue_.retire(*submission);  // first: the next step may submit the same name as soon as the handle is done
   submission->done = true;
   submission->done.notify_all();
