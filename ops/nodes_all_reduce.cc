@@ -11,8 +11,7 @@
 namespace kolo {
 namespace {
 
-constexpr std::size_t most_under_way = 4;  // segments that have been reduced within the node and are not complete
-constexpr std::size_t ahead = 2;           // segments that are reduced before an earlier one is handed round
+constexpr std::size_t ahead = 2;  // segments that are reduced before an earlier one is handed round
 
 /// Scales the rule, which counts bytes of the carried type, to a bucket's own.
 SegmentRule rule_for(const SegmentRule& rule, DType own, DType carried) {
@@ -96,7 +95,7 @@ bool NodesAllReduce::start_next() {
   const bool reduce_first = reduced_ < segments_.size() && reduced_ <= handed_round_ + ahead;
   if (reduce_first) {
     Part& next = segments_[reduced_];
-    if (reduced_ >= complete_ + most_under_way || (staged(next) && levels_->staging.empty())) return false;
+    if (reduced_ >= complete_ + NodeLevels::most_under_way || (staged(next) && levels_->staging.empty())) return false;
     reduce_within(next);
     ++reduced_;
     return true;

@@ -31,6 +31,8 @@ std::optional<DType> carried_type(const Signature& signature);
 
 /// What the operations of a group use in turn: its two levels, and staging.
 struct NodeLevels {
+  static constexpr std::size_t most_under_way = 4;  ///< segments of an operation that have been reduced within the node and are not complete
+
   NodePlacement placement;
   std::unique_ptr<Backend> within;      ///< among the ranks of this node; null if this one is alone
   std::unique_ptr<Backend> between;     ///< among the ranks that hold the same stripe; null if this one holds none

@@ -30,10 +30,8 @@ void combine_piece(ShmTransfer& transfer, const BucketTensor& tensor, std::int64
 
 /// Combines this rank's slice of the chunk for ranks [first, last).
 void combine_directly(ShmTransfer& transfer, int first, int last) {
-  shm_for_each_slice(transfer, [&](int rank, Slice slice, BucketPosition position) {
-    return transfer.for_each_piece(position, slice, [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t) {
-      if (rank == transfer.rank()) combine_piece(transfer, tensor, offset, count, first, last, offset);
-    });
+  transfer.for_each_own_piece([&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t) {
+    combine_piece(transfer, tensor, offset, count, first, last, offset);
   });
 }
 

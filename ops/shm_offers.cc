@@ -5,7 +5,7 @@
 namespace kolo {
 namespace {
 
-constexpr int patience = 32;  // jobs that do not ask after a no
+constexpr int period = 32;  // after a no one job in so many asks
 
 /// What a rank shows of a job, before two spans per tensor: its input's and its output's.
 struct Head {
@@ -30,9 +30,6 @@ bool overwrites(const Signature& signature, const BucketTensor& tensor) {
   return signature.kind == OpKind::all_to_all && tensor.in.data == tensor.out.data;
 }
 
-/// Of an input that no rank has, as of scatter but on the root, there is no memory.
-ShmSpan span_of(const ShmMemory& memory, const Tensor& tensor) { return memory.find(tensor.data, tensor.bytes()); }
-
 const std::byte* span_at(const std::byte* shown, std::size_t index) { return shown + sizeof(Head) + index * sizeof(ShmSpan); }
 
 }  // namespace
@@ -42,7 +39,7 @@ bool ShmOffers::asks(const ShmJob& job, const ShmTuning& tuning) {
                         bytes(job.bucket) <= static_cast<std::size_t>(tuning.chunk);
   if (!eligible) return false;
   const bool asks = last_answer_ || jobs_since_asked_ == 0;
-  jobs_since_asked_ = (jobs_since_asked_ + 1) % patience;
+  jobs_since_asked_ = (jobs_since_asked_ + 1) % period;
   return asks;
 }
 
@@ -52,7 +49,7 @@ void ShmOffers::show(const Bucket& bucket, std::byte* to) const {
   Head head{memory_->released(), 1};
   std::byte* next = to + sizeof(head);
   const auto add = [&](bool shows, const Tensor& tensor) {
-    const ShmSpan span = shows ? span_of(*memory_, tensor) : ShmSpan{ShmSpan::empty};
+    const ShmSpan span = shows ? memory_->find(tensor.data, tensor.bytes()) : ShmSpan{ShmSpan::empty};
     if (span.piece == ShmSpan::nowhere) head.reachable = 0;
     std::memcpy(next, &span, sizeof(span));
     next += sizeof(span);

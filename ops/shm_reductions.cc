@@ -8,6 +8,13 @@
 namespace kolo {
 namespace {
 
+/// Calls visit(rank, slice, position) for the slices of the chunk that ranks combine; it returns where the next one begins.
+template <class Visit>
+void for_each_slice(const ShmTransfer& transfer, Visit visit) {
+  BucketPosition position = transfer.position();
+  for (int rank = 0; rank < transfer.ranks(); ++rank) position = visit(rank, transfer.slice(rank), position);
+}
+
 void pack_everything(ShmTransfer& transfer) {
   if (transfer.ranks() == 1 || !transfer.present(transfer.rank())) return;
   transfer.for_each_piece(transfer.position(), {0, transfer.count()},
@@ -34,7 +41,7 @@ void combine_on_root(ShmTransfer& transfer) {
 
 void pack_slices(ShmTransfer& transfer) {
   const bool shows = transfer.present(transfer.rank());
-  shm_for_each_slice(transfer, [&](int rank, Slice slice, BucketPosition position) {
+  for_each_slice(transfer, [&](int rank, Slice slice, BucketPosition position) {
     const bool needed = shows && rank != transfer.rank();
     return transfer.for_each_piece(
         position, slice, [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t place) {
@@ -45,14 +52,9 @@ void pack_slices(ShmTransfer& transfer) {
 
 /// Combines this rank's slice: into its slot if others want it, into its output if it does.
 void combine_slice(ShmTransfer& transfer, bool show, bool write) {
-  shm_for_each_slice(transfer, [&](int rank, Slice slice, BucketPosition position) {
-    return transfer.for_each_piece(
-        position, slice, [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t place) {
-          if (rank != transfer.rank()) return;
-          const auto source = [&](int other) { return transfer.slot(other) + place; };
-          transfer.combine(tensor, offset, count, source, show ? transfer.slot(rank) + place : nullptr,
-                           write ? address(tensor.out, offset) : nullptr);
-        });
+  transfer.for_each_own_piece([&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t place) {
+    const auto source = [&](int rank) { return transfer.slot(rank) + place; };
+    transfer.combine(tensor, offset, count, source, show ? source(transfer.rank()) : nullptr, write ? address(tensor.out, offset) : nullptr);
   });
 }
 
@@ -60,7 +62,7 @@ void combine_for_all(ShmTransfer& transfer) { combine_slice(transfer, true, true
 void combine_for_root(ShmTransfer& transfer) { combine_slice(transfer, !transfer.is_root(), transfer.is_root()); }
 
 void collect_slices(ShmTransfer& transfer) {
-  shm_for_each_slice(transfer, [&](int rank, Slice slice, BucketPosition position) {
+  for_each_slice(transfer, [&](int rank, Slice slice, BucketPosition position) {
     return transfer.for_each_piece(
         position, slice, [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t place) {
           if (rank != transfer.rank()) transfer.write(tensor, offset, count, transfer.slot(rank) + place);

@@ -136,6 +136,13 @@ class ShmTransfer final {
     });
   }
 
+  /// The same for the slice that this rank combines.
+  template <class Visit>
+  void for_each_own_piece(Visit visit) const {
+    const Slice own = slice(rank());
+    for_each_piece(kolo::for_each_piece(job_->bucket, ranks(), position_, own.begin, [](const Piece&) {}), own, visit);
+  }
+
   /// The same for the chunk's elements of a block, which may lack the last ones: in_block() or out_block() with `peer`. `offset`
   /// counts from the begin of the tensor.
   template <class BlockOf, class Visit>
@@ -186,12 +193,5 @@ class ShmTransfer final {
   bool last_ = false;
   std::vector<const void*> sources_;
 };
-
-/// Calls visit(rank, slice, position) for the slices of the chunk that ranks combine; it returns where the next one begins.
-template <class Visit>
-void shm_for_each_slice(const ShmTransfer& transfer, Visit visit) {
-  BucketPosition position = transfer.position();
-  for (int rank = 0; rank < transfer.ranks(); ++rank) position = visit(rank, transfer.slice(rank), position);
-}
 
 }  // namespace kolo
