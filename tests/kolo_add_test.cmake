@@ -22,13 +22,10 @@ function(kolo_runs_test result)
   endif()
 endfunction()
 
-# kolo_add_test(NAME [SOURCES file...] [LIBS target...] [RANKS n...] [NODES list...] [TIMEOUT s] [LABELS l...] [THREADS] [RELEASE_ONLY])
-#
-# Builds NAME from NAME.cc (and SOURCES). Without RANKS and NODES every case is a test of its own; with RANKS the program runs under
-# mpirun once per world size, with NODES once per placement on pretended nodes (2,2: two ranks on each of two); it prints on rank 0 and
-# passes if it passes on every rank. A build that does not run the test has no target NAME either. A program that calls mpirun itself has the label mpi.
-function(kolo_add_test name)
-  cmake_parse_arguments(arg "THREADS;RELEASE_ONLY" "TIMEOUT" "SOURCES;LIBS;RANKS;NODES;LABELS" ${ARGN})
+# kolo_parse_test(OPTIONS ONE_VALUE MANY_VALUES argument...): a test's arguments as arg_*, with a TIMEOUT of a minute if there is none.
+# Returns from the function that calls it if this build does not run the test.
+macro(kolo_parse_test options one_value many_values)
+  cmake_parse_arguments(arg "RELEASE_ONLY;${options}" "TIMEOUT;${one_value}" "${many_values}" ${ARGN})
   kolo_runs_test(runs ${ARGN})
   if(NOT runs)
     return()
@@ -36,6 +33,15 @@ function(kolo_add_test name)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 60)
   endif()
+endmacro()
+
+# kolo_add_test(NAME [SOURCES file...] [LIBS target...] [RANKS n...] [NODES list...] [TIMEOUT s] [LABELS l...] [THREADS] [RELEASE_ONLY])
+#
+# Builds NAME from NAME.cc (and SOURCES). Without RANKS and NODES every case is a test of its own; with RANKS the program runs under
+# mpirun once per world size, with NODES once per placement on pretended nodes (2,2: two ranks on each of two); it prints on rank 0 and
+# passes if it passes on every rank. A build that does not run the test has no target NAME either. A program that calls mpirun itself has the label mpi.
+function(kolo_add_test name)
+  kolo_parse_test("THREADS" "" "SOURCES;LIBS;RANKS;NODES;LABELS" ${ARGN})
   add_executable(${name} ${name}.cc ${arg_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests)
   target_compile_definitions(${name} PRIVATE KOLO_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
@@ -74,14 +80,7 @@ endfunction()
 # kolo_add_mpirun_test(NAME RANKS n COMMAND program args... [TIMEOUT s] [LABELS l...] [THREADS] [RELEASE_ONLY]): one command
 # line under mpirun. Counts as skipped if every case of the test program was; where one failed, mpirun's own words follow.
 function(kolo_add_mpirun_test name)
-  cmake_parse_arguments(arg "THREADS;RELEASE_ONLY" "TIMEOUT;RANKS" "COMMAND;LABELS" ${ARGN})
-  kolo_runs_test(runs ${ARGN})
-  if(NOT runs)
-    return()
-  endif()
-  if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 60)
-  endif()
+  kolo_parse_test("THREADS" "RANKS" "COMMAND;LABELS" ${ARGN})
   add_test(NAME ${name}
     COMMAND ${MPIEXEC_EXECUTABLE} --oversubscribe --timeout ${arg_TIMEOUT} -np ${arg_RANKS} ${arg_COMMAND})
   math(EXPR ctest_timeout "${arg_TIMEOUT} + 10")
@@ -104,11 +103,7 @@ endfunction()
 # kolo_add_hosts_test(NAME SLOTS list COMMAND program args... [TIMEOUT s] [RELEASE_ONLY]): the same on several hosts, which are network
 # namespaces. Counts as skipped where they cannot be made.
 function(kolo_add_hosts_test name)
-  cmake_parse_arguments(arg "RELEASE_ONLY" "TIMEOUT;SLOTS" "COMMAND" ${ARGN})
-  kolo_runs_test(runs ${ARGN})
-  if(NOT runs)
-    return()
-  endif()
+  kolo_parse_test("" "SLOTS" "COMMAND" ${ARGN})
   add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/bench/on_hosts.sh ${arg_SLOTS} ${arg_COMMAND})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS mpi PROCESSORS 2 SKIP_RETURN_CODE 77
     ENVIRONMENT "${kolo_mpirun_environment};MPIEXEC=${MPIEXEC_EXECUTABLE}")
