@@ -25,24 +25,26 @@ void dense_forward(const DenseShape& shape, const float* x, const float* w, cons
   }
 }
 
-void dense_backward_weight(const DenseShape& shape, const float* x, const float* dy, float* dw) {
-  gemm({.m = shape.outputs, .n = shape.inputs, .k = shape.examples, .transpose_a = true}, dy, x, dw);
+void dense_backward_weight(const DenseShape& shape, const float* x, const float* dy, float* dw, Gradient gradient) {
+  const float beta = gradient == Gradient::add ? 1 : 0;
+  gemm({.m = shape.outputs, .n = shape.inputs, .k = shape.examples, .transpose_a = true, .beta = beta}, dy, x, dw);
 }
 
 void dense_backward_input(const DenseShape& shape, const float* dy, const float* w, float* dx) {
   gemm({.m = shape.examples, .n = shape.inputs, .k = shape.outputs}, dy, w, dx);
 }
 
-void bias_gradient(std::int64_t examples, std::int64_t units, const float* dy, float* dbias) {
-  std::fill_n(dbias, units, 0.0f);
+void bias_gradient(std::int64_t examples, std::int64_t units, const float* dy, float* dbias, Gradient gradient) {
+  if (gradient == Gradient::overwrite) std::fill_n(dbias, units, 0.0f);
   for (std::int64_t example = 0; example < examples; ++example) {
     const float* const row = dy + example * units;
     for (std::int64_t i = 0; i < units; ++i) dbias[i] += row[i];
   }
 }
 
-void relu_backward(std::int64_t examples, std::int64_t units, const float* y, float* dy, float* dbias) {
-  std::fill_n(dbias, units, 0.0f);
+void relu_backward(std::int64_t examples, std::int64_t units, const float* y, float* dy, float* dbias,
+                   Gradient gradient) {
+  if (gradient == Gradient::overwrite) std::fill_n(dbias, units, 0.0f);
   for (std::int64_t example = 0; example < examples; ++example) {
     const float* const out = y + example * units;
     float* const row = dy + example * units;
@@ -56,15 +58,15 @@ void relu_backward(std::int64_t examples, std::int64_t units, const float* y, fl
 namespace {
 
 void check_targets(std::int64_t classes, std::span<const std::int32_t> targets) {
-  const auto wrong = std::find_if(targets.begin(), targets.end(), [&](auto t) { return t < 0 || t >= classes; });
+  const auto wrong = std::find_if(targets.begin(), targets.end(), [&](auto t) { return t < -1 || t >= classes; });
   if (wrong == targets.end()) return;
   throw ModelError(fmt::format("target {} is out of range (the model has {} classes); check the labels and the sizes",
                                *wrong, classes));
 }
 
-/// One example: its loss, and the gradient of it.
+/// One example: its loss, and the gradient of `scale` times it.
 double cross_entropy_row(std::span<const float> logits, float largest, std::int32_t target, std::vector<double>& powers,
-                         float* d_logits) {
+                         float* d_logits, float scale) {
   double sum = 0;
   for (std::size_t i = 0; i < logits.size(); ++i) {
     powers[i] = std::exp(static_cast<double>(logits[i]) - largest);  // at most 1: cannot overflow
@@ -74,7 +76,7 @@ double cross_entropy_row(std::span<const float> logits, float largest, std::int3
   const double loss = std::log(sum) - (static_cast<double>(logits[hit]) - largest);
   if (d_logits == nullptr) return loss;
   for (std::size_t i = 0; i < logits.size(); ++i) {
-    const double gradient = powers[i] / sum - (i == hit ? 1 : 0);
+    const double gradient = (powers[i] / sum - (i == hit ? 1 : 0)) * scale;
     d_logits[i] = std::abs(gradient) < 1e-20 ? 0.0f : static_cast<float>(gradient);
   }
   return loss;
@@ -83,17 +85,22 @@ double cross_entropy_row(std::span<const float> logits, float largest, std::int3
 }  // namespace
 
 BatchResult softmax_cross_entropy(std::int64_t examples, std::int64_t classes, const float* logits,
-                                  std::span<const std::int32_t> targets, float* d_logits) {
+                                  std::span<const std::int32_t> targets, float* d_logits, float scale) {
   check_targets(classes, targets);
   std::vector<double> powers(static_cast<std::size_t>(classes));
   BatchResult result;
   for (std::int64_t example = 0; example < examples; ++example) {
     const std::span<const float> row(logits + example * classes, static_cast<std::size_t>(classes));
     const std::int32_t target = targets[static_cast<std::size_t>(example)];
-    const auto largest = std::max_element(row.begin(), row.end());
-    result.correct += largest - row.begin() == target;
     float* const d_row = d_logits == nullptr ? nullptr : d_logits + example * classes;
-    result.loss_sum += cross_entropy_row(row, *largest, target, powers, d_row);
+    if (target < 0) {
+      if (d_row != nullptr) std::fill_n(d_row, classes, 0.0f);
+      continue;
+    }
+    const auto largest = std::max_element(row.begin(), row.end());
+    ++result.targets;
+    result.correct += largest - row.begin() == target;
+    result.loss_sum += cross_entropy_row(row, *largest, target, powers, d_row, scale);
   }
   return result;
 }

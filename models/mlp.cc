@@ -81,40 +81,43 @@ void Mlp::forward(const Batch& batch) {
 
 // delta_ comes in as the gradient of the logits. A layer's bias gradient is the sum of its delta's rows, which for
 // hidden layers was taken in the pass that masked the delta.
-void Mlp::backward(const Batch& batch, const GradReady& grad_ready) {
-  bias_gradient(batch.examples, sizes_.back(), delta_.data(), bias(layers() - 1).gradient.data());
+void Mlp::backward(const Batch& batch, const GradReady& grad_ready, Gradient gradient) {
+  bias_gradient(batch.examples, sizes_.back(), delta_.data(), bias(layers() - 1).gradient.data(), gradient);
   for (std::size_t layer = layers(); layer-- > 0;) {
     const DenseShape shape{batch.examples, sizes_[layer], sizes_[layer + 1]};
     grad_ready(2 * layer + 1);
     const float* const in = layer == 0 ? batch.inputs.data() : outputs_[layer - 1].data();
-    dense_backward_weight(shape, in, delta_.data(), weight(layer).gradient.data());
+    dense_backward_weight(shape, in, delta_.data(), weight(layer).gradient.data(), gradient);
     grad_ready(2 * layer);
     if (layer == 0) return;
     grow(delta_below_, shape.examples * shape.inputs);
     dense_backward_input(shape, delta_.data(), weight(layer).value.data(), delta_below_.data());
-    relu_backward(shape.examples, shape.inputs, in, delta_below_.data(), bias(layer - 1).gradient.data());
+    relu_backward(shape.examples, shape.inputs, in, delta_below_.data(), bias(layer - 1).gradient.data(),
+                  gradient);
     std::swap(delta_, delta_below_);
   }
 }
 
-void Mlp::no_gradients(const GradReady& grad_ready) {
+void Mlp::no_gradients(const GradReady& grad_ready, Gradient gradient) {
   for (std::size_t i = parameters_.size(); i-- > 0;) {
-    std::ranges::fill(parameters_[i].gradient, 0.0f);
+    if (gradient == Gradient::overwrite) std::ranges::fill(parameters_[i].gradient, 0.0f);
     grad_ready(i);
   }
 }
 
-BatchResult Mlp::forward_backward(const Batch& batch, const GradReady& grad_ready) {
+BatchResult Mlp::forward_backward(const Batch& batch, const GradReady& grad_ready, const Pass& pass) {
   check(batch);
+  const Gradient gradient = pass.add ? Gradient::add : Gradient::overwrite;
   if (batch.examples == 0) {
-    no_gradients(grad_ready);
+    no_gradients(grad_ready, gradient);
     return {};
   }
   forward(batch);
   grow(delta_, batch.examples * sizes_.back());
   const BatchResult result =
-      softmax_cross_entropy(batch.examples, sizes_.back(), outputs_.back().data(), batch.targets, delta_.data());
-  backward(batch, grad_ready);
+      softmax_cross_entropy(batch.examples, sizes_.back(), outputs_.back().data(), batch.targets, delta_.data(),
+                            pass.scale);
+  backward(batch, grad_ready, gradient);
   return result;
 }
 

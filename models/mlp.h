@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "models/aligned.h"
+#include "models/layers.h"
 #include "models/model.h"
 
 namespace kolo::models {
@@ -27,7 +28,8 @@ class Mlp final : public Model {
   /// Parameter i takes its numbers, in order, from Random(seed, i).
   void initialise(std::uint64_t seed) override;
 
-  BatchResult forward_backward(const Batch& batch, const GradReady& grad_ready) override;
+  using Model::forward_backward;
+  BatchResult forward_backward(const Batch& batch, const GradReady& grad_ready, const Pass& pass) override;
   BatchResult evaluate(const Batch& batch) override;
 
   /// Runs the forward pass only and returns [examples, classes]; valid until the next pass.
@@ -41,8 +43,8 @@ class Mlp final : public Model {
   const Parameter& bias(std::size_t layer) const { return parameters_[2 * layer + 1]; }
   void check(const Batch& batch) const;
   void forward(const Batch& batch);
-  void backward(const Batch& batch, const GradReady& grad_ready);
-  void no_gradients(const GradReady& grad_ready);
+  void backward(const Batch& batch, const GradReady& grad_ready, Gradient gradient);
+  void no_gradients(const GradReady& grad_ready, Gradient gradient);
 
   std::vector<std::int64_t> sizes_;
   std::vector<Parameter> parameters_;

@@ -20,17 +20,29 @@ struct Parameter {
   std::span<float> gradient;
 };
 
-/// Examples of one rank's share of a step. Views; valid until the loader makes the next batch.
+/// Examples of one rank's share of a step: images, or sequences of tokens. Views; valid until the loader makes the next
+/// batch.
 struct Batch {
-  std::int64_t examples = 0;              ///< may be 0: a rank with nothing left still takes part
-  std::span<const float> inputs;          ///< [examples, …] as the model expects them
-  std::span<const std::int32_t> targets;  ///< [examples]
+  std::int64_t examples = 0;                ///< may be 0: a rank with nothing left still takes part
+  std::span<const float> inputs;            ///< images: [examples, …] as the model expects them
+  std::span<const std::int32_t> tokens;     ///< sequences: [examples, positions]
+  std::span<const std::int32_t> targets;    ///< [examples] or [examples, positions]; -1 is not counted (padding)
+  std::span<const std::int32_t> documents;  ///< sequences: [examples, positions], the document that a token is of, to
+                                            ///< which its attention keeps; empty: every example is one
 };
 
-/// Sums over the examples of a batch: adding ranks' results and dividing by all examples weighs uneven batches right.
+/// Sums over the targets of a batch: adding ranks' results and dividing by all targets weighs uneven batches right.
 struct BatchResult {
-  double loss_sum = 0;       ///< sum of the examples' cross-entropies, in nats
-  std::int64_t correct = 0;  ///< how many examples' largest logit was the target's
+  double loss_sum = 0;       ///< sum of the targets' cross-entropies, in nats
+  std::int64_t correct = 0;  ///< of how many targets the largest logit was theirs
+  std::int64_t targets = 0;  ///< how many were counted
+};
+
+/// How a backward pass leaves the gradients.
+struct Pass {
+  bool add = false;  ///< to what they hold, instead of overwriting it: gradient accumulation
+  float scale = 1;   ///< what the loss is multiplied by before it is differentiated: a power of two keeps small
+                     ///< gradients of 16-bit passes from vanishing
 };
 
 /// Called by forward_backward as soon as parameter `index`'s gradient is final, last layer first.
@@ -52,8 +64,11 @@ class Model {
   /// Fills the values with fresh random weights; the same seed gives the same weights everywhere.
   virtual void initialise(std::uint64_t seed) = 0;
 
-  /// One pass forward and back. Writes (does not add) gradients of the batch's loss_sum, calling `grad_ready` for each.
-  virtual BatchResult forward_backward(const Batch& batch, const GradReady& grad_ready) = 0;
+  /// One pass forward and back. Writes, or adds, gradients of the batch's loss_sum, calling `grad_ready` for each.
+  virtual BatchResult forward_backward(const Batch& batch, const GradReady& grad_ready, const Pass& pass) = 0;
+  BatchResult forward_backward(const Batch& batch, const GradReady& grad_ready) {
+    return forward_backward(batch, grad_ready, Pass{});
+  }
 
   /// One pass forward.
   virtual BatchResult evaluate(const Batch& batch) = 0;

@@ -25,18 +25,18 @@ TEST(Layers, DenseForwardByHand) {
 TEST(Layers, DenseBackwardByHand) {
   const std::vector<float> x{1, 2, 3, -1}, w{1, 0, 0, 1, -1, -1}, dy{1, 0, 2, 0, 1, 1};
   std::vector<float> dw(6), dx(4), dbias(3);
-  dense_backward_weight({2, 2, 3}, x.data(), dy.data(), dw.data());
+  dense_backward_weight({2, 2, 3}, x.data(), dy.data(), dw.data(), Gradient::overwrite);
   EXPECT_EQ(dw, (std::vector<float>{1, 2, 3, -1, 5, 3}));
   dense_backward_input({2, 2, 3}, dy.data(), w.data(), dx.data());
   EXPECT_EQ(dx, (std::vector<float>{-1, -2, -1, 0}));
-  bias_gradient(2, 3, dy.data(), dbias.data());
+  bias_gradient(2, 3, dy.data(), dbias.data(), Gradient::overwrite);
   EXPECT_EQ(dbias, (std::vector<float>{1, 1, 3}));
 }
 
 TEST(Layers, ReluBackwardMasksAndSums) {
   const std::vector<float> y{1, 0, 2, 3};
   std::vector<float> dy{5, 6, 7, 8}, dbias(2, 99);
-  relu_backward(2, 2, y.data(), dy.data(), dbias.data());
+  relu_backward(2, 2, y.data(), dy.data(), dbias.data(), Gradient::overwrite);
   EXPECT_EQ(dy, (std::vector<float>{5, 0, 7, 8}));
   EXPECT_EQ(dbias, (std::vector<float>{12, 8}));
 }
@@ -55,6 +55,22 @@ TEST(Layers, CrossEntropyByHand) {
   EXPECT_FLOAT_EQ(gradient[7], static_cast<float>(1 / sum - 1));
 }
 
+TEST(SoftmaxCrossEntropy, LeavesOutWhatHasNoTargetAndScalesTheGradient) {
+  const std::vector<float> logits{0, 1, 2, 5, 6, 7, 0, 1, 2};
+  const std::vector<std::int32_t> targets{2, -1, 2};
+  std::vector<float> gradient(9, NAN), alone(3);
+  const BatchResult result = softmax_cross_entropy(3, 3, logits.data(), targets, gradient.data(), 4);
+  const BatchResult one = softmax_cross_entropy(1, 3, logits.data(), std::span(targets).first(1), alone.data());
+  EXPECT_EQ(result.targets, 2);
+  EXPECT_EQ(result.correct, 2);
+  EXPECT_DOUBLE_EQ(result.loss_sum, 2 * one.loss_sum);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(gradient[i], 4 * alone[i]);
+    EXPECT_EQ(gradient[i + 3], 0);
+    EXPECT_EQ(gradient[i + 6], 4 * alone[i]);
+  }
+}
+
 TEST(Layers, CrossEntropyOfExtremeLogitsIsFiniteAndHasNoDenormals) {
   const std::vector<float> logits{1e30f, -1e30f, 0, 95, 0, -5};
   const std::vector<std::int32_t> targets{0, 0}, wrong{1, 1};
@@ -69,7 +85,7 @@ TEST(Layers, CrossEntropyOfExtremeLogitsIsFiniteAndHasNoDenormals) {
 
 TEST(Layers, TargetOutOfRangeIsAnError) {
   const std::vector<float> logits{0, 0, 0};
-  for (const std::int32_t target : {-1, 3}) {
+  for (const std::int32_t target : {-2, 3}) {
     const std::array targets{target};
     EXPECT_EQ(
         error_of([&] { softmax_cross_entropy(1, 3, logits.data(), targets, nullptr); }),

@@ -32,7 +32,9 @@ struct Examples {
     };
     const auto [input, inputs] = part(inputs_each);
     const auto [target, target_count] = part(1);
-    return {count, std::span(all_inputs).subspan(input, inputs), std::span(targets).subspan(target, target_count)};
+    return {.examples = count,
+            .inputs = std::span(all_inputs).subspan(input, inputs),
+            .targets = std::span(targets).subspan(target, target_count)};
   }
 
   std::int64_t inputs_each;
@@ -130,6 +132,18 @@ TEST(Mlp, UnevenPartsAddUpToOneBatch) {
   EXPECT_NEAR(sum.loss_sum, whole.loss_sum, 1e-5);
   EXPECT_EQ(sum.correct, whole.correct);
   EXPECT_LT(testing::relative_difference(gradients, expected), 1e-6);
+}
+
+TEST(Mlp, PassesAddToGradientsOfAScaledLoss) {
+  BoundMlp mlp({20, 16, 12, 4});
+  const Examples examples(13, 20, 4);
+  mlp.model.forward_backward(examples.batch(0, 13), ignore_ready);
+  AlignedFloats expected = mlp.gradients;
+  for (float& gradient : expected) gradient *= 8;
+  mlp.model.forward_backward(examples.batch(0, 6), ignore_ready, {.scale = 8});
+  mlp.model.forward_backward(examples.batch(6, 0), ignore_ready, {.add = true, .scale = 8});
+  mlp.model.forward_backward(examples.batch(6, 7), ignore_ready, {.add = true, .scale = 8});
+  EXPECT_LT(testing::relative_difference(mlp.gradients, expected), 1e-6);
 }
 
 TEST(Mlp, EvaluateAgreesWithTraining) {

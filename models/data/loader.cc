@@ -21,13 +21,13 @@ void BatchLoader::append(std::int64_t example) {
 Batch BatchLoader::gather(std::span<const std::int64_t> examples) {
   begin(static_cast<std::int64_t>(examples.size()));
   for (std::int64_t example : examples) append(example);
-  return {examples_, inputs_, targets_};
+  return {.examples = examples_, .inputs = inputs_, .targets = targets_};
 }
 
 Batch BatchLoader::load(const Range& range) {
   begin(range.count);
   for (std::int64_t i = 0; i < range.count; ++i) append(range.first + i);
-  return {examples_, inputs_, targets_};
+  return {.examples = examples_, .inputs = inputs_, .targets = targets_};
 }
 
 BatchResult evaluate(Model& model, const Dataset& data, const Range& range) {
@@ -38,6 +38,7 @@ BatchResult evaluate(Model& model, const Dataset& data, const Range& range) {
     const BatchResult part = model.evaluate(loader.load({range.first + done, std::min(batch, range.count - done)}));
     sum.loss_sum += part.loss_sum;
     sum.correct += part.correct;
+    sum.targets += part.targets;
   }
   return sum;
 }
