@@ -63,10 +63,10 @@ bool ShmPipeline::pack_next() {
   if (job.asks == ShmJob::Asks::waits || !make_room(job.next_bytes())) return false;
   ShmTransfer& next = transfer(packed_);
   const std::size_t bytes = job.next_bytes();
-  const CopyTo shows_in = stores_.choose(bytes);
-  next.begin(job, packed_, places_.place(packed_, bytes), shows_in);
+  const CopyTo shows_in = shows_.choose(bytes);
+  next.begin(job, packed_, places_.place(packed_, bytes), shows_in, job.replaces ? replaces_.choose(bytes) : CopyTo::cache);
   if (const auto pack = next.method().pack) {
-    stores_.measure([&] {
+    shows_.measure(bytes, shows_in, [&] {
       pack(next);
       if (shows_in == CopyTo::memory) finish_copies();
       return next.put_bytes();
@@ -97,8 +97,11 @@ bool ShmPipeline::collect_next() {
   const bool reads = next.flow().reads(board_.rank());
   if (reads && !(next.method().combine ? next.only_helps() || all_combined(collected_) : next.all_packed())) return false;
   if (const auto collect = next.method().collect) {
-    collect(next);
-    if (next.job().large) finish_copies();
+    replaces_.measure(next.replaced_bytes(), next.replaces_in(), [&] {
+      collect(next);
+      if (next.job().large) finish_copies();
+      return next.written_bytes();
+    });
   }
   if (reads) board_.advance(Phase::collected, collected_);
   ++collected_;

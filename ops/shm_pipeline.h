@@ -60,7 +60,7 @@ class ShmPipeline final {
   ShmBoard board_;
   ShmPlaces places_;
   ShmOffers offers_;
-  ShmStores stores_;
+  ShmStores shows_, replaces_;
   std::vector<ShmTransfer> transfers_;
   std::deque<ShmJob*> jobs_;  // with chunks that have not been packed
   std::uint64_t free_ = 0;  // chunks below have been collected by all ranks

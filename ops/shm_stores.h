@@ -9,34 +9,35 @@
 
 namespace kolo {
 
-/// Learns how this rank had better write what it shows to others: into its cache, or past it.
+/// Learns how this rank had better write memory that others may have read: into its cache, or past it.
 ///
-/// Where the cores of the ranks share a cache, writing there is twice as fast, and the reader finds it there. Where they do not
+/// Where the cores of the ranks share a cache, writing there is twice as fast, and who reads next finds it there. Where they do not
 /// (other sockets, other parts of a chip), each line must first be taken back from the reader's cache, which may take ten times as
-/// long as writing past the caches. Which of the two it is no rank can know: threads, and on a virtual machine cores, move. So
-/// large chunks are timed: the cache is used unless the other way was clearly faster lately, and every so often the way that is
-/// not in use is tried again. Ranks choose for themselves: peers read either.
+/// long as writing past the caches. Which of the two it is no rank can know: threads, and on a virtual machine cores, move, and the
+/// application may let others read a result before the next one replaces it. So large chunks are timed: the cache is used unless
+/// the other way was clearly faster lately, and every so often the way that is not in use is tried again. Ranks choose for
+/// themselves: peers read either.
 class ShmStores final {
  public:
   /// The way to write a chunk of so many bytes.
   CopyTo choose(std::size_t bytes);
 
-  /// Times show(), which writes the chunk that was chosen for last and returns how many bytes it wrote.
-  template <class Show>
-  void measure(Show show) {
-    if (!timed_) return (void)show();
+  /// Times write(), which writes a chunk in a way that was chosen, and returns how many bytes it wrote.
+  template <class Write>
+  void measure(std::size_t bytes, CopyTo way, Write write) {
+    if (bytes < large) return (void)write();
     const auto begin = std::chrono::steady_clock::now();
-    const std::size_t bytes = show();
-    learn(bytes, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    const std::size_t written = write();
+    learn(written, way, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }
 
-  void learn(std::size_t bytes, double seconds);
+  void learn(std::size_t bytes, CopyTo way, double seconds);
 
  private:
+  static constexpr std::size_t large = 32 << 10;  // below, the clock costs too much, and chunks stay in the cache anyway
+
   double& cost(CopyTo way) { return cost_[static_cast<std::size_t>(way)]; }
 
-  CopyTo current_ = CopyTo::cache;
-  bool timed_ = false;
   std::uint64_t large_chunks_ = 0;
   std::array<double, 2> cost_{};  // of each way: seconds per byte at best, lately; 0 if unknown
 };

@@ -1,5 +1,6 @@
 #include "ops/shm_transfer.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <utility>
@@ -30,6 +31,13 @@ std::int64_t flat_elements(const Bucket& bucket, int ranks) {
   return sum;
 }
 
+/// Whether the caches have what this tensor's result is written over, since it is made of that.
+bool replaces_input(OpKind kind, const BucketTensor& tensor) {
+  const auto* in = static_cast<const std::byte*>(tensor.in.data);
+  const auto* out = static_cast<const std::byte*>(tensor.out.data);
+  return kind != OpKind::broadcast && kind != OpKind::scatter && in <= out && out < in + tensor.in.bytes();
+}
+
 constexpr std::int64_t direct_chunks = 8;  // chunks at once where none is copied: a step of a few hundred microseconds
 
 /// A cut that gives parts of whole cache lines.
@@ -52,6 +60,7 @@ ShmJob::ShmJob(Bucket of, int ranks, const ShmTuning& tuning)
   all_bytes = bytes * (has_blocks(kind) ? ranks : 1);
   whole = bytes <= tuning.whole || ranks == 1 || (kind == OpKind::reduce && ranks == 2);
   large = all_bytes >= tuning.large;
+  replaces = large && std::ranges::any_of(bucket.tensors, [&](const BucketTensor& tensor) { return replaces_input(kind, tensor); });
   method = shm_method(kind, whole);
   flow = flow_of(bucket.signature, whole);
 }
@@ -94,12 +103,14 @@ const ShmMethod* shm_method(OpKind kind, bool whole) {
   return nullptr;
 }
 
-void ShmTransfer::begin(ShmJob& job, std::uint64_t number, ShmPlace place, CopyTo shows_in) {
+void ShmTransfer::begin(ShmJob& job, std::uint64_t number, ShmPlace place, CopyTo shows_in, CopyTo replaces_in) {
   job_ = &job;
   number_ = number;
   place_ = place;
   shows_in_ = shows_in;
+  replaces_in_ = replaces_in;
   put_bytes_ = 0;
+  written_bytes_ = 0;
   if (job.asks == ShmJob::Asks::next) return begin_offer();
   method_ = job.method;
   flow_ = job.flow;
@@ -140,17 +151,14 @@ void ShmTransfer::put(std::byte* to, const Tensor& from, std::int64_t offset, st
 }
 
 bool ShmTransfer::streams(const BucketTensor& tensor) const {
-  const OpKind kind = signature().kind;
-  const auto* in = static_cast<const std::byte*>(tensor.in.data);
-  const auto* out = static_cast<const std::byte*>(tensor.out.data);
-  const bool reads_there = kind != OpKind::broadcast && kind != OpKind::scatter && in <= out && out < in + tensor.in.bytes();
-  return job_->large && !reads_there;
+  return job_->large && (replaces_in_ == CopyTo::memory || !replaces_input(signature().kind, tensor));
 }
 
-void ShmTransfer::write(const BucketTensor& tensor, std::int64_t offset, std::int64_t count, const std::byte* from) const {
+void ShmTransfer::write(const BucketTensor& tensor, std::int64_t offset, std::int64_t count, const std::byte* from) {
   std::byte* const out = address(tensor.out, offset);
   if (out == from) return;
   const std::size_t bytes = static_cast<std::size_t>(count) * element_bytes();
+  written_bytes_ += bytes;
   copy(out, from, bytes, streams(tensor) ? CopyTo::memory : CopyTo::cache);
 }
 

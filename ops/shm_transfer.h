@@ -64,6 +64,7 @@ struct ShmJob {
   std::int64_t chunk_elements = 1;  ///< of the flattened list
   bool whole = false;               ///< whether every rank that gets a reduced element combines it itself
   bool large = false;               ///< whether results are written past the cache, unless that has what they replace
+  bool replaces = false;            ///< whether some do replace what they are made of
   const ShmMethod* method = nullptr;
   ShmFlow flow{};
   Asks asks = Asks::undecided;
@@ -86,8 +87,9 @@ class ShmTransfer final {
  public:
   ShmTransfer(ShmBoard& board, ShmOffers& offers) : board_(board), offers_(offers) {}
 
-  /// Takes the job's next chunk, which lies at `place` in every rank's memory; what this rank shows there goes to `shows_in`.
-  void begin(ShmJob& job, std::uint64_t number, ShmPlace place, CopyTo shows_in);
+  /// Takes the job's next chunk, which lies at `place` in every rank's memory; what this rank shows there goes to `shows_in`, and
+  /// results of large jobs that replace what they are made of go to `replaces_in`.
+  void begin(ShmJob& job, std::uint64_t number, ShmPlace place, CopyTo shows_in, CopyTo replaces_in);
 
   /// Says that this rank has packed its part, if anybody reads that; whether all others have whose part this rank may read.
   void show_packed();
@@ -97,6 +99,10 @@ class ShmTransfer final {
   const ShmMethod& method() const { return *method_; }
   bool last() const { return last_; }
   std::size_t put_bytes() const { return put_bytes_; }
+  std::size_t written_bytes() const { return written_bytes_; }
+  /// At most so many of these replace what they are made of.
+  std::size_t replaced_bytes() const { return job_->replaces && !job_->reach ? static_cast<std::size_t>(count_) * element_bytes() : 0; }
+  CopyTo replaces_in() const { return replaces_in_; }
 
   /// Who shows something to whom in this chunk.
   const ShmFlow& flow() const { return flow_; }
@@ -160,7 +166,7 @@ class ShmTransfer final {
   void put(std::byte* to, const Tensor& from, std::int64_t offset, std::int64_t count);
 
   /// Copies elements to their place in the output, unless they are there already.
-  void write(const BucketTensor& tensor, std::int64_t offset, std::int64_t count, const std::byte* from) const;
+  void write(const BucketTensor& tensor, std::int64_t offset, std::int64_t count, const std::byte* from);
 
   /// Combines elements of all present ranks, in rank order: of this rank's input, and of the others' what source(rank) gives.
   /// Writes the result to `shown`, for others, and to `out`; either may be null.
@@ -186,7 +192,9 @@ class ShmTransfer final {
   std::uint64_t number_ = 0;
   ShmPlace place_;
   CopyTo shows_in_ = CopyTo::cache;
-  std::size_t put_bytes_ = 0;
+  CopyTo replaces_in_ = CopyTo::cache;
+  std::size_t put_bytes_ = 0;      // to this rank's slot
+  std::size_t written_bytes_ = 0;  // to outputs
   BucketPosition position_;
   std::int64_t count_ = 0;
   std::size_t part_bytes_ = 0;
