@@ -95,6 +95,7 @@ class AdasumOperation final : public Operation {
   DeviceBuffer numbers_;                   // of type f64
   std::vector<const std::byte*> sources_;  // one per rank
   Stage stage_ = Stage::complete;
+  Bucket stage_bucket_;
   std::unique_ptr<Operation> running_;  // last: dies before the memory that it uses
 };
 
@@ -163,11 +164,10 @@ void AdasumOperation::advance() {
 }
 
 void AdasumOperation::start(OpKind kind, ReduceOp op, const Tensor& in, const Tensor& out) {
-  Bucket bucket;
-  bucket.signature = stage_signature(kind, op, in.dtype);
-  bucket.signature.shape = in.shape;
-  bucket.tensors.push_back({in, out});
-  running_ = backend_.start(std::move(bucket));
+  stage_bucket_.signature = stage_signature(kind, op, in.dtype);
+  stage_bucket_.signature.shape = in.shape;
+  stage_bucket_.tensors = {{in, out}};
+  running_ = backend_.start(stage_bucket_);
 }
 
 void AdasumOperation::find_slices(std::size_t tensor) {

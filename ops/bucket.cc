@@ -34,7 +34,7 @@ std::int64_t row_elements(const Shape& shape) {
   return product;
 }
 
-Slice in_block(OpKind kind, const BucketTensor& tensor, int ranks, int me, int peer) {
+Slice in_block_of_rank(OpKind kind, const BucketTensor& tensor, int ranks, int me, int peer) {
   const Shape& shape = tensor.in.shape;
   switch (kind) {
     case OpKind::all_gather:
@@ -50,7 +50,7 @@ Slice in_block(OpKind kind, const BucketTensor& tensor, int ranks, int me, int p
   }
 }
 
-Slice out_block(OpKind kind, const BucketTensor& tensor, int ranks, int me, int peer) {
+Slice out_block_of_rank(OpKind kind, const BucketTensor& tensor, int ranks, int me, int peer) {
   const Shape& shape = tensor.in.shape;
   switch (kind) {
     case OpKind::all_gather:
@@ -63,7 +63,7 @@ Slice out_block(OpKind kind, const BucketTensor& tensor, int ranks, int me, int 
   }
 }
 
-std::int64_t flat_length(OpKind kind, const BucketTensor& tensor, int ranks) {
+std::int64_t longest_block(OpKind kind, const BucketTensor& tensor, int ranks) {
   if (tensor.rows) return *std::max_element(tensor.rows->begin(), tensor.rows->end()) * row_elements(tensor.in.shape);
   return in_block(kind, tensor, ranks, 0, 0).count();  // rank 0's is the longest
 }

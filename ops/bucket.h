@@ -18,16 +18,27 @@ struct Slice {
 /// Elements of one step of the first dimension.
 std::int64_t row_elements(const Shape& shape);
 
+/// Of the kinds where ranks have blocks: see in_block() and out_block().
+Slice in_block_of_rank(OpKind kind, const BucketTensor& tensor, int ranks, int me, int peer);
+Slice out_block_of_rank(OpKind kind, const BucketTensor& tensor, int ranks, int me, int peer);
+
 /// The elements of rank `me`'s input that rank `peer` gets: all of it where ranks have no blocks, or all get the same.
-Slice in_block(OpKind kind, const BucketTensor& tensor, int ranks, int me, int peer);
+inline Slice in_block(OpKind kind, const BucketTensor& tensor, int ranks, int me, int peer) {
+  return has_blocks(kind) ? in_block_of_rank(kind, tensor, ranks, me, peer) : Slice{0, tensor.in.elements()};
+}
 
 /// The elements of rank `me`'s output that come from rank `peer`: all of it where that is no part.
-Slice out_block(OpKind kind, const BucketTensor& tensor, int ranks, int me, int peer);
+inline Slice out_block(OpKind kind, const BucketTensor& tensor, int ranks, int me, int peer) {
+  return has_blocks(kind) ? out_block_of_rank(kind, tensor, ranks, me, peer) : Slice{0, tensor.in.elements()};
+}
 
 /// A tensor's length in a bucket's flattened list: a list of elements, which every rank walks through alike. Where
 /// ranks have blocks it is a list of elements of a block, which stands for those at the same place in the blocks of all
 /// ranks; the longest block counts, and others may lack its last elements.
-std::int64_t flat_length(OpKind kind, const BucketTensor& tensor, int ranks);
+std::int64_t longest_block(OpKind kind, const BucketTensor& tensor, int ranks);
+inline std::int64_t flat_length(OpKind kind, const BucketTensor& tensor, int ranks) {
+  return has_blocks(kind) ? longest_block(kind, tensor, ranks) : tensor.in.elements();
+}
 
 /// Consecutive elements of one tensor of a bucket.
 struct Piece {

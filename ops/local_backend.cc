@@ -95,8 +95,8 @@ class LocalBackend final : public Backend {
   bool supports(const Signature& signature) const override {
     return signature.device == DeviceKind::cpu && local_method(signature.kind) && reducible(signature);
   }
-  std::unique_ptr<Operation> start(Bucket bucket) override {
-    return std::make_unique<LocalOperation>(board_, rank_, started_++, std::move(bucket));
+  std::unique_ptr<Operation> start(const Bucket& bucket) override {
+    return std::make_unique<LocalOperation>(board_, rank_, started_++, bucket);
   }
   std::unique_ptr<Backend> for_group(const GroupInfo& group) override {
     return std::make_unique<LocalBackend>(world_, group);

@@ -41,8 +41,8 @@ class MpiBackend final : public Backend {
   bool supports(const Signature& signature) const override {
     return device_memory(signature.device) && mpi_method(signature.kind) && reducible(signature);
   }
-  std::unique_ptr<Operation> start(Bucket bucket) override {
-    return std::make_unique<MpiOperation>(pipeline_, std::move(bucket));
+  std::unique_ptr<Operation> start(const Bucket& bucket) override {
+    return std::make_unique<MpiOperation>(pipeline_, bucket);
   }
   std::unique_ptr<Backend> for_group(const GroupInfo& group) override {
     return std::make_unique<MpiBackend>(communicator_of(comm_.get(), group).get(), tuning_);

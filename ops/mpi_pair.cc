@@ -80,10 +80,10 @@ class PairBackend final : public Backend {
   bool supports(const Signature& signature) const override {
     return signature.kind == OpKind::send_recv && device_memory(signature.device);
   }
-  std::unique_ptr<Operation> start(Bucket bucket) override {
+  std::unique_ptr<Operation> start(const Bucket& bucket) override {
     const int root = bucket.signature.root;  // ranks of the pair are in ascending order
     const bool sends = (root == 0) == (rank_ < peer_);
-    return std::make_unique<PairOperation>(comm_, peer_, sends, std::move(bucket));
+    return std::make_unique<PairOperation>(comm_, peer_, sends, bucket);
   }
   std::unique_ptr<Backend> for_group(const GroupInfo&) override { return nullptr; }
   void abandon() noexcept override {}

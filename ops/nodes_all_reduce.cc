@@ -61,7 +61,7 @@ NodesAllReduce::~NodesAllReduce() {
 
 bool NodesAllReduce::needs_polling() const {
   return std::any_of(segments_.begin(), segments_.end(), [](const Part& part) {
-    return std::any_of(part.running.begin(), part.running.end(), [](const auto& operation) { return operation->needs_polling(); });
+    return std::any_of(part.running.begin(), part.running.end(), [](const Running& running) { return running.operation->needs_polling(); });
   });
 }
 
@@ -82,7 +82,7 @@ bool NodesAllReduce::step() {
 /// Steps what runs for a segment; when all of that is complete, the segment is a stage further.
 bool NodesAllReduce::advance(Part& part) {
   if (part.stage != Stage::reducing && part.stage != Stage::crossing && part.stage != Stage::handing_round) return false;
-  std::erase_if(part.running, [](const auto& operation) { return operation->step(); });
+  std::erase_if(part.running, [](const Running& running) { return running.operation->step(); });
   if (!part.running.empty()) return false;
   part.stage = static_cast<Stage>(static_cast<int>(part.stage) + 1);
   if (part.stage == Stage::crossed) narrow(part);
@@ -174,7 +174,7 @@ void NodesAllReduce::start_within(Part& part, OpKind kind, int root, const Bucke
     bucket.signature.prescale = bucket_.signature.prescale;
     bucket.absent = absent_here();
   }
-  part.running.push_back(levels_->within->start(std::move(bucket)));
+  part.running.emplace_back(*levels_->within, std::move(bucket));
 }
 
 void NodesAllReduce::reduce_within(Part& part) {
@@ -208,7 +208,7 @@ void NodesAllReduce::reduce_between(Part& part) {
   }
   bucket.divide_by = bucket_.signature.divide_by_group ? ranks : ranks - static_cast<int>(bucket_.absent.size());
   if (bucket_.divide_by != 0) bucket.divide_by = bucket_.divide_by;
-  part.running.push_back(levels_->between->start(std::move(bucket)));
+  part.running.emplace_back(*levels_->between, std::move(bucket));
 }
 
 void NodesAllReduce::hand_round(Part& part) {

@@ -60,6 +60,12 @@ class NodesAllReduce final : public Operation {
 
  private:
   enum class Stage { waiting, reducing, reduced, crossing, crossed, handing_round, complete };
+  /// An operation on one of the levels.
+  struct Running {
+    Running(Backend& level, Bucket of) : bucket(std::make_unique<const Bucket>(std::move(of))), operation(level.start(*bucket)) {}
+    std::unique_ptr<const Bucket> bucket;
+    std::unique_ptr<Operation> operation;
+  };
   struct Part {
     Segment segment;
     Stage stage = Stage::waiting;
@@ -67,7 +73,7 @@ class NodesAllReduce final : public Operation {
     std::byte* sums = nullptr;  // the same of what they are combined to
     std::byte* out = nullptr;   // the same, in the tensors' type
     DeviceBuffer staging;
-    std::vector<std::unique_ptr<Operation>> running;
+    std::vector<Running> running;
   };
 
   bool advance(Part& part);

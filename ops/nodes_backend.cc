@@ -56,7 +56,7 @@ class NodesBackend final : public Backend {
   bool supports(const Signature& signature) const override {
     return signature.kind == OpKind::all_reduce && signature.device == DeviceKind::cpu && reducible(signature) && carried_type(signature);
   }
-  std::unique_ptr<Operation> start(Bucket bucket) override { return std::make_unique<NodesAllReduce>(levels_, std::move(bucket)); }
+  std::unique_ptr<Operation> start(const Bucket& bucket) override { return std::make_unique<NodesAllReduce>(levels_, bucket); }
   std::unique_ptr<Backend> for_group(const GroupInfo& group) override {
     std::vector<int> node_of;
     for (int rank : group.ranks) node_of.push_back(node_of_[static_cast<std::size_t>(rank)]);

@@ -9,8 +9,8 @@ namespace {
 
 class ShmOperation final : public Operation {
  public:
-  ShmOperation(std::shared_ptr<ShmPipeline> pipeline, Bucket bucket)
-      : pipeline_(std::move(pipeline)), job_(std::move(bucket), pipeline_->board().ranks(), pipeline_->board().tuning()) {
+  ShmOperation(std::shared_ptr<ShmPipeline> pipeline, const Bucket& bucket)
+      : pipeline_(std::move(pipeline)), job_(bucket, pipeline_->board().ranks(), pipeline_->board().tuning()) {
     pipeline_->enqueue(job_);
   }
   ShmOperation(const ShmOperation&) = delete;
@@ -56,8 +56,8 @@ class ShmBackend final : public Backend {
     if (signature.device != DeviceKind::cpu || !shm_method(signature.kind, false)) return false;
     return !reduces(signature.kind) || (combines_elements(signature.op) && reducible(signature));
   }
-  std::unique_ptr<Operation> start(Bucket bucket) override {
-    return std::make_unique<ShmOperation>(pipeline_, std::move(bucket));
+  std::unique_ptr<Operation> start(const Bucket& bucket) override {
+    return std::make_unique<ShmOperation>(pipeline_, bucket);
   }
   std::unique_ptr<Backend> for_group(const GroupInfo& group) override { return make(world_, group); }
   std::shared_ptr<MemorySource> memory() override { return world_.source->memory(); }

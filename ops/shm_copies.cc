@@ -65,7 +65,8 @@ void collect_all_on_root(ShmTransfer& transfer) {
 }
 
 void collect_all_from_root(ShmTransfer& transfer) {
-  transfer.is_root() ? keep_own(transfer) : fetch_from(transfer, transfer.signature().root, 0);
+  if (!transfer.is_root()) return fetch_from(transfer, transfer.signature().root, 0);
+  if (!transfer.in_place()) keep_own(transfer);
 }
 
 void collect_part_from_root(ShmTransfer& transfer) {

@@ -23,10 +23,10 @@ bool ShmPipeline::advance() {
   if (abandoned_) return false;
   const bool broken = board_.broken();  // first: a peer that left has done its part of what can still be completed
   bool moved = true;
-  while (moved) {
-    moved = collect_next();
+  while (moved && (collected_ != packed_ || !jobs_.empty())) {
+    moved = pack_next();
     moved |= combine_next();
-    moved |= pack_next();
+    moved |= collect_next();
   }
   return !broken;
 }
@@ -60,9 +60,10 @@ bool ShmPipeline::pack_next() {
   if (jobs_.empty()) return false;
   ShmJob& job = *jobs_.front();
   if (job.asks == ShmJob::Asks::undecided) job.asks = offers_.asks(job, board_.tuning()) ? ShmJob::Asks::next : ShmJob::Asks::no;
-  if (job.asks == ShmJob::Asks::waits || !make_room(job.next_bytes())) return false;
-  ShmTransfer& next = transfer(packed_);
+  if (job.asks == ShmJob::Asks::waits) return false;
   const std::size_t bytes = job.next_bytes();
+  if (!make_room(bytes)) return false;
+  ShmTransfer& next = transfer(packed_);
   const CopyTo shows_in = shows_.choose(bytes);
   next.begin(job, packed_, places_.place(packed_, bytes), shows_in, job.replaces ? replaces_.choose(bytes) : CopyTo::cache);
   if (const auto pack = next.method().pack) {

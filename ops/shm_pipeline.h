@@ -15,7 +15,7 @@ namespace kolo {
 /// The chunks of all operations of one group, in the order in which the operations were started, on their way through the ranks'
 /// memory.
 ///
-/// Chunks are numbered; number c uses transfer c % in_flight. Three counters say how far this rank is: chunks below `collected_` are
+/// Chunks are numbered; number c uses transfer c % in_flight, a power of two. Three counters say how far this rank is: chunks below `collected_` are
 /// done, those below `combined_` and `packed_` are through with these phases. Each grows by one at a time, and all phases do what
 /// they can in turn: while a rank waits for the others' part of one chunk it packs the next ones, and writes back an earlier one.
 class ShmPipeline final {
@@ -55,7 +55,7 @@ class ShmPipeline final {
   bool pack_next();
   bool combine_next();
   bool collect_next();
-  ShmTransfer& transfer(std::uint64_t chunk) { return transfers_[chunk % transfers_.size()]; }
+  ShmTransfer& transfer(std::uint64_t chunk) { return transfers_[chunk & (transfers_.size() - 1)]; }
 
   ShmBoard board_;
   ShmPlaces places_;

@@ -60,7 +60,7 @@ std::uint64_t ShmPlaces::begin_of(std::size_t bytes) const {
 }
 
 ShmPlace ShmPlaces::place(std::uint64_t chunk, std::size_t bytes) {
-  const std::size_t turn = static_cast<std::size_t>(chunk % begins_.size());
+  const std::size_t turn = turn_of(chunk);
   begins_[turn] = end_;
   if (is_hot(bytes)) return {turn * hot_stride_ + stamp_bytes, true};
   begins_[turn] = begin_of(bytes);
@@ -70,7 +70,7 @@ ShmPlace ShmPlaces::place(std::uint64_t chunk, std::size_t bytes) {
 
 bool ShmPlaces::collide(std::uint64_t earlier, std::uint64_t later, std::size_t bytes) const {
   if (later - earlier >= begins_.size()) return true;
-  return !is_hot(bytes) && begin_of(bytes) + bytes - begins_[static_cast<std::size_t>(earlier % begins_.size())] > ring_;
+  return !is_hot(bytes) && begin_of(bytes) + bytes - begins_[turn_of(earlier)] > ring_;
 }
 
 }  // namespace kolo

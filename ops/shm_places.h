@@ -11,7 +11,7 @@ struct ShmTuning {
   std::int64_t ring = 2 << 20;       ///< of what each rank writes for others; multiples of 64, this and the next two
   std::int64_t chunk = 256 << 10;    ///< of what a rank shows of one chunk, at most; no more than the ring
   std::int64_t hot = 4 << 10;        ///< up to this size a chunk's place is one of a few, which stay in the fastest cache
-  std::int64_t in_flight = 16;       ///< chunks on their way at one time
+  std::int64_t in_flight = 16;       ///< chunks on their way at one time; a power of two
   std::int64_t whole = 16 << 10;     ///< up to this size of a bucket every rank combines all of it
   std::int64_t large = 1 << 20;      ///< results of a bucket of this size are written past the cache where that has use for its room
   std::int64_t direct = 64 << 10;    ///< from this size of a bucket on ranks ask each other whether they can reach each other's tensors
@@ -50,6 +50,7 @@ class ShmPlaces final {
   static std::size_t ring_begin(const ShmTuning& tuning);
   static std::size_t ring_bytes(int ranks, const ShmTuning& tuning);
   bool is_hot(std::size_t bytes) const { return bytes <= hot_; }
+  std::size_t turn_of(std::uint64_t chunk) const { return static_cast<std::size_t>(chunk) & (begins_.size() - 1); }
   std::uint64_t begin_of(std::size_t bytes) const;
 
   std::size_t hot_;

@@ -48,8 +48,8 @@ std::int64_t elements_of_chunk(DType dtype, int parts, const ShmTuning& tuning) 
 
 }  // namespace
 
-ShmJob::ShmJob(Bucket of, int ranks, const ShmTuning& tuning)
-    : bucket(std::move(of)),
+ShmJob::ShmJob(const Bucket& of, int ranks, const ShmTuning& tuning)
+    : bucket(of),
       reduction(reduction_of(bucket, ranks)),
       left(flat_elements(bucket, ranks)),
       parts(parts_of(bucket.signature.kind, ranks)),

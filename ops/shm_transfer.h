@@ -41,7 +41,7 @@ struct ShmFlow {
 
 /// An operation on this rank: its bucket, and how that is cut. Equal on all ranks but for the memory.
 struct ShmJob {
-  ShmJob(Bucket bucket, int ranks, const ShmTuning& tuning);
+  ShmJob(const Bucket& bucket, int ranks, const ShmTuning& tuning);
 
   /// Of the next chunk: elements of the flattened list; bytes in each rank's memory, in parts of `part_bytes` for the ranks where
   /// they get different ones.
@@ -56,7 +56,7 @@ struct ShmJob {
   /// chunk, or by one that is on its way.
   enum class Asks : std::uint8_t { undecided, no, next, waits };
 
-  Bucket bucket;
+  const Bucket& bucket;
   Reduction reduction;
   std::int64_t left = 0;            ///< elements of the flattened list that no chunk has yet
   std::int64_t all_bytes = 0;       ///< of the largest tensors, input or output, that a rank has
@@ -119,6 +119,11 @@ class ShmTransfer final {
   bool is_root() const { return signature().root == rank(); }
   bool present(int rank) const { return !std::ranges::binary_search(job_->bucket.absent, rank); }
   std::size_t element_bytes() const { return size_of(signature().dtype); }
+
+  /// Whether results that are this rank's own input are where they belong.
+  bool in_place() const {
+    return std::ranges::all_of(job_->bucket.tensors, [](const BucketTensor& tensor) { return tensor.in.data == tensor.out.data; });
+  }
 
   /// Where the chunk begins, and how many elements it has; of every block, where ranks have blocks.
   BucketPosition position() const { return position_; }

@@ -39,7 +39,7 @@ void Executor::start(AgreedBucket bucket) { running_.push_back(prepare(std::move
 
 /// One collective for each type among the tensors: more than one only if they were submitted together.
 Executor::Running Executor::prepare(AgreedBucket agreed) {
-  std::deque<Bucket> buckets;
+  std::vector<Bucket> buckets;
   for (const SubmissionPtr& member : agreed.members) {
     for (const BucketTensor& tensor : member->tensors) {
       const DType dtype = member->signature.members.empty() ? member->signature.dtype : tensor.in.dtype;
@@ -53,19 +53,19 @@ Executor::Running Executor::prepare(AgreedBucket agreed) {
       place->tensors.push_back(tensor);
     }
   }
-  return {std::move(agreed.members), std::move(buckets), {}};
+  return {std::move(agreed.members), std::move(buckets), 0, {}};
 }
 
-std::unique_ptr<Operation> Executor::start_on_backend(Bucket bucket) {
+std::unique_ptr<Operation> Executor::start_on_backend(const Bucket& bucket) {
   for (const auto& backend : backends_) {
     if (!backend->supports(bucket.signature)) continue;
     ++buckets_started_;
-    return backend->start(std::move(bucket));
+    return backend->start(bucket);
   }
   for (const auto& backend : backends_) {
     if (!serves_adasum(*backend, bucket.signature)) continue;
     ++buckets_started_;
-    return start_adasum(*backend, std::move(bucket), ranks_, rank_);
+    return start_adasum(*backend, bucket, ranks_, rank_);
   }
   throw Error(ErrorCode::backend, "no backend runs " + to_string(bucket.signature) + ", though the ranks agreed to");
 }
@@ -95,15 +95,14 @@ bool Executor::advance(Running& running, bool& held, bool& moved) {
     moved |= running.operations[i]->moved();
     held |= running.operations[i++]->holds_backend();
   }
-  while (!running.to_start.empty() && !held) {
-    auto operation = start_on_backend(std::move(running.to_start.front()));
-    running.to_start.pop_front();
+  while (running.started < running.buckets.size() && !held) {
+    auto operation = start_on_backend(running.buckets[running.started++]);
     if (operation->step()) continue;
     moved |= operation->moved();
     held |= operation->holds_backend();
     running.operations.push_back(std::move(operation));
   }
-  return running.to_start.empty() && running.operations.empty();
+  return running.started == running.buckets.size() && running.operations.empty();
 }
 
 void Executor::abandon(const Failure& failure, std::vector<Finished>& finished) {

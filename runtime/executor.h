@@ -56,14 +56,15 @@ class Executor {
  private:
   struct Running {
     std::vector<SubmissionPtr> members;                  // empty: complete
-    std::deque<Bucket> to_start;                         // one for each type; none of what moves no data
+    std::vector<Bucket> buckets;                         // one for each type; none of what moves no data
+    std::size_t started = 0;                             // of the buckets
     std::vector<std::unique_ptr<Operation>> operations;  // started and not complete
   };
 
   bool completes_now(Running& running) noexcept;
   bool advance(Running& running, bool& held, bool& moved);
   static Running prepare(AgreedBucket agreed);
-  std::unique_ptr<Operation> start_on_backend(Bucket bucket);
+  std::unique_ptr<Operation> start_on_backend(const Bucket& bucket);
 
   BackendList backends_;
   int ranks_;

@@ -32,11 +32,11 @@ bool Shape::valid() const {
   return fits || empty;
 }
 
-std::int64_t Shape::elements() const {
+std::int64_t Shape::product() const {
   if (std::ranges::find(extents(), 0) != extents().end()) return 0;  // [2^40, 2^40, 0] must not overflow on its way
-  std::int64_t product = 1;
-  for (const std::int64_t extent : extents()) product *= extent;
-  return product;
+  std::int64_t elements = 1;
+  for (const std::int64_t extent : extents()) elements *= extent;
+  return elements;
 }
 
 std::string to_string(const Shape& shape) {

@@ -91,8 +91,8 @@ inline void expect_same_everywhere(Backend& backend, const void* data, std::size
   const std::vector<std::uint8_t> mine(begin, begin + bytes);
   for (const ReduceOp op : {ReduceOp::bit_and, ReduceOp::bit_or}) {
     std::vector<std::uint8_t> all = mine;
-    finish(
-        *backend.start(bucket_of({.op = op, .dtype = DType::u8, .shape = view(all).shape}, {{view(all), view(all)}})));
+    const Bucket bucket = bucket_of({.op = op, .dtype = DType::u8, .shape = view(all).shape}, {{view(all), view(all)}});
+    finish(*backend.start(bucket));
     EXPECT_EQ(all == mine, true) << what << " differs between ranks";
   }
 }
@@ -161,14 +161,15 @@ inline void run_adasum_among_others(Backend& backend, int ranks, int rank) {
   for (int round = 0; round < 20; ++round) {
     std::vector<float> before(3000, 1), after(5000, 2);
     AdasumTensors<float> tensors(rank, {700, 1 + static_cast<std::size_t>(round) * 1000});
-    const auto first = backend.start(bucket_of({}, {{view(before), view(before)}}));
+    const Bucket ones = bucket_of({}, {{view(before), view(before)}}), twos = bucket_of({}, {{view(after), view(after)}});
+    const auto first = backend.start(ones);
     const auto operation = start_adasum(backend, {adasum_of_type<float>(), tensors.tensors(true)}, ranks, rank);
     while (operation->holds_backend()) {
       if (round % 2 == 0) (void)first->step();
       (void)operation->step();
       std::this_thread::yield();
     }
-    const auto last = backend.start(bucket_of({}, {{view(after), view(after)}}));
+    const auto last = backend.start(twos);
     finish(*last);
     finish(*operation);
     finish(*first);

@@ -133,7 +133,10 @@ class Job {
     }
   }
 
-  void start(Backend& backend) { operation_ = backend.start(bucket()); }
+  void start(Backend& backend) {
+    bucket_ = std::make_unique<const Bucket>(bucket());
+    operation_ = backend.start(*bucket_);
+  }
   bool step() { return operation_->step(); }
   bool holds_backend() const { return operation_->holds_backend(); }
   void abandon() { operation_.reset(); }
@@ -324,6 +327,7 @@ class Job {
   int ranks_;
   std::vector<GuardedArray> inputs_;
   std::vector<GuardedArray> outputs_;
+  std::unique_ptr<const Bucket> bucket_;
   std::unique_ptr<Operation> operation_;  // last: dies before the memory that it uses
 };
 
@@ -561,7 +565,8 @@ TEST_P(BackendConformance, ClosedForms) {
                                                                 {ReduceOp::product, factorial}};
     for (const auto& [op, expected] : expectations) {
       std::vector<float> values(1000, static_cast<float>(rank + 1));
-      const auto operation = backend.start({all_reduce_of(DType::f32, op), {{view(values), view(values)}}});
+      const Bucket bucket{all_reduce_of(DType::f32, op), {{view(values), view(values)}}};
+      const auto operation = backend.start(bucket);
       while (!operation->step()) std::this_thread::yield();
       for (const float value : values) ASSERT_EQ(value, static_cast<float>(expected)) << to_string(op);
     }
@@ -620,7 +625,8 @@ TEST_P(BackendConformance, MinAndMaxPropagateNaN) {
     for (const ReduceOp op : {ReduceOp::min, ReduceOp::max}) {
       std::vector<float> values(5000, static_cast<float>(rank));
       values[static_cast<std::size_t>(rank)] = std::numeric_limits<float>::quiet_NaN();
-      const auto operation = backend.start({all_reduce_of(DType::f32, op), {{view(values), view(values)}}});
+      const Bucket bucket{all_reduce_of(DType::f32, op), {{view(values), view(values)}}};
+      const auto operation = backend.start(bucket);
       while (!operation->step()) std::this_thread::yield();
       for (std::size_t i = 0; i < values.size(); ++i) {
         ASSERT_EQ(std::isnan(values[i]), i < static_cast<std::size_t>(ranks())) << i;
@@ -644,7 +650,7 @@ TEST_P(BackendConformance, BucketingDoesNotChangeBits) {
         const Tensor tensor = view(values.data() + begin, Shape{std::min(piece, elements - begin)});
         bucket.tensors.push_back({tensor, tensor});
       }
-      const auto operation = backend.start(std::move(bucket));
+      const auto operation = backend.start(bucket);
       while (!operation->step()) std::this_thread::yield();
       return values;
     };

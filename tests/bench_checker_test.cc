@@ -44,11 +44,10 @@ void run_locally(const Group& group) {
   const int ranks = static_cast<int>(group.works.size());
   auto backends = local_backends(ranks, {});
   for (std::size_t lane = 0; lane < group.works[0].lanes.size(); ++lane) {
+    std::vector<Bucket> buckets;
+    for (const Work& work : group.works) buckets.push_back({work.signature, {work.lanes[lane]}});
     std::vector<std::unique_ptr<Operation>> operations;
-    for (std::size_t rank = 0; rank < backends.size(); ++rank) {
-      const Work& work = group.works[rank];
-      operations.push_back(backends[rank]->start({work.signature, {work.lanes[lane]}}));
-    }
+    for (std::size_t rank = 0; rank < backends.size(); ++rank) operations.push_back(backends[rank]->start(buckets[rank]));
     for (bool all = false; !all;) {
       all = true;
       for (auto& operation : operations) all &= operation->step();
@@ -162,9 +161,9 @@ class Faulty final : public Backend {
   explicit Faulty(std::unique_ptr<Backend> real) : real_(std::move(real)) {}
   std::string_view name() const override { return "faulty"; }
   bool supports(const Signature& signature) const override { return real_->supports(signature); }
-  std::unique_ptr<Operation> start(Bucket bucket) override {
+  std::unique_ptr<Operation> start(const Bucket& bucket) override {
     auto* out = static_cast<float*>(bucket.tensors.front().out.data);
-    auto operation = real_->start(std::move(bucket));
+    auto operation = real_->start(bucket);
     while (!operation->step()) {
     }
     out[5] += 1;

@@ -39,7 +39,7 @@ class ScriptedBackend final : public Backend {
   explicit ScriptedBackend(Script& script) : script_(script) {}
   std::string_view name() const override { return "scripted"; }
   bool supports(const Signature& signature) const override { return reducible(signature); }
-  std::unique_ptr<Operation> start(Bucket bucket) override {
+  std::unique_ptr<Operation> start(const Bucket& bucket) override {
     return std::make_unique<ScriptedOperation>(script_, bucket.signature.dtype);
   }
   std::unique_ptr<Backend> for_group(const GroupInfo&) override { return nullptr; }

@@ -141,7 +141,8 @@ TEST(NodesBackend, WithoutSharedMemoryOnOneNode) {
     EXPECT_EQ(name, peers == 1 ? "" : of_the_first ? "mpi" : "shm");
     EXPECT_EQ(line.find("no shared memory for group"), rank == 0 && peers > 1 ? 0 : std::string::npos) << line;
     std::vector<float> values(50'000, 1);
-    const auto operation = backend->start({all_reduce_of(DType::f32, ReduceOp::sum), {{view(values), view(values)}}});
+    const Bucket bucket{all_reduce_of(DType::f32, ReduceOp::sum), {{view(values), view(values)}}};
+    const auto operation = backend->start(bucket);
     while (!operation->step()) std::this_thread::yield();
     EXPECT_EQ(values, std::vector<float>(values.size(), static_cast<float>(node_of.size())));
   }

@@ -20,9 +20,9 @@ class FirstOf final : public Backend {
   explicit FirstOf(const BackendList& backends) : backends_(backends) {}
   std::string_view name() const override { return "first"; }
   bool supports(const Signature& signature) const override { return find(signature) != nullptr; }
-  std::unique_ptr<Operation> start(Bucket bucket) override {
+  std::unique_ptr<Operation> start(const Bucket& bucket) override {
     Backend& backend = *find(bucket.signature);
-    return backend.start(std::move(bucket));
+    return backend.start(bucket);
   }
   std::unique_ptr<Backend> for_group(const GroupInfo&) override { return nullptr; }
   void abandon() noexcept override {}

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <list>
 #include <memory>
 #include <utility>
 #include <variant>
@@ -27,9 +28,9 @@ class FaultyBackend final : public Backend {
 
   std::string_view name() const override { return "faulty"; }
   bool supports(const Signature& signature) const override { return real_->supports(signature); }
-  std::unique_ptr<Operation> start(Bucket bucket) override {
-    fault_(bucket);
-    return real_->start(std::move(bucket));
+  std::unique_ptr<Operation> start(const Bucket& bucket) override {
+    fault_(buckets_.emplace_back(bucket));
+    return real_->start(buckets_.back());
   }
   std::unique_ptr<Backend> for_group(const GroupInfo& group) override { return around(real_->for_group(group)); }
   std::unique_ptr<Backend> for_pair(const GroupInfo& pair) override { return around(real_->for_pair(pair)); }
@@ -40,6 +41,7 @@ class FaultyBackend final : public Backend {
     return real ? std::make_unique<FaultyBackend>(std::move(real), fault_) : nullptr;
   }
 
+  std::list<Bucket> buckets_;  // that were started
   std::unique_ptr<Backend> real_;
   Fault fault_;
 };

@@ -232,7 +232,7 @@ class TestBackend final : public Backend {
   explicit TestBackend(Fault fault) : fault_(fault) {}
   std::string_view name() const override { return "test"; }
   bool supports(const Signature& signature) const override { return signature.dtype == DType::i8; }
-  std::unique_ptr<Operation> start(Bucket) override {
+  std::unique_ptr<Operation> start(const Bucket&) override {
     if (fault_ == Fault::start_throws) throw Error(ErrorCode::backend, "the device fell off the bus; reboot");
     return std::make_unique<Pending>(fault_);
   }

@@ -118,7 +118,7 @@ class MovingBackend final : public Backend {
   explicit MovingBackend(std::atomic<int>& steps_made) : steps_made_(steps_made) {}
   std::string_view name() const override { return "moving"; }
   bool supports(const Signature& signature) const override { return signature.dtype == DType::i8; }
-  std::unique_ptr<Operation> start(Bucket) override {
+  std::unique_ptr<Operation> start(const Bucket&) override {
     struct Moving final : Operation {
       explicit Moving(std::atomic<int>& counted) : steps_made(counted) {}
       bool step() override {

@@ -130,7 +130,7 @@ class StandingBackend final : public Backend {
   StandingBackend(std::latch& let_go, bool blocks) : let_go_(let_go), blocks_(blocks) {}
   std::string_view name() const override { return "standing"; }
   bool supports(const Signature& signature) const override { return signature.dtype == DType::i8; }
-  std::unique_ptr<Operation> start(Bucket) override {
+  std::unique_ptr<Operation> start(const Bucket&) override {
     struct Standing final : Operation {
       Standing(std::latch& wanted, bool block) : let_go(wanted), blocks(block) {}
       bool step() override {

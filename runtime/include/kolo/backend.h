@@ -90,8 +90,10 @@ class Backend {
 
   virtual bool supports(const Signature& signature) const = 0;
 
-  /// Begins a collective without waiting for anybody. The tensors' memory must stay alive until step() returns true.
-  virtual std::unique_ptr<Operation> start(Bucket bucket) = 0;
+  /// Begins a collective without waiting for anybody. The bucket and the tensors' memory must stay alive, and the bucket as it is,
+  /// until step() returns true or the operation is destroyed.
+  virtual std::unique_ptr<Operation> start(const Bucket& bucket) = 0;
+  std::unique_ptr<Operation> start(Bucket&&) = delete;  ///< it would not stay
 
   /// Makes the backend that serves `group`, some of the ranks this one serves. Collective over the group's members, which
   /// call it in an agreed order; may wait for them. Null if this backend serves no other group than its own. Throws Error.

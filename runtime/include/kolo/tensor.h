@@ -33,11 +33,13 @@ class Shape {
   bool valid() const;
 
   /// Product of the extents; 1 for a scalar, 0 if any extent is 0. Requires valid().
-  std::int64_t elements() const;
+  std::int64_t elements() const { return dims_ == 1 ? extents_[0] : product(); }
 
   friend bool operator==(const Shape&, const Shape&) = default;
 
  private:
+  std::int64_t product() const;
+
   std::array<std::int64_t, max_dims> extents_{};  // zero beyond dims_, so that == compares shapes
   int dims_ = 0;
 };
