@@ -7,6 +7,8 @@
 namespace kolo {
 namespace {
 
+constexpr std::size_t block_bytes = 8192;  // that stay in the first-level cache while they are copied twice
+
 /// Copies this rank's part of its own input to its output.
 void keep_own(ShmTransfer& transfer) {
   const int me = transfer.rank();
@@ -21,6 +23,21 @@ void keep_own(ShmTransfer& transfer) {
 void put_for(ShmTransfer& transfer, int to, std::size_t part) {
   transfer.for_each_piece_of_block(in_block, to, [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t place) {
     transfer.put(transfer.slot(transfer.rank()) + part + place, tensor.in, offset, count);
+  });
+}
+
+/// All that this rank has, for whoever wants it and to its own place: what goes both ways is read once.
+void share_all(ShmTransfer& transfer) {
+  const int me = transfer.rank();
+  if (transfer.ranks() == 1) return keep_own(transfer);
+  const auto block = static_cast<std::int64_t>(block_bytes / transfer.element_bytes());
+  transfer.for_each_piece_of_block(in_block, me, [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t place) {
+    const std::int64_t shift = out_block(transfer.signature().kind, tensor, transfer.ranks(), me, me).begin;
+    for (std::int64_t done = 0; done < count; done += block) {
+      const std::int64_t now = std::min(block, count - done);
+      transfer.put(transfer.slot(me) + place + static_cast<std::size_t>(done) * transfer.element_bytes(), tensor.in, offset + done, now);
+      transfer.write(tensor, offset + done + shift, now, address(tensor.in, offset + done));
+    }
   });
 }
 
@@ -48,10 +65,16 @@ void pack_all_for_root(ShmTransfer& transfer) {
   if (!transfer.is_root()) pack_all(transfer);
 }
 
-void collect_all(ShmTransfer& transfer) {
+/// What the others have; see share_all().
+void collect_others(ShmTransfer& transfer) {
   for (int from = 0; from < transfer.ranks(); ++from) {
-    from == transfer.rank() ? keep_own(transfer) : fetch_from(transfer, from, 0);
+    if (from != transfer.rank()) fetch_from(transfer, from, 0);
   }
+}
+
+void collect_all(ShmTransfer& transfer) {
+  keep_own(transfer);
+  collect_others(transfer);
 }
 
 void collect_parts(ShmTransfer& transfer) {
@@ -82,7 +105,7 @@ void shm_pack_parts(ShmTransfer& transfer) {
 }
 
 constinit const ShmMethod shm_broadcast{pack_all_on_root, nullptr, collect_all_from_root};
-constinit const ShmMethod shm_all_gather{pack_all, nullptr, collect_all};
+constinit const ShmMethod shm_all_gather{share_all, nullptr, collect_others};
 constinit const ShmMethod shm_gather{pack_all_for_root, nullptr, collect_all_on_root};
 constinit const ShmMethod shm_scatter{pack_parts_on_root, nullptr, collect_part_from_root};
 constinit const ShmMethod shm_all_to_all{shm_pack_parts, nullptr, collect_parts};

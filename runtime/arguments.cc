@@ -73,16 +73,16 @@ std::optional<Failure> check_output(OpKind kind, const Tensor& in, const Tensor&
     if (differ_in_rows_only(in, out)) return std::nullopt;
     return refuse(fmt::format("input and output differ in more than their rows (in: {}; out: {}); pass two tensors of one kind", to_text(in), to_text(out)));
   }
-  Tensor wanted = in;
-  if (deals_rows(kind)) {
-    std::vector<std::int64_t> extents(in.shape.extents().begin(), in.shape.extents().end());
-    extents[0] = rows_of_rank(in.shape[0], group.size(), group.rank).count();
-    wanted.shape = Shape(extents);
-  }
-  if (out.shape == wanted.shape && out.dtype == in.dtype && out.device == in.device) return std::nullopt;
+  const auto fits = [&](const Shape& shape) { return out.shape == shape && out.dtype == in.dtype && out.device == in.device; };
   if (!deals_rows(kind)) {
+    if (fits(in.shape)) return std::nullopt;
     return refuse(fmt::format("input and output differ (in: {}; out: {}); pass two tensors of one kind", to_text(in), to_text(out)));
   }
+  Tensor wanted = in;
+  std::vector<std::int64_t> extents(in.shape.extents().begin(), in.shape.extents().end());
+  extents[0] = rows_of_rank(in.shape[0], group.size(), group.rank).count();
+  wanted.shape = Shape(extents);
+  if (fits(wanted.shape)) return std::nullopt;
   return refuse(fmt::format("the output does not fit (in: {}; out: {}; the group has {} rank{}); pass out: {}", to_text(in),
                             to_text(out), group.size(), group.size() == 1 ? "" : "s", to_text(wanted)));
 }
@@ -91,6 +91,7 @@ std::optional<Failure> check_output(OpKind kind, const Tensor& in, const Tensor&
 std::optional<Failure> check_overlap(OpKind kind, const Tensor& in, const Tensor& out, const GroupInfo& group) {
   const auto begin_in = reinterpret_cast<std::uintptr_t>(in.data);
   const auto begin_out = reinterpret_cast<std::uintptr_t>(out.data);
+  if (begin_in == begin_out && !has_blocks(kind)) return std::nullopt;
   const bool apart = begin_in >= begin_out + out.bytes() || begin_out >= begin_in + in.bytes();
   if (apart || in.bytes() == 0 || out.bytes() == 0) return std::nullopt;
   if (joins_rows(kind)) {
@@ -104,7 +105,7 @@ std::optional<Failure> check_overlap(OpKind kind, const Tensor& in, const Tensor
     if (begin_out == begin_in + first * (in.bytes() / static_cast<std::size_t>(in.shape[0]))) return std::nullopt;
     return refuse("input and output overlap, and the output is not this rank's rows of the input; pass these rows, or two tensors apart");
   }
-  if (begin_in == begin_out) return std::nullopt;
+  if (begin_in == begin_out) return std::nullopt;  // all_to_all
   return refuse("input and output overlap without being the same memory; pass the same tensor twice, or two apart");
 }
 

@@ -176,6 +176,7 @@ bool MpiChannel::receive_mpi(Message& message) {
 bool MpiChannel::pending() { return links_->pending(); }
 
 bool MpiChannel::flush() {
+  if (outgoing_.empty()) return links_->flush();
   std::erase_if(outgoing_, [](const auto& outgoing) {
     int complete = 0;
     check_mpi(MPI_Test(&outgoing->request, &complete, MPI_STATUS_IGNORE), "MPI_Test");

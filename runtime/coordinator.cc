@@ -64,10 +64,11 @@ void Coordinator::submit(const SubmissionPtr& submission, bool will_wait) {
   }
 }
 
-/// Tells the negotiator that the program looks at an operation for the first time. Always, done or not: where the program looks
-/// must not depend on timing, since plans are cut there.
+/// Tells the negotiator that the program looks at an operation for the first time. Done or not: where the program looks must not
+/// depend on timing, since plans are cut there. But where it has just looked at another there is nothing more to cut.
 void Coordinator::push_flush(const SubmissionPtr& submission) {
   if (std::exchange(submission->flush_pushed, true)) return;
+  if (submission->done && queue_.flushed_last()) return;
   queue_.push(PendingQueue::What::flush, submission);
 }
 
@@ -211,7 +212,8 @@ SessionStats Coordinator::stats() const {
 void Coordinator::announce_inline() {
   guard([this] {
     announce();
-    return send_outgoing();
+    const bool news = std::any_of(groups_.begin(), groups_.end(), [](const auto& entry) { return entry.second->negotiator.has_news(); });
+    return (news || !flushed_) && send_outgoing();
   });
   bool decided = !flushed_;
   for (auto& [id, group] : groups_) decided |= group->negotiator.decided() || group->negotiator.holds_up_others() || group->told;

@@ -85,6 +85,7 @@ class Coordinator {
   void give_up(const Failure& failure) noexcept;
   void fail_everything(const Failure& failure) noexcept;
   void complete(const SubmissionPtr& submission, const Failure* failure = nullptr);
+  void complete_finished();
 
   void push_flush(const SubmissionPtr& submission);
   void announce_inline();
@@ -122,6 +123,7 @@ class Coordinator {
   Patience standstill_{std::chrono::milliseconds(100)};  // of ranks that wait for buckets which this one's program, waiting too, has begun
   std::optional<Failure> given_up_;
   std::vector<Executor::Finished> finished_;
+  std::vector<Submission*> completing_;
   std::vector<PendingQueue::Item> drained_;
 
   struct Counters {

@@ -166,8 +166,7 @@ bool Coordinator::execute(GroupState& group) {
     const auto staged = group.executor.staged_bytes();
     counters_.staged_bytes += staged - std::exchange(group.staged_counted, staged);
   }
-  for (const auto& [submission, failure] : finished_) complete(submission, failure ? &*failure : nullptr);
-  finished_.clear();
+  complete_finished();
   return moved;
 }
 
@@ -233,20 +232,33 @@ void Coordinator::fail_everything(const Failure& failure) noexcept {
     group->executor.halt();
     group->executor.abandon(failure, finished_);
   }
-  for (const auto& [submission, why] : finished_) complete(submission, why ? &*why : nullptr);
-  finished_.clear();
+  complete_finished();
   departure_.reset();
   for (const SubmissionPtr& submission : queue_.in_flight()) complete(submission, &failure);
 }
 
 void Coordinator::complete(const SubmissionPtr& submission, const Failure* failure) {
-  if (submission->done) return;
-  submission->failure.reset();
-  if (failure) submission->failure = *failure;
-  watch_.completed(submission->name);
-  queue_.retire(*submission);  // first: the next step may submit the same name as soon as the handle is done
-  submission->done = true;
-  submission->done.notify_all();
+  finished_.push_back({submission, failure ? std::optional(*failure) : std::nullopt});
+  complete_finished();
+}
+
+/// All that finished_ has, of what is not complete yet.
+void Coordinator::complete_finished() {
+  completing_.clear();
+  for (auto& [submission, failure] : finished_) {
+    if (submission->done) continue;
+    submission->failure = std::move(failure);
+    completing_.push_back(submission.get());
+  }
+  if (!completing_.empty()) {
+    watch_.completed(completing_.back()->name);
+    queue_.retire(completing_);  // first: the next step may submit the same name as soon as the handle is done
+  }
+  for (Submission* submission : completing_) {
+    submission->done = true;
+    submission->done.notify_all();
+  }
+  finished_.clear();
 }
 
 }  // namespace kolo

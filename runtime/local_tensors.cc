@@ -3,8 +3,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace kolo {
+
+/// The place of a tensor that is about to wait.
+SubmissionPtr& LocalTensors::at(TensorNumber number) {
+  if (number >= numbered_.size()) numbered_.resize(number + 1);
+  numbered_count_ += !numbered_[number];
+  return numbered_[number];
+}
+
+SubmissionPtr LocalTensors::take_numbered(TensorNumber number) {
+  if (!waits(number)) return nullptr;
+  --numbered_count_;
+  return std::exchange(numbered_[number], nullptr);
+}
 
 std::optional<BucketId> LocalTensors::add(const SubmissionPtr& submission, const PlanCache& plan) {
   const auto number = submission->failure ? std::nullopt : plan.find(*submission);
@@ -12,7 +26,7 @@ std::optional<BucketId> LocalTensors::add(const SubmissionPtr& submission, const
     named_[submission->name] = submission;
     return std::nullopt;
   }
-  numbered_[*number] = submission;
+  at(*number) = submission;
   const BucketId bucket = plan.row(*number).bucket;
   State& state = buckets_[bucket];
   if (++state.submitted < plan.members(bucket)->size()) return std::nullopt;
@@ -22,9 +36,7 @@ std::optional<BucketId> LocalTensors::add(const SubmissionPtr& submission, const
 
 bool LocalTensors::numbered(const Submission& submission, const PlanCache& plan) const {
   const auto number = plan.find(submission);
-  if (!number) return false;
-  const auto found = numbered_.find(*number);
-  return found != numbered_.end() && found->second.get() == &submission;
+  return number && waits(*number) && numbered_[*number].get() == &submission;
 }
 
 bool LocalTensors::holds(const Submission& submission, const PlanCache& plan) const {
@@ -35,7 +47,7 @@ bool LocalTensors::holds(const Submission& submission, const PlanCache& plan) co
 void LocalTensors::defined(TensorNumber number, const PlanCache& plan) {
   const auto found = named_.find(plan.row(number).name);
   if (found == named_.end() || found->second->failure || found->second->signature != plan.row(number).signature) return;
-  numbered_[number] = std::move(found->second);
+  at(number) = std::move(found->second);
   named_.erase(found);
   buckets_[plan.row(number).bucket] = {.submitted = 1, .announced = true};
 }
@@ -48,7 +60,7 @@ std::vector<BucketId> LocalTensors::regrouped(const std::vector<BucketId>& retir
     const auto* members = plan.members(bucket);
     if (!members) continue;
     State state;
-    for (TensorNumber number : *members) state.submitted += numbered_.contains(number);
+    for (TensorNumber number : *members) state.submitted += waits(number);
     if (state.submitted == 0) continue;
     state.announced = state.submitted == members->size();
     buckets_[bucket] = state;
@@ -61,18 +73,18 @@ std::vector<SubmissionPtr> LocalTensors::take(BucketId bucket, const PlanCache& 
   const auto* members = plan.members(bucket);
   if (!members) throw Error(ErrorCode::backend, fmt::format("the ranks agreed to run bucket {}, which is not planned", bucket));
   std::vector<SubmissionPtr> taken;
+  taken.reserve(members->size());
   for (TensorNumber number : *members) {
-    const auto found = numbered_.find(number);
-    if (found == numbered_.end() && stand_in) {
+    SubmissionPtr here = take_numbered(number);
+    if (!here && stand_in) {
       taken.push_back(stand_in(number));
       continue;
     }
-    if (found == numbered_.end()) {
+    if (!here) {
       throw Error(ErrorCode::backend,
                   fmt::format("the ranks agreed to run '{}', which this rank has not submitted", plan.row(number).name));
     }
-    taken.push_back(std::move(found->second));
-    numbered_.erase(found);
+    taken.push_back(std::move(here));
   }
   buckets_.erase(bucket);
   return taken;
@@ -85,9 +97,8 @@ std::vector<SubmissionPtr> LocalTensors::take(const std::string& name, const Pla
     named_.erase(found);
   }
   for (TensorNumber number : plan.numbers(name)) {
-    const auto found = numbered_.find(number);
-    if (found == numbered_.end()) continue;
-    const SubmissionPtr submission = found->second;
+    const SubmissionPtr submission = find(number);
+    if (!submission) continue;
     remove(*submission, plan);
     taken.push_back(submission);
   }
@@ -101,7 +112,7 @@ void LocalTensors::remove(const Submission& submission, const PlanCache& plan) {
   }
   if (!numbered(submission, plan)) return;
   const TensorNumber number = *plan.find(submission);
-  numbered_.erase(number);
+  take_numbered(number);
   State& state = buckets_[plan.row(number).bucket];
   state.announced = false;
   if (--state.submitted == 0) buckets_.erase(plan.row(number).bucket);
@@ -109,9 +120,12 @@ void LocalTensors::remove(const Submission& submission, const PlanCache& plan) {
 
 std::vector<SubmissionPtr> LocalTensors::take_all() {
   std::vector<SubmissionPtr> taken;
-  for (auto& [number, submission] : numbered_) taken.push_back(std::move(submission));
+  for (SubmissionPtr& submission : numbered_) {
+    if (submission) taken.push_back(std::move(submission));
+  }
   for (auto& [name, submission] : named_) taken.push_back(std::move(submission));
   numbered_.clear();
+  numbered_count_ = 0;
   named_.clear();
   buckets_.clear();
   return taken;
@@ -124,21 +138,21 @@ std::optional<Cut> LocalTensors::cut_for(const Submission& submission, const Pla
   if (state.announced || state.cut_asked) return std::nullopt;
   Cut cut{bucket, {}};
   for (TensorNumber number : *plan.members(bucket)) {
-    const auto found = numbered_.find(number);
-    if (found != numbered_.end() && found->second->sequence <= submission.flushed_at) cut.members.push_back(number);
+    if (waits(number) && numbered_[number]->sequence <= submission.flushed_at) cut.members.push_back(number);
   }
   state.cut_asked = true;
   return cut;
 }
 
 SubmissionPtr LocalTensors::find(TensorNumber number) const {
-  const auto found = numbered_.find(number);
-  return found == numbered_.end() ? nullptr : found->second;
+  return waits(number) ? numbered_[number] : nullptr;
 }
 
 std::vector<SubmissionPtr> LocalTensors::all() const {
   std::vector<SubmissionPtr> result;
-  for (const auto& [number, submission] : numbered_) result.push_back(submission);
+  for (const SubmissionPtr& submission : numbered_) {
+    if (submission) result.push_back(submission);
+  }
   for (const auto& [name, submission] : named_) result.push_back(submission);
   std::sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a->sequence < b->sequence; });
   return result;

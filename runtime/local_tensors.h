@@ -32,7 +32,7 @@ class LocalTensors {
   /// Applies a change of plan: forgets what was announced of retired buckets and returns the new ones that are complete here.
   std::vector<BucketId> regrouped(const std::vector<BucketId>& retired, BucketId first_new, const PlanCache& plan);
 
-  /// Makes what this rank runs in place of a submission that it does not have, because it has joined.
+  /// Makes what this rank runs in place of a submission that it does not have, because it has joined; null if nothing runs yet.
   using StandIn = std::function<SubmissionPtr(TensorNumber)>;
 
   /// Takes the members of an agreed bucket out, in the plan's order. Throws Error{backend} if one is not here and there is no
@@ -58,7 +58,7 @@ class LocalTensors {
   /// Whether a bucket waits here for more of its tensors.
   bool incomplete() const;
   void set_announced(BucketId bucket, bool announced) { buckets_[bucket].announced = announced; }
-  bool empty() const { return numbered_.empty() && named_.empty(); }
+  bool empty() const { return numbered_count_ == 0 && named_.empty(); }
 
  private:
   struct State {
@@ -67,7 +67,12 @@ class LocalTensors {
     bool cut_asked = false;
   };
 
-  std::unordered_map<TensorNumber, SubmissionPtr> numbered_;
+  SubmissionPtr& at(TensorNumber number);
+  bool waits(TensorNumber number) const { return number < numbered_.size() && numbered_[number]; }
+  SubmissionPtr take_numbered(TensorNumber number);
+
+  std::vector<SubmissionPtr> numbered_;  // by number; null: does not wait
+  std::size_t numbered_count_ = 0;
   std::unordered_map<std::string, SubmissionPtr> named_;
   std::unordered_map<BucketId, State> buckets_;  // of tensors that wait here
 };

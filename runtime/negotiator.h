@@ -81,6 +81,9 @@ class Negotiator {
     }
   }
 
+  /// Whether outgoing() may have something to send, or decide.
+  bool has_news() const;
+
   /// Whether take() has something to give.
   bool decided() const {
     return !decisions_.run.empty() || !decisions_.to_allocate.empty() || !decisions_.failed.empty() || !decisions_.withdrawn.empty() ||

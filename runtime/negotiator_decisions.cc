@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/block_sizes.h"
@@ -39,6 +40,11 @@ void Negotiator::decide() {
     join_when_ready();
     if (!change && table_.quiet()) return;
   }
+}
+
+bool Negotiator::has_news() const {
+  return !table_.quiet() || learner_.run_ended() || !held_.empty() || !joining_.empty() || !to_parent_.empty() ||
+         std::ranges::any_of(to_child_, [](const Writer& child) { return !child.empty(); });
 }
 
 /// What became complete in this position's subtree, to the parent.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "runtime/mismatch.h"
 
@@ -38,39 +39,41 @@ void PendingQueue::submit(const SubmissionPtr& submission) {
     throw Error(ErrorCode::closed,
                 describe(kind, submission->name, submission->group->name) + ": the session is closed; submit before close()");
   }
-  reserve_names(submission);
+  const NameUse& use = reserve_names(submission);
   if (turns) turns->take();
-  const Use& use = use_of(submission->group->id, submission->name);
   submission->occurrence = use.finished + sent_before(*submission);
   submission->number = use.number;
   submission->sequence = sequence_ + 1;
   append({What::submit, submission, 0});
 }
 
-/// All of a submission's names, or none.
-void PendingQueue::reserve_names(const SubmissionPtr& submission) {
+/// All of a submission's names, or none. Returns what is known of the first.
+NameUse& PendingQueue::reserve_names(const SubmissionPtr& submission) {
+  const GroupId group = submission->group->id;
+  NameUse& first = use_of(group, submission->name);
   if (submission->signature.kind == OpKind::send_recv) {
     between_ranks_.push_back(submission);
-    return;
+    return first;
   }
-  const GroupId group = submission->group->id;
   std::size_t reserved = 0;
-  const auto reserve = [&](const std::string& name) {
-    Use& use = use_of(group, name);
+  const auto reserve = [&](NameUse& use) {
     if (use.in_flight) return false;
     use.in_flight = submission;
     ++reserved;
     return true;
   };
   const auto& members = submission->member_names;
-  if (reserve(submission->name) && std::ranges::all_of(members, reserve)) return;
+  if (reserve(first) && std::ranges::all_of(members, [&](const std::string& name) { return reserve(use_of(group, name)); })) {
+    submission->use = &first;
+    return first;
+  }
   const std::string& taken = reserved == 0 ? submission->name : members[reserved - 1];
   for (std::size_t i = 0; i < reserved; ++i) use_of(group, i == 0 ? submission->name : members[i - 1]).in_flight = nullptr;
   throw Error(ErrorCode::in_flight, describe(submission->signature.kind, taken, submission->group->name) +
                                         ": the name is already in flight on this rank; wait for the first operation or use another name");
 }
 
-PendingQueue::Use& PendingQueue::use_of(GroupId group, std::string_view name) {
+NameUse& PendingQueue::use_of(GroupId group, std::string_view name) {
   if (const auto found = uses_.find(Key{group, name}); found != uses_.end()) return found->second;
   return uses_[OwnedKey{group, name}];
 }
@@ -81,6 +84,7 @@ void PendingQueue::push(What what, const SubmissionPtr& submission, double secon
 }
 
 void PendingQueue::append(Item item) {
+  flushed_last_.store(item.what == What::flush, std::memory_order_relaxed);
   item.sequence = ++sequence_;
   items_.push_back(std::move(item));
   size_.store(items_.size(), std::memory_order_seq_cst);
@@ -93,16 +97,21 @@ void PendingQueue::drain(std::vector<Item>& items) {
   items.swap(items_);
 }
 
-void PendingQueue::retire(const Submission& submission) {
+void PendingQueue::retire(std::span<Submission* const> submissions) {
   const std::lock_guard lock(mutex_);
+  for (Submission* submission : submissions) retire(*submission);
+}
+
+void PendingQueue::retire(Submission& submission) {
   const GroupId group = submission.group->id;
   const OpKind kind = submission.signature.kind;
   if (kind == OpKind::send_recv) std::erase_if(between_ranks_, [&](const SubmissionPtr& other) { return other.get() == &submission; });
-  const auto free_name = [&](Use& use) {
+  const auto free_name = [&](NameUse& use) {
     if (use.in_flight.get() == &submission) use.in_flight = nullptr;
   };
   for (const std::string& name : submission.member_names) free_name(use_of(group, name));
-  Use& use = use_of(group, submission.name);
+  NameUse* const known = std::exchange(submission.use, nullptr);
+  NameUse& use = known ? *known : use_of(group, submission.name);
   free_name(use);
   use.number = submission.number;
   const bool withdrawn = !submission.agreed && !submission.failure;  // as if it had never been

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -41,12 +42,15 @@ class PendingQueue {
   /// Appends something else that concerns an operation already submitted (null for depart and abandon).
   void push(What what, const SubmissionPtr& submission, double seconds = 0);
 
+  /// Whether the program has looked at an operation since it last submitted one: another look has nothing to end.
+  bool flushed_last() const { return flushed_last_.load(std::memory_order_relaxed); }
+
   /// Takes everything appended so far; it replaces what is in `items`.
   void drain(std::vector<Item>& items);
   bool empty() const { return size_.load(std::memory_order_seq_cst) == 0; }
 
-  /// The operation is complete: its name is free again.
-  void retire(const Submission& submission);
+  /// Operations are complete: their names are free again.
+  void retire(std::span<Submission* const> submissions);
 
   /// The others have run this without this rank, which has joined: the number that the name stands for is taken.
   void pass_over(GroupId group, const std::string& name);
@@ -96,18 +100,13 @@ class PendingQueue {
     bool operator()(const Key& a, const Key& b) const { return a == b; }
   };
 
-  /// What is known of a name.
-  struct Use {
-    SubmissionPtr in_flight;                 // but of send_recv
-    std::uint64_t finished = 0;              // operations that have had it
-    std::optional<std::uint32_t> number{};   // of the last one, see Submission
-  };
-  using Uses = std::unordered_map<OwnedKey, Use, OwnedKeyHash, OwnedKeyEqual>;
+  using Uses = std::unordered_map<OwnedKey, NameUse, OwnedKeyHash, OwnedKeyEqual>;
 
-  Use& use_of(GroupId group, std::string_view name);
+  NameUse& use_of(GroupId group, std::string_view name);
   void count(GroupId group, std::string_view name) { ++use_of(group, name).finished; }
   std::uint64_t sent_before(const Submission& submission) const;
-  void reserve_names(const SubmissionPtr& submission);
+  NameUse& reserve_names(const SubmissionPtr& submission);
+  void retire(Submission& submission);
   void append(Item item);
 
   mutable std::mutex mutex_;
@@ -115,6 +114,7 @@ class PendingQueue {
   std::uint64_t sequence_ = 0;
   std::vector<Item> items_;
   std::atomic<std::size_t> size_{0};
+  std::atomic<bool> flushed_last_{false};
   Uses uses_;
   std::vector<SubmissionPtr> between_ranks_;                  // in flight, of send_recv
   std::map<std::pair<GroupId, std::string_view>, Turns> turns_;  // by the prefix of the names

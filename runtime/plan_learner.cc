@@ -33,9 +33,10 @@ void PlanLearner::submitted(const SubmissionPtr& submission, bool is_new) {
 }
 
 void PlanLearner::waited() {
-  if (!run_.empty()) finished_.push_back(std::exchange(run_, {}));
-  open_names_.clear();
   ++runs_;
+  if (run_.empty()) return;
+  finished_.push_back(std::exchange(run_, {}));
+  if (!open_names_.empty()) open_names_.clear();  // goes through all its buckets, even if it is empty
 }
 
 std::optional<Regroup> PlanLearner::propose(const PlanCache& plan) {

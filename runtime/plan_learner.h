@@ -34,6 +34,9 @@ class PlanLearner {
   /// How many runs have ended.
   std::uint64_t runs() const { return runs_; }
 
+  /// Whether propose() has a run to look at.
+  bool run_ended() const { return !finished_.empty(); }
+
   /// The next change of the plan that follows from a finished run; nothing if the plan is right as it is.
   std::optional<Regroup> propose(const PlanCache& plan);
 

@@ -64,11 +64,11 @@ const std::shared_ptr<const GroupInfo>& Session::Parts::member(const Group& grou
                                                        coordinator->control().rank(), group.info()->name));
 }
 
-SubmissionPtr Session::Parts::new_submission(std::string name, const Signature& signature, const Group& group) const {
-  auto submission = std::make_shared<Submission>();
+SubmissionPtr Session::Parts::new_submission(std::string name, Signature signature, const Group& group) const {
+  auto submission = std::allocate_shared<Submission>(PoolAllocator<Submission>(submissions));
   submission->group = group.info() ? member(group) : coordinator->world_group();
   submission->name = std::move(name);
-  submission->signature = signature;
+  submission->signature = std::move(signature);
   return submission;
 }
 
@@ -84,9 +84,8 @@ void Session::Parts::hand_over(const SubmissionPtr& submission, const RowArgumen
   const bool grouped = !submission->member_names.empty();
   for (std::size_t i = 0; i < submission->tensors.size() && !submission->failure; ++i) {
     const BucketTensor& tensor = submission->tensors[i];
-    Signature alone = signature;
-    alone.dtype = tensor.in.dtype;
-    submission->failure = check_arguments(alone, tensor, *submission->group, rows);
+    if (grouped) signature.dtype = tensor.in.dtype;
+    submission->failure = check_arguments(signature, tensor, *submission->group, rows);
     if (!submission->failure && tensor.in.device.kind != signature.device) {
       submission->failure = Failure{ErrorCode::invalid_argument, "tensors submitted together are on different kinds of devices; submit them apart"};
     }
@@ -95,8 +94,9 @@ void Session::Parts::hand_over(const SubmissionPtr& submission, const RowArgumen
     const auto sizes = own_sizes(signature.kind, tensor, rows.splits, rows.allocates, *submission->group, signature.root);
     submission->sizes.insert(submission->sizes.end(), sizes.begin(), sizes.end());
   }
+  if (grouped) signature.dtype = submission->tensors.front().in.dtype;
   if (submission->failure) submission->sizes.clear();
-  signature.shape = agreed_shape(signature.kind, signature.shape);
+  if (has_rows(signature.kind)) signature.shape = agreed_shape(signature.kind, signature.shape);
   coordinator->submit(submission, will_wait);
 }
 

@@ -11,6 +11,7 @@
 
 #include "runtime/arguments.h"
 #include "runtime/at_exit.h"
+#include "runtime/block_pool.h"
 #include "runtime/coordinator.h"
 #include "runtime/memory_sources.h"
 #include "runtime/names.h"
@@ -78,12 +79,13 @@ class Session::Parts {
     return signature;
   }
 
-  SubmissionPtr new_submission(std::string name, const Signature& signature, const Group& group) const;
+  SubmissionPtr new_submission(std::string name, Signature signature, const Group& group) const;
   static void add_member(Submission& submission, const NamedTensor& tensor);
   /// Checks arguments and submits. A bad argument is announced as the name's failure.
   void hand_over(const SubmissionPtr& submission, const RowArguments& rows, bool will_wait);
   const std::shared_ptr<const GroupInfo>& member(const Group& group) const;
 
+  std::shared_ptr<BlockPool> submissions = std::make_shared<BlockPool>();
   int exceptions_at_start;
   std::optional<LeaveAtExit> at_exit;
 };

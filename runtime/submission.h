@@ -15,7 +15,19 @@
 #include <kolo/op.h>
 #include <kolo/tensor.h>
 
+#include "runtime/few.h"
+
 namespace kolo {
+
+struct Submission;
+using SubmissionPtr = std::shared_ptr<Submission>;
+
+/// What a rank knows of a name, in a group; see PendingQueue.
+struct NameUse {
+  SubmissionPtr in_flight;                 ///< but of send_recv
+  std::uint64_t finished = 0;              ///< operations that have had it
+  std::optional<std::uint32_t> number{};   ///< of the last one, see Submission
+};
 
 /// One operation that this rank has asked for, from submit to completion.
 ///
@@ -27,7 +39,7 @@ struct Submission {
   std::string name;
   std::shared_ptr<const GroupInfo> group;
   Signature signature;
-  std::vector<BucketTensor> tensors;     ///< one; several if submitted together; none where nothing moves
+  Few<BucketTensor> tensors;             ///< one; several if submitted together; none where nothing moves
   std::vector<std::string> member_names; ///< of tensors submitted together
   std::vector<std::int64_t> sizes;       ///< of what has_rows(), see block_sizes.h; empty otherwise
   std::function<Tensor(const Shape&)> allocate;  ///< makes the output once its shape is agreed; empty: the output is there
@@ -41,6 +53,7 @@ struct Submission {
   std::shared_ptr<const GroupInfo> subject;  ///< of remove_group; of make_group once it is done
   int last_to_join = -1;                 ///< of join, once it is done; a session rank
   std::uint64_t occurrence = 0;          ///< how many operations of this name and group went before; equal on every rank
+  NameUse* use = nullptr;                ///< of its name, while the name is in flight; the queue's
   mutable std::optional<std::uint32_t> number{};  ///< its tensor number once the plan has been asked, or what its namesake before had
   mutable bool number_checked = false;   ///< against name and signature
   std::uint64_t sequence = 0;            ///< position among this rank's submissions and flushes
@@ -50,8 +63,6 @@ struct Submission {
   std::atomic<bool> agreed{false};       ///< the ranks have decided to run it
   std::atomic<bool> done{false};
 };
-
-using SubmissionPtr = std::shared_ptr<Submission>;
 
 /// Submissions that run as one, and the ranks of the group whose values do not count (ascending).
 struct AgreedBucket {

@@ -17,6 +17,11 @@ std::vector<PendingQueue::Item> drained(PendingQueue& queue) {
   return items;
 }
 
+void retire(PendingQueue& queue, const SubmissionPtr& submission) {
+  Submission* const one = submission.get();
+  queue.retire({&one, 1});
+}
+
 using testing::error_text;
 using What = PendingQueue::What;
 
@@ -70,7 +75,7 @@ TEST(PendingQueueTest, ANameInFlightIsTaken) {
   queue.submit(submission("grad", 1));  // of another group
   EXPECT_EQ(drained(queue).size(), 2u);
   EXPECT_EQ(queue.in_flight().front(), first);
-  queue.retire(*first);
+  retire(queue, first);
   queue.submit(submission("grad"));
   EXPECT_EQ(queue.in_flight().size(), 2u);
 }
@@ -83,7 +88,7 @@ TEST(PendingQueueTest, OperationsOfANameAreCounted) {
     queue.submit(next);
     counts.push_back(next->occurrence);
     next->agreed = !withdrawn;
-    queue.retire(*next);
+    retire(queue, next);
   }
   EXPECT_EQ(counts, (std::vector<std::uint64_t>{0, 1, 1, 2})) << "one that was withdrawn was never there";
   for (int i = 0; i < 100; ++i) queue.submit(submission("a name that moves the table of names " + std::to_string(i)));
@@ -118,7 +123,7 @@ TEST(PendingQueueTest, BarriersAreNumberedPerGroup) {
   EXPECT_EQ(second->name, "kolo.barrier.1");
   EXPECT_EQ(other->name, "kolo.barrier.0");
   first->agreed = true;
-  queue.retire(*first);
+  retire(queue, first);
   const auto third = barrier();
   queue.submit(third);
   EXPECT_EQ(third->name, "kolo.barrier.2") << "not the name that is free on this rank only";
@@ -129,7 +134,7 @@ TEST(PendingQueueTest, AWithdrawnBarrierGivesItsNumberToTheNext) {
   const auto first = barrier(), second = barrier();
   queue.submit(first);
   queue.submit(second);
-  queue.retire(*first);  // neither agreed nor failed
+  retire(queue, first);  // neither agreed nor failed
   const auto third = barrier(), fourth = barrier();
   queue.submit(third);
   queue.submit(fourth);
@@ -159,7 +164,7 @@ TEST(PendingQueueTest, ThreadsKeepTheirOwnOrder) {
       EXPECT_EQ(item.sequence, ++sequence);
       const int worker = item.submission->name[0] - '0';
       EXPECT_EQ(item.submission->name.substr(2), std::to_string(next[static_cast<std::size_t>(worker)]++));
-      queue.retire(*item.submission);
+      retire(queue, item.submission);
       ++seen;
     }
   }
