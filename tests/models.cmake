@@ -8,3 +8,4 @@ foreach(name random_test gemm_test layers_test mlp_test optimizer_test
 endforeach()
 kolo_add_test(idx_test LIBS kolo_models ZLIB::ZLIB)  # writes gzipped files itself
 kolo_add_test(golden_mlp_test LIBS kolo_models nlohmann_json::nlohmann_json)
+kolo_add_test(golden_llama_test LIBS kolo_models)
