@@ -64,12 +64,8 @@ BatchResult LlamaHead::loss_and_gradients(const Input& input, const Output& outp
 
 void LlamaHead::group_backward(const Input& input, std::int64_t first, std::int64_t count, const Output& output) {
   const std::int64_t dim = shape_->dim, vocabulary = shape_->vocabulary;
-  const Work* d_logits = logits_.work();
-  if (precision_ != Precision::f32) {
-    Work* const rounded = d_logits_.work(precision_, count * vocabulary, "gradients of logits");
-    loops_->narrow(count * vocabulary, logits_.floats(), rounded);
-    d_logits = rounded;
-  }
+  const Work* const d_logits =
+      rounded(precision_, count * vocabulary, logits_.floats(), d_logits_, "gradients of logits");
   product_weight(precision_, count, dim, vocabulary, d_logits, h_.work(), output.add || first > 0, output.d_head);
   float* const d = output.descent.d + first * dim;
   float* const d_h = d_h_.floats(count * dim, "gradients of the last norm's output");
