@@ -23,7 +23,7 @@ struct Llama::Parts {
         shape(given),
         parameters(llama_parameters(given)),
         rotations(shape.head_dim, given.rope_theta),
-        block(shape, precision, rotations, scratch),
+        block(shape, precision, recompute, rotations, scratch),
         head(shape, precision),
         inputs(static_cast<std::size_t>(shape.layers)),
         kept(recompute ? 1 : static_cast<std::size_t>(shape.layers)) {

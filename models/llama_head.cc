@@ -17,10 +17,12 @@ BatchResult& operator+=(BatchResult& sum, const BatchResult& part) {
 
 }  // namespace
 
-/// Rows at a time: enough for products to run fast, and logits within 64 MiB.
+/// Rows at a time: enough for products to run fast, also where each goes over the gradient of a head that is too large
+/// for the cache, and logits within 64 MiB.
 std::int64_t LlamaHead::group() const {
-  constexpr std::int64_t most_logits = std::int64_t{1} << 24, fewest = 64, most = 512;
-  return std::clamp(most_logits / shape_->vocabulary, fewest, most);
+  constexpr std::int64_t most_logits = std::int64_t{1} << 24, cached = std::int64_t{1} << 18;
+  const std::int64_t most = shape_->vocabulary * shape_->dim <= cached ? 128 : 512;
+  return std::clamp(most_logits / shape_->vocabulary, std::int64_t{64}, most);
 }
 
 const float* LlamaHead::logits(const Input& input, std::int64_t first, std::int64_t count) {
