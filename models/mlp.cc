@@ -126,6 +126,12 @@ BatchResult Mlp::evaluate(const Batch& batch) {
   return softmax_cross_entropy(batch.examples, sizes_.back(), out.data(), batch.targets, nullptr);
 }
 
+std::size_t Mlp::activation_bytes() const {
+  std::size_t elements = delta_.capacity() + delta_below_.capacity();
+  for (const AlignedFloats& output : outputs_) elements += output.capacity();
+  return elements * sizeof(float);
+}
+
 std::span<const float> Mlp::logits(const Batch& batch) {
   check(batch);
   if (batch.examples == 0) return {};

@@ -31,6 +31,7 @@ class Mlp final : public Model {
   using Model::forward_backward;
   BatchResult forward_backward(const Batch& batch, const GradReady& grad_ready, const Pass& pass) override;
   BatchResult evaluate(const Batch& batch) override;
+  std::size_t activation_bytes() const override;
 
   /// Runs the forward pass only and returns [examples, classes]; valid until the next pass.
   std::span<const float> logits(const Batch& batch);

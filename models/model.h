@@ -72,6 +72,10 @@ class Model {
 
   /// One pass forward.
   virtual BatchResult evaluate(const Batch& batch) = 0;
+
+  /// Bytes of everything that the largest pass so far kept or worked in: what a run needs beside values, gradients and
+  /// the optimizer's state.
+  virtual std::size_t activation_bytes() const = 0;
 };
 
 /// Elements of all parameters together.

@@ -30,7 +30,17 @@ std::unique_ptr<Model> make_mlp(const ModelSettings& settings) {
       fmt::join(model->sizes(), ","), settings.inputs, settings.classes, settings.inputs, settings.classes));
 }
 
-constexpr std::array entries{Entry{"mlp", make_mlp, {.epochs = 12, .batch = 64, .lr = 0.1, .momentum = 0.9}}};
+std::unique_ptr<Model> make_cnn(const ModelSettings&) {
+  throw ModelError("the cnn is not built yet; choose mlp");
+}
+
+std::unique_ptr<Model> make_llama(const ModelSettings&) {
+  throw ModelError("the llama is not built yet; choose mlp");
+}
+
+constexpr std::array entries{Entry{"cnn", make_cnn, {.epochs = 12, .batch = 64, .lr = 0.05, .momentum = 0.9}},
+                             Entry{"llama", make_llama, {.epochs = 1, .batch = 8, .lr = 2e-3, .momentum = 0.9}},
+                             Entry{"mlp", make_mlp, {.epochs = 12, .batch = 64, .lr = 0.1, .momentum = 0.9}}};
 
 const Entry& find(std::string_view name) {
   const auto* const entry = std::ranges::find(entries, name, &Entry::name);

@@ -73,7 +73,7 @@ TEST_F(TrainErrors, Values) {
   EXPECT_EQ(problem(0, "--data ''"), "--data is ''; it takes a folder");
   EXPECT_EQ(problem(0, "--order random"), "unknown order 'random' (known: shuffled, sequential); choose one of them");
   EXPECT_EQ(problem(0, "--optimizer adam"), "unknown optimizer 'adam' (known: sgd); choose one of them");
-  EXPECT_EQ(problem(0, "--model nosuch"), "unknown model 'nosuch' (known: mlp); choose one of them");
+  EXPECT_EQ(problem(0, "--model nosuch"), "unknown model 'nosuch' (known: cnn, llama, mlp); choose one of them");
 }
 
 TEST_F(TrainErrors, Sizes) {
