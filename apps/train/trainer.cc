@@ -65,7 +65,7 @@ void Trainer::evaluate(std::int64_t steps_done) {
   evaluated_at_ = steps_done;
   if (held_out.count() == 0) return;
   const auto mine = models::even_share(held_out.count(), session_->size(), session_->rank());
-  models::BatchResult sums = models::evaluate(job_->model(), held_out, mine);
+  models::BatchResult sums = models::evaluate(job_->model(), models::Images(held_out), mine, 256);
   Handle loss = session_->all_reduce_async("held-out loss", view_scalar(sums.loss_sum));
   Handle correct = session_->all_reduce_async("held-out correct", view_scalar(sums.correct));
   loss.wait();
