@@ -38,6 +38,9 @@ class Llama final : public Model {
   /// the next pass.
   std::span<const float> logits(const Batch& batch);
 
+  /// The same of one sequence, and of one of its positions only: [vocabulary].
+  std::span<const float> next_logits(std::span<const std::int32_t> tokens, std::int64_t position);
+
   const LlamaSettings& settings() const;
 
  private:

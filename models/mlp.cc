@@ -35,18 +35,7 @@ Mlp::Mlp(std::vector<std::int64_t> sizes) : sizes_(std::move(sizes)) {
 }
 
 void Mlp::bind(std::span<float> values, std::span<float> gradients) {
-  const std::size_t needed = parameter_elements(*this);
-  if (values.size() != needed || gradients.size() != needed) {
-    throw ModelError(fmt::format("storage of {} values and {} gradients was handed to a model of {} parameters",
-                                 values.size(), gradients.size(), needed));
-  }
-  for (Parameter& parameter : parameters_) {
-    const auto elements = static_cast<std::size_t>(parameter.shape.elements());
-    parameter.value = values.first(elements);
-    parameter.gradient = gradients.first(elements);
-    values = values.subspan(elements);
-    gradients = gradients.subspan(elements);
-  }
+  bind_parameters(parameters_, values, gradients);
   bound_ = true;
 }
 
@@ -92,16 +81,8 @@ void Mlp::backward(const Batch& batch, const GradReady& grad_ready, Gradient gra
     if (layer == 0) return;
     grow(delta_below_, shape.examples * shape.inputs);
     dense_backward_input(shape, delta_.data(), weight(layer).value.data(), delta_below_.data());
-    relu_backward(shape.examples, shape.inputs, in, delta_below_.data(), bias(layer - 1).gradient.data(),
-                  gradient);
+    relu_backward(shape.examples, shape.inputs, in, delta_below_.data(), bias(layer - 1).gradient.data(), gradient);
     std::swap(delta_, delta_below_);
-  }
-}
-
-void Mlp::no_gradients(const GradReady& grad_ready, Gradient gradient) {
-  for (std::size_t i = parameters_.size(); i-- > 0;) {
-    if (gradient == Gradient::overwrite) std::ranges::fill(parameters_[i].gradient, 0.0f);
-    grad_ready(i);
   }
 }
 
@@ -109,14 +90,13 @@ BatchResult Mlp::forward_backward(const Batch& batch, const GradReady& grad_read
   check(batch);
   const Gradient gradient = pass.add ? Gradient::add : Gradient::overwrite;
   if (batch.examples == 0) {
-    no_gradients(grad_ready, gradient);
+    no_gradients(parameters_, grad_ready, pass);
     return {};
   }
   forward(batch);
   grow(delta_, batch.examples * sizes_.back());
-  const BatchResult result =
-      softmax_cross_entropy(batch.examples, sizes_.back(), outputs_.back().data(), batch.targets, delta_.data(),
-                            pass.scale);
+  const BatchResult result = softmax_cross_entropy(batch.examples, sizes_.back(), outputs_.back().data(), batch.targets,
+                                                   delta_.data(), pass.scale);
   backward(batch, grad_ready, gradient);
   return result;
 }

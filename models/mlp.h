@@ -45,7 +45,6 @@ class Mlp final : public Model {
   void check(const Batch& batch) const;
   void forward(const Batch& batch);
   void backward(const Batch& batch, const GradReady& grad_ready, Gradient gradient);
-  void no_gradients(const GradReady& grad_ready, Gradient gradient);
 
   std::vector<std::int64_t> sizes_;
   std::vector<Parameter> parameters_;

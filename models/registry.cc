@@ -7,6 +7,7 @@
 #include <array>
 
 #include "models/error.h"
+#include "models/llama.h"
 #include "models/mlp.h"
 
 namespace kolo::models {
@@ -34,8 +35,8 @@ std::unique_ptr<Model> make_cnn(const ModelSettings&) {
   throw ModelError("the cnn is not built yet; choose mlp");
 }
 
-std::unique_ptr<Model> make_llama(const ModelSettings&) {
-  throw ModelError("the llama is not built yet; choose mlp");
+std::unique_ptr<Model> make_llama(const ModelSettings& settings) {
+  return std::make_unique<Llama>(settings.llama, settings.precision, settings.recompute);
 }
 
 constexpr std::array entries{Entry{"cnn", make_cnn, {.epochs = 12, .batch = 64, .lr = 0.05, .momentum = 0.9}},

@@ -9,3 +9,4 @@ endforeach()
 kolo_add_test(idx_test LIBS kolo_models ZLIB::ZLIB)  # writes gzipped files itself
 kolo_add_test(golden_mlp_test LIBS kolo_models nlohmann_json::nlohmann_json)
 kolo_add_test(prefetcher_test LIBS kolo_models THREADS)
+kolo_add_test(golden_llama_test LIBS kolo_models)
