@@ -12,18 +12,18 @@
 namespace kolo::models {
 namespace {
 
-constexpr std::array<std::string_view, 3> words{"constant", "linear", "cosine"};
+constexpr std::array<std::string_view, 3> curve_words{"constant", "linear", "cosine"};
 
 }  // namespace
 
 Curve curve_of(std::string_view word) {
-  const auto* const found = std::ranges::find(words, word);
-  if (found != words.end()) return static_cast<Curve>(found - words.begin());
+  const auto* const found = std::ranges::find(curve_words, word);
+  if (found != curve_words.end()) return static_cast<Curve>(found - curve_words.begin());
   throw ModelError(fmt::format("unknown schedule '{}' (known: constant, linear, cosine); choose one of them", word));
 }
 
 std::string_view in_words(Curve curve) {
-  return words[static_cast<std::size_t>(curve)];
+  return curve_words[static_cast<std::size_t>(curve)];
 }
 
 double Schedule::at(std::int64_t step) const {

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 3> words{"bytes", "u16", "u32"};
+constexpr std::array<std::string_view, 3> type_words{"bytes", "u16", "u32"};
 
 std::int64_t width_of(TokenType type) {
   return std::int64_t{1} << static_cast<unsigned>(type);
@@ -46,13 +46,13 @@ std::vector<fs::path> files_of(const fs::path& path) {
 }  // namespace
 
 TokenType token_type_of(std::string_view word) {
-  const auto* const found = std::ranges::find(words, word);
-  if (found != words.end()) return static_cast<TokenType>(found - words.begin());
+  const auto* const found = std::ranges::find(type_words, word);
+  if (found != type_words.end()) return static_cast<TokenType>(found - type_words.begin());
   throw ModelError(fmt::format("unknown tokens '{}' (known: bytes, u16, u32); choose one of them", word));
 }
 
 std::string_view in_words(TokenType type) {
-  return words[static_cast<std::size_t>(type)];
+  return type_words[static_cast<std::size_t>(type)];
 }
 
 /// One file, mapped.
