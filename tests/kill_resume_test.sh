@@ -39,7 +39,8 @@ resumed_step() { sed -n 's/^resume    from step \([0-9]*\) .*/\1/p' "$folder/out
 
 inside=0 before=-1 steps=100000
 for ((try = 1; try <= tries; ++try)); do
-  train 2 --steps $steps --checkpoint "$folder/checkpoints" --every 1 --resume >"$folder/out" 2>&1 &
+  : >"$folder/out"  # that of the try before would look as if this one had come as far
+  train 2 --steps $steps --checkpoint "$folder/checkpoints" --every 1 --resume >>"$folder/out" 2>&1 &
   launcher=$!
   while ! grep -q '^resume ' "$folder/out" && kill -0 $launcher 2>/dev/null; do sleep 0.01; done
   sleep "$(awk -v n=$((RANDOM % 600)) 'BEGIN { print n / 1000 }')"
