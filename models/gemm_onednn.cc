@@ -1,32 +1,13 @@
-#include <omp.h>
-
 #include <map>
 #include <string>
 #include <tuple>
 
-#include <dnnl.hpp>
-
 #include "models/error.h"
 #include "models/gemm.h"
+#include "models/onednn.h"
 
 namespace kolo::models {
 namespace {
-
-/// One OpenMP thread for the caller while it lives: ranks share the cores, and sums must not depend on their number.
-class OneThread {
- public:
-  OneThread() : before_(omp_get_max_threads()) {
-    if (before_ != 1) omp_set_num_threads(1);
-  }
-  ~OneThread() {
-    if (before_ != 1) omp_set_num_threads(before_);
-  }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
-
- private:
-  int before_;
-};
 
 /// A bit pattern that the sets of instructions with bf16 products have in common.
 constexpr auto bf16_instructions = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
@@ -43,16 +24,16 @@ dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, Type type, bo
 class Product {
  public:
   Product(const GemmShape& shape, Type type)
-      : stream_(engine()),
-        a_(matrix(shape.m, shape.k, type, shape.transpose_a), engine(), nullptr),
-        b_(matrix(shape.k, shape.n, type, shape.transpose_b), engine(), nullptr),
-        c_(matrix(shape.m, shape.n, Type::f32, false), engine(), nullptr) {
+      : stream_(onednn_cpu()),
+        a_(matrix(shape.m, shape.k, type, shape.transpose_a), onednn_cpu(), nullptr),
+        b_(matrix(shape.k, shape.n, type, shape.transpose_b), onednn_cpu(), nullptr),
+        c_(matrix(shape.m, shape.n, Type::f32, false), onednn_cpu(), nullptr) {
     dnnl::post_ops after;
     if (shape.beta != 0) after.append_sum(shape.beta);
     dnnl::primitive_attr attributes;
     attributes.set_post_ops(after);
     const dnnl::matmul::desc description(a_.get_desc(), b_.get_desc(), c_.get_desc());
-    matmul_ = dnnl::matmul({description, attributes, engine()});
+    matmul_ = dnnl::matmul({description, attributes, onednn_cpu()});
   }
 
   void run(const void* a, const void* b, float* c) {
@@ -64,11 +45,6 @@ class Product {
   }
 
  private:
-  static const dnnl::engine& engine() {
-    static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
-    return cpu;
-  }
-
   dnnl::stream stream_;
   dnnl::memory a_, b_, c_;
   dnnl::matmul matmul_;

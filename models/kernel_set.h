@@ -3,6 +3,7 @@
 // The set of loops for the kind of processor that the including file is compiled for.
 
 #include "models/kernel_attention.h"
+#include "models/kernel_images.h"
 #include "models/kernel_rows.h"
 
 namespace kolo::models {
@@ -20,7 +21,12 @@ constexpr Kernels kernels_of() {
           .swiglu_backward = swiglu_backward<Number>,
           .attend = attend<Number>,
           .attend_backward = attend_backward<Number>,
-          .cross_entropy = cross_entropy};
+          .cross_entropy = cross_entropy,
+          .relu_pool = relu_pool,
+          .relu_pool_backward = relu_pool_backward,
+          .column_sums = column_sums,
+          .column_products = column_products,
+          .combine_columns = combine_columns};
 }
 
 constexpr KernelSet kernel_set{kernels_of<F32>(), kernels_of<Bf16>(), kernels_of<F16>()};

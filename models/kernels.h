@@ -38,6 +38,17 @@ struct HeadRows {
   float scale = 1;  ///< what is turned is multiplied by it, too
 };
 
+/// One image of a block of filters, [rows, columns, block], which pooling by 2×2 makes [rows/2, columns/2, block]; an
+/// odd last row or column is left out.
+struct PoolView {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::int64_t block = 0;
+  const float* x = nullptr;
+  const float* scale = nullptr;  ///< [block]: x · scale + shift is pooled; null: x
+  const float* shift = nullptr;
+};
+
 /// Loops over rows of numbers, compiled for one kind of processor and one precision of `Work`. All are vectorised, and
 /// give the same bits for the same input in every run on one machine.
 struct Kernels {
@@ -82,6 +93,24 @@ struct Kernels {
   /// scale · gradient unless d_logits is null; it may be `logits`. Elements below 1e-20 become 0.
   double (*cross_entropy)(std::int64_t classes, const float* logits, std::int64_t target, float scale, float* d_logits,
                           std::int64_t* index);
+
+  /// pooled = the largest of four neighbours, or 0 if that is more.
+  void (*relu_pool)(const PoolView& view, float* pooled);
+
+  /// d [rows, columns, block], overwritten: the first of the largest neighbours gets the gradient. May be view.x.
+  void (*relu_pool_backward)(const PoolView& view, const float* d_pooled, float* d);
+
+  /// Adds to sums and squares [columns] those of x − centre over the rows; a null centre is 0.
+  void (*column_sums)(std::int64_t rows, std::int64_t columns, const float* x, const float* centre, double* sums,
+                      double* squares);
+
+  /// Adds to sums and products [columns] those of d and of d · (x − centre).
+  void (*column_products)(std::int64_t rows, std::int64_t columns, const float* d, const float* x, const float* centre,
+                          double* sums, double* products);
+
+  /// d = a·d + b·x + c, column by column.
+  void (*combine_columns)(std::int64_t rows, std::int64_t columns, const float* a, const float* x, const float* b,
+                          const float* c, float* d);
 };
 
 /// Floats of scratch that attend and attend_backward want.

@@ -6,32 +6,20 @@
 #include <cmath>
 
 #include "models/error.h"
-#include "models/gemm.h"
 #include "models/kernels.h"
 
 namespace kolo::models {
 
-void dense_forward(const DenseShape& shape, const float* x, const float* w, const float* bias, Activation activation,
-                   float* y) {
-  gemm({.m = shape.examples, .n = shape.outputs, .k = shape.inputs, .transpose_b = true}, x, w, y);
+void add_bias(std::int64_t examples, std::int64_t units, const float* bias, Activation activation, float* y) {
   const float floor =
       activation == Activation::relu ? 0.0f : -INFINITY;  // one loop for both, still vector instructions
-  for (std::int64_t example = 0; example < shape.examples; ++example) {
-    float* const row = y + example * shape.outputs;
-    for (std::int64_t i = 0; i < shape.outputs; ++i) {
+  for (std::int64_t example = 0; example < examples; ++example) {
+    float* const row = y + example * units;
+    for (std::int64_t i = 0; i < units; ++i) {
       const float sum = row[i] + bias[i];
       row[i] = sum < floor ? floor : sum;
     }
   }
-}
-
-void dense_backward_weight(const DenseShape& shape, const float* x, const float* dy, float* dw, Gradient gradient) {
-  const float beta = gradient == Gradient::add ? 1 : 0;
-  gemm({.m = shape.outputs, .n = shape.inputs, .k = shape.examples, .transpose_a = true, .beta = beta}, dy, x, dw);
-}
-
-void dense_backward_input(const DenseShape& shape, const float* dy, const float* w, float* dx) {
-  gemm({.m = shape.examples, .n = shape.inputs, .k = shape.outputs}, dy, w, dx);
 }
 
 void bias_gradient(std::int64_t examples, std::int64_t units, const float* dy, float* dbias, Gradient gradient) {

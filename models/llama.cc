@@ -10,6 +10,7 @@
 #include "models/llama_block.h"
 #include "models/llama_head.h"
 #include "models/llama_shape.h"
+#include "models/product.h"
 #include "models/random.h"
 
 namespace kolo::models {
@@ -22,7 +23,7 @@ struct Llama::Parts {
         shape(given),
         parameters(llama_parameters(given)),
         rotations(shape.head_dim, given.rope_theta),
-        block(shape, precision, rotations, scratch),
+        block(shape, precision, recompute, rotations, scratch),
         head(shape, precision),
         inputs(static_cast<std::size_t>(shape.layers)),
         kept(recompute ? 1 : static_cast<std::size_t>(shape.layers)) {
@@ -36,10 +37,7 @@ struct Llama::Parts {
   std::size_t norm_index() const { return layer_parameter(shape.layers, LayerPart::q); }
   std::size_t head_index() const { return settings.tied_head ? 0 : norm_index() + 1; }
   const float* value(std::size_t index) const { return parameters[index].value.data(); }
-  const Work* matrix(std::size_t index) const {
-    return precision == Precision::f32 ? reinterpret_cast<const Work*>(value(index))
-                                       : work_at(rounded.work(), precision, offsets[index]);
-  }
+  const Work* matrix(std::size_t index) const { return work_at(matrices, precision, offsets[index]); }
   BlockKept& kept_of(std::int64_t layer) { return kept[recompute ? 0 : static_cast<std::size_t>(layer)]; }
   float* input(std::int64_t layer) const { return inputs[static_cast<std::size_t>(layer)].floats(); }
 
@@ -62,10 +60,11 @@ struct Llama::Parts {
   BlockScratch scratch;
   LlamaBlock block;
   LlamaHead head;
-  std::vector<Buffer> inputs;   // of each layer
-  std::vector<BlockKept> kept;  // of each layer; one that all share if passes are repeated
-  Buffer rounded;               // all values, in 16 bits
-  Buffer d, d_rounded;          // the gradient of the residual stream
+  std::vector<Buffer> inputs;      // of each layer
+  std::vector<BlockKept> kept;     // of each layer; one that all share if passes are repeated
+  const Work* matrices = nullptr;  // all values, in the precision of products
+  Buffer weights_memory;
+  Buffer d, d_rounded;  // the gradient of the residual stream
 };
 
 Llama::Llama(const LlamaSettings& settings, Precision precision, bool recompute)
@@ -134,9 +133,8 @@ Sequences Llama::Parts::check(const Batch& batch, bool with_targets) const {
 
 /// Weights change between passes; rounding all of them costs little beside a pass.
 void Llama::Parts::round_weights() {
-  if (precision == Precision::f32) return;
   const std::int64_t count = offsets.back() + parameters.back().shape.elements();
-  kernels(precision).narrow(count, value(0), rounded.work(precision, count, "weights in 16 bits"));
+  matrices = rounded(precision, count, value(0), weights_memory, "weights in 16 bits");
 }
 
 BlockWeights Llama::Parts::weights(std::int64_t layer) const {

@@ -23,7 +23,7 @@ void LlamaBlock::forward(const Sequences& batch, const BlockWeights& weights, co
                          float* x, BlockKept& kept) const {
   const std::int64_t rows = batch.rows();
   loops_->rms_norm(rows, shape_->dim, below, more, x, weights.norm1, shape_->norm_eps,
-                   kept.h1.work(precision_, rows * shape_->dim, "the first norm's output"),
+                   first_norm(kept).work(precision_, rows * shape_->dim, "the first norm's output"),
                    kept.inverse1.floats(rows, "the first norm's scale"));
   first_half(batch, weights, x, kept);
   Work* const s =
@@ -35,9 +35,14 @@ void LlamaBlock::forward(const Sequences& batch, const BlockWeights& weights, co
 }
 
 void LlamaBlock::repeat(const Sequences& batch, const BlockWeights& weights, const float* x, BlockKept& kept) const {
-  loops_->rms_norm(batch.rows(), shape_->dim, x, nullptr, nullptr, weights.norm1, shape_->norm_eps, kept.h1.work(),
-                   kept.inverse1.floats());
+  repeat_first_norm(batch, weights, x, kept);
   first_half(batch, weights, x, kept);
+}
+
+void LlamaBlock::repeat_first_norm(const Sequences& batch, const BlockWeights& weights, const float* x,
+                                   BlockKept& kept) const {
+  loops_->rms_norm(batch.rows(), shape_->dim, x, nullptr, nullptr, weights.norm1, shape_->norm_eps,
+                   first_norm(kept).work(), kept.inverse1.floats());
 }
 
 /// From h1 to gate_up.
@@ -58,7 +63,7 @@ void LlamaBlock::attention(const Sequences& batch, const BlockWeights& weights, 
   const std::int64_t rows = batch.rows();
   float* const qkv =
       scratch_->wide.floats(rows * std::max(shape_->ffn, shape_->qkv), "queries, keys and values of all heads");
-  product_forward(precision_, rows, shape_->dim, shape_->qkv, kept.h1.work(), weights.qkv, qkv);
+  product_forward(precision_, rows, shape_->dim, shape_->qkv, first_norm(kept).work(), weights.qkv, qkv);
   split(batch, qkv, kept);
   Work* const out = kept.out.work(precision_, rows * shape_->dim, "attention's output");
   float* const log_sums = kept.log_sums.floats(rows * shape_->heads, "attention's sums");
@@ -129,7 +134,8 @@ void LlamaBlock::backward(const Sequences& batch, const BlockWeights& weights, c
   product_backward(precision_, rows, dim, dim, descent.d_work, weights.o, narrow);
   Work* const d_qkv = precision_ == Precision::f32 ? scratch_->wide.work() : scratch_->work.work();
   attention_backward(batch, kept, narrow, d_qkv);
-  product_weight(precision_, rows, dim, shape_->qkv, d_qkv, kept.h1.work(), to.add, to.gradient(LayerPart::q));
+  if (recompute_) repeat_first_norm(batch, weights, x, kept);
+  product_weight(precision_, rows, dim, shape_->qkv, d_qkv, first_norm(kept).work(), to.add, to.gradient(LayerPart::q));
   for (const LayerPart part : {LayerPart::v, LayerPart::k, LayerPart::q}) to.ready(part);
   product_backward(precision_, rows, dim, shape_->qkv, d_qkv, weights.qkv, narrow);
   loops_->rms_norm_backward(rows, dim, x, weights.norm1, kept.inverse1.floats(), narrow, descent.d,

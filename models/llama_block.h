@@ -21,7 +21,7 @@ struct BlockWeights {
 };
 
 /// What the backward pass of a layer needs of its forward pass. The input x is apart, for it is all that is kept of a
-/// layer whose pass is to be repeated.
+/// layer whose pass is to be repeated; then h2 holds first one norm's result, then the other's.
 struct BlockKept {
   Buffer h1, inverse1;   ///< first norm: result, and 1/rms of each row
   Buffer q, k, v;        ///< [sequence, head, position, head_width], turned
@@ -53,15 +53,18 @@ struct Descent {
 /// One layer's passes over rows of a batch: x + attention(norm1(x)), and to that + ffn(norm2(·)).
 class LlamaBlock {
  public:
-  LlamaBlock(const LlamaShape& shape, Precision precision, const Rotations& rotations, BlockScratch& scratch)
+  /// recompute  the layer's pass is repeated before its way back
+  LlamaBlock(const LlamaShape& shape, Precision precision, bool recompute, const Rotations& rotations,
+             BlockScratch& scratch)
       : shape_(&shape),
         precision_(precision),
+        recompute_(recompute),
         rotations_(&rotations),
         scratch_(&scratch),
         loops_(&kernels(precision)) {}
 
   /// x = below (+ more, unless null); then the layer's passes but for the last addition: its output is kept.mid plus
-  /// scratch.narrow. With `repeat` what only serves the layer above is left out, and x is read, not written.
+  /// scratch.narrow. repeat() leaves out what only serves the layer above.
   void forward(const Sequences& batch, const BlockWeights& weights, const float* below, const float* more, float* x,
                BlockKept& kept) const;
   void repeat(const Sequences& batch, const BlockWeights& weights, const float* x, BlockKept& kept) const;
@@ -77,6 +80,8 @@ class LlamaBlock {
                 const Descent& descent, const Gradients& to) const;
 
  private:
+  Buffer& first_norm(BlockKept& kept) const { return recompute_ ? kept.h2 : kept.h1; }
+  void repeat_first_norm(const Sequences& batch, const BlockWeights& weights, const float* x, BlockKept& kept) const;
   void attention(const Sequences& batch, const BlockWeights& weights, BlockKept& kept) const;
   void first_half(const Sequences& batch, const BlockWeights& weights, const float* x, BlockKept& kept) const;
   void split(const Sequences& batch, const float* qkv, BlockKept& kept) const;
@@ -88,6 +93,7 @@ class LlamaBlock {
 
   const LlamaShape* shape_;
   Precision precision_;
+  bool recompute_;
   const Rotations* rotations_;
   BlockScratch* scratch_;
   const Kernels* loops_;

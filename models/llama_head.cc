@@ -17,10 +17,12 @@ BatchResult& operator+=(BatchResult& sum, const BatchResult& part) {
 
 }  // namespace
 
-/// Rows at a time: enough for products to run fast, and logits within 64 MiB.
+/// Rows at a time: enough for products to run fast, also where each goes over the gradient of a head that is too large
+/// for the cache, and logits within 64 MiB.
 std::int64_t LlamaHead::group() const {
-  constexpr std::int64_t most_logits = std::int64_t{1} << 24, fewest = 64, most = 512;
-  return std::clamp(most_logits / shape_->vocabulary, fewest, most);
+  constexpr std::int64_t most_logits = std::int64_t{1} << 24, cached = std::int64_t{1} << 18;
+  const std::int64_t most = shape_->vocabulary * shape_->dim <= cached ? 128 : 512;
+  return std::clamp(most_logits / shape_->vocabulary, std::int64_t{64}, most);
 }
 
 const float* LlamaHead::logits(const Input& input, std::int64_t first, std::int64_t count) {
@@ -64,12 +66,8 @@ BatchResult LlamaHead::loss_and_gradients(const Input& input, const Output& outp
 
 void LlamaHead::group_backward(const Input& input, std::int64_t first, std::int64_t count, const Output& output) {
   const std::int64_t dim = shape_->dim, vocabulary = shape_->vocabulary;
-  const Work* d_logits = logits_.work();
-  if (precision_ != Precision::f32) {
-    Work* const rounded = d_logits_.work(precision_, count * vocabulary, "gradients of logits");
-    loops_->narrow(count * vocabulary, logits_.floats(), rounded);
-    d_logits = rounded;
-  }
+  const Work* const d_logits =
+      rounded(precision_, count * vocabulary, logits_.floats(), d_logits_, "gradients of logits");
   product_weight(precision_, count, dim, vocabulary, d_logits, h_.work(), output.add || first > 0, output.d_head);
   float* const d = output.descent.d + first * dim;
   float* const d_h = d_h_.floats(count * dim, "gradients of the last norm's output");

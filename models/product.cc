@@ -14,6 +14,14 @@ const float* widened(Precision precision, std::int64_t count, const Work* values
 
 }  // namespace
 
+const Work* rounded(Precision precision, std::int64_t count, const float* values, Buffer& memory,
+                    std::string_view what) {
+  if (precision == Precision::f32) return reinterpret_cast<const Work*>(values);
+  Work* const out = memory.work(precision, count, what);
+  kernels(precision).narrow(count, values, out);
+  return out;
+}
+
 void product(Precision precision, const GemmShape& shape, const Work* a, const Work* b, float* c) {
   if (precision == Precision::f32) {
     return gemm(shape, reinterpret_cast<const float*>(a), reinterpret_cast<const float*>(b), c);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "models/buffer.h"
 #include "models/gemm.h"
 #include "models/precision.h"
 
@@ -8,6 +9,10 @@ namespace kolo::models {
 /// gemm() of numbers in a precision; sums and results are f32. What the processor cannot multiply in 16 bits is widened
 /// first: the same numbers, without the speed.
 void product(Precision precision, const GemmShape& shape, const Work* a, const Work* b, float* c);
+
+/// `values`, rounded into `memory`, of which a ModelError says that it was for `what`; f32: the values themselves.
+const Work* rounded(Precision precision, std::int64_t count, const float* values, Buffer& memory,
+                    std::string_view what);
 
 /// y [rows, out] = x [rows, in] · wᵀ, for w [out, in].
 inline void product_forward(Precision precision, std::int64_t rows, std::int64_t in, std::int64_t out, const Work* x,

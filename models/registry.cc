@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "models/cnn.h"
 #include "models/error.h"
 #include "models/llama.h"
 #include "models/mlp.h"
@@ -19,9 +20,18 @@ struct Entry {
   TrainingDefaults defaults;
 };
 
+void check_no_recompute(std::string_view name, const ModelSettings& settings) {
+  if (!settings.recompute) return;
+  throw ModelError(
+      fmt::format("recomputation is for llama (a step of {} keeps little that could be computed again); "
+                  "leave --recompute out",
+                  name));
+}
+
 std::unique_ptr<Model> make_mlp(const ModelSettings& settings) {
-  auto model =
-      std::make_unique<Mlp>(settings.sizes.empty() ? std::vector<std::int64_t>{784, 1024, 1024, 10} : settings.sizes);
+  check_no_recompute("mlp", settings);
+  auto model = std::make_unique<Mlp>(
+      settings.sizes.empty() ? std::vector<std::int64_t>{784, 1024, 1024, 10} : settings.sizes, settings.precision);
   const std::int64_t inputs = model->sizes().front(), classes = model->sizes().back();
   const bool fits =
       (settings.inputs == 0 || settings.inputs == inputs) && (settings.classes == 0 || settings.classes == classes);
@@ -31,8 +41,20 @@ std::unique_ptr<Model> make_mlp(const ModelSettings& settings) {
       fmt::join(model->sizes(), ","), settings.inputs, settings.classes, settings.inputs, settings.classes));
 }
 
-std::unique_ptr<Model> make_cnn(const ModelSettings&) {
-  throw ModelError("the cnn is not built yet; choose mlp");
+std::unique_ptr<Model> make_cnn(const ModelSettings& settings) {
+  check_no_recompute("cnn", settings);
+  const CnnSettings& sizes = settings.cnn;
+  const std::int64_t inputs = sizes.channels * sizes.height * sizes.width;
+  auto model = std::make_unique<Cnn>(sizes, settings.precision, settings.reduce);
+  if ((settings.inputs == 0 || settings.inputs == inputs) &&
+      (settings.classes == 0 || settings.classes <= sizes.classes)) {
+    return model;
+  }
+  throw ModelError(
+      fmt::format("a cnn of {} x {} x {} inputs and {} classes does not fit the data ({} inputs and {} classes); give "
+                  "it the data's "
+                  "--channels",
+                  sizes.channels, sizes.height, sizes.width, sizes.classes, settings.inputs, settings.classes));
 }
 
 std::unique_ptr<Model> make_llama(const ModelSettings& settings) {

@@ -3,22 +3,15 @@
 #include <cstdint>
 #include <vector>
 
-#include "models/aligned.h"
 #include "models/llama.h"
 #include "models/random.h"
+#include "tests/bound_model.h"
 
 namespace kolo::testing {
 
 /// A Llama with storage.
-struct BoundLlama {
-  explicit BoundLlama(const models::LlamaSettings& settings, models::Precision precision = models::Precision::f32,
-                      bool recompute = false)
-      : model(settings, precision, recompute) {
-    values.resize(models::parameter_elements(model));
-    gradients.resize(values.size());
-    model.bind(values, gradients);
-    model.initialise(1);
-  }
+struct BoundLlama : Bound<models::Llama> {
+  using Bound::Bound;
 
   /// Larger weights than training begins with, and gains off one: every gradient is well away from zero.
   void spread() {
@@ -28,9 +21,6 @@ struct BoundLlama {
       for (float& value : parameter.value) value = (gain ? 1.0f : 0.0f) + 0.2f * random.normal();
     }
   }
-
-  models::Llama model;
-  models::AlignedFloats values, gradients;
 };
 
 /// Sequences of random tokens, each followed by the next.
