@@ -21,6 +21,7 @@
 #include "apps/train/sample_text.h"
 #include "apps/train/terminal.h"
 #include "apps/train/trainer.h"
+#include "models/folder_lock.h"
 
 namespace kolo::train {
 namespace {
@@ -63,6 +64,7 @@ void train(Session& session, int argc, char** argv, const std::optional<std::str
   Options options;
   std::unique_ptr<Job> job;
   std::optional<Outputs> outputs;  // on rank 0, like the checkpoints
+  std::optional<models::FolderLock> alone;  // with the checkpoints of this folder
   std::optional<CheckpointWriter> checkpoints;
   together(session, [&] {
     if (problem) throw UsageError(*problem);
@@ -70,6 +72,7 @@ void train(Session& session, int argc, char** argv, const std::optional<std::str
     job = std::make_unique<Job>(options, session);
     if (session.rank() > 0) return;
     outputs.emplace(options);
+    if (!options.checkpoint.empty()) alone.emplace(options.checkpoint);
     if (!options.checkpoint.empty() && !options.resume) check_no_checkpoints({options.checkpoint, options.keep});
   });
   check_same(session, job->agreed());

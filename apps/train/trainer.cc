@@ -35,10 +35,11 @@ Trainer::Trainer(Session& session, Job& job, std::int64_t first, std::vector<Lis
       listeners_(std::move(listeners)),
       done_(std::move(done)),
       parallel_(session, job.model(), {.wire = job.options().wire, .reduces_in_passes = job.reduces_in_passes()}),
-      update_(job.optimizer(), job.model().parameters(), clip_of(job.options()), job.loss_scale()) {}
+      update_(job.optimizer(), job.model().parameters(), clip_of(job.options()), job.loss_scale()) {
+  parallel_.broadcast_parameters();
+}
 
 bool Trainer::run() {
-  parallel_.broadcast_parameters();
   const std::int64_t accumulate = job_->options().accumulate;
   batches_.emplace(maker(*job_), first_ * accumulate, job_->last_step() * accumulate);
   for (std::int64_t next = first_; next < job_->last_step(); ++next) {

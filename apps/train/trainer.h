@@ -21,6 +21,8 @@ class Trainer {
   /// Called with the number of steps done after each, once values and optimizer are those of the next.
   using Done = std::function<void(std::int64_t steps_done)>;
 
+  /// Gives every rank the parameters of rank 0: collective.
+  ///
   /// job        the same on every rank but for the rank; it and the session must outlive this
   /// first      steps done before, by the run that this one goes on from
   /// listeners  told of every step and evaluation; must outlive this. Ranks other than 0 pass none.
