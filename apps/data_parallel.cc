@@ -1,6 +1,11 @@
 #include "apps/data_parallel.h"
 
+#include <algorithm>
 #include <chrono>
+
+#include <kolo/error.h>
+
+#include "models/half.h"
 
 namespace kolo {
 namespace {
@@ -12,12 +17,27 @@ Tensor gradient_of(const models::Parameter& parameter) {
   return view(parameter.gradient.data(), parameter.shape);
 }
 
+constexpr std::size_t wire_alignment = 32;  // elements, 64 bytes
+
+std::size_t padded(std::size_t elements) {
+  return (elements + wire_alignment - 1) / wire_alignment * wire_alignment;
+}
+
 }  // namespace
 
-DataParallel::DataParallel(Session& session, models::Model& model)
-    : session_(&session), model_(&model), totals_name_(session.declare("totals")) {
+DataParallel::DataParallel(Session& session, models::Model& model, const DataParallelSettings& settings)
+    : session_(&session), model_(&model), settings_(settings), totals_name_(session.declare("totals")) {
+  std::size_t elements = 0;
   for (const models::Parameter& parameter : model.parameters()) {
     names_.push_back({session.declare("value/" + parameter.name), session.declare("gradient/" + parameter.name)});
+    elements += padded(parameter.value.size());
+  }
+  if (!wire()) return;
+  wire_memory_ = session.allocate(elements * sizeof(std::uint16_t));
+  auto* from = reinterpret_cast<std::uint16_t*>(wire_memory_.data());
+  for (const models::Parameter& parameter : model.parameters()) {
+    wires_.emplace_back(from, parameter.value.size());
+    from += padded(parameter.value.size());
   }
 }
 
@@ -30,16 +50,29 @@ void DataParallel::broadcast_parameters() {
 }
 
 StepResult DataParallel::step(const models::Batch& batch, bool give_up, const Summed& summed) {
+  return step({.next = [&] { return batch; }}, give_up, summed);
+}
+
+StepResult DataParallel::step(const StepWork& work, bool give_up, const Summed& summed) {
   order_.clear();
   handles_.clear();
-  const models::BatchResult mine = model_->forward_backward(batch, [this](std::size_t index) { submit(index); });
-  totals_ = {mine.loss_sum, give_up ? 1.0 : 0.0};
+  StepResult result;
+  totals_ = {0, give_up ? 1.0 : 0.0};
+  try {
+    totals_[0] = passes(work);
+  } catch (const Error&) {
+    throw;  // the ranks cannot talk any more
+  } catch (const std::exception&) {
+    if (settings_.reduces_in_passes) throw;  // others are in the middle of one, and wait for this rank there
+    result.problem = std::current_exception();
+    totals_[1] = 1;
+    submit_what_is_missing(work);
+  }
   const Tensor totals = view(std::span(totals_));
   Handle totals_handle = session_->all_reduce_async(totals_name_, totals, totals);
-
-  StepResult result;
   for (std::size_t i = 0; i < order_.size(); ++i) {
     result.wait_seconds += wait(handles_[i]);
+    unpack(order_[i]);
     summed(order_[i]);  // the gradients behind this one arrive meanwhile
   }
   result.wait_seconds += wait(totals_handle);
@@ -48,10 +81,40 @@ StepResult DataParallel::step(const models::Batch& batch, bool give_up, const Su
   return result;
 }
 
-void DataParallel::submit(std::size_t index) {
-  const Tensor gradient = gradient_of(model_->parameters()[index]);
-  handles_.push_back(session_->all_reduce_async(names_[index].gradient, gradient, gradient));
+/// Returns the sum of the losses of this rank's targets.
+double DataParallel::passes(const StepWork& work) {
+  double loss_sum = 0;
+  for (std::int64_t micro = 0; micro < work.micro_batches; ++micro) {
+    const bool last = micro + 1 == work.micro_batches;
+    const models::Batch batch = work.next();
+    const auto ready = [&](std::size_t index) {
+      if (last) submit(index, work);
+    };
+    loss_sum += model_->forward_backward(batch, ready, {.add = micro > 0, .scale = work.loss_scale}).loss_sum;
+  }
+  return loss_sum;
+}
+
+void DataParallel::submit(std::size_t index, const StepWork& work) {
+  const models::Parameter& parameter = model_->parameters()[index];
+  Tensor tensor = gradient_of(parameter);
+  if (wire()) {
+    models::to_half(settings_.wire, parameter.gradient, static_cast<float>(1 / work.targets), wires_[index]);
+    tensor.data = wires_[index].data();
+    tensor.dtype = settings_.wire == models::Precision::bf16 ? DType::bf16 : DType::f16;
+  }
+  handles_.push_back(session_->all_reduce_async(names_[index].gradient, tensor, tensor));
   order_.push_back(index);
+}
+
+void DataParallel::submit_what_is_missing(const StepWork& work) {
+  for (std::size_t i = 0; i < names_.size(); ++i) {
+    if (std::ranges::find(order_, i) == order_.end()) submit(i, work);
+  }
+}
+
+void DataParallel::unpack(std::size_t index) {
+  if (wire()) models::from_half(settings_.wire, wires_[index], model_->parameters()[index].gradient);
 }
 
 double DataParallel::wait(Handle& handle) {

@@ -2,46 +2,80 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <exception>
 #include <functional>
 #include <vector>
 
+#include <kolo/memory.h>
 #include <kolo/session.h>
 
 #include "models/model.h"
+#include "models/precision.h"
 
 namespace kolo {
 
+/// One rank's share of a training step.
+struct StepWork {
+  std::function<models::Batch()>
+      next;  ///< the next micro-batch, which may have no examples; called micro_batches times
+  std::int64_t micro_batches = 1;
+  float loss_scale = 1;  ///< what gradients come out multiplied by
+  double targets =
+      1;  ///< over all ranks and micro-batches: what gradients are divided by before they travel in 16 bits
+};
+
 /// What one training step came to.
 struct StepResult {
-  double loss_sum = 0;      ///< over all examples of all ranks
-  bool give_up = false;     ///< whether any rank asked to end the training
-  double wait_seconds = 0;  ///< how long this rank sat in wait(): communication that no computation hid
+  double loss_sum = 0;         ///< over all targets of all ranks
+  bool give_up = false;        ///< whether any rank asked to end the training, or could not do its share
+  std::exception_ptr problem;  ///< why this rank could not
+  double wait_seconds = 0;     ///< how long this rank sat in wait(): communication that no computation hid
+};
+
+/// How gradients travel.
+struct DataParallelSettings {
+  models::Precision wire = models::Precision::f32;
+  bool reduces_in_passes = false;  ///< the model itself talks to the other ranks: who cannot do its share leaves
 };
 
 /// Trains one model on all ranks of a session: every rank holds all parameters and a share of each step's examples, and
-/// gradients are summed over the ranks while backprop is still producing others.
+/// gradients are summed over the ranks while backprop is still producing others. Of several micro-batches only the last
+/// communicates.
 ///
-/// All member functions but the constructor are collective. One thread at a time.
+/// All member functions but the constructor and gradient_scale() are collective. One thread at a time.
 class DataParallel {
  public:
   /// Called with a parameter's index once its gradient is the sum over all ranks.
   using Summed = std::function<void(std::size_t index)>;
 
   /// model  bound to its storage; it and the session must outlive this
-  DataParallel(Session& session, models::Model& model);
+  DataParallel(Session& session, models::Model& model, const DataParallelSettings& settings = {});
 
   /// Gives every rank the parameters' values of rank 0. Errors: Error.
   void broadcast_parameters();
 
-  /// Passes forward and back over this rank's share of a step (which may be empty), sums the gradients over the ranks
-  /// and announces each through `summed`. They are sums over examples: divide by the step's examples of all ranks.
+  /// Passes forward and back over this rank's share of a step, sums the gradients over the ranks and announces each
+  /// through `summed`. Multiplied by gradient_scale(targets) and divided by the loss scale they are those of the mean
+  /// loss.
   ///
   /// give_up  asks every rank to end the training after this step
-  /// Errors: Error if the sums cannot be had, what the model throws, and what `summed` throws.
+  /// Errors: Error if the sums cannot be had, and what `summed` throws. What `next` or the model throws comes back in
+  /// the result: this rank takes part with what it has, and all are told to give up.
+  StepResult step(const StepWork& work, bool give_up, const Summed& summed);
+
+  /// The same for a step of one batch.
   StepResult step(const models::Batch& batch, bool give_up, const Summed& summed);
 
+  /// What summed gradients are to be multiplied by: 1/targets, or 1 if they were divided on their way.
+  double gradient_scale(double targets) const { return wire() ? 1 : 1 / targets; }
+
  private:
-  void submit(std::size_t index);
+  bool wire() const { return settings_.wire != models::Precision::f32; }
+  double passes(const StepWork& work);
+  void submit(std::size_t index, const StepWork& work);
+  void submit_what_is_missing(const StepWork& work);
+  void unpack(std::size_t index);
   double wait(Handle& handle);
 
   struct Names {
@@ -51,7 +85,10 @@ class DataParallel {
 
   Session* session_;
   models::Model* model_;
+  DataParallelSettings settings_;
   std::vector<Names> names_;  // as the parameters
+  Memory wire_memory_;
+  std::vector<std::span<std::uint16_t>> wires_;  // as the parameters, in wire_memory_; empty if gradients travel as f32
   TensorId totals_name_;
   std::array<double, 2> totals_{};  // loss_sum and give_up, on their way with the gradients
   std::vector<std::size_t> order_;  // in which this step's gradients were submitted

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <string_view>
 
 #include "models/error.h"
 #include "models/text.h"
@@ -39,10 +41,24 @@ class Names {
   int count_ = 0;
 };
 
-void check_fit(const SafetensorsFile& file, std::span<const Parameter> parameters) {
-  Names missing("missing:"), wrong("wrong shape:"), extra("not in the model:");
+/// A tensor and the file that holds it.
+struct Found {
+  const SafetensorsFile* file = nullptr;
+  const StoredTensor* tensor = nullptr;
+};
+
+Found find_in(std::span<const SafetensorsFile> files, std::string_view name) {
+  for (const SafetensorsFile& file : files) {
+    if (const StoredTensor* const tensor = file.find(name)) return {&file, tensor};
+  }
+  return {};
+}
+
+void check_fit(std::span<const SafetensorsFile> files, const std::filesystem::path& path,
+               std::span<const Parameter> parameters) {
+  Names missing("missing:"), wrong("wrong shape:"), extra("not in the model:"), twice("in two files:");
   for (const Parameter& parameter : parameters) {
-    const StoredTensor* const stored = file.find(parameter.name);
+    const StoredTensor* const stored = find_in(files, parameter.name).tensor;
     if (stored == nullptr) {
       missing.add(in_quotes(parameter.name));
     } else if (!same_shape(stored->shape, parameter.shape)) {
@@ -50,28 +66,37 @@ void check_fit(const SafetensorsFile& file, std::span<const Parameter> parameter
                             fmt::join(parameter.shape.extents(), ",")));
     }
   }
-  for (const StoredTensor& stored : file.tensors()) {
-    if (std::ranges::find(parameters, stored.name, &Parameter::name) == parameters.end())
-      extra.add(in_quotes(stored.name));
+  std::set<std::string_view> known;
+  for (const Parameter& parameter : parameters) known.insert(parameter.name);
+  for (const SafetensorsFile& file : files) {
+    for (const StoredTensor& stored : file.tensors()) {
+      if (!known.contains(stored.name)) extra.add(in_quotes(stored.name));
+      if (find_in(files, stored.name).file != &file) twice.add(in_quotes(stored.name));
+    }
   }
   std::vector<std::string> parts;
-  for (const Names* names : {&missing, &wrong, &extra}) names->append_to(parts);
+  for (const Names* names : {&missing, &wrong, &extra, &twice}) names->append_to(parts);
   if (parts.empty()) return;
-  throw ModelError(fmt::format("{} does not fit the model ({}); give a file of this model's parameters",
-                               file.path().string(), fmt::join(parts, "; ")));
+  throw ModelError(fmt::format("{} does not fit the model ({}); give a file of this model's parameters", path.string(),
+                               fmt::join(parts, "; ")));
 }
 
 }  // namespace
 
 void load_parameters(const SafetensorsFile& file, const Model& model) {
-  check_fit(file, model.parameters());
+  load_parameters({&file, 1}, file.path(), model);
+}
+
+void load_parameters(std::span<const SafetensorsFile> files, const std::filesystem::path& path, const Model& model) {
+  check_fit(files, path, model.parameters());
   for (const Parameter& parameter : model.parameters()) {
-    file.read(*file.find(parameter.name), parameter.value);
+    const Found found = find_in(files, parameter.name);
+    found.file->read(*found.tensor, parameter.value);
     const auto bad = std::ranges::count_if(parameter.value, [](float number) { return !std::isfinite(number); });
     if (bad == 0) continue;
     throw ModelError(fmt::format(
         "{} holds numbers that are infinite or none at all ({} of the {} of {}); give a file of sound parameters",
-        file.path().string(), bad, parameter.value.size(), in_quotes(parameter.name)));
+        found.file->path().string(), bad, parameter.value.size(), in_quotes(parameter.name)));
   }
 }
 
@@ -101,6 +126,32 @@ std::vector<std::int64_t> mlp_sizes(const SafetensorsFile& file) {
   if (!sizes.empty()) return sizes;
   throw ModelError(fmt::format("{} holds no MLP (there is no 'layers.0.weight'); give a file of an MLP's parameters",
                                file.path().string()));
+}
+
+CnnSettings cnn_sizes(const SafetensorsFile& file, CnnSettings given) {
+  const auto extents = [&](std::string_view name, std::size_t dims) {
+    const StoredTensor* const tensor = file.find(name);
+    constexpr std::uint64_t largest = std::uint64_t{1} << 40;
+    if (tensor != nullptr && tensor->shape.size() == dims &&
+        std::ranges::all_of(tensor->shape, [](std::uint64_t e) { return e >= 1 && e < largest; })) {
+      return std::vector<std::int64_t>(tensor->shape.begin(), tensor->shape.end());
+    }
+    throw ModelError(fmt::format("{} holds no CNN ({} {}); give a file of a CNN's parameters", file.path().string(),
+                                 in_quotes(name),
+                                 tensor == nullptr ? "is missing" : "has shape " + shape_text(tensor->shape)));
+  };
+  const auto filter = extents("conv1.weight", 4), dense = extents("dense1.weight", 2),
+             last = extents("dense2.weight", 2);
+  given.filters = filter[0];
+  given.channels = filter[1];
+  given.dense = dense[0];
+  given.classes = last[0];
+  given.batch_norm = given.batch_norm || file.find("bn1.weight") != nullptr;
+  const std::int64_t places = dense[1] / given.filters;
+  if ((given.height - 2) / 2 * ((given.width - 2) / 2) == places) return given;
+  const auto side = static_cast<std::int64_t>(std::lround(std::sqrt(static_cast<double>(places))));
+  given.height = given.width = 2 * side + 2;
+  return given;
 }
 
 }  // namespace kolo::models

@@ -1,4 +1,4 @@
-# Matrix product libraries as targets. models/ links the one that KOLO_GEMM names; bench/ also asks for the others.
+# Libraries of matrix products and convolutions as targets. models/ links the one that KOLO_GEMM names; bench/ also asks for the others.
 
 
 # kolo_add_gemm(BACKEND FOUND): defines kolo_gemm_BACKEND if its library is on this machine; sets FOUND.
@@ -28,7 +28,12 @@ function(kolo_add_gemm backend found)
   if(TARGET kolo_gemm_${backend})
     return()
   endif()
-  add_library(kolo_gemm_${backend} STATIC ${PROJECT_SOURCE_DIR}/models/gemm_${backend}.cc)
+  set(convolution gemm)
+  if(backend STREQUAL "onednn")
+    set(convolution onednn)
+  endif()
+  add_library(kolo_gemm_${backend} STATIC
+    ${PROJECT_SOURCE_DIR}/models/gemm_${backend}.cc ${PROJECT_SOURCE_DIR}/models/convolution_${convolution}.cc)
   target_include_directories(kolo_gemm_${backend} PUBLIC ${PROJECT_SOURCE_DIR})
   target_include_directories(kolo_gemm_${backend} SYSTEM PRIVATE ${include})
   target_link_libraries(kolo_gemm_${backend} PRIVATE ${libraries} kolo_flags)

@@ -21,6 +21,10 @@ struct GemmShape {
 /// Thread-safe. One of gemm_onednn.cc, gemm_openblas.cc and gemm_plain.cc is linked (CMake: KOLO_GEMM).
 void gemm(const GemmShape& shape, const float* a, const float* b, float* c);
 
+/// The same of bf16 numbers, their products summed in f32. Returns false, and does nothing, where the library or the
+/// processor has no fast way: then they are to be widened.
+bool gemm_bf16(const GemmShape& shape, const std::uint16_t* a, const std::uint16_t* b, float* c);
+
 /// Which library does it: "onednn", "openblas" or "plain".
 std::string_view gemm_backend();
 

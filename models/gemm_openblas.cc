@@ -14,6 +14,10 @@ void gemm(const GemmShape& shape, const float* a, const float* b, float* c) {
               static_cast<blasint>(n));
 }
 
+bool gemm_bf16(const GemmShape&, const std::uint16_t*, const std::uint16_t*, float*) {
+  return false;
+}
+
 std::string_view gemm_backend() {
   return "openblas";
 }

@@ -52,6 +52,10 @@ void gemm(const GemmShape& shape, const float* a, const float* b, float* c) {
   }
 }
 
+bool gemm_bf16(const GemmShape&, const std::uint16_t*, const std::uint16_t*, float*) {
+  return false;
+}
+
 std::string_view gemm_backend() {
   return "plain";
 }

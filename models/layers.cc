@@ -4,34 +4,22 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "models/error.h"
-#include "models/gemm.h"
+#include "models/kernels.h"
 
 namespace kolo::models {
 
-void dense_forward(const DenseShape& shape, const float* x, const float* w, const float* bias, Activation activation,
-                   float* y) {
-  gemm({.m = shape.examples, .n = shape.outputs, .k = shape.inputs, .transpose_b = true}, x, w, y);
+void add_bias(std::int64_t examples, std::int64_t units, const float* bias, Activation activation, float* y) {
   const float floor =
       activation == Activation::relu ? 0.0f : -INFINITY;  // one loop for both, still vector instructions
-  for (std::int64_t example = 0; example < shape.examples; ++example) {
-    float* const row = y + example * shape.outputs;
-    for (std::int64_t i = 0; i < shape.outputs; ++i) {
+  for (std::int64_t example = 0; example < examples; ++example) {
+    float* const row = y + example * units;
+    for (std::int64_t i = 0; i < units; ++i) {
       const float sum = row[i] + bias[i];
       row[i] = sum < floor ? floor : sum;
     }
   }
-}
-
-void dense_backward_weight(const DenseShape& shape, const float* x, const float* dy, float* dw, Gradient gradient) {
-  const float beta = gradient == Gradient::add ? 1 : 0;
-  gemm({.m = shape.outputs, .n = shape.inputs, .k = shape.examples, .transpose_a = true, .beta = beta}, dy, x, dw);
-}
-
-void dense_backward_input(const DenseShape& shape, const float* dy, const float* w, float* dx) {
-  gemm({.m = shape.examples, .n = shape.inputs, .k = shape.outputs}, dy, w, dx);
 }
 
 void bias_gradient(std::int64_t examples, std::int64_t units, const float* dy, float* dbias, Gradient gradient) {
@@ -64,43 +52,24 @@ void check_targets(std::int64_t classes, std::span<const std::int32_t> targets) 
                                *wrong, classes));
 }
 
-/// One example: its loss, and the gradient of `scale` times it.
-double cross_entropy_row(std::span<const float> logits, float largest, std::int32_t target, std::vector<double>& powers,
-                         float* d_logits, float scale) {
-  double sum = 0;
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    powers[i] = std::exp(static_cast<double>(logits[i]) - largest);  // at most 1: cannot overflow
-    sum += powers[i];
-  }
-  const auto hit = static_cast<std::size_t>(target);
-  const double loss = std::log(sum) - (static_cast<double>(logits[hit]) - largest);
-  if (d_logits == nullptr) return loss;
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    const double gradient = (powers[i] / sum - (i == hit ? 1 : 0)) * scale;
-    d_logits[i] = std::abs(gradient) < 1e-20 ? 0.0f : static_cast<float>(gradient);
-  }
-  return loss;
-}
-
 }  // namespace
 
 BatchResult softmax_cross_entropy(std::int64_t examples, std::int64_t classes, const float* logits,
                                   std::span<const std::int32_t> targets, float* d_logits, float scale) {
   check_targets(classes, targets);
-  std::vector<double> powers(static_cast<std::size_t>(classes));
+  const Kernels& loops = kernels(Precision::f32);
   BatchResult result;
   for (std::int64_t example = 0; example < examples; ++example) {
-    const std::span<const float> row(logits + example * classes, static_cast<std::size_t>(classes));
     const std::int32_t target = targets[static_cast<std::size_t>(example)];
     float* const d_row = d_logits == nullptr ? nullptr : d_logits + example * classes;
     if (target < 0) {
       if (d_row != nullptr) std::fill_n(d_row, classes, 0.0f);
       continue;
     }
-    const auto largest = std::max_element(row.begin(), row.end());
+    std::int64_t largest = 0;
+    result.loss_sum += loops.cross_entropy(classes, logits + example * classes, target, scale, d_row, &largest);
+    result.correct += largest == target;
     ++result.targets;
-    result.correct += largest - row.begin() == target;
-    result.loss_sum += cross_entropy_row(row, *largest, target, powers, d_row, scale);
   }
   return result;
 }

@@ -7,28 +7,13 @@
 
 namespace kolo::models {
 
-/// Extents of a fully connected layer at work: x [examples, inputs], w [outputs, inputs], y [examples, outputs].
-/// Positive.
-struct DenseShape {
-  std::int64_t examples = 0;
-  std::int64_t inputs = 0;
-  std::int64_t outputs = 0;
-};
-
 enum class Activation : bool { none, relu };
 
 /// What becomes of the numbers that a parameter's gradient held before.
 enum class Gradient : bool { overwrite, add };
 
-/// y = x·wᵀ + bias, through max(0, ·) if `activation` says so. `y` is overwritten.
-void dense_forward(const DenseShape& shape, const float* x, const float* w, const float* bias, Activation activation,
-                   float* y);
-
-/// dw [outputs, inputs] = dyᵀ·x: the sum over the examples.
-void dense_backward_weight(const DenseShape& shape, const float* x, const float* dy, float* dw, Gradient gradient);
-
-/// dx [examples, inputs] = dy·w. `dx` is overwritten.
-void dense_backward_input(const DenseShape& shape, const float* dy, const float* w, float* dx);
+/// y [examples, units] += bias [units], then through max(0, ·) if `activation` says so.
+void add_bias(std::int64_t examples, std::int64_t units, const float* bias, Activation activation, float* y);
 
 /// dbias [units] = the sum of the rows of dy [examples, units].
 void bias_gradient(std::int64_t examples, std::int64_t units, const float* dy, float* dbias, Gradient gradient);

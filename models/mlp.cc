@@ -7,18 +7,11 @@
 
 #include "models/error.h"
 #include "models/layers.h"
+#include "models/product.h"
 #include "models/random.h"
 
 namespace kolo::models {
-namespace {
-
-void grow(AlignedFloats& buffer, std::int64_t elements) {
-  if (buffer.size() < static_cast<std::size_t>(elements)) buffer.resize(static_cast<std::size_t>(elements));
-}
-
-}  // namespace
-
-Mlp::Mlp(std::vector<std::int64_t> sizes) : sizes_(std::move(sizes)) {
+Mlp::Mlp(std::vector<std::int64_t> sizes, Precision precision) : sizes_(std::move(sizes)), precision_(precision) {
   constexpr std::int64_t largest = std::int64_t{1} << 24;  // keeps every product of two sizes far from overflow
   if (sizes_.size() < 2) throw ModelError("an MLP needs at least two sizes (inputs and outputs); say 784,1024,1024,10");
   for (std::int64_t size : sizes_) {
@@ -31,22 +24,11 @@ Mlp::Mlp(std::vector<std::int64_t> sizes) : sizes_(std::move(sizes)) {
     parameters_.push_back({fmt::format("layers.{}.weight", layer), Shape{out, in}, {}, {}});
     parameters_.push_back({fmt::format("layers.{}.bias", layer), Shape{out}, {}, {}});
   }
-  outputs_.resize(layers());
+  layers_.resize(layers());
 }
 
 void Mlp::bind(std::span<float> values, std::span<float> gradients) {
-  const std::size_t needed = parameter_elements(*this);
-  if (values.size() != needed || gradients.size() != needed) {
-    throw ModelError(fmt::format("storage of {} values and {} gradients was handed to a model of {} parameters",
-                                 values.size(), gradients.size(), needed));
-  }
-  for (Parameter& parameter : parameters_) {
-    const auto elements = static_cast<std::size_t>(parameter.shape.elements());
-    parameter.value = values.first(elements);
-    parameter.gradient = gradients.first(elements);
-    values = values.subspan(elements);
-    gradients = gradients.subspan(elements);
-  }
+  bind_parameters(parameters_, values, gradients);
   bound_ = true;
 }
 
@@ -69,12 +51,15 @@ void Mlp::check(const Batch& batch) const {
 
 void Mlp::forward(const Batch& batch) {
   const float* in = batch.inputs.data();
-  for (std::size_t layer = 0; layer < layers(); ++layer) {
-    const DenseShape shape{batch.examples, sizes_[layer], sizes_[layer + 1]};
-    grow(outputs_[layer], shape.examples * shape.outputs);
-    float* const out = outputs_[layer].data();
-    const Activation activation = layer + 1 == layers() ? Activation::none : Activation::relu;
-    dense_forward(shape, in, weight(layer).value.data(), bias(layer).value.data(), activation, out);
+  for (std::size_t i = 0; i < layers(); ++i) {
+    Layer& layer = layers_[i];
+    const std::int64_t inputs = sizes_[i], outputs = sizes_[i + 1];
+    float* const out = layer.output.floats(batch.examples * outputs, "a layer's output");
+    layer.input = rounded(precision_, batch.examples * inputs, in, layer.input_memory, "a layer's input");
+    layer.weight = rounded(precision_, inputs * outputs, weight(i).value.data(), layer.weight_memory, "weights");
+    product_forward(precision_, batch.examples, inputs, outputs, layer.input, layer.weight, out);
+    const Activation activation = i + 1 == layers() ? Activation::none : Activation::relu;
+    add_bias(batch.examples, outputs, bias(i).value.data(), activation, out);
     in = out;
   }
 }
@@ -82,26 +67,21 @@ void Mlp::forward(const Batch& batch) {
 // delta_ comes in as the gradient of the logits. A layer's bias gradient is the sum of its delta's rows, which for
 // hidden layers was taken in the pass that masked the delta.
 void Mlp::backward(const Batch& batch, const GradReady& grad_ready, Gradient gradient) {
-  bias_gradient(batch.examples, sizes_.back(), delta_.data(), bias(layers() - 1).gradient.data(), gradient);
-  for (std::size_t layer = layers(); layer-- > 0;) {
-    const DenseShape shape{batch.examples, sizes_[layer], sizes_[layer + 1]};
-    grad_ready(2 * layer + 1);
-    const float* const in = layer == 0 ? batch.inputs.data() : outputs_[layer - 1].data();
-    dense_backward_weight(shape, in, delta_.data(), weight(layer).gradient.data(), gradient);
-    grad_ready(2 * layer);
-    if (layer == 0) return;
-    grow(delta_below_, shape.examples * shape.inputs);
-    dense_backward_input(shape, delta_.data(), weight(layer).value.data(), delta_below_.data());
-    relu_backward(shape.examples, shape.inputs, in, delta_below_.data(), bias(layer - 1).gradient.data(),
-                  gradient);
+  const std::int64_t examples = batch.examples;
+  bias_gradient(examples, sizes_.back(), delta_.floats(), bias(layers() - 1).gradient.data(), gradient);
+  for (std::size_t i = layers(); i-- > 0;) {
+    const std::int64_t inputs = sizes_[i], outputs = sizes_[i + 1];
+    grad_ready(2 * i + 1);
+    const Work* const dy =
+        rounded(precision_, examples * outputs, delta_.floats(), delta_memory_, "gradients of a layer's output");
+    product_weight(precision_, examples, inputs, outputs, dy, layers_[i].input, gradient == Gradient::add,
+                   weight(i).gradient.data());
+    grad_ready(2 * i);
+    if (i == 0) return;
+    float* const below = delta_below_.floats(examples * inputs, "gradients of a layer's input");
+    product_backward(precision_, examples, inputs, outputs, dy, layers_[i].weight, below);
+    relu_backward(examples, inputs, layers_[i - 1].output.floats(), below, bias(i - 1).gradient.data(), gradient);
     std::swap(delta_, delta_below_);
-  }
-}
-
-void Mlp::no_gradients(const GradReady& grad_ready, Gradient gradient) {
-  for (std::size_t i = parameters_.size(); i-- > 0;) {
-    if (gradient == Gradient::overwrite) std::ranges::fill(parameters_[i].gradient, 0.0f);
-    grad_ready(i);
   }
 }
 
@@ -109,14 +89,13 @@ BatchResult Mlp::forward_backward(const Batch& batch, const GradReady& grad_read
   check(batch);
   const Gradient gradient = pass.add ? Gradient::add : Gradient::overwrite;
   if (batch.examples == 0) {
-    no_gradients(grad_ready, gradient);
+    no_gradients(parameters_, grad_ready, pass);
     return {};
   }
   forward(batch);
-  grow(delta_, batch.examples * sizes_.back());
-  const BatchResult result =
-      softmax_cross_entropy(batch.examples, sizes_.back(), outputs_.back().data(), batch.targets, delta_.data(),
-                            pass.scale);
+  float* const delta = delta_.floats(batch.examples * sizes_.back(), "gradients of logits");
+  const BatchResult result = softmax_cross_entropy(batch.examples, sizes_.back(), layers_.back().output.floats(),
+                                                   batch.targets, delta, pass.scale);
   backward(batch, grad_ready, gradient);
   return result;
 }
@@ -126,11 +105,17 @@ BatchResult Mlp::evaluate(const Batch& batch) {
   return softmax_cross_entropy(batch.examples, sizes_.back(), out.data(), batch.targets, nullptr);
 }
 
+std::size_t Mlp::activation_bytes() const {
+  std::size_t sum = delta_.bytes() + delta_below_.bytes() + delta_memory_.bytes();
+  for (const Layer& layer : layers_) sum += layer.output.bytes() + layer.input_memory.bytes();
+  return sum;
+}
+
 std::span<const float> Mlp::logits(const Batch& batch) {
   check(batch);
   if (batch.examples == 0) return {};
   forward(batch);
-  return std::span(outputs_.back()).first(static_cast<std::size_t>(batch.examples * sizes_.back()));
+  return {layers_.back().output.floats(), static_cast<std::size_t>(batch.examples * sizes_.back())};
 }
 
 }  // namespace kolo::models

@@ -4,9 +4,10 @@
 #include <span>
 #include <vector>
 
-#include "models/aligned.h"
+#include "models/buffer.h"
 #include "models/layers.h"
 #include "models/model.h"
+#include "models/precision.h"
 
 namespace kolo::models {
 
@@ -19,7 +20,7 @@ class Mlp final : public Model {
  public:
   /// sizes  units of the input, of each hidden layer and of the output: at least two numbers, all positive (else
   /// ModelError)
-  explicit Mlp(std::vector<std::int64_t> sizes);
+  explicit Mlp(std::vector<std::int64_t> sizes, Precision precision = Precision::f32);
 
   std::span<const Parameter> parameters() const override { return parameters_; }
   void bind(std::span<float> values, std::span<float> gradients) override;
@@ -31,6 +32,7 @@ class Mlp final : public Model {
   using Model::forward_backward;
   BatchResult forward_backward(const Batch& batch, const GradReady& grad_ready, const Pass& pass) override;
   BatchResult evaluate(const Batch& batch) override;
+  std::size_t activation_bytes() const override;
 
   /// Runs the forward pass only and returns [examples, classes]; valid until the next pass.
   std::span<const float> logits(const Batch& batch);
@@ -44,13 +46,20 @@ class Mlp final : public Model {
   void check(const Batch& batch) const;
   void forward(const Batch& batch);
   void backward(const Batch& batch, const GradReady& grad_ready, Gradient gradient);
-  void no_gradients(const GradReady& grad_ready, Gradient gradient);
 
   std::vector<std::int64_t> sizes_;
+  Precision precision_;
   std::vector<Parameter> parameters_;
   bool bound_ = false;
-  std::vector<AlignedFloats> outputs_;  // of each layer, [examples, out]; the last one's are the logits
-  AlignedFloats delta_, delta_below_;   // gradient of a layer's output, and of the one's below it
+  /// A layer's output, [examples, out] (the last one's are the logits), and what its products read, which in f32 are
+  /// the layer's input and weights themselves.
+  struct Layer {
+    Buffer output, input_memory, weight_memory;
+    const Work* input = nullptr;
+    const Work* weight = nullptr;
+  };
+  std::vector<Layer> layers_;
+  Buffer delta_, delta_below_, delta_memory_;  // gradient of a layer's output, and of the one's below it
 };
 
 }  // namespace kolo::models

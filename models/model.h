@@ -72,9 +72,20 @@ class Model {
 
   /// One pass forward.
   virtual BatchResult evaluate(const Batch& batch) = 0;
+
+  /// Bytes of everything that the largest pass so far kept or worked in: what a run needs beside values, gradients and
+  /// the optimizer's state.
+  virtual std::size_t activation_bytes() const = 0;
 };
 
 /// Elements of all parameters together.
 std::size_t parameter_elements(const Model& model);
+
+/// What bind() does: cuts the storage up among the parameters. Errors: ModelError if it is of another size.
+void bind_parameters(std::span<Parameter> parameters, std::span<float> values, std::span<float> gradients);
+
+/// What a backward pass does with no examples: leaves gradients that are added to as they are, makes the others 0, and
+/// announces all, last first.
+void no_gradients(std::span<const Parameter> parameters, const GradReady& grad_ready, const Pass& pass);
 
 }  // namespace kolo::models

@@ -33,4 +33,14 @@ float Random::uniform() {
   return static_cast<float>(next() >> 40) * 0x1p-24f;
 }
 
+float Random::normal() {
+  std::int64_t sum = 0;
+  for (int draw = 0; draw < 3; ++draw) {
+    for (std::uint64_t bits = next(), part = 0; part < 4; ++part, bits >>= 16)
+      sum += static_cast<std::int64_t>(bits & 0xffff);
+  }
+  constexpr std::int64_t mean = 12 * 0xffff / 2;
+  return static_cast<float>(sum - mean) * 0x1p-16f;
+}
+
 }  // namespace kolo::models

@@ -32,6 +32,9 @@ class Random {
   float uniform();
   /// Uniform in [-bound, bound).
   float symmetric(float bound) { return bound * (2 * uniform() - 1); }
+  /// Normal but for the tails, which end at ±6: the sum of 12 uniform numbers of 16 bits, less 6; the same bits
+  /// everywhere.
+  float normal();
 
  private:
   std::array<std::uint64_t, 4> state_;

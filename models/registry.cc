@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <array>
 
+#include "models/cnn.h"
 #include "models/error.h"
+#include "models/llama.h"
 #include "models/mlp.h"
 
 namespace kolo::models {
@@ -18,9 +20,18 @@ struct Entry {
   TrainingDefaults defaults;
 };
 
+void check_no_recompute(std::string_view name, const ModelSettings& settings) {
+  if (!settings.recompute) return;
+  throw ModelError(
+      fmt::format("recomputation is for llama (a step of {} keeps little that could be computed again); "
+                  "leave --recompute out",
+                  name));
+}
+
 std::unique_ptr<Model> make_mlp(const ModelSettings& settings) {
-  auto model =
-      std::make_unique<Mlp>(settings.sizes.empty() ? std::vector<std::int64_t>{784, 1024, 1024, 10} : settings.sizes);
+  check_no_recompute("mlp", settings);
+  auto model = std::make_unique<Mlp>(
+      settings.sizes.empty() ? std::vector<std::int64_t>{784, 1024, 1024, 10} : settings.sizes, settings.precision);
   const std::int64_t inputs = model->sizes().front(), classes = model->sizes().back();
   const bool fits =
       (settings.inputs == 0 || settings.inputs == inputs) && (settings.classes == 0 || settings.classes == classes);
@@ -30,7 +41,29 @@ std::unique_ptr<Model> make_mlp(const ModelSettings& settings) {
       fmt::join(model->sizes(), ","), settings.inputs, settings.classes, settings.inputs, settings.classes));
 }
 
-constexpr std::array entries{Entry{"mlp", make_mlp, {.epochs = 12, .batch = 64, .lr = 0.1, .momentum = 0.9}}};
+std::unique_ptr<Model> make_cnn(const ModelSettings& settings) {
+  check_no_recompute("cnn", settings);
+  const CnnSettings& sizes = settings.cnn;
+  const std::int64_t inputs = sizes.channels * sizes.height * sizes.width;
+  auto model = std::make_unique<Cnn>(sizes, settings.precision, settings.reduce);
+  if ((settings.inputs == 0 || settings.inputs == inputs) &&
+      (settings.classes == 0 || settings.classes <= sizes.classes)) {
+    return model;
+  }
+  throw ModelError(
+      fmt::format("a cnn of {} x {} x {} inputs and {} classes does not fit the data ({} inputs and {} classes); give "
+                  "it the data's "
+                  "--channels",
+                  sizes.channels, sizes.height, sizes.width, sizes.classes, settings.inputs, settings.classes));
+}
+
+std::unique_ptr<Model> make_llama(const ModelSettings& settings) {
+  return std::make_unique<Llama>(settings.llama, settings.precision, settings.recompute);
+}
+
+constexpr std::array entries{Entry{"cnn", make_cnn, {.epochs = 12, .batch = 64, .lr = 0.05, .momentum = 0.9}},
+                             Entry{"llama", make_llama, {.epochs = 1, .batch = 8, .lr = 2e-3, .momentum = 0.9}},
+                             Entry{"mlp", make_mlp, {.epochs = 12, .batch = 64, .lr = 0.1, .momentum = 0.9}}};
 
 const Entry& find(std::string_view name) {
   const auto* const entry = std::ranges::find(entries, name, &Entry::name);

@@ -7,20 +7,14 @@
 #include <vector>
 
 #include "models/model.h"
+#include "models/settings.h"
 
 namespace kolo::models {
-
-/// What a model is built from.
-struct ModelSettings {
-  std::vector<std::int64_t> sizes;  ///< mlp: units of each layer; empty takes the model's default
-  std::int64_t inputs = 0;          ///< of the data, to be checked against the sizes; 0: not checked
-  std::int64_t classes = 0;         ///< of the data, likewise
-};
 
 /// Settings that train a model well when nothing else is said.
 struct TrainingDefaults {
   std::int64_t epochs = 12;
-  std::int64_t batch = 64;  ///< examples per rank and step
+  std::int64_t batch = 64;  ///< examples per rank and step: images, or sequences
   double lr = 0.1;
   double momentum = 0.9;
 };

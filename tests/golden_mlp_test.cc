@@ -71,8 +71,7 @@ TEST_F(GoldenMlp, LogitsLossAndGradients) {
 
 /// Ten steps in file order; every batch is cut into the shares of `ranks` ranks, whose gradients are added in rank
 /// order. Returns the losses.
-std::vector<double> train(BoundMlp& mlp, const Dataset& data, int ranks) {
-  Sgd sgd(mlp.model.parameters(), 0.9);
+std::vector<double> train(BoundMlp& mlp, const Dataset& data, int ranks, Optimizer& optimizer, double lr) {
   BatchLoader loader(data);
   std::vector<Sampler> samplers;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -91,7 +90,7 @@ std::vector<double> train(BoundMlp& mlp, const Dataset& data, int ranks) {
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += mlp.gradients[i];
     }
     std::ranges::copy(sum, mlp.gradients.begin());
-    sgd.step(0.05, 1.0 / batch_size);
+    optimizer.step(lr, 1.0 / batch_size);
     losses.push_back(loss / batch_size);
   }
   return losses;
@@ -103,16 +102,20 @@ std::vector<float> minus(std::span<const float> a, std::span<const float> b) {
   return difference;
 }
 
-TEST_F(GoldenMlp, TenStepsOfSgd) {
-  const BoundMlp start = model("model"), end = model("after_10_sgd");
-  const auto expected_losses = trace_["sgd"].get<std::vector<double>>();
-  for (const int ranks : {1, 2, 4}) {
-    BoundMlp mlp = model("model");
-    const std::vector<double> losses = train(mlp, data_, ranks);
-    ASSERT_EQ(losses.size(), expected_losses.size());
-    for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i] / expected_losses[i], 1, 2e-5) << i;
-    const std::vector<float> moved = minus(mlp.values, start.values), expected = minus(end.values, start.values);
-    EXPECT_LT(testing::relative_difference(moved, expected), 1e-4) << ranks;
+TEST_F(GoldenMlp, TenStepsOfEachOptimizer) {
+  const BoundMlp start = model("model");
+  for (const std::string name : {"sgd", "adamw"}) {
+    const BoundMlp end = model("after_10_" + name);
+    const auto expected_losses = trace_[name].get<std::vector<double>>();
+    for (const int ranks : {1, 2, 4}) {
+      BoundMlp mlp = model("model");
+      const auto optimizer = make_optimizer({.name = name, .weight_decay = 0.01}, mlp.model.parameters());
+      const std::vector<double> losses = train(mlp, data_, ranks, *optimizer, name == "sgd" ? 0.05 : 1e-3);
+      ASSERT_EQ(losses.size(), expected_losses.size());
+      for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i] / expected_losses[i], 1, 2e-5) << i;
+      const std::vector<float> moved = minus(mlp.values, start.values), expected = minus(end.values, start.values);
+      EXPECT_LT(testing::relative_difference(moved, expected), 1e-4) << name << ", " << ranks << " ranks";
+    }
   }
 }
 

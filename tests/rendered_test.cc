@@ -71,7 +71,7 @@ TEST(Rendered, CanBeLearntButNotAtOnce) {
   BatchLoader loader(split.train);
   const auto accuracy = [&] {
     const std::int64_t count = split.held_out.count();
-    return static_cast<double>(evaluate(mlp.model, split.held_out, {0, count}).correct) / static_cast<double>(count);
+    return static_cast<double>(evaluate(mlp.model, Images(split.held_out), {0, count}, 256).correct) / static_cast<double>(count);
   };
   EXPECT_LT(accuracy(), 0.3);
   const std::int64_t steps = sampler.steps_per_epoch();

@@ -89,6 +89,27 @@ TEST(Sampler, RankTakesItsBlockOfAGlobalStep) {
   EXPECT_EQ(share(0, 2), (List{0, 1}));
 }
 
+TEST(Sampler, MicroBatchesOfAStepFollowEachOther) {
+  auto all = samplers({.examples = 21, .batch = 2, .ranks = 2, .accumulate = 2, .order = Order::sequential});
+  const auto share = [&](std::size_t rank, std::int64_t step, std::int64_t micro) {
+    const auto examples = all[rank].at(step, micro).examples;
+    return std::vector(examples.begin(), examples.end());
+  };
+  using List = std::vector<std::int64_t>;
+  EXPECT_EQ(all[0].steps_per_epoch(), 3);
+  EXPECT_EQ(share(0, 0, 0), (List{0, 1}));
+  EXPECT_EQ(share(1, 0, 0), (List{2, 3}));
+  EXPECT_EQ(share(0, 0, 1), (List{4, 5}));
+  EXPECT_EQ(share(1, 1, 1), (List{14, 15}));
+  EXPECT_EQ(share(1, 2, 0), (List{18, 19}));
+  EXPECT_EQ(share(0, 2, 1), (List{20}));
+  EXPECT_EQ(share(1, 2, 1), (List{}));
+  EXPECT_EQ(all[1].place(1).global_examples, 8);
+  EXPECT_EQ(all[1].place(2).global_examples, 5);
+  EXPECT_TRUE(all[1].place(2).last_of_epoch);
+  EXPECT_EQ(all[1].place(3).epoch, 1);
+}
+
 TEST(Sampler, ShufflesDependOnSeedAndEpoch) {
   const SamplerSettings one{.examples = 100, .batch = 10, .seed = 1};
   SamplerSettings two = one;
@@ -176,10 +197,10 @@ TEST(Evaluate, AddsUpBatches) {
   testing::BoundMlp mlp({2, 3});
   BatchLoader loader(data);
   const BatchResult whole = mlp.model.evaluate(loader.load({0, 600}));
-  const BatchResult parts = evaluate(mlp.model, data, {0, 600});
+  const BatchResult parts = evaluate(mlp.model, Images(data), {0, 600}, 256);
   EXPECT_EQ(parts.correct, whole.correct);
   EXPECT_NEAR(parts.loss_sum, whole.loss_sum, 1e-4);
-  EXPECT_EQ(evaluate(mlp.model, data, {600, 0}).loss_sum, 0);
+  EXPECT_EQ(evaluate(mlp.model, Images(data), {600, 0}, 256).loss_sum, 0);
 }
 
 }  // namespace

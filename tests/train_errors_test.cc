@@ -70,10 +70,11 @@ TEST_F(TrainErrors, Values) {
   EXPECT_EQ(problem(0, "--seed -1"), "--seed is '-1'; it takes a whole number from 0 to 18446744073709551615");
   EXPECT_EQ(problem(0, "--sizes 784,,10"),
             "--sizes is '784,,10'; it takes the units of each layer, such as 784,1024,1024,10");
-  EXPECT_EQ(problem(0, "--data ''"), "--data is ''; it takes a folder");
+  EXPECT_EQ(problem(0, "--data ''"), "--data is ''; it takes a file or folder");
   EXPECT_EQ(problem(0, "--order random"), "unknown order 'random' (known: shuffled, sequential); choose one of them");
-  EXPECT_EQ(problem(0, "--optimizer adam"), "unknown optimizer 'adam' (known: sgd); choose one of them");
-  EXPECT_EQ(problem(0, "--model nosuch"), "unknown model 'nosuch' (known: mlp); choose one of them");
+  EXPECT_EQ(problem(0, "--optimizer adagrad"),
+            "unknown optimizer 'adagrad' (known: adam, adamw, sgd); choose one of them");
+  EXPECT_EQ(problem(0, "--model nosuch"), "unknown model 'nosuch' (known: cnn, llama, mlp); choose one of them");
 }
 
 TEST_F(TrainErrors, Sizes) {

@@ -28,10 +28,11 @@ TEST_F(TrainLog, AnEventForEveryStep) {
   const auto steps = events_in(log(), "step");
   ASSERT_EQ(steps.size(), 10u);
   for (std::size_t i = 0; i < steps.size(); ++i) {
-    EXPECT_EQ(steps[i].size(), 6u);
+    EXPECT_EQ(steps[i].size(), 7u);
     EXPECT_EQ(steps[i]["step"].get<std::size_t>(), i);
     EXPECT_EQ(steps[i]["lr"].get<double>(), 0.05);
     EXPECT_GT(steps[i]["loss"].get<double>(), 0);
+    EXPECT_GT(steps[i]["grad_norm"].get<double>(), 0);
     EXPECT_GT(steps[i]["samples_per_s"].get<double>(), 0);
     EXPECT_GE(steps[i]["exposed_comm"].get<double>(), 0);
     EXPECT_LE(steps[i]["exposed_comm"].get<double>(), 1);

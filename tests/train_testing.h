@@ -75,7 +75,7 @@ inline std::vector<double> losses_in(const std::filesystem::path& log) {
 }
 
 /// The largest, over the tensors, of |got - want| / |want - start| (2-norms): how far apart two trained models are, by
-/// the distance that one has moved.
+/// the distance that one has moved. Tensors that `start` lacks are left out.
 inline double apart(const std::filesystem::path& got, const std::filesystem::path& want,
                     const std::filesystem::path& start) {
   const models::SafetensorsFile got_file(got), want_file(want), start_file(start);
@@ -86,6 +86,7 @@ inline double apart(const std::filesystem::path& got, const std::filesystem::pat
   };
   double worst = 0;
   for (const models::StoredTensor& tensor : want_file.tensors()) {
+    if (start_file.find(tensor.name) == nullptr) continue;
     const auto g = values(got_file, tensor), w = values(want_file, tensor), s = values(start_file, tensor);
     double error = 0, moved = 0;
     for (std::size_t i = 0; i < w.size(); ++i) {

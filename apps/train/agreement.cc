@@ -97,8 +97,8 @@ void check_same(Session& session, std::span<const Agreed> mine) {
     const auto values = values_of_all(session, mine[row].value);
     together(session, [&] {
       if (session.rank() > 0) return;
-      throw UsageError(fmt::format("the ranks have different values of {} ({}); give all of them the same", mine[row].name,
-                                   in_words(sides, values)));
+      throw UsageError(fmt::format("the ranks have different values of {} ({}); give all of them the same",
+                                   mine[row].name, in_words(sides, values)));
     });
   }
 }

@@ -27,8 +27,8 @@ struct Agreed {
   std::string value;  ///< "0.1"
 };
 
-/// Makes sure that `mine` is equal on all ranks, which pass the same names. Otherwise rank 0 prints the first that differs
-/// and the ranks with each value, and Stopped is thrown on every rank. Collective.
+/// Makes sure that `mine` is equal on all ranks, which pass the same names. Otherwise rank 0 prints the first that
+/// differs and the ranks with each value, and Stopped is thrown on every rank. Collective.
 void check_same(Session& session, std::span<const Agreed> mine);
 
 }  // namespace kolo::train

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 namespace kolo::train {
 
@@ -9,19 +10,22 @@ struct StepEvent {
   std::int64_t step = 0;      ///< from 0
   std::int64_t epoch = 0;     ///< from 0
   std::int64_t examples = 0;  ///< over all ranks
-  double loss = 0;            ///< mean over these examples, in nats, before the update
+  std::int64_t tokens = 0;    ///< in these examples; 0: they are none of tokens
+  double loss = 0;            ///< mean over their targets, in nats, before the update
   double lr = 0;
-  double seconds = 0;       ///< wall time of the step on this rank
+  double grad_norm = 0;  ///< of the mean loss's gradients, before clipping; may be infinite, of a step that was skipped
+  double seconds = 0;    ///< wall time of the step on this rank
   double wait_seconds = 0;  ///< of these, how many the training thread sat in wait()
 
   double samples_per_s() const { return static_cast<double>(examples) / seconds; }
+  double tokens_per_s() const { return static_cast<double>(tokens) / seconds; }
   double exposed_comm() const { return wait_seconds / seconds; }
 };
 
 /// One measurement on the held-out examples.
 struct EvalEvent {
   std::int64_t step = 0;  ///< steps done
-  double loss = 0;        ///< mean over the examples, in nats
+  double loss = 0;        ///< mean over the targets, in nats
   double accuracy = 0;    ///< 0 … 1
 };
 

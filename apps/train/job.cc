@@ -1,117 +1,120 @@
 #include "apps/train/job.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>
-#include <optional>
 #include <string_view>
 
-#include "models/checkpoint.h"
-#include "models/data/digits_dir.h"
-#include "models/data/rendered.h"
+#include "apps/train/model_settings.h"
 #include "models/registry.h"
 
 namespace kolo::train {
 namespace {
-
-/// The file to start from, if there is one; its shapes become the sizes.
-std::optional<models::SafetensorsFile> first_parameters(Options& options) {
-  if (options.init.empty()) return std::nullopt;
-  models::SafetensorsFile file(options.init);
-  const auto sizes = models::mlp_sizes(file);
-  if (!options.sizes.empty() && options.sizes != sizes) {
-    throw UsageError(fmt::format("--sizes {} contradicts --init {} (which holds {}); leave --sizes out",
-                                 fmt::join(options.sizes, ","), options.init, fmt::join(sizes, ",")));
-  }
-  options.sizes = sizes;
-  return file;
-}
-
-models::DataSplit read_data(const Options& options) {
-  auto data = options.data.empty() ? models::render_digits() : models::read_digits(options.data);
-  if (options.batch_given && options.batch > data.train.count()) {
-    throw UsageError(fmt::format("--batch is {}, but there are only {} examples to train on; give at most as many",
-                                 options.batch, data.train.count()));
-  }
-  return data;
-}
 
 std::int64_t last_step_of(const Options& options, std::int64_t steps_per_epoch) {
   constexpr auto no_limit = std::numeric_limits<std::int64_t>::max();
   return std::min(options.steps.value_or(no_limit), options.epochs ? *options.epochs * steps_per_epoch : no_limit);
 }
 
-/// FNV-1a over 64 bits.
-class Fingerprint {
- public:
-  template <class Element>
-  void add(const std::vector<Element>& elements) {
-    add(std::string_view(reinterpret_cast<const char*>(elements.data()), elements.size() * sizeof(Element)));
-  }
-  void add(std::string_view bytes) {
-    for (char byte : bytes) state_ = (state_ ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
-  }
-  std::uint64_t value() const { return state_; }
+models::Schedule schedule_of(const Options& options, int ranks, std::int64_t steps) {
+  const double scale = options.scale_lr ? ranks : 1;
+  return {.curve = options.schedule,
+          .lr = scale * options.lr,
+          .min_lr = scale * options.min_lr.value_or(options.lr / 10),
+          .warmup = options.warmup,
+          .steps = steps};
+}
 
- private:
-  std::uint64_t state_ = 0xcbf29ce484222325;
-};
+bool uses(const Options& options, models::Precision precision) {
+  return options.precision == precision || options.wire == precision;
+}
 
-std::uint64_t checksum_of(const models::DataSplit& data) {
-  Fingerprint fingerprint;
-  for (const models::Dataset* set : {&data.train, &data.held_out}) {
-    fingerprint.add(set->inputs);
-    fingerprint.add(set->labels);
+std::string recipe_text(const Options& options, const models::Schedule& schedule) {
+  std::string text = fmt::format("{}, lr {:.6g}", options.optimizer, schedule.lr);
+  if (schedule.curve != models::Curve::constant)
+    text += fmt::format(" {} to {:.6g}", in_words(schedule.curve), schedule.min_lr);
+  if (schedule.warmup > 0) text += fmt::format(", warm-up {}", schedule.warmup);
+  if (options.optimizer == "sgd") {
+    text += fmt::format(", momentum {}", options.momentum);
+  } else {
+    text += fmt::format(", betas {} {}, decay {}", options.beta1, options.beta2, options.weight_decay);
   }
-  return fingerprint.value();
+  if (options.clip > 0) text += fmt::format(", clip {}", options.clip);
+  return text;
 }
 
 }  // namespace
 
-Job::Job(const Options& options, int rank, int ranks)
-    : options_(options),
-      ranks_(ranks),
-      data_(read_data(options)),
-      sampler_({.examples = data_.train.count(),
-                .batch = options.batch,
-                .ranks = ranks,
-                .rank = rank,
-                .seed = options.seed,
-                .order = options.order}),
-      last_step_(last_step_of(options, sampler_.steps_per_epoch())) {
-  const auto file = first_parameters(options_);
-  model_ = models::make_model(
-      options_.model, {.sizes = options_.sizes, .inputs = data_.train.input_size(), .classes = data_.train.classes});
-  values_.resize(models::parameter_elements(*model_));
-  gradients_.resize(values_.size());
-  model_->bind(values_, gradients_);
-  if (file) {
-    models::load_parameters(*file, *model_);
+Job::Job(const Options& options, Session& session) : options_(options), ranks_(session.size()) {
+  const auto pretrained = open_pretrained(options_);
+  settings_ = model_settings(options_, pretrained);
+  read_corpus();
+  fit_to_data(settings_, options_, corpus_, session);
+  build(session);
+  if (pretrained) {
+    pretrained->load(*model_);
   } else {
     model_->initialise(options_.seed);
   }
-  optimizer_ =
-      models::make_optimizer({.name = options_.optimizer, .momentum = options_.momentum}, model_->parameters());
+  sampler_.emplace(models::SamplerSettings{.examples = corpus_.train->count(),
+                                           .batch = options_.batch,
+                                           .ranks = ranks_,
+                                           .rank = session.rank(),
+                                           .accumulate = options_.accumulate,
+                                           .seed = options_.seed,
+                                           .order = options_.order});
+  last_step_ = last_step_of(options_, sampler_->steps_per_epoch());
+  schedule_ = schedule_of(options_, ranks_, last_step_);
+  if (uses(options_, models::Precision::f16)) loss_scale_.emplace();
+}
+
+void Job::read_corpus() {
+  corpus_ = options_.is_llama() ? read_tokens(options_, positions_of(options_, settings_), settings_.llama.vocabulary)
+                                : read_images(options_);
+  if (options_.batch_given && options_.batch > corpus_.train->count()) {
+    throw UsageError(fmt::format("--batch is {}, but there are only {} examples to train on; give at most as many",
+                                 options_.batch, corpus_.train->count()));
+  }
+}
+
+void Job::build(Session& session) {
+  model_ = models::make_model(options_.model, settings_);
+  const std::size_t elements = models::parameter_elements(*model_);
+  values_.emplace(session, elements, "the parameters");
+  gradients_.emplace(session, elements, "the gradients");
+  model_->bind(values_->all(), gradients_->all());
+  const models::OptimizerSettings optimizer{.name = options_.optimizer,
+                                            .momentum = options_.momentum,
+                                            .beta1 = options_.beta1,
+                                            .beta2 = options_.beta2,
+                                            .eps = options_.eps,
+                                            .weight_decay = options_.weight_decay};
+  const std::size_t copies = options_.optimizer == "sgd" ? 1 : 2;
+  allocating(fmt::format("what {} remembers ({})", options_.optimizer, in_words(copies * elements * sizeof(float))),
+             [&] { optimizer_ = models::make_optimizer(optimizer, model_->parameters()); });
 }
 
 std::vector<Agreed> Job::agreed() const {
   auto all = agreed_part(options_);
-  all.push_back({"--data", fmt::format("checksum {:016x}, {}", checksum_of(data_), data_.description)});
+  all.push_back({"--data", fmt::format("checksum {:016x}, {}", corpus_.fingerprint, corpus_.description)});
   return all;
 }
 
 std::string Job::description() const {
-  const std::string_view no_eval =
-      data_.held_out.count() > 0 ? "" : "eval      none: the data are too few to hold any out\n";
+  const std::string_view no_eval = corpus_.held_out->count() > 0 ? ""
+                                   : options_.is_llama()         ? "eval      none: nothing is held out\n"
+                                                         : "eval      none: the data are too few to hold any out\n";
   const std::string start = options_.init.empty() ? fmt::format("seed {}", options_.seed) : "from " + options_.init;
+  const std::string each = options_.is_llama() ? fmt::format(" of {} tokens", targets_each()) : "";
+  const std::string times = options_.accumulate > 1 ? fmt::format(" x {}", options_.accumulate) : "";
   return fmt::format(
       "model     {}, {} parameters, {}\n"
       "data      {}\n{}"
-      "training  {}, lr {}, momentum {}, {} rank{} x batch {}, {} steps\n",
-      options_.model, values_.size(), start, data_.description, no_eval, options_.optimizer, options_.lr, options_.momentum,
-      ranks_, ranks_ == 1 ? "" : "s", options_.batch, last_step_);
+      "training  {}\n"
+      "          {} rank{} x batch {}{}{}, {} steps\n",
+      options_.model, values_->all().size(), start, corpus_.description, no_eval, recipe_text(options_, schedule_),
+      ranks_, ranks_ == 1 ? "" : "s", options_.batch, times, each, last_step_);
 }
 
 }  // namespace kolo::train

@@ -2,35 +2,53 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include <kolo/session.h>
+
 #include "apps/train/agreement.h"
+#include "apps/train/corpus.h"
+#include "apps/train/memory.h"
 #include "apps/train/options.h"
-#include "models/aligned.h"
-#include "models/data/dataset.h"
 #include "models/data/sampler.h"
+#include "models/loss_scale.h"
 #include "models/model.h"
 #include "models/optimizer.h"
+#include "models/schedule.h"
+#include "models/settings.h"
 
 namespace kolo::train {
 
-/// What one rank trains, and what on. Made by each rank alone.
+/// What one rank trains, how, and what on. Made by each rank alone.
 class Job {
  public:
   /// Reads the data, builds the model and gives it its first parameters.
+  ///
+  /// session  only to allocate, and for the models that need it in their passes; must outlive this
   /// Errors: models::ModelError, UsageError, std::bad_alloc.
-  Job(const Options& options, int rank, int ranks);
+  Job(const Options& options, Session& session);
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  const models::DataSplit& data() const { return data_; }
+  const Options& options() const { return options_; }
+  const Corpus& corpus() const { return corpus_; }
   models::Model& model() { return *model_; }
   models::Optimizer& optimizer() { return *optimizer_; }
-  models::Sampler& sampler() { return sampler_; }
+  const models::Sampler& sampler() const { return *sampler_; }
+  const models::Schedule& schedule() const { return schedule_; }
+  /// What small gradients are multiplied by; null if they travel, and are computed, in more than f16.
+  models::LossScale* loss_scale() { return loss_scale_ ? &*loss_scale_ : nullptr; }
 
-  /// How many updates of the parameters the run takes.
+  /// How many updates of the parameters the run takes, from the beginning of the training on.
   std::int64_t last_step() const { return last_step_; }
+  /// Examples of a step, over all ranks and micro-batches, but for the last step of an epoch.
+  std::int64_t examples_per_step() const { return options_.batch * ranks_ * options_.accumulate; }
+  /// Targets of an example.
+  std::int64_t targets_each() const { return corpus_.train->targets_each(); }
+  /// Whether the model itself talks to the other ranks.
+  bool reduces_in_passes() const { return static_cast<bool>(settings_.reduce); }
 
   /// What must be equal on all ranks: the flags, and the data by a checksum.
   std::vector<Agreed> agreed() const;
@@ -39,15 +57,21 @@ class Job {
   std::string description() const;
 
  private:
+  void read_corpus();
+  void build(Session& session);
+
   Options options_;
   int ranks_;
-  models::DataSplit data_;
+  models::ModelSettings settings_;
+  Corpus corpus_;
   std::unique_ptr<models::Model> model_;
-  models::AlignedFloats values_;
-  models::AlignedFloats gradients_;
+  std::optional<SharedFloats> values_;
+  std::optional<SharedFloats> gradients_;
   std::unique_ptr<models::Optimizer> optimizer_;
-  models::Sampler sampler_;
-  std::int64_t last_step_;
+  std::optional<models::Sampler> sampler_;
+  std::optional<models::LossScale> loss_scale_;
+  std::int64_t last_step_ = 0;
+  models::Schedule schedule_;
 };
 
 }  // namespace kolo::train

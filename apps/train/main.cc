@@ -14,13 +14,14 @@
 #include <kolo/session.h>
 
 #include "apps/train/agreement.h"
+#include "apps/train/checkpoints.h"
 #include "apps/train/job.h"
 #include "apps/train/options.h"
-#include "apps/train/progress.h"
-#include "apps/train/step_log.h"
+#include "apps/train/outputs.h"
+#include "apps/train/sample_text.h"
 #include "apps/train/terminal.h"
 #include "apps/train/trainer.h"
-#include "models/checkpoint.h"
+#include "models/folder_lock.h"
 
 namespace kolo::train {
 namespace {
@@ -38,45 +39,66 @@ Config settings_of_environment(std::optional<std::string>& problem) {
   }
 }
 
-/// What rank 0 writes.
-struct Outputs {
-  Outputs(const Options& options, Job& job) : progress(job.last_step(), job.sampler().steps_per_epoch()) {
-    if (!options.save.empty()) models::check_writable(options.save);
-    if (!options.log.empty()) log.emplace(options.log);
-  }
-  std::vector<Listener*> listeners() {
-    return log ? std::vector<Listener*>{&*log, &progress} : std::vector<Listener*>{&progress};
-  }
+/// Where the run begins: steps done before.
+std::int64_t first_step(Session& session, const Options& options, Job& job) {
+  return options.resume ? resume(session, {options.checkpoint, options.keep}, job) : 0;
+}
 
-  std::optional<StepLog> log;
-  Progress progress;
-};
+/// Trains, or only measures. Returns whether it came to the end.
+bool run(Session& session, Job& job, std::int64_t first, Outputs* outputs, CheckpointWriter* checkpoints) {
+  const auto done = [checkpoints](std::int64_t steps) { checkpoints->step_done(steps); };
+  Trainer trainer(session, job, first, outputs != nullptr ? outputs->listeners() : std::vector<Listener*>{},
+                  checkpoints != nullptr ? Trainer::Done(done) : Trainer::Done());
+  if (!job.options().eval_only) return trainer.run();
+  trainer.evaluate(first);
+  return true;
+}
+
+std::vector<std::uint64_t> peaks_of_all(Session& session) {
+  std::vector<std::uint64_t> mine{peak_memory()}, all(static_cast<std::size_t>(session.size()));
+  session.all_gather("peak memory", view(mine), view(all));
+  return all;
+}
 
 void train(Session& session, int argc, char** argv, const std::optional<std::string>& problem) {
   Options options;
   std::unique_ptr<Job> job;
-  std::optional<Outputs> outputs;
+  std::optional<Outputs> outputs;  // on rank 0, like the checkpoints
+  std::optional<models::FolderLock> alone;  // with the checkpoints of this folder
+  std::optional<CheckpointWriter> checkpoints;
   together(session, [&] {
     if (problem) throw UsageError(*problem);
     options = parse_options(argc, argv);
-    job = std::make_unique<Job>(options, session.rank(), session.size());
-    if (session.rank() == 0) outputs.emplace(options, *job);
+    job = std::make_unique<Job>(options, session);
+    if (session.rank() > 0) return;
+    outputs.emplace(options);
+    if (!options.checkpoint.empty()) alone.emplace(options.checkpoint);
+    if (!options.checkpoint.empty() && !options.resume) check_no_checkpoints({options.checkpoint, options.keep});
   });
   check_same(session, job->agreed());
-
-  if (outputs) {
-    if (outputs->log) outputs->log->begin();
-    print(job->description());
-  }
-  Trainer trainer(session, options, *job, outputs ? outputs->listeners() : std::vector<Listener*>{});
-  const bool finished = trainer.run();
+  if (outputs) print(job->description());
+  const std::int64_t first = first_step(session, options, *job);
   together(session, [&] {
     if (!outputs) return;
-    if (finished && !options.save.empty()) models::save_parameters(options.save, job->model());
-    if (outputs->log) outputs->log->close();
+    outputs->begin(*job, first);
+    if (!options.checkpoint.empty() && !options.eval_only) {
+      checkpoints.emplace(models::CheckpointStore(options.checkpoint, options.keep), *job, options.every);
+    }
   });
+  const bool finished = run(session, *job, first, outputs ? &*outputs : nullptr, checkpoints ? &*checkpoints : nullptr);
+  together(session, [&] {
+    if (outputs) outputs->finish(*job, finished);
+  });
+  together(session, [&] {
+    if (checkpoints) checkpoints->finish();
+  });
+  std::string sample;  // every rank writes the same: none waits for another
+  together(session, [&] {
+    if (options.sample > 0) sample = sample_text(*job);
+  });
+  const auto peaks = peaks_of_all(session);
   together(session, [&] {  // the files come first
-    if (outputs) print(outputs->progress.summary(session.size()));
+    if (outputs) print(outputs->summary(peaks) + sample);
     check_stdout();
   });
 }

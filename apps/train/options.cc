@@ -1,18 +1,19 @@
 #include "apps/train/options.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <boost/program_options.hpp>
 #include <map>
 #include <sstream>
 
 #include <kolo/config.h>
 
+#include "apps/train/conflicts.h"
 #include "apps/train/files.h"
 #include "apps/train/flags.h"
+#include "apps/train/recipe.h"
 #include "apps/train/version.h"
-#include "models/registry.h"
 
 namespace kolo::train {
 namespace {
@@ -26,15 +27,16 @@ constexpr unsigned help_columns = 110;
 void add_flags(po::options_description& to, std::string_view section) {
   for (const Flag& flag : flags()) {
     if (flag.section != section) continue;
-    to.add_options()(std::string(flag.name).c_str(), po::value<std::string>()->value_name(std::string(flag.value)),
-                     flag.doc.c_str());
+    auto* const value = po::value<std::string>()->value_name(std::string(flag.value));
+    if (flag.value.empty()) value->implicit_value("yes")->zero_tokens();
+    to.add_options()(std::string(flag.name).c_str(), value, flag.doc.c_str());
   }
 }
 
 /// What may stand in a configuration file.
 po::options_description settable_options() {
   po::options_description all;
-  for (std::string_view section : {"Model", "Data", "Training", "Output"}) {
+  for (std::string_view section : flag_sections()) {
     po::options_description part(std::string(section), help_columns, help_columns / 2);
     add_flags(part, section);
     all.add(part);
@@ -60,6 +62,12 @@ void put(Values& values, const std::string& name, Given given) {
   if (!values.emplace(name, std::move(given)).second) throw UsageError(where + " is given twice; keep one");
 }
 
+/// What a flag means that stands there without a value.
+std::string switched_on(std::string_view name) {
+  const auto flag = std::ranges::find(flags(), name, &Flag::name);
+  return flag != flags().end() && flag->value.empty() ? "yes" : "";
+}
+
 Values on_command_line(int argc, const char* const* argv) {
   // No abbreviations (a new flag would change what they mean) and no one-letter flags, so that -3 is a value.
   constexpr int style = po::command_line_style::allow_long | po::command_line_style::long_allow_next |
@@ -76,7 +84,8 @@ Values on_command_line(int argc, const char* const* argv) {
         throw UsageError(fmt::format("'{}' belongs to no flag; write --flag value (--help lists the flags)", text));
       }
       put(values, option.string_key,
-          {fmt::format("--{}", option.string_key), option.value.empty() ? "" : option.value.front()});
+          {fmt::format("--{}", option.string_key),
+           option.value.empty() ? switched_on(option.string_key) : option.value.front()});
     }
   } catch (const po::error& error) {
     refuse_form("", error);
@@ -100,38 +109,6 @@ Values in_file(const std::string& path) {
     refuse_form(path + ": ", error);
   }
   return values;
-}
-
-struct NamedFile {
-  std::string_view flag;
-  std::string path;  // empty: none
-};
-
-void check_apart(const NamedFile& one, const NamedFile& other) {
-  if (one.path.empty() || other.path.empty() || !same_file(one.path, other.path)) return;
-  const std::string both = one.path == other.path
-                               ? fmt::format("{} and {} both name {}", one.flag, other.flag, one.path)
-                               : fmt::format("{} {} and {} {} are the same file", one.flag, one.path, other.flag,
-                                             other.path);
-  throw UsageError(both + "; give each a file of its own");
-}
-
-/// What is written must be nothing else that is read or written.
-void check_files(const NamedFile& config, const Options& options) {
-  const NamedFile init{"--init", options.init}, log{"--log", options.log}, save{"--save", options.save};
-  for (const NamedFile& read : {config, init}) {
-    for (const NamedFile& written : {log, save}) check_apart(read, written);
-  }
-  check_apart(log, save);
-}
-
-void fill_in_defaults(Options& options, const Values& values) {
-  const models::TrainingDefaults defaults = models::training_defaults(options.model);
-  if (!options.epochs && !options.steps) options.epochs = defaults.epochs;
-  options.batch_given = values.contains("batch");
-  if (!options.batch_given) options.batch = defaults.batch;
-  if (!values.contains("lr")) options.lr = defaults.lr;
-  if (!values.contains("momentum")) options.momentum = defaults.momentum;
 }
 
 std::string help_text() {
@@ -159,8 +136,9 @@ Options parse_options(int argc, const char* const* argv) {
     const auto given = values.find(std::string(flag.name));
     if (given != values.end()) flag.set(options, given->second);
   }
-  check_files({"--config", config}, options);
-  fill_in_defaults(options, values);
+  const auto said = [&](std::string_view flag) { return values.contains(std::string(flag)); };
+  fill_in(options, said);
+  check_conflicts(options, said, config);
   return options;
 }
 
@@ -174,22 +152,11 @@ std::optional<std::string> requested_text(int argc, const char* const* argv) {
 }
 
 std::vector<Agreed> agreed_part(const Options& options) {
-  const auto text = [](const auto& value) { return fmt::format("{}", value); };
-  const auto or_none = [](const std::optional<std::int64_t>& value) { return value ? fmt::format("{}", *value) : "none"; };
-  return {
-      {"--model", options.model},
-      {"--sizes", options.sizes.empty() ? "the default" : fmt::format("{}", fmt::join(options.sizes, ","))},
-      {"--init", options.init.empty() ? "none" : "a file"},
-      {"--order", options.order == models::Order::shuffled ? "shuffled" : "sequential"},
-      {"--epochs", or_none(options.epochs)},
-      {"--steps", or_none(options.steps)},
-      {"--batch", text(options.batch)},
-      {"--optimizer", options.optimizer},
-      {"--lr", text(options.lr)},
-      {"--momentum", text(options.momentum)},
-      {"--seed", text(options.seed)},
-      {"--eval-every", or_none(options.eval_every)},
-  };
+  std::vector<Agreed> all;
+  for (const Flag& flag : flags()) {
+    if (flag.agreed) all.push_back({fmt::format("--{}", flag.name), flag.agreed(options)});
+  }
+  return all;
 }
 
 }  // namespace kolo::train

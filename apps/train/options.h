@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -8,6 +9,9 @@
 
 #include "apps/train/agreement.h"
 #include "models/data/sampler.h"
+#include "models/data/token_stream.h"
+#include "models/precision.h"
+#include "models/schedule.h"
 
 namespace kolo::train {
 
@@ -20,22 +24,62 @@ class UsageError : public std::runtime_error {
 /// What one run is to do. Defaults that depend on the model are filled in.
 struct Options {
   std::string model = "mlp";
-  std::vector<std::int64_t> sizes;  ///< empty: those of `init`, or the model's default
-  std::string init;                 ///< file of parameters to start from; empty: random ones
-  std::string data;                 ///< folder; empty: rendered digits
+  std::string init;                 ///< file or folder of parameters to start from; empty: random ones
+  std::vector<std::int64_t> sizes;  ///< mlp; empty: those of `init`, or the model's default
+  std::optional<std::int64_t> filters, dense, channels;  ///< cnn; nothing: those of `init`, the model's, the data's
+  bool sync_batch_norm = false;                          ///< cnn
+  std::string preset;                                    ///< llama: where sizes come from that are not given
+  std::optional<std::int64_t> dim, layers, heads, kv_heads, ffn, vocab;  ///< llama
+  std::optional<double> rope_theta, norm_eps;
+  bool tied_head = false;
+  models::Precision precision = models::Precision::f32;
+  bool recompute = false;
+
+  std::string data;  ///< folder of digits, or file or folder of tokens; empty: what the program has itself
+  std::string val;   ///< tokens held out; empty: the last tenth of `data`, or nothing if the order is sequential
+  models::TokenType tokens = models::TokenType::bytes;
+  std::optional<std::int64_t> seq;  ///< tokens of a sequence; nothing: the model's positions
   models::Order order = models::Order::shuffled;
+  bool augment = false;
+
   std::optional<std::int64_t>
       epochs;  ///< at least one of epochs and steps is set; the first to be reached ends the run
   std::optional<std::int64_t> steps;
-  std::int64_t batch = 0;    ///< examples per rank and step
+  std::int64_t batch = 0;    ///< examples per rank and micro-batch
   bool batch_given = false;  ///< somebody chose it; else it is the model's default
-  std::string optimizer = "sgd";
-  double lr = 0;
-  double momentum = 0;
+  std::int64_t accumulate = 1;
   std::uint64_t seed = 1;
+  models::Precision wire = models::Precision::f32;
+
+  std::string optimizer;
+  double lr = 0;
+  double momentum = 0.9;
+  double beta1 = 0.9;
+  double beta2 = 0;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  models::Curve schedule = models::Curve::constant;
+  std::int64_t warmup = 0;
+  std::optional<double> min_lr;  ///< nothing: a tenth of lr
+  double clip = 0;               ///< 0: not at all
+  bool scale_lr = false;
+
+  std::string checkpoint;             ///< folder; empty: none
+  std::optional<std::int64_t> every;  ///< steps; nothing: at the end only
+  std::int64_t keep = 2;
+  bool resume = false;
+
   std::string save;                        ///< file for the trained parameters; empty: none
   std::string log;                         ///< file for one JSON object per step and evaluation; empty: none
+  std::string tensorboard;                 ///< folder for event files; empty: none
+  std::string plot;                        ///< file for a picture of the loss; empty: none
   std::optional<std::int64_t> eval_every;  ///< steps; nothing: after each epoch
+  bool eval_only = false;
+  std::int64_t sample = 0;  ///< tokens to write at the end
+  std::string prompt;
+  double temperature = 0.8;
+
+  bool is_llama() const { return model == "llama"; }
 };
 
 /// Reads the command line, and the file that its --config names; where both say something, the command line wins.

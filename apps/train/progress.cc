@@ -19,13 +19,21 @@ constexpr std::size_t live_columns = 79;  // a line that wraps cannot be overwri
 void Progress::Sums::add(const StepEvent& event) {
   ++steps;
   examples += event.examples;
+  tokens += event.tokens;
   loss += event.loss * static_cast<double>(event.examples);
   seconds += event.seconds;
   wait_seconds += event.wait_seconds;
 }
 
-Progress::Progress(std::int64_t last_step, std::int64_t steps_per_epoch)
-    : last_step_(last_step),
+std::string Progress::Sums::speed() const {
+  const bool counts_tokens = tokens > 0;
+  return fmt::format("{:.0f} {}/s", static_cast<double>(counts_tokens ? tokens : examples) / seconds,
+                     counts_tokens ? "tokens" : "samples");
+}
+
+Progress::Progress(std::int64_t first, std::int64_t last_step, std::int64_t steps_per_epoch)
+    : first_(first),
+      last_step_(last_step),
       steps_per_epoch_(steps_per_epoch),
       live_(stdout_is_watched()),
       start_(Clock::now()),
@@ -38,6 +46,7 @@ Progress::~Progress() {
 void Progress::on_step(const StepEvent& event) {
   all_.add(event);
   recent_.add(event);
+  last_ = event;
   const auto pause = live_ ? Clock::duration(live_pause) : Clock::duration(plain_pause);
   if (Clock::now() - shown_ >= pause) show(false);
 }
@@ -49,20 +58,25 @@ void Progress::on_eval(const EvalEvent& event) {
   recent_ = {};
 }
 
-std::string Progress::line() const {
-  const std::int64_t epochs = (last_step_ + steps_per_epoch_ - 1) / steps_per_epoch_;
-  const std::int64_t epoch = (all_.steps + steps_per_epoch_ - 1) / steps_per_epoch_;
-  std::string text = fmt::format("epoch {}/{} step {}/{}", epoch, epochs, all_.steps, last_step_);
+/// A line that stays has more to say than one that must fit a terminal.
+std::string Progress::line(bool stays) const {
+  std::string text;
+  if (stays) {
+    const auto epochs_in = [&](std::int64_t steps) { return (steps + steps_per_epoch_ - 1) / steps_per_epoch_; };
+    text = fmt::format("epoch {}/{} ", epochs_in(steps_done()), epochs_in(last_step_));
+  }
+  text += fmt::format("step {}/{}", steps_done(), last_step_);
   if (recent_.steps > 0) text += fmt::format(" loss {:.4f}", recent_.mean_loss());
-  if (eval_) text += fmt::format(" held-out {:.2f}%", 100 * eval_->accuracy);
+  if (stays && eval_) text += fmt::format(" held-out {:.4f} {:.2f}%", eval_->loss, 100 * eval_->accuracy);
   if (recent_.steps > 0) {
-    text += fmt::format(" {:.0f} samples/s waiting {:.0f}%", recent_.samples_per_s(), recent_.waiting_percent());
+    text += fmt::format(" lr {:.2e} norm {:.2f} {} waiting {:.0f}%", last_.lr, last_.grad_norm, recent_.speed(),
+                        recent_.waiting_percent());
   }
   return text;
 }
 
 void Progress::show(bool stays) {
-  std::string text = line();
+  std::string text = line(stays || !live_);
   if (live_) text.resize(std::min(text.size(), live_columns));
   const std::string_view start = line_open_ ? "\r" : "", end = stays || !live_ ? "\n" : "";
   print(fmt::format("{}{}{}{}", start, text, line_open_ ? "\x1b[K" : "", end));
@@ -75,7 +89,8 @@ double Progress::elapsed() const {
 }
 
 std::string Progress::summary(int ranks) const {
-  std::string text = fmt::format("steps     {} in {:.2f} epochs, {:.1f} s\n", all_.steps,
+  const std::string before = first_ > 0 ? fmt::format(" behind {} of an earlier run", first_) : "";
+  std::string text = fmt::format("steps     {}{} in {:.2f} epochs, {:.1f} s\n", all_.steps, before,
                                  static_cast<double>(all_.steps) / static_cast<double>(steps_per_epoch_), elapsed());
   const Sums& last = recent_.steps > 0 ? recent_ : before_eval_;
   if (last.steps > 0) {
@@ -85,9 +100,8 @@ std::string Progress::summary(int ranks) const {
   }
   if (eval_) text += fmt::format("accuracy  {:.2f} % held-out\n", 100 * eval_->accuracy);
   if (all_.steps > 0) {
-    text +=
-        fmt::format("speed     {:.0f} samples/s over {} rank{}, {:.1f} % of the step time waiting for communication\n",
-                    all_.samples_per_s(), ranks, ranks == 1 ? "" : "s", all_.waiting_percent());
+    text += fmt::format("speed     {} over {} rank{}, {:.1f} % of the step time waiting for communication\n",
+                        all_.speed(), ranks, ranks == 1 ? "" : "s", all_.waiting_percent());
   }
   return text;
 }

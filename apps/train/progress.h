@@ -13,9 +13,10 @@ namespace kolo::train {
 /// elsewhere a line for each evaluation and at least one every two seconds.
 class Progress final : public Listener {
  public:
-  /// last_step        steps that the run will take
+  /// first            steps done before this run
+  /// last_step        steps that will be done when it ends
   /// steps_per_epoch  for the number of epochs
-  Progress(std::int64_t last_step, std::int64_t steps_per_epoch);
+  Progress(std::int64_t first, std::int64_t last_step, std::int64_t steps_per_epoch);
   /// Ends an unfinished line.
   ~Progress() override;
 
@@ -32,20 +33,24 @@ class Progress final : public Listener {
   struct Sums {
     std::int64_t steps = 0;
     std::int64_t examples = 0;
+    std::int64_t tokens = 0;
     double loss = 0;  ///< weighed by examples
     double seconds = 0;
     double wait_seconds = 0;
 
     void add(const StepEvent& event);
     double mean_loss() const { return loss / static_cast<double>(examples); }
-    double samples_per_s() const { return static_cast<double>(examples) / seconds; }
+    /// "1234 samples/s", or tokens if there are any.
+    std::string speed() const;
     double waiting_percent() const { return 100 * wait_seconds / seconds; }
   };
 
-  std::string line() const;
+  std::int64_t steps_done() const { return first_ + all_.steps; }
+  std::string line(bool stays) const;
   void show(bool stays);
   double elapsed() const;
 
+  std::int64_t first_;
   std::int64_t last_step_;
   std::int64_t steps_per_epoch_;
   bool live_;  // whether a line may be overwritten
@@ -55,6 +60,7 @@ class Progress final : public Listener {
   Sums all_;
   Sums recent_;       // since the last evaluation
   Sums before_eval_;  // what recent_ was then
+  StepEvent last_;    // the last step
   std::optional<EvalEvent> eval_;
 };
 

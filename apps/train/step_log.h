@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "apps/train/events.h"
@@ -15,8 +17,9 @@ class StepLog final : public Listener {
   /// Makes sure that `path` can be written, and leaves what it holds until begin(). Errors: UsageError.
   explicit StepLog(std::string path);
 
-  /// Empties the file.
-  void begin();
+  /// Keeps of what the file holds the events of the first `steps_done` steps, which another run wrote, and drops the
+  /// rest. The events kept are told to `listeners`.
+  void begin(std::int64_t steps_done, std::span<Listener* const> listeners);
 
   void on_step(const StepEvent& event) override;
   void on_eval(const EvalEvent& event) override;
@@ -30,7 +33,8 @@ class StepLog final : public Listener {
     void operator()(std::FILE* file) const { (void)std::fclose(file); }
   };
 
-  void write(const std::string& line);
+  std::string lines_of_first(std::int64_t steps_done, std::span<Listener* const> listeners) const;
+  void write(const std::string& text);
   void note_problem();
 
   std::string path_;

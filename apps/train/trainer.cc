@@ -9,18 +9,40 @@
 #include "apps/train/agreement.h"
 
 namespace kolo::train {
+namespace {
 
-Trainer::Trainer(Session& session, const Options& options, Job& job, std::vector<Listener*> listeners)
+using Clock = std::chrono::steady_clock;
+
+std::optional<double> clip_of(const Options& options) {
+  return options.clip > 0 ? std::optional(options.clip) : std::nullopt;
+}
+
+/// Makes the micro-batches of all steps, one after the other; micro-batch n is n mod accumulate of its step.
+models::Prefetcher::Make maker(const Job& job) {
+  return [sampler = job.sampler(), examples = job.corpus().train.get(), accumulate = job.options().accumulate](
+             std::int64_t number, models::BatchStorage& to) mutable {
+    const models::StepShare share = sampler.at(number / accumulate, number % accumulate);
+    examples->gather(share.examples, share.epoch, to);
+  };
+}
+
+}  // namespace
+
+Trainer::Trainer(Session& session, Job& job, std::int64_t first, std::vector<Listener*> listeners, Done done)
     : session_(&session),
-      options_(options),
       job_(&job),
+      first_(first),
       listeners_(std::move(listeners)),
-      parallel_(session, job.model()),
-      loader_(job.data().train) {}
+      done_(std::move(done)),
+      parallel_(session, job.model(), {.wire = job.options().wire, .reduces_in_passes = job.reduces_in_passes()}),
+      update_(job.optimizer(), job.model().parameters(), clip_of(job.options()), job.loss_scale()) {
+  parallel_.broadcast_parameters();
+}
 
 bool Trainer::run() {
-  parallel_.broadcast_parameters();
-  for (std::int64_t next = 0; next < job_->last_step(); ++next) {
+  const std::int64_t accumulate = job_->options().accumulate;
+  batches_.emplace(maker(*job_), first_ * accumulate, job_->last_step() * accumulate);
+  for (std::int64_t next = first_; next < job_->last_step(); ++next) {
     if (!step(next)) return false;
   }
   if (evaluated_at_ != job_->last_step()) evaluate(job_->last_step());
@@ -29,55 +51,83 @@ bool Trainer::run() {
 
 /// Returns whether to go on.
 bool Trainer::step(std::int64_t step) {
-  using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
-  const models::StepShare share = job_->sampler().at(step);
-  const auto examples = static_cast<double>(share.global_examples);
-  models::Optimizer& optimizer = job_->optimizer();
-  optimizer.begin_step(options_.lr, 1 / examples);
-  const StepResult result = parallel_.step(loader_.gather(share.examples), listener_gives_up(),
-                                           [&](std::size_t index) { optimizer.update(index); });
-  if (result.give_up) return false;
-
-  const StepEvent event{.step = step,
-                        .epoch = share.epoch,
-                        .examples = share.global_examples,
-                        .loss = result.loss_sum / examples,
-                        .lr = options_.lr,
-                        .seconds = std::chrono::duration<double>(Clock::now() - start).count(),
-                        .wait_seconds = result.wait_seconds};
-  if (!std::isfinite(event.loss)) stop_diverged(step);
+  const auto targets = static_cast<double>(job_->sampler().place(step).global_examples * job_->targets_each());
+  const float loss_scale = job_->loss_scale() == nullptr ? 1 : job_->loss_scale()->value();
+  update_.begin(job_->schedule().at(step), parallel_.gradient_scale(targets));
+  const StepResult result = parallel_.step({.next = [this] { return batches_->next(); },
+                                            .micro_batches = job_->options().accumulate,
+                                            .loss_scale = loss_scale,
+                                            .targets = targets},
+                                           listener_gives_up(), [this](std::size_t index) { update_.arrived(index); });
+  if (result.give_up) {
+    stop_with(result);
+    return false;
+  }
+  const models::UpdateResult updated = update_.finish();
+  const StepEvent event = event_of(step, result, updated, std::chrono::duration<double>(Clock::now() - start).count());
+  check_diverged(event);
   for (Listener* listener : listeners_) listener->on_step(event);
-  if (evaluation_due(step + 1, share.last_of_epoch)) evaluate(step + 1);
+  if (evaluation_due(step + 1)) evaluate(step + 1);
+  if (done_) done_(step + 1);
   return true;
 }
 
-/// Every rank sees the same loss, so every rank comes here.
-void Trainer::stop_diverged(std::int64_t step) {
+StepEvent Trainer::event_of(std::int64_t step, const StepResult& result, const models::UpdateResult& updated,
+                            double seconds) const {
+  const models::StepPlace place = job_->sampler().place(step);
+  const std::int64_t targets = place.global_examples * job_->targets_each();
+  return {.step = step,
+          .epoch = place.epoch,
+          .examples = place.global_examples,
+          .tokens = job_->options().is_llama() ? targets : 0,
+          .loss = result.loss_sum / static_cast<double>(targets),
+          .lr = job_->schedule().at(step),
+          .grad_norm = updated.gradient_norm,
+          .seconds = seconds,
+          .wait_seconds = result.wait_seconds};
+}
+
+/// A rank that could not do its share says why; if it was a listener who gave up, there is nothing to say.
+void Trainer::stop_with(const StepResult& result) {
   together(*session_, [&] {
-    throw UsageError(fmt::format(
-        "the loss is no number any more at step {} (the training diverged); try an --lr below {}", step, options_.lr));
+    if (result.problem) std::rethrow_exception(result.problem);
+  });
+}
+
+/// Every rank sees the same loss, so every rank comes to the same end.
+void Trainer::check_diverged(const StepEvent& event) {
+  if (std::isfinite(event.loss)) return;
+  together(*session_, [&] {
+    throw UsageError(
+        fmt::format("the loss is no number any more at step {} (the training diverged); try an --lr below {}",
+                    event.step, job_->options().lr));
   });
 }
 
 void Trainer::evaluate(std::int64_t steps_done) {
-  const models::Dataset& held_out = job_->data().held_out;
+  const models::Examples& held_out = *job_->corpus().held_out;
   evaluated_at_ = steps_done;
   if (held_out.count() == 0) return;
-  const auto mine = models::even_share(held_out.count(), session_->size(), session_->rank());
-  models::BatchResult sums = models::evaluate(job_->model(), held_out, mine);
+  models::BatchResult sums;
+  together(*session_, [&] {
+    const auto mine = models::even_share(held_out.count(), session_->size(), session_->rank());
+    const std::int64_t batch = job_->options().is_llama() ? job_->options().batch : 256;
+    sums = models::evaluate(job_->model(), held_out, mine, batch);
+  });
   Handle loss = session_->all_reduce_async("held-out loss", view_scalar(sums.loss_sum));
   Handle correct = session_->all_reduce_async("held-out correct", view_scalar(sums.correct));
-  loss.wait();
-  correct.wait();
-  const auto examples = static_cast<double>(held_out.count());
+  Handle targets = session_->all_reduce_async("held-out targets", view_scalar(sums.targets));
+  for (Handle* handle : {&loss, &correct, &targets}) handle->wait();
+  const auto count = static_cast<double>(sums.targets);
   const EvalEvent event{
-      .step = steps_done, .loss = sums.loss_sum / examples, .accuracy = static_cast<double>(sums.correct) / examples};
+      .step = steps_done, .loss = sums.loss_sum / count, .accuracy = static_cast<double>(sums.correct) / count};
   for (Listener* listener : listeners_) listener->on_eval(event);
 }
 
-bool Trainer::evaluation_due(std::int64_t steps_done, bool end_of_epoch) const {
-  return options_.eval_every ? steps_done % *options_.eval_every == 0 : end_of_epoch;
+bool Trainer::evaluation_due(std::int64_t steps_done) const {
+  const auto& every = job_->options().eval_every;
+  return every ? steps_done % *every == 0 : job_->sampler().place(steps_done - 1).last_of_epoch;
 }
 
 bool Trainer::listener_gives_up() const {

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <vector>
 
 #include <kolo/session.h>
@@ -8,35 +10,50 @@
 #include "apps/data_parallel.h"
 #include "apps/train/events.h"
 #include "apps/train/job.h"
-#include "apps/train/options.h"
-#include "models/data/loader.h"
+#include "models/data/prefetcher.h"
+#include "models/update.h"
 
 namespace kolo::train {
 
 /// The training loop of one rank.
 class Trainer {
  public:
+  /// Called with the number of steps done after each, once values and optimizer are those of the next.
+  using Done = std::function<void(std::int64_t steps_done)>;
+
+  /// Gives every rank the parameters of rank 0: collective.
+  ///
   /// job        the same on every rank but for the rank; it and the session must outlive this
+  /// first      steps done before, by the run that this one goes on from
   /// listeners  told of every step and evaluation; must outlive this. Ranks other than 0 pass none.
-  Trainer(Session& session, const Options& options, Job& job, std::vector<Listener*> listeners);
+  /// done       may be empty
+  Trainer(Session& session, Job& job, std::int64_t first, std::vector<Listener*> listeners, Done done);
 
   /// Trains to the end, or until a listener gives up. Collective. Returns whether it came to the end.
-  /// Errors: Error if the ranks cannot go on together; Stopped if the loss is no number any more.
+  /// Errors: Error if the ranks cannot go on together; Stopped if the loss is no number any more, or a rank has a
+  /// problem.
   bool run();
+
+  /// Measures on the held-out examples. Collective.
+  void evaluate(std::int64_t steps_done);
 
  private:
   bool step(std::int64_t step);
-  void stop_diverged(std::int64_t step);
-  void evaluate(std::int64_t steps_done);
-  bool evaluation_due(std::int64_t steps_done, bool end_of_epoch) const;
+  StepEvent event_of(std::int64_t step, const StepResult& result, const models::UpdateResult& updated,
+                     double seconds) const;
+  void stop_with(const StepResult& result);
+  void check_diverged(const StepEvent& event);
+  bool evaluation_due(std::int64_t steps_done) const;
   bool listener_gives_up() const;
 
   Session* session_;
-  Options options_;
   Job* job_;
+  std::int64_t first_;
   std::vector<Listener*> listeners_;
+  Done done_;
   DataParallel parallel_;
-  models::BatchLoader loader_;
+  models::Update update_;
+  std::optional<models::Prefetcher> batches_;
   std::int64_t evaluated_at_ = -1;  // steps done then
 };
 

@@ -50,7 +50,12 @@ void check_folder(const fs::path& folder) {
 
 /// Examples first … last-1 of `all`.
 Dataset part_of(const Dataset& all, std::int64_t first, std::int64_t last) {
-  Dataset part{.rows = all.rows, .columns = all.columns, .classes = all.classes, .inputs = {}, .labels = {}};
+  Dataset part{.channels = all.channels,
+               .rows = all.rows,
+               .columns = all.columns,
+               .classes = all.classes,
+               .inputs = {},
+               .labels = {}};
   part.inputs.assign(all.inputs.begin() + first * all.input_size(), all.inputs.begin() + last * all.input_size());
   part.labels.assign(all.labels.begin() + first, all.labels.begin() + last);
   return part;
@@ -77,7 +82,8 @@ DataSplit read_digits(const fs::path& folder) {
   }
   if (!train) return split_one(folder, *test);
   DataSplit split{read_idx(train->images, train->labels), read_idx(test->images, test->labels), {}};
-  if (split.train.rows != split.held_out.rows || split.train.columns != split.held_out.columns) {
+  if (split.train.channels != split.held_out.channels || split.train.rows != split.held_out.rows ||
+      split.train.columns != split.held_out.columns) {
     throw ModelError(fmt::format("{} has train images of {}x{} and t10k images of {}x{}; give sets of one size",
                                  folder.string(), split.train.rows, split.train.columns, split.held_out.rows,
                                  split.held_out.columns));

@@ -57,8 +57,9 @@ class IdxFile {
     return std::uint32_t{bytes[0]} << 24 | std::uint32_t{bytes[1]} << 16 | std::uint32_t{bytes[2]} << 8 | bytes[3];
   }
 
-  void expect_magic(std::uint32_t magic, std::string_view what) {
-    const std::uint32_t found = number();
+  void expect_magic(std::uint32_t magic, std::string_view what) { expect(number(), magic, what); }
+
+  void expect(std::uint32_t found, std::uint32_t magic, std::string_view what) const {
     if (found == magic) return;
     fail(fmt::format("it begins with 0x{:08x}, an IDX file of {} with 0x{:08x}", found, what, magic),
          fmt::format("give MNIST's {} file, gzipped or not", what));
@@ -89,16 +90,21 @@ class IdxFile {
 
 void read_images(const fs::path& path, Dataset& data) {
   IdxFile file(path);
-  file.expect_magic(0x803, "images");
-  const std::uint64_t count = file.number(), rows = file.number(), columns = file.number();
+  const std::uint32_t magic = file.number();
+  const bool has_channels = magic == 0x804;
+  if (!has_channels) file.expect(magic, 0x803, "images");
+  const std::uint64_t count = file.number(), channels = has_channels ? file.number() : 1;
+  const std::uint64_t rows = file.number(), columns = file.number();
   constexpr std::uint64_t widest = 4096;  // no product below overflows
-  if (count == 0 || rows == 0 || columns == 0 || rows > widest || columns > widest) {
+  if (count == 0 || channels == 0 || rows == 0 || columns == 0 || channels > widest || rows > widest ||
+      columns > widest) {
     file.fail(fmt::format("it holds {} images of {}x{} pixels", count, rows, columns),
               "give MNIST's images file, gzipped or not");
   }
+  data.channels = static_cast<std::int64_t>(channels);
   data.rows = static_cast<std::int64_t>(rows);
   data.columns = static_cast<std::int64_t>(columns);
-  data.inputs = file.rest(count * rows * columns, fmt::format("{} images", count));
+  data.inputs = file.rest(count * channels * rows * columns, fmt::format("{} images", count));
 }
 
 void read_labels(const fs::path& path, std::uint64_t images, Dataset& data) {

@@ -1,0 +1,73 @@
+#include <fmt/format.h>
+
+#include "apps/train/agreement.h"
+#include "apps/train/checkpoints.h"
+#include "apps/train/run_state.h"
+#include "apps/train/terminal.h"
+#include "models/error.h"
+
+namespace kolo::train {
+
+CheckpointWriter::CheckpointWriter(models::CheckpointStore store, Job& job, std::optional<std::int64_t> every)
+    : store_(std::move(store)), job_(&job), every_(every), free_{&snapshots_[0], &snapshots_[1]}, thread_([this] {
+        run();
+      }) {}
+
+CheckpointWriter::~CheckpointWriter() {
+  const std::lock_guard lock(mutex_);
+  stop_ = true;
+  changed_.notify_all();
+}
+
+void CheckpointWriter::step_done(std::int64_t steps_done) {
+  const bool due = steps_done == job_->last_step() || (every_ && steps_done % *every_ == 0);
+  if (!due) return;
+  models::Snapshot& snapshot = free_snapshot();
+  snapshot.step = steps_done;
+  snapshot.state = state_of(*job_, steps_done);
+  allocating(fmt::format("a copy of the model for the checkpoint of step {}", steps_done),
+             [&] { snapshot.copy(job_->model(), job_->optimizer()); });
+  const std::lock_guard lock(mutex_);
+  waiting_.push_back(&snapshot);
+  changed_.notify_all();
+}
+
+models::Snapshot& CheckpointWriter::free_snapshot() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return !free_.empty(); });
+  models::Snapshot& snapshot = *free_.front();
+  free_.pop_front();
+  return snapshot;
+}
+
+void CheckpointWriter::run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return stop_ || !waiting_.empty(); });
+    if (waiting_.empty()) return;
+    models::Snapshot& snapshot = *waiting_.front();
+    lock.unlock();
+    std::optional<std::string> problem;
+    try {
+      store_.write(snapshot);
+    } catch (const std::exception& error) {
+      problem = problem_of(error);
+      print_problem(fmt::format("the checkpoint of step {} is lost, those before it are as they were: {}",
+                                snapshot.step, *problem));
+    }
+    lock.lock();
+    last_problem_ = problem;
+    waiting_.pop_front();
+    free_.push_back(&snapshot);
+    changed_.notify_all();
+  }
+}
+
+void CheckpointWriter::finish() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return waiting_.empty(); });
+  if (last_problem_)
+    throw models::ModelError(fmt::format("the last checkpoint could not be written: {}", *last_problem_));
+}
+
+}  // namespace kolo::train

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <string>
+
+#include <kolo/session.h>
+
+#include "models/aligned.h"
+
+namespace kolo::train {
+
+/// "3.2 GiB", "17 MiB", "512 bytes".
+std::string in_words(std::size_t bytes);
+
+/// Runs `work`, which allocates. Errors: instead of std::bad_alloc a models::ModelError that says what there was no
+/// memory for.
+///
+/// what  "the gradients (12.8 MiB)"
+void allocating(const std::string& what, const std::function<void()>& work);
+
+/// Numbers that other ranks of the node can reach, so that they are reduced without a copy; in a world of one ordinary
+/// memory.
+class SharedFloats {
+ public:
+  /// what  for messages: "the gradients"
+  /// Errors: models::ModelError if there is not enough memory.
+  SharedFloats(Session& session, std::size_t count, const std::string& what);
+
+  std::span<float> all() const { return all_; }
+
+ private:
+  Memory memory_;
+  models::AlignedFloats own_;
+  std::span<float> all_;
+};
+
+/// The most memory that this process had at a time so far, in bytes.
+std::size_t peak_memory();
+
+}  // namespace kolo::train

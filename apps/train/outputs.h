@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/train/job.h"
+#include "apps/train/plot.h"
+#include "apps/train/progress.h"
+#include "apps/train/step_log.h"
+#include "apps/train/tensorboard.h"
+
+namespace kolo::train {
+
+/// All that rank 0 tells of a run, but for checkpoints.
+class Outputs {
+ public:
+  /// Makes sure that files can be written; changes none. Errors: UsageError, models::ModelError.
+  explicit Outputs(const Options& options);
+
+  /// The run begins, `first` steps on. Errors: UsageError.
+  void begin(const Job& job, std::int64_t first);
+
+  /// Whom to tell.
+  std::vector<Listener*> listeners();
+
+  /// The run is over: writes and closes files. Errors: UsageError, models::ModelError.
+  ///
+  /// finished  it came to its end: trained parameters are worth a file
+  void finish(Job& job, bool finished);
+
+  /// What came of it all: some lines of text.
+  ///
+  /// peaks  the most memory that each rank had at a time, in bytes
+  std::string summary(const std::vector<std::uint64_t>& peaks) const;
+
+ private:
+  Options options_;
+  std::optional<StepLog> log_;
+  std::optional<TensorBoard> tensorboard_;
+  std::optional<Plot> plot_;
+  std::optional<Progress> progress_;
+};
+
+}  // namespace kolo::train

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "models/data/dataset.h"
+#include "models/data/examples.h"
+
+namespace kolo::models {
+
+/// Images of a data set as floats (byte / 255), each with its label as the target.
+class Images final : public Examples {
+ public:
+  /// data          must outlive this and stay as it is
+  /// augment_seed  shows each image, in each epoch, a little shifted, turned and scaled (models/data/augment.h)
+  explicit Images(const Dataset& data, std::optional<std::uint64_t> augment_seed = std::nullopt)
+      : data_(&data), augment_seed_(augment_seed) {}
+
+  std::int64_t count() const override { return data_->count(); }
+  std::int64_t targets_each() const override { return 1; }
+  void gather(std::span<const std::int64_t> examples, std::int64_t epoch, BatchStorage& to) const override;
+
+ private:
+  void write(std::int64_t example, std::int64_t epoch, float* out) const;
+
+  const Dataset* data_;
+  std::optional<std::uint64_t> augment_seed_;
+};
+
+}  // namespace kolo::models

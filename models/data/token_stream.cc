@@ -1,0 +1,186 @@
+#include "models/data/token_stream.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include "models/error.h"
+
+namespace kolo::models {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<std::string_view, 3> type_words{"bytes", "u16", "u32"};
+
+std::int64_t width_of(TokenType type) {
+  return std::int64_t{1} << static_cast<unsigned>(type);
+}
+
+[[noreturn]] void refuse(const fs::path& path, std::string_view reason) {
+  throw ModelError(
+      fmt::format("cannot use {} ({}); give a file of tokens, or a folder of such files", path.string(), reason));
+}
+
+std::vector<fs::path> files_of(const fs::path& path) {
+  if (!fs::is_directory(path)) return {path};
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(path, error)) {
+    if (entry.is_regular_file() && !entry.path().filename().string().starts_with('.')) files.push_back(entry.path());
+  }
+  if (error) refuse(path, error.message());
+  if (files.empty()) refuse(path, "it has no files");
+  std::ranges::sort(files);
+  return files;
+}
+
+}  // namespace
+
+TokenType token_type_of(std::string_view word) {
+  const auto* const found = std::ranges::find(type_words, word);
+  if (found != type_words.end()) return static_cast<TokenType>(found - type_words.begin());
+  throw ModelError(fmt::format("unknown tokens '{}' (known: bytes, u16, u32); choose one of them", word));
+}
+
+std::string_view in_words(TokenType type) {
+  return type_words[static_cast<std::size_t>(type)];
+}
+
+/// One file, mapped.
+class TokenStream::File {
+ public:
+  explicit File(fs::path path) : path_(std::move(path)) {
+    const int fd = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) refuse(path_, std::generic_category().message(errno));
+    try {
+      map(fd);
+    } catch (...) {
+      (void)::close(fd);
+      throw;
+    }
+    (void)::close(fd);  // the mapping stays
+  }
+  ~File() {
+    if (memory_ != MAP_FAILED) (void)::munmap(memory_, bytes_);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  const fs::path& path() const { return path_; }
+  std::span<const std::byte> bytes() const { return {static_cast<const std::byte*>(memory_), bytes_}; }
+
+  std::int64_t first = 0;  ///< tokens of the stream before it
+  std::int64_t count = 0;  ///< tokens
+
+ private:
+  void map(int fd) {
+    struct stat status {};
+    if (::fstat(fd, &status) != 0) refuse(path_, std::generic_category().message(errno));
+    if (!S_ISREG(status.st_mode)) refuse(path_, "it is no regular file");
+    if (status.st_size == 0) refuse(path_, "it is empty");
+    bytes_ = static_cast<std::size_t>(status.st_size);
+    memory_ = ::mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, fd, 0);
+    if (memory_ == MAP_FAILED) refuse(path_, std::generic_category().message(errno));
+  }
+
+  fs::path path_;
+  void* memory_ = MAP_FAILED;
+  std::size_t bytes_ = 0;
+};
+
+TokenStream::TokenStream(const fs::path& path, TokenType type) : type_(type) {
+  open(files_of(path));
+}
+TokenStream::TokenStream(std::span<const fs::path> files, TokenType type) : type_(type) {
+  open(files);
+}
+TokenStream::~TokenStream() = default;
+TokenStream::TokenStream(TokenStream&&) noexcept = default;
+TokenStream& TokenStream::operator=(TokenStream&&) noexcept = default;
+
+void TokenStream::open(std::span<const fs::path> files) {
+  for (const fs::path& path : files) {
+    auto file = std::make_unique<File>(path);
+    const auto bytes = static_cast<std::int64_t>(file->bytes().size());
+    if (bytes % width_of(type_) != 0) {
+      refuse(path, fmt::format("{} bytes are no whole number of {} tokens", bytes, in_words(type_)));
+    }
+    file->first = count_;
+    file->count = bytes / width_of(type_);
+    count_ += file->count;
+    files_.push_back(std::move(file));
+  }
+}
+
+namespace {
+
+/// Returns the index of the first token that is not below the vocabulary; out.size() if there is none.
+template <class Token>
+std::size_t widen(const std::byte* in, std::int64_t vocabulary, std::span<std::int32_t> out) {
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    Token token{};
+    std::memcpy(&token, in + i * sizeof(Token), sizeof(Token));
+    if (static_cast<std::int64_t>(token) >= vocabulary) return i;
+    out[i] = static_cast<std::int32_t>(token);
+  }
+  return out.size();
+}
+
+std::size_t widen(TokenType type, const std::byte* in, std::int64_t vocabulary, std::span<std::int32_t> out) {
+  if (type == TokenType::bytes) return widen<std::uint8_t>(in, vocabulary, out);
+  return type == TokenType::u16 ? widen<std::uint16_t>(in, vocabulary, out) : widen<std::uint32_t>(in, vocabulary, out);
+}
+
+/// The value of the token that `in` begins with.
+std::uint32_t value_of(TokenType type, const std::byte* in) {
+  std::uint32_t value = 0;
+  std::memcpy(&value, in, static_cast<std::size_t>(width_of(type)));
+  return value;
+}
+
+}  // namespace
+
+void TokenStream::copy(std::int64_t first, std::int64_t vocabulary, std::span<std::int32_t> out) const {
+  auto file = std::ranges::upper_bound(files_, first, {}, [](const auto& f) { return f->first; }) - 1;
+  for (; !out.empty(); ++file) {
+    const std::int64_t at = first - (*file)->first;
+    const auto count = std::min<std::size_t>(out.size(), static_cast<std::size_t>((*file)->count - at));
+    const std::byte* const in = (*file)->bytes().data() + at * width_of(type_);
+    const std::size_t good = widen(type_, in, vocabulary, out.first(count));
+    if (good < count) {
+      const auto place = static_cast<std::int64_t>(good);
+      throw ModelError(fmt::format(
+          "token {} of {} is {}, and the vocabulary ends at {}; give a larger --vocab, or --tokens as they "
+          "are in the file",
+          at + place, (*file)->path().string(), value_of(type_, in + place * width_of(type_)), vocabulary - 1));
+    }
+    out = out.subspan(count);
+    first += static_cast<std::int64_t>(count);
+  }
+}
+
+std::uint64_t TokenStream::fingerprint() const {
+  constexpr std::size_t sample = 4096;
+  std::uint64_t state = 0xcbf29ce484222325;  // FNV-1a
+  const auto add = [&](std::uint64_t value) { state = (state ^ value) * 0x100000001b3; };
+  for (const auto& file : files_) {
+    const auto bytes = file->bytes();
+    add(bytes.size());
+    for (const std::size_t from : {std::size_t{0}, bytes.size() / 2, bytes.size() - std::min(sample, bytes.size())}) {
+      for (const std::byte b : bytes.subspan(from, std::min(sample, bytes.size() - from)))
+        add(std::to_integer<unsigned>(b));
+    }
+  }
+  return state;
+}
+
+}  // namespace kolo::models

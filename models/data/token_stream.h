@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kolo::models {
+
+/// How tokens lie in a file: one byte each, or little-endian numbers of 16 or 32 bits.
+enum class TokenType : unsigned char { bytes, u16, u32 };
+
+/// "bytes", "u16" or "u32". Errors: ModelError for any other word.
+TokenType token_type_of(std::string_view word);
+std::string_view in_words(TokenType type);
+
+/// The tokens of one or more files, one behind the other, in mapped memory: files may be larger than what there is.
+/// Several threads may read at once.
+class TokenStream {
+ public:
+  /// path  a file; or a folder, all of whose regular files are taken in the order of their names, but for hidden ones
+  /// Errors: ModelError that names the file and the reason: missing, unreadable, empty, half a token at its end.
+  TokenStream(const std::filesystem::path& path, TokenType type);
+  /// These files, in this order.
+  TokenStream(std::span<const std::filesystem::path> files, TokenType type);
+  ~TokenStream();
+  TokenStream(TokenStream&&) noexcept;
+  TokenStream& operator=(TokenStream&&) noexcept;
+
+  std::int64_t count() const { return count_; }
+  std::size_t files() const { return files_.size(); }
+
+  /// Copies tokens first … first + out.size() - 1. Errors: ModelError that names the file and the place of a token that
+  /// is not below `vocabulary`.
+  void copy(std::int64_t first, std::int64_t vocabulary, std::span<std::int32_t> out) const;
+
+  /// A number that tells streams apart: of the sizes of the files, and of bytes at the beginning, in the middle and at
+  /// the end of each.
+  std::uint64_t fingerprint() const;
+
+ private:
+  class File;
+  void open(std::span<const std::filesystem::path> files);
+
+  TokenType type_;
+  std::int64_t count_ = 0;
+  std::vector<std::unique_ptr<File>> files_;
+};
+
+}  // namespace kolo::models

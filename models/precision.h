@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace kolo::models {
+
+/// What the inputs of matrix products are rounded to. Weights and gradients are f32 in any case, and so are sums,
+/// norms, softmax and the residual stream.
+enum class Precision : std::uint8_t { f32, bf16, f16 };
+
+/// A number that goes into a matrix product: a float, or 16 bits, as the precision says that comes along with it.
+struct Work;
+
+/// Bytes of one such number.
+constexpr std::size_t work_size(Precision precision) {
+  return precision == Precision::f32 ? 4 : 2;
+}
+
+/// Number `index` of an array of them.
+inline Work* work_at(Work* work, Precision precision, std::int64_t index) {
+  return reinterpret_cast<Work*>(reinterpret_cast<std::byte*>(work) +
+                                 static_cast<std::size_t>(index) * work_size(precision));
+}
+inline const Work* work_at(const Work* work, Precision precision, std::int64_t index) {
+  return work_at(const_cast<Work*>(work), precision, index);
+}
+
+/// "f32", "bf16" or "f16". Errors: ModelError for any other word.
+Precision precision_of(std::string_view word);
+
+/// The word that precision_of() takes.
+std::string_view to_string(Precision precision);
+
+}  // namespace kolo::models

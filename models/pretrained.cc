@@ -1,0 +1,91 @@
+#include "models/pretrained.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "models/checkpoint.h"
+#include "models/error.h"
+#include "models/json_file.h"
+#include "models/llama_config.h"
+#include "models/text.h"
+
+namespace kolo::models {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The files that an index lists, each once, beside it. A name that leads elsewhere is refused.
+std::vector<fs::path> listed_files(const fs::path& index) {
+  const nlohmann::json parsed = read_json_object(index);
+  const auto map = parsed.find("weight_map");
+  if (map == parsed.end() || !map->is_object() || map->empty()) {
+    refuse_file(index, "it has no 'weight_map'", give_checkpoint);
+  }
+  std::set<std::string> names;
+  for (const auto& [tensor, file] : map->items()) {
+    if (!file.is_string()) refuse_file(index, fmt::format("{} is in no file", in_quotes(tensor)), give_checkpoint);
+    const auto name = file.get<std::string>();
+    if (name.empty() || name != fs::path(name).filename().string() || name == "." || name == "..") {
+      refuse_file(index, fmt::format("{} is not the name of a file beside it", in_quotes(name)), give_checkpoint);
+    }
+    names.insert(name);
+  }
+  std::vector<fs::path> files;
+  for (const std::string& name : names) files.push_back(index.parent_path() / name);
+  return files;
+}
+
+}  // namespace
+
+struct Pretrained::Contents {
+  explicit Contents(fs::path given) : path(std::move(given)) {
+    std::error_code ignored;
+    const bool folder = fs::is_directory(path, ignored);
+    const fs::path index = path / "model.safetensors.index.json";
+    const fs::path config_file = (folder ? path : path.parent_path()) / "config.json";
+    const bool sharded = folder && fs::exists(index, ignored);
+    std::vector<fs::path> names{folder ? path / "model.safetensors" : path};
+    if (sharded) names = listed_files(index);
+    for (const fs::path& name : names) files.emplace_back(name);
+    if (fs::exists(config_file, ignored)) config = config_file;
+  }
+
+  bool has(std::string_view name) const {
+    return std::ranges::any_of(files, [&](const SafetensorsFile& file) { return file.find(name) != nullptr; });
+  }
+
+  fs::path path;
+  std::vector<SafetensorsFile> files;
+  std::optional<fs::path> config;
+};
+
+Pretrained::Pretrained(fs::path path) : contents_(std::make_unique<Contents>(std::move(path))) {}
+Pretrained::~Pretrained() = default;
+Pretrained::Pretrained(Pretrained&&) noexcept = default;
+Pretrained& Pretrained::operator=(Pretrained&&) noexcept = default;
+
+std::string Pretrained::model() const {
+  if (contents_->has("model.embed_tokens.weight")) return "llama";
+  if (contents_->has("conv1.weight")) return "cnn";
+  if (contents_->has("layers.0.weight")) return "mlp";
+  refuse_file(contents_->path, "its tensors are of no model that there is: mlp, cnn or llama",
+              "give a checkpoint of one of these");
+}
+
+void Pretrained::load(const Model& model) const {
+  load_parameters(contents_->files, contents_->path, model);
+}
+
+void Pretrained::settings(ModelSettings& settings) const {
+  const std::string kind = model();
+  if (kind == "mlp") settings.sizes = mlp_sizes(contents_->files.front());
+  if (kind == "cnn") settings.cnn = cnn_sizes(contents_->files.front(), settings.cnn);
+  if (kind != "llama") return;
+  settings.llama.tied_head = !contents_->has("lm_head.weight");
+  if (contents_->config) settings.llama = llama_config(*contents_->config, settings.llama);
+}
+
+}  // namespace kolo::models

@@ -1,0 +1,61 @@
+#include "models/sample.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "models/error.h"
+#include "models/random.h"
+
+namespace kolo::models {
+namespace {
+
+void check(std::span<const std::int32_t> prompt, const Sampling& sampling, std::int64_t vocabulary) {
+  if (prompt.empty()) throw ModelError("there is no prompt to write on from; give at least one token");
+  for (const std::int32_t token : prompt) {
+    if (token >= 0 && token < vocabulary) continue;
+    throw ModelError(fmt::format("the prompt's token {} is out of range (the model's vocabulary has {}); choose others",
+                                 token, vocabulary));
+  }
+  if (sampling.count < 0) throw ModelError(fmt::format("cannot write {} tokens; give a count from 0", sampling.count));
+  if (!(sampling.temperature >= 0)) {
+    throw ModelError(fmt::format("temperature is {}; give a number from 0", sampling.temperature));
+  }
+}
+
+/// The token at which the sum of probabilities passes a random share of all.
+std::int32_t draw(std::span<const float> logits, double temperature, Random& random) {
+  const auto likeliest = std::ranges::max_element(logits);
+  if (temperature == 0) return static_cast<std::int32_t>(likeliest - logits.begin());
+  const auto weight = [&](float logit) { return std::exp((static_cast<double>(logit) - *likeliest) / temperature); };
+  double all = 0;
+  for (const float logit : logits) all += weight(logit);
+  double left = random.uniform() * all;
+  for (std::size_t token = 0; token < logits.size(); ++token) {
+    left -= weight(logits[token]);
+    if (left < 0) return static_cast<std::int32_t>(token);
+  }
+  return static_cast<std::int32_t>(likeliest - logits.begin());
+}
+
+}  // namespace
+
+// Each token takes a pass over all that the model looks at. Passes are padded to a multiple of `step` positions, which
+// nothing before them sees: each length has matrix products of its own, which take a moment to be made.
+std::vector<std::int32_t> generate(Llama& model, std::span<const std::int32_t> prompt, const Sampling& sampling) {
+  check(prompt, sampling, model.settings().vocabulary);
+  constexpr std::int64_t step = 32;
+  const std::int64_t positions = model.settings().positions;
+  std::vector<std::int32_t> text(prompt.begin(), prompt.end()), window;
+  Random random(sampling.seed);
+  for (std::int64_t written = 0; written < sampling.count; ++written) {
+    const std::int64_t seen = std::min(std::ssize(text), positions);
+    window.assign(text.end() - seen, text.end());
+    window.resize(static_cast<std::size_t>(std::min((seen + step - 1) / step * step, positions)), 0);
+    text.push_back(draw(model.next_logits(window, seen - 1), sampling.temperature, random));
+  }
+  return {text.begin() + std::ssize(prompt), text.end()};
+}
+
+}  // namespace kolo::models

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "models/llama.h"
+
+namespace kolo::models {
+
+/// How the next token is chosen.
+struct Sampling {
+  std::int64_t count = 0;    ///< tokens to write
+  double temperature = 0.8;  ///< logits are divided by it; 0 takes the likeliest token
+  std::uint64_t seed = 1;
+};
+
+/// Writes tokens behind a prompt, and returns them without it. Beyond the model's positions only the last ones are
+/// looked at. The same seed gives the same tokens. Errors: ModelError for a prompt that is empty or holds a token that
+/// the model lacks.
+std::vector<std::int32_t> generate(Llama& model, std::span<const std::int32_t> prompt, const Sampling& sampling);
+
+}  // namespace kolo::models
