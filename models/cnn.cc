@@ -191,13 +191,11 @@ void Cnn::backward(const Batch& batch, const GradReady& grad_ready, bool add) {
   const Gradient how = add ? Gradient::add : Gradient::overwrite;
   bias_gradient(examples, last_.outputs, delta_.floats(), gradient(last_.parameter + 1), how);
   grad_ready(last_.parameter + 1);
-  dense_backward(last_, examples, add);
-  grad_ready(last_.parameter);
+  dense_backward(last_, examples, add, grad_ready);
   relu_backward(examples, hidden_.outputs, hidden_.output.floats(), delta_.floats(), gradient(hidden_.parameter + 1),
                 how);
   grad_ready(hidden_.parameter + 1);
-  dense_backward(hidden_, examples, add);
-  grad_ready(hidden_.parameter);
+  dense_backward(hidden_, examples, add, grad_ready);
 
   const ConvolutionShape shape = convolution(examples);
   const std::int64_t count = examples * shape.places() * shape.filters;
@@ -210,11 +208,12 @@ void Cnn::backward(const Batch& batch, const GradReady& grad_ready, bool add) {
   grad_ready(weight);
 }
 
-/// The weight's gradient; and delta_ becomes that of the layer's input.
-void Cnn::dense_backward(const Dense& layer, std::int64_t examples, bool add) {
+/// The weight's gradient, told at once; then delta_ becomes that of the layer's input.
+void Cnn::dense_backward(const Dense& layer, std::int64_t examples, bool add, const GradReady& grad_ready) {
   const Work* const dy =
       rounded(precision_, examples * layer.outputs, delta_.floats(), delta_memory_, "gradients of a layer's output");
   product_weight(precision_, examples, layer.inputs, layer.outputs, dy, layer.input, add, gradient(layer.parameter));
+  grad_ready(layer.parameter);
   float* const below = delta_below_.floats(examples * layer.inputs, "gradients of a layer's input");
   product_backward(precision_, examples, layer.inputs, layer.outputs, dy, layer.weight, below);
   std::swap(delta_, delta_below_);

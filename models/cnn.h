@@ -72,7 +72,7 @@ class Cnn final : public Model {
   void dense_forward(Dense& layer, std::int64_t examples, const float* in, Activation activation);
 
   void backward(const Batch& batch, const GradReady& grad_ready, bool add);
-  void dense_backward(const Dense& layer, std::int64_t examples, bool add);
+  void dense_backward(const Dense& layer, std::int64_t examples, bool add, const GradReady& grad_ready);
   void pool_backward(std::int64_t examples, float* d);
   void norm_backward(std::int64_t examples, const GradReady& grad_ready, bool add, float* d);
   const float* in_precision(std::int64_t count, const float* values, Buffer& into);

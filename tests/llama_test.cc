@@ -184,12 +184,12 @@ TEST(Llama, RecomputationGivesTheSameBitsInTwoFifthsOfTheMemory) {
 }
 
 TEST(Llama, MemoryGrowsWithThePositionsNotTheirSquare) {
-  LlamaSettings settings = llama_preset("tiny");
-  settings.positions = 8192;
+  const LlamaSettings settings{
+      .vocabulary = 37, .dim = 16, .layers = 1, .heads = 1, .kv_heads = 1, .ffn = 16, .positions = 8192};
   std::vector<double> bytes;
   for (const std::int64_t positions : {2048, 4096, 8192}) {
     BoundLlama llama(settings);
-    const TokenBatch tokens(1, positions, 256);
+    const TokenBatch tokens(1, positions, settings.vocabulary);
     llama.model.forward_backward(tokens.batch(), ignore_ready);
     bytes.push_back(static_cast<double>(llama.model.activation_bytes()));
   }
