@@ -5,6 +5,7 @@
 namespace kolo::train {
 
 Recipe recipe_of(std::string_view model) {
+  models::check_known(model);
   if (model == "cnn") return {.sgd_lr = 0.05};
   if (model == "llama") {
     return {.epochs = 1,
@@ -17,7 +18,6 @@ Recipe recipe_of(std::string_view model) {
             .warmup = 60,
             .clip = 1};
   }
-  (void)models::training_defaults(model);  // an error for an unknown model
   return {};
 }
 
