@@ -6,7 +6,6 @@ namespace kolo::train {
 
 Recipe recipe_of(std::string_view model) {
   models::check_known(model);
-  if (model == "cnn") return {.sgd_lr = 0.05};
   if (model == "llama") {
     return {.epochs = 1,
             .batch = 8,
