@@ -56,6 +56,28 @@ TEST_F(TrainOptions, TheModelsDefaults) {
   EXPECT_GT(options.momentum, 0);
 }
 
+TEST_F(TrainOptions, EachModelHasItsRecipe) {
+  const Options llama = parse("--model llama");
+  EXPECT_EQ(llama.optimizer, "adamw");
+  EXPECT_EQ(llama.schedule, models::Curve::cosine);
+  EXPECT_EQ(llama.weight_decay, 0.1);
+  EXPECT_EQ(llama.clip, 1);
+  const Options cnn = parse("--model cnn --optimizer adam");
+  EXPECT_EQ(cnn.lr, 1e-3) << "that of the optimizer";
+  EXPECT_EQ(cnn.weight_decay, 0);
+  EXPECT_EQ(cnn.schedule, models::Curve::constant);
+  EXPECT_EQ(parse("--model llama --optimizer adamw --lr 1e-4 --weight-decay 0").weight_decay, 0);
+}
+
+TEST_F(TrainOptions, SwitchesTakeNoValue) {
+  EXPECT_TRUE(parse("--augment --batch 7").augment);
+  EXPECT_FALSE(parse("--batch 7").augment);
+  EXPECT_TRUE(parse(config("augment = yes\n")).augment);
+  EXPECT_FALSE(parse(config("augment = no\n")).augment);
+  EXPECT_EQ(error(config("augment = maybe\n")), "augment in DIR/run.conf is 'maybe'; it takes yes or no");
+  EXPECT_EQ(error("--augment yes"), "'yes' belongs to no flag; write --flag value (--help lists the flags)");
+}
+
 TEST_F(TrainOptions, StepsAloneLiftTheLimitOfEpochs) {
   EXPECT_FALSE(parse("--steps 7").epochs.has_value());
   EXPECT_EQ(parse("--steps 7 --epochs 2").epochs, 2);

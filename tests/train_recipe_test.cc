@@ -19,7 +19,8 @@ class TrainRecipe : public ::testing::Test {
   void run(int ranks, const std::string& name, const std::string& flags) {
     const auto done = train(
         folder_, ranks,
-        fmt::format("--sizes 784,24,10 --steps 12 {} --save {} --log {}", flags, path(name), path(name + ".jsonl")));
+        fmt::format("--sizes 784,24,10 {} {} --save {} --log {}",
+                    flags.find("--steps") == flags.npos ? "--steps 12" : "", flags, path(name), path(name + ".jsonl")));
     ASSERT_EQ(done.code, 0) << done.err;
   }
   double apart_from(const std::string& name, const std::string& other) const {

@@ -21,7 +21,8 @@ class TrainTokens : public ::testing::Test {
     return train(folder_, ranks, "--model llama --preset tiny --seq 32 --data " + path("text") + " " + flags);
   }
   std::string problem(int ranks, const std::string& flags) {
-    const auto done = train(folder_, ranks, "--model llama --preset tiny " + flags);
+    const std::string preset = flags.find("--preset") == flags.npos ? "--preset tiny " : "";
+    const auto done = train(folder_, ranks, "--model llama " + preset + flags);
     EXPECT_EQ(done.code, 1);
     const auto problems = done.problems();
     if (problems.size() != 1) return done.err;

@@ -5,7 +5,7 @@
 namespace kolo::train {
 
 Recipe recipe_of(std::string_view model) {
-  if (model == "cnn") return {.sgd_lr = 0.05};
+  models::check_known(model);
   if (model == "llama") {
     return {.epochs = 1,
             .batch = 8,
@@ -17,7 +17,6 @@ Recipe recipe_of(std::string_view model) {
             .warmup = 60,
             .clip = 1};
   }
-  (void)models::training_defaults(model);  // an error for an unknown model
   return {};
 }
 
