@@ -24,9 +24,6 @@ std::vector<float> random_floats(std::int64_t count, float bound, std::uint64_t 
 Work* work(std::vector<float>& values) {
   return reinterpret_cast<Work*>(values.data());
 }
-const Work* work(const std::vector<float>& values) {
-  return reinterpret_cast<const Work*>(values.data());
-}
 Work* work(std::vector<std::uint16_t>& values) {
   return reinterpret_cast<Work*>(values.data());
 }
