@@ -7,7 +7,7 @@
 namespace kolo {
 namespace {
 
-constexpr std::size_t block_bytes = 8192;  // that stay in the first-level cache while they are copied twice
+constexpr std::size_t bytes_copied_twice = 8192;  // that stay in the first-level cache while they are copied twice
 
 /// Copies this rank's part of its own input to its output.
 void keep_own(ShmTransfer& transfer) {
@@ -30,7 +30,7 @@ void put_for(ShmTransfer& transfer, int to, std::size_t part) {
 void share_all(ShmTransfer& transfer) {
   const int me = transfer.rank();
   if (transfer.ranks() == 1) return keep_own(transfer);
-  const auto block = static_cast<std::int64_t>(block_bytes / transfer.element_bytes());
+  const auto block = static_cast<std::int64_t>(bytes_copied_twice / transfer.element_bytes());
   transfer.for_each_piece_of_block(in_block, me, [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t place) {
     const std::int64_t shift = out_block(transfer.signature().kind, tensor, transfer.ranks(), me, me).begin;
     for (std::int64_t done = 0; done < count; done += block) {
