@@ -1,13 +1,11 @@
 #include "models/schedule.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <numbers>
 
-#include "models/error.h"
+#include "models/words.h"
 
 namespace kolo::models {
 namespace {
@@ -17,9 +15,7 @@ constexpr std::array<std::string_view, 3> curve_words{"constant", "linear", "cos
 }  // namespace
 
 Curve curve_of(std::string_view word) {
-  const auto* const found = std::ranges::find(curve_words, word);
-  if (found != curve_words.end()) return static_cast<Curve>(found - curve_words.begin());
-  throw ModelError(fmt::format("unknown schedule '{}' (known: constant, linear, cosine); choose one of them", word));
+  return static_cast<Curve>(place_of_word(curve_words, "schedule", word));
 }
 
 std::string_view in_words(Curve curve) {

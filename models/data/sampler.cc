@@ -3,17 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "models/error.h"
 #include "models/random.h"
+#include "models/words.h"
 
 namespace kolo::models {
 
 Order order_of(std::string_view word) {
-  if (word == "shuffled") return Order::shuffled;
-  if (word == "sequential") return Order::sequential;
-  throw ModelError(fmt::format("unknown order '{}' (known: shuffled, sequential); choose one of them", word));
+  constexpr std::array<std::string_view, 2> words{"shuffled", "sequential"};
+  return static_cast<Order>(place_of_word(words, "order", word));
 }
 
 Sampler::Sampler(const SamplerSettings& settings) : settings_(settings) {

@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "models/error.h"
+#include "models/words.h"
 
 namespace kolo::models {
 namespace {
@@ -46,9 +47,7 @@ std::vector<fs::path> files_of(const fs::path& path) {
 }  // namespace
 
 TokenType token_type_of(std::string_view word) {
-  const auto* const found = std::ranges::find(type_words, word);
-  if (found != type_words.end()) return static_cast<TokenType>(found - type_words.begin());
-  throw ModelError(fmt::format("unknown tokens '{}' (known: bytes, u16, u32); choose one of them", word));
+  return static_cast<TokenType>(place_of_word(type_words, "tokens", word));
 }
 
 std::string_view in_words(TokenType type) {
