@@ -109,7 +109,7 @@ void train(Session& session, int argc, char** argv, const std::optional<std::str
   });
   const auto peaks = peaks_of_all(session);
   together(session, [&] {  // the files come first
-    if (outputs) print(outputs->summary(peaks) + sample);
+    if (outputs) print(outputs->summary(peaks) + (checkpoints ? checkpoints->summary() : "") + sample);
     check_stdout();
   });
 }
