@@ -32,7 +32,7 @@ namespace {
 /// that are not equally fast at every moment wait less for each other if gradients are summed in several buckets, and
 /// if a short wait does not put a core to sleep.
 constexpr std::array<std::pair<const char*, const char*>, 2> own_defaults{
-    {{"KOLO_FUSION_BYTES", "1M"}, {"KOLO_SPIN_US", "5000"}}};
+    {{"KOLO_FUSION_BYTES", "1M"}, {"KOLO_SPIN_US", "1000"}}};
 
 /// The settings of the environment; or the default ones, and what is wrong with it.
 Config settings_of_environment(std::optional<std::string>& problem) {

@@ -119,7 +119,7 @@ std::string help_text() {
           "usage: [mpirun -np N] kolo-train [--flag value]...\n";
   text << settable_options().add(general_options());
   text << "\nRuntime (environment variables, the same for all programs that use kolo; here\nKOLO_FUSION_BYTES is 1M "
-          "and KOLO_SPIN_US 5000 unless they are set):\n"
+          "and KOLO_SPIN_US 1000 unless they are set):\n"
        << settings_help();
   return text.str();
 }
