@@ -1,6 +1,7 @@
 // Bad input: one line that says what is wrong and what to do, from one rank, and an end with exit code 1.
 
 #include <limits>
+#include <map>
 
 #include "tests/train_testing.h"
 
@@ -122,6 +123,48 @@ TEST_F(TrainErrors, OutputsAreCheckedBeforeTraining) {
       "cannot write DIR/none/x (No such file or directory); name a file in a folder that is writable and has room");
 }
 
+/// Whatever is written is nothing else that is written or read, however its path is spelt; and nothing is touched.
+TEST_F(TrainErrors, OutputsThatMeetOthersOrInputs) {
+  std::filesystem::create_directory(folder_ / "sub");
+  for (const std::string name : {"config", "init", "data", "val"}) write_file(folder_ / name, "");
+  std::filesystem::create_symlink("init", folder_ / "link");
+  std::filesystem::create_hard_link(folder_ / "val", folder_ / "hard");
+  const std::string inputs = "--model llama --preset tiny --config " + path("config") + " --init " + path("init") +
+                             " --data " + path("data") + " --val " + path("val");
+  const std::map<std::string, std::vector<std::string>> spellings{{"config", {"config", "sub/../config"}},
+                                                                  {"init", {"./init", "link"}},
+                                                                  {"data", {"data", "sub/.././data"}},
+                                                                  {"val", {"val", "hard"}}};
+  for (const std::string output : {"--log", "--save", "--plot", "--tensorboard", "--checkpoint"}) {
+    for (const auto& [input, names] : spellings) {
+      for (const std::string& name : names) {
+        const std::string said = problem(0, fmt::format("{} {} {}", inputs, output, path(name)));
+        EXPECT_TRUE(said.ends_with("give each a file of its own")) << output << ' ' << name << ": " << said;
+      }
+    }
+  }
+  for (const std::string name : {"config", "init", "data", "val"}) EXPECT_EQ(read_file(folder_ / name), "");
+  const std::vector<std::string> outputs{"--log", "--save", "--plot", "--tensorboard", "--checkpoint"};
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    for (std::size_t j = i + 1; j < outputs.size(); ++j) {
+      EXPECT_EQ(problem(0, fmt::format("{} {} {} {}", outputs[i], path("new"), outputs[j], path("sub/../new"))),
+                fmt::format("{} DIR/new and {} DIR/sub/../new are the same file; give each a file of its own",
+                            outputs[i], outputs[j]));
+    }
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "new"));
+}
+
+TEST_F(TrainErrors, OutputsAmongTheFilesOfAFolderThatIsRead) {
+  std::filesystem::create_directories(folder_ / "text");
+  write_file(folder_ / "text/a.txt", std::string(500, 'a'));
+  const std::string read = "--model llama --preset tiny --seq 16 --steps 1 --batch 2 --data " + path("text");
+  EXPECT_EQ(problem(0, read + " --save " + path("text/a.txt")),
+            "--save DIR/text/a.txt is a file of --data DIR/text; name another");
+  EXPECT_EQ(read_file(folder_ / "text/a.txt"), std::string(500, 'a'));
+  EXPECT_EQ(train(folder_, 0, read + " --save " + path("a.txt")).code, 0);
+}
+
 TEST_F(TrainErrors, AFullDiskUnderTheLog) {
   const std::string full =
       "cannot write the log /dev/full (No space left on device); give --log a file in a folder that is writable and "
@@ -174,7 +217,8 @@ TEST_F(TrainErrors, RanksWithDifferentFlagsAreNamed) {
 /// IDX files of `count` digits.
 class FewDigits {
  public:
-  FewDigits(const TempFolder& folder, std::uint8_t count, char shade) : path_(folder / (std::string("digits") + shade)) {
+  FewDigits(const TempFolder& folder, std::uint8_t count, char shade)
+      : path_(folder / (std::string("digits") + shade)) {
     std::filesystem::create_directories(path_);
     std::string labels{0, 0, 8, 1, 0, 0, 0, static_cast<char>(count)};
     for (std::uint8_t i = 0; i < count; ++i) labels += static_cast<char>(i % 10);
@@ -190,9 +234,9 @@ class FewDigits {
 TEST_F(TrainErrors, RanksWithDifferentDataAreNamed) {
   const FewDigits one(folder_, 20, 'a'), other(folder_, 20, 'b');
   const std::string program = fmt::format("'{}' --sizes 784,10 --steps 1", KOLO_TRAIN);
-  const std::string problem = only_problem(run_shell(
-      folder_, fmt::format("{} --sizes 784,10 --steps 1 {} : -np 1 {} {}", kolo_train(1), one.flag(), program,
-                           other.flag())));
+  const std::string problem =
+      only_problem(run_shell(folder_, fmt::format("{} --sizes 784,10 --steps 1 {} : -np 1 {} {}", kolo_train(1),
+                                                  one.flag(), program, other.flag())));
   EXPECT_TRUE(problem.starts_with("the ranks have different values of --data (rank 0: checksum ")) << problem;
   EXPECT_NE(problem.find("DIR/digitsb"), problem.npos) << problem;
 }

@@ -111,6 +111,8 @@ TEST_F(TrainResume, ADamagedCheckpointIsPassedOver) {
 TEST_F(TrainResume, WithoutAUsableCheckpointItStartsAtZero) {
   const auto done = run(2, "--batch 500 --steps 2 --resume --checkpoint " + path("new"));
   EXPECT_NE(done.out.find("resume    no usable checkpoint in "), std::string::npos) << done.out;
+  EXPECT_NE(done.out.find("\nstored    1 checkpoint, training stood still for at most "), std::string::npos)
+      << done.out;
   EXPECT_EQ(checkpoints("new"), std::vector<std::string>{"step-000000002"});
 }
 
