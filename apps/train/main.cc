@@ -81,6 +81,7 @@ void train(Session& session, int argc, char** argv, const std::optional<std::str
     if (problem) throw UsageError(*problem);
     options = parse_options(argc, argv);
     job = std::make_unique<Job>(options, session);
+    if (options.sample > 0) check_sample(*job);
     if (session.rank() > 0) return;
     outputs.emplace(options);
     if (!options.checkpoint.empty()) alone.emplace(options.checkpoint);
