@@ -4,8 +4,8 @@
 
 namespace kolo::models {
 
-std::int64_t filter_block(std::int64_t filters) {
-  return filters;
+std::int64_t filter_block(const ConvolutionShape& shape) {
+  return shape.filters;
 }
 
 void convolve(const ConvolutionShape& shape, const float* x, const float* w, const float* bias, float* y) {

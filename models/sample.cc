@@ -12,13 +12,7 @@
 namespace kolo::models {
 namespace {
 
-void check(std::span<const std::int32_t> prompt, const Sampling& sampling, std::int64_t vocabulary) {
-  if (prompt.empty()) throw ModelError("there is no prompt to write on from; give at least one token");
-  for (const std::int32_t token : prompt) {
-    if (token >= 0 && token < vocabulary) continue;
-    throw ModelError(fmt::format("the prompt's token {} is out of range (the model's vocabulary has {}); choose others",
-                                 token, vocabulary));
-  }
+void check(const Sampling& sampling) {
   if (sampling.count < 0) throw ModelError(fmt::format("cannot write {} tokens; give a count from 0", sampling.count));
   if (!(sampling.temperature >= 0)) {
     throw ModelError(fmt::format("temperature is {}; give a number from 0", sampling.temperature));
@@ -42,8 +36,19 @@ std::int32_t draw(std::span<const float> logits, double temperature, Random& ran
 
 }  // namespace
 
+void check_prompt(const Llama& model, std::span<const std::int32_t> prompt) {
+  if (prompt.empty()) throw ModelError("there is no prompt to write on from; give at least one token");
+  const std::int64_t vocabulary = model.settings().vocabulary;
+  for (const std::int32_t token : prompt) {
+    if (token >= 0 && token < vocabulary) continue;
+    throw ModelError(fmt::format("the prompt's token {} is out of range (the model's vocabulary has {}); choose others",
+                                 token, vocabulary));
+  }
+}
+
 std::vector<std::int32_t> generate(const Llama& model, std::span<const std::int32_t> prompt, const Sampling& sampling) {
-  check(prompt, sampling, model.settings().vocabulary);
+  check_prompt(model, prompt);
+  check(sampling);
   const std::int64_t positions = model.settings().positions;
   std::vector<std::int32_t> text(prompt.begin(), prompt.end());
   LlamaSteps steps(model);

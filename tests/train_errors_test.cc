@@ -43,8 +43,7 @@ class TrainErrors : public ::testing::Test {
 };
 
 TEST_F(TrainErrors, ManyRanksSpeakOnce) {
-  EXPECT_EQ(problem(3, "--no-such-flag"), "unknown flag '--no-such-flag'; --help lists them all");
-  EXPECT_EQ(problem(2, "--data " + path("none")),
+  EXPECT_EQ(problem(3, "--data " + path("none")),
             "cannot read DIR/none (No such file or directory); name a folder with MNIST's IDX files");
 }
 
@@ -102,7 +101,7 @@ TEST_F(TrainErrors, Settings) {
   EXPECT_EQ(problem(2, "", "KOLO_FUSION_BYTE=1"),
             "KOLO_FUSION_BYTE is no setting; did you mean KOLO_FUSION_BYTES? (--help lists the settings)");
   EXPECT_EQ(problem(0, "", "KOLO_FUSION_BYTES=lots").substr(0, 27), "KOLO_FUSION_BYTES is 'lots'");
-  EXPECT_EQ(problem(2, "", "KOLO_BACKEND=nosuch"), "KOLO_BACKEND is 'nosuch'; it takes one of auto, local, shm, mpi");
+  EXPECT_EQ(problem(0, "", "KOLO_BACKEND=nosuch"), "KOLO_BACKEND is 'nosuch'; it takes one of auto, local, shm, mpi");
   EXPECT_EQ(train(folder_, 0, "--sizes 784,10 --steps 0", "KOLO_SHARED_DIR=/nowhere").code, 0);
 }
 
@@ -114,7 +113,7 @@ TEST_F(TrainErrors, ALauncherOfAnotherMpi) {
 }
 
 TEST_F(TrainErrors, OutputsAreCheckedBeforeTraining) {
-  EXPECT_EQ(problem(2, "--log " + path("none/x.jsonl")),
+  EXPECT_EQ(problem(0, "--log " + path("none/x.jsonl")),
             "cannot write the log DIR/none/x.jsonl (No such file or directory); give --log a file in a folder that is "
             "writable "
             "and has room");
@@ -190,18 +189,12 @@ TEST_F(TrainErrors, Divergence) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "x"));
 }
 
-/// A problem on one rank only ends all of them with that rank's words; so do command lines that differ.
+/// A problem on one rank only ends all of them with that rank's words.
 TEST_F(TrainErrors, OneRankAlone) {
-  const auto both = [&](const std::string& first, const std::string& second) {
-    const std::string program = fmt::format("'{}' --sizes 784,10 --steps 1", KOLO_TRAIN);
-    return run_shell(folder_, fmt::format("{} {} : -np 1 {} {}", kolo_train(1), "--sizes 784,10 --steps 1 " + first,
-                                          program, second));
-  };
-  EXPECT_EQ(only_problem(both("", "--data " + path("none"))),
+  const std::string flags = "--sizes 784,10 --steps 1 ";
+  EXPECT_EQ(only_problem(run_shell(folder_, fmt::format("{} {} : -np 1 '{}' {} --data {}", kolo_train(1), flags,
+                                                        KOLO_TRAIN, flags, path("none")))),
             "cannot read DIR/none (No such file or directory); name a folder with MNIST's IDX files");
-  EXPECT_EQ(only_problem(both("--lr 0.1", "--lr 0.2")),
-            "the ranks have different values of --lr (rank 0: 0.1; rank 1: 0.2); give all of them the same");
-  EXPECT_EQ(only_problem(both("", "--init " + path("a.safetensors"))).substr(0, 30), "cannot read DIR/a.safetensors ");
 }
 
 TEST_F(TrainErrors, RanksWithDifferentFlagsAreNamed) {
@@ -243,7 +236,7 @@ TEST_F(TrainErrors, RanksWithDifferentDataAreNamed) {
 
 TEST_F(TrainErrors, ABatchLargerThanTheTrainingSet) {
   const FewDigits few(folder_, 20, 'a');
-  EXPECT_EQ(problem(2, few.flag() + "--sizes 784,10 --steps 1 --batch 17"),
+  EXPECT_EQ(problem(0, few.flag() + "--sizes 784,10 --steps 1 --batch 17"),
             "--batch is 17, but there are only 16 examples to train on; give at most as many");
   EXPECT_EQ(train(folder_, 0, few.flag() + "--sizes 784,10 --steps 1 --batch 16").code, 0);
   EXPECT_EQ(train(folder_, 0, few.flag() + "--sizes 784,10 --steps 1").code, 0) << "the default is cut";
@@ -264,7 +257,7 @@ TEST_F(TrainErrors, ParametersThatAreNotFinite) {
   weight[4711] = -std::numeric_limits<float>::infinity();
   const std::vector<models::NamedValues> tensors{{"layers.0.bias", {10}, bias}, {"layers.0.weight", {10, 784}, weight}};
   models::write_safetensors(folder_ / "a", tensors);
-  EXPECT_EQ(problem(2, "--steps 1 --init " + path("a")),
+  EXPECT_EQ(problem(0, "--steps 1 --init " + path("a")),
             "DIR/a holds numbers that are infinite or none at all (2 of the 7840 of 'layers.0.weight'); give a file of "
             "sound parameters");
 }

@@ -78,6 +78,18 @@ TEST_F(TrainResume, LaterLinesOfALogAreReplaced) {
   EXPECT_EQ(steps, (std::vector<int>{0, 1, 2, 3, 4, 5, 6}));
 }
 
+/// A run that finds nothing left to do measures what there is: once in the log, and as of the step where it is.
+TEST_F(TrainResume, ARunThatIsDoneMeasuresAgain) {
+  const std::string flags = "--batch 500 --checkpoint " + path("c") + " --log " + path("log");
+  run(0, flags + " --steps 6");
+  const auto measured = events_in(folder_ / "log", "eval");
+  for (const std::string steps : {" --steps 6", " --steps 4", " --steps 9 --eval-only"}) {
+    run(0, flags + " --resume" + steps);
+    EXPECT_EQ(events_in(folder_ / "log", "eval"), measured) << steps;
+    EXPECT_EQ(losses_in(folder_ / "log").size(), 6u);
+  }
+}
+
 TEST_F(TrainResume, AnotherNumberOfRanksIsEqualToRounding) {
   run(2, "--batch 300 --steps 12 --save " + path("straight"));
   run(0, "--steps 0 --save " + path("start"));

@@ -81,6 +81,7 @@ void train(Session& session, int argc, char** argv, const std::optional<std::str
     if (problem) throw UsageError(*problem);
     options = parse_options(argc, argv);
     job = std::make_unique<Job>(options, session);
+    if (options.sample > 0) check_sample(*job);
     if (session.rank() > 0) return;
     outputs.emplace(options);
     if (!options.checkpoint.empty()) alone.emplace(options.checkpoint);
@@ -136,7 +137,7 @@ int open_session_and_train(int argc, char** argv) {
 /// failed, has ended them.
 [[noreturn]] void leave_in_turn(const Error& error) {
   constexpr std::chrono::seconds to_end_all{3};  // of mpirun, which asks processes to end after one second
-  const int turn = (error.code() == ErrorCode::aborted ? 1 : 0) + (launched_rank() > 0 ? 1 : 0);
+  const int turn = (error.code() == ErrorCode::aborted ? 2 : 0) + (launched_rank() > 0 ? 1 : 0);
   std::this_thread::sleep_for(turn * to_end_all);
   leave(error.what());
 }
