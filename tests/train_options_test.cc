@@ -157,7 +157,8 @@ TEST_F(TrainOptions, FilesThatWouldOverwriteEachOther) {
   same("--log", path("new"), "--save", path("folder/new"));
   same("--log", path("dangling"), "--save", path("later"));
   EXPECT_EQ(error("--log " + path("a") + " --save " + path("a")), "--log and --save both name DIR/a" + advice);
-  EXPECT_EQ(error(config("batch = 7\n") + "--log " + path("run.conf")), "--config and --log both name DIR/run.conf" + advice);
+  EXPECT_EQ(error(config("batch = 7\n") + "--log " + path("run.conf")),
+            "--config and --log both name DIR/run.conf" + advice);
   EXPECT_EQ(error(config("save = " + path("run.conf") + "\n")), "--config and --save both name DIR/run.conf" + advice);
   EXPECT_EQ(error("--init " + path("a") + " --log " + path("b") + " --save " + path("c")), "no error");
 }
