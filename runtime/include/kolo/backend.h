@@ -31,6 +31,19 @@ struct BucketTensor {
   std::shared_ptr<const BlockRows> rows{};  ///< equal on every rank; null: all blocks are equal. Then never in place for all_to_all
 };
 
+/// A point in the work of a device's streams. Used by any thread; lives as long as somebody needs it.
+class DevicePoint {
+ public:
+  virtual ~DevicePoint() = default;
+
+  /// Lets what is put on `stream` (a cudaStream_t of that device; null: the default stream) from now on run after this point. Waits for
+  /// nothing. Throws Error{backend}.
+  virtual void order(void* stream) const = 0;
+
+  /// Whether everything before it has run. Throws Error{backend} if the device failed.
+  virtual bool passed() const = 0;
+};
+
 /// Tensors that one collective serves: a list, not a flat buffer, so that a backend that can gather directly never pays for
 /// staging. All tensors share kind, op, dtype, device, root and scales (`signature.shape` is that of the first). The lists
 /// are equal in length, order, shapes of `in` (see BucketTensor) and `absent` on every rank of the group.
@@ -39,6 +52,8 @@ struct Bucket {
   std::vector<BucketTensor> tensors;
   std::vector<int> absent{};  ///< ranks of the group, ascending, whose values do not count: they have joined. Their memory is scratch
   int divide_by = 0;  ///< of average, if not 0: by what the sum is divided, whoever took part
+  std::vector<std::shared_ptr<const DevicePoint>> ready{};  ///< of device tensors: after these, inputs hold their values and outputs may be written
+  bool alone = false;  ///< no group but the world had been made when the ranks agreed on it
 
   /// Of all inputs.
   std::int64_t elements() const;
@@ -61,6 +76,10 @@ class Operation {
   /// Whether the last step() advanced an operation that is not complete yet. Whoever waits for it then goes on looking: peers that
   /// are at work on it too will have more for it soon.
   virtual bool moved() const { return false; }
+
+  /// Of device tensors: the point after which inputs may be reused and outputs hold the result; null until it is certain that the work is
+  /// on its way to that point, and for host tensors.
+  virtual std::shared_ptr<const DevicePoint> result() const { return nullptr; }
 
   /// While true, no other bucket may be started on this backend: more of this operation is to be started first, by step().
   virtual bool holds_backend() const { return false; }
