@@ -43,6 +43,10 @@ class Card {
   virtual CardFacts facts() const = 0;
   virtual CardMemoryUse memory_use() const = 0;
 
+  /// Makes this the calling thread's current card, and returns which was: for libraries that look at it.
+  virtual int select() = 0;
+  virtual void select_again(int before) noexcept = 0;
+
   /// `urgent`: its kernels go before those of other streams.
   virtual void* make_stream(bool urgent) = 0;
   virtual void destroy_stream(void* stream) noexcept = 0;
@@ -78,6 +82,19 @@ int cuda_cards();
 
 /// Card `index`, from 0. Defined, like cuda_cards(), by device_cuda.cu or no_cuda.cc, exactly one of which is linked.
 Card& cuda_card(int index);
+
+/// Makes a card current for the calls of this scope.
+class SelectedCard final {
+ public:
+  explicit SelectedCard(Card& card) : card_(card), before_(card.select()) {}
+  ~SelectedCard() { card_.select_again(before_); }
+  SelectedCard(const SelectedCard&) = delete;
+  SelectedCard& operator=(const SelectedCard&) = delete;
+
+ private:
+  Card& card_;
+  int before_;
+};
 
 /// Owns a stream.
 class CardStream final {

@@ -167,6 +167,14 @@ class CudaCard final : public Card {
     return {total, used, std::max(peak, used)};
   }
 
+  int select() override {
+    int before = 0;
+    check_cuda(cudaGetDevice(&before), "cudaGetDevice");
+    check_cuda(cudaSetDevice(index_), "cudaSetDevice");
+    return before;
+  }
+  void select_again(int before) noexcept override { (void)cudaSetDevice(before); }
+
   void* make_stream(bool urgent) override {
     const SelectedDevice selected(index_);
     int least = 0, greatest = 0;

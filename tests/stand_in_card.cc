@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include <kolo/error.h>
 
@@ -33,6 +34,8 @@ class StandInPoint final : public DevicePoint {
   std::shared_ptr<std::atomic<bool>> come_ = std::make_shared<std::atomic<bool>>(false);
 };
 
+thread_local int current = 0;
+
 /// As the kernels do it: every thread of every tile.
 void run_moves(const std::vector<Move>& moves, std::int64_t tiles, const Conversion& how) {
   const auto count = static_cast<std::int64_t>(moves.size());
@@ -49,6 +52,8 @@ void run_moves(const std::vector<Move>& moves, std::int64_t tiles, const Convers
 }
 
 }  // namespace
+
+int current_card() { return current; }
 
 StandInCard::StandInCard(int index, std::uint64_t seed) : index_(index), random_(seed) {
   engine_ = std::thread([this] { run(); });
@@ -143,6 +148,9 @@ CardMemoryUse StandInCard::memory_use() const {
   const std::lock_guard lock(mutex_);
   return {std::size_t{1} << 30, used_, peak_};
 }
+
+int StandInCard::select() { return std::exchange(current, index_); }
+void StandInCard::select_again(int before) noexcept { current = before; }
 
 void* StandInCard::make_stream(bool /*urgent*/) {
   check();

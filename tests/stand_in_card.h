@@ -51,6 +51,8 @@ class StandInCard final : public Card {
   int index() const override { return index_; }
   CardFacts facts() const override;
   CardMemoryUse memory_use() const override;
+  int select() override;
+  void select_again(int before) noexcept override;
   void* make_stream(bool urgent) override;
   void destroy_stream(void* stream) noexcept override;
   std::shared_ptr<const DevicePoint> mark(void* stream) override;
@@ -96,6 +98,9 @@ class StandInCard final : public Card {
   bool stop_ = false;
   std::thread engine_;
 };
+
+/// The calling thread's current card.
+int current_card();
 
 /// The card that stands for number `index` of a program that links stand_in_cuda.cc.
 StandInCard& stand_in_card(int index);

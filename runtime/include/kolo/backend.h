@@ -60,6 +60,13 @@ struct Bucket {
   std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(signature.dtype); }
 };
 
+/// What Operation::step() throws when the operation has failed but its backend can go on: once every rank of the group has called
+/// recover(), at the same place of what they have agreed on.
+class OperationFault : public Error {
+ public:
+  using Error::Error;
+};
+
 /// A collective in progress on this rank.
 class Operation {
  public:
@@ -130,6 +137,14 @@ class Backend {
 
   /// Null: this backend has no use for memory of its own. The backends that for_group() makes have their parent's.
   virtual std::shared_ptr<MemorySource> memory() { return nullptr; }
+
+  /// After an OperationFault, here or on another rank: everything that was started has been destroyed. Of what the ranks have agreed
+  /// on, `skipped` buckets that this backend would have run were never started here, `ordered` of them not `alone`. What is agreed on
+  /// later runs as ever.
+  virtual void recover(std::size_t skipped, std::size_t ordered) {
+    (void)skipped;
+    (void)ordered;
+  }
 
   /// Called once after a peer left without finishing: release nothing collectively from now on.
   virtual void abandon() noexcept = 0;
