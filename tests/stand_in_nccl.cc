@@ -222,6 +222,9 @@ class Running {
     if (call_.what != "send" && call_.what != "receive") number_ = comm->collectives++;
   }
 
+  bool receives() const { return call_.what == "receive"; }
+  int peer() const { return call_.peer; }
+
   bool advance() {
     if (done_) return true;
     const std::lock_guard lock(together_->mutex);
@@ -280,7 +283,13 @@ NcclResult submit(NcclComm comm, void* stream, const std::vector<Call>& calls) {
       if (*aborted) return true;
       if (hangs(rank)) return false;
       bool done = true;
-      for (Running& call : *running) done = call.advance() && done;
+      std::set<int> waits_for;  // what comes from a rank is received in order
+      for (Running& call : *running) {
+        const bool comes_later = call.receives() && waits_for.contains(call.peer());
+        if (!comes_later && call.advance()) continue;
+        done = false;
+        if (call.receives()) waits_for.insert(call.peer());
+      }
       return done;
     });
   };
