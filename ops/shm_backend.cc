@@ -1,29 +1,45 @@
 #include "ops/shm_backend.h"
 
+#include <new>
 #include <utility>
 
 #include "ops/shm_pipeline.h"
+#include "ops/spare_blocks.h"
 
 namespace kolo {
 namespace {
 
+/// Of one group: what its operations share, and their memory.
+struct ShmGroup {
+  ShmPipeline pipeline;
+  SpareBlocks operations;
+};
+
 class ShmOperation final : public Operation {
  public:
-  ShmOperation(std::shared_ptr<ShmPipeline> pipeline, const Bucket& bucket)
-      : pipeline_(std::move(pipeline)), job_(bucket, pipeline_->board().ranks(), pipeline_->board().tuning()) {
-    pipeline_->enqueue(job_);
+  ShmOperation(ShmGroup& group, const Bucket& bucket)
+      : group_(group), job_(bucket, group.pipeline.board().ranks(), group.pipeline.board().tuning()) {
+    group_.pipeline.enqueue(job_);
   }
   ShmOperation(const ShmOperation&) = delete;
   ShmOperation& operator=(const ShmOperation&) = delete;
   ~ShmOperation() override {
-    if (!job_.complete) pipeline_->abandon();
+    if (!job_.complete) group_.pipeline.abandon();
+  }
+
+  static void* operator new(std::size_t bytes, ShmGroup& group) { return group.operations.take(bytes); }
+  static void operator delete(void* block, ShmGroup& group) noexcept { group.operations.give_back(block, sizeof(ShmOperation)); }
+  static void operator delete(ShmOperation* operation, std::destroying_delete_t) noexcept {
+    SpareBlocks& operations = operation->group_.operations;
+    operation->~ShmOperation();
+    operations.give_back(operation, sizeof(ShmOperation));
   }
 
   bool step() override {
     if (job_.complete) return true;
-    const auto before = pipeline_->phases_done();
-    const bool hope = pipeline_->advance();
-    moved_ = pipeline_->phases_done() != before;
+    const auto before = group_.pipeline.phases_done();
+    const bool hope = group_.pipeline.advance();
+    moved_ = group_.pipeline.phases_done() != before;
     if (!job_.complete && !hope) throw Error(ErrorCode::aborted, "a rank of the group left before the operation was complete");
     return job_.complete;
   }
@@ -31,7 +47,7 @@ class ShmOperation final : public Operation {
   bool moved() const override { return moved_; }
 
  private:
-  std::shared_ptr<ShmPipeline> pipeline_;
+  ShmGroup& group_;
   ShmJob job_;
   bool moved_ = false;  // at the last step
 };
@@ -49,7 +65,7 @@ constexpr bool combines_elements(ReduceOp op) { return op <= ReduceOp::logical_o
 class ShmBackend final : public Backend {
  public:
   ShmBackend(ShmWorld world, ShmBoard board, const GroupInfo& group)
-      : world_(std::move(world)), pipeline_(std::make_shared<ShmPipeline>(std::move(board), world_.source->memory(), group.ranks)) {}
+      : world_(std::move(world)), group_{{std::move(board), world_.source->memory(), group.ranks}, {}} {}
 
   std::string_view name() const override { return "shm"; }
   bool supports(const Signature& signature) const override {
@@ -57,13 +73,13 @@ class ShmBackend final : public Backend {
     return !reduces(signature.kind) || (combines_elements(signature.op) && reducible(signature));
   }
   std::unique_ptr<Operation> start(const Bucket& bucket) override {
-    return std::make_unique<ShmOperation>(pipeline_, bucket);
+    return std::unique_ptr<Operation>(new (group_) ShmOperation(group_, bucket));
   }
   std::unique_ptr<Backend> for_group(const GroupInfo& group) override { return make(world_, group); }
   std::shared_ptr<MemorySource> memory() override { return world_.source->memory(); }
   void abandon() noexcept override {
     world_.source->abandon();
-    pipeline_->abandon();
+    group_.pipeline.abandon();
   }
 
   static std::unique_ptr<Backend> make(const ShmWorld& world, const GroupInfo& group) {
@@ -80,7 +96,7 @@ class ShmBackend final : public Backend {
 
  private:
   ShmWorld world_;
-  std::shared_ptr<ShmPipeline> pipeline_;
+  ShmGroup group_;
 };
 
 }  // namespace

@@ -48,22 +48,16 @@ class ShmBoard final {
   /// Whether a rank is through with a phase of a chunk.
   bool reached(Phase phase, int rank, std::uint64_t chunk) {
     std::uint64_t& seen = seen_[static_cast<std::size_t>(phase)][static_cast<std::size_t>(rank)];
-    if (seen <= chunk) seen = counter(phase, rank).load();
+    if (seen <= chunk) seen = counter(phase, rank).load(std::memory_order_acquire);
     return seen > chunk;
   }
 
   /// This rank is through with a phase of a chunk: wakes those who may wait for that.
-  void advance(Phase phase, std::uint64_t chunk) {
-    counter(phase, rank_).store(chunk + 1);  // sequentially consistent, as bell.h wants it
-    ring_peers();
-  }
+  void advance(Phase phase, std::uint64_t chunk) { publish(counter(phase, rank_), chunk + 1); }
 
   /// The same of packing a chunk at a hot place, without a counter.
   bool stamped(ShmPlace place, int rank, std::uint64_t chunk) const { return stamp(place, rank).load() > chunk; }
-  void set_stamp(ShmPlace place, std::uint64_t chunk) {
-    stamp(place, rank_).store(chunk + 1);
-    ring_peers();
-  }
+  void set_stamp(ShmPlace place, std::uint64_t chunk) { publish(stamp(place, rank_), chunk + 1); }
 
   /// Ends all cooperation: nobody waits for this rank any more.
   void break_up() noexcept;
@@ -86,6 +80,12 @@ class ShmBoard final {
   }
   std::atomic<std::uint64_t>& stamp(ShmPlace place, int rank) const {
     return reinterpret_cast<std::atomic<std::uint64_t>*>(memory(rank) + place.begin)[-1];
+  }
+  /// Where there are no bells the core need not wait until peers see it.
+  void publish(std::atomic<std::uint64_t>& word, std::uint64_t value) const {
+    if (bells_.empty()) return word.store(value, std::memory_order_release);
+    word.store(value);  // sequentially consistent, as bell.h wants it
+    ring_peers();
   }
   void ring_peers() const {
     for (Bell* bell : bells_) bell->ring();

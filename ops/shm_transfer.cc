@@ -162,7 +162,7 @@ void ShmTransfer::write(const BucketTensor& tensor, std::int64_t offset, std::in
   copy(out, from, bytes, streams(tensor) ? CopyTo::memory : CopyTo::cache);
 }
 
-void ShmTransfer::reduce_sources(std::int64_t count, std::byte* shown, std::byte* out, bool streams) const {
+void ShmTransfer::reduce_sources(std::size_t sources, std::int64_t count, std::byte* shown, std::byte* out, bool streams) const {
   std::array<void*, 2> cached{}, streamed{};
   std::size_t to_cache = 0, to_memory = 0;
   const auto add = [&](std::byte* to, bool past_cache) {
@@ -170,7 +170,7 @@ void ShmTransfer::reduce_sources(std::int64_t count, std::byte* shown, std::byte
   };
   add(shown, shows_in_ == CopyTo::memory);
   add(out, streams);
-  reduce(job_->reduction, sources_, std::span(cached).first(to_cache), static_cast<std::size_t>(count),
+  reduce(job_->reduction, std::span(sources_).first(sources), std::span(cached).first(to_cache), static_cast<std::size_t>(count),
          std::span(streamed).first(to_memory));
 }
 

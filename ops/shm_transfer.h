@@ -85,7 +85,7 @@ void shm_pack_parts(ShmTransfer& transfer);
 /// One chunk on its way, as this rank sees it. Serves one chunk after the other.
 class ShmTransfer final {
  public:
-  ShmTransfer(ShmBoard& board, ShmOffers& offers) : board_(board), offers_(offers) {}
+  ShmTransfer(ShmBoard& board, ShmOffers& offers) : board_(board), offers_(offers), sources_(static_cast<std::size_t>(board.ranks())) {}
 
   /// Takes the job's next chunk, which lies at `place` in every rank's memory; what this rank shows there goes to `shows_in`, and
   /// results of large jobs that replace what they are made of go to `replaces_in`.
@@ -117,7 +117,7 @@ class ShmTransfer final {
   int rank() const { return board_.rank(); }
   int ranks() const { return board_.ranks(); }
   bool is_root() const { return signature().root == rank(); }
-  bool present(int rank) const { return !std::ranges::binary_search(job_->bucket.absent, rank); }
+  bool present(int rank) const { return job_->bucket.absent.empty() || !std::ranges::binary_search(job_->bucket.absent, rank); }
   std::size_t element_bytes() const { return size_of(signature().dtype); }
 
   /// Whether results that are this rank's own input are where they belong.
@@ -177,17 +177,17 @@ class ShmTransfer final {
   /// Writes the result to `shown`, for others, and to `out`; either may be null.
   template <class Source>
   void combine(const BucketTensor& tensor, std::int64_t offset, std::int64_t count, Source source, std::byte* shown, std::byte* out) {
-    sources_.clear();
+    std::size_t sources = 0;
     for (int other = 0; other < ranks(); ++other) {
-      if (present(other)) sources_.push_back(other == rank() ? address(tensor.in, offset) : source(other));
+      if (present(other)) sources_[sources++] = other == rank() ? address(tensor.in, offset) : source(other);
     }
-    reduce_sources(count, shown, out, streams(tensor));
+    reduce_sources(sources, count, shown, out, streams(tensor));
   }
 
  private:
   void begin_offer();
   bool streams(const BucketTensor& tensor) const;
-  void reduce_sources(std::int64_t count, std::byte* shown, std::byte* out, bool streams) const;
+  void reduce_sources(std::size_t sources, std::int64_t count, std::byte* shown, std::byte* out, bool streams) const;
 
   ShmBoard& board_;
   ShmOffers& offers_;
@@ -204,7 +204,7 @@ class ShmTransfer final {
   std::int64_t count_ = 0;
   std::size_t part_bytes_ = 0;
   bool last_ = false;
-  std::vector<const void*> sources_;
+  std::vector<const void*> sources_;  // of combine(), one for each rank that has one
 };
 
 }  // namespace kolo

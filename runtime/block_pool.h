@@ -3,44 +3,27 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <utility>
+
+#include "ops/spare_blocks.h"
 
 namespace kolo {
 
-/// Memory for objects of one size that come and go by the thousand: an object gets the block of the one that went last,
-/// which is likely to be in the cache. Blocks go back to the system when the pool ends. Thread-safe.
+/// SpareBlocks for any thread.
 class BlockPool {
  public:
-  BlockPool() = default;
-  BlockPool(const BlockPool&) = delete;
-  BlockPool& operator=(const BlockPool&) = delete;
-  ~BlockPool() {
-    while (free_) ::operator delete(std::exchange(free_, free_->next));
-  }
-
-  /// A block of `bytes` bytes; the first call says how many that are, others get no pooled memory.
   void* take(std::size_t bytes) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (bytes_ == 0) bytes_ = bytes;
-      if (bytes == bytes_ && free_) return std::exchange(free_, free_->next);
-    }
-    return ::operator new(bytes);
+    const std::lock_guard lock(mutex_);
+    return blocks_.take(bytes);
   }
   void give_back(void* block, std::size_t bytes) noexcept {
     const std::lock_guard lock(mutex_);
-    if (bytes != bytes_) return ::operator delete(block);
-    free_ = new (block) Free{free_};
+    blocks_.give_back(block, bytes);
   }
 
  private:
-  struct Free {
-    Free* next;
-  };
   std::mutex mutex_;
-  std::size_t bytes_ = 0;
-  Free* free_ = nullptr;
+  SpareBlocks blocks_;
 };
 
 /// For std::allocate_shared(): the object keeps the pool alive.

@@ -100,7 +100,7 @@ void Coordinator::wait(const SubmissionPtr& submission) {
 /// The background thread may have gone to sleep because this thread looked after everything.
 void Coordinator::leave_drivers() {
   --drivers_;
-  if (background_relies_on_drivers_ && control_->needs_polling()) control_->bell().ring();
+  if (background_relies_on_drivers_) control_->bell().ring();
 }
 
 void Coordinator::wait_at_most(const SubmissionPtr& submission, double seconds) {
@@ -269,7 +269,7 @@ void Coordinator::run_in_background() {
       const bool moved = cycle();  // peers that moved before the bell was armed did not ring it
       background_relies_on_drivers_ = true;  // before it looks: a driver that leaves meanwhile sees it, and rings
       const bool relies = drivers_ > 0 && !again_;  // they run the cycle now, and ring if they leave something unfinished
-      background_relies_on_drivers_ = relies;
+      background_relies_on_drivers_ = relies && (moved || control_->needs_polling());  // else peers ring when there is more to do
       if (relies) {
         nap = nap_between_rings(true);
       } else if (!moved) {

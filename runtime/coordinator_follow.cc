@@ -14,10 +14,10 @@ namespace kolo {
 void Coordinator::follow(GroupState& group, Decisions decisions) {
   const bool joined_before = std::exchange(group.was_joined, group.negotiator.anybody_joined());
   if (joined_before || group.was_joined) refuse_joined(group);
+  for (const std::string& name : decisions.without_this_rank) queue_.pass_over(group.info->id, name);  // before join() returns
   for (const auto& [submission, failure] : decisions.failed) finish(group, submission, &failure);
   for (const SubmissionPtr& submission : decisions.withdrawn) finish(group, submission, submission->refusal ? &*submission->refusal : nullptr);
   for (const SubmissionPtr& submission : decisions.completed) complete(submission);
-  for (const std::string& name : decisions.without_this_rank) queue_.pass_over(group.info->id, name);
   for (const SubmissionPtr& submission : decisions.to_allocate) make_output(group, submission);
   for (AgreedBucket& bucket : decisions.run) {
     counters_.tensors += bucket.members.size();

@@ -117,7 +117,7 @@ class Backend {
   virtual bool supports(const Signature& signature) const = 0;
 
   /// Begins a collective without waiting for anybody. The bucket and the tensors' memory must stay alive, and the bucket as it is,
-  /// until step() returns true or the operation is destroyed.
+  /// until step() returns true or the operation is destroyed; the operation is destroyed before the backend.
   virtual std::unique_ptr<Operation> start(const Bucket& bucket) = 0;
   std::unique_ptr<Operation> start(Bucket&&) = delete;  ///< it would not stay
 
