@@ -24,6 +24,7 @@ class NcclBackend final : public Backend {
     return std::make_unique<NcclBackend>(std::make_shared<NcclGroup>(group_->shared_rank(), group, std::move(host)));
   }
   std::shared_ptr<MemorySource> memory() override { return group_->shared().memory; }
+  bool recovers() const override { return true; }
   void recover(std::size_t skipped, std::size_t ordered) override { group_->recover(skipped, ordered); }
   void abandon() noexcept override { group_->abandon(); }
 

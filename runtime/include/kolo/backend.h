@@ -138,6 +138,9 @@ class Backend {
   /// Null: this backend has no use for memory of its own. The backends that for_group() makes have their parent's.
   virtual std::shared_ptr<MemorySource> memory() { return nullptr; }
 
+  /// Whether operations may throw OperationFault.
+  virtual bool recovers() const { return false; }
+
   /// After an OperationFault, here or on another rank: everything that was started has been destroyed. Of what the ranks have agreed
   /// on, `skipped` buckets that this backend would have run were never started here, `ordered` of them not `alone`. What is agreed on
   /// later runs as ever.
