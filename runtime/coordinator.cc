@@ -97,7 +97,7 @@ void Coordinator::wait(const SubmissionPtr& submission) {
   leave_drivers();
 }
 
-void Coordinator::wait_for_launch(const SubmissionPtr& submission) {
+bool Coordinator::wait_for_launch(const SubmissionPtr& submission) {
   push_flush(submission);
   ++drivers_;
   while (!submission->launched) {
@@ -112,7 +112,9 @@ void Coordinator::wait_for_launch(const SubmissionPtr& submission) {
   }
   leave_drivers();
   control_->bell().ring();  // the background thread goes on with what is on the device
-  if (!queue_.give_away(submission)) wait(submission);  // it is being completed
+  if (queue_.give_away(submission)) return true;
+  wait(submission);  // it is being completed
+  return false;
 }
 
 /// The background thread may have gone to sleep because this thread looked after everything.

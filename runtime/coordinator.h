@@ -38,7 +38,8 @@ class Coordinator {
   bool poll(const SubmissionPtr& submission);
   /// For device tensors: waits until the operation is on its way to its results, or done, no longer. Its name is free then; how it fails
   /// later is for whoever calls claim_failure().
-  void wait_for_launch(const SubmissionPtr& submission);
+  /// False: it is done, and its failure, if any, is the caller's.
+  bool wait_for_launch(const SubmissionPtr& submission);
   /// How something failed that nobody waits for any more; once.
   std::optional<Failure> claim_failure() { return queue_.claim_failure(); }
   /// The handle dies: withdraws the operation, or waits for it if that is too late.

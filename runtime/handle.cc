@@ -35,10 +35,10 @@ void Handle::wait() {
 
 void Handle::wait(void* stream) {
   if (!submission_ || submission_->signature.device == DeviceKind::cpu) return wait();
-  coordinator_->wait_for_launch(submission_);
+  const bool under_way = coordinator_->wait_for_launch(submission_);
   const auto submission = std::exchange(submission_, nullptr);
   const auto coordinator = std::exchange(coordinator_, nullptr);
-  if (submission->results.empty() && submission->failure) throw Error(*submission->failure);
+  if (!under_way && submission->failure) throw Error(*submission->failure);
   for (const auto& result : submission->results) result->order(stream);
   if (const auto failure = coordinator->claim_failure()) throw Error(*failure);
 }
