@@ -238,6 +238,30 @@ TEST_P(GpuFailures, WhatTheProgramLeftToItsStreamFailsAtTheNextWait) {
   }, config);
 }
 
+/// A rank that is gone: the others' communicators are ended, so that no GPU goes on waiting for it.
+TEST_P(GpuFailures, ARankThatLeavesInTheMiddleEndsEverybodysCommunicator) {
+  testing::hang_nccl(0, true);
+  run_ranks(3, [&](Session& session) {
+    OnGpu grad(session, all(100, 1));
+    if (session.rank() == 0) {
+      try {
+        Session leaver = std::move(session);
+        const Handle lost = leaver.all_reduce_async("grad", grad.tensor(), {.ready = grad.stream()});
+        throw std::runtime_error("the program's own");
+      } catch (const std::runtime_error&) {
+      }
+      return;
+    }
+    EXPECT_NE(error_text([&] { session.all_reduce("grad", grad.tensor(), {.ready = grad.stream()}); }, ErrorCode::aborted), "");
+  }, config);
+  testing::hang_nccl(0, false);
+  for (int rank = 1; rank < 3; ++rank) {
+    const auto log = testing::nccl_log(rank);
+    EXPECT_EQ(std::ranges::count(log, "abort"), std::ranges::count(log, "init 3")) << rank;
+    EXPECT_EQ(std::ranges::count(log, "destroy"), 0) << "that would wait for the one that is gone";
+  }
+}
+
 /// Failures at random moments, among operations of overlapping groups: everybody gets results or errors, and nobody hangs.
 TEST_P(GpuFailures, AtRandomMoments) {
   for (unsigned seed = 1; seed <= 8; ++seed) {
@@ -315,6 +339,20 @@ TEST(GpuPlaces, WithoutNcclEverythingIsStaged) {
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_NE(lines[0].find("through host memory, which is slow (rank 0 on "), std::string::npos) << lines[0];
   testing::set_stand_in_nccl({});
+}
+
+TEST(GpuPlaces, NoMemoryForThePackBufferOnOneRankIsAgreedOn) {
+  testing::set_stand_in_nccl({});
+  testing::stand_in_card(1).fail_allocation_after(0);
+  Config config = test_config();
+  std::vector<std::string> lines;
+  config.report = [&](const std::string& line) { lines.push_back(line); };
+  auto shares = std::vector{find_gpu(config, "a", 0), find_gpu(config, "a", 1)};
+  testing::stand_in_card(1).fail_allocation_after(1 << 30);
+  const std::vector<GpuPlace> places{shares[0].place, shares[1].place};
+  const GpuChoice choice = choose_gpu_backends(config, places);
+  EXPECT_TRUE(choice.usable && !choice.nccl);
+  EXPECT_NE(choice.note.find("rank 1 on a: ncclMemAlloc failed"), std::string::npos) << choice.note;
 }
 
 TEST(GpuPlaces, MoreRanksThanCardsAreStaged) {

@@ -12,6 +12,7 @@ set(stand_in_nccl ${stand_in_gpu} stand_in_nccl.cc)  # and of no_nccl.cc
 kolo_add_test(nccl_backend_test SOURCES ${stand_in_nccl} THREADS TIMEOUT 300)
 kolo_add_test(staged_backend_test SOURCES ${stand_in_gpu} THREADS TIMEOUT 300)
 kolo_add_test(nccl_plan_test)
+kolo_add_test(nccl_calls_test SOURCES ${stand_in_nccl} THREADS)
 kolo_add_test(device_backend_mpi_test RANKS 1 2 TIMEOUT 300 RELEASE_ONLY)  # skipped without a GPU
 kolo_add_test(gpu_session_test SOURCES ${stand_in_nccl} THREADS TIMEOUT 120)
 kolo_add_test(region_test THREADS)

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -17,7 +18,6 @@
 #include "tests/stand_in_card.h"
 
 namespace kolo::testing {
-namespace {
 
 struct Call {
   std::string what;
@@ -43,6 +43,13 @@ struct Together {
   std::map<std::uint64_t, Collective> collectives;
   std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> sent;  // from, to
 };
+
+struct MadeOp {
+  NcclType type;
+  double factor;
+};
+
+namespace {
 
 std::size_t size_of_type(NcclType type) {
   switch (type) {
@@ -82,11 +89,6 @@ bool hangs(int rank) {
   const std::lock_guard lock(behaviour().mutex);
   return behaviour().hanging.contains(rank);
 }
-
-struct MadeOp {
-  NcclType type;
-  double factor;
-};
 
 }  // namespace
 }  // namespace kolo::testing
