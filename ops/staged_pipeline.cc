@@ -183,7 +183,9 @@ void StagedPipeline::finish(Chunk& chunk) {
 void StagedPipeline::abandon() noexcept {
   if (std::exchange(abandoned_, true)) return;
   for (auto& chunk : chunks_) chunk->own.leak();  // hosts and card may still use them
-  for (Slot& slot : slots_) slot.memory.leak();
+  for (Slot& slot : slots_) {
+    if (slot.used) slot.memory.leak();
+  }
   chunks_.clear();
   waiting_.clear();
   for (const auto& host : hosts_) host->abandon();

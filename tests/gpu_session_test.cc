@@ -246,7 +246,7 @@ TEST_P(GpuFailures, ARankThatLeavesInTheMiddleEndsEverybodysCommunicator) {
     if (session.rank() == 0) {
       try {
         Session leaver = std::move(session);
-        const Handle lost = leaver.all_reduce_async("grad", grad.tensor(), {.ready = grad.stream()});
+        leaver.all_reduce_async("grad", grad.tensor(), {.ready = grad.stream()}).wait(grad.stream());
         throw std::runtime_error("the program's own");
       } catch (const std::runtime_error&) {
       }

@@ -34,7 +34,6 @@ std::vector<HarnessFactory> harnesses() {
   if (!sanitized) {
     factories.push_back(factory("default1rank", 1, {}, 0, schedules));
     factories.push_back(factory("default2ranks", 2, {}, 100, schedules));
-    factories.push_back(factory("tiny4ranks", 4, tiny, 200, schedules));
     factories.push_back(factory("wide2ranks", 2, wide, 50, schedules));
     factories.push_back(factory("enrolled3ranks", 3, enrolled, 50, schedules, true));
   }
