@@ -12,7 +12,8 @@ std::shared_ptr<const HostExchange::Answer> HostExchange::told_by(int root, std:
   return start({.kind = OpKind::broadcast, .dtype = DType::u64, .root = root}, std::move(mine));
 }
 
-std::shared_ptr<const HostExchange::Answer> HostExchange::start(const Signature& signature, std::vector<std::uint64_t> mine) {
+std::shared_ptr<const HostExchange::Answer> HostExchange::start(const Signature& signature,
+                                                                std::vector<std::uint64_t> mine) {
   Exchange& exchange = running_.emplace_back();
   exchange.answer = std::make_shared<Answer>(Answer{false, std::move(mine)});
   exchange.bucket.signature = signature;

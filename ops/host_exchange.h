@@ -9,8 +9,9 @@
 
 namespace kolo {
 
-/// Small agreements of a group's members over a backend of host tensors that serves nothing else: how a backend of another device
-/// tells its peers what it cannot put into a negotiation. Every member starts the same exchanges in the same order; nothing waits.
+/// Small agreements of a group's members over a backend of host tensors that serves nothing else: how a backend of
+/// another device tells its peers what it cannot put into a negotiation. Every member starts the same exchanges in the
+/// same order; nothing waits.
 class HostExchange final {
  public:
   explicit HostExchange(std::unique_ptr<Backend> host) : host_(std::move(host)) {}

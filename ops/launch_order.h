@@ -8,13 +8,14 @@
 
 namespace kolo {
 
-/// In which order one rank launches what its groups run on a device. Kernels of collectives occupy the device until all ranks run
-/// them: two ranks that launch those of two groups in different orders wait for each other for ever.
+/// In which order one rank launches what its groups run on a device. Kernels of collectives occupy the device until all
+/// ranks run them: two ranks that launch those of two groups in different orders wait for each other for ever.
 ///
-/// Every bucket gets a time, which its members agree on: each proposes one that is later than all it knows, the latest proposal
-/// counts (Skeen's algorithm; Birman & Joseph 1987, doi:10.1145/7351.7478). A rank launches what has the earliest time, once nothing
-/// whose time is still open can come before. So all ranks that two buckets share launch them in one order; and a bucket waits only for
-/// others that are ready everywhere, too. One object per rank; used by one thread at a time.
+/// Every bucket gets a time, which its members agree on: each proposes one that is later than all it knows, the latest
+/// proposal counts (Skeen's algorithm; Birman & Joseph 1987, doi:10.1145/7351.7478). A rank launches what has the
+/// earliest time, once nothing whose time is still open can come before. So all ranks that two buckets share launch
+/// them in one order; and a bucket waits only for others that are ready everywhere, too. One object per rank; used by
+/// one thread at a time.
 class LaunchOrder final {
  public:
   struct Entry {
@@ -34,7 +35,8 @@ class LaunchOrder final {
     clock_ = clock_ < time ? time : clock_;
   }
 
-  /// Whether it is the first of all that is here. Two buckets of one group have different times; of different groups maybe not.
+  /// Whether it is the first of all that is here. Two buckets of one group have different times; of different groups
+  /// maybe not.
   bool first(Turn turn) const {
     if (!turn->settled) return false;
     for (auto other = entries_.begin(); other != entries_.end(); ++other) {

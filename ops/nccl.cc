@@ -1,4 +1,5 @@
-// The only file that knows nccl.h, and its versions. The library itself is opened when it is needed: a program starts without it.
+// The only file that knows nccl.h, and its versions. The library itself is opened when it is needed: a program starts
+// without it.
 
 #include <dlfcn.h>
 #include <nccl.h>
@@ -15,17 +16,23 @@ namespace kolo {
 namespace {
 
 static_assert(sizeof(NcclId) == sizeof(ncclUniqueId) && alignof(NcclId) == alignof(ncclUniqueId));
-static_assert(sizeof(NcclResult) == sizeof(ncclResult_t) && sizeof(NcclType) == sizeof(ncclDataType_t) && sizeof(NcclOp) == sizeof(ncclRedOp_t));
-static_assert(static_cast<int>(NcclResult::success) == ncclSuccess && static_cast<int>(NcclResult::unhandled_cuda_error) == ncclUnhandledCudaError);
-static_assert(static_cast<int>(NcclResult::system_error) == ncclSystemError && static_cast<int>(NcclResult::internal_error) == ncclInternalError);
-static_assert(static_cast<int>(NcclResult::invalid_argument) == ncclInvalidArgument && static_cast<int>(NcclResult::invalid_usage) == ncclInvalidUsage);
-static_assert(static_cast<int>(NcclResult::remote_error) == ncclRemoteError && static_cast<int>(NcclResult::in_progress) == ncclInProgress);
+static_assert(sizeof(NcclResult) == sizeof(ncclResult_t) && sizeof(NcclType) == sizeof(ncclDataType_t) &&
+              sizeof(NcclOp) == sizeof(ncclRedOp_t));
+static_assert(static_cast<int>(NcclResult::success) == ncclSuccess &&
+              static_cast<int>(NcclResult::unhandled_cuda_error) == ncclUnhandledCudaError);
+static_assert(static_cast<int>(NcclResult::system_error) == ncclSystemError &&
+              static_cast<int>(NcclResult::internal_error) == ncclInternalError);
+static_assert(static_cast<int>(NcclResult::invalid_argument) == ncclInvalidArgument &&
+              static_cast<int>(NcclResult::invalid_usage) == ncclInvalidUsage);
+static_assert(static_cast<int>(NcclResult::remote_error) == ncclRemoteError &&
+              static_cast<int>(NcclResult::in_progress) == ncclInProgress);
 static_assert(static_cast<int>(NcclType::i8) == ncclInt8 && static_cast<int>(NcclType::u8) == ncclUint8);
 static_assert(static_cast<int>(NcclType::i32) == ncclInt32 && static_cast<int>(NcclType::u32) == ncclUint32);
 static_assert(static_cast<int>(NcclType::i64) == ncclInt64 && static_cast<int>(NcclType::u64) == ncclUint64);
 static_assert(static_cast<int>(NcclType::f16) == ncclFloat16 && static_cast<int>(NcclType::bf16) == ncclBfloat16);
 static_assert(static_cast<int>(NcclType::f32) == ncclFloat32 && static_cast<int>(NcclType::f64) == ncclFloat64);
-static_assert(static_cast<int>(NcclOp::sum) == ncclSum && static_cast<int>(NcclOp::product) == ncclProd && static_cast<int>(NcclOp::average) == ncclAvg);
+static_assert(static_cast<int>(NcclOp::sum) == ncclSum && static_cast<int>(NcclOp::product) == ncclProd &&
+              static_cast<int>(NcclOp::average) == ncclAvg);
 static_assert(static_cast<int>(NcclOp::min) == ncclMin && static_cast<int>(NcclOp::max) == ncclMax);
 
 /// What takes handles and enums of NCCL's own, as loaded.
@@ -53,17 +60,18 @@ NcclResult init(NcclComm* comm, int ranks, const NcclId& id, int rank) {
 }
 NcclResult split(NcclComm comm, int color, int key, NcclComm* made) {
   ncclConfig_t config = non_blocking();
-  return static_cast<NcclResult>(loaded().split(reinterpret_cast<ncclComm_t>(comm), color < 0 ? NCCL_SPLIT_NOCOLOR : color, key,
+  return static_cast<NcclResult>(loaded().split(reinterpret_cast<ncclComm_t>(comm),
+                                                color < 0 ? NCCL_SPLIT_NOCOLOR : color, key,
                                                 reinterpret_cast<ncclComm_t*>(made), &config));
 }
 NcclResult create_pre_mul_sum(NcclOp* op, const void* scalar, NcclType type, NcclComm comm) {
-  return static_cast<NcclResult>(loaded().create_pre_mul_sum(reinterpret_cast<ncclRedOp_t*>(op), const_cast<void*>(scalar),
-                                                             static_cast<ncclDataType_t>(type), ncclScalarHostImmediate,
-                                                             reinterpret_cast<ncclComm_t>(comm)));
+  return static_cast<NcclResult>(loaded().create_pre_mul_sum(
+      reinterpret_cast<ncclRedOp_t*>(op), const_cast<void*>(scalar), static_cast<ncclDataType_t>(type),
+      ncclScalarHostImmediate, reinterpret_cast<ncclComm_t>(comm)));
 }
 
-/// Finds functions by name. Enums of one size and pointers to opaque types travel alike, so that a function of NCCL's is called
-/// through the table's type.
+/// Finds functions by name. Enums of one size and pointers to opaque types travel alike, so that a function of NCCL's
+/// is called through the table's type.
 class Library final {
  public:
   explicit Library(void* handle) : handle_(handle) {}
@@ -91,7 +99,8 @@ Found load() {
   void* const handle = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
   if (!handle) {
     const char* const error = dlerror();
-    found.why = fmt::format("NCCL cannot be loaded ({}); install libnccl.so.2 or name its folder in LD_LIBRARY_PATH", error ? error : "libnccl.so.2");
+    found.why = fmt::format("NCCL cannot be loaded ({}); install libnccl.so.2 or name its folder in LD_LIBRARY_PATH",
+                            error ? error : "libnccl.so.2");
     return found;
   }
   Library library(handle);
@@ -99,7 +108,8 @@ Found load() {
   decltype(&ncclGetVersion) get_version = nullptr;
   library.find(get_version, "ncclGetVersion");
   if (!get_version || get_version(&table.version) != ncclSuccess || table.version < oldest_nccl) {
-    found.why = fmt::format("NCCL {} is too old (2.19 is the oldest that works); install a newer libnccl.so.2", nccl_version_text(table.version));
+    found.why = fmt::format("NCCL {} is too old (2.19 is the oldest that works); install a newer libnccl.so.2",
+                            nccl_version_text(table.version));
     return found;
   }
   library.find(loaded().init, "ncclCommInitRankConfig");
@@ -131,7 +141,8 @@ Found load() {
   library.find(table.dismiss, "ncclCommDeregister");
   found.usable = library.missing().empty();
   if (!found.usable) {
-    found.why = fmt::format("NCCL {} lacks {} (is it NVIDIA's?); install another libnccl.so.2", nccl_version_text(table.version), library.missing());
+    found.why = fmt::format("NCCL {} lacks {} (is it NVIDIA's?); install another libnccl.so.2",
+                            nccl_version_text(table.version), library.missing());
   }
   return found;
 }

@@ -13,11 +13,14 @@ class NcclBackend final : public Backend {
 
   std::string_view name() const override { return "nccl"; }
   bool supports(const Signature& signature) const override {
-    if (signature.device != DeviceKind::cuda || !moves_data(signature.kind) || signature.kind == OpKind::send_recv) return false;
+    if (signature.device != DeviceKind::cuda || !moves_data(signature.kind) || signature.kind == OpKind::send_recv)
+      return false;
     if (group_->ranks() > most_ranks_gathered(group_->shared().tuning.staging_bytes)) return false;
     return !reduces(signature.kind) || reducible(signature.op, signature.dtype);
   }
-  std::unique_ptr<Operation> start(const Bucket& bucket) override { return std::make_unique<NcclOperation>(group_, bucket); }
+  std::unique_ptr<Operation> start(const Bucket& bucket) override {
+    return std::make_unique<NcclOperation>(group_, bucket);
+  }
   std::unique_ptr<Backend> for_group(const GroupInfo& group) override {
     auto host = group_->host().for_group(group);
     if (!host) return nullptr;
@@ -34,7 +37,8 @@ class NcclBackend final : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> nccl_backend(std::shared_ptr<NcclRank> rank, const GroupInfo& world, std::unique_ptr<Backend> host) {
+std::unique_ptr<Backend> nccl_backend(std::shared_ptr<NcclRank> rank, const GroupInfo& world,
+                                      std::unique_ptr<Backend> host) {
   return std::make_unique<NcclBackend>(std::make_shared<NcclGroup>(std::move(rank), world, std::move(host)));
 }
 

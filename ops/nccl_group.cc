@@ -29,8 +29,10 @@ NcclGroup::~NcclGroup() {
     std::this_thread::yield();
     if (table.async_error(comm_, &state) != NcclResult::success) break;
   }
-  if (state == NcclResult::success) (void)table.destroy(comm_);
-  else (void)table.abort(comm_);
+  if (state == NcclResult::success)
+    (void)table.destroy(comm_);
+  else
+    (void)table.abort(comm_);
 }
 
 bool NcclGroup::prepare() {
@@ -66,13 +68,16 @@ void NcclGroup::start_init() {
   check_nccl(rank_->table, rc, comm_, "ncclCommInitRankConfig");
 }
 
-// ---- order -----------------------------------------------------------------------------------------------------------
+// ---- order
+// -----------------------------------------------------------------------------------------------------------
 
 NcclGroup::Turn NcclGroup::enter(bool alone) {
   ++entered_;
   Turn turn{rank_->order.enter(info_.id), nullptr};
-  if (alone) rank_->order.settle(turn.place, turn.place->time);
-  else turn.answer = exchange_.largest({turn.place->time});
+  if (alone)
+    rank_->order.settle(turn.place, turn.place->time);
+  else
+    turn.answer = exchange_.largest({turn.place->time});
   if (!alone) ++ordered_entered_;
   return turn;
 }
@@ -86,7 +91,8 @@ bool NcclGroup::has_come(Turn& turn) {
   return rank_->order.first(turn.place);
 }
 
-// ---- launches --------------------------------------------------------------------------------------------------------
+// ---- launches
+// --------------------------------------------------------------------------------------------------------
 
 /// A sum whose inputs are multiplied on their way; the factor is an element of the type.
 NcclOp NcclGroup::make_op(const NcclMethod& method) {
@@ -100,7 +106,8 @@ NcclOp NcclGroup::make_op(const NcclMethod& method) {
   if (method.wire == DType::f16) scalar = &f16;
   if (method.wire == DType::bf16) scalar = &bf16;
   NcclOp op{};
-  check_nccl(rank_->table, rank_->table.create_pre_mul_sum(&op, scalar, nccl_type(method.wire), comm_), comm_, "ncclRedOpCreatePreMulSum");
+  check_nccl(rank_->table, rank_->table.create_pre_mul_sum(&op, scalar, nccl_type(method.wire), comm_), comm_,
+             "ncclRedOpCreatePreMulSum");
   made_op_ = op;
   return op;
 }
@@ -130,14 +137,24 @@ void NcclGroup::issue(const NcclCall& call, NcclOp op) {
   const auto count = static_cast<std::size_t>(call.count);
   const NcclType type = nccl_type(call.type);
   switch (call.kind) {
-    case NcclCall::Kind::all_reduce: return check_nccl(table, table.all_reduce(call.in, call.out, count, type, op, comm_, stream), comm_, "ncclAllReduce");
-    case NcclCall::Kind::reduce: return check_nccl(table, table.reduce(call.in, call.out, count, type, op, call.peer, comm_, stream), comm_, "ncclReduce");
-    case NcclCall::Kind::broadcast: return check_nccl(table, table.broadcast(call.in, call.out, count, type, call.peer, comm_, stream), comm_, "ncclBroadcast");
-    case NcclCall::Kind::all_gather: return check_nccl(table, table.all_gather(call.in, call.out, count, type, comm_, stream), comm_, "ncclAllGather");
+    case NcclCall::Kind::all_reduce:
+      return check_nccl(table, table.all_reduce(call.in, call.out, count, type, op, comm_, stream), comm_,
+                        "ncclAllReduce");
+    case NcclCall::Kind::reduce:
+      return check_nccl(table, table.reduce(call.in, call.out, count, type, op, call.peer, comm_, stream), comm_,
+                        "ncclReduce");
+    case NcclCall::Kind::broadcast:
+      return check_nccl(table, table.broadcast(call.in, call.out, count, type, call.peer, comm_, stream), comm_,
+                        "ncclBroadcast");
+    case NcclCall::Kind::all_gather:
+      return check_nccl(table, table.all_gather(call.in, call.out, count, type, comm_, stream), comm_, "ncclAllGather");
     case NcclCall::Kind::reduce_scatter:
-      return check_nccl(table, table.reduce_scatter(call.in, call.out, count, type, op, comm_, stream), comm_, "ncclReduceScatter");
-    case NcclCall::Kind::send: return check_nccl(table, table.send(call.in, count, type, call.peer, comm_, stream), comm_, "ncclSend");
-    case NcclCall::Kind::receive: return check_nccl(table, table.receive(call.out, count, type, call.peer, comm_, stream), comm_, "ncclRecv");
+      return check_nccl(table, table.reduce_scatter(call.in, call.out, count, type, op, comm_, stream), comm_,
+                        "ncclReduceScatter");
+    case NcclCall::Kind::send:
+      return check_nccl(table, table.send(call.in, count, type, call.peer, comm_, stream), comm_, "ncclSend");
+    case NcclCall::Kind::receive:
+      return check_nccl(table, table.receive(call.out, count, type, call.peer, comm_, stream), comm_, "ncclRecv");
   }
 }
 
@@ -162,7 +179,8 @@ void NcclGroup::enroll(const std::byte* data) {
   enrolled_handles_.push_back(handle);
 }
 
-// ---- the end ---------------------------------------------------------------------------------------------------------
+// ---- the end
+// ---------------------------------------------------------------------------------------------------------
 
 void NcclGroup::end_comm() noexcept {
   if (comm_) (void)rank_->table.abort(std::exchange(comm_, nullptr));

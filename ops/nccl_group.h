@@ -14,8 +14,8 @@
 
 namespace kolo {
 
-/// One group's communicator on this rank: made when the first bucket needs it, and anew after it has failed. The id travels over the
-/// host; nothing waits.
+/// One group's communicator on this rank: made when the first bucket needs it, and anew after it has failed. The id
+/// travels over the host; nothing waits.
 class NcclGroup final {
  public:
   NcclGroup(std::shared_ptr<NcclRank> rank, const GroupInfo& info, std::unique_ptr<Backend> host);
@@ -41,14 +41,15 @@ class NcclGroup final {
   bool has_come(Turn& turn);
   void leave(const Turn& turn) { rank_->order.leave(turn.place); }
 
-  /// Puts calls on the stream as one group. They are on it once settled() says so; nothing else may be called before. Throws
-  /// OperationFault.
+  /// Puts calls on the stream as one group. They are on it once settled() says so; nothing else may be called before.
+  /// Throws OperationFault.
   void launch(std::span<const NcclCall> calls, const NcclMethod& method);
   /// Whether what was launched is on the stream. Throws OperationFault, also for errors of what ran before.
   bool settled();
 
-  /// The communicator is of no more use: ends what runs in it. `skipped` buckets were agreed and never started, `ordered` of them in
-  /// an order agreed with other groups: their part in the exchanges is made up for. The next bucket makes a new communicator.
+  /// The communicator is of no more use: ends what runs in it. `skipped` buckets were agreed and never started,
+  /// `ordered` of them in an order agreed with other groups: their part in the exchanges is made up for. The next
+  /// bucket makes a new communicator.
   void recover(std::size_t skipped, std::size_t ordered);
   void abandon() noexcept;
 

@@ -12,14 +12,19 @@ NcclPlan plan_of(NcclGroup& group, const Bucket& bucket) {
   const Signature& signature = bucket.signature;
   const int present = group.ranks() - static_cast<int>(bucket.absent.size());
   const int divide_by = bucket.divide_by != 0 ? bucket.divide_by : signature.divide_by_group ? group.ranks() : present;
-  const NcclMethod method = nccl_method(signature, group.ranks(), bucket.absent.size(), divide_by, shared.tuning.wide_halves);
-  return plan_nccl(bucket, group.ranks(), group.rank(), method, {shared.staging.get(), shared.tuning.staging_bytes}, shared.tuning.direct_bytes);
+  const NcclMethod method =
+      nccl_method(signature, group.ranks(), bucket.absent.size(), divide_by, shared.tuning.wide_halves);
+  return plan_nccl(bucket, group.ranks(), group.rank(), method, {shared.staging.get(), shared.tuning.staging_bytes},
+                   shared.tuning.direct_bytes);
 }
 
 }  // namespace
 
 NcclOperation::NcclOperation(std::shared_ptr<NcclGroup> group, const Bucket& bucket)
-    : group_(std::move(group)), bucket_(bucket), number_(group_->start(bucket.alone)), plan_(plan_of(*group_, bucket)) {}
+    : group_(std::move(group)),
+      bucket_(bucket),
+      number_(group_->start(bucket.alone)),
+      plan_(plan_of(*group_, bucket)) {}
 
 NcclOperation::~NcclOperation() {
   if (turn_) group_->leave(*turn_);
@@ -45,8 +50,9 @@ bool NcclOperation::step() {
 bool NcclOperation::launch() {
   NcclRank& shared = group_->shared();
   if (!std::exchange(ordered_, true)) {
-    range_ = CardRange(shared.card, fmt::format("{} {} ({} tensors, {} bytes)", to_string(bucket_.signature.kind), to_string(bucket_.signature.dtype),
-                                                bucket_.tensors.size(), bucket_.bytes()));
+    range_ = CardRange(shared.card,
+                       fmt::format("{} {} ({} tensors, {} bytes)", to_string(bucket_.signature.kind),
+                                   to_string(bucket_.signature.dtype), bucket_.tensors.size(), bucket_.bytes()));
     for (const auto& ready : bucket_.ready) ready->order(shared.stream.get());
   }
   for (; round_ < plan_.rounds.size(); ++round_) {

@@ -7,9 +7,9 @@
 
 namespace kolo {
 
-/// A bucket on its way through NCCL. Per step() as far as it goes: the communicator is made; the bucket's turn comes; round after round
-/// is put on the stream (pack, NCCL's calls, combine, unpack), each once NCCL says that the one before is on it; the end is marked; the
-/// mark has passed.
+/// A bucket on its way through NCCL. Per step() as far as it goes: the communicator is made; the bucket's turn comes;
+/// round after round is put on the stream (pack, NCCL's calls, combine, unpack), each once NCCL says that the one
+/// before is on it; the end is marked; the mark has passed.
 class NcclOperation final : public Operation {
  public:
   NcclOperation(std::shared_ptr<NcclGroup> group, const Bucket& bucket);

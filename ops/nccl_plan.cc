@@ -7,7 +7,9 @@ namespace {
 
 /// Regions of staging begin at multiples of this, so that vectors are whole.
 constexpr std::int64_t alignment = 16;
-constexpr std::int64_t aligned(std::int64_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
+constexpr std::int64_t aligned(std::int64_t bytes) {
+  return (bytes + alignment - 1) / alignment * alignment;
+}
 
 /// Whether these tensors lie one after the other.
 bool neighbours(const Bucket& bucket, std::size_t begin, std::size_t end, Tensor BucketTensor::*side) {
@@ -24,7 +26,8 @@ bool neighbours(const Bucket& bucket, std::size_t begin, std::size_t end, Tensor
 
 }  // namespace
 
-NcclPlanner::NcclPlanner(const Bucket& bucket, int ranks, int rank, const NcclMethod& method, const NcclStaging& staging, std::int64_t direct_bytes)
+NcclPlanner::NcclPlanner(const Bucket& bucket, int ranks, int rank, const NcclMethod& method,
+                         const NcclStaging& staging, std::int64_t direct_bytes)
     : bucket_(bucket),
       ranks_(ranks),
       rank_(rank),
@@ -100,9 +103,13 @@ void NcclPlanner::add_run(std::size_t begin, std::size_t end) {
     place += elements * size();
   }
   if (!counts() && reduces(kind())) round.clear.emplace_back(in, static_cast<std::size_t>(count * size()));
-  const auto what = kind() == OpKind::all_reduce ? NcclCall::Kind::all_reduce : kind() == OpKind::reduce ? NcclCall::Kind::reduce : NcclCall::Kind::broadcast;
-  if (kind() == OpKind::broadcast) round.calls.push_back(carry(what, in, out, count * size(), bucket_.signature.root));
-  else round.calls.push_back(call(what, in, out, count, bucket_.signature.root));
+  const auto what = kind() == OpKind::all_reduce ? NcclCall::Kind::all_reduce
+                    : kind() == OpKind::reduce   ? NcclCall::Kind::reduce
+                                                 : NcclCall::Kind::broadcast;
+  if (kind() == OpKind::broadcast)
+    round.calls.push_back(carry(what, in, out, count * size(), bucket_.signature.root));
+  else
+    round.calls.push_back(call(what, in, out, count, bucket_.signature.root));
 }
 
 /// As many elements as staging holds at a time, converted on their way in and out.
@@ -149,7 +156,8 @@ void NcclPlanner::gather_pieces() {
   }
 }
 
-void NcclPlanner::combine_regions(NcclRound& round, std::byte* from, std::int64_t stride, std::int64_t count, std::byte* to) {
+void NcclPlanner::combine_regions(NcclRound& round, std::byte* from, std::int64_t stride, std::int64_t count,
+                                  std::byte* to) {
   const Signature& signature = bucket_.signature;
   Combination what{from, stride, to, count, signature.dtype, signature.op, signature.prescale, signature.postscale};
   what.ranks = ranks_;
@@ -159,7 +167,8 @@ void NcclPlanner::combine_regions(NcclRound& round, std::byte* from, std::int64_
   round.combination = what;
 }
 
-NcclPlan plan_nccl(const Bucket& bucket, int ranks, int rank, const NcclMethod& method, const NcclStaging& staging, std::int64_t direct_bytes) {
+NcclPlan plan_nccl(const Bucket& bucket, int ranks, int rank, const NcclMethod& method, const NcclStaging& staging,
+                   std::int64_t direct_bytes) {
   NcclPlanner planner(bucket, ranks, rank, method, staging, direct_bytes);
   return {method, has_blocks(bucket.signature.kind) ? planner.blocks() : planner.whole_tensors()};
 }

@@ -21,7 +21,7 @@ struct NcclCall {
   std::byte* out = nullptr;
   std::int64_t count = 0;  ///< as NCCL counts: of one rank's block where ranks have blocks
   DType type = DType::u8;
-  int peer = 0;            ///< the root, or the other rank
+  int peer = 0;  ///< the root, or the other rank
 };
 
 /// What is put on the stream together: packing, NCCL's calls in one group, a combination of what came, unpacking.
@@ -45,8 +45,8 @@ constexpr int most_ranks_gathered(std::int64_t staging_bytes) {
   return static_cast<int>(std::min<std::int64_t>((regions - 1) / 2, most_combined_ranks));
 }
 
-/// How a bucket runs, in rounds one after the other. Which calls, of how many elements, in which order and in which rounds depends on
-/// what is equal on all ranks only; where they read and write is each rank's own business.
+/// How a bucket runs, in rounds one after the other. Which calls, of how many elements, in which order and in which
+/// rounds depends on what is equal on all ranks only; where they read and write is each rank's own business.
 struct NcclPlan {
   NcclMethod method;
   std::vector<NcclRound> rounds;
@@ -54,15 +54,19 @@ struct NcclPlan {
 
 /// Plans this rank's part.
 ///
-/// direct_bytes  tensors from this size on (the larger of input and output) are not packed, if NCCL can run them where they are
+/// direct_bytes  tensors from this size on (the larger of input and output) are not packed, if NCCL can run them where
+/// they are
 ///
-/// Small tensors, between two large ones, travel as one: without being packed on a rank where they are neighbours in memory.
-NcclPlan plan_nccl(const Bucket& bucket, int ranks, int rank, const NcclMethod& method, const NcclStaging& staging, std::int64_t direct_bytes);
+/// Small tensors, between two large ones, travel as one: without being packed on a rank where they are neighbours in
+/// memory.
+NcclPlan plan_nccl(const Bucket& bucket, int ranks, int rank, const NcclMethod& method, const NcclStaging& staging,
+                   std::int64_t direct_bytes);
 
 /// What the planners of the different kinds share.
 class NcclPlanner {
  public:
-  NcclPlanner(const Bucket& bucket, int ranks, int rank, const NcclMethod& method, const NcclStaging& staging, std::int64_t direct_bytes);
+  NcclPlanner(const Bucket& bucket, int ranks, int rank, const NcclMethod& method, const NcclStaging& staging,
+              std::int64_t direct_bytes);
 
   std::vector<NcclRound> whole_tensors();  ///< all_reduce, reduce, broadcast
   std::vector<NcclRound> blocks();         ///< where ranks have blocks
@@ -91,8 +95,12 @@ class NcclPlanner {
   std::int64_t wire_size() const { return static_cast<std::int64_t>(size_of(method_.wire)); }
   bool writes() const { return (kind() != OpKind::reduce && kind() != OpKind::gather) || is_root(); }
   bool is_large(const BucketTensor& tensor) const;
-  Slice in_block_for(const BucketTensor& tensor, int peer) const { return in_block(kind(), tensor, ranks_, rank_, peer); }
-  Slice out_block_from(const BucketTensor& tensor, int peer) const { return out_block(kind(), tensor, ranks_, rank_, peer); }
+  Slice in_block_for(const BucketTensor& tensor, int peer) const {
+    return in_block(kind(), tensor, ranks_, rank_, peer);
+  }
+  Slice out_block_from(const BucketTensor& tensor, int peer) const {
+    return out_block(kind(), tensor, ranks_, rank_, peer);
+  }
   NcclRound& first_round();
   NcclCall call(NcclCall::Kind what, const std::byte* in, std::byte* out, std::int64_t count, int peer = 0) const {
     return {what, in, out, count, method_.wire, peer};

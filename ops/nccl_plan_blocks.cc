@@ -1,5 +1,5 @@
-// Where ranks have blocks: large tensors by NCCL's own calls where they are, or in groups of calls for each rank; small ones in
-// staging, with a region for each rank.
+// Where ranks have blocks: large tensors by NCCL's own calls where they are, or in groups of calls for each rank; small
+// ones in staging, with a region for each rank.
 
 #include <algorithm>
 
@@ -23,8 +23,10 @@ std::vector<NcclRound> NcclPlanner::blocks() {
   for (std::size_t i = 0; i < bucket_.tensors.size(); ++i) {
     const BucketTensor& tensor = bucket_.tensors[i];
     if (flat_length(kind(), tensor, ranks_) == 0) continue;
-    if (method_.way == NcclWay::direct && is_large(tensor)) direct_blocks(tensor);
-    else packed.push_back(i);
+    if (method_.way == NcclWay::direct && is_large(tensor))
+      direct_blocks(tensor);
+    else
+      packed.push_back(i);
   }
   pack_blocks(packed);
   return std::move(rounds_);
@@ -79,22 +81,29 @@ void NcclPlanner::direct_exchange(const BucketTensor& tensor) {
   if (!is_root()) {
     const std::int64_t bytes = (gathers ? in_block_for(tensor, root) : out_block_from(tensor, root)).count() * size();
     if (bytes == 0) return;
-    if (gathers) round.calls.push_back(carry(NcclCall::Kind::send, address(tensor.in, 0), nullptr, bytes, root));
-    else round.calls.push_back(carry(NcclCall::Kind::receive, nullptr, address(tensor.out, 0), bytes, root));
+    if (gathers)
+      round.calls.push_back(carry(NcclCall::Kind::send, address(tensor.in, 0), nullptr, bytes, root));
+    else
+      round.calls.push_back(carry(NcclCall::Kind::receive, nullptr, address(tensor.out, 0), bytes, root));
     return;
   }
   for (int rank = 0; rank < ranks_; ++rank) {
     const Slice block = gathers ? out_block_from(tensor, rank) : in_block_for(tensor, rank);
     if (block.count() == 0) continue;
     std::byte* const place = address(gathers ? tensor.out : tensor.in, block.begin);
-    if (rank == rank_ && gathers) round.unpack.push_back({address(tensor.in, 0), place, block.count()});
-    else if (rank == rank_) round.unpack.push_back({place, address(tensor.out, 0), block.count()});
-    else if (gathers) round.calls.push_back(carry(NcclCall::Kind::receive, nullptr, place, block.count() * size(), rank));
-    else round.calls.push_back(carry(NcclCall::Kind::send, place, nullptr, block.count() * size(), rank));
+    if (rank == rank_ && gathers)
+      round.unpack.push_back({address(tensor.in, 0), place, block.count()});
+    else if (rank == rank_)
+      round.unpack.push_back({place, address(tensor.out, 0), block.count()});
+    else if (gathers)
+      round.calls.push_back(carry(NcclCall::Kind::receive, nullptr, place, block.count() * size(), rank));
+    else
+      round.calls.push_back(carry(NcclCall::Kind::send, place, nullptr, block.count() * size(), rank));
   }
 }
 
-/// A piece of every block at a time, so long that the pieces fit into staging: in place, what a rank sends is moved there first.
+/// A piece of every block at a time, so long that the pieces fit into staging: in place, what a rank sends is moved
+/// there first.
 void NcclPlanner::direct_all_to_all(const BucketTensor& tensor) {
   const std::int64_t longest = flat_length(kind(), tensor, ranks_);
   const std::int64_t largest = std::max<std::int64_t>(staging_.bytes / ranks_ / size(), 1);
@@ -112,15 +121,18 @@ void NcclPlanner::direct_all_to_all(const BucketTensor& tensor) {
       }
       std::byte* const staging = staging_.data + rank * largest * size();
       if (in_place && part(sent) > 0) round.pack.push_back({in, staging, part(sent)});
-      if (part(sent) > 0) round.calls.push_back(carry(NcclCall::Kind::send, in_place ? staging : in, nullptr, part(sent) * size(), rank));
-      if (part(received) > 0) round.calls.push_back(carry(NcclCall::Kind::receive, nullptr, out, part(received) * size(), rank));
+      if (part(sent) > 0)
+        round.calls.push_back(carry(NcclCall::Kind::send, in_place ? staging : in, nullptr, part(sent) * size(), rank));
+      if (part(received) > 0)
+        round.calls.push_back(carry(NcclCall::Kind::receive, nullptr, out, part(received) * size(), rank));
     }
   }
 }
 
 /// Pieces of these tensors' blocks, as many at a time as fit.
 void NcclPlanner::pack_blocks(const std::vector<std::size_t>& tensors) {
-  const std::int64_t largest = staging_.bytes / regions_of(kind(), method_.way, ranks_) / region_alignment * region_alignment / wire_size();
+  const std::int64_t largest =
+      staging_.bytes / regions_of(kind(), method_.way, ranks_) / region_alignment * region_alignment / wire_size();
   std::vector<Piece> pieces;
   std::int64_t count = 0;
   const auto end_round = [&] {
@@ -145,7 +157,8 @@ void NcclPlanner::pack_round(const std::vector<Piece>& pieces, std::int64_t coun
   NcclRound& round = rounds_.emplace_back();
   const std::int64_t bytes = (count * wire_size() + region_alignment - 1) / region_alignment * region_alignment;
   std::byte* const sent = staging_.data;
-  const bool exchanges = kind() == OpKind::all_to_all || (kind() == OpKind::reduce_scatter && method_.way == NcclWay::gathered);
+  const bool exchanges =
+      kind() == OpKind::all_to_all || (kind() == OpKind::reduce_scatter && method_.way == NcclWay::gathered);
   std::byte* const received = exchanges ? staging_.data + ranks_ * bytes : staging_.data;
   std::byte* const combined = staging_.data + 2 * ranks_ * bytes;
   const bool reads = kind() != OpKind::scatter || is_root();
@@ -155,20 +168,24 @@ void NcclPlanner::pack_round(const std::vector<Piece>& pieces, std::int64_t coun
   for (const Piece& piece : pieces) {
     const BucketTensor& tensor = bucket_.tensors[piece.tensor];
     for (int rank = 0; rank < ranks_; ++rank) {
-      const auto part = [&](const Slice& block) { return std::clamp<std::int64_t>(block.count() - piece.offset, 0, piece.count); };
+      const auto part = [&](const Slice& block) {
+        return std::clamp<std::int64_t>(block.count() - piece.offset, 0, piece.count);
+      };
       const Slice in = in_block_for(tensor, rank), out = out_block_from(tensor, rank);
       if (reads && (counts() || !reduces(kind())) && part(in) > 0 && (!one_in || rank == rank_)) {
         std::byte* const region = exchanges && rank == rank_ ? received : sent;  // a rank sends itself nothing
         round.pack.push_back({address(tensor.in, in.begin + piece.offset), region + rank * bytes + place, part(in)});
       }
       if (writes() && part(out) > 0 && (!one_out || rank == rank_)) {
-        const std::byte* const region = kind() == OpKind::reduce_scatter && exchanges ? combined : received + rank * bytes;
+        const std::byte* const region =
+            kind() == OpKind::reduce_scatter && exchanges ? combined : received + rank * bytes;
         round.unpack.push_back({region + place, address(tensor.out, out.begin + piece.offset), part(out)});
       }
     }
     place += piece.count * wire_size();
   }
-  if (!counts() && kind() == OpKind::reduce_scatter && !exchanges) round.clear.emplace_back(sent, static_cast<std::size_t>(ranks_ * bytes));
+  if (!counts() && kind() == OpKind::reduce_scatter && !exchanges)
+    round.clear.emplace_back(sent, static_cast<std::size_t>(ranks_ * bytes));
   exchange_regions(round, bytes, sent, received);
   if (kind() == OpKind::reduce_scatter && exchanges) combine_regions(round, received, bytes, count, combined);
 }
@@ -184,19 +201,27 @@ void NcclPlanner::exchange_regions(NcclRound& round, std::int64_t bytes, std::by
     round.calls.push_back(call(NcclCall::Kind::reduce_scatter, sent, mine, bytes / wire_size()));
     return;
   }
-  const auto send = [&](int to, const std::byte* region) { round.calls.push_back(carry(NcclCall::Kind::send, region, nullptr, bytes, to)); };
-  const auto receive = [&](int from, std::byte* region) { round.calls.push_back(carry(NcclCall::Kind::receive, nullptr, region, bytes, from)); };
+  const auto send = [&](int to, const std::byte* region) {
+    round.calls.push_back(carry(NcclCall::Kind::send, region, nullptr, bytes, to));
+  };
+  const auto receive = [&](int from, std::byte* region) {
+    round.calls.push_back(carry(NcclCall::Kind::receive, nullptr, region, bytes, from));
+  };
   for (int rank = 0; rank < ranks_; ++rank) {
     if (rank == rank_) continue;
     const bool with_root = rank == root || is_root();
     switch (kind()) {
       case OpKind::gather:
-        if (with_root && is_root()) receive(rank, sent + rank * bytes);
-        else if (with_root) send(rank, mine);
+        if (with_root && is_root())
+          receive(rank, sent + rank * bytes);
+        else if (with_root)
+          send(rank, mine);
         break;
       case OpKind::scatter:
-        if (with_root && is_root()) send(rank, sent + rank * bytes);
-        else if (with_root) receive(rank, mine);
+        if (with_root && is_root())
+          send(rank, sent + rank * bytes);
+        else if (with_root)
+          receive(rank, mine);
         break;
       default:
         send(rank, sent + rank * bytes);

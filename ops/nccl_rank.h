@@ -23,11 +23,11 @@ struct NcclTuning {
   std::int64_t staging_bytes = 64 << 20;  ///< for what is packed; a multiple of 256
   std::int64_t direct_bytes = 2 << 20;    ///< tensors from this size on are not packed
   bool wide_halves = false;               ///< 16-bit floats travel as f32
-  bool enroll = false;                    ///< memory is registered with communicators: needs the same places on every rank
+  bool enroll = false;  ///< memory is registered with communicators: needs the same places on every rank
 };
 
-/// Throws OperationFault{backend} with NCCL's texts, the call's name and the caller's file and line unless `rc` is success or
-/// in_progress. `comm` may be null.
+/// Throws OperationFault{backend} with NCCL's texts, the call's name and the caller's file and line unless `rc` is
+/// success or in_progress. `comm` may be null.
 void check_nccl(const NcclTable& table, NcclResult rc, NcclComm comm, const char* call, Where where = Where::here());
 
 /// Memory that NCCL allocated, of one card: what a session's arena lies in.
@@ -50,8 +50,8 @@ class NcclMemory final : public MemorySource, public std::enable_shared_from_thi
   std::map<const std::byte*, std::pair<std::weak_ptr<std::byte>, std::size_t>> pieces_;
 };
 
-/// What one rank's groups share: the card, a stream for all of NCCL's work in the order of its launches, and memory to pack into, which
-/// that order protects.
+/// What one rank's groups share: the card, a stream for all of NCCL's work in the order of its launches, and memory to
+/// pack into, which that order protects.
 struct NcclRank {
   /// Throws Error{backend} if there is no memory.
   NcclRank(const NcclTable& nccl, Card& gpu, const NcclTuning& sizes)

@@ -4,6 +4,8 @@
 
 namespace kolo {
 
-std::string nccl_version_text(int version) { return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100); }
+std::string nccl_version_text(int version) {
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
 
 }  // namespace kolo

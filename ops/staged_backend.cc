@@ -10,7 +10,8 @@ namespace {
 
 class StagedOperation final : public Operation {
  public:
-  StagedOperation(std::shared_ptr<StagedPipeline> pipeline, const Bucket& bucket) : pipeline_(std::move(pipeline)), job_{.bucket = &bucket} {
+  StagedOperation(std::shared_ptr<StagedPipeline> pipeline, const Bucket& bucket)
+      : pipeline_(std::move(pipeline)), job_{.bucket = &bucket} {
     pipeline_->enqueue(job_);
   }
   StagedOperation(const StagedOperation&) = delete;
@@ -36,13 +37,17 @@ class StagedOperation final : public Operation {
 class StagedBackend final : public Backend {
  public:
   StagedBackend(Card& card, BackendList hosts, const GroupInfo& group, const StagedTuning& tuning)
-      : card_(card), tuning_(tuning), pipeline_(std::make_shared<StagedPipeline>(card, std::move(hosts), group.size(), group.rank, tuning)) {}
+      : card_(card),
+        tuning_(tuning),
+        pipeline_(std::make_shared<StagedPipeline>(card, std::move(hosts), group.size(), group.rank, tuning)) {}
 
   std::string_view name() const override { return "staged"; }
   bool supports(const Signature& signature) const override {
     return signature.device == DeviceKind::cuda && moves_data(signature.kind) && pipeline_->host_for(signature);
   }
-  std::unique_ptr<Operation> start(const Bucket& bucket) override { return std::make_unique<StagedOperation>(pipeline_, bucket); }
+  std::unique_ptr<Operation> start(const Bucket& bucket) override {
+    return std::make_unique<StagedOperation>(pipeline_, bucket);
+  }
   std::unique_ptr<Backend> for_group(const GroupInfo& group) override {
     return with_hosts(group, [&](Backend& host) { return host.for_group(group); });
   }
@@ -77,7 +82,8 @@ StagedTuning staged_within(std::int64_t bytes) {
   return tuning;
 }
 
-std::unique_ptr<Backend> staged_backend(Card& card, BackendList hosts, const GroupInfo& group, const StagedTuning& tuning) {
+std::unique_ptr<Backend> staged_backend(Card& card, BackendList hosts, const GroupInfo& group,
+                                        const StagedTuning& tuning) {
   return std::make_unique<StagedBackend>(card, std::move(hosts), group, tuning);
 }
 

@@ -29,7 +29,8 @@ StagedPipeline::StagedPipeline(Card& card, BackendList hosts, int ranks, int ran
       pack_(card, in_.get()),
       unpack_(card, out_.get()),
       slots_(tuning.chunks) {
-  const auto bytes = static_cast<std::size_t>(tuning.chunk_bytes) + 64 * static_cast<std::size_t>(ranks);  // an element of each rank's block at least
+  const auto bytes = static_cast<std::size_t>(tuning.chunk_bytes) +
+                     64 * static_cast<std::size_t>(ranks);  // an element of each rank's block at least
   for (Slot& slot : slots_) slot.memory = CardBuffer(card, bytes, CardBuffer::Kind::pinned);
 }
 
@@ -104,7 +105,8 @@ void StagedPipeline::begin(StagedJob& job, Slot* slot) {
   chunks_.push_back(std::move(chunk));
 }
 
-/// On the host a chunk is one tensor, in place; where ranks have blocks, these are equally long: what a shorter one lacks is padding.
+/// On the host a chunk is one tensor, in place; where ranks have blocks, these are equally long: what a shorter one
+/// lacks is padding.
 void StagedPipeline::describe(Chunk& chunk) {
   const Bucket& bucket = *chunk.job->bucket;
   const OpKind kind = bucket.signature.kind;
@@ -112,7 +114,8 @@ void StagedPipeline::describe(Chunk& chunk) {
   const auto size = static_cast<std::int64_t>(size_of(bucket.signature.dtype));
   chunk.bucket = {on_host(bucket.signature), {}, bucket.absent, bucket.divide_by};
   const Tensor all{chunk.memory, Shape{has_blocks(kind) ? count * ranks_ : count}, bucket.signature.dtype, {}};
-  const Tensor mine{chunk.memory + (has_blocks(kind) ? rank_ * count * size : 0), Shape{count}, bucket.signature.dtype, {}};
+  const Tensor mine{
+      chunk.memory + (has_blocks(kind) ? rank_ * count * size : 0), Shape{count}, bucket.signature.dtype, {}};
   const bool joins = kind == OpKind::all_gather || kind == OpKind::gather;
   const bool deals = kind == OpKind::reduce_scatter || kind == OpKind::scatter;
   chunk.bucket.tensors.push_back({joins ? mine : all, deals ? mine : all});
@@ -138,17 +141,20 @@ void StagedPipeline::copy(Chunk& chunk, bool in) {
   const OpKind kind = bucket.signature.kind;
   const bool is_root = bucket.signature.root == rank_;
   const bool reads = kind == OpKind::send_recv || kind == OpKind::broadcast || kind == OpKind::scatter ? is_root : true;
-  const bool writes = kind == OpKind::reduce || kind == OpKind::gather ? is_root : kind != OpKind::send_recv || !is_root;
+  const bool writes =
+      kind == OpKind::reduce || kind == OpKind::gather ? is_root : kind != OpKind::send_recv || !is_root;
   if (in ? !reads : !writes) return;
   const auto size = static_cast<std::int64_t>(size_of(bucket.signature.dtype));
-  const bool one_block = in ? kind == OpKind::all_gather || kind == OpKind::gather : kind == OpKind::reduce_scatter || kind == OpKind::scatter;
+  const bool one_block = in ? kind == OpKind::all_gather || kind == OpKind::gather
+                            : kind == OpKind::reduce_scatter || kind == OpKind::scatter;
   std::vector<Move> moves;
   std::int64_t place = 0;
   for_each_piece(bucket, ranks_, chunk.segment.position, chunk.segment.count, [&](const Piece& piece) {
     const BucketTensor& tensor = bucket.tensors[piece.tensor];
     for (int peer = 0; peer < (has_blocks(kind) ? ranks_ : 1); ++peer) {
       if (one_block && peer != rank_) continue;
-      const Slice block = in ? in_block(kind, tensor, ranks_, rank_, peer) : out_block(kind, tensor, ranks_, rank_, peer);
+      const Slice block =
+          in ? in_block(kind, tensor, ranks_, rank_, peer) : out_block(kind, tensor, ranks_, rank_, peer);
       const std::int64_t count = std::min(piece.count, block.count() - piece.offset);
       if (count <= 0) continue;
       std::byte* const host = chunk.memory + (peer * chunk.segment.count + place) * size;
@@ -163,20 +169,23 @@ void StagedPipeline::copy(Chunk& chunk, bool in) {
 
 void StagedPipeline::run(std::vector<Move>& moves, bool in) {
   if (moves.size() > few_pieces) return (in ? pack_ : unpack_).move(std::move(moves), {DType::u8, DType::u8});
-  for (const Move& move : moves) card_.copy(move.to, move.from, static_cast<std::size_t>(move.count), (in ? in_ : out_).get());
+  for (const Move& move : moves)
+    card_.copy(move.to, move.from, static_cast<std::size_t>(move.count), (in ? in_ : out_).get());
 }
 
 void StagedPipeline::start(Chunk& chunk) {
   Backend& host = *host_for(chunk.job->bucket->signature);
   chunk.started = true;
-  chunk.operation = host.supports(chunk.bucket.signature) ? host.start(chunk.bucket) : start_adasum(host, chunk.bucket, ranks_, rank_);
+  chunk.operation = host.supports(chunk.bucket.signature) ? host.start(chunk.bucket)
+                                                          : start_adasum(host, chunk.bucket, ranks_, rank_);
 }
 
 void StagedPipeline::finish(Chunk& chunk) {
   chunk.operation.reset();
   copy(chunk, false);
   chunk.copied_out = card_.mark(out_.get());
-  const bool last = std::ranges::all_of(chunks_, [&](const auto& other) { return other->job != chunk.job || other->copied_out; });
+  const bool last =
+      std::ranges::all_of(chunks_, [&](const auto& other) { return other->job != chunk.job || other->copied_out; });
   if (chunk.job->all_begun && last) chunk.job->result = card_.mark(out_.get());
 }
 

@@ -13,15 +13,15 @@ namespace kolo {
 /// A bucket in the pipeline.
 struct StagedJob {
   const Bucket* bucket = nullptr;
-  BucketPosition next{};      ///< where the next chunk begins
-  bool ordered = false;       ///< copies run after what wrote the inputs
+  BucketPosition next{};  ///< where the next chunk begins
+  bool ordered = false;   ///< copies run after what wrote the inputs
   bool all_begun = false;
   std::size_t under_way = 0;  ///< chunks
   std::shared_ptr<const DevicePoint> result{};
 };
 
-/// The chunks of a group's buckets, one after the other: copied in, started on a host backend in the same order on all ranks, copied
-/// out.
+/// The chunks of a group's buckets, one after the other: copied in, started on a host backend in the same order on all
+/// ranks, copied out.
 class StagedPipeline final {
  public:
   StagedPipeline(Card& card, BackendList hosts, int ranks, int rank, const StagedTuning& tuning);
@@ -47,7 +47,7 @@ class StagedPipeline final {
     CardBuffer own;  // instead of the slot's, for what is not cut
     std::byte* memory;
     Segment segment;
-    Bucket bucket;   // on the host
+    Bucket bucket;  // on the host
     std::shared_ptr<const DevicePoint> copied_in, copied_out;
     std::unique_ptr<Operation> operation;
     bool started = false;
@@ -71,8 +71,8 @@ class StagedPipeline final {
   CardStream in_, out_;
   Mover pack_, unpack_;
   std::vector<Slot> slots_;
-  std::deque<StagedJob*> waiting_;               // with chunks to begin
-  std::deque<std::unique_ptr<Chunk>> chunks_;    // in order
+  std::deque<StagedJob*> waiting_;             // with chunks to begin
+  std::deque<std::unique_ptr<Chunk>> chunks_;  // in order
   std::uint64_t staged_bytes_ = 0;
   bool abandoned_ = false;
 };

@@ -24,8 +24,8 @@ NcclTuning nccl_tuning(const Config& config) {
   return tuning;
 }
 
-/// NCCL reads its algorithm from the environment, when it makes its first communicator. Others than all_reduce have no choice, and
-/// versions that let one say so would take a bare name for them, too.
+/// NCCL reads its algorithm from the environment, when it makes its first communicator. Others than all_reduce have no
+/// choice, and versions that let one say so would take a bare name for them, too.
 void choose_algorithm(const std::string& algo, int version) {
   if (algo == "auto" || std::getenv("NCCL_ALGO")) return;
   const std::string names = algo == "nvls" ? "nvls,nvlstree" : algo;
@@ -35,14 +35,17 @@ void choose_algorithm(const std::string& algo, int version) {
 }  // namespace
 
 void put(Writer& writer, const GpuPlace& place) {
-  for (const std::string& text : {place.host, place.nccl_host, place.facts.name, place.facts.bus, place.why_no_nccl}) writer.put(text);
-  for (const int number : {place.card, place.facts.numa_node, place.nccl_version}) writer.put(static_cast<std::int32_t>(number));
+  for (const std::string& text : {place.host, place.nccl_host, place.facts.name, place.facts.bus, place.why_no_nccl})
+    writer.put(text);
+  for (const int number : {place.card, place.facts.numa_node, place.nccl_version})
+    writer.put(static_cast<std::int32_t>(number));
   writer.put(static_cast<std::uint64_t>(place.facts.bytes));
 }
 
 GpuPlace get_gpu_place(Reader& reader) {
   GpuPlace place;
-  for (std::string* text : {&place.host, &place.nccl_host, &place.facts.name, &place.facts.bus, &place.why_no_nccl}) *text = reader.get_string();
+  for (std::string* text : {&place.host, &place.nccl_host, &place.facts.name, &place.facts.bus, &place.why_no_nccl})
+    *text = reader.get_string();
   for (int* number : {&place.card, &place.facts.numa_node, &place.nccl_version}) *number = reader.get<std::int32_t>();
   place.facts.bytes = reader.get<std::uint64_t>();
   return place;
@@ -82,15 +85,19 @@ GpuChoice choose_gpu_backends(const Config& config, std::span<const GpuPlace> pl
   std::set<std::pair<std::string, std::string>> taken;
   for (std::size_t rank = 0; rank < places.size() && why.empty(); ++rank) {
     const GpuPlace& place = places[rank];
-    if (place.nccl_version == 0) why = fmt::format("rank {} on {}: {}", rank, place.host, place.why_no_nccl);
-    else if (place.nccl_version / 100 != places.front().nccl_version / 100) why = "the ranks load different versions of NCCL";
+    if (place.nccl_version == 0)
+      why = fmt::format("rank {} on {}: {}", rank, place.host, place.why_no_nccl);
+    else if (place.nccl_version / 100 != places.front().nccl_version / 100)
+      why = "the ranks load different versions of NCCL";
     else if (!taken.emplace(place.nccl_host, place.facts.bus).second) {
-      why = fmt::format("several ranks on {} share GPU {}, which NCCL refuses; start no more ranks than GPUs", place.host, place.facts.bus);
+      why = fmt::format("several ranks on {} share GPU {}, which NCCL refuses; start no more ranks than GPUs",
+                        place.host, place.facts.bus);
     }
   }
   choice.nccl = choice.usable && why.empty() && config.gpu_backend != "staged";
   if (config.gpu_backend == "nccl" && !choice.nccl) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("KOLO_GPU_BACKEND is 'nccl', which cannot serve these ranks ({}); set it to auto", why));
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("KOLO_GPU_BACKEND is 'nccl', which cannot serve these ranks ({}); set it to auto", why));
   }
   if (choice.usable && !choice.nccl && config.gpu_backend != "staged") {
     choice.note = fmt::format("tensors on GPUs travel through host memory, which is slow ({})", why);
@@ -104,17 +111,19 @@ std::vector<std::string> gpu_table(std::span<const GpuPlace> places, const GpuCh
   std::vector<std::string> lines;
   if (!choice.usable) return lines;
   const int version = places.front().nccl_version;
-  lines.push_back(choice.nccl ? fmt::format("GPUs, served by NCCL {}:", nccl_version_text(version)) : "GPUs, served through host memory:");
+  lines.push_back(choice.nccl ? fmt::format("GPUs, served by NCCL {}:", nccl_version_text(version))
+                              : "GPUs, served through host memory:");
   for (std::size_t rank = 0; rank < places.size(); ++rank) {
     const GpuPlace& place = places[rank];
     const std::string node = place.facts.numa_node < 0 ? "unknown" : std::to_string(place.facts.numa_node);
-    lines.push_back(fmt::format("  rank {:>3}  host {}  GPU {} {} {} ({} GiB)  NUMA node {}", rank, place.host, place.card, place.facts.bus, place.facts.name,
-                                place.facts.bytes >> 30, node));
+    lines.push_back(fmt::format("  rank {:>3}  host {}  GPU {} {} {} ({} GiB)  NUMA node {}", rank, place.host,
+                                place.card, place.facts.bus, place.facts.name, place.facts.bytes >> 30, node));
   }
   return lines;
 }
 
-BackendList gpu_backends(const Config& config, const GpuShare& mine, std::span<const GpuPlace> places, const GroupInfo& world, const GpuHosts& hosts) {
+BackendList gpu_backends(const Config& config, const GpuShare& mine, std::span<const GpuPlace> places,
+                         const GroupInfo& world, const GpuHosts& hosts) {
   const GpuChoice choice = choose_gpu_backends(config, places);
   if (world.rank == 0 && !choice.note.empty()) config.report(choice.note);
   if (world.rank == 0 && config.banner) {
@@ -123,7 +132,8 @@ BackendList gpu_backends(const Config& config, const GpuShare& mine, std::span<c
   BackendList backends;
   if (!choice.usable) return backends;
   if (choice.nccl) backends.push_back(nccl_backend(mine.nccl, world, hosts.agreeing()));
-  backends.push_back(staged_backend(cuda_card(mine.place.card), hosts.staging(), world, staged_within(config.gpu_staging_bytes)));
+  backends.push_back(
+      staged_backend(cuda_card(mine.place.card), hosts.staging(), world, staged_within(config.gpu_staging_bytes)));
   return backends;
 }
 

@@ -17,8 +17,8 @@ namespace kolo {
 /// What one rank has of GPUs.
 struct GpuPlace {
   std::string host;
-  std::string nccl_host;    ///< NCCL refuses two ranks with one of these and one GPU; NCCL_HOSTID, if set
-  int card = -1;            ///< index on its host; -1: none
+  std::string nccl_host;  ///< NCCL refuses two ranks with one of these and one GPU; NCCL_HOSTID, if set
+  int card = -1;          ///< index on its host; -1: none
   CardFacts facts{};
   int nccl_version = 0;     ///< 0: none
   std::string why_no_nccl;  ///< one line
@@ -54,7 +54,9 @@ struct GpuHosts {
   std::function<std::unique_ptr<Backend>()> agreeing;  ///< for small agreements
 };
 
-/// The backends of GPU tensors of the world `world`, of which this is rank `world.rank`; empty if GPUs cannot be used. Collective.
-BackendList gpu_backends(const Config& config, const GpuShare& mine, std::span<const GpuPlace> places, const GroupInfo& world, const GpuHosts& hosts);
+/// The backends of GPU tensors of the world `world`, of which this is rank `world.rank`; empty if GPUs cannot be used.
+/// Collective.
+BackendList gpu_backends(const Config& config, const GpuShare& mine, std::span<const GpuPlace> places,
+                         const GroupInfo& world, const GpuHosts& hosts);
 
 }  // namespace kolo

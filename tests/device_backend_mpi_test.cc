@@ -1,5 +1,5 @@
-// What any backend must do, with tensors on real GPUs: over NCCL, and staged. Skipped where there is no GPU, or no NCCL. Ranks are
-// processes; where they share a GPU, NCCL needs another NCCL_HOSTID for each (see README).
+// What any backend must do, with tensors on real GPUs: over NCCL, and staged. Skipped where there is no GPU, or no
+// NCCL. Ranks are processes; where they share a GPU, NCCL needs another NCCL_HOSTID for each (see README).
 
 #include <mpi.h>
 
@@ -21,7 +21,8 @@ class DeviceHarness final : public Harness {
     for (int rank = 0; rank < size; ++rank) world_.ranks.push_back(rank);
     Card& card = cuda_card(device(0).index);
     if (tuning) {
-      backend_ = nccl_backend(std::make_shared<NcclRank>(*nccl_table(), card, *tuning), world_, mpi_backend(MPI_COMM_WORLD));
+      backend_ =
+          nccl_backend(std::make_shared<NcclRank>(*nccl_table(), card, *tuning), world_, mpi_backend(MPI_COMM_WORLD));
     } else {
       BackendList hosts;
       hosts.push_back(mpi_backend(MPI_COMM_WORLD));
@@ -49,7 +50,9 @@ HarnessFactory factory(std::string name, const NcclTuning* tuning) {
 const NcclTuning usual{};
 const NcclTuning tiny{16 << 10, 4 << 10};
 INSTANTIATE_TEST_SUITE_P(Device, BackendConformance,
-                         ::testing::Values(factory("nccl", &usual), factory("nccl_tiny", &tiny), factory("staged", nullptr)), name_of_harness);
+                         ::testing::Values(factory("nccl", &usual), factory("nccl_tiny", &tiny),
+                                           factory("staged", nullptr)),
+                         name_of_harness);
 
 }  // namespace
 }  // namespace kolo

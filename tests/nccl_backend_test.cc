@@ -1,5 +1,5 @@
-// What any backend must do, over NCCL and GPUs that are stand-ins: whole collectives, with the answers "in progress" and the delays of
-// streams at random. The same on real GPUs is device_backend_mpi_test.
+// What any backend must do, over NCCL and GPUs that are stand-ins: whole collectives, with the answers "in progress"
+// and the delays of streams at random. The same on real GPUs is device_backend_mpi_test.
 
 #include "ops/nccl_backend.h"
 
@@ -19,7 +19,8 @@ constexpr NcclTuning tiny{16 << 10, 4 << 10};
 constexpr NcclTuning wide{64 << 10, 4 << 10, true};
 constexpr NcclTuning enrolled{1 << 20, 64 << 10, false, true};
 
-HarnessFactory factory(std::string name, int ranks, const NcclTuning& tuning, int in_progress, int schedules, bool in_memory = false) {
+HarnessFactory factory(std::string name, int ranks, const NcclTuning& tuning, int in_progress, int schedules,
+                       bool in_memory = false) {
   return {std::move(name),
           [=] {
             testing::set_stand_in_nccl({.in_progress = in_progress, .seed = static_cast<std::uint64_t>(ranks)});

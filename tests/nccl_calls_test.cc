@@ -1,4 +1,5 @@
-// What the NCCL backend calls, and in which order: launches, groups, registration, the life of communicators. Recorded by a stand-in.
+// What the NCCL backend calls, and in which order: launches, groups, registration, the life of communicators. Recorded
+// by a stand-in.
 
 #include <gtest/gtest.h>
 
@@ -54,8 +55,9 @@ TEST_F(NcclCalls, ABucketIsOneLaunch) {
                   {all_reduce_of(DType::f16, ReduceOp::sum, 0.5), {7}, true, 4},
                   {broadcast_of(DType::boolean, 1), {100, 3}, true, 2}});
   }
-  EXPECT_EQ(since_init(0), (Lines{"init 2", "all_reduce 5000 7 op 4", "all_reduce 30 7 op 4", "all_reduce 3000 7 op 4", "group 3",
-                                  "all_reduce 7 6 premul", "group 1", "broadcast 103 1 peer 1", "group 1", "finalize", "destroy"}));
+  EXPECT_EQ(since_init(0),
+            (Lines{"init 2", "all_reduce 5000 7 op 4", "all_reduce 30 7 op 4", "all_reduce 3000 7 op 4", "group 3",
+                   "all_reduce 7 6 premul", "group 1", "broadcast 103 1 peer 1", "group 1", "finalize", "destroy"}));
   EXPECT_EQ(since_init(1), since_init(0));
 }
 
@@ -63,10 +65,15 @@ TEST_F(NcclCalls, UnevenBlocksAreGroups) {
   NcclHarness harness(2, {1 << 20, 4096});
   Call uneven{signature_of(OpKind::all_gather, DType::f32), {3000}, false, 2};
   uneven.uneven = true;
-  run(harness, {uneven, {signature_of(OpKind::reduce_scatter, DType::f32), {3001}, false, 2}, {signature_of(OpKind::all_to_all, DType::f32), {3000}, false, 2}});
+  run(harness, {uneven,
+                {signature_of(OpKind::reduce_scatter, DType::f32), {3001}, false, 2},
+                {signature_of(OpKind::all_to_all, DType::f32), {3000}, false, 2}});
   const Lines log = since_init(0);
   EXPECT_EQ(std::ranges::count_if(log, [](const auto& line) { return line.starts_with("broadcast"); }), 2);
-  EXPECT_EQ(std::ranges::count_if(log, [](const auto& line) { return line.starts_with("reduce 1501") || line.starts_with("reduce 1500"); }), 2);
+  EXPECT_EQ(
+      std::ranges::count_if(
+          log, [](const auto& line) { return line.starts_with("reduce 1501") || line.starts_with("reduce 1500"); }),
+      2);
   EXPECT_EQ(log.back(), "group 2") << "a send and a receive";
 }
 
@@ -130,7 +137,8 @@ TEST(LaunchOrder, TheEarliestAgreedTimeGoesFirst) {
   EXPECT_FALSE(order.first(later));
 }
 
-/// Ranks whose groups overlap, and that hear of each other's proposals at random: any two buckets are launched in one order.
+/// Ranks whose groups overlap, and that hear of each other's proposals at random: any two buckets are launched in one
+/// order.
 TEST(LaunchOrder, IsTheSameOnAllRanks) {
   constexpr int ranks = 4, buckets = 40;
   for (unsigned seed = 1; seed <= 200; ++seed) {

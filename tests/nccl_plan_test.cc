@@ -46,7 +46,8 @@ TEST(NcclMethods, IntegersAreWidenedWhereNcclHasNotTheTypeOrTheResultNeedsIt) {
   EXPECT_EQ(method_of(DType::i8, ReduceOp::sum, 0, 0.5).pack.scale, 0.5);
   EXPECT_EQ(method_of(DType::i64, ReduceOp::average).way, NcclWay::gathered);
   EXPECT_EQ(method_of(DType::i32, ReduceOp::min, 1).way, NcclWay::gathered);
-  for (const ReduceOp op : {ReduceOp::bit_and, ReduceOp::bit_or, ReduceOp::bit_xor, ReduceOp::logical_and, ReduceOp::logical_or}) {
+  for (const ReduceOp op :
+       {ReduceOp::bit_and, ReduceOp::bit_or, ReduceOp::bit_xor, ReduceOp::logical_and, ReduceOp::logical_or}) {
     EXPECT_EQ(method_of(DType::i32, op).way, NcclWay::gathered);
     EXPECT_EQ(method_of(DType::boolean, op).way, NcclWay::gathered);
   }
@@ -57,14 +58,17 @@ struct Laid {
   Bucket bucket;
   std::uintptr_t next = 0;
 };
-std::byte* place(std::uintptr_t at) { return reinterpret_cast<std::byte*>(at); }
+std::byte* place(std::uintptr_t at) {
+  return reinterpret_cast<std::byte*>(at);
+}
 
 constexpr std::uintptr_t staging_at = 1 << 20;
 
 class NcclPlans : public ::testing::Test {
  protected:
   /// all_reduce of f32 tensors of these sizes, side by side or apart.
-  NcclPlan plan(const std::vector<std::int64_t>& sizes, bool neighbours, std::int64_t staging = 1 << 16, std::int64_t direct = 4096) {
+  NcclPlan plan(const std::vector<std::int64_t>& sizes, bool neighbours, std::int64_t staging = 1 << 16,
+                std::int64_t direct = 4096) {
     bucket = {signature_of(OpKind::all_reduce, DType::f32), {}};
     std::uintptr_t at = 1 << 28;
     for (const std::int64_t size : sizes) {
@@ -135,10 +139,12 @@ Drawn draw(std::mt19937_64& random, int ranks) {
   };
   std::vector<Sizes> sizes(count);
   for (Sizes& size : sizes) {
-    size = {static_cast<std::int64_t>(random() % (random() % 4 == 0 ? 4000 : 60)), static_cast<std::int64_t>(1 + random() % 3), nullptr};
+    size = {static_cast<std::int64_t>(random() % (random() % 4 == 0 ? 4000 : 60)),
+            static_cast<std::int64_t>(1 + random() % 3), nullptr};
     if (!has_rows(kind) || random() % 2 == 0) continue;
     BlockRows rows;
-    for (int i = 0; i < (kind == OpKind::all_to_all ? ranks * ranks : ranks); ++i) rows.push_back(static_cast<std::int64_t>(random() % 400));
+    for (int i = 0; i < (kind == OpKind::all_to_all ? ranks * ranks : ranks); ++i)
+      rows.push_back(static_cast<std::int64_t>(random() % 400));
     size.blocks = std::make_shared<const BlockRows>(std::move(rows));
   }
   std::vector<int> absent;
@@ -190,7 +196,8 @@ TEST(NcclPlansOfAllRanks, FitTogether) {
     for (int rank = 0; rank < ranks; ++rank) {
       plans.push_back(plan_nccl(drawn.ranks[static_cast<std::size_t>(rank)], ranks, rank, drawn.method, staging, 4096));
     }
-    SCOPED_TRACE(fmt::format("turn {}: {} of {} tensors, {} ranks", turn, to_string(drawn.ranks[0].signature), drawn.ranks[0].tensors.size(), ranks));
+    SCOPED_TRACE(fmt::format("turn {}: {} of {} tensors, {} ranks", turn, to_string(drawn.ranks[0].signature),
+                             drawn.ranks[0].tensors.size(), ranks));
     std::map<std::pair<int, int>, std::vector<std::int64_t>> sent, received;
     std::vector<std::vector<std::string>> collectives(static_cast<std::size_t>(ranks));
     for (int rank = 0; rank < ranks; ++rank) {
@@ -198,17 +205,23 @@ TEST(NcclPlansOfAllRanks, FitTogether) {
         const NcclRound& round = plans[static_cast<std::size_t>(rank)].rounds[r];
         for (const NcclCall& call : round.calls) {
           ASSERT_GT(call.count, 0);
-          if (call.kind == NcclCall::Kind::send) sent[{rank, call.peer}].push_back(call.count);
-          else if (call.kind == NcclCall::Kind::receive) received[{call.peer, rank}].push_back(call.count);
-          else collectives[static_cast<std::size_t>(rank)].push_back(fmt::format("{} {} {} {} {}", r, static_cast<int>(call.kind), call.count, to_string(call.type), call.peer));
+          if (call.kind == NcclCall::Kind::send)
+            sent[{rank, call.peer}].push_back(call.count);
+          else if (call.kind == NcclCall::Kind::receive)
+            received[{call.peer, rank}].push_back(call.count);
+          else
+            collectives[static_cast<std::size_t>(rank)].push_back(fmt::format(
+                "{} {} {} {} {}", r, static_cast<int>(call.kind), call.count, to_string(call.type), call.peer));
         }
         for (const auto* moves : {&round.pack, &round.unpack}) {
           const Conversion& how = moves == &round.pack ? drawn.method.pack : drawn.method.unpack;
           for (const Move& move : *moves) {
             ASSERT_GT(move.count, 0);
             const auto check = [&](const std::byte* data, DType dtype) {
-              const auto begin = reinterpret_cast<std::uintptr_t>(data), end = begin + static_cast<std::uintptr_t>(move.count) * size_of(dtype);
-              ASSERT_TRUE(begin >= (1 << 28) || (begin >= staging_at && end <= staging_at + static_cast<std::uintptr_t>(staging.bytes)));
+              const auto begin = reinterpret_cast<std::uintptr_t>(data),
+                         end = begin + static_cast<std::uintptr_t>(move.count) * size_of(dtype);
+              ASSERT_TRUE(begin >= (1 << 28) ||
+                          (begin >= staging_at && end <= staging_at + static_cast<std::uintptr_t>(staging.bytes)));
             };
             check(move.from, how.from);
             check(move.to, how.to);

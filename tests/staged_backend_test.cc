@@ -27,7 +27,8 @@ class StagedHarness final : public Harness {
   Device device(int /*rank*/) const override { return {DeviceKind::cuda, 0}; }
   void run(const std::function<void(int rank, Backend& backend)>& body) override {
     std::vector<std::jthread> threads;
-    for (int rank = 0; rank < ranks(); ++rank) threads.emplace_back([&, rank] { body(rank, *backends_[static_cast<std::size_t>(rank)]); });
+    for (int rank = 0; rank < ranks(); ++rank)
+      threads.emplace_back([&, rank] { body(rank, *backends_[static_cast<std::size_t>(rank)]); });
   }
 
  private:

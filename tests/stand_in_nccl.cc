@@ -53,9 +53,13 @@ namespace {
 
 std::size_t size_of_type(NcclType type) {
   switch (type) {
-    case NcclType::i8: case NcclType::u8: return 1;
-    case NcclType::f16: case NcclType::bf16: return 2;
-    case NcclType::i32: case NcclType::u32: case NcclType::f32: return 4;
+    case NcclType::i8:
+    case NcclType::u8: return 1;
+    case NcclType::f16:
+    case NcclType::bf16: return 2;
+    case NcclType::i32:
+    case NcclType::u32:
+    case NcclType::f32: return 4;
     default: return 8;
   }
 }
@@ -121,7 +125,9 @@ struct Group {
 };
 thread_local Group group;
 
-bool busy(NcclComm comm) { return comm->initialising || comm->polls_left > 0 || !comm->waiting.empty(); }
+bool busy(NcclComm comm) {
+  return comm->initialising || comm->polls_left > 0 || !comm->waiting.empty();
+}
 
 void expect_idle(NcclComm comm, const char* what) {
   if (busy(comm)) ADD_FAILURE() << what << " on a communicator that is in progress";
@@ -129,8 +135,8 @@ void expect_idle(NcclComm comm, const char* what) {
 }
 
 template <class T, class Widen, class Narrow>
-void reduce_as(const std::vector<std::vector<std::byte>>& inputs, std::byte* out, std::size_t begin, std::size_t count, NcclOp op, double factor, Widen widen,
-               Narrow narrow) {
+void reduce_as(const std::vector<std::vector<std::byte>>& inputs, std::byte* out, std::size_t begin, std::size_t count,
+               NcclOp op, double factor, Widen widen, Narrow narrow) {
   const auto load = [&](std::size_t rank, std::size_t i) {
     T value;
     std::memcpy(&value, inputs[rank].data() + (begin + i) * sizeof(T), sizeof(T));
@@ -140,7 +146,8 @@ void reduce_as(const std::vector<std::vector<std::byte>>& inputs, std::byte* out
     using Number = decltype(widen(T{}));
     const auto scaled = [&](T value) {
       if constexpr (std::is_floating_point_v<Number>) {
-        if (factor != 1) return narrow(widen(value) * widen(narrow(static_cast<Number>(factor))));  // in the element's own type
+        if (factor != 1)
+          return narrow(widen(value) * widen(narrow(static_cast<Number>(factor))));  // in the element's own type
       }
       return value;
     };
@@ -149,12 +156,17 @@ void reduce_as(const std::vector<std::vector<std::byte>>& inputs, std::byte* out
       const Number a = widen(total), b = widen(scaled(load(rank, i)));
       Number next{};
       if constexpr (std::is_floating_point_v<Number>) {
-        next = op == NcclOp::product ? a * b : op == NcclOp::min ? (a < b ? a : b) : op == NcclOp::max ? (a > b ? a : b) : a + b;
+        next = op == NcclOp::product ? a * b
+               : op == NcclOp::min   ? (a < b ? a : b)
+               : op == NcclOp::max   ? (a > b ? a : b)
+                                     : a + b;
       } else {
         using Wrapping = std::make_unsigned_t<Number>;
         const auto x = static_cast<Wrapping>(a), y = static_cast<Wrapping>(b);
         next = op == NcclOp::product ? static_cast<Number>(static_cast<std::uint64_t>(x) * y)
-                                     : op == NcclOp::min ? (a < b ? a : b) : op == NcclOp::max ? (a > b ? a : b) : static_cast<Number>(x + y);
+               : op == NcclOp::min   ? (a < b ? a : b)
+               : op == NcclOp::max   ? (a > b ? a : b)
+                                     : static_cast<Number>(x + y);
       }
       total = narrow(next);
     }
@@ -162,10 +174,11 @@ void reduce_as(const std::vector<std::vector<std::byte>>& inputs, std::byte* out
   }
 }
 
-void reduce_elements(const std::vector<std::vector<std::byte>>& inputs, std::byte* out, std::size_t begin, std::size_t count, NcclType type, NcclOp op,
-                     double factor) {
+void reduce_elements(const std::vector<std::vector<std::byte>>& inputs, std::byte* out, std::size_t begin,
+                     std::size_t count, NcclType type, NcclOp op, double factor) {
   const auto plain = [&]<class T>() {
-    reduce_as<T>(inputs, out, begin, count, op, factor, [](T v) { return v; }, [](T v) { return v; });
+    reduce_as<T>(
+        inputs, out, begin, count, op, factor, [](T v) { return v; }, [](T v) { return v; });
   };
   switch (type) {
     case NcclType::i8: return plain.operator()<std::int8_t>();
@@ -177,9 +190,13 @@ void reduce_elements(const std::vector<std::vector<std::byte>>& inputs, std::byt
     case NcclType::f32: return plain.operator()<float>();
     case NcclType::f64: return plain.operator()<double>();
     case NcclType::f16:
-      return reduce_as<Float16>(inputs, out, begin, count, op, factor, [](Float16 v) { return to_float(v); }, [](float v) { return to_float16(v); });
+      return reduce_as<Float16>(
+          inputs, out, begin, count, op, factor, [](Float16 v) { return to_float(v); },
+          [](float v) { return to_float16(v); });
     case NcclType::bf16:
-      return reduce_as<BFloat16>(inputs, out, begin, count, op, factor, [](BFloat16 v) { return to_float(v); }, [](float v) { return to_bfloat16(v); });
+      return reduce_as<BFloat16>(
+          inputs, out, begin, count, op, factor, [](BFloat16 v) { return to_float(v); },
+          [](float v) { return to_bfloat16(v); });
   }
 }
 
@@ -201,11 +218,13 @@ void perform(const Together::Collective& collective, int ranks, int rank, const 
   } else if (call.what == "reduce") {
     if (rank == call.peer) reduce_elements(collective.inputs, out, 0, call.count, call.type, op, factor);
   } else if (call.what == "reduce_scatter") {
-    reduce_elements(collective.inputs, out, static_cast<std::size_t>(rank) * call.count, call.count, call.type, op, factor);
+    reduce_elements(collective.inputs, out, static_cast<std::size_t>(rank) * call.count, call.count, call.type, op,
+                    factor);
   } else if (call.what == "broadcast") {
     std::memcpy(out, collective.inputs[static_cast<std::size_t>(call.peer)].data(), bytes);
   } else {
-    for (std::size_t other = 0; other < collective.inputs.size(); ++other) std::memcpy(out + other * bytes, collective.inputs[other].data(), bytes);
+    for (std::size_t other = 0; other < collective.inputs.size(); ++other)
+      std::memcpy(out + other * bytes, collective.inputs[other].data(), bytes);
   }
 }
 
@@ -262,7 +281,8 @@ class Running {
     auto& queue = together_->sent[{call_.peer, rank_}];
     if (queue.empty()) return false;
     EXPECT_EQ(queue.front().size(), call_.count * size_of_type(call_.type)) << "received more or less than was sent";
-    std::memcpy(call_.out, queue.front().data(), std::min(queue.front().size(), call_.count * size_of_type(call_.type)));
+    std::memcpy(call_.out, queue.front().data(),
+                std::min(queue.front().size(), call_.count * size_of_type(call_.type)));
     queue.pop_front();
     return true;
   }
@@ -314,9 +334,11 @@ NcclResult collect(NcclComm comm, void* stream, Call call) {
   std::string text = fmt::format("{} {} {}", call.what, call.count, static_cast<int>(call.type));
   const bool reduces = call.what == "all_reduce" || call.what == "reduce" || call.what == "reduce_scatter";
   if (reduces) text += call.op < NcclOp{5} ? fmt::format(" op {}", static_cast<int>(call.op)) : " premul";
-  if (call.what == "send" || call.what == "receive" || call.what == "broadcast" || call.what == "reduce") text += fmt::format(" peer {}", call.peer);
+  if (call.what == "send" || call.what == "receive" || call.what == "broadcast" || call.what == "reduce")
+    text += fmt::format(" peer {}", call.peer);
   note(comm->rank, text);
-  if (reduces && call.op >= NcclOp{5} && !comm->ops.contains(static_cast<int>(call.op))) ADD_FAILURE() << "an op that was not made, or is destroyed";
+  if (reduces && call.op >= NcclOp{5} && !comm->ops.contains(static_cast<int>(call.op)))
+    ADD_FAILURE() << "an op that was not made, or is destroyed";
   group.calls.emplace_back(comm, stream, std::move(call));
   if (group.depth > 0) return NcclResult::success;
   auto calls = std::move(group.calls);
@@ -412,11 +434,16 @@ NcclResult abort(NcclComm comm) {
 NcclResult create_op(NcclOp* op, const void* scalar, NcclType type, NcclComm comm) {
   expect_idle(comm, "create_pre_mul_sum");
   double factor = 0;
-  if (type == NcclType::f64) std::memcpy(&factor, scalar, sizeof(double));
-  else if (type == NcclType::f32) factor = static_cast<double>(*static_cast<const float*>(scalar));
-  else if (type == NcclType::f16) factor = static_cast<double>(to_float(*static_cast<const Float16*>(scalar)));
-  else if (type == NcclType::bf16) factor = static_cast<double>(to_float(*static_cast<const BFloat16*>(scalar)));
-  else ADD_FAILURE() << "a factor for integers";
+  if (type == NcclType::f64)
+    std::memcpy(&factor, scalar, sizeof(double));
+  else if (type == NcclType::f32)
+    factor = static_cast<double>(*static_cast<const float*>(scalar));
+  else if (type == NcclType::f16)
+    factor = static_cast<double>(to_float(*static_cast<const Float16*>(scalar)));
+  else if (type == NcclType::bf16)
+    factor = static_cast<double>(to_float(*static_cast<const BFloat16*>(scalar)));
+  else
+    ADD_FAILURE() << "a factor for integers";
   *op = static_cast<NcclOp>(comm->next_op++);
   comm->ops[static_cast<int>(*op)] = {type, factor};
   return NcclResult::success;
@@ -429,7 +456,8 @@ NcclResult destroy_op(NcclOp op, NcclComm comm) {
 
 NcclResult enroll(NcclComm comm, void* data, std::size_t bytes, void** handle) {
   expect_idle(comm, "enroll");
-  if (!stand_in_card(comm->card).reaches(data, bytes)) ADD_FAILURE() << "memory that the card cannot reach was registered";
+  if (!stand_in_card(comm->card).reaches(data, bytes))
+    ADD_FAILURE() << "memory that the card cannot reach was registered";
   if (!comm->enrolled.insert(data).second) ADD_FAILURE() << "memory registered twice";
   note(comm->rank, fmt::format("register {}", bytes));
   *handle = data;
@@ -449,23 +477,29 @@ NcclTable make_table() {
   table.destroy = destroy;
   table.abort = abort;
   table.async_error = async_error;
-  table.error_string = [](NcclResult result) { return result == NcclResult::remote_error ? "remote process exited" : "stand-in error"; };
+  table.error_string = [](NcclResult result) {
+    return result == NcclResult::remote_error ? "remote process exited" : "stand-in error";
+  };
   table.last_error = [](NcclComm) { return "last words"; };
   table.group_start = group_start;
   table.group_end = group_end;
-  table.all_reduce = [](const void* in, void* out, std::size_t count, NcclType type, NcclOp op, NcclComm comm, void* stream) {
+  table.all_reduce = [](const void* in, void* out, std::size_t count, NcclType type, NcclOp op, NcclComm comm,
+                        void* stream) {
     return collect(comm, stream, {"all_reduce", in, out, count, type, op});
   };
-  table.reduce = [](const void* in, void* out, std::size_t count, NcclType type, NcclOp op, int root, NcclComm comm, void* stream) {
+  table.reduce = [](const void* in, void* out, std::size_t count, NcclType type, NcclOp op, int root, NcclComm comm,
+                    void* stream) {
     return collect(comm, stream, {"reduce", in, out, count, type, op, root});
   };
-  table.broadcast = [](const void* in, void* out, std::size_t count, NcclType type, int root, NcclComm comm, void* stream) {
+  table.broadcast = [](const void* in, void* out, std::size_t count, NcclType type, int root, NcclComm comm,
+                       void* stream) {
     return collect(comm, stream, {"broadcast", in, out, count, type, NcclOp::sum, root});
   };
   table.all_gather = [](const void* in, void* out, std::size_t count, NcclType type, NcclComm comm, void* stream) {
     return collect(comm, stream, {"all_gather", in, out, count, type});
   };
-  table.reduce_scatter = [](const void* in, void* out, std::size_t count, NcclType type, NcclOp op, NcclComm comm, void* stream) {
+  table.reduce_scatter = [](const void* in, void* out, std::size_t count, NcclType type, NcclOp op, NcclComm comm,
+                            void* stream) {
     return collect(comm, stream, {"reduce_scatter", in, out, count, type, op});
   };
   table.send = [](const void* in, std::size_t count, NcclType type, int peer, NcclComm comm, void* stream) {
@@ -518,8 +552,10 @@ void fail_nccl(int rank, NcclResult error, int after_groups) {
 }
 void hang_nccl(int rank, bool hanging) {
   const std::lock_guard lock(behaviour().mutex);
-  if (hanging) behaviour().hanging.insert(rank);
-  else behaviour().hanging.erase(rank);
+  if (hanging)
+    behaviour().hanging.insert(rank);
+  else
+    behaviour().hanging.erase(rank);
 }
 
 }  // namespace kolo::testing
