@@ -59,7 +59,7 @@ StepResult DataParallel::step(const StepWork& work, bool give_up, const Summed& 
   StepResult result;
   totals_ = {0, give_up ? 1.0 : 0.0};
   try {
-    totals_[0] = passes(work);
+    totals_[0] = passes(work, result);
   } catch (const Error&) {
     throw;  // the ranks cannot talk any more
   } catch (const std::exception&) {
@@ -82,17 +82,28 @@ StepResult DataParallel::step(const StepWork& work, bool give_up, const Summed& 
 }
 
 /// Returns the sum of the losses of this rank's targets.
-double DataParallel::passes(const StepWork& work) {
+double DataParallel::passes(const StepWork& work, StepResult& result) {
   double loss_sum = 0;
   for (std::int64_t micro = 0; micro < work.micro_batches; ++micro) {
     const bool last = micro + 1 == work.micro_batches;
-    const models::Batch batch = work.next();
+    const models::Batch batch = next_batch(work, result);
     const auto ready = [&](std::size_t index) {
       if (last) submit(index, work);
     };
     loss_sum += model_->forward_backward(batch, ready, {.add = micro > 0, .scale = work.loss_scale}).loss_sum;
   }
   return loss_sum;
+}
+
+/// Without its batch a rank still takes part, with none: others may wait for it in the middle of their passes.
+models::Batch DataParallel::next_batch(const StepWork& work, StepResult& result) {
+  try {
+    return work.next();
+  } catch (const std::exception&) {
+    result.problem = std::current_exception();
+    totals_[1] = 1;
+    return {};
+  }
 }
 
 void DataParallel::submit(std::size_t index, const StepWork& work) {

@@ -36,7 +36,7 @@ struct StepResult {
 /// How gradients travel.
 struct DataParallelSettings {
   models::Precision wire = models::Precision::f32;
-  bool reduces_in_passes = false;  ///< the model itself talks to the other ranks: who cannot do its share leaves
+  bool reduces_in_passes = false;  ///< the model itself talks to the other ranks: whose pass fails leaves
 };
 
 /// Trains one model on all ranks of a session: every rank holds all parameters and a share of each step's examples, and
@@ -61,7 +61,8 @@ class DataParallel {
   ///
   /// give_up  asks every rank to end the training after this step
   /// Errors: Error if the sums cannot be had, and what `summed` throws. What `next` or the model throws comes back in
-  /// the result: this rank takes part with what it has, and all are told to give up.
+  /// the result: this rank takes part with what it has, and all are told to give up. Only what a model throws that
+  /// reduces in its passes is thrown on: the session must then be left, and the other ranks get an Error.
   StepResult step(const StepWork& work, bool give_up, const Summed& summed);
 
   /// The same for a step of one batch.
@@ -72,7 +73,8 @@ class DataParallel {
 
  private:
   bool wire() const { return settings_.wire != models::Precision::f32; }
-  double passes(const StepWork& work);
+  double passes(const StepWork& work, StepResult& result);
+  models::Batch next_batch(const StepWork& work, StepResult& result);
   void submit(std::size_t index, const StepWork& work);
   void submit_what_is_missing(const StepWork& work);
   void unpack(std::size_t index);

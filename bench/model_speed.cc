@@ -2,7 +2,7 @@
 // the same run:
 //
 //     model-speed [--model llama|cnn|mlp] [--preset NAME] [--precision f32|bf16|f16] [--batch N] [--seq N]
-//                 [--recompute] [--seconds S]
+//                 [--recompute] [--loader SHARE] [--seconds S]
 //
 // Passes and products take turns, about a second each; medians are printed. FLOPs of a Llama are counted as
 // 6·(parameters in matrix products) + 6·layers·seq·dim per token; the products' rate is that of the best of some sgemm
@@ -18,9 +18,11 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "models/aligned.h"
+#include "models/data/prefetcher.h"
 #include "models/gemm.h"
 #include "models/random.h"
 #include "models/registry.h"
@@ -115,6 +117,35 @@ double best_sgemm(double seconds) {
   return best;
 }
 
+/// Seconds that so many passes take, each behind a batch for which a loader sleeps.
+double seconds_with_loader(Job& job, int passes, double sleep) {
+  kolo::models::Prefetcher loader(
+      [sleep](std::int64_t, kolo::models::BatchStorage&) {
+        std::this_thread::sleep_for(std::chrono::duration<double>(sleep));
+      },
+      0, passes + 1);
+  loader.next();
+  const auto start = Clock::now();
+  for (int pass = 0; pass < passes; ++pass) {
+    job.pass();
+    loader.next();
+  }
+  return seconds_since(start);
+}
+
+/// What a loader costs that sleeps for a share of a step: runs with and without it take turns.
+void print_loader_cost(Job& job, double share, double seconds) {
+  const double pass = seconds_with_loader(job, 5, 0) / 5;
+  const int passes = std::max(10, static_cast<int>(seconds / 10 / pass));
+  std::vector<double> with, without;
+  for (int turn = 0; turn < 5; ++turn) {
+    without.push_back(seconds_with_loader(job, passes, 0));
+    with.push_back(seconds_with_loader(job, passes, share * pass));
+  }
+  fmt::print("a loader that sleeps for {:.0f} % of a step costs {:.1f} %\n", 100 * share,
+             100 * (median(with) / median(without) - 1));
+}
+
 int measure(const po::variables_map& flags) {
   const auto name = flags["model"].as<std::string>();
   kolo::models::ModelSettings settings{.precision = kolo::models::precision_of(flags["precision"].as<std::string>()),
@@ -142,6 +173,8 @@ int measure(const po::variables_map& flags) {
     fmt::print("  {:.1f} GFLOP/s, {:.1f} % of sgemm", flops * 1e-9, 100 * flops / sgemm);
   }
   fmt::print("\n");
+  const double share = flags["loader"].as<double>();
+  if (share > 0) print_loader_cost(job, share, flags["seconds"].as<double>());
   return 0;
 }
 
@@ -154,6 +187,8 @@ int main(int argc, char** argv) {
       "precision", po::value<std::string>()->default_value("f32"))("batch", po::value<std::int64_t>()->default_value(0),
                                                                    "0: 8 sequences, or 64 images")(
       "seq", po::value<std::int64_t>()->default_value(0), "0: the preset's positions")(
+      "loader", po::value<double>()->default_value(0),
+      "also: what a loader costs that sleeps for this share of a step")(
       "recompute", "a llama keeps only the inputs of its layers")("seconds", po::value<double>()->default_value(10));
   try {
     po::variables_map flags;

@@ -81,6 +81,17 @@ void check_fit(std::span<const SafetensorsFile> files, const std::filesystem::pa
                                fmt::join(parts, "; ")));
 }
 
+/// Reads the tensor without keeping it: one that cannot be used is found before any value is touched.
+void check_finite(const Found& found, const Parameter& parameter) {
+  std::vector<float> numbers(parameter.value.size());
+  found.file->read(*found.tensor, numbers);
+  const auto bad = std::ranges::count_if(numbers, [](float number) { return !std::isfinite(number); });
+  if (bad == 0) return;
+  throw ModelError(fmt::format(
+      "{} holds numbers that are infinite or none at all ({} of the {} of {}); give a file of sound parameters",
+      found.file->path().string(), bad, numbers.size(), in_quotes(parameter.name)));
+}
+
 }  // namespace
 
 void load_parameters(const SafetensorsFile& file, const Model& model) {
@@ -89,14 +100,10 @@ void load_parameters(const SafetensorsFile& file, const Model& model) {
 
 void load_parameters(std::span<const SafetensorsFile> files, const std::filesystem::path& path, const Model& model) {
   check_fit(files, path, model.parameters());
+  for (const Parameter& parameter : model.parameters()) check_finite(find_in(files, parameter.name), parameter);
   for (const Parameter& parameter : model.parameters()) {
     const Found found = find_in(files, parameter.name);
     found.file->read(*found.tensor, parameter.value);
-    const auto bad = std::ranges::count_if(parameter.value, [](float number) { return !std::isfinite(number); });
-    if (bad == 0) continue;
-    throw ModelError(fmt::format(
-        "{} holds numbers that are infinite or none at all ({} of the {} of {}); give a file of sound parameters",
-        found.file->path().string(), bad, parameter.value.size(), in_quotes(parameter.name)));
   }
 }
 

@@ -12,8 +12,8 @@
 namespace kolo::models {
 
 /// Reads every value of a bound model from a file, by name. Errors: ModelError naming the parameters that the file
-/// lacks, the tensors that the model lacks, and those of another shape; then no value was touched. Also ModelError,
-/// naming the tensor, if one holds a number that is not finite.
+/// lacks, the tensors that the model lacks, and those of another shape; or a tensor that holds a number that is not
+/// finite (in f32), or cannot be read. Then no value was touched.
 void load_parameters(const SafetensorsFile& file, const Model& model);
 
 /// The same from several files that hold a part each; `path` is what errors name.

@@ -36,7 +36,7 @@ enum Index : std::size_t { weight = 0, bias = 1, gain = 2, offset = 3, running_m
 }  // namespace
 
 Cnn::Cnn(const CnnSettings& settings, Precision precision, ReduceFn reduce)
-    : settings_((check_sizes(settings), settings)), precision_(precision), block_(filter_block(settings.filters)) {
+    : settings_((check_sizes(settings), settings)), precision_(precision), block_(filter_block(convolution(1))) {
   const auto add = [&](const char* name, const Shape& shape) { parameters_.push_back({name, shape, {}, {}}); };
   const std::int64_t filters = settings.filters;
   add("conv1.weight", {filters, settings.channels, 3, 3});

@@ -22,8 +22,8 @@ struct ConvolutionShape {
   std::int64_t patch() const { return channels * 9; }  ///< numbers that go into one output
 };
 
-/// How many filters a block has: a divisor of `filters`.
-std::int64_t filter_block(std::int64_t filters);
+/// How many filters a block has: a divisor of `filters`, the same for any number of examples.
+std::int64_t filter_block(const ConvolutionShape& shape);
 
 /// y = x convolved with w, plus bias [filters]; on the calling thread alone. Thread-safe; the same shape and the same
 /// numbers give the same bits in every run on one machine. One of convolution_onednn.cc and convolution_gemm.cc is

@@ -1,9 +1,11 @@
+#include <array>
 #include <map>
+#include <optional>
 #include <string>
-#include <tuple>
+#include <string_view>
 #include <vector>
 
-#include "models/convolution.h"
+#include "models/convolution_products.h"
 #include "models/error.h"
 #include "models/onednn.h"
 
@@ -17,33 +19,82 @@ memory::desc floats(const memory::dims& extents, Tag tag) {
   return {extents, memory::data_type::f32, tag};
 }
 
+/// What oneDNN would do for a shape.
+struct Plans {
+  dnnl::convolution_forward::primitive_desc forward;
+  dnnl::convolution_backward_weights::primitive_desc backward;
+};
+
+struct Descriptions {
+  memory::desc x, w, bias, y;
+};
+
+Descriptions descriptions(const ConvolutionShape& shape, std::int64_t block) {
+  const Tag outputs = block == 16 ? Tag::nChw16c : Tag::nChw8c;
+  return {.x = floats({shape.examples, shape.channels, shape.height, shape.width}, Tag::nchw),
+          .w = floats({shape.filters, shape.channels, 3, 3}, Tag::oihw),
+          .bias = floats({shape.filters}, Tag::a),
+          .y = floats({shape.examples, shape.filters, shape.rows(), shape.columns()}, outputs)};
+}
+
+Plans plans(const ConvolutionShape& shape, std::int64_t block) {
+  const Descriptions of = descriptions(shape, block);
+  const memory::dims steps{1, 1}, none{0, 0};
+  const memory::desc any_order = floats({shape.filters, shape.channels, 3, 3}, Tag::any);
+  const dnnl::convolution_forward::primitive_desc forward(
+      {dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct, of.x, any_order, of.bias, of.y, steps,
+       none, none},
+      onednn_cpu());
+  return {forward,
+          {{dnnl::algorithm::convolution_direct, of.x, any_order, of.bias, of.y, steps, none, none},
+           onednn_cpu(),
+           forward}};
+}
+
+/// Whether oneDNN has machine code for this; else it runs a reference, which takes a hundred times as long.
+bool is_fast(const ConvolutionShape& shape, std::int64_t block) {
+  if (shape.filters % block != 0) return false;
+  try {
+    const Plans both = plans(shape, block);
+    const auto generated = [](const char* name) {
+      return std::string_view(name).find("jit") != std::string_view::npos;
+    };
+    return generated(both.forward.impl_info_str()) && generated(both.backward.impl_info_str());
+  } catch (const dnnl::error&) {
+    return false;
+  }
+}
+
+/// The filters in a block that suits oneDNN on this processor; none where products are faster.
+std::optional<std::int64_t> onednn_block(ConvolutionShape shape) {
+  using Key = std::array<std::int64_t, 4>;
+  thread_local std::map<Key, std::optional<std::int64_t>> known;
+  const OneThread one_thread;
+  const auto [at, is_new] = known.try_emplace(Key{shape.channels, shape.height, shape.width, shape.filters});
+  if (!is_new) return at->second;
+  shape.examples = 1;  // all batches must agree
+  for (const std::int64_t block : {16, 8}) {
+    if (!at->second && is_fast(shape, block)) at->second = block;
+  }
+  return at->second;
+}
+
 /// The primitives of one shape, with the memory they are run on. oneDNN wants filters and their gradient in an order of
-/// its own; outputs are in blocks of 16 filters if that divides them.
+/// its own.
 class Convolution {
  public:
-  explicit Convolution(const ConvolutionShape& shape)
-      : stream_(onednn_cpu()),
-        x_(floats({shape.examples, shape.channels, shape.height, shape.width}, Tag::nchw), onednn_cpu(), nullptr),
-        w_(floats({shape.filters, shape.channels, 3, 3}, Tag::oihw), onednn_cpu(), nullptr),
-        bias_(floats({shape.filters}, Tag::a), onednn_cpu(), nullptr),
-        y_(floats({shape.examples, shape.filters, shape.rows(), shape.columns()},
-                  filter_block(shape.filters) == 16 ? Tag::nChw16c : Tag::nhwc),
-           onednn_cpu(), nullptr),
-        gradient_(static_cast<std::size_t>(shape.filters * (shape.patch() + 1))) {
-    const memory::dims steps{1, 1}, none{0, 0};
-    const memory::desc any_order = floats({shape.filters, shape.channels, 3, 3}, Tag::any);
-    const dnnl::convolution_forward::primitive_desc forward(
-        {dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct, x_.get_desc(), any_order,
-         bias_.get_desc(), y_.get_desc(), steps, none, none},
-        onednn_cpu());
-    const dnnl::convolution_backward_weights::primitive_desc backward(
-        {dnnl::algorithm::convolution_direct, x_.get_desc(), any_order, bias_.get_desc(), y_.get_desc(), steps, none,
-         none},
-        onednn_cpu(), forward);
-    forward_ = dnnl::convolution_forward(forward);
-    backward_ = dnnl::convolution_backward_weights(backward);
-    ordered_w_ = memory(forward.weights_desc(), onednn_cpu());
-    ordered_dw_ = memory(backward.diff_weights_desc(), onednn_cpu());
+  Convolution(const ConvolutionShape& shape, std::int64_t block)
+      : stream_(onednn_cpu()), gradient_(static_cast<std::size_t>(shape.filters * (shape.patch() + 1))) {
+    const Descriptions of = descriptions(shape, block);
+    x_ = memory(of.x, onednn_cpu(), nullptr);
+    w_ = memory(of.w, onednn_cpu(), nullptr);
+    bias_ = memory(of.bias, onednn_cpu(), nullptr);
+    y_ = memory(of.y, onednn_cpu(), nullptr);
+    const Plans both = plans(shape, block);
+    forward_ = dnnl::convolution_forward(both.forward);
+    backward_ = dnnl::convolution_backward_weights(both.backward);
+    ordered_w_ = memory(both.forward.weights_desc(), onednn_cpu());
+    ordered_dw_ = memory(both.backward.diff_weights_desc(), onednn_cpu());
   }
 
   void run(const float* x, const float* w, const float* bias, float* y) {
@@ -84,34 +135,40 @@ class Convolution {
   std::vector<float> gradient_;  // of weights, then of biases
 };
 
-/// Kept per thread: a primitive must not run on two threads at a time.
+/// Kept per thread: a primitive must not run on two threads at a time. Returns whether oneDNN has run.
 template <class Run>
-void with_convolution(const ConvolutionShape& shape, Run run) {
-  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
+bool with_convolution(const ConvolutionShape& shape, Run run) {
+  using Key = std::array<std::int64_t, 5>;
   thread_local std::map<Key, Convolution> convolutions;
+  const auto block = onednn_block(shape);
+  if (!block) return false;
   const OneThread one_thread;
   try {
     const Key key{shape.examples, shape.channels, shape.height, shape.width, shape.filters};
-    run(convolutions.try_emplace(key, shape).first->second);
+    run(convolutions.try_emplace(key, shape, *block).first->second);
   } catch (const dnnl::error& error) {
     throw ModelError(std::string("a convolution failed (oneDNN: ") + error.what() +
                      "); build with -DKOLO_GEMM=openblas or plain");
   }
+  return true;
 }
 
 }  // namespace
 
-std::int64_t filter_block(std::int64_t filters) {
-  return filters % 16 == 0 ? 16 : filters;
+std::int64_t filter_block(const ConvolutionShape& shape) {
+  return onednn_block(shape).value_or(shape.filters);
 }
 
 void convolve(const ConvolutionShape& shape, const float* x, const float* w, const float* bias, float* y) {
-  with_convolution(shape, [&](Convolution& convolution) { convolution.run(x, w, bias, y); });
+  const bool done = with_convolution(shape, [&](Convolution& convolution) { convolution.run(x, w, bias, y); });
+  if (!done) convolve_by_products(shape, x, w, bias, y);
 }
 
 void convolve_backward(const ConvolutionShape& shape, const float* x, const float* dy, bool add, float* dw,
                        float* dbias) {
-  with_convolution(shape, [&](Convolution& convolution) { convolution.run_backward(x, dy, add, dw, dbias); });
+  const bool done =
+      with_convolution(shape, [&](Convolution& convolution) { convolution.run_backward(x, dy, add, dw, dbias); });
+  if (!done) convolve_backward_by_products(shape, x, dy, add, dw, dbias);
 }
 
 }  // namespace kolo::models

@@ -33,7 +33,8 @@ function(kolo_add_gemm backend found)
     set(convolution onednn)
   endif()
   add_library(kolo_gemm_${backend} STATIC
-    ${PROJECT_SOURCE_DIR}/models/gemm_${backend}.cc ${PROJECT_SOURCE_DIR}/models/convolution_${convolution}.cc)
+    ${PROJECT_SOURCE_DIR}/models/gemm_${backend}.cc ${PROJECT_SOURCE_DIR}/models/convolution_${convolution}.cc
+    ${PROJECT_SOURCE_DIR}/models/convolution_products.cc)
   target_include_directories(kolo_gemm_${backend} PUBLIC ${PROJECT_SOURCE_DIR})
   target_include_directories(kolo_gemm_${backend} SYSTEM PRIVATE ${include})
   target_link_libraries(kolo_gemm_${backend} PRIVATE ${libraries} kolo_flags)

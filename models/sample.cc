@@ -6,18 +6,13 @@
 #include <cmath>
 
 #include "models/error.h"
+#include "models/llama_steps.h"
 #include "models/random.h"
 
 namespace kolo::models {
 namespace {
 
-void check(std::span<const std::int32_t> prompt, const Sampling& sampling, std::int64_t vocabulary) {
-  if (prompt.empty()) throw ModelError("there is no prompt to write on from; give at least one token");
-  for (const std::int32_t token : prompt) {
-    if (token >= 0 && token < vocabulary) continue;
-    throw ModelError(fmt::format("the prompt's token {} is out of range (the model's vocabulary has {}); choose others",
-                                 token, vocabulary));
-  }
+void check(const Sampling& sampling) {
   if (sampling.count < 0) throw ModelError(fmt::format("cannot write {} tokens; give a count from 0", sampling.count));
   if (!(sampling.temperature >= 0)) {
     throw ModelError(fmt::format("temperature is {}; give a number from 0", sampling.temperature));
@@ -41,19 +36,32 @@ std::int32_t draw(std::span<const float> logits, double temperature, Random& ran
 
 }  // namespace
 
-// Each token takes a pass over all that the model looks at. Passes are padded to a multiple of `step` positions, which
-// nothing before them sees: each length has matrix products of its own, which take a moment to be made.
-std::vector<std::int32_t> generate(Llama& model, std::span<const std::int32_t> prompt, const Sampling& sampling) {
-  check(prompt, sampling, model.settings().vocabulary);
-  constexpr std::int64_t step = 32;
+void check_prompt(const Llama& model, std::span<const std::int32_t> prompt) {
+  if (prompt.empty()) throw ModelError("there is no prompt to write on from; give at least one token");
+  const std::int64_t vocabulary = model.settings().vocabulary;
+  for (const std::int32_t token : prompt) {
+    if (token >= 0 && token < vocabulary) continue;
+    throw ModelError(fmt::format("the prompt's token {} is out of range (the model's vocabulary has {}); choose others",
+                                 token, vocabulary));
+  }
+}
+
+std::vector<std::int32_t> generate(const Llama& model, std::span<const std::int32_t> prompt, const Sampling& sampling) {
+  check_prompt(model, prompt);
+  check(sampling);
   const std::int64_t positions = model.settings().positions;
-  std::vector<std::int32_t> text(prompt.begin(), prompt.end()), window;
+  std::vector<std::int32_t> text(prompt.begin(), prompt.end());
+  LlamaSteps steps(model);
   Random random(sampling.seed);
+  std::int64_t next = std::max<std::int64_t>(0, std::ssize(text) - positions);  // to be read
   for (std::int64_t written = 0; written < sampling.count; ++written) {
-    const std::int64_t seen = std::min(std::ssize(text), positions);
-    window.assign(text.end() - seen, text.end());
-    window.resize(static_cast<std::size_t>(std::min((seen + step - 1) / step * step, positions)), 0);
-    text.push_back(draw(model.next_logits(window, seen - 1), sampling.temperature, random));
+    if (steps.seen() == positions) {
+      steps.begin_anew();
+      next = std::ssize(text) - (positions + 1) / 2;
+    }
+    std::span<const float> logits;
+    for (; next < std::ssize(text); ++next) logits = steps.read(text[static_cast<std::size_t>(next)]);
+    text.push_back(draw(logits, sampling.temperature, random));
   }
   return {text.begin() + std::ssize(prompt), text.end()};
 }

@@ -15,9 +15,13 @@ struct Sampling {
   std::uint64_t seed = 1;
 };
 
-/// Writes tokens behind a prompt, and returns them without it. Beyond the model's positions only the last ones are
-/// looked at. The same seed gives the same tokens. Errors: ModelError for a prompt that is empty or holds a token that
-/// the model lacks.
-std::vector<std::int32_t> generate(Llama& model, std::span<const std::int32_t> prompt, const Sampling& sampling);
+/// Whether generate() can go on from it. Errors: ModelError for a prompt that is empty or holds a token that the model
+/// lacks.
+void check_prompt(const Llama& model, std::span<const std::int32_t> prompt);
+
+/// Writes tokens behind a prompt, and returns them without it. Of a prompt that is longer than
+/// the model's positions the last ones are looked at; once they are full, it goes on from the last half of them. The
+/// same seed gives the same tokens. Errors: as check_prompt(), and ModelError for a count or temperature below 0.
+std::vector<std::int32_t> generate(const Llama& model, std::span<const std::int32_t> prompt, const Sampling& sampling);
 
 }  // namespace kolo::models

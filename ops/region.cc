@@ -72,7 +72,8 @@ std::shared_ptr<SharedRegion> SharedRegion::open(int pid, int descriptor, std::s
     const int error = errno;
     close(mine);
     errno = error;
-    fail(fmt::format("cannot map {} bytes of {}", bytes, path));
+    fail(fmt::format("there is no room to reach {} bytes of another rank's tensors, those of process {}; use less memory in each rank, or "
+                     "fewer ranks on this machine", bytes, pid));
   }
   return std::shared_ptr<SharedRegion>(new SharedRegion(data, bytes, mine));
 }

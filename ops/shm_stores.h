@@ -15,8 +15,8 @@ namespace kolo {
 /// (other sockets, other parts of a chip), each line must first be taken back from the reader's cache, which may take ten times as
 /// long as writing past the caches. Which of the two it is no rank can know: threads, and on a virtual machine cores, move, and the
 /// application may let others read a result before the next one replaces it. So large chunks are timed: the cache is used unless
-/// the other way was clearly faster lately, and every so often the way that is not in use is tried again. Ranks choose for
-/// themselves: peers read either.
+/// the other way was clearly faster lately, and every so often the way that is not in use is tried again; soon after a change, then
+/// less and less often. Ranks choose for themselves: peers read either.
 class ShmStores final {
  public:
   /// The way to write a chunk of so many bytes.
@@ -38,8 +38,10 @@ class ShmStores final {
 
   double& cost(CopyTo way) { return cost_[static_cast<std::size_t>(way)]; }
 
-  std::uint64_t large_chunks_ = 0;
-  std::array<double, 2> cost_{};  // of each way: seconds per byte at best, lately; 0 if unknown
+  std::array<double, 2> cost_{};  // of each way: seconds per byte, lately; 0 if unknown
+  CopyTo in_use_ = CopyTo::cache;
+  int period_ = 1;       // chunks from one trial to the next
+  int since_trial_ = 0;  // chunks
 };
 
 }  // namespace kolo

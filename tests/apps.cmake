@@ -11,7 +11,7 @@ if(runs)  # a few tries; by hand it takes fifty
 endif()
 set(train_same_test_marks RELEASE_ONLY)  # trains for a minute under sanitizers, where train_golden_test runs the same code
 foreach(name train_options_test train_log_test train_errors_test train_golden_test train_same_test
-             train_resume_test train_recipe_test train_tokens_test)
+             train_resume_test train_recipe_test train_tokens_test train_batch_norm_test)
   kolo_add_test(${name} LIBS kolo_apps nlohmann_json::nlohmann_json LABELS mpi TIMEOUT 120 ${${name}_marks})
   if(TARGET ${name})
     add_dependencies(${name} kolo-train)

@@ -57,6 +57,23 @@ class Store : public ::testing::Test {
   std::unique_ptr<Optimizer> optimizer_ = make_optimizer({.name = "adamw"}, mlp_.model.parameters());
 };
 
+/// Training waits for it, so it is a copy and nothing else.
+TEST_F(Store, ASecondSnapshotUsesTheMemoryOfTheFirst) {
+  Snapshot now = snapshot(1);
+  const auto memory = [&] {
+    std::vector<const float*> all;
+    for (const auto* tensors : {&now.values, &now.optimizer}) {
+      for (const SnapshotTensor& tensor : *tensors) all.push_back(tensor.values.data());
+    }
+    return all;
+  };
+  const auto before = memory();
+  mlp_.values[3] = 17;
+  now.copy(mlp_.model, *optimizer_);
+  EXPECT_EQ(memory(), before);
+  EXPECT_EQ(now.values[0].values[3], 17);
+}
+
 TEST_F(Store, KeepsTheNewest) {
   EXPECT_TRUE(store_.list().empty());
   for (const std::int64_t step : {0, 5, 10, 15, 1'000'000'000}) store_.write(snapshot(step));

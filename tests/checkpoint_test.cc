@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstring>
+#include <limits>
+
 #include "tests/models_testing.h"
 
 namespace kolo::models {
@@ -55,6 +59,39 @@ TEST(Checkpoint, NamesWhatDoesNotFit) {
       "DIR/x does not fit the model (missing: 'layers.1.bias'; wrong shape: 'layers.1.weight' is [4,3] instead of "
       "[3,4]; not in the model: 'extra'); give a file of this model's parameters");
   EXPECT_EQ(mlp.values, before);
+}
+
+TEST(Checkpoint, ANumberThatIsNoneLeavesAllAsItWas) {
+  const TempFolder folder;
+  BoundMlp mlp({5, 4, 3}, 1), bad({5, 4, 3}, 2);
+  bad.model.parameters().back().value.back() = std::numeric_limits<float>::infinity();
+  save_parameters(folder / "x", bad.model);
+  const AlignedFloats before = mlp.values;
+  EXPECT_EQ(error_of([&] { load_parameters(SafetensorsFile(folder / "x"), mlp.model); }, folder.path()),
+            "DIR/x holds numbers that are infinite or none at all (1 of the 3 of 'layers.1.bias'); give a file of "
+            "sound parameters");
+  EXPECT_EQ(mlp.values, before);
+}
+
+/// Files of 16-bit numbers, written by hand: 1, -2.5, 0.15625 are the same in both.
+TEST(Checkpoint, LoadsNumbersOf16Bits) {
+  const TempFolder folder;
+  const auto write = [&](const std::string& dtype, const std::array<std::uint16_t, 3>& numbers) {
+    std::string header = R"({"layers.0.weight":{"dtype":")" + dtype + R"(","shape":[1,2],"data_offsets":[0,4]},)" +
+                         R"("layers.0.bias":{"dtype":")" + dtype + R"(","shape":[1],"data_offsets":[4,6]}})";
+    std::string file(8, '\0');
+    const std::uint64_t bytes = header.size();
+    std::memcpy(file.data(), &bytes, sizeof bytes);
+    file += header + std::string(reinterpret_cast<const char*>(numbers.data()), 6);
+    testing::write_file(folder / dtype, file);
+  };
+  write("F16", {0x3c00, 0xc100, 0x3100});
+  write("BF16", {0x3f80, 0xc020, 0x3e20});
+  for (const std::string dtype : {"F16", "BF16"}) {
+    BoundMlp mlp({2, 1});
+    load_parameters(SafetensorsFile(folder / dtype), mlp.model);
+    EXPECT_EQ(mlp.values, (AlignedFloats{1, -2.5, 0.15625})) << dtype;
+  }
 }
 
 TEST(Checkpoint, ListsTheFirstOfManyNames) {

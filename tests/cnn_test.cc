@@ -4,11 +4,12 @@
 
 #include <algorithm>
 #include <barrier>
+#include <chrono>
 #include <cmath>
 #include <thread>
 #include <vector>
 
-#include "models/convolution.h"
+#include "models/convolution_products.h"
 #include "models/random.h"
 #include "models/registry.h"
 #include "tests/finite_differences.h"
@@ -73,7 +74,7 @@ class Ranks {
 /// What a convolution is, without any library.
 std::vector<float> convolved_by_hand(const ConvolutionShape& shape, const std::vector<float>& x,
                                      const std::vector<float>& w, const std::vector<float>& bias) {
-  const std::int64_t block = filter_block(shape.filters);
+  const std::int64_t block = filter_block(shape);
   std::vector<float> y(static_cast<std::size_t>(shape.examples * shape.filters * shape.places()));
   for (std::int64_t e = 0; e < shape.examples; ++e) {
     for (std::int64_t f = 0; f < shape.filters; ++f) {
@@ -100,7 +101,7 @@ std::vector<float> convolved_by_hand(const ConvolutionShape& shape, const std::v
 }
 
 TEST(Convolution, IsWhatItIsByHand) {
-  for (const auto& [channels, filters] : {std::pair{1, 32}, {3, 32}, {1, 6}, {4, 48}}) {
+  for (const auto& [channels, filters] : {std::pair{1, 32}, {3, 32}, {1, 6}, {4, 48}, {5, 24}, {2, 8}}) {
     const ConvolutionShape shape{.examples = 3, .channels = channels, .height = 7, .width = 10, .filters = filters};
     Random random(1);
     const auto numbers = [&](std::int64_t count) {
@@ -126,6 +127,29 @@ TEST(Convolution, IsWhatItIsByHand) {
     const std::vector<float> once = dw;
     convolve_backward(shape, x.data(), dy.data(), true, dw.data(), dbias.data());
     for (std::size_t i = 0; i < dw.size(); ++i) EXPECT_NEAR(dw[i], 2 * once[i], 1e-6 * (10 + std::abs(dw[i])));
+  }
+}
+
+/// A library that knows no fast way for a number of channels or filters, or for a processor, has a slow one: many times
+/// as slow as products.
+TEST(Convolution, IsNeverMuchSlowerThanProducts) {
+  for (const auto& [channels, filters] : {std::pair{1, 32}, {2, 32}, {3, 16}, {4, 32}, {5, 32}, {16, 32}, {3, 24}}) {
+    const ConvolutionShape shape{.examples = 8, .channels = channels, .height = 20, .width = 24, .filters = filters};
+    const std::vector<float> x(static_cast<std::size_t>(8 * channels * 20 * 24), 0.5f);
+    std::vector<float> w(static_cast<std::size_t>(filters * shape.patch()), 0.5f), bias(w.size());
+    std::vector<float> y(static_cast<std::size_t>(8 * filters * shape.places()));
+    const auto seconds = [&](const auto& forward, const auto& backward) {
+      double least = 1e9;
+      for (int i = 0; i < 5; ++i) {
+        const auto start = std::chrono::steady_clock::now();
+        forward(shape, x.data(), w.data(), bias.data(), y.data());
+        backward(shape, x.data(), y.data(), false, w.data(), bias.data());
+        least = std::min(least, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      }
+      return least;
+    };
+    const double products = seconds(convolve_by_products, convolve_backward_by_products);
+    EXPECT_LT(seconds(convolve, convolve_backward), 5 * products) << channels << " channels, " << filters << " filters";
   }
 }
 

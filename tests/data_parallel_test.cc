@@ -2,6 +2,7 @@
 
 #include "apps/data_parallel.h"
 
+#include "models/cnn.h"
 #include "models/data/loader.h"
 #include "models/data/rendered.h"
 #include "tests/models_testing.h"
@@ -61,6 +62,62 @@ TEST_P(DataParallelTest, AnybodyMayGiveUp) {
     const bool last_rank = session.rank() + 1 == session.size();
     EXPECT_FALSE(parallel.step(loader.load({0, 2}), false, ignore_ready).give_up);
     EXPECT_TRUE(parallel.step(loader.load({0, 2}), last_rank, ignore_ready).give_up);
+  });
+}
+
+/// A model whose passes wait for the other ranks', on digits; rank 1's batches can be bad.
+class WithNorm {
+ public:
+  explicit WithNorm(Session& session)
+      : loader_(digits()),
+        model_({.filters = 4, .dense = 5, .batch_norm = true}, models::Precision::f32,
+               [&session](Tensor sums) { session.all_reduce("statistics", sums); }),
+        values_(models::parameter_elements(model_)),
+        gradients_(values_.size()),
+        parallel_((model_.bind(values_, gradients_), model_.initialise(1), session), model_,
+                  {.reduces_in_passes = true}) {}
+
+  StepResult step(const std::function<models::Batch(models::BatchLoader&)>& make) {
+    return parallel_.step({.next = [&] { return make(loader_); }, .micro_batches = 2}, false, ignore_ready);
+  }
+
+ private:
+  models::BatchLoader loader_;
+  models::Cnn model_;
+  models::AlignedFloats values_, gradients_;
+  DataParallel parallel_;
+};
+
+models::Batch good_batch(models::BatchLoader& loader) {
+  return loader.load({0, 3});
+}
+
+TEST(DataParallelErrors, ABatchThatIsMissingIsAgreedOnInTheMiddleOfPasses) {
+  run_ranks(3, [](Session& session) {
+    WithNorm mine(session);
+    EXPECT_FALSE(mine.step(good_batch).give_up);
+    const auto missing = [](models::BatchLoader&) -> models::Batch { throw models::ModelError("unreadable"); };
+    const StepResult result = session.rank() == 1 ? mine.step(missing) : mine.step(good_batch);
+    EXPECT_TRUE(result.give_up);
+    EXPECT_EQ(static_cast<bool>(result.problem), session.rank() == 1);
+    session.barrier();  // and the session goes on
+  });
+}
+
+/// Once others wait for it in a pass, a rank whose own pass fails can only leave; no one waits for ever.
+TEST(DataParallelErrors, APassThatFailsWhileOthersWaitInTheirsEndsAll) {
+  run_ranks(3, [](Session& session) {
+    const auto bad = [](models::BatchLoader& loader) {
+      models::Batch batch = loader.load({0, 3});
+      batch.inputs = batch.inputs.first(7);
+      return batch;
+    };
+    const auto train = [&](Session own, const auto& make) { WithNorm(own).step(make); };
+    if (session.rank() == 1) {
+      EXPECT_THROW(train(std::move(session), bad), models::ModelError);
+    } else {
+      EXPECT_THROW(train(std::move(session), good_batch), Error);
+    }
   });
 }
 

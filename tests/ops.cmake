@@ -1,6 +1,7 @@
 # Tests of ops/: element kernels, memory that ranks share, and the backends.
 kolo_add_test(signature_test)
 kolo_add_test(float16_test)
+kolo_add_test(shm_stores_test)
 kolo_add_test(reduce_test)
 kolo_add_test(adasum_weights_test)
 kolo_add_test(adasum_test THREADS TIMEOUT 120)

@@ -6,6 +6,7 @@
 #include <map>
 #include <vector>
 
+#include "models/llama_steps.h"
 #include "tests/llama_testing.h"
 #include "tests/models_testing.h"
 
@@ -21,9 +22,11 @@ LlamaSettings short_model() {
   return settings;
 }
 
-/// The likeliest token behind `text`, of which the model sees no more than it has positions.
-std::int32_t likeliest(Llama& model, const std::vector<std::int32_t>& text) {
-  const auto seen = std::min<std::size_t>(text.size(), 40);
+/// The likeliest token behind `text`, of which the model sees the last 40; once it has seen all from the first on, the
+/// last 20 and what comes behind them.
+std::int32_t likeliest(Llama& model, const std::vector<std::int32_t>& text, std::size_t first = 0) {
+  std::size_t seen = text.size() - first;
+  while (seen > 40) seen -= 21;
   const std::vector<std::int32_t> window(text.end() - static_cast<std::ptrdiff_t>(seen), text.end());
   const auto logits = model.logits({.examples = 1, .tokens = window}).last(256);
   return static_cast<std::int32_t>(std::ranges::max_element(logits) - logits.begin());
@@ -39,6 +42,51 @@ TEST(Sample, TheLikeliestTokensOneAfterTheOther) {
     ASSERT_EQ(token, likeliest(llama.model, text)) << text.size();
     text.push_back(token);
   }
+}
+
+TEST(Sample, OfALongPromptTheEndCounts) {
+  BoundLlama llama(short_model());
+  llama.spread();
+  std::vector<std::int32_t> text;
+  for (std::int32_t i = 0; i < 90; ++i) text.push_back(i * 7 % 256);
+  for (const std::int32_t token : generate(llama.model, text, {.count = 50, .temperature = 0})) {
+    ASSERT_EQ(token, likeliest(llama.model, text, 50)) << text.size();
+    text.push_back(token);
+  }
+}
+
+/// Token by token or all at once: the same logits but for rounding, with heads of every kind.
+TEST(Sample, ReadingOneByOneGivesTheLogitsOfAllAtOnce) {
+  for (const bool tied : {false, true}) {
+    for (const std::int64_t kv_heads : {1, 2, 4}) {
+      LlamaSettings settings = short_model();
+      settings.dim = 56;  // heads of 14, which vectors do not hold evenly
+      settings.heads = 4;
+      settings.kv_heads = kv_heads;
+      settings.tied_head = tied;
+      BoundLlama llama(settings);
+      llama.spread();
+      const testing::TokenBatch text(1, settings.positions, settings.vocabulary);
+      const auto want = llama.model.logits(text.batch());
+      LlamaSteps steps(llama.model);
+      for (int repeat = 0; repeat < 2; ++repeat, steps.begin_anew()) {
+        std::vector<float> got;
+        for (const std::int32_t token : text.tokens) {
+          const auto logits = steps.read(token);
+          got.insert(got.end(), logits.begin(), logits.end());
+        }
+        EXPECT_LT(testing::relative_difference(got, want), 1e-5) << kv_heads << " kv heads";
+      }
+    }
+  }
+}
+
+TEST(Sample, ATextLongerThanThePositionsIsAnError) {
+  BoundLlama llama(short_model());
+  LlamaSteps steps(llama.model);
+  for (int i = 0; i < 40; ++i) steps.read(1);
+  EXPECT_EQ(error_of([&] { steps.read(1); }),
+            "the text is too long (the model has 40 positions); begin anew with a part of it");
 }
 
 TEST(Sample, TokensComeAsOftenAsTheyAreLikely) {

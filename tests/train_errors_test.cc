@@ -1,6 +1,7 @@
 // Bad input: one line that says what is wrong and what to do, from one rank, and an end with exit code 1.
 
 #include <limits>
+#include <map>
 
 #include "tests/train_testing.h"
 
@@ -42,8 +43,7 @@ class TrainErrors : public ::testing::Test {
 };
 
 TEST_F(TrainErrors, ManyRanksSpeakOnce) {
-  EXPECT_EQ(problem(3, "--no-such-flag"), "unknown flag '--no-such-flag'; --help lists them all");
-  EXPECT_EQ(problem(2, "--data " + path("none")),
+  EXPECT_EQ(problem(3, "--data " + path("none")),
             "cannot read DIR/none (No such file or directory); name a folder with MNIST's IDX files");
 }
 
@@ -101,7 +101,7 @@ TEST_F(TrainErrors, Settings) {
   EXPECT_EQ(problem(2, "", "KOLO_FUSION_BYTE=1"),
             "KOLO_FUSION_BYTE is no setting; did you mean KOLO_FUSION_BYTES? (--help lists the settings)");
   EXPECT_EQ(problem(0, "", "KOLO_FUSION_BYTES=lots").substr(0, 27), "KOLO_FUSION_BYTES is 'lots'");
-  EXPECT_EQ(problem(2, "", "KOLO_BACKEND=nosuch"), "KOLO_BACKEND is 'nosuch'; it takes one of auto, local, shm, mpi");
+  EXPECT_EQ(problem(0, "", "KOLO_BACKEND=nosuch"), "KOLO_BACKEND is 'nosuch'; it takes one of auto, local, shm, mpi");
   EXPECT_EQ(train(folder_, 0, "--sizes 784,10 --steps 0", "KOLO_SHARED_DIR=/nowhere").code, 0);
 }
 
@@ -113,13 +113,55 @@ TEST_F(TrainErrors, ALauncherOfAnotherMpi) {
 }
 
 TEST_F(TrainErrors, OutputsAreCheckedBeforeTraining) {
-  EXPECT_EQ(problem(2, "--log " + path("none/x.jsonl")),
+  EXPECT_EQ(problem(0, "--log " + path("none/x.jsonl")),
             "cannot write the log DIR/none/x.jsonl (No such file or directory); give --log a file in a folder that is "
             "writable "
             "and has room");
   EXPECT_EQ(
       problem(0, "--save " + path("none/x")),
       "cannot write DIR/none/x (No such file or directory); name a file in a folder that is writable and has room");
+}
+
+/// Whatever is written is nothing else that is written or read, however its path is spelt; and nothing is touched.
+TEST_F(TrainErrors, OutputsThatMeetOthersOrInputs) {
+  std::filesystem::create_directory(folder_ / "sub");
+  for (const std::string name : {"config", "init", "data", "val"}) write_file(folder_ / name, "");
+  std::filesystem::create_symlink("init", folder_ / "link");
+  std::filesystem::create_hard_link(folder_ / "val", folder_ / "hard");
+  const std::string inputs = "--model llama --preset tiny --config " + path("config") + " --init " + path("init") +
+                             " --data " + path("data") + " --val " + path("val");
+  const std::map<std::string, std::vector<std::string>> spellings{{"config", {"config", "sub/../config"}},
+                                                                  {"init", {"./init", "link"}},
+                                                                  {"data", {"data", "sub/.././data"}},
+                                                                  {"val", {"val", "hard"}}};
+  for (const std::string output : {"--log", "--save", "--plot", "--tensorboard", "--checkpoint"}) {
+    for (const auto& [input, names] : spellings) {
+      for (const std::string& name : names) {
+        const std::string said = problem(0, fmt::format("{} {} {}", inputs, output, path(name)));
+        EXPECT_TRUE(said.ends_with("give each a file of its own")) << output << ' ' << name << ": " << said;
+      }
+    }
+  }
+  for (const std::string name : {"config", "init", "data", "val"}) EXPECT_EQ(read_file(folder_ / name), "");
+  const std::vector<std::string> outputs{"--log", "--save", "--plot", "--tensorboard", "--checkpoint"};
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    for (std::size_t j = i + 1; j < outputs.size(); ++j) {
+      EXPECT_EQ(problem(0, fmt::format("{} {} {} {}", outputs[i], path("new"), outputs[j], path("sub/../new"))),
+                fmt::format("{} DIR/new and {} DIR/sub/../new are the same file; give each a file of its own",
+                            outputs[i], outputs[j]));
+    }
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "new"));
+}
+
+TEST_F(TrainErrors, OutputsAmongTheFilesOfAFolderThatIsRead) {
+  std::filesystem::create_directories(folder_ / "text");
+  write_file(folder_ / "text/a.txt", std::string(500, 'a'));
+  const std::string read = "--model llama --preset tiny --seq 16 --steps 1 --batch 2 --data " + path("text");
+  EXPECT_EQ(problem(0, read + " --save " + path("text/a.txt")),
+            "--save DIR/text/a.txt is a file of --data DIR/text; name another");
+  EXPECT_EQ(read_file(folder_ / "text/a.txt"), std::string(500, 'a'));
+  EXPECT_EQ(train(folder_, 0, read + " --save " + path("a.txt")).code, 0);
 }
 
 TEST_F(TrainErrors, AFullDiskUnderTheLog) {
@@ -147,18 +189,12 @@ TEST_F(TrainErrors, Divergence) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "x"));
 }
 
-/// A problem on one rank only ends all of them with that rank's words; so do command lines that differ.
+/// A problem on one rank only ends all of them with that rank's words.
 TEST_F(TrainErrors, OneRankAlone) {
-  const auto both = [&](const std::string& first, const std::string& second) {
-    const std::string program = fmt::format("'{}' --sizes 784,10 --steps 1", KOLO_TRAIN);
-    return run_shell(folder_, fmt::format("{} {} : -np 1 {} {}", kolo_train(1), "--sizes 784,10 --steps 1 " + first,
-                                          program, second));
-  };
-  EXPECT_EQ(only_problem(both("", "--data " + path("none"))),
+  const std::string flags = "--sizes 784,10 --steps 1 ";
+  EXPECT_EQ(only_problem(run_shell(folder_, fmt::format("{} {} : -np 1 '{}' {} --data {}", kolo_train(1), flags,
+                                                        KOLO_TRAIN, flags, path("none")))),
             "cannot read DIR/none (No such file or directory); name a folder with MNIST's IDX files");
-  EXPECT_EQ(only_problem(both("--lr 0.1", "--lr 0.2")),
-            "the ranks have different values of --lr (rank 0: 0.1; rank 1: 0.2); give all of them the same");
-  EXPECT_EQ(only_problem(both("", "--init " + path("a.safetensors"))).substr(0, 30), "cannot read DIR/a.safetensors ");
 }
 
 TEST_F(TrainErrors, RanksWithDifferentFlagsAreNamed) {
@@ -174,7 +210,8 @@ TEST_F(TrainErrors, RanksWithDifferentFlagsAreNamed) {
 /// IDX files of `count` digits.
 class FewDigits {
  public:
-  FewDigits(const TempFolder& folder, std::uint8_t count, char shade) : path_(folder / (std::string("digits") + shade)) {
+  FewDigits(const TempFolder& folder, std::uint8_t count, char shade)
+      : path_(folder / (std::string("digits") + shade)) {
     std::filesystem::create_directories(path_);
     std::string labels{0, 0, 8, 1, 0, 0, 0, static_cast<char>(count)};
     for (std::uint8_t i = 0; i < count; ++i) labels += static_cast<char>(i % 10);
@@ -190,16 +227,16 @@ class FewDigits {
 TEST_F(TrainErrors, RanksWithDifferentDataAreNamed) {
   const FewDigits one(folder_, 20, 'a'), other(folder_, 20, 'b');
   const std::string program = fmt::format("'{}' --sizes 784,10 --steps 1", KOLO_TRAIN);
-  const std::string problem = only_problem(run_shell(
-      folder_, fmt::format("{} --sizes 784,10 --steps 1 {} : -np 1 {} {}", kolo_train(1), one.flag(), program,
-                           other.flag())));
+  const std::string problem =
+      only_problem(run_shell(folder_, fmt::format("{} --sizes 784,10 --steps 1 {} : -np 1 {} {}", kolo_train(1),
+                                                  one.flag(), program, other.flag())));
   EXPECT_TRUE(problem.starts_with("the ranks have different values of --data (rank 0: checksum ")) << problem;
   EXPECT_NE(problem.find("DIR/digitsb"), problem.npos) << problem;
 }
 
 TEST_F(TrainErrors, ABatchLargerThanTheTrainingSet) {
   const FewDigits few(folder_, 20, 'a');
-  EXPECT_EQ(problem(2, few.flag() + "--sizes 784,10 --steps 1 --batch 17"),
+  EXPECT_EQ(problem(0, few.flag() + "--sizes 784,10 --steps 1 --batch 17"),
             "--batch is 17, but there are only 16 examples to train on; give at most as many");
   EXPECT_EQ(train(folder_, 0, few.flag() + "--sizes 784,10 --steps 1 --batch 16").code, 0);
   EXPECT_EQ(train(folder_, 0, few.flag() + "--sizes 784,10 --steps 1").code, 0) << "the default is cut";
@@ -220,7 +257,7 @@ TEST_F(TrainErrors, ParametersThatAreNotFinite) {
   weight[4711] = -std::numeric_limits<float>::infinity();
   const std::vector<models::NamedValues> tensors{{"layers.0.bias", {10}, bias}, {"layers.0.weight", {10, 784}, weight}};
   models::write_safetensors(folder_ / "a", tensors);
-  EXPECT_EQ(problem(2, "--steps 1 --init " + path("a")),
+  EXPECT_EQ(problem(0, "--steps 1 --init " + path("a")),
             "DIR/a holds numbers that are infinite or none at all (2 of the 7840 of 'layers.0.weight'); give a file of "
             "sound parameters");
 }

@@ -78,6 +78,18 @@ TEST_F(TrainResume, LaterLinesOfALogAreReplaced) {
   EXPECT_EQ(steps, (std::vector<int>{0, 1, 2, 3, 4, 5, 6}));
 }
 
+/// A run that finds nothing left to do measures what there is: once in the log, and as of the step where it is.
+TEST_F(TrainResume, ARunThatIsDoneMeasuresAgain) {
+  const std::string flags = "--batch 500 --checkpoint " + path("c") + " --log " + path("log");
+  run(0, flags + " --steps 6");
+  const auto measured = events_in(folder_ / "log", "eval");
+  for (const std::string steps : {" --steps 6", " --steps 4", " --steps 9 --eval-only"}) {
+    run(0, flags + " --resume" + steps);
+    EXPECT_EQ(events_in(folder_ / "log", "eval"), measured) << steps;
+    EXPECT_EQ(losses_in(folder_ / "log").size(), 6u);
+  }
+}
+
 TEST_F(TrainResume, AnotherNumberOfRanksIsEqualToRounding) {
   run(2, "--batch 300 --steps 12 --save " + path("straight"));
   run(0, "--steps 0 --save " + path("start"));
@@ -111,6 +123,8 @@ TEST_F(TrainResume, ADamagedCheckpointIsPassedOver) {
 TEST_F(TrainResume, WithoutAUsableCheckpointItStartsAtZero) {
   const auto done = run(2, "--batch 500 --steps 2 --resume --checkpoint " + path("new"));
   EXPECT_NE(done.out.find("resume    no usable checkpoint in "), std::string::npos) << done.out;
+  EXPECT_NE(done.out.find("\nstored    1 checkpoint, training stood still for at most "), std::string::npos)
+      << done.out;
   EXPECT_EQ(checkpoints("new"), std::vector<std::string>{"step-000000002"});
 }
 

@@ -79,6 +79,16 @@ TEST_F(TrainTokens, WritesText) {
   EXPECT_NE(done.out.find(" leaves ", at), std::string::npos) << done.out;
 }
 
+/// A prompt that is none is known before the training.
+TEST_F(TrainTokens, BadPrompts) {
+  write_file(folder_ / "u16", std::string(2000, '\0'));
+  const std::string forever = "--seq 16 --steps 1000000000 --sample 5 --tokens u16 --data " + path("u16");
+  EXPECT_EQ(problem(2, forever + " --prompt abc"),
+            "--prompt is 'abc', and the tokens are no bytes; give their numbers, such as '17 4'");
+  EXPECT_EQ(problem(0, forever + " --prompt '3 256'"),
+            "the prompt's token 256 is out of range (the model's vocabulary has 256); choose others");
+}
+
 TEST_F(TrainTokens, TheProjectsOwnSourcesWillDo) {
   const auto done = train(folder_, 2, "--model llama --preset tiny --batch 2 --steps 2 --eval-every 100 --eval-only");
   ASSERT_EQ(done.code, 0) << done.err;

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "apps/train/agreement.h"
 #include "apps/train/checkpoints.h"
 #include "apps/train/run_state.h"
@@ -11,7 +13,10 @@ namespace kolo::train {
 CheckpointWriter::CheckpointWriter(models::CheckpointStore store, Job& job, std::optional<std::int64_t> every)
     : store_(std::move(store)), job_(&job), every_(every), free_{&snapshots_[0], &snapshots_[1]}, thread_([this] {
         run();
-      }) {}
+      }) {
+  const std::size_t needed = every_ ? snapshots_.size() : 1;
+  for (std::size_t i = 0; i < needed; ++i) fill(snapshots_[i], "of the model for its checkpoints");
+}
 
 CheckpointWriter::~CheckpointWriter() {
   const std::lock_guard lock(mutex_);
@@ -22,14 +27,31 @@ CheckpointWriter::~CheckpointWriter() {
 void CheckpointWriter::step_done(std::int64_t steps_done) {
   const bool due = steps_done == job_->last_step() || (every_ && steps_done % *every_ == 0);
   if (!due) return;
+  const auto start = Clock::now();
   models::Snapshot& snapshot = free_snapshot();
+  const auto free_at = Clock::now();
   snapshot.step = steps_done;
   snapshot.state = state_of(*job_, steps_done);
-  allocating(fmt::format("a copy of the model for the checkpoint of step {}", steps_done),
-             [&] { snapshot.copy(job_->model(), job_->optimizer()); });
+  fill(snapshot, fmt::format("of the model for the checkpoint of step {}", steps_done));
+  ++taken_;
+  longest_copy_ = std::max(longest_copy_, Clock::now() - free_at);
+  waited_ += free_at - start;
   const std::lock_guard lock(mutex_);
   waiting_.push_back(&snapshot);
   changed_.notify_all();
+}
+
+void CheckpointWriter::fill(models::Snapshot& snapshot, const std::string& what) {
+  allocating("a copy " + what, [&] { snapshot.copy(job_->model(), job_->optimizer()); });
+}
+
+std::string CheckpointWriter::summary() const {
+  if (taken_ == 0) return {};
+  const auto ms = [](Clock::duration time) { return std::chrono::duration<double, std::milli>(time).count(); };
+  std::string text = fmt::format("stored    {} checkpoint{}, training stood still for at most {:.1f} ms to copy one",
+                                 taken_, taken_ == 1 ? "" : "s", ms(longest_copy_));
+  if (ms(waited_) >= 1) text += fmt::format(", and {:.1f} s in all for a slow disk", ms(waited_) / 1000);
+  return text + "\n";
 }
 
 models::Snapshot& CheckpointWriter::free_snapshot() {

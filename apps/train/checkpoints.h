@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -20,6 +21,7 @@ namespace kolo::train {
 class CheckpointWriter {
  public:
   /// every  steps between checkpoints; nothing: only the last
+  /// The memory that copies take is there from the beginning. Errors: models::ModelError if it is not.
   CheckpointWriter(models::CheckpointStore store, Job& job, std::optional<std::int64_t> every);
   /// Waits for those under way.
   ~CheckpointWriter();
@@ -31,17 +33,25 @@ class CheckpointWriter {
   /// goes on.
   void step_done(std::int64_t steps_done);
 
+  /// How many were taken, and how long training stood still for that: a line, or nothing if there were none.
+  std::string summary() const;
+
   /// Waits until all are written. Errors: models::ModelError if the last could not be.
   void finish();
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   void run();
+  void fill(models::Snapshot& snapshot, const std::string& what);
   models::Snapshot& free_snapshot();
 
   models::CheckpointStore store_;
   Job* job_;
   std::optional<std::int64_t> every_;
   std::array<models::Snapshot, 2> snapshots_;
+  std::int64_t taken_ = 0;
+  Clock::duration longest_copy_{}, waited_{};
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<models::Snapshot*> free_;     // may be filled

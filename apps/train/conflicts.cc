@@ -27,14 +27,25 @@ void check_apart(const NamedFile& one, const NamedFile& other) {
   throw UsageError(both + "; give each a file of its own");
 }
 
+/// A file in a folder that is read, and written: nobody wants that either. A new one beside the others is fine.
+void check_not_inside(const NamedFile& input, const NamedFile& output) {
+  if (input.path.empty() || output.path.empty() || !is_file_in(output.path, input.path)) return;
+  throw UsageError(
+      fmt::format("{} {} is a file of {} {}; name another", output.flag, output.path, input.flag, input.path));
+}
+
 /// What is written must be nothing else that is read or written.
 void check_files(const std::string& config, const Options& options) {
   const std::array read{NamedFile{"--config", config}, NamedFile{"--init", options.init},
                         NamedFile{"--data", options.data}, NamedFile{"--val", options.val}};
   const std::array written{NamedFile{"--log", options.log}, NamedFile{"--save", options.save},
-                           NamedFile{"--plot", options.plot}};
+                           NamedFile{"--plot", options.plot}, NamedFile{"--tensorboard", options.tensorboard},
+                           NamedFile{"--checkpoint", options.checkpoint}};
   for (const NamedFile& input : read) {
-    for (const NamedFile& output : written) check_apart(input, output);
+    for (const NamedFile& output : written) {
+      check_apart(input, output);
+      check_not_inside(input, output);
+    }
   }
   for (std::size_t i = 0; i < written.size(); ++i) {
     for (std::size_t j = i + 1; j < written.size(); ++j) check_apart(written[i], written[j]);

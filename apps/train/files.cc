@@ -45,6 +45,12 @@ bool same_file(const std::string& one, const std::string& other) {
   return fs::equivalent(one, other, error) || target_of(one) == target_of(other);
 }
 
+bool is_file_in(const std::string& file, const std::string& folder) {
+  std::error_code error;
+  return fs::is_directory(folder, error) && fs::is_regular_file(file, error) &&
+         fs::equivalent(target_of(file).parent_path(), folder, error);
+}
+
 std::string read_config_text(const std::string& path) {
   constexpr std::size_t most = 1 << 20;
   std::error_code error;

@@ -4,12 +4,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <memory>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include <kolo/session.h>
 
@@ -26,11 +28,20 @@
 namespace kolo::train {
 namespace {
 
+/// Settings that serve training better than the session's own defaults, unless the environment says otherwise: ranks
+/// that are not equally fast at every moment wait less for each other if gradients are summed in several buckets, and
+/// if a short wait does not put a core to sleep.
+constexpr std::array<std::pair<const char*, const char*>, 2> own_defaults{
+    {{"KOLO_FUSION_BYTES", "1M"}, {"KOLO_SPIN_US", "1000"}}};
+
 /// The settings of the environment; or the default ones, and what is wrong with it.
 Config settings_of_environment(std::optional<std::string>& problem) {
   try {
     std::vector<std::string> unknown;
-    const Config config = Config::from_environment(&unknown);
+    Config config = Config::from_environment(&unknown);
+    for (const auto& [variable, value] : own_defaults) {
+      if (std::getenv(variable) == nullptr) config.set(variable, value);
+    }
     if (!unknown.empty()) problem = fmt::format("{} (--help lists the settings)", fmt::join(unknown, "; "));
     return config;
   } catch (const Error& error) {
@@ -63,13 +74,14 @@ std::vector<std::uint64_t> peaks_of_all(Session& session) {
 void train(Session& session, int argc, char** argv, const std::optional<std::string>& problem) {
   Options options;
   std::unique_ptr<Job> job;
-  std::optional<Outputs> outputs;  // on rank 0, like the checkpoints
+  std::optional<Outputs> outputs;           // on rank 0, like the checkpoints
   std::optional<models::FolderLock> alone;  // with the checkpoints of this folder
   std::optional<CheckpointWriter> checkpoints;
   together(session, [&] {
     if (problem) throw UsageError(*problem);
     options = parse_options(argc, argv);
     job = std::make_unique<Job>(options, session);
+    if (options.sample > 0) check_sample(*job);
     if (session.rank() > 0) return;
     outputs.emplace(options);
     if (!options.checkpoint.empty()) alone.emplace(options.checkpoint);
@@ -98,7 +110,7 @@ void train(Session& session, int argc, char** argv, const std::optional<std::str
   });
   const auto peaks = peaks_of_all(session);
   together(session, [&] {  // the files come first
-    if (outputs) print(outputs->summary(peaks) + sample);
+    if (outputs) print(outputs->summary(peaks) + (checkpoints ? checkpoints->summary() : "") + sample);
     check_stdout();
   });
 }
@@ -125,7 +137,7 @@ int open_session_and_train(int argc, char** argv) {
 /// failed, has ended them.
 [[noreturn]] void leave_in_turn(const Error& error) {
   constexpr std::chrono::seconds to_end_all{3};  // of mpirun, which asks processes to end after one second
-  const int turn = (error.code() == ErrorCode::aborted ? 1 : 0) + (launched_rank() > 0 ? 1 : 0);
+  const int turn = (error.code() == ErrorCode::aborted ? 2 : 0) + (launched_rank() > 0 ? 1 : 0);
   std::this_thread::sleep_for(turn * to_end_all);
   leave(error.what());
 }

@@ -57,8 +57,21 @@ void check(const Options& options, const std::vector<Choice<Value>>& choices) {
   }
 }
 
+/// A preset gives sizes, too.
+void check_preset(const Options& options, models::ModelSettings& preset, models::ModelSettings& held) {
+  if (options.preset.empty()) return;
+  const auto said = counts(options, preset), is = counts(options, held);
+  for (std::size_t i = 0; i < said.size(); ++i) {
+    if (*said[i].given || *said[i].size == *is[i].size) continue;
+    contradicts(options, fmt::format("--preset {} (--{} {})", options.preset, said[i].flag, *said[i].size),
+                fmt::format("{}", *is[i].size), "preset");
+  }
+}
+
 void take_over(const Options& options, const models::Pretrained& pretrained, models::ModelSettings& settings) {
+  models::ModelSettings before = settings;
   pretrained.settings(settings);
+  check_preset(options, before, settings);
   check(options, counts(options, settings));
   check(options, numbers(options, settings));
   if (!options.sizes.empty() && options.sizes != settings.sizes) {

@@ -118,7 +118,9 @@ std::string help_text() {
           "step's examples. Without a launcher it trains on one.\n\n"
           "usage: [mpirun -np N] kolo-train [--flag value]...\n";
   text << settable_options().add(general_options());
-  text << "\nRuntime (environment variables, the same for all programs that use kolo):\n" << settings_help();
+  text << "\nRuntime (environment variables, the same for all programs that use kolo; here\nKOLO_FUSION_BYTES is 1M "
+          "and KOLO_SPIN_US 1000 unless they are set):\n"
+       << settings_help();
   return text.str();
 }
 

@@ -21,7 +21,8 @@ Outputs::Outputs(const Options& options) : options_(options) {
 void Outputs::begin(const Job& job, std::int64_t first) {
   std::vector<Listener*> of_earlier_steps;
   if (plot_) of_earlier_steps.push_back(&*plot_);
-  if (log_) log_->begin(first, of_earlier_steps);
+  const bool measures_first = options_.eval_only || first >= job.last_step();
+  if (log_) log_->begin(first, measures_first, of_earlier_steps);
   if (!options_.tensorboard.empty()) tensorboard_.emplace(options_.tensorboard, first);
   progress_.emplace(first, job.last_step(), job.sampler().steps_per_epoch());
 }

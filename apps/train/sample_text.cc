@@ -35,6 +35,10 @@ Tokens prompt_of(const Options& options) {
   return tokens;
 }
 
+const models::Llama& llama_of(Job& job) {
+  return dynamic_cast<const models::Llama&>(job.model());
+}
+
 /// Control characters could do anything to a terminal.
 std::string text_from(const Tokens& tokens) {
   std::string text;
@@ -47,12 +51,15 @@ std::string text_from(const Tokens& tokens) {
 
 }  // namespace
 
+void check_sample(Job& job) {
+  models::check_prompt(llama_of(job), prompt_of(job.options()));
+}
+
 std::string sample_text(Job& job) {
   const Options& options = job.options();
   const Tokens prompt = prompt_of(options);
-  const Tokens written =
-      models::generate(dynamic_cast<models::Llama&>(job.model()), prompt,
-                       {.count = options.sample, .temperature = options.temperature, .seed = options.seed});
+  const Tokens written = models::generate(
+      llama_of(job), prompt, {.count = options.sample, .temperature = options.temperature, .seed = options.seed});
   if (options.tokens != models::TokenType::bytes)
     return fmt::format("{} | {}\n", fmt::join(prompt, " "), fmt::join(written, " "));
   return options.prompt + text_from(written) + "\n";

@@ -6,8 +6,12 @@
 
 namespace kolo::train {
 
+/// Whether the job's model can go on from --prompt: better known before the training than behind it. Errors: UsageError
+/// for a prompt that is none, models::ModelError for tokens that the model lacks.
+void check_sample(Job& job);
+
 /// What the job's model writes behind --prompt, with the prompt: text, or the numbers of tokens that are no bytes.
-/// Errors: UsageError for a prompt that is none, models::ModelError.
+/// Errors: as check_sample().
 std::string sample_text(Job& job);
 
 }  // namespace kolo::train

@@ -18,20 +18,20 @@ double rounded(double value, double steps_per_unit) {
   return std::round(value * steps_per_unit) / steps_per_unit;
 }
 
-/// Whether an event of a log is of the first `steps_done` steps; if so, it is told.
-bool tell(const nlohmann::json& event, std::int64_t steps_done, std::span<Listener* const> listeners) {
+/// Whether an event of a log is of the first `steps`, or an evaluation behind at most `evals`; if so, it is told.
+bool tell(const nlohmann::json& event, std::int64_t steps, std::int64_t evals, std::span<Listener* const> listeners) {
   const auto number = [&](const char* key) {
     return event.contains(key) && event[key].is_number() ? event[key].get<double>() : NAN;
   };
   const std::string kind = event.value("event", "");
   const double step = number("step");
-  if (kind == "step" && step < static_cast<double>(steps_done)) {
+  if (kind == "step" && step < static_cast<double>(steps)) {
     for (Listener* listener : listeners) {
       listener->on_step({.step = static_cast<std::int64_t>(step), .loss = number("loss"), .lr = number("lr")});
     }
     return true;
   }
-  if (kind != "eval" || !(step <= static_cast<double>(steps_done))) return false;
+  if (kind != "eval" || !(step <= static_cast<double>(evals))) return false;
   for (Listener* listener : listeners) {
     listener->on_eval(
         {.step = static_cast<std::int64_t>(step), .loss = number("loss"), .accuracy = number("accuracy")});
@@ -46,19 +46,21 @@ StepLog::StepLog(std::string path) : path_(std::move(path)), file_(std::fopen(pa
   if (problem_) throw UsageError(*problem_);
 }
 
-void StepLog::begin(std::int64_t steps_done, std::span<Listener* const> listeners) {
-  const std::string kept = steps_done > 0 ? lines_of_first(steps_done, listeners) : "";
+void StepLog::begin(std::int64_t steps_done, bool measures_again, std::span<Listener* const> listeners) {
+  const std::int64_t evals = measures_again ? steps_done - 1 : steps_done;
+  const std::string kept = steps_done > 0 ? lines_of_first(steps_done, evals, listeners) : "";
   (void)::ftruncate(::fileno(file_.get()), 0);  // what cannot be emptied, a pipe or a terminal, is empty
   if (!kept.empty()) write(kept);
 }
 
 /// A line that is none, such as the last one of a run that was killed, is dropped.
-std::string StepLog::lines_of_first(std::int64_t steps_done, std::span<Listener* const> listeners) const {
+std::string StepLog::lines_of_first(std::int64_t steps, std::int64_t evals,
+                                    std::span<Listener* const> listeners) const {
   std::string kept;
   std::ifstream file(path_);
   for (std::string line; std::getline(file, line);) {
     const auto event = nlohmann::json::parse(line, nullptr, false);
-    if (event.is_discarded() || !event.is_object() || !tell(event, steps_done, listeners)) continue;
+    if (event.is_discarded() || !event.is_object() || !tell(event, steps, evals, listeners)) continue;
     kept += line + "\n";
   }
   return kept;

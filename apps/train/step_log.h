@@ -19,7 +19,9 @@ class StepLog final : public Listener {
 
   /// Keeps of what the file holds the events of the first `steps_done` steps, which another run wrote, and drops the
   /// rest. The events kept are told to `listeners`.
-  void begin(std::int64_t steps_done, std::span<Listener* const> listeners);
+  ///
+  /// measures_again  whether this run begins with an evaluation, which replaces an earlier one at that step
+  void begin(std::int64_t steps_done, bool measures_again, std::span<Listener* const> listeners);
 
   void on_step(const StepEvent& event) override;
   void on_eval(const EvalEvent& event) override;
@@ -33,7 +35,7 @@ class StepLog final : public Listener {
     void operator()(std::FILE* file) const { (void)std::fclose(file); }
   };
 
-  std::string lines_of_first(std::int64_t steps_done, std::span<Listener* const> listeners) const;
+  std::string lines_of_first(std::int64_t steps, std::int64_t evals, std::span<Listener* const> listeners) const;
   void write(const std::string& text);
   void note_problem();
 

@@ -45,7 +45,9 @@ bool Trainer::run() {
   for (std::int64_t next = first_; next < job_->last_step(); ++next) {
     if (!step(next)) return false;
   }
-  if (evaluated_at_ != job_->last_step()) evaluate(job_->last_step());
+  const std::int64_t done =
+      std::max(first_, job_->last_step());  // more than --steps now says, if that is less than before
+  if (evaluated_at_ != done) evaluate(done);
   return true;
 }
 

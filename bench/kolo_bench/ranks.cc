@@ -61,8 +61,9 @@ std::vector<std::string> Ranks::gather(const std::string& mine) const {
   check_mpi(MPI_Allgather(&bytes, 1, MPI_INT, counts.data(), 1, MPI_INT, comm_.get()), "MPI_Allgather");
   std::exclusive_scan(counts.begin(), counts.end(), offsets.begin(), 0);
   std::string all(static_cast<std::size_t>(offsets.back() + counts.back()), '\0');
-  check_mpi(MPI_Allgatherv(mine.data(), bytes, MPI_CHAR, all.data(), counts.data(), offsets.data(), MPI_CHAR, comm_.get()),
-            "MPI_Allgatherv");
+  check_mpi(
+      MPI_Allgatherv(mine.data(), bytes, MPI_CHAR, all.data(), counts.data(), offsets.data(), MPI_CHAR, comm_.get()),
+      "MPI_Allgatherv");
   std::vector<std::string> texts;
   for (std::size_t rank = 0; rank < counts.size(); ++rank) {
     texts.push_back(all.substr(static_cast<std::size_t>(offsets[rank]), static_cast<std::size_t>(counts[rank])));
@@ -89,8 +90,9 @@ std::vector<int> Ranks::slowest(std::span<const double> values) const {
   };
   std::vector<Located> all;
   for (const double value : values) all.push_back({value, rank_});
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, all.data(), static_cast<int>(all.size()), MPI_DOUBLE_INT, MPI_MAXLOC, comm_.get()),
-            "MPI_Allreduce");
+  check_mpi(
+      MPI_Allreduce(MPI_IN_PLACE, all.data(), static_cast<int>(all.size()), MPI_DOUBLE_INT, MPI_MAXLOC, comm_.get()),
+      "MPI_Allreduce");
   std::vector<int> ranks;
   for (const Located& one : all) ranks.push_back(one.rank);
   return ranks;
@@ -111,13 +113,13 @@ void Ranks::together(const std::function<void()>& work) const {
 }
 
 void Ranks::check_same(const std::vector<std::pair<std::string, std::string>>& mine) const {
-  for (const auto& [name, value] : mine) {
-    const auto values = gather(value);
+  for (const auto& row : mine) {
+    const auto values = gather(row.second);
     together([&] {
       for (const std::string& other : values) {
         if (rank_ > 0 || other == values[0]) continue;
-        throw UsageError(
-            fmt::format("the ranks have different values of {} ({}); give all of them the same", name, sides(values)));
+        throw UsageError(fmt::format("the ranks have different values of {} ({}); give all of them the same", row.first,
+                                     sides(values)));
       }
     });
   }
