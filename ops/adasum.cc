@@ -237,7 +237,7 @@ bool serves_adasum(const Backend& backend, const Signature& signature) {
   const auto serves = [&](OpKind kind, ReduceOp op, DType dtype) {
     return backend.supports(stage_signature(kind, op, dtype));
   };
-  return device_memory(signature.device) && serves(OpKind::all_to_all, ReduceOp::sum, signature.dtype) &&
+  return signature.device == DeviceKind::cpu && serves(OpKind::all_to_all, ReduceOp::sum, signature.dtype) &&
          serves(OpKind::all_gather, ReduceOp::sum, signature.dtype) &&
          serves(OpKind::all_reduce, ReduceOp::sum, DType::f64) && serves(OpKind::all_reduce, ReduceOp::max, DType::f64);
 }

@@ -1,35 +1,10 @@
 #include <cuda_runtime.h>
 
-#include <string>
-
-#include <kolo/error.h>
-
+#include "ops/cuda_errors.h"
 #include "ops/device.h"
 
 namespace kolo {
 namespace {
-
-void check_cuda(cudaError_t rc, const char* call, Where where = Where::here()) {
-  if (rc == cudaSuccess) return;
-  const std::string file(where.file);
-  throw Error(ErrorCode::backend, std::string(call) + " failed (" + cudaGetErrorString(rc) + ") at " +
-                                      file.substr(file.find_last_of('/') + 1) + ":" + std::to_string(where.line));
-}
-
-// Selects a device for the calls of this scope, and then the one that the thread had selected before.
-class SelectedDevice final {
- public:
-  explicit SelectedDevice(int index) {
-    check_cuda(cudaGetDevice(&before_), "cudaGetDevice");
-    check_cuda(cudaSetDevice(index), "cudaSetDevice");
-  }
-  ~SelectedDevice() { (void)cudaSetDevice(before_); }
-  SelectedDevice(const SelectedDevice&) = delete;
-  SelectedDevice& operator=(const SelectedDevice&) = delete;
-
- private:
-  int before_ = 0;
-};
 
 class CudaMemory final : public DeviceMemory {
  public:

@@ -39,7 +39,7 @@ class MpiBackend final : public Backend {
 
   std::string_view name() const override { return "mpi"; }
   bool supports(const Signature& signature) const override {
-    return device_memory(signature.device) && mpi_method(signature.kind) && reducible(signature);
+    return signature.device == DeviceKind::cpu && mpi_method(signature.kind) && reducible(signature);
   }
   std::unique_ptr<Operation> start(const Bucket& bucket) override {
     return std::make_unique<MpiOperation>(pipeline_, bucket);

@@ -13,8 +13,7 @@ namespace kolo {
 /// The backend that works anywhere: non-blocking MPI collectives among the ranks of `comm`, which it duplicates. Making
 /// and destroying it are collective (destroying it after abandon() or a failure is not). Throws Error{backend}.
 ///
-/// Serves every operation, reductions where reducible(), on host tensors and on those of devices that device_memory()
-/// knows (staged through host memory). Results are the same bits as those of the local backend. Needs polling.
+/// Serves every operation on host tensors, reductions where reducible(). Results are the same bits as those of the local backend. Needs polling.
 ///
 /// An operation that is destroyed unfinished breaks the group on this rank. MPI cannot withdraw a collective: a tensor
 /// that travels without being packed may be read or written by later MPI calls of the process until the process ends.

@@ -78,7 +78,7 @@ class PairBackend final : public Backend {
 
   std::string_view name() const override { return "mpi"; }
   bool supports(const Signature& signature) const override {
-    return signature.kind == OpKind::send_recv && device_memory(signature.device);
+    return signature.kind == OpKind::send_recv && signature.device == DeviceKind::cpu;
   }
   std::unique_ptr<Operation> start(const Bucket& bucket) override {
     const int root = bucket.signature.root;  // ranks of the pair are in ascending order

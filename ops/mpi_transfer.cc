@@ -47,7 +47,7 @@ void MpiTransfer::begin(const Bucket& bucket, const Segment& segment) {
   bucket_ = &bucket;
   segment_ = segment;
   const bool direct = segment.single || (in_one_piece(&BucketTensor::in) && in_one_piece(&BucketTensor::out));
-  staged_ = !direct || bucket.signature.device != DeviceKind::cpu;
+  staged_ = !direct;
   mpi_method(bucket.signature.kind)->begin(*this);
 }
 

@@ -80,8 +80,8 @@ Setting choice_setting(std::string_view variable, std::string_view doc, std::str
           [=](const Config& config) { return config.*field; }};
 }
 
-Setting flag_setting(std::string_view variable, std::string_view doc, bool Config::* field) {
-  return {variable, "flag", "", doc, false,
+Setting flag_setting(std::string_view variable, std::string_view doc, bool Config::* field, bool must_agree = false) {
+  return {variable, "flag", "", doc, must_agree,
           [=](Config& config, std::string_view text) {
             if (text != "0" && text != "1") refuse(variable, text, "0 or 1");
             config.*field = text == "1";
@@ -89,8 +89,8 @@ Setting flag_setting(std::string_view variable, std::string_view doc, bool Confi
           [=](const Config& config) { return std::string(config.*field ? "1" : "0"); }};
 }
 
-const std::array<Setting, 7>& table() {
-  static const std::array<Setting, 7> rows{{
+const std::array<Setting, 14>& table() {
+  static const std::array<Setting, 14> rows{{
       bytes_setting("KOLO_FUSION_BYTES", "A bucket of tensors is full when it holds so many.", true, &Config::fusion_bytes),
       seconds_setting("KOLO_STALL_REPORT_SECONDS",
                       "An operation, or a session being made, that waits longer is reported by every rank that takes part; "
@@ -104,7 +104,20 @@ const std::array<Setting, 7>& table() {
                    &Config::fake_nodes),
       choice_setting("KOLO_BACKEND", "How host tensors travel: auto, local (ranks in one process), shm (one node) or mpi.", &Config::backend,
                      {"auto", "local", "shm", "mpi"}),
-      flag_setting("KOLO_BANNER", "1: rank 0 prints the settings in effect when a session starts.", &Config::banner),
+      choice_setting("KOLO_GPU_BACKEND", "How tensors on GPUs travel: auto, nccl, or staged (through host memory).", &Config::gpu_backend,
+                     {"auto", "nccl", "staged"}),
+      bytes_setting("KOLO_GPU_DIRECT_BYTES", "NCCL runs tensors on GPUs from this size on where they are; smaller ones are packed.", true,
+                    &Config::gpu_direct_bytes),
+      bytes_setting("KOLO_GPU_PACK_BYTES", "Memory on each rank's GPU for what is packed.", true, &Config::gpu_pack_bytes),
+      bytes_setting("KOLO_GPU_STAGING_BYTES", "Pinned host memory of each rank and group for what is staged.", true, &Config::gpu_staging_bytes),
+      choice_setting("KOLO_NCCL_ALGO", "How NCCL sums over all ranks: auto, ring, tree or nvls; NCCL_ALGO, if set, counts instead.", &Config::nccl_algo,
+                     {"auto", "ring", "tree", "nvls"}),
+      choice_setting("KOLO_NCCL_WIRE", "native: NCCL adds 16-bit floats as they are, and rounds each time; f32: they travel as f32.",
+                     &Config::nccl_wire, {"native", "f32"}),
+      flag_setting("KOLO_NCCL_REGISTER",
+                   "1: memory of the session is registered with NCCL; every rank must then place its tensors alike in it.", &Config::nccl_register,
+                   true),
+      flag_setting("KOLO_BANNER", "1: rank 0 prints the settings in effect, and which rank has which GPU, when a session starts.", &Config::banner),
   }};
   return rows;
 }

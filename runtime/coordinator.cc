@@ -37,7 +37,7 @@ Coordinator::Coordinator(World world, const Config& config)
     : config_(config),
       control_(std::move(world.parts().control)),
       world_group_(group_of_all(*control_)),
-      groups_(world_group_, *control_, config.fusion_bytes, std::move(world.parts().backends)),
+      groups_(world_group_, *control_, config.fusion_bytes, std::move(world.parts().backends), world.parts().device.index),
       oversubscribed_(more_ranks_than_cores(static_cast<int>(control_->topology().node_ranks(control_->rank()).size()))),
       watch_(config_, *control_, queue_) {
   for (auto& message : agree_on_settings(*control_, config_)) hear(std::move(message));
@@ -80,7 +80,7 @@ void Coordinator::wait(const SubmissionPtr& submission) {
   while (!submission->done) {
     if (role_.try_lock()) {
       const std::lock_guard role(role_, std::adopt_lock);
-      drive_until(submission);
+      drive_until(submission->done);
       leave_role();
       continue;
     }
@@ -97,6 +97,26 @@ void Coordinator::wait(const SubmissionPtr& submission) {
   leave_drivers();
 }
 
+bool Coordinator::wait_for_launch(const SubmissionPtr& submission) {
+  push_flush(submission);
+  ++drivers_;
+  while (!submission->launched) {
+    if (role_.try_lock()) {
+      const std::lock_guard role(role_, std::adopt_lock);
+      drive_until(submission->launched);
+      leave_role();
+    } else {
+      control_->bell().ring();  // whoever has the role sees the flush
+      oversubscribed_ ? (void)sched_yield() : pause_briefly();
+    }
+  }
+  leave_drivers();
+  control_->bell().ring();  // the background thread goes on with what is on the device
+  if (queue_.give_away(submission)) return true;
+  wait(submission);  // it is being completed
+  return false;
+}
+
 /// The background thread may have gone to sleep because this thread looked after everything.
 void Coordinator::leave_drivers() {
   --drivers_;
@@ -110,7 +130,7 @@ void Coordinator::wait_at_most(const SubmissionPtr& submission, double seconds) 
     while (!submission->done && Clock::now() < deadline) {
       if (role_.try_lock()) {
         const std::lock_guard role(role_, std::adopt_lock);
-        drive_until(submission, deadline);
+        drive_until(submission->done, deadline);
         leave_role();
       } else {
         control_->bell().ring();
@@ -221,11 +241,11 @@ void Coordinator::announce_inline() {
 }
 
 /// For a thread that waits and has the role: looks again and again for a while, then sleeps between the rings.
-void Coordinator::drive_until(const SubmissionPtr& submission, Clock::time_point deadline) {
+void Coordinator::drive_until(const std::atomic<bool>& reached, Clock::time_point deadline) {
   Bell& bell = control_->bell();
   bell.disarm();
   auto idle_since = Clock::now();
-  while (!submission->done && Clock::now() < deadline) {
+  while (!reached && Clock::now() < deadline) {
     if (cycle()) {
       idle_since = Clock::now();
     } else if (Clock::now() - idle_since < std::chrono::microseconds(config_.spin_us)) {

@@ -36,6 +36,12 @@ class Coordinator {
   /// For a monitored barrier: waits as wait() does, but asks who is missing after so many seconds.
   void wait_at_most(const SubmissionPtr& submission, double seconds);
   bool poll(const SubmissionPtr& submission);
+  /// For device tensors: waits until the operation is on its way to its results, or done, no longer. Its name is free then; how it fails
+  /// later is for whoever calls claim_failure().
+  /// False: it is done, and its failure, if any, is the caller's.
+  bool wait_for_launch(const SubmissionPtr& submission);
+  /// How something failed that nobody waits for any more; once.
+  std::optional<Failure> claim_failure() { return queue_.claim_failure(); }
   /// The handle dies: withdraws the operation, or waits for it if that is too late.
   void release(const SubmissionPtr& submission) noexcept;
   void close(bool unwinding);
@@ -89,7 +95,7 @@ class Coordinator {
 
   void push_flush(const SubmissionPtr& submission);
   void announce_inline();
-  void drive_until(const SubmissionPtr& submission, Clock::time_point deadline = Clock::time_point::max());
+  void drive_until(const std::atomic<bool>& reached, Clock::time_point deadline = Clock::time_point::max());
   void leave_role();
   void run_in_background();
   bool news() const { return !queue_.empty() || control_->pending(); }

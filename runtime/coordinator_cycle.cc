@@ -161,6 +161,10 @@ bool Coordinator::execute(GroupState& group) {
   const auto before = group.executor.buckets_started();
   const bool advanced = group.executor.step(finished_);
   counters_.buckets += group.executor.buckets_started() - before;
+  if (const auto fault = group.executor.take_fault()) {
+    group.negotiator.report_fault(*fault);
+    again_ = true;
+  }
   const bool moved = decided || advanced;
   if (!finished_.empty()) {
     const auto staged = group.executor.staged_bytes();
@@ -256,6 +260,7 @@ void Coordinator::complete_finished() {
   }
   for (Submission* submission : completing_) {
     submission->done = true;
+    if (submission->signature.device != DeviceKind::cpu) submission->launched = true;  // last: without results it failed
     submission->done.notify_all();
   }
   finished_.clear();

@@ -19,7 +19,13 @@ void Coordinator::follow(GroupState& group, Decisions decisions) {
   for (const SubmissionPtr& submission : decisions.withdrawn) finish(group, submission, submission->refusal ? &*submission->refusal : nullptr);
   for (const SubmissionPtr& submission : decisions.completed) complete(submission);
   for (const SubmissionPtr& submission : decisions.to_allocate) make_output(group, submission);
-  for (AgreedBucket& bucket : decisions.run) {
+  auto fault = decisions.faults.begin();
+  const auto fail_before = [&](std::size_t place) {
+    for (; fault != decisions.faults.end() && fault->before <= place; ++fault) group.executor.fail_devices(fault->failure, finished_);
+  };
+  for (std::size_t place = 0; place < decisions.run.size(); ++place) {
+    fail_before(place);
+    AgreedBucket& bucket = decisions.run[place];
     counters_.tensors += bucket.members.size();
     const SubmissionPtr first = bucket.members.front();
     if (first->signature.kind == OpKind::make_group || first->signature.kind == OpKind::remove_group) {
@@ -30,6 +36,7 @@ void Coordinator::follow(GroupState& group, Decisions decisions) {
     }
     if (group.is_pair()) admit_next(group, first->name);
   }
+  fail_before(decisions.run.size());
   if (decisions.broken) {
     if (group.info->id == 0) control_->abandon();
     group.executor.abandon(*decisions.broken, finished_);

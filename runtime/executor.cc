@@ -38,7 +38,7 @@ BackendList Executor::backends_for_pair(const GroupInfo& pair) const {
 void Executor::start(AgreedBucket bucket) { running_.push_back(prepare(std::move(bucket))); }
 
 /// One collective for each type among the tensors: more than one only if they were submitted together.
-Executor::Running Executor::prepare(AgreedBucket agreed) {
+Executor::Running Executor::prepare(AgreedBucket agreed) const {
   std::vector<Bucket> buckets;
   for (const SubmissionPtr& member : agreed.members) {
     for (const BucketTensor& tensor : member->tensors) {
@@ -49,16 +49,22 @@ Executor::Running Executor::prepare(AgreedBucket agreed) {
         place->signature.dtype = dtype;
         place->signature.shape = tensor.in.shape;
         place->signature.members.clear();
+        place->alone = alone_;
       }
+      if (member->ready && (place->ready.empty() || place->ready.back() != member->ready)) place->ready.push_back(member->ready);
       place->tensors.push_back(tensor);
     }
   }
   return {std::move(agreed.members), std::move(buckets), 0, {}};
 }
 
+Backend* Executor::backend_of(const Signature& signature) const {
+  const auto found = std::ranges::find_if(backends_, [&](const auto& backend) { return backend->supports(signature); });
+  return found == backends_.end() ? nullptr : found->get();
+}
+
 std::unique_ptr<Operation> Executor::start_on_backend(const Bucket& bucket) {
-  for (const auto& backend : backends_) {
-    if (!backend->supports(bucket.signature)) continue;
+  if (Backend* const backend = backend_of(bucket.signature)) {
     ++buckets_started_;
     return backend->start(bucket);
   }
@@ -71,12 +77,18 @@ std::unique_ptr<Operation> Executor::start_on_backend(const Bucket& bucket) {
 }
 
 bool Executor::step(std::vector<Finished>& finished) {
-  if (halted_) return false;
+  if (halted_ || faulted_) return false;
   const auto finished_before = finished.size();
   bool moved = false;
   bool held = false;  // a backend is kept for more of an operation: nothing else may start
   for (Running& running : running_) {
-    if (!advance(running, held, moved)) continue;
+    try {
+      if (!advance(running, held, moved)) continue;
+    } catch (const OperationFault& fault) {
+      faulted_ = true;
+      fault_to_tell_ = fault.failure();
+      break;
+    }
     for (SubmissionPtr& member : running.members) finished.push_back({std::move(member), std::nullopt});
     running.members.clear();
   }
@@ -102,7 +114,45 @@ bool Executor::advance(Running& running, bool& held, bool& moved) {
     held |= operation->holds_backend();
     running.operations.push_back(std::move(operation));
   }
-  return running.started == running.buckets.size() && running.operations.empty();
+  const bool all_started = running.started == running.buckets.size();
+  if (all_started && !running.launched) publish_launch(running);
+  return all_started && running.operations.empty();
+}
+
+/// On a device, what is certain to come to its end is told to those whose streams wait for it.
+void Executor::publish_launch(Running& running) {
+  if (running.buckets.empty() || running.buckets.front().signature.device == DeviceKind::cpu) return;
+  std::vector<std::shared_ptr<const DevicePoint>> results;
+  for (const auto& operation : running.operations) {
+    results.push_back(operation->result());
+    if (!results.back()) return;
+  }
+  running.launched = true;
+  for (const SubmissionPtr& member : running.members) {
+    member->results = results;
+    member->launched = true;
+  }
+}
+
+void Executor::fail_devices(const Failure& failure, std::vector<Finished>& finished) {
+  faulted_ = false;
+  fault_to_tell_.reset();
+  for (const auto& backend : backends_) {
+    if (!backend->recovers()) continue;
+    std::size_t skipped = 0, ordered = 0;
+    for (Running& running : running_) {
+      if (running.buckets.empty() || backend_of(running.buckets.front().signature) != backend.get()) continue;
+      for (std::size_t i = running.started; i < running.buckets.size(); ++i) {
+        ++skipped;
+        if (!running.buckets[i].alone) ++ordered;
+      }
+      running.operations.clear();
+      for (SubmissionPtr& member : running.members) finished.push_back({std::move(member), failure});
+      running.members.clear();
+    }
+    std::erase_if(running_, [](const Running& running) { return running.members.empty(); });
+    backend->recover(skipped, ordered);
+  }
 }
 
 void Executor::abandon(const Failure& failure, std::vector<Finished>& finished) {

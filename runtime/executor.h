@@ -3,6 +3,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <kolo/backend.h>
@@ -21,7 +22,7 @@ class Executor {
   };
 
   Executor(BackendList backends, const GroupInfo& group)
-      : backends_(std::move(backends)), ranks_(group.size()), rank_(group.rank) {}
+      : backends_(std::move(backends)), ranks_(group.size()), rank_(group.rank), alone_(group.id == 0) {}
 
   /// Whether some backend can run this; the same answer on every rank.
   bool supports(const Signature& signature) const;
@@ -32,6 +33,9 @@ class Executor {
   /// Backends for a pair of ranks, of those that serve pairs.
   BackendList backends_for_pair(const GroupInfo& pair) const;
 
+  /// Of the world: a group has been made, whoever belongs to it. What is agreed on later is not alone.
+  void another_group() { alone_ = false; }
+
   /// Takes a bucket on, to be started by step() in this order; its members share everything but their shapes (and, of one grouped
   /// submission, the types). A barrier has nothing to move and is complete at once.
   void start(AgreedBucket bucket);
@@ -40,6 +44,13 @@ class Executor {
   /// completed. Returns whether anything did, or moved. Throws what a backend threw: what is in flight cannot be trusted any more, call
   /// halt().
   bool step(std::vector<Finished>& finished);
+
+  /// What an operation on a device failed with, once: nothing of the group is stepped until fail_devices().
+  std::optional<Failure> take_fault() { return std::exchange(fault_to_tell_, std::nullopt); }
+
+  /// Every rank does this at the same place of what is agreed: what was taken on before, by a backend that recovers, fails unless it is
+  /// complete here, and the backends go on.
+  void fail_devices(const Failure& failure, std::vector<Finished>& finished);
 
   /// Touches nothing from now on. What is in flight, and what is taken on later, stays so until abandon().
   void halt() { halted_ = true; }
@@ -59,16 +70,22 @@ class Executor {
     std::vector<Bucket> buckets;                         // one for each type; none of what moves no data
     std::size_t started = 0;                             // of the buckets
     std::vector<std::unique_ptr<Operation>> operations;  // started and not complete
+    bool launched = false;                               // of devices: told so to the members
   };
 
   bool completes_now(Running& running) noexcept;
   bool advance(Running& running, bool& held, bool& moved);
-  static Running prepare(AgreedBucket agreed);
+  Running prepare(AgreedBucket agreed) const;
+  static void publish_launch(Running& running);
+  Backend* backend_of(const Signature& signature) const;
   std::unique_ptr<Operation> start_on_backend(const Bucket& bucket);
 
   BackendList backends_;
   int ranks_;
   int rank_;
+  bool alone_;
+  bool faulted_ = false;
+  std::optional<Failure> fault_to_tell_;
   std::deque<Running> running_;
   bool halted_ = false;
   std::uint64_t buckets_started_ = 0;

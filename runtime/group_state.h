@@ -41,11 +41,11 @@ class Patience {
 
 /// What one rank keeps for each group it belongs to: each group agrees and runs on its own.
 struct GroupState {
-  GroupState(std::shared_ptr<const GroupInfo> group, ControlChannel& channel, std::int64_t fusion_bytes, BackendList backends)
+  GroupState(std::shared_ptr<const GroupInfo> group, ControlChannel& channel, std::int64_t fusion_bytes, BackendList backends, int card)
       : info(std::move(group)),
         control(channel),
         position(tree_position(channel.topology(), ascending(info->ranks), channel.rank())),
-        negotiator(info, position, fusion_bytes),
+        negotiator(info, position, fusion_bytes, card),
         executor(std::move(backends), *info) {
     control.open(position);
   }
@@ -78,7 +78,8 @@ struct GroupState {
 /// same on every rank, members or not.
 class Groups {
  public:
-  Groups(std::shared_ptr<const GroupInfo> world, ControlChannel& control, std::int64_t fusion_bytes, BackendList backends);
+  /// `card`: where this rank's tensors of devices are.
+  Groups(std::shared_ptr<const GroupInfo> world, ControlChannel& control, std::int64_t fusion_bytes, BackendList backends, int card = 0);
 
   GroupState& world() { return *states_.at(0); }
   ~Groups();
@@ -102,6 +103,7 @@ class Groups {
  private:
   ControlChannel& control_;
   std::int64_t fusion_bytes_;
+  int card_;
   std::map<GroupId, std::unique_ptr<GroupState>> states_;
   std::map<GroupId, std::vector<ControlChannel::Message>> early_;
   GroupId next_ = 1;

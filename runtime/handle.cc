@@ -30,6 +30,17 @@ void Handle::wait() {
   const auto coordinator = std::exchange(coordinator_, nullptr);
   coordinator->wait(submission);
   if (submission->failure) throw Error(*submission->failure);
+  if (const auto failure = coordinator->claim_failure()) throw Error(*failure);
+}
+
+void Handle::wait(void* stream) {
+  if (!submission_ || submission_->signature.device == DeviceKind::cpu) return wait();
+  const bool under_way = coordinator_->wait_for_launch(submission_);
+  const auto submission = std::exchange(submission_, nullptr);
+  const auto coordinator = std::exchange(coordinator_, nullptr);
+  if (!under_way && submission->failure) throw Error(*submission->failure);
+  for (const auto& result : submission->results) result->order(stream);
+  if (const auto failure = coordinator->claim_failure()) throw Error(*failure);
 }
 
 bool Handle::poll() { return !submission_ || coordinator_->poll(submission_); }

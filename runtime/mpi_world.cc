@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
+#include <span>
 #include <vector>
 
 #include <kolo/mpi.h>
@@ -11,6 +13,7 @@
 #include "ops/registry.h"
 #include "ops/shm_processes.h"
 #include "runtime/control_mpi.h"
+#include "runtime/gpu_places.h"
 #include "runtime/handshake.h"
 #include "runtime/launcher.h"
 #include "runtime/mpi_process.h"
@@ -21,19 +24,54 @@ namespace kolo {
 
 namespace {
 
-/// The placement on nodes and the backends are settings themselves: ranks that made worlds of different ones would hang.
-void agree_on_settings(MPI_Comm comm, const Config& config) {
-  int rank = 0, size = 0;
-  check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+/// What each rank says, one after the other.
+std::vector<std::byte> gather_all(MPI_Comm comm, std::span<const std::byte> mine) {
+  int size = 0;
   check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
-  const auto mine = settings_message(config, rank);
   const int bytes = static_cast<int>(mine.size());
   std::vector<int> counts(static_cast<std::size_t>(size)), offsets(counts.size());
   check_mpi(MPI_Allgather(&bytes, 1, MPI_INT, counts.data(), 1, MPI_INT, comm), "MPI_Allgather");
   std::exclusive_scan(counts.begin(), counts.end(), offsets.begin(), 0);
   std::vector<std::byte> all(static_cast<std::size_t>(offsets.back() + counts.back()));
   check_mpi(MPI_Allgatherv(mine.data(), bytes, MPI_BYTE, all.data(), counts.data(), offsets.data(), MPI_BYTE, comm), "MPI_Allgatherv");
-  check_settings(all);
+  return all;
+}
+
+/// The placement on nodes and the backends are settings themselves: ranks that made worlds of different ones would hang.
+void agree_on_settings(MPI_Comm comm, const Config& config) {
+  int rank = 0;
+  check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+  check_settings(gather_all(comm, settings_message(config, rank)));
+}
+
+constexpr MpiTuning small_agreements{{4096, 1024}, 2048, 2};
+
+/// Adds what serves GPU tensors, if every rank has a GPU.
+void add_gpu_backends(MPI_Comm comm, const Config& config, std::span<Bell> bells, WorldParts& parts) {
+  const Topology& topology = parts.control->topology();
+  GroupInfo world{.name = "world", .rank = parts.control->rank()};
+  world.ranks.resize(topology.places.size());
+  std::iota(world.ranks.begin(), world.ranks.end(), 0);
+  const auto here = topology.node_ranks(world.rank);
+  const auto local_rank = static_cast<int>(std::ranges::find(here, world.rank) - here.begin());
+  const GpuShare mine = find_gpu(config, topology.places[static_cast<std::size_t>(world.rank)].host, local_rank);
+  Writer message;
+  put(message, mine.place);
+  const auto all = gather_all(comm, message.bytes());
+  Reader reader(all);
+  std::vector<GpuPlace> places;
+  while (!reader.done()) places.push_back(get_gpu_place(reader));
+  const auto hosts_for_data = [&] {
+    BackendList list;
+    if (topology.nodes() == 1 && topology.size() > 1) {
+      if (auto shared = shm_process_backend(comm, bells, config.report)) list.push_back(std::move(shared));
+    }
+    list.push_back(mpi_backend(comm, topology.nodes() == 1 ? MpiTuning{} : between_nodes));
+    return list;
+  };
+  auto backends = gpu_backends(config, mine, places, world, {hosts_for_data, [&] { return mpi_backend(comm, small_agreements); }});
+  if (!backends.empty()) parts.device = {DeviceKind::cuda, mine.place.card};
+  for (auto& backend : backends) parts.backends.push_back(std::move(backend));
 }
 
 /// The ranks of MPI_COMM_WORLD, which are those of the launcher, that make up `comm`.
@@ -88,6 +126,7 @@ World mpi_world(MPI_Comm comm, const Config& config) {
     const auto make_node = [&](MPI_Comm node) { return node_backend(node, bells, config.report); };
     parts->backends.insert(parts->backends.begin(), nodes_backend(comm, std::move(node_of), make_node));
   }
+  add_gpu_backends(comm, config, bells, *parts);
   return World(std::move(parts));
 }
 

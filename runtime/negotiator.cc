@@ -17,8 +17,9 @@ Failure joined_failure(const Submission& submission, const GroupInfo& group, int
 
 }  // namespace
 
-Negotiator::Negotiator(std::shared_ptr<const GroupInfo> group, TreePosition position, std::int64_t fusion_bytes)
+Negotiator::Negotiator(std::shared_ptr<const GroupInfo> group, TreePosition position, std::int64_t fusion_bytes, int card)
     : group_(std::move(group)),
+      card_(card),
       position_(std::move(position)),
       learner_(fusion_bytes),
       table_(position_.subtrees),
@@ -157,6 +158,8 @@ void Negotiator::depart(bool abandoned) {
 
 void Negotiator::break_down(const Failure& failure) { up(0, Broken{failure}); }
 
+void Negotiator::report_fault(const Failure& failure) { up(0, Fault{failure, faults_}); }
+
 // ---- the neighbours -------------------------------------------------------------------------------------------------
 
 void Negotiator::receive_from_parent(Reader& reader) {
@@ -223,6 +226,10 @@ void Negotiator::up(int, const Departed& record) {
 
 void Negotiator::up(int, const Broken& record) {
   if (!handed_up(record)) down(record);
+}
+
+void Negotiator::up(int, const Fault& record) {
+  if (!handed_up(record) && record.number == faults_) down(record);
 }
 
 void Negotiator::up(int, const Wanted& record) {

@@ -33,6 +33,11 @@ struct Decisions {
   std::vector<SubmissionPtr> withdrawn;         ///< taken back before anything was agreed
   std::vector<SubmissionPtr> completed;         ///< there is nothing to move: monitored barriers, joins
   std::vector<std::string> without_this_rank;   ///< what ran or failed while this rank had joined and moves no data
+  struct Faulted {
+    std::size_t before;  ///< its place among `run`
+    Failure failure;
+  };
+  std::vector<Faulted> faults{};                ///< what runs on a device and was agreed on before fails
   std::optional<Failure> broken;                ///< the group is of no more use: fail what is running too
 };
 
@@ -47,7 +52,7 @@ enum class Direction : std::uint8_t { to_parent, to_child };
 /// each edge, whatever the number of ranks, and nobody waits for what is not ready.
 class Negotiator {
  public:
-  Negotiator(std::shared_ptr<const GroupInfo> group, TreePosition position, std::int64_t fusion_bytes);
+  Negotiator(std::shared_ptr<const GroupInfo> group, TreePosition position, std::int64_t fusion_bytes, int card = 0);
 
   // The local program, in its order.
   void submit(const SubmissionPtr& submission);
@@ -63,6 +68,8 @@ class Negotiator {
   void withdraw(const SubmissionPtr& submission);
   void depart(bool abandoned);
   void break_down(const Failure& failure);
+  /// Something of this rank's device failed, in a way that the group survives.
+  void report_fault(const Failure& failure);
 
   // The neighbours: one message each, as made by outgoing() there. Throw Error{backend} on malformed ones.
   void receive_from_parent(Reader& reader);
@@ -87,7 +94,7 @@ class Negotiator {
   /// Whether take() has something to give.
   bool decided() const {
     return !decisions_.run.empty() || !decisions_.to_allocate.empty() || !decisions_.failed.empty() || !decisions_.withdrawn.empty() ||
-           !decisions_.completed.empty() || decisions_.broken;
+           !decisions_.completed.empty() || !decisions_.faults.empty() || decisions_.broken;
   }
 
   /// Whether the program waits for something here, and whether a bucket waits here for the program.
@@ -126,6 +133,7 @@ class Negotiator {
   void up(int child, const Retract& record);
   void up(int child, const Departed& record);
   void up(int child, const Broken& record);
+  void up(int child, const Fault& record);
   void up(int child, const Wanted& record);
   void up(int child, const Joined& record);
   void up(int child, const Came& record);
@@ -154,6 +162,7 @@ class Negotiator {
   void apply(const Retracted& record);
   void apply(const Departed& record);
   void apply(const Broken& record);
+  void apply(const Fault& record);
   void apply(const Joined& record);
   void apply(const Released& record);
 
@@ -168,6 +177,7 @@ class Negotiator {
   Failure departure_failure(const Submission& submission) const;
 
   std::shared_ptr<const GroupInfo> group_;
+  int card_;  // this rank's, for the memory of stand-ins
   TreePosition position_;
   PlanCache plan_;
   PlanLearner learner_;
@@ -188,6 +198,7 @@ class Negotiator {
   int first_departed_ = -1;
   RankSet abandoned_;
   std::optional<Failure> broken_;
+  std::uint64_t faults_ = 0;
   Writer to_parent_;
   std::vector<Writer> to_child_;
   Decisions decisions_;

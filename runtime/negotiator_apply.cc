@@ -60,7 +60,7 @@ void Negotiator::run(BucketId bucket) {
       const auto sizes = sizes_of(number);
       const AgreedSizes agreed{tensor.signature.kind, sizes, away};
       if (has_rows(tensor.signature.kind) && to_be_allocated(agreed)) return SubmissionPtr();
-      return stand_in(tensor.name, tensor.signature, group_, &agreed);
+      return stand_in(tensor.name, tensor.signature, group_, &agreed, card_);
     };
   }
   const std::vector<TensorNumber> numbers = plan_.members(bucket) ? *plan_.members(bucket) : std::vector<TensorNumber>();
@@ -180,6 +180,11 @@ void Negotiator::apply(const Broken& record) {
   for (const SubmissionPtr& submission : take_everything()) decisions_.failed.push_back({submission, record.failure});
   waited_for_.clear();
   withdrawing_.clear();
+}
+
+void Negotiator::apply(const Fault& record) {
+  ++faults_;
+  decisions_.faults.push_back({decisions_.run.size(), record.failure});
 }
 
 /// Whatever waits here for the others.

@@ -99,10 +99,35 @@ void PendingQueue::drain(std::vector<Item>& items) {
 
 void PendingQueue::retire(std::span<Submission* const> submissions) {
   const std::lock_guard lock(mutex_);
-  for (Submission* submission : submissions) retire(*submission);
+  for (Submission* submission : submissions) {
+    if (!submission->given_away) {
+      retire(*submission);
+      continue;
+    }
+    if (submission->failure && !unclaimed_) unclaimed_ = submission->failure;
+    has_unclaimed_ = unclaimed_.has_value();
+    std::erase_if(given_away_, [&](const SubmissionPtr& other) { return other.get() == submission; });
+  }
+}
+
+bool PendingQueue::give_away(const SubmissionPtr& submission) {
+  const std::lock_guard lock(mutex_);
+  if (submission->retired) return false;
+  retire(*submission);
+  submission->given_away = true;
+  given_away_.push_back(submission);
+  return true;
+}
+
+std::optional<Failure> PendingQueue::claim_failure() {
+  if (!has_unclaimed_.load(std::memory_order_relaxed)) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  has_unclaimed_ = false;
+  return std::exchange(unclaimed_, std::nullopt);
 }
 
 void PendingQueue::retire(Submission& submission) {
+  submission.retired = true;
   const GroupId group = submission.group->id;
   const OpKind kind = submission.signature.kind;
   if (kind == OpKind::send_recv) std::erase_if(between_ranks_, [&](const SubmissionPtr& other) { return other.get() == &submission; });
@@ -163,6 +188,7 @@ std::vector<SubmissionPtr> PendingQueue::in_flight() const {
   {
     const std::lock_guard lock(mutex_);
     result = between_ranks_;
+    result.insert(result.end(), given_away_.begin(), given_away_.end());
     for (const auto& [key, use] : uses_) {
       if (use.in_flight && key.second == use.in_flight->name) result.push_back(use.in_flight);  // once, not for each of its members
     }

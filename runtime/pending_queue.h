@@ -52,6 +52,13 @@ class PendingQueue {
   /// Operations are complete: their names are free again.
   void retire(std::span<Submission* const> submissions);
 
+  /// Nobody waits for it any more but the streams of its device: its name is free, though it stays in flight.
+  /// False if it is retired.
+  bool give_away(const SubmissionPtr& submission);
+
+  /// How something failed that was given away: the first is kept until somebody asks.
+  std::optional<Failure> claim_failure();
+
   /// The others have run this without this rank, which has joined: the number that the name stands for is taken.
   void pass_over(GroupId group, const std::string& name);
 
@@ -116,6 +123,9 @@ class PendingQueue {
   std::atomic<std::size_t> size_{0};
   std::atomic<bool> flushed_last_{false};
   Uses uses_;
+  std::vector<SubmissionPtr> given_away_;                     // in flight, without a name
+  std::optional<Failure> unclaimed_;
+  std::atomic<bool> has_unclaimed_{false};
   std::vector<SubmissionPtr> between_ranks_;                  // in flight, of send_recv
   std::map<std::pair<GroupId, std::string_view>, Turns> turns_;  // by the prefix of the names
 };

@@ -191,6 +191,14 @@ Departed get_departed(Reader& reader) {
   return {rank, reader.get<std::uint8_t>() != 0};
 }
 void put(Writer& writer, const Broken& record) { put(writer, record.failure); }
+void put(Writer& writer, const Fault& record) {
+  put(writer, record.failure);
+  writer.put(record.number);
+}
+Fault get_fault(Reader& reader) {
+  auto failure = get_failure(reader);
+  return {std::move(failure), reader.get<std::uint64_t>()};
+}
 void put(Writer& writer, const Define& record) {
   writer.put(record.name);
   put(writer, record.signature);
@@ -288,6 +296,7 @@ UpRecord decode_up(Reader& reader) {
     case 7: return Joined{reader.get<std::int32_t>()};
     case 8: return get_came(reader);
     case 9: return get_overdue(reader);
+    case 10: return get_fault(reader);
     default: unknown_record();
   }
 }
@@ -306,6 +315,7 @@ DownRecord decode_down(Reader& reader) {
     case 6: return Broken{get_failure(reader)};
     case 7: return Joined{reader.get<std::int32_t>()};
     case 8: return get_released(reader);
+    case 9: return get_fault(reader);
     default: unknown_record();
   }
 }

@@ -104,6 +104,14 @@ struct Broken {
   friend bool operator==(const Broken&, const Broken&) = default;
 };
 
+/// What runs on a device and has been agreed on before this fails; the group goes on. `number` counts the faults of the group: of
+/// several reports of one, the first decides.
+struct Fault {
+  Failure failure;
+  std::uint64_t number = 0;
+  friend bool operator==(const Fault&, const Fault&) = default;
+};
+
 /// A rank takes part in what the others submit from now on, with values that do not count, until all have joined.
 struct Joined {
   std::int32_t rank = 0;
@@ -155,8 +163,8 @@ struct Retracted {
   friend bool operator==(const Retracted&, const Retracted&) = default;
 };
 
-using UpRecord = std::variant<Announcement, Ready, Cut, Retract, Departed, Broken, Wanted, Joined, Came, Overdue>;
-using DownRecord = std::variant<Define, Regroup, Run, Reject, Retracted, Departed, Broken, Joined, Released>;
+using UpRecord = std::variant<Announcement, Ready, Cut, Retract, Departed, Broken, Wanted, Joined, Came, Overdue, Fault>;
+using DownRecord = std::variant<Define, Regroup, Run, Reject, Retracted, Departed, Broken, Joined, Released, Fault>;
 
 void encode(Writer& writer, const UpRecord& record);
 void encode(Writer& writer, const DownRecord& record);

@@ -9,8 +9,10 @@
 #include <map>
 #include <utility>
 
+#include "ops/card.h"
 #include "runtime/block_sizes.h"
 #include "runtime/session_parts.h"
+#include "runtime/world_parts.h"
 
 namespace kolo {
 namespace {
@@ -41,6 +43,7 @@ Shape agreed_shape(OpKind kind, const Shape& shape) {
 
 Session::Parts::Parts(World world, const Config& config)
     : memory(memory_sources(world.backends())),
+      device(world.parts().device),
       coordinator(std::make_shared<Coordinator>(std::move(world), config)),
       exceptions_at_start(std::uncaught_exceptions()) {
   if (coordinator->control().spans_processes()) at_exit.emplace([this](bool failed) { coordinator->end(failed); });
@@ -79,7 +82,7 @@ void Session::Parts::add_member(Submission& submission, const NamedTensor& tenso
   submission.signature.members.push_back({tensor.name, tensor.in.dtype, agreed_shape(kind, tensor.in.shape)});
 }
 
-void Session::Parts::hand_over(const SubmissionPtr& submission, const RowArguments& rows, bool will_wait) {
+void Session::Parts::hand_over(const SubmissionPtr& submission, const RowArguments& rows, bool will_wait, void* ready) {
   Signature& signature = submission->signature;
   const bool grouped = !submission->member_names.empty();
   for (std::size_t i = 0; i < submission->tensors.size() && !submission->failure; ++i) {
@@ -97,11 +100,31 @@ void Session::Parts::hand_over(const SubmissionPtr& submission, const RowArgumen
   if (grouped) signature.dtype = submission->tensors.front().in.dtype;
   if (submission->failure) submission->sizes.clear();
   if (has_rows(signature.kind)) signature.shape = agreed_shape(signature.kind, signature.shape);
+  if (signature.device != DeviceKind::cpu && !submission->failure) mark_ready(*submission, ready);
   coordinator->submit(submission, will_wait);
 }
 
+/// Device tensors lie on the rank's own GPU, and are read after what is on the program's stream now.
+void Session::Parts::mark_ready(Submission& submission, void* stream) const {
+  if (device.kind == DeviceKind::cpu) return;  // no backend runs it: that becomes its failure
+  for (const BucketTensor& tensor : submission.tensors) {
+    for (const Tensor& side : {tensor.in, tensor.out}) {
+      if (!side.data || side.device == device) continue;
+      submission.failure = Failure{ErrorCode::invalid_argument, fmt::format("a tensor is on GPU {}, and this rank's GPU is {} (Session::device()); move it there",
+                                                                            side.device.index, device.index)};
+      return;
+    }
+  }
+  try {
+    submission.ready = cuda_card(device.index).mark(stream);
+  } catch (const Error& error) {
+    submission.failure = error.failure();
+  }
+}
+
 /// What goes from rank to rank is negotiated in a group of these two, one for each direction.
-SubmissionPtr Session::Parts::between(std::string_view name, const Tensor& tensor, bool sends, int peer, const Group& group, bool will_wait) {
+SubmissionPtr Session::Parts::between(std::string_view name, const Tensor& tensor, bool sends, int peer, const PairOptions& options, bool will_wait) {
+  const Group& group = options.group;
   const GroupInfo& parent = group.info() ? *member(group) : *coordinator->world_group();
   const int size = coordinator->control().topology().size();
   const std::string_view verb = sends ? "send" : "recv";
@@ -120,7 +143,7 @@ SubmissionPtr Session::Parts::between(std::string_view name, const Tensor& tenso
   const int sender = sends ? submission->group->rank : 1 - submission->group->rank;
   submission->signature = {.kind = OpKind::send_recv, .dtype = tensor.dtype, .device = tensor.device.kind, .root = sender, .shape = tensor.shape};
   submission->tensors.push_back(sends ? BucketTensor{tensor, {}} : BucketTensor{tensor, tensor});
-  hand_over(submission, {}, will_wait);
+  hand_over(submission, {}, will_wait, options.ready);
   return submission;
 }
 
@@ -173,7 +196,13 @@ int Session::local_size() const {
 }
 Group Session::world() const { return Group(parts_->coordinator->world_group()); }
 const Config& Session::config() const { return parts_->coordinator->config(); }
-SessionStats Session::stats() const { return parts_->coordinator->stats(); }
+Device Session::device() const { return parts_->device; }
+
+SessionStats Session::stats() const {
+  SessionStats stats = parts_->coordinator->stats();
+  if (parts_->device.kind == DeviceKind::cuda) stats.device_peak_bytes = cuda_card(parts_->device.index).memory_use().peak;
+  return stats;
+}
 
 TensorId Session::declare(std::string_view name) { return parts_->names.declare(parts_->user_name(name)); }
 

@@ -90,16 +90,16 @@ void Session::scatter(std::string_view name, Tensor in, Tensor out, const Scatte
 }
 
 Handle Session::send_async(std::string_view name, Tensor tensor, int to, const PairOptions& options) {
-  return {parts_->coordinator, parts_->between(parts_->user_name(name), tensor, true, to, options.group, false)};
+  return {parts_->coordinator, parts_->between(parts_->user_name(name), tensor, true, to, options, false)};
 }
 Handle Session::recv_async(std::string_view name, Tensor tensor, int from, const PairOptions& options) {
-  return {parts_->coordinator, parts_->between(parts_->user_name(name), tensor, false, from, options.group, false)};
+  return {parts_->coordinator, parts_->between(parts_->user_name(name), tensor, false, from, options, false)};
 }
 void Session::send(std::string_view name, Tensor tensor, int to, const PairOptions& options) {
-  parts_->finish(parts_->between(parts_->user_name(name), tensor, true, to, options.group, true));
+  parts_->finish(parts_->between(parts_->user_name(name), tensor, true, to, options, true));
 }
 void Session::recv(std::string_view name, Tensor tensor, int from, const PairOptions& options) {
-  parts_->finish(parts_->between(parts_->user_name(name), tensor, false, from, options.group, true));
+  parts_->finish(parts_->between(parts_->user_name(name), tensor, false, from, options, true));
 }
 
 Handle Session::grouped_all_reduce_async(std::string_view name, std::span<const NamedTensor> tensors, const AllReduceOptions& options) {

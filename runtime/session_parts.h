@@ -38,7 +38,7 @@ class Session::Parts {
       rows.allocates = static_cast<bool>(submission->allocate);
     }
     if constexpr (requires { options.splits; }) rows.splits = options.splits;
-    hand_over(submission, rows, will_wait);
+    hand_over(submission, rows, will_wait, options.ready);
     return submission;
   }
 
@@ -48,11 +48,11 @@ class Session::Parts {
     const Tensor first = tensors.empty() ? Tensor{} : tensors.front().in;
     auto submission = new_submission(std::move(name), signature_of(kind, first, options), options.group);
     for (const NamedTensor& tensor : tensors) add_member(*submission, tensor);
-    hand_over(submission, {}, false);
+    hand_over(submission, {}, false, options.ready);
     return submission;
   }
 
-  SubmissionPtr between(std::string_view name, const Tensor& tensor, bool sends, int peer, const Group& group, bool will_wait);
+  SubmissionPtr between(std::string_view name, const Tensor& tensor, bool sends, int peer, const PairOptions& options, bool will_wait);
   SubmissionPtr without_data(OpKind kind, const Group& group, bool will_wait);
   std::shared_ptr<const GroupInfo> make_group(std::vector<int> members);
   void remove_group(const Group& group);
@@ -62,6 +62,7 @@ class Session::Parts {
   std::string user_name(std::string_view name) const;
 
   MemorySources memory;
+  Device device;
   std::shared_ptr<Coordinator> coordinator;
   Names names;
 
@@ -82,7 +83,8 @@ class Session::Parts {
   SubmissionPtr new_submission(std::string name, Signature signature, const Group& group) const;
   static void add_member(Submission& submission, const NamedTensor& tensor);
   /// Checks arguments and submits. A bad argument is announced as the name's failure.
-  void hand_over(const SubmissionPtr& submission, const RowArguments& rows, bool will_wait);
+  void hand_over(const SubmissionPtr& submission, const RowArguments& rows, bool will_wait, void* ready);
+  void mark_ready(Submission& submission, void* stream) const;
   const std::shared_ptr<const GroupInfo>& member(const Group& group) const;
 
   std::shared_ptr<BlockPool> submissions = std::make_shared<BlockPool>();

@@ -48,7 +48,7 @@ BucketTensor lay_out(OpKind kind, Tensor tensor, const GroupInfo& group, const A
 }  // namespace
 
 SubmissionPtr stand_in(const std::string& name, const Signature& signature, const std::shared_ptr<const GroupInfo>& group,
-                       const AgreedSizes* sizes) {
+                       const AgreedSizes* sizes, int card) {
   auto submission = std::make_shared<Submission>();
   submission->name = name;
   submission->group = group;
@@ -58,7 +58,7 @@ SubmissionPtr stand_in(const std::string& name, const Signature& signature, cons
   if (members.empty()) members.push_back({name, signature.dtype, signature.shape});
   auto scratch = std::make_shared<std::vector<DeviceBuffer>>();
   for (std::size_t index = 0; index < members.size(); ++index) {
-    Tensor tensor{nullptr, members[index].shape, members[index].dtype, {signature.device, 0}};
+    Tensor tensor{nullptr, members[index].shape, members[index].dtype, {signature.device, signature.device == DeviceKind::cpu ? 0 : card}};
     const BucketTensor sized = lay_out(signature.kind, tensor, *group, sizes, index);
     const bool receives = sized.in.shape.dims() > 0 && sized.in.shape[0] == 0 && sized.out.shape.dims() > 0;
     scratch->emplace_back(tensor.device, std::max<std::size_t>(receives ? sized.out.bytes() : sized.in.bytes(), 1));

@@ -13,8 +13,9 @@ namespace kolo {
 /// data while its values do not count. Throws Error{backend} if there is no memory.
 ///
 /// sizes  of what has_rows(), as agreed; else null
+/// card   where tensors of devices are, on this rank
 SubmissionPtr stand_in(const std::string& name, const Signature& signature, const std::shared_ptr<const GroupInfo>& group,
-                       const AgreedSizes* sizes);
+                       const AgreedSizes* sizes, int card = 0);
 
 /// Why an operation cannot run although all have announced it: it needs a rank that has joined. Without the operation's name.
 /// `joined` holds session ranks.

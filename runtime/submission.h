@@ -60,7 +60,12 @@ struct Submission {
   std::uint64_t flushed_at = 0;          ///< sequence of the first wait for it; 0 if nobody has waited
   bool flush_pushed = false;             ///< the program's first look at it is in the queue; its handle's thread only
   Clock::time_point submitted = Clock::now();
+  std::shared_ptr<const DevicePoint> ready;  ///< of device tensors: after it inputs hold their values
+  std::vector<std::shared_ptr<const DevicePoint>> results;  ///< after these its outputs do; once `launched`, of which any thread may read
+  bool retired = false;                  ///< its name is free; under the queue's mutex
+  bool given_away = false;               ///< the program does not wait for it any more, its streams do; under the queue's mutex
   std::atomic<bool> agreed{false};       ///< the ranks have decided to run it
+  std::atomic<bool> launched{false};     ///< of device tensors: it is on its way to `results`, or done
   std::atomic<bool> done{false};
 };
 

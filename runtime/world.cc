@@ -3,11 +3,13 @@
 #include <unistd.h>
 
 #include <array>
+#include <numeric>
 
 #include "ops/local_backend.h"
 #include "ops/registry.h"
 #include "ops/shm_backend.h"
 #include "runtime/control_thread.h"
+#include "runtime/gpu_places.h"
 #include "runtime/world_parts.h"
 
 namespace kolo {
@@ -22,6 +24,42 @@ void World::prefer(std::unique_ptr<Backend> backend) {
 }
 
 const BackendList& World::backends() const { return parts_->backends; }
+
+namespace {
+
+/// Of ranks in threads: they are on one host.
+std::vector<GpuShare> find_gpus(const Config& config, const std::string& host, int ranks) {
+  std::vector<GpuShare> shares;
+  for (int rank = 0; rank < ranks && (cuda_cards() > 0); ++rank) shares.push_back(find_gpu(config, host, rank));
+  return shares;
+}
+
+/// Adds what serves GPU tensors to the parts of all ranks.
+void add_gpu_backends(const Config& config, const std::string& host, std::span<Bell> bells, std::span<WorldParts* const> parts) {
+  const int size = static_cast<int>(parts.size());
+  const auto shares = find_gpus(config, host, size);
+  if (shares.empty()) return;
+  std::vector<GpuPlace> places;
+  for (const GpuShare& share : shares) places.push_back(share.place);
+  GroupInfo world{.name = "world"};
+  world.ranks.resize(parts.size());
+  std::iota(world.ranks.begin(), world.ranks.end(), 0);
+  auto staging = local_backends(size, bells), agreeing = local_backends(size, bells);
+  for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+    world.rank = static_cast<int>(rank);
+    const GpuHosts hosts{[&] {
+                           BackendList list;
+                           list.push_back(std::move(staging[rank]));
+                           return list;
+                         },
+                         [&] { return std::move(agreeing[rank]); }};
+    auto backends = gpu_backends(config, shares[rank], places, world, hosts);
+    if (!backends.empty()) parts[rank]->device = {DeviceKind::cuda, shares[rank].place.card};
+    for (auto& backend : backends) parts[rank]->backends.push_back(std::move(backend));
+  }
+}
+
+}  // namespace
 
 World solo_world(const Config& config) { return std::move(thread_worlds(1, config).front()); }
 
@@ -39,14 +77,17 @@ std::vector<World> thread_worlds(int size, const Config& config) {
   std::vector<std::unique_ptr<Backend>> shared(local.size());
   if (config.backend == "shm" && topology.nodes() == 1) shared = shm_thread_backends(size, bells);
   std::vector<World> worlds;
+  std::vector<WorldParts*> all_parts;
   for (std::size_t rank = 0; rank < channels.size(); ++rank) {
     auto parts = std::make_unique<WorldParts>();
     parts->control = std::move(channels[rank]);
     const std::array<BackendOffer, 2> offers{BackendOffer{"local", [&] { return std::move(local[rank]); }},
                                              BackendOffer{"shm", [&] { return std::move(shared[rank]); }, true}};
     parts->backends = make_backends(config.backend, offers);
+    all_parts.push_back(parts.get());
     worlds.emplace_back(std::move(parts));
   }
+  add_gpu_backends(config, host, bells, all_parts);
   return worlds;
 }
 

@@ -12,6 +12,7 @@ namespace kolo {
 struct WorldParts {
   std::unique_ptr<ControlChannel> control;
   BackendList backends;  ///< for the group of all ranks
+  Device device{};       ///< this rank's GPU; the host if device tensors cannot be used
 };
 
 }  // namespace kolo

@@ -22,6 +22,7 @@
 
 #include <kolo/backend.h>
 
+#include "ops/card.h"
 #include "tests/element_types.h"
 #include "tests/reference_reduce.h"
 #include "tests/sanitized.h"
@@ -39,6 +40,13 @@ class Harness {
   virtual void run(const std::function<void(int rank, Backend& backend)>& body) = 0;
   /// Whether tensors lie in the backend's memory.
   virtual bool uses_memory() const { return false; }
+  /// Where tensors of a rank lie.
+  virtual Device device(int rank) const {
+    (void)rank;
+    return {};
+  }
+  /// Whether reductions of floats give the bits of reference_reduce(), or others within the rounding of their additions.
+  virtual bool exact() const { return true; }
 };
 
 struct HarnessFactory {
@@ -66,6 +74,7 @@ struct Call {
   bool uneven = false;     ///< of what has_rows(): every rank has blocks of its own sizes
   std::vector<int> absent{};
   std::vector<std::vector<int>> nodes{};  ///< sums are taken within these first; empty: over all ranks at once
+  bool exact = true;
 
   /// Rows of the block of tensor `t` that `from` has for `to`.
   std::int64_t rows(std::size_t t, int from, int to) const {
@@ -86,18 +95,36 @@ inline Signature signature_of(OpKind kind, DType dtype, ReduceOp op = ReduceOp::
   return {kind, op, dtype, DeviceKind::cpu, root, 1, 1, {}};
 }
 
-/// Elements between guard bytes that nobody may change, at an address aligned to the element and to no more.
+/// Elements between guard bytes that nobody may change, at an address aligned to the element and to no more. On a card, what data()
+/// gives is a mirror on the host: upload() puts it there, download() fetches it.
 class GuardedArray {
  public:
-  GuardedArray(std::size_t bytes, std::size_t shift, MemorySource* memory) : begin_(guard + shift), bytes_(bytes) {
+  GuardedArray(std::size_t bytes, std::size_t shift, MemorySource* memory, Device device = {}) : begin_(guard + shift), bytes_(bytes) {
     const std::size_t all = begin_ + bytes + guard;
-    if (memory) source_ = memory->allocate(all, {});
-    if (!source_) storage_.resize(all);
-    storage_span_ = {source_ ? source_.get() : storage_.data(), all};
+    if (memory) source_ = memory->allocate(all, device);
+    if (device.kind == DeviceKind::cuda) {
+      card_ = &cuda_card(device.index);
+      pinned_ = CardBuffer(*card_, all, CardBuffer::Kind::pinned);
+      if (!source_) on_card_ = CardBuffer(*card_, all);
+      place_ = source_ ? source_.get() : on_card_.data();
+      storage_span_ = {pinned_.data(), all};
+    } else {
+      if (!source_) storage_.resize(all);
+      storage_span_ = {source_ ? source_.get() : storage_.data(), all};
+      place_ = storage_span_.data();
+    }
     std::ranges::fill(storage_span_, mark);
   }
   void* data() { return storage_span_.data() + begin_; }
   const void* data() const { return storage_span_.data() + begin_; }
+  /// Where data() lies for the backend.
+  std::byte* place() const { return place_ + begin_; }
+  void upload(void* stream) const {
+    if (card_) card_->copy(place_, storage_span_.data(), storage_span_.size(), stream);
+  }
+  void download(void* stream) const {
+    if (card_) card_->copy(storage_span_.data(), place_, storage_span_.size(), stream);
+  }
   bool intact() const {
     const auto is_mark = [](std::byte value) { return value == mark; };
     return std::ranges::all_of(storage_span_.first(begin_), is_mark) && std::ranges::all_of(storage_span_.subspan(begin_ + bytes_), is_mark);
@@ -109,10 +136,26 @@ class GuardedArray {
   static constexpr std::size_t guard = 64;
   std::size_t begin_;
   std::size_t bytes_;
+  Card* card_ = nullptr;
   std::vector<std::byte> storage_;
   std::shared_ptr<std::byte> source_;
+  CardBuffer pinned_, on_card_;
+  std::byte* place_ = nullptr;
   std::span<std::byte> storage_span_;  // of one of them
 };
+
+/// Waits until everything on a stream has run.
+inline void wait_for(Card& card, void* stream) {
+  for (const auto point = card.mark(stream); !point->passed();) std::this_thread::yield();
+}
+
+/// How far the bits of a reduction may be from the reference's where the order of additions, or the type of sums, is another one.
+template <class T>
+double rounding_of(const Reduction& how, std::size_t ranks, double magnitude) {
+  const double unit = std::is_same_v<T, BFloat16> ? 0x1p-7 : std::is_same_v<T, Float16> ? 0x1p-10 : std::is_same_v<T, float> ? 0x1p-23 : 0x1p-52;
+  const double smallest = std::is_same_v<T, Float16> ? 0x1p-24 : std::is_same_v<T, double> ? 0x1p-1074 : 0x1p-133;
+  return unit * static_cast<double>(ranks + 2) * magnitude + 16 * smallest * std::abs(how.postscale);
+}
 
 /// One rank's memory for a call, and the operation on it.
 ///
@@ -120,24 +163,44 @@ class GuardedArray {
 /// (for every second seed) one that must stay as it is.
 class Job {
  public:
-  Job(const Call& call, int rank, int ranks, MemorySource* memory = nullptr) : call_(call), rank_(rank), ranks_(ranks) {
+  Job(const Call& call, int rank, int ranks, MemorySource* memory = nullptr, Device device = {})
+      : call_(call), rank_(rank), ranks_(ranks), device_(device) {
+    if (on_card()) stream_ = std::make_unique<CardStream>(cuda_card(device.index));
     if (kind() == OpKind::all_to_all && !call_.equal_blocks()) call_.in_place = false;
     const std::size_t size = size_of(call_.signature.dtype);
     for (std::size_t t = 0; t < call_.sizes.size(); ++t) {
       const std::size_t shift = (call_.seed + t + static_cast<std::size_t>(rank)) % 7 * size;
       const bool one = call_.in_place && writes();  // one piece of memory, as long as the larger
       const std::int64_t in = in_shape(t).elements(), out = out_shape(t).elements();
-      inputs_.emplace_back(static_cast<std::size_t>(one ? std::max(in, out) : reads() ? in : 0) * size, shift, memory);
-      outputs_.emplace_back(static_cast<std::size_t>(one ? 0 : out) * size, 3 * size, memory);
+      inputs_.emplace_back(static_cast<std::size_t>(one ? std::max(in, out) : reads() ? in : 0) * size, shift, memory, device);
+      outputs_.emplace_back(static_cast<std::size_t>(one ? 0 : out) * size, 3 * size, memory, device);
       with_type(call_.signature.dtype, [&]<class T>() { fill<T>(t); });
     }
   }
 
   void start(Backend& backend) {
-    bucket_ = std::make_unique<const Bucket>(bucket());
+    bucket_ = std::make_unique<Bucket>(bucket());
+    if (on_card()) {
+      for (const auto* arrays : {&inputs_, &outputs_}) {
+        for (const GuardedArray& array : *arrays) array.upload(stream_->get());
+      }
+      bucket_->ready.push_back(cuda_card(device_.index).mark(stream_->get()));
+    }
     operation_ = backend.start(*bucket_);
   }
-  bool step() { return operation_->step(); }
+  /// On a card, results are fetched by the stream, after the operation's point in it, for every second seed as soon as that is known.
+  bool step() {
+    const bool complete = operation_->step();
+    if (!on_card() || fetched_) return complete;
+    const auto result = operation_->result();
+    if (!complete && (!result || call_.seed % 2 == 0)) return false;
+    if (!complete) result->order(stream_->get());
+    for (const auto* arrays : {&inputs_, &outputs_}) {
+      for (const GuardedArray& array : *arrays) array.download(stream_->get());
+    }
+    fetched_ = true;
+    return complete;
+  }
   bool holds_backend() const { return operation_->holds_backend(); }
   void abandon() { operation_.reset(); }
   void finish() {
@@ -148,6 +211,7 @@ class Job {
   /// Expects the result in the outputs, the inputs as they were (but where the output lies in them), and the memory around both
   /// untouched.
   void verify() {
+    if (on_card()) wait_for(cuda_card(device_.index), stream_->get());
     if (std::ranges::binary_search(call_.absent, rank_)) return;  // its memory is scratch
     for (std::size_t t = 0; t < call_.sizes.size(); ++t) {
       with_type(call_.signature.dtype, [&]<class T>() { verify_tensor<T>(t); });
@@ -161,6 +225,7 @@ class Job {
   }
 
  private:
+  bool on_card() const { return device_.kind == DeviceKind::cuda; }
   OpKind kind() const { return call_.signature.kind; }
   bool is_root() const { return call_.signature.root == rank_; }
   bool reads() const { return kind() != OpKind::scatter || is_root(); }
@@ -217,13 +282,17 @@ class Job {
     return static_cast<std::byte*>(memory.data()) + static_cast<std::size_t>(output_begin(t)) * size_of(call_.signature.dtype);
   }
 
+  /// Where an element of the mirror lies for the backend.
+  static std::byte* placed(GuardedArray& array, std::byte* element) { return array.place() + (element - static_cast<std::byte*>(array.data())); }
+
   Bucket bucket() {
     Bucket bucket{call_.signature, {}, call_.absent};
     for (std::size_t t = 0; t < call_.sizes.size(); ++t) {
       const DType dtype = call_.signature.dtype;
       const bool ignored = !writes() && call_.seed % 2 == 0;
-      bucket.tensors.push_back({{reads() ? input(t) : nullptr, in_shape(t), dtype, {}},
-                                {ignored ? nullptr : output(t), out_shape(t), dtype, {}},
+      GuardedArray& out = call_.in_place && writes() ? inputs_[t] : outputs_[t];
+      bucket.tensors.push_back({{reads() ? placed(inputs_[t], input(t)) : nullptr, in_shape(t), dtype, device_},
+                                {ignored ? nullptr : placed(out, output(t)), out_shape(t), dtype, device_},
                                 has_rows(kind()) ? block_rows(t) : nullptr});
     }
     if (!bucket.tensors.empty()) bucket.signature.shape = bucket.tensors[0].in.shape;
@@ -299,11 +368,31 @@ class Job {
   }
 
   template <class T>
+  bool close(std::size_t t, std::int64_t i, const T& wanted, const std::byte* found) const {
+    if (call_.exact || !reduces(kind()) || !is_floating_point(DTypeOf<T>::value)) return false;
+    const auto number = [](T value) -> double {
+      if constexpr (is_half<T>) return static_cast<double>(to_float(value));
+      else return static_cast<double>(value);
+    };
+    const Reduction how = reduction_of(call_.signature, ranks_, call_.absent.size());
+    const std::int64_t element = i + (kind() == OpKind::reduce_scatter ? rows(t).begin * call_.width : 0);
+    double magnitude = std::abs(number(wanted));
+    for (int rank = 0; rank < ranks_ && how.op != ReduceOp::product; ++rank) {
+      magnitude += std::abs(number(value<T>(rank, t, element)) * how.prescale * how.postscale / (how.op == ReduceOp::average ? how.divide_by : 1));
+    }
+    T value{};
+    std::memcpy(&value, found, sizeof(T));
+    return std::abs(number(value) - number(wanted)) <= rounding_of<T>(how, static_cast<std::size_t>(ranks_), magnitude);
+  }
+
+  template <class T>
   void verify_tensor(std::size_t t) {
     const auto same = [](const T& wanted, const std::byte* found) { return std::memcmp(&wanted, found, sizeof(T)) == 0; };
     const std::int64_t outs = out_shape(t).elements();
     for (std::int64_t i = 0; i < outs && writes(); ++i) {
-      if (same(expected<T>(t, i), output(t) + static_cast<std::size_t>(i) * sizeof(T))) continue;
+      const T wanted = expected<T>(t, i);
+      const std::byte* const found = output(t) + static_cast<std::size_t>(i) * sizeof(T);
+      if (same(wanted, found) || close(t, i, wanted, found)) continue;
       ADD_FAILURE() << text() << ": wrong element " << i << " of tensor " << t << " with " << outs;
       return;
     }
@@ -325,9 +414,12 @@ class Job {
   Call call_;
   int rank_;
   int ranks_;
+  Device device_;
+  bool fetched_ = false;
+  std::unique_ptr<CardStream> stream_;  // the program's, on a card
   std::vector<GuardedArray> inputs_;
   std::vector<GuardedArray> outputs_;
-  std::unique_ptr<const Bucket> bucket_;
+  std::unique_ptr<Bucket> bucket_;
   std::unique_ptr<Operation> operation_;  // last: dies before the memory that it uses
 };
 
@@ -347,31 +439,72 @@ constexpr std::int64_t large(std::int64_t elements) { return sanitized ? element
 
 class BackendConformance : public testing::TestWithParam<HarnessFactory> {
  protected:
-  BackendConformance() : harness_(GetParam().make()) {}
+  void SetUp() override {
+    harness_ = GetParam().make();
+    if (!harness_) GTEST_SKIP() << "this machine has no device for it";
+  }
 
   int ranks() const { return harness_->ranks(); }
 
   void run(const std::function<void(int rank, Backend& backend)>& body) { harness_->run(body); }
   MemorySource* memory_of(Backend& backend) const { return harness_->uses_memory() ? backend.memory().get() : nullptr; }
 
-  /// Runs the calls one after the other on all ranks and verifies each.
-  void run_calls(std::vector<Call> calls) {
-    place(calls);
-    run([&](int rank, Backend& backend) {
-      for (const Call& call : calls) {
-        EXPECT_TRUE(backend.supports(call.signature)) << to_string(call.signature);
-        Job job(call, rank, ranks(), memory_of(backend));
-        job.start(backend);
-        job.finish();
-        job.verify();
+  /// A call as the harness has it, on one rank.
+  std::unique_ptr<Job> job(Call call, int rank, Backend& backend, bool in_memory = true) const {
+    if (call.signature.kind == OpKind::all_reduce) call.nodes = harness_->nodes();
+    call.signature.device = harness_->device(rank).kind;
+    call.exact = harness_->exact();
+    return std::make_unique<Job>(call, rank, ranks(), in_memory ? memory_of(backend) : nullptr, harness_->device(rank));
+  }
+
+  /// all_reduce of floats in place, in a bucket of `tensors`.
+  void all_reduce(Backend& backend, int rank, ReduceOp op, const std::vector<std::span<float>>& tensors) const {
+    const Device device = harness_->device(rank);
+    Signature signature = all_reduce_of(DType::f32, op);
+    signature.device = device.kind;
+    Bucket bucket{signature, {}};
+    std::vector<GuardedArray> arrays;
+    std::unique_ptr<CardStream> stream;
+    if (device.kind == DeviceKind::cuda) stream = std::make_unique<CardStream>(cuda_card(device.index));
+    for (const auto& values : tensors) {
+      Tensor tensor = view(values);
+      tensor.device = device;
+      if (stream) {
+        GuardedArray& array = arrays.emplace_back(values.size_bytes(), 0, nullptr, device);
+        std::memcpy(array.data(), values.data(), values.size_bytes());
+        array.upload(stream->get());
+        tensor.data = array.place();
       }
+      bucket.tensors.push_back({tensor, tensor});
+    }
+    if (stream) bucket.ready.push_back(cuda_card(device.index).mark(stream->get()));
+    const auto operation = backend.start(bucket);
+    while (!operation->step()) std::this_thread::yield();
+    for (const GuardedArray& array : arrays) array.download(stream->get());
+    if (stream) wait_for(cuda_card(device.index), stream->get());
+    for (std::size_t t = 0; t < arrays.size(); ++t) std::memcpy(tensors[t].data(), arrays[t].data(), tensors[t].size_bytes());
+  }
+  bool exact() const { return harness_->exact(); }
+
+  /// Runs the calls one after the other on all ranks and verifies each.
+  void run_calls(const std::vector<Call>& calls) {
+    run([&](int rank, Backend& backend) {
+      for (const Call& call : calls) run_call(call, rank, backend);
     });
+  }
+  void run_call(const Call& call, int rank, Backend& backend) const {
+    Signature signature = call.signature;
+    signature.device = harness_->device(rank).kind;
+    EXPECT_TRUE(backend.supports(signature)) << to_string(signature);
+    const auto mine = job(call, rank, backend);
+    mine->start(backend);
+    mine->finish();
+    mine->verify();
   }
 
   /// Runs all calls at once: every rank starts them in order, but steps those in flight in an order of its own and
   /// pauses at random, so that ranks are at different places all the time.
-  void run_schedule(std::vector<Call> calls, std::uint64_t seed) {
-    place(calls);
+  void run_schedule(const std::vector<Call>& calls, std::uint64_t seed) {
     run([&](int rank, Backend& backend) {
       std::mt19937_64 random(seed * 1000 + static_cast<std::uint64_t>(rank));
       std::vector<std::unique_ptr<Job>> running;
@@ -379,7 +512,7 @@ class BackendConformance : public testing::TestWithParam<HarnessFactory> {
       while (started < calls.size() || !running.empty()) {
         const bool held = std::ranges::any_of(running, [](const auto& job) { return job->holds_backend(); });
         if (started < calls.size() && !held && random() % 2 == 0) {
-          running.push_back(std::make_unique<Job>(calls[started++], rank, ranks()));
+          running.push_back(job(calls[started++], rank, backend, false));
           running.back()->start(backend);
         }
         if (!running.empty()) {
@@ -396,12 +529,6 @@ class BackendConformance : public testing::TestWithParam<HarnessFactory> {
   }
 
  private:
-  void place(std::vector<Call>& calls) const {
-    for (Call& call : calls) {
-      if (call.signature.kind == OpKind::all_reduce) call.nodes = harness_->nodes();
-    }
-  }
-
   std::unique_ptr<Harness> harness_;
 };
 
@@ -494,10 +621,7 @@ TEST_P(BackendConformance, SomeRanksInPlace) {
     for (const OpKind kind : {OpKind::all_reduce, OpKind::reduce, OpKind::all_gather, OpKind::reduce_scatter,
                               OpKind::all_to_all, OpKind::gather, OpKind::scatter}) {
       for (int places = 0; places < 1 << ranks(); ++places) {
-        Job job({signature_of(kind, DType::i32), {777, 5}, (places >> rank & 1) != 0, 6}, rank, ranks(), memory_of(backend));
-        job.start(backend);
-        job.finish();
-        job.verify();
+        run_call({signature_of(kind, DType::i32), {777, 5}, (places >> rank & 1) != 0, 6}, rank, backend);
       }
     }
   });
@@ -565,9 +689,7 @@ TEST_P(BackendConformance, ClosedForms) {
                                                                 {ReduceOp::product, factorial}};
     for (const auto& [op, expected] : expectations) {
       std::vector<float> values(1000, static_cast<float>(rank + 1));
-      const Bucket bucket{all_reduce_of(DType::f32, op), {{view(values), view(values)}}};
-      const auto operation = backend.start(bucket);
-      while (!operation->step()) std::this_thread::yield();
+      all_reduce(backend, rank, op, {values});
       for (const float value : values) ASSERT_EQ(value, static_cast<float>(expected)) << to_string(op);
     }
   });
@@ -625,9 +747,7 @@ TEST_P(BackendConformance, MinAndMaxPropagateNaN) {
     for (const ReduceOp op : {ReduceOp::min, ReduceOp::max}) {
       std::vector<float> values(5000, static_cast<float>(rank));
       values[static_cast<std::size_t>(rank)] = std::numeric_limits<float>::quiet_NaN();
-      const Bucket bucket{all_reduce_of(DType::f32, op), {{view(values), view(values)}}};
-      const auto operation = backend.start(bucket);
-      while (!operation->step()) std::this_thread::yield();
+      all_reduce(backend, rank, op, {values});
       for (std::size_t i = 0; i < values.size(); ++i) {
         ASSERT_EQ(std::isnan(values[i]), i < static_cast<std::size_t>(ranks())) << i;
       }
@@ -637,6 +757,7 @@ TEST_P(BackendConformance, MinAndMaxPropagateNaN) {
 
 /// Fusion must not show: the same elements in one tensor, or cut into many, give the same bits.
 TEST_P(BackendConformance, BucketingDoesNotChangeBits) {
+  if (!exact()) GTEST_SKIP() << "the order of additions may depend on where an element lies";
   constexpr std::int64_t elements = large(400'000);
   run([&](int rank, Backend& backend) {
     std::vector<float> original(elements);
@@ -645,13 +766,11 @@ TEST_P(BackendConformance, BucketingDoesNotChangeBits) {
     }
     const auto reduced = [&](std::int64_t piece) {
       std::vector<float> values = original;
-      Bucket bucket{all_reduce_of(DType::f32, ReduceOp::sum), {}};
+      std::vector<std::span<float>> tensors;
       for (std::int64_t begin = 0; begin < elements; begin += piece) {
-        const Tensor tensor = view(values.data() + begin, Shape{std::min(piece, elements - begin)});
-        bucket.tensors.push_back({tensor, tensor});
+        tensors.emplace_back(values.data() + begin, static_cast<std::size_t>(std::min(piece, elements - begin)));
       }
-      const auto operation = backend.start(bucket);
-      while (!operation->step()) std::this_thread::yield();
+      all_reduce(backend, rank, ReduceOp::sum, tensors);
       return values;
     };
     const std::vector<float> whole = reduced(elements);

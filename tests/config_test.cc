@@ -28,6 +28,13 @@ TEST(ConfigTest, Defaults) {
   EXPECT_EQ(config.get("KOLO_SPIN_US"), "200");
   EXPECT_EQ(config.get("KOLO_FAKE_NODES"), "");
   EXPECT_EQ(config.get("KOLO_BACKEND"), "auto");
+  EXPECT_EQ(config.get("KOLO_GPU_BACKEND"), "auto");
+  EXPECT_EQ(config.get("KOLO_GPU_DIRECT_BYTES"), "2097152");
+  EXPECT_EQ(config.get("KOLO_GPU_PACK_BYTES"), "67108864");
+  EXPECT_EQ(config.get("KOLO_GPU_STAGING_BYTES"), "16777216");
+  EXPECT_EQ(config.get("KOLO_NCCL_ALGO"), "auto");
+  EXPECT_EQ(config.get("KOLO_NCCL_WIRE"), "native");
+  EXPECT_EQ(config.get("KOLO_NCCL_REGISTER"), "0");
   EXPECT_EQ(config.get("KOLO_BANNER"), "0");
 }
 

@@ -29,7 +29,7 @@ std::vector<UpRecord> up_records() {
           Announcement{"grad", {{all_reduce, std::nullopt, RankSet::range(0, 100)}, {broadcast, failure, {101, 103}}}},
           Announcement{std::string("nul \0 inside", 12), {}},
           Ready{0}, Ready{0xffffffffu}, Cut{3, {}}, Cut{4, {1, 2, 0xfffffffe}},
-          Retract{BucketId{12}, ""}, Retract{std::nullopt, "grad"}, Departed{5, false}, Departed{1 << 20, true}, Broken{failure}};
+          Retract{BucketId{12}, ""}, Retract{std::nullopt, "grad"}, Departed{5, false}, Departed{1 << 20, true}, Broken{failure}, Fault{failure, 7}};
 }
 
 std::vector<DownRecord> down_records() {
@@ -39,7 +39,7 @@ std::vector<DownRecord> down_records() {
           Released{"m", Failure{ErrorCode::stalled, "rank 2 did not come"}},
           Define{"a", signature}, Define{std::string(300, 'x'), {}}, Regroup{{}}, Regroup{{{1, 2}, {}, {3}}},
           Run{{}}, Run{{5, 4, 3}}, Reject{"a", {ErrorCode::backend, ""}}, Retracted{{BucketId{1}, ""}}, Retracted{{std::nullopt, "b"}},
-          Departed{3, true}, Broken{{ErrorCode::aborted, "rank 3 left"}}};
+          Departed{3, true}, Broken{{ErrorCode::aborted, "rank 3 left"}}, Fault{{ErrorCode::backend, "NCCL"}, 1ull << 40}};
 }
 
 TEST(Records, SurviveTheWayThroughTheirBytes) {

@@ -31,6 +31,19 @@ struct BucketTensor {
   std::shared_ptr<const BlockRows> rows{};  ///< equal on every rank; null: all blocks are equal. Then never in place for all_to_all
 };
 
+/// A point in the work of a device's streams. Used by any thread; lives as long as somebody needs it.
+class DevicePoint {
+ public:
+  virtual ~DevicePoint() = default;
+
+  /// Lets what is put on `stream` (a cudaStream_t of that device; null: the default stream) from now on run after this point. Waits for
+  /// nothing. Throws Error{backend}.
+  virtual void order(void* stream) const = 0;
+
+  /// Whether everything before it has run. Throws Error{backend} if the device failed.
+  virtual bool passed() const = 0;
+};
+
 /// Tensors that one collective serves: a list, not a flat buffer, so that a backend that can gather directly never pays for
 /// staging. All tensors share kind, op, dtype, device, root and scales (`signature.shape` is that of the first). The lists
 /// are equal in length, order, shapes of `in` (see BucketTensor) and `absent` on every rank of the group.
@@ -39,10 +52,19 @@ struct Bucket {
   std::vector<BucketTensor> tensors;
   std::vector<int> absent{};  ///< ranks of the group, ascending, whose values do not count: they have joined. Their memory is scratch
   int divide_by = 0;  ///< of average, if not 0: by what the sum is divided, whoever took part
+  std::vector<std::shared_ptr<const DevicePoint>> ready{};  ///< of device tensors: after these, inputs hold their values and outputs may be written
+  bool alone = false;  ///< no group but the world had been made when the ranks agreed on it
 
   /// Of all inputs.
   std::int64_t elements() const;
   std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(signature.dtype); }
+};
+
+/// What Operation::step() throws when the operation has failed but its backend can go on: once every rank of the group has called
+/// recover(), at the same place of what they have agreed on.
+class OperationFault : public Error {
+ public:
+  using Error::Error;
 };
 
 /// A collective in progress on this rank.
@@ -61,6 +83,10 @@ class Operation {
   /// Whether the last step() advanced an operation that is not complete yet. Whoever waits for it then goes on looking: peers that
   /// are at work on it too will have more for it soon.
   virtual bool moved() const { return false; }
+
+  /// Of device tensors: the point after which inputs may be reused and outputs hold the result; null until it is certain that the work is
+  /// on its way to that point, and for host tensors.
+  virtual std::shared_ptr<const DevicePoint> result() const { return nullptr; }
 
   /// While true, no other bucket may be started on this backend: more of this operation is to be started first, by step().
   virtual bool holds_backend() const { return false; }
@@ -111,6 +137,17 @@ class Backend {
 
   /// Null: this backend has no use for memory of its own. The backends that for_group() makes have their parent's.
   virtual std::shared_ptr<MemorySource> memory() { return nullptr; }
+
+  /// Whether operations may throw OperationFault.
+  virtual bool recovers() const { return false; }
+
+  /// After an OperationFault, here or on another rank: everything that was started has been destroyed. Of what the ranks have agreed
+  /// on, `skipped` buckets that this backend would have run were never started here, `ordered` of them not `alone`. What is agreed on
+  /// later runs as ever.
+  virtual void recover(std::size_t skipped, std::size_t ordered) {
+    (void)skipped;
+    (void)ordered;
+  }
 
   /// Called once after a peer left without finishing: release nothing collectively from now on.
   virtual void abandon() noexcept = 0;

@@ -21,6 +21,13 @@ struct Config {
   std::int64_t spin_us = 200;
   std::string fake_nodes;
   std::string backend = "auto";
+  std::string gpu_backend = "auto";
+  std::int64_t gpu_direct_bytes = 2 << 20;
+  std::int64_t gpu_pack_bytes = 64 << 20;
+  std::int64_t gpu_staging_bytes = 16 << 20;
+  std::string nccl_algo = "auto";
+  std::string nccl_wire = "native";
+  bool nccl_register = false;
   bool banner = false;
 
   /// Receives one line for each warning and each operation that waits for too long; by default it goes to stderr. Called from

@@ -25,6 +25,13 @@ class Handle {
   /// returns at once.
   void wait();
 
+  /// Lets what is put on `stream` (a cudaStream_t of the tensors' GPU; null: the default stream) from now on run after the operation,
+  /// and returns as soon as that is certain, without waiting for the GPU. The handle is empty afterwards, and the name free again;
+  /// the tensors' memory must stay until the stream has come past this place. Of host tensors: wait().
+  ///
+  /// Throws as wait() does. What fails later, on the GPU, is thrown by the next wait() for anything of this session, on every rank.
+  void wait(void* stream);
+
   /// Whether wait() would return (or throw) without waiting. Like wait(), it asks for an incomplete bucket to be cut.
   bool poll();
 

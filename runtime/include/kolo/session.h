@@ -114,6 +114,7 @@ struct SessionStats {
   std::uint64_t control_bytes_received = 0;
   std::uint64_t control_messages_sent = 0;
   std::uint64_t staged_bytes = 0;           ///< copied into or out of a backend's staging memory
+  std::uint64_t device_peak_bytes = 0;      ///< of the GPU's memory in use, by anybody, whenever these figures were asked for; 0 without a GPU
 };
 
 /// One rank's membership in a world: the object that all operations go through.
@@ -148,6 +149,8 @@ class Session {
   /// Index among the ranks of this node, and their number.
   int local_rank() const;
   int local_size() const;
+  /// The GPU of this rank, chosen by its index on the node: where its device tensors lie. The host if GPUs cannot be used.
+  Device device() const;
   Group world() const;
   const Config& config() const;
 

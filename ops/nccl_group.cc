@@ -1,0 +1,210 @@
+#include "ops/nccl_group.h"
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "ops/float16.h"
+
+namespace kolo {
+namespace {
+
+constexpr std::size_t id_words = sizeof(NcclId) / sizeof(std::uint64_t);
+constexpr auto patience_at_the_end = std::chrono::seconds(5);  // with peers that end their communicators later
+
+}  // namespace
+
+NcclGroup::NcclGroup(std::shared_ptr<NcclRank> rank, const GroupInfo& info, std::unique_ptr<Backend> host)
+    : rank_(std::move(rank)), info_(info), exchange_(std::move(host)) {}
+
+/// Collective, like everything that is made for a group.
+NcclGroup::~NcclGroup() {
+  if (!comm_ || abandoned_) return;
+  const NcclTable& table = rank_->table;
+  const auto deadline = std::chrono::steady_clock::now() + patience_at_the_end;
+  for (void* handle : enrolled_handles_) (void)table.dismiss(comm_, handle);
+  NcclResult state = table.finalize(comm_);
+  while (state == NcclResult::in_progress && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::yield();
+    if (table.async_error(comm_, &state) != NcclResult::success) break;
+  }
+  if (state == NcclResult::success)
+    (void)table.destroy(comm_);
+  else
+    (void)table.abort(comm_);
+}
+
+bool NcclGroup::prepare() {
+  if (state_ == State::ready) return true;
+  exchange_.step();
+  if (state_ == State::none) tell_id();
+  if (state_ == State::telling && id_->complete) start_init();
+  if (state_ != State::initialising || !settled()) return false;
+  state_ = State::ready;
+  ++made_;
+  if (rank_->tuning.enroll) enroll(rank_->staging.get());
+  return true;
+}
+
+void NcclGroup::tell_id() {
+  std::vector<std::uint64_t> words(id_words);
+  if (info_.rank == 0) {
+    NcclId id{};
+    check_nccl(rank_->table, rank_->table.get_unique_id(&id), nullptr, "ncclGetUniqueId");
+    std::memcpy(words.data(), &id, sizeof(id));
+  }
+  id_ = exchange_.told_by(0, std::move(words));
+  told_ = true;
+  state_ = State::telling;
+}
+
+void NcclGroup::start_init() {
+  NcclId id{};
+  std::memcpy(&id, id_->values.data(), sizeof(id));
+  const SelectedCard selected(rank_->card);
+  const NcclResult rc = rank_->table.init(&comm_, info_.size(), id, info_.rank);
+  state_ = State::initialising;
+  check_nccl(rank_->table, rc, comm_, "ncclCommInitRankConfig");
+}
+
+// ---- order
+// -----------------------------------------------------------------------------------------------------------
+
+NcclGroup::Turn NcclGroup::enter(bool alone) {
+  ++entered_;
+  Turn turn{rank_->order.enter(info_.id), nullptr};
+  if (alone)
+    rank_->order.settle(turn.place, turn.place->time);
+  else
+    turn.answer = exchange_.largest({turn.place->time});
+  if (!alone) ++ordered_entered_;
+  return turn;
+}
+
+bool NcclGroup::has_come(Turn& turn) {
+  if (!turn.place->settled) {
+    exchange_.step();
+    if (!turn.answer->complete) return false;
+    rank_->order.settle(turn.place, turn.answer->values.front());
+  }
+  return rank_->order.first(turn.place);
+}
+
+// ---- launches
+// --------------------------------------------------------------------------------------------------------
+
+/// A sum whose inputs are multiplied on their way; the factor is an element of the type.
+NcclOp NcclGroup::make_op(const NcclMethod& method) {
+  if (method.factor == 1) return method.op;
+  const double f64 = method.factor;
+  const auto f32 = static_cast<float>(f64);
+  const Float16 f16 = to_float16(f32);
+  const BFloat16 bf16 = to_bfloat16(f32);
+  const void* scalar = &f64;
+  if (method.wire == DType::f32) scalar = &f32;
+  if (method.wire == DType::f16) scalar = &f16;
+  if (method.wire == DType::bf16) scalar = &bf16;
+  NcclOp op{};
+  check_nccl(rank_->table, rank_->table.create_pre_mul_sum(&op, scalar, nccl_type(method.wire), comm_), comm_,
+             "ncclRedOpCreatePreMulSum");
+  made_op_ = op;
+  return op;
+}
+
+void NcclGroup::launch(std::span<const NcclCall> calls, const NcclMethod& method) {
+  if (calls.empty()) return;
+  if (rank_->tuning.enroll) {
+    for (const NcclCall& call : calls) {
+      if (call.in) enroll(call.in);
+      if (call.out) enroll(call.out);
+    }
+  }
+  const NcclOp op = make_op(method);
+  check_nccl(rank_->table, rank_->table.group_start(), comm_, "ncclGroupStart");
+  try {
+    for (const NcclCall& call : calls) issue(call, op);
+  } catch (const OperationFault&) {
+    (void)rank_->table.group_end();  // else the thread's next calls belong to this group
+    throw;
+  }
+  check_nccl(rank_->table, rank_->table.group_end(), comm_, "ncclGroupEnd");
+}
+
+void NcclGroup::issue(const NcclCall& call, NcclOp op) {
+  const NcclTable& table = rank_->table;
+  void* const stream = rank_->stream.get();
+  const auto count = static_cast<std::size_t>(call.count);
+  const NcclType type = nccl_type(call.type);
+  switch (call.kind) {
+    case NcclCall::Kind::all_reduce:
+      return check_nccl(table, table.all_reduce(call.in, call.out, count, type, op, comm_, stream), comm_,
+                        "ncclAllReduce");
+    case NcclCall::Kind::reduce:
+      return check_nccl(table, table.reduce(call.in, call.out, count, type, op, call.peer, comm_, stream), comm_,
+                        "ncclReduce");
+    case NcclCall::Kind::broadcast:
+      return check_nccl(table, table.broadcast(call.in, call.out, count, type, call.peer, comm_, stream), comm_,
+                        "ncclBroadcast");
+    case NcclCall::Kind::all_gather:
+      return check_nccl(table, table.all_gather(call.in, call.out, count, type, comm_, stream), comm_, "ncclAllGather");
+    case NcclCall::Kind::reduce_scatter:
+      return check_nccl(table, table.reduce_scatter(call.in, call.out, count, type, op, comm_, stream), comm_,
+                        "ncclReduceScatter");
+    case NcclCall::Kind::send:
+      return check_nccl(table, table.send(call.in, count, type, call.peer, comm_, stream), comm_, "ncclSend");
+    case NcclCall::Kind::receive:
+      return check_nccl(table, table.receive(call.out, count, type, call.peer, comm_, stream), comm_, "ncclRecv");
+  }
+}
+
+bool NcclGroup::settled() {
+  NcclResult state = NcclResult::success;
+  check_nccl(rank_->table, rank_->table.async_error(comm_, &state), comm_, "ncclCommGetAsyncError");
+  check_nccl(rank_->table, state, comm_, "NCCL, asynchronously,");
+  if (state == NcclResult::in_progress) return false;
+  if (made_op_) (void)rank_->table.destroy_op(*made_op_, comm_);
+  made_op_.reset();
+  return true;
+}
+
+/// Memory of this session's is registered once with each communicator, and lives as long.
+void NcclGroup::enroll(const std::byte* data) {
+  auto after = enrolled_.upper_bound(data);
+  const auto [piece, bytes] = rank_->memory->piece_of(data);
+  if (!piece || (after != enrolled_.begin() && (--after)->first == piece.get())) return;
+  void* handle = nullptr;
+  check_nccl(rank_->table, rank_->table.enroll(comm_, piece.get(), bytes, &handle), comm_, "ncclCommRegister");
+  enrolled_[piece.get()] = piece;
+  enrolled_handles_.push_back(handle);
+}
+
+// ---- the end
+// ---------------------------------------------------------------------------------------------------------
+
+void NcclGroup::end_comm() noexcept {
+  if (comm_) (void)rank_->table.abort(std::exchange(comm_, nullptr));
+  made_op_.reset();
+  enrolled_handles_.clear();
+  enrolled_.clear();
+  state_ = State::none;
+}
+
+void NcclGroup::recover(std::size_t skipped, std::size_t ordered) {
+  const bool used = started_ > 0 || skipped > 0;
+  if (used && !told_) exchange_.told_by(0, std::vector<std::uint64_t>(id_words));
+  const std::uint64_t missing = ordered + ordered_started_ - ordered_entered_;
+  for (std::uint64_t i = 0; i < missing; ++i) exchange_.largest({0});
+  told_ = false;
+  id_.reset();
+  started_ = entered_ = ordered_started_ = ordered_entered_ = 0;
+  end_comm();
+}
+
+void NcclGroup::abandon() noexcept {
+  if (std::exchange(abandoned_, true)) return;
+  end_comm();
+  exchange_.abandon();
+}
+
+}  // namespace kolo

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ops/nccl_table.h"
+
+namespace kolo::testing {
+
+/// NCCL made of host memory, in a program that links stand_in_nccl.cc in place of no_nccl.cc: performs the collectives
+/// of ranks that are threads, on the streams of their stand-in cards, when all ranks' streams have come to them. Adds
+/// in the order of the ranks and rounds 16-bit floats at each addition. Complains, as failures of the test, about calls
+/// that NCCL forbids: ranks that differ, calls on a communicator that is busy, the wrong current card.
+struct StandInNccl {
+  /// How often out of 256 a call answers in_progress, and goes on the stream only after it was asked for its state some
+  /// times.
+  int in_progress = 0;
+  std::uint64_t seed = 1;
+  int version = 22809;
+  bool available = true;
+};
+
+/// What all calls from now on do. Not while calls are made.
+void set_stand_in_nccl(const StandInNccl& behaviour);
+
+/// What rank `rank` of any communicator called since the last clear, in order: "init 2", "group 3", "all_reduce 100 f32
+/// op 4", "send 64 u8 to 1", "abort", …
+std::vector<std::string> nccl_log(int rank);
+void clear_nccl_log();
+
+/// From now on asking communicators of this rank for their state answers with an error once, after `calls` more groups
+/// were launched.
+void fail_nccl(int rank, NcclResult error, int after_groups = 0);
+/// From now on the work of this rank never completes, like that of a rank whose peer is dead; until its communicator is
+/// aborted.
+void hang_nccl(int rank, bool hangs);
+
+}  // namespace kolo::testing
