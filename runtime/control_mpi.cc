@@ -78,13 +78,14 @@ void MpiChannel::find_places(MPI_Comm node_comm) {
   }
 }
 
-/// The lowest rank of the node makes a region, the others map it. Returns whether that worked on every rank of the node.
+/// The lowest rank of the node makes a region, the others map it; a rank that is alone shares its with nobody. Returns whether that
+/// worked on every rank of the node.
 bool MpiChannel::share_memory(MPI_Comm node_comm) {
   node_ranks_ = topology_.node_ranks(rank_);
   node_index_ = static_cast<int>(std::find(node_ranks_.begin(), node_ranks_.end(), rank_) - node_ranks_.begin());
   const int ranks = static_cast<int>(node_ranks_.size());
   const std::size_t bytes = NodeLinks::bytes(ranks) + StatusBoard::bytes(ranks);
-  region_ = shared_region(node_comm, bytes);
+  region_ = ranks == 1 ? heap_region(bytes) : shared_region(node_comm, bytes);
   if (!region_) return false;
   links_ = std::make_unique<NodeLinks>(region_, 0, node_index_, ranks);
   board_ = std::make_unique<StatusBoard>(region_, NodeLinks::bytes(ranks), node_index_, node_ranks_);

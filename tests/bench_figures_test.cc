@@ -64,6 +64,9 @@ TEST(BenchFigures, Percentiles) {
   EXPECT_EQ(p.max, 100);
   EXPECT_EQ(p.mean, 50);
   EXPECT_EQ(percentiles({3}).p99, 3);
+  EXPECT_EQ(percentiles({1, 2}).p50, 1);
+  EXPECT_EQ(percentiles({1, 2}).p95, 2);
+  EXPECT_EQ(percentiles({5, 1, 4, 2, 3}).p99, 5);
 }
 
 TEST(BenchFigures, Overlap) {
@@ -188,8 +191,12 @@ TEST(BenchFigures, Baselines) {
   const std::string path = (folder / "old.json").string();
   write_whole(path, to_json({some_world(), {some_result(1024, false, 10), some_result(1024, true, 20)}}));
   const Baseline baseline(path);
-  EXPECT_NO_THROW(baseline.check_ranks(2));
-  EXPECT_THROW(baseline.check_ranks(3), UsageError);
+  const auto [path_of_world, memory] = std::pair(some_world().path, some_world().memory);
+  EXPECT_NO_THROW(baseline.check_world(2, path_of_world, memory));
+  EXPECT_THROW(baseline.check_world(3, path_of_world, memory), UsageError);
+  EXPECT_THROW(baseline.check_world(2, "another", memory), UsageError);
+  EXPECT_THROW(baseline.check_world(2, path_of_world, "another"), UsageError);
+  EXPECT_EQ(baseline.lacks({some_result(1024, false, 10.4), some_result(4096, false, 99)}), 1u);
   EXPECT_TRUE(baseline.slower({some_result(1024, false, 10.4), some_result(4096, false, 99)}, 0.05).empty());
   const auto lines = baseline.slower({some_result(1024, false, 10.6), some_result(1024, true, 19)}, 0.05);
   ASSERT_EQ(lines.size(), 1u);
@@ -238,8 +245,17 @@ TEST(BenchFigures, FilesAppearWhole) {
   const std::string path = (folder / "out").string();
   write_whole(path, "one");
   write_whole(path, "two");
+  const std::string link = (folder / "link").string();
+  std::filesystem::create_symlink(path, link);
+  write_whole(link, "three");  // goes where the link points to
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(read_file(path), "three");
+  EXPECT_TRUE(same_file(path, link));
+  EXPECT_TRUE(same_file((folder / "new").string(), (folder / "./new").string()));
+  EXPECT_FALSE(same_file(path, (folder / "new").string()));
+  write_whole(path, "two");
   EXPECT_EQ(read_file(path), "two");
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 2);  // it and the link
   EXPECT_THROW(check_writable("-J", folder.path().string()), UsageError);
   EXPECT_THROW(check_writable("-J", (folder / "no/such").string()), UsageError);
   EXPECT_THROW(write_whole((folder / "no/such").string(), ""), UsageError);

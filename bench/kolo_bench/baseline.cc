@@ -41,7 +41,10 @@ Baseline::Baseline(const std::string& path) : path_(path) {
     if (json.at("schema").get<int>() != 1)
       throw UsageError(
           fmt::format("{} has schema {}, and this program knows 1; measure it anew", path, json.at("schema").dump()));
-    ranks_ = json.at("world").at("ranks").get<int>();
+    const auto& world = json.at("world");
+    ranks_ = world.at("ranks").get<int>();
+    way_ = world.at("path").get<std::string>();
+    memory_ = world.at("memory").get<std::string>();
     for (const auto& result : json.at("results"))
       entries_.push_back({key_of(result), result.at("time_us").at("p50").get<double>()});
   } catch (const nlohmann::json::exception& error) {
@@ -50,9 +53,17 @@ Baseline::Baseline(const std::string& path) : path_(path) {
   }
 }
 
-void Baseline::check_ranks(int ranks) const {
+void Baseline::check_world(int ranks, const std::string& path, const std::string& memory) const {
   if (ranks != ranks_)
     throw UsageError(fmt::format("{} was measured with {} ranks, and these are {}; run as many", path_, ranks_, ranks));
+  if (path != way_ || memory != memory_)
+    throw UsageError(fmt::format("{} was measured with {} memory, {}, and this run is with {} memory, {}; use the same --memory and --direct", path_,
+                                 memory_, way_, memory, path));
+}
+
+std::size_t Baseline::lacks(const std::vector<Result>& results) const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(results, [&](const Result& result) { return std::ranges::find(entries_, key_of(result), &Entry::key) == entries_.end(); }));
 }
 
 std::vector<std::string> Baseline::slower(const std::vector<Result>& results, double tolerance) const {

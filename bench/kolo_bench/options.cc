@@ -106,6 +106,8 @@ void check_together(const Values& values) {
     refuse_both("agg_iters", one, "operations are aggregated in a sweep of sizes only");
   }
   refuse_both("idle", "compare", "idling needs no peer");
+  refuse_both("idle", "baseline", "idling has no time to compare");
+  refuse_both("idle", "min-busbw", "idling moves no data");
   if (values.contains("tolerance") && !values.contains("baseline"))
     throw UsageError("--tolerance is that of a baseline; add --baseline OLD.json");
 }
@@ -122,10 +124,8 @@ void check_sense(Options& o, const Values& values) {
   }
   if (!values.contains("maxbytes")) o.sizes.max = std::max(o.sizes.max, o.sizes.min);
   if (const auto problem = o.sizes.problem(); !problem.empty()) throw UsageError(problem);
-  if (values.contains("root") && !has_root(kind))
-    throw UsageError(fmt::format("-r names a root, and {} has none; leave it out", o.collective->name));
-  if (values.contains("op") && !reduces(kind))
-    throw UsageError(fmt::format("-o says how values are combined, and {} combines none; leave it out", o.collective->name));
+  if (!has_root(kind)) o.root = 0;  // as nccl-tests, which take -r and -o with every collective
+  if (!reduces(kind)) o.ops = {ReduceOp::sum};
   if (kind == OpKind::broadcast && o.placements == Placements::out_of_place)
     throw UsageError("broadcast is always in place; use --placement in");
   if (kind == OpKind::send_recv && o.placements == Placements::in_place)

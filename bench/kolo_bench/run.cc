@@ -16,9 +16,11 @@ namespace {
 void check_files(const Options& options, int ranks, std::optional<Baseline>& baseline) {
   if (!options.json_file.empty()) check_writable("-J", options.json_file);
   if (!options.plot_file.empty()) check_writable("--plot", options.plot_file);
+  if (!options.json_file.empty() && same_file(options.json_file, options.plot_file))
+    throw UsageError(fmt::format("-J and --plot both name {}; give each a file of its own", options.plot_file));
   if (options.baseline_file.empty()) return;
   baseline.emplace(options.baseline_file);
-  baseline->check_ranks(ranks);
+  baseline->check_world(ranks, options.direct ? "direct" : "session", options.session_memory ? "session" : "private");
 }
 
 void measure(Stage& stage, const std::function<std::int64_t()>& mpi_calls) {
@@ -42,7 +44,11 @@ int verdict(const Options& options, const Report& report, const std::optional<Ba
     if (result.wrong.value_or(0) > 0) return exit_wrong;
   }
   std::vector<std::string> slow;
-  if (baseline) slow = baseline->slower(report.results, options.tolerance);
+  if (baseline) {
+    slow = baseline->slower(report.results, options.tolerance);
+    if (const auto lacking = baseline->lacks(report.results); lacking > 0)
+      print_problem(fmt::format("note: {} of {} results are not in {}, and were compared with nothing", lacking, report.results.size(), options.baseline_file));
+  }
   if (options.min_busbw) {
     for (std::string& text : below_busbw(report.results, *options.min_busbw)) slow.push_back(std::move(text));
   }
