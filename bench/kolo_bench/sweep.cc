@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "bench/kolo_bench/stage.h"
 
@@ -41,9 +42,7 @@ class Sweep {
     ranks_.together([&] { check(); });
     make_room();
     stage_.begin(options_.compare_mpi ? std::vector<std::string>{"mpi"} : std::vector<std::string>{});
-    for (const Signature& signature : signatures_) {
-      for (const std::int64_t bytes : options_.sizes.all()) measure_size(signature, bytes);
-    }
+    for (const Signature& signature : signatures_) measure_sizes(signature);
     if (stage_.report().results.empty()) stage_.note("no size has an element for every rank; nothing was measured");
   }
 
@@ -88,12 +87,19 @@ class Sweep {
     area_.out = out_.data();
   }
 
-  void measure_size(const Signature& signature, std::int64_t bytes) {
-    if (extent_of(signature.kind, bytes, signature.dtype, ranks_.size()).count == 0) {
-      stage_.note(
-          fmt::format("{} bytes are less than one {} per block; that size is left out", bytes, to_string(signature.dtype)));
-      return;
+  void measure_sizes(const Signature& signature) {
+    std::int64_t measured = 0;  // elements: sizes that hold as many are one
+    for (const std::int64_t bytes : options_.sizes.all()) {
+      const std::int64_t count = extent_of(signature.kind, bytes, signature.dtype, ranks_.size()).count;
+      if (count == 0) {
+        stage_.note(fmt::format("a size of {} is less than one {} per block, and is left out", bytes, to_string(signature.dtype)));
+      } else if (std::exchange(measured, count) != count) {
+        measure_size(signature, bytes);
+      }
     }
+  }
+
+  void measure_size(const Signature& signature, std::int64_t bytes) {
     std::vector<Result> results;
     for (const bool in_place : placements_of(options_)) {
       results.push_back(measure_work(make_work(signature, bytes, in_place, ranks_.rank(), ranks_.size(), area_)));
