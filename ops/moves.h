@@ -283,9 +283,14 @@ constexpr void combine_element(const Combination& what, std::int64_t i) {
   const auto next = [&](int) {
     do ++rank;
     while ((what.absent[rank / 64] >> (rank % 64) & 1) != 0);
-    T value{};
-    __builtin_memcpy(&value, what.from + rank * what.stride + i * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
-    return value;
+    const std::byte* const from = what.from + rank * what.stride + i * static_cast<std::int64_t>(sizeof(T));
+    if constexpr (std::is_same_v<T, bool>) {
+      return *from != std::byte{0};  // any other byte is true
+    } else {
+      T value{};
+      __builtin_memcpy(&value, from, sizeof(T));
+      return value;
+    }
   };
   const T result = reduced_element<T>(what.op, what.prescale, what.postscale, what.divide_by, what.sources, next);
   __builtin_memcpy(what.to + i * static_cast<std::int64_t>(sizeof(T)), &result, sizeof(T));
