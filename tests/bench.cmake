@@ -21,3 +21,9 @@ if(runs)
   add_test(NAME bench_mpi_calls COMMAND bash ${CMAKE_CURRENT_LIST_DIR}/bench_mpi_calls.sh $<TARGET_FILE:kolo-bench>)
   set_tests_properties(bench_mpi_calls PROPERTIES TIMEOUT 60)
 endif()
+
+# kolo-bench on stand-ins for GPUs and for NCCL.
+add_executable(kolo_bench_stand_in ${PROJECT_SOURCE_DIR}/bench/kolo_bench/main.cc ${PROJECT_SOURCE_DIR}/bench/kolo_bench/mpi_calls.cc
+  stand_in_card.cc stand_in_cuda.cc stand_in_nccl.cc)
+target_include_directories(kolo_bench_stand_in PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests)
+target_link_libraries(kolo_bench_stand_in PRIVATE kolo_bench kolo_flags GTest::gtest)
