@@ -22,8 +22,14 @@ if(runs)
   set_tests_properties(bench_mpi_calls PROPERTIES TIMEOUT 60)
 endif()
 
-# kolo-bench on stand-ins for GPUs and for NCCL.
-add_executable(kolo_bench_stand_in ${PROJECT_SOURCE_DIR}/bench/kolo_bench/main.cc ${PROJECT_SOURCE_DIR}/bench/kolo_bench/mpi_calls.cc
-  stand_in_card.cc stand_in_cuda.cc stand_in_nccl.cc)
-target_include_directories(kolo_bench_stand_in PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests)
-target_link_libraries(kolo_bench_stand_in PRIVATE kolo_bench kolo_flags GTest::gtest)
+# The same on stand-ins for GPUs and for NCCL.
+kolo_add_test(bench_gpu_test SOURCES ${stand_in_nccl} LIBS kolo_bench kolo_models nlohmann_json::nlohmann_json LABELS mpi TIMEOUT 120)
+if(TARGET bench_gpu_test)
+  set(bench_dir ${PROJECT_SOURCE_DIR}/bench/kolo_bench)
+  add_executable(kolo_bench_stand_in ${bench_dir}/main.cc ${bench_dir}/mpi_calls.cc ${stand_in_nccl})
+  target_include_directories(kolo_bench_stand_in PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(kolo_bench_stand_in PRIVATE kolo_bench kolo_flags fmt::fmt GTest::gtest)
+  add_dependencies(bench_gpu_test kolo_bench_stand_in)
+  target_compile_definitions(bench_gpu_test PRIVATE KOLO_BENCH="$<TARGET_FILE:kolo-bench>" KOLO_MPIRUN="${MPIEXEC_EXECUTABLE}"
+    KOLO_BENCH_STAND_IN="$<TARGET_FILE:kolo_bench_stand_in>")
+endif()
