@@ -57,6 +57,8 @@ step() {
   text=$("$figures" "$log")
   if ((rc == 124 || rc == 137)); then
     state=failed text="took longer than $((seconds < left ? seconds : left)) s"
+  elif [[ $text == 'skipped: refused'* ]]; then
+    state=skipped
   elif ((rc != 0)); then
     state=failed
     text="exit code $rc: $(grep -v '^ *$' "$log" | grep -i -m 1 -E 'error|failed|kolo-bench:' || tail -n 1 "$log")"
@@ -88,11 +90,15 @@ bench_figures() {
 }
 
 pack_figures() {
-  grep -v '^#' "$1" | grep '%' | sed -E 's/ {2,}/ /g' | awk '{ n = NF
-    printf "%s%s: copy %s GB/s, pack %s, unpack %s", sep, $1 " " $2, $(n - 5), $(n - 3), $(n - 1); sep = "; " }'
+  grep -v '^#' "$1" | grep '%' | sed -E 's/ {2,}/ /g' | awk '{ n = NF; name = $1; for (i = 2; i <= n - 8; ++i) name = name " " $i
+    printf "%s%s: copy %s GB/s, pack %s, unpack %s", sep, name, $(n - 5), $(n - 3), $(n - 1); sep = "; " }'
 }
 
 sanitizer_figures() {
+  if grep -q 'Device not supported' "$1"; then
+    printf 'skipped: refused on this machine (Device not supported)'
+    return
+  fi
   printf '%s; ' "$(grep -h 'ERROR SUMMARY' "$1" | sort | uniq -c | sort -rn | head -n 1 | sed -E 's/^ *[0-9]+ =+ //')"
   test_figures "$1"
 }
@@ -125,15 +131,20 @@ use_packages() {
 
 # NCCL's header and library, where Python packages may have brought them.
 find_nccl() {
-  local folder
+  local folder header=
   for folder in /usr/include /usr/local/include /usr/local/cuda/include /usr/include/x86_64-linux-gnu; do
-    if [[ -e $folder/nccl.h ]]; then return; fi
+    if [[ -e $folder/nccl.h ]]; then header=$folder; fi
   done
-  folder=$(python3 -c 'import nvidia.nccl, os; print(list(nvidia.nccl.__path__)[0])' 2>/dev/null) ||
-    folder=$(dirname "$(dirname "$(timeout 20 find /opt /usr /home /root -name nccl.h -print -quit 2>/dev/null)")")
-  [[ -e $folder/include/nccl.h ]] || return 1
-  export CPATH=$folder/include:${CPATH:-} LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$folder/lib
-  if [[ -e $folder/lib/libnccl.so.2 ]]; then printf 'NCCL from %s\n' "$folder"; fi
+  folder=$(python3 -c 'import nvidia.nccl; print(list(nvidia.nccl.__path__)[0])' 2>/dev/null) || folder=
+  if [[ -z $folder && -z $header ]]; then
+    folder=$(timeout 20 find /opt /usr /home /root -path '*/include/nccl.h' -print -quit 2>/dev/null)
+    folder=${folder%/include/nccl.h}
+  fi
+  if [[ -n $folder ]]; then
+    export CPATH=$folder/include:${CPATH:-} LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$folder/lib
+    printf 'gpu_check: NCCL of %s\n' "$folder"
+  fi
+  [[ -n $header || -e $folder/include/nccl.h ]]
 }
 
 configure() {
