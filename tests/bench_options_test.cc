@@ -102,7 +102,7 @@ TEST(BenchOptions, WhatMeansNothing) {
   starts("broadcast -o sum", "-o says how values are combined, and broadcast combines none");
   starts("broadcast --placement out", "broadcast is always in place");
   starts("send_recv --placement in", "send_recv is never in place");
-  starts("all_reduce --compare nccl", "--compare is 'nccl'; it takes one of mpi, none");
+  starts("all_reduce --compare ucc", "--compare is 'ucc'; it takes one of mpi, nccl, none");
   starts("all_reduce --memory gpu", "--memory is 'gpu'; it takes one of private, session");
   starts("all_reduce --format xml", "--format is 'xml'; it takes one of nccl, osu, csv, json");
   starts("all_reduce --direct=1", "option '--direct' does not take any arguments");
