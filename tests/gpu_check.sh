@@ -54,6 +54,7 @@ step() {
     return 1
   fi
   timeout -k 5 $((seconds < left ? seconds : left)) bash -c '"$@"' step "$@" >"$log" 2>&1 </dev/null || rc=$?
+  sed -i 's/\r$//' "$log"  # of mpirun's terminal
   text=$("$figures" "$log")
   if ((rc == 124 || rc == 137)); then
     state=failed text="took longer than $((seconds < left ? seconds : left)) s"
@@ -75,7 +76,7 @@ nothing() { :; }
 test_figures() {
   local passed skipped
   passed=$(grep -c '^\[       OK ' "$1")
-  skipped=$(grep -c '^\[  SKIPPED \].*(.* ms)$' "$1")
+  skipped=$(grep -c '^\[  SKIPPED \].* ms)' "$1")
   if ((passed == 0)); then printf 'skipped: none of %d cases can run here' "$skipped"; else printf '%d cases, %d skipped' "$passed" "$skipped"; fi
 }
 
@@ -126,7 +127,7 @@ use_packages() {
   export OMPI_MCA_mca_base_component_path=$lib/openmpi/lib/openmpi3 OMPI_MCA_mca_base_param_files=$root/etc/openmpi/openmpi-mca-params.conf
   export PMIX_INSTALL_PREFIX=$lib/pmix2 PMIX_MCA_mca_base_component_path=$lib/pmix2/lib/pmix
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_plm_rsh_agent=/bin/false
-  export OMPI_MCA_btl_base_warn_component_unused=0
+  export OMPI_MCA_btl_base_warn_component_unused=0 GTEST_COLOR=no
 }
 
 # NCCL's header and library, where Python packages may have brought them.
