@@ -21,3 +21,15 @@ if(runs)
   add_test(NAME bench_mpi_calls COMMAND bash ${CMAKE_CURRENT_LIST_DIR}/bench_mpi_calls.sh $<TARGET_FILE:kolo-bench>)
   set_tests_properties(bench_mpi_calls PROPERTIES TIMEOUT 60)
 endif()
+
+# The same on stand-ins for GPUs and for NCCL.
+kolo_add_test(bench_gpu_test SOURCES ${stand_in_nccl} LIBS kolo_bench kolo_models nlohmann_json::nlohmann_json LABELS mpi TIMEOUT 120)
+if(TARGET bench_gpu_test)
+  set(bench_dir ${PROJECT_SOURCE_DIR}/bench/kolo_bench)
+  add_executable(kolo_bench_stand_in ${bench_dir}/main.cc ${bench_dir}/mpi_calls.cc ${stand_in_nccl})
+  target_include_directories(kolo_bench_stand_in PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(kolo_bench_stand_in PRIVATE kolo_bench kolo_flags fmt::fmt GTest::gtest)
+  add_dependencies(bench_gpu_test kolo_bench_stand_in)
+  target_compile_definitions(bench_gpu_test PRIVATE KOLO_BENCH="$<TARGET_FILE:kolo-bench>" KOLO_MPIRUN="${MPIEXEC_EXECUTABLE}"
+    KOLO_BENCH_STAND_IN="$<TARGET_FILE:kolo_bench_stand_in>")
+endif()

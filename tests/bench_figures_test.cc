@@ -104,6 +104,7 @@ WorldInfo some_world() {
   world.ranks = 2;
   world.hosts = {"one", "two"};
   world.pids = {11, 12};
+  world.devices.resize(2);
   return world;
 }
 

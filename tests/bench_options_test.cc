@@ -18,7 +18,7 @@ TEST(BenchOptions, Defaults) {
   EXPECT_EQ(o.format, Format::nccl);
   EXPECT_EQ(o.checks, 1);
   EXPECT_EQ(o.combine, Combine::max);
-  EXPECT_FALSE(o.direct || o.isolated || o.compare_mpi || o.huge_pages || o.session_memory || o.copy_limit);
+  EXPECT_FALSE(o.direct || o.isolated || o.compare != Compare::none || o.huge_pages || o.session_memory || o.copy_limit);
   EXPECT_EQ(o.iterations_for(8), 1000);
   EXPECT_EQ(o.iterations_for(256 << 20), 20);
   EXPECT_EQ(o.warm_up_for(8), 100);
@@ -101,7 +101,7 @@ TEST(BenchOptions, WhatMeansNothing) {
   starts("all_reduce --idle 1 --min-busbw 9", "--idle and --min-busbw do not go together; ");
   starts("broadcast --placement out", "broadcast is always in place");
   starts("send_recv --placement in", "send_recv is never in place");
-  starts("all_reduce --compare nccl", "--compare is 'nccl'; it takes one of mpi, none");
+  starts("all_reduce --compare ucc", "--compare is 'ucc'; it takes one of mpi, nccl, none");
   starts("all_reduce --memory gpu", "--memory is 'gpu'; it takes one of private, session");
   starts("all_reduce --format xml", "--format is 'xml'; it takes one of nccl, osu, csv, json");
   starts("all_reduce --direct=1", "option '--direct' does not take any arguments");

@@ -39,11 +39,12 @@ inline std::vector<std::string> words_of(const std::string& line) {
   return words;
 }
 
-/// kolo-bench on `ranks` ranks; 0: without a launcher. It gets 60 s.
-inline Ended bench(const TempFolder& folder, int ranks, const std::string& arguments, const std::string& environment = "") {
+/// kolo-bench (or `program`) on `ranks` ranks; 0: without a launcher. It gets 60 s.
+inline Ended bench(const TempFolder& folder, int ranks, const std::string& arguments, const std::string& environment = "",
+                   const char* program = KOLO_BENCH) {
   const auto out = (folder / "stdout").string(), err = (folder / "stderr").string();
   const std::string launcher = ranks == 0 ? "" : fmt::format("'{}' --oversubscribe -np {}", KOLO_MPIRUN, ranks);
-  write_file(folder / "command", fmt::format("{} {} '{}' {}", environment, launcher, KOLO_BENCH, arguments));
+  write_file(folder / "command", fmt::format("{} {} '{}' {}", environment, launcher, program, arguments));
   const int status =
       std::system(fmt::format("timeout 60 bash '{}' >'{}' 2>'{}' </dev/null", (folder / "command").string(), out, err).c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(out), read_file(err)};

@@ -1,6 +1,6 @@
-// A step of training as far as communication sees it: all gradients are submitted in the order of the list, each under its name,
-// and then waited for. The peers do what a program without a runtime would: pack gradients into 64 MiB, reduce that and unpack
-// it; or reduce every gradient by itself, where it lies.
+// A step of training as far as communication sees it: all gradients are submitted in the order of the list, each under
+// its name, and then waited for. The peers do what a program without a runtime would: pack gradients into 64 MiB,
+// reduce that and unpack it; or reduce every gradient by itself, where it lies.
 
 #include <fmt/format.h>
 
@@ -43,7 +43,8 @@ class FusedMpi final : public Contestant {
     std::size_t offset = 0;  // bytes
   };
 
-  /// Calls copy(in the buffer, in a tensor, bytes) for what fits into the buffer from `place` on, which it moves behind that.
+  /// Calls copy(in the buffer, in a tensor, bytes) for what fits into the buffer from `place` on, which it moves behind
+  /// that.
   template <class Copy>
   std::size_t walk(Place& place, Copy copy) {
     std::size_t filled = 0;
@@ -67,7 +68,8 @@ class FusedMpi final : public Contestant {
 };
 
 constexpr std::size_t fused_bytes = std::size_t{64} << 20;
-constexpr std::size_t apart = 64;  // gradients that were allocated one by one do not touch each other; those of an arena do
+constexpr std::size_t apart =
+    64;  // gradients that were allocated one by one do not touch each other; those of an arena do
 
 struct Gradients {
   Storage storage;
@@ -82,16 +84,44 @@ Gradients make_gradients(Stage& stage, const BucketList& list, const Signature& 
     return arena ? bytes : (bytes + apart - 1) / apart * apart + apart;
   };
   for (const std::int64_t elements : list.elements) total += room_of(elements);
-  check_memory(stage.ranks(), total + fused_bytes, "use a smaller list, or fewer ranks");
-  Gradients gradients{stage.storage(total), {signature, true, {}, fmt::format("{} {}", list.name, to_string(signature.dtype))}};
+  stage.place().check_room(stage.ranks(), total + fused_bytes, "use a smaller list, or fewer ranks");
+  Gradients gradients{stage.storage(total),
+                      {signature, true, {}, fmt::format("{} {}", list.name, to_string(signature.dtype))}};
   std::byte* next = gradients.storage.data();
   for (const std::int64_t elements : list.elements) {
-    const Tensor tensor{next, Shape{elements}, signature.dtype, {}};
+    const Tensor tensor{next, Shape{elements}, signature.dtype, stage.place().device()};
     gradients.work.lanes.push_back({tensor, tensor});
     next += room_of(elements);
   }
   gradients.work.signature.shape = gradients.work.lanes.front().in.shape;
   return gradients;
+}
+
+/// What a program on hosts would do without kolo.
+std::vector<std::unique_ptr<Contestant>> with_mpi(Stage& stage, const Work& work) {
+  std::vector<std::unique_ptr<Contestant>> all;
+  const MPI_Comm comm = stage.ranks().comm();
+  if (const auto reason = no_mpi_call(work)) {
+    stage.note(fmt::format("{}; the step is not compared with MPI", *reason));
+    return all;
+  }
+  const std::size_t element = size_of(work.signature.dtype), room = fused_bytes / element * element;
+  all.push_back(
+      std::make_unique<FusedMpi>(comm, work, Storage::private_pages(fused_bytes, stage.options().huge_pages), room));
+  all.push_back(raw_mpi(comm, work, "mpi_per_tensor"));
+  return all;
+}
+
+/// Where the gradients lie on GPUs: every one by itself, where it lies, all in one group.
+std::vector<std::unique_ptr<Contestant>> with_rival(Stage& stage, const Work& work) {
+  std::vector<std::unique_ptr<Contestant>> all;
+  Rival* const rival = stage.rival();
+  if (!rival) return all;
+  if (const auto reason = rival->refuses(work))
+    stage.note(fmt::format("{}; the step is not compared", *reason));
+  else
+    all.push_back(rival->contestant(work, rival->name() + "_per_tensor"));
+  return all;
 }
 
 }  // namespace
@@ -103,25 +133,19 @@ void run_buckets(Stage& stage) {
   ranks.together([&] { list = bucket_list(options.buckets); });
   std::string all;
   for (const std::int64_t elements : list.elements) all += fmt::format("{},", elements);
-  ranks.check_same(
-      {{"the list of --buckets", fmt::format("{} tensors, {:016x}", list.elements.size(), std::hash<std::string>{}(all))}});
+  ranks.check_same({{"the list of --buckets",
+                     fmt::format("{} tensors, {:016x}", list.elements.size(), std::hash<std::string>{}(all))}});
 
-  const Signature signature{.kind = OpKind::all_reduce, .op = options.ops.front(), .dtype = options.dtypes.front()};
+  const Signature signature{
+      .kind = OpKind::all_reduce, .op = options.ops.front(), .dtype = options.dtypes.front(), .device = options.device};
   const Gradients gradients = make_gradients(stage, list, signature);
   const Work& work = gradients.work;
   const auto bytes = list.total() * static_cast<std::int64_t>(size_of(signature.dtype));
 
   std::vector<std::unique_ptr<Contestant>> owned;
   owned.push_back(stage.kolo(work));
-  const auto reason = no_mpi_call(work);
-  if (reason) {
-    stage.note(fmt::format("{}; the step is not compared with MPI", *reason));
-  } else {
-    const std::size_t room = fused_bytes / size_of(signature.dtype) * size_of(signature.dtype);
-    owned.push_back(
-        std::make_unique<FusedMpi>(ranks.comm(), work, Storage::private_pages(fused_bytes, options.huge_pages), room));
-    owned.push_back(raw_mpi(ranks.comm(), work, "mpi_per_tensor"));
-  }
+  for (auto& one : options.device == DeviceKind::cpu ? with_mpi(stage, work) : with_rival(stage, work))
+    owned.push_back(std::move(one));
   std::vector<Contestant*> contestants;
   std::vector<std::string> peers;
   for (const auto& one : owned) {
@@ -137,7 +161,7 @@ void run_buckets(Stage& stage) {
   shown.iterations = schedule.iterations;
   shown.warm_up = schedule.warm_up;
   stage.begin(peers, shown);
-  Checker(signature, ranks.rank(), ranks.size(), ValueKind::exact, 0).fill(work);
+  stage.fill(work);
   const auto series = measure(ranks, contestants, schedule);
 
   Result result = make_result(stage, work, contestants, series);

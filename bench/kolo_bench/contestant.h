@@ -34,16 +34,16 @@ class Asynchronous : public Contestant {
   }
 };
 
-/// A backend called from this thread, with no session: of `backends` the first that supports the work. `yields`: a rank that
-/// waits lets others have its core, because there are more ranks than cores. Making and destroying one may be collective. Errors:
-/// UsageError if none does.
+/// A backend called from this thread, with no session: of `backends` the first that supports the work. `yields`: a rank
+/// that waits lets others have its core, because there are more ranks than cores. Making and destroying one may be
+/// collective. Errors: UsageError if none does.
 std::unique_ptr<Contestant> direct(const BackendList& backends, int rank, int ranks, bool yields, const Work& work);
 
-/// The whole runtime.
-std::unique_ptr<Asynchronous> through_session(Session& session, const Work& work);
+/// The whole runtime. `ready`: the stream that writes inputs on a GPU.
+std::unique_ptr<Asynchronous> through_session(Session& session, const Work& work, void* ready = nullptr);
 
 /// MPI's own calls: blocking ones in run(), non-blocking ones in start().
-std::unique_ptr<Asynchronous> raw_mpi(MPI_Comm comm, const Work& work, std::string_view name = "mpi");
+std::unique_ptr<Asynchronous> raw_mpi(MPI_Comm comm, const Work& work, std::string_view name);
 
 /// Why MPI cannot do such work; nothing if it can.
 std::optional<std::string> no_mpi_call(const Work& work);
@@ -52,8 +52,8 @@ std::optional<std::string> no_mpi_call(const Work& work);
 MPI_Datatype mpi_type(DType dtype);
 MPI_Op mpi_op(ReduceOp op, DType dtype);
 
-/// Copies as many bytes as the work's size from one buffer to another, past the caches. Owns the buffers, which have huge pages
-/// if `huge`.
+/// Copies as many bytes as the work's size from one buffer to another, past the caches. Owns the buffers, which have
+/// huge pages if `huge`.
 std::unique_ptr<Contestant> copies(std::size_t bytes, bool huge);
 
 }  // namespace kolo::bench

@@ -70,29 +70,31 @@ Backend& backend_for(const BackendList& backends, const Signature& signature) {
   for (const auto& backend : backends) {
     if (backend->supports(signature)) return *backend;
   }
-  throw UsageError(
-      fmt::format("no backend of this world runs {}; try another type, operation or KOLO_BACKEND", to_string(signature)));
+  throw UsageError(fmt::format("no backend of this world runs {}; try another type, operation or KOLO_BACKEND",
+                               to_string(signature)));
 }
 
 /// The backend of what goes from one rank to another.
-std::unique_ptr<Backend> pair_backend(const BackendList& backends, int from, int to, int rank, int ranks) {
+std::unique_ptr<Backend> pair_backend(const BackendList& backends, const Signature& signature, int from, int to,
+                                      int rank, int ranks) {
   GroupInfo pair;
   pair.id = static_cast<GroupId>(0x40000000u + static_cast<unsigned>(from * ranks + to));
   pair.name = fmt::format("{} to {}", from, to);
   pair.ranks = {std::min(from, to), std::max(from, to)};
   pair.rank = rank == pair.ranks[0] ? 0 : 1;
   for (const auto& backend : backends) {
-    if (auto made = backend->for_pair(pair)) return made;
+    if (auto made = backend->for_pair(pair); made && made->supports(signature)) return made;
   }
   throw UsageError("no backend of this world sends from rank to rank; leave out --direct");
 }
 
 /// In a ring: each rank sends to the next one.
-std::unique_ptr<Contestant> direct_ring(const BackendList& backends, int rank, int ranks, bool yields, const Work& work) {
+std::unique_ptr<Contestant> direct_ring(const BackendList& backends, int rank, int ranks, bool yields,
+                                        const Work& work) {
   std::vector<std::unique_ptr<Backend>> own;
   const int next = (rank + 1) % ranks, last = (rank + ranks - 1) % ranks;
-  own.push_back(pair_backend(backends, rank, next, rank, ranks));
-  own.push_back(pair_backend(backends, last, rank, rank, ranks));
+  own.push_back(pair_backend(backends, work.signature, rank, next, rank, ranks));
+  own.push_back(pair_backend(backends, work.signature, last, rank, rank, ranks));
   std::vector<Job> jobs;
   for (const BucketTensor& lane : work.lanes) {
     Signature send = work.signature, receive = work.signature;

@@ -12,9 +12,10 @@ constexpr std::int64_t most = 1'000'000'000;
 /// For flags of nccl-tests that can have one value only.
 void only_one(const Given& given) {
   if (given.value != "1")
-    throw UsageError(fmt::format(
-        "{} is '{}', and kolo's ranks are processes with one thread that mpirun starts; leave it out, and use mpirun -np",
-        given.flag, given.value));
+    throw UsageError(
+        fmt::format("{} is '{}', and kolo's ranks are processes with one thread that mpirun starts; leave it out, and "
+                    "use mpirun -np",
+                    given.flag, given.value));
 }
 
 std::vector<Flag> size_flags() {
@@ -37,7 +38,8 @@ std::vector<Flag> operation_flags() {
          o.ops = ops_of(g);
          o.all_combinations |= g.value == "all";
        }},
-      {"Operation", "datatype,d", "TYPE", "float, double, half, bfloat16, int8, …, also f32 and so on, or all (default: float)",
+      {"Operation", "datatype,d", "TYPE",
+       "float, double, half, bfloat16, int8, …, also f32 and so on, or all (default: float)",
        [](Options& o, const Given& g) {
          o.dtypes = dtypes_of(g);
          o.all_combinations |= g.value == "all";
@@ -64,17 +66,20 @@ std::vector<Flag> timing_flags() {
       {"Timing", "agg_iters,m", "N", "operations per iteration, on tensors of their own (default: 1)",
        [](Options& o, const Given& g) { o.lanes = static_cast<int>(count_of(g, 1, 10'000)); }},
       {"Timing", "average,a", "N",
-       "an iteration's time is that of 0: rank 0, 1: the mean of the ranks, 2: the fastest, 3: the slowest (default: 3)",
+       "an iteration's time is that of 0: rank 0, 1: the mean of the ranks, 2: the fastest, 3: the slowest (default: "
+       "3)",
        [](Options& o, const Given& g) { o.combine = static_cast<Combine>(count_of(g, 0, 3)); }},
       {"Timing", "blocking,z", "N",
-       "0, 2: throughput, one iteration after the other; 1, 3: isolated, a barrier (not timed) before each (default: 0)",
+       "0, 2: throughput, one iteration after the other; 1, 3: isolated, a barrier (not timed) before each (default: "
+       "0)",
        [](Options& o, const Given& g) { o.isolated = count_of(g, 0, 3) % 2 == 1; }},
       {"Timing", "mode", "MODE", "throughput or isolated: the same by name",
        [](Options& o, const Given& g) {
          o.isolated = choice_of<bool>(g, {{"throughput", false}, {"isolated", true}});
        }},
       {"Timing", "check,c", "N",
-       "how often to check every element of the result, to the last bit, outside of what is timed; 0: never (default: 1)",
+       "how often to check every element of the result, to the last bit, outside of what is timed; 0: never (default: "
+       "1)",
        [](Options& o, const Given& g) { o.checks = static_cast<int>(count_of(g, 0, 1000)); }},
       {"Timing", "timeout,T", "SECONDS", "end the job if a measurement takes longer (default: 0, never)",
        [](Options& o, const Given& g) { o.timeout_seconds = static_cast<double>(count_of(g, 0, most)); }},
@@ -89,14 +94,19 @@ std::vector<Flag> path_flags() {
        "call the backend from this thread, with no session and no coordinator, as nccl-tests calls NCCL",
        [](Options& o, const Given&) { o.direct = true; }},
       {"What is measured", "compare", "PEER",
-       "mpi: run the raw MPI call on the same buffers, in turn, and give its time over kolo's",
+       "mpi, nccl: run its own call on the same buffers, in turn, and give its time over kolo's",
        [](Options& o, const Given& g) {
-         o.compare_mpi = choice_of<bool>(g, {{"mpi", true}, {"none", false}});
+         o.compare = choice_of<Compare>(g, {{"mpi", Compare::mpi}, {"nccl", Compare::nccl}, {"none", Compare::none}});
+       }},
+      {"What is measured", "device", "KIND", "cpu, or cuda: buffers on this rank's GPU (default: cpu)",
+       [](Options& o, const Given& g) {
+         o.device = choice_of<DeviceKind>(g, {{"cpu", DeviceKind::cpu}, {"cuda", DeviceKind::cuda}});
        }},
       {"What is measured", "copy-limit", "",
        "measure too what all ranks can copy at once past their caches, in buffers of that size",
        [](Options& o, const Given&) { o.copy_limit = true; }},
-      {"What is measured", "memory", "KIND", "private: ordinary pages; session: what session.allocate() gives (default: private)",
+      {"What is measured", "memory", "KIND",
+       "private: ordinary pages; session: what session.allocate() gives (default: private)",
        [](Options& o, const Given& g) {
          o.session_memory = choice_of<bool>(g, {{"private", false}, {"session", true}});
        }},
@@ -116,6 +126,10 @@ std::vector<Flag> path_flags() {
          o.task = Task::idle;
          o.idle_seconds = number_of(g, "a positive number of seconds");
        }},
+      {"Instead of a sweep", "pack", "",
+       "on a GPU: the kernels that pack and unpack, for 64 tensors of 1 MiB, for 4000 small ones, or for those of "
+       "--buckets, against a copy",
+       [](Options& o, const Given&) { o.task = Task::pack; }},
       {"Instead of a sweep", "overlap", "", "how much of the communication hides behind computation, as OSU defines it",
        [](Options& o, const Given&) { o.task = Task::overlap; }},
   };
@@ -125,8 +139,8 @@ std::vector<Flag> output_flags() {
   return {
       {"Output", "format", "FORMAT", "nccl, osu, csv or json (default: nccl)",
        [](Options& o, const Given& g) {
-         o.format =
-             choice_of<Format>(g, {{"nccl", Format::nccl}, {"osu", Format::osu}, {"csv", Format::csv}, {"json", Format::json}});
+         o.format = choice_of<Format>(
+             g, {{"nccl", Format::nccl}, {"osu", Format::osu}, {"csv", Format::csv}, {"json", Format::json}});
        }},
       {"Output", "output_file,J", "FILE.json", "write the JSON there too, once everything is measured",
        [](Options& o, const Given& g) { o.json_file = file_of(g); }},

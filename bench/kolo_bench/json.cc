@@ -19,12 +19,28 @@ Json in_json(const Percentiles& t) {
 }
 
 Json in_json(const Overlap& o) {
-  return {{"overall_us", o.overall_us}, {"compute_us", o.compute_us}, {"pure_comm_us", o.pure_comm_us}, {"percent", o.percent()}};
+  return {{"overall_us", o.overall_us},
+          {"compute_us", o.compute_us},
+          {"pure_comm_us", o.pure_comm_us},
+          {"percent", o.percent()}};
+}
+
+Json in_json(const DeviceInfo& d) {
+  return {{"index", d.index}, {"bus", d.bus}, {"name", d.name}};
 }
 
 Json in_json(const WorldInfo& w) {
-  return {{"ranks", w.ranks}, {"nodes", w.nodes}, {"hosts", w.hosts},     {"cores", w.cores},   {"version", w.version},
-          {"mpi", w.mpi},     {"path", w.path},   {"backend", w.backend}, {"memory", w.memory}, {"huge_pages", w.huge_pages}};
+  Json json{{"ranks", w.ranks},     {"nodes", w.nodes},
+            {"hosts", w.hosts},     {"cores", w.cores},
+            {"version", w.version}, {"mpi", w.mpi},
+            {"path", w.path},       {"backend", w.backend},
+            {"memory", w.memory},   {"huge_pages", w.huge_pages}};
+  json["device"] = w.device;
+  if (w.device == "cpu") return json;
+  json["gpus"] = Json::array();
+  for (const DeviceInfo& device : w.devices) json["gpus"].push_back(in_json(device));
+  json["nccl"] = w.nccl.empty() ? Json(nullptr) : Json{{"version", w.nccl}, {"algorithm", w.nccl_algo}};
+  return json;
 }
 
 Json in_json(const Result& r) {
@@ -48,7 +64,8 @@ Json in_json(const Result& r) {
   if (r.compare.empty()) return json;
   json["compare"] = Json::array();
   for (const PeerResult& peer : r.compare) {
-    Json one{{"name", peer.name}, {"time_us", in_json(peer.time_us)}, {"ratio", peer.ratio}, {"wrong", or_null(peer.wrong)}};
+    Json one{
+        {"name", peer.name}, {"time_us", in_json(peer.time_us)}, {"ratio", peer.ratio}, {"wrong", or_null(peer.wrong)}};
     if (peer.overlap) one["overlap"] = in_json(*peer.overlap);
     json["compare"].push_back(std::move(one));
   }
@@ -66,8 +83,8 @@ class IdleTable final : public Table {
  public:
   std::string header(const WorldInfo& world) override {
     hosts_ = world.hosts;
-    return fmt::format("# idle sessions: share of a core, and MPI calls\n{:>6}  {:<24}  {:>8}  {:>9}\n", "# rank", "host",
-                       "cpu (%)", "MPI calls");
+    return fmt::format("# idle sessions: share of a core, and MPI calls\n{:>6}  {:<24}  {:>8}  {:>9}\n", "# rank",
+                       "host", "cpu (%)", "MPI calls");
   }
   std::string row(const std::vector<Result>&) override { return {}; }
   std::string footer(const Report& report) override {
@@ -95,6 +112,17 @@ std::string to_json(const Report& report) {
     }
     json["idle"] = std::move(idle);
   }
+  for (const PackResult& one : report.pack) {
+    json["pack"].push_back({{"list", one.name},
+                            {"tensors", one.tensors},
+                            {"bytes", one.bytes},
+                            {"copy_us", in_json(one.copy_us)},
+                            {"pack_us", in_json(one.pack_us)},
+                            {"unpack_us", in_json(one.unpack_us)},
+                            {"pack_share", one.share(one.pack_us)},
+                            {"unpack_share", one.share(one.unpack_us)},
+                            {"wrong", or_null(one.wrong)}});
+  }
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -108,6 +136,7 @@ std::unique_ptr<Table> idle_table() {
 std::unique_ptr<Table> make_table(const Options& options, const std::vector<std::string>& peers) {
   if (options.format == Format::json) return json_table();
   if (options.task == Task::idle) return idle_table();
+  if (options.task == Task::pack) return pack_table();
   if (options.format == Format::csv) return csv_table(options, peers);
   if (options.format == Format::osu || options.task == Task::overlap) return osu_table(options, peers);
   return nccl_table(options, peers);

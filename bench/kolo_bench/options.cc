@@ -28,15 +28,16 @@ std::string long_name(const Flag& flag) {
 
 po::options_description described_options() {
   po::options_description all;
-  for (std::string_view section : {"Sizes", "Operation", "Timing", "What is measured", "Instead of a sweep", "Output"}) {
+  for (std::string_view section :
+       {"Sizes", "Operation", "Timing", "What is measured", "Instead of a sweep", "Output"}) {
     po::options_description part(std::string(section), help_columns, help_columns / 2);
     for (const Flag& flag : flags()) {
       if (flag.section != section) continue;
       if (flag.value.empty()) {
         part.add_options()(std::string(flag.name).c_str(), flag.doc.c_str());
       } else {
-        part.add_options()(std::string(flag.name).c_str(), po::value<std::string>()->value_name(std::string(flag.value)),
-                           flag.doc.c_str());
+        part.add_options()(std::string(flag.name).c_str(),
+                           po::value<std::string>()->value_name(std::string(flag.value)), flag.doc.c_str());
       }
     }
     all.add(part);
@@ -53,7 +54,8 @@ std::string collective_names() {
 }
 
 const Collective* collective_of(const std::string& word, const Collective* before) {
-  if (before) throw UsageError(fmt::format("'{}' belongs to no flag; name one collective, and write --flag value", word));
+  if (before)
+    throw UsageError(fmt::format("'{}' belongs to no flag; name one collective, and write --flag value", word));
   const Collective* found = find_collective(word);
   if (!found) throw UsageError(fmt::format("'{}' is no collective; name one of {}", word, collective_names()));
   return found;
@@ -61,8 +63,9 @@ const Collective* collective_of(const std::string& word, const Collective* befor
 
 Values on_command_line(int argc, const char* const* argv, Options& options) {
   namespace style = po::command_line_style;
-  constexpr int accepted = style::allow_long | style::long_allow_next | style::long_allow_adjacent | style::allow_short |
-                           style::allow_dash_for_short | style::short_allow_next | style::short_allow_adjacent;
+  constexpr int accepted = style::allow_long | style::long_allow_next | style::long_allow_adjacent |
+                           style::allow_short | style::allow_dash_for_short | style::short_allow_next |
+                           style::short_allow_adjacent;
   Values values;
   try {
     const po::options_description all = described_options();
@@ -75,7 +78,8 @@ Values on_command_line(int argc, const char* const* argv, Options& options) {
         continue;
       }
       const std::string shown = text.substr(0, text.find('='));
-      const Given given{shown.starts_with("--") ? shown : shown.substr(0, 2), option.value.empty() ? "" : option.value.front()};
+      const Given given{shown.starts_with("--") ? shown : shown.substr(0, 2),
+                        option.value.empty() ? "" : option.value.front()};
       if (!values.emplace(option.string_key, given).second) throw UsageError(given.flag + " is given twice; keep one");
     }
   } catch (const po::error& error) {
@@ -94,13 +98,16 @@ void check_together(const Values& values) {
   };
   refuse_both("stepbytes", "stepfactor", "the sizes grow by a step or by a factor: keep one");
   refuse_both("blocking", "mode", "they set the same thing: keep one");
-  for (const char* one : {"buckets", "latency", "idle", "overlap"}) {
-    for (const char* other : {"buckets", "latency", "idle", "overlap"}) {
-      if (std::string_view(one) < other) refuse_both(one, other, "measure one after the other");
+  for (const char* one : {"buckets", "latency", "idle", "overlap", "pack"}) {
+    for (const char* other : {"buckets", "latency", "idle", "overlap", "pack"}) {
+      const bool lists = std::string_view(one) == "buckets" && std::string_view(other) == "pack";  // which ones to pack
+      if (std::string_view(one) < other && !lists) refuse_both(one, other, "measure one after the other");
     }
     refuse_both("direct", one, "it needs the whole runtime, whose part --direct leaves out");
-    if (std::string_view(one) != "overlap") refuse_both("minbytes", one, "it has sizes of its own: leave out -b and -e");
-    if (std::string_view(one) != "overlap") refuse_both("maxbytes", one, "it has sizes of its own: leave out -b and -e");
+    if (std::string_view(one) != "overlap")
+      refuse_both("minbytes", one, "it has sizes of its own: leave out -b and -e");
+    if (std::string_view(one) != "overlap")
+      refuse_both("maxbytes", one, "it has sizes of its own: leave out -b and -e");
     refuse_both("plot", one, "only a sweep of sizes can be drawn");
     refuse_both("copy-limit", one, "it belongs to a sweep of sizes");
     refuse_both("agg_iters", one, "operations are aggregated in a sweep of sizes only");
@@ -108,16 +115,37 @@ void check_together(const Values& values) {
   refuse_both("idle", "compare", "idling needs no peer");
   refuse_both("idle", "baseline", "idling has no time to compare");
   refuse_both("idle", "min-busbw", "idling moves no data");
+  refuse_both("idle", "device", "idling needs no buffers");
+  refuse_both("pack", "compare", "it is compared with a copy");
   if (values.contains("tolerance") && !values.contains("baseline"))
     throw UsageError("--tolerance is that of a baseline; add --baseline OLD.json");
+}
+
+/// Where the buffers lie, and what can be done with them there.
+void check_device(const Options& o) {
+  const auto refuse = [](const char* flag, const char* why) {
+    throw UsageError(fmt::format("{} does not go with --device cuda ({}); leave it out", flag, why));
+  };
+  if (o.device == DeviceKind::cpu) {
+    if (o.task == Task::pack) throw UsageError("--pack measures kernels of a GPU; add --device cuda");
+    if (o.compare == Compare::nccl)
+      throw UsageError("--compare nccl needs buffers that NCCL can reach; add --device cuda, or use --compare mpi");
+    return;
+  }
+  if (o.compare == Compare::mpi)
+    refuse("--compare mpi", "MPI is not asked to reach a GPU's memory; --compare nccl does");
+  if (o.huge_pages) refuse("--thp", "huge pages are the host's");
+  if (o.copy_limit) refuse("--copy-limit", "it is what cores copy; --pack measures copies of a GPU");
 }
 
 void check_sense(Options& o, const Values& values) {
   if (!o.collective) throw UsageError(fmt::format("no collective is named; begin with one of {}", collective_names()));
   const OpKind kind = o.collective->kind;
+  check_device(o);
   if (o.task != Task::sweep && o.task != Task::idle && kind != OpKind::all_reduce) {
-    throw UsageError(fmt::format(
-        "'{}' is measured in a sweep of sizes only; --buckets, --latency and --overlap are for all_reduce", o.collective->name));
+    throw UsageError(
+        fmt::format("'{}' is measured in a sweep of sizes only; --buckets, --latency and --overlap are for all_reduce",
+                    o.collective->name));
   }
   if (o.task != Task::sweep && (o.ops.size() > 1 || o.dtypes.size() > 1)) {
     throw UsageError("'all' is for a sweep of sizes; name one operation and one type");
@@ -134,14 +162,16 @@ void check_sense(Options& o, const Values& values) {
   for (const ReduceOp op : o.ops) {
     for (const DType dtype : o.dtypes) {
       if (!reducible(op, dtype))
-        throw UsageError(fmt::format("-o {} does not work on -d {}; README lists what does", nccl_name(op), nccl_name(dtype)));
+        throw UsageError(
+            fmt::format("-o {} does not work on -d {}; README lists what does", nccl_name(op), nccl_name(dtype)));
     }
   }
 }
 
 std::string help_text() {
   std::ostringstream text;
-  text << "kolo-bench measures how fast the ranks that mpirun starts exchange data, through kolo and through MPI.\n\n"
+  text << "kolo-bench measures how fast the ranks that mpirun starts exchange data, through kolo, through MPI and "
+          "through NCCL.\n\n"
           "usage: [mpirun -np N] kolo-bench COLLECTIVE [flags]\n\n"
           "COLLECTIVE is one of "
        << collective_names() << ".\n";
@@ -150,16 +180,20 @@ std::string help_text() {
           "  size    bytes of the larger of a rank's input and output\n"
           "  time    median over the iterations, of the slowest rank (-a)\n"
           "  algbw   size / time: how fast the operation is for who waits for it; its limit depends on n\n"
-          "  busbw   algbw x factor: what each rank's link carries if data take the shortest way, whose limit is the hardware's, "
+          "  busbw   algbw x factor: what each rank's link carries if data take the shortest way, whose limit is the "
+          "hardware's, "
           "whatever\n"
-          "          n. The factor is 2(n-1)/n for all_reduce; (n-1)/n for all_gather, reduce_scatter, all_to_all, gather and "
+          "          n. The factor is 2(n-1)/n for all_reduce; (n-1)/n for all_gather, reduce_scatter, all_to_all, "
+          "gather and "
           "scatter; 1 for\n"
-          "          broadcast, reduce and send_recv. It is what such a link would have to carry, not a count of what went over "
+          "          broadcast, reduce and send_recv. It is what such a link would have to carry, not a count of what "
+          "went over "
           "a wire.\n"
           "          Undefined for one rank\n"
           "  #wrong  elements that are not what they must be, to the last bit, on all ranks\n"
           "  ratio   the peer's time over kolo's: above 1 kolo is faster\n"
-          "\nExit codes: 0; 1 for errors; 2 slower than --baseline or --min-busbw allow; 3 for -T; 7 for wrong results.\n";
+          "\nExit codes: 0; 1 for errors; 2 slower than --baseline or --min-busbw allow; 3 for -T; 7 for wrong "
+          "results.\n";
   text << "\nRuntime (environment variables, the same for all programs that use kolo):\n" << settings_help();
   return text.str();
 }
@@ -222,7 +256,8 @@ std::vector<std::pair<std::string, std::string>> agreed_part(const Options& o) {
       {"-a", text(static_cast<int>(o.combine))},
       {"--placement", text(static_cast<int>(o.placements))},
       {"--direct", text(o.direct)},
-      {"--compare", text(o.compare_mpi)},
+      {"--device", std::string(to_string(o.device))},
+      {"--compare", text(static_cast<int>(o.compare))},
       {"--copy-limit", text(o.copy_limit)},
       {"--thp", text(o.huge_pages)},
       {"--memory", o.session_memory ? "session" : "private"},

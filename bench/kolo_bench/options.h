@@ -25,6 +25,9 @@ enum class Format { nccl, osu, csv, json };
 /// How the ranks' times of an iteration become one, as nccl-tests number them.
 enum class Combine { rank0, average, min, max };
 
+/// Whom kolo is compared with.
+enum class Compare { none, mpi, nccl };
+
 enum class Placements { both, out_of_place, in_place };
 
 /// What to measure.
@@ -34,6 +37,7 @@ enum class Task {
   latency,  ///< one small tensor, again and again
   idle,     ///< nothing
   overlap,  ///< an operation while the program computes
+  pack,     ///< the kernels that pack and unpack on a GPU
 };
 
 struct Options {
@@ -53,7 +57,8 @@ struct Options {
   double timeout_seconds = 0;  ///< 0: none
   Placements placements = Placements::both;
   bool direct = false;
-  bool compare_mpi = false;
+  DeviceKind device = DeviceKind::cpu;
+  Compare compare = Compare::none;
   bool copy_limit = false;
   bool huge_pages = false;
   bool session_memory = false;

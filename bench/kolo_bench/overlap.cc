@@ -1,6 +1,6 @@
-// OSU's definition: first an operation alone is timed; then operations are started, a computation that would take as long runs,
-// and what is left of the operation is waited for. Of the time that an operation takes alone, overlap is the share that the whole
-// does not take longer than its computation.
+// OSU's definition: first an operation alone is timed; then operations are started, a computation that would take as
+// long runs, and what is left of the operation is waited for. Of the time that an operation takes alone, overlap is the
+// share that the whole does not take longer than its computation.
 
 #include <fmt/format.h>
 
@@ -31,7 +31,9 @@ class Computation {
       us_per_repetition_ = std::min(us_per_repetition_, us_since(begin) / repetitions);
     }
   }
-  std::int64_t repetitions_for(double us) const { return std::max<std::int64_t>(1, std::llround(us / us_per_repetition_)); }
+  std::int64_t repetitions_for(double us) const {
+    return std::max<std::int64_t>(1, std::llround(us / us_per_repetition_));
+  }
   void repeat(std::int64_t repetitions) {
     for (std::int64_t i = 0; i < repetitions; ++i) {
       for (float& value : values_) value = value * 0.5f + 0.5f;
@@ -60,7 +62,8 @@ void run_once(const Ranks& ranks, Asynchronous& contestant, Computation& computa
   times.overall_us.push_back(us_since(begin));
 }
 
-Result measure_overlap(Stage& stage, const Work& work, const std::vector<Asynchronous*>& contestants, Computation& computation) {
+Result measure_overlap(Stage& stage, const Work& work, const std::vector<Asynchronous*>& contestants,
+                       Computation& computation) {
   const Options& options = stage.options();
   const Ranks& ranks = stage.ranks();
   Schedule schedule = schedule_for(options, static_cast<std::int64_t>(work.bytes_in()), false);
@@ -95,25 +98,28 @@ void run_overlap(Stage& stage) {
   const Ranks& ranks = stage.ranks();
   const Signature signature{.kind = OpKind::all_reduce, .op = options.ops.front(), .dtype = options.dtypes.front()};
   const auto bytes = static_cast<std::size_t>(options.sizes.max);
-  check_memory(ranks, checked_product(2, bytes), "use a smaller -e, or fewer ranks");
+  stage.place().check_room(ranks, checked_product(2, bytes), "use a smaller -e, or fewer ranks");
   const Storage in = stage.storage(bytes), out = stage.storage(bytes);
-  const Area area{in.data(), out.data(), bytes, bytes, 1};
+  const Area area{in.data(), out.data(), bytes, bytes, 1, stage.place().device()};
+  Rival* const rival = stage.rival();
   ranks.together([&] {
-    const auto reason = no_mpi_call(make_work(signature, options.sizes.max, false, ranks.rank(), ranks.size(), area));
-    if (options.compare_mpi && reason)
-      throw UsageError(fmt::format("--compare mpi: {}; leave it out, or measure what MPI can do", *reason));
+    if (!rival) return;
+    if (const auto reason =
+            rival->refuses(make_work(signature, options.sizes.max, false, ranks.rank(), ranks.size(), area)))
+      throw UsageError(
+          fmt::format("--compare {0}: {1}; leave it out, or measure what {0} can do", rival->name(), *reason));
   });
-  stage.begin(options.compare_mpi ? std::vector<std::string>{"mpi"} : std::vector<std::string>{});
+  stage.begin(stage.rivals());
   Computation computation;
   for (const std::int64_t size : options.sizes.all()) {
     if (extent_of(signature.kind, size, signature.dtype, ranks.size()).count == 0) continue;
     const Work work = make_work(signature, size, false, ranks.rank(), ranks.size(), area);
     stage.watch().begin(work.name);
-    const auto kolo = through_session(stage.session(), work);
-    const auto mpi = options.compare_mpi ? raw_mpi(ranks.comm(), work) : nullptr;
+    const auto kolo = through_session(stage.session(), work, stage.place().stream());
+    const auto peer = rival ? rival->contestant(work, rival->name()) : nullptr;
     std::vector<Asynchronous*> contestants{kolo.get()};
-    if (mpi) contestants.push_back(mpi.get());
-    Checker(signature, ranks.rank(), ranks.size(), ValueKind::exact, 0).fill(work);
+    if (peer) contestants.push_back(peer.get());
+    stage.fill(work);
     Result result = measure_overlap(stage, work, contestants, computation);
     result.wrong = stage.wrong_elements(work, *kolo, false);
     stage.add({result});

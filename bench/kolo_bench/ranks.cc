@@ -46,9 +46,8 @@ Ranks::Ranks(MPI_Comm comm) : comm_(duplicate(comm)) {
   check_mpi(MPI_Comm_rank(comm_.get(), &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(comm_.get(), &size_), "MPI_Comm_size");
   node_ = node_of(comm_.get(), rank_);
-  int index = 0;
-  check_mpi(MPI_Comm_rank(node_.get(), &index), "MPI_Comm_rank");
-  nodes_ = static_cast<int>(sum(index == 0 ? 1 : 0));
+  check_mpi(MPI_Comm_rank(node_.get(), &rank_on_node_), "MPI_Comm_rank");
+  nodes_ = static_cast<int>(sum(rank_on_node_ == 0 ? 1 : 0));
 }
 
 void Ranks::barrier() const {

@@ -54,6 +54,13 @@ struct Result {
   std::int64_t tensors = 0;  ///< of the list
 };
 
+/// Where a rank's buffers lie.
+struct DeviceInfo {
+  int index = 0;
+  std::string bus = "cpu";           ///< "0000:0f:00.0"
+  std::string name = "host memory";  ///< "NVIDIA H100 80GB HBM3"
+};
+
 /// Where it was measured, and what.
 struct WorldInfo {
   std::string collective;  ///< "all_reduce"
@@ -67,7 +74,11 @@ struct WorldInfo {
   std::string backend{};             ///< the one that is asked first: "mpi"
   std::string memory{};              ///< "private", "session"
   bool huge_pages = false;
-  int cores = 0;  ///< of rank 0's machine
+  std::string device = "cpu";
+  std::vector<DeviceInfo> devices{};  ///< by rank
+  std::string nccl{};                 ///< version; empty if it is not used
+  std::string nccl_algo{};            ///< as NCCL_ALGO names it; "auto": NCCL's choice
+  int cores = 0;                      ///< of rank 0's machine
 };
 
 /// What a rank did while nothing was to be done.
@@ -77,11 +88,26 @@ struct IdleRank {
   std::int64_t mpi_calls = 0;
 };
 
+/// What packing and unpacking a list of tensors on a GPU took, each for all of the list at once.
+struct PackResult {
+  std::string name;
+  std::int64_t tensors = 0;
+  std::int64_t bytes = 0;
+  Percentiles copy_us{}, pack_us{}, unpack_us{};
+  std::optional<std::int64_t> wrong{};  ///< bytes, on all ranks; nothing if not checked
+
+  /// Bytes packed in a second, in GB; memory carries each of them twice.
+  double gbs(const Percentiles& us) const { return us.p50 > 0 ? static_cast<double>(bytes) / us.p50 / 1e3 : 0; }
+  /// Of the copy's bandwidth.
+  double share(const Percentiles& us) const { return us.p50 > 0 ? copy_us.p50 / us.p50 : 0; }
+};
+
 /// All that a run has to say.
 struct Report {
   WorldInfo world;
   std::vector<Result> results{};
   double idle_seconds = 0;
+  std::vector<PackResult> pack{};
   std::vector<IdleRank> idle{};  ///< by rank; empty unless that was measured
 };
 

@@ -30,6 +30,7 @@ void measure(Stage& stage, const std::function<std::int64_t()>& mpi_calls) {
     case Task::latency: return run_latency(stage);
     case Task::idle: return run_idle(stage, mpi_calls);
     case Task::overlap: return run_overlap(stage);
+    case Task::pack: return run_pack(stage);
   }
 }
 
@@ -41,6 +42,9 @@ void write_files(const Options& options, const Report& report) {
 /// Of rank 0, which also says what is too slow.
 int verdict(const Options& options, const Report& report, const std::optional<Baseline>& baseline) {
   for (const Result& result : report.results) {
+    if (result.wrong.value_or(0) > 0) return exit_wrong;
+  }
+  for (const PackResult& result : report.pack) {
     if (result.wrong.value_or(0) > 0) return exit_wrong;
   }
   std::vector<std::string> slow;
@@ -56,7 +60,8 @@ int verdict(const Options& options, const Report& report, const std::optional<Ba
   return slow.empty() ? exit_ok : exit_slow;
 }
 
-int measure_and_judge(int argc, const char* const* argv, const Ranks& ranks, const std::function<std::int64_t()>& mpi_calls) {
+int measure_and_judge(int argc, const char* const* argv, const Ranks& ranks,
+                      const std::function<std::int64_t()>& mpi_calls) {
   Options options;
   std::optional<Baseline> baseline;
   ranks.together([&] {

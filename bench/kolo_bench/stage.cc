@@ -5,10 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdio>
+#include <cstdlib>
 #include <span>
 
 #include "bench/kolo_bench/version.h"
+#include "ops/nccl_table.h"
 
 namespace kolo::bench {
 namespace {
@@ -33,50 +36,116 @@ Config settings_of_environment() {
   return config;
 }
 
+/// The place of this rank's buffers, one of `on_node` ranks of its node.
+std::unique_ptr<Place> place_of(const Options& options, const Config& config, int local_rank, int on_node) {
+  if (options.device == DeviceKind::cpu) return host_place(options.huge_pages);
+  Card& card = card_for(local_rank);
+  if (!config.fake_nodes.empty())
+    throw UsageError(
+        "KOLO_FAKE_NODES does not go with --device cuda (pretended nodes have no GPUs of their own); unset it");
+  const int cards = cuda_cards();
+  return card_place(card, (on_node - local_rank % cards + cards - 1) / cards);
+}
+
+/// The first backend that serves tensors on such a device; empty: there is none.
+std::string backend_on(const World& world, DeviceKind device) {
+  Signature signature;
+  signature.device = device;
+  signature.shape = Shape{1};
+  const auto found = std::ranges::find_if(world.backends(), [&](const auto& one) { return one->supports(signature); });
+  return found == world.backends().end() ? "" : std::string((*found)->name());
+}
+
+DeviceInfo info_of(const Place& place) {
+  if (place.device().kind == DeviceKind::cpu) return {};
+  const CardFacts facts = cuda_card(place.device().index).facts();
+  return {place.device().index, facts.bus, facts.name};
+}
+
+std::vector<DeviceInfo> devices_of_all(const Ranks& ranks, const DeviceInfo& mine) {
+  const auto indices = ranks.gather(std::to_string(mine.index)), buses = ranks.gather(mine.bus),
+             names = ranks.gather(mine.name);
+  std::vector<DeviceInfo> all;
+  for (std::size_t rank = 0; rank < indices.size(); ++rank)
+    all.push_back({std::stoi(indices[rank]), buses[rank], names[rank]});
+  return all;
+}
+
 }  // namespace
 
 Stage::Stage(const Options& options, const Ranks& ranks)
     : options_(options), ranks_(ranks), watch_(options.timeout_seconds, ranks.rank()) {
-  ranks.together([&] { config_ = settings_of_environment(); });
+  const int on_node = static_cast<int>(ranks.sum_on_node(1));
+  ranks.together([&] {
+    config_ = settings_of_environment();
+    place_ = place_of(options, config_, ranks.rank_on_node(), on_node);
+  });
   watch_.begin("making the session");
   World world = launcher_world(config_);
-  const std::string backend(world.backends().front()->name());
-  if (options.direct) world_.emplace(std::move(world));
-  else session_.emplace(std::move(world), config_);
-
-  const int on_node = static_cast<int>(ranks.sum_on_node(1));
-  const int cores = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
-  yields_ = on_node > cores;
+  yields_ = on_node > static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
   one_node_ = ranks.nodes() == 1 && config_.fake_nodes.empty();
+  describe(world);
+  if (options.direct)
+    world_.emplace(std::move(world));
+  else
+    session_.emplace(std::move(world), config_);
+  watch_.begin("making whom kolo is compared with");
+  rival_ = rival_of(options, ranks, *place_);
+}
+
+void Stage::describe(const World& world) {
   WorldInfo& info = report_.world;
-  info.collective = options.collective->name;
+  info.collective = options_.collective->name;
   info.version = version;
-  info.ranks = ranks.size();
-  info.nodes = config_.fake_nodes.empty() ? ranks.nodes() : static_cast<int>(std::ranges::count(config_.fake_nodes, ',')) + 1;
-  info.hosts = ranks.gather(host_name());
-  for (const std::string& pid : ranks.gather(std::to_string(::getpid()))) info.pids.push_back(std::stoi(pid));
+  info.ranks = ranks_.size();
+  info.nodes =
+      config_.fake_nodes.empty() ? ranks_.nodes() : static_cast<int>(std::ranges::count(config_.fake_nodes, ',')) + 1;
+  info.hosts = ranks_.gather(host_name());
+  for (const std::string& pid : ranks_.gather(std::to_string(::getpid()))) info.pids.push_back(std::stoi(pid));
   info.mpi = mpi_library();
-  info.path = options.direct ? "direct" : "session";
-  info.backend = backend;
-  info.memory = options.session_memory ? "session" : "private";
-  info.huge_pages = options.huge_pages;
-  info.cores = cores;
+  info.path = options_.direct ? "direct" : "session";
+  ranks_.together([&] {
+    info.backend = backend_on(world, options_.device);
+    if (info.backend.empty())
+      throw UsageError("--device cuda: kolo serves no GPUs among these ranks; make sure that every rank sees one");
+  });
+  info.memory = options_.session_memory ? "session" : "private";
+  info.huge_pages = options_.huge_pages;
+  info.cores = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
+  info.device = to_string(options_.device);
+  info.devices = devices_of_all(ranks_, info_of(*place_));
+  if (info.backend != "nccl" && options_.compare != Compare::nccl) return;
+  if (const NcclTable* const table = kolo::nccl_table()) info.nccl = nccl_version_text(table->version);
+  const char* const algo = std::getenv("NCCL_ALGO");  // set by kolo, too
+  info.nccl_algo = algo ? algo : "auto";
 }
 
 std::unique_ptr<Contestant> Stage::kolo(const Work& work) {
-  if (!options_.direct) return through_session(*session_, work);
+  if (!options_.direct) return through_session(*session_, work, place_->stream());
   std::unique_ptr<Contestant> contestant;
   ranks_.together([&] { contestant = direct(world_->backends(), ranks_.rank(), ranks_.size(), yields_, work); });
   return contestant;
 }
 
+std::vector<std::string> Stage::rivals() const {
+  return rival_ ? std::vector<std::string>{rival_->name()} : std::vector<std::string>{};
+}
+
 Storage Stage::storage(std::size_t bytes) {
   Storage storage;
   ranks_.together([&] {
-    if (!options_.session_memory) storage = Storage::private_pages(bytes, options_.huge_pages);
-    else storage = Storage::of_memory(session_ ? session_->allocate(bytes) : world_->allocate(bytes), options_.huge_pages);
+    const Device device = place_->device();
+    if (!options_.session_memory)
+      storage = place_->storage(bytes);
+    else
+      storage = Storage::of_memory(session_ ? session_->allocate(bytes, device) : world_->allocate(bytes, device),
+                                   options_.huge_pages);
   });
   return storage;
+}
+
+void Stage::fill(const Work& work) const {
+  place_->fill(Checker(work.signature, ranks_.rank(), ranks_.size(), ValueKind::exact, 0), work);
 }
 
 void Stage::begin(const std::vector<std::string>& peers, const Options& shown) {
@@ -112,10 +181,17 @@ void Stage::note(const std::string& line) {
 
 std::optional<std::int64_t> Stage::wrong_elements(const Work& work, Contestant& contestant, bool any_order) {
   if (options_.checks == 0) return std::nullopt;
+  const bool in_rank_order = one_node_ && report_.world.backend != "nccl";
+  const Signature& how = work.signature;
+  if (!in_rank_order && options_.device != DeviceKind::cpu && reduces(how.kind) && how.op == ReduceOp::average &&
+      !std::has_single_bit(static_cast<unsigned>(ranks_.size()))) {
+    note("NCCL multiplies averages by 1/n, which is rounded unless n is a power of two; they are not checked");
+    return std::nullopt;
+  }
   std::int64_t total = 0;
   for (int pass = 1; pass <= options_.checks; ++pass) {
-    // Across nodes partial sums are added in another order than within one.
-    const auto kind = any_order || !one_node_ || pass % 2 == 0 ? ValueKind::exact : ValueKind::full;
+    // Across nodes, and by NCCL, partial sums are added in another order than within one.
+    const auto kind = any_order || !in_rank_order || pass % 2 == 0 ? ValueKind::exact : ValueKind::full;
     const Checker checker(work.signature, ranks_.rank(), ranks_.size(), kind, static_cast<std::uint64_t>(pass));
     total += wrong_after_a_run(work, contestant, checker);
   }
@@ -123,11 +199,11 @@ std::optional<std::int64_t> Stage::wrong_elements(const Work& work, Contestant& 
 }
 
 std::int64_t Stage::wrong_after_a_run(const Work& work, Contestant& contestant, const Checker& checker) {
-  checker.fill(work);
+  place_->fill(checker, work);
   ranks_.barrier();
   contestant.run();
   std::optional<WrongElement> first;
-  const std::int64_t wrong = ranks_.sum(checker.wrong(work, &first));
+  const std::int64_t wrong = ranks_.sum(place_->wrong(checker, work, &first));
   if (wrong == 0) return 0;
   const auto texts = ranks_.gather(first ? to_string(*first) : "");
   const auto rank = std::ranges::find_if(texts, [](const std::string& text) { return !text.empty(); });

@@ -12,8 +12,10 @@
 #include "bench/kolo_bench/checker.h"
 #include "bench/kolo_bench/contestant.h"
 #include "bench/kolo_bench/options.h"
+#include "bench/kolo_bench/place.h"
 #include "bench/kolo_bench/ranks.h"
 #include "bench/kolo_bench/result.h"
+#include "bench/kolo_bench/rival.h"
 #include "bench/kolo_bench/storage.h"
 #include "bench/kolo_bench/table.h"
 #include "bench/kolo_bench/timing.h"
@@ -21,8 +23,8 @@
 
 namespace kolo::bench {
 
-/// What measurements run on: the ranks, the session or the backends, and where results go. One per run; making and destroying it
-/// are collective.
+/// What measurements run on: the ranks, the session or the backends, and where results go. One per run; making and
+/// destroying it are collective.
 class Stage {
  public:
   /// Errors: Stopped.
@@ -37,10 +39,20 @@ class Stage {
   /// kolo, as the options want it measured.
   std::unique_ptr<Contestant> kolo(const Work& work);
 
-  /// Memory of the kind that the options name.
-  Storage storage(std::size_t bytes);
+  /// Where the buffers lie.
+  const Place& place() const { return *place_; }
+  /// Whom kolo is compared with; null: nobody.
+  Rival* rival() const { return rival_.get(); }
+  /// Its name, if there is one.
+  std::vector<std::string> rivals() const;
 
-  /// Names those that every result is compared with, and prints the head of the table; `shown` are the options as it says them.
+  /// Memory of the kind that the options name, zeroed.
+  Storage storage(std::size_t bytes);
+  /// Writes values into the work's tensors.
+  void fill(const Work& work) const;
+
+  /// Names those that every result is compared with, and prints the head of the table; `shown` are the options as it
+  /// says them.
   void begin(const std::vector<std::string>& peers) { begin(peers, options_); }
   void begin(const std::vector<std::string>& peers, const Options& shown);
   /// Prints results of one size, and keeps them.
@@ -51,20 +63,24 @@ class Stage {
   /// One line on stderr, of rank 0; the same line comes once.
   void note(const std::string& line);
 
-  /// Runs `contestant` on fresh values as often as the options say, and returns how many elements of the results were wrong, on
-  /// all ranks; the first is reported. Nothing if the options say never.
+  /// Runs `contestant` on fresh values as often as the options say, and returns how many elements of the results were
+  /// wrong, on all ranks; the first is reported. Nothing if the options say never.
   std::optional<std::int64_t> wrong_elements(const Work& work, Contestant& contestant, bool any_order);
 
  private:
   std::int64_t wrong_after_a_run(const Work& work, Contestant& contestant, const Checker& checker);
   void print(const std::string& text);
 
+  void describe(const World& world);
+
   const Options& options_;
   const Ranks& ranks_;
+  std::unique_ptr<Place> place_;
   Config config_;
   Watch watch_;
   std::optional<World> world_;  // of backends that are called directly
   std::optional<Session> session_;
+  std::unique_ptr<Rival> rival_;
   Report report_;
   std::unique_ptr<Table> table_;
   std::set<std::string> noted_;
@@ -81,6 +97,7 @@ void run_sweep(Stage& stage);
 void run_buckets(Stage& stage);
 void run_latency(Stage& stage);
 void run_overlap(Stage& stage);
+void run_pack(Stage& stage);
 /// `mpi_calls` counts those of this process so far.
 void run_idle(Stage& stage, const std::function<std::int64_t()>& mpi_calls);
 

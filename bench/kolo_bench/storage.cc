@@ -1,6 +1,7 @@
 #include "bench/kolo_bench/storage.h"
 
 #include <fmt/format.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -38,7 +39,8 @@ Storage Storage::private_pages(std::size_t bytes, bool huge) {
   Storage storage;
   bytes = std::max<std::size_t>(bytes, 1);
   storage.mapped_ = bytes + huge_page;
-  storage.mapping_ = ::mmap(nullptr, storage.mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  storage.mapping_ =
+      ::mmap(nullptr, storage.mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (storage.mapping_ == MAP_FAILED) {
     storage.mapping_ = nullptr;
     throw std::bad_alloc();
@@ -50,10 +52,22 @@ Storage Storage::private_pages(std::size_t bytes, bool huge) {
   return storage;
 }
 
+Storage Storage::on_card(Card& card, std::size_t bytes) {
+  Storage storage;
+  storage.on_card_ = CardBuffer(card, std::max<std::size_t>(bytes, 1));
+  storage.data_ = storage.on_card_.data();
+  const CardStream stream(card);
+  card.clear(storage.data_, storage.on_card_.size(), stream.get());
+  const auto cleared = card.mark(stream.get());
+  while (!cleared->passed()) (void)::sched_yield();
+  return storage;
+}
+
 Storage Storage::of_memory(Memory memory, bool huge) {
   Storage storage;
   storage.memory_ = std::move(memory);
   storage.data_ = storage.memory_.data();
+  if (storage.memory_.device().kind != DeviceKind::cpu) return storage;
   if (huge) advise(storage.data_, storage.memory_.bytes(), true);
   std::memset(storage.data_, 0, storage.memory_.bytes());
   return storage;
@@ -67,6 +81,7 @@ Storage& Storage::operator=(Storage&& other) noexcept {
   std::swap(mapping_, other.mapping_);
   std::swap(mapped_, other.mapped_);
   std::swap(memory_, other.memory_);
+  std::swap(on_card_, other.on_card_);
   std::swap(data_, other.data_);
   return *this;
 }
@@ -81,9 +96,9 @@ void check_memory(const Ranks& ranks, std::size_t bytes, const std::string& advi
   ranks.together([&] {
     const auto available = static_cast<double>(available_memory());
     if (on_node <= available) return;
-    throw UsageError(
-        fmt::format("the tensors take {:.2f} GiB per rank and {:.2f} GiB on this machine, where {:.2f} GiB are free; {}",
-                    in_gib(static_cast<double>(bytes)), in_gib(on_node), in_gib(available), advice));
+    throw UsageError(fmt::format(
+        "the tensors take {:.2f} GiB per rank and {:.2f} GiB on this machine, where {:.2f} GiB are free; {}",
+        in_gib(static_cast<double>(bytes)), in_gib(on_node), in_gib(available), advice));
   });
 }
 

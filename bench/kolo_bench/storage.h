@@ -6,6 +6,7 @@
 #include <kolo/memory.h>
 
 #include "bench/kolo_bench/ranks.h"
+#include "ops/card.h"
 
 namespace kolo::bench {
 
@@ -16,7 +17,9 @@ class Storage {
 
   /// Pages of this process, of 4 KiB, or huge ones if the system gives them. Throws std::bad_alloc.
   static Storage private_pages(std::size_t bytes, bool huge);
-  /// What a session or a world allocated, with huge pages asked for if `huge`.
+  /// Zeros in a GPU's memory. Throws Error{backend}.
+  static Storage on_card(Card& card, std::size_t bytes);
+  /// What a session or a world allocated; on the host with huge pages asked for if `huge`.
   static Storage of_memory(Memory memory, bool huge);
 
   Storage(Storage&& other) noexcept;
@@ -29,11 +32,12 @@ class Storage {
   void* mapping_ = nullptr;
   std::size_t mapped_ = 0;
   Memory memory_;
+  CardBuffer on_card_;
   std::byte* data_ = nullptr;
 };
 
-/// Makes sure that every rank of a node can have so many bytes at once. Collective; on too little throws Stopped on every rank,
-/// and one prints how much there is. `advice` says what to do about it.
+/// Makes sure that every rank of a node can have so many bytes at once. Collective; on too little throws Stopped on
+/// every rank, and one prints how much there is. `advice` says what to do about it.
 void check_memory(const Ranks& ranks, std::size_t bytes, const std::string& advice);
 
 /// a + b and a * b. Errors: UsageError if that is more than any machine can address.

@@ -36,12 +36,15 @@ std::vector<bool> placements_of(const Options& options) {
 class Sweep {
  public:
   explicit Sweep(Stage& stage)
-      : stage_(stage), options_(stage.options()), ranks_(stage.ranks()), signatures_(signatures_of(options_, ranks_.size())) {}
+      : stage_(stage),
+        options_(stage.options()),
+        ranks_(stage.ranks()),
+        signatures_(signatures_of(options_, ranks_.size())) {}
 
   void run() {
     ranks_.together([&] { check(); });
     make_room();
-    stage_.begin(options_.compare_mpi ? std::vector<std::string>{"mpi"} : std::vector<std::string>{});
+    stage_.begin(stage_.rivals());
     for (const Signature& signature : signatures_) measure_sizes(signature);
     if (stage_.report().results.empty()) stage_.note("no size has an element for every rank; nothing was measured");
   }
@@ -52,14 +55,17 @@ class Sweep {
     if (kind == OpKind::send_recv && ranks_.size() < 2)
       throw UsageError("send_recv needs two ranks; start them with mpirun -np 2");
     if (options_.root && *options_.root >= ranks_.size()) {
-      throw UsageError(fmt::format("-r is {}, and the ranks are 0 to {}; name one of them", *options_.root, ranks_.size() - 1));
+      throw UsageError(
+          fmt::format("-r is {}, and the ranks are 0 to {}; name one of them", *options_.root, ranks_.size() - 1));
     }
-    if (!options_.compare_mpi) return;
-    for (const Signature& signature : signatures_) {
-      if (!no_mpi_call(make_work(signature, 1 << 10, false, 0, 1, {}))) return;
-    }
-    throw UsageError(fmt::format("--compare mpi: {}; leave it out, or measure what MPI can do",
-                                 *no_mpi_call(make_work(signatures_.front(), 1 << 10, false, 0, 1, {}))));
+    const Rival* const rival = stage_.rival();
+    if (!rival) return;
+    const auto refuses = [&](const Signature& signature) {
+      return rival->refuses(make_work(signature, 1 << 10, options_.placements == Placements::in_place, 0, 1, {}));
+    };
+    if (!std::ranges::all_of(signatures_, [&](const Signature& one) { return refuses(one).has_value(); })) return;
+    throw UsageError(fmt::format("--compare {0}: {1}; leave it out, or measure what {0} can do", rival->name(),
+                                 *refuses(signatures_.front())));
   }
 
   void make_room() {
@@ -80,11 +86,12 @@ class Sweep {
       largest = options_.copy_limit ? checked_product(2, static_cast<std::size_t>(options_.sizes.max)) : 0;
       checked_sum(checked_sum(in, out), largest);
     });
-    check_memory(ranks_, in + out + largest, "use a smaller -e or -m, or fewer ranks");
+    stage_.place().check_room(ranks_, in + out + largest, "use a smaller -e or -m, or fewer ranks");
     in_ = stage_.storage(in);
     out_ = stage_.storage(out);
     area_.in = in_.data();
     area_.out = out_.data();
+    area_.device = stage_.place().device();
   }
 
   void measure_sizes(const Signature& signature) {
@@ -112,24 +119,23 @@ class Sweep {
     std::vector<std::unique_ptr<Contestant>> all;
     const std::size_t bytes = std::max(work.bytes_in(), work.bytes_out());
     all.push_back(stage_.kolo(work));
-    if (options_.compare_mpi) {
-      if (const auto reason = no_mpi_call(work))
+    if (Rival* const rival = stage_.rival()) {
+      if (const auto reason = rival->refuses(work))
         stage_.note(fmt::format("{}; that is not compared", *reason));
       else
-        all.push_back(raw_mpi(ranks_.comm(), work));
+        all.push_back(rival->contestant(work, rival->name()));
     }
     if (options_.copy_limit) all.push_back(copies(bytes, options_.huge_pages));
     std::vector<Contestant*> contestants;
     for (const auto& one : all) contestants.push_back(one.get());
 
-    Checker(work.signature, ranks_.rank(), ranks_.size(), ValueKind::exact, 0).fill(work);
+    stage_.fill(work);
     const auto series =
         measure(ranks_, contestants, schedule_for(options_, static_cast<std::int64_t>(bytes), contestants.size() == 1));
     Result result = make_result(stage_, work, contestants, series);
     result.wrong = stage_.wrong_elements(work, *contestants[0], false);
-    // MPI leaves a block that it has reduced in place elsewhere.
-    const bool checkable = !(work.in_place && work.signature.kind == OpKind::reduce_scatter);
-    if (!result.compare.empty() && checkable) result.compare[0].wrong = stage_.wrong_elements(work, *contestants[1], true);
+    if (!result.compare.empty() && stage_.rival()->checkable(work))
+      result.compare[0].wrong = stage_.wrong_elements(work, *contestants[1], true);
     return result;
   }
 

@@ -19,13 +19,13 @@ class Table {
   virtual std::string footer(const Report& report) = 0;
 };
 
-/// That of nccl-tests 2.19, to the column: lines that are no figures begin with #, figures of peers and the copy limit follow
-/// behind. The half of a placement that was not measured says N/A. `peers`: the names of those that every result is compared
-/// with.
+/// That of nccl-tests 2.19, to the column: lines that are no figures begin with #, figures of peers and the copy limit
+/// follow behind. The half of a placement that was not measured says N/A. `peers`: the names of those that every result
+/// is compared with.
 std::unique_ptr<Table> nccl_table(const Options& options, const std::vector<std::string>& peers);
 
-/// That of OSU's collective benchmarks with -f, and with P50, P95, P99 and figures of peers behind: out of place, or in place if
-/// that is all there is. Of overlap: Overall, Compute, Pure Comm., Overlap.
+/// That of OSU's collective benchmarks with -f, and with P50, P95, P99 and figures of peers behind: out of place, or in
+/// place if that is all there is. Of overlap: Overall, Compute, Pure Comm., Overlap.
 std::unique_ptr<Table> osu_table(const Options& options, const std::vector<std::string>& peers);
 
 /// One line per result, with names in the first.
@@ -36,6 +36,9 @@ std::unique_ptr<Table> json_table();
 
 /// One line per rank, at the end.
 std::unique_ptr<Table> idle_table();
+
+/// One line per list, at the end.
+std::unique_ptr<Table> pack_table();
 
 /// The one that the options name.
 std::unique_ptr<Table> make_table(const Options& options, const std::vector<std::string>& peers);

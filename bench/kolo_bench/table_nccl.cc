@@ -24,20 +24,22 @@ class NcclTable final : public Table {
   std::string header(const WorldInfo& world) override {
     program_ = options_.collective->perf;
     const Sizes& sizes = options_.sizes;
-    std::string text = fmt::format("# kolo-bench version {} path={} backend={} memory={} mpi={}\n", world.version, world.path,
-                                   world.backend, world.memory, world.mpi);
+    std::string text = fmt::format("# kolo-bench version {} path={} backend={} memory={} mpi={}\n", world.version,
+                                   world.path, world.backend, world.memory, world.mpi);
     text += fmt::format("# Collective test starting: {}\n", program_);
     text += fmt::format(
-        "# nThread 1 nGpus 1 minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} agg iters: {} validation: {} graph: "
+        "# nThread 1 nGpus 1 minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} agg iters: {} validation: "
+        "{} graph: "
         "0 unalign: 0\n",
         sizes.min, sizes.max, sizes.step > 0 ? sizes.step : sizes.factor, sizes.step > 0 ? "bytes" : "factor",
         options_.warm_up_for(sizes.max), options_.iterations_for(sizes.max), options_.lanes, options_.checks);
     text += "#\n# Using devices\n";
     for (int rank = 0; rank < world.ranks; ++rank) {
       const auto at = static_cast<std::size_t>(rank);
-      text += fmt::sprintf("#  Rank %2d Group %2d Pid %6d on %10s device %2d [cpu] host memory\n", rank, 0, world.pids[at],
-                           world.hosts[at], 0);
+      text += fmt::sprintf("#  Rank %2d Group %2d Pid %6d on %10s device %2d [%s] %s\n", rank, 0, world.pids[at],
+                           world.hosts[at], world.devices[at].index, world.devices[at].bus, world.devices[at].name);
     }
+    if (!world.nccl.empty()) text += fmt::format("# NCCL {}, algorithm {}\n", world.nccl, world.nccl_algo);
     if (world.ranks == 1) text += "# One rank: bus bandwidth is undefined, since nothing crosses a bus; algbw holds\n";
     return text + column_names();
   }
@@ -57,14 +59,15 @@ class NcclTable final : public Table {
   std::string footer(const Report& report) override {
     std::int64_t wrong = 0;
     for (const Result& result : report.results) wrong += result.wrong.value_or(0);
-    return fmt::format("# Out of bounds values : {} {}\n# Avg bus bandwidth    : {:.6g}\n#\n# Collective test concluded: {}\n",
-                       wrong, wrong == 0 ? "OK" : "FAILED", average_busbw(report.results), program_);
+    return fmt::format(
+        "# Out of bounds values : {} {}\n# Avg bus bandwidth    : {:.6g}\n#\n# Collective test concluded: {}\n", wrong,
+        wrong == 0 ? "OK" : "FAILED", average_busbw(report.results), program_);
   }
 
  private:
   std::string column_names() const {
-    std::string title =
-        fmt::sprintf("# %10s  %12s  %8s  %6s  %6s  %31s  %31s", "", "", "", "", "", "out-of-place       ", "in-place         ");
+    std::string title = fmt::sprintf("# %10s  %12s  %8s  %6s  %6s  %31s  %31s", "", "", "", "", "",
+                                     "out-of-place       ", "in-place         ");
     std::string names = fmt::sprintf("# %10s  %12s  %8s  %6s  %6s", "size", "count", "type", "redop", "root");
     std::string units = fmt::sprintf("# %10s  %12s  %8s  %6s  %6s", "(B)", "(elements)", "", "", "");
     for (int half = 0; half < 2; ++half) {
@@ -101,7 +104,8 @@ class NcclTable final : public Table {
       text += fmt::sprintf("  %*s  %6s", peer_width, peer ? number(peer->time_us.p50, 7) : "N/A",
                            peer ? number(peer->ratio, 6) : "N/A");
     }
-    if (options_.copy_limit) text += fmt::sprintf("  %12s", result.copy_limit_gbs ? number(*result.copy_limit_gbs, 6) : "N/A");
+    if (options_.copy_limit)
+      text += fmt::sprintf("  %12s", result.copy_limit_gbs ? number(*result.copy_limit_gbs, 6) : "N/A");
     return text;
   }
   std::string no_extras() const { return extras_of(Result{}); }

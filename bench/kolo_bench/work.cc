@@ -9,7 +9,9 @@ namespace kolo::bench {
 Work make_work(const Signature& signature, std::int64_t bytes, bool in_place, int rank, int ranks, const Area& area) {
   const DType dtype = signature.dtype;
   const Extent extent = extent_of(signature.kind, bytes, dtype, ranks);
-  const auto tensor = [&](std::byte* data, std::int64_t elements) { return Tensor{data, Shape{elements}, dtype, {}}; };
+  const auto tensor = [&](std::byte* data, std::int64_t elements) {
+    return Tensor{data, Shape{elements}, dtype, area.device};
+  };
   const std::size_t own = static_cast<std::size_t>(rank) * static_cast<std::size_t>(extent.count) * size_of(dtype);
 
   Work work{signature, in_place, {}, {}};
@@ -26,6 +28,7 @@ Work make_work(const Signature& signature, std::int64_t bytes, bool in_place, in
       out = in;
     work.lanes.push_back({tensor(in, extent.in), tensor(out, extent.out)});
   }
+  work.signature.device = area.device.kind;
   work.signature.shape = work.lanes.front().in.shape;
   work.name = fmt::format("{} {} {} {}{}", to_string(signature.kind), bytes, to_string(dtype),
                           reduces(signature.kind) ? to_string(signature.op) : fmt::format("from {}", signature.root),

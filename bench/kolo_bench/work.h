@@ -26,10 +26,12 @@ struct Area {
   std::size_t in_stride = 0;
   std::size_t out_stride = 0;
   int lanes = 1;
+  Device device{};
 };
 
-/// The tensors of an operation of that size in `area`, whose strides are large enough. Where ranks have blocks and the operation
-/// is in place, the smaller tensor is this rank's block of the larger; otherwise `in` and `out` are the same memory.
+/// The tensors of an operation of that size in `area`, whose strides are large enough. Where ranks have blocks and the
+/// operation is in place, the smaller tensor is this rank's block of the larger; otherwise `in` and `out` are the same
+/// memory.
 Work make_work(const Signature& signature, std::int64_t bytes, bool in_place, int rank, int ranks, const Area& area);
 
 }  // namespace kolo::bench

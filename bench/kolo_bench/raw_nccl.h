@@ -1,0 +1,50 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "bench/kolo_bench/contestant.h"
+#include "ops/card.h"
+#include "ops/nccl_table.h"
+
+namespace kolo::bench {
+
+/// NCCL without kolo: a communicator of its own over all ranks, and a stream. Used by the thread that made it, whose
+/// current card is `card` as long as this lives.
+class RawNccl final {
+ public:
+  /// Makes the communicator whose `id` get_unique_id() gave one of the ranks. Collective. Throws Error{backend}.
+  RawNccl(const NcclTable& table, Card& card, const NcclId& id, int rank, int ranks);
+  /// Collective, unless an exception unwinds the stack.
+  ~RawNccl();
+  RawNccl(const RawNccl&) = delete;
+  RawNccl& operator=(const RawNccl&) = delete;
+
+  /// NCCL's own call for each lane, all in one group; done when the stream has come behind them. Lives no longer than
+  /// this.
+  std::unique_ptr<Asynchronous> contestant(const Work& work, std::string name = "nccl");
+
+  /// Puts the work's calls on the stream. Throws Error{backend}.
+  void launch(const Work& work);
+  /// Returns when all that was launched has run. Throws Error{backend}.
+  void wait();
+
+ private:
+  void put(const Work& work, const BucketTensor& lane);
+  void settle(const char* call);
+
+  const NcclTable& table_;
+  Card& card_;
+  SelectedCard selected_;
+  CardStream stream_;
+  int rank_;
+  int ranks_;
+  int exceptions_;
+  NcclComm comm_ = nullptr;
+};
+
+/// Why NCCL cannot do such work, or not so that results can be compared; nothing if it can.
+std::optional<std::string> no_nccl_call(const Work& work);
+
+}  // namespace kolo::bench

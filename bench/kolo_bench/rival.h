@@ -1,0 +1,31 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/kolo_bench/contestant.h"
+#include "bench/kolo_bench/options.h"
+#include "bench/kolo_bench/place.h"
+#include "bench/kolo_bench/ranks.h"
+
+namespace kolo::bench {
+
+/// Whom kolo is compared with, on the same buffers. Making and destroying one are collective.
+class Rival {
+ public:
+  virtual ~Rival() = default;
+  virtual std::string name() const = 0;
+  /// Why it cannot do such work; nothing if it can.
+  virtual std::optional<std::string> refuses(const Work& work) const = 0;
+  /// Requires that it can. Lives no longer than this.
+  virtual std::unique_ptr<Asynchronous> contestant(const Work& work, const std::string& name) = 0;
+  /// Whether it leaves the result of such work where kolo does.
+  virtual bool checkable(const Work& work) const = 0;
+};
+
+/// The one that the options name; null if none is. Errors: Stopped.
+std::unique_ptr<Rival> rival_of(const Options& options, const Ranks& ranks, const Place& place);
+
+}  // namespace kolo::bench

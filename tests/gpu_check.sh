@@ -1,0 +1,240 @@
+#!/usr/bin/env bash
+# Builds kolo with CUDA on a machine that has CUDA, NCCL, CMake and a compiler but nothing else and no network, runs what needs a
+# GPU there, and prints a table of it. Changes nothing outside of its folder.
+set -uo pipefail
+
+limit=470  # seconds for everything
+
+usage() {
+  cat <<EOF
+usage: tests/gpu_check.sh PACKAGES [FOLDER]
+
+PACKAGES  folder with what tests/gather_packages.sh downloaded
+FOLDER    where packages are unpacked and kolo is built (default: a new one under \${TMPDIR:-/tmp}, deleted at the end)
+
+Ends with 0 if nothing failed, 1 if something did. Without a GPU it builds, says so, and skips the rest. Takes at most $limit s.
+EOF
+}
+
+fail() {
+  printf 'gpu_check: %s\n' "$*" >&2
+  exit 1
+}
+
+case ${1:-} in
+  -h | --help) usage; exit 0 ;;
+  '' | -*) usage >&2; exit 2 ;;
+esac
+source_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+packages=$(cd "$1" && pwd) || exit 1
+if (($# > 1)); then
+  mkdir -p "$2" && work=$(cd "$2" && pwd) || exit 1
+else
+  work=$(mktemp -d) || exit 1
+  trap 'rm -rf "$work"' EXIT
+fi
+root=$work/root
+build=$work/build
+
+rows=()
+failed=0
+note_row() {  # STATE NAME SECONDS FIGURES
+  rows+=("$(printf '%-7s  %-34s  %5s s  %s' "$@")")
+  printf '%s\n' "${rows[-1]}"
+  if [[ $1 == failed ]]; then failed=1; fi
+}
+
+# step NAME SECONDS FIGURES COMMAND...: one row of the table. FIGURES is a function that prints what is worth it of the output.
+step() {
+  local name=$1 seconds=$2 figures=$3 log begin=$SECONDS rc=0 left=$((limit - SECONDS)) state=passed text
+  shift 3
+  log=$work/${name//[^a-zA-Z0-9]/_}.log
+  if ((left < 5)); then
+    note_row skipped "$name" 0 "no time is left of the $limit s"
+    return 1
+  fi
+  timeout -k 5 $((seconds < left ? seconds : left)) bash -c '"$@"' step "$@" >"$log" 2>&1 </dev/null || rc=$?
+  sed -i 's/\r$//' "$log"  # of mpirun's terminal
+  text=$("$figures" "$log")
+  if ((rc == 124 || rc == 137)); then
+    state=failed text="took longer than $((seconds < left ? seconds : left)) s"
+  elif [[ $text == 'skipped: refused'* ]]; then
+    state=skipped
+  elif ((rc != 0)); then
+    state=failed
+    text="exit code $rc: $(grep -v '^ *$' "$log" | grep -i -m 1 -E 'error|failed|kolo-bench:' || tail -n 1 "$log")"
+    tail -n 25 "$log" | sed 's/^/    /' >&2
+  elif [[ $text == skipped* ]]; then
+    state=skipped
+  fi
+  note_row "$state" "$name" $((SECONDS - begin)) "$text"
+  [[ $state != failed ]]
+}
+
+nothing() { :; }
+
+test_figures() {
+  local passed skipped
+  passed=$(grep -c '^\[       OK ' "$1")
+  skipped=$(grep -c '^\[  SKIPPED \].* ms)' "$1")
+  if ((passed == 0)); then printf 'skipped: none of %d cases can run here' "$skipped"; else printf '%d cases, %d skipped' "$passed" "$skipped"; fi
+}
+
+# Of the largest size: out of place, or in place if that is all there is.
+bench_figures() {
+  grep -E '^ +[0-9]' "$1" | tail -n 1 | awk '{
+    at = $6 == "N/A" ? 10 : 6; ratio = $6 == "N/A" ? $17 : $15
+    printf "%s bytes: %s us, %s GB/s", $1, $at, $(at + 1)
+    if (ratio != "") printf ", NCCL/kolo %s", ratio
+    printf ", wrong %s", $(at + 3) }'
+  grep -q 'backend=staged' "$1" && printf ' (staged)'
+}
+
+pack_figures() {
+  grep -v '^#' "$1" | grep '%' | sed -E 's/ {2,}/ /g' | awk '{ n = NF; name = $1; for (i = 2; i <= n - 8; ++i) name = name " " $i
+    printf "%s%s: copy %s GB/s, pack %s, unpack %s", sep, name, $(n - 5), $(n - 3), $(n - 1); sep = "; " }'
+}
+
+sanitizer_figures() {
+  if grep -q 'Device not supported' "$1"; then
+    printf 'skipped: refused on this machine (Device not supported)'
+    return
+  fi
+  printf '%s; ' "$(grep -h 'ERROR SUMMARY' "$1" | sort | uniq -c | sort -rn | head -n 1 | sed -E 's/^ *[0-9]+ =+ //')"
+  test_figures "$1"
+}
+
+unpack() {
+  local file link
+  mkdir -p "$root"
+  for file in "$packages"/*.deb; do dpkg -x "$file" "$root" || return 1; done
+  # Links that would lead out of the folder.
+  find "$root" -type l -lname '/*' -print0 | while IFS= read -r -d '' link; do
+    ln -sfn "$root$(readlink "$link")" "$link"
+  done
+  # What installing, rather than unpacking, would have made.
+  ln -sfn mpirun.openmpi "$root/usr/bin/mpirun"
+  ln -sfn libmpi.so.40 "$root/usr/lib/x86_64-linux-gnu/libmpi.so"
+}
+
+# Everything that looks for Open MPI, or for a library, finds that of the folder first.
+use_packages() {
+  local lib=$root/usr/lib/x86_64-linux-gnu
+  export PATH=$root/usr/bin:$PATH:/usr/local/cuda/bin
+  export CMAKE_PREFIX_PATH=$root/usr
+  export LD_LIBRARY_PATH=$lib:$root/lib/x86_64-linux-gnu:$lib/openmpi/lib:$lib/pmix2/lib:${LD_LIBRARY_PATH:-}
+  export OPAL_PREFIX=$root/usr OPAL_LIBDIR=$lib OPAL_PKGLIBDIR=$lib/openmpi OPAL_DATADIR=$root/usr/share OPAL_SYSCONFDIR=$root/etc/openmpi
+  export OMPI_MCA_mca_base_component_path=$lib/openmpi/lib/openmpi3 OMPI_MCA_mca_base_param_files=$root/etc/openmpi/openmpi-mca-params.conf
+  export PMIX_INSTALL_PREFIX=$lib/pmix2 PMIX_MCA_mca_base_component_path=$lib/pmix2/lib/pmix
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_plm_rsh_agent=/bin/false
+  export OMPI_MCA_btl_base_warn_component_unused=0 GTEST_COLOR=no
+}
+
+# NCCL's header and library, where Python packages may have brought them.
+find_nccl() {
+  local folder header=
+  for folder in /usr/include /usr/local/include /usr/local/cuda/include /usr/include/x86_64-linux-gnu; do
+    if [[ -e $folder/nccl.h ]]; then header=$folder; fi
+  done
+  folder=$(python3 -c 'import nvidia.nccl; print(list(nvidia.nccl.__path__)[0])' 2>/dev/null) || folder=
+  if [[ -z $folder && -z $header ]]; then
+    folder=$(timeout 20 find /opt /usr /home /root -path '*/include/nccl.h' -print -quit 2>/dev/null)
+    folder=${folder%/include/nccl.h}
+  fi
+  if [[ -n $folder ]]; then
+    export CPATH=$folder/include:${CPATH:-} LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$folder/lib
+    printf 'gpu_check: NCCL of %s\n' "$folder"
+  fi
+  [[ -n $header || -e $folder/include/nccl.h ]]
+}
+
+configure() {
+  local generator=()
+  if command -v ninja >/dev/null; then generator=(-G Ninja); fi
+  cmake -S "$source_dir" --preset cuda -B "$build" "${generator[@]}" -DKOLO_TESTS=ON -DKOLO_GEMM=plain -DCMAKE_CUDA_ARCHITECTURES="$arch" \
+    -DMPI_CXX_COMPILER="$root/usr/bin/mpic++.openmpi" -DMPI_C_COMPILER="$root/usr/bin/mpicc.openmpi" \
+    -DMPIEXEC_EXECUTABLE="$root/usr/bin/mpirun" -DCMAKE_POLICY_VERSION_MINIMUM=3.25
+}
+
+compile() {  # not kolo-train and the models' tests
+  cmake --build "$build" -j "$(nproc)" --target kolo-bench device_backend_mpi_test
+}
+
+# ranks N PROGRAM...: under mpirun. Several ranks on one GPU get what makes NCCL take them for ranks of several hosts.
+ranks() {
+  local count=$1
+  shift
+  if ((count > gpus)); then set -- "$work/as_host" "$@"; fi
+  mpirun --oversubscribe --bind-to none -np "$count" "$@"
+}
+write_as_host() {
+  cat >"$work/as_host" <<'EOF'
+#!/usr/bin/env bash
+export NCCL_HOSTID=rank$OMPI_COMM_WORLD_RANK NCCL_NET=Socket NCCL_SOCKET_IFNAME=lo
+exec "$@"
+EOF
+  chmod +x "$work/as_host"
+}
+
+mpi_works() {
+  [[ $(command -v mpirun) == "$root/usr/bin/mpirun" ]] && [[ $(mpirun --oversubscribe -np 2 printenv OMPI_COMM_WORLD_RANK | sort | tr '\n' ' ') == '0 1 ' ]]
+}
+
+run_all() {
+  local bench=$build/bench/kolo-bench suite=$build/tests/device_backend_mpi_test count op
+  step 'device tests, 1 rank' 60 test_figures ranks 1 "$suite" || true
+  step 'device tests, 2 ranks' 90 test_figures ranks 2 "$suite" || true
+  step 'pack and unpack' 40 pack_figures "$bench" all_reduce --device cuda --pack || true
+  step 'pack and unpack, resnet50' 30 pack_figures "$bench" all_reduce --device cuda --pack --buckets resnet50 || true
+  for count in 1 2; do
+    step "all_reduce direct, $count ranks" 40 bench_figures ranks $count "$bench" all_reduce --direct --device cuda -b 4K -e 64M -f 16 -n 30 --compare nccl || true
+    step "all_reduce by session, $count ranks" 40 bench_figures ranks $count "$bench" all_reduce --device cuda --memory session -b 4K -e 64M -f 16 -n 30 --compare nccl || true
+    step "resnet50 by session, $count ranks" 40 bench_figures ranks $count "$bench" all_reduce --device cuda --memory session --buckets resnet50 -n 20 --compare nccl || true
+  done
+  for op in all_gather reduce_scatter broadcast reduce all_to_all gather scatter send_recv; do
+    step "$op, 2 ranks" 30 bench_figures ranks 2 "$bench" $op --device cuda -b 1M -e 16M -f 16 -n 10 --compare nccl || true
+  done
+  if command -v compute-sanitizer >/dev/null; then
+    step 'compute-sanitizer, 1 rank' 100 sanitizer_figures compute-sanitizer --error-exitcode 9 --launch-timeout 30 "$suite" || true
+  else
+    note_row skipped compute-sanitizer 0 'it is not on this machine'
+  fi
+}
+
+# Steps run in shells of their own.
+export -f unpack configure compile ranks mpi_works
+export source_dir packages work root build
+
+PATH=$PATH:/usr/local/cuda/bin
+command -v nvcc >/dev/null || fail "nvcc is missing (there is no CUDA Toolkit on this machine); install it, or name its bin in PATH"
+command -v cmake >/dev/null || fail 'cmake is missing; install CMake 3.25 or newer'
+command -v dpkg >/dev/null || fail 'dpkg is missing, which unpacks the packages; use a Debian or Ubuntu system'
+[[ -n $(find "$packages" -name '*.deb' -print -quit) ]] || fail "$packages has no package files; fill it with tests/gather_packages.sh"
+
+gpus=$(nvidia-smi --query-gpu=index --format=csv,noheader 2>/dev/null | grep -c '^[0-9]') || gpus=0
+arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d '.')
+[[ $arch =~ ^[0-9]+$ ]] && arch=$arch-real || arch=90-real
+export gpus arch
+printf 'gpu_check: %s\n' "$(nvcc --version | tail -n 2 | head -n 1), architecture $arch, $(nproc) cores, in $work"
+
+step 'unpack the packages' 60 nothing unpack || exit 1
+use_packages
+step 'mpirun of the packages' 30 nothing mpi_works || exit 1
+find_nccl || fail 'nccl.h is missing; install NCCL 2.19 or newer with its header'
+write_as_host
+step 'configure' 90 nothing configure || exit 1
+step 'build' 400 nothing compile || exit 1
+if ((gpus > 0)); then
+  if ((gpus < 2)); then
+    printf 'gpu_check: 2 ranks share one GPU: each has its own NCCL_HOSTID, with NCCL_NET=Socket and NCCL_SOCKET_IFNAME=lo. Their speed is that of sharing.\n'
+  fi
+  run_all
+else
+  step 'device tests, 1 rank' 60 test_figures ranks 1 "$build/tests/device_backend_mpi_test" || true
+fi
+
+printf '\n%s\n' "$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null || printf 'no GPU')"
+printf '%s\n' "${rows[@]}"
+if ((gpus == 0)); then printf 'gpu_check: this machine has no GPU (nvidia-smi names none): kolo was built, and all GPU tests and benchmarks were SKIPPED\n'; fi
+printf 'gpu_check: %s, %d s\n' "$( ((failed == 0)) && printf 'nothing failed' || printf 'FAILED')" "$SECONDS"
+exit "$failed"
