@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include <kolo/error.h>
+#include <kolo/op.h>
 
 #include "models/half.h"
 
@@ -17,6 +18,20 @@ Tensor gradient_of(const models::Parameter& parameter) {
   return view(parameter.gradient.data(), parameter.shape);
 }
 
+/// The elements of a tensor of one dimension that are this rank's.
+Tensor part_of(Tensor flat, const models::Shard& shard) {
+  const auto count = static_cast<std::int64_t>(shard.count);
+  return {.data = static_cast<std::byte*>(flat.data) + shard.first * size_of(flat.dtype),
+          .shape = Shape{count},
+          .dtype = flat.dtype,
+          .device = flat.device};
+}
+
+Tensor flat(Tensor tensor) {
+  tensor.shape = Shape{tensor.shape.elements()};
+  return tensor;
+}
+
 constexpr std::size_t wire_alignment = 32;  // elements, 64 bytes
 
 std::size_t padded(std::size_t elements) {
@@ -26,10 +41,16 @@ std::size_t padded(std::size_t elements) {
 }  // namespace
 
 DataParallel::DataParallel(Session& session, models::Model& model, const DataParallelSettings& settings)
-    : session_(&session), model_(&model), settings_(settings), totals_name_(session.declare("totals")) {
+    : session_(&session),
+      model_(&model),
+      settings_(settings),
+      totals_name_(session.declare("totals")),
+      sum_name_(session.declare("sum")) {
   std::size_t elements = 0;
   for (const models::Parameter& parameter : model.parameters()) {
-    names_.push_back({session.declare("value/" + parameter.name), session.declare("gradient/" + parameter.name)});
+    names_.push_back({session.declare("value/" + parameter.name), session.declare("gradient/" + parameter.name),
+                      session.declare("shard/" + parameter.name)});
+    share_out(parameter.value.size());
     elements += padded(parameter.value.size());
   }
   if (!wire()) return;
@@ -41,12 +62,21 @@ DataParallel::DataParallel(Session& session, models::Model& model, const DataPar
   }
 }
 
+/// The next parameter's shard.
+void DataParallel::share_out(std::size_t elements) {
+  const bool split = session_->size() > 1 && elements >= settings_.shards_from;
+  const RowRange mine = rows_of_rank(static_cast<std::int64_t>(elements), session_->size(), session_->rank());
+  shards_.push_back(
+      split ? models::Shard{static_cast<std::size_t>(mine.begin), static_cast<std::size_t>(mine.count()), true}
+            : models::Shard{.count = elements});
+}
+
 void DataParallel::broadcast_parameters() {
   handles_.clear();
   for (std::size_t i = 0; i < names_.size(); ++i) {
     handles_.push_back(session_->broadcast_async(names_[i].value, value_of(model_->parameters()[i])));
   }
-  for (Handle& handle : handles_) handle.wait();
+  wait_for_all();
 }
 
 StepResult DataParallel::step(const models::Batch& batch, bool give_up, const Summed& summed) {
@@ -56,6 +86,7 @@ StepResult DataParallel::step(const models::Batch& batch, bool give_up, const Su
 StepResult DataParallel::step(const StepWork& work, bool give_up, const Summed& summed) {
   order_.clear();
   handles_.clear();
+  wait_seconds_ = 0;
   StepResult result;
   totals_ = {0, give_up ? 1.0 : 0.0};
   try {
@@ -71,11 +102,11 @@ StepResult DataParallel::step(const StepWork& work, bool give_up, const Summed& 
   const Tensor totals = view(std::span(totals_));
   Handle totals_handle = session_->all_reduce_async(totals_name_, totals, totals);
   for (std::size_t i = 0; i < order_.size(); ++i) {
-    result.wait_seconds += wait(handles_[i]);
+    wait(handles_[i]);
     unpack(order_[i]);
     summed(order_[i]);  // the gradients behind this one arrive meanwhile
   }
-  result.wait_seconds += wait(totals_handle);
+  wait(totals_handle);
   result.loss_sum = totals_[0];
   result.give_up = totals_[1] > 0;
   return result;
@@ -114,7 +145,10 @@ void DataParallel::submit(std::size_t index, const StepWork& work) {
     tensor.data = wires_[index].data();
     tensor.dtype = settings_.wire == models::Precision::bf16 ? DType::bf16 : DType::f16;
   }
-  handles_.push_back(session_->all_reduce_async(names_[index].gradient, tensor, tensor));
+  const models::Shard& shard = shards_[index];
+  handles_.push_back(shard.split
+                         ? session_->reduce_scatter_async(names_[index].gradient, flat(tensor), part_of(tensor, shard))
+                         : session_->all_reduce_async(names_[index].gradient, tensor, tensor));
   order_.push_back(index);
 }
 
@@ -125,14 +159,51 @@ void DataParallel::submit_what_is_missing(const StepWork& work) {
 }
 
 void DataParallel::unpack(std::size_t index) {
-  if (wire()) models::from_half(settings_.wire, wires_[index], model_->parameters()[index].gradient);
+  const models::Shard& shard = shards_[index];
+  if (wire()) {
+    models::from_half(settings_.wire, wires_[index].subspan(shard.first, shard.count),
+                      model_->parameters()[index].gradient.subspan(shard.first, shard.count));
+  }
 }
 
-double DataParallel::wait(Handle& handle) {
+double DataParallel::sum(double value) {
+  Handle handle = session_->all_reduce_async(sum_name_, view_scalar(value), view_scalar(value));
+  wait(handle);
+  return value;
+}
+
+void DataParallel::share_values() {
+  handles_.clear();
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    if (!shards_[i].split) continue;
+    const Tensor value = flat(value_of(model_->parameters()[i]));
+    handles_.push_back(session_->all_gather_async(names_[i].shard, part_of(value, shards_[i]), value));
+  }
+  wait_for_all();
+}
+
+void DataParallel::collect_state(models::Optimizer& optimizer) {
+  handles_.clear();
+  const auto state = optimizer.state();  // of each kind a tensor for every parameter
+  for (std::size_t i = 0; i < state.size(); ++i) {
+    const models::Shard& shard = shards_[i % shards_.size()];
+    if (!shard.split) continue;
+    const Tensor all = flat(view(state[i].values.data(), state[i].shape));
+    handles_.push_back(
+        session_->gather_async("state/" + state[i].name, part_of(all, shard), session_->rank() == 0 ? all : Tensor{}));
+  }
+  wait_for_all();
+}
+
+void DataParallel::wait_for_all() {
+  for (Handle& handle : handles_) wait(handle);
+}
+
+void DataParallel::wait(Handle& handle) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   handle.wait();
-  return std::chrono::duration<double>(Clock::now() - start).count();
+  wait_seconds_ += std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 }  // namespace kolo

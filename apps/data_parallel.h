@@ -5,13 +5,17 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <limits>
+#include <span>
 #include <vector>
 
 #include <kolo/memory.h>
 #include <kolo/session.h>
 
 #include "models/model.h"
+#include "models/optimizer.h"
 #include "models/precision.h"
+#include "models/shard.h"
 
 namespace kolo {
 
@@ -30,11 +34,12 @@ struct StepResult {
   double loss_sum = 0;         ///< over all targets of all ranks
   bool give_up = false;        ///< whether any rank asked to end the training, or could not do its share
   std::exception_ptr problem;  ///< why this rank could not
-  double wait_seconds = 0;     ///< how long this rank sat in wait(): communication that no computation hid
 };
 
 /// How gradients travel.
 struct DataParallelSettings {
+  /// Parameters of so many elements are summed in shards, one for each rank, which is to update it.
+  std::size_t shards_from = std::numeric_limits<std::size_t>::max();
   models::Precision wire = models::Precision::f32;
   bool reduces_in_passes = false;  ///< the model itself talks to the other ranks: whose pass fails leaves
 };
@@ -43,10 +48,14 @@ struct DataParallelSettings {
 /// gradients are summed over the ranks while backprop is still producing others. Of several micro-batches only the last
 /// communicates.
 ///
-/// All member functions but the constructor and gradient_scale() are collective. One thread at a time.
+/// Large parameters may be shared out: a step then sums this rank's shards only, and ends with share_values(), when
+/// these are updated. That is what all_reduce would move, too, and the optimizer has less to do.
+///
+/// All member functions but the constructor, shards(), gradient_scale() and wait_seconds() are collective. One thread
+/// at a time.
 class DataParallel {
  public:
-  /// Called with a parameter's index once its gradient is the sum over all ranks.
+  /// Called with a parameter's index once its gradient, or this rank's shard of it, is the sum over all ranks.
   using Summed = std::function<void(std::size_t index)>;
 
   /// model  bound to its storage; it and the session must outlive this
@@ -68,33 +77,55 @@ class DataParallel {
   /// The same for a step of one batch.
   StepResult step(const models::Batch& batch, bool give_up, const Summed& summed);
 
+  /// What this rank updates, as the parameters.
+  const std::vector<models::Shard>& shards() const { return shards_; }
+
+  /// Adds up a number of every rank. Errors: Error.
+  double sum(double value);
+
+  /// Gives every rank the values of all shards. Errors: Error.
+  void share_values();
+
+  /// Gives rank 0 the optimizer's state of all shards. Errors: Error.
+  void collect_state(models::Optimizer& optimizer);
+
+  /// How long this rank sat in wait() since its last step began: communication that no computation hid.
+  double wait_seconds() const { return wait_seconds_; }
+
   /// What summed gradients are to be multiplied by: 1/targets, or 1 if they were divided on their way.
   double gradient_scale(double targets) const { return wire() ? 1 : 1 / targets; }
 
  private:
   bool wire() const { return settings_.wire != models::Precision::f32; }
+  void share_out(std::size_t elements);
   double passes(const StepWork& work, StepResult& result);
   models::Batch next_batch(const StepWork& work, StepResult& result);
   void submit(std::size_t index, const StepWork& work);
   void submit_what_is_missing(const StepWork& work);
   void unpack(std::size_t index);
-  double wait(Handle& handle);
+  void wait(Handle& handle);
+  void wait_for_all();
 
   struct Names {
     TensorId value;
     TensorId gradient;
+    TensorId shard;
   };
 
   Session* session_;
   models::Model* model_;
   DataParallelSettings settings_;
   std::vector<Names> names_;  // as the parameters
+  std::vector<models::Shard> shards_;
   Memory wire_memory_;
   std::vector<std::span<std::uint16_t>> wires_;  // as the parameters, in wire_memory_; empty if gradients travel as f32
   TensorId totals_name_;
+  TensorId sum_name_;
   std::array<double, 2> totals_{};  // loss_sum and give_up, on their way with the gradients
+  double wait_seconds_ = 0;
   std::vector<std::size_t> order_;  // in which this step's gradients were submitted
-  std::vector<Handle> handles_;     // as order_; the last member, so that operations end before their memory does
+  std::vector<Handle>
+      handles_;  // in a step as order_; the last member, so that operations end before their memory does
 };
 
 }  // namespace kolo

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 namespace kolo::models {
 namespace {
@@ -25,14 +26,21 @@ double sum_of_squares(std::span<const float> values) {
 
 constexpr std::size_t piece = 4096;  // elements; gradients are in the nearest cache when they are used a second time
 
+std::vector<Shard> all_of(std::span<const Parameter> parameters) {
+  std::vector<Shard> shards;
+  for (const Parameter& parameter : parameters) shards.push_back({.count = parameter.value.size()});
+  return shards;
+}
+
 }  // namespace
 
 Update::Update(Optimizer& optimizer, std::span<const Parameter> parameters, std::optional<double> clip,
-               LossScale* loss_scale)
+               LossScale* loss_scale, std::vector<Shard> shards)
     : optimizer_(&optimizer),
       parameters_(parameters),
       clip_(clip),
       loss_scale_(loss_scale),
+      shards_(shards.empty() ? all_of(parameters) : std::move(shards)),
       squares_(parameters.size()) {}
 
 void Update::begin(double lr, double gradient_scale) {
@@ -42,24 +50,29 @@ void Update::begin(double lr, double gradient_scale) {
 }
 
 void Update::arrived(std::size_t index) {
-  const std::span<const float> gradient = parameters_[index].gradient;
+  const Shard& shard = shards_[index];
   double squares = 0;
-  for (std::size_t first = 0; first < gradient.size(); first += piece) {
-    const std::size_t count = std::min(piece, gradient.size() - first);
-    squares += sum_of_squares(gradient.subspan(first, count));
+  for (std::size_t first = shard.first; first < shard.first + shard.count; first += piece) {
+    const std::size_t count = std::min(piece, shard.first + shard.count - first);
+    squares += sum_of_squares(parameters_[index].gradient.subspan(first, count));
     if (!waits_for_norm()) optimizer_->update(index, first, count);
   }
   squares_[index] = squares;
 }
 
-double Update::norm() const {
-  double total = 0;
-  for (const double squares : squares_) total += squares;
+double Update::norm(const SumOverRanks& sum) const {
+  double total = 0, of_shards = 0;
+  bool split = false;
+  for (std::size_t i = 0; i < squares_.size(); ++i) {
+    split |= shards_[i].split;
+    (shards_[i].split ? of_shards : total) += squares_[i];
+  }
+  if (split) total += sum(of_shards);
   return std::sqrt(total) * gradient_scale_;
 }
 
-UpdateResult Update::finish() {
-  const double before = norm();
+UpdateResult Update::finish(const SumOverRanks& sum) {
+  const double before = norm(sum);
   if (!waits_for_norm()) return {.gradient_norm = before};
   const bool overflowed = loss_scale_ != nullptr && !std::isfinite(before);
   if (loss_scale_ != nullptr) loss_scale_->note(overflowed);
@@ -67,7 +80,7 @@ UpdateResult Update::finish() {
   // As PyTorch's clip_grad_norm_, with its 1e-6 that keeps a norm of 0 from dividing.
   const double clipped = clip_ ? std::min(1.0, *clip_ / (before + 1e-6)) : 1.0;
   optimizer_->begin_step(lr_, gradient_scale_ * clipped);
-  for (std::size_t i = 0; i < parameters_.size(); ++i) optimizer_->update(i);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) optimizer_->update(i, shards_[i].first, shards_[i].count);
   return {.gradient_norm = before};
 }
 

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "models/loss_scale.h"
 #include "models/optimizer.h"
+#include "models/shard.h"
 
 namespace kolo::models {
 
@@ -16,15 +18,20 @@ struct UpdateResult {
 };
 
 /// Turns a step's summed gradients into better values: measures their norm, clips them, and lets the optimizer use
-/// them. Ranks that hold the same gradients come to the same bits, in whatever order the gradients arrive.
+/// them. Ranks that hold the same gradients come to the same bits, in whatever order the gradients arrive. Where ranks
+/// share the work out, each uses its shards only; the values of the others' must then be fetched from them.
 class Update {
  public:
+  /// Adds up a number of every rank; called on all ranks alike.
+  using SumOverRanks = std::function<double(double)>;
+
   /// optimizer, parameters  must outlive this
   /// clip                   gradients of a larger norm are scaled down to it
   /// loss_scale             what the loss was multiplied by; gradients that overflow are skipped. Null: 1, nothing is
   /// skipped
-  Update(Optimizer& optimizer, std::span<const Parameter> parameters, std::optional<double> clip,
-         LossScale* loss_scale);
+  /// shards                 as the parameters: what this rank updates; empty: all of them
+  Update(Optimizer& optimizer, std::span<const Parameter> parameters, std::optional<double> clip, LossScale* loss_scale,
+         std::vector<Shard> shards = {});
 
   /// Begins a step.
   ///
@@ -35,16 +42,19 @@ class Update {
   void arrived(std::size_t index);
 
   /// All gradients are there.
-  UpdateResult finish();
+  ///
+  /// sum  called once if any parameter is split
+  UpdateResult finish(const SumOverRanks& sum = {});
 
  private:
   bool waits_for_norm() const { return clip_ || loss_scale_ != nullptr; }
-  double norm() const;
+  double norm(const SumOverRanks& sum) const;
 
   Optimizer* optimizer_;
   std::span<const Parameter> parameters_;
   std::optional<double> clip_;
   LossScale* loss_scale_;
+  std::vector<Shard> shards_;
   double lr_ = 0;
   double gradient_scale_ = 1;
   std::vector<double>

@@ -2,9 +2,13 @@
 
 #include "apps/data_parallel.h"
 
+#include <kolo/op.h>
+
+#include "models/adam.h"
 #include "models/cnn.h"
 #include "models/data/loader.h"
 #include "models/data/rendered.h"
+#include "models/update.h"
 #include "tests/models_testing.h"
 #include "tests/thread_ranks.h"
 
@@ -47,7 +51,7 @@ TEST_P(DataParallelTest, SumsUnevenSharesOfAStep) {
           parallel.step(share.load({first, last - first}), false, [&](std::size_t index) { summed.push_back(index); });
       EXPECT_NEAR(result.loss_sum, loss, 1e-5 * loss);
       EXPECT_FALSE(result.give_up);
-      EXPECT_GE(result.wait_seconds, 0);
+      EXPECT_GE(parallel.wait_seconds(), 0);
       EXPECT_LT(relative_difference(mine.gradients, alone.gradients), 1e-5);
       EXPECT_EQ(summed, (std::vector<std::size_t>{5, 4, 3, 2, 1, 0})) << "bias first, then weight, last layer first";
     }
@@ -62,6 +66,82 @@ TEST_P(DataParallelTest, AnybodyMayGiveUp) {
     const bool last_rank = session.rank() + 1 == session.size();
     EXPECT_FALSE(parallel.step(loader.load({0, 2}), false, ignore_ready).give_up);
     EXPECT_TRUE(parallel.step(loader.load({0, 2}), last_rank, ignore_ready).give_up);
+  });
+}
+
+/// A few steps of training, whose optimizer remembers; parameters from `shards_from` elements on are shared out.
+class Training {
+ public:
+  Training(Session& session, const DataParallelSettings& settings, std::optional<double> clip)
+      : session_(&session),
+        mlp_(sizes),
+        loader_(digits()),
+        parallel_(session, mlp_.model, settings),
+        adam_(mlp_.model.parameters(), {}, models::Decay::decoupled),
+        update_(adam_, mlp_.model.parameters(), clip, nullptr, parallel_.shards()) {}
+
+  void step() {
+    constexpr double targets = 8;
+    const RowRange mine = rows_of_rank(8, session_->size(), session_->rank());
+    update_.begin(0.01, parallel_.gradient_scale(targets));
+    parallel_.step({.next = [&] { return loader_.load({mine.begin, mine.count()}); }, .targets = targets}, false,
+                   [&](std::size_t index) { update_.arrived(index); });
+    norm = update_.finish([&](double squares) { return parallel_.sum(squares); }).gradient_norm;
+    parallel_.share_values();
+  }
+
+  const models::AlignedFloats& values() const { return mlp_.values; }
+
+  /// On rank 0: what the optimizer remembers, one number after the other.
+  std::vector<float> state() {
+    parallel_.collect_state(adam_);
+    std::vector<float> all;
+    for (const models::OptimizerTensor& tensor : adam_.state()) all.insert(all.end(), tensor.values.begin(), tensor.values.end());
+    return all;
+  }
+
+  double norm = 0;
+
+ private:
+  Session* session_;
+  BoundMlp mlp_;
+  models::BatchLoader loader_;
+  DataParallel parallel_;
+  models::Adam adam_;
+  models::Update update_;
+};
+
+/// To share the optimizer's work out changes no bit, on no rank, but those of the norm's sum. Of the weights one has fewer
+/// elements than are worth it, and the others cannot be cut into equal parts.
+TEST_P(DataParallelTest, ShardsGiveTheBitsOfWholeParameters) {
+  for (const models::Precision wire : {models::Precision::f32, models::Precision::bf16}) {
+    run_ranks(GetParam(), [&](Session& session) {
+      Training whole(session, {.wire = wire}, std::nullopt), shards(session, {.shards_from = 50, .wire = wire}, std::nullopt);
+      for (int step = 0; step < 4; ++step) {
+        whole.step();
+        shards.step();
+        EXPECT_EQ(whole.values(), shards.values()) << "step " << step;
+        EXPECT_NEAR(whole.norm, shards.norm, 1e-9 * whole.norm);
+      }
+      const auto all = whole.state(), collected = shards.state();
+      if (session.rank() == 0) { EXPECT_EQ(all, collected); }
+    });
+  }
+}
+
+/// A norm that clips must be that of all shards.
+TEST_P(DataParallelTest, ShardsAreClippedTogether) {
+  run_ranks(GetParam(), [](Session& session) {
+    Training whole(session, {}, 0.1), shards(session, {.shards_from = 1}, 0.1);
+    for (int step = 0; step < 4; ++step) {
+      whole.step();
+      shards.step();
+      EXPECT_GT(whole.norm, 0.1) << "nothing is clipped";
+      EXPECT_NEAR(whole.norm, shards.norm, 1e-5 * whole.norm);
+    }
+    EXPECT_LT(relative_difference(shards.values(), whole.values()), 1e-5);
+    const std::string bytes(reinterpret_cast<const char*>(shards.values().data()), shards.values().size() * sizeof(float));
+    EXPECT_TRUE(session.broadcast_object("values", bytes) == bytes) << "ranks differ";
   });
 }
 

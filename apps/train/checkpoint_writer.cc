@@ -11,10 +11,8 @@
 namespace kolo::train {
 
 CheckpointWriter::CheckpointWriter(models::CheckpointStore store, Job& job, std::optional<std::int64_t> every)
-    : store_(std::move(store)), job_(&job), every_(every), free_{&snapshots_[0], &snapshots_[1]}, thread_([this] {
-        run();
-      }) {
-  const std::size_t needed = every_ ? snapshots_.size() : 1;
+    : store_(std::move(store)), job_(&job), free_{&snapshots_[0], &snapshots_[1]}, thread_([this] { run(); }) {
+  const std::size_t needed = every ? snapshots_.size() : 1;
   for (std::size_t i = 0; i < needed; ++i) fill(snapshots_[i], "of the model for its checkpoints");
 }
 
@@ -24,9 +22,7 @@ CheckpointWriter::~CheckpointWriter() {
   changed_.notify_all();
 }
 
-void CheckpointWriter::step_done(std::int64_t steps_done) {
-  const bool due = steps_done == job_->last_step() || (every_ && steps_done % *every_ == 0);
-  if (!due) return;
+void CheckpointWriter::store(std::int64_t steps_done, Clock::duration collecting) {
   const auto start = Clock::now();
   models::Snapshot& snapshot = free_snapshot();
   const auto free_at = Clock::now();
@@ -34,7 +30,7 @@ void CheckpointWriter::step_done(std::int64_t steps_done) {
   snapshot.state = state_of(*job_, steps_done);
   fill(snapshot, fmt::format("of the model for the checkpoint of step {}", steps_done));
   ++taken_;
-  longest_copy_ = std::max(longest_copy_, Clock::now() - free_at);
+  longest_copy_ = std::max(longest_copy_, collecting + (Clock::now() - free_at));
   waited_ += free_at - start;
   const std::lock_guard lock(mutex_);
   waiting_.push_back(&snapshot);

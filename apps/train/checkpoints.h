@@ -19,6 +19,8 @@ namespace kolo::train {
 
 /// Writes checkpoints of a run on a thread of its own. On rank 0 only.
 class CheckpointWriter {
+  using Clock = std::chrono::steady_clock;
+
  public:
   /// every  steps between checkpoints; nothing: only the last
   /// The memory that copies take is there from the beginning. Errors: models::ModelError if it is not.
@@ -28,10 +30,11 @@ class CheckpointWriter {
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  /// Takes a checkpoint if one is due: copies values and optimizer's state, and returns while they are written. Waits
-  /// only if the two before are still being written. One that cannot be written is lost with a message; the training
-  /// goes on.
-  void step_done(std::int64_t steps_done);
+  /// Takes a checkpoint: copies values and optimizer's state, and returns while they are written. Waits only if the two
+  /// before are still being written. One that cannot be written is lost with a message; the training goes on.
+  ///
+  /// collecting  how long training stood still already to get the optimizer's state from all ranks
+  void store(std::int64_t steps_done, Clock::duration collecting);
 
   /// How many were taken, and how long training stood still for that: a line, or nothing if there were none.
   std::string summary() const;
@@ -40,15 +43,12 @@ class CheckpointWriter {
   void finish();
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   void run();
   void fill(models::Snapshot& snapshot, const std::string& what);
   models::Snapshot& free_snapshot();
 
   models::CheckpointStore store_;
   Job* job_;
-  std::optional<std::int64_t> every_;
   std::array<models::Snapshot, 2> snapshots_;
   std::int64_t taken_ = 0;
   Clock::duration longest_copy_{}, waited_{};

@@ -57,9 +57,11 @@ std::int64_t first_step(Session& session, const Options& options, Job& job) {
 
 /// Trains, or only measures. Returns whether it came to the end.
 bool run(Session& session, Job& job, std::int64_t first, Outputs* outputs, CheckpointWriter* checkpoints) {
-  const auto done = [checkpoints](std::int64_t steps) { checkpoints->step_done(steps); };
+  const auto store = [checkpoints](std::int64_t steps, std::chrono::nanoseconds collecting) {
+    checkpoints->store(steps, collecting);
+  };
   Trainer trainer(session, job, first, outputs != nullptr ? outputs->listeners() : std::vector<Listener*>{},
-                  checkpoints != nullptr ? Trainer::Done(done) : Trainer::Done());
+                  checkpoints != nullptr ? Trainer::Store(store) : Trainer::Store());
   if (!job.options().eval_only) return trainer.run();
   trainer.evaluate(first);
   return true;

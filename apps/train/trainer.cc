@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 
 #include "apps/train/agreement.h"
 
@@ -15,6 +16,13 @@ using Clock = std::chrono::steady_clock;
 
 std::optional<double> clip_of(const Options& options) {
   return options.clip > 0 ? std::optional(options.clip) : std::nullopt;
+}
+
+/// Ranks of one node share the optimizer's work out: they reach each other's memory, and to sum gradients and fetch
+/// values costs no more than to sum on every rank. Small parameters are not worth it.
+std::size_t shards_from(const Session& session) {
+  constexpr std::size_t worth_it = 16 * 1024;
+  return session.local_size() == session.size() ? worth_it : std::numeric_limits<std::size_t>::max();
 }
 
 /// Makes the micro-batches of all steps, one after the other; micro-batch n is n mod accumulate of its step.
@@ -28,14 +36,17 @@ models::Prefetcher::Make maker(const Job& job) {
 
 }  // namespace
 
-Trainer::Trainer(Session& session, Job& job, std::int64_t first, std::vector<Listener*> listeners, Done done)
+Trainer::Trainer(Session& session, Job& job, std::int64_t first, std::vector<Listener*> listeners, Store store)
     : session_(&session),
       job_(&job),
       first_(first),
       listeners_(std::move(listeners)),
-      done_(std::move(done)),
-      parallel_(session, job.model(), {.wire = job.options().wire, .reduces_in_passes = job.reduces_in_passes()}),
-      update_(job.optimizer(), job.model().parameters(), clip_of(job.options()), job.loss_scale()) {
+      store_(std::move(store)),
+      parallel_(session, job.model(),
+                {.shards_from = shards_from(session),
+                 .wire = job.options().wire,
+                 .reduces_in_passes = job.reduces_in_passes()}),
+      update_(job.optimizer(), job.model().parameters(), clip_of(job.options()), job.loss_scale(), parallel_.shards()) {
   parallel_.broadcast_parameters();
 }
 
@@ -66,12 +77,13 @@ bool Trainer::step(std::int64_t step) {
     stop_with(result);
     return false;
   }
-  const models::UpdateResult updated = update_.finish();
+  const models::UpdateResult updated = update_.finish([this](double squares) { return parallel_.sum(squares); });
+  parallel_.share_values();
   const StepEvent event = event_of(step, result, updated, std::chrono::duration<double>(Clock::now() - start).count());
   check_diverged(event);
   for (Listener* listener : listeners_) listener->on_step(event);
   if (evaluation_due(step + 1)) evaluate(step + 1);
-  if (done_) done_(step + 1);
+  if (checkpoint_due(step + 1)) store(step + 1);
   return true;
 }
 
@@ -87,7 +99,7 @@ StepEvent Trainer::event_of(std::int64_t step, const StepResult& result, const m
           .lr = job_->schedule().at(step),
           .grad_norm = updated.gradient_norm,
           .seconds = seconds,
-          .wait_seconds = result.wait_seconds};
+          .wait_seconds = parallel_.wait_seconds()};
 }
 
 /// A rank that could not do its share says why; if it was a listener who gave up, there is nothing to say.
@@ -130,6 +142,19 @@ void Trainer::evaluate(std::int64_t steps_done) {
 bool Trainer::evaluation_due(std::int64_t steps_done) const {
   const auto& every = job_->options().eval_every;
   return every ? steps_done % *every == 0 : job_->sampler().place(steps_done - 1).last_of_epoch;
+}
+
+bool Trainer::checkpoint_due(std::int64_t steps_done) const {
+  const Options& options = job_->options();
+  if (options.checkpoint.empty()) return false;
+  return steps_done == job_->last_step() || (options.every && steps_done % *options.every == 0);
+}
+
+/// Rank 0 gets what the others know of the optimizer, and stores it all.
+void Trainer::store(std::int64_t steps_done) {
+  const auto start = Clock::now();
+  parallel_.collect_state(job_->optimizer());
+  if (store_) store_(steps_done, Clock::now() - start);
 }
 
 bool Trainer::listener_gives_up() const {

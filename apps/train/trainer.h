@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -18,16 +19,19 @@ namespace kolo::train {
 /// The training loop of one rank.
 class Trainer {
  public:
-  /// Called with the number of steps done after each, once values and optimizer are those of the next.
-  using Done = std::function<void(std::int64_t steps_done)>;
+  /// Called with the number of steps done whenever a checkpoint is due, with values and optimizer those of the next
+  /// step.
+  ///
+  /// collecting  how long it took to get the optimizer's state from all ranks
+  using Store = std::function<void(std::int64_t steps_done, std::chrono::nanoseconds collecting)>;
 
   /// Gives every rank the parameters of rank 0: collective.
   ///
   /// job        the same on every rank but for the rank; it and the session must outlive this
   /// first      steps done before, by the run that this one goes on from
   /// listeners  told of every step and evaluation; must outlive this. Ranks other than 0 pass none.
-  /// done       may be empty
-  Trainer(Session& session, Job& job, std::int64_t first, std::vector<Listener*> listeners, Done done);
+  /// store      on rank 0 if there are to be checkpoints; else empty
+  Trainer(Session& session, Job& job, std::int64_t first, std::vector<Listener*> listeners, Store store);
 
   /// Trains to the end, or until a listener gives up. Collective. Returns whether it came to the end.
   /// Errors: Error if the ranks cannot go on together; Stopped if the loss is no number any more, or a rank has a
@@ -44,13 +48,15 @@ class Trainer {
   void stop_with(const StepResult& result);
   void check_diverged(const StepEvent& event);
   bool evaluation_due(std::int64_t steps_done) const;
+  bool checkpoint_due(std::int64_t steps_done) const;
+  void store(std::int64_t steps_done);
   bool listener_gives_up() const;
 
   Session* session_;
   Job* job_;
   std::int64_t first_;
   std::vector<Listener*> listeners_;
-  Done done_;
+  Store store_;
   DataParallel parallel_;
   models::Update update_;
   std::optional<models::Prefetcher> batches_;
