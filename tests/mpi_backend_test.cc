@@ -26,7 +26,7 @@ constexpr MpiTuning tiny{{1024, 256}, 128, 3};
 INSTANTIATE_TEST_SUITE_P(Mpi, BackendConformance,
                          testing::Values(HarnessFactory{"default",
                                                         [] { return std::make_unique<MpiHarness>(MpiTuning{}); }, 8},
-                                         HarnessFactory{"tiny", [] { return std::make_unique<MpiHarness>(tiny); }, 4}),
+                                         HarnessFactory{"tiny", [] { return std::make_unique<MpiHarness>(tiny); }, 4, 10}),
                          name_of_harness);
 
 TEST(MpiBackend, SurvivesBeingAbandoned) {

@@ -10,14 +10,17 @@ namespace kolo {
 namespace {
 
 HarnessFactory threads(int ranks, const std::string& name, const ShmTuning& tuning, int schedules, bool uses_memory = false) {
-  return {fmt::format("{}ranks{}", ranks, name), [=] { return std::make_unique<ShmThreads>(ranks, tuning, uses_memory); }, schedules};
+  return {fmt::format("{}ranks{}", ranks, name), [=] { return std::make_unique<ShmThreads>(ranks, tuning, uses_memory); }, schedules, 1};
 }
 
 std::vector<HarnessFactory> harnesses() {
   if (sanitized) return {threads(2, "", {}, 4), threads(3, "_small", small_memory, 4), threads(3, "_direct", small_memory, 4, true)};
   std::vector<HarnessFactory> factories;
   for (const int ranks : {1, 2, 3, 4, 5}) factories.push_back(threads(ranks, "", {}, 4));
-  for (const int ranks : {2, 3}) factories.push_back(threads(ranks, "_tiny", tiny_memory, 4));
+  for (const int ranks : {2, 3}) {
+    factories.push_back(threads(ranks, "_tiny", tiny_memory, 4));
+    factories.back().shrinks = 10;
+  }
   for (const int ranks : {2, 5}) factories.push_back(threads(ranks, "_small", small_memory, 8));
   for (const int ranks : {2, 5}) factories.push_back(threads(ranks, "_direct", small_memory, 8, true));
   return factories;
