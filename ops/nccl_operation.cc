@@ -43,6 +43,7 @@ bool NcclOperation::step() {
     return false;
   }
   range_ = CardRange();
+  group_->complete();
   return true;
 }
 

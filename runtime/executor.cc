@@ -35,7 +35,24 @@ BackendList Executor::backends_for_pair(const GroupInfo& pair) const {
   return made;
 }
 
-void Executor::start(AgreedBucket bucket) { running_.push_back(prepare(std::move(bucket))); }
+void Executor::start(AgreedBucket bucket) {
+  running_.push_back(prepare(std::move(bucket)));
+  for (const Bucket& part : running_.back().buckets) {
+    if (part.signature.device != DeviceKind::cpu) used_.insert(backend_of(part.signature));
+  }
+}
+
+void Executor::another_group(const GroupInfo& group) {
+  alone_ = false;
+  for (const auto& backend : backends_) {
+    auto operation = backend->before_group(group, used_.contains(backend.get()));
+    if (!operation) continue;
+    Running running;
+    running.operations.push_back(std::move(operation));
+    running.shares = backend.get();
+    running_.push_back(std::move(running));
+  }
+}
 
 /// One collective for each type among the tensors: more than one only if they were submitted together.
 Executor::Running Executor::prepare(AgreedBucket agreed) const {
@@ -55,12 +72,21 @@ Executor::Running Executor::prepare(AgreedBucket agreed) const {
       place->tensors.push_back(tensor);
     }
   }
-  return {std::move(agreed.members), std::move(buckets), 0, {}};
+  Running running;
+  running.members = std::move(agreed.members);
+  running.buckets = std::move(buckets);
+  return running;
 }
 
 Backend* Executor::backend_of(const Signature& signature) const {
   const auto found = std::ranges::find_if(backends_, [&](const auto& backend) { return backend->supports(signature); });
   return found == backends_.end() ? nullptr : found->get();
+}
+
+/// Of what a device runs.
+const Backend* Executor::backend_of(const Running& running) const {
+  if (running.shares) return running.shares;
+  return running.buckets.empty() ? nullptr : backend_of(running.buckets.front().signature);
 }
 
 std::unique_ptr<Operation> Executor::start_on_backend(const Bucket& bucket) {
@@ -78,7 +104,7 @@ std::unique_ptr<Operation> Executor::start_on_backend(const Bucket& bucket) {
 
 bool Executor::step(std::vector<Finished>& finished) {
   if (halted_ || faulted_) return false;
-  const auto finished_before = finished.size();
+  bool any = false;
   bool moved = false;
   bool held = false;  // a backend is kept for more of an operation: nothing else may start
   for (Running& running : running_) {
@@ -90,15 +116,15 @@ bool Executor::step(std::vector<Finished>& finished) {
       break;
     }
     for (SubmissionPtr& member : running.members) finished.push_back({std::move(member), std::nullopt});
-    running.members.clear();
+    any = running.complete = true;
   }
-  const bool any = finished.size() > finished_before;
-  if (any) std::erase_if(running_, [](const Running& running) { return running.members.empty(); });
+  if (any) std::erase_if(running_, [](const Running& running) { return running.complete; });
   return any || moved;
 }
 
 /// Whether the bucket is complete.
 bool Executor::advance(Running& running, bool& held, bool& moved) {
+  if (running.shares && held) return false;  // its first step is its start
   for (std::size_t i = 0; i < running.operations.size();) {
     if (running.operations[i]->step()) {
       running.operations.erase(running.operations.begin() + static_cast<std::ptrdiff_t>(i));
@@ -141,16 +167,17 @@ void Executor::fail_devices(const Failure& failure, std::vector<Finished>& finis
     if (!backend->recovers()) continue;
     std::size_t skipped = 0, ordered = 0;
     for (Running& running : running_) {
-      if (running.buckets.empty() || backend_of(running.buckets.front().signature) != backend.get()) continue;
+      if (backend_of(running) != backend.get()) continue;
       for (std::size_t i = running.started; i < running.buckets.size(); ++i) {
         ++skipped;
         if (!running.buckets[i].alone) ++ordered;
       }
       running.operations.clear();
       for (SubmissionPtr& member : running.members) finished.push_back({std::move(member), failure});
-      running.members.clear();
+      running.complete = true;
     }
-    std::erase_if(running_, [](const Running& running) { return running.members.empty(); });
+    std::erase_if(running_, [](const Running& running) { return running.complete; });
+    used_.erase(backend.get());
     backend->recover(skipped, ordered);
   }
 }

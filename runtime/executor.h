@@ -3,6 +3,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -33,8 +34,9 @@ class Executor {
   /// Backends for a pair of ranks, of those that serve pairs.
   BackendList backends_for_pair(const GroupInfo& pair) const;
 
-  /// Of the world: a group has been made, whoever belongs to it. What is agreed on later is not alone.
-  void another_group() { alone_ = false; }
+  /// Of the world: a group is about to be made, whoever belongs to it. What is agreed on later is not alone. Backends begin what all
+  /// ranks do for it.
+  void another_group(const GroupInfo& group);
 
   /// Takes a bucket on, to be started by step() in this order; its members share everything but their shapes (and, of one grouped
   /// submission, the types). A barrier has nothing to move and is complete at once.
@@ -66,11 +68,13 @@ class Executor {
 
  private:
   struct Running {
-    std::vector<SubmissionPtr> members;                  // empty: complete
+    std::vector<SubmissionPtr> members;
     std::vector<Bucket> buckets;                         // one for each type; none of what moves no data
     std::size_t started = 0;                             // of the buckets
     std::vector<std::unique_ptr<Operation>> operations;  // started and not complete
     bool launched = false;                               // of devices: told so to the members
+    const Backend* shares = nullptr;                     // instead of buckets: what this one does for a group
+    bool complete = false;
   };
 
   bool completes_now(Running& running) noexcept;
@@ -78,6 +82,7 @@ class Executor {
   Running prepare(AgreedBucket agreed) const;
   static void publish_launch(Running& running);
   Backend* backend_of(const Signature& signature) const;
+  const Backend* backend_of(const Running& running) const;
   std::unique_ptr<Operation> start_on_backend(const Bucket& bucket);
 
   BackendList backends_;
@@ -87,6 +92,7 @@ class Executor {
   bool faulted_ = false;
   std::optional<Failure> fault_to_tell_;
   std::deque<Running> running_;
+  std::set<const Backend*> used_;  // for buckets of devices agreed on since the last fault
   bool halted_ = false;
   std::uint64_t buckets_started_ = 0;
 };

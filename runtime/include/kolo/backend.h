@@ -125,6 +125,16 @@ class Backend {
   /// call it in an agreed order; may wait for them. Null if this backend serves no other group than its own. Throws Error.
   virtual std::unique_ptr<Backend> for_group(const GroupInfo& group) = 0;
 
+  /// What all ranks that this backend serves do together before `group`, some of them, is made, so that its backend can use what this
+  /// one has. Called by members and others at the same place of what they have agreed on, before members call for_group(). `used`:
+  /// buckets that this backend runs were agreed on before, since the last recover(). The operation is stepped as that of a bucket
+  /// would be that was agreed on at this place. Null: nothing.
+  virtual std::unique_ptr<Operation> before_group(const GroupInfo& group, bool used) {
+    (void)group;
+    (void)used;
+    return nullptr;
+  }
+
   /// Makes the backend of a pair of the ranks this one serves, which runs send_recv and nothing else; never waits for the other
   /// rank. Null if this backend serves no pairs. Throws Error.
   virtual std::unique_ptr<Backend> for_pair(const GroupInfo& pair) {
