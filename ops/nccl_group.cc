@@ -12,6 +12,7 @@ namespace kolo {
 namespace {
 
 constexpr std::size_t id_words = sizeof(NcclId) / sizeof(std::uint64_t);
+constexpr auto patience_with_the_stream = std::chrono::seconds(1);  // other groups may wait for their peers on it
 constexpr auto patience_at_the_end = std::chrono::seconds(5);  // with peers that end their communicators later
 
 }  // namespace
@@ -265,6 +266,17 @@ void NcclGroup::recover(std::size_t skipped, std::size_t ordered) {
   id_.reset();
   started_ = entered_ = unfinished_ = ordered_started_ = ordered_entered_ = 0;
   end_comm();
+  drain();
+}
+
+/// What was put on the stream behind NCCL's calls still writes to tensors, whose owners learn now that it has failed.
+void NcclGroup::drain() noexcept {
+  try {
+    const auto deadline = std::chrono::steady_clock::now() + patience_with_the_stream;
+    const auto point = rank_->card.mark(rank_->stream.get());
+    while (!point->passed() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  } catch (const Error&) {  // of the card: nothing runs on it any more
+  }
 }
 
 void NcclGroup::abandon() noexcept {

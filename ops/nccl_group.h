@@ -80,6 +80,7 @@ class NcclGroup final {
   void tell_id();
   void start_init();
   void end_comm() noexcept;
+  void drain() noexcept;
   void drop_split() noexcept;
   void issue(const NcclCall& call, NcclOp op);
   void enroll(const std::byte* data);

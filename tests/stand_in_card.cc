@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -72,6 +73,7 @@ void StandInCard::put(void* stream, Work work) {
   {
     const std::lock_guard lock(mutex_);
     queues_[stream].work.push_back(std::move(work));
+    ++queues_[stream].put;
   }
   news_.notify_all();
 }
@@ -101,6 +103,7 @@ void StandInCard::run() {
     queue.running = false;
     idle = done ? 0 : idle + 1;
     if (done) queue.work.pop_front();
+    if (done) ++queue.done;
   }
 }
 
@@ -242,7 +245,30 @@ void* StandInCard::take(std::size_t bytes) {
   peak_ = std::max(peak_, used_);
   return data;
 }
+/// As CUDA does before it frees memory: work that is on a stream already may use it.
+void StandInCard::wait_for_all() const {
+  std::map<void*, std::uint64_t> until;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  std::unique_lock lock(mutex_);
+  for (const auto& [stream, queue] : queues_) until[stream] = queue.put;
+  const auto come = [&] {
+    return std::ranges::all_of(until, [&](const auto& entry) {
+      const auto found = queues_.find(entry.first);
+      return found == queues_.end() || found->second.done >= entry.second;
+    });
+  };
+  while (!come()) {
+    lock.unlock();
+    if (std::chrono::steady_clock::now() > deadline) {
+      ADD_FAILURE() << "memory is freed, and work that was put on a stream before never ends";
+      return;
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+    lock.lock();
+  }
+}
 void StandInCard::give_back(void* data) {
+  wait_for_all();
   {
     const std::lock_guard lock(mutex_);
     const auto found = memory_.find(static_cast<const std::byte*>(data));

@@ -74,12 +74,14 @@ class StandInCard final : public Card {
  private:
   struct Queue {
     std::deque<Work> work;
+    std::uint64_t put = 0, done = 0;
     bool running = false;
   };
   void check();
   void expect_reach(const char* what, const void* data, std::size_t bytes) const;
   void* take(std::size_t bytes);
   void give_back(void* data);
+  void wait_for_all() const;
   void note(std::string what);
   void run();
 
