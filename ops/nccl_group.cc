@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t id_words = sizeof(NcclId) / sizeof(std::uint64_t);
 constexpr auto patience_with_the_stream = std::chrono::seconds(1);  // other groups may wait for their peers on it
-constexpr auto patience_at_the_end = std::chrono::seconds(5);  // with peers that end their communicators later
+constexpr auto patience_at_the_end = std::chrono::seconds(5);       // with peers that end their communicators later
 
 }  // namespace
 

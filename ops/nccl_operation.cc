@@ -30,7 +30,18 @@ NcclOperation::~NcclOperation() {
   if (turn_) group_->leave(*turn_);
 }
 
+/// What fails of the card fails the bucket; whether the card is of any more use the next one will show.
 bool NcclOperation::step() {
+  try {
+    return advance();
+  } catch (const OperationFault&) {
+    throw;
+  } catch (const Error& error) {
+    throw OperationFault(error.code(), error.what());
+  }
+}
+
+bool NcclOperation::advance() {
   if (!result_) {
     if (!group_->prepare()) return false;
     if (!turn_ && group_->may_enter(number_)) turn_ = group_->enter(bucket_.alone);

@@ -22,6 +22,7 @@ class NcclOperation final : public Operation {
   std::shared_ptr<const DevicePoint> result() const override { return result_; }
 
  private:
+  bool advance();
   bool launch();
   void begin_round(const NcclRound& round);
   void end_round(const NcclRound& round);

@@ -101,6 +101,8 @@ class Coordinator {
   bool news() const { return !queue_.empty() || control_->pending(); }
   bool busy();
   bool operations_poll();
+  bool let_go_of_device();
+  void end_device() noexcept;
   std::chrono::nanoseconds background_nap();
   std::chrono::nanoseconds nap_between_rings(bool all_ring);
   void leave_drivers();
@@ -114,6 +116,8 @@ class Coordinator {
   std::atomic<int> drivers_{0};  // threads that wait and have not gone to sleep: they run the cycle
   std::atomic<bool> stop_{false};
   std::atomic<bool> closed_{false};
+  const bool has_device_;
+  std::atomic<bool> device_to_end_{false}, device_ended_{false};  // asked by the watchdog, answered by whoever has the role
 
   // Under role_.
   Groups groups_;

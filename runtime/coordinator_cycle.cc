@@ -11,6 +11,7 @@
 namespace kolo {
 
 bool Coordinator::cycle() {
+  if (device_to_end_) return end_device(), false;
   return guard([this] {
     again_ = false;
     bool moved = announce();
@@ -239,6 +240,13 @@ void Coordinator::fail_everything(const Failure& failure) noexcept {
   complete_finished();
   departure_.reset();
   for (const SubmissionPtr& submission : queue_.in_flight()) complete(submission, &failure);
+}
+
+/// The job is about to end.
+void Coordinator::end_device() noexcept {
+  if (device_ended_) return;
+  for (auto& [id, group] : groups_) group->executor.end_devices();
+  device_ended_ = true;
 }
 
 void Coordinator::complete(const SubmissionPtr& submission, const Failure* failure) {

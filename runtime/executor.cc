@@ -182,6 +182,13 @@ void Executor::fail_devices(const Failure& failure, std::vector<Finished>& finis
   }
 }
 
+void Executor::end_devices() noexcept {
+  halted_ = true;
+  for (const auto& backend : backends_) {
+    if (backend->recovers()) backend->abandon();
+  }
+}
+
 void Executor::abandon(const Failure& failure, std::vector<Finished>& finished) {
   for (Running& running : running_) {
     const bool complete = !halted_ && completes_now(running);

@@ -57,6 +57,9 @@ class Executor {
   /// Touches nothing from now on. What is in flight, and what is taken on later, stays so until abandon().
   void halt() { halted_ = true; }
 
+  /// The job ends: what runs on devices and could wait for ever is ended, and nothing is touched from now on.
+  void end_devices() noexcept;
+
   /// Fails everything in flight that is not complete, and tells the backends that the group is of no more use.
   void abandon(const Failure& failure, std::vector<Finished>& finished);
 

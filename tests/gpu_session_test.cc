@@ -440,6 +440,70 @@ TEST_P(GpuFailures, AtRandomMoments) {
   }
 }
 
+/// What a rank does whose peer's GPU never takes part; `blocked`: and whose own NCCL does not return either. Ends the
+/// process.
+void run_until_stall(bool blocked) {
+  testing::set_stand_in_nccl({.in_progress = 0, .seed = 1, .loud = true});
+  if (blocked)
+    for (int rank : {0, 1}) testing::block_nccl(rank);
+  else
+    testing::hang_nccl(1, true);
+  Config config;
+  config.gpu_pack_bytes = 1 << 20;
+  config.stall_report_seconds = 0.2;
+  config.stall_abort_seconds = 0.6;
+  run_ranks(
+      2,
+      [&](Session& session) {
+        OnGpu grad(session, all(100, 1));
+        session.all_reduce("grad", grad.tensor(), {.ready = grad.stream()});
+      },
+      config);
+}
+
+TEST(GpuStallDeathTest, ACollectiveThatNeverEndsIsAbortedAndEndsTheJob) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(run_until_stall(false), ::testing::ExitedWithCode(72),
+              "all_reduce 'grad' .*ending the job(.|\n)*stand-in: rank [01] aborts");
+}
+
+TEST(GpuStallDeathTest, ACallThatNeverReturnsEndsTheJobASecondLater) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(run_until_stall(true), ::testing::ExitedWithCode(72),
+              "rank [01]: what runs on its GPU was not ended within a second .a call of NCCL or CUDA does not return.");
+}
+
+TEST_P(GpuFailures, AnErrorOfTheCardIsAgreedAndTheGroupGoesOn) {
+  run_ranks(
+      2,
+      [&](Session& session) {
+        OnGpu grad(session, all(100, 1));
+        session.all_reduce("grad", grad.tensor(), {.ready = grad.stream()});
+        auto& card = testing::stand_in_card(session.device().index);
+        for (int round = 0; round < 3; ++round) {
+          Handle handle;
+          if (session.rank() == 1) {  // after the submission has marked its stream
+            testing::hang_nccl(1, true);
+            handle = session.all_reduce_async("grad", grad.tensor(), {.ready = grad.stream()});
+            card.fail("a kernel failed (an illegal memory access was encountered)");
+          } else {
+            handle = session.all_reduce_async("grad", grad.tensor(), {.ready = grad.stream()});
+          }
+          const std::string text = error_text([&] { handle.wait(); }, ErrorCode::backend);
+          EXPECT_NE(text.find("illegal memory access"), std::string::npos) << text;
+          if (session.rank() == 1) {
+            card.fail("");
+            testing::hang_nccl(1, false);
+          }
+          session.barrier();
+          grad.write();
+          session.all_reduce("grad", grad.tensor(), {.ready = grad.stream()});
+          EXPECT_EQ(grad.read(), all(100, 2));
+        }
+      },
+      config);
+}
+
 TEST(GpuPlaces, ChooseAndReport) {
   const Config config = test_config();
   GpuPlace place{.host = "a",

@@ -54,7 +54,9 @@ void run_moves(const std::vector<Move>& moves, std::int64_t tiles, const Convers
 
 }  // namespace
 
-int current_card() { return current; }
+int current_card() {
+  return current;
+}
 
 StandInCard::StandInCard(int index, std::uint64_t seed) : index_(index), random_(seed) {
   engine_ = std::thread([this] { run(); });
@@ -152,8 +154,12 @@ CardMemoryUse StandInCard::memory_use() const {
   return {std::size_t{1} << 30, used_, peak_};
 }
 
-int StandInCard::select() { return std::exchange(current, index_); }
-void StandInCard::select_again(int before) noexcept { current = before; }
+int StandInCard::select() {
+  return std::exchange(current, index_);
+}
+void StandInCard::select_again(int before) noexcept {
+  current = before;
+}
 
 void* StandInCard::make_stream(bool /*urgent*/) {
   check();

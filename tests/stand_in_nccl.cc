@@ -13,6 +13,7 @@
 #include <optional>
 #include <random>
 #include <set>
+#include <thread>
 
 #include "ops/float16.h"
 #include "tests/stand_in_card.h"
@@ -77,7 +78,7 @@ struct Behaviour {
   std::uint64_t ids = 0;
   std::map<int, std::vector<std::string>> log;
   std::map<int, std::pair<NcclResult, int>> failures;  // by rank: what, after how many groups
-  std::set<int> hanging;
+  std::set<int> hanging, blocked;
 };
 Behaviour& behaviour() {
   static Behaviour all;
@@ -92,6 +93,11 @@ void note(int rank, std::string text) {
 bool answers_in_progress() {
   const std::lock_guard lock(behaviour().mutex);
   return static_cast<int>(behaviour().random() % 256) < behaviour().how.in_progress;
+}
+
+bool blocked(int rank) {
+  const std::lock_guard lock(behaviour().mutex);
+  return behaviour().blocked.contains(rank);
 }
 
 bool hangs(int rank) {
@@ -341,6 +347,7 @@ NcclResult submit(NcclComm comm, void* stream, const std::vector<Call>& calls) {
 
 NcclResult collect(NcclComm comm, void* stream, Call call) {
   expect_idle(comm, call.what.c_str());
+  while (blocked(comm->rank)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   std::string text = fmt::format("{} {} {}", call.what, call.count, static_cast<int>(call.type));
   const bool reduces = call.what == "all_reduce" || call.what == "reduce" || call.what == "reduce_scatter";
   if (reduces) text += call.op < NcclOp{5} ? fmt::format(" op {}", static_cast<int>(call.op)) : " premul";
@@ -474,6 +481,10 @@ NcclResult destroy(NcclComm comm) {
 }
 NcclResult abort(NcclComm comm) {
   note(comm->rank, "abort");
+  {
+    const std::lock_guard lock(behaviour().mutex);
+    if (behaviour().how.loud) std::fprintf(stderr, "stand-in: rank %d aborts\n", comm->rank);
+  }
   *comm->aborted = true;
   delete comm;
   return NcclResult::success;
@@ -605,6 +616,10 @@ void hang_nccl(int rank, bool hanging) {
     behaviour().hanging.insert(rank);
   else
     behaviour().hanging.erase(rank);
+}
+void block_nccl(int rank) {
+  const std::lock_guard lock(behaviour().mutex);
+  behaviour().blocked.insert(rank);
 }
 
 }  // namespace kolo::testing
