@@ -35,6 +35,7 @@ class NcclBackend final : public Backend {
   std::shared_ptr<MemorySource> memory() override { return group_->shared().memory; }
   bool recovers() const override { return true; }
   void recover(std::size_t skipped, std::size_t ordered) override { group_->recover(skipped, ordered); }
+  void let_go() noexcept override { group_->abandon(); }
   void abandon() noexcept override { group_->abandon(); }
 
  private:

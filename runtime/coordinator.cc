@@ -38,7 +38,7 @@ Coordinator::Coordinator(World world, const Config& config)
       control_(std::move(world.parts().control)),
       world_group_(group_of_all(*control_)),
       has_device_(world.parts().device.kind != DeviceKind::cpu),
-      groups_(world_group_, *control_, config.fusion_bytes, std::move(world.parts().backends), world.parts().device.index),
+      groups_(world_group_, *control_, config.fusion_bytes, std::move(world.parts().backends), world.parts().device.index, config.timings),
       oversubscribed_(more_ranks_than_cores(static_cast<int>(control_->topology().node_ranks(control_->rank()).size()))),
       watch_(config_, *control_, queue_, [this] { return let_go_of_device(); }) {
   for (auto& message : agree_on_settings(*control_, config_)) hear(std::move(message));
@@ -236,6 +236,7 @@ SessionStats Coordinator::stats() const {
   stats.control_bytes_received = counters_.bytes_received;
   stats.control_messages_sent = counters_.messages_sent;
   stats.staged_bytes = counters_.staged_bytes;
+  stats.bucket_seconds = static_cast<double>(counters_.bucket_ns) * 1e-9;
   return stats;
 }
 

@@ -137,7 +137,7 @@ class Coordinator {
   std::vector<PendingQueue::Item> drained_;
 
   struct Counters {
-    std::atomic<std::uint64_t> agreements, tensors, buckets, full_announcements, bytes_sent, bytes_received, messages_sent, staged_bytes;
+    std::atomic<std::uint64_t> agreements, tensors, buckets, full_announcements, bytes_sent, bytes_received, messages_sent, staged_bytes, bucket_ns;
   } counters_{};
 
   StallWatch watch_;

@@ -170,6 +170,8 @@ bool Coordinator::execute(GroupState& group) {
   if (!finished_.empty()) {
     const auto staged = group.executor.staged_bytes();
     counters_.staged_bytes += staged - std::exchange(group.staged_counted, staged);
+    const auto time = group.executor.time_of_buckets();
+    counters_.bucket_ns += static_cast<std::uint64_t>((time - std::exchange(group.time_counted, time)).count());
   }
   complete_finished();
   return moved;

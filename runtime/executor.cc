@@ -48,7 +48,7 @@ void Executor::another_group(const GroupInfo& group) {
     auto operation = backend->before_group(group, used_.contains(backend.get()));
     if (!operation) continue;
     Running running;
-    running.operations.push_back(std::move(operation));
+    running.operations.push_back({std::move(operation)});
     running.shares = backend.get();
     running_.push_back(std::move(running));
   }
@@ -126,31 +126,43 @@ bool Executor::step(std::vector<Finished>& finished) {
 bool Executor::advance(Running& running, bool& held, bool& moved) {
   if (running.shares && held) return false;  // its first step is its start
   for (std::size_t i = 0; i < running.operations.size();) {
-    if (running.operations[i]->step()) {
+    if (completes(running.operations[i])) {
       running.operations.erase(running.operations.begin() + static_cast<std::ptrdiff_t>(i));
       continue;
     }
-    moved |= running.operations[i]->moved();
-    held |= running.operations[i++]->holds_backend();
+    const Operation& operation = *running.operations[i++].operation;
+    moved |= operation.moved();
+    held |= operation.holds_backend();
   }
   while (running.started < running.buckets.size() && !held) {
-    auto operation = start_on_backend(running.buckets[running.started++]);
-    if (operation->step()) continue;
-    moved |= operation->moved();
-    held |= operation->holds_backend();
-    running.operations.push_back(std::move(operation));
+    InFlight started{start_on_backend(running.buckets[running.started++])};
+    if (timed_) started.started = std::chrono::steady_clock::now();
+    if (completes(started)) continue;
+    moved |= started.operation->moved();
+    held |= started.operation->holds_backend();
+    running.operations.push_back(std::move(started));
   }
   const bool all_started = running.started == running.buckets.size();
   if (all_started && !running.launched) publish_launch(running);
   return all_started && running.operations.empty();
 }
 
+/// Steps an operation; the time it took counts when it is complete.
+bool Executor::completes(const InFlight& running) {
+  using namespace std::chrono;
+  if (!running.operation->step()) return false;
+  if (!timed_ || running.started == steady_clock::time_point{}) return true;
+  const auto on_device = running.operation->seconds();
+  time_of_buckets_ += on_device ? duration_cast<nanoseconds>(duration<double>(*on_device)) : steady_clock::now() - running.started;
+  return true;
+}
+
 /// On a device, what is certain to come to its end is told to those whose streams wait for it.
 void Executor::publish_launch(Running& running) {
   if (running.buckets.empty() || running.buckets.front().signature.device == DeviceKind::cpu) return;
   std::vector<std::shared_ptr<const DevicePoint>> results;
-  for (const auto& operation : running.operations) {
-    results.push_back(operation->result());
+  for (const InFlight& started : running.operations) {
+    results.push_back(started.operation->result());
     if (!results.back()) return;
   }
   running.launched = true;
@@ -184,9 +196,7 @@ void Executor::fail_devices(const Failure& failure, std::vector<Finished>& finis
 
 void Executor::end_devices() noexcept {
   halted_ = true;
-  for (const auto& backend : backends_) {
-    if (backend->recovers()) backend->abandon();
-  }
+  for (const auto& backend : backends_) backend->let_go();
 }
 
 void Executor::abandon(const Failure& failure, std::vector<Finished>& finished) {
@@ -219,7 +229,7 @@ std::uint64_t Executor::staged_bytes() const {
 
 bool Executor::needs_polling() const {
   return !halted_ && std::any_of(running_.begin(), running_.end(), [](const Running& running) {
-    return std::any_of(running.operations.begin(), running.operations.end(), [](const auto& operation) { return operation->needs_polling(); });
+    return std::any_of(running.operations.begin(), running.operations.end(), [](const InFlight& started) { return started.operation->needs_polling(); });
   });
 }
 

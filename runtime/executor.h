@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -22,8 +23,9 @@ class Executor {
     std::optional<Failure> failure;
   };
 
-  Executor(BackendList backends, const GroupInfo& group)
-      : backends_(std::move(backends)), ranks_(group.size()), rank_(group.rank), alone_(group.id == 0) {}
+  /// `timed`: how long buckets take is measured.
+  Executor(BackendList backends, const GroupInfo& group, bool timed = false)
+      : backends_(std::move(backends)), ranks_(group.size()), rank_(group.rank), timed_(timed), alone_(group.id == 0) {}
 
   /// Whether some backend can run this; the same answer on every rank.
   bool supports(const Signature& signature) const;
@@ -68,13 +70,19 @@ class Executor {
   bool needs_polling() const;
   std::uint64_t buckets_started() const { return buckets_started_; }
   std::uint64_t staged_bytes() const;
+  /// All that buckets took so far, one added to the other.
+  std::chrono::nanoseconds time_of_buckets() const { return time_of_buckets_; }
 
  private:
+  struct InFlight {
+    std::unique_ptr<Operation> operation;
+    std::chrono::steady_clock::time_point started{};  // if that is measured
+  };
   struct Running {
     std::vector<SubmissionPtr> members;
     std::vector<Bucket> buckets;                         // one for each type; none of what moves no data
     std::size_t started = 0;                             // of the buckets
-    std::vector<std::unique_ptr<Operation>> operations;  // started and not complete
+    std::vector<InFlight> operations;  // started and not complete
     bool launched = false;                               // of devices: told so to the members
     const Backend* shares = nullptr;                     // instead of buckets: what this one does for a group
     bool complete = false;
@@ -87,11 +95,14 @@ class Executor {
   Backend* backend_of(const Signature& signature) const;
   const Backend* backend_of(const Running& running) const;
   std::unique_ptr<Operation> start_on_backend(const Bucket& bucket);
+  bool completes(const InFlight& running);
 
   BackendList backends_;
   int ranks_;
   int rank_;
+  bool timed_;
   bool alone_;
+  std::chrono::nanoseconds time_of_buckets_{0};
   bool faulted_ = false;
   std::optional<Failure> fault_to_tell_;
   std::deque<Running> running_;

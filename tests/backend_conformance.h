@@ -508,6 +508,7 @@ class BackendConformance : public testing::TestWithParam<HarnessFactory> {
     run([&](int rank, Backend& backend) {
       std::mt19937_64 random(seed * 1000 + static_cast<std::uint64_t>(rank));
       std::vector<std::unique_ptr<Job>> running;
+      std::vector<std::unique_ptr<Job>> ended;  // whoever frees memory of a card waits for all that is on it, and steps nothing
       std::size_t started = 0;
       while (started < calls.size() || !running.empty()) {
         const bool held = std::ranges::any_of(running, [](const auto& job) { return job->holds_backend(); });
@@ -519,6 +520,7 @@ class BackendConformance : public testing::TestWithParam<HarnessFactory> {
           const std::size_t chosen = random() % running.size();
           if (running[chosen]->step()) {
             running[chosen]->verify();
+            ended.push_back(std::move(running[chosen]));
             running.erase(running.begin() + static_cast<std::ptrdiff_t>(chosen));
           }
         }

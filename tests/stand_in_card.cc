@@ -18,20 +18,27 @@ namespace {
 
 class StandInPoint final : public DevicePoint {
  public:
-  explicit StandInPoint(StandInCard& card) : card_(card) {}
+  explicit StandInPoint(StandInCard& card, bool timed = false) : card_(card), timed_(timed) {}
   void order(void* stream) const override {
     card_.put(stream, [come = come_] { return come->load(); });
   }
   bool passed() const override { return *come_; }
   void come_here(void* stream) {
-    card_.put(stream, [come = come_] {
+    card_.put(stream, [come = come_, when = when_] {
+      *when = std::chrono::steady_clock::now();
       *come = true;
       return true;
     });
   }
+  std::chrono::steady_clock::time_point when() const {
+    if (!timed_ || !*come_) ADD_FAILURE() << "the time of a point that has none";
+    return *when_;
+  }
 
  private:
   StandInCard& card_;
+  bool timed_;
+  std::shared_ptr<std::chrono::steady_clock::time_point> when_ = std::make_shared<std::chrono::steady_clock::time_point>();
   std::shared_ptr<std::atomic<bool>> come_ = std::make_shared<std::atomic<bool>>(false);
 };
 
@@ -174,11 +181,16 @@ void StandInCard::destroy_stream(void* stream) noexcept {
   if (found != queues_.end() && found->second.work.empty() && !found->second.running) queues_.erase(found);
 }
 
-std::shared_ptr<const DevicePoint> StandInCard::mark(void* stream) {
+std::shared_ptr<const DevicePoint> StandInCard::mark(void* stream, bool timed) {
   check();
-  auto point = std::make_shared<StandInPoint>(*this);
+  auto point = std::make_shared<StandInPoint>(*this, timed);
   point->come_here(stream);
   return point;
+}
+
+double StandInCard::seconds_between(const DevicePoint& from, const DevicePoint& to) {
+  const auto when = [](const DevicePoint& point) { return dynamic_cast<const StandInPoint&>(point).when(); };
+  return std::chrono::duration<double>(when(to) - when(from)).count();
 }
 
 void StandInCard::copy(void* to, const void* from, std::size_t bytes, void* stream) {

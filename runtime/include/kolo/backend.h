@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -88,6 +89,9 @@ class Operation {
   /// on its way to that point, and for host tensors.
   virtual std::shared_ptr<const DevicePoint> result() const { return nullptr; }
 
+  /// How long it ran, in seconds, by a device's clock; of a complete operation whose backend measures that.
+  virtual std::optional<double> seconds() const { return std::nullopt; }
+
   /// While true, no other bucket may be started on this backend: more of this operation is to be started first, by step().
   virtual bool holds_backend() const { return false; }
 };
@@ -158,6 +162,10 @@ class Backend {
     (void)skipped;
     (void)ordered;
   }
+
+  /// The process is about to end: what runs on a device, and may wait for a peer that is gone, is ended. Nothing but abandon() and the
+  /// destructor is called after that.
+  virtual void let_go() noexcept {}
 
   /// Called once after a peer left without finishing: release nothing collectively from now on.
   virtual void abandon() noexcept = 0;
