@@ -51,8 +51,10 @@ class Card {
   virtual void* make_stream(bool urgent) = 0;
   virtual void destroy_stream(void* stream) noexcept = 0;
 
-  /// The point that `stream` has come to once all that was put on it has run.
-  virtual std::shared_ptr<const DevicePoint> mark(void* stream) = 0;
+  /// The point that `stream` has come to once all that was put on it has run. `timed`: the card notes when.
+  virtual std::shared_ptr<const DevicePoint> mark(void* stream, bool timed = false) = 0;
+  /// From one timed point of this card to another; both have passed.
+  virtual double seconds_between(const DevicePoint& from, const DevicePoint& to) = 0;
 
   /// Copies between any two of this card's memory and host memory that allocate_pinned() gave.
   virtual void copy(void* to, const void* from, std::size_t bytes, void* stream) = 0;

@@ -79,7 +79,7 @@ void launch_combination(const Combination& what, cudaStream_t stream, DType dtyp
 /// Events of one card that nobody uses at the moment.
 class EventPool final {
  public:
-  explicit EventPool(int index) : index_(index) {}
+  EventPool(int index, unsigned flags) : index_(index), flags_(flags) {}
 
   cudaEvent_t take() {
     {
@@ -92,7 +92,7 @@ class EventPool final {
     }
     const SelectedDevice selected(index_);
     cudaEvent_t event = nullptr;
-    check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    check_cuda(cudaEventCreateWithFlags(&event, flags_), "cudaEventCreateWithFlags");
     return event;
   }
   void give_back(cudaEvent_t event) {
@@ -102,6 +102,7 @@ class EventPool final {
 
  private:
   int index_;
+  unsigned flags_;
   std::mutex mutex_;
   std::vector<cudaEvent_t> free_;
 };
@@ -128,6 +129,7 @@ class CudaPoint final : public DevicePoint {
     check_cuda(rc, "cudaEventQuery");
     return true;
   }
+  cudaEvent_t event() const { return event_; }
 
  private:
   int index_;
@@ -144,7 +146,8 @@ int numa_node_of(std::string bus) {
 
 class CudaCard final : public Card {
  public:
-  explicit CudaCard(int index) : index_(index), events_(index) {}
+  explicit CudaCard(int index)
+      : index_(index), events_(index, cudaEventDisableTiming), timed_events_(index, cudaEventDefault) {}
 
   int index() const override { return index_; }
 
@@ -186,8 +189,15 @@ class CudaCard final : public Card {
   }
   void destroy_stream(void* stream) noexcept override { (void)cudaStreamDestroy(static_cast<cudaStream_t>(stream)); }
 
-  std::shared_ptr<const DevicePoint> mark(void* stream) override {
-    return std::make_shared<CudaPoint>(index_, events_, static_cast<cudaStream_t>(stream));
+  std::shared_ptr<const DevicePoint> mark(void* stream, bool timed) override {
+    return std::make_shared<CudaPoint>(index_, timed ? timed_events_ : events_, static_cast<cudaStream_t>(stream));
+  }
+  double seconds_between(const DevicePoint& from, const DevicePoint& to) override {
+    float milliseconds = 0;
+    check_cuda(cudaEventElapsedTime(&milliseconds, dynamic_cast<const CudaPoint&>(from).event(),
+                                    dynamic_cast<const CudaPoint&>(to).event()),
+               "cudaEventElapsedTime");
+    return static_cast<double>(milliseconds) / 1000;
   }
 
   void copy(void* to, const void* from, std::size_t bytes, void* stream) override {
@@ -258,7 +268,7 @@ class CudaCard final : public Card {
   }
 
   int index_;
-  EventPool events_;
+  EventPool events_, timed_events_;
   mutable std::atomic<std::size_t> peak_{0};
 };
 

@@ -15,13 +15,10 @@ class Mover final {
  public:
   Mover(Card& card, void* stream) : card_(card), stream_(stream) {}
 
-  /// Puts one launch on the stream for all of `moves` (more than `most_in_a_table`: one for each so many). Throws
-  /// Error{backend}.
+  /// Puts one launch on the stream for all of `moves`, however many. Throws Error{backend}.
   void move(std::vector<Move> moves, const Conversion& how);
 
   std::uint64_t launches() const { return launches_; }
-
-  static constexpr std::size_t most_in_a_table = 1 << 14;
 
  private:
   struct Table {
@@ -29,8 +26,9 @@ class Mover final {
     CardBuffer on_card;
     std::shared_ptr<const DevicePoint> read;  // by the launch that used it last
   };
-  void launch(std::vector<Move>& moves, const Conversion& how);
-  Table& free_table();
+  static constexpr std::size_t shortest_table = std::size_t{1} << 17;  // bytes: 4096 moves
+
+  Table& free_table(std::size_t bytes);
 
   Card& card_;
   void* stream_;

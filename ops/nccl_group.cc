@@ -1,5 +1,6 @@
 #include "ops/nccl_group.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -11,25 +12,36 @@ namespace kolo {
 namespace {
 
 constexpr std::size_t id_words = sizeof(NcclId) / sizeof(std::uint64_t);
-constexpr auto patience_at_the_end = std::chrono::seconds(5);  // with peers that end their communicators later
+constexpr auto patience_with_the_stream = std::chrono::seconds(1);  // other groups may wait for their peers on it
+constexpr auto patience_at_the_end = std::chrono::seconds(5);       // with peers that end their communicators later
 
 }  // namespace
 
-NcclGroup::NcclGroup(std::shared_ptr<NcclRank> rank, const GroupInfo& info, std::unique_ptr<Backend> host)
-    : rank_(std::move(rank)), info_(info), exchange_(std::move(host)) {}
+NcclGroup::NcclGroup(std::shared_ptr<NcclRank> rank, const GroupInfo& info, std::unique_ptr<Backend> host,
+                     std::shared_ptr<NcclSplit> split)
+    : rank_(std::move(rank)), info_(info), exchange_(std::move(host)), split_(std::move(split)) {}
 
 /// Collective, like everything that is made for a group.
 NcclGroup::~NcclGroup() {
+  if (!comm_ && split_ && split_->state == NcclSplit::State::made) {  // which nobody has used
+    comm_ = std::exchange(split_->comm, nullptr);
+    state_ = State::ready;
+  }
+  if (state_ != State::ready) end_comm();
   if (!comm_ || abandoned_) return;
   const NcclTable& table = rank_->table;
   const auto deadline = std::chrono::steady_clock::now() + patience_at_the_end;
+  const auto at_rest = [&](NcclResult state) {
+    while (state == NcclResult::in_progress && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::yield();
+      if (table.async_error(comm_, &state) != NcclResult::success) break;
+    }
+    return state == NcclResult::success;
+  };
+  bool ended = at_rest(NcclResult::in_progress);
   for (void* handle : enrolled_handles_) (void)table.dismiss(comm_, handle);
-  NcclResult state = table.finalize(comm_);
-  while (state == NcclResult::in_progress && std::chrono::steady_clock::now() < deadline) {
-    std::this_thread::yield();
-    if (table.async_error(comm_, &state) != NcclResult::success) break;
-  }
-  if (state == NcclResult::success)
+  ended = ended && at_rest(table.finalize(comm_));
+  if (ended)
     (void)table.destroy(comm_);
   else
     (void)table.abort(comm_);
@@ -38,7 +50,7 @@ NcclGroup::~NcclGroup() {
 bool NcclGroup::prepare() {
   if (state_ == State::ready) return true;
   exchange_.step();
-  if (state_ == State::none) tell_id();
+  if (state_ == State::none && (!split_ || split_->state != NcclSplit::State::coming)) tell_id();
   if (state_ == State::telling && id_->complete) start_init();
   if (state_ != State::initialising || !settled()) return false;
   state_ = State::ready;
@@ -47,25 +59,77 @@ bool NcclGroup::prepare() {
   return true;
 }
 
+/// Whether this rank lacks what was split off for it; then, from rank 0, an id.
 void NcclGroup::tell_id() {
-  std::vector<std::uint64_t> words(id_words);
-  if (info_.rank == 0) {
+  std::vector<std::uint64_t> words(1 + id_words);
+  words[0] = !split_ || split_->state != NcclSplit::State::made;
+  if (info_.rank == 0 && words[0] != 0) {
     NcclId id{};
     check_nccl(rank_->table, rank_->table.get_unique_id(&id), nullptr, "ncclGetUniqueId");
-    std::memcpy(words.data(), &id, sizeof(id));
+    std::memcpy(&words[1], &id, sizeof(id));
   }
-  id_ = exchange_.told_by(0, std::move(words));
+  id_ = exchange_.largest(std::move(words));
   told_ = true;
   state_ = State::telling;
 }
 
 void NcclGroup::start_init() {
+  state_ = State::initialising;
+  const std::span words(id_->values);
+  if (words[0] == 0) {
+    comm_ = std::exchange(split_->comm, nullptr);
+    return split_.reset();
+  }
+  drop_split();
+  if (std::ranges::all_of(words.subspan(1), [](std::uint64_t word) { return word == 0; })) {
+    throw OperationFault(ErrorCode::backend, "NCCL's communicator of group " + info_.name +
+                                                 " was not split off on every rank; use it again");
+  }
   NcclId id{};
-  std::memcpy(&id, id_->values.data(), sizeof(id));
+  std::memcpy(&id, &words[1], sizeof(id));
   const SelectedCard selected(rank_->card);
   const NcclResult rc = rank_->table.init(&comm_, info_.size(), id, info_.rank);
-  state_ = State::initialising;
   check_nccl(rank_->table, rc, comm_, "ncclCommInitRankConfig");
+}
+
+// ---- splits
+// ----------------------------------------------------------------------------------------------------------
+
+std::shared_ptr<NcclSplit> NcclGroup::offer(const GroupInfo& group) {
+  auto split = std::make_shared<NcclSplit>();
+  split->group = group.id;
+  split->key = group.rank;
+  split->wanted = group.member();
+  offered_ = split;
+  return split;
+}
+
+std::shared_ptr<NcclSplit> NcclGroup::take_offer(GroupId group) {
+  auto split = std::exchange(offered_, nullptr);
+  return split && split->group == group ? split : nullptr;
+}
+
+void NcclGroup::begin_split(const std::shared_ptr<NcclSplit>& split) {
+  under_way_ = split;
+  const SelectedCard selected(rank_->card);
+  const int color = split->key < 0 ? -1 : static_cast<int>(split->group);
+  check_nccl(rank_->table, rank_->table.split(comm_, color, split->key, &split->comm), comm_, "ncclCommSplit");
+}
+
+void NcclGroup::end_split(NcclSplit& split) {
+  split.state = NcclSplit::State::made;
+  if (!split.wanted && split.comm) (void)rank_->table.abort(std::exchange(split.comm, nullptr));
+  under_way_.reset();
+  ++entered_;
+}
+
+/// It is not used, whether it is there already or still to come.
+void NcclGroup::drop_split() noexcept {
+  if (!split_) return;
+  split_->wanted = false;
+  if (split_->state == NcclSplit::State::made && split_->comm)
+    (void)rank_->table.abort(std::exchange(split_->comm, nullptr));
+  split_.reset();
 }
 
 // ---- order
@@ -73,6 +137,7 @@ void NcclGroup::start_init() {
 
 NcclGroup::Turn NcclGroup::enter(bool alone) {
   ++entered_;
+  ++unfinished_;
   Turn turn{rank_->order.enter(info_.id), nullptr};
   if (alone)
     rank_->order.settle(turn.place, turn.place->time);
@@ -184,6 +249,8 @@ void NcclGroup::enroll(const std::byte* data) {
 
 void NcclGroup::end_comm() noexcept {
   if (comm_) (void)rank_->table.abort(std::exchange(comm_, nullptr));
+  under_way_.reset();
+  drop_split();
   made_op_.reset();
   enrolled_handles_.clear();
   enrolled_.clear();
@@ -192,13 +259,24 @@ void NcclGroup::end_comm() noexcept {
 
 void NcclGroup::recover(std::size_t skipped, std::size_t ordered) {
   const bool used = started_ > 0 || skipped > 0;
-  if (used && !told_) exchange_.told_by(0, std::vector<std::uint64_t>(id_words));
+  if (used && !told_) exchange_.largest(std::vector<std::uint64_t>(1 + id_words));  // no id: nobody gets far with it
   const std::uint64_t missing = ordered + ordered_started_ - ordered_entered_;
   for (std::uint64_t i = 0; i < missing; ++i) exchange_.largest({0});
   told_ = false;
   id_.reset();
-  started_ = entered_ = ordered_started_ = ordered_entered_ = 0;
+  started_ = entered_ = unfinished_ = ordered_started_ = ordered_entered_ = 0;
   end_comm();
+  drain();
+}
+
+/// What was put on the stream behind NCCL's calls still writes to tensors, whose owners learn now that it has failed.
+void NcclGroup::drain() noexcept {
+  try {
+    const auto deadline = std::chrono::steady_clock::now() + patience_with_the_stream;
+    const auto point = rank_->card.mark(rank_->stream.get());
+    while (!point->passed() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  } catch (const Error&) {  // of the card: nothing runs on it any more
+  }
 }
 
 void NcclGroup::abandon() noexcept {

@@ -11,14 +11,17 @@
 
 #include "ops/host_exchange.h"
 #include "ops/nccl_rank.h"
+#include "ops/nccl_split.h"
 
 namespace kolo {
 
 /// One group's communicator on this rank: made when the first bucket needs it, and anew after it has failed. The id
-/// travels over the host; nothing waits.
+/// travels over the host; nothing waits. Where `split` comes out of a larger group's communicator, on every member,
+/// there is no need of an id.
 class NcclGroup final {
  public:
-  NcclGroup(std::shared_ptr<NcclRank> rank, const GroupInfo& info, std::unique_ptr<Backend> host);
+  NcclGroup(std::shared_ptr<NcclRank> rank, const GroupInfo& info, std::unique_ptr<Backend> host,
+            std::shared_ptr<NcclSplit> split = nullptr);
   ~NcclGroup();
   NcclGroup(const NcclGroup&) = delete;
   NcclGroup& operator=(const NcclGroup&) = delete;
@@ -40,6 +43,17 @@ class NcclGroup final {
   /// Whether everything that goes before has been launched.
   bool has_come(Turn& turn);
   void leave(const Turn& turn) { rank_->order.leave(turn.place); }
+  /// A bucket that entered has run.
+  void complete() { --unfinished_; }
+
+  // Splits of this communicator: offered to members, in an agreed order, before their group is made; each has the turn
+  // `number`, as buckets have.
+  std::shared_ptr<NcclSplit> offer(const GroupInfo& group);
+  std::shared_ptr<NcclSplit> take_offer(GroupId group);
+  bool may_split(std::uint64_t number) const { return may_enter(number) && unfinished_ == 0; }
+  /// Throws OperationFault.
+  void begin_split(const std::shared_ptr<NcclSplit>& split);
+  void end_split(NcclSplit& split);
 
   /// Puts calls on the stream as one group. They are on it once settled() says so; nothing else may be called before.
   /// Throws OperationFault.
@@ -66,6 +80,8 @@ class NcclGroup final {
   void tell_id();
   void start_init();
   void end_comm() noexcept;
+  void drain() noexcept;
+  void drop_split() noexcept;
   void issue(const NcclCall& call, NcclOp op);
   void enroll(const std::byte* data);
   NcclOp make_op(const NcclMethod& method);
@@ -74,14 +90,18 @@ class NcclGroup final {
   GroupInfo info_;
   HostExchange exchange_;
   State state_ = State::none;
-  bool told_ = false;  // the id of the communicator to be made: the exchange has been started
+  bool told_ = false;  // how the communicator is to be made: the exchange has been started
   std::shared_ptr<const HostExchange::Answer> id_;
+  std::shared_ptr<NcclSplit> split_;    // where this group's communicator may come from; until it has
+  std::shared_ptr<NcclSplit> offered_;  // of another group's, which is made next
+  std::shared_ptr<NcclSplit> under_way_;
   NcclComm comm_ = nullptr;
   std::optional<NcclOp> made_op_;  // until the calls that use it are on the stream
   std::vector<void*> enrolled_handles_;
   std::map<const std::byte*, std::shared_ptr<std::byte>> enrolled_;  // by where they begin
   std::uint64_t started_ = 0;
   std::uint64_t entered_ = 0;
+  std::uint64_t unfinished_ = 0;       // of those
   std::uint64_t ordered_started_ = 0;  // of those whose order is agreed with other groups
   std::uint64_t ordered_entered_ = 0;
   std::uint64_t made_ = 0;

@@ -30,19 +30,32 @@ NcclOperation::~NcclOperation() {
   if (turn_) group_->leave(*turn_);
 }
 
+/// What fails of the card fails the bucket; whether the card is of any more use the next one will show.
 bool NcclOperation::step() {
+  try {
+    return advance();
+  } catch (const OperationFault&) {
+    throw;
+  } catch (const Error& error) {
+    throw OperationFault(error.code(), error.what());
+  }
+}
+
+bool NcclOperation::advance() {
   if (!result_) {
     if (!group_->prepare()) return false;
     if (!turn_ && group_->may_enter(number_)) turn_ = group_->enter(bucket_.alone);
     if (!turn_ || !group_->has_come(*turn_) || !launch()) return false;
-    result_ = group_->shared().card.mark(group_->shared().stream.get());
+    result_ = group_->shared().card.mark(group_->shared().stream.get(), begin_ != nullptr);
     group_->leave(*std::exchange(turn_, std::nullopt));
   }
   if (!result_->passed()) {
     (void)group_->settled();  // throws if something has gone wrong on the way
     return false;
   }
+  if (begin_) seconds_ = group_->shared().card.seconds_between(*begin_, *result_);
   range_ = CardRange();
+  group_->complete();
   return true;
 }
 
@@ -54,6 +67,7 @@ bool NcclOperation::launch() {
                        fmt::format("{} {} ({} tensors, {} bytes)", to_string(bucket_.signature.kind),
                                    to_string(bucket_.signature.dtype), bucket_.tensors.size(), bucket_.bytes()));
     for (const auto& ready : bucket_.ready) ready->order(shared.stream.get());
+    if (shared.tuning.timed) begin_ = shared.card.mark(shared.stream.get(), true);
   }
   for (; round_ < plan_.rounds.size(); ++round_) {
     const NcclRound& round = plan_.rounds[round_];

@@ -20,8 +20,10 @@ class NcclOperation final : public Operation {
   bool step() override;
   bool needs_polling() const override { return true; }
   std::shared_ptr<const DevicePoint> result() const override { return result_; }
+  std::optional<double> seconds() const override { return seconds_; }
 
  private:
+  bool advance();
   bool launch();
   void begin_round(const NcclRound& round);
   void end_round(const NcclRound& round);
@@ -34,7 +36,9 @@ class NcclOperation final : public Operation {
   std::size_t round_ = 0;
   bool in_round_ = false;
   bool ordered_ = false;  // after what wrote the inputs
+  std::shared_ptr<const DevicePoint> begin_;  // if that is measured
   std::shared_ptr<const DevicePoint> result_;
+  std::optional<double> seconds_;
   CardRange range_;
 };
 

@@ -24,6 +24,7 @@ struct NcclTuning {
   std::int64_t direct_bytes = 2 << 20;    ///< tensors from this size on are not packed
   bool wide_halves = false;               ///< 16-bit floats travel as f32
   bool enroll = false;  ///< memory is registered with communicators: needs the same places on every rank
+  bool timed = false;  ///< how long buckets take on the card is measured
 };
 
 /// Throws OperationFault{backend} with NCCL's texts, the call's name and the caller's file and line unless `rc` is

@@ -21,12 +21,6 @@ SegmentRule rule_for(const SegmentRule& rule, DType own, DType carried) {
 
 }  // namespace
 
-int NodePlacement::stripes() const {
-  std::size_t smallest = ranks.front().size();
-  for (const auto& members : ranks) smallest = std::min(smallest, members.size());
-  return static_cast<int>(smallest);
-}
-
 std::optional<DType> carried_type(const Signature& signature) {
   const bool scales = signature.prescale != 1 || signature.postscale != 1;
   const bool average = signature.op == ReduceOp::average;
@@ -154,25 +148,12 @@ Tensor NodesAllReduce::stripe(std::byte* begin, DType dtype, const Part& part, i
   return {begin + static_cast<std::size_t>(range.begin) * size_of(dtype), Shape{range.count()}, dtype, {}};
 }
 
-std::vector<int> NodesAllReduce::absent_here() const {
-  std::vector<int> absent;
-  const auto& mine = placement_.mine();
-  for (std::size_t i = 0; i < mine.size(); ++i) {
-    if (std::ranges::binary_search(bucket_.absent, mine[i])) absent.push_back(static_cast<int>(i));
-  }
-  return absent;
-}
-
-bool NodesAllReduce::node_absent(std::size_t node) const {
-  return std::ranges::all_of(placement_.ranks[node], [&](int rank) { return std::ranges::binary_search(bucket_.absent, rank); });
-}
-
 void NodesAllReduce::start_within(Part& part, OpKind kind, int root, const BucketTensor& tensor) {
   Bucket bucket{{.kind = kind, .dtype = tensor.in.dtype, .root = root, .shape = tensor.in.shape}, {tensor}};
   if (reduces(kind)) {
     bucket.signature.op = op_within();
     bucket.signature.prescale = bucket_.signature.prescale;
-    bucket.absent = absent_here();
+    bucket.absent = absent_in_node(placement_, bucket_.absent, placement_.node);
   }
   part.running.emplace_back(*levels_->within, std::move(bucket));
 }
@@ -180,7 +161,7 @@ void NodesAllReduce::start_within(Part& part, OpKind kind, int root, const Bucke
 void NodesAllReduce::reduce_within(Part& part) {
   lay_out(part);
   part.stage = Stage::reducing;
-  if (node_absent(static_cast<std::size_t>(placement_.node))) return;  // nothing here counts
+  if (node_absent(placement_, bucket_.absent, static_cast<std::size_t>(placement_.node))) return;  // nothing here counts
   const int ranks = static_cast<int>(placement_.mine().size()), stripes = placement_.stripes();
   if (ranks == 1) {
     const void* source = part.in;
@@ -203,7 +184,7 @@ void NodesAllReduce::reduce_between(Part& part) {
   Bucket bucket{{.op = bucket_.signature.op, .dtype = carried_, .postscale = bucket_.signature.postscale, .shape = mine.shape}, {{mine, mine}}};
   int ranks = 0;
   for (std::size_t node = 0; node < placement_.ranks.size(); ++node) {
-    if (node_absent(node)) bucket.absent.push_back(static_cast<int>(node));
+    if (node_absent(placement_, bucket_.absent, node)) bucket.absent.push_back(static_cast<int>(node));
     ranks += static_cast<int>(placement_.ranks[node].size());
   }
   bucket.divide_by = bucket_.signature.divide_by_group ? ranks : ranks - static_cast<int>(bucket_.absent.size());

@@ -8,21 +8,10 @@
 #include <kolo/backend.h>
 
 #include "ops/device.h"
+#include "ops/node_placement.h"
 #include "ops/segment.h"
 
 namespace kolo {
-
-/// Where the ranks of a group are, as one of them sees it.
-struct NodePlacement {
-  std::vector<std::vector<int>> ranks;  ///< of each node, ascending; nodes in the order of their lowest ranks
-  int node = 0;                         ///< this rank's
-  int index = 0;                        ///< this rank's among those of its node
-
-  const std::vector<int>& mine() const { return ranks[static_cast<std::size_t>(node)]; }
-  /// Stripes that a tensor is cut into: as many as the smallest node has ranks.
-  int stripes() const;
-  bool holds_stripe() const { return index < stripes(); }
-};
 
 /// The type in which the values of a node's ranks, once combined, travel to other nodes: one that keeps all that rank order would
 /// have kept in its accumulator. That is f32 for 16-bit floats and 64 bits for integers that are averaged or scaled; the type itself
@@ -88,8 +77,6 @@ class NodesAllReduce final : public Operation {
   Tensor stripe(std::byte* begin, DType dtype, const Part& part, int number) const;
   Tensor whole(std::byte* begin, DType dtype, const Part& part) const { return {begin, Shape{part.segment.count}, dtype, {}}; }
   void start_within(Part& part, OpKind kind, int root, const BucketTensor& tensor);
-  std::vector<int> absent_here() const;
-  bool node_absent(std::size_t node) const;
   ReduceOp op_within() const { return bucket_.signature.op == ReduceOp::average ? ReduceOp::sum : bucket_.signature.op; }
 
   std::shared_ptr<NodeLevels> levels_;

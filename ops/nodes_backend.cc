@@ -1,7 +1,6 @@
 #include "ops/nodes_backend.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "ops/mpi_backend.h"
@@ -16,20 +15,6 @@ MpiComm split(MPI_Comm comm, int color) {
   MPI_Comm part = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split(comm, color < 0 ? MPI_UNDEFINED : color, 0, &part), "MPI_Comm_split");
   return MpiComm(part);
-}
-
-NodePlacement placement_of(const std::vector<int>& node_of, int rank) {
-  NodePlacement placement;
-  std::map<int, int> order;  // nodes are numbered by their lowest ranks
-  for (int node : node_of) order.try_emplace(node, static_cast<int>(order.size()));
-  placement.ranks.resize(order.size());
-  for (std::size_t other = 0; other < node_of.size(); ++other) {
-    auto& members = placement.ranks[static_cast<std::size_t>(order.at(node_of[other]))];
-    if (static_cast<int>(other) == rank) placement.index = static_cast<int>(members.size());
-    members.push_back(static_cast<int>(other));
-  }
-  placement.node = order.at(node_of[static_cast<std::size_t>(rank)]);
-  return placement;
 }
 
 class NodesBackend final : public Backend {
@@ -101,12 +86,6 @@ class NodesBackend final : public Backend {
 };
 
 }  // namespace
-
-bool spans_shared_nodes(const std::vector<int>& node_of) {
-  std::map<int, int> members;
-  for (int node : node_of) ++members[node];
-  return members.size() > 1 && members.size() < node_of.size();
-}
 
 std::unique_ptr<Backend> node_backend(MPI_Comm node, std::span<Bell> bells, const std::function<void(const std::string&)>& report) {
   auto shared = shm_process_backend(node, bells, report);

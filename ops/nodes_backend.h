@@ -12,6 +12,7 @@
 
 #include "ops/bell.h"
 #include "ops/mpi_transfer.h"
+#include "ops/node_placement.h"
 
 namespace kolo {
 
@@ -28,15 +29,12 @@ std::unique_ptr<Backend> node_backend(MPI_Comm node, std::span<Bell> bells, cons
 /// is what a ring over nodes would carry, whatever the number of ranks on a node.
 ///
 /// comm      its ranks are those of the group; duplicated
-/// node_of   by rank of `comm`; at least two nodes, one of them with several ranks
+/// node_of   by rank of `comm`; spans_shared_nodes()
 /// tuning    of what crosses the network: segments are those of a stripe
 ///
 /// Sums are taken in rank order within a node, then in the order of the nodes' lowest ranks, in the accumulators of reduce(): 16-bit
 /// floats are rounded once, integers come out as in rank order. Serves what is reducible() but averages of 64-bit integers, whose
 /// sums no type holds. Groups on one node get that node's backend. Making and destroying it are collective. Throws Error{backend}.
 std::unique_ptr<Backend> nodes_backend(MPI_Comm comm, std::vector<int> node_of, NodeBackendMaker make_node, const MpiTuning& tuning = between_nodes);
-
-/// Whether nodes_backend() has anything to do: several nodes, one of them with several ranks.
-bool spans_shared_nodes(const std::vector<int>& node_of);
 
 }  // namespace kolo

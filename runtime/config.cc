@@ -89,8 +89,8 @@ Setting flag_setting(std::string_view variable, std::string_view doc, bool Confi
           [=](const Config& config) { return std::string(config.*field ? "1" : "0"); }};
 }
 
-const std::array<Setting, 14>& table() {
-  static const std::array<Setting, 14> rows{{
+const std::array<Setting, 16>& table() {
+  static const std::array<Setting, 16> rows{{
       bytes_setting("KOLO_FUSION_BYTES", "A bucket of tensors is full when it holds so many.", true, &Config::fusion_bytes),
       seconds_setting("KOLO_STALL_REPORT_SECONDS",
                       "An operation, or a session being made, that waits longer is reported by every rank that takes part; "
@@ -110,6 +110,10 @@ const std::array<Setting, 14>& table() {
                     &Config::gpu_direct_bytes),
       bytes_setting("KOLO_GPU_PACK_BYTES", "Memory on each rank's GPU for what is packed.", true, &Config::gpu_pack_bytes),
       bytes_setting("KOLO_GPU_STAGING_BYTES", "Pinned host memory of each rank and group for what is staged.", true, &Config::gpu_staging_bytes),
+      choice_setting("KOLO_GPU_NODES",
+                     "How NCCL's sums cross nodes: flat (no matter where), or within each node first and then between nodes, which is nccl, or staged "
+                     "(through host memory).",
+                     &Config::gpu_nodes, {"flat", "nccl", "staged"}),
       choice_setting("KOLO_NCCL_ALGO", "How NCCL sums over all ranks: auto, ring, tree or nvls; NCCL_ALGO, if set, counts instead.", &Config::nccl_algo,
                      {"auto", "ring", "tree", "nvls"}),
       choice_setting("KOLO_NCCL_WIRE", "native: NCCL adds 16-bit floats as they are, and rounds each time; f32: they travel as f32.",
@@ -117,6 +121,8 @@ const std::array<Setting, 14>& table() {
       flag_setting("KOLO_NCCL_REGISTER",
                    "1: memory of the session is registered with NCCL; every rank must then place its tensors alike in it.", &Config::nccl_register,
                    true),
+      flag_setting("KOLO_TIMINGS", "1: SessionStats say how long collectives took; those on GPUs by the GPU's clock, which costs a little time itself.",
+                   &Config::timings),
       flag_setting("KOLO_BANNER", "1: rank 0 prints the settings in effect, and which rank has which GPU, when a session starts.", &Config::banner),
   }};
   return rows;

@@ -37,9 +37,10 @@ Coordinator::Coordinator(World world, const Config& config)
     : config_(config),
       control_(std::move(world.parts().control)),
       world_group_(group_of_all(*control_)),
-      groups_(world_group_, *control_, config.fusion_bytes, std::move(world.parts().backends), world.parts().device.index),
+      has_device_(world.parts().device.kind != DeviceKind::cpu),
+      groups_(world_group_, *control_, config.fusion_bytes, std::move(world.parts().backends), world.parts().device.index, config.timings),
       oversubscribed_(more_ranks_than_cores(static_cast<int>(control_->topology().node_ranks(control_->rank()).size()))),
-      watch_(config_, *control_, queue_) {
+      watch_(config_, *control_, queue_, [this] { return let_go_of_device(); }) {
   for (auto& message : agree_on_settings(*control_, config_)) hear(std::move(message));
   watch_.opened();
   background_ = std::jthread([this] { run_in_background(); });
@@ -212,6 +213,19 @@ void Coordinator::end(bool failed) {
   if (background_.joinable() && !own_thread) background_.join();
 }
 
+/// For the watchdog, before it ends the job. Libraries of devices want every other thread out of them when their work is ended: so
+/// whoever has the role does it, if he is not in one of them himself.
+bool Coordinator::let_go_of_device() {
+  if (!has_device_) return true;
+  device_to_end_ = true;
+  const auto deadline = Clock::now() + 1s;
+  while (!device_ended_ && Clock::now() < deadline) {
+    control_->bell().ring();
+    std::this_thread::sleep_for(polling_nap);
+  }
+  return device_ended_;
+}
+
 SessionStats Coordinator::stats() const {
   SessionStats stats;
   stats.agreements = counters_.agreements;
@@ -222,6 +236,7 @@ SessionStats Coordinator::stats() const {
   stats.control_bytes_received = counters_.bytes_received;
   stats.control_messages_sent = counters_.messages_sent;
   stats.staged_bytes = counters_.staged_bytes;
+  stats.bucket_seconds = static_cast<double>(counters_.bucket_ns) * 1e-9;
   return stats;
 }
 

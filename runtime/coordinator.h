@@ -101,6 +101,8 @@ class Coordinator {
   bool news() const { return !queue_.empty() || control_->pending(); }
   bool busy();
   bool operations_poll();
+  bool let_go_of_device();
+  void end_device() noexcept;
   std::chrono::nanoseconds background_nap();
   std::chrono::nanoseconds nap_between_rings(bool all_ring);
   void leave_drivers();
@@ -114,6 +116,8 @@ class Coordinator {
   std::atomic<int> drivers_{0};  // threads that wait and have not gone to sleep: they run the cycle
   std::atomic<bool> stop_{false};
   std::atomic<bool> closed_{false};
+  const bool has_device_;
+  std::atomic<bool> device_to_end_{false}, device_ended_{false};  // asked by the watchdog, answered by whoever has the role
 
   // Under role_.
   Groups groups_;
@@ -133,7 +137,7 @@ class Coordinator {
   std::vector<PendingQueue::Item> drained_;
 
   struct Counters {
-    std::atomic<std::uint64_t> agreements, tensors, buckets, full_announcements, bytes_sent, bytes_received, messages_sent, staged_bytes;
+    std::atomic<std::uint64_t> agreements, tensors, buckets, full_announcements, bytes_sent, bytes_received, messages_sent, staged_bytes, bucket_ns;
   } counters_{};
 
   StallWatch watch_;

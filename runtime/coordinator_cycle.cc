@@ -11,6 +11,7 @@
 namespace kolo {
 
 bool Coordinator::cycle() {
+  if (device_to_end_) return end_device(), false;
   return guard([this] {
     again_ = false;
     bool moved = announce();
@@ -169,6 +170,8 @@ bool Coordinator::execute(GroupState& group) {
   if (!finished_.empty()) {
     const auto staged = group.executor.staged_bytes();
     counters_.staged_bytes += staged - std::exchange(group.staged_counted, staged);
+    const auto time = group.executor.time_of_buckets();
+    counters_.bucket_ns += static_cast<std::uint64_t>((time - std::exchange(group.time_counted, time)).count());
   }
   complete_finished();
   return moved;
@@ -239,6 +242,13 @@ void Coordinator::fail_everything(const Failure& failure) noexcept {
   complete_finished();
   departure_.reset();
   for (const SubmissionPtr& submission : queue_.in_flight()) complete(submission, &failure);
+}
+
+/// The job is about to end.
+void Coordinator::end_device() noexcept {
+  if (device_ended_) return;
+  for (auto& [id, group] : groups_) group->executor.end_devices();
+  device_ended_ = true;
 }
 
 void Coordinator::complete(const SubmissionPtr& submission, const Failure* failure) {

@@ -35,7 +35,24 @@ BackendList Executor::backends_for_pair(const GroupInfo& pair) const {
   return made;
 }
 
-void Executor::start(AgreedBucket bucket) { running_.push_back(prepare(std::move(bucket))); }
+void Executor::start(AgreedBucket bucket) {
+  running_.push_back(prepare(std::move(bucket)));
+  for (const Bucket& part : running_.back().buckets) {
+    if (part.signature.device != DeviceKind::cpu) used_.insert(backend_of(part.signature));
+  }
+}
+
+void Executor::another_group(const GroupInfo& group) {
+  alone_ = false;
+  for (const auto& backend : backends_) {
+    auto operation = backend->before_group(group, used_.contains(backend.get()));
+    if (!operation) continue;
+    Running running;
+    running.operations.push_back({std::move(operation)});
+    running.shares = backend.get();
+    running_.push_back(std::move(running));
+  }
+}
 
 /// One collective for each type among the tensors: more than one only if they were submitted together.
 Executor::Running Executor::prepare(AgreedBucket agreed) const {
@@ -55,12 +72,21 @@ Executor::Running Executor::prepare(AgreedBucket agreed) const {
       place->tensors.push_back(tensor);
     }
   }
-  return {std::move(agreed.members), std::move(buckets), 0, {}};
+  Running running;
+  running.members = std::move(agreed.members);
+  running.buckets = std::move(buckets);
+  return running;
 }
 
 Backend* Executor::backend_of(const Signature& signature) const {
   const auto found = std::ranges::find_if(backends_, [&](const auto& backend) { return backend->supports(signature); });
   return found == backends_.end() ? nullptr : found->get();
+}
+
+/// Of what a device runs.
+const Backend* Executor::backend_of(const Running& running) const {
+  if (running.shares) return running.shares;
+  return running.buckets.empty() ? nullptr : backend_of(running.buckets.front().signature);
 }
 
 std::unique_ptr<Operation> Executor::start_on_backend(const Bucket& bucket) {
@@ -78,7 +104,7 @@ std::unique_ptr<Operation> Executor::start_on_backend(const Bucket& bucket) {
 
 bool Executor::step(std::vector<Finished>& finished) {
   if (halted_ || faulted_) return false;
-  const auto finished_before = finished.size();
+  bool any = false;
   bool moved = false;
   bool held = false;  // a backend is kept for more of an operation: nothing else may start
   for (Running& running : running_) {
@@ -90,41 +116,53 @@ bool Executor::step(std::vector<Finished>& finished) {
       break;
     }
     for (SubmissionPtr& member : running.members) finished.push_back({std::move(member), std::nullopt});
-    running.members.clear();
+    any = running.complete = true;
   }
-  const bool any = finished.size() > finished_before;
-  if (any) std::erase_if(running_, [](const Running& running) { return running.members.empty(); });
+  if (any) std::erase_if(running_, [](const Running& running) { return running.complete; });
   return any || moved;
 }
 
 /// Whether the bucket is complete.
 bool Executor::advance(Running& running, bool& held, bool& moved) {
+  if (running.shares && held) return false;  // its first step is its start
   for (std::size_t i = 0; i < running.operations.size();) {
-    if (running.operations[i]->step()) {
+    if (completes(running.operations[i])) {
       running.operations.erase(running.operations.begin() + static_cast<std::ptrdiff_t>(i));
       continue;
     }
-    moved |= running.operations[i]->moved();
-    held |= running.operations[i++]->holds_backend();
+    const Operation& operation = *running.operations[i++].operation;
+    moved |= operation.moved();
+    held |= operation.holds_backend();
   }
   while (running.started < running.buckets.size() && !held) {
-    auto operation = start_on_backend(running.buckets[running.started++]);
-    if (operation->step()) continue;
-    moved |= operation->moved();
-    held |= operation->holds_backend();
-    running.operations.push_back(std::move(operation));
+    InFlight started{start_on_backend(running.buckets[running.started++])};
+    if (timed_) started.started = std::chrono::steady_clock::now();
+    if (completes(started)) continue;
+    moved |= started.operation->moved();
+    held |= started.operation->holds_backend();
+    running.operations.push_back(std::move(started));
   }
   const bool all_started = running.started == running.buckets.size();
   if (all_started && !running.launched) publish_launch(running);
   return all_started && running.operations.empty();
 }
 
+/// Steps an operation; the time it took counts when it is complete.
+bool Executor::completes(const InFlight& running) {
+  using namespace std::chrono;
+  if (!running.operation->step()) return false;
+  if (!timed_ || running.started == steady_clock::time_point{}) return true;
+  const auto on_device = running.operation->seconds();
+  time_of_buckets_ += on_device ? duration_cast<nanoseconds>(duration<double>(*on_device)) : steady_clock::now() - running.started;
+  return true;
+}
+
 /// On a device, what is certain to come to its end is told to those whose streams wait for it.
 void Executor::publish_launch(Running& running) {
   if (running.buckets.empty() || running.buckets.front().signature.device == DeviceKind::cpu) return;
   std::vector<std::shared_ptr<const DevicePoint>> results;
-  for (const auto& operation : running.operations) {
-    results.push_back(operation->result());
+  for (const InFlight& started : running.operations) {
+    results.push_back(started.operation->result());
     if (!results.back()) return;
   }
   running.launched = true;
@@ -141,18 +179,24 @@ void Executor::fail_devices(const Failure& failure, std::vector<Finished>& finis
     if (!backend->recovers()) continue;
     std::size_t skipped = 0, ordered = 0;
     for (Running& running : running_) {
-      if (running.buckets.empty() || backend_of(running.buckets.front().signature) != backend.get()) continue;
+      if (backend_of(running) != backend.get()) continue;
       for (std::size_t i = running.started; i < running.buckets.size(); ++i) {
         ++skipped;
         if (!running.buckets[i].alone) ++ordered;
       }
       running.operations.clear();
       for (SubmissionPtr& member : running.members) finished.push_back({std::move(member), failure});
-      running.members.clear();
+      running.complete = true;
     }
-    std::erase_if(running_, [](const Running& running) { return running.members.empty(); });
+    std::erase_if(running_, [](const Running& running) { return running.complete; });
+    used_.erase(backend.get());
     backend->recover(skipped, ordered);
   }
+}
+
+void Executor::end_devices() noexcept {
+  halted_ = true;
+  for (const auto& backend : backends_) backend->let_go();
 }
 
 void Executor::abandon(const Failure& failure, std::vector<Finished>& finished) {
@@ -185,7 +229,7 @@ std::uint64_t Executor::staged_bytes() const {
 
 bool Executor::needs_polling() const {
   return !halted_ && std::any_of(running_.begin(), running_.end(), [](const Running& running) {
-    return std::any_of(running.operations.begin(), running.operations.end(), [](const auto& operation) { return operation->needs_polling(); });
+    return std::any_of(running.operations.begin(), running.operations.end(), [](const InFlight& started) { return started.operation->needs_polling(); });
   });
 }
 

@@ -9,6 +9,7 @@
 
 #include <kolo/error.h>
 
+#include "ops/gpu_nodes_backend.h"
 #include "ops/nccl_backend.h"
 #include "ops/staged_backend.h"
 
@@ -20,6 +21,7 @@ NcclTuning nccl_tuning(const Config& config) {
   tuning.staging_bytes = std::max<std::int64_t>(config.gpu_pack_bytes / 256 * 256, 1 << 16);
   tuning.direct_bytes = config.gpu_direct_bytes;
   tuning.wide_halves = config.nccl_wire == "f32";
+  tuning.timed = config.timings;
   tuning.enroll = config.nccl_register;
   return tuning;
 }
@@ -131,6 +133,15 @@ BackendList gpu_backends(const Config& config, const GpuShare& mine, std::span<c
   }
   BackendList backends;
   if (!choice.usable) return backends;
+  if (choice.nccl && config.gpu_nodes != "flat") {
+    auto nodes = std::make_shared<GpuNodes>();
+    nodes->rank = mine.nccl;
+    nodes->node_of = hosts.node_of;
+    nodes->agreements = hosts.agreeing();
+    if (config.gpu_nodes == "staged") nodes->staging = hosts.staging();
+    nodes->staged = staged_within(config.gpu_staging_bytes);
+    if (auto by_nodes = gpu_nodes_backend(std::move(nodes), world)) backends.push_back(std::move(by_nodes));
+  }
   if (choice.nccl) backends.push_back(nccl_backend(mine.nccl, world, hosts.agreeing()));
   backends.push_back(
       staged_backend(cuda_card(mine.place.card), hosts.staging(), world, staged_within(config.gpu_staging_bytes)));

@@ -31,9 +31,9 @@ bool Patience::ended(bool somebody_waits, std::size_t length) {
 }
 
 Groups::Groups(std::shared_ptr<const GroupInfo> world, ControlChannel& control, std::int64_t fusion_bytes,
-               BackendList backends, int card)
-    : control_(control), fusion_bytes_(fusion_bytes), card_(card) {
-  states_[0] = std::make_unique<GroupState>(std::move(world), control, fusion_bytes, std::move(backends), card);
+               BackendList backends, int card, bool timed)
+    : control_(control), fusion_bytes_(fusion_bytes), card_(card), timed_(timed) {
+  states_[0] = std::make_unique<GroupState>(std::move(world), control, fusion_bytes, std::move(backends), card, timed);
 }
 
 GroupState* Groups::find(GroupId id) {
@@ -54,7 +54,7 @@ GroupState& Groups::pair(GroupId id) {
     auto info = pair_info(from, to, size, control_.rank());
     if (!info->member()) throw Error(ErrorCode::backend, "malformed control message (of a pair that this rank is not in)");
     auto backends = world().executor.backends_for_pair(*info);
-    state = std::make_unique<GroupState>(std::move(info), control_, fusion_bytes_, std::move(backends), card_);
+    state = std::make_unique<GroupState>(std::move(info), control_, fusion_bytes_, std::move(backends), card_, timed_);
   }
   return *state;
 }
@@ -68,9 +68,9 @@ std::shared_ptr<const GroupInfo> Groups::make(std::vector<int> ranks) {
   info->name = fmt::format("{} ({})", info->id, to_string(set));
   const auto place = std::find(info->ranks.begin(), info->ranks.end(), control_.rank());
   info->rank = place == info->ranks.end() ? -1 : static_cast<int>(place - info->ranks.begin());
-  world().executor.another_group();
+  world().executor.another_group(*info);
   if (info->member()) {
-    states_[info->id] = std::make_unique<GroupState>(info, control_, fusion_bytes_, world().executor.backends_for(*info), card_);
+    states_[info->id] = std::make_unique<GroupState>(info, control_, fusion_bytes_, world().executor.backends_for(*info), card_, timed_);
   }
   return info;
 }

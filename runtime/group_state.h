@@ -41,12 +41,12 @@ class Patience {
 
 /// What one rank keeps for each group it belongs to: each group agrees and runs on its own.
 struct GroupState {
-  GroupState(std::shared_ptr<const GroupInfo> group, ControlChannel& channel, std::int64_t fusion_bytes, BackendList backends, int card)
+  GroupState(std::shared_ptr<const GroupInfo> group, ControlChannel& channel, std::int64_t fusion_bytes, BackendList backends, int card, bool timed)
       : info(std::move(group)),
         control(channel),
         position(tree_position(channel.topology(), ascending(info->ranks), channel.rank())),
         negotiator(info, position, fusion_bytes, card),
-        executor(std::move(backends), *info) {
+        executor(std::move(backends), *info, timed) {
     control.open(position);
   }
   ~GroupState() { control.close(position); }
@@ -66,6 +66,7 @@ struct GroupState {
   bool was_joined = false;                 // some rank had joined when the decisions were last followed
   std::uint64_t agreements_counted = 0;
   std::uint64_t staged_counted = 0;
+  std::chrono::nanoseconds time_counted{0};
 
   bool is_pair() const { return is_pair_id(info->id); }
   static std::vector<int> ascending(std::vector<int> ranks) {
@@ -78,8 +79,8 @@ struct GroupState {
 /// same on every rank, members or not.
 class Groups {
  public:
-  /// `card`: where this rank's tensors of devices are.
-  Groups(std::shared_ptr<const GroupInfo> world, ControlChannel& control, std::int64_t fusion_bytes, BackendList backends, int card = 0);
+  /// `card`: where this rank's tensors of devices are; `timed`: how long buckets take is measured.
+  Groups(std::shared_ptr<const GroupInfo> world, ControlChannel& control, std::int64_t fusion_bytes, BackendList backends, int card = 0, bool timed = false);
 
   GroupState& world() { return *states_.at(0); }
   ~Groups();
@@ -104,6 +105,7 @@ class Groups {
   ControlChannel& control_;
   std::int64_t fusion_bytes_;
   int card_;
+  bool timed_;
   std::map<GroupId, std::unique_ptr<GroupState>> states_;
   std::map<GroupId, std::vector<ControlChannel::Message>> early_;
   GroupId next_ = 1;

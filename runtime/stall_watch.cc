@@ -6,8 +6,8 @@
 
 namespace kolo {
 
-StallWatch::StallWatch(const Config& config, ControlChannel& control, const PendingQueue& queue)
-    : config_(config), control_(control), queue_(queue), beat_(watch_beat(config)), thread_([this] { watch(); }) {}
+StallWatch::StallWatch(const Config& config, ControlChannel& control, const PendingQueue& queue, std::function<bool()> let_go)
+    : config_(config), control_(control), queue_(queue), let_go_(std::move(let_go)), beat_(watch_beat(config)), thread_([this] { watch(); }) {}
 
 StallWatch::~StallWatch() {
   {
@@ -99,7 +99,7 @@ void StallWatch::judge(const std::vector<SubmissionPtr>& in_flight) {
     const auto line = fmt::format("rank {}: {}", control_.rank(), explain_stall(*stall.oldest, waited, stall.diagnosis, stall.others,
                                                                                 [this](int rank) { return name(rank); }));
     config_.report(line + (too_long ? ending_the_job(config_) : ""));
-    if (too_long) control_.abort_job(stall_exit_code);
+    if (too_long) end_job();
   }
   std::erase_if(reported_, [&](const auto& entry) {
     return std::none_of(in_flight.begin(), in_flight.end(),
@@ -125,6 +125,15 @@ void StallWatch::judge_opening() {
   }
   config_.report(explain_opening(control_.rank(), waited, late) + (too_long ? ending_the_job(config_) : ""));
   if (too_long) control_.abort_job(stall_exit_code);
+}
+
+void StallWatch::end_job() {
+  if (!let_go_()) {
+    config_.report(fmt::format("rank {}: what runs on its GPU was not ended within a second (a call of NCCL or CUDA does not return); the process "
+                               "ends as it is",
+                               control_.rank()));
+  }
+  control_.abort_job(stall_exit_code);
 }
 
 Diagnosis StallWatch::diagnose(const Submission& submission) const {

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -23,7 +24,9 @@ namespace kolo {
 /// for the session itself until opened() says that all ranks have come.
 class StallWatch {
  public:
-  StallWatch(const Config& config, ControlChannel& control, const PendingQueue& queue);
+  /// `let_go` is called before this ends the job: it frees devices from work that will never end, if it can, within a second or so;
+  /// and returns whether it did.
+  StallWatch(const Config& config, ControlChannel& control, const PendingQueue& queue, std::function<bool()> let_go);
   ~StallWatch();
 
   /// Every rank has made its session.
@@ -47,10 +50,12 @@ class StallWatch {
   Diagnosis diagnose(const Submission& submission) const;
   std::string name(int rank) const;
   bool silent(int rank) const;
+  void end_job();
 
   const Config config_;
   ControlChannel& control_;
   const PendingQueue& queue_;
+  const std::function<bool()> let_go_;
   const Clock::duration beat_;
   std::uint64_t beats_ = 0;
   std::map<int, Seen> seen_;  // by session rank

@@ -36,6 +36,7 @@ std::vector<GpuShare> find_gpus(const Config& config, const std::string& host, i
 
 /// Adds what serves GPU tensors to the parts of all ranks.
 void add_gpu_backends(const Config& config, const std::string& host, std::span<Bell> bells, std::span<WorldParts* const> parts) {
+  using Sets = std::vector<std::vector<std::unique_ptr<Backend>>>;  // each of which makes one backend for every rank
   const int size = static_cast<int>(parts.size());
   const auto shares = find_gpus(config, host, size);
   if (shares.empty()) return;
@@ -44,15 +45,21 @@ void add_gpu_backends(const Config& config, const std::string& host, std::span<B
   GroupInfo world{.name = "world"};
   world.ranks.resize(parts.size());
   std::iota(world.ranks.begin(), world.ranks.end(), 0);
-  auto staging = local_backends(size, bells), agreeing = local_backends(size, bells);
+  Sets sets;
   for (std::size_t rank = 0; rank < parts.size(); ++rank) {
     world.rank = static_cast<int>(rank);
-    const GpuHosts hosts{[&] {
-                           BackendList list;
-                           list.push_back(std::move(staging[rank]));
-                           return list;
-                         },
-                         [&] { return std::move(agreeing[rank]); }};
+    std::size_t used = 0;
+    const auto next = [&] {  // every rank asks for the same ones
+      if (used == sets.size()) sets.push_back(local_backends(size, bells));
+      return std::move(sets[used++][rank]);
+    };
+    GpuHosts hosts{[&] {
+                     BackendList list;
+                     list.push_back(next());
+                     return list;
+                   },
+                   next};
+    for (const Topology::Place& place : parts[rank]->control->topology().places) hosts.node_of.push_back(place.node);
     auto backends = gpu_backends(config, shares[rank], places, world, hosts);
     if (!backends.empty()) parts[rank]->device = {DeviceKind::cuda, shares[rank].place.card};
     for (auto& backend : backends) parts[rank]->backends.push_back(std::move(backend));

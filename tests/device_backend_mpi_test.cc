@@ -53,6 +53,7 @@ INSTANTIATE_TEST_SUITE_P(Device, BackendConformance,
                          ::testing::Values(factory("nccl", &usual), factory("nccl_tiny", &tiny),
                                            factory("staged", nullptr)),
                          name_of_harness);
+INSTANTIATE_TEST_SUITE_P(Device, ExactConformance, ::testing::Values(factory("staged", nullptr)), name_of_harness);
 
 }  // namespace
 }  // namespace kolo

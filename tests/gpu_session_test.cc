@@ -214,6 +214,102 @@ TEST_P(GpuSession, ATensorOnAnotherRanksGpuIsAnAgreedError) {
       config);
 }
 
+std::ptrdiff_t calls_of(int rank, std::string_view start) {
+  const auto log = testing::nccl_log(rank);
+  return std::ranges::count_if(log, [&](const std::string& line) { return line.starts_with(start); });
+}
+
+/// Once the world has a communicator, those of groups come out of it; before, and for tensors on hosts, none is made.
+TEST(GpuGroups, AreSplitOffTheWorlds) {
+  Config config = test_config();
+  testing::set_stand_in_nccl({.in_progress = 80, .seed = 7});
+  testing::clear_nccl_log();
+  run_ranks(
+      4,
+      [&](Session& session) {
+        const int rank = session.rank();
+        const auto sum = [&](const std::string& name, const Group& group, float expected) {
+          if (!group.info()->member()) return;
+          OnGpu grad(session, all(100, static_cast<float>(rank + 1)));
+          session.all_reduce(name, grad.tensor(), {.group = group, .ready = grad.stream()});
+          EXPECT_EQ(grad.read(), all(100, expected)) << name;
+        };
+        const Group early = session.new_group(std::array{0, 1});
+        sum("early", early, 3);
+        EXPECT_EQ(calls_of(rank, "split"), 0);
+        sum("world", session.world(), 10);
+        const Group pair = session.new_group(std::array{1, 3}), other = session.new_group(std::array{0, 2, 3});
+        const Group removed = session.new_group(std::array{0, 1});
+        const Group unused = session.new_group(std::array{0, 1, 2});
+        session.remove_group(removed);
+        for (int step = 0; step < 3; ++step) {
+          sum("world", session.world(), 10);
+          sum("pair", pair, 6);
+          sum("other", other, 8);
+        }
+        const Group halves = session.split(rank % 2, -rank);
+        sum("halves", halves, rank % 2 == 0 ? 4.0f : 6.0f);
+        session.barrier();
+      },
+      config);
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(calls_of(rank, "split"), 6) << "of the world, for each group made since";
+    EXPECT_EQ(calls_of(rank, "init"), rank == 0 || rank == 1 ? 2 : 1) << rank;
+  }
+  EXPECT_EQ(calls_of(3, "split to be 1") + calls_of(3, "split to be 2"), 2);
+}
+
+/// A rank's NCCL fails while groups are made and used: each is there afterwards, by a split or by an id.
+TEST(GpuGroups, AreMadeAfterFailuresToo) {
+  Config config = test_config();
+  for (unsigned seed = 1; seed <= 12; ++seed) {
+    testing::set_stand_in_nccl({.in_progress = 80, .seed = seed});
+    run_ranks(
+        3,
+        [&](Session& session) {
+          const auto attempt = [&](const std::string& name, const Group& group) {
+            if (!group.info()->member()) return true;
+            OnGpu grad(session, all(50, 1));
+            try {
+              session.all_reduce(name, grad.tensor(), {.group = group, .ready = grad.stream()});
+            } catch (const Error& error) {
+              EXPECT_EQ(error.code(), ErrorCode::backend) << error.what();
+              return false;
+            }
+            EXPECT_EQ(grad.read(), all(50, static_cast<float>(group.info()->size())));
+            return true;
+          };
+          std::mt19937 random(seed * 10 + static_cast<unsigned>(session.rank()));
+          attempt("world", session.world());
+          if (random() % 2 == 0)
+            testing::fail_nccl(session.rank(), NcclResult::remote_error, static_cast<int>(random() % 2));
+          OnGpu grad(session, all(50, 1));  // runs, or fails, while the groups are made
+          Handle running = session.all_reduce_async("running", grad.tensor(), {.ready = grad.stream()});
+          const Group pair = session.new_group(std::array{0, 2}), all_of_them = session.new_group(std::array{0, 1, 2});
+          if (random() % 3 == 0) testing::fail_nccl(session.rank(), NcclResult::system_error, 0);
+          try {
+            running.wait();
+          } catch (const Error&) {
+          }
+          const bool ends = [&] {
+            for (int turn = 0; turn < 10; ++turn) {
+              float here = 1;  // the same attempts on every rank, whatever became of those before
+              for (const Group& group : {session.world(), pair, all_of_them}) {
+                if (!attempt("turn", group)) here = 0;
+              }
+              session.all_reduce("agree", Tensor{&here, Shape{1}, DType::f32, {}}, {.op = ReduceOp::min});
+              if (here == 1) return true;
+            }
+            return false;
+          }();
+          EXPECT_TRUE(ends) << "groups that never work again, seed " << seed;
+          session.barrier();
+        },
+        config);
+    for (int rank = 0; rank < 3; ++rank) testing::fail_nccl(rank, NcclResult::success, 1 << 30);
+  }
+}
+
 struct GpuFailures : GpuSession {};
 INSTANTIATE_TEST_SUITE_P(Over, GpuFailures, ::testing::Values("nccl"), [](const auto& info) { return info.param; });
 
@@ -342,6 +438,70 @@ TEST_P(GpuFailures, AtRandomMoments) {
         },
         config);
   }
+}
+
+/// What a rank does whose peer's GPU never takes part; `blocked`: and whose own NCCL does not return either. Ends the
+/// process.
+void run_until_stall(bool blocked) {
+  testing::set_stand_in_nccl({.in_progress = 0, .seed = 1, .loud = true});
+  if (blocked)
+    for (int rank : {0, 1}) testing::block_nccl(rank);
+  else
+    testing::hang_nccl(1, true);
+  Config config;
+  config.gpu_pack_bytes = 1 << 20;
+  config.stall_report_seconds = 0.2;
+  config.stall_abort_seconds = 0.6;
+  run_ranks(
+      2,
+      [&](Session& session) {
+        OnGpu grad(session, all(100, 1));
+        session.all_reduce("grad", grad.tensor(), {.ready = grad.stream()});
+      },
+      config);
+}
+
+TEST(GpuStallDeathTest, ACollectiveThatNeverEndsIsAbortedAndEndsTheJob) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(run_until_stall(false), ::testing::ExitedWithCode(72),
+              "all_reduce 'grad' .*ending the job(.|\n)*stand-in: rank [01] aborts");
+}
+
+TEST(GpuStallDeathTest, ACallThatNeverReturnsEndsTheJobASecondLater) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(run_until_stall(true), ::testing::ExitedWithCode(72),
+              "rank [01]: what runs on its GPU was not ended within a second .a call of NCCL or CUDA does not return.");
+}
+
+TEST_P(GpuFailures, AnErrorOfTheCardIsAgreedAndTheGroupGoesOn) {
+  run_ranks(
+      2,
+      [&](Session& session) {
+        OnGpu grad(session, all(100, 1));
+        session.all_reduce("grad", grad.tensor(), {.ready = grad.stream()});
+        auto& card = testing::stand_in_card(session.device().index);
+        for (int round = 0; round < 3; ++round) {
+          Handle handle;
+          if (session.rank() == 1) {  // after the submission has marked its stream
+            testing::hang_nccl(1, true);
+            handle = session.all_reduce_async("grad", grad.tensor(), {.ready = grad.stream()});
+            card.fail("a kernel failed (an illegal memory access was encountered)");
+          } else {
+            handle = session.all_reduce_async("grad", grad.tensor(), {.ready = grad.stream()});
+          }
+          const std::string text = error_text([&] { handle.wait(); }, ErrorCode::backend);
+          EXPECT_NE(text.find("illegal memory access"), std::string::npos) << text;
+          if (session.rank() == 1) {
+            card.fail("");
+            testing::hang_nccl(1, false);
+          }
+          session.barrier();
+          grad.write();
+          session.all_reduce("grad", grad.tensor(), {.ready = grad.stream()});
+          EXPECT_EQ(grad.read(), all(100, 2));
+        }
+      },
+      config);
 }
 
 TEST(GpuPlaces, ChooseAndReport) {

@@ -44,6 +44,7 @@ std::vector<HarnessFactory> harnesses() {
   return factories;
 }
 INSTANTIATE_TEST_SUITE_P(Local, BackendConformance, testing::ValuesIn(harnesses()), name_of_harness);
+INSTANTIATE_TEST_SUITE_P(Local, ExactConformance, testing::ValuesIn(harnesses()), name_of_harness);
 
 const Signature sum_f32 = all_reduce_of(DType::f32, ReduceOp::sum);
 

@@ -23,11 +23,11 @@ class MpiHarness final : public Harness {
 // Tiny segments: every path, every border, and many segments, with little data.
 constexpr MpiTuning tiny{{1024, 256}, 128, 3};
 
-INSTANTIATE_TEST_SUITE_P(Mpi, BackendConformance,
-                         testing::Values(HarnessFactory{"default",
+const auto harnesses = testing::Values(HarnessFactory{"default",
                                                         [] { return std::make_unique<MpiHarness>(MpiTuning{}); }, 8},
-                                         HarnessFactory{"tiny", [] { return std::make_unique<MpiHarness>(tiny); }, 4, 10}),
-                         name_of_harness);
+                                         HarnessFactory{"tiny", [] { return std::make_unique<MpiHarness>(tiny); }, 4, 10});
+INSTANTIATE_TEST_SUITE_P(Mpi, BackendConformance, harnesses, name_of_harness);
+INSTANTIATE_TEST_SUITE_P(Mpi, ExactConformance, harnesses, name_of_harness);
 
 TEST(MpiBackend, SurvivesBeingAbandoned) {
   int ranks = 0;

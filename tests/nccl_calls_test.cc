@@ -14,6 +14,7 @@
 namespace kolo {
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(BackendConformance);  // only its parts are used here
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ExactConformance);
 
 namespace {
 

@@ -13,6 +13,7 @@
 namespace kolo {
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(BackendConformance);  // that is for backends of every operation
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ExactConformance);
 
 namespace {
 

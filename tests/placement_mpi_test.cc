@@ -83,8 +83,9 @@ class Placed final : public Harness {
   int rank_ = 0;
 };
 
-INSTANTIATE_TEST_SUITE_P(Placed, BackendConformance,
-                         ::testing::Values(HarnessFactory{"world", [] { return std::make_unique<Placed>(); }, 4}), name_of_harness);
+const auto harnesses = ::testing::Values(HarnessFactory{"world", [] { return std::make_unique<Placed>(); }, 4});
+INSTANTIATE_TEST_SUITE_P(Placed, BackendConformance, harnesses, name_of_harness);
+INSTANTIATE_TEST_SUITE_P(Placed, ExactConformance, harnesses, name_of_harness);
 
 TEST(Placement, ChoosesTwoLevelsWhereNodesHaveSeveralRanks) {
   const World world = mpi_world(MPI_COMM_WORLD, testing::test_config());

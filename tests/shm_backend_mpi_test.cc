@@ -38,11 +38,11 @@ class ShmProcesses final : public Harness {
   bool uses_memory_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Shm, BackendConformance,
-                         testing::Values(HarnessFactory{"default", [] { return std::make_unique<ShmProcesses>(nullptr); }, 8},
+const auto harnesses = testing::Values(HarnessFactory{"default", [] { return std::make_unique<ShmProcesses>(nullptr); }, 8},
                                          HarnessFactory{"small", [] { return std::make_unique<ShmProcesses>(&small_memory); }, 4},
-                                         HarnessFactory{"direct", [] { return std::make_unique<ShmProcesses>(&small_memory, true); }, 2}),
-                         name_of_harness);
+                                         HarnessFactory{"direct", [] { return std::make_unique<ShmProcesses>(&small_memory, true); }, 2});
+INSTANTIATE_TEST_SUITE_P(Shm, BackendConformance, harnesses, name_of_harness);
+INSTANTIATE_TEST_SUITE_P(Shm, ExactConformance, harnesses, name_of_harness);
 
 const Signature sum_f32 = all_reduce_of(DType::f32, ReduceOp::sum);
 

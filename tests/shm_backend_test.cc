@@ -26,6 +26,7 @@ std::vector<HarnessFactory> harnesses() {
   return factories;
 }
 INSTANTIATE_TEST_SUITE_P(Shm, BackendConformance, testing::ValuesIn(harnesses()), name_of_harness);
+INSTANTIATE_TEST_SUITE_P(Shm, ExactConformance, testing::ValuesIn(harnesses()), name_of_harness);
 
 constexpr std::array all_kinds{OpKind::all_reduce,     OpKind::broadcast,  OpKind::reduce, OpKind::all_gather,
                                OpKind::reduce_scatter, OpKind::all_to_all, OpKind::gather, OpKind::scatter};

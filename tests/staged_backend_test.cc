@@ -35,16 +35,18 @@ class StagedHarness final : public Harness {
   std::vector<std::unique_ptr<Backend>> backends_;
 };
 
-HarnessFactory factory(std::string name, int ranks, const StagedTuning& tuning, int schedules) {
-  return {std::move(name), [=] { return std::make_unique<StagedHarness>(ranks, tuning); }, schedules};
+HarnessFactory factory(std::string name, int ranks, const StagedTuning& tuning, int schedules, int shrinks) {
+  return {std::move(name), [=] { return std::make_unique<StagedHarness>(ranks, tuning); }, schedules, shrinks};
 }
 constexpr StagedTuning tiny{4096, 2};
 
 std::vector<HarnessFactory> harnesses() {
-  if (sanitized) return {factory("tiny3ranks", 3, tiny, 2)};
-  return {factory("default1rank", 1, {}, 4), factory("default2ranks", 2, {}, 4), factory("tiny3ranks", 3, tiny, 4)};
+  if (sanitized) return {factory("tiny3ranks", 3, tiny, 2, 10)};
+  return {factory("default1rank", 1, {}, 4, 20), factory("default2ranks", 2, {}, 3, 4),
+          factory("tiny3ranks", 3, tiny, 2, 20)};
 }
 INSTANTIATE_TEST_SUITE_P(Staged, BackendConformance, ::testing::ValuesIn(harnesses()), name_of_harness);
+INSTANTIATE_TEST_SUITE_P(Staged, ExactConformance, ::testing::ValuesIn(harnesses()), name_of_harness);
 
 TEST(StagedTuning, StaysWithinTheMemoryItIsGiven) {
   EXPECT_EQ(staged_within(64 << 20).chunk_bytes, 4 << 20);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -17,20 +18,27 @@ namespace {
 
 class StandInPoint final : public DevicePoint {
  public:
-  explicit StandInPoint(StandInCard& card) : card_(card) {}
+  explicit StandInPoint(StandInCard& card, bool timed = false) : card_(card), timed_(timed) {}
   void order(void* stream) const override {
     card_.put(stream, [come = come_] { return come->load(); });
   }
   bool passed() const override { return *come_; }
   void come_here(void* stream) {
-    card_.put(stream, [come = come_] {
+    card_.put(stream, [come = come_, when = when_] {
+      *when = std::chrono::steady_clock::now();
       *come = true;
       return true;
     });
   }
+  std::chrono::steady_clock::time_point when() const {
+    if (!timed_ || !*come_) ADD_FAILURE() << "the time of a point that has none";
+    return *when_;
+  }
 
  private:
   StandInCard& card_;
+  bool timed_;
+  std::shared_ptr<std::chrono::steady_clock::time_point> when_ = std::make_shared<std::chrono::steady_clock::time_point>();
   std::shared_ptr<std::atomic<bool>> come_ = std::make_shared<std::atomic<bool>>(false);
 };
 
@@ -53,7 +61,9 @@ void run_moves(const std::vector<Move>& moves, std::int64_t tiles, const Convers
 
 }  // namespace
 
-int current_card() { return current; }
+int current_card() {
+  return current;
+}
 
 StandInCard::StandInCard(int index, std::uint64_t seed) : index_(index), random_(seed) {
   engine_ = std::thread([this] { run(); });
@@ -72,6 +82,7 @@ void StandInCard::put(void* stream, Work work) {
   {
     const std::lock_guard lock(mutex_);
     queues_[stream].work.push_back(std::move(work));
+    ++queues_[stream].put;
   }
   news_.notify_all();
 }
@@ -101,6 +112,7 @@ void StandInCard::run() {
     queue.running = false;
     idle = done ? 0 : idle + 1;
     if (done) queue.work.pop_front();
+    if (done) ++queue.done;
   }
 }
 
@@ -149,8 +161,12 @@ CardMemoryUse StandInCard::memory_use() const {
   return {std::size_t{1} << 30, used_, peak_};
 }
 
-int StandInCard::select() { return std::exchange(current, index_); }
-void StandInCard::select_again(int before) noexcept { current = before; }
+int StandInCard::select() {
+  return std::exchange(current, index_);
+}
+void StandInCard::select_again(int before) noexcept {
+  current = before;
+}
 
 void* StandInCard::make_stream(bool /*urgent*/) {
   check();
@@ -165,11 +181,16 @@ void StandInCard::destroy_stream(void* stream) noexcept {
   if (found != queues_.end() && found->second.work.empty() && !found->second.running) queues_.erase(found);
 }
 
-std::shared_ptr<const DevicePoint> StandInCard::mark(void* stream) {
+std::shared_ptr<const DevicePoint> StandInCard::mark(void* stream, bool timed) {
   check();
-  auto point = std::make_shared<StandInPoint>(*this);
+  auto point = std::make_shared<StandInPoint>(*this, timed);
   point->come_here(stream);
   return point;
+}
+
+double StandInCard::seconds_between(const DevicePoint& from, const DevicePoint& to) {
+  const auto when = [](const DevicePoint& point) { return dynamic_cast<const StandInPoint&>(point).when(); };
+  return std::chrono::duration<double>(when(to) - when(from)).count();
 }
 
 void StandInCard::copy(void* to, const void* from, std::size_t bytes, void* stream) {
@@ -242,7 +263,30 @@ void* StandInCard::take(std::size_t bytes) {
   peak_ = std::max(peak_, used_);
   return data;
 }
+/// As CUDA does before it frees memory: work that is on a stream already may use it.
+void StandInCard::wait_for_all() const {
+  std::map<void*, std::uint64_t> until;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  std::unique_lock lock(mutex_);
+  for (const auto& [stream, queue] : queues_) until[stream] = queue.put;
+  const auto come = [&] {
+    return std::ranges::all_of(until, [&](const auto& entry) {
+      const auto found = queues_.find(entry.first);
+      return found == queues_.end() || found->second.done >= entry.second;
+    });
+  };
+  while (!come()) {
+    lock.unlock();
+    if (std::chrono::steady_clock::now() > deadline) {
+      ADD_FAILURE() << "memory is freed, and work that was put on a stream before never ends";
+      return;
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+    lock.lock();
+  }
+}
 void StandInCard::give_back(void* data) {
+  wait_for_all();
   {
     const std::lock_guard lock(mutex_);
     const auto found = memory_.find(static_cast<const std::byte*>(data));

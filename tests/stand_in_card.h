@@ -55,7 +55,8 @@ class StandInCard final : public Card {
   void select_again(int before) noexcept override;
   void* make_stream(bool urgent) override;
   void destroy_stream(void* stream) noexcept override;
-  std::shared_ptr<const DevicePoint> mark(void* stream) override;
+  std::shared_ptr<const DevicePoint> mark(void* stream, bool timed = false) override;
+  double seconds_between(const DevicePoint& from, const DevicePoint& to) override;
   void copy(void* to, const void* from, std::size_t bytes, void* stream) override;
   void clear(void* data, std::size_t bytes, void* stream) override;
   void move(const Move* moves, std::size_t count, std::int64_t tiles, const Conversion& how, void* stream) override;
@@ -74,12 +75,14 @@ class StandInCard final : public Card {
  private:
   struct Queue {
     std::deque<Work> work;
+    std::uint64_t put = 0, done = 0;
     bool running = false;
   };
   void check();
   void expect_reach(const char* what, const void* data, std::size_t bytes) const;
   void* take(std::size_t bytes);
   void give_back(void* data);
+  void wait_for_all() const;
   void note(std::string what);
   void run();
 

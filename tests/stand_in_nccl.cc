@@ -13,6 +13,7 @@
 #include <optional>
 #include <random>
 #include <set>
+#include <thread>
 
 #include "ops/float16.h"
 #include "tests/stand_in_card.h"
@@ -42,6 +43,11 @@ struct Together {
   int initialised = 0;
   std::map<std::uint64_t, Collective> collectives;
   std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> sent;  // from, to
+  struct Split {
+    std::map<int, std::pair<int, int>> chosen;  // by rank: colour and key
+    std::map<int, std::shared_ptr<Together>> parts;
+  };
+  std::map<int, Split> splits;  // by number
 };
 
 struct MadeOp {
@@ -72,7 +78,7 @@ struct Behaviour {
   std::uint64_t ids = 0;
   std::map<int, std::vector<std::string>> log;
   std::map<int, std::pair<NcclResult, int>> failures;  // by rank: what, after how many groups
-  std::set<int> hanging;
+  std::set<int> hanging, blocked;
 };
 Behaviour& behaviour() {
   static Behaviour all;
@@ -87,6 +93,11 @@ void note(int rank, std::string text) {
 bool answers_in_progress() {
   const std::lock_guard lock(behaviour().mutex);
   return static_cast<int>(behaviour().random() % 256) < behaviour().how.in_progress;
+}
+
+bool blocked(int rank) {
+  const std::lock_guard lock(behaviour().mutex);
+  return behaviour().blocked.contains(rank);
 }
 
 bool hangs(int rank) {
@@ -112,6 +123,9 @@ struct NcclCommunicator {
   std::shared_ptr<std::atomic<bool>> aborted = std::make_shared<std::atomic<bool>>(false);
   std::set<void*> enrolled;
   bool finalized = false;
+  int splits = 0;
+  NcclCommunicator** splitting = nullptr;  // where the communicator goes that is on its way
+  std::shared_ptr<std::atomic<int>> outstanding = std::make_shared<std::atomic<int>>(0);
 };
 
 }  // namespace kolo
@@ -126,7 +140,7 @@ struct Group {
 thread_local Group group;
 
 bool busy(NcclComm comm) {
-  return comm->initialising || comm->polls_left > 0 || !comm->waiting.empty();
+  return comm->initialising || comm->splitting || comm->polls_left > 0 || !comm->waiting.empty();
 }
 
 void expect_idle(NcclComm comm, const char* what) {
@@ -300,8 +314,9 @@ NcclResult submit(NcclComm comm, void* stream, const std::vector<Call>& calls) {
   auto running = std::make_shared<std::vector<Running>>();
   for (const Call& call : calls) running->emplace_back(comm, call);
   const int rank = comm->rank;
-  auto put = [card = comm->card, stream, running, aborted = comm->aborted, rank] {
-    stand_in_card(card).put(stream, [running, aborted, rank] {
+  ++*comm->outstanding;
+  auto put = [card = comm->card, stream, running, aborted = comm->aborted, outstanding = comm->outstanding, rank] {
+    stand_in_card(card).put(stream, [running, aborted, outstanding, rank] {
       if (*aborted) return true;
       if (hangs(rank)) return false;
       bool done = true;
@@ -312,6 +327,7 @@ NcclResult submit(NcclComm comm, void* stream, const std::vector<Call>& calls) {
         done = false;
         if (call.receives()) waits_for.insert(call.peer());
       }
+      if (done) --*outstanding;
       return done;
     });
   };
@@ -331,6 +347,7 @@ NcclResult submit(NcclComm comm, void* stream, const std::vector<Call>& calls) {
 
 NcclResult collect(NcclComm comm, void* stream, Call call) {
   expect_idle(comm, call.what.c_str());
+  while (blocked(comm->rank)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   std::string text = fmt::format("{} {} {}", call.what, call.count, static_cast<int>(call.type));
   const bool reduces = call.what == "all_reduce" || call.what == "reduce" || call.what == "reduce_scatter";
   if (reduces) text += call.op < NcclOp{5} ? fmt::format(" op {}", static_cast<int>(call.op)) : " premul";
@@ -388,6 +405,39 @@ NcclResult init(NcclComm* comm, int ranks, const NcclId& id, int rank) {
   return NcclResult::in_progress;
 }
 
+NcclResult split(NcclComm comm, int color, int key, NcclComm* made) {
+  expect_idle(comm, "split");
+  if (current_card() != comm->card) ADD_FAILURE() << "a split with another current card";
+  if (*comm->outstanding != 0) ADD_FAILURE() << "a split while what was launched before still runs";
+  note(comm->rank, color < 0 ? "split for others" : fmt::format("split to be {}", key));
+  const std::lock_guard lock(comm->together->mutex);
+  comm->together->splits[comm->splits].chosen[comm->rank] = {color, key};
+  comm->splitting = made;
+  return NcclResult::in_progress;
+}
+
+/// Goes on with a split once all ranks have called it; then the new communicator is initialising still.
+void advance_split(NcclComm comm) {
+  const std::lock_guard lock(comm->together->mutex);
+  Together::Split& split = comm->together->splits.at(comm->splits);
+  if (static_cast<int>(split.chosen.size()) < comm->together->ranks) return;
+  const auto [color, key] = split.chosen.at(comm->rank);
+  NcclComm made = nullptr;
+  if (color >= 0) {
+    int size = 0;
+    for (const auto& [rank, choice] : split.chosen) size += choice.first == color;
+    auto& part = split.parts[color];
+    if (!part) part = std::make_shared<Together>(size);
+    made = new NcclCommunicator;
+    made->together = part;
+    made->rank = key;
+    made->card = comm->card;
+    ++part->initialised;
+  }
+  *std::exchange(comm->splitting, nullptr) = made;
+  ++comm->splits;
+}
+
 NcclResult async_error(NcclComm comm, NcclResult* state) {
   *state = NcclResult::success;
   if (comm->initialising) {
@@ -404,6 +454,11 @@ NcclResult async_error(NcclComm comm, NcclResult* state) {
       behaviour().failures.erase(failure);
       return NcclResult::success;
     }
+  }
+  if (comm->splitting) advance_split(comm);
+  if (comm->splitting) {
+    *state = NcclResult::in_progress;
+    return NcclResult::success;
   }
   if (comm->polls_left > 0 && --comm->polls_left > 0) *state = NcclResult::in_progress;
   if (*state == NcclResult::in_progress) return NcclResult::success;
@@ -426,6 +481,10 @@ NcclResult destroy(NcclComm comm) {
 }
 NcclResult abort(NcclComm comm) {
   note(comm->rank, "abort");
+  {
+    const std::lock_guard lock(behaviour().mutex);
+    if (behaviour().how.loud) std::fprintf(stderr, "stand-in: rank %d aborts\n", comm->rank);
+  }
   *comm->aborted = true;
   delete comm;
   return NcclResult::success;
@@ -473,6 +532,7 @@ NcclTable make_table() {
   table.version = 22809;
   table.get_unique_id = get_unique_id;
   table.init = init;
+  table.split = split;
   table.finalize = finalize;
   table.destroy = destroy;
   table.abort = abort;
@@ -556,6 +616,10 @@ void hang_nccl(int rank, bool hanging) {
     behaviour().hanging.insert(rank);
   else
     behaviour().hanging.erase(rank);
+}
+void block_nccl(int rank) {
+  const std::lock_guard lock(behaviour().mutex);
+  behaviour().blocked.insert(rank);
 }
 
 }  // namespace kolo::testing

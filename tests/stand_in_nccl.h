@@ -19,6 +19,7 @@ struct StandInNccl {
   std::uint64_t seed = 1;
   int version = 22809;
   bool available = true;
+  bool loud = false;  ///< says on stderr that a communicator is aborted
 };
 
 /// What all calls from now on do. Not while calls are made.
@@ -35,5 +36,7 @@ void fail_nccl(int rank, NcclResult error, int after_groups = 0);
 /// From now on the work of this rank never completes, like that of a rank whose peer is dead; until its communicator is
 /// aborted.
 void hang_nccl(int rank, bool hangs);
+/// From now on a collective's call on this rank does not return.
+void block_nccl(int rank);
 
 }  // namespace kolo::testing

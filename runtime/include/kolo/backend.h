@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -88,6 +89,9 @@ class Operation {
   /// on its way to that point, and for host tensors.
   virtual std::shared_ptr<const DevicePoint> result() const { return nullptr; }
 
+  /// How long it ran, in seconds, by a device's clock; of a complete operation whose backend measures that.
+  virtual std::optional<double> seconds() const { return std::nullopt; }
+
   /// While true, no other bucket may be started on this backend: more of this operation is to be started first, by step().
   virtual bool holds_backend() const { return false; }
 };
@@ -125,6 +129,16 @@ class Backend {
   /// call it in an agreed order; may wait for them. Null if this backend serves no other group than its own. Throws Error.
   virtual std::unique_ptr<Backend> for_group(const GroupInfo& group) = 0;
 
+  /// What all ranks that this backend serves do together before `group`, some of them, is made, so that its backend can use what this
+  /// one has. Called by members and others at the same place of what they have agreed on, before members call for_group(). `used`:
+  /// buckets that this backend runs were agreed on before, since the last recover(). The operation is stepped as that of a bucket
+  /// would be that was agreed on at this place. Null: nothing.
+  virtual std::unique_ptr<Operation> before_group(const GroupInfo& group, bool used) {
+    (void)group;
+    (void)used;
+    return nullptr;
+  }
+
   /// Makes the backend of a pair of the ranks this one serves, which runs send_recv and nothing else; never waits for the other
   /// rank. Null if this backend serves no pairs. Throws Error.
   virtual std::unique_ptr<Backend> for_pair(const GroupInfo& pair) {
@@ -148,6 +162,10 @@ class Backend {
     (void)skipped;
     (void)ordered;
   }
+
+  /// The process is about to end: what runs on a device, and may wait for a peer that is gone, is ended. Nothing but abandon() and the
+  /// destructor is called after that.
+  virtual void let_go() noexcept {}
 
   /// Called once after a peer left without finishing: release nothing collectively from now on.
   virtual void abandon() noexcept = 0;

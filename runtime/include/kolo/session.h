@@ -114,6 +114,7 @@ struct SessionStats {
   std::uint64_t control_bytes_received = 0;
   std::uint64_t control_messages_sent = 0;
   std::uint64_t staged_bytes = 0;           ///< copied into or out of a backend's staging memory
+  double bucket_seconds = 0;                ///< that buckets took from start to completion, one added to the other; with `Config::timings` only
   std::uint64_t device_peak_bytes = 0;      ///< of the GPU's memory in use, by anybody, whenever these figures were asked for; 0 without a GPU
 };
 
