@@ -108,11 +108,14 @@ bool Executor::advance(Running& running, bool& held, bool& moved) {
     held |= running.operations[i++]->holds_backend();
   }
   while (running.started < running.buckets.size() && !held) {
-    auto operation = start_on_backend(running.buckets[running.started++]);
-    if (operation->step()) continue;
-    moved |= operation->moved();
-    held |= operation->holds_backend();
-    running.operations.push_back(std::move(operation));
+    // Also if its first step fails it stays, until the ranks have agreed on the error: peers that saw it end would say only that.
+    running.operations.push_back(start_on_backend(running.buckets[running.started++]));
+    if (running.operations.back()->step()) {
+      running.operations.pop_back();
+      continue;
+    }
+    moved |= running.operations.back()->moved();
+    held |= running.operations.back()->holds_backend();
   }
   const bool all_started = running.started == running.buckets.size();
   if (all_started && !running.launched) publish_launch(running);

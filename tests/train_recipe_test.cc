@@ -107,6 +107,23 @@ TEST_F(TrainRecipe, RunningOutOfMemoryIsAnErrorThatSaysWhatFor) {
   EXPECT_EQ(done.code, 1);
 }
 
+/// Whatever it is that the memory ends at, one rank says so: nobody is left with nothing but another's end.
+TEST_F(TrainRecipe, RanksThatRunOutOfMemoryAgree) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers need more address space than a limit allows";
+#endif
+  // What 1 GB does not hold: the tensors of both ranks, and the moments.
+  for (const char* flags : {"--sizes 784,60000,10", "--sizes 784,70000,10 --optimizer adam"}) {
+    const auto done = run_shell(
+        folder_, fmt::format("ulimit -v 1000000; {} {} --steps 1 --log {}", kolo_train(2), flags, path("log")));
+    EXPECT_EQ(done.code, 1) << flags << done.err;
+    ASSERT_EQ(done.problems().size(), 1u) << flags << done.err;
+    EXPECT_TRUE(done.problems()[0].starts_with("there is not enough memory for ") ||
+                done.problems()[0].starts_with("there is no room to reach "))
+        << flags << done.err;
+  }
+}
+
 // --- What TensorBoard is told, decoded by hand: TFRecords of protocol buffers.
 
 template <class Number>

@@ -49,14 +49,16 @@ std::string recipe_text(const Options& options, const models::Schedule& schedule
 Job::Job(const Options& options, Session& session) : options_(options), ranks_(session.size()) {
   const auto pretrained = open_pretrained(options_);
   settings_ = model_settings(options_, pretrained);
-  read_corpus();
+  allocating("the examples", [this] { read_corpus(); });
   fit_to_data(settings_, options_, corpus_, session);
-  build(session);
-  if (pretrained) {
-    pretrained->load(*model_);
-  } else {
-    model_->initialise(options_.seed);
-  }
+  allocating("the model", [&] {
+    build(session);
+    if (pretrained) {
+      pretrained->load(*model_);
+    } else {
+      model_->initialise(options_.seed);
+    }
+  });
   sampler_.emplace(models::SamplerSettings{.examples = corpus_.train->count(),
                                            .batch = options_.batch,
                                            .ranks = ranks_,

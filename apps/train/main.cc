@@ -18,6 +18,7 @@
 #include "apps/train/agreement.h"
 #include "apps/train/checkpoints.h"
 #include "apps/train/job.h"
+#include "apps/train/memory.h"
 #include "apps/train/options.h"
 #include "apps/train/outputs.h"
 #include "apps/train/sample_text.h"
@@ -58,10 +59,14 @@ std::int64_t first_step(Session& session, const Options& options, Job& job) {
 /// Trains, or only measures. Returns whether it came to the end.
 bool run(Session& session, Job& job, std::int64_t first, Outputs* outputs, CheckpointWriter* checkpoints) {
   const auto done = [checkpoints](std::int64_t steps) { checkpoints->step_done(steps); };
-  Trainer trainer(session, job, first, outputs != nullptr ? outputs->listeners() : std::vector<Listener*>{},
-                  checkpoints != nullptr ? Trainer::Done(done) : Trainer::Done());
-  if (!job.options().eval_only) return trainer.run();
-  trainer.evaluate(first);
+  std::optional<Trainer> trainer;
+  together(session, [&] {
+    trainer.emplace(session, job, first, outputs != nullptr ? outputs->listeners() : std::vector<Listener*>{},
+                    checkpoints != nullptr ? Trainer::Done(done) : Trainer::Done());
+  });
+  trainer->share_parameters();
+  if (!job.options().eval_only) return trainer->run();
+  trainer->evaluate(first);
   return true;
 }
 
@@ -106,7 +111,9 @@ void train(Session& session, int argc, char** argv, const std::optional<std::str
   });
   std::string sample;  // every rank writes the same: none waits for another
   together(session, [&] {
-    if (options.sample > 0) sample = sample_text(*job);
+    allocating("the sample", [&] {
+      if (options.sample > 0) sample = sample_text(*job);
+    });
   });
   const auto peaks = peaks_of_all(session);
   together(session, [&] {  // the files come first
@@ -155,6 +162,7 @@ int main(int argc, char** argv) {
       check_stdout();
       return 0;
     }
+    keep_memory_in_reserve();
     return open_session_and_train(argc, argv);
   } catch (const kolo::Error& error) {
     leave_in_turn(error);
