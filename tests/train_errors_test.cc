@@ -71,10 +71,16 @@ TEST_F(TrainErrors, Values) {
   EXPECT_EQ(problem(0, "--sizes 784,,10"),
             "--sizes is '784,,10'; it takes the units of each layer, such as 784,1024,1024,10");
   EXPECT_EQ(problem(0, "--data ''"), "--data is ''; it takes a file or folder");
-  EXPECT_EQ(problem(0, "--order random"), "unknown order 'random' (known: shuffled, sequential); choose one of them");
+  EXPECT_EQ(problem(0, "--order random"),
+            "--order: unknown order 'random' (known: shuffled, sequential); choose one of them");
   EXPECT_EQ(problem(0, "--optimizer adagrad"),
-            "unknown optimizer 'adagrad' (known: adam, adamw, sgd); choose one of them");
-  EXPECT_EQ(problem(0, "--model nosuch"), "unknown model 'nosuch' (known: cnn, llama, mlp); choose one of them");
+            "--optimizer: unknown optimizer 'adagrad' (known: adam, adamw, sgd); choose one of them");
+  EXPECT_EQ(problem(0, "--model nosuch"),
+            "--model: unknown model 'nosuch' (known: cnn, llama, mlp); choose one of them");
+  for (const char* flag : {"--wire", "--precision"}) {
+    EXPECT_EQ(problem(0, fmt::format("{} f64", flag)),
+              fmt::format("{}: unknown precision 'f64' (known: f32, bf16, f16); choose one of them", flag));
+  }
 }
 
 TEST_F(TrainErrors, Sizes) {
