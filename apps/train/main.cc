@@ -112,7 +112,11 @@ void train(Session& session, int argc, char** argv, const std::optional<std::str
   std::string sample;  // every rank writes the same: none waits for another
   together(session, [&] {
     allocating("the sample", [&] {
-      if (options.sample > 0) sample = sample_text(*job);
+      if (options.sample > 0) {
+        sample = sample_text(*job, [&](std::int64_t tokens) {
+          if (outputs) outputs->on_part({"writing", tokens, options.sample});
+        });
+      }
     });
   });
   const auto peaks = peaks_of_all(session);

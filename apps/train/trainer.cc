@@ -120,8 +120,11 @@ void Trainer::evaluate(std::int64_t steps_done) {
   together(*session_, [&] {
     const auto mine = models::even_share(held_out.count(), session_->size(), session_->rank());
     const std::int64_t batch = job_->options().is_llama() ? job_->options().batch : 256;
+    const auto told = [&](std::int64_t done) {
+      for (Listener* listener : listeners_) listener->on_part({"measuring", done, mine.count});
+    };
     allocating(fmt::format("an evaluation, {} examples at a time", batch),
-               [&] { sums = models::evaluate(job_->model(), held_out, mine, batch); });
+               [&] { sums = models::evaluate(job_->model(), held_out, mine, batch, told); });
   });
   Handle loss = session_->all_reduce_async("held-out loss", view_scalar(sums.loss_sum));
   Handle correct = session_->all_reduce_async("held-out correct", view_scalar(sums.correct));
