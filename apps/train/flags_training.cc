@@ -81,7 +81,8 @@ std::vector<Flag> optimizer_flags() {
                        default_of(&Recipe::weight_decay)),
            &Options::weight_decay, not_negative_of),
       flag("clip", "NORM",
-           fmt::format("scale gradients of a larger global norm down to it; 0: never ({})", default_of(&Recipe::clip)),
+           fmt::format("scale gradients of a larger global norm down to it; 0: never ({}, and 1 for coloured images)",
+                       default_of(&Recipe::clip)),
            &Options::clip, not_negative_of),
   };
 }

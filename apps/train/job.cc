@@ -74,6 +74,8 @@ Job::Job(const Options& options, Session& session) : options_(options), ranks_(s
 void Job::read_corpus() {
   corpus_ = options_.is_llama() ? read_tokens(options_, positions_of(options_, settings_), settings_.llama.vocabulary)
                                 : read_images(options_);
+  const bool coloured = corpus_.images && corpus_.images->train.channels > 1;
+  if (coloured && !options_.clip_given) options_.clip = 1;  // without it these often stop learning at a rate of 0.1
   if (options_.batch_given && options_.batch > corpus_.train->count()) {
     throw UsageError(fmt::format("--batch is {}, but there are only {} examples to train on; give at most as many",
                                  options_.batch, corpus_.train->count()));

@@ -62,6 +62,7 @@ struct Options {
   std::int64_t warmup = 0;
   std::optional<double> min_lr;  ///< nothing: a tenth of lr
   double clip = 0;               ///< 0: not at all
+  bool clip_given = false;       ///< somebody chose it
   bool scale_lr = false;
 
   std::string checkpoint;             ///< folder; empty: none
