@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::chrono::milliseconds live_pause{100};  // so that the line can be read, and costs nothing
 constexpr std::chrono::seconds plain_pause{2};
+constexpr std::int64_t percent_between_lines = 5;
 constexpr std::size_t live_columns = 79;  // a line that wraps cannot be overwritten
 
 }  // namespace
@@ -65,9 +66,14 @@ void Progress::on_eval(const EvalEvent& event) {
 /// What is done soon is not worth a line.
 void Progress::on_part(const PartEvent& event) {
   const auto now = Clock::now();
-  if (event.done == 0) part_began_ = now;
-  if (now - std::max(shown_, part_began_) < pause()) return;
   const std::int64_t percent = 100 * event.done / event.of;
+  if (event.done == 0) {
+    part_began_ = now;
+    part_shown_ = 0;
+  }
+  if (now - std::max(shown_, part_began_) < pause() || (!live_ && percent < part_shown_ + percent_between_lines))
+    return;
+  part_shown_ = percent;
   print_line(fmt::format("step {}/{} {} {}%", steps_done(), last_step_, event.what, percent), false);
 }
 

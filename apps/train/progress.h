@@ -64,6 +64,7 @@ class Progress final : public Listener {
   Clock::time_point start_;
   Clock::time_point shown_;  // when the last line was written
   Clock::time_point part_began_;
+  std::int64_t part_shown_ = 0;  // percent
   Sums all_;
   Sums recent_;       // since the last evaluation
   Sums before_eval_;  // what recent_ was then
