@@ -103,6 +103,22 @@ TEST_F(TrainErrors, Data) {
   EXPECT_NE(problem(0, "--data " + path("")).find("DIR/t10k-images-idx3-ubyte"), std::string::npos);
 }
 
+TEST_F(TrainErrors, FoldersThatAreNone) {
+  write_file(folder_ / "file", "");
+  EXPECT_EQ(problem(0, "--checkpoint " + path("file")),
+            "cannot write to DIR/file (Not a directory); name a folder that is writable and has room");
+  EXPECT_EQ(problem(0, "--tensorboard " + path("file/x")),
+            "cannot write events to DIR/file/x (Not a directory); give --tensorboard a folder that is writable and has "
+            "room");
+}
+
+TEST_F(TrainErrors, ModelsThatAreFarTooLarge) {
+  EXPECT_TRUE(problem(0, "--sizes 784,16000000,400000,10 --optimizer adam")
+                  .starts_with("there is not enough memory for the parameters, their gradients and what adam remembers "
+                               "(93.3 TiB, and "));
+  EXPECT_EQ(problem(0, "--model llama --layers 10001"), "--layers is '10001'; it takes a whole number from 1 to 10000");
+}
+
 TEST_F(TrainErrors, Settings) {
   EXPECT_EQ(problem(2, "", "KOLO_FUSION_BYTE=1"),
             "KOLO_FUSION_BYTE is no setting; did you mean KOLO_FUSION_BYTES? (--help lists the settings)");

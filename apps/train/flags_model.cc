@@ -31,7 +31,7 @@ std::vector<Flag> llama_flags() {
              return given.value;
            }),
       size("dim", "numbers of a position's state", &Options::dim),
-      size("layers", "blocks", &Options::layers),
+      count_flag("layers", "llama: blocks", &Options::layers, 1, 10'000),
       size("heads", "attention heads; dim is divided among them", &Options::heads),
       size("kv-heads", "heads of keys and values, each for heads / kv-heads of the others", &Options::kv_heads),
       size("ffn", "units of the feed-forward layer", &Options::ffn),

@@ -85,6 +85,9 @@ void Job::read_corpus() {
 void Job::build(Session& session) {
   model_ = models::make_model(options_.model, settings_);
   const std::size_t elements = models::parameter_elements(*model_);
+  const std::size_t copies = options_.optimizer == "sgd" ? 1 : 2, bytes = elements * sizeof(float);
+  check_available((2 + copies) * bytes,
+                  fmt::format("the parameters, their gradients and what {} remembers", options_.optimizer));
   values_.emplace(session, elements, "the parameters");
   gradients_.emplace(session, elements, "the gradients");
   model_->bind(values_->all(), gradients_->all());
@@ -94,8 +97,9 @@ void Job::build(Session& session) {
                                             .beta2 = options_.beta2,
                                             .eps = options_.eps,
                                             .weight_decay = options_.weight_decay};
-  const std::size_t copies = options_.optimizer == "sgd" ? 1 : 2;
-  allocating(fmt::format("what {} remembers ({})", options_.optimizer, in_words(copies * elements * sizeof(float))),
+  const std::string state = fmt::format("what {} remembers", options_.optimizer);
+  check_available(copies * bytes, state);
+  allocating(fmt::format("{} ({})", state, in_words(copies * bytes)),
              [&] { optimizer_ = models::make_optimizer(optimizer, model_->parameters()); });
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <fstream>
 #include <new>
 #include <optional>
 #include <string_view>
@@ -97,6 +98,17 @@ void allocating(const std::string& what, const std::function<void()>& work) {
   } catch (const std::bad_alloc&) {
     models::refuse_memory(what);
   }
+}
+
+void check_available(std::size_t bytes, const std::string& what) {
+  std::ifstream file("/proc/meminfo");
+  std::string word;
+  while (file >> word && word != "MemAvailable:") {
+  }
+  std::size_t kilobytes = 0;
+  if (!(file >> kilobytes) || bytes / 1024 <= kilobytes) return;
+  models::refuse_memory(
+      fmt::format("{} ({}, and {} are available)", what, in_words(bytes), in_words(kilobytes * 1024)));
 }
 
 Memory shared_memory(Session& session, std::size_t bytes, const std::string& what) {

@@ -27,6 +27,12 @@ void keep_memory_in_reserve();
 /// Errors: models::ModelError if the reserve was needed: it says what for, if that was within allocating().
 void check_reserve();
 
+/// Errors: models::ModelError if this machine has less left for this rank. The kernel promises more than there is, and
+/// ends a process that takes it.
+///
+/// what  "the parameters and their gradients"
+void check_available(std::size_t bytes, const std::string& what);
+
 /// Memory that other ranks of the node can reach. Errors: models::ModelError if there is not enough.
 ///
 /// what  "the gradients (12.8 MiB)"
