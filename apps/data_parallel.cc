@@ -1,11 +1,14 @@
 #include "apps/data_parallel.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 
 #include <kolo/error.h>
 #include <kolo/op.h>
 
+#include "apps/train/memory.h"
 #include "models/half.h"
 
 namespace kolo {
@@ -54,7 +57,8 @@ DataParallel::DataParallel(Session& session, models::Model& model, const DataPar
     elements += padded(parameter.value.size());
   }
   if (!wire()) return;
-  wire_memory_ = session.allocate(elements * sizeof(std::uint16_t));
+  const std::size_t bytes = elements * sizeof(std::uint16_t);
+  wire_memory_ = train::shared_memory(session, bytes, fmt::format("gradients in 16 bits ({})", train::in_words(bytes)));
   auto* from = reinterpret_cast<std::uint16_t*>(wire_memory_.data());
   for (const models::Parameter& parameter : model.parameters()) {
     wires_.emplace_back(from, parameter.value.size());

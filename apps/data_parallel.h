@@ -59,6 +59,7 @@ class DataParallel {
   using Summed = std::function<void(std::size_t index)>;
 
   /// model  bound to its storage; it and the session must outlive this
+  /// Errors: models::ModelError if there is no memory for gradients in 16 bits.
   DataParallel(Session& session, models::Model& model, const DataParallelSettings& settings = {});
 
   /// Gives every rank the parameters' values of rank 0. Errors: Error.

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <utility>
 
-#include "models/error.h"
+#include "models/headroom.h"
 
 namespace kolo::models {
 
@@ -31,8 +31,7 @@ void Buffer::need(std::size_t bytes, std::string_view what) {
   const std::size_t alignment = bytes >= large_page ? large_page : cache_line;
   if (::posix_memalign(&data_, alignment, bytes) != 0) {
     data_ = nullptr;
-    throw ModelError(fmt::format("out of memory ({:.1f} MB for {} could not be had); try a smaller batch",
-                                 static_cast<double>(bytes) / 1e6, what));
+    refuse_memory(fmt::format("{} ({:.1f} MiB)", what, static_cast<double>(bytes) / (1 << 20)));
   }
   if (alignment == large_page) ::madvise(data_, bytes, MADV_HUGEPAGE);  // a hint: without them it is slower
   bytes_ = bytes;

@@ -7,6 +7,7 @@
 
 #include "models/convolution_products.h"
 #include "models/error.h"
+#include "models/headroom.h"
 #include "models/onednn.h"
 
 namespace kolo::models {
@@ -69,14 +70,15 @@ bool is_fast(const ConvolutionShape& shape, std::int64_t block) {
 std::optional<std::int64_t> onednn_block(ConvolutionShape shape) {
   using Key = std::array<std::int64_t, 4>;
   thread_local std::map<Key, std::optional<std::int64_t>> known;
+  const Key key{shape.channels, shape.height, shape.width, shape.filters};
+  if (const auto at = known.find(key); at != known.end()) return at->second;
   const OneThread one_thread;
-  const auto [at, is_new] = known.try_emplace(Key{shape.channels, shape.height, shape.width, shape.filters});
-  if (!is_new) return at->second;
-  shape.examples = 1;  // all batches must agree
+  shape.examples = 1;                           // all batches must agree
+  check_headroom("the code of a convolution");  // oneDNN 2.6 crashes without, or says that it has no code
   for (const std::int64_t block : {16, 8}) {
-    if (!at->second && is_fast(shape, block)) at->second = block;
+    if (is_fast(shape, block)) return known[key] = block;
   }
-  return at->second;
+  return known[key] = std::nullopt;
 }
 
 /// The primitives of one shape, with the memory they are run on. oneDNN wants filters and their gradient in an order of
@@ -85,6 +87,7 @@ class Convolution {
  public:
   Convolution(const ConvolutionShape& shape, std::int64_t block)
       : stream_(onednn_cpu()), gradient_(static_cast<std::size_t>(shape.filters * (shape.patch() + 1))) {
+    check_headroom("the code of a convolution");
     const Descriptions of = descriptions(shape, block);
     x_ = memory(of.x, onednn_cpu(), nullptr);
     w_ = memory(of.w, onednn_cpu(), nullptr);
@@ -147,6 +150,7 @@ bool with_convolution(const ConvolutionShape& shape, Run run) {
     const Key key{shape.examples, shape.channels, shape.height, shape.width, shape.filters};
     run(convolutions.try_emplace(key, shape, *block).first->second);
   } catch (const dnnl::error& error) {
+    if (error.status == dnnl_out_of_memory) refuse_memory("a convolution");
     throw ModelError(std::string("a convolution failed (oneDNN: ") + error.what() +
                      "); build with -DKOLO_GEMM=openblas or plain");
   }

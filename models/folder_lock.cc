@@ -30,13 +30,18 @@ bool lock_within(int fd, Clock::duration patience) {
   return true;
 }
 
+[[noreturn]] void refuse_folder(const std::filesystem::path& folder, const std::error_code& error) {
+  throw ModelError(fmt::format("cannot write to {} ({}); name a folder that is writable and has room", folder.string(),
+                               error.message()));
+}
+
 }  // namespace
 
 FolderLock::FolderLock(const std::filesystem::path& folder) {
   constexpr std::chrono::seconds patience{8};
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) refuse_to_write(folder, error.message());
+  if (error) refuse_folder(folder, error);
   fd_ = ::open((folder / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (fd_ < 0) refuse_to_write(folder / ".lock", std::generic_category().message(errno));
   if (lock_within(fd_, patience)) return;

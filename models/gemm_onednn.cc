@@ -1,9 +1,12 @@
+#include <fmt/format.h>
+
 #include <map>
 #include <string>
 #include <tuple>
 
 #include "models/error.h"
 #include "models/gemm.h"
+#include "models/headroom.h"
 #include "models/onednn.h"
 
 namespace kolo::models {
@@ -28,6 +31,7 @@ class Product {
         a_(matrix(shape.m, shape.k, type, shape.transpose_a), onednn_cpu(), nullptr),
         b_(matrix(shape.k, shape.n, type, shape.transpose_b), onednn_cpu(), nullptr),
         c_(matrix(shape.m, shape.n, Type::f32, false), onednn_cpu(), nullptr) {
+    check_headroom("the code of a matrix product");  // oneDNN 2.6 crashes without
     dnnl::post_ops after;
     if (shape.beta != 0) after.append_sum(shape.beta);
     dnnl::primitive_attr attributes;
@@ -63,6 +67,9 @@ void run(const GemmShape& shape, Type type, const void* a, const void* b, float*
   try {
     product_for(shape, type).run(a, b, c);
   } catch (const dnnl::error& error) {
+    if (error.status == dnnl_out_of_memory) {
+      refuse_memory(fmt::format("a matrix product of {} x {} x {}", shape.m, shape.k, shape.n));
+    }
     throw ModelError(std::string("a matrix product failed (oneDNN: ") + error.what() +
                      "); build with -DKOLO_GEMM=openblas or plain");
   }

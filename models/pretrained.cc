@@ -1,8 +1,10 @@
 #include "models/pretrained.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <set>
 
@@ -38,6 +40,12 @@ std::vector<fs::path> listed_files(const fs::path& index) {
   return files;
 }
 
+/// What the shapes tell of a Llama's sizes, beside what is asked for.
+struct ShapedSize {
+  std::string_view name;
+  std::int64_t held, asked;
+};
+
 }  // namespace
 
 struct Pretrained::Contents {
@@ -57,10 +65,49 @@ struct Pretrained::Contents {
     return std::ranges::any_of(files, [&](const SafetensorsFile& file) { return file.find(name) != nullptr; });
   }
 
+  /// 0 if there is none of that name, or it has fewer dimensions.
+  std::int64_t extent(std::string_view name, std::size_t dimension) const {
+    for (const SafetensorsFile& file : files) {
+      const StoredTensor* const tensor = file.find(name);
+      if (tensor != nullptr && dimension < tensor->shape.size()) {
+        return static_cast<std::int64_t>(tensor->shape[dimension]);
+      }
+    }
+    return 0;
+  }
+
+  std::int64_t layers() const {
+    std::int64_t count = 0;
+    while (has(fmt::format("model.layers.{}.input_layernorm.weight", count))) ++count;
+    return count;
+  }
+
+  void check_shapes(const LlamaSettings& asked) const;
+
   fs::path path;
   std::vector<SafetensorsFile> files;
   std::optional<fs::path> config;
 };
+
+/// Errors: ModelError that lists the sizes which differ.
+void Pretrained::Contents::check_shapes(const LlamaSettings& asked) const {
+  const std::string layer = "model.layers.0.";
+  const std::array sizes{ShapedSize{"dim", extent("model.embed_tokens.weight", 1), asked.dim},
+                         ShapedSize{"layers", layers(), asked.layers},
+                         ShapedSize{"numbers of a key", extent(layer + "self_attn.k_proj.weight", 0),
+                                    asked.dim / std::max<std::int64_t>(asked.heads, 1) * asked.kv_heads},
+                         ShapedSize{"ffn", extent(layer + "mlp.gate_proj.weight", 0), asked.ffn},
+                         ShapedSize{"vocab", extent("model.embed_tokens.weight", 0), asked.vocabulary}};
+  std::vector<std::string> differ;
+  for (const ShapedSize& size : sizes) {
+    if (size.held != size.asked) differ.push_back(fmt::format("{} {} and not {}", size.name, size.held, size.asked));
+  }
+  if (differ.empty()) return;
+  throw ModelError(
+      fmt::format("{} holds a Llama of other sizes ({}), and there is no config.json beside it; give its --dim "
+                  "--layers --heads --kv-heads --ffn --vocab, or its --preset",
+                  path.string(), fmt::join(differ, ", ")));
+}
 
 Pretrained::Pretrained(fs::path path) : contents_(std::make_unique<Contents>(std::move(path))) {}
 Pretrained::~Pretrained() = default;
@@ -85,7 +132,11 @@ void Pretrained::settings(ModelSettings& settings) const {
   if (kind == "cnn") settings.cnn = cnn_sizes(contents_->files.front(), settings.cnn);
   if (kind != "llama") return;
   settings.llama.tied_head = !contents_->has("lm_head.weight");
-  if (contents_->config) settings.llama = llama_config(*contents_->config, settings.llama);
+  if (contents_->config) {
+    settings.llama = llama_config(*contents_->config, settings.llama);
+  } else {
+    contents_->check_shapes(settings.llama);
+  }
 }
 
 }  // namespace kolo::models

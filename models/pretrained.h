@@ -27,7 +27,8 @@ class Pretrained {
   std::string model() const;
 
   /// Puts the sizes that this dictates in their places: a llama's from config.json (without one they stay as they are),
-  /// those of an mlp and a cnn from the shapes. Errors: ModelError for a config that kolo cannot follow.
+  /// those of an mlp and a cnn from the shapes. Errors: ModelError for a config that kolo cannot follow, and
+  /// for sizes that are not those of the shapes, if there is no config.
   void settings(ModelSettings& settings) const;
 
   /// Reads every value of a bound model. Errors: as load_parameters.

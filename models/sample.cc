@@ -55,6 +55,7 @@ std::vector<std::int32_t> generate(const Llama& model, std::span<const std::int3
   Random random(sampling.seed);
   std::int64_t next = std::max<std::int64_t>(0, std::ssize(text) - positions);  // to be read
   for (std::int64_t written = 0; written < sampling.count; ++written) {
+    if (sampling.told) sampling.told(written);
     if (steps.seen() == positions) {
       steps.begin_anew();
       next = std::ssize(text) - (positions + 1) / 2;

@@ -10,6 +10,7 @@
 #include "ops/pause.h"
 #include "runtime/cores.h"
 #include "runtime/handshake.h"
+#include "runtime/started_thread.h"
 #include "runtime/world_parts.h"
 
 namespace kolo {
@@ -43,7 +44,7 @@ Coordinator::Coordinator(World world, const Config& config)
       watch_(config_, *control_, queue_, [this] { return let_go_of_device(); }) {
   for (auto& message : agree_on_settings(*control_, config_)) hear(std::move(message));
   watch_.opened();
-  background_ = std::jthread([this] { run_in_background(); });
+  background_ = started_thread("looks after the session", [this] { run_in_background(); });
 }
 
 Coordinator::~Coordinator() {

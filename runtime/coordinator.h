@@ -3,6 +3,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -55,6 +56,8 @@ class Coordinator {
 
  private:
   using Clock = std::chrono::steady_clock;
+  static constexpr const char* out_of_memory =
+      "there is not enough memory for what the runtime needs itself; use less in each rank, or fewer ranks on this machine";
 
   // The cycle, by whoever holds the role. Each returns whether anything moved.
   bool cycle();
@@ -83,7 +86,9 @@ class Coordinator {
       return call();
     } catch (const Error& error) {
       give_up(error.failure());
-    } catch (const std::exception& error) {  // of a backend, or out of memory
+    } catch (const std::bad_alloc&) {
+      give_up({ErrorCode::backend, out_of_memory});
+    } catch (const std::exception& error) {  // of a backend
       give_up({ErrorCode::backend, error.what()});
     }
     return true;

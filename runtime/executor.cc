@@ -135,12 +135,16 @@ bool Executor::advance(Running& running, bool& held, bool& moved) {
     held |= operation.holds_backend();
   }
   while (running.started < running.buckets.size() && !held) {
-    InFlight started{start_on_backend(running.buckets[running.started++])};
+    // Also if its first step fails it stays, until the ranks have agreed on the error: peers that saw it end would say only that.
+    running.operations.push_back({start_on_backend(running.buckets[running.started++])});
+    InFlight& started = running.operations.back();
     if (timed_) started.started = std::chrono::steady_clock::now();
-    if (completes(started)) continue;
+    if (completes(started)) {
+      running.operations.pop_back();
+      continue;
+    }
     moved |= started.operation->moved();
     held |= started.operation->holds_backend();
-    running.operations.push_back(std::move(started));
   }
   const bool all_started = running.started == running.buckets.size();
   if (all_started && !running.launched) publish_launch(running);

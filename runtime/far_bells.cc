@@ -14,6 +14,8 @@
 
 #include <cstring>
 
+#include "runtime/started_thread.h"
+
 namespace kolo {
 namespace {
 
@@ -89,7 +91,7 @@ FarBells::FarBells(int rank, Bell& bell) : rank_(rank), bell_(bell) {
   if (!listens) return;  // nobody can call: its neighbours, and itself, poll
   address_.ipv4 = own_addresses();
   address_.port = ntohs(any.sin_port);
-  thread_ = std::thread([this] { listen(); });
+  thread_ = started_thread("hears of other nodes", [this] { listen(); });
 }
 
 FarBells::~FarBells() {

@@ -79,7 +79,7 @@ class FarBells {
   std::mutex mutex_;  // of the map; edges stay where they are
   std::unordered_map<int, std::unique_ptr<Edge>> edges_;
   std::atomic<bool> stop_{false};
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 }  // namespace kolo

@@ -58,6 +58,24 @@ TEST_P(DataParallelTest, SumsUnevenSharesOfAStep) {
   });
 }
 
+/// Of the micro-batches of a step only the last communicates: as many tensors as for one batch.
+TEST_P(DataParallelTest, OnlyTheLastMicroBatchCommunicates) {
+  run_ranks(GetParam(), [](Session& session) {
+    BoundMlp mine(sizes);
+    models::BatchLoader loader(digits());
+    const models::Batch batch = loader.load({0, 4});
+    DataParallel parallel(session, mine.model);
+    const auto tensors_of_step = [&](std::int64_t micro_batches) {
+      const auto before = session.stats().tensors;
+      parallel.step({.next = [&] { return batch; }, .micro_batches = micro_batches}, false, [](std::size_t) {});
+      return session.stats().tensors - before;
+    };
+    const auto of_one = tensors_of_step(1);
+    EXPECT_EQ(of_one, mine.model.parameters().size() + 1);  // and the totals
+    EXPECT_EQ(tensors_of_step(5), of_one);
+  });
+}
+
 TEST_P(DataParallelTest, AnybodyMayGiveUp) {
   run_ranks(GetParam(), [](Session& session) {
     BoundMlp mine(sizes);

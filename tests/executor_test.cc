@@ -14,15 +14,19 @@ namespace {
 
 struct Script {
   std::vector<DType> started;
-  std::map<DType, bool> complete, holds, moves;
-  std::map<DType, int> steps;
+  std::map<DType, bool> complete, holds, moves, fails;
+  std::map<DType, int> steps, ended;
 };
 
 class ScriptedOperation final : public Operation {
  public:
   ScriptedOperation(Script& script, DType dtype) : script_(script), dtype_(dtype) { script_.started.push_back(dtype); }
+  ScriptedOperation(const ScriptedOperation&) = delete;
+  ScriptedOperation& operator=(const ScriptedOperation&) = delete;
+  ~ScriptedOperation() override { ++script_.ended[dtype_]; }
   bool step() override {
     ++script_.steps[dtype_];
+    if (script_.fails[dtype_]) throw Error(ErrorCode::backend, "there is no memory");
     return script_.complete[dtype_];
   }
   bool needs_polling() const override { return false; }
@@ -139,6 +143,20 @@ TEST_F(ExecutorTest, AnOperationThatMovesIsProgressAlthoughNothingCompletes) {
   EXPECT_TRUE(progress());
   EXPECT_EQ(finished.size(), 1U);
   EXPECT_FALSE(progress());
+}
+
+/// Its end tells the peers that this rank has left. First they are to hear why.
+TEST_F(ExecutorTest, WhatFailsAtItsFirstStepEndsOnlyWhenItIsAbandoned) {
+  script.fails[DType::f32] = true;
+  submit(DType::f32);
+  EXPECT_THROW(step(), Error);
+  EXPECT_EQ(script.ended[DType::f32], 0);
+  executor->halt();
+  std::vector<Executor::Finished> finished;
+  executor->abandon({ErrorCode::backend, "agreed"}, finished);
+  EXPECT_EQ(script.ended[DType::f32], 1);
+  ASSERT_EQ(finished.size(), 1U);
+  EXPECT_EQ(finished[0].failure->message, "agreed");
 }
 
 TEST_F(ExecutorTest, AdasumNeedsABackendThatServesItsStages) {

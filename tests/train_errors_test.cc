@@ -71,10 +71,16 @@ TEST_F(TrainErrors, Values) {
   EXPECT_EQ(problem(0, "--sizes 784,,10"),
             "--sizes is '784,,10'; it takes the units of each layer, such as 784,1024,1024,10");
   EXPECT_EQ(problem(0, "--data ''"), "--data is ''; it takes a file or folder");
-  EXPECT_EQ(problem(0, "--order random"), "unknown order 'random' (known: shuffled, sequential); choose one of them");
+  EXPECT_EQ(problem(0, "--order random"),
+            "--order: unknown order 'random' (known: shuffled, sequential); choose one of them");
   EXPECT_EQ(problem(0, "--optimizer adagrad"),
-            "unknown optimizer 'adagrad' (known: adam, adamw, sgd); choose one of them");
-  EXPECT_EQ(problem(0, "--model nosuch"), "unknown model 'nosuch' (known: cnn, llama, mlp); choose one of them");
+            "--optimizer: unknown optimizer 'adagrad' (known: adam, adamw, sgd); choose one of them");
+  EXPECT_EQ(problem(0, "--model nosuch"),
+            "--model: unknown model 'nosuch' (known: cnn, llama, mlp); choose one of them");
+  for (const char* flag : {"--wire", "--precision"}) {
+    EXPECT_EQ(problem(0, fmt::format("{} f64", flag)),
+              fmt::format("{}: unknown precision 'f64' (known: f32, bf16, f16); choose one of them", flag));
+  }
 }
 
 TEST_F(TrainErrors, Sizes) {
@@ -95,6 +101,22 @@ TEST_F(TrainErrors, Data) {
   EXPECT_NE(problem(0, "--data " + path("")).find("DIR/t10k-images-idx3-ubyte"), std::string::npos);
   write_file(folder_ / "t10k-images-idx3-ubyte", idx_images(9, 2, 2 * 784));
   EXPECT_NE(problem(0, "--data " + path("")).find("DIR/t10k-images-idx3-ubyte"), std::string::npos);
+}
+
+TEST_F(TrainErrors, FoldersThatAreNone) {
+  write_file(folder_ / "file", "");
+  EXPECT_EQ(problem(0, "--checkpoint " + path("file")),
+            "cannot write to DIR/file (Not a directory); name a folder that is writable and has room");
+  EXPECT_EQ(problem(0, "--tensorboard " + path("file/x")),
+            "cannot write events to DIR/file/x (Not a directory); give --tensorboard a folder that is writable and has "
+            "room");
+}
+
+TEST_F(TrainErrors, ModelsThatAreFarTooLarge) {
+  EXPECT_TRUE(problem(0, "--sizes 784,16000000,400000,10 --optimizer adam")
+                  .starts_with("there is not enough memory for the parameters, their gradients and what adam remembers "
+                               "(93.3 TiB, and "));
+  EXPECT_EQ(problem(0, "--model llama --layers 10001"), "--layers is '10001'; it takes a whole number from 1 to 10000");
 }
 
 TEST_F(TrainErrors, Settings) {

@@ -1,5 +1,9 @@
 // What kolo-train writes while it trains, when it stops, and how well it does.
 
+#include <chrono>
+#include <thread>
+
+#include "apps/train/progress.h"
 #include "tests/train_testing.h"
 
 namespace kolo::testing {
@@ -67,6 +71,21 @@ TEST_F(TrainLog, TheSummarySaysHowItWent) {
     EXPECT_NE(done.out.find(word), std::string::npos) << word << " in\n" << done.out;
   }
   EXPECT_EQ(done.out.find('\r'), std::string::npos) << "no terminal here";
+}
+
+/// What is done soon is not worth a line; what takes longer than a line's turn is.
+TEST(Progress, OfWhatTakesLong) {
+  const auto at = std::chrono::milliseconds(2050);  // elsewhere than on a terminal a line comes every two seconds
+  ::testing::internal::CaptureStdout();
+  train::Progress progress(0, 9, 3);
+  for (int done = 0; done < 4; ++done) progress.on_part({"measuring", done, 4});
+  std::this_thread::sleep_for(at);
+  progress.on_part({"measuring", 0, 4});
+  progress.on_part({"measuring", 1, 4});
+  std::this_thread::sleep_for(at);
+  progress.on_part({"measuring", 2, 4});
+  progress.on_part({"measuring", 3, 4});
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "step 0/9 measuring 50%\n");
 }
 
 TEST(TrainAccuracy, LearnsTheRenderedDigits) {

@@ -78,6 +78,28 @@ TEST_F(TrainRecipe, Clipping) {
   EXPECT_GT(of_steps("tight", "grad_norm")[0], 0.1) << "before clipping";
 }
 
+/// At the rate that suits grey digits, gradients of coloured images are now and then too large.
+TEST_F(TrainRecipe, ColouredImagesAreClipped) {
+  const auto file = [](std::initializer_list<int> extents, std::size_t bytes) {
+    std::string text{0, 0, 8, static_cast<char>(extents.size())};
+    for (const int extent : extents)
+      text += std::string{0, 0, static_cast<char>(extent >> 8), static_cast<char>(extent)};
+    for (std::size_t i = 0; i < bytes; ++i) text += static_cast<char>(i * i % 251 % 10);
+    return text;
+  };
+  const auto recipe = [&](int planes, const std::string& flags) {
+    const auto images = planes == 1 ? file({20, 12, 12}, 2880) : file({20, planes, 12, 12}, 2880 * 3);
+    write_file(folder_ / "t10k-images-idx3-ubyte", images);
+    write_file(folder_ / "t10k-labels-idx1-ubyte", file({20}, 20));
+    const auto done = train(folder_, 0, "--model cnn --filters 8 --dense 8 --steps 1 --data " + path("") + flags);
+    EXPECT_EQ(done.code, 0) << done.err;
+    return done.out;
+  };
+  EXPECT_NE(recipe(3, "").find("momentum 0.9, clip 1\n"), std::string::npos);
+  EXPECT_EQ(recipe(3, " --clip 0").find("clip"), std::string::npos);
+  EXPECT_EQ(recipe(1, "").find("clip"), std::string::npos);
+}
+
 TEST_F(TrainRecipe, LearningRates) {
   run(2, "a", "--batch 100 --lr 0.1 --scale-lr --schedule linear --warmup 2 --steps 6 --min-lr 0.02");
   const auto lr = of_steps("a", "lr");
@@ -105,6 +127,23 @@ TEST_F(TrainRecipe, RunningOutOfMemoryIsAnErrorThatSaysWhatFor) {
       "there is not enough memory for the parameters (1.6 GiB); use a smaller model, batch or sequence, or fewer ranks "
       "on this machine");
   EXPECT_EQ(done.code, 1);
+}
+
+/// Whatever it is that the memory ends at, one rank says so: nobody is left with nothing but another's end.
+TEST_F(TrainRecipe, RanksThatRunOutOfMemoryAgree) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers need more address space than a limit allows";
+#endif
+  // What 1 GB does not hold: the tensors of both ranks, and the moments.
+  for (const char* flags : {"--sizes 784,60000,10", "--sizes 784,70000,10 --optimizer adam"}) {
+    const auto done = run_shell(
+        folder_, fmt::format("ulimit -v 1000000; {} {} --steps 1 --log {}", kolo_train(2), flags, path("log")));
+    EXPECT_EQ(done.code, 1) << flags << done.err;
+    ASSERT_EQ(done.problems().size(), 1u) << flags << done.err;
+    EXPECT_TRUE(done.problems()[0].starts_with("there is not enough memory for ") ||
+                done.problems()[0].starts_with("there is no room to reach "))
+        << flags << done.err;
+  }
 }
 
 // --- What TensorBoard is told, decoded by hand: TFRecords of protocol buffers.

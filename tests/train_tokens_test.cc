@@ -25,8 +25,9 @@ class TrainTokens : public ::testing::Test {
     const auto done = train(folder_, ranks, "--model llama " + preset + flags);
     EXPECT_EQ(done.code, 1);
     const auto problems = done.problems();
-    if (problems.size() != 1) return done.err;
-    std::string text = problems.front();
+    return problems.size() == 1 ? without_folder(problems.front()) : done.err;
+  }
+  std::string without_folder(std::string text) const {
     for (std::size_t at = 0; (at = text.find(folder_.path().string())) != std::string::npos;) {
       text.replace(at, folder_.path().string().size(), "DIR");
     }
@@ -128,9 +129,39 @@ TEST_F(TrainTokens, BadInput) {
   EXPECT_EQ(problem(0, "--min-lr 1"), "--min-lr 1 is above --lr 0.002; give a smaller one");
   EXPECT_EQ(problem(0, "--eval-only --checkpoint " + path("c")),
             "--eval-only writes no checkpoints; add --resume to read the newest one in --checkpoint");
-  EXPECT_EQ(problem(0, "--preset huge"), "unknown preset 'huge' (known: tiny, small, base); choose one of them");
+  EXPECT_EQ(problem(0, "--preset huge"),
+            "--preset: unknown preset 'huge' (known: tiny, small, base); choose one of them");
   EXPECT_EQ(problem(0, "--data " + path("text") + " --save " + path("text")),
             "--data and --save both name DIR/text; give each a file of its own");
+}
+
+/// A file alone does not say how many heads there are: that must come from somebody.
+TEST_F(TrainTokens, SizesOfAFileAlone) {
+  const std::string tiny = "--model llama --preset tiny --seq 16 --steps 0 ";
+  ASSERT_EQ(train(folder_, 0, tiny + "--save " + path("a.safetensors")).code, 0);
+  const std::string from = "--init " + path("a.safetensors") + " --seq 16 --steps 0 ";
+  const auto alone = [&](const std::string& flags) { return train(folder_, 0, "--model llama " + from + flags); };
+  const std::string no_preset =
+      "DIR/a.safetensors holds a Llama of other sizes (dim 32 and not 256, layers 2 and not 4, numbers of a key 16 and "
+      "not 128, ffn 88 and not 688), and there is no config.json beside it; give its --dim --layers --heads --kv-heads "
+      "--ffn --vocab, or its --preset";
+  for (const char* flags : {"", "--preset small"}) {
+    const auto done = alone(flags);
+    ASSERT_EQ(done.problems().size(), 1u) << done.err;
+    EXPECT_EQ(without_folder(done.problems()[0]), no_preset);
+  }
+  EXPECT_EQ(alone("--preset tiny").code, 0);
+  EXPECT_EQ(alone("--dim 32 --layers 2 --heads 4 --kv-heads 2 --ffn 88").code, 0);
+  write_file(folder_ / "config.json",
+             R"({"hidden_size":32,"num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,)"
+             R"("intermediate_size":88,"vocab_size":256,"max_position_embeddings":64})");
+  EXPECT_EQ(alone("").code, 0);
+  EXPECT_EQ(without_folder(alone("--preset small").problems().at(0)),
+            "--preset small (--dim 256) contradicts --init DIR/a.safetensors (which holds 32); leave --preset out");
+  EXPECT_EQ(without_folder(alone("--heads 8").problems().at(0)),
+            "--heads 8 contradicts --init DIR/a.safetensors (which holds 4); leave --heads out");
+  EXPECT_EQ(without_folder(alone("--tied-head").problems().at(0)),
+            "--tied-head contradicts --init DIR/a.safetensors (which holds a head of its own); leave --tied-head out");
 }
 
 }  // namespace

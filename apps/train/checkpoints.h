@@ -23,7 +23,8 @@ class CheckpointWriter {
 
  public:
   /// every  steps between checkpoints; nothing: only the last
-  /// The memory that copies take is there from the beginning. Errors: models::ModelError if it is not.
+  /// The memory that copies take is there from the beginning. Errors: models::ModelError if it is not, or if there is
+  /// no thread to be had.
   CheckpointWriter(models::CheckpointStore store, Job& job, std::optional<std::int64_t> every);
   /// Waits for those under way.
   ~CheckpointWriter();

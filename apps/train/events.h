@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 namespace kolo::train {
 
@@ -29,12 +30,20 @@ struct EvalEvent {
   double accuracy = 0;    ///< 0 … 1
 };
 
+/// A part of something that may take long is done: an evaluation, or writing a sample.
+struct PartEvent {
+  std::string_view what;  ///< "measuring"
+  std::int64_t done = 0;  ///< 0: it begins
+  std::int64_t of = 0;
+};
+
 /// Who wants to know how the training goes. Called on rank 0 only; must not throw.
 class Listener {
  public:
   virtual ~Listener() = default;
   virtual void on_step(const StepEvent& event) = 0;
   virtual void on_eval(const EvalEvent& event) = 0;
+  virtual void on_part(const PartEvent& event) { (void)event; }
   /// Whether there is no point in going on: every rank then ends after the next step.
   virtual bool gives_up() const { return false; }
 };

@@ -1,5 +1,6 @@
 #include "apps/train/flag_values.h"
 #include "models/registry.h"
+#include "models/settings.h"
 
 namespace kolo::train {
 namespace {
@@ -24,9 +25,13 @@ std::vector<Flag> llama_flags() {
   return {
       flag("preset", "NAME",
            "llama: sizes by name: tiny, small or base; other flags change single ones (default: small)",
-           &Options::preset, [](const Given& given) { return text_of(given, "tiny, small or base"); }),
+           &Options::preset,
+           [](const Given& given) {
+             (void)models::llama_preset(given.value);  // there is one of that name
+             return given.value;
+           }),
       size("dim", "numbers of a position's state", &Options::dim),
-      size("layers", "blocks", &Options::layers),
+      count_flag("layers", "llama: blocks", &Options::layers, 1, 10'000),
       size("heads", "attention heads; dim is divided among them", &Options::heads),
       size("kv-heads", "heads of keys and values, each for heads / kv-heads of the others", &Options::kv_heads),
       size("ffn", "units of the feed-forward layer", &Options::ffn),
@@ -42,7 +47,11 @@ std::vector<Flag> llama_flags() {
 std::vector<Flag> model_flags() {
   std::vector<Flag> rows{
       flag("model", "NAME", fmt::format("what to train: {} (default: mlp)", fmt::join(models::known_models(), ", ")),
-           &Options::model, [](const Given& given) { return text_of(given, "a model's name"); }),
+           &Options::model,
+           [](const Given& given) {
+             models::check_known(given.value);
+             return given.value;
+           }),
       init_flag(),
       flag("sizes", "N,N,...", "mlp: units of the layers, inputs first (default: 784,1024,1024,10)", &Options::sizes,
            sizes_of),

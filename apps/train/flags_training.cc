@@ -2,6 +2,7 @@
 #include "apps/train/recipe.h"
 #include "models/optimizer.h"
 #include "models/registry.h"
+#include "models/words.h"
 
 namespace kolo::train {
 namespace {
@@ -52,7 +53,13 @@ std::vector<Flag> optimizer_flags() {
   return {
       flag("optimizer", "NAME",
            fmt::format("{} ({})", fmt::join(models::known_optimizers(), ", "), default_of(&Recipe::optimizer)),
-           &Options::optimizer, [](const Given& given) { return text_of(given, "an optimizer's name"); }),
+           &Options::optimizer,
+           [](const Given& given) {
+             const auto known = models::known_optimizers();
+             const std::vector<std::string_view> words(known.begin(), known.end());
+             (void)models::place_of_word(words, "optimizer", given.value);  // there is one of that name
+             return given.value;
+           }),
       flag("lr", "X", fmt::format("learning rate, at its highest ({})", default_lr()), &Options::lr, positive_of),
       switch_flag("scale-lr", "multiply learning rates by the number of ranks", &Options::scale_lr),
       flag("schedule", "CURVE",
@@ -74,7 +81,8 @@ std::vector<Flag> optimizer_flags() {
                        default_of(&Recipe::weight_decay)),
            &Options::weight_decay, not_negative_of),
       flag("clip", "NORM",
-           fmt::format("scale gradients of a larger global norm down to it; 0: never ({})", default_of(&Recipe::clip)),
+           fmt::format("scale gradients of a larger global norm down to it; 0: never ({}, and 1 for coloured images)",
+                       default_of(&Recipe::clip)),
            &Options::clip, not_negative_of),
   };
 }

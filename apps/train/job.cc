@@ -49,14 +49,16 @@ std::string recipe_text(const Options& options, const models::Schedule& schedule
 Job::Job(const Options& options, Session& session) : options_(options), ranks_(session.size()) {
   const auto pretrained = open_pretrained(options_);
   settings_ = model_settings(options_, pretrained);
-  read_corpus();
+  allocating("the examples", [this] { read_corpus(); });
   fit_to_data(settings_, options_, corpus_, session);
-  build(session);
-  if (pretrained) {
-    pretrained->load(*model_);
-  } else {
-    model_->initialise(options_.seed);
-  }
+  allocating("the model", [&] {
+    build(session);
+    if (pretrained) {
+      pretrained->load(*model_);
+    } else {
+      model_->initialise(options_.seed);
+    }
+  });
   sampler_.emplace(models::SamplerSettings{.examples = corpus_.train->count(),
                                            .batch = options_.batch,
                                            .ranks = ranks_,
@@ -72,6 +74,8 @@ Job::Job(const Options& options, Session& session) : options_(options), ranks_(s
 void Job::read_corpus() {
   corpus_ = options_.is_llama() ? read_tokens(options_, positions_of(options_, settings_), settings_.llama.vocabulary)
                                 : read_images(options_);
+  const bool coloured = corpus_.images && corpus_.images->train.channels > 1;
+  if (coloured && !options_.clip_given) options_.clip = 1;  // without it these often stop learning at a rate of 0.1
   if (options_.batch_given && options_.batch > corpus_.train->count()) {
     throw UsageError(fmt::format("--batch is {}, but there are only {} examples to train on; give at most as many",
                                  options_.batch, corpus_.train->count()));
@@ -81,6 +85,9 @@ void Job::read_corpus() {
 void Job::build(Session& session) {
   model_ = models::make_model(options_.model, settings_);
   const std::size_t elements = models::parameter_elements(*model_);
+  const std::size_t copies = options_.optimizer == "sgd" ? 1 : 2, bytes = elements * sizeof(float);
+  check_available((2 + copies) * bytes,
+                  fmt::format("the parameters, their gradients and what {} remembers", options_.optimizer));
   values_.emplace(session, elements, "the parameters");
   gradients_.emplace(session, elements, "the gradients");
   model_->bind(values_->all(), gradients_->all());
@@ -90,8 +97,9 @@ void Job::build(Session& session) {
                                             .beta2 = options_.beta2,
                                             .eps = options_.eps,
                                             .weight_decay = options_.weight_decay};
-  const std::size_t copies = options_.optimizer == "sgd" ? 1 : 2;
-  allocating(fmt::format("what {} remembers ({})", options_.optimizer, in_words(copies * elements * sizeof(float))),
+  const std::string state = fmt::format("what {} remembers", options_.optimizer);
+  check_available(copies * bytes, state);
+  allocating(fmt::format("{} ({})", state, in_words(copies * bytes)),
              [&] { optimizer_ = models::make_optimizer(optimizer, model_->parameters()); });
 }
 

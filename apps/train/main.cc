@@ -18,6 +18,7 @@
 #include "apps/train/agreement.h"
 #include "apps/train/checkpoints.h"
 #include "apps/train/job.h"
+#include "apps/train/memory.h"
 #include "apps/train/options.h"
 #include "apps/train/outputs.h"
 #include "apps/train/sample_text.h"
@@ -60,10 +61,14 @@ bool run(Session& session, Job& job, std::int64_t first, Outputs* outputs, Check
   const auto store = [checkpoints](std::int64_t steps, std::chrono::nanoseconds collecting) {
     checkpoints->store(steps, collecting);
   };
-  Trainer trainer(session, job, first, outputs != nullptr ? outputs->listeners() : std::vector<Listener*>{},
-                  checkpoints != nullptr ? Trainer::Store(store) : Trainer::Store());
-  if (!job.options().eval_only) return trainer.run();
-  trainer.evaluate(first);
+  std::optional<Trainer> trainer;
+  together(session, [&] {
+    trainer.emplace(session, job, first, outputs != nullptr ? outputs->listeners() : std::vector<Listener*>{},
+                    checkpoints != nullptr ? Trainer::Store(store) : Trainer::Store());
+  });
+  trainer->share_parameters();
+  if (!job.options().eval_only) return trainer->run();
+  trainer->evaluate(first);
   return true;
 }
 
@@ -108,7 +113,13 @@ void train(Session& session, int argc, char** argv, const std::optional<std::str
   });
   std::string sample;  // every rank writes the same: none waits for another
   together(session, [&] {
-    if (options.sample > 0) sample = sample_text(*job);
+    allocating("the sample", [&] {
+      if (options.sample > 0) {
+        sample = sample_text(*job, [&](std::int64_t tokens) {
+          if (outputs) outputs->on_part({"writing", tokens, options.sample});
+        });
+      }
+    });
   });
   const auto peaks = peaks_of_all(session);
   together(session, [&] {  // the files come first
@@ -157,6 +168,7 @@ int main(int argc, char** argv) {
       check_stdout();
       return 0;
     }
+    keep_memory_in_reserve();
     return open_session_and_train(argc, argv);
   } catch (const kolo::Error& error) {
     leave_in_turn(error);

@@ -1,25 +1,87 @@
 #include "apps/train/memory.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
+#include <fstream>
 #include <new>
+#include <optional>
+#include <string_view>
+#include <utility>
 
 #include <kolo/error.h>
 
-#include "models/error.h"
+#include "models/headroom.h"
 
 namespace kolo::train {
 namespace {
 
-[[noreturn]] void refuse_memory(const std::string& what) {
-  throw models::ModelError(fmt::format(
-      "there is not enough memory for {}; use a smaller model, batch or sequence, or fewer ranks on this machine",
-      what));
-}
+/// What operator new turns to before it gives up. Used on whichever thread that is, so it allocates nothing.
+class Reserve {
+ public:
+  void fill() {
+    data_ = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (data_ != MAP_FAILED) std::set_new_handler([] { all().use(); });
+  }
+
+  /// What it was used for; nothing: it was not.
+  std::optional<std::string> used_for() const {
+    if (!told_) return std::nullopt;
+    return std::string(what_.data());
+  }
+
+  static Reserve& all() {
+    static Reserve reserve;
+    return reserve;
+  }
+
+  /// What the calling thread allocates memory for at the moment.
+  static std::string_view& wanted() {
+    thread_local std::string_view what = "all that is running";
+    return what;
+  }
+
+ private:
+  static constexpr std::size_t bytes = std::size_t{16} << 20;
+
+  void use() {
+    if (used_.exchange(true)) throw std::bad_alloc();
+    ::munmap(data_, bytes);
+    const std::string_view what = wanted().substr(0, what_.size() - 1);
+    std::copy(what.begin(), what.end(), what_.begin());
+    told_ = true;
+  }
+
+  void* data_ = MAP_FAILED;
+  std::atomic<bool> used_ = false, told_ = false;
+  std::array<char, 200> what_{};
+};
+
+/// While it lives the calling thread allocates for `what`.
+class Wanted {
+ public:
+  explicit Wanted(std::string_view what) : before_(std::exchange(Reserve::wanted(), what)) {}
+  ~Wanted() { Reserve::wanted() = before_; }
+  Wanted(const Wanted&) = delete;
+  Wanted& operator=(const Wanted&) = delete;
+
+ private:
+  std::string_view before_;
+};
 
 }  // namespace
+
+void keep_memory_in_reserve() {
+  Reserve::all().fill();
+}
+
+void check_reserve() {
+  if (const auto what = Reserve::all().used_for()) models::refuse_memory(*what);
+}
 
 std::string in_words(std::size_t bytes) {
   constexpr std::array units{"bytes", "KiB", "MiB", "GiB", "TiB"};
@@ -30,10 +92,30 @@ std::string in_words(std::size_t bytes) {
 }
 
 void allocating(const std::string& what, const std::function<void()>& work) {
+  const Wanted wanted(what);
   try {
     work();
   } catch (const std::bad_alloc&) {
-    refuse_memory(what);
+    models::refuse_memory(what);
+  }
+}
+
+void check_available(std::size_t bytes, const std::string& what) {
+  std::ifstream file("/proc/meminfo");
+  std::string word;
+  while (file >> word && word != "MemAvailable:") {
+  }
+  std::size_t kilobytes = 0;
+  if (!(file >> kilobytes) || bytes / 1024 <= kilobytes) return;
+  models::refuse_memory(
+      fmt::format("{} ({}, and {} are available)", what, in_words(bytes), in_words(kilobytes * 1024)));
+}
+
+Memory shared_memory(Session& session, std::size_t bytes, const std::string& what) {
+  try {
+    return session.allocate(bytes);
+  } catch (const Error&) {
+    models::refuse_memory(what);
   }
 }
 
@@ -44,11 +126,7 @@ SharedFloats::SharedFloats(Session& session, std::size_t count, const std::strin
     all_ = own_;
     return;
   }
-  try {
-    memory_ = session.allocate(count * sizeof(float));
-  } catch (const Error&) {
-    refuse_memory(wanted);
-  }
+  memory_ = shared_memory(session, count * sizeof(float), wanted);
   all_ = {reinterpret_cast<float*>(memory_.data()), count};
 }
 

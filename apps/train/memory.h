@@ -20,6 +20,24 @@ std::string in_words(std::size_t bytes);
 /// what  "the gradients (12.8 MiB)"
 void allocating(const std::string& what, const std::function<void()>& work);
 
+/// From now on operator new finds a few MiB more when there are none left, once: enough for the ranks to tell each
+/// other, and for one to say it.
+void keep_memory_in_reserve();
+
+/// Errors: models::ModelError if the reserve was needed: it says what for, if that was within allocating().
+void check_reserve();
+
+/// Errors: models::ModelError if this machine has less left for this rank. The kernel promises more than there is, and
+/// ends a process that takes it.
+///
+/// what  "the parameters and their gradients"
+void check_available(std::size_t bytes, const std::string& what);
+
+/// Memory that other ranks of the node can reach. Errors: models::ModelError if there is not enough.
+///
+/// what  "the gradients (12.8 MiB)"
+Memory shared_memory(Session& session, std::size_t bytes, const std::string& what);
+
 /// Numbers that other ranks of the node can reach, so that they are reduced without a copy; in a world of one ordinary
 /// memory.
 class SharedFloats {

@@ -14,6 +14,7 @@
 #include "apps/train/flags.h"
 #include "apps/train/recipe.h"
 #include "apps/train/version.h"
+#include "models/error.h"
 
 namespace kolo::train {
 namespace {
@@ -111,6 +112,14 @@ Values in_file(const std::string& path) {
   return values;
 }
 
+void set(const Flag& flag, const Given& given, Options& options) {
+  try {
+    flag.set(options, given);
+  } catch (const models::ModelError& error) {  // of a word that stands for a choice
+    throw UsageError(fmt::format("{}: {}", given.where, error.what()));
+  }
+}
+
 std::string help_text() {
   std::ostringstream text;
   text << "kolo-train trains a model on all ranks that mpirun starts: each holds the whole model and takes a share of "
@@ -136,7 +145,7 @@ Options parse_options(int argc, const char* const* argv) {
   Options options;
   for (const Flag& flag : flags()) {
     const auto given = values.find(std::string(flag.name));
-    if (given != values.end()) flag.set(options, given->second);
+    if (given != values.end()) set(flag, given->second, options);
   }
   const auto said = [&](std::string_view flag) { return values.contains(std::string(flag)); };
   fill_in(options, said);

@@ -62,6 +62,7 @@ struct Options {
   std::int64_t warmup = 0;
   std::optional<double> min_lr;  ///< nothing: a tenth of lr
   double clip = 0;               ///< 0: not at all
+  bool clip_given = false;       ///< somebody chose it
   bool scale_lr = false;
 
   std::string checkpoint;             ///< folder; empty: none
@@ -83,7 +84,7 @@ struct Options {
 };
 
 /// Reads the command line, and the file that its --config names; where both say something, the command line wins.
-/// Errors: UsageError that names the flag, or the file and the key; models::ModelError for an unknown model or order.
+/// Errors: UsageError that names the flag, or the file and the key.
 Options parse_options(int argc, const char* const* argv);
 
 /// The text that --help or --version ask for, if the command line has one of them.

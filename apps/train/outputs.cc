@@ -43,7 +43,8 @@ void Outputs::finish(Job& job, bool finished) {
   if (tensorboard_) tensorboard_->close();
 }
 
-std::string Outputs::summary(const std::vector<std::uint64_t>& peaks) const {
+std::string Outputs::summary(const std::vector<std::uint64_t>& peaks) {
+  progress_->end_line();
   const auto [least, most] = std::ranges::minmax(peaks);
   const std::string range = in_words(least) == in_words(most) ? "" : in_words(least) + " to ";
   return progress_->summary(static_cast<int>(peaks.size())) +

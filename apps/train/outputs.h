@@ -25,6 +25,9 @@ class Outputs {
   /// Whom to tell.
   std::vector<Listener*> listeners();
 
+  /// Tells people how far something is that takes long.
+  void on_part(const PartEvent& event) { progress_->on_part(event); }
+
   /// The run is over: writes and closes files. Errors: UsageError, models::ModelError.
   ///
   /// finished  it came to its end: trained parameters are worth a file
@@ -33,7 +36,7 @@ class Outputs {
   /// What came of it all: some lines of text.
   ///
   /// peaks  the most memory that each rank had at a time, in bytes
-  std::string summary(const std::vector<std::uint64_t>& peaks) const;
+  std::string summary(const std::vector<std::uint64_t>& peaks);
 
  private:
   Options options_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "apps/train/terminal.h"
 
@@ -12,6 +13,7 @@ namespace {
 
 constexpr std::chrono::milliseconds live_pause{100};  // so that the line can be read, and costs nothing
 constexpr std::chrono::seconds plain_pause{2};
+constexpr std::int64_t percent_between_lines = 5;
 constexpr std::size_t live_columns = 79;  // a line that wraps cannot be overwritten
 
 }  // namespace
@@ -40,15 +42,18 @@ Progress::Progress(std::int64_t first, std::int64_t last_step, std::int64_t step
       shown_(start_) {}
 
 Progress::~Progress() {
-  if (line_open_) print("\n");
+  end_line();
+}
+
+void Progress::end_line() {
+  if (std::exchange(line_open_, false)) print("\n");
 }
 
 void Progress::on_step(const StepEvent& event) {
   all_.add(event);
   recent_.add(event);
   last_ = event;
-  const auto pause = live_ ? Clock::duration(live_pause) : Clock::duration(plain_pause);
-  if (Clock::now() - shown_ >= pause) show(false);
+  if (Clock::now() - shown_ >= pause()) show(false);
 }
 
 void Progress::on_eval(const EvalEvent& event) {
@@ -56,6 +61,24 @@ void Progress::on_eval(const EvalEvent& event) {
   show(true);
   if (recent_.steps > 0) before_eval_ = recent_;
   recent_ = {};
+}
+
+/// What is done soon is not worth a line.
+void Progress::on_part(const PartEvent& event) {
+  const auto now = Clock::now();
+  const std::int64_t percent = 100 * event.done / event.of;
+  if (event.done == 0) {
+    part_began_ = now;
+    part_shown_ = 0;
+  }
+  if (now - std::max(shown_, part_began_) < pause() || (!live_ && percent < part_shown_ + percent_between_lines))
+    return;
+  part_shown_ = percent;
+  print_line(fmt::format("step {}/{} {} {}%", steps_done(), last_step_, event.what, percent), false);
+}
+
+Progress::Clock::duration Progress::pause() const {
+  return live_ ? Clock::duration(live_pause) : Clock::duration(plain_pause);
 }
 
 /// A line that stays has more to say than one that must fit a terminal.
@@ -76,7 +99,10 @@ std::string Progress::line(bool stays) const {
 }
 
 void Progress::show(bool stays) {
-  std::string text = line(stays || !live_);
+  print_line(line(stays || !live_), stays);
+}
+
+void Progress::print_line(std::string text, bool stays) {
   if (live_) text.resize(std::min(text.size(), live_columns));
   const std::string_view start = line_open_ ? "\r" : "", end = stays || !live_ ? "\n" : "";
   print(fmt::format("{}{}{}{}", start, text, line_open_ ? "\x1b[K" : "", end));

@@ -22,6 +22,10 @@ class Progress final : public Listener {
 
   void on_step(const StepEvent& event) override;
   void on_eval(const EvalEvent& event) override;
+  void on_part(const PartEvent& event) override;
+
+  /// What is printed next begins a line.
+  void end_line();
 
   /// What came of it all: some lines of text.
   std::string summary(int ranks) const;
@@ -48,6 +52,8 @@ class Progress final : public Listener {
   std::int64_t steps_done() const { return first_ + all_.steps; }
   std::string line(bool stays) const;
   void show(bool stays);
+  void print_line(std::string text, bool stays);
+  Clock::duration pause() const;
   double elapsed() const;
 
   std::int64_t first_;
@@ -57,6 +63,8 @@ class Progress final : public Listener {
   bool line_open_ = false;
   Clock::time_point start_;
   Clock::time_point shown_;  // when the last line was written
+  Clock::time_point part_began_;
+  std::int64_t part_shown_ = 0;  // percent
   Sums all_;
   Sums recent_;       // since the last evaluation
   Sums before_eval_;  // what recent_ was then

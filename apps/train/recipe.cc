@@ -35,6 +35,7 @@ void fill_in(Options& options, const std::function<bool(std::string_view)>& said
   put("schedule", options.schedule, recipe.schedule);
   put("warmup", options.warmup, recipe.warmup);
   put("clip", options.clip, recipe.clip);
+  options.clip_given = said("clip");
 }
 
 }  // namespace kolo::train

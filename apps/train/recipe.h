@@ -20,7 +20,7 @@ struct Recipe {
   double weight_decay = 0.01;  ///< of adamw
   models::Curve schedule = models::Curve::constant;
   std::int64_t warmup = 0;
-  double clip = 0;  ///< none
+  double clip = 0;  ///< none; of coloured images 1, since their gradients vary more
 };
 
 /// Errors: models::ModelError for an unknown model.

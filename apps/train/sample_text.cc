@@ -55,11 +55,12 @@ void check_sample(Job& job) {
   models::check_prompt(llama_of(job), prompt_of(job.options()));
 }
 
-std::string sample_text(Job& job) {
+std::string sample_text(Job& job, const std::function<void(std::int64_t)>& told) {
   const Options& options = job.options();
   const Tokens prompt = prompt_of(options);
   const Tokens written = models::generate(
-      llama_of(job), prompt, {.count = options.sample, .temperature = options.temperature, .seed = options.seed});
+      llama_of(job), prompt,
+      {.count = options.sample, .temperature = options.temperature, .seed = options.seed, .told = told});
   if (options.tokens != models::TokenType::bytes)
     return fmt::format("{} | {}\n", fmt::join(prompt, " "), fmt::join(written, " "));
   return options.prompt + text_from(written) + "\n";

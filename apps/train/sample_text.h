@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <string>
 
 #include "apps/train/job.h"
@@ -12,6 +14,8 @@ void check_sample(Job& job);
 
 /// What the job's model writes behind --prompt, with the prompt: text, or the numbers of tokens that are no bytes.
 /// Errors: as check_sample().
-std::string sample_text(Job& job);
+///
+/// told  before each token how many are written; may be empty
+std::string sample_text(Job& job, const std::function<void(std::int64_t)>& told);
 
 }  // namespace kolo::train

@@ -85,6 +85,11 @@ std::string file_name() {
 TensorBoard::TensorBoard(const std::string& folder, std::int64_t first) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
+  if (error) {
+    throw UsageError(
+        fmt::format("cannot write events to {} ({}); give --tensorboard a folder that is writable and has room", folder,
+                    error.message()));
+  }
   path_ = (std::filesystem::path(folder) / file_name()).string();
   file_.reset(std::fopen(path_.c_str(), "wbe"));
   if (!file_) note_problem();

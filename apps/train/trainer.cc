@@ -46,13 +46,11 @@ Trainer::Trainer(Session& session, Job& job, std::int64_t first, std::vector<Lis
                 {.shards_from = shards_from(session),
                  .wire = job.options().wire,
                  .reduces_in_passes = job.reduces_in_passes()}),
-      update_(job.optimizer(), job.model().parameters(), clip_of(job.options()), job.loss_scale(), parallel_.shards()) {
-  parallel_.broadcast_parameters();
-}
+      update_(job.optimizer(), job.model().parameters(), clip_of(job.options()), job.loss_scale(), parallel_.shards()) {}
 
 bool Trainer::run() {
   const std::int64_t accumulate = job_->options().accumulate;
-  batches_.emplace(maker(*job_), first_ * accumulate, job_->last_step() * accumulate);
+  together(*session_, [&] { batches_.emplace(maker(*job_), first_ * accumulate, job_->last_step() * accumulate); });
   for (std::int64_t next = first_; next < job_->last_step(); ++next) {
     if (!step(next)) return false;
   }
@@ -68,7 +66,7 @@ bool Trainer::step(std::int64_t step) {
   const auto targets = static_cast<double>(job_->sampler().place(step).global_examples * job_->targets_each());
   const float loss_scale = job_->loss_scale() == nullptr ? 1 : job_->loss_scale()->value();
   update_.begin(job_->schedule().at(step), parallel_.gradient_scale(targets));
-  const StepResult result = parallel_.step({.next = [this] { return batches_->next(); },
+  const StepResult result = parallel_.step({.next = [this] { return next_batch(); },
                                             .micro_batches = job_->options().accumulate,
                                             .loss_scale = loss_scale,
                                             .targets = targets},
@@ -102,10 +100,17 @@ StepEvent Trainer::event_of(std::int64_t step, const StepResult& result, const m
           .wait_seconds = parallel_.wait_seconds()};
 }
 
+models::Batch Trainer::next_batch() {
+  check_reserve();
+  return batches_->next();
+}
+
 /// A rank that could not do its share says why; if it was a listener who gave up, there is nothing to say.
 void Trainer::stop_with(const StepResult& result) {
   together(*session_, [&] {
-    if (result.problem) std::rethrow_exception(result.problem);
+    allocating(fmt::format("the passes over {} examples", job_->options().batch), [&] {
+      if (result.problem) std::rethrow_exception(result.problem);
+    });
   });
 }
 
@@ -127,7 +132,11 @@ void Trainer::evaluate(std::int64_t steps_done) {
   together(*session_, [&] {
     const auto mine = models::even_share(held_out.count(), session_->size(), session_->rank());
     const std::int64_t batch = job_->options().is_llama() ? job_->options().batch : 256;
-    sums = models::evaluate(job_->model(), held_out, mine, batch);
+    const auto told = [&](std::int64_t done) {
+      for (Listener* listener : listeners_) listener->on_part({"measuring", done, mine.count});
+    };
+    allocating(fmt::format("an evaluation, {} examples at a time", batch),
+               [&] { sums = models::evaluate(job_->model(), held_out, mine, batch, told); });
   });
   Handle loss = session_->all_reduce_async("held-out loss", view_scalar(sums.loss_sum));
   Handle correct = session_->all_reduce_async("held-out correct", view_scalar(sums.correct));

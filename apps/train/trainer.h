@@ -25,13 +25,15 @@ class Trainer {
   /// collecting  how long it took to get the optimizer's state from all ranks
   using Store = std::function<void(std::int64_t steps_done, std::chrono::nanoseconds collecting)>;
 
-  /// Gives every rank the parameters of rank 0: collective.
-  ///
   /// job        the same on every rank but for the rank; it and the session must outlive this
   /// first      steps done before, by the run that this one goes on from
   /// listeners  told of every step and evaluation; must outlive this. Ranks other than 0 pass none.
   /// store      on rank 0 if there are to be checkpoints; else empty
+  /// Errors: models::ModelError if there is not enough memory.
   Trainer(Session& session, Job& job, std::int64_t first, std::vector<Listener*> listeners, Store store);
+
+  /// Gives every rank the parameters of rank 0, which comes before all else. Collective.
+  void share_parameters() { parallel_.broadcast_parameters(); }
 
   /// Trains to the end, or until a listener gives up. Collective. Returns whether it came to the end.
   /// Errors: Error if the ranks cannot go on together; Stopped if the loss is no number any more, or a rank has a
@@ -45,6 +47,7 @@ class Trainer {
   bool step(std::int64_t step);
   StepEvent event_of(std::int64_t step, const StepResult& result, const models::UpdateResult& updated,
                      double seconds) const;
+  models::Batch next_batch();
   void stop_with(const StepResult& result);
   void check_diverged(const StepEvent& event);
   bool evaluation_due(std::int64_t steps_done) const;

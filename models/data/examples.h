@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -45,6 +46,9 @@ struct Range {
 Range even_share(std::int64_t examples, int ranks, int rank);
 
 /// Sums of Model::evaluate over a run of examples, in batches of `batch`.
-BatchResult evaluate(Model& model, const Examples& examples, const Range& range, std::int64_t batch);
+///
+/// done  told before each batch how many examples are done; may be empty
+BatchResult evaluate(Model& model, const Examples& examples, const Range& range, std::int64_t batch,
+                     const std::function<void(std::int64_t)>& done = {});
 
 }  // namespace kolo::models

@@ -3,11 +3,16 @@
 #include <new>
 
 #include "models/error.h"
+#include "models/headroom.h"
 
 namespace kolo::models {
 
 Prefetcher::Prefetcher(Make make, std::int64_t first, std::int64_t end)
-    : make_(std::move(make)), end_(end), made_(first), taken_(first), thread_([this] { run(); }) {}
+    : make_(std::move(make)),
+      end_(end),
+      made_(first),
+      taken_(first),
+      thread_(start_thread("makes batches", [this] { run(); })) {}
 
 Prefetcher::~Prefetcher() {
   const std::lock_guard lock(mutex_);

@@ -19,7 +19,7 @@ class Prefetcher {
   /// Makes batch `number`. Runs on the prefetcher's thread; what it touches must be nobody else's.
   using Make = std::function<void(std::int64_t number, BatchStorage& to)>;
 
-  /// Batches first … end-1, in this order.
+  /// Batches first … end-1, in this order. Errors: ModelError if the thread cannot be started.
   Prefetcher(Make make, std::int64_t first, std::int64_t end);
   /// Ends the thread; waits for a batch that is being made.
   ~Prefetcher();

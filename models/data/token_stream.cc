@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "models/error.h"
+#include "models/headroom.h"
 #include "models/words.h"
 
 namespace kolo::models {
@@ -88,6 +89,7 @@ class TokenStream::File {
     if (status.st_size == 0) refuse(path_, "it is empty");
     bytes_ = static_cast<std::size_t>(status.st_size);
     memory_ = ::mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, fd, 0);
+    if (memory_ == MAP_FAILED && errno == ENOMEM) refuse_memory(fmt::format("a view of {}", path_.string()));
     if (memory_ == MAP_FAILED) refuse(path_, std::generic_category().message(errno));
   }
 
