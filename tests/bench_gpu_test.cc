@@ -112,7 +112,8 @@ TEST_F(BenchOnGpu, EveryCollectiveStaged) {
           run(2, fmt::format("{} {} --device cuda -b 3000 -e 3000 -n 2 -w 1 -c 2 --format json", collective.name, path),
               "KOLO_GPU_BACKEND=staged");
       ASSERT_EQ(ended.code, 0) << collective.name << ended.err;
-      for (const auto& result : ended.json().at("results")) EXPECT_EQ(result.at("wrong"), 0) << collective.name;
+      const auto report = ended.json();
+      for (const auto& result : report.at("results")) EXPECT_EQ(result.at("wrong"), 0) << collective.name;
     }
   }
 }
