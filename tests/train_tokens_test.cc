@@ -137,9 +137,9 @@ TEST_F(TrainTokens, BadInput) {
 
 /// A file alone does not say how many heads there are: that must come from somebody.
 TEST_F(TrainTokens, SizesOfAFileAlone) {
-  const std::string tiny = "--model llama --preset tiny --seq 16 --steps 0 ";
+  const std::string on = "--seq 16 --steps 0 --data " + path("text") + " ", tiny = "--model llama --preset tiny " + on;
   ASSERT_EQ(train(folder_, 0, tiny + "--save " + path("a.safetensors")).code, 0);
-  const std::string from = "--init " + path("a.safetensors") + " --seq 16 --steps 0 ";
+  const std::string from = "--init " + path("a.safetensors") + " " + on;
   const auto alone = [&](const std::string& flags) { return train(folder_, 0, "--model llama " + from + flags); };
   const std::string no_preset =
       "DIR/a.safetensors holds a Llama of other sizes (dim 32 and not 256, layers 2 and not 4, numbers of a key 16 and "
