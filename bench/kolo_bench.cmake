@@ -4,7 +4,7 @@ find_package(nlohmann_json REQUIRED)
 
 configure_file(kolo_bench/version.h.in ${PROJECT_BINARY_DIR}/generated/bench/kolo_bench/version.h @ONLY)
 set(parts baseline bucket_list bucket_lists_table buckets card_place checker collective copies direct files flag_values flags host_place idle json latency options
-  overlap pack plot ranks raw_mpi raw_nccl result rival run sizes stage storage sweep table_csv table_nccl table_osu table_pack through_session timing values watch work)
+  overlap pack plot ranks raw_mpi raw_nccl result rival run sizes stage storage sweep table_csv table_gpus table_nccl table_osu table_pack through_session timing values watch work)
 list(TRANSFORM parts PREPEND kolo_bench/)
 list(TRANSFORM parts APPEND .cc)
 add_library(kolo_bench STATIC ${parts})

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fstream>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "ops/card.h"
@@ -49,10 +50,22 @@ __global__ void __launch_bounds__(threads_of_tile) run_combination(const __grid_
   }
 }
 
+/// Launches a kernel of blocks of a tile's threads. What failed on this thread before, maybe the program's own, is not
+/// taken for the launch's error.
+template <class... Parameters, class... Arguments>
+void launch(const char* what, void (*kernel)(Parameters...), std::int64_t blocks, cudaStream_t stream,
+            Arguments&&... arguments) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(threads_of_tile);
+  config.stream = stream;
+  check_cuda(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...), what);
+}
+
 template <class T>
 void launch_combination(const Combination& what, cudaStream_t stream) {
   const std::int64_t blocks = std::min<std::int64_t>((what.count + threads_of_tile - 1) / threads_of_tile, 1 << 16);
-  run_combination<T><<<static_cast<unsigned>(blocks), threads_of_tile, 0, stream>>>(what);
+  launch("the launch of a kernel that combines", run_combination<T>, blocks, stream, what);
 }
 
 void launch_combination(const Combination& what, cudaStream_t stream, DType dtype) {
@@ -125,7 +138,10 @@ class CudaPoint final : public DevicePoint {
   }
   bool passed() const override {
     const cudaError_t rc = cudaEventQuery(event_);
-    if (rc == cudaErrorNotReady) return false;
+    if (rc == cudaErrorNotReady) {
+      (void)cudaGetLastError();  // it is kept as if it were an error
+      return false;
+    }
     check_cuda(rc, "cudaEventQuery");
     return true;
   }
@@ -216,24 +232,23 @@ class CudaCard final : public Card {
     const bool passes = count <= most_moves_passed;
     if (passes) std::memcpy(passed.moves, moves, count * sizeof(Move));
     const Move* const table = passes ? nullptr : moves;
-    const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(tiles, 1 << 30));
+    const auto blocks = std::min<std::int64_t>(tiles, 1 << 30);
+    constexpr auto name = "the launch of a kernel that moves";
     const auto length = static_cast<std::int64_t>(count);
     const auto raw = static_cast<cudaStream_t>(stream);
     if (how.is_copy()) {
-      run_moves<unsigned char, unsigned char>
-          <<<blocks, threads_of_tile, 0, raw>>>(table, passed, length, tiles, Keep{});
+      launch(name, run_moves<unsigned char, unsigned char, Keep>, blocks, raw, table, passed, length, tiles, Keep{});
     } else {
       with_types(how, [&]<class To, class From>() {
-        run_moves<To, From><<<blocks, threads_of_tile, 0, raw>>>(table, passed, length, tiles, Convert<To, From>{how});
+        using How = Convert<To, From>;
+        launch(name, run_moves<To, From, How>, blocks, raw, table, passed, length, tiles, How{how});
       });
     }
-    check_cuda(cudaGetLastError(), "the launch of a kernel that moves");
   }
   void combine(const Combination& what, void* stream) override {
     if (what.count == 0) return;
     const SelectedDevice selected(index_);
     launch_combination(what, static_cast<cudaStream_t>(stream), what.dtype);
-    check_cuda(cudaGetLastError(), "the launch of a kernel that combines");
   }
 
   void* allocate(std::size_t bytes) override {

@@ -16,6 +16,9 @@ class CudaMemory final : public DeviceMemory {
   }
   void release(void* data) const noexcept override { (void)cudaFree(data); }
   void clear(void* data, std::size_t bytes) const override {
+    cudaPointerAttributes place{};
+    check_cuda(cudaPointerGetAttributes(&place, data), "cudaPointerGetAttributes");
+    const SelectedDevice selected(place.device);  // the thread's stream must be of the same one
     check_cuda(cudaMemsetAsync(data, 0, bytes, cudaStreamPerThread), "cudaMemsetAsync");
     check_cuda(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
   }

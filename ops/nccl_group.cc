@@ -55,6 +55,7 @@ bool NcclGroup::prepare() {
   if (state_ != State::initialising || !settled()) return false;
   state_ = State::ready;
   ++made_;
+  const SelectedCard selected(rank_->card);
   if (rank_->tuning.enroll) enroll(rank_->staging.get());
   return true;
 }
@@ -179,6 +180,7 @@ NcclOp NcclGroup::make_op(const NcclMethod& method) {
 
 void NcclGroup::launch(std::span<const NcclCall> calls, const NcclMethod& method) {
   if (calls.empty()) return;
+  const SelectedCard selected(rank_->card);
   if (rank_->tuning.enroll) {
     for (const NcclCall& call : calls) {
       if (call.in) enroll(call.in);

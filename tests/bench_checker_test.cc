@@ -35,7 +35,8 @@ struct Group {
 template <class T>
 T element(const Tensor& tensor, std::int64_t index) {
   T value;
-  std::memcpy(&value, static_cast<const std::byte*>(tensor.data) + static_cast<std::size_t>(index) * sizeof(T), sizeof(T));
+  std::memcpy(&value, static_cast<const std::byte*>(tensor.data) + static_cast<std::size_t>(index) * sizeof(T),
+              sizeof(T));
   return value;
 }
 
@@ -47,7 +48,8 @@ void run_locally(const Group& group) {
     std::vector<Bucket> buckets;
     for (const Work& work : group.works) buckets.push_back({work.signature, {work.lanes[lane]}});
     std::vector<std::unique_ptr<Operation>> operations;
-    for (std::size_t rank = 0; rank < backends.size(); ++rank) operations.push_back(backends[rank]->start(buckets[rank]));
+    for (std::size_t rank = 0; rank < backends.size(); ++rank)
+      operations.push_back(backends[rank]->start(buckets[rank]));
     for (bool all = false; !all;) {
       all = true;
       for (auto& operation : operations) all &= operation->step();
@@ -69,7 +71,8 @@ TEST(BenchChecker, AcceptsEveryOperationOfABackend) {
           run_locally(group);
           for (int rank = 0; rank < ranks; ++rank) {
             std::optional<WrongElement> first;
-            EXPECT_EQ(Checker(signature, rank, ranks, kind, 7).wrong(group.works[static_cast<std::size_t>(rank)], &first), 0)
+            EXPECT_EQ(
+                Checker(signature, rank, ranks, kind, 7).wrong(group.works[static_cast<std::size_t>(rank)], &first), 0)
                 << collective.name << " of " << ranks << (in_place ? " in place, " : ", ") << to_string(*first);
           }
         }
@@ -91,13 +94,15 @@ TEST(BenchChecker, SumsInTheOrderOfTheRanks) {
       with_type(dtype, [&]<class T>() {
         for (std::int64_t i = 0; i < mine.lanes[0].in.elements(); ++i) {
           std::array<T, 3> inputs;
-          for (std::size_t rank = 0; rank < inputs.size(); ++rank) inputs[rank] = element<T>(group.works[rank].lanes[0].in, i);
+          for (std::size_t rank = 0; rank < inputs.size(); ++rank)
+            inputs[rank] = element<T>(group.works[rank].lanes[0].in, i);
           const T result = reference_reduce<T>({.dtype = dtype, .op = op, .divide_by = ranks}, inputs);
-          std::memcpy(static_cast<std::byte*>(mine.lanes[0].out.data) + static_cast<std::size_t>(i) * sizeof(T), &result,
-                      sizeof(T));
+          std::memcpy(static_cast<std::byte*>(mine.lanes[0].out.data) + static_cast<std::size_t>(i) * sizeof(T),
+                      &result, sizeof(T));
         }
       });
-      EXPECT_EQ(Checker(signature, 1, ranks, ValueKind::full, 3).wrong(mine), 0) << to_string(op) << ' ' << to_string(dtype);
+      EXPECT_EQ(Checker(signature, 1, ranks, ValueKind::full, 3).wrong(mine), 0)
+          << to_string(op) << ' ' << to_string(dtype);
     }
   }
 }
@@ -146,7 +151,8 @@ TEST(BenchChecker, FindsAPlantedElement) {
   EXPECT_EQ(first->index, 64 * 1024 - 1);
   EXPECT_FALSE(first->of_input);
   EXPECT_NE(first->want, first->got);
-  EXPECT_EQ(to_string(*first), "element 65535 of the output of operation 1 is " + first->got + " instead of " + first->want);
+  EXPECT_EQ(to_string(*first),
+            "element 65535 of the output of operation 1 is " + first->got + " instead of " + first->want);
 
   *last ^= std::byte{1};
   *static_cast<std::byte*>(group.works[0].lanes[0].in.data) ^= std::byte{1};
@@ -191,6 +197,58 @@ TEST(BenchChecker, FindsWhatABackendDoesWrong) {
   std::optional<WrongElement> first;
   EXPECT_EQ(checker.wrong(group.works[0], &first), 1);
   EXPECT_EQ(first->index, 5);
+}
+
+/// As NCCL averages: every input times 1/n, rounded; added in another order.
+TEST(CheckerOfAverages, TakesRoundingAndNothingElse) {
+  constexpr int ranks = 3;
+  for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
+    with_type(dtype, [&]<class T>() {
+      if constexpr (is_half<T> || std::is_floating_point_v<T>) {
+        const auto widen = [](T value) -> double {
+          if constexpr (is_half<T>)
+            return static_cast<double>(to_float(value));
+          else
+            return static_cast<double>(value);
+        };
+        const auto narrow = [](double value) -> T {
+          if constexpr (std::is_same_v<T, Float16>)
+            return to_float16(static_cast<float>(value));
+          else if constexpr (std::is_same_v<T, BFloat16>)
+            return to_bfloat16(static_cast<float>(value));
+          else
+            return static_cast<T>(value);
+        };
+        constexpr std::int64_t count = 500;
+        const Signature how{.op = ReduceOp::average, .dtype = dtype, .shape = Shape{count}};
+        std::vector<std::vector<T>> inputs(ranks, std::vector<T>(count));
+        std::vector<T> out(count);
+        const auto work_of = [&](std::vector<T>& in) {
+          Work work;
+          work.signature = how;
+          const Tensor from{in.data(), Shape{count}, dtype, {}}, to{out.data(), Shape{count}, dtype, {}};
+          work.lanes.push_back({from, to});
+          return work;
+        };
+        for (int rank = ranks; rank-- > 0;)
+          Checker(how, rank, ranks, ValueKind::exact, 1).fill(work_of(inputs[static_cast<std::size_t>(rank)]));
+        const T factor = narrow(1.0 / ranks);
+        for (std::size_t i = 0; i < count; ++i) {
+          T sum{};
+          for (std::size_t rank = ranks; rank-- > 0;)
+            sum = narrow(widen(sum) + widen(narrow(widen(inputs[rank][i]) * widen(factor))));
+          out[i] = sum;
+        }
+        const Work mine = work_of(inputs[0]);
+        EXPECT_EQ(Checker(how, 0, ranks, ValueKind::exact, 1, true).wrong(mine), 0) << to_string(dtype);
+        EXPECT_GT(Checker(how, 0, ranks, ValueKind::exact, 1).wrong(mine), 0)
+            << to_string(dtype) << ", to the last bit";
+        out[7] = narrow(widen(out[7]) + 20);
+        out[8] = std::numeric_limits<T>::is_specialized ? std::numeric_limits<T>::quiet_NaN() : narrow(std::nan(""));
+        EXPECT_EQ(Checker(how, 0, ranks, ValueKind::exact, 1, true).wrong(mine), 2) << to_string(dtype);
+      }
+    });
+  }
 }
 
 }  // namespace

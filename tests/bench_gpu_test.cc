@@ -105,6 +105,19 @@ TEST_F(BenchOnGpu, AgainstNccl) {
   }
 }
 
+TEST_F(BenchOnGpu, EveryFormatNamesTheGpu) {
+  const auto csv = run(0, "all_reduce --device cuda -b 64 -e 64 -n 2 -w 1 --format csv");
+  ASSERT_EQ(csv.code, 0) << csv.err;
+  EXPECT_NE(csv.out.find(",gpu\n"), std::string::npos) << csv.out;
+  EXPECT_NE(csv.out.find(",\"stand-in [0000:00:00.0]\"\n"), std::string::npos) << csv.out;
+  const auto osu = run(0, "all_reduce --device cuda -b 64 -e 64 -n 2 -w 1 --format osu");
+  ASSERT_EQ(osu.code, 0) << osu.err;
+  EXPECT_NE(osu.out.find(": GPU 0 [0000:00:00.0] stand-in\n"), std::string::npos) << osu.out;
+  EXPECT_NE(osu.out.find("# Peak GPU memory (MiB) : "), std::string::npos) << osu.out;
+  const auto host = run(0, "all_reduce -b 64 -e 64 -n 2 -w 1 --format csv");
+  EXPECT_EQ(host.out.find("gpu"), std::string::npos) << host.out;
+}
+
 TEST_F(BenchOnGpu, EveryCollectiveStaged) {
   for (const Collective& collective : collectives()) {
     for (const char* path : {"", "--direct"}) {
@@ -126,7 +139,11 @@ TEST_F(BenchOnGpu, OtherTasks) {
     EXPECT_EQ(run(0, std::string("all_reduce --device cuda ") + task).code, 0) << task;
   const auto step = run(0, "all_reduce --device cuda -n 3 --compare nccl --format json --buckets " + list);
   ASSERT_EQ(step.code, 0) << step.err;
-  EXPECT_EQ(step.json().at("results").at(0).at("compare").at(0).at("name"), "nccl_per_tensor");
+  const auto compared = step.json().at("results").at(0).at("compare");
+  EXPECT_EQ(compared.at(0).at("name"), "nccl_one_group");
+  EXPECT_EQ(compared.at(1).at("name"), "nccl_per_tensor");
+  for (const auto& peer : compared) EXPECT_EQ(peer.at("wrong"), 0);
+  EXPECT_GT(step.json().at("world").at("gpus").at(0).at("peak_bytes").get<std::int64_t>(), 0);
   const auto pack = run(0, "all_reduce --device cuda --pack -n 2 --format json --buckets " + list);
   ASSERT_EQ(pack.code, 0) << pack.err;
   EXPECT_EQ(pack.json().at("pack").at(0).at("tensors"), 3);

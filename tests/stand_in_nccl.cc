@@ -347,6 +347,7 @@ NcclResult submit(NcclComm comm, void* stream, const std::vector<Call>& calls) {
 
 NcclResult collect(NcclComm comm, void* stream, Call call) {
   expect_idle(comm, call.what.c_str());
+  if (current_card() != comm->card) ADD_FAILURE() << call.what << " with another current card";
   while (blocked(comm->rank)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   std::string text = fmt::format("{} {} {}", call.what, call.count, static_cast<int>(call.type));
   const bool reduces = call.what == "all_reduce" || call.what == "reduce" || call.what == "reduce_scatter";

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <thread>
 
+#include "apps/train/outputs.h"
 #include "apps/train/progress.h"
 #include "tests/train_testing.h"
 
@@ -24,6 +25,14 @@ class TrainLog : public ::testing::Test {
 
   TempFolder folder_;
 };
+
+TEST(Peaks, NameGpusWhereThereAreAny) {
+  constexpr std::uint64_t mib = 1 << 20;
+  EXPECT_EQ(train::in_words({{100 * mib, 100 * mib}, {0, 0}}), "memory    " + train::in_words(100 * mib) + " per rank at the peak\n");
+  EXPECT_EQ(train::in_words({{100 * mib, 200 * mib}, {300 * mib, 300 * mib}}),
+            "memory    " + train::in_words(100 * mib) + " to " + train::in_words(200 * mib) + " per rank at the peak; " +
+                train::in_words(300 * mib) + " in use on each rank's GPU\n");
+}
 
 TEST_F(TrainLog, AnEventForEveryStep) {
   write_file(log(), "of an older run\n");

@@ -72,9 +72,11 @@ bool run(Session& session, Job& job, std::int64_t first, Outputs* outputs, Check
   return true;
 }
 
-std::vector<std::uint64_t> peaks_of_all(Session& session) {
-  std::vector<std::uint64_t> mine{peak_memory()}, all(static_cast<std::size_t>(session.size()));
-  session.all_gather("peak memory", view(mine), view(all));
+Peaks peaks_of_all(Session& session) {
+  std::vector<std::uint64_t> mine{peak_memory()}, mine_on_gpu{session.stats().device_peak_bytes};
+  Peaks all{std::vector<std::uint64_t>(static_cast<std::size_t>(session.size())), std::vector<std::uint64_t>(static_cast<std::size_t>(session.size()))};
+  session.all_gather("peak memory", view(mine), view(all.host));
+  session.all_gather("peak memory of GPUs", view(mine_on_gpu), view(all.gpu));
   return all;
 }
 

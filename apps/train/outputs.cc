@@ -43,12 +43,19 @@ void Outputs::finish(Job& job, bool finished) {
   if (tensorboard_) tensorboard_->close();
 }
 
-std::string Outputs::summary(const std::vector<std::uint64_t>& peaks) {
+std::string in_words(const Peaks& peaks) {
+  const auto range = [](const std::vector<std::uint64_t>& of_ranks) {
+    const auto [least, most] = std::ranges::minmax(of_ranks);
+    return (in_words(least) == in_words(most) ? "" : in_words(least) + " to ") + in_words(most);
+  };
+  std::string text = fmt::format("memory    {} per rank at the peak", range(peaks.host));
+  if (std::ranges::max(peaks.gpu) > 0) text += fmt::format("; {} in use on each rank's GPU", range(peaks.gpu));
+  return text + "\n";
+}
+
+std::string Outputs::summary(const Peaks& peaks) {
   progress_->end_line();
-  const auto [least, most] = std::ranges::minmax(peaks);
-  const std::string range = in_words(least) == in_words(most) ? "" : in_words(least) + " to ";
-  return progress_->summary(static_cast<int>(peaks.size())) +
-         fmt::format("memory    {}{} per rank at the peak\n", range, in_words(most));
+  return progress_->summary(static_cast<int>(peaks.host.size())) + in_words(peaks);
 }
 
 }  // namespace kolo::train

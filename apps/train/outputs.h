@@ -13,6 +13,14 @@
 
 namespace kolo::train {
 
+/// The most memory that each rank had at a time, and that was in use on its GPU, in bytes; of a GPU 0 if it has none.
+struct Peaks {
+  std::vector<std::uint64_t> host, gpu;
+};
+
+/// One line: "memory    1.2 GiB per rank at the peak", and the GPUs' if there are any.
+std::string in_words(const Peaks& peaks);
+
 /// All that rank 0 tells of a run, but for checkpoints.
 class Outputs {
  public:
@@ -35,8 +43,7 @@ class Outputs {
 
   /// What came of it all: some lines of text.
   ///
-  /// peaks  the most memory that each rank had at a time, in bytes
-  std::string summary(const std::vector<std::uint64_t>& peaks);
+  std::string summary(const Peaks& peaks);
 
  private:
   Options options_;

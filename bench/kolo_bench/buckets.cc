@@ -112,15 +112,17 @@ std::vector<std::unique_ptr<Contestant>> with_mpi(Stage& stage, const Work& work
   return all;
 }
 
-/// Where the gradients lie on GPUs: every one by itself, where it lies, all in one group.
+/// Where the gradients lie on GPUs: NCCL's calls for every one, where it lies, launched as one group, and one by one.
 std::vector<std::unique_ptr<Contestant>> with_rival(Stage& stage, const Work& work) {
   std::vector<std::unique_ptr<Contestant>> all;
   Rival* const rival = stage.rival();
   if (!rival) return all;
-  if (const auto reason = rival->refuses(work))
+  if (const auto reason = rival->refuses(work)) {
     stage.note(fmt::format("{}; the step is not compared", *reason));
-  else
-    all.push_back(rival->contestant(work, rival->name() + "_per_tensor"));
+    return all;
+  }
+  all.push_back(rival->contestant(work, rival->name() + "_one_group"));
+  all.push_back(rival->contestant(work, rival->name() + "_per_tensor", false));
   return all;
 }
 

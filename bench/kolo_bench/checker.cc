@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <vector>
 
+#include "ops/float16.h"
 #include "ops/reduce.h"
 
 namespace kolo::bench {
@@ -24,12 +27,45 @@ struct Comparison {
   std::int64_t first = -1;
 };
 
+double number_at(const std::byte* element, DType dtype) {
+  const auto load = [&]<class T>(T value) {
+    std::memcpy(&value, element, sizeof(T));
+    return value;
+  };
+  switch (dtype) {
+    case DType::f64: return load(0.0);
+    case DType::f32: return static_cast<double>(load(0.0f));
+    case DType::f16: return static_cast<double>(to_float(load(Float16{})));
+    case DType::bf16: return static_cast<double>(to_float(load(BFloat16{})));
+    default: return std::numeric_limits<double>::quiet_NaN();  // is near nothing
+  }
+}
+
+/// Half of the last bit's weight, for numbers up to 1.
+double rounding_unit(DType dtype) {
+  switch (dtype) {
+    case DType::f64: return 0x1p-53;
+    case DType::f32: return 0x1p-24;
+    case DType::f16: return 0x1p-11;
+    default: return 0x1p-8;
+  }
+}
+
+/// How far two elements may be from each other; 0: not at all.
+struct Nearness {
+  double tolerance = 0;
+  DType dtype = DType::f32;
+  bool near(const std::byte* want, const std::byte* got) const {
+    return tolerance > 0 && std::abs(number_at(want, dtype) - number_at(got, dtype)) <= tolerance;
+  }
+};
+
 void compare(const std::byte* want, const std::byte* got, std::int64_t count, std::size_t bytes, std::int64_t offset,
-             Comparison& result) {
+             const Nearness& nearness, Comparison& result) {
   if (std::memcmp(want, got, static_cast<std::size_t>(count) * bytes) == 0) return;
   for (std::int64_t i = 0; i < count; ++i) {
     const std::size_t at = static_cast<std::size_t>(i) * bytes;
-    if (std::memcmp(want + at, got + at, bytes) == 0) continue;
+    if (std::memcmp(want + at, got + at, bytes) == 0 || nearness.near(want + at, got + at)) continue;
     if (result.first < 0) result.first = offset + i;
     ++result.wrong;
   }
@@ -41,7 +77,8 @@ const std::byte* at(const Tensor& tensor, std::int64_t index) {
 
 /// Compares a tensor with what write(first, count, to) says it should be.
 template <class Write>
-std::int64_t compare_all(const Tensor& tensor, int lane, bool of_input, Write write, std::optional<WrongElement>* first) {
+std::int64_t compare_all(const Tensor& tensor, int lane, bool of_input, double tolerance, Write write,
+                         std::optional<WrongElement>* first) {
   const std::size_t bytes = size_of(tensor.dtype);
   std::vector<std::byte> want(static_cast<std::size_t>(std::min(chunk, std::max<std::int64_t>(tensor.elements(), 1))) * bytes);
   Comparison result;
@@ -49,7 +86,7 @@ std::int64_t compare_all(const Tensor& tensor, int lane, bool of_input, Write wr
     const std::int64_t count = std::min(chunk, tensor.elements() - begin);
     write(begin, count, want.data());
     const bool none = result.first < 0;
-    compare(want.data(), at(tensor, begin), count, bytes, begin, result);
+    compare(want.data(), at(tensor, begin), count, bytes, begin, {tolerance, tensor.dtype}, result);
     if (none && result.first >= 0 && first && !*first) {
       *first = WrongElement{lane, result.first, of_input,
                             in_hexadecimal(want.data() + static_cast<std::size_t>(result.first - begin) * bytes, bytes),
@@ -66,8 +103,11 @@ std::string to_string(const WrongElement& element) {
                      element.lane > 0 ? fmt::format(" of operation {}", element.lane) : "", element.got, element.want);
 }
 
-Checker::Checker(const Signature& signature, int rank, int ranks, ValueKind kind, std::uint64_t seed)
-    : signature_(signature), rank_(rank), ranks_(ranks), kind_(kind), seed_(seed) {}
+Checker::Checker(const Signature& signature, int rank, int ranks, ValueKind kind, std::uint64_t seed, bool rounds)
+    : signature_(signature), rank_(rank), ranks_(ranks), kind_(kind), seed_(seed) {
+  if (!rounds || !reduces(signature.kind) || !is_floating_point(signature.dtype)) return;
+  tolerance_ = rounding_unit(signature.dtype) * (ranks + 2) * largest_exact(signature.dtype, ranks);
+}
 
 Values Checker::values_of(int lane) const {
   return {signature_.kind, signature_.op, signature_.dtype, ranks_, kind_, seed_ * 1000 + static_cast<std::uint64_t>(lane)};
@@ -99,12 +139,12 @@ std::int64_t Checker::wrong(const Work& work, std::optional<WrongElement>* first
     const Values values = values_of(lane);
     if (has_result()) {
       total += compare_all(
-          out, lane, false, [&](auto begin, auto count, std::byte* to) { write_expected(values, work, begin, count, to); },
+          out, lane, false, tolerance_, [&](auto begin, auto count, std::byte* to) { write_expected(values, work, begin, count, to); },
           first);
     }
     if (work.in_place) continue;
     total += compare_all(
-        in, lane, true, [&](auto begin, auto count, std::byte* to) { values.write(rank_, begin, count, to); }, first);
+        in, lane, true, 0, [&](auto begin, auto count, std::byte* to) { values.write(rank_, begin, count, to); }, first);
   }
   return total;
 }

@@ -20,11 +20,13 @@ struct WrongElement {
 /// "element 7 is 0x3f800000 instead of 0x40000000".
 std::string to_string(const WrongElement& element);
 
-/// What the result of some work must be, to the last bit: every rank computes it by itself, from the values that all ranks have,
+/// What the result of some work must be, to the last bit (or, if asked for, nearly): every rank computes it by itself, from the values that all ranks have,
 /// in rank order. Needs no other rank.
 class Checker {
  public:
-  Checker(const Signature& signature, int rank, int ranks, ValueKind kind, std::uint64_t seed);
+  /// `rounds`: reductions of floats may be as far from rank order's as rounding at each of their steps, of `exact` values,
+  /// can take them.
+  Checker(const Signature& signature, int rank, int ranks, ValueKind kind, std::uint64_t seed, bool rounds = false);
 
   /// Writes this rank's inputs, and nonsense where results will be.
   void fill(const Work& work) const;
@@ -43,6 +45,7 @@ class Checker {
   int ranks_;
   ValueKind kind_;
   std::uint64_t seed_;
+  double tolerance_ = 0;  // of an element of a reduction
 };
 
 }  // namespace kolo::bench

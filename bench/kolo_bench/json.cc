@@ -26,7 +26,7 @@ Json in_json(const Overlap& o) {
 }
 
 Json in_json(const DeviceInfo& d) {
-  return {{"index", d.index}, {"bus", d.bus}, {"name", d.name}};
+  return {{"index", d.index}, {"bus", d.bus}, {"name", d.name}, {"peak_bytes", d.peak_bytes}};
 }
 
 Json in_json(const WorldInfo& w) {

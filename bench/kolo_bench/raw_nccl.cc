@@ -31,15 +31,17 @@ std::optional<NcclOp> op_of(ReduceOp op) {
 
 class Calls final : public Asynchronous {
  public:
-  Calls(RawNccl& nccl, const Work& work, std::string name) : nccl_(nccl), work_(work), name_(std::move(name)) {}
+  Calls(RawNccl& nccl, const Work& work, std::string name, bool one_group)
+      : nccl_(nccl), work_(work), name_(std::move(name)), one_group_(one_group) {}
   std::string_view name() const override { return name_; }
-  void start() override { nccl_.launch(work_); }
+  void start() override { nccl_.launch(work_, one_group_); }
   void finish() override { nccl_.wait(); }
 
  private:
   RawNccl& nccl_;
   Work work_;
   std::string name_;
+  bool one_group_;
 };
 
 }  // namespace
@@ -81,8 +83,8 @@ RawNccl::~RawNccl() {
   }
 }
 
-std::unique_ptr<Asynchronous> RawNccl::contestant(const Work& work, std::string name) {
-  return std::make_unique<Calls>(*this, work, std::move(name));
+std::unique_ptr<Asynchronous> RawNccl::contestant(const Work& work, std::string name, bool one_group) {
+  return std::make_unique<Calls>(*this, work, std::move(name), one_group);
 }
 
 void RawNccl::settle(const char* call) {
@@ -93,9 +95,15 @@ void RawNccl::settle(const char* call) {
   }
 }
 
-void RawNccl::launch(const Work& work) {
+void RawNccl::launch(const Work& work, bool one_group) {
+  const std::span lanes(work.lanes);
+  if (one_group) return launch_group(work, lanes);
+  for (std::size_t i = 0; i < lanes.size(); ++i) launch_group(work, lanes.subspan(i, 1));
+}
+
+void RawNccl::launch_group(const Work& work, std::span<const BucketTensor> lanes) {
   check_nccl(table_, table_.group_start(), comm_, "ncclGroupStart");
-  for (const BucketTensor& lane : work.lanes) put(work, lane);
+  for (const BucketTensor& lane : lanes) put(work, lane);
   const NcclResult rc = table_.group_end();
   check_nccl(table_, rc, comm_, "ncclGroupEnd");
   if (rc == NcclResult::in_progress) settle("ncclGroupEnd");

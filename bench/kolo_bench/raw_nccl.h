@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "bench/kolo_bench/contestant.h"
@@ -21,16 +22,17 @@ class RawNccl final {
   RawNccl(const RawNccl&) = delete;
   RawNccl& operator=(const RawNccl&) = delete;
 
-  /// NCCL's own call for each lane, all in one group; done when the stream has come behind them. Lives no longer than
-  /// this.
-  std::unique_ptr<Asynchronous> contestant(const Work& work, std::string name = "nccl");
+  /// NCCL's own call for each lane, all in one group or each in its own; done when the stream has come behind them.
+  /// Lives no longer than this.
+  std::unique_ptr<Asynchronous> contestant(const Work& work, std::string name = "nccl", bool one_group = true);
 
   /// Puts the work's calls on the stream. Throws Error{backend}.
-  void launch(const Work& work);
+  void launch(const Work& work, bool one_group = true);
   /// Returns when all that was launched has run. Throws Error{backend}.
   void wait();
 
  private:
+  void launch_group(const Work& work, std::span<const BucketTensor> lanes);
   void put(const Work& work, const BucketTensor& lane);
   void settle(const char* call);
 

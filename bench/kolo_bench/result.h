@@ -59,6 +59,7 @@ struct DeviceInfo {
   int index = 0;
   std::string bus = "cpu";           ///< "0000:0f:00.0"
   std::string name = "host memory";  ///< "NVIDIA H100 80GB HBM3"
+  std::int64_t peak_bytes = 0;       ///< of the GPU's memory in use, by anybody, whenever somebody looked
 };
 
 /// Where it was measured, and what.

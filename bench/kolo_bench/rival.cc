@@ -13,7 +13,7 @@ class Mpi final : public Rival {
   explicit Mpi(MPI_Comm comm) : comm_(comm) {}
   std::string name() const override { return "mpi"; }
   std::optional<std::string> refuses(const Work& work) const override { return no_mpi_call(work); }
-  std::unique_ptr<Asynchronous> contestant(const Work& work, const std::string& name) override {
+  std::unique_ptr<Asynchronous> contestant(const Work& work, const std::string& name, bool /*one_group*/) override {
     return raw_mpi(comm_, work, name);
   }
   /// MPI leaves a block that it has reduced in place elsewhere.
@@ -42,8 +42,8 @@ class Nccl final : public Rival {
   }
   std::string name() const override { return "nccl"; }
   std::optional<std::string> refuses(const Work& work) const override { return no_nccl_call(work); }
-  std::unique_ptr<Asynchronous> contestant(const Work& work, const std::string& name) override {
-    return nccl_->contestant(work, name);
+  std::unique_ptr<Asynchronous> contestant(const Work& work, const std::string& name, bool one_group) override {
+    return nccl_->contestant(work, name, one_group);
   }
   bool checkable(const Work&) const override { return true; }
 

@@ -19,8 +19,9 @@ class Rival {
   virtual std::string name() const = 0;
   /// Why it cannot do such work; nothing if it can.
   virtual std::optional<std::string> refuses(const Work& work) const = 0;
-  /// Requires that it can. Lives no longer than this.
-  virtual std::unique_ptr<Asynchronous> contestant(const Work& work, const std::string& name) = 0;
+  /// Requires that it can. Lives no longer than this. `one_group`: NCCL launches all lanes as one; else one by one.
+  virtual std::unique_ptr<Asynchronous> contestant(const Work& work, const std::string& name,
+                                                   bool one_group = true) = 0;
   /// Whether it leaves the result of such work where kolo does.
   virtual bool checkable(const Work& work) const = 0;
 };

@@ -114,7 +114,7 @@ void Stage::describe(const World& world) {
   info.cores = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
   info.device = to_string(options_.device);
   info.devices = devices_of_all(ranks_, info_of(*place_));
-  if (info.backend != "nccl" && options_.compare != Compare::nccl) return;
+  if (!info.backend.starts_with("nccl") && options_.compare != Compare::nccl) return;
   if (const NcclTable* const table = kolo::nccl_table()) info.nccl = nccl_version_text(table->version);
   const char* const algo = std::getenv("NCCL_ALGO");  // set by kolo, too
   info.nccl_algo = algo ? algo : "auto";
@@ -155,13 +155,22 @@ void Stage::begin(const std::vector<std::string>& peers, const Options& shown) {
   print(table_->header(report_.world));
 }
 
+/// A peak is seen only by those who look.
+std::int64_t Stage::device_peak() const {
+  const Device device = place_->device();
+  return device.kind == DeviceKind::cuda ? static_cast<std::int64_t>(cuda_card(device.index).memory_use().peak) : 0;
+}
+
 void Stage::add(std::vector<Result> results) {
+  (void)device_peak();
   print(table_->row(results));
   for (Result& result : results) report_.results.push_back(std::move(result));
 }
 
 void Stage::end() {
   watch_.begin("the end");
+  const auto peaks = ranks_.gather(std::to_string(device_peak()));
+  for (std::size_t rank = 0; rank < peaks.size(); ++rank) report_.world.devices[rank].peak_bytes = std::stoll(peaks[rank]);
   print(table_->footer(report_));
   ranks_.together([&] {
     if (std::ferror(stdout) != 0)
@@ -181,18 +190,17 @@ void Stage::note(const std::string& line) {
 
 std::optional<std::int64_t> Stage::wrong_elements(const Work& work, Contestant& contestant, bool any_order) {
   if (options_.checks == 0) return std::nullopt;
-  const bool in_rank_order = one_node_ && report_.world.backend != "nccl";
+  const bool in_rank_order = one_node_ && !report_.world.backend.starts_with("nccl");
   const Signature& how = work.signature;
-  if (!in_rank_order && options_.device != DeviceKind::cpu && reduces(how.kind) && how.op == ReduceOp::average &&
-      !std::has_single_bit(static_cast<unsigned>(ranks_.size()))) {
-    note("NCCL multiplies averages by 1/n, which is rounded unless n is a power of two; they are not checked");
-    return std::nullopt;
-  }
+  const bool rounds = !in_rank_order && options_.device != DeviceKind::cpu && how.op == ReduceOp::average &&
+                      !std::has_single_bit(static_cast<unsigned>(ranks_.size()));
+  if (rounds && reduces(how.kind) && is_floating_point(how.dtype))
+    note("NCCL multiplies averages by 1/n, which is rounded unless n is a power of two; they are checked within that rounding");
   std::int64_t total = 0;
   for (int pass = 1; pass <= options_.checks; ++pass) {
     // Across nodes, and by NCCL, partial sums are added in another order than within one.
     const auto kind = any_order || !in_rank_order || pass % 2 == 0 ? ValueKind::exact : ValueKind::full;
-    const Checker checker(work.signature, ranks_.rank(), ranks_.size(), kind, static_cast<std::uint64_t>(pass));
+    const Checker checker(work.signature, ranks_.rank(), ranks_.size(), kind, static_cast<std::uint64_t>(pass), rounds);
     total += wrong_after_a_run(work, contestant, checker);
   }
   return total;

@@ -69,6 +69,7 @@ class Stage {
 
  private:
   std::int64_t wrong_after_a_run(const Work& work, Contestant& contestant, const Checker& checker);
+  std::int64_t device_peak() const;
   void print(const std::string& text);
 
   void describe(const World& world);

@@ -43,6 +43,11 @@ std::unique_ptr<Table> pack_table();
 /// The one that the options name.
 std::unique_ptr<Table> make_table(const Options& options, const std::vector<std::string>& peers);
 
+/// "# Rank 0 on host: GPU 0 [0000:0f:00.0] name" for each rank, and the most memory that was in use on each GPU; empty
+/// if buffers lie on hosts.
+std::string gpu_lines(const WorldInfo& world);
+std::string peak_memory_line(const WorldInfo& world);
+
 /// Schema 1, with a line end.
 std::string to_json(const Report& report);
 

@@ -18,6 +18,7 @@ class CsvTable final : public Table {
   std::string header(const WorldInfo& world) override {
     ranks_ = world.ranks;
     path_ = world.path;
+    if (world.device != "cpu") gpu_ = fmt::format("{} [{}]", world.devices.front().name, world.devices.front().bus);
     std::string text =
         "op,bytes,count,dtype,redop,root,in_place,mode,ranks,path,iterations,p50_us,p95_us,p99_us,min_us,max_us,mean_us,algbw_"
         "gbs,busbw_gbs,"
@@ -27,6 +28,7 @@ class CsvTable final : public Table {
       text += fmt::format(",{0}_p50_us,{0}_ratio", peer);
       if (overlap_) text += fmt::format(",{}_overlap_percent", peer);
     }
+    if (!gpu_.empty()) text += ",gpu";
     return text + "\n";
   }
 
@@ -55,6 +57,7 @@ class CsvTable final : public Table {
       text += peer ? fmt::format(",{},{}", peer->time_us.p50, peer->ratio) : ",,";
       if (overlap_) text += peer && peer->overlap ? fmt::format(",{}", peer->overlap->percent()) : ",";
     }
+    if (!gpu_.empty()) text += fmt::format(",\"{}\"", gpu_);
     return text + "\n";
   }
 
@@ -62,6 +65,7 @@ class CsvTable final : public Table {
   std::vector<std::string> peers_;
   int ranks_ = 1;
   std::string path_;
+  std::string gpu_;  // rank 0's; empty on hosts
 };
 
 }  // namespace

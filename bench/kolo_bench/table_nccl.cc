@@ -60,8 +60,8 @@ class NcclTable final : public Table {
     std::int64_t wrong = 0;
     for (const Result& result : report.results) wrong += result.wrong.value_or(0);
     return fmt::format(
-        "# Out of bounds values : {} {}\n# Avg bus bandwidth    : {:.6g}\n#\n# Collective test concluded: {}\n", wrong,
-        wrong == 0 ? "OK" : "FAILED", average_busbw(report.results), program_);
+        "# Out of bounds values : {} {}\n# Avg bus bandwidth    : {:.6g}\n{}#\n# Collective test concluded: {}\n", wrong,
+        wrong == 0 ? "OK" : "FAILED", average_busbw(report.results), peak_memory_line(report.world), program_);
   }
 
  private:

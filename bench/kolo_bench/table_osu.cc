@@ -22,6 +22,7 @@ class OsuTable final : public Table {
   std::string header(const WorldInfo& world) override {
     std::string text = fmt::format("# kolo-bench {} ({}, backend {}), in the format of OSU micro-benchmarks: {}\n", world.version,
                                    world.path, world.backend, options_.collective->name);
+    text += gpu_lines(world);
     text += fmt::sprintf("%-*s", first_width, "# Size");
     if (options_.task == Task::overlap) {
       text += cell("Overall(us)") + cell("Compute(us)") + cell("Pure Comm.(us)") + cell("Overlap(%)");
@@ -53,7 +54,7 @@ class OsuTable final : public Table {
     return text + "\n";
   }
 
-  std::string footer(const Report&) override { return {}; }
+  std::string footer(const Report& report) override { return peak_memory_line(report.world); }
 
  private:
   static std::string peer_cells(const Result& result, const std::string& name) {

@@ -9,11 +9,7 @@ class PackTable final : public Table {
  public:
   std::string header(const WorldInfo& world) override {
     std::string text = "# pack and unpack kernels against a copy of as many bytes within the GPU\n";
-    for (std::size_t rank = 0; rank < world.devices.size(); ++rank) {
-      const DeviceInfo& device = world.devices[rank];
-      text += fmt::format("# rank {} on {}: GPU {} [{}] {}\n", rank, world.hosts[rank], device.index, device.bus,
-                          device.name);
-    }
+    text += gpu_lines(world);
     return text + fmt::format(
                       "{:<16}  {:>7}  {:>12}  {:>8}  {:>8}  {:>7}  {:>8}  {:>7}  {:>6}\n{:<16}  {:>7}  {:>12}  {:>8}  "
                       "{:>8}  {:>7}  {:>8}  {:>7}\n",

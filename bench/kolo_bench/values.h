@@ -26,4 +26,7 @@ struct Values {
   void write(int rank, std::int64_t first, std::int64_t count, std::byte* to) const;
 };
 
+/// The largest magnitude of `exact` floats that are added.
+double largest_exact(DType dtype, int ranks);
+
 }  // namespace kolo::bench
