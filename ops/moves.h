@@ -126,21 +126,25 @@ struct Keep {
   }
 };
 
-/// A vector of elements, loaded and not yet converted.
-template <class From, int lanes, class Convert>
-using Loaded = std::conditional_t<std::is_same_v<Convert, Keep>, Words<static_cast<int>(sizeof(From)) * lanes>,
-                                  Vector<From, lanes>>;
+/// A vector of elements, loaded and not yet converted: in words, since a GPU loads at most four elements at a time.
+template <class T, int lanes>
+using Loaded = Words<static_cast<int>(sizeof(T)) * lanes>;
 
 template <class To, class From, int lanes, class Convert>
-constexpr void store_vector(const Loaded<From, lanes, Convert>& in, std::byte* to, Convert convert) {
+constexpr void store_vector(const Loaded<From, lanes>& in, std::byte* to, Convert convert) {
   if constexpr (std::is_same_v<Convert, Keep>) {
-    *reinterpret_cast<Loaded<From, lanes, Convert>*>(to) = in;
+    *reinterpret_cast<Loaded<From, lanes>*>(to) = in;
   } else {
+    Vector<From, lanes> values{};
     Vector<To, lanes> out{};
-    for (int i = 0; i < lanes; ++i) out.lane[i] = convert(in.lane[i]);
-    *reinterpret_cast<Vector<To, lanes>*>(to) = out;
+    Loaded<To, lanes> words{};
+    __builtin_memcpy(static_cast<void*>(&values), &in, sizeof(values));
+    for (int i = 0; i < lanes; ++i) out.lane[i] = convert(values.lane[i]);
+    __builtin_memcpy(&words, &out, sizeof(out));
+    *reinterpret_cast<Loaded<To, lanes>*>(to) = words;
   }
 }
+
 template <class To, class From, class Convert>
 constexpr void move_element(const std::byte* from, std::byte* to, Convert convert) {
   From in{};
@@ -163,9 +167,9 @@ constexpr void move_range(const Move& move, TileRange range, std::int64_t head, 
   std::int64_t vector = thread;
   if constexpr (lanes > 1) {
     const auto load = [&](std::int64_t v) {
-      return *reinterpret_cast<const Loaded<From, lanes, Convert>*>(move.from + (first + v * lanes) * from_size);
+      return *reinterpret_cast<const Loaded<From, lanes>*>(move.from + (first + v * lanes) * from_size);
     };
-    const auto store = [&](std::int64_t v, const Loaded<From, lanes, Convert>& in) {
+    const auto store = [&](std::int64_t v, const Loaded<From, lanes>& in) {
       store_vector<To, From, lanes, Convert>(in, move.to + (first + v * lanes) * to_size, convert);
     };
     for (; vector + 3 * threads < vectors; vector += 4 * threads) {  // four loads on their way at a time
