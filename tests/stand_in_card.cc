@@ -295,6 +295,14 @@ void StandInCard::give_back(void* data) {
   }
   std::free(data);
 }
+void StandInCard::free_what_was_left() {
+  wait_for_all();
+  const std::lock_guard lock(mutex_);
+  for (const auto& [data, bytes] : std::exchange(memory_, {})) {
+    used_ -= bytes;
+    std::free(const_cast<std::byte*>(data));
+  }
+}
 void* StandInCard::allocate(std::size_t bytes) {
   check();
   return take(bytes);

@@ -42,6 +42,9 @@ class StandInCard final : public Card {
   std::vector<std::string> log() const;
   void clear_log();
 
+  /// Frees what was left to the card on purpose, when nobody uses the card any more.
+  void free_what_was_left();
+
   /// What a program does with its tensors, each on a stream of its own.
   void upload(void* to, const void* from, std::size_t bytes, void* stream);
   /// Waits until the stream has come so far.
