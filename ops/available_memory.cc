@@ -1,11 +1,11 @@
-#include "ops/available_memory.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <fstream>
 #include <limits>
 #include <optional>
 #include <sstream>
+
+#include <kolo/memory.h>
 
 namespace kolo {
 namespace {

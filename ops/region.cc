@@ -10,8 +10,8 @@
 #include <string>
 
 #include <kolo/error.h>
+#include <kolo/memory.h>
 
-#include "ops/available_memory.h"
 
 namespace kolo {
 namespace {

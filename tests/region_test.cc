@@ -16,8 +16,8 @@
 #include <thread>
 
 #include <kolo/error.h>
+#include <kolo/memory.h>
 
-#include "ops/available_memory.h"
 #include "ops/bell.h"
 
 namespace kolo {

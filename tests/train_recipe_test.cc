@@ -1,10 +1,16 @@
 // What the recipe's flags do to a run: accumulation, gradients in 16 bits, learning rates, memory, and what is shown of
 // it.
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <bit>
 #include <cstring>
 #include <map>
 
+#include <kolo/memory.h>
+
+#include "apps/train/memory.h"
 #include "apps/train/plot.h"
 #include "models/crc32c.h"
 #include "tests/train_testing.h"
@@ -127,6 +133,22 @@ TEST_F(TrainRecipe, RunningOutOfMemoryIsAnErrorThatSaysWhatFor) {
       "there is not enough memory for the parameters (1.6 GiB); use a smaller model, batch or sequence, or fewer ranks "
       "on this machine");
   EXPECT_EQ(done.code, 1);
+}
+
+/// The kernel promises more than there is, and ends who takes it.
+TEST(LimitMemory, RefusesMoreThanAShareOfWhatIsLeft) {
+  const auto can_take = [](std::size_t bytes) {
+    return mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) !=
+           MAP_FAILED;
+  };
+  const std::size_t share = available_memory() / 100;
+  EXPECT_TRUE(can_take(4 * share));
+  EXPECT_EXIT(
+      {
+        train::limit_memory(100);
+        _exit(can_take(4 * share) ? 1 : can_take(share / 4) ? 0 : 2);
+      },
+      ::testing::ExitedWithCode(0), "");
 }
 
 /// Whatever it is that the memory ends at, one rank says so: nobody is left with nothing but another's end.

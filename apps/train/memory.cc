@@ -14,6 +14,7 @@
 #include <utility>
 
 #include <kolo/error.h>
+#include <kolo/memory.h>
 
 #include "models/headroom.h"
 
@@ -101,14 +102,23 @@ void allocating(const std::string& what, const std::function<void()>& work) {
 }
 
 void check_available(std::size_t bytes, const std::string& what) {
-  std::ifstream file("/proc/meminfo");
+  const std::size_t available = available_memory();
+  if (bytes <= available) return;
+  models::refuse_memory(fmt::format("{} ({}, and {} are available)", what, in_words(bytes), in_words(available)));
+}
+
+void limit_memory(int ranks) {
+  std::ifstream file("/proc/self/status");
   std::string word;
-  while (file >> word && word != "MemAvailable:") {
+  while (file >> word && word != "VmData:") {  // what the limit counts
   }
   std::size_t kilobytes = 0;
-  if (!(file >> kilobytes) || bytes / 1024 <= kilobytes) return;
-  models::refuse_memory(
-      fmt::format("{} ({}, and {} are available)", what, in_words(bytes), in_words(kilobytes * 1024)));
+  rlimit limit{};
+  if (!(file >> kilobytes) || ::getrlimit(RLIMIT_DATA, &limit) != 0) return;
+  const rlim_t share = available_memory() / static_cast<std::size_t>(ranks), most = kilobytes * 1024 + share;
+  if (most < share || most >= limit.rlim_cur) return;
+  limit.rlim_cur = most;
+  (void)::setrlimit(RLIMIT_DATA, &limit);
 }
 
 Memory shared_memory(Session& session, std::size_t bytes, const std::string& what) {

@@ -69,7 +69,7 @@ std::string StepLog::lines_of_first(std::int64_t steps, std::int64_t evals,
 void StepLog::on_step(const StepEvent& event) {
   nlohmann::ordered_json line{
       {"event", "step"}, {"step", event.step},           {"loss", event.loss},
-      {"lr", event.lr},  {"grad_norm", event.grad_norm}, {"samples_per_s", rounded(event.samples_per_s(), 10)}};
+      {"lr", event.lr},  {"grad_norm", event.grad_norm}, {"samples_per_s", rounded(event.samples_per_s(), 1e3)}};
   if (event.tokens > 0) line["tokens_per_s"] = rounded(event.tokens_per_s(), 10);
   line["exposed_comm"] = rounded(event.exposed_comm(), 1e4);
   write(line.dump() + "\n");

@@ -12,8 +12,9 @@
 #include <new>
 #include <utility>
 
+#include <kolo/memory.h>
+
 #include "bench/kolo_bench/options.h"
-#include "ops/available_memory.h"
 
 namespace kolo::bench {
 namespace {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <kolo/device.h>
@@ -11,6 +12,10 @@
 namespace kolo {
 
 class Session;
+
+/// Bytes that this process could still take without driving the machine, or the control group it runs in, out of memory, as
+/// far as the kernel tells: the largest number if it does not. Files under `root` stand for those under / in tests.
+std::size_t available_memory(const std::string& root = "");
 
 /// A piece of memory that a session allocated; it may outlive the session. Move-only.
 class Memory {
