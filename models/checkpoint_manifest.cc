@@ -48,6 +48,8 @@ Seal seal_of(const fs::path& path) {
 
 std::string text_of(const fs::path& path) {
   constexpr std::size_t most = 1 << 20;
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) unreadable(path);  // a pipe would be waited for
   std::ifstream file(path, std::ios::binary);
   if (!file) unreadable(path);
   std::string text(most, '\0');

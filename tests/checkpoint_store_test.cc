@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <csignal>
 #include <vector>
@@ -121,6 +122,9 @@ TEST_F(Store, AnyDamageIsFound) {
     }
     std::filesystem::remove(entry.path());
     EXPECT_TRUE(problem_of(checkpoint).has_value()) << entry.path() << " gone";
+    ASSERT_EQ(mkfifo(entry.path().c_str(), 0600), 0);
+    EXPECT_TRUE(problem_of(checkpoint).has_value()) << entry.path() << " a pipe";
+    std::filesystem::remove(entry.path());
     write_file(entry.path(), whole);
     ASSERT_EQ(problem_of(checkpoint), std::nullopt);
   }

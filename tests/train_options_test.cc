@@ -16,7 +16,7 @@ class TrainOptions : public ::testing::Test {
   Options parse(const std::string& line) {
     std::vector<std::string> words{"kolo-train"};
     std::istringstream stream(line);
-    for (std::string word; stream >> word;) words.push_back(word);
+    for (std::string word; stream >> word;) words.push_back(word == "''" ? "" : word);
     std::vector<const char*> argv;
     for (const std::string& word : words) argv.push_back(word.c_str());
     return train::parse_options(static_cast<int>(argv.size()), argv.data());
@@ -124,6 +124,7 @@ TEST_F(TrainOptions, FilesThatMeanNothing) {
             "cannot read DIR/none (it is missing or not readable); give --config a file of lines 'flag = value'");
   EXPECT_EQ(error("--config " + folder_.path().string()),
             "cannot read DIR (it is a folder); give --config a file of lines 'flag = value'");
+  EXPECT_EQ(error("--config ''"), "--config is ''; it takes a file of lines 'flag = value'");
 }
 
 TEST_F(TrainOptions, FilesThatAreNoConfiguration) {

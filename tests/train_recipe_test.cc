@@ -151,6 +151,23 @@ TEST(LimitMemory, RefusesMoreThanAShareOfWhatIsLeft) {
       ::testing::ExitedWithCode(0), "");
 }
 
+TEST_F(TrainRecipe, ACheckpointThatThereIsNoMemoryForIsRefused) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers need more memory than a limit allows";
+#endif
+  for (int ranks : {0, 2}) {  // 50 MB for parameters, gradients and momentum each, and 200 for two copies
+    const auto done =
+        run_shell(folder_, fmt::format("ulimit -d 300000; timeout 60 {} --sizes 784,8000,800,10 --batch 10 --steps 2 "
+                                       "--checkpoint {} --every 1",
+                                       kolo_train(ranks), path("run")));
+    EXPECT_EQ(done.code, 1) << done.err;
+    ASSERT_EQ(done.problems().size(), 1u) << done.err;
+    EXPECT_TRUE(
+        done.problems()[0].starts_with("there is not enough memory for a copy of the model for its checkpoints; use "))
+        << done.err;
+  }
+}
+
 /// Whatever it is that the memory ends at, one rank says so: nobody is left with nothing but another's end.
 TEST_F(TrainRecipe, RanksThatRunOutOfMemoryAgree) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

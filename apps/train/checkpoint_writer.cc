@@ -14,10 +14,10 @@ namespace kolo::train {
 CheckpointWriter::CheckpointWriter(models::CheckpointStore store, Job& job, std::optional<std::int64_t> every)
     : store_(std::move(store)),
       job_(&job),
-      free_{&snapshots_[0], &snapshots_[1]},
-      thread_(models::start_thread("writes checkpoints", [this] { run(); })) {
+      free_{&snapshots_[0], &snapshots_[1]} {
   const std::size_t needed = every ? snapshots_.size() : 1;
   for (std::size_t i = 0; i < needed; ++i) fill(snapshots_[i], "of the model for its checkpoints");
+  thread_ = models::start_thread("writes checkpoints", [this] { run(); });  // nothing may fail behind it
 }
 
 CheckpointWriter::~CheckpointWriter() {

@@ -52,6 +52,7 @@ bool is_file_in(const std::string& file, const std::string& folder) {
 }
 
 std::string read_config_text(const std::string& path) {
+  if (path.empty()) throw UsageError("--config is ''; it takes a file of lines 'flag = value'");
   constexpr std::size_t most = 1 << 20;
   std::error_code error;
   const fs::file_status status = fs::status(path, error);

@@ -6,8 +6,6 @@
 #include <limits>
 #include <string_view>
 
-#include <kolo/device.h>
-
 #include "apps/train/model_settings.h"
 #include "models/registry.h"
 
@@ -103,8 +101,6 @@ void Job::build(Session& session) {
   check_available(copies * bytes, state);
   allocating(fmt::format("{} ({})", state, in_words(copies * bytes)),
              [&] { optimizer_ = models::make_optimizer(optimizer, model_->parameters()); });
-  if (session.device().kind == DeviceKind::cpu)
-    limit_memory(session.local_size());  // CUDA takes more addresses than memory
 }
 
 std::vector<Agreed> Job::agreed() const {

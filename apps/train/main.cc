@@ -86,6 +86,9 @@ void train(Session& session, int argc, char** argv, const std::optional<std::str
   std::optional<Outputs> outputs;           // on rank 0, like the checkpoints
   std::optional<models::FolderLock> alone;  // with the checkpoints of this folder
   std::optional<CheckpointWriter> checkpoints;
+  together(session, [&] {  // CUDA takes more addresses than memory
+    if (session.device().kind == DeviceKind::cpu) limit_memory(session.local_size());
+  });
   together(session, [&] {
     if (problem) throw UsageError(*problem);
     options = parse_options(argc, argv);

@@ -62,6 +62,32 @@ class Reserve {
   std::array<char, 200> what_{};
 };
 
+/// The memory of this process that RLIMIT_DATA counts: what it alone can write to.
+std::optional<std::size_t> data_bytes() {
+  std::ifstream file("/proc/self/status");
+  std::string word;
+  while (file >> word && word != "VmData:") {
+  }
+  std::size_t kilobytes = 0;
+  if (!(file >> kilobytes)) return std::nullopt;
+  return kilobytes * 1024;
+}
+
+std::size_t left_below_limit() {
+  rlimit limit{};
+  const auto used = data_bytes();
+  if (!used || ::getrlimit(RLIMIT_DATA, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return available_memory();
+  return limit.rlim_cur - std::min<std::size_t>(limit.rlim_cur, *used);
+}
+
+/// Counts memory that is shared with other ranks as this process's own.
+void lower_limit(std::size_t bytes) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_DATA, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+  limit.rlim_cur -= std::min<rlim_t>(limit.rlim_cur, bytes);
+  (void)::setrlimit(RLIMIT_DATA, &limit);
+}
+
 /// While it lives the calling thread allocates for `what`.
 class Wanted {
  public:
@@ -101,29 +127,29 @@ void allocating(const std::string& what, const std::function<void()>& work) {
   }
 }
 
-void check_available(std::size_t bytes, const std::string& what) {
-  const std::size_t available = available_memory();
-  if (bytes <= available) return;
-  models::refuse_memory(fmt::format("{} ({}, and {} are available)", what, in_words(bytes), in_words(available)));
-}
-
 void limit_memory(int ranks) {
-  std::ifstream file("/proc/self/status");
-  std::string word;
-  while (file >> word && word != "VmData:") {  // what the limit counts
-  }
-  std::size_t kilobytes = 0;
+  const auto used = data_bytes();
   rlimit limit{};
-  if (!(file >> kilobytes) || ::getrlimit(RLIMIT_DATA, &limit) != 0) return;
-  const rlim_t share = available_memory() / static_cast<std::size_t>(ranks), most = kilobytes * 1024 + share;
+  if (!used || ::getrlimit(RLIMIT_DATA, &limit) != 0) return;
+  const std::size_t share = available_memory() / static_cast<std::size_t>(ranks);
+  const std::size_t most = *used + share - share / 16;  // the rest is for what the limit does not count
   if (most < share || most >= limit.rlim_cur) return;
   limit.rlim_cur = most;
   (void)::setrlimit(RLIMIT_DATA, &limit);
 }
 
+void check_available(std::size_t bytes, const std::string& what) {
+  if (const std::size_t left = left_below_limit(); bytes > left) {
+    models::refuse_memory(fmt::format("{} ({}, and {} are left for this rank)", what, in_words(bytes), in_words(left)));
+  }
+}
+
 Memory shared_memory(Session& session, std::size_t bytes, const std::string& what) {
+  if (bytes > left_below_limit()) models::refuse_memory(what);
   try {
-    return session.allocate(bytes);
+    Memory memory = session.allocate(bytes);
+    if (session.local_size() > 1) lower_limit(bytes);
+    return memory;
   } catch (const Error&) {
     models::refuse_memory(what);
   }

@@ -27,17 +27,17 @@ void keep_memory_in_reserve();
 /// Errors: models::ModelError if the reserve was needed: it says what for, if that was within allocating().
 void check_reserve();
 
-/// Errors: models::ModelError if this machine, or the control group of this process, has less left. The kernel promises
-/// more than there is, and ends a process that takes it.
-///
-/// what  "the parameters and their gradients"
-void check_available(std::size_t bytes, const std::string& what);
-
-/// From now on this process is refused, as by `ulimit -d`, what exceeds its share of what is left now, so that it runs
-/// out of memory with an error and is not ended by the kernel.
+/// From now on this process is refused, as by `ulimit -d`, what exceeds its share of the memory that is left now, on
+/// this machine or to its control group: the kernel promises more than there is, and ends a process that takes it. All
+/// ranks of the machine should be at this point together.
 ///
 /// ranks  of this machine, which share what is left evenly
 void limit_memory(int ranks);
+
+/// Errors: models::ModelError if this process may not take so many bytes more.
+///
+/// what  "the parameters and their gradients"
+void check_available(std::size_t bytes, const std::string& what);
 
 /// Memory that other ranks of the node can reach. Errors: models::ModelError if there is not enough.
 ///

@@ -59,7 +59,7 @@ std::string_view in_words(TokenType type) {
 class TokenStream::File {
  public:
   explicit File(fs::path path) : path_(std::move(path)) {
-    const int fd = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+    const int fd = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe is refused, not waited for
     if (fd < 0) refuse(path_, std::generic_category().message(errno));
     try {
       map(fd);
