@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,6 +12,7 @@
 
 #include <kolo/backend.h>
 #include <kolo/device.h>
+#include <kolo/error.h>
 
 #include "ops/moves.h"
 
@@ -89,13 +92,22 @@ Card& cuda_card(int index);
 class SelectedCard final {
  public:
   explicit SelectedCard(Card& card) : card_(card), before_(card.select()) {}
-  ~SelectedCard() { card_.select_again(before_); }
+  /// Throws nothing: where the card cannot be selected, the calls themselves fail, too.
+  SelectedCard(Card& card, std::nothrow_t) noexcept : card_(card) {
+    try {
+      before_ = card.select();
+    } catch (const Error&) {
+    }
+  }
+  ~SelectedCard() {
+    if (before_) card_.select_again(*before_);
+  }
   SelectedCard(const SelectedCard&) = delete;
   SelectedCard& operator=(const SelectedCard&) = delete;
 
  private:
   Card& card_;
-  int before_;
+  std::optional<int> before_;
 };
 
 /// Owns a stream.

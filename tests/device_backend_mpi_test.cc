@@ -1,7 +1,11 @@
 // What any backend must do, with tensors on real GPUs: over NCCL, and staged. Skipped where there is no GPU, or no
-// NCCL. Ranks are processes; where they share a GPU, NCCL needs another NCCL_HOSTID for each (see README).
+// NCCL. Ranks are processes; where they share a GPU, NCCL needs another NCCL_HOSTID for each (see README), and the GPU
+// switches between them several times for every call: DEVICE_TEST_ONE_OF, a prime, leaves a fraction of the calls.
 
 #include <mpi.h>
+
+#include <algorithm>
+#include <cstdlib>
 
 #include "ops/mpi_backend.h"
 #include "ops/nccl_backend.h"
@@ -39,13 +43,18 @@ class DeviceHarness final : public Harness {
   std::unique_ptr<Backend> backend_;
 };
 
+std::size_t calls_per_one_run() {
+  const char* const text = std::getenv("DEVICE_TEST_ONE_OF");
+  return std::max<std::size_t>(text ? std::strtoul(text, nullptr, 10) : 1, 1);
+}
+
 HarnessFactory factory(std::string name, const NcclTuning* tuning) {
   return {std::move(name),
           [tuning]() -> std::unique_ptr<Harness> {
             if (cuda_cards() == 0 || (tuning && !nccl_table())) return nullptr;
             return std::make_unique<DeviceHarness>(tuning);
           },
-          2};
+          2, 1, calls_per_one_run()};
 }
 const NcclTuning usual{};
 const NcclTuning tiny{16 << 10, 4 << 10};
