@@ -94,8 +94,8 @@ TEST_P(DeviceSession, StreamsWaitAndTheHostDoesNot) {
   for (int step = 0; step < steps; ++step) {
     std::vector<Handle> handles;
     for (std::size_t i = 0; i < grads.size(); ++i) {
-      handles.push_back(session->all_reduce_async(fmt::format("grad {}", i), grads[i]->tensor(), grads[i]->tensor(),
-                                                  {.ready = grads[i]->stream()}));
+      handles.push_back(
+          session->all_reduce_async(fmt::format("grad {}", i), grads[i]->tensor(), {.ready = grads[i]->stream()}));
     }
     for (std::size_t i = 0; i < grads.size(); ++i) handles[i].wait(grads[i]->stream());
   }
@@ -137,7 +137,7 @@ TEST_P(DeviceSession, MemoryOfTheSession) {
   card.copy(arena.whole().data, values.tensor().data, arena.whole().bytes(), values.stream());
   std::vector<Handle> handles;
   for (const Tensor& tensor : arena.tensors()) {
-    handles.push_back(session->all_reduce_async(fmt::format("grad {}", handles.size()), tensor, tensor,
+    handles.push_back(session->all_reduce_async(fmt::format("grad {}", handles.size()), tensor,
                                                 {.prescale = 3, .ready = values.stream()}));
   }
   for (Handle& handle : handles) handle.wait(values.stream());
