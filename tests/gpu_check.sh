@@ -64,6 +64,8 @@ step() {
     state=failed
     text="exit code $rc: $(grep -v '^ *$' "$log" | grep -i -m 1 -E 'error|failed|kolo-bench:' || tail -n 1 "$log")"
     tail -n 25 "$log" | sed 's/^/    /' >&2
+  elif [[ $text == FAILED* ]]; then
+    state=failed
   elif [[ $text == skipped* ]]; then
     state=skipped
   fi
@@ -77,15 +79,19 @@ test_figures() {
   local passed skipped
   passed=$(grep -c '^\[       OK ' "$1")
   skipped=$(grep -c '^\[  SKIPPED \].* ms)' "$1")
-  if ((passed == 0)); then printf 'skipped: none of %d cases can run here' "$skipped"; else printf '%d cases, %d skipped' "$passed" "$skipped"; fi
+  if ((gpus > 0 && skipped > 0)); then
+    printf 'FAILED: %d cases ran, %d were skipped, though there is a GPU: does CUDA see it, is NCCL loaded?' "$passed" "$skipped"
+  elif ((passed == 0)); then printf 'skipped: none of %d cases can run here' "$skipped"; else printf '%d cases, %d skipped' "$passed" "$skipped"; fi
 }
 
 # Of the largest size: out of place, or in place if that is all there is.
 bench_figures() {
   grep -E '^ +[0-9]' "$1" | tail -n 1 | awk '{
-    at = $6 == "N/A" ? 10 : 6; ratio = $6 == "N/A" ? $17 : $15
+    peers = (NF - 13) / 4; in_place = $6 == "N/A"
+    at = in_place ? 10 : 6; ratio = in_place ? 15 + 2 * peers : 15
     printf "%s bytes: %s us, %s GB/s", $1, $at, $(at + 1)
-    if (ratio != "") printf ", NCCL/kolo %s", ratio
+    if (peers > 0) printf ", NCCL/kolo %s", $ratio
+    if (peers > 1) printf " (tensor by tensor %s)", $(ratio + 2)
     printf ", wrong %s", $(at + 3) }'
   grep -q 'backend=staged' "$1" && printf ' (staged)'
 }
