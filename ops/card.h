@@ -46,8 +46,8 @@ class Card {
   virtual CardFacts facts() const = 0;
   virtual CardMemoryUse memory_use() const = 0;
 
-  /// Makes this the calling thread's current card, and returns which was: for libraries that look at it. A card that this process
-  /// does not use is not selected again: that alone takes hundreds of MiB of it.
+  /// Makes this the calling thread's current card, and returns which was: for libraries that look at it. A card that
+  /// this process does not use is not selected again: that alone takes hundreds of MiB of it.
   virtual int select() = 0;
   virtual void select_again(int before) noexcept = 0;
 

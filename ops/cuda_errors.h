@@ -30,8 +30,9 @@ inline bool has_context(int index) {
   return !get_state || get_state(index, &flags, &active) != 0 || active != 0;
 }
 
-/// Makes the device current that was before. One on which this process has nothing is left alone: selecting it would put
-/// a context there, which takes hundreds of MiB; and thread by thread device 0 would get one from every rank of a node.
+/// Makes the device current that was before. One on which this process has nothing is left alone: selecting it would
+/// put a context there, which takes hundreds of MiB; and thread by thread device 0 would get one from every rank of a
+/// node.
 inline void select_device_again(int before) noexcept {
   if (has_context(before)) (void)cudaSetDevice(before);
 }
