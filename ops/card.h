@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,6 +12,7 @@
 
 #include <kolo/backend.h>
 #include <kolo/device.h>
+#include <kolo/error.h>
 
 #include "ops/moves.h"
 
@@ -43,7 +46,8 @@ class Card {
   virtual CardFacts facts() const = 0;
   virtual CardMemoryUse memory_use() const = 0;
 
-  /// Makes this the calling thread's current card, and returns which was: for libraries that look at it.
+  /// Makes this the calling thread's current card, and returns which was: for libraries that look at it. A card that
+  /// this process does not use is not selected again: that alone takes hundreds of MiB of it.
   virtual int select() = 0;
   virtual void select_again(int before) noexcept = 0;
 
@@ -89,13 +93,22 @@ Card& cuda_card(int index);
 class SelectedCard final {
  public:
   explicit SelectedCard(Card& card) : card_(card), before_(card.select()) {}
-  ~SelectedCard() { card_.select_again(before_); }
+  /// Throws nothing: where the card cannot be selected, the calls themselves fail, too.
+  SelectedCard(Card& card, std::nothrow_t) noexcept : card_(card) {
+    try {
+      before_ = card.select();
+    } catch (const Error&) {
+    }
+  }
+  ~SelectedCard() {
+    if (before_) card_.select_again(*before_);
+  }
   SelectedCard(const SelectedCard&) = delete;
   SelectedCard& operator=(const SelectedCard&) = delete;
 
  private:
   Card& card_;
-  int before_;
+  std::optional<int> before_;
 };
 
 /// Owns a stream.

@@ -137,6 +137,7 @@ class CudaPoint final : public DevicePoint {
     check_cuda(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), event_, 0), "cudaStreamWaitEvent");
   }
   bool passed() const override {
+    const SelectedDevice selected(index_);  // a thread that never had one would get a context on device 0
     const cudaError_t rc = cudaEventQuery(event_);
     if (rc == cudaErrorNotReady) {
       (void)cudaGetLastError();  // it is kept as if it were an error
@@ -192,7 +193,9 @@ class CudaCard final : public Card {
     check_cuda(cudaSetDevice(index_), "cudaSetDevice");
     return before;
   }
-  void select_again(int before) noexcept override { (void)cudaSetDevice(before); }
+  void select_again(int before) noexcept override {
+    if (before != index_) select_device_again(before);
+  }
 
   void* make_stream(bool urgent) override {
     const SelectedDevice selected(index_);

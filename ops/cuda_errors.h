@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cuda_runtime.h>
+#include <dlfcn.h>
 
 #include <string>
 
@@ -17,6 +18,25 @@ inline void check_cuda(cudaError_t rc, const char* call, Where where = Where::he
                                       file.substr(file.find_last_of('/') + 1) + ":" + std::to_string(where.line));
 }
 
+/// Whether this process has a context on a device, or may have one.
+inline bool has_context(int index) {
+  using GetState = int (*)(int device, unsigned* flags, int* active);
+  static const auto get_state = [] {
+    void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);  // the runtime has loaded it
+    return driver ? reinterpret_cast<GetState>(dlsym(driver, "cuDevicePrimaryCtxGetState")) : nullptr;
+  }();
+  unsigned flags = 0;
+  int active = 1;
+  return !get_state || get_state(index, &flags, &active) != 0 || active != 0;
+}
+
+/// Makes the device current that was before. One on which this process has nothing is left alone: selecting it would
+/// put a context there, which takes hundreds of MiB; and thread by thread device 0 would get one from every rank of a
+/// node.
+inline void select_device_again(int before) noexcept {
+  if (has_context(before)) (void)cudaSetDevice(before);
+}
+
 /// Selects a device for the calls of this scope, and then the one that the thread had selected before.
 class SelectedDevice final {
  public:
@@ -25,7 +45,7 @@ class SelectedDevice final {
     if (before_ != index_) check_cuda(cudaSetDevice(index_), "cudaSetDevice");
   }
   ~SelectedDevice() {
-    if (before_ != index_) (void)cudaSetDevice(before_);
+    if (before_ != index_) select_device_again(before_);
   }
   SelectedDevice(const SelectedDevice&) = delete;
   SelectedDevice& operator=(const SelectedDevice&) = delete;

@@ -30,6 +30,7 @@ NcclGroup::~NcclGroup() {
   if (state_ != State::ready) end_comm();
   if (!comm_ || abandoned_) return;
   const NcclTable& table = rank_->table;
+  const SelectedCard selected(rank_->card, std::nothrow);
   const auto deadline = std::chrono::steady_clock::now() + patience_at_the_end;
   const auto at_rest = [&](NcclResult state) {
     while (state == NcclResult::in_progress && std::chrono::steady_clock::now() < deadline) {
@@ -39,7 +40,7 @@ NcclGroup::~NcclGroup() {
     return state == NcclResult::success;
   };
   bool ended = at_rest(NcclResult::in_progress);
-  for (void* handle : enrolled_handles_) (void)table.dismiss(comm_, handle);
+  for (std::size_t i = 0; ended && i < enrolled_handles_.size(); ++i) (void)table.dismiss(comm_, enrolled_handles_[i]);
   ended = ended && at_rest(table.finalize(comm_));
   if (ended)
     (void)table.destroy(comm_);
@@ -66,6 +67,7 @@ void NcclGroup::tell_id() {
   words[0] = !split_ || split_->state != NcclSplit::State::made;
   if (info_.rank == 0 && words[0] != 0) {
     NcclId id{};
+    const SelectedCard selected(rank_->card);
     check_nccl(rank_->table, rank_->table.get_unique_id(&id), nullptr, "ncclGetUniqueId");
     std::memcpy(&words[1], &id, sizeof(id));
   }
@@ -119,7 +121,7 @@ void NcclGroup::begin_split(const std::shared_ptr<NcclSplit>& split) {
 
 void NcclGroup::end_split(NcclSplit& split) {
   split.state = NcclSplit::State::made;
-  if (!split.wanted && split.comm) (void)rank_->table.abort(std::exchange(split.comm, nullptr));
+  if (!split.wanted) abort(split.comm);
   under_way_.reset();
   ++entered_;
 }
@@ -128,8 +130,7 @@ void NcclGroup::end_split(NcclSplit& split) {
 void NcclGroup::drop_split() noexcept {
   if (!split_) return;
   split_->wanted = false;
-  if (split_->state == NcclSplit::State::made && split_->comm)
-    (void)rank_->table.abort(std::exchange(split_->comm, nullptr));
+  if (split_->state == NcclSplit::State::made) abort(split_->comm);
   split_.reset();
 }
 
@@ -249,8 +250,14 @@ void NcclGroup::enroll(const std::byte* data) {
 // ---- the end
 // ---------------------------------------------------------------------------------------------------------
 
+void NcclGroup::abort(NcclComm& comm) noexcept {
+  if (!comm) return;
+  const SelectedCard selected(rank_->card, std::nothrow);
+  (void)rank_->table.abort(std::exchange(comm, nullptr));
+}
+
 void NcclGroup::end_comm() noexcept {
-  if (comm_) (void)rank_->table.abort(std::exchange(comm_, nullptr));
+  abort(comm_);
   under_way_.reset();
   drop_split();
   made_op_.reset();

@@ -79,6 +79,7 @@ class NcclGroup final {
 
   void tell_id();
   void start_init();
+  void abort(NcclComm& comm) noexcept;
   void end_comm() noexcept;
   void drain() noexcept;
   void drop_split() noexcept;

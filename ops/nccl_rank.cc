@@ -37,6 +37,7 @@ std::shared_ptr<std::byte> NcclMemory::allocate_or_throw(std::size_t bytes) {
       const std::lock_guard lock(self->mutex_);
       self->pieces_.erase(begin);
     }
+    const SelectedCard card(self->card_, std::nothrow);
     (void)self->table_.release(begin);
   });
   {

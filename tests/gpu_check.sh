@@ -64,6 +64,8 @@ step() {
     state=failed
     text="exit code $rc: $(grep -v '^ *$' "$log" | grep -i -m 1 -E 'error|failed|kolo-bench:' || tail -n 1 "$log")"
     tail -n 25 "$log" | sed 's/^/    /' >&2
+  elif [[ $text == FAILED* ]]; then
+    state=failed
   elif [[ $text == skipped* ]]; then
     state=skipped
   fi
@@ -77,15 +79,19 @@ test_figures() {
   local passed skipped
   passed=$(grep -c '^\[       OK ' "$1")
   skipped=$(grep -c '^\[  SKIPPED \].* ms)' "$1")
-  if ((passed == 0)); then printf 'skipped: none of %d cases can run here' "$skipped"; else printf '%d cases, %d skipped' "$passed" "$skipped"; fi
+  if ((gpus > 0 && skipped > 0)); then
+    printf 'FAILED: %d cases ran, %d were skipped, though there is a GPU: does CUDA see it, is NCCL loaded?' "$passed" "$skipped"
+  elif ((passed == 0)); then printf 'skipped: none of %d cases can run here' "$skipped"; else printf '%d cases, %d skipped' "$passed" "$skipped"; fi
 }
 
 # Of the largest size: out of place, or in place if that is all there is.
 bench_figures() {
   grep -E '^ +[0-9]' "$1" | tail -n 1 | awk '{
-    at = $6 == "N/A" ? 10 : 6; ratio = $6 == "N/A" ? $17 : $15
+    peers = (NF - 13) / 4; in_place = $6 == "N/A"
+    at = in_place ? 10 : 6; ratio = in_place ? 15 + 2 * peers : 15
     printf "%s bytes: %s us, %s GB/s", $1, $at, $(at + 1)
-    if (ratio != "") printf ", NCCL/kolo %s", ratio
+    if (peers > 0) printf ", NCCL/kolo %s", $ratio
+    if (peers > 1) printf " (tensor by tensor %s)", $(ratio + 2)
     printf ", wrong %s", $(at + 3) }'
   grep -q 'backend=staged' "$1" && printf ' (staged)'
 }
@@ -117,35 +123,50 @@ unpack() {
   ln -sfn libmpi.so.40 "$root/usr/lib/x86_64-linux-gnu/libmpi.so"
 }
 
-# Everything that looks for Open MPI, or for a library, finds that of the folder first.
+# Everything that looks for Open MPI, or for a library, finds that of the folder first. Of Open MPI's ways to talk only the plain
+# ones are tried, and of those none that a container may forbid.
 use_packages() {
   local lib=$root/usr/lib/x86_64-linux-gnu
   export PATH=$root/usr/bin:$PATH:/usr/local/cuda/bin
   export CMAKE_PREFIX_PATH=$root/usr
-  export LD_LIBRARY_PATH=$lib:$root/lib/x86_64-linux-gnu:$lib/openmpi/lib:$lib/pmix2/lib:${LD_LIBRARY_PATH:-}
+  export LD_LIBRARY_PATH=$lib:$root/lib/x86_64-linux-gnu:$lib/openmpi/lib:$lib/pmix2/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   export OPAL_PREFIX=$root/usr OPAL_LIBDIR=$lib OPAL_PKGLIBDIR=$lib/openmpi OPAL_DATADIR=$root/usr/share OPAL_SYSCONFDIR=$root/etc/openmpi
   export OMPI_MCA_mca_base_component_path=$lib/openmpi/lib/openmpi3 OMPI_MCA_mca_base_param_files=$root/etc/openmpi/openmpi-mca-params.conf
   export PMIX_INSTALL_PREFIX=$lib/pmix2 PMIX_MCA_mca_base_component_path=$lib/pmix2/lib/pmix
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_plm_rsh_agent=/bin/false
-  export OMPI_MCA_btl_base_warn_component_unused=0 GTEST_COLOR=no
+  export OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader,tcp OMPI_MCA_btl_vader_single_copy_mechanism=none
+  export OMPI_MCA_btl_base_warn_component_unused=0 OMPI_MCA_mca_base_component_show_load_errors=0 GTEST_COLOR=no
 }
 
-# NCCL's header and library, where Python packages may have brought them.
-find_nccl() {
-  local folder header=
-  for folder in /usr/include /usr/local/include /usr/local/cuda/include /usr/include/x86_64-linux-gnu; do
-    if [[ -e $folder/nccl.h ]]; then header=$folder; fi
+# first_with FILE FOLDER...: the first of the folders that has it.
+first_with() {
+  local file=$1 folder
+  shift
+  for folder; do
+    if [[ -e $folder/$file ]]; then
+      printf '%s' "$folder"
+      return
+    fi
   done
-  folder=$(python3 -c 'import nvidia.nccl; print(list(nvidia.nccl.__path__)[0])' 2>/dev/null) || folder=
-  if [[ -z $folder && -z $header ]]; then
-    folder=$(timeout 20 find /opt /usr /home /root -path '*/include/nccl.h' -print -quit 2>/dev/null)
-    folder=${folder%/include/nccl.h}
-  fi
-  if [[ -n $folder ]]; then
-    export CPATH=$folder/include:${CPATH:-} LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$folder/lib
-    printf 'gpu_check: NCCL of %s\n' "$folder"
-  fi
-  [[ -n $header || -e $folder/include/nccl.h ]]
+}
+anywhere() {
+  local found
+  found=$(timeout 20 find / -xdev -path /proc -prune -o -name "$1" -print -quit 2>/dev/null)
+  printf '%s' "${found%/*}"
+}
+
+# NCCL's header and library: of Python's packages, of the system, of CUDA's folder, or from elsewhere.
+find_nccl() {
+  local wheel header library system=/usr/lib/x86_64-linux-gnu
+  wheel=$(python3 -c 'import nvidia.nccl; print(list(nvidia.nccl.__path__)[0])' 2>/dev/null) || wheel=/nowhere
+  header=$(first_with nccl.h "$wheel/include" /usr/include /usr/include/x86_64-linux-gnu /usr/local/include /usr/local/cuda/include)
+  library=$(first_with libnccl.so.2 "$wheel/lib" $system /lib/x86_64-linux-gnu /usr/local/lib /usr/local/cuda/lib64 /usr/local/cuda/lib)
+  : "${header:=$(anywhere nccl.h)}" "${library:=$(anywhere libnccl.so.2)}"
+  [[ -n $header ]] || fail 'nccl.h is missing; install NCCL 2.19 or newer with its header'
+  [[ -n $library ]] || ((gpus == 0)) || fail 'libnccl.so.2 is missing; install NCCL 2.19 or newer'
+  if [[ $header != /usr/include && $header != /usr/local/include ]]; then export CPATH=$header${CPATH:+:$CPATH}; fi
+  if [[ -n $library && $library != "$system" ]]; then export LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$library; fi
+  printf 'gpu_check: nccl.h of %s, libnccl.so.2 of %s\n' "$header" "${library:-nowhere}"
 }
 
 configure() {
@@ -180,36 +201,50 @@ mpi_works() {
   [[ $(command -v mpirun) == "$root/usr/bin/mpirun" ]] && [[ $(mpirun --oversubscribe -np 2 printenv OMPI_COMM_WORLD_RANK | sort | tr '\n' ' ') == '0 1 ' ]]
 }
 
+# part ONE_OF N: the device tests on N ranks, with one of so many of their calls: all would take several minutes.
+part() { DEVICE_TEST_ONE_OF=$1 ranks "$2" "$build/tests/device_backend_mpi_test"; }
+sanitize() {  # what NCCL tries of CUDA's calls, and finds missing, is no error
+  DEVICE_TEST_ONE_OF=97 compute-sanitizer --report-api-errors no --error-exitcode 9 --launch-timeout 30 \
+    "$build/tests/device_backend_mpi_test" --gtest_filter='-*/nccl_tiny'
+}
+
 run_all() {
-  local bench=$build/bench/kolo-bench suite=$build/tests/device_backend_mpi_test count op
-  step 'device tests, 1 rank' 60 test_figures ranks 1 "$suite" || true
-  step 'device tests, 2 ranks' 90 test_figures ranks 2 "$suite" || true
+  local bench=$build/bench/kolo-bench count op shared=7 few=20
+  if ((gpus < 2)); then shared=17 few=5; fi
+  step 'device tests, 1 rank' 60 test_figures part 7 1 || true
+  step 'device tests, 2 ranks' 90 test_figures part $shared 2 || true
   step 'pack and unpack' 40 pack_figures "$bench" all_reduce --device cuda --pack || true
   step 'pack and unpack, resnet50' 30 pack_figures "$bench" all_reduce --device cuda --pack --buckets resnet50 || true
   for count in 1 2; do
     step "all_reduce direct, $count ranks" 40 bench_figures ranks $count "$bench" all_reduce --direct --device cuda -b 4K -e 64M -f 16 -n 30 --compare nccl || true
     step "all_reduce by session, $count ranks" 40 bench_figures ranks $count "$bench" all_reduce --device cuda --memory session -b 4K -e 64M -f 16 -n 30 --compare nccl || true
-    step "resnet50 by session, $count ranks" 40 bench_figures ranks $count "$bench" all_reduce --device cuda --memory session --buckets resnet50 -n 20 --compare nccl || true
+    step "resnet50 by session, $count ranks" 40 bench_figures ranks $count "$bench" all_reduce --device cuda --memory session --buckets resnet50 -n $((count == 1 ? 20 : few)) --compare nccl || true
   done
   for op in all_gather reduce_scatter broadcast reduce all_to_all gather scatter send_recv; do
     step "$op, 2 ranks" 30 bench_figures ranks 2 "$bench" $op --device cuda -b 1M -e 16M -f 16 -n 10 --compare nccl || true
   done
   if command -v compute-sanitizer >/dev/null; then
-    step 'compute-sanitizer, 1 rank' 100 sanitizer_figures compute-sanitizer --error-exitcode 9 --launch-timeout 30 "$suite" || true
+    step 'compute-sanitizer, 1 rank' 120 sanitizer_figures sanitize || true
   else
     note_row skipped compute-sanitizer 0 'it is not on this machine'
   fi
 }
 
 # Steps run in shells of their own.
-export -f unpack configure compile ranks mpi_works
+export -f unpack configure compile ranks mpi_works part sanitize
 export source_dir packages work root build
 
 PATH=$PATH:/usr/local/cuda/bin
 command -v nvcc >/dev/null || fail "nvcc is missing (there is no CUDA Toolkit on this machine); install it, or name its bin in PATH"
+command -v g++ >/dev/null || fail 'g++ is missing; install a compiler'
 command -v cmake >/dev/null || fail 'cmake is missing; install CMake 3.25 or newer'
 command -v dpkg >/dev/null || fail 'dpkg is missing, which unpacks the packages; use a Debian or Ubuntu system'
 [[ -n $(find "$packages" -name '*.deb' -print -quit) ]] || fail "$packages has no package files; fill it with tests/gather_packages.sh"
+
+glibc=$(getconf GNU_LIBC_VERSION 2>/dev/null | awk '{ print $2 }')
+[[ $(uname -m) == x86_64 ]] || fail "the packages are for x86_64 (this is $(uname -m)); use such a machine"
+[[ $(printf '2.36\n%s\n' "$glibc" | sort -V | head -n 1) == 2.36 ]] ||
+  fail "glibc ${glibc:-of an unknown version} is older than the packages' (2.36, Debian 12); use Debian 12, Ubuntu 24.04, or newer"
 
 gpus=$(nvidia-smi --query-gpu=index --format=csv,noheader 2>/dev/null | grep -c '^[0-9]') || gpus=0
 arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d '.')
@@ -220,7 +255,7 @@ printf 'gpu_check: %s\n' "$(nvcc --version | tail -n 2 | head -n 1), architectur
 step 'unpack the packages' 60 nothing unpack || exit 1
 use_packages
 step 'mpirun of the packages' 30 nothing mpi_works || exit 1
-find_nccl || fail 'nccl.h is missing; install NCCL 2.19 or newer with its header'
+find_nccl
 write_as_host
 step 'configure' 90 nothing configure || exit 1
 step 'build' 400 nothing compile || exit 1

@@ -6,11 +6,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <latch>
 
 #include "runtime/gpu_places.h"
 #include "tests/element_types.h"
+#include "tests/on_gpu.h"
 #include "tests/sanitized.h"
 #include "tests/stand_in_card.h"
 #include "tests/stand_in_nccl.h"
@@ -19,49 +19,11 @@
 namespace kolo {
 namespace {
 
+using testing::all;
 using testing::error_text;
+using testing::OnGpu;
 using testing::run_ranks;
 using testing::test_config;
-
-/// A tensor of the rank's GPU, and the stream of a program that works with it.
-class OnGpu {
- public:
-  OnGpu(Session& session, std::vector<float> values)
-      : card_(cuda_card(session.device().index)), values_(std::move(values)), stream_(card_) {
-    memory_ = CardBuffer(card_, values_.size() * sizeof(float));
-    pinned_ = CardBuffer(card_, values_.size() * sizeof(float), CardBuffer::Kind::pinned);
-    write();
-  }
-  void write() {
-    std::memcpy(pinned_.data(), values_.data(), values_.size() * sizeof(float));
-    card_.copy(memory_.data(), pinned_.data(), values_.size() * sizeof(float), stream_.get());
-  }
-  Tensor tensor() const {
-    return {memory_.data(),
-            Shape{static_cast<std::int64_t>(values_.size())},
-            DType::f32,
-            {DeviceKind::cuda, card_.index()}};
-  }
-  void* stream() const { return stream_.get(); }
-  /// What the program's stream finds there after all that it has been told to wait for.
-  std::vector<float> read() {
-    card_.copy(pinned_.data(), memory_.data(), values_.size() * sizeof(float), stream_.get());
-    for (const auto point = card_.mark(stream_.get()); !point->passed();) std::this_thread::yield();
-    std::vector<float> found(values_.size());
-    std::memcpy(found.data(), pinned_.data(), found.size() * sizeof(float));
-    return found;
-  }
-
- private:
-  Card& card_;
-  std::vector<float> values_;
-  CardStream stream_;
-  CardBuffer memory_, pinned_;
-};
-
-std::vector<float> all(std::size_t count, float value) {
-  return std::vector<float>(count, value);
-}
 
 struct GpuSession : ::testing::TestWithParam<std::string> {
   GpuSession() {

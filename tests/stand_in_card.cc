@@ -20,9 +20,13 @@ class StandInPoint final : public DevicePoint {
  public:
   explicit StandInPoint(StandInCard& card, bool timed = false) : card_(card), timed_(timed) {}
   void order(void* stream) const override {
+    card_.check();
     card_.put(stream, [come = come_] { return come->load(); });
   }
-  bool passed() const override { return *come_; }
+  bool passed() const override {
+    card_.check();
+    return *come_;
+  }
   void come_here(void* stream) {
     card_.put(stream, [come = come_, when = when_] {
       *when = std::chrono::steady_clock::now();

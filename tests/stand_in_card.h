@@ -35,6 +35,8 @@ class StandInCard final : public Card {
 
   /// Makes everything fail that is called from now on, as after an error of the device; empty: nothing.
   void fail(std::string message);
+  /// Throws what fail() was given.
+  void check();
   /// Makes an allocation fail that comes after so many others.
   void fail_allocation_after(int others) { allocations_left_ = others; }
 
@@ -81,7 +83,6 @@ class StandInCard final : public Card {
     std::uint64_t put = 0, done = 0;
     bool running = false;
   };
-  void check();
   void expect_reach(const char* what, const void* data, std::size_t bytes) const;
   void* take(std::size_t bytes);
   void give_back(void* data);

@@ -148,6 +148,10 @@ void expect_idle(NcclComm comm, const char* what) {
   if (comm->finalized) ADD_FAILURE() << what << " on a communicator that was finalized";
 }
 
+void expect_card(NcclComm comm, const char* what) {
+  if (current_card() != comm->card) ADD_FAILURE() << what << " with another current card";
+}
+
 template <class T, class Widen, class Narrow>
 void reduce_as(const std::vector<std::vector<std::byte>>& inputs, std::byte* out, std::size_t begin, std::size_t count,
                NcclOp op, double factor, Widen widen, Narrow narrow) {
@@ -347,7 +351,7 @@ NcclResult submit(NcclComm comm, void* stream, const std::vector<Call>& calls) {
 
 NcclResult collect(NcclComm comm, void* stream, Call call) {
   expect_idle(comm, call.what.c_str());
-  if (current_card() != comm->card) ADD_FAILURE() << call.what << " with another current card";
+  expect_card(comm, call.what.c_str());
   while (blocked(comm->rank)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   std::string text = fmt::format("{} {} {}", call.what, call.count, static_cast<int>(call.type));
   const bool reduces = call.what == "all_reduce" || call.what == "reduce" || call.what == "reduce_scatter";
@@ -408,13 +412,13 @@ NcclResult init(NcclComm* comm, int ranks, const NcclId& id, int rank) {
 
 NcclResult split(NcclComm comm, int color, int key, NcclComm* made) {
   expect_idle(comm, "split");
-  if (current_card() != comm->card) ADD_FAILURE() << "a split with another current card";
+  expect_card(comm, "split");
   if (*comm->outstanding != 0) ADD_FAILURE() << "a split while what was launched before still runs";
   note(comm->rank, color < 0 ? "split for others" : fmt::format("split to be {}", key));
   const std::lock_guard lock(comm->together->mutex);
   comm->together->splits[comm->splits].chosen[comm->rank] = {color, key};
   comm->splitting = made;
-  return NcclResult::in_progress;
+  return NcclResult::success;  // NCCL says so, too, though it has only begun
 }
 
 /// Goes on with a split once all ranks have called it; then the new communicator is initialising still.
@@ -464,16 +468,22 @@ NcclResult async_error(NcclComm comm, NcclResult* state) {
   if (comm->polls_left > 0 && --comm->polls_left > 0) *state = NcclResult::in_progress;
   if (*state == NcclResult::in_progress) return NcclResult::success;
   for (; !comm->waiting.empty(); comm->waiting.pop_front()) comm->waiting.front()();
+  if (comm->finalized && *comm->outstanding != 0) *state = NcclResult::in_progress;
   return NcclResult::success;
 }
 
 NcclResult finalize(NcclComm comm) {
   expect_idle(comm, "finalize");
+  expect_card(comm, "finalize");
   comm->finalized = true;
+  comm->polls_left = 3;
   note(comm->rank, "finalize");
-  return NcclResult::success;
+  return NcclResult::in_progress;
 }
 NcclResult destroy(NcclComm comm) {
+  expect_card(comm, "destroy");
+  if (!comm->finalized) ADD_FAILURE() << "destroy of a communicator that was not finalized";
+  if (busy(comm) || *comm->outstanding != 0) ADD_FAILURE() << "destroy of a communicator that is still being finalized";
   if (!comm->ops.empty()) ADD_FAILURE() << "ops that were not destroyed";
   if (!comm->enrolled.empty()) ADD_FAILURE() << "memory that is still registered";
   note(comm->rank, "destroy");
@@ -481,6 +491,7 @@ NcclResult destroy(NcclComm comm) {
   return NcclResult::success;
 }
 NcclResult abort(NcclComm comm) {
+  expect_card(comm, "abort");
   note(comm->rank, "abort");
   {
     const std::lock_guard lock(behaviour().mutex);
@@ -493,6 +504,7 @@ NcclResult abort(NcclComm comm) {
 
 NcclResult create_op(NcclOp* op, const void* scalar, NcclType type, NcclComm comm) {
   expect_idle(comm, "create_pre_mul_sum");
+  expect_card(comm, "create_pre_mul_sum");
   double factor = 0;
   if (type == NcclType::f64)
     std::memcpy(&factor, scalar, sizeof(double));
@@ -516,6 +528,7 @@ NcclResult destroy_op(NcclOp op, NcclComm comm) {
 
 NcclResult enroll(NcclComm comm, void* data, std::size_t bytes, void** handle) {
   expect_idle(comm, "enroll");
+  expect_card(comm, "enroll");
   if (!stand_in_card(comm->card).reaches(data, bytes))
     ADD_FAILURE() << "memory that the card cannot reach was registered";
   if (!comm->enrolled.insert(data).second) ADD_FAILURE() << "memory registered twice";
@@ -524,6 +537,8 @@ NcclResult enroll(NcclComm comm, void* data, std::size_t bytes, void** handle) {
   return NcclResult::success;
 }
 NcclResult dismiss(NcclComm comm, void* handle) {
+  expect_idle(comm, "dismiss");
+  expect_card(comm, "dismiss");
   if (comm->enrolled.erase(handle) == 0) ADD_FAILURE() << "memory that was not registered is dismissed";
   return NcclResult::success;
 }
@@ -582,6 +597,7 @@ NcclTable make_table() {
   table.release = [](void* data) {
     for (int card = 0; card < 8; ++card) {
       if (!stand_in_card(card).reaches(data, 1)) continue;
+      if (current_card() != card) ADD_FAILURE() << "memory of another card than the current one is released";
       stand_in_card(card).release(data);
       break;
     }
