@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <optional>
-#include <set>
 
 #include "models/checkpoint.h"
 #include "models/error.h"
@@ -19,24 +19,35 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The files that an index lists, each once, beside it. A name that leads elsewhere is refused.
-std::vector<fs::path> listed_files(const fs::path& index) {
+/// What an index says: the names of tensors, by the files beside it. A name that leads elsewhere is refused.
+std::map<std::string, std::vector<std::string>> tensors_by_file(const fs::path& index) {
   const nlohmann::json parsed = read_json_object(index);
   const auto map = parsed.find("weight_map");
   if (map == parsed.end() || !map->is_object() || map->empty()) {
     refuse_file(index, "it has no 'weight_map'", give_checkpoint);
   }
-  std::set<std::string> names;
+  std::map<std::string, std::vector<std::string>> files;
   for (const auto& [tensor, file] : map->items()) {
     if (!file.is_string()) refuse_file(index, fmt::format("{} is in no file", in_quotes(tensor)), give_checkpoint);
     const auto name = file.get<std::string>();
     if (name.empty() || name != fs::path(name).filename().string() || name == "." || name == "..") {
       refuse_file(index, fmt::format("{} is not the name of a file beside it", in_quotes(name)), give_checkpoint);
     }
-    names.insert(name);
+    files[name].push_back(tensor);
   }
-  std::vector<fs::path> files;
-  for (const std::string& name : names) files.push_back(index.parent_path() / name);
+  return files;
+}
+
+/// The files that an index lists, which have the tensors that it says.
+std::vector<SafetensorsFile> open_listed(const fs::path& index) {
+  std::vector<SafetensorsFile> files;
+  for (const auto& [name, tensors] : tensors_by_file(index)) {
+    const SafetensorsFile& file = files.emplace_back(index.parent_path() / name);
+    const auto lost = std::ranges::find_if(tensors, [&](const auto& tensor) { return file.find(tensor) == nullptr; });
+    if (lost != tensors.end()) {
+      refuse_file(index, fmt::format("{} is not in {}, as it says", in_quotes(*lost), name), give_checkpoint);
+    }
+  }
   return files;
 }
 
@@ -54,10 +65,11 @@ struct Pretrained::Contents {
     const bool folder = fs::is_directory(path, ignored);
     const fs::path index = path / "model.safetensors.index.json";
     const fs::path config_file = (folder ? path : path.parent_path()) / "config.json";
-    const bool sharded = folder && fs::exists(index, ignored);
-    std::vector<fs::path> names{folder ? path / "model.safetensors" : path};
-    if (sharded) names = listed_files(index);
-    for (const fs::path& name : names) files.emplace_back(name);
+    if (folder && fs::exists(index, ignored)) {
+      files = open_listed(index);
+    } else {
+      files.emplace_back(folder ? path / "model.safetensors" : path);
+    }
     if (fs::exists(config_file, ignored)) config = config_file;
   }
 

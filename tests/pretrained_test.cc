@@ -146,7 +146,10 @@ TEST(Pretrained, DamagedFoldersAreErrors) {
             "give a checkpoint as tools store it, whole");
   EXPECT_EQ(with_index(R"({"a":"gone.safetensors"})"),
             "cannot read DIR/gone.safetensors (No such file or directory); give a complete .safetensors file");
-  const std::string missing = with_index(R"({"a":"part-1.safetensors"})");
+  EXPECT_EQ(with_index(R"({"model.layers.1.mlp.up_proj.weight":"part-1.safetensors"})"),
+            "cannot use DIR/model.safetensors.index.json ('model.layers.1.mlp.up_proj.weight' is not in "
+            "part-1.safetensors, as it says); give a checkpoint as tools store it, whole");
+  const std::string missing = with_index(R"({"model.norm.weight":"part-1.safetensors"})");
   EXPECT_TRUE(missing.starts_with("DIR does not fit the model (missing: 'model.layers.1.self_attn.q_proj.weight', "))
       << missing;
   const TempFolder empty;
