@@ -10,6 +10,7 @@
 #include "ops/local_backend.h"
 #include "ops/node_placement.h"
 #include "tests/backend_conformance.h"
+#include "tests/late_stream.h"
 #include "tests/stand_in_card.h"
 #include "tests/stand_in_nccl.h"
 #include "tests/thread_ranks.h"
@@ -180,6 +181,16 @@ TEST(GpuNodes, AverageOfLargeHalvesDoesNotOverflow) {
     while (!operation->step()) std::this_thread::yield();
     card.download(values.data(), memory.data(), 2000, stream.get());
     for (const Float16 value : values) ASSERT_NEAR(to_float(value), 40'000, 64);
+  });
+}
+
+/// Of ranks with neighbours, and of one that is alone on its node and scales for itself.
+TEST(GpuNodes, EveryStreamThatWritesABucketIsWaitedFor) {
+  Nodes nodes({0, 0, 1}, false);
+  nodes.each([](int rank, Backend& backend) {
+    for (const std::int64_t count : {100, 2000})
+      testing::expect_late_stream_is_waited_for(backend, {DeviceKind::cuda, rank},
+                                                all_reduce_of(DType::f32, ReduceOp::sum, 0.5), count, 1.5);
   });
 }
 

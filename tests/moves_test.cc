@@ -204,8 +204,8 @@ TEST(Combination, IsWhatTheHostReducesTo) {
         if (!reducible(op, dtype)) continue;
         for (const double scale : {1.0, -2.5}) {
           if (scale != 1 && !scalable(op, dtype)) continue;
-          for (const int ranks : {1, 2, 3, 7}) {
-            for (const int left_out : {-1, 0, ranks / 2}) {
+          for (const int ranks : {1, 2, 3, 7, 70}) {
+            for (const int left_out : {-1, 0, ranks / 2, ranks - 1}) {
               if (left_out >= 0 && ranks == 1) continue;
               std::vector<std::byte> memory(static_cast<std::size_t>(ranks) * (count * sizeof(T) + 24));
               std::vector<const void*> sources;
@@ -230,7 +230,7 @@ TEST(Combination, IsWhatTheHostReducesTo) {
               what.ranks = ranks;
               what.sources = static_cast<int>(sources.size());
               what.divide_by = what.sources;
-              if (left_out >= 0) what.absent[0] = std::uint64_t{1} << left_out;
+              if (left_out >= 0) what.absent[left_out / 64] = std::uint64_t{1} << (left_out % 64);
               for (std::int64_t i = 0; i < static_cast<std::int64_t>(count); ++i) combine_element<T>(what, i);
               void* const destination = wanted.data();
               reduce({dtype, op, what.prescale, what.postscale, what.divide_by}, sources, {&destination, 1}, count);

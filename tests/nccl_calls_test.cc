@@ -7,6 +7,7 @@
 #include <map>
 #include <random>
 
+#include "tests/late_stream.h"
 #include "tests/nccl_harness.h"
 #include "tests/stand_in_card.h"
 #include "tests/stand_in_nccl.h"
@@ -112,6 +113,15 @@ TEST_F(NcclCalls, AnArenaIsNotTouchedByKernels) {
     EXPECT_EQ(card.log(), Lines());
   });
   EXPECT_EQ(since_init(0), (Lines{"init 2", "all_reduce 1000 7 op 0", "group 1"}));
+}
+
+TEST_F(NcclCalls, EveryStreamThatWritesABucketIsWaitedFor) {
+  NcclHarness harness(2, {1 << 20, 4096});
+  harness.run([&](int rank, Backend& backend) {
+    for (const std::int64_t count : {100, 2000})
+      testing::expect_late_stream_is_waited_for(backend, harness.device(rank), all_reduce_of(DType::f32, ReduceOp::sum),
+                                                count, 2);
+  });
 }
 
 TEST_F(NcclCalls, EveryBucketIsARangeForTheProfiler) {

@@ -6,6 +6,7 @@
 
 #include "ops/local_backend.h"
 #include "tests/backend_conformance.h"
+#include "tests/late_stream.h"
 #include "tests/stand_in_card.h"
 
 namespace kolo {
@@ -47,6 +48,14 @@ std::vector<HarnessFactory> harnesses() {
 }
 INSTANTIATE_TEST_SUITE_P(Staged, BackendConformance, ::testing::ValuesIn(harnesses()), name_of_harness);
 INSTANTIATE_TEST_SUITE_P(Staged, ExactConformance, ::testing::ValuesIn(harnesses()), name_of_harness);
+
+TEST(StagedStreams, EveryOneThatWritesABucketIsWaitedFor) {
+  StagedHarness harness(2, tiny);
+  harness.run([&](int rank, Backend& backend) {
+    testing::expect_late_stream_is_waited_for(backend, harness.device(rank), all_reduce_of(DType::f32, ReduceOp::sum),
+                                              3000, 2);
+  });
+}
 
 TEST(StagedTuning, StaysWithinTheMemoryItIsGiven) {
   EXPECT_EQ(staged_within(64 << 20).chunk_bytes, 4 << 20);
