@@ -26,8 +26,8 @@ inline bool completes_within(Operation& operation, std::chrono::milliseconds pat
   return true;
 }
 
-/// One rank's part of a bucket of two f32 tensors with `count` ones each, which streams of their own write, the second one late:
-/// expects that the backend waits for both, and finds `expected` in them afterwards.
+/// One rank's part of a bucket of two f32 tensors with `count` ones each, which streams of their own write, the second
+/// one late: expects that the backend waits for both, and finds `expected` in them afterwards.
 inline void expect_late_stream_is_waited_for(Backend& backend, Device device, Signature signature, std::int64_t count,
                                              float expected) {
   StandInCard& card = stand_in_card(device.index);
