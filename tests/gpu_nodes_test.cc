@@ -194,6 +194,21 @@ TEST(GpuNodes, EveryStreamThatWritesABucketIsWaitedFor) {
   });
 }
 
+/// When a job ends that a rank has left: no communicator of either level goes on waiting for it.
+TEST(GpuNodes, LetGoOfBothLevels) {
+  testing::clear_nccl_log();
+  {
+    Nodes nodes({0, 0, 1}, false);
+    nodes.run({{all_reduce_of(DType::f32, ReduceOp::sum), {100}, true, 2}});
+    nodes.each([](int, Backend& backend) { backend.let_go(); });
+  }
+  for (const int rank : {0, 1}) {  // in its communicator: of each there are two
+    const auto log = testing::nccl_log(rank);
+    EXPECT_EQ(std::ranges::count(log, "abort"), 2) << rank;
+    EXPECT_EQ(std::ranges::count(log, "finalize"), 0) << rank;
+  }
+}
+
 TEST(GpuNodes, ServeWhatTheLevelsCombineTo) {
   Signature signature = all_reduce_of(DType::i32, ReduceOp::average);
   Nodes nodes({0, 0, 1}, true);
@@ -281,6 +296,7 @@ TEST_P(GpuNodesSession, TheSameBitsInEveryRun) {
               session.barrier();
           }
           EXPECT_GT(session.stats().bucket_seconds, 0);
+          if (session.rank() == 0) EXPECT_EQ(session.stats().staged_bytes > 0, config.gpu_nodes == "staged");
         },
         config);
   }

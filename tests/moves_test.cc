@@ -270,6 +270,27 @@ TEST(Mover, ThousandsOfSmallTensorsTakeOneLaunch) {
   for (std::size_t t = 0; t < tensors; ++t) ASSERT_EQ(found[(t + 4) % tensors * 100 + 7], values[t * 100 + 7]);
 }
 
+/// A table that was used before serves again only if it is long enough; the card complains about what is written beside
+/// it.
+TEST(Mover, TablesAreAsLongAsTheirMoves) {
+  auto& card = testing::stand_in_card(0);
+  const CardStream stream(card);
+  constexpr std::size_t longest = 4097;
+  const CardBuffer from(card, longest * 4), to(card, longest * 4);
+  std::vector<std::int32_t> values(longest), found(longest);
+  for (std::size_t i = 0; i < longest; ++i) values[i] = static_cast<std::int32_t>(i);
+  card.upload(from.data(), values.data(), longest * 4, stream.get());
+  Mover mover(card, stream.get());
+  for (const std::size_t count : {longest - 1, longest, std::size_t{100}}) {
+    std::vector<Move> moves;
+    for (std::size_t i = 0; i < count; ++i) moves.push_back({from.data() + i * 4, to.data() + i * 4, 1});
+    mover.move(moves, {DType::i32, DType::i32});
+    card.synchronize(stream.get());  // so that the table can be used again
+  }
+  card.download(found.data(), to.data(), longest * 4, stream.get());
+  EXPECT_EQ(found, values);
+}
+
 TEST(Mover, FewTensorsTravelWithTheLaunch) {
   auto& card = testing::stand_in_card(1);
   const CardStream stream(card);

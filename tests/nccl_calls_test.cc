@@ -197,7 +197,8 @@ TEST_F(NcclFailures, InACall) {
     EXPECT_NE(fault_of(*work.operation).find("ncclAllReduce failed (stand-in error"), std::string::npos);
   }
   backend().recover(0, 0);
-  EXPECT_TRUE(runs(data.get(), 2000)) << "in a group of its own";
+  EXPECT_TRUE(runs(data.get(), 2000));
+  EXPECT_EQ(nccl_log(0).back(), "group 1") << "of its own";
 }
 
 TEST_F(NcclCalls, ACommunicatorThatDoesNotEndIsAborted) {
