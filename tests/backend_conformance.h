@@ -64,7 +64,7 @@ inline void PrintTo(const HarnessFactory& factory, std::ostream* out) {
   *out << factory.name;
 }
 
-inline std::string name_of_harness(const testing::TestParamInfo<HarnessFactory>& info) {
+inline std::string name_of_harness(const ::testing::TestParamInfo<HarnessFactory>& info) {
   return info.param.name;
 }
 
@@ -441,7 +441,7 @@ inline ErrorCode code_of_step(Job& job) {
 /// is still more than a chunk or a segment where the size is more.
 constexpr std::int64_t large(std::int64_t elements) { return sanitized ? elements / 10 : elements; }
 
-class BackendConformance : public testing::TestWithParam<HarnessFactory> {
+class BackendConformance : public ::testing::TestWithParam<HarnessFactory> {
  protected:
   void SetUp() override {
     harness_ = GetParam().make();

@@ -10,6 +10,7 @@
 #include "ops/local_backend.h"
 #include "ops/node_placement.h"
 #include "tests/backend_conformance.h"
+#include "tests/late_stream.h"
 #include "tests/stand_in_card.h"
 #include "tests/stand_in_nccl.h"
 #include "tests/thread_ranks.h"
@@ -183,6 +184,31 @@ TEST(GpuNodes, AverageOfLargeHalvesDoesNotOverflow) {
   });
 }
 
+/// Of ranks with neighbours, and of one that is alone on its node and scales for itself.
+TEST(GpuNodes, EveryStreamThatWritesABucketIsWaitedFor) {
+  Nodes nodes({0, 0, 1}, false);
+  nodes.each([](int rank, Backend& backend) {
+    for (const std::int64_t count : {100, 2000})
+      testing::expect_late_stream_is_waited_for(backend, {DeviceKind::cuda, rank},
+                                                all_reduce_of(DType::f32, ReduceOp::sum, 0.5), count, 1.5);
+  });
+}
+
+/// When a job ends that a rank has left: no communicator of either level goes on waiting for it.
+TEST(GpuNodes, LetGoOfBothLevels) {
+  testing::clear_nccl_log();
+  {
+    Nodes nodes({0, 0, 1}, false);
+    nodes.run({{all_reduce_of(DType::f32, ReduceOp::sum), {100}, true, 2}});
+    nodes.each([](int, Backend& backend) { backend.let_go(); });
+  }
+  for (const int rank : {0, 1}) {  // in its communicator: of each there are two
+    const auto log = testing::nccl_log(rank);
+    EXPECT_EQ(std::ranges::count(log, "abort"), 2) << rank;
+    EXPECT_EQ(std::ranges::count(log, "finalize"), 0) << rank;
+  }
+}
+
 TEST(GpuNodes, ServeWhatTheLevelsCombineTo) {
   Signature signature = all_reduce_of(DType::i32, ReduceOp::average);
   Nodes nodes({0, 0, 1}, true);
@@ -270,6 +296,7 @@ TEST_P(GpuNodesSession, TheSameBitsInEveryRun) {
               session.barrier();
           }
           EXPECT_GT(session.stats().bucket_seconds, 0);
+          if (session.rank() == 0) EXPECT_EQ(session.stats().staged_bytes > 0, config.gpu_nodes == "staged");
         },
         config);
   }

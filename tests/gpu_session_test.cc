@@ -6,8 +6,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <latch>
 
+#include "ops/local_backend.h"
 #include "runtime/gpu_places.h"
 #include "tests/element_types.h"
 #include "tests/on_gpu.h"
@@ -501,6 +503,124 @@ TEST(GpuPlaces, ChooseAndReport) {
   EXPECT_EQ(choose_gpu_backends(config, places).note, "tensors on GPUs cannot be used (rank 1 on a sees no GPU)");
   places[0].card = -1;
   EXPECT_EQ(choose_gpu_backends(config, places).note, "") << "a machine without GPUs is no surprise";
+}
+
+TEST(GpuPlaces, VersionsOfNcclThatDifferAreRefused) {
+  GpuPlace place{.host = "a", .nccl_host = "a", .card = 0, .facts = {"H100", "0000:01:00.0"}, .nccl_version = 22809};
+  std::vector<GpuPlace> places{place, place};
+  places[1].facts.bus = "0000:02:00.0";
+  places[1].nccl_version = 22803;
+  EXPECT_TRUE(choose_gpu_backends(test_config(), places).nccl) << "2.28.3 understands 2.28.9";
+  places[1].nccl_version = 22709;
+  const GpuChoice choice = choose_gpu_backends(test_config(), places);
+  EXPECT_TRUE(choice.usable && !choice.nccl);
+  EXPECT_NE(choice.note.find("the ranks load different versions of NCCL"), std::string::npos) << choice.note;
+}
+
+TEST(GpuPlaces, SettingsReachNccl) {
+  testing::set_stand_in_nccl({});
+  const auto tuning = [](const std::function<void(Config&)>& set) {
+    Config config = test_config();
+    config.gpu_pack_bytes = 1 << 20;
+    set(config);
+    const NcclTuning made = find_gpu(config, "a", 0).nccl->tuning;
+    return std::tuple(made.staging_bytes, made.direct_bytes, made.wide_halves, made.enroll, made.timed);
+  };
+  constexpr std::int64_t mib = 1 << 20;
+  EXPECT_EQ(tuning([](Config&) {}), std::tuple(mib, 2 * mib, false, false, false));
+  EXPECT_EQ(tuning([](Config& c) { c.gpu_pack_bytes = 300'000; }), std::tuple(299'776, 2 * mib, false, false, false));
+  EXPECT_EQ(tuning([](Config& c) { c.gpu_pack_bytes = 1; }), std::tuple(65'536, 2 * mib, false, false, false));
+  EXPECT_EQ(tuning([](Config& c) { c.gpu_direct_bytes = 12'345; }), std::tuple(mib, 12'345, false, false, false));
+  EXPECT_EQ(tuning([](Config& c) { c.nccl_wire = "f32"; }), std::tuple(mib, 2 * mib, true, false, false));
+  EXPECT_EQ(tuning([](Config& c) { c.nccl_register = true; }), std::tuple(mib, 2 * mib, false, true, false));
+  EXPECT_EQ(tuning([](Config& c) { c.timings = true; }), std::tuple(mib, 2 * mib, false, false, true));
+}
+
+TEST(GpuPlaces, TheAlgorithmIsAskedForAsTheVersionUnderstands) {
+  const auto asked = [](const std::string& algo, int version, const char* before = nullptr) {
+    testing::set_stand_in_nccl({.version = version});
+    Config config = test_config();
+    config.gpu_pack_bytes = 1 << 16;
+    config.nccl_algo = algo;
+    unsetenv("NCCL_ALGO");
+    if (before) setenv("NCCL_ALGO", before, 1);
+    find_gpu(config, "a", 0);
+    const char* const found = std::getenv("NCCL_ALGO");
+    const std::string text = found ? found : "";
+    unsetenv("NCCL_ALGO");
+    testing::set_stand_in_nccl({});
+    return text;
+  };
+  EXPECT_EQ(asked("auto", 22809), "");
+  EXPECT_EQ(asked("ring", 22809), "allreduce:ring");
+  EXPECT_EQ(asked("nvls", 22809), "allreduce:nvls,nvlstree") << "between nodes it is another one";
+  EXPECT_EQ(asked("tree", 22400), "allreduce:tree");
+  EXPECT_EQ(asked("tree", 22399), "tree");
+  EXPECT_EQ(asked("nvls", 22399), "nvls,nvlstree");
+  EXPECT_EQ(asked("ring", 22809, "tree"), "tree") << "a person's own";
+}
+
+/// What three ranks on two nodes make.
+struct MadeBackends {
+  explicit MadeBackends(const std::function<void(Config&)>& set) {
+    Config config = test_config();
+    config.gpu_pack_bytes = 1 << 16;
+    config.gpu_staging_bytes = 1 << 20;
+    config.report = [](const std::string&) {};
+    set(config);
+    GroupInfo world{.name = "world", .ranks = {0, 1, 2}};
+    std::vector<GpuShare> shares;
+    std::vector<GpuPlace> places;
+    for (int rank = 0; rank < world.size(); ++rank) {
+      shares.push_back(find_gpu(config, "a", rank));
+      places.push_back(shares.back().place);
+    }
+    const std::size_t before = testing::stand_in_card(0).memory_use().used;
+    for (world.rank = 0; world.rank < world.size(); ++world.rank) {
+      const auto host = [rank = static_cast<std::size_t>(world.rank)] {
+        return std::move(local_backends(3, {})[rank]);
+      };
+      const auto list = [this, host] {
+        ++lists_of_hosts;
+        BackendList hosts;
+        hosts.push_back(host());
+        return hosts;
+      };
+      all.push_back(gpu_backends(config, shares[static_cast<std::size_t>(world.rank)], places, world,
+                                 GpuHosts{list, host, {0, 0, 1}}));
+    }
+    bytes = testing::stand_in_card(0).memory_use().used - before;
+    for (const auto& backend : all[0]) names.emplace_back(backend->name());
+  }
+  std::vector<BackendList> all;
+  std::vector<std::string> names;
+  int lists_of_hosts = 0;  ///< of all ranks
+  std::size_t bytes = 0;   ///< of rank 0
+};
+
+TEST(GpuPlaces, SettingsChooseTheBackends) {
+  testing::set_stand_in_nccl({});
+  const auto made = [](const std::string& nodes, std::int64_t bytes = 1 << 20, const std::string& backend = "auto") {
+    return MadeBackends([&](Config& config) {
+      config.gpu_nodes = nodes;
+      config.gpu_staging_bytes = bytes;
+      config.gpu_backend = backend;
+    });
+  };
+  using Names = std::vector<std::string>;
+  struct Row {
+    std::string nodes;
+    Names names;
+    int staged;  // how many of them go through host memory
+  };
+  for (const Row& row : {Row{"flat", {"nccl", "staged"}, 1}, Row{"nccl", {"nccl by nodes", "nccl", "staged"}, 1},
+                         Row{"staged", {"nccl by nodes", "nccl", "staged"}, 2}}) {
+    const MadeBackends found = made(row.nodes);
+    EXPECT_EQ(found.names, row.names) << row.nodes;
+    EXPECT_EQ(found.lists_of_hosts, 3 * row.staged) << row.nodes;
+    EXPECT_EQ(made(row.nodes, 3 << 20).bytes - found.bytes, static_cast<std::size_t>(row.staged) * (2 << 20));
+  }
+  EXPECT_EQ(made("staged", 1 << 20, "staged").names, (Names{"staged"}));
 }
 
 TEST(GpuPlaces, WithoutNcclEverythingIsStaged) {

@@ -204,8 +204,8 @@ TEST(Combination, IsWhatTheHostReducesTo) {
         if (!reducible(op, dtype)) continue;
         for (const double scale : {1.0, -2.5}) {
           if (scale != 1 && !scalable(op, dtype)) continue;
-          for (const int ranks : {1, 2, 3, 7}) {
-            for (const int left_out : {-1, 0, ranks / 2}) {
+          for (const int ranks : {1, 2, 3, 7, 70}) {
+            for (const int left_out : {-1, 0, ranks / 2, ranks - 1}) {
               if (left_out >= 0 && ranks == 1) continue;
               std::vector<std::byte> memory(static_cast<std::size_t>(ranks) * (count * sizeof(T) + 24));
               std::vector<const void*> sources;
@@ -230,7 +230,7 @@ TEST(Combination, IsWhatTheHostReducesTo) {
               what.ranks = ranks;
               what.sources = static_cast<int>(sources.size());
               what.divide_by = what.sources;
-              if (left_out >= 0) what.absent[0] = std::uint64_t{1} << left_out;
+              if (left_out >= 0) what.absent[left_out / 64] = std::uint64_t{1} << (left_out % 64);
               for (std::int64_t i = 0; i < static_cast<std::int64_t>(count); ++i) combine_element<T>(what, i);
               void* const destination = wanted.data();
               reduce({dtype, op, what.prescale, what.postscale, what.divide_by}, sources, {&destination, 1}, count);
@@ -268,6 +268,27 @@ TEST(Mover, ThousandsOfSmallTensorsTakeOneLaunch) {
   EXPECT_EQ(mover.launches(), 5u) << "nothing to do";
   card.download(found.data(), to.data(), values.size() * 4, stream.get());
   for (std::size_t t = 0; t < tensors; ++t) ASSERT_EQ(found[(t + 4) % tensors * 100 + 7], values[t * 100 + 7]);
+}
+
+/// A table that was used before serves again only if it is long enough; the card complains about what is written beside
+/// it.
+TEST(Mover, TablesAreAsLongAsTheirMoves) {
+  auto& card = testing::stand_in_card(0);
+  const CardStream stream(card);
+  constexpr std::size_t longest = 4097;
+  const CardBuffer from(card, longest * 4), to(card, longest * 4);
+  std::vector<std::int32_t> values(longest), found(longest);
+  for (std::size_t i = 0; i < longest; ++i) values[i] = static_cast<std::int32_t>(i);
+  card.upload(from.data(), values.data(), longest * 4, stream.get());
+  Mover mover(card, stream.get());
+  for (const std::size_t count : {longest - 1, longest, std::size_t{100}}) {
+    std::vector<Move> moves;
+    for (std::size_t i = 0; i < count; ++i) moves.push_back({from.data() + i * 4, to.data() + i * 4, 1});
+    mover.move(moves, {DType::i32, DType::i32});
+    card.synchronize(stream.get());  // so that the table can be used again
+  }
+  card.download(found.data(), to.data(), longest * 4, stream.get());
+  EXPECT_EQ(found, values);
 }
 
 TEST(Mover, FewTensorsTravelWithTheLaunch) {

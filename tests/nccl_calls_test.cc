@@ -7,6 +7,7 @@
 #include <map>
 #include <random>
 
+#include "tests/late_stream.h"
 #include "tests/nccl_harness.h"
 #include "tests/stand_in_card.h"
 #include "tests/stand_in_nccl.h"
@@ -112,6 +113,143 @@ TEST_F(NcclCalls, AnArenaIsNotTouchedByKernels) {
     EXPECT_EQ(card.log(), Lines());
   });
   EXPECT_EQ(since_init(0), (Lines{"init 2", "all_reduce 1000 7 op 0", "group 1"}));
+}
+
+TEST_F(NcclCalls, EveryStreamThatWritesABucketIsWaitedFor) {
+  NcclHarness harness(2, {1 << 20, 4096});
+  harness.run([&](int rank, Backend& backend) {
+    for (const std::int64_t count : {100, 2000})
+      testing::expect_late_stream_is_waited_for(backend, harness.device(rank), all_reduce_of(DType::f32, ReduceOp::sum),
+                                                count, 2);
+  });
+}
+
+/// A rank by itself, whose NCCL fails.
+class NcclFailures : public NcclCalls {
+ protected:
+  static constexpr NcclTuning tuning{1 << 16, 4096, false, true};
+
+  /// A bucket of one tensor in place.
+  struct Work {
+    Work(NcclFailures& test, std::byte* data, std::int64_t count) {
+      const Tensor tensor{data, Shape{count}, DType::f32, {DeviceKind::cuda, 0}};
+      bucket.tensors.push_back({tensor, tensor});
+      bucket.signature.shape = tensor.shape;
+      operation = test.backend().start(bucket);
+    }
+    Bucket bucket{{.dtype = DType::f32, .device = DeviceKind::cuda}, {}};
+    std::unique_ptr<Operation> operation;
+  };
+  /// What the operation throws within a few seconds.
+  static std::string fault_of(Operation& operation) {
+    try {
+      testing::completes_within(operation, std::chrono::seconds(5));
+    } catch (const OperationFault& fault) {
+      return fault.what();
+    }
+    return "none";
+  }
+  Backend& backend() { return harness.backend(0); }
+  std::shared_ptr<std::byte> memory(std::size_t bytes) {
+    return backend().memory()->allocate(bytes, harness.device(0));
+  }
+  bool runs(std::byte* data, std::int64_t count) {
+    return testing::completes_within(*Work(*this, data, count).operation, std::chrono::seconds(5));
+  }
+  static std::ptrdiff_t logged(const std::string& line) { return std::ranges::count(nccl_log(0), line); }
+
+  testing::StandInCard& card = testing::stand_in_card(0);
+  NcclHarness harness{1, tuning};
+};
+
+/// …after it was launched, while its work never ends: the operation fails, what stands behind it on the stream has run
+/// when the group has recovered, and the next communicator knows what this one did.
+TEST_F(NcclFailures, WhileItsWorkRuns) {
+  const auto data = memory(8000);
+  EXPECT_TRUE(runs(data.get(), 2000));
+  testing::hang_nccl(0, true);
+  testing::fail_nccl_while_running(0, NcclResult::remote_error);
+  {
+    Work work(*this, data.get(), 2000);
+    EXPECT_NE(fault_of(*work.operation).find("asynchronously, failed (remote process exited"), std::string::npos);
+  }
+  void* const stream = harness.shared(0).stream.get();
+  const auto behind = std::make_shared<std::atomic<bool>>(false);
+  card.put(stream, [behind] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    *behind = true;
+    return true;
+  });
+  backend().recover(0, 0);
+  EXPECT_TRUE(*behind) << "who learns of the failure may write to the tensors at once";
+  testing::hang_nccl(0, false);
+  EXPECT_TRUE(runs(data.get(), 2000));
+  EXPECT_EQ(logged("abort"), 1);
+  EXPECT_EQ(logged("register 65536"), 2) << "with each of two communicators";
+  EXPECT_EQ(logged("register 8000"), 2);
+}
+
+TEST_F(NcclFailures, InACall) {
+  const auto data = memory(8000);
+  testing::fail_nccl_call(0, NcclResult::system_error);
+  {
+    Work work(*this, data.get(), 2000);
+    EXPECT_NE(fault_of(*work.operation).find("ncclAllReduce failed (stand-in error"), std::string::npos);
+  }
+  backend().recover(0, 0);
+  EXPECT_TRUE(runs(data.get(), 2000));
+  EXPECT_EQ(nccl_log(0).back(), "group 1") << "of its own";
+}
+
+TEST_F(NcclCalls, ACommunicatorThatDoesNotEndIsAborted) {
+  {
+    NcclHarness harness(1, {1 << 16, 4096});
+    run(harness, {{all_reduce_of(DType::f32, ReduceOp::sum), {100}, true, 2}});
+    testing::fail_nccl(0, NcclResult::remote_error, -1);
+  }
+  EXPECT_EQ(nccl_log(0).back(), "abort");
+}
+
+TEST_F(NcclCalls, InputsAndOutputsAreRegisteredToo) {
+  NcclHarness harness(2, {1 << 16, 4096, false, true});
+  harness.run([&](int rank, Backend& backend) {
+    const Device device = harness.device(rank);
+    const auto in = backend.memory()->allocate(8000, device), out = backend.memory()->allocate(16'000, device);
+    const CardBuffer own(testing::stand_in_card(rank), 24'000);  // is the program's
+    Bucket bucket{{.kind = OpKind::all_gather, .dtype = DType::f32, .device = DeviceKind::cuda, .shape = Shape{2000}},
+                  {}};
+    bucket.tensors.push_back(
+        {{in.get(), Shape{2000}, DType::f32, device}, {out.get(), Shape{4000}, DType::f32, device}});
+    bucket.tensors.push_back(
+        {{own.data(), Shape{2000}, DType::f32, device}, {own.data() + 8000, Shape{4000}, DType::f32, device}});
+    for (int turn = 0; turn < 2; ++turn)
+      EXPECT_TRUE(testing::completes_within(*backend.start(bucket), std::chrono::seconds(20)));
+  });
+  Lines registered = since_init(0);
+  std::erase_if(registered, [](const auto& line) { return !line.starts_with("register"); });
+  EXPECT_EQ(registered, (Lines{"register 65536", "register 8000", "register 16000"}));
+}
+
+TEST_F(NcclCalls, MemoryIsZeroAndGivenBack) {
+  NcclHarness harness(1, {1 << 16, 4096});
+  const auto used = [] { return testing::stand_in_card(0).memory_use().used; };
+  const std::size_t before = used();
+  auto memory = harness.backend(0).memory()->allocate(100'000, harness.device(0));
+  EXPECT_TRUE(std::all_of(memory.get(), memory.get() + 100'000, [](std::byte value) { return value == std::byte{0}; }));
+  EXPECT_EQ(used(), before + 100'000);
+  const NcclMemory& pieces = *harness.shared(0).memory;
+  for (const std::ptrdiff_t at : {0, 99'999}) {
+    EXPECT_EQ(pieces.piece_of(memory.get() + at).first, memory);
+    EXPECT_EQ(pieces.piece_of(memory.get() + at).second, 100'000u);
+  }
+  EXPECT_EQ(pieces.piece_of(memory.get() + 100'000).first, nullptr);
+  memory.reset();
+  EXPECT_EQ(used(), before);
+}
+
+TEST_F(NcclCalls, RunOnAnUrgentStream) {
+  NcclHarness harness(1, {1 << 16, 4096});
+  EXPECT_TRUE(testing::stand_in_card(0).is_urgent(harness.shared(0).stream.get()));
 }
 
 TEST_F(NcclCalls, EveryBucketIsARangeForTheProfiler) {

@@ -42,7 +42,8 @@ class StandInPoint final : public DevicePoint {
  private:
   StandInCard& card_;
   bool timed_;
-  std::shared_ptr<std::chrono::steady_clock::time_point> when_ = std::make_shared<std::chrono::steady_clock::time_point>();
+  std::shared_ptr<std::chrono::steady_clock::time_point> when_ =
+      std::make_shared<std::chrono::steady_clock::time_point>();
   std::shared_ptr<std::atomic<bool>> come_ = std::make_shared<std::atomic<bool>>(false);
 };
 
@@ -172,10 +173,16 @@ void StandInCard::select_again(int before) noexcept {
   current = before;
 }
 
-void* StandInCard::make_stream(bool /*urgent*/) {
+void* StandInCard::make_stream(bool urgent) {
   check();
   const std::lock_guard lock(mutex_);
-  return reinterpret_cast<void*>(next_stream_ += 0x10);
+  void* const stream = reinterpret_cast<void*>(next_stream_ += 0x10);
+  if (urgent) urgent_.insert(stream);
+  return stream;
+}
+bool StandInCard::is_urgent(void* stream) const {
+  const std::lock_guard lock(mutex_);
+  return urgent_.contains(stream);
 }
 
 /// As CUDA does it: what is on the stream still runs. Here the caller waits for it.

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,7 +22,7 @@ namespace kolo::testing {
 /// in a random one with random delays: whoever reads a result before its point, or marks a point too early, finds what
 /// nobody has written yet (and ThreadSanitizer finds a race). Complains, as failures of the test, about memory that a
 /// real card could not reach.
-class StandInCard final : public Card {
+class StandInCard : public Card {
  public:
   StandInCard(int index, std::uint64_t seed);
   ~StandInCard() override;
@@ -43,6 +44,9 @@ class StandInCard final : public Card {
   /// Of all launches so far, in order: "move 3", "combine", "copy", "clear".
   std::vector<std::string> log() const;
   void clear_log();
+
+  /// Whether the stream was made so.
+  bool is_urgent(void* stream) const;
 
   /// Frees what was left to the card on purpose, when nobody uses the card any more.
   void free_what_was_left();
@@ -95,6 +99,7 @@ class StandInCard final : public Card {
   std::condition_variable news_;
   std::map<void*, Queue> queues_;
   std::map<const std::byte*, std::size_t> memory_;
+  std::set<void*> urgent_;
   std::size_t used_ = 0, peak_ = 0;
   std::uintptr_t next_stream_ = 0x1000;
   std::string failure_;

@@ -14,6 +14,7 @@
 #include <random>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "ops/float16.h"
 #include "tests/stand_in_card.h"
@@ -77,7 +78,9 @@ struct Behaviour {
   std::map<std::string, std::shared_ptr<Together>> worlds;  // by id
   std::uint64_t ids = 0;
   std::map<int, std::vector<std::string>> log;
-  std::map<int, std::pair<NcclResult, int>> failures;  // by rank: what, after how many groups
+  std::map<int, std::pair<NcclResult, int>> failures;           // by rank: what, after how many groups
+  std::map<int, std::pair<NcclResult, bool>> running_failures;  // by rank: what, and whether its work is on the stream
+  std::map<int, std::pair<NcclResult, int>> call_failures;      // by rank: what, after how many calls
   std::set<int> hanging, blocked;
 };
 Behaviour& behaviour() {
@@ -135,6 +138,7 @@ namespace {
 
 struct Group {
   int depth = 0;
+  NcclResult failure = NcclResult::success;  // of one of its calls
   std::vector<std::tuple<NcclComm, void*, Call>> calls;
 };
 thread_local Group group;
@@ -349,10 +353,21 @@ NcclResult submit(NcclComm comm, void* stream, const std::vector<Call>& calls) {
   return NcclResult::in_progress;
 }
 
+NcclResult call_failure(int rank) {
+  const std::lock_guard lock(behaviour().mutex);
+  const auto failure = behaviour().call_failures.find(rank);
+  if (failure == behaviour().call_failures.end() || failure->second.second-- > 0) return NcclResult::success;
+  const NcclResult what = failure->second.first;
+  behaviour().call_failures.erase(failure);
+  return what;
+}
+
 NcclResult collect(NcclComm comm, void* stream, Call call) {
   expect_idle(comm, call.what.c_str());
   expect_card(comm, call.what.c_str());
   while (blocked(comm->rank)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  if (const NcclResult failure = call_failure(comm->rank); failure != NcclResult::success)
+    return group.failure = failure;
   std::string text = fmt::format("{} {} {}", call.what, call.count, static_cast<int>(call.type));
   const bool reduces = call.what == "all_reduce" || call.what == "reduce" || call.what == "reduce_scatter";
   if (reduces) text += call.op < NcclOp{5} ? fmt::format(" op {}", static_cast<int>(call.op)) : " premul";
@@ -373,9 +388,11 @@ NcclResult group_start() {
   return NcclResult::success;
 }
 NcclResult group_end() {
-  if (--group.depth > 0 || group.calls.empty()) return NcclResult::success;
+  if (--group.depth > 0) return NcclResult::success;
   auto calls = std::move(group.calls);
   group.calls.clear();
+  const NcclResult failure = std::exchange(group.failure, NcclResult::success);
+  if (failure != NcclResult::success || calls.empty()) return failure;
   const auto [comm, stream, first] = calls.front();
   std::vector<Call> together;
   for (auto& [other, other_stream, call] : calls) {
@@ -443,6 +460,16 @@ void advance_split(NcclComm comm) {
   ++comm->splits;
 }
 
+/// What a communicator answers that has work on the stream and would answer `state`.
+NcclResult running_failure(int rank, NcclResult state) {
+  const std::lock_guard lock(behaviour().mutex);
+  const auto failure = behaviour().running_failures.find(rank);
+  if (failure == behaviour().running_failures.end() || !std::exchange(failure->second.second, true)) return state;
+  const NcclResult what = failure->second.first;
+  behaviour().running_failures.erase(failure);
+  return what;
+}
+
 NcclResult async_error(NcclComm comm, NcclResult* state) {
   *state = NcclResult::success;
   if (comm->initialising) {
@@ -469,6 +496,7 @@ NcclResult async_error(NcclComm comm, NcclResult* state) {
   if (*state == NcclResult::in_progress) return NcclResult::success;
   for (; !comm->waiting.empty(); comm->waiting.pop_front()) comm->waiting.front()();
   if (comm->finalized && *comm->outstanding != 0) *state = NcclResult::in_progress;
+  if (*comm->outstanding != 0) *state = running_failure(comm->rank, *state);
   return NcclResult::success;
 }
 
@@ -545,7 +573,6 @@ NcclResult dismiss(NcclComm comm, void* handle) {
 
 NcclTable make_table() {
   NcclTable table;
-  table.version = 22809;
   table.get_unique_id = get_unique_id;
   table.init = init;
   table.split = split;
@@ -627,6 +654,14 @@ void fail_nccl(int rank, NcclResult error, int after_groups) {
   const std::lock_guard lock(behaviour().mutex);
   behaviour().failures[rank] = {error, after_groups};
 }
+void fail_nccl_while_running(int rank, NcclResult error) {
+  const std::lock_guard lock(behaviour().mutex);
+  behaviour().running_failures[rank] = {error, false};
+}
+void fail_nccl_call(int rank, NcclResult error, int calls) {
+  const std::lock_guard lock(behaviour().mutex);
+  behaviour().call_failures[rank] = {error, calls};
+}
 void hang_nccl(int rank, bool hanging) {
   const std::lock_guard lock(behaviour().mutex);
   if (hanging)
@@ -644,11 +679,13 @@ void block_nccl(int rank) {
 namespace kolo {
 
 const NcclTable* nccl_table(std::string* why) {
-  static const NcclTable table = testing::make_table();
+  static NcclTable table = testing::make_table();
   bool available = true;
   {
     const std::lock_guard lock(testing::behaviour().mutex);
     available = testing::behaviour().how.available;
+    const int version = testing::behaviour().how.version;
+    if (table.version != version) table.version = version;
   }
   if (!available && why) *why = "NCCL cannot be loaded (a test says so); install libnccl.so.2";
   return available ? &table : nullptr;

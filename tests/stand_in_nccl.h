@@ -31,8 +31,13 @@ std::vector<std::string> nccl_log(int rank);
 void clear_nccl_log();
 
 /// From now on asking communicators of this rank for their state answers with an error once, after `calls` more groups
-/// were launched.
+/// were launched (below 0: at once).
 void fail_nccl(int rank, NcclResult error, int after_groups = 0);
+/// The same for what fails while it runs: once after a communicator has answered that what was launched is on the
+/// stream.
+void fail_nccl_while_running(int rank, NcclResult error);
+/// A collective's call on this rank fails, after `calls` more: it is not part of its group, and neither are the others.
+void fail_nccl_call(int rank, NcclResult error, int calls = 0);
 /// From now on the work of this rank never completes, like that of a rank whose peer is dead; until its communicator is
 /// aborted.
 void hang_nccl(int rank, bool hangs);
