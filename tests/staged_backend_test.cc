@@ -121,8 +121,11 @@ class StagedOverNotes : public ::testing::Test {
       buckets.back().signature.device = DeviceKind::cuda;
     }
   }
+  /// For so long, and until something has been started.
   void step_for(std::chrono::milliseconds time) {
-    for (const auto end = std::chrono::steady_clock::now() + time; std::chrono::steady_clock::now() < end;) {
+    const auto end = std::chrono::steady_clock::now() + time, patience = end + std::chrono::seconds(20);
+    for (auto now = end - time; now < end || (notes->started.empty() && now < patience);
+         now = std::chrono::steady_clock::now()) {
       first->step();
       if (second) second->step();
     }
