@@ -10,7 +10,7 @@ endif()
 
 # What every test with the label mpi, which starts ranks under mpirun, finds in its environment. Open MPI leaks, in plug-ins
 # that it unloads before anybody could tell whose leak it was; leaks of our own show where ranks are threads.
-set(kolo_mpirun_environment OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 ASAN_OPTIONS=detect_leaks=0)
+set(kolo_mpirun_environment OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 ASAN_OPTIONS=detect_leaks=0 GTEST_COLOR=no)
 
 # Sets RESULT to whether this build runs a test that was registered with these arguments.
 function(kolo_runs_test result)
