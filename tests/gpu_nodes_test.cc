@@ -296,7 +296,9 @@ TEST_P(GpuNodesSession, TheSameBitsInEveryRun) {
               session.barrier();
           }
           EXPECT_GT(session.stats().bucket_seconds, 0);
-          if (session.rank() == 0) EXPECT_EQ(session.stats().staged_bytes > 0, config.gpu_nodes == "staged");
+          if (session.rank() == 0) {
+            EXPECT_EQ(session.stats().staged_bytes > 0, config.gpu_nodes == "staged");
+          }
         },
         config);
   }
