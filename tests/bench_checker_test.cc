@@ -10,6 +10,7 @@
 #include "bench/kolo_bench/contestant.h"
 #include "ops/local_backend.h"
 #include "tests/element_types.h"
+#include "tests/float_numbers.h"
 #include "tests/reference_reduce.h"
 
 namespace kolo::testing {
@@ -205,20 +206,8 @@ TEST(CheckerOfAverages, TakesRoundingAndNothingElse) {
   for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
     with_type(dtype, [&]<class T>() {
       if constexpr (is_half<T> || std::is_floating_point_v<T>) {
-        const auto widen = [](T value) -> double {
-          if constexpr (is_half<T>)
-            return static_cast<double>(to_float(value));
-          else
-            return static_cast<double>(value);
-        };
-        const auto narrow = [](double value) -> T {
-          if constexpr (std::is_same_v<T, Float16>)
-            return to_float16(static_cast<float>(value));
-          else if constexpr (std::is_same_v<T, BFloat16>)
-            return to_bfloat16(static_cast<float>(value));
-          else
-            return static_cast<T>(value);
-        };
+        const auto widen = [](T value) { return static_cast<double>(to_long(value)); };
+        const auto narrow = [](double value) { return from_double<T>(value); };
         constexpr std::int64_t count = 500;
         const Signature how{.op = ReduceOp::average, .dtype = dtype, .shape = Shape{count}};
         std::vector<std::vector<T>> inputs(ranks, std::vector<T>(count));

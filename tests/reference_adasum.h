@@ -6,8 +6,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "ops/float16.h"
 #include "tests/element_types.h"
+#include "tests/float_numbers.h"
 
 namespace kolo {
 
@@ -39,24 +39,6 @@ inline LongVector reference_adasum(std::vector<LongVector> vectors) {
     vectors = std::move(above);
   }
   return vectors.front();
-}
-
-template <class T>
-long double to_long(T value) {
-  if constexpr (std::is_floating_point_v<T>)
-    return value;
-  else
-    return to_float(value);
-}
-
-template <class T>
-T from_double(double value) {
-  if constexpr (std::is_same_v<T, Float16>)
-    return to_float16(static_cast<float>(value));
-  else if constexpr (std::is_same_v<T, BFloat16>)
-    return to_bfloat16(static_cast<float>(value));
-  else
-    return static_cast<T>(value);
 }
 
 /// How far a result that was rounded once may be from `exact`, where values as large as `largest` were added in f64.

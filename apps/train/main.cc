@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -73,11 +74,12 @@ bool run(Session& session, Job& job, std::int64_t first, Outputs* outputs, Check
 }
 
 Peaks peaks_of_all(Session& session) {
-  std::vector<std::uint64_t> mine{peak_memory()}, mine_on_gpu{session.stats().device_peak_bytes};
-  Peaks all{std::vector<std::uint64_t>(static_cast<std::size_t>(session.size())), std::vector<std::uint64_t>(static_cast<std::size_t>(session.size()))};
-  session.all_gather("peak memory", view(mine), view(all.host));
-  session.all_gather("peak memory of GPUs", view(mine_on_gpu), view(all.gpu));
-  return all;
+  const auto of_all = [&](std::string_view name, std::uint64_t peak) {
+    std::vector<std::uint64_t> mine{peak}, all(static_cast<std::size_t>(session.size()));
+    session.all_gather(name, view(mine), view(all));
+    return all;
+  };
+  return {of_all("peak memory", peak_memory()), of_all("peak memory of GPUs", session.stats().device_peak_bytes)};
 }
 
 void train(Session& session, int argc, char** argv, const std::optional<std::string>& problem) {

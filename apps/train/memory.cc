@@ -73,19 +73,24 @@ std::optional<std::size_t> data_bytes() {
   return kilobytes * 1024;
 }
 
-std::size_t left_below_limit() {
+/// What that may be; nothing: as much as there is.
+std::optional<std::size_t> data_limit() {
   rlimit limit{};
-  const auto used = data_bytes();
-  if (!used || ::getrlimit(RLIMIT_DATA, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return available_memory();
-  return limit.rlim_cur - std::min<std::size_t>(limit.rlim_cur, *used);
+  if (::getrlimit(RLIMIT_DATA, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
+  return limit.rlim_cur;
 }
 
-/// Counts memory that is shared with other ranks as this process's own.
-void lower_limit(std::size_t bytes) {
+void limit_data(std::size_t bytes) {
   rlimit limit{};
-  if (::getrlimit(RLIMIT_DATA, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
-  limit.rlim_cur -= std::min<rlim_t>(limit.rlim_cur, bytes);
+  if (::getrlimit(RLIMIT_DATA, &limit) != 0) return;
+  limit.rlim_cur = bytes;
   (void)::setrlimit(RLIMIT_DATA, &limit);
+}
+
+std::size_t left_below_limit() {
+  const auto used = data_bytes(), limit = data_limit();
+  if (!used || !limit) return available_memory();
+  return *limit - std::min(*limit, *used);
 }
 
 /// While it lives the calling thread allocates for `what`.
@@ -129,13 +134,10 @@ void allocating(const std::string& what, const std::function<void()>& work) {
 
 void limit_memory(int ranks) {
   const auto used = data_bytes();
-  rlimit limit{};
-  if (!used || ::getrlimit(RLIMIT_DATA, &limit) != 0) return;
+  if (!used) return;
   const std::size_t share = available_memory() / static_cast<std::size_t>(ranks);
   const std::size_t most = *used + share - share / 16;  // the rest is for what the limit does not count
-  if (most < share || most >= limit.rlim_cur) return;
-  limit.rlim_cur = most;
-  (void)::setrlimit(RLIMIT_DATA, &limit);
+  if (most >= share && most < data_limit().value_or(RLIM_INFINITY)) limit_data(most);
 }
 
 void check_available(std::size_t bytes, const std::string& what) {
@@ -148,7 +150,8 @@ Memory shared_memory(Session& session, std::size_t bytes, const std::string& wha
   if (bytes > left_below_limit()) models::refuse_memory(what);
   try {
     Memory memory = session.allocate(bytes);
-    if (session.local_size() > 1) lower_limit(bytes);
+    const auto limit = data_limit();  // does not count what ranks share
+    if (limit && session.local_size() > 1) limit_data(*limit - std::min(*limit, bytes));
     return memory;
   } catch (const Error&) {
     models::refuse_memory(what);

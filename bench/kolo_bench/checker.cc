@@ -106,7 +106,8 @@ std::string to_string(const WrongElement& element) {
 Checker::Checker(const Signature& signature, int rank, int ranks, ValueKind kind, std::uint64_t seed, bool rounds)
     : signature_(signature), rank_(rank), ranks_(ranks), kind_(kind), seed_(seed) {
   if (!rounds || !reduces(signature.kind) || !is_floating_point(signature.dtype)) return;
-  tolerance_ = rounding_unit(signature.dtype) * (ranks + 2) * largest_exact(signature.dtype, ranks);
+  tolerance_ = rounding_unit(signature.dtype) * (ranks + 2) *
+               static_cast<double>(largest_exact(signature.dtype, ranks));
 }
 
 Values Checker::values_of(int lane) const {

@@ -39,14 +39,6 @@ std::int64_t exact_integers(DType dtype) {
   }
 }
 
-}  // namespace
-
-double largest_exact(DType dtype, int ranks) {
-  return static_cast<double>(std::clamp<std::int64_t>(exact_integers(dtype) / ranks, 1, 1000));
-}
-
-namespace {
-
 template <class T>
 void write_floats(const Values& values, int rank, std::int64_t first, std::int64_t count, T* to) {
   const auto bits = [&](std::int64_t i) {
@@ -64,7 +56,7 @@ void write_floats(const Values& values, int rank, std::int64_t first, std::int64
     }
   } else {
     const std::int64_t exact = exact_integers(values.dtype);
-    const std::int64_t largest = rank < exact ? static_cast<std::int64_t>(largest_exact(values.dtype, values.ranks)) : 0;
+    const std::int64_t largest = rank < exact ? largest_exact(values.dtype, values.ranks) : 0;
     for (std::int64_t i = 0; i < count; ++i) {
       const auto low = static_cast<std::int64_t>(bits(i) >> 32);
       to[i] = from_number<T>(static_cast<double>(((low * (2 * largest + 1)) >> 32) - largest));
@@ -85,6 +77,10 @@ void write_integers(const Values& values, int rank, std::int64_t first, std::int
 }
 
 }  // namespace
+
+std::int64_t largest_exact(DType dtype, int ranks) {
+  return std::clamp<std::int64_t>(exact_integers(dtype) / ranks, 1, 1000);
+}
 
 void Values::write(int rank, std::int64_t first, std::int64_t count, std::byte* to) const {
   const auto floats = [&]<class T>(T*) { write_floats(*this, rank, first, count, reinterpret_cast<T*>(to)); };

@@ -27,6 +27,6 @@ struct Values {
 };
 
 /// The largest magnitude of `exact` floats that are added.
-double largest_exact(DType dtype, int ranks);
+std::int64_t largest_exact(DType dtype, int ranks);
 
 }  // namespace kolo::bench
