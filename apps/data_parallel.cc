@@ -8,8 +8,8 @@
 #include <kolo/error.h>
 #include <kolo/op.h>
 
-#include "apps/train/memory.h"
-#include "models/half.h"
+#include "apps/cli/memory.h"
+#include "models/compute/half.h"
 
 namespace kolo {
 namespace {
@@ -58,7 +58,8 @@ DataParallel::DataParallel(Session& session, models::Model& model, const DataPar
   }
   if (!wire()) return;
   const std::size_t bytes = elements * sizeof(std::uint16_t);
-  wire_memory_ = train::shared_memory(session, bytes, fmt::format("gradients in 16 bits ({})", train::in_words(bytes)));
+  wire_memory_ =
+      train::shared_memory(session, bytes, fmt::format("gradients in 16 bits ({})", train::format_bytes(bytes)));
   auto* from = reinterpret_cast<std::uint16_t*>(wire_memory_.data());
   for (const models::Parameter& parameter : model.parameters()) {
     wires_.emplace_back(from, parameter.value.size());

@@ -12,10 +12,10 @@
 #include <kolo/memory.h>
 #include <kolo/session.h>
 
-#include "models/model.h"
-#include "models/optimizer.h"
-#include "models/precision.h"
-#include "models/shard.h"
+#include "models/compute/precision.h"
+#include "models/model/model.h"
+#include "models/model/shard.h"
+#include "models/optim/optimizer.h"
 
 namespace kolo {
 

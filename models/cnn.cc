@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "models/error.h"
-#include "models/product.h"
-#include "models/random.h"
+#include "models/compute/product.h"
+#include "models/compute/random.h"
+#include "models/util/error.h"
 
 namespace kolo::models {
 namespace {

@@ -5,13 +5,13 @@
 #include <span>
 #include <vector>
 
-#include "models/batch_norm.h"
-#include "models/buffer.h"
-#include "models/convolution.h"
-#include "models/kernels.h"
-#include "models/layers.h"
-#include "models/model.h"
-#include "models/settings.h"
+#include "models/compute/buffer.h"
+#include "models/compute/convolution.h"
+#include "models/compute/kernels.h"
+#include "models/layers/batch_norm.h"
+#include "models/layers/layers.h"
+#include "models/model/model.h"
+#include "models/model/settings.h"
 
 namespace kolo::models {
 

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "models/error.h"
-#include "models/layers.h"
-#include "models/product.h"
-#include "models/random.h"
+#include "models/compute/product.h"
+#include "models/compute/random.h"
+#include "models/layers/layers.h"
+#include "models/util/error.h"
 
 namespace kolo::models {
 Mlp::Mlp(std::vector<std::int64_t> sizes, Precision precision) : sizes_(std::move(sizes)), precision_(precision) {

@@ -4,10 +4,10 @@
 #include <span>
 #include <vector>
 
-#include "models/buffer.h"
-#include "models/layers.h"
-#include "models/model.h"
-#include "models/precision.h"
+#include "models/compute/buffer.h"
+#include "models/compute/precision.h"
+#include "models/layers/layers.h"
+#include "models/model/model.h"
 
 namespace kolo::models {
 

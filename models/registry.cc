@@ -7,9 +7,9 @@
 #include <array>
 
 #include "models/cnn.h"
-#include "models/error.h"
-#include "models/llama.h"
+#include "models/llama/llama.h"
 #include "models/mlp.h"
+#include "models/util/error.h"
 
 namespace kolo::models {
 namespace {

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "models/model.h"
-#include "models/settings.h"
+#include "models/model/model.h"
+#include "models/model/settings.h"
 
 namespace kolo::models {
 

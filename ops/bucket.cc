@@ -56,7 +56,8 @@ Slice out_block_of_rank(OpKind kind, const BucketTensor& tensor, int ranks, int 
     case OpKind::all_gather:
     case OpKind::gather:
     case OpKind::all_to_all:
-      return block_after(peer, row_elements(shape), [&](int from) { return rows_between(kind, tensor, ranks, from, me); });
+      return block_after(peer, row_elements(shape),
+                         [&](int from) { return rows_between(kind, tensor, ranks, from, me); });
     case OpKind::reduce_scatter:
     case OpKind::scatter: return {0, rows_of_rank(shape[0], ranks, me).count() * row_elements(shape)};
     default: return {0, shape.elements()};

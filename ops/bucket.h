@@ -62,7 +62,8 @@ template <class Visit>
 BucketPosition for_each_piece(const Bucket& bucket, int ranks, BucketPosition position, std::int64_t count,
                               Visit visit) {
   while (count > 0 && position.tensor < bucket.tensors.size()) {
-    const std::int64_t left = flat_length(bucket.signature.kind, bucket.tensors[position.tensor], ranks) - position.offset;
+    const std::int64_t left =
+        flat_length(bucket.signature.kind, bucket.tensors[position.tensor], ranks) - position.offset;
     const std::int64_t length = std::min(left, count);
     if (length > 0) visit(Piece{position.tensor, position.offset, length});
     count -= length;

@@ -6,7 +6,7 @@ kolo_add_test(data_parallel_test LIBS kolo_apps)
 kolo_runs_test(runs RELEASE_ONLY)
 if(runs)  # a few tries; by hand it takes fifty
   add_test(NAME kill_resume_test
-    COMMAND bash ${CMAKE_CURRENT_LIST_DIR}/kill_resume_test.sh $<TARGET_FILE:kolo-train> ${MPIEXEC_EXECUTABLE} 3 0)
+    COMMAND bash ${CMAKE_CURRENT_LIST_DIR}/apps/kill_resume_test.sh $<TARGET_FILE:kolo-train> ${MPIEXEC_EXECUTABLE} 3 0)
   set_tests_properties(kill_resume_test PROPERTIES TIMEOUT 120 LABELS mpi PROCESSORS 2)
 endif()
 set(train_same_test_marks RELEASE_ONLY)  # trains for a minute under sanitizers, where train_golden_test runs the same code

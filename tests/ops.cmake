@@ -1,22 +1,22 @@
 # Tests of ops/: element kernels, memory that ranks share, and the backends.
 kolo_add_test(signature_test)
 kolo_add_test(float16_test)
-kolo_add_test(shm_stores_test)
+kolo_add_test(shm_store_policy_test)
 kolo_add_test(reduce_test)
 kolo_add_test(adasum_weights_test)
 kolo_add_test(adasum_test THREADS TIMEOUT 120)
 kolo_add_test(adasum_mpi_test RANKS 1 2 3 4 NODES 2,2 3,1)
 kolo_add_test(segment_test)
-set(stand_in_gpu stand_in_card.cc stand_in_cuda.cc)  # in place of no_cuda.cc
-kolo_add_test(moves_test SOURCES ${stand_in_gpu} THREADS)
-set(stand_in_nccl ${stand_in_gpu} stand_in_nccl.cc)  # and of no_nccl.cc
-kolo_add_test(nccl_backend_test SOURCES ${stand_in_nccl} THREADS TIMEOUT 300)
-kolo_add_test(staged_backend_test SOURCES ${stand_in_gpu} THREADS TIMEOUT 300)
+set(fake_gpu fake_gpu.cc fake_cuda.cc)  # in place of no_cuda.cc
+kolo_add_test(moves_test SOURCES ${fake_gpu} THREADS)
+set(fake_nccl ${fake_gpu} fake_nccl.cc)  # and of no_nccl.cc
+kolo_add_test(nccl_backend_test SOURCES ${fake_nccl} THREADS TIMEOUT 300)
+kolo_add_test(staged_backend_test SOURCES ${fake_gpu} THREADS TIMEOUT 300)
 kolo_add_test(nccl_plan_test)
-kolo_add_test(nccl_calls_test SOURCES ${stand_in_nccl} THREADS)
+kolo_add_test(nccl_calls_test SOURCES ${fake_nccl} THREADS)
 kolo_add_test(device_backend_mpi_test RANKS 1 2 TIMEOUT 300 RELEASE_ONLY)  # skipped without a GPU
-kolo_add_test(gpu_session_test SOURCES ${stand_in_nccl} THREADS TIMEOUT 120)
-kolo_add_test(gpu_nodes_test SOURCES ${stand_in_nccl} THREADS TIMEOUT 120)
+kolo_add_test(gpu_session_test SOURCES ${fake_nccl} THREADS TIMEOUT 120)
+kolo_add_test(gpu_nodes_test SOURCES ${fake_nccl} THREADS TIMEOUT 120)
 kolo_add_test(region_test THREADS)
 kolo_add_test(registry_test)
 kolo_add_test(nodes_backend_test RANKS 2 3 4 5 TIMEOUT 200 RELEASE_ONLY)

@@ -58,7 +58,7 @@ if(TARGET placement_mpi_test)
 endif()
 kolo_runs_test(runs RELEASE_ONLY)
 if(runs)
-  add_test(NAME hosts_leave_nothing COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/hosts_test.sh ${PROJECT_SOURCE_DIR}/bench/on_hosts.sh)
+  add_test(NAME hosts_leave_nothing COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/runtime/session/hosts_test.sh ${PROJECT_SOURCE_DIR}/bench/on_hosts.sh)
   set_tests_properties(hosts_leave_nothing PROPERTIES TIMEOUT 60 LABELS mpi PROCESSORS 2 SKIP_RETURN_CODE 77)
 endif()
 
@@ -66,14 +66,14 @@ endif()
 # ranks, exit().
 kolo_runs_test(kolo_runs_jobs)
 if(kolo_runs_jobs)
-  add_executable(session_job session_job.cc)
+  add_executable(session_job runtime/session/session_job.cc)
   target_link_libraries(session_job PRIVATE kolo::kolo kolo_flags)
   foreach(case host_multiple host_serialized host_funneled host_single launcher_of_another_mpi no_launcher sessions_in_a_row idle idle_nodes
       frozen_rank frozen_after_step frozen_after_submission late_rank late_rank_host killed_rank
       exit_stack exit_static exit_later at_exit_static at_exit_later different_settings different_nodes
       different_backends local_backend wrong_fake_nodes garbage_setting)
     add_test(NAME session_job_${case}
-      COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/session_jobs_test.sh ${case} $<TARGET_FILE:session_job> ${MPIEXEC_EXECUTABLE})
+      COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/runtime/session/session_jobs_test.sh ${case} $<TARGET_FILE:session_job> ${MPIEXEC_EXECUTABLE})
     set_tests_properties(session_job_${case} PROPERTIES TIMEOUT 70 LABELS mpi PROCESSORS 2 ENVIRONMENT "${kolo_mpirun_environment}")
   endforeach()
 endif()

@@ -9,7 +9,8 @@
 
 namespace {
 
-/// Sums the ranks' numbers 1, 2, ... with kolo while the host's own sum of the same is under way. Returns whether both agree.
+/// Sums the ranks' numbers 1, 2, ... with kolo while the host's own sum of the same is under way. Returns whether both
+/// agree.
 bool sums_agree(int number) {
   const auto config = kolo::Config::from_environment();
   kolo::Session session(kolo::mpi_world(MPI_COMM_WORLD, config), config);

@@ -2,19 +2,17 @@
 
 #include <algorithm>
 
-#include "apps/train/agreement.h"
+#include "apps/cli/agreement.h"
+#include "apps/cli/terminal.h"
 #include "apps/train/checkpoints.h"
 #include "apps/train/run_state.h"
-#include "apps/train/terminal.h"
-#include "models/error.h"
-#include "models/headroom.h"
+#include "models/util/error.h"
+#include "models/util/headroom.h"
 
 namespace kolo::train {
 
 CheckpointWriter::CheckpointWriter(models::CheckpointStore store, Job& job, std::optional<std::int64_t> every)
-    : store_(std::move(store)),
-      job_(&job),
-      free_{&snapshots_[0], &snapshots_[1]} {
+    : store_(std::move(store)), job_(&job), free_{&snapshots_[0], &snapshots_[1]} {
   const std::size_t needed = every ? snapshots_.size() : 1;
   for (std::size_t i = 0; i < needed; ++i) fill(snapshots_[i], "of the model for its checkpoints");
   thread_ = models::start_thread("writes checkpoints", [this] { run(); });  // nothing may fail behind it

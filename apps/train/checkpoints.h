@@ -13,7 +13,7 @@
 #include <kolo/session.h>
 
 #include "apps/train/job.h"
-#include "models/checkpoint_store.h"
+#include "models/checkpoint/store.h"
 
 namespace kolo::train {
 

@@ -6,7 +6,7 @@
 #include <limits>
 #include <string_view>
 
-#include "apps/train/model_settings.h"
+#include "apps/train/options/model_settings.h"
 #include "models/registry.h"
 
 namespace kolo::train {
@@ -33,7 +33,7 @@ bool uses(const Options& options, models::Precision precision) {
 std::string recipe_text(const Options& options, const models::Schedule& schedule) {
   std::string text = fmt::format("{}, lr {:.6g}", options.optimizer, schedule.lr);
   if (schedule.curve != models::Curve::constant)
-    text += fmt::format(" {} to {:.6g}", in_words(schedule.curve), schedule.min_lr);
+    text += fmt::format(" {} to {:.6g}", to_string(schedule.curve), schedule.min_lr);
   if (schedule.warmup > 0) text += fmt::format(", warm-up {}", schedule.warmup);
   if (options.optimizer == "sgd") {
     text += fmt::format(", momentum {}", options.momentum);
@@ -99,7 +99,7 @@ void Job::build(Session& session) {
                                             .weight_decay = options_.weight_decay};
   const std::string state = fmt::format("what {} remembers", options_.optimizer);
   check_available(copies * bytes, state);
-  allocating(fmt::format("{} ({})", state, in_words(copies * bytes)),
+  allocating(fmt::format("{} ({})", state, format_bytes(copies * bytes)),
              [&] { optimizer_ = models::make_optimizer(optimizer, model_->parameters()); });
 }
 

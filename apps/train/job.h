@@ -8,16 +8,16 @@
 
 #include <kolo/session.h>
 
-#include "apps/train/agreement.h"
-#include "apps/train/corpus.h"
-#include "apps/train/memory.h"
-#include "apps/train/options.h"
+#include "apps/cli/agreement.h"
+#include "apps/cli/memory.h"
+#include "apps/train/data/corpus.h"
+#include "apps/train/options/options.h"
 #include "models/data/sampler.h"
-#include "models/loss_scale.h"
-#include "models/model.h"
-#include "models/optimizer.h"
-#include "models/schedule.h"
-#include "models/settings.h"
+#include "models/model/model.h"
+#include "models/model/settings.h"
+#include "models/optim/loss_scale.h"
+#include "models/optim/optimizer.h"
+#include "models/optim/schedule.h"
 
 namespace kolo::train {
 

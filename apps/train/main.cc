@@ -16,16 +16,16 @@
 
 #include <kolo/session.h>
 
-#include "apps/train/agreement.h"
+#include "apps/cli/agreement.h"
+#include "apps/cli/memory.h"
+#include "apps/cli/terminal.h"
 #include "apps/train/checkpoints.h"
 #include "apps/train/job.h"
-#include "apps/train/memory.h"
-#include "apps/train/options.h"
-#include "apps/train/outputs.h"
-#include "apps/train/sample_text.h"
-#include "apps/train/terminal.h"
+#include "apps/train/options/options.h"
+#include "apps/train/reports/outputs.h"
+#include "apps/train/reports/sample_text.h"
 #include "apps/train/trainer.h"
-#include "models/folder_lock.h"
+#include "models/checkpoint/folder_lock.h"
 
 namespace kolo::train {
 namespace {

@@ -1,9 +1,9 @@
 #include <fmt/format.h>
 
-#include "apps/train/agreement.h"
+#include "apps/cli/agreement.h"
+#include "apps/cli/terminal.h"
 #include "apps/train/checkpoints.h"
 #include "apps/train/run_state.h"
-#include "apps/train/terminal.h"
 
 namespace kolo::train {
 namespace {

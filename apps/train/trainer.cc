@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "apps/train/agreement.h"
+#include "apps/cli/agreement.h"
 
 namespace kolo::train {
 namespace {
@@ -46,7 +46,8 @@ Trainer::Trainer(Session& session, Job& job, std::int64_t first, std::vector<Lis
                 {.shards_from = shards_from(session),
                  .wire = job.options().wire,
                  .reduces_in_passes = job.reduces_in_passes()}),
-      update_(job.optimizer(), job.model().parameters(), clip_of(job.options()), job.loss_scale(), parallel_.shards()) {}
+      update_(job.optimizer(), job.model().parameters(), clip_of(job.options()), job.loss_scale(), parallel_.shards()) {
+}
 
 bool Trainer::run() {
   const std::int64_t accumulate = job_->options().accumulate;

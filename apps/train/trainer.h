@@ -9,10 +9,10 @@
 #include <kolo/session.h>
 
 #include "apps/data_parallel.h"
-#include "apps/train/events.h"
 #include "apps/train/job.h"
+#include "apps/train/reports/events.h"
 #include "models/data/prefetcher.h"
-#include "models/update.h"
+#include "models/optim/update.h"
 
 namespace kolo::train {
 

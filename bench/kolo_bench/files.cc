@@ -47,7 +47,8 @@ void check_writable(const std::string& flag, const std::string& path) {
 void write_whole(const std::string& wanted, const std::string& text) {
   std::error_code ignored;
   const std::string path = resolved(wanted);  // a link stays one
-  const bool is_device = fs::exists(path, ignored) && !fs::is_regular_file(path, ignored);  // or a pipe: nothing to replace
+  const bool is_device =
+      fs::exists(path, ignored) && !fs::is_regular_file(path, ignored);  // or a pipe: nothing to replace
   const std::string draft = is_device ? path : fmt::format("{}.{}.tmp", path, ::getpid());
   const auto give_up = [&] {
     const std::string why = reason();
@@ -56,8 +57,8 @@ void write_whole(const std::string& wanted, const std::string& text) {
   };
   std::FILE* file = std::fopen(draft.c_str(), "we");
   if (!file) give_up();
-  const bool written =
-      std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fflush(file) == 0 && (is_device || ::fsync(::fileno(file)) == 0);
+  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fflush(file) == 0 &&
+                       (is_device || ::fsync(::fileno(file)) == 0);
   const int error = errno;
   const bool closed = std::fclose(file) == 0;
   if (!written) errno = error;

@@ -36,13 +36,15 @@ void refuse(const Given& given, std::string_view accepted) {
 
 std::int64_t bytes_of(const Given& given) {
   const auto bytes = parse_bytes(given.value);
-  if (!bytes || *bytes < 1) refuse(given, "a positive number of bytes, such as 8, 64K or 1.5G (K, M, G count in 1024s)");
+  if (!bytes || *bytes < 1)
+    refuse(given, "a positive number of bytes, such as 8, 64K or 1.5G (K, M, G count in 1024s)");
   return *bytes;
 }
 
 std::int64_t count_of(const Given& given, std::int64_t least, std::int64_t most) {
   const auto value = number_in<std::int64_t>(given.value);
-  if (!value || *value < least || *value > most) refuse(given, fmt::format("a whole number from {} to {}", least, most));
+  if (!value || *value < least || *value > most)
+    refuse(given, fmt::format("a whole number from {} to {}", least, most));
   return *value;
 }
 
@@ -74,8 +76,10 @@ std::vector<ReduceOp> ops_of(const Given& given) {
     accepted += fmt::format(", {}", nccl_name(op));
   }
   if (given.value == "mulsum")
-    throw UsageError("-o mulsum is an operation of NCCL's own, which scales in the reduction; kolo has none like it: use -o sum");
-  if (given.value == "adasum") throw UsageError("-o adasum is made of several reductions of a backend, not one; use -o sum");
+    throw UsageError(
+        "-o mulsum is an operation of NCCL's own, which scales in the reduction; kolo has none like it: use -o sum");
+  if (given.value == "adasum")
+    throw UsageError("-o adasum is made of several reductions of a backend, not one; use -o sum");
   refuse(given, accepted);
 }
 
@@ -87,7 +91,8 @@ std::vector<DType> dtypes_of(const Given& given) {
     accepted += fmt::format(", {}", nccl_name(dtype));
   }
   if (given.value == "f8e4m3" || given.value == "f8e5m2") {
-    throw UsageError(fmt::format("-d {} is an 8-bit float, and kolo has none; use -d half or -d bfloat16", given.value));
+    throw UsageError(
+        fmt::format("-d {} is an 8-bit float, and kolo has none; use -d half or -d bfloat16", given.value));
   }
   refuse(given, accepted + ", or kolo's own names, such as f32");
 }

@@ -110,7 +110,7 @@ std::vector<Flag> path_flags() {
        [](Options& o, const Given& g) {
          o.session_memory = choice_of<bool>(g, {{"private", false}, {"session", true}});
        }},
-      {"What is measured", "thp", "", "huge pages for the buffers of all contestants; without it they have small ones",
+      {"What is measured", "thp", "", "huge pages for the buffers of all candidates; without it they have small ones",
        [](Options& o, const Given&) { o.huge_pages = true; }},
       {"Instead of a sweep", "buckets", "LIST",
        "all_reduce a model's gradients, named, in each step: resnet50, llama, or a file with one element count a line",

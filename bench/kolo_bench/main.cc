@@ -9,15 +9,15 @@
 #include <exception>
 #include <thread>
 
-#include "bench/kolo_bench/mpi_calls.h"
 #include "bench/kolo_bench/options.h"
+#include "bench/kolo_bench/peers/mpi_calls.h"
 #include "bench/kolo_bench/ranks.h"
 #include "bench/kolo_bench/run.h"
 
 namespace {
 
-/// Ends this process with a problem that could not be agreed on: no waiting for ranks that may be stuck. They may all have the
-/// same one; the launcher ends them when rank 0 has failed.
+/// Ends this process with a problem that could not be agreed on: no waiting for ranks that may be stuck. They may all
+/// have the same one; the launcher ends them when rank 0 has failed.
 [[noreturn]] void leave(const char* problem) {
   if (kolo::bench::launched_rank() > 0) std::this_thread::sleep_for(std::chrono::seconds(3));
   kolo::bench::print_problem(problem);

@@ -9,7 +9,7 @@
 
 #include <kolo/op.h>
 
-#include "bench/kolo_bench/collective.h"
+#include "bench/kolo_bench/measure/collective.h"
 #include "bench/kolo_bench/sizes.h"
 
 namespace kolo::bench {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "ops/mpi_handles.h"
+#include "ops/mpi_base/handles.h"
 
 namespace kolo::bench {
 

@@ -4,10 +4,10 @@
 
 #include <optional>
 
-#include "bench/kolo_bench/baseline.h"
 #include "bench/kolo_bench/files.h"
-#include "bench/kolo_bench/plot.h"
-#include "bench/kolo_bench/stage.h"
+#include "bench/kolo_bench/measure/context.h"
+#include "bench/kolo_bench/peers/baseline.h"
+#include "bench/kolo_bench/report/plot.h"
 
 namespace kolo::bench {
 namespace {
@@ -23,14 +23,14 @@ void check_files(const Options& options, int ranks, std::optional<Baseline>& bas
   baseline->check_world(ranks, options.direct ? "direct" : "session", options.session_memory ? "session" : "private");
 }
 
-void measure(Stage& stage, const std::function<std::int64_t()>& mpi_calls) {
-  switch (stage.options().task) {
-    case Task::sweep: return run_sweep(stage);
-    case Task::buckets: return run_buckets(stage);
-    case Task::latency: return run_latency(stage);
-    case Task::idle: return run_idle(stage, mpi_calls);
-    case Task::overlap: return run_overlap(stage);
-    case Task::pack: return run_pack(stage);
+void measure(BenchContext& context, const std::function<std::int64_t()>& mpi_calls) {
+  switch (context.options().task) {
+    case Task::sweep: return run_sweep(context);
+    case Task::buckets: return run_buckets(context);
+    case Task::latency: return run_latency(context);
+    case Task::idle: return run_idle(context, mpi_calls);
+    case Task::overlap: return run_overlap(context);
+    case Task::pack: return run_pack(context);
   }
 }
 
@@ -51,7 +51,8 @@ int verdict(const Options& options, const Report& report, const std::optional<Ba
   if (baseline) {
     slow = baseline->slower(report.results, options.tolerance);
     if (const auto lacking = baseline->lacks(report.results); lacking > 0)
-      print_problem(fmt::format("note: {} of {} results are not in {}, and were compared with nothing", lacking, report.results.size(), options.baseline_file));
+      print_problem(fmt::format("note: {} of {} results are not in {}, and were compared with nothing", lacking,
+                                report.results.size(), options.baseline_file));
   }
   if (options.min_busbw) {
     for (std::string& text : below_busbw(report.results, *options.min_busbw)) slow.push_back(std::move(text));
@@ -74,14 +75,14 @@ int measure_and_judge(int argc, const char* const* argv, const Ranks& ranks,
     if (ranks.rank() == 0) check_files(options, ranks.size(), baseline);
   });
 
-  Stage stage(options, ranks);
-  measure(stage, mpi_calls);
-  stage.end();
+  BenchContext context(options, ranks);
+  measure(context, mpi_calls);
+  context.end();
   std::int64_t code = 0;
   ranks.together([&] {
     if (ranks.rank() > 0) return;
-    write_files(options, stage.report());
-    code = verdict(options, stage.report(), baseline);
+    write_files(options, context.report());
+    code = verdict(options, context.report(), baseline);
   });
   return static_cast<int>(ranks.sum(code));
 }

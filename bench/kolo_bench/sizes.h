@@ -6,7 +6,8 @@
 
 namespace kolo::bench {
 
-/// The sizes of a sweep: from `min` up to `max`, each `step` larger than the last, or `factor` times as large if step is 0.
+/// The sizes of a sweep: from `min` up to `max`, each `step` larger than the last, or `factor` times as large if step
+/// is 0.
 struct Sizes {
   std::int64_t min = 32 << 20;
   std::int64_t max = 32 << 20;

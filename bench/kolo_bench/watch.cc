@@ -29,9 +29,11 @@ void Watch::run(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   while (!stop.stop_requested()) {
     const auto number = number_;
-    const bool moved = begun_.wait_for(lock, stop, std::chrono::duration<double>(seconds_), [&] { return number_ != number; });
+    const bool moved =
+        begun_.wait_for(lock, stop, std::chrono::duration<double>(seconds_), [&] { return number_ != number; });
     if (moved || stop.stop_requested()) continue;
-    print_problem(fmt::format("rank {} (pid {}) was at {} for more than {:g} s (-T)", rank_, ::getpid(), what_, seconds_));
+    print_problem(
+        fmt::format("rank {} (pid {}) was at {} for more than {:g} s (-T)", rank_, ::getpid(), what_, seconds_));
     std::this_thread::sleep_for(for_the_others);
     MPI_Abort(MPI_COMM_WORLD, exit_timeout);
   }

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "models/random.h"
+#include "models/compute/random.h"
 
 namespace kolo::models {
 

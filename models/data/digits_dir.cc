@@ -7,7 +7,7 @@
 #include <system_error>
 
 #include "models/data/idx.h"
-#include "models/error.h"
+#include "models/util/error.h"
 
 namespace kolo::models {
 namespace {

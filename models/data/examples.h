@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "models/aligned.h"
-#include "models/model.h"
+#include "models/compute/aligned.h"
+#include "models/model/model.h"
 
 namespace kolo::models {
 

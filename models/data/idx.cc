@@ -9,7 +9,7 @@
 #include <memory>
 #include <system_error>
 
-#include "models/error.h"
+#include "models/util/error.h"
 
 namespace kolo::models {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <new>
 
-#include "models/error.h"
-#include "models/headroom.h"
+#include "models/util/error.h"
+#include "models/util/headroom.h"
 
 namespace kolo::models {
 

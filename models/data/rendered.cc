@@ -6,8 +6,8 @@
 #include <array>
 #include <cmath>
 
+#include "models/compute/random.h"
 #include "models/data/glyphs.h"
-#include "models/random.h"
 
 namespace kolo::models {
 namespace {

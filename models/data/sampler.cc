@@ -6,9 +6,9 @@
 #include <array>
 #include <numeric>
 
-#include "models/error.h"
-#include "models/random.h"
-#include "models/words.h"
+#include "models/compute/random.h"
+#include "models/util/error.h"
+#include "models/util/words.h"
 
 namespace kolo::models {
 

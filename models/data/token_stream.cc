@@ -12,9 +12,9 @@
 #include <cstring>
 #include <system_error>
 
-#include "models/error.h"
-#include "models/headroom.h"
-#include "models/words.h"
+#include "models/util/error.h"
+#include "models/util/headroom.h"
+#include "models/util/words.h"
 
 namespace kolo::models {
 namespace {
@@ -51,7 +51,7 @@ TokenType token_type_of(std::string_view word) {
   return static_cast<TokenType>(place_of_word(type_words, "tokens", word));
 }
 
-std::string_view in_words(TokenType type) {
+std::string_view to_string(TokenType type) {
   return type_words[static_cast<std::size_t>(type)];
 }
 
@@ -113,7 +113,7 @@ void TokenStream::open(std::span<const fs::path> files) {
     auto file = std::make_unique<File>(path);
     const auto bytes = static_cast<std::int64_t>(file->bytes().size());
     if (bytes % width_of(type_) != 0) {
-      refuse(path, fmt::format("{} bytes are no whole number of {} tokens", bytes, in_words(type_)));
+      refuse(path, fmt::format("{} bytes are no whole number of {} tokens", bytes, to_string(type_)));
     }
     file->first = count_;
     file->count = bytes / width_of(type_);

@@ -15,7 +15,7 @@ enum class TokenType : unsigned char { bytes, u16, u32 };
 
 /// "bytes", "u16" or "u32". Errors: ModelError for any other word.
 TokenType token_type_of(std::string_view word);
-std::string_view in_words(TokenType type);
+std::string_view to_string(TokenType type);
 
 /// The tokens of one or more files, one behind the other, in mapped memory: files may be larger than what there is.
 /// Several threads may read at once.

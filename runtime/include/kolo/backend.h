@@ -14,22 +14,25 @@
 
 namespace kolo {
 
-/// How many rows (steps of the first dimension) the blocks of an operation that has_rows() have, where they differ: of rank r at
-/// [r] for all_gather and gather; from rank s to rank d at [s * ranks + d] for all_to_all.
+/// How many rows (steps of the first dimension) the blocks of an operation that has_rows() have, where they differ: of
+/// rank r at [r] for all_gather and gather; from rank s to rank d at [s * ranks + d] for all_to_all.
 using BlockRows = std::vector<std::int64_t>;
 
-/// One tensor of a bucket on this rank. `in` and `out` do not overlap, unless this rank's share of the larger is the smaller
-/// (in place): all of it for all_reduce, broadcast, reduce and all_to_all; the rank's block of `out` for all_gather and gather;
-/// the rank's rows of `in` for reduce_scatter and scatter.
+/// One tensor of a bucket on this rank. `in` and `out` do not overlap, unless this rank's share of the larger is the
+/// smaller (in place): all of it for all_reduce, broadcast, reduce and all_to_all; the rank's block of `out` for
+/// all_gather and gather; the rank's rows of `in` for reduce_scatter and scatter.
 ///
-/// `in` has the signature's shape on every rank (but for its first dimension where the ranks' rows differ), but no memory where nothing is read: for scatter, on ranks that are not the
-/// root. `out` is ignored where nothing is written: for reduce and gather, on ranks that are not the root.
+/// `in` has the signature's shape on every rank (but for its first dimension where the ranks' rows differ), but no
+/// memory where nothing is read: for scatter, on ranks that are not the root. `out` is ignored where nothing is
+/// written: for reduce and gather, on ranks that are not the root.
 ///
-/// Of send_recv, where the group is a pair, the root has the input and the other rank the output; the other one is ignored.
+/// Of send_recv, where the group is a pair, the root has the input and the other rank the output; the other one is
+/// ignored.
 struct BucketTensor {
   Tensor in;
   Tensor out;
-  std::shared_ptr<const BlockRows> rows{};  ///< equal on every rank; null: all blocks are equal. Then never in place for all_to_all
+  std::shared_ptr<const BlockRows>
+      rows{};  ///< equal on every rank; null: all blocks are equal. Then never in place for all_to_all
 };
 
 /// A point in the work of a device's streams. Used by any thread; lives as long as somebody needs it.
@@ -37,23 +40,25 @@ class DevicePoint {
  public:
   virtual ~DevicePoint() = default;
 
-  /// Lets what is put on `stream` (a cudaStream_t of that device; null: the default stream) from now on run after this point. Waits for
-  /// nothing. Throws Error{backend}.
+  /// Lets what is put on `stream` (a cudaStream_t of that device; null: the default stream) from now on run after this
+  /// point. Waits for nothing. Throws Error{backend}.
   virtual void order(void* stream) const = 0;
 
   /// Whether everything before it has run. Throws Error{backend} if the device failed.
   virtual bool passed() const = 0;
 };
 
-/// Tensors that one collective serves: a list, not a flat buffer, so that a backend that can gather directly never pays for
-/// staging. All tensors share kind, op, dtype, device, root and scales (`signature.shape` is that of the first). The lists
-/// are equal in length, order, shapes of `in` (see BucketTensor) and `absent` on every rank of the group.
+/// Tensors that one collective serves: a list, not a flat buffer, so that a backend that can gather directly never pays
+/// for staging. All tensors share kind, op, dtype, device, root and scales (`signature.shape` is that of the first).
+/// The lists are equal in length, order, shapes of `in` (see BucketTensor) and `absent` on every rank of the group.
 struct Bucket {
   Signature signature;
   std::vector<BucketTensor> tensors;
-  std::vector<int> absent{};  ///< ranks of the group, ascending, whose values do not count: they have joined. Their memory is scratch
-  int divide_by = 0;  ///< of average, if not 0: by what the sum is divided, whoever took part
-  std::vector<std::shared_ptr<const DevicePoint>> ready{};  ///< of device tensors: after these, inputs hold their values and outputs may be written
+  std::vector<int> absent{};  ///< ranks of the group, ascending, whose values do not count: they have joined. Their
+                              ///< memory is scratch
+  int divide_by = 0;          ///< of average, if not 0: by what the sum is divided, whoever took part
+  std::vector<std::shared_ptr<const DevicePoint>>
+      ready{};         ///< of device tensors: after these, inputs hold their values and outputs may be written
   bool alone = false;  ///< no group but the world had been made when the ranks agreed on it
 
   /// Of all inputs.
@@ -61,8 +66,8 @@ struct Bucket {
   std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(signature.dtype); }
 };
 
-/// What Operation::step() throws when the operation has failed but its backend can go on: once every rank of the group has called
-/// recover(), at the same place of what they have agreed on.
+/// What Operation::step() throws when the operation has failed but its backend can go on: once every rank of the group
+/// has called recover(), at the same place of what they have agreed on.
 class OperationFault : public Error {
  public:
   using Error::Error;
@@ -74,43 +79,47 @@ class Operation {
   /// Abandons what is unfinished; never waits for peers.
   virtual ~Operation() = default;
 
-  /// Advances as far as possible without waiting, and returns whether the operation is complete: then inputs may be reused
-  /// and outputs hold the result. Throws Error if it failed; it is destroyed then.
+  /// Advances as far as possible without waiting, and returns whether the operation is complete: then inputs may be
+  /// reused and outputs hold the result. Throws Error if it failed; it is destroyed then.
   virtual bool step() = 0;
 
-  /// Whether only calling step() again shows that peers have moved (MPI). False: peers ring this rank's bell when they do.
+  /// Whether only calling step() again shows that peers have moved (MPI). False: peers ring this rank's doorbell when
+  /// they do.
   virtual bool needs_polling() const = 0;
 
-  /// Whether the last step() advanced an operation that is not complete yet. Whoever waits for it then goes on looking: peers that
-  /// are at work on it too will have more for it soon.
+  /// Whether the last step() advanced an operation that is not complete yet. Whoever waits for it then goes on looking:
+  /// peers that are at work on it too will have more for it soon.
   virtual bool moved() const { return false; }
 
-  /// Of device tensors: the point after which inputs may be reused and outputs hold the result; null until it is certain that the work is
-  /// on its way to that point, and for host tensors.
+  /// Of device tensors: the point after which inputs may be reused and outputs hold the result; null until it is
+  /// certain that the work is on its way to that point, and for host tensors.
   virtual std::shared_ptr<const DevicePoint> result() const { return nullptr; }
 
   /// How long it ran, in seconds, by a device's clock; of a complete operation whose backend measures that.
   virtual std::optional<double> seconds() const { return std::nullopt; }
 
-  /// While true, no other bucket may be started on this backend: more of this operation is to be started first, by step().
+  /// While true, no other bucket may be started on this backend: more of this operation is to be started first, by
+  /// step().
   virtual bool holds_backend() const { return false; }
 };
 
-/// Gives out memory whose tensors a backend moves without copies of its own: shared with peers, or registered. Used by any thread;
-/// what it gave out may outlive it.
+/// Gives out memory whose tensors a backend moves without copies of its own: shared with peers, or registered. Used by
+/// any thread; what it gave out may outlive it.
 class MemorySource {
  public:
   virtual ~MemorySource() = default;
 
-  /// `bytes` zeros on `device`, aligned to 64 bytes; null if there is no such memory, or no more: other memory serves as well, slower.
+  /// `bytes` zeros on `device`, aligned to 64 bytes; null if there is no such memory, or no more: other memory serves
+  /// as well, slower.
   virtual std::shared_ptr<std::byte> allocate(std::size_t bytes, Device device) = 0;
 };
 
 /// How bytes move for one group. An object serves one group and is used by one thread at a time.
 ///
-/// Which backend runs a bucket must come out equal on every rank, so `supports` is a pure function of its argument and of
-/// what the ranks agreed on when the backend was made. Buckets are started in the same order on all ranks of the group.
-/// What may fail for lack of resources is reserved in the constructor: start() of a supported bucket does not fail locally.
+/// Which backend runs a bucket must come out equal on every rank, so `supports` is a pure function of its argument and
+/// of what the ranks agreed on when the backend was made. Buckets are started in the same order on all ranks of the
+/// group. What may fail for lack of resources is reserved in the constructor: start() of a supported bucket does not
+/// fail locally.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -120,33 +129,36 @@ class Backend {
 
   virtual bool supports(const Signature& signature) const = 0;
 
-  /// Begins a collective without waiting for anybody. The bucket and the tensors' memory must stay alive, and the bucket as it is,
-  /// until step() returns true or the operation is destroyed; the operation is destroyed before the backend.
+  /// Begins a collective without waiting for anybody. The bucket and the tensors' memory must stay alive, and the
+  /// bucket as it is, until step() returns true or the operation is destroyed; the operation is destroyed before the
+  /// backend.
   virtual std::unique_ptr<Operation> start(const Bucket& bucket) = 0;
   std::unique_ptr<Operation> start(Bucket&&) = delete;  ///< it would not stay
 
-  /// Makes the backend that serves `group`, some of the ranks this one serves. Collective over the group's members, which
-  /// call it in an agreed order; may wait for them. Null if this backend serves no other group than its own. Throws Error.
+  /// Makes the backend that serves `group`, some of the ranks this one serves. Collective over the group's members,
+  /// which call it in an agreed order; may wait for them. Null if this backend serves no other group than its own.
+  /// Throws Error.
   virtual std::unique_ptr<Backend> for_group(const GroupInfo& group) = 0;
 
-  /// What all ranks that this backend serves do together before `group`, some of them, is made, so that its backend can use what this
-  /// one has. Called by members and others at the same place of what they have agreed on, before members call for_group(). `used`:
-  /// buckets that this backend runs were agreed on before, since the last recover(). The operation is stepped as that of a bucket
-  /// would be that was agreed on at this place. Null: nothing.
+  /// What all ranks that this backend serves do together before `group`, some of them, is made, so that its backend can
+  /// use what this one has. Called by members and others at the same place of what they have agreed on, before members
+  /// call for_group(). `used`: buckets that this backend runs were agreed on before, since the last recover(). The
+  /// operation is stepped as that of a bucket would be that was agreed on at this place. Null: nothing.
   virtual std::unique_ptr<Operation> before_group(const GroupInfo& group, bool used) {
     (void)group;
     (void)used;
     return nullptr;
   }
 
-  /// Makes the backend of a pair of the ranks this one serves, which runs send_recv and nothing else; never waits for the other
-  /// rank. Null if this backend serves no pairs. Throws Error.
+  /// Makes the backend of a pair of the ranks this one serves, which runs send_recv and nothing else; never waits for
+  /// the other rank. Null if this backend serves no pairs. Throws Error.
   virtual std::unique_ptr<Backend> for_pair(const GroupInfo& pair) {
     (void)pair;
     return nullptr;
   }
 
-  /// Bytes copied into and out of memory of the backend's own so far: what a bucket costs that does not lie as the backend needs it.
+  /// Bytes copied into and out of memory of the backend's own so far: what a bucket costs that does not lie as the
+  /// backend needs it.
   virtual std::uint64_t staged_bytes() const { return 0; }
 
   /// Null: this backend has no use for memory of its own. The backends that for_group() makes have their parent's.
@@ -155,17 +167,17 @@ class Backend {
   /// Whether operations may throw OperationFault.
   virtual bool recovers() const { return false; }
 
-  /// After an OperationFault, here or on another rank: everything that was started has been destroyed. Of what the ranks have agreed
-  /// on, `skipped` buckets that this backend would have run were never started here, `ordered` of them not `alone`. What is agreed on
-  /// later runs as ever.
+  /// After an OperationFault, here or on another rank: everything that was started has been destroyed. Of what the
+  /// ranks have agreed on, `skipped` buckets that this backend would have run were never started here, `ordered` of
+  /// them not `alone`. What is agreed on later runs as ever.
   virtual void recover(std::size_t skipped, std::size_t ordered) {
     (void)skipped;
     (void)ordered;
   }
 
-  /// The process is about to end: what runs on a device, and may wait for a peer that is gone, is ended. Nothing but abandon() and the
-  /// destructor is called after that.
-  virtual void let_go() noexcept {}
+  /// The process is about to end: what runs on a device, and may wait for a peer that is gone, is ended. Nothing but
+  /// abandon() and the destructor is called after that.
+  virtual void abort_device_work() noexcept {}
 
   /// Called once after a peer left without finishing: release nothing collectively from now on.
   virtual void abandon() noexcept = 0;

@@ -32,12 +32,12 @@ struct Config {
   bool timings = false;
   bool banner = false;
 
-  /// Receives one line for each warning and each operation that waits for too long; by default it goes to stderr. Called from
-  /// any thread.
+  /// Receives one line for each warning and each operation that waits for too long; by default it goes to stderr.
+  /// Called from any thread.
   std::function<void(const std::string&)> report = report_to_stderr;
 
-  /// Reads the process environment. Throws Error{invalid_argument} that names the variable, its value and what is accepted.
-  /// A KOLO_* variable that is no setting is put into `unknown` with the nearest name, if given.
+  /// Reads the process environment. Throws Error{invalid_argument} that names the variable, its value and what is
+  /// accepted. A KOLO_* variable that is no setting is put into `unknown` with the nearest name, if given.
   static Config from_environment(std::vector<std::string>* unknown = nullptr);
 
   /// Sets one value by its variable's name ("KOLO_FUSION_BYTES"). Throws Error{invalid_argument}.

@@ -9,9 +9,9 @@
 ///     kolo_all_reduce(session, "grad", &tensor, &tensor, &average);
 ///     kolo_session_destroy(session);
 ///
-/// Every function returns a kolo_status, but for kolo_status_name() and kolo_last_error(). What a function makes comes back through
-/// its last argument, which is null where it fails. No pointer may be null unless it says so. No exception leaves a function, and
-/// none may leave a callback. Over a communicator of MPI's: <kolo/kolo_c_mpi.h>.
+/// Every function returns a kolo_status, but for kolo_status_name() and kolo_last_error(). What a function makes comes
+/// back through its last argument, which is null where it fails. No pointer may be null unless it says so. No exception
+/// leaves a function, and none may leave a callback. Over a communicator of MPI's: <kolo/kolo_c_mpi.h>.
 
 #include <kolo/kolo_c_base.h>
 #include <kolo/kolo_c_collectives.h>

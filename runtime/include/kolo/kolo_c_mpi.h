@@ -10,9 +10,10 @@
 extern "C" {
 #endif
 
-/// A world of the ranks of `comm`, which is duplicated: the host program's own traffic on it is not disturbed. Collective over
-/// `comm`. `config` null: the environment's settings. MPI must be initialised with MPI_THREAD_MULTIPLE, or MPI_THREAD_SERIALIZED if
-/// the host makes no MPI call while operations are in flight; KOLO_INVALID_ARGUMENT with less.
+/// A world of the ranks of `comm`, which is duplicated: the host program's own traffic on it is not disturbed.
+/// Collective over `comm`. `config` null: the environment's settings. MPI must be initialised with MPI_THREAD_MULTIPLE,
+/// or MPI_THREAD_SERIALIZED if the host makes no MPI call while operations are in flight; KOLO_INVALID_ARGUMENT with
+/// less.
 int kolo_mpi_world(MPI_Comm comm, const kolo_config* config, kolo_world** world);
 
 #ifdef __cplusplus

@@ -13,19 +13,31 @@ namespace kolo {
 
 /// The collectives. The numeric values are part of the wire format: append only.
 ///
-/// barrier, make_group, remove_group, join and monitored_barrier are agreed like any other operation but move no data. send_recv is
-/// what send() and recv() become: an operation of two ranks, of which the root sends.
+/// barrier, make_group, remove_group, join and monitored_barrier are agreed like any other operation but move no data.
+/// send_recv is what send() and recv() become: an operation of two ranks, of which the root sends.
 enum class OpKind : std::uint8_t {
-  all_reduce, broadcast, barrier, make_group, remove_group, reduce, all_gather, reduce_scatter, all_to_all, gather, scatter,
-  join, monitored_barrier, send_recv
+  all_reduce,
+  broadcast,
+  barrier,
+  make_group,
+  remove_group,
+  reduce,
+  all_gather,
+  reduce_scatter,
+  all_to_all,
+  gather,
+  scatter,
+  join,
+  monitored_barrier,
+  send_recv
 };
 
 inline constexpr int op_kind_count = 14;
 
 /// Whether there is anything to move once the ranks have agreed.
 constexpr bool moves_data(OpKind kind) {
-  return kind != OpKind::barrier && kind != OpKind::make_group && kind != OpKind::remove_group && kind != OpKind::join &&
-         kind != OpKind::monitored_barrier;
+  return kind != OpKind::barrier && kind != OpKind::make_group && kind != OpKind::remove_group &&
+         kind != OpKind::join && kind != OpKind::monitored_barrier;
 }
 
 /// Whether the ranks' values are combined by a ReduceOp.
@@ -39,11 +51,11 @@ constexpr bool has_root(OpKind kind) {
          kind == OpKind::send_recv;
 }
 
-/// Whether each rank of the group has a block of its own of a tensor: of the output for all_gather and gather, of the input for
-/// reduce_scatter and scatter, of both for all_to_all.
+/// Whether each rank of the group has a block of its own of a tensor: of the output for all_gather and gather, of the
+/// input for reduce_scatter and scatter, of both for all_to_all.
 constexpr bool has_blocks(OpKind kind) {
-  return kind == OpKind::all_gather || kind == OpKind::gather || kind == OpKind::reduce_scatter || kind == OpKind::scatter ||
-         kind == OpKind::all_to_all;
+  return kind == OpKind::all_gather || kind == OpKind::gather || kind == OpKind::reduce_scatter ||
+         kind == OpKind::scatter || kind == OpKind::all_to_all;
 }
 
 /// Whether every rank says for itself how many rows its blocks have.
@@ -58,8 +70,8 @@ struct RowRange {
   constexpr std::int64_t count() const { return end - begin; }
 };
 
-/// The rows that rank `rank` of `ranks` gets of `rows` rows when reduce_scatter or scatter deals them out: neighbouring ones, in
-/// rank order, and the first `rows % ranks` ranks get one more than the others.
+/// The rows that rank `rank` of `ranks` gets of `rows` rows when reduce_scatter or scatter deals them out: neighbouring
+/// ones, in rank order, and the first `rows % ranks` ranks get one more than the others.
 constexpr RowRange rows_of_rank(std::int64_t rows, int ranks, int rank) {
   const std::int64_t each = rows / ranks;
   const std::int64_t more = rows % ranks;
@@ -69,27 +81,43 @@ constexpr RowRange rows_of_rank(std::int64_t rows, int ranks, int rank) {
 
 /// How operations that reduce combine the ranks' values. The numeric values are part of the wire format: append only.
 ///
-/// Host arithmetic is done in rank order; 16-bit floats accumulate in f32 and are rounded once, integers in 64 bits (128
-/// for an average of 64-bit integers). `average` divides the sum by the ranks that took part; the integer average is the
-/// exact sum, truncated toward zero. `min` and `max` of a NaN and anything are NaN. The bitwise ops work on each bit of an
-/// integer; the logical ones take zero for false and anything else for true, and give 0 or 1. Of bool, `min` and `product`
-/// are the logical and, `max` is the logical or, and results are 0 or 1. See reducible() for what takes which.
+/// Host arithmetic is done in rank order; 16-bit floats accumulate in f32 and are rounded once, integers in 64 bits
+/// (128 for an average of 64-bit integers). `average` divides the sum by the ranks that took part; the integer average
+/// is the exact sum, truncated toward zero. `min` and `max` of a NaN and anything are NaN. The bitwise ops work on each
+/// bit of an integer; the logical ones take zero for false and anything else for true, and give 0 or 1. Of bool, `min`
+/// and `product` are the logical and, `max` is the logical or, and results are 0 or 1. See reducible() for what takes
+/// which.
 ///
-/// `adasum` works on whole tensors of floats, by all_reduce only. Of two vectors it is (1 - a.b / 2|a|^2) a + (1 - a.b / 2|b|^2) b:
-/// the sum where they are orthogonal, the average where they are equal; a zero vector adds nothing. Of more, neighbouring ranks
-/// are combined, then neighbouring pairs, and so on; an odd one out moves up unchanged. Each tensor counts as one vector, whatever
-/// it is fused with. Source: Maleki et al. 2020, Scaling Distributed Training with Adaptive Summation, arXiv:2006.02924.
+/// `adasum` works on whole tensors of floats, by all_reduce only. Of two vectors it is (1 - a.b / 2|a|^2) a + (1 - a.b
+/// / 2|b|^2) b: the sum where they are orthogonal, the average where they are equal; a zero vector adds nothing. Of
+/// more, neighbouring ranks are combined, then neighbouring pairs, and so on; an odd one out moves up unchanged. Each
+/// tensor counts as one vector, whatever it is fused with. Source: Maleki et al. 2020, Scaling Distributed Training
+/// with Adaptive Summation, arXiv:2006.02924.
 enum class ReduceOp : std::uint8_t {
-  sum, average, min, max, product, bit_and, bit_or, bit_xor, logical_and, logical_or, adasum
+  sum,
+  average,
+  min,
+  max,
+  product,
+  bit_and,
+  bit_or,
+  bit_xor,
+  logical_and,
+  logical_or,
+  adasum
 };
 
 inline constexpr int reduce_op_count = 11;
 
-constexpr bool is_bitwise(ReduceOp op) { return op == ReduceOp::bit_and || op == ReduceOp::bit_or || op == ReduceOp::bit_xor; }
-constexpr bool is_logical(ReduceOp op) { return op == ReduceOp::logical_and || op == ReduceOp::logical_or; }
+constexpr bool is_bitwise(ReduceOp op) {
+  return op == ReduceOp::bit_and || op == ReduceOp::bit_or || op == ReduceOp::bit_xor;
+}
+constexpr bool is_logical(ReduceOp op) {
+  return op == ReduceOp::logical_and || op == ReduceOp::logical_or;
+}
 
-/// Whether values of this type can be combined so, element by element, on any backend: floats by arithmetic, integers by every op
-/// but adasum, bool by every op but sum, average and adasum.
+/// Whether values of this type can be combined so, element by element, on any backend: floats by arithmetic, integers
+/// by every op but adasum, bool by every op but sum, average and adasum.
 constexpr bool reducible(ReduceOp op, DType dtype) {
   if (op == ReduceOp::adasum) return false;  // an element of the result depends on the whole tensors
   if (dtype == DType::boolean) return op != ReduceOp::sum && op != ReduceOp::average;
@@ -124,13 +152,13 @@ struct Signature {
   ReduceOp op = ReduceOp::sum;  ///< of what reduces()
   DType dtype = DType::f32;
   DeviceKind device = DeviceKind::cpu;
-  std::int32_t root = 0;  ///< of what has_root(); a rank of the group
-  double prescale = 1;    ///< of what reduces(); multiplies each input
-  double postscale = 1;   ///< of what reduces(); multiplies the result
+  std::int32_t root = 0;         ///< of what has_root(); a rank of the group
+  double prescale = 1;           ///< of what reduces(); multiplies each input
+  double postscale = 1;          ///< of what reduces(); multiplies the result
   bool divide_by_group = false;  ///< of average: divide by the size of the group, not by the ranks that took part
-  Shape shape;            ///< of the input: one rank's block for all_gather and gather, the whole tensor for the others. The first
-                          ///< extent is any_rows of what has_rows()
-  std::string detail;     ///< make_group, remove_group: which ranks, as text
+  Shape shape;  ///< of the input: one rank's block for all_gather and gather, the whole tensor for the others. The
+                ///< first extent is any_rows of what has_rows()
+  std::string detail;                ///< make_group, remove_group: which ranks, as text
   std::vector<GroupMember> members;  ///< of a grouped submission; dtype and shape above are those of the first
 
   friend bool operator==(const Signature&, const Signature&) = default;
@@ -141,7 +169,8 @@ constexpr bool reducible(const Signature& signature) {
   return !reduces(signature.kind) || reducible(signature.op, signature.dtype);
 }
 
-/// "all_reduce(sum) f32[5,4]", "reduce(max, root 1) f32[5]", "broadcast(root 0) i64[]", "barrier"; device and scales only where they are not the default.
+/// "all_reduce(sum) f32[5,4]", "reduce(max, root 1) f32[5]", "broadcast(root 0) i64[]", "barrier"; device and scales
+/// only where they are not the default.
 std::string to_string(const Signature& signature);
 
 }  // namespace kolo

@@ -25,8 +25,9 @@ struct TensorId {
   std::uint32_t index = 0;
 };
 
-/// Makes an output once its shape is agreed: memory that lives until the operation is complete, and that the program finds again by
-/// itself. Called on any thread; must not call the session. May throw: then the operation fails on every rank.
+/// Makes an output once its shape is agreed: memory that lives until the operation is complete, and that the program
+/// finds again by itself. Called on any thread; must not call the session. May throw: then the operation fails on every
+/// rank.
 using Allocate = std::function<Tensor(const Shape&)>;
 
 /// One of several tensors that are submitted together.
@@ -38,22 +39,22 @@ struct NamedTensor {
 
 struct AllReduceOptions {
   ReduceOp op = ReduceOp::sum;
-  Group group{};            ///< default: the world
-  double prescale = 1;      ///< multiplies every input (in f32 for 16-bit floats)
-  double postscale = 1;     ///< multiplies the result
+  Group group{};                 ///< default: the world
+  double prescale = 1;           ///< multiplies every input (in f32 for 16-bit floats)
+  double postscale = 1;          ///< multiplies the result
   bool divide_by_group = false;  ///< average: divide by the size of the group, also while ranks have joined
-  void* ready = nullptr;    ///< the CUDA stream that wrote `in`; ignored for host tensors
+  void* ready = nullptr;         ///< the CUDA stream that wrote `in`; ignored for host tensors
 };
 
 struct BroadcastOptions {
-  int root = 0;             ///< the rank of the group whose values everybody gets
+  int root = 0;  ///< the rank of the group whose values everybody gets
   Group group{};
   void* ready = nullptr;
 };
 
 struct ReduceOptions {
   ReduceOp op = ReduceOp::sum;
-  int root = 0;             ///< the rank of the group that gets the result
+  int root = 0;  ///< the rank of the group that gets the result
   Group group{};
   double prescale = 1;
   double postscale = 1;
@@ -81,12 +82,12 @@ struct AllToAllOptions {
   Group group{};
   std::vector<std::int64_t> splits{};  ///< rows of `in` for each rank of the group; empty: equal blocks
   Allocate allocate{};                 ///< instead of an output, which is `{}` then
-  BlockRows* rows = nullptr;           ///< is given the rows received from each rank; must live until the operation is complete
+  BlockRows* rows = nullptr;  ///< is given the rows received from each rank; must live until the operation is complete
   void* ready = nullptr;
 };
 
 struct GatherOptions {
-  int root = 0;             ///< the rank of the group that gets all blocks
+  int root = 0;  ///< the rank of the group that gets all blocks
   Group group{};
   Allocate allocate{};        ///< on the root, instead of an output, which is `{}` then
   BlockRows* rows = nullptr;  ///< on the root; as of all_gather
@@ -94,28 +95,30 @@ struct GatherOptions {
 };
 
 struct ScatterOptions {
-  int root = 0;             ///< the rank of the group whose rows are dealt out
+  int root = 0;  ///< the rank of the group whose rows are dealt out
   Group group{};
   void* ready = nullptr;
 };
 
 struct PairOptions {
-  Group group{};            ///< in which the other rank is counted
+  Group group{};  ///< in which the other rank is counted
   void* ready = nullptr;
 };
 
 /// What a session has done so far, on this rank.
 struct SessionStats {
-  std::uint64_t agreements = 0;             ///< decisions to run something, be it one bucket or several
-  std::uint64_t tensors = 0;                ///< tensors reduced, copied or exchanged
-  std::uint64_t buckets = 0;                ///< collectives that served them
-  std::uint64_t full_announcements = 0;     ///< tensors announced with name and signature
-  std::uint64_t control_bytes_sent = 0;     ///< payload of control messages, all peers together
+  std::uint64_t agreements = 0;          ///< decisions to run something, be it one bucket or several
+  std::uint64_t tensors = 0;             ///< tensors reduced, copied or exchanged
+  std::uint64_t buckets = 0;             ///< collectives that served them
+  std::uint64_t full_announcements = 0;  ///< tensors announced with name and signature
+  std::uint64_t control_bytes_sent = 0;  ///< payload of control messages, all peers together
   std::uint64_t control_bytes_received = 0;
   std::uint64_t control_messages_sent = 0;
-  std::uint64_t staged_bytes = 0;           ///< copied into or out of a backend's staging memory
-  double bucket_seconds = 0;                ///< that buckets took from start to completion, one added to the other; with `Config::timings` only
-  std::uint64_t device_peak_bytes = 0;      ///< of the GPU's memory in use, by anybody, whenever these figures were asked for; 0 without a GPU
+  std::uint64_t staged_bytes = 0;  ///< copied into or out of a backend's staging memory
+  double bucket_seconds =
+      0;  ///< that buckets took from start to completion, one added to the other; with `Config::timings` only
+  std::uint64_t device_peak_bytes =
+      0;  ///< of the GPU's memory in use, by anybody, whenever these figures were asked for; 0 without a GPU
 };
 
 /// One rank's membership in a world: the object that all operations go through.
@@ -138,8 +141,8 @@ class Session {
   Session(Session&&) noexcept;
   Session& operator=(Session&&) noexcept;
 
-  /// Leaves. Waits until every rank has left, so that nobody is cut off in the middle of something, unless an exception is
-  /// unwinding the stack: then the departure is announced and nobody is waited for.
+  /// Leaves. Waits until every rank has left, so that nobody is cut off in the middle of something, unless an exception
+  /// is unwinding the stack: then the departure is announced and nobody is waited for.
   ~Session();
 
   /// Leaves now, collectively; operations submitted later throw Error{closed}. Idempotent.
@@ -150,12 +153,14 @@ class Session {
   /// Index among the ranks of this node, and their number.
   int local_rank() const;
   int local_size() const;
-  /// The GPU of this rank, chosen by its index on the node: where its device tensors lie. The host if GPUs cannot be used.
+  /// The GPU of this rank, chosen by its index on the node: where its device tensors lie. The host if GPUs cannot be
+  /// used.
   Device device() const;
   Group world() const;
   const Config& config() const;
 
-  /// Gives a name its id, once per name; asking again returns the same id. Local; the same order is not required anywhere.
+  /// Gives a name its id, once per name; asking again returns the same id. Local; the same order is not required
+  /// anywhere.
   TensorId declare(std::string_view name);
 
   /// Starts reducing `in` over all ranks of the group into `out` (may be the same memory), and returns at once.
@@ -165,9 +170,9 @@ class Session {
   /// options  op, group, scales and, for device tensors, the stream that wrote `in`
   ///
   /// Storage must stay alive and untouched until Handle::wait() returns or the handle dies.
-  /// Errors: throws Error{in_flight | closed}; Handle::wait() throws invalid_argument, mismatch, closed, aborted or backend,
-  /// on every rank alike.
-  /// Cost on hosts: each rank sends and receives 2(n-1)/n * in.bytes(); small tensors (n-1) * in.bytes() in one exchange.
+  /// Errors: throws Error{in_flight | closed}; Handle::wait() throws invalid_argument, mismatch, closed, aborted or
+  /// backend, on every rank alike. Cost on hosts: each rank sends and receives 2(n-1)/n * in.bytes(); small tensors
+  /// (n-1) * in.bytes() in one exchange.
   Handle all_reduce_async(TensorId tensor, Tensor in, Tensor out, const AllReduceOptions& options = {});
   Handle all_reduce_async(std::string_view name, Tensor in_out, const AllReduceOptions& options = {});
   /// The blocking form.
@@ -178,10 +183,11 @@ class Session {
   Handle broadcast_async(std::string_view name, Tensor in_out, const BroadcastOptions& options = {});
   void broadcast(std::string_view name, Tensor in_out, const BroadcastOptions& options = {});
 
-  /// Starts reducing `in` over all ranks of the group into `out` of rank `options.root` (may be the same memory). Contracts as of
-  /// all_reduce, but that `out` is ignored on other ranks: pass `{}`.
+  /// Starts reducing `in` over all ranks of the group into `out` of rank `options.root` (may be the same memory).
+  /// Contracts as of all_reduce, but that `out` is ignored on other ranks: pass `{}`.
   ///
-  /// Cost on hosts: each rank sends (n-1)/n * in.bytes() to its peers and 1/n to the root; small tensors in.bytes() to the root.
+  /// Cost on hosts: each rank sends (n-1)/n * in.bytes() to its peers and 1/n to the root; small tensors in.bytes() to
+  /// the root.
   Handle reduce_async(TensorId tensor, Tensor in, Tensor out, const ReduceOptions& options = {});
   /// In place: `in_out` changes on the root only.
   Handle reduce_async(std::string_view name, Tensor in_out, const ReduceOptions& options = {});
@@ -190,7 +196,8 @@ class Session {
   /// Starts gathering a block from every rank of the group into `out` of every rank, in the order of the ranks.
   ///
   /// in   this rank's block; one dimension at least; shapes are equal on every rank but for the first extent, the rows
-  /// out  as `in`, with the rows of all ranks. In place: `in` is this rank's block of `out`. Who does not know how many rows come
+  /// out  as `in`, with the rows of all ranks. In place: `in` is this rank's block of `out`. Who does not know how many
+  /// rows come
   ///      passes `{}` and `options.allocate`; the ranks then agree a second time, when all have their memory
   ///
   /// A rank that has joined has no rows; `out` may then be longer than what comes.
@@ -203,7 +210,8 @@ class Session {
   /// Starts reducing `in` over all ranks of the group and leaves every rank its rows of the result.
   ///
   /// in   one dimension at least; equal shapes on every rank
-  /// out  as `in`, with the rows `rows_of_rank(in.shape[0], n, r)` on rank r of the group: any number of rows works. In place:
+  /// out  as `in`, with the rows `rows_of_rank(in.shape[0], n, r)` on rank r of the group: any number of rows works. In
+  /// place:
   ///      `out` is these rows of `in`
   ///
   /// Lifetime and errors as of all_reduce.
@@ -214,20 +222,23 @@ class Session {
 
   /// Starts sending block j of `in` to rank j of the group, whose block i of `out` it becomes if this is rank i.
   ///
-  /// in   one dimension at least; shapes are equal on every rank but for the first extent, which is cut into `options.splits`, or
+  /// in   one dimension at least; shapes are equal on every rank but for the first extent, which is cut into
+  /// `options.splits`, or
   ///      into n equal blocks. A block may have no rows
-  /// out  as `in`, with the rows that come; the same memory only if all blocks are equal. `{}` with `options.allocate`, as of
+  /// out  as `in`, with the rows that come; the same memory only if all blocks are equal. `{}` with `options.allocate`,
+  /// as of
   ///      all_gather
   ///
   /// A rank that has joined sends no rows; what is sent to it is lost.
   /// Lifetime and errors as of all_reduce.
-  /// Cost on hosts: each rank sends and receives (n-1)/n * in.bytes(), and copies in.bytes() into staging and out of it.
+  /// Cost on hosts: each rank sends and receives (n-1)/n * in.bytes(), and copies in.bytes() into staging and out of
+  /// it.
   Handle all_to_all_async(TensorId tensor, Tensor in, Tensor out, const AllToAllOptions& options = {});
   Handle all_to_all_async(std::string_view name, Tensor in, Tensor out, const AllToAllOptions& options = {});
   void all_to_all(std::string_view name, Tensor in, Tensor out, const AllToAllOptions& options = {});
 
-  /// Starts gathering a block from every rank of the group into `out` of rank `options.root`. Contracts as of all_gather, but that
-  /// `out` is ignored on other ranks: pass `{}`.
+  /// Starts gathering a block from every rank of the group into `out` of rank `options.root`. Contracts as of
+  /// all_gather, but that `out` is ignored on other ranks: pass `{}`.
   ///
   /// Cost on hosts: each rank sends in.bytes() to the root, which copies n * in.bytes() out of staging.
   Handle gather_async(TensorId tensor, Tensor in, Tensor out, const GatherOptions& options = {});
@@ -236,9 +247,11 @@ class Session {
 
   /// Starts dealing out the rows of `in` of rank `options.root` to the ranks of the group.
   ///
-  /// in   one dimension at least; shape and dtype equal on every rank. Its memory is used on the root only, and may be null
+  /// in   one dimension at least; shape and dtype equal on every rank. Its memory is used on the root only, and may be
+  /// null
   ///      elsewhere: `{.shape = {rows, columns}, .dtype = DType::f32}`
-  /// out  as `in`, with the rows `rows_of_rank(in.shape[0], n, r)` on rank r of the group. In place on the root: `out` is its rows
+  /// out  as `in`, with the rows `rows_of_rank(in.shape[0], n, r)` on rank r of the group. In place on the root: `out`
+  /// is its rows
   ///      of `in`
   ///
   /// Lifetime and errors as of all_reduce.
@@ -247,64 +260,73 @@ class Session {
   Handle scatter_async(std::string_view name, Tensor in, Tensor out, const ScatterOptions& options = {});
   void scatter(std::string_view name, Tensor in, Tensor out, const ScatterOptions& options = {});
 
-  /// Starts sending a tensor to rank `to` of the group, or receiving one from rank `from`. Only these two ranks negotiate: the k-th
-  /// send under a name matches the k-th receive under it, and several may be in flight.
+  /// Starts sending a tensor to rank `to` of the group, or receiving one from rank `from`. Only these two ranks
+  /// negotiate: the k-th send under a name matches the k-th receive under it, and several may be in flight.
   ///
   /// tensor  shape and dtype equal on both ranks; not touched by the sender's side, overwritten on the receiver's
   ///
-  /// Lifetime and errors as of all_reduce; invalid_argument too if one of the ranks has joined the group, or if both are one.
+  /// Lifetime and errors as of all_reduce; invalid_argument too if one of the ranks has joined the group, or if both
+  /// are one.
   Handle send_async(std::string_view name, Tensor tensor, int to, const PairOptions& options = {});
   Handle recv_async(std::string_view name, Tensor tensor, int from, const PairOptions& options = {});
   void send(std::string_view name, Tensor tensor, int to, const PairOptions& options = {});
   void recv(std::string_view name, Tensor tensor, int from, const PairOptions& options = {});
 
-  /// Several tensors, maybe of several types, under one name: they are agreed on together, run together, and fail together. Every
-  /// rank passes the same names, types and shapes in the same order.
+  /// Several tensors, maybe of several types, under one name: they are agreed on together, run together, and fail
+  /// together. Every rank passes the same names, types and shapes in the same order.
   ///
-  /// The names of the tensors are taken like that of the whole: throws Error{in_flight}, and nothing is in flight then, if one is
-  /// taken, or appears twice.
-  Handle grouped_all_reduce_async(std::string_view name, std::span<const NamedTensor> tensors, const AllReduceOptions& options = {});
-  Handle grouped_broadcast_async(std::string_view name, std::span<const NamedTensor> tensors, const BroadcastOptions& options = {});
-  Handle grouped_reduce_scatter_async(std::string_view name, std::span<const NamedTensor> tensors, const ReduceScatterOptions& options = {});
+  /// The names of the tensors are taken like that of the whole: throws Error{in_flight}, and nothing is in flight then,
+  /// if one is taken, or appears twice.
+  Handle grouped_all_reduce_async(std::string_view name, std::span<const NamedTensor> tensors,
+                                  const AllReduceOptions& options = {});
+  Handle grouped_broadcast_async(std::string_view name, std::span<const NamedTensor> tensors,
+                                 const BroadcastOptions& options = {});
+  Handle grouped_reduce_scatter_async(std::string_view name, std::span<const NamedTensor> tensors,
+                                      const ReduceScatterOptions& options = {});
   /// All ranks' rows must be known: `options.allocate` and `options.rows` are for single tensors.
-  Handle grouped_all_gather_async(std::string_view name, std::span<const NamedTensor> tensors, const AllGatherOptions& options = {});
+  Handle grouped_all_gather_async(std::string_view name, std::span<const NamedTensor> tensors,
+                                  const AllGatherOptions& options = {});
 
-  /// Bytes of any length from rank `root` to all, and from all to all (in the order of the ranks; of one that has joined: empty).
+  /// Bytes of any length from rank `root` to all, and from all to all (in the order of the ranks; of one that has
+  /// joined: empty).
   std::string broadcast_object(std::string_view name, std::string_view bytes, const BroadcastOptions& options = {});
   std::vector<std::string> all_gather_object(std::string_view name, std::string_view bytes, const Group& group = {});
 
-  /// This rank has no more data: until every rank of the group has called join(), it takes part in what the others submit with values
-  /// that do not count. It must submit nothing to the group meanwhile; what it has submitted before is agreed first. Returns the rank
-  /// of the group that joined last, on every rank the same.
+  /// This rank has no more data: until every rank of the group has called join(), it takes part in what the others
+  /// submit with values that do not count. It must submit nothing to the group meanwhile; what it has submitted before
+  /// is agreed first. Returns the rank of the group that joined last, on every rank the same.
   ///
-  /// While ranks have joined: sum, min, … are those of the others; `average` divides by their number, or with `divide_by_group` by
-  /// that of all; rows come from the others only; barriers wait for the others only. What needs a rank that has joined (as root, or
-  /// to send or receive) fails with invalid_argument, and so does changing groups.
+  /// While ranks have joined: sum, min, … are those of the others; `average` divides by their number, or with
+  /// `divide_by_group` by that of all; rows come from the others only; barriers wait for the others only. What needs a
+  /// rank that has joined (as root, or to send or receive) fails with invalid_argument, and so does changing groups.
   int join(const Group& group = {});
 
   /// Completes on no rank before every rank of the group has called it. Several may be in flight; they match in order.
   Handle barrier_async(const Group& group = {});
   void barrier(const Group& group = {});
 
-  /// A barrier that gives up after `seconds` on the first rank that waited so long, and then throws Error{stalled} on every rank, also
-  /// on those that come later: the text names who did not come. The session goes on.
+  /// A barrier that gives up after `seconds` on the first rank that waited so long, and then throws Error{stalled} on
+  /// every rank, also on those that come later: the text names who did not come. The session goes on.
   void monitored_barrier(double seconds, const Group& group = {});
 
-  /// Makes a group of these ranks of the session, in any order. Collective over the session: every rank calls it, member or not,
-  /// with the same ranks, and in the same order as other calls that make or remove groups. Throws Error{mismatch} on every rank
-  /// if the ranks differ, Error{invalid_argument} if they are not distinct ranks of the session.
+  /// Makes a group of these ranks of the session, in any order. Collective over the session: every rank calls it,
+  /// member or not, with the same ranks, and in the same order as other calls that make or remove groups. Throws
+  /// Error{mismatch} on every rank if the ranks differ, Error{invalid_argument} if they are not distinct ranks of the
+  /// session.
   Group new_group(std::span<const int> ranks);
 
-  /// Makes a group for each colour, of the ranks that passed it, and returns this rank's; a negative colour joins none. Members
-  /// are ordered by key, those with equal keys by session rank. Collective over the session.
+  /// Makes a group for each colour, of the ranks that passed it, and returns this rank's; a negative colour joins none.
+  /// Members are ordered by key, those with equal keys by session rank. Collective over the session.
   Group split(int color, int key = 0);
 
-  /// Removes a group when its members have nothing in flight in it any more. Collective over the session, like new_group().
+  /// Removes a group when its members have nothing in flight in it any more. Collective over the session, like
+  /// new_group().
   void remove_group(const Group& group);
 
-  /// Memory for tensors on a device of this process, zeroed, aligned to 64 bytes at least. What lives there is reduced with as few
-  /// copies as the backends can: the ranks of a node may see it, and a device's may be registered. Local: other ranks need not do the
-  /// same. Throws Error{backend}, Error{invalid_argument} for a device that this build does not serve.
+  /// Memory for tensors on a device of this process, zeroed, aligned to 64 bytes at least. What lives there is reduced
+  /// with as few copies as the backends can: the ranks of a node may see it, and a device's may be registered. Local:
+  /// other ranks need not do the same. Throws Error{backend}, Error{invalid_argument} for a device that this build does
+  /// not serve.
   Memory allocate(std::size_t bytes, Device device = {});
 
   SessionStats stats() const;

@@ -23,8 +23,8 @@ class World {
   /// Puts `backend` before the built-in ones. Every rank must add the same backends in the same order.
   void prefer(std::unique_ptr<Backend> backend);
 
-  /// What a session would choose from: the backends of the group of all ranks, the preferred ones first. For who runs buckets on them
-  /// without a session: such a world is handed to none, and lives as long as its backends are used.
+  /// What a session would choose from: the backends of the group of all ranks, the preferred ones first. For who runs
+  /// buckets on them without a session: such a world is handed to none, and lives as long as its backends are used.
   const BackendList& backends() const;
 
   /// Memory whose tensors those backends move fastest; as Session::allocate().
@@ -36,16 +36,16 @@ class World {
   std::unique_ptr<WorldParts> parts_;
 };
 
-/// What the launcher says: all ranks of MPI_COMM_WORLD (initialising MPI if nobody did) under mpirun, and a world of one
-/// otherwise. Collective. Throws Error{backend} if the launcher started several ranks but MPI sees one, and
+/// What the launcher says: all ranks of MPI_COMM_WORLD (initialising MPI if nobody did) under mpirun, and a world of
+/// one otherwise. Collective. Throws Error{backend} if the launcher started several ranks but MPI sees one, and
 /// Error{invalid_argument} if MPI is initialised with less than MPI_THREAD_SERIALIZED.
 World launcher_world(const Config& config);
 
 /// A world of one rank; needs no launcher and no MPI.
 World solo_world(const Config& config);
 
-/// A world of `size` ranks in this process: worlds[r] belongs to the thread that plays rank r. Throws Error{invalid_argument} if
-/// `size` is less than 1.
+/// A world of `size` ranks in this process: worlds[r] belongs to the thread that plays rank r. Throws
+/// Error{invalid_argument} if `size` is less than 1.
 std::vector<World> thread_worlds(int size, const Config& config);
 
 }  // namespace kolo

@@ -1,0 +1,75 @@
+#include "apps/cli/files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "apps/train/options/options.h"
+
+namespace kolo::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Where writing to `path` would end: links are followed, the last one even if it leads to nothing yet.
+fs::path target_of(fs::path path) {
+  constexpr int most_links = 40;  // as Linux has it
+  std::error_code error;
+  for (int links = 0; links < most_links; ++links) {
+    const fs::path full = fs::absolute(path, error).lexically_normal();
+    const fs::path folder = fs::weakly_canonical(full.parent_path(), error);
+    path = folder / full.filename();
+    const fs::path next = fs::read_symlink(path, error);
+    if (error) break;  // no link
+    path = folder / next;
+  }
+  return path;
+}
+
+[[noreturn]] void refuse(const std::string& path, const std::string& reason) {
+  throw UsageError(fmt::format("cannot read {} ({}); give --config a file of lines 'flag = value'", path, reason));
+}
+
+bool is_no_text(char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  return byte == 0x7f || (byte < 0x20 && c != '\n' && c != '\r' && c != '\t');
+}
+
+}  // namespace
+
+bool same_file(const std::string& one, const std::string& other) {
+  std::error_code error;
+  return fs::equivalent(one, other, error) || target_of(one) == target_of(other);
+}
+
+bool is_file_in(const std::string& file, const std::string& folder) {
+  std::error_code error;
+  return fs::is_directory(folder, error) && fs::is_regular_file(file, error) &&
+         fs::equivalent(target_of(file).parent_path(), folder, error);
+}
+
+std::string read_config_text(const std::string& path) {
+  if (path.empty()) throw UsageError("--config is ''; it takes a file of lines 'flag = value'");
+  constexpr std::size_t most = 1 << 20;
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (fs::is_directory(status)) refuse(path, "it is a folder");
+  if (fs::exists(status) && !fs::is_regular_file(status)) refuse(path, "it is no regular file");
+  std::ifstream file(path, std::ios::binary);
+  if (!file) refuse(path, "it is missing or not readable");
+  std::string text(most + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > most) refuse(path, fmt::format("it has more than {} bytes", most));
+  const auto at = std::ranges::find_if(text, is_no_text);
+  if (at != text.end()) {
+    refuse(path, fmt::format("it is no text: line {} has a byte 0x{:02x}", std::count(text.begin(), at, '\n') + 1,
+                             static_cast<unsigned char>(*at)));
+  }
+  return text;
+}
+
+}  // namespace kolo::train

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "apps/train/options/options.h"
+#include "models/data/dataset.h"
+#include "models/data/examples.h"
+
+namespace kolo::train {
+
+/// What a run trains on, and what it measures on.
+struct Corpus {
+  std::unique_ptr<models::DataSplit> images;   ///< behind the examples, if they are images
+  std::unique_ptr<models::Examples> train;     ///< has at least one example
+  std::unique_ptr<models::Examples> held_out;  ///< may have none
+  std::string description;                     ///< for people: where it is from and how it was split
+  std::uint64_t fingerprint = 0;               ///< tells contents apart
+};
+
+/// Images with labels, for an mlp or a cnn. Errors: models::ModelError.
+Corpus read_images(const Options& options);
+
+/// Windows of tokens, for a llama.
+///
+/// positions   tokens of a window
+/// vocabulary  every token must be below it; that is checked when a token is used
+/// Errors: models::ModelError, UsageError if there is nothing to train on.
+Corpus read_tokens(const Options& options, std::int64_t positions, std::int64_t vocabulary);
+
+}  // namespace kolo::train

@@ -1,0 +1,121 @@
+#include "apps/train/options/conflicts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "apps/cli/files.h"
+
+namespace kolo::train {
+namespace {
+
+using Said = std::function<bool(std::string_view)>;
+
+struct NamedFile {
+  std::string_view flag;
+  std::string path;  // empty: none
+};
+
+void check_apart(const NamedFile& one, const NamedFile& other) {
+  if (one.path.empty() || other.path.empty() || !same_file(one.path, other.path)) return;
+  const std::string both =
+      one.path == other.path
+          ? fmt::format("{} and {} both name {}", one.flag, other.flag, one.path)
+          : fmt::format("{} {} and {} {} are the same file", one.flag, one.path, other.flag, other.path);
+  throw UsageError(both + "; give each a file of its own");
+}
+
+/// A file in a folder that is read, and written: nobody wants that either. A new one beside the others is fine.
+void check_not_inside(const NamedFile& input, const NamedFile& output) {
+  if (input.path.empty() || output.path.empty() || !is_file_in(output.path, input.path)) return;
+  throw UsageError(
+      fmt::format("{} {} is a file of {} {}; name another", output.flag, output.path, input.flag, input.path));
+}
+
+/// What is written must be nothing else that is read or written.
+void check_files(const std::string& config, const Options& options) {
+  const std::array read{NamedFile{"--config", config}, NamedFile{"--init", options.init},
+                        NamedFile{"--data", options.data}, NamedFile{"--val", options.val}};
+  const std::array written{NamedFile{"--log", options.log}, NamedFile{"--save", options.save},
+                           NamedFile{"--plot", options.plot}, NamedFile{"--tensorboard", options.tensorboard},
+                           NamedFile{"--checkpoint", options.checkpoint}};
+  for (const NamedFile& input : read) {
+    for (const NamedFile& output : written) {
+      check_apart(input, output);
+      check_not_inside(input, output);
+    }
+  }
+  for (std::size_t i = 0; i < written.size(); ++i) {
+    for (std::size_t j = i + 1; j < written.size(); ++j) check_apart(written[i], written[j]);
+  }
+}
+
+/// Flags that only some models, or some optimizers, know.
+struct Limited {
+  std::string_view flag;
+  std::string_view those;  // who knows it
+};
+
+constexpr std::array for_models{
+    Limited{"sizes", "mlp"},         Limited{"filters", "cnn"},         Limited{"dense", "cnn"},
+    Limited{"channels", "cnn"},      Limited{"sync-batch-norm", "cnn"}, Limited{"preset", "llama"},
+    Limited{"dim", "llama"},         Limited{"layers", "llama"},        Limited{"heads", "llama"},
+    Limited{"kv-heads", "llama"},    Limited{"ffn", "llama"},           Limited{"vocab", "llama"},
+    Limited{"rope-theta", "llama"},  Limited{"norm-eps", "llama"},      Limited{"tied-head", "llama"},
+    Limited{"recompute", "llama"},   Limited{"tokens", "llama"},        Limited{"seq", "llama"},
+    Limited{"val", "llama"},         Limited{"sample", "llama"},        Limited{"prompt", "llama"},
+    Limited{"temperature", "llama"}, Limited{"augment", "mlp and cnn"}};
+
+constexpr std::array for_optimizers{Limited{"momentum", "sgd"}, Limited{"beta1", "adam and adamw"},
+                                    Limited{"beta2", "adam and adamw"}, Limited{"eps", "adam and adamw"},
+                                    Limited{"weight-decay", "adam and adamw"}};
+
+bool knows(std::string_view those, std::string_view name) {
+  const auto at = those.find(name);
+  if (at == those.npos) return false;
+  const auto end = at + name.size();  // "adam" is not the end of "adamw"
+  return (at == 0 || those[at - 1] == ' ') && (end == those.size() || those[end] == ' ');
+}
+
+void check_meaning(std::span<const Limited> table, std::string_view chooser, const std::string& chosen,
+                   const Said& said) {
+  for (const Limited& row : table) {
+    if (!said(row.flag) || knows(row.those, chosen)) continue;
+    throw UsageError(fmt::format("--{} means nothing to --{} {} (it is for {}); leave it out", row.flag, chooser,
+                                 chosen, row.those));
+  }
+}
+
+void check_needs(const Said& said, std::span<const std::string_view> flags, std::string_view needed,
+                 std::string_view how) {
+  for (const std::string_view flag : flags) {
+    if (said(flag) && !said(needed)) throw UsageError(fmt::format("--{} needs --{}; add it", flag, how));
+  }
+}
+
+void check_contradictions(const Options& options, const Said& said) {
+  if (said("min-lr") && options.schedule == models::Curve::constant) {
+    throw UsageError("--min-lr means nothing to --schedule constant; choose linear or cosine");
+  }
+  if (options.min_lr && *options.min_lr > options.lr) {
+    throw UsageError(fmt::format("--min-lr {} is above --lr {}; give a smaller one", *options.min_lr, options.lr));
+  }
+  if (options.eval_only && !options.checkpoint.empty() && !options.resume) {
+    throw UsageError("--eval-only writes no checkpoints; add --resume to read the newest one in --checkpoint");
+  }
+}
+
+}  // namespace
+
+void check_conflicts(const Options& options, const Said& said, const std::string& config) {
+  check_files(config, options);
+  check_meaning(for_models, "model", options.model, said);
+  check_meaning(for_optimizers, "optimizer", options.optimizer, said);
+  check_needs(said, std::array<std::string_view, 3>{"every", "keep", "resume"}, "checkpoint", "checkpoint DIR");
+  check_needs(said, std::array<std::string_view, 2>{"prompt", "temperature"}, "sample", "sample N");
+  check_contradictions(options, said);
+}
+
+}  // namespace kolo::train

@@ -1,0 +1,96 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "apps/cli/agreement.h"
+#include "models/compute/precision.h"
+#include "models/data/sampler.h"
+#include "models/data/token_stream.h"
+#include "models/optim/schedule.h"
+
+namespace kolo::train {
+
+/// A command line or configuration file that cannot be used. `what()` is one line: *problem; what to try*.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// What one run is to do. Defaults that depend on the model are filled in.
+struct Options {
+  std::string model = "mlp";
+  std::string init;                 ///< file or folder of parameters to start from; empty: random ones
+  std::vector<std::int64_t> sizes;  ///< mlp; empty: those of `init`, or the model's default
+  std::optional<std::int64_t> filters, dense, channels;  ///< cnn; nothing: those of `init`, the model's, the data's
+  bool sync_batch_norm = false;                          ///< cnn
+  std::string preset;                                    ///< llama: where sizes come from that are not given
+  std::optional<std::int64_t> dim, layers, heads, kv_heads, ffn, vocab;  ///< llama
+  std::optional<double> rope_theta, norm_eps;
+  bool tied_head = false;
+  models::Precision precision = models::Precision::f32;
+  bool recompute = false;
+
+  std::string data;  ///< folder of digits, or file or folder of tokens; empty: what the program has itself
+  std::string val;   ///< tokens held out; empty: the last tenth of `data`, or nothing if the order is sequential
+  models::TokenType tokens = models::TokenType::bytes;
+  std::optional<std::int64_t> seq;  ///< tokens of a sequence; nothing: the model's positions
+  models::Order order = models::Order::shuffled;
+  bool augment = false;
+
+  std::optional<std::int64_t>
+      epochs;  ///< at least one of epochs and steps is set; the first to be reached ends the run
+  std::optional<std::int64_t> steps;
+  std::int64_t batch = 0;    ///< examples per rank and micro-batch
+  bool batch_given = false;  ///< somebody chose it; else it is the model's default
+  std::int64_t accumulate = 1;
+  std::uint64_t seed = 1;
+  models::Precision wire = models::Precision::f32;
+
+  std::string optimizer;
+  double lr = 0;
+  double momentum = 0.9;
+  double beta1 = 0.9;
+  double beta2 = 0;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  models::Curve schedule = models::Curve::constant;
+  std::int64_t warmup = 0;
+  std::optional<double> min_lr;  ///< nothing: a tenth of lr
+  double clip = 0;               ///< 0: not at all
+  bool clip_given = false;       ///< somebody chose it
+  bool scale_lr = false;
+
+  std::string checkpoint;             ///< folder; empty: none
+  std::optional<std::int64_t> every;  ///< steps; nothing: at the end only
+  std::int64_t keep = 2;
+  bool resume = false;
+
+  std::string save;                        ///< file for the trained parameters; empty: none
+  std::string log;                         ///< file for one JSON object per step and evaluation; empty: none
+  std::string tensorboard;                 ///< folder for event files; empty: none
+  std::string plot;                        ///< file for a picture of the loss; empty: none
+  std::optional<std::int64_t> eval_every;  ///< steps; nothing: after each epoch
+  bool eval_only = false;
+  std::int64_t sample = 0;  ///< tokens to write at the end
+  std::string prompt;
+  double temperature = 0.8;
+
+  bool is_llama() const { return model == "llama"; }
+};
+
+/// Reads the command line, and the file that its --config names; where both say something, the command line wins.
+/// Errors: UsageError that names the flag, or the file and the key.
+Options parse_options(int argc, const char* const* argv);
+
+/// The text that --help or --version ask for, if the command line has one of them.
+std::optional<std::string> requested_text(int argc, const char* const* argv);
+
+/// What must be equal on all ranks.
+std::vector<Agreed> agreed_part(const Options& options);
+
+}  // namespace kolo::train

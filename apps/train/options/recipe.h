@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "apps/train/options/options.h"
+
+namespace kolo::train {
+
+/// Settings that train a model well when nothing else is said.
+struct Recipe {
+  std::int64_t epochs = 12;
+  std::int64_t batch = 64;  ///< examples per rank and micro-batch: images, or sequences
+  std::string optimizer = "sgd";
+  double sgd_lr = 0.1;
+  double adam_lr = 1e-3;  ///< of adam and adamw
+  double beta2 = 0.999;
+  double weight_decay = 0.01;  ///< of adamw
+  models::Curve schedule = models::Curve::constant;
+  std::int64_t warmup = 0;
+  double clip = 0;  ///< none; of coloured images 1, since their gradients vary more
+};
+
+/// Errors: models::ModelError for an unknown model.
+Recipe recipe_of(std::string_view model);
+
+/// Fills in what nobody said. `said` tells whether somebody gave the flag of that name.
+void fill_in(Options& options, const std::function<bool(std::string_view)>& said);
+
+}  // namespace kolo::train

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/cli/plot.h"
+#include "apps/train/job.h"
+#include "apps/train/reports/progress.h"
+#include "apps/train/reports/step_log.h"
+#include "apps/train/reports/tensorboard.h"
+
+namespace kolo::train {
+
+/// The most memory that each rank had at a time, and that was in use on its GPU, in bytes; of a GPU 0 if it has none.
+struct Peaks {
+  std::vector<std::uint64_t> host, gpu;
+};
+
+/// One line: "memory    1.2 GiB per rank at the peak", and the GPUs' if there are any.
+std::string to_string(const Peaks& peaks);
+
+/// All that rank 0 tells of a run, but for checkpoints.
+class Outputs {
+ public:
+  /// Makes sure that files can be written; changes none. Errors: UsageError, models::ModelError.
+  explicit Outputs(const Options& options);
+
+  /// The run begins, `first` steps on. Errors: UsageError.
+  void begin(const Job& job, std::int64_t first);
+
+  /// Whom to tell.
+  std::vector<Listener*> listeners();
+
+  /// Tells people how far something is that takes long.
+  void on_part(const PartEvent& event) { progress_->on_part(event); }
+
+  /// The run is over: writes and closes files. Errors: UsageError, models::ModelError.
+  ///
+  /// finished  it came to its end: trained parameters are worth a file
+  void finish(Job& job, bool finished);
+
+  /// What came of it all: some lines of text.
+  ///
+  std::string summary(const Peaks& peaks);
+
+ private:
+  Options options_;
+  std::optional<StepLog> log_;
+  std::optional<TensorBoard> tensorboard_;
+  std::optional<Plot> plot_;
+  std::optional<Progress> progress_;
+};
+
+}  // namespace kolo::train

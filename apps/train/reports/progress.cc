@@ -1,0 +1,135 @@
+#include "apps/train/reports/progress.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "apps/cli/terminal.h"
+
+namespace kolo::train {
+namespace {
+
+constexpr std::chrono::milliseconds live_pause{100};  // so that the line can be read, and costs nothing
+constexpr std::chrono::seconds plain_pause{2};
+constexpr std::int64_t percent_between_lines = 5;
+constexpr std::size_t live_columns = 79;  // a line that wraps cannot be overwritten
+
+}  // namespace
+
+void Progress::Sums::add(const StepEvent& event) {
+  ++steps;
+  examples += event.examples;
+  tokens += event.tokens;
+  loss += event.loss * static_cast<double>(event.examples);
+  seconds += event.seconds;
+  wait_seconds += event.wait_seconds;
+}
+
+std::string Progress::Sums::speed() const {
+  const bool counts_tokens = tokens > 0;
+  return fmt::format("{:.0f} {}/s", static_cast<double>(counts_tokens ? tokens : examples) / seconds,
+                     counts_tokens ? "tokens" : "samples");
+}
+
+Progress::Progress(std::int64_t first, std::int64_t last_step, std::int64_t steps_per_epoch)
+    : first_(first),
+      last_step_(last_step),
+      steps_per_epoch_(steps_per_epoch),
+      live_(stdout_is_watched()),
+      start_(Clock::now()),
+      shown_(start_) {}
+
+Progress::~Progress() {
+  end_line();
+}
+
+void Progress::end_line() {
+  if (std::exchange(line_open_, false)) print("\n");
+}
+
+void Progress::on_step(const StepEvent& event) {
+  all_.add(event);
+  recent_.add(event);
+  last_ = event;
+  if (Clock::now() - shown_ >= pause()) show(false);
+}
+
+void Progress::on_eval(const EvalEvent& event) {
+  eval_ = event;
+  show(true);
+  if (recent_.steps > 0) before_eval_ = recent_;
+  recent_ = {};
+}
+
+/// What is done soon is not worth a line.
+void Progress::on_part(const PartEvent& event) {
+  const auto now = Clock::now();
+  const std::int64_t percent = 100 * event.done / event.of;
+  if (event.done == 0) {
+    part_began_ = now;
+    part_shown_ = 0;
+  }
+  if (now - std::max(shown_, part_began_) < pause() || (!live_ && percent < part_shown_ + percent_between_lines))
+    return;
+  part_shown_ = percent;
+  print_line(fmt::format("step {}/{} {} {}%", steps_done(), last_step_, event.what, percent), false);
+}
+
+Progress::Clock::duration Progress::pause() const {
+  return live_ ? Clock::duration(live_pause) : Clock::duration(plain_pause);
+}
+
+/// A line that stays has more to say than one that must fit a terminal.
+std::string Progress::line(bool stays) const {
+  std::string text;
+  if (stays) {
+    const auto epochs_in = [&](std::int64_t steps) { return (steps + steps_per_epoch_ - 1) / steps_per_epoch_; };
+    text = fmt::format("epoch {}/{} ", epochs_in(steps_done()), epochs_in(last_step_));
+  }
+  text += fmt::format("step {}/{}", steps_done(), last_step_);
+  if (recent_.steps > 0) text += fmt::format(" loss {:.4f}", recent_.mean_loss());
+  if (stays && eval_) text += fmt::format(" held-out {:.4f} {:.2f}%", eval_->loss, 100 * eval_->accuracy);
+  if (recent_.steps > 0) {
+    text += fmt::format(" lr {:.2e} norm {:.2f} {} waiting {:.0f}%", last_.lr, last_.grad_norm, recent_.speed(),
+                        recent_.waiting_percent());
+  }
+  return text;
+}
+
+void Progress::show(bool stays) {
+  print_line(line(stays || !live_), stays);
+}
+
+void Progress::print_line(std::string text, bool stays) {
+  if (live_) text.resize(std::min(text.size(), live_columns));
+  const std::string_view start = line_open_ ? "\r" : "", end = stays || !live_ ? "\n" : "";
+  print(fmt::format("{}{}{}{}", start, text, line_open_ ? "\x1b[K" : "", end));
+  line_open_ = live_ && !stays;
+  shown_ = Clock::now();
+}
+
+double Progress::elapsed() const {
+  return std::chrono::duration<double>(Clock::now() - start_).count();
+}
+
+std::string Progress::summary(int ranks) const {
+  const std::string before = first_ > 0 ? fmt::format(" behind {} of an earlier run", first_) : "";
+  std::string text = fmt::format("steps     {}{} in {:.2f} epochs, {:.1f} s\n", all_.steps, before,
+                                 static_cast<double>(all_.steps) / static_cast<double>(steps_per_epoch_), elapsed());
+  const Sums& last = recent_.steps > 0 ? recent_ : before_eval_;
+  if (last.steps > 0) {
+    text +=
+        fmt::format("loss      {:.4f} in the last {} step{}", last.mean_loss(), last.steps, last.steps == 1 ? "" : "s");
+    text += eval_ ? fmt::format(", {:.4f} held-out\n", eval_->loss) : "\n";
+  }
+  if (eval_) text += fmt::format("accuracy  {:.2f} % held-out\n", 100 * eval_->accuracy);
+  if (all_.steps > 0) {
+    text += fmt::format("speed     {} over {} rank{}, {:.1f} % of the step time waiting for communication\n",
+                        all_.speed(), ranks, ranks == 1 ? "" : "s", all_.waiting_percent());
+  }
+  return text;
+}
+
+}  // namespace kolo::train

@@ -1,0 +1,103 @@
+#include "apps/train/reports/step_log.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "apps/train/options/options.h"
+
+namespace kolo::train {
+namespace {
+
+double rounded(double value, double steps_per_unit) {
+  return std::round(value * steps_per_unit) / steps_per_unit;
+}
+
+/// Whether an event of a log is of the first `steps`, or an evaluation behind at most `evals`; if so, it is told.
+bool tell(const nlohmann::json& event, std::int64_t steps, std::int64_t evals, std::span<Listener* const> listeners) {
+  const auto number = [&](const char* key) {
+    return event.contains(key) && event[key].is_number() ? event[key].get<double>() : NAN;
+  };
+  const std::string kind = event.value("event", "");
+  const double step = number("step");
+  if (kind == "step" && step < static_cast<double>(steps)) {
+    for (Listener* listener : listeners) {
+      listener->on_step({.step = static_cast<std::int64_t>(step), .loss = number("loss"), .lr = number("lr")});
+    }
+    return true;
+  }
+  if (kind != "eval" || !(step <= static_cast<double>(evals))) return false;
+  for (Listener* listener : listeners) {
+    listener->on_eval(
+        {.step = static_cast<std::int64_t>(step), .loss = number("loss"), .accuracy = number("accuracy")});
+  }
+  return true;
+}
+
+}  // namespace
+
+StepLog::StepLog(std::string path) : path_(std::move(path)), file_(std::fopen(path_.c_str(), "ae")) {
+  if (!file_) note_problem();
+  if (problem_) throw UsageError(*problem_);
+}
+
+void StepLog::begin(std::int64_t steps_done, bool measures_again, std::span<Listener* const> listeners) {
+  const std::int64_t evals = measures_again ? steps_done - 1 : steps_done;
+  const std::string kept = steps_done > 0 ? lines_of_first(steps_done, evals, listeners) : "";
+  (void)::ftruncate(::fileno(file_.get()), 0);  // what cannot be emptied, a pipe or a terminal, is empty
+  if (!kept.empty()) write(kept);
+}
+
+/// A line that is none, such as the last one of a run that was killed, is dropped.
+std::string StepLog::lines_of_first(std::int64_t steps, std::int64_t evals,
+                                    std::span<Listener* const> listeners) const {
+  std::string kept;
+  std::ifstream file(path_);
+  for (std::string line; std::getline(file, line);) {
+    const auto event = nlohmann::json::parse(line, nullptr, false);
+    if (event.is_discarded() || !event.is_object() || !tell(event, steps, evals, listeners)) continue;
+    kept += line + "\n";
+  }
+  return kept;
+}
+
+void StepLog::on_step(const StepEvent& event) {
+  nlohmann::ordered_json line{
+      {"event", "step"}, {"step", event.step},           {"loss", event.loss},
+      {"lr", event.lr},  {"grad_norm", event.grad_norm}, {"samples_per_s", rounded(event.samples_per_s(), 1e3)}};
+  if (event.tokens > 0) line["tokens_per_s"] = rounded(event.tokens_per_s(), 10);
+  line["exposed_comm"] = rounded(event.exposed_comm(), 1e4);
+  write(line.dump() + "\n");
+}
+
+void StepLog::on_eval(const EvalEvent& event) {
+  const nlohmann::ordered_json line{
+      {"event", "eval"}, {"step", event.step}, {"loss", event.loss}, {"accuracy", event.accuracy}};
+  write(line.dump() + "\n");
+}
+
+void StepLog::close() {
+  if (file_ && std::fclose(file_.release()) != 0) note_problem();
+  if (problem_) throw UsageError(*problem_);
+}
+
+void StepLog::write(const std::string& text) {
+  if (problem_) return;
+  const bool written = std::fwrite(text.data(), 1, text.size(), file_.get()) == text.size();
+  if (!written || std::fflush(file_.get()) != 0) note_problem();
+}
+
+void StepLog::note_problem() {
+  const std::string reason = std::generic_category().message(errno);
+  if (!problem_) {
+    problem_ = fmt::format("cannot write the log {} ({}); give --log a file in a folder that is writable and has room",
+                           path_, reason);
+  }
+}
+
+}  // namespace kolo::train

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "apps/train/reports/events.h"
+
+namespace kolo::train {
+
+/// A file with one JSON object per line, each written as soon as it is known.
+class StepLog final : public Listener {
+ public:
+  /// Makes sure that `path` can be written, and leaves what it holds until begin(). Errors: UsageError.
+  explicit StepLog(std::string path);
+
+  /// Keeps of what the file holds the events of the first `steps_done` steps, which another run wrote, and drops the
+  /// rest. The events kept are told to `listeners`.
+  ///
+  /// measures_again  whether this run begins with an evaluation, which replaces an earlier one at that step
+  void begin(std::int64_t steps_done, bool measures_again, std::span<Listener* const> listeners);
+
+  void on_step(const StepEvent& event) override;
+  void on_eval(const EvalEvent& event) override;
+  bool gives_up() const override { return problem_.has_value(); }
+
+  /// Errors: UsageError with the first problem there was.
+  void close();
+
+ private:
+  struct Closer {
+    void operator()(std::FILE* file) const { (void)std::fclose(file); }
+  };
+
+  std::string lines_of_first(std::int64_t steps, std::int64_t evals, std::span<Listener* const> listeners) const;
+  void write(const std::string& text);
+  void note_problem();
+
+  std::string path_;
+  std::unique_ptr<std::FILE, Closer> file_;
+  std::optional<std::string> problem_;
+};
+
+}  // namespace kolo::train

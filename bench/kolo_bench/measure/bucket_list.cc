@@ -1,0 +1,70 @@
+#include "bench/kolo_bench/measure/bucket_list.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <numeric>
+
+#include "bench/kolo_bench/options.h"
+
+namespace kolo::bench {
+namespace {
+
+constexpr std::int64_t most_elements = std::int64_t{1} << 40;
+constexpr std::size_t most_tensors = 1'000'000;
+
+std::int64_t count_in(std::string_view line, const std::string& path, std::size_t number) {
+  std::int64_t count = 0;
+  const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), count);
+  if (error != std::errc() || end != line.data() + line.size() || count < 1 || count > most_elements) {
+    throw UsageError(fmt::format("line {} of {} is '{}'; each line takes a tensor's number of elements, from 1 to {}",
+                                 number, path, line.substr(0, 60), most_elements));
+  }
+  return count;
+}
+
+std::string_view trimmed(std::string_view line) {
+  const auto first = line.find_first_not_of(" \t\r"), last = line.find_last_not_of(" \t\r");
+  return first == line.npos ? std::string_view() : line.substr(first, last - first + 1);
+}
+
+}  // namespace
+
+std::int64_t BucketList::total() const {
+  return std::accumulate(elements.begin(), elements.end(), std::int64_t{0});
+}
+
+BucketList bucket_list(const std::string& name_or_file) {
+  std::string names;
+  for (const NamedList& list : named_lists()) {
+    if (list.name == name_or_file) return {name_or_file, {list.elements.begin(), list.elements.end()}};
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", list.name);
+  }
+  std::error_code ignored;
+  std::ifstream file(name_or_file);
+  if (!file || std::filesystem::is_directory(name_or_file, ignored)) {
+    throw UsageError(
+        fmt::format("--buckets is '{}', which is no list ({}) and no file that can be read; give one of them",
+                    name_or_file, names));
+  }
+  BucketList list{std::filesystem::path(name_or_file).filename().string(), {}};
+  std::string text;
+  for (std::size_t number = 1; std::getline(file, text); ++number) {
+    const auto line = trimmed(text);
+    if (line.empty() || line.front() == '#') continue;
+    list.elements.push_back(count_in(line, name_or_file, number));
+    if (list.elements.size() > most_tensors || list.total() > most_elements) {
+      throw UsageError(fmt::format("{} has more than {} tensors or {} elements; use a smaller list", name_or_file,
+                                   most_tensors, most_elements));
+    }
+  }
+  if (list.elements.empty())
+    throw UsageError(fmt::format("{} names no tensor; each line takes a tensor's number of elements", name_or_file));
+  return list;
+}
+
+}  // namespace kolo::bench

@@ -1,0 +1,105 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <kolo/session.h>
+
+#include "bench/kolo_bench/measure/buffer_placement.h"
+#include "bench/kolo_bench/measure/candidate.h"
+#include "bench/kolo_bench/measure/checker.h"
+#include "bench/kolo_bench/measure/storage.h"
+#include "bench/kolo_bench/measure/timing.h"
+#include "bench/kolo_bench/options.h"
+#include "bench/kolo_bench/peers/peer.h"
+#include "bench/kolo_bench/ranks.h"
+#include "bench/kolo_bench/report/result.h"
+#include "bench/kolo_bench/report/table.h"
+#include "bench/kolo_bench/watch.h"
+
+namespace kolo::bench {
+
+/// What measurements run on: the ranks, the session or the backends, and where results go. One per run; making and
+/// destroying it are collective.
+class BenchContext {
+ public:
+  /// Errors: Stopped.
+  BenchContext(const Options& options, const Ranks& ranks);
+
+  const Options& options() const { return options_; }
+  const Ranks& ranks() const { return ranks_; }
+  Session& session() { return *session_; }
+  Watch& watch() { return watch_; }
+  Report& report() { return report_; }
+
+  /// kolo, as the options want it measured.
+  std::unique_ptr<Candidate> kolo(const Work& work);
+
+  /// Where the buffers lie.
+  const BufferPlacement& place() const { return *place_; }
+  /// Whom kolo is compared with; null: nobody.
+  Peer* peer() const { return rival_.get(); }
+  /// Its name, if there is one.
+  std::vector<std::string> peers() const;
+
+  /// Memory of the kind that the options name, zeroed.
+  Storage storage(std::size_t bytes);
+  /// Writes values into the work's tensors.
+  void fill(const Work& work) const;
+
+  /// Names those that every result is compared with, and prints the head of the table; `shown` are the options as it
+  /// says them.
+  void begin(const std::vector<std::string>& peers) { begin(peers, options_); }
+  void begin(const std::vector<std::string>& peers, const Options& shown);
+  /// Prints results of one size, and keeps them.
+  void add(std::vector<Result> results);
+  /// Prints what comes last.
+  void end();
+
+  /// One line on stderr, of rank 0; the same line comes once.
+  void note(const std::string& line);
+
+  /// Runs `candidate` on fresh values as often as the options say, and returns how many elements of the results were
+  /// wrong, on all ranks; the first is reported. Nothing if the options say never.
+  std::optional<std::int64_t> wrong_elements(const Work& work, Candidate& candidate, bool any_order);
+
+ private:
+  std::int64_t wrong_after_a_run(const Work& work, Candidate& candidate, const Checker& checker);
+  std::int64_t device_peak() const;
+  void print(const std::string& text);
+
+  void describe(const World& world);
+
+  const Options& options_;
+  const Ranks& ranks_;
+  std::unique_ptr<BufferPlacement> place_;
+  Config config_;
+  Watch watch_;
+  std::optional<World> world_;  // of backends that are called directly
+  std::optional<Session> session_;
+  std::unique_ptr<Peer> rival_;
+  Report report_;
+  std::unique_ptr<Table> table_;
+  std::set<std::string> noted_;
+  bool one_node_ = true;
+  bool yields_ = false;
+};
+
+/// Times of candidates as results: those of the first, with the others' as peers.
+Result make_result(const BenchContext& context, const Work& work, std::span<Candidate* const> candidates,
+                   const std::vector<Series>& series);
+
+/// Measures what the options ask for. Errors: Stopped; Error.
+void run_sweep(BenchContext& context);
+void run_buckets(BenchContext& context);
+void run_latency(BenchContext& context);
+void run_overlap(BenchContext& context);
+void run_pack(BenchContext& context);
+/// `mpi_calls` counts those of this process so far.
+void run_idle(BenchContext& context, const std::function<std::int64_t()>& mpi_calls);
+
+}  // namespace kolo::bench

@@ -1,0 +1,129 @@
+// OSU's definition: first an operation alone is timed; then operations are started, a computation that would take as
+// long runs, and what is left of the operation is waited for. Of the time that an operation takes alone, overlap is the
+// share that the whole does not take longer than its computation.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "bench/kolo_bench/measure/context.h"
+
+namespace kolo::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double us_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+}
+
+/// A computation of any length, on data that stay in the nearest cache.
+class Computation {
+ public:
+  Computation() : values_(1024, 1.0f) {
+    constexpr int repetitions = 2000;
+    us_per_repetition_ = 1e9;
+    for (int attempt = 0; attempt < 5; ++attempt) {
+      const auto begin = Clock::now();
+      repeat(repetitions);
+      us_per_repetition_ = std::min(us_per_repetition_, us_since(begin) / repetitions);
+    }
+  }
+  std::int64_t repetitions_for(double us) const {
+    return std::max<std::int64_t>(1, std::llround(us / us_per_repetition_));
+  }
+  void repeat(std::int64_t repetitions) {
+    for (std::int64_t i = 0; i < repetitions; ++i) {
+      for (float& value : values_) value = value * 0.5f + 0.5f;
+      asm volatile("" : : "r"(values_.data()) : "memory");
+    }
+  }
+
+ private:
+  std::vector<float> values_;
+  double us_per_repetition_;
+};
+
+struct Overlapped {
+  std::vector<double> overall_us, compute_us;
+};
+
+void run_once(const Ranks& ranks, Asynchronous& candidate, Computation& computation, std::int64_t repetitions,
+              Overlapped& times) {
+  ranks.barrier();
+  const auto begin = Clock::now();
+  candidate.start();
+  const auto computing = Clock::now();
+  computation.repeat(repetitions);
+  times.compute_us.push_back(us_since(computing));
+  candidate.finish();
+  times.overall_us.push_back(us_since(begin));
+}
+
+Result measure_overlap(BenchContext& context, const Work& work, const std::vector<Asynchronous*>& candidates,
+                       Computation& computation) {
+  const Options& options = context.options();
+  const Ranks& ranks = context.ranks();
+  Schedule schedule = schedule_for(options, static_cast<std::int64_t>(work.bytes_in()), false);
+  schedule.isolated = true;
+  const std::vector<Candidate*> alone(candidates.begin(), candidates.end());
+  const auto pure = measure(ranks, alone, schedule);
+
+  std::vector<Overlapped> times(candidates.size());
+  for (std::int64_t i = 0; i < schedule.iterations; ++i) {
+    for (std::size_t c = 0; c < candidates.size(); ++c) {
+      run_once(ranks, *candidates[c], computation, computation.repetitions_for(percentiles(pure[c].us).p50), times[c]);
+    }
+  }
+  std::vector<Series> overall;
+  std::vector<Overlap> overlaps;
+  for (std::size_t c = 0; c < candidates.size(); ++c) {
+    overall.push_back(combine(ranks, std::move(times[c].overall_us), options.combine));
+    const Series compute = combine(ranks, std::move(times[c].compute_us), options.combine);
+    overlaps.push_back({percentiles(overall[c].us).p50, percentiles(compute.us).p50, percentiles(pure[c].us).p50});
+  }
+  Result result = make_result(context, work, alone, overall);
+  result.mode = "overlap";
+  result.overlap = overlaps[0];
+  for (std::size_t c = 1; c < overlaps.size(); ++c) result.compare[c - 1].overlap = overlaps[c];
+  return result;
+}
+
+}  // namespace
+
+void run_overlap(BenchContext& context) {
+  const Options& options = context.options();
+  const Ranks& ranks = context.ranks();
+  const Signature signature{.kind = OpKind::all_reduce, .op = options.ops.front(), .dtype = options.dtypes.front()};
+  const auto bytes = static_cast<std::size_t>(options.sizes.max);
+  context.place().check_room(ranks, checked_product(2, bytes), "use a smaller -e, or fewer ranks");
+  const Storage in = context.storage(bytes), out = context.storage(bytes);
+  const Area area{in.data(), out.data(), bytes, bytes, 1, context.place().device()};
+  Peer* const peer = context.peer();
+  ranks.together([&] {
+    if (!peer) return;
+    if (const auto reason =
+            peer->refuses(make_work(signature, options.sizes.max, false, ranks.rank(), ranks.size(), area)))
+      throw UsageError(
+          fmt::format("--compare {0}: {1}; leave it out, or measure what {0} can do", peer->name(), *reason));
+  });
+  context.begin(context.peers());
+  Computation computation;
+  for (const std::int64_t size : options.sizes.all()) {
+    if (extent_of(signature.kind, size, signature.dtype, ranks.size()).count == 0) continue;
+    const Work work = make_work(signature, size, false, ranks.rank(), ranks.size(), area);
+    context.watch().begin(work.name);
+    const auto kolo = through_session(context.session(), work, context.place().stream());
+    const auto theirs = peer ? peer->candidate(work, peer->name()) : nullptr;
+    std::vector<Asynchronous*> candidates{kolo.get()};
+    if (theirs) candidates.push_back(theirs.get());
+    context.fill(work);
+    Result result = measure_overlap(context, work, candidates, computation);
+    result.wrong = context.wrong_elements(work, *kolo, false);
+    context.add({result});
+  }
+}
+
+}  // namespace kolo::bench

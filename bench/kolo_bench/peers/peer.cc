@@ -1,0 +1,64 @@
+#include "bench/kolo_bench/peers/peer.h"
+
+#include <cstring>
+
+#include "bench/kolo_bench/peers/raw_nccl.h"
+#include "ops/nccl/rank.h"
+
+namespace kolo::bench {
+namespace {
+
+class Mpi final : public Peer {
+ public:
+  explicit Mpi(MPI_Comm comm) : comm_(comm) {}
+  std::string name() const override { return "mpi"; }
+  std::optional<std::string> refuses(const Work& work) const override { return no_mpi_call(work); }
+  std::unique_ptr<Asynchronous> candidate(const Work& work, const std::string& name, bool /*one_group*/) override {
+    return raw_mpi(comm_, work, name);
+  }
+  /// MPI leaves a block that it has reduced in place elsewhere.
+  bool checkable(const Work& work) const override {
+    return !(work.in_place && work.signature.kind == OpKind::reduce_scatter);
+  }
+
+ private:
+  MPI_Comm comm_;
+};
+
+class Nccl final : public Peer {
+ public:
+  Nccl(const Ranks& ranks, Gpu& gpu) {
+    const NcclTable* table = nullptr;
+    NcclId id{};
+    ranks.together([&] {
+      std::string why;
+      table = kolo::nccl_table(&why);
+      if (!table) throw UsageError("--compare nccl: " + why);
+      if (ranks.rank() == 0) check_nccl(*table, table->get_unique_id(&id), nullptr, "ncclGetUniqueId");
+    });
+    const std::string of_rank_0 = ranks.gather(std::string(id.bytes, sizeof(id.bytes))).front();
+    std::memcpy(id.bytes, of_rank_0.data(), sizeof(id.bytes));
+    ranks.together([&] { nccl_ = std::make_unique<RawNccl>(*table, gpu, id, ranks.rank(), ranks.size()); });
+  }
+  std::string name() const override { return "nccl"; }
+  std::optional<std::string> refuses(const Work& work) const override { return no_nccl_call(work); }
+  std::unique_ptr<Asynchronous> candidate(const Work& work, const std::string& name, bool one_group) override {
+    return nccl_->candidate(work, name, one_group);
+  }
+  bool checkable(const Work&) const override { return true; }
+
+ private:
+  std::unique_ptr<RawNccl> nccl_;
+};
+
+}  // namespace
+
+std::unique_ptr<Peer> rival_of(const Options& options, const Ranks& ranks, const BufferPlacement& place) {
+  switch (options.compare) {
+    case Compare::mpi: return std::make_unique<Mpi>(ranks.comm());
+    case Compare::nccl: return std::make_unique<Nccl>(ranks, cuda_gpu(place.device().index));
+    default: return nullptr;
+  }
+}
+
+}  // namespace kolo::bench

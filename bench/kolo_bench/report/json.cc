@@ -1,0 +1,145 @@
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "bench/kolo_bench/report/table.h"
+
+namespace kolo::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <class Value>
+Json or_null(const std::optional<Value>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+Json in_json(const Percentiles& t) {
+  return {{"p50", t.p50}, {"p95", t.p95}, {"p99", t.p99}, {"min", t.min}, {"max", t.max}, {"mean", t.mean}};
+}
+
+Json in_json(const Overlap& o) {
+  return {{"overall_us", o.overall_us},
+          {"compute_us", o.compute_us},
+          {"pure_comm_us", o.pure_comm_us},
+          {"percent", o.percent()}};
+}
+
+Json in_json(const DeviceInfo& d) {
+  return {{"index", d.index}, {"bus", d.bus}, {"name", d.name}, {"peak_bytes", d.peak_bytes}};
+}
+
+Json in_json(const WorldInfo& w) {
+  Json json{{"ranks", w.ranks},     {"nodes", w.nodes},
+            {"hosts", w.hosts},     {"cores", w.cores},
+            {"version", w.version}, {"mpi", w.mpi},
+            {"path", w.path},       {"backend", w.backend},
+            {"memory", w.memory},   {"huge_pages", w.huge_pages}};
+  json["device"] = w.device;
+  if (w.device == "cpu") return json;
+  json["gpus"] = Json::array();
+  for (const DeviceInfo& device : w.devices) json["gpus"].push_back(in_json(device));
+  json["nccl"] = w.nccl.empty() ? Json(nullptr) : Json{{"version", w.nccl}, {"algorithm", w.nccl_algo}};
+  return json;
+}
+
+Json in_json(const Result& r) {
+  Json json{{"op", r.op},
+            {"bytes", r.bytes},
+            {"count", r.count},
+            {"dtype", to_string(r.dtype)},
+            {"redop", r.redop ? Json(to_string(*r.redop)) : Json(nullptr)},
+            {"root", r.root >= 0 ? Json(r.root) : Json(nullptr)},
+            {"in_place", r.in_place},
+            {"mode", r.mode},
+            {"iterations", r.iterations},
+            {"time_us", in_json(r.time_us)},
+            {"algbw_gbs", r.algbw_gbs},
+            {"busbw_gbs", or_null(r.busbw_gbs)},
+            {"wrong", or_null(r.wrong)},
+            {"slowest", {{"rank", r.slowest_rank}, {"share", r.slowest_share}}}};
+  if (r.copy_limit_gbs) json["copy_limit_gbs"] = *r.copy_limit_gbs;
+  if (r.overlap) json["overlap"] = in_json(*r.overlap);
+  if (!r.buckets.empty()) json["buckets"] = r.buckets, json["tensors"] = r.tensors;
+  if (r.compare.empty()) return json;
+  json["compare"] = Json::array();
+  for (const PeerResult& peer : r.compare) {
+    Json one{
+        {"name", peer.name}, {"time_us", in_json(peer.time_us)}, {"ratio", peer.ratio}, {"wrong", or_null(peer.wrong)}};
+    if (peer.overlap) one["overlap"] = in_json(*peer.overlap);
+    json["compare"].push_back(std::move(one));
+  }
+  return json;
+}
+
+class JsonTable final : public Table {
+ public:
+  std::string header(const WorldInfo&) override { return {}; }
+  std::string row(const std::vector<Result>&) override { return {}; }
+  std::string footer(const Report& report) override { return to_json(report); }
+};
+
+class IdleTable final : public Table {
+ public:
+  std::string header(const WorldInfo& world) override {
+    hosts_ = world.hosts;
+    return fmt::format("# idle sessions: share of a core, and MPI calls\n{:>6}  {:<24}  {:>8}  {:>9}\n", "# rank",
+                       "host", "cpu (%)", "MPI calls");
+  }
+  std::string row(const std::vector<Result>&) override { return {}; }
+  std::string footer(const Report& report) override {
+    std::string text;
+    for (const IdleRank& one : report.idle) {
+      text += fmt::format("{:>6}  {:<24}  {:>8.3f}  {:>9}\n", one.rank, hosts_[static_cast<std::size_t>(one.rank)],
+                          one.cpu_percent, one.mpi_calls);
+    }
+    return text;
+  }
+
+ private:
+  std::vector<std::string> hosts_;
+};
+
+}  // namespace
+
+std::string to_json(const Report& report) {
+  Json json{{"schema", 1}, {"world", in_json(report.world)}, {"results", Json::array()}};
+  for (const Result& result : report.results) json["results"].push_back(in_json(result));
+  if (!report.idle.empty()) {
+    Json idle{{"seconds", report.idle_seconds}, {"ranks", Json::array()}};
+    for (const IdleRank& one : report.idle) {
+      idle["ranks"].push_back({{"rank", one.rank}, {"cpu_percent", one.cpu_percent}, {"mpi_calls", one.mpi_calls}});
+    }
+    json["idle"] = std::move(idle);
+  }
+  for (const PackResult& one : report.pack) {
+    json["pack"].push_back({{"list", one.name},
+                            {"tensors", one.tensors},
+                            {"bytes", one.bytes},
+                            {"copy_us", in_json(one.copy_us)},
+                            {"pack_us", in_json(one.pack_us)},
+                            {"unpack_us", in_json(one.unpack_us)},
+                            {"pack_share", one.share(one.pack_us)},
+                            {"unpack_share", one.share(one.unpack_us)},
+                            {"wrong", or_null(one.wrong)}});
+  }
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::unique_ptr<Table> json_table() {
+  return std::make_unique<JsonTable>();
+}
+std::unique_ptr<Table> idle_table() {
+  return std::make_unique<IdleTable>();
+}
+
+std::unique_ptr<Table> make_table(const Options& options, const std::vector<std::string>& peers) {
+  if (options.format == Format::json) return json_table();
+  if (options.task == Task::idle) return idle_table();
+  if (options.task == Task::pack) return pack_table();
+  if (options.format == Format::csv) return csv_table(options, peers);
+  if (options.format == Format::osu || options.task == Task::overlap) return osu_table(options, peers);
+  return nccl_table(options, peers);
+}
+
+}  // namespace kolo::bench

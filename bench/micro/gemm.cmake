@@ -1,0 +1,10 @@
+# gemm-bench: one program per matrix product library that is on this machine; `gemm-bench` builds them all.
+add_custom_target(gemm-bench)
+foreach(backend onednn openblas plain)
+  kolo_add_gemm(${backend} found)
+  if(found)
+    add_executable(gemm-bench-${backend} EXCLUDE_FROM_ALL micro/gemm_bench.cc)
+    target_link_libraries(gemm-bench-${backend} PRIVATE kolo_gemm_${backend} fmt::fmt kolo_flags)
+    add_dependencies(gemm-bench gemm-bench-${backend})
+  endif()
+endforeach()

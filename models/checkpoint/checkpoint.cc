@@ -1,0 +1,164 @@
+#include "models/checkpoint/checkpoint.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <string_view>
+
+#include "models/util/error.h"
+#include "models/util/text.h"
+
+namespace kolo::models {
+namespace {
+
+std::string shape_text(std::span<const std::uint64_t> shape) {
+  return fmt::format("[{}]", fmt::join(shape, ","));
+}
+
+bool same_shape(std::span<const std::uint64_t> stored, const Shape& shape) {
+  return std::ranges::equal(stored, shape.extents(), {}, {},
+                            [](std::int64_t e) { return static_cast<std::uint64_t>(e); });
+}
+
+/// A list for one line: of many names the first few.
+class Names {
+ public:
+  explicit Names(std::string_view what) : text_(what) {}
+  void add(const std::string& name) {
+    constexpr int most = 4;
+    if (++count_ <= most) text_ += (count_ == 1 ? " " : ", ") + name;
+    if (count_ == most + 1) text_ += ", ...";
+  }
+  void append_to(std::vector<std::string>& parts) const {
+    if (count_ > 0) parts.push_back(text_);
+  }
+
+ private:
+  std::string text_;
+  int count_ = 0;
+};
+
+/// A tensor and the file that holds it.
+struct Found {
+  const SafetensorsFile* file = nullptr;
+  const StoredTensor* tensor = nullptr;
+};
+
+Found find_in(std::span<const SafetensorsFile> files, std::string_view name) {
+  for (const SafetensorsFile& file : files) {
+    if (const StoredTensor* const tensor = file.find(name)) return {&file, tensor};
+  }
+  return {};
+}
+
+void check_fit(std::span<const SafetensorsFile> files, const std::filesystem::path& path,
+               std::span<const Parameter> parameters) {
+  Names missing("missing:"), wrong("wrong shape:"), extra("not in the model:"), twice("in two files:");
+  for (const Parameter& parameter : parameters) {
+    const StoredTensor* const stored = find_in(files, parameter.name).tensor;
+    if (stored == nullptr) {
+      missing.add(in_quotes(parameter.name));
+    } else if (!same_shape(stored->shape, parameter.shape)) {
+      wrong.add(fmt::format("{} is {} instead of [{}]", in_quotes(parameter.name), shape_text(stored->shape),
+                            fmt::join(parameter.shape.extents(), ",")));
+    }
+  }
+  std::set<std::string_view> known;
+  for (const Parameter& parameter : parameters) known.insert(parameter.name);
+  for (const SafetensorsFile& file : files) {
+    for (const StoredTensor& stored : file.tensors()) {
+      if (!known.contains(stored.name)) extra.add(in_quotes(stored.name));
+      if (find_in(files, stored.name).file != &file) twice.add(in_quotes(stored.name));
+    }
+  }
+  std::vector<std::string> parts;
+  for (const Names* names : {&missing, &wrong, &extra, &twice}) names->append_to(parts);
+  if (parts.empty()) return;
+  throw ModelError(fmt::format("{} does not fit the model ({}); give a file of this model's parameters", path.string(),
+                               fmt::join(parts, "; ")));
+}
+
+/// Reads the tensor without keeping it: one that cannot be used is found before any value is touched.
+void check_finite(const Found& found, const Parameter& parameter) {
+  std::vector<float> numbers(parameter.value.size());
+  found.file->read(*found.tensor, numbers);
+  const auto bad = std::ranges::count_if(numbers, [](float number) { return !std::isfinite(number); });
+  if (bad == 0) return;
+  throw ModelError(fmt::format(
+      "{} holds numbers that are infinite or none at all ({} of the {} of {}); give a file of sound parameters",
+      found.file->path().string(), bad, numbers.size(), in_quotes(parameter.name)));
+}
+
+}  // namespace
+
+void load_parameters(const SafetensorsFile& file, const Model& model) {
+  load_parameters({&file, 1}, file.path(), model);
+}
+
+void load_parameters(std::span<const SafetensorsFile> files, const std::filesystem::path& path, const Model& model) {
+  check_fit(files, path, model.parameters());
+  for (const Parameter& parameter : model.parameters()) check_finite(find_in(files, parameter.name), parameter);
+  for (const Parameter& parameter : model.parameters()) {
+    const Found found = find_in(files, parameter.name);
+    found.file->read(*found.tensor, parameter.value);
+  }
+}
+
+void save_parameters(const std::filesystem::path& path, const Model& model) {
+  std::vector<NamedValues> tensors;
+  for (const Parameter& parameter : model.parameters()) {
+    tensors.push_back({parameter.name, parameter.shape, parameter.value});
+  }
+  write_safetensors(path, tensors);
+}
+
+std::vector<std::int64_t> mlp_sizes(const SafetensorsFile& file) {
+  std::vector<std::int64_t> sizes;
+  for (std::size_t layer = 0;; ++layer) {
+    const StoredTensor* const weight = file.find(fmt::format("layers.{}.weight", layer));
+    if (weight == nullptr) break;
+    const bool chained =
+        weight->shape.size() == 2 && (sizes.empty() || static_cast<std::uint64_t>(sizes.back()) == weight->shape[1]);
+    if (!chained) {
+      throw ModelError(fmt::format("{} holds no MLP ({} has shape {}{}); give a file of an MLP's parameters",
+                                   file.path().string(), in_quotes(weight->name), shape_text(weight->shape),
+                                   sizes.empty() ? "" : fmt::format(" behind a layer of {} units", sizes.back())));
+    }
+    if (sizes.empty()) sizes.push_back(static_cast<std::int64_t>(weight->shape[1]));
+    sizes.push_back(static_cast<std::int64_t>(weight->shape[0]));
+  }
+  if (!sizes.empty()) return sizes;
+  throw ModelError(fmt::format("{} holds no MLP (there is no 'layers.0.weight'); give a file of an MLP's parameters",
+                               file.path().string()));
+}
+
+CnnSettings cnn_sizes(const SafetensorsFile& file, CnnSettings given) {
+  const auto extents = [&](std::string_view name, std::size_t dims) {
+    const StoredTensor* const tensor = file.find(name);
+    constexpr std::uint64_t largest = std::uint64_t{1} << 40;
+    if (tensor != nullptr && tensor->shape.size() == dims &&
+        std::ranges::all_of(tensor->shape, [](std::uint64_t e) { return e >= 1 && e < largest; })) {
+      return std::vector<std::int64_t>(tensor->shape.begin(), tensor->shape.end());
+    }
+    throw ModelError(fmt::format("{} holds no CNN ({} {}); give a file of a CNN's parameters", file.path().string(),
+                                 in_quotes(name),
+                                 tensor == nullptr ? "is missing" : "has shape " + shape_text(tensor->shape)));
+  };
+  const auto filter = extents("conv1.weight", 4), dense = extents("dense1.weight", 2),
+             last = extents("dense2.weight", 2);
+  given.filters = filter[0];
+  given.channels = filter[1];
+  given.dense = dense[0];
+  given.classes = last[0];
+  given.batch_norm = given.batch_norm || file.find("bn1.weight") != nullptr;
+  const std::int64_t places = dense[1] / given.filters;
+  if ((given.height - 2) / 2 * ((given.width - 2) / 2) == places) return given;
+  const auto side = static_cast<std::int64_t>(std::lround(std::sqrt(static_cast<double>(places))));
+  given.height = given.width = 2 * side + 2;
+  return given;
+}
+
+}  // namespace kolo::models

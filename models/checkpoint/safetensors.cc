@@ -1,0 +1,103 @@
+#include "models/checkpoint/safetensors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <fstream>
+#include <system_error>
+
+#include "models/util/error.h"
+#include "models/util/text.h"
+
+namespace kolo::models {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian, and read as they are");
+
+[[noreturn]] void fail(const std::filesystem::path& path, std::string_view reason) {
+  throw ModelError(fmt::format("cannot read {} ({}); give a complete .safetensors file", path.string(), reason));
+}
+
+float from_f16(std::uint16_t half) {
+  const std::uint32_t sign = std::uint32_t{half & 0x8000u} << 16;
+  const std::uint32_t exponent = (half >> 10) & 0x1f, mantissa = half & 0x3ffu;
+  if (exponent == 0) {  // zero and subnormals: mantissa units of 2^-24
+    const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
+    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) | sign);
+  }
+  const std::uint32_t wide =
+      exponent == 0x1f ? 0xffu : exponent + 112;  // infinity and NaN stay so; bias 15 becomes 127
+  return std::bit_cast<float>(sign | wide << 23 | mantissa << 13);
+}
+
+float from_bf16(std::uint16_t half) {
+  return std::bit_cast<float>(std::uint32_t{half} << 16);
+}
+
+template <class Stored, class Convert>
+void convert(const std::vector<char>& bytes, std::span<float> out, Convert to_float) {
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    Stored stored;
+    std::memcpy(&stored, bytes.data() + i * sizeof(Stored), sizeof(Stored));
+    out[i] = to_float(stored);
+  }
+}
+
+void read_bytes(const std::filesystem::path& path, std::uint64_t from, char* out, std::uint64_t bytes) {
+  std::ifstream file(path, std::ios::binary);
+  file.seekg(static_cast<std::streamoff>(from));
+  file.read(out, static_cast<std::streamsize>(bytes));
+  if (!file) fail(path, fmt::format("{} bytes from byte {} on are not there any more", bytes, from));
+}
+
+std::uint64_t size_of_file(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::uint64_t bytes = std::filesystem::file_size(path, error);
+  if (error) fail(path, error.message());
+  std::ifstream file(path, std::ios::binary);
+  if (!file) fail(path, std::generic_category().message(errno));
+  return bytes;
+}
+
+}  // namespace
+
+SafetensorsFile::SafetensorsFile(std::filesystem::path path) : path_(std::move(path)) {
+  const std::uint64_t file_bytes = size_of_file(path_);
+  std::string head(std::min<std::uint64_t>(file_bytes, 8), '\0');
+  read_bytes(path_, 0, head.data(), head.size());
+  try {
+    std::string json(safetensors_header_bytes(head, file_bytes), '\0');
+    read_bytes(path_, 8, json.data(), json.size());
+    buffer_start_ = 8 + json.size();
+    header_ = parse_safetensors_header(json, file_bytes - buffer_start_);
+  } catch (const ModelError& error) {
+    fail(path_, error.what());
+  }
+}
+
+const StoredTensor* SafetensorsFile::find(std::string_view name) const {
+  const auto found = std::ranges::lower_bound(header_.tensors, name, {}, &StoredTensor::name);
+  return found == header_.tensors.end() || found->name != name ? nullptr : &*found;
+}
+
+void SafetensorsFile::read(const StoredTensor& tensor, std::span<float> out) const {
+  const std::uint64_t bytes = tensor.end - tensor.begin;
+  const std::uint64_t width = tensor.dtype == "F64" ? 8 : tensor.dtype == "F32" ? 4 : 2;
+  if (tensor.dtype != "F32" && tensor.dtype != "F16" && tensor.dtype != "BF16" && tensor.dtype != "F64") {
+    fail(path_, fmt::format("tensor {} is {}, which is not converted to f32", in_quotes(tensor.name), tensor.dtype));
+  }
+  if (bytes != out.size() * width) {
+    fail(path_, fmt::format("tensor {} has {} elements, not {}", in_quotes(tensor.name), bytes / width, out.size()));
+  }
+  const std::uint64_t from = buffer_start_ + tensor.begin;
+  if (tensor.dtype == "F32") return read_bytes(path_, from, reinterpret_cast<char*>(out.data()), bytes);
+  std::vector<char> stored(bytes);
+  read_bytes(path_, from, stored.data(), bytes);
+  if (tensor.dtype == "F16") return convert<std::uint16_t>(stored, out, from_f16);
+  if (tensor.dtype == "BF16") return convert<std::uint16_t>(stored, out, from_bf16);
+  convert<double>(stored, out, [](double value) { return static_cast<float>(value); });
+}
+
+}  // namespace kolo::models

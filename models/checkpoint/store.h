@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/compute/aligned.h"
+#include "models/model/model.h"
+#include "models/optim/optimizer.h"
+
+namespace kolo::models {
+
+/// A tensor of a snapshot.
+struct SnapshotTensor {
+  std::string name;
+  Shape shape;
+  AlignedFloats values;
+};
+
+/// A copy of all that training needs to go on from here. Its memory may be used again for the next one.
+struct Snapshot {
+  std::int64_t step = 0;                  ///< steps done
+  std::vector<SnapshotTensor> values;     ///< of the model's parameters
+  std::vector<SnapshotTensor> optimizer;  ///< what it remembers
+  std::string state;                      ///< whatever else the program wants to find again: JSON
+
+  /// Takes values and optimizer's state as they are now.
+  void copy(const Model& model, Optimizer& optimizer);
+};
+
+/// A checkpoint on disk.
+struct StoredCheckpoint {
+  std::int64_t step = 0;
+  std::filesystem::path folder;
+};
+
+/// Checkpoints in a folder: each a folder "step-000000120" with model.safetensors, optimizer.safetensors, state.json
+/// and manifest.json, which has the size and the CRC-32C of each of the others.
+///
+/// A checkpoint is written into a folder of another name and gets its own once everything is on disk: a process or
+/// machine that stops at any moment, and a disk that is full, leave those that were there before as they are.
+class CheckpointStore {
+ public:
+  /// folder  made when the first checkpoint is written
+  /// keep    how many checkpoints to keep, at least 1: once one is written older ones go
+  CheckpointStore(std::filesystem::path folder, std::int64_t keep);
+
+  const std::filesystem::path& folder() const { return folder_; }
+
+  /// Newest first; damaged ones, too. Errors: ModelError if there is something of that name that is no readable folder.
+  std::vector<StoredCheckpoint> list() const;
+
+  /// Writes a checkpoint, and removes those that are too many. Errors: ModelError with the reason; nothing has changed
+  /// then.
+  void write(const Snapshot& snapshot) const;
+
+  /// Removes what writers that were stopped in the middle have left behind.
+  void remove_leftovers() const;
+
+  /// Takes a checkpoint that cannot be used out of the list, without deleting it: "unusable-step-000000120".
+  void set_aside(const StoredCheckpoint& checkpoint) const;
+
+ private:
+  std::filesystem::path folder_;
+  std::int64_t keep_;
+};
+
+/// What is wrong with a checkpoint, by its manifest: "model.safetensors has 100 bytes instead of 2000". Nothing if all
+/// is well.
+std::optional<std::string> problem_of(const StoredCheckpoint& checkpoint);
+
+/// Reads values and the optimizer's tensors, and returns the state. Errors: ModelError if they do not fit.
+std::string load_checkpoint(const StoredCheckpoint& checkpoint, const Model& model, Optimizer& optimizer);
+
+}  // namespace kolo::models

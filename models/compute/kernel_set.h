@@ -1,0 +1,35 @@
+#pragma once
+
+// The set of loops for the kind of processor that the including file is compiled for.
+
+#include "models/compute/kernel_attention.h"
+#include "models/compute/kernel_images.h"
+#include "models/compute/kernel_rows.h"
+
+namespace kolo::models {
+namespace {
+
+template <class Number>
+constexpr Kernels kernels_of() {
+  return {.narrow = narrow<Number>,
+          .widen = widen<Number>,
+          .rms_norm = rms_norm<Number>,
+          .rms_norm_backward = rms_norm_backward<Number>,
+          .split_heads = split_heads,
+          .merge_heads = merge_heads<Number>,
+          .swiglu = swiglu<Number>,
+          .swiglu_backward = swiglu_backward<Number>,
+          .attend = attend<Number>,
+          .attend_backward = attend_backward<Number>,
+          .cross_entropy = cross_entropy,
+          .relu_pool = relu_pool,
+          .relu_pool_backward = relu_pool_backward,
+          .column_sums = column_sums,
+          .column_products = column_products,
+          .combine_columns = combine_columns};
+}
+
+constexpr KernelSet kernel_set{kernels_of<F32>(), kernels_of<Bf16>(), kernels_of<F16>()};
+
+}  // namespace
+}  // namespace kolo::models

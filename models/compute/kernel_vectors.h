@@ -1,0 +1,182 @@
+#pragma once
+
+// Vectors of `vector_bytes`, which the including file has defined; it is compiled for one kind of processor, so
+// everything here has internal linkage. A loop over a row handles the end that does not fill a vector through the same
+// code, with numbers that are left out as 0.
+
+#include <cstdint>
+#include <cstring>
+
+#include "models/compute/kernels.h"
+
+namespace kolo::models {
+namespace {
+
+typedef float Floats __attribute__((vector_size(vector_bytes)));
+typedef std::uint32_t Words __attribute__((vector_size(vector_bytes)));
+typedef std::int32_t Integers __attribute__((vector_size(vector_bytes)));
+typedef std::uint16_t Halves __attribute__((vector_size(vector_bytes / 2)));
+
+constexpr std::int64_t lanes = vector_bytes / sizeof(float);
+
+struct Full {};  ///< a whole vector
+struct Part {    ///< the first numbers of one
+  std::int64_t count;
+};
+
+/// Calls body(i, Full or Part) for the vectors of a row.
+template <class Body>
+inline void over(std::int64_t count, Body body) {
+  std::int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) body(i, Full{});
+  if (i < count) body(i, Part{count - i});
+}
+
+template <class Vector>
+inline Vector load_bytes(const void* from, Full) {
+  Vector vector;
+  std::memcpy(&vector, from, sizeof(vector));
+  return vector;
+}
+template <class Vector>
+inline Vector load_bytes(const void* from, Part part) {
+  Vector vector{};
+  std::memcpy(&vector, from, static_cast<std::size_t>(part.count) * sizeof(vector) / lanes);
+  return vector;
+}
+template <class Vector>
+inline void store_bytes(void* to, const Vector& vector, Full) {
+  std::memcpy(to, &vector, sizeof(vector));
+}
+template <class Vector>
+inline void store_bytes(void* to, const Vector& vector, Part part) {
+  std::memcpy(to, &vector, static_cast<std::size_t>(part.count) * sizeof(vector) / lanes);
+}
+
+template <class Extent>
+inline Floats load(const float* from, Extent extent) {
+  return load_bytes<Floats>(from, extent);
+}
+template <class Extent>
+inline void store(float* to, Floats values, Extent extent) {
+  store_bytes(to, values, extent);
+}
+
+inline Floats all(float value) {
+  return Floats{} + value;
+}
+inline Floats larger(Floats a, Floats b) {
+  return a > b ? a : b;
+}
+
+/// The lanes that a part of a vector lacks become `value`.
+inline Floats fill(Floats values, Full, float) {
+  return values;
+}
+inline Floats fill(Floats values, Part part, float value) {
+  for (std::int64_t lane = part.count; lane < lanes; ++lane) values[lane] = value;
+  return values;
+}
+
+/// The sum of the lanes, halves first: always in the same order.
+inline float sum_of(Floats values) {
+  float lane[lanes];
+  std::memcpy(lane, &values, sizeof(values));
+  for (std::int64_t width = lanes / 2; width > 0; width /= 2) {
+    for (std::int64_t i = 0; i < width; ++i) lane[i] += lane[i + width];
+  }
+  return lane[0];
+}
+
+inline float largest_of(Floats values) {
+  float lane[lanes];
+  std::memcpy(lane, &values, sizeof(values));
+  for (std::int64_t width = lanes / 2; width > 0; width /= 2) {
+    for (std::int64_t i = 0; i < width; ++i) lane[i] = lane[i] > lane[i + width] ? lane[i] : lane[i + width];
+  }
+  return lane[0];
+}
+
+/// e^x within 2 units in the last place; 0 below -87, and x above 88 counts as 88. x = n·ln 2 + r, |r| ≤ ln 2 / 2; e^r
+/// by the polynomial of Cephes' expf, times 2^n in the exponent's bits. Adding 1.5·2^23 rounds to a whole number.
+inline Floats exponential(Floats x) {
+  constexpr float whole = 12582912.0f;
+  const Floats low = all(-87.0f), high = all(88.0f);
+  const Floats bounded = x > high ? high : (x < low ? low : x);  // a NaN stays one
+  const Floats shifted = bounded * 1.44269504088896341f + whole;
+  const Floats n = shifted - whole;
+  const Floats r = (bounded - n * 0.693359375f) + n * 2.12194440e-4f;
+  Floats p = all(1.9875691500e-4f);
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + (r + 1.0f);
+  const Words power = (reinterpret_cast<Words>(shifted) << 23) + reinterpret_cast<Words>(p);
+  const Floats result = reinterpret_cast<Floats>(power);
+  return x < low ? Floats{} : result;
+}
+
+/// How numbers of matrix products are held. f32: as they are.
+struct F32 {
+  template <class Extent>
+  static Floats load(const Work* from, std::int64_t at, Extent extent) {
+    return load_bytes<Floats>(reinterpret_cast<const float*>(from) + at, extent);
+  }
+  template <class Extent>
+  static void store(Work* to, std::int64_t at, Floats values, Extent extent) {
+    store_bytes(reinterpret_cast<float*>(to) + at, values, extent);
+  }
+};
+
+/// 16 bits, rounded to the nearest, ties to even.
+template <class Format>
+struct Half {
+  template <class Extent>
+  static Floats load(const Work* from, std::int64_t at, Extent extent) {
+    const auto halves = load_bytes<Halves>(reinterpret_cast<const std::uint16_t*>(from) + at, extent);
+    return Format::widen(__builtin_convertvector(halves, Words));
+  }
+  template <class Extent>
+  static void store(Work* to, std::int64_t at, Floats values, Extent extent) {
+    const Halves halves = __builtin_convertvector(Format::narrow(values), Halves);
+    store_bytes(reinterpret_cast<std::uint16_t*>(to) + at, halves, extent);
+  }
+};
+
+/// The upper half of an f32. A NaN stays one.
+struct Bf16Format {
+  static Floats widen(Words halves) { return reinterpret_cast<Floats>(halves << 16); }
+  static Words narrow(Floats values) {
+    const Words bits = reinterpret_cast<Words>(values);
+    const Words rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    return values != values ? (bits >> 16) | 0x0040u : rounded;
+  }
+};
+
+/// IEEE 754 binary16; what is too large becomes infinite, what is small loses digits and in the end becomes 0.
+struct F16Format {
+  static Floats widen(Words half) {
+    const Words sign = (half & 0x8000u) << 16, magnitude = half & 0x7fffu, shifted = magnitude << 13;
+    const Words subnormal = reinterpret_cast<Words>(reinterpret_cast<Floats>(shifted + 0x38800000u) - 0x1p-14f);
+    const Words finite = magnitude < 0x0400u ? subnormal : shifted + 0x38000000u;
+    return reinterpret_cast<Floats>(sign | (magnitude >= 0x7c00u ? shifted | 0x7f800000u : finite));
+  }
+  static Words narrow(Floats values) {
+    const Words bits = reinterpret_cast<Words>(values);
+    const Words sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
+    const Words normal = (magnitude - 0x38000000u + 0x0fffu + ((magnitude >> 13) & 1u)) >> 13;
+    const Words small = magnitude < 0x38800000u ? magnitude : Words{};
+    const Words subnormal = reinterpret_cast<Words>(reinterpret_cast<Floats>(small) + 0.5f) - 0x3f000000u;
+    const Words special = magnitude > 0x7f800000u ? Words{} + 0x7e00u : Words{} + 0x7c00u;
+    const Words finite = magnitude < 0x38800000u ? subnormal : normal;
+    return sign | (magnitude >= 0x47800000u ? special : finite);
+  }
+};
+
+using Bf16 = Half<Bf16Format>;
+using F16 = Half<F16Format>;
+
+}  // namespace
+}  // namespace kolo::models

@@ -1,0 +1,37 @@
+#include "models/compute/product.h"
+
+#include "models/compute/aligned.h"
+#include "models/compute/kernels.h"
+
+namespace kolo::models {
+namespace {
+
+const float* widened(Precision precision, std::int64_t count, const Work* values, AlignedFloats& scratch) {
+  if (scratch.size() < static_cast<std::size_t>(count)) scratch.resize(static_cast<std::size_t>(count));
+  kernels(precision).widen(count, values, scratch.data());
+  return scratch.data();
+}
+
+}  // namespace
+
+const Work* rounded(Precision precision, std::int64_t count, const float* values, Buffer& memory,
+                    std::string_view what) {
+  if (precision == Precision::f32) return reinterpret_cast<const Work*>(values);
+  Work* const out = memory.work(precision, count, what);
+  kernels(precision).narrow(count, values, out);
+  return out;
+}
+
+void product(Precision precision, const GemmShape& shape, const Work* a, const Work* b, float* c) {
+  if (precision == Precision::f32) {
+    return gemm(shape, reinterpret_cast<const float*>(a), reinterpret_cast<const float*>(b), c);
+  }
+  const auto* const left = reinterpret_cast<const std::uint16_t*>(a);
+  const auto* const right = reinterpret_cast<const std::uint16_t*>(b);
+  if (precision == Precision::bf16 && gemm_bf16(shape, left, right, c)) return;
+  thread_local AlignedFloats left_scratch, right_scratch;
+  gemm(shape, widened(precision, shape.m * shape.k, a, left_scratch),
+       widened(precision, shape.k * shape.n, b, right_scratch), c);
+}
+
+}  // namespace kolo::models

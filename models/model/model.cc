@@ -1,0 +1,46 @@
+#include "models/model/model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "models/util/error.h"
+
+namespace kolo::models {
+namespace {
+
+std::size_t elements_of(std::span<const Parameter> parameters) {
+  std::size_t elements = 0;
+  for (const Parameter& parameter : parameters) elements += static_cast<std::size_t>(parameter.shape.elements());
+  return elements;
+}
+
+}  // namespace
+
+std::size_t parameter_elements(const Model& model) {
+  return elements_of(model.parameters());
+}
+
+void bind_parameters(std::span<Parameter> parameters, std::span<float> values, std::span<float> gradients) {
+  const std::size_t needed = elements_of(parameters);
+  if (values.size() != needed || gradients.size() != needed) {
+    throw ModelError(fmt::format("storage of {} values and {} gradients was handed to a model of {} parameters",
+                                 values.size(), gradients.size(), needed));
+  }
+  for (Parameter& parameter : parameters) {
+    const auto elements = static_cast<std::size_t>(parameter.shape.elements());
+    parameter.value = values.first(elements);
+    parameter.gradient = gradients.first(elements);
+    values = values.subspan(elements);
+    gradients = gradients.subspan(elements);
+  }
+}
+
+void no_gradients(std::span<const Parameter> parameters, const GradReady& grad_ready, const Pass& pass) {
+  for (std::size_t i = parameters.size(); i-- > 0;) {
+    if (!pass.add) std::ranges::fill(parameters[i].gradient, 0.0f);
+    grad_ready(i);
+  }
+}
+
+}  // namespace kolo::models

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include <kolo/reduce_fn.h>
+
+#include "models/compute/precision.h"
+
+namespace kolo::models {
+
+/// Sizes of a Cnn. Images are `channels` planes of `height` rows of `width` pixels.
+struct CnnSettings {
+  std::int64_t channels = 1;
+  std::int64_t height = 28;
+  std::int64_t width = 28;
+  std::int64_t filters = 32;  ///< of the convolution
+  std::int64_t dense = 64;    ///< units of the hidden layer
+  std::int64_t classes = 10;
+  bool batch_norm = false;  ///< between convolution and ReLU, with statistics over all ranks
+};
+
+/// Sizes of a Llama, those of its config.json.
+struct LlamaSettings {
+  std::int64_t vocabulary = 256;  ///< vocab_size
+  std::int64_t dim = 256;         ///< hidden_size
+  std::int64_t layers = 4;        ///< num_hidden_layers
+  std::int64_t heads = 8;         ///< num_attention_heads; each takes dim / heads numbers, an even count
+  std::int64_t kv_heads = 4;      ///< num_key_value_heads; divides heads
+  std::int64_t ffn = 688;         ///< intermediate_size
+  std::int64_t positions = 256;   ///< max_position_embeddings: the longest sequence
+  double rope_theta = 1e4;
+  double norm_eps = 1e-5;  ///< rms_norm_eps
+  bool tied_head = false;  ///< tie_word_embeddings: the embedding is the head, too
+};
+
+/// Sizes by name: "tiny" (trains in a test), "small" (trains on two cores), "base" (wants a GPU).
+/// Errors: ModelError for any other word.
+LlamaSettings llama_preset(std::string_view name);
+
+/// What a model is built from; each looks at its own part.
+struct ModelSettings {
+  std::vector<std::int64_t> sizes;  ///< mlp: units of each layer; empty takes the model's default
+  std::int64_t inputs = 0;          ///< mlp, cnn: of the data, to be checked against the sizes; 0: not checked
+  std::int64_t classes = 0;         ///< mlp, cnn: of the data, likewise
+  CnnSettings cnn;
+  LlamaSettings llama;
+  Precision precision = Precision::f32;
+  bool recompute = false;  ///< llama: keep only what goes into each block, and compute the rest again on the way back
+  ReduceFn reduce;         ///< cnn with batch norm: sums over the ranks; empty: there is one
+};
+
+}  // namespace kolo::models

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "models/compute/aligned.h"
+#include "models/model/model.h"
+
+namespace kolo::models {
+
+/// What an optimizer needs beyond the learning rate. An optimizer reads what it knows of.
+struct OptimizerSettings {
+  std::string name = "sgd";  ///< sgd, adam or adamw
+  double momentum = 0.9;     ///< of sgd, 0 ≤ momentum < 1
+  double beta1 = 0.9;        ///< of adam and adamw: how much of the mean gradient a step keeps, 0 ≤ beta1 < 1
+  double beta2 = 0.999;      ///< and of the mean square
+  double eps = 1e-8;         ///< what is added to its root, above 0
+  double weight_decay = 0;   ///< of parameters with two dimensions or more, at least 0: norms and biases do not decay
+};
+
+/// One tensor of what an optimizer remembers.
+struct OptimizerTensor {
+  std::string name;  ///< "velocity.layers.0.weight": what it is, then the parameter's name
+  Shape shape;       ///< the parameter's
+  std::span<float> values;
+};
+
+/// Turns gradients into better values, one parameter at a time, so that a parameter can be updated as soon as its
+/// summed gradient has arrived. Gradients are left as they are. One thread at a time.
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+
+  /// Begins the next step: every element of every parameter is then updated once, in any order.
+  ///
+  /// lr              learning rate of this step
+  /// gradient_scale  what gradients are multiplied by as they are read: 1 / targets of the step, over all ranks
+  virtual void begin_step(double lr, double gradient_scale) = 0;
+
+  /// Updates elements first … first+count-1 of parameter `index` from their gradients.
+  virtual void update(std::size_t index, std::size_t first, std::size_t count) = 0;
+
+  /// Updates all of parameter `index`.
+  void update(std::size_t index) { update(index, 0, parameters_[index].value.size()); }
+
+  /// A whole step.
+  void step(double lr, double gradient_scale);
+
+  /// What it remembers from step to step, for checkpoints; as long as this lives.
+  virtual std::vector<OptimizerTensor> state() = 0;
+
+  /// How many steps were begun; part of the state, too.
+  std::int64_t steps_begun() const { return steps_begun_; }
+  void set_steps_begun(std::int64_t steps) { steps_begun_ = steps; }
+
+ protected:
+  explicit Optimizer(std::span<const Parameter> parameters) : parameters_(parameters) {}
+  std::span<const Parameter> parameters() const { return parameters_; }
+  void count_step() { ++steps_begun_; }
+
+  /// A tensor of zeros for each parameter.
+  std::vector<AlignedFloats> zeros() const;
+  /// Views of such tensors, named KIND.PARAMETER.
+  void append_state(std::string_view kind, std::vector<AlignedFloats>& tensors, std::vector<OptimizerTensor>& to) const;
+
+ private:
+  std::span<const Parameter> parameters_;
+  std::int64_t steps_begun_ = 0;
+};
+
+/// v ← momentum·v + g; w ← w − lr·v, where v starts at 0 (PyTorch's SGD). Elements of v below 1e-30 become 0: a unit
+/// that no longer gets gradients would keep its v among the denormals for ever, and they cost a hundred times as much.
+class Sgd final : public Optimizer {
+ public:
+  /// parameters  bound to storage; they and the storage must outlive this
+  /// momentum    0 ≤ momentum < 1, else ModelError
+  Sgd(std::span<const Parameter> parameters, double momentum);
+
+  void begin_step(double lr, double gradient_scale) override;
+  using Optimizer::update;
+  void update(std::size_t index, std::size_t first, std::size_t count) override;
+  std::vector<OptimizerTensor> state() override;
+
+ private:
+  float momentum_;
+  float lr_ = 0;
+  float gradient_scale_ = 1;
+  std::vector<AlignedFloats> velocity_;  // as the parameters
+};
+
+/// The optimizers' names, in alphabetical order.
+std::vector<std::string> known_optimizers();
+
+/// The optimizer of that name, for parameters that are bound. Errors: ModelError that lists the known names, or says
+/// what a setting may be.
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerSettings& settings, std::span<const Parameter> parameters);
+
+}  // namespace kolo::models

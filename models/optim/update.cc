@@ -1,0 +1,87 @@
+#include "models/optim/update.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+namespace kolo::models {
+namespace {
+
+/// In double, in an order that depends on the number of elements only; eight sums at a time fill vector registers.
+double sum_of_squares(std::span<const float> values) {
+  std::array<double, 8> sums{};
+  const std::size_t whole = values.size() / sums.size() * sums.size();
+  for (std::size_t i = 0; i < whole; i += sums.size()) {
+    for (std::size_t lane = 0; lane < sums.size(); ++lane) {
+      const double value = values[i + lane];
+      sums[lane] += value * value;
+    }
+  }
+  for (std::size_t i = whole; i < values.size(); ++i) sums[0] += static_cast<double>(values[i]) * values[i];
+  double total = 0;
+  for (const double sum : sums) total += sum;
+  return total;
+}
+
+constexpr std::size_t piece = 4096;  // elements; gradients are in the nearest cache when they are used a second time
+
+std::vector<Shard> all_of(std::span<const Parameter> parameters) {
+  std::vector<Shard> shards;
+  for (const Parameter& parameter : parameters) shards.push_back({.count = parameter.value.size()});
+  return shards;
+}
+
+}  // namespace
+
+Update::Update(Optimizer& optimizer, std::span<const Parameter> parameters, std::optional<double> clip,
+               LossScale* loss_scale, std::vector<Shard> shards)
+    : optimizer_(&optimizer),
+      parameters_(parameters),
+      clip_(clip),
+      loss_scale_(loss_scale),
+      shards_(shards.empty() ? all_of(parameters) : std::move(shards)),
+      squares_(parameters.size()) {}
+
+void Update::begin(double lr, double gradient_scale) {
+  lr_ = lr;
+  gradient_scale_ = gradient_scale / (loss_scale_ == nullptr ? 1 : loss_scale_->value());
+  if (!waits_for_norm()) optimizer_->begin_step(lr_, gradient_scale_);
+}
+
+void Update::arrived(std::size_t index) {
+  const Shard& shard = shards_[index];
+  double squares = 0;
+  for (std::size_t first = shard.first; first < shard.first + shard.count; first += piece) {
+    const std::size_t count = std::min(piece, shard.first + shard.count - first);
+    squares += sum_of_squares(parameters_[index].gradient.subspan(first, count));
+    if (!waits_for_norm()) optimizer_->update(index, first, count);
+  }
+  squares_[index] = squares;
+}
+
+double Update::norm(const SumOverRanks& sum) const {
+  double total = 0, of_shards = 0;
+  bool split = false;
+  for (std::size_t i = 0; i < squares_.size(); ++i) {
+    split |= shards_[i].split;
+    (shards_[i].split ? of_shards : total) += squares_[i];
+  }
+  if (split) total += sum(of_shards);
+  return std::sqrt(total) * gradient_scale_;
+}
+
+UpdateResult Update::finish(const SumOverRanks& sum) {
+  const double before = norm(sum);
+  if (!waits_for_norm()) return {.gradient_norm = before};
+  const bool overflowed = loss_scale_ != nullptr && !std::isfinite(before);
+  if (loss_scale_ != nullptr) loss_scale_->note(overflowed);
+  if (overflowed) return {.gradient_norm = before, .skipped = true};
+  // As PyTorch's clip_grad_norm_, with its 1e-6 that keeps a norm of 0 from dividing.
+  const double clipped = clip_ ? std::min(1.0, *clip_ / (before + 1e-6)) : 1.0;
+  optimizer_->begin_step(lr_, gradient_scale_ * clipped);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) optimizer_->update(i, shards_[i].first, shards_[i].count);
+  return {.gradient_norm = before};
+}
+
+}  // namespace kolo::models

@@ -1,0 +1,315 @@
+#include <cuda_runtime.h>
+#include <nvtx3/nvToolsExt.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cctype>
+#include <cstring>
+#include <fstream>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "ops/gpu/cuda_errors.h"
+#include "ops/gpu/gpu.h"
+
+namespace kolo {
+namespace {
+
+// ---- kernels
+// ---------------------------------------------------------------------------------------------------------
+
+/// Moves that travel as arguments of a launch.
+struct PassedMoves {
+  PackItem moves[most_moves_passed];
+};
+
+template <class To, class From>
+struct Convert {
+  Conversion how;
+  __device__ To operator()(From value) const { return converted<To, From>(value, how); }
+};
+
+/// One block per tile, or several where there are more tiles than a grid has blocks. `table` is null if the moves were
+/// passed.
+template <class To, class From, class Function>
+__global__ void __launch_bounds__(threads_of_tile)
+    run_moves(const PackItem* table, const __grid_constant__ PassedMoves passed, std::int64_t count, std::int64_t tiles,
+              Function convert) {
+  const PackItem* const moves = table ? table : passed.moves;
+  for (std::int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    move_tile<To, From>(moves, count, tile, tiles, static_cast<int>(threadIdx.x), threads_of_tile, convert);
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(threads_of_tile) run_combination(const __grid_constant__ Combination what) {
+  const auto step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < what.count; i += step) {
+    combine_element<T>(what, i);
+  }
+}
+
+/// Launches a kernel of blocks of a tile's threads. What failed on this thread before, maybe the program's own, is not
+/// taken for the launch's error.
+template <class... Parameters, class... Arguments>
+void launch(const char* what, void (*kernel)(Parameters...), std::int64_t blocks, cudaStream_t stream,
+            Arguments&&... arguments) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(threads_of_tile);
+  config.stream = stream;
+  check_cuda(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...), what);
+}
+
+template <class T>
+void launch_combination(const Combination& what, cudaStream_t stream) {
+  const std::int64_t blocks = std::min<std::int64_t>((what.count + threads_of_tile - 1) / threads_of_tile, 1 << 16);
+  launch("the launch of a kernel that combines", run_combination<T>, blocks, stream, what);
+}
+
+void launch_combination(const Combination& what, cudaStream_t stream, DType dtype) {
+  switch (dtype) {
+    case DType::f64: return launch_combination<double>(what, stream);
+    case DType::f32: return launch_combination<float>(what, stream);
+    case DType::f16: return launch_combination<Float16>(what, stream);
+    case DType::bf16: return launch_combination<BFloat16>(what, stream);
+    case DType::i64: return launch_combination<std::int64_t>(what, stream);
+    case DType::i32: return launch_combination<std::int32_t>(what, stream);
+    case DType::i16: return launch_combination<std::int16_t>(what, stream);
+    case DType::i8: return launch_combination<std::int8_t>(what, stream);
+    case DType::u64: return launch_combination<std::uint64_t>(what, stream);
+    case DType::u32: return launch_combination<std::uint32_t>(what, stream);
+    case DType::u16: return launch_combination<std::uint16_t>(what, stream);
+    case DType::u8: return launch_combination<std::uint8_t>(what, stream);
+    case DType::boolean: return launch_combination<bool>(what, stream);
+  }
+}
+
+// ---- the gpu
+// --------------------------------------------------------------------------------------------------------
+
+/// Events of one gpu that nobody uses at the moment.
+class EventPool final {
+ public:
+  EventPool(int index, unsigned flags) : index_(index), flags_(flags) {}
+
+  cudaEvent_t take() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!free_.empty()) {
+        const cudaEvent_t event = free_.back();
+        free_.pop_back();
+        return event;
+      }
+    }
+    const SelectedDevice selected(index_);
+    cudaEvent_t event = nullptr;
+    check_cuda(cudaEventCreateWithFlags(&event, flags_), "cudaEventCreateWithFlags");
+    return event;
+  }
+  void give_back(cudaEvent_t event) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(event);
+  }
+
+ private:
+  int index_;
+  unsigned flags_;
+  std::mutex mutex_;
+  std::vector<cudaEvent_t> free_;
+};
+
+class CudaPoint final : public DevicePoint {
+ public:
+  CudaPoint(int index, EventPool& pool, cudaStream_t stream) : index_(index), pool_(pool), event_(pool.take()) {
+    const SelectedDevice selected(index_);
+    const cudaError_t rc = cudaEventRecord(event_, stream);
+    if (rc != cudaSuccess) pool_.give_back(event_);
+    check_cuda(rc, "cudaEventRecord");
+  }
+  ~CudaPoint() override { pool_.give_back(event_); }
+  CudaPoint(const CudaPoint&) = delete;
+  CudaPoint& operator=(const CudaPoint&) = delete;
+
+  void order(void* stream) const override {
+    const SelectedDevice selected(index_);
+    check_cuda(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), event_, 0), "cudaStreamWaitEvent");
+  }
+  bool passed() const override {
+    const SelectedDevice selected(index_);  // a thread that never had one would get a context on device 0
+    const cudaError_t rc = cudaEventQuery(event_);
+    if (rc == cudaErrorNotReady) {
+      (void)cudaGetLastError();  // it is kept as if it were an error
+      return false;
+    }
+    check_cuda(rc, "cudaEventQuery");
+    return true;
+  }
+  cudaEvent_t event() const { return event_; }
+
+ private:
+  int index_;
+  EventPool& pool_;
+  cudaEvent_t event_;
+};
+
+int numa_node_of(std::string bus) {
+  std::ranges::transform(bus, bus.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::ifstream file("/sys/bus/pci/devices/" + bus + "/numa_node");
+  int node = -1;
+  return file >> node ? node : -1;
+}
+
+class CudaCard final : public Gpu {
+ public:
+  explicit CudaCard(int index)
+      : index_(index), events_(index, cudaEventDisableTiming), timed_events_(index, cudaEventDefault) {}
+
+  int index() const override { return index_; }
+
+  CardFacts facts() const override {
+    cudaDeviceProp properties{};
+    check_cuda(cudaGetDeviceProperties(&properties, index_), "cudaGetDeviceProperties");
+    char bus[32] = {};
+    check_cuda(cudaDeviceGetPCIBusId(bus, sizeof(bus), index_), "cudaDeviceGetPCIBusId");
+    return {properties.name, bus, numa_node_of(bus), properties.totalGlobalMem};
+  }
+
+  CardMemoryUse memory_use() const override {
+    const SelectedDevice selected(index_);
+    std::size_t free = 0, total = 0;
+    check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    const std::size_t used = total - free;
+    std::size_t peak = peak_;
+    while (peak < used && !peak_.compare_exchange_weak(peak, used)) {
+    }
+    return {total, used, std::max(peak, used)};
+  }
+
+  int select() override {
+    int before = 0;
+    check_cuda(cudaGetDevice(&before), "cudaGetDevice");
+    check_cuda(cudaSetDevice(index_), "cudaSetDevice");
+    return before;
+  }
+  void select_again(int before) noexcept override {
+    if (before != index_) select_device_again(before);
+  }
+
+  void* make_stream(bool urgent) override {
+    const SelectedDevice selected(index_);
+    int least = 0, greatest = 0;
+    check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+    cudaStream_t stream = nullptr;
+    check_cuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, urgent ? greatest : least),
+               "cudaStreamCreateWithPriority");
+    return stream;
+  }
+  void destroy_stream(void* stream) noexcept override { (void)cudaStreamDestroy(static_cast<cudaStream_t>(stream)); }
+
+  std::shared_ptr<const DevicePoint> mark(void* stream, bool timed) override {
+    return std::make_shared<CudaPoint>(index_, timed ? timed_events_ : events_, static_cast<cudaStream_t>(stream));
+  }
+  double seconds_between(const DevicePoint& from, const DevicePoint& to) override {
+    float milliseconds = 0;
+    check_cuda(cudaEventElapsedTime(&milliseconds, dynamic_cast<const CudaPoint&>(from).event(),
+                                    dynamic_cast<const CudaPoint&>(to).event()),
+               "cudaEventElapsedTime");
+    return static_cast<double>(milliseconds) / 1000;
+  }
+
+  void copy(void* to, const void* from, std::size_t bytes, void* stream) override {
+    const SelectedDevice selected(index_);
+    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream)),
+               "cudaMemcpyAsync");
+  }
+  void clear(void* data, std::size_t bytes, void* stream) override {
+    const SelectedDevice selected(index_);
+    check_cuda(cudaMemsetAsync(data, 0, bytes, static_cast<cudaStream_t>(stream)), "cudaMemsetAsync");
+  }
+
+  void move(const PackItem* moves, std::size_t count, std::int64_t tiles, const Conversion& how,
+            void* stream) override {
+    const SelectedDevice selected(index_);
+    PassedMoves passed{};
+    const bool passes = count <= most_moves_passed;
+    if (passes) std::memcpy(passed.moves, moves, count * sizeof(PackItem));
+    const PackItem* const table = passes ? nullptr : moves;
+    const auto blocks = std::min<std::int64_t>(tiles, 1 << 30);
+    constexpr auto name = "the launch of a kernel that moves";
+    const auto length = static_cast<std::int64_t>(count);
+    const auto raw = static_cast<cudaStream_t>(stream);
+    if (how.is_copy()) {
+      launch(name, run_moves<unsigned char, unsigned char, Keep>, blocks, raw, table, passed, length, tiles, Keep{});
+    } else {
+      with_types(how, [&]<class To, class From>() {
+        using How = Convert<To, From>;
+        launch(name, run_moves<To, From, How>, blocks, raw, table, passed, length, tiles, How{how});
+      });
+    }
+  }
+  void combine(const Combination& what, void* stream) override {
+    if (what.count == 0) return;
+    const SelectedDevice selected(index_);
+    launch_combination(what, static_cast<cudaStream_t>(stream), what.dtype);
+  }
+
+  void* allocate(std::size_t bytes) override {
+    const SelectedDevice selected(index_);
+    void* data = nullptr;
+    check_cuda(cudaMalloc(&data, std::max<std::size_t>(bytes, 1)), "cudaMalloc");
+    return data;
+  }
+  void release(void* data) noexcept override { (void)cudaFree(data); }
+  void* allocate_pinned(std::size_t bytes) override {
+    const SelectedDevice selected(index_);
+    void* data = nullptr;
+    check_cuda(cudaHostAlloc(&data, std::max<std::size_t>(bytes, 1), cudaHostAllocPortable), "cudaHostAlloc");
+    return data;
+  }
+  void release_pinned(void* data) noexcept override { (void)cudaFreeHost(data); }
+
+  std::uint64_t begin_range(const std::string& text) override {
+    nvtxEventAttributes_t attributes{};
+    attributes.version = NVTX_VERSION;
+    attributes.size = NVTX_EVENT_ATTRIB_STRUCT_SIZE;
+    attributes.messageType = NVTX_MESSAGE_TYPE_ASCII;
+    attributes.message.ascii = text.c_str();
+    return nvtxDomainRangeStartEx(domain(), &attributes);
+  }
+  void end_range(std::uint64_t range) noexcept override { nvtxDomainRangeEnd(domain(), range); }
+
+ private:
+  static nvtxDomainHandle_t domain() {
+    static const nvtxDomainHandle_t handle = nvtxDomainCreateA("kolo");
+    return handle;
+  }
+
+  int index_;
+  EventPool events_, timed_events_;
+  mutable std::atomic<std::size_t> peak_{0};
+};
+
+}  // namespace
+
+int cuda_cards() {
+  static const int count = [] {
+    int found = 0;
+    if (cudaGetDeviceCount(&found) == cudaSuccess) return found;
+    (void)cudaGetLastError();  // no driver, or no gpu: none
+    return 0;
+  }();
+  return count;
+}
+
+Gpu& cuda_gpu(int index) {
+  static std::vector<CudaCard*>* const gpus = [] {  // never destroyed: a static session may use them after all else
+    auto* all = new std::vector<CudaCard*>;
+    for (int i = 0; i < cuda_cards(); ++i) all->push_back(new CudaCard(i));
+    return all;
+  }();
+  return *gpus->at(static_cast<std::size_t>(index));
+}
+
+}  // namespace kolo

@@ -1,0 +1,20 @@
+#include <kolo/error.h>
+
+#include "ops/gpu/device.h"
+#include "ops/gpu/gpu.h"
+
+namespace kolo {
+
+const DeviceMemory* cuda_memory() {
+  return nullptr;
+}
+
+int cuda_cards() {
+  return 0;
+}
+
+Gpu& cuda_gpu(int /*index*/) {
+  throw Error(ErrorCode::invalid_argument, "this build of kolo serves no GPUs; build it with KOLO_CUDA=ON");
+}
+
+}  // namespace kolo

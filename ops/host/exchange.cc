@@ -1,0 +1,45 @@
+#include "ops/host/exchange.h"
+
+#include <utility>
+
+namespace kolo {
+
+std::shared_ptr<const HostExchange::Answer> HostExchange::largest(std::vector<std::uint64_t> mine) {
+  return start({.kind = OpKind::all_reduce, .op = ReduceOp::max, .dtype = DType::u64}, std::move(mine));
+}
+
+std::shared_ptr<const HostExchange::Answer> HostExchange::told_by(int root, std::vector<std::uint64_t> mine) {
+  return start({.kind = OpKind::broadcast, .dtype = DType::u64, .root = root}, std::move(mine));
+}
+
+std::shared_ptr<const HostExchange::Answer> HostExchange::start(const Signature& signature,
+                                                                std::vector<std::uint64_t> mine) {
+  Exchange& exchange = running_.emplace_back();
+  exchange.answer = std::make_shared<Answer>(Answer{false, std::move(mine)});
+  exchange.bucket.signature = signature;
+  const Tensor tensor = view(exchange.answer->values);
+  exchange.bucket.signature.shape = tensor.shape;
+  exchange.bucket.tensors.push_back({tensor, tensor});
+  exchange.operation = host_->start(exchange.bucket);
+  auto answer = exchange.answer;
+  step();
+  return answer;
+}
+
+void HostExchange::step() {
+  for (auto next = running_.begin(); next != running_.end();) {
+    if (!next->operation->step()) {
+      ++next;
+      continue;
+    }
+    next->answer->complete = true;
+    next = running_.erase(next);
+  }
+}
+
+void HostExchange::abandon() noexcept {
+  running_.clear();
+  host_->abandon();
+}
+
+}  // namespace kolo

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+namespace kolo {
+
+/// Memory that several ranks see: heap for ranks as threads, a shared mapping for processes of one node. Starts as
+/// zeros.
+///
+/// Whatever is placed in a region is valid when all its bytes are zero, uses lock-free atomics, and holds no pointers:
+/// the same code then runs between threads (where ThreadSanitizer watches it) and between processes.
+class Region {
+ public:
+  virtual ~Region() = default;
+  virtual std::byte* data() const = 0;
+  virtual std::size_t size() const = 0;
+
+  /// The object of type T at `offset`, which must be a multiple of alignof(T).
+  template <class T>
+  T* at(std::size_t offset) const {
+    return reinterpret_cast<T*>(data() + offset);
+  }
+};
+
+/// For ranks in one process: 64-byte aligned zeros; pages nobody touches cost nothing. Throws Error{backend}.
+std::shared_ptr<Region> heap_region(std::size_t bytes);
+
+/// Makes an anonymous shared mapping that other processes of this node can open by `descriptor()`. All of it is
+/// reserved now: a lazily backed mapping would end in SIGBUS on a full machine. Throws Error{backend}, before anything
+/// is reserved if there is less available than that.
+class SharedRegion final : public Region {
+ public:
+  static std::shared_ptr<SharedRegion> create(std::size_t bytes);
+
+  /// Maps the region that process `pid` of this node made; it must still hold the descriptor. Throws Error{backend}.
+  static std::shared_ptr<SharedRegion> open(int pid, int descriptor, std::size_t bytes);
+
+  ~SharedRegion() override;
+  SharedRegion(const SharedRegion&) = delete;
+  SharedRegion& operator=(const SharedRegion&) = delete;
+
+  std::byte* data() const override { return data_; }
+  std::size_t size() const override { return size_; }
+  int descriptor() const { return descriptor_; }
+
+  /// Closes the descriptor once every peer has mapped the region; the mapping stays.
+  void close_descriptor();
+
+ private:
+  SharedRegion(std::byte* data, std::size_t size, int descriptor) : data_(data), size_(size), descriptor_(descriptor) {}
+
+  std::byte* data_;
+  std::size_t size_;
+  int descriptor_;
+};
+
+}  // namespace kolo

@@ -1,0 +1,128 @@
+// An operation on one rank: show the bucket; when all ranks have shown theirs, do this rank's share of the work (see
+// LocalMethod); leave; when all ranks have left, the operation is complete.
+
+#include "ops/local/backend.h"
+
+#include <map>
+#include <mutex>
+#include <numeric>
+#include <utility>
+
+#include "ops/local/board.h"
+#include "ops/local/share.h"
+
+namespace kolo {
+namespace {
+
+class LocalOperation final : public Operation {
+ public:
+  LocalOperation(std::shared_ptr<LocalBoard> board, int rank, std::uint64_t number, Bucket bucket)
+      : board_(std::move(board)),
+        rank_(rank),
+        number_(number),
+        bucket_(std::move(bucket)),
+        share_(*board_, number_, rank_, bucket_) {
+    if (board_->show(number_, rank_, bucket_)) state_ = State::shown;
+  }
+  LocalOperation(const LocalOperation&) = delete;
+  LocalOperation& operator=(const LocalOperation&) = delete;
+  ~LocalOperation() override {
+    const bool complete = state_ == State::complete || (state_ == State::left && board_->all_left(number_));
+    if (!complete) board_->break_up();
+  }
+
+  bool step() override;
+  bool needs_polling() const override { return false; }
+
+ private:
+  enum class State { waiting_for_slot, shown, left, complete };
+
+  std::shared_ptr<LocalBoard> board_;
+  int rank_;
+  std::uint64_t number_;
+  Bucket bucket_;
+  LocalShare share_;
+  State state_ = State::waiting_for_slot;
+};
+
+bool LocalOperation::step() {
+  if (state_ == State::complete) return true;
+  if (state_ == State::left && board_->all_left(number_)) {
+    state_ = State::complete;
+    return true;
+  }
+  if (board_->broken()) throw Error(ErrorCode::aborted, "a rank of the group left before the operation was complete");
+  if (state_ == State::waiting_for_slot && board_->show(number_, rank_, bucket_)) state_ = State::shown;
+  if (state_ == State::shown && board_->all_shown(number_)) {
+    local_method(bucket_.signature.kind)(share_);
+    board_->leave(number_);
+    state_ = board_->all_left(number_) ? State::complete : State::left;
+  }
+  return state_ == State::complete;
+}
+
+/// The boards of a world of threads and of its groups: whoever comes first makes one, the other members find it.
+class LocalWorld final {
+ public:
+  explicit LocalWorld(std::span<Doorbell> doorbells) : doorbells_(doorbells) {}
+
+  std::shared_ptr<LocalBoard> board(const GroupInfo& group) {
+    const std::lock_guard lock(mutex_);
+    std::weak_ptr<LocalBoard>& known = boards_[group.id];
+    auto board = known.lock();
+    if (board) return board;
+    std::vector<Doorbell*> doorbells;
+    for (int rank : group.ranks) {
+      if (!doorbells_.empty()) doorbells.push_back(&doorbells_[static_cast<std::size_t>(rank)]);
+    }
+    board = std::make_shared<LocalBoard>(group.size(), std::move(doorbells));
+    known = board;
+    return board;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::span<Doorbell> doorbells_;
+  std::map<GroupId, std::weak_ptr<LocalBoard>> boards_;
+};
+
+class LocalBackend final : public Backend {
+ public:
+  LocalBackend(std::shared_ptr<LocalWorld> world, const GroupInfo& group)
+      : world_(std::move(world)), board_(world_->board(group)), rank_(group.rank) {}
+
+  std::string_view name() const override { return "local"; }
+  bool supports(const Signature& signature) const override {
+    return signature.device == DeviceKind::cpu && local_method(signature.kind) && reducible(signature);
+  }
+  std::unique_ptr<Operation> start(const Bucket& bucket) override {
+    return std::make_unique<LocalOperation>(board_, rank_, started_++, bucket);
+  }
+  std::unique_ptr<Backend> for_group(const GroupInfo& group) override {
+    return std::make_unique<LocalBackend>(world_, group);
+  }
+  std::unique_ptr<Backend> for_pair(const GroupInfo& pair) override { return for_group(pair); }
+  void abandon() noexcept override { board_->break_up(); }
+
+ private:
+  std::shared_ptr<LocalWorld> world_;
+  std::shared_ptr<LocalBoard> board_;
+  int rank_;
+  std::uint64_t started_ = 0;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Backend>> local_backends(int ranks, std::span<Doorbell> doorbells) {
+  const auto world = std::make_shared<LocalWorld>(doorbells);
+  GroupInfo everybody;
+  everybody.ranks.resize(static_cast<std::size_t>(ranks));
+  std::iota(everybody.ranks.begin(), everybody.ranks.end(), 0);
+  std::vector<std::unique_ptr<Backend>> backends;
+  for (everybody.rank = 0; everybody.rank < ranks; ++everybody.rank) {
+    backends.push_back(std::make_unique<LocalBackend>(world, everybody));
+  }
+  return backends;
+}
+
+}  // namespace kolo

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <mpi.h>
+
+#include <kolo/error.h>
+#include <kolo/group.h>
+
+#include <kolo/detail/unique.h>
+
+namespace kolo {
+
+struct MpiCommTraits {
+  using Raw = MPI_Comm;
+  static Raw null() noexcept { return MPI_COMM_NULL; }
+  static void destroy(Raw comm) noexcept;  // collective; does nothing once MPI is finalized
+};
+
+/// Owns a communicator that this library made. Destroying it is collective.
+using MpiComm = Unique<MpiCommTraits>;
+
+/// A copy of `comm` whose errors are returned, not fatal. Collective. Throws Error{backend}.
+MpiComm duplicate(MPI_Comm comm);
+
+/// The communicator of some ranks of `comm`. Collective over them alone, which make groups in an agreed order. Throws
+/// Error{backend}.
+MpiComm communicator_of(MPI_Comm comm, const GroupInfo& group);
+
+/// Throws Error{backend} with MPI's text, the call's name and the caller's file and line unless `rc` is MPI_SUCCESS.
+///
+///     check_mpi(MPI_Ibarrier(comm, &request), "MPI_Ibarrier");
+void check_mpi(int rc, const char* call, Where where = Where::here());
+
+}  // namespace kolo

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <memory>
+
+#include <kolo/backend.h>
+
+#include "ops/nccl/rank.h"
+
+namespace kolo {
+
+/// The backend of tensors on GPUs: every rank of `world` has a gpu of its own, `rank->gpu` here.
+///
+/// host  serves the same ranks on the host and nothing else: it carries ids and agreements. Groups get theirs by its
+/// for_group()
+///
+/// Serves every operation but send_recv, reductions where reducible(). What NCCL has no type or op for is gathered and
+/// combined here. Tensors lie on the rank's gpu. Sums of floats may differ from the host's in rounding; those of
+/// 16-bit floats round at every addition. Needs polling. Throws OperationFault where it can go on after recover().
+/// Making and destroying it are collective.
+std::unique_ptr<Backend> nccl_backend(std::shared_ptr<NcclRank> rank, const GroupInfo& world,
+                                      std::unique_ptr<Backend> host);
+
+}  // namespace kolo

@@ -1,0 +1,298 @@
+#include "ops/nccl/group.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "ops/kernels/float16.h"
+
+namespace kolo {
+namespace {
+
+constexpr std::size_t id_words = sizeof(NcclId) / sizeof(std::uint64_t);
+constexpr auto patience_with_the_stream = std::chrono::seconds(1);  // other groups may wait for their peers on it
+constexpr auto patience_at_the_end = std::chrono::seconds(5);       // with peers that end their communicators later
+
+}  // namespace
+
+NcclGroup::NcclGroup(std::shared_ptr<NcclRank> rank, const GroupInfo& info, std::unique_ptr<Backend> host,
+                     std::shared_ptr<NcclSplit> split)
+    : rank_(std::move(rank)), info_(info), exchange_(std::move(host)), split_(std::move(split)) {}
+
+/// Collective, like everything that is made for a group.
+NcclGroup::~NcclGroup() {
+  if (!comm_ && split_ && split_->state == NcclSplit::State::made) {  // which nobody has used
+    comm_ = std::exchange(split_->comm, nullptr);
+    state_ = State::ready;
+  }
+  if (state_ != State::ready) end_comm();
+  if (!comm_ || abandoned_) return;
+  const NcclTable& table = rank_->table;
+  const GpuGuard selected(rank_->gpu, std::nothrow);
+  const auto deadline = std::chrono::steady_clock::now() + patience_at_the_end;
+  const auto at_rest = [&](NcclResult state) {
+    while (state == NcclResult::in_progress && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::yield();
+      if (table.async_error(comm_, &state) != NcclResult::success) break;
+    }
+    return state == NcclResult::success;
+  };
+  bool ended = at_rest(NcclResult::in_progress);
+  for (std::size_t i = 0; ended && i < enrolled_handles_.size(); ++i)
+    (void)table.deregister_memory(comm_, enrolled_handles_[i]);
+  ended = ended && at_rest(table.finalize(comm_));
+  if (ended)
+    (void)table.destroy(comm_);
+  else
+    (void)table.abort(comm_);
+}
+
+bool NcclGroup::prepare() {
+  if (state_ == State::ready) return true;
+  exchange_.step();
+  if (state_ == State::none && (!split_ || split_->state != NcclSplit::State::coming)) tell_id();
+  if (state_ == State::telling && id_->complete) start_init();
+  if (state_ != State::initialising || !settled()) return false;
+  state_ = State::ready;
+  ++made_;
+  const GpuGuard selected(rank_->gpu);
+  if (rank_->tuning.register_memory) register_memory(rank_->staging.get());
+  return true;
+}
+
+/// Whether this rank lacks what was split off for it; then, from rank 0, an id.
+void NcclGroup::tell_id() {
+  std::vector<std::uint64_t> words(1 + id_words);
+  words[0] = !split_ || split_->state != NcclSplit::State::made;
+  if (info_.rank == 0 && words[0] != 0) {
+    NcclId id{};
+    const GpuGuard selected(rank_->gpu);
+    check_nccl(rank_->table, rank_->table.get_unique_id(&id), nullptr, "ncclGetUniqueId");
+    std::memcpy(&words[1], &id, sizeof(id));
+  }
+  id_ = exchange_.largest(std::move(words));
+  told_ = true;
+  state_ = State::telling;
+}
+
+void NcclGroup::start_init() {
+  state_ = State::initialising;
+  const std::span words(id_->values);
+  if (words[0] == 0) {
+    comm_ = std::exchange(split_->comm, nullptr);
+    return split_.reset();
+  }
+  drop_split();
+  if (std::ranges::all_of(words.subspan(1), [](std::uint64_t word) { return word == 0; })) {
+    throw OperationFault(ErrorCode::backend, "NCCL's communicator of group " + info_.name +
+                                                 " was not split off on every rank; use it again");
+  }
+  NcclId id{};
+  std::memcpy(&id, &words[1], sizeof(id));
+  const GpuGuard selected(rank_->gpu);
+  const NcclResult rc = rank_->table.init(&comm_, info_.size(), id, info_.rank);
+  check_nccl(rank_->table, rc, comm_, "ncclCommInitRankConfig");
+}
+
+// ---- splits
+// ----------------------------------------------------------------------------------------------------------
+
+std::shared_ptr<NcclSplit> NcclGroup::offer(const GroupInfo& group) {
+  auto split = std::make_shared<NcclSplit>();
+  split->group = group.id;
+  split->key = group.rank;
+  split->wanted = group.member();
+  offered_ = split;
+  return split;
+}
+
+std::shared_ptr<NcclSplit> NcclGroup::take_offer(GroupId group) {
+  auto split = std::exchange(offered_, nullptr);
+  return split && split->group == group ? split : nullptr;
+}
+
+void NcclGroup::begin_split(const std::shared_ptr<NcclSplit>& split) {
+  under_way_ = split;
+  const GpuGuard selected(rank_->gpu);
+  const int color = split->key < 0 ? -1 : static_cast<int>(split->group);
+  check_nccl(rank_->table, rank_->table.split(comm_, color, split->key, &split->comm), comm_, "ncclCommSplit");
+}
+
+void NcclGroup::end_split(NcclSplit& split) {
+  split.state = NcclSplit::State::made;
+  if (!split.wanted) abort(split.comm);
+  under_way_.reset();
+  ++entered_;
+}
+
+/// It is not used, whether it is there already or still to come.
+void NcclGroup::drop_split() noexcept {
+  if (!split_) return;
+  split_->wanted = false;
+  if (split_->state == NcclSplit::State::made) abort(split_->comm);
+  split_.reset();
+}
+
+// ---- order
+// -----------------------------------------------------------------------------------------------------------
+
+NcclGroup::Turn NcclGroup::enter(bool alone) {
+  ++entered_;
+  ++unfinished_;
+  Turn turn{rank_->order.enter(info_.id), nullptr};
+  if (alone)
+    rank_->order.settle(turn.place, turn.place->time);
+  else
+    turn.answer = exchange_.largest({turn.place->time});
+  if (!alone) ++ordered_entered_;
+  return turn;
+}
+
+bool NcclGroup::has_come(Turn& turn) {
+  if (!turn.place->settled) {
+    exchange_.step();
+    if (!turn.answer->complete) return false;
+    rank_->order.settle(turn.place, turn.answer->values.front());
+  }
+  return rank_->order.first(turn.place);
+}
+
+// ---- launches
+// --------------------------------------------------------------------------------------------------------
+
+/// A sum whose inputs are multiplied on their way; the factor is an element of the type.
+NcclOp NcclGroup::make_op(const NcclMethod& method) {
+  if (method.factor == 1) return method.op;
+  const double f64 = method.factor;
+  const auto f32 = static_cast<float>(f64);
+  const Float16 f16 = to_float16(f32);
+  const BFloat16 bf16 = to_bfloat16(f32);
+  const void* scalar = &f64;
+  if (method.wire == DType::f32) scalar = &f32;
+  if (method.wire == DType::f16) scalar = &f16;
+  if (method.wire == DType::bf16) scalar = &bf16;
+  NcclOp op{};
+  check_nccl(rank_->table, rank_->table.create_pre_mul_sum(&op, scalar, nccl_type(method.wire), comm_), comm_,
+             "ncclRedOpCreatePreMulSum");
+  made_op_ = op;
+  return op;
+}
+
+void NcclGroup::launch(std::span<const NcclCall> calls, const NcclMethod& method) {
+  if (calls.empty()) return;
+  const GpuGuard selected(rank_->gpu);
+  if (rank_->tuning.register_memory) {
+    for (const NcclCall& call : calls) {
+      if (call.in) register_memory(call.in);
+      if (call.out) register_memory(call.out);
+    }
+  }
+  const NcclOp op = make_op(method);
+  check_nccl(rank_->table, rank_->table.group_start(), comm_, "ncclGroupStart");
+  try {
+    for (const NcclCall& call : calls) issue(call, op);
+  } catch (const OperationFault&) {
+    (void)rank_->table.group_end();  // else the thread's next calls belong to this group
+    throw;
+  }
+  check_nccl(rank_->table, rank_->table.group_end(), comm_, "ncclGroupEnd");
+}
+
+void NcclGroup::issue(const NcclCall& call, NcclOp op) {
+  const NcclTable& table = rank_->table;
+  void* const stream = rank_->stream.get();
+  const auto count = static_cast<std::size_t>(call.count);
+  const NcclType type = nccl_type(call.type);
+  switch (call.kind) {
+    case NcclCall::Kind::all_reduce:
+      return check_nccl(table, table.all_reduce(call.in, call.out, count, type, op, comm_, stream), comm_,
+                        "ncclAllReduce");
+    case NcclCall::Kind::reduce:
+      return check_nccl(table, table.reduce(call.in, call.out, count, type, op, call.peer, comm_, stream), comm_,
+                        "ncclReduce");
+    case NcclCall::Kind::broadcast:
+      return check_nccl(table, table.broadcast(call.in, call.out, count, type, call.peer, comm_, stream), comm_,
+                        "ncclBroadcast");
+    case NcclCall::Kind::all_gather:
+      return check_nccl(table, table.all_gather(call.in, call.out, count, type, comm_, stream), comm_, "ncclAllGather");
+    case NcclCall::Kind::reduce_scatter:
+      return check_nccl(table, table.reduce_scatter(call.in, call.out, count, type, op, comm_, stream), comm_,
+                        "ncclReduceScatter");
+    case NcclCall::Kind::send:
+      return check_nccl(table, table.send(call.in, count, type, call.peer, comm_, stream), comm_, "ncclSend");
+    case NcclCall::Kind::receive:
+      return check_nccl(table, table.receive(call.out, count, type, call.peer, comm_, stream), comm_, "ncclRecv");
+  }
+}
+
+bool NcclGroup::settled() {
+  NcclResult state = NcclResult::success;
+  check_nccl(rank_->table, rank_->table.async_error(comm_, &state), comm_, "ncclCommGetAsyncError");
+  check_nccl(rank_->table, state, comm_, "NCCL, asynchronously,");
+  if (state == NcclResult::in_progress) return false;
+  if (made_op_) (void)rank_->table.destroy_op(*made_op_, comm_);
+  made_op_.reset();
+  return true;
+}
+
+/// Memory of this session's is registered once with each communicator, and lives as long.
+void NcclGroup::register_memory(const std::byte* data) {
+  auto after = enrolled_.upper_bound(data);
+  const auto [piece, bytes] = rank_->memory->piece_of(data);
+  if (!piece || (after != enrolled_.begin() && (--after)->first == piece.get())) return;
+  void* handle = nullptr;
+  check_nccl(rank_->table, rank_->table.register_memory(comm_, piece.get(), bytes, &handle), comm_, "ncclCommRegister");
+  enrolled_[piece.get()] = piece;
+  enrolled_handles_.push_back(handle);
+}
+
+// ---- the end
+// ---------------------------------------------------------------------------------------------------------
+
+void NcclGroup::abort(NcclComm& comm) noexcept {
+  if (!comm) return;
+  const GpuGuard selected(rank_->gpu, std::nothrow);
+  (void)rank_->table.abort(std::exchange(comm, nullptr));
+}
+
+void NcclGroup::end_comm() noexcept {
+  abort(comm_);
+  under_way_.reset();
+  drop_split();
+  made_op_.reset();
+  enrolled_handles_.clear();
+  enrolled_.clear();
+  state_ = State::none;
+}
+
+void NcclGroup::recover(std::size_t skipped, std::size_t ordered) {
+  const bool used = started_ > 0 || skipped > 0;
+  if (used && !told_) exchange_.largest(std::vector<std::uint64_t>(1 + id_words));  // no id: nobody gets far with it
+  const std::uint64_t missing = ordered + ordered_started_ - ordered_entered_;
+  for (std::uint64_t i = 0; i < missing; ++i) exchange_.largest({0});
+  told_ = false;
+  id_.reset();
+  started_ = entered_ = unfinished_ = ordered_started_ = ordered_entered_ = 0;
+  end_comm();
+  drain();
+}
+
+/// What was put on the stream behind NCCL's calls still writes to tensors, whose owners learn now that it has failed.
+void NcclGroup::drain() noexcept {
+  try {
+    const auto deadline = std::chrono::steady_clock::now() + patience_with_the_stream;
+    const auto point = rank_->gpu.mark(rank_->stream.get());
+    while (!point->passed() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  } catch (const Error&) {  // of the gpu: nothing runs on it any more
+  }
+}
+
+void NcclGroup::abandon() noexcept {
+  if (std::exchange(abandoned_, true)) return;
+  end_comm();
+  exchange_.abandon();
+}
+
+}  // namespace kolo

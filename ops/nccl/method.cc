@@ -1,0 +1,110 @@
+#include "ops/nccl/method.h"
+
+namespace kolo {
+namespace {
+
+bool is_sum(ReduceOp op) {
+  return op == ReduceOp::sum || op == ReduceOp::average;
+}
+
+NcclOp nccl_op(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::product: return NcclOp::product;
+    case ReduceOp::min: return NcclOp::min;
+    case ReduceOp::max: return NcclOp::max;
+    default: return NcclOp::sum;
+  }
+}
+
+DType wide_integer(DType dtype) {
+  const bool is_signed = dtype == DType::i8 || dtype == DType::i16 || dtype == DType::i32 || dtype == DType::i64;
+  return is_signed ? DType::i64 : DType::u64;
+}
+
+NcclMethod packed_as(const Signature& signature, DType wire, double prescale, int divide_by, double postscale) {
+  NcclMethod method{NcclWay::widened, wire, nccl_op(signature.op)};
+  method.pack = {signature.dtype, wire, prescale};
+  method.unpack = {wire, signature.dtype, 1, divide_by, postscale};
+  return method;
+}
+
+/// Sums are scaled by NCCL as it reads: with one factor for all, since they are linear.
+NcclMethod sum_of_floats(const Signature& signature, int ranks, std::size_t absent, int divide_by) {
+  NcclMethod method{NcclWay::direct, signature.dtype, NcclOp::sum};
+  method.factor = signature.prescale * signature.postscale;
+  const bool averages = signature.op == ReduceOp::average;
+  if (averages && method.factor == 1 && absent == 0 && divide_by == ranks)
+    method.op = NcclOp::average;
+  else if (averages)
+    method.factor /= divide_by;
+  return method;
+}
+
+NcclMethod method_of_floats(const Signature& signature, int ranks, std::size_t absent, int divide_by,
+                            bool wide_halves) {
+  const bool scales = signature.prescale != 1 || signature.postscale != 1;
+  const bool widens = wide_halves && size_of(signature.dtype) == 2;
+  const int divisor = signature.op == ReduceOp::average ? divide_by : 1;
+  if (is_sum(signature.op)) {
+    if (widens) return packed_as(signature, DType::f32, signature.prescale, divisor, signature.postscale);
+    return sum_of_floats(signature, ranks, absent, divide_by);
+  }
+  if (signature.op != ReduceOp::product || absent > 0)
+    return {NcclWay::gathered, signature.dtype};  // NCCL's min and max lose NaNs
+  if (widens || scales)
+    return packed_as(signature, widens ? DType::f32 : signature.dtype, signature.prescale, 1, signature.postscale);
+  return {NcclWay::direct, signature.dtype, NcclOp::product};
+}
+
+NcclMethod method_of_integers(const Signature& signature, std::size_t absent, int divide_by) {
+  const bool averages = signature.op == ReduceOp::average;
+  const bool scales = signature.prescale != 1 || signature.postscale != 1;
+  const std::size_t size = size_of(signature.dtype);
+  if (averages && size == 8) return {NcclWay::gathered, signature.dtype};  // the sum needs 128 bits
+  if (absent > 0 && !is_sum(signature.op)) return {NcclWay::gathered, signature.dtype};
+  if (averages || scales || size == 2) {
+    return packed_as(signature, wide_integer(signature.dtype), signature.prescale, averages ? divide_by : 1,
+                     signature.postscale);
+  }
+  return {NcclWay::direct, signature.dtype, nccl_op(signature.op)};
+}
+
+}  // namespace
+
+NcclMethod nccl_method(const Signature& signature, int ranks, std::size_t absent, int divide_by, bool wide_halves) {
+  NcclMethod method;
+  if (reduces(signature.kind)) {
+    const bool gathers = signature.dtype == DType::boolean || is_bitwise(signature.op) || is_logical(signature.op);
+    if (gathers)
+      method = {NcclWay::gathered, signature.dtype};
+    else if (is_floating_point(signature.dtype))
+      method = method_of_floats(signature, ranks, absent, divide_by, wide_halves);
+    else
+      method = method_of_integers(signature, absent, divide_by);
+  } else {
+    method.wire = signature.dtype;
+  }
+  if (method.way != NcclWay::widened) method.pack = method.unpack = {signature.dtype, signature.dtype};
+  return method;
+}
+
+NcclType nccl_type(DType dtype) {
+  switch (dtype) {
+    case DType::f64: return NcclType::f64;
+    case DType::f32: return NcclType::f32;
+    case DType::f16:
+    case DType::i16:
+    case DType::u16: return NcclType::f16;
+    case DType::bf16: return NcclType::bf16;
+    case DType::i64: return NcclType::i64;
+    case DType::i32: return NcclType::i32;
+    case DType::i8: return NcclType::i8;
+    case DType::u64: return NcclType::u64;
+    case DType::u32: return NcclType::u32;
+    case DType::u8:
+    case DType::boolean: return NcclType::u8;
+  }
+  return NcclType::u8;
+}
+
+}  // namespace kolo

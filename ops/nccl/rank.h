@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include <kolo/backend.h>
+#include <kolo/error.h>
+
+#include "ops/gpu/gpu.h"
+#include "ops/gpu/launch_order.h"
+#include "ops/gpu/packer.h"
+#include "ops/nccl/plan.h"
+#include "ops/nccl/table.h"
+
+namespace kolo {
+
+/// Sizes and choices; equal on all ranks.
+struct NcclTuning {
+  std::int64_t staging_bytes = 64 << 20;  ///< for what is packed; a multiple of 256
+  std::int64_t direct_bytes = 2 << 20;    ///< tensors from this size on are not packed
+  bool wide_halves = false;               ///< 16-bit floats travel as f32
+  bool register_memory = false;  ///< memory is registered with communicators: needs the same places on every rank
+  bool timed = false;            ///< how long buckets take on the gpu is measured
+};
+
+/// Throws OperationFault{backend} with NCCL's texts, the call's name and the caller's file and line unless `rc` is
+/// success or in_progress. `comm` may be null.
+void check_nccl(const NcclTable& table, NcclResult rc, NcclComm comm, const char* call, Where where = Where::here());
+
+/// Memory that NCCL allocated, of one gpu: what a session's arena lies in.
+class NcclMemory final : public MemorySource, public std::enable_shared_from_this<NcclMemory> {
+ public:
+  NcclMemory(const NcclTable& table, Gpu& gpu) : table_(table), gpu_(gpu) {}
+
+  std::shared_ptr<std::byte> allocate(std::size_t bytes, Device device) override;
+
+  /// Throws OperationFault where allocate() answers null.
+  std::shared_ptr<std::byte> allocate_or_throw(std::size_t bytes);
+
+  /// The piece that holds `data`, and its size; null if none does.
+  std::pair<std::shared_ptr<std::byte>, std::size_t> piece_of(const void* data) const;
+
+ private:
+  const NcclTable& table_;
+  Gpu& gpu_;
+  mutable std::mutex mutex_;
+  std::map<const std::byte*, std::pair<std::weak_ptr<std::byte>, std::size_t>> pieces_;
+};
+
+/// What one rank's groups share: the gpu, a stream for all of NCCL's work in the order of its launches, and memory to
+/// pack into, which that order protects.
+struct NcclRank {
+  /// Throws Error{backend} if there is no memory.
+  NcclRank(const NcclTable& nccl, Gpu& gpu, const NcclTuning& sizes)
+      : table(nccl),
+        gpu(gpu),
+        tuning(sizes),
+        memory(std::make_shared<NcclMemory>(nccl, gpu)),
+        stream(gpu, true),
+        mover(gpu, stream.get()),
+        staging(memory->allocate_or_throw(static_cast<std::size_t>(sizes.staging_bytes))) {}
+
+  const NcclTable& table;
+  Gpu& gpu;
+  const NcclTuning tuning;
+  std::shared_ptr<NcclMemory> memory;
+  CardStream stream;
+  Packer mover;
+  std::shared_ptr<std::byte> staging;
+  LaunchOrder order;
+};
+
+}  // namespace kolo

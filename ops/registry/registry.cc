@@ -1,0 +1,47 @@
+#include "ops/registry/registry.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <vector>
+
+#include <kolo/error.h>
+
+namespace kolo {
+namespace {
+
+constexpr std::array<std::string_view, 4> known_settings{"auto", "local", "shm", "mpi"};
+
+[[noreturn]] void fail_unknown(std::string_view setting) {
+  throw Error(ErrorCode::invalid_argument, fmt::format("KOLO_BACKEND is '{}', which is no backend; set it to one of {}",
+                                                       setting, fmt::join(known_settings, ", ")));
+}
+
+[[noreturn]] void fail_not_offered(std::string_view setting, std::span<const BackendOffer> offers) {
+  std::vector<std::string_view> names{"auto"};
+  for (const BackendOffer& offer : offers) names.push_back(offer.name);
+  const std::string_view reason = setting == "local" ? "it serves ranks of one process, and these are processes"
+                                  : setting == "shm" ? "it serves ranks that share one node's memory, and these do not"
+                                                     : "it serves processes that a launcher started, and these are not";
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("KOLO_BACKEND is '{}', which cannot serve this world ({}); set it to {} or {}", setting,
+                          reason, fmt::join(names.begin(), names.end() - 1, ", "), names.back()));
+}
+
+}  // namespace
+
+BackendList make_backends(std::string_view setting, std::span<const BackendOffer> offers) {
+  BackendList backends;
+  for (const BackendOffer& offer : offers) {
+    const bool asked = setting == offer.name || (setting == "auto" && !offer.only_by_name);
+    if (auto backend = asked ? offer.make() : nullptr) backends.push_back(std::move(backend));
+  }
+  if (!backends.empty()) return backends;
+  if (std::ranges::find(known_settings, setting) == known_settings.end()) fail_unknown(setting);
+  fail_not_offered(setting, offers);
+}
+
+}  // namespace kolo

@@ -1,0 +1,108 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "ops/host/doorbell.h"
+#include "ops/host/region.h"
+#include "ops/shm/peer_addresses.h"
+
+namespace kolo {
+
+/// What the ranks of a group share: for each rank memory that it writes and the others read, and how far it has come.
+///
+/// The work of a group is a sequence of chunks, numbered from 0, the same on all ranks, each with a place in every
+/// rank's memory (see PeerTensors). On each rank a chunk goes through the phases in order, and each phase goes through
+/// the chunks in order: so a counter per rank and phase, which only grows and which only that rank writes, says
+/// everything. (A phase that nobody waits for need not be counted: a later chunk counts for those before. A small chunk
+/// that is packed has a stamp instead.)
+///
+/// Nobody writes to a rank's memory but itself, and no rank sees another's tensors: whoever leaves in the middle takes
+/// nothing away that peers would touch. It sets `broken`, after everything that it has done, and peers give up what
+/// they cannot complete.
+class ShmBoard final {
+ public:
+  enum class Phase : std::uint8_t {
+    packed,    ///< what peers need of this rank's input is in its memory
+    combined,  ///< what this rank has made of everybody's input is in its memory
+    collected  ///< this rank will not read the chunk in anybody's memory any more
+  };
+
+  /// Bytes of region that a group needs.
+  static std::size_t bytes(int ranks, const ShmTuning& tuning);
+
+  /// For rank `rank` of `ranks`. `region` starts as zeros; `doorbells` are those of the other ranks, rung when this one
+  /// has moved on: empty if everybody polls.
+  ShmBoard(std::shared_ptr<Region> region, int rank, int ranks, const ShmTuning& tuning,
+           std::vector<Doorbell*> doorbells);
+
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  const ShmTuning& tuning() const { return tuning_; }
+
+  /// What `rank` shows to the others.
+  std::byte* memory(int rank) const { return memories_ + static_cast<std::size_t>(rank) * memory_bytes_; }
+
+  /// Whether a rank is through with a phase of a chunk.
+  bool reached(Phase phase, int rank, std::uint64_t chunk) {
+    std::uint64_t& seen = seen_[static_cast<std::size_t>(phase)][static_cast<std::size_t>(rank)];
+    if (seen <= chunk) seen = counter(phase, rank).load(std::memory_order_acquire);
+    return seen > chunk;
+  }
+
+  /// This rank is through with a phase of a chunk: wakes those who may wait for that.
+  void advance(Phase phase, std::uint64_t chunk) { publish(counter(phase, rank_), chunk + 1); }
+
+  /// The same of packing a chunk at a hot place, without a counter.
+  bool stamped(PeerAddress place, int rank, std::uint64_t chunk) const { return stamp(place, rank).load() > chunk; }
+  void set_stamp(PeerAddress place, std::uint64_t chunk) { publish(stamp(place, rank_), chunk + 1); }
+
+  /// Ends all cooperation: nobody waits for this rank any more.
+  void break_up() noexcept;
+  bool broken() const { return region_->at<Header>(0)->broken.load() != 0; }
+
+ private:
+  static constexpr std::size_t line = 128;  // two cache lines: processors fetch them in pairs
+  static constexpr std::size_t phases = 3;
+  struct alignas(line) Header {
+    std::atomic<std::uint64_t> broken;
+  };
+  struct alignas(line) Counter {
+    std::atomic<std::uint64_t> chunks;  // through with this phase
+  };
+  static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+  static std::size_t memories_begin(int ranks);
+  std::atomic<std::uint64_t>& counter(Phase phase, int rank) const {
+    return counters_[static_cast<std::size_t>(rank) * phases + static_cast<std::size_t>(phase)].chunks;
+  }
+  std::atomic<std::uint64_t>& stamp(PeerAddress place, int rank) const {
+    return reinterpret_cast<std::atomic<std::uint64_t>*>(memory(rank) + place.begin)[-1];
+  }
+  /// Where there are no doorbells the core need not wait until peers see it.
+  void publish(std::atomic<std::uint64_t>& word, std::uint64_t value) const {
+    if (doorbells_.empty()) return word.store(value, std::memory_order_release);
+    word.store(value);  // sequentially consistent, as doorbell.h wants it
+    ring_peers();
+  }
+  void ring_peers() const {
+    for (Doorbell* doorbell : doorbells_) doorbell->ring();
+  }
+
+  std::shared_ptr<Region> region_;
+  int rank_;
+  int ranks_;
+  ShmTuning tuning_;
+  std::vector<Doorbell*> doorbells_;
+  std::size_t memory_bytes_;
+  Counter* counters_;
+  std::byte* memories_;
+  std::array<std::vector<std::uint64_t>, phases> seen_;  // what the counters said when they were read last
+};
+
+}  // namespace kolo

@@ -1,0 +1,106 @@
+// Every rank combines its slice of all inputs and writes the results to wherever they are wanted, or fetches what it
+// gets from where that lies. Nothing is packed, and when all ranks have done their part nobody needs another's memory
+// any more. A slice is read before it is written, and by nobody but the rank that writes it: so this works in place
+// (but for all_to_all).
+
+#include "ops/shm/direct.h"
+
+#include "ops/kernels/reduce.h"
+#include "ops/shm/transfer.h"
+
+namespace kolo {
+namespace {
+
+/// Combines elements of all ranks' inputs, from `offset` on, and writes them to the outputs of ranks [first, last),
+/// from `to` on.
+void combine_piece(ShmTransfer& transfer, const BucketTensor& tensor, std::int64_t offset, std::int64_t count,
+                   int first, int last, std::int64_t to) {
+  const std::size_t index = transfer.index_of(tensor);
+  ShmReach& reach = *transfer.job().reach;
+  reach.sources.clear();
+  reach.cached.clear();
+  reach.streamed.clear();
+  const auto bytes = [&](std::int64_t elements) {
+    return static_cast<std::size_t>(elements) * transfer.element_bytes();
+  };
+  for (int rank = 0; rank < transfer.ranks(); ++rank)
+    reach.sources.push_back(reach.in(rank, index).get() + bytes(offset));
+  for (int rank = first; rank < last; ++rank) {
+    std::byte* const out = reach.out(rank, index).get() + bytes(to);
+    const bool in_place = out == reach.sources[static_cast<std::size_t>(rank)];
+    (transfer.job().large && !in_place ? reach.streamed : reach.cached).push_back(out);
+  }
+  reduce(transfer.job().reduction, reach.sources, reach.cached, static_cast<std::size_t>(count), reach.streamed);
+}
+
+/// Combines this rank's slice of the chunk for ranks [first, last).
+void combine_directly(ShmTransfer& transfer, int first, int last) {
+  transfer.for_each_own_piece([&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t) {
+    combine_piece(transfer, tensor, offset, count, first, last, offset);
+  });
+}
+
+void combine_directly_for_all(ShmTransfer& transfer) {
+  combine_directly(transfer, 0, transfer.ranks());
+}
+void combine_directly_for_root(ShmTransfer& transfer) {
+  const int root = transfer.signature().root;
+  combine_directly(transfer, root, root + 1);
+}
+
+void combine_rows_directly(ShmTransfer& transfer) {
+  const int me = transfer.rank();
+  transfer.for_each_piece_of_block(
+      in_block, me, [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t) {
+        const std::int64_t first = in_block(OpKind::reduce_scatter, tensor, transfer.ranks(), me, me).begin;
+        combine_piece(transfer, tensor, offset, count, me, me + 1, offset - first);
+      });
+}
+
+/// Fetches what rank `from` has for this one.
+void fetch(ShmTransfer& transfer, int from) {
+  const int me = transfer.rank();
+  const OpKind kind = transfer.signature().kind;
+  transfer.for_each_piece_of_block(
+      out_block, from, [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t) {
+        const std::int64_t there = in_block(kind, tensor, transfer.ranks(), from, me).begin -
+                                   out_block(kind, tensor, transfer.ranks(), me, from).begin;
+        const std::byte* const in = transfer.job().reach->in(from, transfer.index_of(tensor)).get();
+        transfer.write(tensor, offset, count, in + static_cast<std::size_t>(offset + there) * transfer.element_bytes());
+      });
+}
+
+void fetch_from_all(ShmTransfer& transfer) {
+  for (int from = 0; from < transfer.ranks(); ++from) fetch(transfer, from);
+}
+
+void fetch_on_root(ShmTransfer& transfer) {
+  if (transfer.is_root()) fetch_from_all(transfer);
+}
+
+void fetch_from_root(ShmTransfer& transfer) {
+  fetch(transfer, transfer.signature().root);
+}
+
+constexpr ShmMethod for_all{nullptr, combine_directly_for_all, nullptr},
+    for_root{nullptr, combine_directly_for_root, nullptr}, rows{nullptr, combine_rows_directly, nullptr},
+    from_all{nullptr, fetch_from_all, nullptr}, on_root{nullptr, fetch_on_root, nullptr},
+    from_root{nullptr, fetch_from_root, nullptr};
+
+}  // namespace
+
+const ShmMethod* shm_direct_method(OpKind kind) {
+  switch (kind) {
+    case OpKind::all_reduce: return &for_all;
+    case OpKind::reduce: return &for_root;
+    case OpKind::reduce_scatter: return &rows;
+    case OpKind::all_gather:
+    case OpKind::all_to_all: return &from_all;
+    case OpKind::gather: return &on_root;
+    case OpKind::broadcast:
+    case OpKind::scatter: return &from_root;
+    default: return nullptr;
+  }
+}
+
+}  // namespace kolo

@@ -1,0 +1,113 @@
+#include "ops/shm/direct_access.h"
+
+#include <cstring>
+
+namespace kolo {
+namespace {
+
+constexpr int period = 32;  // after a no one job in so many asks
+
+/// What a rank shows of a job, before two spans per tensor: its input's and its output's.
+struct Head {
+  std::uint64_t released;
+  std::uint64_t reachable;  // whether all is that peers need
+};
+
+bool shows_input(const Signature& signature, int rank) {
+  switch (signature.kind) {
+    case OpKind::broadcast:
+    case OpKind::scatter: return rank == signature.root;
+    case OpKind::gather: return rank != signature.root;
+    default: return true;
+  }
+}
+
+bool shows_output(const Signature& signature, int rank) {
+  return signature.kind == OpKind::all_reduce || (signature.kind == OpKind::reduce && rank == signature.root);
+}
+
+/// Whether a rank would overwrite, in place, what peers are still to read.
+bool overwrites(const Signature& signature, const BucketTensor& tensor) {
+  return signature.kind == OpKind::all_to_all && tensor.in.data == tensor.out.data;
+}
+
+const std::byte* span_at(const std::byte* shown, std::size_t index) {
+  return shown + sizeof(Head) + index * sizeof(ChunkLayout);
+}
+
+}  // namespace
+
+bool DirectAccess::asks(const ShmJob& job, const ShmTuning& tuning) {
+  const bool eligible = job.all_bytes >= tuning.direct && job.bucket.absent.empty() && members_.size() > 1 &&
+                        bytes(job.bucket) <= static_cast<std::size_t>(tuning.chunk);
+  if (!eligible) return false;
+  const bool asks = last_answer_ || jobs_since_asked_ == 0;
+  jobs_since_asked_ = (jobs_since_asked_ + 1) % period;
+  return asks;
+}
+
+std::size_t DirectAccess::bytes(const Bucket& bucket) {
+  return sizeof(Head) + 2 * bucket.tensors.size() * sizeof(ChunkLayout);
+}
+
+void DirectAccess::show(const Bucket& bucket, std::byte* to) const {
+  Head head{memory_->released(), 1};
+  std::byte* next = to + sizeof(head);
+  const auto add = [&](bool shows, const Tensor& tensor) {
+    const ChunkLayout span = shows ? memory_->find(tensor.data, tensor.bytes()) : ChunkLayout{ChunkLayout::empty};
+    if (span.piece == ChunkLayout::nowhere) head.reachable = 0;
+    std::memcpy(next, &span, sizeof(span));
+    next += sizeof(span);
+  };
+  for (const BucketTensor& tensor : bucket.tensors) {
+    add(shows_input(bucket.signature, rank_), tensor.in);
+    add(shows_output(bucket.signature, rank_), tensor.out);
+    if (overwrites(bucket.signature, tensor)) head.reachable = 0;
+  }
+  std::memcpy(to, &head, sizeof(head));
+}
+
+std::unique_ptr<ShmReach> DirectAccess::read(const Bucket& bucket,
+                                             const std::function<const std::byte*(int rank)>& slot) {
+  const int ranks = static_cast<int>(members_.size());
+  last_answer_ = true;
+  for (int rank = 0; rank < ranks; ++rank) {
+    Head head;
+    std::memcpy(&head, slot(rank), sizeof(head));
+    if (rank != rank_) memory_->forget_released(members_[static_cast<std::size_t>(rank)], head.released);
+    if (head.reachable == 0) last_answer_ = false;
+  }
+  if (!last_answer_) return nullptr;
+  auto reach = std::make_unique<ShmReach>(bucket, ranks);
+  for (int rank = 0; rank < ranks; ++rank) {
+    for (std::size_t i = 0; i < bucket.tensors.size(); ++i) {
+      const auto address = [&](std::size_t index, const Tensor& own) {
+        ChunkLayout span;
+        std::memcpy(&span, span_at(slot(rank), index), sizeof(span));
+        if (rank == rank_)
+          return std::shared_ptr<std::byte>(std::shared_ptr<void>(), static_cast<std::byte*>(own.data));
+        return span.piece == ChunkLayout::empty ? nullptr
+                                                : memory_->reach(members_[static_cast<std::size_t>(rank)], span);
+      };
+      reach->in(rank, i) = address(2 * i, bucket.tensors[i].in);
+      reach->out(rank, i) = address(2 * i + 1, bucket.tensors[i].out);
+    }
+  }
+  return reach;
+}
+
+namespace {
+
+void pack_offer(ShmTransfer& transfer) {
+  transfer.offers().show(transfer.job().bucket, transfer.slot(transfer.rank()));
+}
+
+void collect_offers(ShmTransfer& transfer) {
+  transfer.job().answer(transfer.offers().read(transfer.job().bucket, [&](int rank) { return transfer.slot(rank); }));
+}
+
+}  // namespace
+
+constinit const ShmMethod shm_offer{pack_offer, nullptr, collect_offers};
+
+}  // namespace kolo

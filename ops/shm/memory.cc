@@ -1,0 +1,38 @@
+#include "ops/shm/memory.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace kolo {
+
+std::shared_ptr<std::byte> ShmMemory::allocate(std::size_t bytes, Device device) {
+  if (device.kind != DeviceKind::cpu) return nullptr;
+  const std::lock_guard lock(mutex_);
+  Piece piece = make_piece(std::max<std::size_t>(bytes, 1), last_number_ + 1);
+  if (!piece.begin) return nullptr;
+  ++last_number_;
+  std::byte* const begin = piece.begin.get();
+  pieces_.emplace(begin, std::move(piece));
+  return {begin, [self = shared_from_this()](std::byte* data) {
+            Piece gone;  // unmapped after the lock is given back
+            const std::lock_guard lock(self->mutex_);
+            const auto found = self->pieces_.find(data);
+            gone = std::move(found->second);
+            self->pieces_.erase(found);
+            self->released_.fetch_add(1, std::memory_order_relaxed);
+          }};
+}
+
+ChunkLayout ShmMemory::find(const void* data, std::size_t bytes) const {
+  if (bytes == 0) return {ChunkLayout::empty};
+  const auto* const begin = static_cast<const std::byte*>(data);
+  const std::lock_guard lock(mutex_);
+  const auto after = pieces_.upper_bound(begin);
+  if (after == pieces_.begin()) return {};
+  const Piece& piece = std::prev(after)->second;
+  const auto offset = static_cast<std::size_t>(begin - piece.begin.get());
+  if (offset >= piece.bytes || bytes > piece.bytes - offset) return {};
+  return {piece.number, offset, piece.bytes, piece.descriptor};
+}
+
+}  // namespace kolo

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include <kolo/backend.h>
+
+namespace kolo {
+
+/// Where bytes of one rank lie that its peers can reach: made by that rank, understood by all ranks of the node.
+struct ChunkLayout {
+  static constexpr std::uint64_t nowhere = 0;  ///< peers cannot reach it
+  static constexpr std::uint64_t empty = 1;    ///< no bytes: nothing to reach
+
+  std::uint64_t piece = nowhere;  ///< or the number of the piece of memory; a rank uses none twice
+  std::uint64_t offset = 0;       ///< within the piece
+  std::uint64_t piece_bytes = 0;
+  std::int64_t descriptor = -1;  ///< by which peers open the piece
+};
+
+/// Memory of one rank that its peers on the node can reach, for tensors. Used by any thread but for reach() and
+/// forget_released().
+class ShmMemory : public MemorySource, public std::enable_shared_from_this<ShmMemory> {
+ public:
+  /// Host memory, as MemorySource says.
+  std::shared_ptr<std::byte> allocate(std::size_t bytes, Device device) override;
+
+  /// Where `bytes` bytes at `data` lie.
+  ChunkLayout find(const void* data, std::size_t bytes) const;
+
+  /// How many pieces have been given back.
+  std::uint64_t released() const { return released_.load(std::memory_order_relaxed); }
+
+  /// What rank `rank` of the node found, as this process sees it; lives as long as the result. Throws Error{backend} if
+  /// it cannot be mapped here.
+  virtual std::shared_ptr<std::byte> reach(int rank, const ChunkLayout& span) = 0;
+
+  /// Rank `rank` has given back so many pieces: what this process remembers of them goes.
+  virtual void forget_released(int rank, std::uint64_t released) = 0;
+
+ protected:
+  struct Piece {
+    std::shared_ptr<std::byte> begin;
+    std::uint64_t number = 0;  ///< from 2 on
+    std::size_t bytes = 0;
+    int descriptor = -1;
+  };
+  /// Null `begin` if there is no more. `number` is for this piece.
+  virtual Piece make_piece(std::size_t bytes, std::uint64_t number) = 0;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<const std::byte*, Piece> pieces_;  // by where they begin
+  std::uint64_t last_number_ = ChunkLayout::empty;
+  std::atomic<std::uint64_t> released_{0};
+};
+
+}  // namespace kolo

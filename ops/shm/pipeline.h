@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "ops/shm/board.h"
+#include "ops/shm/direct_access.h"
+#include "ops/shm/store_policy.h"
+#include "ops/shm/transfer.h"
+
+namespace kolo {
+
+/// The chunks of all operations of one group, in the order in which the operations were started, on their way through
+/// the ranks' memory.
+///
+/// Chunks are numbered; number c uses transfer c % in_flight, a power of two. Three counters say how far this rank is:
+/// chunks below `collected_` are done, those below `combined_` and `packed_` are through with these phases. Each grows
+/// by one at a time, and all phases do what they can in turn: while a rank waits for the others' part of one chunk it
+/// packs the next ones, and writes back an earlier one.
+class ShmPipeline final {
+ public:
+  /// memory   of this rank
+  /// members  the ranks of the group, as `memory` counts them
+  ShmPipeline(ShmBoard board, std::shared_ptr<ShmMemory> memory, std::vector<int> members);
+  ShmPipeline(const ShmPipeline&) = delete;
+  ShmPipeline& operator=(const ShmPipeline&) = delete;
+
+  const ShmBoard& board() const { return board_; }
+
+  /// The job lives until it is complete, or until abandon().
+  void enqueue(ShmJob& job);
+
+  /// Moves on whatever can without waiting. Returns whether jobs that are not complete may become so: false once the
+  /// group is broken up.
+  bool advance();
+
+  /// Phases of chunks that this rank is through with: grows whenever advance() moves something on.
+  std::uint64_t phases_done() const { return packed_ + combined_ + collected_; }
+
+  /// No job is touched any more, and peers give up what needs this rank.
+  void abandon() noexcept;
+
+ private:
+  bool make_room(std::size_t bytes);
+  bool readers_reached(const ShmFlow& flow, std::uint64_t chunk);
+  bool all_combined(std::uint64_t chunk);
+  template <class Condition>
+  bool every_peer(Condition condition) const {
+    for (int rank = 0; rank < board_.ranks(); ++rank) {
+      if (rank != board_.rank() && !condition(rank)) return false;
+    }
+    return true;
+  }
+  bool pack_next();
+  bool combine_next();
+  bool collect_next();
+  ShmTransfer& transfer(std::uint64_t chunk) { return transfers_[chunk & (transfers_.size() - 1)]; }
+
+  ShmBoard board_;
+  PeerTensors places_;
+  DirectAccess offers_;
+  StorePolicy shows_, replaces_;
+  std::vector<ShmTransfer> transfers_;
+  std::deque<ShmJob*> jobs_;  // with chunks that have not been packed
+  std::uint64_t free_ = 0;    // chunks below have been collected by all ranks
+  std::uint64_t packed_ = 0;
+  std::uint64_t combined_ = 0;
+  std::uint64_t collected_ = 0;
+  bool abandoned_ = false;
+};
+
+}  // namespace kolo

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <mpi.h>
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include <kolo/backend.h>
+
+#include "ops/host/doorbell.h"
+#include "ops/shm/board.h"
+
+namespace kolo {
+
+/// shm_backend() among the ranks of `comm`, which are processes of one node. Collective over them, as is destroying it
+/// (unless it was abandoned); `comm` is duplicated.
+///
+/// tuning  null: what suits this machine, as the first rank sees it
+/// report  receives one line, on one rank, if memory cannot be shared, by the world (then this returns null) or by a
+/// group
+std::unique_ptr<Backend> shm_process_backend(MPI_Comm comm, std::span<Doorbell> doorbells,
+                                             std::function<void(const std::string&)> report,
+                                             const ShmTuning* tuning = nullptr);
+
+}  // namespace kolo

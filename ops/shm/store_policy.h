@@ -1,0 +1,49 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/kernels/copy.h"
+
+namespace kolo {
+
+/// Learns how this rank had better write memory that others may have read: into its cache, or past it.
+///
+/// Where the cores of the ranks share a cache, writing there is twice as fast, and who reads next finds it there. Where
+/// they do not (other sockets, other parts of a chip), each line must first be taken back from the reader's cache,
+/// which may take ten times as long as writing past the caches. Which of the two it is no rank can know: threads, and
+/// on a virtual machine cores, move, and the application may let others read a result before the next one replaces it.
+/// So large chunks are timed: the cache is used unless the other way was clearly faster lately, and every so often the
+/// way that is not in use is tried again; soon after a change, then less and less often. Ranks choose for themselves:
+/// peers read either.
+class StorePolicy final {
+ public:
+  /// The way to write a chunk of so many bytes.
+  CopyTo choose(std::size_t bytes);
+
+  /// Times write(), which writes a chunk in a way that was chosen, and returns how many bytes it wrote.
+  template <class Write>
+  void measure(std::size_t bytes, CopyTo way, Write write) {
+    if (bytes < large) return (void)write();
+    const auto begin = std::chrono::steady_clock::now();
+    const std::size_t written = write();
+    learn(written, way, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+
+  void learn(std::size_t bytes, CopyTo way, double seconds);
+
+ private:
+  static constexpr std::size_t large = 32
+                                       << 10;  // below, the clock costs too much, and chunks stay in the cache anyway
+
+  double& cost(CopyTo way) { return cost_[static_cast<std::size_t>(way)]; }
+
+  std::array<double, 2> cost_{};  // of each way: seconds per byte, lately; 0 if unknown
+  CopyTo in_use_ = CopyTo::cache;
+  int period_ = 1;       // chunks from one trial to the next
+  int since_trial_ = 0;  // chunks
+};
+
+}  // namespace kolo

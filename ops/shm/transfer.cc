@@ -1,0 +1,181 @@
+#include "ops/shm/transfer.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "ops/kernels/copy.h"
+#include "ops/shm/direct_access.h"
+
+namespace kolo {
+namespace {
+
+/// Kinds that send each rank something else have a part for every rank.
+int parts_of(OpKind kind, int ranks) {
+  return kind == OpKind::reduce_scatter || kind == OpKind::scatter || kind == OpKind::all_to_all ? ranks : 1;
+}
+
+ShmFlow flow_of(const Signature& signature, bool whole) {
+  switch (signature.kind) {
+    case OpKind::broadcast:
+    case OpKind::scatter: return {ShmFlow::Shape::from_root, signature.root};
+    case OpKind::gather: return {ShmFlow::Shape::to_root, signature.root};
+    case OpKind::reduce: return {whole ? ShmFlow::Shape::to_root : ShmFlow::Shape::everybody, signature.root};
+    default: return {};
+  }
+}
+
+std::int64_t flat_elements(const Bucket& bucket, int ranks) {
+  std::int64_t sum = 0;
+  for (const BucketTensor& tensor : bucket.tensors) sum += flat_length(bucket.signature.kind, tensor, ranks);
+  return sum;
+}
+
+/// Whether the caches have what this tensor's result is written over, since it is made of that.
+bool replaces_input(OpKind kind, const BucketTensor& tensor) {
+  const auto* in = static_cast<const std::byte*>(tensor.in.data);
+  const auto* out = static_cast<const std::byte*>(tensor.out.data);
+  return kind != OpKind::broadcast && kind != OpKind::scatter && in <= out && out < in + tensor.in.bytes();
+}
+
+constexpr std::int64_t direct_chunks = 8;  // chunks at once where none is copied: a step of a few hundred microseconds
+
+/// A cut that gives parts of whole cache lines.
+std::int64_t elements_of_chunk(DType dtype, int parts, const ShmTuning& tuning) {
+  const std::int64_t lines = std::max<std::int64_t>(tuning.chunk / 64 / parts, 1);
+  return lines * static_cast<std::int64_t>(64 / size_of(dtype));
+}
+
+}  // namespace
+
+ShmJob::ShmJob(const Bucket& of, int ranks, const ShmTuning& tuning)
+    : bucket(of),
+      reduction(reduction_of(bucket, ranks)),
+      left(flat_elements(bucket, ranks)),
+      parts(parts_of(bucket.signature.kind, ranks)),
+      chunk_elements(elements_of_chunk(bucket.signature.dtype, parts, tuning)),
+      complete(left == 0) {
+  const OpKind kind = bucket.signature.kind;
+  const std::int64_t bytes = left * static_cast<std::int64_t>(size_of(bucket.signature.dtype));
+  all_bytes = bytes * (has_blocks(kind) ? ranks : 1);
+  whole = bytes <= tuning.whole || ranks == 1 || (kind == OpKind::reduce && ranks == 2);
+  large = all_bytes >= tuning.large;
+  replaces = large && std::ranges::any_of(bucket.tensors,
+                                          [&](const BucketTensor& tensor) { return replaces_input(kind, tensor); });
+  method = shm_method(kind, whole);
+  flow = flow_of(bucket.signature, whole);
+}
+
+std::size_t ShmJob::part_bytes() const {
+  return (static_cast<std::size_t>(next_count()) * size_of(bucket.signature.dtype) + 63) / 64 * 64;
+}
+
+std::size_t ShmJob::next_bytes() const {
+  if (asks == Asks::next) return DirectAccess::bytes(bucket);
+  return reach ? 0 : part_bytes() * static_cast<std::size_t>(parts);
+}
+
+void ShmJob::answer(std::unique_ptr<ShmReach> reached) {
+  asks = Asks::no;
+  reach = std::move(reached);
+  if (!reach) return;
+  method = shm_direct_method(bucket.signature.kind);
+  flow = {};
+  chunk_elements *= direct_chunks;
+}
+
+const ShmMethod* shm_method(OpKind kind, bool whole) {
+  switch (kind) {
+    case OpKind::all_reduce: return whole ? &shm_all_reduce_whole : &shm_all_reduce;
+    case OpKind::reduce: return whole ? &shm_reduce_whole : &shm_reduce;
+    case OpKind::reduce_scatter: return &shm_reduce_scatter;
+    case OpKind::broadcast: return &shm_broadcast;
+    case OpKind::all_gather: return &shm_all_gather;
+    case OpKind::gather: return &shm_gather;
+    case OpKind::scatter: return &shm_scatter;
+    case OpKind::all_to_all: return &shm_all_to_all;
+    case OpKind::barrier:
+    case OpKind::make_group:
+    case OpKind::remove_group:
+    case OpKind::join:
+    case OpKind::monitored_barrier:
+    case OpKind::send_recv: return nullptr;
+  }
+  return nullptr;
+}
+
+void ShmTransfer::begin(ShmJob& job, std::uint64_t number, PeerAddress place, CopyTo shows_in, CopyTo replaces_in) {
+  job_ = &job;
+  number_ = number;
+  place_ = place;
+  shows_in_ = shows_in;
+  replaces_in_ = replaces_in;
+  put_bytes_ = 0;
+  written_bytes_ = 0;
+  if (job.asks == ShmJob::Asks::next) return begin_offer();
+  method_ = job.method;
+  flow_ = job.flow;
+  position_ = job.next;
+  count_ = job.next_count();
+  part_bytes_ = job.part_bytes();
+  job.left -= count_;
+  last_ = job.left == 0;
+  if (!last_) job.next = kolo::for_each_piece(job.bucket, ranks(), position_, count_, [](const Piece&) {});
+}
+
+void ShmTransfer::begin_offer() {
+  job_->asks = ShmJob::Asks::waits;
+  method_ = &shm_offer;
+  flow_ = {};
+  count_ = 0;
+  last_ = false;
+}
+
+void ShmTransfer::show_packed() {
+  if (!flow_.shows(rank())) return;
+  place_.hot ? board_.set_stamp(place_, number_) : board_.advance(ShmBoard::Phase::packed, number_);
+}
+
+bool ShmTransfer::all_packed() const {
+  for (int peer = 0; peer < ranks(); ++peer) {
+    if (peer == rank() || !flow_.shows(peer)) continue;
+    const bool packed =
+        place_.hot ? board_.stamped(place_, peer, number_) : board_.reached(ShmBoard::Phase::packed, peer, number_);
+    if (!packed) return false;
+  }
+  return true;
+}
+
+void ShmTransfer::put(std::byte* to, const Tensor& from, std::int64_t offset, std::int64_t count) {
+  const std::size_t bytes = static_cast<std::size_t>(count) * element_bytes();
+  copy(to, address(from, offset), bytes, shows_in_);
+  put_bytes_ += bytes;
+}
+
+bool ShmTransfer::streams(const BucketTensor& tensor) const {
+  return job_->large && (replaces_in_ == CopyTo::memory || !replaces_input(signature().kind, tensor));
+}
+
+void ShmTransfer::write(const BucketTensor& tensor, std::int64_t offset, std::int64_t count, const std::byte* from) {
+  std::byte* const out = address(tensor.out, offset);
+  if (out == from) return;
+  const std::size_t bytes = static_cast<std::size_t>(count) * element_bytes();
+  written_bytes_ += bytes;
+  copy(out, from, bytes, streams(tensor) ? CopyTo::memory : CopyTo::cache);
+}
+
+void ShmTransfer::reduce_sources(std::size_t sources, std::int64_t count, std::byte* shown, std::byte* out,
+                                 bool streams) const {
+  std::array<void*, 2> cached{}, streamed{};
+  std::size_t to_cache = 0, to_memory = 0;
+  const auto add = [&](std::byte* to, bool past_cache) {
+    if (to) (past_cache ? streamed[to_memory++] : cached[to_cache++]) = to;
+  };
+  add(shown, shows_in_ == CopyTo::memory);
+  add(out, streams);
+  reduce(job_->reduction, std::span(sources_).first(sources), std::span(cached).first(to_cache),
+         static_cast<std::size_t>(count), std::span(streamed).first(to_memory));
+}
+
+}  // namespace kolo

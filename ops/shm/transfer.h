@@ -1,0 +1,224 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <kolo/backend.h>
+
+#include "ops/bucket.h"
+#include "ops/kernels/copy.h"
+#include "ops/kernels/reduce.h"
+#include "ops/shm/board.h"
+#include "ops/shm/direct.h"
+
+namespace kolo {
+
+class DirectAccess;
+class ShmTransfer;
+
+/// How the chunks of one kind of operation travel: what a rank does in each phase (see ShmBoard).
+///
+/// No two ranks write to the same memory, and what a rank's tensors are read for is read before they are written,
+/// whoever works in place (see BucketTensor).
+struct ShmMethod {
+  void (*pack)(ShmTransfer&);  ///< puts what peers need into this rank's memory; null if nobody does that
+  void (*combine)(
+      ShmTransfer&);  ///< all have packed: makes its share of the result for others; null if nobody does that
+  void (*collect)(
+      ShmTransfer&);  ///< those it reads from have combined, or packed: writes its output; null if nobody does that
+};
+
+/// Who shows something to whom: every rank to every other, or one of the two sides is the root.
+struct ShmFlow {
+  enum class Shape : std::uint8_t { everybody, from_root, to_root };
+  Shape shape = Shape::everybody;
+  int root = 0;
+
+  bool shows(int rank) const { return shape == Shape::everybody || (rank == root) == (shape == Shape::from_root); }
+  bool reads(int rank) const { return shape == Shape::everybody || (rank == root) == (shape == Shape::to_root); }
+};
+
+/// An operation on this rank: its bucket, and how that is cut. Equal on all ranks but for the memory.
+struct ShmJob {
+  ShmJob(const Bucket& bucket, int ranks, const ShmTuning& tuning);
+
+  /// Of the next chunk: elements of the flattened list; bytes in each rank's memory, in parts of `part_bytes` for the
+  /// ranks where they get different ones.
+  std::int64_t next_count() const { return std::min(left, chunk_elements); }
+  std::size_t part_bytes() const;
+  std::size_t next_bytes() const;
+
+  /// What DirectAccess found out: where all ranks' tensors can be reached, or null.
+  void answer(std::unique_ptr<ShmReach> reached);
+
+  /// Whether ranks are to find out whether they reach each other's tensors: undecided until the job's turn, then not,
+  /// or by the next chunk, or by one that is on its way.
+  enum class Asks : std::uint8_t { undecided, no, next, waits };
+
+  const Bucket& bucket;
+  Reduction reduction;
+  std::int64_t left = 0;            ///< elements of the flattened list that no chunk has yet
+  std::int64_t all_bytes = 0;       ///< of the largest tensors, input or output, that a rank has
+  int parts = 1;                    ///< of a chunk in a rank's memory
+  std::int64_t chunk_elements = 1;  ///< of the flattened list
+  bool whole = false;               ///< whether every rank that gets a reduced element combines it itself
+  bool large = false;               ///< whether results are written past the cache, unless that has what they replace
+  bool replaces = false;            ///< whether some do replace what they are made of
+  const ShmMethod* method = nullptr;
+  ShmFlow flow{};
+  Asks asks = Asks::undecided;
+  std::unique_ptr<ShmReach> reach{};  ///< if nothing is to be copied
+  BucketPosition next{};              ///< where the next chunk begins
+  bool complete = false;
+};
+
+/// The method of a kind of operation; null if there is none. `whole` as in ShmJob.
+const ShmMethod* shm_method(OpKind kind, bool whole);
+
+extern const ShmMethod shm_all_reduce, shm_all_reduce_whole, shm_reduce, shm_reduce_whole, shm_reduce_scatter,
+    shm_broadcast, shm_all_gather, shm_gather, shm_scatter, shm_all_to_all;
+
+/// A phase that several methods have: puts what this rank has for each other rank into that rank's part of its memory.
+void shm_pack_parts(ShmTransfer& transfer);
+
+/// One chunk on its way, as this rank sees it. Serves one chunk after the other.
+class ShmTransfer final {
+ public:
+  ShmTransfer(ShmBoard& board, DirectAccess& offers)
+      : board_(board), offers_(offers), sources_(static_cast<std::size_t>(board.ranks())) {}
+
+  /// Takes the job's next chunk, which lies at `place` in every rank's memory; what this rank shows there goes to
+  /// `shows_in`, and results of large jobs that replace what they are made of go to `replaces_in`.
+  void begin(ShmJob& job, std::uint64_t number, PeerAddress place, CopyTo shows_in, CopyTo replaces_in);
+
+  /// Says that this rank has packed its part, if anybody reads that; whether all others have whose part this rank may
+  /// read.
+  void show_packed();
+  bool all_packed() const;
+
+  ShmJob& job() const { return *job_; }
+  const ShmMethod& method() const { return *method_; }
+  bool last() const { return last_; }
+  std::size_t put_bytes() const { return put_bytes_; }
+  std::size_t written_bytes() const { return written_bytes_; }
+  /// At most so many of these replace what they are made of.
+  std::size_t replaced_bytes() const {
+    return job_->replaces && !job_->reach ? static_cast<std::size_t>(count_) * element_bytes() : 0;
+  }
+  CopyTo replaces_in() const { return replaces_in_; }
+
+  /// Who shows something to whom in this chunk.
+  const ShmFlow& flow() const { return flow_; }
+  /// Whether this rank has nothing to do in the last phase, and nobody needs its tensors any more.
+  bool only_helps() const { return signature().kind == OpKind::reduce && !is_root() && !job_->reach; }
+
+  // ---- for methods: what travels ------------------------------------------------------------------------------------
+
+  const Signature& signature() const { return job_->bucket.signature; }
+  DirectAccess& offers() const { return offers_; }
+  std::size_t index_of(const BucketTensor& tensor) const {
+    return static_cast<std::size_t>(&tensor - job_->bucket.tensors.data());
+  }
+  int rank() const { return board_.rank(); }
+  int ranks() const { return board_.ranks(); }
+  bool is_root() const { return signature().root == rank(); }
+  bool present(int rank) const {
+    return job_->bucket.absent.empty() || !std::ranges::binary_search(job_->bucket.absent, rank);
+  }
+  std::size_t element_bytes() const { return size_of(signature().dtype); }
+
+  /// Whether results that are this rank's own input are where they belong.
+  bool in_place() const {
+    return std::ranges::all_of(job_->bucket.tensors,
+                               [](const BucketTensor& tensor) { return tensor.in.data == tensor.out.data; });
+  }
+
+  /// Where the chunk begins, and how many elements it has; of every block, where ranks have blocks.
+  BucketPosition position() const { return position_; }
+  std::int64_t count() const { return count_; }
+  /// The elements of the chunk that a rank combines for all.
+  Slice slice(int rank) const { return slice_of(count_, element_bytes(), ranks(), rank); }
+
+  /// The place of the chunk in a rank's memory: its slot.
+  std::byte* slot(int rank) const { return board_.memory(rank) + place_.begin; }
+  /// Where the part for `to` begins, in a slot that has a part of the chunk for every rank.
+  std::size_t part(int to) const { return static_cast<std::size_t>(to) * part_bytes_; }
+
+  /// Calls visit(tensor, offset, count, place) for the pieces of the elements `slice` of the chunk, which begin at
+  /// `from`; `place` is that of the piece in the chunk, in bytes. Returns where the next slice begins.
+  template <class Visit>
+  BucketPosition for_each_piece(BucketPosition from, Slice slice, Visit visit) const {
+    std::int64_t place = slice.begin;
+    return kolo::for_each_piece(job_->bucket, ranks(), from, slice.count(), [&](const Piece& piece) {
+      visit(job_->bucket.tensors[piece.tensor], piece.offset, piece.count,
+            static_cast<std::size_t>(place) * element_bytes());
+      place += piece.count;
+    });
+  }
+
+  /// The same for the slice that this rank combines.
+  template <class Visit>
+  void for_each_own_piece(Visit visit) const {
+    const Slice own = slice(rank());
+    for_each_piece(kolo::for_each_piece(job_->bucket, ranks(), position_, own.begin, [](const Piece&) {}), own, visit);
+  }
+
+  /// The same for the chunk's elements of a block, which may lack the last ones: in_block() or out_block() with `peer`.
+  /// `offset` counts from the begin of the tensor.
+  template <class BlockOf, class Visit>
+  void for_each_piece_of_block(BlockOf block_of, int peer, Visit visit) const {
+    for_each_piece(position_, {0, count_},
+                   [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t place) {
+                     const Slice block = block_of(signature().kind, tensor, ranks(), rank(), peer);
+                     const std::int64_t held = std::min(count, block.count() - offset);
+                     if (held > 0) visit(tensor, block.begin + offset, held, place);
+                   });
+  }
+
+  // ---- for methods: moving bytes ------------------------------------------------------------------------------------
+
+  /// Copies elements into this rank's slot.
+  void put(std::byte* to, const Tensor& from, std::int64_t offset, std::int64_t count);
+
+  /// Copies elements to their place in the output, unless they are there already.
+  void write(const BucketTensor& tensor, std::int64_t offset, std::int64_t count, const std::byte* from);
+
+  /// Combines elements of all present ranks, in rank order: of this rank's input, and of the others' what source(rank)
+  /// gives. Writes the result to `shown`, for others, and to `out`; either may be null.
+  template <class Source>
+  void combine(const BucketTensor& tensor, std::int64_t offset, std::int64_t count, Source source, std::byte* shown,
+               std::byte* out) {
+    std::size_t sources = 0;
+    for (int other = 0; other < ranks(); ++other) {
+      if (present(other)) sources_[sources++] = other == rank() ? address(tensor.in, offset) : source(other);
+    }
+    reduce_sources(sources, count, shown, out, streams(tensor));
+  }
+
+ private:
+  void begin_offer();
+  bool streams(const BucketTensor& tensor) const;
+  void reduce_sources(std::size_t sources, std::int64_t count, std::byte* shown, std::byte* out, bool streams) const;
+
+  ShmBoard& board_;
+  DirectAccess& offers_;
+  ShmJob* job_ = nullptr;
+  const ShmMethod* method_ = nullptr;
+  ShmFlow flow_;  // valid also when the job is complete, and gone
+  std::uint64_t number_ = 0;
+  PeerAddress place_;
+  CopyTo shows_in_ = CopyTo::cache;
+  CopyTo replaces_in_ = CopyTo::cache;
+  std::size_t put_bytes_ = 0;      // to this rank's slot
+  std::size_t written_bytes_ = 0;  // to outputs
+  BucketPosition position_;
+  std::int64_t count_ = 0;
+  std::size_t part_bytes_ = 0;
+  bool last_ = false;
+  std::vector<const void*> sources_;  // of combine(), one for each rank that has one
+};
+
+}  // namespace kolo

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include <kolo/backend.h>
+
+#include "ops/gpu/gpu.h"
+
+namespace kolo {
+
+/// How device tensors pass through host memory; equal on all ranks.
+struct StagedTuning {
+  std::int64_t chunk_bytes = 4 << 20;  ///< what travels at a time; a multiple of 64
+  std::size_t chunks =
+      4;  ///< on their way at one time, each with pinned memory of its own: one comes from the gpu while others travel
+};
+
+/// The chunks for which so much pinned memory is enough.
+StagedTuning staged_within(std::int64_t bytes);
+
+/// The backend of tensors on GPUs where NCCL cannot serve them: every chunk is copied to pinned memory, runs on the
+/// first of `hosts` that supports it, and is copied back. The hosts serve the same ranks, and nothing else.
+///
+/// Serves on the device what the hosts serve on the host, with the same bits; adasum too, in pinned memory as large as
+/// the bucket. Groups and pairs get what the hosts have for them. Needs polling. Throws Error{backend} if there is no
+/// pinned memory.
+std::unique_ptr<Backend> staged_backend(Gpu& gpu, BackendList hosts, const GroupInfo& group,
+                                        const StagedTuning& tuning);
+
+}  // namespace kolo

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "ops/gpu/packer.h"
+#include "ops/segment.h"
+#include "ops/staged/backend.h"
+
+namespace kolo {
+
+/// A bucket in the pipeline.
+struct StagedJob {
+  const Bucket* bucket = nullptr;
+  BucketPosition next{};  ///< where the next chunk begins
+  bool ordered = false;   ///< copies run after what wrote the inputs
+  bool all_begun = false;
+  std::size_t under_way = 0;  ///< chunks
+  std::shared_ptr<const DevicePoint> result{};
+};
+
+/// The chunks of a group's buckets, one after the other: copied in, started on a host backend in the same order on all
+/// ranks, copied out.
+class StagedPipeline final {
+ public:
+  StagedPipeline(Gpu& gpu, BackendList hosts, int ranks, int rank, const StagedTuning& tuning);
+
+  void enqueue(StagedJob& job) { waiting_.push_back(&job); }
+  /// Goes on with everything. Throws what hosts and gpu do.
+  void advance();
+  /// Forgets all jobs and touches nothing any more.
+  void abandon() noexcept;
+
+  const BackendList& hosts() const { return hosts_; }
+  Backend* host_for(const Signature& signature) const;
+  std::uint64_t staged_bytes() const { return staged_bytes_; }
+
+ private:
+  struct Slot {
+    GpuBuffer memory;
+    bool used = false;
+  };
+  struct Chunk {
+    StagedJob* job;
+    Slot* slot;
+    GpuBuffer own;  // instead of the slot's, for what is not cut
+    std::byte* memory;
+    Segment segment;
+    Bucket bucket;  // on the host
+    std::shared_ptr<const DevicePoint> copied_in, copied_out;
+    std::unique_ptr<Operation> operation;
+    bool started = false;
+  };
+
+  void begin_chunks();
+  void begin(StagedJob& job, Slot* slot);
+  void start(Chunk& chunk);
+  void finish(Chunk& chunk);
+  Slot* free_slot();
+  void describe(Chunk& chunk);
+  void describe_whole(Chunk& chunk);
+  void copy(Chunk& chunk, bool in);
+  void run(std::vector<PackItem>& moves, bool in);
+
+  Gpu& gpu_;
+  BackendList hosts_;
+  int ranks_;
+  int rank_;
+  SegmentRule rule_;
+  CardStream in_, out_;
+  Packer pack_, unpack_;
+  std::vector<Slot> slots_;
+  std::deque<StagedJob*> waiting_;             // with chunks to begin
+  std::deque<std::unique_ptr<Chunk>> chunks_;  // in order
+  std::uint64_t staged_bytes_ = 0;
+  bool abandoned_ = false;
+};
+
+}  // namespace kolo

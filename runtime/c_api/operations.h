@@ -1,0 +1,104 @@
+#pragma once
+
+#include "runtime/c_api/parts.h"
+
+namespace kolo::c_api {
+
+/// An Allocate that calls C; the output is of the type and on the device of `in`.
+Allocate allocate_of(kolo_allocate allocate, void* user, const Tensor& in);
+
+inline int ranks_of(const Session& session, const kolo_group* group) {
+  return group ? group->group.info()->size() : session.size();
+}
+
+/// Whether two views are of the same elements.
+inline bool same(const Tensor& a, const Tensor& b) {
+  return a.data == b.data && a.shape == b.shape && a.dtype == b.dtype && a.device == b.device;
+}
+
+/// The options of the C++ API: those members that both structs have. The operation puts rows that are asked for into
+/// `rows`.
+template <class Options, class Given>
+Options options_of(const Given* given, const Session& session, const Tensor& in, BlockRows* rows) {
+  Options options;
+  if (!given) return options;
+  options.group = group_of(given->group);
+  options.ready = given->ready;
+  if constexpr (requires { given->root; }) options.root = given->root;
+  if constexpr (requires { given->op; }) {
+    options.op = enumerator<ReduceOp>(given->op, reduce_op_count, "kolo_reduce_op");
+    options.prescale = given->prescale ? *given->prescale : 1;
+    options.postscale = given->postscale ? *given->postscale : 1;
+    options.divide_by_group = given->divide_by_group != 0;
+  }
+  if constexpr (requires { given->allocate; }) {
+    options.allocate = allocate_of(given->allocate, given->allocate_user, in);
+    if (given->rows) options.rows = rows;
+  }
+  if constexpr (requires { given->splits; }) {
+    if (given->splits) options.splits.assign(given->splits, given->splits + ranks_of(session, given->group));
+  }
+  return options;
+}
+
+/// The arguments of operation Op, checked as far as only C can get them wrong; `handle` is where its rows go.
+template <class Op, class Given>
+struct Arguments {
+  Arguments(kolo_session* given_session, const char* given_name, const kolo_tensor* input, const kolo_tensor* output,
+            const Given* given, kolo_handle& handle)
+      : session(at(given_session, "session").session),
+        name(given_name),
+        id(given ? given->tensor : 0),
+        in(tensor_of(at(input, "the tensor"))),
+        out(output ? tensor_of(*output) : Tensor{}),
+        options(options_of<typename Op::Options>(given, session, in, &handle.rows)) {
+    if (Op::needs_out) at(output, "out");
+    if (!name && id == 0) throw Misuse{"name is a null pointer, and options->tensor is 0; pass one of them"};
+    if (name && id != 0) throw Misuse{"both a name and options->tensor were passed; pass one of them"};
+    if constexpr (requires { given->rows; }) handle.rows_out = given ? given->rows : nullptr;
+  }
+
+  Handle start() const {
+    return name ? Op::start(session, std::string_view(name), in, out, options)
+                : Op::start(session, TensorId{id - 1}, in, out, options);
+  }
+
+  Session& session;
+  const char* name;
+  kolo_tensor_id id;
+  Tensor in;
+  Tensor out;
+  typename Op::Options options;
+};
+
+/// The form of an operation that returns at once.
+template <class Op, class Given>
+int start(kolo_session* session, const char* name, const kolo_tensor* in, const kolo_tensor* out, const Given* options,
+          kolo_handle** handle, const char* function = __builtin_FUNCTION()) {
+  const auto call = [&] {
+    kolo_handle*& made = result(handle, "handle");
+    auto started = std::make_unique<kolo_handle>();
+    started->handle = Arguments<Op, Given>(session, name, in, out, options, *started).start();
+    made = started.release();
+  };
+  return guarded(call, function);
+}
+
+/// The form that blocks.
+template <class Op, class Given>
+int run(kolo_session* session, const char* name, const kolo_tensor* in, const kolo_tensor* out, const Given* options,
+        const char* function = __builtin_FUNCTION()) {
+  const auto call = [&] {
+    kolo_handle handle;
+    const Arguments<Op, Given> arguments(session, name, in, out, options, handle);
+    if (name) {
+      Op::run(arguments.session, name, arguments.in, arguments.out, arguments.options);
+    } else {
+      arguments.start().wait();
+    }
+    give_rows(handle);
+  };
+  return guarded(call, function);
+}
+
+}  // namespace kolo::c_api

@@ -1,0 +1,121 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <kolo/kolo.h>
+#include <kolo/kolo_c.h>
+
+// What the functions of the C API have in common: what is behind its pointers, how exceptions become statuses, and how
+// arguments come in.
+
+struct kolo_config {
+  kolo::Config config;
+  std::vector<std::string> unknown;  ///< one line for each variable of the environment that is no setting
+  mutable std::string text;          ///< what kolo_config_get() returned last
+};
+struct kolo_world {
+  std::optional<kolo::World> world;  ///< none when a session has it
+  kolo::Config config;
+};
+struct kolo_session {
+  kolo::Session session;
+};
+struct kolo_group {
+  kolo::Group group;  ///< with info()
+};
+struct kolo_memory {
+  kolo::Memory memory;
+};
+struct kolo_arena {
+  kolo::GradientArena arena;
+};
+struct kolo_handle {
+  kolo::BlockRows rows;              ///< where the operation puts them
+  std::int64_t* rows_out = nullptr;  ///< where the program wants them
+  kolo::Handle handle;               ///< last: it blocks until nobody writes to `rows`
+};
+
+namespace kolo::c_api {
+
+/// A call that only C lets happen. The text is completed with the name of the function.
+struct Misuse {
+  std::string text;
+};
+
+/// Keeps the text for kolo_last_error() and returns the status.
+int fail(kolo_status status, const char* function, std::string_view text) noexcept;
+int fail(const Error& error) noexcept;
+
+/// Calls `call`; whatever it throws becomes a status. Each function of the API is one such call.
+template <class Call>
+int guarded(Call&& call, const char* function = __builtin_FUNCTION()) noexcept {
+  try {
+    std::forward<Call>(call)();
+    return KOLO_OK;
+  } catch (const Error& error) {
+    return fail(error);
+  } catch (const Misuse& misuse) {
+    return fail(KOLO_INVALID_ARGUMENT, function, misuse.text);
+  } catch (const std::bad_alloc&) {
+    return fail(KOLO_BACKEND, function, "out of memory");
+  } catch (const std::exception& error) {
+    return fail(KOLO_BACKEND, function, error.what());
+  } catch (...) {
+    return fail(KOLO_BACKEND, function, "an exception of an unknown type");
+  }
+}
+
+/// What a pointer points to; throws Misuse if it is null.
+template <class T>
+T& at(T* pointer, std::string_view name) {
+  if (!pointer) throw Misuse{fmt::format("{} is a null pointer", name)};
+  return *pointer;
+}
+
+/// The variable that the result goes to, null at first.
+template <class T>
+T*& result(T** variable, std::string_view name) {
+  T*& made = at(variable, name);
+  made = nullptr;
+  return made;
+}
+
+/// An enumerator from its number, which must be less than `count`.
+template <class Enum>
+Enum enumerator(int number, int count, std::string_view type) {
+  if (number < 0 || number >= count)
+    throw Misuse{fmt::format("{} is no {} (they go from 0 to {})", number, type, count - 1)};
+  return static_cast<Enum>(number);
+}
+inline DType dtype_of(int number) {
+  return enumerator<DType>(number, dtype_count, "kolo_dtype");
+}
+inline Device device_of(int kind, int index) {
+  return {enumerator<DeviceKind>(kind, 2, "kolo_device_kind"), index};
+}
+
+Tensor tensor_of(const kolo_tensor& tensor);
+kolo_tensor to_c(const Tensor& tensor);
+
+/// The world if null.
+inline Group group_of(const kolo_group* group) {
+  return group ? group->group : Group();
+}
+
+/// Copies the rows that the operation received to where the program wants them.
+void give_rows(kolo_handle& handle);
+
+/// The settings to use: those of the environment if null. Reports unknown variables.
+Config settings_of(const kolo_config* config);
+
+}  // namespace kolo::c_api

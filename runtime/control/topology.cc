@@ -1,0 +1,110 @@
+#include "runtime/control/topology.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <numeric>
+
+#include <kolo/error.h>
+
+namespace kolo {
+namespace {
+
+/// The members of each node that has any, in the order of the nodes' first members.
+std::vector<std::vector<int>> members_by_node(const Topology& topology, std::span<const int> members) {
+  std::vector<std::vector<int>> nodes;
+  std::vector<int> index(static_cast<std::size_t>(topology.nodes()), -1);
+  for (int rank : members) {
+    int& place = index[static_cast<std::size_t>(topology.places[static_cast<std::size_t>(rank)].node)];
+    if (place < 0) {
+      place = static_cast<int>(nodes.size());
+      nodes.emplace_back();
+    }
+    nodes[static_cast<std::size_t>(place)].push_back(rank);
+  }
+  return nodes;
+}
+
+}  // namespace
+
+int Topology::nodes() const {
+  int last = -1;
+  for (const Place& place : places) last = std::max(last, place.node);
+  return last + 1;
+}
+
+std::vector<int> Topology::node_ranks(int rank) const {
+  std::vector<int> result;
+  for (int other = 0; other < size(); ++other) {
+    if (places[static_cast<std::size_t>(other)].node == places[static_cast<std::size_t>(rank)].node) {
+      result.push_back(other);
+    }
+  }
+  return result;
+}
+
+void fake_nodes(Topology& topology, std::string_view text) {
+  if (text.empty()) return;
+  const auto refuse = [&](const std::string& why) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("KOLO_FAKE_NODES is '{}' ({}); give the number of ranks on each node, such as 2,2", text, why));
+  };
+  std::vector<int> counts;
+  for (const char* at = text.data(); at != text.data() + text.size();) {
+    int count = 0;
+    const auto [end, error] = std::from_chars(at, text.data() + text.size(), count);
+    if (error != std::errc() || count < 1) refuse("not a list of positive numbers");
+    counts.push_back(count);
+    at = end;
+    const bool last = at == text.data() + text.size();
+    if (!last && (*at++ != ',' || at == text.data() + text.size())) refuse("not a list of positive numbers");
+  }
+  const auto total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  if (total != topology.size()) refuse(fmt::format("it adds up to {} ranks, there are {}", total, topology.size()));
+  std::size_t rank = 0;
+  for (std::size_t node = 0; node < counts.size(); ++node) {
+    for (int i = 0; i < counts[node]; ++i) topology.places[rank++].node = static_cast<int>(node);
+  }
+}
+
+TreePosition tree_position(const Topology& topology, std::span<const int> members, int rank) {
+  const auto nodes = members_by_node(topology, members);
+  const auto mine = std::find_if(nodes.begin(), nodes.end(), [&](const auto& node) {
+    return std::find(node.begin(), node.end(), rank) != node.end();
+  });
+  TreePosition position;
+  position.rank = rank;
+  position.subtrees.push_back({rank});
+  if (mine->front() != rank) {
+    position.parent = mine->front();
+    return position;
+  }
+  const auto index = mine - nodes.begin();
+  if (index > 0) position.parent = nodes[static_cast<std::size_t>((index - 1) / TreePosition::tree_fan_out)].front();
+  for (int peer : *mine) {
+    if (peer == rank) continue;
+    position.children.push_back(peer);
+    position.subtrees.push_back({peer});
+  }
+  const auto below = [&](auto&& self, std::size_t node) -> RankSet {
+    RankSet result;
+    if (node >= nodes.size()) return result;
+    for (int member : nodes[node]) result.add(member);
+    for (int i = 1; i <= TreePosition::tree_fan_out; ++i) {
+      result.add(self(self, node * TreePosition::tree_fan_out + static_cast<std::size_t>(i)));
+    }
+    return result;
+  };
+  for (int i = 1; i <= TreePosition::tree_fan_out; ++i) {
+    const auto child = static_cast<std::size_t>(index) * TreePosition::tree_fan_out + static_cast<std::size_t>(i);
+    if (child >= nodes.size()) break;
+    position.children.push_back(nodes[child].front());
+    position.subtrees.push_back(below(below, child));
+  }
+  return position;
+}
+
+}  // namespace kolo

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include <kolo/error.h>
+
+namespace kolo {
+
+/// Appends values to a growing message. Fixed-width little-endian numbers (every machine we run on is little-endian),
+/// strings and lists behind a 32-bit length.
+class Writer {
+ public:
+  template <class T>
+  requires(std::is_arithmetic_v<T> || std::is_enum_v<T>) void put(T value) { append(&value, sizeof(T)); }
+  void put(std::string_view text) {
+    put(static_cast<std::uint32_t>(text.size()));
+    append(text.data(), text.size());
+  }
+
+  /// Appends bytes as they are.
+  void append(std::span<const std::byte> bytes) { append(bytes.data(), bytes.size()); }
+
+  bool empty() const { return bytes_.empty(); }
+  std::span<const std::byte> bytes() const { return bytes_; }
+  void clear() { bytes_.clear(); }
+
+ private:
+  void append(const void* data, std::size_t size) {
+    const std::size_t end = bytes_.size();
+    bytes_.resize(end + size);
+    if (size > 0) std::memcpy(bytes_.data() + end, data, size);
+  }
+
+  std::vector<std::byte> bytes_;
+};
+
+/// Reads what a Writer wrote. Never reads beyond the message, whatever it holds: throws Error{backend} instead.
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> bytes) : rest_(bytes) {}
+
+  bool done() const { return rest_.empty(); }
+
+  template <class T>
+  requires(std::is_arithmetic_v<T>) T get() {
+    T value;
+    std::memcpy(&value, take(sizeof(T)).data(), sizeof(T));
+    return value;
+  }
+  /// An enumerator; `count` is the number of enumerators, which are numbered from 0.
+  template <class T>
+  requires(std::is_enum_v<T>) T get(int count) {
+    const auto value = get<std::underlying_type_t<T>>();
+    if (value >= count) throw Error(ErrorCode::backend, "malformed control message (unknown enumerator)");
+    return static_cast<T>(value);
+  }
+  std::string get_string() {
+    const auto text = take(get<std::uint32_t>());
+    return {reinterpret_cast<const char*>(text.data()), text.size()};
+  }
+  /// The length of a list whose elements take at least `element_bytes` each.
+  std::uint32_t get_length(std::size_t element_bytes) {
+    const auto length = get<std::uint32_t>();
+    if (length > rest_.size() / element_bytes) throw Error(ErrorCode::backend, "malformed control message (too short)");
+    return length;
+  }
+
+ private:
+  std::span<const std::byte> take(std::size_t count) {
+    if (count > rest_.size()) throw Error(ErrorCode::backend, "malformed control message (too short)");
+    const auto taken = rest_.first(count);
+    rest_ = rest_.subspan(count);
+    return taken;
+  }
+
+  std::span<const std::byte> rest_;
+};
+
+}  // namespace kolo

@@ -1,0 +1,245 @@
+#include "runtime/coordinator/executor.h"
+
+#include <algorithm>
+
+#include "ops/adasum/adasum.h"
+
+namespace kolo {
+
+bool Executor::supports(const Signature& signature) const {
+  if (!moves_data(signature.kind)) return true;
+  for (const GroupMember& member : signature.members) {
+    Signature alone = signature;
+    alone.members.clear();
+    alone.dtype = member.dtype;
+    if (!supports(alone)) return false;
+  }
+  return std::any_of(backends_.begin(), backends_.end(), [&](const auto& backend) {
+    return backend->supports(signature) || serves_adasum(*backend, signature);
+  });
+}
+
+BackendList Executor::backends_for(const GroupInfo& group) const {
+  BackendList made;
+  for (const auto& backend : backends_) {
+    if (auto mine = backend->for_group(group)) made.push_back(std::move(mine));
+  }
+  return made;
+}
+
+BackendList Executor::backends_for_pair(const GroupInfo& pair) const {
+  BackendList made;
+  for (const auto& backend : backends_) {
+    if (auto mine = backend->for_pair(pair)) made.push_back(std::move(mine));
+  }
+  return made;
+}
+
+void Executor::start(AgreedBucket bucket) {
+  running_.push_back(prepare(std::move(bucket)));
+  for (const Bucket& part : running_.back().buckets) {
+    if (part.signature.device != DeviceKind::cpu) used_.insert(backend_of(part.signature));
+  }
+}
+
+void Executor::another_group(const GroupInfo& group) {
+  alone_ = false;
+  for (const auto& backend : backends_) {
+    auto operation = backend->before_group(group, used_.contains(backend.get()));
+    if (!operation) continue;
+    Running running;
+    running.operations.push_back({std::move(operation)});
+    running.shares = backend.get();
+    running_.push_back(std::move(running));
+  }
+}
+
+/// One collective for each type among the tensors: more than one only if they were submitted together.
+Executor::Running Executor::prepare(AgreedBucket agreed) const {
+  std::vector<Bucket> buckets;
+  for (const SubmissionPtr& member : agreed.members) {
+    for (const BucketTensor& tensor : member->tensors) {
+      const DType dtype = member->signature.members.empty() ? member->signature.dtype : tensor.in.dtype;
+      auto place = std::find_if(buckets.begin(), buckets.end(),
+                                [&](const Bucket& bucket) { return bucket.signature.dtype == dtype; });
+      if (place == buckets.end()) {
+        place = buckets.insert(buckets.end(), {member->signature, {}, agreed.absent});
+        place->signature.dtype = dtype;
+        place->signature.shape = tensor.in.shape;
+        place->signature.members.clear();
+        place->alone = alone_;
+      }
+      if (member->ready && (place->ready.empty() || place->ready.back() != member->ready))
+        place->ready.push_back(member->ready);
+      place->tensors.push_back(tensor);
+    }
+  }
+  Running running;
+  running.members = std::move(agreed.members);
+  running.buckets = std::move(buckets);
+  return running;
+}
+
+Backend* Executor::backend_of(const Signature& signature) const {
+  const auto found = std::ranges::find_if(backends_, [&](const auto& backend) { return backend->supports(signature); });
+  return found == backends_.end() ? nullptr : found->get();
+}
+
+/// Of what a device runs.
+const Backend* Executor::backend_of(const Running& running) const {
+  if (running.shares) return running.shares;
+  return running.buckets.empty() ? nullptr : backend_of(running.buckets.front().signature);
+}
+
+std::unique_ptr<Operation> Executor::start_on_backend(const Bucket& bucket) {
+  if (Backend* const backend = backend_of(bucket.signature)) {
+    ++buckets_started_;
+    return backend->start(bucket);
+  }
+  for (const auto& backend : backends_) {
+    if (!serves_adasum(*backend, bucket.signature)) continue;
+    ++buckets_started_;
+    return start_adasum(*backend, bucket, ranks_, rank_);
+  }
+  throw Error(ErrorCode::backend, "no backend runs " + to_string(bucket.signature) + ", though the ranks agreed to");
+}
+
+bool Executor::step(std::vector<Finished>& finished) {
+  if (halted_ || faulted_) return false;
+  bool any = false;
+  bool moved = false;
+  bool held = false;  // a backend is kept for more of an operation: nothing else may start
+  for (Running& running : running_) {
+    try {
+      if (!advance(running, held, moved)) continue;
+    } catch (const OperationFault& fault) {
+      faulted_ = true;
+      fault_to_tell_ = fault.failure();
+      break;
+    }
+    for (SubmissionPtr& member : running.members) finished.push_back({std::move(member), std::nullopt});
+    any = running.complete = true;
+  }
+  if (any) std::erase_if(running_, [](const Running& running) { return running.complete; });
+  return any || moved;
+}
+
+/// Whether the bucket is complete.
+bool Executor::advance(Running& running, bool& held, bool& moved) {
+  if (running.shares && held) return false;  // its first step is its start
+  for (std::size_t i = 0; i < running.operations.size();) {
+    if (completes(running.operations[i])) {
+      running.operations.erase(running.operations.begin() + static_cast<std::ptrdiff_t>(i));
+      continue;
+    }
+    const Operation& operation = *running.operations[i++].operation;
+    moved |= operation.moved();
+    held |= operation.holds_backend();
+  }
+  while (running.started < running.buckets.size() && !held) {
+    // Also if its first step fails it stays, until the ranks have agreed on the error: peers that saw it end would say
+    // only that.
+    running.operations.push_back({start_on_backend(running.buckets[running.started++])});
+    InFlight& started = running.operations.back();
+    if (timed_) started.started = std::chrono::steady_clock::now();
+    if (completes(started)) {
+      running.operations.pop_back();
+      continue;
+    }
+    moved |= started.operation->moved();
+    held |= started.operation->holds_backend();
+  }
+  const bool all_started = running.started == running.buckets.size();
+  if (all_started && !running.launched) publish_launch(running);
+  return all_started && running.operations.empty();
+}
+
+/// Steps an operation; the time it took counts when it is complete.
+bool Executor::completes(const InFlight& running) {
+  using namespace std::chrono;
+  if (!running.operation->step()) return false;
+  if (!timed_ || running.started == steady_clock::time_point{}) return true;
+  const auto on_device = running.operation->seconds();
+  time_of_buckets_ +=
+      on_device ? duration_cast<nanoseconds>(duration<double>(*on_device)) : steady_clock::now() - running.started;
+  return true;
+}
+
+/// On a device, what is certain to come to its end is told to those whose streams wait for it.
+void Executor::publish_launch(Running& running) {
+  if (running.buckets.empty() || running.buckets.front().signature.device == DeviceKind::cpu) return;
+  std::vector<std::shared_ptr<const DevicePoint>> results;
+  for (const InFlight& started : running.operations) {
+    results.push_back(started.operation->result());
+    if (!results.back()) return;
+  }
+  running.launched = true;
+  for (const SubmissionPtr& member : running.members) {
+    member->results = results;
+    member->launched = true;
+  }
+}
+
+void Executor::fail_devices(const Failure& failure, std::vector<Finished>& finished) {
+  faulted_ = false;
+  fault_to_tell_.reset();
+  for (const auto& backend : backends_) {
+    if (!backend->recovers()) continue;
+    std::size_t skipped = 0, ordered = 0;
+    for (Running& running : running_) {
+      if (backend_of(running) != backend.get()) continue;
+      for (std::size_t i = running.started; i < running.buckets.size(); ++i) {
+        ++skipped;
+        if (!running.buckets[i].alone) ++ordered;
+      }
+      running.operations.clear();
+      for (SubmissionPtr& member : running.members) finished.push_back({std::move(member), failure});
+      running.complete = true;
+    }
+    std::erase_if(running_, [](const Running& running) { return running.complete; });
+    used_.erase(backend.get());
+    backend->recover(skipped, ordered);
+  }
+}
+
+void Executor::end_devices() noexcept {
+  halted_ = true;
+  for (const auto& backend : backends_) backend->abort_device_work();
+}
+
+void Executor::abandon(const Failure& failure, std::vector<Finished>& finished) {
+  for (Running& running : running_) {
+    const bool complete = !halted_ && completes_now(running);
+    for (SubmissionPtr& member : running.members) {
+      finished.push_back({std::move(member), complete ? std::nullopt : std::optional(failure)});
+    }
+  }
+  for (const auto& backend : backends_) backend->abandon();
+  running_.clear();
+}
+
+/// Whether only this rank has not noticed yet that the operation is complete: a peer that saw so may leave at once.
+bool Executor::completes_now(Running& running) noexcept {
+  try {
+    bool held = true;  // starts nothing
+    bool moved = false;
+    return advance(running, held, moved);
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+std::uint64_t Executor::staged_bytes() const {
+  std::uint64_t sum = 0;
+  for (const auto& backend : backends_) sum += backend->staged_bytes();
+  return sum;
+}
+
+bool Executor::needs_polling() const {
+  return !halted_ && std::any_of(running_.begin(), running_.end(), [](const Running& running) {
+    return std::any_of(running.operations.begin(), running.operations.end(),
+                       [](const InFlight& started) { return started.operation->needs_polling(); });
+  });
+}
+
+}  // namespace kolo

@@ -1,0 +1,114 @@
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include <kolo/backend.h>
+
+#include "runtime/operation/submission.h"
+
+namespace kolo {
+
+/// Runs the agreed buckets of one group: starts each on the first backend that supports it (adasum, where none does, in
+/// stages on the first that can serve these) and steps all that are in flight.
+class Executor {
+ public:
+  struct Finished {
+    SubmissionPtr submission;
+    std::optional<Failure> failure;
+  };
+
+  /// `timed`: how long buckets take is measured.
+  Executor(BackendList backends, const GroupInfo& group, bool timed = false)
+      : backends_(std::move(backends)), ranks_(group.size()), rank_(group.rank), timed_(timed), alone_(group.id == 0) {}
+
+  /// Whether some backend can run this; the same answer on every rank.
+  bool supports(const Signature& signature) const;
+
+  /// Backends for a group made of members of this one, of those that serve other groups. Collective over its members.
+  BackendList backends_for(const GroupInfo& group) const;
+
+  /// Backends for a pair of ranks, of those that serve pairs.
+  BackendList backends_for_pair(const GroupInfo& pair) const;
+
+  /// Of the world: a group is about to be made, whoever belongs to it. What is agreed on later is not alone. Backends
+  /// begin what all ranks do for it.
+  void another_group(const GroupInfo& group);
+
+  /// Takes a bucket on, to be started by step() in this order; its members share everything but their shapes (and, of
+  /// one grouped submission, the types). A barrier has nothing to move and is complete at once.
+  void start(AgreedBucket bucket);
+
+  /// Starts what is new, in order, unless something in flight holds the backend; advances everything in flight and
+  /// appends what completed. Returns whether anything did, or moved. Throws what a backend threw: what is in flight
+  /// cannot be trusted any more, call halt().
+  bool step(std::vector<Finished>& finished);
+
+  /// What an operation on a device failed with, once: nothing of the group is stepped until fail_devices().
+  std::optional<Failure> take_fault() { return std::exchange(fault_to_tell_, std::nullopt); }
+
+  /// Every rank does this at the same place of what is agreed: what was taken on before, by a backend that recovers,
+  /// fails unless it is complete here, and the backends go on.
+  void fail_devices(const Failure& failure, std::vector<Finished>& finished);
+
+  /// Touches nothing from now on. What is in flight, and what is taken on later, stays so until abandon().
+  void halt() { halted_ = true; }
+
+  /// The job ends: what runs on devices and could wait for ever is ended, and nothing is touched from now on.
+  void end_devices() noexcept;
+
+  /// Fails everything in flight that is not complete, and tells the backends that the group is of no more use.
+  void abandon(const Failure& failure, std::vector<Finished>& finished);
+
+  bool busy() const { return !running_.empty(); }
+  /// Whether only step() shows that an operation in flight has advanced.
+  bool needs_polling() const;
+  std::uint64_t buckets_started() const { return buckets_started_; }
+  std::uint64_t staged_bytes() const;
+  /// All that buckets took so far, one added to the other.
+  std::chrono::nanoseconds time_of_buckets() const { return time_of_buckets_; }
+
+ private:
+  struct InFlight {
+    std::unique_ptr<Operation> operation;
+    std::chrono::steady_clock::time_point started{};  // if that is measured
+  };
+  struct Running {
+    std::vector<SubmissionPtr> members;
+    std::vector<Bucket> buckets;       // one for each type; none of what moves no data
+    std::size_t started = 0;           // of the buckets
+    std::vector<InFlight> operations;  // started and not complete
+    bool launched = false;             // of devices: told so to the members
+    const Backend* shares = nullptr;   // instead of buckets: what this one does for a group
+    bool complete = false;
+  };
+
+  bool completes_now(Running& running) noexcept;
+  bool advance(Running& running, bool& held, bool& moved);
+  Running prepare(AgreedBucket agreed) const;
+  static void publish_launch(Running& running);
+  Backend* backend_of(const Signature& signature) const;
+  const Backend* backend_of(const Running& running) const;
+  std::unique_ptr<Operation> start_on_backend(const Bucket& bucket);
+  bool completes(const InFlight& running);
+
+  BackendList backends_;
+  int ranks_;
+  int rank_;
+  bool timed_;
+  bool alone_;
+  std::chrono::nanoseconds time_of_buckets_{0};
+  bool faulted_ = false;
+  std::optional<Failure> fault_to_tell_;
+  std::deque<Running> running_;
+  std::set<const Backend*> used_;  // for buckets of devices agreed on since the last fault
+  bool halted_ = false;
+  std::uint64_t buckets_started_ = 0;
+};
+
+}  // namespace kolo

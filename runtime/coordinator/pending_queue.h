@@ -1,0 +1,137 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "runtime/operation/submission.h"
+
+namespace kolo {
+
+/// What application threads hand to the coordinator, in one order per rank: crossing 1. Thread-safe.
+///
+/// Also knows what is in flight: a name belongs to one operation of a group from push to retire(). Only what goes from
+/// rank to rank may be in flight several times under one name, first in, first out.
+class PendingQueue {
+ public:
+  static constexpr std::uint64_t max_barriers = 64;
+
+  enum class What { submit, flush, withdraw, overdue, depart, abandon };
+  struct Item {
+    What what;
+    SubmissionPtr submission;
+    std::uint64_t sequence;
+    double seconds = 0;  ///< of overdue: how long the program has waited
+  };
+
+  /// Appends a submission. Throws Error{in_flight} or, after close(), Error{closed}; nothing is appended then.
+  ///
+  /// What moves no data and has no name gets one here: the k-th barrier, say, matches the k-th on every rank, whoever
+  /// waits for what in between. At most `max_barriers` barriers of a group are in flight.
+  void submit(const SubmissionPtr& submission);
+
+  /// Appends something else that concerns an operation already submitted (null for depart and abandon).
+  void push(What what, const SubmissionPtr& submission, double seconds = 0);
+
+  /// Whether the program has looked at an operation since it last submitted one: another look has nothing to end.
+  bool flushed_last() const { return flushed_last_.load(std::memory_order_relaxed); }
+
+  /// Takes everything appended so far; it replaces what is in `items`.
+  void drain(std::vector<Item>& items);
+  bool empty() const { return size_.load(std::memory_order_seq_cst) == 0; }
+
+  /// Operations are complete: their names are free again.
+  void retire(std::span<Submission* const> submissions);
+
+  /// Nobody waits for it any more but the streams of its device: its name is free, though it stays in flight.
+  /// False if it is retired.
+  bool detach(const SubmissionPtr& submission);
+
+  /// How something failed that was given away: the first is kept until somebody asks.
+  std::optional<Failure> claim_failure();
+
+  /// The others have run this without this rank, which has joined: the number that the name stands for is taken.
+  void pass_over(GroupId group, const std::string& name);
+
+  /// No submissions from now on. `departure`, if any, is appended as the last thing in flight: waiting for the others
+  /// to leave.
+  void close(const SubmissionPtr& departure);
+
+  /// Whether a group has operations in flight on this rank.
+  bool busy(GroupId group) const;
+
+  /// Operations submitted and not retired, oldest first.
+  std::vector<SubmissionPtr> in_flight() const;
+
+ private:
+  using Key = std::pair<GroupId, std::string_view>;  // the view is into the submission
+  struct KeyHash {
+    std::size_t operator()(const Key& key) const { return std::hash<std::string_view>()(key.second) ^ key.first; }
+  };
+
+  /// The numbers of a group's barriers, say. One that was withdrawn gives its number to the next, as if it had never
+  /// been.
+  struct Turns {
+    std::uint64_t next = 0;
+    std::set<std::uint64_t> given_back;
+    std::set<std::uint64_t> passed_over;  // of those from `next` on
+    std::uint64_t first() const { return given_back.empty() ? next : *given_back.begin(); }
+    void take() {
+      if (!given_back.empty()) {
+        given_back.erase(given_back.begin());
+        return;
+      }
+      ++next;
+      while (passed_over.erase(next) > 0) ++next;
+    }
+    void pass_over(std::uint64_t number) {
+      if (number == next)
+        take();
+      else if (number > next)
+        passed_over.insert(number);
+    }
+  };
+
+  using OwnedKey = std::pair<GroupId, std::string>;
+  struct OwnedKeyHash {
+    using is_transparent = void;
+    std::size_t operator()(const Key& key) const { return KeyHash()(key); }
+  };
+  struct OwnedKeyEqual {
+    using is_transparent = void;
+    bool operator()(const Key& a, const Key& b) const { return a == b; }
+  };
+
+  using Uses = std::unordered_map<OwnedKey, NameUse, OwnedKeyHash, OwnedKeyEqual>;
+
+  NameUse& use_of(GroupId group, std::string_view name);
+  void count(GroupId group, std::string_view name) { ++use_of(group, name).finished; }
+  std::uint64_t sent_before(const Submission& submission) const;
+  NameUse& reserve_names(const SubmissionPtr& submission);
+  void retire(Submission& submission);
+  void append(Item item);
+
+  mutable std::mutex mutex_;
+  bool closed_ = false;
+  std::uint64_t sequence_ = 0;
+  std::vector<Item> items_;
+  std::atomic<std::size_t> size_{0};
+  std::atomic<bool> flushed_last_{false};
+  Uses uses_;
+  std::vector<SubmissionPtr> given_away_;  // in flight, without a name
+  std::optional<Failure> unclaimed_;
+  std::atomic<bool> has_unclaimed_{false};
+  std::vector<SubmissionPtr> between_ranks_;                     // in flight, of send_recv
+  std::map<std::pair<GroupId, std::string_view>, Turns> turns_;  // by the prefix of the names
+};
+
+}  // namespace kolo

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/negotiation/plan_cache.h"
+#include "runtime/operation/submission.h"
+
+namespace kolo {
+
+/// This rank's side of a group's negotiation: what the program has submitted and the ranks have not agreed to run yet.
+///
+/// A tensor the plan knows waits under its number until its whole bucket is here; one it does not know waits under its
+/// name.
+class Outstanding {
+ public:
+  /// Files a submission. Returns its bucket if that is now complete here (all members submitted) and must be announced,
+  /// or nothing. A tensor unknown to the plan is filed under its name: announce it in full.
+  std::optional<BucketId> add(const SubmissionPtr& submission, const PlanCache& plan);
+
+  /// Whether the submission waits under its number.
+  bool numbered(const Submission& submission, const PlanCache& plan) const;
+
+  /// Whether the submission waits here at all.
+  bool holds(const Submission& submission, const PlanCache& plan) const;
+
+  /// Applies Define: what waited under this name and signature waits under its number from now on, announced.
+  void defined(TensorNumber number, const PlanCache& plan);
+
+  /// Applies a change of plan: forgets what was announced of retired buckets and returns the new ones that are complete
+  /// here.
+  std::vector<BucketId> regrouped(const std::vector<BucketId>& retired, BucketId first_new, const PlanCache& plan);
+
+  /// Makes what this rank runs in place of a submission that it does not have, because it has joined; null if nothing
+  /// runs yet.
+  using StandIn = std::function<SubmissionPtr(TensorNumber)>;
+
+  /// Takes the members of an agreed bucket out, in the plan's order. Throws Error{backend} if one is not here and there
+  /// is no stand-in.
+  std::vector<SubmissionPtr> take(BucketId bucket, const PlanCache& plan, const StandIn& neutral_contribution = {});
+  /// Takes what waits under this name, by name or by number.
+  std::vector<SubmissionPtr> take(const std::string& name, const PlanCache& plan);
+  /// Takes one submission back. Its bucket is incomplete then, and not announced.
+  void remove(const Submission& submission, const PlanCache& plan);
+  /// Takes everything.
+  std::vector<SubmissionPtr> take_all();
+
+  /// The cut that lets `submission` run without the missing members of its bucket, if it waits for any and the cut has
+  /// not been asked for: the members submitted before it was first waited for.
+  std::optional<SplitBucket> cut_for(const Submission& submission, const PlanCache& plan);
+
+  /// What waits under this number; null if nothing does.
+  SubmissionPtr find(TensorNumber number) const;
+  /// What waits at all.
+  std::vector<SubmissionPtr> all() const;
+
+  bool announced(BucketId bucket) const;
+  /// Whether a bucket waits here for more of its tensors.
+  bool incomplete() const;
+  void set_announced(BucketId bucket, bool announced) { buckets_[bucket].announced = announced; }
+  bool empty() const { return numbered_count_ == 0 && named_.empty(); }
+
+ private:
+  struct State {
+    std::size_t submitted = 0;
+    bool announced = false;
+    bool cut_asked = false;
+  };
+
+  SubmissionPtr& at(TensorNumber number);
+  bool waits(TensorNumber number) const { return number < numbered_.size() && numbered_[number]; }
+  SubmissionPtr take_numbered(TensorNumber number);
+
+  std::vector<SubmissionPtr> numbered_;  // by number; null: does not wait
+  std::size_t numbered_count_ = 0;
+  std::unordered_map<std::string, SubmissionPtr> named_;
+  std::unordered_map<BucketId, State> buckets_;  // of tensors that wait here
+};
+
+}  // namespace kolo

@@ -1,0 +1,100 @@
+#include "runtime/negotiation/plan_learner.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "runtime/negotiation/fusion.h"
+
+namespace kolo {
+namespace {
+
+std::uint64_t hash_of(const std::vector<Fusible>& run) {  // FNV-1a over the numbers
+  std::uint64_t hash = 14695981039346656037ull;
+  for (const Fusible& tensor : run) {
+    hash ^= tensor.number;
+    hash *= 1099511628211ull;
+  }
+  return hash;
+}
+
+std::int64_t bytes_of(const Submission& submission) {
+  std::int64_t sum = 0;
+  for (const BucketTensor& tensor : submission.tensors) sum += static_cast<std::int64_t>(tensor.in.bytes());
+  return sum;
+}
+
+}  // namespace
+
+void PlanLearner::submitted(const SubmissionPtr& submission, bool is_new) {
+  run_.push_back(submission);
+  if (is_new) open_names_.insert(submission->name);
+  if (run_.size() == longest_run) waited();
+}
+
+void PlanLearner::waited() {
+  ++runs_;
+  if (run_.empty()) return;
+  finished_.push_back(std::exchange(run_, {}));
+  if (!open_names_.empty()) open_names_.clear();  // goes through all its buckets, even if it is empty
+}
+
+std::optional<Replan> PlanLearner::propose(const PlanCache& plan) {
+  while (!finished_.empty()) {
+    auto proposal = plan_run(finished_.front(), plan);
+    finished_.pop_front();
+    if (proposal) return proposal;
+  }
+  return std::nullopt;
+}
+
+std::optional<Replan> PlanLearner::plan_run(const RunOfSubmissions& run, const PlanCache& plan) {
+  Replan change;
+  std::vector<Fusible> tensors;
+  std::vector<bool> seen(
+      plan.next_number());           // by number: a tensor that ran twice without being waited for counts once
+  std::set<std::string_view> named;  // as does one that is new
+  for (const SubmissionPtr& submission : run) {
+    if (submission->failure || !moves_data(submission->signature.kind)) continue;
+    auto number = plan.find(*submission);
+    const bool is_new = !number;
+    // What is done was withdrawn. A name with another signature goes alone anyway, when all have announced it.
+    if (is_new &&
+        (submission->done || !plan.numbers(submission->name).empty() || !named.insert(submission->name).second))
+      continue;
+    if (is_new) {
+      number = plan.next_number() + static_cast<TensorNumber>(change.defined.size());
+      change.defined.push_back({submission->name, submission->signature});
+    } else {
+      if (seen[*number]) continue;
+      seen[*number] = true;
+    }
+    tensors.push_back({*number, &submission->signature, bytes_of(*submission), !is_new && plan.row(*number).ambiguous});
+  }
+  if (tensors.empty() || (tensors.size() == 1 && !change.defined.empty())) return std::nullopt;  // alone: needs no plan
+  const bool known_run = planned_.size() >= max_runs_remembered || !planned_.insert(hash_of(tensors)).second;
+  if (known_run && change.defined.empty()) return std::nullopt;
+
+  std::set<BucketId> touched;
+  for (auto& bucket : fuse(tensors, fusion_bytes_)) {
+    if (plan.known(bucket.front()) && *plan.members(plan.row(bucket.front()).bucket) == bucket) continue;
+    for (TensorNumber number : bucket) {
+      if (plan.known(number)) touched.insert(plan.row(number).bucket);
+    }
+    change.buckets.push_back(std::move(bucket));
+  }
+  if (change.buckets.empty()) return std::nullopt;
+
+  std::set<TensorNumber> moved;
+  for (const auto& bucket : change.buckets) moved.insert(bucket.begin(), bucket.end());
+  for (BucketId bucket : touched) {  // who shared a bucket with them keeps sharing one
+    std::vector<TensorNumber> rest;
+    for (TensorNumber number : *plan.members(bucket)) {
+      if (!moved.contains(number)) rest.push_back(number);
+    }
+    if (!rest.empty()) change.buckets.push_back(std::move(rest));
+  }
+  return change;
+}
+
+}  // namespace kolo

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "runtime/negotiation/plan_cache.h"
+#include "runtime/operation/submission.h"
+
+namespace kolo {
+
+/// Learns buckets from what the program on the root rank does: a run is what it submits between two waits. Training
+/// repeats itself, so the tensors of a run, in the order of submission, are planned into buckets by fuse(); those that
+/// have no number yet get one. What is new is held back while its run is open, so that it is fused the first time
+/// already.
+///
+/// Each distinct run is planned once. If another rank waits in the middle of it, its cut splits the bucket for good:
+/// the plan only ever gets finer until the program does something new.
+class PlanLearner {
+ public:
+  explicit PlanLearner(std::int64_t fusion_bytes) : fusion_bytes_(fusion_bytes) {}
+
+  /// `is_new`: it has no number yet.
+  void submitted(const SubmissionPtr& submission, bool is_new);
+
+  /// The root's program waits for something: the run ends here.
+  void waited();
+
+  /// Whether the name is new, and belongs to the run that has not ended.
+  bool in_open_run(const std::string& name) const { return open_names_.contains(name); }
+  std::size_t length_of_run() const { return run_.size(); }
+  /// How many runs have ended.
+  std::uint64_t runs() const { return runs_; }
+
+  /// Whether propose() has a run to look at.
+  bool run_ended() const { return !finished_.empty(); }
+
+  /// The next change of the plan that follows from a finished run; nothing if the plan is right as it is.
+  std::optional<Replan> propose(const PlanCache& plan);
+
+ private:
+  using RunOfSubmissions = std::vector<SubmissionPtr>;
+
+  static constexpr std::size_t max_runs_remembered = 4096;
+  static constexpr std::size_t longest_run = 1 << 16;  // a program that never waits is planned in pieces of this length
+
+  std::optional<Replan> plan_run(const RunOfSubmissions& run, const PlanCache& plan);
+
+  std::int64_t fusion_bytes_;
+  RunOfSubmissions run_;
+  std::uint64_t runs_ = 0;
+  std::unordered_set<std::string> open_names_;  // of what is new in run_
+  std::deque<RunOfSubmissions> finished_;
+  std::unordered_set<std::uint64_t> planned_;  // hashes of runs
+};
+
+}  // namespace kolo

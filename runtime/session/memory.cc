@@ -1,0 +1,73 @@
+#include <kolo/memory.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include <kolo/error.h>
+#include <kolo/session.h>
+#include <kolo/world.h>
+
+#include "ops/gpu/device.h"
+#include "runtime/session/memory_sources.h"
+#include "runtime/session/parts.h"
+
+namespace kolo {
+
+MemorySources memory_sources(const BackendList& backends) {
+  MemorySources sources;
+  for (const auto& backend : backends) {
+    if (auto source = backend->memory()) sources.push_back(std::move(source));
+  }
+  return sources;
+}
+
+Memory allocate_memory(const MemorySources& sources, std::size_t bytes, Device device) {
+  for (const auto& source : sources) {
+    if (auto memory = source->allocate(bytes, device)) {
+      std::byte* const data = memory.get();
+      return {std::move(memory), data, bytes, device};
+    }
+  }
+  if (!device_memory(device.kind)) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("this build of kolo serves no {} memory; build it with KOLO_CUDA=ON", to_string(device.kind)));
+  }
+  auto buffer = std::make_shared<DeviceBuffer>(device, std::max<std::size_t>(bytes, 1));
+  buffer->clear();
+  std::byte* data = buffer->data();
+  return {std::move(buffer), data, bytes, device};
+}
+
+Memory Session::allocate(std::size_t bytes, Device device) {
+  return allocate_memory(parts_->memory, bytes, device);
+}
+Memory World::allocate(std::size_t bytes, Device device) {
+  return allocate_memory(memory_sources(backends()), bytes, device);
+}
+
+GradientArena::GradientArena(Session& session, DType dtype, std::span<const Shape> shapes, Device device)
+    : dtype_(dtype) {
+  std::int64_t elements = 0;
+  for (const Shape& shape : shapes) {
+    if (!shape.valid() || __builtin_add_overflow(elements, shape.elements(), &elements) || !Shape{elements}.valid()) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("the shape {} has a negative extent or too many elements", to_string(shape)));
+    }
+  }
+  memory_ = session.allocate(static_cast<std::size_t>(elements) * size_of(dtype), device);
+  std::byte* next = memory_.data();
+  for (const Shape& shape : shapes) {
+    tensors_.push_back({next, shape, dtype, device});
+    next += tensors_.back().bytes();
+  }
+}
+
+Tensor GradientArena::whole() const {
+  return {memory_.data(), Shape{static_cast<std::int64_t>(memory_.bytes() / size_of(dtype_))}, dtype_,
+          memory_.device()};
+}
+
+}  // namespace kolo

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include <kolo/session.h>
+
+namespace kolo {
+
+/// The names a session has been told of. Thread-safe.
+class NameTable {
+ public:
+  TensorId declare(std::string_view name) {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = ids_.find(name); found != ids_.end()) return {found->second};
+    const auto index = static_cast<std::uint32_t>(names_.size());
+    names_.emplace_back(name);
+    ids_.emplace(name, index);
+    return {index};
+  }
+
+  /// The name of an id; throws Error{invalid_argument} if declare() did not return it.
+  std::string name(TensorId id) const {
+    const std::lock_guard lock(mutex_);
+    if (id.index >= names_.size()) {
+      throw Error(ErrorCode::invalid_argument, "a TensorId was used that the session's declare() did not return");
+    }
+    return names_[id.index];
+  }
+
+ private:
+  struct Hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  };
+
+  mutable std::mutex mutex_;
+  std::vector<std::string> names_;
+  std::unordered_map<std::string, std::uint32_t, Hash, std::equal_to<>> ids_;
+};
+
+}  // namespace kolo

@@ -1,0 +1,298 @@
+#include <kolo/session.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <map>
+#include <utility>
+
+#include "ops/gpu/gpu.h"
+#include "runtime/operation/block_sizes.h"
+#include "runtime/session/parts.h"
+#include "runtime/world/parts.h"
+
+namespace kolo {
+namespace {
+
+constexpr std::string_view reserved_prefix = "kolo.";  // of names the runtime uses itself
+
+Config environment_with_warnings() {
+  std::vector<std::string> unknown;
+  Config config = Config::from_environment(&unknown);
+  for (const auto& line : unknown) config.report(line);
+  return config;
+}
+
+void print_banner(const Config& config, int size) {
+  config.report(fmt::format("session of {} rank{}", size, size == 1 ? "" : "s"));
+  for (const Setting& row : settings()) config.report(fmt::format("  {}={}", row.variable, row.print(config)));
+}
+
+/// The shape as all ranks must have it.
+Shape agreed_shape(OpKind kind, const Shape& shape) {
+  if (!has_rows(kind) || shape.dims() == 0 || !shape.valid()) return shape;
+  std::vector<std::int64_t> extents(shape.extents().begin(), shape.extents().end());
+  extents[0] = any_rows;
+  return Shape(extents);
+}
+
+}  // namespace
+
+Session::Parts::Parts(World world, const Config& config)
+    : memory(memory_sources(world.backends())),
+      device(world.parts().device),
+      coordinator(std::make_shared<Coordinator>(std::move(world), config)),
+      exceptions_at_start(std::uncaught_exceptions()) {
+  if (coordinator->control().spans_processes()) at_exit.emplace([this](bool failed) { coordinator->end(failed); });
+  const int size = static_cast<int>(coordinator->world_group()->ranks.size());
+  if (config.banner && coordinator->control().rank() == 0) print_banner(config, size);
+}
+
+Session::Parts::~Parts() {
+  coordinator->close(std::uncaught_exceptions() > exceptions_at_start);
+}
+
+std::string Session::Parts::user_name(std::string_view name) const {
+  if (name.starts_with(reserved_prefix)) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("'{}': names that begin with '{}' are the runtime's own; use another", name, reserved_prefix));
+  }
+  return std::string(name);
+}
+
+const std::shared_ptr<const GroupInfo>& Session::Parts::member(const Group& group) const {
+  if (group.info()->member()) return group.shared_info();
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("rank {} is no member of group {}; only members call its operations",
+                          coordinator->control().rank(), group.info()->name));
+}
+
+SubmissionPtr Session::Parts::new_submission(std::string name, Signature signature, const Group& group) const {
+  auto submission = std::allocate_shared<Submission>(PoolAllocator<Submission>(submissions));
+  submission->group = group.info() ? member(group) : coordinator->world_group();
+  submission->name = std::move(name);
+  submission->signature = std::move(signature);
+  return submission;
+}
+
+void Session::Parts::add_member(Submission& submission, const NamedTensor& tensor) {
+  const OpKind kind = submission.signature.kind;
+  submission.tensors.push_back({tensor.in, tensor.out});
+  submission.member_names.push_back(tensor.name);
+  submission.signature.members.push_back({tensor.name, tensor.in.dtype, agreed_shape(kind, tensor.in.shape)});
+}
+
+void Session::Parts::enqueue(const SubmissionPtr& submission, const RowArguments& rows, bool will_wait, void* ready) {
+  Signature& signature = submission->signature;
+  const bool grouped = !submission->member_names.empty();
+  for (std::size_t i = 0; i < submission->tensors.size() && !submission->failure; ++i) {
+    const BucketTensor& tensor = submission->tensors[i];
+    if (grouped) signature.dtype = tensor.in.dtype;
+    submission->failure = check_arguments(signature, tensor, *submission->group, rows);
+    if (!submission->failure && tensor.in.device.kind != signature.device) {
+      submission->failure = Failure{ErrorCode::invalid_argument,
+                                    "tensors submitted together are on different kinds of devices; submit them apart"};
+    }
+    if (submission->failure && grouped)
+      submission->failure->message = fmt::format("'{}': {}", submission->member_names[i], submission->failure->message);
+    if (submission->failure || !has_rows(signature.kind)) continue;
+    const auto sizes =
+        own_sizes(signature.kind, tensor, rows.splits, rows.allocates, *submission->group, signature.root);
+    submission->sizes.insert(submission->sizes.end(), sizes.begin(), sizes.end());
+  }
+  if (grouped) signature.dtype = submission->tensors.front().in.dtype;
+  if (submission->failure) submission->sizes.clear();
+  if (has_rows(signature.kind)) signature.shape = agreed_shape(signature.kind, signature.shape);
+  if (signature.device != DeviceKind::cpu && !submission->failure) mark_ready(*submission, ready);
+  coordinator->submit(submission, will_wait);
+}
+
+/// Device tensors lie on the rank's own GPU, and are read after what is on the program's stream now.
+void Session::Parts::mark_ready(Submission& submission, void* stream) const {
+  if (device.kind == DeviceKind::cpu) return;  // no backend runs it: that becomes its failure
+  for (const BucketTensor& tensor : submission.tensors) {
+    for (const Tensor& side : {tensor.in, tensor.out}) {
+      if (!side.data || side.device == device) continue;
+      submission.failure =
+          Failure{ErrorCode::invalid_argument,
+                  fmt::format("a tensor is on GPU {}, and this rank's GPU is {} (Session::device()); move it there",
+                              side.device.index, device.index)};
+      return;
+    }
+  }
+  try {
+    submission.ready = cuda_gpu(device.index).mark(stream);
+  } catch (const Error& error) {
+    submission.failure = error.failure();
+  }
+}
+
+/// What goes from rank to rank is negotiated in a group of these two, one for each direction.
+SubmissionPtr Session::Parts::send_recv(std::string_view name, const Tensor& tensor, bool sends, int peer,
+                                        const PairOptions& options, bool will_wait) {
+  const Group& group = options.group;
+  const GroupInfo& parent = group.info() ? *member(group) : *coordinator->world_group();
+  const int size = coordinator->control().topology().size();
+  const std::string_view verb = sends ? "send" : "recv";
+  if (peer < 0 || peer >= parent.size() || peer == parent.rank) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("{} '{}' in group {}: rank {} is not another rank of the group (it has {}, from 0; this is {})",
+                    verb, name, parent.name, peer, parent.size(), parent.rank));
+  }
+  if (size > most_ranks_with_pairs) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("{} '{}': only sessions of at most {} ranks send and receive",
+                                                         verb, name, most_ranks_with_pairs));
+  }
+  const int me = coordinator->control().rank(), other = parent.ranks[static_cast<std::size_t>(peer)];
+  auto submission = std::make_shared<Submission>();
+  submission->group = pair_info(sends ? me : other, sends ? other : me, size, me);
+  submission->parent = group.info() ? group.shared_info() : coordinator->world_group();
+  submission->name = parent.id == 0 ? std::string(name) : fmt::format("{} (group {})", name, parent.name);
+  const int sender = sends ? submission->group->rank : 1 - submission->group->rank;
+  submission->signature = {.kind = OpKind::send_recv,
+                           .dtype = tensor.dtype,
+                           .device = tensor.device.kind,
+                           .root = sender,
+                           .shape = tensor.shape};
+  submission->tensors.push_back(sends ? BucketTensor{tensor, {}} : BucketTensor{tensor, tensor});
+  enqueue(submission, {}, will_wait, options.ready);
+  return submission;
+}
+
+/// Barriers and joins match in order: PendingQueue numbers them.
+SubmissionPtr Session::Parts::without_data(OpKind kind, const Group& group, bool will_wait) {
+  const auto submission = new_submission("", {.kind = kind}, group);
+  coordinator->submit(submission, will_wait);
+  return submission;
+}
+
+/// Changes of groups are operations of the world; they match in order.
+std::shared_ptr<const GroupInfo> Session::Parts::make_group(std::vector<int> members) {
+  auto draft = std::make_shared<GroupInfo>();
+  draft->ranks = std::move(members);
+  const auto submission = new_submission(
+      "", {.kind = OpKind::make_group, .detail = fmt::format("ranks {}", fmt::join(draft->ranks, ", "))}, {});
+  submission->failure = check_members(draft->ranks, static_cast<int>(coordinator->world_group()->ranks.size()));
+  submission->subject = std::move(draft);
+  coordinator->submit(submission, true);
+  finish(submission);
+  return submission->subject;
+}
+
+void Session::Parts::remove_group(const Group& group) {
+  if (!group.info() || group.info()->id == 0) {
+    throw Error(ErrorCode::invalid_argument, "the group of all ranks cannot be removed; close the session instead");
+  }
+  const auto submission =
+      new_submission("", {.kind = OpKind::remove_group, .detail = "group " + group.info()->name}, {});
+  submission->subject = group.shared_info();
+  coordinator->submit(submission, true);
+  finish(submission);
+}
+
+Session::Session() : Session(environment_with_warnings()) {}
+Session::Session(const Config& config) : Session(launcher_world(config), config) {}
+Session::Session(World world, const Config& config) : parts_(std::make_unique<Parts>(std::move(world), config)) {}
+Session::Session(Session&&) noexcept = default;
+Session& Session::operator=(Session&&) noexcept = default;
+Session::~Session() = default;
+
+void Session::close() {
+  parts_->coordinator->close(false);
+}
+
+int Session::rank() const {
+  return parts_->coordinator->control().rank();
+}
+int Session::size() const {
+  return parts_->coordinator->control().topology().size();
+}
+int Session::local_rank() const {
+  const auto ranks = parts_->coordinator->control().topology().node_ranks(rank());
+  return static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), rank()) - ranks.begin());
+}
+int Session::local_size() const {
+  return static_cast<int>(parts_->coordinator->control().topology().node_ranks(rank()).size());
+}
+Group Session::world() const {
+  return Group(parts_->coordinator->world_group());
+}
+const Config& Session::config() const {
+  return parts_->coordinator->config();
+}
+Device Session::device() const {
+  return parts_->device;
+}
+
+SessionStats Session::stats() const {
+  SessionStats stats = parts_->coordinator->stats();
+  if (parts_->device.kind == DeviceKind::cuda)
+    stats.device_peak_bytes = cuda_gpu(parts_->device.index).memory_use().peak;
+  return stats;
+}
+
+TensorId Session::declare(std::string_view name) {
+  return parts_->names.declare(parts_->user_name(name));
+}
+
+Handle Session::barrier_async(const Group& group) {
+  return {parts_->coordinator, parts_->without_data(OpKind::barrier, group, false)};
+}
+void Session::barrier(const Group& group) {
+  parts_->finish(parts_->without_data(OpKind::barrier, group, true));
+}
+
+void Session::monitored_barrier(double seconds, const Group& group) {
+  if (!(seconds >= 0 && seconds < 1e9)) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("monitored_barrier: {} is no time to wait; pass seconds from 0 on", seconds));
+  }
+  const auto submission = parts_->without_data(OpKind::monitored_barrier, group, true);
+  parts_->coordinator->wait_at_most(submission, seconds);
+  parts_->finish(submission);
+}
+
+int Session::join(const Group& group) {
+  const auto submission = parts_->without_data(OpKind::join, group, true);
+  parts_->finish(submission);
+  const auto& ranks = submission->group->ranks;
+  return static_cast<int>(std::find(ranks.begin(), ranks.end(), submission->last_to_join) - ranks.begin());
+}
+
+Group Session::new_group(std::span<const int> ranks) {
+  std::vector<int> members(ranks.begin(), ranks.end());
+  std::sort(members.begin(), members.end());
+  return Group(parts_->make_group(std::move(members)));
+}
+
+Group Session::split(int color, int key) {
+  const auto ranks = static_cast<std::size_t>(size());
+  std::vector<std::int64_t> chosen(2 * ranks, 0);  // colours, then keys
+  chosen[static_cast<std::size_t>(rank())] = color;
+  chosen[ranks + static_cast<std::size_t>(rank())] = key;
+  parts_->finish(
+      parts_->collective(OpKind::all_reduce, "kolo.split", view(chosen), view(chosen), AllReduceOptions{}, true));
+  std::map<std::int64_t, std::vector<int>> members;
+  for (int other = 0; other < size(); ++other) members[chosen[static_cast<std::size_t>(other)]].push_back(other);
+  Group mine;
+  for (auto& [shade, list] : members) {
+    if (shade < 0) continue;
+    std::stable_sort(list.begin(), list.end(), [&](int a, int b) {
+      return chosen[ranks + static_cast<std::size_t>(a)] < chosen[ranks + static_cast<std::size_t>(b)];
+    });
+    const Group made(parts_->make_group(std::move(list)));
+    if (shade == color) mine = made;
+  }
+  return color < 0 ? Group(std::make_shared<GroupInfo>(GroupInfo{.name = "none", .rank = -1})) : mine;
+}
+
+void Session::remove_group(const Group& group) {
+  parts_->remove_group(group);
+}
+
+}  // namespace kolo

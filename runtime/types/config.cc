@@ -1,0 +1,298 @@
+#include <kolo/config.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include <kolo/error.h>
+
+extern char** environ;
+
+namespace kolo {
+namespace {
+
+[[noreturn]] void refuse(std::string_view variable, std::string_view value, std::string_view accepted) {
+  throw Error(ErrorCode::invalid_argument, fmt::format("{} is '{}'; it takes {}", variable, value, accepted));
+}
+
+std::optional<double> parse_number(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
+  return value;
+}
+
+Setting bytes_setting(std::string_view variable, std::string_view doc, bool must_agree, std::int64_t Config::*field) {
+  return {variable,
+          "bytes",
+          "bytes",
+          doc,
+          must_agree,
+          [=](Config& config, std::string_view text) {
+            const auto value = parse_bytes(text);
+            if (!value || *value < 1)
+              refuse(variable, text, "a positive number of bytes, such as 67108864 or 64MB (K, M, G count in 1024s)");
+            config.*field = *value;
+          },
+          [=](const Config& config) { return fmt::format("{}", config.*field); }};
+}
+
+Setting seconds_setting(std::string_view variable, std::string_view doc, double Config::*field, bool zero_allowed) {
+  return {variable,
+          "seconds",
+          "s",
+          doc,
+          false,
+          [=](Config& config, std::string_view text) {
+            const auto value = parse_number(text);
+            if (!value || *value < 0 || (*value == 0 && !zero_allowed)) {
+              refuse(variable, text,
+                     zero_allowed ? "a number of seconds, 0 for never" : "a positive number of seconds");
+            }
+            config.*field = *value;
+          },
+          [=](const Config& config) { return fmt::format("{}", config.*field); }};
+}
+
+Setting microseconds_setting(std::string_view variable, std::string_view doc, std::int64_t Config::*field) {
+  return {variable,
+          "integer",
+          "us",
+          doc,
+          false,
+          [=](Config& config, std::string_view text) {
+            const auto value = parse_number(text);
+            if (!value || *value < 0 || *value > 1e9 || *value != std::floor(*value))
+              refuse(variable, text, "a whole number of microseconds, 0 or more");
+            config.*field = static_cast<std::int64_t>(*value);
+          },
+          [=](const Config& config) { return fmt::format("{}", config.*field); }};
+}
+
+Setting text_setting(std::string_view variable, std::string_view doc, bool must_agree, std::string Config::*field) {
+  return {variable,
+          "text",
+          "",
+          doc,
+          must_agree,
+          [=](Config& config, std::string_view text) { config.*field = std::string(text); },
+          [=](const Config& config) { return config.*field; }};
+}
+
+Setting choice_setting(std::string_view variable, std::string_view doc, std::string Config::*field,
+                       std::vector<std::string> choices) {
+  return {variable,
+          "text",
+          "",
+          doc,
+          true,
+          [=](Config& config, std::string_view text) {
+            if (std::find(choices.begin(), choices.end(), text) == choices.end()) {
+              refuse(variable, text, fmt::format("one of {}", fmt::join(choices, ", ")));
+            }
+            config.*field = std::string(text);
+          },
+          [=](const Config& config) { return config.*field; }};
+}
+
+Setting flag_setting(std::string_view variable, std::string_view doc, bool Config::*field, bool must_agree = false) {
+  return {variable,
+          "flag",
+          "",
+          doc,
+          must_agree,
+          [=](Config& config, std::string_view text) {
+            if (text != "0" && text != "1") refuse(variable, text, "0 or 1");
+            config.*field = text == "1";
+          },
+          [=](const Config& config) { return std::string(config.*field ? "1" : "0"); }};
+}
+
+const std::array<Setting, 16>& table() {
+  static const std::array<Setting, 16> rows{{
+      bytes_setting("KOLO_FUSION_BYTES", "A bucket of tensors is full when it holds so many.", true,
+                    &Config::fusion_bytes),
+      seconds_setting(
+          "KOLO_STALL_REPORT_SECONDS",
+          "An operation, or a session being made, that waits longer is reported by every rank that takes part; "
+          "again after 2, 4, 8 times as long.",
+          &Config::stall_report_seconds, false),
+      seconds_setting(
+          "KOLO_STALL_ABORT_SECONDS",
+          "An operation, or a session being made, that waits longer ends the job with exit code 72; 0: never.",
+          &Config::stall_abort_seconds, true),
+      microseconds_setting("KOLO_SPIN_US", "How long a thread that waits keeps looking before it sleeps.",
+                           &Config::spin_us),
+      text_setting("KOLO_FAKE_NODES",
+                   "Ranks on each node, in rank order (\"2,2\"), instead of the real placement; for tests.", true,
+                   &Config::fake_nodes),
+      choice_setting("KOLO_BACKEND",
+                     "How host tensors travel: auto, local (ranks in one process), shm (one node) or mpi.",
+                     &Config::backend, {"auto", "local", "shm", "mpi"}),
+      choice_setting("KOLO_GPU_BACKEND", "How tensors on GPUs travel: auto, nccl, or staged (through host memory).",
+                     &Config::gpu_backend, {"auto", "nccl", "staged"}),
+      bytes_setting("KOLO_GPU_DIRECT_BYTES",
+                    "NCCL runs tensors on GPUs from this size on where they are; smaller ones are packed.", true,
+                    &Config::gpu_direct_bytes),
+      bytes_setting("KOLO_GPU_PACK_BYTES", "Memory on each rank's GPU for what is packed.", true,
+                    &Config::gpu_pack_bytes),
+      bytes_setting("KOLO_GPU_STAGING_BYTES", "Pinned host memory of each rank and group for what is staged.", true,
+                    &Config::gpu_staging_bytes),
+      choice_setting("KOLO_GPU_NODES",
+                     "How NCCL's sums cross nodes: flat (no matter where), or within each node first and then between "
+                     "nodes, which is nccl, or staged "
+                     "(through host memory).",
+                     &Config::gpu_nodes, {"flat", "nccl", "staged"}),
+      choice_setting("KOLO_NCCL_ALGO",
+                     "How NCCL sums over all ranks: auto, ring, tree or nvls; NCCL_ALGO, if set, counts instead.",
+                     &Config::nccl_algo, {"auto", "ring", "tree", "nvls"}),
+      choice_setting("KOLO_NCCL_WIRE",
+                     "native: NCCL adds 16-bit floats as they are, and rounds each time; f32: they travel as f32.",
+                     &Config::nccl_wire, {"native", "f32"}),
+      flag_setting(
+          "KOLO_NCCL_REGISTER",
+          "1: memory of the session is registered with NCCL; every rank must then place its tensors alike in it.",
+          &Config::nccl_register, true),
+      flag_setting("KOLO_TIMINGS",
+                   "1: SessionStats say how long collectives took; those on GPUs by the GPU's clock, which costs a "
+                   "little time itself.",
+                   &Config::timings),
+      flag_setting("KOLO_BANNER",
+                   "1: rank 0 prints the settings in effect, and which rank has which GPU, when a session starts.",
+                   &Config::banner),
+  }};
+  return rows;
+}
+
+/// Variables of this name space that belong to the tests, not to a session.
+constexpr std::array<std::string_view, 1> other_variables{"KOLO_SHARED_DIR"};
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {  // Levenshtein, one row at a time
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+/// What somebody may have meant: a setting spelt nearly like that, or the only one that begins so. Empty if there is
+/// none.
+std::string_view suggestion(std::string_view name) {
+  const auto nearest = std::min_element(table().begin(), table().end(), [&](const Setting& a, const Setting& b) {
+    return edit_distance(name, a.variable) < edit_distance(name, b.variable);
+  });
+  if (edit_distance(name, nearest->variable) <= name.size() / 3) return nearest->variable;
+  const auto begins_so = [&](const Setting& row) { return row.variable.starts_with(name); };
+  if (std::count_if(table().begin(), table().end(), begins_so) != 1) return {};
+  return std::find_if(table().begin(), table().end(), begins_so)->variable;
+}
+
+std::string unknown_variable(std::string_view name) {
+  const auto meant = suggestion(name);
+  return meant.empty() ? fmt::format("{} is no setting", name)
+                       : fmt::format("{} is no setting; did you mean {}?", name, meant);
+}
+
+}  // namespace
+
+void report_to_stderr(const std::string& line) {
+  const std::string text = "kolo: " + line + "\n";
+  for (std::size_t written = 0; written < text.size();) {
+    const auto count = write(STDERR_FILENO, text.data() + written, text.size() - written);
+    if (count <= 0) return;
+    written += static_cast<std::size_t>(count);
+  }
+}
+
+std::span<const Setting> settings() {
+  return table();
+}
+
+Config Config::from_environment(std::vector<std::string>* unknown) {
+  Config config;
+  for (char** entry = environ; *entry; ++entry) {
+    const std::string_view text(*entry);
+    const auto equals = text.find('=');
+    if (!text.starts_with("KOLO_") || equals == text.npos) continue;
+    const auto name = text.substr(0, equals);
+    const bool known =
+        std::any_of(table().begin(), table().end(), [&](const Setting& row) { return row.variable == name; });
+    const bool foreign = std::find(other_variables.begin(), other_variables.end(), name) != other_variables.end();
+    if (known) config.set(name, text.substr(equals + 1));
+    if (!known && !foreign && unknown) unknown->push_back(unknown_variable(name));
+  }
+  return config;
+}
+
+void Config::set(std::string_view variable, std::string_view value) {
+  for (const Setting& row : table()) {
+    if (row.variable == variable) return row.parse(*this, value);
+  }
+  throw Error(ErrorCode::invalid_argument, unknown_variable(variable));
+}
+
+std::string Config::get(std::string_view variable) const {
+  for (const Setting& row : table()) {
+    if (row.variable == variable) return row.print(*this);
+  }
+  throw Error(ErrorCode::invalid_argument, unknown_variable(variable));
+}
+
+std::string settings_help() {
+  std::string text;
+  for (const Setting& row : table()) {
+    const auto value = row.print(Config());
+    text += fmt::format("  {:<28} {} (default: {}{}{})\n", row.variable, row.doc, value.empty() ? "none" : value,
+                        row.unit.empty() ? "" : " ", row.unit);
+  }
+  return text;
+}
+
+std::string settings_markdown() {
+  std::string text = "| variable | default | unit | same on all ranks | what it does |\n|---|---|---|---|---|\n";
+  for (const Setting& row : table()) {
+    const auto value = row.print(Config());
+    text += fmt::format("| `{}` | {} | {} | {} | {} |\n", row.variable, value.empty() ? "none" : value, row.unit,
+                        row.must_agree ? "yes" : "no", row.doc);
+  }
+  return text;
+}
+
+std::optional<std::int64_t> parse_bytes(std::string_view text) {
+  std::size_t digits = 0;
+  while (digits < text.size() && (std::isdigit(static_cast<unsigned char>(text[digits])) || text[digits] == '.'))
+    ++digits;
+  const auto number = parse_number(text.substr(0, digits));
+  std::string suffix(text.substr(digits));
+  std::transform(suffix.begin(), suffix.end(), suffix.begin(), [](unsigned char c) { return std::toupper(c); });
+  if (suffix.ends_with("IB"))
+    suffix.erase(suffix.size() - 2);
+  else if (suffix.ends_with("B"))
+    suffix.pop_back();
+  constexpr std::string_view scales = "KMGT";
+  double factor = 1;
+  if (suffix.size() == 1 && scales.find(suffix[0]) != scales.npos) {
+    factor = std::pow(1024.0, static_cast<double>(scales.find(suffix[0]) + 1));
+  } else if (!suffix.empty()) {
+    return std::nullopt;
+  }
+  if (!number || *number * factor > 9e18) return std::nullopt;
+  return static_cast<std::int64_t>(*number * factor);
+}
+
+}  // namespace kolo

@@ -1,0 +1,66 @@
+#include <kolo/op.h>
+
+#include <fmt/format.h>
+
+namespace kolo {
+
+std::string_view to_string(OpKind kind) {
+  switch (kind) {
+    case OpKind::all_reduce: return "all_reduce";
+    case OpKind::broadcast: return "broadcast";
+    case OpKind::barrier: return "barrier";
+    case OpKind::make_group: return "make_group";
+    case OpKind::remove_group: return "remove_group";
+    case OpKind::reduce: return "reduce";
+    case OpKind::all_gather: return "all_gather";
+    case OpKind::reduce_scatter: return "reduce_scatter";
+    case OpKind::all_to_all: return "all_to_all";
+    case OpKind::gather: return "gather";
+    case OpKind::scatter: return "scatter";
+    case OpKind::join: return "join";
+    case OpKind::monitored_barrier: return "monitored_barrier";
+    case OpKind::send_recv: return "send/recv";
+  }
+  return "unknown operation";
+}
+
+std::string_view to_string(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum: return "sum";
+    case ReduceOp::average: return "average";
+    case ReduceOp::min: return "min";
+    case ReduceOp::max: return "max";
+    case ReduceOp::product: return "product";
+    case ReduceOp::bit_and: return "bit_and";
+    case ReduceOp::bit_or: return "bit_or";
+    case ReduceOp::bit_xor: return "bit_xor";
+    case ReduceOp::logical_and: return "logical_and";
+    case ReduceOp::logical_or: return "logical_or";
+    case ReduceOp::adasum: return "adasum";
+  }
+  return "unknown reduction";
+}
+
+std::string to_string(DType dtype, const Shape& shape) {
+  const std::string text = to_string(shape);
+  if (shape.dims() > 0 && shape[0] == any_rows)
+    return fmt::format("{}[*{}", to_string(dtype), text.substr(3));  // for [-1
+  return fmt::format("{}{}", to_string(dtype), text);
+}
+
+std::string to_string(const Signature& signature) {
+  std::string text(to_string(signature.kind));
+  if (signature.detail.empty() && !moves_data(signature.kind)) return text;
+  if (!signature.detail.empty()) return text + " of " + signature.detail;
+  const bool rooted = has_root(signature.kind);
+  if (reduces(signature.kind)) text += fmt::format("({}{}", to_string(signature.op), rooted ? ", " : ")");
+  if (rooted) text += fmt::format("{}root {})", reduces(signature.kind) ? "" : "(", signature.root);
+  if (!signature.members.empty()) return text + fmt::format(" of {} tensors", signature.members.size());
+  text += fmt::format(" {}", to_string(signature.dtype, signature.shape));
+  if (signature.device != DeviceKind::cpu) text += fmt::format(" on {}", to_string(signature.device));
+  if (signature.prescale != 1) text += fmt::format(" prescale {}", signature.prescale);
+  if (signature.postscale != 1) text += fmt::format(" postscale {}", signature.postscale);
+  return text;
+}
+
+}  // namespace kolo

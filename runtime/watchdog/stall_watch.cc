@@ -1,0 +1,195 @@
+#include "runtime/watchdog/stall_watch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace kolo {
+
+StallWatch::StallWatch(const Config& config, ControlChannel& control, const PendingQueue& queue,
+                       std::function<bool()> abort_device_work)
+    : config_(config),
+      control_(control),
+      queue_(queue),
+      let_go_(std::move(abort_device_work)),
+      beat_(watch_beat(config)),
+      thread_([this] { watch(); }) {}
+
+StallWatch::~StallWatch() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_all();
+}
+
+void StallWatch::opened() {
+  const std::lock_guard lock(mutex_);
+  open_ = true;
+}
+
+void StallWatch::completed(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  last_completed_ = name;
+}
+
+void StallWatch::watch() {
+  std::unique_lock lock(mutex_);
+  while (!wake_.wait_for(lock, beat_, [this] { return stop_; })) {
+    const bool open = open_;
+    lock.unlock();
+    const auto in_flight = queue_.in_flight();
+    publish(in_flight);
+    listen();
+    if (open) judge(in_flight);
+    lock.lock();
+    if (!open && !open_) judge_opening();  // with the lock: opened() means that no report follows
+  }
+}
+
+void StallWatch::publish(const std::vector<SubmissionPtr>& in_flight) {
+  StatusBoard::Entry entry;
+  entry.beats = ++beats_;
+  for (const SubmissionPtr& submission : in_flight) {
+    if (entry.waiting.size() == StatusBoard::max_waiting) break;
+    entry.waiting.push_back(StatusBoard::key(submission->group->id, submission->name, submission->occurrence));
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    entry.last_completed = last_completed_;
+  }
+  control_.board().publish(entry);
+}
+
+void StallWatch::listen() {
+  for (int rank : control_.board().ranks()) {
+    const auto entry = control_.board().read(rank);
+    Seen& seen = seen_.try_emplace(rank, Seen{0, Clock::now()}).first->second;
+    if (!entry || entry->beats == seen.beats) continue;
+    seen = {entry->beats, Clock::now()};
+  }
+}
+
+/// A rank is silent if its watchdog has missed several beats: the process is stopped, dead or out of CPU time.
+bool StallWatch::silent(int rank) const {
+  const auto found = seen_.find(rank);
+  return found != seen_.end() && Clock::now() - found->second.changed > 4 * beat_ + std::chrono::milliseconds(500);
+}
+
+/// When an operation has waited too long, one line for each cause: about the oldest that waits for it.
+void StallWatch::judge(const std::vector<SubmissionPtr>& in_flight) {
+  struct Stall {
+    SubmissionPtr oldest;
+    Diagnosis diagnosis;
+    std::size_t others = 0;
+  };
+  std::map<std::string, Stall> stalls;
+  const auto waits_for = [](const SubmissionPtr& submission) { return seconds_since(submission->submitted); };
+  const auto limit = config_.stall_abort_seconds > 0
+                         ? std::min(config_.stall_report_seconds, config_.stall_abort_seconds)
+                         : config_.stall_report_seconds;
+  if (!in_flight.empty() && waits_for(in_flight.front()) >= limit) {
+    for (const SubmissionPtr& submission : in_flight) {
+      if (Clock::now() - submission->submitted < 2 * beat_) continue;  // peers may not have published it yet
+      Diagnosis diagnosis = diagnose(*submission);
+      const auto cause = diagnosis.cause();
+      const auto [stall, is_new] = stalls.try_emplace(cause, Stall{submission, std::move(diagnosis)});
+      if (!is_new) ++stall->second.others;
+    }
+  }
+  for (const auto& [cause, stall] : stalls) {
+    const double waited = waits_for(stall.oldest);
+    double& next = reported_.try_emplace({stall.oldest->sequence, cause}, config_.stall_report_seconds).first->second;
+    const bool too_long = config_.stall_abort_seconds > 0 && waited > config_.stall_abort_seconds;
+    if (waited < next && !too_long) continue;
+    next = 2 * waited;
+    const auto line = fmt::format(
+        "rank {}: {}", control_.rank(),
+        explain_stall(*stall.oldest, waited, stall.diagnosis, stall.others, [this](int rank) { return name(rank); }));
+    config_.report(line + (too_long ? ending_the_job(config_) : ""));
+    if (too_long) end_job();
+  }
+  std::erase_if(reported_, [&](const auto& entry) {
+    return std::none_of(in_flight.begin(), in_flight.end(),
+                        [&](const SubmissionPtr& submission) { return submission->sequence == entry.first.first; });
+  });
+}
+
+/// A rank whose watchdog has never published anything has not come as far as its session.
+void StallWatch::judge_opening() {
+  const double waited = seconds_since(made_);
+  const bool too_long = config_.stall_abort_seconds > 0 && waited > config_.stall_abort_seconds;
+  if (waited < next_opening_report_ && !too_long) return;
+  next_opening_report_ = 2 * waited;
+  LateRanks late;
+  const auto& here = control_.board().ranks();
+  for (int rank = 0; rank < control_.topology().size(); ++rank) {
+    if (rank == control_.rank()) continue;
+    if (!std::binary_search(here.begin(), here.end(), rank)) {
+      late.unknown.add(rank);
+    } else if (seen_.at(rank).beats == 0 || silent(rank)) {
+      late.missing.push_back(name(rank));
+    }
+  }
+  config_.report(explain_opening(control_.rank(), waited, late) + (too_long ? ending_the_job(config_) : ""));
+  if (too_long) control_.abort_job(stall_exit_code);
+}
+
+void StallWatch::end_job() {
+  if (!let_go_()) {
+    config_.report(
+        fmt::format("rank {}: what runs on its GPU was not ended within a second (a call of NCCL or CUDA does not "
+                    "return); the process "
+                    "ends as it is",
+                    control_.rank()));
+  }
+  control_.abort_job(stall_exit_code);
+}
+
+Diagnosis StallWatch::diagnose(const Submission& submission) const {
+  const auto key = StatusBoard::key(submission.group->id, submission.name, submission.occurrence);
+  const auto& here = control_.board().ranks();
+  Diagnosis diagnosis;
+  diagnosis.agreed = submission.agreed;  // then every rank has submitted it, and some may have completed it
+  for (int rank : submission.group->ranks) {
+    const bool on_board = std::binary_search(here.begin(), here.end(), rank);
+    const bool stopped = on_board && rank != control_.rank() && silent(rank);
+    if (stopped && diagnosis.agreed) diagnosis.stopped.add(rank);
+    if (rank == control_.rank() || diagnosis.agreed) {
+      diagnosis.have.add(rank);
+      continue;
+    }
+    if (!on_board) {
+      diagnosis.far.add(rank);
+      continue;
+    }
+    const auto entry = control_.board().read(rank);
+    if (entry && std::find(entry->waiting.begin(), entry->waiting.end(), key) != entry->waiting.end()) {
+      diagnosis.have.add(rank);
+      if (stopped) diagnosis.stopped.add(rank);
+    } else if (stopped) {
+      diagnosis.silent.add(rank);
+    } else if (entry && entry->waiting.size() == StatusBoard::max_waiting) {
+      diagnosis.crowded.add(rank);
+    } else {
+      diagnosis.missing.add(rank);
+    }
+  }
+  return diagnosis;
+}
+
+/// "rank 1 (host h, pid 12, silent for 12.3 s: stopped or dead; last completed 'loss')".
+std::string StallWatch::name(int rank) const {
+  const auto& place = control_.topology().places[static_cast<std::size_t>(rank)];
+  const auto entry = control_.board().read(rank);
+  const Seen& seen = seen_.at(rank);
+  const bool stopped = silent(rank) && seen.beats > 0;
+  std::string text = fmt::format("rank {} (host {}, pid {}", rank, place.host, place.pid);
+  if (stopped) text += fmt::format(", silent for {:.1f} s: stopped or dead", seconds_since(seen.changed));
+  if (entry && !entry->last_completed.empty()) {
+    text += fmt::format("{} last completed '{}'", stopped ? ";" : ",", entry->last_completed);
+  }
+  return text + ")";
+}
+
+}  // namespace kolo

@@ -1,0 +1,156 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include <kolo/mpi.h>
+
+#include "ops/local/backend.h"
+#include "ops/mpi/backend.h"
+#include "ops/registry/registry.h"
+#include "ops/shm/processes.h"
+#include "ops/two_level/backend.h"
+#include "runtime/control/handshake.h"
+#include "runtime/control/mpi.h"
+#include "runtime/world/gpu_assignment.h"
+#include "runtime/world/launcher.h"
+#include "runtime/world/mpi_process.h"
+#include "runtime/world/parts.h"
+#include "runtime/world/startup_watch.h"
+
+namespace kolo {
+
+namespace {
+
+/// What each rank says, one after the other.
+std::vector<std::byte> gather_all(MPI_Comm comm, std::span<const std::byte> mine) {
+  int size = 0;
+  check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+  const int bytes = static_cast<int>(mine.size());
+  std::vector<int> counts(static_cast<std::size_t>(size)), offsets(counts.size());
+  check_mpi(MPI_Allgather(&bytes, 1, MPI_INT, counts.data(), 1, MPI_INT, comm), "MPI_Allgather");
+  std::exclusive_scan(counts.begin(), counts.end(), offsets.begin(), 0);
+  std::vector<std::byte> all(static_cast<std::size_t>(offsets.back() + counts.back()));
+  check_mpi(MPI_Allgatherv(mine.data(), bytes, MPI_BYTE, all.data(), counts.data(), offsets.data(), MPI_BYTE, comm),
+            "MPI_Allgatherv");
+  return all;
+}
+
+/// The placement on nodes and the backends are settings themselves: ranks that made worlds of different ones would
+/// hang.
+void agree_on_settings(MPI_Comm comm, const Config& config) {
+  int rank = 0;
+  check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+  check_settings(gather_all(comm, settings_message(config, rank)));
+}
+
+constexpr MpiTuning small_agreements{{4096, 1024}, 2048, 2};
+
+/// Adds what serves GPU tensors, if every rank has a GPU.
+void add_gpu_backends(MPI_Comm comm, const Config& config, std::span<Doorbell> doorbells, WorldParts& parts) {
+  const Topology& topology = parts.control->topology();
+  GroupInfo world{.name = "world", .rank = parts.control->rank()};
+  world.ranks.resize(topology.places.size());
+  std::iota(world.ranks.begin(), world.ranks.end(), 0);
+  const auto here = topology.node_ranks(world.rank);
+  const auto local_rank = static_cast<int>(std::ranges::find(here, world.rank) - here.begin());
+  const GpuShare mine = find_gpu(config, topology.places[static_cast<std::size_t>(world.rank)].host, local_rank);
+  Writer message;
+  put(message, mine.place);
+  const auto all = gather_all(comm, message.bytes());
+  Reader reader(all);
+  std::vector<GpuIdentity> places;
+  while (!reader.done()) places.push_back(get_gpu_place(reader));
+  const auto hosts_for_data = [&] {
+    BackendList list;
+    if (topology.nodes() == 1 && topology.size() > 1) {
+      if (auto shared = shm_process_backend(comm, doorbells, config.report)) list.push_back(std::move(shared));
+    }
+    list.push_back(mpi_backend(comm, topology.nodes() == 1 ? MpiTuning{} : between_nodes));
+    return list;
+  };
+  GpuHosts hosts{hosts_for_data, [&] { return mpi_backend(comm, small_agreements); }};
+  for (const Topology::Place& place : topology.places) hosts.node_of.push_back(place.node);
+  auto backends = gpu_backends(config, mine, places, world, hosts);
+  if (!backends.empty()) parts.device = {DeviceKind::cuda, mine.place.gpu};
+  for (auto& backend : backends) parts.backends.push_back(std::move(backend));
+}
+
+/// The ranks of MPI_COMM_WORLD, which are those of the launcher, that make up `comm`.
+std::vector<int> launcher_ranks(MPI_Comm comm) {
+  MPI_Group members = MPI_GROUP_NULL, all = MPI_GROUP_NULL;
+  check_mpi(MPI_Comm_group(comm, &members), "MPI_Comm_group");
+  check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &all), "MPI_Comm_group");
+  int size = 0;
+  check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+  std::vector<int> ranks(static_cast<std::size_t>(size)), result(ranks.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  check_mpi(MPI_Group_translate_ranks(members, size, ranks.data(), all, result.data()), "MPI_Group_translate_ranks");
+  MPI_Group_free(&members);
+  MPI_Group_free(&all);
+  return result;
+}
+
+/// ensure_mpi(), where MPI_Init() waits for ranks that have not come as far.
+void ensure_mpi_watched(const Config& config, int launched) {
+  std::vector<int> ranks(static_cast<std::size_t>(launched));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const StartupWatch watch(config, launched_rank(), std::move(ranks));
+  ensure_mpi();
+}
+
+}  // namespace
+
+World mpi_world(MPI_Comm comm, const Config& config) {
+  ensure_mpi();
+  int rank = 0;
+  check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+  const StartupWatch watch(config, rank, launcher_ranks(comm));
+  agree_on_settings(comm, config);
+  auto parts = std::make_unique<WorldParts>();
+  std::string note;
+  auto channel = std::make_unique<MpiChannel>(comm, config.fake_nodes, &note);
+  const Topology& topology = channel->topology();
+  const std::span<Doorbell> doorbells = channel->doorbells();  // of this node's ranks
+  if (!note.empty() && channel->rank() == 0) config.report(note);
+  std::vector<BackendOffer> offers;
+  if (topology.size() == 1) offers.push_back({"local", [] { return std::move(local_backends(1, {}).front()); }});
+  if (topology.nodes() == 1) {
+    offers.push_back(
+        {"shm", [&] { return shm_process_backend(comm, doorbells, config.report); }, topology.size() == 1});
+  }
+  const MpiTuning tuning = topology.nodes() == 1 ? MpiTuning{} : between_nodes;
+  offers.push_back({"mpi", [=] { return mpi_backend(comm, tuning); }});
+  parts->control = std::move(channel);
+  parts->backends = make_backends(config.backend, offers);
+  std::vector<int> node_of;
+  for (const Topology::Place& place : parts->control->topology().places) node_of.push_back(place.node);
+  if (config.backend == "auto" && spans_shared_nodes(node_of)) {
+    const auto make_node = [&](MPI_Comm node) { return node_backend(node, doorbells, config.report); };
+    parts->backends.insert(parts->backends.begin(), nodes_backend(comm, std::move(node_of), make_node));
+  }
+  add_gpu_backends(comm, config, doorbells, *parts);
+  return World(std::move(parts));
+}
+
+World launcher_world(const Config& config) {
+  const char* variable = "";
+  const int launched = launched_ranks(&variable);
+  if (launched == 0 && !mpi_usable()) return solo_world(config);
+  ensure_mpi_watched(config, launched);
+  int size = 0;
+  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
+  if (launched > 1 && size == 1) {
+    throw Error(
+        ErrorCode::backend,
+        fmt::format(
+            "the launcher started {} ranks ({}) but MPI sees one (it belongs to another MPI than the one kolo was "
+            "built with); start the program with that MPI's own mpirun",
+            launched, variable));
+  }
+  return mpi_world(MPI_COMM_WORLD, config);
+}
+
+}  // namespace kolo

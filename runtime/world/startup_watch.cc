@@ -1,0 +1,75 @@
+#include "runtime/world/startup_watch.h"
+
+#include <fmt/format.h>
+#include <mpi.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "runtime/watchdog/stall_report.h"
+#include "runtime/world/launcher.h"
+#include "runtime/world/mpi_process.h"
+
+namespace kolo {
+namespace {
+
+std::string host_name() {
+  char host[64] = {};
+  gethostname(host, sizeof(host) - 1);
+  return host;
+}
+
+[[noreturn]] void end_job() {
+  std::fflush(nullptr);
+  if (mpi_usable()) MPI_Abort(MPI_COMM_WORLD, stall_exit_code);
+  std::_Exit(stall_exit_code);  // before MPI is there, the launcher ends a job when one of its processes fails
+}
+
+}  // namespace
+
+StartupWatch::StartupWatch(const Config& config, int rank, std::vector<int> launcher_ranks)
+    : config_(config), rank_(rank), launcher_ranks_(std::move(launcher_ranks)), thread_([this] { watch(); }) {}
+
+StartupWatch::~StartupWatch() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_all();
+}
+
+void StartupWatch::watch() {
+  pthread_setname_np(pthread_self(), opening_thread);
+  double next = config_.stall_report_seconds;
+  std::unique_lock lock(mutex_);
+  while (!wake_.wait_for(lock, watch_beat(config_), [this] { return stop_; })) {
+    const double waited = seconds_since(start_);
+    const bool too_long = config_.stall_abort_seconds > 0 && waited > config_.stall_abort_seconds;
+    if (waited < next && !too_long) continue;
+    next = 2 * waited;
+    config_.report(explain(waited) + (too_long ? ending_the_job(config_) : ""));
+    if (too_long) end_job();
+  }
+}
+
+std::string StartupWatch::explain(double waited) const {
+  const auto here = local_ranks();
+  LateRanks late;
+  for (int rank = 0; rank < static_cast<int>(launcher_ranks_.size()); ++rank) {
+    if (rank == rank_) continue;
+    const auto launched = launcher_ranks_[static_cast<std::size_t>(rank)];
+    const auto seen =
+        std::find_if(here.begin(), here.end(), [&](const LocalRank& local) { return local.rank == launched; });
+    if (seen == here.end()) {
+      late.unknown.add(rank);
+    } else if (!seen->opening) {
+      late.missing.push_back(fmt::format("rank {} (host {}, pid {})", rank, host_name(), seen->pid));
+    }
+  }
+  return explain_opening(rank_, waited, late);
+}
+
+}  // namespace kolo

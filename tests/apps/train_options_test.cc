@@ -1,0 +1,186 @@
+// kolo-train's flags and configuration files: what they mean, and what is said about those that mean nothing.
+
+#include "apps/train/options/options.h"
+
+#include <sstream>
+
+#include "tests/apps/train_testing.h"
+
+namespace kolo::testing {
+namespace {
+
+using train::Options;
+
+class TrainOptions : public ::testing::Test {
+ protected:
+  Options parse(const std::string& line) {
+    std::vector<std::string> words{"kolo-train"};
+    std::istringstream stream(line);
+    for (std::string word; stream >> word;) words.push_back(word == "''" ? "" : word);
+    std::vector<const char*> argv;
+    for (const std::string& word : words) argv.push_back(word.c_str());
+    return train::parse_options(static_cast<int>(argv.size()), argv.data());
+  }
+
+  std::string error(const std::string& line) {
+    try {
+      parse(line);
+    } catch (const train::UsageError& problem) {
+      return without_folder(problem.what());
+    }
+    return "no error";
+  }
+
+  std::string without_folder(std::string text) const {
+    const std::string folder = folder_.path().string();
+    for (std::size_t at = 0; (at = text.find(folder)) != text.npos;) text.replace(at, folder.size(), "DIR");
+    return text;
+  }
+
+  /// --config with a file of these lines.
+  std::string config(const std::string& lines) {
+    write_file(folder_ / "run.conf", lines);
+    return "--config " + (folder_ / "run.conf").string() + " ";
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(TrainOptions, TheModelsDefaults) {
+  const Options options = parse("");
+  EXPECT_EQ(options.model, "mlp");
+  EXPECT_TRUE(options.epochs.has_value());
+  EXPECT_FALSE(options.steps.has_value());
+  EXPECT_GT(options.batch, 0);
+  EXPECT_GT(options.lr, 0);
+  EXPECT_GT(options.momentum, 0);
+}
+
+TEST_F(TrainOptions, EachModelHasItsRecipe) {
+  const Options llama = parse("--model llama");
+  EXPECT_EQ(llama.optimizer, "adamw");
+  EXPECT_EQ(llama.schedule, models::Curve::cosine);
+  EXPECT_EQ(llama.weight_decay, 0.1);
+  EXPECT_EQ(llama.clip, 1);
+  const Options cnn = parse("--model cnn --optimizer adam");
+  EXPECT_EQ(cnn.lr, 1e-3) << "that of the optimizer";
+  EXPECT_EQ(cnn.weight_decay, 0);
+  EXPECT_EQ(cnn.schedule, models::Curve::constant);
+  EXPECT_EQ(parse("--model llama --optimizer adamw --lr 1e-4 --weight-decay 0").weight_decay, 0);
+}
+
+TEST_F(TrainOptions, SwitchesTakeNoValue) {
+  EXPECT_TRUE(parse("--augment --batch 7").augment);
+  EXPECT_FALSE(parse("--batch 7").augment);
+  EXPECT_TRUE(parse(config("augment = yes\n")).augment);
+  EXPECT_FALSE(parse(config("augment = no\n")).augment);
+  EXPECT_EQ(error(config("augment = maybe\n")), "augment in DIR/run.conf is 'maybe'; it takes yes or no");
+  EXPECT_EQ(error("--augment yes"), "'yes' belongs to no flag; write --flag value (--help lists the flags)");
+}
+
+TEST_F(TrainOptions, StepsAloneLiftTheLimitOfEpochs) {
+  EXPECT_FALSE(parse("--steps 7").epochs.has_value());
+  EXPECT_EQ(parse("--steps 7 --epochs 2").epochs, 2);
+  EXPECT_EQ(parse("--steps 7 --epochs 2").steps, 7);
+}
+
+TEST_F(TrainOptions, ReadsEveryFlag) {
+  const Options options = parse(
+      "--model mlp --sizes 784,5,10 --init i --data d --order sequential --epochs 3 --steps 4 --batch=8 --optimizer "
+      "sgd "
+      "--lr 1e-2 --momentum 0 --seed 18446744073709551615 --save s --log l --eval-every 6");
+  EXPECT_EQ(options.sizes, (std::vector<std::int64_t>{784, 5, 10}));
+  EXPECT_EQ(options.init, "i");
+  EXPECT_EQ(options.data, "d");
+  EXPECT_EQ(options.order, models::Order::sequential);
+  EXPECT_EQ(options.batch, 8);
+  EXPECT_EQ(options.lr, 0.01);
+  EXPECT_EQ(options.momentum, 0);
+  EXPECT_EQ(options.seed, 18446744073709551615u);
+  EXPECT_EQ(options.save, "s");
+  EXPECT_EQ(options.log, "l");
+  EXPECT_EQ(options.eval_every, 6);
+}
+
+TEST_F(TrainOptions, TheCommandLineWinsOverTheFile) {
+  const Options options = parse(config("# a run\nbatch = 16\n\nlr = 0.5   # high\neval-every=3\n") + "--lr 0.25");
+  EXPECT_EQ(options.batch, 16);
+  EXPECT_EQ(options.lr, 0.25);
+  EXPECT_EQ(options.eval_every, 3);
+}
+
+TEST_F(TrainOptions, FilesThatMeanNothing) {
+  EXPECT_EQ(error(config("bach = 16\n")),
+            "DIR/run.conf has an unknown key 'bach'; --help lists the flags, whose names are the keys");
+  EXPECT_EQ(error(config("config = other\n")),
+            "DIR/run.conf has an unknown key 'config'; --help lists the flags, whose names are the keys");
+  EXPECT_EQ(error(config("batch = many\n")),
+            "batch in DIR/run.conf is 'many'; it takes a whole number from 1 to 1000000000");
+  EXPECT_EQ(error(config("lr = 1\nlr = 2\n")), "lr in DIR/run.conf is given twice; keep one");
+  EXPECT_EQ(
+      error(config("batch 16\n")),
+      "DIR/run.conf: the options configuration file contains an invalid line 'batch 16'; --help shows how to write it");
+  EXPECT_EQ(error("--config " + (folder_ / "none").string()),
+            "cannot read DIR/none (it is missing or not readable); give --config a file of lines 'flag = value'");
+  EXPECT_EQ(error("--config " + folder_.path().string()),
+            "cannot read DIR (it is a folder); give --config a file of lines 'flag = value'");
+  EXPECT_EQ(error("--config ''"), "--config is ''; it takes a file of lines 'flag = value'");
+}
+
+TEST_F(TrainOptions, FilesThatAreNoConfiguration) {
+  const std::string advice = "; give --config a file of lines 'flag = value'";
+  EXPECT_EQ(error("--config /dev/zero"), "cannot read /dev/zero (it is no regular file)" + advice);
+  const auto refusal = [&](const std::string& reason) { return "cannot read DIR/run.conf (" + reason + ")" + advice; };
+  EXPECT_EQ(error(config("batch = 1\nlr = \x1b[31m\n")), refusal("it is no text: line 2 has a byte 0x1b"));
+  EXPECT_EQ(error(config(std::string("a\0b", 3))), refusal("it is no text: line 1 has a byte 0x00"));
+  EXPECT_EQ(error(config(std::string((1 << 20) + 1, '#'))), refusal("it has more than 1048576 bytes"));
+  EXPECT_EQ(parse(config("# \xc3\xa9\r\nbatch = 7\r\n")).batch, 7);
+}
+
+TEST_F(TrainOptions, FilesThatWouldOverwriteEachOther) {
+  const auto path = [&](std::string_view name) { return (folder_ / name).string(); };
+  write_file(folder_ / "a", "x");
+  std::filesystem::create_symlink("a", folder_ / "link");
+  std::filesystem::create_symlink("later", folder_ / "dangling");
+  std::filesystem::create_hard_link(folder_ / "a", folder_ / "hard");
+  std::filesystem::create_directory_symlink(folder_.path(), folder_ / "folder");
+  const std::string advice = "; give each a file of its own";
+  const auto same = [&](const std::string& one_flag, const std::string& one, const std::string& flag,
+                        const std::string& other) {
+    EXPECT_EQ(error(one_flag + " " + one + " " + flag + " " + other),
+              without_folder(one_flag + " " + one + " and " + flag + " " + other + " are the same file" + advice));
+  };
+  for (const char* name : {"link", "hard", "./a", "folder/a"}) {
+    same("--log", path("a"), "--save", path(name));
+    same("--init", path("a"), "--save", path(name));
+    same("--init", path("a"), "--log", path(name));
+  }
+  same("--log", path("new"), "--save", path("folder/new"));
+  same("--log", path("dangling"), "--save", path("later"));
+  EXPECT_EQ(error("--log " + path("a") + " --save " + path("a")), "--log and --save both name DIR/a" + advice);
+  EXPECT_EQ(error(config("batch = 7\n") + "--log " + path("run.conf")),
+            "--config and --log both name DIR/run.conf" + advice);
+  EXPECT_EQ(error(config("save = " + path("run.conf") + "\n")), "--config and --save both name DIR/run.conf" + advice);
+  EXPECT_EQ(error("--init " + path("a") + " --log " + path("b") + " --save " + path("c")), "no error");
+}
+
+TEST_F(TrainOptions, HelpAndVersionNeedNothingElse) {
+  const auto help = train(folder_, 2, "--no-such-flag --help", "KOLO_BACKEND=nosuch");
+  EXPECT_EQ(help.code, 0);
+  EXPECT_EQ(help.err, "");
+  for (std::string_view word :
+       {"Model:", "Data:", "Training:", "Output:", "Runtime", "--sizes N,N,...", "KOLO_FUSION_BYTES"}) {
+    const auto at = help.out.find(word);
+    EXPECT_NE(at, std::string::npos) << word;
+    if (word != "KOLO_FUSION_BYTES") {
+      EXPECT_EQ(help.out.find(word, at + 1), std::string::npos) << word << " twice";
+    }
+  }
+  const auto version = train(folder_, 2, "--version");
+  EXPECT_EQ(version.code, 0);
+  EXPECT_EQ(version.out.substr(0, 11), "kolo-train ");
+  EXPECT_EQ(std::count(version.out.begin(), version.out.end(), '\n'), 1);
+}
+
+}  // namespace
+}  // namespace kolo::testing

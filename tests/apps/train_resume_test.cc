@@ -1,0 +1,175 @@
+// Runs that stop and go on: the same as if they had not.
+
+#include "tests/apps/train_testing.h"
+
+namespace kolo::testing {
+namespace {
+
+class TrainResume : public ::testing::Test {
+ protected:
+  std::string path(std::string_view name) const { return fmt::format("'{}'", (folder_ / name).string()); }
+
+  Finished run(int ranks, const std::string& flags) {
+    const auto done = train(folder_, ranks, "--sizes 784,24,10 --optimizer adamw --lr 1e-3 --seed 5 " + flags);
+    EXPECT_EQ(done.code, 0) << done.err;
+    return done;
+  }
+  std::string problem(int ranks, const std::string& flags) {
+    const auto done = train(folder_, ranks, "--sizes 784,24,10 --seed 5 " + flags);
+    EXPECT_EQ(done.code, 1);
+    const auto problems = done.problems();
+    return problems.size() == 1 ? without_folder(problems.front()) : done.err;
+  }
+  std::string without_folder(std::string text) const {
+    for (std::size_t at = 0; (at = text.find(folder_.path().string())) != std::string::npos;) {
+      text.replace(at, folder_.path().string().size(), "DIR");
+    }
+    return text;
+  }
+  std::vector<std::string> checkpoints(std::string_view name) const {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_ / name)) {
+      const auto file = entry.path().filename().string();
+      if (!file.starts_with('.')) names.push_back(file);
+    }
+    std::ranges::sort(names);
+    return names;
+  }
+
+  TempFolder folder_;
+};
+
+/// Steps of 2 x 300 examples: 14 to an epoch, the last one uneven.
+TEST_F(TrainResume, TheSameBitsAsARunWithoutAStop) {
+  const std::string flags = "--batch 300 --schedule linear --warmup 4 --eval-every 7 ";
+  run(2, flags + "--steps 20 --save " + path("straight") + " --log " + path("straight.jsonl"));
+  // Killed in effect: the run of 20 steps is made to end at 9 by resuming from a copy.
+  run(2, flags + "--steps 20 --every 9 --keep 9 --checkpoint " + path("all"));
+  EXPECT_EQ(checkpoints("all"), (std::vector<std::string>{"step-000000009", "step-000000018", "step-000000020"}));
+  std::filesystem::create_directory(folder_ / "cut");
+  std::filesystem::copy(folder_ / "all/step-000000009", folder_ / "cut/step-000000009");
+  std::filesystem::copy(folder_ / "straight.jsonl", folder_ / "cut.jsonl");
+  const auto done = run(2, flags + "--steps 20 --checkpoint " + path("cut") + " --resume --log " + path("cut.jsonl") +
+                               " --save " + path("resumed"));
+  EXPECT_NE(done.out.find("resume    from step 9 of "), std::string::npos) << done.out;
+  EXPECT_EQ(read_file(folder_ / "resumed"), read_file(folder_ / "straight"));
+  EXPECT_EQ(losses_in(folder_ / "cut.jsonl"), losses_in(folder_ / "straight.jsonl"));
+  EXPECT_EQ(events_in(folder_ / "cut.jsonl", "eval").size(), events_in(folder_ / "straight.jsonl", "eval").size());
+  EXPECT_EQ(checkpoints("cut"), (std::vector<std::string>{"step-000000009", "step-000000020"}));
+}
+
+TEST_F(TrainResume, ANewLogBeginsAtTheResumedStep) {
+  run(0, "--batch 500 --steps 5 --checkpoint " + path("c"));
+  run(0, "--batch 500 --steps 8 --checkpoint " + path("c") + " --resume --log " + path("log"));
+  const auto steps = events_in(folder_ / "log", "step");
+  ASSERT_EQ(steps.size(), 3u);
+  EXPECT_EQ(steps[0]["step"], 5);
+}
+
+/// What a killed run has written behind its last checkpoint, half a line at the end, is written again.
+TEST_F(TrainResume, LaterLinesOfALogAreReplaced) {
+  const std::string log = " --log " + path("log");
+  run(0, "--batch 500 --steps 6 --every 4 --keep 9 --checkpoint " + path("c") + log);
+  std::filesystem::remove_all(folder_ / "c/step-000000006");
+  write_file(folder_ / "log", read_file(folder_ / "log") + "{\"event\":\"step\",\"st");
+  run(0, "--batch 500 --steps 7 --checkpoint " + path("c") + " --resume" + log);
+  std::vector<int> steps;
+  for (const auto& event : events_in(folder_ / "log", "step")) steps.push_back(event["step"].get<int>());
+  EXPECT_EQ(steps, (std::vector<int>{0, 1, 2, 3, 4, 5, 6}));
+}
+
+/// A run that finds nothing left to do measures what there is: once in the log, and as of the step where it is.
+TEST_F(TrainResume, ARunThatIsDoneMeasuresAgain) {
+  const std::string flags = "--batch 500 --checkpoint " + path("c") + " --log " + path("log");
+  run(0, flags + " --steps 6");
+  const auto measured = events_in(folder_ / "log", "eval");
+  for (const std::string steps : {" --steps 6", " --steps 4", " --steps 9 --eval-only"}) {
+    run(0, flags + " --resume" + steps);
+    EXPECT_EQ(events_in(folder_ / "log", "eval"), measured) << steps;
+    EXPECT_EQ(losses_in(folder_ / "log").size(), 6u);
+  }
+}
+
+TEST_F(TrainResume, AnotherNumberOfRanksIsEqualToRounding) {
+  run(2, "--batch 300 --steps 12 --save " + path("straight"));
+  run(0, "--steps 0 --save " + path("start"));
+  run(2, "--batch 300 --steps 6 --checkpoint " + path("c"));
+  std::filesystem::copy(folder_ / "c", folder_ / "d", std::filesystem::copy_options::recursive);
+  run(3, "--batch 200 --steps 12 --resume --save " + path("three") + " --checkpoint " + path("c"));
+  run(0, "--batch 100 --accumulate 6 --steps 12 --resume --save " + path("one") + " --checkpoint " + path("d"));
+  EXPECT_LT(apart(folder_ / "three", folder_ / "straight", folder_ / "start"), 1e-4);
+  EXPECT_LT(apart(folder_ / "one", folder_ / "straight", folder_ / "start"), 1e-4);
+}
+
+TEST_F(TrainResume, ADamagedCheckpointIsPassedOver) {
+  const std::string flags = "--batch 500 --checkpoint " + path("c");
+  run(2, flags + " --steps 6 --every 3 --save " + path("six"));
+  const auto model = folder_ / "c/step-000000006/model.safetensors";
+  std::string bytes = read_file(model);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  write_file(model, bytes);
+  const auto done = run(2, flags + " --steps 6 --resume --save " + path("again"));
+  ASSERT_EQ(done.problems().size(), 1u) << done.err;
+  EXPECT_EQ(
+      done.problems()[0],
+      "the checkpoint of step 6 is damaged (the CRC-32C of model.safetensors is wrong): going on from the one before "
+      "it; it is now called unusable-step-000000006");
+  EXPECT_NE(done.out.find("resume    from step 3 of "), std::string::npos) << done.out;
+  EXPECT_EQ(read_file(folder_ / "again"), read_file(folder_ / "six"));
+  EXPECT_EQ(checkpoints("c"),
+            (std::vector<std::string>{"step-000000003", "step-000000006", "unusable-step-000000006"}));
+}
+
+TEST_F(TrainResume, WithoutAUsableCheckpointItStartsAtZero) {
+  const auto done = run(2, "--batch 500 --steps 2 --resume --checkpoint " + path("new"));
+  EXPECT_NE(done.out.find("resume    no usable checkpoint in "), std::string::npos) << done.out;
+  EXPECT_NE(done.out.find("\nstored    1 checkpoint, training stood still for at most "), std::string::npos)
+      << done.out;
+  EXPECT_EQ(checkpoints("new"), std::vector<std::string>{"step-000000002"});
+}
+
+TEST_F(TrainResume, WhatDoesNotBelongTogetherIsRefused) {
+  const std::string to = " --checkpoint " + path("c");
+  run(0, "--batch 500 --steps 2" + to);
+  EXPECT_EQ(
+      problem(2, "--steps 2" + to),
+      "DIR/c holds checkpoints already (the newest of step 2); add --resume to go on from it, or name another folder");
+  const std::string advice = "; resume with what it had, or write to another --checkpoint";
+  const std::string adamw = "--optimizer adamw --batch 500 --resume --steps 4";
+  EXPECT_EQ(
+      problem(2, adamw + to),
+      "the checkpoint is of another run: its examples per step (ranks x --batch x --accumulate) was 500, and now it is "
+      "1000" +
+          advice);
+  EXPECT_EQ(problem(0, adamw + " --order sequential" + to),
+            "the checkpoint is of another run: its --order was \"shuffled\", and now it is \"sequential\"" + advice);
+  EXPECT_NE(problem(0, "--batch 500 --resume --steps 4" + to).find("resume with the optimizer that wrote it"),
+            std::string::npos);
+  const auto done = train(folder_, 0, "--sizes 784,16,10 --optimizer adamw --batch 500 --resume --steps 4" + to);
+  EXPECT_NE(done.err.find("does not fit the model"), std::string::npos) << done.err;
+}
+
+TEST_F(TrainResume, AFullDiskLosesOneCheckpointAndNothingElse) {
+  const std::string flags = "--sizes 784,24,10 --batch 500 --checkpoint " + path("c");
+  ASSERT_EQ(train(folder_, 0, flags + " --steps 2").code, 0);
+  const auto done =
+      run_shell(folder_, fmt::format("ulimit -f 40; {} {} --resume --steps 4 --every 1", kolo_train(0), flags));
+  EXPECT_EQ(done.code, 1) << done.out;
+  EXPECT_EQ(checkpoints("c"), std::vector<std::string>{"step-000000002"});
+  ASSERT_EQ(done.problems().size(), 3u) << done.err;
+  EXPECT_EQ(without_folder(done.problems()[0]).substr(0, 97),
+            "the checkpoint of step 3 is lost, those before it are as they were: cannot write DIR/c/.writing-s");
+  EXPECT_EQ(done.problems()[2].substr(0, 41), "the last checkpoint could not be written:");
+  EXPECT_EQ(train(folder_, 0, flags + " --resume --steps 4").code, 0);
+  EXPECT_EQ(checkpoints("c"), (std::vector<std::string>{"step-000000002", "step-000000004"}));
+}
+
+TEST_F(TrainResume, OnlyMeasuresWhatACheckpointHolds) {
+  run(2, "--batch 500 --steps 4 --checkpoint " + path("c") + " --log " + path("trained"));
+  run(2, "--batch 500 --eval-only --resume --checkpoint " + path("c") + " --log " + path("measured"));
+  EXPECT_TRUE(losses_in(folder_ / "measured").empty());
+  EXPECT_EQ(events_in(folder_ / "measured", "eval"), events_in(folder_ / "trained", "eval"));
+}
+
+}  // namespace
+}  // namespace kolo::testing

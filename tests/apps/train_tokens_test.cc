@@ -1,0 +1,168 @@
+// kolo-train on tokens: what is trained on and held out, what it writes, and what is said about tokens that mean
+// nothing.
+
+#include "tests/apps/train_testing.h"
+
+namespace kolo::testing {
+namespace {
+
+class TrainTokens : public ::testing::Test {
+ protected:
+  std::string path(std::string_view name) const { return fmt::format("'{}'", (folder_ / name).string()); }
+
+  /// Words of a language that is easy to learn.
+  void SetUp() override {
+    std::string text;
+    for (int i = 0; text.size() < 20000; ++i) text += i % 7 == 3 ? "rustle " : i % 3 == 0 ? "the wind " : "and leaves ";
+    write_file(folder_ / "text", text.substr(0, 20000));
+  }
+
+  Finished run(int ranks, const std::string& flags) {
+    return train(folder_, ranks, "--model llama --preset tiny --seq 32 --data " + path("text") + " " + flags);
+  }
+  std::string problem(int ranks, const std::string& flags) {
+    const std::string preset = flags.find("--preset") == flags.npos ? "--preset tiny " : "";
+    const auto done = train(folder_, ranks, "--model llama " + preset + flags);
+    EXPECT_EQ(done.code, 1);
+    const auto problems = done.problems();
+    return problems.size() == 1 ? without_folder(problems.front()) : done.err;
+  }
+  std::string without_folder(std::string text) const {
+    for (std::size_t at = 0; (at = text.find(folder_.path().string())) != std::string::npos;) {
+      text.replace(at, folder_.path().string().size(), "DIR");
+    }
+    return text;
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(TrainTokens, TheLastTenthIsHeldOut) {
+  const auto done = run(2, "--batch 4 --steps 30 --warmup 5 --lr 1e-2 --log " + path("log"));
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_NE(done.out.find("the first 18000 to train on, the last 2000 held out"), std::string::npos) << done.out;
+  const auto steps = events_in(folder_ / "log", "step");
+  ASSERT_EQ(steps.size(), 30u);
+  EXPECT_GT(steps[0]["tokens_per_s"].get<double>(), steps[0]["samples_per_s"].get<double>());
+  const auto eval = events_in(folder_ / "log", "eval");
+  ASSERT_EQ(eval.size(), 1u);
+  EXPECT_LT(eval[0]["loss"].get<double>(), 3);
+  EXPECT_NE(done.out.find("tokens/s"), std::string::npos);
+}
+
+TEST_F(TrainTokens, InOrderNothingIsHeldOutUnlessItIsGiven) {
+  const auto none = run(2, "--batch 4 --steps 2 --order sequential --log " + path("log"));
+  EXPECT_NE(none.out.find("eval      none: nothing is held out"), std::string::npos) << none.out;
+  EXPECT_TRUE(events_in(folder_ / "log", "eval").empty());
+  write_file(folder_ / "val", std::string(330, 'x'));
+  const auto some = run(2, "--batch 4 --steps 2 --order sequential --val " + path("val") + " --log " + path("log"));
+  EXPECT_NE(some.out.find("the first 20000 to train on, 330 of "), std::string::npos) << some.out;
+  EXPECT_EQ(events_in(folder_ / "log", "eval").size(), 1u);
+}
+
+/// 10 held-out windows over 1, 2, 3 and 4 ranks, in batches of 4 at most.
+TEST_F(TrainTokens, EvaluationWeighsRanksRight) {
+  std::vector<double> losses;
+  for (const int ranks : {1, 2, 3, 4}) {
+    write_file(folder_ / "val", read_file(folder_ / "text").substr(0, 321));
+    ASSERT_EQ(run(ranks, "--batch 4 --steps 0 --val " + path("val") + " --log " + path("log")).code, 0);
+    losses.push_back(events_in(folder_ / "log", "eval").at(0)["loss"].get<double>());
+    EXPECT_NEAR(losses.back(), losses.front(), 1e-6);
+  }
+}
+
+TEST_F(TrainTokens, WritesText) {
+  const auto done = run(2, "--batch 4 --steps 60 --warmup 5 --lr 1e-2 --sample 40 --temperature 0 --prompt 'the win'");
+  ASSERT_EQ(done.code, 0) << done.err;
+  const auto at = done.out.find("\nthe win");
+  ASSERT_NE(at, std::string::npos) << done.out;
+  EXPECT_EQ(done.out.substr(at + 1).size(), 7u + 40 + 1);
+  EXPECT_NE(done.out.find(" leaves ", at), std::string::npos) << done.out;
+}
+
+/// A prompt that is none is known before the training.
+TEST_F(TrainTokens, BadPrompts) {
+  write_file(folder_ / "u16", std::string(2000, '\0'));
+  const std::string forever = "--seq 16 --steps 1000000000 --sample 5 --tokens u16 --data " + path("u16");
+  EXPECT_EQ(problem(2, forever + " --prompt abc"),
+            "--prompt is 'abc', and the tokens are no bytes; give their numbers, such as '17 4'");
+  EXPECT_EQ(problem(0, forever + " --prompt '3 256'"),
+            "the prompt's token 256 is out of range (the model's vocabulary has 256); choose others");
+}
+
+TEST_F(TrainTokens, TheProjectsOwnSourcesWillDo) {
+  const auto done = train(folder_, 2, "--model llama --preset tiny --batch 2 --steps 2 --eval-every 100 --eval-only");
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_NE(done.out.find("bytes of the project's own sources, "), std::string::npos) << done.out;
+}
+
+/// Token 300 is in the second half: rank 1 meets it, in the middle of a step.
+TEST_F(TrainTokens, ATokenOutOfTheVocabularyEndsAllRanks) {
+  std::string tokens;
+  for (int i = 0; i < 101; ++i) tokens += i == 70 ? std::string{44, 1} : std::string{5, 0};
+  write_file(folder_ / "u16", tokens);
+  EXPECT_EQ(problem(2, "--tokens u16 --seq 10 --batch 5 --steps 3 --order sequential --data " + path("u16")),
+            "token 70 of DIR/u16 is 300, and the vocabulary ends at 255; give a larger --vocab, or --tokens as they "
+            "are in the "
+            "file");
+  const auto done = train(folder_, 2,
+                          "--model llama --preset tiny --vocab 301 --tokens u16 --seq 10 --batch 5 --steps 3 --order "
+                          "sequential --data " +
+                              path("u16"));
+  EXPECT_EQ(done.code, 0) << done.err;
+}
+
+TEST_F(TrainTokens, BadInput) {
+  EXPECT_EQ(problem(2, "--data " + path("none")),
+            "cannot use DIR/none (No such file or directory); give a file of tokens, or a folder of such files");
+  EXPECT_EQ(
+      problem(0, "--seq 20000 --data " + path("text")),
+      "18000 tokens to train on make no sequence of 20000 and the token behind it; give more, or a smaller --seq");
+  EXPECT_EQ(problem(0, "--tokens u16"), "--tokens says how the tokens of --data are stored; give --data, too");
+  EXPECT_EQ(problem(0, "--sizes 3,4"), "--sizes means nothing to --model llama (it is for mlp); leave it out");
+  EXPECT_EQ(problem(0, "--momentum 0.5"),
+            "--momentum means nothing to --optimizer adamw (it is for sgd); leave it out");
+  EXPECT_EQ(problem(0, "--every 5"), "--every needs --checkpoint DIR; add it");
+  EXPECT_EQ(problem(0, "--prompt x"), "--prompt needs --sample N; add it");
+  EXPECT_EQ(problem(0, "--schedule constant --min-lr 1e-4"),
+            "--min-lr means nothing to --schedule constant; choose linear or cosine");
+  EXPECT_EQ(problem(0, "--min-lr 1"), "--min-lr 1 is above --lr 0.002; give a smaller one");
+  EXPECT_EQ(problem(0, "--eval-only --checkpoint " + path("c")),
+            "--eval-only writes no checkpoints; add --resume to read the newest one in --checkpoint");
+  EXPECT_EQ(problem(0, "--preset huge"),
+            "--preset: unknown preset 'huge' (known: tiny, small, base); choose one of them");
+  EXPECT_EQ(problem(0, "--data " + path("text") + " --save " + path("text")),
+            "--data and --save both name DIR/text; give each a file of its own");
+}
+
+/// A file alone does not say how many heads there are: that must come from somebody.
+TEST_F(TrainTokens, SizesOfAFileAlone) {
+  const std::string on = "--seq 16 --steps 0 --data " + path("text") + " ", tiny = "--model llama --preset tiny " + on;
+  ASSERT_EQ(train(folder_, 0, tiny + "--save " + path("a.safetensors")).code, 0);
+  const std::string from = "--init " + path("a.safetensors") + " " + on;
+  const auto alone = [&](const std::string& flags) { return train(folder_, 0, "--model llama " + from + flags); };
+  const std::string no_preset =
+      "DIR/a.safetensors holds a Llama of other sizes (dim 32 and not 256, layers 2 and not 4, numbers of a key 16 and "
+      "not 128, ffn 88 and not 688), and there is no config.json beside it; give its --dim --layers --heads --kv-heads "
+      "--ffn --vocab, or its --preset";
+  for (const char* flags : {"", "--preset small"}) {
+    const auto done = alone(flags);
+    ASSERT_EQ(done.problems().size(), 1u) << done.err;
+    EXPECT_EQ(without_folder(done.problems()[0]), no_preset);
+  }
+  EXPECT_EQ(alone("--preset tiny").code, 0);
+  EXPECT_EQ(alone("--dim 32 --layers 2 --heads 4 --kv-heads 2 --ffn 88").code, 0);
+  write_file(folder_ / "config.json",
+             R"({"hidden_size":32,"num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,)"
+             R"("intermediate_size":88,"vocab_size":256,"max_position_embeddings":64})");
+  EXPECT_EQ(alone("").code, 0);
+  EXPECT_EQ(without_folder(alone("--preset small").problems().at(0)),
+            "--preset small (--dim 256) contradicts --init DIR/a.safetensors (which holds 32); leave --preset out");
+  EXPECT_EQ(without_folder(alone("--heads 8").problems().at(0)),
+            "--heads 8 contradicts --init DIR/a.safetensors (which holds 4); leave --heads out");
+  EXPECT_EQ(without_folder(alone("--tied-head").problems().at(0)),
+            "--tied-head contradicts --init DIR/a.safetensors (which holds a head of its own); leave --tied-head out");
+}
+
+}  // namespace
+}  // namespace kolo::testing

@@ -1,0 +1,252 @@
+// The glue between a model and a session, ranks as threads.
+
+#include "apps/data_parallel.h"
+
+#include <kolo/op.h>
+
+#include "models/cnn.h"
+#include "models/data/loader.h"
+#include "models/data/rendered.h"
+#include "models/optim/adam.h"
+#include "models/optim/update.h"
+#include "tests/models/models_testing.h"
+#include "tests/support/thread_ranks.h"
+
+namespace kolo::testing {
+namespace {
+
+class DataParallelTest : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, DataParallelTest, ::testing::Values(1, 2, 3, 4));
+
+const models::Dataset& digits() {
+  static const models::Dataset set = models::render_digits({.train = 10, .held_out = 0}).train;
+  return set;
+}
+
+const std::vector<std::int64_t> sizes{784, 8, 6, 10};
+
+TEST_P(DataParallelTest, EverybodyStartsFromRankZero) {
+  run_ranks(GetParam(), [](Session& session) {
+    BoundMlp mine(sizes, static_cast<std::uint64_t>(session.rank()));
+    DataParallel(session, mine.model).broadcast_parameters();
+    EXPECT_EQ(mine.values, BoundMlp(sizes, 0).values);
+  });
+}
+
+/// Ten digits over the ranks, the last of which get fewer or none, give the gradients of ten digits on one rank.
+TEST_P(DataParallelTest, SumsUnevenSharesOfAStep) {
+  BoundMlp alone(sizes);
+  models::BatchLoader loader(digits());
+  const double loss = alone.model.forward_backward(loader.load({0, 10}), ignore_ready).loss_sum;
+
+  run_ranks(GetParam(), [&](Session& session) {
+    BoundMlp mine(sizes);
+    models::BatchLoader share(digits());
+    DataParallel parallel(session, mine.model);
+    const std::int64_t first = std::min<std::int64_t>(10, session.rank() * 4);
+    const std::int64_t last = session.rank() + 1 == session.size() ? 10 : std::min<std::int64_t>(10, first + 4);
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      std::vector<std::size_t> summed;
+      const StepResult result =
+          parallel.step(share.load({first, last - first}), false, [&](std::size_t index) { summed.push_back(index); });
+      EXPECT_NEAR(result.loss_sum, loss, 1e-5 * loss);
+      EXPECT_FALSE(result.give_up);
+      EXPECT_GE(parallel.wait_seconds(), 0);
+      EXPECT_LT(relative_difference(mine.gradients, alone.gradients), 1e-5);
+      EXPECT_EQ(summed, (std::vector<std::size_t>{5, 4, 3, 2, 1, 0})) << "bias first, then weight, last layer first";
+    }
+  });
+}
+
+/// Of the micro-batches of a step only the last communicates: as many tensors as for one batch.
+TEST_P(DataParallelTest, OnlyTheLastMicroBatchCommunicates) {
+  run_ranks(GetParam(), [](Session& session) {
+    BoundMlp mine(sizes);
+    models::BatchLoader loader(digits());
+    const models::Batch batch = loader.load({0, 4});
+    DataParallel parallel(session, mine.model);
+    const auto tensors_of_step = [&](std::int64_t micro_batches) {
+      const auto before = session.stats().tensors;
+      parallel.step({.next = [&] { return batch; }, .micro_batches = micro_batches}, false, [](std::size_t) {});
+      return session.stats().tensors - before;
+    };
+    const auto of_one = tensors_of_step(1);
+    EXPECT_EQ(of_one, mine.model.parameters().size() + 1);  // and the totals
+    EXPECT_EQ(tensors_of_step(5), of_one);
+  });
+}
+
+TEST_P(DataParallelTest, AnybodyMayGiveUp) {
+  run_ranks(GetParam(), [](Session& session) {
+    BoundMlp mine(sizes);
+    models::BatchLoader loader(digits());
+    DataParallel parallel(session, mine.model);
+    const bool last_rank = session.rank() + 1 == session.size();
+    EXPECT_FALSE(parallel.step(loader.load({0, 2}), false, ignore_ready).give_up);
+    EXPECT_TRUE(parallel.step(loader.load({0, 2}), last_rank, ignore_ready).give_up);
+  });
+}
+
+/// A few steps of training, whose optimizer remembers; parameters from `shards_from` elements on are shared out.
+class Training {
+ public:
+  Training(Session& session, const DataParallelSettings& settings, std::optional<double> clip)
+      : session_(&session),
+        mlp_(sizes),
+        loader_(digits()),
+        parallel_(session, mlp_.model, settings),
+        adam_(mlp_.model.parameters(), {}, models::Decay::decoupled),
+        update_(adam_, mlp_.model.parameters(), clip, nullptr, parallel_.shards()) {}
+
+  void step() {
+    constexpr double targets = 8;
+    const RowRange mine = rows_of_rank(8, session_->size(), session_->rank());
+    update_.begin(0.01, parallel_.gradient_scale(targets));
+    parallel_.step({.next =
+                        [&] {
+                          return loader_.load({mine.begin, mine.count()});
+                        },
+                    .targets = targets},
+                   false, [&](std::size_t index) { update_.arrived(index); });
+    norm = update_.finish([&](double squares) { return parallel_.sum(squares); }).gradient_norm;
+    parallel_.share_values();
+  }
+
+  const models::AlignedFloats& values() const { return mlp_.values; }
+
+  /// On rank 0: what the optimizer remembers, one number after the other.
+  std::vector<float> state() {
+    parallel_.collect_state(adam_);
+    std::vector<float> all;
+    for (const models::OptimizerTensor& tensor : adam_.state())
+      all.insert(all.end(), tensor.values.begin(), tensor.values.end());
+    return all;
+  }
+
+  double norm = 0;
+
+ private:
+  Session* session_;
+  BoundMlp mlp_;
+  models::BatchLoader loader_;
+  DataParallel parallel_;
+  models::Adam adam_;
+  models::Update update_;
+};
+
+/// To share the optimizer's work out changes no bit, on no rank, but those of the norm's sum. Of the weights one has
+/// fewer elements than are worth it, and the others cannot be cut into equal parts.
+TEST_P(DataParallelTest, ShardsGiveTheBitsOfWholeParameters) {
+  for (const models::Precision wire : {models::Precision::f32, models::Precision::bf16}) {
+    run_ranks(GetParam(), [&](Session& session) {
+      Training whole(session, {.wire = wire}, std::nullopt),
+          shards(session, {.shards_from = 50, .wire = wire}, std::nullopt);
+      for (int step = 0; step < 4; ++step) {
+        whole.step();
+        shards.step();
+        EXPECT_EQ(whole.values(), shards.values()) << "step " << step;
+        EXPECT_NEAR(whole.norm, shards.norm, 1e-9 * whole.norm);
+      }
+      const auto all = whole.state(), collected = shards.state();
+      if (session.rank() == 0) {
+        EXPECT_EQ(all, collected);
+      }
+    });
+  }
+}
+
+/// A norm that clips must be that of all shards.
+TEST_P(DataParallelTest, ShardsAreClippedTogether) {
+  run_ranks(GetParam(), [](Session& session) {
+    Training whole(session, {}, 0.1), shards(session, {.shards_from = 1}, 0.1);
+    for (int step = 0; step < 4; ++step) {
+      whole.step();
+      shards.step();
+      EXPECT_GT(whole.norm, 0.1) << "nothing is clipped";
+      EXPECT_NEAR(whole.norm, shards.norm, 1e-5 * whole.norm);
+    }
+    EXPECT_LT(relative_difference(shards.values(), whole.values()), 1e-5);
+    const std::string bytes(reinterpret_cast<const char*>(shards.values().data()),
+                            shards.values().size() * sizeof(float));
+    EXPECT_TRUE(session.broadcast_object("values", bytes) == bytes) << "ranks differ";
+  });
+}
+
+/// A model whose passes wait for the other ranks', on digits; rank 1's batches can be bad.
+class WithNorm {
+ public:
+  explicit WithNorm(Session& session)
+      : loader_(digits()),
+        model_({.filters = 4, .dense = 5, .batch_norm = true}, models::Precision::f32,
+               [&session](Tensor sums) { session.all_reduce("statistics", sums); }),
+        values_(models::parameter_elements(model_)),
+        gradients_(values_.size()),
+        parallel_((model_.bind(values_, gradients_), model_.initialise(1), session), model_,
+                  {.reduces_in_passes = true}) {}
+
+  StepResult step(const std::function<models::Batch(models::BatchLoader&)>& make) {
+    return parallel_.step({.next = [&] { return make(loader_); }, .micro_batches = 2}, false, ignore_ready);
+  }
+
+ private:
+  models::BatchLoader loader_;
+  models::Cnn model_;
+  models::AlignedFloats values_, gradients_;
+  DataParallel parallel_;
+};
+
+models::Batch good_batch(models::BatchLoader& loader) {
+  return loader.load({0, 3});
+}
+
+TEST(DataParallelErrors, ABatchThatIsMissingIsAgreedOnInTheMiddleOfPasses) {
+  run_ranks(3, [](Session& session) {
+    WithNorm mine(session);
+    EXPECT_FALSE(mine.step(good_batch).give_up);
+    const auto missing = [](models::BatchLoader&) -> models::Batch { throw models::ModelError("unreadable"); };
+    const StepResult result = session.rank() == 1 ? mine.step(missing) : mine.step(good_batch);
+    EXPECT_TRUE(result.give_up);
+    EXPECT_EQ(static_cast<bool>(result.problem), session.rank() == 1);
+    session.barrier();  // and the session goes on
+  });
+}
+
+/// Once others wait for it in a pass, a rank whose own pass fails can only leave; no one waits for ever.
+TEST(DataParallelErrors, APassThatFailsWhileOthersWaitInTheirsEndsAll) {
+  run_ranks(3, [](Session& session) {
+    const auto bad = [](models::BatchLoader& loader) {
+      models::Batch batch = loader.load({0, 3});
+      batch.inputs = batch.inputs.first(7);
+      return batch;
+    };
+    const auto train = [&](Session own, const auto& make) { WithNorm(own).step(make); };
+    if (session.rank() == 1) {
+      EXPECT_THROW(train(std::move(session), bad), models::ModelError);
+    } else {
+      EXPECT_THROW(train(std::move(session), good_batch), Error);
+    }
+  });
+}
+
+/// A rank that throws in the middle of a step leaves; the others learn of it instead of waiting for it.
+TEST(DataParallelErrors, ARankThatThrowsEndsTheOthers) {
+  run_ranks(3, [](Session& session) {
+    BoundMlp mine(sizes);
+    models::BatchLoader loader(digits());
+    const auto leave = [](std::size_t) { throw models::ModelError("out of a pass"); };
+    const auto train = [&](Session own, bool leaves) {
+      DataParallel parallel(own, mine.model);
+      for (int step = 0; step < 3; ++step) {
+        parallel.step(loader.load({0, 2}), false, leaves && step == 1 ? DataParallel::Summed(leave) : ignore_ready);
+      }
+    };
+    if (session.rank() == 1) {
+      EXPECT_THROW(train(std::move(session), true), models::ModelError);
+    } else {
+      EXPECT_THROW(train(std::move(session), false), Error);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace kolo::testing

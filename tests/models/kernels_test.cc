@@ -1,0 +1,257 @@
+#include "models/compute/kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "models/compute/random.h"
+#include "tests/models/models_testing.h"
+
+// Every loop, compiled for every kind of processor that this one can run, against the same in double.
+
+namespace kolo::models {
+namespace {
+
+std::vector<float> random_floats(std::int64_t count, float bound, std::uint64_t seed) {
+  Random random(seed);
+  std::vector<float> values(static_cast<std::size_t>(count));
+  for (float& value : values) value = random.symmetric(bound);
+  return values;
+}
+
+Work* work(std::vector<float>& values) {
+  return reinterpret_cast<Work*>(values.data());
+}
+Work* work(std::vector<std::uint16_t>& values) {
+  return reinterpret_cast<Work*>(values.data());
+}
+
+struct Named {
+  std::string name;
+  const KernelSet* set;
+};
+
+std::vector<Named> usable() {
+  std::vector<Named> all{{"baseline", &baseline_kernels}};
+  if (&best_kernels() != &baseline_kernels) all.push_back({"best", &best_kernels()});
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) all.push_back({"avx2", &avx2_kernels});
+#endif
+  return all;
+}
+
+class KernelTest : public ::testing::TestWithParam<Named> {
+ protected:
+  const Kernels& f32() const { return GetParam().set->f32; }
+};
+
+TEST_P(KernelTest, RmsNormAndBack) {
+  for (const std::int64_t dim : {5, 16, 37, 64}) {
+    constexpr std::int64_t rows = 3;
+    const auto x = random_floats(rows * dim, 2, 1), more = random_floats(rows * dim, 2, 2);
+    const auto gain = random_floats(dim, 1, 3), dh = random_floats(rows * dim, 1, 4);
+    const auto size = static_cast<std::size_t>(dim);
+    std::vector<float> sum(rows * size), h(rows * size), inverse(rows), d(rows * size, 0.5f), d_gain(size, 0.25f);
+    f32().rms_norm(rows, dim, x.data(), more.data(), sum.data(), gain.data(), 1e-5, work(h), inverse.data());
+    std::vector<float> d_work(rows * size);
+    f32().rms_norm_backward(rows, dim, sum.data(), gain.data(), inverse.data(), dh.data(), d.data(), d_gain.data(),
+                            work(d_work));
+    EXPECT_EQ(d, d_work);
+    std::vector<double> expected_gain(size, 0.25);
+    for (std::size_t row = 0; row < rows; ++row) {
+      double squares = 0, products = 0;
+      for (std::size_t i = 0; i < size; ++i) {
+        const double value = static_cast<double>(x[row * size + i]) + more[row * size + i];
+        squares += value * value;
+        products += value * dh[row * size + i] * gain[i];
+      }
+      const double r = 1 / std::sqrt(squares / static_cast<double>(dim) + 1e-5);
+      for (std::size_t i = 0; i < size; ++i) {
+        const std::size_t at = row * size + i;
+        const double value = static_cast<double>(x[at]) + more[at];
+        EXPECT_NEAR(h[at], value * r * gain[i], 1e-6);
+        EXPECT_NEAR(d[at], 0.5 + dh[at] * gain[i] * r - value * r * r * r * products / static_cast<double>(dim), 2e-6);
+        expected_gain[i] += dh[at] * value * r;
+      }
+    }
+    for (std::size_t i = 0; i < size; ++i) EXPECT_NEAR(d_gain[i], expected_gain[i], 2e-6);
+  }
+}
+
+TEST_P(KernelTest, SwigluAndBackInPlace) {
+  for (const std::int64_t ffn : {1, 16, 50}) {
+    constexpr std::int64_t rows = 2;
+    auto gate_up = random_floats(rows * 2 * ffn, 6, 1);
+    const auto ds = random_floats(rows * ffn, 1, 2);
+    gate_up[0] = 100;  // exponentials of both ends
+    gate_up[static_cast<std::size_t>(2 * ffn)] = -100;
+    std::vector<float> s(ds.size()), s_again = ds;
+    f32().swiglu(rows, ffn, gate_up.data(), work(s));
+    std::vector<float> d = gate_up;
+    f32().swiglu_backward(rows, ffn, d.data(), s_again.data(), work(d), work(s_again));
+    EXPECT_EQ(s, s_again);
+    for (std::int64_t row = 0; row < rows; ++row) {
+      for (std::int64_t i = 0; i < ffn; ++i) {
+        const auto at = static_cast<std::size_t>(row * ffn + i), gate = static_cast<std::size_t>(row * 2 * ffn + i);
+        const auto up = gate + static_cast<std::size_t>(ffn);
+        const double g = gate_up[gate], soft = 1 / (1 + std::exp(-g)), silu = g * soft;
+        EXPECT_NEAR(s[at], silu * gate_up[up], 1e-6 * (1 + std::abs(silu * gate_up[up])));
+        EXPECT_NEAR(d[up], ds[at] * silu, 1e-6 * (1 + std::abs(silu)));
+        EXPECT_NEAR(d[gate], ds[at] * gate_up[up] * (soft + silu * (1 - soft)), 4e-6);
+      }
+    }
+  }
+}
+
+/// One head's attention and its gradients, all scores at once.
+struct Reference {
+  Reference(const HeadView& head, const std::vector<float>& d_out)
+      : out(d_out.size()), dq(d_out.size()), dk(d_out.size()), dv(d_out.size()) {
+    const std::int64_t width = head.head_dim;
+    const auto at = [&](const float* rows, std::int64_t row, std::int64_t i) {
+      return static_cast<double>(rows[row * head.width + i]);
+    };
+    for (std::int64_t row = 0; row < head.positions; ++row) {
+      std::vector<double> weight(static_cast<std::size_t>(row) + 1), dp(weight.size());
+      double sum = 0, inner = 0;
+      for (std::int64_t key = 0; key <= row; ++key) {
+        const auto index = static_cast<std::size_t>(key);
+        const bool sees = head.documents == nullptr || head.documents[key] == head.documents[row];
+        double score = 0;
+        for (std::int64_t i = 0; i < width; ++i) score += at(head.q, row, i) * at(head.k, key, i);
+        weight[index] = sees ? std::exp(score) : 0;
+        sum += weight[index];
+      }
+      for (std::int64_t key = 0; key <= row; ++key) {
+        const auto index = static_cast<std::size_t>(key);
+        weight[index] /= sum;
+        for (std::int64_t i = 0; i < width; ++i) {
+          const auto o = static_cast<std::size_t>(row * width + i), v = static_cast<std::size_t>(key * width + i);
+          out[o] += weight[index] * at(head.v, key, i);
+          dv[v] += weight[index] * d_out[o];
+          dp[index] += d_out[o] * at(head.v, key, i);
+        }
+        inner += weight[index] * dp[index];
+      }
+      for (std::int64_t key = 0; key <= row; ++key) {
+        const auto index = static_cast<std::size_t>(key);
+        const double ds = weight[index] * (dp[index] - inner);
+        for (std::int64_t i = 0; i < width; ++i) {
+          dq[static_cast<std::size_t>(row * width + i)] += ds * at(head.k, key, i);
+          dk[static_cast<std::size_t>(key * width + i)] += ds * at(head.q, row, i);
+        }
+      }
+    }
+  }
+
+  std::vector<double> out, dq, dk, dv;
+};
+
+double difference(const std::vector<float>& rows, std::int64_t stride, const std::vector<double>& expected,
+                  std::int64_t width) {
+  double error = 0, norm = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const auto row = static_cast<std::int64_t>(i) / width, column = static_cast<std::int64_t>(i) % width;
+    const double off = rows[static_cast<std::size_t>(row * stride + column)] - expected[i];
+    error += off * off;
+    norm += expected[i] * expected[i];
+  }
+  return std::sqrt(error / norm);
+}
+
+TEST_P(KernelTest, AttentionIsThatOfAllScoresAtOnce) {
+  for (const auto& [positions, head_dim, split] :
+       {std::tuple{1, 8, false}, {33, 12, false}, {100, 16, true}, {300, 32, true}, {600, 34, false}}) {
+    const std::int64_t width = (head_dim + 15) / 16 * 16;
+    auto q = random_floats(positions * width, 1.5f, 1), k = random_floats(positions * width, 1.5f, 2);
+    auto v = random_floats(positions * width, 1, 3);
+    for (std::vector<float>* rows : {&q, &k, &v}) {
+      for (std::size_t i = 0; i < rows->size(); ++i) {
+        if (static_cast<std::int64_t>(i) % width >= head_dim) (*rows)[i] = 0;
+      }
+    }
+    std::vector<std::int32_t> documents;
+    for (int position = 0; position < positions; ++position) documents.push_back(position / 37 * 3 % 7);
+    const HeadView head{.positions = positions,
+                        .width = width,
+                        .head_dim = head_dim,
+                        .q = q.data(),
+                        .k = k.data(),
+                        .v = v.data(),
+                        .documents = split ? documents.data() : nullptr,
+                        .out_stride = head_dim};
+    const auto d_out = random_floats(positions * head_dim, 1, 4);
+    std::vector<float> out(d_out.size()), log_sums(static_cast<std::size_t>(positions));
+    std::vector<float> scratch(static_cast<std::size_t>(attention_scratch(positions, width)), NAN);
+    f32().attend(head, work(out), log_sums.data(), scratch.data());
+    std::vector<float> dq(q.size(), NAN), dk(q.size()), dv(q.size());
+    std::ranges::fill(scratch, NAN);
+    f32().attend_backward(head, work(out), log_sums.data(), d_out.data(), {dq.data(), dk.data(), dv.data()},
+                          scratch.data());
+    const Reference expected(head, d_out);
+    EXPECT_LT(difference(out, head_dim, expected.out, head_dim), 1e-6) << positions;
+    EXPECT_LT(difference(dv, width, expected.dv, head_dim), 1e-6) << positions;
+    if (positions == 1) continue;  // one weight of 1 has no gradient
+    EXPECT_LT(difference(dq, width, expected.dq, head_dim), 2e-6) << positions;
+    EXPECT_LT(difference(dk, width, expected.dk, head_dim), 2e-6) << positions;
+  }
+}
+
+TEST_P(KernelTest, RoundingIsToTheNearestAndBackExact) {
+  const std::vector<float> values{0,     -0.0f, 1,      1.00390625f, 1.01171875f, 65504, 65519,
+                                  65520, 1e30f, -1e-5f, 6e-8f,       1e-9f,       -3};
+  std::vector<float> back(values.size());
+  const auto round_trip = [&](const Kernels& kernels) {
+    std::vector<std::uint16_t> halves(values.size());
+    kernels.narrow(std::ssize(values), values.data(), work(halves));
+    kernels.widen(std::ssize(values), work(halves), back.data());
+  };
+  round_trip(GetParam().set->bf16);
+  EXPECT_EQ(back[3], 1.0f);       // halfway between 1 and 1.0078125: to even
+  EXPECT_EQ(back[4], 1.015625f);  // halfway again, the other way
+  EXPECT_EQ(back[12], -3);
+  EXPECT_NEAR(back[8] / 1e30f, 1, 4e-3);
+  round_trip(GetParam().set->f16);
+  EXPECT_EQ(back[5], 65504);
+  EXPECT_EQ(back[6], 65504);
+  EXPECT_EQ(back[7], INFINITY);
+  EXPECT_NEAR(back[9], -1e-5f, 3e-8f);
+  EXPECT_EQ(back[10], 0x1p-24f);
+  EXPECT_EQ(back[11], 0);
+  const float none = NAN;
+  for (const Kernels* kernels : {&GetParam().set->bf16, &GetParam().set->f16}) {
+    std::vector<std::uint16_t> half(1);
+    float again = 0;
+    kernels->narrow(1, &none, work(half));
+    kernels->widen(1, work(half), &again);
+    EXPECT_TRUE(std::isnan(again));
+  }
+}
+
+TEST_P(KernelTest, CrossEntropyOfManyClasses) {
+  for (const std::int64_t classes : {1, 3, 16, 259}) {
+    auto logits = random_floats(classes, 20, 1);
+    const std::int64_t target = classes / 2;
+    std::vector<float> gradient(logits.size());
+    std::int64_t largest = -1;
+    const double loss = f32().cross_entropy(classes, logits.data(), target, 2, gradient.data(), &largest);
+    EXPECT_EQ(largest, std::ranges::max_element(logits) - logits.begin());
+    double sum = 0;
+    for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
+    EXPECT_NEAR(loss, std::log(sum) - logits[static_cast<std::size_t>(target)], 2e-6 * (1 + loss));
+    for (std::int64_t i = 0; i < classes; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      EXPECT_NEAR(gradient[at], 2 * (std::exp(static_cast<double>(logits[at])) / sum - (i == target)), 1e-6);
+    }
+    f32().cross_entropy(classes, logits.data(), target, 2, logits.data(), &largest);  // in place
+    EXPECT_EQ(logits, gradient);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, KernelTest, ::testing::ValuesIn(usable()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace kolo::models

@@ -1,0 +1,94 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/compute/aligned.h"
+#include "models/mlp.h"
+#include "models/util/error.h"
+
+namespace kolo::testing {
+
+/// A fresh folder that is gone with this.
+class TempFolder {
+ public:
+  TempFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "kolo-test-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot create " + name);
+    path_ = name;
+  }
+  ~TempFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
+
+  std::filesystem::path operator/(std::string_view name) const { return path_ / name; }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+inline void write_file(const std::filesystem::path& path, std::string_view bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+inline std::string read_file(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// The text of the ModelError that `call` throws, with `folder` in it replaced by "DIR"; "no error" if it throws none.
+template <class Call>
+std::string error_of(Call call, const std::filesystem::path& folder = {}) {
+  try {
+    call();
+  } catch (const models::ModelError& error) {
+    std::string text = error.what();
+    for (std::size_t at = 0; !folder.empty() && (at = text.find(folder.string())) != std::string::npos;) {
+      text.replace(at, folder.string().size(), "DIR");
+    }
+    return text;
+  }
+  return "no error";
+}
+
+/// An MLP with storage.
+struct BoundMlp {
+  explicit BoundMlp(std::vector<std::int64_t> sizes, std::uint64_t seed = 1) : model(std::move(sizes)) {
+    values.resize(models::parameter_elements(model));
+    gradients.resize(values.size());
+    model.bind(values, gradients);
+    model.initialise(seed);
+  }
+
+  models::Mlp model;
+  models::AlignedFloats values, gradients;
+};
+
+/// The 2-norm of a - b over that of b.
+inline double relative_difference(std::span<const float> a, std::span<const float> b) {
+  double difference = 0, norm = 0;
+  for (std::size_t i = 0; i < b.size(); ++i) {
+    difference += (static_cast<double>(a[i]) - b[i]) * (static_cast<double>(a[i]) - b[i]);
+    norm += static_cast<double>(b[i]) * b[i];
+  }
+  return std::sqrt(difference / norm);
+}
+
+inline void ignore_ready(std::size_t) {}
+
+}  // namespace kolo::testing

@@ -1,0 +1,210 @@
+#include "models/optim/optimizer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/optim/adam.h"
+#include "models/optim/update.h"
+
+#include "tests/models/models_testing.h"
+
+namespace kolo::models {
+namespace {
+
+using testing::error_of;
+
+/// Two parameters, of two elements and of one.
+struct Bound {
+  std::vector<float> values{1, 2, 3}, gradients{10, 20, 30};
+  std::vector<Parameter> parameters{{"a", {2}, std::span(values).first(2), std::span(gradients).first(2)},
+                                    {"b", {1}, std::span(values).last(1), std::span(gradients).last(1)}};
+};
+
+TEST(Sgd, FollowsItsFormula) {
+  Bound bound;
+  bound.gradients = {2, 4, 6};
+  Sgd sgd(bound.parameters, 0.5);
+  sgd.step(0.25, 0.5);  // v = 1, 2, 3
+  EXPECT_EQ(bound.values, (std::vector<float>{0.75f, 1.5f, 2.25f}));
+  EXPECT_EQ(bound.gradients, (std::vector<float>{2, 4, 6}));
+  sgd.step(0.5, 0.5);  // v = 1.5, 3, 4.5
+  EXPECT_EQ(bound.values, (std::vector<float>{0, 0, 0}));
+}
+
+TEST(Sgd, ParametersInAnyOrderGiveTheSame) {
+  Bound one, other;
+  Sgd all(one.parameters, 0.9), by_hand(other.parameters, 0.9);
+  for (int step = 0; step < 3; ++step) {
+    all.step(0.1, 1);
+    by_hand.begin_step(0.1, 1);
+    by_hand.update(1);
+    by_hand.update(0);
+  }
+  EXPECT_EQ(one.values, other.values);
+}
+
+TEST(Sgd, VelocityDoesNotStayAmongDenormals) {
+  Bound bound;
+  Sgd sgd(bound.parameters, 0.9);
+  sgd.step(1, 1);
+  bound.gradients = {0, 0, 0};
+  for (int step = 0; step < 2000; ++step) sgd.step(1, 1);
+  bound.values = {0, 0, 0};
+  sgd.step(1, 1);
+  EXPECT_EQ(bound.values, (std::vector<float>{0, 0, 0}));  // v is 0, not the smallest denormal
+}
+
+/// A matrix, which decays, and a vector, which does not.
+struct Decaying {
+  std::vector<float> values{1, 1}, gradients{0.5f, 0.5f};
+  std::vector<Parameter> parameters{{"matrix", {1, 1}, std::span(values).first(1), std::span(gradients).first(1)},
+                                    {"vector", {1}, std::span(values).last(1), std::span(gradients).last(1)}};
+};
+
+/// The formulas in double, for one element.
+struct AdamByHand {
+  double m = 0, v = 0, w = 1;
+  void step(int t, double g, double lr, double decoupled, double in_gradient) {
+    g += in_gradient * w;
+    w -= lr * decoupled * w;
+    m = 0.8 * m + 0.2 * g;
+    v = 0.9 * v + 0.1 * g * g;
+    w -= lr / (1 - std::pow(0.8, t)) * m / (std::sqrt(v) / std::sqrt(1 - std::pow(0.9, t)) + 1e-3);
+  }
+};
+
+class AdamKinds : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Names, AdamKinds, ::testing::Values("adam", "adamw"));
+
+TEST_P(AdamKinds, FollowTheirFormulas) {
+  Decaying bound;
+  const bool decoupled = std::string(GetParam()) == "adamw";
+  const auto optimizer = make_optimizer(
+      {.name = GetParam(), .beta1 = 0.8, .beta2 = 0.9, .eps = 1e-3, .weight_decay = 0.3}, bound.parameters);
+  AdamByHand matrix, vector;
+  for (int t = 1; t <= 5; ++t) {
+    const float g = t % 2 == 0 ? -1.0f : 2.0f;
+    bound.gradients = {4 * g, 4 * g};
+    optimizer->step(0.01 * t, 0.25);
+    matrix.step(t, g, 0.01 * t, decoupled ? 0.3 : 0, decoupled ? 0 : 0.3);
+    vector.step(t, g, 0.01 * t, 0, 0);
+    EXPECT_NEAR(bound.values[0], matrix.w, 1e-6) << t;
+    EXPECT_NEAR(bound.values[1], vector.w, 1e-6) << t;
+  }
+}
+
+TEST(Optimizer, GoesOnFromItsState) {
+  for (const std::string name : {"sgd", "adam", "adamw"}) {
+    Bound through, first, second;
+    const OptimizerSettings settings{.name = name, .weight_decay = 0.1};
+    const auto all = make_optimizer(settings, through.parameters), before = make_optimizer(settings, first.parameters);
+    for (int step = 0; step < 6; ++step) all->step(0.1, 1);
+    for (int step = 0; step < 3; ++step) before->step(0.1, 1);
+    second.values = first.values;
+    const auto after = make_optimizer(settings, second.parameters);
+    const auto from = before->state(), to = after->state();
+    ASSERT_EQ(from.size(), to.size());
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      EXPECT_EQ(from[i].name, to[i].name);
+      std::ranges::copy(from[i].values, to[i].values.begin());
+    }
+    after->set_steps_begun(before->steps_begun());
+    for (int step = 0; step < 3; ++step) after->step(0.1, 1);
+    EXPECT_EQ(second.values, through.values) << name;
+  }
+}
+
+TEST(Optimizer, ItsStateIsNamedAfterTheParameters) {
+  Bound bound;
+  const auto state = make_optimizer({.name = "adamw"}, bound.parameters)->state();
+  ASSERT_EQ(state.size(), 4u);
+  EXPECT_EQ(state[0].name, "mean.a");
+  EXPECT_EQ(state[3].name, "square.b");
+  EXPECT_EQ(state[0].values.size(), 2u);
+}
+
+TEST(Update, GradientsInAnyOrderGiveTheSameBits) {
+  for (const bool clips : {false, true}) {
+    Bound one, other;
+    Adam first(one.parameters, {}, Decay::decoupled), second(other.parameters, {}, Decay::decoupled);
+    const auto clip = clips ? std::optional(2.0) : std::nullopt;
+    Update in_order(first, one.parameters, clip, nullptr), backwards(second, other.parameters, clip, nullptr);
+    for (int step = 0; step < 3; ++step) {
+      in_order.begin(0.1, 0.5);
+      backwards.begin(0.1, 0.5);
+      for (const std::size_t i : {0, 1}) in_order.arrived(i);
+      for (const std::size_t i : {1, 0}) backwards.arrived(i);
+      const double norm = in_order.finish().gradient_norm;
+      EXPECT_NEAR(norm, std::sqrt(1400.0) / 2, 1e-12);
+      EXPECT_EQ(norm, backwards.finish().gradient_norm);
+    }
+    EXPECT_EQ(one.values, other.values);
+  }
+}
+
+TEST(Update, ClipsToANorm) {
+  Bound bound;
+  bound.gradients = {6, 0, 8};
+  Sgd sgd(bound.parameters, 0);
+  Update update(sgd, bound.parameters, 2.5, nullptr);
+  const auto step = [&] {
+    bound.values = {0, 0, 0};
+    update.begin(1, 0.5);
+    for (const std::size_t i : {0, 1}) update.arrived(i);
+    return update.finish().gradient_norm;
+  };
+  EXPECT_EQ(step(), 5);  // of 3, 0, 4
+  EXPECT_NEAR(bound.values[0], -1.5, 1e-6);
+  EXPECT_NEAR(bound.values[2], -2, 1e-6);
+  bound.gradients = {0, 2, 0};
+  EXPECT_EQ(step(), 1);
+  EXPECT_EQ(bound.values, (std::vector<float>{0, -1, 0})) << "a small norm stays as it is";
+}
+
+TEST(Update, SkipsWhatOverflows) {
+  Bound bound;
+  Sgd sgd(bound.parameters, 0.9);
+  LossScale scale(2);
+  scale.set(4, 0);
+  Update update(sgd, bound.parameters, std::nullopt, &scale);
+  const auto step = [&](const std::vector<float>& gradients) {
+    std::ranges::copy(gradients, bound.gradients.begin());
+    update.begin(1, 1);
+    for (const std::size_t i : {1, 0}) update.arrived(i);
+    return update.finish();
+  };
+  EXPECT_TRUE(step({1, INFINITY, 1}).skipped);
+  EXPECT_EQ(bound.values, (std::vector<float>{1, 2, 3}));
+  EXPECT_EQ(scale.value(), 2);
+  const UpdateResult good = step({0, 2, 0});
+  EXPECT_FALSE(good.skipped);
+  EXPECT_EQ(good.gradient_norm, 1);
+  EXPECT_EQ(bound.values, (std::vector<float>{1, 1, 3}));
+  EXPECT_EQ(scale.value(), 2);
+  step({0, 0, 0});
+  EXPECT_EQ(scale.value(), 4) << "two good steps";
+  EXPECT_TRUE(step({NAN, 0, 0}).skipped);
+}
+
+TEST(Optimizer, BadSettingsAreErrors) {
+  Bound bound;
+  EXPECT_EQ(error_of([&] { make_optimizer({.name = "adagrad"}, bound.parameters); }),
+            "unknown optimizer 'adagrad' (known: adam, adamw, sgd); choose one of them");
+  EXPECT_EQ(error_of([&] { make_optimizer({.momentum = 1}, bound.parameters); }),
+            "momentum cannot be 1 (0 <= momentum < 1); 0.9 is usual");
+  EXPECT_EQ(error_of([&] { Sgd(bound.parameters, NAN); }), "momentum cannot be nan (0 <= momentum < 1); 0.9 is usual");
+  EXPECT_EQ(error_of([&] { make_optimizer({.name = "adam", .beta1 = 1}, bound.parameters); }),
+            "beta1 cannot be 1 (0 <= beta1 < 1); 0.9 and 0.999 are usual");
+  EXPECT_EQ(error_of([&] { make_optimizer({.name = "adamw", .eps = 0}, bound.parameters); }),
+            "eps cannot be 0 (it is above 0); 1e-8 is usual");
+  EXPECT_EQ(error_of([&] { make_optimizer({.name = "adamw", .weight_decay = -1}, bound.parameters); }),
+            "weight decay cannot be -1 (it is at least 0); 0.1 is usual");
+}
+
+}  // namespace
+}  // namespace kolo::models

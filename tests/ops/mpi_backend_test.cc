@@ -1,0 +1,66 @@
+#include "ops/mpi/backend.h"
+
+#include "tests/ops/backend_conformance.h"
+
+namespace kolo {
+namespace {
+
+class MpiHarness final : public Harness {
+ public:
+  explicit MpiHarness(const MpiTuning& tuning) : backend_(mpi_backend(MPI_COMM_WORLD, tuning)) {
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks_);
+  }
+  int ranks() const override { return ranks_; }
+  void run(const std::function<void(int rank, Backend& backend)>& body) override { body(rank_, *backend_); }
+
+ private:
+  int rank_ = 0;
+  int ranks_ = 1;
+  std::unique_ptr<Backend> backend_;
+};
+
+// Tiny segments: every path, every border, and many segments, with little data.
+constexpr MpiTuning tiny{{1024, 256}, 128, 3};
+
+const auto harnesses =
+    testing::Values(HarnessFactory{"default", [] { return std::make_unique<MpiHarness>(MpiTuning{}); }, 8},
+                    HarnessFactory{"tiny", [] { return std::make_unique<MpiHarness>(tiny); }, 4, 10});
+INSTANTIATE_TEST_SUITE_P(Mpi, BackendConformance, harnesses, name_of_harness);
+INSTANTIATE_TEST_SUITE_P(Mpi, ExactConformance, harnesses, name_of_harness);
+
+TEST(MpiBackend, SurvivesBeingAbandoned) {
+  int ranks = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  const auto backend = mpi_backend(MPI_COMM_WORLD);
+  Job finished({all_reduce_of(DType::f32, ReduceOp::sum), {1000}, true, 1}, rank, ranks);
+  finished.start(*backend);
+  finished.finish();
+  finished.verify();
+  backend->abandon();
+  Job late({all_reduce_of(DType::f32, ReduceOp::sum), {1000}, true, 1}, rank, ranks);
+  late.start(*backend);
+  try {
+    (void)late.step();
+    FAIL() << "an abandoned backend went on";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::aborted);
+  }
+}
+
+TEST(MpiBackend, ReportsMpiErrorsWithTheirPlace) {
+  try {
+    check_mpi(MPI_ERR_COUNT, "MPI_Test");
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::backend);
+    const std::string expected = fmt::format("at mpi_backend_test.cc:{}", __LINE__ - 4);
+    EXPECT_NE(std::string(error.what()).find("MPI_Test failed (MPI_ERR_COUNT"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find(expected), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace kolo

@@ -1,0 +1,158 @@
+// all_reduce in two levels, on made-up placements of the ranks of MPI_COMM_WORLD.
+
+#include "ops/two_level/backend.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "ops/mpi/backend.h"
+#include "tests/ops/backend_conformance.h"
+#include "tests/support/no_descriptors.h"
+
+namespace kolo {
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(BackendConformance);  // that is for backends of every operation
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ExactConformance);
+
+namespace {
+
+constexpr MpiTuning tiny{{1024, 256}, 128, 3};
+
+/// A placement of all ranks, and the backend that it makes.
+class Nodes {
+ public:
+  /// Within nodes over shared memory, or, to hold MPI's order there to account, over MPI in segments as small.
+  Nodes(std::vector<int> node_of, const MpiTuning& tuning, bool shared) {
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    for (std::size_t r = 0; r < node_of.size(); ++r) {
+      std::size_t node = 0;  // numbered by their lowest ranks
+      while (node < members.size() && node_of[static_cast<std::size_t>(members[node][0])] != node_of[r]) ++node;
+      if (node == members.size()) members.emplace_back();
+      members[node].push_back(static_cast<int>(r));
+    }
+    const auto make_node = [=](MPI_Comm node) {
+      return shared ? node_backend(node, {}, [](const std::string& line) { ADD_FAILURE() << line; })
+                    : mpi_backend(node, tuning);
+    };
+    backend = nodes_backend(MPI_COMM_WORLD, node_of, make_node, tuning);
+  }
+
+  void run(Call call) {
+    call.nodes = members;
+    int ranks = 0;
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    EXPECT_TRUE(backend->supports(call.signature)) << to_string(call.signature);
+    Job job(call, rank, ranks);
+    job.start(*backend);
+    job.finish();
+    job.verify();
+  }
+
+  int rank = 0;
+  std::vector<std::vector<int>> members;
+  std::unique_ptr<Backend> backend;
+};
+
+std::vector<std::vector<int>> placements() {
+  int ranks = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  switch (ranks) {
+    case 3: return {{0, 0, 1}, {0, 1, 0}, {7, 3, 3}};
+    case 4: return {{0, 0, 1, 1}, {0, 0, 0, 1}, {0, 1, 0, 1}, {0, 1, 1, 2}};
+    case 5: return {{0, 0, 1, 1, 1}, {1, 0, 1, 0, 1}, {0, 0, 1, 1, 2}};
+    default: return {};
+  }
+}
+
+TEST(NodesBackend, ServesOnlyPlacementsWithSomethingToShare) {
+  EXPECT_FALSE(spans_shared_nodes({0, 1}));
+  EXPECT_FALSE(spans_shared_nodes({0, 0}));
+  EXPECT_FALSE(spans_shared_nodes({5}));
+  EXPECT_TRUE(spans_shared_nodes({0, 1, 0}));
+}
+
+/// Every size with every op and type on the first placement; elsewhere they take turns.
+TEST(NodesBackend, EveryOpTypeAndSize) {
+  const std::vector<std::vector<std::int64_t>> all_sizes{{}, {0}, {1}, {2}, {7, 0, 1, 500}, {5'003}, {20'001, 3, 60}};
+  for (const auto& node_of : placements()) {
+    for (const bool shared : {true, false}) {
+      const bool first = shared && node_of == placements().front();
+      Nodes nodes(node_of, shared ? between_nodes : tiny, shared);
+      std::uint64_t seed = 0;
+      for (const DType dtype : all_types) {
+        for (const ReduceOp op : all_reduce_ops) {
+          const bool exceeds_all = op == ReduceOp::average && (dtype == DType::i64 || dtype == DType::u64);
+          EXPECT_EQ(nodes.backend->supports(all_reduce_of(dtype, op)), reducible(op, dtype) && !exceeds_all);
+          if (!nodes.backend->supports(all_reduce_of(dtype, op))) continue;
+          for (std::size_t turn = 0; turn < (first ? all_sizes.size() : 2); ++turn) {
+            ++seed;
+            Call call{all_reduce_of(dtype, op), all_sizes[seed % all_sizes.size()], seed % 2 == 0, seed};
+            if (scalable(op, dtype)) call.signature.prescale = seed % 3 == 0 ? 0.5 : 1;
+            if (scalable(op, dtype)) call.signature.postscale = seed % 5 == 0 ? 3 : 1;
+            nodes.run(call);
+          }
+        }
+      }
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+TEST(NodesBackend, AbsentRanksAndNodes) {
+  for (const auto& node_of : placements()) {
+    Nodes nodes(node_of, tiny, true);
+    const int ranks = static_cast<int>(node_of.size());
+    for (int subset = 1; subset + 1 < 1 << ranks; ++subset) {
+      std::vector<int> absent;
+      for (int rank = 0; rank < ranks; ++rank) {
+        if (subset >> rank & 1) absent.push_back(rank);
+      }
+      for (const ReduceOp op : {ReduceOp::sum, ReduceOp::average, ReduceOp::min, ReduceOp::product}) {
+        Call call{all_reduce_of(DType::f64, op), {300, 5}, subset % 2 == 0, static_cast<std::uint64_t>(subset)};
+        call.absent = absent;
+        call.signature.divide_by_group = subset % 3 == 0;
+        nodes.run(call);
+      }
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+TEST(NodesBackend, LargerThanManySegments) {
+  for (const auto& node_of : placements()) {
+    Nodes nodes(node_of, between_nodes, true);
+    nodes.run({all_reduce_of(DType::f32, ReduceOp::average), {2'500'001, 5, 500'000}, true, 1});
+    nodes.run({all_reduce_of(DType::i32, ReduceOp::sum), std::vector<std::int64_t>(300, 4'999), false, 2});
+  }
+}
+
+/// A node whose ranks cannot share memory says so, and uses MPI; the others do as ever.
+TEST(NodesBackend, WithoutSharedMemoryOnOneNode) {
+  for (const auto& node_of : placements()) {
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    std::string line;
+    std::string_view name;
+    const auto make_node = [&](MPI_Comm node) {
+      std::optional<NoDescriptors> handicap;
+      if (rank == 0) handicap.emplace();
+      auto made = node_backend(node, {}, [&](const std::string& text) { line = text; });
+      name = made->name();
+      return made;
+    };
+    const auto backend = nodes_backend(MPI_COMM_WORLD, node_of, make_node);
+    const auto peers = std::ranges::count(node_of, node_of[static_cast<std::size_t>(rank)]);
+    const bool of_the_first = node_of[static_cast<std::size_t>(rank)] == node_of[0];
+    EXPECT_EQ(name, peers == 1 ? "" : of_the_first ? "mpi" : "shm");
+    EXPECT_EQ(line.find("no shared memory for group"), rank == 0 && peers > 1 ? 0 : std::string::npos) << line;
+    std::vector<float> values(50'000, 1);
+    const Bucket bucket{all_reduce_of(DType::f32, ReduceOp::sum), {{view(values), view(values)}}};
+    const auto operation = backend->start(bucket);
+    while (!operation->step()) std::this_thread::yield();
+    EXPECT_EQ(values, std::vector<float>(values.size(), static_cast<float>(node_of.size())));
+  }
+}
+
+}  // namespace
+}  // namespace kolo

@@ -1,0 +1,185 @@
+// Device tensors through pinned memory over host backends: what any backend must do, on stand-ins for gpus.
+
+#include "ops/staged/backend.h"
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "ops/local/backend.h"
+#include "tests/ops/backend_conformance.h"
+#include "tests/support/fake_gpu.h"
+#include "tests/support/late_stream.h"
+
+namespace kolo {
+namespace {
+
+class StagedHarness final : public Harness {
+ public:
+  StagedHarness(int ranks, const StagedTuning& tuning) {
+    auto hosts = local_backends(ranks, {});
+    GroupInfo world;
+    for (int rank = 0; rank < ranks; ++rank) world.ranks.push_back(rank);
+    for (world.rank = 0; world.rank < ranks; ++world.rank) {
+      BackendList mine;
+      mine.push_back(std::move(hosts[static_cast<std::size_t>(world.rank)]));
+      backends_.push_back(staged_backend(cuda_gpu(0), std::move(mine), world, tuning));  // more ranks than gpus
+    }
+  }
+  int ranks() const override { return static_cast<int>(backends_.size()); }
+  Device device(int /*rank*/) const override { return {DeviceKind::cuda, 0}; }
+  void run(const std::function<void(int rank, Backend& backend)>& body) override {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < ranks(); ++rank)
+      threads.emplace_back([&, rank] { body(rank, *backends_[static_cast<std::size_t>(rank)]); });
+  }
+
+ private:
+  std::vector<std::unique_ptr<Backend>> backends_;
+};
+
+HarnessFactory factory(std::string name, int ranks, const StagedTuning& tuning, int schedules, int shrinks) {
+  return {std::move(name), [=] { return std::make_unique<StagedHarness>(ranks, tuning); }, schedules, shrinks};
+}
+constexpr StagedTuning tiny{4096, 2};
+
+std::vector<HarnessFactory> harnesses() {
+  if (sanitized) return {factory("tiny3ranks", 3, tiny, 2, 10)};
+  return {factory("default1rank", 1, {}, 4, 20), factory("default2ranks", 2, {}, 3, 4),
+          factory("tiny3ranks", 3, tiny, 2, 20)};
+}
+INSTANTIATE_TEST_SUITE_P(Staged, BackendConformance, ::testing::ValuesIn(harnesses()), name_of_harness);
+INSTANTIATE_TEST_SUITE_P(Staged, ExactConformance, ::testing::ValuesIn(harnesses()), name_of_harness);
+
+TEST(StagedStreams, EveryOneThatWritesABucketIsWaitedFor) {
+  StagedHarness harness(2, tiny);
+  harness.run([&](int rank, Backend& backend) {
+    testing::expect_late_stream_is_waited_for(backend, harness.device(rank), all_reduce_of(DType::f32, ReduceOp::sum),
+                                              3000, 2);
+  });
+}
+
+/// A host that notes how long the tensors are that it is to start with, and completes them when it is told.
+class NotingHost final : public Backend {
+ public:
+  struct Notes {
+    std::vector<std::int64_t> started{};
+    bool holds = false, completes = false, abandoned = false;
+  };
+  explicit NotingHost(std::shared_ptr<Notes> notes) : notes_(std::move(notes)) {}
+  std::string_view name() const override { return "noting"; }
+  bool supports(const Signature&) const override { return true; }
+  std::unique_ptr<Operation> start(const Bucket& bucket) override {
+    notes_->started.push_back(bucket.elements());
+    return std::make_unique<Noted>(notes_);
+  }
+  std::unique_ptr<Backend> for_group(const GroupInfo&) override { return nullptr; }
+  void abandon() noexcept override { notes_->abandoned = true; }
+
+ private:
+  struct Noted final : Operation {
+    explicit Noted(std::shared_ptr<Notes> of) : notes(std::move(of)) {}
+    bool step() override { return notes->completes; }
+    bool needs_polling() const override { return true; }
+    bool holds_backend() const override { return notes->holds; }
+    std::shared_ptr<Notes> notes;
+  };
+  std::shared_ptr<Notes> notes_;
+};
+
+/// A gpu whose first point is said to have passed some time later than it has.
+class HesitantCard final : public testing::FakeGpu {
+ public:
+  using FakeGpu::FakeGpu;
+  std::shared_ptr<const DevicePoint> mark(void* stream, bool timed) override {
+    auto point = FakeGpu::mark(stream, timed);
+    if (std::exchange(marked_, true)) return point;
+    return std::make_shared<Hesitant>(std::move(point));
+  }
+
+ private:
+  struct Hesitant final : DevicePoint {
+    explicit Hesitant(std::shared_ptr<const DevicePoint> of) : point(std::move(of)) {}
+    void order(void* stream) const override { point->order(stream); }
+    bool passed() const override { return std::chrono::steady_clock::now() > until && point->passed(); }
+    std::shared_ptr<const DevicePoint> point;
+    std::chrono::steady_clock::time_point until = std::chrono::steady_clock::now() + std::chrono::milliseconds(30);
+  };
+  bool marked_ = false;
+};
+
+/// Two buckets of one rank over such a host.
+class StagedOverNotes : public ::testing::Test {
+ protected:
+  StagedOverNotes() {
+    BackendList hosts;
+    hosts.push_back(std::make_unique<NotingHost>(notes));
+    backend = staged_backend(gpu, std::move(hosts), {.ranks = {0}, .rank = 0}, tiny);
+    for (const std::int64_t count : {100, 200}) {
+      const Tensor tensor{memory.data(), Shape{count}, DType::f32, {DeviceKind::cuda, 0}};
+      buckets.push_back({all_reduce_of(DType::f32, ReduceOp::sum), {{tensor, tensor}}});
+      buckets.back().signature.device = DeviceKind::cuda;
+    }
+  }
+  /// For so long, and until something has been started.
+  void step_for(std::chrono::milliseconds time) {
+    const auto end = std::chrono::steady_clock::now() + time, patience = end + std::chrono::seconds(20);
+    for (auto now = end - time; now < end || (notes->started.empty() && now < patience);
+         now = std::chrono::steady_clock::now()) {
+      first->step();
+      if (second) second->step();
+    }
+  }
+  using Counts = std::vector<std::int64_t>;
+  HesitantCard gpu{0, 1};
+  GpuBuffer memory{gpu, 800};
+  std::shared_ptr<NotingHost::Notes> notes = std::make_shared<NotingHost::Notes>();
+  std::unique_ptr<Backend> backend;
+  std::vector<Bucket> buckets;
+  std::unique_ptr<Operation> first, second;
+};
+
+TEST_F(StagedOverNotes, HostsHaveTheOrderOfTheBuckets) {
+  notes->completes = true;
+  first = backend->start(buckets[0]);
+  second = backend->start(buckets[1]);
+  EXPECT_TRUE(testing::completes_within(*second, std::chrono::seconds(20)));
+  EXPECT_TRUE(testing::completes_within(*first, std::chrono::seconds(20)));
+  EXPECT_EQ(notes->started, (Counts{100, 200})) << "not that of the copies that are there first";
+}
+
+TEST_F(StagedOverNotes, AHostThatIsHeldIsGivenNothingElse) {
+  notes->holds = true;
+  first = backend->start(buckets[0]);
+  second = backend->start(buckets[1]);
+  step_for(std::chrono::milliseconds(60));
+  EXPECT_EQ(notes->started, (Counts{100}));
+  notes->holds = false;
+  notes->completes = true;
+  EXPECT_TRUE(testing::completes_within(*second, std::chrono::seconds(20)));
+  EXPECT_TRUE(testing::completes_within(*first, std::chrono::seconds(20)));
+  EXPECT_EQ(notes->started, (Counts{100, 200}));
+}
+
+TEST_F(StagedOverNotes, AnOperationThatIsDroppedBreaksTheGroup) {
+  first = backend->start(buckets[0]);
+  step_for(std::chrono::milliseconds(60));
+  EXPECT_FALSE(notes->started.empty());
+  first.reset();
+  EXPECT_TRUE(notes->abandoned);
+  second = backend->start(buckets[1]);
+  EXPECT_THROW(second->step(), Error);
+  second.reset();
+  backend.reset();
+  memory.leak();  // freed with what the pipeline has left
+  gpu.free_what_was_left();
+}
+
+TEST(StagedTuning, StaysWithinTheMemoryItIsGiven) {
+  EXPECT_EQ(staged_within(64 << 20).chunk_bytes, 4 << 20);
+  EXPECT_EQ(staged_within(1 << 20).chunk_bytes, 256 << 10);
+  EXPECT_EQ(staged_within(1).chunk_bytes, 4096);
+}
+
+}  // namespace
+}  // namespace kolo

@@ -1,0 +1,172 @@
+// In which order buckets are started, what an operation that holds its backend keeps back, and what counts as progress.
+
+#include "runtime/coordinator/executor.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kolo {
+namespace {
+
+struct Script {
+  std::vector<DType> started;
+  std::map<DType, bool> complete, holds, moves, fails;
+  std::map<DType, int> steps, ended;
+};
+
+class ScriptedOperation final : public Operation {
+ public:
+  ScriptedOperation(Script& script, DType dtype) : script_(script), dtype_(dtype) { script_.started.push_back(dtype); }
+  ScriptedOperation(const ScriptedOperation&) = delete;
+  ScriptedOperation& operator=(const ScriptedOperation&) = delete;
+  ~ScriptedOperation() override { ++script_.ended[dtype_]; }
+  bool step() override {
+    ++script_.steps[dtype_];
+    if (script_.fails[dtype_]) throw Error(ErrorCode::backend, "there is no memory");
+    return script_.complete[dtype_];
+  }
+  bool needs_polling() const override { return false; }
+  bool holds_backend() const override { return script_.holds[dtype_]; }
+  bool moved() const override { return script_.moves[dtype_]; }
+
+ private:
+  Script& script_;
+  DType dtype_;
+};
+
+class ScriptedBackend final : public Backend {
+ public:
+  explicit ScriptedBackend(Script& script) : script_(script) {}
+  std::string_view name() const override { return "scripted"; }
+  bool supports(const Signature& signature) const override { return reducible(signature); }
+  std::unique_ptr<Operation> start(const Bucket& bucket) override {
+    return std::make_unique<ScriptedOperation>(script_, bucket.signature.dtype);
+  }
+  std::unique_ptr<Backend> for_group(const GroupInfo&) override { return nullptr; }
+  void abandon() noexcept override {}
+
+ private:
+  Script& script_;
+};
+
+class ExecutorTest : public ::testing::Test {
+ protected:
+  ExecutorTest() {
+    BackendList backends;
+    backends.push_back(std::make_unique<ScriptedBackend>(script));
+    executor.emplace(std::move(backends), GroupInfo{.ranks = {0, 1}});
+  }
+
+  /// Buckets are told apart by their types.
+  void submit(DType dtype, OpKind kind = OpKind::all_reduce) {
+    auto submission = std::make_shared<Submission>();
+    submission->signature.kind = kind;
+    submission->signature.dtype = dtype;
+    if (moves_data(kind)) submission->tensors.push_back({});
+    executor->start({{std::move(submission)}});
+  }
+
+  /// The types of what completes in one step.
+  std::vector<DType> step() {
+    std::vector<Executor::Finished> finished;
+    executor->step(finished);
+    std::vector<DType> types;
+    for (const auto& [submission, failure] : finished) types.push_back(submission->signature.dtype);
+    return types;
+  }
+
+  Script script;
+  std::optional<Executor> executor;
+};
+
+using Types = std::vector<DType>;
+
+TEST_F(ExecutorTest, StartsInOrderAndCompletesInAny) {
+  submit(DType::f64);
+  submit(DType::f32);
+  EXPECT_EQ(step(), Types{});
+  EXPECT_EQ(script.started, (Types{DType::f64, DType::f32}));
+  script.complete[DType::f32] = true;
+  EXPECT_EQ(step(), Types{DType::f32});
+  script.complete[DType::f64] = true;
+  EXPECT_EQ(step(), Types{DType::f64});
+  EXPECT_FALSE(executor->busy());
+}
+
+TEST_F(ExecutorTest, WhatHoldsTheBackendKeepsLaterBucketsBack) {
+  script.holds[DType::f32] = true;
+  submit(DType::f64);
+  submit(DType::f32);
+  submit(DType::f16);
+  EXPECT_EQ(step(), Types{});
+  submit(DType::i64);
+  submit(DType::i8, OpKind::barrier);
+  EXPECT_EQ(step(), Types{DType::i8}) << "a barrier starts nothing";
+  EXPECT_EQ(script.started, (Types{DType::f64, DType::f32}));
+  script.complete[DType::f64] = true;
+  EXPECT_EQ(step(), Types{DType::f64}) << "what was started before goes on";
+  EXPECT_EQ(script.started, (Types{DType::f64, DType::f32}));
+
+  script.holds[DType::f32] = false;
+  EXPECT_EQ(step(), Types{});
+  EXPECT_EQ(script.started, (Types{DType::f64, DType::f32, DType::f16, DType::i64}));
+}
+
+TEST_F(ExecutorTest, WhatIsCompleteHoldsNothing) {
+  script.holds[DType::f32] = script.complete[DType::f32] = script.complete[DType::f16] = true;
+  submit(DType::f32);
+  submit(DType::f16);
+  EXPECT_EQ(step(), (Types{DType::f32, DType::f16}));
+}
+
+TEST_F(ExecutorTest, AnOperationThatMovesIsProgressAlthoughNothingCompletes) {
+  std::vector<Executor::Finished> finished;
+  const auto progress = [&] { return executor->step(finished); };
+  submit(DType::f32);
+  EXPECT_FALSE(progress()) << "it was started, but waits for others";
+  submit(DType::f64);
+  script.moves[DType::f64] = true;
+  EXPECT_TRUE(progress()) << "its first step is in the one that starts it";
+  EXPECT_TRUE(progress());
+  script.moves[DType::f64] = false;
+  EXPECT_FALSE(progress());
+  script.moves[DType::f32] = true;
+  EXPECT_TRUE(progress());
+  EXPECT_TRUE(finished.empty());
+  EXPECT_EQ(script.steps, (std::map<DType, int>{{DType::f32, 5}, {DType::f64, 4}}))
+      << "each once for a step of the executor";
+
+  script.complete[DType::f32] = true;
+  EXPECT_TRUE(progress());
+  EXPECT_EQ(finished.size(), 1U);
+  EXPECT_FALSE(progress());
+}
+
+/// Its end tells the peers that this rank has left. First they are to hear why.
+TEST_F(ExecutorTest, WhatFailsAtItsFirstStepEndsOnlyWhenItIsAbandoned) {
+  script.fails[DType::f32] = true;
+  submit(DType::f32);
+  EXPECT_THROW(step(), Error);
+  EXPECT_EQ(script.ended[DType::f32], 0);
+  executor->halt();
+  std::vector<Executor::Finished> finished;
+  executor->abandon({ErrorCode::backend, "agreed"}, finished);
+  EXPECT_EQ(script.ended[DType::f32], 1);
+  ASSERT_EQ(finished.size(), 1U);
+  EXPECT_EQ(finished[0].failure->message, "agreed");
+}
+
+TEST_F(ExecutorTest, AdasumNeedsABackendThatServesItsStages) {
+  const Signature adasum{.op = ReduceOp::adasum};
+  EXPECT_TRUE(executor->supports(adasum));
+  EXPECT_FALSE(executor->supports({.op = ReduceOp::adasum, .dtype = DType::i32}));
+  EXPECT_FALSE(executor->supports({.kind = OpKind::reduce, .op = ReduceOp::adasum}));
+  EXPECT_FALSE(Executor(BackendList(), {}).supports(adasum));
+}
+
+}  // namespace
+}  // namespace kolo

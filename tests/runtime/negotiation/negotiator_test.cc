@@ -1,0 +1,163 @@
+// Single exchanges between negotiators, message by message. Random ones are in negotiation_test.
+
+#include "runtime/negotiation/negotiator.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "tests/runtime/negotiation/negotiation_simulation.h"
+
+namespace kolo {
+namespace {
+
+using testing::nodes_of;
+using testing::sum_of;
+
+/// Negotiators of some ranks; messages move when deliver() is called, several local events may come before that.
+class Ranks {
+ public:
+  explicit Ranks(const Topology& topology) {
+    std::vector<int> everybody(static_cast<std::size_t>(topology.size()));
+    std::iota(everybody.begin(), everybody.end(), 0);
+    for (int rank : everybody) {
+      auto info = std::make_shared<GroupInfo>();
+      info->name = "world";
+      info->ranks = everybody;
+      info->rank = rank;
+      groups_.push_back(info);
+      negotiators_.push_back(std::make_unique<Negotiator>(info, tree_position(topology, everybody, rank), 1 << 20));
+    }
+  }
+
+  Negotiator& operator[](int rank) { return *negotiators_[static_cast<std::size_t>(rank)]; }
+
+  SubmissionPtr submit(int rank, const std::string& name, std::int64_t elements = 5) {
+    auto submission = std::make_shared<Submission>();
+    submission->name = name;
+    submission->group = groups_[static_cast<std::size_t>(rank)];
+    submission->signature = sum_of(elements);
+    submission->sequence = ++sequence_;
+    (*this)[rank].submit(submission);
+    (*this)[rank].end_run();
+    return submission;
+  }
+
+  /// Moves messages until there are none; collects each rank's decisions.
+  void deliver() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (int rank = 0; rank < static_cast<int>(negotiators_.size()); ++rank) {
+        (*this)[rank].outgoing([&](int to, Direction direction, std::span<const std::byte> bytes) {
+          moved = true;
+          Reader reader(bytes);
+          if (direction == Direction::to_parent) {
+            (*this)[to].receive_from_child(rank, reader);
+          } else {
+            (*this)[to].receive_from_parent(reader);
+          }
+        });
+        const Decisions decisions = (*this)[rank].take();
+        for (const auto& bucket : decisions.run) {
+          for (const auto& member : bucket.members) ran.push_back(std::to_string(rank) + member->name);
+        }
+        for (const auto& member : decisions.withdrawn) withdrawn.push_back(std::to_string(rank) + member->name);
+        for (const auto& [member, failure] : decisions.failed)
+          failed.push_back(std::to_string(rank) + member->name + ": " + failure.message);
+      }
+    }
+  }
+  void forget() {
+    ran.clear();
+    withdrawn.clear();
+    failed.clear();
+  }
+
+  std::vector<std::string> ran, withdrawn, failed;
+
+ private:
+  std::vector<std::shared_ptr<const GroupInfo>> groups_;
+  std::vector<std::unique_ptr<Negotiator>> negotiators_;
+  std::uint64_t sequence_ = 0;
+};
+
+using Texts = std::vector<std::string>;
+
+TEST(NegotiatorTest, WhatIsTakenBackAtOnceIsAnnouncedFirst) {
+  for (const auto& nodes : std::vector<std::vector<int>>{{2}, {1, 1}, {1, 2}}) {
+    Ranks ranks(nodes_of(nodes));
+    const int last = static_cast<int>(std::accumulate(nodes.begin(), nodes.end(), 0)) - 1;
+    for (int round = 0; round < 2; ++round) {  // by name, then by number
+      const auto submission = ranks.submit(last, "x");
+      ranks[last].withdraw(submission);  // before anything was sent
+      ranks.deliver();
+      EXPECT_EQ(ranks.withdrawn, Texts{std::to_string(last) + "x"});
+      EXPECT_TRUE(ranks.ran.empty());
+      for (int rank = 0; rank <= last; ++rank) (void)ranks.submit(rank, "x");
+      ranks.deliver();
+      EXPECT_EQ(ranks.ran.size(), static_cast<std::size_t>(last + 1));
+      ranks.forget();
+    }
+  }
+}
+
+TEST(NegotiatorTest, WithdrawnBelowAPositionThatHasPassedItOn) {
+  Ranks ranks(nodes_of({1, 2}));  // 2 below 1 below 0
+  (void)ranks.submit(1, "x");
+  const auto submission = ranks.submit(2, "x");
+  ranks.deliver();
+  ranks[2].withdraw(submission);
+  ranks.deliver();
+  EXPECT_EQ(ranks.withdrawn, Texts{"2x"});
+  (void)ranks.submit(0, "x");
+  ranks.deliver();
+  EXPECT_TRUE(ranks.ran.empty());
+  (void)ranks.submit(2, "x");
+  ranks.deliver();
+  std::sort(ranks.ran.begin(), ranks.ran.end());
+  EXPECT_EQ(ranks.ran, (Texts{"0x", "1x", "2x"}));
+}
+
+TEST(NegotiatorTest, NothingRunsAfterADeparture) {
+  Ranks ranks(nodes_of({3}));
+  for (int rank = 0; rank < 3; ++rank) (void)ranks.submit(rank, "x");
+  ranks.deliver();
+  ranks.forget();
+  (void)ranks.submit(0, "x");
+  (void)ranks.submit(1, "x");
+  ranks[1].depart(false);
+  Texts late;
+  ranks[1].outgoing([&](int, Direction, std::span<const std::byte> bytes) {
+    Reader reader(bytes);
+    ranks[0].receive_from_child(1, reader);  // rank 0 knows, and rank 2 does not yet
+  });
+  (void)ranks.submit(2, "x");
+  ranks[2].outgoing([&](int, Direction, std::span<const std::byte> bytes) {
+    Reader reader(bytes);
+    ranks[0].receive_from_child(2, reader);
+  });
+  ranks.deliver();
+  EXPECT_TRUE(ranks.ran.empty());
+  EXPECT_EQ(ranks.failed.size(), 3u);
+  for (const auto& text : ranks.failed) {
+    EXPECT_EQ(
+        text.substr(1),
+        "x: all_reduce 'x' in group world: rank 1 closed the session (the operation needs every rank of the group); "
+        "close sessions when all ranks are done");
+  }
+}
+
+TEST(NegotiatorTest, TheFirstBreakdownDecides) {
+  Ranks ranks(nodes_of({3}));
+  (void)ranks.submit(0, "x");
+  ranks[1].break_down({ErrorCode::backend, "first"});
+  ranks.deliver();
+  ranks[2].break_down({ErrorCode::backend, "second"});
+  ranks.deliver();
+  (void)ranks.submit(0, "y");
+  ranks.deliver();
+  EXPECT_EQ(ranks.failed, (Texts{"0x: first", "0y: first"}));
+}
+
+}  // namespace
+}  // namespace kolo

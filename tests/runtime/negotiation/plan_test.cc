@@ -1,0 +1,247 @@
+// What the ranks agree on about buckets: the replica of the plan, how runs are cut into buckets, how runs are learned.
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "runtime/negotiation/fusion.h"
+#include "runtime/negotiation/plan_cache.h"
+#include "runtime/negotiation/plan_learner.h"
+#include "tests/runtime/negotiation/negotiation_simulation.h"
+#include "tests/support/thread_ranks.h"
+
+namespace kolo {
+namespace {
+
+using testing::error_text;
+using testing::sum_of;
+using Buckets = std::vector<std::vector<TensorNumber>>;
+
+TEST(PlanCacheTest, NumbersNamesAndBucketsInOrder) {
+  PlanCache plan;
+  EXPECT_EQ(plan.define("a", sum_of(5)), 0u);
+  EXPECT_EQ(plan.define("b", sum_of(5)), 1u);
+  EXPECT_EQ(plan.define("a", sum_of(6)), 2u);
+  EXPECT_EQ(plan.find("a", sum_of(5)), 0u);
+  EXPECT_EQ(plan.find("a", sum_of(6)), 2u);
+  EXPECT_EQ(plan.find("a", sum_of(7)), std::nullopt);
+  EXPECT_EQ(plan.find("c", sum_of(5)), std::nullopt);
+  EXPECT_EQ(std::vector(plan.numbers("a").begin(), plan.numbers("a").end()), (std::vector<TensorNumber>{0, 2}));
+  EXPECT_TRUE(plan.numbers("c").empty());
+  EXPECT_EQ(plan.next_bucket(), 3u);
+  ASSERT_NE(plan.members(1), nullptr);
+  EXPECT_EQ(*plan.members(1), (std::vector<TensorNumber>{1}));
+}
+
+TEST(PlanCacheTest, RegroupingRetiresOldBucketsForGood) {
+  PlanCache plan;
+  for (const char* name : {"a", "b", "c"}) plan.define(name, sum_of(5));
+  EXPECT_EQ(plan.regroup({{{0, 1}, {2}}}), (std::vector<BucketId>{0, 1, 2}));
+  EXPECT_EQ(plan.row(0).bucket, 3u);
+  EXPECT_EQ(plan.row(2).bucket, 4u);
+  EXPECT_EQ(plan.members(0), nullptr);
+  EXPECT_EQ(*plan.members(3), (std::vector<TensorNumber>{0, 1}));
+  EXPECT_EQ(plan.regroup({{{1}, {0}}}), std::vector<BucketId>{3});
+  EXPECT_EQ(plan.next_bucket(), 7u);
+  EXPECT_EQ(error_text([&] { plan.regroup({{{99}}}); }, ErrorCode::backend),
+            "malformed control message (unknown tensor in a plan)");
+}
+
+TEST(PlanCacheTest, IsolatingANameLeavesTheRestTogether) {
+  PlanCache plan;
+  for (const char* name : {"a", "b", "c"}) plan.define(name, sum_of(5));
+  plan.define("b", sum_of(6));
+  plan.regroup({{{0, 1, 2, 3}}});  // bucket 4
+  plan.isolate("b");
+  EXPECT_EQ(*plan.members(plan.row(1).bucket), std::vector<TensorNumber>{1});
+  EXPECT_EQ(*plan.members(plan.row(3).bucket), std::vector<TensorNumber>{3});
+  EXPECT_EQ(*plan.members(plan.row(0).bucket), (std::vector<TensorNumber>{0, 2}));
+  EXPECT_EQ(plan.row(0).bucket, plan.row(2).bucket);
+  EXPECT_EQ(plan.members(4), nullptr);
+  EXPECT_TRUE(plan.isolate("unknown").empty());
+}
+
+Buckets fuse_all(const std::vector<Signature>& signatures, std::int64_t bytes) {
+  std::vector<Fusible> run;
+  for (const Signature& signature : signatures) {
+    const auto size = signature.shape.elements() * static_cast<std::int64_t>(size_of(signature.dtype));
+    run.push_back({static_cast<TensorNumber>(run.size()), &signature, size, false});
+  }
+  return fuse(run, bytes);
+}
+
+TEST(Fusion, FillsBucketsUpToTheLimit) {
+  const Signature four_bytes = sum_of(1);
+  EXPECT_EQ(fuse_all({four_bytes, four_bytes, four_bytes, four_bytes, four_bytes}, 8), (Buckets{{0, 1}, {2, 3}, {4}}));
+  EXPECT_EQ(fuse_all({four_bytes, four_bytes, four_bytes}, 12), (Buckets{{0, 1, 2}}));
+  EXPECT_EQ(fuse_all({four_bytes, four_bytes, four_bytes}, 7), (Buckets{{0, 1}, {2}}))
+      << "full as soon as it holds so much";
+  EXPECT_EQ(fuse_all({four_bytes, sum_of(100), four_bytes, four_bytes}, 8), (Buckets{{0, 1}, {2, 3}}));
+  EXPECT_EQ(fuse_all({sum_of(0), sum_of(0), four_bytes, sum_of(0)}, 4), (Buckets{{0, 1, 2}, {3}}));
+  EXPECT_EQ(fuse_all({}, 8), Buckets{});
+}
+
+TEST(Fusion, AsFewBucketsAsTheBytesNeed) {
+  std::mt19937_64 random(1);
+  for (int round = 0; round < 100; ++round) {
+    std::vector<Signature> signatures;
+    std::int64_t bytes = 0;
+    for (int i = 0; i < 200; ++i) {
+      signatures.push_back(sum_of(static_cast<std::int64_t>(random() % 1000)));
+      bytes += 4 * signatures.back().shape[0];
+    }
+    EXPECT_LE(static_cast<std::int64_t>(fuse_all(signatures, 10'000).size()), bytes / 10'000 + 1);
+  }
+}
+
+TEST(Fusion, KindsOfTensorsInterleave) {
+  const Signature f32 = sum_of(1), f64 = sum_of(1, DType::f64);
+  Signature maximum = f32;
+  maximum.op = ReduceOp::max;
+  EXPECT_EQ(fuse_all({f32, f64, f32, f64, f32}, 1000), (Buckets{{0, 2, 4}, {1, 3}}));
+  EXPECT_EQ(fuse_all({f32, maximum, f32}, 1000), (Buckets{{0, 2}, {1}}));
+  EXPECT_EQ(fuse_all({f32, f64, f32, f32, f64}, 8), (Buckets{{0, 2}, {1}, {3}, {4}}));
+}
+
+TEST(Fusion, OnlyShapesMayDiffer) {
+  const Signature base = sum_of(4);
+  EXPECT_TRUE(fusable(base, sum_of(400)));
+  const auto with = [&](auto change) {
+    Signature other = base;
+    change(other);
+    return fusable(base, other);
+  };
+  EXPECT_FALSE(with([](Signature& s) { s.op = ReduceOp::average; }));
+  EXPECT_FALSE(with([](Signature& s) { s.dtype = DType::f16; }));
+  EXPECT_FALSE(with([](Signature& s) { s.device = DeviceKind::cuda; }));
+  EXPECT_FALSE(with([](Signature& s) { s.prescale = 2; }));
+  EXPECT_FALSE(with([](Signature& s) { s.postscale = 2; }));
+  EXPECT_FALSE(with([](Signature& s) { s.kind = OpKind::broadcast; }));
+  EXPECT_FALSE(with([](Signature& s) { s.root = 1; }));
+  for (int kind = 0; kind < op_kind_count; ++kind) {
+    const Signature one{.kind = static_cast<OpKind>(kind), .shape = Shape{6, 2}},
+        other{.kind = one.kind, .shape = Shape{9}};
+    EXPECT_EQ(fusable(one, other), moves_data(one.kind)) << to_string(one.kind);
+  }
+  const Signature barrier{.kind = OpKind::barrier};
+  EXPECT_FALSE(fusable(barrier, barrier));
+}
+
+TEST(Fusion, FollowsTheProgramsOrderOnly) {
+  const Signature four_bytes = sum_of(1);
+  std::vector<Fusible> run;
+  for (TensorNumber number : {5u, 3u, 1u, 0u, 2u, 4u}) run.push_back({number, &four_bytes, 4, false});
+  EXPECT_EQ(fuse(run, 8), (Buckets{{5, 3}, {1, 0}, {2, 4}}));
+  run[1].alone = true;
+  EXPECT_EQ(fuse(run, 8), (Buckets{{5, 1}, {3}, {0, 2}, {4}})) << "names with several signatures";
+}
+
+TEST(Fusion, HugeTensorsDoNotOverflow) {
+  const std::int64_t most = (std::int64_t{1} << 60) - 1;
+  EXPECT_EQ(fuse_all({sum_of(most, DType::f64), sum_of(most, DType::f64)}, most * 8 + 1), (Buckets{{0, 1}}));
+  EXPECT_EQ(fuse_all({sum_of(most, DType::f64), sum_of(most, DType::f64), sum_of(1, DType::f64)}, most * 8 + 1),
+            (Buckets{{0, 1}, {2}}));
+}
+
+/// A learner and the plan it watches.
+class Learning {
+ public:
+  explicit Learning(std::int64_t fusion_bytes = 1 << 20) : learner_(fusion_bytes) {}
+
+  SubmissionPtr submit(const std::string& name, bool known = true) {
+    if (known && !plan.find(name, sum_of(1))) plan.define(name, sum_of(1));
+    auto submission = std::make_shared<Submission>();
+    submission->name = name;
+    submission->signature = sum_of(1);
+    submission->agreed = known;
+    learner_.submitted(submission, !known);
+    return submission;
+  }
+  void wait() { learner_.waited(); }
+  Buckets propose() {
+    const auto change = learner_.propose(plan);
+    if (!change) return {};
+    plan.regroup(*change);
+    return change->buckets;
+  }
+  PlanCache plan;
+
+ private:
+  PlanLearner learner_;
+};
+
+TEST(PlanLearnerTest, PlansARunWhenItEnds) {
+  Learning learning;
+  for (const char* name : {"a", "b", "c"}) learning.submit(name);
+  EXPECT_EQ(learning.propose(), Buckets{}) << "the run goes on";
+  learning.wait();
+  EXPECT_EQ(learning.propose(), (Buckets{{0, 1, 2}}));
+  EXPECT_EQ(learning.propose(), Buckets{});
+}
+
+TEST(PlanLearnerTest, PlansEachRunOnce) {
+  Learning learning;
+  for (int step = 0; step < 3; ++step) {
+    for (const char* name : {"a", "b"}) learning.submit(name);
+    learning.wait();
+    EXPECT_EQ(learning.propose(), step == 0 ? (Buckets{{0, 1}}) : Buckets{});
+  }
+  learning.plan.regroup({{{0}, {1}}});  // a cut, because some rank waits in between
+  for (const char* name : {"a", "b"}) learning.submit(name);
+  learning.wait();
+  EXPECT_EQ(learning.propose(), Buckets{}) << "the plan only gets finer";
+}
+
+TEST(PlanLearnerTest, WhatIsNewGetsItsNumberAndItsPlaceAtOnce) {
+  PlanCache plan;
+  PlanLearner learner(1 << 20);
+  std::vector<SubmissionPtr> kept;
+  const auto submit = [&](const std::string& name) {
+    kept.push_back(std::make_shared<Submission>());
+    kept.back()->name = name;
+    kept.back()->signature = sum_of(1);
+    learner.submitted(kept.back(), !plan.find(name, sum_of(1)));
+  };
+  plan.define("a", sum_of(1));
+  for (const char* name : {"a", "b", "c"}) submit(name);
+  EXPECT_TRUE(learner.in_open_run("b"));
+  EXPECT_FALSE(learner.in_open_run("x"));
+  learner.waited();
+  EXPECT_FALSE(learner.in_open_run("b"));
+  const auto change = learner.propose(plan);
+  ASSERT_TRUE(change);
+  EXPECT_EQ(change->defined, (std::vector{Define{"b", sum_of(1)}, Define{"c", sum_of(1)}}));
+  EXPECT_EQ(change->buckets, (Buckets{{0, 1, 2}}));
+  submit("d");
+  learner.waited();
+  EXPECT_FALSE(learner.propose(plan)) << "new and alone: there is nothing to plan";
+}
+
+TEST(PlanLearnerTest, LeavesOutWhatFailed) {
+  Learning learning;
+  learning.submit("a");
+  learning.submit("b", false)->done = true;  // rejected: it never got a number
+  learning.submit("c");
+  learning.wait();
+  EXPECT_EQ(learning.propose(), (Buckets{{0, 1}}));
+}
+
+TEST(PlanLearnerTest, ATensorThatRanTwiceCountsOnce) {
+  Learning learning;
+  for (const char* name : {"a", "b", "a", "a"}) learning.submit(name);  // done before anybody waited
+  learning.wait();
+  EXPECT_EQ(learning.propose(), (Buckets{{0, 1}}));
+}
+
+TEST(PlanLearnerTest, WhoSharedABucketWithMovedTensorsKeepsSharing) {
+  Learning learning;
+  for (const char* name : {"a", "b", "c", "d"}) learning.submit(name);
+  learning.wait();
+  EXPECT_EQ(learning.propose(), (Buckets{{0, 1, 2, 3}}));
+  for (const char* name : {"b", "x"}) learning.submit(name);
+  learning.wait();
+  EXPECT_EQ(learning.propose(), (Buckets{{1, 4}, {0, 2, 3}}));
+}
+
+}  // namespace
+}  // namespace kolo

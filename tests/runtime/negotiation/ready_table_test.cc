@@ -1,0 +1,195 @@
+// What a position in the tree knows of its subtree: completeness, names and buckets that meet, announcements taken
+// back.
+
+#include "runtime/negotiation/ready_table.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/runtime/negotiation/negotiation_simulation.h"
+
+namespace kolo {
+namespace {
+
+using testing::sum_of;
+using Retraction = ReadyTable::Retraction;
+
+/// A position with two neighbours below: child 0 is rank 0, child 1 stands for ranks 1-2, child 2 for rank 3.
+class Position {
+ public:
+  Position() : table({{0}, {1, 2}, {3}}) {
+    for (const char* name : {"a", "b", "c"}) plan.define(name, sum_of(5));  // buckets 0, 1, 2
+  }
+  void announce(int child, const std::string& name, std::int64_t elements) {
+    table.announce(
+        child,
+        {.name = name, .variants = {{sum_of(elements), std::nullopt, ranks_of(child)}}, .known = plan.next_number()},
+        plan);
+  }
+  void ready(int child, BucketId bucket) { table.ready(child, {bucket, {}}, plan); }
+  Retraction retract(int child, BucketId bucket) { return table.retract(child, {bucket, ""}, plan); }
+  Retraction retract(int child, const std::string& name) { return table.retract(child, {std::nullopt, name}, plan); }
+  static RankSet ranks_of(int child) { return child == 0 ? RankSet{0} : child == 1 ? RankSet{1, 2} : RankSet{3}; }
+
+  PlanCache plan;
+  ReadyTable table;
+};
+
+TEST(ReadyTableTest, ABucketIsCompleteWhenEveryChildHasAnnouncedIt) {
+  Position position;
+  position.ready(1, 0);
+  position.ready(1, 0);  // twice counts once
+  position.ready(0, 0);
+  EXPECT_TRUE(position.table.take().ready.empty());
+  position.ready(2, 0);
+  EXPECT_EQ(position.table.take().ready, (std::vector{Ready{0, {}}}));
+  EXPECT_TRUE(position.table.take().ready.empty()) << "passed on once";
+  EXPECT_FALSE(position.table.idle());
+  position.table.ran(0, position.plan);
+  EXPECT_TRUE(position.table.idle());
+}
+
+TEST(ReadyTableTest, ANameIsCompleteWithTheVariantsOfAllChildren) {
+  Position position;
+  position.announce(2, "new", 5);
+  position.announce(0, "new", 5);
+  EXPECT_TRUE(position.table.take().announced.empty());
+  position.announce(1, "new", 6);
+  const auto announced = position.table.take().announced;
+  ASSERT_EQ(announced.size(), 1u);
+  EXPECT_EQ(announced[0].name, "new");
+  ASSERT_EQ(announced[0].variants.size(), 2u);
+  EXPECT_EQ(announced[0].variants[0].ranks, (RankSet{0, 3}));
+  EXPECT_EQ(announced[0].variants[1].ranks, (RankSet{1, 2}));
+  position.table.rejected("new");
+  EXPECT_TRUE(position.table.idle());
+}
+
+TEST(ReadyTableTest, NamesAndBucketsMeet) {
+  Position position;
+  position.ready(0, 0);
+  position.announce(1, "a", 7);
+  EXPECT_TRUE(position.table.take().announced.empty());
+  position.ready(2, 0);
+  const auto news = position.table.take();
+  EXPECT_TRUE(news.ready.empty());
+  ASSERT_EQ(news.announced.size(), 1u);
+  ASSERT_EQ(news.announced[0].variants.size(), 2u);
+  EXPECT_EQ(news.announced[0].variants[0], (Announcement::Variant{sum_of(7), std::nullopt, {1, 2}}));
+  EXPECT_EQ(news.announced[0].variants[1], (Announcement::Variant{sum_of(5), std::nullopt, {0, 3}}));
+  EXPECT_EQ(position.table.merged_into(0), "a");
+}
+
+TEST(ReadyTableTest, ANameInAFusedBucketAsksForOneCut) {
+  Position position;
+  position.plan.regroup({{{0, 1, 2}}});  // bucket 3
+  position.ready(0, 3);
+  position.announce(1, "b", 7);
+  auto news = position.table.take();
+  ASSERT_EQ(news.cuts.size(), 1u);
+  EXPECT_EQ(news.cuts[0], (SplitBucket{3, {1}}));
+  position.ready(2, 3);
+  EXPECT_TRUE(position.table.take().cuts.empty()) << "asked once";
+  const auto retired = position.plan.regroup({{{1}, {0, 2}}});  // bucket 4 is b alone
+  position.table.retired(retired, position.plan);
+  position.ready(0, 4);
+  position.ready(2, 4);
+  EXPECT_EQ(position.table.take().announced.size(), 1u);
+}
+
+TEST(ReadyTableTest, AnnouncementsOfRetiredBucketsCountNowhere) {
+  Position position;
+  position.ready(0, 0);
+  position.ready(1, 0);
+  const auto retired = position.plan.regroup({{{0, 1}}});
+  position.table.retired(retired, position.plan);
+  position.ready(2, 0);  // was on its way
+  EXPECT_TRUE(position.table.take().ready.empty());
+  EXPECT_TRUE(position.table.idle());
+}
+
+TEST(ReadyTableTest, RetractingWhatIsIncompleteForgetsIt) {
+  Position position;
+  position.ready(0, 0);
+  position.ready(1, 0);
+  EXPECT_EQ(position.retract(1, 0u), Retraction::done);
+  EXPECT_EQ(position.retract(1, 0u), Retraction::ignored) << "taken back already";
+  position.ready(2, 0);
+  EXPECT_TRUE(position.table.take().ready.empty());
+  position.ready(1, 0);
+  EXPECT_EQ(position.table.take().ready, (std::vector{Ready{0, {}}}));
+
+  position.announce(1, "new", 5);
+  EXPECT_EQ(position.retract(1, "new"), Retraction::done);
+  position.announce(0, "new", 6);
+  position.announce(2, "new", 6);
+  EXPECT_TRUE(position.table.take().announced.empty());
+  position.announce(1, "new", 6);
+  const auto announced = position.table.take().announced;
+  ASSERT_EQ(announced.size(), 1u);
+  EXPECT_EQ(announced[0].variants.size(), 1u) << "the variant that was taken back is forgotten";
+}
+
+TEST(ReadyTableTest, RetractingTheOnlyAnnouncementLeavesNothing) {
+  Position position;
+  position.ready(2, 1);
+  EXPECT_EQ(position.retract(2, 1u), Retraction::done);
+  position.announce(2, "new", 5);
+  EXPECT_EQ(position.retract(2, "new"), Retraction::done);
+  EXPECT_TRUE(position.table.idle());
+}
+
+TEST(ReadyTableTest, RetractingWhatWasNeverAnnouncedIsIgnored) {
+  Position position;
+  EXPECT_EQ(position.retract(0, 0u), Retraction::ignored);
+  EXPECT_EQ(position.retract(0, 99u), Retraction::ignored);
+  EXPECT_EQ(position.retract(0, "new"), Retraction::ignored);
+  position.ready(0, 0);
+  position.announce(0, "new", 5);
+  EXPECT_EQ(position.retract(1, 0u), Retraction::ignored) << "of another child";
+  EXPECT_EQ(position.retract(1, "new"), Retraction::ignored);
+}
+
+TEST(ReadyTableTest, RetractingWhatIsKnownAboveAsksThereAndAnswersAllWhoAsked) {
+  Position position;
+  for (int child = 0; child < 3; ++child) position.ready(child, 0);
+  (void)position.table.take();
+  EXPECT_EQ(position.retract(1, 0u), Retraction::passed_on);
+  EXPECT_EQ(position.retract(2, 0u), Retraction::passed_on);
+  const auto answers = position.table.retracted({BucketId{0}, ""}, position.plan);
+  ASSERT_EQ(answers.size(), 2u);
+  EXPECT_EQ(answers[0], (std::pair{1, Retract{BucketId{0}, ""}}));
+  EXPECT_EQ(answers[1], (std::pair{2, Retract{BucketId{0}, ""}}));
+  position.ready(1, 0);
+  EXPECT_TRUE(position.table.take().ready.empty());
+  position.ready(2, 0);
+  EXPECT_EQ(position.table.take().ready, (std::vector{Ready{0, {}}})) << "complete again";
+}
+
+TEST(ReadyTableTest, ABucketThatWasPassedOnUnderItsNameIsTakenBackUnderIt) {
+  Position position;
+  position.ready(0, 0);
+  position.announce(1, "a", 7);
+  position.ready(2, 0);
+  (void)position.table.take();
+  EXPECT_EQ(position.retract(2, 0u), Retraction::passed_on);
+  const auto answers = position.table.retracted({std::nullopt, "a"}, position.plan);
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(answers[0], (std::pair{2, Retract{BucketId{0}, ""}})) << "answered in the words of the question";
+  position.ready(2, 0);
+  EXPECT_EQ(position.table.take().announced.size(), 1u);
+}
+
+TEST(ReadyTableTest, RanksThatBelieveInDifferentKnownShapesMeet) {
+  Position position;
+  position.plan.define("a", sum_of(9));  // bucket 3: the name is ambiguous from now on
+  position.ready(0, 0);
+  position.ready(1, 3);
+  EXPECT_TRUE(position.table.take().announced.empty());
+  position.ready(2, 0);
+  const auto news = position.table.take();
+  ASSERT_EQ(news.announced.size(), 1u);
+  ASSERT_EQ(news.announced[0].variants.size(), 2u);
+}
+
+}  // namespace
+}  // namespace kolo

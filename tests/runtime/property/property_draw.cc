@@ -1,0 +1,443 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <random>
+#include <string>
+#include <utility>
+
+#include "tests/ops/element_types.h"
+#include "tests/runtime/property/property_program.h"
+
+// What a program consists of, and what goes wrong in it.
+
+namespace kolo::testing {
+namespace {
+
+bool scales(ReduceOp op, DType dtype) {
+  return suits(op, dtype) && scalable(op, dtype);
+}
+bool has_rows_of_each(Call call) {
+  return call == Call::all_gather || call == Call::gather || call == Call::all_to_all;
+}
+
+class Draw {
+ public:
+  explicit Draw(std::uint64_t seed) : random_(seed) { program_.seed = seed; }
+
+  PropertyProgram program() {
+    draw_world();
+    const int wanted = chance(80) ? draw(20, 50) : chance(60) ? draw(50, 100) : draw(100, 175);
+    draw_groups();
+    for (int i = draw(3, std::min(20, 3 + wanted / 4)); i > 0; --i)
+      templates_.push_back(fresh(fmt::format("t{}", templates_.size())));
+    while (program_.operations() < wanted) draw_step();
+    return std::move(program_);
+  }
+
+ private:
+  int draw(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
+  bool chance(int percent) { return draw(1, 100) <= percent; }
+  template <class List>
+  auto& pick(List& list) {
+    return list[static_cast<std::size_t>(draw(0, static_cast<int>(list.size()) - 1))];
+  }
+
+  // ---- the world and its groups ----
+
+  void draw_world() {
+    static const std::map<int, std::vector<std::string>> placements{{2, {"", "", "1,1"}},
+                                                                    {3, {"", "", "2,1", "1,1,1"}},
+                                                                    {4, {"", "", "2,2", "3,1", "1,1,1,1"}},
+                                                                    {5, {"", "", "2,3", "1,2,2"}}};
+    program_.ranks = draw(2, 5);
+    program_.fake_nodes = pick(placements.at(program_.ranks));
+    program_.fusion_bytes = std::vector<std::int64_t>{64, 4096, 64 << 20}[static_cast<std::size_t>(draw(0, 2))];
+    program_.spin_us = chance(30) ? 100 : 0;
+    for (int rank = 0; rank < program_.ranks; ++rank) program_.threads.push_back(chance(75) ? 1 : draw(2, 3));
+    pick(program_.threads) = draw(2, 3);
+    std::vector<int> all(static_cast<std::size_t>(program_.ranks));
+    std::iota(all.begin(), all.end(), 0);
+    program_.groups.push_back(all);
+    common_ = {"", draw_type(), draw_extents(draw(1, 3)), {}};
+  }
+
+  /// At first: two groups that overlap, and maybe more.
+  void draw_groups() {
+    PropertyStep step;
+    const int shared = draw(0, program_.ranks - 1);
+    for (int i = 0; i < 2; ++i) {
+      PropertyOp op = new_group();
+      if (std::find(op.members.begin(), op.members.end(), shared) == op.members.end()) op.members.push_back(shared);
+      std::sort(op.members.begin(), op.members.end());
+      make(op);
+      step.ops.push_back(op);
+    }
+    if (chance(40)) step.ops.push_back(split());
+    finish(step);
+  }
+
+  PropertyOp bare(Call call, int group) {
+    PropertyOp op;
+    op.call = call;
+    op.group = group;
+    op.ranks = size_of_group(group);
+    op.seed = random_();
+    return op;
+  }
+
+  int size_of_group(int group) const {
+    return static_cast<int>(program_.groups[static_cast<std::size_t>(group)].size());
+  }
+
+  PropertyOp new_group() {
+    PropertyOp op = bare(Call::new_group, 0);
+    for (int rank = 0; rank < program_.ranks; ++rank) {
+      if (chance(60)) op.members.push_back(rank);
+    }
+    if (op.members.empty()) op.members.push_back(draw(0, program_.ranks - 1));
+    return op;
+  }
+
+  void make(PropertyOp& op) {
+    op.made = {static_cast<int>(program_.groups.size())};
+    live_.push_back(op.made.front());
+    removable_.push_back(op.made.front());
+    program_.groups.push_back(op.members);
+  }
+
+  PropertyOp split() {
+    PropertyOp op = bare(Call::split, 0);
+    std::map<int, std::vector<int>> members;
+    for (int rank = 0; rank < program_.ranks; ++rank) op.members.push_back(draw(-1, 1));
+    for (int rank = 0; rank < program_.ranks; ++rank) op.members.push_back(draw(0, 3));
+    for (int rank = 0; rank < program_.ranks; ++rank)
+      members[op.members[static_cast<std::size_t>(rank)]].push_back(rank);
+    for (auto& [color, ranks] : members) {
+      if (color < 0) continue;
+      std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
+        return op.members[static_cast<std::size_t>(program_.ranks + a)] <
+               op.members[static_cast<std::size_t>(program_.ranks + b)];
+      });
+      op.made.push_back(static_cast<int>(program_.groups.size()));
+      live_.push_back(op.made.back());
+      program_.groups.push_back(ranks);
+    }
+    return op;
+  }
+
+  int draw_group() { return chance(45) ? 0 : pick(live_); }
+
+  // ---- operations ----
+
+  DType draw_type() { return chance(35) ? DType::f32 : all_types[static_cast<std::size_t>(draw(0, dtype_count - 1))]; }
+
+  std::vector<std::int64_t> draw_extents(int dims) {
+    std::vector<std::int64_t> extents;
+    for (int i = 0; i < dims; ++i) extents.push_back(dims > 4 ? draw(1, 2) : chance(4) ? 0 : draw(1, 6));
+    if (dims > 0 && dims < 4 && chance(1)) {
+      extents.assign(static_cast<std::size_t>(dims), 1);
+      extents.back() = draw(5000, 40000);
+    }
+    return extents;
+  }
+
+  void draw_rows(PropertyTensor& tensor, Call call, int ranks) {
+    tensor.rows.clear();
+    if (call == Call::reduce_scatter || call == Call::scatter) tensor.rows = {draw(0, 9)};
+    if (call == Call::all_gather || call == Call::gather) {
+      const int same = chance(40) ? draw(0, 4) : -1;
+      for (int i = 0; i < ranks; ++i) tensor.rows.push_back(same >= 0 ? same : draw(0, 4));
+    }
+    if (call == Call::all_to_all) {
+      const int same = chance(40) ? draw(0, 3) : -1;
+      for (int i = 0; i < ranks * ranks; ++i) tensor.rows.push_back(same >= 0 ? same : std::max(0, draw(-1, 3)));
+    }
+  }
+
+  PropertyTensor tensor(const std::string& name, Call call, int ranks) {
+    PropertyTensor tensor = common_;
+    const int most = has_blocks(kind_of(call)) ? Shape::max_dims - 1 : Shape::max_dims;
+    if (chance(60)) {
+      tensor.dtype = draw_type();
+      tensor.inner = draw_extents(chance(5) ? draw(4, most) : draw(0, 3));
+    }
+    tensor.name = name;
+    draw_rows(tensor, call, ranks);
+    return tensor;
+  }
+
+  PropertyOp fresh(const std::string& name) {
+    if (!templates_.empty() && chance(40)) {  // one that it can be fused with
+      PropertyOp op = pick(templates_);
+      op.name = name;
+      for (std::size_t i = 0; i < op.tensors.size(); ++i)
+        op.tensors[i].name = op.grouped ? fmt::format("{}.{}", name, i) : name;
+      return op;
+    }
+    static const std::vector<std::pair<Call, int>> weights{
+        {Call::all_reduce, 34},      {Call::broadcast, 8},         {Call::reduce, 8},
+        {Call::all_gather, 9},       {Call::reduce_scatter, 7},    {Call::all_to_all, 9},
+        {Call::gather, 5},           {Call::scatter, 5},           {Call::send_recv, 9},
+        {Call::barrier, 2},          {Call::monitored_barrier, 1}, {Call::broadcast_object, 2},
+        {Call::all_gather_object, 2}};
+    int left = draw(1, 101);
+    auto chosen = weights.begin();
+    while ((left -= chosen->second) > 0) ++chosen;
+    PropertyOp op = bare(chosen->first, draw_group());
+    if (op.call == Call::send_recv && op.ranks == 1) op.call = Call::all_reduce;
+    op.name = name;
+    if (call_has_root(op.call)) op.root = draw(0, op.ranks - 1);
+    if (op.call == Call::send_recv) op.peer = (op.root + draw(1, op.ranks - 1)) % op.ranks;
+    if (moves_tensors(op.call)) draw_tensors(op);
+    return op;
+  }
+
+  void draw_tensors(PropertyOp& op) {
+    const bool can_be_grouped = op.call == Call::all_reduce || op.call == Call::broadcast ||
+                                op.call == Call::reduce_scatter || op.call == Call::all_gather;
+    op.grouped = can_be_grouped && chance(15);
+    for (int i = op.grouped ? draw(1, 4) : 1; i > 0; --i)
+      op.tensors.push_back(tensor(op.grouped ? fmt::format("{}.{}", op.name, i) : op.name, op.call, op.ranks));
+    if (!reduces(kind_of(op.call))) return;
+    const auto fit = [&](auto&& good) {
+      return std::all_of(op.tensors.begin(), op.tensors.end(),
+                         [&](const PropertyTensor& tensor) { return good(op.op, tensor.dtype); });
+    };
+    do {
+      op.op = all_reduce_ops[static_cast<std::size_t>(chance(40) ? 0 : draw(0, reduce_op_count - 1))];
+    } while (!fit(suits) || (op.op == ReduceOp::adasum && op.call != Call::all_reduce));
+    static const std::vector<double> factors{0.5, 2, 3};
+    const bool may_scale = fit(scales) && op.op != ReduceOp::product;
+    if (may_scale && chance(20)) op.prescale = pick(factors);
+    if (may_scale && chance(20)) op.postscale = pick(factors);
+    op.divide_by_group = op.op == ReduceOp::average && chance(50);
+  }
+
+  // ---- steps ----
+
+  void draw_step() {
+    for (PropertyOp& known : templates_) {
+      if (chance(8)) known = fresh(known.name);
+      while (!is_live(known.group)) known = fresh(known.name);  // it may be like one that is as dead
+      for (PropertyTensor& tensor : known.tensors) {
+        if (chance(15)) draw_rows(tensor, known.call, known.ranks);
+      }
+    }
+    if (chance(15)) templates_.push_back(fresh(fmt::format("late{}", templates_.size())));
+    PropertyStep step;
+    if (chance(25))
+      draw_join(step);
+    else
+      draw_mixed(step);
+    finish(step);
+  }
+
+  bool is_live(int group) const { return group == 0 || std::find(live_.begin(), live_.end(), group) != live_.end(); }
+
+  /// The templates of this step, each as one operation, or a few that are sent under one name.
+  std::vector<PropertyOp> instances() {
+    std::vector<PropertyOp> ops;
+    for (const PropertyOp& known : templates_) {
+      if (!chance(85)) continue;
+      for (int i = known.call == Call::send_recv ? draw(1, 3) : 1; i > 0; --i) {
+        ops.push_back(known);
+        ops.back().seed = random_();
+        if (i > 1 && chance(30)) ops.back().tensors[0] = tensor(known.name, known.call, known.ranks);
+      }
+    }
+    return ops;
+  }
+
+  void draw_mixed(PropertyStep& step) {
+    step.ordered = chance(50);
+    for (PropertyOp& op : instances()) {
+      if (chance(22)) trouble(op, true);
+      step.ops.push_back(std::move(op));
+    }
+    if (step.ordered && chance(20))
+      step.ops.insert(step.ops.begin() + draw(0, static_cast<int>(step.ops.size())), change_of_groups(step));
+  }
+
+  PropertyOp change_of_groups(const PropertyStep& step) {
+    std::vector<int> idle;  // only those can be removed
+    for (int group : removable_) {
+      if (std::none_of(step.ops.begin(), step.ops.end(), [&](const PropertyOp& op) { return op.group == group; }))
+        idle.push_back(group);
+    }
+    if (removable_.size() > 2 && !idle.empty() && chance(50)) {
+      PropertyOp op = bare(Call::remove_group, 0);
+      op.members = {pick(idle)};
+      std::erase(live_, op.members.front());
+      std::erase(removable_, op.members.front());
+      return op;
+    }
+    if (live_.size() < 6 && chance(30)) return split();
+    PropertyOp op = new_group();
+    if (chance(40)) {
+      op.trouble = chance(50) ? Trouble::other_ranks : Trouble::bad_ranks;
+      op.odd = {draw(0, op.ranks - 1)};
+    } else {
+      make(op);
+    }
+    return op;
+  }
+
+  /// Each rank of a group joins after as many operations as it likes; other groups go on meanwhile.
+  void draw_join(PropertyStep& step) {
+    const int group = draw_group();
+    const int ranks = size_of_group(group);
+    std::vector<PropertyOp> theirs, others;
+    for (PropertyOp& op : instances()) {
+      (op.group == group                             ? theirs
+       : blocks(op.call) || op.call == Call::barrier ? others
+                                                     : step.ops)
+          .push_back(std::move(op));
+    }
+    for (PropertyOp& op : step.ops) {
+      if (chance(20)) trouble(op, false);
+    }
+    if (group == 0 && chance(30)) {
+      theirs.push_back(new_group());
+      theirs.back().trouble = Trouble::changed_while_joined;
+    }
+    std::vector<int> place(static_cast<std::size_t>(ranks));
+    for (int& where : place) where = draw(0, static_cast<int>(theirs.size()));
+    pick(place) = static_cast<int>(theirs.size());
+    step.joined_group = group;
+    std::vector<int> absent;
+    step.may_be_last.resize(static_cast<std::size_t>(ranks));
+    std::iota(step.may_be_last.begin(), step.may_be_last.end(), 0);
+    for (int position = 0; position <= static_cast<int>(theirs.size()); ++position) {
+      for (int rank = 0; rank < ranks; ++rank) {
+        if (place[static_cast<std::size_t>(rank)] != position) continue;
+        PropertyOp join = bare(Call::join, group);
+        join.root = rank;
+        step.ops.push_back(join);
+        absent.push_back(rank);
+      }
+      std::sort(absent.begin(), absent.end());
+      if (position == static_cast<int>(theirs.size())) break;
+      PropertyOp& op = theirs[static_cast<std::size_t>(position)];
+      op.absent = absent;
+      if (!while_joined(op)) continue;
+      if (op.call != Call::send_recv) {
+        std::erase_if(step.may_be_last, [&](int rank) { return op.is_absent(rank); });
+      }
+      step.ops.push_back(std::move(op));
+    }
+  }
+
+  /// Makes an operation fit the ranks that are there; returns false if it cannot run at all.
+  bool while_joined(PropertyOp& op) {
+    if (op.trouble == Trouble::changed_while_joined) return !op.absent.empty();
+    if (op.call == Call::send_recv) {
+      const bool to = op.is_absent(op.peer), from = op.is_absent(op.root);
+      if (to && from) return false;
+      if (to || from) op.trouble = Trouble::joined_peer;
+    } else if (call_has_root(op.call) && op.is_absent(op.root)) {
+      op.trouble = Trouble::joined_root;
+    }
+    if (op.trouble == Trouble::none && chance(20)) trouble(op, false);
+    return true;
+  }
+
+  void finish(PropertyStep& step) {
+    for (PropertyOp& op : step.ops) op.id = next_id_++;
+    program_.steps.push_back(std::move(step));
+  }
+
+  // ---- trouble ----
+
+  /// Makes something go wrong on some rank, if anything that is drawn suits the operation. `others_can_wait`: for the
+  /// odd rank.
+  void trouble(PropertyOp& op, bool others_can_wait) {
+    static const std::vector<Trouble> all{
+        Trouble::withdrawn,    Trouble::raced,         Trouble::duplicate,         Trouble::other_shape,
+        Trouble::other_shape,  Trouble::other_dims,    Trouble::other_dtype,       Trouble::other_dtype,
+        Trouble::other_call,   Trouble::other_call,    Trouble::other_op,          Trouble::other_root,
+        Trouble::other_scale,  Trouble::other_divisor, Trouble::other_members,     Trouble::wrong_rows,
+        Trouble::null_pointer, Trouble::null_pointer,  Trouble::root_out_of_range, Trouble::wrong_output,
+        Trouble::bad_splits,   Trouble::unfit_op,      Trouble::no_memory,         Trouble::late};
+    for (int attempt = 0; attempt < 12; ++attempt) {
+      const Trouble drawn = pick(all);
+      std::vector<int> ranks;
+      for (int rank = 0; rank < op.ranks; ++rank) {
+        if (op.takes_part(rank)) ranks.push_back(rank);
+      }
+      const bool needs_others = drawn <= Trouble::other_ranks || drawn == Trouble::late;
+      if (needs_others && ranks.size() < 2) continue;
+      const bool several = drawn > last_harmless && drawn <= Trouble::other_ranks;
+      std::shuffle(ranks.begin(), ranks.end(), random_);
+      ranks.resize(several ? static_cast<std::size_t>(draw(1, static_cast<int>(ranks.size()) - 1)) : 1);
+      std::sort(ranks.begin(), ranks.end());
+      if (!applies(op, drawn, ranks.front(), others_can_wait)) continue;
+      op.trouble = drawn;
+      op.odd = ranks;
+      return;
+    }
+  }
+
+  bool applies(const PropertyOp& op, Trouble trouble, int odd, bool others_can_wait) {
+    const bool tensors = moves_tensors(op.call);
+    const auto all_types_fit = [&](auto&& good) {
+      return std::all_of(op.tensors.begin(), op.tensors.end(),
+                         [&](const PropertyTensor& tensor) { return good(tensor.dtype); });
+    };
+    switch (trouble) {
+      case Trouble::withdrawn: return others_can_wait && (tensors || op.call == Call::barrier);
+      case Trouble::duplicate: return others_can_wait && tensors && op.call != Call::send_recv;
+      case Trouble::late: return others_can_wait && op.call == Call::monitored_barrier;
+      case Trouble::raced:
+        return op.call == Call::all_reduce && !op.grouped && op.op == ReduceOp::sum &&
+               Shape(op.tensors[0].inner).elements() > 0;
+      case Trouble::other_shape:
+      case Trouble::other_dims: return tensors;
+      case Trouble::other_dtype: return tensors && op.prescale == 1 && op.postscale == 1;
+      case Trouble::other_call: return tensors && op.call != Call::send_recv;
+      case Trouble::other_op:
+      case Trouble::other_divisor: return call_reduces(op.call);
+      case Trouble::other_root: return call_has_root(op.call) && op.call != Call::send_recv && op.ranks > 1;
+      case Trouble::other_scale:
+        return call_reduces(op.call) && all_types_fit([&](DType dtype) { return scales(op.op, dtype); });
+      case Trouble::other_members: return op.grouped;
+      case Trouble::wrong_rows:
+        return tensors && has_rows_of_each(op.call) && op.absent.empty() && (op.call != Call::gather || odd == op.root);
+      case Trouble::null_pointer: {
+        if (!tensors || (op.call == Call::scatter && odd != op.root)) return false;
+        const auto& rows = op.tensors[0].rows;
+        const auto from = op.call == Call::all_to_all ? odd * op.ranks : has_rows_of_each(op.call) ? odd : 0;
+        const auto count = op.call == Call::all_to_all ? op.ranks : 1;
+        const bool any =
+            rows.empty() || std::accumulate(rows.begin() + from, rows.begin() + from + count, std::int64_t{0}) > 0;
+        return any && Shape(op.tensors[0].inner).elements() > 0;
+      }
+      case Trouble::root_out_of_range: return call_has_root(op.call) && op.call != Call::send_recv;
+      case Trouble::wrong_output:
+        return tensors && op.call != Call::broadcast && op.call != Call::send_recv &&
+               ((op.call != Call::reduce && op.call != Call::gather) || odd == op.root);
+      case Trouble::bad_splits: return op.call == Call::all_to_all;
+      case Trouble::unfit_op: return call_reduces(op.call);
+      case Trouble::no_memory:
+        return tensors && !op.grouped && has_rows_of_each(op.call) && (op.call != Call::gather || odd == op.root);
+      default: return false;
+    }
+  }
+
+  std::mt19937_64 random_;
+  PropertyProgram program_;
+  PropertyTensor common_;  // of many tensors, so that they can be fused
+  std::vector<PropertyOp> templates_;
+  std::vector<int> live_;       // groups besides the world that are not removed
+  std::vector<int> removable_;  // of these: every rank knows them
+  int next_id_ = 0;
+};
+
+}  // namespace
+
+PropertyProgram draw_program(std::uint64_t seed) {
+  return Draw(seed).program();
+}
+
+}  // namespace kolo::testing

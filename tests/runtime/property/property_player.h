@@ -1,0 +1,24 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <kolo/session.h>
+
+#include "tests/runtime/property/property_program.h"
+#include "tests/runtime/property/property_together.h"
+
+namespace kolo::testing {
+
+/// Settings for the program: those it draws, and deadlines that end the process and name the seed if anything hangs.
+Config config_of(const PropertyProgram& program);
+
+/// Plays one rank of a program.
+void play(Session& session, const PropertyProgram& program, Together& together);
+
+/// Plays all ranks as threads. `prepare` may change a rank's world before its session is made. Returns what is wrong.
+std::vector<std::string> run_program(const PropertyProgram& program, const Config& config,
+                                     const std::function<void(int rank, World&)>& prepare = {});
+
+}  // namespace kolo::testing

@@ -1,0 +1,158 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <kolo/op.h>
+
+namespace kolo::testing {
+
+/// What a rank calls.
+enum class Call : std::uint8_t {
+  all_reduce,
+  broadcast,
+  reduce,
+  all_gather,
+  reduce_scatter,
+  all_to_all,
+  gather,
+  scatter,
+  send_recv,
+  barrier,
+  monitored_barrier,
+  broadcast_object,
+  all_gather_object,
+  join,
+  new_group,
+  split,
+  remove_group
+};
+
+/// What is special about an operation, and who is to blame for it: PropertyOp::odd.
+enum class Trouble : std::uint8_t {
+  none,
+  // It succeeds nevertheless.
+  withdrawn,  ///< the odd rank submits it, drops its handle, and submits it again when that is gone; the others wait
+              ///< for that
+  raced,      ///< the odd rank drops its handle while the others submit, and submits it again if it was withdrawn
+  duplicate,  ///< the odd rank submits the name twice, which throws in_flight; the others wait for that
+  // ErrorCode::mismatch: the odd ranks submit something else.
+  other_shape,
+  other_dims,
+  other_dtype,
+  other_call,
+  other_op,
+  other_root,
+  other_scale,
+  other_divisor,
+  other_members,
+  other_ranks,
+  wrong_rows,
+  // ErrorCode::invalid_argument: the odd rank's arguments cannot work.
+  null_pointer,
+  root_out_of_range,
+  wrong_output,
+  bad_splits,
+  unfit_op,
+  bad_ranks,
+  joined_root,
+  joined_peer,
+  changed_while_joined,
+  // ErrorCode::backend: the odd rank has no memory.
+  no_memory,
+  // ErrorCode::stalled: the odd rank does not come before the others have given up.
+  late
+};
+
+inline constexpr Trouble last_harmless = Trouble::duplicate;
+
+/// One tensor of an operation, as all ranks submit it.
+struct PropertyTensor {
+  std::string name;
+  DType dtype = DType::f32;
+  std::vector<std::int64_t> inner;  ///< extents; those after the rows where the operation has blocks
+  std::vector<std::int64_t> rows;   ///< all_gather, gather: of each rank. all_to_all: from s to d at [s * ranks + d].
+                                    ///< reduce_scatter, scatter: of the whole. Else empty
+};
+
+/// One operation of a program. Ranks are those of its group, but for `members`.
+struct PropertyOp {
+  int id = 0;  ///< unique within its program
+  Call call = Call::all_reduce;
+  std::string name;
+  int group = 0;         ///< index in Program::groups
+  int ranks = 1;         ///< of the group
+  bool grouped = false;  ///< submitted together, by the grouped call
+  std::vector<PropertyTensor> tensors;
+  ReduceOp op = ReduceOp::sum;
+  int root = 0;  ///< the sender of send_recv; who joins
+  int peer = 0;  ///< the receiver of send_recv
+  double prescale = 1;
+  double postscale = 1;
+  bool divide_by_group = false;
+  std::uint64_t seed = 0;    ///< of values, and of how each rank calls it
+  std::vector<int> absent;   ///< ranks that have joined, ascending
+  std::vector<int> members;  ///< new_group: session ranks; split: the colour of each, then the key of each
+  std::vector<int> made;     ///< new_group, split: the new groups, by ascending colour
+  Trouble trouble = Trouble::none;
+  std::vector<int> odd;  ///< ascending
+
+  bool fails() const { return trouble > last_harmless; }
+  bool is_absent(int rank) const;
+  bool is_odd(int rank) const;
+  bool takes_part(int rank) const;
+};
+
+/// Whether the operation has no handle: the caller waits in the call.
+bool blocks(Call call);
+
+/// Whether calls on all ranks match in their order, not by name: one thread of a rank makes them.
+bool matches_in_order(Call call);
+
+bool moves_tensors(Call call);
+bool call_has_root(Call call);
+bool call_reduces(Call call);
+
+/// Whether all_reduce combines values of this type so.
+bool suits(ReduceOp op, DType dtype);
+
+/// The collective behind a call that moves tensors.
+OpKind kind_of(Call call);
+
+/// Operations that are in flight together.
+struct PropertyStep {
+  std::vector<PropertyOp> ops;
+  bool ordered = true;           ///< each thread submits its part of them in this order, and may wait in between
+  int joined_group = -1;         ///< the group whose ranks join one after another, in the order of `ops`
+  std::vector<int> may_be_last;  ///< its ranks that may be the last to join
+};
+
+/// What all ranks of a session do: a function of the seed.
+struct PropertyProgram {
+  std::uint64_t seed = 0;
+  int ranks = 2;
+  std::string fake_nodes;
+  std::int64_t fusion_bytes = 64 << 20;
+  std::int64_t spin_us = 0;
+  std::vector<int> threads;              ///< that submit, on each rank
+  std::vector<std::vector<int>> groups;  ///< session ranks by rank of the group; the world first
+  std::vector<PropertyStep> steps;
+
+  int operations() const;
+};
+
+PropertyProgram draw_program(std::uint64_t seed);
+
+/// "12: all_gather 't3' in group 1, f32[2], rows [1, 4], odd [0]: withdrawn".
+std::string to_string(const PropertyOp& op);
+/// A line for each operation.
+std::string to_string(const PropertyProgram& program);
+
+/// What an odd rank submits instead, where its trouble is something that all ranks must have alike.
+PropertyOp odd_version(const PropertyOp& op);
+
+/// splitmix64 over a few numbers: draws that need no state.
+std::uint64_t mix(std::uint64_t a, std::uint64_t b, std::uint64_t c = 0, std::uint64_t d = 0);
+
+}  // namespace kolo::testing

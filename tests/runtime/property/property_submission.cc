@@ -1,0 +1,168 @@
+#include "tests/runtime/property/property_submission.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <new>
+
+namespace kolo::testing {
+
+bool PropertySubmission::can_be_in_place() const {
+  if (called_.call == Call::broadcast) return true;
+  if (odd_ || !writes(op_, rank_) || !reads(op_, rank_)) return false;
+  if (op_.call != Call::all_to_all) return chance(40, 1);
+  const auto& rows = op_.tensors[0].rows;
+  return op_.absent.empty() &&
+         std::all_of(rows.begin(), rows.end(), [&](std::int64_t count) { return count == rows[0]; }) && chance(40, 1);
+}
+
+void PropertySubmission::make_buffers() {
+  if (called_.call > Call::send_recv) return;
+  const PropertyOp& op = called_;
+  const bool gathers = has_rows(kind_of(op.call));
+  const bool in_place = can_be_in_place();
+  const bool no_memory = odd_ && op_.trouble == Trouble::no_memory;
+  allocates_ =
+      gathers && !op.grouped && !in_place && writes(op, rank_) &&
+      (no_memory || (op_.trouble != Trouble::wrong_output && op_.trouble != Trouble::wrong_rows && chance(30, 2)));
+  wants_rows_ = gathers && !op.grouped && !odd_ && writes(op, rank_) && chance(30, 3);
+  buffers_.resize(op.tensors.size());
+  for (std::size_t i = 0; i < op.tensors.size(); ++i) {
+    const PropertyTensor& tensor = op.tensors[i];
+    Buffers& buffers = buffers_[i];
+    buffers.tensor = {tensor.name,
+                      {nullptr, shape_in(op, tensor, rank_), tensor.dtype, {}},
+                      {nullptr, shape_out(op, tensor, rank_), tensor.dtype, {}}};
+    Tensor& in = buffers.tensor.in;
+    Tensor& out = buffers.tensor.out;
+    if (gathers && !op.absent.empty() && chance(30, 4)) {  // nobody need know how many have joined
+      std::vector<std::int64_t> extents(out.shape.extents().begin(), out.shape.extents().end());
+      ++extents[0];
+      out.shape = Shape(extents);
+    }
+    const Bytes values = reads(op, rank_) ? input(op, i, rank_) : Bytes(in.bytes(), untouched);
+    buffers.before = values;
+    buffers.in_place = in_place;
+    const std::int64_t rows = has_blocks(kind_of(op.call)) ? std::max(in.shape[0], out.shape[0]) : 1;
+    const std::size_t row = rows == 0 ? 0 : std::max(in.bytes(), out.bytes()) / static_cast<std::size_t>(rows);
+    const std::size_t offset =
+        in_place && has_blocks(kind_of(op.call)) ? static_cast<std::size_t>(row_in_place(op, tensor, rank_)) * row : 0;
+    if (in_place && out.bytes() > in.bytes()) {
+      buffers.out.assign(out.bytes(), untouched);
+      std::copy(values.begin(), values.end(), buffers.out.begin() + static_cast<std::ptrdiff_t>(offset));
+      out.data = buffers.out.data();
+      in.data = buffers.out.data() + offset;
+    } else {
+      buffers.in = values;
+      in.data = buffers.in.data();
+      if (!in_place) buffers.out.assign(allocates_ ? 0 : out.bytes(), untouched);
+      out.data = in_place ? buffers.in.data() + offset : buffers.out.data();
+    }
+    if (allocates_ || (!writes(op, rank_) && chance(70, 5))) out = {};
+    if (!reads(op, rank_) && op.call == Call::scatter && chance(50, 6)) in.data = nullptr;
+    if (odd_ && i == 0) spoil(buffers);
+  }
+}
+
+/// Arguments that cannot work.
+void PropertySubmission::spoil(Buffers& buffers) {
+  Tensor& out = buffers.tensor.out;
+  if (op_.trouble == Trouble::null_pointer)
+    (op_.call == Call::send_recv && rank_ == op_.peer ? out : buffers.tensor.in).data = nullptr;
+  if (op_.trouble == Trouble::wrong_output) out.dtype = out.dtype == DType::u8 ? DType::f32 : DType::u8;
+  if (op_.trouble == Trouble::wrong_rows) {
+    std::vector<std::int64_t> extents(out.shape.extents().begin(), out.shape.extents().end());
+    ++extents[0];
+    out.shape = Shape(extents);
+    buffers.out.assign(out.bytes() + 1, untouched);
+    out.data = buffers.out.data();
+  }
+}
+
+std::vector<std::int64_t> PropertySubmission::splits() const {
+  const auto first = called_.tensors[0].rows.begin() + rank_ * called_.ranks;
+  std::vector<std::int64_t> splits(first, first + called_.ranks);
+  if (odd_ && op_.trouble == Trouble::bad_splits) {
+    if (op_.seed % 3 == 0)
+      splits.push_back(0);
+    else if (op_.seed % 3 == 1)
+      ++splits.back();
+    else
+      splits.front() = -1;
+    return splits;
+  }
+  const bool equal = std::all_of(splits.begin(), splits.end(), [&](std::int64_t count) { return count == splits[0]; });
+  if (equal && chance(50, 7)) splits.clear();
+  return splits;
+}
+
+Allocate PropertySubmission::allocate() {
+  if (odd_ && op_.trouble == Trouble::no_memory) {
+    if (op_.seed % 2 == 0) return [](const Shape&) -> Tensor { throw std::bad_alloc(); };
+    return [](const Shape&) { return Tensor{nullptr, Shape{3, 1, 4, 1, 5, 9, 2, 6}, DType::i8, {}}; };
+  }
+  return [this](const Shape& shape) {
+    Buffers& buffers = buffers_[0];
+    Tensor out{nullptr, shape, called_.tensors[0].dtype, {}};
+    buffers.out.assign(out.bytes(), untouched);
+    out.data = buffers.out.data();
+    buffers.tensor.out = out;
+    return out;
+  };
+}
+
+Handle PropertySubmission::start_grouped() {
+  std::vector<NamedTensor> tensors;
+  for (const Buffers& buffers : buffers_) tensors.push_back(buffers.tensor);
+  switch (called_.call) {
+    case Call::all_reduce:
+      return session_.grouped_all_reduce_async(called_.name, tensors, reducing<AllReduceOptions>());
+    case Call::reduce_scatter:
+      return session_.grouped_reduce_scatter_async(called_.name, tensors, reducing<ReduceScatterOptions>());
+    case Call::all_gather:
+      return session_.grouped_all_gather_async(called_.name, tensors, gathering<AllGatherOptions>());
+    default: return session_.grouped_broadcast_async(called_.name, tensors, {.root = called_.root, .group = group_});
+  }
+}
+
+Handle PropertySubmission::start() {
+  if (called_.call == Call::barrier) return session_.barrier_async(group_);
+  if (called_.grouped) return start_grouped();
+  const auto& [name, in, out] = buffers_[0].tensor;
+  const TensorId id = session_.declare(called_.name);
+  switch (called_.call) {
+    case Call::all_reduce: return session_.all_reduce_async(id, in, out, reducing<AllReduceOptions>());
+    case Call::reduce: return session_.reduce_async(id, in, out, reducing<ReduceOptions>());
+    case Call::reduce_scatter: return session_.reduce_scatter_async(id, in, out, reducing<ReduceScatterOptions>());
+    case Call::all_gather: return session_.all_gather_async(id, in, out, gathering<AllGatherOptions>());
+    case Call::gather: return session_.gather_async(id, in, out, gathering<GatherOptions>());
+    case Call::all_to_all: return session_.all_to_all_async(id, in, out, gathering<AllToAllOptions>());
+    case Call::scatter: return session_.scatter_async(id, in, out, {.root = called_.root, .group = group_});
+    case Call::broadcast: return session_.broadcast_async(called_.name, in, {.root = called_.root, .group = group_});
+    default: break;
+  }
+  if (rank_ == called_.root) return session_.send_async(called_.name, in, called_.peer, {.group = group_});
+  return session_.recv_async(called_.name, out, called_.root, {.group = group_});
+}
+
+void PropertySubmission::check(std::size_t i) {
+  const Buffers& buffers = buffers_[i];
+  const PropertyTensor& tensor = op_.tensors[i];
+  const auto name = [&] {
+    return fmt::format("'{}' {}", tensor.name, to_string(tensor.dtype, shape_in(op_, tensor, rank_)));
+  };
+  if (reads(op_, rank_) && !buffers.in_place && buffers.in != buffers.before)
+    wrong("the input " + name() + ", which was written to,");
+  if (!writes(op_, rank_)) return;
+  if (allocates_ && buffers.tensor.out.shape != shape_out(op_, tensor, rank_))
+    return wrong("the shape of the output of " + name());
+  const auto* result = static_cast<const std::byte*>(buffers.tensor.out.data);
+  if (!is_result(op_, i, rank_, result)) wrong("the result of " + name());
+  const auto written = static_cast<std::size_t>(shape_out(op_, tensor, rank_).elements()) * size_of(tensor.dtype);
+  const bool overrun =
+      std::any_of(buffers.out.begin() + static_cast<std::ptrdiff_t>(std::min(written, buffers.out.size())),
+                  buffers.out.end(), [](std::byte value) { return value != untouched; });
+  if (overrun) wrong("what follows the result of " + name());
+}
+
+}  // namespace kolo::testing

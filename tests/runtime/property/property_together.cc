@@ -1,0 +1,132 @@
+#include "tests/runtime/property/property_together.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <stdexcept>
+#include <thread>
+
+#include "runtime/types/rank_set.h"
+
+namespace kolo::testing {
+namespace {
+
+ErrorCode code_of(Trouble trouble) {
+  if (trouble == Trouble::late) return ErrorCode::stalled;
+  if (trouble == Trouble::no_memory) return ErrorCode::backend;
+  return trouble >= Trouble::null_pointer ? ErrorCode::invalid_argument : ErrorCode::mismatch;
+}
+
+/// "'t3'", and what else the text of an operation's error must say.
+std::vector<std::string> words_of(const PropertyOp& op, const std::vector<int>& group) {
+  const auto session_ranks = [&](auto&& counts) {
+    RankSet ranks;
+    for (int rank = 0; rank < op.ranks; ++rank) {
+      if (counts(rank)) ranks.add(group[static_cast<std::size_t>(rank)]);
+    }
+    return to_string(ranks);
+  };
+  const std::string odd = session_ranks([&](int rank) { return op.is_odd(rank); });
+  const std::string others = session_ranks([&](int rank) { return op.takes_part(rank) && !op.is_odd(rank); });
+  const std::string name = op.name.empty() ? "" : fmt::format("'{}{}", op.name, op.call == Call::send_recv ? "" : "'");
+  switch (op.trouble) {
+    case Trouble::late: return {"monitored_barrier of group ", " did not come "};
+    case Trouble::joined_root: return {name, session_ranks([&](int rank) { return rank == op.root; }) + ", has joined"};
+    case Trouble::joined_peer:
+      return {name, session_ranks([&](int rank) {
+                      return op.is_absent(rank) && (rank == op.root || rank == op.peer);
+                    }) + " has joined"};
+    case Trouble::changed_while_joined:
+      return {session_ranks([&](int rank) { return op.is_absent(rank); }) + " joined"};
+    case Trouble::no_memory: return {name, "on " + odd};
+    case Trouble::wrong_rows: return {name, odd + ": "};
+    default: break;
+  }
+  if (code_of(op.trouble) == ErrorCode::mismatch) return {name, odd + ": ", others + ": "};
+  return {name, odd + ": "};
+}
+
+}  // namespace
+
+Together::Together(const PropertyProgram& program)
+    : program_(program), reached_(static_cast<std::size_t>(program.operations())) {}
+
+void Together::problem(const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  problems_.push_back(text);
+}
+
+std::vector<std::string> Together::problems() const {
+  const std::lock_guard lock(mutex_);
+  return problems_;
+}
+
+void Together::failed(const PropertyOp& op, int rank, const Error& error) {
+  const std::lock_guard lock(mutex_);
+  Errors& errors = errors_[op.id];
+  errors.texts.insert(error.what());
+  errors.codes.insert(error.code());
+  errors.ranks.insert(rank);
+}
+
+void Together::joined(int step, int last) {
+  const std::lock_guard lock(mutex_);
+  joins_[step].push_back(last);
+}
+
+void Together::check() {
+  for (std::size_t i = 0; i < program_.steps.size(); ++i) {
+    const PropertyStep& step = program_.steps[i];
+    for (const PropertyOp& op : step.ops) check(op);
+    if (step.joined_group < 0) continue;
+    const auto& last = joins_[static_cast<int>(i)];
+    const bool same = last.size() == program_.groups[static_cast<std::size_t>(step.joined_group)].size() &&
+                      std::all_of(last.begin(), last.end(), [&](int rank) { return rank == last.front(); });
+    if (!same)
+      problem(fmt::format("step {}: join() returned different ranks, or not to all", i));
+    else if (std::find(step.may_be_last.begin(), step.may_be_last.end(), last.front()) == step.may_be_last.end())
+      problem(fmt::format("step {}: join() returned {}, which joined before others", i, last.front()));
+  }
+}
+
+void Together::check(const PropertyOp& op) {
+  const auto found = errors_.find(op.id);
+  const std::string what = to_string(op);
+  if (found == errors_.end()) {
+    if (op.fails()) problem(what + ", ought to fail");
+    return;
+  }
+  const auto& [texts, codes, ranks] = found->second;
+  const std::string& text = *texts.begin();
+  if (!op.fails()) return problem(what + ", failed: " + text);
+  if (texts.size() > 1) problem(what + ": ranks were given different errors: " + text + " | " + *texts.rbegin());
+  if (codes != std::set{code_of(op.trouble)})
+    problem(what + ": the error is " + std::string(to_string(*codes.begin())) + ": " + text);
+  for (int rank = 0; rank < op.ranks; ++rank) {
+    if (op.takes_part(rank) != ranks.contains(rank))
+      problem(fmt::format("{}: rank {} of the group was {} an error: {}", what, rank,
+                          ranks.contains(rank) ? "given" : "not given", text));
+  }
+  for (const std::string& word : words_of(op, program_.groups[static_cast<std::size_t>(op.group)])) {
+    if (text.find(word) == std::string::npos) problem(what + ": the error does not say \"" + word + "\": " + text);
+  }
+}
+
+void Together::await(const PropertyOp& op) {
+  const auto& reached = reached_[static_cast<std::size_t>(op.id)];
+  for (int look = 0; !reached; ++look) {
+    if (given_up_) throw std::runtime_error("another rank's program has ended");
+    if (look < 20)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
+void Together::give_up(const std::string& why) {
+  problem(why);
+  given_up_ = true;
+}
+
+}  // namespace kolo::testing

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <kolo/error.h>
+
+#include "tests/runtime/property/property_program.h"
+
+namespace kolo::testing {
+
+/// What the ranks of one program share: what went wrong, the errors they were given, and who has come where others wait
+/// for it.
+class Together {
+ public:
+  explicit Together(const PropertyProgram& program);
+
+  /// Something is not as the model says.
+  void problem(const std::string& text);
+  std::vector<std::string> problems() const;
+
+  /// The error of an operation on a rank of its group.
+  void failed(const PropertyOp& op, int rank, const Error& error);
+  /// What join() returned, a rank of the group.
+  void joined(int step, int last);
+  /// Adds what the errors and the joins have in common, or have not, to the problems.
+  void check();
+
+  /// The odd rank of an operation has done what it does first, or, of one that comes late, the others have.
+  void reach(const PropertyOp& op) { reached_[static_cast<std::size_t>(op.id)] = true; }
+  /// Waits for that. Throws if a rank's program has ended by an exception.
+  void await(const PropertyOp& op);
+  void give_up(const std::string& why);
+
+ private:
+  void check(const PropertyOp& op);
+
+  const PropertyProgram& program_;
+  mutable std::mutex mutex_;
+  std::vector<std::string> problems_;
+  struct Errors {
+    std::set<std::string> texts;
+    std::set<ErrorCode> codes;
+    std::set<int> ranks;
+  };
+  std::map<int, Errors> errors_;           // by operation
+  std::map<int, std::vector<int>> joins_;  // by step
+  std::vector<std::atomic<bool>> reached_;
+  std::atomic<bool> given_up_{false};
+};
+
+}  // namespace kolo::testing

@@ -1,0 +1,151 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include <kolo/session.h>
+
+#include "tests/support/thread_ranks.h"
+
+namespace kolo::testing {
+
+/// Programs over groups with expectations in closed form, for ranks as threads and as processes. Every rank of a
+/// session runs the same one.
+
+inline float sum_of_ranks(Session& session, const char* name, const Group& group) {
+  float value = static_cast<float>(session.rank());
+  session.all_reduce(name, view_scalar(value), {.group = group});
+  return value;
+}
+
+inline void reduce_in_groups(Session& session) {
+  const int n = session.size();
+  std::vector<int> even;
+  for (int rank = 0; rank < n; rank += 2) even.push_back(rank);
+  const Group group = session.new_group(even);
+  EXPECT_EQ(group.info()->ranks, even);
+  EXPECT_EQ(group.info()->member(), session.rank() % 2 == 0);
+  float expected = 0;
+  for (int rank : even) expected += static_cast<float>(rank);
+  for (int round = 0; round < 5; ++round) {
+    if (session.rank() % 2 == 0) {
+      EXPECT_EQ(sum_of_ranks(session, "x", group), expected);
+      std::int32_t from_last = session.rank();
+      session.broadcast("b", view_scalar(from_last), {.root = static_cast<int>(even.size()) - 1, .group = group});
+      EXPECT_EQ(from_last, even.back());
+      session.barrier(group);
+    } else {
+      EXPECT_EQ(error_text([&] { sum_of_ranks(session, "x", group); }, ErrorCode::invalid_argument),
+                "rank " + std::to_string(session.rank()) + " is no member of group " + group.info()->name +
+                    "; only members call its operations");
+    }
+    EXPECT_EQ(sum_of_ranks(session, "x", {}), static_cast<float>(n * (n - 1) / 2)) << "the same name in the world";
+  }
+  session.remove_group(group);
+}
+
+/// Groups {0,1}, {1,2}, {2,0}: each rank submits to its two in another order, and nobody waits for one that is not
+/// ready.
+inline void reduce_in_pairs(Session& session) {
+  if (session.size() < 3) return;
+  std::vector<Group> pairs;
+  for (int first = 0; first < 3; ++first) pairs.push_back(session.new_group(std::vector<int>{first, (first + 1) % 3}));
+  if (session.rank() < 3) {
+    for (int round = 0; round < 20; ++round) {
+      const std::size_t mine[2] = {static_cast<std::size_t>(session.rank()),
+                                   static_cast<std::size_t>((session.rank() + 2) % 3)};
+      float values[2] = {static_cast<float>(session.rank()), static_cast<float>(session.rank())};
+      std::vector<Handle> handles;
+      for (int i : {round % 2, 1 - round % 2}) {
+        handles.push_back(session.all_reduce_async("same name", view_scalar(values[i]), {.group = pairs[mine[i]]}));
+      }
+      for (Handle& handle : handles) handle.wait();
+      for (int i : {0, 1}) {
+        const auto& ranks = pairs[mine[i]].info()->ranks;
+        EXPECT_EQ(values[i], static_cast<float>(ranks[0] + ranks[1]));
+      }
+    }
+  }
+  for (const Group& pair : pairs) session.remove_group(pair);
+}
+
+/// Each rank with the last one: on several nodes, ranks that lead no node in the world lead theirs here.
+inline void reduce_with_the_last(Session& session) {
+  const int last = session.size() - 1;
+  for (int first = 0; first < last; ++first) {
+    const Group pair = session.new_group(std::vector<int>{first, last});
+    for (int round = 0; round < 3 && pair.info()->member(); ++round) {
+      EXPECT_EQ(sum_of_ranks(session, "pair", pair), static_cast<float>(first + last));
+    }
+  }
+}
+
+/// A group whose last member comes late delays nobody else: it comes only after another group's rounds are done.
+inline void sleep_in_one_group(Session& session) {
+  const int n = session.size();
+  if (n < 3) return;
+  const Group late = session.new_group(std::vector<int>{0, n - 1});
+  const Group awake = session.new_group(std::vector<int>{0, 1});
+  float value = 0;
+  Handle waiting;
+  if (session.rank() == 0) waiting = session.all_reduce_async("late", view_scalar(value), {.group = late});
+  for (int round = 0; round < 20 && session.rank() < 2; ++round) sum_of_ranks(session, "awake", awake);
+  if (session.rank() == 0) {
+    EXPECT_FALSE(waiting.poll());
+  }
+  session.barrier();
+  if (session.rank() == n - 1) sum_of_ranks(session, "late", late);
+  if (session.rank() == 0) {
+    waiting.wait();
+    EXPECT_EQ(value, static_cast<float>(n - 1));
+  }
+}
+
+inline void split_by_color(Session& session) {
+  const int n = session.size();
+  for (int colors = 1; colors <= 3; ++colors) {
+    const Group group = session.split(session.rank() % colors);
+    float expected = 0;
+    for (int rank = session.rank() % colors; rank < n; rank += colors) expected += static_cast<float>(rank);
+    EXPECT_EQ(sum_of_ranks(session, "split", group), expected);
+  }
+  const Group odd_only = session.split(session.rank() % 2 == 1 ? 7 : -1);
+  EXPECT_EQ(odd_only.info()->member(), session.rank() % 2 == 1);
+}
+
+inline void misuse_groups(Session& session) {
+  const int n = session.size();
+  if (n < 2) return;
+  const auto differing = [&] { session.new_group(std::vector<int>{0, session.rank() == 0 ? 0 + 1 : 0}); };
+  const auto text = error_text(differing, ErrorCode::invalid_argument);  // rank 1 lists 0 twice
+  EXPECT_NE(text.find("rank 0 is listed twice"), std::string::npos) << text;
+  const auto other_lists = [&] {
+    session.new_group(session.rank() == 0 ? std::vector<int>{0} : std::vector<int>{0, 1});
+  };
+  EXPECT_EQ(error_text(other_lists, ErrorCode::mismatch),
+            "make_group 'kolo.groups.1' in group world: ranks submitted different groups (rank 0: ranks 0; rank" +
+                std::string(n == 2   ? " 1"
+                            : n == 3 ? "s 1, 2"
+                                     : "s 1-3") +
+                ": ranks 0, 1); pass the same ranks in the same order of calls on every rank");
+  EXPECT_EQ(error_text(
+                [&] {
+                  session.new_group(std::vector<int>{0, 99});
+                },
+                ErrorCode::invalid_argument)
+                    .find("99 is not a rank") == std::string::npos,
+            false);
+  const Group removed = session.new_group(std::vector<int>{0, 1});
+  session.remove_group(removed);
+  if (session.rank() < 2) {
+    const auto late = error_text([&] { sum_of_ranks(session, "x", removed); }, ErrorCode::closed);
+    EXPECT_NE(late.find("the group was removed"), std::string::npos) << late;
+  }
+  EXPECT_EQ(sum_of_ranks(session, "still alive", {}), static_cast<float>(n * (n - 1) / 2));
+}
+
+}  // namespace kolo::testing

@@ -1,0 +1,140 @@
+// What a world of several nodes has for backends, ranks as processes: on real nodes, or on those that KOLO_FAKE_NODES
+// pretends.
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <map>
+
+#include <kolo/mpi.h>
+
+#include "tests/ops/backend_conformance.h"
+#include "tests/support/thread_ranks.h"
+
+namespace kolo {
+
+namespace {
+
+/// All backends of a world as one: a bucket goes to the first that supports it.
+class FirstOf final : public Backend {
+ public:
+  explicit FirstOf(const BackendList& backends) : backends_(backends) {}
+  std::string_view name() const override { return "first"; }
+  bool supports(const Signature& signature) const override { return find(signature) != nullptr; }
+  std::unique_ptr<Operation> start(const Bucket& bucket) override {
+    Backend& backend = *find(bucket.signature);
+    return backend.start(bucket);
+  }
+  std::unique_ptr<Backend> for_group(const GroupInfo&) override { return nullptr; }
+  void abandon() noexcept override {}
+
+ private:
+  Backend* find(const Signature& signature) const {
+    const auto found =
+        std::ranges::find_if(backends_, [&](const auto& backend) { return backend->supports(signature); });
+    return found == backends_.end() ? nullptr : found->get();
+  }
+  const BackendList& backends_;
+};
+
+/// The ranks of each node, by the placement that KOLO_FAKE_NODES pretends or by what MPI says.
+std::vector<std::vector<int>> members_of_nodes() {
+  int rank = 0, size = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  std::vector<int> lowest(static_cast<std::size_t>(size));  // rank of each one's node
+  const std::string pretended = testing::test_config().fake_nodes;
+  if (pretended.empty()) {
+    MPI_Comm node = MPI_COMM_NULL;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+    int mine = rank;
+    MPI_Bcast(&mine, 1, MPI_INT, 0, node);
+    MPI_Comm_free(&node);
+    MPI_Allgather(&mine, 1, MPI_INT, lowest.data(), 1, MPI_INT, MPI_COMM_WORLD);
+  } else {
+    std::size_t next = 0;
+    for (const char count : pretended) {  // single figures and commas
+      const auto first = static_cast<int>(next);
+      for (int i = 0; count != ',' && i < count - '0'; ++i) lowest.at(next++) = first;
+    }
+  }
+  std::map<int, std::vector<int>> members;
+  for (int other = 0; other < size; ++other) members[lowest[static_cast<std::size_t>(other)]].push_back(other);
+  std::vector<std::vector<int>> nodes;
+  for (auto& [first, ranks] : members) nodes.push_back(std::move(ranks));
+  return nodes;
+}
+
+class Placed final : public Harness {
+ public:
+  Placed()
+      : nodes_(members_of_nodes()),
+        world_(mpi_world(MPI_COMM_WORLD, testing::test_config())),
+        backend_(world_.backends()) {
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+  }
+  int ranks() const override {
+    std::size_t sum = 0;
+    for (const auto& node : nodes_) sum += node.size();
+    return static_cast<int>(sum);
+  }
+  std::vector<std::vector<int>> nodes() const override { return nodes_; }
+  void run(const std::function<void(int rank, Backend& backend)>& body) override { body(rank_, backend_); }
+
+ private:
+  std::vector<std::vector<int>> nodes_;
+  World world_;
+  FirstOf backend_;
+  int rank_ = 0;
+};
+
+const auto harnesses = ::testing::Values(HarnessFactory{"world", [] { return std::make_unique<Placed>(); }, 4});
+INSTANTIATE_TEST_SUITE_P(Placed, BackendConformance, harnesses, name_of_harness);
+INSTANTIATE_TEST_SUITE_P(Placed, ExactConformance, harnesses, name_of_harness);
+
+TEST(Placement, ChoosesTwoLevelsWhereNodesHaveSeveralRanks) {
+  const World world = mpi_world(MPI_COMM_WORLD, testing::test_config());
+  const auto nodes = members_of_nodes();
+  const bool shared = std::ranges::any_of(nodes, [](const auto& node) { return node.size() > 1; });
+  const char* const expected = nodes.size() > 1 ? (shared ? "nodes" : "mpi") : shared ? "shm" : "local";
+  EXPECT_EQ(world.backends().front()->name(), expected);
+}
+
+/// Groups of ranks of one node, of some of several nodes, and of one on each.
+TEST(Placement, ServesEveryGroup) {
+  const World world = mpi_world(MPI_COMM_WORLD, testing::test_config());
+  const auto nodes = members_of_nodes();
+  int rank = 0, size = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  for (unsigned subset = 1; subset < 1u << size; ++subset) {
+    GroupInfo group{static_cast<GroupId>(subset), "some", {}, -1};
+    for (int other = 0; other < size; ++other) {
+      if (other == rank && (subset >> other & 1) != 0) group.rank = group.size();
+      if ((subset >> other & 1) != 0) group.ranks.push_back(other);
+    }
+    if (!group.member()) continue;
+    BackendList backends;
+    for (const auto& backend : world.backends()) {
+      if (auto made = backend->for_group(group)) backends.push_back(std::move(made));
+    }
+    FirstOf backend(backends);
+    for (const DType dtype : {DType::f32, DType::bf16, DType::i64}) {
+      Call call{all_reduce_of(dtype, ReduceOp::average), {70'001, 3}, subset % 2 == 0, subset};
+      for (const auto& node : nodes) {
+        std::vector<int> here;  // as ranks of the group
+        for (int i = 0; i < group.size(); ++i) {
+          if (std::ranges::find(node, group.ranks[static_cast<std::size_t>(i)]) != node.end()) here.push_back(i);
+        }
+        if (!here.empty()) call.nodes.push_back(here);
+      }
+      Job job(call, group.rank, group.size());
+      job.start(backend);
+      job.finish();
+      job.verify();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kolo

@@ -1,0 +1,242 @@
+// A program for session_jobs_test.sh: one way to use, or misuse, a session under a launcher. Prints what came out of
+// it; exits with 0 if it got through, 3 on an Error.
+
+#include <kolo/mpi.h>
+#include <kolo/session.h>
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <thread>
+
+namespace {
+
+std::atomic<long> mpi_calls{0};
+
+double cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+float sum_of_ones(kolo::Session& session, const char* name) {
+  float one = 1;
+  session.all_reduce(name, kolo::view_scalar(one));
+  return one;
+}
+
+/// One operation, then nothing: how much CPU time and how many MPI calls does nothing take?
+void idle(double seconds) {
+  kolo::Session session;
+  (void)sum_of_ones(session, "first");
+  session.barrier();
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // everybody has gone to sleep
+  const double cpu = cpu_seconds();
+  const long calls = mpi_calls;
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  const double share = (cpu_seconds() - cpu) / seconds;
+  std::printf("idle rank %d: cpu %s (%.2f %%), mpi calls %ld\n", session.rank(), share < 0.01 ? "low" : "high",
+              100 * share, mpi_calls - calls);
+  std::fflush(stdout);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // nobody measures any more
+  // Whoever is asleep is woken: by those who wait, and where nobody does by those who come later.
+  float late = 1;
+  kolo::Handle handle = session.all_reduce_async("late", kolo::view_scalar(late));
+  std::this_thread::sleep_for(std::chrono::milliseconds(200 * session.rank()));
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < 20; ++i) {
+    (void)sum_of_ones(session, "awake");
+    if (i % 5 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  }
+  handle.wait();
+  if (std::chrono::steady_clock::now() - start > std::chrono::seconds(3)) std::printf("woken late\n");
+}
+
+/// MPI is the host's, initialised for `level`.
+void host(const std::string& level) {
+  const int wanted = level == "multiple"     ? MPI_THREAD_MULTIPLE
+                     : level == "serialized" ? MPI_THREAD_SERIALIZED
+                     : level == "funneled"   ? MPI_THREAD_FUNNELED
+                                             : MPI_THREAD_SINGLE;
+  int provided = 0;
+  MPI_Init_thread(nullptr, nullptr, wanted, &provided);
+  try {
+    kolo::Session session;
+    std::printf("host sum %g\n", sum_of_ones(session, "x"));
+  } catch (const kolo::Error&) {
+    MPI_Finalize();
+    throw;
+  }
+  int value = 1, sum = 0;  // MPI is still there, and still the host's
+  MPI_Allreduce(&value, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  std::printf("host after %d\n", sum);
+  MPI_Finalize();
+}
+
+/// The last rank stops in a state that what it has published describes badly.
+///
+/// step       its watchdog has published that it waits for "x"; that completes, and it stops before the next step's "x"
+/// submitted  it has submitted "x" and published that, and another rank has not
+void freeze_after(const std::string& what) {
+  kolo::Session session;
+  const bool victim = session.rank() == session.size() - 1;
+  float x = 1;
+  const auto sleep = [](double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); };
+  if (victim) {
+    std::printf("victim %d\n", static_cast<int>(getpid()));
+    std::fflush(stdout);
+  }
+  if (what == "step") {
+    if (session.rank() == 0) sleep(1);
+    session.all_reduce("x", kolo::view_scalar(x));
+    if (victim) raise(SIGSTOP);
+  } else {
+    if (session.rank() == 0) sleep(60);
+    kolo::Handle handle = session.all_reduce_async("x", kolo::view_scalar(x));
+    if (victim) sleep(1);
+    if (victim) raise(SIGSTOP);
+    handle.wait();
+  }
+  session.all_reduce("x", kolo::view_scalar(x));
+}
+
+/// The last rank stops being a good peer while the others wait for it.
+void signalled(int signal) {
+  kolo::Session session;
+  (void)sum_of_ones(session, "before");
+  if (session.rank() == session.size() - 1) {
+    std::this_thread::sleep_for(std::chrono::seconds(1));  // its watchdog has told the others what it completed
+    std::printf("victim %d\n", static_cast<int>(getpid()));
+    std::fflush(stdout);
+    raise(signal);
+  }
+  (void)sum_of_ones(session, "after");
+}
+
+/// The last rank ends with exit(5) while its session lives, on the stack of main or as a static object; the others wait
+/// for it.
+void exits(const std::string& where) {
+  const auto program = [](kolo::Session& session) {
+    (void)sum_of_ones(session, "before");
+    if (session.rank() == session.size() - 1) std::exit(5);
+    try {
+      (void)sum_of_ones(session, "after");
+    } catch (const kolo::Error& error) {
+      std::printf("rank %d got %s: %s\n", session.rank(), std::string(kolo::to_string(error.code())).c_str(),
+                  error.what());
+    }
+  };
+  if (where == "static") {
+    static kolo::Session session;
+    program(session);
+  } else if (where == "later") {  // destroyed after MPI is finalised
+    static std::optional<kolo::Session> session;
+    session.emplace();
+    program(*session);
+  } else {
+    kolo::Session session;
+    program(session);
+  }
+}
+
+/// The last rank makes its session `seconds` after the others, which wait for it: in MPI_Init() or, where the host has
+/// called that, in what comes later.
+void late(double seconds, bool host) {
+  int provided = 0, rank = std::atoi(std::getenv("OMPI_COMM_WORLD_RANK")),
+      size = std::atoi(std::getenv("OMPI_COMM_WORLD_SIZE"));
+  if (host) MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
+  if (rank == size - 1) {
+    std::printf("late %d\n", static_cast<int>(getpid()));
+    std::fflush(stdout);
+    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  }
+  {
+    kolo::Session session;
+    std::printf("sum %g\n", sum_of_ones(session, "x"));
+  }
+  if (host) MPI_Finalize();
+}
+
+/// Sessions that nobody closes before the program ends.
+void at_exit(const std::string& where) {
+  if (where == "static") {
+    static kolo::Session session;
+    std::printf("sum %g\n", sum_of_ones(session, "x"));
+  } else {
+    static std::optional<kolo::Session> session;
+    session.emplace();
+    std::printf("sum %g\n", sum_of_ones(*session, "x"));
+  }
+}
+
+void run(const std::string& mode, const std::string& argument) {
+  if (mode == "sum") {
+    kolo::Session session;
+    std::printf("sum %g of %d\n", sum_of_ones(session, "x"), session.size());
+  } else if (mode == "idle") {
+    idle(std::stod(argument));
+  } else if (mode == "host") {
+    host(argument);
+  } else if (mode == "freeze") {
+    signalled(SIGSTOP);
+  } else if (mode == "freeze_after") {
+    freeze_after(argument);
+  } else if (mode == "kill") {
+    signalled(SIGKILL);
+  } else if (mode == "exit") {
+    exits(argument);
+  } else if (mode == "late" || mode == "late_host") {
+    late(std::stod(argument), mode == "late_host");
+  } else if (mode == "at_exit") {
+    at_exit(argument);
+  } else if (mode == "again") {
+    for (int round = 0; round < 3; ++round) {
+      kolo::Session session;
+      std::printf("again %g\n", sum_of_ones(session, "x"));
+    }
+  }
+}
+
+}  // namespace
+
+// What a session may call between its start and its end, counted; see the profiling interface of the MPI standard.
+extern "C" {
+int MPI_Test(MPI_Request* request, int* flag, MPI_Status* status) {
+  return ++mpi_calls, PMPI_Test(request, flag, status);
+}
+int MPI_Improbe(int source, int tag, MPI_Comm comm, int* flag, MPI_Message* message, MPI_Status* status) {
+  return ++mpi_calls, PMPI_Improbe(source, tag, comm, flag, message, status);
+}
+int MPI_Iprobe(int source, int tag, MPI_Comm comm, int* flag, MPI_Status* status) {
+  return ++mpi_calls, PMPI_Iprobe(source, tag, comm, flag, status);
+}
+int MPI_Isend(const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request* request) {
+  return ++mpi_calls, PMPI_Isend(data, count, type, to, tag, comm, request);
+}
+int MPI_Initialized(int* flag) {
+  return ++mpi_calls, PMPI_Initialized(flag);
+}
+int MPI_Finalized(int* flag) {
+  return ++mpi_calls, PMPI_Finalized(flag);
+}
+}
+
+int main(int argc, char** argv) {
+  try {
+    run(argc > 1 ? argv[1] : "sum", argc > 2 ? argv[2] : "");
+    return 0;
+  } catch (const kolo::Error& error) {
+    std::fprintf(stderr, "error(%s): %s\n", std::string(kolo::to_string(error.code())).c_str(), error.what());
+    return 3;
+  }
+}

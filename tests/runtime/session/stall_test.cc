@@ -1,0 +1,339 @@
+// Who waits for whom: what the watchdogs report, and the end of a job that waits too long. Ranks as threads.
+
+#include <fmt/format.h>
+#include <kolo/session.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <latch>
+#include <mutex>
+#include <regex>
+#include <thread>
+
+#include "tests/support/thread_ranks.h"
+
+namespace kolo {
+namespace {
+
+/// Collects what is reported. wait_for() returns once a line matches; a program that never says so runs into its
+/// time-out.
+class Reports {
+ public:
+  Config config() {
+    Config config;
+    config.stall_report_seconds = 0.2;
+    config.stall_abort_seconds = 50;
+    config.report = [this](const std::string& line) {
+      const std::lock_guard lock(mutex_);
+      lines_.push_back(line);
+      changed_.notify_all();
+    };
+    return config;
+  }
+
+  /// Waits for this line; "#" in it stands for a time in seconds.
+  void wait_for(const std::string& line) {
+    std::unique_lock lock(mutex_);
+    const bool found = changed_.wait_for(lock, std::chrono::seconds(30), [&] {
+      return std::any_of(lines_.begin(), lines_.end(), [&](const auto& one) { return without_times(one) == line; });
+    });
+    std::string all;
+    for (const auto& one : lines_) all += one + "\n";
+    EXPECT_TRUE(found) << "nobody said\n" << line << "\nbut\n" << all;
+  }
+
+  std::ptrdiff_t count(const std::string& part) {
+    const std::lock_guard lock(mutex_);
+    return std::count_if(lines_.begin(), lines_.end(), [&](const auto& one) { return one.find(part) != one.npos; });
+  }
+  bool any(const std::string& part) { return count(part) > 0; }
+
+ private:
+  static std::string without_times(const std::string& line) {
+    return std::regex_replace(line, std::regex("[0-9]+\\.[0-9] s"), "# s");
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::string> lines_;
+};
+
+std::string place() {
+  char host[64] = {};
+  gethostname(host, sizeof(host) - 1);
+  return std::string("host ") + host + ", pid " + std::to_string(getpid());
+}
+
+using testing::run_ranks;
+
+TEST(Stall, EveryRankThatTakesPartNamesTheMissingOnes) {
+  Reports reports;
+  std::latch reported(1);
+  std::thread watcher([&] {
+    for (const char* rank : {"0", "1"}) {
+      reports.wait_for("rank " + std::string(rank) +
+                       ": all_reduce 'x' in group world has waited for # s: submitted by ranks 0, 1; "
+                       "not submitted by rank 2 (" +
+                       place() + ", last completed 'before'); and 1 more wait for the same ranks");
+    }
+    reported.count_down();
+  });
+  run_ranks(
+      3,
+      [&](Session& session) {
+        float before = 1, x = 1, y = 1;
+        session.all_reduce("before", view_scalar(before));
+        if (session.rank() == 2) reported.wait();
+        Handle first = session.all_reduce_async("x", view_scalar(x));
+        Handle second = session.all_reduce_async("y", view_scalar(y));
+        first.wait();
+        second.wait();
+        EXPECT_EQ(x + y, 6);
+      },
+      reports.config());
+  watcher.join();
+  EXPECT_FALSE(reports.any("rank 2: all_reduce"));
+}
+
+TEST(Stall, SeveralMissingRanksAreNamedEach) {
+  Reports reports;
+  std::latch reported(1);
+  std::thread watcher([&] {
+    reports.wait_for(
+        "rank 1: broadcast 'w' in group world has waited for # s: submitted by rank 1; not submitted by rank 0 (" +
+        place() + "), rank 2 (" + place() + ")");
+    reported.count_down();
+  });
+  run_ranks(
+      3,
+      [&](Session& session) {
+        float w = static_cast<float>(session.rank());
+        if (session.rank() != 1) reported.wait();
+        session.broadcast("w", view_scalar(w), {.root = 1});
+        EXPECT_EQ(w, 1);
+      },
+      reports.config());
+  watcher.join();
+}
+
+TEST(Stall, WhatRanWhileARankHadJoinedIsCountedThereToo) {
+  Reports reports;
+  std::latch reported(1);
+  std::thread watcher([&] {
+    reports.wait_for(
+        "rank 0: all_reduce 'x' in group world has waited for # s: submitted by ranks 0, 2; not submitted by rank 1 (" +
+        place() + ", last completed 'kolo.join.0')");
+    reported.count_down();
+  });
+  run_ranks(
+      3,
+      [&](Session& session) {
+        float x = 1;
+        for (int step = 0; step < 3 && session.rank() != 2; ++step) session.all_reduce("x", view_scalar(x));
+        session.join();
+        if (session.rank() == 1) reported.wait();
+        session.all_reduce("x", view_scalar(x));
+      },
+      reports.config());
+  watcher.join();
+}
+
+/// Operations that stand still until they are let go; on rank 0 the thread that steps them stands still, too.
+class StandingBackend final : public Backend {
+ public:
+  StandingBackend(std::latch& abort_device_work, bool blocks) : let_go_(abort_device_work), blocks_(blocks) {}
+  std::string_view name() const override { return "standing"; }
+  bool supports(const Signature& signature) const override { return signature.dtype == DType::i8; }
+  std::unique_ptr<Operation> start(const Bucket&) override {
+    struct Standing final : Operation {
+      Standing(std::latch& wanted, bool block) : abort_device_work(wanted), blocks(block) {}
+      bool step() override {
+        if (blocks) abort_device_work.wait();
+        return abort_device_work.try_wait();
+      }
+      bool needs_polling() const override { return true; }
+      std::latch& abort_device_work;
+      bool blocks;
+    };
+    return std::make_unique<Standing>(let_go_, blocks_);
+  }
+  std::unique_ptr<Backend> for_group(const GroupInfo&) override { return nullptr; }
+  void abandon() noexcept override {}
+
+ private:
+  std::latch& let_go_;
+  bool blocks_;
+};
+
+TEST(Stall, IsReportedAlthoughTheCoordinatorStandsStill) {
+  Reports reports;
+  std::latch reported(1);
+  std::thread watcher([&] {
+    reports.wait_for(
+        "rank 0: all_reduce 'late' in group world has waited for # s: submitted by rank 0; not submitted by rank 1 (" +
+        place() + ")");
+    reports.wait_for(
+        "rank 0: all_reduce 'standing' in group world has waited for # s: submitted by ranks 0, 1; running");
+    reported.count_down();
+  });
+  auto worlds = thread_worlds(2, reports.config());
+  for (std::size_t rank = 0; rank < 2; ++rank)
+    worlds[rank].prefer(std::make_unique<StandingBackend>(reported, rank == 0));
+  std::vector<std::thread> threads;
+  for (World& world : worlds) {
+    threads.emplace_back([&] {
+      Session session(std::move(world), reports.config());
+      std::int8_t standing = 1;
+      float late = 1;
+      Handle first = session.all_reduce_async("standing", view_scalar(standing));
+      Handle second;
+      if (session.rank() == 0) second = session.all_reduce_async("late", view_scalar(late));
+      first.wait();
+      if (session.rank() == 1) second = session.all_reduce_async("late", view_scalar(late));
+      second.wait();
+      EXPECT_EQ(late, 2);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  watcher.join();
+}
+
+std::vector<Handle> reduce_all(Session& session, std::vector<float>& values) {
+  std::vector<Handle> handles;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    handles.push_back(session.all_reduce_async(fmt::format("g{}", i), view_scalar(values[i])));
+  }
+  return handles;
+}
+
+TEST(Stall, ManyOperationsWithOneCauseAreOneReport) {
+  Reports reports;
+  std::latch reported(1);
+  std::thread watcher([&] {
+    reports.wait_for(
+        "rank 0: all_reduce 'g0' in group world has waited for # s: submitted by ranks 0, 1; not submitted by rank 2 "
+        "(" +
+        place() + "); and 99 more wait for the same ranks");
+    reported.count_down();
+  });
+  run_ranks(
+      3,
+      [&](Session& session) {
+        if (session.rank() == 2) reported.wait();
+        std::vector<float> values(100, 1);
+        for (Handle& handle : reduce_all(session, values)) handle.wait();
+        EXPECT_EQ(values, std::vector<float>(100, 3));
+      },
+      reports.config());
+  watcher.join();
+  EXPECT_LT(reports.count("rank 0: all_reduce"), 20);
+}
+
+TEST(Stall, NobodyIsAccusedBecauseItWaitsForManyThings) {
+  Reports reports;
+  std::latch reported(1);
+  std::thread watcher([&] {
+    reports.wait_for(
+        "rank 0: all_reduce 'late' in group world has waited for # s: submitted by rank 0; not submitted by rank 2 (" +
+        place() + "); not known of rank 1 (64 older operations wait there)");
+    reported.count_down();
+  });
+  run_ranks(
+      3,
+      [&](Session& session) {
+        if (session.rank() == 2) reported.wait();
+        std::vector<float> values(100, 1);
+        std::vector<Handle> handles;
+        if (session.rank() != 0) handles = reduce_all(session, values);
+        float late = 1;
+        Handle last = session.all_reduce_async("late", view_scalar(late));
+        if (session.rank() == 0) reported.wait();
+        if (session.rank() == 0) handles = reduce_all(session, values);
+        for (Handle& handle : handles) handle.wait();
+        last.wait();
+        EXPECT_EQ(late, 3);
+      },
+      reports.config());
+  watcher.join();
+  EXPECT_FALSE(reports.any("not submitted by rank 1"));
+}
+
+TEST(Stall, ASessionThatARankHasNotMadeYetIsReported) {
+  Reports reports;
+  std::latch reported(1);
+  std::thread watcher([&] {
+    for (const char* rank : {"0", "1"}) {
+      reports.wait_for("rank " + std::string(rank) +
+                       ": making the session has waited for # s: not there yet: rank 2 (" + place() + ")");
+    }
+    reported.count_down();
+  });
+  auto worlds = thread_worlds(3, reports.config());
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      if (rank == 2) reported.wait();
+      Session session(std::move(worlds[static_cast<std::size_t>(rank)]), reports.config());
+      float x = 1;
+      session.all_reduce("x", view_scalar(x));
+      EXPECT_EQ(x, 3);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  watcher.join();
+}
+
+TEST(Stall, NothingIsReportedWhileAllGoesOn) {
+  Reports reports;
+  run_ranks(
+      2,
+      [](Session& session) {
+        const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(600);  // several times the limit
+        float going = 1;
+        while (going > 0) {
+          float value = 1;
+          session.all_reduce("x", view_scalar(value));
+          going = std::chrono::steady_clock::now() < end ? 1.0f : 0.0f;
+          session.all_reduce("going", view_scalar(going), {.op = ReduceOp::min});
+        }
+      },
+      reports.config());
+  EXPECT_FALSE(reports.any("'x'"));
+}
+
+TEST(StallDeathTest, TheJobEndsAfterTheSecondLimit) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        Config config;
+        config.stall_report_seconds = 0.1;
+        config.stall_abort_seconds = 0.5;
+        run_ranks(
+            2,
+            [](Session& session) {
+              float x = 1;
+              if (session.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(60));
+              session.all_reduce("x", view_scalar(x));
+            },
+            config);
+      },
+      ::testing::ExitedWithCode(72), "not submitted by rank 1 .*; ending the job .KOLO_STALL_ABORT_SECONDS=0.5.");
+}
+
+TEST(StallDeathTest, TheJobEndsIfASessionIsNeverMade) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        Config config;
+        config.stall_report_seconds = 0.1;
+        config.stall_abort_seconds = 0.5;
+        auto worlds = thread_worlds(2, config);
+        Session session(std::move(worlds[0]), config);
+      },
+      ::testing::ExitedWithCode(72), "not there yet: rank 1 .*; ending the job .KOLO_STALL_ABORT_SECONDS=0.5.");
+}
+
+}  // namespace
+}  // namespace kolo

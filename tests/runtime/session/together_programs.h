@@ -1,0 +1,183 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <kolo/session.h>
+
+#include "runtime/types/rank_set.h"
+#include "tests/support/thread_ranks.h"
+
+namespace kolo::testing {
+
+// Programs that submit several tensors together, exchange objects, and use monitored barriers and arenas.
+
+inline void reduce_together(Session& session) {
+  const int n = session.size(), rank = session.rank();
+  for (int round = 0; round < 3; ++round) {
+    std::vector<float> a(5, static_cast<float>(rank)), b(1000, 1.0f);
+    std::vector<std::int64_t> c(3, rank);
+    const std::vector<NamedTensor> tensors{{"a", view(a), view(a)}, {"c", view(c), view(c)}, {"b", view(b), view(b)}};
+    const auto before = session.stats();
+    session.grouped_all_reduce_async("step", tensors).wait();
+    EXPECT_EQ(session.stats().agreements - before.agreements, 1u);
+    EXPECT_EQ(session.stats().buckets - before.buckets, 2u) << "one for each type";
+    EXPECT_EQ(a, std::vector<float>(5, static_cast<float>(n * (n - 1) / 2)));
+    EXPECT_EQ(b, std::vector<float>(1000, static_cast<float>(n)));
+    EXPECT_EQ(c, std::vector<std::int64_t>(3, n * (n - 1) / 2));
+  }
+  std::vector<float> p(4, static_cast<float>(rank)), q(2, static_cast<float>(rank));
+  session
+      .grouped_broadcast_async("parameters", std::vector<NamedTensor>{{"p", view(p), view(p)}, {"q", view(q), view(q)}},
+                               {.root = n - 1})
+      .wait();
+  EXPECT_EQ(p[3] + q[1], static_cast<float>(2 * (n - 1)));
+  std::vector<float> in(static_cast<std::size_t>(2 * n), 1), out(2), all(static_cast<std::size_t>(2 * n));
+  session.grouped_reduce_scatter_async("rs", std::vector<NamedTensor>{{"in", view(in), view(out)}}).wait();
+  session
+      .grouped_all_gather_async("ag",
+                                std::vector<NamedTensor>{{"out", view(out), view(all)}, {"out2", view(out), view(in)}})
+      .wait();
+  EXPECT_EQ(all, std::vector<float>(static_cast<std::size_t>(2 * n), static_cast<float>(n)));
+  EXPECT_EQ(in, all);
+}
+
+/// All or nothing.
+inline void refuse_together(Session& session) {
+  const int n = session.size(), rank = session.rank();
+  std::vector<float> a(5), b(6), c(7);
+  const auto twice =
+      std::vector<NamedTensor>{{"a", view(a), view(a)}, {"b", view(b), view(b)}, {"a", view(c), view(c)}};
+  EXPECT_EQ(error_text([&] { (void)session.grouped_all_reduce_async("step", twice); }, ErrorCode::in_flight),
+            "all_reduce 'a' in group world: the name is already in flight on this rank; wait for the first operation "
+            "or use another name");
+  session.all_reduce("a", view(a));  // nothing was left behind
+  session.all_reduce("b", view(b));
+  if (n == 1) return;
+  const std::string last = "rank " + std::to_string(n - 1), others = to_string(RankSet::range(0, n - 1));
+  const bool odd = rank == n - 1;
+  const auto expect = [&](std::vector<NamedTensor> tensors, ErrorCode code, const std::string& text) {
+    EXPECT_EQ(error_text([&] { session.grouped_all_reduce_async("step", tensors).wait(); }, code),
+              "all_reduce 'step' in group world: " + text);
+  };
+  expect({{"a", view(a), view(a)}, {"b", odd ? view(c) : view(b), odd ? view(c) : view(b)}}, ErrorCode::mismatch,
+         "ranks submitted different tensors (" + others + ": number 2 is 'b' f32[6]; " + last +
+             ": number 2 is 'b' f32[7]); submit the same tensors together on every rank");
+  expect({{"a", view(a), view(a)}, {odd ? "x" : "b", view(b), view(b)}}, ErrorCode::mismatch,
+         "ranks submitted different tensors (" + others + ": number 2 is 'b' f32[6]; " + last +
+             ": number 2 is 'x' f32[6]); submit the same tensors together on every rank");
+  std::vector<NamedTensor> some{{"a", view(a), view(a)}};
+  if (odd) some.push_back({"b", view(b), view(b)});
+  expect(some, ErrorCode::mismatch,
+         "ranks submitted different numbers of tensors (" + others + ": 1 together; " + last +
+             ": 2 together); submit the same tensors together on every rank");
+  Tensor null = view(b);
+  if (odd) null.data = nullptr;
+  expect({{"a", view(a), view(a)}, {"b", null, null}}, ErrorCode::invalid_argument,
+         last + ": 'b': the tensor's memory is a null pointer (its shape is [6])");
+  session.grouped_all_reduce_async("step", std::vector<NamedTensor>{{"a", view(a), view(a)}, {"b", view(b), view(b)}})
+      .wait();
+}
+
+inline void exchange_objects(Session& session) {
+  const int n = session.size(), rank = session.rank();
+  const std::string mine =
+      "object of " + std::to_string(rank) + std::string(static_cast<std::size_t>(rank) * 1000, '.');
+  for (int root = 0; root < n; ++root) {
+    const std::string got = session.broadcast_object("config", mine, {.root = root});
+    EXPECT_EQ(got.substr(0, 11), "object of " + std::to_string(root));
+    EXPECT_EQ(got.size(), 11 + static_cast<std::size_t>(root) * 1000);
+  }
+  EXPECT_EQ(session.broadcast_object("empty", ""), "");
+  const auto all = session.all_gather_object("objects", rank == 0 ? "" : mine);
+  ASSERT_EQ(all.size(), static_cast<std::size_t>(n));
+  EXPECT_EQ(all[0], "");
+  for (int r = 1; r < n; ++r)
+    EXPECT_EQ(all[static_cast<std::size_t>(r)].substr(0, 11), "object of " + std::to_string(r));
+}
+
+inline void keep_monitored_barriers(Session& session) {
+  using namespace std::chrono_literals;
+  const int n = session.size(), rank = session.rank();
+  session.monitored_barrier(20);
+  EXPECT_EQ(error_text([&] { session.monitored_barrier(-1); }, ErrorCode::invalid_argument),
+            "monitored_barrier: -1 is no time to wait; pass seconds from 0 on");
+  if (n == 1) return;
+  const std::string last = "rank " + std::to_string(n - 1);
+  if (rank == n - 1) std::this_thread::sleep_for(1500ms);  // it comes too late, and is told so
+  const auto text = error_text([&] { session.monitored_barrier(rank == n - 1 ? 30 : 0.5); }, ErrorCode::stalled);
+  EXPECT_EQ(text.find("monitored_barrier of group world: " + last + " did not come within 0.5 s (rank "), 0u) << text;
+  EXPECT_NE(text.find(" waited that long; here: " + to_string(RankSet::range(0, n - 1)) + "); see what they do"),
+            std::string::npos)
+      << text;
+  session.monitored_barrier(20);
+  session.barrier();
+}
+
+/// Gradients side by side travel without being copied into staging.
+inline void reduce_an_arena(Session& session, bool staged_otherwise) {
+  const std::vector<Shape> shapes{{100}, {7, 3}, {}, {5000}};
+  GradientArena arena(session, DType::f32, shapes);
+  ASSERT_EQ(arena.tensors().size(), 4u);
+  EXPECT_EQ(arena.whole().elements(), 5122);
+  const std::vector<Shape> many(16, Shape{std::int64_t{1} << 57});
+  EXPECT_NE(error_text([&] { GradientArena(session, DType::f64, many); }, ErrorCode::invalid_argument), "")
+      << "2^64 bytes";
+  EXPECT_NE(error_text([&] { (void)session.allocate(~std::size_t{8}); }, ErrorCode::backend), "");
+  const auto step = [&](const std::vector<Tensor>& tensors) {
+    const auto before = session.stats().staged_bytes;
+    std::vector<Handle> handles;
+    for (std::size_t i = 0; i < tensors.size(); ++i)
+      handles.push_back(session.all_reduce_async("arena" + std::to_string(i), tensors[i]));
+    for (Handle& handle : handles) handle.wait();
+    return session.stats().staged_bytes - before;
+  };
+  std::vector<std::vector<float>> apart;
+  std::vector<Tensor> scattered;
+  for (const Shape& shape : shapes) apart.emplace_back(static_cast<std::size_t>(shape.elements()) + 1);
+  for (std::size_t i = 0; i < shapes.size(); ++i) scattered.push_back(view(apart[i].data(), shapes[i]));
+  for (int i = 0; i < 3; ++i) (void)step(scattered);
+  if (staged_otherwise) {
+    EXPECT_GT(step(scattered), 0u);
+  } else {
+    (void)step(scattered);
+  }
+  float* values = static_cast<float*>(arena.whole().data);
+  for (int i = 0; i < 5122; ++i) EXPECT_EQ(values[i], 0.0f);
+  for (int i = 0; i < 5122; ++i) values[i] = 1;
+  EXPECT_EQ(step(arena.tensors()), 0u);
+  for (int i = 0; i < 5122; ++i) ASSERT_EQ(values[i], static_cast<float>(session.size()));
+}
+
+/// What nobody has seen before is fused at once.
+inline void broadcast_for_the_first_time(Session& session, std::int64_t fusion_bytes) {
+  constexpr int count = 1000;
+  std::vector<std::vector<float>> parameters;
+  std::int64_t bytes = 0;
+  for (int i = 0; i < count; ++i) {
+    parameters.emplace_back(static_cast<std::size_t>(500 + i % 7), static_cast<float>(session.rank() == 0 ? i : -1));
+    bytes += static_cast<std::int64_t>(parameters.back().size() * sizeof(float));
+  }
+  session.barrier();
+  const auto before = session.stats();
+  std::vector<Handle> handles;
+  for (int i = 0; i < count; ++i)
+    handles.push_back(
+        session.broadcast_async("parameter " + std::to_string(i), view(parameters[static_cast<std::size_t>(i)])));
+  for (Handle& handle : handles) handle.wait();
+  const auto after = session.stats();
+  const auto transfers = static_cast<std::uint64_t>((bytes + fusion_bytes - 1) / fusion_bytes);
+  EXPECT_LE(after.buckets - before.buckets, transfers + 1);
+  if (transfers == 1) {
+    EXPECT_LE(after.agreements - before.agreements, 2u);
+  }
+  for (int i = 0; i < count; ++i) ASSERT_EQ(parameters[static_cast<std::size_t>(i)].back(), static_cast<float>(i));
+  session.barrier();
+}
+
+}  // namespace kolo::testing

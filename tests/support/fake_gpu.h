@@ -1,0 +1,123 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ops/gpu/gpu.h"
+
+namespace kolo::testing {
+
+/// A gpu made of host memory and a thread. What is put on a stream runs later, in the stream's order, and streams run
+/// in a random one with random delays: whoever reads a result before its point, or marks a point too early, finds what
+/// nobody has written yet (and ThreadSanitizer finds a race). Complains, as failures of the test, about memory that a
+/// real gpu could not reach.
+class FakeGpu : public Gpu {
+ public:
+  FakeGpu(int index, std::uint64_t seed);
+  ~FakeGpu() override;
+
+  /// Work on a stream: called again and again until it returns true.
+  using Work = std::function<bool()>;
+  void put(void* stream, Work work);
+
+  /// Whether [data, data + bytes) lies in memory of this gpu, or in pinned memory of the host.
+  bool reaches(const void* data, std::size_t bytes) const;
+
+  /// Makes everything fail that is called from now on, as after an error of the device; empty: nothing.
+  void fail(std::string message);
+  /// Throws what fail() was given.
+  void check();
+  /// Makes an allocation fail that comes after so many others.
+  void fail_allocation_after(int others) { allocations_left_ = others; }
+
+  /// Of all launches so far, in order: "move 3", "combine", "copy", "clear".
+  std::vector<std::string> log() const;
+  void clear_log();
+
+  /// Whether the stream was made so.
+  bool is_urgent(void* stream) const;
+
+  /// Frees what was left to the gpu on purpose, when nobody uses the gpu any more.
+  void free_what_was_left();
+
+  /// What a program does with its tensors, each on a stream of its own.
+  void upload(void* to, const void* from, std::size_t bytes, void* stream);
+  /// Waits until the stream has come so far.
+  void download(void* to, const void* from, std::size_t bytes, void* stream);
+  void synchronize(void* stream);
+
+  int index() const override { return index_; }
+  CardFacts facts() const override;
+  CardMemoryUse memory_use() const override;
+  int select() override;
+  void select_again(int before) noexcept override;
+  void* make_stream(bool urgent) override;
+  void destroy_stream(void* stream) noexcept override;
+  std::shared_ptr<const DevicePoint> mark(void* stream, bool timed = false) override;
+  double seconds_between(const DevicePoint& from, const DevicePoint& to) override;
+  void copy(void* to, const void* from, std::size_t bytes, void* stream) override;
+  void clear(void* data, std::size_t bytes, void* stream) override;
+  void move(const PackItem* moves, std::size_t count, std::int64_t tiles, const Conversion& how, void* stream) override;
+  void combine(const Combination& what, void* stream) override;
+  void* allocate(std::size_t bytes) override;
+  void release(void* data) noexcept override;
+  void* allocate_pinned(std::size_t bytes) override;
+  void release_pinned(void* data) noexcept override;
+  std::uint64_t begin_range(const std::string& text) override;
+  void end_range(std::uint64_t range) noexcept override;
+
+  /// The texts of all ranges so far, and how many are open.
+  std::vector<std::string> ranges() const;
+  int open_ranges() const { return open_ranges_; }
+
+ private:
+  struct Queue {
+    std::deque<Work> work;
+    std::uint64_t put = 0, done = 0;
+    bool running = false;
+  };
+  void expect_reach(const char* what, const void* data, std::size_t bytes) const;
+  void* take(std::size_t bytes);
+  void give_back(void* data);
+  void wait_for_all() const;
+  void note(std::string what);
+  void run();
+
+  const int index_;
+  mutable std::mutex mutex_;
+  std::condition_variable news_;
+  std::map<void*, Queue> queues_;
+  std::map<const std::byte*, std::size_t> memory_;
+  std::set<void*> urgent_;
+  std::size_t used_ = 0, peak_ = 0;
+  std::uintptr_t next_stream_ = 0x1000;
+  std::string failure_;
+  std::atomic<int> allocations_left_{1 << 30};
+  std::atomic<int> open_ranges_{0};
+  std::vector<std::string> log_, ranges_;
+  std::mt19937_64 random_;
+  bool stop_ = false;
+  std::thread engine_;
+};
+
+/// The calling thread's current gpu.
+int current_gpu();
+
+/// The gpu that stands for number `index` of a program that links stand_in_cuda.cc.
+FakeGpu& stand_in_card(int index);
+
+/// How many gpus such a program sees: 8 unless a test says otherwise.
+void set_stand_in_cards(int count);
+
+}  // namespace kolo::testing

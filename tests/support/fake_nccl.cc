@@ -1,0 +1,694 @@
+#include "tests/support/fake_nccl.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "ops/kernels/float16.h"
+#include "tests/support/fake_gpu.h"
+
+namespace kolo::testing {
+
+struct Call {
+  std::string what;
+  const void* in = nullptr;
+  void* out = nullptr;
+  std::size_t count = 0;
+  NcclType type = NcclType::u8;
+  NcclOp op = NcclOp::sum;
+  int peer = 0;
+};
+
+/// What the ranks of a communicator share.
+struct Together {
+  explicit Together(int size) : ranks(size) {}
+  struct Collective {
+    std::vector<std::optional<Call>> calls;
+    std::vector<std::vector<std::byte>> inputs;
+    int arrived = 0, done = 0;
+  };
+  int ranks;
+  std::mutex mutex;
+  int initialised = 0;
+  std::map<std::uint64_t, Collective> collectives;
+  std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> sent;  // from, to
+  struct Split {
+    std::map<int, std::pair<int, int>> chosen;  // by rank: colour and key
+    std::map<int, std::shared_ptr<Together>> parts;
+  };
+  std::map<int, Split> splits;  // by number
+};
+
+struct MadeOp {
+  NcclType type;
+  double factor;
+};
+
+namespace {
+
+std::size_t size_of_type(NcclType type) {
+  switch (type) {
+    case NcclType::i8:
+    case NcclType::u8: return 1;
+    case NcclType::f16:
+    case NcclType::bf16: return 2;
+    case NcclType::i32:
+    case NcclType::u32:
+    case NcclType::f32: return 4;
+    default: return 8;
+  }
+}
+
+struct Behaviour {
+  std::mutex mutex;
+  FakeNccl how;
+  std::mt19937_64 random{1};
+  std::map<std::string, std::shared_ptr<Together>> worlds;  // by id
+  std::uint64_t ids = 0;
+  std::map<int, std::vector<std::string>> log;
+  std::map<int, std::pair<NcclResult, int>> failures;           // by rank: what, after how many groups
+  std::map<int, std::pair<NcclResult, bool>> running_failures;  // by rank: what, and whether its work is on the stream
+  std::map<int, std::pair<NcclResult, int>> call_failures;      // by rank: what, after how many calls
+  std::set<int> hanging, blocked;
+};
+Behaviour& behaviour() {
+  static Behaviour all;
+  return all;
+}
+
+void note(int rank, std::string text) {
+  const std::lock_guard lock(behaviour().mutex);
+  behaviour().log[rank].push_back(std::move(text));
+}
+
+bool answers_in_progress() {
+  const std::lock_guard lock(behaviour().mutex);
+  return static_cast<int>(behaviour().random() % 256) < behaviour().how.in_progress;
+}
+
+bool blocked(int rank) {
+  const std::lock_guard lock(behaviour().mutex);
+  return behaviour().blocked.contains(rank);
+}
+
+bool hangs(int rank) {
+  const std::lock_guard lock(behaviour().mutex);
+  return behaviour().hanging.contains(rank);
+}
+
+}  // namespace
+}  // namespace kolo::testing
+
+namespace kolo {
+
+struct NcclCommunicator {
+  std::shared_ptr<testing::Together> together;
+  int rank = 0;
+  int gpu = 0;
+  bool initialising = true;
+  int polls_left = 0;
+  std::deque<std::function<void()>> waiting;  // to be put on the stream when the state is asked for
+  std::uint64_t collectives = 0;
+  std::map<int, testing::MadeOp> ops;
+  int next_op = 5;
+  std::shared_ptr<std::atomic<bool>> aborted = std::make_shared<std::atomic<bool>>(false);
+  std::set<void*> enrolled;
+  bool finalized = false;
+  int splits = 0;
+  NcclCommunicator** splitting = nullptr;  // where the communicator goes that is on its way
+  std::shared_ptr<std::atomic<int>> outstanding = std::make_shared<std::atomic<int>>(0);
+};
+
+}  // namespace kolo
+
+namespace kolo::testing {
+namespace {
+
+struct Group {
+  int depth = 0;
+  NcclResult failure = NcclResult::success;  // of one of its calls
+  std::vector<std::tuple<NcclComm, void*, Call>> calls;
+};
+thread_local Group group;
+
+bool busy(NcclComm comm) {
+  return comm->initialising || comm->splitting || comm->polls_left > 0 || !comm->waiting.empty();
+}
+
+void expect_idle(NcclComm comm, const char* what) {
+  if (busy(comm)) ADD_FAILURE() << what << " on a communicator that is in progress";
+  if (comm->finalized) ADD_FAILURE() << what << " on a communicator that was finalized";
+}
+
+void expect_card(NcclComm comm, const char* what) {
+  if (current_gpu() != comm->gpu) ADD_FAILURE() << what << " with another current gpu";
+}
+
+template <class T, class Widen, class Narrow>
+void reduce_as(const std::vector<std::vector<std::byte>>& inputs, std::byte* out, std::size_t begin, std::size_t count,
+               NcclOp op, double factor, Widen widen, Narrow narrow) {
+  const auto load = [&](std::size_t rank, std::size_t i) {
+    T value;
+    std::memcpy(&value, inputs[rank].data() + (begin + i) * sizeof(T), sizeof(T));
+    return value;
+  };
+  for (std::size_t i = 0; i < count; ++i) {
+    using Number = decltype(widen(T{}));
+    const auto scaled = [&](T value) {
+      if constexpr (std::is_floating_point_v<Number>) {
+        if (factor != 1)
+          return narrow(widen(value) * widen(narrow(static_cast<Number>(factor))));  // in the element's own type
+      }
+      return value;
+    };
+    T total = scaled(load(0, i));
+    for (std::size_t rank = 1; rank < inputs.size(); ++rank) {
+      const Number a = widen(total), b = widen(scaled(load(rank, i)));
+      Number next{};
+      if constexpr (std::is_floating_point_v<Number>) {
+        next = op == NcclOp::product ? a * b
+               : op == NcclOp::min   ? (a < b ? a : b)
+               : op == NcclOp::max   ? (a > b ? a : b)
+                                     : a + b;
+      } else {
+        using Wrapping = std::make_unsigned_t<Number>;
+        const auto x = static_cast<Wrapping>(a), y = static_cast<Wrapping>(b);
+        next = op == NcclOp::product ? static_cast<Number>(static_cast<std::uint64_t>(x) * y)
+               : op == NcclOp::min   ? (a < b ? a : b)
+               : op == NcclOp::max   ? (a > b ? a : b)
+                                     : static_cast<Number>(x + y);
+      }
+      total = narrow(next);
+    }
+    std::memcpy(out + i * sizeof(T), &total, sizeof(T));
+  }
+}
+
+void reduce_elements(const std::vector<std::vector<std::byte>>& inputs, std::byte* out, std::size_t begin,
+                     std::size_t count, NcclType type, NcclOp op, double factor) {
+  const auto plain = [&]<class T>() {
+    reduce_as<T>(
+        inputs, out, begin, count, op, factor, [](T v) { return v; }, [](T v) { return v; });
+  };
+  switch (type) {
+    case NcclType::i8: return plain.operator()<std::int8_t>();
+    case NcclType::u8: return plain.operator()<std::uint8_t>();
+    case NcclType::i32: return plain.operator()<std::int32_t>();
+    case NcclType::u32: return plain.operator()<std::uint32_t>();
+    case NcclType::i64: return plain.operator()<std::int64_t>();
+    case NcclType::u64: return plain.operator()<std::uint64_t>();
+    case NcclType::f32: return plain.operator()<float>();
+    case NcclType::f64: return plain.operator()<double>();
+    case NcclType::f16:
+      return reduce_as<Float16>(
+          inputs, out, begin, count, op, factor, [](Float16 v) { return to_float(v); },
+          [](float v) { return to_float16(v); });
+    case NcclType::bf16:
+      return reduce_as<BFloat16>(
+          inputs, out, begin, count, op, factor, [](BFloat16 v) { return to_float(v); },
+          [](float v) { return to_bfloat16(v); });
+  }
+}
+
+/// How many elements rank `rank` has in its input of a collective.
+std::size_t input_count(const Call& call, int ranks, int rank) {
+  if (call.what == "broadcast") return rank == call.peer ? call.count : 0;
+  return call.what == "reduce_scatter" ? call.count * static_cast<std::size_t>(ranks) : call.count;
+}
+
+/// One rank's part of a collective that all ranks have come to.
+void perform(const Together::Collective& collective, int ranks, int rank, const MadeOp* made) {
+  const Call& call = *collective.calls[static_cast<std::size_t>(rank)];
+  const std::size_t size = size_of_type(call.type), bytes = call.count * size;
+  auto* const out = static_cast<std::byte*>(call.out);
+  const double factor = made ? made->factor : call.op == NcclOp::average ? 1.0 / ranks : 1;
+  const NcclOp op = made || call.op == NcclOp::average ? NcclOp::sum : call.op;
+  if (call.what == "all_reduce") {
+    reduce_elements(collective.inputs, out, 0, call.count, call.type, op, factor);
+  } else if (call.what == "reduce") {
+    if (rank == call.peer) reduce_elements(collective.inputs, out, 0, call.count, call.type, op, factor);
+  } else if (call.what == "reduce_scatter") {
+    reduce_elements(collective.inputs, out, static_cast<std::size_t>(rank) * call.count, call.count, call.type, op,
+                    factor);
+  } else if (call.what == "broadcast") {
+    std::memcpy(out, collective.inputs[static_cast<std::size_t>(call.peer)].data(), bytes);
+  } else {
+    for (std::size_t other = 0; other < collective.inputs.size(); ++other)
+      std::memcpy(out + other * bytes, collective.inputs[other].data(), bytes);
+  }
+}
+
+void expect_alike(const Call& a, const Call& b) {
+  if (a.what != b.what || a.count != b.count || a.type != b.type || a.op != b.op || a.peer != b.peer) {
+    ADD_FAILURE() << "ranks differ: " << a.what << " of " << a.count << " and " << b.what << " of " << b.count;
+  }
+}
+
+/// A call on its way: tries to go on; returns whether it is done.
+class Running {
+ public:
+  Running(NcclComm comm, Call call) : together_(comm->together), rank_(comm->rank), call_(std::move(call)) {
+    const auto made = comm->ops.find(static_cast<int>(call_.op));
+    if (made != comm->ops.end()) made_ = made->second;
+    if (call_.what != "send" && call_.what != "receive") number_ = comm->collectives++;
+  }
+
+  bool receives() const { return call_.what == "receive"; }
+  int peer() const { return call_.peer; }
+
+  bool advance() {
+    if (done_) return true;
+    const std::lock_guard lock(together_->mutex);
+    if (call_.what == "send") return done_ = send();
+    if (call_.what == "receive") return done_ = receive();
+    auto& collective = together_->collectives[number_];
+    collective.calls.resize(static_cast<std::size_t>(together_->ranks));
+    collective.inputs.resize(static_cast<std::size_t>(together_->ranks));
+    auto& mine = collective.calls[static_cast<std::size_t>(rank_)];
+    if (!mine) {
+      for (const auto& other : collective.calls) {
+        if (other) expect_alike(*other, call_);
+      }
+      mine = call_;
+      auto& input = collective.inputs[static_cast<std::size_t>(rank_)];
+      input.resize(input_count(call_, together_->ranks, rank_) * size_of_type(call_.type));
+      if (!input.empty()) std::memcpy(input.data(), call_.in, input.size());
+      ++collective.arrived;
+    }
+    if (collective.arrived < together_->ranks) return false;
+    perform(collective, together_->ranks, rank_, made_ ? &*made_ : nullptr);
+    if (++collective.done == together_->ranks) together_->collectives.erase(number_);
+    return done_ = true;
+  }
+
+ private:
+  bool send() {
+    const auto* const begin = static_cast<const std::byte*>(call_.in);
+    together_->sent[{rank_, call_.peer}].emplace_back(begin, begin + call_.count * size_of_type(call_.type));
+    return true;
+  }
+  bool receive() {
+    auto& queue = together_->sent[{call_.peer, rank_}];
+    if (queue.empty()) return false;
+    EXPECT_EQ(queue.front().size(), call_.count * size_of_type(call_.type)) << "received more or less than was sent";
+    std::memcpy(call_.out, queue.front().data(),
+                std::min(queue.front().size(), call_.count * size_of_type(call_.type)));
+    queue.pop_front();
+    return true;
+  }
+
+  std::shared_ptr<Together> together_;
+  int rank_;
+  Call call_;
+  std::optional<MadeOp> made_;
+  std::uint64_t number_ = 0;
+  bool done_ = false;
+};
+
+/// A group of calls becomes one piece of work on the stream, now or when the state is asked for.
+NcclResult submit(NcclComm comm, void* stream, const std::vector<Call>& calls) {
+  auto running = std::make_shared<std::vector<Running>>();
+  for (const Call& call : calls) running->emplace_back(comm, call);
+  const int rank = comm->rank;
+  ++*comm->outstanding;
+  auto put = [gpu = comm->gpu, stream, running, aborted = comm->aborted, outstanding = comm->outstanding, rank] {
+    stand_in_card(gpu).put(stream, [running, aborted, outstanding, rank] {
+      if (*aborted) return true;
+      if (hangs(rank)) return false;
+      bool done = true;
+      std::set<int> waits_for;  // what comes from a rank is received in order
+      for (Running& call : *running) {
+        const bool comes_later = call.receives() && waits_for.contains(call.peer());
+        if (!comes_later && call.advance()) continue;
+        done = false;
+        if (call.receives()) waits_for.insert(call.peer());
+      }
+      if (done) --*outstanding;
+      return done;
+    });
+  };
+  {
+    const std::lock_guard lock(behaviour().mutex);
+    const auto failure = behaviour().failures.find(rank);
+    if (failure != behaviour().failures.end()) --failure->second.second;
+  }
+  if (!answers_in_progress()) {
+    put();
+    return NcclResult::success;
+  }
+  comm->polls_left = 2;
+  comm->waiting.push_back(put);
+  return NcclResult::in_progress;
+}
+
+NcclResult call_failure(int rank) {
+  const std::lock_guard lock(behaviour().mutex);
+  const auto failure = behaviour().call_failures.find(rank);
+  if (failure == behaviour().call_failures.end() || failure->second.second-- > 0) return NcclResult::success;
+  const NcclResult what = failure->second.first;
+  behaviour().call_failures.erase(failure);
+  return what;
+}
+
+NcclResult collect(NcclComm comm, void* stream, Call call) {
+  expect_idle(comm, call.what.c_str());
+  expect_card(comm, call.what.c_str());
+  while (blocked(comm->rank)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  if (const NcclResult failure = call_failure(comm->rank); failure != NcclResult::success)
+    return group.failure = failure;
+  std::string text = fmt::format("{} {} {}", call.what, call.count, static_cast<int>(call.type));
+  const bool reduces = call.what == "all_reduce" || call.what == "reduce" || call.what == "reduce_scatter";
+  if (reduces) text += call.op < NcclOp{5} ? fmt::format(" op {}", static_cast<int>(call.op)) : " premul";
+  if (call.what == "send" || call.what == "receive" || call.what == "broadcast" || call.what == "reduce")
+    text += fmt::format(" peer {}", call.peer);
+  note(comm->rank, text);
+  if (reduces && call.op >= NcclOp{5} && !comm->ops.contains(static_cast<int>(call.op)))
+    ADD_FAILURE() << "an op that was not made, or is destroyed";
+  group.calls.emplace_back(comm, stream, std::move(call));
+  if (group.depth > 0) return NcclResult::success;
+  auto calls = std::move(group.calls);
+  group.calls.clear();
+  return submit(comm, stream, {std::get<2>(calls.front())});
+}
+
+NcclResult group_start() {
+  ++group.depth;
+  return NcclResult::success;
+}
+NcclResult group_end() {
+  if (--group.depth > 0) return NcclResult::success;
+  auto calls = std::move(group.calls);
+  group.calls.clear();
+  const NcclResult failure = std::exchange(group.failure, NcclResult::success);
+  if (failure != NcclResult::success || calls.empty()) return failure;
+  const auto [comm, stream, first] = calls.front();
+  std::vector<Call> together;
+  for (auto& [other, other_stream, call] : calls) {
+    if (other != comm || other_stream != stream) ADD_FAILURE() << "a group of several communicators or streams";
+    together.push_back(call);
+  }
+  note(comm->rank, fmt::format("group {}", together.size()));
+  return submit(comm, stream, together);
+}
+
+NcclResult get_unique_id(NcclId* id) {
+  const std::lock_guard lock(behaviour().mutex);
+  std::memset(id, 0, sizeof(*id));
+  std::snprintf(id->bytes, sizeof(id->bytes), "id %llu", static_cast<unsigned long long>(++behaviour().ids));
+  return NcclResult::success;
+}
+
+NcclResult init(NcclComm* comm, int ranks, const NcclId& id, int rank) {
+  *comm = new NcclCommunicator;
+  {
+    const std::lock_guard lock(behaviour().mutex);
+    auto& together = behaviour().worlds[id.bytes];
+    if (!together) together = std::make_shared<Together>(ranks);
+    (*comm)->together = together;
+  }
+  if (std::strncmp(id.bytes, "id ", 3) != 0) ADD_FAILURE() << "an id that nobody made";
+  (*comm)->rank = rank;
+  (*comm)->gpu = current_gpu();
+  note(rank, fmt::format("init {}", ranks));
+  const std::lock_guard lock((*comm)->together->mutex);
+  ++(*comm)->together->initialised;
+  return NcclResult::in_progress;
+}
+
+NcclResult split(NcclComm comm, int color, int key, NcclComm* made) {
+  expect_idle(comm, "split");
+  expect_card(comm, "split");
+  if (*comm->outstanding != 0) ADD_FAILURE() << "a split while what was launched before still runs";
+  note(comm->rank, color < 0 ? "split for others" : fmt::format("split to be {}", key));
+  const std::lock_guard lock(comm->together->mutex);
+  comm->together->splits[comm->splits].chosen[comm->rank] = {color, key};
+  comm->splitting = made;
+  return NcclResult::success;  // NCCL says so, too, though it has only begun
+}
+
+/// Goes on with a split once all ranks have called it; then the new communicator is initialising still.
+void advance_split(NcclComm comm) {
+  const std::lock_guard lock(comm->together->mutex);
+  Together::Split& split = comm->together->splits.at(comm->splits);
+  if (static_cast<int>(split.chosen.size()) < comm->together->ranks) return;
+  const auto [color, key] = split.chosen.at(comm->rank);
+  NcclComm made = nullptr;
+  if (color >= 0) {
+    int size = 0;
+    for (const auto& [rank, choice] : split.chosen) size += choice.first == color;
+    auto& part = split.parts[color];
+    if (!part) part = std::make_shared<Together>(size);
+    made = new NcclCommunicator;
+    made->together = part;
+    made->rank = key;
+    made->gpu = comm->gpu;
+    ++part->initialised;
+  }
+  *std::exchange(comm->splitting, nullptr) = made;
+  ++comm->splits;
+}
+
+/// What a communicator answers that has work on the stream and would answer `state`.
+NcclResult running_failure(int rank, NcclResult state) {
+  const std::lock_guard lock(behaviour().mutex);
+  const auto failure = behaviour().running_failures.find(rank);
+  if (failure == behaviour().running_failures.end() || !std::exchange(failure->second.second, true)) return state;
+  const NcclResult what = failure->second.first;
+  behaviour().running_failures.erase(failure);
+  return what;
+}
+
+NcclResult async_error(NcclComm comm, NcclResult* state) {
+  *state = NcclResult::success;
+  if (comm->initialising) {
+    const std::lock_guard lock(comm->together->mutex);
+    comm->initialising = comm->together->initialised < comm->together->ranks;
+    if (comm->initialising) *state = NcclResult::in_progress;
+    return NcclResult::success;
+  }
+  {
+    const std::lock_guard lock(behaviour().mutex);
+    const auto failure = behaviour().failures.find(comm->rank);
+    if (failure != behaviour().failures.end() && failure->second.second < 0) {
+      *state = failure->second.first;
+      behaviour().failures.erase(failure);
+      return NcclResult::success;
+    }
+  }
+  if (comm->splitting) advance_split(comm);
+  if (comm->splitting) {
+    *state = NcclResult::in_progress;
+    return NcclResult::success;
+  }
+  if (comm->polls_left > 0 && --comm->polls_left > 0) *state = NcclResult::in_progress;
+  if (*state == NcclResult::in_progress) return NcclResult::success;
+  for (; !comm->waiting.empty(); comm->waiting.pop_front()) comm->waiting.front()();
+  if (comm->finalized && *comm->outstanding != 0) *state = NcclResult::in_progress;
+  if (*comm->outstanding != 0) *state = running_failure(comm->rank, *state);
+  return NcclResult::success;
+}
+
+NcclResult finalize(NcclComm comm) {
+  expect_idle(comm, "finalize");
+  expect_card(comm, "finalize");
+  comm->finalized = true;
+  comm->polls_left = 3;
+  note(comm->rank, "finalize");
+  return NcclResult::in_progress;
+}
+NcclResult destroy(NcclComm comm) {
+  expect_card(comm, "destroy");
+  if (!comm->finalized) ADD_FAILURE() << "destroy of a communicator that was not finalized";
+  if (busy(comm) || *comm->outstanding != 0) ADD_FAILURE() << "destroy of a communicator that is still being finalized";
+  if (!comm->ops.empty()) ADD_FAILURE() << "ops that were not destroyed";
+  if (!comm->enrolled.empty()) ADD_FAILURE() << "memory that is still registered";
+  note(comm->rank, "destroy");
+  delete comm;
+  return NcclResult::success;
+}
+NcclResult abort(NcclComm comm) {
+  expect_card(comm, "abort");
+  note(comm->rank, "abort");
+  {
+    const std::lock_guard lock(behaviour().mutex);
+    if (behaviour().how.loud) std::fprintf(stderr, "stand-in: rank %d aborts\n", comm->rank);
+  }
+  *comm->aborted = true;
+  delete comm;
+  return NcclResult::success;
+}
+
+NcclResult create_op(NcclOp* op, const void* scalar, NcclType type, NcclComm comm) {
+  expect_idle(comm, "create_pre_mul_sum");
+  expect_card(comm, "create_pre_mul_sum");
+  double factor = 0;
+  if (type == NcclType::f64)
+    std::memcpy(&factor, scalar, sizeof(double));
+  else if (type == NcclType::f32)
+    factor = static_cast<double>(*static_cast<const float*>(scalar));
+  else if (type == NcclType::f16)
+    factor = static_cast<double>(to_float(*static_cast<const Float16*>(scalar)));
+  else if (type == NcclType::bf16)
+    factor = static_cast<double>(to_float(*static_cast<const BFloat16*>(scalar)));
+  else
+    ADD_FAILURE() << "a factor for integers";
+  *op = static_cast<NcclOp>(comm->next_op++);
+  comm->ops[static_cast<int>(*op)] = {type, factor};
+  return NcclResult::success;
+}
+NcclResult destroy_op(NcclOp op, NcclComm comm) {
+  expect_idle(comm, "destroy_op");
+  if (comm->ops.erase(static_cast<int>(op)) == 0) ADD_FAILURE() << "an op destroyed twice";
+  return NcclResult::success;
+}
+
+NcclResult register_memory(NcclComm comm, void* data, std::size_t bytes, void** handle) {
+  expect_idle(comm, "register_memory");
+  expect_card(comm, "register_memory");
+  if (!stand_in_card(comm->gpu).reaches(data, bytes))
+    ADD_FAILURE() << "memory that the gpu cannot reach was registered";
+  if (!comm->enrolled.insert(data).second) ADD_FAILURE() << "memory registered twice";
+  note(comm->rank, fmt::format("register {}", bytes));
+  *handle = data;
+  return NcclResult::success;
+}
+NcclResult deregister_memory(NcclComm comm, void* handle) {
+  expect_idle(comm, "deregister_memory");
+  expect_card(comm, "deregister_memory");
+  if (comm->enrolled.erase(handle) == 0) ADD_FAILURE() << "memory that was not registered is dismissed";
+  return NcclResult::success;
+}
+
+NcclTable make_table() {
+  NcclTable table;
+  table.get_unique_id = get_unique_id;
+  table.init = init;
+  table.split = split;
+  table.finalize = finalize;
+  table.destroy = destroy;
+  table.abort = abort;
+  table.async_error = async_error;
+  table.error_string = [](NcclResult result) {
+    return result == NcclResult::remote_error ? "remote process exited" : "stand-in error";
+  };
+  table.last_error = [](NcclComm) { return "last words"; };
+  table.group_start = group_start;
+  table.group_end = group_end;
+  table.all_reduce = [](const void* in, void* out, std::size_t count, NcclType type, NcclOp op, NcclComm comm,
+                        void* stream) {
+    return collect(comm, stream, {"all_reduce", in, out, count, type, op});
+  };
+  table.reduce = [](const void* in, void* out, std::size_t count, NcclType type, NcclOp op, int root, NcclComm comm,
+                    void* stream) {
+    return collect(comm, stream, {"reduce", in, out, count, type, op, root});
+  };
+  table.broadcast = [](const void* in, void* out, std::size_t count, NcclType type, int root, NcclComm comm,
+                       void* stream) {
+    return collect(comm, stream, {"broadcast", in, out, count, type, NcclOp::sum, root});
+  };
+  table.all_gather = [](const void* in, void* out, std::size_t count, NcclType type, NcclComm comm, void* stream) {
+    return collect(comm, stream, {"all_gather", in, out, count, type});
+  };
+  table.reduce_scatter = [](const void* in, void* out, std::size_t count, NcclType type, NcclOp op, NcclComm comm,
+                            void* stream) {
+    return collect(comm, stream, {"reduce_scatter", in, out, count, type, op});
+  };
+  table.send = [](const void* in, std::size_t count, NcclType type, int peer, NcclComm comm, void* stream) {
+    return collect(comm, stream, {"send", in, nullptr, count, type, NcclOp::sum, peer});
+  };
+  table.receive = [](void* out, std::size_t count, NcclType type, int peer, NcclComm comm, void* stream) {
+    return collect(comm, stream, {"receive", nullptr, out, count, type, NcclOp::sum, peer});
+  };
+  table.create_pre_mul_sum = create_op;
+  table.destroy_op = destroy_op;
+  table.allocate = [](void** data, std::size_t bytes) {
+    try {
+      *data = stand_in_card(current_gpu()).allocate(bytes);
+    } catch (const Error&) {
+      return NcclResult::unhandled_cuda_error;
+    }
+    return NcclResult::success;
+  };
+  table.release = [](void* data) {
+    for (int gpu = 0; gpu < 8; ++gpu) {
+      if (!stand_in_card(gpu).reaches(data, 1)) continue;
+      if (current_gpu() != gpu) ADD_FAILURE() << "memory of another gpu than the current one is released";
+      stand_in_card(gpu).release(data);
+      break;
+    }
+    return NcclResult::success;
+  };
+  table.register_memory = register_memory;
+  table.deregister_memory = deregister_memory;
+  return table;
+}
+
+}  // namespace
+
+void set_stand_in_nccl(const FakeNccl& how) {
+  const std::lock_guard lock(behaviour().mutex);
+  behaviour().how = how;
+  behaviour().random.seed(how.seed);
+}
+std::vector<std::string> nccl_log(int rank) {
+  const std::lock_guard lock(behaviour().mutex);
+  return behaviour().log[rank];
+}
+void clear_nccl_log() {
+  const std::lock_guard lock(behaviour().mutex);
+  behaviour().log.clear();
+}
+void fail_nccl(int rank, NcclResult error, int after_groups) {
+  const std::lock_guard lock(behaviour().mutex);
+  behaviour().failures[rank] = {error, after_groups};
+}
+void fail_nccl_while_running(int rank, NcclResult error) {
+  const std::lock_guard lock(behaviour().mutex);
+  behaviour().running_failures[rank] = {error, false};
+}
+void fail_nccl_call(int rank, NcclResult error, int calls) {
+  const std::lock_guard lock(behaviour().mutex);
+  behaviour().call_failures[rank] = {error, calls};
+}
+void hang_nccl(int rank, bool hanging) {
+  const std::lock_guard lock(behaviour().mutex);
+  if (hanging)
+    behaviour().hanging.insert(rank);
+  else
+    behaviour().hanging.erase(rank);
+}
+void block_nccl(int rank) {
+  const std::lock_guard lock(behaviour().mutex);
+  behaviour().blocked.insert(rank);
+}
+
+}  // namespace kolo::testing
+
+namespace kolo {
+
+const NcclTable* nccl_table(std::string* why) {
+  static NcclTable table = testing::make_table();
+  bool available = true;
+  {
+    const std::lock_guard lock(testing::behaviour().mutex);
+    available = testing::behaviour().how.available;
+    const int version = testing::behaviour().how.version;
+    if (table.version != version) table.version = version;
+  }
+  if (!available && why) *why = "NCCL cannot be loaded (a test says so); install libnccl.so.2";
+  return available ? &table : nullptr;
+}
+
+}  // namespace kolo

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include <kolo/session.h>
+
+#include "ops/shm/backend.h"
+#include "runtime/control/thread.h"
+#include "runtime/world/parts.h"
+#include "tests/ops/shm_tunings.h"
+
+namespace kolo::testing {
+
+/// Settings for tests: a wait that cannot end is reported soon and ends the program before the test's time-out.
+/// KOLO_FAKE_NODES places ranks that are processes.
+inline Config test_config() {
+  Config config;
+  if (const char* nodes = std::getenv("KOLO_FAKE_NODES")) config.fake_nodes = nodes;
+  config.stall_report_seconds = 20;
+  config.stall_abort_seconds = 40;
+  return config;
+}
+
+/// Worlds for ranks as threads. With KOLO_TEST_BACKEND=shm in the environment, ranks that are on one node have a shm
+/// backend, with memory so small that a few thousand elements go through it in many chunks; "local" runs what that does
+/// not serve.
+inline std::vector<World> test_worlds(int size, const Config& config) {
+  auto worlds = thread_worlds(size, config);
+  const char* backend = std::getenv("KOLO_TEST_BACKEND");
+  ControlChannel& channel = *worlds.front().parts().control;
+  if (!backend || std::string_view(backend) != "shm" || channel.topology().nodes() > 1) return worlds;
+  auto shared = shm_thread_backends(size, thread_bells(channel), small_memory);
+  for (std::size_t rank = 0; rank < worlds.size(); ++rank) worlds[rank].prefer(std::move(shared[rank]));
+  return worlds;
+}
+
+/// Plays `size` ranks as threads of this process, each with a session of its own; an exception that leaves `program`
+/// fails the test.
+inline void run_ranks(int size, const std::function<void(Session&)>& program, const Config& config = test_config()) {
+  auto worlds = test_worlds(size, config);
+  std::vector<std::thread> threads;
+  for (World& world : worlds) {
+    threads.emplace_back([&program, &config, &world] {
+      try {
+        Session session(std::move(world), config);
+        program(session);
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+/// The text of the Error that `call` throws; fails the test if it throws none.
+template <class Call>
+std::string error_text(Call&& call, ErrorCode code) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(to_string(error.code()), to_string(code)) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "no error was thrown";
+  return "";
+}
+
+}  // namespace kolo::testing
