@@ -19,20 +19,11 @@ std::string to_text(const Tensor& tensor) {
   return fmt::format("{}{} on {}", to_string(tensor.dtype), to_string(tensor.shape), to_string(tensor.device.kind));
 }
 
-/// Whether this rank's input is read, and its output written.
-bool reads(OpKind kind, bool is_root) {
-  return (kind != OpKind::scatter && kind != OpKind::send_recv) || is_root;
-}
-bool writes(OpKind kind, bool is_root) {
-  if (kind == OpKind::send_recv) return !is_root;
-  return (kind != OpKind::reduce && kind != OpKind::gather) || is_root;
-}
-
 bool joins_rows(OpKind kind) {
-  return kind == OpKind::all_gather || kind == OpKind::gather;
+  return traits(kind).out == Rows::joined;
 }
 bool deals_rows(OpKind kind) {
-  return kind == OpKind::reduce_scatter || kind == OpKind::scatter;
+  return traits(kind).out == Rows::dealt;
 }
 
 std::optional<Failure> check_tensor(const Tensor& tensor, bool is_used) {
@@ -54,7 +45,7 @@ std::optional<Failure> check_rows(OpKind kind, const Shape& in, std::span<const 
   if (!has_blocks(kind)) return std::nullopt;
   if (in.dims() == 0)
     return refuse("the tensor is a scalar (the operation works on rows); pass one with a dimension, such as [1]");
-  if (kind != OpKind::all_to_all) return std::nullopt;
+  if (traits(kind).in != Rows::blocks) return std::nullopt;
   if (splits.empty() && in[0] % ranks != 0) {
     return refuse(
         fmt::format("{} rows cannot be cut into {} equal blocks (the shape is {}); make them a multiple of the group's "
@@ -176,8 +167,8 @@ std::optional<Failure> check_arguments(const Signature& signature, const BucketT
         fmt::format("root {} is not a rank of the group (it has {}, from 0)", signature.root, group.ranks.size()));
   }
   const bool is_root = signature.root == group.rank;
-  const bool reads_in = reads(kind, is_root);
-  const bool writes_out = writes(kind, is_root) && !rows.allocates;
+  const bool reads_in = uses(traits(kind).reads, is_root);
+  const bool writes_out = uses(traits(kind).writes, is_root) && !rows.allocates;
   if (auto failure = check_tensor(in, reads_in)) return failure;
   if (writes_out) {
     if (auto failure = check_tensor(out, true)) return failure;

@@ -28,7 +28,7 @@ std::vector<std::int64_t> own_sizes(OpKind kind, const BucketTensor& tensor, std
   std::vector<std::int64_t> sizes;
   sizes.push_back(!writes ? SizeMark::no_output : allocates ? SizeMark::to_be_allocated : rows_of(tensor.out));
   sizes.push_back(writes && !allocates ? row_in_output(tensor) : SizeMark::apart);
-  if (kind != OpKind::all_to_all) {
+  if (traits(kind).in != Rows::blocks) {
     sizes.push_back(rows_of(tensor.in));
   } else if (splits.empty()) {
     sizes.insert(sizes.end(), static_cast<std::size_t>(group.size()), rows_of(tensor.in) / group.size());
@@ -52,7 +52,8 @@ bool AgreedSizes::is_absent(int rank) const {
 std::int64_t AgreedSizes::rows(std::size_t tensor, int from, int to) const {
   if (is_absent(from)) return 0;
   const std::size_t first = tensor * sizes_per_tensor(kind, ranks()) + 2;
-  return of_rank[static_cast<std::size_t>(from)][first + static_cast<std::size_t>(kind == OpKind::all_to_all ? to : 0)];
+  return of_rank[static_cast<std::size_t>(from)]
+                [first + static_cast<std::size_t>(traits(kind).in == Rows::blocks ? to : 0)];
 }
 
 std::int64_t AgreedSizes::rows_received(std::size_t tensor, int rank) const {
@@ -85,7 +86,7 @@ bool to_be_allocated(const AgreedSizes& sizes) {
 std::shared_ptr<const BlockRows> block_rows(const AgreedSizes& sizes, std::size_t tensor) {
   BlockRows rows;
   for (int from = 0; from < sizes.ranks(); ++from) {
-    for (int to = 0; to < (sizes.kind == OpKind::all_to_all ? sizes.ranks() : 1); ++to)
+    for (int to = 0; to < (traits(sizes.kind).in == Rows::blocks ? sizes.ranks() : 1); ++to)
       rows.push_back(sizes.rows(tensor, from, to));
   }
   const bool equal = std::all_of(rows.begin(), rows.end(), [&](std::int64_t count) { return count == rows.front(); });
@@ -156,14 +157,14 @@ std::optional<Failure> check_sizes(const AgreedSizes& sizes, const GroupInfo& gr
     for (int rank = 0; rank < sizes.ranks(); ++rank) {
       const std::int64_t place = sizes.row_in_output(tensor, rank);
       const int session_rank = group.ranks[static_cast<std::size_t>(rank)];
-      if (place != SizeMark::apart && sizes.kind == OpKind::all_to_all && block_rows(sizes, tensor)) {
+      if (place != SizeMark::apart && traits(sizes.kind).in == Rows::blocks && block_rows(sizes, tensor)) {
         return Failure{
             ErrorCode::invalid_argument,
             fmt::format(
                 "rank {} works in place, which takes equal blocks and no rank that has joined; pass two tensors",
                 session_rank)};
       }
-      if (place != SizeMark::apart && sizes.kind != OpKind::all_to_all && place != before) {
+      if (place != SizeMark::apart && traits(sizes.kind).in != Rows::blocks && place != before) {
         return Failure{ErrorCode::invalid_argument,
                        fmt::format("on rank {} input and output overlap, and the input, at row {} of the output, is "
                                    "not that rank's block, at row {}; "

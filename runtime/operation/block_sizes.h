@@ -32,7 +32,7 @@ std::vector<std::int64_t> own_sizes(OpKind kind, const BucketTensor& tensor, std
 
 /// How many numbers a rank tells of one tensor.
 constexpr std::size_t sizes_per_tensor(OpKind kind, int ranks) {
-  return 2 + static_cast<std::size_t>(kind == OpKind::all_to_all ? ranks : 1);
+  return 2 + static_cast<std::size_t>(traits(kind).in == Rows::blocks ? ranks : 1);
 }
 
 /// All ranks' sizes of one submission, by rank of the group, and which ranks do not take part (ascending).

@@ -5,23 +5,7 @@
 namespace kolo {
 
 std::string_view to_string(OpKind kind) {
-  switch (kind) {
-    case OpKind::all_reduce: return "all_reduce";
-    case OpKind::broadcast: return "broadcast";
-    case OpKind::barrier: return "barrier";
-    case OpKind::make_group: return "make_group";
-    case OpKind::remove_group: return "remove_group";
-    case OpKind::reduce: return "reduce";
-    case OpKind::all_gather: return "all_gather";
-    case OpKind::reduce_scatter: return "reduce_scatter";
-    case OpKind::all_to_all: return "all_to_all";
-    case OpKind::gather: return "gather";
-    case OpKind::scatter: return "scatter";
-    case OpKind::join: return "join";
-    case OpKind::monitored_barrier: return "monitored_barrier";
-    case OpKind::send_recv: return "send/recv";
-  }
-  return "unknown operation";
+  return traits(kind).name;
 }
 
 std::string_view to_string(ReduceOp op) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -32,35 +34,90 @@ enum class OpKind : std::uint8_t {
   send_recv
 };
 
-inline constexpr int op_kind_count = 14;
+/// Which rows of a collective's tensor one side of it, input or output, holds on one rank.
+enum class Rows : std::uint8_t {
+  none,    ///< nothing moves
+  whole,   ///< a tensor of the same shape on every rank
+  dealt,   ///< this rank's rows of such a tensor, see rows_of_rank()
+  own,     ///< a block of as many rows as this rank says
+  joined,  ///< all ranks' own blocks, in rank order
+  blocks   ///< a block for each rank, of as many rows as this rank says
+};
+
+/// Which ranks of the group use one side of a collective.
+enum class Side : std::uint8_t { every_rank, root, all_but_root };
+
+/// All that the runtime and the backends ask about a kind of operation.
+struct OpTraits {
+  std::string_view name;
+  bool reduces = false;   ///< the ranks' values are combined by a ReduceOp
+  bool has_root = false;  ///< one rank of the group has a part of its own
+  Rows in = Rows::none, out = Rows::none;
+  Side reads = Side::every_rank, writes = Side::every_rank;
+};
+
+/// One row for each kind, in their order.
+inline constexpr std::array op_traits{
+    OpTraits{.name = "all_reduce", .reduces = true, .in = Rows::whole, .out = Rows::whole},
+    OpTraits{.name = "broadcast", .has_root = true, .in = Rows::whole, .out = Rows::whole},
+    OpTraits{.name = "barrier"},
+    OpTraits{.name = "make_group"},
+    OpTraits{.name = "remove_group"},
+    OpTraits{.name = "reduce",
+             .reduces = true,
+             .has_root = true,
+             .in = Rows::whole,
+             .out = Rows::whole,
+             .writes = Side::root},
+    OpTraits{.name = "all_gather", .in = Rows::own, .out = Rows::joined},
+    OpTraits{.name = "reduce_scatter", .reduces = true, .in = Rows::whole, .out = Rows::dealt},
+    OpTraits{.name = "all_to_all", .in = Rows::blocks, .out = Rows::blocks},
+    OpTraits{.name = "gather", .has_root = true, .in = Rows::own, .out = Rows::joined, .writes = Side::root},
+    OpTraits{.name = "scatter", .has_root = true, .in = Rows::whole, .out = Rows::dealt, .reads = Side::root},
+    OpTraits{.name = "join"},
+    OpTraits{.name = "monitored_barrier"},
+    OpTraits{.name = "send/recv",
+             .has_root = true,
+             .in = Rows::whole,
+             .out = Rows::whole,
+             .reads = Side::root,
+             .writes = Side::all_but_root}};
+
+inline constexpr int op_kind_count = static_cast<int>(op_traits.size());
+
+constexpr const OpTraits& traits(OpKind kind) {
+  return op_traits[static_cast<std::size_t>(kind)];
+}
 
 /// Whether there is anything to move once the ranks have agreed.
 constexpr bool moves_data(OpKind kind) {
-  return kind != OpKind::barrier && kind != OpKind::make_group && kind != OpKind::remove_group &&
-         kind != OpKind::join && kind != OpKind::monitored_barrier;
+  return traits(kind).in != Rows::none;
 }
 
 /// Whether the ranks' values are combined by a ReduceOp.
 constexpr bool reduces(OpKind kind) {
-  return kind == OpKind::all_reduce || kind == OpKind::reduce || kind == OpKind::reduce_scatter;
+  return traits(kind).reduces;
 }
 
 /// Whether one rank of the group has a part of its own.
 constexpr bool has_root(OpKind kind) {
-  return kind == OpKind::broadcast || kind == OpKind::reduce || kind == OpKind::gather || kind == OpKind::scatter ||
-         kind == OpKind::send_recv;
+  return traits(kind).has_root;
+}
+
+/// Whether every rank says for itself how many rows its blocks have.
+constexpr bool has_rows(OpKind kind) {
+  return traits(kind).in == Rows::own || traits(kind).in == Rows::blocks;
 }
 
 /// Whether each rank of the group has a block of its own of a tensor: of the output for all_gather and gather, of the
 /// input for reduce_scatter and scatter, of both for all_to_all.
 constexpr bool has_blocks(OpKind kind) {
-  return kind == OpKind::all_gather || kind == OpKind::gather || kind == OpKind::reduce_scatter ||
-         kind == OpKind::scatter || kind == OpKind::all_to_all;
+  return has_rows(kind) || traits(kind).out == Rows::dealt;
 }
 
-/// Whether every rank says for itself how many rows its blocks have.
-constexpr bool has_rows(OpKind kind) {
-  return kind == OpKind::all_gather || kind == OpKind::gather || kind == OpKind::all_to_all;
+/// Whether the root, or another rank, uses a side.
+constexpr bool uses(Side side, bool is_root) {
+  return side == Side::every_rank || (side == Side::root) == is_root;
 }
 
 /// Rows [begin, end) of a tensor.
