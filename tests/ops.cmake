@@ -16,7 +16,6 @@ kolo_add_test(nccl_plan_test)
 kolo_add_test(nccl_calls_test SOURCES ${fake_nccl} THREADS)
 kolo_add_test(device_backend_mpi_test RANKS 1 2 TIMEOUT 300 RELEASE_ONLY)  # skipped without a GPU
 kolo_add_test(gpu_session_test SOURCES ${fake_nccl} THREADS TIMEOUT 120)
-kolo_add_test(gpu_nodes_test SOURCES ${fake_nccl} THREADS TIMEOUT 120)
 kolo_add_test(region_test THREADS)
 kolo_add_test(registry_test)
 kolo_add_test(nodes_backend_test RANKS 2 3 4 5 TIMEOUT 200 RELEASE_ONLY)

@@ -117,8 +117,8 @@ Setting flag_setting(std::string_view variable, std::string_view doc, bool Confi
           [=](const Config& config) { return std::string(config.*field ? "1" : "0"); }};
 }
 
-const std::array<Setting, 16>& table() {
-  static const std::array<Setting, 16> rows{{
+const std::array<Setting, 15>& table() {
+  static const std::array<Setting, 15> rows{{
       bytes_setting("KOLO_FUSION_BYTES", "A bucket of tensors is full when it holds so many.", true,
                     &Config::fusion_bytes),
       seconds_setting(
@@ -147,11 +147,6 @@ const std::array<Setting, 16>& table() {
                     &Config::gpu_pack_bytes),
       bytes_setting("KOLO_GPU_STAGING_BYTES", "Pinned host memory of each rank and group for what is staged.", true,
                     &Config::gpu_staging_bytes),
-      choice_setting("KOLO_GPU_NODES",
-                     "How NCCL's sums cross nodes: flat (no matter where), or within each node first and then between "
-                     "nodes, which is nccl, or staged "
-                     "(through host memory).",
-                     &Config::gpu_nodes, {"flat", "nccl", "staged"}),
       choice_setting("KOLO_NCCL_ALGO",
                      "How NCCL sums over all ranks: auto, ring, tree or nvls; NCCL_ALGO, if set, counts instead.",
                      &Config::nccl_algo, {"auto", "ring", "tree", "nvls"}),

@@ -11,7 +11,6 @@
 
 #include "ops/nccl/backend.h"
 #include "ops/staged/backend.h"
-#include "ops/two_level/gpu_nodes_backend.h"
 
 namespace kolo {
 namespace {
@@ -133,15 +132,6 @@ BackendList gpu_backends(const Config& config, const GpuShare& mine, std::span<c
   }
   BackendList backends;
   if (!choice.usable) return backends;
-  if (choice.nccl && config.gpu_nodes != "flat") {
-    auto nodes = std::make_shared<GpuNodes>();
-    nodes->rank = mine.nccl;
-    nodes->node_of = hosts.node_of;
-    nodes->agreements = hosts.agreeing();
-    if (config.gpu_nodes == "staged") nodes->staging = hosts.staging();
-    nodes->staged = staged_within(config.gpu_staging_bytes);
-    if (auto by_nodes = gpu_nodes_backend(std::move(nodes), world)) backends.push_back(std::move(by_nodes));
-  }
   if (choice.nccl) backends.push_back(nccl_backend(mine.nccl, world, hosts.agreeing()));
   backends.push_back(
       staged_backend(cuda_gpu(mine.place.gpu), hosts.staging(), world, staged_within(config.gpu_staging_bytes)));

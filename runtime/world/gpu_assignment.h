@@ -52,7 +52,6 @@ std::vector<std::string> gpu_table(std::span<const GpuIdentity> places, const Gp
 struct GpuHosts {
   std::function<BackendList()> staging;                ///< for data, the first that supports a bucket
   std::function<std::unique_ptr<Backend>()> agreeing;  ///< for small agreements
-  std::vector<int> node_of{};                          ///< of each rank
 };
 
 /// The backends of GPU tensors of the world `world`, of which this is rank `world.rank`; empty if GPUs cannot be used.

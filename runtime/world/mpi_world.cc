@@ -71,8 +71,7 @@ void add_gpu_backends(MPI_Comm comm, const Config& config, std::span<Doorbell> d
     list.push_back(mpi_backend(comm, topology.nodes() == 1 ? MpiTuning{} : between_nodes));
     return list;
   };
-  GpuHosts hosts{hosts_for_data, [&] { return mpi_backend(comm, small_agreements); }};
-  for (const Topology::Place& place : topology.places) hosts.node_of.push_back(place.node);
+  const GpuHosts hosts{hosts_for_data, [&] { return mpi_backend(comm, small_agreements); }};
   auto backends = gpu_backends(config, mine, places, world, hosts);
   if (!backends.empty()) parts.device = {DeviceKind::cuda, mine.place.gpu};
   for (auto& backend : backends) parts.backends.push_back(std::move(backend));

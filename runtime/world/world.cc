@@ -56,13 +56,12 @@ void add_gpu_backends(const Config& config, const std::string& host, std::span<D
       if (used == sets.size()) sets.push_back(local_backends(size, doorbells));
       return std::move(sets[used++][rank]);
     };
-    GpuHosts hosts{[&] {
+    const GpuHosts hosts{[&] {
                      BackendList list;
                      list.push_back(next());
                      return list;
                    },
                    next};
-    for (const Topology::Place& place : parts[rank]->control->topology().places) hosts.node_of.push_back(place.node);
     auto backends = gpu_backends(config, shares[rank], places, world, hosts);
     if (!backends.empty()) parts[rank]->device = {DeviceKind::cuda, shares[rank].place.gpu};
     for (auto& backend : backends) parts[rank]->backends.push_back(std::move(backend));

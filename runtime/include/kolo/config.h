@@ -25,7 +25,6 @@ struct Config {
   std::int64_t gpu_direct_bytes = 2 << 20;
   std::int64_t gpu_pack_bytes = 64 << 20;
   std::int64_t gpu_staging_bytes = 16 << 20;
-  std::string gpu_nodes = "flat";
   std::string nccl_algo = "auto";
   std::string nccl_wire = "native";
   bool nccl_register = false;

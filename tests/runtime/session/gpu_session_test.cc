@@ -560,7 +560,7 @@ TEST(GpuPlaces, TheAlgorithmIsAskedForAsTheVersionUnderstands) {
   EXPECT_EQ(asked("ring", 22809, "tree"), "tree") << "a person's own";
 }
 
-/// What three ranks on two nodes make.
+/// What three ranks make.
 struct MadeBackends {
   explicit MadeBackends(const std::function<void(Config&)>& set) {
     Config config = test_config();
@@ -587,7 +587,7 @@ struct MadeBackends {
         return hosts;
       };
       all.push_back(gpu_backends(config, shares[static_cast<std::size_t>(world.rank)], places, world,
-                                 GpuHosts{list, host, {0, 0, 1}}));
+                                 GpuHosts{list, host}));
     }
     bytes = testing::stand_in_card(0).memory_use().used - before;
     for (const auto& backend : all[0]) names.emplace_back(backend->name());
@@ -600,27 +600,19 @@ struct MadeBackends {
 
 TEST(GpuPlaces, SettingsChooseTheBackends) {
   testing::set_stand_in_nccl({});
-  const auto made = [](const std::string& nodes, std::int64_t bytes = 1 << 20, const std::string& backend = "auto") {
+  const auto made = [](const std::string& backend, std::int64_t bytes = 1 << 20) {
     return MadeBackends([&](Config& config) {
-      config.gpu_nodes = nodes;
       config.gpu_staging_bytes = bytes;
       config.gpu_backend = backend;
     });
   };
   using Names = std::vector<std::string>;
-  struct Row {
-    std::string nodes;
-    Names names;
-    int staged;  // how many of them go through host memory
-  };
-  for (const Row& row : {Row{"flat", {"nccl", "staged"}, 1}, Row{"nccl", {"nccl by nodes", "nccl", "staged"}, 1},
-                         Row{"staged", {"nccl by nodes", "nccl", "staged"}, 2}}) {
-    const MadeBackends found = made(row.nodes);
-    EXPECT_EQ(found.names, row.names) << row.nodes;
-    EXPECT_EQ(found.lists_of_hosts, 3 * row.staged) << row.nodes;
-    EXPECT_EQ(made(row.nodes, 3 << 20).bytes - found.bytes, static_cast<std::size_t>(row.staged) * (2 << 20));
+  for (const std::string& backend : {std::string("auto"), std::string("staged")}) {
+    const MadeBackends found = made(backend);
+    EXPECT_EQ(found.names, backend == "auto" ? Names({"nccl", "staged"}) : Names({"staged"}));
+    EXPECT_EQ(found.lists_of_hosts, 3) << backend;
+    EXPECT_EQ(made(backend, 3 << 20).bytes - found.bytes, std::size_t{2} << 20) << backend;
   }
-  EXPECT_EQ(made("staged", 1 << 20, "staged").names, (Names{"staged"}));
 }
 
 TEST(GpuPlaces, WithoutNcclEverythingIsStaged) {
