@@ -9,7 +9,6 @@ namespace kolo {
 void Packer::move(std::vector<PackItem> moves, const Conversion& how) {
   const std::int64_t tiles = lay_tiles(moves, how);
   if (tiles == 0) return;
-  ++launches_;
   if (moves.size() <= most_moves_passed) return gpu_.move(moves.data(), moves.size(), tiles, how, stream_);
   const std::size_t bytes = moves.size() * sizeof(PackItem);
   Table& table = free_table(bytes);

@@ -18,8 +18,6 @@ class Packer final {
   /// Puts one launch on the stream for all of `moves`, however many. Throws Error{backend}.
   void move(std::vector<PackItem> moves, const Conversion& how);
 
-  std::uint64_t launches() const { return launches_; }
-
  private:
   struct Table {
     GpuBuffer pinned;
@@ -33,7 +31,6 @@ class Packer final {
   Gpu& gpu_;
   void* stream_;
   std::deque<Table> tables_;
-  std::uint64_t launches_ = 0;
 };
 
 }  // namespace kolo

@@ -24,17 +24,11 @@ class NcclBackend final : public Backend {
   std::unique_ptr<Backend> for_group(const GroupInfo& group) override {
     auto host = group_->host().for_group(group);
     if (!host) return nullptr;
-    return std::make_unique<NcclBackend>(
-        std::make_shared<NcclGroup>(group_->shared_rank(), group, std::move(host), group_->take_offer(group.id)));
-  }
-  /// A communicator that is there, on every rank, is split; else the group's is made by an id when it needs one.
-  std::unique_ptr<Operation> before_group(const GroupInfo& group, bool used) override {
-    if (!used) return nullptr;
-    return std::make_unique<NcclSplitting>(group_, group_->offer(group));
+    return std::make_unique<NcclBackend>(std::make_shared<NcclGroup>(group_->shared_rank(), group, std::move(host)));
   }
   std::shared_ptr<MemorySource> memory() override { return group_->shared().memory; }
   bool recovers() const override { return true; }
-  void recover(std::size_t skipped, std::size_t ordered) override { group_->recover(skipped, ordered); }
+  void recover() override { group_->recover(); }
   void abort_device_work() noexcept override { group_->abandon(); }
   void abandon() noexcept override { group_->abandon(); }
 

@@ -17,16 +17,11 @@ constexpr auto patience_at_the_end = std::chrono::seconds(5);       // with peer
 
 }  // namespace
 
-NcclGroup::NcclGroup(std::shared_ptr<NcclRank> rank, const GroupInfo& info, std::unique_ptr<Backend> host,
-                     std::shared_ptr<NcclSplit> split)
-    : rank_(std::move(rank)), info_(info), exchange_(std::move(host)), split_(std::move(split)) {}
+NcclGroup::NcclGroup(std::shared_ptr<NcclRank> rank, const GroupInfo& info, std::unique_ptr<Backend> host)
+    : rank_(std::move(rank)), info_(info), exchange_(std::move(host)) {}
 
 /// Collective, like everything that is made for a group.
 NcclGroup::~NcclGroup() {
-  if (!comm_ && split_ && split_->state == NcclSplit::State::made) {  // which nobody has used
-    comm_ = std::exchange(split_->comm, nullptr);
-    state_ = State::ready;
-  }
   if (state_ != State::ready) end_comm();
   if (!comm_ || abandoned_) return;
   const NcclTable& table = rank_->table;
@@ -52,101 +47,51 @@ NcclGroup::~NcclGroup() {
 bool NcclGroup::prepare() {
   if (state_ == State::ready) return true;
   exchange_.step();
-  if (state_ == State::none && (!split_ || split_->state != NcclSplit::State::coming)) tell_id();
-  if (state_ == State::telling && id_->complete) start_init();
+  if (state_ == State::none) exchange_id();
+  if (state_ == State::exchanging && id_->complete) start_init();
   if (state_ != State::initialising || !settled()) return false;
   state_ = State::ready;
-  ++made_;
   const GpuGuard selected(rank_->gpu);
   if (rank_->tuning.register_memory) register_memory(rank_->staging.get());
   return true;
 }
 
-/// Whether this rank lacks what was split off for it; then, from rank 0, an id.
-void NcclGroup::tell_id() {
-  std::vector<std::uint64_t> words(1 + id_words);
-  words[0] = !split_ || split_->state != NcclSplit::State::made;
-  if (info_.rank == 0 && words[0] != 0) {
+/// Rank 0 makes the id; the others' words are zeros.
+void NcclGroup::exchange_id() {
+  std::vector<std::uint64_t> words(id_words);
+  if (info_.rank == 0) {
     NcclId id{};
     const GpuGuard selected(rank_->gpu);
     check_nccl(rank_->table, rank_->table.get_unique_id(&id), nullptr, "ncclGetUniqueId");
-    std::memcpy(&words[1], &id, sizeof(id));
+    std::memcpy(words.data(), &id, sizeof(id));
   }
   id_ = exchange_.largest(std::move(words));
-  told_ = true;
-  state_ = State::telling;
+  state_ = State::exchanging;
 }
 
 void NcclGroup::start_init() {
+  const auto& words = id_->values;
+  if (std::ranges::all_of(words, [](std::uint64_t word) { return word == 0; })) return;  // rank 0 has recovered already
   state_ = State::initialising;
-  const std::span words(id_->values);
-  if (words[0] == 0) {
-    comm_ = std::exchange(split_->comm, nullptr);
-    return split_.reset();
-  }
-  drop_split();
-  if (std::ranges::all_of(words.subspan(1), [](std::uint64_t word) { return word == 0; })) {
-    throw OperationFault(ErrorCode::backend, "NCCL's communicator of group " + info_.name +
-                                                 " was not split off on every rank; use it again");
-  }
   NcclId id{};
-  std::memcpy(&id, &words[1], sizeof(id));
+  std::memcpy(&id, words.data(), sizeof(id));
   const GpuGuard selected(rank_->gpu);
   const NcclResult rc = rank_->table.init(&comm_, info_.size(), id, info_.rank);
   check_nccl(rank_->table, rc, comm_, "ncclCommInitRankConfig");
 }
 
-// ---- splits
-// ----------------------------------------------------------------------------------------------------------
-
-std::shared_ptr<NcclSplit> NcclGroup::offer(const GroupInfo& group) {
-  auto split = std::make_shared<NcclSplit>();
-  split->group = group.id;
-  split->key = group.rank;
-  split->wanted = group.member();
-  offered_ = split;
-  return split;
-}
-
-std::shared_ptr<NcclSplit> NcclGroup::take_offer(GroupId group) {
-  auto split = std::exchange(offered_, nullptr);
-  return split && split->group == group ? split : nullptr;
-}
-
-void NcclGroup::begin_split(const std::shared_ptr<NcclSplit>& split) {
-  under_way_ = split;
-  const GpuGuard selected(rank_->gpu);
-  const int color = split->key < 0 ? -1 : static_cast<int>(split->group);
-  check_nccl(rank_->table, rank_->table.split(comm_, color, split->key, &split->comm), comm_, "ncclCommSplit");
-}
-
-void NcclGroup::end_split(NcclSplit& split) {
-  split.state = NcclSplit::State::made;
-  if (!split.wanted) abort(split.comm);
-  under_way_.reset();
-  ++entered_;
-}
-
-/// It is not used, whether it is there already or still to come.
-void NcclGroup::drop_split() noexcept {
-  if (!split_) return;
-  split_->wanted = false;
-  if (split_->state == NcclSplit::State::made) abort(split_->comm);
-  split_.reset();
-}
-
 // ---- order
 // -----------------------------------------------------------------------------------------------------------
 
-NcclGroup::Turn NcclGroup::enter(bool alone) {
+NcclGroup::Turn NcclGroup::enter(bool world_only) {
   ++entered_;
-  ++unfinished_;
   Turn turn{rank_->order.enter(info_.id), nullptr};
-  if (alone)
+  if (world_only) {
     rank_->order.settle(turn.place, turn.place->time);
-  else
+  } else {
     turn.answer = exchange_.largest({turn.place->time});
-  if (!alone) ++ordered_entered_;
+    --times_owed_;
+  }
   return turn;
 }
 
@@ -251,30 +196,23 @@ void NcclGroup::register_memory(const std::byte* data) {
 // ---- the end
 // ---------------------------------------------------------------------------------------------------------
 
-void NcclGroup::abort(NcclComm& comm) noexcept {
-  if (!comm) return;
-  const GpuGuard selected(rank_->gpu, std::nothrow);
-  (void)rank_->table.abort(std::exchange(comm, nullptr));
-}
-
 void NcclGroup::end_comm() noexcept {
-  abort(comm_);
-  under_way_.reset();
-  drop_split();
+  if (comm_) {
+    const GpuGuard selected(rank_->gpu, std::nothrow);
+    (void)rank_->table.abort(std::exchange(comm_, nullptr));
+  }
   made_op_.reset();
   enrolled_handles_.clear();
   enrolled_.clear();
   state_ = State::none;
 }
 
-void NcclGroup::recover(std::size_t skipped, std::size_t ordered) {
-  const bool used = started_ > 0 || skipped > 0;
-  if (used && !told_) exchange_.largest(std::vector<std::uint64_t>(1 + id_words));  // no id: nobody gets far with it
-  const std::uint64_t missing = ordered + ordered_started_ - ordered_entered_;
-  for (std::uint64_t i = 0; i < missing; ++i) exchange_.largest({0});
-  told_ = false;
+/// Every rank takes part in every exchange: those that this one has not come to are made up for.
+void NcclGroup::recover() {
+  if (started_ > 0 && !id_) exchange_.largest(std::vector<std::uint64_t>(id_words));
+  for (; times_owed_ > 0; --times_owed_) exchange_.largest({0});
   id_.reset();
-  started_ = entered_ = unfinished_ = ordered_started_ = ordered_entered_ = 0;
+  started_ = entered_ = 0;
   end_comm();
   drain();
 }

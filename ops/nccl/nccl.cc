@@ -38,7 +38,6 @@ static_assert(static_cast<int>(NcclOp::min) == ncclMin && static_cast<int>(NcclO
 /// What takes handles and enums of NCCL's own, as loaded.
 struct Loaded {
   decltype(&ncclCommInitRankConfig) init = nullptr;
-  decltype(&ncclCommSplit) split = nullptr;
   decltype(&ncclRedOpCreatePreMulSum) create_pre_mul_sum = nullptr;
 };
 Loaded& loaded() {
@@ -46,23 +45,12 @@ Loaded& loaded() {
   return functions;
 }
 
-ncclConfig_t non_blocking() {
+NcclResult init(NcclComm* comm, int ranks, const NcclId& id, int rank) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  return config;
-}
-
-NcclResult init(NcclComm* comm, int ranks, const NcclId& id, int rank) {
-  ncclConfig_t config = non_blocking();
   ncclUniqueId raw;
   __builtin_memcpy(&raw, &id, sizeof(raw));
   return static_cast<NcclResult>(loaded().init(reinterpret_cast<ncclComm_t*>(comm), ranks, raw, rank, &config));
-}
-NcclResult split(NcclComm comm, int color, int key, NcclComm* made) {
-  ncclConfig_t config = non_blocking();
-  return static_cast<NcclResult>(loaded().split(reinterpret_cast<ncclComm_t>(comm),
-                                                color < 0 ? NCCL_SPLIT_NOCOLOR : color, key,
-                                                reinterpret_cast<ncclComm_t*>(made), &config));
 }
 NcclResult create_pre_mul_sum(NcclOp* op, const void* scalar, NcclType type, NcclComm comm) {
   return static_cast<NcclResult>(loaded().create_pre_mul_sum(
@@ -113,10 +101,8 @@ Found load() {
     return found;
   }
   library.find(loaded().init, "ncclCommInitRankConfig");
-  library.find(loaded().split, "ncclCommSplit");
   library.find(loaded().create_pre_mul_sum, "ncclRedOpCreatePreMulSum");
   table.init = init;
-  table.split = split;
   table.create_pre_mul_sum = create_pre_mul_sum;
   library.find(table.get_unique_id, "ncclGetUniqueId");
   library.find(table.finalize, "ncclCommFinalize");

@@ -23,7 +23,7 @@ NcclPlan plan_of(NcclGroup& group, const Bucket& bucket) {
 NcclOperation::NcclOperation(std::shared_ptr<NcclGroup> group, const Bucket& bucket)
     : group_(std::move(group)),
       bucket_(bucket),
-      number_(group_->start(bucket.alone)),
+      number_(group_->start(bucket.world_only)),
       plan_(plan_of(*group_, bucket)) {}
 
 NcclOperation::~NcclOperation() {
@@ -44,7 +44,7 @@ bool NcclOperation::step() {
 bool NcclOperation::advance() {
   if (!result_) {
     if (!group_->prepare()) return false;
-    if (!turn_ && group_->may_enter(number_)) turn_ = group_->enter(bucket_.alone);
+    if (!turn_ && group_->may_enter(number_)) turn_ = group_->enter(bucket_.world_only);
     if (!turn_ || !group_->has_come(*turn_) || !launch()) return false;
     result_ = group_->shared().gpu.mark(group_->shared().stream.get(), begin_ != nullptr);
     group_->leave(*std::exchange(turn_, std::nullopt));
@@ -55,7 +55,6 @@ bool NcclOperation::advance() {
   }
   if (begin_) seconds_ = group_->shared().gpu.seconds_between(*begin_, *result_);
   range_ = CardRange();
-  group_->complete();
   return true;
 }
 

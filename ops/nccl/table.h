@@ -42,10 +42,8 @@ struct NcclTable {
   int version = 0;  ///< 22809 is 2.28.9
 
   NcclResult (*get_unique_id)(NcclId* id) = nullptr;
-  /// ncclCommInitRankConfig and ncclCommSplit with a configuration that says non-blocking; a colour below 0 takes part
-  /// and gets none.
+  /// ncclCommInitRankConfig with a configuration that says non-blocking.
   NcclResult (*init)(NcclComm* comm, int ranks, const NcclId& id, int rank) = nullptr;
-  NcclResult (*split)(NcclComm comm, int color, int key, NcclComm* made) = nullptr;
   NcclResult (*finalize)(NcclComm comm) = nullptr;
   NcclResult (*destroy)(NcclComm comm) = nullptr;
   NcclResult (*abort)(NcclComm comm) = nullptr;

@@ -9,10 +9,10 @@ namespace kolo {
 bool Executor::supports(const Signature& signature) const {
   if (!moves_data(signature.kind)) return true;
   for (const GroupMember& member : signature.members) {
-    Signature alone = signature;
-    alone.members.clear();
-    alone.dtype = member.dtype;
-    if (!supports(alone)) return false;
+    Signature one = signature;
+    one.members.clear();
+    one.dtype = member.dtype;
+    if (!supports(one)) return false;
   }
   return std::any_of(backends_.begin(), backends_.end(), [&](const auto& backend) {
     return backend->supports(signature) || serves_adasum(*backend, signature);
@@ -37,21 +37,6 @@ BackendList Executor::backends_for_pair(const GroupInfo& pair) const {
 
 void Executor::start(AgreedBucket bucket) {
   running_.push_back(prepare(std::move(bucket)));
-  for (const Bucket& part : running_.back().buckets) {
-    if (part.signature.device != DeviceKind::cpu) used_.insert(backend_of(part.signature));
-  }
-}
-
-void Executor::another_group(const GroupInfo& group) {
-  alone_ = false;
-  for (const auto& backend : backends_) {
-    auto operation = backend->before_group(group, used_.contains(backend.get()));
-    if (!operation) continue;
-    Running running;
-    running.operations.push_back({std::move(operation)});
-    running.shares = backend.get();
-    running_.push_back(std::move(running));
-  }
 }
 
 /// One collective for each type among the tensors: more than one only if they were submitted together.
@@ -67,7 +52,7 @@ Executor::Running Executor::prepare(AgreedBucket agreed) const {
         place->signature.dtype = dtype;
         place->signature.shape = tensor.in.shape;
         place->signature.members.clear();
-        place->alone = alone_;
+        place->world_only = world_only_;
       }
       if (member->ready && (place->ready.empty() || place->ready.back() != member->ready))
         place->ready.push_back(member->ready);
@@ -87,7 +72,6 @@ Backend* Executor::backend_of(const Signature& signature) const {
 
 /// Of what a device runs.
 const Backend* Executor::backend_of(const Running& running) const {
-  if (running.shares) return running.shares;
   return running.buckets.empty() ? nullptr : backend_of(running.buckets.front().signature);
 }
 
@@ -126,7 +110,6 @@ bool Executor::step(std::vector<Finished>& finished) {
 
 /// Whether the bucket is complete.
 bool Executor::advance(Running& running, bool& held, bool& moved) {
-  if (running.shares && held) return false;  // its first step is its start
   for (std::size_t i = 0; i < running.operations.size();) {
     if (completes(running.operations[i])) {
       running.operations.erase(running.operations.begin() + static_cast<std::ptrdiff_t>(i));
@@ -185,20 +168,15 @@ void Executor::fail_devices(const Failure& failure, std::vector<Finished>& finis
   fault_to_tell_.reset();
   for (const auto& backend : backends_) {
     if (!backend->recovers()) continue;
-    std::size_t skipped = 0, ordered = 0;
     for (Running& running : running_) {
       if (backend_of(running) != backend.get()) continue;
-      for (std::size_t i = running.started; i < running.buckets.size(); ++i) {
-        ++skipped;
-        if (!running.buckets[i].alone) ++ordered;
-      }
       running.operations.clear();
+      while (running.started < running.buckets.size()) (void)backend->start(running.buckets[running.started++]);
       for (SubmissionPtr& member : running.members) finished.push_back({std::move(member), failure});
       running.complete = true;
     }
     std::erase_if(running_, [](const Running& running) { return running.complete; });
-    used_.erase(backend.get());
-    backend->recover(skipped, ordered);
+    backend->recover();
   }
 }
 

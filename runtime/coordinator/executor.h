@@ -4,7 +4,6 @@
 #include <deque>
 #include <memory>
 #include <optional>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -25,7 +24,11 @@ class Executor {
 
   /// `timed`: how long buckets take is measured.
   Executor(BackendList backends, const GroupInfo& group, bool timed = false)
-      : backends_(std::move(backends)), ranks_(group.size()), rank_(group.rank), timed_(timed), alone_(group.id == 0) {}
+      : backends_(std::move(backends)),
+        ranks_(group.size()),
+        rank_(group.rank),
+        timed_(timed),
+        world_only_(group.id == 0) {}
 
   /// Whether some backend can run this; the same answer on every rank.
   bool supports(const Signature& signature) const;
@@ -36,9 +39,8 @@ class Executor {
   /// Backends for a pair of ranks, of those that serve pairs.
   BackendList backends_for_pair(const GroupInfo& pair) const;
 
-  /// Of the world: a group is about to be made, whoever belongs to it. What is agreed on later is not alone. Backends
-  /// begin what all ranks do for it.
-  void another_group(const GroupInfo& group);
+  /// World executor only: the ranks have agreed to make a group, whoever belongs to it.
+  void group_made() { world_only_ = false; }
 
   /// Takes a bucket on, to be started by step() in this order; its members share everything but their shapes (and, of
   /// one grouped submission, the types). A barrier has nothing to move and is complete at once.
@@ -84,7 +86,6 @@ class Executor {
     std::size_t started = 0;           // of the buckets
     std::vector<InFlight> operations;  // started and not complete
     bool launched = false;             // of devices: told so to the members
-    const Backend* shares = nullptr;   // instead of buckets: what this one does for a group
     bool complete = false;
   };
 
@@ -101,12 +102,11 @@ class Executor {
   int ranks_;
   int rank_;
   bool timed_;
-  bool alone_;
+  bool world_only_;  // no group but the world has been made
   std::chrono::nanoseconds time_of_buckets_{0};
   bool faulted_ = false;
   std::optional<Failure> fault_to_tell_;
   std::deque<Running> running_;
-  std::set<const Backend*> used_;  // for buckets of devices agreed on since the last fault
   bool halted_ = false;
   std::uint64_t buckets_started_ = 0;
 };

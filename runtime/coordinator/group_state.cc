@@ -70,7 +70,7 @@ std::shared_ptr<const GroupInfo> Groups::make(std::vector<int> ranks) {
   info->name = fmt::format("{} ({})", info->id, to_string(set));
   const auto place = std::find(info->ranks.begin(), info->ranks.end(), control_.rank());
   info->rank = place == info->ranks.end() ? -1 : static_cast<int>(place - info->ranks.begin());
-  world().executor.another_group(*info);
+  world().executor.group_made();
   if (info->member()) {
     states_[info->id] =
         std::make_unique<GroupState>(info, control_, fusion_bytes_, world().executor.backends_for(*info), gpu_, timed_);

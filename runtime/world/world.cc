@@ -57,11 +57,11 @@ void add_gpu_backends(const Config& config, const std::string& host, std::span<D
       return std::move(sets[used++][rank]);
     };
     const GpuHosts hosts{[&] {
-                     BackendList list;
-                     list.push_back(next());
-                     return list;
-                   },
-                   next};
+                           BackendList list;
+                           list.push_back(next());
+                           return list;
+                         },
+                         next};
     auto backends = gpu_backends(config, shares[rank], places, world, hosts);
     if (!backends.empty()) parts[rank]->device = {DeviceKind::cuda, shares[rank].place.gpu};
     for (auto& backend : backends) parts[rank]->backends.push_back(std::move(backend));

@@ -180,7 +180,7 @@ TEST_F(NcclFailures, WhileItsWorkRuns) {
     *behind = true;
     return true;
   });
-  backend().recover(0, 0);
+  backend().recover();
   EXPECT_TRUE(*behind) << "who learns of the failure may write to the tensors at once";
   testing::hang_nccl(0, false);
   EXPECT_TRUE(runs(data.get(), 2000));
@@ -196,7 +196,7 @@ TEST_F(NcclFailures, InACall) {
     Work work(*this, data.get(), 2000);
     EXPECT_NE(fault_of(*work.operation).find("ncclAllReduce failed (stand-in error"), std::string::npos);
   }
-  backend().recover(0, 0);
+  backend().recover();
   EXPECT_TRUE(runs(data.get(), 2000));
   EXPECT_EQ(nccl_log(0).back(), "group 1") << "of its own";
 }

@@ -44,11 +44,6 @@ struct Together {
   int initialised = 0;
   std::map<std::uint64_t, Collective> collectives;
   std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> sent;  // from, to
-  struct Split {
-    std::map<int, std::pair<int, int>> chosen;  // by rank: colour and key
-    std::map<int, std::shared_ptr<Together>> parts;
-  };
-  std::map<int, Split> splits;  // by number
 };
 
 struct MadeOp {
@@ -126,8 +121,6 @@ struct NcclCommunicator {
   std::shared_ptr<std::atomic<bool>> aborted = std::make_shared<std::atomic<bool>>(false);
   std::set<void*> enrolled;
   bool finalized = false;
-  int splits = 0;
-  NcclCommunicator** splitting = nullptr;  // where the communicator goes that is on its way
   std::shared_ptr<std::atomic<int>> outstanding = std::make_shared<std::atomic<int>>(0);
 };
 
@@ -144,7 +137,7 @@ struct Group {
 thread_local Group group;
 
 bool busy(NcclComm comm) {
-  return comm->initialising || comm->splitting || comm->polls_left > 0 || !comm->waiting.empty();
+  return comm->initialising || comm->polls_left > 0 || !comm->waiting.empty();
 }
 
 void expect_idle(NcclComm comm, const char* what) {
@@ -427,39 +420,6 @@ NcclResult init(NcclComm* comm, int ranks, const NcclId& id, int rank) {
   return NcclResult::in_progress;
 }
 
-NcclResult split(NcclComm comm, int color, int key, NcclComm* made) {
-  expect_idle(comm, "split");
-  expect_card(comm, "split");
-  if (*comm->outstanding != 0) ADD_FAILURE() << "a split while what was launched before still runs";
-  note(comm->rank, color < 0 ? "split for others" : fmt::format("split to be {}", key));
-  const std::lock_guard lock(comm->together->mutex);
-  comm->together->splits[comm->splits].chosen[comm->rank] = {color, key};
-  comm->splitting = made;
-  return NcclResult::success;  // NCCL says so, too, though it has only begun
-}
-
-/// Goes on with a split once all ranks have called it; then the new communicator is initialising still.
-void advance_split(NcclComm comm) {
-  const std::lock_guard lock(comm->together->mutex);
-  Together::Split& split = comm->together->splits.at(comm->splits);
-  if (static_cast<int>(split.chosen.size()) < comm->together->ranks) return;
-  const auto [color, key] = split.chosen.at(comm->rank);
-  NcclComm made = nullptr;
-  if (color >= 0) {
-    int size = 0;
-    for (const auto& [rank, choice] : split.chosen) size += choice.first == color;
-    auto& part = split.parts[color];
-    if (!part) part = std::make_shared<Together>(size);
-    made = new NcclCommunicator;
-    made->together = part;
-    made->rank = key;
-    made->gpu = comm->gpu;
-    ++part->initialised;
-  }
-  *std::exchange(comm->splitting, nullptr) = made;
-  ++comm->splits;
-}
-
 /// What a communicator answers that has work on the stream and would answer `state`.
 NcclResult running_failure(int rank, NcclResult state) {
   const std::lock_guard lock(behaviour().mutex);
@@ -486,11 +446,6 @@ NcclResult async_error(NcclComm comm, NcclResult* state) {
       behaviour().failures.erase(failure);
       return NcclResult::success;
     }
-  }
-  if (comm->splitting) advance_split(comm);
-  if (comm->splitting) {
-    *state = NcclResult::in_progress;
-    return NcclResult::success;
   }
   if (comm->polls_left > 0 && --comm->polls_left > 0) *state = NcclResult::in_progress;
   if (*state == NcclResult::in_progress) return NcclResult::success;
@@ -575,7 +530,6 @@ NcclTable make_table() {
   NcclTable table;
   table.get_unique_id = get_unique_id;
   table.init = init;
-  table.split = split;
   table.finalize = finalize;
   table.destroy = destroy;
   table.abort = abort;

@@ -58,8 +58,8 @@ struct Bucket {
                               ///< memory is scratch
   int divide_by = 0;          ///< of average, if not 0: by what the sum is divided, whoever took part
   std::vector<std::shared_ptr<const DevicePoint>>
-      ready{};         ///< of device tensors: after these, inputs hold their values and outputs may be written
-  bool alone = false;  ///< no group but the world had been made when the ranks agreed on it
+      ready{};              ///< of device tensors: after these, inputs hold their values and outputs may be written
+  bool world_only = false;  ///< no group but the world had been made when the ranks agreed on it
 
   /// Of all inputs.
   std::int64_t elements() const;
@@ -140,16 +140,6 @@ class Backend {
   /// Throws Error.
   virtual std::unique_ptr<Backend> for_group(const GroupInfo& group) = 0;
 
-  /// What all ranks that this backend serves do together before `group`, some of them, is made, so that its backend can
-  /// use what this one has. Called by members and others at the same place of what they have agreed on, before members
-  /// call for_group(). `used`: buckets that this backend runs were agreed on before, since the last recover(). The
-  /// operation is stepped as that of a bucket would be that was agreed on at this place. Null: nothing.
-  virtual std::unique_ptr<Operation> before_group(const GroupInfo& group, bool used) {
-    (void)group;
-    (void)used;
-    return nullptr;
-  }
-
   /// Makes the backend of a pair of the ranks this one serves, which runs send_recv and nothing else; never waits for
   /// the other rank. Null if this backend serves no pairs. Throws Error.
   virtual std::unique_ptr<Backend> for_pair(const GroupInfo& pair) {
@@ -167,13 +157,9 @@ class Backend {
   /// Whether operations may throw OperationFault.
   virtual bool recovers() const { return false; }
 
-  /// After an OperationFault, here or on another rank: everything that was started has been destroyed. Of what the
-  /// ranks have agreed on, `skipped` buckets that this backend would have run were never started here, `ordered` of
-  /// them not `alone`. What is agreed on later runs as ever.
-  virtual void recover(std::size_t skipped, std::size_t ordered) {
-    (void)skipped;
-    (void)ordered;
-  }
+  /// After an OperationFault, here or on another rank: every bucket that the ranks have agreed on so far was started
+  /// here, and its operation is destroyed. What is agreed on later runs as ever.
+  virtual void recover() {}
 
   /// The process is about to end: what runs on a device, and may wait for a peer that is gone, is ended. Nothing but
   /// abandon() and the destructor is called after that.
