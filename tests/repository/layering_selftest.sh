@@ -149,6 +149,7 @@ link runtime/session/reach.cc '#include <kolo/tensor.h>\nnamespace kolo {\nstruc
   'runtime/session: uses the symbol kolo::Local::start() of ops/local'
 link runtime/negotiation/reach.cc 'namespace kolo {\nvoid open_socket(int);\nvoid reach() {\n  open_socket(1);\n}\n}\n' \
   'runtime/negotiation: uses the symbol kolo::open_socket(int) of runtime/control'
+link ops/host/reach.cc 'extern "C" int MPI_Init(int*, char***);\nvoid reach() {\n  MPI_Init(0, 0);\n}\n' 'ops/host: uses the symbol MPI_Init of <mpi.h>'
 link runtime/negotiation/reach.cc '#include "runtime/control/wire.h"\nvoid reach() {\n  kolo::put_byte(1);\n}\n' ''
 fresh_objects
 printf '[]' >build/compile_commands.json

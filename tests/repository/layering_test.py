@@ -19,6 +19,7 @@ FLOORS = ("runtime", "ops", "models", "apps", "bench")
 PUBLIC = "runtime/include/kolo"
 TYPES = "runtime/types"
 GUARDED = {"<mpi.h>": re.compile(r"mpi\.h"), "<cuda>": re.compile(r"(cuda|cub/|cublas).*"), "<nccl>": re.compile(r"nccl.*\.h")}
+LIBRARIES = {"<mpi.h>": re.compile(r"P?MPI_[A-Z]\w*"), "<cuda>": re.compile(r"(cuda|cublas)[A-Z]\w*"), "<nccl>": re.compile(r"nccl[A-Z]\w*")}
 MAX_ROOMS, MAX_ARROWS, MAX_LINES = 10, 30, 400
 
 violations = []
@@ -231,6 +232,12 @@ def check_symbols(table, build):
             used.setdefault(symbol, set()).add(rooms[file])
         elif kind in "TDBRSGC":
             defined.setdefault(symbol, rooms[file])
+    for entry, pattern in LIBRARIES.items():  # whoever else defines them, as a profiler does
+        for symbol in filter(pattern.fullmatch, used):
+            defined.pop(symbol, None)
+            for user in sorted(used[symbol]):
+                if entry not in table.rows[user][0]:
+                    violation(user, f"uses the symbol {symbol} of {entry} (it may open: {table.text(user)})")
     used = {symbol: users - {defined[symbol]} for symbol, users in used.items() if symbol in defined}
     names = sorted(symbol for symbol, users in used.items() if users)
     plain = dict(zip(names, run("c++filt", stdin="\n".join(names)).splitlines()))
