@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include <kolo/detail/hash.h>
+
 #include "apps/cli/terminal.h"
 #include "apps/train/options/options.h"
 
@@ -17,12 +19,6 @@ namespace kolo::train {
 namespace {
 
 using Sides = std::map<std::uint64_t, std::vector<int>>;  // fingerprint of a value → the ranks that have it
-
-std::uint64_t fingerprint_of(std::string_view text) {  // FNV-1a
-  std::uint64_t state = 0xcbf29ce484222325;
-  for (char byte : text) state = (state ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
-  return state;
-}
 
 /// Every rank's text, by rank; long ones are cut.
 std::vector<std::string> values_of_all(Session& session, const std::string& mine) {
@@ -86,7 +82,7 @@ void together(Session& session, const std::function<void()>& work) {
 void check_same(Session& session, std::span<const Agreed> mine) {
   const auto ranks = static_cast<std::size_t>(session.size());
   std::vector<std::uint64_t> prints, all_prints(mine.size() * ranks);
-  for (const Agreed& row : mine) prints.push_back(fingerprint_of(row.value));
+  for (const Agreed& row : mine) prints.push_back(detail::Hash().add(row.value).value());
   session.all_gather("fingerprints of what must agree", view(std::span(prints)), view(std::span(all_prints)));
   for (std::size_t row = 0; row < mine.size(); ++row) {
     Sides sides;

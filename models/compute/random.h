@@ -3,15 +3,14 @@
 #include <array>
 #include <cstdint>
 
+#include <kolo/detail/hash.h>
+
 namespace kolo::models {
 
 /// SplitMix64 (Steele, Lea & Flood 2014): one step of the generator whose state is `state`.
 constexpr std::uint64_t split_mix(std::uint64_t& state) {
   state += 0x9e3779b97f4a7c15;
-  std::uint64_t z = state;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  return z ^ (z >> 31);
+  return detail::mixed(state);
 }
 
 /// xoshiro256** 1.0 (Blackman & Vigna 2018, doi:10.1145/3460772): the same numbers on every platform.

@@ -12,6 +12,8 @@
 #include <cstring>
 #include <system_error>
 
+#include <kolo/detail/hash.h>
+
 #include "models/util/error.h"
 #include "models/util/headroom.h"
 #include "models/util/words.h"
@@ -171,17 +173,14 @@ void TokenStream::copy(std::int64_t first, std::int64_t vocabulary, std::span<st
 
 std::uint64_t TokenStream::fingerprint() const {
   constexpr std::size_t sample = 4096;
-  std::uint64_t state = 0xcbf29ce484222325;  // FNV-1a
-  const auto add = [&](std::uint64_t value) { state = (state ^ value) * 0x100000001b3; };
+  detail::Hash hash;
   for (const auto& file : files_) {
     const auto bytes = file->bytes();
-    add(bytes.size());
-    for (const std::size_t from : {std::size_t{0}, bytes.size() / 2, bytes.size() - std::min(sample, bytes.size())}) {
-      for (const std::byte b : bytes.subspan(from, std::min(sample, bytes.size() - from)))
-        add(std::to_integer<unsigned>(b));
-    }
+    hash.add(bytes.size());
+    for (const std::size_t from : {std::size_t{0}, bytes.size() / 2, bytes.size() - std::min(sample, bytes.size())})
+      hash.add(bytes.subspan(from, std::min(sample, bytes.size() - from)));
   }
-  return state;
+  return hash.value();
 }
 
 }  // namespace kolo::models

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include <kolo/detail/hash.h>
+
 namespace kolo {
 
-std::uint64_t StatusBoard::key(std::uint32_t group, std::string_view name, std::uint64_t occurrence) {  // FNV-1a
-  std::uint64_t hash = 14695981039346656037ull ^ group;
-  for (char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
-  return (hash ^ occurrence) * 1099511628211ull;
+std::uint64_t StatusBoard::key(std::uint32_t group, std::string_view name, std::uint64_t occurrence) {
+  return detail::Hash().add(group).add(name).add(occurrence).value();
 }
 
 void StatusBoard::publish(const Entry& entry) {

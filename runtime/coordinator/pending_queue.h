@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include <kolo/detail/hash.h>
+
 #include "runtime/operation/submission.h"
 
 namespace kolo {
@@ -75,7 +77,7 @@ class PendingQueue {
  private:
   using Key = std::pair<GroupId, std::string_view>;  // the view is into the submission
   struct KeyHash {
-    std::size_t operator()(const Key& key) const { return std::hash<std::string_view>()(key.second) ^ key.first; }
+    std::size_t operator()(const Key& key) const { return detail::StringHash()(key.second) ^ key.first; }
   };
 
   /// The numbers of a group's barriers, say. One that was withdrawn gives its number to the next, as if it had never

@@ -8,6 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include <kolo/detail/hash.h>
+
 #include "runtime/negotiation/messages.h"
 
 namespace kolo {
@@ -59,13 +61,8 @@ class PlanCache {
   BucketId next_bucket() const { return next_bucket_; }
 
  private:
-  struct Hash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
-  };
-
   std::vector<Row> rows_;  // by tensor number
-  std::unordered_map<std::string, std::vector<TensorNumber>, Hash, std::equal_to<>> numbers_;
+  std::unordered_map<std::string, std::vector<TensorNumber>, detail::StringHash, std::equal_to<>> numbers_;
   std::unordered_map<BucketId, std::vector<TensorNumber>> buckets_;
   BucketId next_bucket_ = 0;
 };

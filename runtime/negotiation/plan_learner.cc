@@ -4,18 +4,17 @@
 #include <set>
 #include <utility>
 
+#include <kolo/detail/hash.h>
+
 #include "runtime/negotiation/fusion.h"
 
 namespace kolo {
 namespace {
 
-std::uint64_t hash_of(const std::vector<Fusible>& run) {  // FNV-1a over the numbers
-  std::uint64_t hash = 14695981039346656037ull;
-  for (const Fusible& tensor : run) {
-    hash ^= tensor.number;
-    hash *= 1099511628211ull;
-  }
-  return hash;
+std::uint64_t hash_of(const std::vector<Fusible>& run) {
+  detail::Hash hash;
+  for (const Fusible& tensor : run) hash.add(tensor.number);
+  return hash.value();
 }
 
 std::int64_t bytes_of(const Submission& submission) {

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include <kolo/detail/hash.h>
 #include <kolo/session.h>
 
 namespace kolo {
@@ -34,14 +35,9 @@ class NameTable {
   }
 
  private:
-  struct Hash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
-  };
-
   mutable std::mutex mutex_;
   std::vector<std::string> names_;
-  std::unordered_map<std::string, std::uint32_t, Hash, std::equal_to<>> ids_;
+  std::unordered_map<std::string, std::uint32_t, detail::StringHash, std::equal_to<>> ids_;
 };
 
 }  // namespace kolo

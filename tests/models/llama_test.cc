@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <kolo/detail/hash.h>
+
 #include "models/registry.h"
 #include "tests/models/finite_differences.h"
 #include "tests/models/llama_testing.h"
@@ -237,9 +239,9 @@ TEST(Llama, ANumberThatIsNoneShowsInTheLoss) {
 
 TEST(Llama, InitialWeightsAreTheSameEverywhere) {
   const BoundLlama llama(llama_preset("tiny"));
-  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  for (const float value : llama.values) hash = (hash ^ std::bit_cast<std::uint32_t>(value)) * 0x100000001b3;
-  EXPECT_EQ(hash, 9520474032491823546u);
+  detail::Hash hash;
+  for (const float value : llama.values) hash.add(std::bit_cast<std::uint32_t>(value));
+  EXPECT_EQ(hash.value(), 9520474032491823546u);
   double squares = 0;
   for (const float value : llama.model.parameters().front().value) squares += static_cast<double>(value) * value;
   EXPECT_NEAR(std::sqrt(squares / (256 * 32)), 0.02, 4e-4);

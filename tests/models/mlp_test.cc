@@ -7,6 +7,8 @@
 #include <cmath>
 #include <vector>
 
+#include <kolo/detail/hash.h>
+
 #include "models/compute/random.h"
 #include "models/registry.h"
 #include "tests/models/models_testing.h"
@@ -173,9 +175,9 @@ TEST(Mlp, InitialWeightsAreTheSameEverywhere) {
   EXPECT_NE(mlp.values, other.values);
   Random random(1, 2);  // parameter 2 is the second layer's weight, with 32 inputs
   for (const float value : mlp.model.parameters()[2].value) ASSERT_EQ(value, random.symmetric(0.17677669529663687f));
-  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  for (const float value : mlp.values) hash = (hash ^ std::bit_cast<std::uint32_t>(value)) * 0x100000001b3;
-  EXPECT_EQ(hash, 7433949058014261664u);
+  detail::Hash hash;
+  for (const float value : mlp.values) hash.add(std::bit_cast<std::uint32_t>(value));
+  EXPECT_EQ(hash.value(), 7433949058014261664u);
 }
 
 TEST(Mlp, BadSizesAndBatchesAreErrors) {

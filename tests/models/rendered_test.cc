@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <kolo/detail/hash.h>
+
 #include "models/data/glyphs.h"
 #include "models/data/loader.h"
 #include "models/data/sampler.h"
@@ -12,10 +14,10 @@ namespace kolo::models {
 namespace {
 
 std::uint64_t hash_of(const Dataset& data) {
-  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  for (const std::uint8_t byte : data.inputs) hash = (hash ^ byte) * 0x100000001b3;
-  for (const std::int32_t label : data.labels) hash = (hash ^ static_cast<std::uint64_t>(label)) * 0x100000001b3;
-  return hash;
+  detail::Hash hash;
+  hash.add(std::as_bytes(std::span(data.inputs)));
+  for (const std::int32_t label : data.labels) hash.add(static_cast<std::uint64_t>(label));
+  return hash.value();
 }
 
 TEST(Rendered, SameBytesEverywhere) {

@@ -8,7 +8,9 @@
 #include <span>
 #include <type_traits>
 
-#include "ops/kernels/float16.h"
+#include <kolo/detail/hash.h>
+#include <kolo/float16.h>
+
 #include "ops/kernels/reduce.h"
 
 namespace kolo {
@@ -119,10 +121,8 @@ T reference_reduce(const Reduction& how, std::span<const T> inputs) {
 /// range.
 template <class T>
 T element_value(std::uint64_t seed, std::uint64_t rank, std::uint64_t tensor, std::uint64_t index) {
-  std::uint64_t bits = seed * 0x9e3779b97f4a7c15u + rank * 0xbf58476d1ce4e5b9u + tensor * 0x94d049bb133111ebu + index;
-  bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9u;  // the mixing steps of splitmix64
-  bits = (bits ^ (bits >> 27)) * 0x94d049bb133111ebu;
-  bits ^= bits >> 31;
+  const std::uint64_t bits =
+      detail::mixed(seed * 0x9e3779b97f4a7c15u + rank * 0xbf58476d1ce4e5b9u + tensor * 0x94d049bb133111ebu + index);
   const double number = static_cast<double>(static_cast<std::int64_t>(bits)) * 0x1p-62;
   if constexpr (std::is_same_v<T, Float16>)
     return to_float16(static_cast<float>(number));

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include <kolo/detail/hash.h>
+
 #include "apps/train/options/version.h"
 #include "models/data/digits_dir.h"
 #include "models/data/images.h"
@@ -19,27 +21,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// FNV-1a over 64 bits.
-class Fingerprint {
- public:
-  template <class Element>
-  void add(const std::vector<Element>& elements) {
-    add(std::string_view(reinterpret_cast<const char*>(elements.data()), elements.size() * sizeof(Element)));
-  }
-  void add(std::string_view bytes) {
-    for (char byte : bytes) state_ = (state_ ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
-  }
-  std::uint64_t value() const { return state_; }
-
- private:
-  std::uint64_t state_ = 0xcbf29ce484222325;
-};
-
 std::uint64_t fingerprint_of(const models::DataSplit& data) {
-  Fingerprint fingerprint;
+  detail::Hash fingerprint;
   for (const models::Dataset* set : {&data.train, &data.held_out}) {
-    fingerprint.add(set->inputs);
-    fingerprint.add(set->labels);
+    fingerprint.add(std::as_bytes(std::span(set->inputs)));
+    fingerprint.add(std::as_bytes(std::span(set->labels)));
   }
   return fingerprint.value();
 }

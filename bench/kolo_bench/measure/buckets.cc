@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include <kolo/detail/hash.h>
+
 #include "bench/kolo_bench/measure/bucket_list.h"
 #include "bench/kolo_bench/measure/context.h"
 
@@ -136,7 +138,7 @@ void run_buckets(BenchContext& context) {
   std::string all;
   for (const std::int64_t elements : list.elements) all += fmt::format("{},", elements);
   ranks.check_same({{"the list of --buckets",
-                     fmt::format("{} tensors, {:016x}", list.elements.size(), std::hash<std::string>{}(all))}});
+                     fmt::format("{} tensors, {:016x}", list.elements.size(), detail::Hash().add(all).value())}});
 
   const Signature signature{
       .kind = OpKind::all_reduce, .op = options.ops.front(), .dtype = options.dtypes.front(), .device = options.device};

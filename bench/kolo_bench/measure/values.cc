@@ -7,17 +7,14 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "ops/kernels/float16.h"
+#include <kolo/detail/hash.h>
+#include <kolo/float16.h>
 
 namespace kolo::bench {
 namespace {
 
-/// The mixing steps of splitmix64.
 std::uint64_t bits_of(std::uint64_t seed, std::uint64_t rank, std::uint64_t index) {
-  std::uint64_t bits = seed * 0x9e3779b97f4a7c15u + rank * 0xbf58476d1ce4e5b9u + index * 0x94d049bb133111ebu + 1;
-  bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9u;
-  bits = (bits ^ (bits >> 27)) * 0x94d049bb133111ebu;
-  return bits ^ (bits >> 31);
+  return detail::mixed(seed * 0x9e3779b97f4a7c15u + rank * 0xbf58476d1ce4e5b9u + index * 0x94d049bb133111ebu + 1);
 }
 
 template <class T>

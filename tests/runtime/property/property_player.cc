@@ -13,6 +13,8 @@
 #include <tuple>
 #include <utility>
 
+#include <kolo/detail/hash.h>
+
 #include "tests/runtime/property/property_model.h"
 #include "tests/runtime/property/property_submission.h"
 #include "tests/support/thread_ranks.h"
@@ -295,9 +297,9 @@ class Lanes {
   std::size_t lane_of(const PropertyOp& op) const {
     const auto count = static_cast<std::uint64_t>(threads_);
     const auto rank = static_cast<std::uint64_t>(player_.session.rank());
-    const std::uint64_t chosen =
-        op.call == Call::send_recv ? mix(std::hash<std::string>()(op.name), rank, static_cast<std::uint64_t>(op.group))
-                                   : mix(op.seed, rank);
+    const std::uint64_t chosen = op.call == Call::send_recv ? mix(detail::Hash().add(op.name).value(), rank,
+                                                                  static_cast<std::uint64_t>(op.group))
+                                                            : mix(op.seed, rank);
     if (step_.joined_group >= 0) return count == 1 ? 0 : 1 + chosen % (count - 1);
     return matches_in_order(op.call) ? 0 : chosen % count;
   }

@@ -7,6 +7,8 @@
 #include <array>
 #include <limits>
 
+#include <kolo/detail/hash.h>
+
 namespace kolo::testing {
 namespace {
 
@@ -172,14 +174,9 @@ std::string to_string(const PropertyProgram& program) {
 }
 
 std::uint64_t mix(std::uint64_t a, std::uint64_t b, std::uint64_t c, std::uint64_t d) {
-  std::uint64_t bits =
+  const std::uint64_t bits =
       a + b * 0x9e3779b97f4a7c15u + c * 0xbf58476d1ce4e5b9u + d * 0x94d049bb133111ebu + 0x2545f4914f6cdd1du;
-  for (int round = 0; round < 2; ++round) {
-    bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9u;
-    bits = (bits ^ (bits >> 27)) * 0x94d049bb133111ebu;
-    bits ^= bits >> 31;
-  }
-  return bits;
+  return detail::mixed(detail::mixed(bits));
 }
 
 }  // namespace kolo::testing
