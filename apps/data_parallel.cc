@@ -9,7 +9,7 @@
 #include <kolo/op.h>
 
 #include "apps/cli/memory.h"
-#include "models/compute/half.h"
+#include "models/compute/precision.h"
 
 namespace kolo {
 namespace {

@@ -1,7 +1,7 @@
 # Tests of models/: what is trained, and what it is trained on.
 find_package(ZLIB REQUIRED)
 find_package(nlohmann_json REQUIRED)
-foreach(name random_test gemm_test cnn_test layers_test llama_test mlp_test optimizer_test sample_test schedule_test half_test
+foreach(name random_test gemm_test cnn_test layers_test llama_test mlp_test optimizer_test sample_test schedule_test
              digits_dir_test rendered_test sampler_test token_stream_test augment_test
              safetensors_test safetensors_fuzz_test checkpoint_test checkpoint_store_test kernels_test pretrained_test)
   kolo_add_test(${name} LIBS kolo_models)

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include <kolo/float16.h>
+
 #include "models/compute/kernels.h"
 
 namespace kolo::models {
@@ -130,7 +132,7 @@ struct F32 {
   }
 };
 
-/// 16 bits, rounded to the nearest, ties to even.
+/// 16 bits, converted as <kolo/float16.h> has it.
 template <class Format>
 struct Half {
   template <class Extent>
@@ -145,34 +147,13 @@ struct Half {
   }
 };
 
-/// The upper half of an f32. A NaN stays one.
 struct Bf16Format {
-  static Floats widen(Words halves) { return reinterpret_cast<Floats>(halves << 16); }
-  static Words narrow(Floats values) {
-    const Words bits = reinterpret_cast<Words>(values);
-    const Words rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-    return values != values ? (bits >> 16) | 0x0040u : rounded;
-  }
+  static Floats widen(Words halves) { return detail::widen_bf16<Floats>(halves); }
+  static Words narrow(Floats values) { return detail::narrow_bf16<Words>(values); }
 };
-
-/// IEEE 754 binary16; what is too large becomes infinite, what is small loses digits and in the end becomes 0.
 struct F16Format {
-  static Floats widen(Words half) {
-    const Words sign = (half & 0x8000u) << 16, magnitude = half & 0x7fffu, shifted = magnitude << 13;
-    const Words subnormal = reinterpret_cast<Words>(reinterpret_cast<Floats>(shifted + 0x38800000u) - 0x1p-14f);
-    const Words finite = magnitude < 0x0400u ? subnormal : shifted + 0x38000000u;
-    return reinterpret_cast<Floats>(sign | (magnitude >= 0x7c00u ? shifted | 0x7f800000u : finite));
-  }
-  static Words narrow(Floats values) {
-    const Words bits = reinterpret_cast<Words>(values);
-    const Words sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
-    const Words normal = (magnitude - 0x38000000u + 0x0fffu + ((magnitude >> 13) & 1u)) >> 13;
-    const Words small = magnitude < 0x38800000u ? magnitude : Words{};
-    const Words subnormal = reinterpret_cast<Words>(reinterpret_cast<Floats>(small) + 0.5f) - 0x3f000000u;
-    const Words special = magnitude > 0x7f800000u ? Words{} + 0x7e00u : Words{} + 0x7c00u;
-    const Words finite = magnitude < 0x38800000u ? subnormal : normal;
-    return sign | (magnitude >= 0x47800000u ? special : finite);
-  }
+  static Floats widen(Words halves) { return detail::widen_f16<Floats>(halves); }
+  static Words narrow(Floats values) { return detail::narrow_f16<Words>(values); }
 };
 
 using Bf16 = Half<Bf16Format>;

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include <kolo/detail/cpu.h>
+
 #include "models/compute/precision.h"
 
 namespace kolo::models {
@@ -119,13 +121,12 @@ std::int64_t attention_scratch(std::int64_t positions, std::int64_t width);
 /// What runs fastest on this processor.
 const Kernels& kernels(Precision precision);
 
-/// The same loops for one kind of processor each.
+/// The same loops, compiled for one instruction set each.
 struct KernelSet {
   Kernels f32, bf16, f16;
 };
 extern const KernelSet baseline_kernels, avx2_kernels, avx512_kernels;
 
-/// The set that this processor should use.
-const KernelSet& best_kernels();
+const KernelSet& kernel_set(detail::InstructionSet instructions);
 
 }  // namespace kolo::models

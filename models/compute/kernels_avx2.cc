@@ -12,6 +12,6 @@ constexpr std::size_t vector_bytes = 32;
 
 namespace kolo::models {
 
-constinit const KernelSet avx2_kernels = kernel_set;
+constinit const KernelSet avx2_kernels = compiled_kernels;
 
 }  // namespace kolo::models

@@ -12,6 +12,6 @@ constexpr std::size_t vector_bytes = 64;
 
 namespace kolo::models {
 
-constinit const KernelSet avx512_kernels = kernel_set;
+constinit const KernelSet avx512_kernels = compiled_kernels;
 
 }  // namespace kolo::models

@@ -12,6 +12,6 @@ constexpr std::size_t vector_bytes = 16;
 
 namespace kolo::models {
 
-constinit const KernelSet baseline_kernels = kernel_set;
+constinit const KernelSet baseline_kernels = compiled_kernels;
 
 }  // namespace kolo::models

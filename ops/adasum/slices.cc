@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "ops/kernels/float16.h"
+#include "ops/kernels/element.h"
 
 namespace kolo {
 namespace {
@@ -20,19 +20,6 @@ constexpr std::size_t lanes = 8;  // sums that are added side by side, so that a
 
 /// Chunk elements as f64, zero beyond those there are.
 using Chunk = std::array<double, chunk_elements>;
-
-double widen(double value) {
-  return value;
-}
-double widen(float value) {
-  return static_cast<double>(value);
-}
-double widen(Float16 value) {
-  return static_cast<double>(to_float(value));
-}
-double widen(BFloat16 value) {
-  return static_cast<double>(to_float(value));
-}
 
 /// The f32 next to `value` that has an odd last bit, or `value` itself if it is an f32: rounding that to a type with
 /// fewer bits gives the same as rounding `value`.
@@ -44,17 +31,12 @@ float round_to_odd(double value) {
   return std::bit_cast<float>((bits - (away_from_zero ? 1u : 0u)) | 1u);
 }
 
-void narrow(double value, double& to) {
-  to = value;
-}
-void narrow(double value, float& to) {
-  to = static_cast<float>(value);
-}
-void narrow(double value, Float16& to) {
-  to = to_float16(round_to_odd(value));
-}
-void narrow(double value, BFloat16& to) {
-  to = to_bfloat16(round_to_odd(value));
+template <class T>
+T rounded(double value) {
+  if constexpr (is_half_type<T>)
+    return narrowed<T>(round_to_odd(value));
+  else
+    return static_cast<T>(value);
 }
 
 /// Calls body.template operator()<T>() with the C++ type of `dtype`.
@@ -87,7 +69,7 @@ void for_each_chunk(std::int64_t count, Visit visit) {
 template <class T>
 void load(const std::byte* slice, std::int64_t begin, std::int64_t length, double scale, Chunk& chunk) {
   for (std::int64_t i = 0; i < length; ++i) {
-    chunk[static_cast<std::size_t>(i)] = widen(element<T>(slice, begin + i)) * scale;
+    chunk[static_cast<std::size_t>(i)] = static_cast<double>(widened(element<T>(slice, begin + i))) * scale;
   }
   std::fill(chunk.begin() + length, chunk.end(), 0.0);
 }
@@ -122,15 +104,14 @@ void add_weighted_of(std::span<const std::byte* const> slices, std::int64_t coun
     for (std::size_t rank = 0; rank < slices.size(); ++rank) {
       const auto [factor, exponent] = weights[rank];
       for (std::int64_t i = 0; i < length; ++i) {
-        const double value = widen(element<T>(slices[rank], begin + i));
+        const auto value = static_cast<double>(widened(element<T>(slices[rank], begin + i)));
         const double term = (exponent == 0 ? value : std::ldexp(value, exponent)) * factor;
         double& total = sum[static_cast<std::size_t>(i)];
         total = rank == 0 ? term : total + term;
       }
     }
     for (std::int64_t i = 0; i < length; ++i) {
-      T value;
-      narrow(sum[static_cast<std::size_t>(i)], value);
+      const T value = rounded<T>(sum[static_cast<std::size_t>(i)]);
       std::memcpy(out + static_cast<std::size_t>(begin + i) * sizeof(T), &value, sizeof(T));
     }
   });

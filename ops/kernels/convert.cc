@@ -4,7 +4,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "ops/kernels/float16.h"
+#include <kolo/float16.h>
 
 namespace kolo {
 namespace {

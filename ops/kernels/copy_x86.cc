@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include <kolo/detail/cpu.h>
+
 namespace kolo {
 namespace {
 
@@ -44,7 +46,8 @@ void copy(void* to, const void* from, std::size_t bytes, CopyTo where) {
     std::memcpy(to, from, bytes);
     return;
   }
-  static const auto stream = __builtin_cpu_supports("avx2") ? stream_lines_avx2 : stream_lines;
+  static const auto stream =
+      detail::instruction_set() >= detail::InstructionSet::avx2 ? stream_lines_avx2 : stream_lines;
   auto* destination = static_cast<std::byte*>(to);
   const auto* source = static_cast<const std::byte*>(from);
   const std::size_t head = (line - reinterpret_cast<std::uintptr_t>(destination) % line) % line;

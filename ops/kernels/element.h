@@ -5,9 +5,8 @@
 #include <type_traits>
 
 #include <kolo/dtype.h>
+#include <kolo/float16.h>
 #include <kolo/op.h>
-
-#include "ops/kernels/float16.h"
 
 // What happens to one element, as constexpr templates: a GPU's kernels and tests on the host run the same functions.
 

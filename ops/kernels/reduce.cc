@@ -25,8 +25,8 @@ bool is_copy(const Reduction& reduction, std::size_t sources) {
 }
 
 ReduceKernel kernel_for(const Reduction& reduction) {
-  static const ReduceKernels fastest = reduce_kernels().front();
-  const ReduceKernel kernel = fastest.find(reduction);
+  static const FindReduceKernel find = reduce_kernels(detail::instruction_set());
+  const ReduceKernel kernel = find(reduction);
   return kernel ? kernel : wide_kernel(reduction);
 }
 
@@ -65,6 +65,14 @@ void copy_to_all(const void* source, std::span<void* const> destinations, CopyTo
 }
 
 }  // namespace
+
+FindReduceKernel reduce_kernels(detail::InstructionSet instructions) {
+  if constexpr (detail::on_x86) {
+    if (instructions == detail::InstructionSet::avx512) return find_avx512_kernel;
+    if (instructions == detail::InstructionSet::avx2) return find_avx2_kernel;
+  }
+  return find_baseline_kernel;
+}
 
 Reduction reduction_of(const Signature& signature, int ranks, std::size_t absent) {
   const int divide_by = signature.divide_by_group ? ranks : ranks - static_cast<int>(absent);

@@ -3,8 +3,6 @@
 #include <immintrin.h>
 
 #include <cstring>
-#include <span>
-#include <string_view>
 #include <type_traits>
 
 #include "ops/kernels/reduce_kernels.h"
@@ -45,6 +43,8 @@ void stream_vector(std::byte* to, Values values) {
 
 namespace kolo {
 
-constinit const ReduceKernels avx2_kernels{"avx2", find_kernel};
+ReduceKernel find_avx2_kernel(const Reduction& how) {
+  return find_kernel(how);
+}
 
 }  // namespace kolo

@@ -4,8 +4,6 @@
 #include <immintrin.h>
 
 #include <cstring>
-#include <span>
-#include <string_view>
 #include <type_traits>
 
 #include "ops/kernels/reduce_kernels.h"
@@ -48,6 +46,8 @@ void stream_vector(std::byte* to, Values values) {
 
 namespace kolo {
 
-constinit const ReduceKernels avx512_kernels{"avx512", find_kernel};
+ReduceKernel find_avx512_kernel(const Reduction& how) {
+  return find_kernel(how);
+}
 
 }  // namespace kolo

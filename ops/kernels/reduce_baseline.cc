@@ -15,10 +15,10 @@ constexpr std::size_t vector_bytes = 16;
 namespace kolo {
 namespace {
 Vector<float> widen_f16(HalfVector halves) {
-  return widen_f16_plain(halves);
+  return detail::widen_f16<Vector<float>>(__builtin_convertvector(halves, Bits));
 }
 HalfVector narrow_f16(Vector<float> values) {
-  return narrow_f16_plain(values);
+  return __builtin_convertvector(detail::narrow_f16<Bits>(values), HalfVector);
 }
 
 template <class Values>
@@ -32,6 +32,8 @@ void stream_vector(std::byte* to, Values values) {
 
 namespace kolo {
 
-constinit const ReduceKernels baseline_kernels{"baseline", find_kernel};
+ReduceKernel find_baseline_kernel(const Reduction& how) {
+  return find_kernel(how);
+}
 
 }  // namespace kolo

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <cstddef>
-#include <span>
-#include <string_view>
+
+#include <kolo/detail/cpu.h>
 
 #include "ops/kernels/reduce.h"
 
@@ -12,7 +12,7 @@ namespace kolo {
 struct ReduceOutputs {
   void* first = nullptr;
   void* second = nullptr;
-  bool streams_first = false;  ///< it had better be written past the cache, and begins at a cache line
+  bool streams_first = false;  ///< written past the cache; begins at a cache line
   bool streams_second = false;
 };
 
@@ -21,20 +21,16 @@ struct ReduceOutputs {
 using ReduceKernel = void (*)(const Reduction& how, const void* const* sources, std::size_t ranks, std::size_t at,
                               const ReduceOutputs& outputs, std::size_t count);
 
-/// The kernels that were compiled for one kind of processor; all kinds give the same bits (but of an operation on two
-/// NaNs, of which any may be the result).
-struct ReduceKernels {
-  std::string_view name;
-  ReduceKernel (*find)(
-      const Reduction& how);  ///< null if it takes a wider accumulator than the elements: wide_kernel()
-};
+/// The kernel for a reduction, compiled for one instruction set; all sets give the same bits (but of an operation on
+/// two NaNs, of which any may be the result). Null where the accumulator is wider than the elements: wide_kernel().
+using FindReduceKernel = ReduceKernel (*)(const Reduction& how);
 
-/// Those that this processor can run, the fastest first; the last runs on any.
-std::span<const ReduceKernels> reduce_kernels();
+ReduceKernel find_baseline_kernel(const Reduction& how);
+ReduceKernel find_avx2_kernel(const Reduction& how);
+ReduceKernel find_avx512_kernel(const Reduction& how);
+FindReduceKernel reduce_kernels(detail::InstructionSet instructions);
 
 /// Integers that are averaged or scaled, which takes 64 or 128 bits.
 ReduceKernel wide_kernel(const Reduction& how);
-
-extern const ReduceKernels baseline_kernels, avx2_kernels, avx512_kernels;
 
 }  // namespace kolo

@@ -10,7 +10,7 @@
 //     multiple of
 //                                                        its size, past the cache if the processor can
 //
-// (widen_f16_plain and narrow_f16_plain of reduce_vectors.h serve any target.) Everything here has internal linkage:
+// Everything here has internal linkage:
 // the same names mean other instructions in other files.
 //
 // A vector of totals starts as the elements of the first source; each further source is combined into it; then it is

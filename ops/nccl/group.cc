@@ -6,7 +6,7 @@
 #include <thread>
 #include <utility>
 
-#include "ops/kernels/float16.h"
+#include <kolo/float16.h>
 
 namespace kolo {
 namespace {

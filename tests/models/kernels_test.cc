@@ -3,8 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <numeric>
 #include <vector>
+
+#include <kolo/float16.h>
 
 #include "models/compute/random.h"
 #include "tests/models/models_testing.h"
@@ -34,11 +38,10 @@ struct Named {
 };
 
 std::vector<Named> usable() {
-  std::vector<Named> all{{"baseline", &baseline_kernels}};
-  if (&best_kernels() != &baseline_kernels) all.push_back({"best", &best_kernels()});
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) all.push_back({"avx2", &avx2_kernels});
-#endif
+  using enum kolo::detail::InstructionSet;
+  std::vector<Named> all{{"baseline", &kernel_set(baseline)}};
+  if (kolo::detail::instruction_set() >= avx2) all.push_back({"avx2", &kernel_set(avx2)});
+  if (kolo::detail::instruction_set() >= avx512) all.push_back({"avx512", &kernel_set(avx512)});
   return all;
 }
 
@@ -199,35 +202,30 @@ TEST_P(KernelTest, AttentionIsThatOfAllScoresAtOnce) {
   }
 }
 
-TEST_P(KernelTest, RoundingIsToTheNearestAndBackExact) {
-  const std::vector<float> values{0,     -0.0f, 1,      1.00390625f, 1.01171875f, 65504, 65519,
-                                  65520, 1e30f, -1e-5f, 6e-8f,       1e-9f,       -3};
-  std::vector<float> back(values.size());
-  const auto round_trip = [&](const Kernels& kernels) {
-    std::vector<std::uint16_t> halves(values.size());
-    kernels.narrow(std::ssize(values), values.data(), work(halves));
-    kernels.widen(std::ssize(values), work(halves), back.data());
-  };
-  round_trip(GetParam().set->bf16);
-  EXPECT_EQ(back[3], 1.0f);       // halfway between 1 and 1.0078125: to even
-  EXPECT_EQ(back[4], 1.015625f);  // halfway again, the other way
-  EXPECT_EQ(back[12], -3);
-  EXPECT_NEAR(back[8] / 1e30f, 1, 4e-3);
-  round_trip(GetParam().set->f16);
-  EXPECT_EQ(back[5], 65504);
-  EXPECT_EQ(back[6], 65504);
-  EXPECT_EQ(back[7], INFINITY);
-  EXPECT_NEAR(back[9], -1e-5f, 3e-8f);
-  EXPECT_EQ(back[10], 0x1p-24f);
-  EXPECT_EQ(back[11], 0);
-  const float none = NAN;
-  for (const Kernels* kernels : {&GetParam().set->bf16, &GetParam().set->f16}) {
-    std::vector<std::uint16_t> half(1);
-    float again = 0;
-    kernels->narrow(1, &none, work(half));
-    kernels->widen(1, work(half), &again);
-    EXPECT_TRUE(std::isnan(again));
+/// Every 16-bit number, and floats of every size: as <kolo/float16.h> converts them one by one.
+template <class Half>
+void expect_conversions(Precision precision, const Kernels& kernels, Half (*rounded)(float)) {
+  std::vector<std::uint16_t> halves(65536), narrowed(65536), scaled(65536);
+  std::vector<float> widened(65536), numbers(65536), values(65536);
+  std::iota(halves.begin(), halves.end(), std::uint16_t{0});
+  kernels.widen(std::ssize(halves), work(halves), widened.data());
+  from_half(precision, halves, numbers);
+  Random random(7);
+  for (float& value : values) value = std::bit_cast<float>(static_cast<std::uint32_t>(random.next()));
+  kernels.narrow(std::ssize(values), values.data(), work(narrowed));
+  to_half(precision, values, 0.01f, scaled);
+  for (std::size_t i = 0; i < halves.size(); ++i) {
+    const auto number = std::bit_cast<std::uint32_t>(to_float(Half{halves[i]}));
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(widened[i]), number) << i;
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(numbers[i]), number) << i;
+    ASSERT_EQ(narrowed[i], rounded(values[i]).bits) << values[i];
+    ASSERT_EQ(scaled[i], rounded(0.01f * values[i]).bits) << values[i];
   }
+}
+
+TEST_P(KernelTest, SixteenBitFloatsAreConvertedAsEverywhere) {
+  expect_conversions<BFloat16>(Precision::bf16, GetParam().set->bf16, to_bfloat16);
+  expect_conversions<Float16>(Precision::f16, GetParam().set->f16, to_float16);
 }
 
 TEST_P(KernelTest, CrossEntropyOfManyClasses) {

@@ -1,4 +1,4 @@
-#include "ops/kernels/float16.h"
+#include <kolo/float16.h>
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 
 #include <type_traits>
 
-#include "ops/kernels/float16.h"
+#include <kolo/float16.h>
 
 namespace kolo {
 

@@ -16,7 +16,8 @@
 #include <thread>
 #include <utility>
 
-#include "ops/kernels/float16.h"
+#include <kolo/float16.h>
+
 #include "tests/support/fake_gpu.h"
 
 namespace kolo::testing {

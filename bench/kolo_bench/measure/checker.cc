@@ -8,7 +8,8 @@
 #include <limits>
 #include <vector>
 
-#include "ops/kernels/float16.h"
+#include <kolo/float16.h>
+
 #include "ops/kernels/reduce.h"
 
 namespace kolo::bench {

@@ -55,7 +55,7 @@ constexpr std::string_view to_string(DType dtype) {
   return "unknown dtype";
 }
 
-/// Storage of one IEEE 754 binary16 number; arithmetic happens in f32 (see ops/kernels/float16.h).
+/// Storage of one IEEE 754 binary16 number; arithmetic happens in f32 (see <kolo/float16.h>).
 struct Float16 {
   std::uint16_t bits = 0;
   friend constexpr bool operator==(Float16, Float16) = default;

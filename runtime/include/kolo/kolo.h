@@ -8,6 +8,7 @@
 #include <kolo/dlpack.h>
 #include <kolo/dtype.h>
 #include <kolo/error.h>
+#include <kolo/float16.h>
 #include <kolo/group.h>
 #include <kolo/handle.h>
 #include <kolo/op.h>

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
+#include <kolo/float16.h>
 #include <kolo/session.h>
 
-#include "ops/kernels/float16.h"
 #include "tests/ops/element_types.h"
 
 namespace kolo::testing {

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+
+namespace kolo::detail {
+
+/// The instruction sets that files are compiled for, each with those before it: any processor of the architecture; AVX2
+/// with F16C and FMA; AVX-512 with F, BW, DQ and VL.
+enum class InstructionSet : std::uint8_t { baseline, avx2, avx512 };
+
+#if defined(__x86_64__)
+
+inline constexpr bool on_x86 = true;
+
+/// The best one that this processor has. A few loads: cheap enough to be asked each time.
+inline InstructionSet instruction_set() {
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c") && __builtin_cpu_supports("fma");
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  return avx512 ? InstructionSet::avx512 : avx2 ? InstructionSet::avx2 : InstructionSet::baseline;
+}
+
+#else
+
+inline constexpr bool on_x86 = false;
+inline InstructionSet instruction_set() {
+  return InstructionSet::baseline;
+}
+
+#endif
+
+}  // namespace kolo::detail
