@@ -1,6 +1,5 @@
 #pragma once
 
-#include <bit>
 #include <cstdint>
 
 #include <kolo/dtype.h>
@@ -34,17 +33,17 @@ template <class Floats, class Bits>
   const Bits magnitude = half & 0x7fffu;
   const Bits shifted = magnitude << 13;
   const Bits normal = shifted + 0x38000000u;
-  const Bits subnormal = std::bit_cast<Bits>(std::bit_cast<Floats>(shifted + 0x38800000u) - 0x1p-14f);
+  const Bits subnormal = __builtin_bit_cast(Bits, __builtin_bit_cast(Floats, shifted + 0x38800000u) - 0x1p-14f);
   const Bits finite = select(magnitude < 0x0400u, subnormal, normal);
   const Bits quiet = select(magnitude > 0x7c00u, zero + 0x00400000u, zero);
   const Bits special = 0x7f800000u | shifted | quiet;
-  return std::bit_cast<Floats>(sign | select(magnitude >= 0x7c00u, special, finite));
+  return __builtin_bit_cast(Floats, sign | select(magnitude >= 0x7c00u, special, finite));
 }
 
 template <class Bits, class Floats>
 [[gnu::always_inline]] constexpr Bits narrow_f16(const Floats& value) {
   const Bits zero{};
-  const Bits bits = std::bit_cast<Bits>(value);
+  const Bits bits = __builtin_bit_cast(Bits, value);
   const Bits sign = (bits >> 16) & 0x8000u;
   const Bits magnitude = bits & 0x7fffffffu;
 
@@ -54,7 +53,7 @@ template <class Bits, class Floats>
 
   // Subnormal results (below 2^-14): the last place of 0.5f counts 2^-24, so the addition rounds to multiples of that.
   const Bits small = select(magnitude < 0x38800000u, magnitude, zero);
-  const Bits subnormal = std::bit_cast<Bits>(std::bit_cast<Floats>(small) + 0.5f) - 0x3f000000u;
+  const Bits subnormal = __builtin_bit_cast(Bits, __builtin_bit_cast(Floats, small) + 0.5f) - 0x3f000000u;
 
   const Bits special = select(magnitude > 0x7f800000u, zero + 0x7e00u, zero + 0x7c00u);
   const Bits finite = select(magnitude < 0x38800000u, subnormal, normal);
@@ -63,12 +62,12 @@ template <class Bits, class Floats>
 
 template <class Floats, class Bits>
 [[gnu::always_inline]] constexpr Floats widen_bf16(const Bits& half) {
-  return std::bit_cast<Floats>(half << 16);
+  return __builtin_bit_cast(Floats, half << 16);
 }
 
 template <class Bits, class Floats>
 [[gnu::always_inline]] constexpr Bits narrow_bf16(const Floats& value) {
-  const Bits bits = std::bit_cast<Bits>(value);
+  const Bits bits = __builtin_bit_cast(Bits, value);
   const Bits rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   const Bits quiet_nan = (bits >> 16) | 0x0040u;  // rounding could carry a NaN into infinity or zero
   return select((bits & 0x7fffffffu) > 0x7f800000u, quiet_nan, rounded);
