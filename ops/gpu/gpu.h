@@ -10,8 +10,8 @@
 #include <string_view>
 #include <utility>
 
-#include <kolo/backend.h>
 #include <kolo/device.h>
+#include <kolo/device_backend.h>
 #include <kolo/error.h>
 
 #include "ops/gpu/pack_items.h"

@@ -101,7 +101,6 @@ class LocalBackend final : public Backend {
   std::unique_ptr<Backend> for_group(const GroupInfo& group) override {
     return std::make_unique<LocalBackend>(world_, group);
   }
-  std::unique_ptr<Backend> for_pair(const GroupInfo& pair) override { return for_group(pair); }
   void abandon() noexcept override { board_->break_up(); }
 
  private:

@@ -7,7 +7,7 @@
 namespace kolo {
 namespace {
 
-class NcclBackend final : public Backend {
+class NcclBackend final : public DeviceBackend {
  public:
   explicit NcclBackend(std::shared_ptr<NcclGroup> group) : group_(std::move(group)) {}
 
@@ -22,12 +22,11 @@ class NcclBackend final : public Backend {
     return std::make_unique<NcclOperation>(group_, bucket);
   }
   std::unique_ptr<Backend> for_group(const GroupInfo& group) override {
-    auto host = group_->host().for_group(group);
+    auto host = group.pair ? nullptr : group_->host().for_group(group);
     if (!host) return nullptr;
     return std::make_unique<NcclBackend>(std::make_shared<NcclGroup>(group_->shared_rank(), group, std::move(host)));
   }
   std::shared_ptr<MemorySource> memory() override { return group_->shared().memory; }
-  bool recovers() const override { return true; }
   void recover() override { group_->recover(); }
   void abort_device_work() noexcept override { group_->abandon(); }
   void abandon() noexcept override { group_->abandon(); }
@@ -38,8 +37,8 @@ class NcclBackend final : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> nccl_backend(std::shared_ptr<NcclRank> rank, const GroupInfo& world,
-                                      std::unique_ptr<Backend> host) {
+std::unique_ptr<DeviceBackend> nccl_backend(std::shared_ptr<NcclRank> rank, const GroupInfo& world,
+                                            std::unique_ptr<Backend> host) {
   return std::make_unique<NcclBackend>(std::make_shared<NcclGroup>(std::move(rank), world, std::move(host)));
 }
 

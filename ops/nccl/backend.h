@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include <kolo/backend.h>
+#include <kolo/device_backend.h>
 
 #include "ops/nccl/rank.h"
 
@@ -17,7 +17,7 @@ namespace kolo {
 /// combined here. Tensors lie on the rank's gpu. Sums of floats may differ from the host's in rounding; those of
 /// 16-bit floats round at every addition. Needs polling. Throws OperationFault where it can go on after recover().
 /// Making and destroying it are collective.
-std::unique_ptr<Backend> nccl_backend(std::shared_ptr<NcclRank> rank, const GroupInfo& world,
-                                      std::unique_ptr<Backend> host);
+std::unique_ptr<DeviceBackend> nccl_backend(std::shared_ptr<NcclRank> rank, const GroupInfo& world,
+                                            std::unique_ptr<Backend> host);
 
 }  // namespace kolo

@@ -80,7 +80,9 @@ class ShmBackend final : public Backend {
   std::unique_ptr<Operation> start(const Bucket& bucket) override {
     return std::unique_ptr<Operation>(new (group_) ShmOperation(group_, bucket));
   }
-  std::unique_ptr<Backend> for_group(const GroupInfo& group) override { return make(world_, group); }
+  std::unique_ptr<Backend> for_group(const GroupInfo& group) override {
+    return group.pair ? nullptr : make(world_, group);
+  }
   std::shared_ptr<MemorySource> memory() override { return world_.source->memory(); }
   void abandon() noexcept override {
     world_.source->abandon();

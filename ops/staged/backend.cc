@@ -49,25 +49,17 @@ class StagedBackend final : public Backend {
     return std::make_unique<StagedOperation>(pipeline_, bucket);
   }
   std::unique_ptr<Backend> for_group(const GroupInfo& group) override {
-    return with_hosts(group, [&](Backend& host) { return host.for_group(group); });
-  }
-  std::unique_ptr<Backend> for_pair(const GroupInfo& pair) override {
-    return with_hosts(pair, [&](Backend& host) { return host.for_pair(pair); });
+    BackendList hosts;
+    for (const auto& host : pipeline_->hosts()) {
+      if (auto mine = host->for_group(group)) hosts.push_back(std::move(mine));
+    }
+    if (hosts.empty()) return nullptr;
+    return std::make_unique<StagedBackend>(gpu_, std::move(hosts), group, tuning_);
   }
   std::uint64_t staged_bytes() const override { return pipeline_->staged_bytes(); }
   void abandon() noexcept override { pipeline_->abandon(); }
 
  private:
-  template <class Make>
-  std::unique_ptr<Backend> with_hosts(const GroupInfo& group, Make make) {
-    BackendList made;
-    for (const auto& host : pipeline_->hosts()) {
-      if (auto mine = make(*host)) made.push_back(std::move(mine));
-    }
-    if (made.empty()) return nullptr;
-    return std::make_unique<StagedBackend>(gpu_, std::move(made), group, tuning_);
-  }
-
   Gpu& gpu_;
   StagedTuning tuning_;
   std::shared_ptr<StagedPipeline> pipeline_;

@@ -47,6 +47,7 @@ class NodesBackend final : public Backend {
     return std::make_unique<NodesAllReduce>(levels_, bucket);
   }
   std::unique_ptr<Backend> for_group(const GroupInfo& group) override {
+    if (group.pair) return nullptr;
     std::vector<int> node_of;
     for (int rank : group.ranks) node_of.push_back(node_of_[static_cast<std::size_t>(rank)]);
     if (std::ranges::count(node_of, node_of.front()) == group.size()) return within_for(group, group.ranks);

@@ -6,6 +6,17 @@
 
 namespace kolo {
 
+Executor::Executor(BackendList backends, const GroupInfo& group, bool timed)
+    : backends_(std::move(backends)),
+      ranks_(group.size()),
+      rank_(group.rank),
+      timed_(timed),
+      world_only_(group.id == 0) {
+  for (const auto& backend : backends_) {
+    if (auto* const device = dynamic_cast<DeviceBackend*>(backend.get())) devices_.push_back(device);
+  }
+}
+
 bool Executor::supports(const Signature& signature) const {
   if (!moves_data(signature.kind)) return true;
   for (const GroupMember& member : signature.members) {
@@ -23,14 +34,6 @@ BackendList Executor::backends_for(const GroupInfo& group) const {
   BackendList made;
   for (const auto& backend : backends_) {
     if (auto mine = backend->for_group(group)) made.push_back(std::move(mine));
-  }
-  return made;
-}
-
-BackendList Executor::backends_for_pair(const GroupInfo& pair) const {
-  BackendList made;
-  for (const auto& backend : backends_) {
-    if (auto mine = backend->for_pair(pair)) made.push_back(std::move(mine));
   }
   return made;
 }
@@ -68,11 +71,6 @@ Executor::Running Executor::prepare(AgreedBucket agreed) const {
 Backend* Executor::backend_of(const Signature& signature) const {
   const auto found = std::ranges::find_if(backends_, [&](const auto& backend) { return backend->supports(signature); });
   return found == backends_.end() ? nullptr : found->get();
-}
-
-/// Of what a device runs.
-const Backend* Executor::backend_of(const Running& running) const {
-  return running.buckets.empty() ? nullptr : backend_of(running.buckets.front().signature);
 }
 
 std::unique_ptr<Operation> Executor::start_on_backend(const Bucket& bucket) {
@@ -166,10 +164,9 @@ void Executor::publish_launch(Running& running) {
 void Executor::fail_devices(const Failure& failure, std::vector<Finished>& finished) {
   faulted_ = false;
   fault_to_tell_.reset();
-  for (const auto& backend : backends_) {
-    if (!backend->recovers()) continue;
+  for (DeviceBackend* const backend : devices_) {
     for (Running& running : running_) {
-      if (backend_of(running) != backend.get()) continue;
+      if (running.buckets.empty() || backend_of(running.buckets.front().signature) != backend) continue;
       running.operations.clear();
       while (running.started < running.buckets.size()) (void)backend->start(running.buckets[running.started++]);
       for (SubmissionPtr& member : running.members) finished.push_back({std::move(member), failure});
@@ -182,7 +179,7 @@ void Executor::fail_devices(const Failure& failure, std::vector<Finished>& finis
 
 void Executor::end_devices() noexcept {
   halted_ = true;
-  for (const auto& backend : backends_) backend->abort_device_work();
+  for (DeviceBackend* const backend : devices_) backend->abort_device_work();
 }
 
 void Executor::abandon(const Failure& failure, std::vector<Finished>& finished) {

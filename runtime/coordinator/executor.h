@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include <kolo/backend.h>
+#include <kolo/device_backend.h>
 
 #include "runtime/operation/submission.h"
 
@@ -23,21 +23,13 @@ class Executor {
   };
 
   /// `timed`: how long buckets take is measured.
-  Executor(BackendList backends, const GroupInfo& group, bool timed = false)
-      : backends_(std::move(backends)),
-        ranks_(group.size()),
-        rank_(group.rank),
-        timed_(timed),
-        world_only_(group.id == 0) {}
+  Executor(BackendList backends, const GroupInfo& group, bool timed = false);
 
   /// Whether some backend can run this; the same answer on every rank.
   bool supports(const Signature& signature) const;
 
-  /// Backends for a group made of members of this one, of those that serve other groups. Collective over its members.
+  /// What the backends of this group have for another one. Collective over its members; of a pair, it waits for nobody.
   BackendList backends_for(const GroupInfo& group) const;
-
-  /// Backends for a pair of ranks, of those that serve pairs.
-  BackendList backends_for_pair(const GroupInfo& pair) const;
 
   /// World executor only: the ranks have agreed to make a group, whoever belongs to it.
   void group_made() { world_only_ = false; }
@@ -94,11 +86,11 @@ class Executor {
   Running prepare(AgreedBucket agreed) const;
   static void publish_launch(Running& running);
   Backend* backend_of(const Signature& signature) const;
-  const Backend* backend_of(const Running& running) const;
   std::unique_ptr<Operation> start_on_backend(const Bucket& bucket);
   bool completes(const InFlight& running);
 
   BackendList backends_;
+  std::vector<DeviceBackend*> devices_;  // those of them
   int ranks_;
   int rank_;
   bool timed_;

@@ -14,6 +14,7 @@ std::shared_ptr<const GroupInfo> pair_info(int from, int to, int size, int rank)
   info->name = fmt::format("{} to {}", from, to);
   info->ranks = {std::min(from, to), std::max(from, to)};
   info->rank = rank == info->ranks[0] ? 0 : rank == info->ranks[1] ? 1 : -1;
+  info->pair = true;
   return info;
 }
 
@@ -55,7 +56,7 @@ GroupState& Groups::pair(GroupId id) {
     auto info = pair_info(from, to, size, control_.rank());
     if (!info->member())
       throw Error(ErrorCode::backend, "malformed control message (of a pair that this rank is not in)");
-    auto backends = world().executor.backends_for_pair(*info);
+    auto backends = world().executor.backends_for(*info);
     state = std::make_unique<GroupState>(std::move(info), control_, fusion_bytes_, std::move(backends), gpu_, timed_);
   }
   return *state;

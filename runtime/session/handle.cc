@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include <kolo/device_backend.h>
 #include <kolo/error.h>
 
 #include "runtime/coordinator/coordinator.h"

@@ -149,7 +149,7 @@ class NcclFailures : public NcclCalls {
     }
     return "none";
   }
-  Backend& backend() { return harness.backend(0); }
+  DeviceBackend& backend() { return harness.backend(0); }
   std::shared_ptr<std::byte> memory(std::size_t bytes) {
     return backend().memory()->allocate(bytes, harness.device(0));
   }

@@ -38,13 +38,13 @@ class NcclHarness final : public Harness {
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < ranks(); ++rank) threads.emplace_back([&, rank] { body(rank, backend(rank)); });
   }
-  Backend& backend(int rank) { return *backends_[static_cast<std::size_t>(rank)]; }
+  DeviceBackend& backend(int rank) { return *backends_[static_cast<std::size_t>(rank)]; }
   NcclRank& shared(int rank) { return *shared_[static_cast<std::size_t>(rank)]; }
 
  private:
   bool in_memory_;
   std::vector<std::shared_ptr<NcclRank>> shared_;
-  std::vector<std::unique_ptr<Backend>> backends_;
+  std::vector<std::unique_ptr<DeviceBackend>> backends_;
 };
 
 }  // namespace kolo::testing

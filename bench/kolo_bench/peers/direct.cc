@@ -82,8 +82,9 @@ std::unique_ptr<Backend> pair_backend(const BackendList& backends, const Signatu
   pair.name = fmt::format("{} to {}", from, to);
   pair.ranks = {std::min(from, to), std::max(from, to)};
   pair.rank = rank == pair.ranks[0] ? 0 : 1;
+  pair.pair = true;
   for (const auto& backend : backends) {
-    if (auto made = backend->for_pair(pair); made && made->supports(signature)) return made;
+    if (auto made = backend->for_group(pair); made && made->supports(signature)) return made;
   }
   throw UsageError("no backend of this world sends from rank to rank; leave out --direct");
 }

@@ -35,18 +35,7 @@ struct BucketTensor {
       rows{};  ///< equal on every rank; null: all blocks are equal. Then never in place for all_to_all
 };
 
-/// A point in the work of a device's streams. Used by any thread; lives as long as somebody needs it.
-class DevicePoint {
- public:
-  virtual ~DevicePoint() = default;
-
-  /// Lets what is put on `stream` (a cudaStream_t of that device; null: the default stream) from now on run after this
-  /// point. Waits for nothing. Throws Error{backend}.
-  virtual void order(void* stream) const = 0;
-
-  /// Whether everything before it has run. Throws Error{backend} if the device failed.
-  virtual bool passed() const = 0;
-};
+class DevicePoint;  // kolo/device_backend.h
 
 /// Tensors that one collective serves: a list, not a flat buffer, so that a backend that can gather directly never pays
 /// for staging. All tensors share kind, op, dtype, device, root and scales (`signature.shape` is that of the first).
@@ -64,13 +53,6 @@ struct Bucket {
   /// Of all inputs.
   std::int64_t elements() const;
   std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(signature.dtype); }
-};
-
-/// What Operation::step() throws when the operation has failed but its backend can go on: once every rank of the group
-/// has called recover(), at the same place of what they have agreed on.
-class OperationFault : public Error {
- public:
-  using Error::Error;
 };
 
 /// A collective in progress on this rank.
@@ -136,16 +118,9 @@ class Backend {
   std::unique_ptr<Operation> start(Bucket&&) = delete;  ///< it would not stay
 
   /// Makes the backend that serves `group`, some of the ranks this one serves. Collective over the group's members,
-  /// which call it in an agreed order; may wait for them. Null if this backend serves no other group than its own.
-  /// Throws Error.
+  /// which call it in an agreed order; may wait for them. But of a pair (GroupInfo::pair) it serves send_recv and
+  /// nothing else, and never waits for the other rank. Null, on all members, if there is none. Throws Error.
   virtual std::unique_ptr<Backend> for_group(const GroupInfo& group) = 0;
-
-  /// Makes the backend of a pair of the ranks this one serves, which runs send_recv and nothing else; never waits for
-  /// the other rank. Null if this backend serves no pairs. Throws Error.
-  virtual std::unique_ptr<Backend> for_pair(const GroupInfo& pair) {
-    (void)pair;
-    return nullptr;
-  }
 
   /// Bytes copied into and out of memory of the backend's own so far: what a bucket costs that does not lie as the
   /// backend needs it.
@@ -153,17 +128,6 @@ class Backend {
 
   /// Null: this backend has no use for memory of its own. The backends that for_group() makes have their parent's.
   virtual std::shared_ptr<MemorySource> memory() { return nullptr; }
-
-  /// Whether operations may throw OperationFault.
-  virtual bool recovers() const { return false; }
-
-  /// After an OperationFault, here or on another rank: every bucket that the ranks have agreed on so far was started
-  /// here, and its operation is destroyed. What is agreed on later runs as ever.
-  virtual void recover() {}
-
-  /// The process is about to end: what runs on a device, and may wait for a peer that is gone, is ended. Nothing but
-  /// abandon() and the destructor is called after that.
-  virtual void abort_device_work() noexcept {}
 
   /// Called once after a peer left without finishing: release nothing collectively from now on.
   virtual void abandon() noexcept = 0;

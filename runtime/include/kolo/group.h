@@ -16,6 +16,8 @@ struct GroupInfo {
   std::vector<int> ranks;  ///< session ranks of the members, in the order of their ranks in the group
   int rank = 0;            ///< index of this rank in `ranks`; -1 if it is no member
 
+  bool pair = false;  ///< of send() and recv(): two ranks in ascending order, each of which makes it by itself
+
   bool member() const { return rank >= 0; }
   int size() const { return static_cast<int>(ranks.size()); }
 };

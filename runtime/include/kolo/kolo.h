@@ -5,6 +5,7 @@
 #include <kolo/backend.h>
 #include <kolo/config.h>
 #include <kolo/device.h>
+#include <kolo/device_backend.h>
 #include <kolo/dlpack.h>
 #include <kolo/dtype.h>
 #include <kolo/error.h>

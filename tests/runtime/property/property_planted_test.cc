@@ -33,7 +33,6 @@ class FaultyBackend final : public Backend {
     return real_->start(buckets_.back());
   }
   std::unique_ptr<Backend> for_group(const GroupInfo& group) override { return around(real_->for_group(group)); }
-  std::unique_ptr<Backend> for_pair(const GroupInfo& pair) override { return around(real_->for_pair(pair)); }
   void abandon() noexcept override { real_->abandon(); }
 
  private:
