@@ -32,6 +32,15 @@ std::shared_ptr<const GroupInfo> group_of_all(const ControlChannel& control) {
   return info;
 }
 
+std::vector<InFlight> list(const PendingQueue& queue) {
+  std::vector<InFlight> result;
+  for (const SubmissionPtr& one : queue.in_flight()) {
+    result.push_back(
+        {one->signature.kind, one->name, one->group, one->occurrence, one->sequence, one->submitted, one->agreed});
+  }
+  return result;
+}
+
 }  // namespace
 
 Coordinator::Coordinator(World world, const Config& config)
@@ -43,7 +52,8 @@ Coordinator::Coordinator(World world, const Config& config)
               world.parts().device.index, config.timings),
       oversubscribed_(
           more_ranks_than_cores(static_cast<int>(control_->topology().node_ranks(control_->rank()).size()))),
-      watch_(config_, *control_, queue_, [this] { return let_go_of_device(); }) {
+      watch_(
+          config_, *control_, [this] { return list(queue_); }, [this] { return let_go_of_device(); }) {
   for (auto& message : agree_on_settings(*control_, config_)) on_message(std::move(message));
   watch_.opened();
   background_ = started_thread("looks after the session", [this] { run_in_background(); });

@@ -83,10 +83,6 @@ std::string sides(const std::vector<Announcement::Variant>& variants, const Aspe
 
 }  // namespace
 
-std::string describe(OpKind kind, std::string_view name, std::string_view group) {
-  return fmt::format("{} '{}' in group {}", to_string(kind), name, group);
-}
-
 Failure explain_rejection(const Announcement& announcement, std::string_view group) {
   auto variants = announcement.variants;
   std::sort(variants.begin(), variants.end(),

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <string>
 #include <string_view>
 
 #include <kolo/error.h>
 
 #include "runtime/negotiation/messages.h"
+#include "runtime/operation/arguments.h"
 
 namespace kolo {
 
@@ -14,8 +14,5 @@ namespace kolo {
 /// side: "all_reduce 'grad' in group world: ranks submitted different shapes (ranks 0-2: f32[5,4]; rank 3: f32[4,4]);
 /// …".
 Failure explain_rejection(const Announcement& announcement, std::string_view group);
-
-/// "all_reduce 'grad' in group world".
-std::string describe(OpKind kind, std::string_view name, std::string_view group);
 
 }  // namespace kolo

@@ -197,4 +197,8 @@ std::optional<Failure> check_members(std::span<const int> members, int size) {
   return std::nullopt;
 }
 
+std::string describe(OpKind kind, std::string_view name, std::string_view group) {
+  return fmt::format("{} '{}' in group {}", to_string(kind), name, group);
+}
+
 }  // namespace kolo

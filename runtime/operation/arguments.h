@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 
 #include <kolo/backend.h>
 #include <kolo/error.h>
@@ -25,5 +27,8 @@ std::optional<Failure> check_arguments(const Signature& signature, const BucketT
 
 /// What is wrong with the members of a new group in a session of `size` ranks, if anything. Pure.
 std::optional<Failure> check_members(std::span<const int> ranks, int size);
+
+/// "all_reduce 'grad' in group world".
+std::string describe(OpKind kind, std::string_view name, std::string_view group);
 
 }  // namespace kolo

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "runtime/control/status_board.h"
-#include "runtime/negotiation/mismatch.h"
+#include "runtime/operation/arguments.h"
 
 namespace kolo {
 namespace {
@@ -27,29 +27,30 @@ std::chrono::steady_clock::duration watch_beat(const Config& config) {
 }
 
 std::string Diagnosis::cause() const {
-  RankSet waited_for = far;
+  RankSet waited_for = remote;
   waited_for.add(missing);
   return fmt::format("{} / {} / {} / {}", agreed, to_string(waited_for), to_string(silent), to_string(stopped));
 }
 
-std::string explain_stall(const Submission& submission, double waited, const Diagnosis& diagnosis, std::size_t others,
+std::string explain_stall(const InFlight& operation, double waited, const Diagnosis& diagnosis, std::size_t others,
                           const std::function<std::string(int)>& name) {
-  const auto& [have, missing, silent, far, crowded, stopped, agreed] = diagnosis;
-  const auto what = describe(submission.signature.kind, submission.name, submission.group->name);
+  const auto& [have, missing, silent, remote, crowded, stopped, agreed] = diagnosis;
+  const auto what = describe(operation.kind, operation.name, operation.group->name);
   std::string line = fmt::format("{} has waited for {:.1f} s: submitted by {}", what, waited, to_string(have));
   if (!missing.empty()) line += "; not submitted by " + each(missing, name);
   if (!silent.empty()) line += "; not known of " + each(silent, name);
   if (!stopped.empty()) line += "; no word from " + each(stopped, name);
-  if (!far.empty()) line += fmt::format("; not known of {} (on other nodes)", to_string(far));
+  if (!remote.empty()) line += fmt::format("; not known of {} (on other nodes)", to_string(remote));
   if (!crowded.empty()) {
     line +=
         fmt::format("; not known of {} ({} older operations wait there)", to_string(crowded), StatusBoard::max_waiting);
   }
-  const bool all_have = missing.empty() && silent.empty() && far.empty() && crowded.empty();
+  const bool all_have = missing.empty() && silent.empty() && remote.empty() && crowded.empty();
   if (all_have) line += agreed ? "; running" : "; not agreed yet";
-  if (others > 0)
+  if (others > 0) {
     line +=
         fmt::format("; and {} more {}", others, all_have && stopped.empty() ? "like it" : "wait for the same ranks");
+  }
   return line;
 }
 

@@ -6,12 +6,12 @@
 
 namespace kolo {
 
-StallWatch::StallWatch(const Config& config, ControlChannel& control, const PendingQueue& queue,
+StallWatch::StallWatch(const Config& config, ControlChannel& control, std::function<std::vector<InFlight>()> in_flight,
                        std::function<bool()> abort_device_work)
     : config_(config),
       control_(control),
-      queue_(queue),
-      let_go_(std::move(abort_device_work)),
+      in_flight_(std::move(in_flight)),
+      abort_device_work_(std::move(abort_device_work)),
       beat_(watch_beat(config)),
       thread_([this] { watch(); }) {}
 
@@ -38,21 +38,21 @@ void StallWatch::watch() {
   while (!wake_.wait_for(lock, beat_, [this] { return stop_; })) {
     const bool open = open_;
     lock.unlock();
-    const auto in_flight = queue_.in_flight();
+    const auto in_flight = in_flight_();
     publish(in_flight);
     listen();
     if (open) judge(in_flight);
     lock.lock();
-    if (!open && !open_) judge_opening();  // with the lock: opened() means that no report follows
+    if (!open && !open_) judge_opening();  // under the lock: no report follows opened()
   }
 }
 
-void StallWatch::publish(const std::vector<SubmissionPtr>& in_flight) {
+void StallWatch::publish(const std::vector<InFlight>& in_flight) {
   StatusBoard::Entry entry;
   entry.beats = ++beats_;
-  for (const SubmissionPtr& submission : in_flight) {
+  for (const InFlight& operation : in_flight) {
     if (entry.waiting.size() == StatusBoard::max_waiting) break;
-    entry.waiting.push_back(StatusBoard::key(submission->group->id, submission->name, submission->occurrence));
+    entry.waiting.push_back(StatusBoard::key(operation.group->id, operation.name, operation.occurrence));
   }
   {
     const std::lock_guard lock(mutex_);
@@ -70,35 +70,34 @@ void StallWatch::listen() {
   }
 }
 
-/// A rank is silent if its watchdog has missed several beats: the process is stopped, dead or out of CPU time.
+/// A rank is silent if its watchdog has missed several beats: its process is stopped, dead or starved of CPU time.
 bool StallWatch::silent(int rank) const {
   const auto found = seen_.find(rank);
   return found != seen_.end() && Clock::now() - found->second.changed > 4 * beat_ + std::chrono::milliseconds(500);
 }
 
-/// When an operation has waited too long, one line for each cause: about the oldest that waits for it.
-void StallWatch::judge(const std::vector<SubmissionPtr>& in_flight) {
+/// Reports one line per cause once an operation has waited too long: about the oldest with that cause.
+void StallWatch::judge(const std::vector<InFlight>& in_flight) {
   struct Stall {
-    SubmissionPtr oldest;
+    const InFlight* oldest;
     Diagnosis diagnosis;
     std::size_t others = 0;
   };
   std::map<std::string, Stall> stalls;
-  const auto waits_for = [](const SubmissionPtr& submission) { return seconds_since(submission->submitted); };
   const auto limit = config_.stall_abort_seconds > 0
                          ? std::min(config_.stall_report_seconds, config_.stall_abort_seconds)
                          : config_.stall_report_seconds;
-  if (!in_flight.empty() && waits_for(in_flight.front()) >= limit) {
-    for (const SubmissionPtr& submission : in_flight) {
-      if (Clock::now() - submission->submitted < 2 * beat_) continue;  // peers may not have published it yet
-      Diagnosis diagnosis = diagnose(*submission);
+  if (!in_flight.empty() && seconds_since(in_flight.front().since) >= limit) {
+    for (const InFlight& operation : in_flight) {
+      if (Clock::now() - operation.since < 2 * beat_) continue;  // peers may not have published it yet
+      Diagnosis diagnosis = diagnose(operation);
       const auto cause = diagnosis.cause();
-      const auto [stall, is_new] = stalls.try_emplace(cause, Stall{submission, std::move(diagnosis)});
+      const auto [stall, is_new] = stalls.try_emplace(cause, Stall{&operation, std::move(diagnosis)});
       if (!is_new) ++stall->second.others;
     }
   }
   for (const auto& [cause, stall] : stalls) {
-    const double waited = waits_for(stall.oldest);
+    const double waited = seconds_since(stall.oldest->since);
     double& next = reported_.try_emplace({stall.oldest->sequence, cause}, config_.stall_report_seconds).first->second;
     const bool too_long = config_.stall_abort_seconds > 0 && waited > config_.stall_abort_seconds;
     if (waited < next && !too_long) continue;
@@ -111,11 +110,11 @@ void StallWatch::judge(const std::vector<SubmissionPtr>& in_flight) {
   }
   std::erase_if(reported_, [&](const auto& entry) {
     return std::none_of(in_flight.begin(), in_flight.end(),
-                        [&](const SubmissionPtr& submission) { return submission->sequence == entry.first.first; });
+                        [&](const InFlight& operation) { return operation.sequence == entry.first.first; });
   });
 }
 
-/// A rank whose watchdog has never published anything has not come as far as its session.
+/// A rank whose watchdog has never published has not created its session yet.
 void StallWatch::judge_opening() {
   const double waited = seconds_since(made_);
   const bool too_long = config_.stall_abort_seconds > 0 && waited > config_.stall_abort_seconds;
@@ -136,22 +135,21 @@ void StallWatch::judge_opening() {
 }
 
 void StallWatch::end_job() {
-  if (!let_go_()) {
+  if (!abort_device_work_()) {
     config_.report(
         fmt::format("rank {}: what runs on its GPU was not ended within a second (a call of NCCL or CUDA does not "
-                    "return); the process "
-                    "ends as it is",
+                    "return); the process ends as it is",
                     control_.rank()));
   }
   control_.abort_job(stall_exit_code);
 }
 
-Diagnosis StallWatch::diagnose(const Submission& submission) const {
-  const auto key = StatusBoard::key(submission.group->id, submission.name, submission.occurrence);
+Diagnosis StallWatch::diagnose(const InFlight& operation) const {
+  const auto key = StatusBoard::key(operation.group->id, operation.name, operation.occurrence);
   const auto& here = control_.board().ranks();
   Diagnosis diagnosis;
-  diagnosis.agreed = submission.agreed;  // then every rank has submitted it, and some may have completed it
-  for (int rank : submission.group->ranks) {
+  diagnosis.agreed = operation.agreed;  // then every rank has submitted it, and some may have completed it
+  for (int rank : operation.group->ranks) {
     const bool on_board = std::binary_search(here.begin(), here.end(), rank);
     const bool stopped = on_board && rank != control_.rank() && silent(rank);
     if (stopped && diagnosis.agreed) diagnosis.stopped.add(rank);
@@ -160,7 +158,7 @@ Diagnosis StallWatch::diagnose(const Submission& submission) const {
       continue;
     }
     if (!on_board) {
-      diagnosis.far.add(rank);
+      diagnosis.remote.add(rank);
       continue;
     }
     const auto entry = control_.board().read(rank);

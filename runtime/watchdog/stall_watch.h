@@ -13,27 +13,27 @@
 #include <kolo/config.h>
 
 #include "runtime/control/channel.h"
-#include "runtime/coordinator/pending_queue.h"
 #include "runtime/watchdog/stall_report.h"
 
 namespace kolo {
 
-/// Says who waits for whom. A thread of its own on every rank, independent of the coordinator: it publishes what this
-/// rank has waited for on the node's status board, reads what the other ranks wait for, and reports an operation that
-/// waits for too long, also when a peer is frozen or its coordinator stands still. After a second, longer time it ends
-/// the job. It does the same for the session itself until opened() says that all ranks have come.
+/// The watchdog: reports which operation waits for which ranks, and ends the job after a second, longer time. It has a
+/// thread of its own on every rank, independent of the coordinator, so that it also reports when a peer is frozen or a
+/// coordinator stands still: it publishes this rank's operations in flight on the node's status board, and reads the
+/// other ranks' entries. Until opened() it watches the creation of the session in the same way.
 class StallWatch {
  public:
-  /// `abort_device_work` is called before this ends the job: it frees devices from work that will never end, if it can,
-  /// within a second or so; and returns whether it did.
-  StallWatch(const Config& config, ControlChannel& control, const PendingQueue& queue,
+  /// in_flight          lists the operations in flight, oldest first; called from the watchdog's thread
+  /// abort_device_work  called before the job is ended: frees devices from work that will never end, within a second or
+  ///                    so; returns false if it could not
+  StallWatch(const Config& config, ControlChannel& control, std::function<std::vector<InFlight>()> in_flight,
              std::function<bool()> abort_device_work);
   ~StallWatch();
 
-  /// Every rank has made its session.
+  /// Every rank has made its session: creation is no longer watched.
   void opened();
 
-  /// For other ranks' reports. Any thread.
+  /// The operation that this rank completed last, for other ranks' reports. Any thread.
   void completed(const std::string& name);
 
  private:
@@ -44,24 +44,24 @@ class StallWatch {
   };
 
   void watch();
-  void publish(const std::vector<SubmissionPtr>& in_flight);
+  void publish(const std::vector<InFlight>& in_flight);
   void listen();
-  void judge(const std::vector<SubmissionPtr>& in_flight);
+  void judge(const std::vector<InFlight>& in_flight);
   void judge_opening();
-  Diagnosis diagnose(const Submission& submission) const;
+  Diagnosis diagnose(const InFlight& operation) const;
   std::string name(int rank) const;
   bool silent(int rank) const;
   void end_job();
 
   const Config config_;
   ControlChannel& control_;
-  const PendingQueue& queue_;
-  const std::function<bool()> let_go_;
+  const std::function<std::vector<InFlight>()> in_flight_;
+  const std::function<bool()> abort_device_work_;
   const Clock::duration beat_;
   std::uint64_t beats_ = 0;
   std::map<int, Seen> seen_;  // by session rank
-  std::map<std::pair<std::uint64_t, std::string>, double>
-      reported_;  // by sequence and cause: seconds until the next report
+  // By sequence and cause: after how many seconds the next report is due.
+  std::map<std::pair<std::uint64_t, std::string>, double> reported_;
   const Clock::time_point made_ = Clock::now();
   double next_opening_report_ = config_.stall_report_seconds;
   mutable std::mutex mutex_;
