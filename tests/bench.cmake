@@ -22,7 +22,7 @@ if(runs)
   set_tests_properties(bench_mpi_calls PROPERTIES TIMEOUT 60)
 endif()
 
-# The same on stand-ins for GPUs and for NCCL.
+# The same on fake GPUs and a fake NCCL.
 kolo_add_test(bench_gpu_test SOURCES ${fake_nccl} LIBS kolo_bench kolo_models nlohmann_json::nlohmann_json LABELS mpi TIMEOUT 120)
 if(TARGET bench_gpu_test)
   set(bench_dir ${PROJECT_SOURCE_DIR}/bench/kolo_bench)

@@ -7,8 +7,8 @@ kolo_add_test(adasum_weights_test)
 kolo_add_test(adasum_test THREADS TIMEOUT 120)
 kolo_add_test(adasum_mpi_test RANKS 1 2 3 4 NODES 2,2 3,1)
 kolo_add_test(segment_test)
-set(fake_gpu fake_gpu.cc fake_cuda.cc)  # in place of no_cuda.cc
-kolo_add_test(moves_test SOURCES ${fake_gpu} THREADS)
+set(fake_gpu fake_gpu.cc)  # in place of no_cuda.cc
+kolo_add_test(packer_test SOURCES ${fake_gpu} THREADS)
 set(fake_nccl ${fake_gpu} fake_nccl.cc)  # and of no_nccl.cc
 kolo_add_test(nccl_backend_test SOURCES ${fake_nccl} THREADS TIMEOUT 300)
 kolo_add_test(staged_backend_test SOURCES ${fake_gpu} THREADS TIMEOUT 300)

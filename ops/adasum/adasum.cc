@@ -18,7 +18,7 @@
 #include "ops/adasum/slices.h"
 #include "ops/adasum/weights.h"
 #include "ops/bucket.h"
-#include "ops/gpu/device.h"
+#include "ops/host/host_buffer.h"
 
 namespace kolo {
 namespace {
@@ -91,8 +91,8 @@ class AdasumOperation final : public Operation {
   std::size_t element_bytes_;
   std::vector<Slice> slices_;  // of each tensor, within a block
   std::int64_t block_elements_ = 0;
-  DeviceBuffer blocks_;
-  DeviceBuffer numbers_;                   // of type f64
+  HostBuffer blocks_;
+  HostBuffer numbers_;                     // of type f64
   std::vector<const std::byte*> sources_;  // one per rank
   Stage stage_ = Stage::complete;
   Bucket stage_bucket_;
@@ -113,8 +113,8 @@ AdasumOperation::AdasumOperation(Backend& backend, Bucket bucket, int ranks, int
     block_elements_ += length;
   }
   if (block_elements_ == 0) return;
-  blocks_ = DeviceBuffer({}, static_cast<std::size_t>(ranks * block_elements_) * element_bytes_);
-  numbers_ = DeviceBuffer({}, slices_.size() * (sources_.size() + products_each()) * sizeof(double));
+  blocks_ = HostBuffer(static_cast<std::size_t>(ranks * block_elements_) * element_bytes_);
+  numbers_ = HostBuffer(slices_.size() * (sources_.size() + products_each()) * sizeof(double));
   pack();
   stage_ = Stage::exchange;
   start(OpKind::all_to_all, ReduceOp::sum, blocks_as_tensor(0, ranks_), blocks_as_tensor(0, ranks_));
@@ -214,18 +214,16 @@ void AdasumOperation::for_each_slice(Tensor BucketTensor::*side, Copy copy) cons
 }
 
 void AdasumOperation::pack() const {
-  const DeviceMemory& memory = *device_memory(bucket_.signature.device);
   for_each_slice(&BucketTensor::in,
                  [&](const std::byte* part, std::byte* slice, std::size_t bytes, std::size_t slice_bytes) {
-                   if (bytes > 0) memory.copy(slice, part, bytes);
+                   if (bytes > 0) std::memcpy(slice, part, bytes);
                    std::memset(slice + bytes, 0, slice_bytes - bytes);
                  });
 }
 
 void AdasumOperation::unpack() const {
-  const DeviceMemory& memory = *device_memory(bucket_.signature.device);
   for_each_slice(&BucketTensor::out, [&](std::byte* part, const std::byte* slice, std::size_t bytes, std::size_t) {
-    if (bytes > 0) memory.copy(part, slice, bytes);
+    if (bytes > 0) std::memcpy(part, slice, bytes);
   });
 }
 

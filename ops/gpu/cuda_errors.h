@@ -30,25 +30,24 @@ inline bool has_context(int index) {
   return !get_state || get_state(index, &flags, &active) != 0 || active != 0;
 }
 
-/// Makes the device current that was before. One on which this process has nothing is left alone: selecting it would
-/// put a context there, which takes hundreds of MiB; and thread by thread device 0 would get one from every rank of a
-/// node.
+/// Selects the device that was current before, unless this process has no context on it: selecting it would make one,
+/// which takes hundreds of MiB, and every rank of a node would make one on device 0.
 inline void select_device_again(int before) noexcept {
   if (has_context(before)) (void)cudaSetDevice(before);
 }
 
 /// Selects a device for the calls of this scope, and then the one that the thread had selected before.
-class SelectedDevice final {
+class CudaDeviceGuard final {
  public:
-  explicit SelectedDevice(int index) : index_(index) {
+  explicit CudaDeviceGuard(int index) : index_(index) {
     check_cuda(cudaGetDevice(&before_), "cudaGetDevice");
     if (before_ != index_) check_cuda(cudaSetDevice(index_), "cudaSetDevice");
   }
-  ~SelectedDevice() {
+  ~CudaDeviceGuard() {
     if (before_ != index_) select_device_again(before_);
   }
-  SelectedDevice(const SelectedDevice&) = delete;
-  SelectedDevice& operator=(const SelectedDevice&) = delete;
+  CudaDeviceGuard(const CudaDeviceGuard&) = delete;
+  CudaDeviceGuard& operator=(const CudaDeviceGuard&) = delete;
 
  private:
   int index_;

@@ -5,11 +5,9 @@
 #include <memory>
 #include <new>
 #include <optional>
-#include <span>
 #include <string>
-#include <string_view>
-#include <utility>
 
+#include <kolo/detail/unique.h>
 #include <kolo/device.h>
 #include <kolo/device_backend.h>
 #include <kolo/error.h>
@@ -18,36 +16,37 @@
 
 namespace kolo {
 
-/// What is worth knowing of a gpu at start-up.
-struct CardFacts {
+/// A GPU, as start-up prints and compares it.
+struct GpuFacts {
   std::string name;       ///< "NVIDIA H100 80GB HBM3"
-  std::string bus;        ///< "0000:0f:00.0"; tells gpus of a machine apart
+  std::string bus;        ///< "0000:0f:00.0"; unique on its machine
   int numa_node = -1;     ///< -1: unknown
   std::size_t bytes = 0;  ///< of memory
 };
 
-/// Memory of a gpu, of all that use it, in bytes.
-struct CardMemoryUse {
+/// Memory of a GPU in bytes, as used by all processes.
+struct GpuMemoryUse {
   std::size_t total = 0;
   std::size_t used = 0;
-  std::size_t peak = 0;  ///< of `used`, as far as somebody has looked: ask now and then
+  std::size_t peak = 0;  ///< of `used`, whenever it was asked for
 };
 
 /// One GPU, as the data plane needs it. Streams are cudaStream_t, opaque here; null is the default stream, which waits
 /// for the others.
 ///
-/// What takes a stream only puts work on it, and returns: memory is touched later, in the stream's order. Objects live
-/// as long as the program; used by any thread. Everything throws Error{backend} with the call's name and place.
+/// What takes a stream only puts work on it, and returns: memory is touched later, in the stream's order. What takes
+/// none returns when it is done. Objects live as long as the program; used by any thread. Everything throws
+/// Error{backend} with the call's name and place.
 class Gpu {
  public:
   virtual ~Gpu() = default;
 
   virtual int index() const = 0;
-  virtual CardFacts facts() const = 0;
-  virtual CardMemoryUse memory_use() const = 0;
+  virtual GpuFacts facts() const = 0;
+  virtual GpuMemoryUse memory_use() const = 0;
 
-  /// Makes this the calling thread's current gpu, and returns which was: for libraries that look at it. A gpu that
-  /// this process does not use is not selected again: that alone takes hundreds of MiB of it.
+  /// Makes this the calling thread's current GPU, and returns which was: see GpuGuard. A GPU that this process does not
+  /// use is not selected again: selecting it takes hundreds of MiB of its memory.
   virtual int select() = 0;
   virtual void select_again(int before) noexcept = 0;
 
@@ -55,46 +54,56 @@ class Gpu {
   virtual void* make_stream(bool urgent) = 0;
   virtual void destroy_stream(void* stream) noexcept = 0;
 
-  /// The point that `stream` has come to once all that was put on it has run. `timed`: the gpu notes when.
+  /// The point that `stream` has come to once all that was put on it has run. `timed`: the GPU notes when.
   virtual std::shared_ptr<const DevicePoint> mark(void* stream, bool timed = false) = 0;
-  /// From one timed point of this gpu to another; both have passed.
+  /// From one timed point of this GPU to another; both have passed.
   virtual double seconds_between(const DevicePoint& from, const DevicePoint& to) = 0;
 
-  /// Copies between any two of this gpu's memory and host memory that allocate_pinned() gave.
+  /// Copies between any two of this GPU's memory and host memory that allocate_pinned() gave.
   virtual void copy(void* to, const void* from, std::size_t bytes, void* stream) = 0;
   virtual void clear(void* data, std::size_t bytes, void* stream) = 0;
+  /// Of this GPU's memory and any host memory.
+  virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
+  virtual void clear(void* data, std::size_t bytes) = 0;
 
-  /// Runs moves that lay_tiles() has laid out, in one launch. `moves` is memory of this gpu, or any if there are at
-  /// most `most_moves_passed`: they are read before this returns then.
-  virtual void move(const PackItem* moves, std::size_t count, std::int64_t tiles, const Conversion& how,
+  /// Runs items that lay_tiles() has laid out, in one launch. `items` is memory of this GPU, or any if there are at
+  /// most `most_items_passed`: then they are read before this returns.
+  virtual void pack(const PackItem* items, std::size_t count, std::int64_t tiles, const Conversion& how,
                     void* stream) = 0;
   virtual void combine(const Combination& what, void* stream) = 0;
 
-  /// Memory of this gpu, aligned to 256 bytes at least; and host memory that copies can run from by themselves.
+  /// Memory of this GPU, aligned to 256 bytes at least; and host memory that copies can run from by themselves.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* data) noexcept = 0;
   virtual void* allocate_pinned(std::size_t bytes) = 0;
   virtual void release_pinned(void* data) noexcept = 0;
 
-  /// A range for whoever watches this process with a profiler.
+  /// A range that profilers show.
   virtual std::uint64_t begin_range(const std::string& text) = 0;
   virtual void end_range(std::uint64_t range) noexcept = 0;
 };
 
-/// So many moves travel as arguments of a launch.
-inline constexpr std::size_t most_moves_passed = 96;
+/// Up to this many pack items are passed as kernel arguments; more go through a device array.
+inline constexpr std::size_t most_items_passed = 96;
 
-/// How many gpus this process sees; 0 too if there is no driver, or the build has no CUDA.
-int cuda_cards();
+// Defined by gpu_cuda.cu or no_cuda.cc (in tests fake_gpu.cc), exactly one of which is linked.
 
-/// Gpu `index`, from 0. Defined, like cuda_cards(), by device_cuda.cu or no_cuda.cc, exactly one of which is linked.
+/// Whether this build has CUDA.
+bool has_cuda();
+/// How many GPUs this process sees; 0 also without a driver or without CUDA.
+int cuda_gpus();
+/// GPU `index`, from 0. Throws Error{invalid_argument} without CUDA, Error{backend} if there is no such GPU.
 Gpu& cuda_gpu(int index);
 
-/// Makes a gpu current for the calls of this scope.
+/// Memory on the host or on a GPU, aligned to 64 bytes at least. Throws what cuda_gpu() does, and Error{backend} if
+/// there is no more.
+std::shared_ptr<std::byte> allocate_on(Device device, std::size_t bytes, bool zeros);
+
+/// Makes a GPU current for the calls of this scope.
 class GpuGuard final {
  public:
   explicit GpuGuard(Gpu& gpu) : gpu_(gpu), before_(gpu.select()) {}
-  /// Throws nothing: where the gpu cannot be selected, the calls themselves fail, too.
+  /// Throws nothing: where the GPU cannot be selected, the calls themselves fail, too.
   GpuGuard(Gpu& gpu, std::nothrow_t) noexcept : gpu_(gpu) {
     try {
       before_ = gpu.select();
@@ -112,78 +121,64 @@ class GpuGuard final {
   std::optional<int> before_;
 };
 
-/// Owns a stream.
-class CardStream final {
- public:
-  explicit CardStream(Gpu& gpu, bool urgent = false) : gpu_(gpu), stream_(gpu.make_stream(urgent)) {}
-  ~CardStream() { gpu_.destroy_stream(stream_); }
-  CardStream(const CardStream&) = delete;
-  CardStream& operator=(const CardStream&) = delete;
-  void* get() const { return stream_; }
-
- private:
-  Gpu& gpu_;
-  void* stream_;
+/// A handle that a GPU made: what Unique<> owns.
+template <class T, void (Gpu::*release)(T) noexcept>
+struct GpuHandleTraits {
+  struct Raw {
+    Gpu* gpu = nullptr;
+    T handle{};
+    bool operator==(const Raw&) const = default;
+  };
+  static Raw null() noexcept { return {}; }
+  static void destroy(const Raw& raw) noexcept { (raw.gpu->*release)(raw.handle); }
 };
 
-/// Owns a piece of a gpu's memory, or of pinned host memory.
+/// Owns a stream.
+class GpuStream final {
+ public:
+  explicit GpuStream(Gpu& gpu, bool urgent = false) : stream_({&gpu, gpu.make_stream(urgent)}) {}
+  void* get() const { return stream_.get().handle; }
+
+ private:
+  Unique<GpuHandleTraits<void*, &Gpu::destroy_stream>> stream_;
+};
+
+/// Owns memory of a GPU, or pinned host memory.
 class GpuBuffer final {
  public:
   enum class Kind { gpu, pinned };
 
   GpuBuffer() = default;
-  GpuBuffer(Gpu& gpu, std::size_t bytes, Kind kind = Kind::gpu)
-      : gpu_(&gpu),
-        kind_(kind),
-        data_(kind == Kind::gpu ? gpu.allocate(bytes) : gpu.allocate_pinned(bytes)),
-        size_(bytes) {}
-  GpuBuffer(GpuBuffer&& other) noexcept { *this = std::move(other); }
-  GpuBuffer& operator=(GpuBuffer&& other) noexcept {
-    std::swap(gpu_, other.gpu_);
-    std::swap(kind_, other.kind_);
-    std::swap(data_, other.data_);
-    std::swap(size_, other.size_);
-    return *this;
-  }
-  ~GpuBuffer() {
-    if (!data_) return;
-    if (kind_ == Kind::gpu)
-      gpu_->release(data_);
+  GpuBuffer(Gpu& gpu, std::size_t bytes, Kind kind = Kind::gpu) : size_(bytes) {
+    if (kind == Kind::gpu)
+      memory_.reset({&gpu, gpu.allocate(bytes)});
     else
-      gpu_->release_pinned(data_);
+      pinned_.reset({&gpu, gpu.allocate_pinned(bytes)});
   }
 
-  std::byte* data() const { return static_cast<std::byte*>(data_); }
+  std::byte* data() const { return static_cast<std::byte*>(memory_ ? memory_.get().handle : pinned_.get().handle); }
   std::size_t size() const { return size_; }
 
   /// Forgets the memory without releasing it, when something may still use it.
-  void leak() noexcept { data_ = nullptr; }
+  void leak() noexcept {
+    (void)memory_.release();
+    (void)pinned_.release();
+  }
 
  private:
-  Gpu* gpu_ = nullptr;
-  Kind kind_ = Kind::gpu;
-  void* data_ = nullptr;
+  Unique<GpuHandleTraits<void*, &Gpu::release>> memory_;  // one of the two
+  Unique<GpuHandleTraits<void*, &Gpu::release_pinned>> pinned_;
   std::size_t size_ = 0;
 };
 
 /// A profiler's range from its making to its end.
-class CardRange final {
+class GpuRange final {
  public:
-  CardRange() = default;
-  CardRange(Gpu& gpu, const std::string& text) : gpu_(&gpu), range_(gpu.begin_range(text)) {}
-  CardRange(CardRange&& other) noexcept : gpu_(std::exchange(other.gpu_, nullptr)), range_(other.range_) {}
-  CardRange& operator=(CardRange&& other) noexcept {
-    std::swap(gpu_, other.gpu_);
-    std::swap(range_, other.range_);
-    return *this;
-  }
-  ~CardRange() {
-    if (gpu_) gpu_->end_range(range_);
-  }
+  GpuRange() = default;
+  GpuRange(Gpu& gpu, const std::string& text) : range_({&gpu, gpu.begin_range(text)}) {}
 
  private:
-  Gpu* gpu_ = nullptr;
-  std::uint64_t range_ = 0;
+  Unique<GpuHandleTraits<std::uint64_t, &Gpu::end_range>> range_;
 };
 
 }  // namespace kolo

@@ -19,9 +19,9 @@ namespace {
 // ---- kernels
 // ---------------------------------------------------------------------------------------------------------
 
-/// Moves that travel as arguments of a launch.
-struct PassedMoves {
-  PackItem moves[most_moves_passed];
+/// Items that are passed as kernel arguments.
+struct PassedItems {
+  PackItem items[most_items_passed];
 };
 
 template <class To, class From>
@@ -30,15 +30,15 @@ struct Convert {
   __device__ To operator()(From value) const { return converted<To, From>(value, how); }
 };
 
-/// One block per tile, or several where there are more tiles than a grid has blocks. `table` is null if the moves were
+/// One block per tile, or several where there are more tiles than a grid has blocks. `table` is null if the items were
 /// passed.
 template <class To, class From, class Function>
 __global__ void __launch_bounds__(threads_of_tile)
-    run_moves(const PackItem* table, const __grid_constant__ PassedMoves passed, std::int64_t count, std::int64_t tiles,
+    run_items(const PackItem* table, const __grid_constant__ PassedItems passed, std::int64_t count, std::int64_t tiles,
               Function convert) {
-  const PackItem* const moves = table ? table : passed.moves;
+  const PackItem* const items = table ? table : passed.items;
   for (std::int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-    move_tile<To, From>(moves, count, tile, tiles, static_cast<int>(threadIdx.x), threads_of_tile, convert);
+    pack_tile<To, From>(items, count, tile, tiles, static_cast<int>(threadIdx.x), threads_of_tile, convert);
   }
 }
 
@@ -65,7 +65,7 @@ void launch(const char* what, void (*kernel)(Parameters...), std::int64_t blocks
 template <class T>
 void launch_combination(const Combination& what, cudaStream_t stream) {
   const std::int64_t blocks = std::min<std::int64_t>((what.count + threads_of_tile - 1) / threads_of_tile, 1 << 16);
-  launch("the launch of a kernel that combines", run_combination<T>, blocks, stream, what);
+  launch("the launch of the combining kernel", run_combination<T>, blocks, stream, what);
 }
 
 void launch_combination(const Combination& what, cudaStream_t stream, DType dtype) {
@@ -86,10 +86,10 @@ void launch_combination(const Combination& what, cudaStream_t stream, DType dtyp
   }
 }
 
-// ---- the gpu
+// ---- the GPU
 // --------------------------------------------------------------------------------------------------------
 
-/// Events of one gpu that nobody uses at the moment.
+/// Events of one GPU, used again and again; never destroyed.
 class EventPool final {
  public:
   EventPool(int index, unsigned flags) : index_(index), flags_(flags) {}
@@ -103,7 +103,7 @@ class EventPool final {
         return event;
       }
     }
-    const SelectedDevice selected(index_);
+    const CudaDeviceGuard selected(index_);
     cudaEvent_t event = nullptr;
     check_cuda(cudaEventCreateWithFlags(&event, flags_), "cudaEventCreateWithFlags");
     return event;
@@ -120,25 +120,30 @@ class EventPool final {
   std::vector<cudaEvent_t> free_;
 };
 
+struct PooledEventTraits {
+  struct Raw {
+    EventPool* pool = nullptr;
+    cudaEvent_t event = nullptr;
+    bool operator==(const Raw&) const = default;
+  };
+  static Raw null() noexcept { return {}; }
+  static void destroy(const Raw& raw) noexcept { raw.pool->give_back(raw.event); }
+};
+
 class CudaPoint final : public DevicePoint {
  public:
-  CudaPoint(int index, EventPool& pool, cudaStream_t stream) : index_(index), pool_(pool), event_(pool.take()) {
-    const SelectedDevice selected(index_);
-    const cudaError_t rc = cudaEventRecord(event_, stream);
-    if (rc != cudaSuccess) pool_.give_back(event_);
-    check_cuda(rc, "cudaEventRecord");
+  CudaPoint(int index, EventPool& pool, cudaStream_t stream) : index_(index), event_({&pool, pool.take()}) {
+    const CudaDeviceGuard selected(index_);
+    check_cuda(cudaEventRecord(event(), stream), "cudaEventRecord");
   }
-  ~CudaPoint() override { pool_.give_back(event_); }
-  CudaPoint(const CudaPoint&) = delete;
-  CudaPoint& operator=(const CudaPoint&) = delete;
 
   void order(void* stream) const override {
-    const SelectedDevice selected(index_);
-    check_cuda(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), event_, 0), "cudaStreamWaitEvent");
+    const CudaDeviceGuard selected(index_);
+    check_cuda(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), event(), 0), "cudaStreamWaitEvent");
   }
   bool passed() const override {
-    const SelectedDevice selected(index_);  // a thread that never had one would get a context on device 0
-    const cudaError_t rc = cudaEventQuery(event_);
+    const CudaDeviceGuard selected(index_);  // a thread that never had one would get a context on device 0
+    const cudaError_t rc = cudaEventQuery(event());
     if (rc == cudaErrorNotReady) {
       (void)cudaGetLastError();  // it is kept as if it were an error
       return false;
@@ -146,12 +151,11 @@ class CudaPoint final : public DevicePoint {
     check_cuda(rc, "cudaEventQuery");
     return true;
   }
-  cudaEvent_t event() const { return event_; }
+  cudaEvent_t event() const { return event_.get().event; }
 
  private:
   int index_;
-  EventPool& pool_;
-  cudaEvent_t event_;
+  Unique<PooledEventTraits> event_;
 };
 
 int numa_node_of(std::string bus) {
@@ -161,14 +165,14 @@ int numa_node_of(std::string bus) {
   return file >> node ? node : -1;
 }
 
-class CudaCard final : public Gpu {
+class CudaGpu final : public Gpu {
  public:
-  explicit CudaCard(int index)
+  explicit CudaGpu(int index)
       : index_(index), events_(index, cudaEventDisableTiming), timed_events_(index, cudaEventDefault) {}
 
   int index() const override { return index_; }
 
-  CardFacts facts() const override {
+  GpuFacts facts() const override {
     cudaDeviceProp properties{};
     check_cuda(cudaGetDeviceProperties(&properties, index_), "cudaGetDeviceProperties");
     char bus[32] = {};
@@ -176,8 +180,8 @@ class CudaCard final : public Gpu {
     return {properties.name, bus, numa_node_of(bus), properties.totalGlobalMem};
   }
 
-  CardMemoryUse memory_use() const override {
-    const SelectedDevice selected(index_);
+  GpuMemoryUse memory_use() const override {
+    const CudaDeviceGuard selected(index_);
     std::size_t free = 0, total = 0;
     check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
     const std::size_t used = total - free;
@@ -198,7 +202,7 @@ class CudaCard final : public Gpu {
   }
 
   void* make_stream(bool urgent) override {
-    const SelectedDevice selected(index_);
+    const CudaDeviceGuard selected(index_);
     int least = 0, greatest = 0;
     check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
     cudaStream_t stream = nullptr;
@@ -220,50 +224,58 @@ class CudaCard final : public Gpu {
   }
 
   void copy(void* to, const void* from, std::size_t bytes, void* stream) override {
-    const SelectedDevice selected(index_);
+    const CudaDeviceGuard selected(index_);
     check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream)),
                "cudaMemcpyAsync");
   }
   void clear(void* data, std::size_t bytes, void* stream) override {
-    const SelectedDevice selected(index_);
+    const CudaDeviceGuard selected(index_);
     check_cuda(cudaMemsetAsync(data, 0, bytes, static_cast<cudaStream_t>(stream)), "cudaMemsetAsync");
   }
+  void copy(void* to, const void* from, std::size_t bytes) override {
+    copy(to, from, bytes, cudaStreamPerThread);
+    finish_own_stream();
+  }
+  void clear(void* data, std::size_t bytes) override {
+    clear(data, bytes, cudaStreamPerThread);
+    finish_own_stream();
+  }
 
-  void move(const PackItem* moves, std::size_t count, std::int64_t tiles, const Conversion& how,
+  void pack(const PackItem* items, std::size_t count, std::int64_t tiles, const Conversion& how,
             void* stream) override {
-    const SelectedDevice selected(index_);
-    PassedMoves passed{};
-    const bool passes = count <= most_moves_passed;
-    if (passes) std::memcpy(passed.moves, moves, count * sizeof(PackItem));
-    const PackItem* const table = passes ? nullptr : moves;
+    const CudaDeviceGuard selected(index_);
+    PassedItems passed{};
+    const bool passes = count <= most_items_passed;
+    if (passes) std::memcpy(passed.items, items, count * sizeof(PackItem));
+    const PackItem* const table = passes ? nullptr : items;
     const auto blocks = std::min<std::int64_t>(tiles, 1 << 30);
-    constexpr auto name = "the launch of a kernel that moves";
+    constexpr auto name = "the launch of the pack kernel";
     const auto length = static_cast<std::int64_t>(count);
     const auto raw = static_cast<cudaStream_t>(stream);
     if (how.is_copy()) {
-      launch(name, run_moves<unsigned char, unsigned char, Keep>, blocks, raw, table, passed, length, tiles, Keep{});
+      launch(name, run_items<unsigned char, unsigned char, Keep>, blocks, raw, table, passed, length, tiles, Keep{});
     } else {
       with_types(how, [&]<class To, class From>() {
         using How = Convert<To, From>;
-        launch(name, run_moves<To, From, How>, blocks, raw, table, passed, length, tiles, How{how});
+        launch(name, run_items<To, From, How>, blocks, raw, table, passed, length, tiles, How{how});
       });
     }
   }
   void combine(const Combination& what, void* stream) override {
     if (what.count == 0) return;
-    const SelectedDevice selected(index_);
+    const CudaDeviceGuard selected(index_);
     launch_combination(what, static_cast<cudaStream_t>(stream), what.dtype);
   }
 
   void* allocate(std::size_t bytes) override {
-    const SelectedDevice selected(index_);
+    const CudaDeviceGuard selected(index_);
     void* data = nullptr;
     check_cuda(cudaMalloc(&data, std::max<std::size_t>(bytes, 1)), "cudaMalloc");
     return data;
   }
   void release(void* data) noexcept override { (void)cudaFree(data); }
   void* allocate_pinned(std::size_t bytes) override {
-    const SelectedDevice selected(index_);
+    const CudaDeviceGuard selected(index_);
     void* data = nullptr;
     check_cuda(cudaHostAlloc(&data, std::max<std::size_t>(bytes, 1), cudaHostAllocPortable), "cudaHostAlloc");
     return data;
@@ -286,6 +298,11 @@ class CudaCard final : public Gpu {
     return handle;
   }
 
+  void finish_own_stream() {
+    const CudaDeviceGuard selected(index_);
+    check_cuda(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
+  }
+
   int index_;
   EventPool events_, timed_events_;
   mutable std::atomic<std::size_t> peak_{0};
@@ -293,23 +310,31 @@ class CudaCard final : public Gpu {
 
 }  // namespace
 
-int cuda_cards() {
+bool has_cuda() {
+  return true;
+}
+
+int cuda_gpus() {
   static const int count = [] {
     int found = 0;
     if (cudaGetDeviceCount(&found) == cudaSuccess) return found;
-    (void)cudaGetLastError();  // no driver, or no gpu: none
+    (void)cudaGetLastError();  // no driver, or no GPU: none
     return 0;
   }();
   return count;
 }
 
 Gpu& cuda_gpu(int index) {
-  static std::vector<CudaCard*>* const gpus = [] {  // never destroyed: a static session may use them after all else
-    auto* all = new std::vector<CudaCard*>;
-    for (int i = 0; i < cuda_cards(); ++i) all->push_back(new CudaCard(i));
+  static std::vector<CudaGpu*>* const gpus = [] {  // never destroyed: a static session may use them after all else
+    auto* all = new std::vector<CudaGpu*>;
+    for (int i = 0; i < cuda_gpus(); ++i) all->push_back(new CudaGpu(i));
     return all;
   }();
-  return *gpus->at(static_cast<std::size_t>(index));
+  if (index < 0 || index >= cuda_gpus()) {
+    throw Error(ErrorCode::backend, "there is no GPU " + std::to_string(index) + " (this process sees " +
+                                        std::to_string(cuda_gpus()) + "); look at nvidia-smi and CUDA_VISIBLE_DEVICES");
+  }
+  return *(*gpus)[static_cast<std::size_t>(index)];
 }
 
 }  // namespace kolo

@@ -8,10 +8,11 @@
 
 #include "ops/kernels/element.h"
 
-// How one launch moves any number of pieces of memory: packing, unpacking, scaling and casting are lists of moves.
+// How one launch copies any number of pieces of memory: packing, unpacking, scaling and casting are lists of pack
+// items.
 //
-// A move's elements are cut into tiles of `tile_bytes`; a block of `threads_of_tile` threads serves a tile, finds its
-// move by bisection, and goes through it in vectors as wide as the two addresses have their alignment in common: the
+// An item's elements are cut into tiles of `tile_bytes`; a block of `threads_of_tile` threads serves a tile, finds its
+// item by bisection, and goes through it in vectors as wide as the two addresses have their alignment in common: the
 // elements before the first aligned one belong to the first tile, those that fill no vector to the last. All of it is
 // plain functions, which tests run on the host.
 
@@ -29,7 +30,7 @@ inline constexpr std::int64_t tile_bytes = 16 << 10;  ///< of the wider side
 inline constexpr int threads_of_tile = 256;
 inline constexpr int widest_vector = 16;  ///< bytes
 
-/// How a move's elements are grouped: `head` single ones, then vectors of `lanes`, then the rest.
+/// How an item's elements are grouped: `head` single ones, then vectors of `lanes`, then the rest.
 struct Lanes {
   int lanes = 1;
   std::int64_t head = 0;
@@ -62,7 +63,7 @@ constexpr std::int64_t tiles_of(std::int64_t count, std::int64_t head, std::int6
   return tiles > 0 ? tiles : 1;
 }
 
-/// Elements [begin, end) of a move that tile number `tile` of its `tiles` holds.
+/// Elements [begin, end) of an item that tile number `tile` of its `tiles` holds.
 struct TileRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -72,12 +73,12 @@ constexpr TileRange range_of_tile(std::int64_t tile, std::int64_t tiles, std::in
   return {tile == 0 ? 0 : head + tile * elements, tile == tiles - 1 ? count : head + (tile + 1) * elements};
 }
 
-/// The move whose tile number `tile` of the whole launch is.
-constexpr std::int64_t move_of_tile(const PackItem* moves, std::int64_t count, std::int64_t tile) {
+/// The item whose tile number `tile` of the whole launch is.
+constexpr std::int64_t item_of_tile(const PackItem* items, std::int64_t count, std::int64_t tile) {
   std::int64_t first = 0, last = count - 1;
   while (first < last) {
     const std::int64_t middle = first + (last - first + 1) / 2;
-    if (moves[middle].first_tile <= tile)
+    if (items[middle].first_tile <= tile)
       first = middle;
     else
       last = middle - 1;
@@ -86,23 +87,23 @@ constexpr std::int64_t move_of_tile(const PackItem* moves, std::int64_t count, s
 }
 
 /// A copy counts bytes, whatever its elements are.
-constexpr int size_in_moves(DType dtype, const Conversion& how) {
+constexpr int size_in_items(DType dtype, const Conversion& how) {
   return how.is_copy() ? 1 : static_cast<int>(size_of(dtype));
 }
 
-/// Numbers the tiles of all moves, drops those without elements (and copies of something to itself), and returns how
+/// Numbers the tiles of all items, drops those without elements (and copies of something to itself), and returns how
 /// many tiles there are. Of a copy, turns counts of elements into bytes: call it once.
-inline std::int64_t lay_tiles(std::vector<PackItem>& moves, const Conversion& how) {
+inline std::int64_t lay_tiles(std::vector<PackItem>& items, const Conversion& how) {
   const bool copy = how.is_copy();
-  std::erase_if(moves, [&](const PackItem& move) { return move.count == 0 || (copy && move.from == move.to); });
-  const int from = size_in_moves(how.from, how), to = size_in_moves(how.to, how);
+  std::erase_if(items, [&](const PackItem& item) { return item.count == 0 || (copy && item.from == item.to); });
+  const int from = size_in_items(how.from, how), to = size_in_items(how.to, how);
   std::int64_t tiles = 0;
-  for (PackItem& move : moves) {
-    if (copy) move.count *= static_cast<std::int64_t>(size_of(how.from));
-    move.first_tile = tiles;
-    const Lanes lanes = lanes_of(reinterpret_cast<std::uintptr_t>(move.from), reinterpret_cast<std::uintptr_t>(move.to),
-                                 from, to, move.count);
-    tiles += tiles_of(move.count, lanes.head, tile_elements(from, to));
+  for (PackItem& item : items) {
+    if (copy) item.count *= static_cast<std::int64_t>(size_of(how.from));
+    item.first_tile = tiles;
+    const Lanes lanes = lanes_of(reinterpret_cast<std::uintptr_t>(item.from), reinterpret_cast<std::uintptr_t>(item.to),
+                                 from, to, item.count);
+    tiles += tiles_of(item.count, lanes.head, tile_elements(from, to));
   }
   return tiles;
 }
@@ -146,31 +147,31 @@ constexpr void store_vector(const Loaded<From, lanes>& in, std::byte* to, Conver
 }
 
 template <class To, class From, class Convert>
-constexpr void move_element(const std::byte* from, std::byte* to, Convert convert) {
+constexpr void pack_element(const std::byte* from, std::byte* to, Convert convert) {
   From in{};
   __builtin_memcpy(&in, from, sizeof(From));
   const To out = convert(in);
   __builtin_memcpy(to, &out, sizeof(To));
 }
 
-/// What thread `thread` of a tile's `threads` moves of elements [range.begin, range.end), the vectors beginning at
+/// What thread `thread` of a tile's `threads` copies of elements [range.begin, range.end), the vectors beginning at
 /// `head`.
 template <class To, class From, int lanes, class Convert>
-constexpr void move_range(const PackItem& move, TileRange range, std::int64_t head, int thread, int threads,
+constexpr void pack_range(const PackItem& item, TileRange range, std::int64_t head, int thread, int threads,
                           Convert convert) {
   constexpr auto from_size = static_cast<std::int64_t>(sizeof(From)), to_size = static_cast<std::int64_t>(sizeof(To));
   const std::int64_t first = range.begin > head ? range.begin : head;
   const std::int64_t vectors = (range.end - first) / lanes;
   for (std::int64_t i = range.begin + thread; i < first; i += threads) {
-    move_element<To, From>(move.from + i * from_size, move.to + i * to_size, convert);
+    pack_element<To, From>(item.from + i * from_size, item.to + i * to_size, convert);
   }
   std::int64_t vector = thread;
   if constexpr (lanes > 1) {
     const auto load = [&](std::int64_t v) {
-      return *reinterpret_cast<const Loaded<From, lanes>*>(move.from + (first + v * lanes) * from_size);
+      return *reinterpret_cast<const Loaded<From, lanes>*>(item.from + (first + v * lanes) * from_size);
     };
     const auto store = [&](std::int64_t v, const Loaded<From, lanes>& in) {
-      store_vector<To, From, lanes, Convert>(in, move.to + (first + v * lanes) * to_size, convert);
+      store_vector<To, From, lanes, Convert>(in, item.to + (first + v * lanes) * to_size, convert);
     };
     for (; vector + 3 * threads < vectors; vector += 4 * threads) {  // four loads on their way at a time
       const auto a = load(vector), b = load(vector + threads), c = load(vector + 2 * threads),
@@ -183,36 +184,36 @@ constexpr void move_range(const PackItem& move, TileRange range, std::int64_t he
     for (; vector < vectors; vector += threads) store(vector, load(vector));
   }
   for (std::int64_t i = first + (lanes > 1 ? vectors * lanes : 0) + thread; i < range.end; i += threads) {
-    move_element<To, From>(move.from + i * from_size, move.to + i * to_size, convert);
+    pack_element<To, From>(item.from + i * from_size, item.to + i * to_size, convert);
   }
 }
 
 /// Thread `thread`'s part of tile number `tile` of a launch.
 template <class To, class From, class Convert>
-constexpr void move_tile(const PackItem* moves, std::int64_t count, std::int64_t tile, std::int64_t all_tiles,
+constexpr void pack_tile(const PackItem* items, std::int64_t count, std::int64_t tile, std::int64_t all_tiles,
                          int thread, int threads, Convert convert) {
   constexpr int from_size = sizeof(From), to_size = sizeof(To);
   constexpr std::int64_t elements = tile_elements(from_size, to_size);
   constexpr int widest = widest_vector / (from_size > to_size ? from_size : to_size);
-  const std::int64_t index = move_of_tile(moves, count, tile);
-  const PackItem& move = moves[index];
-  const std::int64_t tiles = (index + 1 < count ? moves[index + 1].first_tile : all_tiles) - move.first_tile;
-  const Lanes lanes = lanes_of(reinterpret_cast<std::uintptr_t>(move.from), reinterpret_cast<std::uintptr_t>(move.to),
-                               from_size, to_size, move.count);
-  const TileRange range = range_of_tile(tile - move.first_tile, tiles, move.count, lanes.head, elements);
+  const std::int64_t index = item_of_tile(items, count, tile);
+  const PackItem& item = items[index];
+  const std::int64_t tiles = (index + 1 < count ? items[index + 1].first_tile : all_tiles) - item.first_tile;
+  const Lanes lanes = lanes_of(reinterpret_cast<std::uintptr_t>(item.from), reinterpret_cast<std::uintptr_t>(item.to),
+                               from_size, to_size, item.count);
+  const TileRange range = range_of_tile(tile - item.first_tile, tiles, item.count, lanes.head, elements);
   if constexpr (widest >= 16) {
-    if (lanes.lanes == 16) return move_range<To, From, 16>(move, range, lanes.head, thread, threads, convert);
+    if (lanes.lanes == 16) return pack_range<To, From, 16>(item, range, lanes.head, thread, threads, convert);
   }
   if constexpr (widest >= 8) {
-    if (lanes.lanes == 8) return move_range<To, From, 8>(move, range, lanes.head, thread, threads, convert);
+    if (lanes.lanes == 8) return pack_range<To, From, 8>(item, range, lanes.head, thread, threads, convert);
   }
   if constexpr (widest >= 4) {
-    if (lanes.lanes == 4) return move_range<To, From, 4>(move, range, lanes.head, thread, threads, convert);
+    if (lanes.lanes == 4) return pack_range<To, From, 4>(item, range, lanes.head, thread, threads, convert);
   }
   if constexpr (widest >= 2) {
-    if (lanes.lanes == 2) return move_range<To, From, 2>(move, range, lanes.head, thread, threads, convert);
+    if (lanes.lanes == 2) return pack_range<To, From, 2>(item, range, lanes.head, thread, threads, convert);
   }
-  move_range<To, From, 1>(move, range, lanes.head, thread, threads, convert);
+  pack_range<To, From, 1>(item, range, lanes.head, thread, threads, convert);
 }
 
 /// Whether elements can be converted so: to the same type, to the type in which they are accumulated, or back.

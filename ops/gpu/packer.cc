@@ -6,15 +6,15 @@
 
 namespace kolo {
 
-void Packer::move(std::vector<PackItem> moves, const Conversion& how) {
-  const std::int64_t tiles = lay_tiles(moves, how);
+void Packer::run(std::vector<PackItem> items, const Conversion& how) {
+  const std::int64_t tiles = lay_tiles(items, how);
   if (tiles == 0) return;
-  if (moves.size() <= most_moves_passed) return gpu_.move(moves.data(), moves.size(), tiles, how, stream_);
-  const std::size_t bytes = moves.size() * sizeof(PackItem);
+  if (items.size() <= most_items_passed) return gpu_.pack(items.data(), items.size(), tiles, how, stream_);
+  const std::size_t bytes = items.size() * sizeof(PackItem);
   Table& table = free_table(bytes);
-  std::memcpy(table.pinned.data(), moves.data(), bytes);
-  gpu_.copy(table.on_card.data(), table.pinned.data(), bytes, stream_);
-  gpu_.move(reinterpret_cast<const PackItem*>(table.on_card.data()), moves.size(), tiles, how, stream_);
+  std::memcpy(table.pinned.data(), items.data(), bytes);
+  gpu_.copy(table.on_gpu.data(), table.pinned.data(), bytes, stream_);
+  gpu_.pack(reinterpret_cast<const PackItem*>(table.on_gpu.data()), items.size(), tiles, how, stream_);
   table.read = gpu_.mark(stream_);
 }
 

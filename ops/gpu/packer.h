@@ -9,22 +9,22 @@
 
 namespace kolo {
 
-/// Launches lists of moves on one stream: short lists as arguments, long ones as tables that are copied to the gpu
-/// before. Tables are used again once the stream has read them; nothing waits.
+/// Launches lists of pack items on one stream: short lists as arguments, long ones as tables that are copied to the GPU
+/// first. Tables are used again once the stream has read them; nothing waits.
 class Packer final {
  public:
   Packer(Gpu& gpu, void* stream) : gpu_(gpu), stream_(stream) {}
 
-  /// Puts one launch on the stream for all of `moves`, however many. Throws Error{backend}.
-  void move(std::vector<PackItem> moves, const Conversion& how);
+  /// Puts one launch on the stream for all of `items`, however many. Throws Error{backend}.
+  void run(std::vector<PackItem> items, const Conversion& how);
 
  private:
   struct Table {
     GpuBuffer pinned;
-    GpuBuffer on_card;
+    GpuBuffer on_gpu;
     std::shared_ptr<const DevicePoint> read;  // by the launch that used it last
   };
-  static constexpr std::size_t shortest_table = std::size_t{1} << 17;  // bytes: 4096 moves
+  static constexpr std::size_t shortest_table = std::size_t{1} << 17;  // bytes: 4096 items
 
   Table& free_table(std::size_t bytes);
 

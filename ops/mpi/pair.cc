@@ -1,4 +1,4 @@
-// A tensor travels in pieces that an int can count, all under way at once; those of a device pass through host memory.
+// A tensor travels in pieces that an int can count, all under way at once.
 
 #include "ops/mpi/pair.h"
 
@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "ops/bucket.h"
-#include "ops/gpu/device.h"
 #include "ops/mpi_base/handles.h"
 
 namespace kolo {
@@ -23,10 +22,6 @@ class PairOperation final : public Operation {
   }
   PairOperation(const PairOperation&) = delete;
   PairOperation& operator=(const PairOperation&) = delete;
-  ~PairOperation() override {
-    if (complete_) return;
-    for (DeviceBuffer& buffer : staging_) buffer.leak();  // MPI may still use it
-  }
 
   bool step() override {
     if (complete_) return true;
@@ -35,10 +30,6 @@ class PairOperation final : public Operation {
               "MPI_Testall");
     if (done == 0) return false;
     complete_ = true;
-    for (std::size_t i = 0; i < staging_.size() && !sends_; ++i) {
-      const Tensor& out = bucket_.tensors[i].out;
-      device_memory(out.device.kind)->copy(out.data, staging_[i].data(), out.bytes());
-    }
     return true;
   }
   bool needs_polling() const override { return true; }
@@ -47,12 +38,7 @@ class PairOperation final : public Operation {
   const Tensor& side(const BucketTensor& tensor) const { return sends_ ? tensor.in : tensor.out; }
 
   void start(MPI_Comm comm, int peer, const Tensor& tensor) {
-    auto* data = static_cast<std::byte*>(tensor.data);
-    if (tensor.device.kind != DeviceKind::cpu) {
-      staging_.emplace_back(Device{}, std::max<std::size_t>(tensor.bytes(), 1));
-      data = staging_.back().data();
-      if (sends_) device_memory(tensor.device.kind)->copy(data, tensor.data, tensor.bytes());
-    }
+    auto* const data = static_cast<std::byte*>(tensor.data);
     for (std::size_t begin = 0; begin < tensor.bytes(); begin += largest_piece) {
       const int bytes = static_cast<int>(std::min(largest_piece, tensor.bytes() - begin));
       requests_.push_back(MPI_REQUEST_NULL);
@@ -68,7 +54,6 @@ class PairOperation final : public Operation {
   bool sends_;
   bool complete_ = false;
   std::vector<MPI_Request> requests_;
-  std::vector<DeviceBuffer> staging_;
 };
 
 class PairBackend final : public Backend {

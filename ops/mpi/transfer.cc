@@ -1,6 +1,7 @@
 #include "ops/mpi/transfer.h"
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 #include <utility>
 
@@ -36,8 +37,8 @@ MpiTransfer::MpiTransfer(const MpiGroup& group, const MpiTuning& tuning)
       tuning_(tuning),
       // A line for each rank: slices are rounded up to lines, and a segment has an element of each rank's block at
       // least.
-      packed_(Device{}, static_cast<std::size_t>(tuning.segments.largest + 64 * group.ranks)),
-      received_(Device{}, static_cast<std::size_t>(tuning.segments.largest + 64 * group.ranks)) {
+      packed_(static_cast<std::size_t>(tuning.segments.largest + 64 * group.ranks)),
+      received_(static_cast<std::size_t>(tuning.segments.largest + 64 * group.ranks)) {
   const auto ranks = static_cast<std::size_t>(group.ranks);
   for (auto* list : {&counts, &offsets, &send_counts, &send_offsets}) list->resize(ranks);
   sources_.reserve(ranks);
@@ -122,13 +123,12 @@ bool MpiTransfer::in_one_piece(Tensor BucketTensor::*side) const {
   return one || ignored;
 }
 
-/// Calls move(memory, tensor, offset, bytes, place) for each piece.
+/// Calls move(tensor, offset, bytes, place) for each piece.
 template <class Move>
 void MpiTransfer::stage(Block block, int peer, Move move) {
-  const DeviceMemory& memory = *device_memory(signature().device);
   for_each_piece_of(block, peer,
                     [&](const BucketTensor& tensor, std::int64_t offset, std::size_t bytes, std::size_t place) {
-                      move(memory, tensor, offset, bytes, place);
+                      move(tensor, offset, bytes, place);
                       staged_bytes_ += bytes;
                     });
 }
@@ -136,8 +136,9 @@ void MpiTransfer::stage(Block block, int peer, Move move) {
 void MpiTransfer::pack_input() {
   if (!staged_) return;
   stage(in_block, group_.rank,
-        [&](const DeviceMemory& memory, const BucketTensor& tensor, std::int64_t offset, std::size_t bytes,
-            std::size_t place) { memory.copy(packed() + place, address(tensor.in, offset), bytes); });
+        [&](const BucketTensor& tensor, std::int64_t offset, std::size_t bytes, std::size_t place) {
+          std::memcpy(packed() + place, address(tensor.in, offset), bytes);
+        });
 }
 
 void MpiTransfer::unpack_output() {
@@ -146,23 +147,24 @@ void MpiTransfer::unpack_output() {
 
 void MpiTransfer::unpack_own_block(const std::byte* from) {
   stage(out_block, group_.rank,
-        [&](const DeviceMemory& memory, const BucketTensor& tensor, std::int64_t offset, std::size_t bytes,
-            std::size_t place) { memory.copy(address(tensor.out, offset), from + place, bytes); });
+        [&](const BucketTensor& tensor, std::int64_t offset, std::size_t bytes, std::size_t place) {
+          std::memcpy(address(tensor.out, offset), from + place, bytes);
+        });
 }
 
 void MpiTransfer::pack_blocks() {
   for (int rank = 0; rank < ranks(); ++rank) {
-    stage(in_block, rank,
-          [&](const DeviceMemory& memory, const BucketTensor& tensor, std::int64_t offset, std::size_t bytes,
-              std::size_t place) { memory.copy(packed() + at(rank) + place, address(tensor.in, offset), bytes); });
+    stage(in_block, rank, [&](const BucketTensor& tensor, std::int64_t offset, std::size_t bytes, std::size_t place) {
+      std::memcpy(packed() + at(rank) + place, address(tensor.in, offset), bytes);
+    });
   }
 }
 
 void MpiTransfer::unpack_blocks() {
   for (int rank = 0; rank < ranks(); ++rank) {
-    stage(out_block, rank,
-          [&](const DeviceMemory& memory, const BucketTensor& tensor, std::int64_t offset, std::size_t bytes,
-              std::size_t place) { memory.copy(address(tensor.out, offset), received() + at(rank) + place, bytes); });
+    stage(out_block, rank, [&](const BucketTensor& tensor, std::int64_t offset, std::size_t bytes, std::size_t place) {
+      std::memcpy(address(tensor.out, offset), received() + at(rank) + place, bytes);
+    });
   }
 }
 

@@ -9,7 +9,7 @@
 
 #include <kolo/backend.h>
 
-#include "ops/gpu/device.h"
+#include "ops/host/host_buffer.h"
 #include "ops/kernels/reduce.h"
 #include "ops/mpi_base/handles.h"
 #include "ops/segment.h"
@@ -153,8 +153,8 @@ class MpiTransfer {
   const Bucket* bucket_ = nullptr;
   Segment segment_;
   bool staged_ = false;
-  DeviceBuffer packed_;
-  DeviceBuffer received_;
+  HostBuffer packed_;
+  HostBuffer received_;
   MPI_Request request_ = MPI_REQUEST_NULL;
   std::vector<const void*> sources_;
   std::uint64_t staged_bytes_ = 0;

@@ -8,7 +8,7 @@
 
 namespace kolo {
 
-/// The backend of tensors on GPUs: every rank of `world` has a gpu of its own, `rank->gpu` here.
+/// The backend of tensors on GPUs: every rank of `world` has a GPU of its own, `rank->gpu` here.
 ///
 /// host  serves the same ranks on the host and nothing else: it carries ids and agreements. Groups get theirs by its
 /// for_group()

@@ -35,8 +35,8 @@ NcclGroup::~NcclGroup() {
     return state == NcclResult::success;
   };
   bool ended = at_rest(NcclResult::in_progress);
-  for (std::size_t i = 0; ended && i < enrolled_handles_.size(); ++i)
-    (void)table.deregister_memory(comm_, enrolled_handles_[i]);
+  for (std::size_t i = 0; ended && i < registered_handles_.size(); ++i)
+    (void)table.deregister_memory(comm_, registered_handles_[i]);
   ended = ended && at_rest(table.finalize(comm_));
   if (ended)
     (void)table.destroy(comm_);
@@ -184,13 +184,13 @@ bool NcclGroup::settled() {
 
 /// Memory of this session's is registered once with each communicator, and lives as long.
 void NcclGroup::register_memory(const std::byte* data) {
-  auto after = enrolled_.upper_bound(data);
+  auto after = registered.upper_bound(data);
   const auto [piece, bytes] = rank_->memory->piece_of(data);
-  if (!piece || (after != enrolled_.begin() && (--after)->first == piece.get())) return;
+  if (!piece || (after != registered.begin() && (--after)->first == piece.get())) return;
   void* handle = nullptr;
   check_nccl(rank_->table, rank_->table.register_memory(comm_, piece.get(), bytes, &handle), comm_, "ncclCommRegister");
-  enrolled_[piece.get()] = piece;
-  enrolled_handles_.push_back(handle);
+  registered[piece.get()] = piece;
+  registered_handles_.push_back(handle);
 }
 
 // ---- the end
@@ -202,8 +202,8 @@ void NcclGroup::end_comm() noexcept {
     (void)rank_->table.abort(std::exchange(comm_, nullptr));
   }
   made_op_.reset();
-  enrolled_handles_.clear();
-  enrolled_.clear();
+  registered_handles_.clear();
+  registered.clear();
   state_ = State::none;
 }
 
@@ -223,7 +223,7 @@ void NcclGroup::drain() noexcept {
     const auto deadline = std::chrono::steady_clock::now() + patience_with_the_stream;
     const auto point = rank_->gpu.mark(rank_->stream.get());
     while (!point->passed() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
-  } catch (const Error&) {  // of the gpu: nothing runs on it any more
+  } catch (const Error&) {  // of the GPU: nothing runs on it any more
   }
 }
 

@@ -75,8 +75,8 @@ class NcclGroup final {
   std::shared_ptr<const HostExchange::Answer> id_;  // null: its exchange has not been started
   NcclComm comm_ = nullptr;
   std::optional<NcclOp> made_op_;  // until the calls that use it are on the stream
-  std::vector<void*> enrolled_handles_;
-  std::map<const std::byte*, std::shared_ptr<std::byte>> enrolled_;  // by where they begin
+  std::vector<void*> registered_handles_;
+  std::map<const std::byte*, std::shared_ptr<std::byte>> registered;  // by where they begin
   std::uint64_t started_ = 0;
   std::uint64_t entered_ = 0;
   std::uint64_t times_owed_ = 0;  // exchanges of a launch's time that peers count on and that have not been started

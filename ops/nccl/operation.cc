@@ -30,7 +30,7 @@ NcclOperation::~NcclOperation() {
   if (turn_) group_->leave(*turn_);
 }
 
-/// What fails of the gpu fails the bucket; whether the gpu is of any more use the next one will show.
+/// What fails of the GPU fails the bucket; whether the GPU is of any more use the next one will show.
 bool NcclOperation::step() {
   try {
     return advance();
@@ -54,7 +54,7 @@ bool NcclOperation::advance() {
     return false;
   }
   if (begin_) seconds_ = group_->shared().gpu.seconds_between(*begin_, *result_);
-  range_ = CardRange();
+  range_ = GpuRange();
   return true;
 }
 
@@ -63,8 +63,8 @@ bool NcclOperation::launch() {
   NcclRank& shared = group_->shared();
   if (!std::exchange(ordered_, true)) {
     range_ =
-        CardRange(shared.gpu, fmt::format("{} {} ({} tensors, {} bytes)", to_string(bucket_.signature.kind),
-                                          to_string(bucket_.signature.dtype), bucket_.tensors.size(), bucket_.bytes()));
+        GpuRange(shared.gpu, fmt::format("{} {} ({} tensors, {} bytes)", to_string(bucket_.signature.kind),
+                                         to_string(bucket_.signature.dtype), bucket_.tensors.size(), bucket_.bytes()));
     for (const auto& ready : bucket_.ready) ready->order(shared.stream.get());
     if (shared.tuning.timed) begin_ = shared.gpu.mark(shared.stream.get(), true);
   }
@@ -81,14 +81,14 @@ bool NcclOperation::launch() {
 void NcclOperation::begin_round(const NcclRound& round) {
   NcclRank& shared = group_->shared();
   for (const auto& [data, bytes] : round.clear) shared.gpu.clear(data, bytes, shared.stream.get());
-  shared.mover.move(round.pack, plan_.method.pack);
+  shared.packer.run(round.pack, plan_.method.pack);
   group_->launch(round.calls, plan_.method);
 }
 
 void NcclOperation::end_round(const NcclRound& round) {
   NcclRank& shared = group_->shared();
   if (round.combination) shared.gpu.combine(*round.combination, shared.stream.get());
-  shared.mover.move(round.unpack, plan_.method.unpack);
+  shared.packer.run(round.unpack, plan_.method.unpack);
 }
 
 }  // namespace kolo

@@ -39,7 +39,7 @@ class NcclOperation final : public Operation {
   std::shared_ptr<const DevicePoint> begin_;  // if that is measured
   std::shared_ptr<const DevicePoint> result_;
   std::optional<double> seconds_;
-  CardRange range_;
+  GpuRange range_;
 };
 
 }  // namespace kolo

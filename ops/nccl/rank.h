@@ -24,14 +24,14 @@ struct NcclTuning {
   std::int64_t direct_bytes = 2 << 20;    ///< tensors from this size on are not packed
   bool wide_halves = false;               ///< 16-bit floats travel as f32
   bool register_memory = false;  ///< memory is registered with communicators: needs the same places on every rank
-  bool timed = false;            ///< how long buckets take on the gpu is measured
+  bool timed = false;            ///< how long buckets take on the GPU is measured
 };
 
 /// Throws OperationFault{backend} with NCCL's texts, the call's name and the caller's file and line unless `rc` is
 /// success or in_progress. `comm` may be null.
 void check_nccl(const NcclTable& table, NcclResult rc, NcclComm comm, const char* call, Where where = Where::here());
 
-/// Memory that NCCL allocated, of one gpu: what a session's arena lies in.
+/// Memory that NCCL allocated, of one GPU: what a session's arena lies in.
 class NcclMemory final : public MemorySource, public std::enable_shared_from_this<NcclMemory> {
  public:
   NcclMemory(const NcclTable& table, Gpu& gpu) : table_(table), gpu_(gpu) {}
@@ -51,7 +51,7 @@ class NcclMemory final : public MemorySource, public std::enable_shared_from_thi
   std::map<const std::byte*, std::pair<std::weak_ptr<std::byte>, std::size_t>> pieces_;
 };
 
-/// What one rank's groups share: the gpu, a stream for all of NCCL's work in the order of its launches, and memory to
+/// What one rank's groups share: the GPU, a stream for all of NCCL's work in the order of its launches, and memory to
 /// pack into, which that order protects.
 struct NcclRank {
   /// Throws Error{backend} if there is no memory.
@@ -61,15 +61,15 @@ struct NcclRank {
         tuning(sizes),
         memory(std::make_shared<NcclMemory>(nccl, gpu)),
         stream(gpu, true),
-        mover(gpu, stream.get()),
+        packer(gpu, stream.get()),
         staging(memory->allocate_or_throw(static_cast<std::size_t>(sizes.staging_bytes))) {}
 
   const NcclTable& table;
   Gpu& gpu;
   const NcclTuning tuning;
   std::shared_ptr<NcclMemory> memory;
-  CardStream stream;
-  Packer mover;
+  GpuStream stream;
+  Packer packer;
   std::shared_ptr<std::byte> staging;
   LaunchOrder order;
 };

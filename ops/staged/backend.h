@@ -13,7 +13,7 @@ namespace kolo {
 struct StagedTuning {
   std::int64_t chunk_bytes = 4 << 20;  ///< what travels at a time; a multiple of 64
   std::size_t chunks =
-      4;  ///< on their way at one time, each with pinned memory of its own: one comes from the gpu while others travel
+      4;  ///< on their way at one time, each with pinned memory of its own: one comes from the GPU while others travel
 };
 
 /// The chunks for which so much pinned memory is enough.

@@ -8,7 +8,7 @@
 namespace kolo {
 namespace {
 
-/// So few pieces are copied each by itself; more by one kernel that reaches the host's memory.
+/// Up to this many pieces are copied one by one; more by one kernel, which reads and writes pinned memory.
 constexpr std::size_t few_pieces = 4;
 
 Signature on_host(Signature signature) {
@@ -135,7 +135,7 @@ void StagedPipeline::describe_whole(Chunk& chunk) {
   }
 }
 
-/// What this rank reads or writes of the chunk, between the gpu and its place on the host.
+/// What this rank reads or writes of the chunk, between the GPU and its place on the host.
 void StagedPipeline::copy(Chunk& chunk, bool in) {
   const Bucket& bucket = *chunk.job->bucket;
   const OpKind kind = bucket.signature.kind;
@@ -147,7 +147,7 @@ void StagedPipeline::copy(Chunk& chunk, bool in) {
   const auto size = static_cast<std::int64_t>(size_of(bucket.signature.dtype));
   const bool one_block = in ? kind == OpKind::all_gather || kind == OpKind::gather
                             : kind == OpKind::reduce_scatter || kind == OpKind::scatter;
-  std::vector<PackItem> moves;
+  std::vector<PackItem> items;
   std::int64_t place = 0;
   for_each_piece(bucket, ranks_, chunk.segment.position, chunk.segment.count, [&](const Piece& piece) {
     const BucketTensor& tensor = bucket.tensors[piece.tensor];
@@ -159,18 +159,18 @@ void StagedPipeline::copy(Chunk& chunk, bool in) {
       if (count <= 0) continue;
       std::byte* const host = chunk.memory + (peer * chunk.segment.count + place) * size;
       std::byte* const device = address(in ? tensor.in : tensor.out, block.begin + piece.offset);
-      moves.push_back(in ? PackItem{device, host, count * size} : PackItem{host, device, count * size});
+      items.push_back(in ? PackItem{device, host, count * size} : PackItem{host, device, count * size});
       staged_bytes_ += static_cast<std::uint64_t>(count * size);
     }
     place += piece.count;
   });
-  run(moves, in);
+  run(items, in);
 }
 
-void StagedPipeline::run(std::vector<PackItem>& moves, bool in) {
-  if (moves.size() > few_pieces) return (in ? pack_ : unpack_).move(std::move(moves), {DType::u8, DType::u8});
-  for (const PackItem& move : moves)
-    gpu_.copy(move.to, move.from, static_cast<std::size_t>(move.count), (in ? in_ : out_).get());
+void StagedPipeline::run(std::vector<PackItem>& items, bool in) {
+  if (items.size() > few_pieces) return (in ? pack_ : unpack_).run(std::move(items), {DType::u8, DType::u8});
+  for (const PackItem& item : items)
+    gpu_.copy(item.to, item.from, static_cast<std::size_t>(item.count), (in ? in_ : out_).get());
 }
 
 void StagedPipeline::start(Chunk& chunk) {
@@ -191,7 +191,7 @@ void StagedPipeline::finish(Chunk& chunk) {
 
 void StagedPipeline::abandon() noexcept {
   if (std::exchange(abandoned_, true)) return;
-  for (auto& chunk : chunks_) chunk->own.leak();  // hosts and gpu may still use them
+  for (auto& chunk : chunks_) chunk->own.leak();  // hosts and GPU may still use them
   for (Slot& slot : slots_) {
     if (slot.used) slot.memory.leak();
   }

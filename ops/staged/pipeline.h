@@ -27,7 +27,7 @@ class StagedPipeline final {
   StagedPipeline(Gpu& gpu, BackendList hosts, int ranks, int rank, const StagedTuning& tuning);
 
   void enqueue(StagedJob& job) { waiting_.push_back(&job); }
-  /// Goes on with everything. Throws what hosts and gpu do.
+  /// Goes on with everything. Throws what hosts and GPU do.
   void advance();
   /// Forgets all jobs and touches nothing any more.
   void abandon() noexcept;
@@ -61,14 +61,14 @@ class StagedPipeline final {
   void describe(Chunk& chunk);
   void describe_whole(Chunk& chunk);
   void copy(Chunk& chunk, bool in);
-  void run(std::vector<PackItem>& moves, bool in);
+  void run(std::vector<PackItem>& items, bool in);
 
   Gpu& gpu_;
   BackendList hosts_;
   int ranks_;
   int rank_;
   SegmentRule rule_;
-  CardStream in_, out_;
+  GpuStream in_, out_;
   Packer pack_, unpack_;
   std::vector<Slot> slots_;
   std::deque<StagedJob*> waiting_;             // with chunks to begin

@@ -7,7 +7,7 @@
 
 #include <kolo/backend.h>
 
-#include "ops/gpu/device.h"
+#include "ops/host/host_buffer.h"
 #include "ops/segment.h"
 #include "ops/two_level/node_placement.h"
 
@@ -27,7 +27,7 @@ struct NodeLevels {
   std::unique_ptr<Backend> within;   ///< among the ranks of this node; null if this one is alone
   std::unique_ptr<Backend> between;  ///< among the ranks that hold the same stripe; null if this one holds none
   SegmentRule rule;                  ///< in bytes of the carried type
-  std::vector<DeviceBuffer>
+  std::vector<HostBuffer>
       staging;  ///< what no segment uses now: each has room for one, in its type and in the carried one
   std::uint64_t staged_bytes = 0;  ///< copied into and out of staging so far
 };
@@ -64,7 +64,7 @@ class NodesAllReduce final : public Operation {
     std::byte* in = nullptr;    // the segment's elements, side by side, in the carried type
     std::byte* sums = nullptr;  // the same of what they are combined to
     std::byte* out = nullptr;   // the same, in the tensors' type
-    DeviceBuffer staging;
+    HostBuffer staging;
     std::vector<Running> running;
   };
 

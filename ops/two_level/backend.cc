@@ -34,8 +34,7 @@ class NodesBackend final : public Backend {
     if (placement.mine().size() > 1) levels_->within = make_within(node.get(), placement);
     if (placement.holds_stripe()) levels_->between = mpi_backend(stripe.get(), tuning_);
     const auto largest = static_cast<std::size_t>(std::max<std::int64_t>(levels_->rule.largest, 64));
-    for (std::size_t i = 0; i < NodeLevels::most_under_way; ++i)
-      levels_->staging.emplace_back(Device{}, largest + largest / 2);
+    for (std::size_t i = 0; i < NodeLevels::most_under_way; ++i) levels_->staging.emplace_back(largest + largest / 2);
   }
 
   std::string_view name() const override { return "nodes"; }

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "ops/bucket.h"
-#include "ops/gpu/device.h"
+#include "ops/gpu/gpu.h"
 #include "runtime/types/rank_set.h"
 
 namespace kolo {
@@ -56,7 +56,7 @@ SubmissionPtr neutral_contribution(const std::string& name, const Signature& sig
   if (!moves_data(signature.kind)) return submission;
   std::vector<GroupMember> members = signature.members;
   if (members.empty()) members.push_back({name, signature.dtype, signature.shape});
-  auto scratch = std::make_shared<std::vector<DeviceBuffer>>();
+  auto scratch = std::make_shared<std::vector<std::shared_ptr<std::byte>>>();
   for (std::size_t index = 0; index < members.size(); ++index) {
     Tensor tensor{nullptr,
                   members[index].shape,
@@ -64,9 +64,9 @@ SubmissionPtr neutral_contribution(const std::string& name, const Signature& sig
                   {signature.device, signature.device == DeviceKind::cpu ? 0 : gpu}};
     const BucketTensor sized = lay_out(signature.kind, tensor, *group, sizes, index);
     const bool receives = sized.in.shape.dims() > 0 && sized.in.shape[0] == 0 && sized.out.shape.dims() > 0;
-    scratch->emplace_back(tensor.device, std::max<std::size_t>(receives ? sized.out.bytes() : sized.in.bytes(), 1));
-    if (signature.op == ReduceOp::adasum) scratch->back().clear();  // all values count there, and zeros for nothing
-    tensor.data = scratch->back().data();
+    const bool zeros = signature.op == ReduceOp::adasum;  // all values count there, and zeros for nothing
+    scratch->push_back(allocate_on(tensor.device, receives ? sized.out.bytes() : sized.in.bytes(), zeros));
+    tensor.data = scratch->back().get();
     submission->tensors.push_back(lay_out(signature.kind, tensor, *group, sizes, index));
   }
   submission->scratch = std::move(scratch);

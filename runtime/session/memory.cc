@@ -2,14 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cstring>
-
 #include <kolo/error.h>
 #include <kolo/session.h>
 #include <kolo/world.h>
 
-#include "ops/gpu/device.h"
+#include "ops/gpu/gpu.h"
 #include "runtime/session/memory_sources.h"
 #include "runtime/session/parts.h"
 
@@ -30,15 +27,9 @@ Memory allocate_memory(const MemorySources& sources, std::size_t bytes, Device d
       return {std::move(memory), data, bytes, device};
     }
   }
-  if (!device_memory(device.kind)) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("this build of kolo serves no {} memory; build it with KOLO_CUDA=ON", to_string(device.kind)));
-  }
-  auto buffer = std::make_shared<DeviceBuffer>(device, std::max<std::size_t>(bytes, 1));
-  buffer->clear();
-  std::byte* data = buffer->data();
-  return {std::move(buffer), data, bytes, device};
+  auto memory = allocate_on(device, bytes, true);
+  std::byte* const data = memory.get();
+  return {std::move(memory), data, bytes, device};
 }
 
 Memory Session::allocate(std::size_t bytes, Device device) {

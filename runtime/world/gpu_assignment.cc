@@ -58,7 +58,7 @@ GpuShare find_gpu(const Config& config, const std::string& host, int local_rank)
   place.host = host;
   const char* const host_id = std::getenv("NCCL_HOSTID");
   place.nccl_host = host_id ? host_id : host;
-  const int gpus = cuda_cards();
+  const int gpus = cuda_gpus();
   if (gpus == 0) return share;
   place.gpu = local_rank % gpus;
   Gpu& gpu = cuda_gpu(place.gpu);

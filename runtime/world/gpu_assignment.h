@@ -19,7 +19,7 @@ struct GpuIdentity {
   std::string host;
   std::string nccl_host;  ///< NCCL refuses two ranks with one of these and one GPU; NCCL_HOSTID, if set
   int gpu = -1;           ///< index on its host; -1: none
-  CardFacts facts{};
+  GpuFacts facts{};
   int nccl_version = 0;     ///< 0: none
   std::string why_no_nccl;  ///< one line
 };
@@ -27,18 +27,18 @@ struct GpuIdentity {
 void put(Writer& writer, const GpuIdentity& place);
 GpuIdentity get_gpu_place(Reader& reader);
 
-/// A rank's GPU: gpus are dealt out by the rank's index on its node, round and round.
+/// A rank's GPU: GPUs are dealt out by the rank's index on its node, round and round.
 struct GpuShare {
   GpuIdentity place;
   std::shared_ptr<NcclRank> nccl;  ///< null if place.nccl_version is 0
 };
 
-/// Looks for this rank's gpu and NCCL, and reserves what NCCL needs.
+/// Looks for this rank's GPU and NCCL, and reserves what NCCL needs.
 GpuShare find_gpu(const Config& config, const std::string& host, int local_rank);
 
 /// What all ranks conclude from the places of all.
 struct GpuChoice {
-  bool usable = false;  ///< every rank has a gpu
+  bool usable = false;  ///< every rank has a GPU
   bool nccl = false;    ///< NCCL can serve all
   std::string note;     ///< one line for a person, if something is not as it could be
 };

@@ -32,7 +32,7 @@ namespace {
 /// Of ranks in threads: they are on one host.
 std::vector<GpuShare> find_gpus(const Config& config, const std::string& host, int ranks) {
   std::vector<GpuShare> shares;
-  for (int rank = 0; rank < ranks && (cuda_cards() > 0); ++rank) shares.push_back(find_gpu(config, host, rank));
+  for (int rank = 0; rank < ranks && (cuda_gpus() > 0); ++rank) shares.push_back(find_gpu(config, host, rank));
   return shares;
 }
 

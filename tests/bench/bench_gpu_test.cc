@@ -1,4 +1,4 @@
-// kolo-bench with buffers on GPUs, over stand-ins: raw NCCL's calls of every collective, for ranks that are threads;
+// kolo-bench with buffers on GPUs, over fakes: raw NCCL's calls of every collective, for ranks that are threads;
 // then the program by its command line.
 
 #include <thread>
@@ -30,7 +30,7 @@ std::int64_t wrong_after(const Signature& signature, bool in_place, const NcclId
 }
 
 TEST(RawNcclCalls, AreRightOnEveryRank) {
-  set_stand_in_nccl({.in_progress = 80, .seed = 7});
+  set_fake_nccl({.in_progress = 80, .seed = 7});
   for (const Collective& collective : collectives()) {
     for (const bool in_place : {false, true}) {
       const Signature signature{.kind = collective.kind, .root = collective.kind == OpKind::send_recv ? 0 : 1};
@@ -62,7 +62,7 @@ TEST(RawNcclCalls, WhatCannotBeCompared) {
   EXPECT_EQ(reason({.kind = OpKind::all_to_all}, true), "NCCL has no all_to_all in place");
 }
 
-TEST(CardPlace, FindsEveryWrongElement) {
+TEST(GpuBufferPlacement, FindsEveryWrongElement) {
   const auto place = gpu_placement(cuda_gpu(2), 1);
   const Storage in = place->storage(400), out = place->storage(400);
   const Signature signature{};
@@ -79,7 +79,7 @@ class BenchOnGpu : public ::testing::Test {
   Ended run(int ranks, const std::string& arguments, const std::string& environment = "") {
     const Ended ended = bench(folder_, ranks, arguments, environment, KOLO_BENCH_FAKE);
     EXPECT_EQ((ended.out + ended.err).find("Failure"), std::string::npos)
-        << ended.out << ended.err;  // the stand-ins complain
+        << ended.out << ended.err;  // the fakes complain
     return ended;
   }
   TempFolder folder_;
@@ -94,7 +94,7 @@ TEST_F(BenchOnGpu, AgainstNccl) {
     const auto json = ended.json();
     EXPECT_EQ(json.at("world").at("device"), "cuda");
     EXPECT_EQ(json.at("world").at("backend"), "nccl");
-    EXPECT_EQ(json.at("world").at("gpus").at(0).at("name"), "stand-in");
+    EXPECT_EQ(json.at("world").at("gpus").at(0).at("name"), "fake");
     EXPECT_EQ(json.at("world").at("nccl").at("algorithm"), "allreduce:ring");
     ASSERT_EQ(json.at("results").size(), 6u);
     for (const auto& result : json.at("results")) {
@@ -109,10 +109,10 @@ TEST_F(BenchOnGpu, EveryFormatNamesTheGpu) {
   const auto csv = run(0, "all_reduce --device cuda -b 64 -e 64 -n 2 -w 1 --format csv");
   ASSERT_EQ(csv.code, 0) << csv.err;
   EXPECT_NE(csv.out.find(",gpu\n"), std::string::npos) << csv.out;
-  EXPECT_NE(csv.out.find(",\"stand-in [0000:00:00.0]\"\n"), std::string::npos) << csv.out;
+  EXPECT_NE(csv.out.find(",\"fake [0000:00:00.0]\"\n"), std::string::npos) << csv.out;
   const auto osu = run(0, "all_reduce --device cuda -b 64 -e 64 -n 2 -w 1 --format osu");
   ASSERT_EQ(osu.code, 0) << osu.err;
-  EXPECT_NE(osu.out.find(": GPU 0 [0000:00:00.0] stand-in\n"), std::string::npos) << osu.out;
+  EXPECT_NE(osu.out.find(": GPU 0 [0000:00:00.0] fake\n"), std::string::npos) << osu.out;
   EXPECT_NE(osu.out.find("# Peak GPU memory (MiB) : "), std::string::npos) << osu.out;
   const auto host = run(0, "all_reduce -b 64 -e 64 -n 2 -w 1 --format csv");
   EXPECT_EQ(host.out.find("gpu"), std::string::npos) << host.out;
@@ -154,7 +154,7 @@ TEST_F(BenchOnGpu, OtherTasks) {
 
 TEST_F(BenchOnGpu, TheTableNamesGpuAndAlgorithm) {
   const auto ended = run(0, "all_reduce --device cuda -b 8 -e 8 -n 2");
-  EXPECT_NE(ended.out.find("device  0 [0000:00:00.0] stand-in"), std::string::npos) << ended.out;
+  EXPECT_NE(ended.out.find("device  0 [0000:00:00.0] fake"), std::string::npos) << ended.out;
   EXPECT_NE(ended.out.find("# NCCL 2.28.9, algorithm auto"), std::string::npos) << ended.out;
 }
 

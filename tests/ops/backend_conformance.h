@@ -100,7 +100,7 @@ inline Signature signature_of(OpKind kind, DType dtype, ReduceOp op = ReduceOp::
   return {kind, op, dtype, DeviceKind::cpu, root, 1, 1, {}};
 }
 
-/// Elements between guard bytes that nobody may change, at an address aligned to the element and to no more. On a gpu,
+/// Elements between guard bytes that nobody may change, at an address aligned to the element and to no more. On a GPU,
 /// what data() gives is a mirror on the host: upload() puts it there, download() fetches it.
 class GuardedArray {
  public:
@@ -111,8 +111,8 @@ class GuardedArray {
     if (device.kind == DeviceKind::cuda) {
       gpu_ = &cuda_gpu(device.index);
       pinned_ = GpuBuffer(*gpu_, all, GpuBuffer::Kind::pinned);
-      if (!source_) on_card_ = GpuBuffer(*gpu_, all);
-      place_ = source_ ? source_.get() : on_card_.data();
+      if (!source_) on_gpu_ = GpuBuffer(*gpu_, all);
+      place_ = source_ ? source_.get() : on_gpu_.data();
       storage_span_ = {pinned_.data(), all};
     } else {
       if (!source_) storage_.resize(all);
@@ -146,7 +146,7 @@ class GuardedArray {
   Gpu* gpu_ = nullptr;
   std::vector<std::byte> storage_;
   std::shared_ptr<std::byte> source_;
-  GpuBuffer pinned_, on_card_;
+  GpuBuffer pinned_, on_gpu_;
   std::byte* place_ = nullptr;
   std::span<std::byte> storage_span_;  // of one of them
 };
@@ -176,7 +176,7 @@ class Job {
  public:
   Job(const Call& call, int rank, int ranks, MemorySource* memory = nullptr, Device device = {})
       : call_(call), rank_(rank), ranks_(ranks), device_(device) {
-    if (on_card()) stream_ = std::make_unique<CardStream>(cuda_gpu(device.index));
+    if (on_gpu()) stream_ = std::make_unique<GpuStream>(cuda_gpu(device.index));
     if (kind() == OpKind::all_to_all && !call_.equal_blocks()) call_.in_place = false;
     const std::size_t size = size_of(call_.signature.dtype);
     for (std::size_t t = 0; t < call_.sizes.size(); ++t) {
@@ -195,7 +195,7 @@ class Job {
 
   void start(Backend& backend) {
     bucket_ = std::make_unique<Bucket>(bucket());
-    if (on_card()) {
+    if (on_gpu()) {
       for (const auto* arrays : {&inputs_, &outputs_}) {
         for (const GuardedArray& array : *arrays) array.upload(stream_->get());
       }
@@ -203,11 +203,11 @@ class Job {
     }
     operation_ = backend.start(*bucket_);
   }
-  /// On a gpu, results are fetched by the stream, after the operation's point in it, for every second seed as soon as
+  /// On a GPU, results are fetched by the stream, after the operation's point in it, for every second seed as soon as
   /// that is known.
   bool step() {
     const bool complete = operation_->step();
-    if (!on_card() || fetched_) return complete;
+    if (!on_gpu() || fetched_) return complete;
     const auto result = operation_->result();
     if (!complete && (!result || call_.seed % 2 == 0)) return false;
     if (!complete) result->order(stream_->get());
@@ -227,7 +227,7 @@ class Job {
   /// Expects the result in the outputs, the inputs as they were (but where the output lies in them), and the memory
   /// around both untouched.
   void verify() {
-    if (on_card()) wait_for(cuda_gpu(device_.index), stream_->get());
+    if (on_gpu()) wait_for(cuda_gpu(device_.index), stream_->get());
     if (std::ranges::binary_search(call_.absent, rank_)) return;  // its memory is scratch
     for (std::size_t t = 0; t < call_.sizes.size(); ++t) {
       with_type(call_.signature.dtype, [&]<class T>() { verify_tensor<T>(t); });
@@ -241,7 +241,7 @@ class Job {
   }
 
  private:
-  bool on_card() const { return device_.kind == DeviceKind::cuda; }
+  bool on_gpu() const { return device_.kind == DeviceKind::cuda; }
   OpKind kind() const { return call_.signature.kind; }
   bool is_root() const { return call_.signature.root == rank_; }
   bool reads() const { return kind() != OpKind::scatter || is_root(); }
@@ -451,7 +451,7 @@ class Job {
   int ranks_;
   Device device_;
   bool fetched_ = false;
-  std::unique_ptr<CardStream> stream_;  // the program's, on a gpu
+  std::unique_ptr<GpuStream> stream_;  // the program's, on a GPU
   std::vector<GuardedArray> inputs_;
   std::vector<GuardedArray> outputs_;
   std::unique_ptr<Bucket> bucket_;
@@ -502,8 +502,8 @@ class BackendConformance : public ::testing::TestWithParam<HarnessFactory> {
     signature.device = device.kind;
     Bucket bucket{signature, {}};
     std::vector<GuardedArray> arrays;
-    std::unique_ptr<CardStream> stream;
-    if (device.kind == DeviceKind::cuda) stream = std::make_unique<CardStream>(cuda_gpu(device.index));
+    std::unique_ptr<GpuStream> stream;
+    if (device.kind == DeviceKind::cuda) stream = std::make_unique<GpuStream>(cuda_gpu(device.index));
     for (const auto& values : tensors) {
       Tensor tensor = view(values);
       tensor.device = device;
@@ -546,7 +546,7 @@ class BackendConformance : public ::testing::TestWithParam<HarnessFactory> {
       std::mt19937_64 random(seed * 1000 + static_cast<std::uint64_t>(rank));
       std::vector<std::unique_ptr<Job>> running;
       std::vector<std::unique_ptr<Job>>
-          ended;  // whoever frees memory of a gpu waits for all that is on it, and steps nothing
+          ended;  // whoever frees memory of a GPU waits for all that is on it, and steps nothing
       std::size_t started = 0;
       while (started < calls.size() || !running.empty()) {
         const bool held = std::ranges::any_of(running, [](const auto& job) { return job->holds_backend(); });

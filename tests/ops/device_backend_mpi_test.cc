@@ -40,7 +40,7 @@ class DeviceHarness final : public Harness {
     }
   }
   int ranks() const override { return world_.size(); }
-  Device device(int /*rank*/) const override { return {DeviceKind::cuda, world_.rank % cuda_cards()}; }
+  Device device(int /*rank*/) const override { return {DeviceKind::cuda, world_.rank % cuda_gpus()}; }
   bool exact() const override { return backend_->name() == "staged"; }
   void run(const std::function<void(int rank, Backend& backend)>& body) override { body(world_.rank, *backend_); }
 
@@ -57,7 +57,7 @@ std::size_t calls_per_one_run() {
 HarnessFactory factory(std::string name, const NcclTuning* tuning) {
   return {std::move(name),
           [tuning]() -> std::unique_ptr<Harness> {
-            if (cuda_cards() == 0 || (tuning && !nccl_table())) return nullptr;
+            if (cuda_gpus() == 0 || (tuning && !nccl_table())) return nullptr;
             return std::make_unique<DeviceHarness>(tuning);
           },
           2, 1, calls_per_one_run()};
@@ -73,7 +73,7 @@ INSTANTIATE_TEST_SUITE_P(Device, ExactConformance, ::testing::Values(factory("st
 /// Sessions of all ranks, over NCCL where it can serve them, and staged.
 struct DeviceSession : ::testing::TestWithParam<std::string> {
   void SetUp() override {
-    if (cuda_cards() == 0) GTEST_SKIP() << "this machine has no device for it";
+    if (cuda_gpus() == 0) GTEST_SKIP() << "this machine has no device for it";
     Config config = testing::test_config();
     config.gpu_backend = GetParam();
     session.emplace(mpi_world(MPI_COMM_WORLD, config), config);

@@ -1,4 +1,4 @@
-// What any backend must do, over NCCL and GPUs that are stand-ins: whole collectives, with the answers "in progress"
+// What any backend must do, over a fake NCCL and fake GPUs: whole collectives, with the answers "in progress"
 // and the delays of streams at random. The same on real GPUs is device_backend_mpi_test.
 
 #include "ops/nccl/backend.h"
@@ -20,13 +20,13 @@ using testing::NcclHarness;
 /// Tensors from 4 KiB on are large; staging holds a few thousand elements.
 constexpr NcclTuning tiny{16 << 10, 4 << 10};
 constexpr NcclTuning wide{64 << 10, 4 << 10, true};
-constexpr NcclTuning enrolled{1 << 20, 64 << 10, false, true};
+constexpr NcclTuning registered{1 << 20, 64 << 10, false, true};
 
 HarnessFactory factory(std::string name, int ranks, const NcclTuning& tuning, int in_progress, int schedules,
                        int shrinks, bool in_memory = false) {
   return {std::move(name),
           [=] {
-            testing::set_stand_in_nccl({.in_progress = in_progress, .seed = static_cast<std::uint64_t>(ranks)});
+            testing::set_fake_nccl({.in_progress = in_progress, .seed = static_cast<std::uint64_t>(ranks)});
             return std::make_unique<NcclHarness>(ranks, tuning, in_memory);
           },
           schedules, shrinks};
@@ -46,7 +46,7 @@ class NcclSettings : public BackendConformance {};
 INSTANTIATE_TEST_SUITE_P(With, NcclSettings,
                          ::testing::Values(factory("default1rank", 1, {}, 0, schedules, 20),
                                            factory("wide2ranks", 2, wide, 50, schedules, 10),
-                                           factory("enrolled3ranks", 3, enrolled, 50, schedules, 10, true)),
+                                           factory("registered3ranks", 3, registered, 50, schedules, 10, true)),
                          name_of_harness);
 
 TEST_P(NcclSettings, EveryOpAndType) {

@@ -1,5 +1,5 @@
 // What the NCCL backend calls, and in which order: launches, groups, registration, the life of communicators. Recorded
-// by a stand-in.
+// by a fake.
 
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ using Lines = std::vector<std::string>;
 class NcclCalls : public ::testing::Test {
  protected:
   NcclCalls() {
-    testing::set_stand_in_nccl({});
+    testing::set_fake_nccl({});
     clear_nccl_log();
   }
   static void run(NcclHarness& harness, const std::vector<Call>& calls, bool in_memory = false) {
@@ -99,7 +99,7 @@ TEST_F(NcclCalls, NothingIsRegisteredOtherwise) {
 TEST_F(NcclCalls, AnArenaIsNotTouchedByKernels) {
   NcclHarness harness(2, {1 << 20, 1 << 20});
   harness.run([&](int rank, Backend& backend) {
-    auto& gpu = testing::stand_in_card(rank);
+    auto& gpu = testing::fake_gpu(rank);
     const auto memory = backend.memory()->allocate(4000, harness.device(rank));
     Bucket bucket{{.dtype = DType::f32, .device = DeviceKind::cuda}, {}};
     for (int i = 0; i < 10; ++i) {
@@ -158,7 +158,7 @@ class NcclFailures : public NcclCalls {
   }
   static std::ptrdiff_t logged(const std::string& line) { return std::ranges::count(nccl_log(0), line); }
 
-  testing::FakeGpu& gpu = testing::stand_in_card(0);
+  testing::FakeGpu& gpu = testing::fake_gpu(0);
   NcclHarness harness{1, tuning};
 };
 
@@ -194,7 +194,7 @@ TEST_F(NcclFailures, InACall) {
   testing::fail_nccl_call(0, NcclResult::system_error);
   {
     Work work(*this, data.get(), 2000);
-    EXPECT_NE(fault_of(*work.operation).find("ncclAllReduce failed (stand-in error"), std::string::npos);
+    EXPECT_NE(fault_of(*work.operation).find("ncclAllReduce failed (fake error"), std::string::npos);
   }
   backend().recover();
   EXPECT_TRUE(runs(data.get(), 2000));
@@ -215,7 +215,7 @@ TEST_F(NcclCalls, InputsAndOutputsAreRegisteredToo) {
   harness.run([&](int rank, Backend& backend) {
     const Device device = harness.device(rank);
     const auto in = backend.memory()->allocate(8000, device), out = backend.memory()->allocate(16'000, device);
-    const GpuBuffer own(testing::stand_in_card(rank), 24'000);  // is the program's
+    const GpuBuffer own(testing::fake_gpu(rank), 24'000);  // is the program's
     Bucket bucket{{.kind = OpKind::all_gather, .dtype = DType::f32, .device = DeviceKind::cuda, .shape = Shape{2000}},
                   {}};
     bucket.tensors.push_back(
@@ -232,7 +232,7 @@ TEST_F(NcclCalls, InputsAndOutputsAreRegisteredToo) {
 
 TEST_F(NcclCalls, MemoryIsZeroAndGivenBack) {
   NcclHarness harness(1, {1 << 16, 4096});
-  const auto used = [] { return testing::stand_in_card(0).memory_use().used; };
+  const auto used = [] { return testing::fake_gpu(0).memory_use().used; };
   const std::size_t before = used();
   auto memory = harness.backend(0).memory()->allocate(100'000, harness.device(0));
   EXPECT_TRUE(std::all_of(memory.get(), memory.get() + 100'000, [](std::byte value) { return value == std::byte{0}; }));
@@ -249,14 +249,14 @@ TEST_F(NcclCalls, MemoryIsZeroAndGivenBack) {
 
 TEST_F(NcclCalls, RunOnAnUrgentStream) {
   NcclHarness harness(1, {1 << 16, 4096});
-  EXPECT_TRUE(testing::stand_in_card(0).is_urgent(harness.shared(0).stream.get()));
+  EXPECT_TRUE(testing::fake_gpu(0).is_urgent(harness.shared(0).stream.get()));
 }
 
 TEST_F(NcclCalls, EveryBucketIsARangeForTheProfiler) {
   NcclHarness harness(1, {1 << 20, 4096});
   run(harness, {{all_reduce_of(DType::f32, ReduceOp::sum), {100, 28}, true, 2}});
-  EXPECT_EQ(testing::stand_in_card(0).ranges().back(), "all_reduce f32 (2 tensors, 512 bytes)");
-  EXPECT_EQ(testing::stand_in_card(0).open_ranges(), 0);
+  EXPECT_EQ(testing::fake_gpu(0).ranges().back(), "all_reduce f32 (2 tensors, 512 bytes)");
+  EXPECT_EQ(testing::fake_gpu(0).open_ranges(), 0);
 }
 
 TEST(LaunchOrder, TheEarliestAgreedTimeGoesFirst) {

@@ -10,7 +10,7 @@
 
 namespace kolo::testing {
 
-/// Ranks as threads, each with a stand-in gpu, over the stand-in for NCCL.
+/// Ranks as threads, each with a fake GPU, over the fake NCCL.
 class NcclHarness final : public Harness {
  public:
   NcclHarness(int ranks, const NcclTuning& tuning, bool in_memory = false) : in_memory_(in_memory) {

@@ -230,18 +230,18 @@ TEST(NcclPlansOfAllRanks, FitTogether) {
             collectives[static_cast<std::size_t>(rank)].push_back(fmt::format(
                 "{} {} {} {} {}", r, static_cast<int>(call.kind), call.count, to_string(call.type), call.peer));
         }
-        for (const auto* moves : {&round.pack, &round.unpack}) {
-          const Conversion& how = moves == &round.pack ? drawn.method.pack : drawn.method.unpack;
-          for (const PackItem& move : *moves) {
-            ASSERT_GT(move.count, 0);
+        for (const auto* items : {&round.pack, &round.unpack}) {
+          const Conversion& how = items == &round.pack ? drawn.method.pack : drawn.method.unpack;
+          for (const PackItem& item : *items) {
+            ASSERT_GT(item.count, 0);
             const auto check = [&](const std::byte* data, DType dtype) {
               const auto begin = reinterpret_cast<std::uintptr_t>(data),
-                         end = begin + static_cast<std::uintptr_t>(move.count) * size_of(dtype);
+                         end = begin + static_cast<std::uintptr_t>(item.count) * size_of(dtype);
               ASSERT_TRUE(begin >= (1 << 28) ||
                           (begin >= staging_at && end <= staging_at + static_cast<std::uintptr_t>(staging.bytes)));
             };
-            check(move.from, how.from);
-            check(move.to, how.to);
+            check(item.from, how.from);
+            check(item.to, how.to);
           }
         }
       }

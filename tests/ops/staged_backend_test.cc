@@ -1,4 +1,4 @@
-// Device tensors through pinned memory over host backends: what any backend must do, on stand-ins for gpus.
+// Device tensors through pinned memory over host backends: what any backend must do, on fake GPUs.
 
 #include "ops/staged/backend.h"
 
@@ -23,7 +23,7 @@ class StagedHarness final : public Harness {
     for (world.rank = 0; world.rank < ranks; ++world.rank) {
       BackendList mine;
       mine.push_back(std::move(hosts[static_cast<std::size_t>(world.rank)]));
-      backends_.push_back(staged_backend(cuda_gpu(0), std::move(mine), world, tuning));  // more ranks than gpus
+      backends_.push_back(staged_backend(cuda_gpu(0), std::move(mine), world, tuning));  // more ranks than GPUs
     }
   }
   int ranks() const override { return static_cast<int>(backends_.size()); }
@@ -87,8 +87,8 @@ class NotingHost final : public Backend {
   std::shared_ptr<Notes> notes_;
 };
 
-/// A gpu whose first point is said to have passed some time later than it has.
-class HesitantCard final : public testing::FakeGpu {
+/// A GPU whose first point is said to have passed some time later than it has.
+class HesitantGpu final : public testing::FakeGpu {
  public:
   using FakeGpu::FakeGpu;
   std::shared_ptr<const DevicePoint> mark(void* stream, bool timed) override {
@@ -131,7 +131,7 @@ class StagedOverNotes : public ::testing::Test {
     }
   }
   using Counts = std::vector<std::int64_t>;
-  HesitantCard gpu{0, 1};
+  HesitantGpu gpu{0, 1};
   GpuBuffer memory{gpu, 800};
   std::shared_ptr<NotingHost::Notes> notes = std::make_shared<NotingHost::Notes>();
   std::unique_ptr<Backend> backend;

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -16,9 +18,9 @@
 namespace kolo::testing {
 namespace {
 
-class StandInPoint final : public DevicePoint {
+class FakePoint final : public DevicePoint {
  public:
-  explicit StandInPoint(FakeGpu& gpu, bool timed = false) : gpu_(gpu), timed_(timed) {}
+  explicit FakePoint(FakeGpu& gpu, bool timed = false) : gpu_(gpu), timed_(timed) {}
   void order(void* stream) const override {
     gpu_.check();
     gpu_.put(stream, [come = come_] { return come->load(); });
@@ -50,12 +52,12 @@ class StandInPoint final : public DevicePoint {
 thread_local int current = 0;
 
 /// As the kernels do it: every thread of every tile.
-void run_moves(const std::vector<PackItem>& moves, std::int64_t tiles, const Conversion& how) {
-  const auto count = static_cast<std::int64_t>(moves.size());
+void run_items(const std::vector<PackItem>& items, std::int64_t tiles, const Conversion& how) {
+  const auto count = static_cast<std::int64_t>(items.size());
   const auto each = [&]<class To, class From>(auto convert) {
     for (std::int64_t tile = tiles - 1; tile >= 0; --tile) {
       for (int thread = 0; thread < threads_of_tile; ++thread)
-        move_tile<To, From>(moves.data(), count, tile, tiles, thread, threads_of_tile, convert);
+        pack_tile<To, From>(items.data(), count, tile, tiles, thread, threads_of_tile, convert);
     }
   };
   if (how.is_copy()) return each.operator()<unsigned char, unsigned char>(Keep{});
@@ -158,10 +160,10 @@ void FakeGpu::clear_log() {
   log_.clear();
 }
 
-CardFacts FakeGpu::facts() const {
-  return {"stand-in", fmt::format("0000:{:02x}:00.0", index_), 0, std::size_t{1} << 30};
+GpuFacts FakeGpu::facts() const {
+  return {"fake", fmt::format("0000:{:02x}:00.0", index_), 0, std::size_t{1} << 30};
 }
-CardMemoryUse FakeGpu::memory_use() const {
+GpuMemoryUse FakeGpu::memory_use() const {
   const std::lock_guard lock(mutex_);
   return {std::size_t{1} << 30, used_, peak_};
 }
@@ -194,13 +196,13 @@ void FakeGpu::destroy_stream(void* stream) noexcept {
 
 std::shared_ptr<const DevicePoint> FakeGpu::mark(void* stream, bool timed) {
   check();
-  auto point = std::make_shared<StandInPoint>(*this, timed);
+  auto point = std::make_shared<FakePoint>(*this, timed);
   point->come_here(stream);
   return point;
 }
 
 double FakeGpu::seconds_between(const DevicePoint& from, const DevicePoint& to) {
-  const auto when = [](const DevicePoint& point) { return dynamic_cast<const StandInPoint&>(point).when(); };
+  const auto when = [](const DevicePoint& point) { return dynamic_cast<const FakePoint&>(point).when(); };
   return std::chrono::duration<double>(when(to) - when(from)).count();
 }
 
@@ -225,24 +227,40 @@ void FakeGpu::clear(void* data, std::size_t bytes, void* stream) {
   });
 }
 
-void FakeGpu::move(const PackItem* moves, std::size_t count, std::int64_t tiles, const Conversion& how, void* stream) {
+void FakeGpu::copy(void* to, const void* from, std::size_t bytes) {
+  if (bytes == 0) return;
   check();
-  note(fmt::format("move {}", count));
+  expect_reach("a copy between memory of the host and", reaches(to, bytes) ? to : from, bytes);
+  put(nullptr, [=] {
+    std::memcpy(to, from, bytes);
+    return true;
+  });
+  synchronize(nullptr);
+}
+
+void FakeGpu::clear(void* data, std::size_t bytes) {
+  clear(data, bytes, nullptr);
+  synchronize(nullptr);
+}
+
+void FakeGpu::pack(const PackItem* items, std::size_t count, std::int64_t tiles, const Conversion& how, void* stream) {
+  check();
+  note(fmt::format("pack {}", count));
   std::vector<PackItem> passed;
-  if (count <= most_moves_passed)
-    passed.assign(moves, moves + count);
+  if (count <= most_items_passed)
+    passed.assign(items, items + count);
   else
-    expect_reach("a table", moves, count * sizeof(PackItem));
-  put(stream, [this, moves, passed, count, tiles, how] {
+    expect_reach("a table", items, count * sizeof(PackItem));
+  put(stream, [this, items, passed, count, tiles, how] {
     const std::vector<PackItem> read =
-        passed.empty() ? std::vector<PackItem>(moves, moves + count) : passed;  // a table is read when the launch runs
-    for (const PackItem& move : read) {
-      expect_reach("a move from memory", move.from,
-                   static_cast<std::size_t>(move.count) * static_cast<std::size_t>(size_in_moves(how.from, how)));
-      expect_reach("a move to memory", move.to,
-                   static_cast<std::size_t>(move.count) * static_cast<std::size_t>(size_in_moves(how.to, how)));
+        passed.empty() ? std::vector<PackItem>(items, items + count) : passed;  // a table is read when the launch runs
+    for (const PackItem& item : read) {
+      expect_reach("an item from memory", item.from,
+                   static_cast<std::size_t>(item.count) * static_cast<std::size_t>(size_in_items(how.from, how)));
+      expect_reach("an item to memory", item.to,
+                   static_cast<std::size_t>(item.count) * static_cast<std::size_t>(size_in_items(how.to, how)));
     }
-    run_moves(read, tiles, how);
+    run_items(read, tiles, how);
     return true;
   });
 }
@@ -264,7 +282,7 @@ void FakeGpu::combine(const Combination& what, void* stream) {
 
 void* FakeGpu::take(std::size_t bytes) {
   if (allocations_left_.fetch_sub(1) <= 0)
-    throw Error(ErrorCode::backend, "cudaMalloc failed (out of memory) at stand_in_card.cc");
+    throw Error(ErrorCode::backend, "cudaMalloc failed (out of memory) at fake_gpu.cc");
   const std::size_t rounded = (std::max<std::size_t>(bytes, 1) + 255) / 256 * 256;
   void* const data = std::aligned_alloc(256, rounded);
   std::memset(data, 0xcd, rounded);
@@ -362,9 +380,42 @@ void FakeGpu::download(void* to, const void* from, std::size_t bytes, void* stre
 }
 
 void FakeGpu::synchronize(void* stream) {
-  const auto point = std::make_shared<StandInPoint>(*this);
+  const auto point = std::make_shared<FakePoint>(*this);
   point->come_here(stream);
   while (!point->passed()) std::this_thread::yield();
 }
 
+namespace {
+constexpr int most_gpus = 8;
+std::atomic<int> gpus_seen{most_gpus};
+}  // namespace
+
+FakeGpu& fake_gpu(int index) {
+  static const auto gpus = [] {
+    std::array<std::unique_ptr<FakeGpu>, most_gpus> all;
+    for (int i = 0; i < most_gpus; ++i)
+      all[static_cast<std::size_t>(i)] = std::make_unique<FakeGpu>(i, static_cast<std::uint64_t>(i) + 1);
+    return all;
+  }();
+  return *gpus.at(static_cast<std::size_t>(index));
+}
+
+void set_fake_gpus(int count) {
+  gpus_seen = count;
+}
+
 }  // namespace kolo::testing
+
+namespace kolo {
+
+bool has_cuda() {
+  return true;
+}
+int cuda_gpus() {
+  return testing::gpus_seen;
+}
+Gpu& cuda_gpu(int index) {
+  return testing::fake_gpu(index);
+}
+
+}  // namespace kolo

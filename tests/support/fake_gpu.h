@@ -18,10 +18,10 @@
 
 namespace kolo::testing {
 
-/// A gpu made of host memory and a thread. What is put on a stream runs later, in the stream's order, and streams run
+/// A GPU made of host memory and a thread. What is put on a stream runs later, in the stream's order, and streams run
 /// in a random one with random delays: whoever reads a result before its point, or marks a point too early, finds what
 /// nobody has written yet (and ThreadSanitizer finds a race). Complains, as failures of the test, about memory that a
-/// real gpu could not reach.
+/// real GPU could not reach.
 class FakeGpu : public Gpu {
  public:
   FakeGpu(int index, std::uint64_t seed);
@@ -31,7 +31,7 @@ class FakeGpu : public Gpu {
   using Work = std::function<bool()>;
   void put(void* stream, Work work);
 
-  /// Whether [data, data + bytes) lies in memory of this gpu, or in pinned memory of the host.
+  /// Whether [data, data + bytes) lies in memory of this GPU, or in pinned memory of the host.
   bool reaches(const void* data, std::size_t bytes) const;
 
   /// Makes everything fail that is called from now on, as after an error of the device; empty: nothing.
@@ -41,14 +41,14 @@ class FakeGpu : public Gpu {
   /// Makes an allocation fail that comes after so many others.
   void fail_allocation_after(int others) { allocations_left_ = others; }
 
-  /// Of all launches so far, in order: "move 3", "combine", "copy", "clear".
+  /// Of all launches so far, in order: "pack 3", "combine", "copy", "clear".
   std::vector<std::string> log() const;
   void clear_log();
 
   /// Whether the stream was made so.
   bool is_urgent(void* stream) const;
 
-  /// Frees what was left to the gpu on purpose, when nobody uses the gpu any more.
+  /// Frees what was left to the GPU on purpose, when nobody uses the GPU any more.
   void free_what_was_left();
 
   /// What a program does with its tensors, each on a stream of its own.
@@ -58,8 +58,8 @@ class FakeGpu : public Gpu {
   void synchronize(void* stream);
 
   int index() const override { return index_; }
-  CardFacts facts() const override;
-  CardMemoryUse memory_use() const override;
+  GpuFacts facts() const override;
+  GpuMemoryUse memory_use() const override;
   int select() override;
   void select_again(int before) noexcept override;
   void* make_stream(bool urgent) override;
@@ -68,7 +68,9 @@ class FakeGpu : public Gpu {
   double seconds_between(const DevicePoint& from, const DevicePoint& to) override;
   void copy(void* to, const void* from, std::size_t bytes, void* stream) override;
   void clear(void* data, std::size_t bytes, void* stream) override;
-  void move(const PackItem* moves, std::size_t count, std::int64_t tiles, const Conversion& how, void* stream) override;
+  void copy(void* to, const void* from, std::size_t bytes) override;
+  void clear(void* data, std::size_t bytes) override;
+  void pack(const PackItem* items, std::size_t count, std::int64_t tiles, const Conversion& how, void* stream) override;
   void combine(const Combination& what, void* stream) override;
   void* allocate(std::size_t bytes) override;
   void release(void* data) noexcept override;
@@ -114,10 +116,10 @@ class FakeGpu : public Gpu {
 /// The calling thread's current gpu.
 int current_gpu();
 
-/// The gpu that stands for number `index` of a program that links stand_in_cuda.cc.
-FakeGpu& stand_in_card(int index);
+/// The GPU that stands for number `index` of a program that links fake_gpu.cc.
+FakeGpu& fake_gpu(int index);
 
-/// How many gpus such a program sees: 8 unless a test says otherwise.
-void set_stand_in_cards(int count);
+/// How many GPUs such a program sees: 8 unless a test says otherwise.
+void set_fake_gpus(int count);
 
 }  // namespace kolo::testing

@@ -120,7 +120,7 @@ struct NcclCommunicator {
   std::map<int, testing::MadeOp> ops;
   int next_op = 5;
   std::shared_ptr<std::atomic<bool>> aborted = std::make_shared<std::atomic<bool>>(false);
-  std::set<void*> enrolled;
+  std::set<void*> registered;
   bool finalized = false;
   std::shared_ptr<std::atomic<int>> outstanding = std::make_shared<std::atomic<int>>(0);
 };
@@ -146,7 +146,7 @@ void expect_idle(NcclComm comm, const char* what) {
   if (comm->finalized) ADD_FAILURE() << what << " on a communicator that was finalized";
 }
 
-void expect_card(NcclComm comm, const char* what) {
+void expect_current_gpu(NcclComm comm, const char* what) {
   if (current_gpu() != comm->gpu) ADD_FAILURE() << what << " with another current gpu";
 }
 
@@ -318,7 +318,7 @@ NcclResult submit(NcclComm comm, void* stream, const std::vector<Call>& calls) {
   const int rank = comm->rank;
   ++*comm->outstanding;
   auto put = [gpu = comm->gpu, stream, running, aborted = comm->aborted, outstanding = comm->outstanding, rank] {
-    stand_in_card(gpu).put(stream, [running, aborted, outstanding, rank] {
+    fake_gpu(gpu).put(stream, [running, aborted, outstanding, rank] {
       if (*aborted) return true;
       if (hangs(rank)) return false;
       bool done = true;
@@ -358,7 +358,7 @@ NcclResult call_failure(int rank) {
 
 NcclResult collect(NcclComm comm, void* stream, Call call) {
   expect_idle(comm, call.what.c_str());
-  expect_card(comm, call.what.c_str());
+  expect_current_gpu(comm, call.what.c_str());
   while (blocked(comm->rank)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   if (const NcclResult failure = call_failure(comm->rank); failure != NcclResult::success)
     return group.failure = failure;
@@ -458,28 +458,28 @@ NcclResult async_error(NcclComm comm, NcclResult* state) {
 
 NcclResult finalize(NcclComm comm) {
   expect_idle(comm, "finalize");
-  expect_card(comm, "finalize");
+  expect_current_gpu(comm, "finalize");
   comm->finalized = true;
   comm->polls_left = 3;
   note(comm->rank, "finalize");
   return NcclResult::in_progress;
 }
 NcclResult destroy(NcclComm comm) {
-  expect_card(comm, "destroy");
+  expect_current_gpu(comm, "destroy");
   if (!comm->finalized) ADD_FAILURE() << "destroy of a communicator that was not finalized";
   if (busy(comm) || *comm->outstanding != 0) ADD_FAILURE() << "destroy of a communicator that is still being finalized";
   if (!comm->ops.empty()) ADD_FAILURE() << "ops that were not destroyed";
-  if (!comm->enrolled.empty()) ADD_FAILURE() << "memory that is still registered";
+  if (!comm->registered.empty()) ADD_FAILURE() << "memory that is still registered";
   note(comm->rank, "destroy");
   delete comm;
   return NcclResult::success;
 }
 NcclResult abort(NcclComm comm) {
-  expect_card(comm, "abort");
+  expect_current_gpu(comm, "abort");
   note(comm->rank, "abort");
   {
     const std::lock_guard lock(behaviour().mutex);
-    if (behaviour().how.loud) std::fprintf(stderr, "stand-in: rank %d aborts\n", comm->rank);
+    if (behaviour().how.loud) std::fprintf(stderr, "fake: rank %d aborts\n", comm->rank);
   }
   *comm->aborted = true;
   delete comm;
@@ -488,7 +488,7 @@ NcclResult abort(NcclComm comm) {
 
 NcclResult create_op(NcclOp* op, const void* scalar, NcclType type, NcclComm comm) {
   expect_idle(comm, "create_pre_mul_sum");
-  expect_card(comm, "create_pre_mul_sum");
+  expect_current_gpu(comm, "create_pre_mul_sum");
   double factor = 0;
   if (type == NcclType::f64)
     std::memcpy(&factor, scalar, sizeof(double));
@@ -512,18 +512,17 @@ NcclResult destroy_op(NcclOp op, NcclComm comm) {
 
 NcclResult register_memory(NcclComm comm, void* data, std::size_t bytes, void** handle) {
   expect_idle(comm, "register_memory");
-  expect_card(comm, "register_memory");
-  if (!stand_in_card(comm->gpu).reaches(data, bytes))
-    ADD_FAILURE() << "memory that the gpu cannot reach was registered";
-  if (!comm->enrolled.insert(data).second) ADD_FAILURE() << "memory registered twice";
+  expect_current_gpu(comm, "register_memory");
+  if (!fake_gpu(comm->gpu).reaches(data, bytes)) ADD_FAILURE() << "memory that the gpu cannot reach was registered";
+  if (!comm->registered.insert(data).second) ADD_FAILURE() << "memory registered twice";
   note(comm->rank, fmt::format("register {}", bytes));
   *handle = data;
   return NcclResult::success;
 }
 NcclResult deregister_memory(NcclComm comm, void* handle) {
   expect_idle(comm, "deregister_memory");
-  expect_card(comm, "deregister_memory");
-  if (comm->enrolled.erase(handle) == 0) ADD_FAILURE() << "memory that was not registered is dismissed";
+  expect_current_gpu(comm, "deregister_memory");
+  if (comm->registered.erase(handle) == 0) ADD_FAILURE() << "memory that was not registered is dismissed";
   return NcclResult::success;
 }
 
@@ -536,7 +535,7 @@ NcclTable make_table() {
   table.abort = abort;
   table.async_error = async_error;
   table.error_string = [](NcclResult result) {
-    return result == NcclResult::remote_error ? "remote process exited" : "stand-in error";
+    return result == NcclResult::remote_error ? "remote process exited" : "fake error";
   };
   table.last_error = [](NcclComm) { return "last words"; };
   table.group_start = group_start;
@@ -570,7 +569,7 @@ NcclTable make_table() {
   table.destroy_op = destroy_op;
   table.allocate = [](void** data, std::size_t bytes) {
     try {
-      *data = stand_in_card(current_gpu()).allocate(bytes);
+      *data = fake_gpu(current_gpu()).allocate(bytes);
     } catch (const Error&) {
       return NcclResult::unhandled_cuda_error;
     }
@@ -578,9 +577,9 @@ NcclTable make_table() {
   };
   table.release = [](void* data) {
     for (int gpu = 0; gpu < 8; ++gpu) {
-      if (!stand_in_card(gpu).reaches(data, 1)) continue;
+      if (!fake_gpu(gpu).reaches(data, 1)) continue;
       if (current_gpu() != gpu) ADD_FAILURE() << "memory of another gpu than the current one is released";
-      stand_in_card(gpu).release(data);
+      fake_gpu(gpu).release(data);
       break;
     }
     return NcclResult::success;
@@ -592,7 +591,7 @@ NcclTable make_table() {
 
 }  // namespace
 
-void set_stand_in_nccl(const FakeNccl& how) {
+void set_fake_nccl(const FakeNccl& how) {
   const std::lock_guard lock(behaviour().mutex);
   behaviour().how = how;
   behaviour().random.seed(how.seed);

@@ -9,7 +9,7 @@
 namespace kolo::testing {
 
 /// NCCL made of host memory, in a program that links fake_nccl.cc in place of no_nccl.cc: performs the collectives
-/// of ranks that are threads, on the streams of their stand-in gpus, when all ranks' streams have come to them. Adds
+/// of ranks that are threads, on the streams of their fake GPUs, when all ranks' streams have come to them. Adds
 /// in the order of the ranks and rounds 16-bit floats at each addition. Complains, as failures of the test, about calls
 /// that NCCL forbids: ranks that differ, calls on a communicator that is busy, the wrong current gpu.
 struct FakeNccl {
@@ -23,7 +23,7 @@ struct FakeNccl {
 };
 
 /// What all calls from now on do. Not while calls are made.
-void set_stand_in_nccl(const FakeNccl& behaviour);
+void set_fake_nccl(const FakeNccl& behaviour);
 
 /// What rank `rank` of any communicator called since the last clear, in order: "init 2", "group 3", "all_reduce 100 f32
 /// op 4", "send 64 u8 to 1", "abort", …

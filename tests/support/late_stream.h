@@ -30,10 +30,10 @@ inline bool completes_within(Operation& operation, std::chrono::milliseconds pat
 /// one late: expects that the backend waits for both, and finds `expected` in them afterwards.
 inline void expect_late_stream_is_waited_for(Backend& backend, Device device, Signature signature, std::int64_t count,
                                              float expected) {
-  FakeGpu& gpu = stand_in_card(device.index);
+  FakeGpu& gpu = fake_gpu(device.index);
   const std::vector<float> ones(static_cast<std::size_t>(count), 1.0f);
   const std::size_t bytes = ones.size() * sizeof(float);
-  const CardStream early(gpu), late(gpu);
+  const GpuStream early(gpu), late(gpu);
   const std::array streams{early.get(), late.get()};
   const GpuBuffer memory(gpu, 2 * bytes + 64);  // apart
   const auto written = std::make_shared<std::atomic<bool>>(false);

@@ -41,7 +41,7 @@ class OnGpu {
  private:
   Gpu& gpu_;
   std::vector<float> values_;
-  CardStream stream_;
+  GpuStream stream_;
   GpuBuffer memory_, pinned_;
 };
 

@@ -40,6 +40,6 @@ std::unique_ptr<BufferPlacement> gpu_placement(Gpu& gpu, int sharing);
 
 /// The gpu of a rank that is number `local_rank` of its node. Errors: UsageError where this build or this machine has
 /// none.
-Gpu& card_for(int local_rank);
+Gpu& gpu_for(int local_rank);
 
 }  // namespace kolo::bench

@@ -39,11 +39,11 @@ Config settings_of_environment() {
 /// The place of this rank's buffers, one of `on_node` ranks of its node.
 std::unique_ptr<BufferPlacement> place_of(const Options& options, const Config& config, int local_rank, int on_node) {
   if (options.device == DeviceKind::cpu) return host_placement(options.huge_pages);
-  Gpu& gpu = card_for(local_rank);
+  Gpu& gpu = gpu_for(local_rank);
   if (!config.fake_nodes.empty())
     throw UsageError(
         "KOLO_FAKE_NODES does not go with --device cuda (pretended nodes have no GPUs of their own); unset it");
-  const int gpus = cuda_cards();
+  const int gpus = cuda_gpus();
   return gpu_placement(gpu, (on_node - local_rank % gpus + gpus - 1) / gpus);
 }
 
@@ -58,7 +58,7 @@ std::string backend_on(const World& world, DeviceKind device) {
 
 DeviceInfo info_of(const BufferPlacement& place) {
   if (place.device().kind == DeviceKind::cpu) return {};
-  const CardFacts facts = cuda_gpu(place.device().index).facts();
+  const GpuFacts facts = cuda_gpu(place.device().index).facts();
   return {place.device().index, facts.bus, facts.name};
 }
 

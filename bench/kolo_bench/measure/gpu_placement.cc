@@ -5,7 +5,7 @@
 
 #include "bench/kolo_bench/measure/buffer_placement.h"
 #include "bench/kolo_bench/options.h"
-#include "ops/gpu/device.h"
+#include "ops/gpu/gpu.h"
 
 namespace kolo::bench {
 namespace {
@@ -14,7 +14,7 @@ const std::byte* begin_of(const Tensor& tensor) {
   return static_cast<const std::byte*>(tensor.data);
 }
 
-/// Work whose tensors lie on the host as those of some other work lie on a gpu: in place where these are.
+/// Work whose tensors lie on the host as those of some other work lie on a GPU: in place where these are.
 class Twin {
  public:
   explicit Twin(const Work& work) : work_(work) {
@@ -33,11 +33,11 @@ class Twin {
   }
 
   const Work& work() const { return work_; }
-  void upload() const {
-    for (const Piece& piece : pieces_) cuda_memory()->copy(piece.there, piece.here.get(), piece.bytes);
+  void upload(Gpu& gpu) const {
+    for (const Piece& piece : pieces_) gpu.copy(piece.there, piece.here.get(), piece.bytes);
   }
-  void download() const {
-    for (const Piece& piece : pieces_) cuda_memory()->copy(piece.here.get(), piece.there, piece.bytes);
+  void download(Gpu& gpu) const {
+    for (const Piece& piece : pieces_) gpu.copy(piece.here.get(), piece.there, piece.bytes);
   }
 
  private:
@@ -60,18 +60,18 @@ class Twin {
   std::vector<Piece> pieces_;
 };
 
-class CardPlace final : public BufferPlacement {
+class GpuBufferPlacement final : public BufferPlacement {
  public:
-  CardPlace(Gpu& gpu, int sharing) : gpu_(gpu), sharing_(sharing), stream_(gpu) {}
+  GpuBufferPlacement(Gpu& gpu, int sharing) : gpu_(gpu), sharing_(sharing), stream_(gpu) {}
 
   Device device() const override { return {DeviceKind::cuda, gpu_.index()}; }
   void* stream() const override { return stream_.get(); }
-  Storage storage(std::size_t bytes) const override { return Storage::on_card(gpu_, bytes); }
+  Storage storage(std::size_t bytes) const override { return Storage::on_gpu(gpu_, bytes); }
 
   void check_room(const Ranks& ranks, std::size_t bytes, const std::string& advice) const override {
     check_memory(ranks, bytes, advice);  // values are made, and results checked, on the host
     ranks.together([&] {
-      const CardMemoryUse use = gpu_.memory_use();
+      const GpuMemoryUse use = gpu_.memory_use();
       const double needed = static_cast<double>(bytes) * sharing_, free = static_cast<double>(use.total - use.used);
       if (needed <= free) return;
       throw UsageError(fmt::format("the tensors take {:.2f} GiB on GPU {}, where {:.2f} GiB are free; {}",
@@ -82,30 +82,30 @@ class CardPlace final : public BufferPlacement {
   void fill(const Checker& checker, const Work& work) const override {
     const Twin twin(work);
     checker.fill(twin.work());
-    twin.upload();
+    twin.upload(gpu_);
   }
   std::int64_t wrong(const Checker& checker, const Work& work, std::optional<WrongElement>* first) const override {
     const Twin twin(work);
-    twin.download();
+    twin.download(gpu_);
     return checker.wrong(twin.work(), first);
   }
 
  private:
   Gpu& gpu_;
   int sharing_;
-  CardStream stream_;
+  GpuStream stream_;
 };
 
 }  // namespace
 
 std::unique_ptr<BufferPlacement> gpu_placement(Gpu& gpu, int sharing) {
-  return std::make_unique<CardPlace>(gpu, sharing);
+  return std::make_unique<GpuBufferPlacement>(gpu, sharing);
 }
 
-Gpu& card_for(int local_rank) {
-  if (!cuda_memory())
+Gpu& gpu_for(int local_rank) {
+  if (!has_cuda())
     throw UsageError("--device cuda: this build has no CUDA; build kolo with KOLO_CUDA=ON, or leave it out");
-  const int gpus = cuda_cards();
+  const int gpus = cuda_gpus();
   if (gpus == 0)
     throw UsageError("--device cuda: this machine has no GPU that CUDA can use; look at nvidia-smi, or leave it out");
   return cuda_gpu(local_rank % gpus);

@@ -1,6 +1,6 @@
 // What it costs to gather tensors into one buffer and to deal them out again, with the kernels that buckets go through,
-// against one copy of as many bytes from one place of the gpu to another. Launches follow one another without a pause:
-// what is timed is what the gpu needs, as long as the host is faster.
+// against one copy of as many bytes from one place of the GPU to another. Launches follow one another without a pause:
+// what is timed is what the GPU needs, as long as the host is faster.
 
 #include <fmt/format.h>
 #include <sched.h>
@@ -11,7 +11,6 @@
 
 #include "bench/kolo_bench/measure/bucket_list.h"
 #include "bench/kolo_bench/measure/context.h"
-#include "ops/gpu/device.h"
 #include "ops/gpu/packer.h"
 
 namespace kolo::bench {
@@ -20,12 +19,12 @@ namespace {
 constexpr int launches_in_a_row = 20;
 constexpr std::int64_t default_iterations = 20;
 
-/// Where tensors of a list lie, one by one and packed: as far apart as a gpu's allocations, and as close as in a
+/// Where tensors of a list lie, one by one and packed: as far apart as a GPU's allocations, and as close as in a
 /// bucket.
 struct Layout {
   explicit Layout(const BucketList& list) {
     for (const std::int64_t elements : list.elements) {
-      moves.push_back({apart, packed, elements});
+      items.push_back({apart, packed, elements});
       const auto bytes = static_cast<std::size_t>(elements) * sizeof(float);
       apart += (bytes + 255) / 256 * 256;
       packed += (bytes + 15) / 16 * 16;
@@ -36,18 +35,18 @@ struct Layout {
     std::size_t apart, packed;
     std::int64_t elements;
   };
-  std::vector<One> moves;
+  std::vector<One> items;
   std::size_t apart = 0, packed = 0, total = 0;  // bytes
 };
 
-std::vector<PackItem> moves_of(const Layout& layout, std::byte* apart, std::byte* packed, bool pack) {
-  std::vector<PackItem> moves;
-  for (const Layout::One& one : layout.moves) {
+std::vector<PackItem> items_of(const Layout& layout, std::byte* apart, std::byte* packed, bool pack) {
+  std::vector<PackItem> items;
+  for (const Layout::One& one : layout.items) {
     std::byte* const tensor = apart + one.apart;
     std::byte* const slot = packed + one.packed;
-    moves.push_back({pack ? tensor : slot, pack ? slot : tensor, one.elements});
+    items.push_back({pack ? tensor : slot, pack ? slot : tensor, one.elements});
   }
-  return moves;
+  return items;
 }
 
 /// Launches that follow one another on a stream.
@@ -74,8 +73,9 @@ class Packing {
  public:
   Packing(BenchContext& context, Gpu& gpu, const BucketList& list)
       : layout_(list),
+        gpu_(gpu),
         stream_(gpu),
-        mover_(gpu, stream_.get()),
+        packer_(gpu, stream_.get()),
         apart_(context.place().storage(layout_.apart)),
         packed_(context.place().storage(layout_.packed)),
         copied_(context.place().storage(layout_.total)),
@@ -90,13 +90,13 @@ class Packing {
   std::int64_t wrong_bytes() {
     std::vector<std::byte> values(layout_.apart), found(layout_.apart);
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::byte>(i * 31 + i / 251);
-    cuda_memory()->copy(apart_.data(), values.data(), values.size());
+    gpu_.copy(apart_.data(), values.data(), values.size());
     pack_.run();
-    cuda_memory()->clear(apart_.data(), layout_.apart);
+    gpu_.clear(apart_.data(), layout_.apart);
     unpack_.run();
-    cuda_memory()->copy(found.data(), apart_.data(), found.size());
+    gpu_.copy(found.data(), apart_.data(), found.size());
     std::int64_t wrong = 0;
-    for (const Layout::One& one : layout_.moves) {
+    for (const Layout::One& one : layout_.items) {
       for (std::size_t i = 0; i < static_cast<std::size_t>(one.elements) * sizeof(float); ++i)
         wrong += values[one.apart + i] != found[one.apart + i];
     }
@@ -106,13 +106,14 @@ class Packing {
 
  private:
   void move(bool pack) {
-    mover_.move(moves_of(layout_, apart_.data(), packed_.data(), pack),
+    packer_.run(items_of(layout_, apart_.data(), packed_.data(), pack),
                 Conversion{.from = DType::f32, .to = DType::f32});
   }
 
   Layout layout_;
-  CardStream stream_;
-  Packer mover_;
+  Gpu& gpu_;
+  GpuStream stream_;
+  Packer packer_;
   Storage apart_, packed_, copied_;
   Launches copy_, pack_, unpack_;
 };
@@ -137,9 +138,11 @@ void run_pack(BenchContext& context) {
   for (const BucketList& list : lists) {
     context.watch().begin(list.name);
     const Layout layout(list);
-    context.place().check_room(ranks, layout.apart + layout.packed + layout.total, "use a smaller list, or fewer ranks");
+    context.place().check_room(ranks, layout.apart + layout.packed + layout.total,
+                               "use a smaller list, or fewer ranks");
     std::unique_ptr<Packing> packing;
-    ranks.together([&] { packing = std::make_unique<Packing>(context, cuda_gpu(context.place().device().index), list); });
+    ranks.together(
+        [&] { packing = std::make_unique<Packing>(context, cuda_gpu(context.place().device().index), list); });
     Schedule schedule = schedule_for(options, static_cast<std::int64_t>(layout.total), false);
     schedule.iterations = options.iterations.value_or(default_iterations);
     schedule.warm_up = options.warm_up.value_or(2);

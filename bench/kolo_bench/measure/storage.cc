@@ -53,12 +53,12 @@ Storage Storage::private_pages(std::size_t bytes, bool huge) {
   return storage;
 }
 
-Storage Storage::on_card(Gpu& gpu, std::size_t bytes) {
+Storage Storage::on_gpu(Gpu& gpu, std::size_t bytes) {
   Storage storage;
-  storage.on_card_ = GpuBuffer(gpu, std::max<std::size_t>(bytes, 1));
-  storage.data_ = storage.on_card_.data();
-  const CardStream stream(gpu);
-  gpu.clear(storage.data_, storage.on_card_.size(), stream.get());
+  storage.on_gpu_ = GpuBuffer(gpu, std::max<std::size_t>(bytes, 1));
+  storage.data_ = storage.on_gpu_.data();
+  const GpuStream stream(gpu);
+  gpu.clear(storage.data_, storage.on_gpu_.size(), stream.get());
   const auto cleared = gpu.mark(stream.get());
   while (!cleared->passed()) (void)::sched_yield();
   return storage;
@@ -82,7 +82,7 @@ Storage& Storage::operator=(Storage&& other) noexcept {
   std::swap(mapping_, other.mapping_);
   std::swap(mapped_, other.mapped_);
   std::swap(memory_, other.memory_);
-  std::swap(on_card_, other.on_card_);
+  std::swap(on_gpu_, other.on_gpu_);
   std::swap(data_, other.data_);
   return *this;
 }

@@ -18,7 +18,7 @@ class Storage {
   /// Pages of this process, of 4 KiB, or huge ones if the system gives them. Throws std::bad_alloc.
   static Storage private_pages(std::size_t bytes, bool huge);
   /// Zeros in a GPU's memory. Throws Error{backend}.
-  static Storage on_card(Gpu& gpu, std::size_t bytes);
+  static Storage on_gpu(Gpu& gpu, std::size_t bytes);
   /// What a session or a world allocated; on the host with huge pages asked for if `huge`.
   static Storage of_memory(Memory memory, bool huge);
 
@@ -32,7 +32,7 @@ class Storage {
   void* mapping_ = nullptr;
   std::size_t mapped_ = 0;
   Memory memory_;
-  GpuBuffer on_card_;
+  GpuBuffer on_gpu_;
   std::byte* data_ = nullptr;
 };
 

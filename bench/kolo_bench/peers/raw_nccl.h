@@ -39,7 +39,7 @@ class RawNccl final {
   const NcclTable& table_;
   Gpu& gpu_;
   GpuGuard selected_;
-  CardStream stream_;
+  GpuStream stream_;
   int rank_;
   int ranks_;
   int exceptions_;

@@ -1,4 +1,4 @@
-// Sessions with tensors on GPUs, from submission to the program's stream, over stand-ins for gpus and for NCCL: ranks
+// Sessions with tensors on GPUs, from submission to the program's stream, over fake GPUs and a fake NCCL: ranks
 // are threads.
 
 #include <kolo/session.h>
@@ -29,14 +29,14 @@ using testing::test_config;
 
 struct GpuSession : ::testing::TestWithParam<std::string> {
   GpuSession() {
-    testing::set_stand_in_nccl({.in_progress = 80, .seed = 3});
+    testing::set_fake_nccl({.in_progress = 80, .seed = 3});
     testing::clear_nccl_log();
     config = test_config();
     config.gpu_backend = GetParam();
     config.gpu_pack_bytes = 1 << 20;
     config.report = [](const std::string&) {};
   }
-  ~GpuSession() override { testing::set_stand_in_cards(8); }
+  ~GpuSession() override { testing::set_fake_gpus(8); }
   Config config;
 };
 INSTANTIATE_TEST_SUITE_P(Over, GpuSession, ::testing::Values("nccl", "staged"),
@@ -187,7 +187,7 @@ std::ptrdiff_t calls_of(int rank, std::string_view start) {
 /// …when a bucket of its own needs it.
 TEST(GpuGroups, EachMakesItsCommunicatorOnce) {
   Config config = test_config();
-  testing::set_stand_in_nccl({.in_progress = 80, .seed = 7});
+  testing::set_fake_nccl({.in_progress = 80, .seed = 7});
   testing::clear_nccl_log();
   run_ranks(
       4,
@@ -226,7 +226,7 @@ TEST(GpuGroups, EachMakesItsCommunicatorOnce) {
 TEST(GpuGroups, AreMadeAfterFailuresToo) {
   Config config = test_config();
   for (unsigned seed = 1; seed <= (sanitized ? 3 : 8); ++seed) {
-    testing::set_stand_in_nccl({.in_progress = 80, .seed = seed});
+    testing::set_fake_nccl({.in_progress = 80, .seed = seed});
     run_ranks(
         3,
         [&](Session& session) {
@@ -406,7 +406,7 @@ TEST_P(GpuFailures, AtRandomMoments) {
 /// What a rank does whose peer's GPU never takes part; `blocked`: and whose own NCCL does not return either. Ends the
 /// process.
 void run_until_stall(bool blocked) {
-  testing::set_stand_in_nccl({.in_progress = 0, .seed = 1, .loud = true});
+  testing::set_fake_nccl({.in_progress = 0, .seed = 1, .loud = true});
   if (blocked)
     for (int rank : {0, 1}) testing::block_nccl(rank);
   else
@@ -427,7 +427,7 @@ void run_until_stall(bool blocked) {
 TEST(GpuStallDeathTest, ACollectiveThatNeverEndsIsAbortedAndEndsTheJob) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(run_until_stall(false), ::testing::ExitedWithCode(72),
-              "all_reduce 'grad' .*ending the job(.|\n)*stand-in: rank [01] aborts");
+              "all_reduce 'grad' .*ending the job(.|\n)*fake: rank [01] aborts");
 }
 
 TEST(GpuStallDeathTest, ACallThatNeverReturnsEndsTheJobASecondLater) {
@@ -436,13 +436,13 @@ TEST(GpuStallDeathTest, ACallThatNeverReturnsEndsTheJobASecondLater) {
               "rank [01]: what runs on its GPU was not ended within a second .a call of NCCL or CUDA does not return.");
 }
 
-TEST_P(GpuFailures, AnErrorOfTheCardIsAgreedAndTheGroupGoesOn) {
+TEST_P(GpuFailures, AnErrorOfTheGpuIsAgreedAndTheGroupGoesOn) {
   run_ranks(
       2,
       [&](Session& session) {
         OnGpu grad(session, all(100, 1));
         session.all_reduce("grad", grad.tensor(), {.ready = grad.stream()});
-        auto& gpu = testing::stand_in_card(session.device().index);
+        auto& gpu = testing::fake_gpu(session.device().index);
         for (int round = 0; round < 3; ++round) {
           Handle handle;
           if (session.rank() == 1) {  // after the submission has marked its stream
@@ -516,7 +516,7 @@ TEST(GpuPlaces, VersionsOfNcclThatDifferAreRefused) {
 }
 
 TEST(GpuPlaces, SettingsReachNccl) {
-  testing::set_stand_in_nccl({});
+  testing::set_fake_nccl({});
   const auto tuning = [](const std::function<void(Config&)>& set) {
     Config config = test_config();
     config.gpu_pack_bytes = 1 << 20;
@@ -536,7 +536,7 @@ TEST(GpuPlaces, SettingsReachNccl) {
 
 TEST(GpuPlaces, TheAlgorithmIsAskedForAsTheVersionUnderstands) {
   const auto asked = [](const std::string& algo, int version, const char* before = nullptr) {
-    testing::set_stand_in_nccl({.version = version});
+    testing::set_fake_nccl({.version = version});
     Config config = test_config();
     config.gpu_pack_bytes = 1 << 16;
     config.nccl_algo = algo;
@@ -546,7 +546,7 @@ TEST(GpuPlaces, TheAlgorithmIsAskedForAsTheVersionUnderstands) {
     const char* const found = std::getenv("NCCL_ALGO");
     const std::string text = found ? found : "";
     unsetenv("NCCL_ALGO");
-    testing::set_stand_in_nccl({});
+    testing::set_fake_nccl({});
     return text;
   };
   EXPECT_EQ(asked("auto", 22809), "");
@@ -573,7 +573,7 @@ struct MadeBackends {
       shares.push_back(find_gpu(config, "a", rank));
       places.push_back(shares.back().place);
     }
-    const std::size_t before = testing::stand_in_card(0).memory_use().used;
+    const std::size_t before = testing::fake_gpu(0).memory_use().used;
     for (world.rank = 0; world.rank < world.size(); ++world.rank) {
       const auto host = [rank = static_cast<std::size_t>(world.rank)] {
         return std::move(local_backends(3, {})[rank]);
@@ -587,7 +587,7 @@ struct MadeBackends {
       all.push_back(
           gpu_backends(config, shares[static_cast<std::size_t>(world.rank)], places, world, GpuHosts{list, host}));
     }
-    bytes = testing::stand_in_card(0).memory_use().used - before;
+    bytes = testing::fake_gpu(0).memory_use().used - before;
     for (const auto& backend : all[0]) names.emplace_back(backend->name());
   }
   std::vector<BackendList> all;
@@ -597,7 +597,7 @@ struct MadeBackends {
 };
 
 TEST(GpuPlaces, SettingsChooseTheBackends) {
-  testing::set_stand_in_nccl({});
+  testing::set_fake_nccl({});
   const auto made = [](const std::string& backend, std::int64_t bytes = 1 << 20) {
     return MadeBackends([&](Config& config) {
       config.gpu_staging_bytes = bytes;
@@ -614,7 +614,7 @@ TEST(GpuPlaces, SettingsChooseTheBackends) {
 }
 
 TEST(GpuPlaces, WithoutNcclEverythingIsStaged) {
-  testing::set_stand_in_nccl({.available = false});
+  testing::set_fake_nccl({.available = false});
   Config config = test_config();
   std::mutex mutex;
   std::vector<std::string> lines;
@@ -632,26 +632,26 @@ TEST(GpuPlaces, WithoutNcclEverythingIsStaged) {
       config);
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_NE(lines[0].find("through host memory, which is slow (rank 0 on "), std::string::npos) << lines[0];
-  testing::set_stand_in_nccl({});
+  testing::set_fake_nccl({});
 }
 
 TEST(GpuPlaces, NoMemoryForThePackBufferOnOneRankIsAgreedOn) {
-  testing::set_stand_in_nccl({});
-  testing::stand_in_card(1).fail_allocation_after(0);
+  testing::set_fake_nccl({});
+  testing::fake_gpu(1).fail_allocation_after(0);
   Config config = test_config();
   std::vector<std::string> lines;
   config.report = [&](const std::string& line) { lines.push_back(line); };
   auto shares = std::vector{find_gpu(config, "a", 0), find_gpu(config, "a", 1)};
-  testing::stand_in_card(1).fail_allocation_after(1 << 30);
+  testing::fake_gpu(1).fail_allocation_after(1 << 30);
   const std::vector<GpuIdentity> places{shares[0].place, shares[1].place};
   const GpuChoice choice = choose_gpu_backends(config, places);
   EXPECT_TRUE(choice.usable && !choice.nccl);
   EXPECT_NE(choice.note.find("rank 1 on a: ncclMemAlloc failed"), std::string::npos) << choice.note;
 }
 
-TEST(GpuPlaces, MoreRanksThanCardsAreStaged) {
-  testing::set_stand_in_cards(1);
-  testing::set_stand_in_nccl({});
+TEST(GpuPlaces, MoreRanksThanGpusAreStaged) {
+  testing::set_fake_gpus(1);
+  testing::set_fake_nccl({});
   Config config = test_config();
   config.report = [](const std::string&) {};
   run_ranks(
@@ -663,7 +663,7 @@ TEST(GpuPlaces, MoreRanksThanCardsAreStaged) {
         EXPECT_EQ(grad.read(), all(10, 3));
       },
       config);
-  testing::set_stand_in_cards(8);
+  testing::set_fake_gpus(8);
 }
 
 }  // namespace

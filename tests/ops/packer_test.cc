@@ -1,4 +1,4 @@
-// The index arithmetic of the kernels that pack, unpack and combine, run on the host: every element moves exactly once,
+// The index arithmetic of the kernels that pack, unpack and combine, run on the host: every element items exactly once,
 // whatever the lengths, addresses and types.
 
 #include "ops/gpu/pack_items.h"
@@ -74,23 +74,23 @@ TEST(Moves, TilesCoverEveryElementOnce) {
 TEST(Moves, EveryTileFindsItsMove) {
   std::mt19937 random(1);
   for (std::int64_t count = 1; count < 40; ++count) {
-    std::vector<PackItem> moves(static_cast<std::size_t>(count));
+    std::vector<PackItem> items(static_cast<std::size_t>(count));
     std::int64_t tiles = 0;
-    for (PackItem& move : moves) {
-      move.first_tile = tiles;
+    for (PackItem& item : items) {
+      item.first_tile = tiles;
       tiles += 1 + static_cast<std::int64_t>(random() % 4);
     }
     std::int64_t expected = 0;
     for (std::int64_t tile = 0; tile < tiles; ++tile) {
-      if (expected + 1 < count && moves[static_cast<std::size_t>(expected) + 1].first_tile == tile) ++expected;
-      ASSERT_EQ(move_of_tile(moves.data(), count, tile), expected);
+      if (expected + 1 < count && items[static_cast<std::size_t>(expected) + 1].first_tile == tile) ++expected;
+      ASSERT_EQ(item_of_tile(items.data(), count, tile), expected);
     }
   }
 }
 
 /// Moves of random lengths between random addresses; threads in any order give the same.
 template <class To, class From>
-void check_moves(const Conversion& how, unsigned seed, std::int64_t longest, int byte_shift = 0) {
+void check_items(const Conversion& how, unsigned seed, std::int64_t longest, int byte_shift = 0) {
   std::mt19937_64 random(seed);
   struct Piece {
     std::size_t from, to, count;
@@ -109,7 +109,7 @@ void check_moves(const Conversion& how, unsigned seed, std::int64_t longest, int
   std::vector<std::byte> from(from_end + 64), to(to_end + 64, std::byte{0xa5}), expected = to;
   for (std::byte& byte : from) byte = static_cast<std::byte>(random());
   const auto shift = static_cast<std::size_t>(byte_shift);
-  std::vector<PackItem> moves;
+  std::vector<PackItem> items;
   for (const Piece& piece : pieces) {
     for (std::size_t i = 0; i < piece.count; ++i) {
       const From value = element_value<From>(seed, 0, piece.from, i);
@@ -119,16 +119,16 @@ void check_moves(const Conversion& how, unsigned seed, std::int64_t longest, int
       if (!how.is_copy()) wanted = converted<To, From>(value, how);
       std::memcpy(expected.data() + piece.to + i * sizeof(To), &wanted, sizeof(To));
     }
-    moves.push_back({from.data() + shift + piece.from, to.data() + piece.to, static_cast<std::int64_t>(piece.count)});
+    items.push_back({from.data() + shift + piece.from, to.data() + piece.to, static_cast<std::int64_t>(piece.count)});
   }
-  const std::int64_t tiles = lay_tiles(moves, how);
+  const std::int64_t tiles = lay_tiles(items, how);
   for (std::int64_t tile = 0; tile < tiles; ++tile) {
     for (int thread = threads_of_tile - 1; thread >= 0; --thread) {
-      const auto length = static_cast<std::int64_t>(moves.size());
+      const auto length = static_cast<std::int64_t>(items.size());
       if (how.is_copy())
-        move_tile<unsigned char, unsigned char>(moves.data(), length, tile, tiles, thread, threads_of_tile, Keep{});
+        pack_tile<unsigned char, unsigned char>(items.data(), length, tile, tiles, thread, threads_of_tile, Keep{});
       else
-        move_tile<To, From>(moves.data(), length, tile, tiles, thread, threads_of_tile,
+        pack_tile<To, From>(items.data(), length, tile, tiles, thread, threads_of_tile,
                             [&](From value) { return converted<To, From>(value, how); });
     }
   }
@@ -139,9 +139,9 @@ TEST(Moves, CopyEveryTypeLengthAndAlignment) {
   for (const DType dtype : all_types) {
     with_type(dtype, [&]<class T>() {
       for (unsigned seed = 1; seed <= (sanitized ? 10 : 60); ++seed) {
-        check_moves<T, T>({dtype, dtype}, seed, 100);
-        check_moves<T, T>({dtype, dtype}, seed, 20'000);
-        check_moves<T, T>({dtype, dtype}, seed, 100, 1);  // addresses that are no multiples of the element's size
+        check_items<T, T>({dtype, dtype}, seed, 100);
+        check_items<T, T>({dtype, dtype}, seed, 20'000);
+        check_items<T, T>({dtype, dtype}, seed, 100, 1);  // addresses that are no multiples of the element's size
       }
     });
   }
@@ -159,8 +159,8 @@ TEST(Moves, ConvertEveryPairOfTypes) {
           EXPECT_EQ(DTypeOf<From>::value, from);
           EXPECT_EQ(DTypeOf<To>::value, to);
           for (unsigned seed = 1; seed <= (sanitized ? 2 : 10); ++seed) {
-            check_moves<To, From>(how, seed, 100);
-            check_moves<To, From>(how, seed, 5'000);
+            check_items<To, From>(how, seed, 100);
+            check_items<To, From>(how, seed, 5'000);
           }
         });
       }
@@ -173,13 +173,13 @@ TEST(Moves, InPlaceScalesEveryElementOnce) {
   std::vector<float> values(100'001);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
   const Conversion how{DType::f32, DType::f32, 0.5};
-  std::vector<PackItem> moves{
+  std::vector<PackItem> items{
       {reinterpret_cast<std::byte*>(values.data() + 1), reinterpret_cast<std::byte*>(values.data() + 1), 99'999}};
-  const std::int64_t tiles = lay_tiles(moves, how);
+  const std::int64_t tiles = lay_tiles(items, how);
   EXPECT_GE(tiles, 99'999 * 4 / tile_bytes) << "the grid grows with the bytes";
   for (std::int64_t tile = 0; tile < tiles; ++tile) {
     for (int thread = 0; thread < threads_of_tile; ++thread) {
-      move_tile<float, float>(moves.data(), 1, tile, tiles, thread, threads_of_tile,
+      pack_tile<float, float>(items.data(), 1, tile, tiles, thread, threads_of_tile,
                               [&](float value) { return converted<float, float>(value, how); });
     }
   }
@@ -246,46 +246,46 @@ TEST(Combination, IsWhatTheHostReducesTo) {
 }
 
 TEST(Packer, ThousandsOfSmallTensorsTakeOneLaunch) {
-  auto& gpu = testing::stand_in_card(0);
-  const CardStream stream(gpu);
+  auto& gpu = testing::fake_gpu(0);
+  const GpuStream stream(gpu);
   constexpr std::size_t tensors = 20'000;
   const GpuBuffer from(gpu, tensors * 400), to(gpu, tensors * 400);
   std::vector<std::int32_t> values(tensors * 100), found(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::int32_t>(i);
   gpu.upload(from.data(), values.data(), values.size() * 4, stream.get());
-  Packer mover(gpu, stream.get());
+  Packer packer(gpu, stream.get());
   const Conversion copy{DType::i32, DType::i32};
   for (int turn = 0; turn < 5; ++turn) {  // tables that the stream has not read yet must not be written again
-    std::vector<PackItem> moves;
+    std::vector<PackItem> items;
     for (std::size_t t = 0; t < tensors; ++t) {
       const std::size_t other = (t + static_cast<std::size_t>(turn)) % tensors;
-      moves.push_back({from.data() + t * 400, to.data() + other * 400, 100});
+      items.push_back({from.data() + t * 400, to.data() + other * 400, 100});
     }
-    mover.move(moves, copy);
+    packer.run(items, copy);
   }
-  const auto launches = [&] { return std::ranges::count(gpu.log(), "move " + std::to_string(tensors)); };
+  const auto launches = [&] { return std::ranges::count(gpu.log(), "pack " + std::to_string(tensors)); };
   EXPECT_EQ(launches(), 5);
-  mover.move({{from.data(), from.data() + 40, 0}}, copy);
+  packer.run({{from.data(), from.data() + 40, 0}}, copy);
   EXPECT_EQ(launches(), 5) << "nothing to do";
   gpu.download(found.data(), to.data(), values.size() * 4, stream.get());
   for (std::size_t t = 0; t < tensors; ++t) ASSERT_EQ(found[(t + 4) % tensors * 100 + 7], values[t * 100 + 7]);
 }
 
-/// A table that was used before serves again only if it is long enough; the gpu complains about what is written beside
+/// A table that was used before serves again only if it is long enough; the GPU complains about what is written beside
 /// it.
 TEST(Packer, TablesAreAsLongAsTheirMoves) {
-  auto& gpu = testing::stand_in_card(0);
-  const CardStream stream(gpu);
+  auto& gpu = testing::fake_gpu(0);
+  const GpuStream stream(gpu);
   constexpr std::size_t longest = 4097;
   const GpuBuffer from(gpu, longest * 4), to(gpu, longest * 4);
   std::vector<std::int32_t> values(longest), found(longest);
   for (std::size_t i = 0; i < longest; ++i) values[i] = static_cast<std::int32_t>(i);
   gpu.upload(from.data(), values.data(), longest * 4, stream.get());
-  Packer mover(gpu, stream.get());
+  Packer packer(gpu, stream.get());
   for (const std::size_t count : {longest - 1, longest, std::size_t{100}}) {
-    std::vector<PackItem> moves;
-    for (std::size_t i = 0; i < count; ++i) moves.push_back({from.data() + i * 4, to.data() + i * 4, 1});
-    mover.move(moves, {DType::i32, DType::i32});
+    std::vector<PackItem> items;
+    for (std::size_t i = 0; i < count; ++i) items.push_back({from.data() + i * 4, to.data() + i * 4, 1});
+    packer.run(items, {DType::i32, DType::i32});
     gpu.synchronize(stream.get());  // so that the table can be used again
   }
   gpu.download(found.data(), to.data(), longest * 4, stream.get());
@@ -293,17 +293,17 @@ TEST(Packer, TablesAreAsLongAsTheirMoves) {
 }
 
 TEST(Packer, FewTensorsTravelWithTheLaunch) {
-  auto& gpu = testing::stand_in_card(1);
-  const CardStream stream(gpu);
+  auto& gpu = testing::fake_gpu(1);
+  const GpuStream stream(gpu);
   const GpuBuffer from(gpu, 1 << 16), to(gpu, 1 << 16);
   gpu.clear_log();
-  Packer mover(gpu, stream.get());
-  std::vector<PackItem> moves;
-  for (std::size_t t = 0; t < most_moves_passed; ++t) moves.push_back({from.data() + t * 64, to.data() + t * 64, 16});
-  mover.move(moves, {DType::f32, DType::f32});
-  mover.move({}, {DType::f32, DType::f32});
+  Packer packer(gpu, stream.get());
+  std::vector<PackItem> items;
+  for (std::size_t t = 0; t < most_items_passed; ++t) items.push_back({from.data() + t * 64, to.data() + t * 64, 16});
+  packer.run(items, {DType::f32, DType::f32});
+  packer.run({}, {DType::f32, DType::f32});
   gpu.synchronize(stream.get());
-  EXPECT_EQ(gpu.log(), (std::vector<std::string>{"move 96"}));
+  EXPECT_EQ(gpu.log(), (std::vector<std::string>{"pack 96"}));
 }
 
 }  // namespace
