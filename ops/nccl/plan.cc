@@ -24,6 +24,12 @@ bool neighbours(const Bucket& bucket, std::size_t begin, std::size_t end, Tensor
   return true;
 }
 
+/// Regions of staging that a kind takes.
+int regions_of(OpKind kind, NcclWay way, int ranks) {
+  if (kind == OpKind::all_to_all) return 2 * ranks;
+  return kind == OpKind::reduce_scatter && way == NcclWay::gathered ? 2 * ranks + 1 : ranks;
+}
+
 }  // namespace
 
 NcclPlanner::NcclPlanner(const Bucket& bucket, int ranks, int rank, const NcclMethod& method,
@@ -165,6 +171,222 @@ void NcclPlanner::combine_regions(NcclRound& round, std::byte* from, std::int64_
   what.divide_by = bucket_.divide_by != 0 ? bucket_.divide_by : signature.divide_by_group ? ranks_ : what.sources;
   for (int rank : bucket_.absent) what.absent[rank / 64] |= std::uint64_t{1} << (rank % 64);
   round.combination = what;
+}
+
+// Where ranks have blocks: large tensors by NCCL's own calls where they are, or in groups of calls for each rank; small
+// ones in staging, with a region for each rank.
+
+std::vector<NcclRound> NcclPlanner::blocks() {
+  std::vector<std::size_t> packed;
+  for (std::size_t i = 0; i < bucket_.tensors.size(); ++i) {
+    const BucketTensor& tensor = bucket_.tensors[i];
+    if (flat_length(kind(), tensor, ranks_) == 0) continue;
+    if (method_.way == NcclWay::direct && is_large(tensor))
+      direct_blocks(tensor);
+    else
+      packed.push_back(i);
+  }
+  pack_blocks(packed);
+  return std::move(rounds_);
+}
+
+void NcclPlanner::direct_blocks(const BucketTensor& tensor) {
+  switch (kind()) {
+    case OpKind::reduce_scatter: return direct_reduce_scatter(tensor);
+    case OpKind::all_gather: return direct_all_gather(tensor);
+    case OpKind::all_to_all: return direct_all_to_all(tensor);
+    default: return direct_exchange(tensor);
+  }
+}
+
+void NcclPlanner::direct_reduce_scatter(const BucketTensor& tensor) {
+  NcclRound& round = first_round();
+  if (!counts()) round.clear.emplace_back(address(tensor.in, 0), tensor.in.bytes());
+  if (tensor.in.shape[0] % ranks_ == 0) {
+    const std::int64_t count = tensor.in.elements() / ranks_;
+    round.calls.push_back(call(NcclCall::Kind::reduce_scatter, address(tensor.in, 0), address(tensor.out, 0), count));
+    return;
+  }
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const Slice block = in_block_for(tensor, rank);
+    if (block.count() == 0) continue;
+    std::byte* const out = rank == rank_ ? address(tensor.out, 0) : nullptr;
+    round.calls.push_back(call(NcclCall::Kind::reduce, address(tensor.in, block.begin), out, block.count(), rank));
+  }
+}
+
+void NcclPlanner::direct_all_gather(const BucketTensor& tensor) {
+  NcclRound& round = first_round();
+  if (!tensor.rows) {
+    const std::int64_t bytes = tensor.in.elements() * size();
+    round.calls.push_back(carry(NcclCall::Kind::all_gather, address(tensor.in, 0), address(tensor.out, 0), bytes));
+    return;
+  }
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const Slice block = out_block_from(tensor, rank);
+    if (block.count() == 0) continue;
+    std::byte* const out = address(tensor.out, block.begin);
+    const std::byte* const in = rank == rank_ ? address(tensor.in, 0) : out;
+    round.calls.push_back(carry(NcclCall::Kind::broadcast, in, out, block.count() * size(), rank));
+  }
+}
+
+/// gather and scatter.
+void NcclPlanner::direct_exchange(const BucketTensor& tensor) {
+  NcclRound& round = first_round();
+  const int root = bucket_.signature.root;
+  const bool gathers = kind() == OpKind::gather;
+  if (!is_root()) {
+    const std::int64_t bytes = (gathers ? in_block_for(tensor, root) : out_block_from(tensor, root)).count() * size();
+    if (bytes == 0) return;
+    if (gathers)
+      round.calls.push_back(carry(NcclCall::Kind::send, address(tensor.in, 0), nullptr, bytes, root));
+    else
+      round.calls.push_back(carry(NcclCall::Kind::receive, nullptr, address(tensor.out, 0), bytes, root));
+    return;
+  }
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const Slice block = gathers ? out_block_from(tensor, rank) : in_block_for(tensor, rank);
+    if (block.count() == 0) continue;
+    std::byte* const place = address(gathers ? tensor.out : tensor.in, block.begin);
+    if (rank == rank_ && gathers)
+      round.unpack.push_back({address(tensor.in, 0), place, block.count()});
+    else if (rank == rank_)
+      round.unpack.push_back({place, address(tensor.out, 0), block.count()});
+    else if (gathers)
+      round.calls.push_back(carry(NcclCall::Kind::receive, nullptr, place, block.count() * size(), rank));
+    else
+      round.calls.push_back(carry(NcclCall::Kind::send, place, nullptr, block.count() * size(), rank));
+  }
+}
+
+/// A piece of every block at a time, so long that the pieces fit into staging: in place, what a rank sends is moved
+/// there first.
+void NcclPlanner::direct_all_to_all(const BucketTensor& tensor) {
+  const std::int64_t longest = flat_length(kind(), tensor, ranks_);
+  const std::int64_t largest = std::max<std::int64_t>(staging_.bytes / ranks_ / size(), 1);
+  const bool in_place = tensor.in.data == tensor.out.data;
+  for (std::int64_t offset = 0; offset < longest; offset += largest) {
+    NcclRound& round = rounds_.emplace_back();
+    const auto part = [&](const Slice& block) { return std::clamp<std::int64_t>(block.count() - offset, 0, largest); };
+    for (int rank = 0; rank < ranks_; ++rank) {
+      const Slice sent = in_block_for(tensor, rank), received = out_block_from(tensor, rank);
+      std::byte* const in = address(tensor.in, sent.begin + offset);
+      std::byte* const out = address(tensor.out, received.begin + offset);
+      if (rank == rank_) {
+        if (part(sent) > 0) round.unpack.push_back({in, out, part(sent)});
+        continue;
+      }
+      std::byte* const staging = staging_.data + rank * largest * size();
+      if (in_place && part(sent) > 0) round.pack.push_back({in, staging, part(sent)});
+      if (part(sent) > 0)
+        round.calls.push_back(carry(NcclCall::Kind::send, in_place ? staging : in, nullptr, part(sent) * size(), rank));
+      if (part(received) > 0)
+        round.calls.push_back(carry(NcclCall::Kind::receive, nullptr, out, part(received) * size(), rank));
+    }
+  }
+}
+
+/// Pieces of these tensors' blocks, as many at a time as fit.
+void NcclPlanner::pack_blocks(const std::vector<std::size_t>& tensors) {
+  const std::int64_t largest =
+      staging_.bytes / regions_of(kind(), method_.way, ranks_) / alignment * alignment / wire_size();
+  std::vector<Piece> pieces;
+  std::int64_t count = 0;
+  const auto end_round = [&] {
+    if (count > 0) pack_round(pieces, count);
+    pieces.clear();
+    count = 0;
+  };
+  for (std::size_t index : tensors) {
+    const std::int64_t length = flat_length(kind(), bucket_.tensors[index], ranks_);
+    for (std::int64_t offset = 0; offset < length;) {
+      const std::int64_t taken = std::min(length - offset, largest - count);
+      pieces.push_back({index, offset, taken});
+      count += taken;
+      offset += taken;
+      if (count == largest) end_round();
+    }
+  }
+  end_round();
+}
+
+void NcclPlanner::pack_round(const std::vector<Piece>& pieces, std::int64_t count) {
+  NcclRound& round = rounds_.emplace_back();
+  const std::int64_t bytes = aligned(count * wire_size());
+  std::byte* const sent = staging_.data;
+  const bool exchanges =
+      kind() == OpKind::all_to_all || (kind() == OpKind::reduce_scatter && method_.way == NcclWay::gathered);
+  std::byte* const received = exchanges ? staging_.data + ranks_ * bytes : staging_.data;
+  std::byte* const combined = staging_.data + 2 * ranks_ * bytes;
+  const bool reads = kind() != OpKind::scatter || is_root();
+  const bool one_in = kind() == OpKind::all_gather || kind() == OpKind::gather;  // the same for all
+  const bool one_out = kind() == OpKind::reduce_scatter || kind() == OpKind::scatter;
+  std::int64_t place = 0;
+  for (const Piece& piece : pieces) {
+    const BucketTensor& tensor = bucket_.tensors[piece.tensor];
+    for (int rank = 0; rank < ranks_; ++rank) {
+      const auto part = [&](const Slice& block) {
+        return std::clamp<std::int64_t>(block.count() - piece.offset, 0, piece.count);
+      };
+      const Slice in = in_block_for(tensor, rank), out = out_block_from(tensor, rank);
+      if (reads && (counts() || !reduces(kind())) && part(in) > 0 && (!one_in || rank == rank_)) {
+        std::byte* const region = exchanges && rank == rank_ ? received : sent;  // a rank sends itself nothing
+        round.pack.push_back({address(tensor.in, in.begin + piece.offset), region + rank * bytes + place, part(in)});
+      }
+      if (writes() && part(out) > 0 && (!one_out || rank == rank_)) {
+        const std::byte* const region =
+            kind() == OpKind::reduce_scatter && exchanges ? combined : received + rank * bytes;
+        round.unpack.push_back({region + place, address(tensor.out, out.begin + piece.offset), part(out)});
+      }
+    }
+    place += piece.count * wire_size();
+  }
+  if (!counts() && kind() == OpKind::reduce_scatter && !exchanges)
+    round.clear.emplace_back(sent, static_cast<std::size_t>(ranks_ * bytes));
+  exchange_regions(round, bytes, sent, received);
+  if (kind() == OpKind::reduce_scatter && exchanges) combine_regions(round, received, bytes, count, combined);
+}
+
+void NcclPlanner::exchange_regions(NcclRound& round, std::int64_t bytes, std::byte* sent, std::byte* received) {
+  const int root = bucket_.signature.root;
+  std::byte* const mine = sent + rank_ * bytes;
+  if (kind() == OpKind::all_gather) {
+    round.calls.push_back(carry(NcclCall::Kind::all_gather, mine, sent, bytes));
+    return;
+  }
+  if (kind() == OpKind::reduce_scatter && method_.way != NcclWay::gathered) {
+    round.calls.push_back(call(NcclCall::Kind::reduce_scatter, sent, mine, bytes / wire_size()));
+    return;
+  }
+  const auto send = [&](int to, const std::byte* region) {
+    round.calls.push_back(carry(NcclCall::Kind::send, region, nullptr, bytes, to));
+  };
+  const auto receive = [&](int from, std::byte* region) {
+    round.calls.push_back(carry(NcclCall::Kind::receive, nullptr, region, bytes, from));
+  };
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (rank == rank_) continue;
+    const bool with_root = rank == root || is_root();
+    switch (kind()) {
+      case OpKind::gather:
+        if (with_root && is_root())
+          receive(rank, sent + rank * bytes);
+        else if (with_root)
+          send(rank, mine);
+        break;
+      case OpKind::scatter:
+        if (with_root && is_root())
+          send(rank, sent + rank * bytes);
+        else if (with_root)
+          receive(rank, mine);
+        break;
+      default:
+        send(rank, sent + rank * bytes);
+        receive(rank, received + rank * bytes);
+        break;
+    }
+  }
 }
 
 NcclPlan plan_nccl(const Bucket& bucket, int ranks, int rank, const NcclMethod& method, const NcclStaging& staging,

@@ -9,6 +9,10 @@
 
 namespace kolo {
 
+std::string nccl_version_text(int version) {
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
 void check_nccl(const NcclTable& table, NcclResult rc, NcclComm comm, const char* call, Where where) {
   if (rc == NcclResult::success || rc == NcclResult::in_progress) return;
   const std::string_view file(where.file);
