@@ -10,6 +10,9 @@
 
 #include <kolo/error.h>
 
+#include "ops/local/backend.h"
+#include "ops/shm/backend.h"
+
 namespace kolo {
 namespace {
 
@@ -42,6 +45,20 @@ BackendList make_backends(std::string_view setting, std::span<const BackendOffer
   if (!backends.empty()) return backends;
   if (std::ranges::find(known_settings, setting) == known_settings.end()) fail_unknown(setting);
   fail_not_offered(setting, offers);
+}
+
+std::vector<BackendList> thread_backends(std::string_view setting, int ranks, bool one_node,
+                                         std::span<Doorbell> doorbells) {
+  auto local = local_backends(ranks, doorbells);
+  std::vector<std::unique_ptr<Backend>> shared(local.size());
+  if (setting == "shm" && one_node) shared = shm_thread_backends(ranks, doorbells);
+  std::vector<BackendList> result;
+  for (std::size_t rank = 0; rank < local.size(); ++rank) {
+    const std::array<BackendOffer, 2> offers{BackendOffer{"local", [&] { return std::move(local[rank]); }},
+                                             BackendOffer{"shm", [&] { return std::move(shared[rank]); }, true}};
+    result.push_back(make_backends(setting, offers));
+  }
+  return result;
 }
 
 }  // namespace kolo

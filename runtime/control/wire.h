@@ -11,10 +11,12 @@
 
 #include <kolo/error.h>
 
+#include "runtime/types/rank_set.h"
+
 namespace kolo {
 
-/// Appends values to a growing message. Fixed-width little-endian numbers (every machine we run on is little-endian),
-/// strings and lists behind a 32-bit length.
+/// Appends values to a growing message: little-endian numbers of fixed width (every supported machine is
+/// little-endian), and strings and lists behind a 32-bit length.
 class Writer {
  public:
   template <class T>
@@ -41,7 +43,7 @@ class Writer {
   std::vector<std::byte> bytes_;
 };
 
-/// Reads what a Writer wrote. Never reads beyond the message, whatever it holds: throws Error{backend} instead.
+/// Reads a Writer's message. Never reads beyond its end: throws Error{backend} if the message is malformed.
 class Reader {
  public:
   explicit Reader(std::span<const std::byte> bytes) : rest_(bytes) {}
@@ -54,7 +56,7 @@ class Reader {
     std::memcpy(&value, take(sizeof(T)).data(), sizeof(T));
     return value;
   }
-  /// An enumerator; `count` is the number of enumerators, which are numbered from 0.
+  /// An enumerator; `count` is the number of enumerators, numbered from 0.
   template <class T>
   requires(std::is_enum_v<T>) T get(int count) {
     const auto value = get<std::underlying_type_t<T>>();
@@ -82,5 +84,30 @@ class Reader {
 
   std::span<const std::byte> rest_;
 };
+
+/// A set travels as a list of ranges: in the usual cases its size does not depend on the number of ranks.
+inline void encode(Writer& writer, const RankSet& ranks) {
+  const auto list = ranks.ranges();
+  writer.put(static_cast<std::uint32_t>(list.size()));
+  for (const auto [first, last] : list) {
+    writer.put(static_cast<std::int32_t>(first));
+    writer.put(static_cast<std::int32_t>(last));
+  }
+}
+
+inline RankSet decode_rank_set(Reader& reader) {
+  constexpr int max_ranks = 1 << 22;  // bounds what a malformed message can allocate
+  RankSet result;
+  int total = 0;
+  for (auto count = reader.get_length(8); count > 0; --count) {
+    const auto first = reader.get<std::int32_t>();
+    const auto last = reader.get<std::int32_t>();
+    if (first < 0 || last < first || last >= max_ranks || (total += last - first + 1) > max_ranks) {
+      throw Error(ErrorCode::backend, "malformed control message (bad range of ranks)");
+    }
+    result.add(RankSet::range(first, last + 1));
+  }
+  return result;
+}
 
 }  // namespace kolo

@@ -3,32 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <iterator>
 
 namespace kolo {
-namespace {
-
-struct Range {
-  int first, last;
-};
-
-std::vector<Range> ranges(const std::vector<int>& ranks) {
-  std::vector<Range> result;
-  for (int rank : ranks) {
-    if (!result.empty() && result.back().last + 1 == rank) {
-      result.back().last = rank;
-    } else {
-      result.push_back({rank, rank});
-    }
-  }
-  return result;
-}
-
-constexpr int max_ranks = 1 << 22;  // a decoded set is never larger, whatever a message says
-
-}  // namespace
-
 RankSet::RankSet(std::initializer_list<int> ranks) {
   for (int rank : ranks) add(rank);
 }
@@ -58,11 +35,23 @@ bool RankSet::contains(int rank) const {
   return std::binary_search(ranks_.begin(), ranks_.end(), rank);
 }
 
+std::vector<RankSet::Range> RankSet::ranges() const {
+  std::vector<Range> result;
+  for (int rank : ranks_) {
+    if (!result.empty() && result.back().last + 1 == rank) {
+      result.back().last = rank;
+    } else {
+      result.push_back({rank, rank});
+    }
+  }
+  return result;
+}
+
 std::string to_string(const RankSet& ranks) {
   if (ranks.empty()) return "no rank";
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   const char* separator = "";
-  for (const auto [first, last] : ranges(ranks.ranks())) {
+  for (const auto [first, last] : ranks.ranges()) {
     if (last == first) {
       text += fmt::format("{}{}", separator, first);
     } else {
@@ -71,29 +60,6 @@ std::string to_string(const RankSet& ranks) {
     separator = ", ";
   }
   return text;
-}
-
-void encode(Writer& writer, const RankSet& ranks) {
-  const auto list = ranges(ranks.ranks());
-  writer.put(static_cast<std::uint32_t>(list.size()));
-  for (const auto [first, last] : list) {
-    writer.put(static_cast<std::int32_t>(first));
-    writer.put(static_cast<std::int32_t>(last));
-  }
-}
-
-RankSet decode_rank_set(Reader& reader) {
-  RankSet result;
-  int total = 0;
-  for (auto count = reader.get_length(8); count > 0; --count) {
-    const auto first = reader.get<std::int32_t>();
-    const auto last = reader.get<std::int32_t>();
-    if (first < 0 || last < first || last >= max_ranks || (total += last - first + 1) > max_ranks) {
-      throw Error(ErrorCode::backend, "malformed control message (bad range of ranks)");
-    }
-    result.add(RankSet::range(first, last + 1));
-  }
-  return result;
 }
 
 }  // namespace kolo

@@ -4,11 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "runtime/control/wire.h"
-
 namespace kolo {
 
-/// A set of session ranks, for announcements and messages.
+/// A set of session ranks.
 class RankSet {
  public:
   RankSet() = default;
@@ -21,19 +19,20 @@ class RankSet {
   bool contains(int rank) const;
   bool empty() const { return ranks_.empty(); }
   int size() const { return static_cast<int>(ranks_.size()); }
-  const std::vector<int>& ranks() const { return ranks_; }
+  const std::vector<int>& ranks() const { return ranks_; }  ///< ascending
+
+  struct Range {
+    int first, last;
+  };
+  std::vector<Range> ranges() const;  ///< the same, ascending, as few ranges as possible
 
   friend bool operator==(const RankSet&, const RankSet&) = default;
 
  private:
-  std::vector<int> ranks_;  // ascending
+  std::vector<int> ranks_;
 };
 
 /// "rank 3", "ranks 0-2, 5", "no rank".
 std::string to_string(const RankSet& ranks);
-
-/// On the wire a set is a list of ranges, so that it does not grow with the number of ranks in the usual cases.
-void encode(Writer& writer, const RankSet& ranks);
-RankSet decode_rank_set(Reader& reader);
 
 }  // namespace kolo

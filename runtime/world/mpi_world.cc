@@ -7,14 +7,11 @@
 
 #include <kolo/mpi.h>
 
-#include "ops/local/backend.h"
-#include "ops/mpi/backend.h"
-#include "ops/registry/registry.h"
-#include "ops/shm/processes.h"
-#include "ops/two_level/backend.h"
+#include "ops/mpi_base/handles.h"
+#include "ops/registry/processes.h"
 #include "runtime/control/handshake.h"
 #include "runtime/control/mpi.h"
-#include "runtime/world/gpu_assignment.h"
+#include "runtime/world/gpu_identity.h"
 #include "runtime/world/launcher.h"
 #include "runtime/world/mpi_process.h"
 #include "runtime/world/parts.h"
@@ -24,7 +21,7 @@ namespace kolo {
 
 namespace {
 
-/// What each rank says, one after the other.
+/// The bytes of all ranks, in rank order.
 std::vector<std::byte> gather_all(MPI_Comm comm, std::span<const std::byte> mine) {
   int size = 0;
   check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
@@ -38,18 +35,15 @@ std::vector<std::byte> gather_all(MPI_Comm comm, std::span<const std::byte> mine
   return all;
 }
 
-/// The placement on nodes and the backends are settings themselves: ranks that made worlds of different ones would
-/// hang.
+/// The backends and the placement on nodes are settings: ranks that differ in them would hang.
 void agree_on_settings(MPI_Comm comm, const Config& config) {
   int rank = 0;
   check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
   check_settings(gather_all(comm, settings_message(config, rank)));
 }
 
-constexpr MpiTuning small_agreements{{4096, 1024}, 2048, 2};
-
-/// Adds what serves GPU tensors, if every rank has a GPU.
-void add_gpu_backends(MPI_Comm comm, const Config& config, std::span<Doorbell> doorbells, WorldParts& parts) {
+/// Adds the backends of GPU tensors, if every rank has a GPU.
+void add_gpu_backends(const Config& config, const ProcessRanks& ranks, WorldParts& parts) {
   const Topology& topology = parts.control->topology();
   GroupInfo world{.name = "world", .rank = parts.control->rank()};
   world.ranks.resize(topology.places.size());
@@ -58,26 +52,17 @@ void add_gpu_backends(MPI_Comm comm, const Config& config, std::span<Doorbell> d
   const auto local_rank = static_cast<int>(std::ranges::find(here, world.rank) - here.begin());
   const GpuShare mine = find_gpu(config, topology.places[static_cast<std::size_t>(world.rank)].host, local_rank);
   Writer message;
-  put(message, mine.place);
-  const auto all = gather_all(comm, message.bytes());
+  put(message, mine.identity);
+  const auto all = gather_all(ranks.comm, message.bytes());
   Reader reader(all);
-  std::vector<GpuIdentity> places;
-  while (!reader.done()) places.push_back(get_gpu_place(reader));
-  const auto hosts_for_data = [&] {
-    BackendList list;
-    if (topology.nodes() == 1 && topology.size() > 1) {
-      if (auto shared = shm_process_backend(comm, doorbells, config.report)) list.push_back(std::move(shared));
-    }
-    list.push_back(mpi_backend(comm, topology.nodes() == 1 ? MpiTuning{} : between_nodes));
-    return list;
-  };
-  const GpuHosts hosts{hosts_for_data, [&] { return mpi_backend(comm, small_agreements); }};
-  auto backends = gpu_backends(config, mine, places, world, hosts);
-  if (!backends.empty()) parts.device = {DeviceKind::cuda, mine.place.gpu};
+  std::vector<GpuIdentity> identities;
+  while (!reader.done()) identities.push_back(get_gpu_identity(reader));
+  auto backends = gpu_backends(config, mine, identities, world, process_gpu_hosts(ranks));
+  if (!backends.empty()) parts.device = {DeviceKind::cuda, mine.identity.gpu};
   for (auto& backend : backends) parts.backends.push_back(std::move(backend));
 }
 
-/// The ranks of MPI_COMM_WORLD, which are those of the launcher, that make up `comm`.
+/// The ranks of `comm` as ranks of MPI_COMM_WORLD, which are the launcher's.
 std::vector<int> launcher_ranks(MPI_Comm comm) {
   MPI_Group members = MPI_GROUP_NULL, all = MPI_GROUP_NULL;
   check_mpi(MPI_Comm_group(comm, &members), "MPI_Comm_group");
@@ -92,7 +77,7 @@ std::vector<int> launcher_ranks(MPI_Comm comm) {
   return result;
 }
 
-/// ensure_mpi(), where MPI_Init() waits for ranks that have not come as far.
+/// ensure_mpi(), watched: MPI_Init() waits for ranks that have not reached it.
 void ensure_mpi_watched(const Config& config, int launched) {
   std::vector<int> ranks(static_cast<std::size_t>(launched));
   std::iota(ranks.begin(), ranks.end(), 0);
@@ -111,26 +96,12 @@ World mpi_world(MPI_Comm comm, const Config& config) {
   auto parts = std::make_unique<WorldParts>();
   std::string note;
   auto channel = std::make_unique<MpiChannel>(comm, config.fake_nodes, &note);
-  const Topology& topology = channel->topology();
-  const std::span<Doorbell> doorbells = channel->doorbells();  // of this node's ranks
   if (!note.empty() && channel->rank() == 0) config.report(note);
-  std::vector<BackendOffer> offers;
-  if (topology.size() == 1) offers.push_back({"local", [] { return std::move(local_backends(1, {}).front()); }});
-  if (topology.nodes() == 1) {
-    offers.push_back(
-        {"shm", [&] { return shm_process_backend(comm, doorbells, config.report); }, topology.size() == 1});
-  }
-  const MpiTuning tuning = topology.nodes() == 1 ? MpiTuning{} : between_nodes;
-  offers.push_back({"mpi", [=] { return mpi_backend(comm, tuning); }});
+  ProcessRanks ranks{comm, {}, channel->doorbells(), config.report};
+  for (const Topology::Place& place : channel->topology().places) ranks.node_of.push_back(place.node);
   parts->control = std::move(channel);
-  parts->backends = make_backends(config.backend, offers);
-  std::vector<int> node_of;
-  for (const Topology::Place& place : parts->control->topology().places) node_of.push_back(place.node);
-  if (config.backend == "auto" && spans_shared_nodes(node_of)) {
-    const auto make_node = [&](MPI_Comm node) { return node_backend(node, doorbells, config.report); };
-    parts->backends.insert(parts->backends.begin(), nodes_backend(comm, std::move(node_of), make_node));
-  }
-  add_gpu_backends(comm, config, doorbells, *parts);
+  parts->backends = process_backends(config.backend, ranks);
+  add_gpu_backends(config, ranks, *parts);
   return World(std::move(parts));
 }
 

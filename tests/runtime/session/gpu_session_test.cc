@@ -10,7 +10,7 @@
 #include <latch>
 
 #include "ops/local/backend.h"
-#include "runtime/world/gpu_assignment.h"
+#include "runtime/world/gpu_identity.h"
 #include "tests/ops/element_types.h"
 #include "tests/support/fake_gpu.h"
 #include "tests/support/fake_nccl.h"
@@ -482,7 +482,7 @@ TEST(GpuPlaces, ChooseAndReport) {
   Writer message;
   put(message, places[1]);
   Reader reader(message.bytes());
-  EXPECT_EQ(get_gpu_place(reader).facts.bus, places[1].facts.bus);
+  EXPECT_EQ(get_gpu_identity(reader).facts.bus, places[1].facts.bus);
 
   places[1].facts.bus = places[0].facts.bus;
   EXPECT_EQ(choose_gpu_backends(config, places).note,

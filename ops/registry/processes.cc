@@ -1,0 +1,58 @@
+#include "ops/registry/processes.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ops/local/backend.h"
+#include "ops/mpi/backend.h"
+#include "ops/registry/registry.h"
+#include "ops/shm/processes.h"
+#include "ops/two_level/backend.h"
+
+namespace kolo {
+namespace {
+
+constexpr MpiTuning small_agreements{{4096, 1024}, 2048, 2};
+
+bool one_node(const ProcessRanks& ranks) {
+  return std::ranges::all_of(ranks.node_of, [](int node) { return node == 0; });
+}
+
+MpiTuning tuning(const ProcessRanks& ranks) {
+  return one_node(ranks) ? MpiTuning{} : between_nodes;
+}
+
+}  // namespace
+
+BackendList process_backends(std::string_view setting, const ProcessRanks& ranks) {
+  const bool alone = ranks.node_of.size() == 1;
+  std::vector<BackendOffer> offers;
+  if (alone) offers.push_back({"local", [] { return std::move(local_backends(1, {}).front()); }});
+  if (one_node(ranks)) {
+    offers.push_back({"shm", [&] { return shm_process_backend(ranks.comm, ranks.doorbells, ranks.report); }, alone});
+  }
+  offers.push_back({"mpi", [&] { return mpi_backend(ranks.comm, tuning(ranks)); }});
+  BackendList backends = make_backends(setting, offers);
+  if (setting == "auto" && spans_shared_nodes(ranks.node_of)) {
+    const auto make_node = [doorbells = ranks.doorbells, report = ranks.report](MPI_Comm node) {
+      return node_backend(node, doorbells, report);
+    };
+    backends.insert(backends.begin(), nodes_backend(ranks.comm, ranks.node_of, make_node));
+  }
+  return backends;
+}
+
+GpuHosts process_gpu_hosts(const ProcessRanks& ranks) {
+  const auto staging = [&ranks] {
+    BackendList list;
+    if (one_node(ranks) && ranks.node_of.size() > 1) {
+      if (auto shared = shm_process_backend(ranks.comm, ranks.doorbells, ranks.report))
+        list.push_back(std::move(shared));
+    }
+    list.push_back(mpi_backend(ranks.comm, tuning(ranks)));
+    return list;
+  };
+  return {staging, [&ranks] { return mpi_backend(ranks.comm, small_agreements); }};
+}
+
+}  // namespace kolo

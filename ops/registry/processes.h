@@ -1,0 +1,32 @@
+#pragma once
+
+#include <mpi.h>
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <kolo/backend.h>
+
+#include "ops/host/doorbell.h"
+#include "ops/registry/gpu.h"
+
+namespace kolo {
+
+/// The ranks of a world of processes.
+struct ProcessRanks {
+  MPI_Comm comm;                                   ///< duplicated by each backend
+  std::vector<int> node_of;                        ///< by rank of `comm`
+  std::span<Doorbell> doorbells;                   ///< of this node's ranks; they outlive the backends
+  std::function<void(const std::string&)> report;  ///< receives one line, on one rank, if memory cannot be shared
+};
+
+/// The backends of host tensors. Collective. Throws as make_backends() does.
+BackendList process_backends(std::string_view setting, const ProcessRanks& ranks);
+
+/// Makes the host backends of GPU tensors; `ranks` must outlive the result.
+GpuHosts process_gpu_hosts(const ProcessRanks& ranks);
+
+}  // namespace kolo
