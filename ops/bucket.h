@@ -32,6 +32,11 @@ inline Slice out_block(OpKind kind, const BucketTensor& tensor, int ranks, int m
   return has_blocks(kind) ? out_block_of_rank(kind, tensor, ranks, me, peer) : Slice{0, tensor.in.elements()};
 }
 
+/// What averages of a group of `ranks` ranks, `absent` of which do not take part, divide by: see Bucket::divide_by.
+constexpr int divisor_of(const Signature& signature, int ranks, std::size_t absent = 0) {
+  return signature.divide_by_group ? ranks : ranks - static_cast<int>(absent);
+}
+
 /// A tensor's length in a bucket's flattened list: a list of elements, which every rank walks through alike. Where
 /// ranks have blocks it is a list of elements of a block, which stands for those at the same place in the blocks of all
 /// ranks; the longest block counts, and others may lack its last elements.

@@ -74,17 +74,6 @@ FindReduceKernel reduce_kernels(detail::InstructionSet instructions) {
   return find_baseline_kernel;
 }
 
-Reduction reduction_of(const Signature& signature, int ranks, std::size_t absent) {
-  const int divide_by = signature.divide_by_group ? ranks : ranks - static_cast<int>(absent);
-  return {signature.dtype, signature.op, signature.prescale, signature.postscale, divide_by};
-}
-
-Reduction reduction_of(const Bucket& bucket, int ranks) {
-  Reduction reduction = reduction_of(bucket.signature, ranks, bucket.absent.size());
-  if (bucket.divide_by != 0) reduction.divide_by = bucket.divide_by;
-  return reduction;
-}
-
 void reduce(const Reduction& reduction, std::span<const void* const> sources, std::span<void* const> destinations,
             std::size_t count, std::span<void* const> streamed) {
   if (count == 0) return;

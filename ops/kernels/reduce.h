@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <span>
 
-#include <kolo/backend.h>
 #include <kolo/dtype.h>
 #include <kolo/op.h>
 
@@ -15,12 +14,12 @@ struct Reduction {
   ReduceOp op = ReduceOp::sum;
   double prescale = 1;   ///< multiplies every input
   double postscale = 1;  ///< multiplies the result
-  int divide_by = 1;     ///< average only: how many ranks took part
+  int divide_by = 1;     ///< average only: divides the sum
 };
 
-/// What a bucket of this signature needs in a group of `ranks` ranks of which `absent` do not take part.
-Reduction reduction_of(const Signature& signature, int ranks, std::size_t absent = 0);
-Reduction reduction_of(const Bucket& bucket, int ranks);
+inline Reduction reduction_of(const Signature& signature, int divide_by) {
+  return {signature.dtype, signature.op, signature.prescale, signature.postscale, divide_by};
+}
 
 /// Combines element i of all sources, in their order, and writes it as element i of every destination. Requires that
 /// the op is reducible() for the type, and scales of 1 unless it is scalable().

@@ -15,7 +15,7 @@ namespace {
 template <class Destination>
 void reduce_inputs(LocalShare& share, std::size_t index, std::int64_t offset, std::int64_t count, int outputs,
                    Destination destination) {
-  const Reduction reduction = reduction_of(share.bucket(), share.ranks());
+  const Reduction reduction = reduction_of(share.signature(), share.bucket().divide_by);
   share.in_chunks(count, [&](std::int64_t begin, std::int64_t length) {
     share.sources.clear();
     for (int rank : share.present()) share.sources.push_back(address(share.tensor(rank, index).in, offset + begin));

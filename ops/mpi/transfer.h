@@ -89,7 +89,7 @@ class MpiTransfer {
   /// segment.
   int sent_bytes(int to) const;
   int received_bytes(int from) const;
-  Reduction reduction() const { return reduction_of(*bucket_, ranks()); }
+  Reduction reduction() const { return reduction_of(signature(), bucket_->divide_by); }
   /// Whether the segment goes through staging, not straight from and to the tensor.
   bool staged() const { return staged_; }
   /// Whether everybody sends everything instead of slices, because the segment is small.

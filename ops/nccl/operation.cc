@@ -10,10 +10,8 @@ namespace {
 NcclPlan plan_of(NcclGroup& group, const Bucket& bucket) {
   NcclRank& shared = group.shared();
   const Signature& signature = bucket.signature;
-  const int present = group.ranks() - static_cast<int>(bucket.absent.size());
-  const int divide_by = bucket.divide_by != 0 ? bucket.divide_by : signature.divide_by_group ? group.ranks() : present;
   const NcclMethod method =
-      nccl_method(signature, group.ranks(), bucket.absent.size(), divide_by, shared.tuning.wide_halves);
+      nccl_method(signature, group.ranks(), bucket.absent.size(), bucket.divide_by, shared.tuning.wide_halves);
   return plan_nccl(bucket, group.ranks(), group.rank(), method, {shared.staging.get(), shared.tuning.staging_bytes},
                    shared.tuning.direct_bytes);
 }

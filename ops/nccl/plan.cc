@@ -168,7 +168,7 @@ void NcclPlanner::combine_regions(NcclRound& round, std::byte* from, std::int64_
   Combination what{from, stride, to, count, signature.dtype, signature.op, signature.prescale, signature.postscale};
   what.ranks = ranks_;
   what.sources = ranks_ - static_cast<int>(bucket_.absent.size());
-  what.divide_by = bucket_.divide_by != 0 ? bucket_.divide_by : signature.divide_by_group ? ranks_ : what.sources;
+  what.divide_by = bucket_.divide_by;
   for (int rank : bucket_.absent) what.absent[rank / 64] |= std::uint64_t{1} << (rank % 64);
   round.combination = what;
 }

@@ -51,7 +51,7 @@ std::int64_t elements_of_chunk(DType dtype, int parts, const ShmTuning& tuning) 
 
 ShmJob::ShmJob(const Bucket& of, int ranks, const ShmTuning& tuning)
     : bucket(of),
-      reduction(reduction_of(bucket, ranks)),
+      reduction(reduction_of(bucket.signature, bucket.divide_by)),
       left(flat_elements(bucket, ranks)),
       parts(parts_of(bucket.signature.kind, ranks)),
       chunk_elements(elements_of_chunk(bucket.signature.dtype, parts, tuning)),

@@ -200,13 +200,10 @@ void NodesAllReduce::reduce_between(Part& part) {
   Bucket bucket{
       {.op = bucket_.signature.op, .dtype = carried_, .postscale = bucket_.signature.postscale, .shape = mine.shape},
       {{mine, mine}}};
-  int ranks = 0;
   for (std::size_t node = 0; node < placement_.ranks.size(); ++node) {
     if (node_absent(placement_, bucket_.absent, node)) bucket.absent.push_back(static_cast<int>(node));
-    ranks += static_cast<int>(placement_.ranks[node].size());
   }
-  bucket.divide_by = bucket_.signature.divide_by_group ? ranks : ranks - static_cast<int>(bucket_.absent.size());
-  if (bucket_.divide_by != 0) bucket.divide_by = bucket_.divide_by;
+  bucket.divide_by = bucket_.divide_by;
   part.running.emplace_back(*levels_->between, std::move(bucket));
 }
 

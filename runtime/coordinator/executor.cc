@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/adasum/adasum.h"
+#include "ops/bucket.h"
 
 namespace kolo {
 
@@ -52,6 +53,7 @@ Executor::Running Executor::prepare(AgreedBucket agreed) const {
                                 [&](const Bucket& bucket) { return bucket.signature.dtype == dtype; });
       if (place == buckets.end()) {
         place = buckets.insert(buckets.end(), {member->signature, {}, agreed.absent});
+        place->divide_by = divisor_of(member->signature, ranks_, agreed.absent.size());
         place->signature.dtype = dtype;
         place->signature.shape = tensor.in.shape;
         place->signature.members.clear();

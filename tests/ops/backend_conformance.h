@@ -24,6 +24,7 @@
 
 #include <kolo/backend.h>
 
+#include "ops/bucket.h"
 #include "ops/gpu/gpu.h"
 #include "tests/ops/element_types.h"
 #include "tests/ops/reference_reduce.h"
@@ -308,8 +309,10 @@ class Job {
     return array.place() + (element - static_cast<std::byte*>(array.data()));
   }
 
+  int divide_by() const { return divisor_of(call_.signature, ranks_, call_.absent.size()); }
+
   Bucket bucket() {
-    Bucket bucket{call_.signature, {}, call_.absent};
+    Bucket bucket{call_.signature, {}, call_.absent, divide_by()};
     for (std::size_t t = 0; t < call_.sizes.size(); ++t) {
       const DType dtype = call_.signature.dtype;
       const bool ignored = !writes() && call_.seed % 2 == 0;
@@ -341,7 +344,7 @@ class Job {
     for (int rank = 0; rank < ranks_; ++rank) {
       if (!std::ranges::binary_search(call_.absent, rank)) values[present++] = value<T>(rank, t, i);
     }
-    const Reduction reduction = reduction_of(call_.signature, ranks_, call_.absent.size());
+    const Reduction reduction = reduction_of(call_.signature, divide_by());
     if (!call_.nodes.empty() && is_floating_point(call_.signature.dtype)) return reduced_by_node<T>(t, i, reduction);
     return reference_reduce<T>(reduction, std::span<const T>(values).first(present));
   }
@@ -406,7 +409,7 @@ class Job {
       else
         return static_cast<double>(value);
     };
-    const Reduction how = reduction_of(call_.signature, ranks_, call_.absent.size());
+    const Reduction how = reduction_of(call_.signature, divide_by());
     const std::int64_t element = i + (kind() == OpKind::reduce_scatter ? rows(t).begin * call_.width : 0);
     double magnitude = std::abs(number(wanted));
     for (int rank = 0; rank < ranks_ && how.op != ReduceOp::product; ++rank) {
@@ -500,7 +503,7 @@ class BackendConformance : public ::testing::TestWithParam<HarnessFactory> {
     const Device device = harness_->device(rank);
     Signature signature = all_reduce_of(DType::f32, op);
     signature.device = device.kind;
-    Bucket bucket{signature, {}};
+    Bucket bucket{signature, {}, {}, divisor_of(signature, ranks())};
     std::vector<GuardedArray> arrays;
     std::unique_ptr<GpuStream> stream;
     if (device.kind == DeviceKind::cuda) stream = std::make_unique<GpuStream>(cuda_gpu(device.index));

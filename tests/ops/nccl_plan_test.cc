@@ -8,6 +8,7 @@
 #include <map>
 #include <random>
 
+#include "ops/bucket.h"
 #include "tests/ops/element_types.h"
 
 namespace kolo {
@@ -151,6 +152,7 @@ Drawn draw(std::mt19937_64& random, int ranks) {
   if (random() % 4 == 0 && ranks > 1 && !has_rows(kind)) absent.push_back(0);  // the root is rank 1
   for (int rank = 0; rank < ranks; ++rank) {
     Bucket bucket{signature_of(kind, dtype, op), {}, absent};
+    bucket.divide_by = divisor_of(bucket.signature, ranks, absent.size());
     bucket.signature.root = ranks > 1 ? 1 : 0;
     std::uintptr_t at = 1 << 28;
     const auto take = [&](const Shape& shape, bool apart) {
@@ -180,8 +182,8 @@ Drawn draw(std::mt19937_64& random, int ranks) {
     }
     drawn.ranks.push_back(std::move(bucket));
   }
-  const int present = ranks - static_cast<int>(absent.size());
-  drawn.method = nccl_method(drawn.ranks[0].signature, ranks, absent.size(), present, random() % 2 == 0);
+  const Bucket& first = drawn.ranks[0];
+  drawn.method = nccl_method(first.signature, ranks, absent.size(), first.divide_by, random() % 2 == 0);
   return drawn;
 }
 

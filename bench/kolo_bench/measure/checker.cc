@@ -10,6 +10,7 @@
 
 #include <kolo/float16.h>
 
+#include "ops/bucket.h"
 #include "ops/kernels/reduce.h"
 
 namespace kolo::bench {
@@ -185,7 +186,8 @@ void Checker::write_expected(const Values& values, const Work& work, std::int64_
     sources.push_back(input);
   }
   void* const result = to;
-  reduce(reduction_of(signature_, ranks_), sources, std::span(&result, 1), static_cast<std::size_t>(count));
+  reduce(reduction_of(signature_, divisor_of(signature_, ranks_)), sources, std::span(&result, 1),
+         static_cast<std::size_t>(count));
 }
 
 }  // namespace kolo::bench

@@ -5,6 +5,7 @@
 
 #include "bench/kolo_bench/measure/candidate.h"
 #include "bench/kolo_bench/options.h"
+#include "ops/bucket.h"
 #include "ops/host/pause.h"
 
 namespace kolo::bench {
@@ -113,7 +114,8 @@ std::unique_ptr<Candidate> direct(const BackendList& backends, int rank, int ran
   if (work.signature.kind == OpKind::send_recv) return direct_ring(backends, rank, ranks, yields, work);
   Backend& backend = backend_for(backends, work.signature);
   std::vector<Job> jobs;
-  for (const BucketTensor& lane : work.lanes) jobs.push_back({&backend, {work.signature, {lane}}});
+  for (const BucketTensor& lane : work.lanes)
+    jobs.push_back({&backend, {work.signature, {lane}, {}, divisor_of(work.signature, ranks)}});
   return std::make_unique<Direct>(std::move(jobs), std::vector<std::unique_ptr<Backend>>{}, yields);
 }
 

@@ -39,13 +39,13 @@ class DevicePoint;  // kolo/device_backend.h
 
 /// Tensors that one collective serves: a list, not a flat buffer, so that a backend that can gather directly never pays
 /// for staging. All tensors share kind, op, dtype, device, root and scales (`signature.shape` is that of the first).
-/// The lists are equal in length, order, shapes of `in` (see BucketTensor) and `absent` on every rank of the group.
+/// Length and order of the list, shapes of `in` (see BucketTensor), `absent` and `divide_by` are equal on every rank.
 struct Bucket {
   Signature signature;
   std::vector<BucketTensor> tensors;
   std::vector<int> absent{};  ///< ranks of the group, ascending, whose values do not count: they have joined. Their
                               ///< memory is scratch
-  int divide_by = 0;          ///< of average, if not 0: by what the sum is divided, whoever took part
+  int divide_by = 1;          ///< of average: what the sum is divided by; the ranks of the group that took part, or all
   std::vector<std::shared_ptr<const DevicePoint>>
       ready{};              ///< of device tensors: after these, inputs hold their values and outputs may be written
   bool world_only = false;  ///< no group but the world had been made when the ranks agreed on it
