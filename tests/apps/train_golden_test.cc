@@ -68,7 +68,7 @@ class TrainGolden : public ::testing::TestWithParam<GoldenRun> {
   int ranks_ = 1;
 };
 
-const std::string digits = "--data 'SHARED/data' --init 'GOLDEN/model.safetensors' --order sequential ";
+const std::string digits_flags = "--data 'SHARED/data' --init 'GOLDEN/model.safetensors' --order sequential ";
 const std::string text =
     "--model llama --data 'GOLDEN/tokens.u16' --tokens u16 --init 'GOLDEN' --order sequential "
     "--optimizer adamw --lr 3e-3 --min-lr 3e-4 --schedule cosine --warmup 3 --weight-decay 0.1 --beta1 0.9 "
@@ -79,10 +79,12 @@ const std::string adamw = "--optimizer adamw --lr 1e-3 --weight-decay 0.01 ";
 INSTANTIATE_TEST_SUITE_P(
     Models, TrainGolden,
     ::testing::Values(
-        GoldenRun{"mlp_sgd", "mlp", "--model mlp " + digits + sgd, 32, "after_10_sgd", "sgd", 1e-4, {1, 2, 4}},
-        GoldenRun{"mlp_adamw", "mlp", "--model mlp " + digits + adamw, 32, "after_10_adamw", "adamw", 1e-4, {1, 2}},
-        GoldenRun{"cnn_sgd", "cnn", "--model cnn " + digits + sgd, 32, "after_10_sgd", "sgd", 1e-4, {1, 2}},
-        GoldenRun{"cnn_adamw", "cnn", "--model cnn " + digits + adamw, 32, "after_10_adamw", "adamw", 1e-4, {1, 2}},
+        GoldenRun{"mlp_sgd", "mlp", "--model mlp " + digits_flags + sgd, 32, "after_10_sgd", "sgd", 1e-4, {1, 2, 4}},
+        GoldenRun{
+            "mlp_adamw", "mlp", "--model mlp " + digits_flags + adamw, 32, "after_10_adamw", "adamw", 1e-4, {1, 2}},
+        GoldenRun{"cnn_sgd", "cnn", "--model cnn " + digits_flags + sgd, 32, "after_10_sgd", "sgd", 1e-4, {1, 2}},
+        GoldenRun{
+            "cnn_adamw", "cnn", "--model cnn " + digits_flags + adamw, 32, "after_10_adamw", "adamw", 1e-4, {1, 2}},
         GoldenRun{"llama", "llama", text + "--seq 32 ", 4, "after_10_steps", "steps", 5e-3, {1, 2}},
         GoldenRun{"tied", "llama_tied_sharded", text + "--seq 29 ", 3, "after_10_steps", "steps", 5e-3, {1, 3}}),
     [](const auto& info) { return info.param.name; });

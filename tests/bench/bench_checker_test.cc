@@ -9,9 +9,9 @@
 #include "bench/kolo_bench/measure/candidate.h"
 #include "bench/kolo_bench/measure/collective.h"
 #include "ops/local/backend.h"
-#include "tests/ops/element_types.h"
-#include "tests/ops/float_numbers.h"
-#include "tests/ops/reference_reduce.h"
+#include "tests/ops/kernels/element_types.h"
+#include "tests/ops/kernels/float_numbers.h"
+#include "tests/ops/kernels/reference_reduce.h"
 
 namespace kolo::testing {
 namespace {

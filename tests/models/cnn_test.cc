@@ -27,8 +27,9 @@ CnnSettings odd_sizes(bool batch_norm = false) {
   return {.channels = 3, .height = 9, .width = 8, .filters = 6, .dense = 7, .classes = 4, .batch_norm = batch_norm};
 }
 
-struct Images {
-  Images(std::int64_t count, const CnnSettings& settings) : each(settings.channels * settings.height * settings.width) {
+struct RandomImages {
+  RandomImages(std::int64_t count, const CnnSettings& settings)
+      : each(settings.channels * settings.height * settings.width) {
     Random random(5);
     for (std::int64_t i = 0; i < count * each; ++i) all.push_back(random.uniform());
     for (std::int64_t i = 0; i < count; ++i) {
@@ -168,7 +169,7 @@ TEST(Cnn, NamesAndShapesAreThoseOfPyTorch) {
 }
 
 TEST(Cnn, GradientsAreFiniteDifferences) {
-  const Images images(8, odd_sizes());
+  const RandomImages images(8, odd_sizes());
   for (const bool batch_norm : {false, true}) {
     BoundCnn cnn(odd_sizes(batch_norm));
     const AlignedFloats weights = cnn.values;
@@ -184,7 +185,7 @@ TEST(Cnn, GradientsAreFiniteDifferences) {
 }
 
 TEST(Cnn, GradientsAreAnnouncedLastLayerFirstAndFinal) {
-  const Images images(5, odd_sizes());
+  const RandomImages images(5, odd_sizes());
   for (const bool batch_norm : {false, true}) {
     BoundCnn cnn(odd_sizes(batch_norm));
     for (const std::int64_t count : {5, 0}) {
@@ -206,7 +207,7 @@ TEST(Cnn, GradientsAreAnnouncedLastLayerFirstAndFinal) {
 }
 
 TEST(Cnn, UnevenPartsAddUpToOneBatchOfAScaledLoss) {
-  const Images images(9, odd_sizes());
+  const RandomImages images(9, odd_sizes());
   BoundCnn cnn(odd_sizes());
   const double whole = cnn.model.forward_backward(images.batch(0, 9), ignore_ready).loss_sum;
   AlignedFloats expected = cnn.gradients;
@@ -219,7 +220,7 @@ TEST(Cnn, UnevenPartsAddUpToOneBatchOfAScaledLoss) {
 }
 
 TEST(Cnn, NormOverRanksEqualsOneBigBatch) {
-  const Images images(10, odd_sizes());
+  const RandomImages images(10, odd_sizes());
   BoundCnn alone(odd_sizes(true));
   const double whole = alone.model.forward_backward(images.batch(0, 10), ignore_ready).loss_sum;
 
@@ -249,7 +250,7 @@ TEST(Cnn, NormOverRanksEqualsOneBigBatch) {
 }
 
 TEST(Cnn, RunningStatisticsAreWhatEvaluationUses) {
-  const Images images(6, odd_sizes());
+  const RandomImages images(6, odd_sizes());
   BoundCnn cnn(odd_sizes(true));
   const double before = cnn.model.evaluate(images.batch(0, 6)).loss_sum;
   double trained = 0;
@@ -264,7 +265,7 @@ TEST(Cnn, RunningStatisticsAreWhatEvaluationUses) {
 }
 
 TEST(Cnn, SixteenBitsComeCloseToF32) {
-  const Images images(16, CnnSettings{});
+  const RandomImages images(16, CnnSettings{});
   BoundCnn exact(CnnSettings{});
   exact.model.forward_backward(images.batch(0, 16), ignore_ready);
   for (const auto& [precision, error] : {std::pair{Precision::bf16, 5e-2}, {Precision::f16, 1e-2}}) {

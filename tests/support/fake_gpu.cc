@@ -13,7 +13,7 @@
 
 #include <kolo/error.h>
 
-#include "tests/ops/element_types.h"
+#include "tests/ops/kernels/element_types.h"
 
 namespace kolo::testing {
 namespace {

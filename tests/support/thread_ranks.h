@@ -15,7 +15,7 @@
 #include "ops/shm/backend.h"
 #include "runtime/control/thread.h"
 #include "runtime/world/parts.h"
-#include "tests/ops/shm_tunings.h"
+#include "tests/ops/shm/shm_tunings.h"
 
 namespace kolo::testing {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "tests/ops/element_types.h"
+#include "tests/ops/kernels/element_types.h"
 #include "tests/runtime/property/property_program.h"
 
 // What a program consists of, and what goes wrong in it.

@@ -4,9 +4,9 @@
 #include <cstring>
 #include <numeric>
 
-#include "tests/ops/element_types.h"
-#include "tests/ops/reference_adasum.h"
-#include "tests/ops/reference_reduce.h"
+#include "tests/ops/adasum/reference_adasum.h"
+#include "tests/ops/kernels/element_types.h"
+#include "tests/ops/kernels/reference_reduce.h"
 
 namespace kolo::testing {
 namespace {

@@ -14,8 +14,8 @@
 
 #include "ops/adasum/adasum.h"
 #include "runtime/types/rank_set.h"
-#include "tests/ops/reference_adasum.h"
-#include "tests/ops/reference_reduce.h"
+#include "tests/ops/adasum/reference_adasum.h"
+#include "tests/ops/kernels/reference_reduce.h"
 #include "tests/support/thread_ranks.h"
 
 namespace kolo::testing {

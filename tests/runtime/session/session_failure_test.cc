@@ -17,11 +17,11 @@ using testing::error_text;
 using testing::run_ranks;
 using testing::test_config;
 
-struct Placement {
+struct WorldShape {
   int ranks;
   const char* fake_nodes;
 };
-class Failing : public ::testing::TestWithParam<Placement> {
+class Failing : public ::testing::TestWithParam<WorldShape> {
  protected:
   Config config() const {
     Config config = test_config();
@@ -31,8 +31,8 @@ class Failing : public ::testing::TestWithParam<Placement> {
   int ranks() const { return GetParam().ranks; }
 };
 INSTANTIATE_TEST_SUITE_P(Worlds, Failing,
-                         ::testing::Values(Placement{2, ""}, Placement{3, ""}, Placement{4, ""}, Placement{4, "2,2"},
-                                           Placement{4, "1,1,2"}),
+                         ::testing::Values(WorldShape{2, ""}, WorldShape{3, ""}, WorldShape{4, ""},
+                                           WorldShape{4, "2,2"}, WorldShape{4, "1,1,2"}),
                          [](const auto& info) {
                            std::string nodes = info.param.fake_nodes;
                            std::replace(nodes.begin(), nodes.end(), ',', '_');

@@ -9,7 +9,7 @@
 #include <numeric>
 #include <thread>
 
-#include "tests/runtime/property/random_program.h"
+#include "tests/runtime/session/random_program.h"
 #include "tests/support/thread_ranks.h"
 
 namespace kolo {

@@ -1,0 +1,168 @@
+#include "models/llama/pretrained.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "models/checkpoint/checkpoint.h"
+#include "models/cnn.h"
+#include "tests/models/llama/llama_testing.h"
+#include "tests/models/models_testing.h"
+#include "tests/support/bound_model.h"
+
+namespace kolo::models {
+namespace {
+
+using testing::BoundLlama;
+using testing::error_of;
+using testing::TempFolder;
+using testing::write_file;
+
+/// A folder with a tiny Llama in two shards, whose config says `config`.
+struct Sharded {
+  explicit Sharded(const std::string& more_config = "") : llama(llama_preset("tiny")) {
+    std::vector<NamedValues> first, second;
+    std::string map;
+    for (const Parameter& parameter : llama.model.parameters()) {
+      const bool in_first = parameter.name.find("layers.1") == std::string::npos;
+      (in_first ? first : second).push_back({parameter.name, parameter.shape, parameter.value});
+      map += fmt::format("{}\"{}\":\"part-{}.safetensors\"", map.empty() ? "" : ",", parameter.name, in_first ? 1 : 2);
+    }
+    write_safetensors(folder / "part-1.safetensors", first);
+    write_safetensors(folder / "part-2.safetensors", second);
+    write_index("{" + map + "}");
+    write_file(folder / "config.json",
+               R"({"vocab_size":256,"hidden_size":32,"num_hidden_layers":2,"num_attention_heads":4,)"
+               R"("num_key_value_heads":2,"intermediate_size":88,"max_position_embeddings":64,"rms_norm_eps":1e-5)" +
+                   more_config + "}");
+  }
+  void write_index(const std::string& map) const {
+    write_file(folder / "model.safetensors.index.json", R"({"weight_map":)" + map + "}");
+  }
+  std::string error() const {
+    return error_of(
+        [&] {
+          const Pretrained pretrained(folder.path());
+          ModelSettings settings;
+          pretrained.settings(settings);
+          BoundLlama loaded(settings.llama);
+          pretrained.load(loaded.model);
+        },
+        folder.path());
+  }
+
+  TempFolder folder;
+  BoundLlama llama;
+};
+
+TEST(Pretrained, ShardsAndConfig) {
+  const Sharded sharded(R"(,"rope_theta":500000,"tie_word_embeddings":false,"head_dim":8)");
+  const Pretrained pretrained(sharded.folder.path());
+  EXPECT_EQ(pretrained.model(), "llama");
+  ModelSettings settings;
+  pretrained.settings(settings);
+  EXPECT_EQ(settings.llama.dim, 32);
+  EXPECT_EQ(settings.llama.kv_heads, 2);
+  EXPECT_EQ(settings.llama.positions, 64);
+  EXPECT_EQ(settings.llama.rope_theta, 500000);
+  BoundLlama loaded(settings.llama);
+  std::ranges::fill(loaded.values, 0.0f);
+  pretrained.load(loaded.model);
+  EXPECT_EQ(loaded.values, sharded.llama.values);
+}
+
+TEST(Pretrained, RotationsOfNewerConfigs) {
+  const auto settings_of = [](const Sharded& sharded) {
+    ModelSettings settings;
+    Pretrained(sharded.folder.path()).settings(settings);
+    return settings.llama;
+  };
+  EXPECT_EQ(settings_of(Sharded(R"(,"rope_parameters":{"rope_theta":20000.0,"rope_type":"default"})")).rope_theta,
+            20000);
+  EXPECT_EQ(settings_of(Sharded(R"(,"rope_scaling":null,"rope_theta":30000)")).rope_theta, 30000);
+  EXPECT_EQ(settings_of(Sharded()).rope_theta, 10000);
+  EXPECT_EQ(Sharded(R"(,"rope_scaling":{"rope_type":"llama3","factor":8.0})").error(),
+            "cannot use DIR/config.json (kolo cannot follow its 'rope_scaling'); give a plain Llama checkpoint");
+  EXPECT_EQ(Sharded(R"(,"hidden_act":"gelu")").error(),
+            "cannot use DIR/config.json (kolo cannot follow its 'hidden_act'); give a plain Llama checkpoint");
+  EXPECT_EQ(Sharded(R"(,"head_dim":16)").error(),
+            "cannot use DIR/config.json (kolo cannot follow its 'head_dim'); give a plain Llama checkpoint");
+  EXPECT_EQ(Sharded(R"(,"attention_bias":true)").error(),
+            "cannot use DIR/config.json (kolo cannot follow its 'attention_bias'); give a plain Llama checkpoint");
+}
+
+TEST(Pretrained, AFileAloneLeavesTheSizesAsGiven) {
+  const TempFolder folder;
+  const BoundLlama llama(llama_preset("tiny"));
+  save_parameters(folder / "model.safetensors", llama.model);
+  ModelSettings settings{.llama = llama_preset("tiny")};
+  settings.llama.rope_theta = 7;
+  settings.llama.tied_head = true;  // but the file has a head
+  Pretrained(folder / "model.safetensors").settings(settings);
+  EXPECT_EQ(settings.llama.rope_theta, 7);
+  EXPECT_FALSE(settings.llama.tied_head);
+  write_file(folder / "config.json", R"({"hidden_size":32,"num_attention_heads":4,"rope_theta":8})");
+  Pretrained(folder / "model.safetensors").settings(settings);
+  EXPECT_EQ(settings.llama.rope_theta, 8);
+  Pretrained(folder.path()).settings(settings);  // the folder's model.safetensors
+}
+
+TEST(Pretrained, CnnSizesComeFromShapes) {
+  const TempFolder folder;
+  const testing::Bound<Cnn> cnn(
+      CnnSettings{.channels = 3, .height = 32, .width = 32, .filters = 8, .dense = 5, .classes = 4});
+  save_parameters(folder / "x", cnn.model);
+  const Pretrained pretrained(folder / "x");
+  EXPECT_EQ(pretrained.model(), "cnn");
+  ModelSettings settings;
+  pretrained.settings(settings);
+  EXPECT_EQ(settings.cnn.channels, 3);
+  EXPECT_EQ(settings.cnn.height, 32);
+  EXPECT_EQ(settings.cnn.filters, 8);
+  EXPECT_EQ(settings.cnn.dense, 5);
+  EXPECT_EQ(settings.cnn.classes, 4);
+}
+
+TEST(Pretrained, DamagedFoldersAreErrors) {
+  const Sharded sharded;
+  const auto with_index = [&](const std::string& map) {
+    sharded.write_index(map);
+    return sharded.error();
+  };
+  EXPECT_EQ(
+      with_index(R"({"a":"../part-1.safetensors"})"),
+      "cannot use DIR/model.safetensors.index.json ('../part-1.safetensors' is not the name of a file beside it); "
+      "give a checkpoint as tools store it, whole");
+  EXPECT_EQ(with_index("7"),
+            "cannot use DIR/model.safetensors.index.json (it has no 'weight_map'); "
+            "give a checkpoint as tools store it, whole");
+  EXPECT_EQ(with_index("7}"),
+            "cannot use DIR/model.safetensors.index.json (it holds no JSON object); "
+            "give a checkpoint as tools store it, whole");
+  EXPECT_EQ(with_index(std::string(100000, '[')),
+            "cannot use DIR/model.safetensors.index.json (it holds no JSON object); "
+            "give a checkpoint as tools store it, whole");
+  EXPECT_EQ(with_index(R"({"a":"gone.safetensors"})"),
+            "cannot read DIR/gone.safetensors (No such file or directory); give a complete .safetensors file");
+  EXPECT_EQ(with_index(R"({"model.layers.1.mlp.up_proj.weight":"part-1.safetensors"})"),
+            "cannot use DIR/model.safetensors.index.json ('model.layers.1.mlp.up_proj.weight' is not in "
+            "part-1.safetensors, as it says); give a checkpoint as tools store it, whole");
+  const std::string missing = with_index(R"({"model.norm.weight":"part-1.safetensors"})");
+  EXPECT_TRUE(missing.starts_with("DIR does not fit the model (missing: 'model.layers.1.self_attn.q_proj.weight', "))
+      << missing;
+  const TempFolder empty;
+  EXPECT_EQ(error_of([&] { Pretrained{empty.path()}; }, empty.path()),
+            "cannot read DIR/model.safetensors (No such file or directory); give a complete .safetensors file");
+  const std::vector<float> values(1);
+  const std::vector<NamedValues> stranger{{"weights", {1}, values}};
+  write_safetensors(empty / "model.safetensors", stranger);
+  EXPECT_EQ(
+      error_of([&] { Pretrained(empty.path()).model(); }, empty.path()),
+      "cannot use DIR (its tensors are of no model that there is: mlp, cnn or llama); give a checkpoint of one of "
+      "these");
+}
+
+}  // namespace
+}  // namespace kolo::models

@@ -1,0 +1,670 @@
+// Sessions with tensors on GPUs, from submission to the program's stream, over fake GPUs and a fake NCCL: ranks
+// are threads.
+
+#include <kolo/session.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <latch>
+
+#include "ops/local/backend.h"
+#include "runtime/world/gpu_identity.h"
+#include "tests/ops/kernels/element_types.h"
+#include "tests/support/fake_gpu.h"
+#include "tests/support/fake_nccl.h"
+#include "tests/support/on_gpu.h"
+#include "tests/support/sanitized.h"
+#include "tests/support/thread_ranks.h"
+
+namespace kolo {
+namespace {
+
+using testing::all;
+using testing::error_text;
+using testing::OnGpu;
+using testing::run_ranks;
+using testing::test_config;
+
+struct GpuSession : ::testing::TestWithParam<std::string> {
+  GpuSession() {
+    testing::set_fake_nccl({.in_progress = 80, .seed = 3});
+    testing::clear_nccl_log();
+    config = test_config();
+    config.gpu_backend = GetParam();
+    config.gpu_pack_bytes = 1 << 20;
+    config.report = [](const std::string&) {};
+  }
+  ~GpuSession() override { testing::set_fake_gpus(8); }
+  Config config;
+};
+INSTANTIATE_TEST_SUITE_P(Over, GpuSession, ::testing::Values("nccl", "staged"),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(GpuSession, HostWaits) {
+  run_ranks(
+      3,
+      [&](Session& session) {
+        EXPECT_EQ(session.device(), (Device{DeviceKind::cuda, session.rank()}));
+        for (int turn = 0; turn < 20; ++turn) {
+          OnGpu grad(session, all(1000, static_cast<float>(session.rank() + 1)));
+          session.all_reduce("grad", grad.tensor(), {.op = ReduceOp::average, .ready = grad.stream()});
+          EXPECT_EQ(grad.read(), all(1000, 2));
+        }
+      },
+      config);
+}
+
+/// Many steps, with nothing but streams between them: the host runs ahead.
+TEST_P(GpuSession, StreamsWaitAndTheHostDoesNot) {
+  run_ranks(
+      3,
+      [&](Session& session) {
+        std::vector<std::unique_ptr<OnGpu>> grads;
+        std::vector<TensorId> names;
+        for (std::size_t i = 0; i < 10; ++i) {
+          grads.push_back(std::make_unique<OnGpu>(session, all(100 + i, 1)));
+          names.push_back(session.declare(fmt::format("grad {}", i)));
+        }
+        constexpr int steps = 6;
+        for (int step = 0; step < steps; ++step) {
+          std::vector<Handle> handles;
+          for (std::size_t i = 0; i < grads.size(); ++i) {
+            handles.push_back(session.all_reduce_async(names[i], grads[i]->tensor(), grads[i]->tensor(),
+                                                       {.ready = grads[i]->stream()}));
+          }
+          for (std::size_t i = 0; i < grads.size(); ++i) handles[i].wait(grads[i]->stream());
+        }
+        float expected = 1;
+        for (int step = 0; step < steps; ++step) expected *= 3;
+        for (std::size_t i = 0; i < grads.size(); ++i) EXPECT_EQ(grads[i]->read(), all(100 + i, expected)) << i;
+      },
+      config);
+}
+
+TEST_P(GpuSession, EveryOperation) {
+  run_ranks(
+      3,
+      [&](Session& session) {
+        const auto rank = static_cast<float>(session.rank());
+        OnGpu mine(session, all(6, rank)), everybody(session, all(18, -1)), part(session, all(2, -1));
+        const auto ready = [](OnGpu& tensor, OnGpu& other) {  // both are written on streams of their own
+          cuda_gpu(tensor.tensor().device.index).mark(other.stream())->order(tensor.stream());
+          return tensor.stream();
+        };
+        session.all_gather("gather", mine.tensor(), everybody.tensor(), {.ready = ready(mine, everybody)});
+        std::vector<float> gathered;
+        for (float other : {0.0f, 1.0f, 2.0f}) gathered.insert(gathered.end(), 6, other);
+        EXPECT_EQ(everybody.read(), gathered);
+        session.reduce_scatter("scatter", mine.tensor(), part.tensor(),
+                               {.op = ReduceOp::max, .ready = ready(mine, part)});
+        EXPECT_EQ(part.read(), all(2, 2));
+        session.broadcast("broadcast", part.tensor(), {.root = 1, .ready = part.stream()});
+        session.all_to_all("exchange", mine.tensor(), mine.tensor(), {.ready = mine.stream()});
+        EXPECT_EQ(mine.read(), (std::vector<float>{0, 0, 1, 1, 2, 2}));
+        session.all_reduce("adasum", part.tensor(), {.op = ReduceOp::adasum, .ready = part.stream()});
+        EXPECT_EQ(part.read(), all(2, 2)) << "equal vectors give their average";
+        if (session.rank() == 0) session.send("pair", part.tensor(), 2, {.ready = part.stream()});
+        if (session.rank() == 2) session.recv("pair", part.tensor(), 0, {.ready = part.stream()});
+        EXPECT_EQ(part.read(), all(2, 2));
+        std::vector<float> host(5, rank);
+        session.all_reduce("host", view(host));
+        EXPECT_EQ(host, all(5, 3));
+      },
+      config);
+}
+
+/// Pairs and the world, in orders that differ from rank to rank: launches must not.
+TEST_P(GpuSession, OverlappingGroupsInAnyOrder) {
+  for (int turn = 0; turn < 5; ++turn) {
+    run_ranks(
+        3,
+        [&](Session& session) {
+          std::vector<Group> groups{session.world()};
+          for (const auto& pair : {std::array{0, 1}, std::array{1, 2}, std::array{0, 2}})
+            groups.push_back(session.new_group(pair));
+          std::mt19937 random(static_cast<unsigned>(turn * 10 + session.rank()));
+          for (int step = 0; step < 10; ++step) {
+            std::vector<std::size_t> order{0, 1, 2, 3};
+            std::shuffle(order.begin(), order.end(), random);
+            std::vector<std::unique_ptr<OnGpu>> tensors;
+            std::vector<std::pair<Handle, float>> handles;
+            for (std::size_t group : order) {
+              if (!groups[group].info()->member()) continue;
+              tensors.push_back(std::make_unique<OnGpu>(session, all(50, 1)));
+              handles.emplace_back(
+                  session.all_reduce_async(fmt::format("x{}", group), tensors.back()->tensor(),
+                                           {.group = groups[group], .ready = tensors.back()->stream()}),
+                  group == 0 ? 3.0f : 2.0f);
+            }
+            for (std::size_t i = 0; i < handles.size(); ++i) {
+              handles[i].first.wait(tensors[i]->stream());
+              EXPECT_EQ(tensors[i]->read(), all(50, handles[i].second));
+            }
+          }
+        },
+        config);
+  }
+}
+
+TEST_P(GpuSession, RanksJoin) {
+  run_ranks(
+      3,
+      [&](Session& session) {
+        for (int step = 0; step <= session.rank(); ++step) {
+          OnGpu grad(session, all(3000, static_cast<float>(session.rank())));
+          session.all_reduce("grad", grad.tensor(), {.op = ReduceOp::average, .ready = grad.stream()});
+          EXPECT_EQ(grad.read(), all(3000, step == 0 ? 1.0f : step == 1 ? 1.5f : 2.0f));
+        }
+        session.join();
+      },
+      config);
+}
+
+TEST_P(GpuSession, ATensorOnAnotherRanksGpuIsAnAgreedError) {
+  run_ranks(
+      2,
+      [&](Session& session) {
+        OnGpu grad(session, all(10, 1));
+        Tensor tensor = grad.tensor();
+        if (session.rank() == 1) tensor.device.index = 5;
+        EXPECT_EQ(
+            error_text([&] { session.all_reduce("x", tensor, {.ready = grad.stream()}); }, ErrorCode::invalid_argument),
+            "all_reduce 'x' in group world: rank 1: a tensor is on GPU 5, and this rank's GPU is 1 "
+            "(Session::device()); move it there");
+        session.all_reduce("x", grad.tensor(), {.ready = grad.stream()});
+        EXPECT_EQ(grad.read(), all(10, 2));
+      },
+      config);
+}
+
+std::ptrdiff_t calls_of(int rank, std::string_view start) {
+  const auto log = testing::nccl_log(rank);
+  return std::ranges::count_if(log, [&](const std::string& line) { return line.starts_with(start); });
+}
+
+/// …when a bucket of its own needs it.
+TEST(GpuGroups, EachMakesItsCommunicatorOnce) {
+  Config config = test_config();
+  testing::set_fake_nccl({.in_progress = 80, .seed = 7});
+  testing::clear_nccl_log();
+  run_ranks(
+      4,
+      [&](Session& session) {
+        const int rank = session.rank();
+        const auto sum = [&](const std::string& name, const Group& group, float expected) {
+          if (!group.info()->member()) return;
+          OnGpu grad(session, all(100, static_cast<float>(rank + 1)));
+          session.all_reduce(name, grad.tensor(), {.group = group, .ready = grad.stream()});
+          EXPECT_EQ(grad.read(), all(100, expected)) << name;
+        };
+        const Group early = session.new_group(std::array{0, 1});
+        sum("early", early, 3);
+        sum("world", session.world(), 10);
+        const Group pair = session.new_group(std::array{1, 3}), other = session.new_group(std::array{0, 2, 3});
+        const Group removed = session.new_group(std::array{0, 1});
+        const Group unused = session.new_group(std::array{0, 1, 2});
+        session.remove_group(removed);
+        for (int step = 0; step < 3; ++step) {
+          sum("world", session.world(), 10);
+          sum("pair", pair, 6);
+          sum("other", other, 8);
+        }
+        const Group halves = session.split(rank % 2, -rank);
+        sum("halves", halves, rank % 2 == 0 ? 4.0f : 6.0f);
+        session.barrier();
+      },
+      config);
+  for (int rank = 0; rank < 4; ++rank) {
+    const std::vector<std::ptrdiff_t> inits{6, 6, 2, 1};  // by the rank's number in the communicator
+    EXPECT_EQ(calls_of(rank, "init"), inits[static_cast<std::size_t>(rank)]) << rank;
+  }
+}
+
+/// A rank's NCCL fails while groups are made and used: each is there afterwards.
+TEST(GpuGroups, AreMadeAfterFailuresToo) {
+  Config config = test_config();
+  for (unsigned seed = 1; seed <= (sanitized ? 3 : 8); ++seed) {
+    testing::set_fake_nccl({.in_progress = 80, .seed = seed});
+    run_ranks(
+        3,
+        [&](Session& session) {
+          const auto attempt = [&](const std::string& name, const Group& group) {
+            if (!group.info()->member()) return true;
+            OnGpu grad(session, all(50, 1));
+            try {
+              session.all_reduce(name, grad.tensor(), {.group = group, .ready = grad.stream()});
+            } catch (const Error& error) {
+              EXPECT_EQ(error.code(), ErrorCode::backend) << error.what();
+              return false;
+            }
+            EXPECT_EQ(grad.read(), all(50, static_cast<float>(group.info()->size())));
+            return true;
+          };
+          std::mt19937 random(seed * 10 + static_cast<unsigned>(session.rank()));
+          attempt("world", session.world());
+          if (random() % 2 == 0)
+            testing::fail_nccl(session.rank(), NcclResult::remote_error, static_cast<int>(random() % 2));
+          OnGpu grad(session, all(50, 1));  // runs, or fails, while the groups are made
+          Handle running = session.all_reduce_async("running", grad.tensor(), {.ready = grad.stream()});
+          const Group pair = session.new_group(std::array{0, 2}), all_of_them = session.new_group(std::array{0, 1, 2});
+          if (random() % 3 == 0) testing::fail_nccl(session.rank(), NcclResult::system_error, 0);
+          try {
+            running.wait();
+          } catch (const Error&) {
+          }
+          const bool ends = [&] {
+            for (int turn = 0; turn < 10; ++turn) {
+              float here = 1;  // the same attempts on every rank, whatever became of those before
+              for (const Group& group : {session.world(), pair, all_of_them}) {
+                if (!attempt("turn", group)) here = 0;
+              }
+              session.all_reduce("agree", Tensor{&here, Shape{1}, DType::f32, {}}, {.op = ReduceOp::min});
+              if (here == 1) return true;
+            }
+            return false;
+          }();
+          EXPECT_TRUE(ends) << "groups that never work again, seed " << seed;
+          session.barrier();
+        },
+        config);
+    for (int rank = 0; rank < 3; ++rank) testing::fail_nccl(rank, NcclResult::success, 1 << 30);
+  }
+}
+
+struct GpuFailures : GpuSession {};
+INSTANTIATE_TEST_SUITE_P(Over, GpuFailures, ::testing::Values("nccl"), [](const auto& info) { return info.param; });
+
+/// An error of one rank's NCCL becomes that of the operation on every rank; the next one makes a new communicator.
+TEST_P(GpuFailures, AnAsynchronousErrorIsAgreedAndTheGroupGoesOn) {
+  run_ranks(
+      3,
+      [&](Session& session) {
+        OnGpu grad(session, all(100, 1));
+        std::vector<float> host(3, 1);
+        for (int round = 0; round < 3; ++round) {
+          if (session.rank() == 1) {
+            testing::hang_nccl(1, true);
+            testing::fail_nccl(1, NcclResult::remote_error);
+          }
+          session.barrier();
+          const std::string text = error_text(
+              [&] { session.all_reduce("grad", grad.tensor(), {.ready = grad.stream()}); }, ErrorCode::backend);
+          EXPECT_NE(text.find("remote process exited; last words"), std::string::npos) << text;
+          session.all_reduce("host", view(host));  // the group serves other tensors as ever
+          if (session.rank() == 1) testing::hang_nccl(1, false);
+          session.barrier();
+          grad.write();
+          session.all_reduce("grad", grad.tensor(), {.ready = grad.stream()});
+          EXPECT_EQ(grad.read(), all(100, 3));
+        }
+        EXPECT_EQ(std::ranges::count(testing::nccl_log(session.rank()), "abort"), 3);
+        EXPECT_EQ(std::ranges::count(testing::nccl_log(session.rank()), "init 3"), 4) << "made anew";
+      },
+      config);
+}
+
+TEST_P(GpuFailures, WhatTheProgramLeftToItsStreamFailsAtTheNextWait) {
+  run_ranks(
+      2,
+      [&](Session& session) {
+        OnGpu grad(session, all(100, 1));
+        if (session.rank() == 0) {
+          testing::hang_nccl(0, true);
+          testing::fail_nccl(0, NcclResult::system_error, 0);
+        }
+        session.barrier();
+        std::string text;
+        int errors = 0;
+        const auto attempt = [&](const std::function<void()>& call) {
+          try {
+            call();
+          } catch (const Error& error) {
+            text = error.what();
+            ++errors;
+          }
+        };
+        attempt([&] { session.all_reduce_async("grad", grad.tensor(), {.ready = grad.stream()}).wait(grad.stream()); });
+        for (int i = 0; i < 200; ++i) {
+          std::vector<float> host(3, 1);
+          attempt([&] { session.all_reduce("host", view(host)); });
+          EXPECT_EQ(host, all(3, 2)) << "what throws another's error is complete itself";
+        }
+        EXPECT_EQ(errors, 1);
+        EXPECT_NE(text.find("NCCL"), std::string::npos) << text;
+        if (session.rank() == 0) testing::hang_nccl(0, false);
+      },
+      config);
+}
+
+/// A rank that is gone: the others' communicators are ended, so that no GPU goes on waiting for it.
+TEST_P(GpuFailures, ARankThatLeavesInTheMiddleEndsEverybodysCommunicator) {
+  testing::hang_nccl(0, true);
+  run_ranks(
+      3,
+      [&](Session& session) {
+        OnGpu grad(session, all(100, 1));
+        if (session.rank() == 0) {
+          try {
+            Session leaver = std::move(session);
+            leaver.all_reduce_async("grad", grad.tensor(), {.ready = grad.stream()}).wait(grad.stream());
+            throw std::runtime_error("the program's own");
+          } catch (const std::runtime_error&) {
+          }
+          return;
+        }
+        EXPECT_NE(error_text([&] { session.all_reduce("grad", grad.tensor(), {.ready = grad.stream()}); },
+                             ErrorCode::aborted),
+                  "");
+      },
+      config);
+  testing::hang_nccl(0, false);
+  for (int rank = 1; rank < 3; ++rank) {
+    const auto log = testing::nccl_log(rank);
+    EXPECT_EQ(std::ranges::count(log, "abort"), std::ranges::count(log, "init 3")) << rank;
+    EXPECT_EQ(std::ranges::count(log, "destroy"), 0) << "that would wait for the one that is gone";
+  }
+}
+
+/// Failures at random moments, among operations of overlapping groups: everybody gets results or errors, and nobody
+/// hangs.
+TEST_P(GpuFailures, AtRandomMoments) {
+  for (unsigned seed = 1; seed <= 8; ++seed) {
+    run_ranks(
+        3,
+        [&](Session& session) {
+          std::mt19937 random(seed * 10 + static_cast<unsigned>(session.rank()));
+          const Group pair = session.new_group(std::array{0, 1});
+          std::vector<std::unique_ptr<OnGpu>> tensors;
+          for (int step = 0; step < 12; ++step) {
+            if (random() % 4 == 0)
+              testing::fail_nccl(session.rank(), NcclResult::internal_error, static_cast<int>(random() % 3));
+            std::vector<Handle> handles;
+            for (int i = 0; i < 3; ++i) {
+              tensors.push_back(std::make_unique<OnGpu>(session, all(64, 1)));
+              const bool in_pair = i == 1;
+              if (in_pair && session.rank() == 2) continue;
+              handles.push_back(session.all_reduce_async(
+                  fmt::format("x{}", i), tensors.back()->tensor(),
+                  {.group = in_pair ? pair : session.world(), .ready = tensors.back()->stream()}));
+            }
+            for (Handle& handle : handles) {
+              try {
+                handle.wait();
+              } catch (const Error& error) {
+                EXPECT_EQ(error.code(), ErrorCode::backend) << error.what();
+              }
+            }
+          }
+          session.barrier();
+        },
+        config);
+  }
+}
+
+/// What a rank does whose peer's GPU never takes part; `blocked`: and whose own NCCL does not return either. Ends the
+/// process.
+void run_until_stall(bool blocked) {
+  testing::set_fake_nccl({.in_progress = 0, .seed = 1, .loud = true});
+  if (blocked)
+    for (int rank : {0, 1}) testing::block_nccl(rank);
+  else
+    testing::hang_nccl(1, true);
+  Config config;
+  config.gpu_pack_bytes = 1 << 20;
+  config.stall_report_seconds = 0.2;
+  config.stall_abort_seconds = 0.6;
+  run_ranks(
+      2,
+      [&](Session& session) {
+        OnGpu grad(session, all(100, 1));
+        session.all_reduce("grad", grad.tensor(), {.ready = grad.stream()});
+      },
+      config);
+}
+
+TEST(GpuStallDeathTest, ACollectiveThatNeverEndsIsAbortedAndEndsTheJob) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(run_until_stall(false), ::testing::ExitedWithCode(72),
+              "all_reduce 'grad' .*ending the job(.|\n)*fake: rank [01] aborts");
+}
+
+TEST(GpuStallDeathTest, ACallThatNeverReturnsEndsTheJobASecondLater) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(run_until_stall(true), ::testing::ExitedWithCode(72),
+              "rank [01]: what runs on its GPU was not ended within a second .a call of NCCL or CUDA does not return.");
+}
+
+TEST_P(GpuFailures, AnErrorOfTheGpuIsAgreedAndTheGroupGoesOn) {
+  run_ranks(
+      2,
+      [&](Session& session) {
+        OnGpu grad(session, all(100, 1));
+        session.all_reduce("grad", grad.tensor(), {.ready = grad.stream()});
+        auto& gpu = testing::fake_gpu(session.device().index);
+        for (int round = 0; round < 3; ++round) {
+          Handle handle;
+          if (session.rank() == 1) {  // after the submission has marked its stream
+            testing::hang_nccl(1, true);
+            handle = session.all_reduce_async("grad", grad.tensor(), {.ready = grad.stream()});
+            gpu.fail("a kernel failed (an illegal memory access was encountered)");
+          } else {
+            handle = session.all_reduce_async("grad", grad.tensor(), {.ready = grad.stream()});
+          }
+          const std::string text = error_text([&] { handle.wait(); }, ErrorCode::backend);
+          EXPECT_NE(text.find("illegal memory access"), std::string::npos) << text;
+          if (session.rank() == 1) {
+            gpu.fail("");
+            testing::hang_nccl(1, false);
+          }
+          session.barrier();
+          grad.write();
+          session.all_reduce("grad", grad.tensor(), {.ready = grad.stream()});
+          EXPECT_EQ(grad.read(), all(100, 2));
+        }
+      },
+      config);
+}
+
+TEST(GpuPlaces, ChooseAndReport) {
+  const Config config = test_config();
+  GpuIdentity place{.host = "a",
+                    .nccl_host = "a",
+                    .gpu = 0,
+                    .facts = {"H100", "0000:01:00.0", 1, std::size_t{80} << 30},
+                    .nccl_version = 22809};
+  std::vector<GpuIdentity> places{place, place};
+  places[1].facts.bus = "0000:02:00.0";
+  EXPECT_TRUE(choose_gpu_backends(config, places).nccl);
+  EXPECT_EQ(gpu_table(places, choose_gpu_backends(config, places))[1],
+            "  rank   0  host a  GPU 0 0000:01:00.0 H100 (80 GiB)  NUMA node 1");
+  Writer message;
+  put(message, places[1]);
+  Reader reader(message.bytes());
+  EXPECT_EQ(get_gpu_identity(reader).facts.bus, places[1].facts.bus);
+
+  places[1].facts.bus = places[0].facts.bus;
+  EXPECT_EQ(choose_gpu_backends(config, places).note,
+            "tensors on GPUs travel through host memory, which is slow (several ranks on a share GPU "
+            "0000:01:00.0, which NCCL refuses; start no more ranks than GPUs)");
+  places[1].nccl_host = "a, the other";  // NCCL_HOSTID
+  EXPECT_TRUE(choose_gpu_backends(config, places).nccl);
+  places[1].nccl_version = 0;
+  places[1].why_no_nccl = "NCCL cannot be loaded";
+  EXPECT_FALSE(choose_gpu_backends(config, places).nccl);
+  EXPECT_NE(choose_gpu_backends(config, places).note.find("rank 1 on a: NCCL cannot be loaded"), std::string::npos);
+  Config asked = config;
+  asked.gpu_backend = "nccl";
+  EXPECT_THROW(choose_gpu_backends(asked, places), Error);
+  places[1].gpu = -1;
+  EXPECT_EQ(choose_gpu_backends(config, places).note, "tensors on GPUs cannot be used (rank 1 on a sees no GPU)");
+  places[0].gpu = -1;
+  EXPECT_EQ(choose_gpu_backends(config, places).note, "") << "a machine without GPUs is no surprise";
+}
+
+TEST(GpuPlaces, VersionsOfNcclThatDifferAreRefused) {
+  GpuIdentity place{.host = "a", .nccl_host = "a", .gpu = 0, .facts = {"H100", "0000:01:00.0"}, .nccl_version = 22809};
+  std::vector<GpuIdentity> places{place, place};
+  places[1].facts.bus = "0000:02:00.0";
+  places[1].nccl_version = 22803;
+  EXPECT_TRUE(choose_gpu_backends(test_config(), places).nccl) << "2.28.3 understands 2.28.9";
+  places[1].nccl_version = 22709;
+  const GpuChoice choice = choose_gpu_backends(test_config(), places);
+  EXPECT_TRUE(choice.usable && !choice.nccl);
+  EXPECT_NE(choice.note.find("the ranks load different versions of NCCL"), std::string::npos) << choice.note;
+}
+
+TEST(GpuPlaces, SettingsReachNccl) {
+  testing::set_fake_nccl({});
+  const auto tuning = [](const std::function<void(Config&)>& set) {
+    Config config = test_config();
+    config.gpu_pack_bytes = 1 << 20;
+    set(config);
+    const NcclTuning made = find_gpu(config, "a", 0).nccl->tuning;
+    return std::tuple(made.staging_bytes, made.direct_bytes, made.wide_halves, made.register_memory, made.timed);
+  };
+  constexpr std::int64_t mib = 1 << 20;
+  EXPECT_EQ(tuning([](Config&) {}), std::tuple(mib, 2 * mib, false, false, false));
+  EXPECT_EQ(tuning([](Config& c) { c.gpu_pack_bytes = 300'000; }), std::tuple(299'776, 2 * mib, false, false, false));
+  EXPECT_EQ(tuning([](Config& c) { c.gpu_pack_bytes = 1; }), std::tuple(65'536, 2 * mib, false, false, false));
+  EXPECT_EQ(tuning([](Config& c) { c.gpu_direct_bytes = 12'345; }), std::tuple(mib, 12'345, false, false, false));
+  EXPECT_EQ(tuning([](Config& c) { c.nccl_wire = "f32"; }), std::tuple(mib, 2 * mib, true, false, false));
+  EXPECT_EQ(tuning([](Config& c) { c.nccl_register = true; }), std::tuple(mib, 2 * mib, false, true, false));
+  EXPECT_EQ(tuning([](Config& c) { c.timings = true; }), std::tuple(mib, 2 * mib, false, false, true));
+}
+
+TEST(GpuPlaces, TheAlgorithmIsAskedForAsTheVersionUnderstands) {
+  const auto asked = [](const std::string& algo, int version, const char* before = nullptr) {
+    testing::set_fake_nccl({.version = version});
+    Config config = test_config();
+    config.gpu_pack_bytes = 1 << 16;
+    config.nccl_algo = algo;
+    unsetenv("NCCL_ALGO");
+    if (before) setenv("NCCL_ALGO", before, 1);
+    find_gpu(config, "a", 0);
+    const char* const found = std::getenv("NCCL_ALGO");
+    const std::string text = found ? found : "";
+    unsetenv("NCCL_ALGO");
+    testing::set_fake_nccl({});
+    return text;
+  };
+  EXPECT_EQ(asked("auto", 22809), "");
+  EXPECT_EQ(asked("ring", 22809), "allreduce:ring");
+  EXPECT_EQ(asked("nvls", 22809), "allreduce:nvls,nvlstree") << "between nodes it is another one";
+  EXPECT_EQ(asked("tree", 22400), "allreduce:tree");
+  EXPECT_EQ(asked("tree", 22399), "tree");
+  EXPECT_EQ(asked("nvls", 22399), "nvls,nvlstree");
+  EXPECT_EQ(asked("ring", 22809, "tree"), "tree") << "a person's own";
+}
+
+/// What three ranks make.
+struct MadeBackends {
+  explicit MadeBackends(const std::function<void(Config&)>& set) {
+    Config config = test_config();
+    config.gpu_pack_bytes = 1 << 16;
+    config.gpu_staging_bytes = 1 << 20;
+    config.report = [](const std::string&) {};
+    set(config);
+    GroupInfo world{.name = "world", .ranks = {0, 1, 2}};
+    std::vector<GpuShare> shares;
+    std::vector<GpuIdentity> places;
+    for (int rank = 0; rank < world.size(); ++rank) {
+      shares.push_back(find_gpu(config, "a", rank));
+      places.push_back(shares.back().place);
+    }
+    const std::size_t before = testing::fake_gpu(0).memory_use().used;
+    for (world.rank = 0; world.rank < world.size(); ++world.rank) {
+      const auto host = [rank = static_cast<std::size_t>(world.rank)] {
+        return std::move(local_backends(3, {})[rank]);
+      };
+      const auto list = [this, host] {
+        ++lists_of_hosts;
+        BackendList hosts;
+        hosts.push_back(host());
+        return hosts;
+      };
+      all.push_back(
+          gpu_backends(config, shares[static_cast<std::size_t>(world.rank)], places, world, GpuHosts{list, host}));
+    }
+    bytes = testing::fake_gpu(0).memory_use().used - before;
+    for (const auto& backend : all[0]) names.emplace_back(backend->name());
+  }
+  std::vector<BackendList> all;
+  std::vector<std::string> names;
+  int lists_of_hosts = 0;  ///< of all ranks
+  std::size_t bytes = 0;   ///< of rank 0
+};
+
+TEST(GpuPlaces, SettingsChooseTheBackends) {
+  testing::set_fake_nccl({});
+  const auto made = [](const std::string& backend, std::int64_t bytes = 1 << 20) {
+    return MadeBackends([&](Config& config) {
+      config.gpu_staging_bytes = bytes;
+      config.gpu_backend = backend;
+    });
+  };
+  using Names = std::vector<std::string>;
+  for (const std::string& backend : {std::string("auto"), std::string("staged")}) {
+    const MadeBackends found = made(backend);
+    EXPECT_EQ(found.names, backend == "auto" ? Names({"nccl", "staged"}) : Names({"staged"}));
+    EXPECT_EQ(found.lists_of_hosts, 3) << backend;
+    EXPECT_EQ(made(backend, 3 << 20).bytes - found.bytes, std::size_t{2} << 20) << backend;
+  }
+}
+
+TEST(GpuPlaces, WithoutNcclEverythingIsStaged) {
+  testing::set_fake_nccl({.available = false});
+  Config config = test_config();
+  std::mutex mutex;
+  std::vector<std::string> lines;
+  config.report = [&](const std::string& line) {
+    const std::lock_guard lock(mutex);
+    lines.push_back(line);
+  };
+  run_ranks(
+      2,
+      [&](Session& session) {
+        OnGpu grad(session, all(100'000, 1));
+        session.all_reduce("grad", grad.tensor(), {.ready = grad.stream()});
+        EXPECT_EQ(grad.read(), all(100'000, 2));
+      },
+      config);
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_NE(lines[0].find("through host memory, which is slow (rank 0 on "), std::string::npos) << lines[0];
+  testing::set_fake_nccl({});
+}
+
+TEST(GpuPlaces, NoMemoryForThePackBufferOnOneRankIsAgreedOn) {
+  testing::set_fake_nccl({});
+  testing::fake_gpu(1).fail_allocation_after(0);
+  Config config = test_config();
+  std::vector<std::string> lines;
+  config.report = [&](const std::string& line) { lines.push_back(line); };
+  auto shares = std::vector{find_gpu(config, "a", 0), find_gpu(config, "a", 1)};
+  testing::fake_gpu(1).fail_allocation_after(1 << 30);
+  const std::vector<GpuIdentity> places{shares[0].place, shares[1].place};
+  const GpuChoice choice = choose_gpu_backends(config, places);
+  EXPECT_TRUE(choice.usable && !choice.nccl);
+  EXPECT_NE(choice.note.find("rank 1 on a: ncclMemAlloc failed"), std::string::npos) << choice.note;
+}
+
+TEST(GpuPlaces, MoreRanksThanGpusAreStaged) {
+  testing::set_fake_gpus(1);
+  testing::set_fake_nccl({});
+  Config config = test_config();
+  config.report = [](const std::string&) {};
+  run_ranks(
+      3,
+      [&](Session& session) {
+        EXPECT_EQ(session.device().index, 0);
+        OnGpu grad(session, all(10, 1));
+        session.all_reduce("grad", grad.tensor(), {.ready = grad.stream()});
+        EXPECT_EQ(grad.read(), all(10, 3));
+      },
+      config);
+  testing::set_fake_gpus(8);
+}
+
+}  // namespace
+}  // namespace kolo

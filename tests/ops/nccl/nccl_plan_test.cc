@@ -1,0 +1,257 @@
+// Which calls of NCCL a bucket becomes: what is decided on the host, without a GPU.
+
+#include "ops/nccl/plan.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "ops/bucket.h"
+#include "tests/ops/kernels/element_types.h"
+
+namespace kolo {
+namespace {
+
+Signature signature_of(OpKind kind, DType dtype, ReduceOp op = ReduceOp::sum) {
+  return {.kind = kind, .op = op, .dtype = dtype, .device = DeviceKind::cuda, .root = 1};
+}
+NcclMethod method_of(DType dtype, ReduceOp op, std::size_t absent = 0, double prescale = 1, bool wide = false) {
+  Signature signature = signature_of(OpKind::all_reduce, dtype, op);
+  signature.prescale = prescale;
+  return nccl_method(signature, 4, absent, 4 - static_cast<int>(absent), wide);
+}
+
+TEST(NcclMethods, FloatsAreSummedAndAveragedByNccl) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
+    EXPECT_EQ(method_of(dtype, ReduceOp::sum).way, NcclWay::direct);
+    EXPECT_EQ(method_of(dtype, ReduceOp::sum).factor, 1);
+    EXPECT_EQ(method_of(dtype, ReduceOp::average).op, NcclOp::average);
+    EXPECT_EQ(method_of(dtype, ReduceOp::average).factor, 1);
+    EXPECT_EQ(method_of(dtype, ReduceOp::average, 1).factor, 1.0 / 3) << "a rank has joined";
+    EXPECT_EQ(method_of(dtype, ReduceOp::average, 0, 0.5).factor, 0.125) << "no extra pass";
+    EXPECT_EQ(method_of(dtype, ReduceOp::product).op, NcclOp::product);
+    EXPECT_EQ(method_of(dtype, ReduceOp::min).way, NcclWay::gathered) << "NCCL would lose a NaN";
+  }
+  EXPECT_EQ(method_of(DType::bf16, ReduceOp::sum, 0, 1, true).wire, DType::f32);
+  EXPECT_EQ(method_of(DType::f32, ReduceOp::sum, 0, 1, true).way, NcclWay::direct);
+}
+
+TEST(NcclMethods, IntegersAreWidenedWhereNcclHasNotTheTypeOrTheResultNeedsIt) {
+  EXPECT_EQ(method_of(DType::i32, ReduceOp::sum).way, NcclWay::direct);
+  EXPECT_EQ(method_of(DType::u8, ReduceOp::max).op, NcclOp::max);
+  EXPECT_EQ(method_of(DType::i32, ReduceOp::average).wire, DType::i64);
+  EXPECT_EQ(method_of(DType::i32, ReduceOp::average).unpack.divide_by, 4);
+  EXPECT_EQ(method_of(DType::u16, ReduceOp::sum).wire, DType::u64);
+  EXPECT_EQ(method_of(DType::i8, ReduceOp::sum, 0, 0.5).pack.scale, 0.5);
+  EXPECT_EQ(method_of(DType::i64, ReduceOp::average).way, NcclWay::gathered);
+  EXPECT_EQ(method_of(DType::i32, ReduceOp::min, 1).way, NcclWay::gathered);
+  for (const ReduceOp op :
+       {ReduceOp::bit_and, ReduceOp::bit_or, ReduceOp::bit_xor, ReduceOp::logical_and, ReduceOp::logical_or}) {
+    EXPECT_EQ(method_of(DType::i32, op).way, NcclWay::gathered);
+    EXPECT_EQ(method_of(DType::boolean, op).way, NcclWay::gathered);
+  }
+}
+
+/// One rank's bucket in memory that is never touched: only its addresses count.
+struct Laid {
+  Bucket bucket;
+  std::uintptr_t next = 0;
+};
+std::byte* place(std::uintptr_t at) {
+  return reinterpret_cast<std::byte*>(at);
+}
+
+constexpr std::uintptr_t staging_at = 1 << 20;
+
+class NcclPlans : public ::testing::Test {
+ protected:
+  /// all_reduce of f32 tensors of these sizes, side by side or apart.
+  NcclPlan plan(const std::vector<std::int64_t>& sizes, bool neighbours, std::int64_t staging = 1 << 16,
+                std::int64_t direct = 4096) {
+    bucket = {signature_of(OpKind::all_reduce, DType::f32), {}};
+    std::uintptr_t at = 1 << 28;
+    for (const std::int64_t size : sizes) {
+      const Tensor tensor{place(at), Shape{size}, DType::f32, {DeviceKind::cuda, 0}};
+      bucket.tensors.push_back({tensor, tensor});
+      at += static_cast<std::uintptr_t>(size) * 4 + (neighbours ? 0 : 64);
+    }
+    method = nccl_method(bucket.signature, 2, 0, 2, false);
+    return plan_nccl(bucket, 2, 0, method, {place(staging_at), staging}, direct);
+  }
+  Bucket bucket;
+  NcclMethod method;
+};
+
+TEST_F(NcclPlans, SmallTensorsBecomeOneCallAndOnePack) {
+  const NcclPlan made = plan({100, 0, 50, 1}, false);
+  ASSERT_EQ(made.rounds.size(), 1u);
+  ASSERT_EQ(made.rounds[0].calls.size(), 1u);
+  EXPECT_EQ(made.rounds[0].calls[0].count, 151);
+  EXPECT_EQ(made.rounds[0].calls[0].in, place(staging_at));
+  EXPECT_EQ(made.rounds[0].pack.size(), 3u);
+  EXPECT_EQ(made.rounds[0].unpack.size(), 3u);
+}
+
+TEST_F(NcclPlans, NeighboursInAnArenaAreNotMoved) {
+  const NcclPlan made = plan({100, 0, 50, 1}, true);
+  ASSERT_EQ(made.rounds.size(), 1u);
+  EXPECT_EQ(made.rounds[0].calls.size(), 1u);
+  EXPECT_EQ(made.rounds[0].calls[0].count, 151) << "the same call as where they are packed";
+  EXPECT_EQ(made.rounds[0].calls[0].in, place(1 << 28));
+  EXPECT_TRUE(made.rounds[0].pack.empty() && made.rounds[0].unpack.empty());
+}
+
+TEST_F(NcclPlans, LargeTensorsStayWhereTheyAreInOneGroup) {
+  const NcclPlan made = plan({2000, 10, 20, 3000, 30}, false);
+  ASSERT_EQ(made.rounds.size(), 1u);
+  std::vector<std::int64_t> counts;
+  for (const NcclCall& call : made.rounds[0].calls) counts.push_back(call.count);
+  EXPECT_EQ(counts, (std::vector<std::int64_t>{2000, 30, 3000, 30}));
+  EXPECT_EQ(made.rounds[0].calls[0].in, place(1 << 28));
+  EXPECT_EQ(made.rounds[0].pack.size(), 2u) << "one that is alone between large ones is not packed either";
+}
+
+TEST_F(NcclPlans, WhatDoesNotFitIntoStagingTakesSeveralRounds) {
+  const NcclPlan made = plan(std::vector<std::int64_t>(100, 200), false, 4096);
+  EXPECT_EQ(made.rounds.size(), 20u) << "five of 800 bytes in 4 KiB";
+  for (const NcclRound& round : made.rounds) EXPECT_EQ(round.calls.size(), 1u);
+}
+
+/// A random bucket as each rank has it: equal shapes, its own memory.
+struct Drawn {
+  std::vector<Bucket> ranks;
+  NcclMethod method;
+};
+
+Drawn draw(std::mt19937_64& random, int ranks) {
+  constexpr std::array kinds{OpKind::all_reduce,     OpKind::broadcast,  OpKind::reduce, OpKind::all_gather,
+                             OpKind::reduce_scatter, OpKind::all_to_all, OpKind::gather, OpKind::scatter};
+  Drawn drawn;
+  const OpKind kind = kinds[random() % kinds.size()];
+  const DType dtype = all_types[random() % all_types.size()];
+  ReduceOp op = all_reduce_ops[random() % all_reduce_ops.size()];
+  while (!reducible(op, dtype)) op = all_reduce_ops[random() % all_reduce_ops.size()];
+  const std::size_t count = random() % 8;
+  struct Sizes {
+    std::int64_t rows, width;
+    std::shared_ptr<const BlockRows> blocks;
+  };
+  std::vector<Sizes> sizes(count);
+  for (Sizes& size : sizes) {
+    size = {static_cast<std::int64_t>(random() % (random() % 4 == 0 ? 4000 : 60)),
+            static_cast<std::int64_t>(1 + random() % 3), nullptr};
+    if (!has_rows(kind) || random() % 2 == 0) continue;
+    BlockRows rows;
+    for (int i = 0; i < (kind == OpKind::all_to_all ? ranks * ranks : ranks); ++i)
+      rows.push_back(static_cast<std::int64_t>(random() % 400));
+    size.blocks = std::make_shared<const BlockRows>(std::move(rows));
+  }
+  std::vector<int> absent;
+  if (random() % 4 == 0 && ranks > 1 && !has_rows(kind)) absent.push_back(0);  // the root is rank 1
+  for (int rank = 0; rank < ranks; ++rank) {
+    Bucket bucket{signature_of(kind, dtype, op), {}, absent};
+    bucket.divide_by = divisor_of(bucket.signature, ranks, absent.size());
+    bucket.signature.root = ranks > 1 ? 1 : 0;
+    std::uintptr_t at = 1 << 28;
+    const auto take = [&](const Shape& shape, bool apart) {
+      at += apart ? 64 : 0;
+      const Tensor tensor{place(at), shape, dtype, {DeviceKind::cuda, rank}};
+      at += tensor.bytes();
+      return tensor;
+    };
+    const bool apart = random() % 2 == 0;
+    for (const Sizes& size : sizes) {
+      const auto rows_between = [&](int from, int to) {
+        if (!size.blocks) return size.rows;
+        return (*size.blocks)[static_cast<std::size_t>(kind == OpKind::all_to_all ? from * ranks + to : from)];
+      };
+      std::int64_t in = size.rows, out = size.rows;
+      if (has_rows(kind)) {
+        in = out = 0;
+        for (int other = 0; other < ranks; ++other) {
+          in += kind == OpKind::all_to_all ? rows_between(rank, other) : other == rank ? rows_between(rank, rank) : 0;
+          out += rows_between(other, rank);
+        }
+      }
+      if (kind == OpKind::reduce_scatter || kind == OpKind::scatter) out = rows_of_rank(size.rows, ranks, rank).count();
+      const Tensor input = take(Shape{in, size.width}, apart);
+      const bool in_place = (!has_blocks(kind) || (kind == OpKind::all_to_all && !size.blocks)) && random() % 2 == 0;
+      bucket.tensors.push_back({input, in_place ? input : take(Shape{out, size.width}, apart), size.blocks});
+    }
+    drawn.ranks.push_back(std::move(bucket));
+  }
+  const Bucket& first = drawn.ranks[0];
+  drawn.method = nccl_method(first.signature, ranks, absent.size(), first.divide_by, random() % 2 == 0);
+  return drawn;
+}
+
+/// Whether calls of a round, which run at the same time, receive into memory that others send from.
+bool receives_into_what_is_sent(const NcclRound& round) {
+  const auto end = [](const std::byte* begin, const NcclCall& call) {
+    return begin + static_cast<std::size_t>(call.count) * size_of(call.type);
+  };
+  for (const NcclCall& sent : round.calls) {
+    if (sent.kind != NcclCall::Kind::send) continue;
+    for (const NcclCall& received : round.calls) {
+      if (received.kind == NcclCall::Kind::receive && received.out < end(sent.in, sent) &&
+          sent.in < end(received.out, received))
+        return true;
+    }
+  }
+  return false;
+}
+
+/// Whatever the bucket: the ranks' calls fit together, wherever their tensors are, and staging is not left.
+TEST(NcclPlansOfAllRanks, FitTogether) {
+  std::mt19937_64 random(1);
+  for (int turn = 0; turn < 20'000; ++turn) {
+    const int ranks = 1 + static_cast<int>(random() % 5);
+    const Drawn drawn = draw(random, ranks);
+    const NcclStaging staging{place(staging_at), static_cast<std::int64_t>(1 + random() % 8) * 4096};
+    std::vector<NcclPlan> plans;
+    for (int rank = 0; rank < ranks; ++rank) {
+      plans.push_back(plan_nccl(drawn.ranks[static_cast<std::size_t>(rank)], ranks, rank, drawn.method, staging, 4096));
+    }
+    SCOPED_TRACE(fmt::format("turn {}: {} of {} tensors, {} ranks", turn, to_string(drawn.ranks[0].signature),
+                             drawn.ranks[0].tensors.size(), ranks));
+    std::map<std::pair<int, int>, std::vector<std::int64_t>> sent, received;
+    std::vector<std::vector<std::string>> collectives(static_cast<std::size_t>(ranks));
+    for (int rank = 0; rank < ranks; ++rank) {
+      for (std::size_t r = 0; r < plans[static_cast<std::size_t>(rank)].rounds.size(); ++r) {
+        const NcclRound& round = plans[static_cast<std::size_t>(rank)].rounds[r];
+        ASSERT_FALSE(receives_into_what_is_sent(round));
+        for (const NcclCall& call : round.calls) {
+          ASSERT_GT(call.count, 0);
+          if (call.kind == NcclCall::Kind::send)
+            sent[{rank, call.peer}].push_back(call.count);
+          else if (call.kind == NcclCall::Kind::receive)
+            received[{call.peer, rank}].push_back(call.count);
+          else
+            collectives[static_cast<std::size_t>(rank)].push_back(fmt::format(
+                "{} {} {} {} {}", r, static_cast<int>(call.kind), call.count, to_string(call.type), call.peer));
+        }
+        for (const auto* items : {&round.pack, &round.unpack}) {
+          const Conversion& how = items == &round.pack ? drawn.method.pack : drawn.method.unpack;
+          for (const PackItem& item : *items) {
+            ASSERT_GT(item.count, 0);
+            const auto check = [&](const std::byte* data, DType dtype) {
+              const auto begin = reinterpret_cast<std::uintptr_t>(data),
+                         end = begin + static_cast<std::uintptr_t>(item.count) * size_of(dtype);
+              ASSERT_TRUE(begin >= (1 << 28) ||
+                          (begin >= staging_at && end <= staging_at + static_cast<std::uintptr_t>(staging.bytes)));
+            };
+            check(item.from, how.from);
+            check(item.to, how.to);
+          }
+        }
+      }
+    }
+    for (const auto& other : collectives) ASSERT_EQ(other, collectives[0]);
+    ASSERT_EQ(sent, received);
+  }
+}
+
+}  // namespace
+}  // namespace kolo

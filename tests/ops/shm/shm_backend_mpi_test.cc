@@ -1,0 +1,134 @@
+#include "ops/shm/processes.h"
+
+#include <mpi.h>
+
+#include <optional>
+
+#include "ops/mpi_base/region.h"
+#include "tests/ops/shm/shm_harness.h"
+#include "tests/support/no_descriptors.h"
+
+namespace kolo {
+namespace {
+
+int this_rank() {
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  return rank;
+}
+int all_ranks() {
+  int ranks = 1;
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  return ranks;
+}
+std::unique_ptr<Backend> make_backend(std::span<Doorbell> doorbells = {}, const ShmTuning* tuning = nullptr) {
+  return shm_process_backend(
+      MPI_COMM_WORLD, doorbells, [](const std::string& line) { ADD_FAILURE() << line; }, tuning);
+}
+
+class ShmProcesses final : public Harness {
+ public:
+  explicit ShmProcesses(const ShmTuning* tuning, bool uses_memory = false)
+      : backend_(make_backend({}, tuning)), uses_memory_(uses_memory) {}
+  int ranks() const override { return all_ranks(); }
+  bool uses_memory() const override { return uses_memory_; }
+  void run(const std::function<void(int rank, Backend& backend)>& body) override { body(this_rank(), *backend_); }
+
+ private:
+  std::unique_ptr<Backend> backend_;
+  bool uses_memory_;
+};
+
+const auto harnesses =
+    testing::Values(HarnessFactory{"default", [] { return std::make_unique<ShmProcesses>(nullptr); }, 8},
+                    HarnessFactory{"small", [] { return std::make_unique<ShmProcesses>(&small_memory); }, 4},
+                    HarnessFactory{"direct", [] { return std::make_unique<ShmProcesses>(&small_memory, true); }, 2});
+INSTANTIATE_TEST_SUITE_P(Shm, BackendConformance, harnesses, name_of_harness);
+INSTANTIATE_TEST_SUITE_P(Shm, ExactConformance, harnesses, name_of_harness);
+
+const Signature sum_f32 = all_reduce_of(DType::f32, ReduceOp::sum);
+
+TEST(ShmProcesses, RingThoseWhoSleep) {
+  const auto region = shared_region(MPI_COMM_WORLD, static_cast<std::size_t>(all_ranks()) * sizeof(Doorbell));
+  const std::span<Doorbell> doorbells(region->at<Doorbell>(0), static_cast<std::size_t>(all_ranks()));
+  const auto backend = make_backend(doorbells, &small_memory);
+  Doorbell& doorbell = doorbells[static_cast<std::size_t>(this_rank())];
+  std::mt19937 random(static_cast<unsigned>(this_rank()));
+  for (std::uint64_t i = 0; i < 300; ++i) {
+    Job job({sum_f32, {i % 5 == 0 ? 5000 : 20, 3}, true, i}, this_rank(), all_ranks());
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 200));
+    job.start(*backend);
+    while (!job.step()) {
+      const std::uint32_t ticket = doorbell.arm();
+      if (job.step()) break;
+      const auto before = std::chrono::steady_clock::now();
+      doorbell.sleep(ticket, std::chrono::seconds(20));
+      ASSERT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(10)) << "a ring was lost";
+    }
+    doorbell.disarm();
+    job.verify();
+  }
+  MPI_Barrier(MPI_COMM_WORLD);  // peers may still ring
+}
+
+TEST(ShmProcesses, MakeGroupsOfSomeRanks) {
+  const auto backend = make_backend();
+  const int n = all_ranks();
+  std::vector<std::unique_ptr<Backend>> groups;
+  for (GroupId id = 1; id <= 20; ++id) {  // the first and some of the rest; neighbours
+    std::vector<int> ranks;
+    for (int rank = 0; rank < n; ++rank) {
+      if (rank == 0 || (id >> rank & 1) != 0) ranks.push_back(rank);
+    }
+    const auto place = std::find(ranks.begin(), ranks.end(), this_rank());
+    if (place == ranks.end()) continue;
+    const GroupInfo group{id, "some", ranks, static_cast<int>(place - ranks.begin())};
+    groups.push_back(backend->for_group(group));
+    ASSERT_NE(groups.back(), nullptr);
+    Job job({sum_f32, {5000, 3}, id % 2 == 0, id}, group.rank, group.size());
+    job.start(*groups.back());
+    job.finish();
+    job.verify();
+  }
+}
+
+TEST(ShmProcesses, SurviveThatOneLeavesInTheMiddle) {
+  if (all_ranks() == 1) GTEST_SKIP() << "needs peers";
+  const auto backend = make_backend();
+  for (std::uint64_t i = 0; i < 50; ++i) {
+    Job job({sum_f32, {1000}, true, i}, this_rank(), all_ranks());
+    job.start(*backend);
+    if (this_rank() == 1 && i == 30) {
+      backend->abandon();
+      break;
+    }
+    try {
+      job.finish();
+      job.verify();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::aborted);
+      EXPECT_EQ(i, 30u);
+      backend->abandon();
+      break;
+    }
+    EXPECT_LT(i, 30u);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+TEST(ShmProcesses, SayWhyMemoryCannotBeShared) {
+  for (int victim = 0; victim < all_ranks(); ++victim) {
+    std::optional<NoDescriptors> handicap;
+    if (this_rank() == victim) handicap.emplace();
+    std::string line;
+    EXPECT_EQ(shm_process_backend(MPI_COMM_WORLD, {}, [&](const std::string& text) { line = text; }), nullptr);
+    const std::string expected = victim == 0
+                                     ? "no shared memory for group world: cannot make shared memory with memfd_create"
+                                     : "no shared memory for group world: cannot open /proc/";
+    EXPECT_EQ(line.find(expected), this_rank() == victim ? 0 : std::string::npos) << line;
+    MPI_Barrier(MPI_COMM_WORLD);
+  }
+}
+
+}  // namespace
+}  // namespace kolo

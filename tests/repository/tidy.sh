@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Runs clang-tidy 14 over the sources of the library and the programs, as a build compiles them: a room at a time where it joins
+# them. Fails if it has anything to say. Skipped where there is no clang-tidy 14.
+#
+# usage: tidy.sh BUILD
+set -euo pipefail
+build=$1
+
+for tidy in clang-tidy-14 clang-tidy ''; do
+  if [[ -n $tidy ]] && "$tidy" --version 2>/dev/null | grep -q 'version 14\.'; then break; fi
+done
+if [[ -z $tidy ]]; then
+  printf 'skipped: no clang-tidy 14 on this machine (apps/setup installs it)\n'
+  exit 77
+fi
+sed -nE 's/.*"file": "(.*)".*/\1/p' "$build/compile_commands.json" | grep -v '/tests/' | grep -v '\.cu$' | sort -u | xargs -n 1 -P "$(nproc)" "$tidy" -p "$build" --quiet --warnings-as-errors='*'
