@@ -10,6 +10,7 @@
 #include <latch>
 
 #include "ops/local/backend.h"
+#include "ops/nccl/rank.h"
 #include "runtime/world/gpu_identity.h"
 #include "tests/ops/kernels/element_types.h"
 #include "tests/support/fake_gpu.h"
@@ -571,7 +572,7 @@ struct MadeBackends {
     std::vector<GpuIdentity> places;
     for (int rank = 0; rank < world.size(); ++rank) {
       shares.push_back(find_gpu(config, "a", rank));
-      places.push_back(shares.back().place);
+      places.push_back(shares.back().identity);
     }
     const std::size_t before = testing::fake_gpu(0).memory_use().used;
     for (world.rank = 0; world.rank < world.size(); ++world.rank) {
@@ -643,7 +644,7 @@ TEST(GpuPlaces, NoMemoryForThePackBufferOnOneRankIsAgreedOn) {
   config.report = [&](const std::string& line) { lines.push_back(line); };
   auto shares = std::vector{find_gpu(config, "a", 0), find_gpu(config, "a", 1)};
   testing::fake_gpu(1).fail_allocation_after(1 << 30);
-  const std::vector<GpuIdentity> places{shares[0].place, shares[1].place};
+  const std::vector<GpuIdentity> places{shares[0].identity, shares[1].identity};
   const GpuChoice choice = choose_gpu_backends(config, places);
   EXPECT_TRUE(choice.usable && !choice.nccl);
   EXPECT_NE(choice.note.find("rank 1 on a: ncclMemAlloc failed"), std::string::npos) << choice.note;
