@@ -1,14 +1,12 @@
 #include "apps/data_parallel.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 
 #include <kolo/error.h>
 #include <kolo/op.h>
 
-#include "apps/cli/memory.h"
+#include "apps/memory.h"
 #include "models/compute/precision.h"
 
 namespace kolo {
@@ -57,9 +55,7 @@ DataParallel::DataParallel(Session& session, models::Model& model, const DataPar
     elements += padded(parameter.value.size());
   }
   if (!wire()) return;
-  const std::size_t bytes = elements * sizeof(std::uint16_t);
-  wire_memory_ =
-      train::shared_memory(session, bytes, fmt::format("gradients in 16 bits ({})", train::format_bytes(bytes)));
+  wire_memory_ = shared_memory(session, elements * sizeof(std::uint16_t));
   auto* from = reinterpret_cast<std::uint16_t*>(wire_memory_.data());
   for (const models::Parameter& parameter : model.parameters()) {
     wires_.emplace_back(from, parameter.value.size());

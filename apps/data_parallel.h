@@ -14,42 +14,40 @@
 
 #include "models/compute/precision.h"
 #include "models/model/model.h"
-#include "models/model/shard.h"
 #include "models/optim/optimizer.h"
 
 namespace kolo {
 
 /// One rank's share of a training step.
 struct StepWork {
-  std::function<models::Batch()>
-      next;  ///< the next micro-batch, which may have no examples; called micro_batches times
+  /// The next micro-batch, which may have no examples; called micro_batches times.
+  std::function<models::Batch()> next;
   std::int64_t micro_batches = 1;
-  float loss_scale = 1;  ///< what gradients come out multiplied by
-  double targets =
-      1;  ///< over all ranks and micro-batches: what gradients are divided by before they travel in 16 bits
+  float loss_scale = 1;  ///< gradients are multiplied by it
+  double targets = 1;    ///< over all ranks and micro-batches; 16-bit gradients are divided by it before they are sent
 };
 
-/// What one training step came to.
+/// The outcome of one training step.
 struct StepResult {
   double loss_sum = 0;         ///< over all targets of all ranks
-  bool give_up = false;        ///< whether any rank asked to end the training, or could not do its share
-  std::exception_ptr problem;  ///< why this rank could not
+  bool give_up = false;        ///< a rank asked to end the training, or failed
+  std::exception_ptr problem;  ///< why this rank failed
 };
 
-/// How gradients travel.
+/// How gradients are communicated.
 struct DataParallelSettings {
-  /// Parameters of so many elements are summed in shards, one for each rank, which is to update it.
+  /// ZeRO-1: parameters with at least this many elements are reduce-scattered; each rank updates its shard.
   std::size_t shards_from = std::numeric_limits<std::size_t>::max();
   models::Precision wire = models::Precision::f32;
-  bool reduces_in_passes = false;  ///< the model itself talks to the other ranks: whose pass fails leaves
+  bool reduces_in_passes = false;  ///< the model communicates in its passes: a rank whose pass fails leaves
 };
 
 /// Trains one model on all ranks of a session: every rank holds all parameters and a share of each step's examples, and
-/// gradients are summed over the ranks while backprop is still producing others. Of several micro-batches only the last
-/// communicates.
+/// gradients are summed over the ranks while the backward pass is still computing others. Of several micro-batches only
+/// the last communicates.
 ///
-/// Large parameters may be shared out: a step then sums this rank's shards only, and ends with share_values(), when
-/// these are updated. That is what all_reduce would move, too, and the optimizer has less to do.
+/// With ZeRO-1 a step sums this rank's shards only; share_values() follows their update. It moves the bytes of an
+/// all_reduce, and divides the optimizer's work and state among the ranks.
 ///
 /// All member functions but the constructor, shards(), gradient_scale() and wait_seconds() are collective. One thread
 /// at a time.
@@ -71,17 +69,17 @@ class DataParallel {
   ///
   /// give_up  asks every rank to end the training after this step
   /// Errors: Error if the sums cannot be had, and what `summed` throws. What `next` or the model throws comes back in
-  /// the result: this rank takes part with what it has, and all are told to give up. Only what a model throws that
-  /// reduces in its passes is thrown on: the session must then be left, and the other ranks get an Error.
+  /// the result: this rank still takes part, and all ranks give up. An exception of a model that reduces in its passes
+  /// is rethrown: the session must then be left, and the other ranks get an Error.
   StepResult step(const StepWork& work, bool give_up, const Summed& summed);
 
   /// The same for a step of one batch.
   StepResult step(const models::Batch& batch, bool give_up, const Summed& summed);
 
-  /// What this rank updates, as the parameters.
+  /// The shard that this rank updates, for each parameter.
   const std::vector<models::Shard>& shards() const { return shards_; }
 
-  /// Adds up a number of every rank. Errors: Error.
+  /// The sum of a number over all ranks. Errors: Error.
   double sum(double value);
 
   /// Gives every rank the values of all shards. Errors: Error.
@@ -93,7 +91,7 @@ class DataParallel {
   /// How long this rank sat in wait() since its last step began: communication that no computation hid.
   double wait_seconds() const { return wait_seconds_; }
 
-  /// What summed gradients are to be multiplied by: 1/targets, or 1 if they were divided on their way.
+  /// The factor that summed gradients must be multiplied by: 1/targets, or 1 if they were divided before the sum.
   double gradient_scale(double targets) const { return wire() ? 1 : 1 / targets; }
 
  private:
@@ -125,8 +123,8 @@ class DataParallel {
   std::array<double, 2> totals_{};  // loss_sum and give_up, on their way with the gradients
   double wait_seconds_ = 0;
   std::vector<std::size_t> order_;  // in which this step's gradients were submitted
-  std::vector<Handle>
-      handles_;  // in a step as order_; the last member, so that operations end before their memory does
+  // In a step as order_; the last member, so that operations end before their memory does.
+  std::vector<Handle> handles_;
 };
 
 }  // namespace kolo

@@ -208,7 +208,7 @@ void Cnn::backward(const Batch& batch, const GradReady& grad_ready, bool add) {
   grad_ready(weight);
 }
 
-/// The weight's gradient, told at once; then delta_ becomes that of the layer's input.
+/// The weight's gradient, announced at once; then delta_ becomes that of the layer's input.
 void Cnn::dense_backward(const Dense& layer, std::int64_t examples, bool add, const GradReady& grad_ready) {
   const Work* const dy =
       rounded(precision_, examples * layer.outputs, delta_.floats(), delta_memory_, "gradients of a layer's output");

@@ -34,7 +34,7 @@ class Cnn final : public Model {
   std::span<const Parameter> parameters() const override { return parameters_; }
   void bind(std::span<float> values, std::span<float> gradients) override;
 
-  /// Uniform in ±1/√in, weights and biases alike, as PyTorch's layers begin; norms with gain 1 and bias 0. Parameter i
+  /// Weights and biases uniform in ±1/√in, as PyTorch's layers begin; norms with gain 1 and bias 0. Parameter i
   /// takes its numbers, in order, from Random(seed, i).
   void initialise(std::uint64_t seed) override;
 

@@ -25,7 +25,7 @@ class Mlp final : public Model {
   std::span<const Parameter> parameters() const override { return parameters_; }
   void bind(std::span<float> values, std::span<float> gradients) override;
 
-  /// Uniform in ±1/√in, weights and biases alike, which is what PyTorch's Linear starts from (Kaiming with a = √5).
+  /// Weights and biases uniform in ±1/√in, which is what PyTorch's Linear starts from (Kaiming with a = √5).
   /// Parameter i takes its numbers, in order, from Random(seed, i).
   void initialise(std::uint64_t seed) override;
 

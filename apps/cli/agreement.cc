@@ -3,37 +3,31 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdint>
-#include <map>
 #include <new>
 #include <optional>
-#include <string_view>
-#include <vector>
-
-#include <kolo/detail/hash.h>
 
 #include "apps/cli/terminal.h"
-#include "apps/train/options/options.h"
 
-namespace kolo::train {
+namespace kolo::cli {
 namespace {
 
-using Sides = std::map<std::uint64_t, std::vector<int>>;  // fingerprint of a value → the ranks that have it
-
-/// Every rank's text, by rank; long ones are cut.
-std::vector<std::string> values_of_all(Session& session, const std::string& mine) {
-  constexpr std::size_t longest = 200;
-  const auto ranks = static_cast<std::size_t>(session.size());
-  std::vector<std::uint8_t> bytes(longest), all(longest * ranks);
-  std::copy_n(mine.begin(), std::min(mine.size(), longest), bytes.begin());
-  session.all_gather("values that differ", view(std::span(bytes)), view(std::span(all)));
-  std::vector<std::string> values;
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    const auto first = all.begin() + static_cast<std::ptrdiff_t>(rank * longest);
-    values.emplace_back(first, std::find(first, first + longest, 0));
+class SessionRanks final : public RankGroup {
+ public:
+  explicit SessionRanks(Session& session) : session_(session) {}
+  int rank() const override { return session_.rank(); }
+  int size() const override { return session_.size(); }
+  int least(int mine) const override {
+    std::int64_t number = mine;
+    session_.all_reduce("lowest rank with a problem", view_scalar(number), {.op = ReduceOp::min});
+    return static_cast<int>(number);
   }
-  return values;
-}
+  std::vector<std::string> gather(const std::string& mine) const override {
+    return session_.all_gather_object("what must agree", mine);
+  }
+
+ private:
+  Session& session_;
+};
 
 /// "rank 3", "ranks 0-2, 5".
 std::string rank_list(const std::vector<int>& ranks) {
@@ -47,56 +41,73 @@ std::string rank_list(const std::vector<int>& ranks) {
   return text;
 }
 
-/// "rank 0: 0.1; ranks 1, 2: 0.2", sides in the order of their lowest ranks.
-std::string to_string(const Sides& sides, const std::vector<std::string>& values) {
-  std::map<int, std::string> parts;
-  for (const auto& [print, ranks] : sides) {
-    parts[ranks.front()] = fmt::format("{}: {}", rank_list(ranks), values[static_cast<std::size_t>(ranks.front())]);
-  }
+/// "rank 0: 0.1; ranks 1, 2: 0.2", sides in the order of their lowest ranks; long values are cut.
+std::string sides_of(const std::vector<std::string>& values) {
+  constexpr std::size_t longest = 200;
   std::string text;
-  for (const auto& [rank, part] : parts) text += (text.empty() ? "" : "; ") + part;
+  for (std::size_t rank = 0; rank < values.size(); ++rank) {
+    std::vector<int> side;
+    for (std::size_t other = 0; other < values.size(); ++other) {
+      if (values[other] == values[rank]) side.push_back(static_cast<int>(other));
+    }
+    if (side.front() < static_cast<int>(rank)) continue;  // listed
+    text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", rank_list(side), values[rank].substr(0, longest));
+  }
   return text;
+}
+
+std::string joined(std::span<const Agreed> rows) {
+  std::string text;
+  for (const Agreed& row : rows) text += row.value + '\0';
+  return text;
+}
+
+/// Row `row` of what joined() made.
+std::string value_of(const std::string& text, std::size_t row) {
+  std::size_t begin = 0;
+  for (; row > 0; --row) begin = text.find('\0', begin) + 1;
+  return text.substr(begin, text.find('\0', begin) - begin);
 }
 
 }  // namespace
 
 std::string problem_of(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) == nullptr) return error.what();
-  return "there is not enough memory; use a smaller model, batch or data set, or fewer ranks on this machine";
+  return "there is not enough memory; use smaller sizes or fewer ranks on this machine";
 }
 
-void together(Session& session, const std::function<void()>& work) {
+void collectively(const RankGroup& ranks, const std::function<void()>& work) {
   std::optional<std::string> problem;
   try {
     work();
   } catch (const std::exception& error) {
     problem = problem_of(error);
   }
-  std::int64_t speaker = problem ? session.rank() : session.size();
-  session.all_reduce("lowest rank with a problem", view_scalar(speaker), {.op = ReduceOp::min});
-  if (speaker == session.size()) return;
-  if (speaker == session.rank()) print_problem(*problem);
-  throw Stopped();
+  const int speaker = ranks.least(problem ? ranks.rank() : ranks.size());
+  if (speaker == ranks.size()) return;
+  if (speaker == ranks.rank()) print_problem(*problem);
+  throw UsageError::reported();
+}
+
+void collectively(Session& session, const std::function<void()>& work) {
+  collectively(SessionRanks(session), work);
+}
+
+void check_same(const RankGroup& ranks, std::span<const Agreed> mine) {
+  const auto texts = ranks.gather(joined(mine));
+  collectively(ranks, [&] {
+    for (std::size_t row = 0; row < mine.size() && ranks.rank() == 0; ++row) {
+      std::vector<std::string> values;
+      for (const std::string& text : texts) values.push_back(value_of(text, row));
+      if (std::ranges::count(values, values[0]) == ranks.size()) continue;
+      throw UsageError(fmt::format("the ranks have different values of {} ({}); give all of them the same",
+                                   mine[row].name, sides_of(values)));
+    }
+  });
 }
 
 void check_same(Session& session, std::span<const Agreed> mine) {
-  const auto ranks = static_cast<std::size_t>(session.size());
-  std::vector<std::uint64_t> prints, all_prints(mine.size() * ranks);
-  for (const Agreed& row : mine) prints.push_back(detail::Hash().add(row.value).value());
-  session.all_gather("fingerprints of what must agree", view(std::span(prints)), view(std::span(all_prints)));
-  for (std::size_t row = 0; row < mine.size(); ++row) {
-    Sides sides;
-    for (std::size_t rank = 0; rank < ranks; ++rank) {
-      sides[all_prints[rank * mine.size() + row]].push_back(static_cast<int>(rank));
-    }
-    if (sides.size() == 1) continue;
-    const auto values = values_of_all(session, mine[row].value);
-    together(session, [&] {
-      if (session.rank() > 0) return;
-      throw UsageError(fmt::format("the ranks have different values of {} ({}); give all of them the same",
-                                   mine[row].name, to_string(sides, values)));
-    });
-  }
+  check_same(SessionRanks(session), mine);
 }
 
-}  // namespace kolo::train
+}  // namespace kolo::cli

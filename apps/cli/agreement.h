@@ -1,25 +1,38 @@
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <kolo/session.h>
 
-namespace kolo::train {
+#include "apps/cli/usage_error.h"
 
-/// All ranks end, on account of a problem that one of them has printed. Thrown on every rank alike, so that the session
-/// can be closed in the ordinary way.
-struct Stopped {};
+namespace kolo::cli {
 
-/// What print_problem() is to say of an exception.
+/// The ranks of a program, and how they exchange a few bytes.
+class RankGroup {
+ public:
+  virtual ~RankGroup() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  /// The least of all ranks' numbers. Collective.
+  virtual int least(int mine) const = 0;
+  /// Every rank's text, by rank. Collective.
+  virtual std::vector<std::string> gather(const std::string& mine) const = 0;
+};
+
+/// The text that print_problem() gets for an exception.
 std::string problem_of(const std::exception& error);
 
 /// Runs `work` on this rank, and returns once every rank has done so without an exception. Otherwise the lowest rank on
-/// which it threw prints why, and Stopped is thrown on every rank. Collective; `work` is not. Errors: Error if the
-/// ranks cannot talk.
-void together(Session& session, const std::function<void()>& work);
+/// which it threw prints why, and UsageError::reported() is thrown on every rank, so that the session can be closed in
+/// the ordinary way. Collective; `work` is not. Errors: Error if the ranks cannot exchange bytes.
+void collectively(const RankGroup& ranks, const std::function<void()>& work);
+void collectively(Session& session, const std::function<void()>& work);
 
 /// Something that must be equal on all ranks.
 struct Agreed {
@@ -28,7 +41,8 @@ struct Agreed {
 };
 
 /// Makes sure that `mine` is equal on all ranks, which pass the same names. Otherwise rank 0 prints the first that
-/// differs and the ranks with each value, and Stopped is thrown on every rank. Collective.
+/// differs and the ranks with each value, and UsageError::reported() is thrown on every rank. Collective.
+void check_same(const RankGroup& ranks, std::span<const Agreed> mine);
 void check_same(Session& session, std::span<const Agreed> mine);
 
-}  // namespace kolo::train
+}  // namespace kolo::cli

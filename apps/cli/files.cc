@@ -1,15 +1,18 @@
 #include "apps/cli/files.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
 
-#include "apps/train/options/options.h"
+#include "apps/cli/usage_error.h"
+#include "models/util/atomic_file.h"
 
-namespace kolo::train {
+namespace kolo::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -57,7 +60,7 @@ std::string read_config_text(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (fs::is_directory(status)) refuse(path, "it is a folder");
-  if (fs::exists(status) && !fs::is_regular_file(status)) refuse(path, "it is no regular file");
+  if (fs::exists(status) && !fs::is_regular_file(status)) refuse(path, "it is not a regular file");
   std::ifstream file(path, std::ios::binary);
   if (!file) refuse(path, "it is missing or not readable");
   std::string text(most + 1, '\0');
@@ -66,10 +69,34 @@ std::string read_config_text(const std::string& path) {
   if (text.size() > most) refuse(path, fmt::format("it has more than {} bytes", most));
   const auto at = std::ranges::find_if(text, is_no_text);
   if (at != text.end()) {
-    refuse(path, fmt::format("it is no text: line {} has a byte 0x{:02x}", std::count(text.begin(), at, '\n') + 1,
+    refuse(path, fmt::format("it is not text: line {} has a byte 0x{:02x}", std::count(text.begin(), at, '\n') + 1,
                              static_cast<unsigned char>(*at)));
   }
   return text;
 }
 
-}  // namespace kolo::train
+void check_writable(const std::string& flag, const std::string& path) {
+  std::error_code ignored;
+  const auto refuse_path = [&](const std::string& why) {
+    throw UsageError(fmt::format("cannot write {} ({}); give {} a file in a folder that is writable", path, why, flag));
+  };
+  if (fs::is_directory(path, ignored)) refuse_path("it is a folder");
+  const fs::path folder = fs::path(path).has_parent_path() ? fs::path(path).parent_path() : fs::path(".");
+  if (!fs::is_directory(folder, ignored)) refuse_path("there is no such folder");
+  if (::access(folder.c_str(), W_OK) != 0) refuse_path(std::generic_category().message(errno));
+}
+
+void write_whole(const std::string& path, const std::string& text) {
+  const fs::path target = target_of(path);
+  std::error_code ignored;
+  if (!fs::exists(target, ignored) || fs::is_regular_file(target, ignored)) {
+    models::write_new_file(target, text);
+    return;
+  }
+  std::ofstream file(target, std::ios::binary);
+  if (!file.write(text.data(), static_cast<std::streamsize>(text.size())).flush()) {
+    models::refuse_to_write(target, std::generic_category().message(errno));
+  }
+}
+
+}  // namespace kolo::cli

@@ -2,17 +2,23 @@
 
 #include <string>
 
-namespace kolo::train {
+namespace kolo::cli {
 
-/// Whether two paths lead to one file, or would if it were there: also by way of links, and of folders written
-/// differently.
+/// Whether two paths name one file, which need not exist yet: links and different spellings of folders are followed.
 bool same_file(const std::string& one, const std::string& other);
 
-/// Whether `file` is there and lies, links followed, in `folder`; not in a folder within.
+/// Whether `file` exists and lies, links followed, directly in `folder`.
 bool is_file_in(const std::string& file, const std::string& folder);
 
-/// What a configuration file holds. Errors: UsageError if it is no regular file, has more than a mebibyte, or is no
+/// The text of a configuration file. Errors: UsageError if it is not a regular file, has more than a mebibyte, or is no
 /// text.
 std::string read_config_text(const std::string& path);
 
-}  // namespace kolo::train
+/// Makes sure that a file can be created at `path`. Errors: UsageError that names the flag.
+void check_writable(const std::string& flag, const std::string& path);
+
+/// Replaces a file as a whole or not at all (models/util/atomic_file.h): of a link the target, not the link. A device
+/// or a pipe is written to. Errors: models::ModelError, UsageError.
+void write_whole(const std::string& path, const std::string& text);
+
+}  // namespace kolo::cli

@@ -12,9 +12,9 @@
 #include <string_view>
 #include <system_error>
 
-#include "apps/train/options/options.h"
+#include "apps/cli/usage_error.h"
 
-namespace kolo::train {
+namespace kolo::cli {
 namespace {
 
 constexpr std::array<const char*, 4> rank_variables{"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
@@ -26,7 +26,7 @@ const char* rank_text() {
   return nullptr;
 }
 
-int stdout_error = 0;  // the first that there was
+int stdout_error = 0;  // errno of the first failure
 
 /// Returns what went wrong, or 0.
 int write_all(int descriptor, std::string_view text) {
@@ -34,7 +34,7 @@ int write_all(int descriptor, std::string_view text) {
     const auto written = ::write(descriptor, text.data(), text.size());
     if (written >= 0) {
       text.remove_prefix(static_cast<std::size_t>(written));
-    } else if (errno == EAGAIN) {  // somebody else has made the terminal non-blocking
+    } else if (errno == EAGAIN) {  // another process made the terminal non-blocking
       pollfd wanted{descriptor, POLLOUT, 0};
       ::poll(&wanted, 1, -1);
     } else if (errno != EINTR) {
@@ -44,7 +44,7 @@ int write_all(int descriptor, std::string_view text) {
   return 0;
 }
 
-/// How many bytes the printable UTF-8 character has that `text` begins with; 0: none.
+/// Bytes of the printable UTF-8 character at the start of `text`; 0 if there is none.
 std::size_t printable_bytes(std::string_view text) {
   const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
   const auto follows = [&](std::size_t i) { return (byte(i) & 0xc0u) == 0x80u; };
@@ -79,7 +79,7 @@ int launched_rank() {
 }
 
 void print_problem(const std::string& problem) {
-  (void)write_all(STDERR_FILENO, fmt::format("kolo-train: {}\n", printable(problem)));
+  (void)write_all(STDERR_FILENO, fmt::format("{}: {}\n", program_invocation_short_name, printable(problem)));
 }
 
 void print(const std::string& text) {
@@ -96,10 +96,10 @@ void check_stdout() {
 bool stdout_is_watched() {
   if (!::isatty(STDOUT_FILENO)) return false;
   if (!rank_text()) return true;
-  // Open MPI hands its ranks a terminal of its own making; what counts is where mpirun, the parent, writes.
+  // Open MPI gives its ranks a pseudo-terminal; what counts is where mpirun, the parent, writes.
   std::error_code error;
   const auto target = std::filesystem::read_symlink(fmt::format("/proc/{}/fd/1", ::getppid()), error);
   return !error && (target.string().starts_with("/dev/pts/") || target.string().starts_with("/dev/tty"));
 }
 
-}  // namespace kolo::train
+}  // namespace kolo::cli

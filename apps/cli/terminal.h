@@ -2,23 +2,22 @@
 
 #include <string>
 
-namespace kolo::train {
+namespace kolo::cli {
 
-/// This process's rank as the launcher's environment has it; 0 without a launcher. Needs no session.
+/// This process's rank according to the launcher's environment; 0 without a launcher. Needs no session.
 int launched_rank();
 
-/// Writes "kolo-train: PROBLEM" as one line to stderr, in one piece. Bytes that are no text come out as \xNN; what is
-/// long is cut.
+/// Writes "PROGRAM: PROBLEM" as one line to stderr, in one piece. Bytes that are not printable become \xNN; a long
+/// text is cut.
 void print_problem(const std::string& problem);
 
-/// Writes text to stdout at once. What cannot be written is lost, and check_stdout() says so: there are better times to
-/// end.
+/// Writes text to stdout at once. A failure is kept for check_stdout().
 void print(const std::string& text);
 
-/// Errors: UsageError if something that was to be printed was lost.
+/// Errors: UsageError if a print() failed.
 void check_stdout();
 
-/// Whether people watch stdout, so that a line may be overwritten.
+/// Whether stdout is a terminal, so that a line may be overwritten.
 bool stdout_is_watched();
 
-}  // namespace kolo::train
+}  // namespace kolo::cli

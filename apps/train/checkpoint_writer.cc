@@ -5,7 +5,6 @@
 #include "apps/cli/agreement.h"
 #include "apps/cli/terminal.h"
 #include "apps/train/checkpoints.h"
-#include "apps/train/run_state.h"
 #include "models/util/error.h"
 #include "models/util/headroom.h"
 
@@ -14,7 +13,7 @@ namespace kolo::train {
 CheckpointWriter::CheckpointWriter(models::CheckpointStore store, Job& job, std::optional<std::int64_t> every)
     : store_(std::move(store)), job_(&job), free_{&snapshots_[0], &snapshots_[1]} {
   const std::size_t needed = every ? snapshots_.size() : 1;
-  for (std::size_t i = 0; i < needed; ++i) fill(snapshots_[i], "of the model for its checkpoints");
+  for (std::size_t i = 0; i < needed; ++i) snapshots_[i].copy(job.model(), job.optimizer());
   thread_ = models::start_thread("writes checkpoints", [this] { run(); });  // nothing may fail behind it
 }
 
@@ -30,17 +29,13 @@ void CheckpointWriter::store(std::int64_t steps_done, Clock::duration collecting
   const auto free_at = Clock::now();
   snapshot.step = steps_done;
   snapshot.state = state_of(*job_, steps_done);
-  fill(snapshot, fmt::format("of the model for the checkpoint of step {}", steps_done));
+  snapshot.copy(job_->model(), job_->optimizer());
   ++taken_;
   longest_copy_ = std::max(longest_copy_, collecting + (Clock::now() - free_at));
   waited_ += free_at - start;
   const std::lock_guard lock(mutex_);
   waiting_.push_back(&snapshot);
   changed_.notify_all();
-}
-
-void CheckpointWriter::fill(models::Snapshot& snapshot, const std::string& what) {
-  allocating("a copy " + what, [&] { snapshot.copy(job_->model(), job_->optimizer()); });
 }
 
 std::string CheckpointWriter::summary() const {
@@ -71,9 +66,9 @@ void CheckpointWriter::run() {
     try {
       store_.write(snapshot);
     } catch (const std::exception& error) {
-      problem = problem_of(error);
-      print_problem(fmt::format("the checkpoint of step {} is lost, those before it are as they were: {}",
-                                snapshot.step, *problem));
+      problem = cli::problem_of(error);
+      cli::print_problem(fmt::format("the checkpoint of step {} is lost, those before it are as they were: {}",
+                                     snapshot.step, *problem));
     }
     lock.lock();
     last_problem_ = problem;

@@ -17,14 +17,13 @@
 
 namespace kolo::train {
 
-/// Writes checkpoints of a run on a thread of its own. On rank 0 only.
+/// Writes a run's checkpoints on a background thread. On rank 0 only.
 class CheckpointWriter {
   using Clock = std::chrono::steady_clock;
 
  public:
   /// every  steps between checkpoints; nothing: only the last
-  /// The memory that copies take is there from the beginning. Errors: models::ModelError if it is not, or if there is
-  /// no thread to be had.
+  /// Allocates the memory of its copies. Errors: std::bad_alloc; models::ModelError if no thread can be started.
   CheckpointWriter(models::CheckpointStore store, Job& job, std::optional<std::int64_t> every);
   /// Waits for those under way.
   ~CheckpointWriter();
@@ -37,7 +36,7 @@ class CheckpointWriter {
   /// collecting  how long training stood still already to get the optimizer's state from all ranks
   void store(std::int64_t steps_done, Clock::duration collecting);
 
-  /// How many were taken, and how long training stood still for that: a line, or nothing if there were none.
+  /// A line with the number of checkpoints and how long training stood still; empty without any.
   std::string summary() const;
 
   /// Waits until all are written. Errors: models::ModelError if the last could not be.
@@ -45,7 +44,6 @@ class CheckpointWriter {
 
  private:
   void run();
-  void fill(models::Snapshot& snapshot, const std::string& what);
   models::Snapshot& free_snapshot();
 
   models::CheckpointStore store_;
@@ -62,10 +60,13 @@ class CheckpointWriter {
   std::jthread thread_;
 };
 
-/// Puts a run where the newest usable checkpoint left it, on all ranks: rank 0 reads, the others are told. What cannot
-/// be used is said, and set aside. Returns the steps done: 0 if there is no checkpoint. Collective. Errors: Stopped if
-/// the checkpoint is of another run.
+/// Restores the newest usable checkpoint on all ranks: rank 0 reads and broadcasts it. Damaged ones are reported and
+/// set aside. Returns the steps done: 0 if there is no checkpoint. Collective. Errors: UsageError if the checkpoint is
+/// of another run.
 std::int64_t resume(Session& session, const models::CheckpointStore& store, Job& job);
+
+/// The text of a checkpoint's state.json: the steps done, and the settings that identify the run.
+std::string state_of(Job& job, std::int64_t steps_done);
 
 /// Makes sure that a folder has no checkpoints that a run would mix with its own. Errors: UsageError.
 void check_no_checkpoints(const models::CheckpointStore& store);

@@ -49,16 +49,14 @@ std::string recipe_text(const Options& options, const models::Schedule& schedule
 Job::Job(const Options& options, Session& session) : options_(options), ranks_(session.size()) {
   const auto pretrained = open_pretrained(options_);
   settings_ = model_settings(options_, pretrained);
-  allocating("the examples", [this] { read_corpus(); });
+  read_corpus();
   fit_to_data(settings_, options_, corpus_, session);
-  allocating("the model", [&] {
-    build(session);
-    if (pretrained) {
-      pretrained->load(*model_);
-    } else {
-      model_->initialise(options_.seed);
-    }
-  });
+  build(session);
+  if (pretrained) {
+    pretrained->load(*model_);
+  } else {
+    model_->initialise(options_.seed);
+  }
   sampler_.emplace(models::SamplerSettings{.examples = corpus_.train->count(),
                                            .batch = options_.batch,
                                            .ranks = ranks_,
@@ -85,25 +83,19 @@ void Job::read_corpus() {
 void Job::build(Session& session) {
   model_ = models::make_model(options_.model, settings_);
   const std::size_t elements = models::parameter_elements(*model_);
-  const std::size_t copies = options_.optimizer == "sgd" ? 1 : 2, bytes = elements * sizeof(float);
-  check_available((2 + copies) * bytes,
-                  fmt::format("the parameters, their gradients and what {} remembers", options_.optimizer));
-  values_.emplace(session, elements, "the parameters");
-  gradients_.emplace(session, elements, "the gradients");
+  values_.emplace(session, elements);
+  gradients_.emplace(session, elements);
   model_->bind(values_->all(), gradients_->all());
-  const models::OptimizerSettings optimizer{.name = options_.optimizer,
-                                            .momentum = options_.momentum,
-                                            .beta1 = options_.beta1,
-                                            .beta2 = options_.beta2,
-                                            .eps = options_.eps,
-                                            .weight_decay = options_.weight_decay};
-  const std::string state = fmt::format("what {} remembers", options_.optimizer);
-  check_available(copies * bytes, state);
-  allocating(fmt::format("{} ({})", state, format_bytes(copies * bytes)),
-             [&] { optimizer_ = models::make_optimizer(optimizer, model_->parameters()); });
+  optimizer_ = models::make_optimizer({.name = options_.optimizer,
+                                       .momentum = options_.momentum,
+                                       .beta1 = options_.beta1,
+                                       .beta2 = options_.beta2,
+                                       .eps = options_.eps,
+                                       .weight_decay = options_.weight_decay},
+                                      model_->parameters());
 }
 
-std::vector<Agreed> Job::agreed() const {
+std::vector<cli::Agreed> Job::agreed() const {
   auto all = agreed_part(options_);
   all.push_back({"--data", fmt::format("checksum {:016x}, {}", corpus_.fingerprint, corpus_.description)});
   return all;

@@ -9,19 +9,19 @@
 #include <kolo/session.h>
 
 #include "apps/cli/agreement.h"
-#include "apps/cli/memory.h"
+#include "apps/memory.h"
 #include "apps/train/data/corpus.h"
 #include "apps/train/options/options.h"
 #include "models/data/sampler.h"
 #include "models/model/model.h"
 #include "models/model/settings.h"
-#include "models/optim/loss_scale.h"
 #include "models/optim/optimizer.h"
 #include "models/optim/schedule.h"
+#include "models/optim/update.h"
 
 namespace kolo::train {
 
-/// What one rank trains, how, and what on. Made by each rank alone.
+/// One rank's model, optimizer and data. Made by each rank alone.
 class Job {
  public:
   /// Reads the data, builds the model and gives it its first parameters.
@@ -38,20 +38,20 @@ class Job {
   models::Optimizer& optimizer() { return *optimizer_; }
   const models::Sampler& sampler() const { return *sampler_; }
   const models::Schedule& schedule() const { return schedule_; }
-  /// What small gradients are multiplied by; null if they travel, and are computed, in more than f16.
+  /// The loss scale; null unless gradients are computed or communicated in f16.
   models::LossScale* loss_scale() { return loss_scale_ ? &*loss_scale_ : nullptr; }
 
-  /// How many updates of the parameters the run takes, from the beginning of the training on.
+  /// Optimizer steps of the whole training.
   std::int64_t last_step() const { return last_step_; }
   /// Examples of a step, over all ranks and micro-batches, but for the last step of an epoch.
   std::int64_t examples_per_step() const { return options_.batch * ranks_ * options_.accumulate; }
   /// Targets of an example.
   std::int64_t targets_each() const { return corpus_.train->targets_each(); }
-  /// Whether the model itself talks to the other ranks.
+  /// Whether the model communicates in its passes.
   bool reduces_in_passes() const { return static_cast<bool>(settings_.reduce); }
 
   /// What must be equal on all ranks: the flags, and the data by a checksum.
-  std::vector<Agreed> agreed() const;
+  std::vector<cli::Agreed> agreed() const;
 
   /// What is trained, how, and on what: some lines of text.
   std::string description() const;

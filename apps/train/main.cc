@@ -17,8 +17,8 @@
 #include <kolo/session.h>
 
 #include "apps/cli/agreement.h"
-#include "apps/cli/memory.h"
 #include "apps/cli/terminal.h"
+#include "apps/memory.h"
 #include "apps/train/checkpoints.h"
 #include "apps/train/job.h"
 #include "apps/train/options/options.h"
@@ -30,9 +30,9 @@
 namespace kolo::train {
 namespace {
 
-/// Settings that serve training better than the session's own defaults, unless the environment says otherwise: ranks
-/// that are not equally fast at every moment wait less for each other if gradients are summed in several buckets, and
-/// if a short wait does not put a core to sleep.
+/// Defaults of settings for training, unless the environment sets them: ranks that are not equally fast at every moment
+/// wait less for each other if gradients are summed in several buckets, and if a short wait does not put a core to
+/// sleep.
 constexpr std::array<std::pair<const char*, const char*>, 2> own_defaults{
     {{"KOLO_FUSION_BYTES", "1M"}, {"KOLO_SPIN_US", "1000"}}};
 
@@ -52,7 +52,7 @@ Config settings_of_environment(std::optional<std::string>& problem) {
   }
 }
 
-/// Where the run begins: steps done before.
+/// The number of steps done before.
 std::int64_t first_step(Session& session, const Options& options, Job& job) {
   return options.resume ? resume(session, {options.checkpoint, options.keep}, job) : 0;
 }
@@ -63,7 +63,7 @@ bool run(Session& session, Job& job, std::int64_t first, Outputs* outputs, Check
     checkpoints->store(steps, collecting);
   };
   std::optional<Trainer> trainer;
-  together(session, [&] {
+  cli::collectively(session, [&] {
     trainer.emplace(session, job, first, outputs != nullptr ? outputs->listeners() : std::vector<Listener*>{},
                     checkpoints != nullptr ? Trainer::Store(store) : Trainer::Store());
   });
@@ -88,10 +88,10 @@ void train(Session& session, int argc, char** argv, const std::optional<std::str
   std::optional<Outputs> outputs;           // on rank 0, like the checkpoints
   std::optional<models::FolderLock> alone;  // with the checkpoints of this folder
   std::optional<CheckpointWriter> checkpoints;
-  together(session, [&] {  // CUDA takes more addresses than memory
+  cli::collectively(session, [&] {  // CUDA takes more addresses than memory
     if (session.device().kind == DeviceKind::cpu) limit_memory(session.local_size());
   });
-  together(session, [&] {
+  cli::collectively(session, [&] {
     if (problem) throw UsageError(*problem);
     options = parse_options(argc, argv);
     job = std::make_unique<Job>(options, session);
@@ -101,10 +101,10 @@ void train(Session& session, int argc, char** argv, const std::optional<std::str
     if (!options.checkpoint.empty()) alone.emplace(options.checkpoint);
     if (!options.checkpoint.empty() && !options.resume) check_no_checkpoints({options.checkpoint, options.keep});
   });
-  check_same(session, job->agreed());
-  if (outputs) print(job->description());
+  cli::check_same(session, job->agreed());
+  if (outputs) cli::print(job->description());
   const std::int64_t first = first_step(session, options, *job);
-  together(session, [&] {
+  cli::collectively(session, [&] {
     if (!outputs) return;
     outputs->begin(*job, first);
     if (!options.checkpoint.empty() && !options.eval_only) {
@@ -112,26 +112,23 @@ void train(Session& session, int argc, char** argv, const std::optional<std::str
     }
   });
   const bool finished = run(session, *job, first, outputs ? &*outputs : nullptr, checkpoints ? &*checkpoints : nullptr);
-  together(session, [&] {
+  cli::collectively(session, [&] {
     if (outputs) outputs->finish(*job, finished);
   });
-  together(session, [&] {
+  cli::collectively(session, [&] {
     if (checkpoints) checkpoints->finish();
   });
   std::string sample;  // every rank writes the same: none waits for another
-  together(session, [&] {
-    allocating("the sample", [&] {
-      if (options.sample > 0) {
-        sample = sample_text(*job, [&](std::int64_t tokens) {
-          if (outputs) outputs->on_part({"writing", tokens, options.sample});
-        });
-      }
+  cli::collectively(session, [&] {
+    if (options.sample == 0) return;
+    sample = sample_text(*job, [&](std::int64_t tokens) {
+      if (outputs) outputs->on_part({"writing", tokens, options.sample});
     });
   });
   const auto peaks = peaks_of_all(session);
-  together(session, [&] {  // the files come first
-    if (outputs) print(outputs->summary(peaks) + (checkpoints ? checkpoints->summary() : "") + sample);
-    check_stdout();
+  cli::collectively(session, [&] {  // the files come first
+    if (outputs) cli::print(outputs->summary(peaks) + (checkpoints ? checkpoints->summary() : "") + sample);
+    cli::check_stdout();
   });
 }
 
@@ -141,14 +138,15 @@ int open_session_and_train(int argc, char** argv) {
   try {
     train(session, argc, argv, problem);
     return 0;
-  } catch (const Stopped&) {
+  } catch (const UsageError& error) {
+    if (!error.is_reported()) throw;
     return 1;
   }
 }
 
 /// Ends this process with a problem that could not be agreed on: no waiting for ranks that may be stuck.
 [[noreturn]] void leave(const std::string& problem) {
-  print_problem(problem);
+  cli::print_problem(problem);
   std::quick_exit(1);
 }
 
@@ -157,7 +155,7 @@ int open_session_and_train(int argc, char** argv) {
 /// failed, has ended them.
 [[noreturn]] void leave_in_turn(const Error& error) {
   constexpr std::chrono::seconds to_end_all{3};  // of mpirun, which asks processes to end after one second
-  const int turn = (error.code() == ErrorCode::aborted ? 2 : 0) + (launched_rank() > 0 ? 1 : 0);
+  const int turn = (error.code() == ErrorCode::aborted ? 2 : 0) + (cli::launched_rank() > 0 ? 1 : 0);
   std::this_thread::sleep_for(turn * to_end_all);
   leave(error.what());
 }
@@ -166,20 +164,21 @@ int open_session_and_train(int argc, char** argv) {
 }  // namespace kolo::train
 
 int main(int argc, char** argv) {
+  using namespace kolo;
   using namespace kolo::train;
   std::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error of write(), as a full disk is
-  std::signal(SIGPIPE, SIG_IGN);  // so is a pipe that nobody reads
+  std::signal(SIGPIPE, SIG_IGN);  // so is a closed pipe
   try {
     if (const auto text = requested_text(argc, argv)) {
-      if (launched_rank() == 0) print(*text);
-      check_stdout();
+      if (cli::launched_rank() == 0) cli::print(*text);
+      cli::check_stdout();
       return 0;
     }
-    keep_memory_in_reserve();
+    reserve_memory();
     return open_session_and_train(argc, argv);
   } catch (const kolo::Error& error) {
     leave_in_turn(error);
   } catch (const std::exception& error) {
-    leave(problem_of(error));
+    leave(cli::problem_of(error));
   }
 }

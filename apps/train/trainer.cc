@@ -18,8 +18,8 @@ std::optional<double> clip_of(const Options& options) {
   return options.clip > 0 ? std::optional(options.clip) : std::nullopt;
 }
 
-/// Ranks of one node share the optimizer's work out: they reach each other's memory, and to sum gradients and fetch
-/// values costs no more than to sum on every rank. Small parameters are not worth it.
+/// ZeRO-1 among the ranks of one node: they reach each other's memory, so that reduce_scatter and all_gather cost no
+/// more than an all_reduce. Small parameters are not worth it.
 std::size_t shards_from(const Session& session) {
   constexpr std::size_t worth_it = 16 * 1024;
   return session.local_size() == session.size() ? worth_it : std::numeric_limits<std::size_t>::max();
@@ -51,7 +51,8 @@ Trainer::Trainer(Session& session, Job& job, std::int64_t first, std::vector<Lis
 
 bool Trainer::run() {
   const std::int64_t accumulate = job_->options().accumulate;
-  together(*session_, [&] { batches_.emplace(maker(*job_), first_ * accumulate, job_->last_step() * accumulate); });
+  cli::collectively(*session_,
+                    [&] { batches_.emplace(maker(*job_), first_ * accumulate, job_->last_step() * accumulate); });
   for (std::int64_t next = first_; next < job_->last_step(); ++next) {
     if (!step(next)) return false;
   }
@@ -106,22 +107,19 @@ models::Batch Trainer::next_batch() {
   return batches_->next();
 }
 
-/// A rank that could not do its share says why; if it was a listener who gave up, there is nothing to say.
+/// A rank that failed says why; a listener that gave up reports later.
 void Trainer::stop_with(const StepResult& result) {
-  together(*session_, [&] {
-    allocating(fmt::format("the passes over {} examples", job_->options().batch), [&] {
-      if (result.problem) std::rethrow_exception(result.problem);
-    });
+  cli::collectively(*session_, [&] {
+    if (result.problem) std::rethrow_exception(result.problem);
   });
 }
 
 /// Every rank sees the same loss, so every rank comes to the same end.
 void Trainer::check_diverged(const StepEvent& event) {
   if (std::isfinite(event.loss)) return;
-  together(*session_, [&] {
-    throw UsageError(
-        fmt::format("the loss is no number any more at step {} (the training diverged); try an --lr below {}",
-                    event.step, job_->options().lr));
+  cli::collectively(*session_, [&] {
+    throw UsageError(fmt::format("the loss is not finite at step {} (the training diverged); try an --lr below {}",
+                                 event.step, job_->options().lr));
   });
 }
 
@@ -130,14 +128,12 @@ void Trainer::evaluate(std::int64_t steps_done) {
   evaluated_at_ = steps_done;
   if (held_out.count() == 0) return;
   models::BatchResult sums;
-  together(*session_, [&] {
+  cli::collectively(*session_, [&] {
     const auto mine = models::even_share(held_out.count(), session_->size(), session_->rank());
     const std::int64_t batch = job_->options().is_llama() ? job_->options().batch : 256;
-    const auto told = [&](std::int64_t done) {
+    sums = models::evaluate(job_->model(), held_out, mine, batch, [&](std::int64_t done) {
       for (Listener* listener : listeners_) listener->on_part({"measuring", done, mine.count});
-    };
-    allocating(fmt::format("an evaluation, {} examples at a time", batch),
-               [&] { sums = models::evaluate(job_->model(), held_out, mine, batch, told); });
+    });
   });
   Handle loss = session_->all_reduce_async("held-out loss", view_scalar(sums.loss_sum));
   Handle correct = session_->all_reduce_async("held-out correct", view_scalar(sums.correct));
@@ -160,7 +156,7 @@ bool Trainer::checkpoint_due(std::int64_t steps_done) const {
   return steps_done == job_->last_step() || (options.every && steps_done % *options.every == 0);
 }
 
-/// Rank 0 gets what the others know of the optimizer, and stores it all.
+/// Rank 0 gathers the optimizer's state and stores everything.
 void Trainer::store(std::int64_t steps_done) {
   const auto start = Clock::now();
   parallel_.collect_state(job_->optimizer());

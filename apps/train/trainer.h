@@ -19,15 +19,14 @@ namespace kolo::train {
 /// The training loop of one rank.
 class Trainer {
  public:
-  /// Called with the number of steps done whenever a checkpoint is due, with values and optimizer those of the next
-  /// step.
+  /// Called with the number of steps done whenever a checkpoint is due, after their update.
   ///
   /// collecting  how long it took to get the optimizer's state from all ranks
   using Store = std::function<void(std::int64_t steps_done, std::chrono::nanoseconds collecting)>;
 
   /// job        the same on every rank but for the rank; it and the session must outlive this
   /// first      steps done before, by the run that this one goes on from
-  /// listeners  told of every step and evaluation; must outlive this. Ranks other than 0 pass none.
+  /// listeners  get every step and evaluation; must outlive this. Ranks other than 0 pass none.
   /// store      on rank 0 if there are to be checkpoints; else empty
   /// Errors: models::ModelError if there is not enough memory.
   Trainer(Session& session, Job& job, std::int64_t first, std::vector<Listener*> listeners, Store store);
@@ -36,11 +35,11 @@ class Trainer {
   void share_parameters() { parallel_.broadcast_parameters(); }
 
   /// Trains to the end, or until a listener gives up. Collective. Returns whether it came to the end.
-  /// Errors: Error if the ranks cannot go on together; Stopped if the loss is no number any more, or a rank has a
+  /// Errors: Error if the ranks cannot go on together; UsageError, reported, if the loss is not finite, or a rank has a
   /// problem.
   bool run();
 
-  /// Measures on the held-out examples. Collective.
+  /// Evaluates on the held-out examples. Collective.
   void evaluate(std::int64_t steps_done);
 
  private:

@@ -1,11 +1,87 @@
-#include "bench/kolo_bench/flags.h"
-
 #include <fmt/format.h>
 
-#include "bench/kolo_bench/flag_values.h"
+#include <array>
+#include <cmath>
+
+#include <kolo/config.h>
+
+#include "bench/kolo_bench/options.h"
 
 namespace kolo::bench {
 namespace {
+
+using cli::choice_of;
+using cli::count_of;
+using cli::Given;
+using cli::number_in;
+using cli::refuse;
+using Flag = cli::Flag<Options>;
+
+constexpr std::array reduce_ops{ReduceOp::sum,         ReduceOp::product,   ReduceOp::min,    ReduceOp::max,
+                                ReduceOp::average,     ReduceOp::bit_and,   ReduceOp::bit_or, ReduceOp::bit_xor,
+                                ReduceOp::logical_and, ReduceOp::logical_or};
+constexpr std::size_t ops_of_nccl = 5;  // the first ones
+
+constexpr std::array types{DType::i8,  DType::u8,  DType::i32,  DType::u32, DType::i64, DType::u64,    DType::f16,
+                           DType::f32, DType::f64, DType::bf16, DType::i16, DType::u16, DType::boolean};
+constexpr std::size_t types_of_nccl = 10;
+
+// What the values of flags mean. Errors: UsageError that names the flag and what is accepted.
+
+std::int64_t bytes_of(const Given& given) {
+  const auto bytes = parse_bytes(given.value);
+  if (!bytes || *bytes < 1)
+    refuse(given, "a positive number of bytes, such as 8, 64K or 1.5G (K, M, G count in 1024s)");
+  return *bytes;
+}
+
+double number_of(const Given& given, std::string_view accepted) {
+  const auto value = number_in<double>(given.value);
+  if (!value || !std::isfinite(*value) || *value <= 0 || *value > 1e9) refuse(given, accepted);
+  return *value;
+}
+
+double tolerance_of(const Given& given) {
+  std::string_view text = given.value;
+  const bool percent = text.ends_with('%');
+  if (percent) text.remove_suffix(1);
+  const auto value = number_in<double>(text);
+  if (!value || !std::isfinite(*value) || *value < 0) refuse(given, "a share, such as 5% or 0.05");
+  return percent ? *value / 100 : *value;
+}
+
+std::string file_of(const Given& given) {
+  return cli::text_of(given, "the name of a file");
+}
+
+std::vector<ReduceOp> ops_of(const Given& given) {
+  if (given.value == "all") return {reduce_ops.begin(), reduce_ops.begin() + ops_of_nccl};
+  std::string accepted = "one of all";
+  for (const ReduceOp op : reduce_ops) {
+    if (given.value == nccl_name(op) || given.value == to_string(op)) return {op};
+    accepted += fmt::format(", {}", nccl_name(op));
+  }
+  if (given.value == "mulsum")
+    throw UsageError(
+        "-o mulsum is an operation of NCCL's own, which scales in the reduction; kolo has none like it: use -o sum");
+  if (given.value == "adasum")
+    throw UsageError("-o adasum is made of several reductions of a backend, not one; use -o sum");
+  refuse(given, accepted);
+}
+
+std::vector<DType> dtypes_of(const Given& given) {
+  if (given.value == "all") return {types.begin(), types.begin() + types_of_nccl};
+  std::string accepted = "one of all";
+  for (const DType dtype : types) {
+    if (given.value == nccl_name(dtype) || given.value == to_string(dtype)) return {dtype};
+    accepted += fmt::format(", {}", nccl_name(dtype));
+  }
+  if (given.value == "f8e4m3" || given.value == "f8e5m2") {
+    throw UsageError(
+        fmt::format("-d {} is an 8-bit float, and kolo has none; use -d half or -d bfloat16", given.value));
+  }
+  refuse(given, accepted + ", or kolo's own names, such as f32");
+}
 
 constexpr std::int64_t most = 1'000'000'000;
 
@@ -15,7 +91,7 @@ void only_one(const Given& given) {
     throw UsageError(
         fmt::format("{} is '{}', and kolo's ranks are processes with one thread that mpirun starts; leave it out, and "
                     "use mpirun -np",
-                    given.flag, given.value));
+                    given.where, given.value));
 }
 
 std::vector<Flag> size_flags() {
@@ -24,10 +100,13 @@ std::vector<Flag> size_flags() {
        [](Options& o, const Given& g) { o.sizes.min = bytes_of(g); }},
       {"Sizes", "maxbytes,e", "BYTES", "largest size (default: 32M, or -b if that is larger)",
        [](Options& o, const Given& g) { o.sizes.max = bytes_of(g); }},
-      {"Sizes", "stepbytes,i", "BYTES", "each size is so much larger than the last",
+      {"Sizes", "stepbytes,i", "BYTES", "each size is larger than the last by this",
        [](Options& o, const Given& g) { o.sizes.step = bytes_of(g); }},
-      {"Sizes", "stepfactor,f", "N", "each size is so many times the last (default: 2)",
-       [](Options& o, const Given& g) { o.sizes.factor = count_of(g, 2, most); }},
+      {"Sizes", "stepfactor,f", "N", "each size is N times the last (default: 2)",
+       [](Options& o, const Given& g) {
+         o.sizes.factor = count_of(g, 2, most);
+         o.sizes.step = 0;
+       }},
   };
 }
 
@@ -44,11 +123,12 @@ std::vector<Flag> operation_flags() {
          o.dtypes = dtypes_of(g);
          o.all_combinations |= g.value == "all";
        }},
-      {"Operation", "root,r", "RANK", "of broadcast, reduce, gather and scatter; all: one after the other (default: 0)",
+      {"Operation", "root,r", "RANK",
+       "root of broadcast, reduce, gather and scatter; all: one after the other (default: 0)",
        [](Options& o, const Given& g) {
          o.root = g.value == "all" ? std::nullopt : std::optional(static_cast<int>(count_of(g, 0, most)));
        }},
-      {"Operation", "placement", "WHERE", "both, out or in: whether the result gets memory of its own (default: both)",
+      {"Operation", "placement", "WHERE", "out-of-place, in-place or both: out, in or both (default: both)",
        [](Options& o, const Given& g) {
          o.placements = choice_of<Placements>(
              g, {{"both", Placements::both}, {"out", Placements::out_of_place}, {"in", Placements::in_place}});
@@ -59,11 +139,11 @@ std::vector<Flag> operation_flags() {
 std::vector<Flag> timing_flags() {
   return {
       {"Timing", "iters,n", "N",
-       "iterations that are timed (default: 1000 up to 64 KiB, 300 up to 1 MiB, 60 up to 16 MiB, then 20)",
+       "timed iterations (default: 1000 up to 64 KiB, 300 up to 1 MiB, 60 up to 16 MiB, then 20)",
        [](Options& o, const Given& g) { o.iterations = count_of(g, 1, 10'000'000); }},
-      {"Timing", "warmup_iters,w", "N", "iterations before these (default: a tenth of them, at least 2)",
+      {"Timing", "warmup_iters,w", "N", "warm-up iterations (default: a tenth of -n, at least 2)",
        [](Options& o, const Given& g) { o.warm_up = count_of(g, 0, 10'000'000); }},
-      {"Timing", "agg_iters,m", "N", "operations per iteration, on tensors of their own (default: 1)",
+      {"Timing", "agg_iters,m", "N", "operations per iteration, on separate tensors (default: 1)",
        [](Options& o, const Given& g) { o.lanes = static_cast<int>(count_of(g, 1, 10'000)); }},
       {"Timing", "average,a", "N",
        "an iteration's time is that of 0: rank 0, 1: the mean of the ranks, 2: the fastest, 3: the slowest (default: "
@@ -83,8 +163,10 @@ std::vector<Flag> timing_flags() {
        [](Options& o, const Given& g) { o.checks = static_cast<int>(count_of(g, 0, 1000)); }},
       {"Timing", "timeout,T", "SECONDS", "end the job if a measurement takes longer (default: 0, never)",
        [](Options& o, const Given& g) { o.timeout_seconds = static_cast<double>(count_of(g, 0, most)); }},
-      {"Timing", "nthreads,t", "1", "accepted for nccl-tests' sake", [](Options&, const Given& g) { only_one(g); }},
-      {"Timing", "ngpus,g", "1", "accepted for nccl-tests' sake", [](Options&, const Given& g) { only_one(g); }},
+      {"Timing", "nthreads,t", "1", "accepted for compatibility with nccl-tests",
+       [](Options&, const Given& g) { only_one(g); }},
+      {"Timing", "ngpus,g", "1", "accepted for compatibility with nccl-tests",
+       [](Options&, const Given& g) { only_one(g); }},
   };
 }
 
@@ -94,7 +176,7 @@ std::vector<Flag> path_flags() {
        "call the backend from this thread, with no session and no coordinator, as nccl-tests calls NCCL",
        [](Options& o, const Given&) { o.direct = true; }},
       {"What is measured", "compare", "PEER",
-       "mpi, nccl: run its own call on the same buffers, in turn, and give its time over kolo's",
+       "mpi or nccl: time its call on the same buffers, in turn, and print the ratio to kolo's time",
        [](Options& o, const Given& g) {
          o.compare = choice_of<Compare>(g, {{"mpi", Compare::mpi}, {"nccl", Compare::nccl}, {"none", Compare::none}});
        }},
@@ -103,14 +185,14 @@ std::vector<Flag> path_flags() {
          o.device = choice_of<DeviceKind>(g, {{"cpu", DeviceKind::cpu}, {"cuda", DeviceKind::cuda}});
        }},
       {"What is measured", "copy-limit", "",
-       "measure too what all ranks can copy at once past their caches, in buffers of that size",
+       "also measure what all ranks can copy at once past their caches, in buffers of that size",
        [](Options& o, const Given&) { o.copy_limit = true; }},
       {"What is measured", "memory", "KIND",
        "private: ordinary pages; session: what session.allocate() gives (default: private)",
        [](Options& o, const Given& g) {
          o.session_memory = choice_of<bool>(g, {{"private", false}, {"session", true}});
        }},
-      {"What is measured", "thp", "", "huge pages for the buffers of all candidates; without it they have small ones",
+      {"What is measured", "thp", "", "transparent huge pages for all buffers (default: small pages)",
        [](Options& o, const Given&) { o.huge_pages = true; }},
       {"Instead of a sweep", "buckets", "LIST",
        "all_reduce a model's gradients, named, in each step: resnet50, llama, or a file with one element count a line",
@@ -121,7 +203,7 @@ std::vector<Flag> path_flags() {
       {"Instead of a sweep", "latency", "", "one dependent 4-byte all_reduce after another, through the whole runtime",
        [](Options& o, const Given&) { o.task = Task::latency; }},
       {"Instead of a sweep", "idle", "SECONDS",
-       "do nothing in a session; print how much of a core each rank uses, and its MPI calls",
+       "idle in a session; print each rank's share of a core and its MPI calls",
        [](Options& o, const Given& g) {
          o.task = Task::idle;
          o.idle_seconds = number_of(g, "a positive number of seconds");
@@ -142,15 +224,15 @@ std::vector<Flag> output_flags() {
          o.format = choice_of<Format>(
              g, {{"nccl", Format::nccl}, {"osu", Format::osu}, {"csv", Format::csv}, {"json", Format::json}});
        }},
-      {"Output", "output_file,J", "FILE.json", "write the JSON there too, once everything is measured",
+      {"Output", "output_file,J", "FILE.json", "also write the JSON to a file, once everything is measured",
        [](Options& o, const Given& g) { o.json_file = file_of(g); }},
       {"Output", "plot", "FILE.svg", "draw bandwidth and latency over the size",
        [](Options& o, const Given& g) { o.plot_file = file_of(g); }},
-      {"Output", "baseline", "OLD.json", "end with code 2 if a median is longer than it was there",
+      {"Output", "baseline", "OLD.json", "exit with code 2 if a median is longer than in this file of -J",
        [](Options& o, const Given& g) { o.baseline_file = file_of(g); }},
-      {"Output", "tolerance", "SHARE", "by more than this (default: 5%)",
-       [](Options& o, const Given& g) { o.tolerance = share_of(g); }},
-      {"Output", "min-busbw", "GB/s", "end with code 2 if no size reaches this bus bandwidth",
+      {"Output", "tolerance", "SHARE", "tolerated slowdown against the baseline (default: 5%)",
+       [](Options& o, const Given& g) { o.tolerance = tolerance_of(g); }},
+      {"Output", "min-busbw", "GB/s", "exit with code 2 if no size reaches this bus bandwidth",
        [](Options& o, const Given& g) { o.min_busbw = number_of(g, "a positive number of GB/s"); }},
   };
 }

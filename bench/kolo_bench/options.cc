@@ -1,51 +1,13 @@
 #include "bench/kolo_bench/options.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <boost/program_options.hpp>
-#include <map>
-#include <sstream>
 
 #include <kolo/config.h>
 
-#include "bench/kolo_bench/flags.h"
-#include "bench/kolo_bench/version.h"
-
 namespace kolo::bench {
 namespace {
-
-namespace po = boost::program_options;
-
-constexpr unsigned help_columns = 120;
-
-using Values = std::map<std::string, Given>;  // by the flag's long name
-
-std::string long_name(const Flag& flag) {
-  return std::string(flag.name.substr(0, flag.name.find(',')));
-}
-
-po::options_description described_options() {
-  po::options_description all;
-  for (std::string_view section :
-       {"Sizes", "Operation", "Timing", "What is measured", "Instead of a sweep", "Output"}) {
-    po::options_description part(std::string(section), help_columns, help_columns / 2);
-    for (const Flag& flag : flags()) {
-      if (flag.section != section) continue;
-      if (flag.value.empty()) {
-        part.add_options()(std::string(flag.name).c_str(), flag.doc.c_str());
-      } else {
-        part.add_options()(std::string(flag.name).c_str(),
-                           po::value<std::string>()->value_name(std::string(flag.value)), flag.doc.c_str());
-      }
-    }
-    all.add(part);
-  }
-  po::options_description general("General", help_columns, help_columns / 2);
-  general.add_options()("help,h", "print this text")("version", "print the version");
-  return all.add(general);
-}
 
 std::string collective_names() {
   std::string text;
@@ -57,43 +19,23 @@ const Collective* collective_of(const std::string& word, const Collective* befor
   if (before)
     throw UsageError(fmt::format("'{}' belongs to no flag; name one collective, and write --flag value", word));
   const Collective* found = find_collective(word);
-  if (!found) throw UsageError(fmt::format("'{}' is no collective; name one of {}", word, collective_names()));
+  if (!found) throw UsageError(fmt::format("'{}' is not a collective; name one of {}", word, collective_names()));
   return found;
 }
 
-Values on_command_line(int argc, const char* const* argv, Options& options) {
-  namespace style = po::command_line_style;
-  constexpr int accepted = style::allow_long | style::long_allow_next | style::long_allow_adjacent |
-                           style::allow_short | style::allow_dash_for_short | style::short_allow_next |
-                           style::short_allow_adjacent;
-  Values values;
-  try {
-    const po::options_description all = described_options();
-    for (const auto& option :
-         po::command_line_parser(argc, argv).options(all).style(accepted).allow_unregistered().run().options) {
-      const std::string text = option.original_tokens.empty() ? option.string_key : option.original_tokens.front();
-      if (option.unregistered) throw UsageError(fmt::format("unknown flag '{}'; --help lists them all", text));
-      if (option.position_key >= 0) {
-        options.collective = collective_of(text, options.collective);
-        continue;
-      }
-      const std::string shown = text.substr(0, text.find('='));
-      const Given given{shown.starts_with("--") ? shown : shown.substr(0, 2),
-                        option.value.empty() ? "" : option.value.front()};
-      if (!values.emplace(option.string_key, given).second) throw UsageError(given.flag + " is given twice; keep one");
-    }
-  } catch (const po::error& error) {
-    throw UsageError(fmt::format("{}; --help shows how to write it", error.what()));
-  }
-  return values;
+cli::Syntax syntax() {
+  return {.flags = cli::texts_of(flags()),
+          .general = {{"General", "help,h", "", "print this text"}, {"General", "version", "", "print the version"}},
+          .help_columns = 120,
+          .letters = true};
 }
 
-/// Flags that say the same thing twice, or what does not go together.
-void check_together(const Values& values) {
+/// Flags that set the same thing, or contradict each other.
+void check_combinations(const cli::Values& values) {
   const auto refuse_both = [&](const char* one, const char* other, const char* advice) {
     const auto a = values.find(one), b = values.find(other);
     if (a != values.end() && b != values.end()) {
-      throw UsageError(fmt::format("{} and {} do not go together; {}", a->second.flag, b->second.flag, advice));
+      throw UsageError(fmt::format("{} and {} do not go together; {}", a->second.where, b->second.where, advice));
     }
   };
   refuse_both("stepbytes", "stepfactor", "the sizes grow by a step or by a factor: keep one");
@@ -138,7 +80,7 @@ void check_device(const Options& o) {
   if (o.copy_limit) refuse("--copy-limit", "it is what cores copy; --pack measures copies of a GPU");
 }
 
-void check_sense(Options& o, const Values& values) {
+void check_sense(Options& o, const cli::Values& values) {
   if (!o.collective) throw UsageError(fmt::format("no collective is named; begin with one of {}", collective_names()));
   const OpKind kind = o.collective->kind;
   check_device(o);
@@ -169,36 +111,60 @@ void check_sense(Options& o, const Values& values) {
 }
 
 std::string help_text() {
-  std::ostringstream text;
-  text << "kolo-bench measures how fast the ranks that mpirun starts exchange data, through kolo, through MPI and "
-          "through NCCL.\n\n"
-          "usage: [mpirun -np N] kolo-bench COLLECTIVE [flags]\n\n"
-          "COLLECTIVE is one of "
-       << collective_names() << ".\n";
-  text << described_options();
-  text << "\nWhat the figures mean (GB = 10^9 bytes, n ranks):\n"
-          "  size    bytes of the larger of a rank's input and output\n"
-          "  time    median over the iterations, of the slowest rank (-a)\n"
-          "  algbw   size / time: how fast the operation is for who waits for it; its limit depends on n\n"
-          "  busbw   algbw x factor: what each rank's link carries if data take the shortest way, whose limit is the "
-          "hardware's, "
-          "whatever\n"
-          "          n. The factor is 2(n-1)/n for all_reduce; (n-1)/n for all_gather, reduce_scatter, all_to_all, "
-          "gather and "
-          "scatter; 1 for\n"
-          "          broadcast, reduce and send_recv. It is what such a link would have to carry, not a count of what "
-          "went over "
-          "a wire.\n"
-          "          Undefined for one rank\n"
-          "  #wrong  elements that are not what they must be, to the last bit, on all ranks\n"
-          "  ratio   the peer's time over kolo's: above 1 kolo is faster\n"
-          "\nExit codes: 0; 1 for errors; 2 slower than --baseline or --min-busbw allow; 3 for -T; 7 for wrong "
-          "results.\n";
-  text << "\nRuntime (environment variables, the same for all programs that use kolo):\n" << settings_help();
-  return text.str();
+  std::string text =
+      "kolo-bench measures how fast the ranks that mpirun starts exchange data, through kolo, through MPI and "
+      "through NCCL.\n\n"
+      "usage: [mpirun -np N] kolo-bench COLLECTIVE [flags]\n\n"
+      "COLLECTIVE is one of ";
+  text += collective_names() + ".\n" + cli::describe(syntax());
+  text +=
+      "\nWhat the figures mean (GB = 10^9 bytes, n ranks):\n"
+      "  size    bytes of the larger of a rank's input and output\n"
+      "  time    median over the iterations, of the slowest rank (-a)\n"
+      "  algbw   size / time: the speed that the caller sees; its limit depends on n\n"
+      "  busbw   algbw x factor: what each rank's link carries if data take the shortest way, whose limit is the "
+      "hardware's, "
+      "whatever\n"
+      "          n. The factor is 2(n-1)/n for all_reduce; (n-1)/n for all_gather, reduce_scatter, all_to_all, "
+      "gather and "
+      "scatter; 1 for\n"
+      "          broadcast, reduce and send_recv. It is what such a link would have to carry, not a count of what "
+      "went over "
+      "a wire.\n"
+      "          Undefined for one rank\n"
+      "  #wrong  elements that are not what they must be, to the last bit, on all ranks\n"
+      "  ratio   the peer's time over kolo's: above 1 kolo is faster\n"
+      "\nExit codes: 0; 1 for errors; 2 slower than --baseline or --min-busbw allow; 3 for -T; 7 for wrong "
+      "results.\n";
+  text += "\nRuntime (environment variables, the same for all programs that use kolo):\n" + settings_help();
+  return text;
 }
 
 }  // namespace
+
+std::vector<std::int64_t> Sizes::all() const {
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t size = min; size <= max;) {
+    sizes.push_back(size);
+    const bool overflows =
+        step > 0 ? __builtin_add_overflow(size, step, &size) : __builtin_mul_overflow(size, factor, &size);
+    if (overflows) break;
+  }
+  return sizes;
+}
+
+std::string Sizes::problem() const {
+  constexpr std::int64_t most = 100'000;
+  if (min > max)
+    return fmt::format("-b is {} and -e is {}: the largest size is below the smallest; swap them", min, max);
+  const std::int64_t count = step > 0 ? (max - min) / step + 1 : 1;
+  if (count > most) {
+    return fmt::format(
+        "-b {} -e {} -i {} are {} sizes, and at most {} are measured; use a larger step, or a factor: -f 2", min, max,
+        step, count, most);
+  }
+  return {};
+}
 
 std::int64_t Options::iterations_for(std::int64_t bytes) const {
   if (iterations) return *iterations;
@@ -211,28 +177,20 @@ std::int64_t Options::warm_up_for(std::int64_t bytes) const {
 
 Options parse_options(int argc, const char* const* argv) {
   Options options;
-  const Values values = on_command_line(argc, argv, options);
-  check_together(values);
-  for (const Flag& flag : flags()) {
-    const auto given = values.find(long_name(flag));
-    if (given == values.end()) continue;
-    flag.set(options, given->second);
-    if (flag.name == "stepfactor,f") options.sizes.step = 0;
-  }
+  cli::Syntax accepted = syntax();
+  accepted.on_word = [&](const std::string& word) { options.collective = collective_of(word, options.collective); };
+  const cli::Values values = cli::parse_command_line(accepted, argc, argv);
+  check_combinations(values);
+  cli::apply(flags(), values, options);
   check_sense(options, values);
   return options;
 }
 
 std::optional<std::string> requested_text(int argc, const char* const* argv) {
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view word(argv[i]);
-    if (word == "--help" || word == "-h") return help_text();
-    if (word == "--version") return fmt::format("kolo-bench {}\n", version);
-  }
-  return std::nullopt;
+  return cli::requested_text(argc, argv, "kolo-bench", help_text);
 }
 
-std::vector<std::pair<std::string, std::string>> agreed_part(const Options& o) {
+std::vector<cli::Agreed> agreed_part(const Options& o) {
   const auto text = [](const auto& value) { return fmt::format("{}", value); };
   const auto or_default = [&](const auto& value) { return value ? text(*value) : std::string("the default"); };
   std::string ops, dtypes;

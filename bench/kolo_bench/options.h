@@ -2,30 +2,40 @@
 
 #include <cstdint>
 #include <optional>
-#include <stdexcept>
+#include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <kolo/op.h>
 
+#include "apps/cli/agreement.h"
+#include "apps/cli/flags.h"
 #include "bench/kolo_bench/measure/collective.h"
-#include "bench/kolo_bench/sizes.h"
 
 namespace kolo::bench {
 
-/// A command line, or a file that it names, that cannot be used. `what()` is one line: *problem; what to try*.
-class UsageError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
+using cli::UsageError;
+
+/// The sizes of a sweep: from `min` up to `max`, each `step` larger than the last, or `factor` times as large if step
+/// is 0.
+struct Sizes {
+  std::int64_t min = 32 << 20;
+  std::int64_t max = 32 << 20;
+  std::int64_t step = 0;
+  std::int64_t factor = 2;
+
+  std::vector<std::int64_t> all() const;
+
+  /// Why they cannot be used, and what to try; empty if they can.
+  std::string problem() const;
 };
 
 enum class Format { nccl, osu, csv, json };
 
-/// How the ranks' times of an iteration become one, as nccl-tests number them.
+/// How the ranks' times of an iteration are combined, numbered as in nccl-tests.
 enum class Combine { rank0, average, min, max };
 
-/// Whom kolo is compared with.
+/// What kolo is compared with.
 enum class Compare { none, mpi, nccl };
 
 enum class Placements { both, out_of_place, in_place };
@@ -69,10 +79,13 @@ struct Options {
   double tolerance = 0.05;                          ///< share of the baseline's time
   std::optional<double> min_busbw;                  ///< GB/s
 
-  /// The sizes and counts that apply to an operation of so many bytes.
+  /// The iterations for an operation of this size.
   std::int64_t iterations_for(std::int64_t bytes) const;
   std::int64_t warm_up_for(std::int64_t bytes) const;
 };
+
+/// All flags, by section, in the order of the help text.
+std::span<const cli::Flag<Options>> flags();
 
 /// Reads a command line. Errors: UsageError that names the flag.
 Options parse_options(int argc, const char* const* argv);
@@ -81,6 +94,6 @@ Options parse_options(int argc, const char* const* argv);
 std::optional<std::string> requested_text(int argc, const char* const* argv);
 
 /// Names and values of what must be equal on all ranks.
-std::vector<std::pair<std::string, std::string>> agreed_part(const Options& options);
+std::vector<cli::Agreed> agreed_part(const Options& options);
 
 }  // namespace kolo::bench

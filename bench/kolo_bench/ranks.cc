@@ -1,15 +1,6 @@
 #include "bench/kolo_bench/ranks.h"
 
-#include <fmt/format.h>
-#include <unistd.h>
-
-#include <cstdlib>
-#include <map>
-#include <new>
 #include <numeric>
-#include <optional>
-
-#include "bench/kolo_bench/options.h"
 
 namespace kolo::bench {
 namespace {
@@ -24,20 +15,6 @@ std::int64_t sum_over(MPI_Comm comm, std::int64_t mine) {
   std::int64_t sum = 0;
   check_mpi(MPI_Allreduce(&mine, &sum, 1, MPI_INT64_T, MPI_SUM, comm), "MPI_Allreduce");
   return sum;
-}
-
-std::string problem_of(const std::exception& error) {
-  if (dynamic_cast<const std::bad_alloc*>(&error) == nullptr) return error.what();
-  return "there is not enough memory; use smaller sizes, or fewer ranks on this machine";
-}
-
-/// "ranks 0 1: 8; ranks 2: 16".
-std::string sides(const std::vector<std::string>& values) {
-  std::map<std::string, std::string> ranks;
-  for (std::size_t rank = 0; rank < values.size(); ++rank) ranks[values[rank]] += fmt::format(" {}", rank);
-  std::string text;
-  for (const auto& [value, who] : ranks) text += fmt::format("{}ranks{}: {}", text.empty() ? "" : "; ", who, value);
-  return text;
 }
 
 }  // namespace
@@ -97,55 +74,9 @@ std::vector<int> Ranks::slowest(std::span<const double> values) const {
   return ranks;
 }
 
-void Ranks::together(const std::function<void()>& work) const {
-  std::optional<std::string> problem;
-  try {
-    work();
-  } catch (const std::exception& error) {
-    problem = problem_of(error);
-  }
-  int speaker = problem ? rank_ : size_;
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &speaker, 1, MPI_INT, MPI_MIN, comm_.get()), "MPI_Allreduce");
-  if (speaker == size_) return;
-  if (speaker == rank_) print_problem(*problem);
-  throw Stopped();
-}
-
-void Ranks::check_same(const std::vector<std::pair<std::string, std::string>>& mine) const {
-  for (const auto& row : mine) {
-    const auto values = gather(row.second);
-    together([&] {
-      for (const std::string& other : values) {
-        if (rank_ > 0 || other == values[0]) continue;
-        throw UsageError(fmt::format("the ranks have different values of {} ({}); give all of them the same", row.first,
-                                     sides(values)));
-      }
-    });
-  }
-}
-
-void print_problem(const std::string& text) {
-  std::string line = "kolo-bench: ";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f)
-      line += fmt::format("\\x{:02x}", byte);
-    else
-      line += c;
-  }
-  line += '\n';
-  for (std::size_t written = 0; written < line.size();) {
-    const auto count = ::write(STDERR_FILENO, line.data() + written, line.size() - written);
-    if (count <= 0) return;
-    written += static_cast<std::size_t>(count);
-  }
-}
-
-int launched_rank() {
-  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
-    if (const char* value = std::getenv(variable)) return std::atoi(value);
-  }
-  return 0;
+int Ranks::least(int mine) const {
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &mine, 1, MPI_INT, MPI_MIN, comm_.get()), "MPI_Allreduce");
+  return mine;
 }
 
 }  // namespace kolo::bench

@@ -4,19 +4,20 @@
 
 #include <optional>
 
-#include "bench/kolo_bench/files.h"
+#include "apps/cli/files.h"
+#include "apps/cli/terminal.h"
 #include "bench/kolo_bench/measure/context.h"
-#include "bench/kolo_bench/peers/baseline.h"
+#include "bench/kolo_bench/report/baseline.h"
 #include "bench/kolo_bench/report/plot.h"
 
 namespace kolo::bench {
 namespace {
 
-/// What rank 0 reads before it measures, so that nothing is measured in vain.
+/// Of rank 0, before anything is measured: results must not be lost in the end.
 void check_files(const Options& options, int ranks, std::optional<Baseline>& baseline) {
-  if (!options.json_file.empty()) check_writable("-J", options.json_file);
-  if (!options.plot_file.empty()) check_writable("--plot", options.plot_file);
-  if (!options.json_file.empty() && same_file(options.json_file, options.plot_file))
+  if (!options.json_file.empty()) cli::check_writable("-J", options.json_file);
+  if (!options.plot_file.empty()) cli::check_writable("--plot", options.plot_file);
+  if (!options.json_file.empty() && cli::same_file(options.json_file, options.plot_file))
     throw UsageError(fmt::format("-J and --plot both name {}; give each a file of its own", options.plot_file));
   if (options.baseline_file.empty()) return;
   baseline.emplace(options.baseline_file);
@@ -35,8 +36,8 @@ void measure(BenchContext& context, const std::function<std::int64_t()>& mpi_cal
 }
 
 void write_files(const Options& options, const Report& report) {
-  if (!options.json_file.empty()) write_whole(options.json_file, to_json(report));
-  if (!options.plot_file.empty()) write_whole(options.plot_file, plot(report));
+  if (!options.json_file.empty()) cli::write_whole(options.json_file, to_json(report));
+  if (!options.plot_file.empty()) cli::write_whole(options.plot_file, plot(report));
 }
 
 /// Of rank 0, which also says what is too slow.
@@ -51,13 +52,13 @@ int verdict(const Options& options, const Report& report, const std::optional<Ba
   if (baseline) {
     slow = baseline->slower(report.results, options.tolerance);
     if (const auto lacking = baseline->lacks(report.results); lacking > 0)
-      print_problem(fmt::format("note: {} of {} results are not in {}, and were compared with nothing", lacking,
-                                report.results.size(), options.baseline_file));
+      cli::print_problem(fmt::format("note: {} of {} results are not in {}, and were compared with nothing", lacking,
+                                     report.results.size(), options.baseline_file));
   }
   if (options.min_busbw) {
     for (std::string& text : below_busbw(report.results, *options.min_busbw)) slow.push_back(std::move(text));
   }
-  for (const std::string& text : slow) print_problem("too slow: " + text);
+  for (const std::string& text : slow) cli::print_problem("too slow: " + text);
   return slow.empty() ? exit_ok : exit_slow;
 }
 
@@ -65,13 +66,13 @@ int measure_and_judge(int argc, const char* const* argv, const Ranks& ranks,
                       const std::function<std::int64_t()>& mpi_calls) {
   Options options;
   std::optional<Baseline> baseline;
-  ranks.together([&] {
+  cli::collectively(ranks, [&] {
     options = parse_options(argc, argv);
     if (options.min_busbw && ranks.size() == 1)
       throw UsageError("--min-busbw: the bus bandwidth of one rank is undefined; start more with mpirun");
   });
-  ranks.check_same(agreed_part(options));
-  ranks.together([&] {
+  cli::check_same(ranks, agreed_part(options));
+  cli::collectively(ranks, [&] {
     if (ranks.rank() == 0) check_files(options, ranks.size(), baseline);
   });
 
@@ -79,7 +80,7 @@ int measure_and_judge(int argc, const char* const* argv, const Ranks& ranks,
   measure(context, mpi_calls);
   context.end();
   std::int64_t code = 0;
-  ranks.together([&] {
+  cli::collectively(ranks, [&] {
     if (ranks.rank() > 0) return;
     write_files(options, context.report());
     code = verdict(options, context.report(), baseline);
@@ -93,7 +94,8 @@ int run(int argc, const char* const* argv, const std::function<std::int64_t()>& 
   const Ranks ranks(MPI_COMM_WORLD);
   try {
     return measure_and_judge(argc, argv, ranks, mpi_calls);
-  } catch (const Stopped&) {
+  } catch (const UsageError& error) {
+    if (!error.is_reported()) throw;
     return exit_error;
   }
 }

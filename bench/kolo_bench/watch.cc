@@ -6,7 +6,7 @@
 
 #include <chrono>
 
-#include "bench/kolo_bench/ranks.h"
+#include "apps/cli/terminal.h"
 #include "bench/kolo_bench/run.h"
 
 namespace kolo::bench {
@@ -25,14 +25,14 @@ void Watch::begin(std::string what) {
 }
 
 void Watch::run(const std::stop_token& stop) {
-  constexpr std::chrono::seconds for_the_others{1};  // to say what they are at, too
+  constexpr std::chrono::seconds for_the_others{1};  // to report theirs
   std::unique_lock lock(mutex_);
   while (!stop.stop_requested()) {
     const auto number = number_;
     const bool moved =
         begun_.wait_for(lock, stop, std::chrono::duration<double>(seconds_), [&] { return number_ != number; });
     if (moved || stop.stop_requested()) continue;
-    print_problem(
+    cli::print_problem(
         fmt::format("rank {} (pid {}) was at {} for more than {:g} s (-T)", rank_, ::getpid(), what_, seconds_));
     std::this_thread::sleep_for(for_the_others);
     MPI_Abort(MPI_COMM_WORLD, exit_timeout);

@@ -7,10 +7,10 @@
 
 namespace kolo::bench {
 
-/// Ends the whole job, with exit code 3, if a measurement takes too long; every rank says on stderr what it was at.
+/// Ends the job with exit code 3 if a measurement takes too long; every rank names its measurement on stderr.
 class Watch {
  public:
-  /// `seconds`: how long one may take; 0: as long as it likes.
+  /// `seconds`: the limit; 0: none.
   Watch(double seconds, int rank);
 
   /// A new measurement begins, and the last one has ended.

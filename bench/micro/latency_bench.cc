@@ -8,7 +8,7 @@
 
 #include <kolo/session.h>
 
-#include "bench/micro/statistics.h"
+#include "apps/cli/statistics.h"
 
 namespace {
 
@@ -24,7 +24,7 @@ void measure(kolo::Session& session, const char* what, Reduce&& reduce) {
     if (round < warm_up) continue;
     times_us.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count());
   }
-  const auto t = kolo::bench::percentiles(std::move(times_us));
+  const auto t = kolo::cli::percentiles(std::move(times_us));
   if (session.rank() == 0) fmt::print("{:<28} {:8.2f} {:8.2f} {:8.2f} {:8.2f}\n", what, t.p50, t.p95, t.p99, t.max);
 }
 

@@ -117,7 +117,7 @@ double best_sgemm(double seconds) {
   return best;
 }
 
-/// Seconds that so many passes take, each behind a batch for which a loader sleeps.
+/// Seconds that `passes` passes take, each waiting for a batch whose loader sleeps.
 double seconds_with_loader(Job& job, int passes, double sleep) {
   kolo::models::Prefetcher loader(
       [sleep](std::int64_t, kolo::models::BatchStorage&) {
@@ -133,7 +133,7 @@ double seconds_with_loader(Job& job, int passes, double sleep) {
   return seconds_since(start);
 }
 
-/// What a loader costs that sleeps for a share of a step: runs with and without it take turns.
+/// The cost of a loader that sleeps for a share of a step: runs with and without it take turns.
 void print_loader_cost(Job& job, double share, double seconds) {
   const double pass = seconds_with_loader(job, 5, 0) / 5;
   const int passes = std::max(10, static_cast<int>(seconds / 10 / pass));

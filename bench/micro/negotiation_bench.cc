@@ -11,7 +11,7 @@
 
 #include <kolo/session.h>
 
-#include "bench/micro/statistics.h"
+#include "apps/cli/statistics.h"
 
 namespace {
 
@@ -22,7 +22,7 @@ constexpr int steps = 500;
 
 struct Figures {
   double first_us = 0;
-  kolo::bench::Percentiles steady_us;
+  kolo::cli::Percentiles steady_us;
   double agreements_per_step = 0;
   double control_bytes_per_step = 0;
 };
@@ -49,7 +49,7 @@ Figures run_rank(kolo::World world, const kolo::Config& config) {
   std::vector<double> times;
   for (int i = 0; i < steps; ++i) times.push_back(step());
   const auto after = session.stats();
-  figures.steady_us = kolo::bench::percentiles(std::move(times));
+  figures.steady_us = kolo::cli::percentiles(std::move(times));
   figures.agreements_per_step = static_cast<double>(after.agreements - before.agreements) / steps;
   figures.control_bytes_per_step = static_cast<double>(after.control_bytes_sent - before.control_bytes_sent) / steps;
   return figures;

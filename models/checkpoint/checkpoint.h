@@ -26,9 +26,9 @@ void save_parameters(const std::filesystem::path& path, const Model& model);
 /// if one layer's outputs are not the next one's inputs.
 std::vector<std::int64_t> mlp_sizes(const SafetensorsFile& file);
 
-/// Sizes of the CNN whose "conv1.weight", "dense1.weight", "dense2.weight" a file holds; of the image only the number
-/// of places behind the pooling can be told: height and width stay as given if they fit, else the image is square.
-/// Errors: ModelError if it holds none.
+/// Sizes of the CNN whose "conv1.weight", "dense1.weight", "dense2.weight" a file holds; of the image the file
+/// determines only the number of places after the pooling: height and width stay as given if they fit, else the image
+/// is square. Errors: ModelError if it holds none.
 CnnSettings cnn_sizes(const SafetensorsFile& file, CnnSettings given);
 
 }  // namespace kolo::models

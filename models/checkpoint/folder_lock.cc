@@ -23,7 +23,7 @@ bool lock_within(int fd, Clock::duration patience) {
   const auto deadline = Clock::now() + patience;
   while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
     if (errno == EINTR) continue;
-    if (errno != EWOULDBLOCK) return true;  // a file system without locks: nobody can be kept out there
+    if (errno != EWOULDBLOCK) return true;  // a file system without locks
     if (Clock::now() >= deadline) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }

@@ -4,8 +4,7 @@
 
 namespace kolo::models {
 
-/// Keeps other processes that ask, too, out of a folder for as long as this lives; the system ends it when the process
-/// ends, however that comes about.
+/// An exclusive advisory lock on a folder; the system releases it when the process ends.
 class FolderLock {
  public:
   /// folder  made if it is not there

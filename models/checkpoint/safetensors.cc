@@ -9,7 +9,7 @@
 #include <system_error>
 
 #include "models/util/error.h"
-#include "models/util/text.h"
+#include "models/util/words.h"
 
 namespace kolo::models {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "models/checkpoint/safetensors.h"
 #include "models/util/error.h"
-#include "models/util/text.h"
+#include "models/util/words.h"
 
 namespace kolo::models {
 namespace {
@@ -40,7 +40,7 @@ class HeaderReader {
   bool boolean(bool) { return unexpected("true or false"); }
   bool number_integer(Json::number_integer_t) { return unexpected("a negative number"); }
   bool number_float(Json::number_float_t, const Json::string_t&) {
-    return unexpected("a number that is no 64-bit integer");
+    return unexpected("a number that is not a 64-bit integer");
   }
   bool binary(Json::binary_t&) { return unexpected("binary data"); }
 

@@ -6,7 +6,7 @@
 
 #include "models/checkpoint/safetensors.h"
 #include "models/util/atomic_file.h"
-#include "models/util/text.h"
+#include "models/util/words.h"
 
 namespace kolo::models {
 namespace {

@@ -10,7 +10,7 @@
 #include "models/checkpoint/manifest.h"
 #include "models/util/atomic_file.h"
 #include "models/util/error.h"
-#include "models/util/text.h"
+#include "models/util/words.h"
 
 namespace kolo::models {
 namespace {

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "models/compute/aligned.h"
 #include "models/model/model.h"
 #include "models/optim/optimizer.h"
 
@@ -49,7 +48,8 @@ class CheckpointStore {
 
   const std::filesystem::path& folder() const { return folder_; }
 
-  /// Newest first; damaged ones, too. Errors: ModelError if there is something of that name that is no readable folder.
+  /// Newest first, damaged ones included. Errors: ModelError if there is something of that name that is no readable
+  /// folder.
   std::vector<StoredCheckpoint> list() const;
 
   /// Writes a checkpoint, and removes those that are too many. Errors: ModelError with the reason; nothing has changed

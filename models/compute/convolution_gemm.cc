@@ -1,6 +1,6 @@
 // Convolutions where no library has any.
 
-#include "models/compute/convolution_products.h"
+#include "models/compute/convolution.h"
 
 namespace kolo::models {
 

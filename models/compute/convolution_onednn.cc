@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "models/compute/convolution_products.h"
+#include "models/compute/convolution.h"
 #include "models/compute/onednn.h"
 #include "models/util/error.h"
 #include "models/util/headroom.h"

@@ -1,4 +1,4 @@
-#include "models/compute/convolution_products.h"
+#include "models/compute/convolution.h"
 
 #include <algorithm>
 

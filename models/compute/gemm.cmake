@@ -1,6 +1,5 @@
 # Libraries of matrix products and convolutions as targets. models/ links the one that KOLO_GEMM names; bench/ also asks for the others.
 
-
 # kolo_add_gemm(BACKEND FOUND): defines kolo_gemm_BACKEND if its library is on this machine; sets FOUND.
 function(kolo_add_gemm backend found)
   set(libraries "")
@@ -28,11 +27,6 @@ function(kolo_add_gemm backend found)
   if(TARGET kolo_gemm_${backend})
     return()
   endif()
-  if(NOT TARGET kolo_headroom)  # of these libraries and of models/
-    add_library(kolo_headroom STATIC ${PROJECT_SOURCE_DIR}/models/util/headroom.cc)
-    target_include_directories(kolo_headroom PUBLIC ${PROJECT_SOURCE_DIR})
-    target_link_libraries(kolo_headroom PRIVATE fmt::fmt kolo_flags)
-  endif()
   set(convolution gemm)
   if(backend STREQUAL "onednn")
     set(convolution onednn)
@@ -42,7 +36,7 @@ function(kolo_add_gemm backend found)
     ${PROJECT_SOURCE_DIR}/models/compute/convolution_products.cc)
   target_include_directories(kolo_gemm_${backend} PUBLIC ${PROJECT_SOURCE_DIR})
   target_include_directories(kolo_gemm_${backend} SYSTEM PRIVATE ${include})
-  target_link_libraries(kolo_gemm_${backend} PRIVATE ${libraries} kolo_headroom fmt::fmt kolo_flags)
+  target_link_libraries(kolo_gemm_${backend} PRIVATE ${libraries} kolo_util fmt::fmt kolo_flags)
   if(backend STREQUAL "onednn")  # only omp_set_num_threads: no pragma of ours needs -fopenmp
     target_link_libraries(kolo_gemm_onednn PRIVATE ${OpenMP_CXX_LIBRARIES})
     target_include_directories(kolo_gemm_onednn SYSTEM PRIVATE ${OpenMP_CXX_INCLUDE_DIRS})

@@ -70,15 +70,6 @@ inline void multiply_panels(const HeadView& head, const Block& block, const floa
   }
 }
 
-/// Scores of other documents become -∞.
-inline void keep_to_document(const HeadView& head, const Block& block, std::int64_t r, std::int64_t seen,
-                             float* scores) {
-  if (head.documents == nullptr) return;
-  const std::int32_t mine = head.documents[block.row + r];
-  const std::int32_t* const others = head.documents + block.key;
-  for (std::int64_t key = 0; key < seen; ++key) scores[key] = others[key] == mine ? scores[key] : -INFINITY;
-}
-
 inline float largest_score(std::int64_t count, const float* scores) {
   Floats most = all(-INFINITY);
   over(count,
@@ -110,10 +101,9 @@ inline void forward_block(const HeadView& head, const Block& block, const float*
   for (std::int64_t r = 0; r < block.rows; ++r) {
     float* const row = scores + r * score_stride;
     const std::int64_t seen = block.seen(r);
-    keep_to_document(head, block, r, seen, row);
     const float before = rows.largest[r], here = largest_score(seen, row);
     const float largest = before > here ? before : here;
-    if (largest == -INFINITY) {  // nothing of the row's document so far
+    if (largest == -INFINITY) {  // every score overflowed
       fill_floats(row, block.keys, 0);
       continue;
     }
@@ -178,7 +168,6 @@ inline void backward_block(const HeadView& head, const Block& block, const float
   for (std::int64_t r = 0; r < block.rows; ++r) {
     float* const weight = weights + r * score_stride;
     float* const d_score = d_scores + r * score_stride;
-    keep_to_document(head, block, r, block.seen(r), weight);
     exponentials(block.seen(r), block.keys, log_sums[block.row + r], weight);
     const float inner = rows.inner[r];
     over(block.keys, [&](std::int64_t i, auto extent) {

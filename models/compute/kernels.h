@@ -14,11 +14,10 @@ struct HeadView {
   std::int64_t positions = 0;
   std::int64_t width = 0;
   std::int64_t head_dim = 0;
-  const float* q = nullptr;                 ///< [positions, width]
-  const float* k = nullptr;                 ///< [positions, width]
-  const float* v = nullptr;                 ///< [positions, width]
-  const std::int32_t* documents = nullptr;  ///< [positions]: a row looks at those of its own only; null: all are one
-  std::int64_t out_stride = 0;              ///< numbers from a row of `out` and `d_out` to the next
+  const float* q = nullptr;     ///< [positions, width]
+  const float* k = nullptr;     ///< [positions, width]
+  const float* v = nullptr;     ///< [positions, width]
+  std::int64_t out_stride = 0;  ///< numbers from a row of `out` and `d_out` to the next
 };
 
 /// Where the gradients of one head's attention go.

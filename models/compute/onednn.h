@@ -22,7 +22,7 @@ class OneThread {
   int before_;
 };
 
-/// The processor, as oneDNN wants to be told.
+/// The processor as an engine of oneDNN.
 inline const dnnl::engine& onednn_cpu() {
   static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
   return cpu;

@@ -11,11 +11,11 @@ Range even_share(std::int64_t examples, int ranks, int rank) {
 }
 
 BatchResult evaluate(Model& model, const Examples& examples, const Range& range, std::int64_t batch,
-                     const std::function<void(std::int64_t)>& told) {
+                     const std::function<void(std::int64_t)>& progress) {
   BatchStorage storage;
   BatchResult sum;
   for (std::int64_t done = 0; done < range.count; done += batch) {
-    if (told) told(done);
+    if (progress) progress(done);
     std::vector<std::int64_t> indices(static_cast<std::size_t>(std::min(batch, range.count - done)));
     std::iota(indices.begin(), indices.end(), range.first + done);
     examples.gather(indices, 0, storage);

@@ -47,8 +47,8 @@ Range even_share(std::int64_t examples, int ranks, int rank);
 
 /// Sums of Model::evaluate over a run of examples, in batches of `batch`.
 ///
-/// done  told before each batch how many examples are done; may be empty
+/// progress  called before each batch with the number of examples done; may be empty
 BatchResult evaluate(Model& model, const Examples& examples, const Range& range, std::int64_t batch,
-                     const std::function<void(std::int64_t)>& done = {});
+                     const std::function<void(std::int64_t)>& progress = {});
 
 }  // namespace kolo::models

@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 
+#include "models/compute/random.h"
 #include "models/data/dataset.h"
 #include "models/data/examples.h"
 
@@ -13,7 +14,7 @@ namespace kolo::models {
 class Images final : public Examples {
  public:
   /// data          must outlive this and stay as it is
-  /// augment_seed  shows each image, in each epoch, a little shifted, turned and scaled (models/data/augment.h)
+  /// augment_seed  shows each image, in each epoch, a little shifted, turned and scaled
   explicit Images(const Dataset& data, std::optional<std::uint64_t> augment_seed = std::nullopt)
       : data_(&data), augment_seed_(augment_seed) {}
 
@@ -27,5 +28,19 @@ class Images final : public Examples {
   const Dataset* data_;
   std::optional<std::uint64_t> augment_seed_;
 };
+
+/// Extents of an image, row by row, plane by plane.
+struct ImageShape {
+  std::int64_t channels = 1;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+};
+
+/// Draws an image anew: turned by up to 11 degrees, scaled by up to a tenth, sheared by up to a tenth, and shifted by
+/// up to two pixels, all uniformly at random. Between pixels it is interpolated, outside it is 0.
+///
+/// image  [channels, rows, columns], 0 … 255
+/// out    likewise, 0 … 1
+void augment(const ImageShape& shape, const std::uint8_t* image, Random& random, float* out);
 
 }  // namespace kolo::models

@@ -16,7 +16,7 @@ namespace kolo::models {
 /// Makes batches on a thread of its own while others are trained on: up to two ahead.
 class Prefetcher {
  public:
-  /// Makes batch `number`. Runs on the prefetcher's thread; what it touches must be nobody else's.
+  /// Makes batch `number`. Runs on the prefetcher's thread; it must not share data with other threads.
   using Make = std::function<void(std::int64_t number, BatchStorage& to)>;
 
   /// Batches first … end-1, in this order. Errors: ModelError if the thread cannot be started.

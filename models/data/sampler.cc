@@ -11,18 +11,25 @@
 #include "models/util/words.h"
 
 namespace kolo::models {
+namespace {
+
+constexpr std::array<std::string_view, 2> order_words{"shuffled", "sequential"};
+
+}  // namespace
 
 Order order_of(std::string_view word) {
-  constexpr std::array<std::string_view, 2> words{"shuffled", "sequential"};
-  return static_cast<Order>(place_of_word(words, "order", word));
+  return static_cast<Order>(place_of_word(order_words, "order", word));
+}
+
+std::string_view to_string(Order order) {
+  return order_words[static_cast<std::size_t>(order)];
 }
 
 Sampler::Sampler(const SamplerSettings& settings) : settings_(settings) {
   if (settings.examples < 1) throw ModelError("there are no examples to train on; give a data set that has some");
-  if (settings.batch < 1)
-    throw ModelError(fmt::format("a batch of {} examples is none; give at least 1", settings.batch));
+  if (settings.batch < 1) throw ModelError(fmt::format("the batch size is {}; give at least 1", settings.batch));
   if (settings.accumulate < 1)
-    throw ModelError(fmt::format("a step of {} batches is none; give at least 1", settings.accumulate));
+    throw ModelError(fmt::format("a step has {} micro-batches; give at least 1", settings.accumulate));
   if (settings.ranks < 1 || settings.rank < 0 || settings.rank >= settings.ranks) {
     throw ModelError(fmt::format("there is no rank {} of {}", settings.rank, settings.ranks));
   }

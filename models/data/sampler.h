@@ -11,6 +11,7 @@ enum class Order : bool { shuffled, sequential };
 
 /// "shuffled" or "sequential". Errors: ModelError for any other word.
 Order order_of(std::string_view word);
+std::string_view to_string(Order order);
 
 struct SamplerSettings {
   std::int64_t examples = 0;  ///< in the training set

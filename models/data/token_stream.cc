@@ -87,7 +87,7 @@ class TokenStream::File {
   void map(int fd) {
     struct stat status {};
     if (::fstat(fd, &status) != 0) refuse(path_, std::generic_category().message(errno));
-    if (!S_ISREG(status.st_mode)) refuse(path_, "it is no regular file");
+    if (!S_ISREG(status.st_mode)) refuse(path_, "it is not a regular file");
     if (status.st_size == 0) refuse(path_, "it is empty");
     bytes_ = static_cast<std::size_t>(status.st_size);
     memory_ = ::mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, fd, 0);
@@ -115,7 +115,7 @@ void TokenStream::open(std::span<const fs::path> files) {
     auto file = std::make_unique<File>(path);
     const auto bytes = static_cast<std::int64_t>(file->bytes().size());
     if (bytes % width_of(type_) != 0) {
-      refuse(path, fmt::format("{} bytes are no whole number of {} tokens", bytes, to_string(type_)));
+      refuse(path, fmt::format("{} bytes are not a whole number of {} tokens", bytes, to_string(type_)));
     }
     file->first = count_;
     file->count = bytes / width_of(type_);
@@ -181,6 +181,27 @@ std::uint64_t TokenStream::fingerprint() const {
       hash.add(bytes.subspan(from, std::min(sample, bytes.size() - from)));
   }
   return hash.value();
+}
+
+TokenWindows::TokenWindows(std::shared_ptr<const TokenStream> stream, const Settings& settings)
+    : stream_(std::move(stream)), settings_(settings) {}
+
+std::int64_t TokenWindows::count() const {
+  return std::max<std::int64_t>(settings_.part.count - 1, 0) / settings_.positions;
+}
+
+void TokenWindows::gather(std::span<const std::int64_t> examples, std::int64_t, BatchStorage& to) const {
+  const auto positions = static_cast<std::size_t>(settings_.positions);
+  to.examples = static_cast<std::int64_t>(examples.size());
+  to.tokens.resize(examples.size() * positions);
+  to.targets.resize(to.tokens.size());
+  std::vector<std::int32_t> window(positions + 1);
+  for (std::size_t i = 0; i < examples.size(); ++i) {
+    stream_->copy(settings_.part.first + examples[i] * settings_.positions, settings_.vocabulary, window);
+    const auto at = static_cast<std::ptrdiff_t>(i * positions);
+    std::copy(window.begin(), window.end() - 1, to.tokens.begin() + at);
+    std::copy(window.begin() + 1, window.end(), to.targets.begin() + at);
+  }
 }
 
 }  // namespace kolo::models

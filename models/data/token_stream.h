@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "models/data/examples.h"
+
 namespace kolo::models {
 
 /// How tokens lie in a file: one byte each, or little-endian numbers of 16 or 32 bits.
@@ -48,6 +50,28 @@ class TokenStream {
   TokenType type_;
   std::int64_t count_ = 0;
   std::vector<std::unique_ptr<File>> files_;
+};
+
+/// Sequences of `positions` tokens, cut from a part of a stream one behind the other: example k has the tokens from
+/// k·positions on, and as targets those that follow each.
+class TokenWindows final : public Examples {
+ public:
+  struct Settings {
+    Range part;                   ///< of the stream, in tokens
+    std::int64_t positions = 0;   ///< of a sequence; positive
+    std::int64_t vocabulary = 0;  ///< every token must be below it
+  };
+
+  TokenWindows(std::shared_ptr<const TokenStream> stream, const Settings& settings);
+
+  /// Full windows only: the last token but one begins none unless a whole window and one token more are there.
+  std::int64_t count() const override;
+  std::int64_t targets_each() const override { return settings_.positions; }
+  void gather(std::span<const std::int64_t> examples, std::int64_t epoch, BatchStorage& to) const override;
+
+ private:
+  std::shared_ptr<const TokenStream> stream_;
+  Settings settings_;
 };
 
 }  // namespace kolo::models

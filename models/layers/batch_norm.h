@@ -19,7 +19,7 @@ struct FilterOutputs {
 /// ranks, with a gain and a bias. It is folded into x · scale() + shift(), one number each per filter.
 class BatchNorm {
  public:
-  /// reduce  sums over the ranks, which all call it alike; empty: there is one rank
+  /// reduce  sums over the ranks, collectively; empty: there is one rank
   BatchNorm(std::int64_t filters, double eps, ReduceFn reduce);
 
   /// Takes mean and variance of a batch, in two sums over the ranks; moves the running ones a tenth of the way to them

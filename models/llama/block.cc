@@ -120,7 +120,6 @@ HeadView LlamaBlock::view(const Sequences& batch, const BlockKept& kept, std::in
           .q = kept.q.floats() + (sequence * shape_->heads + head) * row,
           .k = kept.k.floats() + kv_at,
           .v = kept.v.floats() + kv_at,
-          .documents = batch.documents.empty() ? nullptr : batch.documents.data() + sequence * batch.positions,
           .out_stride = shape_->dim};
 }
 

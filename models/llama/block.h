@@ -70,7 +70,7 @@ class LlamaBlock {
   void repeat(const Sequences& batch, const BlockWeights& weights, const float* x, BlockKept& kept) const;
 
   /// `descent` comes in as the gradient of the layer's output and leaves as that of its input. `gradient(part)` is
-  /// where a parameter's gradient goes, or is added (norms: always added); `ready(part)` is told when it is final.
+  /// where a parameter's gradient goes, or is added (norms: always added); `ready(part)` is called when it is final.
   struct Gradients {
     std::function<float*(LayerPart)> gradient;
     std::function<void(LayerPart)> ready;

@@ -1,10 +1,11 @@
-#include "models/llama/config.h"
-
 #include <fmt/format.h>
 
 #include <string>
 
 #include "models/checkpoint/json_file.h"
+#include "models/llama/pretrained.h"
+#include "models/model/settings.h"
+#include "models/util/error.h"
 
 namespace kolo::models {
 namespace {
@@ -45,7 +46,7 @@ class Config {
     return found == json_.end() || found->is_null() ? nullptr : &*found;
   }
   [[noreturn]] void unusable(std::string_view key) const {
-    refuse_file(*path_, fmt::format("kolo cannot follow its '{}'", key), "give a plain Llama checkpoint");
+    refuse_file(*path_, fmt::format("kolo does not support its '{}'", key), "give a plain Llama checkpoint");
   }
 
  private:

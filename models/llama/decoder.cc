@@ -31,7 +31,7 @@ void multiply(std::int64_t inputs, std::int64_t outputs, const float* in, const 
 
 }  // namespace
 
-LlamaSteps::LlamaSteps(const Llama& model)
+LlamaDecoder::LlamaDecoder(const Llama& model)
     : settings_(model.settings()),
       shape_(settings_),
       parameters_(model.parameters()),
@@ -48,14 +48,14 @@ LlamaSteps::LlamaSteps(const Llama& model)
   logits_.resize(size(shape_.vocabulary));
 }
 
-void LlamaSteps::begin_anew() {
+void LlamaDecoder::begin_anew() {
   seen_ = 0;
   for (auto* rows : {&keys_, &values_}) {
     for (std::vector<float>& of_head : *rows) of_head.clear();
   }
 }
 
-std::span<const float> LlamaSteps::read(std::int32_t token) {
+std::span<const float> LlamaDecoder::read(std::int32_t token) {
   if (seen_ >= settings_.positions) {
     throw ModelError(fmt::format("the text is too long (the model has {} positions); begin anew with a part of it",
                                  settings_.positions));
@@ -74,18 +74,18 @@ std::span<const float> LlamaSteps::read(std::int32_t token) {
 }
 
 /// h = the norm of x.
-void LlamaSteps::norm(const float* gain) {
+void LlamaDecoder::norm(const float* gain) {
   float inverse = 0;
   loops_->rms_norm(1, shape_.dim, x_.data(), nullptr, nullptr, gain, settings_.norm_eps,
                    reinterpret_cast<Work*>(h_.data()), &inverse);
 }
 
 /// x += matrix · in.
-void LlamaSteps::add(std::int64_t count, const float* in, const float* matrix) {
+void LlamaDecoder::add(std::int64_t count, const float* in, const float* matrix) {
   gemm({.m = 1, .n = shape_.dim, .k = count, .transpose_b = true, .beta = 1}, in, matrix, x_.data());
 }
 
-void LlamaSteps::attention(std::int64_t layer) {
+void LlamaDecoder::attention(std::int64_t layer) {
   norm(value(layer, LayerPart::norm1));
   multiply(shape_.dim, shape_.qkv, h_.data(), value(layer, LayerPart::q), wide_.data());
   const std::int64_t half = shape_.head_dim / 2, width = shape_.head_width;
@@ -111,7 +111,7 @@ void LlamaSteps::attention(std::int64_t layer) {
 }
 
 /// out = the mean of the head's values, weighed by the exponentials of their keys' products with the query.
-void LlamaSteps::attend(std::int64_t layer, std::int64_t head, float* out) {
+void LlamaDecoder::attend(std::int64_t layer, std::int64_t head, float* out) {
   const std::int64_t kv_head = head / (shape_.heads / shape_.kv_heads), width = shape_.head_width;
   const auto at = static_cast<std::size_t>(layer * shape_.kv_heads + kv_head);
   const std::int64_t rows = seen_ + 1;
@@ -130,7 +130,7 @@ void LlamaSteps::attend(std::int64_t layer, std::int64_t head, float* out) {
   }
 }
 
-void LlamaSteps::ffn(std::int64_t layer) {
+void LlamaDecoder::ffn(std::int64_t layer) {
   norm(value(layer, LayerPart::norm2));
   multiply(shape_.dim, 2 * shape_.ffn, h_.data(), value(layer, LayerPart::gate), wide_.data());
   loops_->swiglu(1, shape_.ffn, wide_.data(), reinterpret_cast<Work*>(out_.data()));

@@ -14,10 +14,10 @@ namespace kolo::models {
 /// A Llama that reads one token after the other, and remembers the keys and values of those before: what a token costs
 /// grows with the text only by its attention. The numbers are those of Llama::next_logits but for rounding; products
 /// are in f32 whatever the model's precision.
-class LlamaSteps {
+class LlamaDecoder {
  public:
   /// model  bound to its storage; must outlive this, and not be trained meanwhile
-  explicit LlamaSteps(const Llama& model);
+  explicit LlamaDecoder(const Llama& model);
 
   /// Reads the next token of the text, which must be in the vocabulary, and returns the logits of the one behind it:
   /// [vocabulary], valid until the next call. Errors: ModelError if the model has no more positions.

@@ -106,12 +106,10 @@ Sequences Llama::Parts::check(const Batch& batch, bool with_targets) const {
   const std::size_t tokens = batch.tokens.size();
   const std::int64_t positions = batch.examples == 0 ? 0 : static_cast<std::int64_t>(tokens) / batch.examples;
   const bool fits = positions * batch.examples == static_cast<std::int64_t>(tokens) &&
-                    (!with_targets || batch.targets.size() == tokens) &&
-                    (batch.documents.empty() || batch.documents.size() == tokens);
+                    (!with_targets || batch.targets.size() == tokens);
   if (!fits || (batch.examples > 0 && tokens == 0)) {
-    throw ModelError(
-        fmt::format("a batch of {} sequences has {} tokens, {} targets and {} documents (all must be of one length)",
-                    batch.examples, tokens, batch.targets.size(), batch.documents.size()));
+    throw ModelError(fmt::format("a batch of {} sequences has {} tokens and {} targets (all must be of one length)",
+                                 batch.examples, tokens, batch.targets.size()));
   }
   if (positions > settings.positions) {
     throw ModelError(
@@ -128,7 +126,7 @@ Sequences Llama::Parts::check(const Batch& batch, bool with_targets) const {
   };
   check_range(batch.tokens, 0, "token");
   if (with_targets) check_range(batch.targets, -1, "target");
-  return {.count = batch.examples, .positions = positions, .documents = batch.documents};
+  return {.count = batch.examples, .positions = positions};
 }
 
 /// Weights change between passes; rounding all of them costs little beside a pass.

@@ -10,9 +10,8 @@
 
 #include "models/checkpoint/checkpoint.h"
 #include "models/checkpoint/json_file.h"
-#include "models/llama/config.h"
 #include "models/util/error.h"
-#include "models/util/text.h"
+#include "models/util/words.h"
 
 namespace kolo::models {
 namespace {
@@ -130,7 +129,7 @@ std::string Pretrained::model() const {
   if (contents_->has("model.embed_tokens.weight")) return "llama";
   if (contents_->has("conv1.weight")) return "cnn";
   if (contents_->has("layers.0.weight")) return "mlp";
-  refuse_file(contents_->path, "its tensors are of no model that there is: mlp, cnn or llama",
+  refuse_file(contents_->path, "its tensors fit no known model: mlp, cnn or llama",
               "give a checkpoint of one of these");
 }
 

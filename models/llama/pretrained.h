@@ -12,7 +12,7 @@
 
 namespace kolo::models {
 
-/// Parameters that somebody trained and stored as public checkpoints are: of a folder, config.json and the files that
+/// Pretrained parameters, stored like public checkpoints: of a folder, config.json and the files that
 /// model.safetensors.index.json lists, else model.safetensors, and nothing else; or one .safetensors file, with the
 /// config.json beside it if there is one. Values may be f32, bf16, f16 or f64.
 class Pretrained {
@@ -38,5 +38,10 @@ class Pretrained {
   struct Contents;
   std::unique_ptr<Contents> contents_;
 };
+
+/// The sizes of a Llama's config.json; what it does not say stays as given, but for what has a default there (as many
+/// key and value heads as heads, a head of its own, a rope_theta of 10 000).
+/// Errors: ModelError for a file that cannot be read, and for one that asks for what kolo's Llama does not do.
+LlamaSettings llama_config(const std::filesystem::path& path, LlamaSettings settings);
 
 }  // namespace kolo::models

@@ -13,7 +13,8 @@ namespace kolo::models {
 namespace {
 
 void check(const Sampling& sampling) {
-  if (sampling.count < 0) throw ModelError(fmt::format("cannot write {} tokens; give a count from 0", sampling.count));
+  if (sampling.count < 0)
+    throw ModelError(fmt::format("cannot generate {} tokens; give a count from 0", sampling.count));
   if (!(sampling.temperature >= 0)) {
     throw ModelError(fmt::format("temperature is {}; give a number from 0", sampling.temperature));
   }
@@ -37,7 +38,7 @@ std::int32_t draw(std::span<const float> logits, double temperature, Random& ran
 }  // namespace
 
 void check_prompt(const Llama& model, std::span<const std::int32_t> prompt) {
-  if (prompt.empty()) throw ModelError("there is no prompt to write on from; give at least one token");
+  if (prompt.empty()) throw ModelError("the prompt is empty; give at least one token");
   const std::int64_t vocabulary = model.settings().vocabulary;
   for (const std::int32_t token : prompt) {
     if (token >= 0 && token < vocabulary) continue;
@@ -51,17 +52,17 @@ std::vector<std::int32_t> generate(const Llama& model, std::span<const std::int3
   check(sampling);
   const std::int64_t positions = model.settings().positions;
   std::vector<std::int32_t> text(prompt.begin(), prompt.end());
-  LlamaSteps steps(model);
+  LlamaDecoder decoder(model);
   Random random(sampling.seed);
   std::int64_t next = std::max<std::int64_t>(0, std::ssize(text) - positions);  // to be read
   for (std::int64_t written = 0; written < sampling.count; ++written) {
-    if (sampling.told) sampling.told(written);
-    if (steps.seen() == positions) {
-      steps.begin_anew();
+    if (sampling.progress) sampling.progress(written);
+    if (decoder.seen() == positions) {
+      decoder.begin_anew();
       next = std::ssize(text) - (positions + 1) / 2;
     }
     std::span<const float> logits;
-    for (; next < std::ssize(text); ++next) logits = steps.read(text[static_cast<std::size_t>(next)]);
+    for (; next < std::ssize(text); ++next) logits = decoder.read(text[static_cast<std::size_t>(next)]);
     text.push_back(draw(logits, sampling.temperature, random));
   }
   return {text.begin() + std::ssize(prompt), text.end()};

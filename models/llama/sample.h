@@ -14,7 +14,7 @@ struct Sampling {
   std::int64_t count = 0;    ///< tokens to write
   double temperature = 0.8;  ///< logits are divided by it; 0 takes the likeliest token
   std::uint64_t seed = 1;
-  std::function<void(std::int64_t)> told{};  ///< before each token how many are written; may be empty
+  std::function<void(std::int64_t)> progress{};  ///< before each token how many are written; may be empty
 };
 
 /// Whether generate() can go on from it. Errors: ModelError for a prompt that is empty or holds a token that the model

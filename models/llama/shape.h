@@ -43,7 +43,6 @@ constexpr std::size_t layer_parameter(std::int64_t layer, LayerPart part) {
 struct Sequences {
   std::int64_t count = 0;
   std::int64_t positions = 0;
-  std::span<const std::int32_t> documents;  ///< as in Batch
 
   std::int64_t rows() const { return count * positions; }
 };
@@ -54,7 +53,7 @@ class Rotations {
  public:
   Rotations(std::int64_t head_dim, double theta);
 
-  /// [positions, head_dim / 2] each; grows to so many positions.
+  /// [positions, head_dim / 2] each; grows to that many positions.
   void need(std::int64_t positions);
   const float* cosine() const { return cosine_.data(); }
   const float* sine() const { return sine_.data(); }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -23,12 +24,10 @@ struct Parameter {
 /// Examples of one rank's share of a step: images, or sequences of tokens. Views; valid until the loader makes the next
 /// batch.
 struct Batch {
-  std::int64_t examples = 0;                ///< may be 0: a rank with nothing left still takes part
-  std::span<const float> inputs;            ///< images: [examples, …] as the model expects them
-  std::span<const std::int32_t> tokens;     ///< sequences: [examples, positions]
-  std::span<const std::int32_t> targets;    ///< [examples] or [examples, positions]; -1 is not counted (padding)
-  std::span<const std::int32_t> documents;  ///< sequences: [examples, positions], the document that a token is of, to
-                                            ///< which its attention keeps; empty: every example is one
+  std::int64_t examples = 0;              ///< may be 0: a rank with nothing left still takes part
+  std::span<const float> inputs;          ///< images: [examples, …] as the model expects them
+  std::span<const std::int32_t> tokens;   ///< sequences: [examples, positions]
+  std::span<const std::int32_t> targets;  ///< [examples] or [examples, positions]; -1 is not counted (padding)
 };
 
 /// Sums over the targets of a batch: adding ranks' results and dividing by all targets weighs uneven batches right.
@@ -48,7 +47,7 @@ struct Pass {
 /// Called by forward_backward as soon as parameter `index`'s gradient is final, last layer first.
 using GradReady = std::function<void(std::size_t index)>;
 
-/// What is trained. Knows no runtime: whoever wants sums over ranks listens to `grad_ready`.
+/// What is trained. Knows no runtime: a program that sums gradients over ranks listens to `grad_ready`.
 class Model {
  public:
   virtual ~Model() = default;
@@ -87,5 +86,13 @@ void bind_parameters(std::span<Parameter> parameters, std::span<float> values, s
 /// What a backward pass does with no examples: leaves gradients that are added to as they are, makes the others 0, and
 /// announces all, last first.
 void no_gradients(std::span<const Parameter> parameters, const GradReady& grad_ready, const Pass& pass);
+
+/// The elements of a parameter that a rank updates: all of them, or its part where ranks share the work out (the
+/// optimizer's state in parts is stage 1 of ZeRO: Rajbhandari et al. 2020, arXiv:1910.02054).
+struct Shard {
+  std::size_t first = 0;
+  std::size_t count = 0;
+  bool split = false;  ///< other ranks update the rest
+};
 
 }  // namespace kolo::models

@@ -53,7 +53,7 @@ class Optimizer {
   /// What it remembers from step to step, for checkpoints; as long as this lives.
   virtual std::vector<OptimizerTensor> state() = 0;
 
-  /// How many steps were begun; part of the state, too.
+  /// Steps begun; part of the state.
   std::int64_t steps_begun() const { return steps_begun_; }
   void set_steps_begun(std::int64_t steps) { steps_begun_ = steps; }
 

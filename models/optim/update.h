@@ -1,15 +1,38 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
 #include <vector>
 
-#include "models/model/shard.h"
-#include "models/optim/loss_scale.h"
+#include "models/model/model.h"
 #include "models/optim/optimizer.h"
 
 namespace kolo::models {
+
+/// What the loss is multiplied by so that small gradients survive 16-bit floats with five bits of exponent: a power of
+/// two, as large as the gradients bear (Micikevicius et al. 2018, arXiv:1710.03740).
+class LossScale {
+ public:
+  /// steps_to_grow  that many good steps in a row double it
+  explicit LossScale(std::int64_t steps_to_grow = 200) : steps_to_grow_(steps_to_grow) {}
+
+  float value() const { return value_; }
+  /// Good steps since it last changed.
+  std::int64_t good_steps() const { return good_steps_; }
+  /// Goes on where another left off.
+  void set(float value, std::int64_t good_steps);
+
+  /// Takes note of a step: halves if its gradients overflowed, which is when it must not be applied; doubles after
+  /// enough good ones. Stays within 1 … 2^24.
+  void note(bool overflowed);
+
+ private:
+  std::int64_t steps_to_grow_;
+  float value_ = 65536;
+  std::int64_t good_steps_ = 0;
+};
 
 /// What became of a step.
 struct UpdateResult {
@@ -22,7 +45,7 @@ struct UpdateResult {
 /// share the work out, each uses its shards only; the values of the others' must then be fetched from them.
 class Update {
  public:
-  /// Adds up a number of every rank; called on all ranks alike.
+  /// The sum of a number over all ranks; collective.
   using SumOverRanks = std::function<double(double)>;
 
   /// optimizer, parameters  must outlive this
@@ -57,8 +80,7 @@ class Update {
   std::vector<Shard> shards_;
   double lr_ = 0;
   double gradient_scale_ = 1;
-  std::vector<double>
-      squares_;  // sums, as the parameters; each on its own, so that the order of arrival does not matter
+  std::vector<double> squares_;  // sums, one for each parameter, so that the order of arrival does not matter
 };
 
 }  // namespace kolo::models

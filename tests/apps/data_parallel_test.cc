@@ -5,7 +5,6 @@
 #include <kolo/op.h>
 
 #include "models/cnn.h"
-#include "models/data/loader.h"
 #include "models/data/rendered.h"
 #include "models/optim/adam.h"
 #include "models/optim/update.h"
@@ -36,12 +35,12 @@ TEST_P(DataParallelTest, EverybodyStartsFromRankZero) {
 /// Ten digits over the ranks, the last of which get fewer or none, give the gradients of ten digits on one rank.
 TEST_P(DataParallelTest, SumsUnevenSharesOfAStep) {
   BoundMlp alone(sizes);
-  models::BatchLoader loader(digits());
+  testing::ImageBatches loader(digits());
   const double loss = alone.model.forward_backward(loader.load({0, 10}), ignore_ready).loss_sum;
 
   run_ranks(GetParam(), [&](Session& session) {
     BoundMlp mine(sizes);
-    models::BatchLoader share(digits());
+    testing::ImageBatches share(digits());
     DataParallel parallel(session, mine.model);
     const std::int64_t first = std::min<std::int64_t>(10, session.rank() * 4);
     const std::int64_t last = session.rank() + 1 == session.size() ? 10 : std::min<std::int64_t>(10, first + 4);
@@ -62,7 +61,7 @@ TEST_P(DataParallelTest, SumsUnevenSharesOfAStep) {
 TEST_P(DataParallelTest, OnlyTheLastMicroBatchCommunicates) {
   run_ranks(GetParam(), [](Session& session) {
     BoundMlp mine(sizes);
-    models::BatchLoader loader(digits());
+    testing::ImageBatches loader(digits());
     const models::Batch batch = loader.load({0, 4});
     DataParallel parallel(session, mine.model);
     const auto tensors_of_step = [&](std::int64_t micro_batches) {
@@ -79,7 +78,7 @@ TEST_P(DataParallelTest, OnlyTheLastMicroBatchCommunicates) {
 TEST_P(DataParallelTest, AnybodyMayGiveUp) {
   run_ranks(GetParam(), [](Session& session) {
     BoundMlp mine(sizes);
-    models::BatchLoader loader(digits());
+    testing::ImageBatches loader(digits());
     DataParallel parallel(session, mine.model);
     const bool last_rank = session.rank() + 1 == session.size();
     EXPECT_FALSE(parallel.step(loader.load({0, 2}), false, ignore_ready).give_up);
@@ -128,7 +127,7 @@ class Training {
  private:
   Session* session_;
   BoundMlp mlp_;
-  models::BatchLoader loader_;
+  testing::ImageBatches loader_;
   DataParallel parallel_;
   models::Adam adam_;
   models::Update update_;
@@ -184,18 +183,18 @@ class WithNorm {
         parallel_((model_.bind(values_, gradients_), model_.initialise(1), session), model_,
                   {.reduces_in_passes = true}) {}
 
-  StepResult step(const std::function<models::Batch(models::BatchLoader&)>& make) {
+  StepResult step(const std::function<models::Batch(testing::ImageBatches&)>& make) {
     return parallel_.step({.next = [&] { return make(loader_); }, .micro_batches = 2}, false, ignore_ready);
   }
 
  private:
-  models::BatchLoader loader_;
+  testing::ImageBatches loader_;
   models::Cnn model_;
   models::AlignedFloats values_, gradients_;
   DataParallel parallel_;
 };
 
-models::Batch good_batch(models::BatchLoader& loader) {
+models::Batch good_batch(testing::ImageBatches& loader) {
   return loader.load({0, 3});
 }
 
@@ -203,7 +202,7 @@ TEST(DataParallelErrors, ABatchThatIsMissingIsAgreedOnInTheMiddleOfPasses) {
   run_ranks(3, [](Session& session) {
     WithNorm mine(session);
     EXPECT_FALSE(mine.step(good_batch).give_up);
-    const auto missing = [](models::BatchLoader&) -> models::Batch { throw models::ModelError("unreadable"); };
+    const auto missing = [](testing::ImageBatches&) -> models::Batch { throw models::ModelError("unreadable"); };
     const StepResult result = session.rank() == 1 ? mine.step(missing) : mine.step(good_batch);
     EXPECT_TRUE(result.give_up);
     EXPECT_EQ(static_cast<bool>(result.problem), session.rank() == 1);
@@ -214,7 +213,7 @@ TEST(DataParallelErrors, ABatchThatIsMissingIsAgreedOnInTheMiddleOfPasses) {
 /// Once others wait for it in a pass, a rank whose own pass fails can only leave; no one waits for ever.
 TEST(DataParallelErrors, APassThatFailsWhileOthersWaitInTheirsEndsAll) {
   run_ranks(3, [](Session& session) {
-    const auto bad = [](models::BatchLoader& loader) {
+    const auto bad = [](testing::ImageBatches& loader) {
       models::Batch batch = loader.load({0, 3});
       batch.inputs = batch.inputs.first(7);
       return batch;
@@ -232,7 +231,7 @@ TEST(DataParallelErrors, APassThatFailsWhileOthersWaitInTheirsEndsAll) {
 TEST(DataParallelErrors, ARankThatThrowsEndsTheOthers) {
   run_ranks(3, [](Session& session) {
     BoundMlp mine(sizes);
-    models::BatchLoader loader(digits());
+    testing::ImageBatches loader(digits());
     const auto leave = [](std::size_t) { throw models::ModelError("out of a pass"); };
     const auto train = [&](Session own, bool leaves) {
       DataParallel parallel(own, mine.model);

@@ -69,7 +69,7 @@ TEST_F(TrainErrors, Values) {
   EXPECT_EQ(problem(0, "--eval-every 0"), "--eval-every is '0'; it takes a whole number from 1 to 1000000000000");
   EXPECT_EQ(problem(0, "--seed -1"), "--seed is '-1'; it takes a whole number from 0 to 18446744073709551615");
   EXPECT_EQ(problem(0, "--sizes 784,,10"),
-            "--sizes is '784,,10'; it takes the units of each layer, such as 784,1024,1024,10");
+            "--sizes is '784,,10'; it takes the width of each layer, such as 784,1024,1024,10");
   EXPECT_EQ(problem(0, "--data ''"), "--data is ''; it takes a file or folder");
   EXPECT_EQ(problem(0, "--order random"),
             "--order: unknown order 'random' (known: shuffled, sequential); choose one of them");
@@ -90,7 +90,7 @@ TEST_F(TrainErrors, Sizes) {
   EXPECT_EQ(train(folder_, 0, "--sizes 784,16,10 --steps 0 --init " + path("a.safetensors")).code, 0);
   EXPECT_EQ(problem(0, "--sizes 784,32,10 --init " + path("a.safetensors")),
             "--sizes 784,32,10 contradicts --init DIR/a.safetensors (which holds 784,16,10); leave --sizes out");
-  write_file(folder_ / "text", "this is no safetensors file");
+  write_file(folder_ / "text", "this is not a safetensors file");
   EXPECT_EQ(problem(0, "--init " + path("text")).substr(0, 21), "cannot read DIR/text ");
 }
 
@@ -113,9 +113,8 @@ TEST_F(TrainErrors, FoldersThatAreNone) {
 }
 
 TEST_F(TrainErrors, ModelsThatAreFarTooLarge) {
-  EXPECT_TRUE(problem(0, "--sizes 784,16000000,400000,10 --optimizer adam")
-                  .starts_with("there is not enough memory for the parameters, their gradients and what adam remembers "
-                               "(93.3 TiB, and "));
+  EXPECT_EQ(problem(0, "--sizes 784,16000000,400000,10 --optimizer adam"),
+            "there is not enough memory; use smaller sizes or fewer ranks on this machine");
   EXPECT_EQ(problem(0, "--model llama --layers 10001"), "--layers is '10001'; it takes a whole number from 1 to 10000");
 }
 
@@ -206,8 +205,8 @@ TEST_F(TrainErrors, AFullDiskUnderTheSavedFile) {
 }
 
 TEST_F(TrainErrors, Divergence) {
-  EXPECT_EQ(problem(2, "--sizes 784,16,10 --lr 1e30 --save " + path("x")).substr(0, 37),
-            "the loss is no number any more at ste");
+  EXPECT_EQ(problem(2, "--sizes 784,16,10 --lr 1e30 --save " + path("x")).substr(0, 29),
+            "the loss is not finite at ste");
   EXPECT_FALSE(std::filesystem::exists(folder_ / "x"));
 }
 

@@ -29,10 +29,10 @@ class TrainLog : public ::testing::Test {
 TEST(Peaks, NameGpusWhereThereAreAny) {
   constexpr std::uint64_t mib = 1 << 20;
   EXPECT_EQ(train::to_string(train::Peaks{{100 * mib, 100 * mib}, {0, 0}}),
-            "memory    " + train::format_bytes(100 * mib) + " per rank at the peak\n");
+            "memory    " + format_bytes(100 * mib) + " per rank at the peak\n");
   EXPECT_EQ(train::to_string(train::Peaks{{100 * mib, 200 * mib}, {300 * mib, 300 * mib}}),
-            "memory    " + train::format_bytes(100 * mib) + " to " + train::format_bytes(200 * mib) +
-                " per rank at the peak; " + train::format_bytes(300 * mib) + " in use on each rank's GPU\n");
+            "memory    " + format_bytes(100 * mib) + " to " + format_bytes(200 * mib) + " per rank at the peak; " +
+                format_bytes(300 * mib) + " in use on each rank's GPU\n");
 }
 
 TEST_F(TrainLog, AnEventForEveryStep) {

@@ -129,10 +129,10 @@ TEST_F(TrainOptions, FilesThatMeanNothing) {
 
 TEST_F(TrainOptions, FilesThatAreNoConfiguration) {
   const std::string advice = "; give --config a file of lines 'flag = value'";
-  EXPECT_EQ(error("--config /dev/zero"), "cannot read /dev/zero (it is no regular file)" + advice);
+  EXPECT_EQ(error("--config /dev/zero"), "cannot read /dev/zero (it is not a regular file)" + advice);
   const auto refusal = [&](const std::string& reason) { return "cannot read DIR/run.conf (" + reason + ")" + advice; };
-  EXPECT_EQ(error(config("batch = 1\nlr = \x1b[31m\n")), refusal("it is no text: line 2 has a byte 0x1b"));
-  EXPECT_EQ(error(config(std::string("a\0b", 3))), refusal("it is no text: line 1 has a byte 0x00"));
+  EXPECT_EQ(error(config("batch = 1\nlr = \x1b[31m\n")), refusal("it is not text: line 2 has a byte 0x1b"));
+  EXPECT_EQ(error(config(std::string("a\0b", 3))), refusal("it is not text: line 1 has a byte 0x00"));
   EXPECT_EQ(error(config(std::string((1 << 20) + 1, '#'))), refusal("it has more than 1048576 bytes"));
   EXPECT_EQ(parse(config("# \xc3\xa9\r\nbatch = 7\r\n")).batch, 7);
 }

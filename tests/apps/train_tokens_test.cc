@@ -85,7 +85,7 @@ TEST_F(TrainTokens, BadPrompts) {
   write_file(folder_ / "u16", std::string(2000, '\0'));
   const std::string forever = "--seq 16 --steps 1000000000 --sample 5 --tokens u16 --data " + path("u16");
   EXPECT_EQ(problem(2, forever + " --prompt abc"),
-            "--prompt is 'abc', and the tokens are no bytes; give their numbers, such as '17 4'");
+            "--prompt is 'abc', and the tokens are not bytes; give their numbers, such as '17 4'");
   EXPECT_EQ(problem(0, forever + " --prompt '3 256'"),
             "the prompt's token 256 is out of range (the model's vocabulary has 256); choose others");
 }
@@ -115,10 +115,9 @@ TEST_F(TrainTokens, ATokenOutOfTheVocabularyEndsAllRanks) {
 TEST_F(TrainTokens, BadInput) {
   EXPECT_EQ(problem(2, "--data " + path("none")),
             "cannot use DIR/none (No such file or directory); give a file of tokens, or a folder of such files");
-  EXPECT_EQ(
-      problem(0, "--seq 20000 --data " + path("text")),
-      "18000 tokens to train on make no sequence of 20000 and the token behind it; give more, or a smaller --seq");
-  EXPECT_EQ(problem(0, "--tokens u16"), "--tokens says how the tokens of --data are stored; give --data, too");
+  EXPECT_EQ(problem(0, "--seq 20000 --data " + path("text")),
+            "18000 tokens to train on are too few for a sequence of 20000 and one more; give more, or a smaller --seq");
+  EXPECT_EQ(problem(0, "--tokens u16"), "--tokens is the dtype of --data; add --data");
   EXPECT_EQ(problem(0, "--sizes 3,4"), "--sizes means nothing to --model llama (it is for mlp); leave it out");
   EXPECT_EQ(problem(0, "--momentum 0.5"),
             "--momentum means nothing to --optimizer adamw (it is for sgd); leave it out");
@@ -135,7 +134,7 @@ TEST_F(TrainTokens, BadInput) {
             "--data and --save both name DIR/text; give each a file of its own");
 }
 
-/// A file alone does not say how many heads there are: that must come from somebody.
+/// A file alone does not say how many heads there are: a flag or a config must.
 TEST_F(TrainTokens, SizesOfAFileAlone) {
   const std::string on = "--seq 16 --steps 0 --data " + path("text") + " ", tiny = "--model llama --preset tiny " + on;
   ASSERT_EQ(train(folder_, 0, tiny + "--save " + path("a.safetensors")).code, 0);

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "bench/kolo_bench/files.h"
+#include "apps/cli/files.h"
 #include "bench/kolo_bench/measure/bucket_list.h"
 #include "bench/kolo_bench/measure/storage.h"
-#include "bench/kolo_bench/peers/baseline.h"
+#include "bench/kolo_bench/report/baseline.h"
 #include "bench/kolo_bench/report/plot.h"
 #include "bench/kolo_bench/report/table.h"
 #include "tests/bench/bench_testing.h"
@@ -194,7 +194,7 @@ TEST(BenchFigures, Json) {
 TEST(BenchFigures, Baselines) {
   const TempFolder folder;
   const std::string path = (folder / "old.json").string();
-  write_whole(path, to_json({some_world(), {some_result(1024, false, 10), some_result(1024, true, 20)}}));
+  cli::write_whole(path, to_json({some_world(), {some_result(1024, false, 10), some_result(1024, true, 20)}}));
   const Baseline baseline(path);
   const auto [path_of_world, memory] = std::pair(some_world().path, some_world().memory);
   EXPECT_NO_THROW(baseline.check_world(2, path_of_world, memory));
@@ -250,25 +250,25 @@ TEST(BenchFigures, ListsOfGradients) {
 TEST(BenchFigures, FilesAppearWhole) {
   const TempFolder folder;
   const std::string path = (folder / "out").string();
-  write_whole(path, "one");
-  write_whole(path, "two");
+  cli::write_whole(path, "one");
+  cli::write_whole(path, "two");
   const std::string link = (folder / "link").string();
   std::filesystem::create_symlink(path, link);
-  write_whole(link, "three");  // goes where the link points to
+  cli::write_whole(link, "three");  // goes where the link points to
   EXPECT_TRUE(std::filesystem::is_symlink(link));
   EXPECT_EQ(read_file(path), "three");
-  EXPECT_TRUE(same_file(path, link));
-  EXPECT_TRUE(same_file((folder / "new").string(), (folder / "./new").string()));
-  EXPECT_FALSE(same_file(path, (folder / "new").string()));
-  write_whole(path, "two");
+  EXPECT_TRUE(cli::same_file(path, link));
+  EXPECT_TRUE(cli::same_file((folder / "new").string(), (folder / "./new").string()));
+  EXPECT_FALSE(cli::same_file(path, (folder / "new").string()));
+  cli::write_whole(path, "two");
   EXPECT_EQ(read_file(path), "two");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 2);  // it and the link
-  EXPECT_THROW(check_writable("-J", folder.path().string()), UsageError);
-  EXPECT_THROW(check_writable("-J", (folder / "no/such").string()), UsageError);
-  EXPECT_THROW(write_whole((folder / "no/such").string(), ""), UsageError);
+  EXPECT_THROW(cli::check_writable("-J", folder.path().string()), UsageError);
+  EXPECT_THROW(cli::check_writable("-J", (folder / "no/such").string()), UsageError);
+  EXPECT_THROW(cli::write_whole((folder / "no/such").string(), ""), models::ModelError);
 }
 
-TEST(BenchFigures, APlotHasACurveForEachContestant) {
+TEST(BenchFigures, APlotHasACurveForEachCandidate) {
   Report report{some_world(), {}};
   for (const std::int64_t bytes : {1024, 4096, 16384}) {
     for (const bool in_place : {false, true}) {

@@ -62,7 +62,7 @@ TEST(RawNcclCalls, WhatCannotBeCompared) {
   EXPECT_EQ(reason({.kind = OpKind::all_to_all}, true), "NCCL has no all_to_all in place");
 }
 
-TEST(GpuBufferPlacement, FindsEveryWrongElement) {
+TEST(GpuPlacement, FindsEveryWrongElement) {
   const auto place = gpu_placement(cuda_gpu(2), 1);
   const Storage in = place->storage(400), out = place->storage(400);
   const Signature signature{};

@@ -71,7 +71,7 @@ TEST(BenchOptions, WhatMeansNothing) {
     EXPECT_EQ(bench_problem(line).substr(0, start.size()), start) << bench_problem(line);
   };
   starts("", "no collective is named; begin with one of all_reduce, ");
-  starts("all_reduc", "'all_reduc' is no collective; name one of all_reduce, ");
+  starts("all_reduc", "'all_reduc' is not a collective; name one of all_reduce, ");
   starts("all_reduce reduce", "'reduce' belongs to no flag; ");
   starts("all_reduce --bytes 8", "unknown flag '--bytes'; --help lists them all");
   starts("all_reduce -x 8", "unknown flag '-x'; ");

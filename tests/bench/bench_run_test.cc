@@ -215,7 +215,7 @@ TEST_F(BenchRun, FlagsThatDifferBetweenRanks) {
                                     (folder_ / "out").string())
                             .c_str()),
             0);
-  EXPECT_NE(read_file(folder_ / "out").find("the ranks have different values of -n (ranks 0: 3; ranks 1: 4)"),
+  EXPECT_NE(read_file(folder_ / "out").find("the ranks have different values of -n (rank 0: 3; rank 1: 4)"),
             std::string::npos)
       << read_file(folder_ / "out");
 }

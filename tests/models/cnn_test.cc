@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "models/compute/convolution_products.h"
+#include "models/compute/convolution.h"
 #include "models/compute/random.h"
 #include "models/registry.h"
 #include "tests/models/finite_differences.h"

@@ -6,7 +6,6 @@
 
 #include "models/cnn.h"
 #include "models/data/idx.h"
-#include "models/data/loader.h"
 #include "models/llama/pretrained.h"
 #include "models/optim/optimizer.h"
 #include "tests/models/models_testing.h"
@@ -51,7 +50,7 @@ class GoldenCnn : public ::testing::Test {
 
 TEST_F(GoldenCnn, LogitsLossAndGradients) {
   const auto cnn = model("model"), expected = model("grads");
-  BatchLoader loader(data_);
+  testing::ImageBatches loader(data_);
   const Batch batch = loader.load({0, batch_size});
   const SafetensorsFile stored(folder_ / "logits.safetensors");
   std::vector<float> logits(batch_size * 10);
@@ -71,7 +70,7 @@ TEST_F(GoldenCnn, LogitsLossAndGradients) {
 TEST_F(GoldenCnn, TenStepsOfSgd) {
   const auto cnn = model("model"), start = model("model"), end = model("after_10_sgd");
   const auto losses = trace_["sgd"].get<std::vector<double>>();
-  BatchLoader loader(data_);
+  testing::ImageBatches loader(data_);
   Sgd sgd(cnn->model.parameters(), 0.9);
   for (std::int64_t step = 0; step < 10; ++step) {
     const double loss =

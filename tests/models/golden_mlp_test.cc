@@ -6,7 +6,6 @@
 
 #include "models/checkpoint/checkpoint.h"
 #include "models/data/idx.h"
-#include "models/data/loader.h"
 #include "models/data/sampler.h"
 #include "models/optim/optimizer.h"
 #include "tests/models/models_testing.h"
@@ -49,7 +48,7 @@ class GoldenMlp : public ::testing::Test {
 
 TEST_F(GoldenMlp, LogitsLossAndGradients) {
   BoundMlp mlp = model("model");
-  BatchLoader loader(data_);
+  testing::ImageBatches loader(data_);
   const Batch batch = loader.load({0, batch_size});
 
   const SafetensorsFile stored = file("logits");
@@ -72,7 +71,7 @@ TEST_F(GoldenMlp, LogitsLossAndGradients) {
 /// Ten steps in file order; every batch is cut into the shares of `ranks` ranks, whose gradients are added in rank
 /// order. Returns the losses.
 std::vector<double> train(BoundMlp& mlp, const Dataset& data, int ranks, Optimizer& optimizer, double lr) {
-  BatchLoader loader(data);
+  testing::ImageBatches loader(data);
   std::vector<Sampler> samplers;
   for (int rank = 0; rank < ranks; ++rank) {
     samplers.emplace_back(SamplerSettings{.examples = data.count(),

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "models/compute/aligned.h"
+#include "models/data/images.h"
 #include "models/mlp.h"
 #include "models/util/error.h"
 
@@ -77,6 +79,26 @@ struct BoundMlp {
 
   models::Mlp model;
   models::AlignedFloats values, gradients;
+};
+
+/// Batches of a data set's images; each is valid until the next.
+class ImageBatches {
+ public:
+  explicit ImageBatches(const models::Dataset& data) : images_(data) {}
+
+  models::Batch gather(std::span<const std::int64_t> examples) {
+    images_.gather(examples, 0, storage_);
+    return storage_.view();
+  }
+  models::Batch load(const models::Range& range) {
+    std::vector<std::int64_t> examples(static_cast<std::size_t>(range.count));
+    std::iota(examples.begin(), examples.end(), range.first);
+    return gather(examples);
+  }
+
+ private:
+  models::Images images_;
+  models::BatchStorage storage_;
 };
 
 /// The 2-norm of a - b over that of b.

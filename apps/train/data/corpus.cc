@@ -10,11 +10,11 @@
 
 #include <kolo/detail/hash.h>
 
-#include "apps/train/options/version.h"
-#include "models/data/digits_dir.h"
+#include "apps/cli/version.h"
+#include "models/data/idx.h"
 #include "models/data/images.h"
 #include "models/data/rendered.h"
-#include "models/data/token_windows.h"
+#include "models/data/token_stream.h"
 
 namespace kolo::train {
 namespace {
@@ -30,12 +30,12 @@ std::uint64_t fingerprint_of(const models::DataSplit& data) {
   return fingerprint.value();
 }
 
-/// The sources that this program was built from: text that is there when nobody gave any.
+/// The sources that this program was built from: the default text.
 std::vector<fs::path> own_sources() {
   std::vector<fs::path> files;
   for (const char* folder : {"apps", "bench", "models", "ops", "runtime", "tests"}) {
     std::error_code error;
-    for (fs::recursive_directory_iterator at(fs::path(source_folder) / folder, error), end; !error && at != end;
+    for (fs::recursive_directory_iterator at(fs::path(cli::source_folder) / folder, error), end; !error && at != end;
          at.increment(error)) {
       const auto ending = at->path().extension();
       if ((ending == ".cc" || ending == ".h") && at->is_regular_file() && at->file_size() > 0)
@@ -53,7 +53,7 @@ using Stream = std::shared_ptr<const models::TokenStream>;
 Stream open_stream(const Options& options) {
   if (!options.data.empty()) return std::make_shared<models::TokenStream>(options.data, options.tokens);
   if (options.tokens != models::TokenType::bytes) {
-    throw UsageError("--tokens says how the tokens of --data are stored; give --data, too");
+    throw UsageError("--tokens is the dtype of --data; add --data");
   }
   return std::make_shared<models::TokenStream>(own_sources(), options.tokens);
 }
@@ -100,7 +100,7 @@ Corpus read_tokens(const Options& options, std::int64_t positions, std::int64_t 
                   name_of(stream, options.data), train, rest.count > 0 ? fmt::format(", {} held out", held_out) : "");
   if (corpus.train->count() == 0) {
     throw UsageError(
-        fmt::format("{} tokens to train on make no sequence of {} and the token behind it; give more, or a "
+        fmt::format("{} tokens to train on are too few for a sequence of {} and one more; give more, or a "
                     "smaller --seq",
                     train, positions));
   }

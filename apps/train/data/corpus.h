@@ -10,7 +10,7 @@
 
 namespace kolo::train {
 
-/// What a run trains on, and what it measures on.
+/// The training and the held-out examples of a run.
 struct Corpus {
   std::unique_ptr<models::DataSplit> images;   ///< behind the examples, if they are images
   std::unique_ptr<models::Examples> train;     ///< has at least one example

@@ -11,7 +11,7 @@
 namespace kolo::train {
 namespace {
 
-using Said = std::function<bool(std::string_view)>;
+using ExplicitlySet = std::function<bool(std::string_view)>;
 
 struct NamedFile {
   std::string_view flag;
@@ -19,7 +19,7 @@ struct NamedFile {
 };
 
 void check_apart(const NamedFile& one, const NamedFile& other) {
-  if (one.path.empty() || other.path.empty() || !same_file(one.path, other.path)) return;
+  if (one.path.empty() || other.path.empty() || !cli::same_file(one.path, other.path)) return;
   const std::string both =
       one.path == other.path
           ? fmt::format("{} and {} both name {}", one.flag, other.flag, one.path)
@@ -27,14 +27,14 @@ void check_apart(const NamedFile& one, const NamedFile& other) {
   throw UsageError(both + "; give each a file of its own");
 }
 
-/// A file in a folder that is read, and written: nobody wants that either. A new one beside the others is fine.
+/// An output in a folder that is read is refused if it exists. A new file beside the others is fine.
 void check_not_inside(const NamedFile& input, const NamedFile& output) {
-  if (input.path.empty() || output.path.empty() || !is_file_in(output.path, input.path)) return;
+  if (input.path.empty() || output.path.empty() || !cli::is_file_in(output.path, input.path)) return;
   throw UsageError(
       fmt::format("{} {} is a file of {} {}; name another", output.flag, output.path, input.flag, input.path));
 }
 
-/// What is written must be nothing else that is read or written.
+/// Every output must be a file of its own, and none of the inputs.
 void check_files(const std::string& config, const Options& options) {
   const std::array read{NamedFile{"--config", config}, NamedFile{"--init", options.init},
                         NamedFile{"--data", options.data}, NamedFile{"--val", options.val}};
@@ -52,10 +52,10 @@ void check_files(const std::string& config, const Options& options) {
   }
 }
 
-/// Flags that only some models, or some optimizers, know.
+/// A flag that only some models, or some optimizers, have.
 struct Limited {
   std::string_view flag;
-  std::string_view those;  // who knows it
+  std::string_view those;
 };
 
 constexpr std::array for_models{
@@ -80,23 +80,24 @@ bool knows(std::string_view those, std::string_view name) {
 }
 
 void check_meaning(std::span<const Limited> table, std::string_view chooser, const std::string& chosen,
-                   const Said& said) {
+                   const ExplicitlySet& explicitly_set) {
   for (const Limited& row : table) {
-    if (!said(row.flag) || knows(row.those, chosen)) continue;
+    if (!explicitly_set(row.flag) || knows(row.those, chosen)) continue;
     throw UsageError(fmt::format("--{} means nothing to --{} {} (it is for {}); leave it out", row.flag, chooser,
                                  chosen, row.those));
   }
 }
 
-void check_needs(const Said& said, std::span<const std::string_view> flags, std::string_view needed,
+void check_needs(const ExplicitlySet& explicitly_set, std::span<const std::string_view> flags, std::string_view needed,
                  std::string_view how) {
   for (const std::string_view flag : flags) {
-    if (said(flag) && !said(needed)) throw UsageError(fmt::format("--{} needs --{}; add it", flag, how));
+    if (explicitly_set(flag) && !explicitly_set(needed))
+      throw UsageError(fmt::format("--{} needs --{}; add it", flag, how));
   }
 }
 
-void check_contradictions(const Options& options, const Said& said) {
-  if (said("min-lr") && options.schedule == models::Curve::constant) {
+void check_contradictions(const Options& options, const ExplicitlySet& explicitly_set) {
+  if (explicitly_set("min-lr") && options.schedule == models::Curve::constant) {
     throw UsageError("--min-lr means nothing to --schedule constant; choose linear or cosine");
   }
   if (options.min_lr && *options.min_lr > options.lr) {
@@ -109,13 +110,14 @@ void check_contradictions(const Options& options, const Said& said) {
 
 }  // namespace
 
-void check_conflicts(const Options& options, const Said& said, const std::string& config) {
+void check_conflicts(const Options& options, const ExplicitlySet& explicitly_set, const std::string& config) {
   check_files(config, options);
-  check_meaning(for_models, "model", options.model, said);
-  check_meaning(for_optimizers, "optimizer", options.optimizer, said);
-  check_needs(said, std::array<std::string_view, 3>{"every", "keep", "resume"}, "checkpoint", "checkpoint DIR");
-  check_needs(said, std::array<std::string_view, 2>{"prompt", "temperature"}, "sample", "sample N");
-  check_contradictions(options, said);
+  check_meaning(for_models, "model", options.model, explicitly_set);
+  check_meaning(for_optimizers, "optimizer", options.optimizer, explicitly_set);
+  check_needs(explicitly_set, std::array<std::string_view, 3>{"every", "keep", "resume"}, "checkpoint",
+              "checkpoint DIR");
+  check_needs(explicitly_set, std::array<std::string_view, 2>{"prompt", "temperature"}, "sample", "sample N");
+  check_contradictions(options, explicitly_set);
 }
 
 }  // namespace kolo::train

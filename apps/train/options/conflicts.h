@@ -7,12 +7,12 @@
 
 namespace kolo::train {
 
-/// Refuses flags that say nothing to this model or optimizer, and that contradict each other.
+/// Refuses flags that this model or optimizer does not have, and flags that contradict each other.
 ///
-/// said    whether somebody gave the flag of that name
-/// config  the file of --config; empty: none
+/// explicitly_set  whether the flag of that name was given
+/// config          the file of --config; empty: none
 /// Errors: UsageError.
-void check_conflicts(const Options& options, const std::function<bool(std::string_view)>& said,
+void check_conflicts(const Options& options, const std::function<bool(std::string_view)>& explicitly_set,
                      const std::string& config);
 
 }  // namespace kolo::train

@@ -57,7 +57,7 @@ void check(const Options& options, const std::vector<Choice<Value>>& choices) {
   }
 }
 
-/// A preset gives sizes, too.
+/// A preset also gives sizes.
 void check_preset(const Options& options, models::ModelSettings& preset, models::ModelSettings& held) {
   if (options.preset.empty()) return;
   const auto said = counts(options, preset), is = counts(options, held);

@@ -15,14 +15,14 @@ namespace kolo::train {
 /// model.
 std::optional<models::Pretrained> open_pretrained(const Options& options);
 
-/// The sizes that the flags and the pretrained parameters, if any, come to, but for those that depend on the data.
+/// The sizes from flags and pretrained parameters, but for those that depend on the data.
 /// Errors: UsageError for a flag that contradicts the parameters, models::ModelError.
 models::ModelSettings model_settings(const Options& options, const std::optional<models::Pretrained>& pretrained);
 
 /// Tokens of a sequence.
 std::int64_t positions_of(const Options& options, const models::ModelSettings& settings);
 
-/// Fills in what depends on the data, and what the model needs of the other ranks. Errors: UsageError.
+/// Fills in the sizes of the data, and the sums over ranks that the model needs. Errors: UsageError.
 void fit_to_data(models::ModelSettings& settings, const Options& options, const Corpus& corpus, Session& session);
 
 }  // namespace kolo::train

@@ -3,11 +3,11 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "apps/cli/agreement.h"
+#include "apps/cli/usage_error.h"
 #include "models/compute/precision.h"
 #include "models/data/sampler.h"
 #include "models/data/token_stream.h"
@@ -15,13 +15,9 @@
 
 namespace kolo::train {
 
-/// A command line or configuration file that cannot be used. `what()` is one line: *problem; what to try*.
-class UsageError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
+using cli::UsageError;
 
-/// What one run is to do. Defaults that depend on the model are filled in.
+/// The options of a run, with the defaults of its model.
 struct Options {
   std::string model = "mlp";
   std::string init;                 ///< file or folder of parameters to start from; empty: random ones
@@ -46,7 +42,7 @@ struct Options {
       epochs;  ///< at least one of epochs and steps is set; the first to be reached ends the run
   std::optional<std::int64_t> steps;
   std::int64_t batch = 0;    ///< examples per rank and micro-batch
-  bool batch_given = false;  ///< somebody chose it; else it is the model's default
+  bool batch_given = false;  ///< explicitly; else it is the model's default
   std::int64_t accumulate = 1;
   std::uint64_t seed = 1;
   models::Precision wire = models::Precision::f32;
@@ -62,7 +58,7 @@ struct Options {
   std::int64_t warmup = 0;
   std::optional<double> min_lr;  ///< nothing: a tenth of lr
   double clip = 0;               ///< 0: not at all
-  bool clip_given = false;       ///< somebody chose it
+  bool clip_given = false;       ///< explicitly
   bool scale_lr = false;
 
   std::string checkpoint;             ///< folder; empty: none
@@ -91,6 +87,6 @@ Options parse_options(int argc, const char* const* argv);
 std::optional<std::string> requested_text(int argc, const char* const* argv);
 
 /// What must be equal on all ranks.
-std::vector<Agreed> agreed_part(const Options& options);
+std::vector<cli::Agreed> agreed_part(const Options& options);
 
 }  // namespace kolo::train

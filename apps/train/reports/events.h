@@ -6,7 +6,7 @@
 
 namespace kolo::train {
 
-/// One update of the parameters.
+/// One optimizer step.
 struct StepEvent {
   std::int64_t step = 0;      ///< from 0
   std::int64_t epoch = 0;     ///< from 0
@@ -23,28 +23,28 @@ struct StepEvent {
   double exposed_comm() const { return wait_seconds / seconds; }
 };
 
-/// One measurement on the held-out examples.
+/// One evaluation on the held-out examples.
 struct EvalEvent {
   std::int64_t step = 0;  ///< steps done
   double loss = 0;        ///< mean over the targets, in nats
   double accuracy = 0;    ///< 0 … 1
 };
 
-/// A part of something that may take long is done: an evaluation, or writing a sample.
+/// Progress of a long part: an evaluation, or generating a sample.
 struct PartEvent {
   std::string_view what;  ///< "measuring"
   std::int64_t done = 0;  ///< 0: it begins
   std::int64_t of = 0;
 };
 
-/// Who wants to know how the training goes. Called on rank 0 only; must not throw.
+/// Follows a training. Called on rank 0 only; must not throw.
 class Listener {
  public:
   virtual ~Listener() = default;
   virtual void on_step(const StepEvent& event) = 0;
   virtual void on_eval(const EvalEvent& event) = 0;
   virtual void on_part(const PartEvent& event) { (void)event; }
-  /// Whether there is no point in going on: every rank then ends after the next step.
+  /// Whether training should stop: every rank then ends after the next step.
   virtual bool gives_up() const { return false; }
 };
 

@@ -5,15 +5,15 @@
 #include <string>
 #include <vector>
 
-#include "apps/cli/plot.h"
 #include "apps/train/job.h"
+#include "apps/train/reports/plot.h"
 #include "apps/train/reports/progress.h"
 #include "apps/train/reports/step_log.h"
 #include "apps/train/reports/tensorboard.h"
 
 namespace kolo::train {
 
-/// The most memory that each rank had at a time, and that was in use on its GPU, in bytes; of a GPU 0 if it has none.
+/// Each rank's peak memory, and that of its GPU (0: none), in bytes.
 struct Peaks {
   std::vector<std::uint64_t> host, gpu;
 };
@@ -21,7 +21,7 @@ struct Peaks {
 /// One line: "memory    1.2 GiB per rank at the peak", and the GPUs' if there are any.
 std::string to_string(const Peaks& peaks);
 
-/// All that rank 0 tells of a run, but for checkpoints.
+/// Everything that rank 0 writes and prints of a run, but for checkpoints.
 class Outputs {
  public:
   /// Makes sure that files can be written; changes none. Errors: UsageError, models::ModelError.
@@ -30,10 +30,10 @@ class Outputs {
   /// The run begins, `first` steps on. Errors: UsageError.
   void begin(const Job& job, std::int64_t first);
 
-  /// Whom to tell.
+  /// The outputs that follow steps and evaluations.
   std::vector<Listener*> listeners();
 
-  /// Tells people how far something is that takes long.
+  /// Shows the progress of a long part.
   void on_part(const PartEvent& event) { progress_->on_part(event); }
 
   /// The run is over: writes and closes files. Errors: UsageError, models::ModelError.
@@ -41,8 +41,7 @@ class Outputs {
   /// finished  it came to its end: trained parameters are worth a file
   void finish(Job& job, bool finished);
 
-  /// What came of it all: some lines of text.
-  ///
+  /// The last lines that are printed.
   std::string summary(const Peaks& peaks);
 
  private:

@@ -37,7 +37,7 @@ Progress::Progress(std::int64_t first, std::int64_t last_step, std::int64_t step
     : first_(first),
       last_step_(last_step),
       steps_per_epoch_(steps_per_epoch),
-      live_(stdout_is_watched()),
+      live_(cli::stdout_is_watched()),
       start_(Clock::now()),
       shown_(start_) {}
 
@@ -46,7 +46,7 @@ Progress::~Progress() {
 }
 
 void Progress::end_line() {
-  if (std::exchange(line_open_, false)) print("\n");
+  if (std::exchange(line_open_, false)) cli::print("\n");
 }
 
 void Progress::on_step(const StepEvent& event) {
@@ -63,7 +63,7 @@ void Progress::on_eval(const EvalEvent& event) {
   recent_ = {};
 }
 
-/// What is done soon is not worth a line.
+/// A short part gets no line.
 void Progress::on_part(const PartEvent& event) {
   const auto now = Clock::now();
   const std::int64_t percent = 100 * event.done / event.of;
@@ -81,7 +81,7 @@ Progress::Clock::duration Progress::pause() const {
   return live_ ? Clock::duration(live_pause) : Clock::duration(plain_pause);
 }
 
-/// A line that stays has more to say than one that must fit a terminal.
+/// A line that stays shows more than one that must fit a terminal.
 std::string Progress::line(bool stays) const {
   std::string text;
   if (stays) {
@@ -105,7 +105,7 @@ void Progress::show(bool stays) {
 void Progress::print_line(std::string text, bool stays) {
   if (live_) text.resize(std::min(text.size(), live_columns));
   const std::string_view start = line_open_ ? "\r" : "", end = stays || !live_ ? "\n" : "";
-  print(fmt::format("{}{}{}{}", start, text, line_open_ ? "\x1b[K" : "", end));
+  cli::print(fmt::format("{}{}{}{}", start, text, line_open_ ? "\x1b[K" : "", end));
   line_open_ = live_ && !stays;
   shown_ = Clock::now();
 }
@@ -115,7 +115,7 @@ double Progress::elapsed() const {
 }
 
 std::string Progress::summary(int ranks) const {
-  const std::string before = first_ > 0 ? fmt::format(" behind {} of an earlier run", first_) : "";
+  const std::string before = first_ > 0 ? fmt::format(" after {} of an earlier run", first_) : "";
   std::string text = fmt::format("steps     {}{} in {:.2f} epochs, {:.1f} s\n", all_.steps, before,
                                  static_cast<double>(all_.steps) / static_cast<double>(steps_per_epoch_), elapsed());
   const Sums& last = recent_.steps > 0 ? recent_ : before_eval_;

@@ -9,7 +9,7 @@
 
 namespace kolo::train {
 
-/// Shows people how the training goes: on a terminal a line that is overwritten and stays when an evaluation is done,
+/// Shows the progress of the training: on a terminal a line that is overwritten and stays when an evaluation is done,
 /// elsewhere a line for each evaluation and at least one every two seconds.
 class Progress final : public Listener {
  public:
@@ -27,7 +27,7 @@ class Progress final : public Listener {
   /// What is printed next begins a line.
   void end_line();
 
-  /// What came of it all: some lines of text.
+  /// The summary at the end: some lines of text.
   std::string summary(int ranks) const;
 
  private:

@@ -21,7 +21,7 @@ Tokens numbers_in(const std::string& text) {
   while (stream >> token) tokens.push_back(token);
   if (!stream.eof()) {
     throw UsageError(
-        fmt::format("--prompt is '{}', and the tokens are no bytes; give their numbers, such as '17 4'", text));
+        fmt::format("--prompt is '{}', and the tokens are not bytes; give their numbers, such as '17 4'", text));
   }
   return tokens;
 }
@@ -39,7 +39,7 @@ const models::Llama& llama_of(Job& job) {
   return dynamic_cast<const models::Llama&>(job.model());
 }
 
-/// Control characters could do anything to a terminal.
+/// Replaces control characters, which a terminal would interpret.
 std::string text_from(const Tokens& tokens) {
   std::string text;
   for (const std::int32_t token : tokens) {
@@ -55,12 +55,12 @@ void check_sample(Job& job) {
   models::check_prompt(llama_of(job), prompt_of(job.options()));
 }
 
-std::string sample_text(Job& job, const std::function<void(std::int64_t)>& told) {
+std::string sample_text(Job& job, const std::function<void(std::int64_t)>& progress) {
   const Options& options = job.options();
   const Tokens prompt = prompt_of(options);
   const Tokens written = models::generate(
       llama_of(job), prompt,
-      {.count = options.sample, .temperature = options.temperature, .seed = options.seed, .told = told});
+      {.count = options.sample, .temperature = options.temperature, .seed = options.seed, .progress = progress});
   if (options.tokens != models::TokenType::bytes)
     return fmt::format("{} | {}\n", fmt::join(prompt, " "), fmt::join(written, " "));
   return options.prompt + text_from(written) + "\n";

@@ -8,14 +8,14 @@
 
 namespace kolo::train {
 
-/// Whether the job's model can go on from --prompt: better known before the training than behind it. Errors: UsageError
-/// for a prompt that is none, models::ModelError for tokens that the model lacks.
+/// Checks --prompt before the training. Errors: UsageError for a prompt that is not token ids, models::ModelError for
+/// tokens outside the vocabulary.
 void check_sample(Job& job);
 
-/// What the job's model writes behind --prompt, with the prompt: text, or the numbers of tokens that are no bytes.
+/// The prompt and the text that the model generates after it; token ids unless tokens are bytes.
 /// Errors: as check_sample().
 ///
-/// told  before each token how many are written; may be empty
-std::string sample_text(Job& job, const std::function<void(std::int64_t)>& told);
+/// progress  called before each token with the number generated; may be empty
+std::string sample_text(Job& job, const std::function<void(std::int64_t)>& progress);
 
 }  // namespace kolo::train

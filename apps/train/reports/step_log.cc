@@ -18,7 +18,7 @@ double rounded(double value, double steps_per_unit) {
   return std::round(value * steps_per_unit) / steps_per_unit;
 }
 
-/// Whether an event of a log is of the first `steps`, or an evaluation behind at most `evals`; if so, it is told.
+/// Whether an event of a log is of the first `steps`, or an evaluation after at most `evals`; if so, listeners get it.
 bool tell(const nlohmann::json& event, std::int64_t steps, std::int64_t evals, std::span<Listener* const> listeners) {
   const auto number = [&](const char* key) {
     return event.contains(key) && event[key].is_number() ? event[key].get<double>() : NAN;
@@ -53,7 +53,7 @@ void StepLog::begin(std::int64_t steps_done, bool measures_again, std::span<List
   if (!kept.empty()) write(kept);
 }
 
-/// A line that is none, such as the last one of a run that was killed, is dropped.
+/// Incomplete lines, such as the last one of a run that was killed, are dropped.
 std::string StepLog::lines_of_first(std::int64_t steps, std::int64_t evals,
                                     std::span<Listener* const> listeners) const {
   std::string kept;

@@ -17,8 +17,8 @@ class StepLog final : public Listener {
   /// Makes sure that `path` can be written, and leaves what it holds until begin(). Errors: UsageError.
   explicit StepLog(std::string path);
 
-  /// Keeps of what the file holds the events of the first `steps_done` steps, which another run wrote, and drops the
-  /// rest. The events kept are told to `listeners`.
+  /// Keeps the events of the first `steps_done` steps, which an earlier run wrote, and drops the rest. `listeners` get
+  /// the events kept.
   ///
   /// measures_again  whether this run begins with an evaluation, which replaces an earlier one at that step
   void begin(std::int64_t steps_done, bool measures_again, std::span<Listener* const> listeners);

@@ -17,7 +17,7 @@ class TensorBoard final : public Listener {
  public:
   /// Makes the folder, and a new file in it. Errors: UsageError.
   ///
-  /// first  steps done before: what other files of the folder say of later ones is not shown any more
+  /// first  steps done before: TensorBoard ignores later steps in older files of the folder
   TensorBoard(const std::string& folder, std::int64_t first);
 
   void on_step(const StepEvent& event) override;

@@ -3,16 +3,53 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <numeric>
+#include <span>
+#include <string_view>
 
 #include "bench/kolo_bench/options.h"
 
 namespace kolo::bench {
 namespace {
+
+// Element counts of two models' gradients, in the order in which backprop produces them: ResNet-50, and a Llama of 110
+// M parameters (768 wide, 12 layers, feed-forward 2048, vocabulary 32000, embedding tied).
+
+struct NamedList {
+  std::string_view name;
+  std::span<const std::int32_t> elements;
+};
+
+constexpr std::array<std::int32_t, 161> resnet50{
+    1000, 2048000, 2048, 2048, 1048576, 512,  512,  2359296, 512,  512,  1048576, 2048, 2048, 1048576, 512,
+    512,  2359296, 512,  512,  1048576, 2048, 2048, 2097152, 2048, 2048, 1048576, 512,  512,  2359296, 512,
+    512,  524288,  1024, 1024, 262144,  256,  256,  589824,  256,  256,  262144,  1024, 1024, 262144,  256,
+    256,  589824,  256,  256,  262144,  1024, 1024, 262144,  256,  256,  589824,  256,  256,  262144,  1024,
+    1024, 262144,  256,  256,  589824,  256,  256,  262144,  1024, 1024, 262144,  256,  256,  589824,  256,
+    256,  262144,  1024, 1024, 524288,  1024, 1024, 262144,  256,  256,  589824,  256,  256,  131072,  512,
+    512,  65536,   128,  128,  147456,  128,  128,  65536,   512,  512,  65536,   128,  128,  147456,  128,
+    128,  65536,   512,  512,  65536,   128,  128,  147456,  128,  128,  65536,   512,  512,  131072,  512,
+    512,  65536,   128,  128,  147456,  128,  128,  32768,   256,  256,  16384,   64,   64,   36864,   64,
+    64,   16384,   256,  256,  16384,   64,   64,   36864,   64,   64,   16384,   256,  256,  16384,   256,
+    256,  16384,   64,   64,   36864,   64,   64,   4096,    64,   64,   9408};
+
+constexpr std::array<std::int32_t, 110> llama{
+    768,     1572864, 1572864, 1572864, 768,     589824,  589824,  589824,  589824,  768,     1572864, 1572864, 1572864,
+    768,     589824,  589824,  589824,  589824,  768,     1572864, 1572864, 1572864, 768,     589824,  589824,  589824,
+    589824,  768,     1572864, 1572864, 1572864, 768,     589824,  589824,  589824,  589824,  768,     1572864, 1572864,
+    1572864, 768,     589824,  589824,  589824,  589824,  768,     1572864, 1572864, 1572864, 768,     589824,  589824,
+    589824,  589824,  768,     1572864, 1572864, 1572864, 768,     589824,  589824,  589824,  589824,  768,     1572864,
+    1572864, 1572864, 768,     589824,  589824,  589824,  589824,  768,     1572864, 1572864, 1572864, 768,     589824,
+    589824,  589824,  589824,  768,     1572864, 1572864, 1572864, 768,     589824,  589824,  589824,  589824,  768,
+    1572864, 1572864, 1572864, 768,     589824,  589824,  589824,  589824,  768,     1572864, 1572864, 1572864, 768,
+    589824,  589824,  589824,  589824,  768,     24576000};
+
+constexpr std::array<NamedList, 2> lists{{{"resnet50", resnet50}, {"llama", llama}}};
 
 constexpr std::int64_t most_elements = std::int64_t{1} << 40;
 constexpr std::size_t most_tensors = 1'000'000;
@@ -40,16 +77,15 @@ std::int64_t BucketList::total() const {
 
 BucketList bucket_list(const std::string& name_or_file) {
   std::string names;
-  for (const NamedList& list : named_lists()) {
+  for (const NamedList& list : lists) {
     if (list.name == name_or_file) return {name_or_file, {list.elements.begin(), list.elements.end()}};
     names += fmt::format("{}{}", names.empty() ? "" : ", ", list.name);
   }
   std::error_code ignored;
   std::ifstream file(name_or_file);
   if (!file || std::filesystem::is_directory(name_or_file, ignored)) {
-    throw UsageError(
-        fmt::format("--buckets is '{}', which is no list ({}) and no file that can be read; give one of them",
-                    name_or_file, names));
+    throw UsageError(fmt::format(
+        "--buckets is '{}', which is neither a list ({}) nor a readable file; give one of them", name_or_file, names));
   }
   BucketList list{std::filesystem::path(name_or_file).filename().string(), {}};
   std::string text;

@@ -1,6 +1,6 @@
-// A step of training as far as communication sees it: all gradients are submitted in the order of the list, each under
-// its name, and then waited for. The peers do what a program without a runtime would: pack gradients into 64 MiB,
-// reduce that and unpack it; or reduce every gradient by itself, where it lies.
+// The communication of a training step: all gradients are submitted in the order of the list, each under its name, and
+// then waited for. The peers do what a program without a runtime would: pack gradients into 64 MiB, reduce and unpack;
+// or reduce each gradient in-place.
 
 #include <fmt/format.h>
 
@@ -28,35 +28,34 @@ class FusedMpi final : public Candidate {
   std::string_view name() const override { return "mpi_fused"; }
 
   void run() override {
-    for (BufferPlacement place; place.tensor < work_.lanes.size();) {
-      BufferPlacement packed = place, unpacked = place;
+    for (Position at; at.tensor < work_.lanes.size();) {
+      Position packed = at, unpacked = at;
       const std::size_t bytes =
           walk(packed, [](std::byte* staged, std::byte* tensor, std::size_t n) { std::memcpy(staged, tensor, n); });
       const auto count = static_cast<int>(bytes / size_of(work_.signature.dtype));
       check_mpi(MPI_Allreduce(MPI_IN_PLACE, buffer_.data(), count, type_, op_, comm_), "MPI_Allreduce");
       walk(unpacked, [](std::byte* staged, std::byte* tensor, std::size_t n) { std::memcpy(tensor, staged, n); });
-      place = unpacked;
+      at = unpacked;
     }
   }
 
  private:
-  struct BufferPlacement {
+  struct Position {
     std::size_t tensor = 0;
     std::size_t offset = 0;  // bytes
   };
 
-  /// Calls copy(in the buffer, in a tensor, bytes) for what fits into the buffer from `place` on, which it moves behind
-  /// that.
+  /// Calls copy(in the buffer, in a tensor, bytes) for what fits into the buffer from `at` on, and advances `at`.
   template <class Copy>
-  std::size_t walk(BufferPlacement& place, Copy copy) {
+  std::size_t walk(Position& at, Copy copy) {
     std::size_t filled = 0;
-    while (place.tensor < work_.lanes.size() && filled < room_) {
-      const Tensor& tensor = work_.lanes[place.tensor].out;
-      const std::size_t bytes = std::min(tensor.bytes() - place.offset, room_ - filled);
-      copy(buffer_.data() + filled, static_cast<std::byte*>(tensor.data) + place.offset, bytes);
+    while (at.tensor < work_.lanes.size() && filled < room_) {
+      const Tensor& tensor = work_.lanes[at.tensor].out;
+      const std::size_t bytes = std::min(tensor.bytes() - at.offset, room_ - filled);
+      copy(buffer_.data() + filled, static_cast<std::byte*>(tensor.data) + at.offset, bytes);
       filled += bytes;
-      place.offset += bytes;
-      if (place.offset == tensor.bytes()) place = {place.tensor + 1, 0};
+      at.offset += bytes;
+      if (at.offset == tensor.bytes()) at = {at.tensor + 1, 0};
     }
     return filled;
   }
@@ -114,8 +113,8 @@ std::vector<std::unique_ptr<Candidate>> with_mpi(BenchContext& context, const Wo
   return all;
 }
 
-/// Where the gradients lie on GPUs: NCCL's calls for every one, where it lies, launched as one group, and one by one.
-std::vector<std::unique_ptr<Candidate>> with_rival(BenchContext& context, const Work& work) {
+/// On GPUs: NCCL's in-place call for each gradient, launched as one group, and one by one.
+std::vector<std::unique_ptr<Candidate>> with_peer(BenchContext& context, const Work& work) {
   std::vector<std::unique_ptr<Candidate>> all;
   Peer* const peer = context.peer();
   if (!peer) return all;
@@ -134,11 +133,12 @@ void run_buckets(BenchContext& context) {
   const Options& options = context.options();
   const Ranks& ranks = context.ranks();
   BucketList list;
-  ranks.together([&] { list = bucket_list(options.buckets); });
+  cli::collectively(ranks, [&] { list = bucket_list(options.buckets); });
   std::string all;
   for (const std::int64_t elements : list.elements) all += fmt::format("{},", elements);
-  ranks.check_same({{"the list of --buckets",
-                     fmt::format("{} tensors, {:016x}", list.elements.size(), detail::Hash().add(all).value())}});
+  const cli::Agreed agreed{"the list of --buckets",
+                           fmt::format("{} tensors, {:016x}", list.elements.size(), detail::Hash().add(all).value())};
+  cli::check_same(ranks, {&agreed, 1});
 
   const Signature signature{
       .kind = OpKind::all_reduce, .op = options.ops.front(), .dtype = options.dtypes.front(), .device = options.device};
@@ -148,7 +148,7 @@ void run_buckets(BenchContext& context) {
 
   std::vector<std::unique_ptr<Candidate>> owned;
   owned.push_back(context.kolo(work));
-  for (auto& one : options.device == DeviceKind::cpu ? with_mpi(context, work) : with_rival(context, work))
+  for (auto& one : options.device == DeviceKind::cpu ? with_mpi(context, work) : with_peer(context, work))
     owned.push_back(std::move(one));
   std::vector<Candidate*> candidates;
   std::vector<std::string> peers;

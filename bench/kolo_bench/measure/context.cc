@@ -6,11 +6,11 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdio>
 #include <cstdlib>
 #include <span>
 
-#include "bench/kolo_bench/version.h"
+#include "apps/cli/terminal.h"
+#include "apps/cli/version.h"
 #include "ops/nccl/table.h"
 
 namespace kolo::bench {
@@ -36,8 +36,9 @@ Config settings_of_environment() {
   return config;
 }
 
-/// The place of this rank's buffers, one of `on_node` ranks of its node.
-std::unique_ptr<BufferPlacement> place_of(const Options& options, const Config& config, int local_rank, int on_node) {
+/// Where the buffers of this rank lie, one of `on_node` ranks of its node.
+std::unique_ptr<BufferPlacement> placement_of(const Options& options, const Config& config, int local_rank,
+                                              int on_node) {
   if (options.device == DeviceKind::cpu) return host_placement(options.huge_pages);
   Gpu& gpu = gpu_for(local_rank);
   if (!config.fake_nodes.empty())
@@ -76,9 +77,9 @@ std::vector<DeviceInfo> devices_of_all(const Ranks& ranks, const DeviceInfo& min
 BenchContext::BenchContext(const Options& options, const Ranks& ranks)
     : options_(options), ranks_(ranks), watch_(options.timeout_seconds, ranks.rank()) {
   const int on_node = static_cast<int>(ranks.sum_on_node(1));
-  ranks.together([&] {
+  cli::collectively(ranks, [&] {
     config_ = settings_of_environment();
-    place_ = place_of(options, config_, ranks.rank_on_node(), on_node);
+    place_ = placement_of(options, config_, ranks.rank_on_node(), on_node);
   });
   watch_.begin("making the session");
   World world = launcher_world(config_);
@@ -89,14 +90,14 @@ BenchContext::BenchContext(const Options& options, const Ranks& ranks)
     world_.emplace(std::move(world));
   else
     session_.emplace(std::move(world), config_);
-  watch_.begin("making whom kolo is compared with");
-  rival_ = rival_of(options, ranks, *place_);
+  watch_.begin("setting up the peer");
+  peer_ = make_peer(options, ranks, *place_);
 }
 
 void BenchContext::describe(const World& world) {
   WorldInfo& info = report_.world;
   info.collective = options_.collective->name;
-  info.version = version;
+  info.version = cli::version;
   info.ranks = ranks_.size();
   info.nodes =
       config_.fake_nodes.empty() ? ranks_.nodes() : static_cast<int>(std::ranges::count(config_.fake_nodes, ',')) + 1;
@@ -104,7 +105,7 @@ void BenchContext::describe(const World& world) {
   for (const std::string& pid : ranks_.gather(std::to_string(::getpid()))) info.pids.push_back(std::stoi(pid));
   info.mpi = mpi_library();
   info.path = options_.direct ? "direct" : "session";
-  ranks_.together([&] {
+  cli::collectively(ranks_, [&] {
     info.backend = backend_on(world, options_.device);
     if (info.backend.empty())
       throw UsageError("--device cuda: kolo serves no GPUs among these ranks; make sure that every rank sees one");
@@ -123,17 +124,18 @@ void BenchContext::describe(const World& world) {
 std::unique_ptr<Candidate> BenchContext::kolo(const Work& work) {
   if (!options_.direct) return through_session(*session_, work, place_->stream());
   std::unique_ptr<Candidate> candidate;
-  ranks_.together([&] { candidate = direct(world_->backends(), ranks_.rank(), ranks_.size(), yields_, work); });
+  cli::collectively(ranks_,
+                    [&] { candidate = direct(world_->backends(), ranks_.rank(), ranks_.size(), yields_, work); });
   return candidate;
 }
 
 std::vector<std::string> BenchContext::peers() const {
-  return rival_ ? std::vector<std::string>{rival_->name()} : std::vector<std::string>{};
+  return peer_ ? std::vector<std::string>{peer_->name()} : std::vector<std::string>{};
 }
 
 Storage BenchContext::storage(std::size_t bytes) {
   Storage storage;
-  ranks_.together([&] {
+  cli::collectively(ranks_, [&] {
     const Device device = place_->device();
     if (!options_.session_memory)
       storage = place_->storage(bytes);
@@ -155,7 +157,7 @@ void BenchContext::begin(const std::vector<std::string>& peers, const Options& s
   print(table_->header(report_.world));
 }
 
-/// A peak is seen only by those who look.
+/// The GPU reports current use only: sampled here.
 std::int64_t BenchContext::device_peak() const {
   const Device device = place_->device();
   return device.kind == DeviceKind::cuda ? static_cast<std::int64_t>(cuda_gpu(device.index).memory_use().peak) : 0;
@@ -173,20 +175,15 @@ void BenchContext::end() {
   for (std::size_t rank = 0; rank < peaks.size(); ++rank)
     report_.world.devices[rank].peak_bytes = std::stoll(peaks[rank]);
   print(table_->footer(report_));
-  ranks_.together([&] {
-    if (std::ferror(stdout) != 0)
-      throw UsageError("cannot write to stdout; let it go to a terminal, a file with room, or /dev/null");
-  });
+  cli::collectively(ranks_, [&] { cli::check_stdout(); });
 }
 
 void BenchContext::print(const std::string& text) {
-  if (ranks_.rank() > 0) return;
-  (void)std::fwrite(text.data(), 1, text.size(), stdout);
-  (void)std::fflush(stdout);
+  if (ranks_.rank() == 0) cli::print(text);
 }
 
 void BenchContext::note(const std::string& line) {
-  if (ranks_.rank() == 0 && noted_.insert(line).second) print_problem(line);
+  if (ranks_.rank() == 0 && noted_.insert(line).second) cli::print_problem(line);
 }
 
 std::optional<std::int64_t> BenchContext::wrong_elements(const Work& work, Candidate& candidate, bool any_order) {

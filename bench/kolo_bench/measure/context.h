@@ -23,11 +23,11 @@
 
 namespace kolo::bench {
 
-/// What measurements run on: the ranks, the session or the backends, and where results go. One per run; making and
-/// destroying it are collective.
+/// What measurements share: the ranks, the session or the backends, the buffers' placement, the peer, and where results
+/// go. One per run; making and destroying it are collective.
 class BenchContext {
  public:
-  /// Errors: Stopped.
+  /// Errors: UsageError, reported.
   BenchContext(const Options& options, const Ranks& ranks);
 
   const Options& options() const { return options_; }
@@ -36,13 +36,13 @@ class BenchContext {
   Watch& watch() { return watch_; }
   Report& report() { return report_; }
 
-  /// kolo, as the options want it measured.
+  /// kolo as a candidate: through the session, or --direct.
   std::unique_ptr<Candidate> kolo(const Work& work);
 
   /// Where the buffers lie.
   const BufferPlacement& place() const { return *place_; }
-  /// Whom kolo is compared with; null: nobody.
-  Peer* peer() const { return rival_.get(); }
+  /// The implementation that kolo is compared with; null: none.
+  Peer* peer() const { return peer_.get(); }
   /// Its name, if there is one.
   std::vector<std::string> peers() const;
 
@@ -51,20 +51,19 @@ class BenchContext {
   /// Writes values into the work's tensors.
   void fill(const Work& work) const;
 
-  /// Names those that every result is compared with, and prints the head of the table; `shown` are the options as it
-  /// says them.
+  /// Prints the head of the table. peers: every result is compared with these; shown: the options that the head states.
   void begin(const std::vector<std::string>& peers) { begin(peers, options_); }
   void begin(const std::vector<std::string>& peers, const Options& shown);
   /// Prints results of one size, and keeps them.
   void add(std::vector<Result> results);
-  /// Prints what comes last.
+  /// Prints the table's last lines.
   void end();
 
   /// One line on stderr, of rank 0; the same line comes once.
   void note(const std::string& line);
 
   /// Runs `candidate` on fresh values as often as the options say, and returns how many elements of the results were
-  /// wrong, on all ranks; the first is reported. Nothing if the options say never.
+  /// wrong, on all ranks; the first is reported. Nothing with -c 0.
   std::optional<std::int64_t> wrong_elements(const Work& work, Candidate& candidate, bool any_order);
 
  private:
@@ -81,7 +80,7 @@ class BenchContext {
   Watch watch_;
   std::optional<World> world_;  // of backends that are called directly
   std::optional<Session> session_;
-  std::unique_ptr<Peer> rival_;
+  std::unique_ptr<Peer> peer_;
   Report report_;
   std::unique_ptr<Table> table_;
   std::set<std::string> noted_;
@@ -89,11 +88,11 @@ class BenchContext {
   bool yields_ = false;
 };
 
-/// Times of candidates as results: those of the first, with the others' as peers.
+/// The first candidate's times as a result, the others' as its peers.
 Result make_result(const BenchContext& context, const Work& work, std::span<Candidate* const> candidates,
                    const std::vector<Series>& series);
 
-/// Measures what the options ask for. Errors: Stopped; Error.
+/// Measures what the options ask for. Errors: UsageError, reported; Error.
 void run_sweep(BenchContext& context);
 void run_buckets(BenchContext& context);
 void run_latency(BenchContext& context);

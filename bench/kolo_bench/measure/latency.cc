@@ -1,5 +1,4 @@
-// One tensor, submitted by name and waited for, and only then again: what every operation depends on is the one before
-// it.
+// Dependent operations: one tensor is submitted by name and waited for, then again.
 
 #include "bench/kolo_bench/measure/context.h"
 

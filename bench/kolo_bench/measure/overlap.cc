@@ -102,7 +102,7 @@ void run_overlap(BenchContext& context) {
   const Storage in = context.storage(bytes), out = context.storage(bytes);
   const Area area{in.data(), out.data(), bytes, bytes, 1, context.place().device()};
   Peer* const peer = context.peer();
-  ranks.together([&] {
+  cli::collectively(ranks, [&] {
     if (!peer) return;
     if (const auto reason =
             peer->refuses(make_work(signature, options.sizes.max, false, ranks.rank(), ranks.size(), area)))

@@ -1,6 +1,6 @@
-// What it costs to gather tensors into one buffer and to deal them out again, with the kernels that buckets go through,
-// against one copy of as many bytes from one place of the GPU to another. Launches follow one another without a pause:
-// what is timed is what the GPU needs, as long as the host is faster.
+// The cost of packing tensors into one buffer and unpacking them, with the kernels that buckets use, against one copy
+// of the same bytes within the GPU. Launches follow one another without a pause: the GPU is timed, as long as the host
+// is faster.
 
 #include <fmt/format.h>
 #include <sched.h>
@@ -19,8 +19,7 @@ namespace {
 constexpr int launches_in_a_row = 20;
 constexpr std::int64_t default_iterations = 20;
 
-/// Where tensors of a list lie, one by one and packed: as far apart as a GPU's allocations, and as close as in a
-/// bucket.
+/// The tensors of a list, one by one (as far apart as a GPU's allocations) and packed (as close as in a bucket).
 struct Layout {
   explicit Layout(const BucketList& list) {
     for (const std::int64_t elements : list.elements) {
@@ -133,7 +132,7 @@ void run_pack(BenchContext& context) {
   const Options& options = context.options();
   const Ranks& ranks = context.ranks();
   std::vector<BucketList> lists;
-  ranks.together([&] { lists = lists_of(options); });
+  cli::collectively(ranks, [&] { lists = lists_of(options); });
   context.begin({});
   for (const BucketList& list : lists) {
     context.watch().begin(list.name);
@@ -141,8 +140,8 @@ void run_pack(BenchContext& context) {
     context.place().check_room(ranks, layout.apart + layout.packed + layout.total,
                                "use a smaller list, or fewer ranks");
     std::unique_ptr<Packing> packing;
-    ranks.together(
-        [&] { packing = std::make_unique<Packing>(context, cuda_gpu(context.place().device().index), list); });
+    cli::collectively(
+        ranks, [&] { packing = std::make_unique<Packing>(context, cuda_gpu(context.place().device().index), list); });
     Schedule schedule = schedule_for(options, static_cast<std::int64_t>(layout.total), false);
     schedule.iterations = options.iterations.value_or(default_iterations);
     schedule.warm_up = options.warm_up.value_or(2);

@@ -94,7 +94,7 @@ Storage::~Storage() {
 void check_memory(const Ranks& ranks, std::size_t bytes, const std::string& advice) {
   const auto capped = static_cast<std::int64_t>(std::min(bytes, largest / static_cast<std::size_t>(ranks.size())));
   const auto on_node = static_cast<double>(ranks.sum_on_node(capped));
-  ranks.together([&] {
+  cli::collectively(ranks, [&] {
     const auto available = static_cast<double>(available_memory());
     if (on_node <= available) return;
     throw UsageError(fmt::format(

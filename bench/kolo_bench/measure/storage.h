@@ -10,7 +10,7 @@
 
 namespace kolo::bench {
 
-/// Memory for the tensors that are measured, present before anything is timed.
+/// Memory for tensors, touched before anything is timed.
 class Storage {
  public:
   Storage() = default;
@@ -19,7 +19,7 @@ class Storage {
   static Storage private_pages(std::size_t bytes, bool huge);
   /// Zeros in a GPU's memory. Throws Error{backend}.
   static Storage on_gpu(Gpu& gpu, std::size_t bytes);
-  /// What a session or a world allocated; on the host with huge pages asked for if `huge`.
+  /// Memory that a session or a world allocated; on the host with huge pages if `huge`.
   static Storage of_memory(Memory memory, bool huge);
 
   Storage(Storage&& other) noexcept;
@@ -36,8 +36,8 @@ class Storage {
   std::byte* data_ = nullptr;
 };
 
-/// Makes sure that every rank of a node can have so many bytes at once. Collective; on too little throws Stopped on
-/// every rank, and one prints how much there is. `advice` says what to do about it.
+/// Makes sure that every rank of a node can have that many bytes at once. Collective; on too little throws
+/// UsageError::reported() on every rank, and one prints how much is free, and `advice`.
 void check_memory(const Ranks& ranks, std::size_t bytes, const std::string& advice);
 
 /// a + b and a * b. Errors: UsageError if that is more than any machine can address.

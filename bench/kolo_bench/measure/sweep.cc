@@ -4,9 +4,28 @@
 #include <utility>
 
 #include "bench/kolo_bench/measure/context.h"
+#include "ops/kernels/copy.h"
 
 namespace kolo::bench {
 namespace {
+
+/// Copies with non-temporal stores: each byte is then read and written once, where an ordinary copy also reads
+/// the destination.
+class Copies final : public Candidate {
+ public:
+  Copies(std::size_t bytes, bool huge)
+      : bytes_(bytes), from_(Storage::private_pages(bytes, huge)), to_(Storage::private_pages(bytes, huge)) {}
+
+  std::string_view name() const override { return "copy"; }
+  void run() override {
+    copy(to_.data(), from_.data(), bytes_, CopyTo::memory);
+    finish_copies();
+  }
+
+ private:
+  std::size_t bytes_;
+  Storage from_, to_;
+};
 
 /// Type, operation and root of a part of the sweep.
 std::vector<Signature> signatures_of(const Options& options, int ranks) {
@@ -42,7 +61,7 @@ class Sweep {
         signatures_(signatures_of(options_, ranks_.size())) {}
 
   void run() {
-    ranks_.together([&] { check(); });
+    cli::collectively(ranks_, [&] { check(); });
     make_room();
     context_.begin(context_.peers());
     for (const Signature& signature : signatures_) measure_sizes(signature);
@@ -70,7 +89,7 @@ class Sweep {
 
   void make_room() {
     std::size_t in = 0, out = 0, largest = 0;
-    ranks_.together([&] {
+    cli::collectively(ranks_, [&] {
       for (const Signature& signature : signatures_) {
         const Extent extent = extent_of(signature.kind, options_.sizes.max, signature.dtype, ranks_.size());
         const std::size_t bytes = size_of(signature.dtype);
@@ -100,7 +119,7 @@ class Sweep {
       const std::int64_t count = extent_of(signature.kind, bytes, signature.dtype, ranks_.size()).count;
       if (count == 0) {
         context_.note(fmt::format("a size of {} is less than one {} per block, and is left out", bytes,
-                                to_string(signature.dtype)));
+                                  to_string(signature.dtype)));
       } else if (std::exchange(measured, count) != count) {
         measure_size(signature, bytes);
       }
@@ -126,7 +145,7 @@ class Sweep {
       else
         all.push_back(peer->candidate(work, peer->name()));
     }
-    if (options_.copy_limit) all.push_back(copies(bytes, options_.huge_pages));
+    if (options_.copy_limit) all.push_back(std::make_unique<Copies>(bytes, options_.huge_pages));
     std::vector<Candidate*> candidates;
     for (const auto& one : all) candidates.push_back(one.get());
 

@@ -4,10 +4,10 @@
 #include <span>
 #include <vector>
 
+#include "apps/cli/statistics.h"
 #include "bench/kolo_bench/measure/candidate.h"
 #include "bench/kolo_bench/options.h"
 #include "bench/kolo_bench/ranks.h"
-#include "bench/micro/statistics.h"
 
 namespace kolo::bench {
 
@@ -15,7 +15,7 @@ namespace kolo::bench {
 struct Schedule {
   std::int64_t iterations = 20;
   std::int64_t warm_up = 2;
-  std::int64_t in_a_row = 1;  ///< iterations of a candidate before it is another's turn
+  std::int64_t in_a_row = 1;  ///< iterations of a candidate in one turn
   bool isolated = false;      ///< a barrier before each iteration, not only before each turn
   Combine combine = Combine::max;
   int per_iteration = 1;  ///< operations: times are those of one
@@ -24,7 +24,7 @@ struct Schedule {
 /// The schedule that options ask for, for operations of that size.
 Schedule schedule_for(const Options& options, std::int64_t bytes, bool alone);
 
-/// What a candidate's iterations took.
+/// The times of a candidate's iterations.
 struct Series {
   std::vector<double> us;    ///< of each iteration, combined over the ranks
   int slowest_rank = 0;      ///< the one that was the slowest most often
@@ -32,11 +32,11 @@ struct Series {
 };
 
 /// Runs the candidates in turn, until each has had its iterations. In a turn they follow each other without a pause
-/// unless they are isolated; an iteration takes from the end of the one before to its own end, on each rank.
+/// unless they are isolated; an iteration's time runs from the end of the one before to its own end, on each rank.
 /// Collective.
 std::vector<Series> measure(const Ranks& ranks, std::span<Candidate* const> candidates, const Schedule& schedule);
 
-/// The iterations' times as every rank saw its own, combined.
+/// Combines every rank's times of the iterations.
 Series combine(const Ranks& ranks, std::vector<double> us, Combine how);
 
 }  // namespace kolo::bench

@@ -1,6 +1,6 @@
-// Exact floats are small integers: of a sum every partial sum then fits into the mantissa, however many ranks there are
-// (those beyond what it can count give zeros); of a product one rank has a factor other than 1 and -1. Integers are
-// small, too: kolo's sums wrap, those of some MPI libraries saturate.
+// Exact floats are small integers: every partial sum fits into the mantissa for any number of ranks (ranks beyond its
+// range contribute zeros); of a product only one rank has factors other than 1 and -1. Integers are small because
+// kolo's sums wrap and those of some MPI libraries saturate.
 
 #include "bench/kolo_bench/measure/values.h"
 

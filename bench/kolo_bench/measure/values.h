@@ -7,10 +7,10 @@
 
 namespace kolo::bench {
 
-/// Which values the ranks' inputs have.
+/// The kind of values in the ranks' inputs.
 enum class ValueKind {
-  exact,  ///< a reduction's result is the same bits in whatever order it is done
-  full,   ///< all bits of a mantissa count: a sum has the bits that rank order gives
+  exact,  ///< a reduction gives the same bits in any order
+  full,   ///< full mantissas: a sum's bits depend on the order
 };
 
 /// Values that depend on seed, rank and index only, so that any rank knows those of all.
@@ -22,7 +22,7 @@ struct Values {
   ValueKind value_kind = ValueKind::exact;
   std::uint64_t seed = 0;
 
-  /// Writes those of `rank`'s input from element `first` on.
+  /// Writes `rank`'s input from element `first` on.
   void write(int rank, std::int64_t first, std::int64_t count, std::byte* to) const;
 };
 

@@ -11,10 +11,10 @@
 namespace kolo::bench {
 namespace {
 
-/// Looks again and again, as a thread that drives a session does before it sleeps.
-class Patience {
+/// Spins like a thread that drives a session, then yields.
+class Spinner {
  public:
-  explicit Patience(bool yields) : spins_(yields ? most : 0) {}
+  explicit Spinner(bool yields) : spins_(yields ? most : 0) {}
   void wait() {
     if (spins_ < most) {
       ++spins_;
@@ -42,10 +42,10 @@ class Direct final : public Candidate {
   std::string_view name() const override { return "kolo"; }
 
   void run() override {
-    Patience patience(yields_);
+    Spinner spinner(yields_);
     if (jobs_.size() == 1) {
       const auto operation = jobs_[0].backend->start(jobs_[0].bucket);
-      while (!operation->step()) patience.wait();
+      while (!operation->step()) spinner.wait();
       return;
     }
     running_.clear();
@@ -56,7 +56,7 @@ class Direct final : public Candidate {
         ++next;
       }
       if (std::erase_if(running_, [](const auto& operation) { return operation->step(); }) == 0 && next == jobs_.size())
-        patience.wait();
+        spinner.wait();
     }
   }
 
@@ -75,7 +75,7 @@ Backend& backend_for(const BackendList& backends, const Signature& signature) {
                                to_string(signature)));
 }
 
-/// The backend of what goes from one rank to another.
+/// The backend of sends from one rank to another.
 std::unique_ptr<Backend> pair_backend(const BackendList& backends, const Signature& signature, int from, int to,
                                       int rank, int ranks) {
   GroupInfo pair;

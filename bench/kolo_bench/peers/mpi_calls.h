@@ -4,10 +4,10 @@
 
 namespace kolo::bench {
 
-/// How many calls of MPI this process has made since it began to count them: of every function that this program uses.
+/// The MPI calls of this process since count_mpi_calls(), of every function that this program uses.
 std::int64_t mpi_calls();
 
-/// Begins to count.
+/// Starts counting.
 void count_mpi_calls();
 
 }  // namespace kolo::bench

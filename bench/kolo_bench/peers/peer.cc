@@ -30,7 +30,7 @@ class Nccl final : public Peer {
   Nccl(const Ranks& ranks, Gpu& gpu) {
     const NcclTable* table = nullptr;
     NcclId id{};
-    ranks.together([&] {
+    cli::collectively(ranks, [&] {
       std::string why;
       table = kolo::nccl_table(&why);
       if (!table) throw UsageError("--compare nccl: " + why);
@@ -38,7 +38,7 @@ class Nccl final : public Peer {
     });
     const std::string of_rank_0 = ranks.gather(std::string(id.bytes, sizeof(id.bytes))).front();
     std::memcpy(id.bytes, of_rank_0.data(), sizeof(id.bytes));
-    ranks.together([&] { nccl_ = std::make_unique<RawNccl>(*table, gpu, id, ranks.rank(), ranks.size()); });
+    cli::collectively(ranks, [&] { nccl_ = std::make_unique<RawNccl>(*table, gpu, id, ranks.rank(), ranks.size()); });
   }
   std::string name() const override { return "nccl"; }
   std::optional<std::string> refuses(const Work& work) const override { return no_nccl_call(work); }
@@ -53,7 +53,7 @@ class Nccl final : public Peer {
 
 }  // namespace
 
-std::unique_ptr<Peer> rival_of(const Options& options, const Ranks& ranks, const BufferPlacement& place) {
+std::unique_ptr<Peer> make_peer(const Options& options, const Ranks& ranks, const BufferPlacement& place) {
   switch (options.compare) {
     case Compare::mpi: return std::make_unique<Mpi>(ranks.comm());
     case Compare::nccl: return std::make_unique<Nccl>(ranks, cuda_gpu(place.device().index));

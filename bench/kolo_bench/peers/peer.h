@@ -12,20 +12,20 @@
 
 namespace kolo::bench {
 
-/// Whom kolo is compared with, on the same buffers. Making and destroying one are collective.
+/// The implementation that kolo is compared with, on the same buffers. Making and destroying one are collective.
 class Peer {
  public:
   virtual ~Peer() = default;
   virtual std::string name() const = 0;
-  /// Why it cannot do such work; nothing if it can.
+  /// Why it has no call for such work; nothing if it has one.
   virtual std::optional<std::string> refuses(const Work& work) const = 0;
   /// Requires that it can. Lives no longer than this. `one_group`: NCCL launches all lanes as one; else one by one.
   virtual std::unique_ptr<Asynchronous> candidate(const Work& work, const std::string& name, bool one_group = true) = 0;
-  /// Whether it leaves the result of such work where kolo does.
+  /// Whether it leaves the result in the same place as kolo.
   virtual bool checkable(const Work& work) const = 0;
 };
 
-/// The one that the options name; null if none is. Errors: Stopped.
-std::unique_ptr<Peer> rival_of(const Options& options, const Ranks& ranks, const BufferPlacement& place);
+/// The peer of --compare; null without one. Errors: UsageError, reported.
+std::unique_ptr<Peer> make_peer(const Options& options, const Ranks& ranks, const BufferPlacement& place);
 
 }  // namespace kolo::bench

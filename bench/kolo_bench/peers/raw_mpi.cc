@@ -10,9 +10,9 @@
 namespace kolo::bench {
 namespace {
 
-/// What MPI calls are told, for one lane.
+/// Arguments of the MPI calls for one lane.
 struct Arguments {
-  const void* in;  ///< MPI_IN_PLACE where MPI wants that
+  const void* in;  ///< or MPI_IN_PLACE
   void* out;
   const void* own;  ///< `in` as a rank that is not the root has it
   int all;          ///< elements of the tensor

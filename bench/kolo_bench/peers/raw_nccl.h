@@ -11,7 +11,7 @@
 
 namespace kolo::bench {
 
-/// NCCL without kolo: a communicator of its own over all ranks, and a stream. Used by the thread that made it, whose
+/// NCCL without kolo: a communicator over all ranks, and a stream. Used by the thread that made it, whose
 /// current gpu is `gpu` as long as this lives.
 class RawNccl final {
  public:
@@ -22,13 +22,13 @@ class RawNccl final {
   RawNccl(const RawNccl&) = delete;
   RawNccl& operator=(const RawNccl&) = delete;
 
-  /// NCCL's own call for each lane, all in one group or each in its own; done when the stream has come behind them.
+  /// NCCL's own call for each lane, all in one group or each in its own; done when the stream has completed them.
   /// Lives no longer than this.
   std::unique_ptr<Asynchronous> candidate(const Work& work, std::string name = "nccl", bool one_group = true);
 
   /// Puts the work's calls on the stream. Throws Error{backend}.
   void launch(const Work& work, bool one_group = true);
-  /// Returns when all that was launched has run. Throws Error{backend}.
+  /// Waits until everything launched has run. Throws Error{backend}.
   void wait();
 
  private:
@@ -46,7 +46,7 @@ class RawNccl final {
   NcclComm comm_ = nullptr;
 };
 
-/// Why NCCL cannot do such work, or not so that results can be compared; nothing if it can.
+/// Why NCCL has no comparable call for such work; nothing if it has one.
 std::optional<std::string> no_nccl_call(const Work& work);
 
 }  // namespace kolo::bench

@@ -72,34 +72,6 @@ Json in_json(const Result& r) {
   return json;
 }
 
-class JsonTable final : public Table {
- public:
-  std::string header(const WorldInfo&) override { return {}; }
-  std::string row(const std::vector<Result>&) override { return {}; }
-  std::string footer(const Report& report) override { return to_json(report); }
-};
-
-class IdleTable final : public Table {
- public:
-  std::string header(const WorldInfo& world) override {
-    hosts_ = world.hosts;
-    return fmt::format("# idle sessions: share of a core, and MPI calls\n{:>6}  {:<24}  {:>8}  {:>9}\n", "# rank",
-                       "host", "cpu (%)", "MPI calls");
-  }
-  std::string row(const std::vector<Result>&) override { return {}; }
-  std::string footer(const Report& report) override {
-    std::string text;
-    for (const IdleRank& one : report.idle) {
-      text += fmt::format("{:>6}  {:<24}  {:>8.3f}  {:>9}\n", one.rank, hosts_[static_cast<std::size_t>(one.rank)],
-                          one.cpu_percent, one.mpi_calls);
-    }
-    return text;
-  }
-
- private:
-  std::vector<std::string> hosts_;
-};
-
 }  // namespace
 
 std::string to_json(const Report& report) {
@@ -124,22 +96,6 @@ std::string to_json(const Report& report) {
                             {"wrong", or_null(one.wrong)}});
   }
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
-std::unique_ptr<Table> json_table() {
-  return std::make_unique<JsonTable>();
-}
-std::unique_ptr<Table> idle_table() {
-  return std::make_unique<IdleTable>();
-}
-
-std::unique_ptr<Table> make_table(const Options& options, const std::vector<std::string>& peers) {
-  if (options.format == Format::json) return json_table();
-  if (options.task == Task::idle) return idle_table();
-  if (options.task == Task::pack) return pack_table();
-  if (options.format == Format::csv) return csv_table(options, peers);
-  if (options.format == Format::osu || options.task == Task::overlap) return osu_table(options, peers);
-  return nccl_table(options, peers);
 }
 
 }  // namespace kolo::bench

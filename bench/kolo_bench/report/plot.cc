@@ -6,6 +6,8 @@
 #include <array>
 #include <cmath>
 
+#include "apps/cli/svg.h"
+
 namespace kolo::bench {
 namespace {
 
@@ -45,15 +47,8 @@ Axis axis_for(const std::vector<Curve>& curves, double Point::*value, double bas
   return {least, most > least ? most : least * base, length};
 }
 
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (const char c : text) result += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : std::string(1, c);
-  return result;
-}
-
-std::string label(double x, double y, std::string_view anchor, const std::string& text, int size = 12) {
-  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" font-size=\"{}\">{}</text>\n", x, y, anchor,
-                     size, escaped(text));
+void label(cli::Svg& svg, double x, double y, std::string_view anchor, const std::string& text, int size = 12) {
+  svg.text(x, y, anchor, text, fmt::format("font-size=\"{}\"", size));
 }
 
 std::string bytes_text(double bytes) {
@@ -63,56 +58,48 @@ std::string bytes_text(double bytes) {
   return fmt::format("{:g}{}", bytes, units[unit]);
 }
 
-std::string line(double x1, double y1, double x2, double y2) {
-  return fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#ccc\"/>\n", x1, y1, x2,
-                     y2);
-}
-
-std::string grid(const Axis& x, const Axis& y, double x0, double y0) {
-  std::string text;
+void draw_grid(cli::Svg& svg, const Axis& x, const Axis& y, double x0, double y0) {
+  constexpr std::string_view grey = "stroke=\"#ccc\"";
   const double doublings = std::log2(x.most / x.least), step = std::pow(2, std::ceil(doublings / 8));
   for (double value = x.least; value <= x.most * 1.001; value *= step) {
     const double at = x0 + x.at(value);
-    text += line(at, y0, at, y0 - y.length) + label(at, y0 + 18, "middle", bytes_text(value));
+    svg.line(at, y0, at, y0 - y.length, grey);
+    label(svg, at, y0 + 18, "middle", bytes_text(value));
   }
   for (double value = y.least; value <= y.most * 1.001; value *= 10) {
     const double at = y0 - y.at(value);
-    text += line(x0, at, x0 + x.length, at) + label(x0 - 8, at + 4, "end", fmt::format("{:g}", value));
+    svg.line(x0, at, x0 + x.length, at, grey);
+    label(svg, x0 - 8, at + 4, "end", fmt::format("{:g}", value));
   }
-  return text;
 }
 
-std::string panel(const std::vector<Curve>& curves, const std::string& title, double x0) {
+std::string_view stroke_of(const Curve& curve) {
+  return curve.dashed ? "stroke-width=\"2\" stroke-dasharray=\"6 4\"" : "stroke-width=\"2\"";
+}
+
+void draw_panel(cli::Svg& svg, const std::vector<Curve>& curves, const std::string& title, double x0) {
   const double y0 = top + panel_height;
   const Axis x = axis_for(curves, &Point::bytes, 2, panel_width), y = axis_for(curves, &Point::value, 10, panel_height);
-  std::string text = label(x0 + panel_width / 2, top - 14, "middle", title, 14) + grid(x, y, x0, y0);
+  label(svg, x0 + panel_width / 2, top - 14, "middle", title, 14);
+  draw_grid(svg, x, y, x0, y0);
   for (const Curve& curve : curves) {
-    std::string points;
-    for (const Point& point : curve.points)
-      points += fmt::format("{:.1f},{:.1f} ", x0 + x.at(point.bytes), y0 - y.at(point.value));
-    text += fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"{}/>\n", points,
-                        curve.colour, curve.dashed ? " stroke-dasharray=\"6 4\"" : "");
-    for (const Point& point : curve.points) {
-      text += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.5\" fill=\"{}\"/>\n", x0 + x.at(point.bytes),
-                          y0 - y.at(point.value), curve.colour);
-    }
+    cli::Svg::Points points;
+    for (const Point& point : curve.points) points.emplace_back(x0 + x.at(point.bytes), y0 - y.at(point.value));
+    svg.curve(points, curve.colour, stroke_of(curve));
+    for (const auto& [at_x, at_y] : points) svg.dot(at_x, at_y, 2.5, curve.colour);
   }
-  return text + label(x0 + panel_width / 2, y0 + 38, "middle", "bytes");
+  label(svg, x0 + panel_width / 2, y0 + 38, "middle", "bytes");
 }
 
-std::string legend(const std::vector<Curve>& curves, double width) {
-  std::string text;
+void draw_legend(cli::Svg& svg, const std::vector<Curve>& curves, double width) {
   double x = left, y = top + panel_height + 70;
   for (const Curve& curve : curves) {
     const double entry = 60 + 7.5 * static_cast<double>(curve.name.size());
     if (x > left && x + entry > width) x = left, y += 22;
-    text += fmt::format(
-        "<line x1=\"{0:.1f}\" y1=\"{1:.1f}\" x2=\"{2:.1f}\" y2=\"{1:.1f}\" stroke=\"{3}\" stroke-width=\"2\"{4}/>\n", x,
-        y, x + 30, curve.colour, curve.dashed ? " stroke-dasharray=\"6 4\"" : "");
-    text += label(x + 36, y + 4, "start", curve.name);
+    svg.line(x, y, x + 30, y, fmt::format("stroke=\"{}\" {}", curve.colour, stroke_of(curve)));
+    label(svg, x + 36, y + 4, "start", curve.name);
     x += entry;
   }
-  return text;
 }
 
 bool belongs(const Result& result, const Result& first) {
@@ -151,18 +138,16 @@ std::string plot(const Report& report) {
     add_curves(time, report, in_place, [](const Result&, double us) { return us; });
   }
   const double width = left + 2 * panel_width + gap + 30, height = top + panel_height + bottom;
-  std::string text = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} {1:.0f}\" "
-      "font-family=\"sans-serif\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
-      width, height);
+  cli::Svg svg(width, height, "");
   const std::string type = report.results.empty() ? "" : fmt::format(" {}", to_string(report.results.front().dtype));
-  text += label(left, 24, "start",
-                fmt::format("{}{}, {} rank{}, {}", report.world.collective, type, report.world.ranks,
-                            report.world.ranks == 1 ? "" : "s", report.world.path),
-                16);
-  text += panel(bandwidth, has_bus ? "bus bandwidth, GB/s" : "algorithm bandwidth, GB/s", left);
-  text += panel(time, "time, us", left + panel_width + gap);
-  return text + legend(time, width) + "</svg>\n";
+  label(svg, left, 24, "start",
+        fmt::format("{}{}, {} rank{}, {}", report.world.collective, type, report.world.ranks,
+                    report.world.ranks == 1 ? "" : "s", report.world.path),
+        16);
+  draw_panel(svg, bandwidth, has_bus ? "bus bandwidth, GB/s" : "algorithm bandwidth, GB/s", left);
+  draw_panel(svg, time, "time, us", left + panel_width + gap);
+  draw_legend(svg, time, width);
+  return svg.done();
 }
 
 }  // namespace kolo::bench

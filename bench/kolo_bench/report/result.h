@@ -7,9 +7,12 @@
 
 #include <kolo/op.h>
 
-#include "bench/micro/statistics.h"
+#include "apps/cli/statistics.h"
 
 namespace kolo::bench {
+
+using cli::Percentiles;
+using cli::percentiles;
 
 /// Communication behind computation, as OSU defines it; medians.
 struct Overlap {
@@ -21,7 +24,7 @@ struct Overlap {
   double percent() const;
 };
 
-/// What another candidate took for the same work in the same run.
+/// Another candidate's times for the same work in the same run.
 struct PeerResult {
   std::string name;
   Percentiles time_us;
@@ -59,10 +62,10 @@ struct DeviceInfo {
   int index = 0;
   std::string bus = "cpu";           ///< "0000:0f:00.0"
   std::string name = "host memory";  ///< "NVIDIA H100 80GB HBM3"
-  std::int64_t peak_bytes = 0;       ///< of the GPU's memory in use, by anybody, whenever somebody looked
+  std::int64_t peak_bytes = 0;       ///< of the GPU's memory in use, by all processes, as sampled
 };
 
-/// Where it was measured, and what.
+/// The world and the subject of a measurement.
 struct WorldInfo {
   std::string collective;  ///< "all_reduce"
   std::string version;
@@ -72,7 +75,7 @@ struct WorldInfo {
   std::vector<int> pids{};           ///< by rank
   std::string mpi{};                 ///< library and version
   std::string path{};                ///< "session", "direct"
-  std::string backend{};             ///< the one that is asked first: "mpi"
+  std::string backend{};             ///< the first in the list: "mpi"
   std::string memory{};              ///< "private", "session"
   bool huge_pages = false;
   std::string device = "cpu";
@@ -82,14 +85,14 @@ struct WorldInfo {
   int cores = 0;                      ///< of rank 0's machine
 };
 
-/// What a rank did while nothing was to be done.
+/// The cost of a rank's idle session.
 struct IdleRank {
   int rank = 0;
   double cpu_percent = 0;  ///< of a core
   std::int64_t mpi_calls = 0;
 };
 
-/// What packing and unpacking a list of tensors on a GPU took, each for all of the list at once.
+/// Times of packing and unpacking all tensors of a list on a GPU.
 struct PackResult {
   std::string name;
   std::int64_t tensors = 0;
@@ -103,7 +106,7 @@ struct PackResult {
   double share(const Percentiles& us) const { return us.p50 > 0 ? copy_us.p50 / us.p50 : 0; }
 };
 
-/// All that a run has to say.
+/// All results of a run.
 struct Report {
   WorldInfo world;
   std::vector<Result> results{};

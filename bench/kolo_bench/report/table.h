@@ -14,31 +14,21 @@ class Table {
  public:
   virtual ~Table() = default;
   virtual std::string header(const WorldInfo& world) = 0;
-  /// The results of one size: out of place, in place, or both in this order.
+  /// The results of one size: out-of-place, in-place, or both in this order.
   virtual std::string row(const std::vector<Result>& placements) = 0;
   virtual std::string footer(const Report& report) = 0;
 };
 
-/// That of nccl-tests 2.19, to the column: lines that are no figures begin with #, figures of peers and the copy limit
-/// follow behind. The half of a placement that was not measured says N/A. `peers`: the names of those that every result
-/// is compared with.
+/// Prints nccl-tests 2.19's columns; non-data lines start with #, columns of the peers and the copy limit follow. The
+/// half of a placement that was not measured says N/A. `peers`: the names that every result is compared with.
 std::unique_ptr<Table> nccl_table(const Options& options, const std::vector<std::string>& peers);
 
-/// That of OSU's collective benchmarks with -f, and with P50, P95, P99 and figures of peers behind: out of place, or in
-/// place if that is all there is. Of overlap: Overall, Compute, Pure Comm., Overlap.
+/// Prints the columns of OSU's collective benchmarks with -f, then P50, P95, P99 and the peers': out-of-place, or
+/// in-place if that is all there is. With --overlap: Overall, Compute, Pure Comm., Overlap.
 std::unique_ptr<Table> osu_table(const Options& options, const std::vector<std::string>& peers);
 
 /// One line per result, with names in the first.
 std::unique_ptr<Table> csv_table(const Options& options, const std::vector<std::string>& peers);
-
-/// Nothing but the JSON, at the end.
-std::unique_ptr<Table> json_table();
-
-/// One line per rank, at the end.
-std::unique_ptr<Table> idle_table();
-
-/// One line per list, at the end.
-std::unique_ptr<Table> pack_table();
 
 /// The one that the options name.
 std::unique_ptr<Table> make_table(const Options& options, const std::vector<std::string>& peers);

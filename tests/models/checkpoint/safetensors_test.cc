@@ -107,9 +107,9 @@ TEST(SafetensorsHeader, FieldsOfOtherTypes) {
   EXPECT_EQ(parse_error(tensor(R"("shape":"4")"), 0), "tensor 'w' has a string as its shape");
   EXPECT_EQ(parse_error(tensor(R"("shape":[-1])"), 0), "tensor 'w' has a negative number in its shape");
   EXPECT_EQ(parse_error(tensor(R"("shape":[1.5])"), 0),
-            "tensor 'w' has a number that is no 64-bit integer in its shape");
+            "tensor 'w' has a number that is not a 64-bit integer in its shape");
   EXPECT_EQ(parse_error(tensor(R"("shape":[18446744073709551616])"), 0),
-            "tensor 'w' has a number that is no 64-bit integer in its shape");
+            "tensor 'w' has a number that is not a 64-bit integer in its shape");
   EXPECT_EQ(parse_error(tensor(R"("shape":[[1]])"), 0), "tensor 'w' has an array in its shape");
   EXPECT_EQ(parse_error(tensor(R"("shape":[true])"), 0), "tensor 'w' has true or false in its shape");
   EXPECT_EQ(parse_error(tensor(R"("data_offsets":[0,-4])"), 0), "tensor 'w' has a negative number in its data_offsets");

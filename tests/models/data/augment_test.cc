@@ -1,4 +1,3 @@
-#include "models/data/augment.h"
 
 #include <gtest/gtest.h>
 

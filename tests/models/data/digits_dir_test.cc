@@ -1,4 +1,4 @@
-#include "models/data/digits_dir.h"
+#include "models/data/idx.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,6 @@
 #include <kolo/detail/hash.h>
 
 #include "models/data/glyphs.h"
-#include "models/data/loader.h"
 #include "models/data/sampler.h"
 #include "models/optim/optimizer.h"
 #include "tests/models/models_testing.h"
@@ -70,7 +69,7 @@ TEST(Rendered, CanBeLearntButNotAtOnce) {
   testing::BoundMlp mlp({784, 128, 10});
   Sgd sgd(mlp.model.parameters(), 0.9);
   Sampler sampler({.examples = split.train.count(), .batch = 64});
-  BatchLoader loader(split.train);
+  testing::ImageBatches loader(split.train);
   const auto accuracy = [&] {
     const std::int64_t count = split.held_out.count();
     return static_cast<double>(evaluate(mlp.model, Images(split.held_out), {0, count}, 256).correct) /

@@ -6,7 +6,6 @@
 #include <numeric>
 #include <vector>
 
-#include "models/data/loader.h"
 #include "tests/models/models_testing.h"
 
 namespace kolo::models {
@@ -150,8 +149,8 @@ TEST(Sampler, HugeBatchesDoNotOverflow) {
 TEST(Sampler, BadSettingsAreErrors) {
   EXPECT_EQ(error_of([] { Sampler({.examples = 0, .batch = 1}); }),
             "there are no examples to train on; give a data set that has some");
-  EXPECT_EQ(error_of([] { Sampler({.examples = 1, .batch = 0}); }), "a batch of 0 examples is none; give at least 1");
-  EXPECT_EQ(error_of([] { Sampler({.examples = 1, .batch = -2}); }), "a batch of -2 examples is none; give at least 1");
+  EXPECT_EQ(error_of([] { Sampler({.examples = 1, .batch = 0}); }), "the batch size is 0; give at least 1");
+  EXPECT_EQ(error_of([] { Sampler({.examples = 1, .batch = -2}); }), "the batch size is -2; give at least 1");
   EXPECT_EQ(error_of([] { Sampler({.examples = 1, .batch = 1, .ranks = 2, .rank = 2}); }), "there is no rank 2 of 2");
   EXPECT_EQ(error_of([] { order_of("random"); }),
             "unknown order 'random' (known: shuffled, sequential); choose one of them");
@@ -175,9 +174,9 @@ TEST(EvenShare, CoversEverythingInOrder) {
   }
 }
 
-TEST(BatchLoader, GathersAndConverts) {
+TEST(Images, GathersAndConverts) {
   const Dataset data{.rows = 1, .columns = 2, .classes = 10, .inputs = {0, 255, 51, 102, 1, 2}, .labels = {7, 8, 9}};
-  BatchLoader loader(data);
+  testing::ImageBatches loader(data);
   const std::vector<std::int64_t> examples{2, 0};
   const Batch batch = loader.gather(examples);
   EXPECT_EQ(batch.examples, 2);
@@ -195,7 +194,7 @@ TEST(Evaluate, AddsUpBatches) {
     data.labels.push_back(i % 3);
   }
   testing::BoundMlp mlp({2, 3});
-  BatchLoader loader(data);
+  testing::ImageBatches loader(data);
   const BatchResult whole = mlp.model.evaluate(loader.load({0, 600}));
   const BatchResult parts = evaluate(mlp.model, Images(data), {0, 600}, 256);
   EXPECT_EQ(parts.correct, whole.correct);

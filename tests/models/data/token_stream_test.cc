@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "models/data/token_windows.h"
 #include "tests/models/models_testing.h"
 
 namespace kolo::models {
@@ -71,9 +70,9 @@ TEST(TokenStream, FilesThatCannotBeUsed) {
   write_file(folder / "empty", "");
   EXPECT_EQ(error("empty", TokenType::bytes), "cannot use DIR/empty (it is empty)" + advice);
   write_file(folder / "odd", "12345");
-  EXPECT_EQ(error("odd", TokenType::u16), "cannot use DIR/odd (5 bytes are no whole number of u16 tokens)" + advice);
+  EXPECT_EQ(error("odd", TokenType::u16), "cannot use DIR/odd (5 bytes are not a whole number of u16 tokens)" + advice);
   EXPECT_EQ(error_of([] { TokenStream("/dev/null", TokenType::bytes); }),
-            "cannot use /dev/null (it is no regular file)" + advice);
+            "cannot use /dev/null (it is not a regular file)" + advice);
   EXPECT_EQ(error_of([] { token_type_of("u8"); }), "unknown tokens 'u8' (known: bytes, u16, u32); choose one of them");
 }
 

@@ -77,50 +77,29 @@ TEST(Llama, LongSequencesBeginLikeShortOnes) {
   }
 }
 
-/// Three documents, each alone, and all in one batch as `layout` says: [sequence][document...], padded.
-struct Documents {
-  TokenBatch one{1, 30, 37, 1}, two{1, 45, 37, 2}, three{1, 20, 37, 3};
-
-  static void append(TokenBatch& to, const TokenBatch& document, std::int32_t id) {
-    to.tokens.insert(to.tokens.end(), document.tokens.begin(), document.tokens.end());
-    to.targets.insert(to.targets.end(), document.targets.begin(), document.targets.end());
-    to.documents.insert(to.documents.end(), document.tokens.size(), id);
-  }
-  static void pad(TokenBatch& to, std::size_t positions) {
-    to.tokens.resize(positions, 5);
-    to.targets.resize(positions, -1);
-    to.documents.resize(positions, 9);
-  }
-};
-
-TEST(Llama, SequencesOfOtherLengthsAndDocumentsGiveWhatEachGivesAlone) {
-  const Documents documents;
+/// Two sequences of different lengths, each alone, and padded in one batch.
+TEST(Llama, PaddedSequencesGiveWhatEachGivesAlone) {
+  const TokenBatch longer(1, 45, 37, 2), shorter(1, 30, 37, 1);
   BoundLlama llama(odd_sizes());
   llama.spread();
   AlignedFloats expected(llama.gradients.size());
   BatchResult sum;
-  for (const TokenBatch* alone : {&documents.one, &documents.two, &documents.three}) {
+  TokenBatch padded(2, 0, 37);
+  for (const TokenBatch* alone : {&longer, &shorter}) {
     const BatchResult result = llama.model.forward_backward(alone->batch(), ignore_ready);
     sum.loss_sum += result.loss_sum;
     sum.correct += result.correct;
     for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += llama.gradients[i];
+    padded.tokens.insert(padded.tokens.end(), alone->tokens.begin(), alone->tokens.end());
+    padded.targets.insert(padded.targets.end(), alone->targets.begin(), alone->targets.end());
   }
-  TokenBatch padded(2, 0, 37), packed(1, 0, 37);
-  Documents::append(padded, documents.one, 0);
-  Documents::append(padded, documents.three, 1);
-  Documents::pad(padded, 55);
-  Documents::append(padded, documents.two, 4);
-  Documents::pad(padded, 110);
-  for (const auto& [document, id] : {std::pair{&documents.two, 7}, {&documents.three, 2}, {&documents.one, 3}}) {
-    Documents::append(packed, *document, id);
-  }
-  for (const TokenBatch* together : {&padded, &packed}) {
-    const BatchResult result = llama.model.forward_backward(together->batch(), ignore_ready);
-    EXPECT_EQ(result.targets, 95);
-    EXPECT_EQ(result.correct, sum.correct);
-    EXPECT_NEAR(result.loss_sum / sum.loss_sum, 1, 1e-6);
-    EXPECT_LT(testing::relative_difference(llama.gradients, expected), 2e-6);
-  }
+  padded.tokens.resize(90, 5);
+  padded.targets.resize(90, -1);
+  const BatchResult result = llama.model.forward_backward(padded.batch(), ignore_ready);
+  EXPECT_EQ(result.targets, 75);
+  EXPECT_EQ(result.correct, sum.correct);
+  EXPECT_NEAR(result.loss_sum / sum.loss_sum, 1, 1e-6);
+  EXPECT_LT(testing::relative_difference(llama.gradients, expected), 2e-6);
 }
 
 TEST(Llama, UnevenPartsAddUpToOneBatchOfAScaledLoss) {
@@ -276,8 +255,7 @@ TEST(Llama, BadSizesAndBatchesAreErrors) {
   tokens.targets[3] = -2;
   EXPECT_EQ(batch_error(), "target -2 is out of range (the model's vocabulary has 37); check the data and --vocab");
   tokens.targets.pop_back();
-  EXPECT_EQ(batch_error(),
-            "a batch of 2 sequences has 16 tokens, 15 targets and 0 documents (all must be of one length)");
+  EXPECT_EQ(batch_error(), "a batch of 2 sequences has 16 tokens and 15 targets (all must be of one length)");
   tokens = TokenBatch(1, 513, 37);
   EXPECT_EQ(batch_error(),
             "a sequence of 513 tokens is too long (the model has 512 positions); cut it, or give the model more");

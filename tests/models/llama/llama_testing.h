@@ -33,12 +33,10 @@ struct TokenBatch {
       targets.push_back(static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(vocabulary))));
     }
   }
-  models::Batch batch() const {
-    return {.examples = count, .tokens = tokens, .targets = targets, .documents = documents};
-  }
+  models::Batch batch() const { return {.examples = count, .tokens = tokens, .targets = targets}; }
 
   std::int64_t count;
-  std::vector<std::int32_t> tokens, targets, documents;
+  std::vector<std::int32_t> tokens, targets;
 };
 
 }  // namespace kolo::testing

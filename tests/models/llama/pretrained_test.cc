@@ -84,13 +84,13 @@ TEST(Pretrained, RotationsOfNewerConfigs) {
   EXPECT_EQ(settings_of(Sharded(R"(,"rope_scaling":null,"rope_theta":30000)")).rope_theta, 30000);
   EXPECT_EQ(settings_of(Sharded()).rope_theta, 10000);
   EXPECT_EQ(Sharded(R"(,"rope_scaling":{"rope_type":"llama3","factor":8.0})").error(),
-            "cannot use DIR/config.json (kolo cannot follow its 'rope_scaling'); give a plain Llama checkpoint");
+            "cannot use DIR/config.json (kolo does not support its 'rope_scaling'); give a plain Llama checkpoint");
   EXPECT_EQ(Sharded(R"(,"hidden_act":"gelu")").error(),
-            "cannot use DIR/config.json (kolo cannot follow its 'hidden_act'); give a plain Llama checkpoint");
+            "cannot use DIR/config.json (kolo does not support its 'hidden_act'); give a plain Llama checkpoint");
   EXPECT_EQ(Sharded(R"(,"head_dim":16)").error(),
-            "cannot use DIR/config.json (kolo cannot follow its 'head_dim'); give a plain Llama checkpoint");
+            "cannot use DIR/config.json (kolo does not support its 'head_dim'); give a plain Llama checkpoint");
   EXPECT_EQ(Sharded(R"(,"attention_bias":true)").error(),
-            "cannot use DIR/config.json (kolo cannot follow its 'attention_bias'); give a plain Llama checkpoint");
+            "cannot use DIR/config.json (kolo does not support its 'attention_bias'); give a plain Llama checkpoint");
 }
 
 TEST(Pretrained, AFileAloneLeavesTheSizesAsGiven) {
@@ -158,10 +158,9 @@ TEST(Pretrained, DamagedFoldersAreErrors) {
   const std::vector<float> values(1);
   const std::vector<NamedValues> stranger{{"weights", {1}, values}};
   write_safetensors(empty / "model.safetensors", stranger);
-  EXPECT_EQ(
-      error_of([&] { Pretrained(empty.path()).model(); }, empty.path()),
-      "cannot use DIR (its tensors are of no model that there is: mlp, cnn or llama); give a checkpoint of one of "
-      "these");
+  EXPECT_EQ(error_of([&] { Pretrained(empty.path()).model(); }, empty.path()),
+            "cannot use DIR (its tensors fit no known model: mlp, cnn or llama); give a checkpoint of one of "
+            "these");
 }
 
 }  // namespace

@@ -68,11 +68,11 @@ TEST(Sample, ReadingOneByOneGivesTheLogitsOfAllAtOnce) {
       llama.spread();
       const testing::TokenBatch text(1, settings.positions, settings.vocabulary);
       const auto want = llama.model.logits(text.batch());
-      LlamaSteps steps(llama.model);
-      for (int repeat = 0; repeat < 2; ++repeat, steps.begin_anew()) {
+      LlamaDecoder decoder(llama.model);
+      for (int repeat = 0; repeat < 2; ++repeat, decoder.begin_anew()) {
         std::vector<float> got;
         for (const std::int32_t token : text.tokens) {
-          const auto logits = steps.read(token);
+          const auto logits = decoder.read(token);
           got.insert(got.end(), logits.begin(), logits.end());
         }
         EXPECT_LT(testing::relative_difference(got, want), 1e-5) << kv_heads << " kv heads";
@@ -83,9 +83,9 @@ TEST(Sample, ReadingOneByOneGivesTheLogitsOfAllAtOnce) {
 
 TEST(Sample, ATextLongerThanThePositionsIsAnError) {
   BoundLlama llama(short_model());
-  LlamaSteps steps(llama.model);
-  for (int i = 0; i < 40; ++i) steps.read(1);
-  EXPECT_EQ(error_of([&] { steps.read(1); }),
+  LlamaDecoder decoder(llama.model);
+  for (int i = 0; i < 40; ++i) decoder.read(1);
+  EXPECT_EQ(error_of([&] { decoder.read(1); }),
             "the text is too long (the model has 40 positions); begin anew with a part of it");
 }
 
@@ -121,10 +121,10 @@ TEST(Sample, BadPromptsAreErrors) {
   const auto error = [&](std::vector<std::int32_t> prompt, Sampling sampling) {
     return error_of([&] { generate(llama.model, prompt, sampling); });
   };
-  EXPECT_EQ(error({}, {.count = 1}), "there is no prompt to write on from; give at least one token");
+  EXPECT_EQ(error({}, {.count = 1}), "the prompt is empty; give at least one token");
   EXPECT_EQ(error({256}, {.count = 1}),
             "the prompt's token 256 is out of range (the model's vocabulary has 256); choose others");
-  EXPECT_EQ(error({1}, {.count = -1}), "cannot write -1 tokens; give a count from 0");
+  EXPECT_EQ(error({1}, {.count = -1}), "cannot generate -1 tokens; give a count from 0");
   EXPECT_EQ(error({1}, {.count = 1, .temperature = -1}), "temperature is -1; give a number from 0");
 }
 

@@ -1,15 +1,19 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 
+#include "apps/cli/flags.h"
 #include "apps/train/options/options.h"
 
 namespace kolo::train {
 
-/// Settings that train a model well when nothing else is said.
+/// All flags that may stand in a configuration file, by section, in the order of the help text.
+std::span<const cli::Flag<Options>> flags();
+
+/// Settings that train a model well, used where no flag says otherwise.
 struct Recipe {
   std::int64_t epochs = 12;
   std::int64_t batch = 64;  ///< examples per rank and micro-batch: images, or sequences
@@ -25,8 +29,5 @@ struct Recipe {
 
 /// Errors: models::ModelError for an unknown model.
 Recipe recipe_of(std::string_view model);
-
-/// Fills in what nobody said. `said` tells whether somebody gave the flag of that name.
-void fill_in(Options& options, const std::function<bool(std::string_view)>& said);
 
 }  // namespace kolo::train

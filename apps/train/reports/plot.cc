@@ -1,10 +1,11 @@
-#include "apps/cli/plot.h"
+#include "apps/train/reports/plot.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "apps/cli/svg.h"
 #include "models/util/atomic_file.h"
 
 namespace kolo::train {
@@ -33,29 +34,23 @@ struct Scale {
   double at(double value) const { return (value - least) / (most - least) * length; }
 };
 
-std::string text_at(double x, double y, const char* anchor, const std::string& text, const char* colour = "#000") {
-  std::string escaped;
-  for (const char c : text) escaped += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : std::string(1, c);
-  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" fill=\"{}\">{}</text>\n", x, y, anchor, colour,
-                     escaped);
+std::string fill(const char* colour) {
+  return fmt::format("fill=\"{}\"", colour);
 }
 
-std::string grid_of(const Scale& x, const Scale& y) {
+void draw_grid(cli::Svg& svg, const Scale& x, const Scale& y) {
+  constexpr std::string_view grey = "stroke=\"#ddd\"";
   const double bottom = height - bottom_margin;
-  std::string text;
-  const auto line = [&](double x1, double y1, double x2, double y2) {
-    text += fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#ddd\"/>\n", x1, y1, x2,
-                        y2);
-  };
   for (double value = x.least; value <= x.most + x.step / 2; value += x.step) {
-    line(left_margin + x.at(value), bottom, left_margin + x.at(value), top_margin);
-    text += text_at(left_margin + x.at(value), bottom + 18, "middle", fmt::format("{:g}", value));
+    const double at = left_margin + x.at(value);
+    svg.line(at, bottom, at, top_margin, grey);
+    svg.text(at, bottom + 18, "middle", fmt::format("{:g}", value), fill("#000"));
   }
   for (double value = y.least; value <= y.most + y.step / 2; value += y.step) {
-    line(left_margin, bottom - y.at(value), width - right_margin, bottom - y.at(value));
-    text += text_at(left_margin - 8, bottom - y.at(value) + 4, "end", fmt::format("{:.4g}", value));
+    const double at = bottom - y.at(value);
+    svg.line(left_margin, at, width - right_margin, at, grey);
+    svg.text(left_margin - 8, at + 4, "end", fmt::format("{:.4g}", value), fill("#000"));
   }
-  return text;
 }
 
 }  // namespace
@@ -98,25 +93,24 @@ std::string Plot::svg() const {
   if (least.loss > most.loss) least.loss = 0, most.loss = 1;
   const double bottom = height - bottom_margin;
   const Scale x(0, most.step, width - left_margin - right_margin), y(least.loss, most.loss, bottom - top_margin);
-  const auto curve = [&](const std::vector<Point>& points, const char* colour) {
-    std::string places;
-    for (const Point& point : points)
-      places += fmt::format("{:.1f},{:.1f} ", left_margin + x.at(point.step), bottom - y.at(point.loss));
-    return fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.5\"/>\n", places, colour);
+  cli::Svg svg(width, height, "font-size=\"12\"");
+  draw_grid(svg, x, y);
+  const auto at = [&](const Point& point) {
+    return std::pair(left_margin + x.at(point.step), bottom - y.at(point.loss));
   };
-  std::string text = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" "
-      "font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"{0}\" height=\"{1}\" fill=\"#fff\"/>\n",
-      width, height);
-  text += grid_of(x, y) + curve(train, train_colour) + curve(held_out_, held_out_colour);
-  for (const Point& point : held_out_) {
-    text += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" fill=\"{}\"/>\n", left_margin + x.at(point.step),
-                        bottom - y.at(point.loss), held_out_colour);
-  }
-  text += text_at(left_margin, 22, "start", title_);
-  text += text_at(width - right_margin - 90, 22, "end", "training loss", train_colour);
-  if (!held_out_.empty()) text += text_at(width - right_margin, 22, "end", "held-out loss", held_out_colour);
-  return text + text_at((left_margin + width) / 2, height - 12, "middle", "step") + "</svg>\n";
+  const auto curve = [&](const std::vector<Point>& points, const char* colour) {
+    cli::Svg::Points line;
+    for (const Point& point : points) line.push_back(at(point));
+    svg.curve(line, colour, "stroke-width=\"1.5\"");
+  };
+  curve(train, train_colour);
+  curve(held_out_, held_out_colour);
+  for (const Point& point : held_out_) svg.dot(at(point).first, at(point).second, 3, held_out_colour);
+  svg.text(left_margin, 22, "start", title_, fill("#000"));
+  svg.text(width - right_margin - 90, 22, "end", "training loss", fill(train_colour));
+  if (!held_out_.empty()) svg.text(width - right_margin, 22, "end", "held-out loss", fill(held_out_colour));
+  svg.text((left_margin + width) / 2, height - 12, "middle", "step", fill("#000"));
+  return svg.done();
 }
 
 void Plot::write() const {

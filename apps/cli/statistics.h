@@ -6,10 +6,9 @@
 #include <numeric>
 #include <vector>
 
-namespace kolo::bench {
+namespace kolo::cli {
 
-/// Percentiles of a list of times (the smallest one that so many of them do not exceed), and their mean, in the unit of
-/// the list.
+/// Percentiles of a list of times by the nearest-rank method, and their mean, in the unit of the list.
 struct Percentiles {
   double p50 = 0, p95 = 0, p99 = 0, min = 0, max = 0, mean = 0;
 };
@@ -25,4 +24,4 @@ inline Percentiles percentiles(std::vector<double> values) {
   return {at(0.5), at(0.95), at(0.99), values.front(), values.back(), mean};
 }
 
-}  // namespace kolo::bench
+}  // namespace kolo::cli

@@ -7,7 +7,7 @@
 
 namespace kolo::bench {
 
-/// What an earlier run measured.
+/// The results of an earlier run.
 class Baseline {
  public:
   /// Reads what --format json or -J wrote. Errors: UsageError.
@@ -21,7 +21,7 @@ class Baseline {
   /// Errors: UsageError if the baseline has none of the results.
   std::vector<std::string> slower(const std::vector<Result>& results, double tolerance) const;
 
-  /// How many of the results it lacks.
+  /// The number of results that are not in it.
   std::size_t lacks(const std::vector<Result>& results) const;
 
  private:
@@ -35,7 +35,7 @@ class Baseline {
   std::vector<Entry> entries_;
 };
 
-/// What is wrong if no size reaches that bus bandwidth, for each placement; empty if nothing is.
+/// One line for each placement in which no size reaches that bus bandwidth.
 std::vector<std::string> below_busbw(const std::vector<Result>& results, double min_gbs);
 
 }  // namespace kolo::bench

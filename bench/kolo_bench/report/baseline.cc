@@ -1,4 +1,4 @@
-#include "bench/kolo_bench/peers/baseline.h"
+#include "bench/kolo_bench/report/baseline.h"
 
 #include <fmt/format.h>
 
@@ -50,14 +50,15 @@ Baseline::Baseline(const std::string& path) : path_(path) {
     for (const auto& result : json.at("results"))
       entries_.push_back({key_of(result), result.at("time_us").at("p50").get<double>()});
   } catch (const nlohmann::json::exception& error) {
-    throw UsageError(
-        fmt::format("{} is no result of this program ({}); give --baseline a file that -J wrote", path, error.what()));
+    throw UsageError(fmt::format("{} is not a result of this program ({}); give --baseline a file that -J wrote", path,
+                                 error.what()));
   }
 }
 
 void Baseline::check_world(int ranks, const std::string& path, const std::string& memory) const {
   if (ranks != ranks_)
-    throw UsageError(fmt::format("{} was measured with {} ranks, and these are {}; run as many", path_, ranks_, ranks));
+    throw UsageError(
+        fmt::format("{} was measured with {} ranks, and this run has {}; run the same number", path_, ranks_, ranks));
   if (path != way_ || memory != memory_)
     throw UsageError(fmt::format(
         "{} was measured with {} memory, {}, and this run is with {} memory, {}; use the same --memory and --direct",

@@ -7,16 +7,16 @@
 
 namespace kolo::train {
 
-/// Collects the losses of a run and draws them.
+/// Draws the losses of a run.
 class Plot final : public Listener {
  public:
-  /// title  what stands above the picture
+  /// title  stands above the picture
   Plot(std::string path, std::string title);
 
   void on_step(const StepEvent& event) override;
   void on_eval(const EvalEvent& event) override;
 
-  /// The picture: loss over steps, as SVG. Of many steps each dot of the line is the mean of some.
+  /// The picture: loss over steps, as SVG. A long run is thinned: each point is the mean of several steps.
   std::string svg() const;
 
   /// Writes it. Errors: models::ModelError.

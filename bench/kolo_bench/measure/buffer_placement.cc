@@ -1,20 +1,40 @@
+#include "bench/kolo_bench/measure/buffer_placement.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <vector>
 
-#include "bench/kolo_bench/measure/buffer_placement.h"
 #include "bench/kolo_bench/options.h"
 #include "ops/gpu/gpu.h"
 
 namespace kolo::bench {
 namespace {
 
+class HostPlacement final : public BufferPlacement {
+ public:
+  explicit HostPlacement(bool huge) : huge_(huge) {}
+
+  Device device() const override { return {}; }
+  void* stream() const override { return nullptr; }
+  Storage storage(std::size_t bytes) const override { return Storage::private_pages(bytes, huge_); }
+  void check_room(const Ranks& ranks, std::size_t bytes, const std::string& advice) const override {
+    check_memory(ranks, bytes, advice);
+  }
+  void fill(const Checker& checker, const Work& work) const override { checker.fill(work); }
+  std::int64_t wrong(const Checker& checker, const Work& work, std::optional<WrongElement>* first) const override {
+    return checker.wrong(work, first);
+  }
+
+ private:
+  bool huge_;
+};
+
 const std::byte* begin_of(const Tensor& tensor) {
   return static_cast<const std::byte*>(tensor.data);
 }
 
-/// Work whose tensors lie on the host as those of some other work lie on a GPU: in place where these are.
+/// Copies on the host of the tensors of some work on a GPU, in-place where the original is.
 class Twin {
  public:
   explicit Twin(const Work& work) : work_(work) {
@@ -34,22 +54,22 @@ class Twin {
 
   const Work& work() const { return work_; }
   void upload(Gpu& gpu) const {
-    for (const Piece& piece : pieces_) gpu.copy(piece.there, piece.here.get(), piece.bytes);
+    for (const Copy& piece : copies_) gpu.copy(piece.there, piece.here.get(), piece.bytes);
   }
   void download(Gpu& gpu) const {
-    for (const Piece& piece : pieces_) gpu.copy(piece.here.get(), piece.there, piece.bytes);
+    for (const Copy& piece : copies_) gpu.copy(piece.here.get(), piece.there, piece.bytes);
   }
 
  private:
-  struct Piece {
+  struct Copy {
     std::byte* there;
     std::unique_ptr<std::byte[]> here;
     std::size_t bytes;
   };
   std::byte* take(const std::byte* begin, const std::byte* end) {
     const auto bytes = static_cast<std::size_t>(end - begin);
-    pieces_.push_back({const_cast<std::byte*>(begin), std::make_unique<std::byte[]>(bytes), bytes});
-    return pieces_.back().here.get();
+    copies_.push_back({const_cast<std::byte*>(begin), std::make_unique<std::byte[]>(bytes), bytes});
+    return copies_.back().here.get();
   }
   static void place(Tensor& tensor, std::byte* data) {
     tensor.data = data;
@@ -57,12 +77,12 @@ class Twin {
   }
 
   Work work_;
-  std::vector<Piece> pieces_;
+  std::vector<Copy> copies_;
 };
 
-class GpuBufferPlacement final : public BufferPlacement {
+class GpuPlacement final : public BufferPlacement {
  public:
-  GpuBufferPlacement(Gpu& gpu, int sharing) : gpu_(gpu), sharing_(sharing), stream_(gpu) {}
+  GpuPlacement(Gpu& gpu, int sharing) : gpu_(gpu), sharing_(sharing), stream_(gpu) {}
 
   Device device() const override { return {DeviceKind::cuda, gpu_.index()}; }
   void* stream() const override { return stream_.get(); }
@@ -70,7 +90,7 @@ class GpuBufferPlacement final : public BufferPlacement {
 
   void check_room(const Ranks& ranks, std::size_t bytes, const std::string& advice) const override {
     check_memory(ranks, bytes, advice);  // values are made, and results checked, on the host
-    ranks.together([&] {
+    cli::collectively(ranks, [&] {
       const GpuMemoryUse use = gpu_.memory_use();
       const double needed = static_cast<double>(bytes) * sharing_, free = static_cast<double>(use.total - use.used);
       if (needed <= free) return;
@@ -98,8 +118,12 @@ class GpuBufferPlacement final : public BufferPlacement {
 
 }  // namespace
 
+std::unique_ptr<BufferPlacement> host_placement(bool huge) {
+  return std::make_unique<HostPlacement>(huge);
+}
+
 std::unique_ptr<BufferPlacement> gpu_placement(Gpu& gpu, int sharing) {
-  return std::make_unique<GpuBufferPlacement>(gpu, sharing);
+  return std::make_unique<GpuPlacement>(gpu, sharing);
 }
 
 Gpu& gpu_for(int local_rank) {
