@@ -14,7 +14,7 @@ class Property : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Part, Property, ::testing::Range(0, parts));
 
 TEST_P(Property, EveryProgramDoesWhatTheModelDoes) {
-  testing::play_programs(sanitized ? 300 : 10000, GetParam(), parts);
+  testing::play_programs(sanitized ? 300 : 2000, GetParam(), parts);
 }
 
 }  // namespace
