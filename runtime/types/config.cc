@@ -119,56 +119,59 @@ Setting flag_setting(std::string_view variable, std::string_view doc, bool Confi
 
 const std::array<Setting, 15>& table() {
   static const std::array<Setting, 15> rows{{
-      bytes_setting("KOLO_FUSION_BYTES", "A bucket of tensors is full when it holds so many.", true,
+      bytes_setting("KOLO_FUSION_BYTES", "Fusion threshold: a bucket is closed once it holds this many bytes.", true,
                     &Config::fusion_bytes),
       seconds_setting(
           "KOLO_STALL_REPORT_SECONDS",
-          "An operation, or a session being made, that waits longer is reported by every rank that takes part; "
+          "Every rank that takes part reports an operation, or a session being created, that waits longer than this; "
           "again after 2, 4, 8 times as long.",
           &Config::stall_report_seconds, false),
       seconds_setting(
           "KOLO_STALL_ABORT_SECONDS",
-          "An operation, or a session being made, that waits longer ends the job with exit code 72; 0: never.",
+          "The job is aborted with exit code 72 when an operation, or a session being created, waits longer than this; "
+          "0: never.",
           &Config::stall_abort_seconds, true),
-      microseconds_setting("KOLO_SPIN_US", "How long a thread that waits keeps looking before it sleeps.",
-                           &Config::spin_us),
+      microseconds_setting("KOLO_SPIN_US", "How long a waiting thread spins before it sleeps.", &Config::spin_us),
       text_setting("KOLO_FAKE_NODES",
-                   "Ranks on each node, in rank order (\"2,2\"), instead of the real placement; for tests.", true,
-                   &Config::fake_nodes),
+                   "Number of ranks on each node, in rank order (\"2,2\"), instead of the real placement; for tests.",
+                   true, &Config::fake_nodes),
       choice_setting("KOLO_BACKEND",
-                     "How host tensors travel: auto, local (ranks in one process), shm (one node) or mpi.",
+                     "Backend of host tensors: auto, local (ranks in one process), shm (ranks on one node) or mpi.",
                      &Config::backend, {"auto", "local", "shm", "mpi"}),
-      choice_setting("KOLO_GPU_BACKEND", "How tensors on GPUs travel: auto, nccl, or staged (through host memory).",
+      choice_setting("KOLO_GPU_BACKEND", "Backend of GPU tensors: auto, nccl, or staged (through host memory).",
                      &Config::gpu_backend, {"auto", "nccl", "staged"}),
-      bytes_setting("KOLO_GPU_DIRECT_BYTES",
-                    "NCCL runs tensors on GPUs from this size on where they are; smaller ones are packed.", true,
-                    &Config::gpu_direct_bytes),
-      bytes_setting("KOLO_GPU_PACK_BYTES", "Memory on each rank's GPU for what is packed.", true,
+      bytes_setting(
+          "KOLO_GPU_DIRECT_BYTES",
+          "NCCL reads and writes GPU tensors of at least this size directly; smaller ones are packed into a buffer.",
+          true, &Config::gpu_direct_bytes),
+      bytes_setting("KOLO_GPU_PACK_BYTES", "Size of the pack buffer on each rank's GPU.", true,
                     &Config::gpu_pack_bytes),
-      bytes_setting("KOLO_GPU_STAGING_BYTES", "Pinned host memory of each rank and group for what is staged.", true,
-                    &Config::gpu_staging_bytes),
+      bytes_setting("KOLO_GPU_STAGING_BYTES", "Pinned host memory of the staged backend, for each rank and group.",
+                    true, &Config::gpu_staging_bytes),
       choice_setting("KOLO_NCCL_ALGO",
-                     "How NCCL sums over all ranks: auto, ring, tree or nvls; NCCL_ALGO, if set, counts instead.",
+                     "Algorithm of NCCL's all_reduce: auto, ring, tree or nvls; NCCL_ALGO, if set, takes precedence.",
                      &Config::nccl_algo, {"auto", "ring", "tree", "nvls"}),
-      choice_setting("KOLO_NCCL_WIRE",
-                     "native: NCCL adds 16-bit floats as they are, and rounds each time; f32: they travel as f32.",
-                     &Config::nccl_wire, {"native", "f32"}),
-      flag_setting(
-          "KOLO_NCCL_REGISTER",
-          "1: memory of the session is registered with NCCL; every rank must then place its tensors alike in it.",
-          &Config::nccl_register, true),
+      choice_setting(
+          "KOLO_NCCL_WIRE",
+          "How NCCL sums 16-bit floats: native (rounded after every addition) or f32 (sent and added as f32).",
+          &Config::nccl_wire, {"native", "f32"}),
+      flag_setting("KOLO_NCCL_REGISTER",
+                   "1: session memory is registered with NCCL; every rank must then place its tensors at the same "
+                   "offsets in it.",
+                   &Config::nccl_register, true),
       flag_setting("KOLO_TIMINGS",
-                   "1: SessionStats say how long collectives took; those on GPUs by the GPU's clock, which costs a "
-                   "little time itself.",
+                   "1: SessionStats report how long collectives took; on GPUs this is measured with events, which "
+                   "costs a little "
+                   "time itself.",
                    &Config::timings),
       flag_setting("KOLO_BANNER",
-                   "1: rank 0 prints the settings in effect, and which rank has which GPU, when a session starts.",
+                   "1: when a session starts, rank 0 prints the settings in effect and the GPU of each rank.",
                    &Config::banner),
   }};
   return rows;
 }
 
-/// Variables of this name space that belong to the tests, not to a session.
+/// KOLO_ variables of the tests, not of a session.
 constexpr std::array<std::string_view, 1> other_variables{"KOLO_SHARED_DIR"};
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {  // Levenshtein, one row at a time
@@ -185,16 +188,16 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {  // Levensht
   return row.back();
 }
 
-/// What somebody may have meant: a setting spelt nearly like that, or the only one that begins so. Empty if there is
-/// none.
+/// The setting that was probably meant: one with nearly this spelling, or the only one with this prefix. Empty if there
+/// is none.
 std::string_view suggestion(std::string_view name) {
   const auto nearest = std::min_element(table().begin(), table().end(), [&](const Setting& a, const Setting& b) {
     return edit_distance(name, a.variable) < edit_distance(name, b.variable);
   });
   if (edit_distance(name, nearest->variable) <= name.size() / 3) return nearest->variable;
-  const auto begins_so = [&](const Setting& row) { return row.variable.starts_with(name); };
-  if (std::count_if(table().begin(), table().end(), begins_so) != 1) return {};
-  return std::find_if(table().begin(), table().end(), begins_so)->variable;
+  const auto has_prefix = [&](const Setting& row) { return row.variable.starts_with(name); };
+  if (std::count_if(table().begin(), table().end(), has_prefix) != 1) return {};
+  return std::find_if(table().begin(), table().end(), has_prefix)->variable;
 }
 
 std::string unknown_variable(std::string_view name) {

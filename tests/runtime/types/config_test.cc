@@ -152,11 +152,11 @@ TEST(ConfigTest, TablesHaveARowForEverySetting) {
 }
 
 TEST(ConfigTest, TheTableStandsInTheReadme) {
-  std::ifstream file(std::string(KOLO_SOURCE_DIR) + "/README.md");
-  if (!file) GTEST_SKIP() << "there is no README.md";
+  std::ifstream file(std::string(KOLO_SOURCE_DIR) + "/runtime/README.md");
+  if (!file) GTEST_SKIP() << "there is no runtime/README.md";
   std::stringstream text;
   text << file.rdbuf();
-  EXPECT_NE(text.str().find(settings_markdown()), std::string::npos) << "README.md ought to contain\n"
+  EXPECT_NE(text.str().find(settings_markdown()), std::string::npos) << "runtime/README.md ought to contain\n"
                                                                      << settings_markdown();
 }
 
