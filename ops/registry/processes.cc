@@ -5,9 +5,11 @@
 
 #include "ops/local/backend.h"
 #include "ops/mpi/backend.h"
+#include "ops/mpi_base/handles.h"
 #include "ops/registry/registry.h"
 #include "ops/shm/processes.h"
 #include "ops/two_level/backend.h"
+#include "ops/two_level/node_placement.h"
 
 namespace kolo {
 namespace {
@@ -24,6 +26,18 @@ MpiTuning tuning(const ProcessRanks& ranks) {
 
 }  // namespace
 
+std::unique_ptr<Backend> node_backend(const ProcessRanks& ranks) {
+  int rank = 0, size = 0;
+  check_mpi(MPI_Comm_rank(ranks.comm, &rank), "MPI_Comm_rank");
+  MPI_Comm made = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split(ranks.comm, ranks.node_of[static_cast<std::size_t>(rank)], 0, &made), "MPI_Comm_split");
+  const MpiComm node(made);
+  check_mpi(MPI_Comm_size(node.get(), &size), "MPI_Comm_size");
+  if (size == 1) return nullptr;
+  auto shared = shm_process_backend(node.get(), ranks.doorbells, ranks.report);
+  return shared ? std::move(shared) : mpi_backend(node.get());
+}
+
 BackendList process_backends(std::string_view setting, const ProcessRanks& ranks) {
   const bool alone = ranks.node_of.size() == 1;
   std::vector<BackendOffer> offers;
@@ -34,10 +48,10 @@ BackendList process_backends(std::string_view setting, const ProcessRanks& ranks
   offers.push_back({"mpi", [&] { return mpi_backend(ranks.comm, tuning(ranks)); }});
   BackendList backends = make_backends(setting, offers);
   if (setting == "auto" && spans_shared_nodes(ranks.node_of)) {
-    const auto make_node = [doorbells = ranks.doorbells, report = ranks.report](MPI_Comm node) {
-      return node_backend(node, doorbells, report);
-    };
-    backends.insert(backends.begin(), nodes_backend(ranks.comm, ranks.node_of, make_node));
+    int rank = 0;
+    check_mpi(MPI_Comm_rank(ranks.comm, &rank), "MPI_Comm_rank");
+    backends.insert(backends.begin(), two_level_backend(*backends.back(), node_backend(ranks), ranks.node_of, rank,
+                                                        between_nodes.segments));
   }
   return backends;
 }

@@ -26,6 +26,10 @@ struct ProcessRanks {
 /// The backends of host tensors. Collective. Throws as make_backends() does.
 BackendList process_backends(std::string_view setting, const ProcessRanks& ranks);
 
+/// What serves this node's ranks best: shared memory, or MPI where they cannot share it, of which one rank's report()
+/// says why. Null if this rank is alone on its node. Collective over all ranks of `comm`.
+std::unique_ptr<Backend> node_backend(const ProcessRanks& ranks);
+
 /// Makes the host backends of GPU tensors; `ranks` must outlive the result.
 GpuHosts process_gpu_hosts(const ProcessRanks& ranks);
 

@@ -11,7 +11,7 @@
 namespace kolo {
 namespace {
 
-constexpr std::size_t ahead = 2;  // segments that are reduced before an earlier one is handed round
+constexpr std::size_t ahead = 2;  // segments that are reduced before an earlier one is gathered
 
 /// Scales the rule, which counts bytes of the carried type, to a bucket's own.
 SegmentRule rule_for(const SegmentRule& rule, DType own, DType carried) {
@@ -45,7 +45,7 @@ std::optional<DType> carried_type(const Signature& signature) {
   return signature.dtype;
 }
 
-NodesAllReduce::NodesAllReduce(std::shared_ptr<NodeLevels> levels, Bucket bucket)
+TwoLevelAllReduce::TwoLevelAllReduce(std::shared_ptr<TwoLevels> levels, Bucket bucket)
     : levels_(std::move(levels)),
       placement_(levels_->placement),
       bucket_(std::move(bucket)),
@@ -58,23 +58,23 @@ NodesAllReduce::NodesAllReduce(std::shared_ptr<NodeLevels> levels, Bucket bucket
   }
 }
 
-NodesAllReduce::~NodesAllReduce() {
-  for (Part& part : segments_) part.staging.leak();  // of what is not complete: MPI may still write there
+TwoLevelAllReduce::~TwoLevelAllReduce() {
+  for (InFlight& flight : segments_) flight.staging.leak();  // of what is not complete: MPI may still write there
 }
 
-bool NodesAllReduce::needs_polling() const {
-  return std::any_of(segments_.begin(), segments_.end(), [](const Part& part) {
-    return std::any_of(part.running.begin(), part.running.end(),
+bool TwoLevelAllReduce::needs_polling() const {
+  return std::any_of(segments_.begin(), segments_.end(), [](const InFlight& flight) {
+    return std::any_of(flight.running.begin(), flight.running.end(),
                        [](const Running& running) { return running.operation->needs_polling(); });
   });
 }
 
-bool NodesAllReduce::step() {
+bool TwoLevelAllReduce::step() {
   for (bool moved = true; moved;) {
     moved = false;
     for (std::size_t i = complete_; i < reduced_; ++i) moved |= advance(segments_[i]);
-    while (crossed_ < reduced_ && segments_[crossed_].stage == Stage::reduced) {
-      reduce_between(segments_[crossed_++]);
+    while (exchanged_ < reduced_ && segments_[exchanged_].stage == Stage::reduced) {
+      reduce_inter_node(segments_[exchanged_++]);
       moved = true;
     }
     moved |= start_next();
@@ -84,119 +84,119 @@ bool NodesAllReduce::step() {
 }
 
 /// Steps what runs for a segment; when all of that is complete, the segment is a stage further.
-bool NodesAllReduce::advance(Part& part) {
-  if (part.stage != Stage::reducing && part.stage != Stage::crossing && part.stage != Stage::handing_round)
+bool TwoLevelAllReduce::advance(InFlight& flight) {
+  if (flight.stage != Stage::reducing && flight.stage != Stage::exchanging && flight.stage != Stage::gathering)
     return false;
-  std::erase_if(part.running, [](const Running& running) { return running.operation->step(); });
-  if (!part.running.empty()) return false;
-  part.stage = static_cast<Stage>(static_cast<int>(part.stage) + 1);
-  if (part.stage == Stage::crossed) narrow(part);
-  if (part.stage == Stage::complete) put_back(part);
+  std::erase_if(flight.running, [](const Running& running) { return running.operation->step(); });
+  if (!flight.running.empty()) return false;
+  flight.stage = static_cast<Stage>(static_cast<int>(flight.stage) + 1);
+  if (flight.stage == Stage::exchanged) narrow(flight);
+  if (flight.stage == Stage::complete) put_back(flight);
   return true;
 }
 
 /// Starts the next collective within the node, if its turn has come: the same one on all ranks of the node.
-bool NodesAllReduce::start_next() {
-  const bool reduce_first = reduced_ < segments_.size() && reduced_ <= handed_round_ + ahead;
+bool TwoLevelAllReduce::start_next() {
+  const bool reduce_first = reduced_ < segments_.size() && reduced_ <= gathered_ + ahead;
   if (reduce_first) {
-    Part& next = segments_[reduced_];
-    if (reduced_ >= complete_ + NodeLevels::most_under_way || (staged(next) && levels_->staging.empty())) return false;
-    reduce_within(next);
+    InFlight& next = segments_[reduced_];
+    if (reduced_ >= complete_ + TwoLevels::most_in_flight || (staged(next) && levels_->staging.empty())) return false;
+    reduce_intra_node(next);
     ++reduced_;
     return true;
   }
-  if (handed_round_ == segments_.size() || segments_[handed_round_].stage != Stage::crossed) return false;
-  hand_round(segments_[handed_round_++]);
+  if (gathered_ == segments_.size() || segments_[gathered_].stage != Stage::exchanged) return false;
+  gather_intra_node(segments_[gathered_++]);
   return true;
 }
 
 /// The segment's elements where they are, if they lie side by side and are carried as they are; else in staging.
-void NodesAllReduce::lay_out(Part& part) {
+void TwoLevelAllReduce::lay_out(InFlight& flight) {
   const std::size_t size = size_of(own_);
-  if (part.segment.single) {
-    const BucketTensor& tensor = bucket_.tensors[part.segment.position.tensor];
-    part.in = address(tensor.in, part.segment.position.offset);
-    part.sums = part.out = address(tensor.out, part.segment.position.offset);
+  if (flight.segment.single) {
+    const BucketTensor& tensor = bucket_.tensors[flight.segment.position.tensor];
+    flight.in = address(tensor.in, flight.segment.position.offset);
+    flight.sums = flight.out = address(tensor.out, flight.segment.position.offset);
   }
-  if (!staged(part)) return;
-  part.staging = std::move(levels_->staging.back());
+  if (!staged(flight)) return;
+  flight.staging = std::move(levels_->staging.back());
   levels_->staging.pop_back();
-  part.in = part.sums = part.staging.data();
-  if (!part.segment.single) part.out = part.in;
-  if (!part.segment.single && carried_ != own_)
-    part.out += static_cast<std::size_t>(part.segment.count) * size_of(carried_);
-  std::byte* place = part.in;
-  for_each_piece(bucket_, 1, part.segment.position, part.segment.count, [&](const Piece& piece) {
+  flight.in = flight.sums = flight.staging.data();
+  if (!flight.segment.single) flight.out = flight.in;
+  if (!flight.segment.single && carried_ != own_)
+    flight.out += static_cast<std::size_t>(flight.segment.count) * size_of(carried_);
+  std::byte* place = flight.in;
+  for_each_piece(bucket_, 1, flight.segment.position, flight.segment.count, [&](const Piece& piece) {
     const auto count = static_cast<std::size_t>(piece.count);
     const std::byte* const from = address(bucket_.tensors[piece.tensor].in, piece.offset);
     carried_ == own_ ? void(std::memcpy(place, from, count * size)) : convert(own_, from, carried_, place, count);
     place += count * size_of(carried_);
   });
-  levels_->staged_bytes += static_cast<std::size_t>(part.segment.count) * size;
+  levels_->staged_bytes += static_cast<std::size_t>(flight.segment.count) * size;
 }
 
 /// This rank's stripe of the result, in the tensors' type.
-void NodesAllReduce::narrow(Part& part) {
+void TwoLevelAllReduce::narrow(InFlight& flight) {
   if (carried_ == own_ || !placement_.holds_stripe()) return;
-  const Tensor from = stripe(part.sums, carried_, part, placement_.index),
-               to = stripe(part.out, own_, part, placement_.index);
+  const Tensor from = stripe(flight.sums, carried_, flight, placement_.index),
+               to = stripe(flight.out, own_, flight, placement_.index);
   convert(carried_, from.data, own_, to.data, static_cast<std::size_t>(from.elements()));
 }
 
-void NodesAllReduce::put_back(Part& part) {
-  if (!staged(part)) return;
+void TwoLevelAllReduce::put_back(InFlight& flight) {
+  if (!staged(flight)) return;
   const std::size_t size = size_of(own_);
-  const std::byte* place = part.out;
-  for_each_piece(bucket_, 1, part.segment.position, part.segment.count, [&](const Piece& piece) {
+  const std::byte* place = flight.out;
+  for_each_piece(bucket_, 1, flight.segment.position, flight.segment.count, [&](const Piece& piece) {
     const std::size_t bytes = static_cast<std::size_t>(piece.count) * size;
-    if (!part.segment.single) std::memcpy(address(bucket_.tensors[piece.tensor].out, piece.offset), place, bytes);
+    if (!flight.segment.single) std::memcpy(address(bucket_.tensors[piece.tensor].out, piece.offset), place, bytes);
     place += bytes;
   });
-  levels_->staged_bytes += static_cast<std::size_t>(part.segment.count) * size;
-  levels_->staging.push_back(std::move(part.staging));
+  levels_->staged_bytes += static_cast<std::size_t>(flight.segment.count) * size;
+  levels_->staging.push_back(std::move(flight.staging));
 }
 
-Tensor NodesAllReduce::stripe(std::byte* begin, DType dtype, const Part& part, int number) const {
-  const RowRange range = rows_of_rank(part.segment.count, placement_.stripes(), number);
+Tensor TwoLevelAllReduce::stripe(std::byte* begin, DType dtype, const InFlight& flight, int number) const {
+  const RowRange range = rows_of_rank(flight.segment.count, placement_.stripes(), number);
   return {begin + static_cast<std::size_t>(range.begin) * size_of(dtype), Shape{range.count()}, dtype, {}};
 }
 
-void NodesAllReduce::start_within(Part& part, OpKind kind, int root, const BucketTensor& tensor) {
+void TwoLevelAllReduce::start_intra_node(InFlight& flight, OpKind kind, int root, const BucketTensor& tensor) {
   Bucket bucket{{.kind = kind, .dtype = tensor.in.dtype, .root = root, .shape = tensor.in.shape}, {tensor}};
   if (reduces(kind)) {
-    bucket.signature.op = op_within();
+    bucket.signature.op = intra_node_op();
     bucket.signature.prescale = bucket_.signature.prescale;
     bucket.absent = absent_in_node(placement_, bucket_.absent, placement_.node);
   }
-  part.running.emplace_back(*levels_->within, std::move(bucket));
+  flight.running.emplace_back(*levels_->intra_node, std::move(bucket));
 }
 
-void NodesAllReduce::reduce_within(Part& part) {
-  lay_out(part);
-  part.stage = Stage::reducing;
+void TwoLevelAllReduce::reduce_intra_node(InFlight& flight) {
+  lay_out(flight);
+  flight.stage = Stage::reducing;
   if (node_absent(placement_, bucket_.absent, static_cast<std::size_t>(placement_.node)))
     return;  // nothing here counts
   const int ranks = static_cast<int>(placement_.mine().size()), stripes = placement_.stripes();
   if (ranks == 1) {
-    const void* source = part.in;
-    void* destination = part.sums;
-    reduce({carried_, op_within(), bucket_.signature.prescale}, {&source, 1}, {&destination, 1},
-           static_cast<std::size_t>(part.segment.count));
+    const void* source = flight.in;
+    void* destination = flight.sums;
+    reduce({carried_, intra_node_op(), bucket_.signature.prescale}, {&source, 1}, {&destination, 1},
+           static_cast<std::size_t>(flight.segment.count));
   } else if (ranks == stripes) {
-    start_within(part, OpKind::reduce_scatter, 0,
-                 {whole(part.in, carried_, part), stripe(part.sums, carried_, part, placement_.index)});
+    start_intra_node(flight, OpKind::reduce_scatter, 0,
+                     {whole(flight.in, carried_, flight), stripe(flight.sums, carried_, flight, placement_.index)});
   } else {
     for (int s = 0; s < stripes; ++s) {
-      const Tensor sums = placement_.index == s ? stripe(part.sums, carried_, part, s) : Tensor{};
-      start_within(part, OpKind::reduce, s, {stripe(part.in, carried_, part, s), sums});
+      const Tensor sums = placement_.index == s ? stripe(flight.sums, carried_, flight, s) : Tensor{};
+      start_intra_node(flight, OpKind::reduce, s, {stripe(flight.in, carried_, flight, s), sums});
     }
   }
 }
 
-void NodesAllReduce::reduce_between(Part& part) {
-  part.stage = Stage::crossing;
+void TwoLevelAllReduce::reduce_inter_node(InFlight& flight) {
+  flight.stage = Stage::exchanging;
   if (!placement_.holds_stripe()) return;
-  const Tensor mine = stripe(part.sums, carried_, part, placement_.index);
+  const Tensor mine = stripe(flight.sums, carried_, flight, placement_.index);
   Bucket bucket{
       {.op = bucket_.signature.op, .dtype = carried_, .postscale = bucket_.signature.postscale, .shape = mine.shape},
       {{mine, mine}}};
@@ -204,25 +204,25 @@ void NodesAllReduce::reduce_between(Part& part) {
     if (node_absent(placement_, bucket_.absent, node)) bucket.absent.push_back(static_cast<int>(node));
   }
   bucket.divide_by = bucket_.divide_by;
-  part.running.emplace_back(*levels_->between, std::move(bucket));
+  flight.running.emplace_back(*levels_->inter_node, std::move(bucket));
 }
 
-void NodesAllReduce::hand_round(Part& part) {
-  part.stage = Stage::handing_round;
+void TwoLevelAllReduce::gather_intra_node(InFlight& flight) {
+  flight.stage = Stage::gathering;
   const int ranks = static_cast<int>(placement_.mine().size()), stripes = placement_.stripes();
   if (ranks == 1) return;
   if (ranks == stripes) {
-    BucketTensor tensor{stripe(part.out, own_, part, placement_.index), whole(part.out, own_, part)};
-    if (part.segment.count % stripes != 0) {
+    BucketTensor tensor{stripe(flight.out, own_, flight, placement_.index), whole(flight.out, own_, flight)};
+    if (flight.segment.count % stripes != 0) {
       BlockRows rows;
-      for (int s = 0; s < stripes; ++s) rows.push_back(rows_of_rank(part.segment.count, stripes, s).count());
+      for (int s = 0; s < stripes; ++s) rows.push_back(rows_of_rank(flight.segment.count, stripes, s).count());
       tensor.rows = std::make_shared<const BlockRows>(std::move(rows));
     }
-    return start_within(part, OpKind::all_gather, 0, tensor);
+    return start_intra_node(flight, OpKind::all_gather, 0, tensor);
   }
   for (int s = 0; s < stripes; ++s) {
-    const Tensor values = stripe(part.out, own_, part, s);
-    start_within(part, OpKind::broadcast, s, {values, values});
+    const Tensor values = stripe(flight.out, own_, flight, s);
+    start_intra_node(flight, OpKind::broadcast, s, {values, values});
   }
 }
 

@@ -19,38 +19,38 @@ namespace kolo {
 std::optional<DType> carried_type(const Signature& signature);
 
 /// What the operations of a group use in turn: its two levels, and staging.
-struct NodeLevels {
-  static constexpr std::size_t most_under_way =
-      4;  ///< segments of an operation that have been reduced within the node and are not complete
+struct TwoLevels {
+  /// Segments of an operation that have been reduced intra-node and are not complete.
+  static constexpr std::size_t most_in_flight = 4;
 
   NodePlacement placement;
-  std::unique_ptr<Backend> within;   ///< among the ranks of this node; null if this one is alone
-  std::unique_ptr<Backend> between;  ///< among the ranks that hold the same stripe; null if this one holds none
-  SegmentRule rule;                  ///< in bytes of the carried type
+  std::unique_ptr<Backend> intra_node;  ///< null if this rank is alone on its node
+  std::unique_ptr<Backend> inter_node;  ///< among the holders of this rank's stripe; null if it holds none
+  SegmentRule rule;                     ///< in bytes of the carried type
   std::vector<HostBuffer>
       staging;  ///< what no segment uses now: each has room for one, in its type and in the carried one
   std::uint64_t staged_bytes = 0;  ///< copied into and out of staging so far
 };
 
-/// One bucket on its way: segment by segment, each reduced within the nodes (every holder gets its stripe), reduced
-/// between the nodes' holders of a stripe, and handed round within the nodes.
+/// One bucket in flight, segment by segment: a reduce_scatter intra-node (every holder gets its stripe), an all_reduce
+/// of each stripe inter-node, an all_gather intra-node.
 ///
 /// Both levels run collectives of their own, which all their ranks must start in one order. Between nodes that is the
-/// order of the segments. Within a node some segments are reduced ahead of the one that is handed round: so while one
-/// crosses the network, the next ones are reduced. The operation holds its backend until it has started everything.
-class NodesAllReduce final : public Operation {
+/// order of the segments. Within a node some segments are reduced ahead of the one that is gathered: while one is
+/// on the network, the next ones are reduced. The operation holds its backend until it has started everything.
+class TwoLevelAllReduce final : public Operation {
  public:
-  NodesAllReduce(std::shared_ptr<NodeLevels> levels, Bucket bucket);
-  NodesAllReduce(const NodesAllReduce&) = delete;
-  NodesAllReduce& operator=(const NodesAllReduce&) = delete;
-  ~NodesAllReduce() override;
+  TwoLevelAllReduce(std::shared_ptr<TwoLevels> levels, Bucket bucket);
+  TwoLevelAllReduce(const TwoLevelAllReduce&) = delete;
+  TwoLevelAllReduce& operator=(const TwoLevelAllReduce&) = delete;
+  ~TwoLevelAllReduce() override;
 
   bool step() override;
   bool needs_polling() const override;
-  bool holds_backend() const override { return handed_round_ < segments_.size(); }
+  bool holds_backend() const override { return gathered_ < segments_.size(); }
 
  private:
-  enum class Stage { waiting, reducing, reduced, crossing, crossed, handing_round, complete };
+  enum class Stage { waiting, reducing, reduced, exchanging, exchanged, gathering, complete };
   /// An operation on one of the levels.
   struct Running {
     Running(Backend& level, Bucket of)
@@ -58,7 +58,7 @@ class NodesAllReduce final : public Operation {
     std::unique_ptr<const Bucket> bucket;
     std::unique_ptr<Operation> operation;
   };
-  struct Part {
+  struct InFlight {
     Segment segment;
     Stage stage = Stage::waiting;
     std::byte* in = nullptr;    // the segment's elements, side by side, in the carried type
@@ -68,32 +68,32 @@ class NodesAllReduce final : public Operation {
     std::vector<Running> running;
   };
 
-  bool advance(Part& part);
+  bool advance(InFlight& flight);
   bool start_next();
-  bool staged(const Part& part) const { return carried_ != own_ || !part.segment.single; }
-  void lay_out(Part& part);
-  void reduce_within(Part& part);
-  void reduce_between(Part& part);
-  void narrow(Part& part);
-  void hand_round(Part& part);
-  void put_back(Part& part);
-  Tensor stripe(std::byte* begin, DType dtype, const Part& part, int number) const;
-  Tensor whole(std::byte* begin, DType dtype, const Part& part) const {
-    return {begin, Shape{part.segment.count}, dtype, {}};
+  bool staged(const InFlight& flight) const { return carried_ != own_ || !flight.segment.single; }
+  void lay_out(InFlight& flight);
+  void reduce_intra_node(InFlight& flight);
+  void reduce_inter_node(InFlight& flight);
+  void narrow(InFlight& flight);
+  void gather_intra_node(InFlight& flight);
+  void put_back(InFlight& flight);
+  Tensor stripe(std::byte* begin, DType dtype, const InFlight& flight, int number) const;
+  Tensor whole(std::byte* begin, DType dtype, const InFlight& flight) const {
+    return {begin, Shape{flight.segment.count}, dtype, {}};
   }
-  void start_within(Part& part, OpKind kind, int root, const BucketTensor& tensor);
-  ReduceOp op_within() const {
+  void start_intra_node(InFlight& flight, OpKind kind, int root, const BucketTensor& tensor);
+  ReduceOp intra_node_op() const {
     return bucket_.signature.op == ReduceOp::average ? ReduceOp::sum : bucket_.signature.op;
   }
 
-  std::shared_ptr<NodeLevels> levels_;
+  std::shared_ptr<TwoLevels> levels_;
   const NodePlacement& placement_;
   Bucket bucket_;
   DType own_, carried_;
-  std::vector<Part> segments_;
-  std::size_t reduced_ = 0;       // segments whose first stage has been started
-  std::size_t crossed_ = 0;       // …second…
-  std::size_t handed_round_ = 0;  // …third…
+  std::vector<InFlight> segments_;
+  std::size_t reduced_ = 0;    // segments whose first stage has been started
+  std::size_t exchanged_ = 0;  // …second…
+  std::size_t gathered_ = 0;   // …third…
   std::size_t complete_ = 0;
 };
 

@@ -1,43 +1,29 @@
 #pragma once
 
-#include <mpi.h>
-
-#include <functional>
 #include <memory>
-#include <span>
-#include <string>
 #include <vector>
 
 #include <kolo/backend.h>
 
-#include "ops/host/doorbell.h"
-#include "ops/mpi/transfer.h"
-#include "ops/two_level/node_placement.h"
+#include "ops/segment.h"
 
 namespace kolo {
 
-/// Makes the backend of the ranks of one node, all ranks of `node`. Collective over them; groups of these ranks get
-/// theirs by its for_group(), or go over MPI where that has none.
-using NodeBackendMaker = std::function<std::unique_ptr<Backend>(MPI_Comm node)>;
-
-/// What serves the ranks of one node best: shm_process_backend(), or mpi_backend() where they cannot share memory, of
-/// which one rank's `report` says why. Collective over them. `doorbells` as for shm_process_backend().
-std::unique_ptr<Backend> node_backend(MPI_Comm node, std::span<Doorbell> doorbells,
-                                      const std::function<void(const std::string&)>& report);
-
 /// all_reduce of host tensors among ranks on several nodes, in two levels: within a node by that node's backend,
-/// between nodes over MPI. A tensor is cut into as many stripes as the smallest node has ranks: so all of these send at
-/// once, and what crosses the network is what a ring over nodes would carry, whatever the number of ranks on a node.
+/// between nodes by one for each stripe. A tensor is cut into as many stripes as the smallest node has ranks: so all of
+/// these send at once, and the network carries what a ring over nodes would, whatever the number of ranks on a node.
 ///
-/// comm      its ranks are those of the group; duplicated
-/// node_of   by rank of `comm`; spans_shared_nodes()
-/// tuning    of what crosses the network: segments are those of a stripe
+/// all_ranks   of host tensors, among all ranks; its for_group() makes the stripes' backends, and those of nodes that
+///             have no other; outlives the result
+/// intra_node  among this rank's node, its ranks ascending; null: none but that of `all_ranks`
+/// node_of     by rank of `all_ranks`; spans_shared_nodes()
+/// stripe      how a stripe is cut into segments
 ///
 /// Sums are taken in rank order within a node, then in the order of the nodes' lowest ranks, in the accumulators of
 /// reduce(): 16-bit floats are rounded once, integers come out as in rank order. Serves what is reducible() but
 /// averages of 64-bit integers, whose sums no type holds. Groups on one node get that node's backend. Making and
 /// destroying it are collective. Throws Error{backend}.
-std::unique_ptr<Backend> nodes_backend(MPI_Comm comm, std::vector<int> node_of, NodeBackendMaker make_node,
-                                       const MpiTuning& tuning = between_nodes);
+std::unique_ptr<Backend> two_level_backend(Backend& all_ranks, std::unique_ptr<Backend> intra_node,
+                                           std::vector<int> node_of, int rank, const SegmentRule& stripe);
 
 }  // namespace kolo

@@ -22,9 +22,9 @@ NodePlacement placement_of(const std::vector<int>& node_of, int rank);
 /// Whether there is anything to do in two levels: several nodes, one of them with several ranks.
 bool spans_shared_nodes(const std::vector<int>& node_of);
 
-/// Of ranks of a group that are absent (ascending): the places, in their node's list, of those of node `node`; whether
-/// all of a node's are.
+/// Node-local indices of the absent ranks of `node`; `absent` is ascending.
 std::vector<int> absent_in_node(const NodePlacement& placement, const std::vector<int>& absent, int node);
+/// True if every rank of `node` is absent.
 bool node_absent(const NodePlacement& placement, const std::vector<int>& absent, std::size_t node);
 
 }  // namespace kolo

@@ -7,6 +7,8 @@
 #include <string>
 
 #include "ops/mpi/backend.h"
+#include "ops/registry/processes.h"
+#include "ops/two_level/node_placement.h"
 #include "tests/ops/backend_conformance.h"
 #include "tests/support/no_descriptors.h"
 
@@ -31,11 +33,11 @@ class Nodes {
       if (node == members.size()) members.emplace_back();
       members[node].push_back(static_cast<int>(r));
     }
-    const auto make_node = [=](MPI_Comm node) {
-      return shared ? node_backend(node, {}, [](const std::string& line) { ADD_FAILURE() << line; })
-                    : mpi_backend(node, tuning);
-    };
-    backend = nodes_backend(MPI_COMM_WORLD, node_of, make_node, tuning);
+    all_ranks = mpi_backend(MPI_COMM_WORLD, tuning);
+    std::unique_ptr<Backend> node;
+    if (shared)
+      node = node_backend({MPI_COMM_WORLD, node_of, {}, [](const std::string& line) { ADD_FAILURE() << line; }});
+    backend = two_level_backend(*all_ranks, std::move(node), node_of, rank, tuning.segments);
   }
 
   void run(Call call) {
@@ -51,7 +53,7 @@ class Nodes {
 
   int rank = 0;
   std::vector<std::vector<int>> members;
-  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Backend> all_ranks, backend;
 };
 
 std::vector<std::vector<int>> placements() {
@@ -65,7 +67,7 @@ std::vector<std::vector<int>> placements() {
   }
 }
 
-TEST(NodesBackend, ServesOnlyPlacementsWithSomethingToShare) {
+TEST(TwoLevel, ServesOnlyPlacementsWithSomethingToShare) {
   EXPECT_FALSE(spans_shared_nodes({0, 1}));
   EXPECT_FALSE(spans_shared_nodes({0, 0}));
   EXPECT_FALSE(spans_shared_nodes({5}));
@@ -73,7 +75,7 @@ TEST(NodesBackend, ServesOnlyPlacementsWithSomethingToShare) {
 }
 
 /// Every size with every op and type on the first placement; elsewhere they take turns.
-TEST(NodesBackend, EveryOpTypeAndSize) {
+TEST(TwoLevel, EveryOpTypeAndSize) {
   const std::vector<std::vector<std::int64_t>> all_sizes{{}, {0}, {1}, {2}, {7, 0, 1, 500}, {5'003}, {20'001, 3, 60}};
   for (const auto& node_of : placements()) {
     for (const bool shared : {true, false}) {
@@ -99,7 +101,7 @@ TEST(NodesBackend, EveryOpTypeAndSize) {
   }
 }
 
-TEST(NodesBackend, AbsentRanksAndNodes) {
+TEST(TwoLevel, AbsentRanksAndNodes) {
   for (const auto& node_of : placements()) {
     Nodes nodes(node_of, tiny, true);
     const int ranks = static_cast<int>(node_of.size());
@@ -119,7 +121,7 @@ TEST(NodesBackend, AbsentRanksAndNodes) {
   }
 }
 
-TEST(NodesBackend, LargerThanManySegments) {
+TEST(TwoLevel, LargerThanManySegments) {
   for (const auto& node_of : placements()) {
     Nodes nodes(node_of, between_nodes, true);
     nodes.run({all_reduce_of(DType::f32, ReduceOp::average), {2'500'001, 5, 500'000}, true, 1});
@@ -128,20 +130,19 @@ TEST(NodesBackend, LargerThanManySegments) {
 }
 
 /// A node whose ranks cannot share memory says so, and uses MPI; the others do as ever.
-TEST(NodesBackend, WithoutSharedMemoryOnOneNode) {
+TEST(TwoLevel, WithoutSharedMemoryOnOneNode) {
   for (const auto& node_of : placements()) {
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     std::string line;
     std::string_view name;
-    const auto make_node = [&](MPI_Comm node) {
-      std::optional<NoDescriptors> handicap;
-      if (rank == 0) handicap.emplace();
-      auto made = node_backend(node, {}, [&](const std::string& text) { line = text; });
-      name = made->name();
-      return made;
-    };
-    const auto backend = nodes_backend(MPI_COMM_WORLD, node_of, make_node);
+    const auto all_ranks = mpi_backend(MPI_COMM_WORLD, between_nodes);
+    std::optional<NoDescriptors> handicap;
+    if (rank == 0) handicap.emplace();
+    auto node = node_backend({MPI_COMM_WORLD, node_of, {}, [&](const std::string& text) { line = text; }});
+    handicap.reset();
+    if (node) name = node->name();
+    const auto backend = two_level_backend(*all_ranks, std::move(node), node_of, rank, between_nodes.segments);
     const auto peers = std::ranges::count(node_of, node_of[static_cast<std::size_t>(rank)]);
     const bool of_the_first = node_of[static_cast<std::size_t>(rank)] == node_of[0];
     EXPECT_EQ(name, peers == 1 ? "" : of_the_first ? "mpi" : "shm");
