@@ -4,7 +4,8 @@
 #
 # usage: tidy.sh BUILD
 set -euo pipefail
-build=$1
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+build=$(realpath "$1")
 
 for tidy in clang-tidy-14 clang-tidy ''; do
   if [[ -n $tidy ]] && "$tidy" --version 2>/dev/null | grep -q 'version 14\.'; then break; fi
@@ -13,4 +14,5 @@ if [[ -z $tidy ]]; then
   printf 'skipped: no clang-tidy 14 on this machine (apps/setup installs it)\n'
   exit 77
 fi
-sed -nE 's/.*"file": "(.*)".*/\1/p' "$build/compile_commands.json" | grep -v '/tests/' | grep -v '\.cu$' | sort -u | xargs -n 1 -P "$(nproc)" "$tidy" -p "$build" --quiet --warnings-as-errors='*'
+sed -nE 's/.*"file": "(.*)".*/\1/p' "$build/compile_commands.json" | grep -v '/tests/' | grep -v '\.cu$' | sort -u |
+  xargs -n 1 -P "$(nproc)" "$tidy" -p "$build" --config-file=.clang-tidy --quiet --warnings-as-errors='*'
