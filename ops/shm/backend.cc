@@ -3,8 +3,8 @@
 #include <new>
 #include <utility>
 
-#include "ops/host/spare_blocks.h"
 #include "ops/shm/pipeline.h"
+#include "ops/spare_blocks.h"
 
 namespace kolo {
 namespace {

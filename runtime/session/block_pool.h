@@ -5,7 +5,7 @@
 #include <mutex>
 #include <utility>
 
-#include "ops/host/spare_blocks.h"
+#include "ops/spare_blocks.h"
 
 namespace kolo {
 
