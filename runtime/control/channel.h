@@ -11,8 +11,8 @@
 
 namespace kolo {
 
-/// Carries small messages between ranks: announcements and decisions. Implementations: control_thread (ranks in one
-/// process) and control_mpi (processes); both use NodeLinks between ranks of one node.
+/// Carries announcements and decisions between ranks. Implementations: thread.h (ranks in one process) and mpi.h
+/// (processes); both use NodeLinks within a node.
 ///
 /// Messages of one rank to another arrive in order. Nothing blocks. Used by one thread at a time, except doorbell().
 class ControlChannel {
@@ -27,12 +27,11 @@ class ControlChannel {
   virtual int rank() const = 0;
   virtual const Topology& topology() const = 0;
 
-  /// Opens, and closes again, the links to the neighbours of a position in a group's tree: needed before messages are
-  /// exchanged with them.
+  /// Opens and closes the links to the neighbours of a position in a group's tree; only open links carry messages.
   virtual void open(const TreePosition& position) = 0;
   virtual void close(const TreePosition& position) = 0;
 
-  /// Queues a message for `to` and hands on what fits; wakes the receiver.
+  /// Queues a message for `to`, sends what fits, and wakes the receiver.
   virtual void send(int to, std::span<const std::byte> message) = 0;
 
   /// Takes the next message, if one is here.
@@ -41,21 +40,21 @@ class ControlChannel {
   /// Whether receive() may find something. Cheap; may err on the side of true.
   virtual bool pending() = 0;
 
-  /// Hands on what send() could not; returns whether nothing is left.
+  /// Sends what send() could not; returns true if nothing is left.
   virtual bool flush() = 0;
 
-  /// Whether there are peers that can be heard only by calling receive(): they do not ring the doorbell, unless they
-  /// are asked to.
+  /// True if messages of some peers are found only by calling receive(): these peers ring the doorbell only after
+  /// ask_to_be_rung().
   virtual bool needs_polling() const = 0;
 
-  /// For a rank that is about to sleep on its doorbell, before it looks at receive() for the last time: asks all peers
-  /// to ring from now on. False if some will not.
+  /// Before a rank sleeps on its doorbell, and before its last receive(): asks all peers to ring from now on. False if
+  /// some will not.
   virtual bool ask_to_be_rung() { return !needs_polling(); }
 
-  /// Rung by peers of this node when they have sent something, and by anybody in this process.
+  /// Rung by peers of this node when they have sent a message, and by any thread of this process.
   virtual Doorbell& doorbell() = 0;
 
-  /// What this node's ranks publish about themselves for each other's watchdogs.
+  /// The entries of this node's ranks, for their watchdogs.
   virtual StatusBoard& board() = 0;
 
   /// Whether the ranks are processes, which exit() ends one by one.

@@ -16,7 +16,7 @@
 namespace kolo {
 namespace {
 
-using Values = std::map<std::string, RankSet>;  // value of a setting → who has it
+using Values = std::map<std::string, RankSet>;  // value of a setting → the ranks with it
 using Survey = std::map<std::string, Values>;   // by setting
 
 Survey own_settings(const Config& config, int rank) {
@@ -89,9 +89,9 @@ void check_settings(std::span<const std::byte> messages) {
 }
 
 std::vector<ControlChannel::Message> agree_on_settings(ControlChannel& control, const Config& config) {
-  std::vector<int> everybody(static_cast<std::size_t>(control.topology().size()));
-  std::iota(everybody.begin(), everybody.end(), 0);
-  const TreePosition position = tree_position(control.topology(), everybody, control.rank());
+  std::vector<int> all_ranks(static_cast<std::size_t>(control.topology().size()));
+  std::iota(all_ranks.begin(), all_ranks.end(), 0);
+  const TreePosition position = tree_position(control.topology(), all_ranks, control.rank());
 
   Survey survey = own_settings(config, control.rank());
   for (std::size_t child = 0; child < position.children.size(); ++child) {

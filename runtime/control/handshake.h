@@ -10,15 +10,15 @@
 
 namespace kolo {
 
-/// The first thing the ranks of a session do: make sure that everybody is there and that the settings that must be
-/// equal are. Along the tree: differences are collected up, the verdict comes down. Throws Error{mismatch} on every
-/// rank, naming the setting and the ranks on each side. Waits for ranks that are late; the caller's watchdog says so.
+/// The start of a session: waits until every rank has arrived, and checks that settings which must agree are equal.
+/// Differences go up the tree, the verdict comes down. Throws Error{mismatch} on every rank, naming the setting and the
+/// ranks on each side. The caller's watchdog reports late ranks.
 ///
-/// Returns what ranks that knew the verdict earlier have said to this one meanwhile.
+/// Returns messages of ranks that knew the verdict earlier.
 std::vector<ControlChannel::Message> agree_on_settings(ControlChannel& control, const Config& config);
 
-/// The same where the channel itself depends on settings: the settings of a rank as a message, and the check of the
-/// messages of all ranks, one after the other. Throws Error{mismatch} with the text above.
+/// The same check before there is a channel, which itself depends on settings: the settings of one rank as a message,
+/// and the check of the messages of all ranks in rank order. Throws Error{mismatch} as above.
 std::vector<std::byte> settings_message(const Config& config, int rank);
 void check_settings(std::span<const std::byte> messages);
 

@@ -51,13 +51,13 @@ MpiChannel::MpiChannel(MPI_Comm comm, std::string_view fake, std::string* note)
   exchange_addresses();
 }
 
-/// The last words of a pair may still be under way to a rank that has left. MPI would deliver them to the next
-/// communicator that it puts in this one's place: so between nodes that place is never given back.
+/// The last messages of a send/recv pair may still be in flight to a rank that has left. MPI would deliver them to the
+/// next communicator that gets this one's id, so a communicator that spans nodes is never freed.
 MpiChannel::~MpiChannel() {
   if (topology_.nodes() > 1) (void)comm_.release();
 }
 
-/// Every rank learns everybody's host, process and node; a node is known by its lowest rank.
+/// Every rank learns the host, process and node of all ranks; a node is identified by its lowest rank.
 void MpiChannel::find_places(MPI_Comm node_comm) {
   struct Entry {
     std::int32_t lowest;
@@ -80,8 +80,8 @@ void MpiChannel::find_places(MPI_Comm node_comm) {
   }
 }
 
-/// The lowest rank of the node makes a region, the others map it; a rank that is alone shares its with nobody. Returns
-/// whether that worked on every rank of the node.
+/// The lowest rank of the node makes a region and the others map it; a rank alone on its node uses its heap. Returns
+/// false if that failed on any rank of the node.
 bool MpiChannel::share_memory(MPI_Comm node_comm) {
   node_ranks_ = topology_.node_ranks(rank_);
   node_index_ = static_cast<int>(std::find(node_ranks_.begin(), node_ranks_.end(), rank_) - node_ranks_.begin());
@@ -94,7 +94,7 @@ bool MpiChannel::share_memory(MPI_Comm node_comm) {
   return true;
 }
 
-std::vector<int> MpiChannel::far(const TreePosition& position) const {
+std::vector<int> MpiChannel::remote(const TreePosition& position) const {
   std::vector<int> neighbours = position.children;
   if (!position.root()) neighbours.push_back(position.parent);
   std::erase_if(neighbours, [&](int rank) { return std::binary_search(node_ranks_.begin(), node_ranks_.end(), rank); });
@@ -113,22 +113,22 @@ void MpiChannel::exchange_addresses() {
 }
 
 void MpiChannel::open(const TreePosition& position) {
-  for (int rank : far(position)) {
-    if (far_[rank]++ == 0) remote_doorbells_->connect(rank);
+  for (int rank : remote(position)) {
+    if (remote_[rank]++ == 0) remote_doorbells_->connect(rank);
   }
-  far_neighbours_ = static_cast<int>(far_.size());
+  remote_neighbours_ = static_cast<int>(remote_.size());
 }
 
 void MpiChannel::close(const TreePosition& position) {
-  for (int rank : far(position)) {
-    if (--far_[rank] == 0) far_.erase(rank);
+  for (int rank : remote(position)) {
+    if (--remote_[rank] == 0) remote_.erase(rank);
   }
-  far_neighbours_ = static_cast<int>(far_.size());
+  remote_neighbours_ = static_cast<int>(remote_.size());
 }
 
 bool MpiChannel::ask_to_be_rung() {
   std::vector<int> ranks;
-  for (const auto& [rank, groups] : far_) ranks.push_back(rank);
+  for (const auto& [rank, groups] : remote_) ranks.push_back(rank);
   const bool quiet = outgoing_.empty() && arriving_request_ == MPI_REQUEST_NULL;
   return ranks.empty() || (quiet && remote_doorbells_->ask(ranks));
 }
@@ -153,7 +153,7 @@ bool MpiChannel::receive(Message& message) {
     message.from = node_ranks_[static_cast<std::size_t>(message.from)];
     return true;
   }
-  return far_neighbours_ > 0 && receive_mpi(message);
+  return remote_neighbours_ > 0 && receive_mpi(message);
 }
 
 bool MpiChannel::receive_mpi(Message& message) {
@@ -192,7 +192,7 @@ bool MpiChannel::flush() {
 }
 
 void MpiChannel::abandon() noexcept {
-  (void)comm_.release();  // freeing it is collective; what is said from now on still goes through `usable_`
+  (void)comm_.release();  // freeing it is collective; later messages still go through `usable_`
   for (auto& outgoing : outgoing_) (void)outgoing.release();  // MPI may still read these
   outgoing_.clear();
 }

@@ -35,7 +35,7 @@ class MpiChannel final : public ControlChannel {
   bool receive(Message& message) override;
   bool pending() override;
   bool flush() override;
-  bool needs_polling() const override { return far_neighbours_.load(std::memory_order_relaxed) > 0; }
+  bool needs_polling() const override { return remote_neighbours_.load(std::memory_order_relaxed) > 0; }
   bool ask_to_be_rung() override;
   Doorbell& doorbell() override { return links_->doorbell(node_index_); }
   StatusBoard& board() override { return *board_; }
@@ -54,7 +54,7 @@ class MpiChannel final : public ControlChannel {
 
   void find_places(MPI_Comm node_comm);
   bool share_memory(MPI_Comm node_comm);
-  std::vector<int> far(const TreePosition& position) const;  // the neighbours on other nodes
+  std::vector<int> remote(const TreePosition& position) const;  // the neighbours on other nodes
   void exchange_addresses();
   bool receive_mpi(Message& message);
 
@@ -62,10 +62,10 @@ class MpiChannel final : public ControlChannel {
   MPI_Comm usable_;  // the same, also once comm_ has been given up
   int rank_ = 0;
   Topology topology_;
-  std::vector<int> node_ranks_;         // session ranks of this node
-  int node_index_ = 0;                  // of this rank among them
-  std::map<int, int> far_;              // neighbours on other nodes, and in how many groups
-  std::atomic<int> far_neighbours_{0};  // their number
+  std::vector<int> node_ranks_;            // session ranks of this node
+  int node_index_ = 0;                     // of this rank among them
+  std::map<int, int> remote_;              // neighbours on other nodes, and in how many groups
+  std::atomic<int> remote_neighbours_{0};  // their number
   std::shared_ptr<Region> region_;
   std::unique_ptr<NodeLinks> links_;
   std::unique_ptr<StatusBoard> board_;

@@ -46,7 +46,7 @@ std::atomic<std::uint64_t>* NodeLinks::senders(int index) {
                                                        static_cast<std::size_t>(index) * doorbell_words(ranks_) * 8);
 }
 
-/// Publishes "there is news from me" and wakes the receiver: the ringer's half of the protocol in doorbell.h.
+/// Sets this sender's bit and wakes the receiver: the ringer's half of the protocol in doorbell.h.
 void NodeLinks::ring_doorbell(int to) {
   senders(to)[index_ / 64].fetch_or(std::uint64_t{1} << (index_ % 64), std::memory_order_seq_cst);
   doorbells_[to].ring();

@@ -15,11 +15,11 @@
 namespace kolo {
 
 /// Control messages between the ranks of one node, over a region they share: for each ordered pair of ranks a ring of
-/// bytes with one writer and one reader, for each rank a doorbell and a row of doorbell bits that say which rings have
-/// news.
+/// bytes with one writer and one reader, for each rank a doorbell and one bit per sender, set when that
+/// sender's ring has new bytes.
 ///
-/// A message is a 32-bit length and its bytes; it may be longer than the ring and then goes through in pieces. A writer
-/// that finds the ring full keeps the rest and sets `starved`; the reader, having made room, rings it back.
+/// A message is a 32-bit length and its bytes; one longer than the ring goes through in pieces. A writer that finds
+/// the ring full keeps the rest and sets `starved`; the reader rings it back after making room.
 class NodeLinks {
  public:
   static constexpr std::size_t align = 64;
@@ -54,7 +54,7 @@ class NodeLinks {
   Ring& ring(int from, int to);
   std::atomic<std::uint64_t>* senders(int index);
   void ring_doorbell(int to);
-  bool push(int to);  // moves queued bytes into the ring; whether all went
+  bool push(int to);  // moves queued bytes into the ring; true if all fitted
   void drain(int from);
   void parse(int from);
 
@@ -64,8 +64,8 @@ class NodeLinks {
   Doorbell* doorbells_;
   std::byte* senders_;
   std::byte* rings_;
-  std::vector<std::deque<std::byte>> outgoing_;   // by receiver: what did not fit yet
-  std::vector<std::vector<std::byte>> incoming_;  // by sender: what is not a whole message yet
+  std::vector<std::deque<std::byte>> outgoing_;   // by receiver: bytes that did not fit yet
+  std::vector<std::vector<std::byte>> incoming_;  // by sender: an incomplete message
   std::deque<ControlChannel::Message> messages_;
 };
 

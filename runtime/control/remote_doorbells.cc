@@ -13,14 +13,15 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <utility>
 
 #include "runtime/control/started_thread.h"
 
 namespace kolo {
 namespace {
 
-constexpr std::uint64_t ring = ~std::uint64_t{0};  // the one word that is no count
-constexpr int patience_ms = 1000;
+constexpr std::uint64_t ring = ~std::uint64_t{0};  // every other word is a count
+constexpr int timeout_ms = 1000;
 
 struct Greeting {
   std::uint64_t token;
@@ -28,14 +29,14 @@ struct Greeting {
 };
 
 bool write_all(int socket, const void* data, std::size_t size) {
-  return ::send(socket, data, size, MSG_NOSIGNAL) ==
-         static_cast<ssize_t>(size);  // a few bytes: whole, or the peer is gone
+  // A few bytes: sent as a whole, or the peer is gone.
+  return ::send(socket, data, size, MSG_NOSIGNAL) == static_cast<ssize_t>(size);
 }
 
 bool read_all(int socket, void* data, std::size_t size) {
   for (std::size_t got = 0; got < size;) {
     pollfd wanted{socket, POLLIN, 0};
-    if (::poll(&wanted, 1, patience_ms) <= 0) return false;
+    if (::poll(&wanted, 1, timeout_ms) <= 0) return false;
     const ssize_t count = ::recv(socket, static_cast<char*>(data) + got, size - got, 0);
     if (count <= 0) return false;
     got += static_cast<std::size_t>(count);
@@ -61,53 +62,48 @@ std::array<std::uint32_t, 4> own_addresses() {
   return found;
 }
 
-/// A connection, or -1.
-int call(std::uint32_t ipv4, std::uint16_t port) {
-  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (socket < 0) return -1;
+/// A connection; null if there is none within the time-out.
+FileDescriptor connection(std::uint32_t ipv4, std::uint16_t port) {
+  FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket) return socket;
   sockaddr_in to{};
   to.sin_family = AF_INET;
   to.sin_port = htons(port);
   to.sin_addr.s_addr = ipv4;
-  int failed = ::connect(socket, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0 ? 0 : errno;
+  int failed = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0 ? 0 : errno;
   if (failed == EINPROGRESS) {
-    pollfd writable{socket, POLLOUT, 0};
+    pollfd writable{socket.get(), POLLOUT, 0};
     socklen_t size = sizeof failed;
-    if (::poll(&writable, 1, patience_ms) <= 0 || ::getsockopt(socket, SOL_SOCKET, SO_ERROR, &failed, &size) != 0)
+    if (::poll(&writable, 1, timeout_ms) <= 0 || ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &failed, &size) != 0)
       failed = ETIMEDOUT;
   }
-  if (failed == 0) return socket;
-  ::close(socket);
-  return -1;
+  if (failed != 0) socket.reset();
+  return socket;
 }
 
 }  // namespace
 
 RemoteDoorbells::RemoteDoorbells(int rank, Doorbell& doorbell) : rank_(rank), doorbell_(doorbell) {
-  listening_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  listening_.reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  wake_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   sockaddr_in any{};
   any.sin_family = AF_INET;
   socklen_t size = sizeof any;
-  const bool listens =
-      listening_ >= 0 && wake_ >= 0 && ::bind(listening_, reinterpret_cast<const sockaddr*>(&any), size) == 0 &&
-      ::listen(listening_, 64) == 0 && ::getsockname(listening_, reinterpret_cast<sockaddr*>(&any), &size) == 0 &&
-      ::getrandom(&address_.token, sizeof address_.token, 0) == sizeof address_.token;
-  if (!listens) return;  // nobody can call: its neighbours, and itself, poll
+  const bool listens = listening_ && wake_ &&
+                       ::bind(listening_.get(), reinterpret_cast<const sockaddr*>(&any), size) == 0 &&
+                       ::listen(listening_.get(), 64) == 0 &&
+                       ::getsockname(listening_.get(), reinterpret_cast<sockaddr*>(&any), &size) == 0 &&
+                       ::getrandom(&address_.token, sizeof address_.token, 0) == sizeof address_.token;
+  if (!listens) return;  // this rank and its remote neighbours poll
   address_.ipv4 = own_addresses();
   address_.port = ntohs(any.sin_port);
-  thread_ = started_thread("hears of other nodes", [this] { listen(); });
+  thread_ = started_thread("listens to other nodes", [this] { listen(); });
 }
 
 RemoteDoorbells::~RemoteDoorbells() {
   stop_ = true;
   wake_listener();
   if (thread_.joinable()) thread_.join();
-  for (auto& [rank, edge] : edges_) {
-    if (edge->socket >= 0) ::close(edge->socket);
-  }
-  if (listening_ >= 0) ::close(listening_);
-  if (wake_ >= 0) ::close(wake_);
 }
 
 RemoteDoorbells::Edge& RemoteDoorbells::edge(int rank) {
@@ -119,7 +115,7 @@ RemoteDoorbells::Edge& RemoteDoorbells::edge(int rank) {
 
 void RemoteDoorbells::wake_listener() {
   const std::uint64_t one = 1;
-  if (wake_ >= 0) (void)!::write(wake_, &one, sizeof one);
+  if (wake_) (void)!::write(wake_.get(), &one, sizeof one);
 }
 
 void RemoteDoorbells::connect(int rank) {
@@ -129,23 +125,22 @@ void RemoteDoorbells::connect(int rank) {
   const Address& there = addresses_[static_cast<std::size_t>(rank)];
   for (std::uint32_t ipv4 : there.ipv4) {
     if (ipv4 == 0 || there.port == 0) continue;
-    const int socket = call(ipv4, there.port);
-    if (socket < 0) continue;
+    FileDescriptor socket = connection(ipv4, there.port);
+    if (!socket) continue;
     const Greeting greeting{there.token, rank_};
-    std::uint64_t answer = 0;  // only the rank that is meant knows its own token twice over
-    if (write_all(socket, &greeting, sizeof greeting) && read_all(socket, &answer, sizeof answer) &&
+    std::uint64_t answer = 0;  // of the right rank: only it knows its token
+    if (write_all(socket.get(), &greeting, sizeof greeting) && read_all(socket.get(), &answer, sizeof answer) &&
         answer == ~there.token) {
-      adopt(rank, socket);
+      adopt(rank, std::move(socket));
       return;
     }
-    ::close(socket);
   }
 }
 
-void RemoteDoorbells::adopt(int rank, int socket) {
+void RemoteDoorbells::adopt(int rank, FileDescriptor socket) {
   const int on = 1;
-  (void)::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  edge(rank).socket = socket;
+  (void)::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  edge(rank).socket = socket.release();
   wake_listener();
 }
 
@@ -176,7 +171,7 @@ bool RemoteDoorbells::ask(std::span<const int> ranks) {
 
 void RemoteDoorbells::listen() {
   while (!stop_) {
-    std::vector<pollfd> sockets{{listening_, POLLIN, 0}, {wake_, POLLIN, 0}};
+    std::vector<pollfd> sockets{{listening_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
     std::vector<Edge*> edges;
     {
       const std::lock_guard lock(mutex_);
@@ -188,35 +183,32 @@ void RemoteDoorbells::listen() {
     }
     if (::poll(sockets.data(), sockets.size(), -1) < 0) continue;
     std::uint64_t ignored = 0;
-    if (sockets[1].revents != 0) (void)!::read(wake_, &ignored, sizeof ignored);
+    if (sockets[1].revents != 0) (void)!::read(wake_.get(), &ignored, sizeof ignored);
     if (sockets[0].revents != 0) accept_one();
     for (std::size_t i = 0; i < edges.size(); ++i) {
-      if (sockets[i + 2].revents != 0) hear(*edges[i]);
+      if (sockets[i + 2].revents != 0) read_from(*edges[i]);
     }
   }
 }
 
 void RemoteDoorbells::accept_one() {
-  const int socket = ::accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  if (socket < 0) return;
+  FileDescriptor socket(::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!socket) return;
   Greeting greeting{};
   const std::uint64_t answer = ~address_.token;
   const bool known =
-      read_all(socket, &greeting, sizeof greeting) && greeting.token == address_.token && greeting.rank > rank_;
-  if (!known || !write_all(socket, &answer, sizeof answer)) {
-    ::close(socket);
-    return;
-  }
-  adopt(static_cast<int>(greeting.rank), socket);
-  doorbell_.ring();  // the rank may have been polling for want of this edge
+      read_all(socket.get(), &greeting, sizeof greeting) && greeting.token == address_.token && greeting.rank > rank_;
+  if (!known || !write_all(socket.get(), &answer, sizeof answer)) return;
+  adopt(static_cast<int>(greeting.rank), std::move(socket));
+  doorbell_.ring();  // the rank may have been polling because this edge was missing
 }
 
-void RemoteDoorbells::hear(Edge& edge) {
+void RemoteDoorbells::read_from(Edge& edge) {
   std::uint8_t bytes[256];
   const ssize_t count = ::recv(edge.socket, bytes, sizeof bytes, 0);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (count <= 0) {  // the peer is gone; whether that matters is for others to find out
-    ::close(edge.socket.exchange(-1));
+  if (count <= 0) {  // the peer is gone; whether that matters is decided elsewhere
+    FileDescriptor(edge.socket.exchange(-1));
     doorbell_.ring();
     return;
   }

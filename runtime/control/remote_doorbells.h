@@ -12,28 +12,30 @@
 #include <unordered_map>
 #include <vector>
 
+#include <kolo/detail/unique.h>
+
 #include "ops/host/doorbell.h"
 
 namespace kolo {
 
-/// Lets ranks on other nodes ring this rank's doorbell while it sleeps: a TCP connection for each edge between nodes,
-/// and a thread that sleeps in poll(). MPI itself can only be asked again and again.
+/// Lets ranks on other nodes ring this rank's doorbell while it sleeps: one TCP connection per inter-node edge of the
+/// tree, and a thread that sleeps in poll(). MPI itself can only be polled.
 ///
-/// How nobody sleeps through a message. Both ends of an edge count the messages that go over it by other means. A rank
-/// that is about to sleep says how many it has received. The other end rings it if it has sent more than that, or with
-/// the next one it sends. (The sender counts, then looks whether the other sleeps; the listener notes that it sleeps,
-/// then looks at the count: one of the two sees the other.) Where a connection cannot be had, the edge has no doorbell,
-/// and the rank must poll.
+/// No message is missed: both ends of an edge count the messages that MPI carries over it. A rank that is about to
+/// sleep sends the number it has received. The other end rings it if it has sent more than that, or when it sends the
+/// next one. (The sender increments its count, then checks whether the peer sleeps; the listener notes that the peer
+/// sleeps, then checks the count: one of the two sees the other's write.) Where a connection cannot be made, the edge
+/// has no doorbell, and the rank must poll.
 class RemoteDoorbells {
  public:
-  /// How to reach a rank; exchanged between all of them.
+  /// How to reach a rank; every rank has all of them.
   struct Address {
     std::array<std::uint32_t, 4> ipv4{};  ///< in network order; zero: none
     std::uint16_t port = 0;               ///< zero: this rank cannot be reached
-    std::uint64_t token = 0;              ///< what a caller must know
+    std::uint64_t token = 0;              ///< a caller proves itself with it
   };
 
-  /// Listens, on every IPv4 interface of the host. `doorbell` is rung by what comes.
+  /// Listens on every IPv4 interface of the host. Peers ring `doorbell`.
   RemoteDoorbells(int rank, Doorbell& doorbell);
   ~RemoteDoorbells();
   RemoteDoorbells(const RemoteDoorbells&) = delete;
@@ -45,10 +47,9 @@ class RemoteDoorbells {
 
   // By one thread at a time.
 
-  /// This rank and `rank` are neighbours from now on; the lower one is called by the higher one. Waits for at most a
-  /// second.
+  /// Makes `rank` a neighbour: the higher of both ranks connects to the lower one. Waits for at most a second.
   void connect(int rank);
-  /// A message to, or from, a neighbour.
+  /// Counts a message to, or from, a neighbour.
   void sent(int rank);
   void received(int rank);
   /// Asks these neighbours to ring from now on. False if one of them cannot be asked.
@@ -56,7 +57,8 @@ class RemoteDoorbells {
 
  private:
   struct Edge {
-    std::atomic<int> socket{-1};
+    ~Edge() { FileDescriptor(socket.load()); }
+    std::atomic<int> socket{-1};  // owned; replaced by the listener
     std::atomic<std::uint64_t> sent{0};
     std::uint64_t received = 0;
     std::atomic<bool> asked{false};  // this end has asked, and not been rung since
@@ -68,17 +70,17 @@ class RemoteDoorbells {
   Edge& edge(int rank);
   void listen();
   void accept_one();
-  void hear(Edge& edge);
-  void adopt(int rank, int socket);
+  void read_from(Edge& edge);
+  void adopt(int rank, FileDescriptor socket);
   void wake_listener();
 
   int rank_;
   Doorbell& doorbell_;
   Address address_;
   std::vector<Address> addresses_;
-  int listening_ = -1;
-  int wake_ = -1;     // an eventfd: there is a new edge, or the end
-  std::mutex mutex_;  // of the map; edges stay where they are
+  FileDescriptor listening_;
+  FileDescriptor wake_;  // an eventfd: a new edge, or the end
+  std::mutex mutex_;     // of the map; edges stay where they are
   std::unordered_map<int, std::unique_ptr<Edge>> edges_;
   std::atomic<bool> stop_{false};
   std::jthread thread_;

@@ -12,17 +12,17 @@
 
 namespace kolo {
 
-/// What the ranks of a node publish about themselves so that each other's watchdogs can say who waits for whom, also
-/// when somebody's coordinator, or the whole process, stands still. Lives in a region; each rank writes its own entry
-/// only, from its watchdog thread; anybody reads.
+/// One entry per rank of a node, for the watchdogs of all of them: it can be read when the rank's coordinator, or its
+/// whole process, stands still. Lies in a shared region. Each rank writes its own entry only, from its watchdog's
+/// thread; any thread reads.
 class StatusBoard {
  public:
   static constexpr std::size_t max_waiting = 64;
   static constexpr std::size_t max_text = 64;
 
   struct Entry {
-    std::uint64_t beats = 0;             ///< grows while the rank's watchdog lives
-    std::vector<std::uint64_t> waiting;  ///< keys of the oldest operations it has submitted and not completed
+    std::uint64_t beats = 0;             ///< incremented by the rank's watchdog
+    std::vector<std::uint64_t> waiting;  ///< keys of its oldest operations in flight
     std::string last_completed;          ///< name of the operation it completed last; cut to 64 bytes
   };
 
@@ -34,7 +34,7 @@ class StatusBoard {
   StatusBoard(std::shared_ptr<Region> region, std::size_t offset, int index, std::vector<int> ranks)
       : region_(std::move(region)), slots_(region_->at<Slot>(offset)), index_(index), ranks_(std::move(ranks)) {}
 
-  /// Identifies an operation across ranks: a hash of its group, its name and which operation of that name it is.
+  /// Identifies an operation across ranks: a hash of its group, its name and its occurrence.
   static std::uint64_t key(std::uint32_t group, std::string_view name, std::uint64_t occurrence);
 
   void publish(const Entry& entry);

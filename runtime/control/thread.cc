@@ -58,7 +58,7 @@ std::vector<std::unique_ptr<ControlChannel>> thread_channels(const Topology& top
   return channels;
 }
 
-std::span<Doorbell> thread_bells(ControlChannel& channel) {
+std::span<Doorbell> thread_doorbells(ControlChannel& channel) {
   return static_cast<ThreadChannel&>(channel).doorbells();
 }
 

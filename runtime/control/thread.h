@@ -7,11 +7,11 @@
 
 namespace kolo {
 
-/// Channels between `topology.size()` ranks in this process, one per rank, over one region of heap. `topology` may say
-/// that the ranks are on several nodes; messages are carried the same way.
+/// One channel for each of the `topology.size()` ranks in this process, over one region on the heap, also where
+/// `topology` has several nodes.
 std::vector<std::unique_ptr<ControlChannel>> thread_channels(const Topology& topology);
 
 /// The doorbells of all ranks, for backends; valid as long as any of the channels.
-std::span<Doorbell> thread_bells(ControlChannel& channel);
+std::span<Doorbell> thread_doorbells(ControlChannel& channel);
 
 }  // namespace kolo

@@ -12,17 +12,17 @@
 namespace kolo {
 namespace {
 
-/// The members of each node that has any, in the order of the nodes' first members.
+/// The members by node, without empty nodes, ordered by first member.
 std::vector<std::vector<int>> members_by_node(const Topology& topology, std::span<const int> members) {
   std::vector<std::vector<int>> nodes;
   std::vector<int> index(static_cast<std::size_t>(topology.nodes()), -1);
   for (int rank : members) {
-    int& place = index[static_cast<std::size_t>(topology.places[static_cast<std::size_t>(rank)].node)];
-    if (place < 0) {
-      place = static_cast<int>(nodes.size());
+    int& node = index[static_cast<std::size_t>(topology.places[static_cast<std::size_t>(rank)].node)];
+    if (node < 0) {
+      node = static_cast<int>(nodes.size());
       nodes.emplace_back();
     }
-    nodes[static_cast<std::size_t>(place)].push_back(rank);
+    nodes[static_cast<std::size_t>(node)].push_back(rank);
   }
   return nodes;
 }

@@ -36,7 +36,7 @@ struct TreePosition {
   int rank = 0;                   ///< this rank
   int parent = -1;                ///< -1 at the root
   std::vector<int> children;      ///< neighbours below
-  std::vector<RankSet> subtrees;  ///< subtrees[0] is this rank alone; subtrees[i+1] is everybody below children[i]
+  std::vector<RankSet> subtrees;  ///< subtrees[0] is this rank alone; subtrees[i+1] is children[i] and all below
 
   bool root() const { return parent < 0; }
 };

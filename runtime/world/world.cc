@@ -36,7 +36,7 @@ std::vector<World> thread_worlds(int size, const Config& config) {
   fake_nodes(topology, config.fake_nodes);
 
   auto channels = thread_channels(topology);
-  const std::span<Doorbell> doorbells = thread_bells(*channels.front());
+  const std::span<Doorbell> doorbells = thread_doorbells(*channels.front());
   auto backends = thread_backends(config.backend, size, topology.nodes() == 1, doorbells);
   std::vector<GpuShare> shares;
   for (int rank = 0; rank < size && cuda_gpus() > 0; ++rank) shares.push_back(find_gpu(config, host, rank));

@@ -37,7 +37,7 @@ inline std::vector<World> test_worlds(int size, const Config& config) {
   const char* backend = std::getenv("KOLO_TEST_BACKEND");
   ControlChannel& channel = *worlds.front().parts().control;
   if (!backend || std::string_view(backend) != "shm" || channel.topology().nodes() > 1) return worlds;
-  auto shared = shm_thread_backends(size, thread_bells(channel), small_memory);
+  auto shared = shm_thread_backends(size, thread_doorbells(channel), small_memory);
   for (std::size_t rank = 0; rank < worlds.size(); ++rank) worlds[rank].prefer(std::move(shared[rank]));
   return worlds;
 }
