@@ -1,5 +1,5 @@
 // The programs of property_test.cc with naps at random wherever a thread lets go of a lock (the linker puts them there,
-// see runtime.cmake): interleavings that an undisturbed machine shows once in a hundred thousand programs.
+// see CMakeLists.txt): interleavings that an undisturbed machine shows once in a hundred thousand programs.
 
 #include <pthread.h>
 
