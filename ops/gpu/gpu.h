@@ -103,7 +103,7 @@ std::shared_ptr<std::byte> allocate_on(Device device, std::size_t bytes, bool ze
 class GpuGuard final {
  public:
   explicit GpuGuard(Gpu& gpu) : gpu_(gpu), before_(gpu.select()) {}
-  /// Throws nothing: where the GPU cannot be selected, the calls themselves fail, too.
+  /// Throws nothing: where the GPU cannot be selected, the calls of the scope fail.
   GpuGuard(Gpu& gpu, std::nothrow_t) noexcept : gpu_(gpu) {
     try {
       before_ = gpu.select();
@@ -121,7 +121,7 @@ class GpuGuard final {
   std::optional<int> before_;
 };
 
-/// A handle that a GPU made: what Unique<> owns.
+/// Of a handle that a GPU made, for Unique<>.
 template <class T, void (Gpu::*release)(T) noexcept>
 struct GpuHandleTraits {
   struct Raw {

@@ -14,8 +14,8 @@ namespace kolo {
 /// Every bucket gets a time, which its members agree on: each proposes one that is later than all it knows, the latest
 /// proposal counts (Skeen's algorithm; Birman & Joseph 1987, doi:10.1145/7351.7478). A rank launches what has the
 /// earliest time, once nothing whose time is still open can come before. So all ranks that two buckets share launch
-/// them in one order; and a bucket waits only for others that are ready everywhere, too. One object per rank; used by
-/// one thread at a time.
+/// them in one order; and a bucket waits only for others that are ready everywhere. One object per rank; used by one
+/// thread at a time.
 class LaunchOrder final {
  public:
   struct Entry {

@@ -114,7 +114,7 @@ struct alignas(sizeof(T) * count) [[gnu::may_alias]] Vector {
   T lane[static_cast<std::size_t>(count)];
 };
 
-/// The words that a vector of so many bytes is copied in.
+/// The words in which a vector of `bytes` bytes is copied.
 template <int bytes>
 using Words = std::conditional_t<bytes >= 8, Vector<std::uint64_t, (bytes >= 8 ? bytes / 8 : 1)>,
                                  std::conditional_t<bytes == 4, Vector<std::uint32_t, 1>, Vector<std::uint16_t, 1>>>;

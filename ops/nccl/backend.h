@@ -14,7 +14,7 @@ namespace kolo {
 /// for_group()
 ///
 /// Serves every operation but send_recv, reductions where reducible(). What NCCL has no type or op for is gathered and
-/// combined here. Tensors lie on the rank's gpu. Sums of floats may differ from the host's in rounding; those of
+/// combined here. Tensors lie on the rank's GPU. Sums of floats may differ from the host's in rounding; those of
 /// 16-bit floats round at every addition. Needs polling. Throws OperationFault where it can go on after recover().
 /// Making and destroying it are collective.
 std::unique_ptr<DeviceBackend> nccl_backend(std::shared_ptr<NcclRank> rank, const GroupInfo& world,

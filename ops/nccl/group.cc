@@ -12,8 +12,8 @@ namespace kolo {
 namespace {
 
 constexpr std::size_t id_words = sizeof(NcclId) / sizeof(std::uint64_t);
-constexpr auto patience_with_the_stream = std::chrono::seconds(1);  // other groups may wait for their peers on it
-constexpr auto patience_at_the_end = std::chrono::seconds(5);       // with peers that end their communicators later
+constexpr auto drain_timeout = std::chrono::seconds(1);     // other groups may wait for their peers on the stream
+constexpr auto finalize_timeout = std::chrono::seconds(5);  // peers may end their communicators later
 
 }  // namespace
 
@@ -26,7 +26,7 @@ NcclGroup::~NcclGroup() {
   if (!comm_ || abandoned_) return;
   const NcclTable& table = rank_->table;
   const GpuGuard selected(rank_->gpu, std::nothrow);
-  const auto deadline = std::chrono::steady_clock::now() + patience_at_the_end;
+  const auto deadline = std::chrono::steady_clock::now() + finalize_timeout;
   const auto at_rest = [&](NcclResult state) {
     while (state == NcclResult::in_progress && std::chrono::steady_clock::now() < deadline) {
       std::this_thread::yield();
@@ -182,14 +182,14 @@ bool NcclGroup::settled() {
   return true;
 }
 
-/// Memory of this session's is registered once with each communicator, and lives as long.
+/// Registers the piece of session memory that holds `data`, once with each communicator, and keeps it alive as long.
 void NcclGroup::register_memory(const std::byte* data) {
-  auto after = registered.upper_bound(data);
+  auto after = registered_.upper_bound(data);
   const auto [piece, bytes] = rank_->memory->piece_of(data);
-  if (!piece || (after != registered.begin() && (--after)->first == piece.get())) return;
+  if (!piece || (after != registered_.begin() && (--after)->first == piece.get())) return;
   void* handle = nullptr;
   check_nccl(rank_->table, rank_->table.register_memory(comm_, piece.get(), bytes, &handle), comm_, "ncclCommRegister");
-  registered[piece.get()] = piece;
+  registered_[piece.get()] = piece;
   registered_handles_.push_back(handle);
 }
 
@@ -203,11 +203,11 @@ void NcclGroup::end_comm() noexcept {
   }
   made_op_.reset();
   registered_handles_.clear();
-  registered.clear();
+  registered_.clear();
   state_ = State::none;
 }
 
-/// Every rank takes part in every exchange: those that this one has not come to are made up for.
+/// Every rank takes part in every exchange, so this one starts those that it has not come to.
 void NcclGroup::recover() {
   if (started_ > 0 && !id_) exchange_.largest(std::vector<std::uint64_t>(id_words));
   for (; times_owed_ > 0; --times_owed_) exchange_.largest({0});
@@ -217,10 +217,11 @@ void NcclGroup::recover() {
   drain();
 }
 
-/// What was put on the stream behind NCCL's calls still writes to tensors, whose owners learn now that it has failed.
+/// Unpacking behind NCCL's calls on the stream still writes to tensors, which belong to the program again once it
+/// learns of the failure.
 void NcclGroup::drain() noexcept {
   try {
-    const auto deadline = std::chrono::steady_clock::now() + patience_with_the_stream;
+    const auto deadline = std::chrono::steady_clock::now() + drain_timeout;
     const auto point = rank_->gpu.mark(rank_->stream.get());
     while (!point->passed() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
   } catch (const Error&) {  // of the GPU: nothing runs on it any more

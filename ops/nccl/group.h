@@ -26,7 +26,8 @@ class NcclGroup final {
   /// Goes on making the communicator; whether it is there. Throws OperationFault.
   bool prepare();
 
-  // Buckets of a group take their turns in the order in which they were started.
+  // Buckets of a group are launched in the order in which they were started. Between groups LaunchOrder decides, by
+  // times that the members exchange unless there is no group but the world.
   std::uint64_t start(bool world_only) {
     if (!world_only) ++times_owed_;
     return started_++;
@@ -34,7 +35,7 @@ class NcclGroup final {
   bool may_enter(std::uint64_t number) const { return number == entered_; }
   struct Turn {
     LaunchOrder::Turn place;
-    std::shared_ptr<const HostExchange::Answer> answer;  // null: no other group could be in the way
+    std::shared_ptr<const HostExchange::Answer> answer;  // null: there is no group but the world
   };
   Turn enter(bool world_only);
   /// Whether everything that goes before has been launched.
@@ -47,7 +48,7 @@ class NcclGroup final {
   /// Whether what was launched is on the stream. Throws OperationFault, also for errors of what ran before.
   bool settled();
 
-  /// The communicator is of no more use: ends what runs in it. The next bucket makes a new one.
+  /// Aborts the communicator; the next bucket makes a new one.
   void recover();
   void abandon() noexcept;
 
@@ -73,13 +74,13 @@ class NcclGroup final {
   HostExchange exchange_;
   State state_ = State::none;
   std::shared_ptr<const HostExchange::Answer> id_;  // null: its exchange has not been started
-  NcclComm comm_ = nullptr;
-  std::optional<NcclOp> made_op_;  // until the calls that use it are on the stream
+  NcclComm comm_ = nullptr;                         // NCCL writes it while it initialises: it must not move
+  std::optional<NcclOp> made_op_;                   // a PreMulSum, until the calls that use it are on the stream
   std::vector<void*> registered_handles_;
-  std::map<const std::byte*, std::shared_ptr<std::byte>> registered;  // by where they begin
+  std::map<const std::byte*, std::shared_ptr<std::byte>> registered_;  // by where they begin
   std::uint64_t started_ = 0;
   std::uint64_t entered_ = 0;
-  std::uint64_t times_owed_ = 0;  // exchanges of a launch's time that peers count on and that have not been started
+  std::uint64_t times_owed_ = 0;  // exchanges of launch times that are still to be started: peers take part in them
   bool abandoned_ = false;
 };
 

@@ -8,6 +8,8 @@
 
 #include <cstddef>
 
+#include <kolo/detail/unique.h>
+
 #include "ops/nccl/table.h"
 
 static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0), "kolo needs nccl.h of NCCL 2.19 or newer");
@@ -35,7 +37,7 @@ static_assert(static_cast<int>(NcclOp::sum) == ncclSum && static_cast<int>(NcclO
               static_cast<int>(NcclOp::average) == ncclAvg);
 static_assert(static_cast<int>(NcclOp::min) == ncclMin && static_cast<int>(NcclOp::max) == ncclMax);
 
-/// What takes handles and enums of NCCL's own, as loaded.
+/// Functions that take structs of NCCL, which only this file knows.
 struct Loaded {
   decltype(&ncclCommInitRankConfig) init = nullptr;
   decltype(&ncclRedOpCreatePreMulSum) create_pre_mul_sum = nullptr;
@@ -58,25 +60,33 @@ NcclResult create_pre_mul_sum(NcclOp* op, const void* scalar, NcclType type, Ncc
       ncclScalarHostImmediate, reinterpret_cast<ncclComm_t>(comm)));
 }
 
-/// Finds functions by name. Enums of one size and pointers to opaque types travel alike, so that a function of NCCL's
-/// is called through the table's type.
+/// Finds functions by name. Enums of one size, and pointers to opaque types, are passed in the same way: so a function
+/// of NCCL is called through the table's type.
 class Library final {
  public:
+  Library() = default;
   explicit Library(void* handle) : handle_(handle) {}
+  explicit operator bool() const { return static_cast<bool>(handle_); }
 
   template <class Function>
   void find(Function& function, const char* name) {
-    function = reinterpret_cast<Function>(dlsym(handle_, name));
+    function = reinterpret_cast<Function>(dlsym(handle_.get(), name));
     if (!function && missing_.empty()) missing_ = name;
   }
   const std::string& missing() const { return missing_; }
 
  private:
-  void* handle_;
+  struct Traits {
+    using Raw = void*;
+    static Raw null() noexcept { return nullptr; }
+    static void destroy(Raw handle) noexcept { (void)dlclose(handle); }
+  };
+  Unique<Traits> handle_;
   std::string missing_;
 };
 
 struct Found {
+  Library library;
   NcclTable table;
   bool usable = false;
   std::string why;
@@ -84,14 +94,13 @@ struct Found {
 
 Found load() {
   Found found;
-  void* const handle = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-  if (!handle) {
+  Library& library = found.library = Library(dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL));
+  if (!library) {
     const char* const error = dlerror();
     found.why = fmt::format("NCCL cannot be loaded ({}); install libnccl.so.2 or name its folder in LD_LIBRARY_PATH",
                             error ? error : "libnccl.so.2");
     return found;
   }
-  Library library(handle);
   NcclTable& table = found.table;
   decltype(&ncclGetVersion) get_version = nullptr;
   library.find(get_version, "ncclGetVersion");

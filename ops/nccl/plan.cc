@@ -118,7 +118,7 @@ void NcclPlanner::add_run(std::size_t begin, std::size_t end) {
     round.calls.push_back(call(what, in, out, count, bucket_.signature.root));
 }
 
-/// As many elements as staging holds at a time, converted on their way in and out.
+/// As many elements at a time as staging holds, converted on their way in and out.
 void NcclPlanner::convert_pieces() {
   const std::int64_t largest = staging_.bytes / wire_size();
   const std::int64_t all = bucket_.elements();
@@ -260,8 +260,7 @@ void NcclPlanner::direct_exchange(const BucketTensor& tensor) {
   }
 }
 
-/// A piece of every block at a time, so long that the pieces fit into staging: in place, what a rank sends is moved
-/// there first.
+/// A piece of every block at a time, as long as fits into staging: in place, a rank's input is copied there first.
 void NcclPlanner::direct_all_to_all(const BucketTensor& tensor) {
   const std::int64_t longest = flat_length(kind(), tensor, ranks_);
   const std::int64_t largest = std::max<std::int64_t>(staging_.bytes / ranks_ / size(), 1);

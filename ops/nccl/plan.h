@@ -24,7 +24,7 @@ struct NcclCall {
   int peer = 0;  ///< the root, or the other rank
 };
 
-/// What is put on the stream together: packing, NCCL's calls in one group, a combination of what came, unpacking.
+/// Put on the stream together: packing, NCCL's calls in one group, combining the values received, unpacking.
 struct NcclRound {
   std::vector<std::pair<std::byte*, std::size_t>> clear;  ///< before all else
   std::vector<PackItem> pack;
@@ -33,20 +33,20 @@ struct NcclRound {
   std::vector<PackItem> unpack;
 };
 
-/// Memory for what is packed: the same number of bytes on every rank, a multiple of 256.
+/// The pack buffer: the same number of bytes on every rank, a multiple of 256.
 struct NcclStaging {
   std::byte* data = nullptr;
   std::int64_t bytes = 0;
 };
 
-/// The largest group whose buckets can be gathered in so much staging.
+/// The largest group whose buckets can be gathered in `staging_bytes`.
 constexpr int most_ranks_gathered(std::int64_t staging_bytes) {
   const std::int64_t regions = staging_bytes / 256;
   return static_cast<int>(std::min<std::int64_t>((regions - 1) / 2, most_combined_ranks));
 }
 
 /// How a bucket runs, in rounds one after the other. Which calls, of how many elements, in which order and in which
-/// rounds depends on what is equal on all ranks only; where they read and write is each rank's own business.
+/// rounds depends only on what is equal on all ranks; the addresses are each rank's own.
 struct NcclPlan {
   NcclMethod method;
   std::vector<NcclRound> rounds;
@@ -62,7 +62,7 @@ struct NcclPlan {
 NcclPlan plan_nccl(const Bucket& bucket, int ranks, int rank, const NcclMethod& method, const NcclStaging& staging,
                    std::int64_t direct_bytes);
 
-/// What the planners of the different kinds share.
+/// Plans one bucket on one rank.
 class NcclPlanner {
  public:
   NcclPlanner(const Bucket& bucket, int ranks, int rank, const NcclMethod& method, const NcclStaging& staging,
@@ -116,7 +116,7 @@ class NcclPlanner {
   const NcclMethod& method_;
   NcclStaging staging_;
   std::int64_t direct_bytes_;
-  bool counts_;  // this rank's values
+  bool counts_;  // this rank's values do: it has not joined
   std::vector<NcclRound> rounds_;
   std::int64_t used_ = 0;  // of staging, in the last round
 };

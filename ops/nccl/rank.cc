@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <iterator>
 #include <string_view>
-#include <thread>
 
 namespace kolo {
 
@@ -48,9 +47,7 @@ std::shared_ptr<std::byte> NcclMemory::allocate_or_throw(std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     pieces_[piece.get()] = {piece, bytes};
   }
-  const GpuStream stream(gpu_);
-  gpu_.clear(piece.get(), bytes, stream.get());
-  for (const auto zeros = gpu_.mark(stream.get()); !zeros->passed();) std::this_thread::yield();
+  gpu_.clear(piece.get(), bytes);
   return piece;
 }
 

@@ -20,18 +20,19 @@ namespace kolo {
 
 /// Sizes and choices; equal on all ranks.
 struct NcclTuning {
-  std::int64_t staging_bytes = 64 << 20;  ///< for what is packed; a multiple of 256
+  std::int64_t staging_bytes = 64 << 20;  ///< of the pack buffer; a multiple of 256
   std::int64_t direct_bytes = 2 << 20;    ///< tensors from this size on are not packed
   bool wide_halves = false;               ///< 16-bit floats travel as f32
-  bool register_memory = false;  ///< memory is registered with communicators: needs the same places on every rank
-  bool timed = false;            ///< how long buckets take on the GPU is measured
+  bool register_memory =
+      false;  ///< register memory with communicators: every rank must then place its tensors at the same offsets
+  bool timed = false;  ///< measure how long buckets take on the GPU
 };
 
 /// Throws OperationFault{backend} with NCCL's texts, the call's name and the caller's file and line unless `rc` is
 /// success or in_progress. `comm` may be null.
 void check_nccl(const NcclTable& table, NcclResult rc, NcclComm comm, const char* call, Where where = Where::here());
 
-/// Memory that NCCL allocated, of one GPU: what a session's arena lies in.
+/// Memory of one GPU that NCCL allocates: session memory.
 class NcclMemory final : public MemorySource, public std::enable_shared_from_this<NcclMemory> {
  public:
   NcclMemory(const NcclTable& table, Gpu& gpu) : table_(table), gpu_(gpu) {}

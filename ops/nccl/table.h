@@ -9,7 +9,7 @@
 
 namespace kolo {
 
-// NCCL as this library needs it, without nccl.h: builds without CUDA compile and test what uses it. nccl.cc checks that
+// NCCL without nccl.h, so that builds without CUDA compile and test the code that uses it. nccl.cc checks that
 // the values are NCCL's own.
 
 struct NcclCommunicator;  ///< opaque
@@ -35,7 +35,7 @@ enum class NcclType : int { i8 = 0, u8 = 1, i32 = 2, u32 = 3, i64 = 4, u64 = 5, 
 /// Ops from 5 on are made by create_pre_mul_sum.
 enum class NcclOp : int { sum = 0, product = 1, max = 2, min = 3, average = 4 };
 
-/// The functions that are used, as they stand in libnccl.so.2. Communicators are non-blocking: what returns in_progress
+/// The functions of libnccl.so.2 that kolo uses. Communicators are non-blocking: what returns in_progress
 /// goes on in the background, and until async_error() says something else nothing but that and abort() may be called on
 /// the communicator.
 struct NcclTable {

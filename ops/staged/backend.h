@@ -11,12 +11,12 @@ namespace kolo {
 
 /// How device tensors pass through host memory; equal on all ranks.
 struct StagedTuning {
-  std::int64_t chunk_bytes = 4 << 20;  ///< what travels at a time; a multiple of 64
+  std::int64_t chunk_bytes = 4 << 20;  ///< of one chunk; a multiple of 64
   std::size_t chunks =
-      4;  ///< on their way at one time, each with pinned memory of its own: one comes from the GPU while others travel
+      4;  ///< in flight, each with pinned memory of its own: one is copied from the GPU while others are reduced
 };
 
-/// The chunks for which so much pinned memory is enough.
+/// Chunks that take at most `bytes` of pinned memory.
 StagedTuning staged_within(std::int64_t bytes);
 
 /// The backend of tensors on GPUs where NCCL cannot serve them: every chunk is copied to pinned memory, runs on the

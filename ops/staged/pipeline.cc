@@ -105,8 +105,8 @@ void StagedPipeline::begin(StagedJob& job, Slot* slot) {
   chunks_.push_back(std::move(chunk));
 }
 
-/// On the host a chunk is one tensor, in place; where ranks have blocks, these are equally long: what a shorter one
-/// lacks is padding.
+/// On the host a chunk is one tensor, in place; where ranks have blocks, these are equally long: shorter ones
+/// are padded.
 void StagedPipeline::describe(Chunk& chunk) {
   const Bucket& bucket = *chunk.job->bucket;
   const OpKind kind = bucket.signature.kind;

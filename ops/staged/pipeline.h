@@ -14,7 +14,7 @@ namespace kolo {
 struct StagedJob {
   const Bucket* bucket = nullptr;
   BucketPosition next{};  ///< where the next chunk begins
-  bool ordered = false;   ///< copies run after what wrote the inputs
+  bool ordered = false;   ///< copies wait for the streams that wrote the inputs
   bool all_begun = false;
   std::size_t under_way = 0;  ///< chunks
   std::shared_ptr<const DevicePoint> result{};
@@ -27,7 +27,7 @@ class StagedPipeline final {
   StagedPipeline(Gpu& gpu, BackendList hosts, int ranks, int rank, const StagedTuning& tuning);
 
   void enqueue(StagedJob& job) { waiting_.push_back(&job); }
-  /// Goes on with everything. Throws what hosts and GPU do.
+  /// Advances all jobs. Throws what hosts and GPU do.
   void advance();
   /// Forgets all jobs and touches nothing any more.
   void abandon() noexcept;
@@ -44,7 +44,7 @@ class StagedPipeline final {
   struct Chunk {
     StagedJob* job;
     Slot* slot;
-    GpuBuffer own;  // instead of the slot's, for what is not cut
+    GpuBuffer own;  // instead of the slot's, for buckets that are not cut
     std::byte* memory;
     Segment segment;
     Bucket bucket;  // on the host

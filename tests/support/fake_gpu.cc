@@ -231,16 +231,18 @@ void FakeGpu::copy(void* to, const void* from, std::size_t bytes) {
   if (bytes == 0) return;
   check();
   expect_reach("a copy between memory of the host and", reaches(to, bytes) ? to : from, bytes);
-  put(nullptr, [=] {
+  const GpuStream own(*this);
+  put(own.get(), [=] {
     std::memcpy(to, from, bytes);
     return true;
   });
-  synchronize(nullptr);
+  synchronize(own.get());
 }
 
 void FakeGpu::clear(void* data, std::size_t bytes) {
-  clear(data, bytes, nullptr);
-  synchronize(nullptr);
+  const GpuStream own(*this);
+  clear(data, bytes, own.get());
+  synchronize(own.get());
 }
 
 void FakeGpu::pack(const PackItem* items, std::size_t count, std::int64_t tiles, const Conversion& how, void* stream) {

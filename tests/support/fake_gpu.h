@@ -19,8 +19,8 @@
 namespace kolo::testing {
 
 /// A GPU made of host memory and a thread. What is put on a stream runs later, in the stream's order, and streams run
-/// in a random one with random delays: whoever reads a result before its point, or marks a point too early, finds what
-/// nobody has written yet (and ThreadSanitizer finds a race). Complains, as failures of the test, about memory that a
+/// in a random one with random delays: code that reads a result before its point, or marks a point too early, finds
+/// stale values (and ThreadSanitizer finds a race). Complains, as failures of the test, about memory that a
 /// real GPU could not reach.
 class FakeGpu : public Gpu {
  public:
@@ -38,17 +38,17 @@ class FakeGpu : public Gpu {
   void fail(std::string message);
   /// Throws what fail() was given.
   void check();
-  /// Makes an allocation fail that comes after so many others.
+  /// Makes the allocation fail that comes after `others` more.
   void fail_allocation_after(int others) { allocations_left_ = others; }
 
   /// Of all launches so far, in order: "pack 3", "combine", "copy", "clear".
   std::vector<std::string> log() const;
   void clear_log();
 
-  /// Whether the stream was made so.
+  /// Whether the stream was made with `urgent`.
   bool is_urgent(void* stream) const;
 
-  /// Frees what was left to the GPU on purpose, when nobody uses the GPU any more.
+  /// Frees memory that was leaked on purpose, when the GPU is idle for good.
   void free_what_was_left();
 
   /// What a program does with its tensors, each on a stream of its own.
@@ -113,7 +113,7 @@ class FakeGpu : public Gpu {
   std::thread engine_;
 };
 
-/// The calling thread's current gpu.
+/// The calling thread's current GPU.
 int current_gpu();
 
 /// The GPU that stands for number `index` of a program that links fake_gpu.cc.

@@ -11,7 +11,7 @@ namespace kolo::testing {
 /// NCCL made of host memory, in a program that links fake_nccl.cc in place of no_nccl.cc: performs the collectives
 /// of ranks that are threads, on the streams of their fake GPUs, when all ranks' streams have come to them. Adds
 /// in the order of the ranks and rounds 16-bit floats at each addition. Complains, as failures of the test, about calls
-/// that NCCL forbids: ranks that differ, calls on a communicator that is busy, the wrong current gpu.
+/// that NCCL forbids: ranks that differ, calls on a communicator that is busy, the wrong current GPU.
 struct FakeNccl {
   /// How often out of 256 a call answers in_progress, and goes on the stream only after it was asked for its state some
   /// times.
@@ -33,8 +33,7 @@ void clear_nccl_log();
 /// From now on asking communicators of this rank for their state answers with an error once, after `calls` more groups
 /// were launched (below 0: at once).
 void fail_nccl(int rank, NcclResult error, int after_groups = 0);
-/// The same for what fails while it runs: once after a communicator has answered that what was launched is on the
-/// stream.
+/// The same for a failure at run time: once, after a communicator has answered that its launches are on the stream.
 void fail_nccl_while_running(int rank, NcclResult error);
 /// A collective's call on this rank fails, after `calls` more: it is not part of its group, and neither are the others.
 void fail_nccl_call(int rank, NcclResult error, int calls = 0);

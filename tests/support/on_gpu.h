@@ -29,7 +29,7 @@ class OnGpu {
         memory_.data(), Shape{static_cast<std::int64_t>(values_.size())}, DType::f32, {DeviceKind::cuda, gpu_.index()}};
   }
   void* stream() const { return stream_.get(); }
-  /// What the program's stream finds there after all that it has been told to wait for.
+  /// The values as the program's stream sees them, behind all that it waits for.
   std::vector<float> read() {
     gpu_.copy(pinned_.data(), memory_.data(), values_.size() * sizeof(float), stream_.get());
     for (const auto point = gpu_.mark(stream_.get()); !point->passed();) std::this_thread::yield();

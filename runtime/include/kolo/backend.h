@@ -26,8 +26,7 @@ using BlockRows = std::vector<std::int64_t>;
 /// memory where nothing is read: for scatter, on ranks that are not the root. `out` is ignored where nothing is
 /// written: for reduce and gather, on ranks that are not the root.
 ///
-/// Of send_recv, where the group is a pair, the root has the input and the other rank the output; the other one is
-/// ignored.
+/// send_recv (the group is a pair): the root sends `in`, the other rank receives into `out`.
 struct BucketTensor {
   Tensor in;
   Tensor out;
@@ -85,14 +84,14 @@ class Operation {
   virtual bool holds_backend() const { return false; }
 };
 
-/// Gives out memory whose tensors a backend moves without copies of its own: shared with peers, or registered. Used by
-/// any thread; what it gave out may outlive it.
+/// Allocates memory whose tensors a backend need not stage: shared with peers, or registered. Used by any thread; the
+/// memory may outlive it.
 class MemorySource {
  public:
   virtual ~MemorySource() = default;
 
-  /// `bytes` zeros on `device`, aligned to 64 bytes; null if there is no such memory, or no more: other memory serves
-  /// as well, slower.
+  /// `bytes` zeros on `device`, aligned to 64 bytes; null if there is no such memory, or no more: any other memory
+  /// does, but is slower.
   virtual std::shared_ptr<std::byte> allocate(std::size_t bytes, Device device) = 0;
 };
 
@@ -111,7 +110,7 @@ class Backend {
 
   virtual bool supports(const Signature& signature) const = 0;
 
-  /// Begins a collective without waiting for anybody. The bucket and the tensors' memory must stay alive, and the
+  /// Begins a collective and waits for no peer. The bucket and the tensors' memory must stay alive, and the
   /// bucket as it is, until step() returns true or the operation is destroyed; the operation is destroyed before the
   /// backend.
   virtual std::unique_ptr<Operation> start(const Bucket& bucket) = 0;
@@ -122,11 +121,10 @@ class Backend {
   /// nothing else, and never waits for the other rank. Null, on all members, if there is none. Throws Error.
   virtual std::unique_ptr<Backend> for_group(const GroupInfo& group) = 0;
 
-  /// Bytes copied into and out of memory of the backend's own so far: what a bucket costs that does not lie as the
-  /// backend needs it.
+  /// Bytes copied into and out of the backend's staging memory so far.
   virtual std::uint64_t staged_bytes() const { return 0; }
 
-  /// Null: this backend has no use for memory of its own. The backends that for_group() makes have their parent's.
+  /// Null: tensors need no special memory. Backends that for_group() makes share their parent's.
   virtual std::shared_ptr<MemorySource> memory() { return nullptr; }
 
   /// Called once after a peer left without finishing: release nothing collectively from now on.
