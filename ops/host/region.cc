@@ -53,46 +53,34 @@ std::shared_ptr<SharedRegion> SharedRegion::create(std::size_t bytes) {
                             "ranks on this machine",
                             bytes, available));
   }
-  const int descriptor = memfd_create("kolo", MFD_CLOEXEC);
-  if (descriptor < 0) fail("cannot make shared memory with memfd_create");
-  const int reserved = posix_fallocate(descriptor, 0, static_cast<off_t>(bytes));
-  std::byte* data = reserved == 0 ? map(descriptor, bytes, MAP_SHARED | MAP_POPULATE) : nullptr;
+  FileDescriptor descriptor(memfd_create("kolo", MFD_CLOEXEC));
+  if (!descriptor) fail("cannot make shared memory with memfd_create");
+  const int reserved = posix_fallocate(descriptor.get(), 0, static_cast<off_t>(bytes));
+  std::byte* data = reserved == 0 ? map(descriptor.get(), bytes, MAP_SHARED | MAP_POPULATE) : nullptr;
   if (!data) {
     if (reserved != 0) errno = reserved;
-    const int error = errno;
-    close(descriptor);
-    errno = error;
     fail(fmt::format("cannot reserve {} bytes of shared memory", bytes));
   }
-  return std::shared_ptr<SharedRegion>(new SharedRegion(data, bytes, descriptor));
+  return std::shared_ptr<SharedRegion>(new SharedRegion(data, bytes, std::move(descriptor)));
 }
 
 std::shared_ptr<SharedRegion> SharedRegion::open(int pid, int descriptor, std::size_t bytes) {
   const std::string path = fmt::format("/proc/{}/fd/{}", pid, descriptor);
-  const int mine = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (mine < 0) fail(fmt::format("cannot open {}", path));
-  std::byte* data = map(mine, bytes, MAP_SHARED | MAP_POPULATE);
+  FileDescriptor mine(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!mine) fail(fmt::format("cannot open {}", path));
+  std::byte* data = map(mine.get(), bytes, MAP_SHARED | MAP_POPULATE);
   if (!data) {
-    const int error = errno;
-    close(mine);
-    errno = error;
     fail(
         fmt::format("there is no room to reach {} bytes of another rank's tensors, those of process {}; use less "
                     "memory in each rank, or "
                     "fewer ranks on this machine",
                     bytes, pid));
   }
-  return std::shared_ptr<SharedRegion>(new SharedRegion(data, bytes, mine));
+  return std::shared_ptr<SharedRegion>(new SharedRegion(data, bytes, std::move(mine)));
 }
 
 SharedRegion::~SharedRegion() {
   munmap(data_, size_);
-  close_descriptor();
-}
-
-void SharedRegion::close_descriptor() {
-  if (descriptor_ >= 0) close(descriptor_);
-  descriptor_ = -1;
 }
 
 }  // namespace kolo

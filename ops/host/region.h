@@ -2,6 +2,9 @@
 
 #include <cstddef>
 #include <memory>
+#include <utility>
+
+#include "ops/host/file_descriptor.h"
 
 namespace kolo {
 
@@ -42,17 +45,18 @@ class SharedRegion final : public Region {
 
   std::byte* data() const override { return data_; }
   std::size_t size() const override { return size_; }
-  int descriptor() const { return descriptor_; }
+  int descriptor() const { return descriptor_.get(); }
 
   /// Closes the descriptor once every peer has mapped the region; the mapping stays.
-  void close_descriptor();
+  void close_descriptor() { descriptor_.reset(); }
 
  private:
-  SharedRegion(std::byte* data, std::size_t size, int descriptor) : data_(data), size_(size), descriptor_(descriptor) {}
+  SharedRegion(std::byte* data, std::size_t size, FileDescriptor descriptor)
+      : data_(data), size_(size), descriptor_(std::move(descriptor)) {}
 
   std::byte* data_;
   std::size_t size_;
-  int descriptor_;
+  FileDescriptor descriptor_;
 };
 
 }  // namespace kolo

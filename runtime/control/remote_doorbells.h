@@ -12,9 +12,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include <kolo/detail/unique.h>
-
 #include "ops/host/doorbell.h"
+#include "ops/host/file_descriptor.h"
 
 namespace kolo {
 

@@ -6,7 +6,7 @@
 namespace kolo {
 namespace {
 
-// Neither has a destructor that does anything: they are used while static objects die.
+// Both have trivial destructors: they are used while static objects are destroyed.
 constinit std::mutex mutex;
 constinit LeaveAtExit* newest = nullptr;
 
@@ -30,7 +30,7 @@ void leave_sessions(bool failed) noexcept {
   for (LeaveAtExit* session = newest; session; session = session->next_) {
     try {
       session->leave_(failed);
-    } catch (const std::exception&) {  // the program ends anyhow
+    } catch (const std::exception&) {  // the program ends in any case
     }
   }
 }

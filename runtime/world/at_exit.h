@@ -4,13 +4,13 @@
 
 namespace kolo {
 
-/// Lets a session whose ranks are processes leave when its program calls exit(), or returns from main, without having
-/// destroyed it. The list of these is, with MPI itself, the process-wide state of the library.
+/// Makes a session of processes leave when its program calls exit(), or returns from main, without destroying the
+/// session. The list of these and MPI itself are the library's only process-wide state.
 class LeaveAtExit {
  public:
-  /// leave  called at exit, with whether the program failed (its exit code is not 0); must be thread-safe
+  /// leave  called at exit; `failed` if the exit code is not 0; must be thread-safe
   explicit LeaveAtExit(std::function<void(bool failed)> leave);
-  /// Waits for `leave` if it is being called.
+  /// Waits for a running `leave`.
   ~LeaveAtExit();
   LeaveAtExit(const LeaveAtExit&) = delete;
   LeaveAtExit& operator=(const LeaveAtExit&) = delete;
@@ -22,7 +22,7 @@ class LeaveAtExit {
   LeaveAtExit* next_;  // older
 };
 
-/// Lets all sessions leave that still live, the newest first.
+/// Makes all living sessions leave, the newest first.
 void leave_sessions(bool failed) noexcept;
 
 }  // namespace kolo

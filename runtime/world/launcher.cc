@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// How launchers tell their processes who they are.
+/// The environment variables by which launchers number their processes.
 struct Launcher {
   const char* size;
   const char* rank;
@@ -98,12 +98,12 @@ std::vector<LocalRank> local_ranks() {
   for (fs::directory_iterator process("/proc", error), end; !error && process != end; process.increment(error)) {
     const int pid = std::atoi(process->path().filename().c_str());
     if (pid <= 0) continue;
-    const std::string environment = contents(process->path() / "environ");  // empty if the process is somebody else's
+    const std::string environment = contents(process->path() / "environ");  // empty if the process is another user's
     const auto rank = variable_in(environment, found->rank);
     if (!rank || !same_job(*found, process->path(), environment)) continue;
     const LocalRank seen{std::atoi(rank->c_str()), pid, has_opening_thread(process->path())};
     const auto [known, is_new] = ranks.emplace(seen.rank, seen);
-    // A rank may be several processes: a script and what it runs. The one that counts makes a session, or could.
+    // A rank may be several processes: a script and the program it runs. The one that makes a session counts.
     std::error_code gone;
     const bool likelier = seen.opening || fs::read_symlink(process->path() / "exe", gone) == own_program;
     if (!is_new && !known->second.opening && likelier) known->second = seen;

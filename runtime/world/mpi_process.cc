@@ -13,7 +13,7 @@
 namespace kolo {
 namespace {
 
-/// Sessions that still live leave first: MPI_Finalize() waits for ranks that may be waiting for them.
+/// Living sessions leave first: MPI_Finalize() waits for ranks that may wait for these sessions.
 template <bool finalize>
 void at_exit(int status, void*) {
   if (!mpi_usable()) return;

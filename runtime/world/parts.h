@@ -8,7 +8,7 @@
 
 namespace kolo {
 
-/// What a World hands to its session. Backends die before the channel: they may use its doorbells.
+/// The contents of a World. Backends die before the channel: they may use its doorbells.
 struct WorldParts {
   std::unique_ptr<ControlChannel> control;
   BackendList backends;  ///< for the group of all ranks

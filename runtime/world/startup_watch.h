@@ -11,10 +11,9 @@
 
 namespace kolo {
 
-/// Watches a rank while it makes a session and MPI lets it wait for ranks that have not come as far: reports which, as
-/// far as that can be known, and ends the job after a second, longer time. It covers what comes before the ranks have a
-/// channel (from then on StallWatch does): MPI tells nobody who is missing then, so the ranks of a node know each
-/// other's progress by the names of their threads.
+/// The watchdog until the ranks have a channel, when StallWatch takes over: while MPI waits for ranks that have not
+/// reached the creation of the session, it reports those of this node, and aborts the job after a second, longer time.
+/// MPI does not say which ranks are missing, so the ranks of a node see each other's progress in the names of threads.
 class StartupWatch {
  public:
   /// rank            this rank in the session

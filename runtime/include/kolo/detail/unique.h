@@ -1,13 +1,17 @@
 #pragma once
 
-#include <unistd.h>
-
 #include <utility>
 
 namespace kolo {
 
-/// Sole owner of a handle of a C library, destroyed with it. `Traits` names the raw type, its null value and the
-/// function that destroys a handle; FileTraits is an example.
+/// Sole owner of a handle of a C library, destroyed with it. `Traits` names the raw type and how to let go of it:
+///
+///     struct FileTraits {
+///       using Raw = int;
+///       static Raw null() noexcept { return -1; }
+///       static void destroy(Raw file) noexcept { (void)::close(file); }
+///     };
+///     using File = Unique<FileTraits>;
 template <class Traits>
 class Unique final {
  public:
@@ -37,13 +41,5 @@ class Unique final {
  private:
   Raw raw_ = Traits::null();
 };
-
-struct FileTraits {
-  using Raw = int;
-  static Raw null() noexcept { return -1; }
-  static void destroy(Raw file) noexcept { (void)::close(file); }
-};
-/// A file, socket or other descriptor.
-using FileDescriptor = Unique<FileTraits>;
 
 }  // namespace kolo
