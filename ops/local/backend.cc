@@ -68,7 +68,7 @@ class LocalWorld final {
 
   std::shared_ptr<LocalBoard> board(const GroupInfo& group) {
     const std::lock_guard lock(mutex_);
-    std::weak_ptr<LocalBoard>& known = boards_[group.id];
+    std::weak_ptr<LocalBoard>& known = boards_[group.key()];
     auto board = known.lock();
     if (board) return board;
     std::vector<Doorbell*> doorbells;
@@ -83,7 +83,7 @@ class LocalWorld final {
  private:
   std::mutex mutex_;
   std::span<Doorbell> doorbells_;
-  std::map<GroupId, std::weak_ptr<LocalBoard>> boards_;
+  std::map<GroupKey, std::weak_ptr<LocalBoard>> boards_;
 };
 
 class LocalBackend final : public Backend {

@@ -45,7 +45,7 @@ class MpiBackend final : public Backend {
     return std::make_unique<MpiOperation>(pipeline_, bucket);
   }
   std::unique_ptr<Backend> for_group(const GroupInfo& group) override {
-    if (group.pair) return mpi_pair_backend(comm_.get(), group.ranks[group.rank == 0 ? 1 : 0]);
+    if (group.is_pair()) return mpi_pair_backend(comm_.get(), group.ranks[group.rank == 0 ? 1 : 0]);
     return std::make_unique<MpiBackend>(communicator_of(comm_.get(), group).get(), tuning_);
   }
   std::uint64_t staged_bytes() const override { return pipeline_->staged_bytes(); }

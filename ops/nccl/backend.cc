@@ -141,7 +141,7 @@ class NcclBackend final : public DeviceBackend {
     return std::make_unique<NcclOperation>(group_, bucket);
   }
   std::unique_ptr<Backend> for_group(const GroupInfo& group) override {
-    auto host = group.pair ? nullptr : group_->host().for_group(group);
+    auto host = group.is_pair() ? nullptr : group_->host().for_group(group);
     if (!host) return nullptr;
     return std::make_unique<NcclBackend>(std::make_shared<NcclGroup>(group_->shared_rank(), group, std::move(host)));
   }

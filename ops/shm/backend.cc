@@ -81,7 +81,7 @@ class ShmBackend final : public Backend {
     return std::unique_ptr<Operation>(new (group_) ShmOperation(group_, bucket));
   }
   std::unique_ptr<Backend> for_group(const GroupInfo& group) override {
-    return group.pair ? nullptr : make(world_, group);
+    return group.is_pair() ? nullptr : make(world_, group);
   }
   std::shared_ptr<MemorySource> memory() override { return world_.source->memory(); }
   void abandon() noexcept override {

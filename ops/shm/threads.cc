@@ -31,10 +31,10 @@ class ThreadRegions final : public RegionSource {
  public:
   std::shared_ptr<Region> region_for(const GroupInfo& group, std::size_t bytes) override {
     const std::lock_guard lock(mutex_);
-    Shared& shared = shared_[group.id];
+    Shared& shared = shared_[group.key()];
     if (!shared.region) shared.region = heap_region(bytes);
     auto region = shared.region;
-    if (++shared.members == group.size()) shared_.erase(group.id);
+    if (++shared.members == group.size()) shared_.erase(group.key());
     return region;
   }
   std::shared_ptr<ShmMemory> memory() override { return memory_; }
@@ -47,7 +47,7 @@ class ThreadRegions final : public RegionSource {
   };
 
   std::mutex mutex_;
-  std::map<GroupId, Shared> shared_;
+  std::map<GroupKey, Shared> shared_;
   const std::shared_ptr<ShmMemory> memory_ = std::make_shared<ThreadMemory>();  // one for all: they differ in nothing
 };
 

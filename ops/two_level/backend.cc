@@ -50,7 +50,7 @@ class TwoLevelBackend final : public Backend {
     return std::make_unique<TwoLevelAllReduce>(levels_, bucket);
   }
   std::unique_ptr<Backend> for_group(const GroupInfo& group) override {
-    if (group.pair) return nullptr;
+    if (group.is_pair()) return nullptr;
     std::vector<int> node_of;
     for (int rank : group.ranks) node_of.push_back(node_of_[static_cast<std::size_t>(rank)]);
     const NodePlacement placement = placement_of(node_of, group.rank);

@@ -7,8 +7,8 @@
 
 namespace kolo {
 
-std::uint64_t StatusBoard::key(std::uint32_t group, std::string_view name, std::uint64_t occurrence) {
-  return detail::Hash().add(group).add(name).add(occurrence).value();
+std::uint64_t StatusBoard::key(GroupKey group, std::string_view name, std::uint64_t occurrence) {
+  return detail::Hash().add(static_cast<std::uint64_t>(group.kind)).add(group.id).add(name).add(occurrence).value();
 }
 
 void StatusBoard::publish(const Entry& entry) {

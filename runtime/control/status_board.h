@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <kolo/group.h>
+
 #include "ops/host/region.h"
 
 namespace kolo {
@@ -35,7 +37,7 @@ class StatusBoard {
       : region_(std::move(region)), slots_(region_->at<Slot>(offset)), index_(index), ranks_(std::move(ranks)) {}
 
   /// Identifies an operation across ranks: a hash of its group, its name and its occurrence.
-  static std::uint64_t key(std::uint32_t group, std::string_view name, std::uint64_t occurrence);
+  static std::uint64_t key(GroupKey group, std::string_view name, std::uint64_t occurrence);
 
   void publish(const Entry& entry);
 

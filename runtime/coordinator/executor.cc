@@ -12,7 +12,7 @@ Executor::Executor(BackendList backends, const GroupInfo& group, bool timed)
       ranks_(group.size()),
       rank_(group.rank),
       timed_(timed),
-      world_only_(group.id == 0) {
+      world_only_(group.is_world()) {
   for (const auto& backend : backends_) {
     if (auto* const device = dynamic_cast<DeviceBackend*>(backend.get())) devices_.push_back(device);
   }
@@ -47,21 +47,28 @@ void Executor::start(AgreedBucket bucket) {
 Executor::Running Executor::prepare(AgreedBucket agreed) const {
   std::vector<Bucket> buckets;
   for (const SubmissionPtr& member : agreed.members) {
-    for (const BucketTensor& tensor : member->tensors) {
-      const DType dtype = member->signature.members.empty() ? member->signature.dtype : tensor.in.dtype;
+    const Request& request = member->request;
+    const auto& agreed_tensors = member->pending.agreed_tensors;
+    for (std::size_t i = 0; i < request.tensors.size(); ++i) {
+      BucketTensor tensor = request.tensors[i];
+      if (!agreed_tensors.empty()) {
+        tensor.rows = agreed_tensors[i].rows;
+        if (agreed_tensors[i].out) tensor.out = *agreed_tensors[i].out;
+      }
+      const DType dtype = request.signature.members.empty() ? request.signature.dtype : tensor.in.dtype;
       auto place = std::find_if(buckets.begin(), buckets.end(),
                                 [&](const Bucket& bucket) { return bucket.signature.dtype == dtype; });
       if (place == buckets.end()) {
-        place = buckets.insert(buckets.end(), {member->signature, {}, agreed.absent});
-        place->divide_by = divisor_of(member->signature, ranks_, agreed.absent.size());
+        place = buckets.insert(buckets.end(), {request.signature, {}, agreed.absent});
+        place->divide_by = divisor_of(request.signature, ranks_, agreed.absent.size());
         place->signature.dtype = dtype;
         place->signature.shape = tensor.in.shape;
         place->signature.members.clear();
         place->world_only = world_only_;
       }
-      if (member->ready && (place->ready.empty() || place->ready.back() != member->ready))
-        place->ready.push_back(member->ready);
-      place->tensors.push_back(tensor);
+      if (request.ready && (place->ready.empty() || place->ready.back() != request.ready))
+        place->ready.push_back(request.ready);
+      place->tensors.push_back(std::move(tensor));
     }
   }
   Running running;
@@ -158,8 +165,8 @@ void Executor::publish_launch(Running& running) {
   }
   running.launched = true;
   for (const SubmissionPtr& member : running.members) {
-    member->results = results;
-    member->launched = true;
+    member->completion.results = results;
+    member->completion.launched = true;
   }
 }
 

@@ -1,12 +1,10 @@
 #include "runtime/coordinator/neutral_contribution.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "ops/bucket.h"
 #include "ops/gpu/gpu.h"
-#include "runtime/types/rank_set.h"
+#include "runtime/operation/block_sizes.h"
 
 namespace kolo {
 namespace {
@@ -19,44 +17,37 @@ Tensor with_rows(Tensor tensor, std::int64_t rows) {
 }
 
 /// Input and output of one tensor in `memory`, or, before there is any, of the size that it takes.
-BucketTensor lay_out(OpKind kind, Tensor tensor, const GroupInfo& group, const AgreedSizes* sizes, std::size_t index) {
-  switch (kind) {
-    case OpKind::reduce: return {tensor, {}};
-    case OpKind::reduce_scatter: {
-      const RowRange mine = rows_of_rank(tensor.shape[0], group.size(), group.rank);
-      Tensor out = with_rows(tensor, mine.count());
-      if (tensor.data) out.data = address(tensor, mine.begin * row_elements(tensor.shape));
-      return {tensor, out};
-    }
-    case OpKind::scatter: {
-      Tensor in = tensor;
-      in.data = nullptr;
-      return {in, with_rows(tensor, rows_of_rank(tensor.shape[0], group.size(), group.rank).count())};
-    }
-    case OpKind::all_gather:
-    case OpKind::gather:
-    case OpKind::all_to_all: {
-      Tensor in = with_rows(tensor, 0);
-      in.data = nullptr;
-      const Tensor out = with_rows(tensor, sizes->rows_received(index, group.rank));
-      return {in, kind == OpKind::gather ? Tensor{} : out, block_rows(*sizes, index)};
-    }
-    default: return {tensor, tensor};
+BucketTensor lay_out(OpKind kind, Tensor tensor, const GroupInfo& group, const AgreedSizes& sizes, std::size_t index) {
+  const OpTraits& of = traits(kind);
+  Tensor nothing = tensor;
+  nothing.data = nullptr;
+  if (has_rows(kind)) {  // no rows of its own
+    const Tensor out = with_rows(tensor, sizes.rows_received(index, group.rank));
+    return {with_rows(nothing, 0), of.writes == Side::root ? Tensor{} : out, block_rows(sizes, index)};
   }
+  Tensor out = of.writes == Side::root ? Tensor{} : tensor;
+  if (of.out == Rows::dealt) {
+    const RowRange mine = rows_of_rank(tensor.shape[0], group.size(), group.rank);
+    out = with_rows(tensor, mine.count());
+    if (of.reads != Side::root && tensor.data)  // in place
+      out.data = address(tensor, mine.begin * row_elements(tensor.shape));
+  }
+  return {of.reads == Side::root ? nothing : tensor, out};
 }
 
 }  // namespace
 
-SubmissionPtr neutral_contribution(const std::string& name, const Signature& signature,
-                                   const std::shared_ptr<const GroupInfo>& group, const AgreedSizes* sizes, int gpu) {
-  auto submission = std::make_shared<Submission>();
-  submission->name = name;
-  submission->group = group;
-  submission->signature = signature;
-  if (!moves_data(signature.kind)) return submission;
-  std::vector<GroupMember> members = signature.members;
-  if (members.empty()) members.push_back({name, signature.dtype, signature.shape});
+SubmissionPtr neutral_contribution(const Unsubmitted& operation, const std::shared_ptr<const GroupInfo>& group,
+                                   const std::vector<int>& absent, int gpu) {
+  const auto& [name, signature, rows_of_ranks] = operation;
+  const AgreedSizes sizes{signature.kind, rows_of_ranks, absent};
+  Request request;
+  request.name = name;
+  request.group = group;
+  request.signature = signature;
   auto scratch = std::make_shared<std::vector<std::shared_ptr<std::byte>>>();
+  std::vector<GroupMember> members = signature.members;
+  if (members.empty() && moves_data(signature.kind)) members.push_back({name, signature.dtype, signature.shape});
   for (std::size_t index = 0; index < members.size(); ++index) {
     Tensor tensor{nullptr,
                   members[index].shape,
@@ -67,27 +58,12 @@ SubmissionPtr neutral_contribution(const std::string& name, const Signature& sig
     const bool zeros = signature.op == ReduceOp::adasum;  // all values count there, and zeros for nothing
     scratch->push_back(allocate_on(tensor.device, receives ? sized.out.bytes() : sized.in.bytes(), zeros));
     tensor.data = scratch->back().get();
-    submission->tensors.push_back(lay_out(signature.kind, tensor, *group, sizes, index));
+    request.tensors.push_back(lay_out(signature.kind, tensor, *group, sizes, index));
   }
-  submission->scratch = std::move(scratch);
+  auto submission = std::make_shared<Submission>(std::move(request));
+  submission->pending.scratch = std::move(scratch);
+  submission->pending.agreed = true;
   return submission;
-}
-
-std::optional<Failure> check_joined(const Signature& signature, const GroupInfo& group,
-                                    const std::vector<int>& joined) {
-  if (joined.empty()) return std::nullopt;
-  if (signature.kind == OpKind::make_group || signature.kind == OpKind::remove_group) {
-    RankSet ranks;
-    for (int rank : joined) ranks.add(rank);
-    return Failure{ErrorCode::invalid_argument,
-                   fmt::format("{} joined, and groups are changed by all ranks; change them before any rank joins",
-                               to_string(ranks))};
-  }
-  if (!has_root(signature.kind)) return std::nullopt;
-  const int root = group.ranks[static_cast<std::size_t>(signature.root)];
-  if (std::ranges::find(joined, root) == joined.end()) return std::nullopt;
-  return Failure{ErrorCode::invalid_argument,
-                 fmt::format("the root, rank {}, has joined and takes part no more; choose one that has not", root)};
 }
 
 }  // namespace kolo

@@ -15,6 +15,7 @@
 
 #include <kolo/detail/hash.h>
 
+#include "runtime/coordinator/block_pool.h"
 #include "runtime/operation/submission.h"
 
 namespace kolo {
@@ -35,16 +36,17 @@ class PendingQueue {
     double seconds = 0;  ///< of overdue: how long the program has waited
   };
 
-  /// Appends a submission. Throws Error{in_flight} or, after close(), Error{closed}; nothing is appended then.
+  /// Appends a request and returns what becomes of it. Throws Error{in_flight} or, after close(), Error{closed};
+  /// nothing is appended then.
   ///
   /// What moves no data and has no name gets one here: the k-th barrier, say, matches the k-th on every rank, whoever
   /// waits for what in between. At most `max_barriers` barriers of a group are in flight.
-  void submit(const SubmissionPtr& submission);
+  SubmissionPtr submit(Request request);
 
   /// Appends something else that concerns an operation already submitted (null for depart and abandon).
   void push(What what, const SubmissionPtr& submission, double seconds = 0);
 
-  /// Whether the program has looked at an operation since it last submitted one: another look has nothing to end.
+  /// Whether the last item queued is a flush; a second flush would change nothing.
   bool flushed_last() const { return flushed_last_.load(std::memory_order_relaxed); }
 
   /// Takes everything appended so far; it replaces what is in `items`.
@@ -58,26 +60,27 @@ class PendingQueue {
   /// False if it is retired.
   bool detach(const SubmissionPtr& submission);
 
-  /// How something failed that was given away: the first is kept until somebody asks.
+  /// How something failed that was detached: the first is kept until somebody asks.
   std::optional<Failure> claim_failure();
 
-  /// The others have run this without this rank, which has joined: the number that the name stands for is taken.
-  void pass_over(GroupId group, const std::string& name);
+  /// Advances the occurrence counter of `name` for an operation that ran while this rank was joined.
+  void pass_over(const GroupKey& group, const std::string& name);
 
-  /// No submissions from now on. `departure`, if any, is appended as the last thing in flight: waiting for the others
-  /// to leave.
-  void close(const SubmissionPtr& departure);
+  /// No submissions from now on.
+  void close();
+  /// The same; what is returned is the last thing in flight: waiting for all ranks to leave.
+  SubmissionPtr close_with(const std::shared_ptr<const GroupInfo>& world);
 
   /// Whether a group has operations in flight on this rank.
-  bool busy(GroupId group) const;
+  bool busy(const GroupKey& group) const;
 
   /// Operations submitted and not retired, oldest first.
   std::vector<SubmissionPtr> in_flight() const;
 
  private:
-  using Key = std::pair<GroupId, std::string_view>;  // the view is into the submission
+  using Key = std::pair<GroupKey, std::string_view>;  // the view is into the submission
   struct KeyHash {
-    std::size_t operator()(const Key& key) const { return detail::StringHash()(key.second) ^ key.first; }
+    std::size_t operator()(const Key& key) const { return detail::StringHash()(key.second) ^ key.first.id; }
   };
 
   /// The numbers of a group's barriers, say. One that was withdrawn gives its number to the next, as if it had never
@@ -103,7 +106,7 @@ class PendingQueue {
     }
   };
 
-  using OwnedKey = std::pair<GroupId, std::string>;
+  using OwnedKey = std::pair<GroupKey, std::string>;
   struct OwnedKeyHash {
     using is_transparent = void;
     std::size_t operator()(const Key& key) const { return KeyHash()(key); }
@@ -115,13 +118,14 @@ class PendingQueue {
 
   using Uses = std::unordered_map<OwnedKey, NameUse, OwnedKeyHash, OwnedKeyEqual>;
 
-  NameUse& use_of(GroupId group, std::string_view name);
-  void count(GroupId group, std::string_view name) { ++use_of(group, name).finished; }
-  std::uint64_t sent_before(const Submission& submission) const;
+  NameUse& use_of(const GroupKey& group, std::string_view name);
+  void count(const GroupKey& group, std::string_view name) { ++use_of(group, name).finished; }
+  std::uint64_t sent_before(const Request& request) const;
   NameUse& reserve_names(const SubmissionPtr& submission);
   void retire(Submission& submission);
   void append(Item item);
 
+  const std::shared_ptr<BlockPool> blocks_ = std::make_shared<BlockPool>();  // of submissions
   mutable std::mutex mutex_;
   bool closed_ = false;
   std::uint64_t sequence_ = 0;
@@ -129,11 +133,11 @@ class PendingQueue {
   std::atomic<std::size_t> size_{0};
   std::atomic<bool> flushed_last_{false};
   Uses uses_;
-  std::vector<SubmissionPtr> given_away_;  // in flight, without a name
+  std::vector<SubmissionPtr> detached_;  // in flight, without a name
   std::optional<Failure> unclaimed_;
   std::atomic<bool> has_unclaimed_{false};
-  std::vector<SubmissionPtr> between_ranks_;                     // in flight, of send_recv
-  std::map<std::pair<GroupId, std::string_view>, Turns> turns_;  // by the prefix of the names
+  std::vector<SubmissionPtr> between_ranks_;                      // in flight, of send_recv
+  std::map<std::pair<GroupKey, std::string_view>, Turns> turns_;  // by the prefix of the names
 };
 
 }  // namespace kolo

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <variant>
 #include <vector>
 
@@ -20,12 +21,24 @@ using TensorNumber = std::uint32_t;
 /// A planned bucket: tensors that are announced and run together. Numbered in agreed order, never reused.
 using BucketId = std::uint32_t;
 
+/// A message, or a part of one: `fields()` lists its members once, and encoding, decoding and comparing go through
+/// them.
+template <class T>
+concept HasFields = requires(const T& of) {
+  T::fields(of);
+};
+
+template <HasFields T>
+bool operator==(const T& a, const T& b) {
+  return T::fields(a) == T::fields(b);
+}
+
 /// What some ranks say of their own blocks of a tensor whose operation has_rows(); see block_sizes.h.
 struct SizesOfRanks {
   TensorNumber tensor = 0;  ///< not where the tensor is named beside it
   RankSet ranks;
   std::vector<std::int64_t> sizes;
-  friend bool operator==(const SizesOfRanks&, const SizesOfRanks&) = default;
+  static auto fields(auto& of) { return std::tie(of.tensor, of.ranks, of.sizes); }
 };
 
 // ---- what travels up the tree: announcements ------------------------------------------------------------------------
@@ -39,13 +52,13 @@ struct Announcement {
     Signature signature;
     std::optional<Failure> failure;  ///< set instead of a signature that can run
     RankSet ranks;
-    friend bool operator==(const Variant&, const Variant&) = default;
+    static auto fields(auto& of) { return std::tie(of.signature, of.failure, of.ranks); }
   };
   std::string name;
   std::vector<Variant> variants;
   std::vector<SizesOfRanks> sizes{};
   TensorNumber known = 0;
-  friend bool operator==(const Announcement&, const Announcement&) = default;
+  static auto fields(auto& of) { return std::tie(of.name, of.variants, of.sizes, of.known); }
 };
 
 /// Every rank of the subtree has submitted every tensor of the bucket. Sizes are told where they are not those of the
@@ -53,34 +66,34 @@ struct Announcement {
 struct Ready {
   BucketId bucket = 0;
   std::vector<SizesOfRanks> sizes{};
-  friend bool operator==(const Ready&, const Ready&) = default;
+  static auto fields(auto& of) { return std::tie(of.bucket, of.sizes); }
 };
 
 /// Asks to split a bucket into these members and the rest, because somebody waits for these.
 struct SplitBucket {
   BucketId bucket = 0;
   std::vector<TensorNumber> members;
-  friend bool operator==(const SplitBucket&, const SplitBucket&) = default;
+  static auto fields(auto& of) { return std::tie(of.bucket, of.members); }
 };
 
 /// Takes back Ready of a bucket, or the announcement of a name (then `bucket` is unset).
 struct Retract {
   std::optional<BucketId> bucket;
   std::string name;
-  friend bool operator==(const Retract&, const Retract&) = default;
+  static auto fields(auto& of) { return std::tie(of.bucket, of.name); }
 };
 
 /// Somebody waits for a name that has no number yet.
 struct Waiting {
   std::string name;
-  friend bool operator==(const Waiting&, const Waiting&) = default;
+  static auto fields(auto& of) { return std::tie(of.name); }
 };
 
 /// These ranks have come to a monitored barrier.
 struct BarrierArrived {
   std::string name;
   RankSet ranks;
-  friend bool operator==(const BarrierArrived&, const BarrierArrived&) = default;
+  static auto fields(auto& of) { return std::tie(of.name, of.ranks); }
 };
 
 /// A rank's patience with a monitored barrier has ended, after so many seconds.
@@ -88,7 +101,7 @@ struct BarrierTimeout {
   std::string name;
   std::int32_t rank = 0;
   double seconds = 0;
-  friend bool operator==(const BarrierTimeout&, const BarrierTimeout&) = default;
+  static auto fields(auto& of) { return std::tie(of.name, of.rank, of.seconds); }
 };
 
 // ---- what travels in both directions --------------------------------------------------------------------------------
@@ -97,13 +110,13 @@ struct BarrierTimeout {
 struct Left {
   std::int32_t rank = 0;
   bool abandoned = false;
-  friend bool operator==(const Left&, const Left&) = default;
+  static auto fields(auto& of) { return std::tie(of.rank, of.abandoned); }
 };
 
 /// An agreed operation failed half-way: the group is of no more use.
 struct GroupFailed {
   Failure failure;
-  friend bool operator==(const GroupFailed&, const GroupFailed&) = default;
+  static auto fields(auto& of) { return std::tie(of.failure); }
 };
 
 /// What runs on a device and has been agreed on before this fails; the group goes on. `number` counts the faults of the
@@ -111,24 +124,24 @@ struct GroupFailed {
 struct DeviceFault {
   Failure failure;
   std::uint64_t number = 0;
-  friend bool operator==(const DeviceFault&, const DeviceFault&) = default;
+  static auto fields(auto& of) { return std::tie(of.failure, of.number); }
 };
 
 /// A rank takes part in what the others submit from now on, with values that do not count, until all have joined.
 struct Joined {
   std::int32_t rank = 0;
-  friend bool operator==(const Joined&, const Joined&) = default;
+  static auto fields(auto& of) { return std::tie(of.rank); }
 };
 
 // ---- what travels down the tree: decisions, applied by every rank in the same order
-// ------------------------------------
+// -----------------------------------
 
 /// Gives the next tensor number to this name and signature, and the next bucket number to a bucket of it alone.
 /// Announcements of it in full are void.
 struct Define {
   std::string name;
   Signature signature;
-  friend bool operator==(const Define&, const Define&) = default;
+  static auto fields(auto& of) { return std::tie(of.name, of.signature); }
 };
 
 /// Defines some tensors, then makes new buckets, numbered on: the old buckets of their tensors are retired, and what
@@ -136,46 +149,46 @@ struct Define {
 struct Replan {
   std::vector<std::vector<TensorNumber>> buckets;
   std::vector<Define> defined{};
-  friend bool operator==(const Replan&, const Replan&) = default;
+  static auto fields(auto& of) { return std::tie(of.buckets, of.defined); }
 };
 
 /// Run these buckets, in this order. Sizes are told where they are not those of the last run.
 struct Run {
   std::vector<BucketId> buckets;
   std::vector<SizesOfRanks> sizes{};
-  friend bool operator==(const Run&, const Run&) = default;
+  static auto fields(auto& of) { return std::tie(of.buckets, of.sizes); }
 };
 
 /// Every rank has submitted the name, and it fails.
 struct Reject {
   std::string name;
   Failure failure;
-  friend bool operator==(const Reject&, const Reject&) = default;
+  static auto fields(auto& of) { return std::tie(of.name, of.failure); }
 };
 
 /// The end of a monitored barrier: all have come, or it failed.
 struct BarrierDone {
   std::string name;
   std::optional<Failure> failure;
-  friend bool operator==(const BarrierDone&, const BarrierDone&) = default;
+  static auto fields(auto& of) { return std::tie(of.name, of.failure); }
 };
 
 /// Answers Retract, to the child that asked only.
 struct Retracted {
   Retract what;
-  friend bool operator==(const Retracted&, const Retracted&) = default;
+  static auto fields(auto& of) { return std::tie(of.what); }
 };
 
-using UpRecord = std::variant<Announcement, Ready, SplitBucket, Retract, Left, GroupFailed, Waiting, Joined,
-                              BarrierArrived, BarrierTimeout, DeviceFault>;
-using DownRecord =
+using UpMessage = std::variant<Announcement, Ready, SplitBucket, Retract, Left, GroupFailed, Waiting, Joined,
+                               BarrierArrived, BarrierTimeout, DeviceFault>;
+using DownMessage =
     std::variant<Define, Replan, Run, Reject, Retracted, Left, GroupFailed, Joined, BarrierDone, DeviceFault>;
 
-void encode(Writer& writer, const UpRecord& record);
-void encode(Writer& writer, const DownRecord& record);
+void encode(Writer& writer, const UpMessage& message);
+void encode(Writer& writer, const DownMessage& message);
 
 /// Throw Error{backend} on anything that no encode() wrote.
-UpRecord decode_up(Reader& reader);
-DownRecord decode_down(Reader& reader);
+UpMessage decode_up(Reader& reader);
+DownMessage decode_down(Reader& reader);
 
 }  // namespace kolo

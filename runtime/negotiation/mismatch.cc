@@ -8,6 +8,8 @@
 #include <optional>
 #include <vector>
 
+#include "runtime/operation/arguments.h"
+
 namespace kolo {
 namespace {
 

@@ -5,13 +5,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "runtime/negotiation/mismatch.h"
-
 namespace kolo {
 
 bool MonitoredBarrier::wait(const SubmissionPtr& submission) {
-  if (failed_.contains(submission->name)) return false;
-  waiting_[submission->name] = submission;
+  if (failed_.contains(submission->request.name)) return false;
+  waiting_[submission->request.name] = submission;
   return true;
 }
 

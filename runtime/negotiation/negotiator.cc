@@ -4,165 +4,148 @@
 
 #include <algorithm>
 
-#include "runtime/negotiation/mismatch.h"
+#include "runtime/operation/arguments.h"
+#include "runtime/operation/block_sizes.h"
 
 namespace kolo {
-namespace {
 
-Failure joined_failure(const Submission& submission, const GroupInfo& group, int rank) {
-  return {ErrorCode::invalid_argument,
-          fmt::format("{}: rank {} has joined; submit nothing to the group until join() returns",
-                      describe(submission.signature.kind, submission.name, group.name), rank)};
-}
-
-}  // namespace
-
-Negotiator::Negotiator(std::shared_ptr<const GroupInfo> group, TreePosition position, std::int64_t fusion_bytes,
-                       int gpu)
-    : group_(std::move(group)),
-      gpu_(gpu),
-      position_(std::move(position)),
-      learner_(fusion_bytes),
+Negotiator::Negotiator(std::shared_ptr<const GroupInfo> group, TreePosition position, std::int64_t fusion_bytes)
+    : position_(std::move(position)),
+      membership_(group),
       table_(position_.subtrees),
-      monitored_barrier_(group_),
-      to_child_(position_.children.size()) {}
+      barrier_(std::move(group)),
+      link_(position_) {
+  if (position_.root()) {
+    root_.emplace(plan_, table_, membership_, fusion_bytes, [this](const DownMessage& message) { down(message); });
+  }
+}
 
 // ---- the local program ----------------------------------------------------------------------------------------------
 
 void Negotiator::submit(const SubmissionPtr& submission) {
-  const bool monitored = submission->signature.kind == OpKind::monitored_barrier;
-  if (const auto failure = monitored ? monitored_barrier_.failure_of(submission->name) : std::nullopt) {
+  const Request& request = submission->request;
+  const bool monitored = request.signature.kind == OpKind::monitored_barrier;
+  if (const auto failure = monitored ? barrier_.failure_of(request.name) : std::nullopt) {
     decisions_.failed.push_back({submission, *failure});
   } else if (over()) {
-    decisions_.failed.push_back({submission, broken_ ? *broken_ : departure_failure(*submission)});
-  } else if (submission->signature.kind == OpKind::join) {
+    fail(submission);
+  } else if (request.signature.kind == OpKind::join) {
     joining_.push_back(submission);
   } else if (!joining_.empty()) {
-    decisions_.failed.push_back({submission, joined_failure(*submission, *group_, position_.rank)});
+    decisions_.failed.push_back(
+        {submission,
+         {ErrorCode::invalid_argument,
+          fmt::format("{}: rank {} has joined; submit nothing to the group until join() returns",
+                      describe(request.signature.kind, request.name, group().name), position_.rank)}});
   } else if (monitored) {
-    monitored_barrier_.wait(submission);
-    up(0, BarrierArrived{submission->name, {position_.rank}});
+    barrier_.wait(submission);
+    up(0, BarrierArrived{request.name, {position_.rank}});
   } else {
     announce(submission);
-    if (position_.root()) learner_.submitted(submission, !local_.numbered(*submission, plan_));
+    if (root_) root_->submitted(submission, !outstanding_.numbered(*submission, plan_));
   }
 }
 
+/// It cannot run any more: a rank has left, or the group has failed.
+void Negotiator::fail(const SubmissionPtr& submission) {
+  decisions_.failed.push_back({submission, broken_ ? *broken_ : membership_.left_failure(submission->request)});
+}
+
 void Negotiator::announce(const SubmissionPtr& submission) {
-  if (const auto complete = local_.add(submission, plan_)) {
+  if (const auto complete = outstanding_.add(submission, plan_)) {
     up(0, ready(*complete));
-  } else if (!local_.numbered(*submission, plan_)) {
+  } else if (!outstanding_.numbered(*submission, plan_)) {
     ++full_announcements_;
-    Announcement record{.name = submission->name,
-                        .variants = {{submission->signature, submission->failure, {position_.rank}}},
-                        .known = plan_.next_number()};
-    if (!submission->sizes.empty()) record.sizes.push_back({0, {position_.rank}, submission->sizes});
-    up(0, record);
+    Announcement message{.name = submission->request.name,
+                         .variants = {{submission->request.signature, submission->pending.objection, {position_.rank}}},
+                         .known = plan_.next_number()};
+    if (!submission->pending.sizes.empty()) message.sizes.push_back({0, {position_.rank}, submission->pending.sizes});
+    up(0, message);
   }
 }
 
 void Negotiator::submit_again(const SubmissionPtr& submission) {
-  if (over()) {
-    decisions_.failed.push_back({submission, broken_ ? *broken_ : departure_failure(*submission)});
-    return;
-  }
+  if (over()) return fail(submission);
   announce(submission);
-  if (submission->flushed_at == 0) return;
-  waited_for_.push_back(submission);
-  if (const auto cut = local_.cut_for(*submission, plan_)) up(0, *cut);
+  if (submission->pending.flushed_at == 0) return;
+  outstanding_.wait_for(submission);
+  if (const auto split = outstanding_.split_for(*submission, plan_)) up(0, *split);
 }
 
 /// A bucket that is complete here, with those sizes of this rank that are not the last run's.
 Ready Negotiator::ready(BucketId bucket) const {
-  Ready record{bucket, {}};
+  Ready message{bucket, {}};
   for (TensorNumber number : *plan_.members(bucket)) {
-    const SubmissionPtr submission = local_.find(number);
-    if (!submission || submission->sizes.empty()) continue;
+    const SubmissionPtr submission = outstanding_.find(number);
+    if (!submission || submission->pending.sizes.empty()) continue;
     const auto& last = plan_.row(number).sizes;
     const auto mine = last.find(position_.rank);
-    if (mine == last.end() || mine->second != submission->sizes)
-      record.sizes.push_back({number, {position_.rank}, submission->sizes});
+    if (mine == last.end() || mine->second != submission->pending.sizes)
+      message.sizes.push_back({number, {position_.rank}, submission->pending.sizes});
   }
-  return record;
+  return message;
 }
 
 void Negotiator::flush(const SubmissionPtr& submission, std::uint64_t sequence) {
-  if (!moves_data(submission->signature.kind)) {  // a barrier or a join looks at everything before it
-    for (const SubmissionPtr& earlier : local_.all()) {
-      if (moves_data(earlier->signature.kind)) flush(earlier, sequence);
+  const bool moves = moves_data(submission->request.signature.kind);
+  if (!moves) {  // a barrier or a join flushes everything before it
+    for (const SubmissionPtr& earlier : outstanding_.all()) {
+      if (moves_data(earlier->request.signature.kind)) flush(earlier, sequence);
     }
   }
-  if (!local_.holds(*submission, plan_)) {
-    if (submission->flushed_at == 0)
-      submission->flushed_at = sequence;  // it may be submitted again, or be a pair's next
-    return;
+  std::uint64_t& flushed_at = submission->pending.flushed_at;
+  const bool first = flushed_at == 0;
+  if (first) flushed_at = sequence;  // also if it does not wait here: it may be submitted again, or be a pair's next
+  if (!outstanding_.holds(*submission, plan_)) return;
+  if (first) {
+    outstanding_.wait_for(submission);
+    if (moves && !outstanding_.numbered(*submission, plan_)) up(0, Waiting{submission->request.name});
   }
-  if (submission->flushed_at == 0) {
-    submission->flushed_at = sequence;
-    waited_for_.push_back(submission);
-    if (moves_data(submission->signature.kind) && !local_.numbered(*submission, plan_))
-      up(0, Waiting{submission->name});
-  }
-  if (const auto cut = local_.cut_for(*submission, plan_)) up(0, *cut);
+  if (const auto split = outstanding_.split_for(*submission, plan_)) up(0, *split);
 }
 
-void Negotiator::stand_still() {
-  const std::vector<SubmissionPtr> here = local_.all();
-  for (const SubmissionPtr& submission : here) flush(submission, here.back()->sequence);
+void Negotiator::flush_all() {
+  const std::vector<SubmissionPtr> here = outstanding_.all();
+  for (const SubmissionPtr& submission : here) flush(submission, here.back()->queued.sequence);
 }
 
 void Negotiator::end_run() {
-  if (position_.root()) learner_.waited();
+  if (root_) root_->end_run();
 }
 
-void Negotiator::overdue(const SubmissionPtr& submission, double seconds) {
-  up(0, BarrierTimeout{submission->name, position_.rank, seconds});
+void Negotiator::time_out(const SubmissionPtr& submission, double seconds) {
+  up(0, BarrierTimeout{submission->request.name, position_.rank, seconds});
 }
 
 void Negotiator::give_up(const SubmissionPtr& submission, const Failure& failure) {
-  if (monitored_barrier_.released({submission->name, failure})) decisions_.failed.push_back({submission, failure});
+  if (barrier_.released({submission->request.name, failure})) decisions_.failed.push_back({submission, failure});
 }
 
-bool Negotiator::holds_up_others() const {
-  return std::ranges::any_of(wanted_, [&](const std::string& name) { return held_.contains(name); });
+void Negotiator::withdraw(const SubmissionPtr& submission) {
+  if (submission->pending.agreed || !outstanding_.holds(*submission, plan_)) return;  // too late
+  if (const auto retract = outstanding_.withdraw(submission, plan_)) {
+    up(0, *retract);
+  } else {
+    decisions_.withdrawn.push_back(submission);
+  }
 }
 
 /// A rank joins once everything that it has submitted is agreed: so whatever runs later runs without values of its own.
 void Negotiator::join_when_ready() {
-  if (joining_.empty() || join_announced_ || hold_join_ || !local_.empty() || !monitored_barrier_.empty() ||
+  if (joining_.empty() || join_announced_ || hold_join_ || !outstanding_.empty() || !barrier_.empty() ||
       !decisions_.to_allocate.empty() || over())
     return;
   join_announced_ = true;
   up(0, Joined{position_.rank});
 }
 
-void Negotiator::withdraw(const SubmissionPtr& submission) {
-  if (submission->agreed || !local_.holds(*submission, plan_)) return;  // too late
-  Retract what;
-  if (local_.numbered(*submission, plan_)) {
-    what.bucket = plan_.row(*plan_.find(*submission)).bucket;
-    if (!local_.announced(*what.bucket)) {
-      local_.remove(*submission, plan_);
-      std::erase(waited_for_, submission);
-      decisions_.withdrawn.push_back(submission);
-      return;
-    }
-  } else {
-    what.name = submission->name;
-  }
-  withdrawing_.push_back(submission);
-  up(0, what);
+void Negotiator::leave(bool abandoned) {
+  const Left message{position_.rank, abandoned};
+  if (abandoned) link_.to_children(message);  // this rank hands nothing on from now on, so it says so to both sides
+  up(0, message);
 }
 
-void Negotiator::depart(bool abandoned) {
-  const Left record{position_.rank, abandoned};
-  if (abandoned) {  // this rank hands nothing on from now on, so it tells both sides itself
-    for (Writer& child : to_child_) encode(child, DownRecord(record));
-  }
-  up(0, record);
-}
-
-void Negotiator::break_down(const Failure& failure) {
+void Negotiator::fail_group(const Failure& failure) {
   up(0, GroupFailed{failure});
 }
 
@@ -170,99 +153,240 @@ void Negotiator::report_fault(const Failure& failure) {
   up(0, DeviceFault{failure, faults_});
 }
 
-// ---- the neighbours -------------------------------------------------------------------------------------------------
-
-void Negotiator::receive_from_parent(Reader& reader) {
-  while (!reader.done()) {
-    const DownRecord record = decode_down(reader);
-    if (const auto* retracted = std::get_if<Retracted>(&record)) {
-      apply(*retracted);  // meant for this position alone
-    } else {
-      down(record);
-    }
-  }
-}
+// ---- from children, and from this rank ------------------------------------------------------------------------------
 
 void Negotiator::receive_from_child(int neighbour, Reader& reader) {
-  const auto found = std::find(position_.children.begin(), position_.children.end(), neighbour);
+  const auto found = std::ranges::find(position_.children, neighbour);
   if (found == position_.children.end()) {
     throw Error(ErrorCode::backend, fmt::format("control message from rank {}, which is no neighbour", neighbour));
   }
   const int child = static_cast<int>(found - position_.children.begin()) + 1;
   while (!reader.done()) {
-    std::visit([&](const auto& record) { up(child, record); }, decode_up(reader));
+    std::visit([&](const auto& message) { up(child, message); }, decode_up(reader));
   }
 }
 
-/// What only the root looks at goes on to it, unless this is the root.
-bool Negotiator::handed_up(const UpRecord& record) {
-  if (!position_.root()) encode(to_parent_, record);
-  return !position_.root();
-}
-
-void Negotiator::up(int child, const Announcement& record) {
-  table_.announce(child, record, plan_);
-}
-
-void Negotiator::up(int child, const Ready& record) {
-  table_.ready(child, record, plan_);
-}
-
-void Negotiator::up(int, const SplitBucket& record) {
-  if (handed_up(record)) return;
-  const auto* members = plan_.members(record.bucket);
-  if (!members) return;  // split already: who asked looks again when it learns so
-  Replan split{{{}, {}}};
-  for (TensorNumber number : *members) {
-    const bool wanted = std::find(record.members.begin(), record.members.end(), number) != record.members.end();
-    split.buckets[wanted ? 0 : 1].push_back(number);
-  }
-  if (!split.buckets[0].empty() && !split.buckets[1].empty()) down(split);
-}
-
-void Negotiator::up(int child, const Retract& record) {
-  switch (table_.retract(child, record, plan_)) {
-    case ReadyTable::Retraction::done: answer(child, record); break;
+void Negotiator::up(int child, const Retract& message) {
+  switch (table_.retract(child, message, plan_)) {
+    case ReadyTable::Retraction::done: answer({{child, message}}); break;
     case ReadyTable::Retraction::ignored: break;  // decided or void: the child learns that from the decisions
     case ReadyTable::Retraction::passed_on: {
-      if (position_.root()) break;  // complete at the root is as good as decided
-      pass_on();                    // what is taken back must have been announced before
-      const std::string row = record.bucket ? table_.merged_into(*record.bucket) : record.name;
-      encode(to_parent_, UpRecord(row.empty() ? record : Retract{std::nullopt, row}));
+      if (root_) break;  // complete at the root is as good as decided
+      pass_on();         // what is taken back must have been announced before
+      const std::string row = message.bucket ? table_.merged_into(*message.bucket) : message.name;
+      link_.to_parent(row.empty() ? message : Retract{std::nullopt, row});
       break;
     }
   }
 }
 
-void Negotiator::up(int, const Left& record) {
-  if (!handed_up(record)) down(record);
+void Negotiator::up(int, const DeviceFault& message) {
+  if (!root_) return link_.to_parent(message);
+  if (message.number == faults_) down(message);
 }
 
-void Negotiator::up(int, const GroupFailed& record) {
-  if (!handed_up(record)) down(record);
+void Negotiator::up(int, const Joined& message) {
+  if (root_) return down(message);
+  pass_on();  // the rank joined after what it had announced
+  link_.to_parent(message);
 }
 
-void Negotiator::up(int, const DeviceFault& record) {
-  if (!handed_up(record) && record.number == faults_) down(record);
+void Negotiator::up(int, const BarrierArrived& message) {
+  if (!root_) return link_.to_parent(message);
+  if (const auto released = barrier_.came(message)) down(*released);
 }
 
-void Negotiator::up(int, const Waiting& record) {
-  if (!handed_up(record)) wanted_.insert(record.name);
+void Negotiator::up(int, const BarrierTimeout& message) {
+  if (!root_) return link_.to_parent(message);
+  if (const auto released = barrier_.overdue(message)) down(*released);
 }
 
-void Negotiator::up(int, const Joined& record) {
-  if (!position_.root()) pass_on();  // the rank joined after what it had announced
-  if (!handed_up(record)) down(record);
+/// What became complete in this position's subtree, to the parent.
+void Negotiator::pass_on() {
+  const ReadyTable::News news = table_.take();
+  if (over()) return;
+  for (const Ready& message : news.ready) link_.to_parent(message);
+  for (const Announcement& message : news.announced) link_.to_parent(message);
+  for (const SplitBucket& message : news.splits) link_.to_parent(message);
 }
 
-void Negotiator::up(int, const BarrierArrived& record) {
-  if (handed_up(record)) return;
-  if (const auto released = monitored_barrier_.came(record)) down(*released);
+void Negotiator::decide() {
+  join_when_ready();
+  if (!root_) return pass_on();
+  for (bool more = !over(); more;) {
+    more = root_->decide();
+    join_when_ready();
+    more |= !table_.quiet();  // a decision can complete something else
+  }
 }
 
-void Negotiator::up(int, const BarrierTimeout& record) {
-  if (handed_up(record)) return;
-  if (const auto released = monitored_barrier_.overdue(record)) down(*released);
+bool Negotiator::has_news() const {
+  return !table_.quiet() || (root_ && root_->has_news()) || !joining_.empty() || !link_.empty();
+}
+
+// ---- decisions ------------------------------------------------------------------------------------------------------
+
+void Negotiator::receive_from_parent(Reader& reader) {
+  while (!reader.done()) {
+    const DownMessage message = decode_down(reader);
+    if (const auto* retracted = std::get_if<Retracted>(&message)) {
+      apply(*retracted);  // meant for this position alone
+    } else {
+      down(message);
+    }
+  }
+}
+
+void Negotiator::down(const DownMessage& message) {
+  link_.to_children(message);
+  std::visit([&](const auto& decision) { apply(decision); }, message);
+}
+
+void Negotiator::apply(const Define& message) {
+  if (root_) root_->release(message.name);
+  answer(table_.defined(message.name, message.signature));
+  outstanding_.defined(plan_.define(message.name, message.signature), plan_);
+}
+
+void Negotiator::apply(const Replan& message) {
+  for (const Define& define : message.defined) apply(define);
+  const BucketId first_new = plan_.next_bucket();
+  after_replan(plan_.regroup(message), first_new);
+}
+
+void Negotiator::apply(const Run& message) {
+  for (const SizesOfRanks& sizes : message.sizes) plan_.set_sizes(sizes);
+  for (BucketId bucket : message.buckets) run(bucket);
+  ++agreements_;
+}
+
+void Negotiator::run(BucketId bucket) {
+  const auto* numbers = plan_.members(bucket);
+  if (!numbers)
+    throw Error(ErrorCode::backend, fmt::format("the ranks agreed to run bucket {}, which is not planned", bucket));
+  AgreedBucket agreed{.members = {}, .absent = membership_.absent()};
+  if (!joined()) agreed.members = outstanding_.take(bucket, plan_);
+  table_.ran(bucket, plan_);
+  bool allocates = false;
+  for (std::size_t i = 0; i < numbers->size(); ++i) {
+    const PlanCache::Row& tensor = plan_.row((*numbers)[i]);
+    std::vector<std::vector<std::int64_t>> sizes;
+    if (has_rows(tensor.signature.kind)) {
+      sizes = plan_.sizes_by_rank((*numbers)[i], group().ranks, {});
+      const AgreedSizes rows{tensor.signature.kind, sizes, agreed.absent};
+      allocates |= to_be_allocated(rows);
+      if (!joined()) set_agreed_rows(*agreed.members[i], rows);
+    }
+    if (!joined()) continue;
+    agreed.unsubmitted.push_back({tensor.name, tensor.signature, std::move(sizes)});
+    if (!moves_data(tensor.signature.kind)) decisions_.without_this_rank.push_back(tensor.name);
+  }
+  for (const SubmissionPtr& member : agreed.members) {
+    member->pending.agreed = true;
+    if (allocates) decisions_.to_allocate.push_back(member);
+  }
+  if (!allocates) decisions_.run.push_back(std::move(agreed));
+}
+
+void Negotiator::apply(const Reject& message) {
+  if (root_) root_->release(message.name);
+  if (joined()) decisions_.without_this_rank.push_back(message.name);
+  table_.rejected(message.name);
+  for (const SubmissionPtr& submission : outstanding_.take(message.name, plan_)) {
+    decisions_.failed.push_back({submission, message.failure});
+  }
+  const BucketId first_new = plan_.next_bucket();
+  after_replan(plan_.isolate(message.name), first_new);
+}
+
+void Negotiator::apply(const Retracted& message) {
+  answer(table_.retracted(message.what, plan_));
+}
+
+void Negotiator::apply(const Joined& message) {
+  const bool all = membership_.join(message.rank);
+  if (root_) {
+    for (const BarrierDone& released : barrier_.joined(membership_.joined())) down(released);
+  }
+  table_.joined(membership_.joined(), plan_);
+  if (!all) return;
+  join_announced_ = false;
+  for (const SubmissionPtr& submission : std::exchange(joining_, {})) {
+    submission->pending.agreed = true;
+    submission->completion.last_to_join = membership_.last_to_join();
+    decisions_.completed.push_back(submission);
+  }
+}
+
+void Negotiator::apply(const BarrierDone& message) {
+  if (joined()) decisions_.without_this_rank.push_back(message.name);
+  const SubmissionPtr submission = barrier_.released(message);
+  if (!submission) return;
+  submission->pending.agreed = true;
+  if (message.failure) {
+    decisions_.failed.push_back({submission, *message.failure});
+  } else {
+    decisions_.completed.push_back(submission);
+  }
+}
+
+void Negotiator::apply(const Left& message) {
+  membership_.leave(message.rank);
+  if (message.abandoned && message.rank != position_.rank) {
+    apply(GroupFailed{{ErrorCode::aborted,
+                       fmt::format("group {}: rank {} left without finishing (an error ended its program); see what "
+                                   "that rank printed",
+                                   group().name, message.rank)}});
+    return;
+  }
+  for (const SubmissionPtr& submission : take_everything()) {
+    decisions_.failed.push_back({submission, membership_.left_failure(submission->request)});
+  }
+}
+
+void Negotiator::apply(const GroupFailed& message) {
+  if (broken_) return;  // the first one decides, for those who submit later too
+  broken_ = message.failure;
+  decisions_.broken = message.failure;
+  for (const SubmissionPtr& submission : take_everything()) decisions_.failed.push_back({submission, message.failure});
+}
+
+void Negotiator::apply(const DeviceFault& message) {
+  ++faults_;
+  decisions_.faults.push_back({decisions_.run.size(), message.failure});
+}
+
+/// Whatever waits here for the others.
+std::vector<SubmissionPtr> Negotiator::take_everything() {
+  std::vector<SubmissionPtr> taken = outstanding_.take_all();
+  for (const SubmissionPtr& submission : barrier_.take_all()) taken.push_back(submission);
+  for (const SubmissionPtr& submission : std::exchange(joining_, {})) taken.push_back(submission);
+  return taken;
+}
+
+/// What was announced of a retired bucket is void on every rank: each announces anew what is complete now.
+void Negotiator::after_replan(const std::vector<BucketId>& retired, BucketId first_new) {
+  table_.retired(retired, plan_);
+  const auto complete = outstanding_.regrouped(retired, first_new, plan_);
+  withdrawn(outstanding_.withdrawn_from(first_new, plan_));
+  for (BucketId bucket : complete) {
+    if (outstanding_.announced(bucket)) up(0, ready(bucket));
+  }
+  for (const SplitBucket& split : outstanding_.splits(plan_)) up(0, split);
+}
+
+void Negotiator::answer(const ReadyTable::Answers& answers) {
+  for (const auto& [child, what] : answers) {
+    if (child == 0) {
+      withdrawn(outstanding_.withdrawn(what, plan_));
+    } else {
+      link_.to_child(static_cast<std::size_t>(child - 1), Retracted{what});
+    }
+  }
+}
+
+void Negotiator::withdrawn(const std::vector<SubmissionPtr>& submissions) {
+  decisions_.withdrawn.insert(decisions_.withdrawn.end(), submissions.begin(), submissions.end());
 }
 
 }  // namespace kolo

@@ -21,9 +21,9 @@ SubmissionPtr Outstanding::take_numbered(TensorNumber number) {
 }
 
 std::optional<BucketId> Outstanding::add(const SubmissionPtr& submission, const PlanCache& plan) {
-  const auto number = submission->failure ? std::nullopt : plan.find(*submission);
+  const auto number = submission->pending.objection ? std::nullopt : plan.find(*submission);
   if (!number) {
-    named_[submission->name] = submission;
+    named_[submission->request.name] = submission;
     return std::nullopt;
   }
   at(*number) = submission;
@@ -34,19 +34,21 @@ std::optional<BucketId> Outstanding::add(const SubmissionPtr& submission, const 
   return bucket;
 }
 
-bool Outstanding::numbered(const Submission& submission, const PlanCache& plan) const {
+bool Outstanding::numbered(Submission& submission, const PlanCache& plan) const {
   const auto number = plan.find(submission);
   return number && waits(*number) && numbered_[*number].get() == &submission;
 }
 
-bool Outstanding::holds(const Submission& submission, const PlanCache& plan) const {
-  const auto found = named_.find(submission.name);
+bool Outstanding::holds(Submission& submission, const PlanCache& plan) const {
+  const auto found = named_.find(submission.request.name);
   return (found != named_.end() && found->second.get() == &submission) || numbered(submission, plan);
 }
 
 void Outstanding::defined(TensorNumber number, const PlanCache& plan) {
   const auto found = named_.find(plan.row(number).name);
-  if (found == named_.end() || found->second->failure || found->second->signature != plan.row(number).signature) return;
+  if (found == named_.end() || found->second->pending.objection ||
+      found->second->request.signature != plan.row(number).signature)
+    return;
   at(number) = std::move(found->second);
   named_.erase(found);
   buckets_[plan.row(number).bucket] = {.submitted = 1, .announced = true};
@@ -69,32 +71,34 @@ std::vector<BucketId> Outstanding::regrouped(const std::vector<BucketId>& retire
   return complete;
 }
 
-std::vector<SubmissionPtr> Outstanding::take(BucketId bucket, const PlanCache& plan,
-                                             const StandIn& neutral_contribution) {
-  const auto* members = plan.members(bucket);
-  if (!members)
-    throw Error(ErrorCode::backend, fmt::format("the ranks agreed to run bucket {}, which is not planned", bucket));
+std::vector<SubmissionPtr> Outstanding::take(BucketId bucket, const PlanCache& plan) {
+  const std::vector<TensorNumber>& members = *plan.members(bucket);
   std::vector<SubmissionPtr> taken;
-  taken.reserve(members->size());
-  for (TensorNumber number : *members) {
+  taken.reserve(members.size());
+  for (TensorNumber number : members) {
     SubmissionPtr here = take_numbered(number);
-    if (!here && neutral_contribution) {
-      taken.push_back(neutral_contribution(number));
-      continue;
-    }
     if (!here) {
       throw Error(ErrorCode::backend, fmt::format("the ranks agreed to run '{}', which this rank has not submitted",
                                                   plan.row(number).name));
     }
+    forget(*here);
     taken.push_back(std::move(here));
   }
   buckets_.erase(bucket);
   return taken;
 }
 
+/// It waits here no longer.
+void Outstanding::forget(const Submission& submission) {
+  const auto is_it = [&](const SubmissionPtr& other) { return other.get() == &submission; };
+  std::erase_if(waited_for_, is_it);
+  std::erase_if(withdrawing_, is_it);
+}
+
 std::vector<SubmissionPtr> Outstanding::take(const std::string& name, const PlanCache& plan) {
   std::vector<SubmissionPtr> taken;
   if (const auto found = named_.find(name); found != named_.end()) {
+    forget(*found->second);
     taken.push_back(std::move(found->second));
     named_.erase(found);
   }
@@ -107,8 +111,11 @@ std::vector<SubmissionPtr> Outstanding::take(const std::string& name, const Plan
   return taken;
 }
 
-void Outstanding::remove(const Submission& submission, const PlanCache& plan) {
-  if (const auto found = named_.find(submission.name); found != named_.end() && found->second.get() == &submission) {
+/// Takes one submission back. Its bucket is incomplete then, and not announced.
+void Outstanding::remove(Submission& submission, const PlanCache& plan) {
+  forget(submission);
+  if (const auto found = named_.find(submission.request.name);
+      found != named_.end() && found->second.get() == &submission) {
     named_.erase(found);
     return;
   }
@@ -130,20 +137,70 @@ std::vector<SubmissionPtr> Outstanding::take_all() {
   numbered_count_ = 0;
   named_.clear();
   buckets_.clear();
+  waited_for_.clear();
+  withdrawing_.clear();
   return taken;
 }
 
-std::optional<SplitBucket> Outstanding::cut_for(const Submission& submission, const PlanCache& plan) {
+std::optional<SplitBucket> Outstanding::split_for(Submission& submission, const PlanCache& plan) {
   if (!numbered(submission, plan)) return std::nullopt;
   const BucketId bucket = plan.row(*plan.find(submission)).bucket;
   State& state = buckets_[bucket];
-  if (state.announced || state.cut_asked) return std::nullopt;
-  SplitBucket cut{bucket, {}};
+  if (state.announced || state.split_asked) return std::nullopt;
+  SplitBucket split{bucket, {}};
   for (TensorNumber number : *plan.members(bucket)) {
-    if (waits(number) && numbered_[number]->sequence <= submission.flushed_at) cut.members.push_back(number);
+    if (waits(number) && numbered_[number]->queued.sequence <= submission.pending.flushed_at)
+      split.members.push_back(number);
   }
-  state.cut_asked = true;
-  return cut;
+  state.split_asked = true;
+  return split;
+}
+
+std::vector<SplitBucket> Outstanding::splits(const PlanCache& plan) {
+  std::vector<SplitBucket> result;
+  for (const SubmissionPtr& submission : waited_for_) {
+    if (auto split = split_for(*submission, plan)) result.push_back(std::move(*split));
+  }
+  return result;
+}
+
+std::optional<Retract> Outstanding::withdraw(const SubmissionPtr& submission, const PlanCache& plan) {
+  Retract what;
+  if (numbered(*submission, plan)) {
+    what.bucket = plan.row(*plan.find(*submission)).bucket;
+    if (!announced(*what.bucket)) {
+      remove(*submission, plan);
+      return std::nullopt;
+    }
+  } else {
+    what.name = submission->request.name;
+  }
+  withdrawing_.push_back(submission);
+  return what;
+}
+
+template <class Meant>
+std::vector<SubmissionPtr> Outstanding::take_withdrawn(const PlanCache& plan, Meant&& meant) {
+  std::vector<SubmissionPtr> taken;
+  for (const SubmissionPtr& submission : withdrawing_) {
+    if (meant(*submission)) taken.push_back(submission);
+  }
+  for (const SubmissionPtr& submission : taken) remove(*submission, plan);
+  return taken;
+}
+
+std::vector<SubmissionPtr> Outstanding::withdrawn(const Retract& what, const PlanCache& plan) {
+  return take_withdrawn(plan, [&](Submission& submission) {
+    const bool by_number = numbered(submission, plan);
+    return what.bucket ? by_number && plan.row(*plan.find(submission)).bucket == *what.bucket
+                       : !by_number && submission.request.name == what.name;
+  });
+}
+
+std::vector<SubmissionPtr> Outstanding::withdrawn_from(BucketId first_new, const PlanCache& plan) {
+  return take_withdrawn(plan, [&](Submission& submission) {
+    return numbered(submission, plan) && plan.row(*plan.find(submission)).bucket >= first_new;
+  });
 }
 
 SubmissionPtr Outstanding::find(TensorNumber number) const {
@@ -156,7 +213,8 @@ std::vector<SubmissionPtr> Outstanding::all() const {
     if (submission) result.push_back(submission);
   }
   for (const auto& [name, submission] : named_) result.push_back(submission);
-  std::sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a->sequence < b->sequence; });
+  std::sort(result.begin(), result.end(),
+            [](const auto& a, const auto& b) { return a->queued.sequence < b->queued.sequence; });
   return result;
 }
 

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -22,10 +21,10 @@ class Outstanding {
   std::optional<BucketId> add(const SubmissionPtr& submission, const PlanCache& plan);
 
   /// Whether the submission waits under its number.
-  bool numbered(const Submission& submission, const PlanCache& plan) const;
+  bool numbered(Submission& submission, const PlanCache& plan) const;
 
   /// Whether the submission waits here at all.
-  bool holds(const Submission& submission, const PlanCache& plan) const;
+  bool holds(Submission& submission, const PlanCache& plan) const;
 
   /// Applies Define: what waited under this name and signature waits under its number from now on, announced.
   void defined(TensorNumber number, const PlanCache& plan);
@@ -34,23 +33,34 @@ class Outstanding {
   /// here.
   std::vector<BucketId> regrouped(const std::vector<BucketId>& retired, BucketId first_new, const PlanCache& plan);
 
-  /// Makes what this rank runs in place of a submission that it does not have, because it has joined; null if nothing
-  /// runs yet.
-  using StandIn = std::function<SubmissionPtr(TensorNumber)>;
-
-  /// Takes the members of an agreed bucket out, in the plan's order. Throws Error{backend} if one is not here and there
-  /// is no stand-in.
-  std::vector<SubmissionPtr> take(BucketId bucket, const PlanCache& plan, const StandIn& neutral_contribution = {});
+  /// Takes the members of an agreed bucket out, in the plan's order. Throws Error{backend} if one is not here.
+  std::vector<SubmissionPtr> take(BucketId bucket, const PlanCache& plan);
   /// Takes what waits under this name, by name or by number.
   std::vector<SubmissionPtr> take(const std::string& name, const PlanCache& plan);
-  /// Takes one submission back. Its bucket is incomplete then, and not announced.
-  void remove(const Submission& submission, const PlanCache& plan);
   /// Takes everything.
   std::vector<SubmissionPtr> take_all();
 
-  /// The cut that lets `submission` run without the missing members of its bucket, if it waits for any and the cut has
-  /// not been asked for: the members submitted before it was first waited for.
-  std::optional<SplitBucket> cut_for(const Submission& submission, const PlanCache& plan);
+  // What the program waits for.
+
+  /// The program waits for it: its bucket may have to be split.
+  void wait_for(const SubmissionPtr& submission) { waited_for_.push_back(submission); }
+  bool program_waits() const { return !waited_for_.empty(); }
+
+  /// The split that lets `submission` run without the missing members of its bucket, if it waits for any and the split
+  /// has not been asked for: the members submitted before it was first waited for.
+  std::optional<SplitBucket> split_for(Submission& submission, const PlanCache& plan);
+  /// The splits for all that the program waits for.
+  std::vector<SplitBucket> splits(const PlanCache& plan);
+
+  // What the program withdraws.
+
+  /// Takes a submission back at once, and returns nothing, if it has not been announced; else returns what the tree is
+  /// to be asked, and keeps the submission until the answer.
+  std::optional<Retract> withdraw(const SubmissionPtr& submission, const PlanCache& plan);
+  /// The answer: takes what it means.
+  std::vector<SubmissionPtr> withdrawn(const Retract& what, const PlanCache& plan);
+  /// After a change of plan: takes what is being withdrawn from buckets that are new.
+  std::vector<SubmissionPtr> withdrawn_from(BucketId first_new, const PlanCache& plan);
 
   /// What waits under this number; null if nothing does.
   SubmissionPtr find(TensorNumber number) const;
@@ -60,24 +70,29 @@ class Outstanding {
   bool announced(BucketId bucket) const;
   /// Whether a bucket waits here for more of its tensors.
   bool incomplete() const;
-  void set_announced(BucketId bucket, bool announced) { buckets_[bucket].announced = announced; }
   bool empty() const { return numbered_count_ == 0 && named_.empty(); }
 
  private:
   struct State {
     std::size_t submitted = 0;
     bool announced = false;
-    bool cut_asked = false;
+    bool split_asked = false;
   };
 
   SubmissionPtr& at(TensorNumber number);
   bool waits(TensorNumber number) const { return number < numbered_.size() && numbered_[number]; }
   SubmissionPtr take_numbered(TensorNumber number);
+  void remove(Submission& submission, const PlanCache& plan);
+  void forget(const Submission& submission);
+  template <class Meant>
+  std::vector<SubmissionPtr> take_withdrawn(const PlanCache& plan, Meant&& meant);
 
   std::vector<SubmissionPtr> numbered_;  // by number; null: does not wait
   std::size_t numbered_count_ = 0;
   std::unordered_map<std::string, SubmissionPtr> named_;
   std::unordered_map<BucketId, State> buckets_;  // of tensors that wait here
+  std::vector<SubmissionPtr> waited_for_;        // by the program
+  std::vector<SubmissionPtr> withdrawing_;       // announced; the tree is asked to take them back
 };
 
 }  // namespace kolo

@@ -65,14 +65,29 @@ std::optional<TensorNumber> PlanCache::find(std::string_view name, const Signatu
   return std::nullopt;
 }
 
-std::optional<TensorNumber> PlanCache::find(const Submission& submission) const {
-  if (submission.number_checked) return submission.number;
-  const bool same = submission.number && known(*submission.number) &&
-                    rows_[*submission.number].signature == submission.signature &&
-                    rows_[*submission.number].name == submission.name;
-  if (!same) submission.number = find(submission.name, submission.signature);
-  submission.number_checked = submission.number.has_value();
-  return submission.number;
+std::optional<TensorNumber> PlanCache::find(Submission& submission) const {
+  const Request& request = submission.request;
+  Pending& pending = submission.pending;
+  if (pending.number_checked) return pending.number;
+  const bool same = pending.number && known(*pending.number) && rows_[*pending.number].signature == request.signature &&
+                    rows_[*pending.number].name == request.name;
+  if (!same) pending.number = find(request.name, request.signature);
+  pending.number_checked = pending.number.has_value();
+  return pending.number;
+}
+
+std::vector<std::vector<std::int64_t>> PlanCache::sizes_by_rank(TensorNumber number, const std::vector<int>& ranks,
+                                                                const std::vector<SizesOfRanks>& news) const {
+  const auto& last = rows_[number].sizes;
+  std::vector<std::vector<std::int64_t>> sizes;
+  for (int rank : ranks) {
+    const auto found = last.find(rank);
+    sizes.push_back(found == last.end() ? std::vector<std::int64_t>() : found->second);
+    for (const SizesOfRanks& update : news) {
+      if (update.tensor == number && update.ranks.contains(rank)) sizes.back() = update.sizes;
+    }
+  }
+  return sizes;
 }
 
 std::span<const TensorNumber> PlanCache::numbers(std::string_view name) const {

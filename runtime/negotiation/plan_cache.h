@@ -46,9 +46,13 @@ class PlanCache {
   /// The sizes that these ranks had in the last run, to be told of a name.
   std::vector<SizesOfRanks> sizes_of(TensorNumber number, const RankSet& ranks) const;
 
+  /// All ranks' sizes of a tensor, by place in `ranks`: those in `news`, else those of the last run.
+  std::vector<std::vector<std::int64_t>> sizes_by_rank(TensorNumber number, const std::vector<int>& ranks,
+                                                       const std::vector<SizesOfRanks>& news) const;
+
   std::optional<TensorNumber> find(std::string_view name, const Signature& signature) const;
   /// The same of a submission, which remembers it: numbers are never taken back.
-  std::optional<TensorNumber> find(const Submission& submission) const;
+  std::optional<TensorNumber> find(Submission& submission) const;
   /// All numbers of a name: one for each signature it has been used with.
   std::span<const TensorNumber> numbers(std::string_view name) const;
 

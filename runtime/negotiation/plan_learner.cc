@@ -19,15 +19,20 @@ std::uint64_t hash_of(const std::vector<Fusible>& run) {
 
 std::int64_t bytes_of(const Submission& submission) {
   std::int64_t sum = 0;
-  for (const BucketTensor& tensor : submission.tensors) sum += static_cast<std::int64_t>(tensor.in.bytes());
+  for (const BucketTensor& tensor : submission.request.tensors) sum += static_cast<std::int64_t>(tensor.in.bytes());
   return sum;
+}
+
+/// Announced as a failure, or complete with one.
+bool failed(const Submission& submission) {
+  return submission.pending.objection || submission.completion.failure;
 }
 
 }  // namespace
 
 void PlanLearner::submitted(const SubmissionPtr& submission, bool is_new) {
   run_.push_back(submission);
-  if (is_new) open_names_.insert(submission->name);
+  if (is_new) open_names_.insert(submission->request.name);
   if (run_.size() == longest_run) waited();
 }
 
@@ -54,21 +59,22 @@ std::optional<Replan> PlanLearner::plan_run(const RunOfSubmissions& run, const P
       plan.next_number());           // by number: a tensor that ran twice without being waited for counts once
   std::set<std::string_view> named;  // as does one that is new
   for (const SubmissionPtr& submission : run) {
-    if (submission->failure || !moves_data(submission->signature.kind)) continue;
+    if (failed(*submission) || !moves_data(submission->request.signature.kind)) continue;
     auto number = plan.find(*submission);
     const bool is_new = !number;
     // What is done was withdrawn. A name with another signature goes alone anyway, when all have announced it.
-    if (is_new &&
-        (submission->done || !plan.numbers(submission->name).empty() || !named.insert(submission->name).second))
+    if (is_new && (submission->completion.done || !plan.numbers(submission->request.name).empty() ||
+                   !named.insert(submission->request.name).second))
       continue;
     if (is_new) {
       number = plan.next_number() + static_cast<TensorNumber>(change.defined.size());
-      change.defined.push_back({submission->name, submission->signature});
+      change.defined.push_back({submission->request.name, submission->request.signature});
     } else {
       if (seen[*number]) continue;
       seen[*number] = true;
     }
-    tensors.push_back({*number, &submission->signature, bytes_of(*submission), !is_new && plan.row(*number).ambiguous});
+    tensors.push_back(
+        {*number, &submission->request.signature, bytes_of(*submission), !is_new && plan.row(*number).ambiguous});
   }
   if (tensors.empty() || (tensors.size() == 1 && !change.defined.empty())) return std::nullopt;  // alone: needs no plan
   const bool known_run = planned_.size() >= max_runs_remembered || !planned_.insert(hash_of(tensors)).second;

@@ -124,9 +124,9 @@ void ReadyTable::check_row(Row& row, const PlanCache& plan) {
   for (TensorNumber number : plan.numbers(row.name)) {
     const BucketId bucket = plan.row(number).bucket;
     if (plan.members(bucket)->size() > 1) {
-      if (std::find(row.cuts_asked.begin(), row.cuts_asked.end(), bucket) != row.cuts_asked.end()) continue;
-      row.cuts_asked.push_back(bucket);
-      news_.cuts.push_back({bucket, {number}});
+      if (std::find(row.splits_asked.begin(), row.splits_asked.end(), bucket) != row.splits_asked.end()) continue;
+      row.splits_asked.push_back(bucket);
+      news_.splits.push_back({bucket, {number}});
       continue;
     }
     const auto found = buckets_.find(bucket);

@@ -27,7 +27,7 @@ class ReadyTable {
   struct News {
     std::vector<Ready> ready;             ///< complete buckets
     std::vector<Announcement> announced;  ///< complete names, variants of all children merged
-    std::vector<SplitBucket> cuts;        ///< buckets that must be cut before a name can complete
+    std::vector<SplitBucket> splits;      ///< buckets that must be split before a name can complete
   };
   enum class Retraction {
     done,       ///< the announcement is gone
@@ -58,7 +58,7 @@ class ReadyTable {
   void joined(const RankSet& ranks, const PlanCache& plan);
 
   /// Whether take() would be empty.
-  bool quiet() const { return news_.ready.empty() && news_.announced.empty() && news_.cuts.empty(); }
+  bool quiet() const { return news_.ready.empty() && news_.announced.empty() && news_.splits.empty(); }
   News take() { return std::exchange(news_, {}); }
 
   /// The name that a passed-on bucket was counted under, or "" if it was passed on as a bucket.
@@ -80,7 +80,7 @@ class ReadyTable {
     std::string name;
     Arrivals arrivals;
     std::vector<Announcement> announced;  // by child; no variants: none
-    std::vector<BucketId> cuts_asked;
+    std::vector<BucketId> splits_asked;
   };
 
   Row& row(const std::string& name);

@@ -12,6 +12,8 @@
 #include <kolo/op.h>
 #include <kolo/tensor.h>
 
+#include "runtime/operation/submission.h"
+
 namespace kolo {
 
 /// Arguments of what has_rows().
@@ -30,5 +32,6 @@ std::optional<Failure> check_members(std::span<const int> ranks, int size);
 
 /// "all_reduce 'grad' in group world".
 std::string describe(OpKind kind, std::string_view name, std::string_view group);
+std::string describe(const Request& request);
 
 }  // namespace kolo

@@ -93,20 +93,36 @@ std::shared_ptr<const BlockRows> block_rows(const AgreedSizes& sizes, std::size_
   return equal && sizes.absent.empty() ? nullptr : std::make_shared<const BlockRows>(std::move(rows));
 }
 
+void set_agreed_rows(Submission& submission, const AgreedSizes& sizes) {
+  const Request& request = submission.request;
+  auto& agreed = submission.pending.agreed_tensors;
+  agreed.resize(request.tensors.size());
+  for (std::size_t tensor = 0; tensor < agreed.size(); ++tensor) {
+    agreed[tensor].rows = block_rows(sizes, tensor);
+    agreed[tensor].output_rows = sizes.rows_received(tensor, request.group->rank);
+  }
+  if (!request.received_rows) return;
+  request.received_rows->clear();
+  for (int from = 0; from < sizes.ranks(); ++from)
+    request.received_rows->push_back(sizes.rows(0, from, request.group->rank));
+}
+
 std::optional<Failure> allocate_outputs(Submission& submission, int rank) {
-  const std::size_t stride = sizes_per_tensor(submission.signature.kind, submission.group->size());
-  for (std::size_t i = 0; i < submission.tensors.size(); ++i) {
-    BucketTensor& tensor = submission.tensors[i];
-    std::vector<std::int64_t> extents(tensor.in.shape.extents().begin(), tensor.in.shape.extents().end());
-    extents[0] = submission.output_rows[i];
-    Tensor wanted = tensor.in;
+  const Request& request = submission.request;
+  Pending& pending = submission.pending;
+  const std::size_t stride = sizes_per_tensor(request.signature.kind, request.group->size());
+  for (std::size_t i = 0; i < request.tensors.size(); ++i) {
+    Tensor wanted = request.tensors[i].in;
+    std::vector<std::int64_t> extents(wanted.shape.extents().begin(), wanted.shape.extents().end());
+    extents[0] = pending.agreed_tensors[i].output_rows;
     wanted.shape = Shape(extents);
     std::string why;
     try {
-      tensor.out = submission.allocate(wanted.shape);
-      const bool fits = tensor.out.shape == wanted.shape && tensor.out.dtype == wanted.dtype &&
-                        tensor.out.device == wanted.device && (tensor.out.data || wanted.elements() == 0);
-      if (!fits) why = fmt::format("it made {}", to_string(tensor.out.dtype, tensor.out.shape));
+      const Tensor out = request.allocate(wanted.shape);
+      pending.agreed_tensors[i].out = out;
+      const bool fits = out.shape == wanted.shape && out.dtype == wanted.dtype && out.device == wanted.device &&
+                        (out.data || wanted.elements() == 0);
+      if (!fits) why = fmt::format("it made {}", to_string(out.dtype, out.shape));
     } catch (const std::exception& error) {
       why = error.what();
     }
@@ -116,7 +132,7 @@ std::optional<Failure> allocate_outputs(Submission& submission, int rank) {
           fmt::format("the output {} could not be allocated on rank {} ({}); free memory there, or pass an output",
                       to_string(wanted.dtype, wanted.shape), rank, why)};
     }
-    submission.sizes[i * stride] = submission.output_rows[i];
+    pending.sizes[i * stride] = pending.agreed_tensors[i].output_rows;
   }
   return std::nullopt;
 }

@@ -58,6 +58,9 @@ bool to_be_allocated(const AgreedSizes& sizes);
 /// What a backend is told; null if all blocks are equal.
 std::shared_ptr<const BlockRows> block_rows(const AgreedSizes& sizes, std::size_t tensor);
 
+/// Gives a submission the rows that the ranks have agreed on, and shows them to its program if it wants to see them.
+void set_agreed_rows(Submission& submission, const AgreedSizes& sizes);
+
 /// Makes the outputs of a submission whose rows are agreed, by its program's function, and puts their rows into its
 /// sizes. Returns how that failed, if it did; `rank` is this rank, for the text.
 std::optional<Failure> allocate_outputs(Submission& submission, int rank);

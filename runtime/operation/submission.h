@@ -22,60 +22,101 @@ namespace kolo {
 struct Submission;
 using SubmissionPtr = std::shared_ptr<Submission>;
 
-/// What a rank knows of a name, in a group; see PendingQueue.
-struct NameUse {
-  SubmissionPtr in_flight;                ///< but of send_recv
-  std::uint64_t finished = 0;             ///< operations that have had it
-  std::optional<std::uint32_t> number{};  ///< of the last one, see Submission
-};
-
-/// One operation that this rank has asked for, from submit to completion.
-///
-/// The app thread fills it in; from PendingQueue::push() on it belongs to whoever holds the coordinator's role, but for
-/// `done` and, once that is set, `failure` and the results, which any thread may read.
-struct Submission {
+/// What one rank asked for. The session fills it in and checks it; PendingQueue::submit() numbers what has no name;
+/// from then on it does not change.
+struct Request {
   using Clock = std::chrono::steady_clock;
 
   std::string name;
   std::shared_ptr<const GroupInfo> group;
-  Signature signature;
-  SmallVector<BucketTensor> tensors;      ///< one; several if submitted together; none where nothing moves
-  std::vector<std::string> member_names;  ///< of tensors submitted together
-  std::vector<std::int64_t> sizes;        ///< of what has_rows(), see block_sizes.h; empty otherwise
-  std::function<Tensor(const Shape&)>
-      allocate;                             ///< makes the output once its shape is agreed; empty: the output is there
-  std::vector<std::int64_t> output_rows;    ///< of each tensor, as agreed, of what has_rows()
-  BlockRows* received_rows = nullptr;       ///< where the program wants to read how many rows came from each rank
-  std::shared_ptr<const GroupInfo> parent;  ///< of send_recv: the group that the program named; `group` is the pair
-  std::optional<Failure> refusal;           ///< how it fails if it can be withdrawn: its other rank has joined
-  std::shared_ptr<void> scratch;      ///< memory of a stand-in: what a rank that has joined runs in the program's place
-  std::optional<Failure> failure;     ///< before: a bad argument, to be announced; after: how it failed
-  std::optional<std::uint64_t> turn;  ///< of a barrier: its number among those of the group
-  std::shared_ptr<const GroupInfo> subject;  ///< of remove_group; of make_group once it is done
-  int last_to_join = -1;                     ///< of join, once it is done; a session rank
-  std::uint64_t occurrence = 0;  ///< how many operations of this name and group went before; equal on every rank
-  NameUse* use = nullptr;        ///< of its name, while the name is in flight; the queue's
-  mutable std::optional<std::uint32_t>
-      number{};  ///< its tensor number once the plan has been asked, or what its namesake before had
-  mutable bool number_checked = false;  ///< against name and signature
-  std::uint64_t sequence = 0;           ///< position among this rank's submissions and flushes
-  std::uint64_t flushed_at = 0;         ///< sequence of the first wait for it; 0 if nobody has waited
-  bool flush_pushed = false;            ///< the program's first look at it is in the queue; its handle's thread only
+  std::shared_ptr<const GroupInfo> parent;       ///< send_recv: the program's group; `group` is the pair
+  std::shared_ptr<const GroupInfo> subject;      ///< make_group, remove_group
+  Signature signature;                           ///< its members name the tensors of a grouped submission
+  SmallVector<BucketTensor> tensors;             ///< one; several if grouped; none where nothing moves
+  std::vector<std::int64_t> sizes;               ///< of what has_rows(), see block_sizes.h; empty otherwise
+  std::function<Tensor(const Shape&)> allocate;  ///< makes the output once its shape is agreed; or empty
+  BlockRows* received_rows = nullptr;            ///< where the program reads the rows that came from each rank
+  std::shared_ptr<const DevicePoint> ready;      ///< of device tensors: after it inputs hold their values
+  std::optional<Failure> invalid;                ///< a bad argument, announced as the name's failure
+  std::optional<std::uint64_t> number;           ///< of a barrier, join or change of groups, in the group's order
   Clock::time_point submitted = Clock::now();
-  std::shared_ptr<const DevicePoint> ready;  ///< of device tensors: after it inputs hold their values
+};
+
+/// What the ranks have agreed on about one tensor of an operation that has_rows().
+struct AgreedTensor {
+  std::int64_t output_rows = 0;
+  std::shared_ptr<const BlockRows> rows;  ///< see BucketTensor
+  std::optional<Tensor> out;              ///< made by Request::allocate
+};
+
+/// What negotiation knows of a request that the program waits for. Belongs to whoever holds the coordinator's role;
+/// the watchdog reads `agreed`.
+struct Pending {
+  std::uint64_t flushed_at = 0;         ///< sequence of the program's first wait for it; 0: it has not waited
+  std::optional<Failure> objection;     ///< why this rank cannot run it: announced in place of its signature
+  std::optional<Failure> refusal;       ///< send_recv: how it fails once it is withdrawn, since its other rank joined
+  std::optional<std::uint32_t> number;  ///< its tensor number; until it is checked, that of the last one of its name
+  bool number_checked = false;          ///< the number is that of its name and signature
+  std::vector<AgreedTensor> agreed_tensors;  ///< of what has_rows(), once the sizes are agreed
+  std::vector<std::int64_t> sizes;           ///< Request::sizes, or those after the output was made
+  std::shared_ptr<void> scratch;             ///< memory of a neutral contribution
+  std::atomic<bool> agreed{false};           ///< the ranks have decided to run it
+};
+
+/// What the handle sees. Written by whoever holds the role; any thread may read it once `done` (the results once
+/// `launched`) is set.
+struct Completion {
+  std::optional<Failure> failure;          ///< how it failed
+  std::shared_ptr<const GroupInfo> group;  ///< that make_group made
+  int last_to_join = -1;                   ///< join: a session rank
   std::vector<std::shared_ptr<const DevicePoint>>
-      results;            ///< after these its outputs do; once `launched`, of which any thread may read
-  bool retired = false;   ///< its name is free; under the queue's mutex
-  bool detached = false;  ///< the program does not wait for it any more, its streams do; under the queue's mutex
-  std::atomic<bool> agreed{false};    ///< the ranks have decided to run it
-  std::atomic<bool> launched{false};  ///< of device tensors: it is on its way to `results`, or done
+      results;                        ///< of device tensors: after these outputs hold their values
+  std::atomic<bool> launched{false};  ///< of device tensors: on its way to `results`, or done
   std::atomic<bool> done{false};
 };
 
-/// Submissions that run as one, and the ranks of the group whose values do not count (ascending).
+/// What a rank knows of a name, in a group; see PendingQueue.
+struct NameUse {
+  SubmissionPtr in_flight;                ///< but of send_recv
+  std::uint64_t finished = 0;             ///< operations that have had it
+  std::optional<std::uint32_t> number{};  ///< the tensor number of the last one
+};
+
+/// What the queue knows of an operation: under its mutex, but for what is set once by submit().
+struct Queued {
+  std::uint64_t occurrence = 0;  ///< how many of this name and group went before; equal on every rank
+  std::uint64_t sequence = 0;    ///< place among this rank's submissions and flushes
+  NameUse* use = nullptr;        ///< of its name, while the name is in flight
+  bool retired = false;          ///< its name is free
+  bool detached = false;         ///< the program's streams wait for it, the program does not
+  bool flushed = false;          ///< the program's first look at it is in the queue; its handle's thread only
+};
+
+/// One operation of this rank, from submit to completion: four parts, each with one owner, in one piece of memory.
+struct Submission {
+  explicit Submission(Request asked) : request(std::move(asked)) {
+    pending.objection = request.invalid;
+    pending.sizes = request.sizes;
+  }
+
+  const Request request;
+  Queued queued;
+  Pending pending;
+  Completion completion;
+};
+
+/// An operation that the ranks run without this one, which has joined.
+struct Unsubmitted {
+  std::string name;
+  Signature signature;
+  std::vector<std::vector<std::int64_t>> sizes;  ///< of what has_rows(): by rank of the group, as agreed
+};
+
+/// Operations that run as one.
 struct AgreedBucket {
   std::vector<SubmissionPtr> members;
-  std::vector<int> absent{};
+  std::vector<int> absent{};               ///< ranks of the group whose values do not count (ascending)
+  std::vector<Unsubmitted> unsubmitted{};  ///< in place of members, on a rank that has joined
 };
 
 }  // namespace kolo

@@ -10,11 +10,10 @@
 namespace kolo {
 
 Handle Session::all_reduce_async(TensorId tensor, Tensor in, Tensor out, const AllReduceOptions& options) {
-  return {parts_->coordinator,
-          parts_->collective(OpKind::all_reduce, parts_->names.name(tensor), in, out, options, false)};
+  return {parts_->driver, parts_->collective(OpKind::all_reduce, parts_->names.name(tensor), in, out, options, false)};
 }
 Handle Session::all_reduce_async(std::string_view name, Tensor in_out, const AllReduceOptions& options) {
-  return {parts_->coordinator,
+  return {parts_->driver,
           parts_->collective(OpKind::all_reduce, parts_->user_name(name), in_out, in_out, options, false)};
 }
 void Session::all_reduce(std::string_view name, Tensor in_out, const AllReduceOptions& options) {
@@ -22,11 +21,11 @@ void Session::all_reduce(std::string_view name, Tensor in_out, const AllReduceOp
 }
 
 Handle Session::broadcast_async(TensorId tensor, Tensor in_out, const BroadcastOptions& options) {
-  return {parts_->coordinator,
+  return {parts_->driver,
           parts_->collective(OpKind::broadcast, parts_->names.name(tensor), in_out, in_out, options, false)};
 }
 Handle Session::broadcast_async(std::string_view name, Tensor in_out, const BroadcastOptions& options) {
-  return {parts_->coordinator,
+  return {parts_->driver,
           parts_->collective(OpKind::broadcast, parts_->user_name(name), in_out, in_out, options, false)};
 }
 void Session::broadcast(std::string_view name, Tensor in_out, const BroadcastOptions& options) {
@@ -34,79 +33,72 @@ void Session::broadcast(std::string_view name, Tensor in_out, const BroadcastOpt
 }
 
 Handle Session::reduce_async(TensorId tensor, Tensor in, Tensor out, const ReduceOptions& options) {
-  return {parts_->coordinator, parts_->collective(OpKind::reduce, parts_->names.name(tensor), in, out, options, false)};
+  return {parts_->driver, parts_->collective(OpKind::reduce, parts_->names.name(tensor), in, out, options, false)};
 }
 Handle Session::reduce_async(std::string_view name, Tensor in_out, const ReduceOptions& options) {
-  return {parts_->coordinator,
-          parts_->collective(OpKind::reduce, parts_->user_name(name), in_out, in_out, options, false)};
+  return {parts_->driver, parts_->collective(OpKind::reduce, parts_->user_name(name), in_out, in_out, options, false)};
 }
 void Session::reduce(std::string_view name, Tensor in_out, const ReduceOptions& options) {
   parts_->finish(parts_->collective(OpKind::reduce, parts_->user_name(name), in_out, in_out, options, true));
 }
 
 Handle Session::all_gather_async(TensorId tensor, Tensor in, Tensor out, const AllGatherOptions& options) {
-  return {parts_->coordinator,
-          parts_->collective(OpKind::all_gather, parts_->names.name(tensor), in, out, options, false)};
+  return {parts_->driver, parts_->collective(OpKind::all_gather, parts_->names.name(tensor), in, out, options, false)};
 }
 Handle Session::all_gather_async(std::string_view name, Tensor in, Tensor out, const AllGatherOptions& options) {
-  return {parts_->coordinator,
-          parts_->collective(OpKind::all_gather, parts_->user_name(name), in, out, options, false)};
+  return {parts_->driver, parts_->collective(OpKind::all_gather, parts_->user_name(name), in, out, options, false)};
 }
 void Session::all_gather(std::string_view name, Tensor in, Tensor out, const AllGatherOptions& options) {
   parts_->finish(parts_->collective(OpKind::all_gather, parts_->user_name(name), in, out, options, true));
 }
 
 Handle Session::reduce_scatter_async(TensorId tensor, Tensor in, Tensor out, const ReduceScatterOptions& options) {
-  return {parts_->coordinator,
+  return {parts_->driver,
           parts_->collective(OpKind::reduce_scatter, parts_->names.name(tensor), in, out, options, false)};
 }
 Handle Session::reduce_scatter_async(std::string_view name, Tensor in, Tensor out,
                                      const ReduceScatterOptions& options) {
-  return {parts_->coordinator,
-          parts_->collective(OpKind::reduce_scatter, parts_->user_name(name), in, out, options, false)};
+  return {parts_->driver, parts_->collective(OpKind::reduce_scatter, parts_->user_name(name), in, out, options, false)};
 }
 void Session::reduce_scatter(std::string_view name, Tensor in, Tensor out, const ReduceScatterOptions& options) {
   parts_->finish(parts_->collective(OpKind::reduce_scatter, parts_->user_name(name), in, out, options, true));
 }
 
 Handle Session::all_to_all_async(TensorId tensor, Tensor in, Tensor out, const AllToAllOptions& options) {
-  return {parts_->coordinator,
-          parts_->collective(OpKind::all_to_all, parts_->names.name(tensor), in, out, options, false)};
+  return {parts_->driver, parts_->collective(OpKind::all_to_all, parts_->names.name(tensor), in, out, options, false)};
 }
 Handle Session::all_to_all_async(std::string_view name, Tensor in, Tensor out, const AllToAllOptions& options) {
-  return {parts_->coordinator,
-          parts_->collective(OpKind::all_to_all, parts_->user_name(name), in, out, options, false)};
+  return {parts_->driver, parts_->collective(OpKind::all_to_all, parts_->user_name(name), in, out, options, false)};
 }
 void Session::all_to_all(std::string_view name, Tensor in, Tensor out, const AllToAllOptions& options) {
   parts_->finish(parts_->collective(OpKind::all_to_all, parts_->user_name(name), in, out, options, true));
 }
 
 Handle Session::gather_async(TensorId tensor, Tensor in, Tensor out, const GatherOptions& options) {
-  return {parts_->coordinator, parts_->collective(OpKind::gather, parts_->names.name(tensor), in, out, options, false)};
+  return {parts_->driver, parts_->collective(OpKind::gather, parts_->names.name(tensor), in, out, options, false)};
 }
 Handle Session::gather_async(std::string_view name, Tensor in, Tensor out, const GatherOptions& options) {
-  return {parts_->coordinator, parts_->collective(OpKind::gather, parts_->user_name(name), in, out, options, false)};
+  return {parts_->driver, parts_->collective(OpKind::gather, parts_->user_name(name), in, out, options, false)};
 }
 void Session::gather(std::string_view name, Tensor in, Tensor out, const GatherOptions& options) {
   parts_->finish(parts_->collective(OpKind::gather, parts_->user_name(name), in, out, options, true));
 }
 
 Handle Session::scatter_async(TensorId tensor, Tensor in, Tensor out, const ScatterOptions& options) {
-  return {parts_->coordinator,
-          parts_->collective(OpKind::scatter, parts_->names.name(tensor), in, out, options, false)};
+  return {parts_->driver, parts_->collective(OpKind::scatter, parts_->names.name(tensor), in, out, options, false)};
 }
 Handle Session::scatter_async(std::string_view name, Tensor in, Tensor out, const ScatterOptions& options) {
-  return {parts_->coordinator, parts_->collective(OpKind::scatter, parts_->user_name(name), in, out, options, false)};
+  return {parts_->driver, parts_->collective(OpKind::scatter, parts_->user_name(name), in, out, options, false)};
 }
 void Session::scatter(std::string_view name, Tensor in, Tensor out, const ScatterOptions& options) {
   parts_->finish(parts_->collective(OpKind::scatter, parts_->user_name(name), in, out, options, true));
 }
 
 Handle Session::send_async(std::string_view name, Tensor tensor, int to, const PairOptions& options) {
-  return {parts_->coordinator, parts_->send_recv(parts_->user_name(name), tensor, true, to, options, false)};
+  return {parts_->driver, parts_->send_recv(parts_->user_name(name), tensor, true, to, options, false)};
 }
 Handle Session::recv_async(std::string_view name, Tensor tensor, int from, const PairOptions& options) {
-  return {parts_->coordinator, parts_->send_recv(parts_->user_name(name), tensor, false, from, options, false)};
+  return {parts_->driver, parts_->send_recv(parts_->user_name(name), tensor, false, from, options, false)};
 }
 void Session::send(std::string_view name, Tensor tensor, int to, const PairOptions& options) {
   parts_->finish(parts_->send_recv(parts_->user_name(name), tensor, true, to, options, true));
@@ -117,19 +109,19 @@ void Session::recv(std::string_view name, Tensor tensor, int from, const PairOpt
 
 Handle Session::grouped_all_reduce_async(std::string_view name, std::span<const NamedTensor> tensors,
                                          const AllReduceOptions& options) {
-  return {parts_->coordinator, parts_->grouped(OpKind::all_reduce, parts_->user_name(name), tensors, options)};
+  return {parts_->driver, parts_->grouped(OpKind::all_reduce, parts_->user_name(name), tensors, options)};
 }
 Handle Session::grouped_broadcast_async(std::string_view name, std::span<const NamedTensor> tensors,
                                         const BroadcastOptions& options) {
-  return {parts_->coordinator, parts_->grouped(OpKind::broadcast, parts_->user_name(name), tensors, options)};
+  return {parts_->driver, parts_->grouped(OpKind::broadcast, parts_->user_name(name), tensors, options)};
 }
 Handle Session::grouped_reduce_scatter_async(std::string_view name, std::span<const NamedTensor> tensors,
                                              const ReduceScatterOptions& options) {
-  return {parts_->coordinator, parts_->grouped(OpKind::reduce_scatter, parts_->user_name(name), tensors, options)};
+  return {parts_->driver, parts_->grouped(OpKind::reduce_scatter, parts_->user_name(name), tensors, options)};
 }
 Handle Session::grouped_all_gather_async(std::string_view name, std::span<const NamedTensor> tensors,
                                          const AllGatherOptions& options) {
-  return {parts_->coordinator, parts_->grouped(OpKind::all_gather, parts_->user_name(name), tensors, options)};
+  return {parts_->driver, parts_->grouped(OpKind::all_gather, parts_->user_name(name), tensors, options)};
 }
 
 std::string Session::broadcast_object(std::string_view name, std::string_view bytes, const BroadcastOptions& options) {

@@ -44,15 +44,16 @@ Shape agreed_shape(OpKind kind, const Shape& shape) {
 Session::Parts::Parts(World world, const Config& config)
     : memory(memory_sources(world.backends())),
       device(world.parts().device),
-      coordinator(std::make_shared<Coordinator>(std::move(world), config)),
+      driver(std::make_shared<Driver>(std::move(world.parts().control), std::move(world.parts().backends), device,
+                                      config)),
       exceptions_at_start(std::uncaught_exceptions()) {
-  if (coordinator->control().spans_processes()) at_exit.emplace([this](bool failed) { coordinator->end(failed); });
-  const int size = static_cast<int>(coordinator->world_group()->ranks.size());
-  if (config.banner && coordinator->control().rank() == 0) print_banner(config, size);
+  if (driver->control().spans_processes()) at_exit.emplace([this](bool failed) { driver->end(failed); });
+  const int size = static_cast<int>(driver->world_group()->ranks.size());
+  if (config.banner && driver->control().rank() == 0) print_banner(config, size);
 }
 
 Session::Parts::~Parts() {
-  coordinator->close(std::uncaught_exceptions() > exceptions_at_start);
+  driver->close(std::uncaught_exceptions() > exceptions_at_start);
 }
 
 std::string Session::Parts::user_name(std::string_view name) const {
@@ -68,56 +69,54 @@ const std::shared_ptr<const GroupInfo>& Session::Parts::member(const Group& grou
   if (group.info()->member()) return group.shared_info();
   throw Error(ErrorCode::invalid_argument,
               fmt::format("rank {} is no member of group {}; only members call its operations",
-                          coordinator->control().rank(), group.info()->name));
+                          driver->control().rank(), group.info()->name));
 }
 
-SubmissionPtr Session::Parts::new_submission(std::string name, Signature signature, const Group& group) const {
-  auto submission = std::allocate_shared<Submission>(PoolAllocator<Submission>(submissions));
-  submission->group = group.info() ? member(group) : coordinator->world_group();
-  submission->name = std::move(name);
-  submission->signature = std::move(signature);
-  return submission;
+Request Session::Parts::new_request(std::string name, Signature signature, const Group& group) const {
+  Request request;
+  request.group = group.info() ? member(group) : driver->world_group();
+  request.name = std::move(name);
+  request.signature = std::move(signature);
+  return request;
 }
 
-void Session::Parts::add_member(Submission& submission, const NamedTensor& tensor) {
-  const OpKind kind = submission.signature.kind;
-  submission.tensors.push_back({tensor.in, tensor.out});
-  submission.member_names.push_back(tensor.name);
-  submission.signature.members.push_back({tensor.name, tensor.in.dtype, agreed_shape(kind, tensor.in.shape)});
+void Session::Parts::add_member(Request& request, const NamedTensor& tensor) {
+  Signature& signature = request.signature;
+  request.tensors.push_back({tensor.in, tensor.out});
+  signature.members.push_back({tensor.name, tensor.in.dtype, agreed_shape(signature.kind, tensor.in.shape)});
 }
 
-void Session::Parts::enqueue(const SubmissionPtr& submission, const RowArguments& rows, bool will_wait, void* ready) {
-  Signature& signature = submission->signature;
-  const bool grouped = !submission->member_names.empty();
-  for (std::size_t i = 0; i < submission->tensors.size() && !submission->failure; ++i) {
-    const BucketTensor& tensor = submission->tensors[i];
+SubmissionPtr Session::Parts::submit(Request request, const RowArguments& rows, bool will_wait, void* ready) {
+  Signature& signature = request.signature;
+  const bool grouped = !signature.members.empty();
+  for (std::size_t i = 0; i < request.tensors.size() && !request.invalid; ++i) {
+    const BucketTensor& tensor = request.tensors[i];
     if (grouped) signature.dtype = tensor.in.dtype;
-    submission->failure = check_arguments(signature, tensor, *submission->group, rows);
-    if (!submission->failure && tensor.in.device.kind != signature.device) {
-      submission->failure = Failure{ErrorCode::invalid_argument,
-                                    "tensors submitted together are on different kinds of devices; submit them apart"};
+    request.invalid = check_arguments(signature, tensor, *request.group, rows);
+    if (!request.invalid && tensor.in.device.kind != signature.device) {
+      request.invalid = Failure{ErrorCode::invalid_argument,
+                                "tensors submitted together are on different kinds of devices; submit them apart"};
     }
-    if (submission->failure && grouped)
-      submission->failure->message = fmt::format("'{}': {}", submission->member_names[i], submission->failure->message);
-    if (submission->failure || !has_rows(signature.kind)) continue;
-    const auto sizes =
-        own_sizes(signature.kind, tensor, rows.splits, rows.allocates, *submission->group, signature.root);
-    submission->sizes.insert(submission->sizes.end(), sizes.begin(), sizes.end());
+    if (request.invalid && grouped)
+      request.invalid->message = fmt::format("'{}': {}", signature.members[i].name, request.invalid->message);
+    if (request.invalid || !has_rows(signature.kind)) continue;
+    const auto sizes = own_sizes(signature.kind, tensor, rows.splits, rows.allocates, *request.group, signature.root);
+    request.sizes.insert(request.sizes.end(), sizes.begin(), sizes.end());
   }
-  if (grouped) signature.dtype = submission->tensors.front().in.dtype;
-  if (submission->failure) submission->sizes.clear();
+  if (grouped) signature.dtype = request.tensors.front().in.dtype;
+  if (request.invalid) request.sizes.clear();
   if (has_rows(signature.kind)) signature.shape = agreed_shape(signature.kind, signature.shape);
-  if (signature.device != DeviceKind::cpu && !submission->failure) mark_ready(*submission, ready);
-  coordinator->submit(submission, will_wait);
+  if (signature.device != DeviceKind::cpu && !request.invalid) mark_ready(request, ready);
+  return driver->submit(std::move(request), will_wait);
 }
 
 /// Device tensors lie on the rank's own GPU, and are read after what is on the program's stream now.
-void Session::Parts::mark_ready(Submission& submission, void* stream) const {
+void Session::Parts::mark_ready(Request& request, void* stream) const {
   if (device.kind == DeviceKind::cpu) return;  // no backend runs it: that becomes its failure
-  for (const BucketTensor& tensor : submission.tensors) {
+  for (const BucketTensor& tensor : request.tensors) {
     for (const Tensor& side : {tensor.in, tensor.out}) {
       if (!side.data || side.device == device) continue;
-      submission.failure =
+      request.invalid =
           Failure{ErrorCode::invalid_argument,
                   fmt::format("a tensor is on GPU {}, and this rank's GPU is {} (Session::device()); move it there",
                               side.device.index, device.index)};
@@ -125,9 +124,9 @@ void Session::Parts::mark_ready(Submission& submission, void* stream) const {
     }
   }
   try {
-    submission.ready = cuda_gpu(device.index).mark(stream);
+    request.ready = cuda_gpu(device.index).mark(stream);
   } catch (const Error& error) {
-    submission.failure = error.failure();
+    request.invalid = error.failure();
   }
 }
 
@@ -135,8 +134,8 @@ void Session::Parts::mark_ready(Submission& submission, void* stream) const {
 SubmissionPtr Session::Parts::send_recv(std::string_view name, const Tensor& tensor, bool sends, int peer,
                                         const PairOptions& options, bool will_wait) {
   const Group& group = options.group;
-  const GroupInfo& parent = group.info() ? *member(group) : *coordinator->world_group();
-  const int size = coordinator->control().topology().size();
+  const GroupInfo& parent = group.info() ? *member(group) : *driver->world_group();
+  const int size = driver->control().topology().size();
   const std::string_view verb = sends ? "send" : "recv";
   if (peer < 0 || peer >= parent.size() || peer == parent.rank) {
     throw Error(
@@ -148,51 +147,46 @@ SubmissionPtr Session::Parts::send_recv(std::string_view name, const Tensor& ten
     throw Error(ErrorCode::invalid_argument, fmt::format("{} '{}': only sessions of at most {} ranks send and receive",
                                                          verb, name, most_ranks_with_pairs));
   }
-  const int me = coordinator->control().rank(), other = parent.ranks[static_cast<std::size_t>(peer)];
-  auto submission = std::make_shared<Submission>();
-  submission->group = pair_info(sends ? me : other, sends ? other : me, size, me);
-  submission->parent = group.info() ? group.shared_info() : coordinator->world_group();
-  submission->name = parent.id == 0 ? std::string(name) : fmt::format("{} (group {})", name, parent.name);
-  const int sender = sends ? submission->group->rank : 1 - submission->group->rank;
-  submission->signature = {.kind = OpKind::send_recv,
-                           .dtype = tensor.dtype,
-                           .device = tensor.device.kind,
-                           .root = sender,
-                           .shape = tensor.shape};
-  submission->tensors.push_back(sends ? BucketTensor{tensor, {}} : BucketTensor{tensor, tensor});
-  enqueue(submission, {}, will_wait, options.ready);
-  return submission;
+  const int me = driver->control().rank(), other = parent.ranks[static_cast<std::size_t>(peer)];
+  Request request;
+  request.group = pair_info(sends ? me : other, sends ? other : me, size, me);
+  request.parent = group.info() ? group.shared_info() : driver->world_group();
+  request.name = parent.is_world() ? std::string(name) : fmt::format("{} (group {})", name, parent.name);
+  const int sender = sends ? request.group->rank : 1 - request.group->rank;
+  request.signature = {.kind = OpKind::send_recv,
+                       .dtype = tensor.dtype,
+                       .device = tensor.device.kind,
+                       .root = sender,
+                       .shape = tensor.shape};
+  request.tensors.push_back(sends ? BucketTensor{tensor, {}} : BucketTensor{tensor, tensor});
+  return submit(std::move(request), {}, will_wait, options.ready);
 }
 
 /// Barriers and joins match in order: PendingQueue numbers them.
 SubmissionPtr Session::Parts::without_data(OpKind kind, const Group& group, bool will_wait) {
-  const auto submission = new_submission("", {.kind = kind}, group);
-  coordinator->submit(submission, will_wait);
-  return submission;
+  return driver->submit(new_request("", {.kind = kind}, group), will_wait);
 }
 
 /// Changes of groups are operations of the world; they match in order.
 std::shared_ptr<const GroupInfo> Session::Parts::make_group(std::vector<int> members) {
   auto draft = std::make_shared<GroupInfo>();
   draft->ranks = std::move(members);
-  const auto submission = new_submission(
+  Request request = new_request(
       "", {.kind = OpKind::make_group, .detail = fmt::format("ranks {}", fmt::join(draft->ranks, ", "))}, {});
-  submission->failure = check_members(draft->ranks, static_cast<int>(coordinator->world_group()->ranks.size()));
-  submission->subject = std::move(draft);
-  coordinator->submit(submission, true);
+  request.invalid = check_members(draft->ranks, static_cast<int>(driver->world_group()->ranks.size()));
+  request.subject = std::move(draft);
+  const auto submission = driver->submit(std::move(request), true);
   finish(submission);
-  return submission->subject;
+  return submission->completion.group;
 }
 
 void Session::Parts::remove_group(const Group& group) {
-  if (!group.info() || group.info()->id == 0) {
+  if (!group.info() || group.info()->is_world()) {
     throw Error(ErrorCode::invalid_argument, "the group of all ranks cannot be removed; close the session instead");
   }
-  const auto submission =
-      new_submission("", {.kind = OpKind::remove_group, .detail = "group " + group.info()->name}, {});
-  submission->subject = group.shared_info();
-  coordinator->submit(submission, true);
-  finish(submission);
+  Request request = new_request("", {.kind = OpKind::remove_group, .detail = "group " + group.info()->name}, {});
+  request.subject = group.shared_info();
+  finish(driver->submit(std::move(request), true));
 }
 
 Session::Session() : Session(environment_with_warnings()) {}
@@ -203,34 +197,34 @@ Session& Session::operator=(Session&&) noexcept = default;
 Session::~Session() = default;
 
 void Session::close() {
-  parts_->coordinator->close(false);
+  parts_->driver->close(false);
 }
 
 int Session::rank() const {
-  return parts_->coordinator->control().rank();
+  return parts_->driver->control().rank();
 }
 int Session::size() const {
-  return parts_->coordinator->control().topology().size();
+  return parts_->driver->control().topology().size();
 }
 int Session::local_rank() const {
-  const auto ranks = parts_->coordinator->control().topology().node_ranks(rank());
+  const auto ranks = parts_->driver->control().topology().node_ranks(rank());
   return static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), rank()) - ranks.begin());
 }
 int Session::local_size() const {
-  return static_cast<int>(parts_->coordinator->control().topology().node_ranks(rank()).size());
+  return static_cast<int>(parts_->driver->control().topology().node_ranks(rank()).size());
 }
 Group Session::world() const {
-  return Group(parts_->coordinator->world_group());
+  return Group(parts_->driver->world_group());
 }
 const Config& Session::config() const {
-  return parts_->coordinator->config();
+  return parts_->driver->config();
 }
 Device Session::device() const {
   return parts_->device;
 }
 
 SessionStats Session::stats() const {
-  SessionStats stats = parts_->coordinator->stats();
+  SessionStats stats = parts_->driver->stats();
   if (parts_->device.kind == DeviceKind::cuda)
     stats.device_peak_bytes = cuda_gpu(parts_->device.index).memory_use().peak;
   return stats;
@@ -241,7 +235,7 @@ TensorId Session::declare(std::string_view name) {
 }
 
 Handle Session::barrier_async(const Group& group) {
-  return {parts_->coordinator, parts_->without_data(OpKind::barrier, group, false)};
+  return {parts_->driver, parts_->without_data(OpKind::barrier, group, false)};
 }
 void Session::barrier(const Group& group) {
   parts_->finish(parts_->without_data(OpKind::barrier, group, true));
@@ -253,15 +247,15 @@ void Session::monitored_barrier(double seconds, const Group& group) {
                 fmt::format("monitored_barrier: {} is no time to wait; pass seconds from 0 on", seconds));
   }
   const auto submission = parts_->without_data(OpKind::monitored_barrier, group, true);
-  parts_->coordinator->wait_at_most(submission, seconds);
+  parts_->driver->wait_at_most(submission, seconds);
   parts_->finish(submission);
 }
 
 int Session::join(const Group& group) {
   const auto submission = parts_->without_data(OpKind::join, group, true);
   parts_->finish(submission);
-  const auto& ranks = submission->group->ranks;
-  return static_cast<int>(std::find(ranks.begin(), ranks.end(), submission->last_to_join) - ranks.begin());
+  const auto& ranks = submission->request.group->ranks;
+  return static_cast<int>(std::find(ranks.begin(), ranks.end(), submission->completion.last_to_join) - ranks.begin());
 }
 
 Group Session::new_group(std::span<const int> ranks) {

@@ -52,7 +52,7 @@ void StallWatch::publish(const std::vector<InFlight>& in_flight) {
   entry.beats = ++beats_;
   for (const InFlight& operation : in_flight) {
     if (entry.waiting.size() == StatusBoard::max_waiting) break;
-    entry.waiting.push_back(StatusBoard::key(operation.group->id, operation.name, operation.occurrence));
+    entry.waiting.push_back(StatusBoard::key(operation.group->key(), operation.name, operation.occurrence));
   }
   {
     const std::lock_guard lock(mutex_);
@@ -145,7 +145,7 @@ void StallWatch::end_job() {
 }
 
 Diagnosis StallWatch::diagnose(const InFlight& operation) const {
-  const auto key = StatusBoard::key(operation.group->id, operation.name, operation.occurrence);
+  const auto key = StatusBoard::key(operation.group->key(), operation.name, operation.occurrence);
   const auto& here = control_.board().ranks();
   Diagnosis diagnosis;
   diagnosis.agreed = operation.agreed;  // then every rank has submitted it, and some may have completed it

@@ -79,11 +79,11 @@ Backend& backend_for(const BackendList& backends, const Signature& signature) {
 std::unique_ptr<Backend> pair_backend(const BackendList& backends, const Signature& signature, int from, int to,
                                       int rank, int ranks) {
   GroupInfo pair;
-  pair.id = static_cast<GroupId>(0x40000000u + static_cast<unsigned>(from * ranks + to));
+  pair.kind = GroupKind::pair;
+  pair.id = static_cast<GroupId>(from * ranks + to);
   pair.name = fmt::format("{} to {}", from, to);
   pair.ranks = {std::min(from, to), std::max(from, to)};
   pair.rank = rank == pair.ranks[0] ? 0 : 1;
-  pair.pair = true;
   for (const auto& backend : backends) {
     if (auto made = backend->for_group(pair); made && made->supports(signature)) return made;
   }

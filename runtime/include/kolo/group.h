@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -9,15 +10,28 @@ namespace kolo {
 
 using GroupId = std::uint32_t;
 
+/// Groups that the ranks have agreed to make are numbered in that order, the world is 0. A pair, which send() and recv()
+/// use, is numbered by its two ranks.
+enum class GroupKind : std::uint8_t { agreed, pair };
+
+/// What every rank calls a group by.
+struct GroupKey {
+  GroupKind kind = GroupKind::agreed;
+  GroupId id = 0;
+  friend auto operator<=>(const GroupKey&, const GroupKey&) = default;
+};
+
 /// Who belongs to a group, equal on every member but for `rank`.
 struct GroupInfo {
   GroupId id = 0;
   std::string name;        ///< "world", for messages
   std::vector<int> ranks;  ///< session ranks of the members, in the order of their ranks in the group
   int rank = 0;            ///< index of this rank in `ranks`; -1 if it is no member
+  GroupKind kind = GroupKind::agreed;
 
-  bool pair = false;  ///< of send() and recv(): two ranks in ascending order, each of which makes it by itself
-
+  GroupKey key() const { return {kind, id}; }
+  bool is_world() const { return key() == GroupKey{}; }
+  bool is_pair() const { return kind == GroupKind::pair; }
   bool member() const { return rank >= 0; }
   int size() const { return static_cast<int>(ranks.size()); }
 };

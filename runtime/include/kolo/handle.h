@@ -4,7 +4,7 @@
 
 namespace kolo {
 
-class Coordinator;
+class Driver;
 struct Submission;
 
 /// One operation in flight: the only way to learn that it is done.
@@ -15,7 +15,7 @@ struct Submission;
 class Handle {
  public:
   Handle() = default;
-  Handle(std::shared_ptr<Coordinator> coordinator, std::shared_ptr<Submission> submission);
+  Handle(std::shared_ptr<Driver> driver, std::shared_ptr<Submission> submission);
   Handle(Handle&&) noexcept;
   Handle& operator=(Handle&&) noexcept;
   ~Handle();
@@ -43,7 +43,7 @@ class Handle {
  private:
   void release() noexcept;
 
-  std::shared_ptr<Coordinator> coordinator_;
+  std::shared_ptr<Driver> driver_;
   std::shared_ptr<Submission> submission_;
 };
 

@@ -15,7 +15,7 @@ namespace {
 
 using testing::error_text;
 
-std::vector<UpRecord> up_records() {
+std::vector<UpMessage> up_records() {
   const Signature all_reduce{.kind = OpKind::all_reduce,
                              .op = ReduceOp::product,
                              .dtype = DType::bf16,
@@ -52,7 +52,7 @@ std::vector<UpRecord> up_records() {
           DeviceFault{failure, 7}};
 }
 
-std::vector<DownRecord> down_records() {
+std::vector<DownMessage> down_records() {
   const Signature signature{.kind = OpKind::broadcast, .dtype = DType::u8, .root = -1, .shape = Shape{}};
   const std::vector<SizesOfRanks> sizes{{7, {1, 3}, {2, 5, 5}}};
   return {Replan{{{5}}, {{"a", signature}, {"b", signature}}},
@@ -93,7 +93,7 @@ TEST(Records, EveryEnumeratorSurvives) {
   for (int dtype = 0; dtype < dtype_count; ++dtype) {
     for (int op = 0; op < reduce_op_count; ++op) {
       for (int kind = 0; kind < op_kind_count; ++kind) {
-        const DownRecord record = Define{
+        const DownMessage record = Define{
             "n",
             {.kind = static_cast<OpKind>(kind), .op = static_cast<ReduceOp>(op), .dtype = static_cast<DType>(dtype)}};
         Writer writer;
@@ -105,7 +105,7 @@ TEST(Records, EveryEnumeratorSurvives) {
   }
   for (int code = 0; code <= static_cast<int>(ErrorCode::backend); ++code) {
     Writer writer;
-    encode(writer, UpRecord(GroupFailed{{static_cast<ErrorCode>(code), "m"}}));
+    encode(writer, UpMessage(GroupFailed{{static_cast<ErrorCode>(code), "m"}}));
     Reader reader(writer.bytes());
     EXPECT_EQ(std::get<GroupFailed>(decode_up(reader)).failure.code, static_cast<ErrorCode>(code));
   }
@@ -116,9 +116,9 @@ TEST(Records, ShapesWithTooManyDimensionsKeepTheMessageReadable) {
   for (int dims : {9, 44, 255, 256, 260, 300, 1000}) {
     const std::vector<std::int64_t> extents(static_cast<std::size_t>(dims), 2);
     Writer writer;
-    encode(writer, UpRecord(Announcement{
+    encode(writer, UpMessage(Announcement{
                        "big", {{{.shape = Shape(extents)}, Failure{ErrorCode::invalid_argument, "dims"}, {1}}}}));
-    encode(writer, UpRecord(Ready{77}));
+    encode(writer, UpMessage(Ready{77}));
     Reader reader(writer.bytes());
     const auto announcement = std::get<Announcement>(decode_up(reader));
     EXPECT_GT(announcement.variants.at(0).signature.shape.dims(), Shape::max_dims) << dims;
@@ -151,8 +151,8 @@ TEST(Reader, RefusesUnknownEnumeratorsAndRecords) {
         },
         ErrorCode::backend);
   };
-  EXPECT_EQ(decode_bytes({99}), "malformed control message (unknown record)");
-  EXPECT_EQ(decode_bytes({255, 0, 0}), "malformed control message (unknown record)");
+  EXPECT_EQ(decode_bytes({99}), "malformed control message (unknown message)");
+  EXPECT_EQ(decode_bytes({255, 0, 0}), "malformed control message (unknown message)");
   EXPECT_EQ(decode_bytes({5, 7, 0, 0, 0, 0}), "malformed control message (unknown enumerator)");
 }
 

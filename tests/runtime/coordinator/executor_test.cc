@@ -63,11 +63,11 @@ class ExecutorTest : public ::testing::Test {
 
   /// Buckets are told apart by their types.
   void submit(DType dtype, OpKind kind = OpKind::all_reduce) {
-    auto submission = std::make_shared<Submission>();
-    submission->signature.kind = kind;
-    submission->signature.dtype = dtype;
-    if (moves_data(kind)) submission->tensors.push_back({});
-    executor->start({{std::move(submission)}});
+    Request request;
+    request.signature.kind = kind;
+    request.signature.dtype = dtype;
+    if (moves_data(kind)) request.tensors.push_back({});
+    executor->start({{std::make_shared<Submission>(std::move(request))}});
   }
 
   /// The types of what completes in one step.
@@ -75,7 +75,7 @@ class ExecutorTest : public ::testing::Test {
     std::vector<Executor::Finished> finished;
     executor->step(finished);
     std::vector<DType> types;
-    for (const auto& [submission, failure] : finished) types.push_back(submission->signature.dtype);
+    for (const auto& [submission, failure] : finished) types.push_back(submission->request.signature.dtype);
     return types;
   }
 

@@ -126,7 +126,8 @@ class Simulation {
 
   bool can_act(int index) const {
     const Rank& rank = at(index);
-    return rank.next < rank.program.size() && !(rank.asked && !rank.latest.at(rank.program[rank.next].name)->done);
+    return rank.next < rank.program.size() &&
+           !(rank.asked && !rank.latest.at(rank.program[rank.next].name)->completion.done);
   }
 
   /// Keeps able_ up to date, after something has happened to a rank.
@@ -145,12 +146,13 @@ class Simulation {
   }
 
   void submit(Rank& rank, const Action& action) {
-    auto submission = std::make_shared<Submission>();
-    submission->name = action.name;
-    submission->group = rank.group;
-    submission->signature = action.signature;
-    submission->tensors.push_back({{nullptr, action.signature.shape, action.signature.dtype, {}}, {}});
-    submission->sequence = ++rank.sequence;
+    Request request;
+    request.name = action.name;
+    request.group = rank.group;
+    request.signature = action.signature;
+    request.tensors.push_back({{nullptr, action.signature.shape, action.signature.dtype, {}}, {}});
+    auto submission = std::make_shared<Submission>(std::move(request));
+    submission->queued.sequence = ++rank.sequence;
     rank.latest[action.name] = submission;
     rank.negotiator.submit(submission);
   }
@@ -170,15 +172,15 @@ class Simulation {
         break;
       case Action::What::wait:
         if (!rank.asked) rank.negotiator.flush(rank.latest.at(action.name), ++rank.sequence);
-        rank.asked = !rank.latest.at(action.name)->done;
+        rank.asked = !rank.latest.at(action.name)->completion.done;
         if (!rank.asked) ++rank.next;
         break;
       case Action::What::withdraw_and_resubmit: {
         const SubmissionPtr submission = rank.latest.at(action.name);
         if (!rank.asked) rank.negotiator.withdraw(submission);
-        rank.asked = !submission->done;
+        rank.asked = !submission->completion.done;
         if (rank.asked) break;
-        if (!submission->agreed && !submission->failure) submit(rank, action);
+        if (!submission->pending.agreed && !submission->completion.failure) submit(rank, action);
         ++rank.next;
         break;
       }
@@ -204,7 +206,8 @@ class Simulation {
   void settle(int index) {
     unsettled_.erase(index);
     Rank& rank = *ranks_[static_cast<std::size_t>(index)];
-    rank.negotiator.outgoing([&](int to, Direction direction, std::span<const std::byte> bytes) {
+    rank.negotiator.decide();
+    rank.negotiator.send([&](int to, Direction direction, std::span<const std::byte> bytes) {
       wires_[{index, to}].push_back({direction, {bytes.begin(), bytes.end()}});
       busy_.insert({index, to});
       ++rank.messages;
@@ -214,17 +217,17 @@ class Simulation {
     for (const auto& bucket : decisions.run) {
       rank.buckets.emplace_back();
       for (const auto& member : bucket.members) {
-        rank.buckets.back().push_back(member->name);
-        rank.outcomes[member->name].push_back("ran");
-        member->done = true;
+        rank.buckets.back().push_back(member->request.name);
+        rank.outcomes[member->request.name].push_back("ran");
+        member->completion.done = true;
       }
     }
     for (const auto& [submission, failure] : decisions.failed) {
-      rank.outcomes[submission->name].push_back(failure.message);
-      submission->failure = failure;
-      submission->done = true;
+      rank.outcomes[submission->request.name].push_back(failure.message);
+      submission->completion.failure = failure;
+      submission->completion.done = true;
     }
-    for (const auto& submission : decisions.withdrawn) submission->done = true;
+    for (const auto& submission : decisions.withdrawn) submission->completion.done = true;
   }
 
   std::mt19937_64 random_;

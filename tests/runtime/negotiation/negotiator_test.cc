@@ -33,11 +33,12 @@ class Ranks {
   Negotiator& operator[](int rank) { return *negotiators_[static_cast<std::size_t>(rank)]; }
 
   SubmissionPtr submit(int rank, const std::string& name, std::int64_t elements = 5) {
-    auto submission = std::make_shared<Submission>();
-    submission->name = name;
-    submission->group = groups_[static_cast<std::size_t>(rank)];
-    submission->signature = sum_of(elements);
-    submission->sequence = ++sequence_;
+    Request request;
+    request.name = name;
+    request.group = groups_[static_cast<std::size_t>(rank)];
+    request.signature = sum_of(elements);
+    auto submission = std::make_shared<Submission>(std::move(request));
+    submission->queued.sequence = ++sequence_;
     (*this)[rank].submit(submission);
     (*this)[rank].end_run();
     return submission;
@@ -48,7 +49,8 @@ class Ranks {
     for (bool moved = true; moved;) {
       moved = false;
       for (int rank = 0; rank < static_cast<int>(negotiators_.size()); ++rank) {
-        (*this)[rank].outgoing([&](int to, Direction direction, std::span<const std::byte> bytes) {
+        (*this)[rank].decide();
+        (*this)[rank].send([&](int to, Direction direction, std::span<const std::byte> bytes) {
           moved = true;
           Reader reader(bytes);
           if (direction == Direction::to_parent) {
@@ -59,11 +61,11 @@ class Ranks {
         });
         const Decisions decisions = (*this)[rank].take();
         for (const auto& bucket : decisions.run) {
-          for (const auto& member : bucket.members) ran.push_back(std::to_string(rank) + member->name);
+          for (const auto& member : bucket.members) ran.push_back(std::to_string(rank) + member->request.name);
         }
-        for (const auto& member : decisions.withdrawn) withdrawn.push_back(std::to_string(rank) + member->name);
+        for (const auto& member : decisions.withdrawn) withdrawn.push_back(std::to_string(rank) + member->request.name);
         for (const auto& [member, failure] : decisions.failed)
-          failed.push_back(std::to_string(rank) + member->name + ": " + failure.message);
+          failed.push_back(std::to_string(rank) + member->request.name + ": " + failure.message);
       }
     }
   }
@@ -125,14 +127,16 @@ TEST(NegotiatorTest, NothingRunsAfterADeparture) {
   ranks.forget();
   (void)ranks.submit(0, "x");
   (void)ranks.submit(1, "x");
-  ranks[1].depart(false);
+  ranks[1].leave(false);
   Texts late;
-  ranks[1].outgoing([&](int, Direction, std::span<const std::byte> bytes) {
+  ranks[1].decide();
+  ranks[1].send([&](int, Direction, std::span<const std::byte> bytes) {
     Reader reader(bytes);
     ranks[0].receive_from_child(1, reader);  // rank 0 knows, and rank 2 does not yet
   });
   (void)ranks.submit(2, "x");
-  ranks[2].outgoing([&](int, Direction, std::span<const std::byte> bytes) {
+  ranks[2].decide();
+  ranks[2].send([&](int, Direction, std::span<const std::byte> bytes) {
     Reader reader(bytes);
     ranks[0].receive_from_child(2, reader);
   });
@@ -150,9 +154,9 @@ TEST(NegotiatorTest, NothingRunsAfterADeparture) {
 TEST(NegotiatorTest, TheFirstBreakdownDecides) {
   Ranks ranks(nodes_of({3}));
   (void)ranks.submit(0, "x");
-  ranks[1].break_down({ErrorCode::backend, "first"});
+  ranks[1].fail_group({ErrorCode::backend, "first"});
   ranks.deliver();
-  ranks[2].break_down({ErrorCode::backend, "second"});
+  ranks[2].fail_group({ErrorCode::backend, "second"});
   ranks.deliver();
   (void)ranks.submit(0, "y");
   ranks.deliver();

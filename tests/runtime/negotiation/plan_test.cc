@@ -150,10 +150,11 @@ class Learning {
 
   SubmissionPtr submit(const std::string& name, bool known = true) {
     if (known && !plan.find(name, sum_of(1))) plan.define(name, sum_of(1));
-    auto submission = std::make_shared<Submission>();
-    submission->name = name;
-    submission->signature = sum_of(1);
-    submission->agreed = known;
+    Request request;
+    request.name = name;
+    request.signature = sum_of(1);
+    auto submission = std::make_shared<Submission>(std::move(request));
+    submission->pending.agreed = known;
     learner_.submitted(submission, !known);
     return submission;
   }
@@ -197,9 +198,10 @@ TEST(PlanLearnerTest, WhatIsNewGetsItsNumberAndItsPlaceAtOnce) {
   PlanLearner learner(1 << 20);
   std::vector<SubmissionPtr> kept;
   const auto submit = [&](const std::string& name) {
-    kept.push_back(std::make_shared<Submission>());
-    kept.back()->name = name;
-    kept.back()->signature = sum_of(1);
+    Request request;
+    request.name = name;
+    request.signature = sum_of(1);
+    kept.push_back(std::make_shared<Submission>(std::move(request)));
     learner.submitted(kept.back(), !plan.find(name, sum_of(1)));
   };
   plan.define("a", sum_of(1));
@@ -220,7 +222,7 @@ TEST(PlanLearnerTest, WhatIsNewGetsItsNumberAndItsPlaceAtOnce) {
 TEST(PlanLearnerTest, LeavesOutWhatFailed) {
   Learning learning;
   learning.submit("a");
-  learning.submit("b", false)->done = true;  // rejected: it never got a number
+  learning.submit("b", false)->completion.done = true;  // rejected: it never got a number
   learning.submit("c");
   learning.wait();
   EXPECT_EQ(learning.propose(), (Buckets{{0, 1}}));

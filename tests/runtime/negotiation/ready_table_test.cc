@@ -85,10 +85,10 @@ TEST(ReadyTableTest, ANameInAFusedBucketAsksForOneCut) {
   position.ready(0, 3);
   position.announce(1, "b", 7);
   auto news = position.table.take();
-  ASSERT_EQ(news.cuts.size(), 1u);
-  EXPECT_EQ(news.cuts[0], (SplitBucket{3, {1}}));
+  ASSERT_EQ(news.splits.size(), 1u);
+  EXPECT_EQ(news.splits[0], (SplitBucket{3, {1}}));
   position.ready(2, 3);
-  EXPECT_TRUE(position.table.take().cuts.empty()) << "asked once";
+  EXPECT_TRUE(position.table.take().splits.empty()) << "asked once";
   const auto retired = position.plan.regroup({{{1}, {0, 2}}});  // bucket 4 is b alone
   position.table.retired(retired, position.plan);
   position.ready(0, 4);

@@ -9,7 +9,7 @@
 #include <utility>
 #include <variant>
 
-#include "runtime/coordinator/group_state.h"
+#include "runtime/coordinator/groups.h"
 #include "runtime/negotiation/messages.h"
 #include "runtime/world/parts.h"
 #include "tests/runtime/property/property_player.h"
@@ -19,12 +19,12 @@ namespace {
 
 constexpr std::uint64_t most_programs = 1000;
 
-using DeviceFault = std::function<void(Bucket&)>;
+using Fault = std::function<void(Bucket&)>;
 
 /// Does something to a bucket before another backend runs it.
 class FaultyBackend final : public Backend {
  public:
-  FaultyBackend(std::unique_ptr<Backend> real, DeviceFault fault) : real_(std::move(real)), fault_(std::move(fault)) {}
+  FaultyBackend(std::unique_ptr<Backend> real, Fault fault) : real_(std::move(real)), fault_(std::move(fault)) {}
 
   std::string_view name() const override { return "faulty"; }
   bool supports(const Signature& signature) const override { return real_->supports(signature); }
@@ -42,7 +42,7 @@ class FaultyBackend final : public Backend {
 
   std::list<Bucket> buckets_;  // that were started
   std::unique_ptr<Backend> real_;
-  DeviceFault fault_;
+  Fault fault_;
 };
 
 /// Loses what asks for an incomplete bucket to be cut.
@@ -79,6 +79,7 @@ class LossyChannel final : public ControlChannel {
   static Writer without_cuts(std::span<const std::byte> message) {
     Reader reader(message);
     Writer kept;
+    kept.put(reader.get<GroupKind>(2));
     kept.put(reader.get<GroupId>());
     const auto direction = reader.get<Direction>(2);
     kept.put(direction);
@@ -87,7 +88,7 @@ class LossyChannel final : public ControlChannel {
         encode(kept, decode_down(reader));
         continue;
       }
-      const UpRecord record = decode_up(reader);
+      const UpMessage record = decode_up(reader);
       if (!std::holds_alternative<SplitBucket>(record)) encode(kept, record);
     }
     return kept;
@@ -96,7 +97,7 @@ class LossyChannel final : public ControlChannel {
   std::unique_ptr<ControlChannel> real_;
 };
 
-void plant(World& world, const DeviceFault& fault) {
+void plant(World& world, const Fault& fault) {
   BackendList& backends = world.parts().backends;
   auto faulty = std::make_unique<FaultyBackend>(std::move(backends.front()), fault);
   backends.clear();

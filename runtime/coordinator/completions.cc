@@ -1,0 +1,28 @@
+#include "runtime/coordinator/completions.h"
+
+#include <utility>
+
+namespace kolo {
+
+void Completions::publish() {
+  completing_.clear();
+  for (auto& [submission, failure] : finished_) {
+    if (submission->completion.done) continue;
+    submission->completion.failure = std::move(failure);
+    completing_.push_back(submission.get());
+  }
+  if (!completing_.empty()) {
+    on_complete_(completing_.back()->request.name);
+    queue_.retire(completing_);  // first: the next step may submit the same name as soon as the handle is done
+  }
+  for (Submission* submission : completing_) {
+    Completion& completion = submission->completion;
+    completion.done = true;
+    if (submission->request.signature.device != DeviceKind::cpu)
+      completion.launched = true;  // last: without results it failed
+    completion.done.notify_all();
+  }
+  finished_.clear();
+}
+
+}  // namespace kolo

@@ -1,0 +1,96 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include <kolo/backend.h>
+#include <kolo/config.h>
+#include <kolo/session.h>
+
+#include "runtime/control/channel.h"
+#include "runtime/coordinator/cycle.h"
+#include "runtime/coordinator/pending_queue.h"
+#include "runtime/watchdog/stall_watch.h"
+
+namespace kolo {
+
+/// One rank's runtime: takes what the program submits, and sees to it that a thread runs the cycle. See
+/// runtime/THREADS.md for who may call what.
+///
+/// The coordinator's role is a lock, not a thread: a thread that waits for an operation takes it and runs the cycle
+/// itself; the background thread acts for those who do not wait, and sleeps on this rank's doorbell when there is
+/// nothing to do.
+class Driver {
+ public:
+  /// `device`: this rank's GPU, or the host. The backends serve all ranks.
+  Driver(std::unique_ptr<ControlChannel> control, BackendList backends, Device device, const Config& config);
+  ~Driver();
+  Driver(const Driver&) = delete;
+  Driver& operator=(const Driver&) = delete;
+
+  // Any thread.
+  SubmissionPtr submit(Request request, bool will_wait);
+  void wait(const SubmissionPtr& submission);
+  /// For a monitored barrier: waits as wait() does, but asks who is missing after this many seconds.
+  void wait_at_most(const SubmissionPtr& submission, double seconds);
+  bool poll(const SubmissionPtr& submission);
+  /// For device tensors: waits until the operation is on its way to its results, or done, no longer. Its name is free
+  /// then; how it fails later is for whoever calls claim_failure(). False: it is done, and its failure, if any, is the
+  /// caller's.
+  bool wait_for_launch(const SubmissionPtr& submission);
+  /// How something failed that nobody waits for any more; once.
+  std::optional<Failure> claim_failure() { return queue_.claim_failure(); }
+  /// The handle dies: withdraws the operation, or waits for it if that is too late.
+  void release(const SubmissionPtr& submission) noexcept;
+  void close(bool unwinding);
+  /// Closes, and then does nothing any more: MPI may be finalized. Handles must not be used afterwards.
+  void end(bool failed);
+
+  const ControlChannel& control() const { return *control_; }
+  const std::shared_ptr<const GroupInfo>& world_group() const { return world_group_; }
+  const Config& config() const { return config_; }
+  SessionStats stats() const { return cycle_.stats(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  bool cycle(Clock::time_point now);
+  void flush(const SubmissionPtr& submission);
+  void announce_inline();
+  /// Takes the role, if it is free, and drives until then. Returns whether it had it.
+  bool try_drive(const std::atomic<bool>& reached, Clock::time_point deadline = Clock::time_point::max());
+  void drive_until(const std::atomic<bool>& reached, Clock::time_point deadline);
+  void pause();
+  void leave_role();
+  void leave_drivers();
+  void run_in_background();
+  bool end_device();
+  std::chrono::nanoseconds background_nap();
+  std::chrono::nanoseconds nap_between_rings(bool all_ring) const;
+
+  const Config config_;
+  const std::unique_ptr<ControlChannel> control_;
+  const std::shared_ptr<const GroupInfo> world_group_;
+  PendingQueue queue_;
+  std::mutex role_;
+  std::atomic<bool> background_relies_on_drivers_{false};
+  std::atomic<int> drivers_{0};  // threads that wait and have not gone to sleep: they run the cycle
+  std::atomic<bool> stop_{false};
+  std::atomic<bool> closed_{false};
+  const bool has_device_;
+  const bool oversubscribed_;
+  std::atomic<bool> device_to_end_{false}, device_ended_{false};  // asked by the watchdog, answered with the role
+
+  // Under role_.
+  Cycle cycle_;
+  int idle_passes_ = 0;
+
+  StallWatch watch_;
+  std::jthread background_;  // last: it uses everything above
+};
+
+}  // namespace kolo

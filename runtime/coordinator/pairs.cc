@@ -1,0 +1,92 @@
+#include "runtime/coordinator/pairs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include "runtime/operation/arguments.h"
+
+namespace kolo {
+
+GroupState& Pairs::state(GroupId id) {
+  const bool known = groups_.find({GroupKind::pair, id});
+  GroupState& pair = groups_.pair(id);
+  if (!known && left_) pair.negotiator.leave(*left_);
+  return pair;
+}
+
+void Pairs::submit(GroupState& pair, const SubmissionPtr& submission) {
+  if (const auto failure = refusal_of(submission->request, true)) {
+    completions_.complete(submission, &*failure);
+    return;
+  }
+  if (!pair.pair_queue.admit(submission)) return;
+  pair.negotiator.submit(submission);
+  pair.negotiator.end_run();
+}
+
+void Pairs::withdraw(GroupState& pair, const SubmissionPtr& submission) {
+  if (pair.pair_queue.remove(submission)) {
+    completions_.complete(submission);
+  } else {
+    pair.negotiator.withdraw(submission);
+  }
+}
+
+bool Pairs::admit_next(GroupState& pair, const std::string& name) {
+  while (const SubmissionPtr next = pair.pair_queue.next(name)) {
+    if (const auto failure = refusal_of(next->request, false)) {
+      completions_.complete(next, &*failure);
+      continue;
+    }
+    pair.negotiator.submit(next);
+    pair.negotiator.end_run();
+    if (const auto flushed_at = std::exchange(next->pending.flushed_at, 0)) pair.negotiator.flush(next, flushed_at);
+    return true;
+  }
+  return false;
+}
+
+/// Why send() or recv() cannot wait for its other rank: that has joined, or this one had when it was submitted.
+std::optional<Failure> Pairs::refusal_of(const Request& request, bool is_new) {
+  GroupState* parent = groups_.find(request.parent->key());
+  if (!parent) return std::nullopt;
+  for (int rank : request.group->ranks) {
+    const bool joined = rank == rank_ ? is_new && parent->negotiator.joining() : parent->negotiator.joined(rank);
+    if (!joined) continue;
+    return Failure{ErrorCode::invalid_argument,
+                   fmt::format("{}: rank {} has joined and takes part no more until all have; send before that",
+                               describe(request), rank)};
+  }
+  return std::nullopt;
+}
+
+bool Pairs::withdraw_refused(const GroupState& joined) {
+  bool any = false;
+  for (auto& [key, pair] : groups_) {
+    if (!pair->is_pair()) continue;
+    for (const SubmissionPtr& submission : pair->negotiator.waiting()) {
+      Pending& pending = submission->pending;
+      if (submission->request.parent->key() != joined.info->key() || pending.refusal) continue;
+      pending.refusal = refusal_of(submission->request, false);
+      if (!pending.refusal) continue;
+      pair->negotiator.withdraw(submission);
+      any = true;
+    }
+  }
+  return any;
+}
+
+bool Pairs::wait_for(const GroupInfo& parent) const {
+  return std::any_of(groups_.begin(), groups_.end(), [&](const auto& entry) {
+    const GroupState& pair = *entry.second;
+    if (!pair.is_pair()) return false;
+    auto waiting = pair.negotiator.waiting();
+    pair.pair_queue.add_to(waiting);
+    return std::any_of(waiting.begin(), waiting.end(), [&](const SubmissionPtr& submission) {
+      return submission->request.parent->key() == parent.key();
+    });
+  });
+}
+
+}  // namespace kolo

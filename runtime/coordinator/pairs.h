@@ -1,0 +1,40 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "runtime/coordinator/completions.h"
+#include "runtime/coordinator/groups.h"
+
+namespace kolo {
+
+/// Sends and receives: each pair of ranks, in each direction, is a group of its own that negotiates one operation of a
+/// name at a time. What is sent is neither held back nor fused: its turn may depend on it.
+class Pairs {
+ public:
+  Pairs(Groups& groups, Completions& completions, int rank) : groups_(groups), completions_(completions), rank_(rank) {}
+
+  /// Every pair that is made from now on is left, too.
+  void leave(bool abandoned) { left_ = abandoned; }
+
+  GroupState& state(GroupId id);
+  void submit(GroupState& pair, const SubmissionPtr& submission);
+  void withdraw(GroupState& pair, const SubmissionPtr& submission);
+  /// An operation of this name is agreed, or gone: the next one, if any, is negotiated. Returns whether there is one.
+  bool admit_next(GroupState& pair, const std::string& name);
+
+  /// A rank has joined this group: what waits for that rank in a pair is withdrawn. Returns whether anything is.
+  bool withdraw_refused(const GroupState& joined);
+  /// Whether something that the program has submitted to this group waits in a pair.
+  bool wait_for(const GroupInfo& parent) const;
+
+ private:
+  std::optional<Failure> refusal_of(const Request& request, bool is_new);
+
+  Groups& groups_;
+  Completions& completions_;
+  int rank_;
+  std::optional<bool> left_;  // and whether this rank abandoned what was in flight
+};
+
+}  // namespace kolo

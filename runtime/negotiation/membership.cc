@@ -1,0 +1,52 @@
+#include "runtime/negotiation/membership.h"
+
+#include <fmt/format.h>
+#include "runtime/operation/arguments.h"
+
+namespace kolo {
+
+bool Membership::join(int rank) {
+  joined_.add(rank);
+  last_to_join_ = rank;
+  const bool all = joined_.size() == group_->size();
+  if (all) joined_ = {};
+  return all;
+}
+
+std::vector<int> Membership::absent() const {
+  if (joined_.empty()) return {};
+  std::vector<int> ranks;
+  for (int i = 0; i < group_->size(); ++i) {
+    if (joined_.contains(group_->ranks[static_cast<std::size_t>(i)])) ranks.push_back(i);
+  }
+  return ranks;
+}
+
+void Membership::leave(int rank) {
+  if (left_.empty()) first_left_ = rank;  // the same on every rank, whoever leaves next
+  left_.add(rank);
+}
+
+Failure Membership::left_failure(const Request& request) const {
+  return {
+      ErrorCode::closed,
+      fmt::format("{}: {} closed the session (the operation needs every rank of the group); close sessions when all "
+                  "ranks are done",
+                  describe(request.signature.kind, request.name, group_->name), to_string(RankSet{first_left_}))};
+}
+
+std::optional<Failure> Membership::unfit(const Signature& signature) const {
+  if (joined_.empty()) return std::nullopt;
+  if (signature.kind == OpKind::make_group || signature.kind == OpKind::remove_group) {
+    return Failure{ErrorCode::invalid_argument,
+                   fmt::format("{} joined, and groups are changed by all ranks; change them before any rank joins",
+                               to_string(joined_))};
+  }
+  if (!has_root(signature.kind)) return std::nullopt;
+  const int root = group_->ranks[static_cast<std::size_t>(signature.root)];
+  if (!joined_.contains(root)) return std::nullopt;
+  return Failure{ErrorCode::invalid_argument,
+                 fmt::format("the root, rank {}, has joined and takes part no more; choose one that has not", root)};
+}
+
+}  // namespace kolo

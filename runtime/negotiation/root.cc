@@ -1,0 +1,123 @@
+#include "runtime/negotiation/root.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/negotiation/mismatch.h"
+#include "runtime/operation/arguments.h"
+#include "runtime/operation/block_sizes.h"
+
+namespace kolo {
+
+bool Root::decide() {
+  const auto change = learner_.propose(plan_);  // first: what gets a place in the plan need not run alone
+  if (change) decide_(*change);
+  ReadyTable::News news = table_.take();
+  decide(news.ready);
+  for (Announcement& announcement : news.announced) {
+    const auto& first = announcement.variants.front();
+    const bool rejected = announcement.variants.size() > 1 || first.failure;
+    if (!rejected && learner_.in_open_run(announcement.name) && moves_data(first.signature.kind)) {
+      std::string name = announcement.name;
+      held_.insert_or_assign(std::move(name), std::move(announcement));
+    } else {
+      decide(announcement);
+    }
+  }
+  for (const SplitBucket& message : news.splits) split(message);
+  decide_held();
+  return change.has_value();
+}
+
+/// Complete buckets run, but for those with a member that cannot; that is rejected, and the others are announced anew.
+void Root::decide(const std::vector<Ready>& ready) {
+  Run run;
+  std::vector<Reject> rejected;
+  for (const Ready& record : ready) {
+    const auto* members = plan_.members(record.bucket);
+    if (!members) continue;  // retired meanwhile: announced anew, by all
+    const auto before = rejected.size();
+    for (TensorNumber number : *members) {
+      if (const auto failure = unfit(number, record.sizes)) rejected.push_back({plan_.row(number).name, *failure});
+    }
+    if (rejected.size() > before) continue;
+    run.buckets.push_back(record.bucket);
+    run.sizes.insert(run.sizes.end(), record.sizes.begin(), record.sizes.end());
+  }
+  if (!run.buckets.empty()) decide_(run);
+  for (const Reject& record : rejected) decide_(record);
+}
+
+void Root::decide(const Announcement& announcement) {
+  wanted_.erase(announcement.name);
+  if (announcement.variants.size() > 1 || announcement.variants.front().failure) {
+    decide_(Reject{announcement.name, explain_rejection(announcement, membership_.group().name)});
+    return;
+  }
+  const Signature& signature = announcement.variants.front().signature;
+  auto number = plan_.find(announcement.name, signature);
+  if (!number) {
+    decide_(Define{announcement.name, signature});
+    number = plan_.find(announcement.name, signature);
+    for (TensorNumber namesake : plan_.numbers(announcement.name)) {  // ambiguous from now on: see PlanCache::Row
+      split({plan_.row(namesake).bucket, {namesake}});
+    }
+  }
+  Ready complete{plan_.row(*number).bucket, announcement.sizes};
+  for (SizesOfRanks& sizes : complete.sizes) sizes.tensor = *number;
+  decide(std::vector{complete});
+}
+
+/// What was held back while the program's run was open, and did not get a place in the plan when it ended.
+void Root::decide_held() {
+  if (held_.empty() || std::exchange(runs_looked_at_, learner_.runs()) == learner_.runs()) return;
+  for (auto next = held_.begin(); next != held_.end();) {
+    if (learner_.in_open_run(next->first)) {
+      ++next;
+      continue;
+    }
+    const Announcement announcement = std::move(next->second);
+    next = held_.erase(next);
+    decide(announcement);
+  }
+}
+
+/// Why an operation cannot run although all have announced the same.
+std::optional<Failure> Root::unfit(TensorNumber number, const std::vector<SizesOfRanks>& news) const {
+  const PlanCache::Row& tensor = plan_.row(number);
+  const GroupInfo& group = membership_.group();
+  auto failure = membership_.unfit(tensor.signature);
+  if (!failure && has_rows(tensor.signature.kind)) {
+    const auto sizes = plan_.sizes_by_rank(number, group.ranks, news);
+    const auto absent = membership_.absent();
+    failure = check_sizes({tensor.signature.kind, sizes, absent}, group);
+  }
+  if (failure)
+    failure->message =
+        fmt::format("{}: {}", describe(tensor.signature.kind, tensor.name, group.name), failure->message);
+  return failure;
+}
+
+void Root::split(const SplitBucket& message) {
+  const auto* members = plan_.members(message.bucket);
+  if (!members) return;  // split already: who asked looks again when it learns so
+  Replan split{{{}, {}}};
+  for (TensorNumber number : *members) {
+    const bool wanted = std::ranges::find(message.members, number) != message.members.end();
+    split.buckets[wanted ? 0 : 1].push_back(number);
+  }
+  if (!split.buckets[0].empty() && !split.buckets[1].empty()) decide_(split);
+}
+
+bool Root::holds_up_others() const {
+  return std::ranges::any_of(wanted_, [&](const std::string& name) { return held_.contains(name); });
+}
+
+void Root::release(const std::string& name) {
+  held_.erase(name);
+  wanted_.erase(name);
+}
+
+}  // namespace kolo
