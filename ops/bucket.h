@@ -37,7 +37,7 @@ constexpr int divisor_of(const Signature& signature, int ranks, std::size_t abse
   return signature.divide_by_group ? ranks : ranks - static_cast<int>(absent);
 }
 
-/// A tensor's length in a bucket's flattened list: a list of elements, which every rank walks through alike. Where
+/// A tensor's length in a bucket's flattened list: a list of elements, the same on every rank. Where
 /// ranks have blocks it is a list of elements of a block, which stands for those at the same place in the blocks of all
 /// ranks; the longest block counts, and others may lack its last elements.
 std::int64_t longest_block(OpKind kind, const BucketTensor& tensor, int ranks);
@@ -85,6 +85,11 @@ inline std::byte* address(const Tensor& tensor, std::int64_t offset) {
 
 /// Cuts `elements` into `parts` slices of equal size, rounded up to cache lines of 64 bytes, and returns number `part`:
 /// the last ones may be shorter or empty. Slices never share a cache line if the list begins on one.
-Slice slice_of(std::int64_t elements, std::size_t element_bytes, int parts, int part);
+inline Slice slice_of(std::int64_t elements, std::size_t element_bytes, int parts, int part) {
+  const auto line = static_cast<std::int64_t>(64 / element_bytes);
+  const std::int64_t lines = elements / line + (elements % line != 0);
+  const std::int64_t length = (lines / parts + (lines % parts != 0)) * line;
+  return {std::min(part * length, elements), std::min((part + 1) * length, elements)};
+}
 
 }  // namespace kolo

@@ -1,6 +1,6 @@
 // Every rank cuts each tensor into n slices, and gets slice `rank` of all ranks' tensors (all_to_all). It multiplies
 // those with each other; their sums over the ranks (all_reduce) are the dot products of the tensors, and give every
-// rank the same weights. It adds its slices, weighted, and everybody gets everybody's sums (all_gather). Tensors of f64
+// rank the same weights. It adds its slices, weighted, and all ranks gather the sums (all_gather). Tensors of f64
 // agree on their largest magnitudes first (all_reduce).
 //
 // Slices of all tensors of the bucket lie side by side in a block; `blocks_` has one block per rank: before the

@@ -47,7 +47,7 @@ std::shared_ptr<Region> heap_region(std::size_t bytes) {
 
 std::shared_ptr<SharedRegion> SharedRegion::create(std::size_t bytes) {
   if (const std::size_t available = available_memory();
-      bytes > available) {  // the kernel would kill somebody to make room
+      bytes > available) {  // the kernel would kill a process to make room
     throw Error(ErrorCode::backend,
                 fmt::format("cannot reserve {} bytes of shared memory ({} are available); ask for less, or run fewer "
                             "ranks on this machine",

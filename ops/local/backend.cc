@@ -114,12 +114,12 @@ class LocalBackend final : public Backend {
 
 std::vector<std::unique_ptr<Backend>> local_backends(int ranks, std::span<Doorbell> doorbells) {
   const auto world = std::make_shared<LocalWorld>(doorbells);
-  GroupInfo everybody;
-  everybody.ranks.resize(static_cast<std::size_t>(ranks));
-  std::iota(everybody.ranks.begin(), everybody.ranks.end(), 0);
+  GroupInfo world_info;
+  world_info.ranks.resize(static_cast<std::size_t>(ranks));
+  std::iota(world_info.ranks.begin(), world_info.ranks.end(), 0);
   std::vector<std::unique_ptr<Backend>> backends;
-  for (everybody.rank = 0; everybody.rank < ranks; ++everybody.rank) {
-    backends.push_back(std::make_unique<LocalBackend>(world, everybody));
+  for (world_info.rank = 0; world_info.rank < ranks; ++world_info.rank) {
+    backends.push_back(std::make_unique<LocalBackend>(world, world_info));
   }
   return backends;
 }

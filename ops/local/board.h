@@ -11,7 +11,7 @@
 
 namespace kolo {
 
-/// What the ranks of a local group share: where each one shows its bucket to the others, and who has come how far.
+/// What the ranks of a local group share: each rank's bucket, and its progress.
 ///
 /// Operation number k (the k-th that a rank starts; the same on all ranks) uses slot k % slots. A slot counts its
 /// arrivals and departures for ever, so nothing is reset: operation k may be shown once all ranks have left operation k
@@ -23,7 +23,7 @@ namespace kolo {
 /// sequentially consistent, so one of the two sees the other: no rank is inside a copy once break_up() has returned.
 class LocalBoard final {
  public:
-  /// `doorbells` are rung when somebody has moved on: one per rank, or none if everybody polls.
+  /// `doorbells` are rung when a rank has moved on: one per rank, or none if all poll.
   LocalBoard(int ranks, std::vector<Doorbell*> doorbells);
 
   int ranks() const { return ranks_; }
@@ -44,7 +44,7 @@ class LocalBoard final {
   bool enter(int rank);
   void exit(int rank) { inside_[static_cast<std::size_t>(rank)].flag.store(false); }
 
-  /// Ends all cooperation: returns once no rank is, or ever will be, inside a copy. Wakes everybody.
+  /// Ends all cooperation: returns once no rank is, or ever will be, inside a copy. Wakes all ranks.
   void break_up() noexcept;
   bool broken() const { return broken_.load(); }
 

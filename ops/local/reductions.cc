@@ -1,6 +1,6 @@
 // Rank r reduces one part of the elements, straight out of all ranks' inputs: of all_reduce and reduce slice r of the
 // flattened list, into all ranks' outputs or the root's; of reduce_scatter its own rows, into its own output. It alone
-// touches that part, of everybody's memory, so inputs and outputs may be the same.
+// touches that part, in all ranks' memory, so inputs and outputs may be the same.
 
 #include <span>
 

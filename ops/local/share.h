@@ -87,7 +87,7 @@ class LocalShare final {
 };
 
 /// How ranks that are threads do one kind of operation: each rank calls it, when all have shown their buckets, for its
-/// share of the work on everybody's tensors.
+/// share of the work on all ranks' tensors.
 ///
 /// No two ranks may touch the same element unless both only read it, whoever works in place (see BucketTensor).
 using LocalMethod = void (*)(LocalShare& share);

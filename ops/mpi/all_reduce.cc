@@ -1,7 +1,7 @@
-// A small segment: every rank sends all of it to every rank (Iallgather), and all reduce it alike. A larger one: rank r
-// gets slice r of every other rank (Ialltoallv), reduces these and its own in rank order, and sends the result to all
-// (Iallgatherv): every element crosses the wire twice, and is added once. Not MPI_Allreduce: its order of addition
-// changes with an element's place.
+// A small segment: every rank sends all of it to every rank (Iallgather), and all reduce it the same way. A larger one:
+// rank r gets slice r of every other rank (Ialltoallv), reduces these and its own in rank order, and sends the result
+// to all (Iallgatherv): every element crosses the wire twice, and is added once. Not MPI_Allreduce: its order of
+// addition changes with an element's place.
 
 #include "ops/mpi/slices.h"
 

@@ -30,12 +30,11 @@ struct MpiGroup {
 /// Sizes that decide how segments travel, in bytes; equal on all ranks. Chosen by measurement.
 struct MpiTuning {
   SegmentRule segments;
-  std::int64_t small = 16 << 10;  ///< up to this size of a segment everybody sends everything to everybody
+  std::int64_t small = 16 << 10;  ///< up to this size every rank sends the whole segment to every rank
   std::size_t in_flight = 4;      ///< segments on their way at one time; each has staging of its own
 };
 
-/// Between nodes: so many small segments that the network always has the next one to carry, also of a tensor of some
-/// MiB.
+/// Inter-node: small segments, enough of them to keep the network busy, also with a tensor of a few MiB.
 inline constexpr MpiTuning between_nodes{{512 << 10, 1 << 15}, 16 << 10, 8};
 
 class MpiTransfer;
@@ -92,7 +91,7 @@ class MpiTransfer {
   Reduction reduction() const { return reduction_of(signature(), bucket_->divide_by); }
   /// Whether the segment goes through staging, not straight from and to the tensor.
   bool staged() const { return staged_; }
-  /// Whether everybody sends everything instead of slices, because the segment is small.
+  /// Whether every rank sends the whole segment instead of slices, because it is small.
   bool travels_whole() const;
 
   // ---- for methods: memory

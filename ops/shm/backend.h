@@ -30,13 +30,12 @@ class RegionSource {
 };
 
 /// The backend of host tensors for ranks on one node, whose members copy chunks through a ring of memory that they
-/// share: nothing is sent, and no system call is made unless somebody sleeps. Large buckets whose tensors lie in
+/// share: nothing is sent, and no system call is made unless a rank sleeps. Large buckets whose tensors lie in
 /// memory() on every rank that they are needed from are not even copied: ranks read and write each other's tensors.
 ///
 /// world  all ranks, as a group
 /// doorbells  one per rank of the world, rung when a peer has moved an operation on; they outlive all backends and
-/// operations. May be
-///        empty if everybody polls.
+///            operations. May be empty if all ranks poll.
 ///
 /// Serves every operation on host tensors, reductions where reducible(), with the same bits as the other backends.
 /// Collective over the world; null, on all ranks, if memory cannot be shared. Groups that cannot share memory have no

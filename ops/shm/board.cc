@@ -11,7 +11,7 @@ std::size_t ShmBoard::memories_begin(int ranks) {
 }
 
 std::size_t ShmBoard::bytes(int ranks, const ShmTuning& tuning) {
-  return memories_begin(ranks) + static_cast<std::size_t>(ranks) * PeerTensors::bytes(ranks, tuning);
+  return memories_begin(ranks) + static_cast<std::size_t>(ranks) * ChunkLayout::bytes(ranks, tuning);
 }
 
 ShmBoard::ShmBoard(std::shared_ptr<Region> region, int rank, int ranks, const ShmTuning& tuning,
@@ -21,7 +21,7 @@ ShmBoard::ShmBoard(std::shared_ptr<Region> region, int rank, int ranks, const Sh
       ranks_(ranks),
       tuning_(tuning),
       doorbells_(std::move(doorbells)),
-      memory_bytes_(PeerTensors::bytes(ranks, tuning)),
+      memory_bytes_(ChunkLayout::bytes(ranks, tuning)),
       counters_(region_->at<Counter>(sizeof(Header))),
       memories_(region_->data() + memories_begin(ranks)) {
   for (auto& seen : seen_) seen.resize(static_cast<std::size_t>(ranks));

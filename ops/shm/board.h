@@ -10,14 +10,14 @@
 
 #include "ops/host/doorbell.h"
 #include "ops/host/region.h"
-#include "ops/shm/peer_addresses.h"
+#include "ops/shm/chunk_layout.h"
 
 namespace kolo {
 
 /// What the ranks of a group share: for each rank memory that it writes and the others read, and how far it has come.
 ///
 /// The work of a group is a sequence of chunks, numbered from 0, the same on all ranks, each with a place in every
-/// rank's memory (see PeerTensors). On each rank a chunk goes through the phases in order, and each phase goes through
+/// rank's memory (see ChunkLayout). On each rank a chunk goes through the phases in order, and each phase goes through
 /// the chunks in order: so a counter per rank and phase, which only grows and which only that rank writes, says
 /// everything. (A phase that nobody waits for need not be counted: a later chunk counts for those before. A small chunk
 /// that is packed has a stamp instead.)
@@ -29,7 +29,7 @@ class ShmBoard final {
  public:
   enum class Phase : std::uint8_t {
     packed,    ///< what peers need of this rank's input is in its memory
-    combined,  ///< what this rank has made of everybody's input is in its memory
+    combined,  ///< what this rank has reduced of all inputs is in its memory
     collected  ///< this rank will not read the chunk in anybody's memory any more
   };
 
@@ -37,7 +37,7 @@ class ShmBoard final {
   static std::size_t bytes(int ranks, const ShmTuning& tuning);
 
   /// For rank `rank` of `ranks`. `region` starts as zeros; `doorbells` are those of the other ranks, rung when this one
-  /// has moved on: empty if everybody polls.
+  /// has moved on: empty if all ranks poll.
   ShmBoard(std::shared_ptr<Region> region, int rank, int ranks, const ShmTuning& tuning,
            std::vector<Doorbell*> doorbells);
 
@@ -59,8 +59,8 @@ class ShmBoard final {
   void advance(Phase phase, std::uint64_t chunk) { publish(counter(phase, rank_), chunk + 1); }
 
   /// The same of packing a chunk at a hot place, without a counter.
-  bool stamped(PeerAddress place, int rank, std::uint64_t chunk) const { return stamp(place, rank).load() > chunk; }
-  void set_stamp(PeerAddress place, std::uint64_t chunk) { publish(stamp(place, rank_), chunk + 1); }
+  bool stamped(ChunkPlace place, int rank, std::uint64_t chunk) const { return stamp(place, rank).load() > chunk; }
+  void set_stamp(ChunkPlace place, std::uint64_t chunk) { publish(stamp(place, rank_), chunk + 1); }
 
   /// Ends all cooperation: nobody waits for this rank any more.
   void break_up() noexcept;
@@ -81,7 +81,7 @@ class ShmBoard final {
   std::atomic<std::uint64_t>& counter(Phase phase, int rank) const {
     return counters_[static_cast<std::size_t>(rank) * phases + static_cast<std::size_t>(phase)].chunks;
   }
-  std::atomic<std::uint64_t>& stamp(PeerAddress place, int rank) const {
+  std::atomic<std::uint64_t>& stamp(ChunkPlace place, int rank) const {
     return reinterpret_cast<std::atomic<std::uint64_t>*>(memory(rank) + place.begin)[-1];
   }
   /// Where there are no doorbells the core need not wait until peers see it.

@@ -16,21 +16,21 @@ namespace {
 void combine_piece(ShmTransfer& transfer, const BucketTensor& tensor, std::int64_t offset, std::int64_t count,
                    int first, int last, std::int64_t to) {
   const std::size_t index = transfer.index_of(tensor);
-  ShmReach& reach = *transfer.job().reach;
-  reach.sources.clear();
-  reach.cached.clear();
-  reach.streamed.clear();
+  PeerTensors& peers = *transfer.job().peer_tensors;
+  peers.sources.clear();
+  peers.cached.clear();
+  peers.streamed.clear();
   const auto bytes = [&](std::int64_t elements) {
     return static_cast<std::size_t>(elements) * transfer.element_bytes();
   };
   for (int rank = 0; rank < transfer.ranks(); ++rank)
-    reach.sources.push_back(reach.in(rank, index).get() + bytes(offset));
+    peers.sources.push_back(peers.in(rank, index).get() + bytes(offset));
   for (int rank = first; rank < last; ++rank) {
-    std::byte* const out = reach.out(rank, index).get() + bytes(to);
-    const bool in_place = out == reach.sources[static_cast<std::size_t>(rank)];
-    (transfer.job().large && !in_place ? reach.streamed : reach.cached).push_back(out);
+    std::byte* const out = peers.out(rank, index).get() + bytes(to);
+    const bool in_place = out == peers.sources[static_cast<std::size_t>(rank)];
+    (transfer.job().large && !in_place ? peers.streamed : peers.cached).push_back(out);
   }
-  reduce(transfer.job().reduction, reach.sources, reach.cached, static_cast<std::size_t>(count), reach.streamed);
+  reduce(transfer.job().reduction, peers.sources, peers.cached, static_cast<std::size_t>(count), peers.streamed);
 }
 
 /// Combines this rank's slice of the chunk for ranks [first, last).
@@ -65,7 +65,7 @@ void fetch(ShmTransfer& transfer, int from) {
       out_block, from, [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t) {
         const std::int64_t there = in_block(kind, tensor, transfer.ranks(), from, me).begin -
                                    out_block(kind, tensor, transfer.ranks(), me, from).begin;
-        const std::byte* const in = transfer.job().reach->in(from, transfer.index_of(tensor)).get();
+        const std::byte* const in = transfer.job().peer_tensors->in(from, transfer.index_of(tensor)).get();
         transfer.write(tensor, offset, count, in + static_cast<std::size_t>(offset + there) * transfer.element_bytes());
       });
 }

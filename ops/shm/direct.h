@@ -11,18 +11,18 @@ namespace kolo {
 
 struct ShmMethod;
 
-/// Where the tensors of a bucket lie on all ranks of the group, as this rank can reach them.
-class ShmReach final {
+/// The tensors of a bucket on all ranks of the group, mapped into this process.
+class PeerTensors final {
  public:
-  ShmReach(const Bucket& bucket, int ranks)
-      : tensors_(bucket.tensors.size()), places_(2 * tensors_ * static_cast<std::size_t>(ranks)) {}
+  PeerTensors(const Bucket& bucket, int ranks)
+      : tensors_(bucket.tensors.size()), addresses_(2 * tensors_ * static_cast<std::size_t>(ranks)) {}
 
   /// Of tensor `tensor` of rank `rank`; null where peers have nothing to do with it. This rank's own are always there.
   std::shared_ptr<std::byte>& in(int rank, std::size_t tensor) {
-    return places_[2 * (static_cast<std::size_t>(rank) * tensors_ + tensor)];
+    return addresses_[2 * (static_cast<std::size_t>(rank) * tensors_ + tensor)];
   }
   std::shared_ptr<std::byte>& out(int rank, std::size_t tensor) {
-    return places_[2 * (static_cast<std::size_t>(rank) * tensors_ + tensor) + 1];
+    return addresses_[2 * (static_cast<std::size_t>(rank) * tensors_ + tensor) + 1];
   }
 
   // Lists for one reduction, kept so that pieces need no allocation.
@@ -31,10 +31,10 @@ class ShmReach final {
 
  private:
   std::size_t tensors_;
-  std::vector<std::shared_ptr<std::byte>> places_;
+  std::vector<std::shared_ptr<std::byte>> addresses_;
 };
 
-/// What ranks do in each phase that reach each other's tensors; null if there is no such method.
+/// The method of direct access for a kind of operation; null if there is none.
 const ShmMethod* shm_direct_method(OpKind kind);
 
 }  // namespace kolo

@@ -5,9 +5,9 @@
 namespace kolo {
 namespace {
 
-constexpr int period = 32;  // after a no one job in so many asks
+constexpr int period = 32;  // after a negative answer, every 32nd large bucket asks again
 
-/// What a rank shows of a job, before two spans per tensor: its input's and its output's.
+/// What a rank shows of a job, before two addresses per tensor: its input's and its output's.
 struct Head {
   std::uint64_t released;
   std::uint64_t reachable;  // whether all is that peers need
@@ -31,8 +31,8 @@ bool overwrites(const Signature& signature, const BucketTensor& tensor) {
   return signature.kind == OpKind::all_to_all && tensor.in.data == tensor.out.data;
 }
 
-const std::byte* span_at(const std::byte* shown, std::size_t index) {
-  return shown + sizeof(Head) + index * sizeof(ChunkLayout);
+const std::byte* address_at(const std::byte* shown, std::size_t index) {
+  return shown + sizeof(Head) + index * sizeof(PeerAddress);
 }
 
 }  // namespace
@@ -47,17 +47,17 @@ bool DirectAccess::asks(const ShmJob& job, const ShmTuning& tuning) {
 }
 
 std::size_t DirectAccess::bytes(const Bucket& bucket) {
-  return sizeof(Head) + 2 * bucket.tensors.size() * sizeof(ChunkLayout);
+  return sizeof(Head) + 2 * bucket.tensors.size() * sizeof(PeerAddress);
 }
 
 void DirectAccess::show(const Bucket& bucket, std::byte* to) const {
   Head head{memory_->released(), 1};
   std::byte* next = to + sizeof(head);
   const auto add = [&](bool shows, const Tensor& tensor) {
-    const ChunkLayout span = shows ? memory_->find(tensor.data, tensor.bytes()) : ChunkLayout{ChunkLayout::empty};
-    if (span.piece == ChunkLayout::nowhere) head.reachable = 0;
-    std::memcpy(next, &span, sizeof(span));
-    next += sizeof(span);
+    const PeerAddress address = shows ? memory_->find(tensor.data, tensor.bytes()) : PeerAddress{PeerAddress::empty};
+    if (address.piece == PeerAddress::nowhere) head.reachable = 0;
+    std::memcpy(next, &address, sizeof(address));
+    next += sizeof(address);
   };
   for (const BucketTensor& tensor : bucket.tensors) {
     add(shows_input(bucket.signature, rank_), tensor.in);
@@ -67,8 +67,8 @@ void DirectAccess::show(const Bucket& bucket, std::byte* to) const {
   std::memcpy(to, &head, sizeof(head));
 }
 
-std::unique_ptr<ShmReach> DirectAccess::read(const Bucket& bucket,
-                                             const std::function<const std::byte*(int rank)>& slot) {
+std::unique_ptr<PeerTensors> DirectAccess::read(const Bucket& bucket,
+                                                const std::function<const std::byte*(int rank)>& slot) {
   const int ranks = static_cast<int>(members_.size());
   last_answer_ = true;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -78,36 +78,37 @@ std::unique_ptr<ShmReach> DirectAccess::read(const Bucket& bucket,
     if (head.reachable == 0) last_answer_ = false;
   }
   if (!last_answer_) return nullptr;
-  auto reach = std::make_unique<ShmReach>(bucket, ranks);
+  auto peers = std::make_unique<PeerTensors>(bucket, ranks);
   for (int rank = 0; rank < ranks; ++rank) {
     for (std::size_t i = 0; i < bucket.tensors.size(); ++i) {
-      const auto address = [&](std::size_t index, const Tensor& own) {
-        ChunkLayout span;
-        std::memcpy(&span, span_at(slot(rank), index), sizeof(span));
+      const auto find = [&](std::size_t index, const Tensor& own) {
+        PeerAddress address;
+        std::memcpy(&address, address_at(slot(rank), index), sizeof(address));
         if (rank == rank_)
           return std::shared_ptr<std::byte>(std::shared_ptr<void>(), static_cast<std::byte*>(own.data));
-        return span.piece == ChunkLayout::empty ? nullptr
-                                                : memory_->reach(members_[static_cast<std::size_t>(rank)], span);
+        return address.piece == PeerAddress::empty ? nullptr
+                                                   : memory_->map(members_[static_cast<std::size_t>(rank)], address);
       };
-      reach->in(rank, i) = address(2 * i, bucket.tensors[i].in);
-      reach->out(rank, i) = address(2 * i + 1, bucket.tensors[i].out);
+      peers->in(rank, i) = find(2 * i, bucket.tensors[i].in);
+      peers->out(rank, i) = find(2 * i + 1, bucket.tensors[i].out);
     }
   }
-  return reach;
+  return peers;
 }
 
 namespace {
 
-void pack_offer(ShmTransfer& transfer) {
-  transfer.offers().show(transfer.job().bucket, transfer.slot(transfer.rank()));
+void show_addresses(ShmTransfer& transfer) {
+  transfer.direct_access().show(transfer.job().bucket, transfer.slot(transfer.rank()));
 }
 
-void collect_offers(ShmTransfer& transfer) {
-  transfer.job().answer(transfer.offers().read(transfer.job().bucket, [&](int rank) { return transfer.slot(rank); }));
+void read_addresses(ShmTransfer& transfer) {
+  transfer.job().answer(
+      transfer.direct_access().read(transfer.job().bucket, [&](int rank) { return transfer.slot(rank); }));
 }
 
 }  // namespace
 
-constinit const ShmMethod shm_offer{pack_offer, nullptr, collect_offers};
+constinit const ShmMethod shm_show_addresses{show_addresses, nullptr, read_addresses};
 
 }  // namespace kolo

@@ -33,7 +33,7 @@ class DirectAccess final {
   void show(const Bucket& bucket, std::byte* to) const;
 
   /// The answer, from what all ranks have shown; slot(rank) is where. Null: no.
-  std::unique_ptr<ShmReach> read(const Bucket& bucket, const std::function<const std::byte*(int rank)>& slot);
+  std::unique_ptr<PeerTensors> read(const Bucket& bucket, const std::function<const std::byte*(int rank)>& slot);
 
  private:
   std::shared_ptr<ShmMemory> memory_;
@@ -43,6 +43,6 @@ class DirectAccess final {
   int jobs_since_asked_ = 0;
 };
 
-extern const ShmMethod shm_offer;
+extern const ShmMethod shm_show_addresses;
 
 }  // namespace kolo

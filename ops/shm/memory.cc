@@ -23,8 +23,8 @@ std::shared_ptr<std::byte> ShmMemory::allocate(std::size_t bytes, Device device)
           }};
 }
 
-ChunkLayout ShmMemory::find(const void* data, std::size_t bytes) const {
-  if (bytes == 0) return {ChunkLayout::empty};
+PeerAddress ShmMemory::find(const void* data, std::size_t bytes) const {
+  if (bytes == 0) return {PeerAddress::empty};
   const auto* const begin = static_cast<const std::byte*>(data);
   const std::lock_guard lock(mutex_);
   const auto after = pieces_.upper_bound(begin);

@@ -12,7 +12,7 @@
 namespace kolo {
 
 /// Where bytes of one rank lie that its peers can reach: made by that rank, understood by all ranks of the node.
-struct ChunkLayout {
+struct PeerAddress {
   static constexpr std::uint64_t nowhere = 0;  ///< peers cannot reach it
   static constexpr std::uint64_t empty = 1;    ///< no bytes: nothing to reach
 
@@ -22,7 +22,7 @@ struct ChunkLayout {
   std::int64_t descriptor = -1;  ///< by which peers open the piece
 };
 
-/// Memory of one rank that its peers on the node can reach, for tensors. Used by any thread but for reach() and
+/// Memory of one rank that its peers on the node can reach, for tensors. Used by any thread but for map() and
 /// forget_released().
 class ShmMemory : public MemorySource, public std::enable_shared_from_this<ShmMemory> {
  public:
@@ -30,16 +30,16 @@ class ShmMemory : public MemorySource, public std::enable_shared_from_this<ShmMe
   std::shared_ptr<std::byte> allocate(std::size_t bytes, Device device) override;
 
   /// Where `bytes` bytes at `data` lie.
-  ChunkLayout find(const void* data, std::size_t bytes) const;
+  PeerAddress find(const void* data, std::size_t bytes) const;
 
   /// How many pieces have been given back.
   std::uint64_t released() const { return released_.load(std::memory_order_relaxed); }
 
-  /// What rank `rank` of the node found, as this process sees it; lives as long as the result. Throws Error{backend} if
-  /// it cannot be mapped here.
-  virtual std::shared_ptr<std::byte> reach(int rank, const ChunkLayout& span) = 0;
+  /// Maps an address that rank `rank` of the node found; valid while the result lives. Throws Error{backend} if it
+  /// cannot be mapped here.
+  virtual std::shared_ptr<std::byte> map(int rank, const PeerAddress& address) = 0;
 
-  /// Rank `rank` has given back so many pieces: what this process remembers of them goes.
+  /// Unmaps the pieces that `rank` has freed (`released`: how many, in order).
   virtual void forget_released(int rank, std::uint64_t released) = 0;
 
  protected:
@@ -55,7 +55,7 @@ class ShmMemory : public MemorySource, public std::enable_shared_from_this<ShmMe
  private:
   mutable std::mutex mutex_;
   std::map<const std::byte*, Piece> pieces_;  // by where they begin
-  std::uint64_t last_number_ = ChunkLayout::empty;
+  std::uint64_t last_number_ = PeerAddress::empty;
   std::atomic<std::uint64_t> released_{0};
 };
 

@@ -10,9 +10,9 @@ using Phase = ShmBoard::Phase;
 
 ShmPipeline::ShmPipeline(ShmBoard board, std::shared_ptr<ShmMemory> memory, std::vector<int> members)
     : board_(std::move(board)),
-      places_(board_.ranks(), board_.tuning()),
-      offers_(std::move(memory), std::move(members), board_.rank()) {
-  for (std::int64_t i = 0; i < board_.tuning().in_flight; ++i) transfers_.emplace_back(board_, offers_);
+      layout_(board_.ranks(), board_.tuning()),
+      direct_access_(std::move(memory), std::move(members), board_.rank()) {
+  for (std::int64_t i = 0; i < board_.tuning().in_flight; ++i) transfers_.emplace_back(board_, direct_access_);
 }
 
 void ShmPipeline::enqueue(ShmJob& job) {
@@ -39,7 +39,7 @@ void ShmPipeline::abandon() noexcept {
 
 /// Whether this rank may write the next chunk, of `bytes` bytes, to its place: nobody needs what was there.
 bool ShmPipeline::make_room(std::size_t bytes) {
-  while (free_ < packed_ && places_.collide(free_, packed_, bytes)) {
+  while (free_ < packed_ && layout_.collide(free_, packed_, bytes)) {
     const ShmFlow& flow = transfer(free_).flow();
     if (free_ == collected_ || (flow.shows(board_.rank()) && !readers_reached(flow, free_))) return false;
     ++free_;
@@ -60,13 +60,13 @@ bool ShmPipeline::pack_next() {
   if (jobs_.empty()) return false;
   ShmJob& job = *jobs_.front();
   if (job.asks == ShmJob::Asks::undecided)
-    job.asks = offers_.asks(job, board_.tuning()) ? ShmJob::Asks::next : ShmJob::Asks::no;
+    job.asks = direct_access_.asks(job, board_.tuning()) ? ShmJob::Asks::next : ShmJob::Asks::no;
   if (job.asks == ShmJob::Asks::waits) return false;
   const std::size_t bytes = job.next_bytes();
   if (!make_room(bytes)) return false;
   ShmTransfer& next = transfer(packed_);
   const CopyTo shows_in = shows_.choose(bytes);
-  next.begin(job, packed_, places_.place(packed_, bytes), shows_in,
+  next.begin(job, packed_, layout_.place(packed_, bytes), shows_in,
              job.replaces ? replaces_.choose(bytes) : CopyTo::cache);
   if (const auto pack = next.method().pack) {
     shows_.measure(bytes, shows_in, [&] {

@@ -59,8 +59,8 @@ class ShmPipeline final {
   ShmTransfer& transfer(std::uint64_t chunk) { return transfers_[chunk & (transfers_.size() - 1)]; }
 
   ShmBoard board_;
-  PeerTensors places_;
-  DirectAccess offers_;
+  ChunkLayout layout_;
+  DirectAccess direct_access_;
   StorePolicy shows_, replaces_;
   std::vector<ShmTransfer> transfers_;
   std::deque<ShmJob*> jobs_;  // with chunks that have not been packed

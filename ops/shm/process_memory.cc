@@ -16,14 +16,14 @@ class ProcessMemory final : public ShmMemory {
     for (std::size_t rank = 0; rank < pids.size(); ++rank) peers_[rank].pid = pids[rank];
   }
 
-  std::shared_ptr<std::byte> reach(int rank, const ChunkLayout& span) override {
-    auto& region = peers_[static_cast<std::size_t>(rank)].mapped[span.piece];
+  std::shared_ptr<std::byte> map(int rank, const PeerAddress& address) override {
+    auto& region = peers_[static_cast<std::size_t>(rank)].mapped[address.piece];
     if (!region) {
-      region = SharedRegion::open(peers_[static_cast<std::size_t>(rank)].pid, static_cast<int>(span.descriptor),
-                                  span.piece_bytes);
+      region = SharedRegion::open(peers_[static_cast<std::size_t>(rank)].pid, static_cast<int>(address.descriptor),
+                                  address.piece_bytes);
       region->close_descriptor();
     }
-    return {region, region->data() + span.offset};
+    return {region, region->data() + address.offset};
   }
 
   void forget_released(int rank, std::uint64_t released) override {

@@ -9,7 +9,7 @@
 
 namespace kolo {
 
-/// Learns how this rank had better write memory that others may have read: into its cache, or past it.
+/// Chooses cached or non-temporal stores for a chunk by timing both.
 ///
 /// Where the cores of the ranks share a cache, writing there is twice as fast, and who reads next finds it there. Where
 /// they do not (other sockets, other parts of a chip), each line must first be taken back from the reader's cache,
@@ -20,7 +20,7 @@ namespace kolo {
 /// peers read either.
 class StorePolicy final {
  public:
-  /// The way to write a chunk of so many bytes.
+  /// How to write a chunk of `bytes` bytes.
   CopyTo choose(std::size_t bytes);
 
   /// Times write(), which writes a chunk in a way that was chosen, and returns how many bytes it wrote.

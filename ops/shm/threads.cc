@@ -11,11 +11,11 @@
 namespace kolo {
 namespace {
 
-/// A piece's number is where it begins: everybody can go there.
+/// A piece's number is its address, which is valid in every thread.
 class ThreadMemory final : public ShmMemory {
  public:
-  std::shared_ptr<std::byte> reach(int, const ChunkLayout& span) override {
-    return {std::shared_ptr<void>(), reinterpret_cast<std::byte*>(span.piece) + span.offset};
+  std::shared_ptr<std::byte> map(int, const PeerAddress& address) override {
+    return {std::shared_ptr<void>(), reinterpret_cast<std::byte*>(address.piece) + address.offset};
   }
   void forget_released(int, std::uint64_t) override {}
 

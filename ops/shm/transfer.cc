@@ -21,7 +21,7 @@ ShmFlow flow_of(const Signature& signature, bool whole) {
     case OpKind::broadcast:
     case OpKind::scatter: return {ShmFlow::Shape::from_root, signature.root};
     case OpKind::gather: return {ShmFlow::Shape::to_root, signature.root};
-    case OpKind::reduce: return {whole ? ShmFlow::Shape::to_root : ShmFlow::Shape::everybody, signature.root};
+    case OpKind::reduce: return {whole ? ShmFlow::Shape::to_root : ShmFlow::Shape::all, signature.root};
     default: return {};
   }
 }
@@ -32,7 +32,7 @@ std::int64_t flat_elements(const Bucket& bucket, int ranks) {
   return sum;
 }
 
-/// Whether the caches have what this tensor's result is written over, since it is made of that.
+/// Whether the result is written in place: over the input, which is in the cache.
 bool replaces_input(OpKind kind, const BucketTensor& tensor) {
   const auto* in = static_cast<const std::byte*>(tensor.in.data);
   const auto* out = static_cast<const std::byte*>(tensor.out.data);
@@ -73,13 +73,13 @@ std::size_t ShmJob::part_bytes() const {
 
 std::size_t ShmJob::next_bytes() const {
   if (asks == Asks::next) return DirectAccess::bytes(bucket);
-  return reach ? 0 : part_bytes() * static_cast<std::size_t>(parts);
+  return peer_tensors ? 0 : part_bytes() * static_cast<std::size_t>(parts);
 }
 
-void ShmJob::answer(std::unique_ptr<ShmReach> reached) {
+void ShmJob::answer(std::unique_ptr<PeerTensors> found) {
   asks = Asks::no;
-  reach = std::move(reached);
-  if (!reach) return;
+  peer_tensors = std::move(found);
+  if (!peer_tensors) return;
   method = shm_direct_method(bucket.signature.kind);
   flow = {};
   chunk_elements *= direct_chunks;
@@ -105,7 +105,7 @@ const ShmMethod* shm_method(OpKind kind, bool whole) {
   return nullptr;
 }
 
-void ShmTransfer::begin(ShmJob& job, std::uint64_t number, PeerAddress place, CopyTo shows_in, CopyTo replaces_in) {
+void ShmTransfer::begin(ShmJob& job, std::uint64_t number, ChunkPlace place, CopyTo shows_in, CopyTo replaces_in) {
   job_ = &job;
   number_ = number;
   place_ = place;
@@ -113,7 +113,7 @@ void ShmTransfer::begin(ShmJob& job, std::uint64_t number, PeerAddress place, Co
   replaces_in_ = replaces_in;
   put_bytes_ = 0;
   written_bytes_ = 0;
-  if (job.asks == ShmJob::Asks::next) return begin_offer();
+  if (job.asks == ShmJob::Asks::next) return begin_asking();
   method_ = job.method;
   flow_ = job.flow;
   position_ = job.next;
@@ -124,9 +124,9 @@ void ShmTransfer::begin(ShmJob& job, std::uint64_t number, PeerAddress place, Co
   if (!last_) job.next = kolo::for_each_piece(job.bucket, ranks(), position_, count_, [](const Piece&) {});
 }
 
-void ShmTransfer::begin_offer() {
+void ShmTransfer::begin_asking() {
   job_->asks = ShmJob::Asks::waits;
-  method_ = &shm_offer;
+  method_ = &shm_show_addresses;
   flow_ = {};
   count_ = 0;
   last_ = false;

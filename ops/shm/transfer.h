@@ -24,21 +24,20 @@ class ShmTransfer;
 /// No two ranks write to the same memory, and what a rank's tensors are read for is read before they are written,
 /// whoever works in place (see BucketTensor).
 struct ShmMethod {
-  void (*pack)(ShmTransfer&);  ///< puts what peers need into this rank's memory; null if nobody does that
-  void (*combine)(
-      ShmTransfer&);  ///< all have packed: makes its share of the result for others; null if nobody does that
-  void (*collect)(
-      ShmTransfer&);  ///< those it reads from have combined, or packed: writes its output; null if nobody does that
+  // Null: no rank does anything in this phase.
+  void (*pack)(ShmTransfer&);     ///< copies what peers need into this rank's memory
+  void (*combine)(ShmTransfer&);  ///< all have packed: reduces this rank's part of the result for others
+  void (*collect)(ShmTransfer&);  ///< those it reads from have combined, or packed: writes the output
 };
 
 /// Who shows something to whom: every rank to every other, or one of the two sides is the root.
 struct ShmFlow {
-  enum class Shape : std::uint8_t { everybody, from_root, to_root };
-  Shape shape = Shape::everybody;
+  enum class Shape : std::uint8_t { all, from_root, to_root };
+  Shape shape = Shape::all;
   int root = 0;
 
-  bool shows(int rank) const { return shape == Shape::everybody || (rank == root) == (shape == Shape::from_root); }
-  bool reads(int rank) const { return shape == Shape::everybody || (rank == root) == (shape == Shape::to_root); }
+  bool shows(int rank) const { return shape == Shape::all || (rank == root) == (shape == Shape::from_root); }
+  bool reads(int rank) const { return shape == Shape::all || (rank == root) == (shape == Shape::to_root); }
 };
 
 /// An operation on this rank: its bucket, and how that is cut. Equal on all ranks but for the memory.
@@ -51,11 +50,11 @@ struct ShmJob {
   std::size_t part_bytes() const;
   std::size_t next_bytes() const;
 
-  /// What DirectAccess found out: where all ranks' tensors can be reached, or null.
-  void answer(std::unique_ptr<ShmReach> reached);
+  /// DirectAccess's answer: the tensors of all ranks, or null.
+  void answer(std::unique_ptr<PeerTensors> found);
 
-  /// Whether ranks are to find out whether they reach each other's tensors: undecided until the job's turn, then not,
-  /// or by the next chunk, or by one that is on its way.
+  /// Whether ranks ask for direct access: undecided until the job's turn, then no, or with the next chunk, or waiting
+  /// for the answer.
   enum class Asks : std::uint8_t { undecided, no, next, waits };
 
   const Bucket& bucket;
@@ -64,14 +63,14 @@ struct ShmJob {
   std::int64_t all_bytes = 0;       ///< of the largest tensors, input or output, that a rank has
   int parts = 1;                    ///< of a chunk in a rank's memory
   std::int64_t chunk_elements = 1;  ///< of the flattened list
-  bool whole = false;               ///< whether every rank that gets a reduced element combines it itself
-  bool large = false;               ///< whether results are written past the cache, unless that has what they replace
-  bool replaces = false;            ///< whether some do replace what they are made of
+  bool whole = false;               ///< every rank that receives a result reduces all of it
+  bool large = false;               ///< results are written past the cache, unless they are in-place
+  bool replaces = false;            ///< some results are in-place
   const ShmMethod* method = nullptr;
   ShmFlow flow{};
   Asks asks = Asks::undecided;
-  std::unique_ptr<ShmReach> reach{};  ///< if nothing is to be copied
-  BucketPosition next{};              ///< where the next chunk begins
+  std::unique_ptr<PeerTensors> peer_tensors{};  ///< of direct access; null: chunks are copied
+  BucketPosition next{};                        ///< where the next chunk begins
   bool complete = false;
 };
 
@@ -87,16 +86,18 @@ void shm_pack_parts(ShmTransfer& transfer);
 /// One chunk on its way, as this rank sees it. Serves one chunk after the other.
 class ShmTransfer final {
  public:
-  ShmTransfer(ShmBoard& board, DirectAccess& offers)
-      : board_(board), offers_(offers), sources_(static_cast<std::size_t>(board.ranks())) {}
+  ShmTransfer(ShmBoard& board, DirectAccess& direct_access)
+      : board_(board), direct_access_(direct_access), sources_(static_cast<std::size_t>(board.ranks())) {}
 
-  /// Takes the job's next chunk, which lies at `place` in every rank's memory; what this rank shows there goes to
-  /// `shows_in`, and results of large jobs that replace what they are made of go to `replaces_in`.
-  void begin(ShmJob& job, std::uint64_t number, PeerAddress place, CopyTo shows_in, CopyTo replaces_in);
+  /// Takes the job's next chunk, which lies at `place` in every rank's memory.
+  ///
+  /// shows_in     where this rank writes what others read there
+  /// replaces_in  where the results of in-place jobs are written
+  void begin(ShmJob& job, std::uint64_t number, ChunkPlace place, CopyTo shows_in, CopyTo replaces_in);
 
-  /// Says that this rank has packed its part, if anybody reads that; whether all others have whose part this rank may
-  /// read.
+  /// Publishes that this rank has packed its part, if another rank reads it.
   void show_packed();
+  /// Whether every rank from which this one may read has packed its part.
   bool all_packed() const;
 
   ShmJob& job() const { return *job_; }
@@ -104,21 +105,21 @@ class ShmTransfer final {
   bool last() const { return last_; }
   std::size_t put_bytes() const { return put_bytes_; }
   std::size_t written_bytes() const { return written_bytes_; }
-  /// At most so many of these replace what they are made of.
+  /// Upper bound of the bytes written in place.
   std::size_t replaced_bytes() const {
-    return job_->replaces && !job_->reach ? static_cast<std::size_t>(count_) * element_bytes() : 0;
+    return job_->replaces && !job_->peer_tensors ? static_cast<std::size_t>(count_) * element_bytes() : 0;
   }
   CopyTo replaces_in() const { return replaces_in_; }
 
   /// Who shows something to whom in this chunk.
   const ShmFlow& flow() const { return flow_; }
-  /// Whether this rank has nothing to do in the last phase, and nobody needs its tensors any more.
-  bool only_helps() const { return signature().kind == OpKind::reduce && !is_root() && !job_->reach; }
+  /// reduce on a non-root rank: done after combining.
+  bool only_helps() const { return signature().kind == OpKind::reduce && !is_root() && !job_->peer_tensors; }
 
   // ---- for methods: what travels ------------------------------------------------------------------------------------
 
   const Signature& signature() const { return job_->bucket.signature; }
-  DirectAccess& offers() const { return offers_; }
+  DirectAccess& direct_access() const { return direct_access_; }
   std::size_t index_of(const BucketTensor& tensor) const {
     return static_cast<std::size_t>(&tensor - job_->bucket.tensors.data());
   }
@@ -199,17 +200,17 @@ class ShmTransfer final {
   }
 
  private:
-  void begin_offer();
+  void begin_asking();
   bool streams(const BucketTensor& tensor) const;
   void reduce_sources(std::size_t sources, std::int64_t count, std::byte* shown, std::byte* out, bool streams) const;
 
   ShmBoard& board_;
-  DirectAccess& offers_;
+  DirectAccess& direct_access_;
   ShmJob* job_ = nullptr;
   const ShmMethod* method_ = nullptr;
   ShmFlow flow_;  // valid also when the job is complete, and gone
   std::uint64_t number_ = 0;
-  PeerAddress place_;
+  ChunkPlace place_;
   CopyTo shows_in_ = CopyTo::cache;
   CopyTo replaces_in_ = CopyTo::cache;
   std::size_t put_bytes_ = 0;      // to this rank's slot

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ops/shm/peer_addresses.h"
+#include "ops/shm/chunk_layout.h"
 
 namespace kolo {
 

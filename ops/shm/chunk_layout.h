@@ -16,14 +16,14 @@ struct ShmTuning {
   std::int64_t large =
       1 << 20;  ///< results of a bucket of this size are written past the cache where that has use for its room
   std::int64_t direct =
-      64 << 10;  ///< from this size of a bucket on ranks ask each other whether they can reach each other's tensors
+      64 << 10;  ///< from this size of a bucket on, ranks ask for direct access to each other's tensors
 };
 
 /// Sizes that suit a group of `ranks` ranks on this machine.
 ShmTuning tuning_for_machine(int ranks);
 
 /// Where a chunk lies in the memory of every rank; in bytes.
-struct PeerAddress {
+struct ChunkPlace {
   std::size_t begin = 0;
   bool hot = false;  ///< then the eight bytes before are a stamp, which says that the chunk is there
 };
@@ -34,15 +34,15 @@ struct PeerAddress {
 /// one line to come over, not for two. A larger one lies in a ring, behind the one before; at the end of the ring it
 /// begins anew. The ring is somewhat larger than the caches next to the cores: a line that a rank writes again has left
 /// the reader's cache by then, and need not be taken back from there, which takes several times as long.
-class PeerTensors final {
+class ChunkLayout final {
  public:
   /// Bytes of memory that a rank needs.
   static std::size_t bytes(int ranks, const ShmTuning& tuning);
 
-  PeerTensors(int ranks, const ShmTuning& tuning);
+  ChunkLayout(int ranks, const ShmTuning& tuning);
 
   /// The place of chunk `chunk`, which has `bytes` bytes; chunks are placed in order.
-  PeerAddress place(std::uint64_t chunk, std::size_t bytes);
+  ChunkPlace place(std::uint64_t chunk, std::size_t bytes);
 
   /// Whether chunk `later`, which is to have `bytes` bytes, must wait until all ranks have collected chunk `earlier`.
   bool collide(std::uint64_t earlier, std::uint64_t later, std::size_t bytes) const;

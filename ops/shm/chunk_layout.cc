@@ -1,4 +1,4 @@
-#include "ops/shm/peer_addresses.h"
+#include "ops/shm/chunk_layout.h"
 
 #include <algorithm>
 #include <fstream>
@@ -32,35 +32,35 @@ ShmTuning tuning_for_machine(int ranks) {
   return tuning;
 }
 
-std::size_t PeerTensors::hot_stride(const ShmTuning& tuning) {
+std::size_t ChunkLayout::hot_stride(const ShmTuning& tuning) {
   return (static_cast<std::size_t>(tuning.hot) + stamp_bytes + line - 1) / line * line;
 }
 
-std::size_t PeerTensors::ring_begin(const ShmTuning& tuning) {
+std::size_t ChunkLayout::ring_begin(const ShmTuning& tuning) {
   return (static_cast<std::size_t>(tuning.in_flight) * hot_stride(tuning) + page - 1) / page * page;
 }
 
-std::size_t PeerTensors::ring_bytes(int ranks, const ShmTuning& tuning) {
+std::size_t ChunkLayout::ring_bytes(int ranks, const ShmTuning& tuning) {
   return static_cast<std::size_t>(std::max<std::int64_t>(tuning.ring, std::int64_t{line} * ranks));
 }
 
-std::size_t PeerTensors::bytes(int ranks, const ShmTuning& tuning) {
+std::size_t ChunkLayout::bytes(int ranks, const ShmTuning& tuning) {
   return (ring_begin(tuning) + ring_bytes(ranks, tuning) + page - 1) / page * page;
 }
 
-PeerTensors::PeerTensors(int ranks, const ShmTuning& tuning)
+ChunkLayout::ChunkLayout(int ranks, const ShmTuning& tuning)
     : hot_(static_cast<std::size_t>(tuning.hot)),
       hot_stride_(hot_stride(tuning)),
       ring_begin_(ring_begin(tuning)),
       ring_(ring_bytes(ranks, tuning)),
       begins_(static_cast<std::size_t>(tuning.in_flight)) {}
 
-std::uint64_t PeerTensors::begin_of(std::size_t bytes) const {
+std::uint64_t ChunkLayout::begin_of(std::size_t bytes) const {
   const std::size_t left = ring_ - static_cast<std::size_t>(end_ % ring_);
   return bytes <= left ? end_ : end_ + left;
 }
 
-PeerAddress PeerTensors::place(std::uint64_t chunk, std::size_t bytes) {
+ChunkPlace ChunkLayout::place(std::uint64_t chunk, std::size_t bytes) {
   const std::size_t turn = turn_of(chunk);
   begins_[turn] = end_;
   if (is_hot(bytes)) return {turn * hot_stride_ + stamp_bytes, true};
@@ -69,7 +69,7 @@ PeerAddress PeerTensors::place(std::uint64_t chunk, std::size_t bytes) {
   return {ring_begin_ + static_cast<std::size_t>(begins_[turn] % ring_), false};
 }
 
-bool PeerTensors::collide(std::uint64_t earlier, std::uint64_t later, std::size_t bytes) const {
+bool ChunkLayout::collide(std::uint64_t earlier, std::uint64_t later, std::size_t bytes) const {
   if (later - earlier >= begins_.size()) return true;
   return !is_hot(bytes) && begin_of(bytes) + bytes - begins_[turn_of(earlier)] > ring_;
 }
