@@ -28,14 +28,9 @@ LocalMethod local_method(OpKind kind) {
     case OpKind::gather: return local_gather;
     case OpKind::scatter: return local_scatter;
     case OpKind::all_to_all: return local_all_to_all;
-    case OpKind::barrier:
-    case OpKind::make_group:
-    case OpKind::remove_group:
-    case OpKind::join:
-    case OpKind::monitored_barrier: return nullptr;
     case OpKind::send_recv: return local_send_recv;
+    default: return nullptr;
   }
-  return nullptr;
 }
 
 }  // namespace kolo

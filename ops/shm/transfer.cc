@@ -95,14 +95,8 @@ const ShmMethod* shm_method(OpKind kind, bool whole) {
     case OpKind::gather: return &shm_gather;
     case OpKind::scatter: return &shm_scatter;
     case OpKind::all_to_all: return &shm_all_to_all;
-    case OpKind::barrier:
-    case OpKind::make_group:
-    case OpKind::remove_group:
-    case OpKind::join:
-    case OpKind::monitored_barrier:
-    case OpKind::send_recv: return nullptr;
+    default: return nullptr;
   }
-  return nullptr;
 }
 
 void ShmTransfer::begin(ShmJob& job, std::uint64_t number, ChunkPlace place, CopyTo shows_in, CopyTo replaces_in) {
