@@ -6,4 +6,13 @@ namespace kolo {
 /// that spins keeps a peer from running. A process bound to one core is taken to have it for itself, as mpirun binds.
 bool more_ranks_than_cores(int ranks);
 
+/// Tells the core that this thread spins: saves power and lets the other hardware thread run.
+inline void pause_briefly() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
 }  // namespace kolo

@@ -41,16 +41,20 @@ MpiComm duplicate(MPI_Comm comm) {
   return owned;
 }
 
+MpiGroupHandle group_of(MPI_Comm comm) {
+  MPI_Group group = MPI_GROUP_NULL;
+  check_mpi(MPI_Comm_group(comm, &group), "MPI_Comm_group");
+  return MpiGroupHandle(group);
+}
+
 MpiComm communicator_of(MPI_Comm comm, const GroupInfo& group) {
-  MPI_Group all = MPI_GROUP_NULL, members = MPI_GROUP_NULL;
-  check_mpi(MPI_Comm_group(comm, &all), "MPI_Comm_group");
-  check_mpi(MPI_Group_incl(all, group.size(), group.ranks.data(), &members), "MPI_Group_incl");
+  MPI_Group made_group = MPI_GROUP_NULL;
+  const MpiGroupHandle all = group_of(comm);
+  check_mpi(MPI_Group_incl(all.get(), group.size(), group.ranks.data(), &made_group), "MPI_Group_incl");
+  const MpiGroupHandle members(made_group);
   MPI_Comm made = MPI_COMM_NULL;
   const int tag = static_cast<int>(group.id % 32768);  // keeps groups apart that are made at once
-  const int rc = MPI_Comm_create_group(comm, members, tag, &made);
-  MPI_Group_free(&members);
-  MPI_Group_free(&all);
-  check_mpi(rc, "MPI_Comm_create_group");
+  check_mpi(MPI_Comm_create_group(comm, members.get(), tag, &made), "MPI_Comm_create_group");
   return MpiComm(made);
 }
 

@@ -18,6 +18,16 @@ struct MpiCommTraits {
 /// Owns a communicator that this library made. Destroying it is collective.
 using MpiComm = Unique<MpiCommTraits>;
 
+struct MpiGroupTraits {
+  using Raw = MPI_Group;
+  static Raw null() noexcept { return MPI_GROUP_NULL; }
+  static void destroy(Raw group) noexcept { (void)MPI_Group_free(&group); }
+};
+using MpiGroupHandle = Unique<MpiGroupTraits>;
+
+/// The ranks of `comm`. Throws Error{backend}.
+MpiGroupHandle group_of(MPI_Comm comm);
+
 /// A copy of `comm` whose errors are returned, not fatal. Collective. Throws Error{backend}.
 MpiComm duplicate(MPI_Comm comm);
 

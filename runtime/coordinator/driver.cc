@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "ops/host/cores.h"
-#include "ops/host/pause.h"
 #include "runtime/control/handshake.h"
 #include "runtime/control/started_thread.h"
 

@@ -64,16 +64,13 @@ void add_gpu_backends(const Config& config, const ProcessRanks& ranks, WorldPart
 
 /// The ranks of `comm` as ranks of MPI_COMM_WORLD, which are the launcher's.
 std::vector<int> launcher_ranks(MPI_Comm comm) {
-  MPI_Group members = MPI_GROUP_NULL, all = MPI_GROUP_NULL;
-  check_mpi(MPI_Comm_group(comm, &members), "MPI_Comm_group");
-  check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &all), "MPI_Comm_group");
+  const MpiGroupHandle members = group_of(comm), all = group_of(MPI_COMM_WORLD);
   int size = 0;
   check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
   std::vector<int> ranks(static_cast<std::size_t>(size)), result(ranks.size());
   std::iota(ranks.begin(), ranks.end(), 0);
-  check_mpi(MPI_Group_translate_ranks(members, size, ranks.data(), all, result.data()), "MPI_Group_translate_ranks");
-  MPI_Group_free(&members);
-  MPI_Group_free(&all);
+  check_mpi(MPI_Group_translate_ranks(members.get(), size, ranks.data(), all.get(), result.data()),
+            "MPI_Group_translate_ranks");
   return result;
 }
 

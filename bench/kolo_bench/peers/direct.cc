@@ -6,7 +6,7 @@
 #include "bench/kolo_bench/measure/candidate.h"
 #include "bench/kolo_bench/options.h"
 #include "ops/bucket.h"
-#include "ops/host/pause.h"
+#include "ops/host/cores.h"
 
 namespace kolo::bench {
 namespace {
