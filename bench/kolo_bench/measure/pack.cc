@@ -17,7 +17,7 @@ namespace kolo::bench {
 namespace {
 
 constexpr int launches_in_a_row = 20;
-constexpr std::int64_t default_iterations = 20;
+constexpr std::int64_t default_launches = 20;
 
 /// The tensors of a list, one by one (as far apart as a GPU's allocations) and packed (as close as in a bucket).
 struct Layout {
@@ -143,7 +143,7 @@ void run_pack(BenchContext& context) {
     cli::collectively(
         ranks, [&] { packing = std::make_unique<Packing>(context, cuda_gpu(context.place().device().index), list); });
     Schedule schedule = schedule_for(options, static_cast<std::int64_t>(layout.total), false);
-    schedule.iterations = options.iterations.value_or(default_iterations);
+    schedule.iterations = options.iterations.value_or(default_launches);
     schedule.warm_up = options.warm_up.value_or(2);
     schedule.per_iteration = launches_in_a_row;
     const auto candidates = packing->candidates();
