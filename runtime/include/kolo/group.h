@@ -10,8 +10,8 @@ namespace kolo {
 
 using GroupId = std::uint32_t;
 
-/// Groups that the ranks have agreed to make are numbered in that order, the world is 0. A pair, which send() and recv()
-/// use, is numbered by its two ranks.
+/// Groups that the ranks have agreed to make are numbered in that order, the world is 0. A pair, which send() and
+/// recv() use, is numbered by its two ranks.
 enum class GroupKind : std::uint8_t { agreed, pair };
 
 /// What every rank calls a group by.

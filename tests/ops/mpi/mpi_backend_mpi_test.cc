@@ -56,7 +56,7 @@ TEST(MpiBackend, ReportsMpiErrorsWithTheirPlace) {
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::backend);
-    const std::string expected = fmt::format("at mpi_backend_test.cc:{}", __LINE__ - 4);
+    const std::string expected = fmt::format("at mpi_backend_mpi_test.cc:{}", __LINE__ - 4);
     EXPECT_NE(std::string(error.what()).find("MPI_Test failed (MPI_ERR_COUNT"), std::string::npos) << error.what();
     EXPECT_NE(std::string(error.what()).find(expected), std::string::npos) << error.what();
   }
