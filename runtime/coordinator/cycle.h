@@ -52,7 +52,7 @@ class Cycle {
   bool busy() const;
   /// Whether only run() shows that an operation in flight has advanced.
   bool operations_poll() const;
-  /// Whether a grace period runs, which somebody must look at.
+  /// Whether a grace period runs: run() must be called to see its end.
   bool counting() const;
   /// Whether run() has something to do at once: decisions have announced something, which it sends.
   bool again() const { return again_; }

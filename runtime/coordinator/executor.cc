@@ -155,7 +155,7 @@ bool Executor::completes(const InFlight& running) {
   return true;
 }
 
-/// On a device, what is certain to come to its end is told to those whose streams wait for it.
+/// Publishes the results of device work that is certain to complete: streams may wait for them from now on.
 void Executor::publish_launch(Running& running) {
   if (running.buckets.empty() || running.buckets.front().signature.device == DeviceKind::cpu) return;
   std::vector<std::shared_ptr<const DevicePoint>> results;

@@ -77,7 +77,7 @@ class Executor {
     std::vector<Bucket> buckets;       // one for each type; none of what moves no data
     std::size_t started = 0;           // of the buckets
     std::vector<InFlight> operations;  // started and not complete
-    bool launched = false;             // of devices: told so to the members
+    bool launched = false;             // of devices: the members know
     bool complete = false;
   };
 

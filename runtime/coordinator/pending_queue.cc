@@ -38,7 +38,7 @@ SubmissionPtr PendingQueue::submit(Request request) {
     throw Error(ErrorCode::closed,
                 describe(kind, request.name, request.group->name) + ": the session is closed; submit before close()");
   }
-  const auto submission = std::allocate_shared<Submission>(PoolAllocator<Submission>(blocks_), std::move(request));
+  auto submission = std::allocate_shared<Submission>(PoolAllocator<Submission>(blocks_), std::move(request));
   const NameUse& use = reserve_names(submission);
   if (turns) turns->take();
   submission->queued.occurrence = use.finished + sent_before(submission->request);

@@ -60,7 +60,7 @@ class PendingQueue {
   /// False if it is retired.
   bool detach(const SubmissionPtr& submission);
 
-  /// How something failed that was detached: the first is kept until somebody asks.
+  /// How something failed that was detached: the first is kept until it is asked for.
   std::optional<Failure> claim_failure();
 
   /// Advances the occurrence counter of `name` for an operation that ran while this rank was joined.

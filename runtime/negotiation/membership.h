@@ -29,7 +29,7 @@ class Membership {
   std::vector<int> absent() const;
 
   void leave(int rank);
-  bool any_left() const { return left_.size() > 0; }
+  bool any_left() const { return !left_.empty(); }
   bool all_left() const { return left_.size() == group_->size(); }
   /// How an operation fails that needs a rank that has left.
   Failure left_failure(const Request& request) const;

@@ -69,7 +69,7 @@ struct Ready {
   static auto fields(auto& of) { return std::tie(of.bucket, of.sizes); }
 };
 
-/// Asks to split a bucket into these members and the rest, because somebody waits for these.
+/// Asks to split a bucket into these members and the rest, because a rank waits for these.
 struct SplitBucket {
   BucketId bucket = 0;
   std::vector<TensorNumber> members;
@@ -96,7 +96,7 @@ struct BarrierArrived {
   static auto fields(auto& of) { return std::tie(of.name, of.ranks); }
 };
 
-/// A rank's patience with a monitored barrier has ended, after so many seconds.
+/// A rank has waited for a monitored barrier for as long as it wanted: `seconds`.
 struct BarrierTimeout {
   std::string name;
   std::int32_t rank = 0;
@@ -152,7 +152,7 @@ struct Replan {
   static auto fields(auto& of) { return std::tie(of.buckets, of.defined); }
 };
 
-/// Run these buckets, in this order. Sizes are told where they are not those of the last run.
+/// Run these buckets, in this order. Holds the sizes that are not those of the last run.
 struct Run {
   std::vector<BucketId> buckets;
   std::vector<SizesOfRanks> sizes{};

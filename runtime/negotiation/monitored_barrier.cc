@@ -24,7 +24,7 @@ bool MonitoredBarrier::all_here(const RankSet& came) const {
 }
 
 std::optional<BarrierDone> MonitoredBarrier::came(const BarrierArrived& record) {
-  if (failed_.contains(record.name)) return std::nullopt;  // they have been told
+  if (failed_.contains(record.name)) return std::nullopt;  // they have the error
   RankSet& here = came_[record.name];
   here.add(record.ranks);
   if (!all_here(here)) return std::nullopt;
