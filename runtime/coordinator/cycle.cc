@@ -200,7 +200,9 @@ bool Cycle::execute(GroupState& group) {
   current_ = &group;
   const auto agreements = group.negotiator.agreements();
   const bool decided = group.negotiator.decided();
-  apply_decisions(group, group.negotiator.take());
+  const bool joined_before = std::exchange(group.was_joined, group.negotiator.any_joined());
+  if (joined_before || group.was_joined) again_ |= pairs_.withdraw_refused(group);
+  if (decided) apply_decisions(group, group.negotiator.take());
   counters_.agreements += agreements - std::exchange(group.agreements_counted, agreements);
   const auto before = group.executor.buckets_started();
   const bool advanced = group.executor.step(completions_.finished());
@@ -219,9 +221,7 @@ bool Cycle::execute(GroupState& group) {
   return decided || advanced;
 }
 
-void Cycle::apply_decisions(GroupState& group, Decisions decisions) {
-  const bool joined_before = std::exchange(group.was_joined, group.negotiator.any_joined());
-  if (joined_before || group.was_joined) again_ |= pairs_.withdraw_refused(group);
+void Cycle::apply_decisions(GroupState& group, Decisions&& decisions) {
   for (const std::string& name : decisions.without_this_rank)
     queue_.pass_over(group.info->key(), name);  // before join() returns
   for (const auto& [submission, failure] : decisions.failed) finish(group, submission, &failure);
@@ -251,7 +251,7 @@ void Cycle::apply_decisions(GroupState& group, Decisions decisions) {
   }
 }
 
-void Cycle::start(GroupState& group, AgreedBucket bucket) {
+void Cycle::start(GroupState& group, AgreedBucket&& bucket) {
   for (const Unsubmitted& operation : bucket.unsubmitted)
     bucket.members.push_back(neutral_contribution(operation, group.info, bucket.absent, gpu_));
   counters_.tensors += bucket.members.size();

@@ -77,8 +77,8 @@ class Cycle {
   void submit(GroupState& group, const SubmissionPtr& submission);
   void settle_joins_and_runs(Time now);
   bool execute(GroupState& group);
-  void apply_decisions(GroupState& group, Decisions decisions);
-  void start(GroupState& group, AgreedBucket bucket);
+  void apply_decisions(GroupState& group, Decisions&& decisions);
+  void start(GroupState& group, AgreedBucket&& bucket);
   void finish(GroupState& group, const SubmissionPtr& submission, const Failure* failure);
   void change_groups(const SubmissionPtr& submission);
   bool may_leave() const;

@@ -66,7 +66,7 @@ Driver::~Driver() {
 
 // ---- any thread -----------------------------------------------------------------------------------------------------
 
-SubmissionPtr Driver::submit(Request request, bool will_wait) {
+SubmissionPtr Driver::submit(Request&& request, bool will_wait) {
   SubmissionPtr submission = queue_.submit(std::move(request));
   if (will_wait) return submission;
   if (role_.try_lock()) {

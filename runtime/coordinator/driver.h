@@ -33,7 +33,7 @@ class Driver {
   Driver& operator=(const Driver&) = delete;
 
   // Any thread.
-  SubmissionPtr submit(Request request, bool will_wait);
+  SubmissionPtr submit(Request&& request, bool will_wait);
   void wait(const SubmissionPtr& submission);
   /// For a monitored barrier: waits as wait() does, but asks who is missing after this many seconds.
   void wait_at_most(const SubmissionPtr& submission, double seconds);

@@ -39,12 +39,12 @@ BackendList Executor::backends_for(const GroupInfo& group) const {
   return made;
 }
 
-void Executor::start(AgreedBucket bucket) {
+void Executor::start(AgreedBucket&& bucket) {
   running_.push_back(prepare(std::move(bucket)));
 }
 
 /// One collective for each type among the tensors: more than one only if they were submitted together.
-Executor::Running Executor::prepare(AgreedBucket agreed) const {
+Executor::Running Executor::prepare(AgreedBucket&& agreed) const {
   std::vector<Bucket> buckets;
   for (const SubmissionPtr& member : agreed.members) {
     const Request& request = member->request;

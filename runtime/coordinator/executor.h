@@ -36,7 +36,7 @@ class Executor {
 
   /// Takes a bucket on, to be started by step() in this order; its members share everything but their shapes (and, of
   /// one grouped submission, the types). A barrier has nothing to move and is complete at once.
-  void start(AgreedBucket bucket);
+  void start(AgreedBucket&& bucket);
 
   /// Starts what is new, in order, unless something in flight holds the backend; advances everything in flight and
   /// appends what completed. Returns whether anything did, or moved. Throws what a backend threw: what is in flight
@@ -83,7 +83,7 @@ class Executor {
 
   bool completes_now(Running& running) noexcept;
   bool advance(Running& running, bool& held, bool& moved);
-  Running prepare(AgreedBucket agreed) const;
+  Running prepare(AgreedBucket&& agreed) const;
   static void publish_launch(Running& running);
   Backend* backend_of(const Signature& signature) const;
   std::unique_ptr<Operation> start_on_backend(const Bucket& bucket);

@@ -25,7 +25,7 @@ std::uint64_t names_of(OpKind kind) {
 
 }  // namespace
 
-SubmissionPtr PendingQueue::submit(Request request) {
+SubmissionPtr PendingQueue::submit(Request&& request) {
   const std::lock_guard lock(mutex_);
   const OpKind kind = request.signature.kind;
   Turns* turns = nullptr;

@@ -41,7 +41,7 @@ class PendingQueue {
   ///
   /// What moves no data and has no name gets one here: the k-th barrier, say, matches the k-th on every rank, whoever
   /// waits for what in between. At most `max_barriers` barriers of a group are in flight.
-  SubmissionPtr submit(Request request);
+  SubmissionPtr submit(Request&& request);
 
   /// Appends something else that concerns an operation already submitted (null for depart and abandon).
   void push(What what, const SubmissionPtr& submission, double seconds = 0);

@@ -42,7 +42,7 @@ struct Decisions {
 
   bool empty() const {
     return run.empty() && to_allocate.empty() && failed.empty() && withdrawn.empty() && completed.empty() &&
-           faults.empty() && !broken;
+           without_this_rank.empty() && faults.empty() && !broken;
   }
 };
 

@@ -94,7 +94,7 @@ struct Queued {
 
 /// One operation of this rank, from submit to completion: four parts, each with one owner, in one piece of memory.
 struct Submission {
-  explicit Submission(Request asked) : request(std::move(asked)) {
+  explicit Submission(Request&& asked) : request(std::move(asked)) {
     pending.objection = request.invalid;
     pending.sizes = request.sizes;
   }

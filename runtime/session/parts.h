@@ -82,7 +82,7 @@ class Session::Parts {
   Request new_request(std::string name, Signature signature, const Group& group) const;
   static void add_member(Request& request, const NamedTensor& tensor);
   /// Checks arguments and submits. A bad argument is announced as the name's failure.
-  SubmissionPtr submit(Request request, const RowArguments& rows, bool will_wait, void* ready);
+  SubmissionPtr submit(Request&& request, const RowArguments& rows, bool will_wait, void* ready);
   void mark_ready(Request& request, void* stream) const;
   const std::shared_ptr<const GroupInfo>& member(const Group& group) const;
 

@@ -86,7 +86,7 @@ void Session::Parts::add_member(Request& request, const NamedTensor& tensor) {
   signature.members.push_back({tensor.name, tensor.in.dtype, agreed_shape(signature.kind, tensor.in.shape)});
 }
 
-SubmissionPtr Session::Parts::submit(Request request, const RowArguments& rows, bool will_wait, void* ready) {
+SubmissionPtr Session::Parts::submit(Request&& request, const RowArguments& rows, bool will_wait, void* ready) {
   Signature& signature = request.signature;
   const bool grouped = !signature.members.empty();
   for (std::size_t i = 0; i < request.tensors.size() && !request.invalid; ++i) {
