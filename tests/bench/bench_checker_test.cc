@@ -10,7 +10,6 @@
 #include "bench/kolo_bench/measure/collective.h"
 #include "ops/local/backend.h"
 #include "tests/ops/kernels/element_types.h"
-#include "tests/ops/kernels/float_numbers.h"
 #include "tests/ops/kernels/reference_reduce.h"
 
 namespace kolo::testing {

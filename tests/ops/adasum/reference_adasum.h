@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "tests/ops/kernels/element_types.h"
-#include "tests/ops/kernels/float_numbers.h"
 
 namespace kolo {
 

@@ -3,8 +3,10 @@
 #include <array>
 #include <cstdint>
 #include <stdexcept>
+#include <type_traits>
 
 #include <kolo/dtype.h>
+#include <kolo/float16.h>
 #include <kolo/op.h>
 
 namespace kolo {
@@ -45,6 +47,26 @@ auto with_type(DType dtype, Body body) {
     case DType::boolean: return body.template operator()<bool>();
   }
   throw std::logic_error("no such type");
+}
+
+/// An element of a floating-point type as a number.
+template <class T>
+long double to_long(T value) {
+  if constexpr (std::is_floating_point_v<T>)
+    return value;
+  else
+    return to_float(value);
+}
+
+/// A number as an element of any type.
+template <class T>
+T from_double(double value) {
+  if constexpr (std::is_same_v<T, Float16>)
+    return to_float16(static_cast<float>(value));
+  else if constexpr (std::is_same_v<T, BFloat16>)
+    return to_bfloat16(static_cast<float>(value));
+  else
+    return static_cast<T>(value);
 }
 
 }  // namespace kolo

@@ -1,9 +1,10 @@
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <stdexcept>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -125,15 +126,18 @@ inline void refuse_blocks_that_do_not_fit(Session& session) {
             "all_gather 'x' in group world: outputs do not fit what the ranks send (" + last + ": " +
                 std::to_string(n + 1) + " rows for " + std::to_string(n) +
                 "); pass outputs of that many rows, or let them be allocated");
-  const auto fails_on_last = [&](const Shape& shape) {
-    if (rank == n - 1) throw std::runtime_error("no memory left");
-    out.resize(static_cast<std::size_t>(shape.elements()));
-    return view(out.data(), shape);
-  };
-  EXPECT_EQ(error_text([&] { session.all_gather("x", rows_of_two(in), {}, {.allocate = fails_on_last}); },
-                       ErrorCode::backend),
-            "all_gather 'x' in group world: " + last + ": the output i32[" + std::to_string(n) +
-                ",2] could not be allocated on " + last + " (no memory left); free memory there, or pass an output");
+  for (int failing = 0; failing < n; ++failing) {
+    const auto allocate = [&](const Shape& shape) {
+      if (rank == failing) throw std::bad_alloc();
+      out.resize(static_cast<std::size_t>(shape.elements()));
+      return view(out.data(), shape);
+    };
+    EXPECT_EQ(
+        error_text([&] { session.all_gather("x", rows_of_two(in), {}, {.allocate = allocate}); }, ErrorCode::backend),
+        fmt::format("all_gather 'x' in group world: rank {0}: the output i32[{1},2] could not be allocated on rank {0} "
+                    "(std::bad_alloc); free memory there, or pass an output",
+                    failing, n));
+  }
   std::vector<std::int64_t> splits(static_cast<std::size_t>(n), 0), of_last = splits;
   of_last[0] = 2;
   splits[0] = rank == n - 1 ? 2 : 1;

@@ -85,7 +85,7 @@ inline void reduce_with_the_last(Session& session) {
 }
 
 /// A group whose last member comes late delays nobody else: it comes only after another group's rounds are done.
-inline void sleep_in_one_group(Session& session) {
+inline void wait_in_one_group(Session& session) {
   const int n = session.size();
   if (n < 3) return;
   const Group late = session.new_group(std::vector<int>{0, n - 1});

@@ -1,5 +1,5 @@
-// The main path between processes: closed forms on the real placement and on pretended nodes, sessions that follow each
-// other, leaving by exception.
+// Ranks as processes: the programs of programs.h on the real placement and on pretended nodes, sessions that follow
+// each other, leaving by exception.
 
 #include <fmt/format.h>
 #include <kolo/mpi.h>
@@ -9,8 +9,7 @@
 #include <numeric>
 #include <thread>
 
-#include "tests/runtime/session/random_program.h"
-#include "tests/support/thread_ranks.h"
+#include "tests/runtime/session/programs.h"
 
 namespace kolo {
 namespace {
@@ -23,13 +22,14 @@ int world_size() {
   return size;
 }
 
-/// The real placement first, then pretended ones that fit the number of ranks.
+/// The placement that KOLO_FAKE_NODES pretends, or the real one and some that fit the number of ranks.
 std::vector<std::string> placements() {
-  switch (world_size()) {
+  const std::string given = testing::test_config().fake_nodes;
+  switch (given.empty() ? world_size() : 0) {
     case 2: return {"", "1,1"};
     case 3: return {"", "1,1,1", "2,1"};
-    case 4: return {"", "2,2", "3,1", "1,1,1,1"};
-    default: return {""};
+    case 4: return {"", "1,1,1,1"};
+    default: return {given};
   }
 }
 
@@ -45,68 +45,23 @@ void on_every_placement(Program program) {
   }
 }
 
-TEST(SessionMpi, EveryOperationOnEveryType) {
-  on_every_placement([](const Config& config) {
-    Session session(config);
-    const int n = session.size();
-    int step = 0;
-    for (const DType dtype : reducible_types) {
-      for (const ReduceOp op : reduce_ops) {
-        for (const std::int64_t elements : {0, 1, 1000}) {
-          const testing::RandomOp plan{.name = "t", .op = op, .dtype = dtype, .elements = elements};
-          testing::Values values(dtype, elements), expected(dtype, elements);
-          values.fill([&](std::int64_t i) { return testing::value_of(plan, step, session.rank(), n, i); });
-          expected.fill([&](std::int64_t i) { return testing::result_of(plan, step, n, i); });
-          session.all_reduce("t", values.tensor(), {.op = op});
-          ASSERT_EQ(values == expected, true) << to_string(dtype) << " " << to_string(op) << " " << elements;
-          ++step;
-        }
-      }
-    }
-  });
-}
+class ProgramsMpi : public ::testing::TestWithParam<testing::SessionProgram> {};
+INSTANTIATE_TEST_SUITE_P(Processes, ProgramsMpi, ::testing::ValuesIn(testing::session_programs),
+                         testing::name_of_program);
 
-TEST(SessionMpi, FusedStepsThatChange) {
+TEST_P(ProgramsMpi, Runs) {
   on_every_placement([](Config config) {
-    config.fusion_bytes = 20000;
+    config.fusion_bytes = GetParam().fusion_bytes;
     Session session(config);
-    const int n = session.size(), tensors = 60;
-    for (int step = 0; step < 8; ++step) {
-      std::vector<std::vector<float>> grads;
-      for (int i = 0; i < tensors; ++i) {
-        const int count = step == 5 && i == 7 ? 3 : 1 + i * 11;  // one is reshaped once
-        grads.emplace_back(static_cast<std::size_t>(count), static_cast<float>((session.rank() + 1) * (i + step)));
-      }
-      std::vector<Handle> handles;
-      for (int i = 0; i < tensors; ++i) {
-        if (step == 3 && i % 10 == 0) {
-          handles.emplace_back();  // some are missing once
-          continue;
-        }
-        handles.push_back(session.all_reduce_async(fmt::format("g{}", i), view(grads[static_cast<std::size_t>(i)])));
-      }
-      for (Handle& handle : handles) handle.wait();
-      for (int i = 0; i < tensors; ++i) {
-        const bool ran = !(step == 3 && i % 10 == 0);
-        const float expected =
-            static_cast<float>(ran ? n * (n + 1) / 2 * (i + step) : (session.rank() + 1) * (i + step));
-        for (float value : grads[static_cast<std::size_t>(i)])
-          ASSERT_EQ(value, expected) << "g" << i << " in step " << step;
-      }
-    }
+    GetParam().run(session);
   });
 }
 
-TEST(SessionMpi, BroadcastsAndBarriers) {
-  on_every_placement([](const Config& config) {
-    Session session(config);
-    for (int root = 0; root < session.size(); ++root) {
-      std::vector<std::int64_t> values(5000, session.rank() * 100);
-      session.broadcast("weights", view(values), {.root = root});
-      ASSERT_EQ(values, std::vector<std::int64_t>(5000, root * 100));
-      session.barrier();
-    }
-  });
+TEST(SessionMpi, AnArenaIsNotStaged) {
+  Config config = testing::test_config();
+  config.backend = "mpi";
+  Session session(config);
+  testing::reduce_an_arena(session, true);
 }
 
 TEST(SessionMpi, SessionsFollowEachOtherAndStandSideBySide) {
@@ -120,24 +75,8 @@ TEST(SessionMpi, SessionsFollowEachOtherAndStandSideBySide) {
     one.wait();
     EXPECT_EQ(a, static_cast<float>(first.size()));
     EXPECT_EQ(b, static_cast<float>(2 * first.size()));
+    testing::pass_around(first);  // what pairs said last does not reach the next session
   }
-}
-
-TEST(SessionMpi, ABadArgumentOfOneRankIsTheSameErrorOnAll) {
-  on_every_placement([](const Config& config) {
-    Session session(config);
-    const int last = session.size() - 1;
-    for (int round = 0; round < 3; ++round) {
-      std::vector<float> values(4, 1);
-      Tensor tensor = view(values);
-      if (session.rank() == last) tensor.data = nullptr;
-      EXPECT_EQ(error_text([&] { session.all_reduce("x", tensor); }, ErrorCode::invalid_argument),
-                "all_reduce 'x' in group world: rank " + std::to_string(last) +
-                    ": the tensor's memory is a null pointer (its shape is [4])");
-      session.all_reduce("x", view(values));
-      EXPECT_EQ(values, std::vector<float>(4, static_cast<float>(session.size())));
-    }
-  });
 }
 
 // The background thread of a node's leader must listen although another thread drove last.

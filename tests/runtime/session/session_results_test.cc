@@ -165,6 +165,21 @@ TEST(Threads, NobodySleepsWhileAnOperationMoves) {
   EXPECT_EQ(steps_made, 2 * MovingBackend::steps);
 }
 
+TEST(Barriers, WaitForEverybody) {
+  for (const int ranks : {1, 2, 3, 4}) {
+    std::atomic<int> arrived{0};
+    run_ranks(ranks, [&](Session& session) {
+      for (int round = 1; round <= 5; ++round) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(session.rank()));
+        ++arrived;
+        session.barrier();
+        ASSERT_GE(arrived.load(), round * session.size());
+        session.barrier();
+      }
+    });
+  }
+}
+
 TEST(Barriers, MatchInOrderWhoeverWaitsInBetween) {
   for (int round = 0; round < 10; ++round) {
     run_ranks(2, [](Session& session) {

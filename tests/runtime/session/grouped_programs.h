@@ -17,7 +17,7 @@ namespace kolo::testing {
 
 // Programs that submit several tensors together, exchange objects, and use monitored barriers and arenas.
 
-inline void reduce_together(Session& session) {
+inline void reduce_grouped(Session& session) {
   const int n = session.size(), rank = session.rank();
   for (int round = 0; round < 3; ++round) {
     std::vector<float> a(5, static_cast<float>(rank)), b(1000, 1.0f);
@@ -48,14 +48,16 @@ inline void reduce_together(Session& session) {
 }
 
 /// All or nothing.
-inline void refuse_together(Session& session) {
+inline void refuse_grouped(Session& session) {
   const int n = session.size(), rank = session.rank();
-  std::vector<float> a(5), b(6), c(7);
+  std::vector<float> a(5, 1), b(6), c(7);
   const auto twice =
       std::vector<NamedTensor>{{"a", view(a), view(a)}, {"b", view(b), view(b)}, {"a", view(c), view(c)}};
   EXPECT_EQ(error_text([&] { (void)session.grouped_all_reduce_async("step", twice); }, ErrorCode::in_flight),
             "all_reduce 'a' in group world: the name is already in flight on this rank; wait for the first operation "
             "or use another name");
+  session.barrier();
+  EXPECT_EQ(a, std::vector<float>(5, 1)) << "nothing ran";
   session.all_reduce("a", view(a));  // nothing was left behind
   session.all_reduce("b", view(b));
   if (n == 1) return;
@@ -80,8 +82,16 @@ inline void refuse_together(Session& session) {
   if (odd) null.data = nullptr;
   expect({{"a", view(a), view(a)}, {"b", null, null}}, ErrorCode::invalid_argument,
          last + ": 'b': the tensor's memory is a null pointer (its shape is [6])");
-  session.grouped_all_reduce_async("step", std::vector<NamedTensor>{{"a", view(a), view(a)}, {"b", view(b), view(b)}})
-      .wait();
+  const std::vector<NamedTensor> both{{"a", view(a), view(a)}, {"b", view(b), view(b)}};
+  for (int step = 0; step < 3; ++step) session.grouped_all_reduce_async("step", both).wait();
+  const auto one_or_both = [&] {
+    if (odd) session.all_reduce("step", view(a));
+    if (!odd) session.grouped_all_reduce_async("step", both).wait();
+  };
+  EXPECT_EQ(error_text(one_or_both, ErrorCode::mismatch),
+            "all_reduce 'step' in group world: ranks submitted different numbers of tensors (" + others +
+                ": 2 together; " + last + ": one); submit the same tensors together on every rank");
+  session.grouped_all_reduce_async("step", both).wait();
 }
 
 inline void exchange_objects(Session& session) {
@@ -155,7 +165,8 @@ inline void reduce_an_arena(Session& session, bool staged_otherwise) {
 }
 
 /// What nobody has seen before is fused at once.
-inline void broadcast_for_the_first_time(Session& session, std::int64_t fusion_bytes) {
+inline void broadcast_for_the_first_time(Session& session) {
+  const std::int64_t fusion_bytes = session.config().fusion_bytes;
   constexpr int count = 1000;
   std::vector<std::vector<float>> parameters;
   std::int64_t bytes = 0;
