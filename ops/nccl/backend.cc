@@ -36,7 +36,6 @@ class NcclOperation final : public Operation {
   std::optional<double> seconds() const override { return seconds_; }
 
  private:
-  bool advance();
   bool launch();
   void begin_round(const NcclRound& round);
   void end_round(const NcclRound& round);
@@ -67,16 +66,6 @@ NcclOperation::~NcclOperation() {
 
 /// An error of the GPU fails the bucket; whether the GPU still works the next bucket will show.
 bool NcclOperation::step() {
-  try {
-    return advance();
-  } catch (const OperationFault&) {
-    throw;
-  } catch (const Error& error) {
-    throw OperationFault(error.code(), error.what());
-  }
-}
-
-bool NcclOperation::advance() {
   if (!result_) {
     if (!group_->prepare()) return false;
     if (!turn_ && group_->may_enter(number_)) turn_ = group_->enter(bucket_.world_only);

@@ -15,8 +15,8 @@ namespace kolo {
 ///
 /// Serves every operation but send_recv, reductions where reducible(). What NCCL has no type or op for is gathered and
 /// combined here. Tensors lie on the rank's GPU. Sums of floats may differ from the host's in rounding; those of
-/// 16-bit floats round at every addition. Needs polling. Throws OperationFault where it can go on after recover().
-/// Making and destroying it are collective.
+/// 16-bit floats round at every addition. Needs polling. Goes on after recover() where an operation's step() threw
+/// Error. Making and destroying it are collective.
 std::unique_ptr<DeviceBackend> nccl_backend(std::shared_ptr<NcclRank> rank, const GroupInfo& world,
                                             std::unique_ptr<Backend> host);
 

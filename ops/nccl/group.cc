@@ -138,7 +138,7 @@ void NcclGroup::launch(std::span<const NcclCall> calls, const NcclMethod& method
   check_nccl(rank_->table, rank_->table.group_start(), comm_, "ncclGroupStart");
   try {
     for (const NcclCall& call : calls) issue(call, op);
-  } catch (const OperationFault&) {
+  } catch (const Error&) {
     (void)rank_->table.group_end();  // else the thread's next calls belong to this group
     throw;
   }

@@ -23,7 +23,7 @@ class NcclGroup final {
   NcclGroup(const NcclGroup&) = delete;
   NcclGroup& operator=(const NcclGroup&) = delete;
 
-  /// Goes on making the communicator; whether it is there. Throws OperationFault.
+  /// Goes on making the communicator; whether it is there. Throws Error{backend}.
   bool prepare();
 
   // Buckets of a group are launched in the order in which they were started. Between groups LaunchOrder decides, by
@@ -43,9 +43,9 @@ class NcclGroup final {
   void leave(const Turn& turn) { rank_->order.leave(turn.place); }
 
   /// Puts calls on the stream as one group. They are on it once settled() says so; nothing else may be called before.
-  /// Throws OperationFault.
+  /// Throws Error{backend}.
   void launch(std::span<const NcclCall> calls, const NcclMethod& method);
-  /// Whether what was launched is on the stream. Throws OperationFault, also for errors of what ran before.
+  /// Whether what was launched is on the stream. Throws Error{backend}, also for errors of what ran before.
   bool settled();
 
   /// Aborts the communicator; the next bucket makes a new one.

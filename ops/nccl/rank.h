@@ -23,12 +23,11 @@ struct NcclTuning {
   std::int64_t staging_bytes = 64 << 20;  ///< of the pack buffer; a multiple of 256
   std::int64_t direct_bytes = 2 << 20;    ///< tensors from this size on are not packed
   bool wide_halves = false;               ///< 16-bit floats travel as f32
-  bool register_memory =
-      false;  ///< register memory with communicators: every rank must then place its tensors at the same offsets
-  bool timed = false;  ///< measure how long buckets take on the GPU
+  bool register_memory = false;           ///< with communicators: all ranks must place tensors at the same offsets
+  bool timed = false;                     ///< measure how long buckets take on the GPU
 };
 
-/// Throws OperationFault{backend} with NCCL's texts, the call's name and the caller's file and line unless `rc` is
+/// Throws Error{backend} with NCCL's texts, the call's name and the caller's file and line unless `rc` is
 /// success or in_progress. `comm` may be null.
 void check_nccl(const NcclTable& table, NcclResult rc, NcclComm comm, const char* call, Where where = Where::here());
 
@@ -39,7 +38,7 @@ class NcclMemory final : public MemorySource, public std::enable_shared_from_thi
 
   std::shared_ptr<std::byte> allocate(std::size_t bytes, Device device) override;
 
-  /// Throws OperationFault where allocate() answers null.
+  /// Throws Error{backend} where allocate() answers null.
   std::shared_ptr<std::byte> allocate_or_throw(std::size_t bytes);
 
   /// The piece that holds `data`, and its size; null if none does.

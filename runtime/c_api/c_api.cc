@@ -40,7 +40,8 @@ int fail(const Error& error) noexcept {
 
 Tensor tensor_of(const kolo_tensor& tensor) {
   if (tensor.ndim < 0 || tensor.ndim > KOLO_MAX_DIMS) {
-    throw Misuse{fmt::format("the tensor has {} dimensions (0 to {} work); reshape it", tensor.ndim, KOLO_MAX_DIMS)};
+    throw std::invalid_argument(
+        fmt::format("the tensor has {} dimensions (0 to {} work); reshape it", tensor.ndim, KOLO_MAX_DIMS));
   }
   const Shape shape(std::span(tensor.shape, static_cast<std::size_t>(tensor.ndim)));
   return {tensor.data, shape, dtype_of(tensor.dtype), device_of(tensor.device_kind, tensor.device_index)};
@@ -66,7 +67,6 @@ void give_rows(kolo_handle& handle) {
 
 using kolo::c_api::at;
 using kolo::c_api::guarded;
-using kolo::c_api::Misuse;
 
 const char* kolo_status_name(int status) {
   switch (status) {
@@ -113,9 +113,9 @@ int kolo_tensor_to_dlpack(const kolo_tensor* tensor, void (*release)(void*), voi
 int kolo_rows_of_rank(int64_t rows, int ranks, int rank, int64_t* begin, int64_t* end) {
   return guarded([&] {
     if (rows < 0 || ranks < 1 || rank < 0 || rank >= ranks) {
-      throw Misuse{
+      throw std::invalid_argument(
           fmt::format("{} rows, rank {} of {}: pass 0 rows or more, and a rank from 0 to below the number of ranks",
-                      rows, rank, ranks)};
+                      rows, rank, ranks));
     }
     const kolo::RowRange range = kolo::rows_of_rank(rows, ranks, rank);
     at(begin, "begin") = range.begin;

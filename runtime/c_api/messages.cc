@@ -38,10 +38,10 @@ int start_group(kolo_session* session, const char* name, const kolo_named_tensor
     at(name, "name");
     if (count > 0) at(tensors, "tensors");
     if (given && given->tensor != 0)
-      throw Misuse{"several tensors have no id of one; pass a name, and 0 as options->tensor"};
+      throw std::invalid_argument("several tensors have no id of one; pass a name, and 0 as options->tensor");
     if constexpr (requires { given->rows; }) {
       if (given && (given->rows || given->allocate))
-        throw Misuse{"rows and allocate are for one tensor alone; pass null"};
+        throw std::invalid_argument("rows and allocate are for one tensor alone; pass null");
     }
     std::vector<NamedTensor> list;
     for (const kolo_named_tensor& tensor : std::span(tensors, count)) {
@@ -85,7 +85,6 @@ using kolo::Session;
 using kolo::c_api::at;
 using kolo::c_api::group_of;
 using kolo::c_api::guarded;
-using kolo::c_api::Misuse;
 using kolo::c_api::pair_options;
 using kolo::c_api::start_group;
 using kolo::c_api::start_handle;
@@ -161,7 +160,7 @@ int kolo_broadcast_object(kolo_session* session, const char* name, const void* b
     auto& chosen = at(session, "session").session;
     at(name, "name");
     if (options && options->tensor != 0)
-      throw Misuse{"an object has no id of a tensor; pass a name, and 0 as options->tensor"};
+      throw std::invalid_argument("an object has no id of a tensor; pass a name, and 0 as options->tensor");
     const auto converted = kolo::c_api::options_of<kolo::BroadcastOptions>(options, chosen, {}, nullptr);
     const std::string got = chosen.broadcast_object(name, kolo::c_api::bytes_of(bytes, count), converted);
     made = kolo::c_api::copy_of(got);

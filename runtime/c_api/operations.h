@@ -53,8 +53,9 @@ struct Arguments {
         out(output ? tensor_of(*output) : Tensor{}),
         options(options_of<typename Op::Options>(given, session, in, &handle.rows)) {
     if (Op::needs_out) at(output, "out");
-    if (!name && id == 0) throw Misuse{"name is a null pointer, and options->tensor is 0; pass one of them"};
-    if (name && id != 0) throw Misuse{"both a name and options->tensor were passed; pass one of them"};
+    if (!name && id == 0)
+      throw std::invalid_argument("name is a null pointer, and options->tensor is 0; pass one of them");
+    if (name && id != 0) throw std::invalid_argument("both a name and options->tensor were passed; pass one of them");
     if constexpr (requires { given->rows; }) handle.rows_out = given ? given->rows : nullptr;
   }
 

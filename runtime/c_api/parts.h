@@ -7,6 +7,7 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -47,11 +48,6 @@ struct kolo_handle {
 
 namespace kolo::c_api {
 
-/// A call that only C lets happen. The text is completed with the name of the function.
-struct Misuse {
-  std::string text;
-};
-
 /// Keeps the text for kolo_last_error() and returns the status.
 int fail(kolo_status status, const char* function, std::string_view text) noexcept;
 int fail(const Error& error) noexcept;
@@ -64,8 +60,8 @@ int guarded(Call&& call, const char* function = __builtin_FUNCTION()) noexcept {
     return KOLO_OK;
   } catch (const Error& error) {
     return fail(error);
-  } catch (const Misuse& misuse) {
-    return fail(KOLO_INVALID_ARGUMENT, function, misuse.text);
+  } catch (const std::invalid_argument& error) {  // of a call that only C lets happen
+    return fail(KOLO_INVALID_ARGUMENT, function, error.what());
   } catch (const std::bad_alloc&) {
     return fail(KOLO_BACKEND, function, "out of memory");
   } catch (const std::exception& error) {
@@ -75,10 +71,10 @@ int guarded(Call&& call, const char* function = __builtin_FUNCTION()) noexcept {
   }
 }
 
-/// What a pointer points to; throws Misuse if it is null.
+/// What a pointer points to; throws std::invalid_argument if it is null.
 template <class T>
 T& at(T* pointer, std::string_view name) {
-  if (!pointer) throw Misuse{fmt::format("{} is a null pointer", name)};
+  if (!pointer) throw std::invalid_argument(fmt::format("{} is a null pointer", name));
   return *pointer;
 }
 
@@ -94,7 +90,7 @@ T*& result(T** variable, std::string_view name) {
 template <class Enum>
 Enum enumerator(int number, int count, std::string_view type) {
   if (number < 0 || number >= count)
-    throw Misuse{fmt::format("{} is no {} (they go from 0 to {})", number, type, count - 1)};
+    throw std::invalid_argument(fmt::format("{} is no {} (they go from 0 to {})", number, type, count - 1));
   return static_cast<Enum>(number);
 }
 inline DType dtype_of(int number) {

@@ -26,9 +26,6 @@ const std::vector<SettingTexts>& setting_texts() {
   return rows;
 }
 
-/// What leaves a session behind that is destroyed while this exception is on its way.
-struct GivenUp {};
-
 }  // namespace
 
 Config settings_of(const kolo_config* config) {
@@ -43,7 +40,6 @@ Config settings_of(const kolo_config* config) {
 using kolo::c_api::at;
 using kolo::c_api::device_of;
 using kolo::c_api::guarded;
-using kolo::c_api::Misuse;
 using kolo::c_api::result;
 using kolo::c_api::settings_of;
 
@@ -100,7 +96,7 @@ int kolo_setting_at(int index, kolo_setting* setting) {
     const auto& rows = kolo::c_api::setting_texts();
     at(setting, "setting") = {};
     if (index < 0 || index >= static_cast<int>(rows.size())) {
-      throw Misuse{fmt::format("there is no setting {} (there are {}, from 0)", index, rows.size())};
+      throw std::invalid_argument(fmt::format("there is no setting {} (there are {}, from 0)", index, rows.size()));
     }
     const kolo::c_api::SettingTexts& row = rows[static_cast<std::size_t>(index)];
     *setting = {row.variable.c_str(), row.type.c_str(), row.unit.c_str(), row.doc.c_str(), row.must_agree ? 1 : 0};
@@ -154,7 +150,7 @@ int kolo_session_create_in(kolo_world* world, kolo_session** session) {
   return guarded([&] {
     kolo_session*& made = result(session, "session");
     auto& chosen = at(world, "world").world;
-    if (!chosen) throw Misuse{"the world has served a session already; make another one"};
+    if (!chosen) throw std::invalid_argument("the world has served a session already; make another one");
     kolo::World taken = std::move(*chosen);
     chosen.reset();
     made = new kolo_session{kolo::Session(std::move(taken), world->config)};
@@ -171,11 +167,8 @@ int kolo_session_destroy(kolo_session* session) {
 
 int kolo_session_abandon(kolo_session* session) {
   return guarded([&] {
-    try {
-      const std::unique_ptr<kolo_session> owner(session);
-      throw kolo::c_api::GivenUp{};
-    } catch (const kolo::c_api::GivenUp&) {
-    }
+    const std::unique_ptr<kolo_session> owner(session);
+    if (session) session->session.abandon();
   });
 }
 
@@ -289,8 +282,8 @@ int kolo_arena_create(kolo_session* session, kolo_tensor* tensors, size_t count,
     for (std::size_t i = 0; i < count; ++i) {
       const kolo::Tensor tensor = kolo::c_api::tensor_of(tensors[i]);
       if (tensor.dtype != first.dtype || tensor.device != first.device) {
-        throw Misuse{
-            fmt::format("tensor {} is of another type or on another device than the first; make an arena for each", i)};
+        throw std::invalid_argument(
+            fmt::format("tensor {} is of another type or on another device than the first; make an arena for each", i));
       }
       shapes.push_back(tensor.shape);
     }

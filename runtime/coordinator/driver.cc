@@ -181,9 +181,9 @@ void Driver::release(const SubmissionPtr& submission) noexcept {
   wait(submission);
 }
 
-void Driver::close(bool unwinding) {
+void Driver::close(bool abandons) {
   if (closed_.exchange(true)) return;
-  if (!unwinding) return wait(queue_.close_with(world_group_));
+  if (!abandons) return wait(queue_.close_with(world_group_));
   queue_.close();
   queue_.push(PendingQueue::What::abandon, nullptr);
   control_->doorbell().ring();  // a thread that sleeps with the role looks, and fails with the rest

@@ -46,7 +46,7 @@ class Driver {
   std::optional<Failure> claim_failure() { return queue_.claim_failure(); }
   /// The handle dies: withdraws the operation, or waits for it if that is too late.
   void release(const SubmissionPtr& submission) noexcept;
-  void close(bool unwinding);
+  void close(bool abandons);
   /// Closes, and then does nothing any more: MPI may be finalized. Handles must not be used afterwards.
   void end(bool failed);
 

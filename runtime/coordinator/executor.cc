@@ -82,15 +82,15 @@ Backend* Executor::backend_of(const Signature& signature) const {
   return found == backends_.end() ? nullptr : found->get();
 }
 
-std::unique_ptr<Operation> Executor::start_on_backend(const Bucket& bucket) {
+Executor::InFlight Executor::start_on_backend(const Bucket& bucket) {
   if (Backend* const backend = backend_of(bucket.signature)) {
     ++buckets_started_;
-    return backend->start(bucket);
+    return {backend->start(bucket), std::ranges::find(devices_, backend) != devices_.end()};
   }
   for (const auto& backend : backends_) {
     if (!serves_adasum(*backend, bucket.signature)) continue;
     ++buckets_started_;
-    return start_adasum(*backend, bucket, ranks_, rank_);
+    return {start_adasum(*backend, bucket, ranks_, rank_)};
   }
   throw Error(ErrorCode::backend, "no backend runs " + to_string(bucket.signature) + ", though the ranks agreed to");
 }
@@ -101,13 +101,9 @@ bool Executor::step(std::vector<Finished>& finished) {
   bool moved = false;
   bool held = false;  // a backend is kept for more of an operation: nothing else may start
   for (Running& running : running_) {
-    try {
-      if (!advance(running, held, moved)) continue;
-    } catch (const OperationFault& fault) {
-      faulted_ = true;
-      fault_to_tell_ = fault.failure();
-      break;
-    }
+    const bool complete = advance(running, held, moved);
+    if (faulted_) break;
+    if (!complete) continue;
     for (SubmissionPtr& member : running.members) finished.push_back({std::move(member), std::nullopt});
     any = running.complete = true;
   }
@@ -126,10 +122,10 @@ bool Executor::advance(Running& running, bool& held, bool& moved) {
     moved |= operation.moved();
     held |= operation.holds_backend();
   }
-  while (running.started < running.buckets.size() && !held) {
+  while (running.started < running.buckets.size() && !held && !faulted_) {
     // Also if its first step fails it stays, until the ranks have agreed on the error: peers that saw it end would say
     // only that.
-    running.operations.push_back({start_on_backend(running.buckets[running.started++])});
+    running.operations.push_back(start_on_backend(running.buckets[running.started++]));
     InFlight& started = running.operations.back();
     if (timed_) started.started = std::chrono::steady_clock::now();
     if (completes(started)) {
@@ -146,8 +142,15 @@ bool Executor::advance(Running& running, bool& held, bool& moved) {
 
 /// Steps an operation; the time it took counts when it is complete.
 bool Executor::completes(const InFlight& running) {
-  using namespace std::chrono;
-  if (!running.operation->step()) return false;
+  using std::chrono::duration, std::chrono::duration_cast, std::chrono::nanoseconds, std::chrono::steady_clock;
+  try {
+    if (!running.operation->step()) return false;
+  } catch (const Error& error) {
+    if (!running.recovers) throw;
+    faulted_ = true;
+    fault_to_report_ = error.failure();
+    return false;
+  }
   if (!timed_ || running.started == steady_clock::time_point{}) return true;
   const auto on_device = running.operation->seconds();
   time_of_buckets_ +=
@@ -172,7 +175,7 @@ void Executor::publish_launch(Running& running) {
 
 void Executor::fail_devices(const Failure& failure, std::vector<Finished>& finished) {
   faulted_ = false;
-  fault_to_tell_.reset();
+  fault_to_report_.reset();
   for (DeviceBackend* const backend : devices_) {
     for (Running& running : running_) {
       if (running.buckets.empty() || backend_of(running.buckets.front().signature) != backend) continue;

@@ -44,7 +44,7 @@ class Executor {
   bool step(std::vector<Finished>& finished);
 
   /// What an operation on a device failed with, once: nothing of the group is stepped until fail_devices().
-  std::optional<Failure> take_fault() { return std::exchange(fault_to_tell_, std::nullopt); }
+  std::optional<Failure> take_fault() { return std::exchange(fault_to_report_, std::nullopt); }
 
   /// Every rank does this at the same place of what is agreed: what was taken on before, by a backend that recovers,
   /// fails unless it is complete here, and the backends go on.
@@ -70,6 +70,7 @@ class Executor {
  private:
   struct InFlight {
     std::unique_ptr<Operation> operation;
+    bool recovers = false;                            // it is a DeviceBackend's
     std::chrono::steady_clock::time_point started{};  // if that is measured
   };
   struct Running {
@@ -86,7 +87,7 @@ class Executor {
   Running prepare(AgreedBucket&& agreed) const;
   static void publish_launch(Running& running);
   Backend* backend_of(const Signature& signature) const;
-  std::unique_ptr<Operation> start_on_backend(const Bucket& bucket);
+  InFlight start_on_backend(const Bucket& bucket);
   bool completes(const InFlight& running);
 
   BackendList backends_;
@@ -97,7 +98,7 @@ class Executor {
   bool world_only_;  // no group but the world has been made
   std::chrono::nanoseconds time_of_buckets_{0};
   bool faulted_ = false;
-  std::optional<Failure> fault_to_tell_;
+  std::optional<Failure> fault_to_report_;
   std::deque<Running> running_;
   bool halted_ = false;
   std::uint64_t buckets_started_ = 0;

@@ -199,6 +199,9 @@ Session::~Session() = default;
 void Session::close() {
   parts_->driver->close(false);
 }
+void Session::abandon() {
+  parts_->driver->close(true);
+}
 
 int Session::rank() const {
   return parts_->driver->control().rank();

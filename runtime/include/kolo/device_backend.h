@@ -18,18 +18,12 @@ class DevicePoint {
   virtual bool passed() const = 0;
 };
 
-/// What an operation of a DeviceBackend throws from step() when it has failed but its backend can go on: once every
-/// rank of the group has called recover(), at the same place of what they have agreed on.
-class OperationFault : public Error {
- public:
-  using Error::Error;
-};
-
 /// A backend whose operations communicate on a device after step() has returned: there they may fail late, or wait for
-/// a peer that is gone.
+/// a peer that is gone. An Error that an operation throws from step() is a fault: the operation has failed, but the
+/// backend goes on once every rank of the group has called recover(), at the same place of what they have agreed on.
 class DeviceBackend : public Backend {
  public:
-  /// After an OperationFault, here or on another rank. Every bucket that the ranks have agreed on so far was started
+  /// After a fault, here or on another rank. Every bucket that the ranks have agreed on so far was started
   /// here, and its operation destroyed. What is agreed on later runs as ever.
   virtual void recover() = 0;
 

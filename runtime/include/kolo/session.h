@@ -148,6 +148,10 @@ class Session {
   /// Leaves now, collectively; operations submitted later throw Error{closed}. Idempotent.
   void close();
 
+  /// Leaves and waits for nobody, as when an exception unwinds the stack: what is in flight fails, here and with
+  /// Error{aborted} on every other rank. Idempotent.
+  void abandon();
+
   int rank() const;
   int size() const;
   /// Index among the ranks of this node, and their number.

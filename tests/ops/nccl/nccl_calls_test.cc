@@ -144,7 +144,7 @@ class NcclFailures : public NcclCalls {
   static std::string fault_of(Operation& operation) {
     try {
       testing::completes_within(operation, std::chrono::seconds(5));
-    } catch (const OperationFault& fault) {
+    } catch (const Error& fault) {
       return fault.what();
     }
     return "none";
