@@ -76,7 +76,7 @@ int main() {
              "p95 us", "us/bucket", "agreements", "bytes sent");
   for (int ranks : {1, 2, 4}) {
     for (int buckets : {1, 10, 200}) {
-      const Figures f = run(ranks, std::max(1, tensors / buckets) * static_cast<int>(sizeof(float)));
+      const Figures f = run(ranks, std::max(1, tensors / buckets) * static_cast<std::int64_t>(sizeof(float)));
       fmt::print("{:>5} {:>8} {:>10.1f} {:>12.1f} {:>12.1f} {:>12.2f} {:>14.1f} {:>14.1f}\n", ranks, buckets,
                  f.first_us, f.steady_us.p50, f.steady_us.p95, f.steady_us.p50 / buckets, f.agreements_per_step,
                  f.control_bytes_per_step);

@@ -39,8 +39,8 @@ class LaunchOrder final {
   /// maybe not.
   bool first(Turn turn) const {
     if (!turn->settled) return false;
-    for (auto other = entries_.begin(); other != entries_.end(); ++other) {
-      if (std::pair(other->time, other->group) < std::pair(turn->time, turn->group)) return false;
+    for (const auto& other : entries_) {
+      if (std::pair(other.time, other.group) < std::pair(turn->time, turn->group)) return false;
     }
     return true;
   }

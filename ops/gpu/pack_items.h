@@ -40,13 +40,12 @@ struct Lanes {
 /// Addresses that are not multiples of their element's size get 1: the elements are then read byte by byte.
 constexpr Lanes lanes_of(std::uintptr_t from, std::uintptr_t to, int from_size, int to_size, std::int64_t count) {
   const int wider = from_size > to_size ? from_size : to_size;
-  if (from % static_cast<std::uintptr_t>(from_size) != 0 || to % static_cast<std::uintptr_t>(to_size) != 0)
-    return {1, 0};
+  const auto from_bytes = static_cast<std::uintptr_t>(from_size), to_bytes = static_cast<std::uintptr_t>(to_size);
+  if (from % from_bytes != 0 || to % to_bytes != 0) return {1, 0};
   for (int lanes = widest_vector / wider; lanes > 1; lanes /= 2) {
-    const auto vector = static_cast<std::uintptr_t>(lanes * to_size);
-    const std::uintptr_t head = (vector - to % vector) % vector / static_cast<std::uintptr_t>(to_size);
-    const std::uintptr_t other = from + head * static_cast<std::uintptr_t>(from_size);
-    if (other % static_cast<std::uintptr_t>(lanes * from_size) != 0) continue;
+    const std::uintptr_t vector = static_cast<std::uintptr_t>(lanes) * to_bytes;
+    const std::uintptr_t head = (vector - to % vector) % vector / to_bytes;
+    if ((from + head * from_bytes) % (static_cast<std::uintptr_t>(lanes) * from_bytes) != 0) continue;
     return {lanes, static_cast<std::int64_t>(head) < count ? static_cast<std::int64_t>(head) : count};
   }
   return {1, 0};
@@ -173,15 +172,15 @@ constexpr void pack_range(const PackItem& item, TileRange range, std::int64_t he
     const auto store = [&](std::int64_t v, const Loaded<From, lanes>& in) {
       store_vector<To, From, lanes, Convert>(in, item.to + (first + v * lanes) * to_size, convert);
     };
-    for (; vector + 3 * threads < vectors; vector += 4 * threads) {  // four loads on their way at a time
-      const auto a = load(vector), b = load(vector + threads), c = load(vector + 2 * threads),
-                 d = load(vector + 3 * threads);
+    const std::int64_t next = threads;
+    for (; vector + 3 * next < vectors; vector += 4 * next) {  // four loads on their way at a time
+      const auto a = load(vector), b = load(vector + next), c = load(vector + 2 * next), d = load(vector + 3 * next);
       store(vector, a);
-      store(vector + threads, b);
-      store(vector + 2 * threads, c);
-      store(vector + 3 * threads, d);
+      store(vector + next, b);
+      store(vector + 2 * next, c);
+      store(vector + 3 * next, d);
     }
-    for (; vector < vectors; vector += threads) store(vector, load(vector));
+    for (; vector < vectors; vector += next) store(vector, load(vector));
   }
   for (std::int64_t i = first + (lanes > 1 ? vectors * lanes : 0) + thread; i < range.end; i += threads) {
     pack_element<To, From>(item.from + i * from_size, item.to + i * to_size, convert);

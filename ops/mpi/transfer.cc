@@ -31,8 +31,8 @@ MpiTransfer::MpiTransfer(const MpiGroup& group, const MpiTuning& tuning)
       tuning_(tuning),
       // A line for each rank: slices are rounded up to lines, and a segment has an element of each rank's block at
       // least.
-      packed_(static_cast<std::size_t>(tuning.segments.largest + 64 * group.ranks)),
-      received_(static_cast<std::size_t>(tuning.segments.largest + 64 * group.ranks)) {
+      packed_(static_cast<std::size_t>(tuning.segments.largest + std::int64_t{64} * group.ranks)),
+      received_(static_cast<std::size_t>(tuning.segments.largest + std::int64_t{64} * group.ranks)) {
   const auto ranks = static_cast<std::size_t>(group.ranks);
   for (auto* list : {&counts, &offsets, &send_counts, &send_offsets}) list->resize(ranks);
   sources_.reserve(ranks);

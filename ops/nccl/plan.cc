@@ -317,7 +317,7 @@ void NcclPlanner::pack_round(const std::vector<Piece>& pieces, std::int64_t coun
   const bool exchanges =
       kind() == OpKind::all_to_all || (kind() == OpKind::reduce_scatter && method_.way == NcclWay::gathered);
   std::byte* const received = exchanges ? staging_.data + ranks_ * bytes : staging_.data;
-  std::byte* const combined = staging_.data + 2 * ranks_ * bytes;
+  std::byte* const combined = staging_.data + 2 * bytes * ranks_;
   const bool reads = kind() != OpKind::scatter || is_root();
   const bool one_in = kind() == OpKind::all_gather || kind() == OpKind::gather;  // the same for all
   const bool one_out = kind() == OpKind::reduce_scatter || kind() == OpKind::scatter;
