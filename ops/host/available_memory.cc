@@ -48,11 +48,11 @@ std::size_t left_in(const std::string& group, const GroupFiles& files) {
   return *limit - std::min(*limit, used);
 }
 
-/// Over the group of this process and all groups around it; `path` is "/a/b" below the mount point.
-std::size_t left_in_groups(const std::string& root, std::string path, const GroupFiles& files) {
+/// Over the group of this process and all groups around it; `path` is "/a/b" below `mount`.
+std::size_t left_in_groups(const std::string& mount, std::string path, const GroupFiles& files) {
   std::size_t left = unlimited;
   for (;; path.erase(path.rfind('/'))) {
-    left = std::min(left, left_in(root + files.mount + path, files));
+    left = std::min(left, left_in(mount + path, files));
     if (path.empty() || path.rfind('/') == path.npos) return left;
   }
 }
@@ -69,8 +69,9 @@ std::size_t available_memory(const std::string& root) {
     const std::string controllers = line.substr(line.find(':') + 1, second - line.find(':') - 1);
     std::string path = line.substr(second + 1);
     if (path == "/") path.clear();
-    if (controllers.empty()) available = std::min(available, left_in_groups(root, path, version_2));
-    if (controllers == "memory") available = std::min(available, left_in_groups(root, path, version_1));
+    if (controllers.empty()) available = std::min(available, left_in_groups(root + version_2.mount, path, version_2));
+    if (controllers == "memory")
+      available = std::min(available, left_in_groups(root + version_1.mount, path, version_1));
   }
   return available;
 }

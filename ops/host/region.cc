@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <string>
+#include <system_error>
 
 #include <kolo/error.h>
 #include <kolo/memory.h>
@@ -16,7 +16,7 @@ namespace kolo {
 namespace {
 
 [[noreturn]] void fail(const std::string& what) {
-  throw Error(ErrorCode::backend, fmt::format("{} ({})", what, std::strerror(errno)));
+  throw Error(ErrorCode::backend, fmt::format("{} ({})", what, std::generic_category().message(errno)));
 }
 
 /// Pages that exist already are mapped at once, not when they are touched first.

@@ -72,9 +72,10 @@ constexpr Number scaled(Number value, double factor) {
 template <class Number>
 constexpr Number combined(ReduceOp op, Number a, Number b) {
   if constexpr (std::is_floating_point_v<Number>) {
+    const bool is_nan = a != a;  // NOLINT(misc-redundant-expression): std::isnan is not constexpr
     switch (op) {
-      case ReduceOp::min: return a < b || a != a ? a : b;
-      case ReduceOp::max: return a > b || a != a ? a : b;
+      case ReduceOp::min: return a < b || is_nan ? a : b;
+      case ReduceOp::max: return a > b || is_nan ? a : b;
       case ReduceOp::product: return a * b;
       default: return a + b;
     }

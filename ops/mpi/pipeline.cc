@@ -46,7 +46,7 @@ void MpiPipeline::advance() {
 }
 
 void MpiPipeline::abandon() noexcept {
-  if (!failure_) failure_.emplace(ErrorCode::aborted, "an operation of the group was abandoned");
+  if (!failure_) failure_ = Failure{ErrorCode::aborted, "an operation of the group was abandoned"};
   jobs_.clear();
 }
 

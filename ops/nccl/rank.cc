@@ -35,7 +35,7 @@ std::shared_ptr<std::byte> NcclMemory::allocate_or_throw(std::size_t bytes) {
   void* data = nullptr;
   bytes = std::max<std::size_t>(bytes, 1);
   check_nccl(table_, table_.allocate(&data, bytes), nullptr, "ncclMemAlloc");
-  const std::shared_ptr<std::byte> piece(static_cast<std::byte*>(data), [self = shared_from_this()](std::byte* begin) {
+  std::shared_ptr<std::byte> piece(static_cast<std::byte*>(data), [self = shared_from_this()](std::byte* begin) {
     {
       const std::lock_guard lock(self->mutex_);
       self->pieces_.erase(begin);

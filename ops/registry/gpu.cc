@@ -33,7 +33,8 @@ NcclTuning nccl_tuning(const Config& config) {
 void choose_algorithm(const std::string& algo, int version) {
   if (algo == "auto" || std::getenv("NCCL_ALGO")) return;
   const std::string names = algo == "nvls" ? "nvls,nvlstree" : algo;
-  setenv("NCCL_ALGO", (version >= 22400 ? "allreduce:" + names : names).c_str(), 0);
+  const std::string value = version >= 22400 ? "allreduce:" + names : names;
+  setenv("NCCL_ALGO", value.c_str(), 0);  // NOLINT(concurrency-mt-unsafe): NCCL reads it from nowhere else
 }
 
 }  // namespace

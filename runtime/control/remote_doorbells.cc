@@ -208,7 +208,7 @@ void RemoteDoorbells::read_from(Edge& edge) {
   const ssize_t count = ::recv(edge.socket, bytes, sizeof bytes, 0);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (count <= 0) {  // the peer is gone; whether that matters is decided elsewhere
-    FileDescriptor(edge.socket.exchange(-1));
+    const FileDescriptor closed_here(edge.socket.exchange(-1));
     doorbell_.ring();
     return;
   }

@@ -20,7 +20,7 @@ void StatusBoard::publish(const Entry& entry) {
   slot.waiting_count.store(count);
   for (std::size_t i = 0; i < count; ++i) slot.waiting[i].store(entry.waiting[i]);
   char text[max_text] = {};
-  std::memcpy(text, entry.last_completed.data(), std::min(entry.last_completed.size(), max_text));
+  entry.last_completed.copy(text, max_text);
   for (std::size_t word = 0; word < slot.last_completed.size(); ++word) {
     std::uint64_t value;
     std::memcpy(&value, text + 8 * word, 8);

@@ -33,7 +33,7 @@ class PoolAllocator {
   using value_type = T;
   explicit PoolAllocator(std::shared_ptr<BlockPool> pool) : pool_(std::move(pool)) {}
   template <class U>
-  PoolAllocator(const PoolAllocator<U>& other) : pool_(other.pool()) {}
+  explicit PoolAllocator(const PoolAllocator<U>& other) : pool_(other.pool()) {}
 
   T* allocate(std::size_t count) { return static_cast<T*>(pool_->take(count * sizeof(T))); }
   void deallocate(T* block, std::size_t count) noexcept { pool_->give_back(block, count * sizeof(T)); }

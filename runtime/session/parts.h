@@ -25,7 +25,7 @@ class Session::Parts {
 
   /// A collective with these options; which parts of a signature they give shows in what members they have.
   template <class Options>
-  SubmissionPtr collective(OpKind kind, std::string name, const Tensor& in, const Tensor& out, const Options& options,
+  SubmissionPtr collective(OpKind kind, std::string&& name, const Tensor& in, const Tensor& out, const Options& options,
                            bool will_wait) {
     Request request = new_request(std::move(name), signature_of(kind, in, options), options.group);
     request.tensors.push_back({in, out});
@@ -43,7 +43,7 @@ class Session::Parts {
 
   /// Several tensors under one name.
   template <class Options>
-  SubmissionPtr grouped(OpKind kind, std::string name, std::span<const NamedTensor> tensors, const Options& options) {
+  SubmissionPtr grouped(OpKind kind, std::string&& name, std::span<const NamedTensor> tensors, const Options& options) {
     const Tensor first = tensors.empty() ? Tensor{} : tensors.front().in;
     Request request = new_request(std::move(name), signature_of(kind, first, options), options.group);
     for (const NamedTensor& tensor : tensors) add_member(request, tensor);
@@ -86,8 +86,8 @@ class Session::Parts {
   void mark_ready(Request& request, void* stream) const;
   const std::shared_ptr<const GroupInfo>& member(const Group& group) const;
 
-  int exceptions_at_start;
-  std::optional<LeaveAtExit> at_exit;
+  int exceptions_at_start_;
+  std::optional<LeaveAtExit> at_exit_;
 };
 
 }  // namespace kolo

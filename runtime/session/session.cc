@@ -46,14 +46,14 @@ Session::Parts::Parts(World world, const Config& config)
       device(world.parts().device),
       driver(std::make_shared<Driver>(std::move(world.parts().control), std::move(world.parts().backends), device,
                                       config)),
-      exceptions_at_start(std::uncaught_exceptions()) {
-  if (driver->control().spans_processes()) at_exit.emplace([this](bool failed) { driver->end(failed); });
+      exceptions_at_start_(std::uncaught_exceptions()) {
+  if (driver->control().spans_processes()) at_exit_.emplace([this](bool failed) { driver->end(failed); });
   const int size = static_cast<int>(driver->world_group()->ranks.size());
   if (config.banner && driver->control().rank() == 0) print_banner(config, size);
 }
 
 Session::Parts::~Parts() {
-  driver->close(std::uncaught_exceptions() > exceptions_at_start);
+  driver->close(std::uncaught_exceptions() > exceptions_at_start_);
 }
 
 std::string Session::Parts::user_name(std::string_view name) const {

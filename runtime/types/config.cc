@@ -89,7 +89,7 @@ Setting text_setting(std::string_view variable, std::string_view doc, bool must_
 }
 
 Setting choice_setting(std::string_view variable, std::string_view doc, std::string Config::*field,
-                       std::vector<std::string> choices) {
+                       const std::vector<std::string>& choices) {
   return {variable,
           "text",
           "",
