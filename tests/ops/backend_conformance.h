@@ -26,6 +26,7 @@
 
 #include "ops/bucket.h"
 #include "ops/gpu/gpu.h"
+#include "ops/host/doorbell.h"
 #include "tests/ops/kernels/element_types.h"
 #include "tests/ops/kernels/reference_reduce.h"
 #include "tests/support/sanitized.h"
@@ -469,6 +470,18 @@ inline ErrorCode code_of_step(Job& job) {
     return error.code();
   }
   return ErrorCode::closed;  // no error
+}
+
+/// Steps an operation until it is complete; sleeps at the doorbell in between.
+inline void sleep_until_complete(Job& job, Doorbell& doorbell) {
+  while (!job.step()) {
+    const std::uint32_t ticket = doorbell.arm();
+    if (job.step()) break;
+    const auto before = std::chrono::steady_clock::now();
+    doorbell.sleep(ticket, std::chrono::seconds(20));
+    ASSERT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(10)) << "a ring was lost";
+  }
+  doorbell.disarm();
 }
 
 /// A size that is to be large. A tenth of it is enough under sanitizers, whose time goes into filling and comparing

@@ -5,8 +5,9 @@
 #include <optional>
 
 #include "ops/mpi_base/region.h"
-#include "tests/ops/shm/shm_harness.h"
+#include "tests/ops/backend_conformance.h"
 #include "tests/support/no_descriptors.h"
+#include "tests/support/thread_ranks.h"
 
 namespace kolo {
 namespace {
@@ -39,10 +40,10 @@ class ShmProcesses final : public Harness {
   bool uses_memory_;
 };
 
-const auto harnesses =
-    testing::Values(HarnessFactory{"default", [] { return std::make_unique<ShmProcesses>(nullptr); }, 8},
-                    HarnessFactory{"small", [] { return std::make_unique<ShmProcesses>(&small_memory); }, 4},
-                    HarnessFactory{"direct", [] { return std::make_unique<ShmProcesses>(&small_memory, true); }, 2});
+const auto harnesses = ::testing::Values(
+    HarnessFactory{"default", [] { return std::make_unique<ShmProcesses>(nullptr); }, 8},
+    HarnessFactory{"small", [] { return std::make_unique<ShmProcesses>(&testing::small_memory); }, 4},
+    HarnessFactory{"direct", [] { return std::make_unique<ShmProcesses>(&testing::small_memory, true); }, 2});
 INSTANTIATE_TEST_SUITE_P(Shm, BackendConformance, harnesses, name_of_harness);
 INSTANTIATE_TEST_SUITE_P(Shm, ExactConformance, harnesses, name_of_harness);
 
@@ -51,21 +52,14 @@ const Signature sum_f32 = all_reduce_of(DType::f32, ReduceOp::sum);
 TEST(ShmProcesses, RingThoseWhoSleep) {
   const auto region = shared_region(MPI_COMM_WORLD, static_cast<std::size_t>(all_ranks()) * sizeof(Doorbell));
   const std::span<Doorbell> doorbells(region->at<Doorbell>(0), static_cast<std::size_t>(all_ranks()));
-  const auto backend = make_backend(doorbells, &small_memory);
+  const auto backend = make_backend(doorbells, &testing::small_memory);
   Doorbell& doorbell = doorbells[static_cast<std::size_t>(this_rank())];
   std::mt19937 random(static_cast<unsigned>(this_rank()));
   for (std::uint64_t i = 0; i < 300; ++i) {
     Job job({sum_f32, {i % 5 == 0 ? 5000 : 20, 3}, true, i}, this_rank(), all_ranks());
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 200));
     job.start(*backend);
-    while (!job.step()) {
-      const std::uint32_t ticket = doorbell.arm();
-      if (job.step()) break;
-      const auto before = std::chrono::steady_clock::now();
-      doorbell.sleep(ticket, std::chrono::seconds(20));
-      ASSERT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(10)) << "a ring was lost";
-    }
-    doorbell.disarm();
+    sleep_until_complete(job, doorbell);
     job.verify();
   }
   MPI_Barrier(MPI_COMM_WORLD);  // peers may still ring

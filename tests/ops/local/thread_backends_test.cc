@@ -1,0 +1,237 @@
+// The backends of ranks that are threads: local, and shm over heap.
+
+#include <array>
+#include <atomic>
+#include <functional>
+
+#include "ops/host/region.h"
+#include "ops/local/backend.h"
+#include "ops/shm/backend.h"
+#include "tests/ops/backend_conformance.h"
+#include "tests/support/thread_ranks.h"
+
+namespace kolo {
+namespace {
+
+/// How the backends of one group are made.
+struct Variant {
+  std::string name;
+  std::function<std::vector<std::unique_ptr<Backend>>(int ranks, std::span<Doorbell>)> make;
+  bool uses_memory = false;
+};
+
+Variant shm_with(std::string name, const ShmTuning& tuning, bool uses_memory = false) {
+  return {std::move(name),
+          [=](int ranks, std::span<Doorbell> doorbells) { return shm_thread_backends(ranks, doorbells, tuning); },
+          uses_memory};
+}
+const Variant local{"local", local_backends}, shm = shm_with("shm", {}),
+                                              shm_tiny = shm_with("shm_tiny", testing::tiny_memory),
+                                              shm_small = shm_with("shm_small", testing::small_memory),
+                                              shm_direct = shm_with("shm_direct", testing::small_memory, true);
+
+class ThreadHarness final : public Harness {
+ public:
+  ThreadHarness(int ranks, const Variant& variant)
+      : ranks_(ranks),
+        uses_memory_(variant.uses_memory),
+        region_(heap_region(static_cast<std::size_t>(ranks) * sizeof(Doorbell))),
+        doorbells_(region_->at<Doorbell>(0), static_cast<std::size_t>(ranks)),
+        backends_(variant.make(ranks, doorbells_)) {}
+
+  int ranks() const override { return ranks_; }
+  bool uses_memory() const override { return uses_memory_; }
+  Doorbell& doorbell(int rank) { return doorbells_[static_cast<std::size_t>(rank)]; }
+  Backend& backend(int rank) { return *backends_[static_cast<std::size_t>(rank)]; }
+  void run(const std::function<void(int rank, Backend& backend)>& body) override {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < ranks_; ++rank) threads.emplace_back([&, rank] { body(rank, backend(rank)); });
+  }
+
+ private:
+  int ranks_;
+  bool uses_memory_;
+  std::shared_ptr<Region> region_;
+  std::span<Doorbell> doorbells_;
+  std::vector<std::unique_ptr<Backend>> backends_;
+};
+
+/// `shrinks`: what is large for default memory takes a thousand chunks of a small one.
+HarnessFactory harness(int ranks, const Variant& variant, int schedules, int shrinks) {
+  return {fmt::format("{}_{}ranks", variant.name, ranks),
+          [=] { return std::make_unique<ThreadHarness>(ranks, variant); }, schedules, shrinks};
+}
+
+std::vector<HarnessFactory> harnesses() {
+  if (sanitized) {
+    return {harness(1, local, 5, 1), harness(3, local, 5, 1), harness(2, shm, 4, 1), harness(3, shm_small, 4, 1),
+            harness(3, shm_direct, 4, 1)};
+  }
+  std::vector<HarnessFactory> factories;
+  for (const int ranks : {1, 2, 3, 4}) factories.push_back(harness(ranks, local, 5, 4));
+  for (const int ranks : {1, 2, 3, 5}) factories.push_back(harness(ranks, shm, 4, 2));
+  for (const int ranks : {2, 3}) factories.push_back(harness(ranks, shm_tiny, 4, 10));
+  for (const int ranks : {2, 5}) factories.push_back(harness(ranks, shm_small, 4, 8));
+  for (const int ranks : {2, 5}) factories.push_back(harness(ranks, shm_direct, 4, 8));
+  return factories;
+}
+INSTANTIATE_TEST_SUITE_P(Threads, BackendConformance, ::testing::ValuesIn(harnesses()), name_of_harness);
+INSTANTIATE_TEST_SUITE_P(Threads, ExactConformance, ::testing::ValuesIn(harnesses()), name_of_harness);
+
+constexpr std::array all_kinds{OpKind::all_reduce,     OpKind::broadcast,  OpKind::reduce, OpKind::all_gather,
+                               OpKind::reduce_scatter, OpKind::all_to_all, OpKind::gather, OpKind::scatter};
+const Signature sum_f32 = all_reduce_of(DType::f32, ReduceOp::sum);
+
+/// The rank's part of a sum over two ranks, started.
+struct Sum : Job {
+  Sum(ThreadHarness& harness, int rank, std::int64_t size = 10, std::uint64_t seed = 1)
+      : Job({sum_f32, {size}, true, seed}, rank, 2) {
+    start(harness.backend(rank));
+  }
+};
+
+/// Takes steps of both until both are complete; returns whether they are after that many.
+bool finish_both(Job& a, Job& b, int steps = 10) {
+  bool complete = false;
+  for (int i = 0; i < steps && !complete; ++i) complete = a.step() & b.step();
+  return complete;
+}
+
+class ThreadBackends : public ::testing::TestWithParam<Variant> {
+ protected:
+  ThreadHarness two_{2, GetParam()};
+};
+INSTANTIATE_TEST_SUITE_P(Over, ThreadBackends, ::testing::Values(local, shm, shm_small),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(ThreadBackends, RingThoseWhoSleep) {
+  ThreadHarness harness(3, GetParam());
+  harness.run([&](int rank, Backend& backend) {
+    std::mt19937 random(static_cast<unsigned>(rank));
+    for (std::uint64_t i = 0; i < 300; ++i) {
+      Job job({signature_of(all_kinds[i % all_kinds.size()], DType::f32), {i % 5 == 0 ? 5000 : 20, 3}, true, i}, rank,
+              3);
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % 200));
+      job.start(backend);
+      sleep_until_complete(job, harness.doorbell(rank));
+      job.verify();
+    }
+  });
+}
+
+TEST_P(ThreadBackends, DoNotWaitForPeers) {
+  Sum early(two_, 0, 100'000);
+  EXPECT_FALSE(early.step());
+  Sum late(two_, 1, 100'000);
+  EXPECT_TRUE(finish_both(late, early, GetParam().name == local.name ? 2 : 1000));
+  early.verify();
+  late.verify();
+}
+
+TEST_P(ThreadBackends, HoldMoreOperationsThanThereIsRoomFor) {
+  std::vector<std::unique_ptr<Sum>> jobs[2];
+  for (int rank = 0; rank < 2; ++rank) {
+    for (std::uint64_t i = 0; i < 200; ++i) jobs[rank].push_back(std::make_unique<Sum>(two_, rank, 5, i));
+  }
+  for (std::size_t i = 0; i < 200; ++i) {
+    EXPECT_TRUE(finish_both(*jobs[0][i], *jobs[1][i]));
+    jobs[0][i]->verify();
+    jobs[1][i]->verify();
+  }
+}
+
+TEST_P(ThreadBackends, AnUnfinishedOperationThatDiesAbortsItsPeers) {
+  for (const std::int64_t size : {100, 1'000'000}) {
+    ThreadHarness harness(2, GetParam());
+    Sum survivor(harness, 0, size);
+    EXPECT_FALSE(survivor.step());
+    { const Sum leaver(harness, 1, size); }
+    EXPECT_EQ(code_of_step(survivor), ErrorCode::aborted);
+    EXPECT_EQ(code_of_step(survivor), ErrorCode::aborted) << "for ever";
+  }
+}
+
+TEST_P(ThreadBackends, AbandoningAbortsPeersAndLaterOperations) {
+  Sum before(two_, 0);
+  two_.backend(1).abandon();
+  EXPECT_EQ(code_of_step(before), ErrorCode::aborted);
+  Sum after(two_, 0), own(two_, 1);
+  EXPECT_EQ(code_of_step(after), ErrorCode::aborted);
+  EXPECT_EQ(code_of_step(own), ErrorCode::aborted);
+}
+
+// Ranks that give up at random moments, and free their memory at once: the sanitizers see whoever still touches it.
+TEST_P(ThreadBackends, NobodyTouchesTheMemoryOfThoseWhoLeft) {
+  for (unsigned seed = 1; seed <= (sanitized ? 60 : 100); ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    ThreadHarness harness(3, GetParam());
+    std::atomic<int> finished{0};
+    harness.run([&](int rank, Backend& backend) {
+      std::mt19937 random(seed * 10 + static_cast<unsigned>(rank));
+      const unsigned last_turn = random() % 40;
+      std::vector<std::unique_ptr<Job>> jobs;
+      try {
+        for (unsigned turn = 0; turn < 60; ++turn) {
+          const std::int64_t size = turn % 10 != 9 ? 50 : GetParam().name == local.name ? 100'000 : 10'000;
+          const Signature signature = signature_of(all_kinds[(turn + seed) % all_kinds.size()], DType::f32);
+          jobs.push_back(std::make_unique<Job>(Call{signature, {size, 3}, turn % 3 != 0, turn}, rank, 3));
+          jobs.back()->start(backend);
+          if (rank == static_cast<int>(seed % 3) && turn == last_turn) return;
+          for (const auto& job : jobs) (void)job->step();
+          if (random() % 8 == 0) std::this_thread::yield();
+        }
+        for (const auto& job : jobs) job->finish();
+        ++finished;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::aborted);
+      }
+    });
+    EXPECT_EQ(finished, 0);
+  }
+}
+
+TEST(LocalBackend, ACompleteOperationMayDieWithoutAnotherStep) {
+  ThreadHarness harness(2, local);
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    Sum first(harness, 0, 10, i), second(harness, 1, 10, i);
+    EXPECT_FALSE(first.step());
+    EXPECT_TRUE(second.step());
+    first.verify();
+  }
+}
+
+TEST(ShmBackend, ARootNeedsNobodyAsLongAsThereIsRoom) {
+  ThreadHarness harness(2, shm);
+  Job root({broadcast_of(DType::f32, 0), {1000}, true, 1}, 0, 2);
+  root.start(harness.backend(0));
+  EXPECT_TRUE(root.step());
+  harness.backend(0).abandon();
+  Job other({broadcast_of(DType::f32, 0), {1000}, true, 1}, 1, 2);
+  other.start(harness.backend(1));
+  EXPECT_TRUE(other.step()) << "the root had done its part when it left";
+  other.verify();
+}
+
+TEST_P(ThreadBackends, GroupsAreApart) {
+  ThreadHarness harness(3, GetParam());
+  harness.run([&](int rank, Backend& backend) {
+    std::vector<std::unique_ptr<Backend>> groups;
+    std::vector<std::unique_ptr<Job>> jobs;
+    for (GroupId id = 1; id <= 3; ++id) {  // pairs {0, 1}, {1, 2}, {0, 2}
+      const std::vector<int> ranks = id == 1 ? std::vector{0, 1} : id == 2 ? std::vector{1, 2} : std::vector{0, 2};
+      const auto place = std::find(ranks.begin(), ranks.end(), rank);
+      if (place == ranks.end()) continue;
+      GroupInfo group{id, "pair", ranks, static_cast<int>(place - ranks.begin())};
+      groups.push_back(backend.for_group(group));
+      ASSERT_NE(groups.back(), nullptr);
+      jobs.push_back(std::make_unique<Job>(Call{sum_f32, {3000}, true, id}, group.rank, 2));
+      jobs.back()->start(*groups.back());
+    }
+    if (rank == 1) std::swap(jobs[0], jobs[1]);  // nobody waits for a group that is not stepped
+    for (const auto& job : jobs) job->finish();
+    for (const auto& job : jobs) job->verify();
+  });
+}
+
+}  // namespace
+}  // namespace kolo
