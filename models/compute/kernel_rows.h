@@ -2,8 +2,6 @@
 
 // Loops over rows; see kernel_vectors.h for how this is compiled, and kernels.h for what each loop does.
 
-#include <math.h>
-
 #include "models/compute/kernel_vectors.h"
 
 namespace kolo::models {

@@ -29,7 +29,7 @@ constexpr Kernels kernels_of() {
           .combine_columns = combine_columns};
 }
 
-constexpr KernelSet compiled_kernels{kernels_of<F32>(), kernels_of<Bf16>(), kernels_of<F16>()};
+inline constexpr KernelSet compiled_kernels{kernels_of<F32>(), kernels_of<Bf16>(), kernels_of<F16>()};
 
 }  // namespace
 }  // namespace kolo::models

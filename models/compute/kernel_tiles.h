@@ -42,7 +42,7 @@ inline void tile_block(const Tile& tile, const float* a, const float* b, float* 
 }
 
 /// What fits the registers: half of them are sums.
-constexpr int block_sums = vector_bytes == 64 ? 16 : 8;
+inline constexpr int block_sums = vector_bytes == 64 ? 16 : 8;
 
 template <int vectors, bool add>
 inline void tile_rows(const Tile& tile, const float* a, const float* b, float* c) {

@@ -4,6 +4,8 @@
 // everything here has internal linkage. A loop over a row handles the end that does not fill a vector through the same
 // code, with numbers that are left out as 0.
 
+#include <math.h>  // NOLINT(modernize-deprecated-headers): functions of C, none of them inline
+
 #include <cstdint>
 #include <cstring>
 
@@ -19,7 +21,7 @@ typedef std::uint32_t Words __attribute__((vector_size(vector_bytes)));
 typedef std::int32_t Integers __attribute__((vector_size(vector_bytes)));
 typedef std::uint16_t Halves __attribute__((vector_size(vector_bytes / 2)));
 
-constexpr std::int64_t lanes = vector_bytes / sizeof(float);
+inline constexpr std::int64_t lanes = vector_bytes / sizeof(float);
 
 struct Full {};  ///< a whole vector
 struct Part {    ///< the first numbers of one

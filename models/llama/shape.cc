@@ -56,7 +56,7 @@ LlamaShape::LlamaShape(const LlamaSettings& settings)
 std::vector<Parameter> llama_parameters(const LlamaSettings& settings) {
   const LlamaShape shape(settings);
   std::vector<Parameter> parameters;
-  const auto add = [&](std::string name, const Shape& extents) {
+  const auto add = [&](const std::string& name, const Shape& extents) {
     parameters.push_back({"model." + name + ".weight", extents, {}, {}});
   };
   const std::int64_t kv = shape.kv_heads * shape.head_dim;
