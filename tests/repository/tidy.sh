@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs clang-tidy 14 over the sources of the library and the programs, as a build compiles them: a room at a time where it joins
-# them. Fails if it has anything to say. Skipped where there is no clang-tidy 14.
+# Runs clang-tidy 14 over the sources of the library and the programs, as a build compiles them: some six minutes on two cores where
+# it joins the files of a room (build-asan), thrice that where it does not. Only `cmake --preset asan` is needed, not the build itself.
+# Fails if it has anything to say. Skipped where there is no clang-tidy 14.
 #
 # usage: tidy.sh BUILD
 set -euo pipefail
