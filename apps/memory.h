@@ -6,7 +6,7 @@
 
 #include <kolo/session.h>
 
-#include "models/compute/aligned.h"
+#include "models/compute/buffer.h"
 
 namespace kolo {
 

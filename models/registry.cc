@@ -3,9 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <array>
-
 #include "models/cnn.h"
 #include "models/llama/llama.h"
 #include "models/mlp.h"
@@ -13,11 +10,6 @@
 
 namespace kolo::models {
 namespace {
-
-struct Entry {
-  std::string_view name;
-  std::unique_ptr<Model> (*make)(const ModelSettings&);
-};
 
 void check_no_recompute(std::string_view name, const ModelSettings& settings) {
   if (!settings.recompute) return;
@@ -60,30 +52,16 @@ std::unique_ptr<Model> make_llama(const ModelSettings& settings) {
   return std::make_unique<Llama>(settings.llama, settings.precision, settings.recompute);
 }
 
-constexpr std::array entries{Entry{"cnn", make_cnn}, Entry{"llama", make_llama}, Entry{"mlp", make_mlp}};
-
-const Entry& find(std::string_view name) {
-  const auto* const entry = std::ranges::find(entries, name, &Entry::name);
-  if (entry != entries.end()) return *entry;
-  throw ModelError(
-      fmt::format("unknown model '{}' (known: {}); choose one of them", name, fmt::join(known_models(), ", ")));
-}
-
 }  // namespace
 
 std::unique_ptr<Model> make_model(std::string_view name, const ModelSettings& settings) {
-  return find(name).make(settings);
+  constexpr std::array<std::unique_ptr<Model> (*)(const ModelSettings&), known_models.size()> make{make_cnn, make_llama,
+                                                                                                   make_mlp};
+  return make[index_of(name, known_models, "model")](settings);
 }
 
 void check_known(std::string_view name) {
-  (void)find(name);
-}
-
-std::vector<std::string> known_models() {
-  std::vector<std::string> names;
-  names.reserve(entries.size());
-  for (const Entry& entry : entries) names.emplace_back(entry.name);
-  return names;
+  (void)index_of(name, known_models, "model");
 }
 
 }  // namespace kolo::models

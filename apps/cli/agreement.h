@@ -9,7 +9,7 @@
 
 #include <kolo/session.h>
 
-#include "apps/cli/usage_error.h"
+#include "apps/cli/terminal.h"
 
 namespace kolo::cli {
 

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <system_error>
 
-#include "apps/cli/usage_error.h"
+#include "apps/cli/terminal.h"
 #include "models/util/atomic_file.h"
 
 namespace kolo::cli {

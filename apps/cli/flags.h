@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "apps/cli/usage_error.h"
+#include "apps/cli/terminal.h"
 
 namespace kolo::cli {
 

@@ -12,8 +12,6 @@
 #include <string_view>
 #include <system_error>
 
-#include "apps/cli/usage_error.h"
-
 namespace kolo::cli {
 namespace {
 

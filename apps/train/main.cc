@@ -23,9 +23,8 @@
 #include "apps/train/job.h"
 #include "apps/train/options/options.h"
 #include "apps/train/reports/outputs.h"
-#include "apps/train/reports/sample_text.h"
 #include "apps/train/trainer.h"
-#include "models/checkpoint/folder_lock.h"
+#include "models/checkpoint/store.h"
 
 namespace kolo::train {
 namespace {

@@ -13,7 +13,6 @@
 #include "apps/cli/terminal.h"
 #include "bench/kolo_bench/options.h"
 #include "bench/kolo_bench/peers/mpi_calls.h"
-#include "bench/kolo_bench/run.h"
 
 namespace {
 

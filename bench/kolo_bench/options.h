@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -95,5 +96,11 @@ std::optional<std::string> requested_text(int argc, const char* const* argv);
 
 /// Names and values of what must be equal on all ranks.
 std::vector<cli::Agreed> agreed_part(const Options& options);
+
+enum ExitCode { exit_ok = 0, exit_error = 1, exit_slow = 2, exit_timeout = 3, exit_wrong = 7 };
+
+/// Runs a command line on all ranks of MPI_COMM_WORLD, and returns the exit code, the same on every rank. `mpi_calls`
+/// returns the number of this process's MPI calls. Errors: Error for a failure that the ranks could not agree on.
+int run(int argc, const char* const* argv, const std::function<std::int64_t()>& mpi_calls);
 
 }  // namespace kolo::bench

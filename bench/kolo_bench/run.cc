@@ -1,4 +1,4 @@
-#include "bench/kolo_bench/run.h"
+#include "bench/kolo_bench/options.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include "apps/cli/terminal.h"
 #include "bench/kolo_bench/measure/context.h"
 #include "bench/kolo_bench/report/baseline.h"
-#include "bench/kolo_bench/report/plot.h"
+#include "bench/kolo_bench/report/table.h"
 
 namespace kolo::bench {
 namespace {

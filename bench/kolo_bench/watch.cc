@@ -7,7 +7,7 @@
 #include <chrono>
 
 #include "apps/cli/terminal.h"
-#include "bench/kolo_bench/run.h"
+#include "bench/kolo_bench/options.h"
 
 namespace kolo::bench {
 

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "models/compute/aligned.h"
+#include "models/compute/buffer.h"
 #include "models/compute/gemm.h"
 
 namespace {

@@ -21,7 +21,7 @@
 #include <thread>
 #include <vector>
 
-#include "models/compute/aligned.h"
+#include "models/compute/buffer.h"
 #include "models/compute/gemm.h"
 #include "models/compute/random.h"
 #include "models/data/prefetcher.h"
@@ -148,8 +148,9 @@ void print_loader_cost(Job& job, double share, double seconds) {
 
 int measure(const po::variables_map& flags) {
   const auto name = flags["model"].as<std::string>();
-  kolo::models::ModelSettings settings{.precision = kolo::models::precision_of(flags["precision"].as<std::string>()),
-                                       .recompute = flags.contains("recompute")};
+  kolo::models::ModelSettings settings{
+      .precision = kolo::models::precisions.parse(flags["precision"].as<std::string>()),
+      .recompute = flags.contains("recompute")};
   settings.llama = kolo::models::llama_preset(flags["preset"].as<std::string>());
   const auto given = flags["seq"].as<std::int64_t>();
   const std::int64_t sequence = given > 0 ? given : settings.llama.positions;

@@ -9,7 +9,6 @@
 #include <system_error>
 
 #include "models/util/error.h"
-#include "models/util/words.h"
 
 namespace kolo::models {
 namespace {

@@ -7,7 +7,6 @@
 
 #include "models/checkpoint/safetensors.h"
 #include "models/util/error.h"
-#include "models/util/words.h"
 
 namespace kolo::models {
 namespace {

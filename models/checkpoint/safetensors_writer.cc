@@ -6,7 +6,7 @@
 
 #include "models/checkpoint/safetensors.h"
 #include "models/util/atomic_file.h"
-#include "models/util/words.h"
+#include "models/util/error.h"
 
 namespace kolo::models {
 namespace {

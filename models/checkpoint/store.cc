@@ -1,16 +1,21 @@
 #include "models/checkpoint/store.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <system_error>
+#include <thread>
 
 #include "models/checkpoint/checkpoint.h"
 #include "models/checkpoint/manifest.h"
 #include "models/util/atomic_file.h"
 #include "models/util/error.h"
-#include "models/util/words.h"
 
 namespace kolo::models {
 namespace {
@@ -89,6 +94,24 @@ class UnfinishedFolder {
   bool finished_ = false;
 };
 
+/// Whether the lock was acquired in time.
+bool lock_within(int fd, std::chrono::seconds timeout) {
+  using Clock = std::chrono::steady_clock;
+  const auto deadline = Clock::now() + timeout;
+  while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EINTR) continue;
+    if (errno != EWOULDBLOCK) return true;  // a file system without locks
+    if (Clock::now() >= deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return true;
+}
+
+[[noreturn]] void refuse_folder(const std::filesystem::path& folder, const std::error_code& error) {
+  throw ModelError(fmt::format("cannot write to {} ({}); name a folder that is writable and has room", folder.string(),
+                               error.message()));
+}
+
 }  // namespace
 
 void Snapshot::copy(const Model& model, Optimizer& from) {
@@ -166,6 +189,23 @@ std::string load_checkpoint(const StoredCheckpoint& checkpoint, const Model& mod
     file.read(*stored, tensor.values);
   }
   return read_state(checkpoint.folder);
+}
+
+FolderLock::FolderLock(const std::filesystem::path& folder) {
+  constexpr std::chrono::seconds timeout{8};
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) refuse_folder(folder, error);
+  fd_ = ::open((folder / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (fd_ < 0) refuse_to_write(folder / ".lock", std::generic_category().message(errno));
+  if (lock_within(fd_, timeout)) return;
+  (void)::close(fd_);
+  throw ModelError(
+      fmt::format("{} is in use by another run; wait until that has ended, or name another folder", folder.string()));
+}
+
+FolderLock::~FolderLock() {
+  (void)::close(fd_);
 }
 
 }  // namespace kolo::models

@@ -67,6 +67,21 @@ class CheckpointStore {
   std::int64_t keep_;
 };
 
+/// An exclusive advisory lock on a folder; the system releases it when the process ends.
+class FolderLock {
+ public:
+  /// folder  made if it is not there
+  /// Waits some seconds for another holder to end: a run whose launcher was killed takes a moment to notice.
+  /// Errors: ModelError if it stays, or the folder cannot be written to.
+  explicit FolderLock(const std::filesystem::path& folder);
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int fd_ = -1;
+};
+
 /// What is wrong with a checkpoint, by its manifest: "model.safetensors has 100 bytes instead of 2000". Nothing if all
 /// is well.
 std::optional<std::string> problem_of(const StoredCheckpoint& checkpoint);

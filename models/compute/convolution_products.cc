@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "models/compute/aligned.h"
+#include "models/compute/buffer.h"
 #include "models/compute/gemm.h"
 
 namespace kolo::models {

@@ -8,7 +8,6 @@
 // the difference. Only the logarithm of a row's sum is kept; the way back computes scores and weights again from it.
 // With weight p of a row and a key, and dp = d_out · v of the key: ds = p · (dp − Σ d_out·out).
 
-#include "models/compute/attention_scratch.h"
 #include "models/compute/kernel_tiles.h"
 
 namespace kolo::models {

@@ -1,12 +1,6 @@
 #include "models/compute/kernels.h"
 
-#include "models/compute/attention_scratch.h"
-
 namespace kolo::models {
-
-std::int64_t attention_scratch(std::int64_t positions, std::int64_t width) {
-  return 2 * scratch::panel_floats(positions, width) + 2 * scratch::score_floats + scratch::row_block * width;
-}
 
 const KernelSet& kernel_set(detail::InstructionSet instructions) {
   if constexpr (detail::on_x86) {

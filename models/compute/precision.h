@@ -5,6 +5,8 @@
 #include <span>
 #include <string_view>
 
+#include "models/util/error.h"
+
 namespace kolo::models {
 
 /// What the inputs of matrix products are rounded to. Weights and gradients are f32 in any case, and so are sums,
@@ -28,11 +30,10 @@ inline const Work* work_at(const Work* work, Precision precision, std::int64_t i
   return work_at(const_cast<Work*>(work), precision, index);
 }
 
-/// "f32", "bf16" or "f16". Errors: ModelError for any other word.
-Precision precision_of(std::string_view word);
-
-/// The word that precision_of() takes.
-std::string_view to_string(Precision precision);
+inline constexpr WordTable<Precision, 3> precisions{"precision", {"f32", "bf16", "f16"}};
+constexpr std::string_view to_string(Precision precision) {
+  return precisions[precision];
+}
 
 /// Rounds factor·values to 16-bit floats, to nearest, ties to even; what is too large becomes infinite.
 ///

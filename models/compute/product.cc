@@ -1,6 +1,6 @@
 #include "models/compute/product.h"
 
-#include "models/compute/aligned.h"
+#include "models/compute/buffer.h"
 #include "models/compute/kernels.h"
 
 namespace kolo::models {

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "models/compute/aligned.h"
+#include "models/compute/buffer.h"
 #include "models/model/model.h"
 
 namespace kolo::models {

@@ -3,28 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 
 #include "models/compute/random.h"
-#include "models/util/error.h"
-#include "models/util/words.h"
 
 namespace kolo::models {
-namespace {
-
-constexpr std::array<std::string_view, 2> order_words{"shuffled", "sequential"};
-
-}  // namespace
-
-Order order_of(std::string_view word) {
-  return static_cast<Order>(place_of_word(order_words, "order", word));
-}
-
-std::string_view to_string(Order order) {
-  return order_words[static_cast<std::size_t>(order)];
-}
-
 Sampler::Sampler(const SamplerSettings& settings) : settings_(settings) {
   if (settings.examples < 1) throw ModelError("there are no examples to train on; give a data set that has some");
   if (settings.batch < 1) throw ModelError(fmt::format("the batch size is {}; give at least 1", settings.batch));

@@ -5,13 +5,16 @@
 #include <string_view>
 #include <vector>
 
+#include "models/util/error.h"
+
 namespace kolo::models {
 
 enum class Order : bool { shuffled, sequential };
 
-/// "shuffled" or "sequential". Errors: ModelError for any other word.
-Order order_of(std::string_view word);
-std::string_view to_string(Order order);
+inline constexpr WordTable<Order, 2> orders{"order", {"shuffled", "sequential"}};
+constexpr std::string_view to_string(Order order) {
+  return orders[order];
+}
 
 struct SamplerSettings {
   std::int64_t examples = 0;  ///< in the training set

@@ -7,23 +7,18 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <system_error>
 
 #include <kolo/detail/hash.h>
 
-#include "models/util/error.h"
 #include "models/util/headroom.h"
-#include "models/util/words.h"
 
 namespace kolo::models {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::array<std::string_view, 3> type_words{"bytes", "u16", "u32"};
 
 std::int64_t width_of(TokenType type) {
   return std::int64_t{1} << static_cast<unsigned>(type);
@@ -48,14 +43,6 @@ std::vector<fs::path> files_of(const fs::path& path) {
 }
 
 }  // namespace
-
-TokenType token_type_of(std::string_view word) {
-  return static_cast<TokenType>(place_of_word(type_words, "tokens", word));
-}
-
-std::string_view to_string(TokenType type) {
-  return type_words[static_cast<std::size_t>(type)];
-}
 
 /// One file, mapped.
 class TokenStream::File {

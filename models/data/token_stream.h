@@ -9,15 +9,17 @@
 #include <vector>
 
 #include "models/data/examples.h"
+#include "models/util/error.h"
 
 namespace kolo::models {
 
 /// How tokens lie in a file: one byte each, or little-endian numbers of 16 or 32 bits.
 enum class TokenType : unsigned char { bytes, u16, u32 };
 
-/// "bytes", "u16" or "u32". Errors: ModelError for any other word.
-TokenType token_type_of(std::string_view word);
-std::string_view to_string(TokenType type);
+inline constexpr WordTable<TokenType, 3> token_types{"tokens", {"bytes", "u16", "u32"}};
+constexpr std::string_view to_string(TokenType type) {
+  return token_types[type];
+}
 
 /// The tokens of one or more files, one behind the other, in mapped memory: files may be larger than what there is.
 /// Several threads may read at once.

@@ -5,32 +5,61 @@
 
 #include <algorithm>
 #include <array>
+#include <fstream>
+#include <iterator>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "models/checkpoint/checkpoint.h"
-#include "models/checkpoint/json_file.h"
 #include "models/util/error.h"
-#include "models/util/words.h"
 
 namespace kolo::models {
 namespace {
 
 namespace fs = std::filesystem;
+using nlohmann::json;
+
+/// Throws ModelError: *cannot use FILE (reason); advice*.
+[[noreturn]] void refuse_file(const fs::path& path, std::string_view reason,
+                              std::string_view advice = "give a checkpoint as tools store it, whole") {
+  throw ModelError(fmt::format("cannot use {} ({}); {}", path.string(), reason, advice));
+}
+
+json read_json_object(const fs::path& path) {
+  constexpr std::uintmax_t longest = 100'000'000;
+  std::error_code error;
+  const std::uintmax_t bytes = fs::file_size(path, error);
+  if (error) refuse_file(path, error.message());
+  if (bytes > longest) refuse_file(path, fmt::format("{} bytes are too many for it", bytes));
+  std::ifstream file(path, std::ios::binary);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  const int depth_limit = 64;
+  bool too_deep = false;
+  auto parsed = json::parse(
+      text,
+      [&](int depth, json::parse_event_t, json&) {
+        too_deep = too_deep || depth > depth_limit;
+        return !too_deep;
+      },
+      false);
+  if (too_deep || parsed.is_discarded() || !parsed.is_object()) refuse_file(path, "it holds no JSON object");
+  return parsed;
+}
 
 /// What an index says: the names of tensors, by the files beside it. A name that leads elsewhere is refused.
 std::map<std::string, std::vector<std::string>> tensors_by_file(const fs::path& index) {
-  const nlohmann::json parsed = read_json_object(index);
+  const json parsed = read_json_object(index);
   const auto map = parsed.find("weight_map");
   if (map == parsed.end() || !map->is_object() || map->empty()) {
-    refuse_file(index, "it has no 'weight_map'", give_checkpoint);
+    refuse_file(index, "it has no 'weight_map'");
   }
   std::map<std::string, std::vector<std::string>> files;
   for (const auto& [tensor, file] : map->items()) {
-    if (!file.is_string()) refuse_file(index, fmt::format("{} is in no file", in_quotes(tensor)), give_checkpoint);
+    if (!file.is_string()) refuse_file(index, fmt::format("{} is in no file", in_quotes(tensor)));
     const auto name = file.get<std::string>();
     if (name.empty() || name != fs::path(name).filename().string() || name == "." || name == "..") {
-      refuse_file(index, fmt::format("{} is not the name of a file beside it", in_quotes(name)), give_checkpoint);
+      refuse_file(index, fmt::format("{} is not the name of a file beside it", in_quotes(name)));
     }
     files[name].push_back(tensor);
   }
@@ -44,13 +73,72 @@ std::vector<SafetensorsFile> open_listed(const fs::path& index) {
     const SafetensorsFile& file = files.emplace_back(index.parent_path() / name);
     const auto lost = std::ranges::find_if(tensors, [&](const auto& tensor) { return file.find(tensor) == nullptr; });
     if (lost != tensors.end()) {
-      refuse_file(index, fmt::format("{} is not in {}, as it says", in_quotes(*lost), name), give_checkpoint);
+      refuse_file(index, fmt::format("{} is not in {}, as it says", in_quotes(*lost), name));
     }
   }
   return files;
 }
 
-/// What the shapes tell of a Llama's sizes, beside what is asked for.
+/// Reads numbers out of a config.json, one named error for all that cannot be followed.
+class Config {
+ public:
+  explicit Config(const fs::path& path) : path_(&path), json_(read_json_object(path)) {}
+
+  void whole(const char* key, std::int64_t& into) const {
+    const json* const value = find(key);
+    if (value == nullptr) return;
+    if (!value->is_number_integer()) unusable(key);
+    into = value->get<std::int64_t>();
+  }
+  void real(const char* key, double& into) const {
+    const json* const value = find(key);
+    if (value == nullptr) return;
+    if (!value->is_number()) unusable(key);
+    into = value->get<double>();
+  }
+  void truth(const char* key, bool& into) const {
+    const json* const value = find(key);
+    if (value == nullptr) return;
+    if (!value->is_boolean()) unusable(key);
+    into = value->get<bool>();
+  }
+  /// Refuses what this model does not do: a key that has another value than the only one known.
+  void only(const char* key, const json& known) const {
+    const json* const value = find(key);
+    if (value != nullptr && *value != known) unusable(key);
+  }
+  /// Null if it is not there, or null.
+  const json* find(const char* key) const {
+    const auto found = json_.find(key);
+    return found == json_.end() || found->is_null() ? nullptr : &*found;
+  }
+  [[noreturn]] void unusable(std::string_view key) const {
+    refuse_file(*path_, fmt::format("kolo does not support its '{}'", key), "give a plain Llama checkpoint");
+  }
+
+ private:
+  const fs::path* path_;
+  json json_;
+};
+
+/// Newer configs keep the rotary base in "rope_parameters", older ones beside the rest, with "rope_scaling" for what is
+/// not plain.
+void read_rotations(const Config& config, double& theta) {
+  config.real("rope_theta", theta);
+  for (const char* const key : {"rope_scaling", "rope_parameters"}) {
+    const json* const rope = config.find(key);
+    if (rope == nullptr) continue;
+    if (!rope->is_object()) config.unusable(key);
+    const std::string type = rope->value("rope_type", rope->value("type", json("default"))).dump();
+    if (type != "\"default\"") config.unusable(key);
+    const auto base = rope->find("rope_theta");
+    if (base == rope->end()) continue;
+    if (!base->is_number()) config.unusable(key);
+    theta = base->get<double>();
+  }
+}
+
+/// A size of a Llama, by the shapes that a file holds and by the settings.
 struct ShapedSize {
   std::string_view name;
   std::int64_t held, asked;
@@ -148,6 +236,31 @@ void Pretrained::settings(ModelSettings& settings) const {
   } else {
     contents_->check_shapes(settings.llama);
   }
+}
+
+LlamaSettings llama_config(const std::filesystem::path& path, LlamaSettings settings) {
+  const Config config(path);
+  config.only("model_type", "llama");
+  config.only("hidden_act", "silu");
+  config.only("attention_bias", false);
+  config.only("mlp_bias", false);
+  config.whole("vocab_size", settings.vocabulary);
+  config.whole("hidden_size", settings.dim);
+  config.whole("num_hidden_layers", settings.layers);
+  config.whole("num_attention_heads", settings.heads);
+  settings.kv_heads = settings.heads;
+  config.whole("num_key_value_heads", settings.kv_heads);
+  config.whole("intermediate_size", settings.ffn);
+  config.whole("max_position_embeddings", settings.positions);
+  config.real("rms_norm_eps", settings.norm_eps);
+  settings.tied_head = false;
+  config.truth("tie_word_embeddings", settings.tied_head);
+  settings.rope_theta = 10000;
+  read_rotations(config, settings.rope_theta);
+  std::int64_t head_dim = settings.heads > 0 ? settings.dim / settings.heads : 0;
+  config.whole("head_dim", head_dim);
+  if (head_dim * settings.heads != settings.dim) config.unusable("head_dim");
+  return settings;
 }
 
 }  // namespace kolo::models

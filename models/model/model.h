@@ -57,7 +57,7 @@ class Model {
 
   /// Hands out storage: `values` and `gradients` hold parameter_elements() floats each, laid out as parameters() are
   /// listed, one after the other. Must be called once before any pass; contents of `values` are the model's weights
-  /// from then on. Storage that begins at a multiple of 64 bytes is faster (models/compute/aligned.h).
+  /// from then on. Storage that begins at a multiple of 64 bytes is faster (models/compute/buffer.h).
   virtual void bind(std::span<float> values, std::span<float> gradients) = 0;
 
   /// Fills the values with fresh random weights; the same seed gives the same weights everywhere.

@@ -1,4 +1,4 @@
-#include "models/optim/adam.h"
+#include "models/optim/optimizer.h"
 
 #include <fmt/format.h>
 

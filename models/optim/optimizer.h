@@ -1,13 +1,15 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "models/compute/aligned.h"
+#include "models/compute/buffer.h"
 #include "models/model/model.h"
 
 namespace kolo::models {
@@ -92,8 +94,45 @@ class Sgd final : public Optimizer {
   std::vector<AlignedFloats> velocity_;  // as the parameters
 };
 
-/// The optimizers' names, in alphabetical order.
-std::vector<std::string> known_optimizers();
+struct AdamSettings {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
+};
+
+/// Where weight decay comes in: as a gradient of its own (Adam), or straight off the value (AdamW).
+enum class Decay : bool { in_gradient, decoupled };
+
+/// Adam (Kingma & Ba 2015, arXiv:1412.6980) and AdamW (Loshchilov & Hutter 2019, arXiv:1711.05101), by PyTorch's
+/// formulas. In step t = 1, 2, …, with the weight decay λ of parameters that have two dimensions or more:
+///
+///     AdamW: w ← w − lr·λ·w          Adam: g ← g + λ·w
+///     m ← β1·m + (1 − β1)·g          v ← β2·v + (1 − β2)·g²
+///     w ← w − lr/(1 − β1^t) · m / (√v/√(1 − β2^t) + eps)
+///
+/// Elements of m below 1e-30 and of v below 1e-36, far less than eps makes of them, become 0: denormals are slow.
+class Adam final : public Optimizer {
+ public:
+  /// parameters  bound to storage; they and the storage must outlive this
+  /// Errors: ModelError for a setting that is out of range.
+  Adam(std::span<const Parameter> parameters, const AdamSettings& settings, Decay decay);
+
+  void begin_step(double lr, double gradient_scale) override;
+  using Optimizer::update;
+  void update(std::size_t index, std::size_t first, std::size_t count) override;
+  std::vector<OptimizerTensor> state() override;
+
+ private:
+  AdamSettings settings_;
+  Decay decay_;
+  double lr_ = 0;
+  float gradient_scale_ = 1;
+  std::vector<AlignedFloats> mean_;    // m, as the parameters
+  std::vector<AlignedFloats> square_;  // v
+};
+
+inline constexpr std::array<std::string_view, 3> known_optimizers{"adam", "adamw", "sgd"};
 
 /// The optimizer of that name, for parameters that are bound. Errors: ModelError that lists the known names, or says
 /// what a setting may be.

@@ -5,8 +5,8 @@
 #include <kolo/op.h>
 
 #include "models/cnn.h"
-#include "models/data/rendered.h"
-#include "models/optim/adam.h"
+#include "models/data/dataset.h"
+#include "models/optim/optimizer.h"
 #include "models/optim/update.h"
 #include "tests/models/models_testing.h"
 #include "tests/support/thread_ranks.h"

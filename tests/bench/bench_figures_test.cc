@@ -7,9 +7,8 @@
 
 #include "apps/cli/files.h"
 #include "bench/kolo_bench/measure/bucket_list.h"
-#include "bench/kolo_bench/measure/storage.h"
+#include "bench/kolo_bench/measure/buffer_placement.h"
 #include "bench/kolo_bench/report/baseline.h"
-#include "bench/kolo_bench/report/plot.h"
 #include "bench/kolo_bench/report/table.h"
 #include "tests/bench/bench_testing.h"
 #include "tests/support/shared_dir.h"

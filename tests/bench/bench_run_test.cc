@@ -1,6 +1,6 @@
 // kolo-bench by its command line: every collective on several ranks, every task and format, and how runs end.
 
-#include "bench/kolo_bench/run.h"
+#include "bench/kolo_bench/options.h"
 #include "tests/bench/bench_testing.h"
 
 namespace kolo::testing {

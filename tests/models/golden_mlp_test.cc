@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "models/checkpoint/checkpoint.h"
-#include "models/data/idx.h"
+#include "models/data/dataset.h"
 #include "models/data/sampler.h"
 #include "models/optim/optimizer.h"
 #include "tests/models/models_testing.h"

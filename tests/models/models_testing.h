@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "models/compute/aligned.h"
+#include "models/compute/buffer.h"
 #include "models/data/images.h"
 #include "models/mlp.h"
 #include "models/util/error.h"

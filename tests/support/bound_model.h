@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "models/compute/aligned.h"
+#include "models/compute/buffer.h"
 #include "models/model/model.h"
 
 namespace kolo::testing {

@@ -11,9 +11,8 @@
 #include <kolo/detail/hash.h>
 
 #include "apps/cli/version.h"
-#include "models/data/idx.h"
+#include "models/data/dataset.h"
 #include "models/data/images.h"
-#include "models/data/rendered.h"
 #include "models/data/token_stream.h"
 
 namespace kolo::train {

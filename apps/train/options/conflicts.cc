@@ -1,4 +1,4 @@
-#include "apps/train/options/conflicts.h"
+#include "apps/train/options/flags.h"
 
 #include <fmt/format.h>
 

@@ -8,7 +8,7 @@
 
 #include "models/optim/optimizer.h"
 #include "models/registry.h"
-#include "models/util/words.h"
+#include "models/util/error.h"
 
 namespace kolo::train {
 namespace {
@@ -131,7 +131,7 @@ Row path_flag(std::string_view name, std::string_view value, std::string doc, st
 template <class Value>
 std::string default_of(Value value_of) {
   std::vector<std::string> parts;
-  for (const std::string& model : models::known_models()) {
+  for (const std::string_view model : models::known_models) {
     parts.push_back(fmt::format("{} for {}", shown(std::invoke(value_of, recipe_of(model))), model));
   }
   return fmt::format("default: {}", fmt::join(parts, ", "));
@@ -139,8 +139,8 @@ std::string default_of(Value value_of) {
 
 std::vector<Row> model_flags() {
   return {
-      flag("model", "NAME", fmt::format("what to train: {} (default: mlp)", fmt::join(models::known_models(), ", ")),
-           &Options::model, known_word([](const std::string& word) { return models::check_known(word), true; })),
+      flag("model", "NAME", fmt::format("what to train: {} (default: mlp)", fmt::join(models::known_models, ", ")),
+           &Options::model, known_word(models::check_known)),
       path_flag("init", "DIR_OR_FILE",
                 "start from pretrained parameters, and take the sizes from them: a .safetensors file, or the folder of "
                 "a public checkpoint (config.json with model.safetensors or its index); a llama's file needs a "
@@ -169,7 +169,7 @@ std::vector<Row> model_flags() {
       flag("precision", "TYPE",
            "dtype of matrix products: f32, bf16, or f16 with dynamic loss scaling; weights and accumulation stay f32 "
            "(default: f32)",
-           &Options::precision, [](const Given& given) { return models::precision_of(given.value); }),
+           &Options::precision, [](const Given& given) { return models::precisions.parse(given.value); }),
       switch_flag("recompute", "llama: activation checkpointing: less memory, the same bits", &Options::recompute),
   };
 }
@@ -183,7 +183,7 @@ std::vector<Row> data_flags() {
                 "their names (default: the project's own sources)",
                 &Options::data, "a file or folder"),
       flag("tokens", "TYPE", "llama: dtype of the token file: bytes, u16 or u32, little-endian (default: bytes)",
-           &Options::tokens, [](const Given& given) { return models::token_type_of(given.value); }),
+           &Options::tokens, [](const Given& given) { return models::token_types.parse(given.value); }),
       count_flag("seq", "llama: sequence length (default: the model's maximum)", &Options::seq, 1, 1 << 24),
       path_flag("val", "FILE",
                 "llama: held-out file (default: the last tenth of --data if the order is shuffled, none if sequential)",
@@ -191,7 +191,7 @@ std::vector<Row> data_flags() {
       flag("order", "ORDER",
            "shuffled: anew in each epoch; sequential: as in the file, batch x ranks x accumulate examples a step "
            "(default: shuffled)",
-           &Options::order, [](const Given& given) { return models::order_of(given.value); }),
+           &Options::order, [](const Given& given) { return models::orders.parse(given.value); }),
       switch_flag("augment", "mlp, cnn: shift, rotate and scale each image a little, at random in each epoch",
                   &Options::augment),
   };
@@ -212,7 +212,7 @@ std::vector<Row> training_flags() {
       flag("wire", "TYPE",
            "dtype in which gradients are communicated: f32, or bf16 or f16, averaged before they are rounded "
            "(default: f32)",
-           &Options::wire, [](const Given& given) { return models::precision_of(given.value); }),
+           &Options::wire, [](const Given& given) { return models::precisions.parse(given.value); }),
       flag("seed", "N", "random seed for initial weights, data order and augmentation (default: 1)", &Options::seed,
            seed_of),
   };
@@ -221,13 +221,12 @@ std::vector<Row> training_flags() {
 std::vector<Row> optimizer_flags() {
   const auto lr_of = [](const Recipe& recipe) { return recipe.optimizer == "sgd" ? recipe.sgd_lr : recipe.adam_lr; };
   const auto optimizer = [](const std::string& word) {
-    const auto known = models::known_optimizers();
-    return models::place_of_word(std::vector<std::string_view>(known.begin(), known.end()), "optimizer", word);
+    return models::index_of(word, models::known_optimizers, "optimizer");
   };
   const auto share = [](std::string_view usual) { return [=](const Given& given) { return share_of(given, usual); }; };
   return {
       flag("optimizer", "NAME",
-           fmt::format("{} ({})", fmt::join(models::known_optimizers(), ", "), default_of(&Recipe::optimizer)),
+           fmt::format("{} ({})", fmt::join(models::known_optimizers, ", "), default_of(&Recipe::optimizer)),
            &Options::optimizer, known_word(optimizer)),
       number_flag("lr", fmt::format("peak learning rate ({}; other optimizers have other defaults)", default_of(lr_of)),
                   &Options::lr, above_0),
@@ -235,7 +234,7 @@ std::vector<Row> optimizer_flags() {
       flag("schedule", "CURVE",
            fmt::format("learning rate after the warm-up: constant, linear or cosine ({})",
                        default_of(&Recipe::schedule)),
-           &Options::schedule, [](const Given& given) { return models::curve_of(given.value); }),
+           &Options::schedule, [](const Given& given) { return models::curves.parse(given.value); }),
       count_flag("warmup", fmt::format("steps of linear warm-up ({})", default_of(&Recipe::warmup)), &Options::warmup,
                  0),
       number_flag("min-lr", "final learning rate of linear and cosine (default: a tenth of --lr)", &Options::min_lr,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,5 +30,13 @@ struct Recipe {
 
 /// Errors: models::ModelError for an unknown model.
 Recipe recipe_of(std::string_view model);
+
+/// Refuses flags that this model or optimizer does not have, and flags that contradict each other.
+///
+/// explicitly_set  whether the flag of that name was given
+/// config          the file of --config; empty: none
+/// Errors: UsageError.
+void check_conflicts(const Options& options, const std::function<bool(std::string_view)>& explicitly_set,
+                     const std::string& config);
 
 }  // namespace kolo::train

@@ -4,7 +4,6 @@
 
 #include <kolo/config.h>
 
-#include "apps/train/options/conflicts.h"
 #include "apps/train/options/flags.h"
 
 namespace kolo::train {

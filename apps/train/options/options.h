@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "apps/cli/agreement.h"
-#include "apps/cli/usage_error.h"
+#include "apps/cli/terminal.h"
 #include "models/compute/precision.h"
 #include "models/data/sampler.h"
 #include "models/data/token_stream.h"

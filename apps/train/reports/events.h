@@ -1,7 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
+#include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace kolo::train {
@@ -46,6 +49,37 @@ class Listener {
   virtual void on_part(const PartEvent& event) { (void)event; }
   /// Whether training should stop: every rank then ends after the next step.
   virtual bool gives_up() const { return false; }
+};
+
+/// A listener that writes to a file. After the first problem it writes no more, and training should stop.
+class FileListener : public Listener {
+ public:
+  bool gives_up() const final { return problem_.has_value(); }
+
+  /// Errors: UsageError with the first problem.
+  void close();
+
+ protected:
+  /// mode          of fopen()
+  /// what, advice  for errors: "the log", and what to try
+  /// Errors: UsageError if the file cannot be opened.
+  FileListener(std::string path, const char* mode, std::string_view what, std::string_view advice);
+
+  const std::string& path() const { return path_; }
+  int descriptor() const { return ::fileno(file_.get()); }
+  /// Writes the bytes, and flushes.
+  void write(std::string_view bytes);
+
+ private:
+  struct Closer {
+    void operator()(std::FILE* file) const { (void)std::fclose(file); }
+  };
+  void note_problem();
+
+  std::string path_;
+  std::string_view what_, advice_;
+  std::unique_ptr<std::FILE, Closer> file_;
+  std::optional<std::string> problem_;
 };
 
 }  // namespace kolo::train

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -51,5 +52,15 @@ class Outputs {
   std::optional<Plot> plot_;
   std::optional<Progress> progress_;
 };
+
+/// Checks --prompt before the training. Errors: UsageError for a prompt that is not token ids, models::ModelError for
+/// tokens outside the vocabulary.
+void check_sample(Job& job);
+
+/// The prompt and the text that the model generates after it; token ids unless tokens are bytes.
+/// Errors: as check_sample().
+///
+/// progress  called before each token with the number generated; may be empty
+std::string sample_text(Job& job, const std::function<void(std::int64_t)>& progress);
 
 }  // namespace kolo::train

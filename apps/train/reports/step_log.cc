@@ -18,8 +18,9 @@ double rounded(double value, double steps_per_unit) {
   return std::round(value * steps_per_unit) / steps_per_unit;
 }
 
-/// Whether an event of a log is of the first `steps`, or an evaluation after at most `evals`; if so, listeners get it.
-bool tell(const nlohmann::json& event, std::int64_t steps, std::int64_t evals, std::span<Listener* const> listeners) {
+/// Passes an event of a log to the listeners if it is one of the first `steps` steps, or an evaluation after at most
+/// `evals` steps. Returns whether it is.
+bool replay(const nlohmann::json& event, std::int64_t steps, std::int64_t evals, std::span<Listener* const> listeners) {
   const auto number = [&](const char* key) {
     return event.contains(key) && event[key].is_number() ? event[key].get<double>() : NAN;
   };
@@ -41,15 +42,36 @@ bool tell(const nlohmann::json& event, std::int64_t steps, std::int64_t evals, s
 
 }  // namespace
 
-StepLog::StepLog(std::string path) : path_(std::move(path)), file_(std::fopen(path_.c_str(), "ae")) {
-  if (!file_) note_problem();
+FileListener::FileListener(std::string path, const char* mode, std::string_view what, std::string_view advice)
+    : path_(std::move(path)), what_(what), advice_(advice), file_(std::fopen(path_.c_str(), mode)) {
+  if (file_) return;
+  note_problem();
+  throw UsageError(*problem_);
+}
+
+void FileListener::close() {
+  if (file_ && std::fclose(file_.release()) != 0) note_problem();
   if (problem_) throw UsageError(*problem_);
 }
+
+void FileListener::write(std::string_view bytes) {
+  if (problem_) return;
+  const bool written = std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) == bytes.size();
+  if (!written || std::fflush(file_.get()) != 0) note_problem();
+}
+
+void FileListener::note_problem() {
+  const std::string reason = std::generic_category().message(errno);
+  if (!problem_) problem_ = fmt::format("cannot write {} {} ({}); {}", what_, path_, reason, advice_);
+}
+
+StepLog::StepLog(const std::string& path)
+    : FileListener(path, "ae", "the log", "give --log a file in a folder that is writable and has room") {}
 
 void StepLog::begin(std::int64_t steps_done, bool measures_again, std::span<Listener* const> listeners) {
   const std::int64_t evals = measures_again ? steps_done - 1 : steps_done;
   const std::string kept = steps_done > 0 ? lines_of_first(steps_done, evals, listeners) : "";
-  (void)::ftruncate(::fileno(file_.get()), 0);  // what cannot be emptied, a pipe or a terminal, is empty
+  (void)::ftruncate(descriptor(), 0);  // what cannot be emptied, a pipe or a terminal, is empty
   if (!kept.empty()) write(kept);
 }
 
@@ -57,10 +79,10 @@ void StepLog::begin(std::int64_t steps_done, bool measures_again, std::span<List
 std::string StepLog::lines_of_first(std::int64_t steps, std::int64_t evals,
                                     std::span<Listener* const> listeners) const {
   std::string kept;
-  std::ifstream file(path_);
+  std::ifstream file(path());
   for (std::string line; std::getline(file, line);) {
     const auto event = nlohmann::json::parse(line, nullptr, false);
-    if (event.is_discarded() || !event.is_object() || !tell(event, steps, evals, listeners)) continue;
+    if (event.is_discarded() || !event.is_object() || !replay(event, steps, evals, listeners)) continue;
     kept += line + "\n";
   }
   return kept;
@@ -79,25 +101,6 @@ void StepLog::on_eval(const EvalEvent& event) {
   const nlohmann::ordered_json line{
       {"event", "eval"}, {"step", event.step}, {"loss", event.loss}, {"accuracy", event.accuracy}};
   write(line.dump() + "\n");
-}
-
-void StepLog::close() {
-  if (file_ && std::fclose(file_.release()) != 0) note_problem();
-  if (problem_) throw UsageError(*problem_);
-}
-
-void StepLog::write(const std::string& text) {
-  if (problem_) return;
-  const bool written = std::fwrite(text.data(), 1, text.size(), file_.get()) == text.size();
-  if (!written || std::fflush(file_.get()) != 0) note_problem();
-}
-
-void StepLog::note_problem() {
-  const std::string reason = std::generic_category().message(errno);
-  if (!problem_) {
-    problem_ = fmt::format("cannot write the log {} ({}); give --log a file in a folder that is writable and has room",
-                           path_, reason);
-  }
 }
 
 }  // namespace kolo::train

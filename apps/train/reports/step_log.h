@@ -1,9 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
-#include <memory>
-#include <optional>
 #include <span>
 #include <string>
 
@@ -12,10 +9,10 @@
 namespace kolo::train {
 
 /// A file with one JSON object per line, each written as soon as it is known.
-class StepLog final : public Listener {
+class StepLog final : public FileListener {
  public:
   /// Makes sure that `path` can be written, and leaves what it holds until begin(). Errors: UsageError.
-  explicit StepLog(std::string path);
+  explicit StepLog(const std::string& path);
 
   /// Keeps the events of the first `steps_done` steps, which an earlier run wrote, and drops the rest. `listeners` get
   /// the events kept.
@@ -25,23 +22,9 @@ class StepLog final : public Listener {
 
   void on_step(const StepEvent& event) override;
   void on_eval(const EvalEvent& event) override;
-  bool gives_up() const override { return problem_.has_value(); }
-
-  /// Errors: UsageError with the first problem there was.
-  void close();
 
  private:
-  struct Closer {
-    void operator()(std::FILE* file) const { (void)std::fclose(file); }
-  };
-
   std::string lines_of_first(std::int64_t steps, std::int64_t evals, std::span<Listener* const> listeners) const;
-  void write(const std::string& text);
-  void note_problem();
-
-  std::string path_;
-  std::unique_ptr<std::FILE, Closer> file_;
-  std::optional<std::string> problem_;
 };
 
 }  // namespace kolo::train

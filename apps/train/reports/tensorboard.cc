@@ -5,7 +5,6 @@
 
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <string_view>
@@ -80,19 +79,20 @@ std::string file_name() {
                      ::getpid());
 }
 
-}  // namespace
+constexpr std::string_view advice = "give --tensorboard a folder that is writable and has room";
 
-TensorBoard::TensorBoard(const std::string& folder, std::int64_t first) {
+/// The path of a new file in the folder, which is made if it is not there.
+std::string new_file_in(const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) {
-    throw UsageError(
-        fmt::format("cannot write events to {} ({}); give --tensorboard a folder that is writable and has room", folder,
-                    error.message()));
-  }
-  path_ = (std::filesystem::path(folder) / file_name()).string();
-  file_.reset(std::fopen(path_.c_str(), "wbe"));
-  if (!file_) note_problem();
+  if (error) throw UsageError(fmt::format("cannot write events to {} ({}); {}", folder, error.message(), advice));
+  return (std::filesystem::path(folder) / file_name()).string();
+}
+
+}  // namespace
+
+TensorBoard::TensorBoard(const std::string& folder, std::int64_t first)
+    : FileListener(new_file_in(folder), "wbe", "events to", advice) {
   std::string version = event_at(0);
   append_bytes(version, event_file_version, "brain.Event:2");
   write_record(version);
@@ -100,7 +100,7 @@ TensorBoard::TensorBoard(const std::string& folder, std::int64_t first) {
   append_number(start, session_log_status, 1);  // START: events of later steps in older files count no more
   append_bytes(event, event_session_log, start);
   write_record(event);
-  if (problem_) throw UsageError(*problem_);
+  if (gives_up()) close();
 }
 
 void TensorBoard::on_step(const StepEvent& event) {
@@ -110,14 +110,14 @@ void TensorBoard::on_step(const StepEvent& event) {
                   {"speed/samples_per_s", event.samples_per_s()},
                   {"speed/exposed_comm", event.exposed_comm()}};
   if (event.tokens > 0) scalars.emplace_back("speed/tokens_per_s", event.tokens_per_s());
-  write(event.step, scalars);
+  write_scalars(event.step, scalars);
 }
 
 void TensorBoard::on_eval(const EvalEvent& event) {
-  write(event.step, {{"eval/loss", event.loss}, {"eval/accuracy", event.accuracy}});
+  write_scalars(event.step, {{"eval/loss", event.loss}, {"eval/accuracy", event.accuracy}});
 }
 
-void TensorBoard::write(std::int64_t step, const Scalars& scalars) {
+void TensorBoard::write_scalars(std::int64_t step, const Scalars& scalars) {
   std::string summary;
   for (const auto& [tag, number] : scalars) {
     std::string value;
@@ -132,26 +132,12 @@ void TensorBoard::write(std::int64_t step, const Scalars& scalars) {
 }
 
 void TensorBoard::write_record(const std::string& message) {
-  if (problem_) return;
   std::string record;
   append_fixed(record, std::uint64_t{message.size()});
   append_fixed(record, masked_crc(record));
   record += message;
   append_fixed(record, masked_crc(message));
-  const bool written = std::fwrite(record.data(), 1, record.size(), file_.get()) == record.size();
-  if (!written || std::fflush(file_.get()) != 0) note_problem();
-}
-
-void TensorBoard::close() {
-  if (file_ && std::fclose(file_.release()) != 0) note_problem();
-  if (problem_) throw UsageError(*problem_);
-}
-
-void TensorBoard::note_problem() {
-  const std::string reason = std::generic_category().message(errno);
-  if (problem_) return;
-  problem_ = fmt::format("cannot write events to {} ({}); give --tensorboard a folder that is writable and has room",
-                         path_, reason);
+  write(record);
 }
 
 }  // namespace kolo::train

@@ -1,8 +1,6 @@
 #pragma once
 
-#include <cstdio>
-#include <memory>
-#include <optional>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,7 +11,7 @@ namespace kolo::train {
 
 /// A file of scalars that TensorBoard reads: TFRecords of Event messages (tensorflow/core/util/event.proto), encoded by
 /// hand.
-class TensorBoard final : public Listener {
+class TensorBoard final : public FileListener {
  public:
   /// Makes the folder, and a new file in it. Errors: UsageError.
   ///
@@ -22,24 +20,11 @@ class TensorBoard final : public Listener {
 
   void on_step(const StepEvent& event) override;
   void on_eval(const EvalEvent& event) override;
-  bool gives_up() const override { return problem_.has_value(); }
-
-  /// Errors: UsageError with the first problem there was.
-  void close();
 
  private:
   using Scalars = std::vector<std::pair<std::string, double>>;
-  struct Closer {
-    void operator()(std::FILE* file) const { (void)std::fclose(file); }
-  };
-
-  void write(std::int64_t step, const Scalars& scalars);
+  void write_scalars(std::int64_t step, const Scalars& scalars);
   void write_record(const std::string& message);
-  void note_problem();
-
-  std::string path_;
-  std::unique_ptr<std::FILE, Closer> file_;
-  std::optional<std::string> problem_;
 };
 
 }  // namespace kolo::train

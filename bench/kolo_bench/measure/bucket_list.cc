@@ -9,7 +9,6 @@
 #include <fstream>
 #include <limits>
 #include <numeric>
-#include <span>
 #include <string_view>
 
 #include "bench/kolo_bench/options.h"
@@ -19,11 +18,6 @@ namespace {
 
 // Element counts of two models' gradients, in the order in which backprop produces them: ResNet-50, and a Llama of 110
 // M parameters (768 wide, 12 layers, feed-forward 2048, vocabulary 32000, embedding tied).
-
-struct NamedList {
-  std::string_view name;
-  std::span<const std::int32_t> elements;
-};
 
 constexpr std::array<std::int32_t, 161> resnet50{
     1000, 2048000, 2048, 2048, 1048576, 512,  512,  2359296, 512,  512,  1048576, 2048, 2048, 1048576, 512,
@@ -38,18 +32,14 @@ constexpr std::array<std::int32_t, 161> resnet50{
     64,   16384,   256,  256,  16384,   64,   64,   36864,   64,   64,   16384,   256,  256,  16384,   256,
     256,  16384,   64,   64,   36864,   64,   64,   4096,    64,   64,   9408};
 
-constexpr std::array<std::int32_t, 110> llama{
-    768,     1572864, 1572864, 1572864, 768,     589824,  589824,  589824,  589824,  768,     1572864, 1572864, 1572864,
-    768,     589824,  589824,  589824,  589824,  768,     1572864, 1572864, 1572864, 768,     589824,  589824,  589824,
-    589824,  768,     1572864, 1572864, 1572864, 768,     589824,  589824,  589824,  589824,  768,     1572864, 1572864,
-    1572864, 768,     589824,  589824,  589824,  589824,  768,     1572864, 1572864, 1572864, 768,     589824,  589824,
-    589824,  589824,  768,     1572864, 1572864, 1572864, 768,     589824,  589824,  589824,  589824,  768,     1572864,
-    1572864, 1572864, 768,     589824,  589824,  589824,  589824,  768,     1572864, 1572864, 1572864, 768,     589824,
-    589824,  589824,  589824,  768,     1572864, 1572864, 1572864, 768,     589824,  589824,  589824,  589824,  768,
-    1572864, 1572864, 1572864, 768,     589824,  589824,  589824,  589824,  768,     1572864, 1572864, 1572864, 768,
-    589824,  589824,  589824,  589824,  768,     24576000};
-
-constexpr std::array<NamedList, 2> lists{{{"resnet50", resnet50}, {"llama", llama}}};
+std::vector<std::int64_t> llama() {
+  std::vector<std::int64_t> elements{768};
+  for (int layer = 0; layer < 12; ++layer) {
+    elements.insert(elements.end(), {1572864, 1572864, 1572864, 768, 589824, 589824, 589824, 589824, 768});
+  }
+  elements.push_back(24576000);
+  return elements;
+}
 
 constexpr std::int64_t most_elements = std::int64_t{1} << 40;
 constexpr std::size_t most_tensors = 1'000'000;
@@ -76,16 +66,14 @@ std::int64_t BucketList::total() const {
 }
 
 BucketList bucket_list(const std::string& name_or_file) {
-  std::string names;
-  for (const NamedList& list : lists) {
-    if (list.name == name_or_file) return {name_or_file, {list.elements.begin(), list.elements.end()}};
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", list.name);
-  }
+  if (name_or_file == "resnet50") return {name_or_file, {resnet50.begin(), resnet50.end()}};
+  if (name_or_file == "llama") return {name_or_file, llama()};
   std::error_code ignored;
   std::ifstream file(name_or_file);
   if (!file || std::filesystem::is_directory(name_or_file, ignored)) {
     throw UsageError(fmt::format(
-        "--buckets is '{}', which is neither a list ({}) nor a readable file; give one of them", name_or_file, names));
+        "--buckets is '{}', which is neither a list (resnet50, llama) nor a readable file; give one of them",
+        name_or_file));
   }
   BucketList list{std::filesystem::path(name_or_file).filename().string(), {}};
   std::string text;

@@ -12,7 +12,6 @@
 #include "bench/kolo_bench/measure/buffer_placement.h"
 #include "bench/kolo_bench/measure/candidate.h"
 #include "bench/kolo_bench/measure/checker.h"
-#include "bench/kolo_bench/measure/storage.h"
 #include "bench/kolo_bench/measure/timing.h"
 #include "bench/kolo_bench/options.h"
 #include "bench/kolo_bench/peers/peer.h"

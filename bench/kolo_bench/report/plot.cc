@@ -1,4 +1,4 @@
-#include "bench/kolo_bench/report/plot.h"
+#include "bench/kolo_bench/report/table.h"
 
 #include <fmt/format.h>
 

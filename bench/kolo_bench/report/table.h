@@ -41,4 +41,8 @@ std::string peak_memory_line(const WorldInfo& world);
 /// Schema 1, with a line end.
 std::string to_json(const Report& report);
 
+/// Bus bandwidth (algorithm bandwidth for one rank) and time over the size, both axes logarithmic, for kolo and its
+/// peers, as an SVG picture. Of several types, operations or roots the first.
+std::string plot(const Report& report);
+
 }  // namespace kolo::bench

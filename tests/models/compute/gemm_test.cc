@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "models/compute/aligned.h"
+#include "models/compute/buffer.h"
 #include "models/compute/random.h"
 
 namespace kolo::models {

@@ -1,4 +1,4 @@
-#include "models/data/rendered.h"
+#include "models/data/dataset.h"
 
 #include <gtest/gtest.h>
 

@@ -152,10 +152,10 @@ TEST(Sampler, BadSettingsAreErrors) {
   EXPECT_EQ(error_of([] { Sampler({.examples = 1, .batch = 0}); }), "the batch size is 0; give at least 1");
   EXPECT_EQ(error_of([] { Sampler({.examples = 1, .batch = -2}); }), "the batch size is -2; give at least 1");
   EXPECT_EQ(error_of([] { Sampler({.examples = 1, .batch = 1, .ranks = 2, .rank = 2}); }), "there is no rank 2 of 2");
-  EXPECT_EQ(error_of([] { order_of("random"); }),
+  EXPECT_EQ(error_of([] { orders.parse("random"); }),
             "unknown order 'random' (known: shuffled, sequential); choose one of them");
-  EXPECT_EQ(order_of("shuffled"), Order::shuffled);
-  EXPECT_EQ(order_of("sequential"), Order::sequential);
+  EXPECT_EQ(orders.parse("shuffled"), Order::shuffled);
+  EXPECT_EQ(orders.parse("sequential"), Order::sequential);
 }
 
 TEST(EvenShare, CoversEverythingInOrder) {

@@ -73,7 +73,8 @@ TEST(TokenStream, FilesThatCannotBeUsed) {
   EXPECT_EQ(error("odd", TokenType::u16), "cannot use DIR/odd (5 bytes are not a whole number of u16 tokens)" + advice);
   EXPECT_EQ(error_of([] { TokenStream("/dev/null", TokenType::bytes); }),
             "cannot use /dev/null (it is not a regular file)" + advice);
-  EXPECT_EQ(error_of([] { token_type_of("u8"); }), "unknown tokens 'u8' (known: bytes, u16, u32); choose one of them");
+  EXPECT_EQ(error_of([] { token_types.parse("u8"); }),
+            "unknown tokens 'u8' (known: bytes, u16, u32); choose one of them");
 }
 
 TEST(TokenStream, ATokenOutOfTheVocabularyIsNamed) {

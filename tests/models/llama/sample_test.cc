@@ -1,4 +1,3 @@
-#include "models/llama/sample.h"
 
 #include <gtest/gtest.h>
 

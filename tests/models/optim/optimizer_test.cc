@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "models/optim/adam.h"
 #include "models/optim/update.h"
 
 #include "tests/models/models_testing.h"

@@ -43,8 +43,8 @@ TEST(Schedule, NothingButWarmUp) {
 
 TEST(Schedule, Words) {
   for (const Curve curve : {Curve::constant, Curve::linear, Curve::cosine})
-    EXPECT_EQ(curve_of(to_string(curve)), curve);
-  EXPECT_EQ(testing::error_of([] { curve_of("cos"); }),
+    EXPECT_EQ(curves.parse(to_string(curve)), curve);
+  EXPECT_EQ(testing::error_of([] { curves.parse("cos"); }),
             "unknown schedule 'cos' (known: constant, linear, cosine); choose one of them");
 }
 
