@@ -19,7 +19,7 @@ Tensor gradient_of(const models::Parameter& parameter) {
   return view(parameter.gradient.data(), parameter.shape);
 }
 
-/// The elements of a tensor of one dimension that are this rank's.
+/// This rank's elements of a tensor of one dimension.
 Tensor part_of(Tensor flat, const models::Shard& shard) {
   const auto count = static_cast<std::int64_t>(shard.count);
   return {.data = static_cast<std::byte*>(flat.data) + shard.first * size_of(flat.dtype),
@@ -127,7 +127,8 @@ double DataParallel::passes(const StepWork& work, StepResult& result) {
   return loss_sum;
 }
 
-/// Without its batch a rank still takes part, with none: others may wait for it in the middle of their passes.
+/// A rank that failed to make its batch takes part with an empty one: others may wait for it in the middle of their
+/// passes.
 models::Batch DataParallel::next_batch(const StepWork& work, StepResult& result) {
   try {
     return work.next();

@@ -24,7 +24,7 @@ struct StepWork {
   std::function<models::Batch()> next;
   std::int64_t micro_batches = 1;
   float loss_scale = 1;  ///< gradients are multiplied by it
-  double targets = 1;    ///< over all ranks and micro-batches; 16-bit gradients are divided by it before they are sent
+  double targets = 1;    ///< over all ranks and micro-batches; divisor of 16-bit gradients before the sum
 };
 
 /// The outcome of one training step.
@@ -42,15 +42,15 @@ struct DataParallelSettings {
   bool reduces_in_passes = false;  ///< the model communicates in its passes: a rank whose pass fails leaves
 };
 
-/// Trains one model on all ranks of a session: every rank holds all parameters and a share of each step's examples, and
-/// gradients are summed over the ranks while the backward pass is still computing others. Of several micro-batches only
-/// the last communicates.
+/// Data-parallel training: every rank holds all parameters and processes its share of each step's examples. Gradients
+/// are summed over the ranks while the backward pass computes others. Of several micro-batches only the last
+/// communicates.
 ///
-/// With ZeRO-1 a step sums this rank's shards only; share_values() follows their update. It moves the bytes of an
-/// all_reduce, and divides the optimizer's work and state among the ranks.
+/// With ZeRO-1 a step sums this rank's shards only, and share_values() follows their update. It communicates as many
+/// bytes as an all_reduce, and divides the optimizer's computation and state among the ranks.
 ///
-/// All member functions but the constructor, shards(), gradient_scale() and wait_seconds() are collective. One thread
-/// at a time.
+/// All member functions except the constructor, shards(), gradient_scale() and wait_seconds() are collective. One
+/// thread at a time.
 class DataParallel {
  public:
   /// Called with a parameter's index once its gradient, or this rank's shard of it, is the sum over all ranks.
@@ -60,7 +60,7 @@ class DataParallel {
   /// Errors: models::ModelError if there is no memory for gradients in 16 bits.
   DataParallel(Session& session, models::Model& model, const DataParallelSettings& settings = {});
 
-  /// Gives every rank the parameters' values of rank 0. Errors: Error.
+  /// Broadcasts the parameters' values from rank 0. Errors: Error.
   void broadcast_parameters();
 
   /// Passes forward and back over this rank's share of a step, sums the gradients over the ranks and announces each
@@ -68,9 +68,9 @@ class DataParallel {
   /// loss.
   ///
   /// give_up  asks every rank to end the training after this step
-  /// Errors: Error if the sums cannot be had, and what `summed` throws. What `next` or the model throws comes back in
-  /// the result: this rank still takes part, and all ranks give up. An exception of a model that reduces in its passes
-  /// is rethrown: the session must then be left, and the other ranks get an Error.
+  /// Errors: Error if a sum fails; exceptions of `summed`. An exception of `next` or of the model is in the result:
+  /// this rank still takes part, and all ranks give up. An exception of a model that reduces in its passes is rethrown:
+  /// the session must then be left, and the other ranks get an Error.
   StepResult step(const StepWork& work, bool give_up, const Summed& summed);
 
   /// The same for a step of one batch.
@@ -82,13 +82,13 @@ class DataParallel {
   /// The sum of a number over all ranks. Errors: Error.
   double sum(double value);
 
-  /// Gives every rank the values of all shards. Errors: Error.
+  /// Gathers the values of all shards on every rank. Errors: Error.
   void share_values();
 
-  /// Gives rank 0 the optimizer's state of all shards. Errors: Error.
+  /// Gathers the optimizer's state of all shards on rank 0. Errors: Error.
   void collect_state(models::Optimizer& optimizer);
 
-  /// How long this rank sat in wait() since its last step began: communication that no computation hid.
+  /// Seconds that this rank spent in wait() since its last step began: exposed communication.
   double wait_seconds() const { return wait_seconds_; }
 
   /// The factor that summed gradients must be multiplied by: 1/targets, or 1 if they were divided before the sum.

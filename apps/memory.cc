@@ -21,7 +21,7 @@ constexpr std::size_t reserved_bytes = std::size_t{16} << 20;
 void* reserve = MAP_FAILED;
 std::atomic<bool> reserve_used = false;
 
-/// On any thread, so it allocates nothing.
+/// Called on any thread; allocates nothing.
 void use_reserve() {
   if (reserve_used.exchange(true)) throw std::bad_alloc();
   ::munmap(reserve, reserved_bytes);

@@ -101,12 +101,12 @@ void Cnn::check(const Batch& batch) const {
                                batch.examples, batch.inputs.size(), batch.targets.size(), inputs));
 }
 
-/// What a convolution takes in the place of `values`: the library's products are f32, of rounded numbers.
+/// `values` rounded to the precision and widened again: the library's convolutions are f32.
 const float* Cnn::in_precision(std::int64_t count, const float* values, Buffer& into) {
   if (precision_ == Precision::f32) return values;
-  const Work* const work = rounded(precision_, count, values, rounded_, "rounded numbers");
+  const MatmulItem* const narrow = rounded(precision_, count, values, rounded_, "rounded numbers");
   float* const out = into.floats(count, "rounded numbers");
-  kernels(precision_).widen(count, work, out);
+  kernels(precision_).widen(count, narrow, out);
   return out;
 }
 
@@ -210,7 +210,7 @@ void Cnn::backward(const Batch& batch, const GradReady& grad_ready, bool add) {
 
 /// The weight's gradient, announced at once; then delta_ becomes that of the layer's input.
 void Cnn::dense_backward(const Dense& layer, std::int64_t examples, bool add, const GradReady& grad_ready) {
-  const Work* const dy =
+  const MatmulItem* const dy =
       rounded(precision_, examples * layer.outputs, delta_.floats(), delta_memory_, "gradients of a layer's output");
   product_weight(precision_, examples, layer.inputs, layer.outputs, dy, layer.input, add, gradient(layer.parameter));
   grad_ready(layer.parameter);

@@ -24,8 +24,8 @@ namespace kolo::models {
 /// With batch norm (Ioffe & Szegedy 2015, arXiv:1502.03167) there are "bn1.weight" and "bn1.bias" [filters] behind the
 /// convolution's, and "bn1.running_mean" and "bn1.running_var", which training moves by a tenth towards each batch's
 /// and evaluation uses; as parameters whose gradient is 0 they are broadcast, saved and loaded like the others. A batch
-/// is that of all ranks: `reduce` sums two small tensors on the way forward and one on the way back, on ranks without
-/// examples, too.
+/// is that of all ranks: `reduce` sums two small tensors in the forward pass and one in the backward pass, also on
+/// ranks without examples.
 class Cnn final : public Model {
  public:
   /// Errors: ModelError for sizes that make no model.
@@ -49,14 +49,14 @@ class Cnn final : public Model {
   const CnnSettings& settings() const { return settings_; }
 
  private:
-  /// One fully connected layer at work.
+  /// One fully connected layer and its buffers.
   struct Dense {
     std::int64_t inputs = 0;
     std::int64_t outputs = 0;
     std::size_t parameter = 0;  // the weight's index; the bias follows it
     Buffer output, input_memory, weight_memory;
-    const Work* input = nullptr;
-    const Work* weight = nullptr;
+    const MatmulItem* input = nullptr;
+    const MatmulItem* weight = nullptr;
   };
 
   float* value(std::size_t index) const { return parameters_[index].value.data(); }
@@ -85,7 +85,7 @@ class Cnn final : public Model {
   std::optional<BatchNorm> norm_;
   Dense hidden_, last_;
   Buffer convolved_, pooled_, one_pooled_;
-  Buffer d_convolved_;                         // with a norm, whose way back needs what was convolved
+  Buffer d_convolved_;                         // with a norm, whose backward pass needs convolved_
   Buffer delta_, delta_below_, delta_memory_;  // gradient of a layer's output, and of the one's below it
   Buffer rounded_, rounded_x_, rounded_w_, rounded_d_;
 };

@@ -72,7 +72,7 @@ void Mlp::backward(const Batch& batch, const GradReady& grad_ready, Gradient gra
   for (std::size_t i = layers(); i-- > 0;) {
     const std::int64_t inputs = sizes_[i], outputs = sizes_[i + 1];
     grad_ready(2 * i + 1);
-    const Work* const dy =
+    const MatmulItem* const dy =
         rounded(precision_, examples * outputs, delta_.floats(), delta_memory_, "gradients of a layer's output");
     product_weight(precision_, examples, inputs, outputs, dy, layers_[i].input, gradient == Gradient::add,
                    weight(i).gradient.data());

@@ -51,12 +51,12 @@ class Mlp final : public Model {
   Precision precision_;
   std::vector<Parameter> parameters_;
   bool bound_ = false;
-  /// A layer's output, [examples, out] (the last one's are the logits), and what its products read, which in f32 are
-  /// the layer's input and weights themselves.
+  /// A layer's output, [examples, out] (the last one's are the logits), and the operands of its products: input and
+  /// weights, rounded unless the precision is f32.
   struct Layer {
     Buffer output, input_memory, weight_memory;
-    const Work* input = nullptr;
-    const Work* weight = nullptr;
+    const MatmulItem* input = nullptr;
+    const MatmulItem* weight = nullptr;
   };
   std::vector<Layer> layers_;
   Buffer delta_, delta_below_, delta_memory_;  // gradient of a layer's output, and of the one's below it

@@ -13,7 +13,7 @@
 
 namespace kolo::cli {
 
-/// The ranks of a program, and how they exchange a few bytes.
+/// The ranks of a program, and their exchange of a few bytes.
 class RankGroup {
  public:
   virtual ~RankGroup() = default;
@@ -25,7 +25,7 @@ class RankGroup {
   virtual std::vector<std::string> gather(const std::string& mine) const = 0;
 };
 
-/// The text that print_problem() gets for an exception.
+/// The text of an exception for print_problem().
 std::string problem_of(const std::exception& error);
 
 /// Runs `work` on this rank, and returns once every rank has done so without an exception. Otherwise the lowest rank on

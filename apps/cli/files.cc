@@ -90,7 +90,7 @@ void write_whole(const std::string& path, const std::string& text) {
   const fs::path target = target_of(path);
   std::error_code ignored;
   if (!fs::exists(target, ignored) || fs::is_regular_file(target, ignored)) {
-    models::write_new_file(target, text);
+    models::write_atomic_file(target, text);
     return;
   }
   std::ofstream file(target, std::ios::binary);

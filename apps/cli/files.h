@@ -17,8 +17,8 @@ std::string read_config_text(const std::string& path);
 /// Makes sure that a file can be created at `path`. Errors: UsageError that names the flag.
 void check_writable(const std::string& flag, const std::string& path);
 
-/// Replaces a file as a whole or not at all (models/util/atomic_file.h): of a link the target, not the link. A device
-/// or a pipe is written to. Errors: models::ModelError, UsageError.
+/// Replaces a file atomically (models/util/atomic_file.h), or the target of a link. Devices and pipes are written to.
+/// Errors: models::ModelError, UsageError.
 void write_whole(const std::string& path, const std::string& text);
 
 }  // namespace kolo::cli

@@ -15,7 +15,7 @@
 
 namespace kolo::cli {
 
-/// A value as it was given.
+/// A value on the command line or in a file.
 struct Given {
   std::string where;  ///< for messages: "--batch", or "batch in run.conf"
   std::string value;
@@ -25,7 +25,7 @@ struct Given {
 struct FlagText {
   std::string_view section;
   std::string_view name;   ///< "minbytes,b": without dashes, and the letter if it has one
-  std::string_view value;  ///< what stands for the value in the help text: "N", "FILE"; empty: it takes none
+  std::string_view value;  ///< its name in the help text: "N", "FILE"; empty: the flag takes no value
   std::string doc;
 
   std::string long_name() const { return std::string(name.substr(0, name.find(','))); }
@@ -35,7 +35,7 @@ struct FlagText {
 template <class Options>
 struct Flag : FlagText {
   std::function<void(Options&, const Given&)> set;      ///< Errors: UsageError, models::ModelError
-  std::function<std::string(const Options&)> agreed{};  ///< what must be equal on all ranks; empty: each has its own
+  std::function<std::string(const Options&)> agreed{};  ///< the value that must be equal on all ranks; empty: none
 };
 
 /// The flags of a program.
@@ -44,7 +44,7 @@ struct Syntax {
   std::vector<FlagText> general;  ///< those that may not stand in a configuration file
   unsigned help_columns = 110;
   bool letters = false;  ///< flags of one letter are accepted
-  /// Takes the words that belong to no flag. Errors: UsageError; empty: each is one.
+  /// Receives the words that belong to no flag; may throw UsageError. Empty: such a word is a UsageError.
   std::function<void(const std::string&)> on_word{};
 };
 
@@ -90,7 +90,7 @@ extern template std::optional<std::int64_t> number_in(std::string_view text);
 extern template std::optional<std::uint64_t> number_in(std::string_view text);
 extern template std::optional<double> number_in(std::string_view text);
 
-// What a value means. Errors: UsageError that says what the flag takes.
+// Parsers of values. Errors: UsageError with the accepted values.
 std::int64_t count_of(const Given& given, std::int64_t least, std::int64_t largest = largest_count);
 double positive_of(const Given& given, std::string_view accepted = "a number above 0, such as 0.1 or 1e-3");
 double not_negative_of(const Given& given);

@@ -19,10 +19,10 @@ class UsageError : public std::runtime_error {
 int launched_rank();
 
 /// Writes "PROGRAM: PROBLEM" as one line to stderr, in one piece. Bytes that are not printable become \xNN; a long
-/// text is cut.
+/// text is truncated.
 void print_problem(const std::string& problem);
 
-/// Writes text to stdout at once. A failure is kept for check_stdout().
+/// Writes text to stdout, unbuffered. check_stdout() reports a failure.
 void print(const std::string& text);
 
 /// Errors: UsageError if a print() failed.

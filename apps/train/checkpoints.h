@@ -22,21 +22,21 @@ class CheckpointWriter {
   using Clock = std::chrono::steady_clock;
 
  public:
-  /// every  steps between checkpoints; nothing: only the last
-  /// Allocates the memory of its copies. Errors: std::bad_alloc; models::ModelError if no thread can be started.
+  /// every  steps between checkpoints; nothing: only the last one is written
+  /// Allocates the memory of the snapshots. Errors: std::bad_alloc; models::ModelError if no thread can be started.
   CheckpointWriter(models::CheckpointStore store, Job& job, std::optional<std::int64_t> every);
-  /// Waits for those under way.
+  /// Waits for checkpoints in progress.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  /// Takes a checkpoint: copies values and optimizer's state, and returns while they are written. Waits only if the two
-  /// before are still being written. One that cannot be written is lost with a message; the training goes on.
+  /// Takes a checkpoint: copies values and optimizer's state, and returns while they are written. Waits only while both
+  /// snapshots are still being written. A checkpoint that cannot be written is reported and lost; training continues.
   ///
-  /// collecting  how long training stood still already to get the optimizer's state from all ranks
+  /// collecting  time that training was already paused to gather the optimizer's state
   void store(std::int64_t steps_done, Clock::duration collecting);
 
-  /// A line with the number of checkpoints and how long training stood still; empty without any.
+  /// A line with the number of checkpoints and the pauses of training; empty without any.
   std::string summary() const;
 
   /// Waits until all are written. Errors: models::ModelError if the last could not be.

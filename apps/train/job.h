@@ -21,7 +21,7 @@
 
 namespace kolo::train {
 
-/// One rank's model, optimizer and data. Made by each rank alone.
+/// One rank's model, optimizer and data. Construction is not collective.
 class Job {
  public:
   /// Reads the data, builds the model and gives it its first parameters.

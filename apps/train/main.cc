@@ -1,5 +1,5 @@
-// kolo-train: trains a model on all ranks that mpirun starts. Every rank opens the session first; whatever goes wrong
-// later is agreed through it, so that one rank says what it was and all end together.
+// kolo-train: trains a model on all ranks that mpirun starts. Every rank opens the session first; later errors are
+// agreed through it, so that one rank prints them and all end together.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -29,9 +29,8 @@
 namespace kolo::train {
 namespace {
 
-/// Defaults of settings for training, unless the environment sets them: ranks that are not equally fast at every moment
-/// wait less for each other if gradients are summed in several buckets, and if a short wait does not put a core to
-/// sleep.
+/// Defaults of settings for training, unless the environment sets them: ranks of varying speed wait less for each other
+/// with several buckets, and if a short wait does not put a core to sleep.
 constexpr std::array<std::pair<const char*, const char*>, 2> own_defaults{
     {{"KOLO_FUSION_BYTES", "1M"}, {"KOLO_SPIN_US", "1000"}}};
 
@@ -143,15 +142,15 @@ int open_session_and_train(int argc, char** argv) {
   }
 }
 
-/// Ends this process with a problem that could not be agreed on: no waiting for ranks that may be stuck.
+/// Ends this process after an error that could not be agreed on, without waiting for ranks that may be stuck.
 [[noreturn]] void leave(const std::string& problem) {
   cli::print_problem(problem);
   std::quick_exit(1);
 }
 
-/// The same for an error of the session, which other ranks got too. They would all say it, and where a rank left, the
-/// others only know that it did. So those who know least wait; by then the launcher, which ends all ranks when one has
-/// failed, has ended them.
+/// The same for an error of the session, which other ranks got as well. If a rank left, only that rank knows the
+/// reason: the others wait a little, and the launcher, which ends all ranks when one has failed, ends them before they
+/// print.
 [[noreturn]] void leave_in_turn(const Error& error) {
   constexpr std::chrono::seconds to_end_all{3};  // of mpirun, which asks processes to end after one second
   const int turn = (error.code() == ErrorCode::aborted ? 2 : 0) + (cli::launched_rank() > 0 ? 1 : 0);

@@ -18,8 +18,8 @@ std::optional<double> clip_of(const Options& options) {
   return options.clip > 0 ? std::optional(options.clip) : std::nullopt;
 }
 
-/// ZeRO-1 among the ranks of one node: they reach each other's memory, so that reduce_scatter and all_gather cost no
-/// more than an all_reduce. Small parameters are not worth it.
+/// ZeRO-1 among the ranks of one node: through shared memory reduce_scatter and all_gather cost no more than an
+/// all_reduce. Not worth it for small parameters.
 std::size_t shards_from(const Session& session) {
   constexpr std::size_t worth_it = 16 << 10;
   return session.local_size() == session.size() ? worth_it : std::numeric_limits<std::size_t>::max();

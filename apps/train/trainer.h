@@ -21,17 +21,17 @@ class Trainer {
  public:
   /// Called with the number of steps done whenever a checkpoint is due, after their update.
   ///
-  /// collecting  how long it took to get the optimizer's state from all ranks
+  /// collecting  time to gather the optimizer's state of all ranks
   using Store = std::function<void(std::int64_t steps_done, std::chrono::nanoseconds collecting)>;
 
-  /// job        the same on every rank but for the rank; it and the session must outlive this
-  /// first      steps done before, by the run that this one goes on from
-  /// listeners  get every step and evaluation; must outlive this. Ranks other than 0 pass none.
-  /// store      on rank 0 if there are to be checkpoints; else empty
+  /// job        with the same settings on every rank; it and the session must outlive this
+  /// first      steps done by the run that this one resumes
+  /// listeners  of steps and evaluations; must outlive this. Ranks other than 0 pass none.
+  /// store      on rank 0 if checkpoints are written; else empty
   /// Errors: models::ModelError if there is not enough memory.
   Trainer(Session& session, Job& job, std::int64_t first, std::vector<Listener*> listeners, Store store);
 
-  /// Gives every rank the parameters of rank 0, which comes before all else. Collective.
+  /// Broadcasts the parameters of rank 0; must be called first. Collective.
   void share_parameters() { parallel_.broadcast_parameters(); }
 
   /// Trains to the end, or until a listener gives up. Collective. Returns whether it came to the end.

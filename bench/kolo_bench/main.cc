@@ -16,8 +16,8 @@
 
 namespace {
 
-/// Ends this process with a problem that could not be agreed on: no waiting for ranks that may be stuck. They may all
-/// have the same one; the launcher ends them when rank 0 has failed.
+/// Ends this process after an error that could not be agreed on, without waiting for ranks that may be stuck. If all
+/// have the same error, the launcher ends the others once rank 0 has printed it.
 [[noreturn]] void leave(const std::exception& error) {
   if (kolo::cli::launched_rank() > 0) std::this_thread::sleep_for(std::chrono::seconds(3));
   kolo::cli::print_problem(kolo::cli::problem_of(error));

@@ -13,7 +13,7 @@
 namespace kolo::bench {
 namespace {
 
-/// Of rank 0, before anything is measured: results must not be lost in the end.
+/// Checks on rank 0, before any measurement, that the results can be written.
 void check_files(const Options& options, int ranks, std::optional<Baseline>& baseline) {
   if (!options.json_file.empty()) cli::check_writable("-J", options.json_file);
   if (!options.plot_file.empty()) cli::check_writable("--plot", options.plot_file);
@@ -40,7 +40,7 @@ void write_files(const Options& options, const Report& report) {
   if (!options.plot_file.empty()) cli::write_whole(options.plot_file, plot(report));
 }
 
-/// Of rank 0, which also says what is too slow.
+/// The exit code; rank 0 also prints the results that are too slow.
 int verdict(const Options& options, const Report& report, const std::optional<Baseline>& baseline) {
   for (const Result& result : report.results) {
     if (result.wrong.value_or(0) > 0) return exit_wrong;

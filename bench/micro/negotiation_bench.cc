@@ -1,5 +1,5 @@
-// What agreeing costs when the data cost nothing: ranks as threads of one process, tensors of one element, steps of 200
-// tensors. "first" steps announce every name in full, "steady" ones a bucket at a time.
+// The cost of negotiation without data: ranks as threads of one process, tensors of one element, steps of 200 tensors.
+// "first" steps announce every name in full, "steady" ones a bucket at a time.
 
 #include <fmt/format.h>
 

@@ -16,7 +16,7 @@ namespace kolo::models {
 /// finite (in f32), or cannot be read. Then no value was touched.
 void load_parameters(const SafetensorsFile& file, const Model& model);
 
-/// The same from several files that hold a part each; `path` is what errors name.
+/// The same from several files that hold parts of the parameters; errors name `path`.
 void load_parameters(std::span<const SafetensorsFile> files, const std::filesystem::path& path, const Model& model);
 
 /// Writes every value of a bound model, under the parameters' names. Errors: as write_safetensors.

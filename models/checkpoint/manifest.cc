@@ -80,7 +80,7 @@ void write_manifest(const fs::path& folder, std::int64_t step) {
     const Seal seal = seal_of(folder / name);
     manifest["files"][name] = {{"bytes", seal.bytes}, {"crc32c", hex(seal.crc)}};
   }
-  write_new_file(folder / manifest_file, manifest.dump(1) + "\n");
+  write_atomic_file(folder / manifest_file, manifest.dump(1) + "\n");
 }
 
 std::string read_state(const fs::path& folder) {

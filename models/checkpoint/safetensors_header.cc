@@ -31,8 +31,8 @@ unsigned bits_of(const StoredTensor& tensor) {
   throw ModelError(fmt::format("tensor {} has the unknown dtype {}", in_quotes(tensor.name), in_quotes(tensor.dtype)));
 }
 
-/// Events of the JSON parser, taken in strictly: what the format does not allow throws, so nothing is built from it,
-/// however deep or long the input is.
+/// A strict handler of the JSON parser's events: anything that the format does not allow throws at once, so that deep
+/// or long input builds nothing.
 class HeaderReader {
  public:
   bool null() { return unexpected("null"); }

@@ -153,7 +153,7 @@ void CheckpointStore::write(const Snapshot& snapshot) const {
   const fs::path inside = folder_ / (std::string(unfinished) + name);
   write_tensors(inside / model_file, snapshot.values);
   write_tensors(inside / optimizer_file, snapshot.optimizer);
-  write_new_file(inside / state_file, snapshot.state);
+  write_atomic_file(inside / state_file, snapshot.state);
   write_manifest(inside, snapshot.step);
   content.become(folder_ / name);
   const auto all = list();

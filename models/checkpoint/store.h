@@ -18,12 +18,12 @@ struct SnapshotTensor {
   AlignedFloats values;
 };
 
-/// A copy of all that training needs to go on from here. Its memory may be used again for the next one.
+/// A copy of everything that training needs to resume. Its memory is reused by the next copy.
 struct Snapshot {
   std::int64_t step = 0;                  ///< steps done
   std::vector<SnapshotTensor> values;     ///< of the model's parameters
-  std::vector<SnapshotTensor> optimizer;  ///< what it remembers
-  std::string state;                      ///< whatever else the program wants to find again: JSON
+  std::vector<SnapshotTensor> optimizer;  ///< the optimizer's state
+  std::string state;                      ///< the program's own state: JSON
 
   /// Takes values and optimizer's state as they are now.
   void copy(const Model& model, Optimizer& optimizer);
@@ -38,12 +38,12 @@ struct StoredCheckpoint {
 /// Checkpoints in a folder: each a folder "step-000000120" with model.safetensors, optimizer.safetensors, state.json
 /// and manifest.json, which has the size and the CRC-32C of each of the others.
 ///
-/// A checkpoint is written into a folder of another name and gets its own once everything is on disk: a process or
-/// machine that stops at any moment, and a disk that is full, leave those that were there before as they are.
+/// A checkpoint is written into a temporary folder, which is renamed once everything is on disk: a process or machine
+/// that stops at any moment, and a full disk, leave earlier checkpoints intact.
 class CheckpointStore {
  public:
   /// folder  made when the first checkpoint is written
-  /// keep    how many checkpoints to keep, at least 1: once one is written older ones go
+  /// keep    the number of newest checkpoints to keep, at least 1; write() removes older ones
   CheckpointStore(std::filesystem::path folder, std::int64_t keep);
 
   const std::filesystem::path& folder() const { return folder_; }
@@ -52,11 +52,11 @@ class CheckpointStore {
   /// folder.
   std::vector<StoredCheckpoint> list() const;
 
-  /// Writes a checkpoint, and removes those that are too many. Errors: ModelError with the reason; nothing has changed
-  /// then.
+  /// Writes a checkpoint, and removes the oldest beyond `keep`. Errors: ModelError with the reason; then nothing has
+  /// changed.
   void write(const Snapshot& snapshot) const;
 
-  /// Removes what writers that were stopped in the middle have left behind.
+  /// Removes unfinished checkpoints of writers that were interrupted.
   void remove_leftovers() const;
 
   /// Takes a checkpoint that cannot be used out of the list, without deleting it: "unusable-step-000000120".

@@ -42,9 +42,9 @@ float* Buffer::floats(std::int64_t count, std::string_view what) {
   return floats();
 }
 
-Work* Buffer::work(Precision precision, std::int64_t count, std::string_view what) {
-  need(static_cast<std::size_t>(count) * work_size(precision), what);
-  return work();
+MatmulItem* Buffer::items(Precision precision, std::int64_t count, std::string_view what) {
+  need(static_cast<std::size_t>(count) * item_bytes(precision), what);
+  return items();
 }
 
 }  // namespace kolo::models

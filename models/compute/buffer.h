@@ -11,7 +11,7 @@
 
 namespace kolo::models {
 
-/// Hands out memory that begins at a multiple of 64 bytes, a cache line and the widest vector register.
+/// Allocates memory aligned to 64 bytes, the size of a cache line and of the widest vector register.
 template <class T>
 struct AlignedAllocator {
   using value_type = T;
@@ -33,11 +33,11 @@ struct AlignedAllocator {
   }
 };
 
-/// Storage for what matrix products read and write: they run up to a tenth faster on it than on a plain vector's.
+/// Storage for operands and results of matrix products, which run up to a tenth faster on aligned memory.
 using AlignedFloats = std::vector<float, AlignedAllocator<float>>;
 
-/// Memory that a pass works in: grows to what it is asked for, and keeps that. It begins at a cache line; large ones
-/// ask for large pages. Contents are lost when it grows.
+/// Memory for the intermediate results of a pass. Grows to the largest size requested and never shrinks; its contents
+/// are lost when it grows. Aligned to a cache line; large buffers request huge pages.
 class Buffer {
  public:
   Buffer() = default;
@@ -47,12 +47,12 @@ class Buffer {
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;
 
-  /// At least `count` numbers. `what` says in a ModelError what there was no memory for.
+  /// At least `count` numbers. `what` names their use in the ModelError that is thrown if there is no memory.
   float* floats(std::int64_t count, std::string_view what);
-  Work* work(Precision precision, std::int64_t count, std::string_view what);
+  MatmulItem* items(Precision precision, std::int64_t count, std::string_view what);
 
   float* floats() const { return static_cast<float*>(data_); }
-  Work* work() const { return static_cast<Work*>(data_); }
+  MatmulItem* items() const { return static_cast<MatmulItem*>(data_); }
   std::size_t bytes() const { return bytes_; }
 
  private:

@@ -12,7 +12,7 @@ struct GemmShape {
   std::int64_t k = 0;
   bool transpose_a = false;  ///< A is stored as [k, m]
   bool transpose_b = false;  ///< B is stored as [n, k]
-  float beta = 0;            ///< 0 overwrites C, whatever it held
+  float beta = 0;            ///< 0 overwrites C, also where it holds NaN
 };
 
 /// Single-precision matrix product of dense row-major matrices, on the calling thread alone. Extents are positive.
@@ -21,11 +21,11 @@ struct GemmShape {
 /// Thread-safe. One of gemm_onednn.cc, gemm_openblas.cc and gemm_plain.cc is linked (CMake: KOLO_GEMM).
 void gemm(const GemmShape& shape, const float* a, const float* b, float* c);
 
-/// The same of bf16 numbers, their products summed in f32. Returns false, and does nothing, where the library or the
-/// processor has no fast way: then they are to be widened.
+/// The same with bf16 operands and f32 sums. Returns false, and does nothing, where the library or the processor has no
+/// fast implementation: the caller then widens the operands.
 bool gemm_bf16(const GemmShape& shape, const std::uint16_t* a, const std::uint16_t* b, float* c);
 
-/// Which library does it: "onednn", "openblas" or "plain".
+/// The linked library: "onednn", "openblas" or "plain".
 std::string_view gemm_backend();
 
 }  // namespace kolo::models

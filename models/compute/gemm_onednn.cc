@@ -12,7 +12,7 @@
 namespace kolo::models {
 namespace {
 
-/// A bit pattern that the sets of instructions with bf16 products have in common.
+/// The bits that all instruction sets with bf16 products have.
 constexpr auto bf16_instructions = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
 
 using Type = dnnl::memory::data_type;
@@ -31,7 +31,7 @@ class Product {
         a_(matrix(shape.m, shape.k, type, shape.transpose_a), onednn_cpu(), nullptr),
         b_(matrix(shape.k, shape.n, type, shape.transpose_b), onednn_cpu(), nullptr),
         c_(matrix(shape.m, shape.n, Type::f32, false), onednn_cpu(), nullptr) {
-    check_headroom("the code of a matrix product");  // oneDNN 2.6 crashes without
+    check_headroom("the code of a matrix product");  // oneDNN 2.6 crashes without it
     dnnl::post_ops after;
     if (shape.beta != 0) after.append_sum(shape.beta);
     dnnl::primitive_attr attributes;

@@ -3,10 +3,10 @@
 // Attention in blocks of rows and keys (Dao et al. 2022, arXiv:2205.14135); see kernel_vectors.h for how this is
 // compiled.
 //
-// A block of rows goes over the keys, block by block, with each row's largest score so far and the sum of the
-// exponentials of the differences to it; where a block of keys has a larger score, what was summed before shrinks by
-// the difference. Only the logarithm of a row's sum is kept; the way back computes scores and weights again from it.
-// With weight p of a row and a key, and dp = d_out · v of the key: ds = p · (dp − Σ d_out·out).
+// A block of rows passes over the keys block by block, and keeps each row's largest score so far and the sum of
+// exp(score - largest). When a block of keys has a larger score, the earlier sums are rescaled. Only the logarithm of a
+// row's sum is kept; the backward pass recomputes scores and weights from it. With weight p of a row and a key, and dp
+// = d_out · v of the key: ds = p · (dp − Σ d_out·out).
 
 #include "models/compute/kernel_tiles.h"
 
@@ -30,7 +30,7 @@ inline std::int64_t vector_multiple(std::int64_t count) {
   return (count + 15) / 16 * 16;
 }
 
-/// Keys as columns, in panels of panel_keys: [positions / panel_keys, width, panel_keys], 0 behind the last.
+/// Transposes keys into panels [positions / panel_keys, width, panel_keys]; columns beyond the last key are 0.
 inline void transpose_panels(const HeadView& head, const float* rows, float* panels) {
   for (std::int64_t first = 0; first < head.positions; first += panel_keys) {
     const std::int64_t keys = least(panel_keys, head.positions - first);
@@ -43,12 +43,12 @@ inline void transpose_panels(const HeadView& head, const float* rows, float* pan
   }
 }
 
-/// A block of rows against a block of keys.
+/// A block of rows (queries) and a block of keys.
 struct Block {
   std::int64_t row = 0, rows = 0;
   std::int64_t key = 0, keys = 0;
 
-  /// How many of the keys row `row + r` may look at.
+  /// Keys of the block that row `row + r` attends to (causal mask).
   std::int64_t seen(std::int64_t r) const { return least(keys, row + r - key + 1); }
 };
 
@@ -86,7 +86,7 @@ inline float exponentials(std::int64_t seen, std::int64_t keys, float offset, fl
   return sum_of(sum);
 }
 
-/// One block of rows under way forward.
+/// The running maximum and sum of each row of a block.
 struct Rows {
   float largest[row_block];
   float sum[row_block];
@@ -125,7 +125,7 @@ inline void forward_block(const HeadView& head, const Block& block, const float*
 }
 
 template <class Number>
-void attend(const HeadView& head, Work* out, float* log_sums, float* memory) {
+void attend(const HeadView& head, MatmulItem* out, float* log_sums, float* memory) {
   float* const panels = memory;
   float* const scores = panels + scratch::panel_floats(head.positions, head.width);
   float* const sums = scores + scratch::score_floats;
@@ -150,7 +150,7 @@ void attend(const HeadView& head, Work* out, float* log_sums, float* memory) {
   }
 }
 
-/// One block of rows under way back.
+/// A block of rows of the backward pass.
 struct RowsBack {
   float* d_out;                 ///< [row_block, width]
   float inner[row_block] = {};  ///< Σ d_out·out of each row
@@ -192,7 +192,7 @@ inline void backward_block(const HeadView& head, const Block& block, const float
 }
 
 template <class Number>
-void take_rows(const HeadView& head, std::int64_t first, std::int64_t count, const Work* out, const float* d_out,
+void take_rows(const HeadView& head, std::int64_t first, std::int64_t count, const MatmulItem* out, const float* d_out,
                RowsBack& rows) {
   fill_floats(rows.d_out, count * head.width, 0);
   for (std::int64_t r = 0; r < count; ++r) {
@@ -208,7 +208,7 @@ void take_rows(const HeadView& head, std::int64_t first, std::int64_t count, con
 }
 
 template <class Number>
-void attend_backward(const HeadView& head, const Work* out, const float* log_sums, const float* d_out,
+void attend_backward(const HeadView& head, const MatmulItem* out, const float* log_sums, const float* d_out,
                      const HeadGradients& gradients, float* memory) {
   float* const key_panels = memory;
   float* const value_panels = key_panels + scratch::panel_floats(head.positions, head.width);

@@ -1,14 +1,13 @@
 #pragma once
 
-// Loops over images of blocks of filters; see kernel_vectors.h for how this is compiled, and kernels.h for what each
-// loop does.
+// Kernels on images of filter blocks; see kernel_vectors.h for their compilation, and kernels.h for their contracts.
 
 #include "models/compute/kernel_vectors.h"
 
 namespace kolo::models {
 namespace {
 
-/// The four neighbours that are pooled, after the norm.
+/// The four pixels of a pooling window, after the norm.
 struct Four {
   Floats of[4];
 };
@@ -25,7 +24,7 @@ inline Four four_at(const PoolView& view, std::int64_t row, std::int64_t column,
   return four;
 }
 
-/// A NaN wins, if it is the last.
+/// The largest of the four and 0. NaN if the last one is NaN.
 inline Floats pooled_of(const Four& four) {
   Floats most{};
   for (const Floats& value : four.of) most = value <= most ? most : value;
@@ -53,7 +52,7 @@ inline void relu_pool_backward(const PoolView& view, const float* d_pooled, floa
       over(view.block, [&](std::int64_t i, auto extent) {
         const Four four = four_at(view, row, column, i, extent);
         const Floats most = pooled_of(four), gradient = load(d_pooled + i, extent);
-        Integers left = most > 0.0f;  // the first of the largest takes it all
+        Integers left = most > 0.0f;  // the first of the largest gets the gradient
         for (std::int64_t n = 0; n < 4; ++n) {
           const Integers takes = (four.of[n] == most) & left;
           left &= ~takes;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Loops over rows; see kernel_vectors.h for how this is compiled, and kernels.h for what each loop does.
+// Kernels on rows; see kernel_vectors.h for their compilation, and kernels.h for their contracts.
 
 #include "models/compute/kernel_vectors.h"
 
@@ -8,18 +8,18 @@ namespace kolo::models {
 namespace {
 
 template <class Number>
-void narrow(std::int64_t count, const float* values, Work* out) {
+void narrow(std::int64_t count, const float* values, MatmulItem* out) {
   over(count, [&](std::int64_t i, auto extent) { Number::store(out, i, load(values + i, extent), extent); });
 }
 
 template <class Number>
-void widen(std::int64_t count, const Work* values, float* out) {
+void widen(std::int64_t count, const MatmulItem* values, float* out) {
   over(count, [&](std::int64_t i, auto extent) { store(out + i, Number::load(values, i, extent), extent); });
 }
 
 template <class Number>
 void rms_norm(std::int64_t rows, std::int64_t dim, const float* x, const float* more, float* sum, const float* gain,
-              double eps, Work* h, float* inverse) {
+              double eps, MatmulItem* h, float* inverse) {
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::int64_t at = row * dim;
     Floats squares{};
@@ -46,7 +46,7 @@ void rms_norm(std::int64_t rows, std::int64_t dim, const float* x, const float* 
 
 template <class Number>
 void rms_norm_backward(std::int64_t rows, std::int64_t dim, const float* x, const float* gain, const float* inverse,
-                       const float* dh, float* d, float* d_gain, Work* d_work) {
+                       const float* dh, float* d, float* d_gain, MatmulItem* d_rounded) {
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::int64_t at = row * dim;
     const float scale = inverse[row];
@@ -61,7 +61,7 @@ void rms_norm_backward(std::int64_t rows, std::int64_t dim, const float* x, cons
       const Floats through = load(dh + at + i, extent) * load(gain + i, extent) * scale;
       const Floats total = load(d + at + i, extent) + through - load(x + at + i, extent) * pull;
       store(d + at + i, total, extent);
-      if (d_work != nullptr) Number::store(d_work, at + i, total, extent);
+      if (d_rounded != nullptr) Number::store(d_rounded, at + i, total, extent);
     });
   }
 }
@@ -87,7 +87,7 @@ inline void split_heads(const HeadRows& rows, const float* in, float* out) {
 }
 
 template <class Number>
-void merge_heads(const HeadRows& rows, const float* in, Work* out, std::int64_t at) {
+void merge_heads(const HeadRows& rows, const float* in, MatmulItem* out, std::int64_t at) {
   for (std::int64_t position = 0; position < rows.positions; ++position) {
     const float* const from = in + position * rows.width;
     const std::int64_t to = at + position * rows.stride;
@@ -112,7 +112,7 @@ inline Floats sigmoid(Floats x) {
 }
 
 template <class Number>
-void swiglu(std::int64_t rows, std::int64_t ffn, const float* gate_up, Work* s) {
+void swiglu(std::int64_t rows, std::int64_t ffn, const float* gate_up, MatmulItem* s) {
   for (std::int64_t row = 0; row < rows; ++row) {
     const float* const gate = gate_up + row * 2 * ffn;
     over(ffn, [&](std::int64_t i, auto extent) {
@@ -123,8 +123,8 @@ void swiglu(std::int64_t rows, std::int64_t ffn, const float* gate_up, Work* s) 
 }
 
 template <class Number>
-void swiglu_backward(std::int64_t rows, std::int64_t ffn, const float* gate_up, const float* ds, Work* d_gate_up,
-                     Work* s) {
+void swiglu_backward(std::int64_t rows, std::int64_t ffn, const float* gate_up, const float* ds, MatmulItem* d_gate_up,
+                     MatmulItem* s) {
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::int64_t at = row * 2 * ffn;
     over(ffn, [&](std::int64_t i, auto extent) {
@@ -138,7 +138,7 @@ void swiglu_backward(std::int64_t rows, std::int64_t ffn, const float* gate_up, 
   }
 }
 
-/// The first of the largest.
+/// The index of the first element that equals `largest`.
 inline std::int64_t first_of(std::int64_t count, const float* values, float largest) {
   for (std::int64_t i = 0; i < count; ++i) {
     if (values[i] == largest) return i;

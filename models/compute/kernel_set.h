@@ -1,6 +1,6 @@
 #pragma once
 
-// The set of loops for the kind of processor that the including file is compiled for.
+// The kernels for the instruction set that the including file is compiled for.
 
 #include "models/compute/kernel_attention.h"
 #include "models/compute/kernel_images.h"

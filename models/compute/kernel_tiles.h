@@ -1,6 +1,6 @@
 #pragma once
 
-// Products of small matrices whose operands lie in cache; see kernel_vectors.h for how this is compiled.
+// Products of small matrices whose operands are in cache; see kernel_vectors.h for how this is compiled.
 
 #include "models/compute/kernel_vectors.h"
 
@@ -12,7 +12,7 @@ namespace {
 struct Tile {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
-  std::int64_t depth = 0;  ///< numbers that each element of C sums over
+  std::int64_t depth = 0;  ///< terms of each element of C
   std::int64_t a_row = 0;
   std::int64_t a_step = 0;
   std::int64_t b_stride = 0;
@@ -41,7 +41,7 @@ inline void tile_block(const Tile& tile, const float* a, const float* b, float* 
   }
 }
 
-/// What fits the registers: half of them are sums.
+/// Sums use half of the vector registers.
 inline constexpr int block_sums = vector_bytes == 64 ? 16 : 8;
 
 template <int vectors, bool add>

@@ -1,8 +1,7 @@
 #pragma once
 
-// Vectors of `vector_bytes`, which the including file has defined; it is compiled for one kind of processor, so
-// everything here has internal linkage. A loop over a row handles the end that does not fill a vector through the same
-// code, with numbers that are left out as 0.
+// Vectors of `vector_bytes`, defined by the including file. That file is compiled for one instruction set, so
+// everything here has internal linkage. The partial vector at the end of a row takes the same code, filled up with 0.
 
 #include <math.h>  // NOLINT(modernize-deprecated-headers): functions of C, none of them inline
 
@@ -23,8 +22,8 @@ typedef std::uint16_t Halves __attribute__((vector_size(vector_bytes / 2)));
 
 inline constexpr std::int64_t lanes = vector_bytes / sizeof(float);
 
-struct Full {};  ///< a whole vector
-struct Part {    ///< the first numbers of one
+struct Full {};  ///< all lanes of a vector
+struct Part {    ///< its first `count` lanes
   std::int64_t count;
 };
 
@@ -73,7 +72,7 @@ inline Floats larger(Floats a, Floats b) {
   return a > b ? a : b;
 }
 
-/// The lanes that a part of a vector lacks become `value`.
+/// Sets the lanes beyond a partial vector to `value`.
 inline Floats fill(Floats values, Full, float) {
   return values;
 }
@@ -82,7 +81,7 @@ inline Floats fill(Floats values, Part part, float value) {
   return values;
 }
 
-/// The sum of the lanes, halves first: always in the same order.
+/// The sum of the lanes, always in the same order: halves are added until one lane is left.
 inline float sum_of(Floats values) {
   float lane[lanes];
   std::memcpy(lane, &values, sizeof(values));
@@ -122,28 +121,28 @@ inline Floats exponential(Floats x) {
   return x < low ? Floats{} : result;
 }
 
-/// How numbers of matrix products are held. f32: as they are.
+/// Loads and stores MatmulItems. f32: unchanged.
 struct F32 {
   template <class Extent>
-  static Floats load(const Work* from, std::int64_t at, Extent extent) {
+  static Floats load(const MatmulItem* from, std::int64_t at, Extent extent) {
     return load_bytes<Floats>(reinterpret_cast<const float*>(from) + at, extent);
   }
   template <class Extent>
-  static void store(Work* to, std::int64_t at, Floats values, Extent extent) {
+  static void store(MatmulItem* to, std::int64_t at, Floats values, Extent extent) {
     store_bytes(reinterpret_cast<float*>(to) + at, values, extent);
   }
 };
 
-/// 16 bits, converted as <kolo/float16.h> has it.
+/// 16-bit floats, converted by <kolo/float16.h>.
 template <class Format>
 struct Half {
   template <class Extent>
-  static Floats load(const Work* from, std::int64_t at, Extent extent) {
+  static Floats load(const MatmulItem* from, std::int64_t at, Extent extent) {
     const auto halves = load_bytes<Halves>(reinterpret_cast<const std::uint16_t*>(from) + at, extent);
     return Format::widen(__builtin_convertvector(halves, Words));
   }
   template <class Extent>
-  static void store(Work* to, std::int64_t at, Floats values, Extent extent) {
+  static void store(MatmulItem* to, std::int64_t at, Floats values, Extent extent) {
     const Halves halves = __builtin_convertvector(Format::narrow(values), Halves);
     store_bytes(reinterpret_cast<std::uint16_t*>(to) + at, halves, extent);
   }

@@ -8,8 +8,8 @@
 
 namespace kolo::models {
 
-/// One head's attention over one sequence. Rows of q, k and v are `width` numbers, a multiple of 16, of which those
-/// beyond head_dim are 0; q is already scaled.
+/// One head's attention over one sequence. Rows of q, k and v have `width` elements, a multiple of 16; those beyond
+/// head_dim are 0. q is already scaled by 1/√head_dim.
 struct HeadView {
   std::int64_t positions = 0;
   std::int64_t width = 0;
@@ -17,30 +17,30 @@ struct HeadView {
   const float* q = nullptr;     ///< [positions, width]
   const float* k = nullptr;     ///< [positions, width]
   const float* v = nullptr;     ///< [positions, width]
-  std::int64_t out_stride = 0;  ///< numbers from a row of `out` and `d_out` to the next
+  std::int64_t out_stride = 0;  ///< elements between rows of `out` and `d_out`
 };
 
-/// Where the gradients of one head's attention go.
+/// The gradients of one head's attention.
 struct HeadGradients {
   float* dq = nullptr;  ///< [positions, width], overwritten
   float* dk = nullptr;  ///< [positions, width], added to: heads share keys and values
-  float* dv = nullptr;  ///< likewise
+  float* dv = nullptr;  ///< as dk
 };
 
-/// Where one head's numbers lie in rows of all heads' numbers, and how they are turned: pair (i, i + half) at a
-/// position by the angle whose cosine and sine stand at [position, i].
+/// One head's columns in rows of all heads, and its rotary embedding: pair (i, i + half) at a position is rotated by
+/// the angle with the cosine and sine at [position, i].
 struct HeadRows {
   std::int64_t positions = 0;
-  std::int64_t half = 0;          ///< of the head's numbers
-  std::int64_t width = 0;         ///< of a row of the head's own, as in HeadView
-  std::int64_t stride = 0;        ///< from one position to the next in rows of all heads
-  const float* cosine = nullptr;  ///< null: nothing is turned, nor scaled
+  std::int64_t half = 0;          ///< head_dim / 2
+  std::int64_t width = 0;         ///< elements of a row of one head, as in HeadView
+  std::int64_t stride = 0;        ///< elements of a row of all heads
+  const float* cosine = nullptr;  ///< null: neither rotated nor scaled
   const float* sine = nullptr;
-  float scale = 1;  ///< what is turned is multiplied by it, too
+  float scale = 1;  ///< factor of rotated elements
 };
 
-/// One image of a block of filters, [rows, columns, block], which pooling by 2×2 makes [rows/2, columns/2, block]; an
-/// odd last row or column is left out.
+/// One image of a block of filters, [rows, columns, block]. 2×2 pooling gives [rows/2, columns/2, block]; an odd last
+/// row or column is dropped.
 struct PoolView {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
@@ -50,55 +50,57 @@ struct PoolView {
   const float* shift = nullptr;
 };
 
-/// Loops over rows of numbers, compiled for one kind of processor and one precision of `Work`. All are vectorised, and
-/// give the same bits for the same input in every run on one machine.
+/// Vectorised kernels, compiled for one instruction set and one precision of MatmulItem. The same input gives the same
+/// bits in every run on one machine.
 struct Kernels {
   /// out = values, rounded.
-  void (*narrow)(std::int64_t count, const float* values, Work* out);
+  void (*narrow)(std::int64_t count, const float* values, MatmulItem* out);
 
   /// out = values.
-  void (*widen)(std::int64_t count, const Work* values, float* out);
+  void (*widen)(std::int64_t count, const MatmulItem* values, float* out);
 
   /// sum = x + more (`more` may be null: then sum is not written); h = sum / rms(sum) · gain, rounded;
   /// inverse[row] = 1 / rms. x, more, sum, h are [rows, dim]; rms(x) = √(mean of squares + eps).
   void (*rms_norm)(std::int64_t rows, std::int64_t dim, const float* x, const float* more, float* sum,
-                   const float* gain, double eps, Work* h, float* inverse);
+                   const float* gain, double eps, MatmulItem* h, float* inverse);
 
-  /// Back through rms_norm: d += the gradient of x, given dh; d_gain += that of gain; d_work = d, rounded, unless null.
+  /// Backward of rms_norm: d += the gradient of x, given dh; d_gain += that of gain; d_rounded = d, rounded, unless
+  /// null.
   void (*rms_norm_backward)(std::int64_t rows, std::int64_t dim, const float* x, const float* gain,
-                            const float* inverse, const float* dh, float* d, float* d_gain, Work* d_work);
+                            const float* inverse, const float* dh, float* d, float* d_gain, MatmulItem* d_rounded);
 
-  /// Turns one head's numbers, from rows of all heads' into rows of its own, of which what lies beyond them becomes 0.
+  /// Copies one head out of rows of all heads, rotated; elements beyond head_dim become 0.
   void (*split_heads)(const HeadRows& rows, const float* in, float* out);
 
-  /// The way back: turns by the opposite angle, and puts the rows, rounded, behind number `at` of `out`.
-  void (*merge_heads)(const HeadRows& rows, const float* in, Work* out, std::int64_t at);
+  /// The inverse: rotates by the opposite angle, and writes the rows, rounded, to `out` from element `at` on.
+  void (*merge_heads)(const HeadRows& rows, const float* in, MatmulItem* out, std::int64_t at);
 
   /// s = silu(gate) · up, rounded. A row of gate_up is gate [ffn], then up [ffn].
-  void (*swiglu)(std::int64_t rows, std::int64_t ffn, const float* gate_up, Work* s);
+  void (*swiglu)(std::int64_t rows, std::int64_t ffn, const float* gate_up, MatmulItem* s);
 
-  /// d_gate_up of ds, rounded, and s once more. In f32 d_gate_up may be gate_up, and s may be ds.
-  void (*swiglu_backward)(std::int64_t rows, std::int64_t ffn, const float* gate_up, const float* ds, Work* d_gate_up,
-                          Work* s);
+  /// Backward of swiglu: d_gate_up from ds, rounded; and s again. In f32 d_gate_up may be gate_up, and s may be ds.
+  void (*swiglu_backward)(std::int64_t rows, std::int64_t ffn, const float* gate_up, const float* ds,
+                          MatmulItem* d_gate_up, MatmulItem* s);
 
-  /// Attention of the rows to themselves and those before them. out [positions, out_stride] gets head_dim numbers per
-  /// row; log_sums [positions]: of each row of scores the logarithm of the sum of exponentials. Scratch: as
-  /// attention_scratch() says.
-  void (*attend)(const HeadView& head, Work* out, float* log_sums, float* scratch);
+  /// Causal attention. Writes head_dim elements of each row of out [positions, out_stride], and into log_sums
+  /// [positions] the logarithm of each row's sum of exponentials. scratch: attention_scratch() floats.
+  void (*attend)(const HeadView& head, MatmulItem* out, float* log_sums, float* scratch);
 
-  /// The way back, from the gradient of `out`.
-  void (*attend_backward)(const HeadView& head, const Work* out, const float* log_sums, const float* d_out,
+  /// Backward of attend, from d_out, the gradient of `out`.
+  void (*attend_backward)(const HeadView& head, const MatmulItem* out, const float* log_sums, const float* d_out,
                           const HeadGradients& gradients, float* scratch);
 
-  /// Cross-entropy of softmax(logits) [classes] against a target; `index` gets the first of the largest logits. Writes
-  /// scale · gradient unless d_logits is null; it may be `logits`. Elements below 1e-20 become 0.
+  /// Cross-entropy of softmax(logits) [classes] against a target; `index` becomes that of the first of the largest
+  /// logits. Writes scale · gradient into d_logits unless it is null; it may be `logits`. Elements below 1e-20 become
+  /// 0.
   double (*cross_entropy)(std::int64_t classes, const float* logits, std::int64_t target, float scale, float* d_logits,
                           std::int64_t* index);
 
-  /// pooled = the largest of four neighbours, or 0 if that is more.
+  /// pooled = max(0, the four pixels of each window).
   void (*relu_pool)(const PoolView& view, float* pooled);
 
-  /// d [rows, columns, block], overwritten: the first of the largest neighbours gets the gradient. May be view.x.
+  /// d [rows, columns, block], overwritten: the first of the largest pixels of a window gets its gradient. May be
+  /// view.x.
   void (*relu_pool_backward)(const PoolView& view, const float* d_pooled, float* d);
 
   /// Adds to sums and squares [columns] those of x − centre over the rows; a null centre is 0.
@@ -114,12 +116,12 @@ struct Kernels {
                           const float* c, float* d);
 };
 
-/// Extents of the blocks that attention works in, and of the memory for them.
+/// Extents of attention's blocks and of their memory.
 namespace scratch {
 
 inline constexpr std::int64_t row_block = 32;                 ///< rows of scores at a time
 inline constexpr std::int64_t key_block = 256;                ///< keys at a time: 32 KiB of scores
-inline constexpr std::int64_t score_stride = key_block + 16;  ///< floats: rows do not fall onto the same cache sets
+inline constexpr std::int64_t score_stride = key_block + 16;  ///< floats; rows use different cache sets
 inline constexpr std::int64_t panel_keys = 64;                ///< columns of a panel of transposed keys
 inline constexpr std::int64_t score_floats = row_block * score_stride;
 
@@ -130,15 +132,15 @@ constexpr std::int64_t panel_floats(std::int64_t positions, std::int64_t width) 
 
 }  // namespace scratch
 
-/// Floats of scratch that attend and attend_backward want.
+/// Floats of scratch memory of attend and attend_backward.
 constexpr std::int64_t attention_scratch(std::int64_t positions, std::int64_t width) {
   return 2 * scratch::panel_floats(positions, width) + 2 * scratch::score_floats + scratch::row_block * width;
 }
 
-/// What runs fastest on this processor.
+/// The fastest kernels for this processor.
 const Kernels& kernels(Precision precision);
 
-/// The same loops, compiled for one instruction set each.
+/// The kernels of one instruction set.
 struct KernelSet {
   Kernels f32, bf16, f16;
 };

@@ -6,7 +6,8 @@
 
 namespace kolo::models {
 
-/// One OpenMP thread for the caller while it lives: ranks share the cores, and sums must not depend on their number.
+/// Limits the caller to one OpenMP thread during its lifetime: ranks share the cores, and sums must not depend on the
+/// number of threads.
 class OneThread {
  public:
   OneThread() : before_(omp_get_max_threads()) {
@@ -22,7 +23,7 @@ class OneThread {
   int before_;
 };
 
-/// The processor as an engine of oneDNN.
+/// oneDNN's engine for the CPU.
 inline const dnnl::engine& onednn_cpu() {
   static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
   return cpu;

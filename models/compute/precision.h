@@ -9,25 +9,25 @@
 
 namespace kolo::models {
 
-/// What the inputs of matrix products are rounded to. Weights and gradients are f32 in any case, and so are sums,
-/// norms, softmax and the residual stream.
+/// The dtype to which inputs of matrix products are rounded. Weights, gradients, sums, norms, softmax and the residual
+/// stream are always f32.
 enum class Precision : std::uint8_t { f32, bf16, f16 };
 
-/// A number that goes into a matrix product: a float, or 16 bits, as the precision says that comes along with it.
-struct Work;
+/// An element of a matrix product's operand: an f32 or a 16-bit float, by the Precision that accompanies it.
+struct MatmulItem;
 
-/// Bytes of one such number.
-constexpr std::size_t work_size(Precision precision) {
+/// Bytes of one MatmulItem.
+constexpr std::size_t item_bytes(Precision precision) {
   return precision == Precision::f32 ? 4 : 2;
 }
 
-/// Number `index` of an array of them.
-inline Work* work_at(Work* work, Precision precision, std::int64_t index) {
-  return reinterpret_cast<Work*>(reinterpret_cast<std::byte*>(work) +
-                                 static_cast<std::size_t>(index) * work_size(precision));
+/// Element `index` of an array.
+inline MatmulItem* item_at(MatmulItem* items, Precision precision, std::int64_t index) {
+  return reinterpret_cast<MatmulItem*>(reinterpret_cast<std::byte*>(items) +
+                                       static_cast<std::size_t>(index) * item_bytes(precision));
 }
-inline const Work* work_at(const Work* work, Precision precision, std::int64_t index) {
-  return work_at(const_cast<Work*>(work), precision, index);
+inline const MatmulItem* item_at(const MatmulItem* items, Precision precision, std::int64_t index) {
+  return item_at(const_cast<MatmulItem*>(items), precision, index);
 }
 
 inline constexpr WordTable<Precision, 3> precisions{"precision", {"f32", "bf16", "f16"}};
@@ -35,13 +35,13 @@ constexpr std::string_view to_string(Precision precision) {
   return precisions[precision];
 }
 
-/// Rounds factor·values to 16-bit floats, to nearest, ties to even; what is too large becomes infinite.
+/// Rounds factor·values to 16-bit floats, to nearest, ties to even; values out of range become infinite.
 ///
 /// precision  bf16 or f16
 /// out        as many as the values
 void to_half(Precision precision, std::span<const float> values, float factor, std::span<std::uint16_t> out);
 
-/// The other way: exact.
+/// Widens 16-bit floats to f32, exactly.
 void from_half(Precision precision, std::span<const std::uint16_t> values, std::span<float> out);
 
 }  // namespace kolo::models

@@ -6,7 +6,7 @@
 namespace kolo::models {
 namespace {
 
-const float* widened(Precision precision, std::int64_t count, const Work* values, AlignedFloats& scratch) {
+const float* widened(Precision precision, std::int64_t count, const MatmulItem* values, AlignedFloats& scratch) {
   if (scratch.size() < static_cast<std::size_t>(count)) scratch.resize(static_cast<std::size_t>(count));
   kernels(precision).widen(count, values, scratch.data());
   return scratch.data();
@@ -14,15 +14,15 @@ const float* widened(Precision precision, std::int64_t count, const Work* values
 
 }  // namespace
 
-const Work* rounded(Precision precision, std::int64_t count, const float* values, Buffer& memory,
-                    std::string_view what) {
-  if (precision == Precision::f32) return reinterpret_cast<const Work*>(values);
-  Work* const out = memory.work(precision, count, what);
+const MatmulItem* rounded(Precision precision, std::int64_t count, const float* values, Buffer& memory,
+                          std::string_view what) {
+  if (precision == Precision::f32) return reinterpret_cast<const MatmulItem*>(values);
+  MatmulItem* const out = memory.items(precision, count, what);
   kernels(precision).narrow(count, values, out);
   return out;
 }
 
-void product(Precision precision, const GemmShape& shape, const Work* a, const Work* b, float* c) {
+void product(Precision precision, const GemmShape& shape, const MatmulItem* a, const MatmulItem* b, float* c) {
   if (precision == Precision::f32) {
     return gemm(shape, reinterpret_cast<const float*>(a), reinterpret_cast<const float*>(b), c);
   }

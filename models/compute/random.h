@@ -31,8 +31,8 @@ class Random {
   float uniform();
   /// Uniform in [-bound, bound).
   float symmetric(float bound) { return bound * (2 * uniform() - 1); }
-  /// Normal but for the tails, which end at ±6: the sum of 12 uniform numbers of 16 bits, less 6; the same bits
-  /// everywhere.
+  /// Normal, except that the tails end at ±6: the sum of 12 uniform numbers of 16 bits, minus 6. The same bits on every
+  /// platform.
   float normal();
 
  private:

@@ -7,7 +7,7 @@
 
 namespace kolo::models {
 
-/// Labelled images in memory: one byte per input, 0 … 255 for 0 … 1 (a fourth of what floats would take).
+/// Labelled images in memory, one byte per input: 0 … 255 stands for 0 … 1.
 struct Dataset {
   std::int64_t channels = 1;  ///< planes of an image: 1 for grey, 3 for colours
   std::int64_t rows = 0;
@@ -20,16 +20,16 @@ struct Dataset {
   std::int64_t input_size() const { return channels * rows * columns; }
 };
 
-/// What to train on, and what to measure accuracy on (may be empty).
+/// A training set and a held-out set, which may be empty.
 struct DataSplit {
   Dataset train;
   Dataset held_out;
-  std::string description;  ///< for people: where it is from and how it was split
+  std::string description;  ///< for output: the source, and how it was split
 };
 
 /// Reads a pair of IDX files, as MNIST's: images (magic 0x00000803, count, rows, columns, one byte per pixel; or, in
 /// colours, 0x00000804, count, channels, rows, columns, plane by plane) and labels (magic 0x00000801, count, one byte
-/// each), each gzipped or not, whatever their names say.
+/// each). Either may be gzipped, under any name.
 ///
 /// Errors: ModelError naming the file and the reason: missing or unreadable, damaged gzip, foreign magic, no images or
 /// images without pixels, truncated, bytes after the end, as many labels as images not given, a label that is no digit.
@@ -51,9 +51,9 @@ struct RenderedSettings {
   std::uint64_t seed = 1;  ///< of the pictures; held-out ones are never among those to train on
 };
 
-/// Digits that the program draws itself, 28×28: several ways to write each, with wobbling outlines, size, slant, turn,
-/// shift, stroke width, ink and noise at random. Picture i takes its numbers from Random(seed, i) and no trigonometry,
-/// so that the bytes are the same on every platform. About 40 µs a picture.
+/// Renders digits, 28×28: several glyphs for each, with random distortion, size, slant, rotation, shift, stroke width,
+/// ink and noise. Picture i uses Random(seed, i) and no trigonometry, so the bytes are the same on every platform.
+/// About 40 µs a picture.
 DataSplit render_digits(const RenderedSettings& settings = {});
 
 }  // namespace kolo::models

@@ -10,7 +10,7 @@
 
 namespace kolo::models {
 
-/// What a batch views. Keeps its memory from batch to batch.
+/// The memory of a batch, reused for the next one.
 struct BatchStorage {
   std::int64_t examples = 0;
   AlignedFloats inputs;
@@ -20,7 +20,7 @@ struct BatchStorage {
   Batch view() const { return {.examples = examples, .inputs = inputs, .tokens = tokens, .targets = targets}; }
 };
 
-/// Where examples come from: images with labels, or windows of a stream of tokens. Several threads may gather at once.
+/// A source of examples: images with labels, or windows of a token stream. Thread-safe.
 class Examples {
  public:
   virtual ~Examples() = default;
@@ -30,8 +30,8 @@ class Examples {
   /// Targets of one example: 1 for an image, its positions for a sequence.
   virtual std::int64_t targets_each() const = 0;
 
-  /// Makes a batch of the examples with these indices, in this order. `epoch` counts from 0; what is drawn at random
-  /// depends on it, and on the index, and on nothing else. Errors: ModelError for an example that cannot be used.
+  /// Makes a batch of the examples with these indices, in this order. `epoch` counts from 0; random
+  /// augmentation depends on it and on the index only. Errors: ModelError for an example that cannot be used.
   virtual void gather(std::span<const std::int64_t> examples, std::int64_t epoch, BatchStorage& to) const = 0;
 };
 

@@ -11,7 +11,7 @@ struct Point {
   float y = 0;
 };
 
-/// One movement of the pen: straight from point to point, or a smooth curve through them.
+/// A stroke of the pen: straight lines between the points, or a smooth curve through them.
 struct Stroke {
   bool smooth = false;
   std::vector<Point> points;
@@ -23,7 +23,7 @@ using Glyph = std::vector<Stroke>;
 /// The ways to write digit 0 … 9; at least two.
 std::span<const Glyph> glyphs_of(int digit);
 
-/// The straight pieces of a stroke: a smooth one is a Catmull-Rom spline, `pieces` to a span.
+/// The stroke as a polyline: a smooth one is a Catmull-Rom spline with `pieces` segments to a span.
 std::vector<Point> outline(const Stroke& stroke, int pieces);
 
 }  // namespace kolo::models

@@ -14,7 +14,7 @@ namespace kolo::models {
 class Images final : public Examples {
  public:
   /// data          must outlive this and stay as it is
-  /// augment_seed  shows each image, in each epoch, a little shifted, turned and scaled
+  /// augment_seed  if set, each image is augmented at random in each epoch
   explicit Images(const Dataset& data, std::optional<std::uint64_t> augment_seed = std::nullopt)
       : data_(&data), augment_seed_(augment_seed) {}
 
@@ -36,7 +36,7 @@ struct ImageShape {
   std::int64_t columns = 0;
 };
 
-/// Draws an image anew: turned by up to 11 degrees, scaled by up to a tenth, sheared by up to a tenth, and shifted by
+/// Augments an image: rotated by up to 11 degrees, scaled by up to a tenth, sheared by up to a tenth, and shifted by
 /// up to two pixels, all uniformly at random. Between pixels it is interpolated, outside it is 0.
 ///
 /// image  [channels, rows, columns], 0 … 255

@@ -13,7 +13,7 @@
 
 namespace kolo::models {
 
-/// Makes batches on a thread of its own while others are trained on: up to two ahead.
+/// Makes batches on a background thread, up to two ahead of the training.
 class Prefetcher {
  public:
   /// Makes batch `number`. Runs on the prefetcher's thread; it must not share data with other threads.
@@ -21,7 +21,7 @@ class Prefetcher {
 
   /// Batches first … end-1, in this order. Errors: ModelError if the thread cannot be started.
   Prefetcher(Make make, std::int64_t first, std::int64_t end);
-  /// Ends the thread; waits for a batch that is being made.
+  /// Ends the thread, after the batch that it is making.
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;

@@ -26,20 +26,19 @@ struct SamplerSettings {
   Order order = Order::shuffled;
 };
 
-/// A global step: what all ranks and micro-batches of it have in common.
+/// The properties of a global step that all ranks and micro-batches share.
 struct StepPlace {
   std::int64_t epoch = 0;
   bool last_of_epoch = false;
-  std::int64_t global_examples =
-      0;  ///< over all ranks and micro-batches: what the gradients' sum is to be divided by; positive
+  std::int64_t global_examples = 0;  ///< over all ranks and micro-batches: the divisor of summed gradients; positive
 };
 
-/// One rank's part of a micro-batch of a global step.
+/// One rank's examples of a micro-batch of a global step.
 struct StepShare : StepPlace {
-  std::span<const std::int64_t> examples;  ///< this rank's, as indices into the set; may be empty; until the next at()
+  std::span<const std::int64_t> examples;  ///< indices into the set; may be empty; valid until the next at()
 };
 
-/// Deals the examples of a set to ranks, every example once per epoch.
+/// Distributes the examples of a set over the ranks, every example once per epoch.
 ///
 /// The order of epoch e is the file's, or, shuffled, a Fisher-Yates shuffle of it from the top down by
 /// Random(seed ^ 0x5a3d1e2b4c6f7089, e): it depends on the seed and the epoch, not on ranks or batch. A global step
@@ -53,11 +52,11 @@ class Sampler {
 
   std::int64_t steps_per_epoch() const;
 
-  /// Where global step `step` (from 0) is.
+  /// The epoch and size of global step `step`, from 0.
   StepPlace place(std::int64_t step) const;
 
-  /// This rank's part of micro-batch `micro` of global step `step`. Steps may be asked for in any sequence, so that
-  /// training can resume anywhere; entering another epoch costs one shuffle.
+  /// This rank's examples of micro-batch `micro` of global step `step`. Steps may be requested in any order, so that
+  /// training can resume anywhere; a change of epoch costs one shuffle.
   StepShare at(std::int64_t step, std::int64_t micro = 0);
 
  private:

@@ -13,7 +13,7 @@
 
 namespace kolo::models {
 
-/// How tokens lie in a file: one byte each, or little-endian numbers of 16 or 32 bits.
+/// The dtype of a token file: bytes, or little-endian numbers of 16 or 32 bits.
 enum class TokenType : unsigned char { bytes, u16, u32 };
 
 inline constexpr WordTable<TokenType, 3> token_types{"tokens", {"bytes", "u16", "u32"}};
@@ -21,11 +21,10 @@ constexpr std::string_view to_string(TokenType type) {
   return token_types[type];
 }
 
-/// The tokens of one or more files, one behind the other, in mapped memory: files may be larger than what there is.
-/// Several threads may read at once.
+/// The tokens of one or more files, concatenated and memory-mapped: files may be larger than memory. Thread-safe.
 class TokenStream {
  public:
-  /// path  a file; or a folder, all of whose regular files are taken in the order of their names, but for hidden ones
+  /// path  a file, or a folder: its regular files, except hidden ones, in the order of their names
   /// Errors: ModelError that names the file and the reason: missing, unreadable, empty, half a token at its end.
   TokenStream(const std::filesystem::path& path, TokenType type);
   /// These files, in this order.
@@ -41,8 +40,7 @@ class TokenStream {
   /// is not below `vocabulary`.
   void copy(std::int64_t first, std::int64_t vocabulary, std::span<std::int32_t> out) const;
 
-  /// A number that tells streams apart: of the sizes of the files, and of bytes at the beginning, in the middle and at
-  /// the end of each.
+  /// A hash of the files' sizes and of bytes at the beginning, in the middle and at the end of each.
   std::uint64_t fingerprint() const;
 
  private:
@@ -54,8 +52,8 @@ class TokenStream {
   std::vector<std::unique_ptr<File>> files_;
 };
 
-/// Sequences of `positions` tokens, cut from a part of a stream one behind the other: example k has the tokens from
-/// k·positions on, and as targets those that follow each.
+/// Consecutive sequences of `positions` tokens from a part of a stream: example k has the tokens from k·positions on;
+/// the targets are the next tokens.
 class TokenWindows final : public Examples {
  public:
   struct Settings {

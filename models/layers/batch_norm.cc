@@ -38,7 +38,7 @@ void BatchNorm::sum_over_ranks(std::vector<double>& numbers) {
   if (reduce_) reduce_(view(numbers));
 }
 
-// Two passes: squares of differences to the mean do not cancel, whatever the mean.
+// Two passes: the sum of squared differences to the mean is free of cancellation.
 void BatchNorm::measure(const FilterOutputs& outputs, const float* x, float* running_mean, float* running_variance) {
   const std::size_t filters = mean_.size();
   std::vector<double> sums(filters + 1), squares(filters), ignored(filters);

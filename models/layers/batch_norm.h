@@ -7,7 +7,7 @@
 
 namespace kolo::models {
 
-/// Outputs of a convolution as it leaves them: [examples, filters / block, places, block].
+/// The extents of a convolution's outputs: [examples, filters / block, places, block].
 struct FilterOutputs {
   std::int64_t examples = 0;
   std::int64_t filters = 0;

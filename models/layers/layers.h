@@ -9,7 +9,7 @@ namespace kolo::models {
 
 enum class Activation : bool { none, relu };
 
-/// What becomes of the numbers that a parameter's gradient held before.
+/// Whether a parameter's gradient is overwritten or accumulated.
 enum class Gradient : bool { overwrite, add };
 
 /// y [examples, units] += bias [units], then through max(0, ·) if `activation` says so.
@@ -18,8 +18,8 @@ void add_bias(std::int64_t examples, std::int64_t units, const float* bias, Acti
 /// dbias [units] = the sum of the rows of dy [examples, units].
 void bias_gradient(std::int64_t examples, std::int64_t units, const float* dy, float* dbias, Gradient gradient);
 
-/// Zeroes the elements of dy [examples, units] whose y is not positive (back through max(0, ·)) and, in the same pass,
-/// writes what bias_gradient() of the result would.
+/// Backward of ReLU and bias in one pass: zeroes the elements of dy [examples, units] whose y is not positive, and
+/// computes bias_gradient() of the result.
 void relu_backward(std::int64_t examples, std::int64_t units, const float* y, float* dy, float* dbias,
                    Gradient gradient);
 

@@ -16,20 +16,20 @@ std::size_t BlockKept::bytes() const {
 }
 
 std::size_t BlockScratch::bytes() const {
-  return wide.bytes() + narrow.bytes() + work.bytes() + head_gradient.bytes() + attention.bytes();
+  return wide.bytes() + narrow.bytes() + rounded.bytes() + head_gradient.bytes() + attention.bytes();
 }
 
 void LlamaBlock::forward(const Sequences& batch, const BlockWeights& weights, const float* below, const float* more,
                          float* x, BlockKept& kept) const {
   const std::int64_t rows = batch.rows();
   loops_->rms_norm(rows, shape_->dim, below, more, x, weights.norm1, shape_->norm_eps,
-                   first_norm(kept).work(precision_, rows * shape_->dim, "the first norm's output"),
+                   first_norm(kept).items(precision_, rows * shape_->dim, "the first norm's output"),
                    kept.inverse1.floats(rows, "the first norm's scale"));
   first_half(batch, weights, x, kept);
-  Work* const s =
+  MatmulItem* const s =
       precision_ == Precision::f32
-          ? scratch_->wide.work(precision_, rows * std::max(shape_->ffn, shape_->qkv), "the ffn's activation")
-          : scratch_->work.work(precision_, rows * std::max(3 * shape_->ffn, shape_->qkv), "the ffn's activation");
+          ? scratch_->wide.items(precision_, rows * std::max(shape_->ffn, shape_->qkv), "the ffn's activation")
+          : scratch_->rounded.items(precision_, rows * std::max(3 * shape_->ffn, shape_->qkv), "the ffn's activation");
   loops_->swiglu(rows, shape_->ffn, kept.gate_up.floats(), s);
   product_forward(precision_, rows, shape_->ffn, shape_->dim, s, weights.down, scratch_->narrow.floats());
 }
@@ -42,7 +42,7 @@ void LlamaBlock::repeat(const Sequences& batch, const BlockWeights& weights, con
 void LlamaBlock::repeat_first_norm(const Sequences& batch, const BlockWeights& weights, const float* x,
                                    BlockKept& kept) const {
   loops_->rms_norm(batch.rows(), shape_->dim, x, nullptr, nullptr, weights.norm1, shape_->norm_eps,
-                   first_norm(kept).work(), kept.inverse1.floats());
+                   first_norm(kept).items(), kept.inverse1.floats());
 }
 
 /// From h1 to gate_up.
@@ -51,11 +51,11 @@ void LlamaBlock::first_half(const Sequences& batch, const BlockWeights& weights,
   const std::int64_t rows = batch.rows(), dim = shape_->dim;
   attention(batch, weights, kept);
   float* const narrow = scratch_->narrow.floats(rows * dim, "a layer's output");
-  product_forward(precision_, rows, dim, dim, kept.out.work(), weights.o, narrow);
+  product_forward(precision_, rows, dim, dim, kept.out.items(), weights.o, narrow);
   loops_->rms_norm(rows, dim, x, narrow, kept.mid.floats(rows * dim, "the residual stream"), weights.norm2,
-                   shape_->norm_eps, kept.h2.work(precision_, rows * dim, "the second norm's output"),
+                   shape_->norm_eps, kept.h2.items(precision_, rows * dim, "the second norm's output"),
                    kept.inverse2.floats(rows, "the second norm's scale"));
-  product_forward(precision_, rows, dim, 2 * shape_->ffn, kept.h2.work(), weights.gate_up,
+  product_forward(precision_, rows, dim, 2 * shape_->ffn, kept.h2.items(), weights.gate_up,
                   kept.gate_up.floats(rows * 2 * shape_->ffn, "the ffn's gates"));
 }
 
@@ -63,16 +63,16 @@ void LlamaBlock::attention(const Sequences& batch, const BlockWeights& weights, 
   const std::int64_t rows = batch.rows();
   float* const qkv =
       scratch_->wide.floats(rows * std::max(shape_->ffn, shape_->qkv), "queries, keys and values of all heads");
-  product_forward(precision_, rows, shape_->dim, shape_->qkv, first_norm(kept).work(), weights.qkv, qkv);
+  product_forward(precision_, rows, shape_->dim, shape_->qkv, first_norm(kept).items(), weights.qkv, qkv);
   split(batch, qkv, kept);
-  Work* const out = kept.out.work(precision_, rows * shape_->dim, "attention's output");
+  MatmulItem* const out = kept.out.items(precision_, rows * shape_->dim, "attention's output");
   float* const log_sums = kept.log_sums.floats(rows * shape_->heads, "attention's sums");
   float* const memory =
       scratch_->attention.floats(attention_scratch(batch.positions, shape_->head_width), "attention's blocks");
   for (std::int64_t sequence = 0; sequence < batch.count; ++sequence) {
     for (std::int64_t head = 0; head < shape_->heads; ++head) {
       const std::int64_t at = sequence * batch.positions * shape_->dim + shape_->q_column(head);
-      loops_->attend(view(batch, kept, sequence, head), work_at(out, precision_, at),
+      loops_->attend(view(batch, kept, sequence, head), item_at(out, precision_, at),
                      log_sums + (sequence * shape_->heads + head) * batch.positions, memory);
     }
   }
@@ -88,7 +88,7 @@ HeadRows LlamaBlock::head_rows(const Sequences& batch, bool turned, float scale)
           .scale = scale};
 }
 
-/// Scores are q·k / √head_dim: q takes the factor when it is turned.
+/// Scores are q·k / √head_dim: q is scaled when it is rotated.
 void LlamaBlock::split(const Sequences& batch, const float* qkv, BlockKept& kept) const {
   const std::int64_t row = batch.positions * shape_->head_width;  // of one head
   float* q = kept.q.floats(batch.count * shape_->heads * row, "queries");
@@ -127,43 +127,45 @@ void LlamaBlock::backward(const Sequences& batch, const BlockWeights& weights, c
                           const Descent& descent, const Gradients& to) const {
   const std::int64_t rows = batch.rows(), dim = shape_->dim;
   ffn_backward(batch, weights, kept, descent, to);
-  product_weight(precision_, rows, dim, dim, descent.d_work, kept.out.work(), to.add, to.gradient(LayerPart::o));
+  product_weight(precision_, rows, dim, dim, descent.d_rounded, kept.out.items(), to.add, to.gradient(LayerPart::o));
   to.ready(LayerPart::o);
   float* const narrow = scratch_->narrow.floats();
-  product_backward(precision_, rows, dim, dim, descent.d_work, weights.o, narrow);
-  Work* const d_qkv = precision_ == Precision::f32 ? scratch_->wide.work() : scratch_->work.work();
+  product_backward(precision_, rows, dim, dim, descent.d_rounded, weights.o, narrow);
+  MatmulItem* const d_qkv = precision_ == Precision::f32 ? scratch_->wide.items() : scratch_->rounded.items();
   attention_backward(batch, kept, narrow, d_qkv);
   if (recompute_) repeat_first_norm(batch, weights, x, kept);
-  product_weight(precision_, rows, dim, shape_->qkv, d_qkv, first_norm(kept).work(), to.add, to.gradient(LayerPart::q));
+  product_weight(precision_, rows, dim, shape_->qkv, d_qkv, first_norm(kept).items(), to.add,
+                 to.gradient(LayerPart::q));
   for (const LayerPart part : {LayerPart::v, LayerPart::k, LayerPart::q}) to.ready(part);
   product_backward(precision_, rows, dim, shape_->qkv, d_qkv, weights.qkv, narrow);
   loops_->rms_norm_backward(rows, dim, x, weights.norm1, kept.inverse1.floats(), narrow, descent.d,
-                            to.gradient(LayerPart::norm1), precision_ == Precision::f32 ? nullptr : descent.d_work);
+                            to.gradient(LayerPart::norm1), precision_ == Precision::f32 ? nullptr : descent.d_rounded);
   to.ready(LayerPart::norm1);
 }
 
-/// From the layer's output down to `mid`. In f32 the gradients take the place of what they are computed from.
+/// From the layer's output down to `mid`. In f32 the gradients are in-place.
 void LlamaBlock::ffn_backward(const Sequences& batch, const BlockWeights& weights, BlockKept& kept,
                               const Descent& descent, const Gradients& to) const {
   const std::int64_t rows = batch.rows(), dim = shape_->dim, ffn = shape_->ffn;
   float* const ds = scratch_->wide.floats();
   const bool in_place = precision_ == Precision::f32;
-  Work* const d_gate_up = in_place ? kept.gate_up.work() : scratch_->work.work();
-  Work* const s = in_place ? scratch_->wide.work() : work_at(d_gate_up, precision_, rows * 2 * ffn);
-  product_backward(precision_, rows, ffn, dim, descent.d_work, weights.down, ds);
+  MatmulItem* const d_gate_up = in_place ? kept.gate_up.items() : scratch_->rounded.items();
+  MatmulItem* const s = in_place ? scratch_->wide.items() : item_at(d_gate_up, precision_, rows * 2 * ffn);
+  product_backward(precision_, rows, ffn, dim, descent.d_rounded, weights.down, ds);
   loops_->swiglu_backward(rows, ffn, kept.gate_up.floats(), ds, d_gate_up, s);
-  product_weight(precision_, rows, ffn, dim, descent.d_work, s, to.add, to.gradient(LayerPart::down));
+  product_weight(precision_, rows, ffn, dim, descent.d_rounded, s, to.add, to.gradient(LayerPart::down));
   to.ready(LayerPart::down);
-  product_weight(precision_, rows, dim, 2 * ffn, d_gate_up, kept.h2.work(), to.add, to.gradient(LayerPart::gate));
+  product_weight(precision_, rows, dim, 2 * ffn, d_gate_up, kept.h2.items(), to.add, to.gradient(LayerPart::gate));
   for (const LayerPart part : {LayerPart::up, LayerPart::gate}) to.ready(part);
   float* const narrow = scratch_->narrow.floats();
   product_backward(precision_, rows, dim, 2 * ffn, d_gate_up, weights.gate_up, narrow);
   loops_->rms_norm_backward(rows, dim, kept.mid.floats(), weights.norm2, kept.inverse2.floats(), narrow, descent.d,
-                            to.gradient(LayerPart::norm2), in_place ? nullptr : descent.d_work);
+                            to.gradient(LayerPart::norm2), in_place ? nullptr : descent.d_rounded);
   to.ready(LayerPart::norm2);
 }
 
-void LlamaBlock::attention_backward(const Sequences& batch, BlockKept& kept, const float* d_out, Work* d_qkv) const {
+void LlamaBlock::attention_backward(const Sequences& batch, BlockKept& kept, const float* d_out,
+                                    MatmulItem* d_qkv) const {
   const std::int64_t row = batch.positions * shape_->head_width, group = shape_->heads / shape_->kv_heads;
   float* const dq = scratch_->head_gradient.floats((group + 2) * row, "gradients of a group of heads");
   float* const dk = dq + group * row;
@@ -178,7 +180,7 @@ void LlamaBlock::attention_backward(const Sequences& batch, BlockKept& kept, con
       for (std::int64_t member = 0; member < group; ++member) {
         const std::int64_t head = kv_head * group + member;
         const std::int64_t at = first * shape_->dim + shape_->q_column(head);
-        loops_->attend_backward(view(batch, kept, sequence, head), work_at(kept.out.work(), precision_, at),
+        loops_->attend_backward(view(batch, kept, sequence, head), item_at(kept.out.items(), precision_, at),
                                 kept.log_sums.floats() + (sequence * shape_->heads + head) * batch.positions,
                                 d_out + at, {.dq = dq + member * row, .dk = dk, .dv = dv},
                                 scratch_->attention.floats());

@@ -78,7 +78,7 @@ std::span<const float> LlamaDecoder::read(std::int32_t token) {
 void LlamaDecoder::norm(const float* gain) {
   float inverse = 0;
   loops_->rms_norm(1, shape_.dim, x_.data(), nullptr, nullptr, gain, settings_.norm_eps,
-                   reinterpret_cast<Work*>(h_.data()), &inverse);
+                   reinterpret_cast<MatmulItem*>(h_.data()), &inverse);
 }
 
 /// x += matrix · in.
@@ -134,7 +134,7 @@ void LlamaDecoder::attend(std::int64_t layer, std::int64_t head, float* out) {
 void LlamaDecoder::ffn(std::int64_t layer) {
   norm(value(layer, LayerPart::norm2));
   multiply(shape_.dim, 2 * shape_.ffn, h_.data(), value(layer, LayerPart::gate), wide_.data());
-  loops_->swiglu(1, shape_.ffn, wide_.data(), reinterpret_cast<Work*>(out_.data()));
+  loops_->swiglu(1, shape_.ffn, wide_.data(), reinterpret_cast<MatmulItem*>(out_.data()));
   add(shape_.ffn, out_.data(), value(layer, LayerPart::down));
 }
 

@@ -12,19 +12,18 @@
 
 namespace kolo::models {
 
-/// A Llama that reads one token after the other, and remembers the keys and values of those before: what a token costs
-/// grows with the text only by its attention. The numbers are those of Llama::next_logits but for rounding; products
-/// are in f32 whatever the model's precision.
+/// Incremental decoding with a KV cache: only attention costs more per token in a longer text. The logits are those of
+/// Llama::next_logits except for rounding; products are f32 in any precision of the model.
 class LlamaDecoder {
  public:
-  /// model  bound to its storage; must outlive this, and not be trained meanwhile
+  /// model  bound to its storage; must outlive this, and must not be trained meanwhile
   explicit LlamaDecoder(const Llama& model);
 
-  /// Reads the next token of the text, which must be in the vocabulary, and returns the logits of the one behind it:
-  /// [vocabulary], valid until the next call. Errors: ModelError if the model has no more positions.
+  /// Reads the next token, which must be in the vocabulary, and returns the logits of its successor: [vocabulary],
+  /// valid until the next call. Errors: ModelError if the model has no more positions.
   std::span<const float> read(std::int32_t token);
 
-  /// How many tokens were read.
+  /// The number of tokens read.
   std::int64_t seen() const { return seen_; }
 
   /// Forgets the text.
@@ -55,16 +54,15 @@ struct Sampling {
   std::int64_t count = 0;    ///< tokens to write
   double temperature = 0.8;  ///< logits are divided by it; 0 takes the likeliest token
   std::uint64_t seed = 1;
-  std::function<void(std::int64_t)> progress{};  ///< before each token how many are written; may be empty
+  std::function<void(std::int64_t)> progress{};  ///< called before each token with the number written; may be empty
 };
 
-/// Whether generate() can go on from it. Errors: ModelError for a prompt that is empty or holds a token that the model
-/// lacks.
+/// Checks a prompt for generate(). Errors: ModelError if it is empty or has a token outside the vocabulary.
 void check_prompt(const Llama& model, std::span<const std::int32_t> prompt);
 
-/// Writes tokens behind a prompt, and returns them without it. Of a prompt that is longer than
-/// the model's positions the last ones are looked at; once they are full, it goes on from the last half of them. The
-/// same seed gives the same tokens. Errors: as check_prompt(), and ModelError for a count or temperature below 0.
+/// Generates tokens after a prompt, and returns them without it. Of a prompt longer than the model's positions the last
+/// tokens are used; when all positions are used, it continues from the last half of them. The same seed gives the same
+/// tokens. Errors: as check_prompt(), and ModelError for a count or temperature below 0.
 std::vector<std::int32_t> generate(const Llama& model, std::span<const std::int32_t> prompt, const Sampling& sampling);
 
 }  // namespace kolo::models

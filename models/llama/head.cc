@@ -27,7 +27,7 @@ std::int64_t LlamaHead::group() const {
 
 const float* LlamaHead::logits(const Input& input, std::int64_t first, std::int64_t count) {
   const std::int64_t dim = shape_->dim;
-  Work* const h = h_.work(precision_, count * dim, "the last norm's output");
+  MatmulItem* const h = h_.items(precision_, count * dim, "the last norm's output");
   loops_->rms_norm(count, dim, input.below + first * dim, input.more + first * dim,
                    x_.floats(count * dim, "the last layer's output"), input.norm, shape_->norm_eps, h,
                    inverse_.floats(count, "the last norm's scale"));
@@ -66,15 +66,16 @@ BatchResult LlamaHead::loss_and_gradients(const Input& input, const Output& outp
 
 void LlamaHead::group_backward(const Input& input, std::int64_t first, std::int64_t count, const Output& output) {
   const std::int64_t dim = shape_->dim, vocabulary = shape_->vocabulary;
-  const Work* const d_logits =
+  const MatmulItem* const d_logits =
       rounded(precision_, count * vocabulary, logits_.floats(), d_logits_, "gradients of logits");
-  product_weight(precision_, count, dim, vocabulary, d_logits, h_.work(), output.add || first > 0, output.d_head);
+  product_weight(precision_, count, dim, vocabulary, d_logits, h_.items(), output.add || first > 0, output.d_head);
   float* const d = output.descent.d + first * dim;
   float* const d_h = d_h_.floats(count * dim, "gradients of the last norm's output");
   product_backward(precision_, count, dim, vocabulary, d_logits, input.head, d_h);
   std::fill_n(d, count * dim, 0.0f);
-  Work* const d_work = precision_ == Precision::f32 ? nullptr : work_at(output.descent.d_work, precision_, first * dim);
-  loops_->rms_norm_backward(count, dim, x_.floats(), input.norm, inverse_.floats(), d_h, d, output.d_norm, d_work);
+  MatmulItem* const d_rounded =
+      precision_ == Precision::f32 ? nullptr : item_at(output.descent.d_rounded, precision_, first * dim);
+  loops_->rms_norm_backward(count, dim, x_.floats(), input.norm, inverse_.floats(), d_h, d, output.d_norm, d_rounded);
 }
 
 std::size_t LlamaHead::bytes() const {

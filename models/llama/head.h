@@ -7,23 +7,23 @@
 
 namespace kolo::models {
 
-/// The last norm, the product with the head, and the loss. Rows go through it in groups, so that logits of a large
-/// vocabulary take bounded memory.
+/// The last norm, the product with the head, and the loss, computed in groups of rows, so that the memory of logits is
+/// bounded.
 class LlamaHead {
  public:
   LlamaHead(const LlamaShape& shape, Precision precision)
       : shape_(&shape), precision_(precision), loops_(&kernels(precision)) {}
 
-  /// What the last layer left: the sum of `below` and `more`, [rows, dim]; and the weights.
+  /// The last layer's output, `below` + `more`, [rows, dim]; and the weights.
   struct Input {
     std::int64_t rows = 0;
     const float* below = nullptr;
     const float* more = nullptr;
     const float* norm = nullptr;
-    const Work* head = nullptr;
+    const MatmulItem* head = nullptr;
     std::span<const std::int32_t> targets;
   };
-  /// Where gradients go; `d_norm` is added to.
+  /// The gradients; `d_norm` is accumulated.
   struct Output {
     float* d_head = nullptr;
     float* d_norm = nullptr;

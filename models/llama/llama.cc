@@ -37,7 +37,7 @@ struct Llama::Parts {
   std::size_t norm_index() const { return layer_parameter(shape.layers, LayerPart::q); }
   std::size_t head_index() const { return settings.tied_head ? 0 : norm_index() + 1; }
   const float* value(std::size_t index) const { return parameters[index].value.data(); }
-  const Work* matrix(std::size_t index) const { return work_at(matrices, precision, offsets[index]); }
+  const MatmulItem* matrix(std::size_t index) const { return item_at(matrices, precision, offsets[index]); }
   BlockKept& kept_of(std::int64_t layer) { return kept[recompute ? 0 : static_cast<std::size_t>(layer)]; }
   float* input(std::int64_t layer) const { return inputs[static_cast<std::size_t>(layer)].floats(); }
 
@@ -60,9 +60,9 @@ struct Llama::Parts {
   BlockScratch scratch;
   LlamaBlock block;
   LlamaHead head;
-  std::vector<Buffer> inputs;      // of each layer
-  std::vector<BlockKept> kept;     // of each layer; one that all share if passes are repeated
-  const Work* matrices = nullptr;  // all values, in the precision of products
+  std::vector<Buffer> inputs;            // of each layer
+  std::vector<BlockKept> kept;           // of each layer; one that all share if passes are repeated
+  const MatmulItem* matrices = nullptr;  // all values, in the precision of products
   Buffer weights_memory;
   Buffer d, d_rounded;  // the gradient of the residual stream
 };
@@ -187,9 +187,9 @@ BatchResult Llama::forward_backward(const Batch& batch, const GradReady& grad_re
   }
   const std::int64_t numbers = top.rows * parts.shape.dim;
   Descent descent{.d = parts.d.floats(numbers, "the residual stream's gradient")};
-  descent.d_work = parts.precision == Precision::f32
-                       ? parts.d.work()
-                       : parts.d_rounded.work(parts.precision, numbers, "the residual stream's gradient");
+  descent.d_rounded = parts.precision == Precision::f32
+                          ? parts.d.items()
+                          : parts.d_rounded.items(parts.precision, numbers, "the residual stream's gradient");
   const BatchResult result =
       parts.head.loss_and_gradients(top, {.d_head = parts.parameters[parts.head_index()].gradient.data(),
                                           .d_norm = parts.parameters[parts.norm_index()].gradient.data(),

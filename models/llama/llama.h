@@ -14,7 +14,7 @@ namespace kolo::models {
 /// Parameters have the names and shapes of public checkpoints ("model.embed_tokens.weight",
 /// "model.layers.0.self_attn.q_proj.weight", …, "lm_head.weight" unless the head is tied), rotary pairs are (i, i +
 /// head_dim/2). A batch's tokens are [examples, positions]; targets are the tokens that follow. Attention is causal and
-/// keeps to a document; a sequence shorter than the others is padded behind its end with targets of -1. Gradients
+/// stays within a sequence; a shorter one is padded at its end with targets of -1. Gradients
 /// become final from the head to the embedding, which with a tied head is also the head. One thread at a time.
 class Llama final : public Model {
  public:
@@ -25,8 +25,8 @@ class Llama final : public Model {
   std::span<const Parameter> parameters() const override;
   void bind(std::span<float> values, std::span<float> gradients) override;
 
-  /// Matrices normal with deviation 0.02, those whose results are added to the residual stream with that divided by
-  /// √(2·layers); norms 1. Parameter i takes its numbers, in order, from Random(seed, i).
+  /// Matrices normal with deviation 0.02, divided by √(2·layers) for those that write to the residual stream; norms 1.
+  /// Parameter i takes its numbers, in order, from Random(seed, i).
   void initialise(std::uint64_t seed) override;
 
   using Model::forward_backward;
@@ -34,7 +34,7 @@ class Llama final : public Model {
   BatchResult evaluate(const Batch& batch) override;
   std::size_t activation_bytes() const override;
 
-  /// Runs the forward pass only (targets are not looked at) and returns [examples, positions, vocabulary]; valid until
+  /// Runs the forward pass only (targets are ignored) and returns [examples, positions, vocabulary]; valid until
   /// the next pass.
   std::span<const float> logits(const Batch& batch);
 

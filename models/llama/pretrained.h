@@ -12,9 +12,9 @@
 
 namespace kolo::models {
 
-/// Pretrained parameters, stored like public checkpoints: of a folder, config.json and the files that
-/// model.safetensors.index.json lists, else model.safetensors, and nothing else; or one .safetensors file, with the
-/// config.json beside it if there is one. Values may be f32, bf16, f16 or f64.
+/// Pretrained parameters of a public checkpoint: a folder with config.json and model.safetensors, or the files that
+/// model.safetensors.index.json lists; or one .safetensors file, with the config.json beside it if there is one. Values
+/// may be f32, bf16, f16 or f64.
 class Pretrained {
  public:
   /// Reads and checks headers, index and config. Errors: ModelError that names the file and the reason.
@@ -26,9 +26,9 @@ class Pretrained {
   /// "mlp", "cnn" or "llama", by the names of its tensors. Errors: ModelError if they are none of these.
   std::string model() const;
 
-  /// Puts the sizes that this dictates in their places: a llama's from config.json (without one they stay as they are),
-  /// those of an mlp and a cnn from the shapes. Errors: ModelError for a config that kolo cannot follow, and
-  /// for sizes that are not those of the shapes, if there is no config.
+  /// Sets the sizes in `settings`: a llama's from config.json, those of an mlp and a cnn from the shapes. Without a
+  /// config.json a llama's stay as given. Errors: ModelError for a config that kolo does not support, and for sizes
+  /// that differ from the shapes.
   void settings(ModelSettings& settings) const;
 
   /// Reads every value of a bound model. Errors: as load_parameters.
@@ -39,9 +39,9 @@ class Pretrained {
   std::unique_ptr<Contents> contents_;
 };
 
-/// The sizes of a Llama's config.json; what it does not say stays as given, but for what has a default there (as many
-/// key and value heads as heads, a head of its own, a rope_theta of 10 000).
-/// Errors: ModelError for a file that cannot be read, and for one that asks for what kolo's Llama does not do.
+/// The sizes of a Llama's config.json. Missing ones stay as given, or have the format's default (kv_heads = heads, an
+/// untied head, a rope_theta of 10 000).
+/// Errors: ModelError for a file that cannot be read, and for features that kolo does not support.
 LlamaSettings llama_config(const std::filesystem::path& path, LlamaSettings settings);
 
 }  // namespace kolo::models

@@ -10,16 +10,16 @@
 
 namespace kolo::models {
 
-/// Extents that follow from a Llama's settings. Parameters of a layer come as in HF transformers: the matrices of
-/// queries, keys and values follow one another, so that one product does all three, and so do gate and up.
+/// Extents that follow from a Llama's settings. A layer's parameters are in the order of HF transformers: queries, keys
+/// and values are adjacent, so that one matrix product computes all three; so are gate and up.
 struct LlamaShape {
   /// Errors: ModelError for sizes that make no model.
   explicit LlamaShape(const LlamaSettings& settings);
 
   std::int64_t dim, layers, heads, kv_heads, ffn, vocabulary;
   std::int64_t head_dim;
-  std::int64_t head_width;  ///< numbers of a row of one head: head_dim rounded up for vectors
-  std::int64_t qkv;         ///< numbers of a row of queries, keys and values of all heads
+  std::int64_t head_width;  ///< elements of a row of one head: head_dim rounded up for vectors
+  std::int64_t qkv;         ///< elements of a row of queries, keys and values of all heads
   double norm_eps;
 
   std::int64_t q_column(std::int64_t head) const { return head * head_dim; }
@@ -30,7 +30,7 @@ struct LlamaShape {
 /// Names and shapes of all parameters, as in public checkpoints.
 std::vector<Parameter> llama_parameters(const LlamaSettings& settings);
 
-/// Where the parameters of a layer stand behind its first.
+/// The parameters of a layer, in their order.
 enum class LayerPart : std::size_t { q, k, v, o, gate, up, down, norm1, norm2, count };
 
 /// Index of one of them.
@@ -47,7 +47,7 @@ struct Sequences {
   std::int64_t rows() const { return count * positions; }
 };
 
-/// Cosines and sines of rotary positions (Su et al. 2021, arXiv:2104.09864): pair i at position p turns by
+/// Cosines and sines of rotary positions (Su et al. 2021, arXiv:2104.09864): pair i at position p is rotated by
 /// p · theta^(-2i/head_dim).
 class Rotations {
  public:

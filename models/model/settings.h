@@ -32,23 +32,23 @@ struct LlamaSettings {
   std::int64_t positions = 256;   ///< max_position_embeddings: the longest sequence
   double rope_theta = 1e4;
   double norm_eps = 1e-5;  ///< rms_norm_eps
-  bool tied_head = false;  ///< tie_word_embeddings: the embedding is the head, too
+  bool tied_head = false;  ///< tie_word_embeddings: the head shares the embedding's weights
 };
 
 /// Sizes by name: "tiny" (trains in a test), "small" (trains on two cores), "base" (wants a GPU).
 /// Errors: ModelError for any other word.
 LlamaSettings llama_preset(std::string_view name);
 
-/// What a model is built from; each looks at its own part.
+/// The settings of all models; each reads its own.
 struct ModelSettings {
   std::vector<std::int64_t> sizes;  ///< mlp: units of each layer; empty takes the model's default
-  std::int64_t inputs = 0;          ///< mlp, cnn: of the data, to be checked against the sizes; 0: not checked
-  std::int64_t classes = 0;         ///< mlp, cnn: of the data, likewise
+  std::int64_t inputs = 0;          ///< mlp, cnn: inputs of the data, checked against the sizes; 0: not checked
+  std::int64_t classes = 0;         ///< mlp, cnn: classes of the data, as inputs
   CnnSettings cnn;
   LlamaSettings llama;
   Precision precision = Precision::f32;
-  bool recompute = false;  ///< llama: keep only what goes into each block, and compute the rest again on the way back
-  ReduceFn reduce;         ///< cnn with batch norm: sums over the ranks; empty: there is one
+  bool recompute = false;  ///< llama: activation checkpointing, keeps only each block's input
+  ReduceFn reduce;         ///< cnn with batch norm: sum over the ranks; empty: one rank
 };
 
 }  // namespace kolo::models

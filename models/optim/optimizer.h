@@ -14,25 +14,25 @@
 
 namespace kolo::models {
 
-/// What an optimizer needs beyond the learning rate. An optimizer reads what it knows of.
+/// The settings of all optimizers except the learning rate; each reads its own.
 struct OptimizerSettings {
   std::string name = "sgd";  ///< sgd, adam or adamw
   double momentum = 0.9;     ///< of sgd, 0 ≤ momentum < 1
-  double beta1 = 0.9;        ///< of adam and adamw: how much of the mean gradient a step keeps, 0 ≤ beta1 < 1
-  double beta2 = 0.999;      ///< and of the mean square
-  double eps = 1e-8;         ///< what is added to its root, above 0
+  double beta1 = 0.9;        ///< of adam and adamw: decay of the first moment, 0 ≤ beta1 < 1
+  double beta2 = 0.999;      ///< of adam and adamw: decay of the second moment, 0 ≤ beta2 < 1
+  double eps = 1e-8;         ///< of adam and adamw: added to the root of the second moment, above 0
   double weight_decay = 0;   ///< of parameters with two dimensions or more, at least 0: norms and biases do not decay
 };
 
-/// One tensor of what an optimizer remembers.
+/// One tensor of an optimizer's state.
 struct OptimizerTensor {
-  std::string name;  ///< "velocity.layers.0.weight": what it is, then the parameter's name
+  std::string name;  ///< "velocity.layers.0.weight": the kind of state, then the parameter's name
   Shape shape;       ///< the parameter's
   std::span<float> values;
 };
 
-/// Turns gradients into better values, one parameter at a time, so that a parameter can be updated as soon as its
-/// summed gradient has arrived. Gradients are left as they are. One thread at a time.
+/// Updates values by gradients, one parameter at a time, as soon as its summed gradient has arrived. Gradients are not
+/// changed. Use it from one thread at a time.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -40,7 +40,7 @@ class Optimizer {
   /// Begins the next step: every element of every parameter is then updated once, in any order.
   ///
   /// lr              learning rate of this step
-  /// gradient_scale  what gradients are multiplied by as they are read: 1 / targets of the step, over all ranks
+  /// gradient_scale  factor of the gradients: 1 / targets of the step, over all ranks
   virtual void begin_step(double lr, double gradient_scale) = 0;
 
   /// Updates elements first … first+count-1 of parameter `index` from their gradients.
@@ -52,7 +52,7 @@ class Optimizer {
   /// A whole step.
   void step(double lr, double gradient_scale);
 
-  /// What it remembers from step to step, for checkpoints; as long as this lives.
+  /// The state, for checkpoints. Views, valid as long as this lives.
   virtual std::vector<OptimizerTensor> state() = 0;
 
   /// Steps begun; part of the state.
@@ -74,8 +74,8 @@ class Optimizer {
   std::int64_t steps_begun_ = 0;
 };
 
-/// v ← momentum·v + g; w ← w − lr·v, where v starts at 0 (PyTorch's SGD). Elements of v below 1e-30 become 0: a unit
-/// that no longer gets gradients would keep its v among the denormals for ever, and they cost a hundred times as much.
+/// v ← momentum·v + g; w ← w − lr·v, where v starts at 0 (PyTorch's SGD). Elements of v below 1e-30 become 0: the v of
+/// a unit without gradients would stay denormal, and arithmetic on denormals is a hundred times slower.
 class Sgd final : public Optimizer {
  public:
   /// parameters  bound to storage; they and the storage must outlive this
@@ -101,7 +101,7 @@ struct AdamSettings {
   double weight_decay = 0;
 };
 
-/// Where weight decay comes in: as a gradient of its own (Adam), or straight off the value (AdamW).
+/// Weight decay is added to the gradient (Adam), or subtracted from the value (AdamW).
 enum class Decay : bool { in_gradient, decoupled };
 
 /// Adam (Kingma & Ba 2015, arXiv:1412.6980) and AdamW (Loshchilov & Hutter 2019, arXiv:1711.05101), by PyTorch's

@@ -11,21 +11,21 @@
 
 namespace kolo::models {
 
-/// What the loss is multiplied by so that small gradients survive 16-bit floats with five bits of exponent: a power of
-/// two, as large as the gradients bear (Micikevicius et al. 2018, arXiv:1710.03740).
+/// Dynamic loss scaling for f16: a power of two, as large as possible without overflow of gradients (Micikevicius et
+/// al. 2018, arXiv:1710.03740).
 class LossScale {
  public:
-  /// steps_to_grow  that many good steps in a row double it
+  /// steps_to_grow  consecutive steps without overflow after which it doubles
   explicit LossScale(std::int64_t steps_to_grow = 200) : steps_to_grow_(steps_to_grow) {}
 
   float value() const { return value_; }
-  /// Good steps since it last changed.
+  /// Steps without overflow since the last change.
   std::int64_t good_steps() const { return good_steps_; }
-  /// Goes on where another left off.
+  /// Restores a saved state.
   void set(float value, std::int64_t good_steps);
 
-  /// Takes note of a step: halves if its gradients overflowed, which is when it must not be applied; doubles after
-  /// enough good ones. Stays within 1 … 2^24.
+  /// Records a step: halves the scale if its gradients overflowed (the step must then be skipped), doubles it after
+  /// steps_to_grow good ones. Stays within 1 … 2^24.
   void note(bool overflowed);
 
  private:
@@ -34,15 +34,15 @@ class LossScale {
   std::int64_t good_steps_ = 0;
 };
 
-/// What became of a step.
+/// The result of a step.
 struct UpdateResult {
-  double gradient_norm = 0;  ///< 2-norm of all gradients together, before clipping; may be infinite or none at all
+  double gradient_norm = 0;  ///< 2-norm of all gradients together, before clipping; may be infinite or NaN
   bool skipped = false;      ///< the gradients overflowed: values are as they were
 };
 
-/// Turns a step's summed gradients into better values: measures their norm, clips them, and lets the optimizer use
-/// them. Ranks that hold the same gradients come to the same bits, in whatever order the gradients arrive. Where ranks
-/// share the work out, each uses its shards only; the values of the others' must then be fetched from them.
+/// Applies a step's summed gradients: computes their norm, clips them, and runs the optimizer. Equal gradients give
+/// equal bits on all ranks, in any order of arrival. With ZeRO-1 each rank updates its shards only; the program then
+/// gathers the others.
 class Update {
  public:
   /// The sum of a number over all ranks; collective.
@@ -50,21 +50,20 @@ class Update {
 
   /// optimizer, parameters  must outlive this
   /// clip                   gradients of a larger norm are scaled down to it
-  /// loss_scale             what the loss was multiplied by; gradients that overflow are skipped. Null: 1, nothing is
-  /// skipped
-  /// shards                 as the parameters: what this rank updates; empty: all of them
+  /// loss_scale             of the gradients; steps that overflow are skipped. Null: 1, no step is skipped
+  /// shards                 of this rank, one for each parameter; empty: all elements
   Update(Optimizer& optimizer, std::span<const Parameter> parameters, std::optional<double> clip, LossScale* loss_scale,
          std::vector<Shard> shards = {});
 
   /// Begins a step.
   ///
-  /// gradient_scale  what gradients are to be multiplied by, but for the loss scale: 1 / targets, if they are sums
+  /// gradient_scale  factor of the gradients, beside the loss scale: 1 / targets if they are sums
   void begin(double lr, double gradient_scale);
 
-  /// The gradient of parameter `index` is there. Uses it at once, unless the norm of all must be known first.
+  /// The gradient of parameter `index` has arrived. Updates the parameter, unless the norm of all must be known first.
   void arrived(std::size_t index);
 
-  /// All gradients are there.
+  /// All gradients have arrived.
   ///
   /// sum  called once if any parameter is split
   UpdateResult finish(const SumOverRanks& sum = {});

@@ -63,7 +63,7 @@ void AtomicFile::commit() {
   sync_folder(target_.has_parent_path() ? target_.parent_path() : fs::path("."));
 }
 
-void write_new_file(const fs::path& target, std::string_view text) {
+void write_atomic_file(const fs::path& target, std::string_view text) {
   AtomicFile file(target);
   file.write(text.data(), text.size());
   file.commit();

@@ -6,12 +6,12 @@
 
 namespace kolo::models {
 
-/// A file that is written beside its place and takes it when it is complete and on disk: whatever happens, `target` is
-/// either what it was or the whole new file. Errors: ModelError naming the target and the reason.
+/// A file that is written under a temporary name and renamed to `target` once it is complete and on disk: `target` is
+/// always the old file or the whole new one. Errors: ModelError naming the target and the reason.
 class AtomicFile {
  public:
   explicit AtomicFile(const std::filesystem::path& target);
-  /// Gone again unless it was committed.
+  /// Removes the file unless it was committed.
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -25,11 +25,10 @@ class AtomicFile {
   bool committed_ = false;
 };
 
-/// A whole file of this text, by way of a AtomicFile.
-void write_new_file(const std::filesystem::path& target, std::string_view text);
+/// Writes a file with this text through an AtomicFile.
+void write_atomic_file(const std::filesystem::path& target, std::string_view text);
 
-/// What is in a folder, by name, lasts from now on. Some file systems cannot do that for a folder: its files are safe
-/// there.
+/// Syncs the names in a folder to disk. Has no effect on file systems that cannot sync a folder.
 void sync_folder(const std::filesystem::path& folder);
 
 /// "cannot write PATH (REASON); …"

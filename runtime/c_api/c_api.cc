@@ -100,10 +100,10 @@ int kolo_tensor_from_dlpack(const void* dl_tensor, kolo_tensor* tensor) {
 
 int kolo_tensor_to_dlpack(const kolo_tensor* tensor, void (*release)(void*), void* user, void** managed) {
   return guarded([&] {
-    const auto let_go = [release](void* owner) {
+    const auto call_release = [release](void* owner) {
       if (release) release(owner);
     };
-    const std::shared_ptr<void> keep_alive(user, let_go);  // calls it, too, if what follows throws
+    const std::shared_ptr<void> keep_alive(user, call_release);  // also calls it if an exception follows
     void*& made = at(managed, "managed");
     made = nullptr;
     made = kolo::to_dlpack(kolo::c_api::tensor_of(at(tensor, "tensor")), keep_alive);

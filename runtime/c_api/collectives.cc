@@ -7,8 +7,9 @@
 namespace kolo::c_api {
 namespace {
 
-/// An operation: how it is started under a name or the TensorId that stands for one, and how it is run under a name.
-/// `needs_out`: a null pointer for the output is never right.
+// One struct for each operation: start() takes a name or a TensorId, run() blocks and takes a name. `needs_out`: the
+// output must not be null.
+
 struct AllReduce {
   using Options = AllReduceOptions;
   static constexpr bool needs_out = true;

@@ -15,7 +15,7 @@ PairOptions pair_options(const kolo_pair_options* given) {
   return {.group = group_of(given->group), .ready = given->ready};
 }
 
-/// Starts an operation that takes no options of the kind above.
+/// Starts an operation by `call(session)`, which returns its handle.
 template <class Call>
 int start_handle(kolo_session* session, kolo_handle** handle, Call&& call,
                  const char* function = __builtin_FUNCTION()) {
@@ -29,7 +29,7 @@ int start_handle(kolo_session* session, kolo_handle** handle, Call&& call,
   return guarded(guarded_call, function);
 }
 
-/// `call(session, name, tensors, options)` starts a grouped operation; without an output, a tensor is one in place.
+/// Starts a grouped operation by `call(session, name, tensors, options)`. A tensor without an output is in-place.
 template <class Options, class Given, class Call>
 int start_group(kolo_session* session, const char* name, const kolo_named_tensor* tensors, size_t count,
                 const Given* given, bool needs_out, kolo_handle** handle, Call&& call,

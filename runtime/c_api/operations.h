@@ -4,20 +4,20 @@
 
 namespace kolo::c_api {
 
-/// An Allocate that calls C; the output is of the type and on the device of `in`.
+/// An Allocate that calls a C function; outputs have the type and device of `in`.
 Allocate allocate_of(kolo_allocate allocate, void* user, const Tensor& in);
 
 inline int ranks_of(const Session& session, const kolo_group* group) {
   return group ? group->group.info()->size() : session.size();
 }
 
-/// Whether two views are of the same elements.
+/// Whether two tensors are the same view.
 inline bool same(const Tensor& a, const Tensor& b) {
   return a.data == b.data && a.shape == b.shape && a.dtype == b.dtype && a.device == b.device;
 }
 
-/// The options of the C++ API: those members that both structs have. The operation puts rows that are asked for into
-/// `rows`.
+/// The C++ options with the values of the members that both structs have. `rows` receives the rows if they are asked
+/// for.
 template <class Options, class Given>
 Options options_of(const Given* given, const Session& session, const Tensor& in, BlockRows* rows) {
   Options options;
@@ -41,7 +41,7 @@ Options options_of(const Given* given, const Session& session, const Tensor& in,
   return options;
 }
 
-/// The arguments of operation Op, checked as far as only C can get them wrong; `handle` is where its rows go.
+/// The arguments of operation Op, checked for mistakes that only C allows. `handle` receives its rows.
 template <class Op, class Given>
 struct Arguments {
   Arguments(kolo_session* given_session, const char* given_name, const kolo_tensor* input, const kolo_tensor* output,

@@ -16,16 +16,15 @@
 #include <kolo/kolo.h>
 #include <kolo/kolo_c.h>
 
-// What the functions of the C API have in common: what is behind its pointers, how exceptions become statuses, and how
-// arguments come in.
+// The objects behind the C API's pointers, and the conversion of its arguments and of exceptions.
 
 struct kolo_config {
   kolo::Config config;
   std::vector<std::string> unknown;  ///< one line for each variable of the environment that is no setting
-  mutable std::string text;          ///< what kolo_config_get() returned last
+  mutable std::string text;          ///< the last result of kolo_config_get()
 };
 struct kolo_world {
-  std::optional<kolo::World> world;  ///< none when a session has it
+  std::optional<kolo::World> world;  ///< empty once a session has taken it
   kolo::Config config;
 };
 struct kolo_session {
@@ -41,9 +40,9 @@ struct kolo_arena {
   kolo::GradientArena arena;
 };
 struct kolo_handle {
-  kolo::BlockRows rows;              ///< where the operation puts them
-  std::int64_t* rows_out = nullptr;  ///< where the program wants them
-  kolo::Handle handle;               ///< last: it blocks until nobody writes to `rows`
+  kolo::BlockRows rows;              ///< written by the operation
+  std::int64_t* rows_out = nullptr;  ///< the program's array for them
+  kolo::Handle handle;               ///< last: its destructor blocks until the operation no longer writes to `rows`
 };
 
 namespace kolo::c_api {
@@ -52,7 +51,7 @@ namespace kolo::c_api {
 int fail(kolo_status status, const char* function, std::string_view text) noexcept;
 int fail(const Error& error) noexcept;
 
-/// Calls `call`; whatever it throws becomes a status. Each function of the API is one such call.
+/// Runs `call` and turns its exceptions into a status. The body of each function of the API is one such call.
 template <class Call>
 int guarded(Call&& call, const char* function = __builtin_FUNCTION()) noexcept {
   try {
@@ -60,7 +59,7 @@ int guarded(Call&& call, const char* function = __builtin_FUNCTION()) noexcept {
     return KOLO_OK;
   } catch (const Error& error) {
     return fail(error);
-  } catch (const std::invalid_argument& error) {  // of a call that only C lets happen
+  } catch (const std::invalid_argument& error) {  // a mistake that only C allows
     return fail(KOLO_INVALID_ARGUMENT, function, error.what());
   } catch (const std::bad_alloc&) {
     return fail(KOLO_BACKEND, function, "out of memory");
@@ -71,14 +70,14 @@ int guarded(Call&& call, const char* function = __builtin_FUNCTION()) noexcept {
   }
 }
 
-/// What a pointer points to; throws std::invalid_argument if it is null.
+/// The object behind a pointer. Throws std::invalid_argument if it is null.
 template <class T>
 T& at(T* pointer, std::string_view name) {
   if (!pointer) throw std::invalid_argument(fmt::format("{} is a null pointer", name));
   return *pointer;
 }
 
-/// The variable that the result goes to, null at first.
+/// The variable for the result, set to null.
 template <class T>
 T*& result(T** variable, std::string_view name) {
   T*& made = at(variable, name);
@@ -103,15 +102,15 @@ inline Device device_of(int kind, int index) {
 Tensor tensor_of(const kolo_tensor& tensor);
 kolo_tensor to_c(const Tensor& tensor);
 
-/// The world if null.
+/// The session's world if null.
 inline Group group_of(const kolo_group* group) {
   return group ? group->group : Group();
 }
 
-/// Copies the rows that the operation received to where the program wants them.
+/// Copies the rows that the operation received into the program's array.
 void give_rows(kolo_handle& handle);
 
-/// The settings to use: those of the environment if null. Reports unknown variables.
+/// The settings of `config`, or of the environment if it is null. Reports unknown variables.
 Config settings_of(const kolo_config* config);
 
 }  // namespace kolo::c_api

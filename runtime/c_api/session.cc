@@ -13,7 +13,7 @@ kolo_config* config_from_environment() {
   return made.release();
 }
 
-/// A row of settings() with texts that end in a zero, as those need not.
+/// A row of settings() with null-terminated texts.
 struct SettingTexts {
   explicit SettingTexts(const Setting& row)
       : variable(row.variable), type(row.type), unit(row.unit), doc(row.doc), must_agree(row.must_agree) {}

@@ -15,8 +15,8 @@ struct Corpus {
   std::unique_ptr<models::DataSplit> images;   ///< behind the examples, if they are images
   std::unique_ptr<models::Examples> train;     ///< has at least one example
   std::unique_ptr<models::Examples> held_out;  ///< may have none
-  std::string description;                     ///< for people: where it is from and how it was split
-  std::uint64_t fingerprint = 0;               ///< tells contents apart
+  std::string description;                     ///< for output: the source, and how it was split
+  std::uint64_t fingerprint = 0;               ///< a hash of the contents
 };
 
 /// Images with labels, for an mlp or a cnn. Errors: models::ModelError.

@@ -14,7 +14,7 @@ namespace kolo::train {
 /// All flags that may stand in a configuration file, by section, in the order of the help text.
 std::span<const cli::Flag<Options>> flags();
 
-/// Settings that train a model well, used where no flag says otherwise.
+/// Default settings of a model, used where no flag sets another value.
 struct Recipe {
   std::int64_t epochs = 12;
   std::int64_t batch = 64;  ///< examples per rank and micro-batch: images, or sequences
@@ -31,7 +31,7 @@ struct Recipe {
 /// Errors: models::ModelError for an unknown model.
 Recipe recipe_of(std::string_view model);
 
-/// Refuses flags that this model or optimizer does not have, and flags that contradict each other.
+/// Checks for flags that the model or optimizer does not have, and flags that contradict each other.
 ///
 /// explicitly_set  whether the flag of that name was given
 /// config          the file of --config; empty: none

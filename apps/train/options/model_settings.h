@@ -11,11 +11,11 @@
 
 namespace kolo::train {
 
-/// Opens what --init names; nothing if it names nothing. Errors: models::ModelError; UsageError if it holds another
-/// model.
+/// Opens the parameters that --init names; nothing without --init. Errors: models::ModelError; UsageError if it holds
+/// another model.
 std::optional<models::Pretrained> open_pretrained(const Options& options);
 
-/// The sizes from flags and pretrained parameters, but for those that depend on the data.
+/// The sizes from flags and pretrained parameters, without those that depend on the data.
 /// Errors: UsageError for a flag that contradicts the parameters, models::ModelError.
 models::ModelSettings model_settings(const Options& options, const std::optional<models::Pretrained>& pretrained);
 

@@ -79,14 +79,14 @@ struct Options {
   bool is_llama() const { return model == "llama"; }
 };
 
-/// Reads the command line, and the file that its --config names; where both say something, the command line wins.
+/// Reads the command line, and the file of its --config; the command line takes precedence.
 /// Errors: UsageError that names the flag, or the file and the key.
 Options parse_options(int argc, const char* const* argv);
 
 /// The text that --help or --version ask for, if the command line has one of them.
 std::optional<std::string> requested_text(int argc, const char* const* argv);
 
-/// What must be equal on all ranks.
+/// The options that must be equal on all ranks.
 std::vector<cli::Agreed> agreed_part(const Options& options);
 
 }  // namespace kolo::train

@@ -14,12 +14,12 @@ struct StepEvent {
   std::int64_t step = 0;      ///< from 0
   std::int64_t epoch = 0;     ///< from 0
   std::int64_t examples = 0;  ///< over all ranks
-  std::int64_t tokens = 0;    ///< in these examples; 0: they are none of tokens
+  std::int64_t tokens = 0;    ///< in these examples; 0: the model has none
   double loss = 0;            ///< mean over their targets, in nats, before the update
   double lr = 0;
   double grad_norm = 0;  ///< of the mean loss's gradients, before clipping; may be infinite, of a step that was skipped
   double seconds = 0;    ///< wall time of the step on this rank
-  double wait_seconds = 0;  ///< of these, how many the training thread sat in wait()
+  double wait_seconds = 0;  ///< of these, the time that the training thread spent in wait()
 
   double samples_per_s() const { return static_cast<double>(examples) / seconds; }
   double tokens_per_s() const { return static_cast<double>(tokens) / seconds; }
@@ -40,14 +40,14 @@ struct PartEvent {
   std::int64_t of = 0;
 };
 
-/// Follows a training. Called on rank 0 only; must not throw.
+/// Receives the events of a training, on rank 0 only. Must not throw.
 class Listener {
  public:
   virtual ~Listener() = default;
   virtual void on_step(const StepEvent& event) = 0;
   virtual void on_eval(const EvalEvent& event) = 0;
   virtual void on_part(const PartEvent& event) { (void)event; }
-  /// Whether training should stop: every rank then ends after the next step.
+  /// True if training should stop: every rank then ends after the next step.
   virtual bool gives_up() const { return false; }
 };
 

@@ -114,7 +114,7 @@ std::string Plot::svg() const {
 }
 
 void Plot::write() const {
-  models::write_new_file(path_, svg());
+  models::write_atomic_file(path_, svg());
 }
 
 }  // namespace kolo::train

@@ -63,7 +63,7 @@ void Progress::on_eval(const EvalEvent& event) {
   recent_ = {};
 }
 
-/// A short part gets no line.
+/// Short parts are not printed.
 void Progress::on_part(const PartEvent& event) {
   const auto now = Clock::now();
   const std::int64_t percent = 100 * event.done / event.of;
@@ -81,7 +81,7 @@ Progress::Clock::duration Progress::pause() const {
   return live_ ? Clock::duration(live_pause) : Clock::duration(plain_pause);
 }
 
-/// A line that stays shows more than one that must fit a terminal.
+/// A line that stays has more fields than one that must fit a terminal.
 std::string Progress::line(bool stays) const {
   std::string text;
   if (stays) {

@@ -9,7 +9,7 @@
 
 namespace kolo::train {
 
-/// Shows the progress of the training: on a terminal a line that is overwritten and stays when an evaluation is done,
+/// Prints the progress of the training: on a terminal one line that is overwritten, and kept after an evaluation;
 /// elsewhere a line for each evaluation and at least one every two seconds.
 class Progress final : public Listener {
  public:
@@ -24,7 +24,7 @@ class Progress final : public Listener {
   void on_eval(const EvalEvent& event) override;
   void on_part(const PartEvent& event) override;
 
-  /// What is printed next begins a line.
+  /// Ends the current line.
   void end_line();
 
   /// The summary at the end: some lines of text.

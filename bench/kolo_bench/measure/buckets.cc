@@ -1,6 +1,6 @@
 // The communication of a training step: all gradients are submitted in the order of the list, each under its name, and
-// then waited for. The peers do what a program without a runtime would: pack gradients into 64 MiB, reduce and unpack;
-// or reduce each gradient in-place.
+// then waited for. The peers are programs without a runtime: they pack gradients into 64 MiB, reduce and unpack, or
+// reduce each gradient in-place.
 
 #include <fmt/format.h>
 
@@ -98,7 +98,7 @@ Gradients make_gradients(BenchContext& context, const BucketList& list, const Si
   return gradients;
 }
 
-/// What a program on hosts would do without kolo.
+/// A program on hosts without kolo.
 std::vector<std::unique_ptr<Candidate>> with_mpi(BenchContext& context, const Work& work) {
   std::vector<std::unique_ptr<Candidate>> all;
   const MPI_Comm comm = context.ranks().comm();

@@ -25,7 +25,7 @@ double in_gib(double bytes) {
   return bytes / (1 << 30);
 }
 
-/// Of the pages that lie wholly within; a system that has no such pages leaves them as they are.
+/// Requests huge pages, or none, for the pages inside the range; has no effect on systems without them.
 void advise(std::byte* data, std::size_t bytes, bool huge) {
   const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto begin = (reinterpret_cast<std::uintptr_t>(data) + page - 1) / page * page;
@@ -137,7 +137,7 @@ const std::byte* begin_of(const Tensor& tensor) {
   return static_cast<const std::byte*>(tensor.data);
 }
 
-/// Copies on the host of the tensors of some work on a GPU, in-place where the original is.
+/// Host copies of the tensors of a Work on a GPU, in-place where the original is.
 class Twin {
  public:
   explicit Twin(const Work& work) : work_(work) {

@@ -40,8 +40,8 @@ class Storage {
   std::byte* data_ = nullptr;
 };
 
-/// Makes sure that every rank of a node can have that many bytes at once. Collective; on too little throws
-/// UsageError::reported() on every rank, and one prints how much is free, and `advice`.
+/// Makes sure that all ranks of a node can allocate that many bytes each. Collective. Otherwise one rank prints the
+/// free memory and `advice`, and UsageError::reported() is thrown on every rank.
 void check_memory(const Ranks& ranks, std::size_t bytes, const std::string& advice);
 
 /// a + b and a * b. Errors: UsageError if that is more than any machine can address.
@@ -59,7 +59,7 @@ class BufferPlacement {
 
   /// Private memory, zeroed. Throws std::bad_alloc; Error{backend}.
   virtual Storage storage(std::size_t bytes) const = 0;
-  /// Makes sure that every rank can have that many bytes at once, as check_memory() does.
+  /// As check_memory(): makes sure that every rank can allocate that many bytes.
   virtual void check_room(const Ranks& ranks, std::size_t bytes, const std::string& advice) const = 0;
 
   /// Checker::fill() and wrong() on tensors of this placement; complete when they return. Throws Error{backend}.

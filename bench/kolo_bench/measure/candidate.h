@@ -19,11 +19,11 @@ class Candidate {
  public:
   virtual ~Candidate() = default;
   virtual std::string_view name() const = 0;
-  /// Does it once, and returns when this rank has its results and may change its inputs.
+  /// Runs the collective once, and returns when this rank has its results and may change its inputs.
   virtual void run() = 0;
 };
 
-/// One that can compute while it communicates: run() is start() and finish().
+/// A candidate that can communicate in the background: run() is start() and finish().
 class Asynchronous : public Candidate {
  public:
   virtual void start() = 0;
@@ -34,9 +34,9 @@ class Asynchronous : public Candidate {
   }
 };
 
-/// kolo with a backend called from this thread, with no session: of `backends` the first that supports the work.
-/// `yields`: waiting ranks yield their core, because there are more ranks than cores. Making and destroying one may be
-/// collective. Errors: UsageError if none does.
+/// The first of kolo's `backends` that supports the work, called from this thread without a session. `yields`: waiting
+/// ranks yield their core, because there are more ranks than cores. Making and destroying one may be collective.
+/// Errors: UsageError if no backend supports the work.
 std::unique_ptr<Candidate> direct(const BackendList& backends, int rank, int ranks, bool yields, const Work& work);
 
 /// kolo through a session. `ready`: the stream that writes inputs on a GPU.
@@ -45,7 +45,7 @@ std::unique_ptr<Asynchronous> through_session(Session& session, const Work& work
 /// MPI's own calls: blocking ones in run(), non-blocking ones in start().
 std::unique_ptr<Asynchronous> raw_mpi(MPI_Comm comm, const Work& work, std::string_view name);
 
-/// Why MPI has no call for such work; nothing if it has one.
+/// The reason why MPI has no call for the work; nothing if it has one.
 std::optional<std::string> no_mpi_call(const Work& work);
 
 /// The MPI type and operation of kolo's; MPI_DATATYPE_NULL and MPI_OP_NULL if MPI has none.

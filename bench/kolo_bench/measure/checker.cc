@@ -43,7 +43,7 @@ double number_at(const std::byte* element, DType dtype) {
   }
 }
 
-/// Half of the last bit's weight, for numbers up to 1.
+/// Half a unit in the last place, for numbers up to 1.
 double rounding_unit(DType dtype) {
   switch (dtype) {
     case DType::f64: return 0x1p-53;
@@ -53,7 +53,7 @@ double rounding_unit(DType dtype) {
   }
 }
 
-/// How far two elements may be from each other; 0: not at all.
+/// The tolerance between two elements; 0: they must be equal.
 struct Nearness {
   double tolerance = 0;
   DType dtype = DType::f32;
@@ -77,7 +77,7 @@ const std::byte* at(const Tensor& tensor, std::int64_t index) {
   return static_cast<const std::byte*>(tensor.data) + static_cast<std::size_t>(index) * size_of(tensor.dtype);
 }
 
-/// Compares a tensor with what write(first, count, to) says it should be.
+/// Compares a tensor with the expected elements that write(first, count, to) writes.
 template <class Write>
 std::int64_t compare_all(const Tensor& tensor, int lane, bool of_input, double tolerance, Write write,
                          std::optional<WrongElement>* first) {

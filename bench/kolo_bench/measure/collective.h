@@ -27,7 +27,7 @@ std::span<const Collective> collectives();
 /// there is none.
 const Collective* find_collective(std::string_view word);
 
-/// How many elements a measurement of a size has.
+/// The elements of a measurement of a size.
 ///
 /// The size is that of the larger tensor on a rank, as in nccl-tests: of the output for all_gather and gather, of the
 /// input for reduce_scatter and scatter. Where ranks have blocks these are equal, and of 16 bytes times a whole number
@@ -46,7 +46,7 @@ Extent extent_of(OpKind kind, std::int64_t bytes, DType dtype, int ranks);
 /// the size. Source: nccl-tests, doc/PERFORMANCE.md. Nothing for one rank.
 std::optional<double> bus_factor(OpKind kind, int ranks);
 
-/// "float", "half", "int8": nccl-tests' names; kolo's where it has none.
+/// "float", "half", "int8": nccl-tests' names; kolo's where NCCL has none.
 std::string_view nccl_name(DType dtype);
 std::string_view nccl_name(ReduceOp op);
 

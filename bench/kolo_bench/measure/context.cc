@@ -36,7 +36,7 @@ Config settings_of_environment() {
   return config;
 }
 
-/// Where the buffers of this rank lie, one of `on_node` ranks of its node.
+/// The buffer placement of this rank, one of `on_node` ranks of its node.
 std::unique_ptr<BufferPlacement> placement_of(const Options& options, const Config& config, int local_rank,
                                               int on_node) {
   if (options.device == DeviceKind::cpu) return host_placement(options.huge_pages);
@@ -48,7 +48,7 @@ std::unique_ptr<BufferPlacement> placement_of(const Options& options, const Conf
   return gpu_placement(gpu, (on_node - local_rank % gpus + gpus - 1) / gpus);
 }
 
-/// The first backend that serves tensors on such a device; empty: there is none.
+/// The first backend that supports tensors on the device; empty: there is none.
 std::string backend_on(const World& world, DeviceKind device) {
   Signature signature;
   signature.device = device;
@@ -117,7 +117,7 @@ void BenchContext::describe(const World& world) {
   info.devices = devices_of_all(ranks_, info_of(*place_));
   if (!info.backend.starts_with("nccl") && options_.compare != Compare::nccl) return;
   if (const NcclTable* const table = kolo::nccl_table()) info.nccl = nccl_version_text(table->version);
-  const char* const algo = std::getenv("NCCL_ALGO");  // set by kolo, too
+  const char* const algo = std::getenv("NCCL_ALGO");  // kolo sets it as well
   info.nccl_algo = algo ? algo : "auto";
 }
 

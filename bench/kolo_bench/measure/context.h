@@ -22,8 +22,8 @@
 
 namespace kolo::bench {
 
-/// What measurements share: the ranks, the session or the backends, the buffers' placement, the peer, and where results
-/// go. One per run; making and destroying it are collective.
+/// The shared state of measurements: ranks, session or backends, placement of buffers, peer, and results. One per run;
+/// making and destroying it are collective.
 class BenchContext {
  public:
   /// Errors: UsageError, reported.
@@ -50,7 +50,7 @@ class BenchContext {
   /// Writes values into the work's tensors.
   void fill(const Work& work) const;
 
-  /// Prints the head of the table. peers: every result is compared with these; shown: the options that the head states.
+  /// Prints the head of the table. peers: the names that every result is compared with; shown: the options in the head.
   void begin(const std::vector<std::string>& peers) { begin(peers, options_); }
   void begin(const std::vector<std::string>& peers, const Options& shown);
   /// Prints results of one size, and keeps them.
@@ -58,11 +58,11 @@ class BenchContext {
   /// Prints the table's last lines.
   void end();
 
-  /// One line on stderr, of rank 0; the same line comes once.
+  /// Prints a line on rank 0's stderr, the same line only once.
   void note(const std::string& line);
 
-  /// Runs `candidate` on fresh values as often as the options say, and returns how many elements of the results were
-  /// wrong, on all ranks; the first is reported. Nothing with -c 0.
+  /// Runs `candidate` on fresh values as often as the options demand, and returns the number of wrong elements on all
+  /// ranks; the first is reported. Nothing with -c 0.
   std::optional<std::int64_t> wrong_elements(const Work& work, Candidate& candidate, bool any_order);
 
  private:

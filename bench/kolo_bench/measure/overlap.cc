@@ -1,6 +1,6 @@
-// OSU's definition: first an operation alone is timed; then operations are started, a computation that would take as
-// long runs, and what is left of the operation is waited for. Of the time that an operation takes alone, overlap is the
-// share that the whole does not take longer than its computation.
+// OSU's definition: an operation is timed without computation; then it is started, a computation of the same length
+// runs, and the rest of the operation is waited for. Overlap is the share of the operation's own time that is hidden
+// behind the computation.
 
 #include <fmt/format.h>
 
@@ -19,7 +19,7 @@ double us_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
 }
 
-/// A computation of any length, on data that stay in the nearest cache.
+/// A computation of any length, on data in the L1 cache.
 class Computation {
  public:
   Computation() : values_(1024, 1.0f) {

@@ -1,6 +1,6 @@
-// MPI's profiling interface: each function has a second name that begins with P, so that a program may put one of its
-// own before it. These count, once asked to, and otherwise cost one comparison. A test makes sure that none is missing
-// that the program uses.
+// Counts MPI calls through MPI's profiling interface: each function has a second name that begins with P, so that a
+// program may define the first. Before count_mpi_calls() each costs one comparison. A test checks that every function
+// that the program uses is here.
 
 #include "bench/kolo_bench/peers/mpi_calls.h"
 

@@ -16,7 +16,7 @@ class Mpi final : public Peer {
   std::unique_ptr<Asynchronous> candidate(const Work& work, const std::string& name, bool /*one_group*/) override {
     return raw_mpi(comm_, work, name);
   }
-  /// MPI leaves a block that it has reduced in place elsewhere.
+  /// MPI writes the result of an in-place reduce_scatter to another position.
   bool checkable(const Work& work) const override {
     return !(work.in_place && work.signature.kind == OpKind::reduce_scatter);
   }

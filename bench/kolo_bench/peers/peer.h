@@ -17,9 +17,10 @@ class Peer {
  public:
   virtual ~Peer() = default;
   virtual std::string name() const = 0;
-  /// Why it has no call for such work; nothing if it has one.
+  /// The reason why it has no call for the work; nothing if it has one.
   virtual std::optional<std::string> refuses(const Work& work) const = 0;
-  /// Requires that it can. Lives no longer than this. `one_group`: NCCL launches all lanes as one; else one by one.
+  /// Requires that refuses(work) is empty. Must not outlive this. `one_group`: NCCL launches all lanes as one; else one
+  /// by one.
   virtual std::unique_ptr<Asynchronous> candidate(const Work& work, const std::string& name, bool one_group = true) = 0;
   /// Whether it leaves the result in the same place as kolo.
   virtual bool checkable(const Work& work) const = 0;

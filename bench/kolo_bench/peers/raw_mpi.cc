@@ -14,7 +14,7 @@ namespace {
 struct Arguments {
   const void* in;  ///< or MPI_IN_PLACE
   void* out;
-  const void* own;  ///< `in` as a rank that is not the root has it
+  const void* own;  ///< `in` of ranks other than the root
   int all;          ///< elements of the tensor
   int block;        ///< elements of a block
 };
@@ -94,9 +94,9 @@ class RawMpi final : public Asynchronous {
     return rc == MPI_SUCCESS ? MPI_Isend(a.in, a.all, type_, next, 0, comm_, r + 1) : rc;
   }
 
-  /// In place MPI leaves a rank's block at the start of the input, kolo where it stood.
+  /// In-place MPI writes a rank's block to the start of the input, kolo to the block's own position.
   void* where_reduced(const Arguments& a) const { return work_.in_place ? const_cast<void*>(a.own) : a.out; }
-  /// Only the root is in place in MPI; other ranks have no input, so that any memory of theirs will do.
+  /// In MPI only the root is in-place; other ranks have no input, so any of their memory can be passed.
   void* where_scattered(const Arguments& a) const { return work_.in_place && on_root_ ? MPI_IN_PLACE : a.out; }
 
   MPI_Comm comm_;

@@ -46,7 +46,7 @@ class RawNccl final {
   NcclComm comm_ = nullptr;
 };
 
-/// Why NCCL has no comparable call for such work; nothing if it has one.
+/// The reason why NCCL has no comparable call for the work; nothing if it has one.
 std::optional<std::string> no_nccl_call(const Work& work);
 
 }  // namespace kolo::bench

@@ -5,7 +5,7 @@
 namespace kolo::bench {
 namespace {
 
-/// Nothing but the JSON, at the end.
+/// Only the JSON, at the end.
 class JsonTable final : public Table {
  public:
   std::string header(const WorldInfo&) override { return {}; }

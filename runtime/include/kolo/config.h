@@ -31,12 +31,12 @@ struct Config {
   bool timings = false;
   bool banner = false;
 
-  /// Receives one line for each warning and each operation that waits for too long; by default it goes to stderr.
-  /// Called from any thread.
+  /// Receives one line for each warning and each stalled operation; the default writes to stderr. Called from any
+  /// thread.
   std::function<void(const std::string&)> report = report_to_stderr;
 
-  /// Reads the process environment. Throws Error{invalid_argument} that names the variable, its value and what is
-  /// accepted. A KOLO_* variable that is no setting is put into `unknown` with the nearest name, if given.
+  /// Reads the process environment. Throws Error{invalid_argument} that names the variable, its value and the accepted
+  /// values. `unknown`, unless null, gets one line for each KOLO_* variable that is no setting, with the nearest name.
   static Config from_environment(std::vector<std::string>* unknown = nullptr);
 
   /// Sets one value by its variable's name ("KOLO_FUSION_BYTES"). Throws Error{invalid_argument}.
@@ -46,7 +46,7 @@ struct Config {
   std::string get(std::string_view variable) const;
 };
 
-/// One row of the table that parser, validation, help text, README and start-up banner come from.
+/// One row of the table of settings, the source of parser, validation, help text, README and start-up banner.
 struct Setting {
   std::string_view variable;  ///< "KOLO_FUSION_BYTES"
   std::string_view type;      ///< "bytes", "seconds", "integer", "text", "flag"

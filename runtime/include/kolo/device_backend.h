@@ -5,30 +5,30 @@
 
 namespace kolo {
 
-/// A point in the work of a device's streams. Used by any thread.
+/// A point in the work of a device's streams, such as a CUDA event. Thread-safe.
 class DevicePoint {
  public:
   virtual ~DevicePoint() = default;
 
-  /// Lets what is put on `stream` (a cudaStream_t of that device; null: the default stream) from now on run after this
-  /// point. Waits for nothing. Throws Error{backend}.
+  /// Makes work that is enqueued on `stream` from now on wait for this point; the calling thread does not wait.
+  /// `stream`: a cudaStream_t of that device; null: the default stream. Throws Error{backend}.
   virtual void order(void* stream) const = 0;
 
-  /// Whether everything before it has run. Throws Error{backend} if the device failed.
+  /// Whether all work before this point has run. Throws Error{backend} if the device failed.
   virtual bool passed() const = 0;
 };
 
-/// A backend whose operations communicate on a device after step() has returned: there they may fail late, or wait for
-/// a peer that is gone. An Error that an operation throws from step() is a fault: the operation has failed, but the
-/// backend goes on once every rank of the group has called recover(), at the same place of what they have agreed on.
+/// A backend whose operations communicate on a device after step() has returned, where they may fail later or wait for
+/// a peer that left. An Error from step() is a fault: the operation has failed, and the backend is usable again
+/// once every rank of the group has called recover(), at the same position of the agreed order.
 class DeviceBackend : public Backend {
  public:
-  /// After a fault, here or on another rank. Every bucket that the ranks have agreed on so far was started
-  /// here, and its operation destroyed. What is agreed on later runs as ever.
+  /// Called after a fault on any rank of the group. Every bucket agreed on before was started here, and its operation
+  /// destroyed. Buckets agreed on later run normally.
   virtual void recover() = 0;
 
-  /// The process is about to end: ends what runs on the device. Nothing but abandon() and the destructor is called
-  /// after that.
+  /// Ends the work on the device because the process is about to end. Only abandon() and the destructor are called
+  /// afterwards.
   virtual void abort_device_work() noexcept = 0;
 };
 

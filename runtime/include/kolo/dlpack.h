@@ -8,8 +8,8 @@
 
 namespace kolo {
 
-/// DLPack's structures, declared here so that a program needs no other header, and in a namespace of their own so that
-/// it may include one: then `reinterpret_cast` between pointers to the two declarations of the same structure.
+/// DLPack's structures, so that a program needs no other header. They have a namespace of their own, so that it may
+/// include one: then `reinterpret_cast` between pointers to the two declarations of a structure.
 ///
 /// Source: the DLPack specification, version 1 (https://dmlc.github.io/dlpack); the layout is that of 64-bit platforms.
 namespace dlpack {
@@ -46,7 +46,7 @@ struct DLTensor {
   std::uint64_t byte_offset = 0;    ///< from `data` to the first element
 };
 
-/// A tensor with its owner: whoever is done with it calls `deleter(self)`, once, unless that is null.
+/// A tensor and its owner. The last user calls `deleter(self)`, once, unless it is null.
 struct DLManagedTensor {
   DLTensor dl_tensor;
   void* manager_ctx = nullptr;
@@ -61,7 +61,7 @@ struct DLPackVersion {
 inline constexpr std::uint64_t flag_read_only = 1;
 inline constexpr std::uint64_t flag_is_copied = 2;
 
-/// The same, since version 1.0. Of one with another major version only `version` and `deleter` mean anything.
+/// The same since version 1.0. With another major version only `version` and `deleter` may be read.
 struct DLManagedTensorVersioned {
   DLPackVersion version;
   void* manager_ctx = nullptr;
@@ -70,7 +70,7 @@ struct DLManagedTensorVersioned {
   DLTensor dl_tensor;
 };
 
-/// What to_dlpack() writes, and whose major version DlpackTensor takes. Since 1.2 strides are never null.
+/// The version that to_dlpack() writes; DlpackTensor accepts its major version. Since 1.2 strides are never null.
 inline constexpr DLPackVersion version{1, 2};
 
 static_assert(sizeof(DLDevice) == 8 && sizeof(DLDataType) == 4);
@@ -91,21 +91,21 @@ static_assert(sizeof(DLManagedTensorVersioned) == 80 && offsetof(DLManagedTensor
 /// element, row-major without gaps, with at most 8 dimensions. Throws Error{invalid_argument} for all else.
 Tensor from_dlpack(const dlpack::DLTensor& tensor);
 
-/// Owns a tensor that another library has exported, and calls its deleter once, when it dies.
+/// Owns a tensor that another library exported; its destructor calls the deleter once.
 ///
 ///     kolo::DlpackTensor grad(managed);
 ///     session.all_reduce("grad", grad.tensor());
 ///
-/// The constructors take over what they are given even if they throw: the deleter has been called then. They throw
-/// Error{invalid_argument} for a null pointer, another major version, and what from_dlpack() refuses. Of an object that
-/// was moved from, only destruction and assignment are defined.
+/// The constructors own their argument even if they throw: the deleter has been called then. They throw
+/// Error{invalid_argument} for a null pointer, another major version, and tensors that from_dlpack() refuses. A
+/// moved-from object may only be destroyed or assigned to.
 class DlpackTensor final {
  public:
   explicit DlpackTensor(dlpack::DLManagedTensor* managed);
   explicit DlpackTensor(dlpack::DLManagedTensorVersioned* managed);
 
   const Tensor& tensor() const { return tensor_; }
-  /// Whether the exporter forbids writing: then it may be an input, but no output. Nobody checks.
+  /// Whether the exporter forbids writing: the tensor may be an input, but no output. kolo does not check this.
   bool read_only() const { return read_only_; }
 
  private:
@@ -114,8 +114,8 @@ class DlpackTensor final {
   Tensor tensor_;
 };
 
-/// Describes `tensor` for another library, which calls the deleter when it is done with it; `keep_alive` lives until
-/// then, and should own the memory. The structure belongs to the caller until it is handed on. Throws
+/// Describes `tensor` for another library, which calls the deleter after its last use; `keep_alive` lives until then,
+/// and should own the memory. The caller owns the structure until it passes it on. Throws
 /// Error{invalid_argument} if the shape is not valid() or the data is null though there are elements.
 dlpack::DLManagedTensorVersioned* to_dlpack(const Tensor& tensor, std::shared_ptr<void> keep_alive);
 

@@ -7,14 +7,14 @@
 
 namespace kolo {
 
-/// What kind of thing went wrong. The numeric values are part of the wire format: append only.
+/// The kind of an error. The numeric values are part of the wire format: append only.
 enum class ErrorCode : std::uint8_t {
-  invalid_argument,  ///< one rank passed something that cannot work; every rank gets this error for that tensor
+  invalid_argument,  ///< one rank passed an invalid argument; every rank gets this error for that tensor
   mismatch,          ///< ranks submitted the same name with different descriptions
   in_flight,         ///< the name is already in flight on this rank; nothing was announced
   closed,            ///< the session was closed, here or on a rank that takes part
   stalled,           ///< a deadline passed while ranks were missing
-  aborted,           ///< a rank left without finishing, or its runtime failed; the session is of no more use
+  aborted,           ///< a rank left without finishing, or its runtime failed; the session cannot be used any more
   backend,           ///< MPI, CUDA, NCCL or the operating system reported an error
 };
 

@@ -9,8 +9,8 @@ namespace kolo {
 namespace detail {
 
 // The conversions of 16-bit floats, on the bits of one number or of a vector of numbers: `Bits` is std::uint32_t and
-// `Floats` float, or both are GCC's vectors of these. Always inlined: files compiled for other instruction sets use
-// them too.
+// `Floats` float, or both are GCC's vectors of these. Always inlined, because files compiled for
+// other instruction sets use them.
 
 /// `yes` or `no`, by masks: a branch would keep compilers from vectorising loops of conversions.
 [[gnu::always_inline]] constexpr std::uint32_t select(bool condition, std::uint32_t yes, std::uint32_t no) {

@@ -10,18 +10,18 @@ namespace kolo {
 
 using GroupId = std::uint32_t;
 
-/// Groups that the ranks have agreed to make are numbered in that order, the world is 0. A pair, which send() and
-/// recv() use, is numbered by its two ranks.
+/// agreed: groups made by new_group() and split(), numbered in the order of agreement; the world is 0. pair: the two
+/// ranks of send() and recv(), which give its number.
 enum class GroupKind : std::uint8_t { agreed, pair };
 
-/// What every rank calls a group by.
+/// Identifies a group on every rank.
 struct GroupKey {
   GroupKind kind = GroupKind::agreed;
   GroupId id = 0;
   friend auto operator<=>(const GroupKey&, const GroupKey&) = default;
 };
 
-/// Who belongs to a group, equal on every member but for `rank`.
+/// The members of a group; equal on every member, except for `rank`.
 struct GroupInfo {
   GroupId id = 0;
   std::string name;        ///< "world", for messages

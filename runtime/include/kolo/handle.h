@@ -7,11 +7,11 @@ namespace kolo {
 class Driver;
 struct Submission;
 
-/// One operation in flight: the only way to learn that it is done.
+/// One operation in flight, to wait for.
 ///
 /// Destroying a handle whose operation the ranks have not agreed on yet withdraws it, as if it had never been
-/// submitted; otherwise the destructor blocks until the operation is done. Either way the tensors' storage may die
-/// right after it. Move-only; use a handle from one thread at a time. It must not outlive its session.
+/// submitted; otherwise the destructor blocks until the operation is complete. In both cases the tensors' storage may
+/// be freed afterwards. Move-only; use a handle from one thread at a time. It must not outlive its session.
 class Handle {
  public:
   Handle() = default;
@@ -25,19 +25,18 @@ class Handle {
   /// empty handle returns at once.
   void wait();
 
-  /// Lets what is put on `stream` (a cudaStream_t of the tensors' GPU; null: the default stream) from now on run after
-  /// the operation, and returns as soon as that is certain, without waiting for the GPU. The handle is empty
-  /// afterwards, and the name free again; the tensors' memory must stay until the stream has come past this place. Of
-  /// host tensors: wait().
+  /// Makes work that is enqueued on `stream` from now on wait for the operation; does not wait for the GPU. `stream`: a
+  /// cudaStream_t of the tensors' GPU; null: the default stream. The handle is empty afterwards, and the name free
+  /// again; the tensors' memory must stay alive until the stream has passed this point. With host tensors: wait().
   ///
-  /// Throws as wait() does. What fails later, on the GPU, is thrown by the next wait() for anything of this session, on
-  /// every rank.
+  /// Throws as wait() does. A later failure on the GPU is thrown by the next wait() on any operation of this session,
+  /// on every rank.
   void wait(void* stream);
 
-  /// Whether wait() would return (or throw) without waiting. Like wait(), it asks for an incomplete bucket to be cut.
+  /// Whether wait() would return (or throw) without waiting. Like wait(), it flushes an incomplete bucket.
   bool poll();
 
-  /// Whether there is an operation to wait for.
+  /// False if the handle is empty.
   explicit operator bool() const { return submission_ != nullptr; }
 
  private:

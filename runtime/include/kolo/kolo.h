@@ -1,6 +1,6 @@
 #pragma once
 
-/// Everything but <kolo/mpi.h>, the one header that needs MPI's own.
+/// All public headers except <kolo/mpi.h>, which needs MPI's header.
 
 #include <kolo/backend.h>
 #include <kolo/config.h>

@@ -1,6 +1,6 @@
 #pragma once
 
-/// kolo for C (C11) and for whatever can call C. It can do all that <kolo/kolo.h> can, but for custom backends.
+/// kolo for C (C11) and languages that can call C: all of <kolo/kolo.h>, except custom backends.
 ///
 ///     kolo_session* session = NULL;
 ///     if (kolo_session_create(NULL, &session) != KOLO_OK) { fprintf(stderr, "%s\n", kolo_last_error()); return 1; }
@@ -9,9 +9,9 @@
 ///     kolo_all_reduce(session, "grad", &tensor, &tensor, &average);
 ///     kolo_session_destroy(session);
 ///
-/// Every function returns a kolo_status, but for kolo_status_name() and kolo_last_error(). What a function makes comes
-/// back through its last argument, which is null where it fails. No pointer may be null unless it says so. No exception
-/// leaves a function, and none may leave a callback. Over a communicator of MPI's: <kolo/kolo_c_mpi.h>.
+/// Every function except kolo_status_name() and kolo_last_error() returns a kolo_status. Its result goes through its
+/// last argument, and is null on failure. A pointer may be null only where that is documented. No exception leaves a
+/// function, and none may leave a callback. Worlds over an MPI communicator: <kolo/kolo_c_mpi.h>.
 
 #include <kolo/kolo_c_base.h>
 #include <kolo/kolo_c_collectives.h>

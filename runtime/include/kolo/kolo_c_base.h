@@ -1,6 +1,6 @@
 #pragma once
 
-/// What every part of the C API shares: statuses, types, tensors, handles. Include <kolo/kolo_c.h>.
+/// Statuses, types, tensors and handles of the C API. Include <kolo/kolo_c.h>.
 
 #include <stddef.h>  // NOLINT(modernize-deprecated-headers): C has no other
 #include <stdint.h>  // NOLINT(modernize-deprecated-headers)
@@ -9,28 +9,27 @@
 extern "C" {
 #endif
 
-/// What every function returns that does not return a text. The values are stable: new ones are appended.
+/// The status of a call. The values are stable: new ones are appended.
 ///
-/// What only a C program can get wrong (a null pointer, a number that is no enumerator, a number of dimensions out of
-/// range) is returned at once as KOLO_INVALID_ARGUMENT, and nothing is submitted then. All other errors of an operation
-/// are agreed by its ranks, and returned by kolo_handle_wait() or the blocking form on each of them.
+/// Mistakes that only C allows (a null pointer, a number that is no enumerator, a number of dimensions out of range)
+/// return KOLO_INVALID_ARGUMENT at once, and nothing is submitted. All other errors of an operation are agreed on by
+/// its ranks: kolo_handle_wait() or the blocking form returns them on each rank.
 typedef enum kolo_status {
   KOLO_OK = 0,
-  KOLO_INVALID_ARGUMENT =
-      1,               ///< one rank passed something that cannot work; every rank gets this error for that tensor
-  KOLO_MISMATCH = 2,   ///< ranks submitted the same name with different descriptions
-  KOLO_IN_FLIGHT = 3,  ///< the name is already in flight on this rank; nothing was announced
-  KOLO_CLOSED = 4,     ///< the session was closed, here or on a rank that takes part
-  KOLO_STALLED = 5,    ///< a deadline passed while ranks were missing
-  KOLO_ABORTED = 6,    ///< a rank left without finishing, or its runtime failed; the session is of no more use
-  KOLO_BACKEND = 7     ///< MPI, CUDA, NCCL or the operating system reported an error, or memory ran out
+  KOLO_INVALID_ARGUMENT = 1,  ///< one rank passed an invalid argument; every rank gets this error for that tensor
+  KOLO_MISMATCH = 2,          ///< ranks submitted the same name with different descriptions
+  KOLO_IN_FLIGHT = 3,         ///< the name is already in flight on this rank; nothing was announced
+  KOLO_CLOSED = 4,            ///< the session was closed, here or on a rank that takes part
+  KOLO_STALLED = 5,           ///< a deadline passed while ranks were missing
+  KOLO_ABORTED = 6,  ///< a rank left without finishing, or its runtime failed; the session cannot be used any more
+  KOLO_BACKEND = 7   ///< MPI, CUDA, NCCL or the operating system reported an error, or memory ran out
 } kolo_status;
 
 /// "ok", "mismatch", "closed", …; "unknown status" for other numbers. Never null, never freed.
 const char* kolo_status_name(int status);
 
-/// What went wrong in the last call of this thread that did not return KOLO_OK: *problem (why) what to try*. "" before
-/// the first. Never null; valid until the thread's next call.
+/// The text of the last error of a call on this thread: *problem (why) what to try*. "" before the first. Never null;
+/// valid until the thread's next call.
 const char* kolo_last_error(void);
 
 /// Element types.
@@ -53,9 +52,7 @@ typedef enum kolo_dtype {
 /// Bytes of one element of a kolo_dtype.
 int kolo_dtype_size(int dtype, size_t* bytes);
 
-/// How operations that reduce combine the ranks' values; what each means, and for which types, is written at
-/// kolo::ReduceOp
-/// (<kolo/op.h>).
+/// How operations that reduce combine the ranks' values. See kolo::ReduceOp (<kolo/op.h>) for their meanings and types.
 typedef enum kolo_reduce_op {
   KOLO_SUM = 0,
   KOLO_AVERAGE = 1,  ///< of the ranks that took part; of integers truncated toward zero
@@ -73,7 +70,7 @@ typedef enum kolo_reduce_op {
 /// Where memory lives.
 typedef enum kolo_device_kind { KOLO_CPU = 0, KOLO_CUDA = 1 } kolo_device_kind;
 
-/// Dimensions of a tensor at most.
+/// The largest number of dimensions of a tensor.
 enum { KOLO_MAX_DIMS = 8 };
 
 /// A view of contiguous, row-major elements; nothing is owned.
@@ -81,7 +78,7 @@ enum { KOLO_MAX_DIMS = 8 };
 ///     float grad[1000];
 ///     kolo_tensor tensor = {.data = grad, .ndim = 1, .shape = {1000}, .dtype = KOLO_F32};
 ///
-/// Functions read this struct while they are called and not later; `data` must live until the operation is complete.
+/// Functions read this struct only during the call; `data` must live until the operation is complete.
 typedef struct kolo_tensor {
   void* data;                    ///< the first element; may be null only if there is none
   int ndim;                      ///< from 0 (one element) to KOLO_MAX_DIMS
@@ -92,26 +89,25 @@ typedef struct kolo_tensor {
 } kolo_tensor;
 
 /// A view of the memory of a DLPack tensor: `dl_tensor` is the `DLTensor*` of any dlpack.h of version 0.2 or later.
-/// Nothing is copied and nothing owned: whoever has the managed tensor calls its deleter when the view is no longer
-/// used.
+/// Nothing is copied or owned: the caller calls the managed tensor's deleter after the last use of the view.
 ///
 /// Takes numbers of the types above (one lane), in host, pinned, CUDA or CUDA managed memory, aligned to one element,
 /// row-major without gaps, with at most KOLO_MAX_DIMS dimensions. KOLO_INVALID_ARGUMENT for all else.
 int kolo_tensor_from_dlpack(const void* dl_tensor, kolo_tensor* tensor);
 
-/// Describes `tensor` for another library: `*managed` is a `DLManagedTensorVersioned*` (DLPack 1.x). It belongs to the
-/// caller until handed on; whoever has it last calls its deleter, which calls `release(user)`, on any thread. `release`
-/// may be null.
+/// Describes `tensor` for another library: `*managed` is a `DLManagedTensorVersioned*` (DLPack 1.x), owned by the
+/// caller until it passes it on. Its last owner calls the deleter, which calls `release(user)`, on any thread.
+/// `release` may be null.
 ///
 /// If this fails, `release` has been called already, and `*managed` is null.
 int kolo_tensor_to_dlpack(const kolo_tensor* tensor, void (*release)(void* user), void* user, void** managed);
 
-/// The rows [*begin, *end) that rank `rank` of `ranks` gets of `rows` rows when reduce_scatter or scatter deals them
-/// out: neighbouring ones, in rank order, and the first `rows % ranks` ranks get one more than the others.
+/// The rows [*begin, *end) of rank `rank` when reduce_scatter or scatter divides `rows` rows among `ranks` ranks:
+/// contiguous, in rank order, and one more on each of the first `rows % ranks` ranks.
 int kolo_rows_of_rank(int64_t rows, int ranks, int rank, int64_t* begin, int64_t* end);
 
-/// One operation in flight. Each one that was made must be destroyed, whether it was waited for or not, before its
-/// session is. To be used by one thread at a time.
+/// One operation in flight. Every handle must be destroyed before its session, also after a wait. Use a handle from one
+/// thread at a time.
 typedef struct kolo_handle kolo_handle;
 
 /// Returns when the operation is complete on this rank, with its status, which is the same on every rank of the group:
@@ -123,11 +119,11 @@ int kolo_handle_wait(kolo_handle* handle);
 int kolo_handle_poll(kolo_handle* handle, int* done);
 
 /// Frees the handle. An operation that the ranks have not agreed on yet is withdrawn, as if it had never been
-/// submitted; otherwise this blocks until it is done. Either way its tensors' memory may be freed afterwards. Null is
-/// allowed.
+/// submitted; otherwise this blocks until the operation is complete. In both cases the tensors' memory may be freed
+/// afterwards. Null is allowed.
 int kolo_handle_destroy(kolo_handle* handle);
 
-/// Frees what kolo_broadcast_object() or kolo_all_gather_object() returned. Null is allowed.
+/// Frees the result of kolo_broadcast_object() or kolo_all_gather_object(). Null is allowed.
 int kolo_free(void* bytes);
 
 #ifdef __cplusplus

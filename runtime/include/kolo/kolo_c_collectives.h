@@ -2,22 +2,18 @@
 
 /// The operations of the C API. Include <kolo/kolo_c.h>.
 ///
-/// Every operation has a form that starts it (`_async`), returns at once and gives a handle to wait for, and one that
-/// blocks. The memory of the tensors, and that of `rows`, must stay alive and untouched until kolo_handle_wait()
-/// returned or the handle is destroyed. The structs themselves (tensors, options, scales, splits) are only read during
-/// the call.
+/// Every operation has a form that returns a handle at once (`_async`), and one that blocks. The memory of the tensors,
+/// and of `rows`, must stay alive and untouched until kolo_handle_wait() has returned or the handle is destroyed. The
+/// structs (tensors, options, scales, splits) are only read during the call.
 ///
 /// session  see kolo_session_create()
 /// name     names the tensor across ranks: every rank submits the same names, in any order. Unique among operations in
-/// flight
-///          (KOLO_IN_FLIGHT). Null if `options->tensor` says what kolo_declare() gave for it
-/// in, out  contiguous; dtype and device kind equal on every rank, and so is the shape unless the operation says
-/// otherwise options  null: the default of every member. A struct that is all zero has the defaults, too: `{0}`, or the
-/// members that matter by
-///          name, `{.op = KOLO_MAX}`
+///          flight (KOLO_IN_FLIGHT). Null with an id of kolo_declare() in `options->tensor`
+/// in, out  contiguous; dtype and device kind, and unless documented otherwise the shape, are equal on every rank
+/// options  null, or a struct that is all zero: the defaults. Members may be set by name: `{.op = KOLO_MAX}`
 ///
-/// Starting returns KOLO_IN_FLIGHT, KOLO_CLOSED, or KOLO_INVALID_ARGUMENT for what the other ranks are not told;
-/// waiting returns what the ranks agreed on.
+/// Starting returns KOLO_IN_FLIGHT, KOLO_CLOSED, or KOLO_INVALID_ARGUMENT for mistakes that only C allows, which are
+/// not announced to other ranks; waiting returns the status that the ranks agreed on.
 
 #include <kolo/kolo_c_session.h>
 
@@ -25,16 +21,15 @@
 extern "C" {
 #endif
 
-/// A declared name; 0 is none. Valid for the session that gave it.
+/// The id of a declared name; 0: none. Valid for the session that declared it.
 typedef uint32_t kolo_tensor_id;
 
-/// Gives a name its id; asking again gives the same. Local; the same order is not required anywhere. Saves looking the
-/// name up.
+/// The id of a name, always the same one; saves looking the name up. Local; ranks may declare names in any order.
 int kolo_declare(kolo_session* session, const char* name, kolo_tensor_id* tensor);
 
-/// Makes an output once its shape is agreed: contiguous memory for `ndim` extents of the input's type, on the input's
-/// device, that lives until the operation is complete. Null says that there is none: then the operation fails on every
-/// rank with KOLO_BACKEND; for no elements null is fine. Called on any thread; must not call the session.
+/// Allocates an output once its shape is agreed: contiguous memory for `ndim` extents of the input's type, on the
+/// input's device, that lives until the operation is complete. If it returns null for a shape with elements, the
+/// operation fails on every rank with KOLO_BACKEND. Called on any thread; must not call the session.
 typedef void* (*kolo_allocate)(void* user, int ndim, const int64_t* shape);
 
 // ---- operations that reduce -----------------------------------------------------------------------------------------
@@ -49,7 +44,7 @@ typedef struct kolo_all_reduce_options {
   kolo_tensor_id tensor;    ///< instead of a name
 } kolo_all_reduce_options;
 
-/// Reduces `in` over all ranks of the group into `out` of each. In place: `out` is `in`.
+/// Reduces `in` over all ranks of the group into `out` of each. In-place: `out` is `in`.
 int kolo_all_reduce_async(kolo_session* session, const char* name, const kolo_tensor* in, const kolo_tensor* out,
                           const kolo_all_reduce_options* options, kolo_handle** handle);
 int kolo_all_reduce(kolo_session* session, const char* name, const kolo_tensor* in, const kolo_tensor* out,
@@ -66,8 +61,8 @@ typedef struct kolo_reduce_options {
   kolo_tensor_id tensor;
 } kolo_reduce_options;
 
-/// Reduces `in` over all ranks of the group into `out` of the root; in place as all_reduce. Elsewhere `out` is ignored,
-/// and may be null.
+/// Reduces `in` over all ranks of the group into `out` of the root; in-place as all_reduce. Other ranks ignore `out`,
+/// which may be null.
 int kolo_reduce_async(kolo_session* session, const char* name, const kolo_tensor* in, const kolo_tensor* out,
                       const kolo_reduce_options* options, kolo_handle** handle);
 int kolo_reduce(kolo_session* session, const char* name, const kolo_tensor* in, const kolo_tensor* out,
@@ -84,7 +79,7 @@ typedef struct kolo_reduce_scatter_options {
 } kolo_reduce_scatter_options;
 
 /// Reduces `in`, of one dimension at least, and leaves every rank its rows of the result (see kolo_rows_of_rank()) in
-/// `out`, which is as `in` but for the first extent. In place: `out` is these rows of `in`.
+/// `out`, which is as `in` except for the first extent. In-place: `out` is these rows of `in`.
 int kolo_reduce_scatter_async(kolo_session* session, const char* name, const kolo_tensor* in, const kolo_tensor* out,
                               const kolo_reduce_scatter_options* options, kolo_handle** handle);
 int kolo_reduce_scatter(kolo_session* session, const char* name, const kolo_tensor* in, const kolo_tensor* out,
@@ -93,7 +88,7 @@ int kolo_reduce_scatter(kolo_session* session, const char* name, const kolo_tens
 // ---- operations that copy -------------------------------------------------------------------------------------------
 
 typedef struct kolo_broadcast_options {
-  int root;  ///< the rank of the group whose values everybody gets
+  int root;  ///< the rank of the group whose values are copied
   const kolo_group* group;
   void* ready;
   kolo_tensor_id tensor;
@@ -107,21 +102,20 @@ int kolo_broadcast(kolo_session* session, const char* name, const kolo_tensor* t
 
 typedef struct kolo_all_gather_options {
   const kolo_group* group;
-  kolo_allocate allocate;  ///< instead of an output, which is null then
-  void* allocate_user;     ///< what `allocate` gets first
-  int64_t*
-      rows;  ///< null, or room for one number for each rank of the group: its rows, once the operation was waited for
+  kolo_allocate allocate;  ///< instead of an output, which is then null
+  void* allocate_user;     ///< the first argument of `allocate`
+  int64_t* rows;           ///< null, or receives the rows of each rank of the group once the operation was waited for
   void* ready;
   kolo_tensor_id tensor;
 } kolo_all_gather_options;
 
 /// Gathers a block from every rank of the group into `out` of each, in the order of the ranks.
 ///
-/// in   this rank's block; one dimension at least; shapes are equal on every rank but for the first extent, the rows
-/// out  as `in`, with the rows of all ranks; null with `options->allocate`. In place: `in` is this rank's block of
+/// in   this rank's block; one dimension at least; shapes are equal on every rank except for the first extent, the rows
+/// out  as `in`, with the rows of all ranks; null with `options->allocate`. In-place: `in` is this rank's block of
 /// `out`
 ///
-/// A rank that has joined has no rows; `out` may then be longer than what comes.
+/// A rank that has joined has no rows; `out` may then have more rows than are received.
 int kolo_all_gather_async(kolo_session* session, const char* name, const kolo_tensor* in, const kolo_tensor* out,
                           const kolo_all_gather_options* options, kolo_handle** handle);
 int kolo_all_gather(kolo_session* session, const char* name, const kolo_tensor* in, const kolo_tensor* out,
@@ -137,23 +131,23 @@ typedef struct kolo_gather_options {
   kolo_tensor_id tensor;
 } kolo_gather_options;
 
-/// As all_gather, but that only the root has an `out`; elsewhere it is ignored, and may be null.
+/// As all_gather, except that only the root has an `out`; other ranks ignore theirs, which may be null.
 int kolo_gather_async(kolo_session* session, const char* name, const kolo_tensor* in, const kolo_tensor* out,
                       const kolo_gather_options* options, kolo_handle** handle);
 int kolo_gather(kolo_session* session, const char* name, const kolo_tensor* in, const kolo_tensor* out,
                 const kolo_gather_options* options);
 
 typedef struct kolo_scatter_options {
-  int root;  ///< the rank of the group whose rows are dealt out
+  int root;  ///< the rank of the group whose rows are scattered
   const kolo_group* group;
   void* ready;
   kolo_tensor_id tensor;
 } kolo_scatter_options;
 
-/// Deals out the rows of `in` of the root (see kolo_rows_of_rank()) to the ranks of the group.
+/// Scatters the rows of `in` of the root over the ranks of the group (see kolo_rows_of_rank()).
 ///
 /// in   one dimension at least; its `data` is used on the root only, and may be null elsewhere
-/// out  as `in`, with this rank's rows. In place on the root: its rows of `in`
+/// out  as `in`, with this rank's rows. In-place on the root: its rows of `in`
 int kolo_scatter_async(kolo_session* session, const char* name, const kolo_tensor* in, const kolo_tensor* out,
                        const kolo_scatter_options* options, kolo_handle** handle);
 int kolo_scatter(kolo_session* session, const char* name, const kolo_tensor* in, const kolo_tensor* out,
@@ -169,19 +163,18 @@ typedef struct kolo_all_to_all_options {
   kolo_tensor_id tensor;
 } kolo_all_to_all_options;
 
-/// Sends block j of `in` to rank j of the group, whose block i of `out` it becomes if this is rank i.
+/// Exchanges blocks: block j of `in` on rank i becomes block i of `out` on rank j of the group.
 ///
-/// in   one dimension at least; shapes are equal on every rank but for the first extent, which is cut into the splits,
-/// or into equal
-///      blocks. A block may have no rows
-/// out  as `in`, with the rows that come; null with `options->allocate`. In place if all blocks are equal
+/// in   one dimension at least; shapes are equal on every rank except for the first extent, the sum of the splits or n
+///      equal blocks. A block may have no rows
+/// out  as `in`, with the rows received; null with `options->allocate`. May be `in` if all blocks are equal
 int kolo_all_to_all_async(kolo_session* session, const char* name, const kolo_tensor* in, const kolo_tensor* out,
                           const kolo_all_to_all_options* options, kolo_handle** handle);
 int kolo_all_to_all(kolo_session* session, const char* name, const kolo_tensor* in, const kolo_tensor* out,
                     const kolo_all_to_all_options* options);
 
 typedef struct kolo_pair_options {
-  const kolo_group* group;  ///< in which the other rank is counted
+  const kolo_group* group;  ///< the group that numbers the other rank
   void* ready;
 } kolo_pair_options;
 
@@ -205,10 +198,10 @@ typedef struct kolo_named_tensor {
   const kolo_tensor* out;  ///< null for broadcast
 } kolo_named_tensor;
 
-/// `count` tensors, maybe of several types, under one name: they are agreed on together, run together, and fail
-/// together. Every rank passes the same names, types and shapes in the same order. KOLO_IN_FLIGHT, and nothing is in
-/// flight then, if the name of the whole or of one of them is taken, or appears twice. `options->tensor` must be 0; of
-/// all_gather, `allocate` and `rows` must be null.
+/// `count` tensors, of one type or several, under one name: they are agreed on, run and fail together. Every rank
+/// passes the same names, types and shapes in the same order. KOLO_IN_FLIGHT, and nothing is submitted, if the name of
+/// the whole or of a tensor is in flight, or appears twice. `options->tensor` must be 0; of all_gather, `allocate` and
+/// `rows` must be null.
 int kolo_grouped_all_reduce_async(kolo_session* session, const char* name, const kolo_named_tensor* tensors,
                                   size_t count, const kolo_all_reduce_options* options, kolo_handle** handle);
 int kolo_grouped_broadcast_async(kolo_session* session, const char* name, const kolo_named_tensor* tensors,
@@ -218,33 +211,32 @@ int kolo_grouped_reduce_scatter_async(kolo_session* session, const char* name, c
 int kolo_grouped_all_gather_async(kolo_session* session, const char* name, const kolo_named_tensor* tensors,
                                   size_t count, const kolo_all_gather_options* options, kolo_handle** handle);
 
-/// Bytes of any number from the root to all. `bytes` and `count` matter on the root only; `bytes` may be null if there
-/// are none.
-/// `*object` gets `*object_bytes` bytes and, not counted, a zero behind them; to be freed with kolo_free().
+/// Bytes of any length from the root to all ranks. `bytes` and `count` are read on the root only; `bytes` may be null
+/// if `count` is 0. `*object` receives `*object_bytes` bytes and a terminating zero, to be freed with kolo_free().
 /// `options->tensor` must be 0.
 int kolo_broadcast_object(kolo_session* session, const char* name, const void* bytes, size_t count,
                           const kolo_broadcast_options* options, void** object, size_t* object_bytes);
 
-/// Bytes of any number from all to all. `*objects` gets those of all ranks of the group, one after the other, to be
-/// freed with kolo_free(), and `sizes`, with room for one number for each rank, how many each has (none if it has
+/// Bytes of any length from all ranks to all. `*objects` receives those of all ranks of the group, one after the other,
+/// to be freed with kolo_free(); `sizes`, with room for one number for each rank, their lengths (0 for ranks that have
 /// joined).
 int kolo_all_gather_object(kolo_session* session, const char* name, const void* bytes, size_t count,
                            const kolo_group* group, void** objects, size_t* sizes);
 
 // ---- operations without data ----------------------------------------------------------------------------------------
 
-/// Completes on no rank before every rank of the group has called it. Several may be in flight; they match in order.
+/// Completes once every rank of the group has called it. Several may be in flight; they match in order.
 int kolo_barrier_async(kolo_session* session, const kolo_group* group, kolo_handle** handle);
 int kolo_barrier(kolo_session* session, const kolo_group* group);
 
-/// A barrier that gives up after `seconds` on the first rank that waited so long, and then returns KOLO_STALLED on
-/// every rank, also on those that come later: the text names who did not come. The session goes on.
+/// A barrier with a time-out: once a rank has waited for `seconds`, it returns KOLO_STALLED on every rank, late ones
+/// included. The text names the missing ranks. The session stays usable.
 int kolo_monitored_barrier(kolo_session* session, double seconds, const kolo_group* group);
 
-/// This rank has no more data: until every rank of the group has called kolo_join(), it takes part in what the others
-/// submit with values that do not count. It must submit nothing to the group meanwhile. `*last`, unless null, is the
-/// rank of the group that joined last, on every rank the same. What works while ranks have joined is written at
-/// kolo::Session::join().
+/// Declares that this rank has no more data. Until every rank of the group has called kolo_join(), this rank
+/// contributes the neutral element to the others' operations, and must submit nothing to the group. `*last`, unless
+/// null, receives the rank of the group that joined last, the same on every rank. kolo::Session::join() lists what
+/// works meanwhile.
 int kolo_join(kolo_session* session, const kolo_group* group, int* last);
 
 #ifdef __cplusplus

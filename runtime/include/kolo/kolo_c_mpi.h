@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/// A world of the ranks of `comm`, which is duplicated: the host program's own traffic on it is not disturbed.
+/// A world of the ranks of `comm`, which is duplicated, so that the host program's own messages on it stay separate.
 /// Collective over `comm`. `config` null: the environment's settings. MPI must be initialised with MPI_THREAD_MULTIPLE,
 /// or MPI_THREAD_SERIALIZED if the host makes no MPI call while operations are in flight; KOLO_INVALID_ARGUMENT with
 /// less.

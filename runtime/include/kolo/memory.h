@@ -13,12 +13,11 @@ namespace kolo {
 
 class Session;
 
-/// Bytes that this process could still take without driving the machine, or the control group it runs in, out of
-/// memory, as far as the kernel tells: the largest number if it does not. Files under `root` stand for those under / in
-/// tests.
+/// Bytes that this process can still allocate before the machine, or its control group, is out of memory, by the
+/// kernel's figures; the largest number if there are none. `root`: of the file system to read them from, for tests.
 std::size_t available_memory(const std::string& root = "");
 
-/// A piece of memory that a session allocated; it may outlive the session. Move-only.
+/// Memory that a session allocated; it may outlive the session. Move-only.
 class Memory {
  public:
   Memory() = default;
@@ -38,8 +37,8 @@ class Memory {
   Device device_{};
 };
 
-/// Tensors side by side in one piece of a session's memory, in the order given and without gaps: a bucket of neighbours
-/// is one piece of memory, too, and travels without being packed. Give gradients the order in which they become ready.
+/// Tensors in one contiguous allocation of a session, in the order given and without gaps: a bucket of neighbours needs
+/// no packing. Order gradients as they become ready.
 ///
 ///     kolo::GradientArena arena(session, kolo::DType::f32, shapes);
 ///     model.use_gradients(arena.tensors());

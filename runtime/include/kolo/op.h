@@ -15,8 +15,8 @@ namespace kolo {
 
 /// The collectives. The numeric values are part of the wire format: append only.
 ///
-/// barrier, make_group, remove_group, join and monitored_barrier are agreed like any other operation but move no data.
-/// send_recv is what send() and recv() become: an operation of two ranks, of which the root sends.
+/// barrier, make_group, remove_group, join and monitored_barrier are agreed on like any other operation but move no
+/// data. send_recv stands for send() and recv(): an operation of two ranks, of which the root sends.
 enum class OpKind : std::uint8_t {
   all_reduce,
   broadcast,
@@ -34,24 +34,24 @@ enum class OpKind : std::uint8_t {
   send_recv
 };
 
-/// Which rows of a collective's tensor one side of it, input or output, holds on one rank.
+/// The rows of a collective's tensor that the input, or the output, of one rank holds.
 enum class Rows : std::uint8_t {
-  none,    ///< nothing moves
+  none,    ///< no data
   whole,   ///< a tensor of the same shape on every rank
   dealt,   ///< this rank's rows of such a tensor, see rows_of_rank()
-  own,     ///< a block of as many rows as this rank says
+  own,     ///< a block with this rank's number of rows
   joined,  ///< all ranks' own blocks, in rank order
-  blocks   ///< a block for each rank, of as many rows as this rank says
+  blocks   ///< a block for each rank, with the numbers of rows that this rank chooses
 };
 
-/// Which ranks of the group use one side of a collective.
+/// The ranks of the group that use the input, or the output, of a collective.
 enum class Side : std::uint8_t { every_rank, root, all_but_root };
 
-/// All that the runtime and the backends ask about a kind of operation.
+/// The properties of a kind of operation.
 struct OpTraits {
   std::string_view name;
   bool reduces = false;   ///< the ranks' values are combined by a ReduceOp
-  bool has_root = false;  ///< one rank of the group has a part of its own
+  bool has_root = false;  ///< one rank of the group is the root
   Rows in = Rows::none, out = Rows::none;
   Side reads = Side::every_rank, writes = Side::every_rank;
 };
@@ -89,7 +89,7 @@ constexpr const OpTraits& traits(OpKind kind) {
   return op_traits[static_cast<std::size_t>(kind)];
 }
 
-/// Whether there is anything to move once the ranks have agreed.
+/// Whether the operation moves data once the ranks have agreed.
 constexpr bool moves_data(OpKind kind) {
   return traits(kind).in != Rows::none;
 }
@@ -99,23 +99,23 @@ constexpr bool reduces(OpKind kind) {
   return traits(kind).reduces;
 }
 
-/// Whether one rank of the group has a part of its own.
+/// Whether one rank of the group is the root.
 constexpr bool has_root(OpKind kind) {
   return traits(kind).has_root;
 }
 
-/// Whether every rank says for itself how many rows its blocks have.
+/// Whether every rank chooses the number of rows of its blocks.
 constexpr bool has_rows(OpKind kind) {
   return traits(kind).in == Rows::own || traits(kind).in == Rows::blocks;
 }
 
-/// Whether each rank of the group has a block of its own of a tensor: of the output for all_gather and gather, of the
-/// input for reduce_scatter and scatter, of both for all_to_all.
+/// Whether a tensor has one block for each rank of the group: the output of all_gather and gather, the input of
+/// reduce_scatter and scatter, both tensors of all_to_all.
 constexpr bool has_blocks(OpKind kind) {
   return has_rows(kind) || traits(kind).out == Rows::dealt;
 }
 
-/// Whether the root, or another rank, uses a side.
+/// Whether `side` includes the root (is_root), or the other ranks.
 constexpr bool uses(Side side, bool is_root) {
   return side == Side::every_rank || (side == Side::root) == is_root;
 }
@@ -127,8 +127,8 @@ struct RowRange {
   constexpr std::int64_t count() const { return end - begin; }
 };
 
-/// The rows that rank `rank` of `ranks` gets of `rows` rows when reduce_scatter or scatter deals them out: neighbouring
-/// ones, in rank order, and the first `rows % ranks` ranks get one more than the others.
+/// The rows of rank `rank` when reduce_scatter or scatter divides `rows` rows among `ranks` ranks: contiguous, in rank
+/// order, and one more on each of the first `rows % ranks` ranks.
 constexpr RowRange rows_of_rank(std::int64_t rows, int ranks, int rank) {
   const std::int64_t each = rows / ranks;
   const std::int64_t more = rows % ranks;
@@ -141,15 +141,15 @@ constexpr RowRange rows_of_rank(std::int64_t rows, int ranks, int rank) {
 /// Host arithmetic is done in rank order; 16-bit floats accumulate in f32 and are rounded once, integers in 64 bits
 /// (128 for an average of 64-bit integers). `average` divides the sum by the ranks that took part; the integer average
 /// is the exact sum, truncated toward zero. `min` and `max` of a NaN and anything are NaN. The bitwise ops work on each
-/// bit of an integer; the logical ones take zero for false and anything else for true, and give 0 or 1. Of bool, `min`
-/// and `product` are the logical and, `max` is the logical or, and results are 0 or 1. See reducible() for what takes
-/// which.
+/// bit of an integer; the logical ones take zero as false and any other value as true, and give 0 or 1. Of bool, `min`
+/// and `product` are the logical and, `max` is the logical or, and results are 0 or 1. See reducible() for the
+/// types of each op.
 ///
 /// `adasum` works on whole tensors of floats, by all_reduce only. Of two vectors it is (1 - a.b / 2|a|^2) a + (1 - a.b
-/// / 2|b|^2) b: the sum where they are orthogonal, the average where they are equal; a zero vector adds nothing. Of
-/// more, neighbouring ranks are combined, then neighbouring pairs, and so on; an odd one out moves up unchanged. Each
-/// tensor counts as one vector, whatever it is fused with. Source: Maleki et al. 2020, Scaling Distributed Training
-/// with Adaptive Summation, arXiv:2006.02924.
+/// / 2|b|^2) b: the sum where they are orthogonal, the average where they are equal; a zero vector adds nothing. More
+/// vectors are combined in a binary tree of neighbouring ranks; an odd one moves up unchanged. Each tensor is one
+/// vector, also in a bucket with others. Source: Maleki et al. 2020, Scaling Distributed Training with Adaptive
+/// Summation, arXiv:2006.02924.
 enum class ReduceOp : std::uint8_t {
   sum,
   average,
@@ -173,26 +173,26 @@ constexpr bool is_logical(ReduceOp op) {
   return op == ReduceOp::logical_and || op == ReduceOp::logical_or;
 }
 
-/// Whether values of this type can be combined so, element by element, on any backend: floats by arithmetic, integers
-/// by every op but adasum, bool by every op but sum, average and adasum.
+/// Whether every backend can combine values of this type by `op`, element by element: floats by arithmetic, integers by
+/// every op except adasum, bool by every op except sum, average and adasum.
 constexpr bool reducible(ReduceOp op, DType dtype) {
   if (op == ReduceOp::adasum) return false;  // an element of the result depends on the whole tensors
   if (dtype == DType::boolean) return op != ReduceOp::sum && op != ReduceOp::average;
   return !is_floating_point(dtype) || !(is_bitwise(op) || is_logical(op));
 }
 
-/// Whether scales other than 1 may accompany an op on values of this type: where the values count something.
+/// Whether an op on values of this type may have scales other than 1: arithmetic on numbers.
 constexpr bool scalable(ReduceOp op, DType dtype) {
   return dtype != DType::boolean && !is_bitwise(op) && !is_logical(op);
 }
 
-/// "f32[5,4]"; "f32[*,4]" where every rank may have as many rows as it likes.
+/// "f32[5,4]"; "f32[*,4]" where the number of rows may differ between ranks.
 std::string to_string(DType dtype, const Shape& shape);
 
 std::string_view to_string(OpKind kind);
 std::string_view to_string(ReduceOp op);
 
-/// Stands for the first extent of a shape where every rank may have another.
+/// Stands for the first extent of a shape where it may differ between ranks.
 inline constexpr std::int64_t any_rows = -1;
 
 /// One of the tensors of a grouped submission.
@@ -203,31 +203,31 @@ struct GroupMember {
   friend bool operator==(const GroupMember&, const GroupMember&) = default;
 };
 
-/// Everything that must be equal on all ranks for an operation to run, its name and its group aside.
+/// Everything except name and group that must be equal on all ranks for an operation to run.
 struct Signature {
   OpKind kind = OpKind::all_reduce;
-  ReduceOp op = ReduceOp::sum;  ///< of what reduces()
+  ReduceOp op = ReduceOp::sum;  ///< of kinds that reduce
   DType dtype = DType::f32;
   DeviceKind device = DeviceKind::cpu;
-  std::int32_t root = 0;         ///< of what has_root(); a rank of the group
-  double prescale = 1;           ///< of what reduces(); multiplies each input
-  double postscale = 1;          ///< of what reduces(); multiplies the result
-  bool divide_by_group = false;  ///< of average: divide by the size of the group, not by the ranks that took part
-  Shape shape;  ///< of the input: one rank's block for all_gather and gather, the whole tensor for the others. The
-                ///< first extent is any_rows of what has_rows()
-  std::string detail;                ///< make_group, remove_group: which ranks, as text
+  std::int32_t root = 0;         ///< of kinds that have a root; a rank of the group
+  double prescale = 1;           ///< of kinds that reduce; multiplies each input
+  double postscale = 1;          ///< of kinds that reduce; multiplies the result
+  bool divide_by_group = false;  ///< average: divide by the size of the group, not by the ranks that took part
+  Shape shape;  ///< of the input: one rank's block for all_gather and gather, else the whole tensor. The first extent
+                ///< is any_rows where has_rows()
+  std::string detail;                ///< make_group, remove_group: the ranks, as text
   std::vector<GroupMember> members;  ///< of a grouped submission; dtype and shape above are those of the first
 
   friend bool operator==(const Signature&, const Signature&) = default;
 };
 
-/// Whether the op suits the type; true of what does not reduce.
+/// Whether the op suits the type; true for kinds that do not reduce.
 constexpr bool reducible(const Signature& signature) {
   return !reduces(signature.kind) || reducible(signature.op, signature.dtype);
 }
 
-/// "all_reduce(sum) f32[5,4]", "reduce(max, root 1) f32[5]", "broadcast(root 0) i64[]", "barrier"; device and scales
-/// only where they are not the default.
+/// "all_reduce(sum) f32[5,4]", "reduce(max, root 1) f32[5]", "broadcast(root 0) i64[]", "barrier"; with device and
+/// scales that are not the default.
 std::string to_string(const Signature& signature);
 
 }  // namespace kolo

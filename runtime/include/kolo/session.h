@@ -25,8 +25,8 @@ struct TensorId {
   std::uint32_t index = 0;
 };
 
-/// Makes an output once its shape is agreed: memory that lives until the operation is complete, and that the program
-/// finds again by itself. Called on any thread; must not call the session. May throw: then the operation fails on every
+/// Allocates an output once its shape is agreed. The program keeps track of the memory, which must live until the
+/// operation is complete. Called on any thread; must not call the session. If it throws, the operation fails on every
 /// rank.
 using Allocate = std::function<Tensor(const Shape&)>;
 
@@ -47,7 +47,7 @@ struct AllReduceOptions {
 };
 
 struct BroadcastOptions {
-  int root = 0;  ///< the rank of the group whose values everybody gets
+  int root = 0;  ///< the rank of the group whose values are copied
   Group group{};
   void* ready = nullptr;
 };
@@ -64,8 +64,8 @@ struct ReduceOptions {
 
 struct AllGatherOptions {
   Group group{};
-  Allocate allocate{};        ///< instead of an output, which is `{}` then
-  BlockRows* rows = nullptr;  ///< is given the rows of each rank; must live until the operation is complete
+  Allocate allocate{};        ///< instead of an output, which is then `{}`
+  BlockRows* rows = nullptr;  ///< receives the rows of each rank; must live until the operation is complete
   void* ready = nullptr;
 };
 
@@ -81,47 +81,46 @@ struct ReduceScatterOptions {
 struct AllToAllOptions {
   Group group{};
   std::vector<std::int64_t> splits{};  ///< rows of `in` for each rank of the group; empty: equal blocks
-  Allocate allocate{};                 ///< instead of an output, which is `{}` then
-  BlockRows* rows = nullptr;  ///< is given the rows received from each rank; must live until the operation is complete
+  Allocate allocate{};                 ///< instead of an output, which is then `{}`
+  BlockRows* rows = nullptr;           ///< receives the rows from each rank; must live until the operation is complete
   void* ready = nullptr;
 };
 
 struct GatherOptions {
   int root = 0;  ///< the rank of the group that gets all blocks
   Group group{};
-  Allocate allocate{};        ///< on the root, instead of an output, which is `{}` then
+  Allocate allocate{};        ///< on the root, instead of an output, which is then `{}`
   BlockRows* rows = nullptr;  ///< on the root; as of all_gather
   void* ready = nullptr;
 };
 
 struct ScatterOptions {
-  int root = 0;  ///< the rank of the group whose rows are dealt out
+  int root = 0;  ///< the rank of the group whose rows are scattered
   Group group{};
   void* ready = nullptr;
 };
 
 struct PairOptions {
-  Group group{};  ///< in which the other rank is counted
+  Group group{};  ///< the group that numbers the other rank
   void* ready = nullptr;
 };
 
-/// What a session has done so far, on this rank.
+/// Counters of a session on this rank since it was made.
 struct SessionStats {
-  std::uint64_t agreements = 0;          ///< decisions to run something, be it one bucket or several
+  std::uint64_t agreements = 0;          ///< decisions to run one bucket or several
   std::uint64_t tensors = 0;             ///< tensors reduced, copied or exchanged
-  std::uint64_t buckets = 0;             ///< collectives that served them
+  std::uint64_t buckets = 0;             ///< collectives run for these tensors
   std::uint64_t full_announcements = 0;  ///< tensors announced with name and signature
   std::uint64_t control_bytes_sent = 0;  ///< payload of control messages, all peers together
   std::uint64_t control_bytes_received = 0;
   std::uint64_t control_messages_sent = 0;
   std::uint64_t staged_bytes = 0;  ///< copied into or out of a backend's staging memory
-  double bucket_seconds =
-      0;  ///< that buckets took from start to completion, one added to the other; with `Config::timings` only
-  std::uint64_t device_peak_bytes =
-      0;  ///< of the GPU's memory in use, by anybody, whenever these figures were asked for; 0 without a GPU
+  double bucket_seconds = 0;       ///< sum of the buckets' times from start to completion; with `Config::timings` only
+  /// Largest use of the GPU's memory, by all processes, that stats() has seen; 0 without a GPU.
+  std::uint64_t device_peak_bytes = 0;
 };
 
-/// One rank's membership in a world: the object that all operations go through.
+/// One rank's membership in a world; all operations are its member functions.
 ///
 /// Making and closing a session are collective. Several sessions may live in one process, also as ranks in threads (see
 /// thread_worlds()). All member functions are thread-safe unless they say otherwise.
@@ -141,15 +140,15 @@ class Session {
   Session(Session&&) noexcept;
   Session& operator=(Session&&) noexcept;
 
-  /// Leaves. Waits until every rank has left, so that nobody is cut off in the middle of something, unless an exception
-  /// is unwinding the stack: then the departure is announced and nobody is waited for.
+  /// Leaves, and waits until every rank has left. While an exception unwinds the stack it only announces the departure,
+  /// without waiting.
   ~Session();
 
   /// Leaves now, collectively; operations submitted later throw Error{closed}. Idempotent.
   void close();
 
-  /// Leaves and waits for nobody, as when an exception unwinds the stack: what is in flight fails, here and with
-  /// Error{aborted} on every other rank. Idempotent.
+  /// Leaves without waiting for other ranks, as during unwinding: operations in flight fail, on other ranks with
+  /// Error{aborted}. Idempotent.
   void abandon();
 
   int rank() const;
@@ -157,14 +156,12 @@ class Session {
   /// Index among the ranks of this node, and their number.
   int local_rank() const;
   int local_size() const;
-  /// The GPU of this rank, chosen by its index on the node: where its device tensors lie. The host if GPUs cannot be
-  /// used.
+  /// The GPU of this rank's device tensors, chosen by the rank's index on the node; the host if no GPU can be used.
   Device device() const;
   Group world() const;
   const Config& config() const;
 
-  /// Gives a name its id, once per name; asking again returns the same id. Local; the same order is not required
-  /// anywhere.
+  /// The id of a name, always the same one. Local; ranks may declare names in any order.
   TensorId declare(std::string_view name);
 
   /// Starts reducing `in` over all ranks of the group into `out` (may be the same memory), and returns at once.
@@ -174,8 +171,8 @@ class Session {
   /// options  op, group, scales and, for device tensors, the stream that wrote `in`
   ///
   /// Storage must stay alive and untouched until Handle::wait() returns or the handle dies.
-  /// Errors: throws Error{in_flight | closed}; Handle::wait() throws invalid_argument, mismatch, closed, aborted or
-  /// backend, on every rank alike. Cost on hosts: each rank sends and receives 2(n-1)/n * in.bytes(); small tensors
+  /// Errors: throws Error{in_flight | closed}; Handle::wait() throws the same invalid_argument, mismatch, closed,
+  /// aborted or backend on every rank. Cost on hosts: each rank sends and receives 2(n-1)/n * in.bytes(); small tensors
   /// (n-1) * in.bytes() in one exchange.
   Handle all_reduce_async(TensorId tensor, Tensor in, Tensor out, const AllReduceOptions& options = {});
   Handle all_reduce_async(std::string_view name, Tensor in_out, const AllReduceOptions& options = {});
@@ -188,23 +185,23 @@ class Session {
   void broadcast(std::string_view name, Tensor in_out, const BroadcastOptions& options = {});
 
   /// Starts reducing `in` over all ranks of the group into `out` of rank `options.root` (may be the same memory).
-  /// Contracts as of all_reduce, but that `out` is ignored on other ranks: pass `{}`.
+  /// Contracts as of all_reduce, except that other ranks ignore `out`: pass `{}`.
   ///
   /// Cost on hosts: each rank sends (n-1)/n * in.bytes() to its peers and 1/n to the root; small tensors in.bytes() to
   /// the root.
   Handle reduce_async(TensorId tensor, Tensor in, Tensor out, const ReduceOptions& options = {});
-  /// In place: `in_out` changes on the root only.
+  /// In-place: `in_out` changes on the root only.
   Handle reduce_async(std::string_view name, Tensor in_out, const ReduceOptions& options = {});
   void reduce(std::string_view name, Tensor in_out, const ReduceOptions& options = {});
 
   /// Starts gathering a block from every rank of the group into `out` of every rank, in the order of the ranks.
   ///
-  /// in   this rank's block; one dimension at least; shapes are equal on every rank but for the first extent, the rows
-  /// out  as `in`, with the rows of all ranks. In place: `in` is this rank's block of `out`. Who does not know how many
-  /// rows come
-  ///      passes `{}` and `options.allocate`; the ranks then agree a second time, when all have their memory
+  /// in   this rank's block; one dimension at least; shapes are equal on every rank except for the first extent, the
+  /// rows out  as `in`, with the rows of all ranks. In-place: `in` is this rank's block of `out`. If the number of rows
+  /// is not
+  ///      known: `{}` and `options.allocate`; the ranks then agree a second time, once all have allocated
   ///
-  /// A rank that has joined has no rows; `out` may then be longer than what comes.
+  /// A rank that has joined has no rows; `out` may then have more rows than are received.
   /// Lifetime and errors as of all_reduce.
   /// Cost on hosts: each rank sends and receives (n-1) * in.bytes(), and copies n * in.bytes() out of staging.
   Handle all_gather_async(TensorId tensor, Tensor in, Tensor out, const AllGatherOptions& options = {});
@@ -214,9 +211,8 @@ class Session {
   /// Starts reducing `in` over all ranks of the group and leaves every rank its rows of the result.
   ///
   /// in   one dimension at least; equal shapes on every rank
-  /// out  as `in`, with the rows `rows_of_rank(in.shape[0], n, r)` on rank r of the group: any number of rows works. In
-  /// place:
-  ///      `out` is these rows of `in`
+  /// out  as `in`, with the rows `rows_of_rank(in.shape[0], n, r)` on rank r of the group, for any number of rows.
+  ///      In-place: `out` is these rows of `in`
   ///
   /// Lifetime and errors as of all_reduce.
   /// Cost on hosts: each rank sends and receives (n-1)/n * in.bytes(), and copies in.bytes() into staging.
@@ -224,16 +220,16 @@ class Session {
   Handle reduce_scatter_async(std::string_view name, Tensor in, Tensor out, const ReduceScatterOptions& options = {});
   void reduce_scatter(std::string_view name, Tensor in, Tensor out, const ReduceScatterOptions& options = {});
 
-  /// Starts sending block j of `in` to rank j of the group, whose block i of `out` it becomes if this is rank i.
+  /// Starts exchanging blocks: block j of `in` on rank i becomes block i of `out` on rank j of the group.
   ///
-  /// in   one dimension at least; shapes are equal on every rank but for the first extent, which is cut into
-  /// `options.splits`, or
-  ///      into n equal blocks. A block may have no rows
-  /// out  as `in`, with the rows that come; the same memory only if all blocks are equal. `{}` with `options.allocate`,
-  /// as of
-  ///      all_gather
+  /// in   one dimension at least; shapes are equal on every rank except for the first extent, the sum of
+  /// `options.splits`
+  ///      or n equal blocks. A block may have no rows
+  /// out  as `in`, with the rows received; the same memory only if all blocks are equal. `{}` with `options.allocate`,
+  /// as
+  ///      of all_gather
   ///
-  /// A rank that has joined sends no rows; what is sent to it is lost.
+  /// A rank that has joined sends no rows; blocks sent to it are dropped.
   /// Lifetime and errors as of all_reduce.
   /// Cost on hosts: each rank sends and receives (n-1)/n * in.bytes(), and copies in.bytes() into staging and out of
   /// it.
@@ -242,21 +238,20 @@ class Session {
   void all_to_all(std::string_view name, Tensor in, Tensor out, const AllToAllOptions& options = {});
 
   /// Starts gathering a block from every rank of the group into `out` of rank `options.root`. Contracts as of
-  /// all_gather, but that `out` is ignored on other ranks: pass `{}`.
+  /// all_gather, except that other ranks ignore `out`: pass `{}`.
   ///
   /// Cost on hosts: each rank sends in.bytes() to the root, which copies n * in.bytes() out of staging.
   Handle gather_async(TensorId tensor, Tensor in, Tensor out, const GatherOptions& options = {});
   Handle gather_async(std::string_view name, Tensor in, Tensor out, const GatherOptions& options = {});
   void gather(std::string_view name, Tensor in, Tensor out, const GatherOptions& options = {});
 
-  /// Starts dealing out the rows of `in` of rank `options.root` to the ranks of the group.
+  /// Starts scattering the rows of `in` of rank `options.root` over the ranks of the group.
   ///
   /// in   one dimension at least; shape and dtype equal on every rank. Its memory is used on the root only, and may be
-  /// null
-  ///      elsewhere: `{.shape = {rows, columns}, .dtype = DType::f32}`
-  /// out  as `in`, with the rows `rows_of_rank(in.shape[0], n, r)` on rank r of the group. In place on the root: `out`
-  /// is its rows
-  ///      of `in`
+  ///      null elsewhere: `{.shape = {rows, columns}, .dtype = DType::f32}`
+  /// out  as `in`, with the rows `rows_of_rank(in.shape[0], n, r)` on rank r of the group. In-place on the root: `out`
+  /// is
+  ///      its rows of `in`
   ///
   /// Lifetime and errors as of all_reduce.
   /// Cost on hosts: the root sends (n-1)/n * in.bytes(), and copies in.bytes() into staging.
@@ -267,50 +262,49 @@ class Session {
   /// Starts sending a tensor to rank `to` of the group, or receiving one from rank `from`. Only these two ranks
   /// negotiate: the k-th send under a name matches the k-th receive under it, and several may be in flight.
   ///
-  /// tensor  shape and dtype equal on both ranks; not touched by the sender's side, overwritten on the receiver's
+  /// tensor  shape and dtype equal on both ranks; read by the sender, overwritten on the receiver
   ///
-  /// Lifetime and errors as of all_reduce; invalid_argument too if one of the ranks has joined the group, or if both
-  /// are one.
+  /// Lifetime and errors as of all_reduce; also invalid_argument if one of the ranks has joined the group, or if sender
+  /// and receiver are the same rank.
   Handle send_async(std::string_view name, Tensor tensor, int to, const PairOptions& options = {});
   Handle recv_async(std::string_view name, Tensor tensor, int from, const PairOptions& options = {});
   void send(std::string_view name, Tensor tensor, int to, const PairOptions& options = {});
   void recv(std::string_view name, Tensor tensor, int from, const PairOptions& options = {});
 
-  /// Several tensors, maybe of several types, under one name: they are agreed on together, run together, and fail
-  /// together. Every rank passes the same names, types and shapes in the same order.
+  /// Several tensors, of one type or several, under one name: they are agreed on, run and fail together. Every rank
+  /// passes the same names, types and shapes in the same order.
   ///
-  /// The names of the tensors are taken like that of the whole: throws Error{in_flight}, and nothing is in flight then,
-  /// if one is taken, or appears twice.
+  /// Throws Error{in_flight}, and submits nothing, if the name of the whole or of a tensor is in flight, or appears
+  /// twice.
   Handle grouped_all_reduce_async(std::string_view name, std::span<const NamedTensor> tensors,
                                   const AllReduceOptions& options = {});
   Handle grouped_broadcast_async(std::string_view name, std::span<const NamedTensor> tensors,
                                  const BroadcastOptions& options = {});
   Handle grouped_reduce_scatter_async(std::string_view name, std::span<const NamedTensor> tensors,
                                       const ReduceScatterOptions& options = {});
-  /// All ranks' rows must be known: `options.allocate` and `options.rows` are for single tensors.
+  /// The outputs must be given: `options.allocate` and `options.rows` are for single tensors.
   Handle grouped_all_gather_async(std::string_view name, std::span<const NamedTensor> tensors,
                                   const AllGatherOptions& options = {});
 
-  /// Bytes of any length from rank `root` to all, and from all to all (in the order of the ranks; of one that has
-  /// joined: empty).
+  /// Bytes of any length from rank `root` to all ranks, and from all to all: by rank, empty for ranks that have joined.
   std::string broadcast_object(std::string_view name, std::string_view bytes, const BroadcastOptions& options = {});
   std::vector<std::string> all_gather_object(std::string_view name, std::string_view bytes, const Group& group = {});
 
-  /// This rank has no more data: until every rank of the group has called join(), it takes part in what the others
-  /// submit with values that do not count. It must submit nothing to the group meanwhile; what it has submitted before
-  /// is agreed first. Returns the rank of the group that joined last, on every rank the same.
+  /// Declares that this rank has no more data. Until every rank of the group has called join(), this rank contributes
+  /// the neutral element to the others' operations, and must submit nothing to the group; its earlier operations are
+  /// agreed on first. Returns the rank of the group that joined last, the same on every rank.
   ///
-  /// While ranks have joined: sum, min, … are those of the others; `average` divides by their number, or with
-  /// `divide_by_group` by that of all; rows come from the others only; barriers wait for the others only. What needs a
-  /// rank that has joined (as root, or to send or receive) fails with invalid_argument, and so does changing groups.
+  /// While ranks have joined: reductions, rows and barriers are those of the active ranks; `average` divides by their
+  /// number, or with `divide_by_group` by the size of the group. Operations that need a joined rank (as root, sender or
+  /// receiver) fail with invalid_argument, and so does making or removing groups.
   int join(const Group& group = {});
 
-  /// Completes on no rank before every rank of the group has called it. Several may be in flight; they match in order.
+  /// Completes once every rank of the group has called it. Several may be in flight; they match in order.
   Handle barrier_async(const Group& group = {});
   void barrier(const Group& group = {});
 
-  /// A barrier that gives up after `seconds` on the first rank that waited so long, and then throws Error{stalled} on
-  /// every rank, also on those that come later: the text names who did not come. The session goes on.
+  /// A barrier with a time-out: once a rank has waited for `seconds`, it throws Error{stalled} on every rank, late ones
+  /// included. The text names the missing ranks. The session stays usable.
   void monitored_barrier(double seconds, const Group& group = {});
 
   /// Makes a group of these ranks of the session, in any order. Collective over the session: every rank calls it,
@@ -319,18 +313,16 @@ class Session {
   /// session.
   Group new_group(std::span<const int> ranks);
 
-  /// Makes a group for each colour, of the ranks that passed it, and returns this rank's; a negative colour joins none.
-  /// Members are ordered by key, those with equal keys by session rank. Collective over the session.
+  /// Makes one group for each colour, of the ranks that passed it, and returns this rank's group; a negative colour is
+  /// in none. Members are ordered by key, equal keys by session rank. Collective over the session.
   Group split(int color, int key = 0);
 
-  /// Removes a group when its members have nothing in flight in it any more. Collective over the session, like
-  /// new_group().
+  /// Removes a group once its members have nothing in flight in it. Collective over the session, like new_group().
   void remove_group(const Group& group);
 
-  /// Memory for tensors on a device of this process, zeroed, aligned to 64 bytes at least. What lives there is reduced
-  /// with as few copies as the backends can: the ranks of a node may see it, and a device's may be registered. Local:
-  /// other ranks need not do the same. Throws Error{backend}, Error{invalid_argument} for a device that this build does
-  /// not serve.
+  /// Memory for tensors on a device of this process, zeroed, aligned to 64 bytes at least. Backends need the fewest
+  /// copies for tensors there: ranks of a node share it, and device memory may be registered. Local: other ranks need
+  /// not do the same. Throws Error{backend}; Error{invalid_argument} for a device that this build does not support.
   Memory allocate(std::size_t bytes, Device device = {});
 
   SessionStats stats() const;

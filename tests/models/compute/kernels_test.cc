@@ -25,11 +25,11 @@ std::vector<float> random_floats(std::int64_t count, float bound, std::uint64_t 
   return values;
 }
 
-Work* work(std::vector<float>& values) {
-  return reinterpret_cast<Work*>(values.data());
+MatmulItem* work(std::vector<float>& values) {
+  return reinterpret_cast<MatmulItem*>(values.data());
 }
-Work* work(std::vector<std::uint16_t>& values) {
-  return reinterpret_cast<Work*>(values.data());
+MatmulItem* work(std::vector<std::uint16_t>& values) {
+  return reinterpret_cast<MatmulItem*>(values.data());
 }
 
 struct Named {
@@ -58,10 +58,10 @@ TEST_P(KernelTest, RmsNormAndBack) {
     const auto size = static_cast<std::size_t>(dim);
     std::vector<float> sum(rows * size), h(rows * size), inverse(rows), d(rows * size, 0.5f), d_gain(size, 0.25f);
     f32().rms_norm(rows, dim, x.data(), more.data(), sum.data(), gain.data(), 1e-5, work(h), inverse.data());
-    std::vector<float> d_work(rows * size);
+    std::vector<float> d_rounded(rows * size);
     f32().rms_norm_backward(rows, dim, sum.data(), gain.data(), inverse.data(), dh.data(), d.data(), d_gain.data(),
-                            work(d_work));
-    EXPECT_EQ(d, d_work);
+                            work(d_rounded));
+    EXPECT_EQ(d, d_rounded);
     std::vector<double> expected_gain(size, 0.25);
     for (std::size_t row = 0; row < rows; ++row) {
       double squares = 0, products = 0;

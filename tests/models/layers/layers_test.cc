@@ -14,8 +14,8 @@ namespace {
 
 using testing::error_of;
 
-const Work* work(const std::vector<float>& values) {
-  return reinterpret_cast<const Work*>(values.data());
+const MatmulItem* work(const std::vector<float>& values) {
+  return reinterpret_cast<const MatmulItem*>(values.data());
 }
 
 TEST(Layers, DenseForwardByHand) {

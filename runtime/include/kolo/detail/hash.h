@@ -8,10 +8,10 @@
 
 namespace kolo::detail {
 
-/// FNV-1a, 64 bits (Fowler, Noll & Vo): the same on every machine, so ranks may compare hashes and files keep them.
+/// FNV-1a, 64 bits (Fowler, Noll & Vo). The same on every machine: ranks may compare hashes, and files store them.
 class Hash {
  public:
-  /// One step per number, whatever its size.
+  /// One step per number of any size.
   constexpr Hash& add(std::uint64_t number) {
     state_ = (state_ ^ number) * 0x100000001b3u;
     return *this;
@@ -31,13 +31,13 @@ class Hash {
   std::uint64_t state_ = 0xcbf29ce484222325u;
 };
 
-/// For containers with keys of type std::string that are asked with a string_view. Differs from program to program.
+/// For containers of std::string keys, for look-ups by string_view. Differs from program to program.
 struct StringHash {
   using is_transparent = void;
   std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
 };
 
-/// The mixing steps of SplitMix64 (Steele, Lea & Flood 2014): neighbouring numbers become unrelated ones.
+/// The mixing steps of SplitMix64 (Steele, Lea & Flood 2014): neighbouring numbers get unrelated results.
 constexpr std::uint64_t mixed(std::uint64_t bits) {
   bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9u;
   bits = (bits ^ (bits >> 27)) * 0x94d049bb133111ebu;

@@ -4,7 +4,7 @@
 
 namespace kolo {
 
-/// Sole owner of a handle of a C library, destroyed with it. `Traits` names the raw type and how to let go of it:
+/// Sole owner of a handle of a C library, which its destructor destroys. `Traits` has the raw type and its destruction:
 ///
 ///     struct FileTraits {
 ///       using Raw = int;
