@@ -4,7 +4,7 @@
 #include <map>
 
 #include "tests/apps/train_testing.h"
-#include "tests/support/sanitized.h"
+#include "tests/support/environment.h"
 
 namespace kolo::testing {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "models/checkpoint/safetensors.h"
 #include "tests/models/models_testing.h"
-#include "tests/support/shared_dir.h"
+#include "tests/support/environment.h"
 
 namespace kolo::testing {
 

@@ -11,7 +11,7 @@
 #include "bench/kolo_bench/report/baseline.h"
 #include "bench/kolo_bench/report/table.h"
 #include "tests/bench/bench_testing.h"
-#include "tests/support/shared_dir.h"
+#include "tests/support/environment.h"
 
 namespace kolo::testing {
 namespace {

@@ -27,27 +27,9 @@ CnnSettings odd_sizes(bool batch_norm = false) {
   return {.channels = 3, .height = 9, .width = 8, .filters = 6, .dense = 7, .classes = 4, .batch_norm = batch_norm};
 }
 
-struct RandomImages {
-  RandomImages(std::int64_t count, const CnnSettings& settings)
-      : each(settings.channels * settings.height * settings.width) {
-    Random random(5);
-    for (std::int64_t i = 0; i < count * each; ++i) all.push_back(random.uniform());
-    for (std::int64_t i = 0; i < count; ++i) {
-      targets.push_back(static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(settings.classes))));
-    }
-  }
-  Batch batch(std::int64_t first, std::int64_t count) const {
-    const auto from = static_cast<std::size_t>(first), number = static_cast<std::size_t>(count);
-    const auto width = static_cast<std::size_t>(each);
-    return {.examples = count,
-            .inputs = std::span(all).subspan(from * width, number * width),
-            .targets = std::span(targets).subspan(from, number)};
-  }
-
-  std::int64_t each;
-  std::vector<float> all;
-  std::vector<std::int32_t> targets;
-};
+testing::RandomExamples random_images(std::int64_t count, const CnnSettings& settings) {
+  return {count, settings.channels * settings.height * settings.width, static_cast<std::uint64_t>(settings.classes)};
+}
 
 /// Sums over ranks that are threads of one process.
 class Ranks {
@@ -169,7 +151,7 @@ TEST(Cnn, NamesAndShapesAreThoseOfPyTorch) {
 }
 
 TEST(Cnn, GradientsAreFiniteDifferences) {
-  const RandomImages images(8, odd_sizes());
+  const auto images = random_images(8, odd_sizes());
   for (const bool batch_norm : {false, true}) {
     BoundCnn cnn(odd_sizes(batch_norm));
     const AlignedFloats weights = cnn.values;
@@ -185,7 +167,7 @@ TEST(Cnn, GradientsAreFiniteDifferences) {
 }
 
 TEST(Cnn, GradientsAreAnnouncedLastLayerFirstAndFinal) {
-  const RandomImages images(5, odd_sizes());
+  const auto images = random_images(5, odd_sizes());
   for (const bool batch_norm : {false, true}) {
     BoundCnn cnn(odd_sizes(batch_norm));
     for (const std::int64_t count : {5, 0}) {
@@ -207,7 +189,7 @@ TEST(Cnn, GradientsAreAnnouncedLastLayerFirstAndFinal) {
 }
 
 TEST(Cnn, UnevenPartsAddUpToOneBatchOfAScaledLoss) {
-  const RandomImages images(9, odd_sizes());
+  const auto images = random_images(9, odd_sizes());
   BoundCnn cnn(odd_sizes());
   const double whole = cnn.model.forward_backward(images.batch(0, 9), ignore_ready).loss_sum;
   AlignedFloats expected = cnn.gradients;
@@ -220,7 +202,7 @@ TEST(Cnn, UnevenPartsAddUpToOneBatchOfAScaledLoss) {
 }
 
 TEST(Cnn, NormOverRanksEqualsOneBigBatch) {
-  const RandomImages images(10, odd_sizes());
+  const auto images = random_images(10, odd_sizes());
   BoundCnn alone(odd_sizes(true));
   const double whole = alone.model.forward_backward(images.batch(0, 10), ignore_ready).loss_sum;
 
@@ -250,7 +232,7 @@ TEST(Cnn, NormOverRanksEqualsOneBigBatch) {
 }
 
 TEST(Cnn, RunningStatisticsAreWhatEvaluationUses) {
-  const RandomImages images(6, odd_sizes());
+  const auto images = random_images(6, odd_sizes());
   BoundCnn cnn(odd_sizes(true));
   const double before = cnn.model.evaluate(images.batch(0, 6)).loss_sum;
   double trained = 0;
@@ -265,7 +247,7 @@ TEST(Cnn, RunningStatisticsAreWhatEvaluationUses) {
 }
 
 TEST(Cnn, SixteenBitsComeCloseToF32) {
-  const RandomImages images(16, CnnSettings{});
+  const auto images = random_images(16, CnnSettings{});
   BoundCnn exact(CnnSettings{});
   exact.model.forward_backward(images.batch(0, 16), ignore_ready);
   for (const auto& [precision, error] : {std::pair{Precision::bf16, 5e-2}, {Precision::f16, 1e-2}}) {

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "models/compute/random.h"
-#include "tests/support/bound_model.h"
+#include "tests/models/models_testing.h"
 
 namespace kolo::testing {
 

@@ -9,7 +9,7 @@
 #include "models/data/sampler.h"
 #include "models/optim/optimizer.h"
 #include "tests/models/models_testing.h"
-#include "tests/support/shared_dir.h"
+#include "tests/support/environment.h"
 
 // Against numbers made with PyTorch; tolerances as the README beside them states.
 

@@ -19,30 +19,7 @@ namespace {
 using testing::BoundMlp;
 using testing::error_of;
 using testing::ignore_ready;
-
-/// Random examples for a model of these inputs and classes.
-struct Examples {
-  Examples(std::int64_t count, std::int64_t inputs, std::uint64_t classes) : inputs_each(inputs) {
-    Random random(5);
-    for (std::int64_t i = 0; i < count * inputs; ++i) all_inputs.push_back(random.uniform());
-    for (std::int64_t i = 0; i < count; ++i) targets.push_back(static_cast<std::int32_t>(random.below(classes)));
-  }
-
-  Batch batch(std::int64_t first, std::int64_t count) const {
-    const auto part = [&](std::int64_t width) {
-      return std::pair(static_cast<std::size_t>(first * width), static_cast<std::size_t>(count * width));
-    };
-    const auto [input, inputs] = part(inputs_each);
-    const auto [target, target_count] = part(1);
-    return {.examples = count,
-            .inputs = std::span(all_inputs).subspan(input, inputs),
-            .targets = std::span(targets).subspan(target, target_count)};
-  }
-
-  std::int64_t inputs_each;
-  std::vector<float> all_inputs;
-  std::vector<std::int32_t> targets;
-};
+using testing::RandomExamples;
 
 TEST(Mlp, NamesAndShapesAreThoseOfPyTorch) {
   const Mlp model({4, 3, 2});
@@ -72,7 +49,7 @@ TEST(Mlp, ParametersFollowEachOtherInTheStorage) {
 // kink of max(0, x) may fall into an interval, so a few of all weights may be off.
 TEST(Mlp, GradientsAreFiniteDifferences) {
   BoundMlp mlp({6, 8, 7, 3});
-  const Examples examples(5, 6, 3);
+  const RandomExamples examples(5, 6, 3);
   const Batch batch = examples.batch(0, 5);
   mlp.model.forward_backward(batch, ignore_ready);
   int off = 0;
@@ -91,7 +68,7 @@ TEST(Mlp, GradientsAreFiniteDifferences) {
 
 TEST(Mlp, GradientsAreAnnouncedLastLayerFirstAndFinal) {
   BoundMlp mlp({6, 8, 7, 3});
-  const Examples examples(5, 6, 3);
+  const RandomExamples examples(5, 6, 3);
   for (const std::int64_t count : {5, 0}) {
     std::ranges::fill(mlp.gradients, NAN);
     std::vector<std::size_t> order;
@@ -120,7 +97,7 @@ TEST(Mlp, NoExamplesGiveZeroGradients) {
 
 TEST(Mlp, UnevenPartsAddUpToOneBatch) {
   BoundMlp mlp({20, 16, 12, 4});
-  const Examples examples(13, 20, 4);
+  const RandomExamples examples(13, 20, 4);
   const BatchResult whole = mlp.model.forward_backward(examples.batch(0, 13), ignore_ready);
   const AlignedFloats expected = mlp.gradients;
   BatchResult sum;
@@ -138,7 +115,7 @@ TEST(Mlp, UnevenPartsAddUpToOneBatch) {
 
 TEST(Mlp, PassesAddToGradientsOfAScaledLoss) {
   BoundMlp mlp({20, 16, 12, 4});
-  const Examples examples(13, 20, 4);
+  const RandomExamples examples(13, 20, 4);
   mlp.model.forward_backward(examples.batch(0, 13), ignore_ready);
   AlignedFloats expected = mlp.gradients;
   for (float& gradient : expected) gradient *= 8;
@@ -150,7 +127,7 @@ TEST(Mlp, PassesAddToGradientsOfAScaledLoss) {
 
 TEST(Mlp, EvaluateAgreesWithTraining) {
   BoundMlp mlp({20, 16, 4});
-  const Examples examples(9, 20, 4);
+  const RandomExamples examples(9, 20, 4);
   const BatchResult trained = mlp.model.forward_backward(examples.batch(0, 9), ignore_ready);
   const BatchResult evaluated = mlp.model.evaluate(examples.batch(0, 9));
   EXPECT_EQ(trained.loss_sum, evaluated.loss_sum);
@@ -158,7 +135,7 @@ TEST(Mlp, EvaluateAgreesWithTraining) {
 }
 
 TEST(Mlp, SameBitsEveryTime) {
-  const Examples examples(64, 784, 10);
+  const RandomExamples examples(64, 784, 10);
   AlignedFloats first;
   for (int run = 0; run < 3; ++run) {
     BoundMlp mlp({784, 128, 10});
@@ -196,7 +173,7 @@ TEST(Mlp, BadSizesAndBatchesAreErrors) {
   EXPECT_EQ(error_of([&] { unbound.bind(few, few); }),
             "storage of 5 values and 5 gradients was handed to a model of 6 parameters");
   BoundMlp mlp({4, 3});
-  const Examples examples(2, 5, 3);
+  const RandomExamples examples(2, 5, 3);
   EXPECT_EQ(error_of([&] { mlp.model.evaluate(examples.batch(0, 2)); }),
             "a batch of 2 examples has 10 inputs and 2 targets (the model takes 4 inputs each)");
 }

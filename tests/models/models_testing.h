@@ -13,11 +13,14 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "models/compute/buffer.h"
+#include "models/compute/random.h"
 #include "models/data/images.h"
 #include "models/mlp.h"
+#include "models/model/model.h"
 #include "models/util/error.h"
 
 namespace kolo::testing {
@@ -68,17 +71,45 @@ std::string error_of(Call call, const std::filesystem::path& folder = {}) {
   return "no error";
 }
 
-/// An MLP with storage.
-struct BoundMlp {
-  explicit BoundMlp(std::vector<std::int64_t> sizes, std::uint64_t seed = 1) : model(std::move(sizes)) {
+/// A model with storage and its first weights.
+template <class M>
+struct Bound {
+  template <class... Arguments>
+  explicit Bound(Arguments&&... arguments) : model(std::forward<Arguments>(arguments)...) {
     values.resize(models::parameter_elements(model));
     gradients.resize(values.size());
     model.bind(values, gradients);
-    model.initialise(seed);
+    model.initialise(1);
   }
 
-  models::Mlp model;
+  M model;
   models::AlignedFloats values, gradients;
+};
+
+struct BoundMlp : Bound<models::Mlp> {
+  explicit BoundMlp(std::vector<std::int64_t> sizes, std::uint64_t seed = 1) : Bound(std::move(sizes)) {
+    model.initialise(seed);
+  }
+};
+
+/// Random examples for a model of these inputs and classes.
+struct RandomExamples {
+  RandomExamples(std::int64_t count, std::int64_t width, std::uint64_t classes) : inputs_each(width) {
+    models::Random random(5);
+    for (std::int64_t i = 0; i < count * width; ++i) inputs.push_back(random.uniform());
+    for (std::int64_t i = 0; i < count; ++i) targets.push_back(static_cast<std::int32_t>(random.below(classes)));
+  }
+  models::Batch batch(std::int64_t first, std::int64_t count) const {
+    const auto from = static_cast<std::size_t>(first), number = static_cast<std::size_t>(count);
+    const auto width = static_cast<std::size_t>(inputs_each);
+    return {.examples = count,
+            .inputs = std::span(inputs).subspan(from * width, number * width),
+            .targets = std::span(targets).subspan(from, number)};
+  }
+
+  std::int64_t inputs_each;
+  std::vector<float> inputs;
+  std::vector<std::int32_t> targets;
 };
 
 /// Batches of a data set's images; each is valid until the next.

@@ -3,7 +3,7 @@
 // What any backend must do, written once (backend_conformance.cc). A test file includes this, and instantiates
 // BackendConformance with harnesses that play the ranks of one group:
 //
-//     INSTANTIATE_TEST_SUITE_P(Local, BackendConformance, testing::Values(…), name_of_harness);
+//     INSTANTIATE_TEST_SUITE_P(Local, BackendConformance, ::testing::Values(…), name_of_harness);
 //
 // and ExactConformance with those that give the bits of rank order.
 
@@ -29,7 +29,7 @@
 #include "ops/host/doorbell.h"
 #include "tests/ops/kernels/element_types.h"
 #include "tests/ops/kernels/reference_reduce.h"
-#include "tests/support/sanitized.h"
+#include "tests/support/environment.h"
 
 namespace kolo {
 

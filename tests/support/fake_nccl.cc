@@ -33,8 +33,8 @@ struct Call {
 };
 
 /// What the ranks of a communicator share.
-struct Together {
-  explicit Together(int size) : ranks(size) {}
+struct SharedComm {
+  explicit SharedComm(int size) : ranks(size) {}
   struct Collective {
     std::vector<std::optional<Call>> calls;
     std::vector<std::vector<std::byte>> inputs;
@@ -67,11 +67,11 @@ std::size_t size_of_type(NcclType type) {
   }
 }
 
-struct Behaviour {
+struct FakeState {
   std::mutex mutex;
-  FakeNccl how;
+  FakeNccl settings;
   std::mt19937_64 random{1};
-  std::map<std::string, std::shared_ptr<Together>> worlds;  // by id
+  std::map<std::string, std::shared_ptr<SharedComm>> worlds;  // by id
   std::uint64_t ids = 0;
   std::map<int, std::vector<std::string>> log;
   std::map<int, std::pair<NcclResult, int>> failures;           // by rank: what, after how many groups
@@ -79,29 +79,29 @@ struct Behaviour {
   std::map<int, std::pair<NcclResult, int>> call_failures;      // by rank: what, after how many calls
   std::set<int> hanging, blocked;
 };
-Behaviour& behaviour() {
-  static Behaviour all;
+FakeState& fake() {
+  static FakeState all;
   return all;
 }
 
 void note(int rank, std::string text) {
-  const std::lock_guard lock(behaviour().mutex);
-  behaviour().log[rank].push_back(std::move(text));
+  const std::lock_guard lock(fake().mutex);
+  fake().log[rank].push_back(std::move(text));
 }
 
 bool answers_in_progress() {
-  const std::lock_guard lock(behaviour().mutex);
-  return static_cast<int>(behaviour().random() % 256) < behaviour().how.in_progress;
+  const std::lock_guard lock(fake().mutex);
+  return static_cast<int>(fake().random() % 256) < fake().settings.in_progress;
 }
 
 bool blocked(int rank) {
-  const std::lock_guard lock(behaviour().mutex);
-  return behaviour().blocked.contains(rank);
+  const std::lock_guard lock(fake().mutex);
+  return fake().blocked.contains(rank);
 }
 
 bool hangs(int rank) {
-  const std::lock_guard lock(behaviour().mutex);
-  return behaviour().hanging.contains(rank);
+  const std::lock_guard lock(fake().mutex);
+  return fake().hanging.contains(rank);
 }
 
 }  // namespace
@@ -110,7 +110,7 @@ bool hangs(int rank) {
 namespace kolo {
 
 struct NcclCommunicator {
-  std::shared_ptr<testing::Together> together;
+  std::shared_ptr<testing::SharedComm> shared;
   int rank = 0;
   int gpu = 0;
   bool initialising = true;
@@ -223,7 +223,7 @@ std::size_t input_count(const Call& call, int ranks, int rank) {
 }
 
 /// One rank's part of a collective that all ranks have come to.
-void perform(const Together::Collective& collective, int ranks, int rank, const MadeOp* made) {
+void perform(const SharedComm::Collective& collective, int ranks, int rank, const MadeOp* made) {
   const Call& call = *collective.calls[static_cast<std::size_t>(rank)];
   const std::size_t size = size_of_type(call.type), bytes = call.count * size;
   auto* const out = static_cast<std::byte*>(call.out);
@@ -253,7 +253,7 @@ void expect_alike(const Call& a, const Call& b) {
 /// A call on its way: tries to go on; returns whether it is done.
 class Running {
  public:
-  Running(NcclComm comm, Call call) : together_(comm->together), rank_(comm->rank), call_(std::move(call)) {
+  Running(NcclComm comm, Call call) : shared_(comm->shared), rank_(comm->rank), call_(std::move(call)) {
     const auto made = comm->ops.find(static_cast<int>(call_.op));
     if (made != comm->ops.end()) made_ = made->second;
     if (call_.what != "send" && call_.what != "receive") number_ = comm->collectives++;
@@ -264,12 +264,12 @@ class Running {
 
   bool advance() {
     if (done_) return true;
-    const std::lock_guard lock(together_->mutex);
+    const std::lock_guard lock(shared_->mutex);
     if (call_.what == "send") return done_ = send();
     if (call_.what == "receive") return done_ = receive();
-    auto& collective = together_->collectives[number_];
-    collective.calls.resize(static_cast<std::size_t>(together_->ranks));
-    collective.inputs.resize(static_cast<std::size_t>(together_->ranks));
+    auto& collective = shared_->collectives[number_];
+    collective.calls.resize(static_cast<std::size_t>(shared_->ranks));
+    collective.inputs.resize(static_cast<std::size_t>(shared_->ranks));
     auto& mine = collective.calls[static_cast<std::size_t>(rank_)];
     if (!mine) {
       for (const auto& other : collective.calls) {
@@ -277,24 +277,24 @@ class Running {
       }
       mine = call_;
       auto& input = collective.inputs[static_cast<std::size_t>(rank_)];
-      input.resize(input_count(call_, together_->ranks, rank_) * size_of_type(call_.type));
+      input.resize(input_count(call_, shared_->ranks, rank_) * size_of_type(call_.type));
       if (!input.empty()) std::memcpy(input.data(), call_.in, input.size());
       ++collective.arrived;
     }
-    if (collective.arrived < together_->ranks) return false;
-    perform(collective, together_->ranks, rank_, made_ ? &*made_ : nullptr);
-    if (++collective.done == together_->ranks) together_->collectives.erase(number_);
+    if (collective.arrived < shared_->ranks) return false;
+    perform(collective, shared_->ranks, rank_, made_ ? &*made_ : nullptr);
+    if (++collective.done == shared_->ranks) shared_->collectives.erase(number_);
     return done_ = true;
   }
 
  private:
   bool send() {
     const auto* const begin = static_cast<const std::byte*>(call_.in);
-    together_->sent[{rank_, call_.peer}].emplace_back(begin, begin + call_.count * size_of_type(call_.type));
+    shared_->sent[{rank_, call_.peer}].emplace_back(begin, begin + call_.count * size_of_type(call_.type));
     return true;
   }
   bool receive() {
-    auto& queue = together_->sent[{call_.peer, rank_}];
+    auto& queue = shared_->sent[{call_.peer, rank_}];
     if (queue.empty()) return false;
     EXPECT_EQ(queue.front().size(), call_.count * size_of_type(call_.type)) << "received more or less than was sent";
     std::memcpy(call_.out, queue.front().data(),
@@ -303,7 +303,7 @@ class Running {
     return true;
   }
 
-  std::shared_ptr<Together> together_;
+  std::shared_ptr<SharedComm> shared_;
   int rank_;
   Call call_;
   std::optional<MadeOp> made_;
@@ -334,9 +334,9 @@ NcclResult submit(NcclComm comm, void* stream, const std::vector<Call>& calls) {
     });
   };
   {
-    const std::lock_guard lock(behaviour().mutex);
-    const auto failure = behaviour().failures.find(rank);
-    if (failure != behaviour().failures.end()) --failure->second.second;
+    const std::lock_guard lock(fake().mutex);
+    const auto failure = fake().failures.find(rank);
+    if (failure != fake().failures.end()) --failure->second.second;
   }
   if (!answers_in_progress()) {
     put();
@@ -348,11 +348,11 @@ NcclResult submit(NcclComm comm, void* stream, const std::vector<Call>& calls) {
 }
 
 NcclResult call_failure(int rank) {
-  const std::lock_guard lock(behaviour().mutex);
-  const auto failure = behaviour().call_failures.find(rank);
-  if (failure == behaviour().call_failures.end() || failure->second.second-- > 0) return NcclResult::success;
+  const std::lock_guard lock(fake().mutex);
+  const auto failure = fake().call_failures.find(rank);
+  if (failure == fake().call_failures.end() || failure->second.second-- > 0) return NcclResult::success;
   const NcclResult what = failure->second.first;
-  behaviour().call_failures.erase(failure);
+  fake().call_failures.erase(failure);
   return what;
 }
 
@@ -388,63 +388,63 @@ NcclResult group_end() {
   const NcclResult failure = std::exchange(group.failure, NcclResult::success);
   if (failure != NcclResult::success || calls.empty()) return failure;
   const auto [comm, stream, first] = calls.front();
-  std::vector<Call> together;
+  std::vector<Call> launched;
   for (auto& [other, other_stream, call] : calls) {
     if (other != comm || other_stream != stream) ADD_FAILURE() << "a group of several communicators or streams";
-    together.push_back(call);
+    launched.push_back(call);
   }
-  note(comm->rank, fmt::format("group {}", together.size()));
-  return submit(comm, stream, together);
+  note(comm->rank, fmt::format("group {}", launched.size()));
+  return submit(comm, stream, launched);
 }
 
 NcclResult get_unique_id(NcclId* id) {
-  const std::lock_guard lock(behaviour().mutex);
+  const std::lock_guard lock(fake().mutex);
   std::memset(id, 0, sizeof(*id));
-  std::snprintf(id->bytes, sizeof(id->bytes), "id %llu", static_cast<unsigned long long>(++behaviour().ids));
+  std::snprintf(id->bytes, sizeof(id->bytes), "id %llu", static_cast<unsigned long long>(++fake().ids));
   return NcclResult::success;
 }
 
 NcclResult init(NcclComm* comm, int ranks, const NcclId& id, int rank) {
   *comm = new NcclCommunicator;
   {
-    const std::lock_guard lock(behaviour().mutex);
-    auto& together = behaviour().worlds[id.bytes];
-    if (!together) together = std::make_shared<Together>(ranks);
-    (*comm)->together = together;
+    const std::lock_guard lock(fake().mutex);
+    auto& shared = fake().worlds[id.bytes];
+    if (!shared) shared = std::make_shared<SharedComm>(ranks);
+    (*comm)->shared = shared;
   }
   if (std::strncmp(id.bytes, "id ", 3) != 0) ADD_FAILURE() << "an id that nobody made";
   (*comm)->rank = rank;
   (*comm)->gpu = current_gpu();
   note(rank, fmt::format("init {}", ranks));
-  const std::lock_guard lock((*comm)->together->mutex);
-  ++(*comm)->together->initialised;
+  const std::lock_guard lock((*comm)->shared->mutex);
+  ++(*comm)->shared->initialised;
   return NcclResult::in_progress;
 }
 
 /// What a communicator answers that has work on the stream and would answer `state`.
 NcclResult running_failure(int rank, NcclResult state) {
-  const std::lock_guard lock(behaviour().mutex);
-  const auto failure = behaviour().running_failures.find(rank);
-  if (failure == behaviour().running_failures.end() || !std::exchange(failure->second.second, true)) return state;
+  const std::lock_guard lock(fake().mutex);
+  const auto failure = fake().running_failures.find(rank);
+  if (failure == fake().running_failures.end() || !std::exchange(failure->second.second, true)) return state;
   const NcclResult what = failure->second.first;
-  behaviour().running_failures.erase(failure);
+  fake().running_failures.erase(failure);
   return what;
 }
 
 NcclResult async_error(NcclComm comm, NcclResult* state) {
   *state = NcclResult::success;
   if (comm->initialising) {
-    const std::lock_guard lock(comm->together->mutex);
-    comm->initialising = comm->together->initialised < comm->together->ranks;
+    const std::lock_guard lock(comm->shared->mutex);
+    comm->initialising = comm->shared->initialised < comm->shared->ranks;
     if (comm->initialising) *state = NcclResult::in_progress;
     return NcclResult::success;
   }
   {
-    const std::lock_guard lock(behaviour().mutex);
-    const auto failure = behaviour().failures.find(comm->rank);
-    if (failure != behaviour().failures.end() && failure->second.second < 0) {
+    const std::lock_guard lock(fake().mutex);
+    const auto failure = fake().failures.find(comm->rank);
+    if (failure != fake().failures.end() && failure->second.second < 0) {
       *state = failure->second.first;
-      behaviour().failures.erase(failure);
+      fake().failures.erase(failure);
       return NcclResult::success;
     }
   }
@@ -478,8 +478,8 @@ NcclResult abort(NcclComm comm) {
   expect_current_gpu(comm, "abort");
   note(comm->rank, "abort");
   {
-    const std::lock_guard lock(behaviour().mutex);
-    if (behaviour().how.loud) std::fprintf(stderr, "fake: rank %d aborts\n", comm->rank);
+    const std::lock_guard lock(fake().mutex);
+    if (fake().settings.loud) std::fprintf(stderr, "fake: rank %d aborts\n", comm->rank);
   }
   *comm->aborted = true;
   delete comm;
@@ -591,41 +591,41 @@ NcclTable make_table() {
 
 }  // namespace
 
-void set_fake_nccl(const FakeNccl& how) {
-  const std::lock_guard lock(behaviour().mutex);
-  behaviour().how = how;
-  behaviour().random.seed(how.seed);
+void set_fake_nccl(const FakeNccl& settings) {
+  const std::lock_guard lock(fake().mutex);
+  fake().settings = settings;
+  fake().random.seed(settings.seed);
 }
 std::vector<std::string> nccl_log(int rank) {
-  const std::lock_guard lock(behaviour().mutex);
-  return behaviour().log[rank];
+  const std::lock_guard lock(fake().mutex);
+  return fake().log[rank];
 }
 void clear_nccl_log() {
-  const std::lock_guard lock(behaviour().mutex);
-  behaviour().log.clear();
+  const std::lock_guard lock(fake().mutex);
+  fake().log.clear();
 }
 void fail_nccl(int rank, NcclResult error, int after_groups) {
-  const std::lock_guard lock(behaviour().mutex);
-  behaviour().failures[rank] = {error, after_groups};
+  const std::lock_guard lock(fake().mutex);
+  fake().failures[rank] = {error, after_groups};
 }
 void fail_nccl_while_running(int rank, NcclResult error) {
-  const std::lock_guard lock(behaviour().mutex);
-  behaviour().running_failures[rank] = {error, false};
+  const std::lock_guard lock(fake().mutex);
+  fake().running_failures[rank] = {error, false};
 }
 void fail_nccl_call(int rank, NcclResult error, int calls) {
-  const std::lock_guard lock(behaviour().mutex);
-  behaviour().call_failures[rank] = {error, calls};
+  const std::lock_guard lock(fake().mutex);
+  fake().call_failures[rank] = {error, calls};
 }
 void hang_nccl(int rank, bool hanging) {
-  const std::lock_guard lock(behaviour().mutex);
+  const std::lock_guard lock(fake().mutex);
   if (hanging)
-    behaviour().hanging.insert(rank);
+    fake().hanging.insert(rank);
   else
-    behaviour().hanging.erase(rank);
+    fake().hanging.erase(rank);
 }
 void block_nccl(int rank) {
-  const std::lock_guard lock(behaviour().mutex);
-  behaviour().blocked.insert(rank);
+  const std::lock_guard lock(fake().mutex);
+  fake().blocked.insert(rank);
 }
 
 }  // namespace kolo::testing
@@ -636,9 +636,9 @@ const NcclTable* nccl_table(std::string* why) {
   static NcclTable table = testing::make_table();
   bool available = true;
   {
-    const std::lock_guard lock(testing::behaviour().mutex);
-    available = testing::behaviour().how.available;
-    const int version = testing::behaviour().how.version;
+    const std::lock_guard lock(testing::fake().mutex);
+    available = testing::fake().settings.available;
+    const int version = testing::fake().settings.version;
     if (table.version != version) table.version = version;
   }
   if (!available && why) *why = "NCCL cannot be loaded (a test says so); install libnccl.so.2";

@@ -23,7 +23,7 @@ struct FakeNccl {
 };
 
 /// What all calls from now on do. Not while calls are made.
-void set_fake_nccl(const FakeNccl& behaviour);
+void set_fake_nccl(const FakeNccl& settings);
 
 /// What rank `rank` of any communicator called since the last clear, in order: "init 2", "group 3", "all_reduce 100 f32
 /// op 4", "send 64 u8 to 1", "abort", …

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "tests/models/models_testing.h"
-#include "tests/support/shared_dir.h"
+#include "tests/support/environment.h"
 
 namespace kolo::models {
 namespace {

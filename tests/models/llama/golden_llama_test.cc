@@ -8,7 +8,7 @@
 #include "models/llama/pretrained.h"
 #include "tests/models/llama/llama_testing.h"
 #include "tests/models/models_testing.h"
-#include "tests/support/shared_dir.h"
+#include "tests/support/environment.h"
 
 // Against numbers made with HF transformers; tolerances as the README beside them states.
 

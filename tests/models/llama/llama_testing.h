@@ -5,7 +5,7 @@
 
 #include "models/compute/random.h"
 #include "models/llama/llama.h"
-#include "tests/support/bound_model.h"
+#include "tests/models/models_testing.h"
 
 namespace kolo::testing {
 

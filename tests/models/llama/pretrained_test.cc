@@ -10,7 +10,6 @@
 #include "models/cnn.h"
 #include "tests/models/llama/llama_testing.h"
 #include "tests/models/models_testing.h"
-#include "tests/support/bound_model.h"
 
 namespace kolo::models {
 namespace {

@@ -13,10 +13,10 @@
 #include "ops/nccl/rank.h"
 #include "runtime/world/gpu_identity.h"
 #include "tests/ops/kernels/element_types.h"
+#include "tests/support/environment.h"
 #include "tests/support/fake_gpu.h"
 #include "tests/support/fake_nccl.h"
 #include "tests/support/on_gpu.h"
-#include "tests/support/sanitized.h"
 #include "tests/support/thread_ranks.h"
 
 namespace kolo {

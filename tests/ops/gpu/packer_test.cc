@@ -13,8 +13,8 @@
 #include "ops/kernels/reduce.h"
 #include "tests/ops/kernels/element_types.h"
 #include "tests/ops/kernels/reference_reduce.h"
+#include "tests/support/environment.h"
 #include "tests/support/fake_gpu.h"
-#include "tests/support/sanitized.h"
 
 namespace kolo {
 namespace {

@@ -24,8 +24,8 @@ class MpiHarness final : public Harness {
 constexpr MpiTuning tiny{{1024, 256}, 128, 3};
 
 const auto harnesses =
-    testing::Values(HarnessFactory{"default", [] { return std::make_unique<MpiHarness>(MpiTuning{}); }, 8},
-                    HarnessFactory{"tiny", [] { return std::make_unique<MpiHarness>(tiny); }, 4, 10});
+    ::testing::Values(HarnessFactory{"default", [] { return std::make_unique<MpiHarness>(MpiTuning{}); }, 8},
+                      HarnessFactory{"tiny", [] { return std::make_unique<MpiHarness>(tiny); }, 4, 10});
 INSTANTIATE_TEST_SUITE_P(Mpi, BackendConformance, harnesses, name_of_harness);
 INSTANTIATE_TEST_SUITE_P(Mpi, ExactConformance, harnesses, name_of_harness);
 

@@ -6,7 +6,7 @@
 
 #include "ops/mpi_base/region.h"
 #include "tests/ops/backend_conformance.h"
-#include "tests/support/no_descriptors.h"
+#include "tests/support/environment.h"
 #include "tests/support/thread_ranks.h"
 
 namespace kolo {

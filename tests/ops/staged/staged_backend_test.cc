@@ -123,8 +123,8 @@ class StagedOverNotes : public ::testing::Test {
   }
   /// For so long, and until something has been started.
   void step_for(std::chrono::milliseconds time) {
-    const auto end = std::chrono::steady_clock::now() + time, patience = end + std::chrono::seconds(20);
-    for (auto now = end - time; now < end || (notes->started.empty() && now < patience);
+    const auto end = std::chrono::steady_clock::now() + time, deadline = end + std::chrono::seconds(20);
+    for (auto now = end - time; now < end || (notes->started.empty() && now < deadline);
          now = std::chrono::steady_clock::now()) {
       first->step();
       if (second) second->step();

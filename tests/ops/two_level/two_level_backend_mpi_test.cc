@@ -10,7 +10,7 @@
 #include "ops/registry/processes.h"
 #include "ops/two_level/node_placement.h"
 #include "tests/ops/backend_conformance.h"
-#include "tests/support/no_descriptors.h"
+#include "tests/support/environment.h"
 
 namespace kolo {
 

@@ -284,7 +284,7 @@ static void abandon_one(kolo_session* session) {
 
 // ---- ranks as threads, and as processes -----------------------------------------------------------------------------
 
-static kolo_config* patient_settings(void) {
+static kolo_config* with_time_outs(void) {
   kolo_config* config = NULL;
   OK(kolo_config_create(&config));
   OK(kolo_config_set(config, "KOLO_STALL_REPORT_SECONDS", "20"));
@@ -310,7 +310,7 @@ static void* play_abandoned(void* world) {
 static void run_threads(int n, void* (*play)(void* world)) {
   kolo_world* worlds[8] = {NULL};
   pthread_t threads[8];
-  kolo_config* config = patient_settings();
+  kolo_config* config = with_time_outs();
   if (!OK(kolo_thread_worlds(n, config, worlds))) return;
   OK(kolo_config_destroy(config));
   for (int rank = 0; rank < n; ++rank) pthread_create(&threads[rank], NULL, play, worlds[rank]);
@@ -319,7 +319,7 @@ static void run_threads(int n, void* (*play)(void* world)) {
 }
 
 static void run_processes(void) {
-  kolo_config* config = patient_settings();
+  kolo_config* config = with_time_outs();
   kolo_session* session = NULL;
   kolo_world* world = NULL;
   if (!OK(kolo_session_create(config, &session))) return;

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "runtime/negotiation/messages.h"
-#include "tests/support/seeds.h"
+#include "tests/support/environment.h"
 #include "tests/support/thread_ranks.h"
 
 namespace kolo {

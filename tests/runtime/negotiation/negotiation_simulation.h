@@ -58,7 +58,7 @@ class Simulation {
     for (;;) {
       const bool held = ranks_.front()->negotiator.holds_up_others();  // rank 0 is the root
       const auto others = busy_.size() + able_.size() + unsettled_.size();
-      const auto choices = others + (held && (impatient || others == 0) ? 1 : 0);
+      const auto choices = others + (held && (ends_runs_early || others == 0) ? 1 : 0);
       if (choices == 0) return finished();
       auto choice = std::uniform_int_distribution<std::size_t>(0, choices - 1)(random_);
       if (choice < busy_.size()) {
@@ -66,7 +66,7 @@ class Simulation {
         continue;
       }
       choice -= busy_.size();
-      if (choice == able_.size() + unsettled_.size()) {  // patience has ended
+      if (choice == able_.size() + unsettled_.size()) {
         ranks_.front()->negotiator.end_run();
         unsettled_.insert(0);
       } else {
@@ -79,7 +79,8 @@ class Simulation {
     }
   }
 
-  bool impatient = false;  ///< the root's runs end at any time while others wait, not only when nothing else can happen
+  bool ends_runs_early =
+      false;  ///< the root's runs end at any time while others wait, not only when nothing else can happen
 
   int size() const { return topology_.size(); }
   const std::vector<std::vector<std::string>>& buckets(int rank) const { return at(rank).buckets; }

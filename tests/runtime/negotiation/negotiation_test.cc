@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "tests/runtime/negotiation/negotiation_simulation.h"
-#include "tests/support/seeds.h"
+#include "tests/support/environment.h"
 
 namespace kolo {
 namespace {
@@ -88,7 +88,7 @@ TEST(Negotiation, RandomProgramsRunAlikeOnEveryRank) {
   for (std::uint64_t seed : seeds(6000)) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Simulation simulation(nodes_of(placements[seed % placements.size()]), seed % 3 == 0 ? 64 : 1 << 20, seed);
-    simulation.impatient = seed % 2 == 0;
+    simulation.ends_runs_early = seed % 2 == 0;
     RandomProgram(simulation, seed).write();
     ASSERT_TRUE(simulation.run()) << simulation.stuck();
     for (int rank = 1; rank < simulation.size(); ++rank) {

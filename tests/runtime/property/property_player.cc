@@ -22,14 +22,14 @@
 namespace kolo::testing {
 namespace {
 
-constexpr double generous_seconds = 30;
-constexpr double impatient_seconds = 0.002;
+constexpr double long_time_out = 30;
+constexpr double short_time_out = 0.002;
 
 /// One rank of a program: what its threads share.
 struct Player {
   Session& session;
   const PropertyProgram& program;
-  Together& together;
+  SharedState& shared;
   std::vector<Group> groups;  // by index; only thread 0 makes some
 
   int rank_in(const PropertyOp& op) const {
@@ -108,7 +108,7 @@ class Lane {
       first->submit();
       delay();
       first.reset();
-      player_.together.reach(op);
+      player_.shared.reach(op);
     } else if (op.is_odd(rank) && op.trouble == Trouble::raced) {
       auto first = submission(op);
       first->submit();
@@ -116,7 +116,7 @@ class Lane {
       first->drop();
       if (!first->left_alone()) return first->check();
     } else if (!op.is_odd(rank) && (op.trouble == Trouble::withdrawn || op.trouble == Trouble::duplicate)) {
-      player_.together.await(op);
+      player_.shared.await(op);
     }
     open_.push_back(submission(op));
     open_.back()->submit();
@@ -126,7 +126,7 @@ class Lane {
 
   std::unique_ptr<PropertySubmission> submission(const PropertyOp& op) {
     return std::make_unique<PropertySubmission>(session_, op, player_.group(op.group), player_.rank_in(op),
-                                                player_.together);
+                                                player_.shared);
   }
 
   /// The same name while it is in flight, alone or among others.
@@ -140,7 +140,7 @@ class Lane {
       if (op.seed % 2 == 0) return session_.grouped_all_reduce_async("unused group", tensors, options);
       return session_.all_reduce_async(name, view_scalar(value), options);
     });
-    player_.together.reach(op);
+    player_.shared.reach(op);
   }
 
   /// Calls that throw at once, and of which no other rank hears.
@@ -165,11 +165,11 @@ class Lane {
   void refused(ErrorCode code, const std::string& name, Submit&& submit) {
     try {
       const Handle handle = submit();
-      player_.together.problem(fmt::format("'{}' was accepted", name));
+      player_.shared.problem(fmt::format("'{}' was accepted", name));
     } catch (const Error& error) {
       const bool right =
           error.code() == code && std::string(error.what()).find(fmt::format("'{}'", name)) != std::string::npos;
-      if (!right) player_.together.problem(fmt::format("'{}' was refused with: {}", name, error.what()));
+      if (!right) player_.shared.problem(fmt::format("'{}' was refused with: {}", name, error.what()));
     }
   }
 
@@ -181,7 +181,7 @@ class Lane {
       (*place)->wait();
       if (!op.fails()) (*place)->check();
     } catch (const Error& error) {
-      player_.together.failed(op, player_.rank_in(op), error);
+      player_.shared.failed(op, player_.rank_in(op), error);
     }
     open_.erase(place);
   }
@@ -192,9 +192,9 @@ class Lane {
     try {
       call_now(op);
     } catch (const Error& error) {
-      player_.together.failed(op, player_.rank_in(op), error);
+      player_.shared.failed(op, player_.rank_in(op), error);
     }
-    if (op.trouble == Trouble::late) player_.together.reach(op);
+    if (op.trouble == Trouble::late) player_.shared.reach(op);
   }
 
   void call_now(const PropertyOp& op) {
@@ -203,9 +203,8 @@ class Lane {
     switch (op.call) {
       case Call::monitored_barrier: {
         const bool odd = op.is_odd(rank);
-        if (odd) player_.together.await(op);
-        return session_.monitored_barrier(op.trouble == Trouble::late && !odd ? impatient_seconds : generous_seconds,
-                                          group);
+        if (odd) player_.shared.await(op);
+        return session_.monitored_barrier(op.trouble == Trouble::late && !odd ? short_time_out : long_time_out, group);
       }
       case Call::broadcast_object: {
         const int root = op.is_odd(rank) ? odd_version(op).root : op.root;
@@ -221,7 +220,7 @@ class Lane {
         return expect(op, session_.all_gather_object(op.name, object(op, rank), group) == wanted,
                       "the list of objects");
       }
-      case Call::join: return player_.together.joined(step_, session_.join(group));
+      case Call::join: return player_.shared.joined(step_, session_.join(group));
       case Call::new_group: return made(op, 0, session_.new_group(ranks_for(op, rank)));
       case Call::split: {
         const auto mine = static_cast<std::size_t>(rank);
@@ -252,7 +251,7 @@ class Lane {
 
   void expect(const PropertyOp& op, bool good, const std::string& what) {
     if (!good && !op.fails())
-      player_.together.problem(fmt::format("{}: on session rank {} {} is wrong", to_string(op), session_.rank(), what));
+      player_.shared.problem(fmt::format("{}: on session rank {} {} is wrong", to_string(op), session_.rank(), what));
   }
 
   Player& player_;
@@ -325,7 +324,7 @@ void play_step(Player& player, int index) {
       try {
         run(thread);
       } catch (const std::exception& error) {
-        player.together.give_up(fmt::format("rank {}, thread {}: {}", player.session.rank(), thread, error.what()));
+        player.shared.give_up(fmt::format("rank {}, thread {}: {}", player.session.rank(), thread, error.what()));
       }
     });
   }
@@ -333,7 +332,7 @@ void play_step(Player& player, int index) {
   try {
     run(0);
   } catch (const std::exception& error) {
-    player.together.give_up(fmt::format("rank {}: {}", player.session.rank(), error.what()));
+    player.shared.give_up(fmt::format("rank {}: {}", player.session.rank(), error.what()));
     failure = std::current_exception();
   }
   for (std::thread& thread : threads) thread.join();
@@ -355,8 +354,8 @@ Config config_of(const PropertyProgram& program) {
   return config;
 }
 
-void play(Session& session, const PropertyProgram& program, Together& together) {
-  Player player{session, program, together, std::vector<Group>(program.groups.size())};
+void play(Session& session, const PropertyProgram& program, SharedState& shared) {
+  Player player{session, program, shared, std::vector<Group>(program.groups.size())};
   player.groups[0] = session.world();
   for (int step = 0; step < static_cast<int>(program.steps.size()); ++step) play_step(player, step);
 }
@@ -364,7 +363,7 @@ void play(Session& session, const PropertyProgram& program, Together& together) 
 std::vector<std::string> run_program(const PropertyProgram& program, const Config& config,
                                      const std::function<void(int rank, World&)>& prepare) {
   auto worlds = test_worlds(program.ranks, config);
-  Together together(program);
+  SharedState shared(program);
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < program.ranks; ++rank) {
     World& world = worlds[static_cast<std::size_t>(rank)];
@@ -372,15 +371,15 @@ std::vector<std::string> run_program(const PropertyProgram& program, const Confi
     ranks.emplace_back([&] {
       try {
         Session session(std::move(world), config);
-        play(session, program, together);
+        play(session, program, shared);
       } catch (const std::exception& error) {
-        together.give_up(error.what());
+        shared.give_up(error.what());
       }
     });
   }
   for (std::thread& rank : ranks) rank.join();
-  together.check();
-  return together.problems();
+  shared.check();
+  return shared.problems();
 }
 
 }  // namespace kolo::testing

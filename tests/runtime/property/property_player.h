@@ -7,7 +7,7 @@
 #include <kolo/session.h>
 
 #include "tests/runtime/property/property_program.h"
-#include "tests/runtime/property/property_together.h"
+#include "tests/runtime/property/property_shared.h"
 
 namespace kolo::testing {
 
@@ -15,7 +15,7 @@ namespace kolo::testing {
 Config config_of(const PropertyProgram& program);
 
 /// Plays one rank of a program.
-void play(Session& session, const PropertyProgram& program, Together& together);
+void play(Session& session, const PropertyProgram& program, SharedState& shared);
 
 /// Plays all ranks as threads. `prepare` may change a rank's world before its session is made. Returns what is wrong.
 std::vector<std::string> run_program(const PropertyProgram& program, const Config& config,

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "tests/runtime/property/property_suite.h"
-#include "tests/support/sanitized.h"
+#include "tests/support/environment.h"
 
 namespace kolo {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "tests/runtime/property/property_model.h"
 #include "tests/runtime/property/property_program.h"
-#include "tests/runtime/property/property_together.h"
+#include "tests/runtime/property/property_shared.h"
 
 namespace kolo::testing {
 
@@ -21,12 +21,12 @@ inline constexpr std::byte untouched{0xab};
 /// A submission of one rank, with its memory.
 class PropertySubmission {
  public:
-  PropertySubmission(Session& session, const PropertyOp& op, const Group& group, int rank, Together& together)
+  PropertySubmission(Session& session, const PropertyOp& op, const Group& group, int rank, SharedState& shared)
       : session_(session),
         op_(op),
         group_(group),
         rank_(rank),
-        together_(together),
+        shared_(shared),
         odd_(op.is_odd(rank)),
         called_(odd_ ? odd_version(op) : op) {
     make_buffers();
@@ -93,14 +93,14 @@ class PropertySubmission {
 
   void check(std::size_t i);
   void wrong(const std::string& what) {
-    together_.problem(fmt::format("{}: on rank {} of the group {} is wrong", to_string(op_), rank_, what));
+    shared_.problem(fmt::format("{}: on rank {} of the group {} is wrong", to_string(op_), rank_, what));
   }
 
   Session& session_;
   const PropertyOp& op_;
   const Group& group_;
   int rank_;
-  Together& together_;
+  SharedState& shared_;
   bool odd_;
   PropertyOp called_;
   std::vector<Buffers> buffers_;

@@ -7,7 +7,7 @@
 #include <cstdlib>
 
 #include "tests/runtime/property/property_player.h"
-#include "tests/support/seeds.h"
+#include "tests/support/environment.h"
 
 namespace kolo::testing {
 

@@ -3,7 +3,7 @@
 // with KOLO_TEST_SEED=<seed>, run more with KOLO_TEST_SCALE=<factor>.
 
 #include "tests/runtime/property/property_suite.h"
-#include "tests/support/sanitized.h"
+#include "tests/support/environment.h"
 
 namespace kolo {
 namespace {

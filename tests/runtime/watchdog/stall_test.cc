@@ -60,6 +60,18 @@ class Reports {
   std::vector<std::string> lines_;
 };
 
+/// Waits for lines in a thread of its own; `reported` opens once all have been reported.
+struct Watch {
+  Watch(Reports& reports, std::vector<std::string> lines)
+      : thread([this, &reports, lines = std::move(lines)] {
+          for (const std::string& line : lines) reports.wait_for(line);
+          reported.count_down();
+        }) {}
+
+  std::latch reported{1};
+  std::jthread thread;
+};
+
 std::string place() {
   char host[64] = {};
   gethostname(host, sizeof(host) - 1);
@@ -70,22 +82,19 @@ using testing::run_ranks;
 
 TEST(Stall, EveryRankThatTakesPartNamesTheMissingOnes) {
   Reports reports;
-  std::latch reported(1);
-  std::thread watcher([&] {
-    for (const char* rank : {"0", "1"}) {
-      reports.wait_for("rank " + std::string(rank) +
-                       ": all_reduce 'x' in group world has waited for # s: submitted by ranks 0, 1; "
-                       "not submitted by rank 2 (" +
-                       place() + ", last completed 'before'); and 1 more wait for the same ranks");
-    }
-    reported.count_down();
-  });
+  const auto line = [](const std::string& rank) {
+    return "rank " + rank +
+           ": all_reduce 'x' in group world has waited for # s: submitted by ranks 0, 1; "
+           "not submitted by rank 2 (" +
+           place() + ", last completed 'before'); and 1 more wait for the same ranks";
+  };
+  Watch watch(reports, {line("0"), line("1")});
   run_ranks(
       3,
       [&](Session& session) {
         float before = 1, x = 1, y = 1;
         session.all_reduce("before", view_scalar(before));
-        if (session.rank() == 2) reported.wait();
+        if (session.rank() == 2) watch.reported.wait();
         Handle first = session.all_reduce_async("x", view_scalar(x));
         Handle second = session.all_reduce_async("y", view_scalar(y));
         first.wait();
@@ -93,51 +102,42 @@ TEST(Stall, EveryRankThatTakesPartNamesTheMissingOnes) {
         EXPECT_EQ(x + y, 6);
       },
       reports.config());
-  watcher.join();
   EXPECT_FALSE(reports.any("rank 2: all_reduce"));
 }
 
 TEST(Stall, SeveralMissingRanksAreNamedEach) {
   Reports reports;
-  std::latch reported(1);
-  std::thread watcher([&] {
-    reports.wait_for(
-        "rank 1: broadcast 'w' in group world has waited for # s: submitted by rank 1; not submitted by rank 0 (" +
-        place() + "), rank 2 (" + place() + ")");
-    reported.count_down();
-  });
+  Watch watch(
+      reports,
+      {"rank 1: broadcast 'w' in group world has waited for # s: submitted by rank 1; not submitted by rank 0 (" +
+       place() + "), rank 2 (" + place() + ")"});
   run_ranks(
       3,
       [&](Session& session) {
         float w = static_cast<float>(session.rank());
-        if (session.rank() != 1) reported.wait();
+        if (session.rank() != 1) watch.reported.wait();
         session.broadcast("w", view_scalar(w), {.root = 1});
         EXPECT_EQ(w, 1);
       },
       reports.config());
-  watcher.join();
 }
 
 TEST(Stall, WhatRanWhileARankHadJoinedIsCountedThereToo) {
   Reports reports;
-  std::latch reported(1);
-  std::thread watcher([&] {
-    reports.wait_for(
-        "rank 0: all_reduce 'x' in group world has waited for # s: submitted by ranks 0, 2; not submitted by rank 1 (" +
-        place() + ", last completed 'kolo.join.0')");
-    reported.count_down();
-  });
+  Watch watch(
+      reports,
+      {"rank 0: all_reduce 'x' in group world has waited for # s: submitted by ranks 0, 2; not submitted by rank 1 (" +
+       place() + ", last completed 'kolo.join.0')"});
   run_ranks(
       3,
       [&](Session& session) {
         float x = 1;
         for (int step = 0; step < 3 && session.rank() != 2; ++step) session.all_reduce("x", view_scalar(x));
         session.join();
-        if (session.rank() == 1) reported.wait();
+        if (session.rank() == 1) watch.reported.wait();
         session.all_reduce("x", view_scalar(x));
       },
       reports.config());
-  watcher.join();
 }
 
 /// Operations that stand still until they are let go; on rank 0 the thread that steps them stands still, too.
@@ -169,18 +169,14 @@ class StandingBackend final : public Backend {
 
 TEST(Stall, IsReportedAlthoughTheCoordinatorStandsStill) {
   Reports reports;
-  std::latch reported(1);
-  std::thread watcher([&] {
-    reports.wait_for(
-        "rank 0: all_reduce 'late' in group world has waited for # s: submitted by rank 0; not submitted by rank 1 (" +
-        place() + ")");
-    reports.wait_for(
-        "rank 0: all_reduce 'standing' in group world has waited for # s: submitted by ranks 0, 1; running");
-    reported.count_down();
-  });
+  Watch watch(
+      reports,
+      {"rank 0: all_reduce 'late' in group world has waited for # s: submitted by rank 0; not submitted by rank 1 (" +
+           place() + ")",
+       "rank 0: all_reduce 'standing' in group world has waited for # s: submitted by ranks 0, 1; running"});
   auto worlds = thread_worlds(2, reports.config());
   for (std::size_t rank = 0; rank < 2; ++rank)
-    worlds[rank].prefer(std::make_unique<StandingBackend>(reported, rank == 0));
+    worlds[rank].prefer(std::make_unique<StandingBackend>(watch.reported, rank == 0));
   std::vector<std::thread> threads;
   for (World& world : worlds) {
     threads.emplace_back([&] {
@@ -197,7 +193,6 @@ TEST(Stall, IsReportedAlthoughTheCoordinatorStandsStill) {
     });
   }
   for (auto& thread : threads) thread.join();
-  watcher.join();
 }
 
 std::vector<Handle> reduce_all(Session& session, std::vector<float>& values) {
@@ -210,71 +205,59 @@ std::vector<Handle> reduce_all(Session& session, std::vector<float>& values) {
 
 TEST(Stall, ManyOperationsWithOneCauseAreOneReport) {
   Reports reports;
-  std::latch reported(1);
-  std::thread watcher([&] {
-    reports.wait_for(
-        "rank 0: all_reduce 'g0' in group world has waited for # s: submitted by ranks 0, 1; not submitted by rank 2 "
-        "(" +
-        place() + "); and 99 more wait for the same ranks");
-    reported.count_down();
-  });
+  Watch watch(
+      reports,
+      {"rank 0: all_reduce 'g0' in group world has waited for # s: submitted by ranks 0, 1; not submitted by rank 2 "
+       "(" +
+       place() + "); and 99 more wait for the same ranks"});
   run_ranks(
       3,
       [&](Session& session) {
-        if (session.rank() == 2) reported.wait();
+        if (session.rank() == 2) watch.reported.wait();
         std::vector<float> values(100, 1);
         for (Handle& handle : reduce_all(session, values)) handle.wait();
         EXPECT_EQ(values, std::vector<float>(100, 3));
       },
       reports.config());
-  watcher.join();
   EXPECT_LT(reports.count("rank 0: all_reduce"), 20);
 }
 
 TEST(Stall, NobodyIsAccusedBecauseItWaitsForManyThings) {
   Reports reports;
-  std::latch reported(1);
-  std::thread watcher([&] {
-    reports.wait_for(
-        "rank 0: all_reduce 'late' in group world has waited for # s: submitted by rank 0; not submitted by rank 2 (" +
-        place() + "); not known of rank 1 (64 older operations wait there)");
-    reported.count_down();
-  });
+  Watch watch(
+      reports,
+      {"rank 0: all_reduce 'late' in group world has waited for # s: submitted by rank 0; not submitted by rank 2 (" +
+       place() + "); not known of rank 1 (64 older operations wait there)"});
   run_ranks(
       3,
       [&](Session& session) {
-        if (session.rank() == 2) reported.wait();
+        if (session.rank() == 2) watch.reported.wait();
         std::vector<float> values(100, 1);
         std::vector<Handle> handles;
         if (session.rank() != 0) handles = reduce_all(session, values);
         float late = 1;
         Handle last = session.all_reduce_async("late", view_scalar(late));
-        if (session.rank() == 0) reported.wait();
+        if (session.rank() == 0) watch.reported.wait();
         if (session.rank() == 0) handles = reduce_all(session, values);
         for (Handle& handle : handles) handle.wait();
         last.wait();
         EXPECT_EQ(late, 3);
       },
       reports.config());
-  watcher.join();
   EXPECT_FALSE(reports.any("not submitted by rank 1"));
 }
 
 TEST(Stall, ASessionThatARankHasNotMadeYetIsReported) {
   Reports reports;
-  std::latch reported(1);
-  std::thread watcher([&] {
-    for (const char* rank : {"0", "1"}) {
-      reports.wait_for("rank " + std::string(rank) +
-                       ": making the session has waited for # s: not there yet: rank 2 (" + place() + ")");
-    }
-    reported.count_down();
-  });
+  const auto line = [](const std::string& rank) {
+    return "rank " + rank + ": making the session has waited for # s: not there yet: rank 2 (" + place() + ")";
+  };
+  Watch watch(reports, {line("0"), line("1")});
   auto worlds = thread_worlds(3, reports.config());
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 3; ++rank) {
     threads.emplace_back([&, rank] {
-      if (rank == 2) reported.wait();
+      if (rank == 2) watch.reported.wait();
       Session session(std::move(worlds[static_cast<std::size_t>(rank)]), reports.config());
       float x = 1;
       session.all_reduce("x", view_scalar(x));
@@ -282,7 +265,6 @@ TEST(Stall, ASessionThatARankHasNotMadeYetIsReported) {
     });
   }
   for (auto& thread : threads) thread.join();
-  watcher.join();
 }
 
 TEST(Stall, NothingIsReportedWhileAllGoesOn) {

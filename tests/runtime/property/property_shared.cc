@@ -1,4 +1,4 @@
-#include "tests/runtime/property/property_together.h"
+#include "tests/runtime/property/property_shared.h"
 
 #include <fmt/format.h>
 
@@ -49,20 +49,20 @@ std::vector<std::string> words_of(const PropertyOp& op, const std::vector<int>& 
 
 }  // namespace
 
-Together::Together(const PropertyProgram& program)
+SharedState::SharedState(const PropertyProgram& program)
     : program_(program), reached_(static_cast<std::size_t>(program.operations())) {}
 
-void Together::problem(const std::string& text) {
+void SharedState::problem(const std::string& text) {
   const std::lock_guard lock(mutex_);
   problems_.push_back(text);
 }
 
-std::vector<std::string> Together::problems() const {
+std::vector<std::string> SharedState::problems() const {
   const std::lock_guard lock(mutex_);
   return problems_;
 }
 
-void Together::failed(const PropertyOp& op, int rank, const Error& error) {
+void SharedState::failed(const PropertyOp& op, int rank, const Error& error) {
   const std::lock_guard lock(mutex_);
   Errors& errors = errors_[op.id];
   errors.texts.insert(error.what());
@@ -70,12 +70,12 @@ void Together::failed(const PropertyOp& op, int rank, const Error& error) {
   errors.ranks.insert(rank);
 }
 
-void Together::joined(int step, int last) {
+void SharedState::joined(int step, int last) {
   const std::lock_guard lock(mutex_);
   joins_[step].push_back(last);
 }
 
-void Together::check() {
+void SharedState::check() {
   for (std::size_t i = 0; i < program_.steps.size(); ++i) {
     const PropertyStep& step = program_.steps[i];
     for (const PropertyOp& op : step.ops) check(op);
@@ -90,7 +90,7 @@ void Together::check() {
   }
 }
 
-void Together::check(const PropertyOp& op) {
+void SharedState::check(const PropertyOp& op) {
   const auto found = errors_.find(op.id);
   const std::string what = to_string(op);
   if (found == errors_.end()) {
@@ -113,7 +113,7 @@ void Together::check(const PropertyOp& op) {
   }
 }
 
-void Together::await(const PropertyOp& op) {
+void SharedState::await(const PropertyOp& op) {
   const auto& reached = reached_[static_cast<std::size_t>(op.id)];
   for (int look = 0; !reached; ++look) {
     if (given_up_) throw std::runtime_error("another rank's program has ended");
@@ -124,7 +124,7 @@ void Together::await(const PropertyOp& op) {
   }
 }
 
-void Together::give_up(const std::string& why) {
+void SharedState::give_up(const std::string& why) {
   problem(why);
   given_up_ = true;
 }

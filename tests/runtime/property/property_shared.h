@@ -15,9 +15,9 @@ namespace kolo::testing {
 
 /// What the ranks of one program share: what went wrong, the errors they were given, and who has come where others wait
 /// for it.
-class Together {
+class SharedState {
  public:
-  explicit Together(const PropertyProgram& program);
+  explicit SharedState(const PropertyProgram& program);
 
   /// Something is not as the model says.
   void problem(const std::string& text);

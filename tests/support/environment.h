@@ -1,0 +1,58 @@
+#pragma once
+
+#include <sys/resource.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <vector>
+
+// What a test asks of its surroundings: the build, the environment, the machine.
+
+namespace kolo {
+
+/// Whether this is a build with sanitizers, where everything takes many times as long.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+inline constexpr bool sanitized = true;
+#else
+inline constexpr bool sanitized = false;
+#endif
+
+/// For as long as it lives this process cannot open files.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit none{0, before_.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &none);
+  }
+  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+namespace testing {
+
+/// Seeds of a random test: 1…count, or only KOLO_TEST_SEED if that is set, to replay a failure. KOLO_TEST_SCALE
+/// multiplies the count, for longer runs.
+inline std::vector<std::uint64_t> seeds(std::uint64_t count) {
+  if (const char* one = std::getenv("KOLO_TEST_SEED")) return {std::strtoull(one, nullptr, 10)};
+  if (const char* scale = std::getenv("KOLO_TEST_SCALE"))
+    count = static_cast<std::uint64_t>(std::strtod(scale, nullptr) * static_cast<double>(count));
+  std::vector<std::uint64_t> result;
+  for (std::uint64_t seed = 1; seed <= count; ++seed) result.push_back(seed);
+  return result;
+}
+
+/// Reference numbers and data that are not part of the repository: KOLO_SHARED_DIR, or ../shared beside the checkout.
+/// Empty if neither exists: tests that need it call GTEST_SKIP().
+inline std::filesystem::path shared_dir() {
+  namespace fs = std::filesystem;
+  if (const char* set = std::getenv("KOLO_SHARED_DIR")) return fs::is_directory(set) ? fs::path(set) : fs::path();
+  const fs::path beside = fs::path(KOLO_SOURCE_DIR) / ".." / "shared";
+  return fs::is_directory(beside) ? fs::canonical(beside) : fs::path();
+}
+
+}  // namespace testing
+}  // namespace kolo
