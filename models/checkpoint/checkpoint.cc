@@ -86,9 +86,9 @@ void check_finite(const Found& found, const Parameter& parameter) {
   found.file->read(*found.tensor, numbers);
   const auto bad = std::ranges::count_if(numbers, [](float number) { return !std::isfinite(number); });
   if (bad == 0) return;
-  throw ModelError(fmt::format(
-      "{} holds numbers that are infinite or none at all ({} of the {} of {}); give a file of sound parameters",
-      found.file->path().string(), bad, numbers.size(), in_quotes(parameter.name)));
+  throw ModelError(
+      fmt::format("{} holds numbers that are infinite or NaN ({} of the {} of {}); give a file of sound parameters",
+                  found.file->path().string(), bad, numbers.size(), in_quotes(parameter.name)));
 }
 
 }  // namespace

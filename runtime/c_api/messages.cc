@@ -38,10 +38,11 @@ int start_group(kolo_session* session, const char* name, const kolo_named_tensor
     at(name, "name");
     if (count > 0) at(tensors, "tensors");
     if (given && given->tensor != 0)
-      throw std::invalid_argument("several tensors have no id of one; pass a name, and 0 as options->tensor");
+      throw std::invalid_argument(
+          "options->tensor is the id of a single tensor; pass a name, and 0 as options->tensor");
     if constexpr (requires { given->rows; }) {
       if (given && (given->rows || given->allocate))
-        throw std::invalid_argument("rows and allocate are for one tensor alone; pass null");
+        throw std::invalid_argument("rows and allocate are for a single tensor; pass null");
     }
     std::vector<NamedTensor> list;
     for (const kolo_named_tensor& tensor : std::span(tensors, count)) {
@@ -160,7 +161,8 @@ int kolo_broadcast_object(kolo_session* session, const char* name, const void* b
     auto& chosen = at(session, "session").session;
     at(name, "name");
     if (options && options->tensor != 0)
-      throw std::invalid_argument("an object has no id of a tensor; pass a name, and 0 as options->tensor");
+      throw std::invalid_argument(
+          "options->tensor is the id of a tensor, not of an object; pass a name, and 0 as options->tensor");
     const auto converted = kolo::c_api::options_of<kolo::BroadcastOptions>(options, chosen, {}, nullptr);
     const std::string got = chosen.broadcast_object(name, kolo::c_api::bytes_of(bytes, count), converted);
     made = kolo::c_api::copy_of(got);

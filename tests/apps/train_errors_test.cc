@@ -284,7 +284,7 @@ TEST_F(TrainErrors, ParametersThatAreNotFinite) {
   const std::vector<models::NamedValues> tensors{{"layers.0.bias", {10}, bias}, {"layers.0.weight", {10, 784}, weight}};
   models::write_safetensors(folder_ / "a", tensors);
   EXPECT_EQ(problem(0, "--steps 1 --init " + path("a")),
-            "DIR/a holds numbers that are infinite or none at all (2 of the 7840 of 'layers.0.weight'); give a file of "
+            "DIR/a holds numbers that are infinite or NaN (2 of the 7840 of 'layers.0.weight'); give a file of "
             "sound parameters");
 }
 

@@ -68,7 +68,7 @@ TEST(Checkpoint, ANumberThatIsNoneLeavesAllAsItWas) {
   save_parameters(folder / "x", bad.model);
   const AlignedFloats before = mlp.values;
   EXPECT_EQ(error_of([&] { load_parameters(SafetensorsFile(folder / "x"), mlp.model); }, folder.path()),
-            "DIR/x holds numbers that are infinite or none at all (1 of the 3 of 'layers.1.bias'); give a file of "
+            "DIR/x holds numbers that are infinite or NaN (1 of the 3 of 'layers.1.bias'); give a file of "
             "sound parameters");
   EXPECT_EQ(mlp.values, before);
 }

@@ -93,10 +93,10 @@ static void numbers_out_of_range(kolo_session* session) {
   kolo_named_tensor named = {"c.x", &tensor, &tensor};
   kolo_handle* handle = NULL;
   REFUSES(kolo_grouped_all_reduce_async(session, "c.grouped", &named, 1, &declared, &handle),
-          "several tensors have no id");
+          "the id of a single tensor");
   const kolo_broadcast_options declared_object = {.tensor = 1};
   void* object = NULL;
-  REFUSES(kolo_broadcast_object(session, "c.object", "x", 1, &declared_object, &object, &bytes), "an object has no id");
+  REFUSES(kolo_broadcast_object(session, "c.object", "x", 1, &declared_object, &object, &bytes), "not of an object");
   FAILS(kolo_all_gather_object(session, "c.object", "x", SIZE_MAX, NULL, &object, &bytes), KOLO_BACKEND,
         "kolo_all_gather_object: ");
 }
@@ -251,7 +251,7 @@ void run_null_arguments(kolo_session* session) {
   IS_NULL(kolo_grouped_all_gather_async(session, "c.x", &no_output, 1, NULL, &handle));
   int64_t rows[8];
   const kolo_all_gather_options with_rows = {.rows = rows};
-  REFUSES(kolo_grouped_all_gather_async(session, "c.x", NULL, 0, &with_rows, &handle), "for one tensor alone");
+  REFUSES(kolo_grouped_all_gather_async(session, "c.x", NULL, 0, &with_rows, &handle), "for a single tensor");
   IS_NULL(kolo_broadcast_object(session, NULL, "x", 1, NULL, &data, &size));
   IS_NULL(kolo_broadcast_object(session, "c.x", NULL, 1, NULL, &data, &size));
   IS_NULL(kolo_broadcast_object(session, "c.x", "x", 1, NULL, NULL, &size));
