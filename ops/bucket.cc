@@ -10,17 +10,30 @@ std::int64_t Bucket::elements() const {
   return sum;
 }
 
+std::int64_t row_elements(const Shape& shape) {
+  std::int64_t product = 1;
+  for (int dim = 1; dim < shape.dims(); ++dim) product *= shape[dim];
+  return product;
+}
+
 namespace {
 
-/// Rows of the block that rank `from` has for rank `to`.
+/// Rows of the block that rank `from` has for rank `to`, where every rank says how many rows its blocks have.
 std::int64_t rows_between(OpKind kind, const BucketTensor& tensor, int ranks, int from, int to) {
-  if (!tensor.rows) return kind == OpKind::all_to_all ? tensor.in.shape[0] / ranks : tensor.in.shape[0];
-  return (*tensor.rows)[static_cast<std::size_t>(kind == OpKind::all_to_all ? from * ranks + to : from)];
+  const bool one_for_each = traits(kind).in == Rows::blocks;
+  if (!tensor.rows) return tensor.in.shape[0] / (one_for_each ? ranks : 1);
+  return (*tensor.rows)[static_cast<std::size_t>(one_for_each ? from * ranks + to : from)];
+}
+
+/// The rows that are dealt to a rank, in elements.
+ElementRange dealt_to(int rank, const Shape& shape, int ranks) {
+  const RowRange rows = rows_of_rank(shape[0], ranks, rank);
+  return {rows.begin * row_elements(shape), rows.end * row_elements(shape)};
 }
 
 /// The block after `before` others, which `rows(i)` rows have, in elements.
 template <class Rows>
-Slice block_after(int before, std::int64_t row, Rows rows) {
+ElementRange block_after(int before, std::int64_t row, Rows rows) {
   std::int64_t begin = 0;
   for (int i = 0; i < before; ++i) begin += rows(i);
   return {begin * row, (begin + rows(before)) * row};
@@ -28,40 +41,19 @@ Slice block_after(int before, std::int64_t row, Rows rows) {
 
 }  // namespace
 
-std::int64_t row_elements(const Shape& shape) {
-  std::int64_t product = 1;
-  for (int dim = 1; dim < shape.dims(); ++dim) product *= shape[dim];
-  return product;
-}
-
-Slice in_block_of_rank(OpKind kind, const BucketTensor& tensor, int ranks, int me, int peer) {
-  const Shape& shape = tensor.in.shape;
-  switch (kind) {
-    case OpKind::all_gather:
-    case OpKind::gather: return {0, rows_between(kind, tensor, ranks, me, peer) * row_elements(shape)};
-    case OpKind::all_to_all:
-      return block_after(peer, row_elements(shape), [&](int to) { return rows_between(kind, tensor, ranks, me, to); });
-    case OpKind::reduce_scatter:
-    case OpKind::scatter: {
-      const RowRange rows = rows_of_rank(shape[0], ranks, peer);
-      return {rows.begin * row_elements(shape), rows.end * row_elements(shape)};
-    }
-    default: return {0, shape.elements()};
+ElementRange in_block_of_rank(OpKind kind, const BucketTensor& tensor, int ranks, int me, int peer) {
+  const std::int64_t row = row_elements(tensor.in.shape);
+  switch (traits(kind).in) {
+    case Rows::own: return {0, rows_between(kind, tensor, ranks, me, peer) * row};
+    case Rows::blocks: return block_after(peer, row, [&](int to) { return rows_between(kind, tensor, ranks, me, to); });
+    default: return dealt_to(peer, tensor.in.shape, ranks);
   }
 }
 
-Slice out_block_of_rank(OpKind kind, const BucketTensor& tensor, int ranks, int me, int peer) {
-  const Shape& shape = tensor.in.shape;
-  switch (kind) {
-    case OpKind::all_gather:
-    case OpKind::gather:
-    case OpKind::all_to_all:
-      return block_after(peer, row_elements(shape),
-                         [&](int from) { return rows_between(kind, tensor, ranks, from, me); });
-    case OpKind::reduce_scatter:
-    case OpKind::scatter: return {0, rows_of_rank(shape[0], ranks, me).count() * row_elements(shape)};
-    default: return {0, shape.elements()};
-  }
+ElementRange out_block_of_rank(OpKind kind, const BucketTensor& tensor, int ranks, int me, int peer) {
+  if (traits(kind).out == Rows::dealt) return {0, dealt_to(me, tensor.in.shape, ranks).count()};
+  return block_after(peer, row_elements(tensor.in.shape),
+                     [&](int from) { return rows_between(kind, tensor, ranks, from, me); });
 }
 
 std::int64_t longest_block(OpKind kind, const BucketTensor& tensor, int ranks) {
@@ -70,7 +62,7 @@ std::int64_t longest_block(OpKind kind, const BucketTensor& tensor, int ranks) {
 }
 
 BucketPosition position_at(const Bucket& bucket, int ranks, std::int64_t index) {
-  return for_each_piece(bucket, ranks, {}, index, [](const Piece&) {});
+  return for_each_segment(bucket, ranks, {}, index, [](const Segment&) {});
 }
 
 }  // namespace kolo

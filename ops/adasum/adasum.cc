@@ -89,7 +89,7 @@ class AdasumOperation final : public Operation {
   int ranks_;
   int rank_;
   std::size_t element_bytes_;
-  std::vector<Slice> slices_;  // of each tensor, within a block
+  std::vector<ElementRange> slices_;  // of each tensor, within a block
   std::int64_t block_elements_ = 0;
   HostBuffer blocks_;
   HostBuffer numbers_;                     // of type f64

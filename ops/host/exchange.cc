@@ -5,18 +5,9 @@
 namespace kolo {
 
 std::shared_ptr<const HostExchange::Answer> HostExchange::largest(std::vector<std::uint64_t> mine) {
-  return start({.kind = OpKind::all_reduce, .op = ReduceOp::max, .dtype = DType::u64}, std::move(mine));
-}
-
-std::shared_ptr<const HostExchange::Answer> HostExchange::told_by(int root, std::vector<std::uint64_t> mine) {
-  return start({.kind = OpKind::broadcast, .dtype = DType::u64, .root = root}, std::move(mine));
-}
-
-std::shared_ptr<const HostExchange::Answer> HostExchange::start(const Signature& signature,
-                                                                std::vector<std::uint64_t> mine) {
   Exchange& exchange = running_.emplace_back();
   exchange.answer = std::make_shared<Answer>(Answer{false, std::move(mine)});
-  exchange.bucket.signature = signature;
+  exchange.bucket.signature = {.kind = OpKind::all_reduce, .op = ReduceOp::max, .dtype = DType::u64};
   const Tensor tensor = view(exchange.answer->values);
   exchange.bucket.signature.shape = tensor.shape;
   exchange.bucket.tensors.push_back({tensor, tensor});

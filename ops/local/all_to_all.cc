@@ -46,7 +46,7 @@ void exchange_with(LocalShare& share, std::size_t index, int peer) {
 
 void fetch_from(LocalShare& share, std::size_t index, int peer) {
   const int me = share.rank();
-  const Slice from = share.in_block(index, peer, me);
+  const ElementRange from = share.in_block(index, peer, me);
   share.copy(index, {peer, &BucketTensor::in, from.begin},
              {me, &BucketTensor::out, share.out_block(index, peer, me).begin}, from.count());
 }

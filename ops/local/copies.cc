@@ -20,19 +20,20 @@ LocalPlace output(int rank, std::int64_t offset) {
 void local_broadcast(LocalShare& share) {
   const Bucket& bucket = share.bucket();
   const int root = share.signature().root;
-  const Slice slice = slice_of(bucket.elements(), size_of(share.signature().dtype), share.ranks(), share.rank());
-  for_each_piece(bucket, share.ranks(), position_at(bucket, share.ranks(), slice.begin), slice.count(),
-                 [&](const Piece& piece) {
-                   for (int rank = 0; rank < share.ranks(); ++rank) {
-                     share.copy(piece.tensor, input(root, piece.offset), output(rank, piece.offset), piece.count);
-                   }
-                 });
+  const ElementRange slice = slice_of(bucket.elements(), size_of(share.signature().dtype), share.ranks(), share.rank());
+  for_each_segment(bucket, share.ranks(), position_at(bucket, share.ranks(), slice.begin), slice.count(),
+                   [&](const Segment& segment) {
+                     for (int rank = 0; rank < share.ranks(); ++rank) {
+                       share.copy(segment.tensor, input(root, segment.offset), output(rank, segment.offset),
+                                  segment.count);
+                     }
+                   });
 }
 
 void local_all_gather(LocalShare& share) {
   for (std::size_t index = 0; index < share.bucket().tensors.size(); ++index) {
     for (int rank = 0; rank < share.ranks(); ++rank) {
-      const Slice block = share.out_block(index, rank, share.rank());
+      const ElementRange block = share.out_block(index, rank, share.rank());
       share.copy(index, input(rank, 0), output(share.rank(), block.begin), block.count());
     }
   }
@@ -40,7 +41,7 @@ void local_all_gather(LocalShare& share) {
 
 void local_gather(LocalShare& share) {
   for (std::size_t index = 0; index < share.bucket().tensors.size(); ++index) {
-    const Slice mine = share.out_block(index, share.rank(), share.signature().root);
+    const ElementRange mine = share.out_block(index, share.rank(), share.signature().root);
     share.copy(index, input(share.rank(), 0), output(share.signature().root, mine.begin), mine.count());
   }
 }
@@ -55,7 +56,7 @@ void local_send_recv(LocalShare& share) {
 
 void local_scatter(LocalShare& share) {
   for (std::size_t index = 0; index < share.bucket().tensors.size(); ++index) {
-    const Slice mine = share.in_block(index, share.signature().root, share.rank());
+    const ElementRange mine = share.in_block(index, share.signature().root, share.rank());
     share.copy(index, input(share.signature().root, mine.begin), output(share.rank(), 0), mine.count());
   }
 }

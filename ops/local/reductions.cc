@@ -28,13 +28,14 @@ void reduce_inputs(LocalShare& share, std::size_t index, std::int64_t offset, st
 /// Reduces this rank's slice of the list into the outputs of `outputs` ranks, from `first` on.
 void reduce_slice(LocalShare& share, int first, int outputs) {
   const Bucket& bucket = share.bucket();
-  const Slice slice = slice_of(bucket.elements(), size_of(share.signature().dtype), share.ranks(), share.rank());
-  for_each_piece(
-      bucket, share.ranks(), position_at(bucket, share.ranks(), slice.begin), slice.count(), [&](const Piece& piece) {
-        reduce_inputs(share, piece.tensor, piece.offset, piece.count, outputs, [&](int i, std::int64_t begin) {
-          return address(share.tensor(first + i, piece.tensor).out, piece.offset + begin);
-        });
-      });
+  const ElementRange slice = slice_of(bucket.elements(), size_of(share.signature().dtype), share.ranks(), share.rank());
+  for_each_segment(bucket, share.ranks(), position_at(bucket, share.ranks(), slice.begin), slice.count(),
+                   [&](const Segment& segment) {
+                     reduce_inputs(
+                         share, segment.tensor, segment.offset, segment.count, outputs, [&](int i, std::int64_t begin) {
+                           return address(share.tensor(first + i, segment.tensor).out, segment.offset + begin);
+                         });
+                   });
 }
 
 }  // namespace
@@ -49,7 +50,7 @@ void local_reduce(LocalShare& share) {
 
 void local_reduce_scatter(LocalShare& share) {
   for (std::size_t index = 0; index < share.bucket().tensors.size(); ++index) {
-    const Slice mine = share.in_block(index, share.rank(), share.rank());
+    const ElementRange mine = share.in_block(index, share.rank(), share.rank());
     const Tensor& out = share.bucket().tensors[index].out;
     reduce_inputs(share, index, mine.begin, mine.count(), 1,
                   [&](int, std::int64_t begin) { return address(out, begin); });

@@ -45,10 +45,10 @@ class LocalShare final {
   }
 
   /// What rank `from` has for rank `to` of tensor `index`: in the input of the one, and in the output of the other.
-  Slice in_block(std::size_t index, int from, int to) const {
+  ElementRange in_block(std::size_t index, int from, int to) const {
     return kolo::in_block(signature().kind, bucket_.tensors[index], ranks(), from, to);
   }
-  Slice out_block(std::size_t index, int from, int to) const {
+  ElementRange out_block(std::size_t index, int from, int to) const {
     return kolo::out_block(signature().kind, bucket_.tensors[index], ranks(), to, from);
   }
 

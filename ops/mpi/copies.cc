@@ -9,7 +9,7 @@ namespace {
 
 void nothing(MpiTransfer&) {}
 
-// The root sends a segment of its input; the others receive it into their output. Packed segments pass through staging.
+// The root sends a chunk of its input; the others receive it into their output. Packed chunks pass through staging.
 
 void begin_broadcast(MpiTransfer& transfer) {
   if (transfer.is_root()) transfer.pack_input();
@@ -26,7 +26,7 @@ void finish_broadcast(MpiTransfer& transfer) {
   if (copy_on_root) std::memcpy(transfer.output(), transfer.input(), static_cast<std::size_t>(transfer.bytes()));
 }
 
-// Every rank sends a segment of its block to all ranks (Iallgatherv) or to the root (Igatherv). Blocks arrive side by
+// Every rank sends a chunk of its block to all ranks (Iallgatherv) or to the root (Igatherv). Blocks arrive side by
 // side in staging, because in the output they are as far apart as blocks are long, which may be more than an int
 // counts.
 
@@ -63,8 +63,8 @@ void finish_gather(MpiTransfer& transfer) {
   if (transfer.is_root()) transfer.unpack_blocks();
 }
 
-// The root packs a segment of every rank's rows side by side and sends each rank its own (Iscatterv). A block may be
-// shorter than that of rank 0 by a row, and lack the end of the segment.
+// The root packs a chunk of every rank's rows side by side and sends each rank its own (Iscatterv). A block may be
+// shorter than that of rank 0 by a row, and lack the end of the chunk.
 
 void begin_scatter(MpiTransfer& transfer) {
   if (transfer.is_root()) transfer.pack_blocks();
@@ -82,7 +82,7 @@ void finish_scatter(MpiTransfer& transfer) {
   transfer.unpack_own_block(transfer.received());
 }
 
-// Every rank packs a segment of each of its blocks side by side, sends block r to rank r (Ialltoallv), and unpacks what
+// Every rank packs a chunk of each of its blocks side by side, sends block r to rank r (Ialltoallv), and unpacks what
 // arrives into the same places of the output: what this overwrites, if the output is the input, has been sent.
 
 void begin_all_to_all(MpiTransfer& transfer) {

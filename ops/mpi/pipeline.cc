@@ -25,7 +25,7 @@ std::uint64_t MpiPipeline::staged_bytes() const {
 }
 
 void MpiPipeline::enqueue(MpiJob& job) {
-  job.upcoming = segment_at(job.bucket, group_.ranks, {}, tuning_.segments);
+  job.upcoming = chunk_at(job.bucket, group_.ranks, {}, tuning_.chunks);
   job.complete = job.upcoming.count == 0;
   if (!job.complete) jobs_.push_back(&job);
 }
@@ -53,12 +53,12 @@ void MpiPipeline::abandon() noexcept {
 bool MpiPipeline::begin_next() {
   if (jobs_.empty() || begun_ - finished_ == transfers_.size()) return false;
   MpiJob& job = *jobs_.front();
-  const Segment segment = job.upcoming;
-  job.upcoming = segment_at(job.bucket, group_.ranks, segment.next, tuning_.segments);
+  const Chunk chunk = job.upcoming;
+  job.upcoming = chunk_at(job.bucket, group_.ranks, chunk.next, tuning_.chunks);
   const bool last = job.upcoming.count == 0;
   if (last) jobs_.pop_front();
   last_of_[begun_ % transfers_.size()] = last ? &job : nullptr;
-  transfer(begun_++).begin(job.bucket, segment);
+  transfer(begun_++).begin(job.bucket, chunk);
   return true;
 }
 

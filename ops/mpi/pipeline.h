@@ -12,18 +12,18 @@ namespace kolo {
 /// A bucket's place in the pipeline. Lives from enqueue() until it is complete, or until abandon().
 struct MpiJob {
   Bucket bucket;
-  Segment upcoming;  ///< the first segment that has not begun
+  Chunk upcoming;  ///< the first chunk that has not begun
   bool complete = false;
 };
 
-/// The segments of all operations of one group, in the order in which the operations were started, on their way through
+/// The chunks of all operations of one group, in the order in which the operations were started, on their way through
 /// MPI.
 ///
-/// Segments are numbered; number s uses transfer s % transfers. Three counters say how far they are: segments below
+/// Chunks are numbered; number s uses transfer s % transfers. Three counters say how far they are: chunks below
 /// `finished_` are done, those below `proceeded_` have started their second phase, those below `begun_` their first.
-/// Each counter only grows by one at a time, so on every rank the first phases of all segments start in the order of
+/// Each counter only grows by one at a time, so on every rank the first phases of all chunks start in the order of
 /// their numbers, and so do the second phases: what MPI asks for each of the two communicators, although ranks move at
-/// different speeds. Several segments are on their way at once, also of different operations, so that one's reduction
+/// different speeds. Several chunks are on their way at once, also of different operations, so that one's reduction
 /// overlaps with the others' communication.
 class MpiPipeline {
  public:
@@ -47,13 +47,13 @@ class MpiPipeline {
   bool begin_next();
   bool proceed_next();
   bool finish_next();
-  MpiTransfer& transfer(std::uint64_t segment) { return transfers_[segment % transfers_.size()]; }
+  MpiTransfer& transfer(std::uint64_t chunk) { return transfers_[chunk % transfers_.size()]; }
 
   MpiTuning tuning_;
   MpiGroup group_;
   std::vector<MpiTransfer> transfers_;
-  std::vector<MpiJob*> last_of_;  // per transfer: the job whose last segment it carries, else null
-  std::deque<MpiJob*> jobs_;      // with segments that have not begun
+  std::vector<MpiJob*> last_of_;  // per transfer: the job whose last chunk it carries, else null
+  std::deque<MpiJob*> jobs_;      // with chunks that have not begun
   std::uint64_t begun_ = 0;
   std::uint64_t proceeded_ = 0;
   std::uint64_t finished_ = 0;

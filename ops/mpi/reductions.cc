@@ -6,8 +6,8 @@
 namespace kolo {
 namespace {
 
-/// Slice `rank` of a segment: what that rank reduces. In elements of the segment.
-Slice slice_of_rank(const MpiTransfer& transfer, int rank) {
+/// ElementRange `rank` of a chunk: what that rank reduces. In elements of the chunk.
+ElementRange slice_of_rank(const MpiTransfer& transfer, int rank) {
   return slice_of(transfer.count(), transfer.element_bytes(), transfer.ranks(), rank);
 }
 
@@ -21,7 +21,7 @@ void exchange_slices(MpiTransfer& transfer) {
   for (int rank = 0; rank < transfer.ranks(); ++rank) {
     const auto r = static_cast<std::size_t>(rank);
     const bool self = rank == transfer.group().rank;  // the own slice stays where it is
-    const Slice slice = slice_of_rank(transfer, rank);
+    const ElementRange slice = slice_of_rank(transfer, rank);
     transfer.send_offsets[r] = static_cast<int>(static_cast<std::size_t>(slice.begin) * size);
     transfer.send_counts[r] = self ? 0 : static_cast<int>(static_cast<std::size_t>(slice.count()) * size);
     transfer.offsets[r] = others * mine;
@@ -37,16 +37,16 @@ void exchange_slices(MpiTransfer& transfer) {
 /// Puts the length of this rank's slice into send_counts too: for a second phase that gathers slices. Only once the
 /// exchange has arrived.
 void count_own_slice(MpiTransfer& transfer) {
-  const Slice mine = slice_of_rank(transfer, transfer.group().rank);
+  const ElementRange mine = slice_of_rank(transfer, transfer.group().rank);
   transfer.send_counts[static_cast<std::size_t>(transfer.group().rank)] =
       static_cast<int>(static_cast<std::size_t>(mine.count()) * transfer.element_bytes());
 }
 
-/// Reduces this rank's slice, or all of the segment if it travels whole, in rank order: the inputs received and this
-/// rank's own input(). `to` stands for the begin of the segment.
+/// Reduces this rank's slice, or all of the chunk if it travels whole, in rank order: the inputs received and this
+/// rank's own input(). `to` stands for the begin of the chunk.
 void reduce_received(MpiTransfer& transfer, std::byte* to) {
   const bool whole = transfer.ranks() == 1 || transfer.travels_whole();
-  const Slice mine = whole ? Slice{0, transfer.count()} : slice_of_rank(transfer, transfer.group().rank);
+  const ElementRange mine = whole ? ElementRange{0, transfer.count()} : slice_of_rank(transfer, transfer.group().rank);
   const std::size_t begin = static_cast<std::size_t>(mine.begin) * transfer.element_bytes();
   const auto received = [&](int rank) -> const void* {
     if (rank == transfer.group().rank) return transfer.input() + begin;
@@ -58,7 +58,7 @@ void reduce_received(MpiTransfer& transfer, std::byte* to) {
          static_cast<std::size_t>(mine.count()));
 }
 
-// A small segment: every rank sends all of it to every rank (Iallgather), and all reduce it the same way. A larger one:
+// A small chunk: every rank sends all of it to every rank (Iallgather), and all reduce it the same way. A larger one:
 // rank r gets slice r of every other rank (Ialltoallv), reduces these and its own in rank order, and sends the result
 // to all (Iallgatherv): every element crosses the wire twice, and is added once. Not MPI_Allreduce: its order of
 // addition changes with an element's place.
@@ -85,7 +85,7 @@ void finish_all_reduce(MpiTransfer& transfer) {
   transfer.unpack_output();
 }
 
-// Like all_reduce, but towards one rank. A small segment: every rank sends all of it to the root (Igather), which
+// Like all_reduce, but towards one rank. A small chunk: every rank sends all of it to the root (Igather), which
 // reduces it. A larger one: rank r gets slice r of every other rank (Ialltoallv), reduces these and its own in rank
 // order, and sends the result to the root (Igatherv). Ranks that are not the root have no output: they reduce into
 // staging.
@@ -120,9 +120,9 @@ void finish_reduce(MpiTransfer& transfer) {
   if (transfer.is_root()) transfer.unpack_output();
 }
 
-// Every rank packs a segment of every rank's rows side by side and sends each rank its own (Ialltoallv); rank r then
+// Every rank packs a chunk of every rank's rows side by side and sends each rank its own (Ialltoallv); rank r then
 // has its rows of all ranks, and reduces them in rank order. A block may be shorter than that of rank 0 by a row, and
-// lack the end of the segment.
+// lack the end of the chunk.
 
 void begin_reduce_scatter(MpiTransfer& transfer) {
   transfer.pack_blocks();

@@ -29,19 +29,19 @@ const MpiMethod* mpi_method(OpKind kind) {
 MpiTransfer::MpiTransfer(const MpiGroup& group, const MpiTuning& tuning)
     : group_(group),
       tuning_(tuning),
-      // A line for each rank: slices are rounded up to lines, and a segment has an element of each rank's block at
+      // A line for each rank: slices are rounded up to lines, and a chunk has an element of each rank's block at
       // least.
-      packed_(static_cast<std::size_t>(tuning.segments.largest + std::int64_t{64} * group.ranks)),
-      received_(static_cast<std::size_t>(tuning.segments.largest + std::int64_t{64} * group.ranks)) {
+      packed_(static_cast<std::size_t>(tuning.chunks.largest + std::int64_t{64} * group.ranks)),
+      received_(static_cast<std::size_t>(tuning.chunks.largest + std::int64_t{64} * group.ranks)) {
   const auto ranks = static_cast<std::size_t>(group.ranks);
   for (auto* list : {&counts, &offsets, &send_counts, &send_offsets}) list->resize(ranks);
   sources_.reserve(ranks);
 }
 
-void MpiTransfer::begin(const Bucket& bucket, const Segment& segment) {
+void MpiTransfer::begin(const Bucket& bucket, const Chunk& chunk) {
   bucket_ = &bucket;
-  segment_ = segment;
-  const bool direct = segment.single || (in_one_piece(&BucketTensor::in) && in_one_piece(&BucketTensor::out));
+  chunk_ = chunk;
+  const bool direct = chunk.single || (in_one_piece(&BucketTensor::in) && in_one_piece(&BucketTensor::out));
   staged_ = !direct;
   mpi_method(bucket.signature.kind)->begin(*this);
 }
@@ -72,26 +72,26 @@ bool MpiTransfer::travels_whole() const {
          static_cast<std::size_t>(bytes()) * static_cast<std::size_t>(ranks()) <= received_.size();
 }
 
-/// Calls copy(tensor, offset, bytes, place) for what the segment consists of in the blocks that this rank has for, or
+/// Calls copy(tensor, offset, bytes, place) for what the chunk consists of in the blocks that this rank has for, or
 /// from, a peer; `place` counts from the first.
 template <class Copy>
-void MpiTransfer::for_each_piece_of(Block block_of, int peer, Copy copy) const {
+void MpiTransfer::for_each_segment_of(Block block_of, int peer, Copy copy) const {
   std::size_t place = 0;
-  for_each_piece(*bucket_, ranks(), segment_.position, segment_.count, [&](const Piece& piece) {
-    const BucketTensor& tensor = bucket_->tensors[piece.tensor];
-    const Slice block = block_of(signature().kind, tensor, ranks(), group_.rank, peer);
-    const std::int64_t count = std::min(piece.count, block.count() - piece.offset);
+  for_each_segment(*bucket_, ranks(), chunk_.position, chunk_.count, [&](const Segment& segment) {
+    const BucketTensor& tensor = bucket_->tensors[segment.tensor];
+    const ElementRange block = block_of(signature().kind, tensor, ranks(), group_.rank, peer);
+    const std::int64_t count = std::min(segment.count, block.count() - segment.offset);
     if (count <= 0) return;
     const std::size_t bytes = static_cast<std::size_t>(count) * element_bytes();
-    copy(tensor, block.begin + piece.offset, bytes, place);
+    copy(tensor, block.begin + segment.offset, bytes, place);
     place += bytes;
   });
 }
 
 int MpiTransfer::bytes_of(Block block, int peer) const {
   std::size_t sum = 0;
-  for_each_piece_of(block, peer,
-                    [&](const BucketTensor&, std::int64_t, std::size_t bytes, std::size_t) { sum += bytes; });
+  for_each_segment_of(block, peer,
+                      [&](const BucketTensor&, std::int64_t, std::size_t bytes, std::size_t) { sum += bytes; });
   return static_cast<int>(sum);
 }
 
@@ -102,29 +102,29 @@ int MpiTransfer::received_bytes(int from) const {
   return bytes_of(out_block, from);
 }
 
-/// Whether the segment lies in neighbouring memory on this rank although it is made of several tensors, as in an arena.
+/// Whether the chunk lies in neighbouring memory on this rank although it is made of several tensors, as in an arena.
 /// Only asked of operations without blocks; an output that is ignored is in no place.
 bool MpiTransfer::in_one_piece(Tensor BucketTensor::*side) const {
   if (has_blocks(signature().kind)) return false;
   const bool ignored = side == &BucketTensor::out && signature().kind == OpKind::reduce && !is_root();
   const std::byte* end = nullptr;
   bool one = true;
-  for_each_piece(*bucket_, ranks(), segment_.position, segment_.count, [&](const Piece& piece) {
-    const std::byte* begin = address(bucket_->tensors[piece.tensor].*side, piece.offset);
+  for_each_segment(*bucket_, ranks(), chunk_.position, chunk_.count, [&](const Segment& segment) {
+    const std::byte* begin = address(bucket_->tensors[segment.tensor].*side, segment.offset);
     one = one && (!end || begin == end);
-    end = begin + static_cast<std::size_t>(piece.count) * element_bytes();
+    end = begin + static_cast<std::size_t>(segment.count) * element_bytes();
   });
   return one || ignored;
 }
 
-/// Calls move(tensor, offset, bytes, place) for each piece.
+/// Calls move(tensor, offset, bytes, place) for each segment.
 template <class Move>
 void MpiTransfer::stage(Block block, int peer, Move move) {
-  for_each_piece_of(block, peer,
-                    [&](const BucketTensor& tensor, std::int64_t offset, std::size_t bytes, std::size_t place) {
-                      move(tensor, offset, bytes, place);
-                      staged_bytes_ += bytes;
-                    });
+  for_each_segment_of(block, peer,
+                      [&](const BucketTensor& tensor, std::int64_t offset, std::size_t bytes, std::size_t place) {
+                        move(tensor, offset, bytes, place);
+                        staged_bytes_ += bytes;
+                      });
 }
 
 void MpiTransfer::pack_input() {

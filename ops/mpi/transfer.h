@@ -9,10 +9,10 @@
 
 #include <kolo/backend.h>
 
+#include "ops/chunk.h"
 #include "ops/host/host_buffer.h"
 #include "ops/kernels/reduce.h"
 #include "ops/mpi_base/handles.h"
-#include "ops/segment.h"
 
 namespace kolo {
 
@@ -21,25 +21,25 @@ namespace kolo {
 struct MpiGroup {
   explicit MpiGroup(MPI_Comm comm);
 
-  MpiComm exchange;  ///< first phase of every segment, in segment order
-  MpiComm gather;    ///< second phase of those segments that have one, in segment order
+  MpiComm exchange;  ///< first phase of every chunk, in chunk order
+  MpiComm gather;    ///< second phase of those chunks that have one, in chunk order
   int rank = 0;
   int ranks = 1;
 };
 
-/// Sizes that decide how segments travel, in bytes; equal on all ranks. Chosen by measurement.
+/// Sizes that decide how chunks travel, in bytes; equal on all ranks. Chosen by measurement.
 struct MpiTuning {
-  SegmentRule segments;
-  std::int64_t small = 16 << 10;  ///< up to this size every rank sends the whole segment to every rank
-  std::size_t in_flight = 4;      ///< segments on their way at one time; each has staging of its own
+  ChunkRule chunks;
+  std::int64_t small = 16 << 10;  ///< up to this size every rank sends the whole chunk to every rank
+  std::size_t in_flight = 4;      ///< chunks on their way at one time; each has staging of its own
 };
 
-/// Inter-node: small segments, enough of them to keep the network busy, also with a tensor of a few MiB.
+/// Inter-node: small chunks, enough of them to keep the network busy, also with a tensor of a few MiB.
 inline constexpr MpiTuning between_nodes{{512 << 10, 1 << 15}, 16 << 10, 8};
 
 class MpiTransfer;
 
-/// How the segments of one kind of operation travel, in one phase or two.
+/// How the chunks of one kind of operation travel, in one phase or two.
 struct MpiMethod {
   void (*begin)(MpiTransfer&);    ///< starts the first phase, on MpiGroup::exchange
   void (*proceed)(MpiTransfer&);  ///< it has arrived: starts the second, on MpiGroup::gather, if any
@@ -52,15 +52,15 @@ const MpiMethod* mpi_method(OpKind kind);
 extern const MpiMethod mpi_all_reduce, mpi_reduce, mpi_broadcast, mpi_reduce_scatter, mpi_all_gather, mpi_gather,
     mpi_scatter, mpi_all_to_all;
 
-/// One segment on its way through MPI, and staging memory for it that serves one segment after the other.
+/// One chunk on its way through MPI, and staging memory for it that serves one chunk after the other.
 ///
-/// Life of a segment: begin() starts its first phase; when that has arrived, proceed() starts the second, if any; when
-/// that has arrived too, finish() puts the results in place. The segment's tensors are used in between.
+/// Life of a chunk: begin() starts its first phase; when that has arrived, proceed() starts the second, if any; when
+/// that has arrived too, finish() puts the results in place. The chunk's tensors are used in between.
 class MpiTransfer {
  public:
   MpiTransfer(const MpiGroup& group, const MpiTuning& tuning);
 
-  void begin(const Bucket& bucket, const Segment& segment);
+  void begin(const Bucket& bucket, const Chunk& chunk);
   void proceed() { mpi_method(signature().kind)->proceed(*this); }
   void finish();
 
@@ -81,17 +81,17 @@ class MpiTransfer {
   int ranks() const { return group_.ranks; }
   bool is_root() const { return signature().root == group_.rank; }
   std::size_t element_bytes() const { return size_of(signature().dtype); }
-  std::int64_t count() const { return segment_.count; }
-  /// Of the segment; of one rank's block where ranks have blocks: the longest.
-  int bytes() const { return static_cast<int>(static_cast<std::size_t>(segment_.count) * element_bytes()); }
+  std::int64_t count() const { return chunk_.count; }
+  /// Of the chunk; of one rank's block where ranks have blocks: the longest.
+  int bytes() const { return static_cast<int>(static_cast<std::size_t>(chunk_.count) * element_bytes()); }
   /// What this rank sends to a rank, and gets from it, where ranks have blocks: a block may lack the end of the
-  /// segment.
+  /// chunk.
   int sent_bytes(int to) const;
   int received_bytes(int from) const;
   Reduction reduction() const { return reduction_of(signature(), bucket_->divide_by); }
-  /// Whether the segment goes through staging, not straight from and to the tensor.
+  /// Whether the chunk goes through staging, not straight from and to the tensor.
   bool staged() const { return staged_; }
-  /// Whether every rank sends the whole segment instead of slices, because it is small.
+  /// Whether every rank sends the whole chunk instead of slices, because it is small.
   bool travels_whole() const;
 
   // ---- for methods: memory
@@ -103,12 +103,12 @@ class MpiTransfer {
   std::byte* received() const { return received_.data(); }
   std::size_t at(int rank) const { return static_cast<std::size_t>(rank) * static_cast<std::size_t>(bytes()); }
 
-  /// The segment of the input, or of the output: of all elements, of this rank's block for the smaller one of an
+  /// The chunk of the input, or of the output: of all elements, of this rank's block for the smaller one of an
   /// operation with blocks. In the tensor if it is not staged, else in packed().
-  std::byte* input() const { return staged_ ? packed() : address(first_tensor().in, segment_.position.offset); }
-  std::byte* output() const { return staged_ ? packed() : address(first_tensor().out, segment_.position.offset); }
+  std::byte* input() const { return staged_ ? packed() : address(first_tensor().in, chunk_.position.offset); }
+  std::byte* output() const { return staged_ ? packed() : address(first_tensor().out, chunk_.position.offset); }
 
-  /// Copies the segment from the input to input(), or from output() to the output, if it is staged.
+  /// Copies the chunk from the input to input(), or from output() to the output, if it is staged.
   void pack_input();
   void unpack_output();
 
@@ -136,12 +136,12 @@ class MpiTransfer {
   }
 
  private:
-  using Block = Slice (*)(OpKind kind, const BucketTensor& tensor, int ranks, int me, int peer);
+  using Block = ElementRange (*)(OpKind kind, const BucketTensor& tensor, int ranks, int me, int peer);
 
-  const BucketTensor& first_tensor() const { return bucket_->tensors[segment_.position.tensor]; }
+  const BucketTensor& first_tensor() const { return bucket_->tensors[chunk_.position.tensor]; }
 
   template <class Copy>
-  void for_each_piece_of(Block block, int peer, Copy copy) const;
+  void for_each_segment_of(Block block, int peer, Copy copy) const;
   template <class Move>
   void stage(Block block, int peer, Move move);
   bool in_one_piece(Tensor BucketTensor::*side) const;
@@ -150,7 +150,7 @@ class MpiTransfer {
   const MpiGroup& group_;
   const MpiTuning& tuning_;
   const Bucket* bucket_ = nullptr;
-  Segment segment_;
+  Chunk chunk_;
   bool staged_ = false;
   HostBuffer packed_;
   HostBuffer received_;

@@ -76,7 +76,7 @@ std::vector<NcclRound> NcclPlanner::whole_tensors() {
   return std::move(rounds_);
 }
 
-/// Tensors [begin, end) in one call. What is not in one piece on a side goes through staging on that side.
+/// Tensors [begin, end) in one call. What is not in one segment on a side goes through staging on that side.
 void NcclPlanner::add_run(std::size_t begin, std::size_t end) {
   std::int64_t count = 0;
   std::size_t first = end;
@@ -127,11 +127,11 @@ void NcclPlanner::convert_pieces() {
     const std::int64_t count = std::min(largest, all - done);
     NcclRound& round = rounds_.emplace_back();
     std::byte* next = staging_.data;
-    position = for_each_piece(bucket_, ranks_, position, count, [&](const Piece& piece) {
-      const BucketTensor& tensor = bucket_.tensors[piece.tensor];
-      if (counts()) round.pack.push_back({address(tensor.in, piece.offset), next, piece.count});
-      if (writes()) round.unpack.push_back({next, address(tensor.out, piece.offset), piece.count});
-      next += piece.count * wire_size();
+    position = for_each_segment(bucket_, ranks_, position, count, [&](const Segment& segment) {
+      const BucketTensor& tensor = bucket_.tensors[segment.tensor];
+      if (counts()) round.pack.push_back({address(tensor.in, segment.offset), next, segment.count});
+      if (writes()) round.unpack.push_back({next, address(tensor.out, segment.offset), segment.count});
+      next += segment.count * wire_size();
     });
     if (!counts()) round.clear.emplace_back(staging_.data, static_cast<std::size_t>(count * wire_size()));
     const auto what = kind() == OpKind::reduce ? NcclCall::Kind::reduce : NcclCall::Kind::all_reduce;
@@ -151,11 +151,11 @@ void NcclPlanner::gather_pieces() {
     std::byte* const mine = staging_.data + rank_ * bytes;
     std::byte* const result = staging_.data + ranks_ * bytes;
     std::int64_t place = 0;
-    position = for_each_piece(bucket_, ranks_, position, count, [&](const Piece& piece) {
-      const BucketTensor& tensor = bucket_.tensors[piece.tensor];
-      if (counts()) round.pack.push_back({address(tensor.in, piece.offset), mine + place, piece.count});
-      if (writes()) round.unpack.push_back({result + place, address(tensor.out, piece.offset), piece.count});
-      place += piece.count * size();
+    position = for_each_segment(bucket_, ranks_, position, count, [&](const Segment& segment) {
+      const BucketTensor& tensor = bucket_.tensors[segment.tensor];
+      if (counts()) round.pack.push_back({address(tensor.in, segment.offset), mine + place, segment.count});
+      if (writes()) round.unpack.push_back({result + place, address(tensor.out, segment.offset), segment.count});
+      place += segment.count * size();
     });
     round.calls.push_back(carry(NcclCall::Kind::all_gather, mine, staging_.data, bytes));
     if (writes()) combine_regions(round, staging_.data, bytes, count, result);
@@ -208,7 +208,7 @@ void NcclPlanner::direct_reduce_scatter(const BucketTensor& tensor) {
     return;
   }
   for (int rank = 0; rank < ranks_; ++rank) {
-    const Slice block = in_block_for(tensor, rank);
+    const ElementRange block = in_block_for(tensor, rank);
     if (block.count() == 0) continue;
     std::byte* const out = rank == rank_ ? address(tensor.out, 0) : nullptr;
     round.calls.push_back(call(NcclCall::Kind::reduce, address(tensor.in, block.begin), out, block.count(), rank));
@@ -223,7 +223,7 @@ void NcclPlanner::direct_all_gather(const BucketTensor& tensor) {
     return;
   }
   for (int rank = 0; rank < ranks_; ++rank) {
-    const Slice block = out_block_from(tensor, rank);
+    const ElementRange block = out_block_from(tensor, rank);
     if (block.count() == 0) continue;
     std::byte* const out = address(tensor.out, block.begin);
     const std::byte* const in = rank == rank_ ? address(tensor.in, 0) : out;
@@ -246,7 +246,7 @@ void NcclPlanner::direct_exchange(const BucketTensor& tensor) {
     return;
   }
   for (int rank = 0; rank < ranks_; ++rank) {
-    const Slice block = gathers ? out_block_from(tensor, rank) : in_block_for(tensor, rank);
+    const ElementRange block = gathers ? out_block_from(tensor, rank) : in_block_for(tensor, rank);
     if (block.count() == 0) continue;
     std::byte* const place = address(gathers ? tensor.out : tensor.in, block.begin);
     if (rank == rank_ && gathers)
@@ -260,16 +260,18 @@ void NcclPlanner::direct_exchange(const BucketTensor& tensor) {
   }
 }
 
-/// A piece of every block at a time, as long as fits into staging: in place, a rank's input is copied there first.
+/// A segment of every block at a time, as long as fits into staging: in place, a rank's input is copied there first.
 void NcclPlanner::direct_all_to_all(const BucketTensor& tensor) {
   const std::int64_t longest = flat_length(kind(), tensor, ranks_);
   const std::int64_t largest = std::max<std::int64_t>(staging_.bytes / ranks_ / size(), 1);
   const bool in_place = tensor.in.data == tensor.out.data;
   for (std::int64_t offset = 0; offset < longest; offset += largest) {
     NcclRound& round = rounds_.emplace_back();
-    const auto part = [&](const Slice& block) { return std::clamp<std::int64_t>(block.count() - offset, 0, largest); };
+    const auto part = [&](const ElementRange& block) {
+      return std::clamp<std::int64_t>(block.count() - offset, 0, largest);
+    };
     for (int rank = 0; rank < ranks_; ++rank) {
-      const Slice sent = in_block_for(tensor, rank), received = out_block_from(tensor, rank);
+      const ElementRange sent = in_block_for(tensor, rank), received = out_block_from(tensor, rank);
       std::byte* const in = address(tensor.in, sent.begin + offset);
       std::byte* const out = address(tensor.out, received.begin + offset);
       if (rank == rank_) {
@@ -286,22 +288,22 @@ void NcclPlanner::direct_all_to_all(const BucketTensor& tensor) {
   }
 }
 
-/// Pieces of these tensors' blocks, as many at a time as fit.
+/// Segments of these tensors' blocks, as many at a time as fit.
 void NcclPlanner::pack_blocks(const std::vector<std::size_t>& tensors) {
   const std::int64_t largest =
       staging_.bytes / regions_of(kind(), method_.way, ranks_) / alignment * alignment / wire_size();
-  std::vector<Piece> pieces;
+  std::vector<Segment> segments;
   std::int64_t count = 0;
   const auto end_round = [&] {
-    if (count > 0) pack_round(pieces, count);
-    pieces.clear();
+    if (count > 0) pack_round(segments, count);
+    segments.clear();
     count = 0;
   };
   for (std::size_t index : tensors) {
     const std::int64_t length = flat_length(kind(), bucket_.tensors[index], ranks_);
     for (std::int64_t offset = 0; offset < length;) {
       const std::int64_t taken = std::min(length - offset, largest - count);
-      pieces.push_back({index, offset, taken});
+      segments.push_back({index, offset, taken});
       count += taken;
       offset += taken;
       if (count == largest) end_round();
@@ -310,7 +312,7 @@ void NcclPlanner::pack_blocks(const std::vector<std::size_t>& tensors) {
   end_round();
 }
 
-void NcclPlanner::pack_round(const std::vector<Piece>& pieces, std::int64_t count) {
+void NcclPlanner::pack_round(const std::vector<Segment>& segments, std::int64_t count) {
   NcclRound& round = rounds_.emplace_back();
   const std::int64_t bytes = aligned(count * wire_size());
   std::byte* const sent = staging_.data;
@@ -322,24 +324,24 @@ void NcclPlanner::pack_round(const std::vector<Piece>& pieces, std::int64_t coun
   const bool one_in = kind() == OpKind::all_gather || kind() == OpKind::gather;  // the same for all
   const bool one_out = kind() == OpKind::reduce_scatter || kind() == OpKind::scatter;
   std::int64_t place = 0;
-  for (const Piece& piece : pieces) {
-    const BucketTensor& tensor = bucket_.tensors[piece.tensor];
+  for (const Segment& segment : segments) {
+    const BucketTensor& tensor = bucket_.tensors[segment.tensor];
     for (int rank = 0; rank < ranks_; ++rank) {
-      const auto part = [&](const Slice& block) {
-        return std::clamp<std::int64_t>(block.count() - piece.offset, 0, piece.count);
+      const auto part = [&](const ElementRange& block) {
+        return std::clamp<std::int64_t>(block.count() - segment.offset, 0, segment.count);
       };
-      const Slice in = in_block_for(tensor, rank), out = out_block_from(tensor, rank);
+      const ElementRange in = in_block_for(tensor, rank), out = out_block_from(tensor, rank);
       if (reads && (counts() || !reduces(kind())) && part(in) > 0 && (!one_in || rank == rank_)) {
         std::byte* const region = exchanges && rank == rank_ ? received : sent;  // a rank sends itself nothing
-        round.pack.push_back({address(tensor.in, in.begin + piece.offset), region + rank * bytes + place, part(in)});
+        round.pack.push_back({address(tensor.in, in.begin + segment.offset), region + rank * bytes + place, part(in)});
       }
       if (writes() && part(out) > 0 && (!one_out || rank == rank_)) {
         const std::byte* const region =
             kind() == OpKind::reduce_scatter && exchanges ? combined : received + rank * bytes;
-        round.unpack.push_back({region + place, address(tensor.out, out.begin + piece.offset), part(out)});
+        round.unpack.push_back({region + place, address(tensor.out, out.begin + segment.offset), part(out)});
       }
     }
-    place += piece.count * wire_size();
+    place += segment.count * wire_size();
   }
   if (!counts() && kind() == OpKind::reduce_scatter && !exchanges)
     round.clear.emplace_back(sent, static_cast<std::size_t>(ranks_ * bytes));

@@ -84,7 +84,7 @@ class NcclPlanner {
   void direct_exchange(const BucketTensor& tensor);
   void direct_all_to_all(const BucketTensor& tensor);
   void pack_blocks(const std::vector<std::size_t>& tensors);
-  void pack_round(const std::vector<Piece>& pieces, std::int64_t count);
+  void pack_round(const std::vector<Segment>& segments, std::int64_t count);
   void exchange_regions(NcclRound& round, std::int64_t bytes, std::byte* sent, std::byte* received);
   void combine_regions(NcclRound& round, std::byte* from, std::int64_t stride, std::int64_t count, std::byte* to);
 
@@ -95,10 +95,10 @@ class NcclPlanner {
   std::int64_t wire_size() const { return static_cast<std::int64_t>(size_of(method_.wire)); }
   bool writes() const { return (kind() != OpKind::reduce && kind() != OpKind::gather) || is_root(); }
   bool is_large(const BucketTensor& tensor) const;
-  Slice in_block_for(const BucketTensor& tensor, int peer) const {
+  ElementRange in_block_for(const BucketTensor& tensor, int peer) const {
     return in_block(kind(), tensor, ranks_, rank_, peer);
   }
-  Slice out_block_from(const BucketTensor& tensor, int peer) const {
+  ElementRange out_block_from(const BucketTensor& tensor, int peer) const {
     return out_block(kind(), tensor, ranks_, rank_, peer);
   }
   NcclRound& first_round();

@@ -51,7 +51,7 @@ BackendList process_backends(std::string_view setting, const ProcessRanks& ranks
     int rank = 0;
     check_mpi(MPI_Comm_rank(ranks.comm, &rank), "MPI_Comm_rank");
     backends.insert(backends.begin(), two_level_backend(*backends.back(), node_backend(ranks), ranks.node_of, rank,
-                                                        between_nodes.segments));
+                                                        between_nodes.chunks));
   }
   return backends;
 }

@@ -13,7 +13,7 @@ constexpr std::size_t bytes_copied_twice = 8192;  // that stay in the first-leve
 void keep_own(ShmTransfer& transfer) {
   const int me = transfer.rank();
   const OpKind kind = transfer.signature().kind;
-  transfer.for_each_piece_of_block(
+  transfer.for_each_segment_of_block(
       in_block, me, [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t) {
         const std::int64_t shift = out_block(kind, tensor, transfer.ranks(), me, me).begin -
                                    in_block(kind, tensor, transfer.ranks(), me, me).begin;
@@ -23,7 +23,7 @@ void keep_own(ShmTransfer& transfer) {
 
 /// Puts what this rank has for `to` into its slot, from `part` on.
 void put_for(ShmTransfer& transfer, int to, std::size_t part) {
-  transfer.for_each_piece_of_block(
+  transfer.for_each_segment_of_block(
       in_block, to, [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t place) {
         transfer.put(transfer.slot(transfer.rank()) + part + place, tensor.in, offset, count);
       });
@@ -34,7 +34,7 @@ void share_all(ShmTransfer& transfer) {
   const int me = transfer.rank();
   if (transfer.ranks() == 1) return keep_own(transfer);
   const auto block = static_cast<std::int64_t>(bytes_copied_twice / transfer.element_bytes());
-  transfer.for_each_piece_of_block(
+  transfer.for_each_segment_of_block(
       in_block, me, [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t place) {
         const std::int64_t shift = out_block(transfer.signature().kind, tensor, transfer.ranks(), me, me).begin;
         for (std::int64_t done = 0; done < count; done += block) {
@@ -48,7 +48,7 @@ void share_all(ShmTransfer& transfer) {
 
 /// Fetches what `from` has for this rank, which begins at `part` of its slot.
 void fetch_from(ShmTransfer& transfer, int from, std::size_t part) {
-  transfer.for_each_piece_of_block(
+  transfer.for_each_segment_of_block(
       out_block, from, [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t place) {
         transfer.write(tensor, offset, count, transfer.slot(from) + part + place);
       });

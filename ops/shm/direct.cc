@@ -35,7 +35,7 @@ void combine_piece(ShmTransfer& transfer, const BucketTensor& tensor, std::int64
 
 /// Combines this rank's slice of the chunk for ranks [first, last).
 void combine_directly(ShmTransfer& transfer, int first, int last) {
-  transfer.for_each_own_piece([&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t) {
+  transfer.for_each_own_segment([&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t) {
     combine_piece(transfer, tensor, offset, count, first, last, offset);
   });
 }
@@ -50,7 +50,7 @@ void combine_directly_for_root(ShmTransfer& transfer) {
 
 void combine_rows_directly(ShmTransfer& transfer) {
   const int me = transfer.rank();
-  transfer.for_each_piece_of_block(
+  transfer.for_each_segment_of_block(
       in_block, me, [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t) {
         const std::int64_t first = in_block(OpKind::reduce_scatter, tensor, transfer.ranks(), me, me).begin;
         combine_piece(transfer, tensor, offset, count, me, me + 1, offset - first);
@@ -61,7 +61,7 @@ void combine_rows_directly(ShmTransfer& transfer) {
 void fetch(ShmTransfer& transfer, int from) {
   const int me = transfer.rank();
   const OpKind kind = transfer.signature().kind;
-  transfer.for_each_piece_of_block(
+  transfer.for_each_segment_of_block(
       out_block, from, [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t) {
         const std::int64_t there = in_block(kind, tensor, transfer.ranks(), from, me).begin -
                                    out_block(kind, tensor, transfer.ranks(), me, from).begin;

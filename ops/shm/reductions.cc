@@ -19,18 +19,20 @@ void for_each_slice(const ShmTransfer& transfer, Visit visit) {
 
 void pack_everything(ShmTransfer& transfer) {
   if (transfer.ranks() == 1 || !transfer.present(transfer.rank())) return;
-  transfer.for_each_piece(transfer.position(), {0, transfer.count()},
-                          [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t place) {
-                            transfer.put(transfer.slot(transfer.rank()) + place, tensor.in, offset, count);
-                          });
+  transfer.for_each_segment(
+      transfer.position(), {0, transfer.count()},
+      [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t place) {
+        transfer.put(transfer.slot(transfer.rank()) + place, tensor.in, offset, count);
+      });
 }
 
 void combine_everything(ShmTransfer& transfer) {
-  transfer.for_each_piece(transfer.position(), {0, transfer.count()},
-                          [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t place) {
-                            const auto source = [&](int rank) { return transfer.slot(rank) + place; };
-                            transfer.combine(tensor, offset, count, source, nullptr, address(tensor.out, offset));
-                          });
+  transfer.for_each_segment(
+      transfer.position(), {0, transfer.count()},
+      [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t place) {
+        const auto source = [&](int rank) { return transfer.slot(rank) + place; };
+        transfer.combine(tensor, offset, count, source, nullptr, address(tensor.out, offset));
+      });
 }
 
 void pack_for_root(ShmTransfer& transfer) {
@@ -43,9 +45,9 @@ void combine_on_root(ShmTransfer& transfer) {
 
 void pack_slices(ShmTransfer& transfer) {
   const bool shows = transfer.present(transfer.rank());
-  for_each_slice(transfer, [&](int rank, Slice slice, BucketPosition position) {
+  for_each_slice(transfer, [&](int rank, ElementRange slice, BucketPosition position) {
     const bool needed = shows && rank != transfer.rank();
-    return transfer.for_each_piece(
+    return transfer.for_each_segment(
         position, slice, [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t place) {
           if (needed) transfer.put(transfer.slot(transfer.rank()) + place, tensor.in, offset, count);
         });
@@ -54,7 +56,7 @@ void pack_slices(ShmTransfer& transfer) {
 
 /// Combines this rank's slice: into its slot if others want it, into its output if it does.
 void combine_slice(ShmTransfer& transfer, bool show, bool write) {
-  transfer.for_each_own_piece(
+  transfer.for_each_own_segment(
       [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t place) {
         const auto source = [&](int rank) { return transfer.slot(rank) + place; };
         transfer.combine(tensor, offset, count, source, show ? source(transfer.rank()) : nullptr,
@@ -70,8 +72,8 @@ void combine_for_root(ShmTransfer& transfer) {
 }
 
 void collect_slices(ShmTransfer& transfer) {
-  for_each_slice(transfer, [&](int rank, Slice slice, BucketPosition position) {
-    return transfer.for_each_piece(
+  for_each_slice(transfer, [&](int rank, ElementRange slice, BucketPosition position) {
+    return transfer.for_each_segment(
         position, slice, [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t place) {
           if (rank != transfer.rank()) transfer.write(tensor, offset, count, transfer.slot(rank) + place);
         });
@@ -88,7 +90,7 @@ void pack_rows(ShmTransfer& transfer) {
 
 void combine_rows(ShmTransfer& transfer) {
   const int me = transfer.rank();
-  transfer.for_each_piece_of_block(
+  transfer.for_each_segment_of_block(
       in_block, me, [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t place) {
         const auto source = [&](int rank) { return transfer.slot(rank) + transfer.part(me) + place; };
         const std::int64_t first = in_block(OpKind::reduce_scatter, tensor, transfer.ranks(), me, me).begin;

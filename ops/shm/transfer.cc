@@ -13,7 +13,7 @@ namespace {
 
 /// Kinds that send each rank something else have a part for every rank.
 int parts_of(OpKind kind, int ranks) {
-  return kind == OpKind::reduce_scatter || kind == OpKind::scatter || kind == OpKind::all_to_all ? ranks : 1;
+  return traits(kind).out == Rows::dealt || traits(kind).in == Rows::blocks ? ranks : 1;
 }
 
 ShmFlow flow_of(const Signature& signature, bool whole) {
@@ -115,7 +115,7 @@ void ShmTransfer::begin(ShmJob& job, std::uint64_t number, ChunkPlace place, Cop
   part_bytes_ = job.part_bytes();
   job.left -= count_;
   last_ = job.left == 0;
-  if (!last_) job.next = kolo::for_each_piece(job.bucket, ranks(), position_, count_, [](const Piece&) {});
+  if (!last_) job.next = kolo::for_each_segment(job.bucket, ranks(), position_, count_, [](const Segment&) {});
 }
 
 void ShmTransfer::begin_asking() {

@@ -141,42 +141,43 @@ class ShmTransfer final {
   BucketPosition position() const { return position_; }
   std::int64_t count() const { return count_; }
   /// The elements of the chunk that a rank combines for all.
-  Slice slice(int rank) const { return slice_of(count_, element_bytes(), ranks(), rank); }
+  ElementRange slice(int rank) const { return slice_of(count_, element_bytes(), ranks(), rank); }
 
   /// The place of the chunk in a rank's memory: its slot.
   std::byte* slot(int rank) const { return board_.memory(rank) + place_.begin; }
   /// Where the part for `to` begins, in a slot that has a part of the chunk for every rank.
   std::size_t part(int to) const { return static_cast<std::size_t>(to) * part_bytes_; }
 
-  /// Calls visit(tensor, offset, count, place) for the pieces of the elements `slice` of the chunk, which begin at
-  /// `from`; `place` is that of the piece in the chunk, in bytes. Returns where the next slice begins.
+  /// Calls visit(tensor, offset, count, place) for the segments of the elements `slice` of the chunk, which begin at
+  /// `from`; `place` is that of the segment in the chunk, in bytes. Returns where the next slice begins.
   template <class Visit>
-  BucketPosition for_each_piece(BucketPosition from, Slice slice, Visit visit) const {
+  BucketPosition for_each_segment(BucketPosition from, ElementRange slice, Visit visit) const {
     std::int64_t place = slice.begin;
-    return kolo::for_each_piece(job_->bucket, ranks(), from, slice.count(), [&](const Piece& piece) {
-      visit(job_->bucket.tensors[piece.tensor], piece.offset, piece.count,
+    return kolo::for_each_segment(job_->bucket, ranks(), from, slice.count(), [&](const Segment& segment) {
+      visit(job_->bucket.tensors[segment.tensor], segment.offset, segment.count,
             static_cast<std::size_t>(place) * element_bytes());
-      place += piece.count;
+      place += segment.count;
     });
   }
 
   /// The same for the slice that this rank combines.
   template <class Visit>
-  void for_each_own_piece(Visit visit) const {
-    const Slice own = slice(rank());
-    for_each_piece(kolo::for_each_piece(job_->bucket, ranks(), position_, own.begin, [](const Piece&) {}), own, visit);
+  void for_each_own_segment(Visit visit) const {
+    const ElementRange own = slice(rank());
+    for_each_segment(kolo::for_each_segment(job_->bucket, ranks(), position_, own.begin, [](const Segment&) {}), own,
+                     visit);
   }
 
   /// The same for the chunk's elements of a block, which may lack the last ones: in_block() or out_block() with `peer`.
   /// `offset` counts from the begin of the tensor.
   template <class BlockOf, class Visit>
-  void for_each_piece_of_block(BlockOf block_of, int peer, Visit visit) const {
-    for_each_piece(position_, {0, count_},
-                   [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t place) {
-                     const Slice block = block_of(signature().kind, tensor, ranks(), rank(), peer);
-                     const std::int64_t held = std::min(count, block.count() - offset);
-                     if (held > 0) visit(tensor, block.begin + offset, held, place);
-                   });
+  void for_each_segment_of_block(BlockOf block_of, int peer, Visit visit) const {
+    for_each_segment(position_, {0, count_},
+                     [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t place) {
+                       const ElementRange block = block_of(signature().kind, tensor, ranks(), rank(), peer);
+                       const std::int64_t held = std::min(count, block.count() - offset);
+                       if (held > 0) visit(tensor, block.begin + offset, held, place);
+                     });
   }
 
   // ---- for methods: moving bytes ------------------------------------------------------------------------------------

@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
+#include "ops/chunk.h"
 #include "ops/gpu/packer.h"
-#include "ops/segment.h"
 #include "ops/staged/backend.h"
 
 namespace kolo {
@@ -41,12 +41,12 @@ class StagedPipeline final {
     GpuBuffer memory;
     bool used = false;
   };
-  struct Chunk {
+  struct InFlight {
     StagedJob* job;
     Slot* slot;
     GpuBuffer own;  // instead of the slot's, for buckets that are not cut
     std::byte* memory;
-    Segment segment;
+    Chunk chunk;
     Bucket bucket;  // on the host
     std::shared_ptr<const DevicePoint> copied_in, copied_out;
     std::unique_ptr<Operation> operation;
@@ -55,24 +55,24 @@ class StagedPipeline final {
 
   void begin_chunks();
   void begin(StagedJob& job, Slot* slot);
-  void start(Chunk& chunk);
-  void finish(Chunk& chunk);
+  void start(InFlight& flight);
+  void finish(InFlight& flight);
   Slot* free_slot();
-  void describe(Chunk& chunk);
-  void describe_whole(Chunk& chunk);
-  void copy(Chunk& chunk, bool in);
+  void describe(InFlight& flight);
+  void describe_whole(InFlight& flight);
+  void copy(InFlight& flight, bool in);
   void run(std::vector<PackItem>& items, bool in);
 
   Gpu& gpu_;
   BackendList hosts_;
   int ranks_;
   int rank_;
-  SegmentRule rule_;
+  ChunkRule rule_;
   GpuStream in_, out_;
   Packer pack_, unpack_;
   std::vector<Slot> slots_;
-  std::deque<StagedJob*> waiting_;             // with chunks to begin
-  std::deque<std::unique_ptr<Chunk>> chunks_;  // in order
+  std::deque<StagedJob*> waiting_;                   // with chunks to begin
+  std::deque<std::unique_ptr<InFlight>> in_flight_;  // in order
   std::uint64_t staged_bytes_ = 0;
   bool abandoned_ = false;
 };

@@ -11,10 +11,10 @@
 namespace kolo {
 namespace {
 
-constexpr std::size_t ahead = 2;  // segments that are reduced before an earlier one is gathered
+constexpr std::size_t ahead = 2;  // chunks that are reduced before an earlier one is gathered
 
 /// Scales the rule, which counts bytes of the carried type, to a bucket's own.
-SegmentRule rule_for(const SegmentRule& rule, DType own, DType carried) {
+ChunkRule rule_for(const ChunkRule& rule, DType own, DType carried) {
   const auto ratio = static_cast<std::int64_t>(size_of(carried) / size_of(own));
   return {rule.largest / ratio, rule.direct / ratio};
 }
@@ -51,19 +51,18 @@ TwoLevelAllReduce::TwoLevelAllReduce(std::shared_ptr<TwoLevels> levels, Bucket b
       bucket_(std::move(bucket)),
       own_(bucket_.signature.dtype),
       carried_(*carried_type(bucket_.signature)) {
-  const SegmentRule rule = rule_for(levels_->rule, own_, carried_);
-  for (Segment segment = segment_at(bucket_, 1, {}, rule); segment.count > 0;
-       segment = segment_at(bucket_, 1, segment.next, rule)) {
-    segments_.emplace_back().segment = segment;
+  const ChunkRule rule = rule_for(levels_->rule, own_, carried_);
+  for (Chunk chunk = chunk_at(bucket_, 1, {}, rule); chunk.count > 0; chunk = chunk_at(bucket_, 1, chunk.next, rule)) {
+    chunks_.emplace_back().chunk = chunk;
   }
 }
 
 TwoLevelAllReduce::~TwoLevelAllReduce() {
-  for (InFlight& flight : segments_) flight.staging.leak();  // of what is not complete: MPI may still write there
+  for (InFlight& flight : chunks_) flight.staging.leak();  // of what is not complete: MPI may still write there
 }
 
 bool TwoLevelAllReduce::needs_polling() const {
-  return std::any_of(segments_.begin(), segments_.end(), [](const InFlight& flight) {
+  return std::any_of(chunks_.begin(), chunks_.end(), [](const InFlight& flight) {
     return std::any_of(flight.running.begin(), flight.running.end(),
                        [](const Running& running) { return running.operation->needs_polling(); });
   });
@@ -72,18 +71,18 @@ bool TwoLevelAllReduce::needs_polling() const {
 bool TwoLevelAllReduce::step() {
   for (bool moved = true; moved;) {
     moved = false;
-    for (std::size_t i = complete_; i < reduced_; ++i) moved |= advance(segments_[i]);
-    while (exchanged_ < reduced_ && segments_[exchanged_].stage == Stage::reduced) {
-      reduce_inter_node(segments_[exchanged_++]);
+    for (std::size_t i = complete_; i < reduced_; ++i) moved |= advance(chunks_[i]);
+    while (exchanged_ < reduced_ && chunks_[exchanged_].stage == Stage::reduced) {
+      reduce_inter_node(chunks_[exchanged_++]);
       moved = true;
     }
     moved |= start_next();
-    while (complete_ < segments_.size() && segments_[complete_].stage == Stage::complete) ++complete_;
+    while (complete_ < chunks_.size() && chunks_[complete_].stage == Stage::complete) ++complete_;
   }
-  return complete_ == segments_.size();
+  return complete_ == chunks_.size();
 }
 
-/// Steps what runs for a segment; when all of that is complete, the segment is a stage further.
+/// Steps what runs for a chunk; when all of that is complete, the chunk is a stage further.
 bool TwoLevelAllReduce::advance(InFlight& flight) {
   if (flight.stage != Stage::reducing && flight.stage != Stage::exchanging && flight.stage != Stage::gathering)
     return false;
@@ -97,42 +96,42 @@ bool TwoLevelAllReduce::advance(InFlight& flight) {
 
 /// Starts the next collective within the node, if its turn has come: the same one on all ranks of the node.
 bool TwoLevelAllReduce::start_next() {
-  const bool reduce_first = reduced_ < segments_.size() && reduced_ <= gathered_ + ahead;
+  const bool reduce_first = reduced_ < chunks_.size() && reduced_ <= gathered_ + ahead;
   if (reduce_first) {
-    InFlight& next = segments_[reduced_];
+    InFlight& next = chunks_[reduced_];
     if (reduced_ >= complete_ + TwoLevels::most_in_flight || (staged(next) && levels_->staging.empty())) return false;
     reduce_intra_node(next);
     ++reduced_;
     return true;
   }
-  if (gathered_ == segments_.size() || segments_[gathered_].stage != Stage::exchanged) return false;
-  gather_intra_node(segments_[gathered_++]);
+  if (gathered_ == chunks_.size() || chunks_[gathered_].stage != Stage::exchanged) return false;
+  gather_intra_node(chunks_[gathered_++]);
   return true;
 }
 
-/// The segment's elements where they are, if they lie side by side and are carried as they are; else in staging.
+/// The chunk's elements where they are, if they lie side by side and are carried as they are; else in staging.
 void TwoLevelAllReduce::lay_out(InFlight& flight) {
   const std::size_t size = size_of(own_);
-  if (flight.segment.single) {
-    const BucketTensor& tensor = bucket_.tensors[flight.segment.position.tensor];
-    flight.in = address(tensor.in, flight.segment.position.offset);
-    flight.sums = flight.out = address(tensor.out, flight.segment.position.offset);
+  if (flight.chunk.single) {
+    const BucketTensor& tensor = bucket_.tensors[flight.chunk.position.tensor];
+    flight.in = address(tensor.in, flight.chunk.position.offset);
+    flight.sums = flight.out = address(tensor.out, flight.chunk.position.offset);
   }
   if (!staged(flight)) return;
   flight.staging = std::move(levels_->staging.back());
   levels_->staging.pop_back();
   flight.in = flight.sums = flight.staging.data();
-  if (!flight.segment.single) flight.out = flight.in;
-  if (!flight.segment.single && carried_ != own_)
-    flight.out += static_cast<std::size_t>(flight.segment.count) * size_of(carried_);
+  if (!flight.chunk.single) flight.out = flight.in;
+  if (!flight.chunk.single && carried_ != own_)
+    flight.out += static_cast<std::size_t>(flight.chunk.count) * size_of(carried_);
   std::byte* place = flight.in;
-  for_each_piece(bucket_, 1, flight.segment.position, flight.segment.count, [&](const Piece& piece) {
-    const auto count = static_cast<std::size_t>(piece.count);
-    const std::byte* const from = address(bucket_.tensors[piece.tensor].in, piece.offset);
+  for_each_segment(bucket_, 1, flight.chunk.position, flight.chunk.count, [&](const Segment& segment) {
+    const auto count = static_cast<std::size_t>(segment.count);
+    const std::byte* const from = address(bucket_.tensors[segment.tensor].in, segment.offset);
     carried_ == own_ ? void(std::memcpy(place, from, count * size)) : convert(own_, from, carried_, place, count);
     place += count * size_of(carried_);
   });
-  levels_->staged_bytes += static_cast<std::size_t>(flight.segment.count) * size;
+  levels_->staged_bytes += static_cast<std::size_t>(flight.chunk.count) * size;
 }
 
 /// This rank's stripe of the result, in the tensors' type.
@@ -147,17 +146,17 @@ void TwoLevelAllReduce::put_back(InFlight& flight) {
   if (!staged(flight)) return;
   const std::size_t size = size_of(own_);
   const std::byte* place = flight.out;
-  for_each_piece(bucket_, 1, flight.segment.position, flight.segment.count, [&](const Piece& piece) {
-    const std::size_t bytes = static_cast<std::size_t>(piece.count) * size;
-    if (!flight.segment.single) std::memcpy(address(bucket_.tensors[piece.tensor].out, piece.offset), place, bytes);
+  for_each_segment(bucket_, 1, flight.chunk.position, flight.chunk.count, [&](const Segment& segment) {
+    const std::size_t bytes = static_cast<std::size_t>(segment.count) * size;
+    if (!flight.chunk.single) std::memcpy(address(bucket_.tensors[segment.tensor].out, segment.offset), place, bytes);
     place += bytes;
   });
-  levels_->staged_bytes += static_cast<std::size_t>(flight.segment.count) * size;
+  levels_->staged_bytes += static_cast<std::size_t>(flight.chunk.count) * size;
   levels_->staging.push_back(std::move(flight.staging));
 }
 
 Tensor TwoLevelAllReduce::stripe(std::byte* begin, DType dtype, const InFlight& flight, int number) const {
-  const RowRange range = rows_of_rank(flight.segment.count, placement_.stripes(), number);
+  const RowRange range = rows_of_rank(flight.chunk.count, placement_.stripes(), number);
   return {begin + static_cast<std::size_t>(range.begin) * size_of(dtype), Shape{range.count()}, dtype, {}};
 }
 
@@ -181,7 +180,7 @@ void TwoLevelAllReduce::reduce_intra_node(InFlight& flight) {
     const void* source = flight.in;
     void* destination = flight.sums;
     reduce({carried_, intra_node_op(), bucket_.signature.prescale}, {&source, 1}, {&destination, 1},
-           static_cast<std::size_t>(flight.segment.count));
+           static_cast<std::size_t>(flight.chunk.count));
   } else if (ranks == stripes) {
     start_intra_node(flight, OpKind::reduce_scatter, 0,
                      {whole(flight.in, carried_, flight), stripe(flight.sums, carried_, flight, placement_.index)});
@@ -213,9 +212,9 @@ void TwoLevelAllReduce::gather_intra_node(InFlight& flight) {
   if (ranks == 1) return;
   if (ranks == stripes) {
     BucketTensor tensor{stripe(flight.out, own_, flight, placement_.index), whole(flight.out, own_, flight)};
-    if (flight.segment.count % stripes != 0) {
+    if (flight.chunk.count % stripes != 0) {
       BlockRows rows;
-      for (int s = 0; s < stripes; ++s) rows.push_back(rows_of_rank(flight.segment.count, stripes, s).count());
+      for (int s = 0; s < stripes; ++s) rows.push_back(rows_of_rank(flight.chunk.count, stripes, s).count());
       tensor.rows = std::make_shared<const BlockRows>(std::move(rows));
     }
     return start_intra_node(flight, OpKind::all_gather, 0, tensor);

@@ -7,8 +7,8 @@
 
 #include <kolo/backend.h>
 
+#include "ops/chunk.h"
 #include "ops/host/host_buffer.h"
-#include "ops/segment.h"
 #include "ops/two_level/node_placement.h"
 
 namespace kolo {
@@ -20,23 +20,23 @@ std::optional<DType> carried_type(const Signature& signature);
 
 /// What the operations of a group use in turn: its two levels, and staging.
 struct TwoLevels {
-  /// Segments of an operation that have been reduced intra-node and are not complete.
+  /// Chunks of an operation that have been reduced intra-node and are not complete.
   static constexpr std::size_t most_in_flight = 4;
 
   NodePlacement placement;
   std::unique_ptr<Backend> intra_node;  ///< null if this rank is alone on its node
   std::unique_ptr<Backend> inter_node;  ///< among the holders of this rank's stripe; null if it holds none
-  SegmentRule rule;                     ///< in bytes of the carried type
+  ChunkRule rule;                       ///< in bytes of the carried type
   std::vector<HostBuffer>
-      staging;  ///< what no segment uses now: each has room for one, in its type and in the carried one
+      staging;  ///< what no chunk uses now: each has room for one, in its type and in the carried one
   std::uint64_t staged_bytes = 0;  ///< copied into and out of staging so far
 };
 
-/// One bucket in flight, segment by segment: a reduce_scatter intra-node (every holder gets its stripe), an all_reduce
+/// One bucket in flight, chunk by chunk: a reduce_scatter intra-node (every holder gets its stripe), an all_reduce
 /// of each stripe inter-node, an all_gather intra-node.
 ///
 /// Both levels run collectives of their own, which all their ranks must start in one order. Between nodes that is the
-/// order of the segments. Within a node some segments are reduced ahead of the one that is gathered: while one is
+/// order of the chunks. Within a node some chunks are reduced ahead of the one that is gathered: while one is
 /// on the network, the next ones are reduced. The operation holds its backend until it has started everything.
 class TwoLevelAllReduce final : public Operation {
  public:
@@ -47,7 +47,7 @@ class TwoLevelAllReduce final : public Operation {
 
   bool step() override;
   bool needs_polling() const override;
-  bool holds_backend() const override { return gathered_ < segments_.size(); }
+  bool holds_backend() const override { return gathered_ < chunks_.size(); }
 
  private:
   enum class Stage { waiting, reducing, reduced, exchanging, exchanged, gathering, complete };
@@ -59,9 +59,9 @@ class TwoLevelAllReduce final : public Operation {
     std::unique_ptr<Operation> operation;
   };
   struct InFlight {
-    Segment segment;
+    Chunk chunk;
     Stage stage = Stage::waiting;
-    std::byte* in = nullptr;    // the segment's elements, side by side, in the carried type
+    std::byte* in = nullptr;    // the chunk's elements, side by side, in the carried type
     std::byte* sums = nullptr;  // the same of what they are combined to
     std::byte* out = nullptr;   // the same, in the tensors' type
     HostBuffer staging;
@@ -70,7 +70,7 @@ class TwoLevelAllReduce final : public Operation {
 
   bool advance(InFlight& flight);
   bool start_next();
-  bool staged(const InFlight& flight) const { return carried_ != own_ || !flight.segment.single; }
+  bool staged(const InFlight& flight) const { return carried_ != own_ || !flight.chunk.single; }
   void lay_out(InFlight& flight);
   void reduce_intra_node(InFlight& flight);
   void reduce_inter_node(InFlight& flight);
@@ -79,7 +79,7 @@ class TwoLevelAllReduce final : public Operation {
   void put_back(InFlight& flight);
   Tensor stripe(std::byte* begin, DType dtype, const InFlight& flight, int number) const;
   Tensor whole(std::byte* begin, DType dtype, const InFlight& flight) const {
-    return {begin, Shape{flight.segment.count}, dtype, {}};
+    return {begin, Shape{flight.chunk.count}, dtype, {}};
   }
   void start_intra_node(InFlight& flight, OpKind kind, int root, const BucketTensor& tensor);
   ReduceOp intra_node_op() const {
@@ -90,8 +90,8 @@ class TwoLevelAllReduce final : public Operation {
   const NodePlacement& placement_;
   Bucket bucket_;
   DType own_, carried_;
-  std::vector<InFlight> segments_;
-  std::size_t reduced_ = 0;    // segments whose first stage has been started
+  std::vector<InFlight> chunks_;
+  std::size_t reduced_ = 0;    // chunks whose first stage has been started
   std::size_t exchanged_ = 0;  // …second…
   std::size_t gathered_ = 0;   // …third…
   std::size_t complete_ = 0;

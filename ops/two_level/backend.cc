@@ -20,7 +20,7 @@ class TwoLevelBackend final : public Backend {
  public:
   /// `group`: ranks of `all_ranks`; `node_of`: by rank of the group.
   TwoLevelBackend(Backend& all_ranks, std::unique_ptr<Backend> intra_node, std::vector<int> node_of, GroupInfo group,
-                  const SegmentRule& stripe)
+                  const ChunkRule& stripe)
       : all_ranks_(all_ranks),
         node_of_(std::move(node_of)),
         group_(std::move(group)),
@@ -88,14 +88,14 @@ class TwoLevelBackend final : public Backend {
   Backend& all_ranks_;
   std::vector<int> node_of_;
   GroupInfo group_;
-  SegmentRule stripe_;
+  ChunkRule stripe_;
   std::shared_ptr<TwoLevels> levels_;
 };
 
 }  // namespace
 
 std::unique_ptr<Backend> two_level_backend(Backend& all_ranks, std::unique_ptr<Backend> intra_node,
-                                           std::vector<int> node_of, int rank, const SegmentRule& stripe) {
+                                           std::vector<int> node_of, int rank, const ChunkRule& stripe) {
   GroupInfo world{0, "world", std::vector<int>(node_of.size()), rank};
   std::iota(world.ranks.begin(), world.ranks.end(), 0);
   return std::make_unique<TwoLevelBackend>(all_ranks, std::move(intra_node), std::move(node_of), std::move(world),

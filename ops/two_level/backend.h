@@ -5,7 +5,7 @@
 
 #include <kolo/backend.h>
 
-#include "ops/segment.h"
+#include "ops/chunk.h"
 
 namespace kolo {
 
@@ -17,13 +17,13 @@ namespace kolo {
 ///             have no other; outlives the result
 /// intra_node  among this rank's node, its ranks ascending; null: none but that of `all_ranks`
 /// node_of     by rank of `all_ranks`; spans_shared_nodes()
-/// stripe      how a stripe is cut into segments
+/// stripe      how a stripe is cut into chunks
 ///
 /// Sums are taken in rank order within a node, then in the order of the nodes' lowest ranks, in the accumulators of
 /// reduce(): 16-bit floats are rounded once, integers come out as in rank order. Serves what is reducible() but
 /// averages of 64-bit integers, whose sums no type holds. Groups on one node get that node's backend. Making and
 /// destroying it are collective. Throws Error{backend}.
 std::unique_ptr<Backend> two_level_backend(Backend& all_ranks, std::unique_ptr<Backend> intra_node,
-                                           std::vector<int> node_of, int rank, const SegmentRule& stripe);
+                                           std::vector<int> node_of, int rank, const ChunkRule& stripe);
 
 }  // namespace kolo

@@ -32,8 +32,8 @@ class Cycle {
   /// One pass. Returns whether anything moved.
   bool run(Time now);
 
-  /// For a thread that submits and does not wait: announces what is queued and tells the neighbours. Returns whether
-  /// there is more to do, which takes a run().
+  /// For a thread that submits and does not wait: announces what is queued and sends it to the neighbours. Returns
+  /// whether there is more to do, which takes a run().
   bool announce_and_send(Time now);
 
   /// A message that came before the first run().

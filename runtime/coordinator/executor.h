@@ -56,7 +56,7 @@ class Executor {
   /// The job ends: what runs on devices and could wait for ever is ended, and nothing is touched from now on.
   void end_devices() noexcept;
 
-  /// Fails everything in flight that is not complete, and tells the backends that the group is of no more use.
+  /// Fails everything in flight that is not complete, and abandons the backends.
   void abandon(const Failure& failure, std::vector<Finished>& finished);
 
   bool busy() const { return !running_.empty(); }

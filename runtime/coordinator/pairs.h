@@ -14,7 +14,7 @@ class Pairs {
  public:
   Pairs(Groups& groups, Completions& completions, int rank) : groups_(groups), completions_(completions), rank_(rank) {}
 
-  /// Every pair that is made from now on is left, too.
+  /// Every pair that is made from now on is left at once.
   void leave(bool abandoned) { left_ = abandoned; }
 
   GroupState& state(GroupId id);

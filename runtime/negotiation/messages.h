@@ -61,7 +61,7 @@ struct Announcement {
   static auto fields(auto& of) { return std::tie(of.name, of.variants, of.sizes, of.known); }
 };
 
-/// Every rank of the subtree has submitted every tensor of the bucket. Sizes are told where they are not those of the
+/// Every rank of the subtree has submitted every tensor of the bucket. Sizes are given where they are not those of the
 /// last run.
 struct Ready {
   BucketId bucket = 0;

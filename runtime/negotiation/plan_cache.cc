@@ -42,20 +42,20 @@ std::vector<BucketId> PlanCache::isolate(std::string_view name) {
   return retired;
 }
 
-void PlanCache::set_sizes(const SizesOfRanks& told) {
-  if (!known(told.tensor)) throw Error(ErrorCode::backend, "malformed control message (sizes of an unknown tensor)");
-  for (int rank : told.ranks.ranks()) rows_[told.tensor].sizes[rank] = told.sizes;
+void PlanCache::set_sizes(const SizesOfRanks& news) {
+  if (!known(news.tensor)) throw Error(ErrorCode::backend, "malformed control message (sizes of an unknown tensor)");
+  for (int rank : news.ranks.ranks()) rows_[news.tensor].sizes[rank] = news.sizes;
 }
 
 std::vector<SizesOfRanks> PlanCache::sizes_of(TensorNumber number, const RankSet& ranks) const {
-  std::vector<SizesOfRanks> told;
+  std::vector<SizesOfRanks> result;
   for (int rank : ranks.ranks()) {
     const auto found = rows_[number].sizes.find(rank);
     if (found == rows_[number].sizes.end()) continue;
-    if (told.empty() || told.back().sizes != found->second) told.push_back({0, {}, found->second});
-    told.back().ranks.add(rank);
+    if (result.empty() || result.back().sizes != found->second) result.push_back({0, {}, found->second});
+    result.back().ranks.add(rank);
   }
-  return told;
+  return result;
 }
 
 std::optional<TensorNumber> PlanCache::find(std::string_view name, const Signature& signature) const {

@@ -40,10 +40,10 @@ class PlanCache {
   /// their way count nowhere. Returns the ids of the retired buckets.
   std::vector<BucketId> isolate(std::string_view name);
 
-  /// Applies what Run tells of sizes.
-  void set_sizes(const SizesOfRanks& told);
+  /// Applies the sizes of a Run.
+  void set_sizes(const SizesOfRanks& news);
 
-  /// The sizes that these ranks had in the last run, to be told of a name.
+  /// The sizes that these ranks had in the last run, for a full announcement.
   std::vector<SizesOfRanks> sizes_of(TensorNumber number, const RankSet& ranks) const;
 
   /// All ranks' sizes of a tensor, by place in `ranks`: those in `news`, else those of the last run.

@@ -53,20 +53,20 @@ void ReadyTable::clear(Arrivals& arrivals, int child) {
   arrivals.from[static_cast<std::size_t>(child)] = false;
   --arrivals.count;
   const RankSet& ranks = subtrees_[static_cast<std::size_t>(child)];
-  std::erase_if(arrivals.sizes, [&](SizesOfRanks& told) {
-    told.ranks.remove(ranks);
-    return told.ranks.empty();
+  std::erase_if(arrivals.sizes, [&](SizesOfRanks& sizes) {
+    sizes.ranks.remove(ranks);
+    return sizes.ranks.empty();
   });
 }
 
-/// Whether every child that counts is in `from`, and somebody is.
+/// Whether every child that counts is in `from`, and at least one is.
 bool ReadyTable::everybody(const std::vector<bool>& from) const {
-  bool somebody = false;
+  bool any = false;
   for (std::size_t child = 0; child < from.size(); ++child) {
     if (!from[child] && !excused_[child]) return false;
-    somebody |= from[child];
+    any |= from[child];
   }
-  return somebody;
+  return any;
 }
 
 void ReadyTable::ready(int child, const Ready& record, const PlanCache& plan) {
@@ -155,21 +155,21 @@ void ReadyTable::check_row(Row& row, const PlanCache& plan) {
 void ReadyTable::count_bucket(const Arrivals& arrivals, TensorNumber number, const PlanCache& plan,
                               Announcement& into) const {
   const PlanCache::Row& tensor = plan.row(number);
-  RankSet untold;
+  RankSet as_before;  // with the sizes of the last run
   for (std::size_t child = 0; child < subtrees_.size(); ++child) {
     if (!arrivals.from[child]) continue;
     RankSet ranks = subtrees_[child];
     ranks.remove(joined_);
     merge(into, {tensor.signature, std::nullopt, ranks});
-    untold.add(ranks);
+    as_before.add(ranks);
   }
   if (!has_rows(tensor.signature.kind)) return;
-  for (SizesOfRanks told : arrivals.sizes) {
-    untold.remove(told.ranks);
-    told.tensor = 0;
-    into.sizes.push_back(std::move(told));
+  for (SizesOfRanks sizes : arrivals.sizes) {
+    as_before.remove(sizes.ranks);
+    sizes.tensor = 0;
+    into.sizes.push_back(std::move(sizes));
   }
-  for (const SizesOfRanks& last : plan.sizes_of(number, untold)) into.sizes.push_back(last);
+  for (const SizesOfRanks& last : plan.sizes_of(number, as_before)) into.sizes.push_back(last);
 }
 
 ReadyTable::Retraction ReadyTable::retract(int child, const Retract& what, const PlanCache& plan) {

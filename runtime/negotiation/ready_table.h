@@ -21,7 +21,7 @@ namespace kolo {
 /// A name announced in full completes together with announcements of the same name by number: a child that believes in
 /// the old shape has announced a bucket, one with a new shape the name. If that bucket holds other tensors too, a cut
 /// is asked for first, which isolates the name (and makes a child announce it that waits for those other tensors). A
-/// name with several signatures is never fused, so that children which announce different ones meet in its row, too.
+/// name with several signatures is never fused, so that children which announce different ones also meet in its row.
 class ReadyTable {
  public:
   struct News {

@@ -14,7 +14,7 @@
 
 namespace kolo {
 
-/// Sizes of blocks that differ from rank to rank (operations that has_rows()): what a rank tells the others, and what
+/// Sizes of blocks that differ from rank to rank (operations that has_rows()): what a rank announces, and what
 /// follows from what all have told.
 ///
 /// A rank's sizes of one tensor are a list: the rows of its output (or a mark), the row of the output at which its
@@ -30,7 +30,7 @@ struct SizeMark {
 std::vector<std::int64_t> own_sizes(OpKind kind, const BucketTensor& tensor, std::span<const std::int64_t> splits,
                                     bool allocates, const GroupInfo& group, int root);
 
-/// How many numbers a rank tells of one tensor.
+/// How many numbers a rank announces for one tensor.
 constexpr std::size_t sizes_per_tensor(OpKind kind, int ranks) {
   return 2 + static_cast<std::size_t>(traits(kind).in == Rows::blocks ? ranks : 1);
 }

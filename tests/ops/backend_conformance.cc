@@ -20,7 +20,7 @@ TEST_P(BackendConformance, EveryOpTypeAndSize) {
 constexpr std::array kinds_with_blocks{OpKind::all_gather, OpKind::reduce_scatter, OpKind::all_to_all, OpKind::gather,
                                        OpKind::scatter};
 
-/// Fewer rows than ranks, as many, more, and more than a segment of the wire; rows of one element and of several.
+/// Fewer rows than ranks, as many, more, and more than a chunk of the wire; rows of one element and of several.
 TEST_P(BackendConformance, EveryOperationTypeAndShape) {
   std::vector<Call> calls;
   for (const OpKind kind : {OpKind::reduce, OpKind::all_gather, OpKind::reduce_scatter, OpKind::all_to_all,
@@ -77,7 +77,7 @@ TEST_P(BackendConformance, BlocksOfSeveralTensors) {
   run_calls(calls);
 }
 
-TEST_P(BackendConformance, BlocksLargerThanASegment) {
+TEST_P(BackendConformance, BlocksLargerThanAChunk) {
   std::vector<Call> calls;
   for (const OpKind kind : kinds_with_blocks) {
     for (const bool in_place : {true, false}) {
@@ -205,7 +205,7 @@ TEST_P(BackendConformance, SeveralTensorsOfOddSizes) {
   run_calls(calls);
 }
 
-TEST_P(BackendConformance, LargerThanASegment) {
+TEST_P(BackendConformance, LargerThanAChunk) {
   run_calls(
       {{all_reduce_of(DType::f32, ReduceOp::sum), {large(3'000'001)}, true, 1},
        {all_reduce_of(DType::f64, ReduceOp::average), {5, large(1'500'001), 100, large(300'000), 3}, false, 2},

@@ -58,7 +58,7 @@ struct HarnessFactory {
   std::string name;
   std::function<std::unique_ptr<Harness>()> make;
   int schedules;           ///< how many random schedules to try
-  int shrinks = 1;         ///< by what sizes are divided that are to be large: where segments are small
+  int shrinks = 1;         ///< by what sizes are divided that are to be large: where chunks are small
   std::size_t one_of = 1;  ///< of so many calls that differ in what they are of, one is run: where each takes long
 };
 
@@ -485,7 +485,7 @@ inline void sleep_until_complete(Job& job, Doorbell& doorbell) {
 }
 
 /// A size that is to be large. A tenth of it is enough under sanitizers, whose time goes into filling and comparing
-/// elements: that is still more than a chunk or a segment where the size is more.
+/// elements: that is still more than a chunk where the size is more.
 constexpr std::int64_t large(std::int64_t elements) {
   return sanitized ? elements / 10 : elements;
 }

@@ -6,7 +6,7 @@
 namespace kolo {
 namespace {
 
-// Tiny segments: every stage takes many of them.
+// Tiny chunks: every stage takes many of them.
 constexpr MpiTuning tiny{{1024, 256}, 128, 3};
 
 void run(const MpiTuning& tuning, void (*program)(Backend& backend, int ranks, int rank)) {

@@ -20,7 +20,7 @@ class MpiHarness final : public Harness {
   std::unique_ptr<Backend> backend_;
 };
 
-// Tiny segments: every path, every border, and many segments, with little data.
+// Tiny chunks: every path, every border, and many chunks, with little data.
 constexpr MpiTuning tiny{{1024, 256}, 128, 3};
 
 const auto harnesses =

@@ -24,7 +24,7 @@ constexpr MpiTuning tiny{{1024, 256}, 128, 3};
 /// A placement of all ranks, and the backend that it makes.
 class Nodes {
  public:
-  /// Within nodes over shared memory, or, to hold MPI's order there to account, over MPI in segments as small.
+  /// Within nodes over shared memory, or, to hold MPI's order there to account, over MPI in chunks as small.
   Nodes(std::vector<int> node_of, const MpiTuning& tuning, bool shared) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     for (std::size_t r = 0; r < node_of.size(); ++r) {
@@ -37,7 +37,7 @@ class Nodes {
     std::unique_ptr<Backend> node;
     if (shared)
       node = node_backend({MPI_COMM_WORLD, node_of, {}, [](const std::string& line) { ADD_FAILURE() << line; }});
-    backend = two_level_backend(*all_ranks, std::move(node), node_of, rank, tuning.segments);
+    backend = two_level_backend(*all_ranks, std::move(node), node_of, rank, tuning.chunks);
   }
 
   void run(Call call) {
@@ -121,7 +121,7 @@ TEST(TwoLevel, AbsentRanksAndNodes) {
   }
 }
 
-TEST(TwoLevel, LargerThanManySegments) {
+TEST(TwoLevel, LargerThanManyChunks) {
   for (const auto& node_of : placements()) {
     Nodes nodes(node_of, between_nodes, true);
     nodes.run({all_reduce_of(DType::f32, ReduceOp::average), {2'500'001, 5, 500'000}, true, 1});
@@ -142,7 +142,7 @@ TEST(TwoLevel, WithoutSharedMemoryOnOneNode) {
     auto node = node_backend({MPI_COMM_WORLD, node_of, {}, [&](const std::string& text) { line = text; }});
     handicap.reset();
     if (node) name = node->name();
-    const auto backend = two_level_backend(*all_ranks, std::move(node), node_of, rank, between_nodes.segments);
+    const auto backend = two_level_backend(*all_ranks, std::move(node), node_of, rank, between_nodes.chunks);
     const auto peers = std::ranges::count(node_of, node_of[static_cast<std::size_t>(rank)]);
     const bool of_the_first = node_of[static_cast<std::size_t>(rank)] == node_of[0];
     EXPECT_EQ(name, peers == 1 ? "" : of_the_first ? "mpi" : "shm");
