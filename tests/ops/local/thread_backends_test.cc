@@ -68,8 +68,8 @@ std::vector<HarnessFactory> harnesses() {
             harness(3, shm_direct, 4, 1)};
   }
   std::vector<HarnessFactory> factories;
-  for (const int ranks : {1, 2, 3, 4}) factories.push_back(harness(ranks, local, 5, 4));
-  for (const int ranks : {1, 2, 3, 5}) factories.push_back(harness(ranks, shm, 4, 2));
+  for (const int ranks : {1, 2, 3, 4}) factories.push_back(harness(ranks, local, 3, 4));
+  for (const int ranks : {1, 2, 3, 5}) factories.push_back(harness(ranks, shm, 3, 2));
   for (const int ranks : {2, 3}) factories.push_back(harness(ranks, shm_tiny, 4, 10));
   for (const int ranks : {2, 5}) factories.push_back(harness(ranks, shm_small, 4, 8));
   for (const int ranks : {2, 5}) factories.push_back(harness(ranks, shm_direct, 4, 8));
