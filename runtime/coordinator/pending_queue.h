@@ -20,7 +20,7 @@
 
 namespace kolo {
 
-/// What application threads hand to the coordinator, in one order per rank: crossing 1. Thread-safe.
+/// What application threads hand to the coordinator, in one order per rank. Thread-safe.
 ///
 /// Also knows what is in flight: a name belongs to one operation of a group from push to retire(). Only what goes from
 /// rank to rank may be in flight several times under one name, first in, first out.

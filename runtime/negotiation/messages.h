@@ -83,7 +83,7 @@ struct Retract {
   static auto fields(auto& of) { return std::tie(of.bucket, of.name); }
 };
 
-/// Somebody waits for a name that has no number yet.
+/// A rank waits for a name that has no number yet.
 struct Waiting {
   std::string name;
   static auto fields(auto& of) { return std::tie(of.name); }

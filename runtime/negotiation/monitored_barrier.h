@@ -17,7 +17,7 @@ namespace kolo {
 /// state.
 ///
 /// Unlike other announcements, those of a monitored barrier go up one by one: so the root can name who is missing when
-/// a rank's patience ends. Who comes after that gets the same error at once.
+/// a rank's time-out is over. Who comes after that gets the same error at once.
 class MonitoredBarrier {
  public:
   explicit MonitoredBarrier(std::shared_ptr<const GroupInfo> group) : group_(std::move(group)) {}

@@ -73,7 +73,7 @@ bool differ_in_rows_only(const Tensor& a, const Tensor& b) {
 }
 
 /// Whether the output is as it must be on this rank, where it is written; how many rows it must have where they differ
-/// is not known before all have told theirs.
+/// is not known before all have announced theirs.
 std::optional<Failure> check_output(OpKind kind, const Tensor& in, const Tensor& out, const GroupInfo& group) {
   if (has_rows(kind)) {
     if (differ_in_rows_only(in, out)) return std::nullopt;
@@ -109,7 +109,7 @@ std::optional<Failure> check_overlap(OpKind kind, const Tensor& in, const Tensor
     const std::size_t row = in.bytes() / static_cast<std::size_t>(in.shape[0]);
     const bool within = begin_in >= begin_out && begin_in + in.bytes() <= begin_out + out.bytes();
     if (within && (begin_in - begin_out) % row == 0)
-      return std::nullopt;  // which rows these must be is known when all have told theirs
+      return std::nullopt;  // which rows these must be is known when all have announced theirs
     return refuse(
         "input and output overlap, and the input is not this rank's block of the output; pass that block, or two "
         "tensors apart");

@@ -15,7 +15,7 @@
 namespace kolo {
 
 /// Sizes of blocks that differ from rank to rank (operations that has_rows()): what a rank announces, and what
-/// follows from what all have told.
+/// follows from what all have announced.
 ///
 /// A rank's sizes of one tensor are a list: the rows of its output (or a mark), the row of the output at which its
 /// input begins if it works in place, then the rows of its block for all (all_gather, gather) or for each rank of the
@@ -55,7 +55,7 @@ struct AgreedSizes {
 /// Whether some rank waits for the sizes to make its output: then the ranks vote once more when all have.
 bool to_be_allocated(const AgreedSizes& sizes);
 
-/// What a backend is told; null if all blocks are equal.
+/// What a backend gets (BucketTensor::rows); null if all blocks are equal.
 std::shared_ptr<const BlockRows> block_rows(const AgreedSizes& sizes, std::size_t tensor);
 
 /// Gives a submission the rows that the ranks have agreed on, and shows them to its program if it wants to see them.

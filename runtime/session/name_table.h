@@ -13,7 +13,7 @@
 
 namespace kolo {
 
-/// The names a session has been told of. Thread-safe.
+/// The names that a session has numbers for. Thread-safe.
 class NameTable {
  public:
   TensorId declare(std::string_view name) {
