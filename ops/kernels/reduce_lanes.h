@@ -70,9 +70,9 @@ struct TruthLanes : Lanes<T> {
 template <ReduceOp op, class Values>
 Values combine(Values a, Values b) {
   if constexpr (op == ReduceOp::min)
-    return (a < b) | (a != a) ? a : b;
+    return (a < b) | (a != a) ? a : b;  // NOLINT(misc-redundant-expression): a NaN is not itself
   else if constexpr (op == ReduceOp::max)
-    return (a > b) | (a != a) ? a : b;
+    return (a > b) | (a != a) ? a : b;  // NOLINT(misc-redundant-expression)
   else if constexpr (op == ReduceOp::product)
     return a * b;
   else if constexpr (op == ReduceOp::bit_and)
@@ -222,7 +222,7 @@ ReduceKernel integer_kernel(const Reduction& how, bool is_signed) {
   }
 }
 
-ReduceKernel truth_kernel(ReduceOp op) {
+inline ReduceKernel truth_kernel(ReduceOp op) {
   switch (op) {
     case ReduceOp::min:
     case ReduceOp::product:
@@ -236,7 +236,7 @@ ReduceKernel truth_kernel(ReduceOp op) {
   }
 }
 
-ReduceKernel find_kernel(const Reduction& how) {
+inline ReduceKernel find_kernel(const Reduction& how) {
   switch (how.dtype) {
     case DType::f64: return arithmetic_kernel<Lanes<double>>(how.op);
     case DType::f32: return arithmetic_kernel<Lanes<float>>(how.op);

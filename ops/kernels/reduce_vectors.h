@@ -28,16 +28,16 @@ Values load_vector(const void* elements) {
   return values;
 }
 
-[[maybe_unused]] Vector<float> widen_bf16(HalfVector halves) {
+inline Vector<float> widen_bf16(HalfVector halves) {
   return detail::widen_bf16<Vector<float>>(__builtin_convertvector(halves, Bits));
 }
 
-[[maybe_unused]] HalfVector narrow_bf16(Vector<float> values) {
+inline HalfVector narrow_bf16(Vector<float> values) {
   return __builtin_convertvector(detail::narrow_bf16<Bits>(values), HalfVector);
 }
 
 /// The processor's conversion keeps what fits of a NaN's payload: to_float16() has one NaN of each sign.
-[[maybe_unused]] HalfVector without_payload(HalfVector halves) {
+inline HalfVector without_payload(HalfVector halves) {
   const HalfVector magnitude = halves & 0x7fff;
   return halves & ((magnitude > 0x7c00) ? HalfVector{} + 0xfe00 : HalfVector{} + 0xffff);
 }
