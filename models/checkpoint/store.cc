@@ -196,16 +196,11 @@ FolderLock::FolderLock(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) refuse_folder(folder, error);
-  fd_ = ::open((folder / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (fd_ < 0) refuse_to_write(folder / ".lock", std::generic_category().message(errno));
-  if (lock_within(fd_, timeout)) return;
-  (void)::close(fd_);
+  file_.reset(::open((folder / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (!file_) refuse_to_write(folder / ".lock", std::generic_category().message(errno));
+  if (lock_within(file_.get(), timeout)) return;
   throw ModelError(
       fmt::format("{} is in use by another run; wait until that has ended, or name another folder", folder.string()));
-}
-
-FolderLock::~FolderLock() {
-  (void)::close(fd_);
 }
 
 }  // namespace kolo::models

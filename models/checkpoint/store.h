@@ -8,6 +8,7 @@
 
 #include "models/model/model.h"
 #include "models/optim/optimizer.h"
+#include "models/util/file_descriptor.h"
 
 namespace kolo::models {
 
@@ -74,12 +75,9 @@ class FolderLock {
   /// Waits some seconds for another holder to end: a run whose launcher was killed takes a moment to notice.
   /// Errors: ModelError if it stays, or the folder cannot be written to.
   explicit FolderLock(const std::filesystem::path& folder);
-  ~FolderLock();
-  FolderLock(const FolderLock&) = delete;
-  FolderLock& operator=(const FolderLock&) = delete;
 
  private:
-  int fd_ = -1;
+  FileDescriptor file_;
 };
 
 /// What is wrong with a checkpoint, by its manifest: "model.safetensors has 100 bytes instead of 2000". Nothing if all

@@ -13,6 +13,7 @@
 
 #include <kolo/detail/hash.h>
 
+#include "models/util/file_descriptor.h"
 #include "models/util/headroom.h"
 
 namespace kolo::models {
@@ -48,15 +49,16 @@ std::vector<fs::path> files_of(const fs::path& path) {
 class TokenStream::File {
  public:
   explicit File(fs::path path) : path_(std::move(path)) {
-    const int fd = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe is refused, not waited for
-    if (fd < 0) refuse(path_, std::generic_category().message(errno));
-    try {
-      map(fd);
-    } catch (...) {
-      (void)::close(fd);
-      throw;
-    }
-    (void)::close(fd);  // the mapping stays
+    const FileDescriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a pipe is not waited for
+    if (!file) refuse(path_, std::generic_category().message(errno));
+    struct stat status {};
+    if (::fstat(file.get(), &status) != 0) refuse(path_, std::generic_category().message(errno));
+    if (!S_ISREG(status.st_mode)) refuse(path_, "it is not a regular file");
+    if (status.st_size == 0) refuse(path_, "it is empty");
+    bytes_ = static_cast<std::size_t>(status.st_size);
+    memory_ = ::mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, file.get(), 0);
+    if (memory_ == MAP_FAILED && errno == ENOMEM) refuse_memory(fmt::format("a view of {}", path_.string()));
+    if (memory_ == MAP_FAILED) refuse(path_, std::generic_category().message(errno));
   }
   ~File() {
     if (memory_ != MAP_FAILED) (void)::munmap(memory_, bytes_);
@@ -71,17 +73,6 @@ class TokenStream::File {
   std::int64_t count = 0;  ///< tokens
 
  private:
-  void map(int fd) {
-    struct stat status {};
-    if (::fstat(fd, &status) != 0) refuse(path_, std::generic_category().message(errno));
-    if (!S_ISREG(status.st_mode)) refuse(path_, "it is not a regular file");
-    if (status.st_size == 0) refuse(path_, "it is empty");
-    bytes_ = static_cast<std::size_t>(status.st_size);
-    memory_ = ::mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, fd, 0);
-    if (memory_ == MAP_FAILED && errno == ENOMEM) refuse_memory(fmt::format("a view of {}", path_.string()));
-    if (memory_ == MAP_FAILED) refuse(path_, std::generic_category().message(errno));
-  }
-
   fs::path path_;
   void* memory_ = MAP_FAILED;
   std::size_t bytes_ = 0;

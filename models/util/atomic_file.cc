@@ -30,22 +30,21 @@ AtomicFile::AtomicFile(const fs::path& target) : target_(target) {
   const fs::file_status status = fs::status(target, error);
   if (fs::exists(status) && !fs::is_regular_file(status))
     refuse_to_write(target, "it exists and is not a regular file");
-  for (int attempt = 0; fd_ < 0; ++attempt) {  // a process that crashed may have left a file of our number behind
+  for (int attempt = 0; !file_; ++attempt) {  // a process that crashed may have left a file of our number behind
     path_ = target.string() + fmt::format(".tmp-{}-{}", ::getpid(), attempt);
-    fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd_ < 0 && (errno != EEXIST || attempt == 100)) refuse_errno(target);
+    file_.reset(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (!file_ && (errno != EEXIST || attempt == 100)) refuse_errno(target);
   }
 }
 
 AtomicFile::~AtomicFile() {
-  if (fd_ >= 0) (void)::close(fd_);
   if (!committed_) (void)::unlink(path_.c_str());
 }
 
 void AtomicFile::write(const void* data, std::size_t bytes) {
   const char* from = static_cast<const char*>(data);
   while (bytes > 0) {
-    const ssize_t written = ::write(fd_, from, bytes);
+    const ssize_t written = ::write(file_.get(), from, bytes);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) refuse_errno(target_);
     from += written;
@@ -54,10 +53,8 @@ void AtomicFile::write(const void* data, std::size_t bytes) {
 }
 
 void AtomicFile::commit() {
-  if (::fsync(fd_) != 0) refuse_errno(target_);
-  const int fd = fd_;
-  fd_ = -1;
-  if (::close(fd) != 0) refuse_errno(target_);
+  if (::fsync(file_.get()) != 0) refuse_errno(target_);
+  if (::close(file_.release()) != 0) refuse_errno(target_);
   if (::rename(path_.c_str(), target_.c_str()) != 0) refuse_errno(target_);
   committed_ = true;
   sync_folder(target_.has_parent_path() ? target_.parent_path() : fs::path("."));
@@ -70,10 +67,8 @@ void write_atomic_file(const fs::path& target, std::string_view text) {
 }
 
 void sync_folder(const fs::path& folder) {
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return;
-  (void)::fsync(fd);
-  (void)::close(fd);
+  const FileDescriptor file(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (file) (void)::fsync(file.get());
 }
 
 }  // namespace kolo::models

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <string_view>
 
+#include "models/util/file_descriptor.h"
+
 namespace kolo::models {
 
 /// A file that is written under a temporary name and renamed to `target` once it is complete and on disk: `target` is
@@ -21,7 +23,7 @@ class AtomicFile {
 
  private:
   std::filesystem::path target_, path_;
-  int fd_ = -1;
+  FileDescriptor file_;
   bool committed_ = false;
 };
 

@@ -79,7 +79,7 @@ include(FetchContent)
 FetchContent_Declare(kolo SOURCE_DIR "$source" OVERRIDE_FIND_PACKAGE)
 EOF
     build_embed on_sources -DCMAKE_PROJECT_kolo_embed_INCLUDE="$scratch/provide.cmake" \
-      -DBUILD_SHARED_LIBS=ON -DKOLO_INSTALL=ON
+      -DCMAKE_UNITY_BUILD=ON -DBUILD_SHARED_LIBS=ON -DKOLO_INSTALL=ON
     [[ ! -e $scratch/on_sources/_deps/kolo-build/apps ]] || fail "a project that adds kolo gets its programs built too"
     run_embed on_sources 2
     quietly cmake --install "$scratch/on_sources" --prefix "$scratch/installed"
