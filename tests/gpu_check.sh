@@ -201,7 +201,7 @@ mpi_works() {
   [[ $(command -v mpirun) == "$root/usr/bin/mpirun" ]] && [[ $(mpirun --oversubscribe -np 2 printenv OMPI_COMM_WORLD_RANK | sort | tr '\n' ' ') == '0 1 ' ]]
 }
 
-# part ONE_OF N: the device tests on N ranks, with one of so many of their calls: all would take several minutes.
+# part ONE_OF N: the device tests on N ranks, with every ONE_OF-th of their calls: all would take several minutes.
 part() { DEVICE_TEST_ONE_OF=$1 ranks "$2" "$build/tests/device_backend_mpi_test"; }
 sanitize() {  # what NCCL tries of CUDA's calls, and finds missing, is no error
   DEVICE_TEST_ONE_OF=97 compute-sanitizer --report-api-errors no --error-exitcode 9 --launch-timeout 30 \

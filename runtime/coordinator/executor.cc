@@ -118,11 +118,12 @@ bool Executor::advance(Running& running, bool& held, bool& moved) {
       running.operations.erase(running.operations.begin() + static_cast<std::ptrdiff_t>(i));
       continue;
     }
+    if (faulted_) return false;
     const Operation& operation = *running.operations[i++].operation;
     moved |= operation.moved();
     held |= operation.holds_backend();
   }
-  while (running.started < running.buckets.size() && !held && !faulted_) {
+  while (running.started < running.buckets.size() && !held) {
     // Also if its first step fails it stays, until the ranks have agreed on the error: peers that saw it end would say
     // only that.
     running.operations.push_back(start_on_backend(running.buckets[running.started++]));
@@ -132,6 +133,7 @@ bool Executor::advance(Running& running, bool& held, bool& moved) {
       running.operations.pop_back();
       continue;
     }
+    if (faulted_) return false;
     moved |= started.operation->moved();
     held |= started.operation->holds_backend();
   }
@@ -203,6 +205,7 @@ void Executor::abandon(const Failure& failure, std::vector<Finished>& finished) 
   }
   for (const auto& backend : backends_) backend->abandon();
   running_.clear();
+  fault_to_report_.reset();  // of a last look: there is nothing left that could recover
 }
 
 /// Whether only this rank has not noticed yet that the operation is complete: a peer that saw so may leave at once.

@@ -7,7 +7,7 @@
 # Every third time it is mpirun that is killed, and the ranks have to notice.
 #
 #   TRIES   how many times to kill (default: 50); the run is made long enough for them
-#   INSIDE  fail unless so many of these were in the middle of writing a checkpoint (default: 10)
+#   INSIDE  fail unless this many of them were in the middle of writing a checkpoint (default: 10)
 set -euo pipefail
 program=$1 mpirun=$2 tries=${3:-50} inside_wanted=${4:-10}
 folder=$(mktemp -d)

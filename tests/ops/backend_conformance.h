@@ -59,7 +59,7 @@ struct HarnessFactory {
   std::function<std::unique_ptr<Harness>()> make;
   int schedules;           ///< how many random schedules to try
   int shrinks = 1;         ///< by what sizes are divided that are to be large: where chunks are small
-  std::size_t one_of = 1;  ///< of so many calls that differ in what they are of, one is run: where each takes long
+  std::size_t one_of = 1;  ///< every one_of-th of the calls that differ in type or shape is run: where each takes long
 };
 
 /// For test names, which must not contain addresses.

@@ -16,9 +16,9 @@
 
 namespace kolo::testing {
 
-/// Steps an operation until it is complete, or for so long; whether it is.
-inline bool completes_within(Operation& operation, std::chrono::milliseconds patience) {
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+/// Steps an operation until it is complete, at most for `timeout`; whether it is.
+inline bool completes_within(Operation& operation, std::chrono::milliseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
   while (!operation.step()) {
     if (std::chrono::steady_clock::now() > deadline) return false;
     std::this_thread::yield();

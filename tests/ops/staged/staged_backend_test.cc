@@ -59,7 +59,7 @@ TEST(StagedStreams, EveryOneThatWritesABucketIsWaitedFor) {
   });
 }
 
-/// A host that notes how long the tensors are that it is to start with, and completes them when it is told.
+/// A host backend that notes the lengths of the tensors it starts, and completes them on request.
 class NotingHost final : public Backend {
  public:
   struct Notes {

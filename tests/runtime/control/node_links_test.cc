@@ -93,7 +93,7 @@ void exchange(int ranks, int messages, std::size_t longest) {
   }
   const auto start = std::chrono::steady_clock::now();
   for (auto& thread : threads) thread.join();
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(19)) << "somebody was not woken";
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(19)) << "a thread was not woken";
 }
 
 TEST(NodeLinksTest, EveryPairDeliversInOrder) {

@@ -61,7 +61,7 @@ class ExecutorTest : public ::testing::Test {
     executor.emplace(std::move(backends), GroupInfo{.ranks = {0, 1}});
   }
 
-  /// Buckets are told apart by their types.
+  /// Buckets differ by their types.
   void submit(DType dtype, OpKind kind = OpKind::all_reduce) {
     Request request;
     request.signature.kind = kind;

@@ -148,8 +148,9 @@ TEST(PropertyPlantedTest, TwoTensorsSwappedOnOneRankAreFound) {
   const auto swap_two = [](Bucket& bucket) {
     for (std::size_t i = 1; i < bucket.tensors.size(); ++i) {
       BucketTensor &one = bucket.tensors[i - 1], &other = bucket.tensors[i];
-      const bool alike = one.in.shape == other.in.shape && one.out.shape == other.out.shape && !one.rows && !other.rows;
-      if (alike) return std::swap(one, other);
+      const bool same_shapes =
+          one.in.shape == other.in.shape && one.out.shape == other.out.shape && !one.rows && !other.rows;
+      if (same_shapes) return std::swap(one, other);
     }
   };
   const auto prepare = [&](int rank, World& world) {

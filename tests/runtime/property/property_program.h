@@ -149,7 +149,7 @@ std::string to_string(const PropertyOp& op);
 /// A line for each operation.
 std::string to_string(const PropertyProgram& program);
 
-/// What an odd rank submits instead, where its trouble is something that all ranks must have alike.
+/// What an odd rank submits instead, where its trouble is something that must be equal on all ranks.
 PropertyOp odd_version(const PropertyOp& op);
 
 /// splitmix64 over a few numbers: draws that need no state.

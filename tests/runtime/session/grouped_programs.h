@@ -119,7 +119,7 @@ inline void keep_monitored_barriers(Session& session) {
             "monitored_barrier: -1 is no time to wait; pass seconds from 0 on");
   if (n == 1) return;
   const std::string last = "rank " + std::to_string(n - 1);
-  if (rank == n - 1) std::this_thread::sleep_for(1500ms);  // it comes too late, and is told so
+  if (rank == n - 1) std::this_thread::sleep_for(1500ms);  // it comes too late, and gets that error
   const auto text = error_text([&] { session.monitored_barrier(rank == n - 1 ? 30 : 0.5); }, ErrorCode::stalled);
   EXPECT_EQ(text.find("monitored_barrier of group world: " + last + " did not come within 0.5 s (rank "), 0u) << text;
   EXPECT_NE(text.find(" waited that long; here: " + to_string(RankSet::range(0, n - 1)) + "); see what they do"),

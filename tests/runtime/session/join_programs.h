@@ -168,7 +168,7 @@ inline void run_uneven_epochs(Session& session) {
   EXPECT_LT(n, 100);
 }
 
-/// Groups join on their own; a thread that submits while its rank has joined is told so.
+/// Groups join on their own; a thread that submits while its rank has joined gets an error.
 inline void join_in_a_group(Session& session) {
   if (session.size() < 3) return;
   const Group group = session.new_group(std::vector<int>{0, 2});

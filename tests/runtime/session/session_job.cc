@@ -115,7 +115,7 @@ void signalled(int signal) {
   kolo::Session session;
   (void)sum_of_ones(session, "before");
   if (session.rank() == session.size() - 1) {
-    std::this_thread::sleep_for(std::chrono::seconds(1));  // its watchdog has told the others what it completed
+    std::this_thread::sleep_for(std::chrono::seconds(1));  // its watchdog has published what it completed
     std::printf("victim %d\n", static_cast<int>(getpid()));
     std::fflush(stdout);
     raise(signal);
