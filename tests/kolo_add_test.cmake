@@ -2,8 +2,8 @@
 # plain build; in one with sanitizers unless it is RELEASE_ONLY; under ThreadSanitizer if it is marked THREADS, for ranks as threads,
 # as MPI's libraries are not instrumented.
 #
-# PROCESSORS counts half cores: ctest gets twice as many jobs as there are cores. A case has two of them, one that mostly waits
-# (WAITS) one, and what starts ranks four.
+# PROCESSORS counts half cores: ctest gets thrice as many jobs as there are cores, since tests also wait. A case has two of them, one that mostly waits
+# (WAITS) one, what starts ranks four, and what compares times (UNDISTURBED) all.
 
 if("thread" IN_LIST KOLO_SANITIZE)
   set(kolo_sanitizer thread)
@@ -19,7 +19,7 @@ set(kolo_all_skipped "\\[  PASSED  \\] 0 tests\\.\n(\\[  SKIPPED \\][^\n]*\n)+$"
 # kolo_parse_test(OPTIONS ONE_VALUE MANY_VALUES argument...): a test's arguments as arg_*; PROCESSORS as arg_PROCESSORS.
 # Returns from the function that calls it if this build does not run the test.
 macro(kolo_parse_test options one_value many_values)
-  cmake_parse_arguments(arg "RELEASE_ONLY;THREADS;WAITS;MPI;${options}" "TIER;TIMEOUT;${one_value}" "ENVIRONMENT;${many_values}" ${ARGN})
+  cmake_parse_arguments(arg "RELEASE_ONLY;THREADS;WAITS;MPI;UNDISTURBED;${options}" "TIER;TIMEOUT;${one_value}" "ENVIRONMENT;${many_values}" ${ARGN})
   if(kolo_sanitizer AND (arg_RELEASE_ONLY OR (kolo_sanitizer STREQUAL "thread" AND NOT arg_THREADS)))
     return()
   endif()
@@ -29,7 +29,9 @@ macro(kolo_parse_test options one_value many_values)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 60)
   endif()
-  if(arg_WAITS)
+  if(arg_UNDISTURBED)
+    set(arg_PROCESSORS 1000)
+  elseif(arg_WAITS)
     set(arg_PROCESSORS 1)
   elseif(arg_MPI)
     set(arg_PROCESSORS 4)
@@ -64,11 +66,9 @@ function(kolo_add_program name)
     list(APPEND arg_LIBS GTest::gtest_main)
   endif()
   add_executable(${name} EXCLUDE_FROM_ALL ${sources})
-  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
-  target_compile_definitions(${name} PRIVATE KOLO_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)  # compiling tests takes longer than running them
-  target_link_libraries(${name} PRIVATE kolo::kolo kolo_flags fmt::fmt GTest::gtest ${arg_LIBS})
-  set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 5)
+  kolo_compile_as_test(${name})
+  target_link_libraries(${name} PRIVATE ${arg_LIBS})
+  set_target_properties(${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 5)
   foreach(pattern IN LISTS arg_ALONE)
     file(GLOB alone ${pattern})
     set_source_files_properties(${alone} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
@@ -146,9 +146,23 @@ endfunction()
 # kolo_add_parts(NAME file...): what several test programs have in common, compiled once.
 function(kolo_add_parts name)
   add_library(${name} OBJECT EXCLUDE_FROM_ALL ${ARGN})
+  kolo_compile_as_test(${name})
+endfunction()
+
+# kolo_compile_as_test(TARGET): the flags of all tests' sources, and a precompiled header of what they all include.
+function(kolo_compile_as_test name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_definitions(${name} PRIVATE KOLO_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  # Compiling tests takes longer than running them, most of all with AddressSanitizer; undefined behaviour is looked for in what they test.
+  if(kolo_sanitizer STREQUAL "address")
+    target_compile_options(${name} PRIVATE -O0 -fno-sanitize=undefined)
+  else()
+    target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  endif()
   target_link_libraries(${name} PRIVATE kolo::kolo kolo_flags fmt::fmt GTest::gtest)
   set_target_properties(${name} PROPERTIES UNITY_BUILD ON)
+  target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)  # for ccache
+  if(NOT name STREQUAL "test_headers")
+    target_precompile_headers(${name} REUSE_FROM test_headers)
+  endif()
 endfunction()

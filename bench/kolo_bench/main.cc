@@ -12,7 +12,7 @@
 #include "apps/cli/agreement.h"
 #include "apps/cli/terminal.h"
 #include "bench/kolo_bench/options.h"
-#include "bench/kolo_bench/peers/mpi_calls.h"
+#include "bench/kolo_bench/peers/peer.h"
 
 namespace {
 

@@ -8,6 +8,8 @@
 #include <fstream>
 #include <system_error>
 
+#include <kolo/float16.h>
+
 #include "models/util/error.h"
 
 namespace kolo::models {
@@ -19,28 +21,12 @@ static_assert(std::endian::native == std::endian::little, "safetensors files are
   throw ModelError(fmt::format("cannot read {} ({}); give a complete .safetensors file", path.string(), reason));
 }
 
-float from_f16(std::uint16_t half) {
-  const std::uint32_t sign = std::uint32_t{half & 0x8000u} << 16;
-  const std::uint32_t exponent = (half >> 10) & 0x1f, mantissa = half & 0x3ffu;
-  if (exponent == 0) {  // zero and subnormals: mantissa units of 2^-24
-    const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
-    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) | sign);
-  }
-  const std::uint32_t wide =
-      exponent == 0x1f ? 0xffu : exponent + 112;  // infinity and NaN stay so; bias 15 becomes 127
-  return std::bit_cast<float>(sign | wide << 23 | mantissa << 13);
-}
-
-float from_bf16(std::uint16_t half) {
-  return std::bit_cast<float>(std::uint32_t{half} << 16);
-}
-
 template <class Stored, class Convert>
-void convert(const std::vector<char>& bytes, std::span<float> out, Convert to_float) {
+void convert(const std::vector<char>& bytes, std::span<float> out, Convert convert_one) {
   for (std::size_t i = 0; i < out.size(); ++i) {
     Stored stored;
     std::memcpy(&stored, bytes.data() + i * sizeof(Stored), sizeof(Stored));
-    out[i] = to_float(stored);
+    out[i] = convert_one(stored);
   }
 }
 
@@ -94,8 +80,8 @@ void SafetensorsFile::read(const StoredTensor& tensor, std::span<float> out) con
   if (tensor.dtype == "F32") return read_bytes(path_, from, reinterpret_cast<char*>(out.data()), bytes);
   std::vector<char> stored(bytes);
   read_bytes(path_, from, stored.data(), bytes);
-  if (tensor.dtype == "F16") return convert<std::uint16_t>(stored, out, from_f16);
-  if (tensor.dtype == "BF16") return convert<std::uint16_t>(stored, out, from_bf16);
+  if (tensor.dtype == "F16") return convert<Float16>(stored, out, [](Float16 half) { return to_float(half); });
+  if (tensor.dtype == "BF16") return convert<BFloat16>(stored, out, [](BFloat16 half) { return to_float(half); });
   convert<double>(stored, out, [](double value) { return static_cast<float>(value); });
 }
 

@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <climits>
 #include <ctime>
 
@@ -16,11 +17,12 @@ void Doorbell::ring() {
   syscall(SYS_futex, &sequence_, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-void Doorbell::sleep(std::uint32_t ticket, std::chrono::nanoseconds timeout) {
-  if (timeout <= std::chrono::nanoseconds::zero()) return;
+bool Doorbell::sleep(std::uint32_t ticket, std::chrono::nanoseconds timeout) {
+  if (timeout <= std::chrono::nanoseconds::zero()) return false;
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(timeout);
   timespec relative{static_cast<time_t>(seconds.count()), static_cast<long>((timeout - seconds).count())};
-  syscall(SYS_futex, &sequence_, FUTEX_WAIT, ticket, &relative, nullptr, 0);
+  const long rc = syscall(SYS_futex, &sequence_, FUTEX_WAIT, ticket, &relative, nullptr, 0);
+  return rc == 0 || errno != ETIMEDOUT || rung_since(ticket);
 }
 
 }  // namespace kolo

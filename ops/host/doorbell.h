@@ -24,8 +24,12 @@ class Doorbell {
     return sequence_.load(std::memory_order_seq_cst);
   }
 
-  /// Sleeps until ring() is called after arm() returned `ticket`, or until `timeout` has passed; may return early.
-  void sleep(std::uint32_t ticket, std::chrono::nanoseconds timeout);
+  /// Sleeps until ring() is called after arm() returned `ticket`, or until `timeout` has passed. Returns false in that
+  /// case; true may also be a ring from before, or a signal.
+  bool sleep(std::uint32_t ticket, std::chrono::nanoseconds timeout);
+
+  /// Whether it was rung since arm() returned `ticket`, but for rings while it was disarmed.
+  bool rung_since(std::uint32_t ticket) const { return sequence_.load(std::memory_order_seq_cst) != ticket; }
 
   /// The listener is awake: rings need no system call.
   void disarm() { armed_.store(0, std::memory_order_seq_cst); }

@@ -3,10 +3,13 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 #include <kolo/error.h>
@@ -23,6 +26,12 @@ namespace {
 std::byte* map(int descriptor, std::size_t bytes, int flags) {
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, descriptor, 0);
   return data == MAP_FAILED ? nullptr : static_cast<std::byte*>(data);
+}
+
+bool is_file(int descriptor, std::uint32_t file, std::size_t bytes) {
+  struct stat status {};
+  return fstat(descriptor, &status) == 0 && static_cast<std::uint32_t>(status.st_ino) == file &&
+         static_cast<std::size_t>(status.st_size) >= bytes;
 }
 
 class HeapRegion final : public Region {
@@ -64,10 +73,20 @@ std::shared_ptr<SharedRegion> SharedRegion::create(std::size_t bytes) {
   return std::shared_ptr<SharedRegion>(new SharedRegion(data, bytes, std::move(descriptor)));
 }
 
-std::shared_ptr<SharedRegion> SharedRegion::open(int pid, int descriptor, std::size_t bytes) {
+std::shared_ptr<SharedRegion> SharedRegion::open(int pid, int descriptor, std::uint32_t file, std::size_t bytes) {
   const std::string path = fmt::format("/proc/{}/fd/{}", pid, descriptor);
-  FileDescriptor mine(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-  if (!mine) fail(fmt::format("cannot open {}", path));
+  std::array<char, 64> target{};  // looked at first: to open a device may have effects
+  const auto length = readlink(path.c_str(), target.data(), target.size());
+  if (length < 0) fail(fmt::format("cannot open {}", path));
+  const bool is_memory = std::string_view(target.data(), static_cast<std::size_t>(length)).starts_with("/memfd:kolo");
+  FileDescriptor mine(is_memory ? ::open(path.c_str(), O_RDWR | O_CLOEXEC) : -1);
+  if (is_memory && !mine) fail(fmt::format("cannot open {}", path));
+  if (!is_memory || !is_file(mine.get(), file, bytes)) {
+    throw Error(ErrorCode::backend,
+                fmt::format("{} is not the memory of the rank with that process number; ranks of a node must see the "
+                            "same processes: start them in one PID namespace, or set KOLO_BACKEND=mpi",
+                            path));
+  }
   std::byte* data = map(mine.get(), bytes, MAP_SHARED | MAP_POPULATE);
   if (!data) {
     fail(
@@ -77,6 +96,12 @@ std::shared_ptr<SharedRegion> SharedRegion::open(int pid, int descriptor, std::s
                     bytes, pid));
   }
   return std::shared_ptr<SharedRegion>(new SharedRegion(data, bytes, std::move(mine)));
+}
+
+std::uint32_t SharedRegion::file() const {
+  struct stat status {};
+  if (fstat(descriptor_.get(), &status) != 0) fail("cannot look at shared memory");
+  return static_cast<std::uint32_t>(status.st_ino);
 }
 
 SharedRegion::~SharedRegion() {

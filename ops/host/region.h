@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -36,8 +37,9 @@ class SharedRegion final : public Region {
  public:
   static std::shared_ptr<SharedRegion> create(std::size_t bytes);
 
-  /// Maps the region that process `pid` of this node made; it must still hold the descriptor. Throws Error{backend}.
-  static std::shared_ptr<SharedRegion> open(int pid, int descriptor, std::size_t bytes);
+  /// Maps the region that process `pid` of this node made; it must still hold the descriptor. Touches no other file:
+  /// another process may have this number where ranks live in different PID namespaces. Throws Error{backend}.
+  static std::shared_ptr<SharedRegion> open(int pid, int descriptor, std::uint32_t file, std::size_t bytes);
 
   ~SharedRegion() override;
   SharedRegion(const SharedRegion&) = delete;
@@ -46,6 +48,8 @@ class SharedRegion final : public Region {
   std::byte* data() const override { return data_; }
   std::size_t size() const override { return size_; }
   int descriptor() const { return descriptor_.get(); }
+  /// Half of the inode's number, which tells it from other regions of this machine. Needs the descriptor.
+  std::uint32_t file() const;
 
   /// Closes the descriptor once every peer has mapped the region; the mapping stays.
   void close_descriptor() { descriptor_.reset(); }

@@ -68,15 +68,18 @@ class LocalWorld final {
 
   std::shared_ptr<LocalBoard> board(const GroupInfo& group) {
     const std::lock_guard lock(mutex_);
-    std::weak_ptr<LocalBoard>& known = boards_[group.key()];
-    auto board = known.lock();
-    if (board) return board;
+    if (auto known = boards_[group.key()].lock()) return known;
+    if (boards_.size() > room_) {
+      std::erase_if(boards_, [](const auto& entry) { return entry.second.expired(); });
+      room_ = 2 * boards_.size() + 16;
+    }
     std::vector<Doorbell*> doorbells;
     for (int rank : group.ranks) {
       if (!doorbells_.empty()) doorbells.push_back(&doorbells_[static_cast<std::size_t>(rank)]);
     }
-    board = std::make_shared<LocalBoard>(group.size(), std::move(doorbells));
-    known = board;
+    // In a piece of memory of its own, which does not wait for the entry here.
+    std::shared_ptr<LocalBoard> board(new LocalBoard(group.size(), std::move(doorbells)));
+    boards_[group.key()] = board;
     return board;
   }
 
@@ -84,6 +87,7 @@ class LocalWorld final {
   std::mutex mutex_;
   std::span<Doorbell> doorbells_;
   std::map<GroupKey, std::weak_ptr<LocalBoard>> boards_;
+  std::size_t room_ = 16;  // number of entries from which those of removed groups are erased
 };
 
 class LocalBackend final : public Backend {

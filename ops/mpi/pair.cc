@@ -1,6 +1,6 @@
 // A tensor travels in pieces that an int can count, all under way at once.
 
-#include "ops/mpi/pair.h"
+#include "ops/mpi/backend.h"
 
 #include <algorithm>
 #include <utility>
@@ -72,6 +72,7 @@ class PairBackend final : public Backend {
     return std::make_unique<PairOperation>(comm_, peer_, sends, bucket);
   }
   std::unique_ptr<Backend> for_group(const GroupInfo&) override { return nullptr; }
+  bool must_be_called() const override { return true; }
   void abandon() noexcept override {}
 
  private:

@@ -30,11 +30,11 @@ void MpiPipeline::enqueue(MpiJob& job) {
   if (!job.complete) jobs_.push_back(&job);
 }
 
-void MpiPipeline::advance() {
+bool MpiPipeline::advance() {
   if (failure_) throw Error(*failure_);
+  bool any = false;
   try {
-    bool moved = true;
-    while (moved) {
+    for (bool moved = true; moved; any |= moved) {
       moved = begin_next();
       moved |= proceed_next();
       moved |= finish_next();
@@ -43,6 +43,7 @@ void MpiPipeline::advance() {
     failure_ = error.failure();
     throw;
   }
+  return any;
 }
 
 void MpiPipeline::abandon() noexcept {

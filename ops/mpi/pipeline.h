@@ -37,8 +37,9 @@ class MpiPipeline {
   /// Copied into and out of staging so far.
   std::uint64_t staged_bytes() const;
 
-  /// Moves on whatever can without waiting. Throws Error{backend | aborted}, and then again for ever.
-  void advance();
+  /// Moves on whatever can without waiting. Returns whether anything did. Throws Error{backend | aborted}, and then
+  /// again for ever.
+  bool advance();
 
   /// No job is touched any more, and nothing collective is done; advance() throws Error{aborted}.
   void abandon() noexcept;

@@ -1,7 +1,11 @@
 #include "ops/mpi_base/handles.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <array>
+#include <cstdint>
+#include <numeric>
 #include <string>
 #include <string_view>
 
@@ -47,6 +51,24 @@ MpiGroupHandle group_of(MPI_Comm comm) {
   return MpiGroupHandle(group);
 }
 
+std::vector<std::vector<std::byte>> gather_all(MPI_Comm comm, std::span<const std::byte> mine) {
+  int size = 0;
+  check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+  const int bytes = static_cast<int>(mine.size());
+  std::vector<int> counts(static_cast<std::size_t>(size)), offsets(counts.size());
+  check_mpi(MPI_Allgather(&bytes, 1, MPI_INT, counts.data(), 1, MPI_INT, comm), "MPI_Allgather");
+  std::exclusive_scan(counts.begin(), counts.end(), offsets.begin(), 0);
+  std::vector<std::byte> all(static_cast<std::size_t>(offsets.back() + counts.back()));
+  check_mpi(MPI_Allgatherv(mine.data(), bytes, MPI_BYTE, all.data(), counts.data(), offsets.data(), MPI_BYTE, comm),
+            "MPI_Allgatherv");
+  std::vector<std::vector<std::byte>> result;
+  for (std::size_t rank = 0; rank < counts.size(); ++rank) {
+    const auto first = all.begin() + offsets[rank];
+    result.emplace_back(first, first + counts[rank]);
+  }
+  return result;
+}
+
 MpiComm communicator_of(MPI_Comm comm, const GroupInfo& group) {
   MPI_Group made_group = MPI_GROUP_NULL;
   const MpiGroupHandle all = group_of(comm);
@@ -60,6 +82,38 @@ MpiComm communicator_of(MPI_Comm comm, const GroupInfo& group) {
 
 void check_mpi(int rc, const char* call, Where where) {
   if (rc != MPI_SUCCESS) fail(rc, call, where);
+}
+
+std::shared_ptr<Region> shared_region(MPI_Comm comm, std::size_t bytes, std::string* why) {
+  int rank = 0, size = 0;
+  check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+  std::array<std::int64_t, 3> origin{getpid(), -1, 0};  // process, descriptor and file
+  std::shared_ptr<SharedRegion> region;
+  std::string problem;
+  const auto attempt = [&](auto make) {
+    try {
+      region = make();
+    } catch (const Error& error) {
+      problem = error.what();
+    }
+  };
+  if (rank == 0) attempt([&] { return SharedRegion::create(bytes); });
+  if (region) origin = {origin[0], region->descriptor(), region->file()};
+  check_mpi(MPI_Bcast(origin.data(), 3, MPI_INT64_T, 0, comm), "MPI_Bcast");
+  if (rank != 0 && origin[1] >= 0) {
+    attempt([&] {
+      return SharedRegion::open(static_cast<int>(origin[0]), static_cast<int>(origin[1]),
+                                static_cast<std::uint32_t>(origin[2]), bytes);
+    });
+  }
+  const int mine = problem.empty() ? size : rank;
+  int lowest = size;  // that failed
+  check_mpi(MPI_Allreduce(&mine, &lowest, 1, MPI_INT, MPI_MIN, comm), "MPI_Allreduce");
+  if (why && lowest == rank) *why = problem;
+  if (lowest < size) return nullptr;
+  region->close_descriptor();
+  return region;
 }
 
 }  // namespace kolo

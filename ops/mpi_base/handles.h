@@ -2,10 +2,18 @@
 
 #include <mpi.h>
 
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
 #include <kolo/error.h>
 #include <kolo/group.h>
 
 #include <kolo/detail/unique.h>
+
+#include "ops/host/region.h"
 
 namespace kolo {
 
@@ -35,9 +43,17 @@ MpiComm duplicate(MPI_Comm comm);
 /// Error{backend}.
 MpiComm communicator_of(MPI_Comm comm, const GroupInfo& group);
 
+/// The bytes of each rank. Collective. Throws Error{backend}.
+std::vector<std::vector<std::byte>> gather_all(MPI_Comm comm, std::span<const std::byte> mine);
+
 /// Throws Error{backend} with MPI's text, the call's name and the caller's file and line unless `rc` is MPI_SUCCESS.
 ///
 ///     check_mpi(MPI_Ibarrier(comm, &request), "MPI_Ibarrier");
 void check_mpi(int rc, const char* call, Where where = Where::here());
+
+/// A region that all ranks of `comm`, which are on one node, have mapped: rank 0 makes it, the others open it.
+/// Collective. Null, on all ranks, if that fails on any; `why`, if given, then says what went wrong on the lowest of
+/// these, and is left empty on the other ranks. Throws Error{backend} if MPI fails.
+std::shared_ptr<Region> shared_region(MPI_Comm comm, std::size_t bytes, std::string* why = nullptr);
 
 }  // namespace kolo

@@ -19,7 +19,8 @@ struct PeerAddress {
   std::uint64_t piece = nowhere;  ///< or the number of the piece of memory; a rank uses none twice
   std::uint64_t offset = 0;       ///< within the piece
   std::uint64_t piece_bytes = 0;
-  std::int64_t descriptor = -1;  ///< by which peers open the piece
+  std::int32_t descriptor = -1;  ///< by which peers open the piece
+  std::uint32_t file = 0;        ///< which file they find there
 };
 
 /// Memory of one rank that its peers on the node can reach, for tensors. Used by any thread but for map() and
@@ -48,6 +49,7 @@ class ShmMemory : public MemorySource, public std::enable_shared_from_this<ShmMe
     std::uint64_t number = 0;  ///< from 2 on
     std::size_t bytes = 0;
     int descriptor = -1;
+    std::uint32_t file = 0;
   };
   /// Null `begin` if there is no more. `number` is for this piece.
   virtual Piece make_piece(std::size_t bytes, std::uint64_t number) = 0;

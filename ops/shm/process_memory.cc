@@ -19,7 +19,7 @@ class ProcessMemory final : public ShmMemory {
   std::shared_ptr<std::byte> map(int rank, const PeerAddress& address) override {
     auto& region = peers_[static_cast<std::size_t>(rank)].mapped[address.piece];
     if (!region) {
-      region = SharedRegion::open(peers_[static_cast<std::size_t>(rank)].pid, static_cast<int>(address.descriptor),
+      region = SharedRegion::open(peers_[static_cast<std::size_t>(rank)].pid, address.descriptor, address.file,
                                   address.piece_bytes);
       region->close_descriptor();
     }
@@ -44,7 +44,8 @@ class ProcessMemory final : public ShmMemory {
       auto region = SharedRegion::create(bytes);
       std::byte* const data = region->data();
       const int descriptor = region->descriptor();
-      return {{std::move(region), data}, number, bytes, descriptor};
+      const std::uint32_t file = region->file();
+      return {{std::move(region), data}, number, bytes, descriptor, file};
     } catch (const Error&) {
       return {};  // too many descriptors, or too little memory: the caller tries ordinary memory
     }

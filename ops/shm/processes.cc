@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "ops/mpi_base/handles.h"
-#include "ops/mpi_base/region.h"
 #include "ops/shm/backend.h"
 #include "ops/shm/process_memory.h"
 

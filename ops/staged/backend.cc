@@ -56,6 +56,15 @@ class StagedBackend final : public Backend {
     if (hosts.empty()) return nullptr;
     return std::make_unique<StagedBackend>(gpu_, std::move(hosts), group, tuning_);
   }
+  bool must_be_called() const override {
+    return std::ranges::any_of(pipeline_->hosts(), [](const auto& host) { return host->must_be_called(); });
+  }
+  void progress(bool in_flight) override {
+    for (const auto& host : pipeline_->hosts()) host->progress(in_flight);
+  }
+  bool settled() override {
+    return std::ranges::count_if(pipeline_->hosts(), [](const auto& host) { return !host->settled(); }) == 0;
+  }
   std::uint64_t staged_bytes() const override { return pipeline_->staged_bytes(); }
   void abandon() noexcept override { pipeline_->abandon(); }
 

@@ -69,7 +69,8 @@ bool TwoLevelAllReduce::needs_polling() const {
 }
 
 bool TwoLevelAllReduce::step() {
-  for (bool moved = true; moved;) {
+  moved_ = false;
+  for (bool moved = true; moved; moved_ |= moved) {
     moved = false;
     for (std::size_t i = complete_; i < reduced_; ++i) moved |= advance(chunks_[i]);
     while (exchanged_ < reduced_ && chunks_[exchanged_].stage == Stage::reduced) {
@@ -86,7 +87,11 @@ bool TwoLevelAllReduce::step() {
 bool TwoLevelAllReduce::advance(InFlight& flight) {
   if (flight.stage != Stage::reducing && flight.stage != Stage::exchanging && flight.stage != Stage::gathering)
     return false;
-  std::erase_if(flight.running, [](const Running& running) { return running.operation->step(); });
+  std::erase_if(flight.running, [&](const Running& running) {
+    if (running.operation->step()) return true;
+    moved_ |= running.operation->moved();
+    return false;
+  });
   if (!flight.running.empty()) return false;
   flight.stage = static_cast<Stage>(static_cast<int>(flight.stage) + 1);
   if (flight.stage == Stage::exchanged) narrow(flight);

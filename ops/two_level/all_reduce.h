@@ -47,6 +47,7 @@ class TwoLevelAllReduce final : public Operation {
 
   bool step() override;
   bool needs_polling() const override;
+  bool moved() const override { return moved_; }
   bool holds_backend() const override { return gathered_ < chunks_.size(); }
 
  private:
@@ -95,6 +96,7 @@ class TwoLevelAllReduce final : public Operation {
   std::size_t exchanged_ = 0;  // …second…
   std::size_t gathered_ = 0;   // …third…
   std::size_t complete_ = 0;
+  bool moved_ = false;  // at the last step
 };
 
 }  // namespace kolo

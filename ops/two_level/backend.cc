@@ -65,6 +65,10 @@ class TwoLevelBackend final : public Backend {
     if (levels_->intra_node) levels_->intra_node->abandon();
     if (levels_->inter_node) levels_->inter_node->abandon();
   }
+  bool must_be_called() const override {
+    return (levels_->intra_node && levels_->intra_node->must_be_called()) ||
+           (levels_->inter_node && levels_->inter_node->must_be_called());
+  }
   std::shared_ptr<MemorySource> memory() override {
     return levels_->intra_node ? levels_->intra_node->memory() : nullptr;
   }

@@ -130,6 +130,13 @@ int kolo_handle_wait(kolo_handle* handle) {
   });
 }
 
+int kolo_handle_wait_on_stream(kolo_handle* handle, void* stream) {
+  return guarded([&] {
+    at(handle, "handle").handle.wait(stream);
+    kolo::c_api::give_rows(*handle);
+  });
+}
+
 int kolo_handle_poll(kolo_handle* handle, int* done) {
   return guarded([&] { at(done, "done") = at(handle, "handle").handle.poll() ? 1 : 0; });
 }

@@ -12,7 +12,8 @@ namespace {
 
 PairOptions pair_options(const kolo_pair_options* given) {
   if (!given) return {};
-  return {.group = group_of(given->group), .ready = given->ready};
+  return {
+      .group = group_of(given->group), .ready = given->ready, .timeout_seconds = timeout_of(given->timeout_seconds)};
 }
 
 /// Starts an operation by `call(session)`, which returns its handle.

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <algorithm>
+#include <optional>
+
 #include "runtime/c_api/parts.h"
 
 namespace kolo::c_api {
@@ -16,6 +19,11 @@ inline bool same(const Tensor& a, const Tensor& b) {
   return a.data == b.data && a.shape == b.shape && a.dtype == b.dtype && a.device == b.device;
 }
 
+/// 0 is the session's time-out there, and none in C++.
+inline std::optional<double> timeout_of(double seconds) {
+  return seconds == 0 ? std::nullopt : std::optional(std::max(seconds, 0.0));
+}
+
 /// The C++ options with the values of the members that both structs have. `rows` receives the rows if they are asked
 /// for.
 template <class Options, class Given>
@@ -24,6 +32,7 @@ Options options_of(const Given* given, const Session& session, const Tensor& in,
   if (!given) return options;
   options.group = group_of(given->group);
   options.ready = given->ready;
+  options.timeout_seconds = timeout_of(given->timeout_seconds);
   if constexpr (requires { given->root; }) options.root = given->root;
   if constexpr (requires { given->op; }) {
     options.op = enumerator<ReduceOp>(given->op, reduce_op_count, "kolo_reduce_op");

@@ -192,6 +192,15 @@ int kolo_session_config(const kolo_session* session, kolo_config** config) {
   });
 }
 
+int kolo_session_device(const kolo_session* session, int* device_kind, int* device_index) {
+  return guarded([&] {
+    const kolo::Device device = at(session, "session").session.device();
+    at(device_index, "device_index") = 0;
+    at(device_kind, "device_kind") = static_cast<int>(device.kind);
+    *device_index = device.index;
+  });
+}
+
 int kolo_session_stats(const kolo_session* session, kolo_stats* stats) {
   return guarded([&] {
     at(stats, "stats") = {};
@@ -204,6 +213,9 @@ int kolo_session_stats(const kolo_session* session, kolo_stats* stats) {
     stats->control_bytes_received = now.control_bytes_received;
     stats->control_messages_sent = now.control_messages_sent;
     stats->staged_bytes = now.staged_bytes;
+    stats->late_wakeups = now.late_wakeups;
+    stats->bucket_seconds = now.bucket_seconds;
+    stats->device_peak_bytes = now.device_peak_bytes;
   });
 }
 

@@ -11,10 +11,11 @@
 
 namespace kolo {
 
-/// Carries announcements and decisions between ranks. Implementations: thread.h (ranks in one process) and mpi.h
-/// (processes); both use NodeLinks within a node.
+/// Carries announcements and decisions between ranks. Implementations: thread.h (ranks in one process) and
+/// processes.h; both use NodeLinks within a node.
 ///
-/// Messages of one rank to another arrive in order. Nothing blocks. Used by one thread at a time, except doorbell().
+/// Messages of one rank to another arrive in order. Nothing blocks. Used by one thread at a time, except doorbell() and
+/// what says so.
 class ControlChannel {
  public:
   struct Message {
@@ -27,9 +28,8 @@ class ControlChannel {
   virtual int rank() const = 0;
   virtual const Topology& topology() const = 0;
 
-  /// Opens and closes the links to the neighbours of a position in a group's tree; only open links carry messages.
+  /// Opens the links to the neighbours of a position in a group's tree; only open links carry messages.
   virtual void open(const TreePosition& position) = 0;
-  virtual void close(const TreePosition& position) = 0;
 
   /// Queues a message for `to`, sends what fits, and wakes the receiver.
   virtual void send(int to, std::span<const std::byte> message) = 0;
@@ -40,18 +40,20 @@ class ControlChannel {
   /// Whether receive() may find something. Cheap; may err on the side of true.
   virtual bool pending() = 0;
 
-  /// Sends what send() could not; returns true if nothing is left.
+  /// Sends what send() could not; returns true if nothing is left, but for ranks that have not been met yet.
   virtual bool flush() = 0;
 
-  /// True if messages of some peers are found only by calling receive(): these peers ring the doorbell only after
-  /// ask_to_be_rung().
-  virtual bool needs_polling() const = 0;
+  /// Whether this rank has been sent everything, and can take it without this rank's doing.
+  virtual bool sent_to(int rank) = 0;
 
-  /// Before a rank sleeps on its doorbell, and before its last receive(): asks all peers to ring from now on. False if
-  /// some will not.
-  virtual bool ask_to_be_rung() { return !needs_polling(); }
+  /// Before whoever acts for this rank sleeps on the doorbell, or leaves that to others, and before its last receive():
+  /// a message of any peer rings from now on, also one that is here already.
+  virtual void listen() {}
 
-  /// Rung by peers of this node when they have sent a message, and by any thread of this process.
+  /// What stands between this rank and peers on other nodes, for reports; mostly empty. Any thread.
+  virtual std::string troubles() const { return ""; }
+
+  /// Rung by peers that have sent a message, and by any thread of this process.
   virtual Doorbell& doorbell() = 0;
 
   /// The entries of this node's ranks, for their watchdogs.
@@ -59,9 +61,6 @@ class ControlChannel {
 
   /// Whether the ranks are processes, which exit() ends one by one.
   virtual bool spans_processes() const = 0;
-
-  /// A rank left without finishing: release nothing collectively from now on.
-  virtual void abandon() noexcept = 0;
 
   /// Ends the whole job with this exit code. All text must have been written before.
   [[noreturn]] virtual void abort_job(int exit_code) = 0;

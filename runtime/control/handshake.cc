@@ -1,12 +1,15 @@
 #include "runtime/control/handshake.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <chrono>
 #include <map>
 #include <numeric>
+#include <set>
 #include <thread>
 
+#include <kolo/detail/hash.h>
 #include <kolo/error.h>
 
 #include "runtime/control/topology.h"
@@ -15,6 +18,8 @@
 
 namespace kolo {
 namespace {
+
+constexpr std::size_t most_hosts = 8;  // that are named
 
 using Values = std::map<std::string, RankSet>;  // value of a setting → the ranks with it
 using Survey = std::map<std::string, Values>;   // by setting
@@ -67,24 +72,96 @@ ControlChannel::Message next_message(ControlChannel& control) {
   while (!control.receive(message)) {
     control.flush();
     const auto ticket = control.doorbell().arm();
-    if (!control.pending())
-      control.doorbell().sleep(ticket, std::chrono::milliseconds(control.needs_polling() ? 1 : 100));
+    control.listen();
+    if (!control.pending()) control.doorbell().sleep(ticket, std::chrono::milliseconds(100));
     control.doorbell().disarm();
   }
   return message;
 }
 
+/// What others send before it is kept in `early`.
+ControlChannel::Message message_of_parent(ControlChannel& control, const TreePosition& position,
+                                          std::vector<ControlChannel::Message>& early) {
+  auto message = next_message(control);
+  for (; message.from != position.parent; message = next_message(control)) early.push_back(std::move(message));
+  return message;
+}
+
+void send_down(ControlChannel& control, const TreePosition& position, const Writer& message) {
+  for (int child : position.children) control.send(child, message.bytes());
+  while (!control.flush()) std::this_thread::yield();
+}
+
+/// Whether every rank has this hash; known to all when it returns.
+bool all_have(std::uint64_t hash, ControlChannel& control, const TreePosition& position,
+              std::vector<ControlChannel::Message>& early) {
+  bool all = true;
+  for (std::size_t child = 0; child < position.children.size(); ++child) {
+    const auto message = next_message(control);
+    Reader reader(message.bytes);
+    all = reader.get<std::uint8_t>() != 0 && reader.get<std::uint64_t>() == hash && all;
+  }
+  if (!position.root()) {
+    Writer up;
+    up.put(static_cast<std::uint8_t>(all));
+    up.put(hash);
+    control.send(position.parent, up.bytes());
+    all = Reader(message_of_parent(control, position, early).bytes).get<std::uint8_t>() != 0;
+  }
+  Writer down;
+  down.put(static_cast<std::uint8_t>(all));
+  send_down(control, position, down);
+  return all;
+}
+
 }  // namespace
 
-std::vector<std::byte> settings_message(const Config& config, int rank) {
+std::string Build::own() {
+  return KOLO_BUILD;
+}
+
+std::uint64_t hash_of_settings(const Config& config, const Build& build) {
+  return detail::Hash().add(settings_message(config, 0, "", build)).value();
+}
+
+/// Begins in the same way in all versions of kolo: protocol, build, host.
+std::vector<std::byte> settings_message(const Config& config, int rank, std::string_view host, const Build& build) {
   Writer writer;
+  writer.put(build.protocol);
+  writer.put(std::string_view(build.kolo));
+  writer.put(host);
   put(writer, own_settings(config, rank));
   return {writer.bytes().begin(), writer.bytes().end()};
 }
 
-void check_settings(std::span<const std::byte> messages) {
+void check_settings(std::span<const std::vector<std::byte>> messages) {
+  struct Side {
+    RankSet ranks;
+    std::set<std::string> hosts;
+  };
+  std::map<std::string, Side> builds;
+  std::vector<Reader> settings;
+  for (const auto& message : messages) {
+    Reader& reader = settings.emplace_back(message);
+    const auto protocol = reader.get<std::uint32_t>();
+    const std::string build = fmt::format("{}, protocol {}", reader.get_string(), protocol);
+    Side& side = builds[build];
+    side.ranks.add(static_cast<int>(settings.size()) - 1);
+    std::string host = reader.get_string();
+    if (side.hosts.size() < most_hosts) side.hosts.insert(std::move(host));
+  }
+  if (builds.size() > 1) {
+    std::vector<std::string> sides;
+    for (const auto& [build, side] : builds) {
+      sides.push_back(fmt::format("{} on {}{}: kolo {}", to_string(side.ranks), fmt::join(side.hosts, ", "),
+                                  side.hosts.size() < most_hosts ? "" : " and others", build));
+    }
+    throw Error(ErrorCode::mismatch,
+                fmt::format("ranks run different builds of kolo ({}); start the same one on every host",
+                            fmt::join(sides, "; ")));
+  }
   Survey survey;
-  for (Reader reader(messages); !reader.done();) merge(survey, reader);
+  for (Reader& reader : settings) merge(survey, reader);
   if (const std::string problem = verdict(survey); !problem.empty()) throw Error(ErrorCode::mismatch, problem);
 }
 
@@ -92,6 +169,8 @@ std::vector<ControlChannel::Message> agree_on_settings(ControlChannel& control, 
   std::vector<int> all_ranks(static_cast<std::size_t>(control.topology().size()));
   std::iota(all_ranks.begin(), all_ranks.end(), 0);
   const TreePosition position = tree_position(control.topology(), all_ranks, control.rank());
+  std::vector<ControlChannel::Message> early;
+  if (all_have(hash_of_settings(config), control, position, early)) return early;
 
   Survey survey = own_settings(config, control.rank());
   for (std::size_t child = 0; child < position.children.size(); ++child) {
@@ -100,23 +179,18 @@ std::vector<ControlChannel::Message> agree_on_settings(ControlChannel& control, 
     merge(survey, reader);
   }
   std::string problem;
-  std::vector<ControlChannel::Message> early;
   if (position.root()) {
     problem = verdict(survey);
   } else {
     Writer up;
     put(up, survey);
     control.send(position.parent, up.bytes());
-    auto message = next_message(control);
-    for (; message.from != position.parent; message = next_message(control)) early.push_back(std::move(message));
-    problem = Reader(message.bytes).get_string();
+    problem = Reader(message_of_parent(control, position, early).bytes).get_string();
   }
   Writer down;
   down.put(std::string_view(problem));
-  for (int child : position.children) control.send(child, down.bytes());
-  while (!control.flush()) std::this_thread::yield();
-  if (!problem.empty()) throw Error(ErrorCode::mismatch, problem);
-  return early;
+  send_down(control, position, down);
+  throw Error(ErrorCode::mismatch, problem);
 }
 
 }  // namespace kolo

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
+#include <limits>
+
+#include "runtime/control/wire.h"
 
 namespace kolo {
 namespace {
@@ -53,11 +55,7 @@ void NodeLinks::ring_doorbell(int to) {
 }
 
 void NodeLinks::send(int to, std::span<const std::byte> message) {
-  auto& queue = outgoing_[static_cast<std::size_t>(to)];
-  const auto length = static_cast<std::uint32_t>(message.size());
-  const auto* head = reinterpret_cast<const std::byte*>(&length);
-  queue.insert(queue.end(), head, head + sizeof(length));
-  queue.insert(queue.end(), message.begin(), message.end());
+  append_framed(outgoing_[static_cast<std::size_t>(to)], message);
   push(to);
 }
 
@@ -135,21 +133,9 @@ void NodeLinks::drain(int from) {
       ring_doorbell(from);
     }
   }
-  parse(from);
-}
-
-void NodeLinks::parse(int from) {
-  auto& buffer = incoming_[static_cast<std::size_t>(from)];
-  std::size_t at = 0;
-  while (buffer.size() - at >= sizeof(std::uint32_t)) {
-    std::uint32_t length = 0;
-    std::memcpy(&length, buffer.data() + at, sizeof(length));
-    if (buffer.size() - at - sizeof(length) < length) break;
-    const auto first = buffer.begin() + static_cast<std::ptrdiff_t>(at + sizeof(length));
-    messages_.push_back({from, {first, first + static_cast<std::ptrdiff_t>(length)}});
-    at += sizeof(length) + length;
-  }
-  buffer.erase(buffer.begin(), buffer.begin() + static_cast<std::ptrdiff_t>(at));
+  (void)take_framed(buffer, std::numeric_limits<std::uint32_t>::max(), [&](std::span<const std::byte> bytes) {
+    messages_.push_back({from, {bytes.begin(), bytes.end()}});
+  });
 }
 
 }  // namespace kolo

@@ -34,6 +34,7 @@ class NodeLinks {
   bool receive(ControlChannel::Message& message);  // `from` is an index on this node
   bool pending() const;
   bool flush();
+  bool sent_to(int to) const { return outgoing_[static_cast<std::size_t>(to)].empty(); }
 
   Doorbell& doorbell(int index) { return doorbells_[index]; }
   std::span<Doorbell> doorbells() { return {doorbells_, static_cast<std::size_t>(ranks_)}; }
@@ -56,7 +57,6 @@ class NodeLinks {
   void ring_doorbell(int to);
   bool push(int to);  // moves queued bytes into the ring; true if all fitted
   void drain(int from);
-  void parse(int from);
 
   std::shared_ptr<Region> region_;
   int index_;

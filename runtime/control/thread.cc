@@ -20,16 +20,14 @@ class ThreadChannel final : public ControlChannel {
   int rank() const override { return rank_; }
   const Topology& topology() const override { return topology_; }
   void open(const TreePosition&) override {}
-  void close(const TreePosition&) override {}
   void send(int to, std::span<const std::byte> message) override { links_.send(to, message); }
   bool receive(Message& message) override { return links_.receive(message); }
   bool pending() override { return links_.pending(); }
   bool flush() override { return links_.flush(); }
-  bool needs_polling() const override { return false; }
+  bool sent_to(int rank) override { return links_.sent_to(rank); }
   Doorbell& doorbell() override { return links_.doorbell(rank_); }
   StatusBoard& board() override { return board_; }
   bool spans_processes() const override { return false; }
-  void abandon() noexcept override {}
   [[noreturn]] void abort_job(int exit_code) override {
     std::fflush(nullptr);
     std::_Exit(exit_code);

@@ -1,6 +1,7 @@
 #include "runtime/control/topology.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -43,6 +44,12 @@ std::vector<int> Topology::node_ranks(int rank) const {
     }
   }
   return result;
+}
+
+std::string host_name() {
+  char name[64] = {};
+  gethostname(name, sizeof name - 1);
+  return name;
 }
 
 void fake_nodes(Topology& topology, std::string_view text) {

@@ -24,6 +24,9 @@ struct Topology {
   std::vector<int> node_ranks(int rank) const;
 };
 
+/// This host's, cut to 63 bytes.
+std::string host_name();
+
 /// Replaces the nodes by those of KOLO_FAKE_NODES: "2,2" puts ranks 0-1 and 2-3 on different nodes. Empty text: no
 /// change. Throws Error{invalid_argument} if the text is malformed or does not add up to the number of ranks.
 void fake_nodes(Topology& topology, std::string_view text);

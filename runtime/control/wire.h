@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -67,6 +68,10 @@ class Reader {
     const auto text = take(get<std::uint32_t>());
     return {reinterpret_cast<const char*>(text.data()), text.size()};
   }
+  void copy_to(std::span<std::byte> bytes) {
+    const auto taken = take(bytes.size());
+    std::copy(taken.begin(), taken.end(), bytes.begin());
+  }
   /// The length of a list whose elements take at least `element_bytes` each.
   std::uint32_t get_length(std::size_t element_bytes) {
     const auto length = get<std::uint32_t>();
@@ -85,9 +90,37 @@ class Reader {
   std::span<const std::byte> rest_;
 };
 
+/// Messages in a stream of bytes: each behind its length, which takes 32 bits.
+template <class Stream>
+void append_framed(Stream& stream, std::span<const std::byte> message) {
+  const auto length = static_cast<std::uint32_t>(message.size());
+  const auto* const head = reinterpret_cast<const std::byte*>(&length);
+  stream.insert(stream.end(), head, head + sizeof length);
+  stream.insert(stream.end(), message.begin(), message.end());
+}
+
+/// Takes those out that are whole, and calls take(bytes) for each. Returns false, with the stream as it is, if the next
+/// one would be longer than `longest` bytes.
+template <class Take>
+bool take_framed(std::vector<std::byte>& stream, std::size_t longest, Take&& take) {
+  std::size_t at = 0;
+  bool sound = true;
+  while (stream.size() - at >= sizeof(std::uint32_t)) {
+    std::uint32_t length = 0;
+    std::memcpy(&length, stream.data() + at, sizeof length);
+    sound = length <= longest;
+    if (!sound || stream.size() - at - sizeof length < length) break;
+    at += sizeof length;
+    take(std::span(stream).subspan(at, length));
+    at += length;
+  }
+  stream.erase(stream.begin(), stream.begin() + static_cast<std::ptrdiff_t>(at));
+  return sound;
+}
+
 /// A set travels as a list of ranges: in the usual cases its size does not depend on the number of ranks.
 inline void encode(Writer& writer, const RankSet& ranks) {
-  const auto list = ranks.ranges();
+  const auto& list = ranks.ranges();
   writer.put(static_cast<std::uint32_t>(list.size()));
   for (const auto [first, last] : list) {
     writer.put(static_cast<std::int32_t>(first));

@@ -17,10 +17,9 @@ void Completions::publish() {
   }
   for (Submission* submission : completing_) {
     Completion& completion = submission->completion;
-    completion.done = true;
-    if (submission->request.signature.device != DeviceKind::cpu)
-      completion.launched = true;  // last: without results it failed
-    completion.done.notify_all();
+    completion.done.set();
+    if (submission->request.signature.device == DeviceKind::cpu) continue;
+    completion.launched.set();  // last: without results it failed
   }
   finished_.clear();
 }

@@ -8,38 +8,60 @@
 #include "runtime/operation/block_sizes.h"
 
 namespace kolo {
+namespace {
+
+/// Hands each element to `handle`, once; if that throws, those behind it remain.
+template <class T, class Handle>
+void take_each(std::vector<T>& all, Handle&& handle) {
+  if (all.empty()) return;
+  std::size_t next = 0;
+  try {
+    while (next < all.size()) handle(std::move(all[next++]));
+  } catch (...) {
+    all.erase(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(next));
+    throw;
+  }
+  all.clear();
+}
+
+}  // namespace
 
 Cycle::Cycle(PendingQueue& queue, ControlChannel& control, std::shared_ptr<const GroupInfo> world, BackendList backends,
              const Config& config, int gpu, std::function<void(const std::string&)> on_complete)
     : queue_(queue),
       control_(control),
-      groups_(std::move(world), control, config.fusion_bytes, std::move(backends), config.timings),
+      groups_(std::move(world), control, config, std::move(backends)),
       gpu_(gpu),
       completions_(queue, std::move(on_complete)),
-      pairs_(groups_, completions_, control.rank()) {}
+      pairs_(groups_, completions_, control.rank()),
+      changes_(groups_, control.rank()),
+      deadlines_(queue, groups_),
+      patience_(groups_) {}
 
 bool Cycle::run(Time now) {
   return guard([&] {
-    again_ = false;
-    bool moved = announce();
+    again_ = progressed_ = false;
+    bool moved = has_announced_ = announce();
     moved |= agree();
     decide(now);
     moved |= send();
-    moved |= execute();
-    return moved || again_;
+    const bool executed = execute(now);
+    progressed_ = has_announced_ || executed;
+    groups_.rest();
+    return moved || executed || again_;
   });
 }
 
 bool Cycle::announce_and_send(Time now) {
   guard([&] {
     announce();
-    const bool news = std::any_of(groups_.begin(), groups_.end(),
+    const bool news = std::any_of(groups_.at_work().begin(), groups_.at_work().end(),
                                   [](const auto& entry) { return entry.second->negotiator.has_news(); });
     if (!news && flushed_) return false;
     decide(now);
     return send();
   });
-  return !flushed_ || std::any_of(groups_.begin(), groups_.end(), [](const auto& entry) {
+  return !flushed_ || std::any_of(groups_.at_work().begin(), groups_.at_work().end(), [](const auto& entry) {
     const GroupState& group = *entry.second;
     return group.negotiator.decided() || group.negotiator.holds_up_others() || group.failure_reported;
   });
@@ -48,36 +70,46 @@ bool Cycle::announce_and_send(Time now) {
 // ---- announce: from the program to the negotiators, in the program's order ------------------------------------------
 
 bool Cycle::announce() {
-  if (queue_.empty()) return false;
-  queue_.drain(drained_);
-  for (const PendingQueue::Item& item : drained_) {
+  if (announced_ == drained_.size()) {
+    if (queue_.empty()) return false;
+    announced_ = 0;
+    queue_.drain(drained_);
+  }
+  while (announced_ < drained_.size()) {  // if one fails, the others are for the next cycle
+    const PendingQueue::Item& item = drained_[announced_++];
     if (given_up_ && item.submission) completions_.complete(item.submission, &*given_up_);
     if (!given_up_) announce(item);
   }
   drained_.clear();
+  announced_ = 0;
   return true;
 }
 
 void Cycle::announce(const PendingQueue::Item& item) {
-  const auto& [what, submission, sequence, seconds] = item;
+  const auto& [what, submission, sequence] = item;
   if (what == PendingQueue::What::depart || what == PendingQueue::What::abandon) {
     const bool abandoned = what == PendingQueue::What::abandon;
     departure_ = submission;
     pairs_.leave(abandoned);
-    for (auto& [key, group] : groups_) group->negotiator.leave(abandoned);
+    for (auto& [key, group] : groups_.all()) group->negotiator.leave(abandoned);
     return;
   }
-  GroupState* group = group_of(submission);
-  if (!group) return;
-  current_ = group;
+  GroupState* group = nullptr;
+  try {
+    group = group_of(submission);
+    if (!group) return;
+    current_ = group;
+    if (what == PendingQueue::What::submit) submit(*group, submission);
+  } catch (...) {  // it fails with the group, or with all
+    (group ? *group : groups_.world()).executor.start({.members = {submission}});
+    throw;
+  }
   switch (what) {
-    case PendingQueue::What::submit: submit(*group, submission); break;
     case PendingQueue::What::flush:
-      for (auto& [key, other] : groups_) other->negotiator.end_run();
+      group->negotiator.end_run();
       group->negotiator.flush(submission, sequence);
       break;
     case PendingQueue::What::withdraw: pairs_.withdraw(*group, submission); break;
-    case PendingQueue::What::overdue: group->negotiator.time_out(submission, seconds); break;
     default: break;
   }
   current_ = nullptr;
@@ -86,11 +118,16 @@ void Cycle::announce(const PendingQueue::Item& item) {
 /// The group that a submission is for; completes it with an error if this rank has no such group.
 GroupState* Cycle::group_of(const SubmissionPtr& submission) {
   const Request& request = submission->request;
-  if (request.group->is_pair()) return &pairs_.state(request.group->id);
-  GroupState* group = groups_.find(request.group->key());
-  if (group && group->info == request.group) return group;
-  const Failure failure{ErrorCode::closed,
-                        describe(request) + ": the group was removed, or belongs to another session; make it again"};
+  const bool is_pair = request.group->is_pair();
+  const auto& asked = is_pair ? request.parent : request.group;
+  GroupState* group = groups_.find(asked->key());
+  const bool known = group && group->info == asked;
+  if (known && is_pair) group = pairs_.state(request.group->id);
+  if (known && group) return group;
+  const Failure failure =
+      known ? *groups_.world().negotiator.failure()
+            : Failure{ErrorCode::closed,
+                      describe(request) + ": the group was removed, or belongs to another session; make it again"};
   completions_.complete(submission, &failure);
   return nullptr;
 }
@@ -108,6 +145,7 @@ void Cycle::submit(GroupState& group, const SubmissionPtr& submission) {
   const auto before = group.negotiator.full_announcements();
   group.is_pair() ? pairs_.submit(group, submission) : group.negotiator.submit(submission);
   counters_.full_announcements += group.negotiator.full_announcements() - before;
+  deadlines_.add(*submission);
 }
 
 // ---- agree, decide, send: between the negotiators of this rank and its neighbours -----------------------------------
@@ -126,8 +164,8 @@ void Cycle::on_message(ControlChannel::Message message) {
   Reader reader(message.bytes);
   const auto kind = reader.get<GroupKind>(2);
   const auto id = reader.get<GroupId>();
-  GroupState* group = kind == GroupKind::pair ? &pairs_.state(id) : groups_.find({kind, id});
-  if (!group) return groups_.keep(id, std::move(message));
+  GroupState* group = kind == GroupKind::pair ? pairs_.state(id) : groups_.find({kind, id});
+  if (!group) return;  // removed, or the world has failed
   current_ = group;
   if (reader.get<Direction>(2) == Direction::to_parent) {
     group->negotiator.receive_from_child(message.from, reader);
@@ -139,36 +177,21 @@ void Cycle::on_message(ControlChannel::Message message) {
 
 void Cycle::decide(Time now) {
   if (given_up_) return;
-  settle_joins_and_runs(now);
-  for (auto& [key, group] : groups_) {
-    current_ = group.get();
-    group->negotiator.decide();
+  time_has_come_ = patience_.look(submissions_, now);
+  if (now >= deadlines_.next()) deadlines_.look(now);
+  for (auto& [key, group] : groups_.at_work()) {
+    current_ = group;
+    Negotiator& negotiator = group->negotiator;
+    if (negotiator.joining()) negotiator.hold_join(pairs_.wait_for(*group->info));
+    negotiator.decide();
   }
   current_ = nullptr;
-}
-
-/// A rank joins a group when none of its sends and receives there waits; runs end that others wait for; and buckets are
-/// split that a program does not complete while it waits for something else: another rank may have submitted in another
-/// order.
-void Cycle::settle_joins_and_runs(Time now) {
-  bool waits = false;
-  for (auto& [key, group] : groups_) {
-    Negotiator& negotiator = group->negotiator;
-    waits |= negotiator.program_waits();
-    if (group->grace_period.ended(negotiator.holds_up_others(), negotiator.length_of_run(), now)) negotiator.end_run();
-    if (negotiator.joining()) negotiator.hold_join(pairs_.wait_for(*group->info));
-  }
-  const bool held_up = waits && std::any_of(groups_.begin(), groups_.end(), [](const auto& entry) {
-                         return entry.second->negotiator.waits_for_program();
-                       });
-  if (!standstill_.ended(held_up, submissions_, now)) return;
-  for (auto& [key, group] : groups_) group->negotiator.flush_all();
 }
 
 bool Cycle::send() {
   if (given_up_) return false;
   bool moved = false;
-  for (auto& [key, group] : groups_) {
+  for (auto& [key, group] : groups_.at_work()) {
     group->negotiator.send([&, key = key](int rank, Direction direction, std::span<const std::byte> bytes) {
       Writer message;
       message.put(key.kind);
@@ -187,25 +210,28 @@ bool Cycle::send() {
 
 // ---- execute: what has been agreed ----------------------------------------------------------------------------------
 
-bool Cycle::execute() {
+bool Cycle::execute(Time now) {
   bool moved = false;
-  for (auto& [key, group] : groups_) moved |= execute(*group);
+  for (auto& [key, group] : groups_.at_work()) moved |= execute(*group, now);
   current_ = nullptr;
-  for (GroupId id : std::exchange(removed_, {})) groups_.remove(id);
+  if (trailing_.due(now)) groups_.world().executor.progress(queue_.any_in_flight());
+  changes_.remove_now(
+      [&](const SubmissionPtr& submission, const Failure& failure) { completions_.complete(submission, &failure); });
   if (departure_ && flushed_ && may_leave()) leave();
   return moved;
 }
 
-bool Cycle::execute(GroupState& group) {
+bool Cycle::execute(GroupState& group, Time now) {
   current_ = &group;
   const auto agreements = group.negotiator.agreements();
-  const bool decided = group.negotiator.decided();
+  const bool decided = group.negotiator.decided() || !group.decisions.empty();
   const bool joined_before = std::exchange(group.was_joined, group.negotiator.any_joined());
   if (joined_before || group.was_joined) again_ |= pairs_.withdraw_refused(group);
-  if (decided) apply_decisions(group, group.negotiator.take());
+  if (decided) apply_decisions(group);
   counters_.agreements += agreements - std::exchange(group.agreements_counted, agreements);
   const auto before = group.executor.buckets_started();
   const bool advanced = group.executor.step(completions_.finished());
+  if (group.executor.take_trailing()) trailing_.begin(now);
   counters_.buckets += group.executor.buckets_started() - before;
   if (const auto fault = group.executor.take_fault()) {
     group.negotiator.report_fault(*fault);
@@ -221,80 +247,87 @@ bool Cycle::execute(GroupState& group) {
   return decided || advanced;
 }
 
-void Cycle::apply_decisions(GroupState& group, Decisions&& decisions) {
-  for (const std::string& name : decisions.without_this_rank)
-    queue_.pass_over(group.info->key(), name);  // before join() returns
-  for (const auto& [submission, failure] : decisions.failed) finish(group, submission, &failure);
-  for (const SubmissionPtr& submission : decisions.withdrawn) {
+/// What an error leaves undone is done by the next cycle.
+void Cycle::apply_decisions(GroupState& group) {
+  if (group.decisions.empty()) group.negotiator.take(group.decisions);
+  Decisions& decisions = group.decisions;
+  // Making a group may wait for its other ranks: they must have heard of it.
+  if (group.negotiator.makes_groups() &&
+      !std::ranges::all_of(group.position.children, [&](int rank) { return control_.sent_to(rank); }))
+    return;
+  // before join() returns
+  take_each(decisions.without_this_rank, [&](std::string&& name) { queue_.pass_over(group.info->key(), name); });
+  take_each(decisions.forgotten, [&](std::string&& name) { queue_.forget(group.info->key(), name); });
+  take_each(decisions.failed, [&](Decisions::Failed&& failed) { finish(group, failed.submission, &failed.failure); });
+  take_each(decisions.withdrawn, [&](SubmissionPtr&& submission) {
     const auto& refusal = submission->pending.refusal;
     finish(group, submission, refusal ? &*refusal : nullptr);
-  }
-  for (const SubmissionPtr& submission : decisions.completed) completions_.complete(submission);
-  for (const SubmissionPtr& submission : decisions.to_allocate) {  // the ranks vote once more
-    if (submission->request.allocate) submission->pending.objection = allocate_outputs(*submission, control_.rank());
-    group.negotiator.submit_again(submission);
+  });
+  take_each(decisions.completed, [&](SubmissionPtr&& submission) { completions_.complete(submission); });
+  take_each(decisions.to_allocate, [&](SubmissionPtr&& submission) { allocate(group, submission); });
+  take_each(decisions.run, [&](std::variant<AgreedBucket, Failure>&& next) {
+    if (auto* const fault = std::get_if<Failure>(&next)) {
+      group.executor.fail_devices(*fault, completions_.finished());
+    } else {
+      start(group, std::move(std::get<AgreedBucket>(next)));
+    }
+  });
+  if (const auto broken = std::exchange(decisions.broken, std::nullopt)) {
+    group.executor.abandon(*broken, completions_.finished());
+    if (!group.info->is_world()) return;
+    pairs_.end_with_world();
     again_ = true;
   }
-  auto fault = decisions.faults.begin();
-  const auto fail_before = [&](std::size_t place) {
-    for (; fault != decisions.faults.end() && fault->before <= place; ++fault)
-      group.executor.fail_devices(fault->failure, completions_.finished());
-  };
-  for (std::size_t place = 0; place < decisions.run.size(); ++place) {
-    fail_before(place);
-    start(group, std::move(decisions.run[place]));
-  }
-  fail_before(decisions.run.size());
-  if (decisions.broken) {
-    if (group.info->is_world()) control_.abandon();
-    group.executor.abandon(*decisions.broken, completions_.finished());
-  }
+}
+
+/// The ranks vote once more when they have an output to write to, or the new group.
+void Cycle::allocate(GroupState& group, const SubmissionPtr& submission) {
+  const Request& request = submission->request;
+  if (request.signature.kind == OpKind::make_group) submission->pending.objection = changes_.make(*submission);
+  if (request.allocate) submission->pending.objection = allocate_outputs(*submission, control_.rank());
+  again_ = true;
+  group.negotiator.submit_again(submission);
 }
 
 void Cycle::start(GroupState& group, AgreedBucket&& bucket) {
   for (const Unsubmitted& operation : bucket.unsubmitted)
     bucket.members.push_back(neutral_contribution(operation, group.info, bucket.absent, gpu_));
   counters_.tensors += bucket.members.size();
-  const SubmissionPtr first = bucket.members.front();
-  const OpKind kind = first->request.signature.kind;
-  if (kind == OpKind::make_group || kind == OpKind::remove_group) {
-    change_groups(first);
-    current_ = &group;
-  } else {
+  const SubmissionPtr paired = group.is_pair() ? bucket.members.front() : nullptr;
+  const Request& first = bucket.members.front()->request;
+  const OpKind kind = first.signature.kind;
+  if (kind == OpKind::remove_group) changes_.remove(first.subject->id);
+  if (moves_data(kind) || kind == OpKind::barrier) {
     group.executor.start(std::move(bucket));
+  } else if (kind == OpKind::make_group && !bucket.members.front()->completion.group) {
+    allocate(group, bucket.members.front());
+  } else {
+    completions_.complete(bucket.members.front());
   }
-  if (group.is_pair()) again_ |= pairs_.admit_next(group, first->request.name);
+  if (paired) again_ |= pairs_.admit_next(group, paired->request.name);
 }
 
 /// An operation that never ran is done with.
 void Cycle::finish(GroupState& group, const SubmissionPtr& submission, const Failure* failure) {
+  if (submission->request.signature.kind == OpKind::make_group) changes_.unmake(*submission);
   completions_.complete(submission, failure);
   if (group.is_pair()) again_ |= pairs_.admit_next(group, submission->request.name);
 }
 
-/// All ranks of the world have agreed to make or remove this group, and do it at the same place of the world's
-/// decisions.
-void Cycle::change_groups(const SubmissionPtr& submission) {
-  const Request& request = submission->request;
-  if (request.signature.kind == OpKind::remove_group) {
-    removed_.push_back(request.subject->id);
-  } else {
-    submission->completion.group = groups_.make(request.subject->ranks);
-    for (auto& message : groups_.kept(submission->completion.group->id)) on_message(std::move(message));
-    again_ = true;
-  }
-  completions_.complete(submission);
-}
-
 /// Pairs need not agree on leaving: their ranks do so in the world.
-bool Cycle::may_leave() const {
-  return std::all_of(groups_.begin(), groups_.end(), [](const auto& entry) {
-    const GroupState& group = *entry.second;
-    return !group.executor.busy() && (group.is_pair() || group.negotiator.all_left() || group.negotiator.broken());
+bool Cycle::may_leave() {
+  const bool alone = groups_.world().negotiator.broken();  // then nobody agrees on anything
+  bool may = true;
+  groups_.each([&](const GroupState& group) {
+    may = may && !group.executor.busy() &&
+          (alone || group.is_pair() || group.negotiator.all_left() || group.negotiator.broken());
   });
+  settling_ = may && !alone && !groups_.world().executor.settled();
+  return may && !settling_;
 }
 
 void Cycle::leave() {
+  trailing_ = {};
   const SubmissionPtr departure = std::exchange(departure_, nullptr);
   for (const SubmissionPtr& submission : queue_.in_flight()) {
     if (submission == departure) continue;
@@ -315,9 +348,10 @@ void Cycle::leave() {
 void Cycle::give_up(const Failure& failure) noexcept {
   GroupState* concerned = std::exchange(current_, nullptr);
   try {
+    completions_.publish();  // what was complete before
     bool reported = true;
-    for (auto& [key, group] : groups_) {
-      if (concerned && concerned != group.get()) continue;
+    for (auto& [key, group] : groups_.all()) {
+      if (concerned && concerned != group) continue;
       group->executor.halt();
       if (std::exchange(group->failure_reported, true) || group->negotiator.broken()) {
         reported = false;
@@ -326,7 +360,7 @@ void Cycle::give_up(const Failure& failure) noexcept {
       }
     }
     if (reported) return;
-    for (auto& [key, group] : groups_) group->negotiator.leave(true);
+    for (auto& [key, group] : groups_.all()) group->negotiator.leave(true);
     decide({});
     send();
   } catch (const std::exception&) {
@@ -336,54 +370,28 @@ void Cycle::give_up(const Failure& failure) noexcept {
 
 void Cycle::fail_everything(const Failure& failure) noexcept {
   if (!given_up_) given_up_ = failure;
-  for (auto& [key, group] : groups_) {
-    group->executor.halt();
-    group->executor.abandon(failure, completions_.finished());
-  }
+  trailing_ = {};
+  groups_.each([&](GroupState& group) {
+    group.executor.halt();
+    group.executor.abandon(failure, completions_.finished());
+  });
   completions_.publish();
   departure_.reset();
   for (const SubmissionPtr& submission : queue_.in_flight()) completions_.complete(submission, &failure);
 }
 
-void Cycle::end_devices() noexcept {
-  for (auto& [key, group] : groups_) group->executor.end_devices();
-}
-
-void Cycle::give_up_barrier(const SubmissionPtr& submission, const Failure& failure) {
-  if (GroupState* group = groups_.find(submission->request.group->key()))
-    group->negotiator.give_up(submission, failure);
-}
-
 // ---- what the driver asks -------------------------------------------------------------------------------------------
 
-bool Cycle::busy() const {
-  return !flushed_ || again_ || std::any_of(groups_.begin(), groups_.end(), [](const auto& entry) {
-    return entry.second->executor.busy() || entry.second->negotiator.joining();
-  });
+bool Cycle::needs_attention() const {
+  return !queue_.empty() || control_.pending() || !flushed_ || again() || counting() || settling() ||
+         std::any_of(groups_.at_work().begin(), groups_.at_work().end(), [](const auto& entry) {
+           return entry.second->executor.busy() || entry.second->negotiator.joining();
+         });
 }
 
 bool Cycle::operations_poll() const {
-  return std::any_of(groups_.begin(), groups_.end(),
-                     [](const auto& entry) { return entry.second->executor.needs_polling(); });
-}
-
-bool Cycle::counting() const {
-  return standstill_.counting() || std::any_of(groups_.begin(), groups_.end(),
-                                               [](const auto& entry) { return entry.second->grace_period.counting(); });
-}
-
-SessionStats Cycle::stats() const {
-  SessionStats stats;
-  stats.agreements = counters_.agreements;
-  stats.tensors = counters_.tensors;
-  stats.buckets = counters_.buckets;
-  stats.full_announcements = counters_.full_announcements;
-  stats.control_bytes_sent = counters_.bytes_sent;
-  stats.control_bytes_received = counters_.bytes_received;
-  stats.control_messages_sent = counters_.messages_sent;
-  stats.staged_bytes = counters_.staged_bytes;
-  stats.bucket_seconds = static_cast<double>(counters_.bucket_ns) * 1e-9;
-  return stats;
+  return settling() || std::any_of(groups_.at_work().begin(), groups_.at_work().end(),
+                                   [](const auto& entry) { return entry.second->executor.needs_polling(); });
 }
 
 }  // namespace kolo

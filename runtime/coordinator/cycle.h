@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <new>
 #include <optional>
@@ -13,11 +15,33 @@
 
 #include "runtime/control/channel.h"
 #include "runtime/coordinator/completions.h"
+#include "runtime/coordinator/deadlines.h"
+#include "runtime/coordinator/group_changes.h"
 #include "runtime/coordinator/groups.h"
 #include "runtime/coordinator/pairs.h"
+#include "runtime/coordinator/patience.h"
 #include "runtime/coordinator/pending_queue.h"
 
 namespace kolo {
+
+/// What a rank has done so far: counted by the holder of the role, read by any thread.
+struct Counters {
+  using Count = std::atomic<std::uint64_t>;
+  Count agreements{0}, tensors{0}, buckets{0}, full_announcements{0}, bytes_sent{0}, bytes_received{0},
+      messages_sent{0}, staged_bytes{0}, bucket_ns{0};
+
+  SessionStats stats() const {
+    return {.agreements = agreements,
+            .tensors = tensors,
+            .buckets = buckets,
+            .full_announcements = full_announcements,
+            .control_bytes_sent = bytes_sent,
+            .control_bytes_received = bytes_received,
+            .control_messages_sent = messages_sent,
+            .staged_bytes = staged_bytes,
+            .bucket_seconds = static_cast<double>(bucket_ns) * 1e-9};
+  }
+};
 
 /// What the holder of the coordinator's role does, for all groups: announce, agree, decide, send, execute. Has no
 /// thread and no clock: it is given the time and the channel.
@@ -39,27 +63,33 @@ class Cycle {
   /// A message that came before the first run().
   void on_message(ControlChannel::Message message);
 
-  /// The rank that knows who has come to a monitored barrier does not answer.
-  void give_up_barrier(const SubmissionPtr& submission, const Failure& failure);
-
   /// Everything in flight here fails, and whatever is submitted later; nothing is heard or sent any more.
   void fail_everything(const Failure& failure) noexcept;
 
   /// The job ends: what runs on devices is ended, and nothing is touched from now on.
-  void end_devices() noexcept;
+  void end_devices() noexcept {
+    groups_.each([](GroupState& group) { group.executor.end_devices(); });
+  }
 
-  /// Whether there is something to do that no doorbell announces.
-  bool busy() const;
+  /// Whether there is something to do, now or after a while, that no doorbell announces: whoever gives up the role then
+  /// wakes a thread that takes it.
+  bool needs_attention() const;
   /// Whether only run() shows that an operation in flight has advanced.
   bool operations_poll() const;
   /// Whether a grace period runs: run() must be called to see its end.
-  bool counting() const;
+  bool counting() const { return patience_.counting(); }
+  /// When run() must be called, at the latest: an operation may be overdue then, or a peer need this rank.
+  Time next_deadline() const { return std::min(deadlines_.next(), trailing_.next()); }
   /// Whether run() has something to do at once: decisions have announced something, which it sends.
-  bool again() const { return again_; }
+  bool again() const { return again_ || announced_ < drained_.size(); }
+  /// Whether the last run() has brought something further, which asking who is late does not.
+  bool progressed() const { return progressed_; }
+  /// Whether the last run() needed no ring: it has announced something of the program's, or a time had come.
+  bool acted_by_itself() const { return has_announced_ || time_has_come_; }
   /// Whether everything was sent.
   bool flushed() const { return flushed_; }
   /// Any thread.
-  SessionStats stats() const;
+  SessionStats stats() const { return counters_.stats(); }
 
  private:
   static constexpr const char* out_of_memory =
@@ -70,18 +100,18 @@ class Cycle {
   bool agree();
   void decide(Time now);
   bool send();
-  bool execute();
+  bool execute(Time now);
 
   void announce(const PendingQueue::Item& item);
   GroupState* group_of(const SubmissionPtr& submission);
   void submit(GroupState& group, const SubmissionPtr& submission);
-  void settle_joins_and_runs(Time now);
-  bool execute(GroupState& group);
-  void apply_decisions(GroupState& group, Decisions&& decisions);
+  bool execute(GroupState& group, Time now);
+  void apply_decisions(GroupState& group);
+  void allocate(GroupState& group, const SubmissionPtr& submission);
   void start(GroupState& group, AgreedBucket&& bucket);
   void finish(GroupState& group, const SubmissionPtr& submission, const Failure* failure);
-  void change_groups(const SubmissionPtr& submission);
-  bool may_leave() const;
+  bool may_leave();
+  bool settling() const { return departure_ && settling_; }
   void leave();
   void give_up(const Failure& failure) noexcept;
 
@@ -106,21 +136,22 @@ class Cycle {
   const int gpu_;
   Completions completions_;
   Pairs pairs_;
+  GroupChanges changes_;
+  Deadlines deadlines_;
+  Patience patience_;
+  TrailingProgress trailing_;
   GroupState* current_ = nullptr;  // whose messages or operations are being handled; null: of all
-  std::vector<GroupId> removed_;   // to be let go of at the end of the cycle
   SubmissionPtr departure_;
+  bool settling_ = false;  // all have left, but what they have started is not complete everywhere
   bool flushed_ = true;
+  bool has_announced_ = false, time_has_come_ = false, progressed_ = false;  // in the last run
   bool again_ = false;  // applying decisions has announced something, which the next cycle sends
   std::size_t submissions_ = 0;
-  // Deadlock breaker: after 100 ms in which all wait, incomplete buckets are flushed.
-  GracePeriod standstill_{std::chrono::milliseconds(100)};
   std::optional<Failure> given_up_;
   std::vector<PendingQueue::Item> drained_;
+  std::size_t announced_ = 0;  // of those
 
-  struct Counters {
-    std::atomic<std::uint64_t> agreements, tensors, buckets, full_announcements, bytes_sent, bytes_received,
-        messages_sent, staged_bytes, bucket_ns;
-  } counters_{};
+  Counters counters_;
 };
 
 }  // namespace kolo

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <utility>
 
-#include "ops/host/cores.h"
+#include "ops/host/process.h"
 #include "runtime/control/handshake.h"
 #include "runtime/control/started_thread.h"
 
@@ -16,9 +16,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto long_sleep = 1h;  // "until the doorbell rings"
+constexpr auto safety_wakeup = 1s;  // who sleeps until the doorbell rings looks as often, and counts what it finds
+constexpr auto longest_preemption = 100ms;  // of a thread that is about to ring
 constexpr std::chrono::nanoseconds polling_nap = 1ms;
-constexpr auto polling_time = 20ms;  // how long ranks on other nodes are polled before they are asked to ring
 constexpr int eager_passes = 64;
 
 std::shared_ptr<const GroupInfo> group_of_all(const ControlChannel& control) {
@@ -28,6 +28,12 @@ std::shared_ptr<const GroupInfo> group_of_all(const ControlChannel& control) {
   std::iota(info->ranks.begin(), info->ranks.end(), 0);
   info->rank = control.rank();
   return info;
+}
+
+[[noreturn]] void throw_forked() {
+  throw Error(ErrorCode::closed,
+              "this process was made by fork(), and its parent's session is none of its own; use the session in the "
+              "parent, or start the other program with exec() or from the launcher");
 }
 
 std::vector<InFlight> list(const PendingQueue& queue) {
@@ -53,6 +59,7 @@ Driver::Driver(std::unique_ptr<ControlChannel> control, BackendList backends, De
              [this](const std::string& name) { watch_.completed(name); }),
       watch_(
           config_, *control_, [this] { return list(queue_); }, [this] { return end_device(); }) {
+  notice_forks();
   for (auto& message : agree_on_settings(*control_, config_)) cycle_.on_message(std::move(message));
   watch_.opened();
   background_ = started_thread("looks after the session", [this] { run_in_background(); });
@@ -67,6 +74,7 @@ Driver::~Driver() {
 // ---- any thread -----------------------------------------------------------------------------------------------------
 
 SubmissionPtr Driver::submit(Request&& request, bool will_wait) {
+  if (forked()) throw_forked();
   SubmissionPtr submission = queue_.submit(std::move(request));
   if (will_wait) return submission;
   if (role_.try_lock()) {
@@ -86,31 +94,36 @@ void Driver::flush(const SubmissionPtr& submission) {
   queue_.push(PendingQueue::What::flush, submission);
 }
 
-bool Driver::try_drive(const std::atomic<bool>& reached, Clock::time_point deadline) {
-  if (!role_.try_lock()) {
+bool Driver::try_drive(Flag& reached) {
+  if (wanted_ > 0 || !role_.try_lock()) {
     control_->doorbell().ring();  // whoever has the role, asleep or not, sees what was queued
     return false;
   }
   const std::lock_guard role(role_, std::adopt_lock);
-  drive_until(reached, deadline);
+  drive_until(reached);
   leave_role();
   return true;
 }
 
 void Driver::wait(const SubmissionPtr& submission) {
-  const std::atomic<bool>& done = submission->completion.done;
+  if (forked()) throw_forked();
   flush(submission);
-  if (done) return;
+  wait_until(submission->completion.done);
+}
+
+/// Drives, or, where another thread does, spins for a while and then sleeps until that has reached it.
+void Driver::wait_until(Flag& reached) {
+  if (reached) return;
   ++drivers_;
   const auto sleep_from = Clock::now() + std::chrono::microseconds(config_.spin_us);
-  while (!done) {
-    if (try_drive(done)) continue;
+  while (!reached) {
+    if (try_drive(reached)) continue;
     if (Clock::now() < sleep_from) {
       pause();
     } else {
       --drivers_;
       control_->doorbell().ring();  // as a driver that leaves: the background thread must not count on this one
-      done.wait(false);
+      reached.wait();
       ++drivers_;
     }
   }
@@ -118,51 +131,17 @@ void Driver::wait(const SubmissionPtr& submission) {
 }
 
 bool Driver::wait_for_launch(const SubmissionPtr& submission) {
-  const std::atomic<bool>& launched = submission->completion.launched;
+  if (forked()) throw_forked();
   flush(submission);
-  ++drivers_;
-  while (!launched) {
-    if (!try_drive(launched)) pause();
-  }
-  leave_drivers();
+  wait_until(submission->completion.launched);
   control_->doorbell().ring();  // the background thread goes on with what is on the device
   if (queue_.detach(submission)) return true;
   wait(submission);  // it is being completed
   return false;
 }
 
-void Driver::wait_at_most(const SubmissionPtr& submission, double seconds) {
-  constexpr double answer_seconds = 5;  // of the rank that knows who has come
-  const std::atomic<bool>& done = submission->completion.done;
-  const auto wait_until = [&](Clock::time_point deadline) {
-    ++drivers_;
-    while (!done && Clock::now() < deadline) {
-      if (!try_drive(done, deadline)) std::this_thread::sleep_for(polling_nap);
-    }
-    leave_drivers();
-    control_->doorbell().ring();
-  };
-  flush(submission);
-  const auto start = Clock::now();
-  const auto after = [&](double passed) {
-    return start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(passed));
-  };
-  wait_until(after(seconds));
-  if (!done) queue_.push(PendingQueue::What::overdue, submission, seconds);
-  wait_until(after(seconds + answer_seconds));
-  if (done) return;
-  const GroupInfo& group = *submission->request.group;
-  const std::lock_guard role(role_);
-  cycle_.give_up_barrier(
-      submission,
-      {ErrorCode::stalled,
-       fmt::format("{} of group {}: rank {}, which knows who has come, did not answer for {} s after "
-                   "the {} s were over; see what it does",
-                   to_string(OpKind::monitored_barrier), group.name, group.ranks.front(), answer_seconds, seconds)});
-  control_->doorbell().ring();
-}
-
 bool Driver::poll(const SubmissionPtr& submission) {
+  if (forked()) throw_forked();
   flush(submission);
   if (submission->completion.done) return true;
   if (role_.try_lock()) {
@@ -173,29 +152,44 @@ bool Driver::poll(const SubmissionPtr& submission) {
   } else {
     control_->doorbell().ring();
   }
-  return submission->completion.done;
+  return submission->completion.done.is_set();
 }
 
 void Driver::release(const SubmissionPtr& submission) noexcept {
+  if (forked()) return;
   if (!submission->completion.done) queue_.push(PendingQueue::What::withdraw, submission);
   wait(submission);
 }
 
 void Driver::close(bool abandons) {
-  if (closed_.exchange(true)) return;
-  if (!abandons) return wait(queue_.close_with(world_group_));
+  if (forked()) return;
+  const bool first = !closed_.exchange(true);
+  if (!abandons) {
+    if (first) wait(queue_.close_with(world_group_));
+    if (first) left_.set();
+    return left_.wait();  // another thread closes
+  }
+  if (left_ || abandoned_.exchange(true)) return;
   queue_.close();
   queue_.push(PendingQueue::What::abandon, nullptr);
-  control_->doorbell().ring();  // a thread that sleeps with the role looks, and fails with the rest
-  const std::lock_guard role(role_);
+  const auto role = take_role();
   control_->doorbell().disarm();
   const auto deadline = Clock::now() + 100ms;
   do {
     cycle(Clock::now());
   } while (!cycle_.flushed() && Clock::now() < deadline);
   cycle_.fail_everything({ErrorCode::aborted, "the session was left without finishing (an error ended its program)"});
-  control_->abandon();
   leave_role();
+  left_.set();
+}
+
+/// For what cannot wait until a thread that sleeps with the role has what it waits for.
+std::unique_lock<std::mutex> Driver::take_role() {
+  ++wanted_;
+  control_->doorbell().ring();
+  std::unique_lock role(role_);
+  --wanted_;
+  return role;
 }
 
 void Driver::end(bool failed) {
@@ -222,7 +216,11 @@ bool Driver::end_device() {
 // ---- who runs the cycle ---------------------------------------------------------------------------------------------
 
 bool Driver::cycle(Clock::time_point now) {
-  if (!device_to_end_) return cycle_.run(now);
+  if (!device_to_end_) {
+    const bool moved = cycle_.run(now);
+    if (cycle_.progressed()) watch_.progressed();
+    return moved;
+  }
   if (!device_ended_) cycle_.end_devices();
   device_ended_ = true;
   return false;
@@ -231,27 +229,27 @@ bool Driver::cycle(Clock::time_point now) {
 /// For a thread that submits and does not wait: it announces itself, which costs less than waking the background
 /// thread. That is woken only when something must be run, or watched because others wait for it.
 void Driver::announce_inline() {
-  if (cycle_.announce_and_send(Clock::now())) control_->doorbell().ring();
+  if (cycle_.announce_and_send(Clock::now()) || misses_a_deadline()) control_->doorbell().ring();
 }
 
 /// For a thread that waits and has the role: looks again and again for a while, then sleeps between the rings.
-void Driver::drive_until(const std::atomic<bool>& reached, Clock::time_point deadline) {
+void Driver::drive_until(Flag& reached) {
   Doorbell& doorbell = control_->doorbell();
   doorbell.disarm();
   auto now = Clock::now(), idle_since = now;
-  for (; !reached && now < deadline; now = Clock::now()) {
+  for (; !reached && wanted_ == 0; now = Clock::now()) {
     if (cycle(now)) {
       idle_since = Clock::now();  // a cycle may copy for long
     } else if (now - idle_since < std::chrono::microseconds(config_.spin_us)) {
       pause();
-    } else if (cycle_.operations_poll() || (control_->needs_polling() && now - idle_since < polling_time)) {
-      sched_yield();  // as MPI_Wait would: only polling moves the data, or brings word from other nodes
+    } else if (cycle_.operations_poll()) {
+      sched_yield();  // as MPI_Wait would: only polling moves the data
     } else {
       const auto ticket = doorbell.arm();
-      const bool all_ring = control_->ask_to_be_rung();
+      control_->listen();
       const bool moved = cycle(now);  // peers that moved before the doorbell was armed did not ring it
-      const std::chrono::nanoseconds left = deadline - Clock::now();
-      if (!moved) doorbell.sleep(ticket, std::clamp(left, std::chrono::nanoseconds(0), nap_between_rings(all_ring)));
+      const std::chrono::nanoseconds nap = nap_between_rings();
+      if (!moved && wanted_ == 0 && !doorbell.sleep(ticket, nap) && nap == safety_wakeup) look_for_late_work(ticket);
       doorbell.disarm();
     }
   }
@@ -264,7 +262,8 @@ void Driver::pause() {
 /// Leaves things so that the background thread, asleep on the doorbell, goes on with what is unfinished.
 void Driver::leave_role() {
   control_->doorbell().arm();
-  if (!queue_.empty() || control_->pending() || cycle_.busy()) control_->doorbell().ring();
+  control_->listen();
+  if (stop_ || cycle_.needs_attention() || misses_a_deadline()) control_->doorbell().ring();
 }
 
 /// The background thread may have gone to sleep because this thread looked after everything.
@@ -275,58 +274,79 @@ void Driver::leave_drivers() {
 
 void Driver::run_in_background() {
   Doorbell& doorbell = control_->doorbell();
-  auto idle_since = Clock::now();
   while (!stop_) {
     std::uint32_t ticket = 0;
     std::chrono::nanoseconds nap{0};
-    bool all_rang = false;
     {
       const std::lock_guard role(role_);
       doorbell.disarm();
-      while (cycle(Clock::now()) && drivers_ == 0) {
-        idle_passes_ = 0;
-        idle_since = Clock::now();
-      }
+      while (cycle(Clock::now()) && drivers_ == 0) idle_passes_ = 0;
       ticket = doorbell.arm();
-      const bool quiet = Clock::now() - idle_since >= polling_time && !cycle_.operations_poll() && drivers_ == 0;
-      const bool all_ring = quiet && control_->ask_to_be_rung();
+      control_->listen();
       const bool moved = cycle(Clock::now());  // peers that moved before the doorbell was armed did not ring it
       background_relies_on_drivers_ = true;    // before it looks: a driver that leaves meanwhile sees it, and rings
       const bool relies =
           drivers_ > 0 && !cycle_.again();  // they run the cycle now, and ring if they leave something unfinished
-      background_relies_on_drivers_ =
-          relies && (moved || control_->needs_polling());  // else peers ring when there is more to do
+      background_relies_on_drivers_ = relies && moved;  // else peers ring when there is more to do
+      if (moved || relies) idle_passes_ = 0;
       if (relies) {
-        nap = nap_between_rings(true);
+        nap = nap_between_rings();
       } else if (!moved) {
-        nap = all_ring ? nap_between_rings(true) : background_nap();
+        nap = background_nap();
       }
       if (stop_) return;
-      if (moved || all_ring || relies) idle_passes_ = 0;
-      all_rang = all_ring || relies;
+      background_wakes_ = Clock::now() + nap;
     }
-    if (nap > std::chrono::nanoseconds(0)) {
-      doorbell.sleep(ticket, nap);
-    } else {
-      sched_yield();
-    }
-    if (all_rang) idle_since = Clock::now();  // what woke this thread may be the first of several messages
+    sleep_in_background(ticket, nap);
     background_relies_on_drivers_ = false;
   }
 }
 
-/// How long a rank that has nothing to step may sleep unless it is rung. `all_ring`: by every peer.
-std::chrono::nanoseconds Driver::nap_between_rings(bool all_ring) const {
-  return !all_ring || cycle_.counting() ? polling_nap : std::chrono::nanoseconds(long_sleep);
+/// How long a rank that has nothing to step may sleep unless it is rung: no longer than until something may be overdue.
+std::chrono::nanoseconds Driver::nap_between_rings() const {
+  if (cycle_.counting()) return polling_nap;
+  const auto now = Clock::now();
+  return std::clamp<std::chrono::nanoseconds>(cycle_.next_deadline() - now, 0ns, safety_wakeup);
+}
+
+/// Sleeps until the doorbell rings, or the time has passed. A thread that sleeps for the safety wake-up's time looks
+/// for late work, and sleeps again.
+void Driver::sleep_in_background(std::uint32_t ticket, std::chrono::nanoseconds nap) {
+  if (nap == std::chrono::nanoseconds(0)) return (void)sched_yield();
+  while (!control_->doorbell().sleep(ticket, nap) && nap == safety_wakeup && !stop_) {
+    background_wakes_ = Clock::now() + nap;
+    if (!role_.try_lock()) continue;  // whoever has it looks
+    const std::lock_guard role(role_, std::adopt_lock);
+    if (look_for_late_work(ticket)) return;
+  }
+}
+
+/// The doorbell has not rung: there is nothing to do, or a thread or rank has something new and is about to ring, or a
+/// ring is missing. The doorbell stays armed. What has come is left alone until then: some rings are for what is there.
+bool Driver::look_for_late_work(std::uint32_t ticket) {
+  if (cycle_.next_deadline() < Clock::now() + safety_wakeup) return true;  // sleeps for less
+  if (control_->pending() && control_->doorbell().sleep(ticket, longest_preemption)) return true;
+  const bool moved = cycle(Clock::now());
+  if (moved && !cycle_.acted_by_itself() && !control_->doorbell().sleep(ticket, longest_preemption)) ++late_wakeups_;
+  return moved;
+}
+
+bool Driver::in_child() const {
+  return forked();
+}
+
+SessionStats Driver::stats() const {
+  SessionStats stats = cycle_.stats();
+  stats.late_wakeups = late_wakeups_;
+  return stats;
 }
 
 /// How long the background thread may sleep unless it is rung. Peers ring; but what MPI brings must be looked for: at
 /// once as long as it is likely to come soon, then less and less often.
 std::chrono::nanoseconds Driver::background_nap() {
-  const bool operations_poll = cycle_.operations_poll();
-  if (!operations_poll && !control_->needs_polling()) return nap_between_rings(true);
+  if (!cycle_.operations_poll()) return nap_between_rings();
   ++idle_passes_;
-  if (operations_poll && idle_passes_ < eager_passes) return std::chrono::nanoseconds(0);
+  if (idle_passes_ < eager_passes) return std::chrono::nanoseconds(0);
   return std::min<std::chrono::nanoseconds>(polling_nap, 20us * (1 << std::min(idle_passes_ / eager_passes, 6)));
 }
 

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include <kolo/backend.h>
 #include <kolo/config.h>
@@ -35,8 +36,6 @@ class Driver {
   // Any thread.
   SubmissionPtr submit(Request&& request, bool will_wait);
   void wait(const SubmissionPtr& submission);
-  /// For a monitored barrier: waits as wait() does, but asks who is missing after this many seconds.
-  void wait_at_most(const SubmissionPtr& submission, double seconds);
   bool poll(const SubmissionPtr& submission);
   /// For device tensors: waits until the operation is on its way to its results, or done, no longer. Its name is free
   /// then; how it fails later is for whoever calls claim_failure(). False: it is done, and its failure, if any, is the
@@ -50,10 +49,14 @@ class Driver {
   /// Closes, and then does nothing any more: MPI may be finalized. Handles must not be used afterwards.
   void end(bool failed);
 
+  /// Whether this process is a child that fork() made of the driver's: nothing of it may act here.
+  bool in_child() const;
+  /// Is never destroyed: there, that would act.
+  void stay(std::shared_ptr<Driver> self) noexcept { self_ = std::move(self); }
   const ControlChannel& control() const { return *control_; }
   const std::shared_ptr<const GroupInfo>& world_group() const { return world_group_; }
   const Config& config() const { return config_; }
-  SessionStats stats() const { return cycle_.stats(); }
+  SessionStats stats() const;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -62,15 +65,20 @@ class Driver {
   void flush(const SubmissionPtr& submission);
   void announce_inline();
   /// Takes the role, if it is free, and drives until then. Returns whether it had it.
-  bool try_drive(const std::atomic<bool>& reached, Clock::time_point deadline = Clock::time_point::max());
-  void drive_until(const std::atomic<bool>& reached, Clock::time_point deadline);
+  bool try_drive(Flag& reached);
+  void drive_until(Flag& reached);
+  void wait_until(Flag& reached);
+  std::unique_lock<std::mutex> take_role();
   void pause();
+  void sleep_in_background(std::uint32_t ticket, std::chrono::nanoseconds nap);
+  bool look_for_late_work(std::uint32_t ticket);
   void leave_role();
+  bool misses_a_deadline() const { return cycle_.next_deadline() < background_wakes_.load(); }
   void leave_drivers();
   void run_in_background();
   bool end_device();
   std::chrono::nanoseconds background_nap();
-  std::chrono::nanoseconds nap_between_rings(bool all_ring) const;
+  std::chrono::nanoseconds nap_between_rings() const;
 
   const Config config_;
   const std::unique_ptr<ControlChannel> control_;
@@ -80,7 +88,11 @@ class Driver {
   std::atomic<bool> background_relies_on_drivers_{false};
   std::atomic<int> drivers_{0};  // threads that wait and have not gone to sleep: they run the cycle
   std::atomic<bool> stop_{false};
-  std::atomic<bool> closed_{false};
+  std::atomic<bool> closed_{false}, abandoned_{false};  // nothing is submitted any more; nor waited for
+  Flag left_;                                           // every rank has left, or this one alone
+  std::atomic<Clock::time_point> background_wakes_{Clock::time_point::min()};
+  std::atomic<int> wanted_{0};  // threads that cannot wait for the role: whoever has it leaves it
+  std::atomic<std::uint64_t> late_wakeups_{0};
   const bool has_device_;
   const bool oversubscribed_;
   std::atomic<bool> device_to_end_{false}, device_ended_{false};  // asked by the watchdog, answered with the role
@@ -89,6 +101,7 @@ class Driver {
   Cycle cycle_;
   int idle_passes_ = 0;
 
+  std::shared_ptr<Driver> self_;
   StallWatch watch_;
   std::jthread background_;  // last: it uses everything above
 };

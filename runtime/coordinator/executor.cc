@@ -40,13 +40,15 @@ BackendList Executor::backends_for(const GroupInfo& group) const {
 }
 
 void Executor::start(AgreedBucket&& bucket) {
-  running_.push_back(prepare(std::move(bucket)));
+  Running& running = running_.emplace_back();
+  running.members = std::move(bucket.members);
+  make_buckets(running, bucket.absent);
 }
 
 /// One collective for each type among the tensors: more than one only if they were submitted together.
-Executor::Running Executor::prepare(AgreedBucket&& agreed) const {
-  std::vector<Bucket> buckets;
-  for (const SubmissionPtr& member : agreed.members) {
+void Executor::make_buckets(Running& running, const std::vector<int>& absent) const {
+  std::vector<Bucket>& buckets = running.buckets;
+  for (const SubmissionPtr& member : running.members) {
     const Request& request = member->request;
     const auto& agreed_tensors = member->pending.agreed_tensors;
     for (std::size_t i = 0; i < request.tensors.size(); ++i) {
@@ -59,8 +61,8 @@ Executor::Running Executor::prepare(AgreedBucket&& agreed) const {
       auto place = std::find_if(buckets.begin(), buckets.end(),
                                 [&](const Bucket& bucket) { return bucket.signature.dtype == dtype; });
       if (place == buckets.end()) {
-        place = buckets.insert(buckets.end(), {request.signature, {}, agreed.absent});
-        place->divide_by = divisor_of(request.signature, ranks_, agreed.absent.size());
+        place = buckets.insert(buckets.end(), {request.signature, {}, absent});
+        place->divide_by = divisor_of(request.signature, ranks_, absent.size());
         place->signature.dtype = dtype;
         place->signature.shape = tensor.in.shape;
         place->signature.members.clear();
@@ -71,10 +73,6 @@ Executor::Running Executor::prepare(AgreedBucket&& agreed) const {
       place->tensors.push_back(std::move(tensor));
     }
   }
-  Running running;
-  running.members = std::move(agreed.members);
-  running.buckets = std::move(buckets);
-  return running;
 }
 
 Backend* Executor::backend_of(const Signature& signature) const {
@@ -85,12 +83,13 @@ Backend* Executor::backend_of(const Signature& signature) const {
 Executor::InFlight Executor::start_on_backend(const Bucket& bucket) {
   if (Backend* const backend = backend_of(bucket.signature)) {
     ++buckets_started_;
-    return {backend->start(bucket), std::ranges::find(devices_, backend) != devices_.end()};
+    const bool recovers = std::ranges::find(devices_, backend) != devices_.end();
+    return {backend->start(bucket), recovers, backend->must_be_called()};
   }
   for (const auto& backend : backends_) {
     if (!serves_adasum(*backend, bucket.signature)) continue;
     ++buckets_started_;
-    return {start_adasum(*backend, bucket, ranks_, rank_)};
+    return {start_adasum(*backend, bucket, ranks_, rank_), false, backend->must_be_called()};
   }
   throw Error(ErrorCode::backend, "no backend runs " + to_string(bucket.signature) + ", though the ranks agreed to");
 }
@@ -104,11 +103,15 @@ bool Executor::step(std::vector<Finished>& finished) {
     const bool complete = advance(running, held, moved);
     if (faulted_) break;
     if (!complete) continue;
+    any = running.complete = true;  // also if a later one throws
     for (SubmissionPtr& member : running.members) finished.push_back({std::move(member), std::nullopt});
-    any = running.complete = true;
   }
-  if (any) std::erase_if(running_, [](const Running& running) { return running.complete; });
+  if (any) drop_complete();
   return any || moved;
+}
+
+void Executor::drop_complete() {
+  std::erase_if(running_, [](const Running& running) { return running.complete; });
 }
 
 /// Whether the bucket is complete.
@@ -146,7 +149,9 @@ bool Executor::advance(Running& running, bool& held, bool& moved) {
 bool Executor::completes(const InFlight& running) {
   using std::chrono::duration, std::chrono::duration_cast, std::chrono::nanoseconds, std::chrono::steady_clock;
   try {
-    if (!running.operation->step()) return false;
+    const bool done = running.operation->step();
+    trailing_ |= running.trails && (done || running.operation->moved());
+    if (!done) return false;
   } catch (const Error& error) {
     if (!running.recovers) throw;
     faulted_ = true;
@@ -171,13 +176,14 @@ void Executor::publish_launch(Running& running) {
   running.launched = true;
   for (const SubmissionPtr& member : running.members) {
     member->completion.results = results;
-    member->completion.launched = true;
+    member->completion.launched.set();
   }
 }
 
 void Executor::fail_devices(const Failure& failure, std::vector<Finished>& finished) {
   faulted_ = false;
   fault_to_report_.reset();
+  drop_complete();
   for (DeviceBackend* const backend : devices_) {
     for (Running& running : running_) {
       if (running.buckets.empty() || backend_of(running.buckets.front().signature) != backend) continue;
@@ -186,7 +192,7 @@ void Executor::fail_devices(const Failure& failure, std::vector<Finished>& finis
       for (SubmissionPtr& member : running.members) finished.push_back({std::move(member), failure});
       running.complete = true;
     }
-    std::erase_if(running_, [](const Running& running) { return running.complete; });
+    drop_complete();
     backend->recover();
   }
 }
@@ -197,6 +203,7 @@ void Executor::end_devices() noexcept {
 }
 
 void Executor::abandon(const Failure& failure, std::vector<Finished>& finished) {
+  drop_complete();
   for (Running& running : running_) {
     const bool complete = !halted_ && completes_now(running);
     for (SubmissionPtr& member : running.members) {
@@ -217,6 +224,14 @@ bool Executor::completes_now(Running& running) noexcept {
   } catch (const std::exception&) {
     return false;
   }
+}
+
+void Executor::progress(bool in_flight) {
+  for (const auto& backend : backends_) backend->progress(in_flight);
+}
+
+bool Executor::settled() {
+  return std::ranges::count_if(backends_, [](const auto& backend) { return !backend->settled(); }) == 0;
 }
 
 std::uint64_t Executor::staged_bytes() const {

@@ -35,7 +35,8 @@ class Executor {
   void group_made() { world_only_ = false; }
 
   /// Takes a bucket on, to be started by step() in this order; its members share everything but their shapes (and, of
-  /// one grouped submission, the types). A barrier has nothing to move and is complete at once.
+  /// one grouped submission, the types). A barrier has nothing to move and is complete at once. If this throws, the
+  /// members are here nevertheless: call halt(), and abandon() fails them.
   void start(AgreedBucket&& bucket);
 
   /// Starts what is new, in order, unless something in flight holds the backend; advances everything in flight and
@@ -60,8 +61,14 @@ class Executor {
   void abandon(const Failure& failure, std::vector<Finished>& finished);
 
   bool busy() const { return !running_.empty(); }
+  bool at_rest() const { return !busy() && !fault_to_report_; }
   /// Whether only step() shows that an operation in flight has advanced.
   bool needs_polling() const;
+  /// Whether an operation of a backend that must be called has advanced, or become complete, since this was asked last.
+  bool take_trailing() { return std::exchange(trailing_, false); }
+  /// As of Backend.
+  void progress(bool in_flight);
+  bool settled();
   std::uint64_t buckets_started() const { return buckets_started_; }
   std::uint64_t staged_bytes() const;
   /// All that buckets took so far, one added to the other.
@@ -71,6 +78,7 @@ class Executor {
   struct InFlight {
     std::unique_ptr<Operation> operation;
     bool recovers = false;                            // it is a DeviceBackend's
+    bool trails = false;                              // its backend must be called
     std::chrono::steady_clock::time_point started{};  // if that is measured
   };
   struct Running {
@@ -84,7 +92,8 @@ class Executor {
 
   bool completes_now(Running& running) noexcept;
   bool advance(Running& running, bool& held, bool& moved);
-  Running prepare(AgreedBucket&& agreed) const;
+  void make_buckets(Running& running, const std::vector<int>& absent) const;
+  void drop_complete();
   static void publish_launch(Running& running);
   Backend* backend_of(const Signature& signature) const;
   InFlight start_on_backend(const Bucket& bucket);
@@ -101,6 +110,7 @@ class Executor {
   std::optional<Failure> fault_to_report_;
   std::deque<Running> running_;
   bool halted_ = false;
+  bool trailing_ = false;
   std::uint64_t buckets_started_ = 0;
 };
 

@@ -26,32 +26,25 @@ std::shared_ptr<const GroupInfo> pair_info(int from, int to, int size, int rank)
   return info;
 }
 
-bool GracePeriod::ended(bool others_wait, std::size_t length, Time now) {
-  if (!others_wait) {
-    since_.reset();
-    return false;
-  }
-  if (!since_ || length != length_) since_ = now;
-  length_ = length;
-  if (now - *since_ < limit_) return false;
-  since_.reset();
-  return true;
-}
-
-GroupState::GroupState(std::shared_ptr<const GroupInfo> group, ControlChannel& channel, std::int64_t fusion_bytes,
-                       BackendList backends, bool timed)
+GroupState::GroupState(std::shared_ptr<const GroupInfo> group, ControlChannel& channel, const Config& config,
+                       BackendList backends)
     : info(std::move(group)),
-      control(channel),
       position(tree_position(channel.topology(), ascending(info->ranks), channel.rank())),
-      negotiator(info, position, fusion_bytes),
-      executor(std::move(backends), *info, timed) {
-  control.open(position);
+      negotiator(info, position, config.fusion_bytes, static_cast<std::size_t>(config.remembered_tensors)),
+      executor(std::move(backends), *info, config.timings) {
+  channel.open(position);
 }
 
-Groups::Groups(std::shared_ptr<const GroupInfo> world, ControlChannel& control, std::int64_t fusion_bytes,
-               BackendList backends, bool timed)
-    : control_(control), fusion_bytes_(fusion_bytes), timed_(timed) {
-  states_[{}] = std::make_unique<GroupState>(std::move(world), control, fusion_bytes, std::move(backends), timed);
+bool GroupState::at_rest() const {
+  return negotiator.at_rest() && decisions.empty() && executor.at_rest() && !patience.run.counting() &&
+         !patience.wait.counting();
+}
+
+Groups::Groups(std::shared_ptr<const GroupInfo> world, ControlChannel& control, const Config& config,
+               BackendList backends)
+    : control_(control), config_(config) {
+  states_[{}] = std::make_unique<GroupState>(std::move(world), control, config, std::move(backends));
+  put_to_work({}, this->world());
 }
 
 /// Pairs first: their backends use the world's.
@@ -60,22 +53,42 @@ Groups::~Groups() {
 }
 
 GroupState* Groups::find(GroupKey key) {
+  if (const auto found = at_work_.find(key); found != at_work_.end()) return found->second;
   const auto found = states_.find(key);
-  return found == states_.end() ? nullptr : found->second.get();
+  return found == states_.end() ? nullptr : put_to_work(key, *found->second);
+}
+
+GroupState* Groups::put_to_work(GroupKey key, GroupState& group) {
+  return at_work_[key] = &group;
+}
+
+void Groups::remove(GroupId id) {
+  const GroupKey key{GroupKind::agreed, id};
+  at_work_.erase(key);
+  states_.erase(key);
+}
+
+const Groups::AtWork& Groups::all() {
+  for (auto& [key, group] : states_) put_to_work(key, *group);
+  return at_work_;
+}
+
+void Groups::rest() {
+  constexpr std::size_t several = 8;  // a few cost less to look at than to leave out
+  if (at_work_.size() <= several) return;
+  std::erase_if(at_work_, [](const auto& entry) { return !entry.second->info->is_world() && entry.second->at_rest(); });
 }
 
 GroupState& Groups::pair(GroupId id) {
-  auto& state = states_[{GroupKind::pair, id}];
-  if (!state) {
-    const auto size = static_cast<GroupId>(control_.topology().size());
-    auto info =
-        pair_info(static_cast<int>(id / size), static_cast<int>(id % size), static_cast<int>(size), control_.rank());
-    if (!info->member())
-      throw Error(ErrorCode::backend, "malformed control message (of a pair that this rank is not in)");
-    auto backends = world().executor.backends_for(*info);
-    state = std::make_unique<GroupState>(std::move(info), control_, fusion_bytes_, std::move(backends), timed_);
-  }
-  return *state;
+  if (GroupState* const known = find({GroupKind::pair, id})) return *known;
+  const auto size = static_cast<GroupId>(control_.topology().size());
+  auto info =
+      pair_info(static_cast<int>(id / size), static_cast<int>(id % size), static_cast<int>(size), control_.rank());
+  if (!info->member())
+    throw Error(ErrorCode::backend, "malformed control message (of a pair that this rank is not in)");
+  auto backends = world().executor.backends_for(*info);
+  auto state = std::make_unique<GroupState>(info, control_, config_, std::move(backends));
+  return *put_to_work(info->key(), *(states_[info->key()] = std::move(state)));
 }
 
 std::shared_ptr<const GroupInfo> Groups::make(std::vector<int> ranks) {
@@ -89,22 +102,9 @@ std::shared_ptr<const GroupInfo> Groups::make(std::vector<int> ranks) {
   info->rank = place == info->ranks.end() ? -1 : static_cast<int>(place - info->ranks.begin());
   world().executor.group_made();
   if (info->member()) {
-    states_[info->key()] =
-        std::make_unique<GroupState>(info, control_, fusion_bytes_, world().executor.backends_for(*info), timed_);
+    states_[info->key()] = std::make_unique<GroupState>(info, control_, config_, world().executor.backends_for(*info));
   }
   return info;
-}
-
-void Groups::keep(GroupId id, ControlChannel::Message message) {
-  if (id >= next_) early_[id].push_back(std::move(message));
-}
-
-std::vector<ControlChannel::Message> Groups::kept(GroupId id) {
-  const auto found = early_.find(id);
-  if (found == early_.end()) return {};
-  auto messages = std::move(found->second);
-  early_.erase(found);
-  return messages;
 }
 
 }  // namespace kolo

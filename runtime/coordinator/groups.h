@@ -6,9 +6,12 @@
 #include <optional>
 #include <vector>
 
+#include <kolo/config.h>
+
 #include "runtime/control/channel.h"
 #include "runtime/coordinator/executor.h"
 #include "runtime/coordinator/pair_queue.h"
+#include "runtime/coordinator/patience.h"
 #include "runtime/negotiation/negotiator.h"
 
 namespace kolo {
@@ -16,42 +19,21 @@ namespace kolo {
 /// The group of the two ranks of a send and its receive, one for each direction: made by each rank when it first needs
 /// one, and numbered by a rule, since nobody agrees on them.
 std::shared_ptr<const GroupInfo> pair_info(int from, int to, int size, int rank);
-/// The largest world whose pairs can be numbered.
-inline constexpr int most_ranks_with_pairs = 46340;
-
-/// Grace period: how long something incomplete is held while another rank waits for it.
-class GracePeriod {
- public:
-  using Time = std::chrono::steady_clock::time_point;
-
-  explicit GracePeriod(std::chrono::milliseconds limit) : limit_(limit) {}
-
-  /// Whether it has ended: nothing was added for a while. `length` is how much there is.
-  bool ended(bool others_wait, std::size_t length, Time now);
-  bool counting() const { return since_.has_value(); }
-
- private:
-  std::chrono::milliseconds limit_;
-  std::optional<Time> since_;
-  std::size_t length_ = 0;
-};
 
 /// What one rank keeps for each group it belongs to: each group agrees and runs on its own.
 struct GroupState {
-  GroupState(std::shared_ptr<const GroupInfo> group, ControlChannel& channel, std::int64_t fusion_bytes,
-             BackendList backends, bool timed);
-  ~GroupState() { control.close(position); }
+  GroupState(std::shared_ptr<const GroupInfo> group, ControlChannel& channel, const Config& config,
+             BackendList backends);
   GroupState(const GroupState&) = delete;
   GroupState& operator=(const GroupState&) = delete;
 
   std::shared_ptr<const GroupInfo> info;
-  ControlChannel& control;
   TreePosition position;
   Negotiator negotiator;
   Executor executor;
+  Decisions decisions;            // taken from the negotiator, and not applied yet
   bool failure_reported = false;  // to the members, that something of this rank failed
-  // Of runs that other ranks wait for. 20 ms: longer than the scheduler usually preempts a thread.
-  GracePeriod grace_period{std::chrono::milliseconds(20)};
+  GroupPatience patience;
   PairQueue pair_queue;  // of a pair
 
   bool was_joined = false;  // some rank had joined when the decisions were last applied
@@ -60,15 +42,20 @@ struct GroupState {
   std::chrono::nanoseconds time_counted{0};
 
   bool is_pair() const { return info->is_pair(); }
+  /// Whether only the program or another rank can give it something to do.
+  bool at_rest() const;
 };
 
 /// The groups of one rank, the world first. Agreed groups are numbered in the order in which the world agreed to make
 /// them, the same on every rank, members or not.
+///
+/// A cycle looks only at those at work: whoever looks one up may give it something to do, and so it is at work from
+/// then on, until rest() finds that it has nothing to do.
 class Groups {
  public:
-  /// `timed`: how long buckets take is measured.
-  Groups(std::shared_ptr<const GroupInfo> world, ControlChannel& control, std::int64_t fusion_bytes,
-         BackendList backends, bool timed = false);
+  using AtWork = std::map<GroupKey, GroupState*>;
+
+  Groups(std::shared_ptr<const GroupInfo> world, ControlChannel& control, const Config& config, BackendList backends);
   ~Groups();
 
   GroupState& world() { return *states_.at({}); }
@@ -79,24 +66,27 @@ class Groups {
   /// Makes the next group of these session ranks, in this order. Collective over the members, which do it in agreed
   /// order. Returns its description on this rank, member or not.
   std::shared_ptr<const GroupInfo> make(std::vector<int> ranks);
-  void remove(GroupId id) { states_.erase({GroupKind::agreed, id}); }
+  void remove(GroupId id);
 
-  /// Keeps a message for a group that the world has agreed to make and this rank has not made yet; nothing of one that
-  /// was removed.
-  void keep(GroupId id, ControlChannel::Message message);
-  std::vector<ControlChannel::Message> kept(GroupId id);
-
-  auto begin() { return states_.begin(); }
-  auto end() { return states_.end(); }
-  auto begin() const { return states_.begin(); }
-  auto end() const { return states_.end(); }
+  /// In the order of their keys. More may come while one goes through them.
+  const AtWork& at_work() const { return at_work_; }
+  /// Calls call(group) for each, and puts none to work.
+  template <class Call>
+  void each(Call&& call) {
+    for (auto& [key, group] : states_) call(*group);
+  }
+  /// Puts all to work.
+  const AtWork& all();
+  /// Leaves those out that have nothing to do, once there are several.
+  void rest();
 
  private:
+  GroupState* put_to_work(GroupKey key, GroupState& group);
+
   ControlChannel& control_;
-  std::int64_t fusion_bytes_;
-  bool timed_;
+  const Config& config_;
   std::map<GroupKey, std::unique_ptr<GroupState>> states_;
-  std::map<GroupId, std::vector<ControlChannel::Message>> early_;
+  AtWork at_work_;
   GroupId next_ = 1;
 };
 

@@ -63,6 +63,7 @@ SubmissionPtr neutral_contribution(const Unsubmitted& operation, const std::shar
   auto submission = std::make_shared<Submission>(std::move(request));
   submission->pending.scratch = std::move(scratch);
   submission->pending.agreed = true;
+  submission->queued.uncounted = true;
   return submission;
 }
 

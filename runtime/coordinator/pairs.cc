@@ -8,18 +8,26 @@
 
 namespace kolo {
 
-GroupState& Pairs::state(GroupId id) {
-  const bool known = groups_.find({GroupKind::pair, id});
+GroupState* Pairs::state(GroupId id) {
+  if (GroupState* const known = groups_.find({GroupKind::pair, id})) return known;
+  if (groups_.world().negotiator.broken()) return nullptr;
   GroupState& pair = groups_.pair(id);
-  if (!known && left_) pair.negotiator.leave(*left_);
-  return pair;
+  if (left_) pair.negotiator.leave(*left_);
+  return &pair;
+}
+
+void Pairs::end_with_world() {
+  const Failure& failure = *groups_.world().negotiator.failure();
+  for (auto& [key, pair] : groups_.all()) {
+    if (pair->is_pair()) pair->negotiator.end(failure);
+  }
 }
 
 void Pairs::submit(GroupState& pair, const SubmissionPtr& submission) {
-  if (const auto failure = refusal_of(submission->request, true)) {
-    completions_.complete(submission, &*failure);
-    return;
-  }
+  if (const auto failure = pair.negotiator.take_late_failure(*submission))
+    return completions_.complete(submission, &*failure);
+  submission->pending.refusal = refusal_of(submission->request, true);
+  if (const auto& failure = submission->pending.refusal) return completions_.complete(submission, &*failure);
   if (!pair.pair_queue.admit(submission)) return;
   pair.negotiator.submit(submission);
   pair.negotiator.end_run();
@@ -35,7 +43,8 @@ void Pairs::withdraw(GroupState& pair, const SubmissionPtr& submission) {
 
 bool Pairs::admit_next(GroupState& pair, const std::string& name) {
   while (const SubmissionPtr next = pair.pair_queue.next(name)) {
-    if (const auto failure = refusal_of(next->request, false)) {
+    next->pending.refusal = refusal_of(next->request, false);
+    if (const auto& failure = next->pending.refusal) {
       completions_.complete(next, &*failure);
       continue;
     }
@@ -47,10 +56,12 @@ bool Pairs::admit_next(GroupState& pair, const std::string& name) {
   return false;
 }
 
-/// Why send() or recv() cannot wait for its other rank: that has joined, or this one had when it was submitted.
+/// Why send() or recv() cannot wait for its other rank: that has joined, or this one had when it was submitted; or the
+/// world has failed.
 std::optional<Failure> Pairs::refusal_of(const Request& request, bool is_new) {
   GroupState* parent = groups_.find(request.parent->key());
   if (!parent) return std::nullopt;
+  if (const auto& failure = groups_.world().negotiator.failure()) return failure;
   for (int rank : request.group->ranks) {
     const bool joined = rank == rank_ ? is_new && parent->negotiator.joining() : parent->negotiator.joined(rank);
     if (!joined) continue;
@@ -63,7 +74,7 @@ std::optional<Failure> Pairs::refusal_of(const Request& request, bool is_new) {
 
 bool Pairs::withdraw_refused(const GroupState& joined) {
   bool any = false;
-  for (auto& [key, pair] : groups_) {
+  for (auto& [key, pair] : groups_.at_work()) {
     if (!pair->is_pair()) continue;
     for (const SubmissionPtr& submission : pair->negotiator.waiting()) {
       Pending& pending = submission->pending;
@@ -78,7 +89,7 @@ bool Pairs::withdraw_refused(const GroupState& joined) {
 }
 
 bool Pairs::wait_for(const GroupInfo& parent) const {
-  return std::any_of(groups_.begin(), groups_.end(), [&](const auto& entry) {
+  return std::any_of(groups_.at_work().begin(), groups_.at_work().end(), [&](const auto& entry) {
     const GroupState& pair = *entry.second;
     if (!pair.is_pair()) return false;
     auto waiting = pair.negotiator.waiting();

@@ -17,11 +17,15 @@ class Pairs {
   /// Every pair that is made from now on is left at once.
   void leave(bool abandoned) { left_ = abandoned; }
 
-  GroupState& state(GroupId id);
+  /// The pair's state, made if it is not there yet; null once the world has failed.
+  GroupState* state(GroupId id);
   void submit(GroupState& pair, const SubmissionPtr& submission);
   void withdraw(GroupState& pair, const SubmissionPtr& submission);
   /// An operation of this name is agreed, or gone: the next one, if any, is negotiated. Returns whether there is one.
   bool admit_next(GroupState& pair, const std::string& name);
+
+  /// The world has failed, and with it all pairs, which are made of the world's backends.
+  void end_with_world();
 
   /// A rank has joined this group: what waits for that rank in a pair is withdrawn. Returns whether anything is.
   bool withdraw_refused(const GroupState& joined);

@@ -13,7 +13,6 @@ namespace {
 std::string_view prefix_of(OpKind kind) {
   switch (kind) {
     case OpKind::barrier: return "kolo.barrier.";
-    case OpKind::monitored_barrier: return "kolo.monitored.";
     case OpKind::join: return "kolo.join.";
     default: return "kolo.groups.";
   }
@@ -23,6 +22,11 @@ std::uint64_t names_of(OpKind kind) {
   return kind == OpKind::barrier ? PendingQueue::max_barriers : std::numeric_limits<std::uint64_t>::max();
 }
 
+/// Whether it says what an entry that is not there would say.
+bool is_blank(const NameUse& use) {
+  return !use.in_flight && use.sent == 0 && use.finished == 0 && !use.number;
+}
+
 }  // namespace
 
 SubmissionPtr PendingQueue::submit(Request&& request) {
@@ -30,7 +34,7 @@ SubmissionPtr PendingQueue::submit(Request&& request) {
   const OpKind kind = request.signature.kind;
   Turns* turns = nullptr;
   if (request.name.empty() && !moves_data(kind)) {
-    turns = &turns_[{request.group->key(), prefix_of(kind)}];
+    turns = &names_[request.group->key()].turns[prefix_of(kind)];
     request.number = turns->first();
     request.name = std::string(prefix_of(kind)) + std::to_string(*request.number % names_of(kind));
   }
@@ -39,12 +43,13 @@ SubmissionPtr PendingQueue::submit(Request&& request) {
                 describe(kind, request.name, request.group->name) + ": the session is closed; submit before close()");
   }
   auto submission = std::allocate_shared<Submission>(PoolAllocator<Submission>(blocks_), std::move(request));
-  const NameUse& use = reserve_names(submission);
+  NameUse& use = reserve_names(submission);
   if (turns) turns->take();
-  submission->queued.occurrence = use.finished + sent_before(submission->request);
+  submission->queued.occurrence = use.finished + use.sent;
   submission->pending.number = use.number;
   submission->queued.sequence = sequence_ + 1;
-  if (kind == OpKind::send_recv) between_ranks_.push_back(submission);
+  if (kind == OpKind::send_recv) ++use.sent;
+  add(submission);
   append({What::submit, submission, 0});
   return submission;
 }
@@ -77,13 +82,28 @@ NameUse& PendingQueue::reserve_names(const SubmissionPtr& submission) {
 }
 
 NameUse& PendingQueue::use_of(const GroupKey& group, std::string_view name) {
-  if (const auto found = uses_.find(Key{group, name}); found != uses_.end()) return found->second;
-  return uses_[OwnedKey{group, name}];
+  auto& uses = names_[group].uses;
+  if (const auto found = uses.find(name); found != uses.end()) return found->second;
+  return uses[std::string(name)];
 }
 
-void PendingQueue::push(What what, const SubmissionPtr& submission, double seconds) {
+void PendingQueue::add(const SubmissionPtr& submission) {
+  submission->queued.place = in_flight_.size();
+  in_flight_.push_back(submission);
+}
+
+/// From what is in flight, if it is there.
+void PendingQueue::remove(Submission& submission) {
+  const auto place = std::exchange(submission.queued.place, std::nullopt);
+  if (!place) return;
+  in_flight_[*place].swap(in_flight_.back());
+  if (in_flight_[*place].get() != &submission) in_flight_[*place]->queued.place = *place;
+  in_flight_.pop_back();
+}
+
+void PendingQueue::push(What what, const SubmissionPtr& submission) {
   const std::lock_guard lock(mutex_);
-  append({what, submission, 0, seconds});
+  append({what, submission, 0});
 }
 
 void PendingQueue::append(Item item) {
@@ -103,13 +123,13 @@ void PendingQueue::drain(std::vector<Item>& items) {
 void PendingQueue::retire(std::span<Submission* const> submissions) {
   const std::lock_guard lock(mutex_);
   for (Submission* submission : submissions) {
+    remove(*submission);
     if (!submission->queued.detached) {
       retire(*submission);
       continue;
     }
     if (submission->completion.failure && !unclaimed_) unclaimed_ = submission->completion.failure;
     has_unclaimed_ = unclaimed_.has_value();
-    std::erase_if(detached_, [&](const SubmissionPtr& other) { return other.get() == submission; });
   }
 }
 
@@ -118,7 +138,6 @@ bool PendingQueue::detach(const SubmissionPtr& submission) {
   if (submission->queued.retired) return false;
   retire(*submission);
   submission->queued.detached = true;
-  detached_.push_back(submission);
   return true;
 }
 
@@ -132,48 +151,67 @@ std::optional<Failure> PendingQueue::claim_failure() {
 void PendingQueue::retire(Submission& submission) {
   const Request& request = submission.request;
   submission.queued.retired = true;
-  const GroupKey group = request.group->key();
   const OpKind kind = request.signature.kind;
-  if (kind == OpKind::send_recv)
-    std::erase_if(between_ranks_, [&](const SubmissionPtr& other) { return other.get() == &submission; });
+  Names& names = names_[request.group->key()];
   const auto free_name = [&](NameUse& use) {
     if (use.in_flight.get() == &submission) use.in_flight = nullptr;
   };
-  for (const GroupMember& member : request.signature.members) free_name(use_of(group, member.name));
+  for (const GroupMember& member : request.signature.members) {
+    const auto found = names.uses.find(member.name);
+    if (found == names.uses.end()) continue;
+    free_name(found->second);
+    if (is_blank(found->second)) names.uses.erase(found);
+  }
   NameUse* const known = std::exchange(submission.queued.use, nullptr);
-  NameUse& use = known ? *known : use_of(group, request.name);
+  NameUse& use = known ? *known : use_of(request.group->key(), request.name);
   free_name(use);
+  if (kind == OpKind::send_recv && use.sent > 0) --use.sent;
   use.number = submission.pending.number;
-  const bool withdrawn = !submission.pending.agreed && !submission.completion.failure;  // as if it had never been
-  if (!withdrawn && (!request.number || kind == OpKind::barrier)) ++use.finished;
+  const Pending& pending = submission.pending;  // what was withdrawn, or refused, is as if it had never been
+  const bool withdrawn = !pending.agreed && (!submission.completion.failure || pending.refusal);
+  if (!withdrawn && !submission.queued.uncounted && (!request.number || kind == OpKind::barrier)) ++use.finished;
   if (kind == OpKind::remove_group && submission.pending.agreed) {
-    std::erase_if(uses_, [&](const auto& entry) {
-      return entry.first.first == request.subject->key() && !entry.second.in_flight;
-    });
+    Names& removed = names_[request.subject->key()];
+    std::erase_if(removed.uses, [](const auto& entry) { return !entry.second.in_flight; });
+    removed.turns.clear();
+    if (removed.uses.empty()) names_.erase(request.subject->key());
   }
   const bool numbered = request.number && kind != OpKind::barrier;  // its name does not come again
-  if (numbered && !use.in_flight) uses_.erase(uses_.find(Key{group, request.name}));
-  if (request.number && withdrawn) turns_[{group, prefix_of(kind)}].given_back.insert(*request.number);
-}
-
-/// How many of the name are in flight already, of what may be there several times.
-std::uint64_t PendingQueue::sent_before(const Request& request) const {
-  if (request.signature.kind != OpKind::send_recv) return 0;
-  return static_cast<std::uint64_t>(std::ranges::count_if(between_ranks_, [&](const SubmissionPtr& other) {
-    return other->request.group->key() == request.group->key() && other->request.name == request.name;
-  }));
+  if (numbered && !use.in_flight) names.uses.erase(request.name);
+  if (request.number && withdrawn) names.turns[prefix_of(kind)].given_back.insert(*request.number);
 }
 
 void PendingQueue::pass_over(const GroupKey& group, const std::string& name) {
   const std::lock_guard lock(mutex_);
-  if (!name.starts_with("kolo.")) count(group, name);  // it failed; what ran was contributed to here, and is retired
-  for (OpKind kind : {OpKind::barrier, OpKind::monitored_barrier, OpKind::make_group}) {
+  if (!name.starts_with(prefix_of(OpKind::make_group))) ++use_of(group, name).finished;
+  for (OpKind kind : {OpKind::barrier, OpKind::make_group}) {
     if (!name.starts_with(prefix_of(kind))) continue;
-    Turns& turns = turns_[{group, prefix_of(kind)}];
+    Turns& turns = names_[group].turns[prefix_of(kind)];
     const std::uint64_t turn = std::stoull(name.substr(prefix_of(kind).size()));
     const bool exact = kind != OpKind::barrier;
     turns.pass_over(exact ? turn : turns.next + (turn + max_barriers - turns.next % max_barriers) % max_barriers);
   }
+}
+
+void PendingQueue::forget(const GroupKey& group, const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  auto& uses = names_[group].uses;
+  const auto found = uses.find(name);
+  if (found == uses.end()) return;
+  NameUse& use = found->second;
+  std::uint64_t next = 0;
+  const auto renumber = [&](Submission& submission) {
+    if (submission.request.group->key() != group || submission.request.name != name) return;
+    submission.queued.uncounted = submission.pending.agreed;
+    if (!submission.queued.uncounted) submission.queued.occurrence = next++;
+  };
+  if (use.in_flight) renumber(*use.in_flight);
+  if (use.sent > 0) {
+    for (const SubmissionPtr& submission : oldest_first()) renumber(*submission);
+  }
+  use.finished = 0;
+  use.number.reset();
+  if (is_blank(use)) uses.erase(found);
 }
 
 void PendingQueue::close() {
@@ -191,29 +229,32 @@ SubmissionPtr PendingQueue::close_with(const std::shared_ptr<const GroupInfo>& w
   auto departure = std::make_shared<Submission>(std::move(request));
   use_of(world->key(), departure->request.name).in_flight = departure;
   departure->queued.sequence = sequence_ + 1;
+  add(departure);
   append({What::depart, departure, 0});
   return departure;
 }
 
 bool PendingQueue::busy(const GroupKey& group) const {
   const std::lock_guard lock(mutex_);
-  return std::ranges::any_of(uses_,
-                             [&](const auto& entry) { return entry.first.first == group && entry.second.in_flight; });
+  return std::ranges::any_of(in_flight_, [&](const SubmissionPtr& one) {
+    const Request& request = one->request;
+    return !one->queued.detached && (request.parent ? request.parent : request.group)->key() == group;
+  });
+}
+
+bool PendingQueue::any_in_flight() const {
+  const std::lock_guard lock(mutex_);
+  return !in_flight_.empty();
 }
 
 std::vector<SubmissionPtr> PendingQueue::in_flight() const {
-  std::vector<SubmissionPtr> result;
-  {
-    const std::lock_guard lock(mutex_);
-    result = between_ranks_;
-    result.insert(result.end(), detached_.begin(), detached_.end());
-    for (const auto& [key, use] : uses_) {
-      if (use.in_flight && key.second == use.in_flight->request.name)
-        result.push_back(use.in_flight);  // once, not for each of its members
-    }
-  }
-  std::sort(result.begin(), result.end(),
-            [](const auto& a, const auto& b) { return a->queued.sequence < b->queued.sequence; });
+  const std::lock_guard lock(mutex_);
+  return oldest_first();
+}
+
+std::vector<SubmissionPtr> PendingQueue::oldest_first() const {
+  std::vector<SubmissionPtr> result = in_flight_;
+  std::ranges::sort(result, {}, [](const SubmissionPtr& one) { return one->queued.sequence; });
   return result;
 }
 

@@ -28,12 +28,11 @@ class PendingQueue {
  public:
   static constexpr std::uint64_t max_barriers = 64;
 
-  enum class What { submit, flush, withdraw, overdue, depart, abandon };
+  enum class What { submit, flush, withdraw, depart, abandon };
   struct Item {
     What what;
     SubmissionPtr submission;
     std::uint64_t sequence;
-    double seconds = 0;  ///< of overdue: how long the program has waited
   };
 
   /// Appends a request and returns what becomes of it. Throws Error{in_flight} or, after close(), Error{closed};
@@ -44,7 +43,7 @@ class PendingQueue {
   SubmissionPtr submit(Request&& request);
 
   /// Appends something else that concerns an operation already submitted (null for depart and abandon).
-  void push(What what, const SubmissionPtr& submission, double seconds = 0);
+  void push(What what, const SubmissionPtr& submission);
 
   /// Whether the last item queued is a flush; a second flush would change nothing.
   bool flushed_last() const { return flushed_last_.load(std::memory_order_relaxed); }
@@ -66,6 +65,9 @@ class PendingQueue {
   /// Advances the occurrence counter of `name` for an operation that ran while this rank was joined.
   void pass_over(const GroupKey& group, const std::string& name);
 
+  /// The ranks of the group remember nothing of this name: occurrences count anew.
+  void forget(const GroupKey& group, const std::string& name);
+
   /// No submissions from now on.
   void close();
   /// The same; what is returned is the last thing in flight: waiting for all ranks to leave.
@@ -74,13 +76,13 @@ class PendingQueue {
   /// Whether a group has operations in flight on this rank.
   bool busy(const GroupKey& group) const;
 
+  bool any_in_flight() const;
   /// Operations submitted and not retired, oldest first.
   std::vector<SubmissionPtr> in_flight() const;
 
  private:
-  using Key = std::pair<GroupKey, std::string_view>;  // the view is into the submission
   struct KeyHash {
-    std::size_t operator()(const Key& key) const { return detail::StringHash()(key.second) ^ key.first.id; }
+    std::size_t operator()(const GroupKey& key) const { return 2 * key.id + static_cast<std::size_t>(key.kind); }
   };
 
   /// The numbers of a group's barriers, say. One that was withdrawn gives its number to the next, as if it had never
@@ -106,21 +108,15 @@ class PendingQueue {
     }
   };
 
-  using OwnedKey = std::pair<GroupKey, std::string>;
-  struct OwnedKeyHash {
-    using is_transparent = void;
-    std::size_t operator()(const Key& key) const { return KeyHash()(key); }
+  struct Names {
+    std::unordered_map<std::string, NameUse, detail::StringHash, std::equal_to<>> uses;  // by name
+    std::map<std::string_view, Turns> turns;                                             // by the prefix of the names
   };
-  struct OwnedKeyEqual {
-    using is_transparent = void;
-    bool operator()(const Key& a, const Key& b) const { return a == b; }
-  };
-
-  using Uses = std::unordered_map<OwnedKey, NameUse, OwnedKeyHash, OwnedKeyEqual>;
 
   NameUse& use_of(const GroupKey& group, std::string_view name);
-  void count(const GroupKey& group, std::string_view name) { ++use_of(group, name).finished; }
-  std::uint64_t sent_before(const Request& request) const;
+  void add(const SubmissionPtr& submission);
+  void remove(Submission& submission);
+  std::vector<SubmissionPtr> oldest_first() const;
   NameUse& reserve_names(const SubmissionPtr& submission);
   void retire(Submission& submission);
   void append(Item item);
@@ -132,12 +128,10 @@ class PendingQueue {
   std::vector<Item> items_;
   std::atomic<std::size_t> size_{0};
   std::atomic<bool> flushed_last_{false};
-  Uses uses_;
-  std::vector<SubmissionPtr> detached_;  // in flight, without a name
+  std::unordered_map<GroupKey, Names, KeyHash> names_;  // by group
+  std::vector<SubmissionPtr> in_flight_;                // in no order; also what is detached, without a name
   std::optional<Failure> unclaimed_;
   std::atomic<bool> has_unclaimed_{false};
-  std::vector<SubmissionPtr> between_ranks_;                      // in flight, of send_recv
-  std::map<std::pair<GroupKey, std::string_view>, Turns> turns_;  // by the prefix of the names
 };
 
 }  // namespace kolo

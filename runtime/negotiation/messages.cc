@@ -7,7 +7,7 @@
 namespace kolo {
 namespace {
 
-constexpr std::size_t max_sizes = 1 << 26;  // a rank's sizes of one tensor: one for each rank, and a few
+constexpr std::size_t max_sizes = 1 << 20;  // a rank's sizes of one tensor: one for each rank, and a few
 
 constexpr int enumerators(OpKind) {
   return op_kind_count;

@@ -16,7 +16,7 @@
 namespace kolo {
 
 /// A tensor's number: given to a name and signature when the ranks have agreed on it for the first time, in agreed
-/// order.
+/// order, and taken back when they forget it.
 using TensorNumber = std::uint32_t;
 /// A planned bucket: tensors that are announced and run together. Numbered in agreed order, never reused.
 using BucketId = std::uint32_t;
@@ -45,8 +45,8 @@ struct SizesOfRanks {
 
 /// A tensor in full: its name, and what each rank of a subtree submitted under it (one variant unless they differ).
 ///
-/// `known` is how many numbers had been given when it was made: if one of its variants has got a number since, it is
-/// void, and made anew.
+/// `known` is the plan's epoch when it was made: see PlanCache::voids(). `others`: ranks that submitted something else
+/// again; so what is sent does not grow with the number of ranks where all differ.
 struct Announcement {
   struct Variant {
     Signature signature;
@@ -57,8 +57,9 @@ struct Announcement {
   std::string name;
   std::vector<Variant> variants;
   std::vector<SizesOfRanks> sizes{};
-  TensorNumber known = 0;
-  static auto fields(auto& of) { return std::tie(of.name, of.variants, of.sizes, of.known); }
+  std::uint64_t known = 0;
+  RankSet others{};
+  static auto fields(auto& of) { return std::tie(of.name, of.variants, of.sizes, of.known, of.others); }
 };
 
 /// Every rank of the subtree has submitted every tensor of the bucket. Sizes are given where they are not those of the
@@ -73,7 +74,8 @@ struct Ready {
 struct SplitBucket {
   BucketId bucket = 0;
   std::vector<TensorNumber> members;
-  static auto fields(auto& of) { return std::tie(of.bucket, of.members); }
+  bool standstill = false;  ///< it was incomplete while the program waited for something else
+  static auto fields(auto& of) { return std::tie(of.bucket, of.members, of.standstill); }
 };
 
 /// Takes back Ready of a bucket, or the announcement of a name (then `bucket` is unset).
@@ -83,25 +85,31 @@ struct Retract {
   static auto fields(auto& of) { return std::tie(of.bucket, of.name); }
 };
 
-/// A rank waits for a name that has no number yet.
+/// A rank waits for a name that has no number yet, in this epoch of the plan.
 struct Waiting {
   std::string name;
-  static auto fields(auto& of) { return std::tie(of.name); }
+  std::uint64_t known = 0;
+  static auto fields(auto& of) { return std::tie(of.name, of.known); }
 };
 
-/// These ranks have come to a monitored barrier.
-struct BarrierArrived {
+/// A rank has waited for an operation for `seconds`, its time-out. Said again and again, until it ends.
+struct Overdue {
   std::string name;
-  RankSet ranks;
-  static auto fields(auto& of) { return std::tie(of.name, of.ranks); }
-};
-
-/// A rank has waited for a monitored barrier for as long as it wanted: `seconds`.
-struct BarrierTimeout {
-  std::string name;
+  OpKind kind{};
   std::int32_t rank = 0;
   double seconds = 0;
-  static auto fields(auto& of) { return std::tie(of.name, of.rank, of.seconds); }
+  std::int32_t attempt = 1;
+  bool running = false;  ///< the ranks have agreed to run it
+  static auto fields(auto& of) { return std::tie(of.name, of.kind, of.rank, of.seconds, of.attempt, of.running); }
+};
+
+/// A rank's answer to WhoHas.
+struct Presence {
+  std::string name;
+  std::int32_t rank = 0;
+  bool here = false;     ///< has submitted it
+  bool overdue = false;  ///< waits for it beyond its deadline
+  static auto fields(auto& of) { return std::tie(of.name, of.rank, of.here, of.overdue); }
 };
 
 // ---- what travels in both directions --------------------------------------------------------------------------------
@@ -125,6 +133,13 @@ struct DeviceFault {
   Failure failure;
   std::uint64_t number = 0;
   static auto fields(auto& of) { return std::tie(of.failure, of.number); }
+};
+
+/// Up: a rank has waited for this bucket for long. Down: so the ranks that have a part of it are to split it.
+struct Awaited {
+  BucketId bucket = 0;
+  std::int32_t rank = 0;
+  static auto fields(auto& of) { return std::tie(of.bucket, of.rank); }
 };
 
 /// A rank takes part in what the others submit from now on, with values that do not count, until all have joined.
@@ -166,11 +181,26 @@ struct Reject {
   static auto fields(auto& of) { return std::tie(of.name, of.failure); }
 };
 
-/// The end of a monitored barrier: all have come, or it failed.
-struct BarrierDone {
+/// Every rank says whether it has submitted this operation.
+struct WhoHas {
   std::string name;
-  std::optional<Failure> failure;
+  static auto fields(auto& of) { return std::tie(of.name); }
+};
+
+/// An operation that not every rank has submitted fails, on the others when they submit it. Announcements of the name
+/// are void.
+struct Expired {
+  std::string name;
+  Failure failure;
   static auto fields(auto& of) { return std::tie(of.name, of.failure); }
+};
+
+/// The plan no longer holds these tensors: their numbers are given to others, and they are announced in full when they
+/// come back. Full announcements that were made before are void, whatever their names: a rank may have announced one by
+/// number, and what is complete without its new one must not be decided before that has come.
+struct Forget {
+  std::vector<TensorNumber> tensors;
+  static auto fields(auto& of) { return std::tie(of.tensors); }
 };
 
 /// Answers Retract, to the child that asked only.
@@ -179,10 +209,10 @@ struct Retracted {
   static auto fields(auto& of) { return std::tie(of.what); }
 };
 
-using UpMessage = std::variant<Announcement, Ready, SplitBucket, Retract, Left, GroupFailed, Waiting, Joined,
-                               BarrierArrived, BarrierTimeout, DeviceFault>;
-using DownMessage =
-    std::variant<Define, Replan, Run, Reject, Retracted, Left, GroupFailed, Joined, BarrierDone, DeviceFault>;
+using UpMessage = std::variant<Announcement, Ready, SplitBucket, Retract, Left, GroupFailed, Waiting, Joined, Overdue,
+                               Presence, DeviceFault, Awaited>;
+using DownMessage = std::variant<Define, Replan, Run, Reject, Retracted, Left, GroupFailed, Joined, WhoHas, Expired,
+                                 Forget, DeviceFault, Awaited>;
 
 void encode(Writer& writer, const UpMessage& message);
 void encode(Writer& writer, const DownMessage& message);

@@ -13,6 +13,9 @@
 namespace kolo {
 namespace {
 
+constexpr std::size_t enough =
+    1024;  // characters of what differs: a text has at most 2 KB, however many ranks there are
+
 /// One way in which signatures can differ, in the order in which they are looked at.
 struct Aspect {
   std::string_view noun;
@@ -63,7 +66,7 @@ std::optional<Aspect> first_other_member(const std::vector<Announcement::Variant
 }
 
 /// "ranks 0-2: f32[5,4]; rank 3: f32[4,4]", sides in the order of their lowest ranks.
-std::string sides(const std::vector<Announcement::Variant>& variants, const Aspect& aspect) {
+std::string sides(const std::vector<Announcement::Variant>& variants, const RankSet& others, const Aspect& aspect) {
   std::vector<std::pair<std::string, RankSet>> shown;
   for (const auto& variant : variants) {
     const auto text = aspect.show(variant.signature);
@@ -74,12 +77,18 @@ std::string sides(const std::vector<Announcement::Variant>& variants, const Aspe
       same->second.add(variant.ranks);
     }
   }
-  std::sort(shown.begin(), shown.end(),
-            [](const auto& a, const auto& b) { return a.second.ranks() < b.second.ranks(); });
+  std::sort(shown.begin(), shown.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   std::string text;
-  for (const auto& [value, ranks] : shown) {
-    text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", to_string(ranks), value);
+  RankSet rest = others;
+  for (std::size_t i = 0; i < shown.size(); ++i) {
+    const auto& [value, ranks] = shown[i];
+    if (i < 2 || text.size() < enough) {
+      text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", to_string(ranks), value);
+    } else {
+      rest.add(ranks);
+    }
   }
+  if (!rest.empty()) text += fmt::format("; {}: something else", to_string(rest));
   return text;
 }
 
@@ -87,8 +96,7 @@ std::string sides(const std::vector<Announcement::Variant>& variants, const Aspe
 
 Failure explain_rejection(const Announcement& announcement, std::string_view group) {
   auto variants = announcement.variants;
-  std::sort(variants.begin(), variants.end(),
-            [](const auto& a, const auto& b) { return a.ranks.ranks() < b.ranks.ranks(); });
+  std::sort(variants.begin(), variants.end(), [](const auto& a, const auto& b) { return a.ranks < b.ranks; });
   for (const auto& variant : variants) {
     if (!variant.failure) continue;
     return {variant.failure->code, fmt::format("{}: {}: {}", describe(variant.signature.kind, announcement.name, group),
@@ -109,7 +117,7 @@ Failure explain_rejection(const Announcement& announcement, std::string_view gro
     if (!differs) continue;
     return {ErrorCode::mismatch,
             fmt::format("{}: ranks submitted different {} ({}); {}", describe(kind, announcement.name, group),
-                        aspect.noun, sides(variants, aspect), aspect.advice)};
+                        aspect.noun, sides(variants, announcement.others, aspect), aspect.advice)};
   }
   return {ErrorCode::mismatch, fmt::format("{}: ranks submitted different descriptions; submit the same on every rank",
                                            describe(kind, announcement.name, group))};

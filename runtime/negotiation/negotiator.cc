@@ -9,14 +9,12 @@
 
 namespace kolo {
 
-Negotiator::Negotiator(std::shared_ptr<const GroupInfo> group, TreePosition position, std::int64_t fusion_bytes)
-    : position_(std::move(position)),
-      membership_(group),
-      table_(position_.subtrees),
-      barrier_(std::move(group)),
-      link_(position_) {
+Negotiator::Negotiator(std::shared_ptr<const GroupInfo> group, TreePosition position, std::int64_t fusion_bytes,
+                       std::size_t room)
+    : position_(std::move(position)), membership_(std::move(group)), table_(position_.subtrees), link_(position_) {
   if (position_.root()) {
-    root_.emplace(plan_, table_, membership_, fusion_bytes, [this](const DownMessage& message) { down(message); });
+    root_.emplace(plan_, table_, membership_, fusion_bytes, room,
+                  [this](const DownMessage& message) { down(message); });
   }
 }
 
@@ -24,8 +22,7 @@ Negotiator::Negotiator(std::shared_ptr<const GroupInfo> group, TreePosition posi
 
 void Negotiator::submit(const SubmissionPtr& submission) {
   const Request& request = submission->request;
-  const bool monitored = request.signature.kind == OpKind::monitored_barrier;
-  if (const auto failure = monitored ? barrier_.failure_of(request.name) : std::nullopt) {
+  if (const auto failure = take_late_failure(*submission)) {
     decisions_.failed.push_back({submission, *failure});
   } else if (over()) {
     fail(submission);
@@ -37,9 +34,6 @@ void Negotiator::submit(const SubmissionPtr& submission) {
          {ErrorCode::invalid_argument,
           fmt::format("{}: rank {} has joined; submit nothing to the group until join() returns",
                       describe(request.signature.kind, request.name, group().name), position_.rank)}});
-  } else if (monitored) {
-    barrier_.wait(submission);
-    up(0, BarrierArrived{request.name, {position_.rank}});
   } else {
     announce(submission);
     if (root_) root_->submitted(submission, !outstanding_.numbered(*submission, plan_));
@@ -58,13 +52,15 @@ void Negotiator::announce(const SubmissionPtr& submission) {
     ++full_announcements_;
     Announcement message{.name = submission->request.name,
                          .variants = {{submission->request.signature, submission->pending.objection, {position_.rank}}},
-                         .known = plan_.next_number()};
+                         .known = plan_.epoch()};
     if (!submission->pending.sizes.empty()) message.sizes.push_back({0, {position_.rank}, submission->pending.sizes});
     up(0, message);
   }
 }
 
 void Negotiator::submit_again(const SubmissionPtr& submission) {
+  if (submission->request.signature.kind == OpKind::make_group) --groups_to_make_;
+  if (const auto failure = take_late_failure(*submission)) return decisions_.failed.push_back({submission, *failure});
   if (over()) return fail(submission);
   announce(submission);
   if (submission->pending.flushed_at == 0) return;
@@ -86,7 +82,7 @@ Ready Negotiator::ready(BucketId bucket) const {
   return message;
 }
 
-void Negotiator::flush(const SubmissionPtr& submission, std::uint64_t sequence) {
+void Negotiator::flush(const SubmissionPtr& submission, std::uint64_t sequence, bool standstill) {
   const bool moves = moves_data(submission->request.signature.kind);
   if (!moves) {  // a barrier or a join flushes everything before it
     for (const SubmissionPtr& earlier : outstanding_.all()) {
@@ -99,26 +95,30 @@ void Negotiator::flush(const SubmissionPtr& submission, std::uint64_t sequence) 
   if (!outstanding_.holds(*submission, plan_)) return;
   if (first) {
     outstanding_.wait_for(submission);
-    if (moves && !outstanding_.numbered(*submission, plan_)) up(0, Waiting{submission->request.name});
+    if (moves && !outstanding_.numbered(*submission, plan_)) up(0, Waiting{submission->request.name, plan_.epoch()});
   }
-  if (const auto split = outstanding_.split_for(*submission, plan_)) up(0, *split);
+  if (auto split = outstanding_.split_for(*submission, plan_)) {
+    split->standstill = standstill;
+    up(0, *split);
+  }
 }
 
 void Negotiator::flush_all() {
   const std::vector<SubmissionPtr> here = outstanding_.all();
-  for (const SubmissionPtr& submission : here) flush(submission, here.back()->queued.sequence);
+  for (const SubmissionPtr& submission : here) flush(submission, here.back()->queued.sequence, true);
 }
 
-void Negotiator::end_run() {
-  if (root_) root_->end_run();
+void Negotiator::overdue(const SubmissionPtr& submission, int attempt) {
+  if (attempt == 1) late_.overdue(submission);
+  const Request& request = submission->request;
+  up(0, Overdue{request.name, request.signature.kind, position_.rank, *request.timeout_seconds, attempt,
+                submission->pending.agreed && !waits(submission)});
 }
 
-void Negotiator::time_out(const SubmissionPtr& submission, double seconds) {
-  up(0, BarrierTimeout{submission->request.name, position_.rank, seconds});
-}
-
-void Negotiator::give_up(const SubmissionPtr& submission, const Failure& failure) {
-  if (barrier_.released({submission->request.name, failure})) decisions_.failed.push_back({submission, failure});
+void Negotiator::cut_off(const Failure& failure) {
+  fail_group(failure);
+  down(GroupFailed{failure});
+  cut_off_ = true;
 }
 
 void Negotiator::withdraw(const SubmissionPtr& submission) {
@@ -132,8 +132,8 @@ void Negotiator::withdraw(const SubmissionPtr& submission) {
 
 /// A rank joins once everything that it has submitted is agreed: so whatever runs later runs without values of its own.
 void Negotiator::join_when_ready() {
-  if (joining_.empty() || join_announced_ || hold_join_ || !outstanding_.empty() || !barrier_.empty() ||
-      !decisions_.to_allocate.empty() || over())
+  if (joining_.empty() || join_announced_ || hold_join_ || !outstanding_.empty() || !decisions_.to_allocate.empty() ||
+      makes_groups() || over())
     return;
   join_announced_ = true;
   up(0, Joined{position_.rank});
@@ -143,14 +143,6 @@ void Negotiator::leave(bool abandoned) {
   const Left message{position_.rank, abandoned};
   if (abandoned) link_.to_children(message);  // this rank hands nothing on from now on, so it says so to both sides
   up(0, message);
-}
-
-void Negotiator::fail_group(const Failure& failure) {
-  up(0, GroupFailed{failure});
-}
-
-void Negotiator::report_fault(const Failure& failure) {
-  up(0, DeviceFault{failure, faults_});
 }
 
 // ---- from children, and from this rank ------------------------------------------------------------------------------
@@ -191,16 +183,6 @@ void Negotiator::up(int, const Joined& message) {
   link_.to_parent(message);
 }
 
-void Negotiator::up(int, const BarrierArrived& message) {
-  if (!root_) return link_.to_parent(message);
-  if (const auto released = barrier_.came(message)) down(*released);
-}
-
-void Negotiator::up(int, const BarrierTimeout& message) {
-  if (!root_) return link_.to_parent(message);
-  if (const auto released = barrier_.overdue(message)) down(*released);
-}
-
 /// What became complete in this position's subtree, to the parent.
 void Negotiator::pass_on() {
   const ReadyTable::News news = table_.take();
@@ -229,6 +211,7 @@ bool Negotiator::has_news() const {
 void Negotiator::receive_from_parent(Reader& reader) {
   while (!reader.done()) {
     const DownMessage message = decode_down(reader);
+    if (cut_off_) continue;
     if (const auto* retracted = std::get_if<Retracted>(&message)) {
       apply(*retracted);  // meant for this position alone
     } else {
@@ -245,7 +228,9 @@ void Negotiator::down(const DownMessage& message) {
 void Negotiator::apply(const Define& message) {
   if (root_) root_->release(message.name);
   answer(table_.defined(message.name, message.signature));
-  outstanding_.defined(plan_.define(message.name, message.signature), plan_);
+  const TensorNumber number = plan_.define(message.name, message.signature);
+  if (root_) root_->defined(number);
+  outstanding_.defined(number, plan_);
 }
 
 void Negotiator::apply(const Replan& message) {
@@ -270,6 +255,8 @@ void Negotiator::run(BucketId bucket) {
   bool allocates = false;
   for (std::size_t i = 0; i < numbers->size(); ++i) {
     const PlanCache::Row& tensor = plan_.row((*numbers)[i]);
+    if (tensor.signature.kind == OpKind::make_group && !joined() && !agreed.members[i]->completion.group)
+      ++groups_to_make_;
     std::vector<std::vector<std::int64_t>> sizes;
     if (has_rows(tensor.signature.kind)) {
       sizes = plan_.sizes_by_rank((*numbers)[i], group().ranks, {});
@@ -279,24 +266,43 @@ void Negotiator::run(BucketId bucket) {
     }
     if (!joined()) continue;
     agreed.unsubmitted.push_back({tensor.name, tensor.signature, std::move(sizes)});
-    if (!moves_data(tensor.signature.kind)) decisions_.without_this_rank.push_back(tensor.name);
   }
   for (const SubmissionPtr& member : agreed.members) {
     member->pending.agreed = true;
     if (allocates) decisions_.to_allocate.push_back(member);
   }
-  if (!allocates) decisions_.run.push_back(std::move(agreed));
+  if (allocates) return;  // the ranks vote again
+  for (const Unsubmitted& other : agreed.unsubmitted) decisions_.without_this_rank.push_back(other.name);
+  decisions_.run.emplace_back(std::move(agreed));
+}
+
+/// What waits here is announced anew, in full.
+void Negotiator::apply(const Forget& message) {
+  if (root_) root_->forgot();
+  const auto here = outstanding_.take_forgotten(message.tensors, decisions_.withdrawn);
+  const BucketId first_new = plan_.next_bucket();
+  after_replan(plan_.forget(message.tensors, decisions_.forgotten), first_new);
+  answer(table_.forgot(plan_));
+  for (const SubmissionPtr& submission : here) {
+    announce(submission);
+    if (submission->pending.flushed_at > 0) up(0, Waiting{submission->request.name, plan_.epoch()});
+  }
 }
 
 void Negotiator::apply(const Reject& message) {
-  if (root_) root_->release(message.name);
   if (joined()) decisions_.without_this_rank.push_back(message.name);
-  table_.rejected(message.name);
-  for (const SubmissionPtr& submission : outstanding_.take(message.name, plan_)) {
-    decisions_.failed.push_back({submission, message.failure});
-  }
   const BucketId first_new = plan_.next_bucket();
+  give_up(message.name, message.failure);
   after_replan(plan_.isolate(message.name), first_new);
+}
+
+/// What waits here under this name fails, and what was announced of it is forgotten. Returns whether anything waits.
+bool Negotiator::give_up(const std::string& name, const Failure& failure) {
+  if (root_) root_->release(name);
+  table_.rejected(name);
+  const auto taken = outstanding_.take(name, plan_);
+  for (const SubmissionPtr& submission : taken) decisions_.failed.push_back({submission, failure});
+  return !taken.empty();
 }
 
 void Negotiator::apply(const Retracted& message) {
@@ -305,9 +311,7 @@ void Negotiator::apply(const Retracted& message) {
 
 void Negotiator::apply(const Joined& message) {
   const bool all = membership_.join(message.rank);
-  if (root_) {
-    for (const BarrierDone& released : barrier_.joined(membership_.joined())) down(released);
-  }
+  if (message.rank == position_.rank) late_.pass_over(decisions_.without_this_rank);
   table_.joined(membership_.joined(), plan_);
   if (!all) return;
   join_announced_ = false;
@@ -318,16 +322,23 @@ void Negotiator::apply(const Joined& message) {
   }
 }
 
-void Negotiator::apply(const BarrierDone& message) {
+void Negotiator::apply(const Awaited& message) {
+  if (const auto split = outstanding_.part_of(message.bucket, plan_)) up(0, *split);
+}
+
+void Negotiator::apply(const WhoHas& message) {
+  if (joined()) return;
+  const SubmissionPtr here = outstanding_.find(message.name, plan_);
+  if (here) flush(here, here->queued.sequence);
+  up(0, Presence{message.name, position_.rank, here != nullptr, late_.is_overdue(message.name, here)});
+}
+
+void Negotiator::apply(const Expired& message) {
+  if (over()) return;  // it has failed with everything else
   if (joined()) decisions_.without_this_rank.push_back(message.name);
-  const SubmissionPtr submission = barrier_.released(message);
-  if (!submission) return;
-  submission->pending.agreed = true;
-  if (message.failure) {
-    decisions_.failed.push_back({submission, *message.failure});
-  } else {
-    decisions_.completed.push_back(submission);
-  }
+  const BucketId first_new = plan_.next_bucket();
+  if (!give_up(message.name, message.failure) && !joined()) late_.fail_next(message.name, message.failure);
+  after_replan(plan_.expire(message.name), first_new);
 }
 
 void Negotiator::apply(const Left& message) {
@@ -353,13 +364,11 @@ void Negotiator::apply(const GroupFailed& message) {
 
 void Negotiator::apply(const DeviceFault& message) {
   ++faults_;
-  decisions_.faults.push_back({decisions_.run.size(), message.failure});
+  decisions_.run.emplace_back(message.failure);
 }
 
-/// Whatever waits here for the others.
 std::vector<SubmissionPtr> Negotiator::take_everything() {
   std::vector<SubmissionPtr> taken = outstanding_.take_all();
-  for (const SubmissionPtr& submission : barrier_.take_all()) taken.push_back(submission);
   for (const SubmissionPtr& submission : std::exchange(joining_, {})) taken.push_back(submission);
   return taken;
 }
@@ -383,10 +392,6 @@ void Negotiator::answer(const ReadyTable::Answers& answers) {
       link_.to_child(static_cast<std::size_t>(child - 1), Retracted{what});
     }
   }
-}
-
-void Negotiator::withdrawn(const std::vector<SubmissionPtr>& submissions) {
-  decisions_.withdrawn.insert(decisions_.withdrawn.end(), submissions.begin(), submissions.end());
 }
 
 }  // namespace kolo

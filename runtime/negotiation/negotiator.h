@@ -1,17 +1,19 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <kolo/group.h>
 
 #include "runtime/control/topology.h"
+#include "runtime/negotiation/census.h"
 #include "runtime/negotiation/membership.h"
 #include "runtime/negotiation/messages.h"
-#include "runtime/negotiation/monitored_barrier.h"
 #include "runtime/negotiation/outstanding.h"
 #include "runtime/negotiation/plan_cache.h"
 #include "runtime/negotiation/ready_table.h"
@@ -27,22 +29,30 @@ struct Decisions {
     SubmissionPtr submission;
     Failure failure;
   };
-  struct Faulted {
-    std::size_t before;  ///< its place among `run`
-    Failure failure;
-  };
-  std::vector<AgreedBucket> run;           ///< to start, in this order
+  /// To start, in this order; to make a group, which is then submitted again, unless it is there; a failure: what runs
+  /// on a device and was agreed on before fails with it.
+  std::vector<std::variant<AgreedBucket, Failure>> run;
   std::vector<SubmissionPtr> to_allocate;  ///< their outputs are to be made, then they are to be submitted again
   std::vector<Failed> failed;
   std::vector<SubmissionPtr> withdrawn;        ///< taken back before anything was agreed
-  std::vector<SubmissionPtr> completed;        ///< there is nothing to move: monitored barriers, joins
-  std::vector<std::string> without_this_rank;  ///< what ran or failed while this rank had joined and moves no data
-  std::vector<Faulted> faults;                 ///< what runs on a device and was agreed on before fails
+  std::vector<SubmissionPtr> completed;        ///< there is nothing to move: joins
+  std::vector<std::string> without_this_rank;  ///< what ran or failed while this rank had joined
+  std::vector<std::string> forgotten;          ///< names of which the ranks remember nothing from now on
   std::optional<Failure> broken;               ///< the group is of no more use: fail what is running too
 
+  void swap(Decisions& other) noexcept {
+    run.swap(other.run);
+    to_allocate.swap(other.to_allocate);
+    failed.swap(other.failed);
+    withdrawn.swap(other.withdrawn);
+    completed.swap(other.completed);
+    without_this_rank.swap(other.without_this_rank);
+    forgotten.swap(other.forgotten);
+    if (broken || other.broken) broken.swap(other.broken);
+  }
   bool empty() const {
     return run.empty() && to_allocate.empty() && failed.empty() && withdrawn.empty() && completed.empty() &&
-           without_this_rank.empty() && faults.empty() && !broken;
+           without_this_rank.empty() && forgotten.empty() && !broken;
   }
 };
 
@@ -55,24 +65,41 @@ struct Decisions {
 /// costs one message up and one down each edge, whatever the number of ranks, and nobody waits for what is not ready.
 class Negotiator {
  public:
-  Negotiator(std::shared_ptr<const GroupInfo> group, TreePosition position, std::int64_t fusion_bytes);
+  /// `room`: the number of tensors that the plan may hold.
+  Negotiator(std::shared_ptr<const GroupInfo> group, TreePosition position, std::int64_t fusion_bytes,
+             std::size_t room = 8192);
 
   // The local program, in its order.
   void submit(const SubmissionPtr& submission);
-  /// Votes again, after the output of an agreed operation was made (or, if it has an objection, was not).
+  /// Votes again, after what an agreed operation needs was made (or, if it has an objection, was not).
   void submit_again(const SubmissionPtr& submission);
-  void flush(const SubmissionPtr& submission, std::uint64_t sequence);
-  /// The program has waited for something, in this group or another: a run of submissions ends.
-  void end_run();
+  void flush(const SubmissionPtr& submission, std::uint64_t sequence, bool standstill = false);
+  /// The program has waited for something in this group: a run of submissions ends.
+  void end_run() {
+    if (root_) root_->end_run();
+  }
   /// The program is blocked: flush every incomplete bucket.
   void flush_all();
-  /// The program has waited for a monitored barrier for as long as it wanted.
-  void time_out(const SubmissionPtr& submission, double seconds);
+  /// The program has waited for long: other ranks may have what it waits for, in a bucket that they do not complete
+  /// because they wait elsewhere, for this rank.
+  void ask_for_parts() {
+    for (const BucketId bucket : outstanding_.awaited(plan_)) up(0, Awaited{bucket, position_.rank});
+  }
+  /// An operation's deadline has passed; said for the `attempt`-th time, from 1.
+  void overdue(const SubmissionPtr& submission, int attempt);
   void withdraw(const SubmissionPtr& submission);
+  /// How it fails, if it is late and the others have given it up.
+  std::optional<Failure> take_late_failure(const Submission& submission) {
+    return late_.take_failure(submission.request.name);
+  }
   void leave(bool abandoned);
-  void fail_group(const Failure& failure);
+  void fail_group(const Failure& failure) { up(0, GroupFailed{failure}); }
+  /// The group ends here, without a word to its other ranks, who know: what waits fails.
+  void end(const Failure& failure) { apply(GroupFailed{failure}); }
+  /// The same where no decision comes from the root any more: also sends the failure to this rank's neighbours.
+  void cut_off(const Failure& failure);
   /// Something of this rank's device failed, in a way that the group survives.
-  void report_fault(const Failure& failure);
+  void report_fault(const Failure& failure) { up(0, DeviceFault{failure, faults_}); }
 
   // The neighbours: one message each, as made by send() there. Throw Error{backend} on malformed ones.
   void receive_from_parent(Reader& reader);
@@ -91,28 +118,44 @@ class Negotiator {
   bool has_news() const;
   /// Whether take() has something to give.
   bool decided() const { return !decisions_.empty(); }
-  Decisions take() { return std::exchange(decisions_, {}); }
+  Decisions take() {
+    Decisions taken;
+    take(taken);
+    return taken;
+  }
+  /// The same, into what is empty, and whose memory serves the next decisions.
+  void take(Decisions& empty) { decisions_.swap(empty); }
 
   /// Whether the program waits for something here, and whether a bucket waits here for the program.
-  bool program_waits() const { return outstanding_.program_waits() || !barrier_.empty() || !joining_.empty(); }
+  bool program_waits() const { return outstanding_.program_waits() || !joining_.empty(); }
   bool waits_for_program() const { return outstanding_.incomplete(); }
   /// Whether a rank waits for something new that is complete, but held back until this rank's program ends its run.
   bool holds_up_others() const { return root_ && root_->holds_up_others(); }
   std::size_t length_of_run() const { return root_ ? root_->length_of_run() : 0; }
 
+  /// Whether nothing waits here and nothing is to be decided or announced.
+  bool at_rest() const {
+    return outstanding_.empty() && !has_news() && !decided() && !any_joined() && !holds_up_others();
+  }
+
   const GroupInfo& group() const { return membership_.group(); }
   bool all_left() const { return membership_.all_left(); }
   bool broken() const { return broken_.has_value(); }
+  const std::optional<Failure>& failure() const { return broken_; }
   /// Whether this rank's program is in join().
   bool joining() const { return !joining_.empty(); }
   bool any_joined() const { return !membership_.joined().empty(); }
   bool joined(int rank) const { return membership_.joined(rank); }
   /// This rank does not join while it is to wait.
   void hold_join(bool hold) { hold_join_ = hold; }
+  /// Whether the ranks have agreed to make groups, and this rank has not submitted them again.
+  bool makes_groups() const { return groups_to_make_ > 0; }
   /// What waits here for the other ranks.
   std::vector<SubmissionPtr> waiting() const { return outstanding_.all(); }
-  /// Gives up on a monitored barrier because the root does not answer.
-  void give_up(const SubmissionPtr& submission, const Failure& failure);
+  /// Whether it waits here for the other ranks.
+  bool waits(const SubmissionPtr& submission) const { return outstanding_.holds(*submission, plan_); }
+  /// Takes that, and what is in a join.
+  std::vector<SubmissionPtr> take_everything();
   std::uint64_t agreements() const { return agreements_; }
   std::uint64_t full_announcements() const { return full_announcements_; }
 
@@ -127,8 +170,9 @@ class Negotiator {
   void up(int child, const DeviceFault& message);
   void up(int, const Waiting& message) { root_ ? root_->waiting(message) : link_.to_parent(message); }
   void up(int child, const Joined& message);
-  void up(int child, const BarrierArrived& message);
-  void up(int child, const BarrierTimeout& message);
+  void up(int, const Overdue& message) { root_ ? root_->overdue(message) : link_.to_parent(message); }
+  void up(int, const Awaited& message) { root_ ? root_->awaited(message) : link_.to_parent(message); }
+  void up(int, const Presence& message) { root_ ? root_->present(message) : link_.to_parent(message); }
 
   // Decisions: of the root, or from the parent; handed to the children, then applied.
   void down(const DownMessage& message);
@@ -141,7 +185,10 @@ class Negotiator {
   void apply(const GroupFailed& message);
   void apply(const DeviceFault& message);
   void apply(const Joined& message);
-  void apply(const BarrierDone& message);
+  void apply(const Awaited& message);
+  void apply(const WhoHas& message);
+  void apply(const Expired& message);
+  void apply(const Forget& message);
 
   void announce(const SubmissionPtr& submission);
   Ready ready(BucketId bucket) const;
@@ -149,10 +196,12 @@ class Negotiator {
   void pass_on();
   void run(BucketId bucket);
   void answer(const ReadyTable::Answers& answers);
-  void withdrawn(const std::vector<SubmissionPtr>& submissions);
+  void withdrawn(const std::vector<SubmissionPtr>& submissions) {
+    decisions_.withdrawn.insert(decisions_.withdrawn.end(), submissions.begin(), submissions.end());
+  }
   void after_replan(const std::vector<BucketId>& retired, BucketId first_new);
   void fail(const SubmissionPtr& submission);
-  std::vector<SubmissionPtr> take_everything();
+  bool give_up(const std::string& name, const Failure& failure);
   /// Whether this rank has joined.
   bool joined() const { return membership_.joined(position_.rank); }
   /// What was in flight has failed on every rank, and nothing starts any more.
@@ -164,12 +213,14 @@ class Negotiator {
   ReadyTable table_;
   std::optional<Root> root_;  // of the root's position
   Outstanding outstanding_;
-  MonitoredBarrier barrier_;
+  LateOperations late_;
   std::vector<SubmissionPtr> joining_;  // calls of join, until all have joined
   bool join_announced_ = false;
   bool hold_join_ = false;
   std::optional<Failure> broken_;
+  bool cut_off_ = false;
   std::uint64_t faults_ = 0;
+  int groups_to_make_ = 0;
   TreeLink link_;
   Decisions decisions_;
   std::uint64_t agreements_ = 0;

@@ -142,18 +142,47 @@ std::vector<SubmissionPtr> Outstanding::take_all() {
   return taken;
 }
 
+std::vector<SubmissionPtr> Outstanding::take_forgotten(std::span<const TensorNumber> tensors,
+                                                       std::vector<SubmissionPtr>& gone) {
+  std::vector<SubmissionPtr> voided, taken;
+  for (TensorNumber number : tensors) {
+    if (waits(number)) voided.push_back(take_numbered(number));
+  }
+  for (auto& [name, submission] : std::exchange(named_, {})) voided.push_back(std::move(submission));
+  std::ranges::sort(voided, {}, [](const SubmissionPtr& submission) { return submission->queued.sequence; });
+  for (SubmissionPtr& submission : voided) {
+    const bool withdrawing = std::ranges::find(withdrawing_, submission) != withdrawing_.end();
+    if (withdrawing) forget(*submission);
+    (withdrawing ? gone : taken).push_back(std::move(submission));
+  }
+  return taken;
+}
+
 std::optional<SplitBucket> Outstanding::split_for(Submission& submission, const PlanCache& plan) {
   if (!numbered(submission, plan)) return std::nullopt;
-  const BucketId bucket = plan.row(*plan.find(submission)).bucket;
-  State& state = buckets_[bucket];
-  if (state.announced || state.split_asked) return std::nullopt;
+  return part_of(plan.row(*plan.find(submission)).bucket, plan, submission.pending.flushed_at);
+}
+
+std::optional<SplitBucket> Outstanding::part_of(BucketId bucket, const PlanCache& plan, std::uint64_t until) {
+  const auto found = buckets_.find(bucket);
+  if (found == buckets_.end() || found->second.announced || found->second.split_asked) return std::nullopt;
   SplitBucket split{bucket, {}};
   for (TensorNumber number : *plan.members(bucket)) {
-    if (waits(number) && numbered_[number]->queued.sequence <= submission.pending.flushed_at)
-      split.members.push_back(number);
+    if (waits(number) && numbered_[number]->queued.sequence <= until) split.members.push_back(number);
   }
-  state.split_asked = true;
+  found->second.split_asked = true;
   return split;
+}
+
+std::vector<BucketId> Outstanding::awaited(const PlanCache& plan) const {
+  std::vector<BucketId> result;
+  for (const SubmissionPtr& submission : waited_for_) {
+    if (!numbered(*submission, plan)) continue;
+    const BucketId bucket = plan.row(*plan.find(*submission)).bucket;
+    if (announced(bucket) && plan.members(bucket)->size() > 1 && std::ranges::find(result, bucket) == result.end())
+      result.push_back(bucket);
+  }
+  return result;
 }
 
 std::vector<SplitBucket> Outstanding::splits(const PlanCache& plan) {
@@ -205,6 +234,14 @@ std::vector<SubmissionPtr> Outstanding::withdrawn_from(BucketId first_new, const
 
 SubmissionPtr Outstanding::find(TensorNumber number) const {
   return waits(number) ? numbered_[number] : nullptr;
+}
+
+SubmissionPtr Outstanding::find(const std::string& name, const PlanCache& plan) const {
+  if (const auto found = named_.find(name); found != named_.end()) return found->second;
+  for (TensorNumber number : plan.numbers(name)) {
+    if (waits(number)) return numbered_[number];
+  }
+  return nullptr;
 }
 
 std::vector<SubmissionPtr> Outstanding::all() const {

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -39,6 +42,9 @@ class Outstanding {
   std::vector<SubmissionPtr> take(const std::string& name, const PlanCache& plan);
   /// Takes everything.
   std::vector<SubmissionPtr> take_all();
+  /// Before the plan forgets these: takes what waits under their numbers, or under a name, to be added again. `gone`
+  /// receives what is being withdrawn.
+  std::vector<SubmissionPtr> take_forgotten(std::span<const TensorNumber> tensors, std::vector<SubmissionPtr>& gone);
 
   // What the program waits for.
 
@@ -49,6 +55,12 @@ class Outstanding {
   /// The split that lets `submission` run without the missing members of its bucket, if it waits for any and the split
   /// has not been asked for: the members submitted before it was first waited for.
   std::optional<SplitBucket> split_for(Submission& submission, const PlanCache& plan);
+  /// The split that lets those members of a bucket run that wait here and were submitted `until` then, if it is
+  /// incomplete here and the split has not been asked for.
+  std::optional<SplitBucket> part_of(BucketId bucket, const PlanCache& plan,
+                                     std::uint64_t until = std::numeric_limits<std::uint64_t>::max());
+  /// The announced buckets of several tensors that the program waits for.
+  std::vector<BucketId> awaited(const PlanCache& plan) const;
   /// The splits for all that the program waits for.
   std::vector<SplitBucket> splits(const PlanCache& plan);
 
@@ -64,6 +76,8 @@ class Outstanding {
 
   /// What waits under this number; null if nothing does.
   SubmissionPtr find(TensorNumber number) const;
+  /// What waits under this name, by name or by number.
+  SubmissionPtr find(const std::string& name, const PlanCache& plan) const;
   /// What waits at all.
   std::vector<SubmissionPtr> all() const;
 

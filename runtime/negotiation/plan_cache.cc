@@ -1,15 +1,20 @@
 #include "runtime/negotiation/plan_cache.h"
 
+#include <algorithm>
+
 #include "runtime/operation/submission.h"
 
 namespace kolo {
 
 TensorNumber PlanCache::define(std::string name, const Signature& signature) {
-  const auto number = static_cast<TensorNumber>(rows_.size());
-  auto& namesakes = numbers_[name];
+  const TensorNumber number = next_number();
+  if (free_.empty()) rows_.emplace_back();
+  if (!free_.empty()) free_.pop_back();
+  auto& namesakes = names_[name].numbers;
   namesakes.push_back(number);
   buckets_[next_bucket_] = {number};
-  rows_.push_back({.name = std::move(name), .signature = signature, .bucket = next_bucket_++});
+  rows_[number] = {
+      .name = std::move(name), .signature = signature, .bucket = next_bucket_++, .known = true, .since = epoch_++};
   if (namesakes.size() > 1) {
     for (TensorNumber namesake : namesakes) rows_[namesake].ambiguous = true;
   }
@@ -18,15 +23,24 @@ TensorNumber PlanCache::define(std::string name, const Signature& signature) {
 
 std::vector<BucketId> PlanCache::regroup(const Replan& record) {
   std::vector<BucketId> retired;
+  std::int64_t left = 0;  // of the tensors of retired buckets: in no new one
+  const BucketId first_new = next_bucket_;
   for (const auto& members : record.buckets) {
     for (TensorNumber number : members) {
       if (!known(number)) throw Error(ErrorCode::backend, "malformed control message (unknown tensor in a plan)");
       BucketId& bucket = rows_[number].bucket;
-      if (buckets_.erase(bucket) > 0) retired.push_back(bucket);
+      if (bucket >= first_new) throw Error(ErrorCode::backend, "malformed control message (a tensor twice in a plan)");
+      if (const auto old = buckets_.find(bucket); old != buckets_.end()) {
+        left += static_cast<std::int64_t>(old->second.size());
+        buckets_.erase(old);
+        retired.push_back(bucket);
+      }
+      --left;
       bucket = next_bucket_;
     }
     buckets_[next_bucket_++] = members;
   }
+  if (left != 0) throw Error(ErrorCode::backend, "malformed control message (a plan without all tensors of a bucket)");
   return retired;
 }
 
@@ -40,6 +54,54 @@ std::vector<BucketId> PlanCache::isolate(std::string_view name) {
     for (BucketId bucket : regroup(split)) retired.push_back(bucket);
   }
   return retired;
+}
+
+std::vector<BucketId> PlanCache::forget(std::span<const TensorNumber> tensors, std::vector<std::string>& names) {
+  std::vector<BucketId> retired;
+  ++forgettings_;
+  forgotten_ = ++epoch_;
+  for (TensorNumber number : tensors) {
+    if (!known(number)) throw Error(ErrorCode::backend, "malformed control message (unknown tensor to forget)");
+    Row& row = rows_[number];
+    if (std::ranges::find(retired, row.bucket) == retired.end()) retired.push_back(row.bucket);
+    std::erase(buckets_.at(row.bucket), number);
+    const auto name = names_.find(row.name);
+    std::erase(name->second.numbers, number);
+    if (name->second.numbers.empty() && name->second.expired == 0) {  // else ranks may be late for the old one
+      names.push_back(std::move(row.name));
+      names_.erase(name);
+    }
+    row = {};
+    free_.push_back(number);
+  }
+  for (BucketId bucket : retired) {
+    auto rest = std::move(buckets_.at(bucket));
+    buckets_.erase(bucket);
+    for (TensorNumber number : rest) rows_[number].bucket = next_bucket_;
+    if (!rest.empty()) buckets_[next_bucket_++] = std::move(rest);
+  }
+  return retired;
+}
+
+TensorNumber PlanCache::next_number(std::size_t more) const {
+  if (more < free_.size()) return free_[free_.size() - 1 - more];
+  return static_cast<TensorNumber>(rows_.size() + more - free_.size());
+}
+
+std::vector<BucketId> PlanCache::expire(const std::string& name) {
+  names_[name].expired = ++epoch_;
+  return isolate(name);
+}
+
+bool PlanCache::voids(const Announcement& announcement) const {
+  if (announcement.known < forgotten_) return true;
+  const auto found = names_.find(announcement.name);
+  if (found == names_.end()) return false;
+  if (announcement.known < found->second.expired) return true;
+  return std::ranges::any_of(announcement.variants, [&](const auto& variant) {
+    const auto number = variant.failure ? std::nullopt : find(announcement.name, variant.signature);
+    return number && rows_[*number].since >= announcement.known;
+  });
 }
 
 void PlanCache::set_sizes(const SizesOfRanks& news) {
@@ -68,11 +130,12 @@ std::optional<TensorNumber> PlanCache::find(std::string_view name, const Signatu
 std::optional<TensorNumber> PlanCache::find(Submission& submission) const {
   const Request& request = submission.request;
   Pending& pending = submission.pending;
-  if (pending.number_checked) return pending.number;
+  const std::uint64_t now = forgettings_ + 1;
+  if (pending.number_checked == now) return pending.number;
   const bool same = pending.number && known(*pending.number) && rows_[*pending.number].signature == request.signature &&
                     rows_[*pending.number].name == request.name;
   if (!same) pending.number = find(request.name, request.signature);
-  pending.number_checked = pending.number.has_value();
+  pending.number_checked = pending.number ? now : 0;
   return pending.number;
 }
 
@@ -91,9 +154,9 @@ std::vector<std::vector<std::int64_t>> PlanCache::sizes_by_rank(TensorNumber num
 }
 
 std::span<const TensorNumber> PlanCache::numbers(std::string_view name) const {
-  const auto found = numbers_.find(name);
-  if (found == numbers_.end()) return {};
-  return found->second;
+  const auto found = names_.find(name);
+  if (found == names_.end()) return {};
+  return found->second.numbers;
 }
 
 const std::vector<TensorNumber>* PlanCache::members(BucketId bucket) const {

@@ -26,7 +26,9 @@ class PlanCache {
     std::string name;
     Signature signature;
     BucketId bucket = 0;
-    bool ambiguous = false;  ///< the name has other signatures too; such a tensor is never fused
+    bool known = false;       ///< the number is given
+    std::uint64_t since = 0;  ///< the epoch in which it got its number
+    bool ambiguous = false;   ///< the name has, or had, other signatures too; such a tensor is never fused
     std::map<int, std::vector<std::int64_t>> sizes{};  ///< of what has_rows(): by session rank, as of the last run
   };
 
@@ -40,6 +42,19 @@ class PlanCache {
   /// their way count nowhere. Returns the ids of the retired buckets.
   std::vector<BucketId> isolate(std::string_view name);
 
+  /// Applies Forget: full announcements made before are void, whatever their names. Returns the ids of the retired
+  /// buckets, and adds the names of which nothing is known any more.
+  std::vector<BucketId> forget(std::span<const TensorNumber> tensors, std::vector<std::string>& names);
+
+  /// Applies Expired: the same as Reject, and full announcements made before are void.
+  std::vector<BucketId> expire(const std::string& name);
+
+  /// How many decisions have made announcements void.
+  std::uint64_t epoch() const { return epoch_; }
+  /// Whether a full announcement is void: since it was made, something was forgotten, or its name has expired, or one
+  /// of its variants has got a number, by which it is announced anew.
+  bool voids(const Announcement& announcement) const;
+
   /// Applies the sizes of a Run.
   void set_sizes(const SizesOfRanks& news);
 
@@ -51,13 +66,15 @@ class PlanCache {
                                                        const std::vector<SizesOfRanks>& news) const;
 
   std::optional<TensorNumber> find(std::string_view name, const Signature& signature) const;
-  /// The same of a submission, which remembers it: numbers are never taken back.
+  /// The same of a submission, which remembers it until numbers are taken back.
   std::optional<TensorNumber> find(Submission& submission) const;
   /// All numbers of a name: one for each signature it has been used with.
   std::span<const TensorNumber> numbers(std::string_view name) const;
 
-  bool known(TensorNumber number) const { return number < rows_.size(); }
-  TensorNumber next_number() const { return static_cast<TensorNumber>(rows_.size()); }
+  bool known(TensorNumber number) const { return number < rows_.size() && rows_[number].known; }
+  /// The number that is given after `more` others have been.
+  TensorNumber next_number(std::size_t more = 0) const;
+  std::size_t size() const { return rows_.size() - free_.size(); }
   const Row& row(TensorNumber number) const { return rows_[number]; }
 
   /// The tensors of a bucket in the plan's order; null if there is no such bucket, or no longer.
@@ -65,8 +82,17 @@ class PlanCache {
   BucketId next_bucket() const { return next_bucket_; }
 
  private:
-  std::vector<Row> rows_;  // by tensor number
-  std::unordered_map<std::string, std::vector<TensorNumber>, detail::StringHash, std::equal_to<>> numbers_;
+  struct Name {
+    std::vector<TensorNumber> numbers;
+    std::uint64_t expired = 0;  // the epoch that began so
+  };
+
+  std::vector<Row> rows_;           // by tensor number
+  std::vector<TensorNumber> free_;  // those that were taken back; the last one is given next
+  std::unordered_map<std::string, Name, detail::StringHash, std::equal_to<>> names_;
+  std::uint64_t epoch_ = 0;
+  std::uint64_t forgettings_ = 0;
+  std::uint64_t forgotten_ = 0;  // the epoch that the last one began
   std::unordered_map<BucketId, std::vector<TensorNumber>> buckets_;
   BucketId next_bucket_ = 0;
 };

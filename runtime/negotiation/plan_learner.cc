@@ -53,11 +53,14 @@ std::optional<Replan> PlanLearner::propose(const PlanCache& plan) {
 }
 
 std::optional<Replan> PlanLearner::plan_run(const RunOfSubmissions& run, const PlanCache& plan) {
+  if (run.size() == 1) {  // of a program that waits for each: it runs alone already
+    const auto number = plan.find(*run.front());
+    if (number && plan.members(plan.row(*number).bucket)->size() == 1) return std::nullopt;
+  }
   Replan change;
   std::vector<Fusible> tensors;
-  std::vector<bool> seen(
-      plan.next_number());           // by number: a tensor that ran twice without being waited for counts once
-  std::set<std::string_view> named;  // as does one that is new
+  std::unordered_set<TensorNumber> seen;  // a tensor that ran twice without being waited for counts once
+  std::set<std::string_view> named;       // as does one that is new
   for (const SubmissionPtr& submission : run) {
     if (failed(*submission) || !moves_data(submission->request.signature.kind)) continue;
     auto number = plan.find(*submission);
@@ -67,28 +70,32 @@ std::optional<Replan> PlanLearner::plan_run(const RunOfSubmissions& run, const P
                    !named.insert(submission->request.name).second))
       continue;
     if (is_new) {
-      number = plan.next_number() + static_cast<TensorNumber>(change.defined.size());
+      number = plan.next_number(change.defined.size());
       change.defined.push_back({submission->request.name, submission->request.signature});
     } else {
-      if (seen[*number]) continue;
-      seen[*number] = true;
+      if (!seen.insert(*number).second) continue;
     }
     tensors.push_back(
         {*number, &submission->request.signature, bytes_of(*submission), !is_new && plan.row(*number).ambiguous});
   }
   if (tensors.empty() || (tensors.size() == 1 && !change.defined.empty())) return std::nullopt;  // alone: needs no plan
-  const bool known_run = planned_.size() >= max_runs_remembered || !planned_.insert(hash_of(tensors)).second;
-  if (known_run && change.defined.empty()) return std::nullopt;
+  if (planned_.size() >= max_runs_remembered) planned_.clear();
+  const auto [known, is_first] = planned_.try_emplace(hash_of(tensors));
+  const bool heals = !is_first && change.defined.empty();
+  if (heals && ++known->second.runs < known->second.patience) return std::nullopt;
+  known->second.runs = 0;
 
   std::set<BucketId> touched;
   for (auto& bucket : fuse(tensors, fusion_bytes_)) {
     if (plan.known(bucket.front()) && *plan.members(plan.row(bucket.front()).bucket) == bucket) continue;
+    if (heals && std::ranges::any_of(bucket, [&](TensorNumber number) { return apart_.contains(number); })) continue;
     for (TensorNumber number : bucket) {
       if (plan.known(number)) touched.insert(plan.row(number).bucket);
     }
     change.buckets.push_back(std::move(bucket));
   }
   if (change.buckets.empty()) return std::nullopt;
+  if (heals) known->second.patience = longest_patience;
 
   std::set<TensorNumber> moved;
   for (const auto& bucket : change.buckets) moved.insert(bucket.begin(), bucket.end());

@@ -4,6 +4,7 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -17,8 +18,9 @@ namespace kolo {
 /// have no number yet get one. What is new is held back while its run is open, so that it is fused the first time
 /// already.
 ///
-/// Each distinct run is planned once. If another rank waits in the middle of it, its cut splits the bucket for good:
-/// the plan only ever gets finer until the program does something new.
+/// Each distinct run is planned when it is seen for the first time. If a rank waits or polls in the middle of it, its
+/// cut splits the bucket for the time being: after 8 more runs of the kind, then 16, what was cut is fused again, but
+/// not what would wait for something else again.
 class PlanLearner {
  public:
   explicit PlanLearner(std::int64_t fusion_bytes) : fusion_bytes_(fusion_bytes) {}
@@ -32,6 +34,14 @@ class PlanLearner {
   /// Whether the name is new, and belongs to the run that has not ended.
   bool in_open_run(const std::string& name) const { return open_names_.contains(name); }
   std::size_t length_of_run() const { return run_.size(); }
+  /// A bucket of these was incomplete on some rank while its program waited for something else: the ranks may submit
+  /// them in different orders.
+  void keep_apart(const std::vector<TensorNumber>& tensors) { apart_.insert(tensors.begin(), tensors.end()); }
+  /// The ranks have forgotten some tensors, whose numbers will mean others.
+  void forget() {
+    planned_.clear();
+    apart_.clear();
+  }
   /// How many runs have ended.
   std::uint64_t runs() const { return runs_; }
 
@@ -45,6 +55,7 @@ class PlanLearner {
   using RunOfSubmissions = std::vector<SubmissionPtr>;
 
   static constexpr std::size_t max_runs_remembered = 4096;
+  static constexpr int longest_patience = 16;
   static constexpr std::size_t longest_run = 1 << 16;  // a program that never waits is planned in pieces of this length
 
   std::optional<Replan> plan_run(const RunOfSubmissions& run, const PlanCache& plan);
@@ -54,7 +65,12 @@ class PlanLearner {
   std::uint64_t runs_ = 0;
   std::unordered_set<std::string> open_names_;  // of what is new in run_
   std::deque<RunOfSubmissions> finished_;
-  std::unordered_set<std::uint64_t> planned_;  // hashes of runs
+  struct Known {
+    int runs = 0;  // since it was planned, or looked at
+    int patience = 8;
+  };
+  std::unordered_map<std::uint64_t, Known> planned_;  // by hash of the run
+  std::unordered_set<TensorNumber> apart_;            // are not fused again
 };
 
 }  // namespace kolo

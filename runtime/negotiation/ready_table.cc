@@ -6,6 +6,8 @@
 namespace kolo {
 namespace {
 
+constexpr std::size_t most_variants = 16;
+
 void merge(Announcement& into, const Announcement::Variant& variant) {
   for (auto& known : into.variants) {
     if (known.signature == variant.signature && known.failure == variant.failure) {
@@ -13,20 +15,13 @@ void merge(Announcement& into, const Announcement::Variant& variant) {
       return;
     }
   }
-  into.variants.push_back(variant);
+  if (into.variants.size() < most_variants) return into.variants.push_back(variant);
+  into.others.add(variant.ranks);
 }
 
 bool says(const Announcement& announcement, const Signature& signature) {
   return std::any_of(announcement.variants.begin(), announcement.variants.end(),
                      [&](const auto& variant) { return !variant.failure && variant.signature == signature; });
-}
-
-/// Whether one of its variants has got a number since it was made.
-bool is_void(const Announcement& announcement, const PlanCache& plan) {
-  return std::any_of(announcement.variants.begin(), announcement.variants.end(), [&](const auto& variant) {
-    const auto number = variant.failure ? std::nullopt : plan.find(announcement.name, variant.signature);
-    return number && *number >= announcement.known;
-  });
 }
 
 }  // namespace
@@ -96,6 +91,13 @@ void ReadyTable::check_bucket(BucketId bucket, Arrivals& arrivals, const PlanCac
   }
 }
 
+void ReadyTable::check_buckets(const PlanCache& plan) {
+  std::vector<BucketId> waiting;  // a complete one may close rows, an incomplete one open some
+  for (const auto& [bucket, arrivals] : buckets_) waiting.push_back(bucket);
+  std::sort(waiting.begin(), waiting.end());
+  for (BucketId bucket : waiting) check_bucket(bucket, buckets_.at(bucket), plan);
+}
+
 void ReadyTable::ran(BucketId bucket, const PlanCache& plan) {
   buckets_.erase(bucket);
   close_rows(*plan.members(bucket), plan);
@@ -109,7 +111,7 @@ void ReadyTable::close_rows(const std::vector<TensorNumber>& members, const Plan
 }
 
 void ReadyTable::announce(int child, const Announcement& announcement, const PlanCache& plan) {
-  if (is_void(announcement, plan)) return;
+  if (plan.voids(announcement)) return;
   Row& named = row(announcement.name);
   if (!mark(named.arrivals, child)) return;
   named.announced[static_cast<std::size_t>(child)] = announcement;
@@ -137,9 +139,10 @@ void ReadyTable::check_row(Row& row, const PlanCache& plan) {
     }
   }
   if (!everybody(from)) return;
-  Announcement merged{.name = row.name, .variants = {}, .sizes = {}, .known = plan.next_number()};
+  Announcement merged{.name = row.name, .variants = {}, .sizes = {}, .known = plan.epoch()};
   for (const Announcement& announcement : row.announced) {
     for (const auto& variant : announcement.variants) merge(merged, variant);
+    merged.others.add(announcement.others);
     merged.sizes.insert(merged.sizes.end(), announcement.sizes.begin(), announcement.sizes.end());
   }
   row.arrivals.passed_on = true;
@@ -245,7 +248,7 @@ ReadyTable::Answers ReadyTable::defined(const std::string& name, const Signature
     std::erase_if(row.arrivals.retractions, [&](const auto& asked) { return asked.first == static_cast<int>(child); });
   }
   if (!any) return {};
-  std::erase_if(news_.announced, [&](const Announcement& announcement) { return announcement.name == name; });
+  forget_news(name);
   Answers answers;
   reopen(row.arrivals, answers);
   for (auto& [bucket, arrivals] : buckets_) {
@@ -256,16 +259,33 @@ ReadyTable::Answers ReadyTable::defined(const std::string& name, const Signature
   return answers;
 }
 
+ReadyTable::Answers ReadyTable::forgot(const PlanCache& plan) {
+  rows_.clear();
+  news_.announced.clear();
+  Answers answers;
+  for (auto& [bucket, arrivals] : buckets_) {
+    if (!arrivals.merged_into.empty()) reopen(arrivals, answers);
+  }
+  for (const auto& [child, retraction] : answers) forget(child, retraction);
+  check_buckets(plan);
+  return answers;
+}
+
+void ReadyTable::rejected(const std::string& name) {
+  rows_.erase(name);
+  forget_news(name);
+}
+
+void ReadyTable::forget_news(const std::string& name) {
+  std::erase_if(news_.announced, [&](const Announcement& announcement) { return announcement.name == name; });
+}
+
 void ReadyTable::joined(const RankSet& ranks, const PlanCache& plan) {
   joined_ = ranks;
   for (std::size_t child = 0; child < subtrees_.size(); ++child) {
-    const auto& below = subtrees_[child].ranks();
-    excused_[child] = std::all_of(below.begin(), below.end(), [&](int rank) { return ranks.contains(rank); });
+    excused_[child] = ranks.contains(subtrees_[child]);
   }
-  std::vector<BucketId> waiting;  // a complete one may close rows, an incomplete one open some
-  for (const auto& [bucket, arrivals] : buckets_) waiting.push_back(bucket);
-  std::sort(waiting.begin(), waiting.end());
-  for (BucketId bucket : waiting) check_bucket(bucket, buckets_.at(bucket), plan);
+  check_buckets(plan);
   for (auto& [name, row] : rows_) check_row(row, plan);
 }
 

@@ -49,10 +49,12 @@ class ReadyTable {
 
   // Decisions that end announcements.
   void ran(BucketId bucket, const PlanCache& plan);
-  void rejected(const std::string& name) { rows_.erase(name); }
+  void rejected(const std::string& name);
   void retired(const std::vector<BucketId>& buckets, const PlanCache& plan);
   /// This name and signature is getting a number: children that announced it in full will announce it anew.
   Answers defined(const std::string& name, const Signature& signature);
+  /// Every full announcement is void: all are made anew.
+  Answers forgot(const PlanCache& plan);
 
   /// Nobody waits for these ranks from now on.
   void joined(const RankSet& ranks, const PlanCache& plan);
@@ -64,6 +66,8 @@ class ReadyTable {
   /// The name that a passed-on bucket was counted under, or "" if it was passed on as a bucket.
   std::string merged_into(BucketId bucket) const;
 
+  /// Whether a child has announced the bucket.
+  bool announced(BucketId bucket) const { return buckets_.contains(bucket); }
   /// Whether nothing is announced.
   bool idle() const { return buckets_.empty() && rows_.empty(); }
 
@@ -88,10 +92,12 @@ class ReadyTable {
   void clear(Arrivals& arrivals, int child);
   bool everybody(const std::vector<bool>& from) const;
   void check_bucket(BucketId bucket, Arrivals& arrivals, const PlanCache& plan);
+  void check_buckets(const PlanCache& plan);
   void check_row(Row& row, const PlanCache& plan);
   void count_bucket(const Arrivals& arrivals, TensorNumber number, const PlanCache& plan, Announcement& into) const;
   void forget(int child, const Retract& what);
   void reopen(Arrivals& arrivals, Answers& answers);
+  void forget_news(const std::string& name);
   void close_rows(const std::vector<TensorNumber>& members, const PlanCache& plan);
 
   std::vector<RankSet> subtrees_;

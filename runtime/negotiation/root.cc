@@ -28,7 +28,30 @@ bool Root::decide() {
   }
   for (const SplitBucket& message : news.splits) split(message);
   decide_held();
-  return change.has_value();
+  bool more = change.has_value();
+  if (census_.has_news()) more |= decide_overdue();
+  if (recency_.crowded(plan_)) more |= forget();
+  return more;
+}
+
+bool Root::decide_overdue() {
+  const auto decisions = census_.take();
+  for (const DownMessage& message : decisions) decide_(message);
+  return !decisions.empty();
+}
+
+bool Root::forget() {
+  const Forget excess{recency_.excess(plan_, table_)};
+  if (excess.tensors.empty()) return false;
+  decide_(excess);
+  learner_.forget();
+  return true;
+}
+
+/// What is held back for its run need not wait any longer.
+void Root::overdue(const Overdue& message) {
+  learner_.waited();
+  if (const auto question = census_.overdue(message)) decide_(*question);
 }
 
 /// Complete buckets run, but for those with a member that cannot; that is rejected, and the others are announced anew.
@@ -43,6 +66,10 @@ void Root::decide(const std::vector<Ready>& ready) {
       if (const auto failure = unfit(number, record.sizes)) rejected.push_back({plan_.row(number).name, *failure});
     }
     if (rejected.size() > before) continue;
+    for (TensorNumber number : *members) {
+      if (!census_.empty()) census_.close(plan_.row(number).name);
+      recency_.used(number);
+    }
     run.buckets.push_back(record.bucket);
     run.sizes.insert(run.sizes.end(), record.sizes.begin(), record.sizes.end());
   }
@@ -100,6 +127,24 @@ std::optional<Failure> Root::unfit(TensorNumber number, const std::vector<SizesO
   return failure;
 }
 
+/// What has got a number since is decided: nobody would take the name out again.
+void Root::waiting(const Waiting& message) {
+  const bool decided = std::ranges::any_of(
+      plan_.numbers(message.name), [&](TensorNumber number) { return plan_.row(number).since >= message.known; });
+  if (!decided) wanted_.insert(message.name);
+}
+
+/// Awaited is sent once for each time that all who wait have said so.
+void Root::awaited(const Awaited& message) {
+  std::erase_if(askers_, [&](const auto& entry) { return !plan_.members(entry.first); });
+  if (!plan_.members(message.bucket)) return;
+  std::set<int>& askers = askers_[message.bucket];
+  const bool first = askers.empty();
+  const bool again = !askers.insert(message.rank).second;
+  if (again) askers = {message.rank};
+  if (first || again) decide_(message);
+}
+
 void Root::split(const SplitBucket& message) {
   const auto* members = plan_.members(message.bucket);
   if (!members) return;  // split already: who asked looks again when it learns so
@@ -108,7 +153,9 @@ void Root::split(const SplitBucket& message) {
     const bool wanted = std::ranges::find(message.members, number) != message.members.end();
     split.buckets[wanted ? 0 : 1].push_back(number);
   }
-  if (!split.buckets[0].empty() && !split.buckets[1].empty()) decide_(split);
+  if (split.buckets[0].empty() || split.buckets[1].empty()) return;
+  if (message.standstill) learner_.keep_apart(*members);
+  decide_(split);
 }
 
 bool Root::holds_up_others() const {
@@ -118,6 +165,7 @@ bool Root::holds_up_others() const {
 void Root::release(const std::string& name) {
   held_.erase(name);
   wanted_.erase(name);
+  census_.close(name);
 }
 
 }  // namespace kolo

@@ -185,6 +185,11 @@ std::optional<Failure> check_arguments(const Signature& signature, const BucketT
   return reduces(kind) ? check_reduction(signature) : std::nullopt;
 }
 
+std::optional<Failure> check_timeout(double seconds) {
+  if (seconds > 0 && seconds < 1e9) return std::nullopt;
+  return refuse(fmt::format("{} is no time to wait; pass seconds, 0 for no time-out", seconds));
+}
+
 std::optional<Failure> check_members(std::span<const int> members, int size) {
   std::vector<int> ranks(members.begin(), members.end());
   std::sort(ranks.begin(), ranks.end());

@@ -27,6 +27,9 @@ struct RowArguments {
 std::optional<Failure> check_arguments(const Signature& signature, const BucketTensor& tensor, const GroupInfo& group,
                                        const RowArguments& rows = {});
 
+/// What is wrong with a time-out, if anything.
+std::optional<Failure> check_timeout(double seconds);
+
 /// What is wrong with the members of a new group in a session of `size` ranks, if anything. Pure.
 std::optional<Failure> check_members(std::span<const int> ranks, int size);
 

@@ -125,6 +125,8 @@ std::optional<Failure> allocate_outputs(Submission& submission, int rank) {
       if (!fits) why = fmt::format("it made {}", to_string(out.dtype, out.shape));
     } catch (const std::exception& error) {
       why = error.what();
+    } catch (...) {
+      why = "it threw something that is no exception of the standard library";
     }
     if (!why.empty()) {
       return Failure{

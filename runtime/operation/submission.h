@@ -16,6 +16,7 @@
 #include <kolo/tensor.h>
 
 #include "runtime/operation/small_vector.h"
+#include "runtime/types/flag.h"
 
 namespace kolo {
 
@@ -38,6 +39,7 @@ struct Request {
   BlockRows* received_rows = nullptr;            ///< where the program reads the rows that came from each rank
   std::shared_ptr<const DevicePoint> ready;      ///< of device tensors: after it inputs hold their values
   std::optional<Failure> invalid;                ///< a bad argument, announced as the name's failure
+  std::optional<double> timeout_seconds;         ///< it fails when it has been in flight for so long
   std::optional<std::uint64_t> number;           ///< of a barrier, join or change of groups, in the group's order
   Clock::time_point submitted = Clock::now();
 };
@@ -53,10 +55,11 @@ struct AgreedTensor {
 /// the watchdog reads `agreed`.
 struct Pending {
   std::uint64_t flushed_at = 0;         ///< sequence of the program's first wait for it; 0: it has not waited
+  int attempts = 0;                     ///< how often this rank has said that it is overdue
   std::optional<Failure> objection;     ///< why this rank cannot run it: announced in place of its signature
   std::optional<Failure> refusal;       ///< send_recv: how it fails once it is withdrawn, since its other rank joined
   std::optional<std::uint32_t> number;  ///< its tensor number; until it is checked, that of the last one of its name
-  bool number_checked = false;          ///< the number is that of its name and signature
+  std::uint64_t number_checked = 0;     ///< when it was checked that this is the number of its name and signature
   std::vector<AgreedTensor> agreed_tensors;  ///< of what has_rows(), once the sizes are agreed
   std::vector<std::int64_t> sizes;           ///< Request::sizes, or those after the output was made
   std::shared_ptr<void> scratch;             ///< memory of a neutral contribution
@@ -70,26 +73,29 @@ struct Completion {
   std::shared_ptr<const GroupInfo> group;  ///< that make_group made
   int last_to_join = -1;                   ///< join: a session rank
   std::vector<std::shared_ptr<const DevicePoint>>
-      results;                        ///< of device tensors: after these outputs hold their values
-  std::atomic<bool> launched{false};  ///< of device tensors: on its way to `results`, or done
-  std::atomic<bool> done{false};
+      results;    ///< of device tensors: after these outputs hold their values
+  Flag launched;  ///< of device tensors: on its way to `results`, or done
+  Flag done;
 };
 
 /// What a rank knows of a name, in a group; see PendingQueue.
 struct NameUse {
   SubmissionPtr in_flight;                ///< but of send_recv
   std::uint64_t finished = 0;             ///< operations that have had it
+  std::uint64_t sent = 0;                 ///< send_recv: how many are in flight
   std::optional<std::uint32_t> number{};  ///< the tensor number of the last one
 };
 
 /// What the queue knows of an operation: under its mutex, but for what is set once by submit().
 struct Queued {
-  std::uint64_t occurrence = 0;  ///< how many of this name and group went before; equal on every rank
-  std::uint64_t sequence = 0;    ///< place among this rank's submissions and flushes
-  NameUse* use = nullptr;        ///< of its name, while the name is in flight
-  bool retired = false;          ///< its name is free
-  bool detached = false;         ///< the program's streams wait for it, the program does not
-  bool flushed = false;          ///< the program's first look at it is in the queue; its handle's thread only
+  std::atomic<std::uint64_t> occurrence{0};  ///< how many of this name and group went before; equal on every rank
+  std::uint64_t sequence = 0;                ///< place among this rank's submissions and flushes
+  NameUse* use = nullptr;                    ///< of its name, while the name is in flight
+  std::optional<std::size_t> place{};        ///< among what is in flight
+  bool retired = false;                      ///< its name is free
+  bool uncounted = false;  ///< of its occurrences: a neutral contribution; or its name was forgotten while it ran
+  bool detached = false;   ///< the program's streams wait for it, the program does not
+  bool flushed = false;    ///< the program's first look at it is in the queue; its handle's thread only
 };
 
 /// One operation of this rank, from submit to completion: four parts, each with one owner, in one piece of memory.

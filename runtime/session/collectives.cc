@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <kolo/session.h>
 
 #include <cstring>
@@ -130,7 +131,8 @@ std::string Session::broadcast_object(std::string_view name, std::string_view by
   std::string object(bytes.substr(0, static_cast<std::size_t>(length)));
   object.resize(static_cast<std::size_t>(length));
   const Tensor tensor{object.data(), Shape{static_cast<std::int64_t>(length)}, DType::u8, {}};
-  broadcast(std::string(name) + " (bytes)", tensor, options);
+  parts_->finish(parts_->collective(OpKind::broadcast, fmt::format("{}{} (bytes)", reserved_prefix, name), tensor,
+                                    tensor, options, true));
   return object;
 }
 

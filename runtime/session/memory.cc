@@ -7,7 +7,6 @@
 #include <kolo/world.h>
 
 #include "ops/gpu/gpu.h"
-#include "runtime/session/memory_sources.h"
 #include "runtime/session/parts.h"
 
 namespace kolo {

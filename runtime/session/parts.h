@@ -6,16 +6,29 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include <kolo/backend.h>
+#include <kolo/memory.h>
 #include <kolo/session.h>
 
 #include "runtime/coordinator/driver.h"
 #include "runtime/operation/arguments.h"
-#include "runtime/session/memory_sources.h"
 #include "runtime/session/name_table.h"
 #include "runtime/world/at_exit.h"
 
 namespace kolo {
+
+/// Of a world's backends, the preferred ones first.
+using MemorySources = std::vector<std::shared_ptr<MemorySource>>;
+
+MemorySources memory_sources(const BackendList& backends);
+
+/// Zeros from the first source that has what is asked for, or ordinary memory of the device. Throws as
+/// Session::allocate().
+Memory allocate_memory(const MemorySources& sources, std::size_t bytes, Device device);
+
+inline constexpr std::string_view reserved_prefix = "kolo.";  // of names that the runtime uses itself
 
 /// What a session consists of, and how a call becomes a request: hop 3 of the main path.
 class Session::Parts {
@@ -27,7 +40,8 @@ class Session::Parts {
   template <class Options>
   SubmissionPtr collective(OpKind kind, std::string&& name, const Tensor& in, const Tensor& out, const Options& options,
                            bool will_wait) {
-    Request request = new_request(std::move(name), signature_of(kind, in, options), options.group);
+    Request request =
+        new_request(std::move(name), signature_of(kind, in, options), options.group, options.timeout_seconds);
     request.tensors.push_back({in, out});
     RowArguments rows;
     if constexpr (requires { options.allocate; }) {
@@ -45,14 +59,16 @@ class Session::Parts {
   template <class Options>
   SubmissionPtr grouped(OpKind kind, std::string&& name, std::span<const NamedTensor> tensors, const Options& options) {
     const Tensor first = tensors.empty() ? Tensor{} : tensors.front().in;
-    Request request = new_request(std::move(name), signature_of(kind, first, options), options.group);
+    Request request =
+        new_request(std::move(name), signature_of(kind, first, options), options.group, options.timeout_seconds);
     for (const NamedTensor& tensor : tensors) add_member(request, tensor);
     return submit(std::move(request), {}, false, options.ready);
   }
 
   SubmissionPtr send_recv(std::string_view name, const Tensor& tensor, bool sends, int peer, const PairOptions& options,
                           bool will_wait);
-  SubmissionPtr without_data(OpKind kind, const Group& group, bool will_wait);
+  SubmissionPtr barrier(const BarrierOptions& options, bool will_wait);
+  SubmissionPtr join(const Group& group);
   std::shared_ptr<const GroupInfo> make_group(std::vector<int> members);
   void remove_group(const Group& group);
   void finish(const SubmissionPtr& submission) { Handle(driver, submission).wait(); }
@@ -79,7 +95,9 @@ class Session::Parts {
     return signature;
   }
 
-  Request new_request(std::string name, Signature signature, const Group& group) const;
+  void set_timeout(Request& request, std::optional<double> asked) const;
+  Request new_request(std::string name, Signature signature, const Group& group,
+                      std::optional<double> timeout_seconds = {}) const;
   static void add_member(Request& request, const NamedTensor& tensor);
   /// Checks arguments and submits. A bad argument is announced as the name's failure.
   SubmissionPtr submit(Request&& request, const RowArguments& rows, bool will_wait, void* ready);

@@ -17,8 +17,6 @@
 namespace kolo {
 namespace {
 
-constexpr std::string_view reserved_prefix = "kolo.";  // of names the runtime uses itself
-
 Config environment_with_warnings() {
   std::vector<std::string> unknown;
   Config config = Config::from_environment(&unknown);
@@ -52,8 +50,13 @@ Session::Parts::Parts(World world, const Config& config)
   if (config.banner && driver->control().rank() == 0) print_banner(config, size);
 }
 
+/// In a child of fork() nothing acts for the parent: what the driver owns stays as it is.
 Session::Parts::~Parts() {
-  driver->close(std::uncaught_exceptions() > exceptions_at_start_);
+  if (driver->in_child()) {
+    driver->stay(driver);
+  } else {
+    driver->close(std::uncaught_exceptions() > exceptions_at_start_);
+  }
 }
 
 std::string Session::Parts::user_name(std::string_view name) const {
@@ -72,8 +75,18 @@ const std::shared_ptr<const GroupInfo>& Session::Parts::member(const Group& grou
                           driver->control().rank(), group.info()->name));
 }
 
-Request Session::Parts::new_request(std::string name, Signature signature, const Group& group) const {
+/// The call's time-out, or the session's.
+void Session::Parts::set_timeout(Request& request, std::optional<double> asked) const {
+  const double seconds = asked.value_or(driver->config().timeout_seconds);
+  if (seconds == 0) return;
+  request.invalid = check_timeout(seconds);
+  if (!request.invalid) request.timeout_seconds = seconds;
+}
+
+Request Session::Parts::new_request(std::string name, Signature signature, const Group& group,
+                                    std::optional<double> timeout_seconds) const {
   Request request;
+  set_timeout(request, timeout_seconds);
   request.group = group.info() ? member(group) : driver->world_group();
   request.name = std::move(name);
   request.signature = std::move(signature);
@@ -143,15 +156,12 @@ SubmissionPtr Session::Parts::send_recv(std::string_view name, const Tensor& ten
         fmt::format("{} '{}' in group {}: rank {} is not another rank of the group (it has {}, from 0; this is {})",
                     verb, name, parent.name, peer, parent.size(), parent.rank));
   }
-  if (size > most_ranks_with_pairs) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("{} '{}': only sessions of at most {} ranks send and receive",
-                                                         verb, name, most_ranks_with_pairs));
-  }
   const int me = driver->control().rank(), other = parent.ranks[static_cast<std::size_t>(peer)];
   Request request;
   request.group = pair_info(sends ? me : other, sends ? other : me, size, me);
   request.parent = group.info() ? group.shared_info() : driver->world_group();
-  request.name = parent.is_world() ? std::string(name) : fmt::format("{} (group {})", name, parent.name);
+  request.name =
+      parent.is_world() ? std::string(name) : fmt::format("{}{} (group {})", reserved_prefix, name, parent.name);
   const int sender = sends ? request.group->rank : 1 - request.group->rank;
   request.signature = {.kind = OpKind::send_recv,
                        .dtype = tensor.dtype,
@@ -159,12 +169,19 @@ SubmissionPtr Session::Parts::send_recv(std::string_view name, const Tensor& ten
                        .root = sender,
                        .shape = tensor.shape};
   request.tensors.push_back(sends ? BucketTensor{tensor, {}} : BucketTensor{tensor, tensor});
+  set_timeout(request, options.timeout_seconds);
   return submit(std::move(request), {}, will_wait, options.ready);
 }
 
-/// Barriers and joins match in order: PendingQueue numbers them.
-SubmissionPtr Session::Parts::without_data(OpKind kind, const Group& group, bool will_wait) {
-  return driver->submit(new_request("", {.kind = kind}, group), will_wait);
+// Barriers and joins match in order: PendingQueue numbers them.
+
+SubmissionPtr Session::Parts::barrier(const BarrierOptions& options, bool will_wait) {
+  return driver->submit(new_request("", {.kind = OpKind::barrier}, options.group, options.timeout_seconds), will_wait);
+}
+
+/// Waits for as long as the others have data.
+SubmissionPtr Session::Parts::join(const Group& group) {
+  return driver->submit(new_request("", {.kind = OpKind::join}, group, 0), true);
 }
 
 /// Changes of groups are operations of the world; they match in order.
@@ -238,24 +255,25 @@ TensorId Session::declare(std::string_view name) {
 }
 
 Handle Session::barrier_async(const Group& group) {
-  return {parts_->driver, parts_->without_data(OpKind::barrier, group, false)};
+  return barrier_async({.group = group});
+}
+Handle Session::barrier_async(const BarrierOptions& options) {
+  return {parts_->driver, parts_->barrier(options, false)};
 }
 void Session::barrier(const Group& group) {
-  parts_->finish(parts_->without_data(OpKind::barrier, group, true));
+  barrier({.group = group});
+}
+void Session::barrier(const BarrierOptions& options) {
+  parts_->finish(parts_->barrier(options, true));
 }
 
 void Session::monitored_barrier(double seconds, const Group& group) {
-  if (!(seconds >= 0 && seconds < 1e9)) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("monitored_barrier: {} is no time to wait; pass seconds from 0 on", seconds));
-  }
-  const auto submission = parts_->without_data(OpKind::monitored_barrier, group, true);
-  parts_->driver->wait_at_most(submission, seconds);
-  parts_->finish(submission);
+  constexpr double at_once = 1e-3;  // 0 would be no time-out
+  barrier({.group = group, .timeout_seconds = seconds == 0 ? at_once : seconds});
 }
 
 int Session::join(const Group& group) {
-  const auto submission = parts_->without_data(OpKind::join, group, true);
+  const auto submission = parts_->join(group);
   parts_->finish(submission);
   const auto& ranks = submission->request.group->ranks;
   return static_cast<int>(std::find(ranks.begin(), ranks.end(), submission->completion.last_to_join) - ranks.begin());

@@ -63,16 +63,18 @@ Setting seconds_setting(std::string_view variable, std::string_view doc, double 
           [=](const Config& config) { return fmt::format("{}", config.*field); }};
 }
 
-Setting microseconds_setting(std::string_view variable, std::string_view doc, std::int64_t Config::*field) {
+/// `what`: it counts, such as "microseconds".
+Setting whole_setting(std::string_view variable, std::string_view what, std::string_view unit, std::int64_t least,
+                      std::string_view doc, std::int64_t Config::*field) {
   return {variable,
           "integer",
-          "us",
+          unit,
           doc,
           false,
           [=](Config& config, std::string_view text) {
             const auto value = parse_number(text);
-            if (!value || *value < 0 || *value > 1e9 || *value != std::floor(*value))
-              refuse(variable, text, "a whole number of microseconds, 0 or more");
+            if (!value || *value < static_cast<double>(least) || *value > 1e9 || *value != std::floor(*value))
+              refuse(variable, text, fmt::format("a whole number of {}, {} or more", what, least));
             config.*field = static_cast<std::int64_t>(*value);
           },
           [=](const Config& config) { return fmt::format("{}", config.*field); }};
@@ -117,10 +119,15 @@ Setting flag_setting(std::string_view variable, std::string_view doc, bool Confi
           [=](const Config& config) { return std::string(config.*field ? "1" : "0"); }};
 }
 
-const std::array<Setting, 15>& table() {
-  static const std::array<Setting, 15> rows{{
+const std::array<Setting, 18>& table() {
+  static const std::array<Setting, 18> rows{{
       bytes_setting("KOLO_FUSION_BYTES", "Fusion threshold: a bucket is closed once it holds this many bytes.", true,
                     &Config::fusion_bytes),
+      seconds_setting(
+          "KOLO_TIMEOUT_SECONDS",
+          "An operation fails on every rank that takes part, naming the ranks that are missing, when one of "
+          "them has waited for it longer than this; calls may say otherwise; 0: never.",
+          &Config::timeout_seconds, true),
       seconds_setting(
           "KOLO_STALL_REPORT_SECONDS",
           "Every rank that takes part reports an operation, or a session being created, that waits longer than this; "
@@ -128,10 +135,20 @@ const std::array<Setting, 15>& table() {
           &Config::stall_report_seconds, false),
       seconds_setting(
           "KOLO_STALL_ABORT_SECONDS",
-          "The job is aborted with exit code 72 when an operation, or a session being created, waits longer than this; "
-          "0: never.",
+          "The job is aborted with exit code 72 when an operation, or a session being created, waits longer than this, "
+          "and nothing has moved on its rank for as long; 0: never.",
           &Config::stall_abort_seconds, true),
-      microseconds_setting("KOLO_SPIN_US", "How long a waiting thread spins before it sleeps.", &Config::spin_us),
+      whole_setting("KOLO_SPIN_US", "microseconds", "us", 0, "How long a waiting thread spins before it sleeps.",
+                    &Config::spin_us),
+      whole_setting("KOLO_REMEMBERED_TENSORS", "tensors", "", 1,
+                    "Number of tensors whose names, shapes and buckets the ranks of a group remember; the least "
+                    "recently used are "
+                    "announced in full when they come back. Doubles where a quarter of the new ones come back.",
+                    &Config::remembered_tensors),
+      text_setting("KOLO_INTERFACE",
+                   "Network interfaces, with commas between them, by whose addresses nodes reach each other; none: all "
+                   "but the loopback one.",
+                   false, &Config::interfaces),
       text_setting("KOLO_FAKE_NODES",
                    "Number of ranks on each node, in rank order (\"2,2\"), instead of the real placement; for tests.",
                    true, &Config::fake_nodes),

@@ -3,46 +3,85 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 
 namespace kolo {
+namespace {
+
+constexpr std::size_t most_ranges_shown = 24;
+
+}  // namespace
+
 RankSet::RankSet(std::initializer_list<int> ranks) {
   for (int rank : ranks) add(rank);
 }
 
 RankSet RankSet::range(int first, int end) {
   RankSet result;
-  for (int rank = first; rank < end; ++rank) result.ranks_.push_back(rank);
+  if (first < end) result.ranges_.push_back({first, end - 1});
   return result;
 }
 
+/// Swallows the ranges that it touches.
+void RankSet::add(Range range) {
+  const auto begin =
+      std::ranges::lower_bound(ranges_, range.first, {}, [](const Range& other) { return other.last + 1; });
+  auto end = begin;
+  for (; end != ranges_.end() && end->first <= range.last + 1; ++end) {
+    range = {std::min(range.first, end->first), std::max(range.last, end->last)};
+  }
+  if (begin == end) {
+    ranges_.insert(begin, range);
+  } else {
+    *begin = range;
+    ranges_.erase(begin + 1, end);
+  }
+}
+
+void RankSet::remove(Range range) {
+  const auto begin = std::ranges::lower_bound(ranges_, range.first, {}, &Range::last);
+  auto end = begin;
+  std::vector<Range> rest;
+  for (; end != ranges_.end() && end->first <= range.last; ++end) {
+    if (end->first < range.first) rest.push_back({end->first, range.first - 1});
+    if (end->last > range.last) rest.push_back({range.last + 1, end->last});
+  }
+  ranges_.insert(ranges_.erase(begin, end), rest.begin(), rest.end());
+}
+
 void RankSet::add(int rank) {
-  const auto place = std::lower_bound(ranks_.begin(), ranks_.end(), rank);
-  if (place == ranks_.end() || *place != rank) ranks_.insert(place, rank);
+  add(Range{rank, rank});
 }
 
 void RankSet::add(const RankSet& other) {
-  std::vector<int> merged;
-  std::set_union(ranks_.begin(), ranks_.end(), other.ranks_.begin(), other.ranks_.end(), std::back_inserter(merged));
-  ranks_ = std::move(merged);
+  for (const Range& range : other.ranges_) add(range);
 }
 
 void RankSet::remove(const RankSet& other) {
-  std::erase_if(ranks_, [&](int rank) { return other.contains(rank); });
+  for (const Range& range : other.ranges_) remove(range);
 }
 
 bool RankSet::contains(int rank) const {
-  return std::binary_search(ranks_.begin(), ranks_.end(), rank);
+  const auto found = std::ranges::lower_bound(ranges_, rank, {}, &Range::last);
+  return found != ranges_.end() && found->first <= rank;
 }
 
-std::vector<RankSet::Range> RankSet::ranges() const {
-  std::vector<Range> result;
-  for (int rank : ranks_) {
-    if (!result.empty() && result.back().last + 1 == rank) {
-      result.back().last = rank;
-    } else {
-      result.push_back({rank, rank});
-    }
+bool RankSet::contains(const RankSet& other) const {
+  return std::ranges::all_of(other.ranges_, [&](const Range& range) {
+    const auto found = std::ranges::lower_bound(ranges_, range.first, {}, &Range::last);
+    return found != ranges_.end() && found->first <= range.first && range.last <= found->last;
+  });
+}
+
+int RankSet::size() const {
+  int sum = 0;
+  for (const auto [first, last] : ranges_) sum += last - first + 1;
+  return sum;
+}
+
+std::vector<int> RankSet::ranks() const {
+  std::vector<int> result;
+  for (const auto [first, last] : ranges_) {
+    for (int rank = first; rank <= last; ++rank) result.push_back(rank);
   }
   return result;
 }
@@ -50,15 +89,15 @@ std::vector<RankSet::Range> RankSet::ranges() const {
 std::string to_string(const RankSet& ranks) {
   if (ranks.empty()) return "no rank";
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  const char* separator = "";
-  for (const auto [first, last] : ranks.ranges()) {
-    if (last == first) {
-      text += fmt::format("{}{}", separator, first);
-    } else {
-      text += fmt::format("{}{}{}{}", separator, first, last == first + 1 ? ", " : "-", last);
-    }
-    separator = ", ";
+  RankSet rest = ranks;
+  for (std::size_t i = 0; i < std::min(ranks.ranges().size(), most_ranges_shown); ++i) {
+    const auto [first, last] = ranks.ranges()[i];
+    if (i > 0) text += ", ";
+    text += std::to_string(first);
+    if (last > first) text += fmt::format("{}{}", last == first + 1 ? ", " : "-", last);
+    rest.remove(RankSet::range(first, last + 1));
   }
+  if (!rest.empty()) text += fmt::format(" and {} more", rest.size());
   return text;
 }
 

@@ -1,14 +1,20 @@
 #pragma once
 
+#include <compare>
 #include <initializer_list>
 #include <string>
 #include <vector>
 
 namespace kolo {
 
-/// A set of session ranks.
+/// A set of session ranks, kept as ranges: what it costs does not depend on how many ranks follow each other.
 class RankSet {
  public:
+  struct Range {
+    int first, last;
+    friend auto operator<=>(const Range&, const Range&) = default;
+  };
+
   RankSet() = default;
   RankSet(std::initializer_list<int> ranks);
   static RankSet range(int first, int end);
@@ -17,22 +23,23 @@ class RankSet {
   void add(const RankSet& other);
   void remove(const RankSet& other);
   bool contains(int rank) const;
-  bool empty() const { return ranks_.empty(); }
-  int size() const { return static_cast<int>(ranks_.size()); }
-  const std::vector<int>& ranks() const { return ranks_; }  ///< ascending
+  bool contains(const RankSet& other) const;
+  bool empty() const { return ranges_.empty(); }
+  int size() const;
+  std::vector<int> ranks() const;                               ///< ascending
+  const std::vector<Range>& ranges() const { return ranges_; }  ///< ascending, as few as possible
 
-  struct Range {
-    int first, last;
-  };
-  std::vector<Range> ranges() const;  ///< the same, ascending, as few ranges as possible
-
-  friend bool operator==(const RankSet&, const RankSet&) = default;
+  /// The order of their lowest ranks, if they have none in common.
+  friend auto operator<=>(const RankSet&, const RankSet&) = default;
 
  private:
-  std::vector<int> ranks_;
+  void add(Range range);
+  void remove(Range range);
+
+  std::vector<Range> ranges_;
 };
 
-/// "rank 3", "ranks 0-2, 5", "no rank".
+/// "rank 3", "ranks 0-2, 5", "no rank"; of very many ranges the first ones, and how many ranks there are besides.
 std::string to_string(const RankSet& ranks);
 
 }  // namespace kolo

@@ -11,10 +11,15 @@
 namespace kolo {
 namespace {
 
+/// What is known of the first ones, and which others there are.
 std::string each(const RankSet& ranks, const std::function<std::string(int)>& name) {
+  constexpr int most_named = 8;
+  std::vector<int> all = ranks.ranks();
+  RankSet rest;
+  for (; static_cast<int>(all.size()) > most_named; all.pop_back()) rest.add(all.back());
   std::vector<std::string> names;
-  for (int rank : ranks.ranks()) names.push_back(name(rank));
-  return fmt::format("{}", fmt::join(names, ", "));
+  for (int rank : all) names.push_back(name(rank));
+  return fmt::format("{}{}", fmt::join(names, ", "), rest.empty() ? "" : ", " + to_string(rest));
 }
 
 }  // namespace

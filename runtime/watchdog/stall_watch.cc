@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "runtime/control/started_thread.h"
+
 namespace kolo {
 
 StallWatch::StallWatch(const Config& config, ControlChannel& control, std::function<std::vector<InFlight>()> in_flight,
@@ -13,7 +15,7 @@ StallWatch::StallWatch(const Config& config, ControlChannel& control, std::funct
       in_flight_(std::move(in_flight)),
       abort_device_work_(std::move(abort_device_work)),
       beat_(watch_beat(config)),
-      thread_([this] { watch(); }) {}
+      thread_(started_thread("watches what waits", [this] { watch(); })) {}
 
 StallWatch::~StallWatch() {
   {
@@ -38,6 +40,7 @@ void StallWatch::watch() {
   while (!wake_.wait_for(lock, beat_, [this] { return stop_; })) {
     const bool open = open_;
     lock.unlock();
+    notice_progress(open);
     const auto in_flight = in_flight_();
     publish(in_flight);
     listen();
@@ -45,6 +48,20 @@ void StallWatch::watch() {
     lock.lock();
     if (!open && !open_) judge_opening();  // under the lock: no report follows opened()
   }
+}
+
+void StallWatch::notice_progress(bool open) {
+  const auto now = Clock::now();
+  const auto late = now - last_beat_ - beat_;
+  if (open && progressed_.exchange(false)) last_progress_ = now;
+  if (late > 2 * beat_ + std::chrono::seconds(1)) last_progress_ += late;  // the process was stopped meanwhile
+  last_beat_ = now;
+}
+
+/// Whether what waits since then is to end the job.
+bool StallWatch::too_long(Clock::time_point since) const {
+  return config_.stall_abort_seconds > 0 &&
+         seconds_since(std::max(since, last_progress_)) > config_.stall_abort_seconds;
 }
 
 void StallWatch::publish(const std::vector<InFlight>& in_flight) {
@@ -99,14 +116,14 @@ void StallWatch::judge(const std::vector<InFlight>& in_flight) {
   for (const auto& [cause, stall] : stalls) {
     const double waited = seconds_since(stall.oldest->since);
     double& next = reported_.try_emplace({stall.oldest->sequence, cause}, config_.stall_report_seconds).first->second;
-    const bool too_long = config_.stall_abort_seconds > 0 && waited > config_.stall_abort_seconds;
-    if (waited < next && !too_long) continue;
+    const bool ends = too_long(stall.oldest->since);
+    if (waited < next && !ends) continue;
     next = 2 * waited;
     const auto line = fmt::format(
         "rank {}: {}", control_.rank(),
         explain_stall(*stall.oldest, waited, stall.diagnosis, stall.others, [this](int rank) { return name(rank); }));
-    config_.report(line + (too_long ? ending_the_job(config_) : ""));
-    if (too_long) end_job();
+    report(line + troubles() + (ends ? ending_the_job(config_) : ""));
+    if (ends) end_job();
   }
   std::erase_if(reported_, [&](const auto& entry) {
     return std::none_of(in_flight.begin(), in_flight.end(),
@@ -117,8 +134,8 @@ void StallWatch::judge(const std::vector<InFlight>& in_flight) {
 /// A rank whose watchdog has never published has not created its session yet.
 void StallWatch::judge_opening() {
   const double waited = seconds_since(made_);
-  const bool too_long = config_.stall_abort_seconds > 0 && waited > config_.stall_abort_seconds;
-  if (waited < next_opening_report_ && !too_long) return;
+  const bool ends = too_long(made_);
+  if (waited < next_opening_report_ && !ends) return;
   next_opening_report_ = 2 * waited;
   LateRanks late;
   const auto& here = control_.board().ranks();
@@ -130,13 +147,27 @@ void StallWatch::judge_opening() {
       late.missing.push_back(name(rank));
     }
   }
-  config_.report(explain_opening(control_.rank(), waited, late) + (too_long ? ending_the_job(config_) : ""));
-  if (too_long) control_.abort_job(stall_exit_code);
+  report(explain_opening(control_.rank(), waited, late) + troubles() + (ends ? ending_the_job(config_) : ""));
+  if (ends) control_.abort_job(stall_exit_code);
+}
+
+std::string StallWatch::troubles() const {
+  const std::string troubles = control_.troubles();
+  return troubles.empty() ? "" : "; " + troubles;
+}
+
+/// The program's function may throw what it likes.
+void StallWatch::report(const std::string& line) const noexcept {
+  try {
+    config_.report(line);
+  } catch (...) {
+    report_to_stderr(line);
+  }
 }
 
 void StallWatch::end_job() {
   if (!abort_device_work_()) {
-    config_.report(
+    report(
         fmt::format("rank {}: what runs on its GPU was not ended within a second (a call of NCCL or CUDA does not "
                     "return); the process ends as it is",
                     control_.rank()));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -21,6 +22,9 @@ namespace kolo {
 /// thread of its own on every rank, independent of the coordinator, so that it also reports when a peer is frozen or a
 /// coordinator stands still: it publishes this rank's operations in flight on the node's status board, and reads the
 /// other ranks' entries. Until opened() it watches the creation of the session in the same way.
+///
+/// The job is ended when this rank has made no progress for so long, with something in flight; the time during which
+/// its process was stopped does not count.
 class StallWatch {
  public:
   /// in_flight          lists the operations in flight, oldest first; called from the watchdog's thread
@@ -32,6 +36,9 @@ class StallWatch {
 
   /// Every rank has made its session: creation is no longer watched.
   void opened();
+
+  /// Something has moved on this rank: an operation, or a message. Any thread.
+  void progressed() noexcept { progressed_.store(true, std::memory_order_relaxed); }
 
   /// The operation that this rank completed last, for other ranks' reports. Any thread.
   void completed(const std::string& name);
@@ -48,9 +55,13 @@ class StallWatch {
   void listen();
   void judge(const std::vector<InFlight>& in_flight);
   void judge_opening();
+  void notice_progress(bool open);
+  bool too_long(Clock::time_point since) const;
   Diagnosis diagnose(const InFlight& operation) const;
   std::string name(int rank) const;
+  std::string troubles() const;
   bool silent(int rank) const;
+  void report(const std::string& line) const noexcept;
   void end_job();
 
   const Config config_;
@@ -63,6 +74,8 @@ class StallWatch {
   // By sequence and cause: after how many seconds the next report is due.
   std::map<std::pair<std::uint64_t, std::string>, double> reported_;
   const Clock::time_point made_ = Clock::now();
+  Clock::time_point last_beat_ = made_, last_progress_ = made_;
+  std::atomic<bool> progressed_{false};
   double next_opening_report_ = config_.stall_report_seconds;
   mutable std::mutex mutex_;
   std::condition_variable wake_;

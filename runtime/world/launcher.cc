@@ -1,9 +1,10 @@
 #include "runtime/world/launcher.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +13,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
+
+#include <kolo/error.h>
 
 namespace kolo {
 namespace {
@@ -55,10 +59,30 @@ std::optional<std::string> variable_in(const std::string& environment, std::stri
   return std::nullopt;
 }
 
+/// A whole number from 0 on, and nothing else.
+std::optional<int> number_in(std::string_view text) {
+  int number = -1;
+  const auto [last, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool is_number = error == std::errc() && last == text.data() + text.size() && number >= 0;
+  return is_number ? std::optional(number) : std::nullopt;
+}
+
+/// What the launcher says in a variable of this process. Throws Error{invalid_argument} if that is no number.
+int launcher_says(const char* variable) {
+  const char* const text = std::getenv(variable);
+  if (!text) return 0;
+  if (const auto number = number_in(text)) return *number;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("{} is '{}'; a launcher sets it to a number: start the program with one, or unset it",
+                          variable, text));
+}
+
 int parent_of(const fs::path& process) {
   const std::string stat = contents(process / "stat");
   const auto name_end = stat.rfind(')');  // "pid (name) state parent …"; the name may hold anything
-  return name_end == stat.npos ? 0 : std::atoi(stat.c_str() + std::min(name_end + 4, stat.size()));
+  if (name_end == stat.npos || name_end + 4 > stat.size()) return 0;
+  const std::string_view rest = std::string_view(stat).substr(name_end + 4);
+  return number_in(rest.substr(0, rest.find(' '))).value_or(0);
 }
 
 bool same_job(const Launcher& launcher, const fs::path& process, const std::string& environment) {
@@ -80,13 +104,12 @@ int launched_ranks(const char** variable) {
   const Launcher* const found = launcher();
   if (!found) return 0;
   if (variable) *variable = found->size;
-  return std::atoi(std::getenv(found->size));
+  return launcher_says(found->size);
 }
 
 int launched_rank() {
   const Launcher* const found = launcher();
-  const char* const text = found ? std::getenv(found->rank) : nullptr;
-  return text ? std::atoi(text) : 0;
+  return found ? launcher_says(found->rank) : 0;
 }
 
 std::vector<LocalRank> local_ranks() {
@@ -96,12 +119,13 @@ std::vector<LocalRank> local_ranks() {
   const fs::path own_program = fs::read_symlink("/proc/self/exe", error);
   std::map<int, LocalRank> ranks;
   for (fs::directory_iterator process("/proc", error), end; !error && process != end; process.increment(error)) {
-    const int pid = std::atoi(process->path().filename().c_str());
-    if (pid <= 0) continue;
+    const int pid = number_in(process->path().filename().native()).value_or(0);
+    if (pid == 0) continue;
     const std::string environment = contents(process->path() / "environ");  // empty if the process is another user's
     const auto rank = variable_in(environment, found->rank);
-    if (!rank || !same_job(*found, process->path(), environment)) continue;
-    const LocalRank seen{std::atoi(rank->c_str()), pid, has_opening_thread(process->path())};
+    const auto number = rank ? number_in(*rank) : std::nullopt;
+    if (!number || !same_job(*found, process->path(), environment)) continue;
+    const LocalRank seen{*number, pid, has_opening_thread(process->path())};
     const auto [known, is_new] = ranks.emplace(seen.rank, seen);
     // A rank may be several processes: a script and the program it runs. The one that makes a session counts.
     std::error_code gone;

@@ -1,6 +1,7 @@
 #include "runtime/world/mpi_process.h"
 
 #include <mpi.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <mutex>
@@ -15,8 +16,8 @@ namespace {
 
 /// Living sessions leave first: MPI_Finalize() waits for ranks that may wait for these sessions.
 template <bool finalize>
-void at_exit(int status, void*) {
-  if (!mpi_usable()) return;
+void at_exit(int status, void* process) {
+  if (process != reinterpret_cast<void*>(getpid()) || !mpi_usable()) return;  // a child made by fork(), say
   leave_sessions(status != 0);
   if constexpr (finalize) MPI_Finalize();
 }
@@ -37,10 +38,10 @@ void ensure_mpi() {
   int level = MPI_THREAD_SINGLE;
   if (!initialized) {
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread");
-    on_exit(at_exit<true>, nullptr);
+    on_exit(at_exit<true>, reinterpret_cast<void*>(getpid()));
   } else {
     static std::once_flag registered;
-    std::call_once(registered, [] { on_exit(at_exit<false>, nullptr); });
+    std::call_once(registered, [] { on_exit(at_exit<false>, reinterpret_cast<void*>(getpid())); });
     check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
   }
   if (level < MPI_THREAD_SERIALIZED) {

@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
-#include <span>
 #include <vector>
 
 #include <kolo/mpi.h>
@@ -10,7 +10,7 @@
 #include "ops/mpi_base/handles.h"
 #include "ops/registry/processes.h"
 #include "runtime/control/handshake.h"
-#include "runtime/control/mpi.h"
+#include "runtime/control/processes.h"
 #include "runtime/world/gpu_identity.h"
 #include "runtime/world/launcher.h"
 #include "runtime/world/mpi_process.h"
@@ -21,25 +21,14 @@ namespace kolo {
 
 namespace {
 
-/// The bytes of all ranks, in rank order.
-std::vector<std::byte> gather_all(MPI_Comm comm, std::span<const std::byte> mine) {
-  int size = 0;
-  check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
-  const int bytes = static_cast<int>(mine.size());
-  std::vector<int> counts(static_cast<std::size_t>(size)), offsets(counts.size());
-  check_mpi(MPI_Allgather(&bytes, 1, MPI_INT, counts.data(), 1, MPI_INT, comm), "MPI_Allgather");
-  std::exclusive_scan(counts.begin(), counts.end(), offsets.begin(), 0);
-  std::vector<std::byte> all(static_cast<std::size_t>(offsets.back() + counts.back()));
-  check_mpi(MPI_Allgatherv(mine.data(), bytes, MPI_BYTE, all.data(), counts.data(), offsets.data(), MPI_BYTE, comm),
-            "MPI_Allgatherv");
-  return all;
-}
-
 /// The backends and the placement on nodes are settings: ranks that differ in them would hang.
 void agree_on_settings(MPI_Comm comm, const Config& config) {
   int rank = 0;
   check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
-  check_settings(gather_all(comm, settings_message(config, rank)));
+  const std::uint64_t hash = hash_of_settings(config);
+  std::array lowest{hash, ~hash};  // and so the highest
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, lowest.data(), 2, MPI_UINT64_T, MPI_MIN, comm), "MPI_Allreduce");
+  if (lowest[0] != ~lowest[1]) check_settings(gather_all(comm, settings_message(config, rank, host_name())));
 }
 
 /// Adds the backends of GPU tensors, if every rank has a GPU.
@@ -53,10 +42,11 @@ void add_gpu_backends(const Config& config, const ProcessRanks& ranks, WorldPart
   const GpuShare mine = find_gpu(config, topology.places[static_cast<std::size_t>(world.rank)].host, local_rank);
   Writer message;
   put(message, mine.identity);
-  const auto all = gather_all(ranks.comm, message.bytes());
-  Reader reader(all);
   std::vector<GpuIdentity> identities;
-  while (!reader.done()) identities.push_back(get_gpu_identity(reader));
+  for (const auto& bytes : gather_all(ranks.comm, message.bytes())) {
+    Reader reader(bytes);
+    identities.push_back(get_gpu_identity(reader));
+  }
   auto backends = gpu_backends(config, mine, identities, world, process_gpu_hosts(ranks));
   if (!backends.empty()) parts.device = {DeviceKind::cuda, mine.identity.gpu};
   for (auto& backend : backends) parts.backends.push_back(std::move(backend));
@@ -92,7 +82,7 @@ World mpi_world(MPI_Comm comm, const Config& config) {
   agree_on_settings(comm, config);
   auto parts = std::make_unique<WorldParts>();
   std::string note;
-  auto channel = std::make_unique<MpiChannel>(comm, config.fake_nodes, &note);
+  auto channel = std::make_unique<ProcessChannel>(comm, config.fake_nodes, config.interfaces, &note);
   if (!note.empty() && channel->rank() == 0) config.report(note);
   ProcessRanks ranks{comm, {}, channel->doorbells(), config.report};
   for (const Topology::Place& place : channel->topology().places) ranks.node_of.push_back(place.node);

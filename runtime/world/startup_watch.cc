@@ -16,12 +16,6 @@
 namespace kolo {
 namespace {
 
-std::string host_name() {
-  char host[64] = {};
-  gethostname(host, sizeof(host) - 1);
-  return host;
-}
-
 [[noreturn]] void end_job() {
   std::fflush(nullptr);
   if (mpi_usable()) MPI_Abort(MPI_COMM_WORLD, stall_exit_code);

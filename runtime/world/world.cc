@@ -29,8 +29,7 @@ World solo_world(const Config& config) {
 std::vector<World> thread_worlds(int size, const Config& config) {
   if (size < 1)
     throw Error(ErrorCode::invalid_argument, "thread_worlds() was asked for no rank; a world has at least one");
-  char host[64] = {};
-  gethostname(host, sizeof(host) - 1);
+  const std::string host = host_name();
   Topology topology;
   topology.places.assign(static_cast<std::size_t>(size), {0, host, static_cast<int>(getpid())});
   fake_nodes(topology, config.fake_nodes);

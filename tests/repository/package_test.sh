@@ -26,7 +26,7 @@ quietly() {
 build_embed() {
   local folder=$scratch/$1
   shift
-  quietly cmake -S "$source/apps/embed" -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 "$@"
+  quietly cmake -S "$source/apps/embed" -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DCMAKE_UNITY_BUILD=ON "$@"
   quietly cmake --build "$folder"
 }
 

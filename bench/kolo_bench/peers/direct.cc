@@ -6,7 +6,7 @@
 #include "bench/kolo_bench/measure/candidate.h"
 #include "bench/kolo_bench/options.h"
 #include "ops/bucket.h"
-#include "ops/host/cores.h"
+#include "ops/host/process.h"
 
 namespace kolo::bench {
 namespace {
@@ -80,7 +80,7 @@ std::unique_ptr<Backend> pair_backend(const BackendList& backends, const Signatu
                                       int rank, int ranks) {
   GroupInfo pair;
   pair.kind = GroupKind::pair;
-  pair.id = static_cast<GroupId>(from * ranks + to);
+  pair.id = static_cast<GroupId>(from) * static_cast<GroupId>(ranks) + static_cast<GroupId>(to);
   pair.name = fmt::format("{} to {}", from, to);
   pair.ranks = {std::min(from, to), std::max(from, to)};
   pair.rank = rank == pair.ranks[0] ? 0 : 1;

@@ -2,7 +2,7 @@
 // program may define the first. Before count_mpi_calls() each costs one comparison. A test checks that every function
 // that the program uses is here.
 
-#include "bench/kolo_bench/peers/mpi_calls.h"
+#include "bench/kolo_bench/peers/peer.h"
 
 #include <mpi.h>
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,5 +29,11 @@ class Peer {
 
 /// The peer of --compare; null without one. Errors: UsageError, reported.
 std::unique_ptr<Peer> make_peer(const Options& options, const Ranks& ranks, const BufferPlacement& place);
+
+/// The MPI calls of this process since count_mpi_calls(), of every function that this program uses.
+std::int64_t mpi_calls();
+
+/// Starts counting.
+void count_mpi_calls();
 
 }  // namespace kolo::bench

@@ -7,7 +7,7 @@
 #include <exception>
 
 #include "bench/kolo_bench/measure/collective.h"
-#include "ops/host/cores.h"
+#include "ops/host/process.h"
 #include "ops/nccl/method.h"
 #include "ops/nccl/rank.h"
 

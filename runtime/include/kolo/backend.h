@@ -123,6 +123,19 @@ class Backend {
   /// Null: tensors need no special memory. Backends that for_group() makes share their parent's.
   virtual std::shared_ptr<MemorySource> memory() { return nullptr; }
 
+  /// Whether data move only while the process calls the library that moves them (MPI): peers may need what operations
+  /// that are complete here have left with it.
+  virtual bool must_be_called() const { return false; }
+
+  /// Of the world's backend: called now and then after operations of backends that must be called, of any group. Lets
+  /// the library go on, and waits for nobody. `in_flight`: operations of the program are; else it may itself be calling
+  /// the library.
+  virtual void progress(bool in_flight) { (void)in_flight; }
+
+  /// Of the world's backend, when all ranks have finished with it: whether what they have started is complete on every
+  /// rank. Called again and again until it is true, or abandon() is called.
+  virtual bool settled() { return true; }
+
   /// Called once after a peer left without finishing: from now on nothing may be released collectively.
   virtual void abandon() noexcept = 0;
 };

@@ -16,9 +16,12 @@ void report_to_stderr(const std::string& line);
 /// Settings of a session. Read from KOLO_* variables by from_environment(), or filled by hand.
 struct Config {
   std::int64_t fusion_bytes = 64 << 20;
+  double timeout_seconds = 0;
   double stall_report_seconds = 10;
   double stall_abort_seconds = 600;
   std::int64_t spin_us = 200;
+  std::int64_t remembered_tensors = 8192;
+  std::string interfaces;
   std::string fake_nodes;
   std::string backend = "auto";
   std::string gpu_backend = "auto";

@@ -8,7 +8,7 @@
 
 namespace kolo {
 
-using GroupId = std::uint32_t;
+using GroupId = std::uint64_t;
 
 /// agreed: groups made by new_group() and split(), numbered in the order of agreement; the world is 0. pair: the two
 /// ranks of send() and recv(), which give its number.

@@ -115,6 +115,12 @@ typedef struct kolo_handle kolo_handle;
 /// more returns KOLO_OK at once.
 int kolo_handle_wait(kolo_handle* handle);
 
+/// Makes work that is enqueued on `stream` from now on wait for the operation; does not wait for the GPU. `stream`: a
+/// cudaStream_t of the tensors' GPU; null: the default stream. The name is free again afterwards; the tensors' memory
+/// must stay alive until the stream has passed this point. A failure on the GPU after that is returned by the next wait
+/// on any operation of the session. With host tensors: kolo_handle_wait().
+int kolo_handle_wait_on_stream(kolo_handle* handle, void* stream);
+
 /// `*done` becomes 1 if kolo_handle_wait() would return without waiting, 0 if not.
 int kolo_handle_poll(kolo_handle* handle, int* done);
 

@@ -12,6 +12,10 @@
 /// in, out  contiguous; dtype and device kind, and unless documented otherwise the shape, are equal on every rank
 /// options  null, or a struct that is all zero: the defaults. Members may be set by name: `{.op = KOLO_MAX}`
 ///
+/// `timeout_seconds` of the options: when the operation has been in flight for so long on some rank, it fails with
+/// KOLO_STALLED on every rank, late ones included; the text names the ranks that are missing. 0: the session's
+/// (KOLO_TIMEOUT_SECONDS); negative: none.
+///
 /// Starting returns KOLO_IN_FLIGHT, KOLO_CLOSED, or KOLO_INVALID_ARGUMENT for mistakes that only C allows, which are
 /// not announced to other ranks; waiting returns the status that the ranks agreed on.
 
@@ -42,6 +46,7 @@ typedef struct kolo_all_reduce_options {
   int divide_by_group;      ///< not 0: average divides by the size of the group, also while ranks have joined
   void* ready;              ///< the CUDA stream that wrote `in`; ignored for host tensors
   kolo_tensor_id tensor;    ///< instead of a name
+  double timeout_seconds;   ///< see above
 } kolo_all_reduce_options;
 
 /// Reduces `in` over all ranks of the group into `out` of each. In-place: `out` is `in`.
@@ -59,6 +64,7 @@ typedef struct kolo_reduce_options {
   int divide_by_group;
   void* ready;
   kolo_tensor_id tensor;
+  double timeout_seconds;
 } kolo_reduce_options;
 
 /// Reduces `in` over all ranks of the group into `out` of the root; in-place as all_reduce. Other ranks ignore `out`,
@@ -76,6 +82,7 @@ typedef struct kolo_reduce_scatter_options {
   int divide_by_group;
   void* ready;
   kolo_tensor_id tensor;
+  double timeout_seconds;
 } kolo_reduce_scatter_options;
 
 /// Reduces `in`, of one dimension at least, and leaves every rank its rows of the result (see kolo_rows_of_rank()) in
@@ -92,6 +99,7 @@ typedef struct kolo_broadcast_options {
   const kolo_group* group;
   void* ready;
   kolo_tensor_id tensor;
+  double timeout_seconds;
 } kolo_broadcast_options;
 
 /// Copies `tensor` of the root over that of every other rank of the group.
@@ -107,6 +115,7 @@ typedef struct kolo_all_gather_options {
   int64_t* rows;           ///< null, or receives the rows of each rank of the group once the operation was waited for
   void* ready;
   kolo_tensor_id tensor;
+  double timeout_seconds;
 } kolo_all_gather_options;
 
 /// Gathers a block from every rank of the group into `out` of each, in the order of the ranks.
@@ -129,6 +138,7 @@ typedef struct kolo_gather_options {
   int64_t* rows;  ///< on the root; as of all_gather
   void* ready;
   kolo_tensor_id tensor;
+  double timeout_seconds;
 } kolo_gather_options;
 
 /// As all_gather, except that only the root has an `out`; other ranks ignore theirs, which may be null.
@@ -142,6 +152,7 @@ typedef struct kolo_scatter_options {
   const kolo_group* group;
   void* ready;
   kolo_tensor_id tensor;
+  double timeout_seconds;
 } kolo_scatter_options;
 
 /// Scatters the rows of `in` of the root over the ranks of the group (see kolo_rows_of_rank()).
@@ -161,6 +172,7 @@ typedef struct kolo_all_to_all_options {
   int64_t* rows;  ///< as of all_gather: the rows received from each rank
   void* ready;
   kolo_tensor_id tensor;
+  double timeout_seconds;
 } kolo_all_to_all_options;
 
 /// Exchanges blocks: block j of `in` on rank i becomes block i of `out` on rank j of the group.
@@ -176,6 +188,7 @@ int kolo_all_to_all(kolo_session* session, const char* name, const kolo_tensor* 
 typedef struct kolo_pair_options {
   const kolo_group* group;  ///< the group that numbers the other rank
   void* ready;
+  double timeout_seconds;
 } kolo_pair_options;
 
 /// Sends a tensor to rank `to` of the group, or receives one from rank `from`, of the same shape and type. Only these
@@ -229,8 +242,8 @@ int kolo_all_gather_object(kolo_session* session, const char* name, const void* 
 int kolo_barrier_async(kolo_session* session, const kolo_group* group, kolo_handle** handle);
 int kolo_barrier(kolo_session* session, const kolo_group* group);
 
-/// A barrier with a time-out: once a rank has waited for `seconds`, it returns KOLO_STALLED on every rank, late ones
-/// included. The text names the missing ranks. The session stays usable.
+/// A barrier with a time-out, which may be 0: once a rank has waited for `seconds`, it returns KOLO_STALLED on every
+/// rank, late ones included. The text names the missing ranks. The session stays usable.
 int kolo_monitored_barrier(kolo_session* session, double seconds, const kolo_group* group);
 
 /// Declares that this rank has no more data. Until every rank of the group has called kolo_join(), this rank

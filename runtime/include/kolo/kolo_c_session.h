@@ -86,6 +86,8 @@ int kolo_session_size(const kolo_session* session, int* size);
 /// Index among the ranks of this node, and their number.
 int kolo_session_local_rank(const kolo_session* session, int* local_rank);
 int kolo_session_local_size(const kolo_session* session, int* local_size);
+/// This rank's GPU, for device tensors; KOLO_CPU and 0 if they cannot be used.
+int kolo_session_device(const kolo_session* session, int* device_kind, int* device_index);
 /// A copy of the session's settings, to be destroyed by the caller.
 int kolo_session_config(const kolo_session* session, kolo_config** config);
 
@@ -99,6 +101,9 @@ typedef struct kolo_stats {
   uint64_t control_bytes_received;
   uint64_t control_messages_sent;
   uint64_t staged_bytes;  ///< copied into or out of a backend's staging memory
+  uint64_t late_wakeups;  ///< times a thread found work that nobody had woken it for: 0 unless kolo has a bug
+  double bucket_seconds;  ///< sum of the buckets' times from start to completion; with the setting KOLO_TIMINGS only
+  uint64_t device_peak_bytes;  ///< largest use of the GPU's memory that this function has seen; 0 without a GPU
 } kolo_stats;
 
 int kolo_session_stats(const kolo_session* session, kolo_stats* stats);

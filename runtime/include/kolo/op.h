@@ -15,7 +15,7 @@ namespace kolo {
 
 /// The collectives. The numeric values are part of the wire format: append only.
 ///
-/// barrier, make_group, remove_group, join and monitored_barrier are agreed on like any other operation but move no
+/// barrier, make_group, remove_group and join are agreed on like any other operation but move no
 /// data. send_recv stands for send() and recv(): an operation of two ranks, of which the root sends.
 enum class OpKind : std::uint8_t {
   all_reduce,
@@ -30,7 +30,6 @@ enum class OpKind : std::uint8_t {
   gather,
   scatter,
   join,
-  monitored_barrier,
   send_recv
 };
 
@@ -75,7 +74,6 @@ inline constexpr std::array op_traits{
     OpTraits{.name = "gather", .has_root = true, .in = Rows::own, .out = Rows::joined, .writes = Side::root},
     OpTraits{.name = "scatter", .has_root = true, .in = Rows::whole, .out = Rows::dealt, .reads = Side::root},
     OpTraits{.name = "join"},
-    OpTraits{.name = "monitored_barrier"},
     OpTraits{.name = "send/recv",
              .has_root = true,
              .in = Rows::whole,

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,6 +38,11 @@ struct NamedTensor {
   Tensor out;
 };
 
+// Each operation's options have a time-out: when the operation has been in flight for so long on some rank, it fails
+// with Error{stalled} on every rank, late ones included, and the text names the ranks that are missing. The session
+// stays usable, or, if the ranks had agreed to run the operation, and one of them does not go on, what is not of its
+// group. Unset: Config::timeout_seconds (KOLO_TIMEOUT_SECONDS); 0: none.
+
 struct AllReduceOptions {
   ReduceOp op = ReduceOp::sum;
   Group group{};                 ///< default: the world
@@ -44,12 +50,14 @@ struct AllReduceOptions {
   double postscale = 1;          ///< multiplies the result
   bool divide_by_group = false;  ///< average: divide by the size of the group, also while ranks have joined
   void* ready = nullptr;         ///< the CUDA stream that wrote `in`; ignored for host tensors
+  std::optional<double> timeout_seconds{};
 };
 
 struct BroadcastOptions {
   int root = 0;  ///< the rank of the group whose values are copied
   Group group{};
   void* ready = nullptr;
+  std::optional<double> timeout_seconds{};
 };
 
 struct ReduceOptions {
@@ -60,6 +68,7 @@ struct ReduceOptions {
   double postscale = 1;
   bool divide_by_group = false;
   void* ready = nullptr;
+  std::optional<double> timeout_seconds{};
 };
 
 struct AllGatherOptions {
@@ -67,6 +76,7 @@ struct AllGatherOptions {
   Allocate allocate{};        ///< instead of an output, which is then `{}`
   BlockRows* rows = nullptr;  ///< receives the rows of each rank; must live until the operation is complete
   void* ready = nullptr;
+  std::optional<double> timeout_seconds{};
 };
 
 struct ReduceScatterOptions {
@@ -76,6 +86,7 @@ struct ReduceScatterOptions {
   double postscale = 1;
   bool divide_by_group = false;
   void* ready = nullptr;
+  std::optional<double> timeout_seconds{};
 };
 
 struct AllToAllOptions {
@@ -84,6 +95,7 @@ struct AllToAllOptions {
   Allocate allocate{};                 ///< instead of an output, which is then `{}`
   BlockRows* rows = nullptr;           ///< receives the rows from each rank; must live until the operation is complete
   void* ready = nullptr;
+  std::optional<double> timeout_seconds{};
 };
 
 struct GatherOptions {
@@ -92,17 +104,25 @@ struct GatherOptions {
   Allocate allocate{};        ///< on the root, instead of an output, which is then `{}`
   BlockRows* rows = nullptr;  ///< on the root; as of all_gather
   void* ready = nullptr;
+  std::optional<double> timeout_seconds{};
 };
 
 struct ScatterOptions {
   int root = 0;  ///< the rank of the group whose rows are scattered
   Group group{};
   void* ready = nullptr;
+  std::optional<double> timeout_seconds{};
 };
 
 struct PairOptions {
   Group group{};  ///< the group that numbers the other rank
   void* ready = nullptr;
+  std::optional<double> timeout_seconds{};
+};
+
+struct BarrierOptions {
+  Group group{};
+  std::optional<double> timeout_seconds{};
 };
 
 /// Counters of a session on this rank since it was made.
@@ -115,7 +135,9 @@ struct SessionStats {
   std::uint64_t control_bytes_received = 0;
   std::uint64_t control_messages_sent = 0;
   std::uint64_t staged_bytes = 0;  ///< copied into or out of a backend's staging memory
-  double bucket_seconds = 0;       ///< sum of the buckets' times from start to completion; with `Config::timings` only
+  /// How often a thread found work that nobody had woken it for: 0 unless kolo has a bug.
+  std::uint64_t late_wakeups = 0;
+  double bucket_seconds = 0;  ///< sum of the buckets' times from start to completion; with `Config::timings` only
   /// Largest use of the GPU's memory, by all processes, that stats() has seen; 0 without a GPU.
   std::uint64_t device_peak_bytes = 0;
 };
@@ -301,10 +323,11 @@ class Session {
 
   /// Completes once every rank of the group has called it. Several may be in flight; they match in order.
   Handle barrier_async(const Group& group = {});
+  Handle barrier_async(const BarrierOptions& options);
   void barrier(const Group& group = {});
+  void barrier(const BarrierOptions& options);
 
-  /// A barrier with a time-out: once a rank has waited for `seconds`, it throws Error{stalled} on every rank, late ones
-  /// included. The text names the missing ranks. The session stays usable.
+  /// A barrier with a time-out, which may be 0.
   void monitored_barrier(double seconds, const Group& group = {});
 
   /// Makes a group of these ranks of the session, in any order. Collective over the session: every rank calls it,

@@ -1,5 +1,6 @@
 #include "ops/host/region.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -151,7 +152,7 @@ TEST(Region, ProcessesSeeEachOthersWrites) {
   mine->at<std::atomic<std::uint32_t>>(4096)->store(7);
   const pid_t parent = getpid();
   const Child child([&] {
-    const auto theirs = SharedRegion::open(parent, mine->descriptor(), 1 << 16);
+    const auto theirs = SharedRegion::open(parent, mine->descriptor(), mine->file(), 1 << 16);
     if (theirs->data() == mine->data()) return false;
     return theirs->at<std::atomic<std::uint32_t>>(4096)->exchange(8) == 7;
   });
@@ -161,16 +162,32 @@ TEST(Region, ProcessesSeeEachOthersWrites) {
 
 TEST(Region, TheMappingOutlivesItsDescriptor) {
   const auto mine = SharedRegion::create(4096);
-  const auto other = SharedRegion::open(getpid(), mine->descriptor(), 4096);
+  const auto other = SharedRegion::open(getpid(), mine->descriptor(), mine->file(), 4096);
   mine->close_descriptor();
   other->close_descriptor();
   *mine->at<int>(0) = 5;
   EXPECT_EQ(*other->at<int>(0), 5);
 }
 
+TEST(Region, AnotherFileIsNotTouched) {
+  const auto mine = SharedRegion::create(4096), other = SharedRegion::create(4096), small = SharedRegion::create(100);
+  const FileDescriptor device(::open("/dev/zero", O_RDWR | O_CLOEXEC));
+  const auto refused = [](int descriptor, std::uint32_t file) {
+    try {
+      (void)SharedRegion::open(getpid(), descriptor, file, 4096);
+      return false;
+    } catch (const Error& error) {
+      return std::string(error.what()).find("is not the memory of the rank") != std::string::npos;
+    }
+  };
+  EXPECT_TRUE(refused(other->descriptor(), mine->file()));
+  EXPECT_TRUE(refused(device.get(), mine->file()));
+  EXPECT_TRUE(refused(small->descriptor(), small->file())) << "it is too short";
+}
+
 TEST(Region, OpeningWhatIsNotThereIsAnError) {
   try {
-    (void)SharedRegion::open(getpid(), 9999, 4096);
+    (void)SharedRegion::open(getpid(), 9999, 0, 4096);
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::backend);

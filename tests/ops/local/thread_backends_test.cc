@@ -64,8 +64,8 @@ HarnessFactory harness(int ranks, const Variant& variant, int schedules, int shr
 
 std::vector<HarnessFactory> harnesses() {
   if (sanitized) {
-    return {harness(1, local, 5, 1), harness(3, local, 5, 1), harness(2, shm, 4, 1), harness(3, shm_small, 4, 1),
-            harness(3, shm_direct, 4, 1)};
+    return {harness(1, local, 3, 2), harness(3, local, 3, 2), harness(2, shm, 3, 2), harness(3, shm_small, 3, 4),
+            harness(3, shm_direct, 3, 4)};
   }
   std::vector<HarnessFactory> factories;
   for (const int ranks : {1, 2, 3, 4}) factories.push_back(harness(ranks, local, 3, 4));

@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "ops/mpi_base/region.h"
+#include "ops/mpi_base/handles.h"
 #include "tests/ops/backend_conformance.h"
 #include "tests/support/environment.h"
 #include "tests/support/thread_ranks.h"

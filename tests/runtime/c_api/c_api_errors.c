@@ -110,6 +110,8 @@ static void a_rank_is_late(kolo_session* session, int rank, int n) {
     OK(kolo_recv(session, "c.given up", &tensor, 0, &none));
   }
   FAILS(kolo_monitored_barrier(session, 0.1, NULL), KOLO_STALLED, "rank");
+  const kolo_all_reduce_options options = {.timeout_seconds = rank == n - 1 ? -1 : 0.1};
+  FAILS(kolo_all_reduce(session, "c.late", &tensor, &tensor, &options), KOLO_STALLED, "not submitted by rank");
   if (rank == 0) OK(kolo_send(session, "c.given up", &tensor, n - 1, NULL));
   OK(kolo_barrier(session, NULL));
 }
@@ -147,6 +149,7 @@ void run_null_arguments(kolo_session* session) {
   IS_NULL(kolo_tensor_to_dlpack(NULL, NULL, NULL, &data));
   IS_NULL(kolo_tensor_to_dlpack(&t, NULL, NULL, NULL));
   IS_NULL(kolo_handle_wait(NULL));
+  IS_NULL(kolo_handle_wait_on_stream(NULL, NULL));
   IS_NULL(kolo_handle_poll(NULL, &integer));
 
   IS_NULL(kolo_config_create(NULL));
@@ -177,6 +180,9 @@ void run_null_arguments(kolo_session* session) {
   IS_NULL(kolo_session_local_rank(session, NULL));
   IS_NULL(kolo_session_local_size(NULL, &integer));
   IS_NULL(kolo_session_local_size(session, NULL));
+  IS_NULL(kolo_session_device(NULL, &integer, &integer));
+  IS_NULL(kolo_session_device(session, NULL, &integer));
+  IS_NULL(kolo_session_device(session, &integer, NULL));
   kolo_config* copy = config;
   IS_NULL(kolo_session_config(NULL, &copy));
   CHECK(copy == NULL);

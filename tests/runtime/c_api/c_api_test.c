@@ -265,8 +265,19 @@ static void run_everything(kolo_session* session) {
   run_errors(session);
   exchange_with_dlpack(session, n);
   use_session_memory(session, n);
+  int device_kind = -1, device_index = -1;
+  OK(kolo_session_device(session, &device_kind, &device_index));
+  CHECK((device_kind == KOLO_CPU && device_index == 0) || (device_kind == KOLO_CUDA && device_index >= 0));
+  int64_t one = 1;
+  const kolo_tensor scalar = {.data = &one, .dtype = KOLO_I64};
+  kolo_handle* handle = NULL;
+  OK(kolo_all_reduce_async(session, "on a stream", &scalar, &scalar, NULL, &handle));
+  OK(kolo_handle_wait_on_stream(handle, NULL));
+  CHECK(one == n);
+  OK(kolo_handle_destroy(handle));
   kolo_stats stats;
   OK(kolo_session_stats(session, &stats));
+  CHECK(stats.late_wakeups == 0 && stats.bucket_seconds == 0);
   CHECK(stats.tensors > 0 && stats.buckets > 0 && stats.agreements > 0 && stats.full_announcements > 0);
   CHECK(n == 1 ||
         (stats.control_bytes_sent > 0 && stats.control_bytes_received > 0 && stats.control_messages_sent > 0));

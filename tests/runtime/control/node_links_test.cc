@@ -216,5 +216,18 @@ TEST(Handshake, NamesTheSettingThatDiffersOnEveryRank) {
   }
 }
 
+TEST(Handshake, NamesTheBuildsAndWhoRunsThem) {
+  const Config config;
+  const Build other{.protocol = 7, .kolo = "9.9.9 (0123456)"};
+  const std::vector<std::vector<std::byte>> same{settings_message(config, 0, "a"), settings_message(config, 1, "b")};
+  EXPECT_NO_THROW(check_settings(same));
+  EXPECT_NE(hash_of_settings(config), hash_of_settings(config, other));
+  const std::vector<std::vector<std::byte>> different{
+      settings_message(config, 0, "a"), settings_message(config, 1, "b"), settings_message(config, 2, "c", other)};
+  EXPECT_EQ(error_text([&] { check_settings(different); }, ErrorCode::mismatch),
+            "ranks run different builds of kolo (ranks 0, 1 on a, b: kolo " + Build::own() +
+                ", protocol 1; rank 2 on c: kolo 9.9.9 (0123456), protocol 7); start the same one on every host");
+}
+
 }  // namespace
 }  // namespace kolo

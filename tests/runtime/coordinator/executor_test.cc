@@ -160,6 +160,25 @@ TEST_F(ExecutorTest, WhatFailsAtItsFirstStepEndsOnlyWhenItIsAbandoned) {
   EXPECT_EQ(finished[0].failure->message, "agreed");
 }
 
+/// What was complete before a later bucket throws is complete, once.
+TEST_F(ExecutorTest, OneCompletesAndALaterOneThrowsInTheSameStep) {
+  submit(DType::f64);
+  submit(DType::f32);
+  EXPECT_EQ(step(), Types{});
+  script.complete[DType::f64] = script.fails[DType::f32] = true;
+  std::vector<Executor::Finished> finished;
+  EXPECT_THROW(executor->step(finished), Error);
+  ASSERT_EQ(finished.size(), 1U);
+  EXPECT_EQ(finished[0].submission->request.signature.dtype, DType::f64);
+  EXPECT_FALSE(finished[0].failure);
+  finished.clear();
+  executor->halt();
+  executor->abandon({ErrorCode::backend, "agreed"}, finished);
+  ASSERT_EQ(finished.size(), 1U);
+  EXPECT_EQ(finished[0].submission->request.signature.dtype, DType::f32);
+  EXPECT_EQ(finished[0].failure->message, "agreed");
+}
+
 TEST_F(ExecutorTest, AdasumNeedsABackendThatServesItsStages) {
   const Signature adasum{.op = ReduceOp::adasum};
   EXPECT_TRUE(executor->supports(adasum));

@@ -105,6 +105,18 @@ TEST(Mismatch, SidesStandInTheOrderOfTheirLowestRanks) {
             "submit the same shape on every rank");
 }
 
+TEST(Mismatch, ATextHasAtMostTwoKilobytes) {
+  Announcement announcement{.name = "w", .variants = {}};
+  for (int rank = 0; rank < 16; ++rank) announcement.variants.push_back({{.shape = Shape{rank}}, std::nullopt, {rank}});
+  for (int rank = 16; rank < 4000; ++rank) announcement.variants[rank % 16].ranks.add(rank);
+  for (int rank = 4000; rank < 65536; rank += 2) announcement.others.add(rank);
+  const std::string text = explain_rejection(announcement, "world").message;
+  EXPECT_LE(text.size(), 2048u);
+  EXPECT_NE(text.find("rank"), std::string::npos);
+  EXPECT_NE(text.find(" and 226 more: f32[1]; "), std::string::npos) << text;
+  EXPECT_NE(text.find(": something else); submit the same shape on every rank"), std::string::npos) << text;
+}
+
 TEST(Mismatch, RanksThatAgreeOnTheAspectShareASide) {
   const Signature a{.shape = Shape{1}}, b{.shape = Shape{2}}, c{.dtype = DType::f64, .shape = Shape{2}};
   const Failure failure =
@@ -128,7 +140,7 @@ TEST(Mismatch, TextDoesNotDependOnTheOrderOfArrival) {
                                               {{.shape = Shape{2}}, std::nullopt, {1}},
                                               {{.shape = Shape{2}}, Failure{ErrorCode::backend, "b"}, {2}},
                                               {{.shape = Shape{3}}, Failure{ErrorCode::invalid_argument, "a"}, {3}}};
-  const auto less = [](const auto& a, const auto& b) { return a.ranks.ranks() < b.ranks.ranks(); };
+  const auto less = [](const auto& a, const auto& b) { return a.ranks < b.ranks; };
   do {
     EXPECT_EQ(explain_rejection({"w", variants}, "world"),
               (Failure{ErrorCode::backend, "all_reduce 'w' in group world: rank 2: b"}));

@@ -1,13 +1,18 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <random>
+#include <ranges>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/negotiation/negotiator.h"
@@ -33,16 +38,16 @@ class Simulation {
   /// By name, in order: "ran", or the error.
   using Outcomes = std::map<std::string, std::vector<std::string>>;
 
-  Simulation(Topology topology, std::int64_t fusion_bytes, std::uint64_t seed)
+  Simulation(Topology topology, std::int64_t fusion_bytes, std::uint64_t seed, std::size_t room = 8192)
       : random_(seed), topology_(std::move(topology)) {
     std::vector<int> everybody(static_cast<std::size_t>(topology_.size()));
     std::iota(everybody.begin(), everybody.end(), 0);
+    auto group = std::make_shared<GroupInfo>();  // of all: negotiation does not ask whose it is
+    group->name = "world";
+    group->ranks = everybody;
+    group->rank = -1;
     for (int rank : everybody) {
-      auto group = std::make_shared<GroupInfo>();
-      group->name = "world";
-      group->ranks = everybody;
-      group->rank = rank;
-      ranks_.push_back(std::make_unique<Rank>(group, tree_position(topology_, everybody, rank), fusion_bytes));
+      ranks_.push_back(std::make_unique<Rank>(group, tree_position(topology_, everybody, rank), fusion_bytes, room));
     }
   }
 
@@ -79,6 +84,31 @@ class Simulation {
     }
   }
 
+  /// The same in rounds, in each of which every rank does what it can and every message travels over one edge. Returns
+  /// how many that took, or nothing if the programs get stuck.
+  std::optional<int> run_in_rounds() {
+    for (int rounds = 0;; ++rounds) {
+      for (int rank = 0; rank < size(); ++rank) {
+        while (can_act(rank)) act(rank);
+      }
+      for (const int rank : std::exchange(unsettled_, {})) settle(rank);
+      if (busy_.empty() && unsettled_.empty()) {
+        if (finished()) return rounds;
+        const auto able = std::ranges::any_of(std::views::iota(0, size()), [&](int rank) { return can_act(rank); });
+        const bool held = ranks_.front()->negotiator.holds_up_others();
+        if (!able && !held) return std::nullopt;
+        if (!able) {
+          ranks_.front()->negotiator.end_run();
+          unsettled_.insert(0);
+        }
+      }
+      for (const auto& edge : std::set(busy_)) {
+        for (auto count = wires_[edge].size(); count > 0; --count) deliver(edge);
+      }
+    }
+  }
+
+  std::function<void(std::vector<std::byte>&)> tamper;  ///< changes what is delivered
   bool ends_runs_early =
       false;  ///< the root's runs end at any time while others wait, not only when nothing else can happen
 
@@ -103,8 +133,8 @@ class Simulation {
 
  private:
   struct Rank {
-    Rank(std::shared_ptr<const GroupInfo> info, TreePosition position, std::int64_t fusion_bytes)
-        : group(info), negotiator(info, std::move(position), fusion_bytes) {}
+    Rank(std::shared_ptr<const GroupInfo> info, TreePosition position, std::int64_t fusion_bytes, std::size_t room)
+        : group(info), negotiator(info, std::move(position), fusion_bytes, room) {}
     std::shared_ptr<const GroupInfo> group;
     Negotiator negotiator;
     std::vector<Action> program;
@@ -191,8 +221,9 @@ class Simulation {
 
   void deliver(std::pair<int, int> edge) {
     auto& queue = wires_[edge];
-    const auto [direction, bytes] = std::move(queue.front());
+    auto [direction, bytes] = std::move(queue.front());
     queue.pop_front();
+    if (tamper) tamper(bytes);
     if (queue.empty()) busy_.erase(edge);
     Reader reader(bytes);
     Negotiator& negotiator = ranks_[static_cast<std::size_t>(edge.second)]->negotiator;
@@ -215,20 +246,20 @@ class Simulation {
       rank.bytes += bytes.size();
     });
     const Decisions decisions = rank.negotiator.take();
-    for (const auto& bucket : decisions.run) {
+    for (const auto& next : decisions.run) {
       rank.buckets.emplace_back();
-      for (const auto& member : bucket.members) {
+      for (const auto& member : std::get<AgreedBucket>(next).members) {
         rank.buckets.back().push_back(member->request.name);
         rank.outcomes[member->request.name].push_back("ran");
-        member->completion.done = true;
+        member->completion.done.set();
       }
     }
     for (const auto& [submission, failure] : decisions.failed) {
       rank.outcomes[submission->request.name].push_back(failure.message);
       submission->completion.failure = failure;
-      submission->completion.done = true;
+      submission->completion.done.set();
     }
-    for (const auto& submission : decisions.withdrawn) submission->completion.done = true;
+    for (const auto& submission : decisions.withdrawn) submission->completion.done.set();
   }
 
   std::mt19937_64 random_;

@@ -1,6 +1,7 @@
 // Negotiation alone: random programs, random message timing, no threads. Replay a failure with KOLO_TEST_SEED=<seed>.
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -87,7 +88,8 @@ TEST(Negotiation, RandomProgramsRunAlikeOnEveryRank) {
       {1}, {2}, {3}, {4}, {1, 1}, {2, 2}, {3, 1}, {1, 2, 1}, {1, 1, 1, 1, 1, 1, 2}};
   for (std::uint64_t seed : seeds(6000)) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    Simulation simulation(nodes_of(placements[seed % placements.size()]), seed % 3 == 0 ? 64 : 1 << 20, seed);
+    const std::size_t room = seed % 5 < 2 ? 1 + seed % 7 : 8192;  // with little, tensors are forgotten again and again
+    Simulation simulation(nodes_of(placements[seed % placements.size()]), seed % 3 == 0 ? 64 : 1 << 20, seed, room);
     simulation.ends_runs_early = seed % 2 == 0;
     RandomProgram(simulation, seed).write();
     ASSERT_TRUE(simulation.run()) << simulation.stuck();
@@ -96,6 +98,40 @@ TEST(Negotiation, RandomProgramsRunAlikeOnEveryRank) {
       ASSERT_TRUE(simulation.buckets(rank) == simulation.buckets(0)) << "rank " << rank;
     }
   }
+}
+
+/// A message that no negotiator wrote is an error, or does something else, but nothing outside of what there is.
+TEST(Negotiation, MessagesThatNobodyWroteDoNoHarm) {
+  int programs = 0, refused = 0;
+  for (std::uint64_t seed : seeds(4000)) {
+    ++programs;
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const std::vector<std::vector<int>> placements{{2}, {3}, {1, 1}, {2, 2}, {1, 2, 1}};
+    Simulation simulation(nodes_of(placements[seed % placements.size()]), seed % 3 == 0 ? 64 : 1 << 20, seed,
+                          seed % 5 < 2 ? 1 + seed % 7 : 8192);
+    RandomProgram(simulation, seed).write();
+    std::mt19937_64 random(seed);
+    int left = static_cast<int>(random() % 60), delivered = 0;
+    simulation.tamper = [&](std::vector<std::byte>& bytes) {
+      if (++delivered > 3000) throw Error(ErrorCode::closed, "enough");
+      if (bytes.empty() || left-- > 0) return;
+      left = static_cast<int>(random() % 30);
+      std::byte& one = bytes[random() % bytes.size()];
+      switch (random() % 4) {
+        case 0: one ^= static_cast<std::byte>(1U << (random() % 8)); break;
+        case 1: one = static_cast<std::byte>(random()); break;
+        case 2: bytes.resize(random() % bytes.size()); break;
+        default: one = static_cast<std::byte>(static_cast<unsigned>(one) + 1); break;
+      }
+    };
+    try {
+      (void)simulation.run();
+    } catch (const Error&) {
+      ++refused;
+    }
+  }
+  std::printf("%d of %d programs ended with an error\n", refused, programs);
+  EXPECT_GT(refused, programs / 4) << "most messages are changed for the worse";
 }
 
 /// Submits `tensors` tensors and waits for all of them, or for the last ones, on every rank.
@@ -150,6 +186,52 @@ TEST(Negotiation, MessagesPerLeaderDoNotGrowWithTheTree) {
     bytes_per_message.push_back(bytes / messages);
   }
   EXPECT_EQ(bytes_per_message[0], bytes_per_message[1]);
+}
+
+/// Ranks on each of as many nodes.
+class LargeTree : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, LargeTree, ::testing::Values(4, 32, 256),
+                         [](const auto& info) { return std::to_string(info.param * info.param); });
+
+/// What the steady state costs: figures for bench/RESULTS.md, held to what the tree's fan-out allows.
+TEST_P(LargeTree, CostsWhatItsFanOutDoes) {
+  const int nodes = GetParam(), tensors = 20, steps = 3;
+  const auto heap = [] {
+    const auto info = mallinfo2();
+    return static_cast<double>(info.uordblks + info.hblkhd);
+  };
+  const double heap_before = heap();
+  Simulation simulation(nodes_of(std::vector<int>(static_cast<std::size_t>(nodes), nodes)), std::int64_t{1} << 40, 1);
+  for (int step = 0; step < 2; ++step) {  // the second is planned
+    add_step(simulation, tensors);
+    ASSERT_TRUE(simulation.run_in_rounds());
+  }
+  const double heap_of_rank = (heap() - heap_before) / simulation.size();
+  simulation.reset_counts();
+  for (int step = 0; step < steps; ++step) add_step(simulation, tensors);
+  const auto rounds = simulation.run_in_rounds();
+  ASSERT_TRUE(rounds);
+  std::uint64_t messages = 0, bytes = 0, most_messages = 0, most_bytes = 0;
+  for (int rank = 0; rank < simulation.size(); ++rank) {
+    messages += simulation.messages(rank);
+    bytes += simulation.bytes(rank);
+    most_messages = std::max(most_messages, simulation.messages(rank));
+    most_bytes = std::max(most_bytes, simulation.bytes(rank));
+  }
+  int levels = 1;  // of edges: from a rank to its leader, and from there up to the root
+  for (int node = nodes - 1; node > 0; node = (node - 1) / TreePosition::tree_fan_out) ++levels;
+  const auto edges = static_cast<std::uint64_t>(simulation.size() - 1);
+  std::printf(
+      "%d ranks, a step: %.2f messages and %.1f bytes per edge, at most %.1f messages and %.0f bytes of one rank; %.1f "
+      "hops to an agreement; %.1f KB per rank\n",
+      simulation.size(), static_cast<double>(messages) / static_cast<double>(edges * steps),
+      static_cast<double>(bytes) / static_cast<double>(edges * steps), static_cast<double>(most_messages) / steps,
+      static_cast<double>(most_bytes) / steps, static_cast<double>(*rounds) / steps, heap_of_rank / 1e3);
+  EXPECT_LE(messages, 2 * edges * steps) << "one up and one down";
+  EXPECT_LE(most_messages, static_cast<std::uint64_t>((nodes + TreePosition::tree_fan_out) * steps));
+  EXPECT_LE(bytes, 64 * messages);
+  EXPECT_LE(*rounds, (2 * levels + 1) * steps) << "up the tree and down, and one in which the programs go on";
+  EXPECT_LE(heap_of_rank, 100e3) << "with what the simulation keeps";
 }
 
 TEST(Negotiation, AWaitInTheMiddleCutsTheBucketOnceAndForAll) {

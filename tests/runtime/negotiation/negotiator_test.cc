@@ -60,8 +60,9 @@ class Ranks {
           }
         });
         const Decisions decisions = (*this)[rank].take();
-        for (const auto& bucket : decisions.run) {
-          for (const auto& member : bucket.members) ran.push_back(std::to_string(rank) + member->request.name);
+        for (const auto& next : decisions.run) {
+          for (const auto& member : std::get<AgreedBucket>(next).members)
+            ran.push_back(std::to_string(rank) + member->request.name);
         }
         for (const auto& member : decisions.withdrawn) withdrawn.push_back(std::to_string(rank) + member->request.name);
         for (const auto& [member, failure] : decisions.failed)

@@ -159,6 +159,7 @@ class Learning {
     return submission;
   }
   void wait() { learner_.waited(); }
+  void keep_apart(const std::vector<TensorNumber>& tensors) { learner_.keep_apart(tensors); }
   Buckets propose() {
     const auto change = learner_.propose(plan);
     if (!change) return {};
@@ -180,17 +181,28 @@ TEST(PlanLearnerTest, PlansARunWhenItEnds) {
   EXPECT_EQ(learning.propose(), Buckets{});
 }
 
-TEST(PlanLearnerTest, PlansEachRunOnce) {
+TEST(PlanLearnerTest, WhatWasCutIsFusedAgain) {
   Learning learning;
   for (int step = 0; step < 3; ++step) {
     for (const char* name : {"a", "b"}) learning.submit(name);
     learning.wait();
     EXPECT_EQ(learning.propose(), step == 0 ? (Buckets{{0, 1}}) : Buckets{});
   }
-  learning.plan.regroup({{{0}, {1}}});  // a cut, because some rank waits in between
-  for (const char* name : {"a", "b"}) learning.submit(name);
-  learning.wait();
-  EXPECT_EQ(learning.propose(), Buckets{}) << "the plan only gets finer";
+  for (int until_fused : {6, 16, 16}) {
+    learning.plan.regroup({{{0}, {1}}});  // a cut, because some rank waits in between
+    for (int run = 1; run <= until_fused; ++run) {
+      for (const char* name : {"a", "b"}) learning.submit(name);
+      learning.wait();
+      EXPECT_EQ(learning.propose(), run == until_fused ? (Buckets{{0, 1}}) : Buckets{}) << run;
+    }
+  }
+  learning.plan.regroup({{{0}, {1}}});
+  learning.keep_apart({0, 1});  // cut because nothing else went on
+  for (int run = 0; run < 40; ++run) {
+    for (const char* name : {"a", "b"}) learning.submit(name);
+    learning.wait();
+    EXPECT_EQ(learning.propose(), Buckets{});
+  }
 }
 
 TEST(PlanLearnerTest, WhatIsNewGetsItsNumberAndItsPlaceAtOnce) {
@@ -222,7 +234,7 @@ TEST(PlanLearnerTest, WhatIsNewGetsItsNumberAndItsPlaceAtOnce) {
 TEST(PlanLearnerTest, LeavesOutWhatFailed) {
   Learning learning;
   learning.submit("a");
-  learning.submit("b", false)->completion.done = true;  // rejected: it never got a number
+  learning.submit("b", false)->completion.done.set();  // rejected: it never got a number
   learning.submit("c");
   learning.wait();
   EXPECT_EQ(learning.propose(), (Buckets{{0, 1}}));

@@ -21,8 +21,7 @@ class Position {
   }
   void announce(int child, const std::string& name, std::int64_t elements) {
     table.announce(
-        child,
-        {.name = name, .variants = {{sum_of(elements), std::nullopt, ranks_of(child)}}, .known = plan.next_number()},
+        child, {.name = name, .variants = {{sum_of(elements), std::nullopt, ranks_of(child)}}, .known = plan.epoch()},
         plan);
   }
   void ready(int child, BucketId bucket) { table.ready(child, {bucket, {}}, plan); }

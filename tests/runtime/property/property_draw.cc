@@ -388,7 +388,8 @@ class Draw {
     switch (trouble) {
       case Trouble::withdrawn: return others_can_wait && (tensors || op.call == Call::barrier);
       case Trouble::duplicate: return others_can_wait && tensors && op.call != Call::send_recv;
-      case Trouble::late: return others_can_wait && op.call == Call::monitored_barrier;
+      case Trouble::late:
+        return others_can_wait && (tensors || op.call == Call::barrier || op.call == Call::monitored_barrier);
       case Trouble::raced:
         return op.call == Call::all_reduce && !op.grouped && op.op == ReduceOp::sum &&
                Shape(op.tensors[0].inner).elements() > 0;

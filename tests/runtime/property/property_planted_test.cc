@@ -53,7 +53,6 @@ class LossyChannel final : public ControlChannel {
   int rank() const override { return real_->rank(); }
   const Topology& topology() const override { return real_->topology(); }
   void open(const TreePosition& position) override { real_->open(position); }
-  void close(const TreePosition& position) override { real_->close(position); }
   void send(int to, std::span<const std::byte> message) override {
     try {
       real_->send(to, without_cuts(message).bytes());
@@ -64,12 +63,11 @@ class LossyChannel final : public ControlChannel {
   bool receive(Message& message) override { return real_->receive(message); }
   bool pending() override { return real_->pending(); }
   bool flush() override { return real_->flush(); }
-  bool needs_polling() const override { return real_->needs_polling(); }
-  bool ask_to_be_rung() override { return real_->ask_to_be_rung(); }
+  bool sent_to(int rank) override { return real_->sent_to(rank); }
+  void listen() override { real_->listen(); }
   bool spans_processes() const override { return real_->spans_processes(); }
   Doorbell& doorbell() override { return real_->doorbell(); }
   StatusBoard& board() override { return real_->board(); }
-  void abandon() noexcept override { real_->abandon(); }
   [[noreturn]] void abort_job(int exit_code) override {
     real_->abort_job(exit_code);
     std::abort();

@@ -1,10 +1,12 @@
 #include "tests/runtime/property/property_player.h"
 
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <map>
 #include <memory>
@@ -17,13 +19,11 @@
 
 #include "tests/runtime/property/property_model.h"
 #include "tests/runtime/property/property_submission.h"
+#include "tests/support/environment.h"
 #include "tests/support/thread_ranks.h"
 
 namespace kolo::testing {
 namespace {
-
-constexpr double long_time_out = 30;
-constexpr double short_time_out = 0.002;
 
 /// One rank of a program: what its threads share.
 struct Player {
@@ -32,11 +32,14 @@ struct Player {
   SharedState& shared;
   std::vector<Group> groups;  // by index; only thread 0 makes some
 
+  /// This rank's in the group of an operation; -1 if it is not in it, or the group could not be made.
   int rank_in(const PropertyOp& op) const {
+    if (!was_made(op.group) || (op.call == Call::remove_group && !was_made(op.members.front()))) return -1;
     const auto& ranks = program.groups[static_cast<std::size_t>(op.group)];
     const auto place = std::find(ranks.begin(), ranks.end(), session.rank());
     return place == ranks.end() ? -1 : static_cast<int>(place - ranks.begin());
   }
+  bool was_made(int index) const { return groups[static_cast<std::size_t>(index)].info() != nullptr; }
   Group& group(int index) { return groups[static_cast<std::size_t>(index)]; }
 };
 
@@ -61,7 +64,7 @@ class Lane {
     Ops first, any, last;
     for (const PropertyOp* op : ops) {
       const bool awaited = op->trouble == Trouble::withdrawn || op->trouble == Trouble::duplicate;
-      (blocks(op->call) ? last : awaited ? first : any).push_back(op);
+      (blocks(op->call) || op->trouble == Trouble::late ? last : awaited ? first : any).push_back(op);
     }
     std::shuffle(any.begin(), any.end(), random_);
     sort_messages(any);
@@ -101,8 +104,9 @@ class Lane {
   void begin(const PropertyOp& op) {
     delay();
     if (chance(1)) misuse();
-    if (blocks(op.call)) return call(op);
     const int rank = player_.rank_in(op);
+    if (op.trouble == Trouble::late && op.is_odd(rank)) player_.shared.await(op);
+    if (blocks(op.call)) return call(op);
     if (op.is_odd(rank) && op.trouble == Trouble::withdrawn) {
       auto first = submission(op);
       first->submit();
@@ -114,13 +118,14 @@ class Lane {
       first->submit();
       delay();
       first->drop();
-      if (!first->left_alone()) return first->check();
+      if (!first->left_alone()) return player_.shared.knows_all() ? first->check() : void();
     } else if (!op.is_odd(rank) && (op.trouble == Trouble::withdrawn || op.trouble == Trouble::duplicate)) {
       player_.shared.await(op);
     }
     open_.push_back(submission(op));
     open_.back()->submit();
     if (op.is_odd(rank) && op.trouble == Trouble::duplicate) submit_again(op);
+    if (op.trouble == Trouble::late) return finish(std::prev(open_.end()));
     if (chance(10)) (void)open_[static_cast<std::size_t>(draw(0, static_cast<int>(open_.size()) - 1))]->poll();
   }
 
@@ -165,7 +170,7 @@ class Lane {
   void refused(ErrorCode code, const std::string& name, Submit&& submit) {
     try {
       const Handle handle = submit();
-      player_.shared.problem(fmt::format("'{}' was accepted", name));
+      player_.shared.unexpected(fmt::format("'{}' was accepted", name));
     } catch (const Error& error) {
       const bool right =
           error.code() == code && std::string(error.what()).find(fmt::format("'{}'", name)) != std::string::npos;
@@ -174,8 +179,10 @@ class Lane {
   }
 
   void finish_one() {
-    if (open_.empty()) return;
-    const auto place = open_.begin() + draw(0, static_cast<int>(open_.size()) - 1);
+    if (!open_.empty()) finish(open_.begin() + draw(0, static_cast<int>(open_.size()) - 1));
+  }
+
+  void finish(std::vector<std::unique_ptr<PropertySubmission>>::iterator place) {
     const PropertyOp& op = (*place)->op();
     try {
       (*place)->wait();
@@ -183,6 +190,7 @@ class Lane {
     } catch (const Error& error) {
       player_.shared.failed(op, player_.rank_in(op), error);
     }
+    if (op.trouble == Trouble::late) player_.shared.reach(op);
     open_.erase(place);
   }
 
@@ -202,9 +210,7 @@ class Lane {
     const int rank = player_.rank_in(op);
     switch (op.call) {
       case Call::monitored_barrier: {
-        const bool odd = op.is_odd(rank);
-        if (odd) player_.shared.await(op);
-        return session_.monitored_barrier(op.trouble == Trouble::late && !odd ? short_time_out : long_time_out, group);
+        return session_.monitored_barrier(*timeout_of(op, rank), group);
       }
       case Call::broadcast_object: {
         const int root = op.is_odd(rank) ? odd_version(op).root : op.root;
@@ -346,6 +352,7 @@ Config config_of(const PropertyProgram& program) {
   config.fake_nodes = program.fake_nodes;
   config.fusion_bytes = program.fusion_bytes;
   config.spin_us = program.spin_us;
+  if (program.seed % 3 == 0) config.remembered_tensors = 1 + static_cast<std::int64_t>(program.seed % 5);
   config.stall_report_seconds = 15;
   config.stall_abort_seconds = 25;
   config.report = [seed = program.seed](const std::string& line) {
@@ -361,9 +368,9 @@ void play(Session& session, const PropertyProgram& program, SharedState& shared)
 }
 
 std::vector<std::string> run_program(const PropertyProgram& program, const Config& config,
-                                     const std::function<void(int rank, World&)>& prepare) {
+                                     const std::function<void(int rank, World&)>& prepare, Checks checks) {
   auto worlds = test_worlds(program.ranks, config);
-  SharedState shared(program);
+  SharedState shared(program, checks);
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < program.ranks; ++rank) {
     World& world = worlds[static_cast<std::size_t>(rank)];
@@ -372,6 +379,7 @@ std::vector<std::string> run_program(const PropertyProgram& program, const Confi
       try {
         Session session(std::move(world), config);
         play(session, program, shared);
+        if (const auto late = session.stats().late_wakeups) shared.problem(fmt::format("{} late wake-ups", late));
       } catch (const std::exception& error) {
         shared.give_up(error.what());
       }
@@ -380,6 +388,22 @@ std::vector<std::string> run_program(const PropertyProgram& program, const Confi
   for (std::thread& rank : ranks) rank.join();
   shared.check();
   return shared.problems();
+}
+
+void play_programs(std::uint64_t count, int part, int parts, const MakePrepare& make_prepare) {
+  std::size_t programs = 0, operations = 0;
+  for (const std::uint64_t seed : seeds(count)) {
+    if (seed % static_cast<std::uint64_t>(parts) != static_cast<std::uint64_t>(part)) continue;
+    const auto program = draw_program(seed);
+    if (std::getenv("KOLO_TEST_SEED")) std::printf("%s", to_string(program).c_str());
+    Config config = config_of(program);
+    const auto problems = run_program(program, config, make_prepare ? make_prepare(program, config) : Prepare());
+    for (const std::string& problem : problems) ADD_FAILURE() << problem;
+    if (!problems.empty()) FAIL() << "replay with KOLO_TEST_SEED=" << seed;
+    ++programs;
+    operations += static_cast<std::size_t>(program.operations());
+  }
+  std::printf("%zu programs, %zu operations\n", programs, operations);
 }
 
 }  // namespace kolo::testing

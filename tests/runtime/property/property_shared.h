@@ -13,14 +13,23 @@
 
 namespace kolo::testing {
 
+/// What is held against the serial model: all, or, where something fails that it does not know of, results only.
+enum class Checks : std::uint8_t { model, agreement };
+
 /// What the ranks of one program share: what went wrong, the errors they were given, and who has come where others wait
 /// for it.
 class SharedState {
  public:
-  explicit SharedState(const PropertyProgram& program);
+  SharedState(const PropertyProgram& program, Checks checks);
 
   /// Something is not as the model says.
   void problem(const std::string& text);
+  /// Whether nothing fails that the model does not know of.
+  bool knows_all() const { return checks_ == Checks::model; }
+  /// The same, unless something fails that the model does not know of.
+  void unexpected(const std::string& text) {
+    if (knows_all()) problem(text);
+  }
   std::vector<std::string> problems() const;
 
   /// The error of an operation on a rank of its group.
@@ -38,8 +47,10 @@ class SharedState {
 
  private:
   void check(const PropertyOp& op);
+  void check_agreement();
 
   const PropertyProgram& program_;
+  const Checks checks_;
   mutable std::mutex mutex_;
   std::vector<std::string> problems_;
   struct Errors {

@@ -7,6 +7,14 @@
 
 namespace kolo::testing {
 
+std::optional<double> timeout_of(const PropertyOp& op, int rank) {
+  constexpr double short_time = 0.002, long_time = 1000;
+  if (op.trouble == Trouble::late && !op.is_odd(rank)) return short_time;
+  const bool needs_one = op.call == Call::monitored_barrier;
+  return needs_one || mix(op.seed, static_cast<std::uint64_t>(rank), 8) % 4 == 0 ? std::optional(long_time)
+                                                                                 : std::nullopt;
+}
+
 bool PropertySubmission::can_be_in_place() const {
   if (called_.call == Call::broadcast) return true;
   if (odd_ || !writes(op_, rank_) || !reads(op_, rank_)) return false;
@@ -112,6 +120,7 @@ Allocate PropertySubmission::allocate() {
 }
 
 Handle PropertySubmission::start_grouped() {
+  const auto timeout = timeout_of(op_, rank_);
   std::vector<NamedTensor> tensors;
   for (const Buffers& buffers : buffers_) tensors.push_back(buffers.tensor);
   switch (called_.call) {
@@ -121,12 +130,15 @@ Handle PropertySubmission::start_grouped() {
       return session_.grouped_reduce_scatter_async(called_.name, tensors, reducing<ReduceScatterOptions>());
     case Call::all_gather:
       return session_.grouped_all_gather_async(called_.name, tensors, gathering<AllGatherOptions>());
-    default: return session_.grouped_broadcast_async(called_.name, tensors, {.root = called_.root, .group = group_});
+    default:
+      return session_.grouped_broadcast_async(called_.name, tensors,
+                                              {.root = called_.root, .group = group_, .timeout_seconds = timeout});
   }
 }
 
 Handle PropertySubmission::start() {
-  if (called_.call == Call::barrier) return session_.barrier_async(group_);
+  const auto timeout = timeout_of(op_, rank_);
+  if (called_.call == Call::barrier) return session_.barrier_async({.group = group_, .timeout_seconds = timeout});
   if (called_.grouped) return start_grouped();
   const auto& [name, in, out] = buffers_[0].tensor;
   const TensorId id = session_.declare(called_.name);
@@ -137,12 +149,16 @@ Handle PropertySubmission::start() {
     case Call::all_gather: return session_.all_gather_async(id, in, out, gathering<AllGatherOptions>());
     case Call::gather: return session_.gather_async(id, in, out, gathering<GatherOptions>());
     case Call::all_to_all: return session_.all_to_all_async(id, in, out, gathering<AllToAllOptions>());
-    case Call::scatter: return session_.scatter_async(id, in, out, {.root = called_.root, .group = group_});
-    case Call::broadcast: return session_.broadcast_async(called_.name, in, {.root = called_.root, .group = group_});
+    case Call::scatter:
+      return session_.scatter_async(id, in, out, {.root = called_.root, .group = group_, .timeout_seconds = timeout});
+    case Call::broadcast:
+      return session_.broadcast_async(called_.name, in,
+                                      {.root = called_.root, .group = group_, .timeout_seconds = timeout});
     default: break;
   }
-  if (rank_ == called_.root) return session_.send_async(called_.name, in, called_.peer, {.group = group_});
-  return session_.recv_async(called_.name, out, called_.root, {.group = group_});
+  if (rank_ == called_.root)
+    return session_.send_async(called_.name, in, called_.peer, {.group = group_, .timeout_seconds = timeout});
+  return session_.recv_async(called_.name, out, called_.root, {.group = group_, .timeout_seconds = timeout});
 }
 
 void PropertySubmission::check(std::size_t i) {

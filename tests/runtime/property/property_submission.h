@@ -18,6 +18,9 @@ namespace kolo::testing {
 /// What memory holds that nobody has written to.
 inline constexpr std::byte untouched{0xab};
 
+/// The time-out that a rank passes, if any: short where another comes late.
+std::optional<double> timeout_of(const PropertyOp& op, int rank);
+
 /// A submission of one rank, with its memory.
 class PropertySubmission {
  public:
@@ -77,6 +80,7 @@ class PropertySubmission {
     options.prescale = called_.prescale;
     options.postscale = called_.postscale;
     options.divide_by_group = called_.divide_by_group;
+    options.timeout_seconds = timeout_of(op_, rank_);
     if constexpr (requires { options.root; }) options.root = called_.root;
     return options;
   }
@@ -84,6 +88,7 @@ class PropertySubmission {
   Options gathering() {
     Options options;
     options.group = group_;
+    options.timeout_seconds = timeout_of(op_, rank_);
     if (allocates_) options.allocate = allocate();
     if (wants_rows_) options.rows = &rows_;
     if constexpr (requires { options.splits; }) options.splits = splits();

@@ -10,6 +10,7 @@
 #include "tests/runtime/session/grouped_programs.h"
 #include "tests/runtime/session/join_programs.h"
 #include "tests/runtime/session/pair_programs.h"
+#include "tests/runtime/session/timeout_programs.h"
 
 namespace kolo::testing {
 
@@ -45,6 +46,7 @@ inline const std::vector<SessionProgram> session_programs{
     {"GroupedOrNotAtAll", refuse_grouped},
     {"Objects", exchange_objects},
     {"MonitoredBarriers", keep_monitored_barriers},
+    {"TimeOuts", time_out},
     {"FirstBroadcastsAreFused", broadcast_for_the_first_time},
     {"FirstBroadcastsAreFusedInSmallBuckets", broadcast_for_the_first_time, 100'000},
 };

@@ -5,6 +5,7 @@
 #include <kolo/session.h>
 
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -123,6 +124,31 @@ void signalled(int signal) {
   (void)sum_of_ones(session, "after");
 }
 
+/// A rank stops for `seconds`. What the others wait for fails when its time-out is over; of its own rank, afterwards.
+void frozen_for(int victim, unsigned seconds) {
+  kolo::Session session;
+  (void)sum_of_ones(session, "before");
+  if (session.rank() == victim) {
+    const pid_t self = getpid();
+    if (fork() == 0) {
+      sleep(seconds);
+      kill(self, SIGCONT);
+      _exit(0);
+    }
+    raise(SIGSTOP);
+  }
+  for (const char* name : {"late", "after"}) {
+    try {
+      float one = 1;
+      session.all_reduce(name, kolo::view_scalar(one), {.timeout_seconds = name[0] == 'l' ? 0.5 : 30});
+      std::printf("rank %d: %s is %g\n", session.rank(), name, one);
+    } catch (const kolo::Error& error) {
+      std::printf("rank %d: %s: %s\n", session.rank(), std::string(kolo::to_string(error.code())).c_str(),
+                  error.what());
+    }
+  }
+}
+
 /// The last rank ends with exit(5) while its session lives, on the stack of main or as a static object; the others wait
 /// for it.
 void exits(const std::string& where) {
@@ -179,6 +205,27 @@ void at_exit(const std::string& where) {
   }
 }
 
+/// A child of fork() uses the session, and ends as `how` says; its parent goes on.
+void forks(const std::string& how) {
+  kolo::Session session;
+  (void)sum_of_ones(session, "before");
+  const pid_t child = fork();
+  if (child == 0) {
+    try {
+      (void)sum_of_ones(session, "child");
+    } catch (const kolo::Error& error) {
+      std::printf("child: %s\n", error.what());
+      std::fflush(stdout);
+    }
+    if (how == "exit") std::exit(0);
+    return;
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  std::printf("child ended with %d, sum %g, late %d\n", status, sum_of_ones(session, "after"),
+              static_cast<int>(session.stats().late_wakeups));
+}
+
 void run(const std::string& mode, const std::string& argument) {
   if (mode == "sum") {
     kolo::Session session;
@@ -189,6 +236,8 @@ void run(const std::string& mode, const std::string& argument) {
     host(argument);
   } else if (mode == "freeze") {
     signalled(SIGSTOP);
+  } else if (mode == "frozen_for") {
+    frozen_for(argument[0] - '0', static_cast<unsigned>(std::stoi(argument.substr(2))));
   } else if (mode == "freeze_after") {
     freeze_after(argument);
   } else if (mode == "kill") {
@@ -199,6 +248,8 @@ void run(const std::string& mode, const std::string& argument) {
     late(std::stod(argument), mode == "late_host");
   } else if (mode == "at_exit") {
     at_exit(argument);
+  } else if (mode == "fork") {
+    forks(argument);
   } else if (mode == "again") {
     for (int round = 0; round < 3; ++round) {
       kolo::Session session;

@@ -4,8 +4,12 @@
 #include <fmt/format.h>
 #include <kolo/mpi.h>
 #include <kolo/session.h>
+#include <sys/socket.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <filesystem>
 #include <numeric>
 #include <thread>
 
@@ -95,6 +99,80 @@ TEST(SessionMpi, ALateTensorArrivesWhileNobodyDrives) {
       MPI_Barrier(MPI_COMM_WORLD);  // rank 0 does not look after its session meanwhile, and the others get here
       handle.wait();
       EXPECT_EQ(late, static_cast<float>(session.size()));
+    }
+  });
+}
+
+/// How many machines (or network namespaces with a name of their own) the ranks run on.
+int number_of_hosts() {
+  MPI_Comm host = MPI_COMM_NULL;
+  int rank = 0, hosts = 0;
+  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+  MPI_Comm_rank(host, &rank);
+  MPI_Comm_free(&host);
+  const int first = rank == 0;
+  MPI_Allreduce(&first, &hosts, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  return hosts;
+}
+
+/// How many sockets of this process others can connect to.
+int listening_sockets() {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    int listens = 0;
+    socklen_t size = sizeof listens;
+    const int file = std::atoi(entry.path().filename().c_str());
+    if (::getsockopt(file, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens != 0) {
+      sockaddr_storage address{};
+      size = sizeof address;
+      (void)::getsockname(file, reinterpret_cast<sockaddr*>(&address), &size);
+      count += address.ss_family != AF_UNIX;
+    }
+  }
+  return count;
+}
+
+// Whoever leads its node in some group only is reached through the leader of the node.
+TEST(SessionMpi, OneRankOfANodeListens) {
+  on_every_placement([](const Config& config) {
+    int before = listening_sockets(), after = 0;
+    Session session(config);
+    std::vector<int> but_the_first(static_cast<std::size_t>(session.size() - 1));
+    std::iota(but_the_first.begin(), but_the_first.end(), 1);
+    if (!but_the_first.empty()) {
+      const Group group = session.new_group(but_the_first);
+      float one = 1;
+      if (session.rank() > 0) session.all_reduce("x", view_scalar(one), {.group = group});
+      EXPECT_EQ(one, session.rank() > 0 ? static_cast<float>(session.size() - 1) : 1);
+    }
+    testing::pass_around(session);
+    after = listening_sockets();
+    int more = after - before, all = 0;
+    MPI_Allreduce(&more, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    const int node_leaders = config.fake_nodes.empty()
+                                 ? number_of_hosts()
+                                 : static_cast<int>(std::ranges::count(config.fake_nodes, ',') + 1);
+    EXPECT_EQ(all, node_leaders > 1 ? node_leaders : 0);
+  });
+}
+
+TEST(SessionMpi, AnInterfaceThatIsNotThereIsAnErrorOnEveryRank) {
+  on_every_placement([](Config config) {
+    if (config.fake_nodes.find(',') == std::string::npos) return;  // real hosts have interfaces of their own
+    config.interfaces = "nothing0";
+    const std::string text = error_text([&] { Session session(config); }, ErrorCode::invalid_argument);
+    EXPECT_TRUE(text.starts_with("rank 0 (host ")) << text;
+    EXPECT_NE(text.find("KOLO_INTERFACE=nothing0: no interface nothing0 with an address is up on this host; there is "),
+              std::string::npos)
+        << text;
+    config.interfaces = "lo";
+    if (number_of_hosts() == 1) {
+      Session session(config);
+      session.barrier();
+    } else {
+      const std::string shared = error_text([&] { Session session(config); }, ErrorCode::backend);
+      EXPECT_TRUE(shared.starts_with("rank 0 (host ")) << shared;
+      EXPECT_NE(shared.find("every address of this host is also one of another host's"), std::string::npos) << shared;
     }
   });
 }

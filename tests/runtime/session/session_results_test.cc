@@ -222,6 +222,33 @@ TEST(Plans, ATensorThatRunsTwiceWithoutAWaitKeepsRunning) {
   });
 }
 
+TEST(Plans, PollsAndOtherGroupsCutNothingForGood) {
+  run_ranks(2, [](Session& session) {
+    const std::vector<int> both{0, 1};
+    const Group other = session.new_group(both);
+    std::vector<std::vector<float>> tensors(40, std::vector<float>(1024, 1));
+    float layer = 1;
+    const auto buckets_of_step = [&](bool polls, bool blocks) {
+      const auto before = session.stats().buckets;
+      std::vector<Handle> handles;
+      for (std::size_t i = 0; i < tensors.size(); ++i) {
+        const std::string name = "t" + std::to_string(i);
+        handles.push_back(session.all_reduce_async(name, view(tensors[i]), {.op = ReduceOp::average}));
+        if (polls) (void)handles.back().poll();
+        if (blocks) session.all_reduce("layer", view_scalar(layer), {.op = ReduceOp::average, .group = other});
+      }
+      for (Handle& handle : handles) handle.wait();
+      session.barrier();
+      return session.stats().buckets - before - (blocks ? tensors.size() : 0);
+    };
+    for (int step = 0; step < 25; ++step) buckets_of_step(true, false);  // a thousand polls
+    for (int step = 0; step < 29; ++step) buckets_of_step(false, false);
+    EXPECT_LE(buckets_of_step(false, false), 2u);
+    for (int step = 0; step < 29; ++step) buckets_of_step(false, true);
+    EXPECT_LE(buckets_of_step(false, true), 2u);
+  });
+}
+
 TEST(Plans, ABucketIsCutWhereAProgramWaitsForSomethingElse) {
   run_ranks(2, [](Session& session) {
     float a = 1, b = 2, c = 3;
@@ -246,6 +273,34 @@ TEST(Plans, ABucketIsCutWhereAProgramWaitsForSomethingElse) {
     EXPECT_EQ(a, 16);
     EXPECT_EQ(b, 32);
     EXPECT_EQ(c, 6);
+  });
+}
+
+TEST(Plans, ABucketIsCutWhereAProgramWaitsOutsideOfTheSession) {
+  std::latch ran(1);
+  run_ranks(2, [&](Session& session) {
+    float a = 1, b = 2;
+    const auto start = [&](const char* name, float& value) {
+      return session.all_reduce_async(name, view_scalar(value));
+    };
+    for (int step = 0; step < 3; ++step) {  // planned into one bucket
+      Handle first = start("a", a), second = start("b", b);
+      first.wait();
+      second.wait();
+    }
+    Handle first = start("a", a), second;
+    if (session.rank() == 0) {
+      second = start("b", b);
+      first.wait();
+      ran.count_down();
+    } else {
+      ran.wait();
+      second = start("b", b);
+    }
+    first.wait();
+    second.wait();
+    EXPECT_EQ(a, 16);
+    EXPECT_EQ(b, 32);
   });
 }
 

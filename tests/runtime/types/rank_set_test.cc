@@ -6,6 +6,7 @@
 
 #include <numeric>
 #include <random>
+#include <set>
 
 #include "runtime/control/topology.h"
 #include "tests/runtime/negotiation/negotiation_simulation.h"
@@ -38,6 +39,35 @@ TEST(RankSetTest, AddsAndRemoves) {
   EXPECT_FALSE(set.contains(2));
   EXPECT_EQ(set.size(), 4);
   EXPECT_TRUE(RankSet::range(3, 3).empty());
+}
+
+TEST(RankSetTest, IsTheSetThatItWasMadeOf) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 200; ++round) {
+    RankSet set;
+    std::set<int> model;
+    for (int i = 0; i < 100; ++i) {
+      const int first = static_cast<int>(random() % 60), end = first + static_cast<int>(random() % 6);
+      const bool adds = random() % 3 != 0;
+      adds ? set.add(RankSet::range(first, end)) : set.remove(RankSet::range(first, end));
+      for (int rank = first; rank < end; ++rank) adds ? (void)model.insert(rank) : (void)model.erase(rank);
+      ASSERT_EQ(set.ranks(), std::vector<int>(model.begin(), model.end()));
+      ASSERT_EQ(set.size(), static_cast<int>(model.size()));
+      ASSERT_EQ(set.contains(first), model.contains(first));
+      ASSERT_EQ(set.contains(RankSet::range(first, end)),
+                first == end || std::ranges::all_of(RankSet::range(first, end).ranks(),
+                                                    [&](int rank) { return model.contains(rank); }));
+      for (std::size_t range = 1; range < set.ranges().size(); ++range)
+        ASSERT_GT(set.ranges()[range].first, set.ranges()[range - 1].last + 1) << "as few ranges as possible";
+    }
+  }
+}
+
+TEST(RankSetTest, TextDoesNotGrowWithTheNumberOfRanges) {
+  RankSet every_other;
+  for (int rank = 0; rank < 100'000; rank += 2) every_other.add(rank);
+  EXPECT_LT(to_string(every_other).size(), 200u);
+  EXPECT_NE(to_string(every_other).find("44, 46 and 49976 more"), std::string::npos) << to_string(every_other);
 }
 
 std::string fake_nodes_error(int ranks, std::string_view text) {

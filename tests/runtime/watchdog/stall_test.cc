@@ -12,6 +12,7 @@
 #include <regex>
 #include <thread>
 
+#include "runtime/watchdog/stall_report.h"
 #include "tests/support/thread_ranks.h"
 
 namespace kolo {
@@ -315,6 +316,17 @@ TEST(StallDeathTest, TheJobEndsIfASessionIsNeverMade) {
         Session session(std::move(worlds[0]), config);
       },
       ::testing::ExitedWithCode(72), "not there yet: rank 1 .*; ending the job .KOLO_STALL_ABORT_SECONDS=0.5.");
+}
+
+TEST(StallReport, SaysMoreOfTheFirstRanksOnly) {
+  InFlight operation{
+      .kind = OpKind::all_reduce, .name = "grad", .group = std::make_shared<GroupInfo>(GroupInfo{.name = "world"})};
+  Diagnosis diagnosis{.have = {0}, .missing = RankSet::range(1, 1000)};
+  const auto name = [](int rank) { return fmt::format("rank {} (somewhere)", rank); };
+  EXPECT_EQ(explain_stall(operation, 10.25, diagnosis, 0, name),
+            "all_reduce 'grad' in group world has waited for 10.2 s: submitted by rank 0; not submitted by rank 1 "
+            "(somewhere), rank 2 (somewhere), rank 3 (somewhere), rank 4 (somewhere), rank 5 (somewhere), rank 6 "
+            "(somewhere), rank 7 (somewhere), rank 8 (somewhere), ranks 9-999");
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #pragma once
 
+// What this process may use, and whether it is the one that it was.
+
 namespace kolo {
 
 /// Whether `ranks` ranks on this node, placed like this process, outnumber the cores they may run on: then a thread
@@ -14,5 +16,11 @@ inline void pause_briefly() {
   asm volatile("yield");
 #endif
 }
+
+/// From now on a child that fork() makes of this process knows that it is one. Idempotent.
+void notice_forks();
+
+/// Whether this process is such a child: it has its parent's memory, but none of its threads, and must not act for it.
+bool forked() noexcept;
 
 }  // namespace kolo

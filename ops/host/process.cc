@@ -1,9 +1,17 @@
-#include "ops/host/cores.h"
+#include "ops/host/process.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <unistd.h>
 
+#include <atomic>
+
 namespace kolo {
+namespace {
+
+constinit std::atomic<bool> is_child{false};
+
+}  // namespace
 
 bool more_ranks_than_cores(int ranks) {
   const long online = sysconf(_SC_NPROCESSORS_ONLN);
@@ -12,6 +20,15 @@ bool more_ranks_than_cores(int ranks) {
   if (sched_getaffinity(0, sizeof(mine), &mine) != 0) return false;
   const int allowed = CPU_COUNT(&mine);
   return allowed > 1 && ranks > allowed;
+}
+
+void notice_forks() {
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { is_child = true; });
+  (void)registered;
+}
+
+bool forked() noexcept {
+  return is_child.load(std::memory_order_relaxed);
 }
 
 }  // namespace kolo

@@ -1,0 +1,237 @@
+#include "runtime/control/processes.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <map>
+
+#include <kolo/error.h>
+
+#include "ops/mpi_base/handles.h"
+#include "runtime/control/wire.h"
+
+namespace kolo {
+namespace {
+
+MpiComm split_by_node(MPI_Comm comm, int color) {
+  MPI_Comm node = MPI_COMM_NULL;
+  if (color < 0) {
+    check_mpi(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
+  } else {
+    check_mpi(MPI_Comm_split(comm, color, 0, &node), "MPI_Comm_split");
+  }
+  MPI_Comm_set_errhandler(node, MPI_ERRORS_RETURN);
+  return MpiComm(node);
+}
+
+/// Collective, if any rank has a problem: throws, and names the first that has.
+void throw_first_problem(MPI_Comm comm, const Topology& topology, const std::optional<Failure>& mine) {
+  Writer message;
+  if (mine) {
+    message.put(mine->code);
+    message.put(std::string_view(mine->message));
+  }
+  const auto all = gather_all(comm, message.bytes());
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].empty()) continue;
+    Reader reader(all[rank]);
+    const auto code = reader.get<ErrorCode>(static_cast<int>(ErrorCode::backend) + 1);
+    throw Error(code, fmt::format("rank {} (host {}): {}", rank, topology.places[rank].host, reader.get_string()));
+  }
+}
+
+/// How `work` fails, if it does.
+template <class Work>
+std::optional<Failure> failure_of(Work&& work) {
+  try {
+    work();
+    return std::nullopt;
+  } catch (const Error& error) {
+    return Failure{error.code(), error.what()};
+  }
+}
+
+}  // namespace
+
+ProcessChannel::ProcessChannel(MPI_Comm comm, std::string_view fake, std::string_view interfaces, std::string* note) {
+  const MpiComm own = duplicate(comm);
+  int size = 0;
+  check_mpi(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+  MpiComm node = split_by_node(own.get(), -1);
+  find_places(own.get(), node.get());
+  if (!fake.empty()) {
+    fake_nodes(topology_, fake);
+    node = split_by_node(own.get(), topology_.places[static_cast<std::size_t>(rank_)].node);
+  }
+  int shared = share_memory(node.get()) ? 1 : 0;
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &shared, 1, MPI_INT, MPI_MIN, own.get()), "MPI_Allreduce");
+  if (shared == 0) {
+    if (note)
+      *note =
+          "ranks of a node cannot share memory (see /proc/sys/kernel/yama and the container's settings); each is "
+          "treated as a node of its own";
+    for (int rank = 0; rank < size; ++rank) topology_.places[static_cast<std::size_t>(rank)].node = rank;
+    share_memory(MPI_COMM_SELF);
+  }
+  if (topology_.nodes() > 1) meet_other_nodes(own.get(), interfaces);
+}
+
+/// Every rank learns the host, process and node of all ranks; a node is identified by its lowest rank.
+void ProcessChannel::find_places(MPI_Comm comm, MPI_Comm node_comm) {
+  struct Entry {
+    std::int32_t lowest;
+    std::int32_t pid;
+    std::array<char, 64> host;
+  } mine{};
+  mine.lowest = rank_;
+  mine.pid = static_cast<std::int32_t>(getpid());
+  const std::string host = host_name();
+  std::copy(host.begin(), host.end(), mine.host.begin());
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &mine.lowest, 1, MPI_INT32_T, MPI_MIN, node_comm), "MPI_Allreduce");
+  int size = 0;
+  check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+  std::vector<Entry> all(static_cast<std::size_t>(size));
+  check_mpi(MPI_Allgather(&mine, sizeof(Entry), MPI_BYTE, all.data(), sizeof(Entry), MPI_BYTE, comm), "MPI_Allgather");
+  std::map<std::int32_t, int> node_of;  // lowest rank → node; ranks are visited in order, so nodes come out ordered too
+  for (const Entry& entry : all) {
+    const int node = node_of.emplace(entry.lowest, static_cast<int>(node_of.size())).first->second;
+    topology_.places.push_back({node, entry.host.data(), entry.pid});
+  }
+}
+
+/// The lowest rank of the node makes a region and the others map it; a rank alone on its node uses its heap. Returns
+/// false if that failed on any rank of the node.
+bool ProcessChannel::share_memory(MPI_Comm node_comm) {
+  node_ranks_ = topology_.node_ranks(rank_);
+  node_index_ = static_cast<int>(std::find(node_ranks_.begin(), node_ranks_.end(), rank_) - node_ranks_.begin());
+  const int ranks = static_cast<int>(node_ranks_.size());
+  const std::size_t bytes = NodeLinks::bytes(ranks) + StatusBoard::bytes(ranks);
+  region_ = ranks == 1 ? heap_region(bytes) : shared_region(node_comm, bytes);
+  if (!region_) return false;
+  links_ = std::make_unique<NodeLinks>(region_, 0, node_index_, ranks);
+  board_ = std::make_unique<StatusBoard>(region_, NodeLinks::bytes(ranks), node_index_, node_ranks_);
+  return true;
+}
+
+/// The ranks of different nodes learn where the leaders of nodes listen, and what proves that they belong together. A
+/// leader listens on the address from which packets go to a neighbour in the tree of all ranks.
+void ProcessChannel::meet_other_nodes(MPI_Comm comm, std::string_view interfaces) {
+  std::vector<std::size_t> leaders;
+  for (std::size_t rank = 0; rank < topology_.places.size(); ++rank) {
+    if (topology_.places[rank].node == static_cast<int>(leaders.size())) leaders.push_back(rank);
+  }
+  const auto node = static_cast<std::size_t>(topology_.places[static_cast<std::size_t>(rank_)].node);
+  const bool leads = node_index_ == 0;
+
+  // First rank 0's secret, and what addresses there are.
+  Meeting::Secret secret;
+  std::vector<NetworkAddress> own;
+  std::optional<Failure> problem = failure_of([&] {
+    if (rank_ == 0) secret = Meeting::new_secret();
+    if (leads) own = own_addresses(interfaces);
+  });
+  Writer message;
+  message.append(std::as_bytes(std::span(&secret, 1)));
+  for (const NetworkAddress& address : own) encode(message, address);
+  const auto lists = gather_all(comm, leads ? message.bytes() : std::span<const std::byte>());
+  std::vector<std::vector<NetworkAddress>> addresses;
+  std::vector<std::string> hosts;
+  for (const std::size_t leader : leaders) {
+    Reader reader(lists[leader]);
+    Meeting::Secret of_leader;
+    reader.copy_to(std::as_writable_bytes(std::span(&of_leader, 1)));
+    if (leader == 0) secret = of_leader;
+    auto& list = addresses.emplace_back();
+    while (!reader.done()) list.push_back(decode_network_address(reader));
+    hosts.push_back(topology_.places[leader].host);
+  }
+
+  // Then where each leader listens, if all went well.
+  struct Meets {
+    std::int32_t well = 0;
+    NetworkAddress at;
+  } mine;
+  if (!problem) {
+    problem = failure_of([&] {
+      FileDescriptor listening;
+      if (leads) {
+        const std::size_t neighbour = node == 0 ? 1 : (node - 1) / TreePosition::tree_fan_out;
+        const auto usable = unshared(node, hosts, addresses);
+        if (usable.empty())
+          throw Error(ErrorCode::backend,
+                      "every address of this host is also one of another host's; give it one of "
+                      "its own, or name interfaces in KOLO_INTERFACE");
+        mine.at = address_towards(usable, unshared(neighbour, hosts, addresses));
+        listening = listening_socket(mine.at);
+      }
+      far_links_ = std::make_unique<TcpLinks>(
+          rank_, secret, std::move(listening), [this](int rank) { return meeting_place(rank); }, doorbell());
+    });
+  }
+  mine.well = !problem;
+  std::vector<Meets> all(topology_.places.size());
+  check_mpi(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, comm), "MPI_Allgather");
+  if (std::ranges::any_of(all, [](const Meets& one) { return one.well == 0; }))
+    throw_first_problem(comm, topology_, problem);
+  for (const std::size_t leader : leaders) listens_at_.push_back(all[leader].at);
+}
+
+Meeting::Place ProcessChannel::meeting_place(int rank) const {
+  const Topology::Place& place = topology_.places.at(static_cast<std::size_t>(rank));
+  return {listens_at_.at(static_cast<std::size_t>(place.node)),
+          fmt::format("rank {} (host {}, pid {})", rank, place.host, place.pid)};
+}
+
+std::optional<int> ProcessChannel::index_on_node(int rank) const {
+  const auto found = std::ranges::lower_bound(node_ranks_, rank);
+  if (found == node_ranks_.end() || *found != rank) return std::nullopt;
+  return static_cast<int>(found - node_ranks_.begin());
+}
+
+void ProcessChannel::open(const TreePosition& position) {
+  if (!position.root() && !index_on_node(position.parent)) far_links_->open(position.parent);
+  for (const int child : position.children) {
+    if (!index_on_node(child)) far_links_->open(child);
+  }
+}
+
+void ProcessChannel::send(int to, std::span<const std::byte> message) {
+  if (const auto index = index_on_node(to)) {
+    links_->send(*index, message);
+  } else {
+    far_links_->send(to, message);
+  }
+}
+
+bool ProcessChannel::receive(Message& message) {
+  if (!links_->receive(message)) return far_links_ && far_links_->receive(message);
+  message.from = node_ranks_[static_cast<std::size_t>(message.from)];
+  return true;
+}
+
+bool ProcessChannel::flush() {
+  const bool all = links_->flush();
+  return (!far_links_ || far_links_->flush()) && all;
+}
+
+bool ProcessChannel::sent_to(int rank) {
+  const auto index = index_on_node(rank);
+  return index ? links_->sent_to(*index) : far_links_->sent_to(rank);
+}
+
+void ProcessChannel::listen() {
+  if (far_links_) far_links_->listen();
+}
+
+void ProcessChannel::abort_job(int exit_code) {
+  std::fflush(nullptr);
+  MPI_Abort(MPI_COMM_WORLD, exit_code);
+  std::_Exit(exit_code);
+}
+
+}  // namespace kolo

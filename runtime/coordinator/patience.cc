@@ -1,0 +1,81 @@
+#include "runtime/coordinator/patience.h"
+
+#include <algorithm>
+
+#include "runtime/coordinator/groups.h"
+
+namespace kolo {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::chrono::nanoseconds often = 50us, asleep = 1ms, seldom = 1s;
+
+}  // namespace
+
+bool GracePeriod::ended(bool cause, std::size_t length, Time now) {
+  if (!cause) {
+    since_.reset();
+    return false;
+  }
+  if (!since_ || length != length_) since_ = now;
+  length_ = length;
+  if (now - *since_ < limit_) return false;
+  since_.reset();
+  return true;
+}
+
+void TrailingProgress::begin(Time now) {
+  began_ = now;
+  interval_ = often;
+  next_ = now + interval_;
+}
+
+bool TrailingProgress::due(Time now) {
+  if (now < next_) return false;
+  interval_ = std::clamp<std::chrono::nanoseconds>((now - began_) / 4, often, seldom);
+  next_ = now + interval_;
+  return true;
+}
+
+TrailingProgress::Time TrailingProgress::next() const {
+  if (next_ == Time::max() || interval_ == seldom) return Time::max();
+  return std::max(next_, began_ + asleep);
+}
+
+bool Patience::look(std::size_t submissions, Time now) {
+  bool ended = false;
+  for (auto& [key, group] : groups_.at_work()) {
+    Negotiator& negotiator = group->negotiator;
+    if (group->patience.run.ended(negotiator.holds_up_others(), negotiator.length_of_run(), now)) {
+      negotiator.end_run();
+      ended = true;
+    }
+    if (group->patience.wait.ended(negotiator.program_waits(), negotiator.agreements(), now)) {
+      negotiator.ask_for_parts();
+      ended = true;
+    }
+  }
+  if (!standstill_.ended(stands_still(), submissions, now)) return ended;
+  for (auto& [key, group] : groups_.at_work()) group->negotiator.flush_all();
+  return true;
+}
+
+/// Also one that the next look begins: decisions came after the last.
+bool Patience::counting() const {
+  return standstill_.counting() || stands_still() ||
+         std::any_of(groups_.at_work().begin(), groups_.at_work().end(), [](const auto& entry) {
+           return entry.second->patience.run.counting() || entry.second->negotiator.holds_up_others();
+         });
+}
+
+bool Patience::stands_still() const {
+  const auto any = [&](auto&& is) {
+    return std::any_of(groups_.at_work().begin(), groups_.at_work().end(),
+                       [&](const auto& entry) { return is(entry.second->negotiator); });
+  };
+  return any([](const Negotiator& negotiator) { return negotiator.program_waits(); }) &&
+         any([](const Negotiator& negotiator) { return negotiator.waits_for_program(); });
+}
+
+}  // namespace kolo

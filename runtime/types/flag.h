@@ -1,0 +1,41 @@
+#pragma once
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <climits>
+#include <cstdint>
+
+namespace kolo {
+
+/// Is set once, by one thread; others look, or sleep until it is. What was written before it was set can be read by who
+/// has seen it set.
+///
+/// Unlike std::atomic's wait() it shares nothing with other flags: who sleeps is known in the flag itself.
+class Flag {
+ public:
+  bool is_set() const { return state_.load(std::memory_order_acquire) == set_state; }
+  explicit operator bool() const { return is_set(); }
+
+  void set() {
+    if (state_.exchange(set_state) == slept_on)
+      syscall(SYS_futex, &state_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+  }
+
+  void wait() {
+    while (!is_set()) {
+      std::uint32_t state = unset;
+      if (state_.compare_exchange_strong(state, slept_on) || state == slept_on)
+        syscall(SYS_futex, &state_, FUTEX_WAIT_PRIVATE, slept_on, nullptr, nullptr, 0);
+    }
+  }
+
+ private:
+  static constexpr std::uint32_t unset = 0, slept_on = 1, set_state = 2;
+
+  std::atomic<std::uint32_t> state_{unset};
+};
+
+}  // namespace kolo

@@ -1,0 +1,229 @@
+#include "tests/runtime/simulator/virtual_world.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <set>
+#include <utility>
+
+#include <kolo/backend.h>
+
+#include "runtime/control/channel.h"
+#include "runtime/world/parts.h"
+#include "tests/runtime/simulator/simulation.h"
+
+namespace kolo::testing {
+
+using namespace std::chrono_literals;
+using std::chrono::nanoseconds;
+
+struct VirtualNetwork::State {
+  std::mt19937_64 random;
+  nanoseconds slowest;
+  std::vector<std::deque<ControlChannel::Message>> inboxes;  // by receiver, in the order of their arrival
+  std::map<std::pair<int, int>, nanoseconds> last_due{};     // by sender and receiver
+  std::vector<ControlChannel*> channels;                     // the real ones, by rank, for their doorbells
+  bool must_be_called;
+  std::vector<std::optional<nanoseconds>> keeps;  // by rank: what others need, until it is called at that time or later
+  std::set<int> leaving;
+  JobEnd end{};
+
+  nanoseconds draw(nanoseconds most) { return nanoseconds(random() % static_cast<std::uint64_t>(most.count() + 1)); }
+
+  /// Does something at that time, and wakes the rank.
+  void then_ring(nanoseconds time, int rank, std::function<void()> action) {
+    at(time, [this, rank, action = std::move(action)] {
+      action();
+      if (ControlChannel* const channel = channels[static_cast<std::size_t>(rank)]) channel->doorbell().ring();
+    });
+  }
+
+  void post(int from, int to, std::span<const std::byte> bytes) {
+    nanoseconds& due = last_due[{from, to}];
+    due = std::max(due + 1ns, virtual_time() + draw(slowest));
+    then_ring(due, to, [this, to, message = ControlChannel::Message{from, {bytes.begin(), bytes.end()}}] {
+      inboxes[static_cast<std::size_t>(to)].push_back(message);
+    });
+  }
+
+  void called(int rank) {
+    auto& until = keeps[static_cast<std::size_t>(rank)];
+    if (until && virtual_time() >= *until) until.reset();
+  }
+
+  bool arrived(int rank) const { return !inboxes[static_cast<std::size_t>(rank)].empty(); }
+};
+
+namespace {
+
+using State = VirtualNetwork::State;
+
+class VirtualChannel final : public ControlChannel {
+ public:
+  VirtualChannel(std::unique_ptr<ControlChannel> real, std::shared_ptr<State> state)
+      : real_(std::move(real)), state_(std::move(state)) {
+    state_->channels[static_cast<std::size_t>(rank())] = real_.get();
+  }
+  ~VirtualChannel() override { state_->channels[static_cast<std::size_t>(rank())] = nullptr; }
+
+  int rank() const override { return real_->rank(); }
+  const Topology& topology() const override { return real_->topology(); }
+  void open(const TreePosition&) override {}
+  void send(int to, std::span<const std::byte> message) override { state_->post(rank(), to, message); }
+  bool receive(Message& message) override {
+    if (!state_->arrived(rank())) return false;
+    auto& inbox = state_->inboxes[static_cast<std::size_t>(rank())];
+    message = std::move(inbox.front());
+    inbox.pop_front();
+    return true;
+  }
+  bool pending() override { return state_->arrived(rank()); }
+  bool flush() override { return true; }
+  bool sent_to(int) override { return true; }
+  Doorbell& doorbell() override { return real_->doorbell(); }
+  StatusBoard& board() override { return real_->board(); }
+  bool spans_processes() const override { return false; }
+  [[noreturn]] void abort_job(int exit_code) override {
+    state_->end = {true, rank(), exit_code};
+    end_simulation();
+  }
+
+ private:
+  std::unique_ptr<ControlChannel> real_;
+  std::shared_ptr<State> state_;
+};
+
+/// Complete when the real operation is, and not before its time.
+class VirtualOperation final : public Operation {
+ public:
+  VirtualOperation(std::unique_ptr<Operation> real, std::shared_ptr<State> state, const GroupInfo& group, int rank,
+                   nanoseconds time, bool fails)
+      : real_(std::move(real)), state_(std::move(state)), ranks_(group.ranks), rank_(rank), fails_(fails) {
+    state_->then_ring(virtual_time() + time, rank, [due = due_] { *due = true; });
+  }
+  bool step() override {
+    if (!*due_) return false;
+    if (fails_) throw Error(ErrorCode::backend, fmt::format("the operation failed on rank {}, as planned", rank_));
+    state_->called(rank_);
+    const auto withheld = [this](int rank) {
+      return rank != rank_ && state_->keeps[static_cast<std::size_t>(rank)].has_value();
+    };
+    if (std::ranges::any_of(ranks_, withheld)) return false;
+    if (!real_->step()) return false;
+    if (needs_polling() && state_->random() % 4 == 0)
+      state_->keeps[static_cast<std::size_t>(rank_)] = virtual_time() + state_->draw(1ms);
+    return true;
+  }
+  bool needs_polling() const override { return state_->must_be_called; }
+  bool holds_backend() const override { return real_->holds_backend(); }
+
+ private:
+  std::unique_ptr<Operation> real_;
+  std::shared_ptr<State> state_;
+  std::vector<int> ranks_;
+  int rank_;
+  const std::shared_ptr<bool> due_ = std::make_shared<bool>(false);
+  bool fails_;
+};
+
+class VirtualBackend final : public Backend {
+ public:
+  VirtualBackend(std::unique_ptr<Backend> real, std::shared_ptr<State> state, GroupInfo group, int rank,
+                 std::shared_ptr<Fault> fault)
+      : real_(std::move(real)),
+        state_(std::move(state)),
+        group_(std::move(group)),
+        rank_(rank),
+        fault_(std::move(fault)) {}
+
+  std::string_view name() const override { return real_->name(); }
+  bool supports(const Signature& signature) const override { return real_->supports(signature); }
+  std::unique_ptr<Operation> start(const Bucket& bucket) override {
+    if (strikes(Fault::Kind::start)) throw std::bad_alloc();
+    const nanoseconds time = state_->random() % 4 == 0 ? state_->draw(200us) : state_->draw(5us);
+    return std::make_unique<VirtualOperation>(real_->start(bucket), state_, group_, rank_, time,
+                                              strikes(Fault::Kind::step));
+  }
+  std::unique_ptr<Backend> for_group(const GroupInfo& group) override {
+    if (strikes(Fault::Kind::group))
+      throw Error(ErrorCode::backend, fmt::format("no group can be made on rank {}", rank_));
+    auto real = real_->for_group(group);
+    if (!real) return nullptr;
+    return std::make_unique<VirtualBackend>(std::move(real), state_, group, rank_, fault_);
+  }
+  std::uint64_t staged_bytes() const override { return real_->staged_bytes(); }
+  std::shared_ptr<MemorySource> memory() override { return real_->memory(); }
+  bool must_be_called() const override { return state_->must_be_called; }
+  void progress(bool) override { state_->called(rank_); }
+  bool settled() override {
+    state_->called(rank_);
+    if (!state_->keeps[static_cast<std::size_t>(rank_)]) state_->leaving.insert(rank_);
+    return state_->leaving.size() == state_->keeps.size();
+  }
+  void abandon() noexcept override { real_->abandon(); }
+
+ private:
+  bool strikes(Fault::Kind kind) { return fault_->kind == kind && fault_->rank == rank_ && fault_->call-- == 0; }
+
+  std::unique_ptr<Backend> real_;
+  std::shared_ptr<State> state_;
+  GroupInfo group_;
+  int rank_;
+  std::shared_ptr<Fault> fault_;
+};
+
+}  // namespace
+
+Fault draw_fault(std::uint64_t seed, int ranks, const std::vector<Fault::Kind>& kinds) {
+  std::mt19937_64 random(seed * 77 + 5);
+  Fault fault;
+  fault.kind = kinds[random() % kinds.size()];
+  fault.rank = static_cast<int>(random() % static_cast<std::uint64_t>(ranks));
+  fault.when = nanoseconds(random() % (std::uint64_t{1000} << random() % 14));  // up to 8 ms, most of them soon
+  fault.how_long = nanoseconds(random() % (std::uint64_t{1'000'000} << random() % 12));  // up to 2 s
+  fault.call = static_cast<int>(random() % (kinds.size() > 2 ? 12 : 4));
+  return fault;
+}
+
+std::string to_string(const Fault& fault) {
+  static constexpr std::string_view kinds[]{"none", "late", "freeze", "kill", "start", "step", "group"};
+  return fmt::format("{} on rank {} after {} us for {} us, call {}", kinds[static_cast<std::size_t>(fault.kind)],
+                     fault.rank, fault.when / 1us, fault.how_long / 1us, fault.call);
+}
+
+VirtualNetwork::VirtualNetwork(std::uint64_t seed, int ranks, nanoseconds slowest, bool must_be_called)
+    : state_(std::make_shared<State>(
+          State{.random = std::mt19937_64(seed),
+                .slowest = slowest,
+                .inboxes = std::vector<std::deque<ControlChannel::Message>>(static_cast<std::size_t>(ranks)),
+                .channels = std::vector<ControlChannel*>(static_cast<std::size_t>(ranks)),
+                .must_be_called = must_be_called,
+                .keeps = std::vector<std::optional<nanoseconds>>(static_cast<std::size_t>(ranks))})) {}
+VirtualNetwork::~VirtualNetwork() = default;
+
+void VirtualNetwork::enter(int rank, World& world, const Fault& fault) {
+  WorldParts& parts = world.parts();
+  parts.control = std::make_unique<VirtualChannel>(std::move(parts.control), state_);
+  const auto mine = std::make_shared<Fault>(fault);
+  GroupInfo all;
+  all.ranks.resize(state_->keeps.size());
+  std::iota(all.ranks.begin(), all.ranks.end(), 0);
+  for (auto& backend : parts.backends)
+    backend = std::make_unique<VirtualBackend>(std::move(backend), state_, all, rank, mine);
+  if (rank != fault.rank) return;
+  if (fault.kind == Fault::Kind::late) freeze(rank, fault.how_long);
+  if (fault.kind == Fault::Kind::freeze) at(fault.when, [=] { freeze(rank, fault.how_long); });
+  if (fault.kind == Fault::Kind::kill) at(fault.when, [=] { kill(rank); });
+}
+
+const JobEnd& VirtualNetwork::job_end() const {
+  return state_->end;
+}
+
+}  // namespace kolo::testing

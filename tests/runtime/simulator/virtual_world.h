@@ -1,0 +1,60 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <kolo/world.h>
+
+namespace kolo::testing {
+
+/// What goes wrong in a simulated program, and when: drawn from a seed.
+struct Fault {
+  enum class Kind : std::uint8_t {
+    none,
+    late,    ///< a rank starts late
+    freeze,  ///< a rank stands still for a while
+    kill,    ///< a rank never runs again
+    start,   ///< a rank's backend throws when it starts an operation
+    step,    ///< ... when an operation advances
+    group,   ///< ... when it is made for a group
+  };
+  Kind kind = Kind::none;
+  int rank = 0;
+  std::chrono::nanoseconds when{0}, how_long{0};
+  int call = 0;  ///< of those of the backend: the one that throws, from 0
+};
+
+Fault draw_fault(std::uint64_t seed, int ranks, const std::vector<Fault::Kind>& kinds);
+std::string to_string(const Fault& fault);
+
+/// How the job ended, if a watchdog ended it.
+struct JobEnd {
+  bool ended = false;
+  int by_rank = -1;
+  int exit_code = 0;
+};
+
+/// The network between virtual ranks: messages arrive in order on each edge, after a delay that the seed draws.
+class VirtualNetwork {
+ public:
+  /// `must_be_called`: as MPI, what moves the data does so only while a rank calls it. What an operation that is
+  /// complete has left there, the other ranks need.
+  VirtualNetwork(std::uint64_t seed, int ranks, std::chrono::nanoseconds slowest, bool must_be_called = false);
+  ~VirtualNetwork();
+
+  /// Puts the network's channel into a rank's world, and around each of its backends one whose operations take virtual
+  /// time, and which has the fault.
+  void enter(int rank, World& world, const Fault& fault);
+
+  const JobEnd& job_end() const;
+
+  struct State;
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace kolo::testing
