@@ -42,7 +42,7 @@ std::chrono::steady_clock::duration watch_beat(const Config& config);
 struct Diagnosis {
   RankSet have;     ///< have submitted it
   RankSet missing;  ///< have not
-  RankSet silent;   ///< their watchdog is silent, and they had not submitted it
+  RankSet silent;   ///< had not when their watchdog last spoke, but that may be before this rank submitted it
   RankSet remote;   ///< on other nodes: unknown
   RankSet crowded;  ///< their entry on the status board is full of older operations: unknown
   RankSet stopped;  ///< members of `have` whose watchdog is silent

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/control/started_thread.h"
 
@@ -79,11 +80,12 @@ void StallWatch::publish(const std::vector<InFlight>& in_flight) {
 }
 
 void StallWatch::listen() {
+  const auto before = std::exchange(last_look_, Clock::now());
   for (int rank : control_.board().ranks()) {
     const auto entry = control_.board().read(rank);
-    Seen& seen = seen_.try_emplace(rank, Seen{0, Clock::now()}).first->second;
+    Seen& seen = seen_.try_emplace(rank, Seen{0, last_look_, before, before}).first->second;
     if (!entry || entry->beats == seen.beats) continue;
-    seen = {entry->beats, Clock::now()};
+    seen = {entry->beats, Clock::now(), before, seen.published_after};
   }
 }
 
@@ -196,8 +198,8 @@ Diagnosis StallWatch::diagnose(const InFlight& operation) const {
     if (entry && std::find(entry->waiting.begin(), entry->waiting.end(), key) != entry->waiting.end()) {
       diagnosis.have.add(rank);
       if (stopped) diagnosis.stopped.add(rank);
-    } else if (stopped) {
-      diagnosis.silent.add(rank);
+    } else if (stopped || seen_.at(rank).listed_after < operation.since) {
+      diagnosis.silent.add(rank);  // what it last said may be older than its operation
     } else if (entry && entry->waiting.size() == StatusBoard::max_waiting) {
       diagnosis.crowded.add(rank);
     } else {

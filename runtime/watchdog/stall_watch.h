@@ -45,9 +45,12 @@ class StallWatch {
 
  private:
   using Clock = std::chrono::steady_clock;
+  /// What a rank's watchdog has published.
   struct Seen {
     std::uint64_t beats = 0;
-    Clock::time_point changed;
+    Clock::time_point changed;          // when the last entry was first seen
+    Clock::time_point published_after;  // the entry; the look before `changed`
+    Clock::time_point listed_after;     // what is in it; where the entry before it was published
   };
 
   void watch();
@@ -74,7 +77,7 @@ class StallWatch {
   // By sequence and cause: after how many seconds the next report is due.
   std::map<std::pair<std::uint64_t, std::string>, double> reported_;
   const Clock::time_point made_ = Clock::now();
-  Clock::time_point last_beat_ = made_, last_progress_ = made_;
+  Clock::time_point last_beat_ = made_, last_look_ = made_, last_progress_ = made_;
   std::atomic<bool> progressed_{false};
   double next_opening_report_ = config_.stall_report_seconds;
   mutable std::mutex mutex_;

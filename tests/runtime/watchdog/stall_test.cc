@@ -229,15 +229,18 @@ TEST(Stall, NobodyIsAccusedBecauseItWaitsForManyThings) {
       reports,
       {"rank 0: all_reduce 'late' in group world has waited for # s: submitted by rank 0; not submitted by rank 2 (" +
        place() + "); not known of rank 1 (64 older operations wait there)"});
+  std::latch submitted(1);  // by rank 1
   run_ranks(
       3,
       [&](Session& session) {
+        if (session.rank() == 0) submitted.wait();
         if (session.rank() == 2) watch.reported.wait();
         std::vector<float> values(100, 1);
         std::vector<Handle> handles;
         if (session.rank() != 0) handles = reduce_all(session, values);
         float late = 1;
         Handle last = session.all_reduce_async("late", view_scalar(late));
+        if (session.rank() == 1) submitted.count_down();
         if (session.rank() == 0) watch.reported.wait();
         if (session.rank() == 0) handles = reduce_all(session, values);
         for (Handle& handle : handles) handle.wait();
@@ -245,6 +248,44 @@ TEST(Stall, NobodyIsAccusedBecauseItWaitsForManyThings) {
         EXPECT_EQ(late, 3);
       },
       reports.config());
+  EXPECT_FALSE(reports.any("not submitted by rank 1"));
+}
+
+TEST(Stall, NobodyIsAccusedByAnOldWord) {
+  Reports reports;
+  const std::string known = "rank 0: all_reduce 'b' in group world has waited for # s: submitted by rank 0; ";
+  Watch watch(reports, {known + "not submitted by rank 2 (" + place() + "); not known of rank 1 (" + place() + ")"});
+  std::latch stands_still(1), submitted(1);
+  Config config = reports.config();
+  config.report = [&, report = config.report](const std::string& line) {
+    if (line.find("rank 1: all_reduce 'a'") == 0) {  // its watchdog says nothing more
+      stands_still.count_down();
+      watch.reported.wait();
+    }
+    report(line);
+  };
+  run_ranks(
+      3,
+      [&](Session& session) {
+        float a = 1, b = 1;
+        Handle first, second;
+        if (session.rank() == 1) {
+          first = session.all_reduce_async("a", view_scalar(a));
+          stands_still.wait();
+          second = session.all_reduce_async("b", view_scalar(b));
+          submitted.count_down();
+        } else if (session.rank() == 0) {
+          submitted.wait();
+          second = session.all_reduce_async("b", view_scalar(b));
+        }
+        watch.reported.wait();
+        if (session.rank() != 1) first = session.all_reduce_async("a", view_scalar(a));
+        if (session.rank() == 2) second = session.all_reduce_async("b", view_scalar(b));
+        first.wait();
+        second.wait();
+        EXPECT_EQ(a + b, 6);
+      },
+      config);
   EXPECT_FALSE(reports.any("not submitted by rank 1"));
 }
 
