@@ -265,6 +265,10 @@ void Cycle::apply_decisions(GroupState& group) {
   });
   take_each(decisions.completed, [&](SubmissionPtr&& submission) { completions_.complete(submission); });
   take_each(decisions.to_allocate, [&](SubmissionPtr&& submission) { allocate(group, submission); });
+  take_each(decisions.to_contribute, [&](Unsubmitted&& operation) {
+    again_ = true;
+    group.negotiator.submit_again(neutral_contribution(operation, group.info, gpu_));
+  });
   take_each(decisions.run, [&](std::variant<AgreedBucket, Failure>&& next) {
     if (auto* const fault = std::get_if<Failure>(&next)) {
       group.executor.fail_devices(*fault, completions_.finished());
@@ -290,8 +294,6 @@ void Cycle::allocate(GroupState& group, const SubmissionPtr& submission) {
 }
 
 void Cycle::start(GroupState& group, AgreedBucket&& bucket) {
-  for (const Unsubmitted& operation : bucket.unsubmitted)
-    bucket.members.push_back(neutral_contribution(operation, group.info, bucket.absent, gpu_));
   counters_.tensors += bucket.members.size();
   const SubmissionPtr paired = group.is_pair() ? bucket.members.front() : nullptr;
   const Request& first = bucket.members.front()->request;

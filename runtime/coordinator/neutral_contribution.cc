@@ -1,6 +1,9 @@
 #include "runtime/coordinator/neutral_contribution.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <exception>
 
 #include "ops/bucket.h"
 #include "ops/gpu/gpu.h"
@@ -35,30 +38,45 @@ BucketTensor lay_out(OpKind kind, Tensor tensor, const GroupInfo& group, const A
   return {of.reads == Side::root ? nothing : tensor, out};
 }
 
-}  // namespace
+using Scratch = std::vector<std::shared_ptr<std::byte>>;
 
-SubmissionPtr neutral_contribution(const Unsubmitted& operation, const std::shared_ptr<const GroupInfo>& group,
-                                   const std::vector<int>& absent, int gpu) {
-  const auto& [name, signature, rows_of_ranks] = operation;
-  const AgreedSizes sizes{signature.kind, rows_of_ranks, absent};
-  Request request;
-  request.name = name;
-  request.group = group;
-  request.signature = signature;
-  auto scratch = std::make_shared<std::vector<std::shared_ptr<std::byte>>>();
+/// Tensors for all of the operation, and their memory.
+void lay_out(const Unsubmitted& operation, const GroupInfo& group, int gpu, Request& request, Scratch& scratch) {
+  const Signature& signature = operation.signature;
+  const AgreedSizes sizes{signature.kind, operation.sizes, operation.absent};
   std::vector<GroupMember> members = signature.members;
-  if (members.empty() && moves_data(signature.kind)) members.push_back({name, signature.dtype, signature.shape});
+  if (members.empty() && moves_data(signature.kind))
+    members.push_back({operation.name, signature.dtype, signature.shape});
   for (std::size_t index = 0; index < members.size(); ++index) {
     Tensor tensor{nullptr,
                   members[index].shape,
                   members[index].dtype,
                   {signature.device, signature.device == DeviceKind::cpu ? 0 : gpu}};
-    const BucketTensor sized = lay_out(signature.kind, tensor, *group, sizes, index);
+    const BucketTensor sized = lay_out(signature.kind, tensor, group, sizes, index);
     const bool receives = sized.in.shape.dims() > 0 && sized.in.shape[0] == 0 && sized.out.shape.dims() > 0;
     const bool zeros = signature.op == ReduceOp::adasum;  // all values count there, and zeros for nothing
-    scratch->push_back(allocate_on(tensor.device, receives ? sized.out.bytes() : sized.in.bytes(), zeros));
-    tensor.data = scratch->back().get();
-    request.tensors.push_back(lay_out(signature.kind, tensor, *group, sizes, index));
+    scratch.push_back(allocate_on(tensor.device, receives ? sized.out.bytes() : sized.in.bytes(), zeros));
+    tensor.data = scratch.back().get();
+    request.tensors.push_back(lay_out(signature.kind, tensor, group, sizes, index));
+  }
+}
+
+}  // namespace
+
+SubmissionPtr neutral_contribution(const Unsubmitted& operation, const std::shared_ptr<const GroupInfo>& group,
+                                   int gpu) {
+  Request request;
+  request.name = operation.name;
+  request.group = group;
+  request.signature = operation.signature;
+  auto scratch = std::make_shared<Scratch>();
+  try {
+    lay_out(operation, *group, gpu, request, *scratch);
+  } catch (const std::exception& error) {
+    request.tensors = {};
+    request.invalid = {
+        ErrorCode::backend,
+        fmt::format("it has joined, and has no memory for its part ({}); free memory there", error.what())};
   }
   auto submission = std::make_shared<Submission>(std::move(request));
   submission->pending.scratch = std::move(scratch);

@@ -62,24 +62,14 @@ void Negotiator::submit_again(const SubmissionPtr& submission) {
   if (submission->request.signature.kind == OpKind::make_group) --groups_to_make_;
   if (const auto failure = take_late_failure(*submission)) return decisions_.failed.push_back({submission, *failure});
   if (over()) return fail(submission);
+  if (joined()) {
+    const auto number = plan_.find(submission->request.name, submission->request.signature);
+    if (!number || !table_.votes(plan_.row(*number).bucket)) return;  // decided otherwise meanwhile
+  }
   announce(submission);
   if (submission->pending.flushed_at == 0) return;
   outstanding_.wait_for(submission);
   if (const auto split = outstanding_.split_for(*submission, plan_)) up(0, *split);
-}
-
-/// A bucket that is complete here, with those sizes of this rank that are not the last run's.
-Ready Negotiator::ready(BucketId bucket) const {
-  Ready message{bucket, {}};
-  for (TensorNumber number : *plan_.members(bucket)) {
-    const SubmissionPtr submission = outstanding_.find(number);
-    if (!submission || submission->pending.sizes.empty()) continue;
-    const auto& last = plan_.row(number).sizes;
-    const auto mine = last.find(position_.rank);
-    if (mine == last.end() || mine->second != submission->pending.sizes)
-      message.sizes.push_back({number, {position_.rank}, submission->pending.sizes});
-  }
-  return message;
 }
 
 void Negotiator::flush(const SubmissionPtr& submission, std::uint64_t sequence, bool standstill) {
@@ -250,9 +240,10 @@ void Negotiator::run(BucketId bucket) {
   if (!numbers)
     throw Error(ErrorCode::backend, fmt::format("the ranks agreed to run bucket {}, which is not planned", bucket));
   AgreedBucket agreed{.members = {}, .absent = membership_.absent()};
-  if (!joined()) agreed.members = outstanding_.take(bucket, plan_);
-  table_.ran(bucket, plan_);
-  bool allocates = false;
+  // Whoever has joined makes its part first: there may be no memory for it.
+  const bool voted = table_.run(bucket, agreed.absent.empty(), plan_);
+  bool again = !voted;
+  if (voted || !joined()) agreed.members = outstanding_.take(bucket, plan_);
   for (std::size_t i = 0; i < numbers->size(); ++i) {
     const PlanCache::Row& tensor = plan_.row((*numbers)[i]);
     if (tensor.signature.kind == OpKind::make_group && !joined() && !agreed.members[i]->completion.group)
@@ -261,19 +252,18 @@ void Negotiator::run(BucketId bucket) {
     if (has_rows(tensor.signature.kind)) {
       sizes = plan_.sizes_by_rank((*numbers)[i], group().ranks, {});
       const AgreedSizes rows{tensor.signature.kind, sizes, agreed.absent};
-      allocates |= to_be_allocated(rows);
+      again |= to_be_allocated(rows);
       if (!joined()) set_agreed_rows(*agreed.members[i], rows);
     }
     if (!joined()) continue;
-    agreed.unsubmitted.push_back({tensor.name, tensor.signature, std::move(sizes)});
+    if (voted) decisions_.without_this_rank.push_back(tensor.name);
+    if (!voted) decisions_.to_contribute.push_back({tensor.name, tensor.signature, std::move(sizes), agreed.absent});
   }
   for (const SubmissionPtr& member : agreed.members) {
     member->pending.agreed = true;
-    if (allocates) decisions_.to_allocate.push_back(member);
+    if (again) decisions_.to_allocate.push_back(member);
   }
-  if (allocates) return;  // the ranks vote again
-  for (const Unsubmitted& other : agreed.unsubmitted) decisions_.without_this_rank.push_back(other.name);
-  decisions_.run.emplace_back(std::move(agreed));
+  if (!again) decisions_.run.emplace_back(std::move(agreed));
 }
 
 /// What waits here is announced anew, in full.
@@ -377,6 +367,7 @@ std::vector<SubmissionPtr> Negotiator::take_everything() {
 void Negotiator::after_replan(const std::vector<BucketId>& retired, BucketId first_new) {
   table_.retired(retired, plan_);
   const auto complete = outstanding_.regrouped(retired, first_new, plan_);
+  if (joined()) return outstanding_.take_from(first_new, plan_);  // what it voted for; it is asked anew
   withdrawn(outstanding_.withdrawn_from(first_new, plan_));
   for (BucketId bucket : complete) {
     if (outstanding_.announced(bucket)) up(0, ready(bucket));

@@ -33,6 +33,7 @@ struct Decisions {
   /// on a device and was agreed on before fails with it.
   std::vector<std::variant<AgreedBucket, Failure>> run;
   std::vector<SubmissionPtr> to_allocate;  ///< their outputs are to be made, then they are to be submitted again
+  std::vector<Unsubmitted> to_contribute;  ///< this rank has joined: its part is to be made, then submitted again
   std::vector<Failed> failed;
   std::vector<SubmissionPtr> withdrawn;        ///< taken back before anything was agreed
   std::vector<SubmissionPtr> completed;        ///< there is nothing to move: joins
@@ -43,6 +44,7 @@ struct Decisions {
   void swap(Decisions& other) noexcept {
     run.swap(other.run);
     to_allocate.swap(other.to_allocate);
+    to_contribute.swap(other.to_contribute);
     failed.swap(other.failed);
     withdrawn.swap(other.withdrawn);
     completed.swap(other.completed);
@@ -51,8 +53,8 @@ struct Decisions {
     if (broken || other.broken) broken.swap(other.broken);
   }
   bool empty() const {
-    return run.empty() && to_allocate.empty() && failed.empty() && withdrawn.empty() && completed.empty() &&
-           without_this_rank.empty() && forgotten.empty() && !broken;
+    return run.empty() && to_allocate.empty() && to_contribute.empty() && failed.empty() && withdrawn.empty() &&
+           completed.empty() && without_this_rank.empty() && forgotten.empty() && !broken;
   }
 };
 
@@ -191,7 +193,7 @@ class Negotiator {
   void apply(const Forget& message);
 
   void announce(const SubmissionPtr& submission);
-  Ready ready(BucketId bucket) const;
+  Ready ready(BucketId bucket) const { return outstanding_.ready(bucket, position_.rank, plan_); }
   void join_when_ready();
   void pass_on();
   void run(BucketId bucket);

@@ -88,6 +88,14 @@ std::vector<SubmissionPtr> Outstanding::take(BucketId bucket, const PlanCache& p
   return taken;
 }
 
+void Outstanding::take_from(BucketId first_new, const PlanCache& plan) {
+  for (BucketId bucket = first_new; bucket < plan.next_bucket(); ++bucket) {
+    const auto* members = plan.members(bucket);
+    if (!members || buckets_.erase(bucket) == 0) continue;
+    for (TensorNumber number : *members) take_numbered(number);
+  }
+}
+
 /// It waits here no longer.
 void Outstanding::forget(const Submission& submission) {
   const auto is_it = [&](const SubmissionPtr& other) { return other.get() == &submission; };
@@ -258,6 +266,19 @@ std::vector<SubmissionPtr> Outstanding::all() const {
 bool Outstanding::incomplete() const {
   return std::any_of(buckets_.begin(), buckets_.end(),
                      [](const auto& entry) { return entry.second.submitted > 0 && !entry.second.announced; });
+}
+
+Ready Outstanding::ready(BucketId bucket, int rank, const PlanCache& plan) const {
+  Ready message{bucket, {}};
+  for (TensorNumber number : *plan.members(bucket)) {
+    const SubmissionPtr submission = find(number);
+    if (!submission || submission->pending.sizes.empty()) continue;
+    const auto& last = plan.row(number).sizes;
+    const auto mine = last.find(rank);
+    if (mine == last.end() || mine->second != submission->pending.sizes)
+      message.sizes.push_back({number, {rank}, submission->pending.sizes});
+  }
+  return message;
 }
 
 bool Outstanding::announced(BucketId bucket) const {

@@ -38,6 +38,8 @@ class Outstanding {
 
   /// Takes the members of an agreed bucket out, in the plan's order. Throws Error{backend} if one is not here.
   std::vector<SubmissionPtr> take(BucketId bucket, const PlanCache& plan);
+  /// Takes the members of buckets that are new, as far as they are here.
+  void take_from(BucketId first_new, const PlanCache& plan);
   /// Takes what waits under this name, by name or by number.
   std::vector<SubmissionPtr> take(const std::string& name, const PlanCache& plan);
   /// Takes everything.
@@ -82,6 +84,8 @@ class Outstanding {
   std::vector<SubmissionPtr> all() const;
 
   bool announced(BucketId bucket) const;
+  /// A bucket that is complete here, with those sizes of this rank that are not the last run's.
+  Ready ready(BucketId bucket, int rank, const PlanCache& plan) const;
   /// Whether a bucket waits here for more of its tensors.
   bool incomplete() const;
   bool empty() const { return numbered_count_ == 0 && named_.empty(); }

@@ -54,11 +54,11 @@ void ReadyTable::clear(Arrivals& arrivals, int child) {
   });
 }
 
-/// Whether every child that counts is in `from`, and at least one is.
-bool ReadyTable::everybody(const std::vector<bool>& from) const {
+/// Whether every child that counts (in a vote all do) is in `from`, and at least one is.
+bool ReadyTable::everybody(const std::vector<bool>& from, bool vote) const {
   bool any = false;
   for (std::size_t child = 0; child < from.size(); ++child) {
-    if (!from[child] && !excused_[child]) return false;
+    if (!from[child] && (vote || !excused_[child])) return false;
     any |= from[child];
   }
   return any;
@@ -76,7 +76,7 @@ void ReadyTable::ready(int child, const Ready& record, const PlanCache& plan) {
 void ReadyTable::check_bucket(BucketId bucket, Arrivals& arrivals, const PlanCache& plan) {
   if (arrivals.passed_on) return;
   const auto& members = *plan.members(bucket);
-  if (everybody(arrivals.from)) {
+  if (everybody(arrivals.from, arrivals.vote)) {
     arrivals.passed_on = true;
     news_.ready.push_back({bucket, arrivals.sizes});
     close_rows(members, plan);
@@ -98,9 +98,12 @@ void ReadyTable::check_buckets(const PlanCache& plan) {
   for (BucketId bucket : waiting) check_bucket(bucket, buckets_.at(bucket), plan);
 }
 
-void ReadyTable::ran(BucketId bucket, const PlanCache& plan) {
+bool ReadyTable::run(BucketId bucket, bool may, const PlanCache& plan) {
+  const bool runs = may || votes(bucket);
   buckets_.erase(bucket);
+  if (!runs) buckets_[bucket].vote = true;
   close_rows(*plan.members(bucket), plan);
+  return runs;
 }
 
 /// Every child means the same signature: there is nothing left to meet for.
@@ -123,6 +126,7 @@ void ReadyTable::check_row(Row& row, const PlanCache& plan) {
   if (row.arrivals.passed_on) return;
   std::vector<bool> from = row.arrivals.from;
   std::vector<std::pair<TensorNumber, Arrivals*>> counted;
+  bool vote = false;
   for (TensorNumber number : plan.numbers(row.name)) {
     const BucketId bucket = plan.row(number).bucket;
     if (plan.members(bucket)->size() > 1) {
@@ -132,13 +136,15 @@ void ReadyTable::check_row(Row& row, const PlanCache& plan) {
       continue;
     }
     const auto found = buckets_.find(bucket);
-    if (found == buckets_.end() || found->second.count == 0) continue;
+    if (found == buckets_.end()) continue;
+    vote |= found->second.vote;
+    if (found->second.count == 0) continue;
     counted.emplace_back(number, &found->second);
     for (std::size_t child = 0; child < from.size(); ++child) {
       if (found->second.from[child]) from[child] = true;
     }
   }
-  if (!everybody(from)) return;
+  if (!everybody(from, vote)) return;
   Announcement merged{.name = row.name, .variants = {}, .sizes = {}, .known = plan.epoch()};
   for (const Announcement& announcement : row.announced) {
     for (const auto& variant : announcement.variants) merge(merged, variant);
@@ -202,7 +208,7 @@ void ReadyTable::forget(int child, const Retract& what) {
     const auto found = buckets_.find(*what.bucket);
     if (found == buckets_.end()) return;
     clear(found->second, child);
-    if (found->second.count == 0) buckets_.erase(found);
+    if (found->second.count == 0 && !found->second.vote) buckets_.erase(found);
     return;
   }
   const auto found = rows_.find(what.name);

@@ -48,7 +48,15 @@ class ReadyTable {
   Answers retracted(const Retract& what, const PlanCache& plan);
 
   // Decisions that end announcements.
-  void ran(BucketId bucket, const PlanCache& plan);
+
+  /// The bucket is to run, if it `may` at once or every child has voted for it. Else a vote begins: the bucket is
+  /// announced once more, also by those whose ranks have all joined. Returns whether it runs.
+  bool run(BucketId bucket, bool may, const PlanCache& plan);
+  /// Whether a vote on it goes on.
+  bool votes(BucketId bucket) const {
+    const auto found = buckets_.find(bucket);
+    return found != buckets_.end() && found->second.vote;
+  }
   void rejected(const std::string& name);
   void retired(const std::vector<BucketId>& buckets, const PlanCache& plan);
   /// This name and signature is getting a number: children that announced it in full will announce it anew.
@@ -76,6 +84,7 @@ class ReadyTable {
     std::vector<bool> from;  // by child; sized on first use
     int count = 0;
     bool passed_on = false;
+    bool vote = false;        // of all, nobody is excused
     std::string merged_into;  // the row that counted these, if any
     Answers retractions;      // passed on, not answered yet
     std::vector<SizesOfRanks> sizes;
@@ -90,7 +99,7 @@ class ReadyTable {
   Row& row(const std::string& name);
   bool mark(Arrivals& arrivals, int child);
   void clear(Arrivals& arrivals, int child);
-  bool everybody(const std::vector<bool>& from) const;
+  bool everybody(const std::vector<bool>& from, bool vote = false) const;
   void check_bucket(BucketId bucket, Arrivals& arrivals, const PlanCache& plan);
   void check_buckets(const PlanCache& plan);
   void check_row(Row& row, const PlanCache& plan);

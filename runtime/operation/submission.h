@@ -116,13 +116,13 @@ struct Unsubmitted {
   std::string name;
   Signature signature;
   std::vector<std::vector<std::int64_t>> sizes;  ///< of what has_rows(): by rank of the group, as agreed
+  std::vector<int> absent;                       ///< as AgreedBucket's
 };
 
 /// Operations that run as one.
 struct AgreedBucket {
   std::vector<SubmissionPtr> members;
-  std::vector<int> absent{};               ///< ranks of the group whose values do not count (ascending)
-  std::vector<Unsubmitted> unsubmitted{};  ///< in place of members, on a rank that has joined
+  std::vector<int> absent{};  ///< ranks of the group whose values do not count (ascending)
 };
 
 }  // namespace kolo

@@ -43,7 +43,24 @@ TEST(ReadyTableTest, ABucketIsCompleteWhenEveryChildHasAnnouncedIt) {
   EXPECT_EQ(position.table.take().ready, (std::vector{Ready{0, {}}}));
   EXPECT_TRUE(position.table.take().ready.empty()) << "passed on once";
   EXPECT_FALSE(position.table.idle());
-  position.table.ran(0, position.plan);
+  EXPECT_TRUE(position.table.run(0, true, position.plan));
+  EXPECT_TRUE(position.table.idle());
+}
+
+TEST(ReadyTableTest, NobodyIsExcusedFromAVote) {
+  Position position;
+  position.table.joined(RankSet{3}, position.plan);
+  position.ready(0, 0);
+  position.ready(1, 0);
+  EXPECT_EQ(position.table.take().ready, (std::vector{Ready{0, {}}}));
+  EXPECT_FALSE(position.table.run(0, false, position.plan));
+  EXPECT_TRUE(position.table.votes(0));
+  position.ready(0, 0);
+  position.ready(1, 0);
+  EXPECT_TRUE(position.table.take().ready.empty()) << "without the rank that has joined";
+  position.ready(2, 0);
+  EXPECT_EQ(position.table.take().ready, (std::vector{Ready{0, {}}}));
+  EXPECT_TRUE(position.table.run(0, false, position.plan));
   EXPECT_TRUE(position.table.idle());
 }
 

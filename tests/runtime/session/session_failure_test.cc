@@ -10,6 +10,14 @@
 
 #include "tests/support/thread_ranks.h"
 
+// Sanitizers, like any allocator, say so when there is no memory, instead of ending the process.
+extern "C" const char* __asan_default_options() {
+  return "allocator_may_return_null=1";
+}
+extern "C" const char* __tsan_default_options() {
+  return "allocator_may_return_null=1";
+}
+
 namespace kolo {
 namespace {
 
@@ -126,6 +134,43 @@ TEST_P(Failing, ClosingWithOperationsInFlightFailsThemEverywhere) {
         },
         config());
   }
+}
+
+/// It is too large for any machine; what it holds is never looked at.
+TEST_P(Failing, NoMemoryWhereARankHasJoinedIsOneOperationsError) {
+  run_ranks(
+      ranks(),
+      [&](Session& session) {
+        if (session.rank() > 0) {
+          session.join();
+          return expect_sum_of_ones(session, "after all have joined");
+        }
+        std::uint8_t value = 1;
+        const Tensor huge{&value, Shape{std::int64_t{1} << 57}, DType::u8, {}};
+        const auto expect_failure = [&](const std::string& text) {
+          const std::string expected =
+              ": it has joined, and has no memory for its part (cannot allocate "
+              "144115188075855872 bytes of host memory); free memory there";
+          EXPECT_EQ(text.substr(0, text.find(':')), "all_reduce 'huge' in group world");
+          EXPECT_NE(text.find(expected), std::string::npos) << text;
+        };
+        for (int i = 0; i < 3; ++i) {
+          session.all_reduce("before", view_scalar(value));
+          expect_failure(error_text([&] { session.all_reduce("huge", huge); }, ErrorCode::backend));
+          const std::vector<NamedTensor> both{{"small", view_scalar(value), view_scalar(value)}, {"part", huge, huge}};
+          expect_failure(
+              error_text([&] { session.grouped_all_reduce_async("huge", both).wait(); }, ErrorCode::backend));
+          Handle beside = session.all_reduce_async("beside", view_scalar(value));
+          Handle fails = session.all_reduce_async("huge", huge);
+          beside.wait();
+          expect_failure(error_text([&] { fails.wait(); }, ErrorCode::backend));
+          session.barrier();
+          EXPECT_EQ(value, 1);
+        }
+        EXPECT_EQ(session.join(), 0);
+        expect_sum_of_ones(session, "after all have joined");
+      },
+      config());
 }
 
 struct Unfinished : std::runtime_error {
