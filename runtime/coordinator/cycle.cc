@@ -217,8 +217,7 @@ bool Cycle::execute(Time now) {
   if (trailing_.due(now)) groups_.world().executor.progress(queue_.any_in_flight());
   changes_.remove_now(
       [&](const SubmissionPtr& submission, const Failure& failure) { completions_.complete(submission, &failure); });
-  if (departure_ && flushed_ && may_leave()) leave();
-  return moved;
+  return leave_when_ready() || moved;
 }
 
 bool Cycle::execute(GroupState& group, Time now) {
@@ -328,7 +327,8 @@ bool Cycle::may_leave() {
   return may && !settling_;
 }
 
-void Cycle::leave() {
+bool Cycle::leave_when_ready() {
+  if (!departure_ || !flushed_ || !may_leave()) return false;
   trailing_ = {};
   const SubmissionPtr departure = std::exchange(departure_, nullptr);
   for (const SubmissionPtr& submission : queue_.in_flight()) {
@@ -340,6 +340,7 @@ void Cycle::leave() {
     completions_.complete(submission, &failure);
   }
   completions_.complete(departure);
+  return true;
 }
 
 // ---- when something fails -------------------------------------------------------------------------------------------

@@ -112,7 +112,7 @@ class Cycle {
   void finish(GroupState& group, const SubmissionPtr& submission, const Failure* failure);
   bool may_leave();
   bool settling() const { return departure_ && settling_; }
-  void leave();
+  bool leave_when_ready();
   void give_up(const Failure& failure) noexcept;
 
   /// Calls `call`, in which whatever fails is this rank's runtime's failure.

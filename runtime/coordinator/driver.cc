@@ -17,7 +17,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto safety_wakeup = 1s;  // who sleeps until the doorbell rings looks as often, and counts what it finds
-constexpr auto longest_preemption = 100ms;  // of a thread that is about to ring
+constexpr auto longest_preemption = 500ms;  // of a thread that is about to ring
 constexpr std::chrono::nanoseconds polling_nap = 1ms;
 constexpr int eager_passes = 64;
 
@@ -249,7 +249,8 @@ void Driver::drive_until(Flag& reached) {
       control_->listen();
       const bool moved = cycle(now);  // peers that moved before the doorbell was armed did not ring it
       const std::chrono::nanoseconds nap = nap_between_rings();
-      if (!moved && wanted_ == 0 && !doorbell.sleep(ticket, nap) && nap == safety_wakeup) look_for_late_work(ticket);
+      if (!moved && !cycle_.operations_poll() && wanted_ == 0 && !doorbell.sleep(ticket, nap) && nap == safety_wakeup)
+        look_for_late_work(ticket);
       doorbell.disarm();
     }
   }

@@ -167,6 +167,15 @@ void Negotiator::up(int, const DeviceFault& message) {
   if (message.number == faults_) down(message);
 }
 
+/// What all have announced before a rank leaves still runs.
+void Negotiator::up(int, const Left& message) {
+  if (!message.abandoned) {
+    end_run();
+    decide();
+  }
+  root_ ? down(message) : link_.to_parent(message);
+}
+
 void Negotiator::up(int, const Joined& message) {
   if (root_) return down(message);
   pass_on();  // the rank joined after what it had announced

@@ -167,7 +167,7 @@ class Negotiator {
   void up(int child, const Ready& message) { table_.ready(child, message, plan_); }
   void up(int, const SplitBucket& message) { root_ ? root_->split(message) : link_.to_parent(message); }
   void up(int child, const Retract& message);
-  void up(int, const Left& message) { root_ ? down(message) : link_.to_parent(message); }
+  void up(int child, const Left& message);
   void up(int, const GroupFailed& message) { root_ ? down(message) : link_.to_parent(message); }
   void up(int child, const DeviceFault& message);
   void up(int, const Waiting& message) { root_ ? root_->waiting(message) : link_.to_parent(message); }

@@ -112,6 +112,7 @@ std::optional<Failure> allocate_outputs(Submission& submission, int rank) {
   Pending& pending = submission.pending;
   const std::size_t stride = sizes_per_tensor(request.signature.kind, request.group->size());
   for (std::size_t i = 0; i < request.tensors.size(); ++i) {
+    if (pending.agreed_tensors[i].out) continue;  // the ranks have to vote once more
     Tensor wanted = request.tensors[i].in;
     std::vector<std::int64_t> extents(wanted.shape.extents().begin(), wanted.shape.extents().end());
     extents[0] = pending.agreed_tensors[i].output_rows;

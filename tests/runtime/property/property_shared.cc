@@ -1,6 +1,7 @@
 #include "tests/runtime/property/property_shared.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -8,6 +9,7 @@
 #include <cstdlib>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 
 #include "runtime/types/rank_set.h"
 
@@ -54,8 +56,8 @@ std::vector<std::string> words_of(const PropertyOp& op, const std::vector<int>& 
 
 }  // namespace
 
-SharedState::SharedState(const PropertyProgram& program, Checks checks)
-    : program_(program), checks_(checks), reached_(static_cast<std::size_t>(program.operations())) {}
+SharedState::SharedState(const PropertyProgram& program, Checks checks, std::shared_ptr<Marks> marks)
+    : program_(program), checks_(checks), marks_(std::move(marks)) {}
 
 void SharedState::problem(const std::string& text) {
   const std::lock_guard lock(mutex_);
@@ -136,10 +138,11 @@ void SharedState::check(const PropertyOp& op) {
 }
 
 void SharedState::await(const PropertyOp& op) {
-  const auto& reached = reached_[static_cast<std::size_t>(op.id)];
+  const auto& reached = marks_->reached.at(static_cast<std::size_t>(op.id));
+  const auto mine = program_.seed + 1;
   const auto start = std::chrono::steady_clock::now();
-  for (int look = 0; !reached; ++look) {
-    if (given_up_ || std::chrono::steady_clock::now() - start > std::chrono::seconds(20))
+  for (int look = 0; reached != mine; ++look) {
+    if (marks_->given_up == mine || std::chrono::steady_clock::now() - start > std::chrono::seconds(20))
       throw std::runtime_error("another rank's program has ended");
     if (look < 20)
       std::this_thread::yield();
@@ -150,7 +153,28 @@ void SharedState::await(const PropertyOp& op) {
 
 void SharedState::give_up(const std::string& why) {
   problem(why);
-  given_up_ = true;
+  marks_->given_up = program_.seed + 1;
+}
+
+std::string SharedState::to_text() const {
+  const std::lock_guard lock(mutex_);
+  nlohmann::json errors = nlohmann::json::array();
+  for (const auto& [op, of] : errors_) errors.push_back({op, of.texts, of.codes, of.ranks});
+  return nlohmann::json{problems_, errors, joins_}.dump();
+}
+
+void SharedState::add(const std::string& text) {
+  const auto other = nlohmann::json::parse(text);
+  const std::lock_guard lock(mutex_);
+  for (const auto& problem : other[0]) problems_.push_back(problem);
+  for (const auto& one : other[1]) {
+    Errors& errors = errors_[one[0]];
+    for (const auto& text_of_error : one[1]) errors.texts.insert(text_of_error);
+    for (const auto& code : one[2]) errors.codes.insert(code.get<ErrorCode>());
+    for (const auto& rank : one[3]) errors.ranks.insert(rank.get<int>());
+  }
+  for (const auto& [step, last] : other[2].get<std::map<int, std::vector<int>>>())
+    joins_[step].insert(joins_[step].end(), last.begin(), last.end());
 }
 
 }  // namespace kolo::testing

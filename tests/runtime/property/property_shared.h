@@ -1,7 +1,10 @@
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
@@ -16,11 +19,18 @@ namespace kolo::testing {
 /// What is held against the serial model: all, or, where something fails that it does not know of, results only.
 enum class Checks : std::uint8_t { model, agreement };
 
+/// Marks that ranks leave for each other, in memory of their process or, of ranks that are processes, of all: a mark
+/// holds the number of the program that made it.
+struct Marks {
+  std::atomic<std::uint64_t> given_up{0};
+  std::array<std::atomic<std::uint64_t>, 1000> reached{};  // by operation
+};
+
 /// What the ranks of one program share: what went wrong, the errors they were given, and who has come where others wait
-/// for it.
+/// for it. Ranks that are processes have one each, with the same marks, and add them up at the end.
 class SharedState {
  public:
-  SharedState(const PropertyProgram& program, Checks checks);
+  SharedState(const PropertyProgram& program, Checks checks, std::shared_ptr<Marks> marks = std::make_shared<Marks>());
 
   /// Something is not as the model says.
   void problem(const std::string& text);
@@ -39,8 +49,12 @@ class SharedState {
   /// Adds what the errors and the joins have in common, or have not, to the problems.
   void check();
 
+  /// What this process knows, and adding what another one does.
+  std::string to_text() const;
+  void add(const std::string& text);
+
   /// The odd rank of an operation has done what it does first, or, of one that comes late, the others have.
-  void reach(const PropertyOp& op) { reached_[static_cast<std::size_t>(op.id)] = true; }
+  void reach(const PropertyOp& op) { marks_->reached.at(static_cast<std::size_t>(op.id)) = program_.seed + 1; }
   /// Waits for that. Throws if a rank's program has ended by an exception.
   void await(const PropertyOp& op);
   void give_up(const std::string& why);
@@ -60,8 +74,7 @@ class SharedState {
   };
   std::map<int, Errors> errors_;           // by operation
   std::map<int, std::vector<int>> joins_;  // by step
-  std::vector<std::atomic<bool>> reached_;
-  std::atomic<bool> given_up_{false};
+  const std::shared_ptr<Marks> marks_;
 };
 
 }  // namespace kolo::testing

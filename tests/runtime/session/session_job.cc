@@ -251,10 +251,13 @@ void run(const std::string& mode, const std::string& argument) {
   } else if (mode == "fork") {
     forks(argument);
   } else if (mode == "again") {
-    for (int round = 0; round < 3; ++round) {
+    const auto start = std::chrono::steady_clock::now();
+    for (int round = 0; round < 10; ++round) {
       kolo::Session session;
       std::printf("again %g\n", sum_of_ones(session, "x"));
+      (void)session.all_gather_object("y", "any");
     }
+    if (std::chrono::steady_clock::now() - start > std::chrono::seconds(4)) std::printf("made or closed slowly\n");
   }
 }
 

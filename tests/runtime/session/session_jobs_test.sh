@@ -61,7 +61,8 @@ case $case in
   sessions_in_a_row)
     mpirun -np 3 "$program" again
     exits 0
-    says 9 '^again 3$'
+    says 30 '^again 3$'
+    says 0 'slowly'
     ;;
   fork_exit | fork_return)
     mpirun -np 2 "$program" fork "${case#fork_}"
