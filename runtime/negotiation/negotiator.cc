@@ -62,9 +62,9 @@ void Negotiator::submit_again(const SubmissionPtr& submission) {
   if (submission->request.signature.kind == OpKind::make_group) --groups_to_make_;
   if (const auto failure = take_late_failure(*submission)) return decisions_.failed.push_back({submission, *failure});
   if (over()) return fail(submission);
-  if (joined()) {
+  if (submission->pending.scratch) {  // a neutral contribution; meanwhile the ranks may have decided otherwise
     const auto number = plan_.find(submission->request.name, submission->request.signature);
-    if (!number || !table_.votes(plan_.row(*number).bucket)) return;  // decided otherwise meanwhile
+    if (!joined() || !number || !table_.votes(plan_.row(*number).bucket)) return;
   }
   announce(submission);
   if (submission->pending.flushed_at == 0) return;
