@@ -125,7 +125,10 @@ std::vector<LocalRank> local_ranks() {
     const auto rank = variable_in(environment, found->rank);
     const auto number = rank ? number_in(*rank) : std::nullopt;
     if (!number || !same_job(*found, process->path(), environment)) continue;
-    const LocalRank seen{*number, pid, has_opening_thread(process->path())};
+    const std::string state = contents(process->path() / "stat");  // "pid (name) state …"
+    const auto name_end = state.rfind(") ");
+    const bool stopped = name_end != state.npos && (state[name_end + 2] == 'T' || state[name_end + 2] == 't');
+    const LocalRank seen{*number, pid, has_opening_thread(process->path()), stopped};
     const auto [known, is_new] = ranks.emplace(seen.rank, seen);
     // A rank may be several processes: a script and the program it runs. The one that makes a session counts.
     std::error_code gone;

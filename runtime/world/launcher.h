@@ -16,6 +16,7 @@ struct LocalRank {
   int rank = 0;  ///< the launcher's
   int pid = 0;
   bool opening = false;  ///< one of its threads has the name `opening_thread`
+  bool stopped = false;  ///< by a signal or a debugger
 };
 
 /// The name of the thread that lives while a process makes a session: before MPI is initialised, only this name shows

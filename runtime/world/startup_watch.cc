@@ -59,8 +59,9 @@ std::string StartupWatch::explain(double waited) const {
         std::find_if(here.begin(), here.end(), [&](const LocalRank& local) { return local.rank == launched; });
     if (seen == here.end()) {
       late.unknown.add(rank);
-    } else if (!seen->opening) {
-      late.missing.push_back(fmt::format("rank {} (host {}, pid {})", rank, host_name(), seen->pid));
+    } else if (!seen->opening || seen->stopped) {
+      late.missing.push_back(
+          fmt::format("rank {} (host {}, pid {}{})", rank, host_name(), seen->pid, seen->stopped ? ": stopped" : ""));
     }
   }
   return explain_opening(rank_, waited, late);

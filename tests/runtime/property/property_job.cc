@@ -2,7 +2,8 @@
 //
 //   mpirun … property_job MARKS FIRST_SEED SECONDS [STALL_ABORT_SECONDS]
 //
-// MARKS  a file that all ranks can write to, wherever they run; made if it is missing
+// MARKS  a file that all ranks can write to, wherever they run; made if it is missing. Rank 0 clears it before the
+// first program.
 //
 // Prints what is not as the serial model says, and ends with 1 then. A run of a minute or more is to leave memory and
 // descriptors as they were after its first tenth.
@@ -90,6 +91,10 @@ class Job {
     Session session(config);
     rank_ = session.rank();
     if (!std::exchange(size_, session.size())) {
+      if (rank_ == 0) {
+        marks_->given_up = 0;
+        for (auto& mark : marks_->reached) mark = 0;
+      }
       std::printf("rank %d is pid %d\n", rank_, static_cast<int>(getpid()));
       std::fflush(stdout);
       return true;
