@@ -68,6 +68,7 @@ DownMessage Census::failure(const Open& open) const {
     what = fmt::format("no answer from {}", to_string(no_answer));
   } else {
     what = "not complete";
+    if (!membership_.joined().empty()) what += fmt::format(" ({} joined)", to_string(membership_.joined()));
   }
   std::string text =
       fmt::format("{}: {} within {} s (rank {} has waited that long; {} {}",

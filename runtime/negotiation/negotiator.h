@@ -65,6 +65,7 @@ struct Decisions {
 /// The root turns what is complete into decisions (see Root). Decisions travel down, and every rank applies the same
 /// ones in the same order; a position hands them on before it sends anything that depends on them. So an operation
 /// costs one message up and one down each edge, whatever the number of ranks, and nobody waits for what is not ready.
+/// Where outputs are to be allocated, or ranks have joined, that is so twice: the ranks vote again once all is made.
 class Negotiator {
  public:
   /// `room`: the number of tensors that the plan may hold.

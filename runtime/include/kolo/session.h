@@ -318,7 +318,8 @@ class Session {
   ///
   /// While ranks have joined: reductions, rows and barriers are those of the active ranks; `average` divides by their
   /// number, or with `divide_by_group` by the size of the group. Operations that need a joined rank (as root, sender or
-  /// receiver) fail with invalid_argument, and so does making or removing groups.
+  /// receiver) fail with invalid_argument, and so does making or removing groups. An operation is agreed on twice: a
+  /// joined rank makes room for its part in between, and where there is no memory the operation fails on all ranks.
   int join(const Group& group = {});
 
   /// Completes once every rank of the group has called it. Several may be in flight; they match in order.

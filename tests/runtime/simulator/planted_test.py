@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""The simulator finds bugs: puts each of a list of defects that the runtime has had, or could have, back into a copy of the sources, and
+runs the simulated programs until they fail.
+
+usage: planted_test.py FOLDER [NAME...]
+
+FOLDER receives the copy and its build, and may be used again. NAME: only these. Ends with 1 if a defect is not found, or its place in the
+sources is not.
+"""
+import os, re, shutil, subprocess, sys
+
+root = os.path.realpath(os.path.join(os.path.dirname(__file__), '../../..'))
+
+# Name; file of runtime/; what is there; what is put in its place; which tests are to find it.
+PARTS = 'Part/Simulator*'
+DEFECTS = [
+    ('a driver leaves work behind and wakes nobody', 'coordinator/driver.cc',
+     'if (stop_ || cycle_.needs_attention() || misses_a_deadline())', 'if (stop_)', PARTS),
+    ('the background thread counts on a driver that has left', 'coordinator/driver.cc',
+     'if (background_relies_on_drivers_) control_->doorbell().ring();', '', PARTS),
+    ('a thread that sleeps with the role keeps it', 'coordinator/driver.cc',
+     'if (!moved && !cycle_.operations_poll() && wanted_ == 0 && !doorbell.sleep', 'if (!moved && !doorbell.sleep', PARTS),
+    ('a thread that announces does not ring for what is late', 'coordinator/driver.cc',
+     'if (cycle_.announce_and_send(Clock::now()) || misses_a_deadline()) control', 'if (cycle_.announce_and_send(Clock::now()) && false) control', PARTS),
+    ('what was submitted behind an exception is lost', 'coordinator/cycle.cc',
+     'const PendingQueue::Item& item = drained_[announced_++];', 'const PendingQueue::Item item = drained_[announced_++]; const auto all = drained_.size(); '
+     'struct Lose { std::size_t& at; std::size_t all; bool& given; ~Lose() { if (std::uncaught_exceptions()) at = all; } } lose{announced_, all, again_};', PARTS),
+    ('decisions that have not been applied are dropped with an exception', 'coordinator/cycle.cc',
+     'if (group.decisions.empty()) group.negotiator.take(group.decisions);', 'group.decisions = {}; group.negotiator.take(group.decisions);', PARTS),
+    ('a bucket that was complete before another one threw is stepped again', 'coordinator/executor.cc',
+     'any = running.complete = true;', 'any = true;', PARTS),
+    ('a group is made before its decision is sent on', 'coordinator/cycle.cc',
+     'if (group.negotiator.makes_groups() &&', 'if (false &&', PARTS),
+    ('pairs outlive a world that is broken', 'coordinator/cycle.cc', 'pairs_.end_with_world();', '', PARTS),
+    ('sends to a rank that joins wait for ever', 'coordinator/cycle.cc',
+     'if (joined_before || group.was_joined) again_ |= pairs_.withdraw_refused(group);', '', PARTS),
+    ('the library is not called any more when all is complete here', 'coordinator/cycle.cc',
+     'if (trailing_.due(now)) groups_.world()', 'if (false) groups_.world()', PARTS + ':Leaving*'),
+    ('a session ends while others need its library', 'coordinator/cycle.cc', 'return may && !settling_;', 'return may;', PARTS + ':Leaving*'),
+    ('whoever leaves does so in a cycle of which nobody hears', 'coordinator/cycle.cc',
+     'return leave_when_ready() || moved;', 'return (leave_when_ready(), moved);', PARTS + ':Leaving*'),
+    ('what is complete is not decided before a rank leaves', 'negotiation/negotiator.cc', 'if (!message.abandoned) {', 'if (false) {', PARTS + ':Leaving*'),
+    ('a rank joins before what it has announced is passed on', 'negotiation/negotiator.cc',
+     'pass_on();  // the rank joined after what it had announced', '', PARTS),
+    ('a rank joins while it has operations in flight', 'negotiation/negotiator.cc',
+     '!outstanding_.empty() || !decisions_.to_allocate.empty()', '!decisions_.to_allocate.empty()', PARTS),
+    ('a contribution that nobody wants any more is announced', 'negotiation/negotiator.cc',
+     'if (!joined() || !number || !table_.votes(plan_.row(*number).bucket)) return;', '', PARTS),
+    ('ranks that have joined are excused from a vote', 'negotiation/ready_table.cc',
+     '(vote || !excused_[child])', '!excused_[child]', PARTS),
+    ('an operation that failed while a rank had not come runs when it does', 'negotiation/negotiator.cc',
+     'late_.fail_next(message.name, message.failure);', '{}', PARTS),
+    ('a retired bucket is not announced anew', 'negotiation/negotiator.cc',
+     'if (outstanding_.announced(bucket)) up(0, ready(bucket));', '', PARTS),
+    ('what one rank waits for is never split from its bucket', 'negotiation/negotiator.cc',
+     'if (auto split = outstanding_.split_for(*submission, plan_)) {', 'if (auto split = std::optional<SplitBucket>()) {', PARTS),
+    ('names that were forgotten are not announced in full', 'negotiation/negotiator.cc',
+     'for (const SubmissionPtr& submission : here) {\n    announce(submission);', 'for (const SubmissionPtr& submission : here) {', PARTS),
+    ('a second close() does not wait for the first', 'coordinator/driver.cc', 'return left_.wait();  // another thread closes', 'return;', PARTS),
+]
+
+
+def run(command, **more):
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors='replace', **more)
+
+
+def main():
+    if len(sys.argv) < 2:
+        print(__doc__)
+        return 2
+    folder, names = os.path.realpath(sys.argv[1]), sys.argv[2:]
+    copy, build = os.path.join(folder, 'sources'), os.path.join(folder, 'build')
+    shutil.rmtree(copy, ignore_errors=True)
+    files = subprocess.run(['git', '-C', root, 'ls-files', '-z'], check=True, stdout=subprocess.PIPE, text=True).stdout
+    for file in filter(None, files.split('\0')):
+        if os.path.exists(os.path.join(root, file)):
+            os.makedirs(os.path.dirname(os.path.join(copy, file)), exist_ok=True)
+            shutil.copy2(os.path.join(root, file), os.path.join(copy, file))
+
+    def make():
+        return run(['cmake', '--build', build, '--target', 'simulator_test', '-j', str(os.cpu_count() or 1)])
+
+    def play(tests):
+        try:
+            return run([os.path.join(build, 'tests/simulator_test'), f'--gtest_filter={tests}', '--gtest_break_on_failure'], timeout=900).returncode == 0
+        except subprocess.TimeoutExpired:
+            return False
+
+    configured = run(['cmake', '-S', copy, '-B', build, '-DCMAKE_BUILD_TYPE=Release'])
+    made = make() if configured.returncode == 0 else configured
+    if made.returncode != 0 or not play(PARTS + ':Leaving*'):
+        print(made.stdout[-2000:] + '\nthe sources as they are do not pass')
+        return 1
+    missed = 0
+    for name, file, what, instead, tests in DEFECTS:
+        if names and name not in names:
+            continue
+        path = os.path.join(copy, 'runtime', file)
+        with open(path) as opened:
+            before = opened.read()
+        verdict = 'is found'
+        if before.count(what) != 1:
+            verdict = f'HAS NO PLACE in {file}'
+        else:
+            with open(path, 'w') as opened:
+                opened.write(before.replace(what, instead))
+            made = make()
+            if made.returncode != 0:
+                verdict = 'CANNOT BE BUILT: ' + re.sub(r'\s+', ' ', '; '.join(re.findall(r'error: .*', made.stdout))[:300])
+            elif play(tests):
+                verdict = 'IS MISSED'
+            with open(path, 'w') as opened:
+                opened.write(before)
+        missed += verdict != 'is found'
+        print(f'{name}: {verdict}', flush=True)
+    print(f'{missed} of {len(DEFECTS)} defects are not found' if missed else 'every defect is found')
+    return 1 if missed else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
