@@ -259,10 +259,12 @@ void Negotiator::run(BucketId bucket) {
       ++groups_to_make_;
     std::vector<std::vector<std::int64_t>> sizes;
     if (has_rows(tensor.signature.kind)) {
-      sizes = plan_.sizes_by_rank((*numbers)[i], group().ranks, {});
-      const AgreedSizes rows{tensor.signature.kind, sizes, agreed.absent};
-      again |= to_be_allocated(rows);
-      if (!joined()) set_agreed_rows(*agreed.members[i], rows);
+      const AgreedRows& rows = plan_.agreed_rows((*numbers)[i], group(), agreed.absent);
+      again |= rows.to_be_allocated;
+      if (joined())
+        sizes = rows.of_rank;
+      else
+        set_agreed_rows(*agreed.members[i], rows);
     }
     if (!joined()) continue;
     if (voted) decisions_.without_this_rank.push_back(tensor.name);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/operation/block_sizes.h"
 #include "runtime/operation/submission.h"
 
 namespace kolo {
@@ -107,6 +108,23 @@ bool PlanCache::voids(const Announcement& announcement) const {
 void PlanCache::set_sizes(const SizesOfRanks& news) {
   if (!known(news.tensor)) throw Error(ErrorCode::backend, "malformed control message (sizes of an unknown tensor)");
   for (int rank : news.ranks.ranks()) rows_[news.tensor].sizes[rank] = news.sizes;
+  rows_[news.tensor].agreed = nullptr;
+}
+
+const AgreedRows& PlanCache::agreed_rows(TensorNumber number, const GroupInfo& group, const std::vector<int>& absent) {
+  Row& row = rows_[number];
+  if (!row.agreed || row.agreed->absent != absent) {
+    row.agreed = std::make_shared<const AgreedRows>(row.signature.kind, sizes_by_rank(number, group.ranks, {}), absent,
+                                                    group.rank);
+  }
+  return *row.agreed;
+}
+
+bool PlanCache::as_before(TensorNumber number, const std::vector<SizesOfRanks>& news,
+                          const std::vector<int>& absent) const {
+  const auto& agreed = rows_[number].agreed;
+  return agreed && agreed->absent == absent &&
+         std::ranges::none_of(news, [&](const SizesOfRanks& sizes) { return sizes.tensor == number; });
 }
 
 std::vector<SizesOfRanks> PlanCache::sizes_of(TensorNumber number, const RankSet& ranks) const {

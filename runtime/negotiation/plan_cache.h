@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,6 +15,8 @@
 
 namespace kolo {
 
+struct AgreedRows;
+struct GroupInfo;
 struct Submission;
 
 /// What all ranks of a group have agreed on so far: the tensors' numbers and the buckets they are planned into.
@@ -30,6 +33,7 @@ class PlanCache {
     std::uint64_t since = 0;  ///< the epoch in which it got its number
     bool ambiguous = false;   ///< the name has, or had, other signatures too; such a tensor is never fused
     std::map<int, std::vector<std::int64_t>> sizes{};  ///< of what has_rows(): by session rank, as of the last run
+    std::shared_ptr<const AgreedRows> agreed{};        ///< what follows from them; null: not worked out
   };
 
   /// Applies Define: the tensor's number. Its bucket holds it alone.
@@ -57,6 +61,11 @@ class PlanCache {
 
   /// Applies the sizes of a Run.
   void set_sizes(const SizesOfRanks& news);
+
+  /// What follows from them, for this rank of the group.
+  const AgreedRows& agreed_rows(TensorNumber number, const GroupInfo& group, const std::vector<int>& absent);
+  /// Whether an operation with these sizes runs as the last one did: nothing is new.
+  bool as_before(TensorNumber number, const std::vector<SizesOfRanks>& news, const std::vector<int>& absent) const;
 
   /// The sizes that these ranks had in the last run, for a full announcement.
   std::vector<SizesOfRanks> sizes_of(TensorNumber number, const RankSet& ranks) const;

@@ -74,15 +74,6 @@ std::int64_t AgreedSizes::row_in_output(std::size_t tensor, int rank) const {
   return of_rank[static_cast<std::size_t>(rank)][tensor * sizes_per_tensor(kind, ranks()) + 1];
 }
 
-bool to_be_allocated(const AgreedSizes& sizes) {
-  for (std::size_t tensor = 0; tensor < sizes.tensors(); ++tensor) {
-    for (int rank = 0; rank < sizes.ranks(); ++rank) {
-      if (sizes.rows_of_output(tensor, rank) == SizeMark::to_be_allocated) return true;
-    }
-  }
-  return false;
-}
-
 std::shared_ptr<const BlockRows> block_rows(const AgreedSizes& sizes, std::size_t tensor) {
   BlockRows rows;
   for (int from = 0; from < sizes.ranks(); ++from) {
@@ -93,15 +84,26 @@ std::shared_ptr<const BlockRows> block_rows(const AgreedSizes& sizes, std::size_
   return equal && sizes.absent.empty() ? nullptr : std::make_shared<const BlockRows>(std::move(rows));
 }
 
-void set_agreed_rows(Submission& submission, const AgreedSizes& sizes) {
+AgreedRows::AgreedRows(OpKind kind, std::vector<std::vector<std::int64_t>> of_rank, std::vector<int> absent, int rank)
+    : kind(kind), of_rank(std::move(of_rank)), absent(std::move(absent)) {
+  const AgreedSizes all = sizes();
+  for (std::size_t tensor = 0; tensor < all.tensors(); ++tensor) {
+    tensors.push_back({all.rows_received(tensor, rank), block_rows(all, tensor), {}});
+    for (int other = 0; other < all.ranks(); ++other)
+      to_be_allocated |= all.rows_of_output(tensor, other) == SizeMark::to_be_allocated;
+  }
+}
+
+void set_agreed_rows(Submission& submission, const AgreedRows& rows) {
   const Request& request = submission.request;
   auto& agreed = submission.pending.agreed_tensors;
-  agreed.resize(request.tensors.size());
+  agreed.resize(rows.tensors.size());
   for (std::size_t tensor = 0; tensor < agreed.size(); ++tensor) {
-    agreed[tensor].rows = block_rows(sizes, tensor);
-    agreed[tensor].output_rows = sizes.rows_received(tensor, request.group->rank);
+    agreed[tensor].rows = rows.tensors[tensor].rows;
+    agreed[tensor].output_rows = rows.tensors[tensor].output_rows;
   }
   if (!request.received_rows) return;
+  const AgreedSizes sizes = rows.sizes();
   request.received_rows->clear();
   for (int from = 0; from < sizes.ranks(); ++from)
     request.received_rows->push_back(sizes.rows(0, from, request.group->rank));

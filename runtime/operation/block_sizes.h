@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -52,14 +53,26 @@ struct AgreedSizes {
   std::int64_t row_in_output(std::size_t tensor, int rank) const;
 };
 
-/// Whether some rank waits for the sizes to make its output: then the ranks vote once more when all have.
-bool to_be_allocated(const AgreedSizes& sizes);
-
 /// What a backend gets (BucketTensor::rows); null if all blocks are equal.
 std::shared_ptr<const BlockRows> block_rows(const AgreedSizes& sizes, std::size_t tensor);
 
+/// What follows from the sizes of all ranks, for one of them: worked out once for as many operations as have them.
+struct AgreedRows {
+  /// `rank`: this rank's in the group.
+  AgreedRows(OpKind kind, std::vector<std::vector<std::int64_t>> of_rank, std::vector<int> absent, int rank);
+
+  AgreedSizes sizes() const { return {kind, of_rank, absent}; }
+
+  OpKind kind;
+  std::vector<std::vector<std::int64_t>> of_rank;
+  std::vector<int> absent;
+  std::vector<AgreedTensor> tensors;  ///< without outputs
+  /// Whether some rank waits for the sizes to make its output: then the ranks vote once more when all have.
+  bool to_be_allocated = false;
+};
+
 /// Gives a submission the rows that the ranks have agreed on, and shows them to its program if it wants to see them.
-void set_agreed_rows(Submission& submission, const AgreedSizes& sizes);
+void set_agreed_rows(Submission& submission, const AgreedRows& rows);
 
 /// Makes the outputs of a submission whose rows are agreed, by its program's function, and puts their rows into its
 /// sizes. Returns how that failed, if it did; `rank` is this rank, for the text.

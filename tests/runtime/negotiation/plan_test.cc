@@ -7,6 +7,7 @@
 #include "runtime/negotiation/fusion.h"
 #include "runtime/negotiation/plan_cache.h"
 #include "runtime/negotiation/plan_learner.h"
+#include "runtime/operation/block_sizes.h"
 #include "tests/runtime/negotiation/negotiation_simulation.h"
 #include "tests/support/thread_ranks.h"
 
@@ -31,6 +32,30 @@ TEST(PlanCacheTest, NumbersNamesAndBucketsInOrder) {
   EXPECT_EQ(plan.next_bucket(), 3u);
   ASSERT_NE(plan.members(1), nullptr);
   EXPECT_EQ(*plan.members(1), (std::vector<TensorNumber>{1}));
+}
+
+TEST(PlanCacheTest, WhatFollowsFromSizesIsWorkedOutOnce) {
+  PlanCache plan;
+  Signature gathered = sum_of(5);
+  gathered.kind = OpKind::all_gather;
+  plan.define("a", gathered);
+  GroupInfo group;
+  group.ranks = {0, 1};
+  plan.set_sizes({0, RankSet{0}, {5, SizeMark::apart, 2}});
+  plan.set_sizes({0, RankSet{1}, {5, SizeMark::apart, 3}});
+  EXPECT_FALSE(plan.as_before(0, {}, {})) << "it has not run";
+  const AgreedRows* const first = &plan.agreed_rows(0, group, {});
+  EXPECT_EQ(first->tensors[0].output_rows, 5);
+  EXPECT_EQ(*first->tensors[0].rows, (BlockRows{2, 3}));
+  EXPECT_TRUE(plan.as_before(0, {}, {}));
+  EXPECT_EQ(&plan.agreed_rows(0, group, {}), first);
+  const SizesOfRanks more{0, RankSet{1}, {6, SizeMark::apart, 4}};
+  EXPECT_FALSE(plan.as_before(0, {more}, {}));
+  EXPECT_FALSE(plan.as_before(0, {}, {1})) << "a rank has joined";
+  plan.set_sizes(more);
+  EXPECT_FALSE(plan.as_before(0, {}, {}));
+  EXPECT_EQ(plan.agreed_rows(0, group, {}).tensors[0].output_rows, 6);
+  EXPECT_EQ(plan.agreed_rows(0, group, {1}).tensors[0].output_rows, 2);
 }
 
 TEST(PlanCacheTest, RegroupingRetiresOldBucketsForGood) {
