@@ -93,6 +93,7 @@ class Job {
     if (!std::exchange(size_, session.size())) {
       if (rank_ == 0) {
         marks_->given_up = 0;
+        marks_->patience = stall_abort_ > 0 ? 2 : 20;  // less than the sessions'
         for (auto& mark : marks_->reached) mark = 0;
       }
       std::printf("rank %d is pid %d\n", rank_, static_cast<int>(getpid()));

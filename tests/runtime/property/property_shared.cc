@@ -142,7 +142,7 @@ void SharedState::await(const PropertyOp& op) {
   const auto mine = program_.seed + 1;
   const auto start = std::chrono::steady_clock::now();
   for (int look = 0; reached != mine; ++look) {
-    if (marks_->given_up == mine || std::chrono::steady_clock::now() - start > std::chrono::seconds(20))
+    if (marks_->given_up == mine || std::chrono::steady_clock::now() - start > std::chrono::seconds(marks_->patience))
       throw std::runtime_error("another rank's program has ended");
     if (look < 20)
       std::this_thread::yield();
