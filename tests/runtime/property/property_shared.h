@@ -23,7 +23,7 @@ enum class Checks : std::uint8_t { model, agreement };
 /// holds the number of the program that made it.
 struct Marks {
   std::atomic<std::uint64_t> given_up{0};
-  std::atomic<int> patience{20};  ///< seconds for which a rank waits for another's mark
+  std::atomic<int> patience{20};                           ///< seconds for which a rank waits for another's mark
   std::array<std::atomic<std::uint64_t>, 1000> reached{};  // by operation
 };
 
