@@ -84,7 +84,7 @@ class Job {
     const PropertyProgram program = draw_program(next_);
     Config config = config_of(program);
     config.fake_nodes.clear();
-    if (stall_abort_ > 0) {
+    if (stall_abort_ > 0 && size_) {  // the first session starts MPI, which may take long
       config.stall_report_seconds = 1;
       config.stall_abort_seconds = stall_abort_;
     }
