@@ -116,8 +116,9 @@ std::optional<Failure> Root::unfit(TensorNumber number, const std::vector<SizesO
   const PlanCache::Row& tensor = plan_.row(number);
   const GroupInfo& group = membership_.group();
   auto failure = membership_.unfit(tensor.signature);
-  const auto absent = membership_.absent();
-  if (!failure && has_rows(tensor.signature.kind) && !plan_.as_before(number, news, absent)) {
+  if (!failure && has_rows(tensor.signature.kind)) {
+    const auto absent = membership_.absent();
+    if (plan_.as_before(number, news, absent)) return std::nullopt;
     const auto sizes = plan_.sizes_by_rank(number, group.ranks, news);
     failure = check_sizes({tensor.signature.kind, sizes, absent}, group);
   }

@@ -77,12 +77,24 @@ int launcher_says(const char* variable) {
                           variable, text));
 }
 
-int parent_of(const fs::path& process) {
+/// Of "pid (name) state parent …" what begins with the state, a letter; the name may hold anything. Empty if the
+/// process has ended.
+std::string state_of(const fs::path& process) {
   const std::string stat = contents(process / "stat");
-  const auto name_end = stat.rfind(')');  // "pid (name) state parent …"; the name may hold anything
-  if (name_end == stat.npos || name_end + 4 > stat.size()) return 0;
-  const std::string_view rest = std::string_view(stat).substr(name_end + 4);
+  const auto name_end = stat.rfind(") ");
+  return name_end == stat.npos ? "" : stat.substr(name_end + 2);
+}
+
+int parent_of(const fs::path& process) {
+  const std::string state = state_of(process);
+  if (state.size() < 2) return 0;
+  const std::string_view rest = std::string_view(state).substr(2);
   return number_in(rest.substr(0, rest.find(' '))).value_or(0);
+}
+
+bool is_stopped(const fs::path& process) {
+  const std::string state = state_of(process);
+  return state.starts_with('T') || state.starts_with('t');
 }
 
 bool same_job(const Launcher& launcher, const fs::path& process, const std::string& environment) {
@@ -125,10 +137,7 @@ std::vector<LocalRank> local_ranks() {
     const auto rank = variable_in(environment, found->rank);
     const auto number = rank ? number_in(*rank) : std::nullopt;
     if (!number || !same_job(*found, process->path(), environment)) continue;
-    const std::string state = contents(process->path() / "stat");  // "pid (name) state …"
-    const auto name_end = state.rfind(") ");
-    const bool stopped = name_end != state.npos && (state[name_end + 2] == 'T' || state[name_end + 2] == 't');
-    const LocalRank seen{*number, pid, has_opening_thread(process->path()), stopped};
+    const LocalRank seen{*number, pid, has_opening_thread(process->path()), is_stopped(process->path())};
     const auto [known, is_new] = ranks.emplace(seen.rank, seen);
     // A rank may be several processes: a script and the program it runs. The one that makes a session counts.
     std::error_code gone;

@@ -111,8 +111,7 @@ class Round:
             return 'the job did not start'
         time.sleep(self.moment)
         if self.kind == 'cut':
-            inside = next(iter(ranks.values()))  # whose network is a host's; the switch's is its launcher's
-            if not self.cut(inside):
+            if not self.cut():
                 return 'the link could not be cut'
         else:
             os.kill(ranks[self.victim], signal.SIGKILL if self.kind == 'kill' else signal.SIGSTOP)
@@ -127,7 +126,7 @@ class Round:
             time.sleep(0.1)
         return f'ranks {sorted(left)} still live {DEADLINE + GRACE} s later'
 
-    def cut(self, rank):
+    def cut(self):
         """Takes the second host's port at the switch down."""
         own = os.readlink('/proc/self/ns/net')
         for pid, words in processes_with(self.marks).items():

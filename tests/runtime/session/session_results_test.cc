@@ -249,17 +249,23 @@ TEST(Plans, PollsAndOtherGroupsCutNothingForGood) {
   });
 }
 
+/// Sums "a" and "b" together, three times.
+void plan_one_bucket(Session& session, float& a, float& b) {
+  for (int step = 0; step < 3; ++step) {
+    Handle first = session.all_reduce_async("a", view_scalar(a)),
+           second = session.all_reduce_async("b", view_scalar(b));
+    first.wait();
+    second.wait();
+  }
+}
+
 TEST(Plans, ABucketIsCutWhereAProgramWaitsForSomethingElse) {
   run_ranks(2, [](Session& session) {
     float a = 1, b = 2, c = 3;
     const auto start = [&](const char* name, float& value) {
       return session.all_reduce_async(name, view_scalar(value));
     };
-    for (int step = 0; step < 3; ++step) {  // planned into one bucket
-      Handle first = start("a", a), second = start("b", b);
-      first.wait();
-      second.wait();
-    }
+    plan_one_bucket(session, a, b);
     Handle first = start("a", a), second;
     if (session.rank() == 0) {  // has all of the bucket, and waits for it; the other waits for what comes next here
       second = start("b", b);
@@ -283,11 +289,7 @@ TEST(Plans, ABucketIsCutWhereAProgramWaitsOutsideOfTheSession) {
     const auto start = [&](const char* name, float& value) {
       return session.all_reduce_async(name, view_scalar(value));
     };
-    for (int step = 0; step < 3; ++step) {  // planned into one bucket
-      Handle first = start("a", a), second = start("b", b);
-      first.wait();
-      second.wait();
-    }
+    plan_one_bucket(session, a, b);
     Handle first = start("a", a), second;
     if (session.rank() == 0) {
       second = start("b", b);

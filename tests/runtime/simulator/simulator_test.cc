@@ -162,7 +162,7 @@ TEST(Leaving, KeepsNothingBackThatOthersNeed) {
     });
     ASSERT_FALSE(end.hung || end.ended) << end.threads << "replay with KOLO_TEST_SEED=" << seed;
     ASSERT_EQ(right, ranks) << "replay with KOLO_TEST_SEED=" << seed;
-    ASSERT_LT(end.time, 500ms) << "somebody slept for the safety wake-up; replay with KOLO_TEST_SEED=" << seed;
+    ASSERT_LT(end.time, 500ms) << "a thread slept for the safety wake-up; replay with KOLO_TEST_SEED=" << seed;
   }
 }
 
