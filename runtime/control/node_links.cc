@@ -70,8 +70,13 @@ bool NodeLinks::push(int to) {
     const auto written = link.written.bytes.load(std::memory_order_relaxed);
     const auto free = capacity - (written - link.read.bytes.load(std::memory_order_seq_cst));
     const auto count = std::min<std::size_t>(free, queue.size());
-    for (std::size_t i = 0; i < count; ++i) bytes[(written + i) % capacity] = queue[i];
-    queue.erase(queue.begin(), queue.begin() + static_cast<std::ptrdiff_t>(count));
+    const auto from = queue.begin();
+    const auto end = from + static_cast<std::ptrdiff_t>(count);
+    const std::size_t start = written % capacity;
+    const auto wrap = from + static_cast<std::ptrdiff_t>(std::min<std::size_t>(count, capacity - start));
+    std::copy(from, wrap, bytes + start);
+    std::copy(wrap, end, bytes);
+    queue.erase(from, end);
     if (count > 0) link.written.bytes.store(written + count, std::memory_order_release);
     moved |= count > 0;
     if (!queue.empty())

@@ -193,13 +193,13 @@ bool Cycle::send() {
   bool moved = false;
   for (auto& [key, group] : groups_.at_work()) {
     group->negotiator.send([&, key = key](int rank, Direction direction, std::span<const std::byte> bytes) {
-      Writer message;
-      message.put(key.kind);
-      message.put(key.id);
-      message.put(direction);
-      message.append(bytes);
-      control_.send(rank, message.bytes());
-      counters_.bytes_sent += message.bytes().size();
+      outgoing_.clear();
+      outgoing_.put(key.kind);
+      outgoing_.put(key.id);
+      outgoing_.put(direction);
+      outgoing_.append(bytes);
+      control_.send(rank, outgoing_.bytes());
+      counters_.bytes_sent += outgoing_.bytes().size();
       ++counters_.messages_sent;
       moved = true;
     });

@@ -150,6 +150,7 @@ class Cycle {
   std::optional<Failure> given_up_;
   std::vector<PendingQueue::Item> drained_;
   std::size_t announced_ = 0;  // of those
+  Writer outgoing_;            // a message on its way to the channel
 
   Counters counters_;
 };

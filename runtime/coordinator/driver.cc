@@ -115,10 +115,12 @@ void Driver::wait(const SubmissionPtr& submission) {
 void Driver::wait_until(Flag& reached) {
   if (reached) return;
   ++drivers_;
-  const auto sleep_from = Clock::now() + std::chrono::microseconds(config_.spin_us);
+  std::optional<Clock::time_point> since;  // another thread was found driving
   while (!reached) {
     if (try_drive(reached)) continue;
-    if (Clock::now() < sleep_from) {
+    const auto now = Clock::now();
+    if (!since) since = now;
+    if (now - *since < std::chrono::microseconds(config_.spin_us)) {
       pause();
     } else {
       --drivers_;
@@ -236,18 +238,20 @@ void Driver::announce_inline() {
 void Driver::drive_until(Flag& reached) {
   Doorbell& doorbell = control_->doorbell();
   doorbell.disarm();
-  auto now = Clock::now(), idle_since = now;
-  for (; !reached && wanted_ == 0; now = Clock::now()) {
-    if (cycle(now)) {
-      idle_since = Clock::now();  // a cycle may copy for long
-    } else if (now - idle_since < std::chrono::microseconds(config_.spin_us)) {
+  Clock::time_point idle_since;
+  for (bool moved = true; !reached && wanted_ == 0;) {
+    const auto now = Clock::now();
+    if (moved) idle_since = now;
+    moved = cycle(now);
+    if (moved) continue;
+    if (now - idle_since < std::chrono::microseconds(config_.spin_us)) {
       pause();
     } else if (cycle_.operations_poll()) {
       sched_yield();  // as MPI_Wait would: only polling moves the data
     } else {
       const auto ticket = doorbell.arm();
       control_->listen();
-      const bool moved = cycle(now);  // peers that moved before the doorbell was armed did not ring it
+      moved = cycle(now);  // peers that moved before the doorbell was armed did not ring it
       const std::chrono::nanoseconds nap = nap_between_rings();
       if (!moved && !cycle_.operations_poll() && wanted_ == 0 && !doorbell.sleep(ticket, nap) && nap == safety_wakeup)
         look_for_late_work(ticket);

@@ -6,6 +6,12 @@
 #include "ops/bucket.h"
 
 namespace kolo {
+namespace {
+
+constexpr int looks = 64;  // at what ranks of this node do, before one says that nothing has moved: each costs less
+                           // than what else a cycle looks at
+
+}  // namespace
 
 Executor::Executor(BackendList backends, const GroupInfo& group, bool timed)
     : backends_(std::move(backends)),
@@ -95,6 +101,13 @@ Executor::InFlight Executor::start_on_backend(const Bucket& bucket) {
 }
 
 bool Executor::step(std::vector<Finished>& finished) {
+  bool moved = step_once(finished);
+  if (moved || needs_polling()) return moved;
+  for (int look = 1; !moved && look < looks && busy(); ++look) moved = step_once(finished);
+  return moved;
+}
+
+bool Executor::step_once(std::vector<Finished>& finished) {
   if (halted_ || faulted_) return false;
   bool any = false;
   bool moved = false;

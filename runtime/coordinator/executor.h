@@ -90,6 +90,7 @@ class Executor {
     bool complete = false;
   };
 
+  bool step_once(std::vector<Finished>& finished);
   bool completes_now(Running& running) noexcept;
   bool advance(Running& running, bool& held, bool& moved);
   void make_buckets(Running& running, const std::vector<int>& absent) const;
