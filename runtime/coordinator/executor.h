@@ -40,8 +40,9 @@ class Executor {
   void start(AgreedBucket&& bucket);
 
   /// Starts what is new, in order, unless something in flight holds the backend; advances everything in flight and
-  /// appends what completed. Returns whether anything did, or moved. Throws what a backend threw: what is in flight
-  /// cannot be trusted any more, call halt().
+  /// appends what completed. Returns whether anything did, or moved; before it says no it looks several times, unless a
+  /// library must be called for that. Throws what a backend threw: what is in flight cannot be trusted any more, call
+  /// halt().
   bool step(std::vector<Finished>& finished);
 
   /// What an operation on a device failed with, once: nothing of the group is stepped until fail_devices().

@@ -3,8 +3,12 @@
 #include <mpi.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <mutex>
+#include <system_error>
+#include <thread>
 
 #include <kolo/error.h>
 
@@ -14,12 +18,34 @@
 namespace kolo {
 namespace {
 
+constexpr int patience_of_the_failed = 20;  // seconds
+
+/// MPI_Finalize() waits for all ranks. Where this program has failed some may never come to their end, and the launcher
+/// ends the job as soon as one process has: so this one waits until the others have had time to say why they failed.
+void finalize_mpi(int status) {
+  try {
+    if (status != 0) {
+      std::thread([status] {
+        std::this_thread::sleep_for(std::chrono::seconds(patience_of_the_failed));
+        std::fprintf(stderr,
+                     "kolo: process %d ends with code %d, though other ranks have not come to their end for %d s: the "
+                     "launcher ends them\n",
+                     static_cast<int>(getpid()), status, patience_of_the_failed);
+        std::fflush(nullptr);
+        std::_Exit(status);
+      }).detach();
+    }
+  } catch (const std::system_error&) {  // no thread, no limit
+  }
+  MPI_Finalize();
+}
+
 /// Living sessions leave first: MPI_Finalize() waits for ranks that may wait for these sessions.
 template <bool finalize>
 void at_exit(int status, void* process) {
   if (process != reinterpret_cast<void*>(getpid()) || !mpi_usable()) return;  // a child made by fork(), say
   leave_sessions(status != 0);
-  if constexpr (finalize) MPI_Finalize();
+  if constexpr (finalize) finalize_mpi(status);
 }
 
 }  // namespace

@@ -149,6 +149,15 @@ void frozen_for(int victim, unsigned seconds) {
   }
 }
 
+/// The last rank stops; the others give up after a while, each with an error that ends its program.
+void fails_beside_frozen() {
+  kolo::Session session;
+  (void)sum_of_ones(session, "before");
+  if (session.rank() == session.size() - 1) raise(SIGSTOP);
+  float one = 1;
+  session.all_reduce("after", kolo::view_scalar(one), {.timeout_seconds = 0.5});
+}
+
 /// The last rank ends with exit(5) while its session lives, on the stack of main or as a static object; the others wait
 /// for it.
 void exits(const std::string& where) {
@@ -236,6 +245,8 @@ void run(const std::string& mode, const std::string& argument) {
     host(argument);
   } else if (mode == "freeze") {
     signalled(SIGSTOP);
+  } else if (mode == "fails_beside_frozen") {
+    fails_beside_frozen();
   } else if (mode == "frozen_for") {
     frozen_for(argument[0] - '0', static_cast<unsigned>(std::stoi(argument.substr(2))));
   } else if (mode == "freeze_after") {

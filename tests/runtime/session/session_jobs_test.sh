@@ -129,6 +129,14 @@ case $case in
     text="stalled: group world: what was not complete within its time-out was not decided on for 6 s more; rank 0, which would ask who is missing, does not answer; see what it does"
     says 6 "^rank [0-2]: $text$"
     ;;
+  failed_beside_a_frozen_rank)
+    # Both programs end with an error; MPI would wait for the third for ever.
+    mpirun -np 3 "$program" fails_beside_frozen
+    exits 3
+    sed -i '/^Primary job/q' "$out"  # then rank 2 goes on for a moment
+    says 2 "^error\(stalled\): all_reduce 'after' in group world: no answer from rank 2 within 0.5 s "
+    mentions '^kolo: process [0-9]+ ends with code 3, though other ranks have not come to their end for 20 s: the launcher ends them$'
+    ;;
   late_rank | late_rank_host)
     # A rank makes its session late, then never; the others wait in MPI_Init() or, where the host has called that, behind it.
     export KOLO_STALL_REPORT_SECONDS=1 KOLO_STALL_ABORT_SECONDS=20
