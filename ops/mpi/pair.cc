@@ -3,6 +3,7 @@
 #include "ops/mpi/backend.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@ namespace {
 
 constexpr int pair_tag = 1;
 constexpr std::size_t largest_piece = std::size_t{1} << 30;
+constexpr auto arrival_time = std::chrono::milliseconds(100);  // of a message that nobody waits for any more
 
 class PairOperation final : public Operation {
  public:
@@ -22,6 +24,20 @@ class PairOperation final : public Operation {
   }
   PairOperation(const PairOperation&) = delete;
   PairOperation& operator=(const PairOperation&) = delete;
+  /// The program may free a tensor next. What has not begun to arrive does not any more; what has is awaited for a
+  /// while.
+  ~PairOperation() override {
+    if (complete_ || sends_) return;
+    for (MPI_Request& request : requests_) {
+      if (request != MPI_REQUEST_NULL) (void)MPI_Cancel(&request);
+    }
+    const auto deadline = std::chrono::steady_clock::now() + arrival_time;
+    int done = 0;
+    while (done == 0 && std::chrono::steady_clock::now() < deadline) {
+      if (MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS)
+        return;
+    }
+  }
 
   bool step() override {
     if (complete_) return true;

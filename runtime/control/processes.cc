@@ -57,19 +57,19 @@ std::optional<Failure> failure_of(Work&& work) {
 
 }  // namespace
 
-ProcessChannel::ProcessChannel(MPI_Comm comm, std::string_view fake, std::string_view interfaces, std::string* note) {
-  const MpiComm own = duplicate(comm);
+ProcessChannel::ProcessChannel(MPI_Comm comm, std::string_view fake, std::string_view interfaces, std::string* note)
+    : comm_(duplicate(comm)) {
   int size = 0;
   check_mpi(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
-  MpiComm node = split_by_node(own.get(), -1);
-  find_places(own.get(), node.get());
+  MpiComm node = split_by_node(comm_.get(), -1);
+  find_places(comm_.get(), node.get());
   if (!fake.empty()) {
     fake_nodes(topology_, fake);
-    node = split_by_node(own.get(), topology_.places[static_cast<std::size_t>(rank_)].node);
+    node = split_by_node(comm_.get(), topology_.places[static_cast<std::size_t>(rank_)].node);
   }
   int shared = share_memory(node.get()) ? 1 : 0;
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &shared, 1, MPI_INT, MPI_MIN, own.get()), "MPI_Allreduce");
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &shared, 1, MPI_INT, MPI_MIN, comm_.get()), "MPI_Allreduce");
   if (shared == 0) {
     if (note)
       *note =
@@ -78,7 +78,7 @@ ProcessChannel::ProcessChannel(MPI_Comm comm, std::string_view fake, std::string
     for (int rank = 0; rank < size; ++rank) topology_.places[static_cast<std::size_t>(rank)].node = rank;
     share_memory(MPI_COMM_SELF);
   }
-  if (topology_.nodes() > 1) meet_other_nodes(own.get(), interfaces);
+  if (topology_.nodes() > 1) meet_other_nodes(comm_.get(), interfaces);
 }
 
 /// Every rank learns the host, process and node of all ranks; a node is identified by its lowest rank.
@@ -230,7 +230,7 @@ void ProcessChannel::listen() {
 
 void ProcessChannel::abort_job(int exit_code) {
   std::fflush(nullptr);
-  MPI_Abort(MPI_COMM_WORLD, exit_code);
+  MPI_Abort(comm_.get(), exit_code);
   std::_Exit(exit_code);
 }
 

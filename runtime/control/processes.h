@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ops/mpi_base/handles.h"
 #include "runtime/control/channel.h"
 #include "runtime/control/node_links.h"
 #include "runtime/control/tcp_links.h"
@@ -49,6 +50,7 @@ class ProcessChannel final : public ControlChannel {
   Meeting::Place meeting_place(int rank) const;
   std::optional<int> index_on_node(int rank) const;
 
+  const MpiComm comm_;
   int rank_ = 0;
   Topology topology_;
   std::vector<int> node_ranks_;  // session ranks of this node

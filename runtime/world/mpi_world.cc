@@ -68,7 +68,7 @@ std::vector<int> launcher_ranks(MPI_Comm comm) {
 void ensure_mpi_watched(const Config& config, int launched) {
   std::vector<int> ranks(static_cast<std::size_t>(launched));
   std::iota(ranks.begin(), ranks.end(), 0);
-  const StartupWatch watch(config, launched_rank(), std::move(ranks));
+  const StartupWatch watch(config, launched_rank(), std::move(ranks), MPI_COMM_WORLD);
   ensure_mpi();
 }
 
@@ -78,7 +78,7 @@ World mpi_world(MPI_Comm comm, const Config& config) {
   ensure_mpi();
   int rank = 0;
   check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
-  const StartupWatch watch(config, rank, launcher_ranks(comm));
+  const StartupWatch watch(config, rank, launcher_ranks(comm), comm);
   agree_on_settings(comm, config);
   auto parts = std::make_unique<WorldParts>();
   std::string note;

@@ -1,7 +1,6 @@
 #include "runtime/world/startup_watch.h"
 
 #include <fmt/format.h>
-#include <mpi.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -14,18 +13,10 @@
 #include "runtime/world/mpi_process.h"
 
 namespace kolo {
-namespace {
-
-[[noreturn]] void end_job() {
-  std::fflush(nullptr);
-  if (mpi_usable()) MPI_Abort(MPI_COMM_WORLD, stall_exit_code);
-  std::_Exit(stall_exit_code);  // before MPI is there, the launcher ends a job when one of its processes fails
-}
-
-}  // namespace
-
-StartupWatch::StartupWatch(const Config& config, int rank, std::vector<int> launcher_ranks)
-    : config_(config), rank_(rank), launcher_ranks_(std::move(launcher_ranks)), thread_([this] { watch(); }) {}
+StartupWatch::StartupWatch(const Config& config, int rank, std::vector<int> launcher_ranks, MPI_Comm comm)
+    : config_(config), rank_(rank), launcher_ranks_(std::move(launcher_ranks)), comm_(comm), thread_([this] {
+        watch();
+      }) {}
 
 StartupWatch::~StartupWatch() {
   {
@@ -47,6 +38,12 @@ void StartupWatch::watch() {
     config_.report(explain(waited) + (too_long ? ending_the_job(config_) : ""));
     if (too_long) end_job();
   }
+}
+
+void StartupWatch::end_job() const {
+  std::fflush(nullptr);
+  if (mpi_usable()) MPI_Abort(comm_, stall_exit_code);
+  std::_Exit(stall_exit_code);  // before MPI is there, the launcher ends a job when one of its processes fails
 }
 
 std::string StartupWatch::explain(double waited) const {

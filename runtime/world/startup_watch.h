@@ -1,5 +1,7 @@
 #pragma once
 
+#include <mpi.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -18,16 +20,19 @@ class StartupWatch {
  public:
   /// rank            this rank in the session
   /// launcher_ranks  the launcher's rank of each rank of the session
-  StartupWatch(const Config& config, int rank, std::vector<int> launcher_ranks);
+  /// comm            all of them, of which none goes on when the time is over
+  StartupWatch(const Config& config, int rank, std::vector<int> launcher_ranks, MPI_Comm comm);
   ~StartupWatch();
 
  private:
   void watch();
+  [[noreturn]] void end_job() const;
   std::string explain(double waited) const;
 
   const Config config_;
   const int rank_;
   const std::vector<int> launcher_ranks_;
+  const MPI_Comm comm_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::mutex mutex_;
   std::condition_variable wake_;

@@ -10,8 +10,10 @@ struct Submission;
 /// One operation in flight, to wait for.
 ///
 /// Destroying a handle whose operation the ranks have not agreed on yet withdraws it, as if it had never been
-/// submitted; otherwise the destructor blocks until the operation is complete. In both cases the tensors' storage may
-/// be freed afterwards. Move-only; use a handle from one thread at a time. It must not outlive its session.
+/// submitted; otherwise the destructor blocks until the operation is complete, or has failed by a time-out or a
+/// mismatch. How it failed is lost then, and the next operation of its name is the next one everywhere: wait() where
+/// that matters. In both cases the tensors' storage may be freed afterwards. Move-only; use a handle from one thread at
+/// a time. It must not outlive its session.
 class Handle {
  public:
   Handle() = default;
@@ -21,8 +23,8 @@ class Handle {
   ~Handle();
 
   /// Returns when the operation is complete on this rank. Throws Error, the same on every rank of the group, if it
-  /// failed: invalid_argument, mismatch, closed, aborted or backend. The handle is empty afterwards; waiting on an
-  /// empty handle returns at once.
+  /// failed: invalid_argument, mismatch, stalled, closed, aborted or backend. The handle is empty afterwards; waiting
+  /// on an empty handle returns at once.
   void wait();
 
   /// Makes work that is enqueued on `stream` from now on wait for the operation; does not wait for the GPU. `stream`: a

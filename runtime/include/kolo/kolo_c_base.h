@@ -125,8 +125,8 @@ int kolo_handle_wait_on_stream(kolo_handle* handle, void* stream);
 int kolo_handle_poll(kolo_handle* handle, int* done);
 
 /// Frees the handle. An operation that the ranks have not agreed on yet is withdrawn, as if it had never been
-/// submitted; otherwise this blocks until the operation is complete. In both cases the tensors' memory may be freed
-/// afterwards. Null is allowed.
+/// submitted; otherwise this blocks until the operation is complete, or has failed, and how it failed is lost. In both
+/// cases the tensors' memory may be freed afterwards. Null is allowed.
 int kolo_handle_destroy(kolo_handle* handle);
 
 /// Frees the result of kolo_broadcast_object() or kolo_all_gather_object(). Null is allowed.

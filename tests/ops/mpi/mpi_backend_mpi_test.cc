@@ -50,6 +50,35 @@ TEST(MpiBackend, SurvivesBeingAbandoned) {
   }
 }
 
+/// An operation that failed is gone, and the program has freed its tensor: the message that comes nevertheless stays
+/// outside.
+TEST(MpiPair, WhatNobodyWaitsForAnyMoreIsNotWritten) {
+  int rank = 0, ranks = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  if (ranks == 1) return;
+  std::vector<float> tensor(100, rank == 0 ? 1.0F : 7.0F);
+  Bucket bucket{.signature = {}, .tensors = {{view(tensor), view(tensor)}}};
+  bucket.signature.kind = OpKind::send_recv;
+  bucket.signature.dtype = DType::f32;
+  bucket.signature.root = 0;
+  const auto backend = rank < 2 ? mpi_pair_backend(MPI_COMM_WORLD, 1 - rank) : nullptr;
+  if (rank == 1) EXPECT_FALSE(backend->start(bucket)->step());
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (rank == 0) {
+    const auto operation = backend->start(bucket);
+    while (!operation->step()) continue;
+  }
+  if (rank == 1) {
+    std::vector<float> elsewhere(tensor.size());
+    MPI_Recv(elsewhere.data(), static_cast<int>(elsewhere.size()), MPI_FLOAT, 0, MPI_ANY_TAG, MPI_COMM_WORLD,
+             MPI_STATUS_IGNORE);
+    EXPECT_EQ(elsewhere, std::vector<float>(tensor.size(), 1));
+    EXPECT_EQ(tensor, std::vector<float>(tensor.size(), 7));
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
 TEST(MpiBackend, ReportsMpiErrorsWithTheirPlace) {
   try {
     check_mpi(MPI_ERR_COUNT, "MPI_Test");

@@ -103,7 +103,7 @@ case $case in
     export KOLO_STALL_REPORT_SECONDS=0.5 KOLO_STALL_ABORT_SECONDS=4
     mpirun -np 3 "$program" freeze_after step
     exits 72
-    mentions "^kolo: rank 0: all_reduce 'x' in group world has waited for [0-9.]+ s: submitted by ranks 0, 1; not known of rank 2 \(.*, silent for [0-9.]+ s: stopped or dead\)"
+    mentions "^kolo: rank 0: all_reduce 'x' in group world has waited for [0-9.]+ s: submitted by ranks 0, 1; not known of rank 2 \(.*, silent for [0-9.]+ s: stopped or dead(; last completed 'x')?\)"
     sed -i '/ending the job/q' "$out"  # then rank 2 goes on for a moment
     says 0 '^kolo: rank [01]: .*submitted by ranks 0-2; no'
     ;;

@@ -83,6 +83,29 @@ TEST(SessionMpi, SessionsFollowEachOtherAndStandSideBySide) {
   }
 }
 
+TEST(SessionMpi, SessionsThatThreadsEndInDifferentOrdersOnDifferentRanksDoNotWaitForEachOther) {
+  for (const char* backend : {"auto", "mpi"}) {
+    Config config = testing::test_config();
+    config.backend = backend;
+    for (int round = 0; round < 2; ++round) {
+      auto first = std::make_unique<Session>(config);
+      auto second = std::make_unique<Session>(mpi_world(MPI_COMM_WORLD, config), config);
+      for (Session* session : {first.get(), second.get()}) {
+        float one = 1;
+        session->all_reduce("x", view_scalar(one));
+        EXPECT_EQ(one, static_cast<float>(session->size()));
+      }
+      const bool turned = first->rank() % 2 != 0;
+      const auto end = [](std::unique_ptr<Session>& session, bool later) {
+        if (later) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        session.reset();
+      };
+      const std::jthread other([&] { end(second, !turned); });
+      end(first, turned);
+    }
+  }
+}
+
 // The background thread of a node's leader must listen although another thread drove last.
 TEST(SessionMpi, ALateTensorArrivesWhileNobodyDrives) {
   on_every_placement([](const Config& config) {
