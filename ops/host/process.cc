@@ -22,6 +22,11 @@ bool more_ranks_than_cores(int ranks) {
   return allowed > 1 && ranks > allowed;
 }
 
+bool has_one_core() {
+  cpu_set_t mine;
+  return sched_getaffinity(0, sizeof(mine), &mine) == 0 && CPU_COUNT(&mine) == 1;
+}
+
 void notice_forks() {
   static const int registered = pthread_atfork(nullptr, nullptr, [] { is_child = true; });
   (void)registered;

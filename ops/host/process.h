@@ -8,6 +8,9 @@ namespace kolo {
 /// that spins keeps a peer from running. A process bound to one core is taken to have it for itself, as mpirun binds.
 bool more_ranks_than_cores(int ranks);
 
+/// Whether the threads of this process share one processor, as under a launcher that binds ranks to cores.
+bool has_one_core();
+
 /// Tells the core that this thread spins: saves power and lets the other hardware thread run.
 inline void pause_briefly() {
 #if defined(__x86_64__)

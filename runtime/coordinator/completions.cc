@@ -15,13 +15,15 @@ void Completions::publish() {
     on_complete_(completing_.back()->request.name);
     queue_.retire(completing_);  // first: the next step may submit the same name as soon as the handle is done
   }
-  for (Submission* submission : completing_) {
+  std::erase_if(completing_, [](Submission* submission) {
     Completion& completion = submission->completion;
-    completion.done.set();
-    if (submission->request.signature.device == DeviceKind::cpu) continue;
-    completion.launched.set();  // last: without results it failed
-  }
-  finished_.clear();
+    const bool slept_on = completion.done.set_and_wake_later();
+    if (submission->request.signature.device != DeviceKind::cpu)
+      completion.launched.set();  // last: without results it failed
+    return !slept_on;
+  });
+  for (Submission* submission : completing_) submission->completion.done.wake();
+  finished_.clear();  // they may end here
 }
 
 }  // namespace kolo

@@ -55,6 +55,7 @@ Driver::Driver(std::unique_ptr<ControlChannel> control, BackendList backends, De
       has_device_(device.kind != DeviceKind::cpu),
       oversubscribed_(
           more_ranks_than_cores(static_cast<int>(control_->topology().node_ranks(control_->rank()).size()))),
+      one_core_(has_one_core()),
       cycle_(queue_, *control_, world_group_, std::move(backends), config_, device.index,
              [this](const std::string& name) { watch_.completed(name); }),
       watch_(
@@ -121,7 +122,7 @@ void Driver::wait_until(Flag& reached) {
     const auto now = Clock::now();
     if (!since) since = now;
     if (now - *since < std::chrono::microseconds(config_.spin_us)) {
-      pause();
+      one_core_ ? (void)sched_yield() : pause();  // the other thread may need this core
     } else {
       --drivers_;
       control_->doorbell().ring();  // as a driver that leaves: the background thread must not count on this one

@@ -95,6 +95,7 @@ class Driver {
   std::atomic<std::uint64_t> late_wakeups_{0};
   const bool has_device_;
   const bool oversubscribed_;
+  const bool one_core_;
   std::atomic<bool> device_to_end_{false}, device_ended_{false};  // asked by the watchdog, answered with the role
 
   // Under role_.

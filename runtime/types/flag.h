@@ -20,9 +20,12 @@ class Flag {
   explicit operator bool() const { return is_set(); }
 
   void set() {
-    if (state_.exchange(set_state) == slept_on)
-      syscall(SYS_futex, &state_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+    if (set_and_wake_later()) wake();
   }
+  /// For who sets several flags: whoever wakes may take the processor, and would wait for the next one. Returns whether
+  /// wake() must follow.
+  [[nodiscard]] bool set_and_wake_later() { return state_.exchange(set_state) == slept_on; }
+  void wake() { syscall(SYS_futex, &state_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0); }
 
   void wait() {
     while (!is_set()) {

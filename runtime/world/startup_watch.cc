@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "runtime/control/topology.h"
 #include "runtime/watchdog/stall_report.h"
 #include "runtime/world/launcher.h"
 #include "runtime/world/mpi_process.h"

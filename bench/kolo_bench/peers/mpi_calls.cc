@@ -59,6 +59,9 @@ int MPI_Barrier(MPI_Comm comm) {
 int MPI_Bcast(void* buffer, int count, MPI_Datatype datatype, int root, MPI_Comm comm) {
   return counted(PMPI_Bcast, buffer, count, datatype, root, comm);
 }
+int MPI_Cancel(MPI_Request* request) {
+  return counted(PMPI_Cancel, request);
+}
 int MPI_Comm_create_group(MPI_Comm comm, MPI_Group group, int tag, MPI_Comm* newcomm) {
   return counted(PMPI_Comm_create_group, comm, group, tag, newcomm);
 }

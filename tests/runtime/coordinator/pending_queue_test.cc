@@ -6,6 +6,7 @@
 
 #include <thread>
 
+#include "runtime/coordinator/completions.h"
 #include "tests/support/thread_ranks.h"
 
 namespace kolo {
@@ -157,6 +158,26 @@ TEST(PendingQueueTest, ThreadsKeepTheirOwnOrder) {
   }
   for (auto& worker : workers) worker.join();
   EXPECT_TRUE(queue.in_flight().empty());
+}
+
+/// Else it would take the processor from the thread that completes the next one, to wait for that.
+TEST(CompletionsTest, WhoeverWakesFindsEverythingComplete) {
+  PendingQueue queue;
+  Completions completions(queue, [](const std::string&) {});
+  std::vector<SubmissionPtr> all;
+  for (int i = 0; i < 20000; ++i) {
+    all.push_back(queue.submit(request(std::to_string(i))));
+    completions.finished().push_back({all.back(), std::nullopt});
+  }
+  std::ptrdiff_t incomplete = -1;
+  std::jthread waiting([&] {
+    all.front()->completion.done.wait();
+    incomplete = std::ranges::count_if(all, [](const SubmissionPtr& one) { return !one->completion.done; });
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  completions.publish();
+  waiting.join();
+  EXPECT_EQ(incomplete, 0);
 }
 
 }  // namespace
