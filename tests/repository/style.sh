@@ -1,12 +1,19 @@
 #!/usr/bin/env bash
-# Style: fails if a tracked source is not as clang-format 14 with the repository's .clang-format writes it, or if clang-tidy 14 has
+# Style: fails if a tracked source is not as clang-format 14 with the repository's .clang-format writes it; if clang-tidy 14 has
 # anything to say of the library and the programs, as a build compiles them: some six minutes on two cores where it joins the files of
-# a room (build-asan), thrice that where it does not; only `cmake --preset asan` is needed. Skipped where there is no such program.
+# a room (build-asan), thrice that where it does not; only `cmake --preset asan` is needed; or if a source of the library that a build
+# joins with others does not compile by itself. Skipped where there is no such program.
 #
-# usage: style.sh format | style.sh tidy BUILD
+# usage: style.sh format | style.sh tidy BUILD | style.sh units BUILD
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
+if [[ $1 == units ]]; then
+  if [[ ! -d $2/CMakeFiles/kolo.dir/Unity ]]; then exit 0; fi  # each source is compiled by itself already
+  read -ra compile < <(sed -nE 's/.*"command": "(.*) -o [^ ]*unity_runtime_world[^ ]* -c .*/\1/p' "$2/compile_commands.json")
+  sed -nE 's/^#include "(.*)"/\1/p' "$2"/CMakeFiles/kolo.dir/Unity/*.cxx | xargs -n 4 -P "$(nproc)" "${compile[@]}" -fsyntax-only
+  exit
+fi
 for program in "clang-$1-14" "clang-$1" ''; do
   if [[ -n $program ]] && "$program" --version 2>/dev/null | grep -q 'version 14\.'; then break; fi
 done
