@@ -180,15 +180,18 @@ struct Unfinished : std::runtime_error {
 TEST_P(Failing, ARankThatLeavesByExceptionAbortsTheOthers) {
   for (int leaver = 0; leaver < ranks(); ++leaver) {
     auto worlds = thread_worlds(ranks(), config());
+    std::latch all_have_waited(ranks()), all_have_submitted(ranks());
     std::vector<std::thread> threads;
     for (int rank = 0; rank < ranks(); ++rank) {
       threads.emplace_back([&, rank] {
         try {
           Session session(std::move(worlds[static_cast<std::size_t>(rank)]), config());
           expect_sum_of_ones(session, "a");
+          all_have_waited.arrive_and_wait();
           std::vector<float> ones(10, 1);
           Handle handle;
           if (rank != leaver) handle = session.all_reduce_async("b", view(ones));
+          all_have_submitted.arrive_and_wait();
           if (rank == leaver) throw Unfinished();
           const std::string expected =
               "group world: rank " + std::to_string(leaver) +
