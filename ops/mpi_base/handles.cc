@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <numeric>
 #include <string>
 #include <string_view>
@@ -65,6 +66,15 @@ std::vector<std::vector<std::byte>> gather_all(MPI_Comm comm, std::span<const st
   for (std::size_t rank = 0; rank < counts.size(); ++rank) {
     const auto first = all.begin() + offsets[rank];
     result.emplace_back(first, first + counts[rank]);
+  }
+  return result;
+}
+
+std::vector<Introduction> gather_introductions(MPI_Comm comm, const Introduction& mine) {
+  std::vector<Introduction> result;
+  for (const auto& bytes : gather_all(comm, std::as_bytes(std::span(mine)))) {
+    Introduction& said = result.emplace_back(bytes.size() / sizeof(std::int64_t));
+    std::memcpy(said.data(), bytes.data(), bytes.size());
   }
   return result;
 }

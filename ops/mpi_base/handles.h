@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <kolo/backend.h>
 #include <kolo/error.h>
 #include <kolo/group.h>
 
@@ -45,6 +46,9 @@ MpiComm communicator_of(MPI_Comm comm, const GroupInfo& group);
 
 /// The bytes of each rank. Collective. Throws Error{backend}.
 std::vector<std::vector<std::byte>> gather_all(MPI_Comm comm, std::span<const std::byte> mine);
+
+/// The same of introductions.
+std::vector<Introduction> gather_introductions(MPI_Comm comm, const Introduction& mine);
 
 /// Throws Error{backend} with MPI's text, the call's name and the caller's file and line unless `rc` is MPI_SUCCESS.
 ///

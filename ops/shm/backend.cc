@@ -1,6 +1,9 @@
 #include "ops/shm/backend.h"
 
+#include <fmt/format.h>
+
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "ops/shm/pipeline.h"
@@ -11,6 +14,9 @@ namespace {
 
 /// Of one group: what its operations share, and their memory.
 struct ShmGroup {
+  ShmGroup(ShmBoard board, std::shared_ptr<ShmMemory> memory, std::vector<int> members)
+      : pipeline(std::move(board), std::move(memory), std::move(members)) {}
+
   ShmPipeline pipeline;
   SpareBlocks operations;
 };
@@ -55,13 +61,6 @@ class ShmOperation final : public Operation {
   bool moved_ = false;  // at the last step
 };
 
-/// What the backends of one rank, for the world and for groups, have in common.
-struct ShmWorld {
-  std::shared_ptr<RegionSource> source;
-  std::span<Doorbell> doorbells;
-  ShmTuning tuning;
-};
-
 /// Whether results depend on one element of each rank only.
 constexpr bool combines_elements(ReduceOp op) {
   return op <= ReduceOp::logical_or;
@@ -69,8 +68,7 @@ constexpr bool combines_elements(ReduceOp op) {
 
 class ShmBackend final : public Backend {
  public:
-  ShmBackend(ShmWorld world, ShmBoard board, const GroupInfo& group)
-      : world_(std::move(world)), group_{{std::move(board), world_.source->memory(), group.ranks}, {}} {}
+  ShmBackend(const ShmWorld& world, const GroupInfo& group) : world_(world), info_(group) {}
 
   std::string_view name() const override { return "shm"; }
   bool supports(const Signature& signature) const override {
@@ -78,39 +76,75 @@ class ShmBackend final : public Backend {
     return !reduces(signature.kind) || (combines_elements(signature.op) && reducible(signature));
   }
   std::unique_ptr<Operation> start(const Bucket& bucket) override {
-    return std::unique_ptr<Operation>(new (group_) ShmOperation(group_, bucket));
+    return std::unique_ptr<Operation>(new (*group_) ShmOperation(*group_, bucket));
   }
   std::unique_ptr<Backend> for_group(const GroupInfo& group) override {
-    return group.is_pair() ? nullptr : make(world_, group);
+    return group.is_pair() ? nullptr : std::make_unique<ShmBackend>(world_, group);
   }
-  std::shared_ptr<MemorySource> memory() override { return world_.source->memory(); }
+  std::shared_ptr<MemorySource> memory() override { return world_.memory; }
   void abandon() noexcept override {
-    world_.source->abandon();
-    group_.pipeline.abandon();
+    if (group_) group_->pipeline.abandon();
   }
 
-  static std::unique_ptr<Backend> make(const ShmWorld& world, const GroupInfo& group) {
-    auto region = world.source->region_for(group, ShmBoard::bytes(group.size(), world.tuning));
-    if (!region) return nullptr;
-    std::vector<Doorbell*> doorbells;
-    for (const int rank : group.ranks) {
-      const bool self = rank == group.ranks[static_cast<std::size_t>(group.rank)];
-      if (!self && !world.doorbells.empty()) doorbells.push_back(&world.doorbells[static_cast<std::size_t>(rank)]);
-    }
-    return std::make_unique<ShmBackend>(
-        world, ShmBoard(std::move(region), group.rank, group.size(), world.tuning, std::move(doorbells)), group);
-  }
+  Introduction introduction() override;
+  bool introduce(std::span<const Introduction> members) override;
 
  private:
+  int world_rank(std::size_t member) const { return info_.ranks[member]; }
+
   ShmWorld world_;
-  ShmGroup group_;
+  GroupInfo info_;
+  std::shared_ptr<std::byte> part_;  // of the board, until the other parts are known
+  std::string why_none_;
+  std::optional<ShmGroup> group_;
 };
+
+/// Where this rank's part of the board lies; empty if it has none.
+Introduction ShmBackend::introduction() {
+  const std::size_t bytes = ShmBoard::bytes(info_.size(), world_.tuning);
+  try {
+    part_ = world_.memory->reserve(bytes);
+  } catch (const Error& error) {
+    why_none_ = error.what();
+    return {};
+  }
+  const PeerAddress at = world_.memory->find(part_.get(), bytes);
+  return {static_cast<std::int64_t>(at.piece), static_cast<std::int64_t>(at.piece_bytes), at.descriptor,
+          static_cast<std::int64_t>(at.file)};
+}
+
+bool ShmBackend::introduce(std::span<const Introduction> members) {
+  const auto rank = static_cast<std::size_t>(info_.rank);
+  const auto without = std::ranges::find_if(members, &Introduction::empty);
+  if (without != members.end()) {
+    if (without == members.begin() + info_.rank && world_.report) {
+      world_.report(
+          fmt::format("no shared memory for group {}: {}; its tensors travel over MPI", info_.name, why_none_));
+    }
+    return false;
+  }
+  std::vector<std::shared_ptr<std::byte>> parts(members.size());
+  std::vector<Doorbell*> doorbells;
+  for (std::size_t member = 0; member < members.size(); ++member) {
+    if (member == rank) continue;
+    const Introduction& said = members[member];
+    if (said.size() != 4 || said[1] < static_cast<std::int64_t>(ShmBoard::bytes(info_.size(), world_.tuning)))
+      throw Error(ErrorCode::backend, "malformed introduction (of a rank's shared memory)");
+    parts[member] = world_.memory->map(world_rank(member),
+                                       {static_cast<std::uint64_t>(said[0]), 0, static_cast<std::uint64_t>(said[1]),
+                                        static_cast<std::int32_t>(said[2]), static_cast<std::uint32_t>(said[3])});
+    if (!world_.doorbells.empty()) doorbells.push_back(&world_.doorbells[static_cast<std::size_t>(world_rank(member))]);
+  }
+  parts[rank] = std::move(part_);
+  group_.emplace(ShmBoard(std::move(parts), info_.rank, world_.tuning, std::move(doorbells)), world_.memory,
+                 info_.ranks);
+  return true;
+}
 
 }  // namespace
 
-std::unique_ptr<Backend> shm_backend(std::shared_ptr<RegionSource> source, const GroupInfo& world,
-                                     std::span<Doorbell> doorbells, const ShmTuning& tuning) {
-  return ShmBackend::make({std::move(source), doorbells, tuning}, world);
+std::unique_ptr<Backend> shm_backend(const ShmWorld& world, const GroupInfo& group) {
+  return std::make_unique<ShmBackend>(world, group);
 }
 
 }  // namespace kolo

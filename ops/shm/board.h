@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "ops/host/doorbell.h"
-#include "ops/host/region.h"
 #include "ops/shm/chunk_layout.h"
 
 namespace kolo {
@@ -22,9 +21,10 @@ namespace kolo {
 /// everything. (A phase that nobody waits for need not be counted: a later chunk counts for those before. A small chunk
 /// that is packed has a stamp instead.)
 ///
-/// Nobody writes to a rank's memory but itself, and no rank sees another's tensors: whoever leaves in the middle takes
-/// nothing away that peers would touch. It sets `broken`, after everything that it has done, and peers give up what
-/// they cannot complete.
+/// Each rank makes its part itself, which places the memory beside the processor that writes it. Nobody else writes
+/// there, and no rank sees another's tensors: whoever leaves in the middle takes nothing away that peers would touch.
+/// It sets `broken`, a word in the first rank's part, after everything that it has done, and peers give up what they
+/// cannot complete.
 class ShmBoard final {
  public:
   enum class Phase : std::uint8_t {
@@ -33,20 +33,20 @@ class ShmBoard final {
     collected  ///< this rank will not read the chunk in anybody's memory any more
   };
 
-  /// Bytes of region that a group needs.
+  /// Bytes of each rank's part.
   static std::size_t bytes(int ranks, const ShmTuning& tuning);
 
-  /// For rank `rank` of `ranks`. `region` starts as zeros; `doorbells` are those of the other ranks, rung when this one
-  /// has moved on: empty if all ranks poll.
-  ShmBoard(std::shared_ptr<Region> region, int rank, int ranks, const ShmTuning& tuning,
+  /// For rank `rank`. `parts`: by rank, zeros when they were made; `doorbells` are those of the other ranks, rung when
+  /// this one has moved on: empty if all ranks poll.
+  ShmBoard(std::vector<std::shared_ptr<std::byte>> parts, int rank, const ShmTuning& tuning,
            std::vector<Doorbell*> doorbells);
 
   int rank() const { return rank_; }
-  int ranks() const { return ranks_; }
+  int ranks() const { return static_cast<int>(parts_.size()); }
   const ShmTuning& tuning() const { return tuning_; }
 
   /// What `rank` shows to the others.
-  std::byte* memory(int rank) const { return memories_ + static_cast<std::size_t>(rank) * memory_bytes_; }
+  std::byte* memory(int rank) const { return parts_[static_cast<std::size_t>(rank)].get() + sizeof(Header); }
 
   /// Whether a rank is through with a phase of a chunk.
   bool reached(Phase phase, int rank, std::uint64_t chunk) {
@@ -64,22 +64,25 @@ class ShmBoard final {
 
   /// Ends all cooperation: nobody waits for this rank any more.
   void break_up() noexcept;
-  bool broken() const { return region_->at<Header>(0)->broken.load() != 0; }
+  bool broken() const { return header(0).broken.load() != 0; }
 
  private:
   static constexpr std::size_t line = 128;  // two cache lines: processors fetch them in pairs
+  static constexpr std::size_t page = 4096;
   static constexpr std::size_t phases = 3;
-  struct alignas(line) Header {
-    std::atomic<std::uint64_t> broken;
-  };
   struct alignas(line) Counter {
     std::atomic<std::uint64_t> chunks;  // through with this phase
   };
+  /// What a part begins with; the rest is the rank's memory. All zeros at first.
+  struct alignas(page) Header {
+    std::array<Counter, phases> through;
+    alignas(line) std::atomic<std::uint64_t> broken;  // the first rank's counts
+  };
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
-  static std::size_t memories_begin(int ranks);
+  Header& header(int rank) const { return *reinterpret_cast<Header*>(parts_[static_cast<std::size_t>(rank)].get()); }
   std::atomic<std::uint64_t>& counter(Phase phase, int rank) const {
-    return counters_[static_cast<std::size_t>(rank) * phases + static_cast<std::size_t>(phase)].chunks;
+    return header(rank).through[static_cast<std::size_t>(phase)].chunks;
   }
   std::atomic<std::uint64_t>& stamp(ChunkPlace place, int rank) const {
     return reinterpret_cast<std::atomic<std::uint64_t>*>(memory(rank) + place.begin)[-1];
@@ -94,14 +97,10 @@ class ShmBoard final {
     for (Doorbell* doorbell : doorbells_) doorbell->ring();
   }
 
-  std::shared_ptr<Region> region_;
+  std::vector<std::shared_ptr<std::byte>> parts_;
   int rank_;
-  int ranks_;
   ShmTuning tuning_;
   std::vector<Doorbell*> doorbells_;
-  std::size_t memory_bytes_;
-  Counter* counters_;
-  std::byte* memories_;
   std::array<std::vector<std::uint64_t>, phases> seen_;  // what the counters said when they were read last
 };
 

@@ -86,8 +86,9 @@ std::unique_ptr<PeerTensors> DirectAccess::read(const Bucket& bucket,
         std::memcpy(&address, address_at(slot(rank), index), sizeof(address));
         if (rank == rank_)
           return std::shared_ptr<std::byte>(std::shared_ptr<void>(), static_cast<std::byte*>(own.data));
-        return address.piece == PeerAddress::empty ? nullptr
-                                                   : memory_->map(members_[static_cast<std::size_t>(rank)], address);
+        return address.piece == PeerAddress::empty
+                   ? nullptr
+                   : memory_->map_again(members_[static_cast<std::size_t>(rank)], address);
       };
       peers->in(rank, i) = find(2 * i, bucket.tensors[i].in);
       peers->out(rank, i) = find(2 * i + 1, bucket.tensors[i].out);

@@ -7,9 +7,16 @@ namespace kolo {
 
 std::shared_ptr<std::byte> ShmMemory::allocate(std::size_t bytes, Device device) {
   if (device.kind != DeviceKind::cpu) return nullptr;
+  try {
+    return reserve(bytes);
+  } catch (const Error&) {
+    return nullptr;  // too many descriptors, or too little memory: the caller tries ordinary memory
+  }
+}
+
+std::shared_ptr<std::byte> ShmMemory::reserve(std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   Piece piece = make_piece(std::max<std::size_t>(bytes, 1), last_number_ + 1);
-  if (!piece.begin) return nullptr;
   ++last_number_;
   std::byte* const begin = piece.begin.get();
   pieces_.emplace(begin, std::move(piece));
@@ -21,6 +28,12 @@ std::shared_ptr<std::byte> ShmMemory::allocate(std::size_t bytes, Device device)
             self->pieces_.erase(found);
             self->released_.fetch_add(1, std::memory_order_relaxed);
           }};
+}
+
+std::shared_ptr<std::byte> ShmMemory::piece_at(const std::byte* begin) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = pieces_.find(begin);
+  return found == pieces_.end() ? nullptr : found->second.begin;
 }
 
 PeerAddress ShmMemory::find(const void* data, std::size_t bytes) const {

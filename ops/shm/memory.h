@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include <kolo/backend.h>
+#include <kolo/error.h>
 
 namespace kolo {
 
@@ -23,12 +24,14 @@ struct PeerAddress {
   std::uint32_t file = 0;        ///< which file they find there
 };
 
-/// Memory of one rank that its peers on the node can reach, for tensors. Used by any thread but for map() and
-/// forget_released().
+/// Memory of one rank that its peers on the node can reach, for tensors and for the parts of boards. Used by any thread
+/// but for what concerns peers.
 class ShmMemory : public MemorySource, public std::enable_shared_from_this<ShmMemory> {
  public:
   /// Host memory, as MemorySource says.
   std::shared_ptr<std::byte> allocate(std::size_t bytes, Device device) override;
+  /// The same. Throws Error{backend}, which says why there is none.
+  std::shared_ptr<std::byte> reserve(std::size_t bytes);
 
   /// Where `bytes` bytes at `data` lie.
   PeerAddress find(const void* data, std::size_t bytes) const;
@@ -36,12 +39,14 @@ class ShmMemory : public MemorySource, public std::enable_shared_from_this<ShmMe
   /// How many pieces have been given back.
   std::uint64_t released() const { return released_.load(std::memory_order_relaxed); }
 
-  /// Maps an address that rank `rank` of the node found; valid while the result lives. Throws Error{backend} if it
-  /// cannot be mapped here.
+  /// Maps an address that rank `rank` of the node found; valid while the result lives, whatever becomes of the piece.
+  /// Throws Error{backend} if it cannot be mapped here.
   virtual std::shared_ptr<std::byte> map(int rank, const PeerAddress& address) = 0;
+  /// The same, and remembers the mapping for the next time, until forget_released().
+  virtual std::shared_ptr<std::byte> map_again(int rank, const PeerAddress& address) { return map(rank, address); }
 
   /// Unmaps the pieces that `rank` has freed (`released`: how many, in order).
-  virtual void forget_released(int rank, std::uint64_t released) = 0;
+  virtual void forget_released(int rank, std::uint64_t released) { (void)rank, (void)released; }
 
  protected:
   struct Piece {
@@ -51,8 +56,11 @@ class ShmMemory : public MemorySource, public std::enable_shared_from_this<ShmMe
     int descriptor = -1;
     std::uint32_t file = 0;
   };
-  /// Null `begin` if there is no more. `number` is for this piece.
+  /// Throws Error{backend} if there is no more. `number` is for this piece.
   virtual Piece make_piece(std::size_t bytes, std::uint64_t number) = 0;
+
+  /// The piece of this rank that begins there; null if it has been freed.
+  std::shared_ptr<std::byte> piece_at(const std::byte* begin) const;
 
  private:
   mutable std::mutex mutex_;

@@ -1,52 +1,87 @@
-// MPI only helps to set groups up: the members' communicator hands the lowest one's region around, and is given up
-// then.
-
 #include "ops/shm/processes.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <map>
 #include <numeric>
 #include <utility>
 #include <vector>
 
+#include "ops/host/region.h"
 #include "ops/mpi_base/handles.h"
 #include "ops/shm/backend.h"
-#include "ops/shm/process_memory.h"
 
 namespace kolo {
 namespace {
 
-class ProcessRegions final : public RegionSource {
+/// Each piece is a mapping without a name, which peers open through this process's descriptor.
+class ProcessMemory final : public ShmMemory {
  public:
-  ProcessRegions(MPI_Comm comm, std::function<void(const std::string&)> report)
-      : comm_(duplicate(comm)), report_(std::move(report)), memory_(shm_process_memory(pids(comm))) {}
-
-  std::shared_ptr<Region> region_for(const GroupInfo& group, std::size_t bytes) override {
-    const MpiComm members = communicator_of(comm_.get(), group);
-    std::string why;
-    auto region = shared_region(members.get(), bytes, &why);
-    if (!why.empty())
-      report_(fmt::format("no shared memory for group {}: {}; its tensors travel over MPI", group.name, why));
-    return region;
+  /// `pids`: of the ranks of the node.
+  explicit ProcessMemory(std::span<const int> pids) : peers_(pids.size()) {
+    for (std::size_t rank = 0; rank < pids.size(); ++rank) peers_[rank].pid = pids[rank];
   }
-  std::shared_ptr<ShmMemory> memory() override { return memory_; }
-  void abandon() noexcept override { (void)comm_.release(); }  // freeing it is collective
+
+  std::shared_ptr<std::byte> map(int rank, const PeerAddress& address) override {
+    auto region = open(rank, address);
+    std::byte* const data = region->data() + address.offset;
+    return {std::move(region), data};
+  }
+  std::shared_ptr<std::byte> map_again(int rank, const PeerAddress& address) override {
+    auto& region = peers_[static_cast<std::size_t>(rank)].mapped[address.piece];
+    if (!region) region = open(rank, address);
+    return {region, region->data() + address.offset};
+  }
+
+  void forget_released(int rank, std::uint64_t released) override {
+    Peer& peer = peers_[static_cast<std::size_t>(rank)];
+    if (std::exchange(peer.released, released) != released)
+      peer.mapped.clear();  // what is still there is mapped again when it is needed
+  }
 
  private:
-  static std::vector<int> pids(MPI_Comm comm) {
-    int size = 0;
-    check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
-    std::vector<int> all(static_cast<std::size_t>(size));
-    const int mine = static_cast<int>(getpid());
-    check_mpi(MPI_Allgather(&mine, 1, MPI_INT, all.data(), 1, MPI_INT, comm), "MPI_Allgather");
-    return all;
+  struct Peer {
+    int pid = 0;
+    std::uint64_t released = 0;
+    std::map<std::uint64_t, std::shared_ptr<SharedRegion>> mapped;  // by the number of the piece
+  };
+
+  std::shared_ptr<SharedRegion> open(int rank, const PeerAddress& address) const {
+    auto region = SharedRegion::open(peers_[static_cast<std::size_t>(rank)].pid, address.descriptor, address.file,
+                                     address.piece_bytes);
+    region->close_descriptor();
+    return region;
   }
 
-  MpiComm comm_;
-  std::function<void(const std::string&)> report_;
-  std::shared_ptr<ShmMemory> memory_;
+  Piece make_piece(std::size_t bytes, std::uint64_t number) override {
+    auto region = SharedRegion::create(bytes);
+    std::byte* const data = region->data();
+    const int descriptor = region->descriptor();
+    const std::uint32_t file = region->file();
+    return {{std::move(region), data}, number, bytes, descriptor, file};
+  }
+
+  std::vector<Peer> peers_;
 };
+
+/// Every rank introduces itself to the others. Returns whether all can serve the world.
+bool introduce_all(Backend& backend, MPI_Comm comm, int rank, int size,
+                   const std::function<void(const std::string&)>& report) {
+  const auto members = gather_introductions(comm, backend.introduction());
+  std::string problem;
+  bool serves = false;
+  try {
+    serves = backend.introduce(members);
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  const int failed = problem.empty() ? size : rank;
+  int lowest = size;
+  check_mpi(MPI_Allreduce(&failed, &lowest, 1, MPI_INT, MPI_MIN, comm), "MPI_Allreduce");
+  if (lowest == rank) report(fmt::format("no shared memory for group world: {}; its tensors travel over MPI", problem));
+  return serves && lowest == size;
+}
 
 }  // namespace
 
@@ -60,7 +95,12 @@ std::unique_ptr<Backend> shm_process_backend(MPI_Comm comm, std::span<Doorbell> 
   std::iota(world.ranks.begin(), world.ranks.end(), 0);
   ShmTuning agreed = tuning ? *tuning : tuning_for_machine(size);
   check_mpi(MPI_Bcast(&agreed, sizeof(agreed), MPI_BYTE, 0, comm), "MPI_Bcast");
-  return shm_backend(std::make_shared<ProcessRegions>(comm, std::move(report)), world, doorbells, agreed);
+  const int pid = static_cast<int>(getpid());
+  std::vector<int> pids(static_cast<std::size_t>(size));
+  check_mpi(MPI_Allgather(&pid, 1, MPI_INT, pids.data(), 1, MPI_INT, comm), "MPI_Allgather");
+  auto backend = shm_backend({std::make_shared<ProcessMemory>(pids), doorbells, agreed, report}, world);
+  if (!introduce_all(*backend, comm, world.rank, size, report)) return nullptr;
+  return backend;
 }
 
 }  // namespace kolo

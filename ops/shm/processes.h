@@ -14,8 +14,7 @@
 
 namespace kolo {
 
-/// shm_backend() among the ranks of `comm`, which are processes of one node. Collective over them, as is destroying it
-/// (unless it was abandoned); `comm` is duplicated.
+/// shm_backend() among the ranks of `comm`, which are processes of one node, introduced. Collective over them.
 ///
 /// tuning  null: what suits this machine, as the first rank sees it
 /// report  receives one line, on one rank, if memory cannot be shared, by the world (then this returns null) or by a

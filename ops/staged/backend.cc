@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ops/introductions.h"
 #include "ops/staged/pipeline.h"
 
 namespace kolo {
@@ -55,6 +56,11 @@ class StagedBackend final : public Backend {
     }
     if (hosts.empty()) return nullptr;
     return std::make_unique<StagedBackend>(gpu_, std::move(hosts), group, tuning_);
+  }
+  Introduction introduction() override { return introduction_of(pipeline_->hosts()); }
+  bool introduce(std::span<const Introduction> members) override {
+    kolo::introduce(pipeline_->hosts(), members);
+    return !pipeline_->hosts().empty();
   }
   bool must_be_called() const override {
     return std::ranges::any_of(pipeline_->hosts(), [](const auto& host) { return host->must_be_called(); });

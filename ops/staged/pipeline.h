@@ -32,7 +32,7 @@ class StagedPipeline final {
   /// Forgets all jobs and touches nothing any more.
   void abandon() noexcept;
 
-  const BackendList& hosts() const { return hosts_; }
+  BackendList& hosts() { return hosts_; }
   Backend* host_for(const Signature& signature) const;
   std::uint64_t staged_bytes() const { return staged_bytes_; }
 

@@ -61,6 +61,17 @@ class TwoLevelBackend final : public Backend {
     return std::make_unique<TwoLevelBackend>(all_ranks_, intra_node_for(group, placement), std::move(node_of),
                                              std::move(members), stripe_);
   }
+  /// That of this node's backend, for the members here.
+  Introduction introduction() override {
+    return levels_->intra_node ? levels_->intra_node->introduction() : Introduction();
+  }
+  bool introduce(std::span<const Introduction> members) override {
+    std::vector<Introduction> here;
+    for (int rank : levels_->placement.mine()) here.push_back(members[static_cast<std::size_t>(rank)]);
+    if (levels_->intra_node && !levels_->intra_node->introduce(here))
+      levels_->intra_node = all_ranks_.for_group(part_of(group_, levels_->placement.mine()));
+    return true;
+  }
   void abandon() noexcept override {
     if (levels_->intra_node) levels_->intra_node->abandon();
     if (levels_->inter_node) levels_->inter_node->abandon();

@@ -43,9 +43,6 @@ class ControlChannel {
   /// Sends what send() could not; returns true if nothing is left, but for ranks that have not been met yet.
   virtual bool flush() = 0;
 
-  /// Whether this rank has been sent everything, and can take it without this rank's doing.
-  virtual bool sent_to(int rank) = 0;
-
   /// Before whoever acts for this rank sleeps on the doorbell, or leaves that to others, and before its last receive():
   /// a message of any peer rings from now on, also one that is here already.
   virtual void listen() {}

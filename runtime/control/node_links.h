@@ -34,7 +34,6 @@ class NodeLinks {
   bool receive(ControlChannel::Message& message);  // `from` is an index on this node
   bool pending() const;
   bool flush();
-  bool sent_to(int to) const { return outgoing_[static_cast<std::size_t>(to)].empty(); }
 
   Doorbell& doorbell(int index) { return doorbells_[index]; }
   std::span<Doorbell> doorbells() { return {doorbells_, static_cast<std::size_t>(ranks_)}; }

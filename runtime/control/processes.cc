@@ -219,11 +219,6 @@ bool ProcessChannel::flush() {
   return (!far_links_ || far_links_->flush()) && all;
 }
 
-bool ProcessChannel::sent_to(int rank) {
-  const auto index = index_on_node(rank);
-  return index ? links_->sent_to(*index) : far_links_->sent_to(rank);
-}
-
 void ProcessChannel::listen() {
   if (far_links_) far_links_->listen();
 }

@@ -32,7 +32,6 @@ class ProcessChannel final : public ControlChannel {
   bool receive(Message& message) override;
   bool pending() override { return links_->pending() || (far_links_ && far_links_->pending()); }
   bool flush() override;
-  bool sent_to(int rank) override;
   void listen() override;
   std::string troubles() const override { return far_links_ ? far_links_->troubles() : ""; }
   Doorbell& doorbell() override { return links_->doorbell(node_index_); }

@@ -24,7 +24,6 @@ class ThreadChannel final : public ControlChannel {
   bool receive(Message& message) override { return links_.receive(message); }
   bool pending() override { return links_.pending(); }
   bool flush() override { return links_.flush(); }
-  bool sent_to(int rank) override { return links_.sent_to(rank); }
   Doorbell& doorbell() override { return links_.doorbell(rank_); }
   StatusBoard& board() override { return board_; }
   bool spans_processes() const override { return false; }

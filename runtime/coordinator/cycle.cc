@@ -250,10 +250,6 @@ bool Cycle::execute(GroupState& group, Time now) {
 void Cycle::apply_decisions(GroupState& group) {
   if (group.decisions.empty()) group.negotiator.take(group.decisions);
   Decisions& decisions = group.decisions;
-  // Making a group may wait for its other ranks: they must have heard of it.
-  if (group.negotiator.makes_groups() &&
-      !std::ranges::all_of(group.position.children, [&](int rank) { return control_.sent_to(rank); }))
-    return;
   // before join() returns
   take_each(decisions.without_this_rank, [&](std::string&& name) { queue_.pass_over(group.info->key(), name); });
   take_each(decisions.forgotten, [&](std::string&& name) { queue_.forget(group.info->key(), name); });
@@ -264,10 +260,8 @@ void Cycle::apply_decisions(GroupState& group) {
   });
   take_each(decisions.completed, [&](SubmissionPtr&& submission) { completions_.complete(submission); });
   take_each(decisions.to_allocate, [&](SubmissionPtr&& submission) { allocate(group, submission); });
-  take_each(decisions.to_contribute, [&](Unsubmitted&& operation) {
-    again_ = true;
-    group.negotiator.submit_again(neutral_contribution(operation, group.info, gpu_));
-  });
+  take_each(decisions.to_contribute,
+            [&](Unsubmitted&& operation) { vote_again(group, neutral_contribution(operation, group.info, gpu_)); });
   take_each(decisions.run, [&](std::variant<AgreedBucket, Failure>&& next) {
     if (auto* const fault = std::get_if<Failure>(&next)) {
       group.executor.fail_devices(*fault, completions_.finished());
@@ -283,11 +277,13 @@ void Cycle::apply_decisions(GroupState& group) {
   }
 }
 
-/// The ranks vote once more when they have an output to write to, or the new group.
+/// The ranks vote once more when they have an output to write to.
 void Cycle::allocate(GroupState& group, const SubmissionPtr& submission) {
-  const Request& request = submission->request;
-  if (request.signature.kind == OpKind::make_group) submission->pending.objection = changes_.make(*submission);
-  if (request.allocate) submission->pending.objection = allocate_outputs(*submission, control_.rank());
+  if (submission->request.allocate) submission->pending.objection = allocate_outputs(*submission, control_.rank());
+  vote_again(group, submission);
+}
+
+void Cycle::vote_again(GroupState& group, const SubmissionPtr& submission) {
   again_ = true;
   group.negotiator.submit_again(submission);
 }
@@ -300,8 +296,8 @@ void Cycle::start(GroupState& group, AgreedBucket&& bucket) {
   if (kind == OpKind::remove_group) changes_.remove(first.subject->id);
   if (moves_data(kind) || kind == OpKind::barrier) {
     group.executor.start(std::move(bucket));
-  } else if (kind == OpKind::make_group && !bucket.members.front()->completion.group) {
-    allocate(group, bucket.members.front());
+  } else if (kind == OpKind::make_group && changes_.advance(*bucket.members.front())) {
+    vote_again(group, bucket.members.front());
   } else {
     completions_.complete(bucket.members.front());
   }

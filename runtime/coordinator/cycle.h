@@ -108,6 +108,7 @@ class Cycle {
   bool execute(GroupState& group, Time now);
   void apply_decisions(GroupState& group);
   void allocate(GroupState& group, const SubmissionPtr& submission);
+  void vote_again(GroupState& group, const SubmissionPtr& submission);
   void start(GroupState& group, AgreedBucket&& bucket);
   void finish(GroupState& group, const SubmissionPtr& submission, const Failure* failure);
   bool may_leave();

@@ -19,9 +19,19 @@ Executor::Executor(BackendList backends, const GroupInfo& group, bool timed)
       rank_(group.rank),
       timed_(timed),
       world_only_(group.is_world()) {
+  find_devices();
+}
+
+void Executor::find_devices() {
+  devices_.clear();
   for (const auto& backend : backends_) {
     if (auto* const device = dynamic_cast<DeviceBackend*>(backend.get())) devices_.push_back(device);
   }
+}
+
+void Executor::introduce(std::span<const Introduction> members) {
+  kolo::introduce(backends_, members);
+  find_devices();
 }
 
 bool Executor::supports(const Signature& signature) const {

@@ -4,11 +4,13 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include <kolo/device_backend.h>
 
+#include "ops/introductions.h"
 #include "runtime/operation/submission.h"
 
 namespace kolo {
@@ -28,8 +30,12 @@ class Executor {
   /// Whether some backend can run this; the same answer on every rank.
   bool supports(const Signature& signature) const;
 
-  /// What the backends of this group have for another one. Collective over its members; of a pair, it waits for nobody.
+  /// What the backends of this group have for another one, whose executor then introduces them.
   BackendList backends_for(const GroupInfo& group) const;
+
+  /// As of Backend, for all backends of this group: what goes away serves nothing. Before supports() is asked.
+  Introduction introduction() const { return introduction_of(backends_); }
+  void introduce(std::span<const Introduction> members);
 
   /// World executor only: the ranks have agreed to make a group, whoever belongs to it.
   void group_made() { world_only_ = false; }
@@ -91,6 +97,7 @@ class Executor {
     bool complete = false;
   };
 
+  void find_devices();
   bool step_once(std::vector<Finished>& finished);
   bool completes_now(Running& running) noexcept;
   bool advance(Running& running, bool& held, bool& moved);

@@ -12,9 +12,10 @@ class GroupChanges {
  public:
   GroupChanges(Groups& groups, int rank) : groups_(groups), rank_(rank) {}
 
-  /// Makes the group that the submission asks for, if that has not been tried: it is there when the ranks have agreed
-  /// once more. Returns why it cannot be made on this rank. May wait for the group's other ranks.
-  std::optional<Failure> make(Submission& submission);
+  /// The ranks have agreed on the group that the submission asks for, and vote once more after each step: first every
+  /// member makes it and says what the others must know of its backends, then it hears the others. Returns whether a
+  /// step was taken, of which the submission's sizes and objection say how it went: if not, the group is there.
+  bool advance(Submission& submission);
   /// It could not be made on some rank.
   void unmake(Submission& submission);
 
@@ -35,6 +36,9 @@ class GroupChanges {
   }
 
  private:
+  void make(Submission& submission);
+  void introduce(const Submission& submission);
+
   Groups& groups_;
   int rank_;
   std::vector<GroupId> removed_;

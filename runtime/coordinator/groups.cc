@@ -29,10 +29,10 @@ std::shared_ptr<const GroupInfo> pair_info(int from, int to, int size, int rank)
 GroupState::GroupState(std::shared_ptr<const GroupInfo> group, ControlChannel& channel, const Config& config,
                        BackendList backends)
     : info(std::move(group)),
-      position(tree_position(channel.topology(), ascending(info->ranks), channel.rank())),
-      negotiator(info, position, config.fusion_bytes, static_cast<std::size_t>(config.remembered_tensors)),
+      negotiator(info, tree_position(channel.topology(), ascending(info->ranks), channel.rank()), config.fusion_bytes,
+                 static_cast<std::size_t>(config.remembered_tensors)),
       executor(std::move(backends), *info, config.timings) {
-  channel.open(position);
+  channel.open(negotiator.position());
 }
 
 bool GroupState::at_rest() const {

@@ -28,7 +28,6 @@ struct GroupState {
   GroupState& operator=(const GroupState&) = delete;
 
   std::shared_ptr<const GroupInfo> info;
-  TreePosition position;
   Negotiator negotiator;
   Executor executor;
   Decisions decisions;            // taken from the negotiator, and not applied yet
@@ -63,8 +62,8 @@ class Groups {
   /// The state of a pair that this rank belongs to, made if it is not there yet.
   GroupState& pair(GroupId id);
 
-  /// Makes the next group of these session ranks, in this order. Collective over the members, which do it in agreed
-  /// order. Returns its description on this rank, member or not.
+  /// Makes the next group of these session ranks, in this order, as all ranks do in agreed order; its backends are yet
+  /// to be introduced. Returns its description on this rank, member or not.
   std::shared_ptr<const GroupInfo> make(std::vector<int> ranks);
   void remove(GroupId id);
 

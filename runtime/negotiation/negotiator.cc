@@ -211,11 +211,8 @@ void Negotiator::receive_from_parent(Reader& reader) {
   while (!reader.done()) {
     const DownMessage message = decode_down(reader);
     if (cut_off_) continue;
-    if (const auto* retracted = std::get_if<Retracted>(&message)) {
-      apply(*retracted);  // meant for this position alone
-    } else {
-      down(message);
-    }
+    const auto* retracted = std::get_if<Retracted>(&message);  // meant for this position alone
+    retracted ? apply(*retracted) : down(message);
   }
 }
 
@@ -255,8 +252,10 @@ void Negotiator::run(BucketId bucket) {
   if (voted || !joined()) agreed.members = outstanding_.take(bucket, plan_);
   for (std::size_t i = 0; i < numbers->size(); ++i) {
     const PlanCache::Row& tensor = plan_.row((*numbers)[i]);
-    if (tensor.signature.kind == OpKind::make_group && !joined() && !agreed.members[i]->completion.group)
+    if (tensor.signature.kind == OpKind::make_group && !joined() && !agreed.members[i]->pending.introduced) {
       ++groups_to_make_;
+      agreed.members[i]->pending.of_ranks = plan_.sizes_by_rank((*numbers)[i], group().ranks, {});
+    }
     std::vector<std::vector<std::int64_t>> sizes;
     if (has_rows(tensor.signature.kind)) {
       const AgreedRows& rows = plan_.agreed_rows((*numbers)[i], group(), agreed.absent);

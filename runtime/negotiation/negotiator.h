@@ -29,8 +29,8 @@ struct Decisions {
     SubmissionPtr submission;
     Failure failure;
   };
-  /// To start, in this order; to make a group, which is then submitted again, unless it is there; a failure: what runs
-  /// on a device and was agreed on before fails with it.
+  /// To start, in this order; to make a group, which is submitted again after each step until it is there; a failure:
+  /// what runs on a device and was agreed on before fails with it.
   std::vector<std::variant<AgreedBucket, Failure>> run;
   std::vector<SubmissionPtr> to_allocate;  ///< their outputs are to be made, then they are to be submitted again
   std::vector<Unsubmitted> to_contribute;  ///< this rank has joined: its part is to be made, then submitted again
@@ -142,6 +142,7 @@ class Negotiator {
   }
 
   const GroupInfo& group() const { return membership_.group(); }
+  const TreePosition& position() const { return position_; }
   bool all_left() const { return membership_.all_left(); }
   bool broken() const { return broken_.has_value(); }
   const std::optional<Failure>& failure() const { return broken_; }

@@ -62,6 +62,8 @@ struct Pending {
   std::uint64_t number_checked = 0;     ///< when it was checked that this is the number of its name and signature
   std::vector<AgreedTensor> agreed_tensors;  ///< of what has_rows(), once the sizes are agreed
   std::vector<std::int64_t> sizes;           ///< Request::sizes, or those after the output was made
+  std::vector<Introduction> of_ranks;        ///< make_group: the sizes of all ranks, which introduce the backends
+  bool introduced = false;                   ///< make_group: the backends have received these
   std::shared_ptr<void> scratch;             ///< memory of a neutral contribution
   std::atomic<bool> agreed{false};           ///< the ranks have decided to run it
 };

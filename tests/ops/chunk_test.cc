@@ -5,6 +5,8 @@
 #include <limits>
 #include <vector>
 
+#include "ops/introductions.h"
+
 namespace kolo {
 namespace {
 
@@ -95,6 +97,57 @@ TEST(Bucket, SegmentsAreTheRangeInOrder) {
   EXPECT_EQ(seen, (std::vector<std::int64_t>{0, 2, 1, 2, 0, 4, 3, 0, 1}));
   EXPECT_EQ(end.tensor, 3u);
   EXPECT_EQ(end.offset, 1);
+}
+
+/// Says how many numbers it is given, and serves groups in which all say that.
+class Talkative final : public Backend {
+ public:
+  explicit Talkative(std::int64_t numbers) : numbers_(numbers) {}
+  std::string_view name() const override { return "talkative"; }
+  bool supports(const Signature&) const override { return false; }
+  std::unique_ptr<Operation> start(const Bucket&) override { return nullptr; }
+  std::unique_ptr<Backend> for_group(const GroupInfo&) override { return nullptr; }
+  void abandon() noexcept override {}
+  Introduction introduction() override { return Introduction(static_cast<std::size_t>(numbers_), numbers_); }
+  bool introduce(std::span<const Introduction> members) override {
+    return std::ranges::all_of(members, [&](const Introduction& said) { return said == introduction(); });
+  }
+
+ private:
+  std::int64_t numbers_;
+};
+
+BackendList talkative(std::int64_t first, std::int64_t second) {
+  BackendList list;
+  list.push_back(std::make_unique<Talkative>(first));
+  list.push_back(std::make_unique<Talkative>(second));
+  return list;
+}
+
+TEST(Introductions, GoToTheirBackendsAndRemoveThoseThatServeNot) {
+  BackendList mine = talkative(0, 3), agrees = talkative(0, 3), differs = talkative(2, 3);
+  const Introduction said = introduction_of(mine);
+  EXPECT_EQ(said, (Introduction{0, 3, 3, 3, 3}));
+  const std::vector same{said, introduction_of(agrees)}, other{said, introduction_of(differs)};
+  introduce(mine, same);
+  EXPECT_EQ(mine.size(), 2u);
+  introduce(mine, other);
+  ASSERT_EQ(mine.size(), 1u);
+  EXPECT_EQ(mine.front()->introduction().size(), 3u);
+}
+
+TEST(Introductions, MalformedOnesAreErrors) {
+  for (const Introduction& said : {Introduction{}, Introduction{0}, Introduction{0, 3, 3, 3}, Introduction{-1, 0}}) {
+    BackendList mine = talkative(0, 3);
+    const std::vector<Introduction> members(1, said);
+    try {
+      introduce(mine, members);
+      FAIL() << "of " << said.size() << " numbers";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::backend);
+      EXPECT_STREQ(error.what(), "malformed introduction (of a rank's backends)");
+    }
+  }
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -93,6 +95,9 @@ class MemorySource {
   virtual std::shared_ptr<std::byte> allocate(std::size_t bytes, Device device) = 0;
 };
 
+/// What one member of a group tells the others once, before its backend is used: numbers that the backend understands.
+using Introduction = std::vector<std::int64_t>;
+
 /// How bytes move for one group. An object serves one group and is used by one thread at a time.
 ///
 /// Every rank must choose the same backend for a bucket, so `supports` is a pure function of its argument and of what
@@ -112,10 +117,20 @@ class Backend {
   virtual std::unique_ptr<Operation> start(const Bucket& bucket) = 0;
   std::unique_ptr<Operation> start(Bucket&&) = delete;  ///< a temporary would not live long enough
 
-  /// Makes the backend that serves `group`, a subset of this backend's ranks. Collective over the group's members,
-  /// which call it in an agreed order; may wait for them. The backend of a pair (GroupInfo::is_pair) serves send_recv
-  /// only, and is made without waiting for the other rank. Null, on all members, if there is none. Throws Error.
+  /// Makes the backend that serves `group`, a subset of this backend's ranks, on each of the members; waits for none.
+  /// The backend of a pair (GroupInfo::is_pair) serves send_recv only, at once; any other one is introduced first.
+  /// Null, on all members, if there is none. Throws Error.
   virtual std::unique_ptr<Backend> for_group(const GroupInfo& group) = 0;
+
+  /// What the group's other members must know of this rank; called once. Throws Error.
+  virtual Introduction introduction() { return {}; }
+
+  /// Receives the introductions of all members, by rank of the group, before anything is started; called once. Returns
+  /// whether the backend serves the group, the same on every member. Throws Error if this rank cannot take part.
+  virtual bool introduce(std::span<const Introduction> members) {
+    (void)members;
+    return true;
+  }
 
   /// Bytes copied into and out of the backend's staging memory since it was made.
   virtual std::uint64_t staged_bytes() const { return 0; }

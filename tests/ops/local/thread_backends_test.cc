@@ -212,20 +212,60 @@ TEST(ShmBackend, ARootNeedsNobodyAsLongAsThereIsRoom) {
   other.verify();
 }
 
+/// There is none, or some.
+class ShortMemory final : public ShmMemory {
+ public:
+  explicit ShortMemory(bool some) : some_(some) {}
+  std::shared_ptr<std::byte> map(int, const PeerAddress&) override { return nullptr; }
+
+ private:
+  Piece make_piece(std::size_t bytes, std::uint64_t number) override {
+    if (!some_) throw Error(ErrorCode::backend, "memory is short");
+    auto region = heap_region(bytes);
+    std::byte* const data = region->data();
+    return {{std::move(region), data}, number, bytes};
+  }
+  bool some_;
+};
+
+TEST(ShmBackend, AGroupOfWhichARankHasNoMemoryIsServedByOthers) {
+  std::vector<std::string> reported;
+  std::vector<std::unique_ptr<Backend>> backends;
+  std::vector<Introduction> members;
+  for (int rank = 0; rank < 3; ++rank) {
+    backends.push_back(
+        shm_backend({std::make_shared<ShortMemory>(rank == 0),
+                     {},
+                     {},
+                     [&, rank](const std::string& line) { reported.push_back(fmt::format("{}: {}", rank, line)); }},
+                    GroupInfo{7, "7 (ranks 0-2)", {0, 1, 2}, rank}));
+    members.push_back(backends.back()->introduction());
+  }
+  EXPECT_FALSE(members[0].empty());
+  for (const auto& backend : backends) EXPECT_FALSE(backend->introduce(members));
+  EXPECT_EQ(reported, std::vector<std::string>{
+                          "1: no shared memory for group 7 (ranks 0-2): memory is short; its tensors travel over MPI"});
+}
+
 TEST_P(ThreadBackends, GroupsAreApart) {
   ThreadHarness harness(3, GetParam());
-  harness.run([&](int rank, Backend& backend) {
-    std::vector<std::unique_ptr<Backend>> groups;
+  std::array<std::vector<std::pair<GroupInfo, std::unique_ptr<Backend>>>, 3> groups;  // by rank
+  const std::array<std::vector<int>, 3> pairs{{{0, 1}, {1, 2}, {0, 2}}};
+  for (std::size_t pair = 0; pair < pairs.size(); ++pair) {
+    std::vector<Introduction> members;
+    for (int i = 0; i < 2; ++i) {
+      const int rank = pairs[pair][static_cast<std::size_t>(i)];
+      const GroupInfo group{pair + 1, "pair", pairs[pair], i};
+      auto& mine = groups[static_cast<std::size_t>(rank)].emplace_back(group, harness.backend(rank).for_group(group));
+      members.push_back(mine.second->introduction());
+    }
+    for (int rank : pairs[pair]) ASSERT_TRUE(groups[static_cast<std::size_t>(rank)].back().second->introduce(members));
+  }
+  harness.run([&](int rank, Backend&) {
     std::vector<std::unique_ptr<Job>> jobs;
-    for (GroupId id = 1; id <= 3; ++id) {  // pairs {0, 1}, {1, 2}, {0, 2}
-      const std::vector<int> ranks = id == 1 ? std::vector{0, 1} : id == 2 ? std::vector{1, 2} : std::vector{0, 2};
-      const auto place = std::find(ranks.begin(), ranks.end(), rank);
-      if (place == ranks.end()) continue;
-      GroupInfo group{id, "pair", ranks, static_cast<int>(place - ranks.begin())};
-      groups.push_back(backend.for_group(group));
-      ASSERT_NE(groups.back(), nullptr);
-      jobs.push_back(std::make_unique<Job>(Call{sum_f32, {3000}, true, id}, group.rank, 2));
-      jobs.back()->start(*groups.back());
+    for (const auto& [group, backend] : groups[static_cast<std::size_t>(rank)]) {
+      jobs.push_back(std::make_unique<Job>(Call{sum_f32, {3000}, true, group.id}, group.rank, 2));
+      jobs.back()->start(*backend);
     }
     if (rank == 1) std::swap(jobs[0], jobs[1]);  // nobody waits for a group that is not stepped
     for (const auto& job : jobs) job->finish();

@@ -33,6 +33,8 @@ class FaultyBackend final : public Backend {
     return real_->start(buckets_.back());
   }
   std::unique_ptr<Backend> for_group(const GroupInfo& group) override { return around(real_->for_group(group)); }
+  Introduction introduction() override { return real_->introduction(); }
+  bool introduce(std::span<const Introduction> members) override { return real_->introduce(members); }
   void abandon() noexcept override { real_->abandon(); }
 
  private:
@@ -63,7 +65,6 @@ class LossyChannel final : public ControlChannel {
   bool receive(Message& message) override { return real_->receive(message); }
   bool pending() override { return real_->pending(); }
   bool flush() override { return real_->flush(); }
-  bool sent_to(int rank) override { return real_->sent_to(rank); }
   void listen() override { real_->listen(); }
   bool spans_processes() const override { return real_->spans_processes(); }
   Doorbell& doorbell() override { return real_->doorbell(); }

@@ -68,7 +68,6 @@ class TcpChannel final : public ControlChannel {
     const bool all = real_->flush();
     return far_->flush() && all;
   }
-  bool sent_to(int rank) override { return far(rank) ? far_->sent_to(rank) : real_->sent_to(rank); }
   void listen() override { far_->listen(); }
   std::string troubles() const override { return far_->troubles(); }
   Doorbell& doorbell() override { return real_->doorbell(); }

@@ -8,6 +8,8 @@
 
 #include <kolo/mpi.h>
 
+#include "ops/introductions.h"
+#include "ops/mpi_base/handles.h"
 #include "tests/ops/backend_conformance.h"
 #include "tests/support/thread_ranks.h"
 
@@ -113,11 +115,15 @@ TEST(Placement, ServesEveryGroup) {
       if (other == rank && (subset >> other & 1) != 0) group.rank = group.size();
       if ((subset >> other & 1) != 0) group.ranks.push_back(other);
     }
-    if (!group.member()) continue;
     BackendList backends;
     for (const auto& backend : world.backends()) {
-      if (auto made = backend->for_group(group)) backends.push_back(std::move(made));
+      if (auto made = group.member() ? backend->for_group(group) : nullptr) backends.push_back(std::move(made));
     }
+    const auto said = gather_introductions(MPI_COMM_WORLD, introduction_of(backends));
+    if (!group.member()) continue;
+    std::vector<Introduction> members;
+    for (int member : group.ranks) members.push_back(said[static_cast<std::size_t>(member)]);
+    introduce(backends, members);
     FirstOf backend(backends);
     for (const DType dtype : {DType::f32, DType::bf16, DType::i64}) {
       Call call{all_reduce_of(dtype, ReduceOp::average), {70'001, 3}, subset % 2 == 0, subset};

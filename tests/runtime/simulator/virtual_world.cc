@@ -12,6 +12,7 @@
 #include <set>
 #include <utility>
 
+#include <gtest/gtest.h>
 #include <kolo/backend.h>
 
 #include "runtime/control/channel.h"
@@ -85,7 +86,6 @@ class VirtualChannel final : public ControlChannel {
   }
   bool pending() override { return state_->arrived(rank()); }
   bool flush() override { return true; }
-  bool sent_to(int) override { return true; }
   Doorbell& doorbell() override { return real_->doorbell(); }
   StatusBoard& board() override { return real_->board(); }
   bool spans_processes() const override { return false; }
@@ -156,6 +156,15 @@ class VirtualBackend final : public Backend {
     auto real = real_->for_group(group);
     if (!real) return nullptr;
     return std::make_unique<VirtualBackend>(std::move(real), state_, group, rank_, fault_);
+  }
+  /// What everybody can check.
+  Introduction introduction() override { return {rank_, static_cast<std::int64_t>(group_.id)}; }
+  bool introduce(std::span<const Introduction> members) override {
+    if (strikes(Fault::Kind::group))
+      throw Error(ErrorCode::backend, fmt::format("no group can be made on rank {}", rank_));
+    for (std::size_t i = 0; i < members.size(); ++i)
+      EXPECT_EQ(members[i], (Introduction{group_.ranks[i], static_cast<std::int64_t>(group_.id)}));
+    return true;
   }
   std::uint64_t staged_bytes() const override { return real_->staged_bytes(); }
   std::shared_ptr<MemorySource> memory() override { return real_->memory(); }
