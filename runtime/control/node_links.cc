@@ -107,10 +107,15 @@ bool NodeLinks::receive(ControlChannel::Message& message) {
     for (int word = 0; word < (ranks_ + 63) / 64; ++word) {
       if (words[word].load(std::memory_order_seq_cst) == 0) continue;  // the look after arming the doorbell
       auto bits = words[word].exchange(0, std::memory_order_seq_cst);
-      for (; bits != 0; bits &= bits - 1) {
-        const int from = word * 64 + std::countr_zero(bits);
-        drain(from);
-        push(from);  // it may have rung because it made room
+      try {
+        for (; bits != 0; bits &= bits - 1) {
+          const int from = word * 64 + std::countr_zero(bits);
+          drain(from);
+          push(from);  // it may have rung because it made room
+        }
+      } catch (...) {
+        words[word].fetch_or(bits, std::memory_order_seq_cst);  // they have not been heard
+        throw;
       }
     }
   }
@@ -131,6 +136,7 @@ void NodeLinks::drain(int from) {
     if (count == 0) break;
     const std::size_t start = read % capacity;
     const std::size_t first = std::min(count, capacity - start);
+    buffer.reserve(buffer.size() + count);  // both parts, or none
     buffer.insert(buffer.end(), bytes + start, bytes + start + first);
     buffer.insert(buffer.end(), bytes, bytes + (count - first));
     link.read.bytes.store(read + count, std::memory_order_seq_cst);

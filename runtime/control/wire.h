@@ -34,6 +34,18 @@ class Writer {
   std::span<const std::byte> bytes() const { return bytes_; }
   void clear() { bytes_.clear(); }
 
+  /// Calls `write`; if that throws, nothing has been written.
+  template <class Write>
+  void all_or_nothing(Write&& write) {
+    const std::size_t before = bytes_.size();
+    try {
+      write();
+    } catch (...) {
+      bytes_.resize(before);
+      throw;
+    }
+  }
+
  private:
   void append(const void* data, std::size_t size) {
     const std::size_t end = bytes_.size();
@@ -90,31 +102,42 @@ class Reader {
   std::span<const std::byte> rest_;
 };
 
-/// Messages in a stream of bytes: each behind its length, which takes 32 bits.
+/// Messages in a stream of bytes: each behind its length, which takes 32 bits. If it throws, the stream is as before.
 template <class Stream>
 void append_framed(Stream& stream, std::span<const std::byte> message) {
   const auto length = static_cast<std::uint32_t>(message.size());
   const auto* const head = reinterpret_cast<const std::byte*>(&length);
-  stream.insert(stream.end(), head, head + sizeof length);
-  stream.insert(stream.end(), message.begin(), message.end());
+  const std::size_t before = stream.size();
+  try {
+    stream.insert(stream.end(), head, head + sizeof length);
+    stream.insert(stream.end(), message.begin(), message.end());
+  } catch (...) {
+    stream.resize(before);
+    throw;
+  }
 }
 
-/// Takes those out that are whole, and calls take(bytes) for each. Returns false, with the stream as it is, if the next
-/// one would be longer than `longest` bytes.
+/// Takes those out that are whole, and calls take(bytes) for each; one for which that throws remains. Returns false,
+/// with the stream as it is, if the next one would be longer than `longest` bytes.
 template <class Take>
 bool take_framed(std::vector<std::byte>& stream, std::size_t longest, Take&& take) {
   std::size_t at = 0;
   bool sound = true;
-  while (stream.size() - at >= sizeof(std::uint32_t)) {
-    std::uint32_t length = 0;
-    std::memcpy(&length, stream.data() + at, sizeof length);
-    sound = length <= longest;
-    if (!sound || stream.size() - at - sizeof length < length) break;
-    at += sizeof length;
-    take(std::span(stream).subspan(at, length));
-    at += length;
+  const auto forget_taken = [&] { stream.erase(stream.begin(), stream.begin() + static_cast<std::ptrdiff_t>(at)); };
+  try {
+    while (stream.size() - at >= sizeof(std::uint32_t)) {
+      std::uint32_t length = 0;
+      std::memcpy(&length, stream.data() + at, sizeof length);
+      sound = length <= longest;
+      if (!sound || stream.size() - at - sizeof length < length) break;
+      take(std::span(stream).subspan(at + sizeof length, length));
+      at += sizeof length + length;
+    }
+  } catch (...) {
+    forget_taken();
+    throw;
   }
-  stream.erase(stream.begin(), stream.begin() + static_cast<std::ptrdiff_t>(at));
+  forget_taken();
   return sound;
 }
 

@@ -229,7 +229,9 @@ bool Cycle::execute(GroupState& group, Time now) {
   if (decided) apply_decisions(group);
   counters_.agreements += agreements - std::exchange(group.agreements_counted, agreements);
   const auto before = group.executor.buckets_started();
+  stepping_ = true;
   const bool advanced = group.executor.step(completions_.finished());
+  stepping_ = false;
   if (group.executor.take_trailing()) trailing_.begin(now);
   counters_.buckets += group.executor.buckets_started() - before;
   if (const auto fault = group.executor.take_fault()) {
@@ -271,9 +273,19 @@ void Cycle::apply_decisions(GroupState& group) {
   });
   if (const auto broken = std::exchange(decisions.broken, std::nullopt)) {
     group.executor.abandon(*broken, completions_.finished());
+    completions_.publish();
+    if (group.negotiator.retired()) complete_all_of(group, *broken);
     if (!group.info->is_world()) return;
     pairs_.end_with_world();
     again_ = true;
+  }
+}
+
+/// An error may have made the group lose some of what is in flight.
+void Cycle::complete_all_of(GroupState& group, const Failure& failure) {
+  for (const SubmissionPtr& submission : queue_.in_flight()) {
+    if (submission->request.group->key() == group.info->key() && submission != departure_)
+      finish(group, submission, &failure);
   }
 }
 
@@ -306,7 +318,7 @@ void Cycle::start(GroupState& group, AgreedBucket&& bucket) {
 
 /// An operation that never ran is done with.
 void Cycle::finish(GroupState& group, const SubmissionPtr& submission, const Failure* failure) {
-  if (submission->request.signature.kind == OpKind::make_group) changes_.unmake(*submission);
+  if (submission->request.signature.kind == OpKind::make_group && failure) changes_.unmake(*submission, *failure);
   completions_.complete(submission, failure);
   if (group.is_pair()) again_ |= pairs_.admit_next(group, submission->request.name);
 }
@@ -343,9 +355,11 @@ bool Cycle::leave_when_ready() {
 
 /// The one place where an error of this rank's runtime ends. The ranks of the group it concerns (of all, if that is not
 /// known) learn of it; until all have agreed on it, which fails what is running everywhere with the same error, nothing
-/// is touched. If even reporting it fails, this rank leaves by itself.
+/// is touched. Unless it was a backend's, it has also left the negotiation half-way. If even reporting it fails, this
+/// rank leaves by itself.
 void Cycle::give_up(const Failure& failure) noexcept {
   GroupState* concerned = std::exchange(current_, nullptr);
+  const bool stepping = std::exchange(stepping_, false);
   try {
     completions_.publish();  // what was complete before
     bool reported = true;
@@ -355,7 +369,7 @@ void Cycle::give_up(const Failure& failure) noexcept {
       if (std::exchange(group->failure_reported, true) || group->negotiator.broken()) {
         reported = false;
       } else {
-        group->negotiator.fail_group(failure);
+        stepping ? group->negotiator.fail_group(failure) : group->negotiator.retire(failure);
       }
     }
     if (reported) return;

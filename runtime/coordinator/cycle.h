@@ -107,6 +107,7 @@ class Cycle {
   void submit(GroupState& group, const SubmissionPtr& submission);
   bool execute(GroupState& group, Time now);
   void apply_decisions(GroupState& group);
+  void complete_all_of(GroupState& group, const Failure& failure);
   void allocate(GroupState& group, const SubmissionPtr& submission);
   void vote_again(GroupState& group, const SubmissionPtr& submission);
   void start(GroupState& group, AgreedBucket&& bucket);
@@ -142,6 +143,7 @@ class Cycle {
   Patience patience_;
   TrailingProgress trailing_;
   GroupState* current_ = nullptr;  // whose messages or operations are being handled; null: of all
+  bool stepping_ = false;          // a backend is being called
   SubmissionPtr departure_;
   bool settling_ = false;  // all have left, but what they have started is not complete everywhere
   bool flushed_ = true;

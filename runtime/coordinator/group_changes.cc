@@ -4,6 +4,7 @@
 
 #include <exception>
 #include <string>
+#include <utility>
 
 namespace kolo {
 
@@ -11,7 +12,7 @@ bool GroupChanges::advance(Submission& submission) {
   if (submission.pending.introduced) return false;
   std::string why;
   try {
-    if (submission.completion.group) {
+    if (!submission.completion.groups.empty()) {
       submission.pending.introduced = true;
       introduce(submission);
     } else {
@@ -29,22 +30,29 @@ bool GroupChanges::advance(Submission& submission) {
 }
 
 void GroupChanges::make(Submission& submission) {
-  submission.completion.group = groups_.make(submission.request.subject->ranks);
-  if (!submission.completion.group->member()) return;
-  submission.pending.sizes = groups_.find(submission.completion.group->key())->executor.introduction();
+  const auto& lists = submission.request.groups;
+  GroupId next = groups_.take_ids(lists.size());  // first: the next group's number is the same on every rank
+  for (const std::vector<int>& ranks : lists) {
+    const auto& made = submission.completion.groups.emplace_back(groups_.make(next++, ranks));
+    if (made->member()) submission.pending.sizes = groups_.find(made->key())->executor.introduction();
+  }
 }
 
 void GroupChanges::introduce(const Submission& submission) {
-  const GroupInfo& group = *submission.completion.group;
-  if (!group.member()) return;
-  std::vector<Introduction> members;
-  for (const int rank : group.ranks) members.push_back(submission.pending.of_ranks.at(static_cast<std::size_t>(rank)));
-  groups_.find(group.key())->executor.introduce(members);
+  for (const auto& group : submission.completion.groups) {
+    if (!group->member()) continue;
+    std::vector<Introduction> members;
+    for (const int rank : group->ranks)
+      members.push_back(submission.pending.of_ranks.at(static_cast<std::size_t>(rank)));
+    groups_.find(group->key())->executor.introduce(members);
+  }
 }
 
-void GroupChanges::unmake(Submission& submission) {
-  if (submission.completion.group) remove(submission.completion.group->id);
-  submission.completion.group.reset();
+void GroupChanges::unmake(Submission& submission, const Failure& failure) {
+  for (const auto& group : std::exchange(submission.completion.groups, {})) {
+    GroupState* const made = groups_.world().negotiator.over() ? groups_.find(group->key()) : nullptr;
+    made ? made->negotiator.cut_off(failure) : remove(group->id);
+  }
 }
 
 }  // namespace kolo

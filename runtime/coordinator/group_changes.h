@@ -12,12 +12,13 @@ class GroupChanges {
  public:
   GroupChanges(Groups& groups, int rank) : groups_(groups), rank_(rank) {}
 
-  /// The ranks have agreed on the group that the submission asks for, and vote once more after each step: first every
-  /// member makes it and says what the others must know of its backends, then it hears the others. Returns whether a
-  /// step was taken, of which the submission's sizes and objection say how it went: if not, the group is there.
+  /// The ranks have agreed on the groups that the submission asks for, and vote once more after each step: first every
+  /// member makes its group and says what the others must know of its backends, then it hears the others. Returns
+  /// whether a step was taken, of which the submission's sizes and objection say how it went: if not, all are there.
   bool advance(Submission& submission);
-  /// It could not be made on some rank.
-  void unmake(Submission& submission);
+  /// They were not made, for the ranks agreed so: they are removed. Or the world has ended here before they could: then
+  /// other members may have them, and learn that they have failed.
+  void unmake(Submission& submission, const Failure& failure);
 
   void remove(GroupId id) { removed_.push_back(id); }
   /// At the end of a cycle, when nothing looks at groups any more: lets go of those that were removed and in which

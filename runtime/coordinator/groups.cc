@@ -91,9 +91,9 @@ GroupState& Groups::pair(GroupId id) {
   return *put_to_work(info->key(), *(states_[info->key()] = std::move(state)));
 }
 
-std::shared_ptr<const GroupInfo> Groups::make(std::vector<int> ranks) {
+std::shared_ptr<const GroupInfo> Groups::make(GroupId id, std::vector<int> ranks) {
   auto info = std::make_shared<GroupInfo>();
-  info->id = next_++;
+  info->id = id;
   info->ranks = std::move(ranks);
   RankSet set;
   for (int rank : info->ranks) set.add(rank);

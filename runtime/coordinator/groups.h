@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <kolo/config.h>
@@ -62,9 +63,11 @@ class Groups {
   /// The state of a pair that this rank belongs to, made if it is not there yet.
   GroupState& pair(GroupId id);
 
-  /// Makes the next group of these session ranks, in this order, as all ranks do in agreed order; its backends are yet
-  /// to be introduced. Returns its description on this rank, member or not.
-  std::shared_ptr<const GroupInfo> make(std::vector<int> ranks);
+  /// The numbers of the next groups: the first of `count`. All ranks take them, in agreed order.
+  GroupId take_ids(std::size_t count) { return std::exchange(next_, next_ + count); }
+  /// Makes a group of these session ranks, in this order; its backends are yet to be introduced. Returns its
+  /// description on this rank, member or not.
+  std::shared_ptr<const GroupInfo> make(GroupId id, std::vector<int> ranks);
   void remove(GroupId id);
 
   /// In the order of their keys. More may come while one goes through them.

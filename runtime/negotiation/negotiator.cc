@@ -21,6 +21,7 @@ Negotiator::Negotiator(std::shared_ptr<const GroupInfo> group, TreePosition posi
 // ---- the local program ----------------------------------------------------------------------------------------------
 
 void Negotiator::submit(const SubmissionPtr& submission) {
+  if (retired_ && !over()) return;
   const Request& request = submission->request;
   if (const auto failure = take_late_failure(*submission)) {
     decisions_.failed.push_back({submission, *failure});
@@ -62,6 +63,7 @@ void Negotiator::submit_again(const SubmissionPtr& submission) {
   if (submission->request.signature.kind == OpKind::make_group) --groups_to_make_;
   if (const auto failure = take_late_failure(*submission)) return decisions_.failed.push_back({submission, *failure});
   if (over()) return fail(submission);
+  if (retired_) return;
   if (submission->pending.scratch) {  // a neutral contribution; meanwhile the ranks may have decided otherwise
     const auto number = plan_.find(submission->request.name, submission->request.signature);
     if (!joined() || !number || !table_.votes(plan_.row(*number).bucket)) return;
@@ -73,6 +75,7 @@ void Negotiator::submit_again(const SubmissionPtr& submission) {
 }
 
 void Negotiator::flush(const SubmissionPtr& submission, std::uint64_t sequence, bool standstill) {
+  if (retired_) return;
   const bool moves = moves_data(submission->request.signature.kind);
   if (!moves) {  // a barrier or a join flushes everything before it
     for (const SubmissionPtr& earlier : outstanding_.all()) {
@@ -112,7 +115,7 @@ void Negotiator::cut_off(const Failure& failure) {
 }
 
 void Negotiator::withdraw(const SubmissionPtr& submission) {
-  if (submission->pending.agreed || !outstanding_.holds(*submission, plan_)) return;  // too late
+  if (retired_ || submission->pending.agreed || !outstanding_.holds(*submission, plan_)) return;  // too late
   if (const auto retract = outstanding_.withdraw(submission, plan_)) {
     up(0, *retract);
   } else {
@@ -144,7 +147,8 @@ void Negotiator::receive_from_child(int neighbour, Reader& reader) {
   }
   const int child = static_cast<int>(found - position_.children.begin()) + 1;
   while (!reader.done()) {
-    std::visit([&](const auto& message) { up(child, message); }, decode_up(reader));
+    const UpMessage message = decode_up(reader);
+    if (!retired_ || ends_all(message)) std::visit([&](const auto& one) { up(child, one); }, message);
   }
 }
 
@@ -169,7 +173,7 @@ void Negotiator::up(int, const DeviceFault& message) {
 
 /// What all have announced before a rank leaves still runs.
 void Negotiator::up(int, const Left& message) {
-  if (!message.abandoned) {
+  if (!message.abandoned && !retired_) {
     end_run();
     decide();
   }
@@ -192,6 +196,7 @@ void Negotiator::pass_on() {
 }
 
 void Negotiator::decide() {
+  if (retired_) return;
   join_when_ready();
   if (!root_) return pass_on();
   for (bool more = !over(); more;) {
@@ -202,6 +207,7 @@ void Negotiator::decide() {
 }
 
 bool Negotiator::has_news() const {
+  if (retired_) return !link_.empty();
   return !table_.quiet() || (root_ && root_->has_news()) || !joining_.empty() || !link_.empty();
 }
 
@@ -212,7 +218,11 @@ void Negotiator::receive_from_parent(Reader& reader) {
     const DownMessage message = decode_down(reader);
     if (cut_off_) continue;
     const auto* retracted = std::get_if<Retracted>(&message);  // meant for this position alone
-    retracted ? apply(*retracted) : down(message);
+    if (retired_ && !ends_all(message)) {
+      if (!retracted) link_.to_children(message);
+    } else {
+      retracted ? apply(*retracted) : down(message);
+    }
   }
 }
 

@@ -97,6 +97,12 @@ class Negotiator {
   }
   void leave(bool abandoned);
   void fail_group(const Failure& failure) { up(0, GroupFailed{failure}); }
+  /// The same where this rank's part of the negotiation was left half-way, and is of no more use: it hands messages on,
+  /// and waits until the ranks have agreed on the failure. Who asks for it fails what was submitted.
+  void retire(const Failure& failure) {
+    retired_ = true;
+    fail_group(failure);
+  }
   /// The group ends here, without a word to its other ranks, who know: what waits fails.
   void end(const Failure& failure) { apply(GroupFailed{failure}); }
   /// The same where no decision comes from the root any more: also sends the failure to this rank's neighbours.
@@ -145,6 +151,9 @@ class Negotiator {
   const TreePosition& position() const { return position_; }
   bool all_left() const { return membership_.all_left(); }
   bool broken() const { return broken_.has_value(); }
+  bool retired() const { return retired_; }
+  /// What was in flight has failed on every rank, and nothing starts any more.
+  bool over() const { return broken_ || membership_.any_left(); }
   const std::optional<Failure>& failure() const { return broken_; }
   /// Whether this rank's program is in join().
   bool joining() const { return !joining_.empty(); }
@@ -208,8 +217,10 @@ class Negotiator {
   bool give_up(const std::string& name, const Failure& failure);
   /// Whether this rank has joined.
   bool joined() const { return membership_.joined(position_.rank); }
-  /// What was in flight has failed on every rank, and nothing starts any more.
-  bool over() const { return broken_ || membership_.any_left(); }
+  /// Whether a message means anything to a rank whose part is retired.
+  static bool ends_all(const auto& message) {
+    return std::holds_alternative<GroupFailed>(message) || std::holds_alternative<Left>(message);
+  }
 
   TreePosition position_;
   Membership membership_;
@@ -223,6 +234,7 @@ class Negotiator {
   bool hold_join_ = false;
   std::optional<Failure> broken_;
   bool cut_off_ = false;
+  bool retired_ = false;
   std::uint64_t faults_ = 0;
   int groups_to_make_ = 0;
   TreeLink link_;

@@ -20,11 +20,11 @@ class TreeLink {
   explicit TreeLink(const TreePosition& position)
       : parent_(position.parent), children_(position.children), to_child_(position.children.size()) {}
 
-  void to_parent(const UpMessage& message) { encode(to_parent_, message); }
+  void to_parent(const UpMessage& message) { write(to_parent_, message); }
   /// `child` counts from 0.
-  void to_child(std::size_t child, const DownMessage& message) { encode(to_child_[child], message); }
+  void to_child(std::size_t child, const DownMessage& message) { write(to_child_[child], message); }
   void to_children(const DownMessage& message) {
-    for (Writer& child : to_child_) encode(child, message);
+    for (Writer& child : to_child_) write(child, message);
   }
 
   bool empty() const {
@@ -43,6 +43,10 @@ class TreeLink {
   }
 
  private:
+  static void write(Writer& to, const auto& message) {
+    to.all_or_nothing([&] { encode(to, message); });
+  }
+
   int parent_;
   std::vector<int> children_;
   Writer to_parent_;

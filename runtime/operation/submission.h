@@ -30,11 +30,12 @@ struct Request {
 
   std::string name;
   std::shared_ptr<const GroupInfo> group;
-  std::shared_ptr<const GroupInfo> parent;       ///< send_recv: the program's group; `group` is the pair
-  std::shared_ptr<const GroupInfo> subject;      ///< make_group, remove_group
-  Signature signature;                           ///< its members name the tensors of a grouped submission
-  SmallVector<BucketTensor> tensors;             ///< one; several if grouped; none where nothing moves
-  std::vector<std::int64_t> sizes;               ///< of what has_rows(), see block_sizes.h; empty otherwise
+  std::shared_ptr<const GroupInfo> parent;   ///< send_recv: the program's group; `group` is the pair
+  std::vector<std::vector<int>> groups;      ///< make_group: session ranks of each new one; this rank is in one at most
+  std::shared_ptr<const GroupInfo> subject;  ///< remove_group
+  Signature signature;                       ///< its members name the tensors of a grouped submission
+  SmallVector<BucketTensor> tensors;         ///< one; several if grouped; none where nothing moves
+  std::vector<std::int64_t> sizes;           ///< of what has_rows(), see block_sizes.h; empty otherwise
   std::function<Tensor(const Shape&)> allocate;  ///< makes the output once its shape is agreed; or empty
   BlockRows* received_rows = nullptr;            ///< where the program reads the rows that came from each rank
   std::shared_ptr<const DevicePoint> ready;      ///< of device tensors: after it inputs hold their values
@@ -71,9 +72,9 @@ struct Pending {
 /// What the handle sees. Written by whoever holds the role; any thread may read it once `done` (the results once
 /// `launched`) is set.
 struct Completion {
-  std::optional<Failure> failure;          ///< how it failed
-  std::shared_ptr<const GroupInfo> group;  ///< that make_group made
-  int last_to_join = -1;                   ///< join: a session rank
+  std::optional<Failure> failure;                        ///< how it failed
+  std::vector<std::shared_ptr<const GroupInfo>> groups;  ///< that make_group made
+  int last_to_join = -1;                                 ///< join: a session rank
   std::vector<std::shared_ptr<const DevicePoint>>
       results;    ///< of device tensors: after these outputs hold their values
   Flag launched;  ///< of device tensors: on its way to `results`, or done

@@ -69,7 +69,7 @@ class Session::Parts {
                           bool will_wait);
   SubmissionPtr barrier(const BarrierOptions& options, bool will_wait);
   SubmissionPtr join(const Group& group);
-  std::shared_ptr<const GroupInfo> make_group(std::vector<int> members);
+  std::vector<std::shared_ptr<const GroupInfo>> make_groups(std::vector<std::vector<int>> groups);
   void remove_group(const Group& group);
   void finish(const SubmissionPtr& submission) { Handle(driver, submission).wait(); }
 

@@ -185,16 +185,17 @@ SubmissionPtr Session::Parts::join(const Group& group) {
 }
 
 /// Changes of groups are operations of the world; they match in order.
-std::shared_ptr<const GroupInfo> Session::Parts::make_group(std::vector<int> members) {
-  auto draft = std::make_shared<GroupInfo>();
-  draft->ranks = std::move(members);
-  Request request = new_request(
-      "", {.kind = OpKind::make_group, .detail = fmt::format("ranks {}", fmt::join(draft->ranks, ", "))}, {});
-  request.invalid = check_members(draft->ranks, static_cast<int>(driver->world_group()->ranks.size()));
-  request.subject = std::move(draft);
+std::vector<std::shared_ptr<const GroupInfo>> Session::Parts::make_groups(std::vector<std::vector<int>> groups) {
+  Request request = new_request("", {.kind = OpKind::make_group}, {});
+  std::string& detail = request.signature.detail;
+  for (const std::vector<int>& ranks : groups) {
+    detail += fmt::format("{}ranks {}", detail.empty() ? "" : "; ", fmt::join(ranks, ", "));
+    if (!request.invalid) request.invalid = check_members(ranks, static_cast<int>(driver->world_group()->ranks.size()));
+  }
+  request.groups = std::move(groups);
   const auto submission = driver->submit(std::move(request), true);
   finish(submission);
-  return submission->completion.group;
+  return submission->completion.groups;
 }
 
 void Session::Parts::remove_group(const Group& group) {
@@ -282,7 +283,7 @@ int Session::join(const Group& group) {
 Group Session::new_group(std::span<const int> ranks) {
   std::vector<int> members(ranks.begin(), ranks.end());
   std::sort(members.begin(), members.end());
-  return Group(parts_->make_group(std::move(members)));
+  return Group(parts_->make_groups({std::move(members)}).front());
 }
 
 Group Session::split(int color, int key) {
@@ -294,16 +295,20 @@ Group Session::split(int color, int key) {
       parts_->collective(OpKind::all_reduce, "kolo.split", view(chosen), view(chosen), AllReduceOptions{}, true));
   std::map<std::int64_t, std::vector<int>> members;
   for (int other = 0; other < size(); ++other) members[chosen[static_cast<std::size_t>(other)]].push_back(other);
-  Group mine;
+  std::vector<std::vector<int>> groups;
   for (auto& [shade, list] : members) {
     if (shade < 0) continue;
     std::stable_sort(list.begin(), list.end(), [&](int a, int b) {
       return chosen[ranks + static_cast<std::size_t>(a)] < chosen[ranks + static_cast<std::size_t>(b)];
     });
-    const Group made(parts_->make_group(std::move(list)));
-    if (shade == color) mine = made;
+    groups.push_back(std::move(list));
   }
-  return color < 0 ? Group(std::make_shared<GroupInfo>(GroupInfo{.name = "none", .rank = -1})) : mine;
+  if (!groups.empty()) {
+    for (auto& made : parts_->make_groups(std::move(groups))) {
+      if (made->member()) return Group(std::move(made));
+    }
+  }
+  return Group(std::make_shared<GroupInfo>(GroupInfo{.name = "none", .rank = -1}));
 }
 
 void Session::remove_group(const Group& group) {

@@ -24,11 +24,12 @@ bool has_rows_of_each(Call call) {
 
 class Draw {
  public:
-  explicit Draw(std::uint64_t seed) : random_(seed) { program_.seed = seed; }
+  Draw(std::uint64_t seed, int most_ranks) : random_(seed), most_ranks_(most_ranks) { program_.seed = seed; }
 
   PropertyProgram program() {
     draw_world();
-    const int wanted = chance(80) ? draw(20, 50) : chance(60) ? draw(50, 100) : draw(100, 175);
+    const int many = program_.ranks > 5 ? 4 : 1;  // ranks: fewer operations
+    const int wanted = (chance(80) ? draw(20, 50) : chance(60) ? draw(50, 100) : draw(100, 175)) / many;
     draw_groups();
     for (int i = draw(3, std::min(20, 3 + wanted / 4)); i > 0; --i)
       templates_.push_back(fresh(fmt::format("t{}", templates_.size())));
@@ -52,7 +53,8 @@ class Draw {
                                                                     {4, {"", "", "2,2", "3,1", "1,1,1,1"}},
                                                                     {5, {"", "", "2,3", "1,2,2"}}};
     program_.ranks = draw(2, 5);
-    program_.fake_nodes = pick(placements.at(program_.ranks));
+    if (most_ranks_ > 5 && chance(20)) program_.ranks = draw(6, chance(50) ? 12 : most_ranks_);
+    program_.fake_nodes = program_.ranks <= 5 ? pick(placements.at(program_.ranks)) : draw_nodes();
     program_.fusion_bytes = std::vector<std::int64_t>{64, 4096, 64 << 20}[static_cast<std::size_t>(draw(0, 2))];
     program_.spin_us = chance(30) ? 100 : 0;
     for (int rank = 0; rank < program_.ranks; ++rank) program_.threads.push_back(chance(75) ? 1 : draw(2, 3));
@@ -61,6 +63,18 @@ class Draw {
     std::iota(all.begin(), all.end(), 0);
     program_.groups.push_back(all);
     common_ = {"", draw_type(), draw_extents(draw(1, 3)), {}};
+  }
+
+  /// Nodes of any sizes.
+  std::string draw_nodes() {
+    std::string nodes;
+    const int largest = draw(1, program_.ranks);
+    for (int left = program_.ranks; left > 0;) {
+      const int size = draw(1, std::min(left, largest));
+      nodes += fmt::format("{}{}", nodes.empty() ? "" : ",", size);
+      left -= size;
+    }
+    return nodes;
   }
 
   /// At first: two groups that overlap, and maybe more.
@@ -427,6 +441,7 @@ class Draw {
   }
 
   std::mt19937_64 random_;
+  int most_ranks_;
   PropertyProgram program_;
   PropertyTensor common_;  // of many tensors, so that they can be fused
   std::vector<PropertyOp> templates_;
@@ -437,8 +452,8 @@ class Draw {
 
 }  // namespace
 
-PropertyProgram draw_program(std::uint64_t seed) {
-  return Draw(seed).program();
+PropertyProgram draw_program(std::uint64_t seed, int most_ranks) {
+  return Draw(seed, most_ranks).program();
 }
 
 }  // namespace kolo::testing

@@ -25,12 +25,22 @@
 namespace kolo::testing {
 namespace {
 
+/// That a rank's program ends by, as planned.
+struct PlannedLeave final : std::exception {
+  const char* what() const noexcept override { return "as planned"; }
+};
+
 /// One rank of a program: what its threads share.
 struct Player {
   Session& session;
   const PropertyProgram& program;
   SharedState& shared;
   std::vector<Group> groups;  // by index; only thread 0 makes some
+  int begun = 0;              // operations of thread 0
+
+  void may_leave() {
+    if (program.leave && program.leave->rank == session.rank() && begun++ == program.leave->after) throw PlannedLeave();
+  }
 
   /// This rank's in the group of an operation; -1 if it is not in it, or the group could not be made.
   int rank_in(const PropertyOp& op) const {
@@ -48,8 +58,8 @@ using Ops = std::vector<const PropertyOp*>;
 /// What one thread of a rank does in one step.
 class Lane {
  public:
-  Lane(Player& player, int step, std::uint64_t seed)
-      : player_(player), session_(player.session), step_(step), random_(seed) {}
+  Lane(Player& player, int step, int thread, std::uint64_t seed)
+      : player_(player), session_(player.session), step_(step), thread_(thread), random_(seed) {}
 
   /// In the order of the program, with waits in between.
   void in_order(const Ops& ops) {
@@ -103,6 +113,7 @@ class Lane {
 
   void begin(const PropertyOp& op) {
     delay();
+    if (thread_ == 0) player_.may_leave();
     if (chance(1)) misuse();
     const int rank = player_.rank_in(op);
     if (op.trouble == Trouble::late && op.is_odd(rank)) player_.shared.await(op);
@@ -263,6 +274,7 @@ class Lane {
   Player& player_;
   Session& session_;
   int step_;
+  int thread_;
   std::mt19937_64 random_;
   std::vector<std::unique_ptr<PropertySubmission>> open_;
 };
@@ -320,29 +332,29 @@ void play_step(Player& player, int index) {
   const Lanes lanes(player, player.program.steps[static_cast<std::size_t>(index)]);
   const auto run = [&](int thread) {
     const auto rank = static_cast<std::uint64_t>(player.session.rank());
-    Lane lane(player, index,
+    Lane lane(player, index, thread,
               mix(player.program.seed, rank, static_cast<std::uint64_t>(index), static_cast<std::uint64_t>(thread)));
     lanes.run(lane, thread);
   };
+  std::vector<std::exception_ptr> failures(static_cast<std::size_t>(lanes.threads()));
+  const auto try_to_run = [&](int thread) {
+    try {
+      return run(thread);
+    } catch (const PlannedLeave&) {
+      player.shared.leave();
+      failures[static_cast<std::size_t>(thread)] = std::current_exception();
+    } catch (const std::exception& error) {
+      player.shared.give_up(fmt::format("rank {}, thread {}: {}", player.session.rank(), thread, error.what()));
+      failures[static_cast<std::size_t>(thread)] = std::current_exception();
+    }
+  };
   std::vector<std::thread> threads;
-  for (int thread = 1; thread < lanes.threads(); ++thread) {
-    threads.emplace_back([&, thread] {
-      try {
-        run(thread);
-      } catch (const std::exception& error) {
-        player.shared.give_up(fmt::format("rank {}, thread {}: {}", player.session.rank(), thread, error.what()));
-      }
-    });
-  }
-  std::exception_ptr failure;
-  try {
-    run(0);
-  } catch (const std::exception& error) {
-    player.shared.give_up(fmt::format("rank {}: {}", player.session.rank(), error.what()));
-    failure = std::current_exception();
-  }
+  for (int thread = 1; thread < lanes.threads(); ++thread) threads.emplace_back(try_to_run, thread);
+  try_to_run(0);
   for (std::thread& thread : threads) thread.join();
-  if (failure) std::rethrow_exception(failure);
+  for (const std::exception_ptr& failure : failures) {  // the rank's program ends with the first
+    if (failure) std::rethrow_exception(failure);
+  }
 }
 
 }  // namespace
@@ -380,6 +392,7 @@ std::vector<std::string> run_program(const PropertyProgram& program, const Confi
         Session session(std::move(world), config);
         play(session, program, shared);
         if (const auto late = session.stats().late_wakeups) shared.problem(fmt::format("{} late wake-ups", late));
+      } catch (const PlannedLeave&) {
       } catch (const std::exception& error) {
         shared.give_up(error.what());
       }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -128,6 +129,12 @@ struct PropertyStep {
   std::vector<int> may_be_last;  ///< its ranks that may be the last to join
 };
 
+/// A rank's program ends by an exception before its first thread submits an operation.
+struct Leave {
+  int rank = 0;
+  int after = 0;  ///< operations of that thread
+};
+
 /// What all ranks of a session do: a function of the seed.
 struct PropertyProgram {
   std::uint64_t seed = 0;
@@ -138,11 +145,14 @@ struct PropertyProgram {
   std::vector<int> threads;              ///< that submit, on each rank
   std::vector<std::vector<int>> groups;  ///< session ranks by rank of the group; the world first
   std::vector<PropertyStep> steps;
+  std::optional<Leave> leave{};  ///< not drawn
+  std::string own_error{};       ///< not drawn: errors that say so may differ from rank to rank
 
   int operations() const;
 };
 
-PropertyProgram draw_program(std::uint64_t seed);
+/// Of 2 to 5 ranks; if `most_ranks` is more, one in five has up to so many.
+PropertyProgram draw_program(std::uint64_t seed, int most_ranks = 5);
 
 /// "12: all_gather 't3' in group 1, f32[2], rows [1, 4], odd [0]: withdrawn".
 std::string to_string(const PropertyOp& op);

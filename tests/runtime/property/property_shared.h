@@ -59,6 +59,8 @@ class SharedState {
   /// Waits for that. Throws if a rank's program has ended by an exception.
   void await(const PropertyOp& op);
   void give_up(const std::string& why);
+  /// A rank's program has ended, as planned; so does whoever waits for its marks.
+  void leave() { marks_->given_up = program_.seed + 1; }
 
  private:
   void check(const PropertyOp& op);

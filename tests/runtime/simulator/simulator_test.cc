@@ -20,6 +20,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr int parts = 4;
+constexpr int most_ranks = 64;
 constexpr auto longest = 200s;  // by the virtual clock
 
 struct Played {
@@ -85,12 +86,19 @@ class Simulator : public ::testing::TestWithParam<int> {
     std::chrono::nanoseconds time{0};
     for (const std::uint64_t seed : seeds(count)) {
       if (seed % parts != static_cast<std::uint64_t>(GetParam()) && !std::getenv("KOLO_TEST_SEED")) continue;
-      const auto program = draw_program(seed);
+      auto program = draw_program(seed, most_ranks);
       const Fault fault = draw_fault(seed, program.ranks, kinds);
+      if (fault.kind == Fault::Kind::leave) {
+        program.leave = {fault.rank, fault.call};
+        std::ranges::fill(program.threads, 1);         // a program does not end while other threads of it wait
+        program.own_error = "left without finishing";  // who waits for that rank's marks leaves, too
+      }
+      if (fault.kind == Fault::Kind::memory) program.own_error = "there is not enough memory";
       if (fault.kind > Fault::Kind::kill && matches_by_count(program)) continue;
       if (timeout > 0 && may_lose_count(program)) continue;
       if (std::getenv("KOLO_TEST_SEED")) std::printf("%s\n%s", to_string(fault).c_str(), to_string(program).c_str());
       Played played = play(seed, program, fault, checks, timeout, must_be_called);
+      if (std::getenv("KOLO_TEST_SEED")) std::printf("%s", played.reports.c_str());
       judge(played, fault);
       for (const std::string& problem : played.problems) ADD_FAILURE() << problem;
       if (!played.problems.empty()) FAIL() << to_string(fault) << "; replay with KOLO_TEST_SEED=" << seed;
@@ -104,6 +112,9 @@ class Simulator : public ::testing::TestWithParam<int> {
 
   static void must_not_end(Played& played, const Fault&) {
     if (played.end.ended) played.problems.push_back("a watchdog ended the job:\n" + played.reports);
+  }
+  static void must_not_wait(Played& played, const Fault&) {
+    if (!played.reports.empty()) played.problems.push_back("a watchdog reported:\n" + played.reports);
   }
 };
 INSTANTIATE_TEST_SUITE_P(Part, Simulator, ::testing::Range(0, parts));
@@ -119,6 +130,14 @@ TEST_P(Simulator, ALibraryThatMustBeCalledKeepsNothingBack) {
 
 TEST_P(Simulator, WhatFailsOnOneRankFailsOnAll) {
   play_all(1000, {Fault::Kind::start, Fault::Kind::step, Fault::Kind::group}, Checks::agreement, must_not_end);
+}
+
+TEST_P(Simulator, MemoryThatRunsOutOnOneRankFailsOnAll) {
+  play_all(600, {Fault::Kind::memory}, Checks::agreement, must_not_wait);
+}
+
+TEST_P(Simulator, WhoLeavesByAnExceptionIsMissedByAll) {
+  play_all(600, {Fault::Kind::leave}, Checks::agreement, must_not_wait);
 }
 
 TEST_P(Simulator, WhatIsLateFailsOnAll) {

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdlib>
 #include <deque>
 #include <functional>
 #include <map>
+#include <new>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -23,6 +26,29 @@ namespace kolo::testing {
 
 using namespace std::chrono_literals;
 using std::chrono::nanoseconds;
+
+namespace {
+
+/// Whether addresses on a fiber's stack are on the same one.
+bool same_fiber(const char* a, const char* b) {
+  constexpr std::ptrdiff_t deepest = 128 << 10;  // a quarter of a stack
+  return std::abs(a - b) < deepest;
+}
+
+/// The fiber, one at a time, of which an allocation is to fail, by an address on its stack; and the fault.
+struct ShortOfMemory {
+  const char* stack = nullptr;
+  Fault* fault = nullptr;
+
+  bool strikes() {
+    const char here = 0;
+    if (!stack || !same_fiber(&here, stack) || fault->kind != Fault::Kind::memory || fault->call-- > 0) return false;
+    fault->kind = Fault::Kind::none;
+    return true;
+  }
+} short_of_memory;
+
+}  // namespace
 
 struct VirtualNetwork::State {
   std::mt19937_64 random;
@@ -67,8 +93,8 @@ using State = VirtualNetwork::State;
 
 class VirtualChannel final : public ControlChannel {
  public:
-  VirtualChannel(std::unique_ptr<ControlChannel> real, std::shared_ptr<State> state)
-      : real_(std::move(real)), state_(std::move(state)) {
+  VirtualChannel(std::unique_ptr<ControlChannel> real, std::shared_ptr<State> state, std::shared_ptr<Fault> fault)
+      : real_(std::move(real)), state_(std::move(state)), fault_(std::move(fault)) {
     state_->channels[static_cast<std::size_t>(rank())] = real_.get();
   }
   ~VirtualChannel() override { state_->channels[static_cast<std::size_t>(rank())] = nullptr; }
@@ -78,6 +104,10 @@ class VirtualChannel final : public ControlChannel {
   void open(const TreePosition&) override {}
   void send(int to, std::span<const std::byte> message) override { state_->post(rank(), to, message); }
   bool receive(Message& message) override {
+    const char here = 0;
+    if (!maker_) maker_ = &here;
+    made_ |= !same_fiber(&here, maker_);
+    if (made_ && fault_->kind == Fault::Kind::memory && rank() == fault_->rank) short_of_memory = {&here, fault_.get()};
     if (!state_->arrived(rank())) return false;
     auto& inbox = state_->inboxes[static_cast<std::size_t>(rank())];
     message = std::move(inbox.front());
@@ -85,7 +115,10 @@ class VirtualChannel final : public ControlChannel {
     return true;
   }
   bool pending() override { return state_->arrived(rank()); }
-  bool flush() override { return true; }
+  bool flush() override {
+    short_of_memory = {};
+    return true;
+  }
   Doorbell& doorbell() override { return real_->doorbell(); }
   StatusBoard& board() override { return real_->board(); }
   bool spans_processes() const override { return false; }
@@ -97,6 +130,9 @@ class VirtualChannel final : public ControlChannel {
  private:
   std::unique_ptr<ControlChannel> real_;
   std::shared_ptr<State> state_;
+  std::shared_ptr<Fault> fault_;
+  const char* maker_ = nullptr;  // the fiber that makes the session, by an address on its stack
+  bool made_ = false;            // another one has run the cycle
 };
 
 /// Complete when the real operation is, and not before its time.
@@ -197,11 +233,14 @@ Fault draw_fault(std::uint64_t seed, int ranks, const std::vector<Fault::Kind>& 
   fault.when = nanoseconds(random() % (std::uint64_t{1000} << random() % 14));  // up to 8 ms, most of them soon
   fault.how_long = nanoseconds(random() % (std::uint64_t{1'000'000} << random() % 12));  // up to 2 s
   fault.call = static_cast<int>(random() % (kinds.size() > 2 ? 12 : 4));
+  if (fault.kind == Fault::Kind::memory) fault.call = static_cast<int>(random() % (std::uint64_t{4} << random() % 9));
+  if (fault.kind == Fault::Kind::leave) fault.call = static_cast<int>(random() % 40);
   return fault;
 }
 
 std::string to_string(const Fault& fault) {
-  static constexpr std::string_view kinds[]{"none", "late", "freeze", "kill", "start", "step", "group"};
+  static constexpr std::string_view kinds[]{"none", "late",  "freeze", "kill", "start",
+                                            "step", "group", "memory", "leave"};
   return fmt::format("{} on rank {} after {} us for {} us, call {}", kinds[static_cast<std::size_t>(fault.kind)],
                      fault.rank, fault.when / 1us, fault.how_long / 1us, fault.call);
 }
@@ -218,8 +257,8 @@ VirtualNetwork::~VirtualNetwork() = default;
 
 void VirtualNetwork::enter(int rank, World& world, const Fault& fault) {
   WorldParts& parts = world.parts();
-  parts.control = std::make_unique<VirtualChannel>(std::move(parts.control), state_);
   const auto mine = std::make_shared<Fault>(fault);
+  parts.control = std::make_unique<VirtualChannel>(std::move(parts.control), state_, mine);
   GroupInfo all;
   all.ranks.resize(state_->keeps.size());
   std::iota(all.ranks.begin(), all.ranks.end(), 0);
@@ -236,3 +275,15 @@ const JobEnd& VirtualNetwork::job_end() const {
 }
 
 }  // namespace kolo::testing
+
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
+  if (kolo::testing::short_of_memory.strikes()) throw std::bad_alloc();
+  if (void* const memory = std::malloc(std::max<std::size_t>(bytes, 1))) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}

@@ -19,12 +19,15 @@ struct Fault {
     kill,    ///< a rank never runs again
     start,   ///< a rank's backend throws when it starts an operation
     step,    ///< ... when an operation advances
-    group,   ///< ... when it is made for a group
+    group,   ///< ... when it is made for a group, or hears of the other ranks there
+    memory,  ///< a rank has no memory for something while it hears, decides or sends
+    leave,   ///< a rank's program ends by an exception
   };
   Kind kind = Kind::none;
   int rank = 0;
   std::chrono::nanoseconds when{0}, how_long{0};
-  int call = 0;  ///< of those of the backend: the one that throws, from 0
+  int call =
+      0;  ///< which of those of the backend throws, which allocation fails, how many operations go before; from 0
 };
 
 Fault draw_fault(std::uint64_t seed, int ranks, const std::vector<Fault::Kind>& kinds);
