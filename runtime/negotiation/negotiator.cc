@@ -291,8 +291,7 @@ void Negotiator::apply(const Forget& message) {
   const auto here = outstanding_.take_forgotten(message.tensors, decisions_.withdrawn);
   const BucketId first_new = plan_.next_bucket();
   table_.all_voided();
-  std::vector<std::string> in_use;
-  after_replan(plan_.forget(message.tensors, message.in_conflict ? in_use : decisions_.forgotten), first_new);
+  after_replan(plan_.forget(message, decisions_.forgotten), first_new);
   announce_anew(here);
 }
 
@@ -312,10 +311,6 @@ bool Negotiator::give_up(const std::string& name, const Failure& failure) {
   return !taken.empty();
 }
 
-void Negotiator::apply(const Retracted& message) {
-  answer(table_.retracted(message.what), message.what);
-}
-
 void Negotiator::apply(const Joined& message) {
   const bool all = membership_.join(message.rank);
   if (message.rank == position_.rank) late_.pass_over(decisions_.without_this_rank);
@@ -327,10 +322,6 @@ void Negotiator::apply(const Joined& message) {
     submission->completion.last_to_join = membership_.last_to_join();
     decisions_.completed.push_back(submission);
   }
-}
-
-void Negotiator::apply(const Awaited& message) {
-  if (const auto split = outstanding_.part_of(message.bucket, plan_)) up(0, *split);
 }
 
 void Negotiator::apply(const WhoHas& message) {

@@ -187,12 +187,14 @@ class Negotiator {
   void apply(const Replan& message);
   void apply(const Run& message);
   void apply(const Reject& message);
-  void apply(const Retracted& message);
+  void apply(const Retracted& message) { answer(table_.retracted(message.what), message.what); }
   void apply(const Left& message);
   void apply(const GroupFailed& message);
   void apply(const DeviceFault& message);
   void apply(const Joined& message);
-  void apply(const Awaited& message);
+  void apply(const Awaited& message) {
+    if (const auto split = outstanding_.part_of(message.bucket, plan_)) up(0, *split);
+  }
   void apply(const WhoHas& message);
   void apply(const Expired& message);
   void apply(const Forget& message);

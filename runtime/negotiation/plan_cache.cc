@@ -57,10 +57,10 @@ std::vector<BucketId> PlanCache::isolate(std::string_view name) {
   return retired;
 }
 
-std::vector<BucketId> PlanCache::forget(std::span<const TensorNumber> tensors, std::vector<std::string>& names) {
+std::vector<BucketId> PlanCache::forget(const Forget& message, std::vector<std::string>& names) {
   std::vector<BucketId> retired;
   forgotten_ = ++epoch_;
-  for (TensorNumber number : tensors) {
+  for (TensorNumber number : message.tensors) {
     if (!known(number)) throw Error(ErrorCode::backend, "malformed control message (unknown tensor to forget)");
     Row& row = rows_[number];
     if (std::ranges::find(retired, row.bucket) == retired.end()) retired.push_back(row.bucket);
@@ -68,7 +68,7 @@ std::vector<BucketId> PlanCache::forget(std::span<const TensorNumber> tensors, s
     const auto name = names_.find(row.name);
     std::erase(name->second.numbers, number);
     if (name->second.numbers.empty() && !name->second.expired) {
-      names.push_back(std::move(row.name));
+      if (!message.in_conflict) names.push_back(std::move(row.name));
       names_.erase(name);
     }
     row = {};

@@ -48,7 +48,7 @@ class PlanCache {
 
   /// Applies Forget: full announcements made before are void, whatever their names. Returns the ids of the retired
   /// buckets, and adds the names of which nothing is known any more.
-  std::vector<BucketId> forget(std::span<const TensorNumber> tensors, std::vector<std::string>& names);
+  std::vector<BucketId> forget(const Forget& message, std::vector<std::string>& names);
 
   /// Applies Expired: the same as Reject, and full announcements of the name made before are void.
   std::vector<BucketId> expire(const std::string& name);

@@ -118,7 +118,7 @@ TEST(ReadyTableTest, WhatIsForgottenIsAnnouncedInFullByAll) {
   position.announce(1, "b", 7);
   std::vector<std::string> names;
   position.table.all_voided();
-  position.table.retired(position.plan.forget(std::vector<TensorNumber>{0}, names));
+  position.table.retired(position.plan.forget({{0}}, names));
   EXPECT_TRUE(position.table.idle());
   EXPECT_EQ(position.ready(2, 0), Conflicts{}) << "was on its way";
   EXPECT_EQ(position.announce(0, "a", 5), Conflicts{});
