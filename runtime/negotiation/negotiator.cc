@@ -96,7 +96,7 @@ void Negotiator::flush(const SubmissionPtr& submission, std::uint64_t sequence, 
     if (moves && !outstanding_.numbered(*submission, plan_)) up(0, Waiting{submission->request.name, plan_.epoch()});
   }
   if (auto split = outstanding_.split_for(*submission, plan_)) {
-    split->standstill = standstill;
+    split->standstill = standstill && outstanding_.numbered(*submission, plan_);
     up(0, *split);
   }
 }

@@ -51,12 +51,16 @@ class Ranks {
   }
   /// Names are planned into one bucket, and have run.
   void fuse(const std::vector<std::string>& names) {
+    run(names);
+    forget();
+  }
+  /// All ranks submit these before they wait.
+  void run(const std::vector<std::string>& names) {
     runs_end = false;
     for (const std::string& name : names) submit_everywhere(name);
     runs_end = true;
     for (auto& negotiator : negotiators_) negotiator->end_run();
     deliver();
-    forget();
   }
   void wait(int rank, const SubmissionPtr& submission) { (*this)[rank].flush(submission, ++sequence_); }
   int size() const { return static_cast<int>(negotiators_.size()); }
@@ -83,6 +87,7 @@ class Ranks {
         });
         const Decisions decisions = (*this)[rank].take();
         for (const auto& next : decisions.run) {
+          ++buckets;
           for (const auto& member : std::get<AgreedBucket>(next).members)
             ran.push_back(std::to_string(rank) + member->request.name);
         }
@@ -96,9 +101,11 @@ class Ranks {
     ran.clear();
     withdrawn.clear();
     failed.clear();
+    buckets = 0;
   }
 
   std::vector<std::string> ran, withdrawn, failed;
+  int buckets = 0;       ///< that ran, on all ranks together
   bool runs_end = true;  ///< with each submission
 
  private:
@@ -251,6 +258,24 @@ TEST(NegotiatorTest, WhoeverWaitsForAnotherShapeLearnsOfOnesThatAreHeldBack) {
   ranks.wait(1, ranks.submit(1, "x", 7));
   ranks.deliver();
   EXPECT_EQ(ranks.failed.size(), 2u);
+}
+
+TEST(NegotiatorTest, AnotherShapeThatStandsStillKeepsNothingApart) {
+  Ranks ranks(nodes_of({2}));
+  ranks.fuse({"x", "y", "z"});
+  (void)ranks.submit(1, "x", 7);
+  ranks[1].flush_all();
+  ranks.deliver();
+  (void)ranks.submit(0, "x", 7);
+  ranks.wait(0, ranks.submit(0, "y"));  // a cut
+  (void)ranks.submit(1, "y");
+  ranks.deliver();
+  for (int run = 0; run < 20; ++run) {
+    ranks.forget();
+    ranks.run({"y", "z"});
+  }
+  EXPECT_EQ(ranks.ran.size(), 4u);
+  EXPECT_EQ(ranks.buckets, 2) << "fused again";
 }
 
 TEST(NegotiatorTest, AConflictThatIsTakenBackLeavesNothing) {
