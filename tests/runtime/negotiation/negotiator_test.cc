@@ -267,6 +267,7 @@ TEST(NegotiatorTest, AnotherShapeThatStandsStillKeepsNothingApart) {
   ranks[1].flush_all();
   ranks.deliver();
   (void)ranks.submit(0, "x", 7);
+  ranks.run({"y", "z"});
   ranks.wait(0, ranks.submit(0, "y"));  // a cut
   (void)ranks.submit(1, "y");
   ranks.deliver();
