@@ -33,12 +33,14 @@ bool operator==(const T& a, const T& b) {
   return T::fields(a) == T::fields(b);
 }
 
-/// What some ranks say of their own blocks of a tensor whose operation has_rows(); see block_sizes.h.
+/// What some ranks say of their own blocks of a tensor whose operation has_rows(), see block_sizes.h; or, of any tensor
+/// that they announce by number, why they cannot run it.
 struct SizesOfRanks {
   TensorNumber tensor = 0;  ///< not where the tensor is named beside it
   RankSet ranks;
   std::vector<std::int64_t> sizes;
-  static auto fields(auto& of) { return std::tie(of.tensor, of.ranks, of.sizes); }
+  std::optional<Failure> failure{};
+  static auto fields(auto& of) { return std::tie(of.tensor, of.ranks, of.sizes, of.failure); }
 };
 
 // ---- what travels up the tree: announcements ------------------------------------------------------------------------
@@ -63,7 +65,7 @@ struct Announcement {
 };
 
 /// Every rank of the subtree has submitted every tensor of the bucket. Sizes are given where they are not those of the
-/// last run.
+/// last run, and failures.
 struct Ready {
   BucketId bucket = 0;
   std::vector<SizesOfRanks> sizes{};
@@ -83,6 +85,12 @@ struct Retract {
   std::optional<BucketId> bucket;
   std::string name;
   static auto fields(auto& of) { return std::tie(of.bucket, of.name); }
+};
+
+/// Ranks have announced the name in different ways: in full and by number, or by different numbers.
+struct Conflict {
+  std::string name;
+  static auto fields(auto& of) { return std::tie(of.name); }
 };
 
 /// A rank waits for a name that has no number yet, in this epoch of the plan.
@@ -152,7 +160,7 @@ struct Joined {
 // -----------------------------------
 
 /// Gives the next tensor number to this name and signature, and the next bucket number to a bucket of it alone.
-/// Announcements of it in full are void.
+/// Announcements of the name in full are void: whoever has announced another signature does so anew.
 struct Define {
   std::string name;
   Signature signature;
@@ -195,12 +203,13 @@ struct Expired {
   static auto fields(auto& of) { return std::tie(of.name, of.failure); }
 };
 
-/// The plan no longer holds these tensors: their numbers are given to others, and they are announced in full when they
-/// come back. Full announcements that were made before are void, whatever their names: a rank may have announced one by
-/// number, and what is complete without its new one must not be decided before that has come.
+/// The plan no longer holds these tensors, because there are too many or their names are in conflict: their numbers are
+/// given to others, and they are announced in full by all who have them, or when they come back. Full announcements
+/// that were made before are void, whatever their names, so that nothing needs to be remembered of names that are gone.
 struct Forget {
   std::vector<TensorNumber> tensors;
-  static auto fields(auto& of) { return std::tie(of.tensors); }
+  bool in_conflict = false;  ///< the names are in use
+  static auto fields(auto& of) { return std::tie(of.tensors, of.in_conflict); }
 };
 
 /// Answers Retract, to the child that asked only.
@@ -210,7 +219,7 @@ struct Retracted {
 };
 
 using UpMessage = std::variant<Announcement, Ready, SplitBucket, Retract, Left, GroupFailed, Waiting, Joined, Overdue,
-                               Presence, DeviceFault, Awaited>;
+                               Presence, DeviceFault, Awaited, Conflict>;
 using DownMessage = std::variant<Define, Replan, Run, Reject, Retracted, Left, GroupFailed, Joined, WhoHas, Expired,
                                  Forget, DeviceFault, Awaited>;
 

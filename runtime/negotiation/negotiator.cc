@@ -59,6 +59,14 @@ void Negotiator::announce(const SubmissionPtr& submission) {
   }
 }
 
+/// What was announced in full before is void.
+void Negotiator::announce_anew(const std::vector<SubmissionPtr>& submissions) {
+  for (const SubmissionPtr& submission : submissions) {
+    announce(submission);
+    if (submission->pending.flushed_at > 0) up(0, Waiting{submission->request.name, plan_.epoch()});
+  }
+}
+
 void Negotiator::submit_again(const SubmissionPtr& submission) {
   if (submission->request.signature.kind == OpKind::make_group) --groups_to_make_;
   if (const auto failure = take_late_failure(*submission)) return decisions_.failed.push_back({submission, *failure});
@@ -91,7 +99,7 @@ void Negotiator::flush(const SubmissionPtr& submission, std::uint64_t sequence, 
     if (moves && !outstanding_.numbered(*submission, plan_)) up(0, Waiting{submission->request.name, plan_.epoch()});
   }
   if (auto split = outstanding_.split_for(*submission, plan_)) {
-    split->standstill = standstill;
+    split->standstill = standstill && outstanding_.numbered(*submission, plan_);
     up(0, *split);
   }
 }
@@ -153,16 +161,14 @@ void Negotiator::receive_from_child(int neighbour, Reader& reader) {
 }
 
 void Negotiator::up(int child, const Retract& message) {
-  switch (table_.retract(child, message, plan_)) {
-    case ReadyTable::Retraction::done: answer({{child, message}}); break;
+  switch (table_.retract(child, message)) {
+    case ReadyTable::Retraction::done: answer({child}, message); break;
     case ReadyTable::Retraction::ignored: break;  // decided or void: the child learns that from the decisions
-    case ReadyTable::Retraction::passed_on: {
+    case ReadyTable::Retraction::passed_on:
       if (root_) break;  // complete at the root is as good as decided
       pass_on();         // what is taken back must have been announced before
-      const std::string row = message.bucket ? table_.merged_into(*message.bucket) : message.name;
-      link_.to_parent(row.empty() ? message : Retract{std::nullopt, row});
+      link_.to_parent(message);
       break;
-    }
   }
 }
 
@@ -188,11 +194,13 @@ void Negotiator::up(int, const Joined& message) {
 
 /// What became complete in this position's subtree, to the parent.
 void Negotiator::pass_on() {
-  const ReadyTable::News news = table_.take();
+  ReadyTable::News news = table_.take();
   if (over()) return;
   for (const Ready& message : news.ready) link_.to_parent(message);
-  for (const Announcement& message : news.announced) link_.to_parent(message);
-  for (const SplitBucket& message : news.splits) link_.to_parent(message);
+  for (Announcement& message : news.announced) {
+    message.known = plan_.epoch();
+    link_.to_parent(message);
+  }
 }
 
 void Negotiator::decide() {
@@ -233,10 +241,10 @@ void Negotiator::down(const DownMessage& message) {
 
 void Negotiator::apply(const Define& message) {
   if (root_) root_->release(message.name);
-  answer(table_.defined(message.name, message.signature));
+  table_.voided(message.name);
   const TensorNumber number = plan_.define(message.name, message.signature);
   if (root_) root_->defined(number);
-  outstanding_.defined(number, plan_);
+  announce_anew(outstanding_.defined(number, plan_, decisions_.withdrawn));
 }
 
 void Negotiator::apply(const Replan& message) {
@@ -257,7 +265,7 @@ void Negotiator::run(BucketId bucket) {
     throw Error(ErrorCode::backend, fmt::format("the ranks agreed to run bucket {}, which is not planned", bucket));
   AgreedBucket agreed{.members = {}, .absent = membership_.absent()};
   // Whoever has joined makes its part first: there may be no memory for it.
-  const bool voted = table_.run(bucket, agreed.absent.empty(), plan_);
+  const bool voted = table_.run(bucket, agreed.absent.empty());
   bool again = !voted;
   if (voted || !joined()) agreed.members = outstanding_.take(bucket, plan_);
   for (std::size_t i = 0; i < numbers->size(); ++i) {
@@ -286,17 +294,14 @@ void Negotiator::run(BucketId bucket) {
   if (!again) decisions_.run.emplace_back(std::move(agreed));
 }
 
-/// What waits here is announced anew, in full.
+/// What waits here of these, or under a name, is announced in full.
 void Negotiator::apply(const Forget& message) {
   if (root_) root_->forgot();
   const auto here = outstanding_.take_forgotten(message.tensors, decisions_.withdrawn);
   const BucketId first_new = plan_.next_bucket();
-  after_replan(plan_.forget(message.tensors, decisions_.forgotten), first_new);
-  answer(table_.forgot(plan_));
-  for (const SubmissionPtr& submission : here) {
-    announce(submission);
-    if (submission->pending.flushed_at > 0) up(0, Waiting{submission->request.name, plan_.epoch()});
-  }
+  table_.all_voided();
+  after_replan(plan_.forget(message, decisions_.forgotten), first_new);
+  announce_anew(here);
 }
 
 void Negotiator::apply(const Reject& message) {
@@ -309,20 +314,16 @@ void Negotiator::apply(const Reject& message) {
 /// What waits here under this name fails, and what was announced of it is forgotten. Returns whether anything waits.
 bool Negotiator::give_up(const std::string& name, const Failure& failure) {
   if (root_) root_->release(name);
-  table_.rejected(name);
+  table_.voided(name);
   const auto taken = outstanding_.take(name, plan_);
   for (const SubmissionPtr& submission : taken) decisions_.failed.push_back({submission, failure});
   return !taken.empty();
 }
 
-void Negotiator::apply(const Retracted& message) {
-  answer(table_.retracted(message.what, plan_));
-}
-
 void Negotiator::apply(const Joined& message) {
   const bool all = membership_.join(message.rank);
   if (message.rank == position_.rank) late_.pass_over(decisions_.without_this_rank);
-  table_.joined(membership_.joined(), plan_);
+  table_.joined(membership_.joined());
   if (!all) return;
   join_announced_ = false;
   for (const SubmissionPtr& submission : std::exchange(joining_, {})) {
@@ -330,10 +331,6 @@ void Negotiator::apply(const Joined& message) {
     submission->completion.last_to_join = membership_.last_to_join();
     decisions_.completed.push_back(submission);
   }
-}
-
-void Negotiator::apply(const Awaited& message) {
-  if (const auto split = outstanding_.part_of(message.bucket, plan_)) up(0, *split);
 }
 
 void Negotiator::apply(const WhoHas& message) {
@@ -385,7 +382,7 @@ std::vector<SubmissionPtr> Negotiator::take_everything() {
 
 /// What was announced of a retired bucket is void on every rank: each announces anew what is complete now.
 void Negotiator::after_replan(const std::vector<BucketId>& retired, BucketId first_new) {
-  table_.retired(retired, plan_);
+  table_.retired(retired);
   const auto complete = outstanding_.regrouped(retired, first_new, plan_);
   if (joined()) return outstanding_.take_from(first_new, plan_);  // what it voted for; it is asked anew
   withdrawn(outstanding_.withdrawn_from(first_new, plan_));
@@ -395,8 +392,8 @@ void Negotiator::after_replan(const std::vector<BucketId>& retired, BucketId fir
   for (const SplitBucket& split : outstanding_.splits(plan_)) up(0, split);
 }
 
-void Negotiator::answer(const ReadyTable::Answers& answers) {
-  for (const auto& [child, what] : answers) {
+void Negotiator::answer(const std::vector<int>& children, const Retract& what) {
+  for (const int child : children) {
     if (child == 0) {
       withdrawn(outstanding_.withdrawn(what, plan_));
     } else {

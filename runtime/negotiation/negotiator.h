@@ -174,8 +174,8 @@ class Negotiator {
 
  private:
   // From this rank (child 0) or a child, to the table, or up.
-  void up(int child, const Announcement& message) { table_.announce(child, message, plan_); }
-  void up(int child, const Ready& message) { table_.ready(child, message, plan_); }
+  void up(int child, const Announcement& message) { report(table_.announce(child, message, plan_)); }
+  void up(int child, const Ready& message) { report(table_.ready(child, message, plan_)); }
   void up(int, const SplitBucket& message) { root_ ? root_->split(message) : link_.to_parent(message); }
   void up(int child, const Retract& message);
   void up(int child, const Left& message);
@@ -186,6 +186,10 @@ class Negotiator {
   void up(int, const Overdue& message) { root_ ? root_->overdue(message) : link_.to_parent(message); }
   void up(int, const Awaited& message) { root_ ? root_->awaited(message) : link_.to_parent(message); }
   void up(int, const Presence& message) { root_ ? root_->present(message) : link_.to_parent(message); }
+  void up(int, const Conflict& message) { root_ ? root_->conflict(message) : link_.to_parent(message); }
+  void report(const std::vector<Conflict>& conflicts) {
+    for (const Conflict& conflict : conflicts) up(0, conflict);
+  }
 
   // Decisions: of the root, or from the parent; handed to the children, then applied.
   void down(const DownMessage& message);
@@ -193,22 +197,25 @@ class Negotiator {
   void apply(const Replan& message);
   void apply(const Run& message);
   void apply(const Reject& message);
-  void apply(const Retracted& message);
+  void apply(const Retracted& message) { answer(table_.retracted(message.what), message.what); }
   void apply(const Left& message);
   void apply(const GroupFailed& message);
   void apply(const DeviceFault& message);
   void apply(const Joined& message);
-  void apply(const Awaited& message);
+  void apply(const Awaited& message) {
+    if (const auto split = outstanding_.part_of(message.bucket, plan_)) up(0, *split);
+  }
   void apply(const WhoHas& message);
   void apply(const Expired& message);
   void apply(const Forget& message);
 
   void announce(const SubmissionPtr& submission);
+  void announce_anew(const std::vector<SubmissionPtr>& submissions);
   Ready ready(BucketId bucket) const { return outstanding_.ready(bucket, position_.rank, plan_); }
   void join_when_ready();
   void pass_on();
   void run(BucketId bucket);
-  void answer(const ReadyTable::Answers& answers);
+  void answer(const std::vector<int>& children, const Retract& what);
   void withdrawn(const std::vector<SubmissionPtr>& submissions) {
     decisions_.withdrawn.insert(decisions_.withdrawn.end(), submissions.begin(), submissions.end());
   }

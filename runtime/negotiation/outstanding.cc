@@ -21,7 +21,7 @@ SubmissionPtr Outstanding::take_numbered(TensorNumber number) {
 }
 
 std::optional<BucketId> Outstanding::add(const SubmissionPtr& submission, const PlanCache& plan) {
-  const auto number = submission->pending.objection ? std::nullopt : plan.find(*submission);
+  const auto number = plan.find(*submission);
   if (!number) {
     named_[submission->request.name] = submission;
     return std::nullopt;
@@ -44,14 +44,17 @@ bool Outstanding::holds(Submission& submission, const PlanCache& plan) const {
   return (found != named_.end() && found->second.get() == &submission) || numbered(submission, plan);
 }
 
-void Outstanding::defined(TensorNumber number, const PlanCache& plan) {
-  const auto found = named_.find(plan.row(number).name);
-  if (found == named_.end() || found->second->pending.objection ||
-      found->second->request.signature != plan.row(number).signature)
-    return;
-  at(number) = std::move(found->second);
+std::vector<SubmissionPtr> Outstanding::defined(TensorNumber number, const PlanCache& plan,
+                                                std::vector<SubmissionPtr>& gone) {
+  const PlanCache::Row& tensor = plan.row(number);
+  const auto found = named_.find(tensor.name);
+  if (found == named_.end()) return {};
+  SubmissionPtr submission = std::move(found->second);
   named_.erase(found);
-  buckets_[plan.row(number).bucket] = {.submitted = 1, .announced = true};
+  if (submission->request.signature != tensor.signature) return voided({std::move(submission)}, gone);
+  at(number) = std::move(submission);
+  buckets_[tensor.bucket] = {.submitted = 1, .announced = true};
+  return {};
 }
 
 std::vector<BucketId> Outstanding::regrouped(const std::vector<BucketId>& retired, BucketId first_new,
@@ -152,13 +155,20 @@ std::vector<SubmissionPtr> Outstanding::take_all() {
 
 std::vector<SubmissionPtr> Outstanding::take_forgotten(std::span<const TensorNumber> tensors,
                                                        std::vector<SubmissionPtr>& gone) {
-  std::vector<SubmissionPtr> voided, taken;
+  std::vector<SubmissionPtr> taken;
   for (TensorNumber number : tensors) {
-    if (waits(number)) voided.push_back(take_numbered(number));
+    if (waits(number)) taken.push_back(take_numbered(number));
   }
-  for (auto& [name, submission] : std::exchange(named_, {})) voided.push_back(std::move(submission));
-  std::ranges::sort(voided, {}, [](const SubmissionPtr& submission) { return submission->queued.sequence; });
-  for (SubmissionPtr& submission : voided) {
+  for (auto& [name, submission] : std::exchange(named_, {})) taken.push_back(std::move(submission));
+  std::ranges::sort(taken, {}, [](const SubmissionPtr& submission) { return submission->queued.sequence; });
+  return voided(std::move(taken), gone);
+}
+
+/// What is to be added again, of submissions that were announced in vain.
+std::vector<SubmissionPtr> Outstanding::voided(std::vector<SubmissionPtr> submissions,
+                                               std::vector<SubmissionPtr>& gone) {
+  std::vector<SubmissionPtr> taken;
+  for (SubmissionPtr& submission : submissions) {
     const bool withdrawing = std::ranges::find(withdrawing_, submission) != withdrawing_.end();
     if (withdrawing) forget(*submission);
     (withdrawing ? gone : taken).push_back(std::move(submission));
@@ -167,8 +177,13 @@ std::vector<SubmissionPtr> Outstanding::take_forgotten(std::span<const TensorNum
 }
 
 std::optional<SplitBucket> Outstanding::split_for(Submission& submission, const PlanCache& plan) {
-  if (!numbered(submission, plan)) return std::nullopt;
-  return part_of(plan.row(*plan.find(submission)).bucket, plan, submission.pending.flushed_at);
+  if (numbered(submission, plan))
+    return part_of(plan.row(*plan.find(submission)).bucket, plan, submission.pending.flushed_at);
+  const auto shapes = plan.numbers(submission.request.name);  // those of several are never fused
+  if (shapes.size() != 1) return std::nullopt;
+  const BucketId bucket = plan.row(shapes[0]).bucket;
+  if (plan.members(bucket)->size() == 1) return std::nullopt;
+  return SplitBucket{bucket, {shapes[0]}};
 }
 
 std::optional<SplitBucket> Outstanding::part_of(BucketId bucket, const PlanCache& plan, std::uint64_t until) {
@@ -272,11 +287,12 @@ Ready Outstanding::ready(BucketId bucket, int rank, const PlanCache& plan) const
   Ready message{bucket, {}};
   for (TensorNumber number : *plan.members(bucket)) {
     const SubmissionPtr submission = find(number);
-    if (!submission || submission->pending.sizes.empty()) continue;
-    const auto& last = plan.row(number).sizes;
-    const auto mine = last.find(rank);
-    if (mine == last.end() || mine->second != submission->pending.sizes)
-      message.sizes.push_back({number, {rank}, submission->pending.sizes});
+    if (!submission) continue;
+    const Pending& mine = submission->pending;
+    const auto& all = plan.row(number).sizes;
+    const auto last = all.find(rank);
+    const bool as_before = mine.sizes.empty() || (last != all.end() && last->second == mine.sizes);
+    if (!as_before || mine.objection) message.sizes.push_back({number, {rank}, mine.sizes, mine.objection});
   }
   return message;
 }

@@ -29,8 +29,9 @@ class Outstanding {
   /// Whether the submission waits here at all.
   bool holds(Submission& submission, const PlanCache& plan) const;
 
-  /// Applies Define: what waited under this name and signature waits under its number from now on, announced.
-  void defined(TensorNumber number, const PlanCache& plan);
+  /// Applies Define: what waited under this name and signature waits under its number from now on, announced. Takes
+  /// what waited under another signature, to be added again; `gone` receives it if it is being withdrawn.
+  std::vector<SubmissionPtr> defined(TensorNumber number, const PlanCache& plan, std::vector<SubmissionPtr>& gone);
 
   /// Applies a change of plan: forgets what was announced of retired buckets and returns the new ones that are complete
   /// here.
@@ -55,7 +56,8 @@ class Outstanding {
   bool program_waits() const { return !waited_for_.empty(); }
 
   /// The split that lets `submission` run without the missing members of its bucket, if it waits for any and the split
-  /// has not been asked for: the members submitted before it was first waited for.
+  /// has not been asked for: the members submitted before it was first waited for. Of what waits under its name: the
+  /// split that lets ranks announce another shape of it without the missing members of that one's bucket.
   std::optional<SplitBucket> split_for(Submission& submission, const PlanCache& plan);
   /// The split that lets those members of a bucket run that wait here and were submitted `until` then, if it is
   /// incomplete here and the split has not been asked for.
@@ -100,6 +102,7 @@ class Outstanding {
   SubmissionPtr& at(TensorNumber number);
   bool waits(TensorNumber number) const { return number < numbered_.size() && numbered_[number]; }
   SubmissionPtr take_numbered(TensorNumber number);
+  std::vector<SubmissionPtr> voided(std::vector<SubmissionPtr> submissions, std::vector<SubmissionPtr>& gone);
   void remove(Submission& submission, const PlanCache& plan);
   void forget(const Submission& submission);
   template <class Meant>

@@ -11,13 +11,13 @@ TensorNumber PlanCache::define(std::string name, const Signature& signature) {
   const TensorNumber number = next_number();
   if (free_.empty()) rows_.emplace_back();
   if (!free_.empty()) free_.pop_back();
-  auto& namesakes = names_[name].numbers;
-  namesakes.push_back(number);
+  Name& named = names_[name];
+  named.voided = ++epoch_;
+  named.numbers.push_back(number);
   buckets_[next_bucket_] = {number};
-  rows_[number] = {
-      .name = std::move(name), .signature = signature, .bucket = next_bucket_++, .known = true, .since = epoch_++};
-  if (namesakes.size() > 1) {
-    for (TensorNumber namesake : namesakes) rows_[namesake].ambiguous = true;
+  rows_[number] = {.name = std::move(name), .signature = signature, .bucket = next_bucket_++, .known = true};
+  if (named.numbers.size() > 1) {
+    for (TensorNumber namesake : named.numbers) rows_[namesake].ambiguous = true;
   }
   return number;
 }
@@ -57,19 +57,18 @@ std::vector<BucketId> PlanCache::isolate(std::string_view name) {
   return retired;
 }
 
-std::vector<BucketId> PlanCache::forget(std::span<const TensorNumber> tensors, std::vector<std::string>& names) {
+std::vector<BucketId> PlanCache::forget(const Forget& message, std::vector<std::string>& names) {
   std::vector<BucketId> retired;
-  ++forgettings_;
   forgotten_ = ++epoch_;
-  for (TensorNumber number : tensors) {
+  for (TensorNumber number : message.tensors) {
     if (!known(number)) throw Error(ErrorCode::backend, "malformed control message (unknown tensor to forget)");
     Row& row = rows_[number];
     if (std::ranges::find(retired, row.bucket) == retired.end()) retired.push_back(row.bucket);
     std::erase(buckets_.at(row.bucket), number);
     const auto name = names_.find(row.name);
     std::erase(name->second.numbers, number);
-    if (name->second.numbers.empty() && name->second.expired == 0) {  // else ranks may be late for the old one
-      names.push_back(std::move(row.name));
+    if (name->second.numbers.empty() && !name->second.expired) {
+      if (!message.in_conflict) names.push_back(std::move(row.name));
       names_.erase(name);
     }
     row = {};
@@ -90,19 +89,16 @@ TensorNumber PlanCache::next_number(std::size_t more) const {
 }
 
 std::vector<BucketId> PlanCache::expire(const std::string& name) {
-  names_[name].expired = ++epoch_;
+  Name& named = names_[name];
+  named.voided = ++epoch_;
+  named.expired = true;
   return isolate(name);
 }
 
-bool PlanCache::voids(const Announcement& announcement) const {
-  if (announcement.known < forgotten_) return true;
-  const auto found = names_.find(announcement.name);
-  if (found == names_.end()) return false;
-  if (announcement.known < found->second.expired) return true;
-  return std::ranges::any_of(announcement.variants, [&](const auto& variant) {
-    const auto number = variant.failure ? std::nullopt : find(announcement.name, variant.signature);
-    return number && rows_[*number].since >= announcement.known;
-  });
+bool PlanCache::voids(std::string_view name, std::uint64_t known) const {
+  if (known < forgotten_) return true;
+  const auto found = names_.find(name);
+  return found != names_.end() && known < found->second.voided;
 }
 
 void PlanCache::set_sizes(const SizesOfRanks& news) {
@@ -127,17 +123,6 @@ bool PlanCache::as_before(TensorNumber number, const std::vector<SizesOfRanks>& 
          std::ranges::none_of(news, [&](const SizesOfRanks& sizes) { return sizes.tensor == number; });
 }
 
-std::vector<SizesOfRanks> PlanCache::sizes_of(TensorNumber number, const RankSet& ranks) const {
-  std::vector<SizesOfRanks> result;
-  for (int rank : ranks.ranks()) {
-    const auto found = rows_[number].sizes.find(rank);
-    if (found == rows_[number].sizes.end()) continue;
-    if (result.empty() || result.back().sizes != found->second) result.push_back({0, {}, found->second});
-    result.back().ranks.add(rank);
-  }
-  return result;
-}
-
 std::optional<TensorNumber> PlanCache::find(std::string_view name, const Signature& signature) const {
   for (TensorNumber number : numbers(name)) {
     if (rows_[number].signature == signature) return number;
@@ -148,7 +133,7 @@ std::optional<TensorNumber> PlanCache::find(std::string_view name, const Signatu
 std::optional<TensorNumber> PlanCache::find(Submission& submission) const {
   const Request& request = submission.request;
   Pending& pending = submission.pending;
-  const std::uint64_t now = forgettings_ + 1;
+  const std::uint64_t now = forgotten_ + 1;
   if (pending.number_checked == now) return pending.number;
   const bool same = pending.number && known(*pending.number) && rows_[*pending.number].signature == request.signature &&
                     rows_[*pending.number].name == request.name;

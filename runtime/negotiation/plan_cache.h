@@ -29,14 +29,14 @@ class PlanCache {
     std::string name;
     Signature signature;
     BucketId bucket = 0;
-    bool known = false;       ///< the number is given
-    std::uint64_t since = 0;  ///< the epoch in which it got its number
-    bool ambiguous = false;   ///< the name has, or had, other signatures too; such a tensor is never fused
+    bool known = false;      ///< the number is given
+    bool ambiguous = false;  ///< the name has, or had, other signatures too; such a tensor is never fused
     std::map<int, std::vector<std::int64_t>> sizes{};  ///< of what has_rows(): by session rank, as of the last run
     std::shared_ptr<const AgreedRows> agreed{};        ///< what follows from them; null: not worked out
   };
 
-  /// Applies Define: the tensor's number. Its bucket holds it alone.
+  /// Applies Define: the tensor's number. Its bucket holds it alone. Full announcements of the name made before are
+  /// void.
   TensorNumber define(std::string name, const Signature& signature);
 
   /// Applies Replan. Returns the ids of the retired buckets; new ids count on from next_bucket().
@@ -48,16 +48,15 @@ class PlanCache {
 
   /// Applies Forget: full announcements made before are void, whatever their names. Returns the ids of the retired
   /// buckets, and adds the names of which nothing is known any more.
-  std::vector<BucketId> forget(std::span<const TensorNumber> tensors, std::vector<std::string>& names);
+  std::vector<BucketId> forget(const Forget& message, std::vector<std::string>& names);
 
-  /// Applies Expired: the same as Reject, and full announcements made before are void.
+  /// Applies Expired: the same as Reject, and full announcements of the name made before are void.
   std::vector<BucketId> expire(const std::string& name);
 
   /// How many decisions have made announcements void.
   std::uint64_t epoch() const { return epoch_; }
-  /// Whether a full announcement is void: since it was made, something was forgotten, or its name has expired, or one
-  /// of its variants has got a number, by which it is announced anew.
-  bool voids(const Announcement& announcement) const;
+  /// Whether a full announcement of this name, made in the epoch `known`, is void.
+  bool voids(std::string_view name, std::uint64_t known) const;
 
   /// Applies the sizes of a Run.
   void set_sizes(const SizesOfRanks& news);
@@ -66,9 +65,6 @@ class PlanCache {
   const AgreedRows& agreed_rows(TensorNumber number, const GroupInfo& group, const std::vector<int>& absent);
   /// Whether an operation with these sizes runs as the last one did: nothing is new.
   bool as_before(TensorNumber number, const std::vector<SizesOfRanks>& news, const std::vector<int>& absent) const;
-
-  /// The sizes that these ranks had in the last run, for a full announcement.
-  std::vector<SizesOfRanks> sizes_of(TensorNumber number, const RankSet& ranks) const;
 
   /// All ranks' sizes of a tensor, by place in `ranks`: those in `news`, else those of the last run.
   std::vector<std::vector<std::int64_t>> sizes_by_rank(TensorNumber number, const std::vector<int>& ranks,
@@ -93,14 +89,14 @@ class PlanCache {
  private:
   struct Name {
     std::vector<TensorNumber> numbers;
-    std::uint64_t expired = 0;  // the epoch that began so
+    std::uint64_t voided = 0;  // the epoch that the last decision began that made its full announcements void
+    bool expired = false;      // ranks may be late for an old operation
   };
 
   std::vector<Row> rows_;           // by tensor number
   std::vector<TensorNumber> free_;  // those that were taken back; the last one is given next
   std::unordered_map<std::string, Name, detail::StringHash, std::equal_to<>> names_;
   std::uint64_t epoch_ = 0;
-  std::uint64_t forgettings_ = 0;
   std::uint64_t forgotten_ = 0;  // the epoch that the last one began
   std::unordered_map<BucketId, std::vector<TensorNumber>> buckets_;
   BucketId next_bucket_ = 0;

@@ -12,7 +12,8 @@
 namespace kolo {
 
 bool Root::decide() {
-  const auto change = learner_.propose(plan_);  // first: what gets a place in the plan need not run alone
+  bool more = forget({in_conflict(), true});    // before what is complete since
+  const auto change = learner_.propose(plan_);  // before what is complete: it need not run alone
   if (change) decide_(*change);
   ReadyTable::News news = table_.take();
   decide(news.ready);
@@ -26,12 +27,11 @@ bool Root::decide() {
       decide(announcement);
     }
   }
-  for (const SplitBucket& message : news.splits) split(message);
   decide_held();
-  bool more = change.has_value();
+  more |= change.has_value();
   if (census_.has_news()) more |= decide_overdue();
-  if (recency_.crowded(plan_)) more |= forget();
-  return more;
+  if (recency_.crowded(plan_)) more |= forget({recency_.excess(plan_, table_)});
+  return more || !conflicts_.empty();
 }
 
 bool Root::decide_overdue() {
@@ -40,10 +40,17 @@ bool Root::decide_overdue() {
   return !decisions.empty();
 }
 
-bool Root::forget() {
-  const Forget excess{recency_.excess(plan_, table_)};
-  if (excess.tensors.empty()) return false;
-  decide_(excess);
+std::vector<TensorNumber> Root::in_conflict() {
+  std::vector<TensorNumber> numbers;
+  for (const std::string& name : std::exchange(conflicts_, {})) {
+    for (TensorNumber number : plan_.numbers(name)) numbers.push_back(number);
+  }
+  return numbers;
+}
+
+bool Root::forget(const Forget& message) {
+  if (message.tensors.empty()) return false;
+  decide_(message);
   learner_.forget();
   return true;
 }
@@ -84,16 +91,13 @@ void Root::decide(const Announcement& announcement) {
     return;
   }
   const Signature& signature = announcement.variants.front().signature;
-  auto number = plan_.find(announcement.name, signature);
-  if (!number) {
-    decide_(Define{announcement.name, signature});
-    number = plan_.find(announcement.name, signature);
-    for (TensorNumber namesake : plan_.numbers(announcement.name)) {  // ambiguous from now on: see PlanCache::Row
-      split({plan_.row(namesake).bucket, {namesake}});
-    }
+  decide_(Define{announcement.name, signature});
+  const TensorNumber number = *plan_.find(announcement.name, signature);
+  for (TensorNumber namesake : plan_.numbers(announcement.name)) {  // they are not fused: see PlanCache::Row
+    split({plan_.row(namesake).bucket, {namesake}});
   }
-  Ready complete{plan_.row(*number).bucket, announcement.sizes};
-  for (SizesOfRanks& sizes : complete.sizes) sizes.tensor = *number;
+  Ready complete{plan_.row(number).bucket, announcement.sizes};
+  for (SizesOfRanks& sizes : complete.sizes) sizes.tensor = number;
   decide(std::vector{complete});
 }
 
@@ -115,6 +119,12 @@ void Root::decide_held() {
 std::optional<Failure> Root::unfit(TensorNumber number, const std::vector<SizesOfRanks>& news) const {
   const PlanCache::Row& tensor = plan_.row(number);
   const GroupInfo& group = membership_.group();
+  const SizesOfRanks* objection = nullptr;  // of the lowest rank
+  for (const SizesOfRanks& sizes : news) {
+    if (sizes.failure && sizes.tensor == number && (!objection || sizes.ranks < objection->ranks)) objection = &sizes;
+  }
+  if (objection)
+    return explain_rejection({tensor.name, {{tensor.signature, objection->failure, objection->ranks}}}, group.name);
   auto failure = membership_.unfit(tensor.signature);
   if (!failure && has_rows(tensor.signature.kind)) {
     const auto absent = membership_.absent();
@@ -128,11 +138,9 @@ std::optional<Failure> Root::unfit(TensorNumber number, const std::vector<SizesO
   return failure;
 }
 
-/// What has got a number since is decided: nobody would take the name out again.
+/// What is decided since, nobody would take out again.
 void Root::waiting(const Waiting& message) {
-  const bool decided = std::ranges::any_of(
-      plan_.numbers(message.name), [&](TensorNumber number) { return plan_.row(number).since >= message.known; });
-  if (!decided) wanted_.insert(message.name);
+  if (!plan_.voids(message.name, message.known)) wanted_.insert(message.name);
 }
 
 /// Awaited is sent once for each time that all who wait have said so.

@@ -48,6 +48,8 @@ class Root {
   // What other ranks ask.
   void waiting(const Waiting& message);
   void split(const SplitBucket& message);
+  /// The ranks forget the name's numbers, with the next decisions.
+  void conflict(const Conflict& message) { conflicts_.insert(message.name); }
   void awaited(const Awaited& message);
   void overdue(const Overdue& message);
   void present(const Presence& message) { census_.present(message); }
@@ -61,14 +63,15 @@ class Root {
   /// Looks once at what is complete, and decides. Returns whether the plan has changed, which may complete more.
   bool decide();
   /// Whether decide() may do something, the table aside.
-  bool has_news() const { return learner_.run_ended() || !held_.empty() || census_.has_news(); }
+  bool has_news() const { return learner_.run_ended() || !held_.empty() || census_.has_news() || !conflicts_.empty(); }
 
  private:
   void decide(const std::vector<Ready>& ready);
   void decide(const Announcement& announcement);
   void decide_held();
   bool decide_overdue();
-  bool forget();
+  std::vector<TensorNumber> in_conflict();
+  bool forget(const Forget& message);
   std::optional<Failure> unfit(TensorNumber number, const std::vector<SizesOfRanks>& news) const;
 
   const PlanCache& plan_;
@@ -81,6 +84,7 @@ class Root {
   std::uint64_t runs_looked_at_ = 0;          // of the learner's, for held_
   std::map<std::string, Announcement> held_;  // complete, of the program's open run
   std::set<std::string> wanted_;              // names without a number that some rank waits for
+  std::set<std::string> conflicts_;           // names that ranks have announced in different ways
   std::map<BucketId, std::set<int>> askers_;  // ranks that have waited for long, since Awaited was last sent
 };
 

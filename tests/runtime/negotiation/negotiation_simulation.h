@@ -25,6 +25,7 @@ struct Action {
   What what = What::submit;
   std::string name;
   Signature signature;
+  bool fails = false;  ///< by a bad argument, here
 };
 
 inline Signature sum_of(std::int64_t elements, DType dtype = DType::f32) {
@@ -181,6 +182,7 @@ class Simulation {
     request.name = action.name;
     request.group = rank.group;
     request.signature = action.signature;
+    if (action.fails) request.invalid = Failure{ErrorCode::invalid_argument, "a bad argument"};
     request.tensors.push_back({{nullptr, action.signature.shape, action.signature.dtype, {}}, {}});
     auto submission = std::make_shared<Submission>(std::move(request));
     submission->queued.sequence = ++rank.sequence;

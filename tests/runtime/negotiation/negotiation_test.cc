@@ -51,11 +51,13 @@ class RandomProgram {
     const auto odd_op = ops.empty() ? 0 : static_cast<std::size_t>(draw(0, static_cast<int>(ops.size()) - 1));
     Signature odd_signature = sum_of(5, DType::f64);  // never agreed on, so always announced in full
     if (mismatch && chance(60)) odd_signature = sum_of(ops[odd_op].signature.shape[0] == 5 ? 7 : 5);  // may be known
+    const bool fails = mismatch && chance(40);
+    if (fails && chance(60)) odd_signature = ops[odd_op].signature;
     std::vector<bool> early_wait(ops.size());
     for (auto&& early : early_wait) early = chance(15);
     for (int rank = 0; rank < simulation_.size(); ++rank) {
       auto mine = ops;
-      if (mismatch && rank == odd_rank) mine[odd_op].signature = odd_signature;
+      if (mismatch && rank == odd_rank) mine[odd_op] = {What::submit, ops[odd_op].name, odd_signature, fails};
       std::vector<std::size_t> order(mine.size());
       std::iota(order.begin(), order.end(), std::size_t{0});
       if (!common_order) std::shuffle(order.begin(), order.end(), random_);

@@ -1,5 +1,4 @@
-// What a position in the tree knows of its subtree: completeness, names and buckets that meet, announcements taken
-// back.
+// What a position in the tree knows of its subtree: completeness, conflicts, announcements taken back.
 
 #include "runtime/negotiation/ready_table.h"
 
@@ -12,6 +11,7 @@ namespace {
 
 using testing::sum_of;
 using Retraction = ReadyTable::Retraction;
+using Conflicts = std::vector<Conflict>;
 
 /// A position with two neighbours below: child 0 is rank 0, child 1 stands for ranks 1-2, child 2 for rank 3.
 class Position {
@@ -19,14 +19,14 @@ class Position {
   Position() : table({{0}, {1, 2}, {3}}) {
     for (const char* name : {"a", "b", "c"}) plan.define(name, sum_of(5));  // buckets 0, 1, 2
   }
-  void announce(int child, const std::string& name, std::int64_t elements) {
-    table.announce(
+  Conflicts announce(int child, const std::string& name, std::int64_t elements) {
+    return table.announce(
         child, {.name = name, .variants = {{sum_of(elements), std::nullopt, ranks_of(child)}}, .known = plan.epoch()},
         plan);
   }
-  void ready(int child, BucketId bucket) { table.ready(child, {bucket, {}}, plan); }
-  Retraction retract(int child, BucketId bucket) { return table.retract(child, {bucket, ""}, plan); }
-  Retraction retract(int child, const std::string& name) { return table.retract(child, {std::nullopt, name}, plan); }
+  Conflicts ready(int child, BucketId bucket) { return table.ready(child, {bucket, {}}, plan); }
+  Retraction retract(int child, BucketId bucket) { return table.retract(child, {bucket, ""}); }
+  Retraction retract(int child, const std::string& name) { return table.retract(child, {std::nullopt, name}); }
   static RankSet ranks_of(int child) { return child == 0 ? RankSet{0} : child == 1 ? RankSet{1, 2} : RankSet{3}; }
 
   PlanCache plan;
@@ -43,24 +43,24 @@ TEST(ReadyTableTest, ABucketIsCompleteWhenEveryChildHasAnnouncedIt) {
   EXPECT_EQ(position.table.take().ready, (std::vector{Ready{0, {}}}));
   EXPECT_TRUE(position.table.take().ready.empty()) << "passed on once";
   EXPECT_FALSE(position.table.idle());
-  EXPECT_TRUE(position.table.run(0, true, position.plan));
+  EXPECT_TRUE(position.table.run(0, true));
   EXPECT_TRUE(position.table.idle());
 }
 
 TEST(ReadyTableTest, NobodyIsExcusedFromAVote) {
   Position position;
-  position.table.joined(RankSet{3}, position.plan);
+  position.table.joined(RankSet{3});
   position.ready(0, 0);
   position.ready(1, 0);
   EXPECT_EQ(position.table.take().ready, (std::vector{Ready{0, {}}}));
-  EXPECT_FALSE(position.table.run(0, false, position.plan));
+  EXPECT_FALSE(position.table.run(0, false));
   EXPECT_TRUE(position.table.votes(0));
   position.ready(0, 0);
   position.ready(1, 0);
   EXPECT_TRUE(position.table.take().ready.empty()) << "without the rank that has joined";
   position.ready(2, 0);
   EXPECT_EQ(position.table.take().ready, (std::vector{Ready{0, {}}}));
-  EXPECT_TRUE(position.table.run(0, false, position.plan));
+  EXPECT_TRUE(position.table.run(0, false));
   EXPECT_TRUE(position.table.idle());
 }
 
@@ -76,40 +76,71 @@ TEST(ReadyTableTest, ANameIsCompleteWithTheVariantsOfAllChildren) {
   ASSERT_EQ(announced[0].variants.size(), 2u);
   EXPECT_EQ(announced[0].variants[0].ranks, (RankSet{0, 3}));
   EXPECT_EQ(announced[0].variants[1].ranks, (RankSet{1, 2}));
-  position.table.rejected("new");
+  position.table.voided("new");
   EXPECT_TRUE(position.table.idle());
 }
 
-TEST(ReadyTableTest, NamesAndBucketsMeet) {
+TEST(ReadyTableTest, ANameInFullAndByNumberIsAConflictWhicheverComesFirst) {
+  Position position;
+  EXPECT_EQ(position.ready(0, 0), Conflicts{});
+  EXPECT_EQ(position.announce(1, "a", 7), Conflicts{{"a"}});
+  EXPECT_EQ(position.announce(1, "b", 7), Conflicts{});
+  EXPECT_EQ(position.ready(2, 1), Conflicts{{"b"}});
+  position.plan.regroup({{{0, 1, 2}}});  // bucket 3
+  position.table.retired({0, 1, 2});
+  EXPECT_EQ(position.ready(0, 3), (Conflicts{{"a"}, {"b"}}));
+  EXPECT_EQ(position.announce(2, "c", 5), Conflicts{{"c"}}) << "of the same signature, too";
+  EXPECT_TRUE(position.table.quiet());
+}
+
+TEST(ReadyTableTest, TwoNumbersOfANameAreAConflict) {
+  Position position;
+  position.plan.define("a", sum_of(9));  // bucket 3
+  EXPECT_EQ(position.ready(0, 0), Conflicts{});
+  EXPECT_EQ(position.ready(1, 3), Conflicts{{"a"}});
+  EXPECT_EQ(position.retract(1, 3u), Retraction::done);
+  EXPECT_EQ(position.ready(1, 0), Conflicts{});
+  EXPECT_EQ(position.ready(2, 0), Conflicts{});
+  EXPECT_EQ(position.table.take().ready, (std::vector{Ready{0, {}}}));
+}
+
+TEST(ReadyTableTest, AVoteThatNobodyHasTakenPartInIsInNoConflict) {
+  Position position;
+  for (int child = 0; child < 3; ++child) position.ready(child, 0);
+  EXPECT_FALSE(position.table.run(0, false));
+  EXPECT_EQ(position.announce(1, "a", 7), Conflicts{});
+}
+
+TEST(ReadyTableTest, WhatIsForgottenIsAnnouncedInFullByAll) {
   Position position;
   position.ready(0, 0);
   position.announce(1, "a", 7);
-  EXPECT_TRUE(position.table.take().announced.empty());
-  position.ready(2, 0);
-  const auto news = position.table.take();
-  EXPECT_TRUE(news.ready.empty());
-  ASSERT_EQ(news.announced.size(), 1u);
-  ASSERT_EQ(news.announced[0].variants.size(), 2u);
-  EXPECT_EQ(news.announced[0].variants[0], (Announcement::Variant{sum_of(7), std::nullopt, {1, 2}}));
-  EXPECT_EQ(news.announced[0].variants[1], (Announcement::Variant{sum_of(5), std::nullopt, {0, 3}}));
-  EXPECT_EQ(position.table.merged_into(0), "a");
+  position.announce(1, "b", 7);
+  std::vector<std::string> names;
+  position.table.all_voided();
+  position.table.retired(position.plan.forget({{0}}, names));
+  EXPECT_TRUE(position.table.idle());
+  EXPECT_EQ(position.ready(2, 0), Conflicts{}) << "was on its way";
+  EXPECT_EQ(position.announce(0, "a", 5), Conflicts{});
+  EXPECT_EQ(position.announce(1, "a", 7), Conflicts{});
+  EXPECT_EQ(position.announce(2, "a", 5), Conflicts{});
+  const auto announced = position.table.take().announced;
+  ASSERT_EQ(announced.size(), 1u);
+  ASSERT_EQ(announced[0].variants.size(), 2u);
+  EXPECT_EQ(announced[0].variants[0].ranks, (RankSet{0, 3}));
 }
 
-TEST(ReadyTableTest, ANameInAFusedBucketAsksForOneCut) {
+TEST(ReadyTableTest, WhatCannotRunIsSaidOnceForAllRanksThatSaySo) {
   Position position;
-  position.plan.regroup({{{0, 1, 2}}});  // bucket 3
-  position.ready(0, 3);
-  position.announce(1, "b", 7);
-  auto news = position.table.take();
-  ASSERT_EQ(news.splits.size(), 1u);
-  EXPECT_EQ(news.splits[0], (SplitBucket{3, {1}}));
-  position.ready(2, 3);
-  EXPECT_TRUE(position.table.take().splits.empty()) << "asked once";
-  const auto retired = position.plan.regroup({{{1}, {0, 2}}});  // bucket 4 is b alone
-  position.table.retired(retired, position.plan);
-  position.ready(0, 4);
-  position.ready(2, 4);
-  EXPECT_EQ(position.table.take().announced.size(), 1u);
+  const Failure failure{ErrorCode::backend, "no memory"};
+  position.table.ready(0, {0, {{0, {0}, {}, failure}}}, position.plan);
+  position.table.ready(1, {0, {{0, {1}, {}, Failure{ErrorCode::backend, "none"}}, {0, {2}, {}, failure}}},
+                       position.plan);
+  position.ready(2, 0);
+  const auto ready = position.table.take().ready;
+  ASSERT_EQ(ready.size(), 1u);
+  ASSERT_EQ(ready[0].sizes.size(), 2u);
+  EXPECT_EQ(ready[0].sizes[0], (SizesOfRanks{0, {0, 2}, {}, failure}));
 }
 
 TEST(ReadyTableTest, AnnouncementsOfRetiredBucketsCountNowhere) {
@@ -117,7 +148,7 @@ TEST(ReadyTableTest, AnnouncementsOfRetiredBucketsCountNowhere) {
   position.ready(0, 0);
   position.ready(1, 0);
   const auto retired = position.plan.regroup({{{0, 1}}});
-  position.table.retired(retired, position.plan);
+  position.table.retired(retired);
   position.ready(2, 0);  // was on its way
   EXPECT_TRUE(position.table.take().ready.empty());
   EXPECT_TRUE(position.table.idle());
@@ -171,40 +202,11 @@ TEST(ReadyTableTest, RetractingWhatIsKnownAboveAsksThereAndAnswersAllWhoAsked) {
   (void)position.table.take();
   EXPECT_EQ(position.retract(1, 0u), Retraction::passed_on);
   EXPECT_EQ(position.retract(2, 0u), Retraction::passed_on);
-  const auto answers = position.table.retracted({BucketId{0}, ""}, position.plan);
-  ASSERT_EQ(answers.size(), 2u);
-  EXPECT_EQ(answers[0], (std::pair{1, Retract{BucketId{0}, ""}}));
-  EXPECT_EQ(answers[1], (std::pair{2, Retract{BucketId{0}, ""}}));
+  EXPECT_EQ(position.table.retracted({BucketId{0}, ""}), (std::vector{1, 2}));
   position.ready(1, 0);
   EXPECT_TRUE(position.table.take().ready.empty());
   position.ready(2, 0);
   EXPECT_EQ(position.table.take().ready, (std::vector{Ready{0, {}}})) << "complete again";
-}
-
-TEST(ReadyTableTest, ABucketThatWasPassedOnUnderItsNameIsTakenBackUnderIt) {
-  Position position;
-  position.ready(0, 0);
-  position.announce(1, "a", 7);
-  position.ready(2, 0);
-  (void)position.table.take();
-  EXPECT_EQ(position.retract(2, 0u), Retraction::passed_on);
-  const auto answers = position.table.retracted({std::nullopt, "a"}, position.plan);
-  ASSERT_EQ(answers.size(), 1u);
-  EXPECT_EQ(answers[0], (std::pair{2, Retract{BucketId{0}, ""}})) << "answered in the words of the question";
-  position.ready(2, 0);
-  EXPECT_EQ(position.table.take().announced.size(), 1u);
-}
-
-TEST(ReadyTableTest, RanksThatBelieveInDifferentKnownShapesMeet) {
-  Position position;
-  position.plan.define("a", sum_of(9));  // bucket 3: the name is ambiguous from now on
-  position.ready(0, 0);
-  position.ready(1, 3);
-  EXPECT_TRUE(position.table.take().announced.empty());
-  position.ready(2, 0);
-  const auto news = position.table.take();
-  ASSERT_EQ(news.announced.size(), 1u);
-  ASSERT_EQ(news.announced[0].variants.size(), 2u);
 }
 
 }  // namespace

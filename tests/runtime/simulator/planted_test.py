@@ -47,7 +47,7 @@ DEFECTS = [
     ('a contribution that nobody wants any more is announced', 'negotiation/negotiator.cc',
      'if (!joined() || !number || !table_.votes(plan_.row(*number).bucket)) return;', '', PARTS),
     ('ranks that have joined are excused from a vote', 'negotiation/ready_table.cc',
-     '(vote || !excused_[child])', '!excused_[child]', PARTS),
+     '(arrivals.vote || !excused_[child])', '!excused_[child]', PARTS),
     ('an operation that failed while a rank had not come runs when it does', 'negotiation/negotiator.cc',
      'late_.fail_next(message.name, message.failure);', '{}', PARTS),
     ('a retired bucket is not announced anew', 'negotiation/negotiator.cc',
@@ -55,7 +55,11 @@ DEFECTS = [
     ('what one rank waits for is never split from its bucket', 'negotiation/negotiator.cc',
      'if (auto split = outstanding_.split_for(*submission, plan_)) {', 'if (auto split = std::optional<SplitBucket>()) {', PARTS),
     ('names that were forgotten are not announced in full', 'negotiation/negotiator.cc',
-     'for (const SubmissionPtr& submission : here) {\n    announce(submission);', 'for (const SubmissionPtr& submission : here) {', PARTS),
+     'announce_anew(here);', '', PARTS),
+    ('names that ranks have announced in different ways are not reported', 'negotiation/negotiator.h',
+     'for (const Conflict& conflict : conflicts) up(0, conflict);', '', PARTS),
+    ('what a rank cannot run is announced as if it could', 'negotiation/outstanding.cc',
+     'if (!as_before || mine.objection)', 'if (!as_before)', PARTS),
     ('a second close() does not wait for the first', 'coordinator/driver.cc', 'return left_.wait();  // another thread closes', 'return;', PARTS),
 ]
 
