@@ -222,28 +222,19 @@ bool Cycle::execute(Time now) {
 
 bool Cycle::execute(GroupState& group, Time now) {
   current_ = &group;
-  const auto agreements = group.negotiator.agreements();
   const bool decided = group.negotiator.decided() || !group.decisions.empty();
   const bool joined_before = std::exchange(group.was_joined, group.negotiator.any_joined());
   if (joined_before || group.was_joined) again_ |= pairs_.withdraw_refused(group);
   if (decided) apply_decisions(group);
-  counters_.agreements += agreements - std::exchange(group.agreements_counted, agreements);
-  const auto before = group.executor.buckets_started();
   stepping_ = true;
   const bool advanced = group.executor.step(completions_.finished());
   stepping_ = false;
   if (group.executor.take_trailing()) trailing_.begin(now);
-  counters_.buckets += group.executor.buckets_started() - before;
   if (const auto fault = group.executor.take_fault()) {
     group.negotiator.report_fault(*fault);
     again_ = true;
   }
-  if (!completions_.finished().empty()) {
-    const auto staged = group.executor.staged_bytes();
-    counters_.staged_bytes += staged - std::exchange(group.staged_counted, staged);
-    const auto time = group.executor.time_of_buckets();
-    counters_.bucket_ns += static_cast<std::uint64_t>((time - std::exchange(group.time_counted, time)).count());
-  }
+  if (decided || advanced) group.count(counters_);
   completions_.publish();
   return decided || advanced;
 }
@@ -293,11 +284,6 @@ void Cycle::complete_all_of(GroupState& group, const Failure& failure) {
 void Cycle::allocate(GroupState& group, const SubmissionPtr& submission) {
   if (submission->request.allocate) submission->pending.objection = allocate_outputs(*submission, control_.rank());
   vote_again(group, submission);
-}
-
-void Cycle::vote_again(GroupState& group, const SubmissionPtr& submission) {
-  again_ = true;
-  group.negotiator.submit_again(submission);
 }
 
 void Cycle::start(GroupState& group, AgreedBucket&& bucket) {

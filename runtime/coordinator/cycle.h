@@ -11,7 +11,6 @@
 #include <vector>
 
 #include <kolo/config.h>
-#include <kolo/session.h>
 
 #include "runtime/control/channel.h"
 #include "runtime/coordinator/completions.h"
@@ -23,25 +22,6 @@
 #include "runtime/coordinator/pending_queue.h"
 
 namespace kolo {
-
-/// What a rank has done so far: counted by the holder of the role, read by any thread.
-struct Counters {
-  using Count = std::atomic<std::uint64_t>;
-  Count agreements{0}, tensors{0}, buckets{0}, full_announcements{0}, bytes_sent{0}, bytes_received{0},
-      messages_sent{0}, staged_bytes{0}, bucket_ns{0};
-
-  SessionStats stats() const {
-    return {.agreements = agreements,
-            .tensors = tensors,
-            .buckets = buckets,
-            .full_announcements = full_announcements,
-            .control_bytes_sent = bytes_sent,
-            .control_bytes_received = bytes_received,
-            .control_messages_sent = messages_sent,
-            .staged_bytes = staged_bytes,
-            .bucket_seconds = static_cast<double>(bucket_ns) * 1e-9};
-  }
-};
 
 /// What the holder of the coordinator's role does, for all groups: announce, agree, decide, send, execute. Has no
 /// thread and no clock: it is given the time and the channel.
@@ -109,7 +89,10 @@ class Cycle {
   void apply_decisions(GroupState& group);
   void complete_all_of(GroupState& group, const Failure& failure);
   void allocate(GroupState& group, const SubmissionPtr& submission);
-  void vote_again(GroupState& group, const SubmissionPtr& submission);
+  void vote_again(GroupState& group, const SubmissionPtr& submission) {
+    again_ = true;
+    group.negotiator.submit_again(submission);
+  }
   void start(GroupState& group, AgreedBucket&& bucket);
   void finish(GroupState& group, const SubmissionPtr& submission, const Failure* failure);
   bool may_leave();

@@ -35,6 +35,17 @@ GroupState::GroupState(std::shared_ptr<const GroupInfo> group, ControlChannel& c
   channel.open(negotiator.position());
 }
 
+void GroupState::count(Counters& counters) {
+  const auto add = [](Counters::Count& sum, std::uint64_t now, std::uint64_t& counted) {
+    if (now != counted) sum += now - std::exchange(counted, now);
+  };
+  add(counters.agreements, negotiator.agreements(), agreements_counted);
+  add(counters.buckets, executor.buckets_started(), buckets_counted);
+  add(counters.staged_bytes, executor.staged_bytes(), staged_counted);
+  const auto time = executor.time_of_buckets();
+  counters.bucket_ns += static_cast<std::uint64_t>((time - std::exchange(time_counted, time)).count());
+}
+
 bool GroupState::at_rest() const {
   return negotiator.at_rest() && decisions.empty() && executor.at_rest() && !patience.run.counting() &&
          !patience.wait.counting();

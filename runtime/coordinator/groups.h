@@ -1,6 +1,8 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
@@ -8,6 +10,7 @@
 #include <vector>
 
 #include <kolo/config.h>
+#include <kolo/session.h>
 
 #include "runtime/control/channel.h"
 #include "runtime/coordinator/executor.h"
@@ -16,6 +19,25 @@
 #include "runtime/negotiation/negotiator.h"
 
 namespace kolo {
+
+/// What a rank has done so far: counted by the holder of the role, read by any thread.
+struct Counters {
+  using Count = std::atomic<std::uint64_t>;
+  Count agreements{0}, tensors{0}, buckets{0}, full_announcements{0}, bytes_sent{0}, bytes_received{0},
+      messages_sent{0}, staged_bytes{0}, bucket_ns{0};
+
+  SessionStats stats() const {
+    return {.agreements = agreements,
+            .tensors = tensors,
+            .buckets = buckets,
+            .full_announcements = full_announcements,
+            .control_bytes_sent = bytes_sent,
+            .control_bytes_received = bytes_received,
+            .control_messages_sent = messages_sent,
+            .staged_bytes = staged_bytes,
+            .bucket_seconds = static_cast<double>(bucket_ns) * 1e-9};
+  }
+};
 
 /// The group of the two ranks of a send and its receive, one for each direction: made by each rank when it first needs
 /// one, and numbered by a rule, since nobody agrees on them.
@@ -37,11 +59,12 @@ struct GroupState {
   PairQueue pair_queue;  // of a pair
 
   bool was_joined = false;  // some rank had joined when the decisions were last applied
-  std::uint64_t agreements_counted = 0;
-  std::uint64_t staged_counted = 0;
+  std::uint64_t agreements_counted = 0, buckets_counted = 0, staged_counted = 0;
   std::chrono::nanoseconds time_counted{0};
 
   bool is_pair() const { return info->is_pair(); }
+  /// Adds what has come since it was counted last.
+  void count(Counters& counters);
   /// Whether only the program or another rank can give it something to do.
   bool at_rest() const;
 };

@@ -41,11 +41,6 @@ void Negotiator::submit(const SubmissionPtr& submission) {
   }
 }
 
-/// It cannot run any more: a rank has left, or the group has failed.
-void Negotiator::fail(const SubmissionPtr& submission) {
-  decisions_.failed.push_back({submission, broken_ ? *broken_ : membership_.left_failure(submission->request)});
-}
-
 void Negotiator::announce(const SubmissionPtr& submission) {
   if (const auto complete = outstanding_.add(submission, plan_)) {
     up(0, ready(*complete));
@@ -367,11 +362,6 @@ void Negotiator::apply(const GroupFailed& message) {
   broken_ = message.failure;
   decisions_.broken = message.failure;
   for (const SubmissionPtr& submission : take_everything()) decisions_.failed.push_back({submission, message.failure});
-}
-
-void Negotiator::apply(const DeviceFault& message) {
-  ++faults_;
-  decisions_.run.emplace_back(message.failure);
 }
 
 std::vector<SubmissionPtr> Negotiator::take_everything() {

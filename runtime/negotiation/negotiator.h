@@ -200,7 +200,10 @@ class Negotiator {
   void apply(const Retracted& message) { answer(table_.retracted(message.what), message.what); }
   void apply(const Left& message);
   void apply(const GroupFailed& message);
-  void apply(const DeviceFault& message);
+  void apply(const DeviceFault& message) {
+    ++faults_;
+    decisions_.run.emplace_back(message.failure);
+  }
   void apply(const Joined& message);
   void apply(const Awaited& message) {
     if (const auto split = outstanding_.part_of(message.bucket, plan_)) up(0, *split);
@@ -220,7 +223,10 @@ class Negotiator {
     decisions_.withdrawn.insert(decisions_.withdrawn.end(), submissions.begin(), submissions.end());
   }
   void after_replan(const std::vector<BucketId>& retired, BucketId first_new);
-  void fail(const SubmissionPtr& submission);
+  /// It cannot run any more: a rank has left, or the group has failed.
+  void fail(const SubmissionPtr& submission) {
+    decisions_.failed.push_back({submission, broken_ ? *broken_ : membership_.left_failure(submission->request)});
+  }
   bool give_up(const std::string& name, const Failure& failure);
   /// Whether this rank has joined.
   bool joined() const { return membership_.joined(position_.rank); }
