@@ -279,6 +279,9 @@ extern "C" {
 int MPI_Test(MPI_Request* request, int* flag, MPI_Status* status) {
   return ++mpi_calls, PMPI_Test(request, flag, status);
 }
+int MPI_Testall(int count, MPI_Request* requests, int* done, MPI_Status* statuses) {
+  return ++mpi_calls, PMPI_Testall(count, requests, done, statuses);
+}
 int MPI_Improbe(int source, int tag, MPI_Comm comm, int* flag, MPI_Message* message, MPI_Status* status) {
   return ++mpi_calls, PMPI_Improbe(source, tag, comm, flag, message, status);
 }
@@ -287,6 +290,9 @@ int MPI_Iprobe(int source, int tag, MPI_Comm comm, int* flag, MPI_Status* status
 }
 int MPI_Isend(const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request* request) {
   return ++mpi_calls, PMPI_Isend(data, count, type, to, tag, comm, request);
+}
+int MPI_Irecv(void* data, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request* request) {
+  return ++mpi_calls, PMPI_Irecv(data, count, type, from, tag, comm, request);
 }
 int MPI_Initialized(int* flag) {
   return ++mpi_calls, PMPI_Initialized(flag);
