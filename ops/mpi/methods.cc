@@ -138,30 +138,37 @@ void finish_reduce_scatter(MpiTransfer& transfer) {
 // ---- values are only copied
 // ---------------------------------------------------------------------------------------------
 
-// The root's chunk goes down a tree: a chain where there are chunks enough to keep all of it busy, as every rank then
-// sends once; else a binomial tree, in which the last rank is reached soonest. Ranks count from the root: rank r gets
-// the chunk from r without its lowest bit, and passes it on to r + 1, r + 2, r + 4, … below that bit.
+// The root's chunk goes down a tree. Where there are chunks enough to keep all of it busy that is a chain, as every
+// rank then sends once; else, of few ranks, the root has all others as children; of many it is a binomial tree. Ranks
+// count from the root: there rank r gets the chunk from r without its lowest bit, and passes it on to r + 1, r + 2, r +
+// 4, … below that bit.
+
+constexpr int few_ranks = 4;  // are served by the root sooner than by one another
+
+int place_of(const MpiTransfer& transfer) {
+  return (transfer.rank() - transfer.signature().root + transfer.ranks()) % transfer.ranks();
+}
 
 template <class Visit>
 void for_each_child(const MpiTransfer& transfer, Visit visit) {
-  const int ranks = transfer.ranks(), root = transfer.signature().root,
-            place = (transfer.rank() - root + ranks) % ranks;
-  const auto visit_place = [&](int child) { visit((root + child) % ranks); };
-  if (transfer.fills_chain()) {
-    if (place + 1 < ranks) visit_place(place + 1);
+  const int ranks = transfer.ranks(), place = place_of(transfer);
+  const auto visit_place = [&](int child) {
+    if (child < ranks) visit((transfer.signature().root + child) % ranks);
+  };
+  if (transfer.fills_chain()) return visit_place(place + 1);
+  if (ranks <= few_ranks) {
+    for (int child = 1; place == 0 && child < ranks; ++child) visit_place(child);
     return;
   }
-  int reach = 1;
-  while (place % (2 * reach) == 0 && reach < ranks) reach *= 2;
-  for (int step = place == 0 ? reach : reach / 2; step > 0; step /= 2) {
-    if (place + step < ranks) visit_place(place + step);
-  }
+  int step = 1;  // the lowest bit of `place`, or of what would be the next rank
+  while (place % (2 * step) == 0 && step < ranks) step *= 2;
+  while ((step /= 2) > 0) visit_place(place + step);
 }
 
 int parent(const MpiTransfer& transfer) {
-  const int ranks = transfer.ranks(), root = transfer.signature().root,
-            place = (transfer.rank() - root + ranks) % ranks;
-  return (root + (transfer.fills_chain() ? place - 1 : place & (place - 1))) % ranks;
+  const int place = place_of(transfer);
+  const int above = transfer.fills_chain() ? place - 1 : transfer.ranks() <= few_ranks ? 0 : place & (place - 1);
+  return (transfer.signature().root + above) % transfer.ranks();
 }
 
 void begin_broadcast(MpiTransfer& transfer) {

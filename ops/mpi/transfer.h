@@ -115,10 +115,12 @@ class MpiTransfer {
   void receive(int from, std::span<std::byte> data) {
     messages_.receive(group_.channel().comm(), group_.channel_rank(from), tag_, data.data(), data.size());
   }
-  /// Calls visit(rank) for the other ranks, from this one's successor on: so not all begin with the same one.
+  /// Calls visit(rank) for the other ranks, in their order.
   template <class Visit>
   void for_each_peer(Visit visit) const {
-    for (int i = 1; i < ranks(); ++i) visit((rank() + i) % ranks());
+    for (int peer = 0; peer < ranks(); ++peer) {
+      if (peer != rank()) visit(peer);
+    }
   }
 
   /// received(rank) for the ranks whose values are combined, in order; valid until the next call.

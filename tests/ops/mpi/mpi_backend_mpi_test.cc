@@ -136,6 +136,18 @@ TEST_F(MpiGroups, OverlapInAnyOrder) {
   }
 }
 
+/// Down a tree, and, where there are as many chunks as ranks, down a chain.
+TEST_F(MpiGroups, BroadcastFromEveryRank) {
+  for (int root = 0; root < ranks(); ++root) {
+    for (const std::int64_t elements : {1, 200, 255 * ranks(), 300 * ranks()}) {
+      Job mine = job(broadcast_of(DType::f32, root), elements, static_cast<std::uint64_t>(root));
+      mine.start(*backend_);
+      mine.finish();
+      mine.verify();
+    }
+  }
+}
+
 TEST_F(MpiGroups, NameTheGroupThatHasTheirTags) {
   if (ranks() == 1) return;
   const GroupId taken = 7, next = 7 + channel_->tag_blocks() - 1;

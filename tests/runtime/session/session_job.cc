@@ -279,9 +279,6 @@ extern "C" {
 int MPI_Test(MPI_Request* request, int* flag, MPI_Status* status) {
   return ++mpi_calls, PMPI_Test(request, flag, status);
 }
-int MPI_Testall(int count, MPI_Request* requests, int* done, MPI_Status* statuses) {
-  return ++mpi_calls, PMPI_Testall(count, requests, done, statuses);
-}
 int MPI_Improbe(int source, int tag, MPI_Comm comm, int* flag, MPI_Message* message, MPI_Status* status) {
   return ++mpi_calls, PMPI_Improbe(source, tag, comm, flag, message, status);
 }
