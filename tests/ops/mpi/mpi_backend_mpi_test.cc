@@ -1,6 +1,10 @@
 #include "ops/mpi/backend.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <fstream>
 #include <numeric>
 
 #include "tests/ops/backend_conformance.h"
@@ -199,6 +203,56 @@ TEST_F(MpiGroups, ShareStaging) {
   }
   EXPECT_EQ(channel_->staging().in_use(), 0U);
   EXPECT_LE(buffers(), most_buffers());
+}
+
+/// While alive, the process gets no more than 4 MiB of memory.
+class LittleMemory {
+ public:
+  LittleMemory() {
+    getrlimit(RLIMIT_AS, &before_);
+    rlim_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlimit limit{pages * static_cast<rlim_t>(getpagesize()) + (4 << 20), before_.rlim_max};
+    setrlimit(RLIMIT_AS, &limit);
+  }
+  ~LittleMemory() { setrlimit(RLIMIT_AS, &before_); }
+  LittleMemory(const LittleMemory&) = delete;
+  LittleMemory& operator=(const LittleMemory&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+/// Staging of one chunk is reserved: with no more memory chunks travel one or two at a time; with none at all that is
+/// an error, also of the operation after it.
+TEST_F(MpiGroups, NeedTheStagingOfOneChunk) {
+  if (ranks() == 1) return;
+  const auto channel = std::make_shared<MpiChannel>(MPI_COMM_WORLD, MpiTuning{{8 << 20, 1 << 15}, 16 << 10, 4});
+  const auto backend = mpi_backend(channel);
+  const auto group = backend->for_group(this->group(1, all())), other = backend->for_group(this->group(2, all()));
+  std::vector<float> values((40 << 20) / sizeof(float), 1);
+  const Bucket bucket{all_reduce_of(DType::f32, ReduceOp::sum), {{view(values), view(values)}}};
+  const auto operation = group->start(bucket);
+  {
+    const LittleMemory little;
+    while (!operation->step()) EXPECT_EQ(channel->staging().in_use() + channel->staging().unused(), 2U);
+    const auto all_of_it = [&] { return channel->staging().take(channel->buffer_bytes()); };
+    HostBuffer one = all_of_it(), two = all_of_it();
+    for (int attempt = 0; attempt < 2; ++attempt) {
+      const auto late = other->start(bucket);
+      try {
+        (void)late->step();
+        ADD_FAILURE() << "there is no staging";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::backend);
+        EXPECT_EQ(std::string_view(error.what()).find("cannot allocate"), 0U) << error.what();
+      }
+    }
+    channel->staging().give_back(std::move(one));
+    channel->staging().give_back(std::move(two));
+  }
+  EXPECT_EQ(values, std::vector<float>(values.size(), static_cast<float>(ranks())));
+  MPI_Barrier(MPI_COMM_WORLD);
 }
 
 /// An operation that failed is gone, and the program has freed its tensor: the message that comes nevertheless stays
