@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <limits>
+#include <utility>
 
 #include <kolo/error.h>
 
@@ -19,6 +21,37 @@ HostBuffer::HostBuffer(std::size_t bytes) : size_(bytes) {
 
 void HostBuffer::Traits::destroy(Raw data) noexcept {
   std::free(data);
+}
+
+HostBuffer BufferPool::make(std::size_t bytes) {
+  HostBuffer buffer(bytes);
+  bytes_ += bytes;
+  return buffer;
+}
+
+HostBuffer BufferPool::take(std::size_t bytes) {
+  for (; !free_.empty() && free_.back().size() < bytes; free_.pop_back()) bytes_ -= free_.back().size();
+  if (free_.empty()) free_.push_back(make(bytes));
+  HostBuffer buffer = std::move(free_.back());
+  free_.pop_back();
+  ++in_use_;
+  return buffer;
+}
+
+void BufferPool::give_back(HostBuffer buffer) noexcept {
+  --in_use_;
+  if (free_.size() < kept_) return free_.push_back(std::move(buffer));
+  bytes_ -= buffer.size();
+}
+
+void BufferPool::leak(HostBuffer buffer) noexcept {
+  --in_use_;
+  bytes_ -= buffer.size();
+  buffer.leak();
+}
+
+void BufferPool::reserve(std::size_t count, std::size_t bytes) {
+  while (free_.size() < std::min(count, kept_)) free_.push_back(make(bytes));
 }
 
 }  // namespace kolo

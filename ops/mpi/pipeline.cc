@@ -1,22 +1,6 @@
 #include "ops/mpi/pipeline.h"
 
-#include <new>
-
 namespace kolo {
-
-MpiPipeline::MpiPipeline(MPI_Comm comm, const MpiTuning& tuning)
-    : tuning_(tuning), group_(comm), last_of_(tuning.in_flight) {
-  transfers_.reserve(tuning.in_flight);
-  for (std::size_t i = 0; i < tuning.in_flight; ++i) transfers_.emplace_back(group_, tuning_);
-}
-
-MpiPipeline::~MpiPipeline() {
-  if (!failure_) return;
-  (void)group_.exchange.release();
-  (void)group_.gather.release();
-  if (begun_ == finished_) return;
-  for (MpiTransfer& transfer : transfers_) transfer.leak();
-}
 
 std::uint64_t MpiPipeline::staged_bytes() const {
   std::uint64_t sum = 0;
@@ -25,7 +9,13 @@ std::uint64_t MpiPipeline::staged_bytes() const {
 }
 
 void MpiPipeline::enqueue(MpiJob& job) {
-  job.upcoming = chunk_at(job.bucket, group_.ranks, {}, tuning_.chunks);
+  const MpiTuning& tuning = group_.channel().tuning();
+  if (transfers_.empty()) {
+    transfers_.reserve(tuning.in_flight);
+    while (transfers_.size() < tuning.in_flight) transfers_.emplace_back(group_);
+    last_of_.resize(tuning.in_flight);
+  }
+  job.upcoming = chunk_at(job.bucket, group_.ranks(), {}, tuning.chunks);
   job.complete = job.upcoming.count == 0;
   if (!job.complete) jobs_.push_back(&job);
 }
@@ -49,17 +39,23 @@ bool MpiPipeline::advance() {
 void MpiPipeline::abandon() noexcept {
   if (!failure_) failure_ = Failure{ErrorCode::aborted, "an operation of the group was abandoned"};
   jobs_.clear();
+  if (finished_ == begun_) return;
+  for (std::uint64_t chunk = finished_; chunk < begun_; ++chunk) transfer(chunk).cancel();
+  const auto deadline = MpiMessages::deadline();
+  while (finished_ < begun_) transfer(finished_++).give_up(deadline);
+  proceeded_ = finished_;
 }
 
 bool MpiPipeline::begin_next() {
   if (jobs_.empty() || begun_ - finished_ == transfers_.size()) return false;
   MpiJob& job = *jobs_.front();
-  const Chunk chunk = job.upcoming;
-  job.upcoming = chunk_at(job.bucket, group_.ranks, chunk.next, tuning_.chunks);
+  if (!transfer(begun_).reserve(job.bucket, job.upcoming, begun_ == finished_)) return false;
+  job.upcoming = chunk_at(job.bucket, group_.ranks(), job.upcoming.next, group_.channel().tuning().chunks);
   const bool last = job.upcoming.count == 0;
   if (last) jobs_.pop_front();
   last_of_[begun_ % transfers_.size()] = last ? &job : nullptr;
-  transfer(begun_++).begin(job.bucket, chunk);
+  const std::uint64_t chunk = begun_++;
+  transfer(chunk).begin(group_.tag(chunk));
   return true;
 }
 

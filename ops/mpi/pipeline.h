@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "ops/mpi/transfer.h"
@@ -21,16 +22,16 @@ struct MpiJob {
 ///
 /// Chunks are numbered; number s uses transfer s % transfers. Three counters say how far they are: chunks below
 /// `finished_` are done, those below `proceeded_` have started their second phase, those below `begun_` their first.
-/// Each counter only grows by one at a time, so on every rank the first phases of all chunks start in the order of
-/// their numbers, and so do the second phases: what MPI asks for each of the two communicators, although ranks move at
-/// different speeds. Several chunks are on their way at once, also of different operations, so that one's reduction
-/// overlaps with the others' communication.
+/// Each counter only grows by one at a time. Several chunks are on their way at once, also of different operations, so
+/// that one's reduction overlaps with the others' communication: as many as there are transfers, if other groups have
+/// left staging for them, and one in any case.
 class MpiPipeline {
  public:
-  explicit MpiPipeline(MPI_Comm comm, const MpiTuning& tuning);
-  ~MpiPipeline();
-  MpiPipeline(const MpiPipeline&) = delete;
-  MpiPipeline& operator=(const MpiPipeline&) = delete;
+  /// `group`: as for the constructors of MpiGroup.
+  template <class... Group>
+  explicit MpiPipeline(Group&&... group) : group_(std::forward<Group>(group)...) {}
+
+  const MpiGroup& group() const { return group_; }
 
   void enqueue(MpiJob& job);
 
@@ -41,8 +42,9 @@ class MpiPipeline {
   /// again for ever.
   bool advance();
 
-  /// No job is touched any more, and nothing collective is done; advance() throws Error{aborted}.
+  /// No job is touched any more, and what has not begun to arrive is not received; advance() throws Error{aborted}.
   void abandon() noexcept;
+  bool failed() const { return failure_.has_value(); }
 
  private:
   bool begin_next();
@@ -50,11 +52,10 @@ class MpiPipeline {
   bool finish_next();
   MpiTransfer& transfer(std::uint64_t chunk) { return transfers_[chunk % transfers_.size()]; }
 
-  MpiTuning tuning_;
   MpiGroup group_;
-  std::vector<MpiTransfer> transfers_;
-  std::vector<MpiJob*> last_of_;  // per transfer: the job whose last chunk it carries, else null
-  std::deque<MpiJob*> jobs_;      // with chunks that have not begun
+  std::vector<MpiTransfer> transfers_;  // none before the first job
+  std::vector<MpiJob*> last_of_;        // per transfer: the job whose last chunk it carries, else null
+  std::deque<MpiJob*> jobs_;            // with chunks that have not begun
   std::uint64_t begun_ = 0;
   std::uint64_t proceeded_ = 0;
   std::uint64_t finished_ = 0;

@@ -2,15 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 #include <utility>
 
 namespace kolo {
-
-MpiGroup::MpiGroup(MPI_Comm comm) : exchange(duplicate(comm)), gather(duplicate(comm)) {
-  check_mpi(MPI_Comm_rank(exchange.get(), &rank), "MPI_Comm_rank");
-  check_mpi(MPI_Comm_size(exchange.get(), &ranks), "MPI_Comm_size");
-}
 
 const MpiMethod* mpi_method(OpKind kind) {
   switch (kind) {
@@ -22,54 +16,68 @@ const MpiMethod* mpi_method(OpKind kind) {
     case OpKind::gather: return &mpi_gather;
     case OpKind::scatter: return &mpi_scatter;
     case OpKind::all_to_all: return &mpi_all_to_all;
-    default: return nullptr;  // pair.h has send_recv
+    default: return nullptr;  // send_recv is for pairs
   }
 }
 
-MpiTransfer::MpiTransfer(const MpiGroup& group, const MpiTuning& tuning)
-    : group_(group),
-      tuning_(tuning),
-      // A line for each rank: slices are rounded up to lines, and a chunk has an element of each rank's block at
-      // least.
-      packed_(static_cast<std::size_t>(tuning.chunks.largest + std::int64_t{64} * group.ranks)),
-      received_(static_cast<std::size_t>(tuning.chunks.largest + std::int64_t{64} * group.ranks)) {
-  const auto ranks = static_cast<std::size_t>(group.ranks);
-  for (auto* list : {&counts, &offsets, &send_counts, &send_offsets}) list->resize(ranks);
-  sources_.reserve(ranks);
-}
-
-void MpiTransfer::begin(const Bucket& bucket, const Chunk& chunk) {
+bool MpiTransfer::reserve(const Bucket& bucket, const Chunk& chunk, bool allocate) {
   bucket_ = &bucket;
   chunk_ = chunk;
-  const bool direct = chunk.single || (in_one_piece(&BucketTensor::in) && in_one_piece(&BucketTensor::out));
-  staged_ = !direct;
-  mpi_method(bucket.signature.kind)->begin(*this);
+  staged_ = !chunk.single && !(in_one_piece(&BucketTensor::in) && in_one_piece(&BucketTensor::out));
+  const OpKind kind = signature().kind;
+  const bool packs = packs_input() || (kind == OpKind::reduce && !is_root());
+  const bool receives = (reduces(kind) && ranks() > 1) || (staged_ && has_blocks(kind));
+  BufferPool& pool = group_.channel().staging();
+  const std::size_t needed = (packs ? 1 : 0) + (receives ? 1 : 0), share = 2 * group_.channel().tuning().in_flight;
+  if (!allocate && needed > pool.unused() && needed + pool.in_use() > share) return false;
+  try {
+    if (packs) packed_ = pool.take(group_.channel().buffer_bytes());
+    if (receives) received_ = pool.take(group_.channel().buffer_bytes());
+  } catch (const Error&) {
+    release_staging(true);
+    if (allocate) throw;
+    return false;
+  }
+  return true;
+}
+
+void MpiTransfer::release_staging(bool unused) noexcept {
+  BufferPool& pool = group_.channel().staging();
+  for (HostBuffer* buffer : {&packed_, &received_}) {
+    if (buffer->data()) unused ? pool.give_back(std::move(*buffer)) : pool.leak(std::move(*buffer));
+  }
+}
+
+void MpiTransfer::begin(int tag) {
+  tag_ = tag;
+  mpi_method(signature().kind)->begin(*this);
 }
 
 void MpiTransfer::finish() {
   mpi_method(signature().kind)->finish(*this);
+  release_staging(true);
   bucket_ = nullptr;
 }
 
-bool MpiTransfer::arrived() {
-  if (request_ == MPI_REQUEST_NULL) return true;
-  int done = 0;
-  check_mpi(MPI_Test(&request_, &done, MPI_STATUS_IGNORE), "MPI_Test");
-  return done != 0;
-}
-
-void MpiTransfer::leak() noexcept {
-  packed_.leak();
-  received_.leak();
-  // MPI may also read the lists of counts: they are given up, not freed.
-  for (auto* list : {&counts, &offsets, &send_counts, &send_offsets}) {
-    (void)new (std::nothrow) std::vector<int>(std::move(*list));
-  }
+void MpiTransfer::give_up(std::chrono::steady_clock::time_point deadline) noexcept {
+  release_staging(messages_.finished_by(deadline));
+  bucket_ = nullptr;
 }
 
 bool MpiTransfer::travels_whole() const {
-  return bytes() <= tuning_.small &&
-         static_cast<std::size_t>(bytes()) * static_cast<std::size_t>(ranks()) <= received_.size();
+  const MpiTuning& tuning = group_.channel().tuning();
+  return static_cast<std::int64_t>(bytes()) <= tuning.small &&
+         at(ranks()) <= static_cast<std::size_t>(tuning.chunks.largest + std::int64_t{64} * ranks());
+}
+
+bool MpiTransfer::fills_chain() const {
+  return bucket_->bytes() / static_cast<std::size_t>(group_.channel().tuning().chunks.largest) >=
+         static_cast<std::size_t>(ranks());
+}
+
+bool MpiTransfer::packs_input() const {
+  if (staged_) return true;
+  return signature().kind == OpKind::all_to_all && first_tensor().in.data == first_tensor().out.data;
 }
 
 /// Calls copy(tensor, offset, bytes, place) for what the chunk consists of in the blocks that this rank has for, or
@@ -79,7 +87,7 @@ void MpiTransfer::for_each_segment_of(Block block_of, int peer, Copy copy) const
   std::size_t place = 0;
   for_each_segment(*bucket_, ranks(), chunk_.position, chunk_.count, [&](const Segment& segment) {
     const BucketTensor& tensor = bucket_->tensors[segment.tensor];
-    const ElementRange block = block_of(signature().kind, tensor, ranks(), group_.rank, peer);
+    const ElementRange block = block_of(signature().kind, tensor, ranks(), rank(), peer);
     const std::int64_t count = std::min(segment.count, block.count() - segment.offset);
     if (count <= 0) return;
     const std::size_t bytes = static_cast<std::size_t>(count) * element_bytes();
@@ -88,18 +96,23 @@ void MpiTransfer::for_each_segment_of(Block block_of, int peer, Copy copy) const
   });
 }
 
-int MpiTransfer::bytes_of(Block block, int peer) const {
-  std::size_t sum = 0;
+/// The chunk of a block: at `staging`, or, if that is null, in the one tensor of which the chunk is.
+std::span<std::byte> MpiTransfer::block(Block block, Tensor BucketTensor::*side, std::byte* staging, int peer) const {
+  std::span<std::byte> found(staging, 0);
   for_each_segment_of(block, peer,
-                      [&](const BucketTensor&, std::int64_t, std::size_t bytes, std::size_t) { sum += bytes; });
-  return static_cast<int>(sum);
+                      [&](const BucketTensor& tensor, std::int64_t offset, std::size_t bytes, std::size_t place) {
+                        found = {staging ? staging : address(tensor.*side, offset), place + bytes};
+                      });
+  return found;
 }
 
-int MpiTransfer::sent_bytes(int to) const {
-  return bytes_of(in_block, to);
+std::span<std::byte> MpiTransfer::block_for(int peer) const {
+  const bool one_for_all = traits(signature().kind).in == Rows::own;
+  return block(in_block, &BucketTensor::in, packs_input() ? packed() + (one_for_all ? 0 : at(peer)) : nullptr, peer);
 }
-int MpiTransfer::received_bytes(int from) const {
-  return bytes_of(out_block, from);
+
+std::span<std::byte> MpiTransfer::block_from(int peer) const {
+  return block(out_block, &BucketTensor::out, staged_ ? received() + at(peer) : nullptr, peer);
 }
 
 /// Whether the chunk lies in neighbouring memory on this rank although it is made of several tensors, as in an arena.
@@ -117,49 +130,46 @@ bool MpiTransfer::in_one_piece(Tensor BucketTensor::*side) const {
   return one || ignored;
 }
 
-/// Calls move(tensor, offset, bytes, place) for each segment.
-template <class Move>
-void MpiTransfer::stage(Block block, int peer, Move move) {
-  for_each_segment_of(block, peer,
+void MpiTransfer::pack(int peer, std::byte* to) {
+  for_each_segment_of(in_block, peer,
                       [&](const BucketTensor& tensor, std::int64_t offset, std::size_t bytes, std::size_t place) {
-                        move(tensor, offset, bytes, place);
+                        std::memcpy(to + place, address(tensor.in, offset), bytes);
+                        staged_bytes_ += bytes;
+                      });
+}
+
+void MpiTransfer::unpack(int peer, const std::byte* from) {
+  for_each_segment_of(out_block, peer,
+                      [&](const BucketTensor& tensor, std::int64_t offset, std::size_t bytes, std::size_t place) {
+                        std::memcpy(address(tensor.out, offset), from + place, bytes);
                         staged_bytes_ += bytes;
                       });
 }
 
 void MpiTransfer::pack_input() {
-  if (!staged_) return;
-  stage(in_block, group_.rank,
-        [&](const BucketTensor& tensor, std::int64_t offset, std::size_t bytes, std::size_t place) {
-          std::memcpy(packed() + place, address(tensor.in, offset), bytes);
-        });
+  if (staged_) pack(rank(), packed());
 }
 
-void MpiTransfer::unpack_output() {
-  if (staged_) unpack_own_block(packed());
-}
-
-void MpiTransfer::unpack_own_block(const std::byte* from) {
-  stage(out_block, group_.rank,
-        [&](const BucketTensor& tensor, std::int64_t offset, std::size_t bytes, std::size_t place) {
-          std::memcpy(address(tensor.out, offset), from + place, bytes);
-        });
+void MpiTransfer::unpack_output(const std::byte* from) {
+  if (staged_) unpack(rank(), from);
 }
 
 void MpiTransfer::pack_blocks() {
-  for (int rank = 0; rank < ranks(); ++rank) {
-    stage(in_block, rank, [&](const BucketTensor& tensor, std::int64_t offset, std::size_t bytes, std::size_t place) {
-      std::memcpy(packed() + at(rank) + place, address(tensor.in, offset), bytes);
-    });
+  if (!packs_input()) return;
+  for (int peer = 0; peer < ranks(); ++peer) {
+    if (staged_ || peer != rank()) pack(peer, packed() + at(peer));
   }
 }
 
 void MpiTransfer::unpack_blocks() {
-  for (int rank = 0; rank < ranks(); ++rank) {
-    stage(out_block, rank, [&](const BucketTensor& tensor, std::int64_t offset, std::size_t bytes, std::size_t place) {
-      std::memcpy(address(tensor.out, offset), received() + at(rank) + place, bytes);
-    });
-  }
+  for (int peer = 0; staged_ && peer < ranks(); ++peer) unpack(peer, received() + at(peer));
+}
+
+void MpiTransfer::keep_own_block() {
+  if (packs_input() && !staged_) return;  // in-place
+  const std::span<const std::byte> from = block_for(rank());
+  const std::span<std::byte> to = block_from(rank());
+  if (!from.empty() && from.data() != to.data()) std::memcpy(to.data(), from.data(), from.size());
 }
 
 }  // namespace kolo

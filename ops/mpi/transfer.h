@@ -3,6 +3,7 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -12,38 +13,17 @@
 #include "ops/chunk.h"
 #include "ops/host/host_buffer.h"
 #include "ops/kernels/reduce.h"
-#include "ops/mpi_base/handles.h"
+#include "ops/mpi/channel.h"
 
 namespace kolo {
-
-/// The ranks that talk, and their two channels: MPI wants collectives of one communicator started in one order
-/// everywhere, and ranks start second phases at different times.
-struct MpiGroup {
-  explicit MpiGroup(MPI_Comm comm);
-
-  MpiComm exchange;  ///< first phase of every chunk, in chunk order
-  MpiComm gather;    ///< second phase of those chunks that have one, in chunk order
-  int rank = 0;
-  int ranks = 1;
-};
-
-/// Sizes that decide how chunks travel, in bytes; equal on all ranks. Chosen by measurement.
-struct MpiTuning {
-  ChunkRule chunks;
-  std::int64_t small = 16 << 10;  ///< up to this size every rank sends the whole chunk to every rank
-  std::size_t in_flight = 4;      ///< chunks on their way at one time; each has staging of its own
-};
-
-/// Inter-node: small chunks, enough of them to keep the network busy, also with a tensor of a few MiB.
-inline constexpr MpiTuning between_nodes{{512 << 10, 1 << 15}, 16 << 10, 8};
 
 class MpiTransfer;
 
 /// How the chunks of one kind of operation travel, in one phase or two.
 struct MpiMethod {
-  void (*begin)(MpiTransfer&);    ///< starts the first phase, on MpiGroup::exchange
-  void (*proceed)(MpiTransfer&);  ///< it has arrived: starts the second, on MpiGroup::gather, if any
-  void (*finish)(MpiTransfer&);   ///< that has arrived too: puts the results in place
+  void (*begin)(MpiTransfer&);    ///< starts the messages of the first phase
+  void (*proceed)(MpiTransfer&);  ///< they have arrived: starts those of the second, if any
+  void (*finish)(MpiTransfer&);   ///< these have arrived too: puts the results in place
 };
 
 /// The method of a kind of operation; null if there is none.
@@ -52,23 +32,29 @@ const MpiMethod* mpi_method(OpKind kind);
 extern const MpiMethod mpi_all_reduce, mpi_reduce, mpi_broadcast, mpi_reduce_scatter, mpi_all_gather, mpi_gather,
     mpi_scatter, mpi_all_to_all;
 
-/// One chunk on its way through MPI, and staging memory for it that serves one chunk after the other.
+/// One chunk on its way through MPI; serves one after the other.
 ///
-/// Life of a chunk: begin() starts its first phase; when that has arrived, proceed() starts the second, if any; when
-/// that has arrived too, finish() puts the results in place. The chunk's tensors are used in between.
+/// Life of a chunk: reserve() takes the staging that it needs; begin() starts its first phase; when that has arrived,
+/// proceed() starts the second, if any; when that has arrived too, finish() puts the results in place and gives the
+/// staging back. The chunk's tensors are used in between.
 class MpiTransfer {
  public:
-  MpiTransfer(const MpiGroup& group, const MpiTuning& tuning);
+  explicit MpiTransfer(const MpiGroup& group) : group_(group) {}
 
-  void begin(const Bucket& bucket, const Chunk& chunk);
+  /// Takes what staging the chunk needs out of the channel's. Without `allocate` only if the group's share is not in
+  /// use; whether that has succeeded. Throws Error{backend} if memory has to be allocated, and there is none.
+  bool reserve(const Bucket& bucket, const Chunk& chunk, bool allocate);
+  void begin(int tag);
   void proceed() { mpi_method(signature().kind)->proceed(*this); }
   void finish();
 
   /// Whether the phase that was started last has arrived. Throws Error{backend}.
-  bool arrived();
+  bool arrived() { return messages_.arrived(); }
 
-  /// Forgets memory that MPI may still write to.
-  void leak() noexcept;
+  /// The chunk is given up: no message of it that has not begun to arrive is received.
+  void cancel() noexcept { messages_.cancel(); }
+  /// After cancel(): waits until `deadline` for what is arriving. Staging that MPI may still use is leaked.
+  void give_up(std::chrono::steady_clock::time_point deadline) noexcept;
 
   /// Copied into and out of staging so far.
   std::uint64_t staged_bytes() const { return staged_bytes_; }
@@ -77,53 +63,65 @@ class MpiTransfer {
   // --------------------------------------------------------------------------------------
 
   const Signature& signature() const { return bucket_->signature; }
-  const MpiGroup& group() const { return group_; }
-  int ranks() const { return group_.ranks; }
-  bool is_root() const { return signature().root == group_.rank; }
+  int rank() const { return group_.rank(); }
+  int ranks() const { return group_.ranks(); }
+  bool is_root() const { return signature().root == rank(); }
   std::size_t element_bytes() const { return size_of(signature().dtype); }
   std::int64_t count() const { return chunk_.count; }
   /// Of the chunk; of one rank's block where ranks have blocks: the longest.
-  int bytes() const { return static_cast<int>(static_cast<std::size_t>(chunk_.count) * element_bytes()); }
-  /// What this rank sends to a rank, and gets from it, where ranks have blocks: a block may lack the end of the
-  /// chunk.
-  int sent_bytes(int to) const;
-  int received_bytes(int from) const;
+  std::size_t bytes() const { return static_cast<std::size_t>(chunk_.count) * element_bytes(); }
   Reduction reduction() const { return reduction_of(signature(), bucket_->divide_by); }
   /// Whether the chunk goes through staging, not straight from and to the tensor.
   bool staged() const { return staged_; }
   /// Whether every rank sends the whole chunk instead of slices, because it is small.
   bool travels_whole() const;
+  /// Whether the bucket has as many chunks as the group has ranks, so that a chain of these is busy all along.
+  bool fills_chain() const;
 
   // ---- for methods: memory
   // --------------------------------------------------------------------------------------------
 
-  /// Two pieces of staging. Both have room for bytes(), and for bytes() of each rank where ranks have blocks: that of
-  /// rank r is at() r.
+  /// Two pieces of staging, if the kind of operation uses them. Both have room for bytes(), and for bytes() of each
+  /// rank where ranks have blocks: that of rank r is at() r.
   std::byte* packed() const { return packed_.data(); }
   std::byte* received() const { return received_.data(); }
-  std::size_t at(int rank) const { return static_cast<std::size_t>(rank) * static_cast<std::size_t>(bytes()); }
+  std::size_t at(int rank) const { return static_cast<std::size_t>(rank) * bytes(); }
 
-  /// The chunk of the input, or of the output: of all elements, of this rank's block for the smaller one of an
-  /// operation with blocks. In the tensor if it is not staged, else in packed().
+  /// The chunk of the input, or of the output, where ranks have no blocks. In the tensor if it is not staged, else in
+  /// packed().
   std::byte* input() const { return staged_ ? packed() : address(first_tensor().in, chunk_.position.offset); }
   std::byte* output() const { return staged_ ? packed() : address(first_tensor().out, chunk_.position.offset); }
 
-  /// Copies the chunk from the input to input(), or from output() to the output, if it is staged.
-  void pack_input();
-  void unpack_output();
+  /// The chunk of the block that this rank has for another one, and of the one that it gets from there: in the tensor,
+  /// or where it is staged. A block may lack the end of the chunk.
+  std::span<std::byte> block_for(int peer) const;
+  std::span<std::byte> block_from(int peer) const;
 
-  /// Copies this rank's block to the output, which holds no other.
-  void unpack_own_block(const std::byte* from);
-  /// Copies the blocks of all ranks from the input to packed(), or from received() to the output.
+  /// Copies what is staged: the input to packed(); the results, from where they are, to the output.
+  void pack_input();
+  void unpack_output(const std::byte* from);
+  /// The same for the blocks that this rank has for all ranks, and for those that it got.
   void pack_blocks();
   void unpack_blocks();
+  /// Copies the block that this rank has for itself to where it gets it.
+  void keep_own_block();
 
-  // ---- for methods: arguments of MPI calls
-  // ----------------------------------------------------------------------------
+  // ---- for methods: messages
+  // ------------------------------------------------------------------------------------------
 
-  /// The request of the phase; MPI reads and writes what the call was given until it has arrived.
-  MPI_Request* request() { return &request_; }
-  std::vector<int> counts, offsets, send_counts, send_offsets;  // per rank
+  void send(int to, std::span<const std::byte> data) {
+    messages_.send(group_.channel().comm(), group_.channel_rank(to), tag_, data.data(), data.size());
+  }
+  void receive(int from, std::span<std::byte> data) {
+    messages_.receive(group_.channel().comm(), group_.channel_rank(from), tag_, data.data(), data.size());
+  }
+  /// Calls visit(rank) for the other ranks, in their order.
+  template <class Visit>
+  void for_each_peer(Visit visit) const {
+    for (int peer = 0; peer < ranks(); ++peer) {
+      if (peer != rank()) visit(peer);
+    }
+  }
 
   /// received(rank) for the ranks whose values are combined, in order; valid until the next call.
   template <class Received>
@@ -142,19 +140,22 @@ class MpiTransfer {
 
   template <class Copy>
   void for_each_segment_of(Block block, int peer, Copy copy) const;
-  template <class Move>
-  void stage(Block block, int peer, Move move);
+  void pack(int peer, std::byte* to);
+  void unpack(int peer, const std::byte* from);
   bool in_one_piece(Tensor BucketTensor::*side) const;
-  int bytes_of(Block block, int peer) const;
+  std::span<std::byte> block(Block block, Tensor BucketTensor::*side, std::byte* staging, int peer) const;
+  /// Whether inputs go through packed(): those of an all_to_all in-place, too, which results overwrite.
+  bool packs_input() const;
+  void release_staging(bool unused) noexcept;
 
   const MpiGroup& group_;
-  const MpiTuning& tuning_;
   const Bucket* bucket_ = nullptr;
   Chunk chunk_;
+  int tag_ = 0;
   bool staged_ = false;
   HostBuffer packed_;
   HostBuffer received_;
-  MPI_Request request_ = MPI_REQUEST_NULL;
+  MpiMessages messages_;
   std::vector<const void*> sources_;
   std::uint64_t staged_bytes_ = 0;
 };

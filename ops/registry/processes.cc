@@ -50,7 +50,8 @@ BackendList process_backends(std::string_view setting, const ProcessRanks& ranks
   if (setting == "auto" && spans_shared_nodes(ranks.node_of)) {
     int rank = 0;
     check_mpi(MPI_Comm_rank(ranks.comm, &rank), "MPI_Comm_rank");
-    backends.insert(backends.begin(), two_level_backend(*backends.back(), node_backend(ranks), ranks.node_of, rank,
+    auto inter_node = mpi_backend(ranks.comm, between_nodes);  // not the groups' own: these have the same tags
+    backends.insert(backends.begin(), two_level_backend(std::move(inter_node), node_backend(ranks), ranks.node_of, rank,
                                                         between_nodes.chunks));
   }
   return backends;

@@ -11,8 +11,6 @@
 namespace kolo {
 namespace {
 
-constexpr std::size_t ahead = 2;  // chunks that are reduced before an earlier one is gathered
-
 /// Scales the rule, which counts bytes of the carried type, to a bucket's own.
 ChunkRule rule_for(const ChunkRule& rule, DType own, DType carried) {
   const auto ratio = static_cast<std::int64_t>(size_of(carried) / size_of(own));
@@ -58,7 +56,11 @@ TwoLevelAllReduce::TwoLevelAllReduce(std::shared_ptr<TwoLevels> levels, Bucket b
 }
 
 TwoLevelAllReduce::~TwoLevelAllReduce() {
-  for (InFlight& flight : chunks_) flight.staging.leak();  // of what is not complete: MPI may still write there
+  for (InFlight& flight : chunks_) {  // of what is not complete: others may still read and write there
+    if (!flight.staging.data()) continue;
+    levels_->staging->leak(std::move(flight.staging));
+    --levels_->staged_chunks;
+  }
 }
 
 bool TwoLevelAllReduce::needs_polling() const {
@@ -101,10 +103,11 @@ bool TwoLevelAllReduce::advance(InFlight& flight) {
 
 /// Starts the next collective within the node, if its turn has come: the same one on all ranks of the node.
 bool TwoLevelAllReduce::start_next() {
-  const bool reduce_first = reduced_ < chunks_.size() && reduced_ <= gathered_ + ahead;
+  const bool reduce_first = reduced_ < chunks_.size() && reduced_ <= gathered_ + TwoLevels::ahead;
   if (reduce_first) {
     InFlight& next = chunks_[reduced_];
-    if (reduced_ >= complete_ + TwoLevels::most_in_flight || (staged(next) && levels_->staging.empty())) return false;
+    const bool no_staging = staged(next) && levels_->staged_chunks == TwoLevels::most_in_flight;
+    if (reduced_ >= complete_ + TwoLevels::most_in_flight || no_staging) return false;
     reduce_intra_node(next);
     ++reduced_;
     return true;
@@ -123,8 +126,8 @@ void TwoLevelAllReduce::lay_out(InFlight& flight) {
     flight.sums = flight.out = address(tensor.out, flight.chunk.position.offset);
   }
   if (!staged(flight)) return;
-  flight.staging = std::move(levels_->staging.back());
-  levels_->staging.pop_back();
+  flight.staging = levels_->staging->take(levels_->staging_bytes());
+  ++levels_->staged_chunks;
   flight.in = flight.sums = flight.staging.data();
   if (!flight.chunk.single) flight.out = flight.in;
   if (!flight.chunk.single && carried_ != own_)
@@ -157,7 +160,8 @@ void TwoLevelAllReduce::put_back(InFlight& flight) {
     place += bytes;
   });
   levels_->staged_bytes += static_cast<std::size_t>(flight.chunk.count) * size;
-  levels_->staging.push_back(std::move(flight.staging));
+  levels_->staging->give_back(std::move(flight.staging));
+  --levels_->staged_chunks;
 }
 
 Tensor TwoLevelAllReduce::stripe(std::byte* begin, DType dtype, const InFlight& flight, int number) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -22,14 +23,21 @@ std::optional<DType> carried_type(const Signature& signature);
 struct TwoLevels {
   /// Chunks of an operation that have been reduced intra-node and are not complete.
   static constexpr std::size_t most_in_flight = 4;
+  /// Chunks that are reduced before an earlier one is gathered: an operation has to have these and one more.
+  static constexpr std::size_t ahead = 2;
+
+  /// Of a buffer of staging: room for a chunk in its type and in the carried one.
+  std::size_t staging_bytes() const {
+    return static_cast<std::size_t>(std::max<std::int64_t>(rule.largest, 64) * 3 / 2);
+  }
 
   NodePlacement placement;
   std::unique_ptr<Backend> intra_node;  ///< null if this rank is alone on its node
   std::unique_ptr<Backend> inter_node;  ///< among the holders of this rank's stripe; null if it holds none
   ChunkRule rule;                       ///< in bytes of the carried type
-  std::vector<HostBuffer>
-      staging;  ///< what no chunk uses now: each has room for one, in its type and in the carried one
-  std::uint64_t staged_bytes = 0;  ///< copied into and out of staging so far
+  std::shared_ptr<BufferPool> staging;  ///< of all groups of this rank
+  std::size_t staged_chunks = 0;        ///< how many buffers chunks of this group use now
+  std::uint64_t staged_bytes = 0;       ///< copied into and out of staging so far
 };
 
 /// One bucket in flight, chunk by chunk: a reduce_scatter intra-node (every holder gets its stripe), an all_reduce

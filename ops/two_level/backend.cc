@@ -16,29 +16,35 @@ GroupInfo part_of(const GroupInfo& group, const std::vector<int>& members) {
   return part;
 }
 
+/// What the backends of one rank, for the world and for groups, have in common.
+struct TwoLevelWorld {
+  std::shared_ptr<Backend> all_ranks;
+  ChunkRule stripe;
+  std::shared_ptr<BufferPool> staging = std::make_shared<BufferPool>(TwoLevels::most_in_flight);
+};
+
 class TwoLevelBackend final : public Backend {
  public:
-  /// `group`: ranks of `all_ranks`; `node_of`: by rank of the group.
-  TwoLevelBackend(Backend& all_ranks, std::unique_ptr<Backend> intra_node, std::vector<int> node_of, GroupInfo group,
-                  const ChunkRule& stripe)
-      : all_ranks_(all_ranks),
+  /// `group`: ranks of `world.all_ranks`; `node_of`: by rank of the group.
+  TwoLevelBackend(TwoLevelWorld world, std::unique_ptr<Backend> intra_node, std::vector<int> node_of, GroupInfo group)
+      : world_(std::move(world)),
         node_of_(std::move(node_of)),
         group_(std::move(group)),
-        stripe_(stripe),
         levels_(std::make_shared<TwoLevels>()) {
     levels_->placement = placement_of(node_of_, group_.rank);
     const NodePlacement& placement = levels_->placement;
-    levels_->rule = {stripe.largest * placement.stripes(), stripe.direct};
+    levels_->rule = {world_.stripe.largest * placement.stripes(), world_.stripe.direct};
+    levels_->staging = world_.staging;
     levels_->intra_node = std::move(intra_node);
+    // The members of a node and the holders of a stripe have this rank alone in common: two groups of one number.
     if (!levels_->intra_node && placement.mine().size() > 1)
-      levels_->intra_node = all_ranks.for_group(part_of(group_, placement.mine()));
+      levels_->intra_node = world_.all_ranks->for_group(part_of(group_, placement.mine()));
     if (placement.holds_stripe()) {
       std::vector<int> holders;
       for (const auto& ranks : placement.ranks) holders.push_back(ranks[static_cast<std::size_t>(placement.index)]);
-      levels_->inter_node = all_ranks.for_group(part_of(group_, holders));
+      levels_->inter_node = world_.all_ranks->for_group(part_of(group_, holders));
     }
-    const auto largest = static_cast<std::size_t>(std::max<std::int64_t>(levels_->rule.largest, 64));
-    for (std::size_t i = 0; i < TwoLevels::most_in_flight; ++i) levels_->staging.emplace_back(largest + largest / 2);
+    if (group_.is_world()) world_.staging->reserve(TwoLevels::ahead + 1, levels_->staging_bytes());
   }
 
   std::string_view name() const override { return "nodes"; }
@@ -58,8 +64,8 @@ class TwoLevelBackend final : public Backend {
     if (!spans_shared_nodes(node_of)) return nullptr;
     GroupInfo members = group;
     for (int& rank : members.ranks) rank = group_.ranks[static_cast<std::size_t>(rank)];
-    return std::make_unique<TwoLevelBackend>(all_ranks_, intra_node_for(group, placement), std::move(node_of),
-                                             std::move(members), stripe_);
+    return std::make_unique<TwoLevelBackend>(world_, intra_node_for(group, placement), std::move(node_of),
+                                             std::move(members));
   }
   /// That of this node's backend, for the members here.
   Introduction introduction() override {
@@ -73,6 +79,7 @@ class TwoLevelBackend final : public Backend {
     return true;
   }
   void abandon() noexcept override {
+    if (group_.is_world()) world_.all_ranks->abandon();
     if (levels_->intra_node) levels_->intra_node->abandon();
     if (levels_->inter_node) levels_->inter_node->abandon();
   }
@@ -100,21 +107,20 @@ class TwoLevelBackend final : public Backend {
     return levels_->intra_node->for_group(members);
   }
 
-  Backend& all_ranks_;
+  TwoLevelWorld world_;
   std::vector<int> node_of_;
   GroupInfo group_;
-  ChunkRule stripe_;
   std::shared_ptr<TwoLevels> levels_;
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> two_level_backend(Backend& all_ranks, std::unique_ptr<Backend> intra_node,
+std::unique_ptr<Backend> two_level_backend(std::unique_ptr<Backend> all_ranks, std::unique_ptr<Backend> intra_node,
                                            std::vector<int> node_of, int rank, const ChunkRule& stripe) {
   GroupInfo world{0, "world", std::vector<int>(node_of.size()), rank};
   std::iota(world.ranks.begin(), world.ranks.end(), 0);
-  return std::make_unique<TwoLevelBackend>(all_ranks, std::move(intra_node), std::move(node_of), std::move(world),
-                                           stripe);
+  return std::make_unique<TwoLevelBackend>(TwoLevelWorld{std::move(all_ranks), stripe}, std::move(intra_node),
+                                           std::move(node_of), std::move(world));
 }
 
 }  // namespace kolo

@@ -3,6 +3,8 @@
 #include "ops/two_level/backend.h"
 
 #include <algorithm>
+#include <array>
+#include <numeric>
 #include <optional>
 #include <string>
 
@@ -33,11 +35,11 @@ class Nodes {
       if (node == members.size()) members.emplace_back();
       members[node].push_back(static_cast<int>(r));
     }
-    all_ranks = mpi_backend(MPI_COMM_WORLD, tuning);
+    auto all_ranks = mpi_backend(MPI_COMM_WORLD, tuning);
     std::unique_ptr<Backend> node;
     if (shared)
       node = node_backend({MPI_COMM_WORLD, node_of, {}, [](const std::string& line) { ADD_FAILURE() << line; }});
-    backend = two_level_backend(*all_ranks, std::move(node), node_of, rank, tuning.chunks);
+    backend = two_level_backend(std::move(all_ranks), std::move(node), node_of, rank, tuning.chunks);
   }
 
   void run(Call call) {
@@ -53,7 +55,7 @@ class Nodes {
 
   int rank = 0;
   std::vector<std::vector<int>> members;
-  std::unique_ptr<Backend> all_ranks, backend;
+  std::unique_ptr<Backend> backend;
 };
 
 std::vector<std::vector<int>> placements() {
@@ -129,6 +131,38 @@ TEST(TwoLevel, LargerThanManyChunks) {
   }
 }
 
+/// Groups over MPI alone, whose members come at very different times; then two at once, which odd ranks start and step
+/// in the opposite order.
+TEST(TwoLevel, GroupsAreMadeWithoutTheOthers) {
+  for (const auto& node_of : placements()) {
+    Nodes nodes(node_of, tiny, false);
+    const int ranks = static_cast<int>(node_of.size());
+    GroupInfo group{0, "group", std::vector<int>(node_of.size()), nodes.rank};
+    std::iota(group.ranks.begin(), group.ranks.end(), 0);
+    const auto make = [&] { return ++group.id, nodes.backend->for_group(group); };
+    const auto make_and_end = [&] {
+      for (int i = 0; i < 50; ++i) (void)make();
+    };
+    if (nodes.rank == 0) make_and_end();
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (nodes.rank != 0) make_and_end();
+    const std::array groups{make(), make()};
+    std::vector<std::unique_ptr<Job>> jobs;
+    for (std::uint64_t seed = 1; seed <= 2; ++seed) {
+      Call call{all_reduce_of(seed == 1 ? DType::f32 : DType::f16, ReduceOp::sum), {3'000, 7}, true, seed};
+      call.nodes = nodes.members;
+      jobs.push_back(std::make_unique<Job>(call, nodes.rank, ranks));
+    }
+    const std::size_t first = static_cast<std::size_t>(nodes.rank) % 2;
+    for (const std::size_t i : {first, 1 - first}) jobs[i]->start(*groups[i]);
+    for (bool complete = false; !complete;) {
+      complete = true;
+      for (const std::size_t i : {first, 1 - first}) complete &= jobs[i]->step();
+    }
+    for (const auto& job : jobs) job->verify();
+  }
+}
+
 /// A node whose ranks cannot share memory says so, and uses MPI; the others do as ever.
 TEST(TwoLevel, WithoutSharedMemoryOnOneNode) {
   for (const auto& node_of : placements()) {
@@ -136,13 +170,13 @@ TEST(TwoLevel, WithoutSharedMemoryOnOneNode) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     std::string line;
     std::string_view name;
-    const auto all_ranks = mpi_backend(MPI_COMM_WORLD, between_nodes);
+    auto all_ranks = mpi_backend(MPI_COMM_WORLD, between_nodes);
     std::optional<NoDescriptors> handicap;
     if (rank == 0) handicap.emplace();
     auto node = node_backend({MPI_COMM_WORLD, node_of, {}, [&](const std::string& text) { line = text; }});
     handicap.reset();
     if (node) name = node->name();
-    const auto backend = two_level_backend(*all_ranks, std::move(node), node_of, rank, between_nodes.chunks);
+    const auto backend = two_level_backend(std::move(all_ranks), std::move(node), node_of, rank, between_nodes.chunks);
     const auto peers = std::ranges::count(node_of, node_of[static_cast<std::size_t>(rank)]);
     const bool of_the_first = node_of[static_cast<std::size_t>(rank)] == node_of[0];
     EXPECT_EQ(name, peers == 1 ? "" : of_the_first ? "mpi" : "shm");

@@ -288,6 +288,9 @@ int MPI_Iprobe(int source, int tag, MPI_Comm comm, int* flag, MPI_Status* status
 int MPI_Isend(const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request* request) {
   return ++mpi_calls, PMPI_Isend(data, count, type, to, tag, comm, request);
 }
+int MPI_Irecv(void* data, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request* request) {
+  return ++mpi_calls, PMPI_Irecv(data, count, type, from, tag, comm, request);
+}
 int MPI_Initialized(int* flag) {
   return ++mpi_calls, PMPI_Initialized(flag);
 }
