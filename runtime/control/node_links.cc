@@ -129,6 +129,7 @@ void NodeLinks::drain(int from) {
     const auto read = link.read.bytes.load(std::memory_order_relaxed);
     const auto count = static_cast<std::size_t>(link.written.bytes.load(std::memory_order_acquire) - read);
     if (count == 0) break;
+    if (count > capacity) throw Error(ErrorCode::backend, "malformed control message (more than its ring holds)");
     const std::size_t start = read % capacity;
     const std::size_t first = std::min(count, capacity - start);
     buffer.insert(buffer.end(), bytes + start, bytes + start + first);

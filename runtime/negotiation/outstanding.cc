@@ -23,7 +23,7 @@ SubmissionPtr Outstanding::take_numbered(TensorNumber number) {
 std::optional<BucketId> Outstanding::add(const SubmissionPtr& submission, const PlanCache& plan) {
   const auto number = submission->pending.objection ? std::nullopt : plan.find(*submission);
   if (!number) {
-    named_[submission->request.name] = submission;
+    named_[submission->request.name()] = submission;
     return std::nullopt;
   }
   at(*number) = submission;
@@ -40,7 +40,7 @@ bool Outstanding::numbered(Submission& submission, const PlanCache& plan) const 
 }
 
 bool Outstanding::holds(Submission& submission, const PlanCache& plan) const {
-  const auto found = named_.find(submission.request.name);
+  const auto found = named_.find(submission.request.name());
   return (found != named_.end() && found->second.get() == &submission) || numbered(submission, plan);
 }
 
@@ -75,12 +75,13 @@ std::vector<SubmissionPtr> Outstanding::take(BucketId bucket, const PlanCache& p
   const std::vector<TensorNumber>& members = *plan.members(bucket);
   std::vector<SubmissionPtr> taken;
   taken.reserve(members.size());
+  for (TensorNumber number : members) {  // first: what is taken is lost if the bucket cannot run
+    if (waits(number)) continue;
+    throw Error(ErrorCode::backend,
+                fmt::format("the ranks agreed to run '{}', which this rank has not submitted", plan.row(number).name));
+  }
   for (TensorNumber number : members) {
     SubmissionPtr here = take_numbered(number);
-    if (!here) {
-      throw Error(ErrorCode::backend, fmt::format("the ranks agreed to run '{}', which this rank has not submitted",
-                                                  plan.row(number).name));
-    }
     forget(*here);
     taken.push_back(std::move(here));
   }
@@ -122,7 +123,7 @@ std::vector<SubmissionPtr> Outstanding::take(const std::string& name, const Plan
 /// Takes one submission back. Its bucket is incomplete then, and not announced.
 void Outstanding::remove(Submission& submission, const PlanCache& plan) {
   forget(submission);
-  if (const auto found = named_.find(submission.request.name);
+  if (const auto found = named_.find(submission.request.name());
       found != named_.end() && found->second.get() == &submission) {
     named_.erase(found);
     return;
@@ -210,7 +211,7 @@ std::optional<Retract> Outstanding::withdraw(const SubmissionPtr& submission, co
       return std::nullopt;
     }
   } else {
-    what.name = submission->request.name;
+    what.name = submission->request.name();
   }
   withdrawing_.push_back(submission);
   return what;
@@ -230,7 +231,7 @@ std::vector<SubmissionPtr> Outstanding::withdrawn(const Retract& what, const Pla
   return take_withdrawn(plan, [&](Submission& submission) {
     const bool by_number = numbered(submission, plan);
     return what.bucket ? by_number && plan.row(*plan.find(submission)).bucket == *what.bucket
-                       : !by_number && submission.request.name == what.name;
+                       : !by_number && submission.request.name() == what.name;
   });
 }
 

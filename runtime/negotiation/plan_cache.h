@@ -39,7 +39,8 @@ class PlanCache {
   /// Applies Define: the tensor's number. Its bucket holds it alone.
   TensorNumber define(std::string name, const Signature& signature);
 
-  /// Applies Replan. Returns the ids of the retired buckets; new ids count on from next_bucket().
+  /// Applies Replan; throws Error{backend}, and changes nothing, if it is malformed. Returns the ids of the retired
+  /// buckets; new ids count on from next_bucket().
   std::vector<BucketId> regroup(const Replan& record);
 
   /// Applies Reject: every bucket with a tensor of this name is retired, so that announcements of it that are still on
@@ -70,9 +71,11 @@ class PlanCache {
   /// The sizes that these ranks had in the last run, for a full announcement.
   std::vector<SizesOfRanks> sizes_of(TensorNumber number, const RankSet& ranks) const;
 
-  /// All ranks' sizes of a tensor, by place in `ranks`: those in `news`, else those of the last run.
+  /// All ranks' sizes of a tensor, by place in `ranks`: those in `news`, else those of the last run. Throws
+  /// Error{backend} if one that is not `absent` has not as many as the tensor has.
   std::vector<std::vector<std::int64_t>> sizes_by_rank(TensorNumber number, const std::vector<int>& ranks,
-                                                       const std::vector<SizesOfRanks>& news) const;
+                                                       const std::vector<SizesOfRanks>& news,
+                                                       const std::vector<int>& absent) const;
 
   std::optional<TensorNumber> find(std::string_view name, const Signature& signature) const;
   /// The same of a submission, which remembers it until numbers are taken back.
@@ -80,6 +83,8 @@ class PlanCache {
   /// All numbers of a name: one for each signature it has been used with.
   std::span<const TensorNumber> numbers(std::string_view name) const;
 
+  /// Throws Error{backend} unless these are different tensors of the plan.
+  void check(std::vector<TensorNumber> tensors) const;
   bool known(TensorNumber number) const { return number < rows_.size() && rows_[number].known; }
   /// The number that is given after `more` others have been.
   TensorNumber next_number(std::size_t more = 0) const;
@@ -88,6 +93,9 @@ class PlanCache {
 
   /// The tensors of a bucket in the plan's order; null if there is no such bucket, or no longer.
   const std::vector<TensorNumber>* members(BucketId bucket) const;
+  /// Those of a bucket that the ranks have agreed to run. Throws Error{backend} if there is none, or the rows of one
+  /// are not known.
+  const std::vector<TensorNumber>& to_run(BucketId bucket, const GroupInfo& group, const std::vector<int>& absent);
   BucketId next_bucket() const { return next_bucket_; }
 
  private:

@@ -341,7 +341,9 @@ class Session {
   /// in none. Members are ordered by key, equal keys by session rank. Collective over the session.
   Group split(int color, int key = 0);
 
-  /// Removes a group once its members have nothing in flight in it. Collective over the session, like new_group().
+  /// Removes a group once its members have nothing in flight in it; if split() made it those of all colours, and every
+  /// rank passes its own. Collective over the session, like new_group(). Throws Error{invalid_argument} on every rank
+  /// if a member has something in flight.
   void remove_group(const Group& group);
 
   /// Memory for tensors on a device of this process, zeroed, aligned to 64 bytes at least. Backends need the fewest

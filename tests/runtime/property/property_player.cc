@@ -379,6 +379,7 @@ std::vector<std::string> run_program(const PropertyProgram& program, const Confi
       try {
         Session session(std::move(world), config);
         play(session, program, shared);
+        session.close();
         if (const auto late = session.stats().late_wakeups) shared.problem(fmt::format("{} late wake-ups", late));
       } catch (const std::exception& error) {
         shared.give_up(error.what());
