@@ -109,6 +109,7 @@ bool NodeLinks::receive(ControlChannel::Message& message) {
       auto bits = words[word].exchange(0, std::memory_order_seq_cst);
       for (; bits != 0; bits &= bits - 1) {
         const int from = word * 64 + std::countr_zero(bits);
+        if (from >= ranks_) throw Error(ErrorCode::backend, "malformed control message (of no rank)");
         drain(from);
         push(from);  // it may have rung because it made room
       }

@@ -45,7 +45,7 @@ struct NamedTensor {
 
 struct AllReduceOptions {
   ReduceOp op = ReduceOp::sum;
-  Group group{};                 ///< default: the world
+  Group group{};                 ///< default: the world; one of another session throws Error{invalid_argument}
   double prescale = 1;           ///< multiplies every input (in f32 for 16-bit floats)
   double postscale = 1;          ///< multiplies the result
   bool divide_by_group = false;  ///< average: divide by the size of the group, also while ranks have joined

@@ -36,23 +36,27 @@ void run_until_thrown(int ranks, const std::function<void(Session&)>& program) {
 }
 
 TEST(Liveness, AThreadThatSleepsWithTheRoleDoesNotKeepAnotherFromLeaving) {
-  std::latch left(1);
-  run_ranks(2, [&](Session& session) {
-    float one = 1;
-    if (session.rank() == 0) {
-      std::thread sleeper([&] {
-        EXPECT_NE(error_text([&] { session.all_reduce("never", view_scalar(one)); }, ErrorCode::closed), "");
-      });
-      std::this_thread::sleep_for(200ms);  // it has gone to sleep
-      const auto start = std::chrono::steady_clock::now();
-      session.abandon();
-      EXPECT_LT(std::chrono::steady_clock::now() - start, 5s);
-      sleeper.join();
-      left.count_down();
-    } else {
-      left.wait();
-    }
-  });
+  std::chrono::nanoseconds took{0};  // of several: a sleeper that nobody wakes looks after a second at most
+  for (int round = 0; round < 5; ++round) {
+    std::latch left(1);
+    run_ranks(2, [&](Session& session) {
+      float one = 1;
+      if (session.rank() == 0) {
+        std::thread sleeper([&] {
+          EXPECT_NE(error_text([&] { session.all_reduce("never", view_scalar(one)); }, ErrorCode::closed), "");
+        });
+        std::this_thread::sleep_for(200ms);  // it has gone to sleep
+        const auto start = std::chrono::steady_clock::now();
+        session.abandon();
+        took += std::chrono::steady_clock::now() - start;
+        sleeper.join();
+        left.count_down();
+      } else {
+        left.wait();
+      }
+    });
+  }
+  EXPECT_LT(took, 2s);
 }
 
 TEST(Liveness, AMonitoredBarrierDoesNotWaitForAThreadThatSleeps) {
