@@ -79,17 +79,6 @@ std::vector<Introduction> gather_introductions(MPI_Comm comm, const Introduction
   return result;
 }
 
-MpiComm communicator_of(MPI_Comm comm, const GroupInfo& group) {
-  MPI_Group made_group = MPI_GROUP_NULL;
-  const MpiGroupHandle all = group_of(comm);
-  check_mpi(MPI_Group_incl(all.get(), group.size(), group.ranks.data(), &made_group), "MPI_Group_incl");
-  const MpiGroupHandle members(made_group);
-  MPI_Comm made = MPI_COMM_NULL;
-  const int tag = static_cast<int>(group.id % 32768);  // keeps groups apart that are made at once
-  check_mpi(MPI_Comm_create_group(comm, members.get(), tag, &made), "MPI_Comm_create_group");
-  return MpiComm(made);
-}
-
 void check_mpi(int rc, const char* call, Where where) {
   if (rc != MPI_SUCCESS) fail(rc, call, where);
 }

@@ -40,10 +40,6 @@ MpiGroupHandle group_of(MPI_Comm comm);
 /// A copy of `comm` whose errors are returned, not fatal. Collective. Throws Error{backend}.
 MpiComm duplicate(MPI_Comm comm);
 
-/// The communicator of some ranks of `comm`. Collective over them alone, which make groups in an agreed order. Throws
-/// Error{backend}.
-MpiComm communicator_of(MPI_Comm comm, const GroupInfo& group);
-
 /// The bytes of each rank. Collective. Throws Error{backend}.
 std::vector<std::vector<std::byte>> gather_all(MPI_Comm comm, std::span<const std::byte> mine);
 

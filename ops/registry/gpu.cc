@@ -114,9 +114,9 @@ std::vector<std::string> gpu_table(std::span<const GpuIdentity> identities, cons
 BackendList gpu_backends(const Config& config, const GpuShare& mine, std::span<const GpuIdentity> identities,
                          const GroupInfo& world, const GpuHosts& hosts) {
   const GpuChoice choice = choose_gpu_backends(config, identities);
-  if (world.rank == 0 && !choice.note.empty()) config.report(choice.note);
+  if (world.rank == 0 && !choice.note.empty()) report(config, choice.note);
   if (world.rank == 0 && config.banner) {
-    for (const std::string& line : gpu_table(identities, choice)) config.report(line);
+    for (const std::string& line : gpu_table(identities, choice)) report(config, line);
   }
   BackendList backends;
   if (!choice.usable) return backends;

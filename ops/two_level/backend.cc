@@ -75,7 +75,7 @@ class TwoLevelBackend final : public Backend {
     std::vector<Introduction> here;
     for (int rank : levels_->placement.mine()) here.push_back(members[static_cast<std::size_t>(rank)]);
     if (levels_->intra_node && !levels_->intra_node->introduce(here))
-      levels_->intra_node = all_ranks_.for_group(part_of(group_, levels_->placement.mine()));
+      levels_->intra_node = world_.all_ranks->for_group(part_of(group_, levels_->placement.mine()));
     return true;
   }
   void abandon() noexcept override {

@@ -194,6 +194,12 @@ int kolo_barrier_async(kolo_session* session, const kolo_group* group, kolo_hand
 int kolo_barrier(kolo_session* session, const kolo_group* group) {
   return guarded([&] { at(session, "session").session.barrier(group_of(group)); });
 }
+int kolo_monitored_barrier_async(kolo_session* session, double seconds, const kolo_group* group, kolo_handle** handle) {
+  return start_handle(session, handle, [&](Session& chosen) {
+    return chosen.barrier_async(
+        kolo::BarrierOptions{.group = group_of(group), .timeout_seconds = seconds == 0 ? 1e-3 : seconds});
+  });
+}
 int kolo_monitored_barrier(kolo_session* session, double seconds, const kolo_group* group) {
   return guarded([&] { at(session, "session").session.monitored_barrier(seconds, group_of(group)); });
 }

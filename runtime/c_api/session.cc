@@ -31,7 +31,7 @@ const std::vector<SettingTexts>& setting_texts() {
 Config settings_of(const kolo_config* config) {
   const std::unique_ptr<kolo_config> environment(config ? nullptr : config_from_environment());
   const kolo_config& chosen = config ? *config : *environment;
-  for (const std::string& line : chosen.unknown) chosen.config.report(line);
+  for (const std::string& line : chosen.unknown) report(chosen.config, line);
   return chosen.config;
 }
 

@@ -110,6 +110,7 @@ bool NodeLinks::receive(ControlChannel::Message& message) {
       try {
         for (; bits != 0; bits &= bits - 1) {
           const int from = word * 64 + std::countr_zero(bits);
+          if (from >= ranks_) throw Error(ErrorCode::backend, "malformed control message (of no rank)");
           drain(from);
           push(from);  // it may have rung because it made room
         }
@@ -134,6 +135,7 @@ void NodeLinks::drain(int from) {
     const auto read = link.read.bytes.load(std::memory_order_relaxed);
     const auto count = static_cast<std::size_t>(link.written.bytes.load(std::memory_order_acquire) - read);
     if (count == 0) break;
+    if (count > capacity) throw Error(ErrorCode::backend, "malformed control message (more than its ring holds)");
     const std::size_t start = read % capacity;
     const std::size_t first = std::min(count, capacity - start);
     buffer.reserve(buffer.size() + count);  // both parts, or none

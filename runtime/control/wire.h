@@ -56,10 +56,16 @@ class Writer {
   std::vector<std::byte> bytes_;
 };
 
-/// Reads a Writer's message. Never reads beyond its end: throws Error{backend} if the message is malformed.
+/// Reads a Writer's message. Never reads beyond its end, and never expands it into much more than its bytes: throws
+/// Error{backend} if the message is malformed.
 class Reader {
  public:
-  explicit Reader(std::span<const std::byte> bytes) : rest_(bytes) {}
+  static constexpr int most_ranks = 1 << 22;
+
+  /// `ranks`: how many ranks there are, at most.
+  explicit Reader(std::span<const std::byte> bytes, int ranks = most_ranks) : rest_(bytes), ranks_(ranks) {}
+
+  int ranks() const { return ranks_; }
 
   bool done() const { return rest_.empty(); }
 
@@ -84,6 +90,14 @@ class Reader {
     const auto taken = take(bytes.size());
     std::copy(taken.begin(), taken.end(), bytes.begin());
   }
+  /// Takes note that one value stands for `count`: of all such in a message there may be as many as a thousand tensors
+  /// of all ranks have.
+  void expand(std::size_t count) {
+    constexpr std::size_t always = 1 << 16, for_each_rank = 1024, most = 1 << 24;
+    expanded_ += count;
+    if (expanded_ > std::min(always + for_each_rank * static_cast<std::size_t>(ranks_), most))
+      throw Error(ErrorCode::backend, "malformed control message (too many sizes)");
+  }
   /// The length of a list whose elements take at least `element_bytes` each.
   std::uint32_t get_length(std::size_t element_bytes) {
     const auto length = get<std::uint32_t>();
@@ -100,6 +114,8 @@ class Reader {
   }
 
   std::span<const std::byte> rest_;
+  int ranks_;
+  std::size_t expanded_ = 0;
 };
 
 /// Messages in a stream of bytes: each behind its length, which takes 32 bits. If it throws, the stream is as before.
@@ -152,13 +168,12 @@ inline void encode(Writer& writer, const RankSet& ranks) {
 }
 
 inline RankSet decode_rank_set(Reader& reader) {
-  constexpr int max_ranks = 1 << 22;  // bounds what a malformed message can allocate
   RankSet result;
   int total = 0;
   for (auto count = reader.get_length(8); count > 0; --count) {
     const auto first = reader.get<std::int32_t>();
     const auto last = reader.get<std::int32_t>();
-    if (first < 0 || last < first || last >= max_ranks || (total += last - first + 1) > max_ranks) {
+    if (first < 0 || last < first || last >= reader.ranks() || (total += last - first + 1) > reader.ranks()) {
       throw Error(ErrorCode::backend, "malformed control message (bad range of ranks)");
     }
     result.add(RankSet::range(first, last + 1));

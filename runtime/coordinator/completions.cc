@@ -12,7 +12,7 @@ void Completions::publish() {
     completing_.push_back(submission.get());
   }
   if (!completing_.empty()) {
-    on_complete_(completing_.back()->request.name);
+    on_complete_(completing_.back()->request.name());
     queue_.retire(completing_);  // first: the next step may submit the same name as soon as the handle is done
   }
   std::erase_if(completing_, [](Submission* submission) {

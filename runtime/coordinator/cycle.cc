@@ -139,7 +139,7 @@ void Cycle::submit(GroupState& group, const SubmissionPtr& submission) {
   if (!objection && !group.executor.supports(request.signature)) {
     objection = Failure{ErrorCode::invalid_argument, "no backend of the session runs " + to_string(request.signature)};
   }
-  if (request.signature.kind == OpKind::remove_group && queue_.busy(request.subject->key())) {
+  if (request.signature.kind == OpKind::remove_group && !objection && !queue_.close(request.subject->key())) {
     objection = Failure{ErrorCode::invalid_argument, "the group has operations in flight; wait for them first"};
   }
   const auto before = group.negotiator.full_announcements();
@@ -161,7 +161,7 @@ bool Cycle::agree() {
 }
 
 void Cycle::on_message(ControlChannel::Message message) {
-  Reader reader(message.bytes);
+  Reader reader(message.bytes, control_.topology().size());
   const auto kind = reader.get<GroupKind>(2);
   const auto id = reader.get<GroupId>();
   GroupState* group = kind == GroupKind::pair ? pairs_.state(id) : groups_.find({kind, id});
@@ -299,14 +299,14 @@ void Cycle::start(GroupState& group, AgreedBucket&& bucket) {
   } else {
     completions_.complete(bucket.members.front());
   }
-  if (paired) again_ |= pairs_.admit_next(group, paired->request.name);
+  if (paired) again_ |= pairs_.admit_next(group, paired->request.name());
 }
 
 /// An operation that never ran is done with.
 void Cycle::finish(GroupState& group, const SubmissionPtr& submission, const Failure* failure) {
   if (submission->request.signature.kind == OpKind::make_group && failure) changes_.unmake(*submission, *failure);
   completions_.complete(submission, failure);
-  if (group.is_pair()) again_ |= pairs_.admit_next(group, submission->request.name);
+  if (group.is_pair()) again_ |= pairs_.admit_next(group, submission->request.name());
 }
 
 /// Pairs need not agree on leaving: their ranks do so in the world.

@@ -111,6 +111,8 @@ class Cycle {
       give_up({ErrorCode::backend, out_of_memory});
     } catch (const std::exception& error) {  // of a backend
       give_up({ErrorCode::backend, error.what()});
+    } catch (...) {
+      give_up({ErrorCode::backend, "a backend threw something that is no exception of the standard library"});
     }
     return true;
   }

@@ -40,8 +40,8 @@ std::vector<InFlight> list(const PendingQueue& queue) {
   std::vector<InFlight> result;
   for (const SubmissionPtr& one : queue.in_flight()) {
     const Request& request = one->request;
-    result.push_back({request.signature.kind, request.name, request.group, one->queued.occurrence, one->queued.sequence,
-                      request.submitted, one->pending.agreed});
+    result.push_back({request.signature.kind, request.name(), request.group, one->queued.occurrence,
+                      one->queued.sequence, request.submitted, one->pending.agreed});
   }
   return result;
 }
@@ -61,9 +61,22 @@ Driver::Driver(std::unique_ptr<ControlChannel> control, BackendList backends, De
       watch_(
           config_, *control_, [this] { return list(queue_); }, [this] { return end_device(); }) {
   notice_forks();
-  for (auto& message : agree_on_settings(*control_, config_)) cycle_.on_message(std::move(message));
-  watch_.opened();
-  background_ = started_thread("looks after the session", [this] { run_in_background(); });
+  std::optional<Error> problem;
+  try {
+    watch_.start();
+  } catch (const Error& error) {  // the others wait for this rank's settings
+    problem = error;
+  }
+  auto early = agree_on_settings(*control_, config_);
+  try {
+    if (problem) throw Error(*problem);
+    for (auto& message : early) cycle_.on_message(std::move(message));
+    watch_.opened();
+    background_ = started_thread("looks after the session", [this] { run_in_background(); });
+  } catch (...) {
+    close(true);  // they have a session with this rank in it
+    throw;
+  }
 }
 
 Driver::~Driver() {

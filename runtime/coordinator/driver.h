@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -34,6 +35,7 @@ class Driver {
   Driver& operator=(const Driver&) = delete;
 
   // Any thread.
+  std::uint32_t declare(std::string_view name) { return queue_.declare(name); }
   SubmissionPtr submit(Request&& request, bool will_wait);
   void wait(const SubmissionPtr& submission);
   bool poll(const SubmissionPtr& submission);

@@ -244,7 +244,7 @@ bool Executor::completes_now(Running& running) noexcept {
     bool held = true;  // starts nothing
     bool moved = false;
     return advance(running, held, moved);
-  } catch (const std::exception&) {
+  } catch (...) {
     return false;
   }
 }

@@ -95,7 +95,7 @@ GroupState& Groups::pair(GroupId id) {
   const auto size = static_cast<GroupId>(control_.topology().size());
   auto info =
       pair_info(static_cast<int>(id / size), static_cast<int>(id % size), static_cast<int>(size), control_.rank());
-  if (!info->member())
+  if (!info->member() || id / size >= size || id / size == id % size)
     throw Error(ErrorCode::backend, "malformed control message (of a pair that this rank is not in)");
   auto backends = world().executor.backends_for(*info);
   auto state = std::make_unique<GroupState>(info, control_, config_, std::move(backends));
@@ -105,6 +105,7 @@ GroupState& Groups::pair(GroupId id) {
 std::shared_ptr<const GroupInfo> Groups::make(GroupId id, std::vector<int> ranks) {
   auto info = std::make_shared<GroupInfo>();
   info->id = id;
+  info->world = world().info;
   info->ranks = std::move(ranks);
   RankSet set;
   for (int rank : info->ranks) set.add(rank);

@@ -14,6 +14,7 @@ namespace {
 
 Tensor with_rows(Tensor tensor, std::int64_t rows) {
   std::vector<std::int64_t> extents(tensor.shape.extents().begin(), tensor.shape.extents().end());
+  if (extents.empty()) throw Error(ErrorCode::backend, "malformed control message (rows of a tensor without)");
   extents[0] = rows;
   tensor.shape = Shape(extents);
   return tensor;
@@ -53,6 +54,8 @@ void lay_out(const Unsubmitted& operation, const GroupInfo& group, int gpu, Requ
                   members[index].dtype,
                   {signature.device, signature.device == DeviceKind::cpu ? 0 : gpu}};
     const BucketTensor sized = lay_out(signature.kind, tensor, group, sizes, index);
+    if (!sized.in.shape.valid() || !sized.out.shape.valid())
+      throw Error(ErrorCode::backend, "malformed control message (a shape that is none)");
     const bool receives = sized.in.shape.dims() > 0 && sized.in.shape[0] == 0 && sized.out.shape.dims() > 0;
     const bool zeros = signature.op == ReduceOp::adasum;  // all values count there, and zeros for nothing
     scratch.push_back(allocate_on(tensor.device, receives ? sized.out.bytes() : sized.in.bytes(), zeros));
@@ -66,7 +69,7 @@ void lay_out(const Unsubmitted& operation, const GroupInfo& group, int gpu, Requ
 SubmissionPtr neutral_contribution(const Unsubmitted& operation, const std::shared_ptr<const GroupInfo>& group,
                                    int gpu) {
   Request request;
-  request.name = operation.name;
+  request.text = operation.name;
   request.group = group;
   request.signature = operation.signature;
   auto scratch = std::make_shared<Scratch>();

@@ -15,7 +15,7 @@ class PairQueue {
  public:
   /// Whether the submission's turn is now; else it is kept.
   bool admit(const SubmissionPtr& submission) {
-    const auto [place, first] = waiting_.try_emplace(submission->request.name);
+    const auto [place, first] = waiting_.try_emplace(submission->request.name());
     if (!first) place->second.push_back(submission);
     return first;
   }
@@ -35,7 +35,7 @@ class PairQueue {
 
   /// Whether the submission was kept here, and is no longer.
   bool remove(const SubmissionPtr& submission) {
-    const auto place = waiting_.find(submission->request.name);
+    const auto place = waiting_.find(submission->request.name());
     return place != waiting_.end() && std::erase(place->second, submission) > 0;
   }
 

@@ -22,6 +22,11 @@ std::uint64_t names_of(OpKind kind) {
   return kind == OpKind::barrier ? PendingQueue::max_barriers : std::numeric_limits<std::uint64_t>::max();
 }
 
+/// The group that the program has named.
+const GroupInfo& program_group(const Request& request) {
+  return request.parent ? *request.parent : *request.group;
+}
+
 /// Whether it says what an entry that is not there would say.
 bool is_blank(const NameUse& use) {
   return !use.in_flight && use.sent == 0 && use.finished == 0 && !use.number;
@@ -29,21 +34,35 @@ bool is_blank(const NameUse& use) {
 
 }  // namespace
 
+std::uint32_t PendingQueue::declare(std::string_view name) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = indices_.find(name); found != indices_.end()) return found->second;
+  const auto index = static_cast<std::uint32_t>(declared_.size());
+  declared_.push_back(&indices_.emplace(name, index).first->first);
+  return index;
+}
+
 SubmissionPtr PendingQueue::submit(Request&& request) {
   const std::lock_guard lock(mutex_);
   const OpKind kind = request.signature.kind;
+  if (request.declared && *request.declared >= declared_.size())
+    throw Error(ErrorCode::invalid_argument, "a TensorId was used that the session's declare() did not return");
+  if (request.declared) request.declared_name = declared_[*request.declared];
+  Names& names = names_[request.group->key()];
   Turns* turns = nullptr;
-  if (request.name.empty() && !moves_data(kind)) {
-    turns = &names_[request.group->key()].turns[prefix_of(kind)];
+  if (request.name().empty() && !moves_data(kind)) {
+    turns = &names.turns[prefix_of(kind)];
     request.number = turns->first();
-    request.name = std::string(prefix_of(kind)) + std::to_string(*request.number % names_of(kind));
+    request.text = std::string(prefix_of(kind)) + std::to_string(*request.number % names_of(kind));
   }
   if (closed_) {
     throw Error(ErrorCode::closed,
-                describe(kind, request.name, request.group->name) + ": the session is closed; submit before close()");
+                describe(kind, request.name(), request.group->name) + ": the session is closed; submit before close()");
   }
+  if (!closed_groups_.empty() && closed_groups_.contains(program_group(request).key()))
+    throw Error(ErrorCode::closed, describe(request) + ": the group is being removed; submit before remove_group()");
   auto submission = std::allocate_shared<Submission>(PoolAllocator<Submission>(blocks_), std::move(request));
-  NameUse& use = reserve_names(submission);
+  NameUse& use = reserve_names(names, submission);
   if (turns) turns->take();
   submission->queued.occurrence = use.finished + use.sent;
   submission->pending.number = use.number;
@@ -55,10 +74,9 @@ SubmissionPtr PendingQueue::submit(Request&& request) {
 }
 
 /// All of a submission's names, or none. Returns what is known of the first.
-NameUse& PendingQueue::reserve_names(const SubmissionPtr& submission) {
+NameUse& PendingQueue::reserve_names(Names& names, const SubmissionPtr& submission) {
   const Request& request = submission->request;
-  const GroupKey group = request.group->key();
-  NameUse& first = use_of(group, request.name);
+  NameUse& first = names.use_of(request);
   if (request.signature.kind == OpKind::send_recv) return first;
   std::size_t reserved = 0;
   const auto reserve = [&](NameUse& use) {
@@ -69,22 +87,35 @@ NameUse& PendingQueue::reserve_names(const SubmissionPtr& submission) {
   };
   const auto& members = request.signature.members;
   if (reserve(first) &&
-      std::ranges::all_of(members, [&](const auto& member) { return reserve(use_of(group, member.name)); })) {
+      std::ranges::all_of(members, [&](const auto& member) { return reserve(names.use_of(member.name)); })) {
     submission->queued.use = &first;
     return first;
   }
-  const std::string& taken = reserved == 0 ? request.name : members[reserved - 1].name;
+  const std::string& taken = reserved == 0 ? request.name() : members[reserved - 1].name;
   for (std::size_t i = 0; i < reserved; ++i)
-    use_of(group, i == 0 ? request.name : members[i - 1].name).in_flight = nullptr;
+    names.use_of(i == 0 ? request.name() : members[i - 1].name).in_flight = nullptr;
   throw Error(ErrorCode::in_flight,
               describe(request.signature.kind, taken, request.group->name) +
                   ": the name is already in flight on this rank; wait for the first operation or use another name");
 }
 
-NameUse& PendingQueue::use_of(const GroupKey& group, std::string_view name) {
-  auto& uses = names_[group].uses;
+NameUse& PendingQueue::Names::use_of(std::string_view name) {
   if (const auto found = uses.find(name); found != uses.end()) return found->second;
   return uses[std::string(name)];
+}
+
+NameUse& PendingQueue::Names::use_of(const Request& request) {
+  if (!request.declared) return use_of(request.name());
+  if (*request.declared >= declared.size()) declared.resize(*request.declared + 1);
+  NameUse*& use = declared[*request.declared];
+  if (!use) use = &use_of(request.name());
+  use->declared = request.declared;
+  return *use;
+}
+
+void PendingQueue::Names::erase(decltype(uses)::iterator use) {
+  if (use->second.declared) declared[*use->second.declared] = nullptr;
+  uses.erase(use);
 }
 
 void PendingQueue::add(const SubmissionPtr& submission) {
@@ -160,30 +191,34 @@ void PendingQueue::retire(Submission& submission) {
     const auto found = names.uses.find(member.name);
     if (found == names.uses.end()) continue;
     free_name(found->second);
-    if (is_blank(found->second)) names.uses.erase(found);
+    if (is_blank(found->second)) names.erase(found);
   }
   NameUse* const known = std::exchange(submission.queued.use, nullptr);
-  NameUse& use = known ? *known : use_of(request.group->key(), request.name);
+  NameUse& use = known ? *known : names.use_of(request);
   free_name(use);
   if (kind == OpKind::send_recv && use.sent > 0) --use.sent;
   use.number = submission.pending.number;
   const Pending& pending = submission.pending;  // what was withdrawn, or refused, is as if it had never been
   const bool withdrawn = !pending.agreed && (!submission.completion.failure || pending.refusal);
   if (!withdrawn && !submission.queued.uncounted && (!request.number || kind == OpKind::barrier)) ++use.finished;
+  if (kind == OpKind::remove_group) closed_groups_.erase(request.subject->key());
   if (kind == OpKind::remove_group && submission.pending.agreed) {
     Names& removed = names_[request.subject->key()];
-    std::erase_if(removed.uses, [](const auto& entry) { return !entry.second.in_flight; });
+    for (auto next = removed.uses.begin(); next != removed.uses.end();) {
+      const auto use = next++;
+      if (!use->second.in_flight) removed.erase(use);
+    }
     removed.turns.clear();
     if (removed.uses.empty()) names_.erase(request.subject->key());
   }
   const bool numbered = request.number && kind != OpKind::barrier;  // its name does not come again
-  if (numbered && !use.in_flight) names.uses.erase(request.name);
+  if (numbered && !use.in_flight) names.erase(names.uses.find(request.name()));
   if (request.number && withdrawn) names.turns[prefix_of(kind)].given_back.insert(*request.number);
 }
 
 void PendingQueue::pass_over(const GroupKey& group, const std::string& name) {
   const std::lock_guard lock(mutex_);
-  if (!name.starts_with(prefix_of(OpKind::make_group))) ++use_of(group, name).finished;
+  if (!name.starts_with(prefix_of(OpKind::make_group))) ++names_[group].use_of(name).finished;
   for (OpKind kind : {OpKind::barrier, OpKind::make_group}) {
     if (!name.starts_with(prefix_of(kind))) continue;
     Turns& turns = names_[group].turns[prefix_of(kind)];
@@ -195,13 +230,13 @@ void PendingQueue::pass_over(const GroupKey& group, const std::string& name) {
 
 void PendingQueue::forget(const GroupKey& group, const std::string& name) {
   const std::lock_guard lock(mutex_);
-  auto& uses = names_[group].uses;
-  const auto found = uses.find(name);
-  if (found == uses.end()) return;
+  Names& names = names_[group];
+  const auto found = names.uses.find(name);
+  if (found == names.uses.end()) return;
   NameUse& use = found->second;
   std::uint64_t next = 0;
   const auto renumber = [&](Submission& submission) {
-    if (submission.request.group->key() != group || submission.request.name != name) return;
+    if (submission.request.group->key() != group || submission.request.name() != name) return;
     submission.queued.uncounted = submission.pending.agreed;
     if (!submission.queued.uncounted) submission.queued.occurrence = next++;
   };
@@ -211,7 +246,7 @@ void PendingQueue::forget(const GroupKey& group, const std::string& name) {
   }
   use.finished = 0;
   use.number.reset();
-  if (is_blank(use)) uses.erase(found);
+  if (is_blank(use)) names.erase(found);
 }
 
 void PendingQueue::close() {
@@ -223,23 +258,23 @@ SubmissionPtr PendingQueue::close_with(const std::shared_ptr<const GroupInfo>& w
   const std::lock_guard lock(mutex_);
   closed_ = true;
   Request request;
-  request.name = "kolo.close";
+  request.text = "kolo.close";
   request.signature.kind = OpKind::barrier;
   request.group = world;
   auto departure = std::make_shared<Submission>(std::move(request));
-  use_of(world->key(), departure->request.name).in_flight = departure;
+  names_[world->key()].use_of(departure->request).in_flight = departure;
   departure->queued.sequence = sequence_ + 1;
   add(departure);
   append({What::depart, departure, 0});
   return departure;
 }
 
-bool PendingQueue::busy(const GroupKey& group) const {
+bool PendingQueue::close(const GroupKey& group) {
   const std::lock_guard lock(mutex_);
-  return std::ranges::any_of(in_flight_, [&](const SubmissionPtr& one) {
-    const Request& request = one->request;
-    return !one->queued.detached && (request.parent ? request.parent : request.group)->key() == group;
+  const bool busy = std::ranges::any_of(in_flight_, [&](const SubmissionPtr& one) {
+    return !one->queued.detached && program_group(one->request).key() == group;
   });
+  return !busy && (closed_groups_.insert(group), true);
 }
 
 bool PendingQueue::any_in_flight() const {

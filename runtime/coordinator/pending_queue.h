@@ -35,8 +35,11 @@ class PendingQueue {
     std::uint64_t sequence;
   };
 
-  /// Appends a request and returns what becomes of it. Throws Error{in_flight} or, after close(), Error{closed};
-  /// nothing is appended then.
+  /// The index of a name, always the same one: operations that give it need not look their name up.
+  std::uint32_t declare(std::string_view name);
+
+  /// Appends a request and returns what becomes of it. Throws Error{in_flight}, after close() Error{closed}, or
+  /// Error{invalid_argument} if declare() did not return its index; nothing is appended then.
   ///
   /// What moves no data and has no name gets one here: the k-th barrier, say, matches the k-th on every rank, whoever
   /// waits for what in between. At most `max_barriers` barriers of a group are in flight.
@@ -73,8 +76,9 @@ class PendingQueue {
   /// The same; what is returned is the last thing in flight: waiting for all ranks to leave.
   SubmissionPtr close_with(const std::shared_ptr<const GroupInfo>& world);
 
-  /// Whether a group has operations in flight on this rank.
-  bool busy(const GroupKey& group) const;
+  /// No submissions to a group that is about to be removed, until its removal is complete or has failed. False, and
+  /// nothing happens, if it has operations in flight on this rank.
+  bool close(const GroupKey& group);
 
   bool any_in_flight() const;
   /// Operations submitted and not retired, oldest first.
@@ -110,26 +114,33 @@ class PendingQueue {
 
   struct Names {
     std::unordered_map<std::string, NameUse, detail::StringHash, std::equal_to<>> uses;  // by name
-    std::map<std::string_view, Turns> turns;                                             // by the prefix of the names
+    std::vector<NameUse*> declared;           // the same of declared names, by index; null: look it up
+    std::map<std::string_view, Turns> turns;  // by the prefix of the names
+
+    NameUse& use_of(std::string_view name);
+    NameUse& use_of(const Request& request);
+    void erase(decltype(uses)::iterator use);
   };
 
-  NameUse& use_of(const GroupKey& group, std::string_view name);
   void add(const SubmissionPtr& submission);
   void remove(Submission& submission);
   std::vector<SubmissionPtr> oldest_first() const;
-  NameUse& reserve_names(const SubmissionPtr& submission);
+  NameUse& reserve_names(Names& names, const SubmissionPtr& submission);
   void retire(Submission& submission);
   void append(Item item);
 
   const std::shared_ptr<BlockPool> blocks_ = std::make_shared<BlockPool>();  // of submissions
   mutable std::mutex mutex_;
   bool closed_ = false;
+  std::set<GroupKey> closed_groups_;
   std::uint64_t sequence_ = 0;
   std::vector<Item> items_;
   std::atomic<std::size_t> size_{0};
   std::atomic<bool> flushed_last_{false};
-  std::unordered_map<GroupKey, Names, KeyHash> names_;  // by group
-  std::vector<SubmissionPtr> in_flight_;                // in no order; also what is detached, without a name
+  std::unordered_map<std::string, std::uint32_t, detail::StringHash, std::equal_to<>> indices_;  // of declared names
+  std::vector<const std::string*> declared_;                                                     // by index
+  std::unordered_map<GroupKey, Names, KeyHash> names_;                                           // by group
+  std::vector<SubmissionPtr> in_flight_;  // in no order; also what is detached, without a name
   std::optional<Failure> unclaimed_;
   std::atomic<bool> has_unclaimed_{false};
 };

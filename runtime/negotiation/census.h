@@ -63,7 +63,7 @@ class LateOperations {
   /// Whether an operation of this name is overdue, and either `here`, waiting for the other ranks, or running.
   bool is_overdue(const std::string& name, const SubmissionPtr& here) const {
     return std::ranges::any_of(overdue_, [&](const SubmissionPtr& submission) {
-      return submission->request.name == name &&
+      return submission->request.name() == name &&
              (submission == here || (submission->pending.agreed && !submission->completion.done));
     });
   }

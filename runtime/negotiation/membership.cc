@@ -32,7 +32,7 @@ Failure Membership::left_failure(const Request& request) const {
       ErrorCode::closed,
       fmt::format("{}: {} closed the session (the operation needs every rank of the group); close sessions when all "
                   "ranks are done",
-                  describe(request.signature.kind, request.name, group_->name), to_string(RankSet{first_left_}))};
+                  describe(request.signature.kind, request.name(), group_->name), to_string(RankSet{first_left_}))};
 }
 
 std::optional<Failure> Membership::unfit(const Signature& signature) const {
@@ -43,6 +43,8 @@ std::optional<Failure> Membership::unfit(const Signature& signature) const {
                                to_string(joined_))};
   }
   if (!has_root(signature.kind)) return std::nullopt;
+  if (signature.root < 0 || signature.root >= group_->size())
+    throw Error(ErrorCode::backend, "malformed control message (a root that is no rank)");
   const int root = group_->ranks[static_cast<std::size_t>(signature.root)];
   if (!joined_.contains(root)) return std::nullopt;
   return Failure{ErrorCode::invalid_argument,

@@ -7,8 +7,6 @@
 namespace kolo {
 namespace {
 
-constexpr std::size_t max_sizes = 1 << 20;  // a rank's sizes of one tensor: one for each rank, and a few
-
 constexpr int enumerators(OpKind) {
   return op_kind_count;
 }
@@ -129,7 +127,7 @@ void get(Reader& reader, std::vector<T>& values) {
 void get(Reader& reader, std::vector<std::int64_t>& sizes) {
   for (auto runs = reader.get_length(sizeof(std::uint32_t) + sizeof(std::int64_t)); runs > 0; --runs) {
     const auto count = reader.get<std::uint32_t>();
-    if (count > max_sizes - sizes.size()) throw Error(ErrorCode::backend, "malformed control message (too many sizes)");
+    reader.expand(count);
     sizes.insert(sizes.end(), count, reader.get<std::int64_t>());
   }
 }
@@ -148,6 +146,10 @@ Variant decode_variant(Reader& reader, std::size_t wanted) {
     if (index != wanted) return decode_variant<Variant, index + 1>(reader, wanted);
     std::variant_alternative_t<index, Variant> message;
     get(reader, message);
+    if constexpr (requires { message.rank; }) {
+      if (message.rank < 0 || message.rank >= reader.ranks())
+        throw Error(ErrorCode::backend, "malformed control message (no such rank)");
+    }
     return message;
   }
 }

@@ -34,7 +34,7 @@ void Negotiator::submit(const SubmissionPtr& submission) {
         {submission,
          {ErrorCode::invalid_argument,
           fmt::format("{}: rank {} has joined; submit nothing to the group until join() returns",
-                      describe(request.signature.kind, request.name, group().name), position_.rank)}});
+                      describe(request.signature.kind, request.name(), group().name), position_.rank)}});
   } else {
     announce(submission);
     if (root_) root_->submitted(submission, !outstanding_.numbered(*submission, plan_));
@@ -46,7 +46,7 @@ void Negotiator::announce(const SubmissionPtr& submission) {
     up(0, ready(*complete));
   } else if (!outstanding_.numbered(*submission, plan_)) {
     ++full_announcements_;
-    Announcement message{.name = submission->request.name,
+    Announcement message{.name = submission->request.name(),
                          .variants = {{submission->request.signature, submission->pending.objection, {position_.rank}}},
                          .known = plan_.epoch()};
     if (!submission->pending.sizes.empty()) message.sizes.push_back({0, {position_.rank}, submission->pending.sizes});
@@ -58,7 +58,7 @@ void Negotiator::announce(const SubmissionPtr& submission) {
 void Negotiator::announce_anew(const std::vector<SubmissionPtr>& submissions) {
   for (const SubmissionPtr& submission : submissions) {
     announce(submission);
-    if (submission->pending.flushed_at > 0) up(0, Waiting{submission->request.name, plan_.epoch()});
+    if (submission->pending.flushed_at > 0) up(0, Waiting{submission->request.name(), plan_.epoch()});
   }
 }
 
@@ -68,7 +68,7 @@ void Negotiator::submit_again(const SubmissionPtr& submission) {
   if (over()) return fail(submission);
   if (retired_) return;
   if (submission->pending.scratch) {  // a neutral contribution; meanwhile the ranks may have decided otherwise
-    const auto number = plan_.find(submission->request.name, submission->request.signature);
+    const auto number = plan_.find(submission->request.name(), submission->request.signature);
     if (!joined() || !number || !table_.votes(plan_.row(*number).bucket)) return;
   }
   announce(submission);
@@ -91,7 +91,7 @@ void Negotiator::flush(const SubmissionPtr& submission, std::uint64_t sequence, 
   if (!outstanding_.holds(*submission, plan_)) return;
   if (first) {
     outstanding_.wait_for(submission);
-    if (moves && !outstanding_.numbered(*submission, plan_)) up(0, Waiting{submission->request.name, plan_.epoch()});
+    if (moves && !outstanding_.numbered(*submission, plan_)) up(0, Waiting{submission->request.name(), plan_.epoch()});
   }
   if (auto split = outstanding_.split_for(*submission, plan_)) {
     split->standstill = standstill && outstanding_.numbered(*submission, plan_);
@@ -107,7 +107,7 @@ void Negotiator::flush_all() {
 void Negotiator::overdue(const SubmissionPtr& submission, int attempt) {
   if (attempt == 1) late_.overdue(submission);
   const Request& request = submission->request;
-  up(0, Overdue{request.name, request.signature.kind, position_.rank, *request.timeout_seconds, attempt,
+  up(0, Overdue{request.name(), request.signature.kind, position_.rank, *request.timeout_seconds, attempt,
                 submission->pending.agreed && !waits(submission)});
 }
 
@@ -255,23 +255,21 @@ void Negotiator::apply(const Run& message) {
 }
 
 void Negotiator::run(BucketId bucket) {
-  const auto* numbers = plan_.members(bucket);
-  if (!numbers)
-    throw Error(ErrorCode::backend, fmt::format("the ranks agreed to run bucket {}, which is not planned", bucket));
   AgreedBucket agreed{.members = {}, .absent = membership_.absent()};
+  const auto& numbers = plan_.to_run(bucket, group(), agreed.absent);  // throws before anything is taken
   // Whoever has joined makes its part first: there may be no memory for it.
   const bool voted = table_.run(bucket, agreed.absent.empty());
   bool again = !voted;
   if (voted || !joined()) agreed.members = outstanding_.take(bucket, plan_);
-  for (std::size_t i = 0; i < numbers->size(); ++i) {
-    const PlanCache::Row& tensor = plan_.row((*numbers)[i]);
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const PlanCache::Row& tensor = plan_.row(numbers[i]);
     if (tensor.signature.kind == OpKind::make_group && !joined() && !agreed.members[i]->pending.introduced) {
       ++groups_to_make_;
-      agreed.members[i]->pending.of_ranks = plan_.sizes_by_rank((*numbers)[i], group().ranks, {});
+      agreed.members[i]->pending.of_ranks = plan_.sizes_by_rank(numbers[i], group().ranks, {}, agreed.absent);
     }
     std::vector<std::vector<std::int64_t>> sizes;
     if (has_rows(tensor.signature.kind)) {
-      const AgreedRows& rows = plan_.agreed_rows((*numbers)[i], group(), agreed.absent);
+      const AgreedRows& rows = plan_.agreed_rows(numbers[i], group(), agreed.absent);
       again |= rows.to_be_allocated;
       if (joined())
         sizes = rows.of_rank;
@@ -291,6 +289,7 @@ void Negotiator::run(BucketId bucket) {
 
 /// What waits here of these, or under a name, is announced in full.
 void Negotiator::apply(const Forget& message) {
+  plan_.check(message.tensors);
   if (root_) root_->forgot();
   const auto here = outstanding_.take_forgotten(message.tensors, decisions_.withdrawn);
   const BucketId first_new = plan_.next_bucket();

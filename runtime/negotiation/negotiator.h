@@ -93,7 +93,7 @@ class Negotiator {
   void withdraw(const SubmissionPtr& submission);
   /// How it fails, if it is late and the others have given it up.
   std::optional<Failure> take_late_failure(const Submission& submission) {
-    return late_.take_failure(submission.request.name);
+    return late_.take_failure(submission.request.name());
   }
   void leave(bool abandoned);
   void fail_group(const Failure& failure) { up(0, GroupFailed{failure}); }
@@ -174,7 +174,10 @@ class Negotiator {
 
  private:
   // From this rank (child 0) or a child, to the table, or up.
-  void up(int child, const Announcement& message) { report(table_.announce(child, message, plan_)); }
+  void up(int child, const Announcement& message) {
+    if (message.variants.empty()) throw Error(ErrorCode::backend, "malformed control message (an empty announcement)");
+    report(table_.announce(child, message, plan_));
+  }
   void up(int child, const Ready& message) { report(table_.ready(child, message, plan_)); }
   void up(int, const SplitBucket& message) { root_ ? root_->split(message) : link_.to_parent(message); }
   void up(int child, const Retract& message);

@@ -23,7 +23,7 @@ SubmissionPtr Outstanding::take_numbered(TensorNumber number) {
 std::optional<BucketId> Outstanding::add(const SubmissionPtr& submission, const PlanCache& plan) {
   const auto number = plan.find(*submission);
   if (!number) {
-    named_[submission->request.name] = submission;
+    named_[submission->request.name()] = submission;
     return std::nullopt;
   }
   at(*number) = submission;
@@ -40,7 +40,7 @@ bool Outstanding::numbered(Submission& submission, const PlanCache& plan) const 
 }
 
 bool Outstanding::holds(Submission& submission, const PlanCache& plan) const {
-  const auto found = named_.find(submission.request.name);
+  const auto found = named_.find(submission.request.name());
   return (found != named_.end() && found->second.get() == &submission) || numbered(submission, plan);
 }
 
@@ -78,12 +78,13 @@ std::vector<SubmissionPtr> Outstanding::take(BucketId bucket, const PlanCache& p
   const std::vector<TensorNumber>& members = *plan.members(bucket);
   std::vector<SubmissionPtr> taken;
   taken.reserve(members.size());
+  for (TensorNumber number : members) {  // first: what is taken is lost if the bucket cannot run
+    if (waits(number)) continue;
+    throw Error(ErrorCode::backend,
+                fmt::format("the ranks agreed to run '{}', which this rank has not submitted", plan.row(number).name));
+  }
   for (TensorNumber number : members) {
     SubmissionPtr here = take_numbered(number);
-    if (!here) {
-      throw Error(ErrorCode::backend, fmt::format("the ranks agreed to run '{}', which this rank has not submitted",
-                                                  plan.row(number).name));
-    }
     forget(*here);
     taken.push_back(std::move(here));
   }
@@ -125,7 +126,7 @@ std::vector<SubmissionPtr> Outstanding::take(const std::string& name, const Plan
 /// Takes one submission back. Its bucket is incomplete then, and not announced.
 void Outstanding::remove(Submission& submission, const PlanCache& plan) {
   forget(submission);
-  if (const auto found = named_.find(submission.request.name);
+  if (const auto found = named_.find(submission.request.name());
       found != named_.end() && found->second.get() == &submission) {
     named_.erase(found);
     return;
@@ -179,7 +180,7 @@ std::vector<SubmissionPtr> Outstanding::voided(std::vector<SubmissionPtr> submis
 std::optional<SplitBucket> Outstanding::split_for(Submission& submission, const PlanCache& plan) {
   if (numbered(submission, plan))
     return part_of(plan.row(*plan.find(submission)).bucket, plan, submission.pending.flushed_at);
-  const auto shapes = plan.numbers(submission.request.name);  // those of several are never fused
+  const auto shapes = plan.numbers(submission.request.name());  // those of several are never fused
   if (shapes.size() != 1) return std::nullopt;
   const BucketId bucket = plan.row(shapes[0]).bucket;
   if (plan.members(bucket)->size() == 1) return std::nullopt;
@@ -225,7 +226,7 @@ std::optional<Retract> Outstanding::withdraw(const SubmissionPtr& submission, co
       return std::nullopt;
     }
   } else {
-    what.name = submission->request.name;
+    what.name = submission->request.name();
   }
   withdrawing_.push_back(submission);
   return what;
@@ -245,7 +246,7 @@ std::vector<SubmissionPtr> Outstanding::withdrawn(const Retract& what, const Pla
   return take_withdrawn(plan, [&](Submission& submission) {
     const bool by_number = numbered(submission, plan);
     return what.bucket ? by_number && plan.row(*plan.find(submission)).bucket == *what.bucket
-                       : !by_number && submission.request.name == what.name;
+                       : !by_number && submission.request.name() == what.name;
   });
 }
 

@@ -1,6 +1,9 @@
 #include "runtime/negotiation/plan_cache.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <tuple>
 
 #include "runtime/operation/block_sizes.h"
 #include "runtime/operation/submission.h"
@@ -23,26 +26,34 @@ TensorNumber PlanCache::define(std::string name, const Signature& signature) {
 }
 
 std::vector<BucketId> PlanCache::regroup(const Replan& record) {
-  std::vector<BucketId> retired;
-  std::int64_t left = 0;  // of the tensors of retired buckets: in no new one
-  const BucketId first_new = next_bucket_;
+  std::vector<TensorNumber> all;
   for (const auto& members : record.buckets) {
-    for (TensorNumber number : members) {
-      if (!known(number)) throw Error(ErrorCode::backend, "malformed control message (unknown tensor in a plan)");
-      BucketId& bucket = rows_[number].bucket;
-      if (bucket >= first_new) throw Error(ErrorCode::backend, "malformed control message (a tensor twice in a plan)");
-      if (const auto old = buckets_.find(bucket); old != buckets_.end()) {
-        left += static_cast<std::int64_t>(old->second.size());
-        buckets_.erase(old);
-        retired.push_back(bucket);
-      }
-      --left;
-      bucket = next_bucket_;
-    }
+    if (members.empty()) throw Error(ErrorCode::backend, "malformed control message (an empty bucket in a plan)");
+    all.insert(all.end(), members.begin(), members.end());
+  }
+  check(all);
+  std::vector<BucketId> retired;
+  for (TensorNumber number : all) retired.push_back(rows_[number].bucket);
+  std::ranges::sort(retired);
+  retired.erase(std::unique(retired.begin(), retired.end()), retired.end());
+  std::size_t size = 0;
+  for (BucketId bucket : retired) size += buckets_.at(bucket).size();
+  if (size != all.size())
+    throw Error(ErrorCode::backend, "malformed control message (a plan without all tensors of a bucket)");
+  for (BucketId bucket : retired) buckets_.erase(bucket);
+  for (const auto& members : record.buckets) {
+    for (TensorNumber number : members) rows_[number].bucket = next_bucket_;
     buckets_[next_bucket_++] = members;
   }
-  if (left != 0) throw Error(ErrorCode::backend, "malformed control message (a plan without all tensors of a bucket)");
   return retired;
+}
+
+void PlanCache::check(std::vector<TensorNumber> tensors) const {
+  std::ranges::sort(tensors);
+  if (std::ranges::adjacent_find(tensors) != tensors.end())
+    throw Error(ErrorCode::backend, "malformed control message (a tensor twice in a plan)");
+  if (!std::ranges::all_of(tensors, [this](TensorNumber number) { return known(number); }))
+    throw Error(ErrorCode::backend, "malformed control message (unknown tensor in a plan)");
 }
 
 std::vector<BucketId> PlanCache::isolate(std::string_view name) {
@@ -61,7 +72,6 @@ std::vector<BucketId> PlanCache::forget(const Forget& message, std::vector<std::
   std::vector<BucketId> retired;
   forgotten_ = ++epoch_;
   for (TensorNumber number : message.tensors) {
-    if (!known(number)) throw Error(ErrorCode::backend, "malformed control message (unknown tensor to forget)");
     Row& row = rows_[number];
     if (std::ranges::find(retired, row.bucket) == retired.end()) retired.push_back(row.bucket);
     std::erase(buckets_.at(row.bucket), number);
@@ -110,8 +120,8 @@ void PlanCache::set_sizes(const SizesOfRanks& news) {
 const AgreedRows& PlanCache::agreed_rows(TensorNumber number, const GroupInfo& group, const std::vector<int>& absent) {
   Row& row = rows_[number];
   if (!row.agreed || row.agreed->absent != absent) {
-    row.agreed = std::make_shared<const AgreedRows>(row.signature.kind, sizes_by_rank(number, group.ranks, {}), absent,
-                                                    group.rank);
+    row.agreed = std::make_shared<const AgreedRows>(row.signature.kind, sizes_by_rank(number, group.ranks, {}, absent),
+                                                    absent, group.rank);
   }
   return *row.agreed;
 }
@@ -136,15 +146,18 @@ std::optional<TensorNumber> PlanCache::find(Submission& submission) const {
   const std::uint64_t now = forgotten_ + 1;
   if (pending.number_checked == now) return pending.number;
   const bool same = pending.number && known(*pending.number) && rows_[*pending.number].signature == request.signature &&
-                    rows_[*pending.number].name == request.name;
-  if (!same) pending.number = find(request.name, request.signature);
+                    rows_[*pending.number].name == request.name();
+  if (!same) pending.number = find(request.name(), request.signature);
   pending.number_checked = pending.number ? now : 0;
   return pending.number;
 }
 
 std::vector<std::vector<std::int64_t>> PlanCache::sizes_by_rank(TensorNumber number, const std::vector<int>& ranks,
-                                                                const std::vector<SizesOfRanks>& news) const {
-  const auto& last = rows_[number].sizes;
+                                                                const std::vector<SizesOfRanks>& news,
+                                                                const std::vector<int>& absent) const {
+  const auto& [last, signature] = std::tie(rows_[number].sizes, rows_[number].signature);
+  const std::size_t wanted = std::max<std::size_t>(signature.members.size(), 1) *
+                             sizes_per_tensor(signature.kind, static_cast<int>(ranks.size()));
   std::vector<std::vector<std::int64_t>> sizes;
   for (int rank : ranks) {
     const auto found = last.find(rank);
@@ -152,6 +165,8 @@ std::vector<std::vector<std::int64_t>> PlanCache::sizes_by_rank(TensorNumber num
     for (const SizesOfRanks& update : news) {
       if (update.tensor == number && update.ranks.contains(rank)) sizes.back() = update.sizes;
     }
+    if (has_rows(signature.kind) && sizes.back().size() != wanted && !std::ranges::binary_search(absent, static_cast<int>(sizes.size()) - 1))
+      throw Error(ErrorCode::backend, "malformed control message (not the sizes of its tensor)");
   }
   return sizes;
 }
@@ -160,6 +175,17 @@ std::span<const TensorNumber> PlanCache::numbers(std::string_view name) const {
   const auto found = names_.find(name);
   if (found == names_.end()) return {};
   return found->second.numbers;
+}
+
+const std::vector<TensorNumber>& PlanCache::to_run(BucketId bucket, const GroupInfo& group,
+                                                   const std::vector<int>& absent) {
+  const auto* const numbers = members(bucket);
+  if (!numbers)
+    throw Error(ErrorCode::backend, fmt::format("the ranks agreed to run bucket {}, which is not planned", bucket));
+  for (TensorNumber number : *numbers) {
+    if (has_rows(rows_[number].signature.kind)) (void)agreed_rows(number, group, absent);
+  }
+  return *numbers;
 }
 
 const std::vector<TensorNumber>* PlanCache::members(BucketId bucket) const {

@@ -39,7 +39,8 @@ class PlanCache {
   /// void.
   TensorNumber define(std::string name, const Signature& signature);
 
-  /// Applies Replan. Returns the ids of the retired buckets; new ids count on from next_bucket().
+  /// Applies Replan; throws Error{backend}, and changes nothing, if it is malformed. Returns the ids of the retired
+  /// buckets; new ids count on from next_bucket().
   std::vector<BucketId> regroup(const Replan& record);
 
   /// Applies Reject: every bucket with a tensor of this name is retired, so that announcements of it that are still on
@@ -66,9 +67,11 @@ class PlanCache {
   /// Whether an operation with these sizes runs as the last one did: nothing is new.
   bool as_before(TensorNumber number, const std::vector<SizesOfRanks>& news, const std::vector<int>& absent) const;
 
-  /// All ranks' sizes of a tensor, by place in `ranks`: those in `news`, else those of the last run.
+  /// All ranks' sizes of a tensor, by place in `ranks`: those in `news`, else those of the last run. Throws
+  /// Error{backend} if one that is not `absent` has not as many as the tensor has.
   std::vector<std::vector<std::int64_t>> sizes_by_rank(TensorNumber number, const std::vector<int>& ranks,
-                                                       const std::vector<SizesOfRanks>& news) const;
+                                                       const std::vector<SizesOfRanks>& news,
+                                                       const std::vector<int>& absent) const;
 
   std::optional<TensorNumber> find(std::string_view name, const Signature& signature) const;
   /// The same of a submission, which remembers it until numbers are taken back.
@@ -76,6 +79,8 @@ class PlanCache {
   /// All numbers of a name: one for each signature it has been used with.
   std::span<const TensorNumber> numbers(std::string_view name) const;
 
+  /// Throws Error{backend} unless these are different tensors of the plan.
+  void check(std::vector<TensorNumber> tensors) const;
   bool known(TensorNumber number) const { return number < rows_.size() && rows_[number].known; }
   /// The number that is given after `more` others have been.
   TensorNumber next_number(std::size_t more = 0) const;
@@ -84,6 +89,9 @@ class PlanCache {
 
   /// The tensors of a bucket in the plan's order; null if there is no such bucket, or no longer.
   const std::vector<TensorNumber>* members(BucketId bucket) const;
+  /// Those of a bucket that the ranks have agreed to run. Throws Error{backend} if there is none, or the rows of one
+  /// are not known.
+  const std::vector<TensorNumber>& to_run(BucketId bucket, const GroupInfo& group, const std::vector<int>& absent);
   BucketId next_bucket() const { return next_bucket_; }
 
  private:

@@ -32,7 +32,7 @@ bool failed(const Submission& submission) {
 
 void PlanLearner::submitted(const SubmissionPtr& submission, bool is_new) {
   run_.push_back(submission);
-  if (is_new) open_names_.insert(submission->request.name);
+  if (is_new) open_names_.insert(submission->request.name());
   if (run_.size() == longest_run) waited();
 }
 
@@ -66,12 +66,12 @@ std::optional<Replan> PlanLearner::plan_run(const RunOfSubmissions& run, const P
     auto number = plan.find(*submission);
     const bool is_new = !number;
     // What is done was withdrawn. A name with another signature goes alone anyway, when all have announced it.
-    if (is_new && (submission->completion.done || !plan.numbers(submission->request.name).empty() ||
-                   !named.insert(submission->request.name).second))
+    if (is_new && (submission->completion.done || !plan.numbers(submission->request.name()).empty() ||
+                   !named.insert(submission->request.name()).second))
       continue;
     if (is_new) {
       number = plan.next_number(change.defined.size());
-      change.defined.push_back({submission->request.name, submission->request.signature});
+      change.defined.push_back({submission->request.name(), submission->request.signature});
     } else {
       if (!seen.insert(*number).second) continue;
     }

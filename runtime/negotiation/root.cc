@@ -129,7 +129,7 @@ std::optional<Failure> Root::unfit(TensorNumber number, const std::vector<SizesO
   if (!failure && has_rows(tensor.signature.kind)) {
     const auto absent = membership_.absent();
     if (plan_.as_before(number, news, absent)) return std::nullopt;
-    const auto sizes = plan_.sizes_by_rank(number, group.ranks, news);
+    const auto sizes = plan_.sizes_by_rank(number, group.ranks, news, absent);
     failure = check_sizes({tensor.signature.kind, sizes, absent}, group);
   }
   if (failure)

@@ -206,7 +206,7 @@ std::string describe(OpKind kind, std::string_view name, std::string_view group)
   return fmt::format("{} '{}' in group {}", to_string(kind), name, group);
 }
 std::string describe(const Request& request) {
-  return describe(request.signature.kind, request.name, request.group->name);
+  return describe(request.signature.kind, request.name(), request.group->name);
 }
 
 }  // namespace kolo

@@ -23,12 +23,14 @@ namespace kolo {
 struct Submission;
 using SubmissionPtr = std::shared_ptr<Submission>;
 
-/// What one rank asked for. The session fills it in and checks it; PendingQueue::submit() numbers what has no name;
-/// from then on it does not change.
+/// What one rank asked for. The session fills it in and checks it; PendingQueue::submit() looks up a declared name, and
+/// numbers what has none; from then on it does not change.
 struct Request {
   using Clock = std::chrono::steady_clock;
 
-  std::string name;
+  std::string text;                            ///< its name, unless that is declared
+  std::optional<std::uint32_t> declared;       ///< the index of its declared name
+  const std::string* declared_name = nullptr;  ///< that name, which the queue keeps
   std::shared_ptr<const GroupInfo> group;
   std::shared_ptr<const GroupInfo> parent;   ///< send_recv: the program's group; `group` is the pair
   std::vector<std::vector<int>> groups;      ///< make_group: session ranks of each new one; this rank is in one at most
@@ -43,6 +45,8 @@ struct Request {
   std::optional<double> timeout_seconds;         ///< it fails when it has been in flight for so long
   std::optional<std::uint64_t> number;           ///< of a barrier, join or change of groups, in the group's order
   Clock::time_point submitted = Clock::now();
+
+  const std::string& name() const { return declared_name ? *declared_name : text; }
 };
 
 /// What the ranks have agreed on about one tensor of an operation that has_rows().
@@ -87,6 +91,7 @@ struct NameUse {
   std::uint64_t finished = 0;             ///< operations that have had it
   std::uint64_t sent = 0;                 ///< send_recv: how many are in flight
   std::optional<std::uint32_t> number{};  ///< the tensor number of the last one
+  std::optional<std::uint32_t> declared;  ///< its index, if it was used as a declared name
 };
 
 /// What the queue knows of an operation: under its mutex, but for what is set once by submit().

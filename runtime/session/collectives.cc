@@ -11,7 +11,7 @@
 namespace kolo {
 
 Handle Session::all_reduce_async(TensorId tensor, Tensor in, Tensor out, const AllReduceOptions& options) {
-  return {parts_->driver, parts_->collective(OpKind::all_reduce, parts_->names.name(tensor), in, out, options, false)};
+  return {parts_->driver, parts_->collective(OpKind::all_reduce, tensor, in, out, options, false)};
 }
 Handle Session::all_reduce_async(std::string_view name, Tensor in_out, const AllReduceOptions& options) {
   return {parts_->driver,
@@ -22,8 +22,7 @@ void Session::all_reduce(std::string_view name, Tensor in_out, const AllReduceOp
 }
 
 Handle Session::broadcast_async(TensorId tensor, Tensor in_out, const BroadcastOptions& options) {
-  return {parts_->driver,
-          parts_->collective(OpKind::broadcast, parts_->names.name(tensor), in_out, in_out, options, false)};
+  return {parts_->driver, parts_->collective(OpKind::broadcast, tensor, in_out, in_out, options, false)};
 }
 Handle Session::broadcast_async(std::string_view name, Tensor in_out, const BroadcastOptions& options) {
   return {parts_->driver,
@@ -34,7 +33,7 @@ void Session::broadcast(std::string_view name, Tensor in_out, const BroadcastOpt
 }
 
 Handle Session::reduce_async(TensorId tensor, Tensor in, Tensor out, const ReduceOptions& options) {
-  return {parts_->driver, parts_->collective(OpKind::reduce, parts_->names.name(tensor), in, out, options, false)};
+  return {parts_->driver, parts_->collective(OpKind::reduce, tensor, in, out, options, false)};
 }
 Handle Session::reduce_async(std::string_view name, Tensor in_out, const ReduceOptions& options) {
   return {parts_->driver, parts_->collective(OpKind::reduce, parts_->user_name(name), in_out, in_out, options, false)};
@@ -44,7 +43,7 @@ void Session::reduce(std::string_view name, Tensor in_out, const ReduceOptions& 
 }
 
 Handle Session::all_gather_async(TensorId tensor, Tensor in, Tensor out, const AllGatherOptions& options) {
-  return {parts_->driver, parts_->collective(OpKind::all_gather, parts_->names.name(tensor), in, out, options, false)};
+  return {parts_->driver, parts_->collective(OpKind::all_gather, tensor, in, out, options, false)};
 }
 Handle Session::all_gather_async(std::string_view name, Tensor in, Tensor out, const AllGatherOptions& options) {
   return {parts_->driver, parts_->collective(OpKind::all_gather, parts_->user_name(name), in, out, options, false)};
@@ -54,8 +53,7 @@ void Session::all_gather(std::string_view name, Tensor in, Tensor out, const All
 }
 
 Handle Session::reduce_scatter_async(TensorId tensor, Tensor in, Tensor out, const ReduceScatterOptions& options) {
-  return {parts_->driver,
-          parts_->collective(OpKind::reduce_scatter, parts_->names.name(tensor), in, out, options, false)};
+  return {parts_->driver, parts_->collective(OpKind::reduce_scatter, tensor, in, out, options, false)};
 }
 Handle Session::reduce_scatter_async(std::string_view name, Tensor in, Tensor out,
                                      const ReduceScatterOptions& options) {
@@ -66,7 +64,7 @@ void Session::reduce_scatter(std::string_view name, Tensor in, Tensor out, const
 }
 
 Handle Session::all_to_all_async(TensorId tensor, Tensor in, Tensor out, const AllToAllOptions& options) {
-  return {parts_->driver, parts_->collective(OpKind::all_to_all, parts_->names.name(tensor), in, out, options, false)};
+  return {parts_->driver, parts_->collective(OpKind::all_to_all, tensor, in, out, options, false)};
 }
 Handle Session::all_to_all_async(std::string_view name, Tensor in, Tensor out, const AllToAllOptions& options) {
   return {parts_->driver, parts_->collective(OpKind::all_to_all, parts_->user_name(name), in, out, options, false)};
@@ -76,7 +74,7 @@ void Session::all_to_all(std::string_view name, Tensor in, Tensor out, const All
 }
 
 Handle Session::gather_async(TensorId tensor, Tensor in, Tensor out, const GatherOptions& options) {
-  return {parts_->driver, parts_->collective(OpKind::gather, parts_->names.name(tensor), in, out, options, false)};
+  return {parts_->driver, parts_->collective(OpKind::gather, tensor, in, out, options, false)};
 }
 Handle Session::gather_async(std::string_view name, Tensor in, Tensor out, const GatherOptions& options) {
   return {parts_->driver, parts_->collective(OpKind::gather, parts_->user_name(name), in, out, options, false)};
@@ -86,7 +84,7 @@ void Session::gather(std::string_view name, Tensor in, Tensor out, const GatherO
 }
 
 Handle Session::scatter_async(TensorId tensor, Tensor in, Tensor out, const ScatterOptions& options) {
-  return {parts_->driver, parts_->collective(OpKind::scatter, parts_->names.name(tensor), in, out, options, false)};
+  return {parts_->driver, parts_->collective(OpKind::scatter, tensor, in, out, options, false)};
 }
 Handle Session::scatter_async(std::string_view name, Tensor in, Tensor out, const ScatterOptions& options) {
   return {parts_->driver, parts_->collective(OpKind::scatter, parts_->user_name(name), in, out, options, false)};
@@ -131,8 +129,8 @@ std::string Session::broadcast_object(std::string_view name, std::string_view by
   std::string object(bytes.substr(0, static_cast<std::size_t>(length)));
   object.resize(static_cast<std::size_t>(length));
   const Tensor tensor{object.data(), Shape{static_cast<std::int64_t>(length)}, DType::u8, {}};
-  parts_->finish(parts_->collective(OpKind::broadcast, fmt::format("{}{} (bytes)", reserved_prefix, name), tensor,
-                                    tensor, options, true));
+  parts_->finish(parts_->collective(OpKind::broadcast, fmt::format("{}bytes.{}", reserved_prefix, name), tensor, tensor,
+                                    options, true));
   return object;
 }
 

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include <kolo/backend.h>
@@ -14,7 +15,6 @@
 
 #include "runtime/coordinator/driver.h"
 #include "runtime/operation/arguments.h"
-#include "runtime/session/name_table.h"
 #include "runtime/world/at_exit.h"
 
 namespace kolo {
@@ -36,12 +36,17 @@ class Session::Parts {
   Parts(World world, const Config& config);
   ~Parts();
 
-  /// A collective with these options; which parts of a signature they give shows in what members they have.
-  template <class Options>
-  SubmissionPtr collective(OpKind kind, std::string&& name, const Tensor& in, const Tensor& out, const Options& options,
+  /// A collective with these options; which parts of a signature they give shows in what members they have. `name` is a
+  /// TensorId, or text that was checked.
+  template <class Name, class Options>
+  SubmissionPtr collective(OpKind kind, const Name& name, const Tensor& in, const Tensor& out, const Options& options,
                            bool will_wait) {
-    Request request =
-        new_request(std::move(name), signature_of(kind, in, options), options.group, options.timeout_seconds);
+    Request request = new_request(signature_of(kind, in, options), options.group, options.timeout_seconds);
+    if constexpr (std::is_same_v<Name, TensorId>) {
+      request.declared = name.index;
+    } else {
+      request.text = name;
+    }
     request.tensors.push_back({in, out});
     RowArguments rows;
     if constexpr (requires { options.allocate; }) {
@@ -57,10 +62,11 @@ class Session::Parts {
 
   /// Several tensors under one name.
   template <class Options>
-  SubmissionPtr grouped(OpKind kind, std::string&& name, std::span<const NamedTensor> tensors, const Options& options) {
+  SubmissionPtr grouped(OpKind kind, std::string_view name, std::span<const NamedTensor> tensors,
+                        const Options& options) {
     const Tensor first = tensors.empty() ? Tensor{} : tensors.front().in;
-    Request request =
-        new_request(std::move(name), signature_of(kind, first, options), options.group, options.timeout_seconds);
+    Request request = new_request(signature_of(kind, first, options), options.group, options.timeout_seconds);
+    request.text = name;
     for (const NamedTensor& tensor : tensors) add_member(request, tensor);
     return submit(std::move(request), {}, false, options.ready);
   }
@@ -70,16 +76,15 @@ class Session::Parts {
   SubmissionPtr barrier(const BarrierOptions& options, bool will_wait);
   SubmissionPtr join(const Group& group);
   std::vector<std::shared_ptr<const GroupInfo>> make_groups(std::vector<std::vector<int>> groups);
-  void remove_group(const Group& group);
+  void remove_group(const std::shared_ptr<const GroupInfo>& group);
   void finish(const SubmissionPtr& submission) { Handle(driver, submission).wait(); }
 
   /// A name of the program's, which must not look like the runtime's own. Throws Error{invalid_argument}.
-  std::string user_name(std::string_view name) const;
+  static std::string_view user_name(std::string_view name);
 
   MemorySources memory;
   Device device;
   std::shared_ptr<Driver> driver;
-  NameTable names;
 
  private:
   template <class Options>
@@ -96,13 +101,13 @@ class Session::Parts {
   }
 
   void set_timeout(Request& request, std::optional<double> asked) const;
-  Request new_request(std::string name, Signature signature, const Group& group,
-                      std::optional<double> timeout_seconds = {}) const;
+  Request new_request(Signature signature, const Group& group, std::optional<double> timeout_seconds = {}) const;
   static void add_member(Request& request, const NamedTensor& tensor);
   /// Checks arguments and submits. A bad argument is announced as the name's failure.
   SubmissionPtr submit(Request&& request, const RowArguments& rows, bool will_wait, void* ready);
   void mark_ready(Request& request, void* stream) const;
   const std::shared_ptr<const GroupInfo>& member(const Group& group) const;
+  std::optional<Failure> check_group(const std::shared_ptr<const GroupInfo>& group) const;
 
   int exceptions_at_start_;
   std::optional<LeaveAtExit> at_exit_;

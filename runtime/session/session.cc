@@ -20,13 +20,13 @@ namespace {
 Config environment_with_warnings() {
   std::vector<std::string> unknown;
   Config config = Config::from_environment(&unknown);
-  for (const auto& line : unknown) config.report(line);
+  for (const auto& line : unknown) report(config, line);
   return config;
 }
 
 void print_banner(const Config& config, int size) {
-  config.report(fmt::format("session of {} rank{}", size, size == 1 ? "" : "s"));
-  for (const Setting& row : settings()) config.report(fmt::format("  {}={}", row.variable, row.print(config)));
+  report(config, fmt::format("session of {} rank{}", size, size == 1 ? "" : "s"));
+  for (const Setting& row : settings()) report(config, fmt::format("  {}={}", row.variable, row.print(config)));
 }
 
 /// The shape as all ranks must have it.
@@ -59,20 +59,31 @@ Session::Parts::~Parts() {
   }
 }
 
-std::string Session::Parts::user_name(std::string_view name) const {
+std::string_view Session::Parts::user_name(std::string_view name) {
   if (name.starts_with(reserved_prefix)) {
     throw Error(
         ErrorCode::invalid_argument,
         fmt::format("'{}': names that begin with '{}' are the runtime's own; use another", name, reserved_prefix));
   }
-  return std::string(name);
+  return name;
 }
 
+/// The group of an operation, which this rank calls as a member.
 const std::shared_ptr<const GroupInfo>& Session::Parts::member(const Group& group) const {
+  if (!group.info()) return driver->world_group();
+  if (const auto failure = check_group(group.shared_info())) throw Error(*failure);
   if (group.info()->member()) return group.shared_info();
   throw Error(ErrorCode::invalid_argument,
               fmt::format("rank {} is no member of group {}; only members call its operations",
                           driver->control().rank(), group.info()->name));
+}
+
+/// Groups of different sessions have the same numbers.
+std::optional<Failure> Session::Parts::check_group(const std::shared_ptr<const GroupInfo>& group) const {
+  const auto& world = driver->world_group();
+  if (group == world || group->world == world) return std::nullopt;
+  return Failure{ErrorCode::invalid_argument,
+                 fmt::format("group {} belongs to another session; use one that this session has made", group->name)};
 }
 
 /// The call's time-out, or the session's.
@@ -83,12 +94,11 @@ void Session::Parts::set_timeout(Request& request, std::optional<double> asked) 
   if (!request.invalid) request.timeout_seconds = seconds;
 }
 
-Request Session::Parts::new_request(std::string name, Signature signature, const Group& group,
+Request Session::Parts::new_request(Signature signature, const Group& group,
                                     std::optional<double> timeout_seconds) const {
   Request request;
   set_timeout(request, timeout_seconds);
-  request.group = group.info() ? member(group) : driver->world_group();
-  request.name = std::move(name);
+  request.group = member(group);
   request.signature = std::move(signature);
   return request;
 }
@@ -96,7 +106,8 @@ Request Session::Parts::new_request(std::string name, Signature signature, const
 void Session::Parts::add_member(Request& request, const NamedTensor& tensor) {
   Signature& signature = request.signature;
   request.tensors.push_back({tensor.in, tensor.out});
-  signature.members.push_back({tensor.name, tensor.in.dtype, agreed_shape(signature.kind, tensor.in.shape)});
+  signature.members.push_back(
+      {std::string(user_name(tensor.name)), tensor.in.dtype, agreed_shape(signature.kind, tensor.in.shape)});
 }
 
 SubmissionPtr Session::Parts::submit(Request&& request, const RowArguments& rows, bool will_wait, void* ready) {
@@ -146,8 +157,8 @@ void Session::Parts::mark_ready(Request& request, void* stream) const {
 /// What goes from rank to rank is negotiated in a group of these two, one for each direction.
 SubmissionPtr Session::Parts::send_recv(std::string_view name, const Tensor& tensor, bool sends, int peer,
                                         const PairOptions& options, bool will_wait) {
-  const Group& group = options.group;
-  const GroupInfo& parent = group.info() ? *member(group) : *driver->world_group();
+  const std::shared_ptr<const GroupInfo>& shared_parent = member(options.group);
+  const GroupInfo& parent = *shared_parent;
   const int size = driver->control().topology().size();
   const std::string_view verb = sends ? "send" : "recv";
   if (peer < 0 || peer >= parent.size() || peer == parent.rank) {
@@ -159,8 +170,8 @@ SubmissionPtr Session::Parts::send_recv(std::string_view name, const Tensor& ten
   const int me = driver->control().rank(), other = parent.ranks[static_cast<std::size_t>(peer)];
   Request request;
   request.group = pair_info(sends ? me : other, sends ? other : me, size, me);
-  request.parent = group.info() ? group.shared_info() : driver->world_group();
-  request.name =
+  request.parent = shared_parent;
+  request.text =
       parent.is_world() ? std::string(name) : fmt::format("{}{} (group {})", reserved_prefix, name, parent.name);
   const int sender = sends ? request.group->rank : 1 - request.group->rank;
   request.signature = {.kind = OpKind::send_recv,
@@ -176,17 +187,17 @@ SubmissionPtr Session::Parts::send_recv(std::string_view name, const Tensor& ten
 // Barriers and joins match in order: PendingQueue numbers them.
 
 SubmissionPtr Session::Parts::barrier(const BarrierOptions& options, bool will_wait) {
-  return driver->submit(new_request("", {.kind = OpKind::barrier}, options.group, options.timeout_seconds), will_wait);
+  return driver->submit(new_request({.kind = OpKind::barrier}, options.group, options.timeout_seconds), will_wait);
 }
 
 /// Waits for as long as the others have data.
 SubmissionPtr Session::Parts::join(const Group& group) {
-  return driver->submit(new_request("", {.kind = OpKind::join}, group, 0), true);
+  return driver->submit(new_request({.kind = OpKind::join}, group, 0), true);
 }
 
 /// Changes of groups are operations of the world; they match in order.
 std::vector<std::shared_ptr<const GroupInfo>> Session::Parts::make_groups(std::vector<std::vector<int>> groups) {
-  Request request = new_request("", {.kind = OpKind::make_group}, {});
+  Request request = new_request({.kind = OpKind::make_group}, {});
   std::string& detail = request.signature.detail;
   for (const std::vector<int>& ranks : groups) {
     detail += fmt::format("{}ranks {}", detail.empty() ? "" : "; ", fmt::join(ranks, ", "));
@@ -198,12 +209,13 @@ std::vector<std::shared_ptr<const GroupInfo>> Session::Parts::make_groups(std::v
   return submission->completion.groups;
 }
 
-void Session::Parts::remove_group(const Group& group) {
-  if (!group.info() || group.info()->is_world()) {
-    throw Error(ErrorCode::invalid_argument, "the group of all ranks cannot be removed; close the session instead");
-  }
-  Request request = new_request("", {.kind = OpKind::remove_group, .detail = "group " + group.info()->name}, {});
-  request.subject = group.shared_info();
+void Session::Parts::remove_group(const std::shared_ptr<const GroupInfo>& group) {
+  Request request = new_request({.kind = OpKind::remove_group, .detail = "group " + group->name}, {});
+  request.invalid = check_group(group);
+  if (group == driver->world_group())
+    request.invalid = {ErrorCode::invalid_argument,
+                       "the group of all ranks cannot be removed; close the session instead"};
+  request.subject = group;
   finish(driver->submit(std::move(request), true));
 }
 
@@ -252,7 +264,7 @@ SessionStats Session::stats() const {
 }
 
 TensorId Session::declare(std::string_view name) {
-  return parts_->names.declare(parts_->user_name(name));
+  return {parts_->driver->declare(parts_->user_name(name))};
 }
 
 Handle Session::barrier_async(const Group& group) {
@@ -291,8 +303,8 @@ Group Session::split(int color, int key) {
   std::vector<std::int64_t> chosen(2 * ranks, 0);  // colours, then keys
   chosen[static_cast<std::size_t>(rank())] = color;
   chosen[ranks + static_cast<std::size_t>(rank())] = key;
-  parts_->finish(
-      parts_->collective(OpKind::all_reduce, "kolo.split", view(chosen), view(chosen), AllReduceOptions{}, true));
+  parts_->finish(parts_->collective(OpKind::all_reduce, std::string_view("kolo.split"), view(chosen), view(chosen),
+                                    AllReduceOptions{}, true));
   std::map<std::int64_t, std::vector<int>> members;
   for (int other = 0; other < size(); ++other) members[chosen[static_cast<std::size_t>(other)]].push_back(other);
   std::vector<std::vector<int>> groups;
@@ -303,16 +315,19 @@ Group Session::split(int color, int key) {
     });
     groups.push_back(std::move(list));
   }
-  if (!groups.empty()) {
-    for (auto& made : parts_->make_groups(std::move(groups))) {
-      if (made->member()) return Group(std::move(made));
-    }
+  auto mine =
+      std::make_shared<const GroupInfo>(GroupInfo{.name = "none", .rank = -1, .world = parts_->driver->world_group()});
+  auto all = std::make_shared<Group::Infos>();
+  if (!groups.empty()) *all = parts_->make_groups(std::move(groups));
+  for (const auto& made : *all) {
+    if (made->member()) mine = made;
   }
-  return Group(std::make_shared<GroupInfo>(GroupInfo{.name = "none", .rank = -1}));
+  return Group(std::move(mine), std::move(all));
 }
 
 void Session::remove_group(const Group& group) {
-  parts_->remove_group(group);
+  if (!group.split()) return parts_->remove_group(group.info() ? group.shared_info() : parts_->driver->world_group());
+  for (const auto& one : *group.split()) parts_->remove_group(one);
 }
 
 }  // namespace kolo

@@ -234,6 +234,14 @@ void report_to_stderr(const std::string& line) {
   }
 }
 
+void report(const Config& config, const std::string& line) noexcept {
+  try {
+    config.report(line);
+  } catch (...) {
+    report_to_stderr(line);
+  }
+}
+
 std::span<const Setting> settings() {
   return table();
 }

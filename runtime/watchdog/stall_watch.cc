@@ -15,8 +15,11 @@ StallWatch::StallWatch(const Config& config, ControlChannel& control, std::funct
       control_(control),
       in_flight_(std::move(in_flight)),
       abort_device_work_(std::move(abort_device_work)),
-      beat_(watch_beat(config)),
-      thread_(started_thread("watches what waits", [this] { watch(); })) {}
+      beat_(watch_beat(config)) {}
+
+void StallWatch::start() {
+  thread_ = started_thread("watches what waits", [this] { watch(); });
+}
 
 StallWatch::~StallWatch() {
   {
@@ -124,7 +127,7 @@ void StallWatch::judge(const std::vector<InFlight>& in_flight) {
     const auto line = fmt::format(
         "rank {}: {}", control_.rank(),
         explain_stall(*stall.oldest, waited, stall.diagnosis, stall.others, [this](int rank) { return name(rank); }));
-    report(line + troubles() + (ends ? ending_the_job(config_) : ""));
+    report(config_, line + troubles() + (ends ? ending_the_job(config_) : ""));
     if (ends) end_job();
   }
   std::erase_if(reported_, [&](const auto& entry) {
@@ -149,7 +152,7 @@ void StallWatch::judge_opening() {
       late.missing.push_back(name(rank));
     }
   }
-  report(explain_opening(control_.rank(), waited, late) + troubles() + (ends ? ending_the_job(config_) : ""));
+  report(config_, explain_opening(control_.rank(), waited, late) + troubles() + (ends ? ending_the_job(config_) : ""));
   if (ends) control_.abort_job(stall_exit_code);
 }
 
@@ -158,21 +161,12 @@ std::string StallWatch::troubles() const {
   return troubles.empty() ? "" : "; " + troubles;
 }
 
-/// The program's function may throw what it likes.
-void StallWatch::report(const std::string& line) const noexcept {
-  try {
-    config_.report(line);
-  } catch (...) {
-    report_to_stderr(line);
-  }
-}
-
 void StallWatch::end_job() {
   if (!abort_device_work_()) {
-    report(
-        fmt::format("rank {}: what runs on its GPU was not ended within a second (a call of NCCL or CUDA does not "
-                    "return); the process ends as it is",
-                    control_.rank()));
+    report(config_,
+           fmt::format("rank {}: what runs on its GPU was not ended within a second (a call of NCCL or CUDA does not "
+                       "return); the process ends as it is",
+                       control_.rank()));
   }
   control_.abort_job(stall_exit_code);
 }

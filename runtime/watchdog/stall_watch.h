@@ -34,6 +34,9 @@ class StallWatch {
              std::function<bool()> abort_device_work);
   ~StallWatch();
 
+  /// Watches from now on. Throws Error{backend} if there is no thread for it.
+  void start();
+
   /// Every rank has made its session: creation is no longer watched.
   void opened();
 
@@ -64,7 +67,6 @@ class StallWatch {
   std::string name(int rank) const;
   std::string troubles() const;
   bool silent(int rank) const;
-  void report(const std::string& line) const noexcept;
   void end_job();
 
   const Config config_;

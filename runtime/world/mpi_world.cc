@@ -83,7 +83,7 @@ World mpi_world(MPI_Comm comm, const Config& config) {
   auto parts = std::make_unique<WorldParts>();
   std::string note;
   auto channel = std::make_unique<ProcessChannel>(comm, config.fake_nodes, config.interfaces, &note);
-  if (!note.empty() && channel->rank() == 0) config.report(note);
+  if (!note.empty() && channel->rank() == 0) report(config, note);
   ProcessRanks ranks{comm, {}, channel->doorbells(), config.report};
   for (const Topology::Place& place : channel->topology().places) ranks.node_of.push_back(place.node);
   parts->control = std::move(channel);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <system_error>
 
 #include "runtime/control/topology.h"
 #include "runtime/watchdog/stall_report.h"
@@ -15,9 +16,12 @@
 
 namespace kolo {
 StartupWatch::StartupWatch(const Config& config, int rank, std::vector<int> launcher_ranks, MPI_Comm comm)
-    : config_(config), rank_(rank), launcher_ranks_(std::move(launcher_ranks)), comm_(comm), thread_([this] {
-        watch();
-      }) {}
+    : config_(config), rank_(rank), launcher_ranks_(std::move(launcher_ranks)), comm_(comm) {
+  try {
+    thread_ = std::jthread([this] { watch(); });
+  } catch (const std::system_error&) {  // no thread, no reports: the other ranks must not wait for this one
+  }
+}
 
 StartupWatch::~StartupWatch() {
   {
@@ -36,7 +40,7 @@ void StartupWatch::watch() {
     const bool too_long = config_.stall_abort_seconds > 0 && waited > config_.stall_abort_seconds;
     if (waited < next && !too_long) continue;
     next = 2 * waited;
-    config_.report(explain(waited) + (too_long ? ending_the_job(config_) : ""));
+    report(config_, explain(waited) + (too_long ? ending_the_job(config_) : ""));
     if (too_long) end_job();
   }
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <pthread.h>
 #include <sys/resource.h>
 
 #include <cstdint>
@@ -30,6 +31,28 @@ class NoDescriptors {
 
  private:
   rlimit before_{};
+};
+
+/// For as long as it lives this process cannot start threads: there is no room for so large a stack.
+class NoThreads {
+ public:
+  NoThreads() {
+    pthread_getattr_default_np(&before_);
+    pthread_attr_t huge;
+    pthread_attr_init(&huge);
+    pthread_attr_setstacksize(&huge, std::size_t{1} << 47);
+    pthread_setattr_default_np(&huge);
+    pthread_attr_destroy(&huge);
+  }
+  ~NoThreads() {
+    pthread_setattr_default_np(&before_);
+    pthread_attr_destroy(&before_);
+  }
+  NoThreads(const NoThreads&) = delete;
+  NoThreads& operator=(const NoThreads&) = delete;
+
+ private:
+  pthread_attr_t before_{};
 };
 
 namespace testing {

@@ -47,6 +47,12 @@ inline std::vector<World> test_worlds(int size, const Config& config) {
   return worlds;
 }
 
+/// Ends a session: until then no thread may have found work that nobody had woken it for.
+inline void close(Session& session) {
+  session.close();
+  EXPECT_EQ(session.stats().late_wakeups, 0U) << "on rank " << session.rank();
+}
+
 /// Plays `size` ranks as threads of this process, each with a session of its own; an exception that leaves `program`
 /// fails the test.
 inline void run_ranks(int size, const std::function<void(Session&)>& program, const Config& config = test_config()) {
@@ -57,6 +63,7 @@ inline void run_ranks(int size, const std::function<void(Session&)>& program, co
       try {
         Session session(std::move(world), config);
         program(session);
+        close(session);
       } catch (const std::exception& error) {
         ADD_FAILURE() << error.what();
       }

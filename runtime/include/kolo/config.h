@@ -35,7 +35,7 @@ struct Config {
   bool banner = false;
 
   /// Receives one line for each warning and each stalled operation; the default writes to stderr. Called from any
-  /// thread.
+  /// thread. May throw anything: that ends here.
   std::function<void(const std::string&)> report = report_to_stderr;
 
   /// Reads the process environment. Throws Error{invalid_argument} that names the variable, its value and the accepted
@@ -48,6 +48,9 @@ struct Config {
   /// The value as text that set() reads back.
   std::string get(std::string_view variable) const;
 };
+
+/// Calls config.report; if that throws, whatever it is, the line goes to stderr.
+void report(const Config& config, const std::string& line) noexcept;
 
 /// One row of the table of settings, the source of parser, validation, help text, README and start-up banner.
 struct Setting {

@@ -28,6 +28,7 @@ struct GroupInfo {
   std::vector<int> ranks;  ///< session ranks of the members, in the order of their ranks in the group
   int rank = 0;            ///< index of this rank in `ranks`; -1 if it is no member
   GroupKind kind = GroupKind::agreed;
+  std::shared_ptr<const GroupInfo> world{};  ///< all ranks of the session that made it; null in the world itself
 
   GroupKey key() const { return {kind, id}; }
   bool is_world() const { return key() == GroupKey{}; }
@@ -39,15 +40,21 @@ struct GroupInfo {
 /// A set of ranks that run collectives together. A value; the default is the session's world.
 class Group {
  public:
+  using Infos = std::vector<std::shared_ptr<const GroupInfo>>;
+
   Group() = default;
-  explicit Group(std::shared_ptr<const GroupInfo> info) : info_(std::move(info)) {}
+  explicit Group(std::shared_ptr<const GroupInfo> info, std::shared_ptr<const Infos> split = nullptr)
+      : info_(std::move(info)), split_(std::move(split)) {}
 
   /// Null for the default, which stands for the world of the session it is used with.
   const GroupInfo* info() const { return info_.get(); }
   const std::shared_ptr<const GroupInfo>& shared_info() const { return info_; }
+  /// The groups of all colours, in one order on every rank, if split() made it; else null.
+  const Infos* split() const { return split_.get(); }
 
  private:
   std::shared_ptr<const GroupInfo> info_;
+  std::shared_ptr<const Infos> split_;
 };
 
 }  // namespace kolo

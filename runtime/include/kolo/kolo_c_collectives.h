@@ -244,6 +244,7 @@ int kolo_barrier(kolo_session* session, const kolo_group* group);
 
 /// A barrier with a time-out, which may be 0: once a rank has waited for `seconds`, it returns KOLO_STALLED on every
 /// rank, late ones included. The text names the missing ranks. The session stays usable.
+int kolo_monitored_barrier_async(kolo_session* session, double seconds, const kolo_group* group, kolo_handle** handle);
 int kolo_monitored_barrier(kolo_session* session, double seconds, const kolo_group* group);
 
 /// Declares that this rank has no more data. Until every rank of the group has called kolo_join(), this rank

@@ -123,8 +123,8 @@ int kolo_group_create(kolo_session* session, const int* ranks, size_t count, kol
 /// and gets a group without ranks. Members are ordered by key, those with equal keys by session rank. Collective over
 /// the session.
 int kolo_group_split(kolo_session* session, int color, int key, kolo_group** group);
-/// Removes the group once its members have nothing in flight in it; the object must still be destroyed. Collective over
-/// the session.
+/// Removes the group once its members have nothing in flight in it, and if kolo_group_split() made it those of all
+/// colours, for which every rank passes its own; the object must still be destroyed. Collective over the session.
 int kolo_group_remove(kolo_session* session, const kolo_group* group);
 /// Frees this rank's description of a group. Local: the group itself stays. Null is allowed.
 int kolo_group_destroy(kolo_group* group);

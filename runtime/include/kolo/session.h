@@ -45,7 +45,7 @@ struct NamedTensor {
 
 struct AllReduceOptions {
   ReduceOp op = ReduceOp::sum;
-  Group group{};                 ///< default: the world
+  Group group{};                 ///< default: the world; one of another session throws Error{invalid_argument}
   double prescale = 1;           ///< multiplies every input (in f32 for 16-bit floats)
   double postscale = 1;          ///< multiplies the result
   bool divide_by_group = false;  ///< average: divide by the size of the group, also while ranks have joined
@@ -341,7 +341,9 @@ class Session {
   /// in none. Members are ordered by key, equal keys by session rank. Collective over the session.
   Group split(int color, int key = 0);
 
-  /// Removes a group once its members have nothing in flight in it. Collective over the session, like new_group().
+  /// Removes a group once its members have nothing in flight in it; if split() made it those of all colours, and every
+  /// rank passes its own. Collective over the session, like new_group(). Throws Error{invalid_argument} on every rank
+  /// if a member has something in flight.
   void remove_group(const Group& group);
 
   /// Memory for tensors on a device of this process, zeroed, aligned to 64 bytes at least. Backends need the fewest

@@ -35,6 +35,7 @@ TEST(AdasumMpi, AmongOthers) {
 TEST(AdasumMpi, InSessions) {
   Session session(testing::test_config());
   testing::run_adasum_session(session);
+  testing::close(session);
 }
 
 }  // namespace

@@ -6,8 +6,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
+#include <ctime>
 #include <latch>
+#include <thread>
 
 #include "ops/local/backend.h"
 #include "ops/nccl/rank.h"
@@ -274,6 +277,64 @@ TEST(GpuGroups, AreMadeAfterFailuresToo) {
   }
 }
 
+/// The host is done with the group, and the GPU is not.
+TEST(GpuGroups, AreRemovedWhileAStreamWaits) {
+  testing::set_fake_nccl({.in_progress = 80, .seed = 5});
+  Config config = test_config();
+  config.stall_report_seconds = 2;
+  config.stall_abort_seconds = 4;
+  std::atomic<int> reports{0};
+  config.report = [&](const std::string&) { ++reports; };
+  run_ranks(
+      2,
+      [&](Session& session) {
+        const Group group = session.new_group(std::array{0, 1});
+        OnGpu grad(session, all(100, 1));
+        const auto written = std::make_shared<std::atomic<bool>>(false);
+        testing::fake_gpu(session.device().index).put(grad.stream(), [written] { return written->load(); });
+        session.all_reduce_async("grad", grad.tensor(), {.group = group, .ready = grad.stream()}).wait(grad.stream());
+        session.remove_group(group);
+        float host = 1;
+        session.all_reduce("host", view_scalar(host));
+        *written = true;
+        EXPECT_EQ(grad.read(), all(100, 2));
+        std::this_thread::sleep_for(std::chrono::seconds(5));  // nothing is in flight any more
+        EXPECT_NE(
+            error_text([&] { session.all_reduce("host", view_scalar(host), {.group = group}); }, ErrorCode::closed)
+                .find("the group was removed"),
+            std::string::npos);
+      },
+      config);
+  EXPECT_EQ(reports, 0);
+}
+
+double cpu_seconds_of_this_thread() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+TEST_P(GpuSession, ThreadsThatWaitForAStreamSleep) {
+  run_ranks(
+      2,
+      [&](Session& session) {
+        OnGpu first(session, all(10, 1)), second(session, all(10, 1));
+        if (session.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(2));
+        const auto sum = [&](const char* name, OnGpu& tensor) {
+          session.all_reduce_async(name, tensor.tensor(), {.ready = tensor.stream()}).wait(tensor.stream());
+          if (session.rank() == 0) {
+            EXPECT_LT(cpu_seconds_of_this_thread(), 0.5) << "of two";
+          }
+        };
+        std::thread other([&] { sum("first", first); });
+        sum("second", second);
+        other.join();
+        EXPECT_EQ(first.read(), all(10, 2));
+        EXPECT_EQ(second.read(), all(10, 2));
+      },
+      config);
+}
+
 struct GpuFailures : GpuSession {};
 INSTANTIATE_TEST_SUITE_P(Over, GpuFailures, ::testing::Values("nccl"), [](const auto& info) { return info.param; });
 
@@ -347,13 +408,8 @@ TEST_P(GpuFailures, ARankThatLeavesInTheMiddleEndsEverybodysCommunicator) {
       [&](Session& session) {
         OnGpu grad(session, all(100, 1));
         if (session.rank() == 0) {
-          try {
-            Session leaver = std::move(session);
-            leaver.all_reduce_async("grad", grad.tensor(), {.ready = grad.stream()}).wait(grad.stream());
-            throw std::runtime_error("the program's own");
-          } catch (const std::runtime_error&) {
-          }
-          return;
+          session.all_reduce_async("grad", grad.tensor(), {.ready = grad.stream()}).wait(grad.stream());
+          return session.abandon();
         }
         EXPECT_NE(error_text([&] { session.all_reduce("grad", grad.tensor(), {.ready = grad.stream()}); },
                              ErrorCode::aborted),

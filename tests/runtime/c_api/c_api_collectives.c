@@ -354,6 +354,10 @@ static void barriers_and_join(Place at) {
   OK(wait_and_destroy(first));
   OK(kolo_barrier(at.session, at.group));
   OK(kolo_monitored_barrier(at.session, 30, at.group));
+  kolo_handle* third = NULL;
+  OK(kolo_monitored_barrier_async(at.session, 30, at.group, &third));
+  OK(kolo_handle_wait(third));
+  OK(kolo_handle_destroy(third));
 
   const kolo_all_reduce_options sum = {.group = at.group};
   for (int step = 0; step <= at.rank; ++step) {

@@ -267,6 +267,7 @@ void run_null_arguments(kolo_session* session) {
   IS_NULL(kolo_barrier(NULL, NULL));
   IS_NULL(kolo_barrier_async(session, NULL, NULL));
   IS_NULL(kolo_monitored_barrier(NULL, 1, NULL));
+  IS_NULL(kolo_monitored_barrier_async(session, 1, NULL, NULL));
   IS_NULL(kolo_join(NULL, NULL, &integer));
 
   CHECK(!handle && !made && !other && !memory && !arena && !data && id == 0);

@@ -276,6 +276,7 @@ static void run_everything(kolo_session* session) {
   CHECK(one == n);
   OK(kolo_handle_destroy(handle));
   kolo_stats stats;
+  OK(kolo_session_close(session));
   OK(kolo_session_stats(session, &stats));
   CHECK(stats.late_wakeups == 0 && stats.bucket_seconds == 0);
   CHECK(stats.tensors > 0 && stats.buckets > 0 && stats.agreements > 0 && stats.full_announcements > 0);

@@ -12,6 +12,7 @@
 #include "runtime/control/handshake.h"
 #include "runtime/control/thread.h"
 #include "tests/runtime/negotiation/negotiation_simulation.h"
+#include "tests/support/environment.h"
 #include "tests/support/thread_ranks.h"
 
 namespace kolo {
@@ -116,6 +117,19 @@ TEST(NodeLinksTest, ManyRanksHaveSeveralWordsOfDoorbells) {
   EXPECT_EQ(senders, (std::vector<int>{0, 63, 64, 127, 128, 129}));
 }
 
+TEST(NodeLinksTest, MemoryThatSomethingElseHasWrittenIsAnError) {
+  for (const std::uint64_t seed : testing::seeds(200)) {
+    std::mt19937_64 random(seed);
+    auto region = heap_region(NodeLinks::bytes(3));
+    NodeLinks links(region, 0, 1, 3);
+    for (std::size_t at = 3 * sizeof(Doorbell); at < NodeLinks::bytes(3); ++at)
+      region->data()[at] = static_cast<std::byte>(random());
+    ControlChannel::Message message;
+    EXPECT_EQ(error_text([&] { (void)links.receive(message); }, ErrorCode::backend).substr(0, 25),
+              "malformed control message");
+  }
+}
+
 TEST(StatusBoardTest, ReadersSeeWholeEntriesOnly) {
   auto region = heap_region(StatusBoard::bytes(2));
   StatusBoard owner(region, 0, 1, {3, 8}), reader(region, 0, 0, {3, 8});
@@ -212,6 +226,21 @@ TEST(Handshake, NamesTheSettingThatDiffersOnEveryRank) {
           text,
           "ranks have different values of KOLO_FAKE_NODES (ranks 1-3: none; rank 0: 4); export the same value to every "
           "rank, with mpirun -x KOLO_FAKE_NODES");
+    }
+  }
+}
+
+TEST(Handshake, SettingsThatNobodyWroteAreAnError) {
+  for (const std::uint64_t seed : testing::seeds(3000)) {
+    std::mt19937_64 random(seed);
+    std::vector<std::vector<std::byte>> messages{settings_message({}, 0, "a"), settings_message({}, 1, "b")};
+    for (auto changes = 1 + random() % 4; changes > 0; --changes)
+      messages[1][random() % messages[1].size()] ^= static_cast<std::byte>(1U << random() % 8);
+    if (seed % 4 == 0) messages[1].resize(random() % messages[1].size());
+    try {
+      check_settings(messages);
+    } catch (const Error& error) {
+      EXPECT_TRUE(error.code() == ErrorCode::backend || error.code() == ErrorCode::mismatch) << error.what();
     }
   }
 }

@@ -4,16 +4,42 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <new>
 #include <random>
 
 #include "runtime/negotiation/messages.h"
 #include "tests/support/environment.h"
 #include "tests/support/thread_ranks.h"
 
+namespace {
+
+thread_local std::size_t allocated = 0;  // ever, by this thread
+
+}  // namespace
+
+// All of a program's memory, counted.
+void* operator new(std::size_t bytes) {
+  allocated += bytes;
+  void* const memory = std::malloc(bytes);
+  if (!memory) throw std::bad_alloc();
+  return memory;
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+
 namespace kolo {
 namespace {
 
 using testing::error_text;
+
+constexpr std::size_t most_allocated = 8 << 20;  // by what reads a message, and lets go of most of it on the way
+
+constexpr int ranks = 200;
 
 std::vector<UpMessage> up_records() {
   const Signature all_reduce{.kind = OpKind::all_reduce,
@@ -47,7 +73,7 @@ std::vector<UpMessage> up_records() {
           Retract{BucketId{12}, ""},
           Retract{std::nullopt, "grad"},
           Left{5, false},
-          Left{1 << 20, true},
+          Left{ranks - 1, true},
           GroupFailed{failure},
           DeviceFault{failure, 7}};
 }
@@ -157,6 +183,36 @@ TEST(Reader, RefusesUnknownEnumeratorsAndRecords) {
   EXPECT_EQ(decode_bytes({5, 7, 0, 0, 0, 0}), "malformed control message (unknown enumerator)");
 }
 
+/// Many short runs that stand for many numbers each: no one of them is too long.
+TEST(Reader, AShortMessageDoesNotBecomeALongOne) {
+  Writer writer;
+  writer.put(std::uint8_t{2});  // Run
+  writer.put(std::uint32_t{0});
+  writer.put(std::uint32_t{64});
+  for (int tensor = 0; tensor < 64; ++tensor) {
+    writer.put(std::uint32_t{0});
+    encode(writer, RankSet{});
+    for (const std::uint32_t part : {1U, 1U << 20}) writer.put(part);
+    writer.put(std::int64_t{1});
+  }
+  Reader reader(writer.bytes(), 4);
+  const std::size_t before = allocated;
+  EXPECT_EQ(error_text([&] { (void)decode_down(reader); }, ErrorCode::backend),
+            "malformed control message (too many sizes)");
+  EXPECT_LT(allocated - before, most_allocated);
+}
+
+TEST(Reader, RefusesRanksThatAreNone) {
+  for (const UpMessage& record :
+       {UpMessage(Left{4, false}), UpMessage(Joined{-1}), UpMessage(Presence{"x", 1 << 30})}) {
+    Writer writer;
+    encode(writer, record);
+    Reader reader(writer.bytes(), 4);
+    EXPECT_EQ(error_text([&] { (void)decode_up(reader); }, ErrorCode::backend),
+              "malformed control message (no such rank)");
+  }
+}
+
 /// Peak of what this process has allocated would show a hostile length; so does an exception of the allocator.
 TEST(Reader, HostileLengthsAllocateNothing) {
   const auto decode_with_length = [](std::uint8_t tag, std::size_t bytes_before, bool up) {
@@ -204,7 +260,8 @@ template <class Decode>
 void decode_all(const std::vector<std::byte>& bytes, Decode decode) {
   const auto exact = std::make_unique<std::byte[]>(bytes.size());
   std::copy(bytes.begin(), bytes.end(), exact.get());
-  Reader reader(std::span(exact.get(), bytes.size()));
+  Reader reader(std::span(exact.get(), bytes.size()), ranks);
+  const std::size_t before = allocated;
   try {
     while (!reader.done()) {
       const auto record = decode(reader);
@@ -214,6 +271,7 @@ void decode_all(const std::vector<std::byte>& bytes, Decode decode) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::backend) << error.what();
   }
+  EXPECT_LT(allocated - before, most_allocated);
 }
 
 TEST(Reader, RandomAndMutatedBytesAreHarmless) {

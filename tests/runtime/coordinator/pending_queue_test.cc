@@ -35,7 +35,7 @@ std::shared_ptr<const GroupInfo> group(GroupId id = 0) {
 
 Request request(const std::string& name, GroupId id = 0) {
   Request result;
-  result.name = name;
+  result.text = name;
   result.group = group(id);
   return result;
 }
@@ -96,6 +96,58 @@ TEST(PendingQueueTest, OperationsOfANameAreCounted) {
   EXPECT_EQ(queue.submit(request("grad", 1))->queued.occurrence, 0u);
 }
 
+Request declared(std::uint32_t index, GroupId id = 0) {
+  Request result = request("", id);
+  result.declared = index;
+  return result;
+}
+
+TEST(PendingQueueTest, ADeclaredNameIsTheSameName) {
+  PendingQueue queue;
+  const auto index = queue.declare("grad"), other = queue.declare("other");
+  EXPECT_EQ(queue.declare("grad"), index);
+  EXPECT_NE(other, index);
+  for (const bool known_by_name : {false, true}) {
+    const GroupId id = known_by_name ? 1 : 0;
+    for (std::uint64_t i = 0; i < 4; ++i) {
+      const auto next = queue.submit((i % 2 == 0) == known_by_name ? request("grad", id) : declared(index, id));
+      EXPECT_EQ(next->request.name(), "grad");
+      EXPECT_EQ(next->queued.occurrence, i);
+      EXPECT_THROW(queue.submit(request("grad", id)), Error);
+      EXPECT_EQ(error_text([&] { queue.submit(declared(index, id)); }, ErrorCode::in_flight).substr(0, 17),
+                "all_reduce 'grad'");
+      next->pending.agreed = true;
+      retire(queue, next);
+    }
+    queue.forget({GroupKind::agreed, id}, "grad");  // its entry is gone
+    for (int i = 0; i < 100; ++i) queue.submit(request("a name that takes its place " + std::to_string(i), id));
+    const auto again = queue.submit(declared(index, id));
+    EXPECT_EQ(again->queued.occurrence, 0u);
+    retire(queue, again);
+  }
+  EXPECT_EQ(error_text([&] { queue.submit(declared(2)); }, ErrorCode::invalid_argument),
+            "a TensorId was used that the session's declare() did not return");
+}
+
+TEST(PendingQueueTest, AGroupThatIsRemovedTakesNothingMeanwhile) {
+  PendingQueue queue;
+  const auto before = queue.submit(request("x", 1));
+  EXPECT_FALSE(queue.close(group(1)->key())) << "it has something in flight";
+  retire(queue, before);
+  EXPECT_TRUE(queue.close(group(1)->key()));
+  EXPECT_EQ(error_text([&] { queue.submit(request("x", 1)); }, ErrorCode::closed),
+            "all_reduce 'x' in group rows: the group is being removed; submit before remove_group()");
+  Request pair = request("x", 7);
+  pair.parent = group(1);
+  EXPECT_THROW(queue.submit(std::move(pair)), Error);
+  queue.submit(request("x", 2));
+  Request removal = request("");
+  removal.signature.kind = OpKind::remove_group;
+  removal.subject = group(1);
+  retire(queue, queue.submit(std::move(removal)));  // the ranks have not agreed to it
+  queue.submit(request("x", 1));
+}
+
 TEST(PendingQueueTest, NothingIsTakenOnceItIsClosed) {
   PendingQueue queue;
   queue.submit(request("a"));
@@ -111,13 +163,13 @@ TEST(PendingQueueTest, NothingIsTakenOnceItIsClosed) {
 TEST(PendingQueueTest, BarriersAreNumberedPerGroup) {
   PendingQueue queue;
   const auto first = queue.submit(barrier()), second = queue.submit(barrier()), other = queue.submit(barrier(1));
-  EXPECT_EQ(first->request.name, "kolo.barrier.0");
-  EXPECT_EQ(second->request.name, "kolo.barrier.1");
-  EXPECT_EQ(other->request.name, "kolo.barrier.0");
+  EXPECT_EQ(first->request.name(), "kolo.barrier.0");
+  EXPECT_EQ(second->request.name(), "kolo.barrier.1");
+  EXPECT_EQ(other->request.name(), "kolo.barrier.0");
   first->pending.agreed = true;
   retire(queue, first);
   const auto third = queue.submit(barrier());
-  EXPECT_EQ(third->request.name, "kolo.barrier.2") << "not the name that is free on this rank only";
+  EXPECT_EQ(third->request.name(), "kolo.barrier.2") << "not the name that is free on this rank only";
 }
 
 TEST(PendingQueueTest, AWithdrawnBarrierGivesItsNumberToTheNext) {
@@ -125,8 +177,8 @@ TEST(PendingQueueTest, AWithdrawnBarrierGivesItsNumberToTheNext) {
   const auto first = queue.submit(barrier()), second = queue.submit(barrier());
   retire(queue, first);  // neither agreed nor failed
   const auto third = queue.submit(barrier()), fourth = queue.submit(barrier());
-  EXPECT_EQ(third->request.name, "kolo.barrier.0");
-  EXPECT_EQ(fourth->request.name, "kolo.barrier.2");
+  EXPECT_EQ(third->request.name(), "kolo.barrier.0");
+  EXPECT_EQ(fourth->request.name(), "kolo.barrier.2");
 }
 
 TEST(PendingQueueTest, BarriersInFlightAreLimited) {
@@ -150,8 +202,8 @@ TEST(PendingQueueTest, ThreadsKeepTheirOwnOrder) {
   for (int seen = 0; seen < threads * each;) {
     for (const auto& item : drained(queue)) {
       EXPECT_EQ(item.sequence, ++sequence);
-      const int worker = item.submission->request.name[0] - '0';
-      EXPECT_EQ(item.submission->request.name.substr(2), std::to_string(next[static_cast<std::size_t>(worker)]++));
+      const int worker = item.submission->request.name()[0] - '0';
+      EXPECT_EQ(item.submission->request.name().substr(2), std::to_string(next[static_cast<std::size_t>(worker)]++));
       retire(queue, item.submission);
       ++seen;
     }

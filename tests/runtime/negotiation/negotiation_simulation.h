@@ -179,7 +179,7 @@ class Simulation {
 
   void submit(Rank& rank, const Action& action) {
     Request request;
-    request.name = action.name;
+    request.text = action.name;
     request.group = rank.group;
     request.signature = action.signature;
     if (action.fails) request.invalid = Failure{ErrorCode::invalid_argument, "a bad argument"};
@@ -251,13 +251,13 @@ class Simulation {
     for (const auto& next : decisions.run) {
       rank.buckets.emplace_back();
       for (const auto& member : std::get<AgreedBucket>(next).members) {
-        rank.buckets.back().push_back(member->request.name);
-        rank.outcomes[member->request.name].push_back("ran");
+        rank.buckets.back().push_back(member->request.name());
+        rank.outcomes[member->request.name()].push_back("ran");
         member->completion.done.set();
       }
     }
     for (const auto& [submission, failure] : decisions.failed) {
-      rank.outcomes[submission->request.name].push_back(failure.message);
+      rank.outcomes[submission->request.name()].push_back(failure.message);
       submission->completion.failure = failure;
       submission->completion.done.set();
     }

@@ -6,8 +6,14 @@
 
 #include <algorithm>
 #include <numeric>
+#include <random>
+#include <type_traits>
 
+#include "runtime/coordinator/neutral_contribution.h"
+#include "runtime/operation/block_sizes.h"
 #include "tests/runtime/negotiation/negotiation_simulation.h"
+#include "tests/support/environment.h"
+#include "tests/support/thread_ranks.h"
 
 namespace kolo {
 namespace {
@@ -33,13 +39,16 @@ class Ranks {
 
   Negotiator& operator[](int rank) { return *negotiators_[static_cast<std::size_t>(rank)]; }
 
-  SubmissionPtr submit(int rank, const std::string& name, std::int64_t elements = 5,
+  SubmissionPtr submit(int rank, const std::string& name, std::int64_t elements = 5, OpKind kind = OpKind::all_reduce,
                        std::optional<Failure> invalid = std::nullopt) {
     Request request;
     request.invalid = std::move(invalid);
-    request.name = name;
+    request.text = name;
     request.group = groups_[static_cast<std::size_t>(rank)];
     request.signature = sum_of(elements);
+    request.signature.kind = kind;
+    if (has_rows(kind)) request.sizes = {static_cast<std::int64_t>(groups_.size()), SizeMark::apart, 1};
+    request.tensors.push_back({{nullptr, request.signature.shape, DType::f32, {}}, {}});
     auto submission = std::make_shared<Submission>(std::move(request));
     submission->queued.sequence = ++sequence_;
     (*this)[rank].submit(submission);
@@ -89,11 +98,12 @@ class Ranks {
         for (const auto& next : decisions.run) {
           ++buckets;
           for (const auto& member : std::get<AgreedBucket>(next).members)
-            ran.push_back(std::to_string(rank) + member->request.name);
+            ran.push_back(std::to_string(rank) + member->request.name());
         }
-        for (const auto& member : decisions.withdrawn) withdrawn.push_back(std::to_string(rank) + member->request.name);
+        for (const auto& member : decisions.withdrawn)
+          withdrawn.push_back(std::to_string(rank) + member->request.name());
         for (const auto& [member, failure] : decisions.failed)
-          failed.push_back(std::to_string(rank) + member->request.name + ": " + failure.message);
+          failed.push_back(std::to_string(rank) + member->request.name() + ": " + failure.message);
       }
     }
   }
@@ -311,13 +321,175 @@ TEST(NegotiatorTest, WhatFailsOnARankFailsByNumberAndLetsItsBucketRun) {
       return rank == 0 ? std::nullopt : std::optional(Failure{ErrorCode::invalid_argument, text});
     };
     (void)ranks.submit(rank, "w");
-    (void)ranks.submit(rank, "x", 5, invalid(rank == 2 ? "no" : "bad"));
+    (void)ranks.submit(rank, "x", 5, OpKind::all_reduce, invalid(rank == 2 ? "no" : "bad"));
     (void)ranks.submit(rank, "y");
   }
   ranks.deliver();
   EXPECT_EQ(sorted(ranks.failed), on_all(4, "x: all_reduce 'x' in group world: ranks 1, 3: bad"));
   EXPECT_EQ(ranks.ran.size(), 8u);
   EXPECT_EQ(ranks.full_announcements(), before);
+}
+
+/// Messages of every kind, with names, numbers, buckets, ranks and sizes at random.
+class Scribbler {
+ public:
+  explicit Scribbler(std::uint64_t seed) : random(seed) {}
+
+  template <class Message>
+  std::vector<std::byte> message() {
+    Message message;
+    draw<Message>(message, random() % std::variant_size_v<Message>);
+    Writer writer;
+    encode(writer, message);
+    return {writer.bytes().begin(), writer.bytes().end()};
+  }
+
+  std::mt19937_64 random;
+
+ private:
+  template <class Message, std::size_t index = 0>
+  void draw(Message& message, std::size_t wanted) {
+    if constexpr (index < std::variant_size_v<Message>) {
+      if (index != wanted) return draw<Message, index + 1>(message, wanted);
+      std::variant_alternative_t<index, Message> drawn;
+      fill(drawn);
+      message = std::move(drawn);
+    }
+  }
+  std::uint64_t below(std::uint64_t end) { return random() % end; }
+  template <class T>
+  void fill(T& value) {
+    if constexpr (std::is_same_v<T, bool>) {
+      value = below(2) == 0;
+    } else if constexpr (std::is_same_v<T, double>) {
+      value = static_cast<double>(below(10));
+    } else if constexpr (std::is_same_v<T, std::int32_t>) {  // a rank, mostly
+      value = static_cast<std::int32_t>(below(10) < 9 ? below(3) : below(6)) - 1;
+    } else if constexpr (std::is_integral_v<T>) {
+      value = static_cast<T>(below(20) == 0 ? random() : below(8));
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      value = std::string(1, static_cast<char>('w' + below(4)));
+    } else if constexpr (std::is_same_v<T, OpKind>) {
+      value = static_cast<OpKind>(below(op_kind_count));
+    } else if constexpr (std::is_same_v<T, Failure>) {
+      value = {ErrorCode::backend, "scribbled"};
+    } else if constexpr (std::is_same_v<T, RankSet>) {
+      for (int rank = 0; rank < 3; ++rank) {
+        if (below(2) == 0) value.add(rank);
+      }
+    } else if constexpr (std::is_same_v<T, Signature>) {
+      value = sum_of(static_cast<std::int64_t>(4 + below(2)));
+      if (below(3) > 0) return;
+      fill(value.kind);
+      value.root = static_cast<int>(below(9)) - 2;
+      value.shape = below(3) == 0 ? Shape{} : Shape{has_rows(value.kind) ? any_rows : 5, 2};
+      if (below(4) == 0) value.members = {{"x", DType::f32, value.shape}, {"y", DType::i8, Shape{}}};
+    } else if constexpr (requires { T::fields(value); }) {
+      std::apply([&](auto&... field) { (fill(field), ...); }, T::fields(value));
+    } else if constexpr (requires { value.emplace(); }) {  // optional
+      if (below(4) == 0) fill(value.emplace());
+    } else {
+      for (auto count = below(4); count > 0; --count) fill(value.emplace_back());
+    }
+  }
+};
+
+/// What no rank would send is an error of the runtime, or does something else, but nothing outside of what there is;
+/// also what comes after an error.
+TEST(NegotiatorTest, MessagesThatAreScribbledDoNoHarm) {
+  int refused = 0, accepted = 0;
+  for (const std::uint64_t seed : testing::seeds(20000)) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Ranks ranks(nodes_of(seed % 2 == 0 ? std::vector{3} : std::vector{1, 2}));
+    Scribbler scribbler(seed);
+    const auto kind = [&] { return scribbler.random() % 3 == 0 ? OpKind::all_gather : OpKind::all_reduce; };
+    for (const char* name : {"x", "y", "z"}) {
+      const OpKind of_name = kind();
+      for (int rank = 0; rank < 3; ++rank) (void)ranks.submit(rank, name, 5, of_name);
+    }
+    ranks.deliver();
+    const int rank = static_cast<int>(scribbler.random() % 3);
+    Negotiator& negotiator = ranks[rank];
+    if (scribbler.random() % 2 == 0) (void)ranks.submit(rank, "", 0, OpKind::join);
+    for (int i = 0; i < 20; ++i) {
+      try {
+        if (scribbler.random() % 4 == 0)
+          (void)ranks.submit(rank, std::string(1, static_cast<char>('w' + scribbler.random() % 4)), 5, kind());
+        const auto bytes = rank == 0 ? scribbler.message<UpMessage>() : scribbler.message<DownMessage>();
+        Reader reader(bytes, 3);
+        rank == 0 ? negotiator.receive_from_child(1, reader) : negotiator.receive_from_parent(reader);
+        negotiator.decide();
+        ++accepted;
+      } catch (const Error& error) {
+        EXPECT_EQ(to_string(error.code()), "backend") << error.what();
+        ++refused;
+      }
+      negotiator.send([](int, Direction, std::span<const std::byte>) {});
+      Decisions decisions = negotiator.take();
+      for (const auto& next : decisions.run) {
+        if (const auto* const bucket = std::get_if<AgreedBucket>(&next)) {
+          ASSERT_FALSE(bucket->members.empty());
+        }
+      }
+      for (const Unsubmitted& operation : decisions.to_contribute) {
+        const auto group = std::make_shared<GroupInfo>(negotiator.group());
+        const SubmissionPtr part = neutral_contribution(operation, group, 0);
+        if (!part->pending.objection) {
+          EXPECT_TRUE(!moves_data(operation.signature.kind) || !part->request.tensors.empty());
+        }
+      }
+    }
+  }
+  std::printf("%d scribbled messages were refused, %d not\n", refused, accepted);
+}
+
+/// Submits an operation whose rows are agreed, and tells rank 1 that it runs with other sizes.
+TEST(NegotiatorTest, SizesThatAreNotThoseOfTheTensorAreRefused) {
+  for (const auto& sizes : std::vector<std::vector<std::int64_t>>{{}, {2}, {2, -1}, {2, -1, 1, 1}}) {
+    Ranks ranks(nodes_of({2}));
+    for (int rank = 0; rank < 2; ++rank) (void)ranks.submit(rank, "x", any_rows, OpKind::all_gather);
+    ranks.deliver();
+    ASSERT_EQ(ranks.ran.size(), 2u);
+    const auto waits = ranks.submit(1, "x", any_rows, OpKind::all_gather);
+    Writer writer;
+    encode(writer, DownMessage(kolo::Run{{0}, {{0, {0, 1}, sizes}}}));
+    Reader reader(writer.bytes(), 2);
+    EXPECT_EQ(testing::error_text([&] { ranks[1].receive_from_parent(reader); }, ErrorCode::backend),
+              "malformed control message (not the sizes of its tensor)");
+    EXPECT_TRUE(ranks[1].waits(waits)) << "it fails with the group";
+  }
+}
+
+TEST(NegotiatorTest, WhatIsNoPlanIsRefusedAndChangesNothing) {
+  for (const DownMessage& message :
+       {DownMessage(Replan{{{0, 1}, {}}}), DownMessage(Replan{{{0}, {0}}}), DownMessage(Replan{{{0, 7}}}),
+        DownMessage(Forget{{0, 0}}), DownMessage(Forget{{0, 9}})}) {
+    Ranks ranks(nodes_of({2}));
+    for (const char* name : {"x", "y"}) {
+      for (int rank = 0; rank < 2; ++rank) (void)ranks.submit(rank, name);
+    }
+    ranks.deliver();
+    ranks.forget();
+    const auto waits = ranks.submit(1, "x");
+    Writer writer;
+    encode(writer, message);
+    Reader reader(writer.bytes(), 2);
+    EXPECT_EQ(testing::error_text([&] { ranks[1].receive_from_parent(reader); }, ErrorCode::backend).substr(0, 26),
+              "malformed control message ");
+    EXPECT_TRUE(ranks[1].waits(waits));
+    (void)ranks.submit(0, "x");
+    ranks.deliver();
+    EXPECT_EQ(ranks.ran.size(), 2u);
+  }
+}
+
+TEST(NegotiatorTest, AnEmptyAnnouncementIsRefused) {
+  Ranks ranks(nodes_of({2}));
+  Writer writer;
+  encode(writer, UpMessage(Announcement{"x", {}}));
+  Reader reader(writer.bytes(), 2);
+  EXPECT_EQ(testing::error_text([&] { ranks[0].receive_from_child(1, reader); }, ErrorCode::backend),
+            "malformed control message (an empty announcement)");
 }
 
 }  // namespace

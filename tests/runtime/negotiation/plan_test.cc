@@ -176,7 +176,7 @@ class Learning {
   SubmissionPtr submit(const std::string& name, bool known = true) {
     if (known && !plan.find(name, sum_of(1))) plan.define(name, sum_of(1));
     Request request;
-    request.name = name;
+    request.text = name;
     request.signature = sum_of(1);
     auto submission = std::make_shared<Submission>(std::move(request));
     submission->pending.agreed = known;
@@ -236,7 +236,7 @@ TEST(PlanLearnerTest, WhatIsNewGetsItsNumberAndItsPlaceAtOnce) {
   std::vector<SubmissionPtr> kept;
   const auto submit = [&](const std::string& name) {
     Request request;
-    request.name = name;
+    request.text = name;
     request.signature = sum_of(1);
     kept.push_back(std::make_shared<Submission>(std::move(request)));
     learner.submitted(kept.back(), !plan.find(name, sum_of(1)));

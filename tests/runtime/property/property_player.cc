@@ -391,6 +391,7 @@ std::vector<std::string> run_program(const PropertyProgram& program, const Confi
       try {
         Session session(std::move(world), config);
         play(session, program, shared);
+        session.close();
         if (const auto late = session.stats().late_wakeups) shared.problem(fmt::format("{} late wake-ups", late));
       } catch (const PlannedLeave&) {
       } catch (const std::exception& error) {

@@ -112,9 +112,15 @@ inline void split_by_color(Session& session) {
     float expected = 0;
     for (int rank = session.rank() % colors; rank < n; rank += colors) expected += static_cast<float>(rank);
     EXPECT_EQ(sum_of_ranks(session, "split", group), expected);
+    session.remove_group(group);  // of all colours
+    const auto late = error_text([&] { sum_of_ranks(session, "split", group); }, ErrorCode::closed);
+    EXPECT_NE(late.find("the group was removed"), std::string::npos) << late;
   }
   const Group odd_only = session.split(session.rank() % 2 == 1 ? 7 : -1);
   EXPECT_EQ(odd_only.info()->member(), session.rank() % 2 == 1);
+  session.remove_group(odd_only);
+  session.remove_group(session.split(-1));  // which is none
+  EXPECT_EQ(sum_of_ranks(session, "split", {}), static_cast<float>(n * (n - 1) / 2));
 }
 
 inline void misuse_groups(Session& session) {
@@ -139,7 +145,20 @@ inline void misuse_groups(Session& session) {
                 ErrorCode::invalid_argument)
                     .find("99 is not a rank") == std::string::npos,
             false);
+  const auto world = error_text([&] { session.remove_group(session.world()); }, ErrorCode::invalid_argument);
+  EXPECT_NE(world.find("the group of all ranks cannot be removed"), std::string::npos) << world;
   const Group removed = session.new_group(std::vector<int>{0, 1});
+  if (session.rank() == 0) {  // one rank has something in flight
+    float one = 1;
+    Handle handle = session.all_reduce_async("never", view_scalar(one), {.group = removed});
+    const auto busy = error_text([&] { session.remove_group(removed); }, ErrorCode::invalid_argument);
+    EXPECT_NE(busy.find("the group has operations in flight"), std::string::npos) << busy;
+  } else {
+    error_text([&] { session.remove_group(removed); }, ErrorCode::invalid_argument);
+  }
+  if (session.rank() < 2) {
+    EXPECT_EQ(sum_of_ranks(session, "goes on", removed), 1);
+  }
   session.remove_group(removed);
   if (session.rank() < 2) {
     const auto late = error_text([&] { sum_of_ranks(session, "x", removed); }, ErrorCode::closed);

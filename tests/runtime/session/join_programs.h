@@ -168,6 +168,22 @@ inline void run_uneven_epochs(Session& session) {
   EXPECT_LT(n, 100);
 }
 
+/// Names of the program's that look like the runtime's own, where ranks that have joined hear of them.
+inline void join_beside_objects(Session& session) {
+  const int last = session.size() - 1;
+  if (last == 0) return;
+  for (int round = 0; round < 2; ++round) {
+    for (const char* name : {"barrier.0", "barrier.x", "groups.99999999999999999999", "close", "join.0"}) {
+      if (session.rank() == last) continue;
+      EXPECT_EQ(session.broadcast_object(name, "bytes"), "bytes");
+      EXPECT_EQ(session.all_gather_object(name, "bytes").front(), "bytes");
+    }
+    EXPECT_GE(session.join(), 0);
+    session.barrier();
+    session.remove_group(session.new_group(std::vector<int>{0, last}));
+  }
+}
+
 /// Groups join on their own; a thread that submits while its rank has joined gets an error.
 inline void join_in_a_group(Session& session) {
   if (session.size() < 3) return;

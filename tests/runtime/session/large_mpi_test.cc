@@ -41,6 +41,7 @@ TEST(Large, ReducedAndSent) {
     session.recv("large", view(values), 0);
     check(values, [](std::int64_t i) { return static_cast<std::uint8_t>(2 * value_at(i)); });
   }
+  testing::close(session);
 }
 
 }  // namespace

@@ -41,6 +41,7 @@ inline const std::vector<SessionProgram> session_programs{
     {"JoinsUnfused", run_joins, 1},
     {"UnevenEpochs", run_uneven_epochs},
     {"JoinInAGroup", join_in_a_group},
+    {"JoinBesideObjects", join_beside_objects},
     {"SendAndReceive", run_pairs},
     {"Grouped", reduce_grouped},
     {"GroupedOrNotAtAll", refuse_grouped},

@@ -77,6 +77,10 @@ TEST(Names, TheRuntimesOwnAreRefused) {
     float one = 1;
     EXPECT_EQ(error_text([&] { session.all_reduce("kolo.close", view_scalar(one)); }, ErrorCode::invalid_argument),
               "'kolo.close': names that begin with 'kolo.' are the runtime's own; use another");
+    const std::vector<NamedTensor> parts{{"part", view_scalar(one), view_scalar(one)},
+                                         {"kolo.barrier.3", view_scalar(one), view_scalar(one)}};
+    EXPECT_EQ(error_text([&] { (void)session.grouped_all_reduce_async("whole", parts); }, ErrorCode::invalid_argument),
+              "'kolo.barrier.3': names that begin with 'kolo.' are the runtime's own; use another");
     EXPECT_EQ(error_text([&] { (void)session.all_reduce_async(TensorId{7}, view_scalar(one), view_scalar(one)); },
                          ErrorCode::invalid_argument),
               "a TensorId was used that the session's declare() did not return");
@@ -213,7 +217,7 @@ TEST_P(Failing, ARankThatLeavesByExceptionAbortsTheOthers) {
 /// Runs everything at once and correctly only on one rank's own values; one rank's throws on demand.
 class TestBackend final : public Backend {
  public:
-  enum class DeviceFault { none, start_throws, step_throws, step_throws_foreign };
+  enum class DeviceFault { none, start_throws, step_throws, step_throws_foreign, step_throws_a_number };
   explicit TestBackend(DeviceFault fault) : fault_(fault) {}
   std::string_view name() const override { return "test"; }
   bool supports(const Signature& signature) const override { return signature.dtype == DType::i8; }
@@ -230,6 +234,7 @@ class TestBackend final : public Backend {
     bool step() override {
       if (fault == DeviceFault::step_throws) throw Error(ErrorCode::backend, "the device fell off the bus; reboot");
       if (fault == DeviceFault::step_throws_foreign) throw std::runtime_error("the device fell off the bus; reboot");
+      if (fault == DeviceFault::step_throws_a_number) throw 42;
       return false;  // peers that work wait for the one that does not
     }
     bool needs_polling() const override { return false; }
@@ -240,8 +245,8 @@ class TestBackend final : public Backend {
 
 TEST_P(Failing, ABackendThatThrowsIsTheSameErrorOnEveryRank) {
   using DeviceFault = TestBackend::DeviceFault;
-  for (const DeviceFault fault :
-       {DeviceFault::start_throws, DeviceFault::step_throws, DeviceFault::step_throws_foreign}) {
+  for (const DeviceFault fault : {DeviceFault::start_throws, DeviceFault::step_throws, DeviceFault::step_throws_foreign,
+                                  DeviceFault::step_throws_a_number}) {
     for (int broken = 0; broken < ranks(); ++broken) {
       auto worlds = thread_worlds(ranks(), config());
       for (int rank = 0; rank < ranks(); ++rank) {
@@ -256,11 +261,13 @@ TEST_P(Failing, ABackendThatThrowsIsTheSameErrorOnEveryRank) {
           expect_sum_of_ones(session, "before");
           Handle one = session.all_reduce_async("one", view(first));
           Handle two = session.all_reduce_async("two", view(second), {.op = ReduceOp::max});
-          const std::string expected = "the device fell off the bus; reboot";
+          const std::string expected = fault == DeviceFault::step_throws_a_number
+                                           ? "a backend threw something that is no exception of the standard library"
+                                           : "the device fell off the bus; reboot";
           EXPECT_EQ(error_text([&] { two.wait(); }, ErrorCode::backend), expected);
           EXPECT_EQ(error_text([&] { one.wait(); }, ErrorCode::backend), expected);
           EXPECT_EQ(error_text([&] { session.barrier(); }, ErrorCode::backend), expected);
-          session.close();
+          testing::close(session);
         });
       }
       for (auto& thread : threads) thread.join();

@@ -36,6 +36,15 @@ float sum_of_ones(kolo::Session& session, const char* name) {
   return one;
 }
 
+/// Ends a session, in which no thread may have found work that nobody had woken it for.
+void end(kolo::Session& session) {
+  session.close();
+  if (session.stats().late_wakeups == 0) return;
+  std::fprintf(stderr, "rank %d has woken late\n", session.rank());
+  std::fflush(nullptr);
+  std::_Exit(9);
+}
+
 /// One operation, then nothing: how much CPU time and how many MPI calls does nothing take?
 void idle(double seconds) {
   kolo::Session session;
@@ -61,6 +70,7 @@ void idle(double seconds) {
   }
   handle.wait();
   if (std::chrono::steady_clock::now() - start > std::chrono::seconds(3)) std::printf("woken late\n");
+  end(session);
 }
 
 /// MPI is the host's, initialised for `level`.
@@ -74,6 +84,7 @@ void host(const std::string& level) {
   try {
     kolo::Session session;
     std::printf("host sum %g\n", sum_of_ones(session, "x"));
+    end(session);
   } catch (const kolo::Error&) {
     MPI_Finalize();
     throw;
@@ -124,19 +135,21 @@ void signalled(int signal) {
   (void)sum_of_ones(session, "after");
 }
 
+void stop_for(unsigned seconds) {
+  const pid_t self = getpid();
+  if (fork() == 0) {
+    sleep(seconds);
+    kill(self, SIGCONT);
+    _exit(0);
+  }
+  raise(SIGSTOP);
+}
+
 /// A rank stops for `seconds`. What the others wait for fails when its time-out is over; of its own rank, afterwards.
 void frozen_for(int victim, unsigned seconds) {
   kolo::Session session;
   (void)sum_of_ones(session, "before");
-  if (session.rank() == victim) {
-    const pid_t self = getpid();
-    if (fork() == 0) {
-      sleep(seconds);
-      kill(self, SIGCONT);
-      _exit(0);
-    }
-    raise(SIGSTOP);
-  }
+  if (session.rank() == victim) stop_for(seconds);
   for (const char* name : {"late", "after"}) {
     try {
       float one = 1;
@@ -149,6 +162,23 @@ void frozen_for(int victim, unsigned seconds) {
   }
 }
 
+/// The last rank stops for longer than KOLO_STALL_ABORT_SECONDS while something of its own is in flight, for which the
+/// others come soon afterwards.
+void stopped_for(unsigned seconds) {
+  kolo::Session session;
+  float one = 1;
+  kolo::Handle handle;
+  if (session.rank() == session.size() - 1) {
+    handle = session.all_reduce_async("x", kolo::view_scalar(one));
+    stop_for(seconds);
+  } else {
+    std::this_thread::sleep_for(std::chrono::seconds(seconds + 1));
+    handle = session.all_reduce_async("x", kolo::view_scalar(one));
+  }
+  handle.wait();
+  std::printf("sum %g\n", one);
+}
+
 /// The last rank stops; the others give up after a while, each with an error that ends its program.
 void fails_beside_frozen() {
   kolo::Session session;
@@ -158,12 +188,22 @@ void fails_beside_frozen() {
   session.all_reduce("after", kolo::view_scalar(one), {.timeout_seconds = 0.5});
 }
 
-/// The last rank ends with exit(5) while its session lives, on the stack of main or as a static object; the others wait
-/// for it.
+/// The last rank ends with exit(5) while its session lives, on the stack of main, where another thread may wait for an
+/// operation, or as a static object; the others wait for it.
 void exits(const std::string& where) {
-  const auto program = [](kolo::Session& session) {
+  const auto program = [&where](kolo::Session& session) {
     (void)sum_of_ones(session, "before");
-    if (session.rank() == session.size() - 1) std::exit(5);
+    const bool last = session.rank() == session.size() - 1;
+    if (last && where == "waiting") {
+      std::thread([&session] {
+        try {
+          (void)sum_of_ones(session, "never");
+        } catch (const kolo::Error&) {
+        }
+      }).detach();
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));  // it sleeps, with the role
+    }
+    if (last) std::exit(5);
     try {
       (void)sum_of_ones(session, "after");
     } catch (const kolo::Error& error) {
@@ -185,7 +225,7 @@ void exits(const std::string& where) {
 }
 
 /// The last rank makes its session `seconds` after the others, which wait for it: in MPI_Init() or, where the host has
-/// called that, in what comes later.
+/// called that, in what comes later. What the program's own report() throws, at that, is nobody's concern.
 void late(double seconds, bool host) {
   int provided = 0, rank = std::atoi(std::getenv("OMPI_COMM_WORLD_RANK")),
       size = std::atoi(std::getenv("OMPI_COMM_WORLD_SIZE"));
@@ -196,10 +236,27 @@ void late(double seconds, bool host) {
     std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
   }
   {
-    kolo::Session session;
+    kolo::Config config = kolo::Config::from_environment();
+    config.report = [](const std::string&) { throw 42; };
+    config.banner = true;
+    kolo::Session session(config);
     std::printf("sum %g\n", sum_of_ones(session, "x"));
+    end(session);
   }
   if (host) MPI_Finalize();
+}
+
+/// A session of the first two ranks stalls; the others have nothing to do with it.
+void part() {
+  int provided = 0, rank = 0;
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, rank < 2 ? 0 : 1, 0, &comm);
+  const kolo::Config config = kolo::Config::from_environment();
+  kolo::Session session(kolo::mpi_world(comm, config), config);
+  if (rank > 0) std::this_thread::sleep_for(std::chrono::seconds(60));
+  (void)sum_of_ones(session, "x");
 }
 
 /// Sessions that nobody closes before the program ends.
@@ -239,6 +296,7 @@ void run(const std::string& mode, const std::string& argument) {
   if (mode == "sum") {
     kolo::Session session;
     std::printf("sum %g of %d\n", sum_of_ones(session, "x"), session.size());
+    end(session);
   } else if (mode == "idle") {
     idle(std::stod(argument));
   } else if (mode == "host") {
@@ -249,6 +307,8 @@ void run(const std::string& mode, const std::string& argument) {
     fails_beside_frozen();
   } else if (mode == "frozen_for") {
     frozen_for(argument[0] - '0', static_cast<unsigned>(std::stoi(argument.substr(2))));
+  } else if (mode == "stopped_for") {
+    stopped_for(static_cast<unsigned>(std::stoi(argument)));
   } else if (mode == "freeze_after") {
     freeze_after(argument);
   } else if (mode == "kill") {
@@ -257,6 +317,8 @@ void run(const std::string& mode, const std::string& argument) {
     exits(argument);
   } else if (mode == "late" || mode == "late_host") {
     late(std::stod(argument), mode == "late_host");
+  } else if (mode == "part") {
+    part();
   } else if (mode == "at_exit") {
     at_exit(argument);
   } else if (mode == "fork") {
@@ -267,6 +329,7 @@ void run(const std::string& mode, const std::string& argument) {
       kolo::Session session;
       std::printf("again %g\n", sum_of_ones(session, "x"));
       (void)session.all_gather_object("y", "any");
+      end(session);
     }
     if (std::chrono::steady_clock::now() - start > std::chrono::seconds(4)) std::printf("made or closed slowly\n");
   }
@@ -290,6 +353,12 @@ int MPI_Isend(const void* data, int count, MPI_Datatype type, int to, int tag, M
 }
 int MPI_Irecv(void* data, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request* request) {
   return ++mpi_calls, PMPI_Irecv(data, count, type, from, tag, comm, request);
+}
+int MPI_Abort(MPI_Comm comm, int code) {
+  int size = 0;
+  MPI_Comm_size(comm, &size);
+  std::fprintf(stderr, "aborts %d ranks\n", size);
+  return PMPI_Abort(comm, code);
 }
 int MPI_Initialized(int* flag) {
   return ++mpi_calls, PMPI_Initialized(flag);

@@ -160,7 +160,20 @@ case $case in
     ((status != 0)) || fail "an exit code other than 0 expected"
     ((SECONDS < 15)) || fail "the job took $SECONDS s to end"
     ;;
-  exit_stack | exit_static | exit_later)
+  part_of_a_job)
+    # Its watchdog ends the ranks of the session; what becomes of the others is the launcher's business.
+    KOLO_STALL_REPORT_SECONDS=0.5 KOLO_STALL_ABORT_SECONDS=1 mpirun -np 3 "$program" part
+    exits 72
+    mentions '^aborts 2 ranks$'
+    says 0 '^aborts 3 ranks$'
+    ;;
+  stopped_rank)
+    # Its watchdog does not count the time during which its process was stopped.
+    KOLO_STALL_REPORT_SECONDS=1 KOLO_STALL_ABORT_SECONDS=4 mpirun -np 2 "$program" stopped_for 8
+    exits 0
+    says 2 '^sum 2$'
+    ;;
+  exit_stack | exit_static | exit_later | exit_waiting)
     # One rank calls exit(5) while its session lives; the others wait for it, and learn at once that it left.
     export KOLO_STALL_REPORT_SECONDS=5 KOLO_STALL_ABORT_SECONDS=20
     left='aborted: group world: rank 2 left without finishing'

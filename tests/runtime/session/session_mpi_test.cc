@@ -11,9 +11,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <numeric>
+#include <optional>
 #include <thread>
 
 #include "tests/runtime/session/programs.h"
+#include "tests/support/environment.h"
 
 namespace kolo {
 namespace {
@@ -58,6 +60,7 @@ TEST_P(ProgramsMpi, Runs) {
     config.fusion_bytes = GetParam().fusion_bytes;
     Session session(config);
     GetParam().run(session);
+    testing::close(session);
   });
 }
 
@@ -66,6 +69,7 @@ TEST(SessionMpi, AnArenaIsNotStaged) {
   config.backend = "mpi";
   Session session(config);
   testing::reduce_an_arena(session, true);
+  testing::close(session);
 }
 
 TEST(SessionMpi, SessionsFollowEachOtherAndStandSideBySide) {
@@ -80,6 +84,8 @@ TEST(SessionMpi, SessionsFollowEachOtherAndStandSideBySide) {
     EXPECT_EQ(a, static_cast<float>(first.size()));
     EXPECT_EQ(b, static_cast<float>(2 * first.size()));
     testing::pass_around(first);  // what pairs said last does not reach the next session
+    testing::close(second);
+    testing::close(first);
   }
 }
 
@@ -123,6 +129,7 @@ TEST(SessionMpi, ALateTensorArrivesWhileNobodyDrives) {
       handle.wait();
       EXPECT_EQ(late, static_cast<float>(session.size()));
     }
+    testing::close(session);
   });
 }
 
@@ -176,6 +183,7 @@ TEST(SessionMpi, OneRankOfANodeListens) {
                                  ? number_of_hosts()
                                  : static_cast<int>(std::ranges::count(config.fake_nodes, ',') + 1);
     EXPECT_EQ(all, node_leaders > 1 ? node_leaders : 0);
+    testing::close(session);
   });
 }
 
@@ -196,6 +204,30 @@ TEST(SessionMpi, AnInterfaceThatIsNotThereIsAnErrorOnEveryRank) {
       const std::string shared = error_text([&] { Session session(config); }, ErrorCode::backend);
       EXPECT_TRUE(shared.starts_with("rank 0 (host ")) << shared;
       EXPECT_NE(shared.find("every address of this host is also one of another host's"), std::string::npos) << shared;
+    }
+  });
+}
+
+TEST(SessionMpi, ARankThatCannotStartThreadsLeavesTheOthersWithAnError) {
+  if (world_size() == 1) GTEST_SKIP() << "needs a second rank";
+  on_every_placement([](const Config& config) {
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    const int last = world_size() - 1;
+    std::optional<NoThreads> none;
+    if (rank == last) none.emplace();
+    const auto use = [&] {
+      Session session(config);
+      float one = 1;
+      session.all_reduce("x", view_scalar(one));
+    };
+    try {
+      use();
+      ADD_FAILURE() << "no error was thrown";
+    } catch (const Error& error) {  // on one node it has taken part in the handshake, and left
+      const std::string text = error.what();
+      EXPECT_NE(text.find(rank == last ? "cannot start the thread that" : "rank " + std::to_string(last)), text.npos)
+          << text;
     }
   });
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <latch>
 #include <mutex>
@@ -191,6 +192,7 @@ TEST(Stall, IsReportedAlthoughTheCoordinatorStandsStill) {
       if (session.rank() == 1) second = session.all_reduce_async("late", view_scalar(late));
       second.wait();
       EXPECT_EQ(late, 2);
+      testing::close(session);
     });
   }
   for (auto& thread : threads) thread.join();
@@ -304,6 +306,7 @@ TEST(Stall, ASessionThatARankHasNotMadeYetIsReported) {
       float x = 1;
       session.all_reduce("x", view_scalar(x));
       EXPECT_EQ(x, 3);
+      testing::close(session);
     });
   }
   for (auto& thread : threads) thread.join();
@@ -325,6 +328,50 @@ TEST(Stall, NothingIsReportedWhileAllGoesOn) {
       },
       reports.config());
   EXPECT_FALSE(reports.any("'x'"));
+}
+
+/// …of anything: one operation waits for longer than that, while others come and go.
+TEST(Stall, TheJobGoesOnAsLongAsAnythingMoves) {
+  Config config;
+  config.stall_abort_seconds = 3;
+  run_ranks(
+      2,
+      [](Session& session) {
+        float late = 1, going = 1;
+        Handle handle;
+        if (session.rank() == 0) handle = session.all_reduce_async("late", view_scalar(late));
+        const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(6);
+        while (going > 0) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(50));
+          going = std::chrono::steady_clock::now() < end ? 1.0f : 0.0f;
+          session.all_reduce("going", view_scalar(going), {.op = ReduceOp::min});
+        }
+        if (session.rank() == 1) handle = session.all_reduce_async("late", view_scalar(late));
+        handle.wait();
+        EXPECT_EQ(late, 2);
+      },
+      config);
+}
+
+TEST(Stall, WhatAProgramsReportThrowsEndsThere) {
+  Config config;
+  config.stall_report_seconds = 0.2;
+  config.banner = true;
+  std::latch reported(1);
+  std::atomic<bool> is_first{true};
+  config.report = [&](const std::string& line) {
+    if (line.find("'x'") != line.npos && is_first.exchange(false)) reported.count_down();
+    throw 42;
+  };
+  run_ranks(
+      2,
+      [&](Session& session) {
+        float x = 1;
+        if (session.rank() == 1) reported.wait();
+        session.all_reduce("x", view_scalar(x));
+        EXPECT_EQ(x, 2);
+      },
+      config);
 }
 
 TEST(StallDeathTest, TheJobEndsAfterTheSecondLimit) {
