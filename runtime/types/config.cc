@@ -166,7 +166,8 @@ const std::array<Setting, 18>& table() {
       bytes_setting("KOLO_GPU_STAGING_BYTES", "Pinned host memory of the staged backend, for each rank and group.",
                     true, &Config::gpu_staging_bytes),
       choice_setting("KOLO_NCCL_ALGO",
-                     "Algorithm of NCCL's all_reduce: auto, ring, tree or nvls; NCCL_ALGO, if set, takes precedence.",
+                     "Algorithm of NCCL's all_reduce: auto, ring, tree or nvls. NCCL learns it from NCCL_ALGO only: the "
+                     "session is refused, saying what to set, where a rank has none.",
                      &Config::nccl_algo, {"auto", "ring", "tree", "nvls"}),
       choice_setting(
           "KOLO_NCCL_WIRE",

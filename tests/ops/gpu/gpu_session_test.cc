@@ -535,28 +535,35 @@ TEST(GpuPlaces, SettingsReachNccl) {
   EXPECT_EQ(tuning([](Config& c) { c.timings = true; }), std::tuple(mib, 2 * mib, false, false, true));
 }
 
-TEST(GpuPlaces, TheAlgorithmIsAskedForAsTheVersionUnderstands) {
-  const auto asked = [](const std::string& algo, int version, const char* before = nullptr) {
-    testing::set_fake_nccl({.version = version});
+/// NCCL has no other way than the environment, which is the launcher's.
+TEST(GpuPlaces, AnAlgorithmThatNcclHasNotBeenToldIsRefusedOnEveryRank) {
+  const auto answer = [](const std::string& algo, int version, const std::string& known = "") {
+    const GpuIdentity first{.host = "a", .nccl_host = "a", .nccl_algo = "ring", .gpu = 0, .nccl_version = version};
+    GpuIdentity second = first;
+    second.nccl_algo = known;
+    second.facts.bus = "another";
     Config config = test_config();
-    config.gpu_pack_bytes = 1 << 16;
     config.nccl_algo = algo;
-    unsetenv("NCCL_ALGO");
-    if (before) setenv("NCCL_ALGO", before, 1);
-    find_gpu(config, "a", 0);
-    const char* const found = std::getenv("NCCL_ALGO");
-    const std::string text = found ? found : "";
-    unsetenv("NCCL_ALGO");
-    testing::set_fake_nccl({});
-    return text;
+    const auto choose = [&] { EXPECT_TRUE(choose_gpu_backends(config, std::vector{first, second}).nccl); };
+    if (algo == "auto" || !known.empty()) return choose(), std::string();
+    return error_text(choose, ErrorCode::invalid_argument);
   };
-  EXPECT_EQ(asked("auto", 22809), "");
-  EXPECT_EQ(asked("ring", 22809), "allreduce:ring");
-  EXPECT_EQ(asked("nvls", 22809), "allreduce:nvls,nvlstree") << "between nodes it is another one";
-  EXPECT_EQ(asked("tree", 22400), "allreduce:tree");
-  EXPECT_EQ(asked("tree", 22399), "tree");
-  EXPECT_EQ(asked("nvls", 22399), "nvls,nvlstree");
-  EXPECT_EQ(asked("ring", 22809, "tree"), "tree") << "a person's own";
+  EXPECT_EQ(answer("auto", 22809), "");
+  EXPECT_EQ(answer("ring", 22809),
+            "KOLO_NCCL_ALGO is 'ring', which NCCL learns from NCCL_ALGO only, and rank 1 on a has none; start every "
+            "rank with it: mpirun -x NCCL_ALGO=allreduce:ring");
+  EXPECT_TRUE(answer("nvls", 22809).ends_with("NCCL_ALGO=allreduce:nvls,nvlstree"));
+  EXPECT_TRUE(answer("tree", 22400).ends_with("NCCL_ALGO=allreduce:tree"));
+  EXPECT_TRUE(answer("tree", 22399).ends_with("NCCL_ALGO=tree"));
+  EXPECT_EQ(answer("ring", 22809, "tree"), "") << "a person's own";
+
+  testing::set_fake_nccl({});
+  setenv("NCCL_ALGO", "tree", 1);
+  EXPECT_EQ(find_gpu(test_config(), "a", 0).identity.nccl_algo, "tree");
+  unsetenv("NCCL_ALGO");
+  Config asked = test_config();
+  asked.nccl_algo = "ring";
+  EXPECT_EQ(find_gpu(asked, "a", 0).identity.nccl_algo, "") << "the environment is left as it is";
 }
 
 /// What three ranks make.
