@@ -106,8 +106,8 @@ void Cycle::announce(const PendingQueue::Item& item) {
   }
   switch (what) {
     case PendingQueue::What::flush:
-      group->negotiator.end_run();
-      group->negotiator.flush(submission, sequence);
+      for (auto& [key, other] : groups_.at_work()) other->negotiator.fence();
+      group->negotiator.look(submission, sequence);
       break;
     case PendingQueue::What::withdraw: pairs_.withdraw(*group, submission); break;
     default: break;

@@ -35,14 +35,10 @@ void Negotiator::submit(const SubmissionPtr& submission) {
           fmt::format("{}: rank {} has joined; submit nothing to the group until join() returns",
                       describe(request.signature.kind, request.name, group().name), position_.rank)}});
   } else {
+    submission->pending.run = run_;
     announce(submission);
     if (root_) root_->submitted(submission, !outstanding_.numbered(*submission, plan_));
   }
-}
-
-/// It cannot run any more: a rank has left, or the group has failed.
-void Negotiator::fail(const SubmissionPtr& submission) {
-  decisions_.failed.push_back({submission, broken_ ? *broken_ : membership_.left_failure(submission->request)});
 }
 
 void Negotiator::announce(const SubmissionPtr& submission) {
@@ -65,6 +61,7 @@ void Negotiator::submit_again(const SubmissionPtr& submission) {
   if (submission->pending.scratch) {  // a neutral contribution; meanwhile the ranks may have decided otherwise
     const auto number = plan_.find(submission->request.name, submission->request.signature);
     if (!joined() || !number || !table_.votes(plan_.row(*number).bucket)) return;
+    submission->pending.run = run_;
   }
   announce(submission);
   if (submission->pending.flushed_at == 0) return;
@@ -95,7 +92,16 @@ void Negotiator::flush(const SubmissionPtr& submission, std::uint64_t sequence, 
 
 void Negotiator::flush_all() {
   const std::vector<SubmissionPtr> here = outstanding_.all();
-  for (const SubmissionPtr& submission : here) flush(submission, here.back()->queued.sequence, true);
+  for (const SubmissionPtr& submission : here) {
+    if (!layout_matters(submission->request.signature)) flush(submission, here.back()->queued.sequence, true);
+  }
+}
+
+void Negotiator::give_part(BucketId bucket) {
+  if (auto split = outstanding_.part_of(bucket, plan_)) {
+    split->standstill = true;
+    up(0, *split);
+  }
 }
 
 void Negotiator::overdue(const SubmissionPtr& submission, int attempt) {
@@ -129,12 +135,6 @@ void Negotiator::join_when_ready() {
   up(0, Joined{position_.rank});
 }
 
-void Negotiator::leave(bool abandoned) {
-  const Left message{position_.rank, abandoned};
-  if (abandoned) link_.to_children(message);  // this rank hands nothing on from now on, so it says so to both sides
-  up(0, message);
-}
-
 // ---- from children, and from this rank ------------------------------------------------------------------------------
 
 void Negotiator::receive_from_child(int neighbour, Reader& reader) {
@@ -162,11 +162,6 @@ void Negotiator::up(int child, const Retract& message) {
   }
 }
 
-void Negotiator::up(int, const DeviceFault& message) {
-  if (!root_) return link_.to_parent(message);
-  if (message.number == faults_) down(message);
-}
-
 /// What all have announced before a rank leaves still runs.
 void Negotiator::up(int, const Left& message) {
   if (!message.abandoned) {
@@ -192,6 +187,7 @@ void Negotiator::pass_on() {
 }
 
 void Negotiator::decide() {
+  part();  // of what was withdrawn, too
   join_when_ready();
   if (!root_) return pass_on();
   for (bool more = !over(); more;) {
@@ -306,10 +302,6 @@ bool Negotiator::give_up(const std::string& name, const Failure& failure) {
   return !taken.empty();
 }
 
-void Negotiator::apply(const Retracted& message) {
-  answer(table_.retracted(message.what, plan_));
-}
-
 void Negotiator::apply(const Joined& message) {
   const bool all = membership_.join(message.rank);
   if (message.rank == position_.rank) late_.pass_over(decisions_.without_this_rank);
@@ -324,13 +316,20 @@ void Negotiator::apply(const Joined& message) {
 }
 
 void Negotiator::apply(const Awaited& message) {
-  if (const auto split = outstanding_.part_of(message.bucket, plan_)) up(0, *split);
+  if (!outstanding_.has_part(message.bucket)) return;
+  if (!layout_matters(plan_.row(plan_.members(message.bucket)->front()).signature)) {
+    up(0, *outstanding_.part_of(message.bucket, plan_));
+  } else if (std::ranges::find(awaited_, message.bucket) == awaited_.end()) {
+    awaited_.push_back(message.bucket);
+  }
 }
 
 void Negotiator::apply(const WhoHas& message) {
   if (joined()) return;
   const SubmissionPtr here = outstanding_.find(message.name, plan_);
   if (here) flush(here, here->queued.sequence);
+  if (here && layout_matters(here->request.signature) && outstanding_.numbered(*here, plan_))
+    give_part(plan_.row(*plan_.find(*here)).bucket);
   up(0, Presence{message.name, position_.rank, here != nullptr, late_.is_overdue(message.name, here)});
 }
 
@@ -363,11 +362,6 @@ void Negotiator::apply(const GroupFailed& message) {
   for (const SubmissionPtr& submission : take_everything()) decisions_.failed.push_back({submission, message.failure});
 }
 
-void Negotiator::apply(const DeviceFault& message) {
-  ++faults_;
-  decisions_.run.emplace_back(message.failure);
-}
-
 std::vector<SubmissionPtr> Negotiator::take_everything() {
   std::vector<SubmissionPtr> taken = outstanding_.take_all();
   for (const SubmissionPtr& submission : std::exchange(joining_, {})) taken.push_back(submission);
@@ -384,6 +378,7 @@ void Negotiator::after_replan(const std::vector<BucketId>& retired, BucketId fir
     if (outstanding_.announced(bucket)) up(0, ready(bucket));
   }
   for (const SplitBucket& split : outstanding_.splits(plan_)) up(0, split);
+  part();
 }
 
 void Negotiator::answer(const ReadyTable::Answers& answers) {

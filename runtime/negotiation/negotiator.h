@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -77,9 +78,22 @@ class Negotiator {
   /// Votes again, after what an agreed operation needs was made (or, if it has an objection, was not).
   void submit_again(const SubmissionPtr& submission);
   void flush(const SubmissionPtr& submission, std::uint64_t sequence, bool standstill = false);
-  /// The program has waited for something in this group: a run of submissions ends.
+  /// The program waits for something in this group, or polls it.
+  void look(const SubmissionPtr& submission, std::uint64_t sequence) {
+    end_run();
+    if (root_) root_->looked(*submission);
+    flush(submission, sequence);
+  }
+  /// A run of submissions ends: the program waits for one of this group, or has kept others waiting for long.
   void end_run() {
     if (root_) root_->end_run();
+  }
+  /// The program waits for something, or polls it, in whatever group: no bucket whose layout_matters() holds what comes
+  /// before and what comes after.
+  void fence() {
+    ++run_;
+    if (root_) root_->fence();
+    part();
   }
   /// The program is blocked: flush every incomplete bucket.
   void flush_all();
@@ -88,6 +102,15 @@ class Negotiator {
   void ask_for_parts() {
     for (const BucketId bucket : outstanding_.awaited(plan_)) up(0, Awaited{bucket, position_.rank});
   }
+  /// Whether other ranks have waited for long for a bucket whose layout_matters(), and of which this rank's program has
+  /// submitted a part. Its tensors run alone from now on, once give_parts() is called: what the program waits for, if
+  /// it does, is nothing that kolo knows.
+  bool keeps_parts() const {
+    return std::ranges::any_of(awaited_, [this](BucketId bucket) { return outstanding_.has_part(bucket); });
+  }
+  void give_parts() {
+    for (const BucketId bucket : std::exchange(awaited_, {})) give_part(bucket);
+  }
   /// An operation's deadline has passed; said for the `attempt`-th time, from 1.
   void overdue(const SubmissionPtr& submission, int attempt);
   void withdraw(const SubmissionPtr& submission);
@@ -95,7 +118,11 @@ class Negotiator {
   std::optional<Failure> take_late_failure(const Submission& submission) {
     return late_.take_failure(submission.request.name);
   }
-  void leave(bool abandoned);
+  void leave(bool abandoned) {
+    const Left message{position_.rank, abandoned};
+    if (abandoned) link_.to_children(message);  // this rank hands nothing on from now on, so it says so to both sides
+    up(0, message);
+  }
   void fail_group(const Failure& failure) { up(0, GroupFailed{failure}); }
   /// The group ends here, without a word to its other ranks, who know: what waits fails.
   void end(const Failure& failure) { apply(GroupFailed{failure}); }
@@ -138,7 +165,8 @@ class Negotiator {
 
   /// Whether nothing waits here and nothing is to be decided or announced.
   bool at_rest() const {
-    return outstanding_.empty() && !has_news() && !decided() && !any_joined() && !holds_up_others();
+    return outstanding_.empty() && !has_news() && !decided() && !any_joined() && !holds_up_others() &&
+           (!root_ || root_->all_looked_at());
   }
 
   const GroupInfo& group() const { return membership_.group(); }
@@ -170,7 +198,10 @@ class Negotiator {
   void up(int child, const Retract& message);
   void up(int child, const Left& message);
   void up(int, const GroupFailed& message) { root_ ? down(message) : link_.to_parent(message); }
-  void up(int child, const DeviceFault& message);
+  void up(int, const DeviceFault& message) {
+    if (!root_) return link_.to_parent(message);
+    if (message.number == faults_) down(message);
+  }
   void up(int, const Waiting& message) { root_ ? root_->waiting(message) : link_.to_parent(message); }
   void up(int child, const Joined& message);
   void up(int, const Overdue& message) { root_ ? root_->overdue(message) : link_.to_parent(message); }
@@ -183,10 +214,13 @@ class Negotiator {
   void apply(const Replan& message);
   void apply(const Run& message);
   void apply(const Reject& message);
-  void apply(const Retracted& message);
+  void apply(const Retracted& message) { answer(table_.retracted(message.what, plan_)); }
   void apply(const Left& message);
   void apply(const GroupFailed& message);
-  void apply(const DeviceFault& message);
+  void apply(const DeviceFault& message) {
+    ++faults_;
+    decisions_.run.emplace_back(message.failure);
+  }
   void apply(const Joined& message);
   void apply(const Awaited& message);
   void apply(const WhoHas& message);
@@ -194,6 +228,11 @@ class Negotiator {
   void apply(const Forget& message);
 
   void announce(const SubmissionPtr& submission);
+  /// Asks to split what the program's waits part.
+  void part() {
+    for (const SplitBucket& split : outstanding_.parted(run_, plan_)) up(0, split);
+  }
+  void give_part(BucketId bucket);
   Ready ready(BucketId bucket) const { return outstanding_.ready(bucket, position_.rank, plan_); }
   void join_when_ready();
   void pass_on();
@@ -203,7 +242,10 @@ class Negotiator {
     decisions_.withdrawn.insert(decisions_.withdrawn.end(), submissions.begin(), submissions.end());
   }
   void after_replan(const std::vector<BucketId>& retired, BucketId first_new);
-  void fail(const SubmissionPtr& submission);
+  /// It cannot run any more: a rank has left, or the group has failed.
+  void fail(const SubmissionPtr& submission) {
+    decisions_.failed.push_back({submission, broken_ ? *broken_ : membership_.left_failure(submission->request)});
+  }
   bool give_up(const std::string& name, const Failure& failure);
   /// Whether this rank has joined.
   bool joined() const { return membership_.joined(position_.rank); }
@@ -217,6 +259,8 @@ class Negotiator {
   std::optional<Root> root_;  // of the root's position
   Outstanding outstanding_;
   LateOperations late_;
+  std::uint64_t run_ = 0;               // of the program: how often it has waited
+  std::vector<BucketId> awaited_;       // by other ranks, for long; see keeps_parts()
   std::vector<SubmissionPtr> joining_;  // calls of join, until all have joined
   bool join_announced_ = false;
   bool hold_join_ = false;

@@ -12,6 +12,7 @@
 namespace kolo {
 
 bool Root::decide() {
+  while (const auto change = layouts_.propose(plan_)) decide_(*change);  // all, before any that they may move runs
   const auto change = learner_.propose(plan_);  // first: what gets a place in the plan need not run alone
   if (change) decide_(*change);
   ReadyTable::News news = table_.take();
@@ -45,6 +46,7 @@ bool Root::forget() {
   if (excess.tensors.empty()) return false;
   decide_(excess);
   learner_.forget();
+  layouts_.forget();
   return true;
 }
 
@@ -149,6 +151,12 @@ void Root::awaited(const Awaited& message) {
 void Root::split(const SplitBucket& message) {
   const auto* members = plan_.members(message.bucket);
   if (!members) return;  // split already: who asked looks again when it learns so
+  if (message.standstill && layout_matters(plan_.row(members->front()).signature)) {
+    Replan apart{};  // not as it happens to stand: what runs alone lies as it does anywhere
+    for (TensorNumber number : *members) apart.buckets.push_back({number});
+    layouts_.keep_apart(*members);
+    return decide_(apart);
+  }
   Replan split{{{}, {}}};
   for (TensorNumber number : *members) {
     const bool wanted = std::ranges::find(message.members, number) != message.members.end();

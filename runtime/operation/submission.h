@@ -63,6 +63,8 @@ struct Pending {
   std::vector<AgreedTensor> agreed_tensors;  ///< of what has_rows(), once the sizes are agreed
   std::vector<std::int64_t> sizes;           ///< Request::sizes, or those after the output was made
   std::shared_ptr<void> scratch;             ///< memory of a neutral contribution
+  std::uint64_t run = 0;                     ///< how often the program had waited when it was submitted
+  bool unseen = false;                       ///< counted by the root's PlanLearner: the program has not looked at it
   std::atomic<bool> agreed{false};           ///< the ranks have decided to run it
 };
 
