@@ -33,7 +33,7 @@ struct GpuShare {
   std::shared_ptr<NcclRank> nccl;  ///< null if identity.nccl_version is 0
 };
 
-/// Finds this rank's GPU and NCCL, and reserves the memory that NCCL needs.
+/// Finds this rank's GPU and NCCL. Takes none of its memory.
 GpuShare find_gpu(const Config& config, const std::string& host, int local_rank);
 
 /// What all ranks conclude from all identities.

@@ -136,9 +136,7 @@ void Cycle::submit(GroupState& group, const SubmissionPtr& submission) {
   ++submissions_;
   const Request& request = submission->request;
   std::optional<Failure>& objection = submission->pending.objection;
-  if (!objection && !group.executor.supports(request.signature)) {
-    objection = Failure{ErrorCode::invalid_argument, "no backend of the session runs " + to_string(request.signature)};
-  }
+  if (!objection) objection = group.executor.prepare(*submission);
   if (request.signature.kind == OpKind::remove_group && queue_.busy(request.subject->key())) {
     objection = Failure{ErrorCode::invalid_argument, "the group has operations in flight; wait for them first"};
   }
@@ -215,8 +213,8 @@ bool Cycle::execute(Time now) {
   for (auto& [key, group] : groups_.at_work()) moved |= execute(*group, now);
   current_ = nullptr;
   if (trailing_.due(now)) groups_.world().executor.progress(queue_.any_in_flight());
-  changes_.remove_now(
-      [&](const SubmissionPtr& submission, const Failure& failure) { completions_.complete(submission, &failure); });
+  const auto fail = [&](const SubmissionPtr& late, const Failure& failure) { completions_.complete(late, &failure); };
+  if (changes_.remove_now(fail)) trailing_.begin(now);  // what a group leaves with its backends ends later
   return leave_when_ready() || moved;
 }
 
@@ -266,7 +264,9 @@ void Cycle::apply_decisions(GroupState& group) {
   take_each(decisions.to_allocate, [&](SubmissionPtr&& submission) { allocate(group, submission); });
   take_each(decisions.to_contribute, [&](Unsubmitted&& operation) {
     again_ = true;
-    group.negotiator.submit_again(neutral_contribution(operation, group.info, gpu_));
+    const SubmissionPtr part = neutral_contribution(operation, group.info, gpu_);
+    if (!part->pending.objection) part->pending.objection = group.executor.prepare(*part);
+    group.negotiator.submit_again(part);
   });
   take_each(decisions.run, [&](std::variant<AgreedBucket, Failure>&& next) {
     if (auto* const fault = std::get_if<Failure>(&next)) {
