@@ -1,7 +1,6 @@
 #include "runtime/negotiation/plan_learner.h"
 
 #include <algorithm>
-#include <iterator>
 #include <set>
 #include <utility>
 
@@ -33,9 +32,13 @@ bool failed(const Submission& submission) {
 
 void PlanLearner::submitted(const SubmissionPtr& submission, bool is_new) {
   if (of_layouts_) {
-    if (unseen_ == 0) std::ranges::move(std::exchange(unplanned_, {}), std::back_inserter(finished_));
-    ++unseen_;
-    submission->pending.unseen = true;
+    std::erase_if(unplanned_, [this](RunOfSubmissions& run) {
+      if (std::ranges::any_of(run, [this](const auto& one) { return unseen_.contains(one->request.name); }))
+        return false;
+      finished_.push_back(std::move(run));
+      return true;
+    });
+    unseen_.insert(submission->request.name);
   } else if (is_new) {
     open_names_.insert(submission->request.name);
   }

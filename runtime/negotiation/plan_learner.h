@@ -6,7 +6,6 @@
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
-#include <utility>
 #include <vector>
 
 #include "runtime/negotiation/plan_cache.h"
@@ -23,8 +22,8 @@ namespace kolo {
 /// cut splits the bucket for the time being: after 8 more runs of the kind, then 16, what was cut is fused again, but
 /// not what would wait for something else again.
 ///
-/// Of tensors whose layout_matters() nothing is held back, and the plan changes only when the program submits something
-/// after it has waited for all that it had submitted: then none of them is on its way through a bucket of the old plan.
+/// Of tensors whose layout_matters() nothing is held back, and a run is planned only when the program submits something
+/// after it has waited for all of the run's tensors: then none of them is on its way through a bucket of the old plan.
 /// So what is new runs alone the first time, and is fused from the next one on.
 class PlanLearner {
  public:
@@ -39,8 +38,8 @@ class PlanLearner {
   void waited();
 
   /// The program waits for this one, or polls it.
-  bool all_looked_at() const { return unseen_ == 0; }
-  void looked(Submission& submission) { unseen_ -= std::exchange(submission.pending.unseen, false) ? 1 : 0; }
+  void looked(const std::string& name) { unseen_.erase(name); }
+  bool all_looked_at() const { return unseen_.empty(); }
 
   /// Whether the name is new, and belongs to the run that has not ended.
   bool in_open_run(const std::string& name) const { return open_names_.contains(name); }
@@ -75,7 +74,7 @@ class PlanLearner {
 
   std::int64_t fusion_bytes_;
   bool of_layouts_;
-  std::size_t unseen_ = 0;  // submissions that the program has not looked at, if layouts matter
+  std::unordered_set<std::string> unseen_;  // submitted, and the program has not looked at it, if layouts matter
   RunOfSubmissions run_;
   std::uint64_t runs_ = 0;
   std::unordered_set<std::string> open_names_;  // of what is new in run_

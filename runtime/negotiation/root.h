@@ -45,7 +45,7 @@ class Root {
   }
   /// The program waits for something, in whatever group, or polls it.
   void fence() { layouts_.waited(); }
-  void looked(Submission& submission) { layouts_.looked(submission); }
+  void looked(const Submission& submission) { layouts_.looked(submission.request.name); }
   /// Whether it has looked at all whose layout_matters(): else a fence may end a run, though nothing waits here.
   bool all_looked_at() const { return layouts_.all_looked_at(); }
   /// The program has waited for something in this group: a run of submissions ends.

@@ -65,8 +65,7 @@ struct Pending {
   std::shared_ptr<void> scratch;                      ///< memory of a neutral contribution
   std::vector<std::shared_ptr<const void>> reserved;  ///< of Backend::reserve(), until it is complete
   std::uint64_t run = 0;                              ///< how often the program had waited when it was submitted
-  bool unseen = false;              ///< counted by the root's PlanLearner: the program has not looked at it
-  std::atomic<bool> agreed{false};  ///< the ranks have decided to run it
+  std::atomic<bool> agreed{false};                    ///< the ranks have decided to run it
 };
 
 /// What the handle sees. Written by whoever holds the role; any thread may read it once `done` (the results once

@@ -393,26 +393,29 @@ TEST(GpuLayouts, AreTheSameWhateverTheDelays) {
 }
 
 /// A program that waits for another one behind kolo's back, with a part of a bucket: else it would wait for ever.
-TEST(GpuLayouts, OfAProgramThatKeepsAPartForTenSecondsAreGivenUp) {
+TEST(GpuLayouts, OfAProgramThatKeepsAPartForTenSecondsOrBeyondATimeOutAreGivenUp) {
   testing::set_fake_nccl({});
-  std::latch told(1);
-  run_ranks(
-      2,
-      [&](Session& session) {
-        OnGpu a(session, all(10, 1)), b(session, all(10, 1));
-        const auto sum = [&](const char* name, OnGpu& tensor) {
-          return session.all_reduce_async(name, tensor.tensor(), {.op = ReduceOp::max, .ready = tensor.stream()});
-        };
-        for (int step = 0; step < 4; ++step) {
-          Handle first = sum("a", a);
-          if (session.rank() == 0 && step == 2) told.wait();
-          Handle second = sum("b", b);
-          first.wait();
-          if (session.rank() == 1 && step == 2) told.count_down();
-          second.wait();
-        }
-      },
-      test_config());
+  for (const double timeout : {0.0, 1.0}) {
+    std::latch told(1);
+    run_ranks(
+        2,
+        [&](Session& session) {
+          OnGpu a(session, all(10, 1)), b(session, all(10, 1));
+          const auto most = [&](const char* name, OnGpu& tensor) {
+            return session.all_reduce_async(
+                name, tensor.tensor(), {.op = ReduceOp::max, .ready = tensor.stream(), .timeout_seconds = timeout});
+          };
+          for (int step = 0; step < 4; ++step) {
+            Handle first = most("a", a);
+            if (session.rank() == 0 && step == 2) told.wait();
+            Handle second = most("b", b);
+            first.wait();
+            if (session.rank() == 1 && step == 2) told.count_down();
+            second.wait();
+          }
+        },
+        test_config());
+  }
 }
 
 struct GpuFailures : GpuSession {};
