@@ -53,7 +53,7 @@ std::optional<GpuBuffer> ChunkPool::take(Claim& claim) {
     ++made_;
   }
   ++claim.held;
-  GpuBuffer chunk = std::move(free_.back());
+  std::optional<GpuBuffer> chunk(std::move(free_.back()));
   free_.pop_back();
   return chunk;
 }

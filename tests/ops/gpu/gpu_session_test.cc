@@ -401,14 +401,14 @@ TEST(GpuLayouts, OfAProgramThatKeepsAPartForTenSecondsOrBeyondATimeOutAreGivenUp
         2,
         [&](Session& session) {
           OnGpu a(session, all(10, 1)), b(session, all(10, 1));
-          const auto most = [&](const char* name, OnGpu& tensor) {
+          const auto most = [&](const char* name, OnGpu& tensor, double seconds) {
             return session.all_reduce_async(
-                name, tensor.tensor(), {.op = ReduceOp::max, .ready = tensor.stream(), .timeout_seconds = timeout});
+                name, tensor.tensor(), {.op = ReduceOp::max, .ready = tensor.stream(), .timeout_seconds = seconds});
           };
           for (int step = 0; step < 4; ++step) {
-            Handle first = most("a", a);
+            Handle first = most("a", a, timeout);
             if (session.rank() == 0 && step == 2) told.wait();
-            Handle second = most("b", b);
+            Handle second = most("b", b, 0);
             first.wait();
             if (session.rank() == 1 && step == 2) told.count_down();
             second.wait();
