@@ -16,7 +16,7 @@ NcclPlan plan_of(NcclGroup& group, const Bucket& bucket) {
   const Signature& signature = bucket.signature;
   const NcclMethod method =
       nccl_method(signature, group.ranks(), bucket.absent.size(), bucket.divide_by, shared.tuning.wide_halves);
-  return plan_nccl(bucket, group.ranks(), group.rank(), method, {shared.staging.get(), shared.tuning.staging_bytes},
+  return plan_nccl(bucket, group.ranks(), group.rank(), method, {shared.staging().get(), shared.tuning.staging_bytes},
                    shared.tuning.direct_bytes);
 }
 
@@ -42,8 +42,8 @@ class NcclOperation final : public Operation {
 
   std::shared_ptr<NcclGroup> group_;
   const Bucket& bucket_;
-  std::uint64_t number_;
   NcclPlan plan_;
+  std::uint64_t number_;
   std::optional<NcclGroup::Turn> turn_;
   std::size_t round_ = 0;
   bool in_round_ = false;
@@ -57,8 +57,8 @@ class NcclOperation final : public Operation {
 NcclOperation::NcclOperation(std::shared_ptr<NcclGroup> group, const Bucket& bucket)
     : group_(std::move(group)),
       bucket_(bucket),
-      number_(group_->start(bucket.world_only)),
-      plan_(plan_of(*group_, bucket)) {}
+      plan_(plan_of(*group_, bucket)),
+      number_(group_->start(bucket.world_only)) {}
 
 NcclOperation::~NcclOperation() {
   if (turn_) group_->leave(*turn_);
@@ -66,6 +66,7 @@ NcclOperation::~NcclOperation() {
 
 /// An error of the GPU fails the bucket; whether the GPU still works the next bucket will show.
 bool NcclOperation::step() {
+  group_->shared().retired.advance();
   if (!result_) {
     if (!group_->prepare()) return false;
     if (!turn_ && group_->may_enter(number_)) turn_ = group_->enter(bucket_.world_only);
@@ -126,6 +127,7 @@ class NcclBackend final : public DeviceBackend {
     if (group_->ranks() > most_ranks_gathered(group_->shared().tuning.staging_bytes)) return false;
     return !reduces(signature.kind) || reducible(signature.op, signature.dtype);
   }
+  std::shared_ptr<const void> reserve(const Signature& /*signature*/) override { return group_->shared().staging(); }
   std::unique_ptr<Operation> start(const Bucket& bucket) override {
     return std::make_unique<NcclOperation>(group_, bucket);
   }
@@ -135,7 +137,9 @@ class NcclBackend final : public DeviceBackend {
     return std::make_unique<NcclBackend>(std::make_shared<NcclGroup>(group_->shared_rank(), group, std::move(host)));
   }
   std::shared_ptr<MemorySource> memory() override { return group_->shared().memory; }
+  void progress(bool /*in_flight*/) override { group_->shared().retired.advance(); }
   void recover() override { group_->recover(); }
+  bool recovered() override { return group_->recovered(); }
   void abort_device_work() noexcept override { group_->abandon(); }
   void abandon() noexcept override { group_->abandon(); }
 

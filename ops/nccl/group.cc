@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <thread>
 #include <utility>
 
 #include <kolo/float16.h>
@@ -12,36 +11,18 @@ namespace kolo {
 namespace {
 
 constexpr std::size_t id_words = sizeof(NcclId) / sizeof(std::uint64_t);
-constexpr auto drain_timeout = std::chrono::seconds(1);     // other groups may wait for their peers on the stream
-constexpr auto finalize_timeout = std::chrono::seconds(5);  // peers may end their communicators later
+constexpr auto drain_timeout = std::chrono::seconds(1);  // other groups may wait for their peers on the stream
 
 }  // namespace
 
 NcclGroup::NcclGroup(std::shared_ptr<NcclRank> rank, const GroupInfo& info, std::unique_ptr<Backend> host)
     : rank_(std::move(rank)), info_(info), exchange_(std::move(host)) {}
 
-/// Collective, like everything that is made for a group.
+/// Its communicator ends while the rank goes on; that of the world's group with all others, before the rank is gone.
 NcclGroup::~NcclGroup() {
   if (state_ != State::ready) end_comm();
-  if (!comm_ || abandoned_) return;
-  const NcclTable& table = rank_->table;
-  const GpuGuard selected(rank_->gpu, std::nothrow);
-  const auto deadline = std::chrono::steady_clock::now() + finalize_timeout;
-  const auto at_rest = [&](NcclResult state) {
-    while (state == NcclResult::in_progress && std::chrono::steady_clock::now() < deadline) {
-      std::this_thread::yield();
-      if (table.async_error(comm_, &state) != NcclResult::success) break;
-    }
-    return state == NcclResult::success;
-  };
-  bool ended = at_rest(NcclResult::in_progress);
-  for (std::size_t i = 0; ended && i < registered_handles_.size(); ++i)
-    (void)table.deregister_memory(comm_, registered_handles_[i]);
-  ended = ended && at_rest(table.finalize(comm_));
-  if (ended)
-    (void)table.destroy(comm_);
-  else
-    (void)table.abort(comm_);
+  if (member_.comm) rank_->retired.add(std::move(member_));
+  if (info_.is_world()) abandoned_ ? rank_->retired.abort() : rank_->retired.finish();
 }
 
 bool NcclGroup::prepare() {
@@ -52,7 +33,7 @@ bool NcclGroup::prepare() {
   if (state_ != State::initialising || !settled()) return false;
   state_ = State::ready;
   const GpuGuard selected(rank_->gpu);
-  if (rank_->tuning.register_memory) register_memory(rank_->staging.get());
+  if (rank_->tuning.register_memory) register_memory(rank_->staging().get());
   return true;
 }
 
@@ -76,8 +57,8 @@ void NcclGroup::start_init() {
   NcclId id{};
   std::memcpy(&id, words.data(), sizeof(id));
   const GpuGuard selected(rank_->gpu);
-  const NcclResult rc = rank_->table.init(&comm_, info_.size(), id, info_.rank);
-  check_nccl(rank_->table, rc, comm_, "ncclCommInitRankConfig");
+  const NcclResult rc = rank_->table.init(&member_.comm, info_.size(), id, info_.rank);
+  check_nccl(rank_->table, rc, member_.comm, "ncclCommInitRankConfig");
 }
 
 // ---- order
@@ -119,8 +100,8 @@ NcclOp NcclGroup::make_op(const NcclMethod& method) {
   if (method.wire == DType::f16) scalar = &f16;
   if (method.wire == DType::bf16) scalar = &bf16;
   NcclOp op{};
-  check_nccl(rank_->table, rank_->table.create_pre_mul_sum(&op, scalar, nccl_type(method.wire), comm_), comm_,
-             "ncclRedOpCreatePreMulSum");
+  check_nccl(rank_->table, rank_->table.create_pre_mul_sum(&op, scalar, nccl_type(method.wire), member_.comm),
+             member_.comm, "ncclRedOpCreatePreMulSum");
   made_op_ = op;
   return op;
 }
@@ -135,14 +116,14 @@ void NcclGroup::launch(std::span<const NcclCall> calls, const NcclMethod& method
     }
   }
   const NcclOp op = make_op(method);
-  check_nccl(rank_->table, rank_->table.group_start(), comm_, "ncclGroupStart");
+  check_nccl(rank_->table, rank_->table.group_start(), member_.comm, "ncclGroupStart");
   try {
     for (const NcclCall& call : calls) issue(call, op);
   } catch (const Error&) {
     (void)rank_->table.group_end();  // else the thread's next calls belong to this group
     throw;
   }
-  check_nccl(rank_->table, rank_->table.group_end(), comm_, "ncclGroupEnd");
+  check_nccl(rank_->table, rank_->table.group_end(), member_.comm, "ncclGroupEnd");
 }
 
 void NcclGroup::issue(const NcclCall& call, NcclOp op) {
@@ -152,58 +133,61 @@ void NcclGroup::issue(const NcclCall& call, NcclOp op) {
   const NcclType type = nccl_type(call.type);
   switch (call.kind) {
     case NcclCall::Kind::all_reduce:
-      return check_nccl(table, table.all_reduce(call.in, call.out, count, type, op, comm_, stream), comm_,
+      return check_nccl(table, table.all_reduce(call.in, call.out, count, type, op, member_.comm, stream), member_.comm,
                         "ncclAllReduce");
     case NcclCall::Kind::reduce:
-      return check_nccl(table, table.reduce(call.in, call.out, count, type, op, call.peer, comm_, stream), comm_,
-                        "ncclReduce");
+      return check_nccl(table, table.reduce(call.in, call.out, count, type, op, call.peer, member_.comm, stream),
+                        member_.comm, "ncclReduce");
     case NcclCall::Kind::broadcast:
-      return check_nccl(table, table.broadcast(call.in, call.out, count, type, call.peer, comm_, stream), comm_,
-                        "ncclBroadcast");
+      return check_nccl(table, table.broadcast(call.in, call.out, count, type, call.peer, member_.comm, stream),
+                        member_.comm, "ncclBroadcast");
     case NcclCall::Kind::all_gather:
-      return check_nccl(table, table.all_gather(call.in, call.out, count, type, comm_, stream), comm_, "ncclAllGather");
+      return check_nccl(table, table.all_gather(call.in, call.out, count, type, member_.comm, stream), member_.comm,
+                        "ncclAllGather");
     case NcclCall::Kind::reduce_scatter:
-      return check_nccl(table, table.reduce_scatter(call.in, call.out, count, type, op, comm_, stream), comm_,
-                        "ncclReduceScatter");
+      return check_nccl(table, table.reduce_scatter(call.in, call.out, count, type, op, member_.comm, stream),
+                        member_.comm, "ncclReduceScatter");
     case NcclCall::Kind::send:
-      return check_nccl(table, table.send(call.in, count, type, call.peer, comm_, stream), comm_, "ncclSend");
+      return check_nccl(table, table.send(call.in, count, type, call.peer, member_.comm, stream), member_.comm,
+                        "ncclSend");
     case NcclCall::Kind::receive:
-      return check_nccl(table, table.receive(call.out, count, type, call.peer, comm_, stream), comm_, "ncclRecv");
+      return check_nccl(table, table.receive(call.out, count, type, call.peer, member_.comm, stream), member_.comm,
+                        "ncclRecv");
   }
 }
 
 bool NcclGroup::settled() {
   NcclResult state = NcclResult::success;
-  check_nccl(rank_->table, rank_->table.async_error(comm_, &state), comm_, "ncclCommGetAsyncError");
-  check_nccl(rank_->table, state, comm_, "NCCL, asynchronously,");
+  check_nccl(rank_->table, rank_->table.async_error(member_.comm, &state), member_.comm, "ncclCommGetAsyncError");
+  check_nccl(rank_->table, state, member_.comm, "NCCL, asynchronously,");
   if (state == NcclResult::in_progress) return false;
-  if (made_op_) (void)rank_->table.destroy_op(*made_op_, comm_);
+  if (made_op_) (void)rank_->table.destroy_op(*made_op_, member_.comm);
   made_op_.reset();
   return true;
 }
 
 /// Registers the piece of session memory that holds `data`, once with each communicator, and keeps it alive as long.
 void NcclGroup::register_memory(const std::byte* data) {
-  auto after = registered_.upper_bound(data);
+  auto after = member_.registered.upper_bound(data);
   const auto [piece, bytes] = rank_->memory->piece_of(data);
-  if (!piece || (after != registered_.begin() && (--after)->first == piece.get())) return;
+  if (!piece || (after != member_.registered.begin() && (--after)->first == piece.get())) return;
   void* handle = nullptr;
-  check_nccl(rank_->table, rank_->table.register_memory(comm_, piece.get(), bytes, &handle), comm_, "ncclCommRegister");
-  registered_[piece.get()] = piece;
-  registered_handles_.push_back(handle);
+  check_nccl(rank_->table, rank_->table.register_memory(member_.comm, piece.get(), bytes, &handle), member_.comm,
+             "ncclCommRegister");
+  member_.registered[piece.get()] = piece;
+  member_.handles.push_back(handle);
 }
 
 // ---- the end
 // ---------------------------------------------------------------------------------------------------------
 
 void NcclGroup::end_comm() noexcept {
-  if (comm_) {
+  if (member_.comm) {
     const GpuGuard selected(rank_->gpu, std::nothrow);
-    (void)rank_->table.abort(std::exchange(comm_, nullptr));
+    (void)rank_->table.abort(member_.comm);
   }
   made_op_.reset();
-  registered_handles_.clear();
-  registered_.clear();
+  member_ = {};
   state_ = State::none;
 }
 
@@ -214,23 +198,29 @@ void NcclGroup::recover() {
   id_.reset();
   started_ = entered_ = 0;
   end_comm();
-  drain();
+  recovered_by_ = std::chrono::steady_clock::now() + drain_timeout;
+  try {
+    drained_ = rank_->gpu.mark(rank_->stream.get());
+  } catch (const Error&) {  // of the GPU: nothing runs on it any more
+    drained_.reset();
+  }
 }
 
 /// Unpacking behind NCCL's calls on the stream still writes to tensors, which belong to the program again once it
 /// learns of the failure.
-void NcclGroup::drain() noexcept {
+bool NcclGroup::recovered() noexcept {
   try {
-    const auto deadline = std::chrono::steady_clock::now() + drain_timeout;
-    const auto point = rank_->gpu.mark(rank_->stream.get());
-    while (!point->passed() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
-  } catch (const Error&) {  // of the GPU: nothing runs on it any more
+    if (drained_ && !drained_->passed() && std::chrono::steady_clock::now() < recovered_by_) return false;
+  } catch (const Error&) {
   }
+  drained_.reset();
+  return true;
 }
 
 void NcclGroup::abandon() noexcept {
   if (std::exchange(abandoned_, true)) return;
   end_comm();
+  if (info_.is_world()) rank_->retired.abort();
   exchange_.abandon();
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -50,6 +50,7 @@ class NcclGroup final {
 
   /// Aborts the communicator; the next bucket makes a new one.
   void recover();
+  bool recovered() noexcept;
   void abandon() noexcept;
 
   int ranks() const { return info_.size(); }
@@ -64,7 +65,6 @@ class NcclGroup final {
   void exchange_id();
   void start_init();
   void end_comm() noexcept;
-  void drain() noexcept;
   void issue(const NcclCall& call, NcclOp op);
   void register_memory(const std::byte* data);
   NcclOp make_op(const NcclMethod& method);
@@ -74,10 +74,10 @@ class NcclGroup final {
   HostExchange exchange_;
   State state_ = State::none;
   std::shared_ptr<const HostExchange::Answer> id_;  // null: its exchange has not been started
-  NcclComm comm_ = nullptr;                         // NCCL writes it while it initialises: it must not move
-  std::optional<NcclOp> made_op_;                   // a PreMulSum, until the calls that use it are on the stream
-  std::vector<void*> registered_handles_;
-  std::map<const std::byte*, std::shared_ptr<std::byte>> registered_;  // by where they begin
+  NcclMember member_;
+  std::optional<NcclOp> made_op_;               // a PreMulSum, until the calls that use it are on the stream
+  std::shared_ptr<const DevicePoint> drained_;  // of recover(): after what was on the stream then
+  std::chrono::steady_clock::time_point recovered_by_{};
   std::uint64_t started_ = 0;
   std::uint64_t entered_ = 0;
   std::uint64_t times_owed_ = 0;  // exchanges of launch times that are still to be started: peers take part in them

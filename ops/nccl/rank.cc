@@ -5,8 +5,14 @@
 #include <algorithm>
 #include <iterator>
 #include <string_view>
+#include <thread>
 
 namespace kolo {
+namespace {
+
+constexpr auto finalize_timeout = std::chrono::seconds(5);  // peers may end their communicators later
+
+}  // namespace
 
 std::string nccl_version_text(int version) {
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
@@ -24,7 +30,10 @@ void check_nccl(const NcclTable& table, NcclResult rc, NcclComm comm, const char
 std::shared_ptr<std::byte> NcclMemory::allocate(std::size_t bytes, Device device) {
   if (device.kind != DeviceKind::cuda || device.index != gpu_.index()) return nullptr;
   try {
-    return allocate_or_throw(bytes);
+    bytes = std::max<std::size_t>(bytes, 1);
+    auto piece = allocate_or_throw(bytes);
+    gpu_.clear(piece.get(), bytes);
+    return piece;
   } catch (const Error&) {
     return nullptr;
   }
@@ -33,7 +42,6 @@ std::shared_ptr<std::byte> NcclMemory::allocate(std::size_t bytes, Device device
 std::shared_ptr<std::byte> NcclMemory::allocate_or_throw(std::size_t bytes) {
   const GpuGuard selected(gpu_);
   void* data = nullptr;
-  bytes = std::max<std::size_t>(bytes, 1);
   check_nccl(table_, table_.allocate(&data, bytes), nullptr, "ncclMemAlloc");
   std::shared_ptr<std::byte> piece(static_cast<std::byte*>(data), [self = shared_from_this()](std::byte* begin) {
     {
@@ -47,7 +55,6 @@ std::shared_ptr<std::byte> NcclMemory::allocate_or_throw(std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     pieces_[piece.get()] = {piece, bytes};
   }
-  gpu_.clear(piece.get(), bytes);
   return piece;
 }
 
@@ -59,6 +66,53 @@ std::pair<std::shared_ptr<std::byte>, std::size_t> NcclMemory::piece_of(const vo
   const auto& [start, piece] = *std::prev(after);
   if (begin >= start + piece.second) return {};
   return {piece.first.lock(), piece.second};
+}
+
+const std::shared_ptr<std::byte>& NcclRank::staging() {
+  if (staging_) return staging_;
+  try {
+    staging_ = memory->allocate_or_throw(static_cast<std::size_t>(tuning.staging_bytes));
+  } catch (const Error& error) {
+    throw Error(ErrorCode::backend,
+                fmt::format("there is no memory for the pack buffer on GPU {} ({}); free memory there, or set "
+                            "KOLO_GPU_PACK_BYTES to less than {}",
+                            gpu.index(), error.what(), tuning.staging_bytes));
+  }
+  return staging_;
+}
+
+void RetiredComms::add(NcclMember&& member) {
+  all_.push_back({std::move(member), std::chrono::steady_clock::now() + finalize_timeout});
+  advance();
+}
+
+void RetiredComms::advance() noexcept {
+  if (all_.empty()) return;
+  const GpuGuard selected(gpu_, std::nothrow);
+  std::erase_if(all_, [this](Retired& one) { return ends(one); });
+}
+
+bool RetiredComms::ends(Retired& one) const noexcept {
+  const NcclComm comm = one.member.comm;
+  NcclResult state = NcclResult::success;
+  if (table_.async_error(comm, &state) != NcclResult::success) state = NcclResult::internal_error;
+  if (state == NcclResult::success && !std::exchange(one.finalized, true)) {
+    for (void* handle : one.member.handles) (void)table_.deregister_memory(comm, handle);
+    state = table_.finalize(comm);
+  }
+  if (state == NcclResult::in_progress && std::chrono::steady_clock::now() < one.deadline) return false;
+  (void)(state == NcclResult::success ? table_.destroy(comm) : table_.abort(comm));
+  return true;
+}
+
+void RetiredComms::finish() noexcept {
+  for (advance(); !all_.empty(); advance()) std::this_thread::yield();
+}
+
+void RetiredComms::abort() noexcept {
+  const GpuGuard selected(gpu_, std::nothrow);
+  for (const Retired& one : all_) (void)table_.abort(one.member.comm);
+  all_.clear();
 }
 
 }  // namespace kolo

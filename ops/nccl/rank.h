@@ -1,11 +1,13 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <kolo/backend.h>
 #include <kolo/error.h>
@@ -38,7 +40,7 @@ class NcclMemory final : public MemorySource, public std::enable_shared_from_thi
 
   std::shared_ptr<std::byte> allocate(std::size_t bytes, Device device) override;
 
-  /// Throws Error{backend} where allocate() answers null.
+  /// Not zeros; throws Error{backend} where allocate() answers null. Waits for nothing on the GPU.
   std::shared_ptr<std::byte> allocate_or_throw(std::size_t bytes);
 
   /// The piece that holds `data`, and its size; null if none does.
@@ -51,18 +53,57 @@ class NcclMemory final : public MemorySource, public std::enable_shared_from_thi
   std::map<const std::byte*, std::pair<std::weak_ptr<std::byte>, std::size_t>> pieces_;
 };
 
+/// A communicator, and the session memory that is registered with it, which it keeps alive.
+struct NcclMember {
+  NcclComm comm = nullptr;  ///< NCCL writes it while it initialises: until then it must not move
+  std::vector<void*> handles{};
+  std::map<const std::byte*, std::shared_ptr<std::byte>> registered{};  ///< by where they begin
+};
+
+/// Communicators of groups that are gone, on their way to their ends: what is registered with one is deregistered, it
+/// is finalized, and destroyed once NCCL says that all ranks have done so; aborted if that takes too long. Nothing
+/// waits but finish().
+class RetiredComms final {
+ public:
+  RetiredComms(const NcclTable& table, Gpu& gpu) : table_(table), gpu_(gpu) {}
+  ~RetiredComms() { abort(); }
+  RetiredComms(const RetiredComms&) = delete;
+  RetiredComms& operator=(const RetiredComms&) = delete;
+
+  void add(NcclMember&& member);
+  /// A step of each.
+  void advance() noexcept;
+  /// The rank's last group ends: waits for the ends of all, or aborts them.
+  void finish() noexcept;
+  void abort() noexcept;
+
+ private:
+  struct Retired {
+    NcclMember member;
+    std::chrono::steady_clock::time_point deadline;
+    bool finalized = false;
+  };
+  bool ends(Retired& one) const noexcept;
+
+  const NcclTable& table_;
+  Gpu& gpu_;
+  std::vector<Retired> all_;
+};
+
 /// What one rank's groups share: the GPU, a stream for all of NCCL's work in the order of its launches, and memory to
 /// pack into, which that order protects.
 struct NcclRank {
-  /// Throws Error{backend} if there is no memory.
+  /// Throws Error{backend} if the GPU fails.
   NcclRank(const NcclTable& nccl, Gpu& gpu, const NcclTuning& sizes)
       : table(nccl),
         gpu(gpu),
         tuning(sizes),
         memory(std::make_shared<NcclMemory>(nccl, gpu)),
         stream(gpu, true),
-        packer(gpu, stream.get()),
-        staging(memory->allocate_or_throw(static_cast<std::size_t>(sizes.staging_bytes))) {}
+        packer(gpu, stream.get()) {}
+
+  /// The memory to pack into, made when it is first asked for and kept. Throws Error{backend} if there is none.
+  const std::shared_ptr<std::byte>& staging();
 
   const NcclTable& table;
   Gpu& gpu;
@@ -70,8 +111,11 @@ struct NcclRank {
   std::shared_ptr<NcclMemory> memory;
   GpuStream stream;
   Packer packer;
-  std::shared_ptr<std::byte> staging;
   LaunchOrder order;
+  RetiredComms retired{table, gpu};
+
+ private:
+  std::shared_ptr<std::byte> staging_;
 };
 
 }  // namespace kolo

@@ -28,13 +28,17 @@ NcclTuning nccl_tuning(const Config& config) {
   return tuning;
 }
 
-/// NCCL reads its algorithm from the environment when it makes its first communicator. Only all_reduce has a choice;
-/// versions that know the prefix would apply a bare name to every operation.
-void choose_algorithm(const std::string& algo, int version) {
-  if (algo == "auto" || std::getenv("NCCL_ALGO")) return;
-  const std::string names = algo == "nvls" ? "nvls,nvlstree" : algo;
-  const std::string value = version >= 22400 ? "allreduce:" + names : names;
-  setenv("NCCL_ALGO", value.c_str(), 0);  // NOLINT(concurrency-mt-unsafe): NCCL reads it from nowhere else
+/// NCCL reads its algorithm from the environment, which a process with threads must not change. Only all_reduce has a
+/// choice; versions that know the prefix would apply a bare name to every operation.
+void check_algorithm(const std::string& algo, std::span<const GpuIdentity> identities) {
+  const auto without = std::ranges::find(identities, "", &GpuIdentity::nccl_algo);
+  if (algo == "auto" || without == identities.end()) return;
+  const std::string names = algo == "nvls" ? "nvls,nvlstree" : algo;  // between nodes it is another one
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("KOLO_NCCL_ALGO is '{}', which NCCL learns from NCCL_ALGO only, and rank {} on {} has none; "
+                          "start every rank with it: mpirun -x NCCL_ALGO={}{}",
+                          algo, without - identities.begin(), without->host,
+                          without->nccl_version >= 22400 ? "allreduce:" : "", names));
 }
 
 }  // namespace
@@ -45,6 +49,8 @@ GpuShare find_gpu(const Config& config, const std::string& host, int local_rank)
   identity.host = host;
   const char* const host_id = std::getenv("NCCL_HOSTID");
   identity.nccl_host = host_id ? host_id : host;
+  const char* const algo = std::getenv("NCCL_ALGO");
+  identity.nccl_algo = algo ? algo : "";
   const int gpus = cuda_gpus();
   if (gpus == 0) return share;
   identity.gpu = local_rank % gpus;
@@ -53,7 +59,6 @@ GpuShare find_gpu(const Config& config, const std::string& host, int local_rank)
   if (config.gpu_backend == "staged") return share;
   const NcclTable* const table = nccl_table(&identity.why_no_nccl);
   if (!table) return share;
-  choose_algorithm(config.nccl_algo, table->version);
   try {
     share.nccl = std::make_shared<NcclRank>(*table, gpu, nccl_tuning(config));
     identity.nccl_version = table->version;
@@ -87,6 +92,7 @@ GpuChoice choose_gpu_backends(const Config& config, std::span<const GpuIdentity>
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("KOLO_GPU_BACKEND is 'nccl', which cannot serve these ranks ({}); set it to auto", why));
   }
+  if (choice.nccl) check_algorithm(config.nccl_algo, identities);
   if (choice.usable && !choice.nccl && config.gpu_backend != "staged") {
     choice.note = fmt::format("tensors on GPUs travel through host memory, which is slow ({})", why);
   } else if (!choice.usable && !none) {

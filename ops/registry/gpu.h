@@ -20,6 +20,7 @@ struct NcclRank;
 struct GpuIdentity {
   std::string host;
   std::string nccl_host;  ///< NCCL refuses two ranks with the same nccl_host and GPU; NCCL_HOSTID, if set
+  std::string nccl_algo;  ///< NCCL_ALGO, if set
   int gpu = -1;           ///< index on its host; -1: none
   GpuFacts facts{};
   int nccl_version = 0;     ///< 0: none
@@ -32,7 +33,7 @@ struct GpuShare {
   std::shared_ptr<NcclRank> nccl;  ///< null if identity.nccl_version is 0
 };
 
-/// Finds this rank's GPU and NCCL, and reserves the memory that NCCL needs.
+/// Finds this rank's GPU and NCCL. Takes none of its memory.
 GpuShare find_gpu(const Config& config, const std::string& host, int local_rank);
 
 /// What all ranks conclude from all identities.
@@ -41,7 +42,8 @@ struct GpuChoice {
   bool nccl = false;    ///< NCCL can serve all ranks
   std::string note;     ///< one line for the user where something is slower than need be, or cannot be used
 };
-/// Throws Error{invalid_argument}, on every rank, if KOLO_GPU_BACKEND asks for NCCL and it cannot serve these ranks.
+/// Throws Error{invalid_argument}, on every rank, if KOLO_GPU_BACKEND asks for NCCL and it cannot serve these ranks, or
+/// KOLO_NCCL_ALGO for an algorithm that NCCL has not been told.
 GpuChoice choose_gpu_backends(const Config& config, std::span<const GpuIdentity> identities);
 
 /// One line for each rank: rank, host, GPU, NUMA node.

@@ -12,7 +12,7 @@ namespace {
 class StagedOperation final : public Operation {
  public:
   StagedOperation(std::shared_ptr<StagedPipeline> pipeline, const Bucket& bucket)
-      : pipeline_(std::move(pipeline)), job_{.bucket = &bucket} {
+      : pipeline_(std::move(pipeline)), job_{.bucket = &bucket, .claim = pipeline_->reserve()} {
     pipeline_->enqueue(job_);
   }
   StagedOperation(const StagedOperation&) = delete;
@@ -37,15 +37,18 @@ class StagedOperation final : public Operation {
 
 class StagedBackend final : public Backend {
  public:
-  StagedBackend(Gpu& gpu, BackendList hosts, const GroupInfo& group, const StagedTuning& tuning)
+  StagedBackend(Gpu& gpu, std::shared_ptr<ChunkPool> pool, BackendList hosts, const GroupInfo& group,
+                std::int64_t chunk_bytes)
       : gpu_(gpu),
-        tuning_(tuning),
-        pipeline_(std::make_shared<StagedPipeline>(gpu, std::move(hosts), group.size(), group.rank, tuning)) {}
+        chunk_bytes_(chunk_bytes),
+        pipeline_(std::make_shared<StagedPipeline>(gpu, std::move(pool), std::move(hosts), group.size(), group.rank,
+                                                   chunk_bytes)) {}
 
   std::string_view name() const override { return "staged"; }
   bool supports(const Signature& signature) const override {
     return signature.device == DeviceKind::cuda && moves_data(signature.kind) && pipeline_->host_for(signature);
   }
+  std::shared_ptr<const void> reserve(const Signature& /*signature*/) override { return pipeline_->reserve(); }
   std::unique_ptr<Operation> start(const Bucket& bucket) override {
     return std::make_unique<StagedOperation>(pipeline_, bucket);
   }
@@ -55,7 +58,7 @@ class StagedBackend final : public Backend {
       if (auto mine = host->for_group(group)) hosts.push_back(std::move(mine));
     }
     if (hosts.empty()) return nullptr;
-    return std::make_unique<StagedBackend>(gpu_, std::move(hosts), group, tuning_);
+    return std::make_unique<StagedBackend>(gpu_, pipeline_->pool(), std::move(hosts), group, chunk_bytes_);
   }
   Introduction introduction() override { return introduction_of(pipeline_->hosts()); }
   bool introduce(std::span<const Introduction> members) override {
@@ -76,7 +79,7 @@ class StagedBackend final : public Backend {
 
  private:
   Gpu& gpu_;
-  StagedTuning tuning_;
+  std::int64_t chunk_bytes_;
   std::shared_ptr<StagedPipeline> pipeline_;
 };
 
@@ -91,7 +94,10 @@ StagedTuning staged_within(std::int64_t bytes) {
 
 std::unique_ptr<Backend> staged_backend(Gpu& gpu, BackendList hosts, const GroupInfo& group,
                                         const StagedTuning& tuning) {
-  return std::make_unique<StagedBackend>(gpu, std::move(hosts), group, tuning);
+  const auto chunk = static_cast<std::size_t>(tuning.chunk_bytes) +
+                     64 * static_cast<std::size_t>(group.size());  // an element of each rank's block at least
+  auto pool = std::make_shared<ChunkPool>(gpu, chunk, tuning.chunks);
+  return std::make_unique<StagedBackend>(gpu, std::move(pool), std::move(hosts), group, tuning.chunk_bytes);
 }
 
 }  // namespace kolo

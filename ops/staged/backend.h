@@ -12,8 +12,9 @@ namespace kolo {
 /// How device tensors pass through host memory; equal on all ranks.
 struct StagedTuning {
   std::int64_t chunk_bytes = 4 << 20;  ///< of one chunk; a multiple of 64
-  std::size_t chunks =
-      4;  ///< in flight, each with pinned memory of its own: one is copied from the GPU while others are reduced
+  /// In flight, each with pinned memory of its own: one is copied from the GPU while others are reduced. The rank's
+  /// groups share them; each that has something to do gets one at least.
+  std::size_t chunks = 4;
 };
 
 /// Chunks that take at most `bytes` of pinned memory.
@@ -23,8 +24,8 @@ StagedTuning staged_within(std::int64_t bytes);
 /// first of `hosts` that supports it, and is copied back. The hosts serve the same ranks, and nothing else.
 ///
 /// Serves on the device what the hosts serve on the host, with the same bits; adasum too, in pinned memory as large as
-/// the bucket. Groups and pairs get what the hosts have for them. Needs polling. Throws Error{backend} if there is no
-/// pinned memory.
+/// the bucket. Groups and pairs get what the hosts have for them, and share this one's memory, which is made on first
+/// use. Needs polling.
 std::unique_ptr<Backend> staged_backend(Gpu& gpu, BackendList hosts, const GroupInfo& group,
                                         const StagedTuning& tuning);
 

@@ -1,6 +1,9 @@
 #include "ops/staged/pipeline.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "ops/adasum/adasum.h"
@@ -18,20 +21,73 @@ Signature on_host(Signature signature) {
 
 }  // namespace
 
-StagedPipeline::StagedPipeline(Gpu& gpu, BackendList hosts, int ranks, int rank, const StagedTuning& tuning)
+std::shared_ptr<ChunkPool::Claim> ChunkPool::claim() {
+  if (free_.size() <= without_) {
+    try {
+      free_.push_back(make(chunk_bytes_));
+    } catch (const Error& error) {
+      throw Error(ErrorCode::backend, fmt::format("there is no pinned memory for {} bytes ({}); free memory on the "
+                                                  "host, or lower KOLO_GPU_STAGING_BYTES",
+                                                  chunk_bytes_, error.what()));
+    }
+    ++made_;
+  }
+  std::shared_ptr<Claim> claim(new Claim, [pool = shared_from_this()](Claim* ended) {
+    if (ended->held == 0) --pool->without_;  // else its group was abandoned with what it held
+    delete ended;
+  });
+  ++without_;
+  return claim;
+}
+
+std::optional<GpuBuffer> ChunkPool::take(Claim& claim) {
+  if (claim.held == 0) {
+    --without_;
+  } else if (free_.size() <= without_) {
+    if (made_ >= chunks_) return std::nullopt;
+    try {
+      free_.push_back(make(chunk_bytes_));
+    } catch (const Error&) {  // then it goes on with those it holds
+      return std::nullopt;
+    }
+    ++made_;
+  }
+  ++claim.held;
+  std::optional<GpuBuffer> chunk(std::move(free_.back()));
+  free_.pop_back();
+  return chunk;
+}
+
+void ChunkPool::give_back(Claim& claim, GpuBuffer chunk) {
+  free_.push_back(std::move(chunk));
+  if (--claim.held == 0) ++without_;
+}
+
+GpuBuffer ChunkPool::take_whole(std::size_t bytes) {
+  const std::size_t room = std::bit_ceil(std::max<std::size_t>(bytes, 1));
+  const auto found = std::ranges::find(whole_, room, &GpuBuffer::size);
+  if (found == whole_.end()) return make(room);
+  GpuBuffer memory = std::move(*found);
+  whole_.erase(found);
+  return memory;
+}
+
+StagedPipeline::StagedPipeline(Gpu& gpu, std::shared_ptr<ChunkPool> pool, BackendList hosts, int ranks, int rank,
+                               std::int64_t chunk_bytes)
     : gpu_(gpu),
+      pool_(std::move(pool)),
       hosts_(std::move(hosts)),
       ranks_(ranks),
       rank_(rank),
-      rule_{tuning.chunk_bytes, tuning.chunk_bytes},
-      in_(gpu, true),
-      out_(gpu, true),
-      pack_(gpu, in_.get()),
-      unpack_(gpu, out_.get()),
-      slots_(tuning.chunks) {
-  const auto bytes = static_cast<std::size_t>(tuning.chunk_bytes) +
-                     64 * static_cast<std::size_t>(ranks);  // an element of each rank's block at least
-  for (Slot& slot : slots_) slot.memory = GpuBuffer(gpu, bytes, GpuBuffer::Kind::pinned);
+      rule_{chunk_bytes, chunk_bytes} {}
+
+std::shared_ptr<ChunkPool::Claim> StagedPipeline::reserve() {
+  for (auto* const stream : {&in_, &out_}) {
+    if (!*stream) stream->emplace(gpu_, true);
+  }
+  auto claim = claim_.lock();
+  if (!claim) claim_ = claim = pool_->claim();
+  return claim;
 }
 
 Backend* StagedPipeline::host_for(const Signature& signature) const {
@@ -48,61 +104,59 @@ void StagedPipeline::advance() {
   bool held = false;
   for (auto& flight : in_flight_) {
     if (!flight->started) {
-      if (held || !flight->copied_in->passed()) break;  // hosts need the same order everywhere
+      if (held || !flight->copied_in || !flight->copied_in->passed()) break;  // hosts need the same order everywhere
       start(*flight);
     }
     if (!flight->copied_out && flight->operation->step()) finish(*flight);
     held |= flight->operation && flight->operation->holds_backend();
   }
   while (!in_flight_.empty() && in_flight_.front()->copied_out && in_flight_.front()->copied_out->passed()) {
-    --in_flight_.front()->job->under_way;
-    if (in_flight_.front()->slot) in_flight_.front()->slot->used = false;
-    in_flight_.pop_front();
+    end_oldest();
     begin_chunks();
   }
 }
 
+void StagedPipeline::end_oldest() {
+  InFlight& oldest = *in_flight_.front();
+  --oldest.job->under_way;
+  if (oldest.whole)
+    pool_->give_back_whole(std::move(oldest.memory));
+  else
+    pool_->give_back(*oldest.job->claim, std::move(oldest.memory));
+  in_flight_.pop_front();
+}
+
 void StagedPipeline::begin_chunks() {
   while (!waiting_.empty()) {
-    Slot* const slot = free_slot();
-    if (!slot) return;
     StagedJob& job = *waiting_.front();
-    begin(job, slot);
+    const Signature& signature = job.bucket->signature;
+    const bool whole = signature.op == ReduceOp::adasum && reduces(signature.kind);
+    auto memory = whole ? std::optional(pool_->take_whole(job.bucket->bytes())) : pool_->take(*job.claim);
+    if (!memory) return;
+    begin(job, std::move(*memory), whole);
     if (job.all_begun) waiting_.pop_front();
   }
 }
 
-StagedPipeline::Slot* StagedPipeline::free_slot() {
-  const auto found = std::ranges::find_if(slots_, [](const Slot& slot) { return !slot.used; });
-  return found == slots_.end() ? nullptr : &*found;
-}
-
-void StagedPipeline::begin(StagedJob& job, Slot* slot) {
+void StagedPipeline::begin(StagedJob& job, GpuBuffer memory, bool whole) {
   const Bucket& bucket = *job.bucket;
-  if (!std::exchange(job.ordered, true)) {
-    for (const auto& ready : bucket.ready) ready->order(in_.get());
-  }
-  auto flight = std::make_unique<InFlight>();
-  flight->job = &job;
-  if (bucket.signature.op == ReduceOp::adasum && reduces(bucket.signature.kind)) {
-    flight->own = GpuBuffer(gpu_, std::max<std::size_t>(bucket.bytes(), 1), GpuBuffer::Kind::pinned);
-    flight->slot = nullptr;
-    flight->memory = flight->own.data();
-    job.all_begun = true;
-    describe_whole(*flight);
-  } else {
-    flight->chunk = chunk_at(bucket, ranks_, job.next, rule_);
-    job.next = flight->chunk.next;
-    job.all_begun = chunk_at(bucket, ranks_, job.next, rule_).count == 0;
-    slot->used = true;
-    flight->slot = slot;
-    flight->memory = slot->memory.data();
-    describe(*flight);
-  }
+  in_flight_.push_back(std::make_unique<InFlight>(InFlight{&job, std::move(memory), whole}));
+  InFlight& flight = *in_flight_.back();
   ++job.under_way;
-  copy(*flight, true);
-  flight->copied_in = gpu_.mark(in_.get());
-  in_flight_.push_back(std::move(flight));
+  if (!std::exchange(job.ordered, true)) {
+    for (const auto& ready : bucket.ready) ready->order(in_->get());
+  }
+  if (whole) {
+    job.all_begun = true;
+    describe_whole(flight);
+  } else {
+    flight.chunk = chunk_at(bucket, ranks_, job.next, rule_);
+    job.next = flight.chunk.next;
+    job.all_begun = chunk_at(bucket, ranks_, job.next, rule_).count == 0;
+    describe(flight);
+  }
+  copy(flight, true);
+  flight.copied_in = gpu_.mark(in_->get());
 }
 
 /// On the host a chunk is one tensor, in place; where ranks have blocks, these are equally long: shorter ones
@@ -113,9 +167,9 @@ void StagedPipeline::describe(InFlight& flight) {
   const std::int64_t count = flight.chunk.count;
   const auto size = static_cast<std::int64_t>(size_of(bucket.signature.dtype));
   flight.bucket = {on_host(bucket.signature), {}, bucket.absent, bucket.divide_by};
-  const Tensor all{flight.memory, Shape{has_blocks(kind) ? count * ranks_ : count}, bucket.signature.dtype, {}};
-  const Tensor mine{
-      flight.memory + (has_blocks(kind) ? rank_ * count * size : 0), Shape{count}, bucket.signature.dtype, {}};
+  std::byte* const memory = flight.memory.data();
+  const Tensor all{memory, Shape{has_blocks(kind) ? count * ranks_ : count}, bucket.signature.dtype, {}};
+  const Tensor mine{memory + (has_blocks(kind) ? rank_ * count * size : 0), Shape{count}, bucket.signature.dtype, {}};
   const bool joins = traits(kind).in == Rows::own;
   const bool deals = traits(kind).out == Rows::dealt;
   flight.bucket.tensors.push_back({joins ? mine : all, deals ? mine : all});
@@ -127,7 +181,7 @@ void StagedPipeline::describe_whole(InFlight& flight) {
   const Bucket& bucket = *flight.job->bucket;
   flight.bucket = {on_host(bucket.signature), {}, bucket.absent, bucket.divide_by};
   flight.chunk = {{}, bucket.elements(), false, {}};
-  std::byte* next = flight.memory;
+  std::byte* next = flight.memory.data();
   for (const BucketTensor& tensor : bucket.tensors) {
     const Tensor host{next, tensor.in.shape, tensor.in.dtype, {}};
     flight.bucket.tensors.push_back({host, host});
@@ -154,20 +208,30 @@ void StagedPipeline::copy(InFlight& flight, bool in) {
           in ? in_block(kind, tensor, ranks_, rank_, peer) : out_block(kind, tensor, ranks_, rank_, peer);
       const std::int64_t count = std::min(segment.count, block.count() - segment.offset);
       if (count <= 0) continue;
-      std::byte* const host = flight.memory + (peer * flight.chunk.count + place) * size;
+      std::byte* const host = flight.memory.data() + (peer * flight.chunk.count + place) * size;
       std::byte* const device = address(in ? tensor.in : tensor.out, block.begin + segment.offset);
       items.push_back(in ? PackItem{device, host, count * size} : PackItem{host, device, count * size});
       staged_bytes_ += static_cast<std::uint64_t>(count * size);
     }
     place += segment.count;
   });
-  run(items, in);
+  run(items, (in ? in_ : out_)->get());
 }
 
-void StagedPipeline::run(std::vector<PackItem>& items, bool in) {
-  if (items.size() > few_segments) return (in ? pack_ : unpack_).run(std::move(items), {DType::u8, DType::u8});
-  for (const PackItem& item : items)
-    gpu_.copy(item.to, item.from, static_cast<std::size_t>(item.count), (in ? in_ : out_).get());
+/// As many at a time as a launch takes as its arguments: a table would take memory, which may be missing.
+void StagedPipeline::run(const std::vector<PackItem>& items, void* stream) {
+  if (items.size() <= few_segments) {
+    for (const PackItem& item : items) gpu_.copy(item.to, item.from, static_cast<std::size_t>(item.count), stream);
+    return;
+  }
+  constexpr Conversion bytes{DType::u8, DType::u8};
+  for (auto next = items.begin(); next != items.end();) {
+    const auto count = std::min(items.end() - next, static_cast<std::ptrdiff_t>(most_items_passed));
+    std::vector<PackItem> some(next, next + count);
+    next += count;
+    const std::int64_t tiles = lay_tiles(some, bytes);
+    gpu_.pack(some.data(), some.size(), tiles, bytes, stream);
+  }
 }
 
 void StagedPipeline::start(InFlight& flight) {
@@ -180,18 +244,15 @@ void StagedPipeline::start(InFlight& flight) {
 void StagedPipeline::finish(InFlight& flight) {
   flight.operation.reset();
   copy(flight, false);
-  flight.copied_out = gpu_.mark(out_.get());
+  flight.copied_out = gpu_.mark(out_->get());
   const bool last =
       std::ranges::all_of(in_flight_, [&](const auto& other) { return other->job != flight.job || other->copied_out; });
-  if (flight.job->all_begun && last) flight.job->result = gpu_.mark(out_.get());
+  if (flight.job->all_begun && last) flight.job->result = gpu_.mark(out_->get());
 }
 
 void StagedPipeline::abandon() noexcept {
   if (std::exchange(abandoned_, true)) return;
-  for (auto& flight : in_flight_) flight->own.leak();  // hosts and GPU may still use them
-  for (Slot& slot : slots_) {
-    if (slot.used) slot.memory.leak();
-  }
+  for (auto& flight : in_flight_) flight->memory.leak();  // hosts and GPU may still use it
   in_flight_.clear();
   waiting_.clear();
   for (const auto& host : hosts_) host->abandon();

@@ -2,17 +2,59 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "ops/chunk.h"
-#include "ops/gpu/packer.h"
+#include "ops/gpu/gpu.h"
 #include "ops/staged/backend.h"
 
 namespace kolo {
 
+/// Pinned memory of one rank, which its groups share: made when it is needed, then used again; freed with the last
+/// group, since freeing it waits for the GPU.
+///
+/// A group with a claim always gets a chunk where it holds none: claim() makes one if there are not enough for all who
+/// hold none, and who holds some takes more only where enough are left for them. So in each group the oldest chunk
+/// that has not ended is begun on every rank, whatever other groups hold, and ends, since the hosts of a group need
+/// nothing of another. What groups take from each other is how many chunks are in flight.
+class ChunkPool final : public std::enable_shared_from_this<ChunkPool> {
+ public:
+  /// Of one group; held by whoever is about to need a chunk.
+  struct Claim {
+    std::size_t held = 0;
+  };
+
+  /// `chunks`: beyond claims no more than so many are made.
+  ChunkPool(Gpu& gpu, std::size_t chunk_bytes, std::size_t chunks)
+      : gpu_(gpu), chunk_bytes_(chunk_bytes), chunks_(chunks) {}
+
+  /// Throws Error{backend} if there is no memory.
+  std::shared_ptr<Claim> claim();
+  /// A chunk, if there is one to spare, or it is the claim's first.
+  std::optional<GpuBuffer> take(Claim& claim);
+  void give_back(Claim& claim, GpuBuffer chunk);
+
+  /// Memory of at least so many bytes, for buckets that are not cut. Throws Error{backend}.
+  GpuBuffer take_whole(std::size_t bytes);
+  void give_back_whole(GpuBuffer memory) { whole_.push_back(std::move(memory)); }
+
+ private:
+  GpuBuffer make(std::size_t bytes) { return GpuBuffer(gpu_, bytes, GpuBuffer::Kind::pinned); }
+
+  Gpu& gpu_;
+  std::size_t chunk_bytes_;
+  std::size_t chunks_;
+  std::size_t made_ = 0;
+  std::size_t without_ = 0;  // claims that hold none; there are as many free chunks at least
+  std::vector<GpuBuffer> free_, whole_;
+};
+
 /// A bucket in the pipeline.
 struct StagedJob {
   const Bucket* bucket = nullptr;
+  std::shared_ptr<ChunkPool::Claim> claim{};
   BucketPosition next{};  ///< where the next chunk begins
   bool ordered = false;   ///< copies wait for the streams that wrote the inputs
   bool all_begun = false;
@@ -24,8 +66,11 @@ struct StagedJob {
 /// ranks, copied out.
 class StagedPipeline final {
  public:
-  StagedPipeline(Gpu& gpu, BackendList hosts, int ranks, int rank, const StagedTuning& tuning);
+  StagedPipeline(Gpu& gpu, std::shared_ptr<ChunkPool> pool, BackendList hosts, int ranks, int rank,
+                 std::int64_t chunk_bytes);
 
+  /// What jobs need, streams and a claim to memory: taken on first use. Throws Error{backend}.
+  std::shared_ptr<ChunkPool::Claim> reserve();
   void enqueue(StagedJob& job) { waiting_.push_back(&job); }
   /// Advances all jobs. Throws what hosts and GPU do.
   void advance();
@@ -33,44 +78,40 @@ class StagedPipeline final {
   void abandon() noexcept;
 
   BackendList& hosts() { return hosts_; }
+  const std::shared_ptr<ChunkPool>& pool() const { return pool_; }
   Backend* host_for(const Signature& signature) const;
   std::uint64_t staged_bytes() const { return staged_bytes_; }
 
  private:
-  struct Slot {
-    GpuBuffer memory;
-    bool used = false;
-  };
   struct InFlight {
     StagedJob* job;
-    Slot* slot;
-    GpuBuffer own;  // instead of the slot's, for buckets that are not cut
-    std::byte* memory;
-    Chunk chunk;
-    Bucket bucket;  // on the host
-    std::shared_ptr<const DevicePoint> copied_in, copied_out;
-    std::unique_ptr<Operation> operation;
+    GpuBuffer memory;
+    bool whole;  // the bucket is not cut
+    Chunk chunk{};
+    Bucket bucket{};  // on the host
+    std::shared_ptr<const DevicePoint> copied_in{}, copied_out{};
+    std::unique_ptr<Operation> operation{};
     bool started = false;
   };
 
   void begin_chunks();
-  void begin(StagedJob& job, Slot* slot);
+  void begin(StagedJob& job, GpuBuffer memory, bool whole);
   void start(InFlight& flight);
   void finish(InFlight& flight);
-  Slot* free_slot();
+  void end_oldest();
   void describe(InFlight& flight);
   void describe_whole(InFlight& flight);
   void copy(InFlight& flight, bool in);
-  void run(std::vector<PackItem>& items, bool in);
+  void run(const std::vector<PackItem>& items, void* stream);
 
   Gpu& gpu_;
+  std::shared_ptr<ChunkPool> pool_;
+  std::weak_ptr<ChunkPool::Claim> claim_;
   BackendList hosts_;
   int ranks_;
   int rank_;
   ChunkRule rule_;
-  GpuStream in_, out_;
-  Packer pack_, unpack_;
-  std::vector<Slot> slots_;
+  std::optional<GpuStream> in_, out_;
   std::deque<StagedJob*> waiting_;                   // with chunks to begin
   std::deque<std::unique_ptr<InFlight>> in_flight_;  // in order
   std::uint64_t staged_bytes_ = 0;

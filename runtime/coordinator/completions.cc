@@ -9,6 +9,7 @@ void Completions::publish() {
   for (auto& [submission, failure] : finished_) {
     if (submission->completion.done) continue;
     submission->completion.failure = std::move(failure);
+    submission->pending.reserved.clear();
     completing_.push_back(submission.get());
   }
   if (!completing_.empty()) {

@@ -106,8 +106,8 @@ void Cycle::announce(const PendingQueue::Item& item) {
   }
   switch (what) {
     case PendingQueue::What::flush:
-      group->negotiator.end_run();
-      group->negotiator.flush(submission, sequence);
+      for (auto& [key, other] : groups_.at_work()) other->negotiator.fence();
+      group->negotiator.look(submission, sequence);
       break;
     case PendingQueue::What::withdraw: pairs_.withdraw(*group, submission); break;
     default: break;
@@ -136,9 +136,7 @@ void Cycle::submit(GroupState& group, const SubmissionPtr& submission) {
   ++submissions_;
   const Request& request = submission->request;
   std::optional<Failure>& objection = submission->pending.objection;
-  if (!objection && !group.executor.supports(request.signature)) {
-    objection = Failure{ErrorCode::invalid_argument, "no backend of the session runs " + to_string(request.signature)};
-  }
+  if (!objection) objection = group.executor.prepare(*submission);
   if (request.signature.kind == OpKind::remove_group && !objection && !queue_.close(request.subject->key())) {
     objection = Failure{ErrorCode::invalid_argument, "the group has operations in flight; wait for them first"};
   }
@@ -215,8 +213,8 @@ bool Cycle::execute(Time now) {
   for (auto& [key, group] : groups_.at_work()) moved |= execute(*group, now);
   current_ = nullptr;
   if (trailing_.due(now)) groups_.world().executor.progress(queue_.any_in_flight());
-  changes_.remove_now(
-      [&](const SubmissionPtr& submission, const Failure& failure) { completions_.complete(submission, &failure); });
+  const auto fail = [&](const SubmissionPtr& late, const Failure& failure) { completions_.complete(late, &failure); };
+  if (changes_.remove_now(fail)) trailing_.begin(now);  // what a group leaves with its backends ends later
   return leave_when_ready() || moved;
 }
 
@@ -253,8 +251,11 @@ void Cycle::apply_decisions(GroupState& group) {
   });
   take_each(decisions.completed, [&](SubmissionPtr&& submission) { completions_.complete(submission); });
   take_each(decisions.to_allocate, [&](SubmissionPtr&& submission) { allocate(group, submission); });
-  take_each(decisions.to_contribute,
-            [&](Unsubmitted&& operation) { vote_again(group, neutral_contribution(operation, group.info, gpu_)); });
+  take_each(decisions.to_contribute, [&](Unsubmitted&& operation) {
+    const SubmissionPtr part = neutral_contribution(operation, group.info, gpu_);
+    if (!part->pending.objection) part->pending.objection = group.executor.prepare(*part);
+    vote_again(group, part);
+  });
   take_each(decisions.run, [&](std::variant<AgreedBucket, Failure>&& next) {
     if (auto* const fault = std::get_if<Failure>(&next)) {
       group.executor.fail_devices(*fault, completions_.finished());

@@ -101,10 +101,13 @@ SubmissionPtr Driver::submit(Request&& request, bool will_wait) {
 }
 
 /// Says that the program looks at an operation for the first time. Done or not: where the program looks must not depend
-/// on timing, since plans are cut there. But where it has just looked at another there is nothing more to cut.
-void Driver::flush(const SubmissionPtr& submission) {
-  if (std::exchange(submission->queued.flushed, true)) return;
-  if (submission->completion.done && queue_.flushed_last()) return;
+/// on timing, since plans are cut there. But where it has just looked at another there is nothing more to cut; on
+/// devices it counts that all were looked at. A wait for what was polled before cuts once more.
+void Driver::flush(const SubmissionPtr& submission, bool waits) {
+  const bool again = std::exchange(submission->queued.flushed, true);
+  const bool counts = submission->request.signature.device != DeviceKind::cpu && !again;
+  if (again && !waits) return;
+  if ((again || submission->completion.done) && !counts && queue_.flushed_last()) return;
   queue_.push(PendingQueue::What::flush, submission);
 }
 
@@ -158,7 +161,7 @@ bool Driver::wait_for_launch(const SubmissionPtr& submission) {
 
 bool Driver::poll(const SubmissionPtr& submission) {
   if (forked()) throw_forked();
-  flush(submission);
+  flush(submission, false);
   if (submission->completion.done) return true;
   if (role_.try_lock()) {
     const std::lock_guard role(role_, std::adopt_lock);

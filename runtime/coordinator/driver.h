@@ -64,7 +64,7 @@ class Driver {
   using Clock = std::chrono::steady_clock;
 
   bool cycle(Clock::time_point now);
-  void flush(const SubmissionPtr& submission);
+  void flush(const SubmissionPtr& submission, bool waits = true);
   void announce_inline();
   /// Takes the role, if it is free, and drives until then. Returns whether it had it.
   bool try_drive(Flag& reached);

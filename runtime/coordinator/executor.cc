@@ -1,6 +1,7 @@
 #include "runtime/coordinator/executor.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "ops/adasum/adasum.h"
 #include "ops/bucket.h"
@@ -10,6 +11,18 @@ namespace {
 
 constexpr int looks = 64;  // at what ranks of this node do, before one says that nothing has moved: each costs less
                            // than what else a cycle looks at
+
+/// Whether `is` says so of the signature of each tensor's type.
+template <class Is>
+bool all_types(const Signature& signature, Is&& is) {
+  if (signature.members.empty()) return is(signature);
+  return std::ranges::all_of(signature.members, [&](const GroupMember& member) {
+    Signature one = signature;
+    one.members.clear();
+    one.dtype = member.dtype;
+    return bool(is(one));
+  });
+}
 
 }  // namespace
 
@@ -35,16 +48,25 @@ void Executor::introduce(std::span<const Introduction> members) {
 }
 
 bool Executor::supports(const Signature& signature) const {
-  if (!moves_data(signature.kind)) return true;
-  for (const GroupMember& member : signature.members) {
-    Signature one = signature;
-    one.members.clear();
-    one.dtype = member.dtype;
-    if (!supports(one)) return false;
+  return !moves_data(signature.kind) || all_types(signature, [&](const Signature& one) { return runner_of(one); });
+}
+
+std::optional<Failure> Executor::prepare(Submission& submission) const {
+  const Signature& signature = submission.request.signature;
+  auto& reserved = submission.pending.reserved;
+  if (!supports(signature))
+    return Failure{ErrorCode::invalid_argument, "no backend of the session runs " + to_string(signature)};
+  if (signature.device == DeviceKind::cpu || !moves_data(signature.kind)) return std::nullopt;
+  try {
+    all_types(signature, [&](const Signature& one) {
+      if (auto kept = runner_of(one)->reserve(one)) reserved.push_back(std::move(kept));
+      return true;
+    });
+  } catch (const Error& error) {
+    reserved.clear();
+    return error.failure();
   }
-  return std::any_of(backends_.begin(), backends_.end(), [&](const auto& backend) {
-    return backend->supports(signature) || serves_adasum(*backend, signature);
-  });
+  return std::nullopt;
 }
 
 BackendList Executor::backends_for(const GroupInfo& group) const {
@@ -96,18 +118,21 @@ Backend* Executor::backend_of(const Signature& signature) const {
   return found == backends_.end() ? nullptr : found->get();
 }
 
+/// The one that runs it, adasum maybe in stages; null if none does.
+Backend* Executor::runner_of(const Signature& signature) const {
+  if (Backend* const backend = backend_of(signature)) return backend;
+  const auto found = std::ranges::find_if(backends_, [&](const auto& one) { return serves_adasum(*one, signature); });
+  return found == backends_.end() ? nullptr : found->get();
+}
+
 Executor::InFlight Executor::start_on_backend(const Bucket& bucket) {
-  if (Backend* const backend = backend_of(bucket.signature)) {
-    ++buckets_started_;
-    const bool recovers = std::ranges::find(devices_, backend) != devices_.end();
-    return {backend->start(bucket), recovers, backend->must_be_called()};
-  }
-  for (const auto& backend : backends_) {
-    if (!serves_adasum(*backend, bucket.signature)) continue;
-    ++buckets_started_;
+  Backend* const backend = runner_of(bucket.signature);
+  if (!backend)
+    throw Error(ErrorCode::backend, "no backend runs " + to_string(bucket.signature) + ", though the ranks agreed to");
+  ++buckets_started_;
+  if (!backend->supports(bucket.signature))
     return {start_adasum(*backend, bucket, ranks_, rank_), false, backend->must_be_called()};
-  }
-  throw Error(ErrorCode::backend, "no backend runs " + to_string(bucket.signature) + ", though the ranks agreed to");
+  return {backend->start(bucket), std::ranges::find(devices_, backend) != devices_.end(), backend->must_be_called()};
 }
 
 bool Executor::step(std::vector<Finished>& finished) {
@@ -118,8 +143,9 @@ bool Executor::step(std::vector<Finished>& finished) {
 }
 
 bool Executor::step_once(std::vector<Finished>& finished) {
-  if (halted_ || faulted_) return false;
-  bool any = false;
+  if (halted_) return false;
+  bool any = finish_failed(finished);
+  if (faulted_) return any;
   bool moved = false;
   bool held = false;  // a backend is kept for more of an operation: nothing else may start
   for (Running& running : running_) {
@@ -212,12 +238,21 @@ void Executor::fail_devices(const Failure& failure, std::vector<Finished>& finis
       if (running.buckets.empty() || backend_of(running.buckets.front().signature) != backend) continue;
       running.operations.clear();
       while (running.started < running.buckets.size()) (void)backend->start(running.buckets[running.started++]);
-      for (SubmissionPtr& member : running.members) finished.push_back({std::move(member), failure});
+      for (SubmissionPtr& member : running.members) failed_.push_back({std::move(member), failure});
       running.complete = true;
     }
     drop_complete();
     backend->recover();
   }
+  finish_failed(finished);
+}
+
+/// What failed on a device is finished once its memory is the program's alone.
+bool Executor::finish_failed(std::vector<Finished>& finished) {
+  if (failed_.empty() || !std::ranges::all_of(devices_, &DeviceBackend::recovered)) return false;
+  std::ranges::move(failed_, std::back_inserter(finished));
+  failed_.clear();
+  return true;
 }
 
 void Executor::end_devices() noexcept {
@@ -227,6 +262,8 @@ void Executor::end_devices() noexcept {
 
 void Executor::abandon(const Failure& failure, std::vector<Finished>& finished) {
   drop_complete();
+  std::ranges::move(failed_, std::back_inserter(finished));
+  failed_.clear();
   for (Running& running : running_) {
     const bool complete = !halted_ && completes_now(running);
     for (SubmissionPtr& member : running.members) {
@@ -264,10 +301,10 @@ std::uint64_t Executor::staged_bytes() const {
 }
 
 bool Executor::needs_polling() const {
-  return !halted_ && std::any_of(running_.begin(), running_.end(), [](const Running& running) {
+  return !halted_ && (!failed_.empty() || std::any_of(running_.begin(), running_.end(), [](const Running& running) {
     return std::any_of(running.operations.begin(), running.operations.end(),
                        [](const InFlight& started) { return started.operation->needs_polling(); });
-  });
+  }));
 }
 
 }  // namespace kolo

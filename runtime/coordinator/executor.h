@@ -30,6 +30,10 @@ class Executor {
   /// Whether some backend can run this; the same answer on every rank.
   bool supports(const Signature& signature) const;
 
+  /// Before this rank says that it is ready: takes what running it needs, and keeps that with it. Returns why this rank
+  /// cannot run it, if so.
+  std::optional<Failure> prepare(Submission& submission) const;
+
   /// What the backends of this group have for another one, whose executor then introduces them.
   BackendList backends_for(const GroupInfo& group) const;
 
@@ -55,7 +59,8 @@ class Executor {
   std::optional<Failure> take_fault() { return std::exchange(fault_to_report_, std::nullopt); }
 
   /// Every rank does this at the same place of what is agreed: what was taken on before, by a backend that recovers,
-  /// fails unless it is complete here, and the backends go on.
+  /// fails unless it is complete here, and the backends go on; some of it is finished by step(), when they have
+  /// recovered.
   void fail_devices(const Failure& failure, std::vector<Finished>& finished);
 
   /// Touches nothing from now on. What is in flight, and what is taken on later, stays so until abandon().
@@ -67,7 +72,8 @@ class Executor {
   /// Fails everything in flight that is not complete, and abandons the backends.
   void abandon(const Failure& failure, std::vector<Finished>& finished);
 
-  bool busy() const { return !running_.empty(); }
+  bool has_devices() const { return !devices_.empty(); }
+  bool busy() const { return !running_.empty() || !failed_.empty(); }
   bool at_rest() const { return !busy() && !fault_to_report_; }
   /// Whether only step() shows that an operation in flight has advanced.
   bool needs_polling() const;
@@ -99,12 +105,14 @@ class Executor {
 
   void find_devices();
   bool step_once(std::vector<Finished>& finished);
+  bool finish_failed(std::vector<Finished>& finished);
   bool completes_now(Running& running) noexcept;
   bool advance(Running& running, bool& held, bool& moved);
   void make_buckets(Running& running, const std::vector<int>& absent) const;
   void drop_complete();
   static void publish_launch(Running& running);
   Backend* backend_of(const Signature& signature) const;
+  Backend* runner_of(const Signature& signature) const;
   InFlight start_on_backend(const Bucket& bucket);
   bool completes(const InFlight& running);
 
@@ -118,6 +126,7 @@ class Executor {
   bool faulted_ = false;
   std::optional<Failure> fault_to_report_;
   std::deque<Running> running_;
+  std::vector<Finished> failed_;  // on devices, which have not recovered
   bool halted_ = false;
   bool trailing_ = false;
   std::uint64_t buckets_started_ = 0;

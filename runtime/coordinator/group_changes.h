@@ -22,18 +22,22 @@ class GroupChanges {
 
   void remove(GroupId id) { removed_.push_back(id); }
   /// At the end of a cycle, when nothing looks at groups any more: lets go of those that were removed and in which
-  /// nothing runs. What another thread has submitted to them meanwhile fails, by `fail`.
+  /// nothing runs. What another thread has submitted to them meanwhile fails, by `fail`. Returns whether one with a
+  /// backend of devices is gone.
   template <class Fail>
-  void remove_now(Fail&& fail) {
+  bool remove_now(Fail&& fail) {
+    bool any = false;
     std::erase_if(removed_, [&](GroupId id) {
       GroupState* const group = groups_.find({GroupKind::agreed, id});
       if (!group) return true;  // this rank is no member
       if (group->executor.busy()) return false;
       const Failure failure{ErrorCode::closed, "group " + group->info->name + " was removed; make it again"};
       for (const SubmissionPtr& submission : group->negotiator.take_everything()) fail(submission, failure);
+      any |= group->executor.has_devices();
       groups_.remove(id);
       return true;
     });
+    return any;
   }
 
  private:

@@ -48,7 +48,7 @@ void GroupState::count(Counters& counters) {
 
 bool GroupState::at_rest() const {
   return negotiator.at_rest() && decisions.empty() && executor.at_rest() && !patience.run.counting() &&
-         !patience.wait.counting();
+         !patience.wait.counting() && !patience.part.counting();
 }
 
 Groups::Groups(std::shared_ptr<const GroupInfo> world, ControlChannel& control, const Config& config,

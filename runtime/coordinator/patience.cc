@@ -55,6 +55,10 @@ bool Patience::look(std::size_t submissions, Time now) {
       negotiator.ask_for_parts();
       ended = true;
     }
+    if (group->patience.part.ended(negotiator.keeps_parts(), submissions, now)) {
+      negotiator.give_parts();
+      ended = true;
+    }
   }
   if (!standstill_.ended(stands_still(), submissions, now)) return ended;
   for (auto& [key, group] : groups_.at_work()) group->negotiator.flush_all();

@@ -50,6 +50,9 @@ struct GroupPatience {
   GracePeriod run{std::chrono::milliseconds(20)};
   /// What its program waits for is not agreed. No thread wakes for the end of this.
   GracePeriod wait{std::chrono::seconds(1)};
+  /// Others wait for a bucket, whose layout matters, of which its program has submitted a part and adds no more, nor
+  /// waits: maybe for those others, otherwise than through kolo. As long as a stall that is reported. Nor for this.
+  GracePeriod part{std::chrono::seconds(10)};
 };
 
 /// What a rank does about plans that keep programs waiting: it ends runs that others wait for, and splits buckets that

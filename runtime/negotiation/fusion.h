@@ -13,6 +13,14 @@ namespace kolo {
 /// one by one.
 bool fusable(const Signature& a, const Signature& b);
 
+/// Whether the bits of results may depend on how buckets lie: of tensors on devices, whose library adds in an order
+/// that follows from that. No timer, and no message that comes early or late, decides how their buckets lie: such a
+/// bucket holds what every rank has submitted between two waits of its program (see Outstanding), and the plan changes
+/// for them only where the root's program has waited for them (see PlanLearner).
+inline bool layout_matters(const Signature& signature) {
+  return signature.device != DeviceKind::cpu && signature.kind != OpKind::send_recv;
+}
+
 /// A tensor of a run, as fuse() sees it.
 struct Fusible {
   TensorNumber number = 0;

@@ -36,6 +36,7 @@ void Negotiator::submit(const SubmissionPtr& submission) {
           fmt::format("{}: rank {} has joined; submit nothing to the group until join() returns",
                       describe(request.signature.kind, request.name(), group().name), position_.rank)}});
   } else {
+    submission->pending.run = run_;
     announce(submission);
     if (root_) root_->submitted(submission, !outstanding_.numbered(*submission, plan_));
   }
@@ -70,6 +71,7 @@ void Negotiator::submit_again(const SubmissionPtr& submission) {
   if (submission->pending.scratch) {  // a neutral contribution; meanwhile the ranks may have decided otherwise
     const auto number = plan_.find(submission->request.name(), submission->request.signature);
     if (!joined() || !number || !table_.votes(plan_.row(*number).bucket)) return;
+    submission->pending.run = run_;
   }
   announce(submission);
   if (submission->pending.flushed_at == 0) return;
@@ -101,7 +103,16 @@ void Negotiator::flush(const SubmissionPtr& submission, std::uint64_t sequence, 
 
 void Negotiator::flush_all() {
   const std::vector<SubmissionPtr> here = outstanding_.all();
-  for (const SubmissionPtr& submission : here) flush(submission, here.back()->queued.sequence, true);
+  for (const SubmissionPtr& submission : here) {
+    if (!layout_matters(submission->request.signature)) flush(submission, here.back()->queued.sequence, true);
+  }
+}
+
+void Negotiator::give_part(BucketId bucket) {
+  if (auto split = outstanding_.part_of(bucket, plan_)) {
+    split->standstill = true;
+    up(0, *split);
+  }
 }
 
 void Negotiator::overdue(const SubmissionPtr& submission, int attempt) {
@@ -135,12 +146,6 @@ void Negotiator::join_when_ready() {
   up(0, Joined{position_.rank});
 }
 
-void Negotiator::leave(bool abandoned) {
-  const Left message{position_.rank, abandoned};
-  if (abandoned) link_.to_children(message);  // this rank hands nothing on from now on, so it says so to both sides
-  up(0, message);
-}
-
 // ---- from children, and from this rank ------------------------------------------------------------------------------
 
 void Negotiator::receive_from_child(int neighbour, Reader& reader) {
@@ -167,11 +172,6 @@ void Negotiator::up(int child, const Retract& message) {
   }
 }
 
-void Negotiator::up(int, const DeviceFault& message) {
-  if (!root_) return link_.to_parent(message);
-  if (message.number == faults_) down(message);
-}
-
 /// What all have announced before a rank leaves still runs.
 void Negotiator::up(int, const Left& message) {
   if (!message.abandoned && !retired_) {
@@ -179,12 +179,6 @@ void Negotiator::up(int, const Left& message) {
     decide();
   }
   root_ ? down(message) : link_.to_parent(message);
-}
-
-void Negotiator::up(int, const Joined& message) {
-  if (root_) return down(message);
-  pass_on();  // the rank joined after what it had announced
-  link_.to_parent(message);
 }
 
 /// What became complete in this position's subtree, to the parent.
@@ -200,6 +194,7 @@ void Negotiator::pass_on() {
 
 void Negotiator::decide() {
   if (retired_) return;
+  part();  // of what was withdrawn, too
   join_when_ready();
   if (!root_) return pass_on();
   for (bool more = !over(); more;) {
@@ -331,6 +326,8 @@ void Negotiator::apply(const WhoHas& message) {
   if (joined()) return;
   const SubmissionPtr here = outstanding_.find(message.name, plan_);
   if (here) flush(here, here->queued.sequence);
+  if (here && layout_matters(here->request.signature) && outstanding_.numbered(*here, plan_))
+    give_part(plan_.row(*plan_.find(*here)).bucket);
   up(0, Presence{message.name, position_.rank, here != nullptr, late_.is_overdue(message.name, here)});
 }
 
@@ -379,6 +376,7 @@ void Negotiator::after_replan(const std::vector<BucketId>& retired, BucketId fir
     if (outstanding_.announced(bucket)) up(0, ready(bucket));
   }
   for (const SplitBucket& split : outstanding_.splits(plan_)) up(0, split);
+  part();
 }
 
 void Negotiator::answer(const std::vector<int>& children, const Retract& what) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -77,9 +78,23 @@ class Negotiator {
   /// Votes again, after what an agreed operation needs was made (or, if it has an objection, was not).
   void submit_again(const SubmissionPtr& submission);
   void flush(const SubmissionPtr& submission, std::uint64_t sequence, bool standstill = false);
-  /// The program has waited for something in this group: a run of submissions ends.
+  /// The program waits for something in this group, or polls it.
+  void look(const SubmissionPtr& submission, std::uint64_t sequence) {
+    end_run();
+    if (root_) root_->looked(*submission);
+    flush(submission, sequence);
+  }
+  /// A run of submissions ends: the program waits for one of this group, or has kept others waiting for long.
   void end_run() {
     if (root_) root_->end_run();
+  }
+  /// The program waits for something, or polls it, in whatever group: no bucket whose layout_matters() holds what comes
+  /// before and what comes after.
+  void fence() {
+    if (retired_) return;
+    ++run_;
+    if (root_) root_->fence();
+    part();
   }
   /// The program is blocked: flush every incomplete bucket.
   void flush_all();
@@ -88,6 +103,16 @@ class Negotiator {
   void ask_for_parts() {
     for (const BucketId bucket : outstanding_.awaited(plan_)) up(0, Awaited{bucket, position_.rank});
   }
+  /// Whether other ranks have waited for long for a bucket whose layout_matters(), and of which this rank's program has
+  /// submitted a part. Its tensors run alone from now on, once give_parts() is called: what the program waits for, if
+  /// it does, is nothing that kolo knows.
+  bool keeps_parts() const {
+    return !retired_ &&
+           std::ranges::any_of(awaited_, [this](BucketId bucket) { return outstanding_.has_part(bucket); });
+  }
+  void give_parts() {
+    for (const BucketId bucket : std::exchange(awaited_, {})) give_part(bucket);
+  }
   /// An operation's deadline has passed; said for the `attempt`-th time, from 1.
   void overdue(const SubmissionPtr& submission, int attempt);
   void withdraw(const SubmissionPtr& submission);
@@ -95,7 +120,11 @@ class Negotiator {
   std::optional<Failure> take_late_failure(const Submission& submission) {
     return late_.take_failure(submission.request.name());
   }
-  void leave(bool abandoned);
+  void leave(bool abandoned) {
+    const Left message{position_.rank, abandoned};
+    if (abandoned) link_.to_children(message);  // this rank hands nothing on from now on, so it says so to both sides
+    up(0, message);
+  }
   void fail_group(const Failure& failure) { up(0, GroupFailed{failure}); }
   /// The same where this rank's part of the negotiation was left half-way, and is of no more use: it hands messages on,
   /// and waits until the ranks have agreed on the failure. Who asks for it fails what was submitted.
@@ -144,7 +173,8 @@ class Negotiator {
 
   /// Whether nothing waits here and nothing is to be decided or announced.
   bool at_rest() const {
-    return outstanding_.empty() && !has_news() && !decided() && !any_joined() && !holds_up_others();
+    return outstanding_.empty() && !has_news() && !decided() && !any_joined() && !holds_up_others() &&
+           (!root_ || root_->all_looked_at());
   }
 
   const GroupInfo& group() const { return membership_.group(); }
@@ -183,9 +213,16 @@ class Negotiator {
   void up(int child, const Retract& message);
   void up(int child, const Left& message);
   void up(int, const GroupFailed& message) { root_ ? down(message) : link_.to_parent(message); }
-  void up(int child, const DeviceFault& message);
+  void up(int, const DeviceFault& message) {
+    if (!root_) return link_.to_parent(message);
+    if (message.number == faults_) down(message);
+  }
   void up(int, const Waiting& message) { root_ ? root_->waiting(message) : link_.to_parent(message); }
-  void up(int child, const Joined& message);
+  void up(int, const Joined& message) {
+    if (root_) return down(message);
+    pass_on();  // the rank joined after what it had announced
+    link_.to_parent(message);
+  }
   void up(int, const Overdue& message) { root_ ? root_->overdue(message) : link_.to_parent(message); }
   void up(int, const Awaited& message) { root_ ? root_->awaited(message) : link_.to_parent(message); }
   void up(int, const Presence& message) { root_ ? root_->present(message) : link_.to_parent(message); }
@@ -209,7 +246,12 @@ class Negotiator {
   }
   void apply(const Joined& message);
   void apply(const Awaited& message) {
-    if (const auto split = outstanding_.part_of(message.bucket, plan_)) up(0, *split);
+    if (!outstanding_.has_part(message.bucket)) return;
+    if (!layout_matters(plan_.row(plan_.members(message.bucket)->front()).signature)) {
+      up(0, *outstanding_.part_of(message.bucket, plan_));
+    } else if (std::ranges::find(awaited_, message.bucket) == awaited_.end()) {
+      awaited_.push_back(message.bucket);
+    }
   }
   void apply(const WhoHas& message);
   void apply(const Expired& message);
@@ -217,6 +259,11 @@ class Negotiator {
 
   void announce(const SubmissionPtr& submission);
   void announce_anew(const std::vector<SubmissionPtr>& submissions);
+  /// Asks to split what the program's waits part.
+  void part() {
+    for (const SplitBucket& split : outstanding_.parted(run_, plan_)) up(0, split);
+  }
+  void give_part(BucketId bucket);
   Ready ready(BucketId bucket) const { return outstanding_.ready(bucket, position_.rank, plan_); }
   void join_when_ready();
   void pass_on();
@@ -245,6 +292,8 @@ class Negotiator {
   std::optional<Root> root_;  // of the root's position
   Outstanding outstanding_;
   LateOperations late_;
+  std::uint64_t run_ = 0;               // of the program: how often it has waited
+  std::vector<BucketId> awaited_;       // by other ranks, for long; see keeps_parts()
   std::vector<SubmissionPtr> joining_;  // calls of join, until all have joined
   bool join_announced_ = false;
   bool hold_join_ = false;

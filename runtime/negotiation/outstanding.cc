@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/negotiation/fusion.h"
+
 namespace kolo {
 
 /// The place of a tensor that is about to wait.
@@ -29,9 +31,50 @@ std::optional<BucketId> Outstanding::add(const SubmissionPtr& submission, const 
   at(*number) = submission;
   const BucketId bucket = plan.row(*number).bucket;
   State& state = buckets_[bucket];
-  if (++state.submitted < plan.members(bucket)->size()) return std::nullopt;
+  ++state.submitted;
+  if (!complete(bucket, state, plan)) {
+    if (state.submitted == 1 && layout_matters(submission->request.signature)) open_.push_back(bucket);
+    return std::nullopt;
+  }
   state.announced = true;
   return bucket;
+}
+
+/// The members that wait here and were submitted first, in which run of the program.
+std::vector<TensorNumber> Outstanding::oldest_run(BucketId bucket, std::uint64_t& run, const PlanCache& plan) const {
+  std::vector<TensorNumber> oldest;
+  for (TensorNumber number : *plan.members(bucket)) {
+    if (!waits(number)) continue;
+    const std::uint64_t its = numbered_[number]->pending.run;
+    if (its < run) oldest.clear();
+    if (oldest.empty()) run = its;
+    if (its == run) oldest.push_back(number);
+  }
+  return oldest;
+}
+
+/// Whether it may be announced.
+bool Outstanding::complete(BucketId bucket, const State& state, const PlanCache& plan) const {
+  const auto& members = *plan.members(bucket);
+  if (state.submitted < members.size()) return false;
+  if (members.size() == 1 || !layout_matters(plan.row(members.front()).signature)) return true;
+  std::uint64_t run = std::numeric_limits<std::uint64_t>::max();
+  return oldest_run(bucket, run, plan).size() == members.size();
+}
+
+std::vector<SplitBucket> Outstanding::parted(std::uint64_t run, const PlanCache& plan) {
+  std::vector<SplitBucket> result;
+  std::erase_if(open_, [&](BucketId bucket) {
+    const auto found = buckets_.find(bucket);
+    if (found == buckets_.end() || found->second.announced || found->second.split_asked) return true;
+    std::uint64_t oldest = run;
+    auto members = oldest_run(bucket, oldest, plan);
+    if (oldest >= run) return false;  // the program may still add to it
+    found->second.split_asked = true;
+    result.push_back({bucket, std::move(members)});
+    return true;
+  });
+  return result;
 }
 
 bool Outstanding::numbered(Submission& submission, const PlanCache& plan) const {
@@ -60,18 +103,22 @@ std::vector<SubmissionPtr> Outstanding::defined(TensorNumber number, const PlanC
 std::vector<BucketId> Outstanding::regrouped(const std::vector<BucketId>& retired, BucketId first_new,
                                              const PlanCache& plan) {
   for (BucketId bucket : retired) buckets_.erase(bucket);
-  std::vector<BucketId> complete;
+  std::vector<BucketId> whole;
   for (BucketId bucket = first_new; bucket < plan.next_bucket(); ++bucket) {
     const auto* members = plan.members(bucket);
     if (!members) continue;
     State state;
     for (TensorNumber number : *members) state.submitted += waits(number);
     if (state.submitted == 0) continue;
-    state.announced = state.submitted == members->size();
+    state.announced = complete(bucket, state, plan);
     buckets_[bucket] = state;
-    if (state.announced) complete.push_back(bucket);
+    if (state.announced) {
+      whole.push_back(bucket);
+    } else if (layout_matters(plan.row(members->front()).signature)) {
+      open_.push_back(bucket);
+    }
   }
-  return complete;
+  return whole;
 }
 
 std::vector<SubmissionPtr> Outstanding::take(BucketId bucket, const PlanCache& plan) {
@@ -133,10 +180,11 @@ void Outstanding::remove(Submission& submission, const PlanCache& plan) {
   }
   if (!numbered(submission, plan)) return;
   const TensorNumber number = *plan.find(submission);
+  const BucketId bucket = plan.row(number).bucket;
   take_numbered(number);
-  State& state = buckets_[plan.row(number).bucket];
-  state.announced = false;
-  if (--state.submitted == 0) buckets_.erase(plan.row(number).bucket);
+  State& state = buckets_[bucket];
+  if (std::exchange(state.announced, false) && layout_matters(submission.request.signature)) open_.push_back(bucket);
+  if (--state.submitted == 0) buckets_.erase(bucket);
 }
 
 std::vector<SubmissionPtr> Outstanding::take_all() {
@@ -178,8 +226,10 @@ std::vector<SubmissionPtr> Outstanding::voided(std::vector<SubmissionPtr> submis
 }
 
 std::optional<SplitBucket> Outstanding::split_for(Submission& submission, const PlanCache& plan) {
-  if (numbered(submission, plan))
+  if (numbered(submission, plan)) {
+    if (layout_matters(submission.request.signature)) return std::nullopt;
     return part_of(plan.row(*plan.find(submission)).bucket, plan, submission.pending.flushed_at);
+  }
   const auto shapes = plan.numbers(submission.request.name());  // those of several are never fused
   if (shapes.size() != 1) return std::nullopt;
   const BucketId bucket = plan.row(shapes[0]).bucket;
@@ -296,6 +346,11 @@ Ready Outstanding::ready(BucketId bucket, int rank, const PlanCache& plan) const
     if (!as_before || mine.objection) message.sizes.push_back({number, {rank}, mine.sizes, mine.objection});
   }
   return message;
+}
+
+bool Outstanding::has_part(BucketId bucket) const {
+  const auto found = buckets_.find(bucket);
+  return found != buckets_.end() && !found->second.announced && !found->second.split_asked;
 }
 
 bool Outstanding::announced(BucketId bucket) const {

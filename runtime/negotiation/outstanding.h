@@ -16,7 +16,9 @@ namespace kolo {
 /// This rank's side of a group's negotiation: what the program has submitted and the ranks have not agreed to run yet.
 ///
 /// A tensor the plan knows waits under its number until its whole bucket is here; one it does not know waits under its
-/// name.
+/// name. A bucket whose layout_matters() is here when all of it was submitted in one run, between two waits of the
+/// program; else it is to be split where the program waited: so each rank insists on its own waits, and what runs is
+/// what no rank's waits part, whichever comes first.
 class Outstanding {
  public:
   /// Files a submission. Returns its bucket if that is now complete here (all members submitted) and must be announced,
@@ -65,6 +67,8 @@ class Outstanding {
                                      std::uint64_t until = std::numeric_limits<std::uint64_t>::max());
   /// The announced buckets of several tensors that the program waits for.
   std::vector<BucketId> awaited(const PlanCache& plan) const;
+  /// The splits of buckets whose layout_matters() and that the program's waits part; `run`: how many waits there were.
+  std::vector<SplitBucket> parted(std::uint64_t run, const PlanCache& plan);
   /// The splits for all that the program waits for.
   std::vector<SplitBucket> splits(const PlanCache& plan);
 
@@ -86,6 +90,8 @@ class Outstanding {
   std::vector<SubmissionPtr> all() const;
 
   bool announced(BucketId bucket) const;
+  /// Whether a part of it is here, and its split has not been asked for.
+  bool has_part(BucketId bucket) const;
   /// A bucket that is complete here, with those sizes of this rank that are not the last run's.
   Ready ready(BucketId bucket, int rank, const PlanCache& plan) const;
   /// Whether a bucket waits here for more of its tensors.
@@ -99,6 +105,8 @@ class Outstanding {
     bool split_asked = false;
   };
 
+  bool complete(BucketId bucket, const State& state, const PlanCache& plan) const;
+  std::vector<TensorNumber> oldest_run(BucketId bucket, std::uint64_t& run, const PlanCache& plan) const;
   SubmissionPtr& at(TensorNumber number);
   bool waits(TensorNumber number) const { return number < numbered_.size() && numbered_[number]; }
   SubmissionPtr take_numbered(TensorNumber number);
@@ -112,8 +120,9 @@ class Outstanding {
   std::size_t numbered_count_ = 0;
   std::unordered_map<std::string, SubmissionPtr> named_;
   std::unordered_map<BucketId, State> buckets_;  // of tensors that wait here
-  std::vector<SubmissionPtr> waited_for_;        // by the program
-  std::vector<SubmissionPtr> withdrawing_;       // announced; the tree is asked to take them back
+  std::vector<BucketId> open_;              // maybe to be split: not announced, and their layout matters; or gone since
+  std::vector<SubmissionPtr> waited_for_;   // by the program
+  std::vector<SubmissionPtr> withdrawing_;  // announced; the tree is asked to take them back
 };
 
 }  // namespace kolo

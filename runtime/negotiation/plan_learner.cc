@@ -31,15 +31,26 @@ bool failed(const Submission& submission) {
 }  // namespace
 
 void PlanLearner::submitted(const SubmissionPtr& submission, bool is_new) {
+  if (of_layouts_) {
+    std::erase_if(unplanned_, [this](RunOfSubmissions& run) {
+      if (std::ranges::any_of(run, [this](const auto& one) { return unseen_.contains(one->request.name()); }))
+        return false;
+      finished_.push_back(std::move(run));
+      return true;
+    });
+    unseen_.insert(submission->request.name());
+  } else if (is_new) {
+    open_names_.insert(submission->request.name());
+  }
   run_.push_back(submission);
-  if (is_new) open_names_.insert(submission->request.name());
   if (run_.size() == longest_run) waited();
 }
 
 void PlanLearner::waited() {
   ++runs_;
   if (run_.empty()) return;
-  finished_.push_back(std::exchange(run_, {}));
+  (of_layouts_ ? unplanned_ : finished_).push_back(std::exchange(run_, {}));
+  if (unplanned_.size() > most_unplanned) unplanned_.pop_front();
   if (!open_names_.empty()) open_names_.clear();  // goes through all its buckets, even if it is empty
 }
 
@@ -53,7 +64,9 @@ std::optional<Replan> PlanLearner::propose(const PlanCache& plan) {
 }
 
 std::optional<Replan> PlanLearner::plan_run(const RunOfSubmissions& run, const PlanCache& plan) {
-  if (run.size() == 1) {  // of a program that waits for each: it runs alone already
+  // Where layouts matter nothing here depends on what the plan happens to be: that a bucket is split may not be known
+  // yet.
+  if (run.size() == 1 && !of_layouts_) {  // of a program that waits for each: it runs alone already
     const auto number = plan.find(*run.front());
     if (number && plan.members(plan.row(*number).bucket)->size() == 1) return std::nullopt;
   }
@@ -66,7 +79,7 @@ std::optional<Replan> PlanLearner::plan_run(const RunOfSubmissions& run, const P
     auto number = plan.find(*submission);
     const bool is_new = !number;
     // What is done was withdrawn. A name with another signature goes alone anyway, when all have announced it.
-    if (is_new && (submission->completion.done || !plan.numbers(submission->request.name()).empty() ||
+    if (is_new && (of_layouts_ || submission->completion.done || !plan.numbers(submission->request.name()).empty() ||
                    !named.insert(submission->request.name()).second))
       continue;
     if (is_new) {
@@ -95,7 +108,7 @@ std::optional<Replan> PlanLearner::plan_run(const RunOfSubmissions& run, const P
     change.buckets.push_back(std::move(bucket));
   }
   if (change.buckets.empty()) return std::nullopt;
-  if (heals) known->second.patience = longest_patience;
+  if (heals && !of_layouts_) known->second.patience = longest_patience;
 
   std::set<TensorNumber> moved;
   for (const auto& bucket : change.buckets) moved.insert(bucket.begin(), bucket.end());

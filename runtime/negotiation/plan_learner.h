@@ -21,15 +21,25 @@ namespace kolo {
 /// Each distinct run is planned when it is seen for the first time. If a rank waits or polls in the middle of it, its
 /// cut splits the bucket for the time being: after 8 more runs of the kind, then 16, what was cut is fused again, but
 /// not what would wait for something else again.
+///
+/// Of tensors whose layout_matters() nothing is held back, and a run is planned only when the program submits something
+/// after it has waited for all of the run's tensors: then none of them is on its way through a bucket of the old plan.
+/// So what is new runs alone the first time, and is fused from the next one on.
 class PlanLearner {
  public:
-  explicit PlanLearner(std::int64_t fusion_bytes) : fusion_bytes_(fusion_bytes) {}
+  /// `of_layouts`: of tensors whose layout_matters(), and of no others.
+  explicit PlanLearner(std::int64_t fusion_bytes, bool of_layouts = false)
+      : fusion_bytes_(fusion_bytes), of_layouts_(of_layouts) {}
 
   /// `is_new`: it has no number yet.
   void submitted(const SubmissionPtr& submission, bool is_new);
 
   /// The root's program waits for something: the run ends here.
   void waited();
+
+  /// The program waits for this one, or polls it.
+  void looked(const std::string& name) { unseen_.erase(name); }
+  bool all_looked_at() const { return unseen_.empty(); }
 
   /// Whether the name is new, and belongs to the run that has not ended.
   bool in_open_run(const std::string& name) const { return open_names_.contains(name); }
@@ -60,10 +70,15 @@ class PlanLearner {
 
   std::optional<Replan> plan_run(const RunOfSubmissions& run, const PlanCache& plan);
 
+  static constexpr std::size_t most_unplanned = 64;  // of a program that always has something in flight
+
   std::int64_t fusion_bytes_;
+  bool of_layouts_;
+  std::unordered_set<std::string> unseen_;  // submitted, and the program has not looked at it, if layouts matter
   RunOfSubmissions run_;
   std::uint64_t runs_ = 0;
   std::unordered_set<std::string> open_names_;  // of what is new in run_
+  std::deque<RunOfSubmissions> unplanned_;      // finished, while something may be in flight, if layouts matter
   std::deque<RunOfSubmissions> finished_;
   struct Known {
     int runs = 0;  // since it was planned, or looked at

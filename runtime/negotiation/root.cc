@@ -12,7 +12,8 @@
 namespace kolo {
 
 bool Root::decide() {
-  bool more = forget({in_conflict(), true});    // before what is complete since
+  bool more = forget({in_conflict(), true});                             // before what is complete since
+  while (const auto change = layouts_.propose(plan_)) decide_(*change);  // all, before any that they may move runs
   const auto change = learner_.propose(plan_);  // before what is complete: it need not run alone
   if (change) decide_(*change);
   ReadyTable::News news = table_.take();
@@ -52,6 +53,7 @@ bool Root::forget(const Forget& message) {
   if (message.tensors.empty()) return false;
   decide_(message);
   learner_.forget();
+  layouts_.forget();
   return true;
 }
 
@@ -157,6 +159,12 @@ void Root::awaited(const Awaited& message) {
 void Root::split(const SplitBucket& message) {
   const auto* members = plan_.members(message.bucket);
   if (!members) return;  // split already: who asked looks again when it learns so
+  if (message.standstill && layout_matters(plan_.row(members->front()).signature)) {
+    Replan apart{};  // not as it happens to stand: what runs alone lies as it does anywhere
+    for (TensorNumber number : *members) apart.buckets.push_back({number});
+    layouts_.keep_apart(*members);
+    return decide_(apart);
+  }
   Replan split{{{}, {}}};
   for (TensorNumber number : *members) {
     const bool wanted = std::ranges::find(message.members, number) != message.members.end();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/negotiation/census.h"
+#include "runtime/negotiation/fusion.h"
 #include "runtime/negotiation/membership.h"
 #include "runtime/negotiation/plan_cache.h"
 #include "runtime/negotiation/plan_learner.h"
@@ -33,12 +34,20 @@ class Root {
         table_(table),
         membership_(membership),
         learner_(fusion_bytes),
+        layouts_(fusion_bytes, true),
         census_(membership),
         recency_(room),
         decide_(std::move(decide)) {}
 
   // This rank's program.
-  void submitted(const SubmissionPtr& submission, bool is_new) { learner_.submitted(submission, is_new); }
+  void submitted(const SubmissionPtr& submission, bool is_new) {
+    (layout_matters(submission->request.signature) ? layouts_ : learner_).submitted(submission, is_new);
+  }
+  /// The program waits for something, in whatever group, or polls it.
+  void fence() { layouts_.waited(); }
+  void looked(const Submission& submission) { layouts_.looked(submission.request.name()); }
+  /// Whether it has looked at all whose layout_matters(): else a fence may end a run, though nothing waits here.
+  bool all_looked_at() const { return layouts_.all_looked_at(); }
   /// The program has waited for something in this group: a run of submissions ends.
   void end_run() { learner_.waited(); }
   std::size_t length_of_run() const { return learner_.length_of_run(); }
@@ -63,7 +72,9 @@ class Root {
   /// Looks once at what is complete, and decides. Returns whether the plan has changed, which may complete more.
   bool decide();
   /// Whether decide() may do something, the table aside.
-  bool has_news() const { return learner_.run_ended() || !held_.empty() || census_.has_news() || !conflicts_.empty(); }
+  bool has_news() const {
+    return learner_.run_ended() || layouts_.run_ended() || !held_.empty() || census_.has_news() || !conflicts_.empty();
+  }
 
  private:
   void decide(const std::vector<Ready>& ready);
@@ -77,7 +88,7 @@ class Root {
   const PlanCache& plan_;
   ReadyTable& table_;
   const Membership& membership_;
-  PlanLearner learner_;
+  PlanLearner learner_, layouts_;  // of tensors whose layout does not matter, and of the others
   Census census_;
   Recency recency_;
   Decide decide_;

@@ -65,12 +65,14 @@ struct Pending {
   std::optional<Failure> refusal;       ///< send_recv: how it fails once it is withdrawn, since its other rank joined
   std::optional<std::uint32_t> number;  ///< its tensor number; until it is checked, that of the last one of its name
   std::uint64_t number_checked = 0;     ///< when it was checked that this is the number of its name and signature
-  std::vector<AgreedTensor> agreed_tensors;  ///< of what has_rows(), once the sizes are agreed
-  std::vector<std::int64_t> sizes;           ///< Request::sizes, or those after the output was made
-  std::vector<Introduction> of_ranks;        ///< make_group: the sizes of all ranks, which introduce the backends
-  bool introduced = false;                   ///< make_group: the backends have received these
-  std::shared_ptr<void> scratch;             ///< memory of a neutral contribution
-  std::atomic<bool> agreed{false};           ///< the ranks have decided to run it
+  std::vector<AgreedTensor> agreed_tensors;           ///< of what has_rows(), once the sizes are agreed
+  std::vector<std::int64_t> sizes;                    ///< Request::sizes, or those after the output was made
+  std::vector<Introduction> of_ranks;                 ///< make_group: all ranks' sizes, which introduce the backends
+  bool introduced = false;                            ///< make_group: the backends have received these
+  std::shared_ptr<void> scratch;                      ///< memory of a neutral contribution
+  std::vector<std::shared_ptr<const void>> reserved;  ///< of Backend::reserve(), until it is complete
+  std::uint64_t run = 0;                              ///< how often the program had waited when it was submitted
+  std::atomic<bool> agreed{false};                    ///< the ranks have decided to run it
 };
 
 /// What the handle sees. Written by whoever holds the role; any thread may read it once `done` (the results once

@@ -161,13 +161,18 @@ const std::array<Setting, 18>& table() {
           "KOLO_GPU_DIRECT_BYTES",
           "NCCL reads and writes GPU tensors of at least this size directly; smaller ones are packed into a buffer.",
           true, &Config::gpu_direct_bytes),
-      bytes_setting("KOLO_GPU_PACK_BYTES", "Size of the pack buffer on each rank's GPU.", true,
+      bytes_setting("KOLO_GPU_PACK_BYTES", "Size of the pack buffer on each rank's GPU, made on first use.", true,
                     &Config::gpu_pack_bytes),
-      bytes_setting("KOLO_GPU_STAGING_BYTES", "Pinned host memory of the staged backend, for each rank and group.",
-                    true, &Config::gpu_staging_bytes),
-      choice_setting("KOLO_NCCL_ALGO",
-                     "Algorithm of NCCL's all_reduce: auto, ring, tree or nvls; NCCL_ALGO, if set, takes precedence.",
-                     &Config::nccl_algo, {"auto", "ring", "tree", "nvls"}),
+      bytes_setting(
+          "KOLO_GPU_STAGING_BYTES",
+          "Pinned host memory of the staged backend, for each rank: made on first use, in up to 4 chunks that its "
+          "groups share; one chunk for each that has something in flight, if that is more.",
+          true, &Config::gpu_staging_bytes),
+      choice_setting(
+          "KOLO_NCCL_ALGO",
+          "Algorithm of NCCL's all_reduce: auto, ring, tree or nvls. NCCL learns it from NCCL_ALGO only: the "
+          "session is refused, saying what to set, where a rank has none.",
+          &Config::nccl_algo, {"auto", "ring", "tree", "nvls"}),
       choice_setting(
           "KOLO_NCCL_WIRE",
           "How NCCL sums 16-bit floats: native (rounded after every addition) or f32 (sent and added as f32).",

@@ -6,8 +6,8 @@
 namespace kolo {
 
 inline void put(Writer& writer, const GpuIdentity& identity) {
-  for (const std::string& text :
-       {identity.host, identity.nccl_host, identity.facts.name, identity.facts.bus, identity.why_no_nccl})
+  for (const std::string& text : {identity.host, identity.nccl_host, identity.nccl_algo, identity.facts.name,
+                                  identity.facts.bus, identity.why_no_nccl})
     writer.put(text);
   for (const int number : {identity.gpu, identity.facts.numa_node, identity.nccl_version})
     writer.put(static_cast<std::int32_t>(number));
@@ -16,8 +16,8 @@ inline void put(Writer& writer, const GpuIdentity& identity) {
 
 inline GpuIdentity get_gpu_identity(Reader& reader) {
   GpuIdentity identity;
-  for (std::string* text :
-       {&identity.host, &identity.nccl_host, &identity.facts.name, &identity.facts.bus, &identity.why_no_nccl})
+  for (std::string* text : {&identity.host, &identity.nccl_host, &identity.nccl_algo, &identity.facts.name,
+                            &identity.facts.bus, &identity.why_no_nccl})
     *text = reader.get_string();
   for (int* number : {&identity.gpu, &identity.facts.numa_node, &identity.nccl_version})
     *number = reader.get<std::int32_t>();

@@ -89,7 +89,7 @@ TEST_F(BenchOnGpu, AgainstNccl) {
   for (const char* how : {"", "--direct", "--memory session"}) {
     const auto ended =
         run(0, fmt::format("all_reduce {} --device cuda -b 8 -e 8K -f 32 -n 3 -w 1 --compare nccl --format json", how),
-            "KOLO_NCCL_ALGO=ring");
+            "KOLO_NCCL_ALGO=ring NCCL_ALGO=allreduce:ring");
     ASSERT_EQ(ended.code, 0) << ended.err;
     const auto json = ended.json();
     EXPECT_EQ(json.at("world").at("device"), "cuda");

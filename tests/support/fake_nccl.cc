@@ -78,6 +78,7 @@ struct FakeState {
   std::map<int, std::pair<NcclResult, bool>> running_failures;  // by rank: what, and whether its work is on the stream
   std::map<int, std::pair<NcclResult, int>> call_failures;      // by rank: what, after how many calls
   std::set<int> hanging, blocked;
+  std::atomic<bool> ends_held{false};
 };
 FakeState& fake() {
   static FakeState all;
@@ -451,7 +452,7 @@ NcclResult async_error(NcclComm comm, NcclResult* state) {
   if (comm->polls_left > 0 && --comm->polls_left > 0) *state = NcclResult::in_progress;
   if (*state == NcclResult::in_progress) return NcclResult::success;
   for (; !comm->waiting.empty(); comm->waiting.pop_front()) comm->waiting.front()();
-  if (comm->finalized && *comm->outstanding != 0) *state = NcclResult::in_progress;
+  if (comm->finalized && (fake().ends_held || *comm->outstanding != 0)) *state = NcclResult::in_progress;
   if (*comm->outstanding != 0) *state = running_failure(comm->rank, *state);
   return NcclResult::success;
 }
@@ -622,6 +623,9 @@ void hang_nccl(int rank, bool hanging) {
     fake().hanging.insert(rank);
   else
     fake().hanging.erase(rank);
+}
+void hold_nccl_ends(bool hold) {
+  fake().ends_held = hold;
 }
 void block_nccl(int rank) {
   const std::lock_guard lock(fake().mutex);

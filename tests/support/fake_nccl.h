@@ -40,6 +40,8 @@ void fail_nccl_call(int rank, NcclResult error, int calls = 0);
 /// From now on the work of this rank never completes, like that of a rank whose peer is dead; until its communicator is
 /// aborted.
 void hang_nccl(int rank, bool hangs);
+/// From now on communicators that were finalized do not come to rest, as if peers had not ended theirs.
+void hold_nccl_ends(bool hold);
 /// From now on a collective's call on this rank does not return.
 void block_nccl(int rank);
 

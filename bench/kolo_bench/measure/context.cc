@@ -117,7 +117,7 @@ void BenchContext::describe(const World& world) {
   info.devices = devices_of_all(ranks_, info_of(*place_));
   if (!info.backend.starts_with("nccl") && options_.compare != Compare::nccl) return;
   if (const NcclTable* const table = kolo::nccl_table()) info.nccl = nccl_version_text(table->version);
-  const char* const algo = std::getenv("NCCL_ALGO");  // kolo sets it as well
+  const char* const algo = std::getenv("NCCL_ALGO");
   info.nccl_algo = algo ? algo : "auto";
 }
 

@@ -101,8 +101,8 @@ using Introduction = std::vector<std::int64_t>;
 /// How bytes move for one group. An object serves one group and is used by one thread at a time.
 ///
 /// Every rank must choose the same backend for a bucket, so `supports` is a pure function of its argument and of what
-/// the ranks agreed on when the backend was made. Buckets are started in the same order on all ranks of the group. The
-/// constructor reserves all resources: start() of a supported bucket does not fail locally.
+/// the ranks agreed on when the backend was made. Buckets are started in the same order on all ranks of the group. What
+/// start() needs is taken by the constructor or by reserve(): of a supported bucket it does not fail locally.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -111,6 +111,14 @@ class Backend {
   virtual std::string_view name() const = 0;
 
   virtual bool supports(const Signature& signature) const = 0;
+
+  /// Takes what operations of this signature need and the backend has not got yet, such as memory on first use: called
+  /// before this rank says that one is ready. What it returns (or null) is kept until that is complete or given up.
+  /// Throws Error: then the operation fails on every rank, and the backend goes on.
+  virtual std::shared_ptr<const void> reserve(const Signature& signature) {
+    (void)signature;
+    return nullptr;
+  }
 
   /// Begins a collective and waits for no peer. The bucket must stay alive and unchanged, and the tensors' memory
   /// alive, until step() returns true or the operation is destroyed. The operation is destroyed before the backend.
@@ -142,9 +150,9 @@ class Backend {
   /// that are complete here have left with it.
   virtual bool must_be_called() const { return false; }
 
-  /// Of the world's backend: called now and then after operations of backends that must be called, of any group. Lets
-  /// the library go on, and waits for nobody. `in_flight`: operations of the program are; else it may itself be calling
-  /// the library.
+  /// Of the world's backend: called now and then after operations of backends that must be called, of any group, and
+  /// after a group was removed. Lets the library, and what has not ended yet, go on, and waits for nobody. `in_flight`:
+  /// operations of the program are; else it may itself be calling the library.
   virtual void progress(bool in_flight) { (void)in_flight; }
 
   /// Of the world's backend, when all ranks have finished with it: whether what they have started is complete on every

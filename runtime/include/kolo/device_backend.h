@@ -27,6 +27,10 @@ class DeviceBackend : public Backend {
   /// destroyed. Buckets agreed on later run normally.
   virtual void recover() = 0;
 
+  /// Called after recover() until it is true: whether nothing of what has failed touches the tensors any more. Never
+  /// waits.
+  virtual bool recovered() { return true; }
+
   /// Ends the work on the device because the process is about to end. Only abandon() and the destructor are called
   /// afterwards.
   virtual void abort_device_work() noexcept = 0;

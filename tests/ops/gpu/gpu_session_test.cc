@@ -226,6 +226,33 @@ TEST(GpuGroups, EachMakesItsCommunicatorOnce) {
   }
 }
 
+/// …to its end, and nobody waits for it.
+TEST(GpuGroups, EndTheirCommunicatorsLater) {
+  testing::set_fake_nccl({.in_progress = 80, .seed = 7});
+  testing::clear_nccl_log();
+  run_ranks(
+      2,
+      [&](Session& session) {
+        const Group group = session.new_group(std::array{0, 1});
+        OnGpu grad(session, all(100, 1));
+        session.all_reduce("grad", grad.tensor(), {.group = group, .ready = grad.stream()});
+        testing::hold_nccl_ends(true);
+        session.barrier();
+        session.remove_group(group);
+        session.barrier();
+        EXPECT_EQ(calls_of(session.rank(), "finalize"), 1);
+        EXPECT_EQ(calls_of(session.rank(), "destroy") + calls_of(session.rank(), "abort"), 0);
+        session.barrier();
+        testing::hold_nccl_ends(false);
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+        while (calls_of(session.rank(), "destroy") == 0 && std::chrono::steady_clock::now() < deadline)
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        EXPECT_EQ(calls_of(session.rank(), "destroy"), 1) << "without another operation";
+        session.barrier();
+      },
+      test_config());
+}
+
 /// A rank's NCCL fails while groups are made and used: each is there afterwards.
 TEST(GpuGroups, AreMadeAfterFailuresToo) {
   Config config = test_config();
@@ -333,6 +360,123 @@ TEST_P(GpuSession, ThreadsThatWaitForAStreamSleep) {
         EXPECT_EQ(second.read(), all(10, 2));
       },
       config);
+}
+
+/// …which is made when the first tensor comes, before the rank says that it is ready.
+TEST_P(GpuSession, NoMemoryOnOneRankFailsOperationsByNameOnAllAndTheGroupGoesOn) {
+  run_ranks(
+      3,
+      [&](Session& session) {
+        const Group pair = session.new_group(std::array{0, 1});
+        OnGpu grad(session, all(1000, 1)), other(session, all(1000, 1));
+        for (const Group& group : {session.world(), pair}) {
+          if (!group.info()->member()) continue;
+          const auto members = static_cast<float>(group.info()->size());
+          const bool has_none = group.info()->is_world();  // what was made for one group serves the next
+          session.barrier(group);
+          if (session.rank() == 1) testing::fake_gpu(1).fail_allocation_after(0);
+          session.barrier(group);
+          Handle first = session.all_reduce_async("grad", grad.tensor(), {.group = group, .ready = grad.stream()});
+          Handle second = session.all_reduce_async("other", other.tensor(), {.group = group, .ready = other.stream()});
+          const auto expect = [&](const char* name, Handle& handle) {
+            if (!has_none) return handle.wait();
+            const std::string text = error_text([&] { handle.wait(); }, ErrorCode::backend);
+            EXPECT_TRUE(text.starts_with(
+                fmt::format("all_reduce '{}' in group {}: rank 1: there is no ", name, group.info()->name)))
+                << text;
+            EXPECT_NE(text.find(GetParam() == "nccl" ? "KOLO_GPU_PACK_BYTES" : "KOLO_GPU_STAGING_BYTES"),
+                      std::string::npos)
+                << text;
+          };
+          expect("grad", first);
+          expect("other", second);
+          session.barrier(group);
+          if (session.rank() == 1) testing::fake_gpu(1).fail_allocation_after(1 << 30);
+          session.barrier(group);
+          for (int turn = 0; turn < 3; ++turn) {
+            grad.write();
+            session.all_reduce("grad", grad.tensor(), {.group = group, .ready = grad.stream()});
+            EXPECT_EQ(grad.read(), all(1000, members));
+          }
+          grad.write();
+        }
+      },
+      config);
+  EXPECT_EQ(std::ranges::count(testing::nccl_log(0), "abort"), 0) << "no communicator is touched";
+}
+
+/// …by whatever ranks do, and however long: with timers that end runs, split buckets and break standstills.
+TEST(GpuLayouts, AreTheSameWhateverTheDelays) {
+  using namespace std::chrono_literals;
+  Config config = test_config();
+  config.gpu_pack_bytes = 1 << 20;
+  testing::set_fake_nccl({});
+  const auto lay = [&](const std::function<std::chrono::milliseconds(int rank, int step, int tensor)>& delay) {
+    testing::clear_nccl_log();
+    run_ranks(
+        2,
+        [&](Session& session) {
+          std::vector<std::unique_ptr<OnGpu>> grads;
+          for (std::size_t i = 0; i < 5; ++i) grads.push_back(std::make_unique<OnGpu>(session, all(10 << i, 1)));
+          float host = 1;
+          for (int step = 0; step < 4; ++step) {
+            std::vector<Handle> handles;
+            for (int i = 0; i < 5; ++i) {
+              OnGpu& grad = *grads[static_cast<std::size_t>(i)];
+              handles.push_back(session.all_reduce_async(fmt::format("grad {}", i), grad.tensor(),
+                                                         {.op = ReduceOp::average, .ready = grad.stream()}));
+              std::this_thread::sleep_for(delay(session.rank(), step, i));
+              if (i == 3 && step == 2) session.all_reduce("host", view_scalar(host));
+            }
+            for (Handle& handle : handles) handle.wait();
+          }
+        },
+        config);
+    std::vector<std::string> calls = testing::nccl_log(0);
+    std::erase_if(calls, [](const std::string& line) { return !line.starts_with("all_reduce"); });
+    return calls;
+  };
+  const auto expected = lay([](int, int, int) { return 0ms; });
+  EXPECT_EQ(expected,
+            (std::vector<std::string>{"all_reduce 10 7 op 4", "all_reduce 20 7 op 4", "all_reduce 40 7 op 4",
+                                      "all_reduce 80 7 op 4", "all_reduce 160 7 op 4",  // new: each alone
+                                      "all_reduce 310 7 op 4", "all_reduce 150 7 op 4", "all_reduce 160 7 op 4",
+                                      "all_reduce 150 7 op 4", "all_reduce 160 7 op 4"}))
+      << "a wait in the middle splits, for some steps";
+  for (const int slow : {0, 1}) {
+    EXPECT_EQ(lay([&](int rank, int step, int) { return rank == slow && step < 2 ? 40ms : 0ms; }), expected) << slow;
+    EXPECT_EQ(lay([&](int rank, int step, int tensor) {
+                return rank == slow && tensor == step ? (step == 1 ? 2500ms : 200ms) : 0ms;
+              }),
+              expected)
+        << slow;
+  }
+}
+
+/// A program that waits for another one behind kolo's back, with a part of a bucket: else it would wait for ever.
+TEST(GpuLayouts, OfAProgramThatKeepsAPartForTenSecondsOrBeyondATimeOutAreGivenUp) {
+  testing::set_fake_nccl({});
+  for (const double timeout : {0.0, 1.0}) {
+    std::latch told(1);
+    run_ranks(
+        2,
+        [&](Session& session) {
+          OnGpu a(session, all(10, 1)), b(session, all(10, 1));
+          const auto most = [&](const char* name, OnGpu& tensor, double seconds) {
+            return session.all_reduce_async(
+                name, tensor.tensor(), {.op = ReduceOp::max, .ready = tensor.stream(), .timeout_seconds = seconds});
+          };
+          for (int step = 0; step < 4; ++step) {
+            Handle first = most("a", a, timeout);
+            if (session.rank() == 0 && step == 2) told.wait();
+            Handle second = most("b", b, 0);
+            first.wait();
+            if (session.rank() == 1 && step == 2) told.count_down();
+            second.wait();
+          }
+        },
+        test_config());
+  }
 }
 
 struct GpuFailures : GpuSession {};
@@ -591,28 +735,35 @@ TEST(GpuPlaces, SettingsReachNccl) {
   EXPECT_EQ(tuning([](Config& c) { c.timings = true; }), std::tuple(mib, 2 * mib, false, false, true));
 }
 
-TEST(GpuPlaces, TheAlgorithmIsAskedForAsTheVersionUnderstands) {
-  const auto asked = [](const std::string& algo, int version, const char* before = nullptr) {
-    testing::set_fake_nccl({.version = version});
+/// NCCL has no other way than the environment, which is the launcher's.
+TEST(GpuPlaces, AnAlgorithmThatNcclHasNotBeenToldIsRefusedOnEveryRank) {
+  const auto answer = [](const std::string& algo, int version, const std::string& known = "") {
+    const GpuIdentity first{.host = "a", .nccl_host = "a", .nccl_algo = "ring", .gpu = 0, .nccl_version = version};
+    GpuIdentity second = first;
+    second.nccl_algo = known;
+    second.facts.bus = "another";
     Config config = test_config();
-    config.gpu_pack_bytes = 1 << 16;
     config.nccl_algo = algo;
-    unsetenv("NCCL_ALGO");
-    if (before) setenv("NCCL_ALGO", before, 1);
-    find_gpu(config, "a", 0);
-    const char* const found = std::getenv("NCCL_ALGO");
-    const std::string text = found ? found : "";
-    unsetenv("NCCL_ALGO");
-    testing::set_fake_nccl({});
-    return text;
+    const auto choose = [&] { EXPECT_TRUE(choose_gpu_backends(config, std::vector{first, second}).nccl); };
+    if (algo == "auto" || !known.empty()) return choose(), std::string();
+    return error_text(choose, ErrorCode::invalid_argument);
   };
-  EXPECT_EQ(asked("auto", 22809), "");
-  EXPECT_EQ(asked("ring", 22809), "allreduce:ring");
-  EXPECT_EQ(asked("nvls", 22809), "allreduce:nvls,nvlstree") << "between nodes it is another one";
-  EXPECT_EQ(asked("tree", 22400), "allreduce:tree");
-  EXPECT_EQ(asked("tree", 22399), "tree");
-  EXPECT_EQ(asked("nvls", 22399), "nvls,nvlstree");
-  EXPECT_EQ(asked("ring", 22809, "tree"), "tree") << "a person's own";
+  EXPECT_EQ(answer("auto", 22809), "");
+  EXPECT_EQ(answer("ring", 22809),
+            "KOLO_NCCL_ALGO is 'ring', which NCCL learns from NCCL_ALGO only, and rank 1 on a has none; start every "
+            "rank with it: mpirun -x NCCL_ALGO=allreduce:ring");
+  EXPECT_TRUE(answer("nvls", 22809).ends_with("NCCL_ALGO=allreduce:nvls,nvlstree"));
+  EXPECT_TRUE(answer("tree", 22400).ends_with("NCCL_ALGO=allreduce:tree"));
+  EXPECT_TRUE(answer("tree", 22399).ends_with("NCCL_ALGO=tree"));
+  EXPECT_EQ(answer("ring", 22809, "tree"), "") << "a person's own";
+
+  testing::set_fake_nccl({});
+  setenv("NCCL_ALGO", "tree", 1);
+  EXPECT_EQ(find_gpu(test_config(), "a", 0).identity.nccl_algo, "tree");
+  unsetenv("NCCL_ALGO");
+  Config asked = test_config();
+  asked.nccl_algo = "ring";
+  EXPECT_EQ(find_gpu(asked, "a", 0).identity.nccl_algo, "") << "the environment is left as it is";
 }
 
 /// What three ranks make.
@@ -655,18 +806,15 @@ struct MadeBackends {
 
 TEST(GpuPlaces, SettingsChooseTheBackends) {
   testing::set_fake_nccl({});
-  const auto made = [](const std::string& backend, std::int64_t bytes = 1 << 20) {
-    return MadeBackends([&](Config& config) {
-      config.gpu_staging_bytes = bytes;
-      config.gpu_backend = backend;
-    });
+  const auto made = [](const std::string& backend) {
+    return MadeBackends([&](Config& config) { config.gpu_backend = backend; });
   };
   using Names = std::vector<std::string>;
   for (const std::string& backend : {std::string("auto"), std::string("staged")}) {
     const MadeBackends found = made(backend);
     EXPECT_EQ(found.names, backend == "auto" ? Names({"nccl", "staged"}) : Names({"staged"}));
     EXPECT_EQ(found.lists_of_hosts, 3) << backend;
-    EXPECT_EQ(made(backend, 3 << 20).bytes - found.bytes, std::size_t{2} << 20) << backend;
+    EXPECT_EQ(found.bytes, 0u) << backend << ": memory is made on first use";
   }
 }
 
@@ -690,20 +838,6 @@ TEST(GpuPlaces, WithoutNcclEverythingIsStaged) {
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_NE(lines[0].find("through host memory, which is slow (rank 0 on "), std::string::npos) << lines[0];
   testing::set_fake_nccl({});
-}
-
-TEST(GpuPlaces, NoMemoryForThePackBufferOnOneRankIsAgreedOn) {
-  testing::set_fake_nccl({});
-  testing::fake_gpu(1).fail_allocation_after(0);
-  Config config = test_config();
-  std::vector<std::string> lines;
-  config.report = [&](const std::string& line) { lines.push_back(line); };
-  auto shares = std::vector{find_gpu(config, "a", 0), find_gpu(config, "a", 1)};
-  testing::fake_gpu(1).fail_allocation_after(1 << 30);
-  const std::vector<GpuIdentity> places{shares[0].identity, shares[1].identity};
-  const GpuChoice choice = choose_gpu_backends(config, places);
-  EXPECT_TRUE(choice.usable && !choice.nccl);
-  EXPECT_NE(choice.note.find("rank 1 on a: ncclMemAlloc failed"), std::string::npos) << choice.note;
 }
 
 TEST(GpuPlaces, MoreRanksThanGpusAreStaged) {

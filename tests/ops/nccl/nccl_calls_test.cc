@@ -176,11 +176,14 @@ TEST_F(NcclFailures, WhileItsWorkRuns) {
   void* const stream = harness.shared(0).stream.get();
   const auto behind = std::make_shared<std::atomic<bool>>(false);
   gpu.put(stream, [behind] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
     *behind = true;
     return true;
   });
   backend().recover();
+  EXPECT_FALSE(backend().recovered()) << "nothing waits for the stream";
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!backend().recovered() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
   EXPECT_TRUE(*behind) << "who learns of the failure may write to the tensors at once";
   testing::hang_nccl(0, false);
   EXPECT_TRUE(runs(data.get(), 2000));
@@ -208,6 +211,64 @@ TEST_F(NcclCalls, ACommunicatorThatDoesNotEndIsAborted) {
     testing::fail_nccl(0, NcclResult::remote_error, -1);
   }
   EXPECT_EQ(nccl_log(0).back(), "abort");
+}
+
+/// One rank, with the world and groups of it alone.
+class NcclEnds : public NcclFailures {
+ protected:
+  ~NcclEnds() override { testing::hold_nccl_ends(false); }
+  std::unique_ptr<Backend> used_group(GroupId id) {
+    auto made = backend().for_group({.id = id, .name = "group", .ranks = {0}});
+    EXPECT_TRUE(uses(*made));
+    return made;
+  }
+  bool uses(Backend& group) {
+    const Tensor tensor{data.get(), Shape{2000}, DType::f32, {DeviceKind::cuda, 0}};
+    const Bucket bucket{{.dtype = DType::f32, .device = DeviceKind::cuda, .shape = tensor.shape}, {{tensor, tensor}}};
+    return testing::completes_within(*group.start(bucket), std::chrono::seconds(5));
+  }
+  std::shared_ptr<std::byte> data = memory(8000);
+};
+
+TEST_F(NcclEnds, AreWaitedForByNobody) {
+  testing::hold_nccl_ends(true);
+  used_group(5).reset();
+  EXPECT_EQ(nccl_log(0).back(), "finalize") << "all ranks begin it where they agree that the group is gone";
+  EXPECT_TRUE(uses(backend()));
+  for (int turn = 0; turn < 100; ++turn) backend().progress(false);
+  EXPECT_EQ(logged("destroy") + logged("abort"), 0);
+  testing::hold_nccl_ends(false);
+  for (int turn = 0; turn < 10; ++turn) backend().progress(false);
+  EXPECT_EQ(logged("destroy"), 1) << "when it has come to rest";
+  used_group(6).reset();
+  for (int turn = 0; turn < 10; ++turn) EXPECT_TRUE(uses(backend()));
+  EXPECT_EQ(logged("destroy"), 2) << "work of other groups brings it further, too";
+}
+
+TEST_F(NcclEnds, TakeFiveSecondsAtMostWhenTheWorldEnds) {
+  testing::hold_nccl_ends(true);
+  used_group(5).reset();
+  harness.end();
+  EXPECT_EQ(logged("destroy"), 0);
+  EXPECT_EQ(logged("abort"), 1);
+}
+
+TEST_F(NcclEnds, AreAbortedWithTheWork) {
+  testing::hold_nccl_ends(true);
+  used_group(5).reset();
+  backend().abort_device_work();
+  EXPECT_EQ(logged("abort"), 1);
+}
+
+TEST_F(NcclFailures, NothingIsAllocatedBeforeItIsNeeded) {
+  const NcclHarness other(1, {1 << 16, 4096});
+  const auto used = [&] { return gpu.memory_use().used; };
+  const std::size_t before = used();
+  const NcclHarness more(1, {1 << 20, 4096});
+  EXPECT_EQ(used(), before);
+  const auto first = backend().reserve({.device = DeviceKind::cuda});
+  EXPECT_EQ(used(), before + (1 << 16));
+  EXPECT_EQ(backend().reserve({.device = DeviceKind::cuda}), first) << "once";
 }
 
 TEST_F(NcclCalls, InputsAndOutputsAreRegisteredToo) {

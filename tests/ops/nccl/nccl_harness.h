@@ -25,7 +25,8 @@ class NcclHarness final : public Harness {
     }
   }
   /// Ending a communicator is collective.
-  ~NcclHarness() override {
+  ~NcclHarness() override { end(); }
+  void end() {
     std::vector<std::jthread> threads;
     for (auto& backend : backends_) threads.emplace_back([&backend] { backend.reset(); });
   }

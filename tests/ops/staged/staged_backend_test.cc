@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ops/local/backend.h"
+#include "ops/staged/pipeline.h"
 #include "tests/ops/backend_conformance.h"
 #include "tests/support/fake_gpu.h"
 #include "tests/support/late_stream.h"
@@ -173,6 +174,76 @@ TEST_F(StagedOverNotes, AnOperationThatIsDroppedBreaksTheGroup) {
   backend.reset();
   memory.leak();  // freed with what the pipeline has left
   gpu.free_what_was_left();
+}
+
+/// Claims of three groups on chunks of which two are made at most for the pipeline's sake.
+TEST(ChunkPool, WhoHoldsNoneGetsOneWhateverOthersHold) {
+  testing::FakeGpu gpu(0, 1);
+  const auto pool = std::make_shared<ChunkPool>(gpu, 1000, 2);
+  EXPECT_EQ(gpu.memory_use().used, 0u);
+  auto a = pool->claim(), b = pool->claim();
+  EXPECT_EQ(gpu.memory_use().used, 2000u);
+  auto first = pool->take(*a);
+  ASSERT_TRUE(first);
+  EXPECT_FALSE(pool->take(*a)) << "the other is for who holds none";
+  auto second = pool->take(*b);
+  ASSERT_TRUE(second);
+  auto c = pool->claim();
+  EXPECT_EQ(gpu.memory_use().used, 3000u) << "more than two, rather than to wait";
+  pool->give_back(*a, std::move(*first));
+  EXPECT_FALSE(pool->take(*b)) << "two are without";
+  a.reset();
+  auto third = pool->take(*b);
+  EXPECT_TRUE(third) << "one is left for who is without";
+  EXPECT_TRUE(pool->take(*c));
+  EXPECT_FALSE(pool->take(*b));
+  for (auto* chunk : {&second, &third}) pool->give_back(*b, std::move(**chunk));
+  EXPECT_EQ(gpu.memory_use().used, 2000u) << "one was lost here";
+}
+
+TEST(ChunkPool, MemoryIsMissedByWhoClaimsItOnly) {
+  testing::FakeGpu gpu(0, 1);
+  const auto pool = std::make_shared<ChunkPool>(gpu, 1000, 4);
+  gpu.fail_allocation_after(0);
+  EXPECT_THROW((void)pool->claim(), Error);
+  gpu.fail_allocation_after(1);
+  const auto claim = pool->claim();
+  auto first = pool->take(*claim);
+  ASSERT_TRUE(first);
+  EXPECT_FALSE(pool->take(*claim)) << "it goes on with what it has";
+  gpu.fail_allocation_after(1 << 30);
+  auto second = pool->take(*claim);
+  EXPECT_TRUE(second);
+  for (auto* chunk : {&first, &second}) pool->give_back(*claim, std::move(**chunk));
+}
+
+/// Two ranks whose groups are given work in opposite orders, with one chunk for the pipeline: if a group's chunks could
+/// take what another one's oldest needs, each rank would wait for the other.
+TEST(ChunkPool, GroupsOfRanksDoNotWaitForEachOther) {
+  for (int turn = 0; turn < 20; ++turn) {
+    StagedHarness harness(2, {4096, 1});
+    harness.run([&](int rank, Backend& world) {
+      std::vector<std::unique_ptr<Backend>> groups;
+      for (GroupId id : {1, 2, 3}) {
+        GroupInfo info{.id = id, .name = "group", .ranks = {0, 1}, .rank = rank};
+        groups.push_back(world.for_group(info));
+      }
+      std::vector<std::unique_ptr<Job>> jobs;
+      for (std::size_t i = 0; i < groups.size(); ++i) {
+        const std::size_t group = rank == 0 ? i : groups.size() - 1 - i;
+        Call call{all_reduce_of(DType::f32, ReduceOp::sum), {9000}, true, group + 1};
+        call.signature.device = DeviceKind::cuda;
+        jobs.push_back(std::make_unique<Job>(call, rank, 2, nullptr, harness.device(rank)));
+        jobs.back()->start(*groups[group]);
+        for (int step = 0; step < turn; ++step) jobs.front()->step();
+      }
+      for (bool all = false; !all;) {
+        all = true;
+        for (auto& job : jobs) all &= job->step();
+      }
+      for (auto& job : jobs) job->verify();
+    });
+  }
 }
 
 TEST(StagedTuning, StaysWithinTheMemoryItIsGiven) {

@@ -16,6 +16,9 @@ struct Script {
   std::vector<DType> started;
   std::map<DType, bool> complete, holds, moves, polls, fails;
   std::map<DType, int> steps, ended;
+  std::vector<DType> reserved;
+  std::shared_ptr<const int> kept = std::make_shared<const int>(0);
+  bool recovers = false;
 };
 
 class ScriptedOperation final : public Operation {
@@ -42,7 +45,9 @@ class ScriptedBackend final : public Backend {
  public:
   explicit ScriptedBackend(Script& script) : script_(script) {}
   std::string_view name() const override { return "scripted"; }
-  bool supports(const Signature& signature) const override { return reducible(signature); }
+  bool supports(const Signature& signature) const override {
+    return signature.device == DeviceKind::cpu && reducible(signature);
+  }
   std::unique_ptr<Operation> start(const Bucket& bucket) override {
     return std::make_unique<ScriptedOperation>(script_, bucket.signature.dtype);
   }
@@ -53,19 +58,44 @@ class ScriptedBackend final : public Backend {
   Script& script_;
 };
 
+class ScriptedDevice final : public DeviceBackend {
+ public:
+  explicit ScriptedDevice(Script& script) : script_(script) {}
+  std::string_view name() const override { return "device"; }
+  bool supports(const Signature& signature) const override { return signature.device == DeviceKind::cuda; }
+  std::shared_ptr<const void> reserve(const Signature& signature) override {
+    if (script_.fails[signature.dtype]) throw Error(ErrorCode::backend, "there is no memory");
+    script_.reserved.push_back(signature.dtype);
+    return script_.kept;
+  }
+  std::unique_ptr<Operation> start(const Bucket& bucket) override {
+    return std::make_unique<ScriptedOperation>(script_, bucket.signature.dtype);
+  }
+  std::unique_ptr<Backend> for_group(const GroupInfo&) override { return nullptr; }
+  void recover() override { script_.recovers = true; }
+  bool recovered() override { return !script_.recovers; }
+  void abort_device_work() noexcept override {}
+  void abandon() noexcept override {}
+
+ private:
+  Script& script_;
+};
+
 class ExecutorTest : public ::testing::Test {
  protected:
   ExecutorTest() {
     BackendList backends;
+    backends.push_back(std::make_unique<ScriptedDevice>(script));
     backends.push_back(std::make_unique<ScriptedBackend>(script));
     executor.emplace(std::move(backends), GroupInfo{.ranks = {0, 1}});
   }
 
   /// Buckets differ by their types.
-  void submit(DType dtype, OpKind kind = OpKind::all_reduce) {
+  void submit(DType dtype, OpKind kind = OpKind::all_reduce, DeviceKind device = DeviceKind::cpu) {
     Request request;
     request.signature.kind = kind;
     request.signature.dtype = dtype;
+    request.signature.device = device;
     if (moves_data(kind)) request.tensors.push_back({});
     executor->start({{std::make_shared<Submission>(std::move(request))}});
   }
@@ -202,6 +232,54 @@ TEST_F(ExecutorTest, AdasumNeedsABackendThatServesItsStages) {
   EXPECT_FALSE(executor->supports({.op = ReduceOp::adasum, .dtype = DType::i32}));
   EXPECT_FALSE(executor->supports({.kind = OpKind::reduce, .op = ReduceOp::adasum}));
   EXPECT_FALSE(Executor(BackendList(), {}).supports(adasum));
+}
+
+/// Who learns of the failure may write to the tensors at once.
+TEST_F(ExecutorTest, WhatFailedOnADeviceIsFinishedWhenThatHasRecovered) {
+  for (const bool is_abandoned : {false, true}) {
+    submit(DType::f32, OpKind::all_reduce, DeviceKind::cuda);
+    script.fails[DType::f32] = true;
+    EXPECT_EQ(step(), Types{});
+    ASSERT_TRUE(executor->take_fault());
+    std::vector<Executor::Finished> finished;
+    executor->fail_devices({ErrorCode::backend, "agreed"}, finished);
+    EXPECT_TRUE(finished.empty());
+    EXPECT_TRUE(executor->busy() && executor->needs_polling());
+    script.fails[DType::f32] = false;
+    script.complete[DType::f16] = true;
+    submit(DType::f16, OpKind::all_reduce, DeviceKind::cuda);
+    EXPECT_EQ(step(), Types{DType::f16}) << "nothing waits for it";
+    if (is_abandoned) {
+      executor->halt();
+      executor->abandon({ErrorCode::backend, "the group"}, finished);
+    } else {
+      script.recovers = false;
+      executor->step(finished);
+    }
+    ASSERT_EQ(finished.size(), 1U);
+    EXPECT_EQ(finished[0].failure->message, "agreed");
+    EXPECT_FALSE(executor->busy());
+  }
+}
+
+TEST_F(ExecutorTest, WhatOperationsNeedIsTakenBeforeTheyAreReady) {
+  const auto submission = [](const Signature& signature) {
+    Request request;
+    request.signature = signature;
+    return Submission(std::move(request));
+  };
+  Submission on_host = submission({}), on_device = submission({.device = DeviceKind::cuda}),
+             grouped = submission({.device = DeviceKind::cuda, .members = {{"a", DType::f32}, {"b", DType::f16}}}),
+             barrier = submission({.kind = OpKind::barrier});
+  for (Submission* const one : {&on_host, &barrier, &on_device, &grouped}) EXPECT_FALSE(executor->prepare(*one));
+  EXPECT_EQ(script.reserved, (Types{DType::f32, DType::f32, DType::f16}));
+  EXPECT_EQ(grouped.pending.reserved, (std::vector<std::shared_ptr<const void>>{script.kept, script.kept}));
+  script.fails[DType::f16] = true;
+  Submission again = submission(grouped.request.signature);
+  EXPECT_EQ(executor->prepare(again)->message, "there is no memory");
+  EXPECT_TRUE(again.pending.reserved.empty());
+  Submission none = submission({.op = ReduceOp::bit_and});
+  EXPECT_EQ(executor->prepare(none)->code, ErrorCode::invalid_argument);
 }
 
 }  // namespace

@@ -31,6 +31,9 @@ struct Action {
 inline Signature sum_of(std::int64_t elements, DType dtype = DType::f32) {
   return {.dtype = dtype, .shape = Shape{elements}};
 }
+inline Signature sum_on_gpu(std::int64_t elements) {
+  return {.device = DeviceKind::cuda, .shape = Shape{elements}};
+}
 
 /// Negotiators of all ranks in one thread, with messages that arrive in order on each edge but otherwise whenever the
 /// random scheduler likes. Operations complete as soon as they are agreed. Every message goes through its bytes.
@@ -193,24 +196,29 @@ class Simulation {
   void act(int index) {
     Rank& rank = *ranks_[static_cast<std::size_t>(index)];
     const Action& action = rank.program[rank.next];
-    if (action.what != Action::What::submit) rank.negotiator.end_run();
+    const auto look = [&] {
+      if (rank.asked) return;
+      rank.negotiator.fence();
+      rank.negotiator.look(rank.latest.at(action.name), ++rank.sequence);
+    };
     switch (action.what) {
       case Action::What::submit:
         submit(rank, action);
         ++rank.next;
         break;
       case Action::What::poll:
-        rank.negotiator.flush(rank.latest.at(action.name), ++rank.sequence);
+        look();
         ++rank.next;
         break;
       case Action::What::wait:
-        if (!rank.asked) rank.negotiator.flush(rank.latest.at(action.name), ++rank.sequence);
+        look();
         rank.asked = !rank.latest.at(action.name)->completion.done;
         if (!rank.asked) ++rank.next;
         break;
       case Action::What::withdraw_and_resubmit: {
         const SubmissionPtr submission = rank.latest.at(action.name);
         if (!rank.asked) rank.negotiator.withdraw(submission);
+        look();
         rank.asked = !submission->completion.done;
         if (rank.asked) break;
         if (!submission->pending.agreed && !submission->completion.failure) submit(rank, action);

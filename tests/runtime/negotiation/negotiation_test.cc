@@ -1,5 +1,6 @@
 // Negotiation alone: random programs, random message timing, no threads. Replay a failure with KOLO_TEST_SEED=<seed>.
 
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -17,6 +18,7 @@ using testing::nodes_of;
 using testing::seeds;
 using testing::Simulation;
 using testing::sum_of;
+using testing::sum_on_gpu;
 using What = Action::What;
 
 /// A program of several steps over some names, on all ranks: names missing or reshaped in some steps, shuffled or
@@ -134,6 +136,104 @@ TEST(Negotiation, MessagesThatNobodyWroteDoNoHarm) {
   }
   std::printf("%d of %d programs ended with an error\n", refused, programs);
   EXPECT_GT(refused, programs / 4) << "most messages are changed for the worse";
+}
+
+/// Programs with tensors on devices, some on hosts, in one order or in others, in steps that differ; each rank waits
+/// where it likes, also for what it has submitted some steps before.
+class DeviceProgram {
+ public:
+  explicit DeviceProgram(std::uint64_t seed) : random_(seed) {}
+
+  void write(Simulation& simulation) {
+    const int names = draw(2, 9), steps = draw(3, 24);
+    std::vector<std::vector<std::string>> open(static_cast<std::size_t>(simulation.size()));
+    const bool lags = chance(30), waits_alike = chance(30);
+    for (int step = 0; step < steps; ++step) {
+      std::vector<Action> ops;
+      for (int i = 0; i < names; ++i) {
+        const auto name = "t" + std::to_string(i);
+        if (chance(12)) continue;
+        ops.push_back({What::submit, name, i % 5 == 4 ? sum_of(5) : sum_on_gpu(5)});
+      }
+      const bool common_order = chance(70);
+      std::vector<bool> early(ops.size());
+      for (auto&& wait : early) wait = chance(15);
+      for (int rank = 0; rank < simulation.size(); ++rank) {
+        auto& mine = open[static_cast<std::size_t>(rank)];
+        auto order = ops;
+        if (!common_order) std::shuffle(order.begin(), order.end(), random_);
+        if (!common_order) wait_for_all(simulation, rank, mine, 100);
+        for (std::size_t i = 0; i < order.size(); ++i) {
+          const auto before = std::ranges::find(mine, order[i].name);
+          if (before != mine.end()) {
+            simulation.add(rank, {What::wait, *before, {}});
+            mine.erase(before);
+          }
+          simulation.add(rank, order[i]);
+          mine.push_back(order[i].name);
+          if (common_order && (waits_alike ? bool(early[i]) : chance(10))) wait_for_one(simulation, rank, mine);
+        }
+        wait_for_all(simulation, rank, mine, lags && common_order ? 60 : 100);
+      }
+    }
+    for (int rank = 0; rank < simulation.size(); ++rank)
+      wait_for_all(simulation, rank, open[static_cast<std::size_t>(rank)], 100);
+  }
+
+ private:
+  int draw(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
+  bool chance(int percent) { return draw(1, 100) <= percent; }
+
+  void wait_for_one(Simulation& simulation, int rank, std::vector<std::string>& open) {
+    const auto place = open.begin() + draw(0, static_cast<int>(open.size()) - 1);
+    simulation.add(rank, {What::wait, *place, {}});
+    open.erase(place);
+  }
+  void wait_for_all(Simulation& simulation, int rank, std::vector<std::string>& open, int percent) {
+    std::erase_if(open, [&](const std::string& name) {
+      if (!chance(percent)) return false;
+      simulation.add(rank, {What::wait, name, {}});
+      return true;
+    });
+  }
+
+  std::mt19937_64 random_;
+};
+
+/// By name: with which others it ran, each time.
+using Layouts = std::map<std::string, std::vector<std::string>>;
+Layouts layouts_of(const Simulation& simulation) {
+  Layouts layouts;
+  for (const auto& bucket : simulation.buckets(0)) {
+    for (const auto& name : bucket) layouts[name].push_back(fmt::format("{}", fmt::join(bucket, " ")));
+  }
+  for (int i = 4; i < 10; i += 5) layouts.erase("t" + std::to_string(i));  // on hosts
+  return layouts;
+}
+
+/// No timer is needed either: the runs of the host's tensors end, when nothing else can happen or at any time.
+TEST(Negotiation, BucketsOfDevicesAreTheSameWhateverComesFirst) {
+  const std::vector<std::vector<int>> placements{{2}, {3}, {1, 1}, {2, 2}, {1, 2, 1}};
+  std::size_t fused = 0, alone = 0;
+  for (std::uint64_t seed : seeds(2000)) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::optional<Layouts> expected;
+    for (std::uint64_t schedule = 0; schedule < 4; ++schedule) {
+      Simulation simulation(nodes_of(placements[seed % placements.size()]), seed % 3 == 0 ? 40 : 1 << 20,
+                            seed * 10 + schedule);
+      simulation.ends_runs_early = schedule % 2 == 1;
+      DeviceProgram(seed).write(simulation);
+      ASSERT_TRUE(simulation.run()) << simulation.stuck();
+      const Layouts found = layouts_of(simulation);
+      if (!expected) expected = found;
+      ASSERT_EQ(found, *expected) << "schedule " << schedule;
+    }
+    for (const auto& [name, buckets] : *expected) {
+      for (const auto& bucket : buckets) ++(bucket == name ? alone : fused);
+    }
+  }
+  std::printf("%zu tensors ran fused, %zu alone\n", fused, alone);
+  EXPECT_GT(fused, alone / 2) << "tensors are fused where programs allow it";
 }
 
 /// Submits `tensors` tensors and waits for all of them, or for the last ones, on every rank.

@@ -20,6 +20,7 @@ namespace {
 
 using testing::nodes_of;
 using testing::sum_of;
+using testing::sum_on_gpu;
 
 /// Negotiators of some ranks; messages move when deliver() is called, several local events may come before that.
 class Ranks {
@@ -41,13 +42,18 @@ class Ranks {
 
   SubmissionPtr submit(int rank, const std::string& name, std::int64_t elements = 5, OpKind kind = OpKind::all_reduce,
                        std::optional<Failure> invalid = std::nullopt) {
+    Signature signature = sum_of(elements);
+    signature.kind = kind;
+    return submit(rank, name, signature, std::move(invalid));
+  }
+  SubmissionPtr submit(int rank, const std::string& name, const Signature& signature,
+                       std::optional<Failure> invalid = std::nullopt) {
     Request request;
     request.invalid = std::move(invalid);
     request.text = name;
     request.group = groups_[static_cast<std::size_t>(rank)];
-    request.signature = sum_of(elements);
-    request.signature.kind = kind;
-    if (has_rows(kind)) request.sizes = {static_cast<std::int64_t>(groups_.size()), SizeMark::apart, 1};
+    request.signature = signature;
+    if (has_rows(signature.kind)) request.sizes = {static_cast<std::int64_t>(groups_.size()), SizeMark::apart, 1};
     request.tensors.push_back({{nullptr, request.signature.shape, DType::f32, {}}, {}});
     auto submission = std::make_shared<Submission>(std::move(request));
     submission->queued.sequence = ++sequence_;
@@ -97,6 +103,10 @@ class Ranks {
         const Decisions decisions = (*this)[rank].take();
         for (const auto& next : decisions.run) {
           ++buckets;
+          if (rank == 0) layouts.emplace_back();
+          for (const auto& member : std::get<AgreedBucket>(next).members) {
+            if (rank == 0) layouts.back() += member->request.name();
+          }
           for (const auto& member : std::get<AgreedBucket>(next).members)
             ran.push_back(std::to_string(rank) + member->request.name());
         }
@@ -112,11 +122,19 @@ class Ranks {
     withdrawn.clear();
     failed.clear();
     buckets = 0;
+    layouts.clear();
+  }
+
+  /// The program waits.
+  void wait(int rank, const SubmissionPtr& submission) {
+    (*this)[rank].fence();
+    (*this)[rank].look(submission, ++sequence_);
   }
 
   std::vector<std::string> ran, withdrawn, failed;
-  int buckets = 0;       ///< that ran, on all ranks together
-  bool runs_end = true;  ///< with each submission
+  int buckets = 0;                   ///< that ran, on all ranks together
+  std::vector<std::string> layouts;  ///< the names in each, on rank 0
+  bool runs_end = true;              ///< with each submission
 
  private:
   std::vector<std::shared_ptr<const GroupInfo>> groups_;
@@ -490,6 +508,96 @@ TEST(NegotiatorTest, AnEmptyAnnouncementIsRefused) {
   Reader reader(writer.bytes(), 2);
   EXPECT_EQ(testing::error_text([&] { ranks[0].receive_from_child(1, reader); }, ErrorCode::backend),
             "malformed control message (an empty announcement)");
+}
+
+/// Two ranks that have learned a bucket of two tensors on devices.
+class DeviceBuckets : public ::testing::Test {
+ protected:
+  DeviceBuckets() {
+    step();
+    EXPECT_EQ(ranks.layouts, (Texts{"a", "b"})) << "what is new runs alone";
+    step();
+    EXPECT_EQ(ranks.layouts, Texts{"ab"});
+  }
+  SubmissionPtr submit(int rank, const std::string& name) { return ranks.submit(rank, name, sum_on_gpu(5)); }
+  void step() {
+    ranks.forget();
+    std::vector<std::pair<int, SubmissionPtr>> all;
+    for (int rank : {0, 1}) {
+      for (const char* name : {"a", "b"}) all.emplace_back(rank, submit(rank, name));
+    }
+    for (const auto& [rank, submission] : all) ranks.wait(rank, submission);
+    ranks.deliver();
+    for (const auto& [rank, submission] : all) submission->completion.done.set();
+  }
+  Ranks ranks{nodes_of({2})};
+};
+
+TEST_F(DeviceBuckets, AreNotChangedByAnyTimer) {
+  ranks.forget();
+  const auto first = submit(0, "a");
+  (void)submit(1, "a");
+  const auto second = submit(1, "b");
+  ranks.wait(1, second);
+  for (int turn = 0; turn < 3; ++turn) {  // whatever takes long
+    for (int rank : {0, 1}) {
+      ranks[rank].end_run();
+      ranks[rank].flush_all();
+      ranks[rank].ask_for_parts();
+    }
+    ranks.deliver();
+  }
+  EXPECT_TRUE(ranks.layouts.empty()) << "the program on rank 0 may be about to go on";
+  (void)submit(0, "b");
+  ranks.deliver();
+  EXPECT_EQ(ranks.layouts, Texts{"ab"});
+  ranks.wait(0, first);
+}
+
+TEST_F(DeviceBuckets, EndWhereAnyProgramWaits) {
+  for (int waits : {0, 1}) {
+    step();
+    ranks.forget();
+    std::vector<std::pair<int, SubmissionPtr>> all;
+    for (const char* name : {"a", "b"}) {
+      for (int rank : {0, 1}) all.emplace_back(rank, submit(rank, name));
+      if (std::string(name) == "a") ranks[waits].fence();  // for something else, maybe of another group
+      if (waits == 1) ranks.deliver();                     // now or later
+    }
+    ranks.deliver();
+    EXPECT_EQ(ranks.layouts, (Texts{"a", "b"})) << waits;
+    for (const auto& [rank, submission] : all) ranks.wait(rank, submission);
+    step();
+    EXPECT_EQ(ranks.layouts, (Texts{"a", "b"})) << "it stays so";
+    for (int run = 0; run < 8; ++run) step();
+    EXPECT_EQ(ranks.layouts, Texts{"ab"}) << "and is tried again after some runs";
+  }
+}
+
+/// A program that waits for another rank by other means than kolo.
+TEST_F(DeviceBuckets, OfWhichAProgramKeepsAPartForLongRunAloneFromThenOn) {
+  ranks.forget();
+  const auto first = submit(0, "a");
+  ranks.deliver();
+  EXPECT_FALSE(ranks[0].keeps_parts()) << "nobody waits for it";
+  const auto other = submit(1, "a");
+  const auto second = submit(1, "b");
+  ranks.wait(1, other);
+  ranks[1].ask_for_parts();
+  ranks.deliver();
+  EXPECT_TRUE(ranks[0].keeps_parts());
+  EXPECT_FALSE(ranks[1].keeps_parts()) << "it has all of it";
+  ranks[0].give_parts();
+  ranks.deliver();
+  EXPECT_EQ(ranks.layouts, Texts{"a"});
+  EXPECT_FALSE(ranks[0].keeps_parts());
+  const auto last = submit(0, "b");
+  ranks.deliver();
+  EXPECT_EQ(ranks.layouts, (Texts{"a", "b"}));
+  for (const auto& submission : {first, last}) ranks.wait(0, submission);
+  ranks.wait(1, second);
+  for (int run = 0; run < 20; ++run) step();
+  EXPECT_EQ(ranks.layouts, (Texts{"a", "b"})) << "else it would wait as long again";
 }
 
 }  // namespace
