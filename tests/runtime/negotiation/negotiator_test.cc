@@ -33,15 +33,21 @@ class Ranks {
 
   Negotiator& operator[](int rank) { return *negotiators_[static_cast<std::size_t>(rank)]; }
 
-  SubmissionPtr submit(int rank, const std::string& name, std::int64_t elements = 5,
-                       std::optional<Failure> invalid = std::nullopt) {
+  SubmissionPtr make(int rank, const std::string& name, const Signature& signature,
+                     std::optional<Failure> invalid = std::nullopt) {
     Request request;
     request.invalid = std::move(invalid);
     request.name = name;
     request.group = groups_[static_cast<std::size_t>(rank)];
-    request.signature = sum_of(elements);
+    request.signature = signature;
+    request.timeout_seconds = 1;
     auto submission = std::make_shared<Submission>(std::move(request));
     submission->queued.sequence = ++sequence_;
+    return submission;
+  }
+  SubmissionPtr submit(int rank, const std::string& name, std::int64_t elements = 5,
+                       std::optional<Failure> invalid = std::nullopt) {
+    const auto submission = make(rank, name, sum_of(elements), std::move(invalid));
     (*this)[rank].submit(submission);
     if (runs_end) (*this)[rank].end_run();
     return submission;
@@ -180,6 +186,37 @@ TEST(NegotiatorTest, NothingRunsAfterADeparture) {
         "x: all_reduce 'x' in group world: rank 1 closed the session (the operation needs every rank of the group); "
         "close sessions when all ranks are done");
   }
+}
+
+TEST(NegotiatorTest, AContributionThatComesTooLateIsNotAnnounced) {
+  Ranks ranks(nodes_of({2}));
+  ranks.submit_everywhere("x");
+  ranks.deliver();
+  const auto join = [&](int rank) {
+    ranks[rank].submit(ranks.make(rank, "join", {.kind = OpKind::join}));
+    ranks.deliver();
+  };
+  join(1);
+  ranks.forget();
+  const auto waits = ranks.submit(0, "x");
+  ranks.deliver();
+  ranks[0].submit_again(waits);  // a vote, in which rank 1 is late
+  for (int attempt : {1, 2}) {
+    ranks[0].overdue(waits, attempt);
+    ranks.deliver();
+  }
+  EXPECT_EQ(ranks.failed.size(), 1u);
+  const auto contribution = ranks.make(1, "x", sum_of(5));
+  contribution->pending.scratch = std::make_shared<int>();
+  ranks[1].submit_again(contribution);
+  ranks.deliver();
+  join(0);
+  (void)ranks.submit(0, "x");
+  ranks.deliver();
+  EXPECT_TRUE(ranks.ran.empty()) << "rank 1's program has submitted nothing";
+  (void)ranks.submit(1, "x");
+  ranks.deliver();
+  EXPECT_EQ(ranks.ran.size(), 2u);
 }
 
 TEST(NegotiatorTest, TheFirstBreakdownDecides) {
