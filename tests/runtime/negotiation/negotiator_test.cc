@@ -40,6 +40,20 @@ class Ranks {
 
   Negotiator& operator[](int rank) { return *negotiators_[static_cast<std::size_t>(rank)]; }
 
+  SubmissionPtr make(int rank, const std::string& name, const Signature& signature,
+                     std::optional<Failure> invalid = std::nullopt) {
+    Request request;
+    request.invalid = std::move(invalid);
+    request.text = name;
+    request.group = groups_[static_cast<std::size_t>(rank)];
+    request.signature = signature;
+    if (has_rows(signature.kind)) request.sizes = {static_cast<std::int64_t>(groups_.size()), SizeMark::apart, 1};
+    request.tensors.push_back({{nullptr, request.signature.shape, DType::f32, {}}, {}});
+    request.timeout_seconds = 1;
+    auto submission = std::make_shared<Submission>(std::move(request));
+    submission->queued.sequence = ++sequence_;
+    return submission;
+  }
   SubmissionPtr submit(int rank, const std::string& name, std::int64_t elements = 5, OpKind kind = OpKind::all_reduce,
                        std::optional<Failure> invalid = std::nullopt) {
     Signature signature = sum_of(elements);
@@ -48,15 +62,7 @@ class Ranks {
   }
   SubmissionPtr submit(int rank, const std::string& name, const Signature& signature,
                        std::optional<Failure> invalid = std::nullopt) {
-    Request request;
-    request.invalid = std::move(invalid);
-    request.text = name;
-    request.group = groups_[static_cast<std::size_t>(rank)];
-    request.signature = signature;
-    if (has_rows(signature.kind)) request.sizes = {static_cast<std::int64_t>(groups_.size()), SizeMark::apart, 1};
-    request.tensors.push_back({{nullptr, request.signature.shape, DType::f32, {}}, {}});
-    auto submission = std::make_shared<Submission>(std::move(request));
-    submission->queued.sequence = ++sequence_;
+    const auto submission = make(rank, name, signature, std::move(invalid));
     (*this)[rank].submit(submission);
     if (runs_end) (*this)[rank].end_run();
     return submission;
@@ -77,7 +83,6 @@ class Ranks {
     for (auto& negotiator : negotiators_) negotiator->end_run();
     deliver();
   }
-  void wait(int rank, const SubmissionPtr& submission) { (*this)[rank].flush(submission, ++sequence_); }
   int size() const { return static_cast<int>(negotiators_.size()); }
   std::uint64_t full_announcements() const {
     std::uint64_t sum = 0;
@@ -208,6 +213,37 @@ TEST(NegotiatorTest, NothingRunsAfterADeparture) {
         "x: all_reduce 'x' in group world: rank 1 closed the session (the operation needs every rank of the group); "
         "close sessions when all ranks are done");
   }
+}
+
+TEST(NegotiatorTest, AContributionThatComesTooLateIsNotAnnounced) {
+  Ranks ranks(nodes_of({2}));
+  ranks.submit_everywhere("x");
+  ranks.deliver();
+  const auto join = [&](int rank) {
+    ranks[rank].submit(ranks.make(rank, "join", {.kind = OpKind::join}));
+    ranks.deliver();
+  };
+  join(1);
+  ranks.forget();
+  const auto waits = ranks.submit(0, "x");
+  ranks.deliver();
+  ranks[0].submit_again(waits);  // a vote, in which rank 1 is late
+  for (int attempt : {1, 2}) {
+    ranks[0].overdue(waits, attempt);
+    ranks.deliver();
+  }
+  EXPECT_EQ(ranks.failed.size(), 1u);
+  const auto contribution = ranks.make(1, "x", sum_of(5));
+  contribution->pending.scratch = std::make_shared<int>();
+  ranks[1].submit_again(contribution);
+  ranks.deliver();
+  join(0);
+  (void)ranks.submit(0, "x");
+  ranks.deliver();
+  EXPECT_TRUE(ranks.ran.empty()) << "rank 1's program has submitted nothing";
+  (void)ranks.submit(1, "x");
+  ranks.deliver();
+  EXPECT_EQ(ranks.ran.size(), 2u);
 }
 
 TEST(NegotiatorTest, TheFirstBreakdownDecides) {

@@ -44,8 +44,6 @@ DEFECTS = [
      'pass_on();  // the rank joined after what it had announced', '', PARTS),
     ('a rank joins while it has operations in flight', 'negotiation/negotiator.cc',
      '!outstanding_.empty() || !decisions_.to_allocate.empty()', '!decisions_.to_allocate.empty()', PARTS),
-    ('a contribution that nobody wants any more is announced', 'negotiation/negotiator.cc',
-     'if (!joined() || !number || !table_.votes(plan_.row(*number).bucket)) return;', '', PARTS),
     ('ranks that have joined are excused from a vote', 'negotiation/ready_table.cc',
      '(arrivals.vote || !excused_[child])', '!excused_[child]', PARTS),
     ('an operation that failed while a rank had not come runs when it does', 'negotiation/negotiator.cc',
