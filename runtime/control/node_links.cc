@@ -138,7 +138,7 @@ void NodeLinks::drain(int from) {
     if (count > capacity) throw Error(ErrorCode::backend, "malformed control message (more than its ring holds)");
     const std::size_t start = read % capacity;
     const std::size_t first = std::min(count, capacity - start);
-    buffer.reserve(buffer.size() + count);  // both parts, or none
+    make_room(buffer, count);  // for both parts, or none
     buffer.insert(buffer.end(), bytes + start, bytes + start + first);
     buffer.insert(buffer.end(), bytes, bytes + (count - first));
     link.read.bytes.store(read + count, std::memory_order_seq_cst);

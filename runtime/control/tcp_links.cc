@@ -154,7 +154,7 @@ bool TcpLinks::read() {
 
 void TcpLinks::read_from(int rank, Link& link) {
   std::array<std::byte, 16 << 10> bytes;
-  link.incoming.reserve(link.incoming.size() + bytes.size());  // what has been taken from the socket must not be lost
+  make_room(link.incoming, bytes.size());  // what has been taken from the socket must not be lost
   const ssize_t count = ::recv(link.socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
   if (count > 0) {
     link.incoming.insert(link.incoming.end(), bytes.begin(), bytes.begin() + count);

@@ -118,6 +118,11 @@ class Reader {
   std::size_t expanded_ = 0;
 };
 
+/// Room for `count` bytes more, so that adding them cannot throw; grows as a vector does by itself.
+inline void make_room(std::vector<std::byte>& stream, std::size_t count) {
+  if (stream.capacity() - stream.size() < count) stream.reserve(std::max(stream.size() + count, 2 * stream.capacity()));
+}
+
 /// Messages in a stream of bytes: each behind its length, which takes 32 bits. If it throws, the stream is as before.
 template <class Stream>
 void append_framed(Stream& stream, std::span<const std::byte> message) {

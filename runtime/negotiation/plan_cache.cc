@@ -165,7 +165,8 @@ std::vector<std::vector<std::int64_t>> PlanCache::sizes_by_rank(TensorNumber num
     for (const SizesOfRanks& update : news) {
       if (update.tensor == number && update.ranks.contains(rank)) sizes.back() = update.sizes;
     }
-    if (has_rows(signature.kind) && sizes.back().size() != wanted && !std::ranges::binary_search(absent, static_cast<int>(sizes.size()) - 1))
+    if (has_rows(signature.kind) && sizes.back().size() != wanted &&
+        !std::ranges::binary_search(absent, static_cast<int>(sizes.size()) - 1))
       throw Error(ErrorCode::backend, "malformed control message (not the sizes of its tensor)");
   }
   return sizes;

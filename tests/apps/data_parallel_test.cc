@@ -212,39 +212,47 @@ TEST(DataParallelErrors, ABatchThatIsMissingIsAgreedOnInTheMiddleOfPasses) {
 
 /// Once others wait for it in a pass, a rank whose own pass fails can only leave; no one waits for ever.
 TEST(DataParallelErrors, APassThatFailsWhileOthersWaitInTheirsEndsAll) {
-  run_ranks(3, [](Session& session) {
+  const Config config = test_config();
+  const auto program = [&](int rank, World& world) {
     const auto bad = [](testing::ImageBatches& loader) {
       models::Batch batch = loader.load({0, 3});
       batch.inputs = batch.inputs.first(7);
       return batch;
     };
-    const auto train = [&](Session own, const auto& make) { WithNorm(own).step(make); };
-    if (session.rank() == 1) {
-      EXPECT_THROW(train(std::move(session), bad), models::ModelError);
+    const auto train = [&](const auto& make) {
+      Session session(std::move(world), config);
+      WithNorm(session).step(make);
+    };
+    if (rank == 1) {
+      EXPECT_THROW(train(bad), models::ModelError);
     } else {
-      EXPECT_THROW(train(std::move(session), good_batch), Error);
+      EXPECT_THROW(train(good_batch), Error);
     }
-  });
+  };
+  run_worlds(3, program, config);
 }
 
 /// A rank that throws in the middle of a step leaves; the others learn of it instead of waiting for it.
 TEST(DataParallelErrors, ARankThatThrowsEndsTheOthers) {
-  run_ranks(3, [](Session& session) {
+  const Config config = test_config();
+  const auto program = [&](int rank, World& world) {
     BoundMlp mine(sizes);
     testing::ImageBatches loader(digits());
     const auto leave = [](std::size_t) { throw models::ModelError("out of a pass"); };
-    const auto train = [&](Session own, bool leaves) {
-      DataParallel parallel(own, mine.model);
+    const auto train = [&](bool leaves) {
+      Session session(std::move(world), config);
+      DataParallel parallel(session, mine.model);
       for (int step = 0; step < 3; ++step) {
         parallel.step(loader.load({0, 2}), false, leaves && step == 1 ? DataParallel::Summed(leave) : ignore_ready);
       }
     };
-    if (session.rank() == 1) {
-      EXPECT_THROW(train(std::move(session), true), models::ModelError);
+    if (rank == 1) {
+      EXPECT_THROW(train(true), models::ModelError);
     } else {
-      EXPECT_THROW(train(std::move(session), false), Error);
+      EXPECT_THROW(train(false), Error);
     }
-  });
+  };
+  run_worlds(3, program, config);
 }
 
 }  // namespace

@@ -53,23 +53,33 @@ inline void close(Session& session) {
   EXPECT_EQ(session.stats().late_wakeups, 0U) << "on rank " << session.rank();
 }
 
-/// Plays `size` ranks as threads of this process, each with a session of its own; an exception that leaves `program`
+/// Plays `size` ranks as threads of this process, each with a world of its own; an exception that leaves `program`
 /// fails the test.
-inline void run_ranks(int size, const std::function<void(Session&)>& program, const Config& config = test_config()) {
+inline void run_worlds(int size, const std::function<void(int rank, World&)>& program, const Config& config) {
   auto worlds = test_worlds(size, config);
   std::vector<std::thread> threads;
-  for (World& world : worlds) {
-    threads.emplace_back([&program, &config, &world] {
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
       try {
-        Session session(std::move(world), config);
-        program(session);
-        close(session);
+        program(rank, worlds[static_cast<std::size_t>(rank)]);
       } catch (const std::exception& error) {
         ADD_FAILURE() << error.what();
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+/// The same with a session each.
+inline void run_ranks(int size, const std::function<void(Session&)>& program, const Config& config = test_config()) {
+  run_worlds(
+      size,
+      [&](int, World& world) {
+        Session session(std::move(world), config);
+        program(session);
+        close(session);
+      },
+      config);
 }
 
 /// The text of the Error that `call` throws; fails the test if it throws none.
