@@ -171,8 +171,9 @@ class VirtualOperation final : public Operation {
 class VirtualBackend final : public Backend {
  public:
   VirtualBackend(std::unique_ptr<Backend> real, std::shared_ptr<State> state, GroupInfo group, int rank,
-                 std::shared_ptr<Fault> fault)
-      : real_(std::move(real)),
+                 std::shared_ptr<Fault> fault, bool introduced)
+      : introduced_(introduced),
+        real_(std::move(real)),
         state_(std::move(state)),
         group_(std::move(group)),
         rank_(rank),
@@ -181,6 +182,7 @@ class VirtualBackend final : public Backend {
   std::string_view name() const override { return real_->name(); }
   bool supports(const Signature& signature) const override { return real_->supports(signature); }
   std::unique_ptr<Operation> start(const Bucket& bucket) override {
+    EXPECT_TRUE(introduced_);
     if (strikes(Fault::Kind::start)) throw std::bad_alloc();
     const nanoseconds time = state_->random() % 4 == 0 ? state_->draw(200us) : state_->draw(5us);
     return std::make_unique<VirtualOperation>(real_->start(bucket), state_, group_, rank_, time,
@@ -191,13 +193,14 @@ class VirtualBackend final : public Backend {
       throw Error(ErrorCode::backend, fmt::format("no group can be made on rank {}", rank_));
     auto real = real_->for_group(group);
     if (!real) return nullptr;
-    return std::make_unique<VirtualBackend>(std::move(real), state_, group, rank_, fault_);
+    return std::make_unique<VirtualBackend>(std::move(real), state_, group, rank_, fault_, group.is_pair());
   }
   /// What everybody can check.
   Introduction introduction() override { return {rank_, static_cast<std::int64_t>(group_.id)}; }
   bool introduce(std::span<const Introduction> members) override {
     if (strikes(Fault::Kind::group))
       throw Error(ErrorCode::backend, fmt::format("no group can be made on rank {}", rank_));
+    introduced_ = true;
     for (std::size_t i = 0; i < members.size(); ++i)
       EXPECT_EQ(members[i], (Introduction{group_.ranks[i], static_cast<std::int64_t>(group_.id)}));
     return true;
@@ -216,6 +219,7 @@ class VirtualBackend final : public Backend {
  private:
   bool strikes(Fault::Kind kind) { return fault_->kind == kind && fault_->rank == rank_ && fault_->call-- == 0; }
 
+  bool introduced_;
   std::unique_ptr<Backend> real_;
   std::shared_ptr<State> state_;
   GroupInfo group_;
@@ -263,7 +267,7 @@ void VirtualNetwork::enter(int rank, World& world, const Fault& fault) {
   all.ranks.resize(state_->keeps.size());
   std::iota(all.ranks.begin(), all.ranks.end(), 0);
   for (auto& backend : parts.backends)
-    backend = std::make_unique<VirtualBackend>(std::move(backend), state_, all, rank, mine);
+    backend = std::make_unique<VirtualBackend>(std::move(backend), state_, all, rank, mine, true);
   if (rank != fault.rank) return;
   if (fault.kind == Fault::Kind::late) freeze(rank, fault.how_long);
   if (fault.kind == Fault::Kind::freeze) at(fault.when, [=] { freeze(rank, fault.how_long); });
