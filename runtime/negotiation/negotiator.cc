@@ -214,13 +214,9 @@ bool Negotiator::has_news() const {
 void Negotiator::receive_from_parent(Reader& reader) {
   while (!reader.done()) {
     const DownMessage message = decode_down(reader);
-    if (cut_off_) continue;
+    if (cut_off_ || (retired_ && !ends_all(message))) continue;
     const auto* retracted = std::get_if<Retracted>(&message);  // meant for this position alone
-    if (retired_ && !ends_all(message)) {
-      if (!retracted) link_.to_children(message);
-    } else {
-      retracted ? apply(*retracted) : down(message);
-    }
+    retracted ? apply(*retracted) : down(message);
   }
 }
 

@@ -126,8 +126,9 @@ class Negotiator {
     up(0, message);
   }
   void fail_group(const Failure& failure) { up(0, GroupFailed{failure}); }
-  /// The same where this rank's part of the negotiation was left half-way, and is of no more use: it hands messages on,
-  /// and waits until the ranks have agreed on the failure. Who asks for it fails what was submitted.
+  /// The same where this rank's part of the negotiation was left half-way, and is of no more use: it waits until the
+  /// ranks have agreed on the failure, and handles and hands on nothing else, since decisions before that build on one
+  /// that was lost here. Who asks for it fails what was submitted.
   void retire(const Failure& failure) {
     retired_ = true;
     fail_group(failure);
