@@ -25,6 +25,10 @@ void* operator new(std::size_t bytes) {
   if (!memory) throw std::bad_alloc();
   return memory;
 }
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  allocated += bytes;
+  return std::malloc(bytes);
+}
 void operator delete(void* memory) noexcept {
   std::free(memory);
 }
