@@ -309,7 +309,8 @@ void Driver::run_in_background() {
       background_relies_on_drivers_ = true;    // before it looks: a driver that leaves meanwhile sees it, and rings
       const bool relies =
           drivers_ > 0 && !cycle_.again();  // they run the cycle now, and ring if they leave something unfinished
-      background_relies_on_drivers_ = relies && moved;  // else peers ring when there is more to do
+      // Else peers ring when there is more to do.
+      background_relies_on_drivers_ = relies && (moved || cycle_.operations_poll());
       if (moved || relies) idle_passes_ = 0;
       if (relies) {
         nap = nap_between_rings();
