@@ -19,20 +19,20 @@ thread_local std::size_t allocated = 0;  // ever, by this thread
 }  // namespace
 
 // All of a program's memory, counted.
-void* operator new(std::size_t bytes) {
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
   allocated += bytes;
   void* const memory = std::malloc(bytes);
   if (!memory) throw std::bad_alloc();
   return memory;
 }
-void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
   allocated += bytes;
   return std::malloc(bytes);
 }
-void operator delete(void* memory) noexcept {
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
   std::free(memory);
 }
-void operator delete(void* memory, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
   std::free(memory);
 }
 
