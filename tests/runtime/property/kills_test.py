@@ -11,7 +11,7 @@ be none.
 import collections, os, random, re, signal, subprocess, sys, tempfile, threading, time
 
 DEADLINE = 3  # seconds: KOLO_STALL_ABORT_SECONDS of the jobs
-GRACE = 12  # seconds after that in which everything must be gone
+GRACE = 25  # seconds after that in which everything must be gone: a program that has failed waits 20 for the others
 at_once = 3 * (os.cpu_count() or 1)  # they mostly wait
 
 
