@@ -86,7 +86,8 @@ bool introduce_all(Backend& backend, MPI_Comm comm, int rank, int size,
 }  // namespace
 
 std::unique_ptr<Backend> shm_process_backend(MPI_Comm comm, std::span<Doorbell> doorbells,
-                                             std::function<void(const std::string&)> report, const ShmTuning* tuning) {
+                                             const std::function<void(const std::string&)>& report,
+                                             const ShmTuning* tuning) {
   GroupInfo world{0, "world", {}, 0};
   int size = 0;
   check_mpi(MPI_Comm_rank(comm, &world.rank), "MPI_Comm_rank");

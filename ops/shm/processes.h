@@ -20,7 +20,7 @@ namespace kolo {
 /// report  receives one line, on one rank, if memory cannot be shared, by the world (then this returns null) or by a
 /// group
 std::unique_ptr<Backend> shm_process_backend(MPI_Comm comm, std::span<Doorbell> doorbells,
-                                             std::function<void(const std::string&)> report,
+                                             const std::function<void(const std::string&)>& report,
                                              const ShmTuning* tuning = nullptr);
 
 }  // namespace kolo

@@ -141,7 +141,7 @@ std::vector<int> ReadyTable::retracted(const Retract& what) {
   Arrivals* const arrivals = find(what);
   if (!arrivals) return {};
   arrivals->passed_on = false;
-  const auto children = std::exchange(arrivals->retractions, {});
+  std::vector<int> children = std::exchange(arrivals->retractions, {});
   for (int child : children) clear(what, child);
   return children;
 }
