@@ -43,7 +43,7 @@ struct GpuChoice {
   std::string note;     ///< one line for the user where something is slower than need be, or cannot be used
 };
 /// Throws Error{invalid_argument}, on every rank, if KOLO_GPU_BACKEND asks for NCCL and it cannot serve these ranks, or
-/// KOLO_NCCL_ALGO for an algorithm that NCCL has not been told.
+/// KOLO_NCCL_ALGO for an algorithm that NCCL_ALGO does not name.
 GpuChoice choose_gpu_backends(const Config& config, std::span<const GpuIdentity> identities);
 
 /// One line for each rank: rank, host, GPU, NUMA node.

@@ -26,7 +26,7 @@ class ChunkPool final : public std::enable_shared_from_this<ChunkPool> {
     std::size_t held = 0;
   };
 
-  /// `chunks`: beyond claims no more than so many are made.
+  /// `chunks`: the most that are made, but for claims.
   ChunkPool(Gpu& gpu, std::size_t chunk_bytes, std::size_t chunks)
       : gpu_(gpu), chunk_bytes_(chunk_bytes), chunks_(chunks) {}
 
@@ -36,7 +36,7 @@ class ChunkPool final : public std::enable_shared_from_this<ChunkPool> {
   std::optional<GpuBuffer> take(Claim& claim);
   void give_back(Claim& claim, GpuBuffer chunk);
 
-  /// Memory of at least so many bytes, for buckets that are not cut. Throws Error{backend}.
+  /// Memory of at least `bytes` bytes, for buckets that are not cut. Throws Error{backend}.
   GpuBuffer take_whole(std::size_t bytes);
   void give_back_whole(GpuBuffer memory) { whole_.push_back(std::move(memory)); }
 

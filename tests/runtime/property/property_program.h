@@ -151,7 +151,7 @@ struct PropertyProgram {
   int operations() const;
 };
 
-/// Of 2 to 5 ranks; if `most_ranks` is more, one in five has up to so many.
+/// Of 2 to 5 ranks; if `most_ranks` is more, one in five has up to that.
 PropertyProgram draw_program(std::uint64_t seed, int most_ranks = 5);
 
 /// "12: all_gather 't3' in group 1, f32[2], rows [1, 4], odd [0]: withdrawn".
