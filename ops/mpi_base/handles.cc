@@ -83,18 +83,16 @@ void check_mpi(int rc, const char* call, Where where) {
   if (rc != MPI_SUCCESS) fail(rc, call, where);
 }
 
-std::shared_ptr<Region> shared_region(MPI_Comm comm, std::size_t bytes, std::string* why) {
-  int rank = 0, size = 0;
+std::shared_ptr<Region> shared_region(MPI_Comm comm, std::size_t bytes) {
+  int rank = 0;
   check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
-  check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
   std::array<std::int64_t, 3> origin{getpid(), -1, 0};  // process, descriptor and file
   std::shared_ptr<SharedRegion> region;
-  std::string problem;
   const auto attempt = [&](auto make) {
     try {
       region = make();
-    } catch (const Error& error) {
-      problem = error.what();
+    } catch (const Error&) {
+      region = nullptr;
     }
   };
   if (rank == 0) attempt([&] { return SharedRegion::create(bytes); });
@@ -106,11 +104,10 @@ std::shared_ptr<Region> shared_region(MPI_Comm comm, std::size_t bytes, std::str
                                 static_cast<std::uint32_t>(origin[2]), bytes);
     });
   }
-  const int mine = problem.empty() ? size : rank;
-  int lowest = size;  // that failed
-  check_mpi(MPI_Allreduce(&mine, &lowest, 1, MPI_INT, MPI_MIN, comm), "MPI_Allreduce");
-  if (why && lowest == rank) *why = problem;
-  if (lowest < size) return nullptr;
+  const int mine = region ? 1 : 0;
+  int all = 0;
+  check_mpi(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, comm), "MPI_Allreduce");
+  if (all == 0) return nullptr;
   region->close_descriptor();
   return region;
 }
