@@ -61,9 +61,8 @@ void merge(Survey& survey, Reader& reader) {
 /// "host0", "host0, host1"; of very many the first ones.
 std::string names_of_hosts(const RankSet& ranks, std::span<const std::string> hosts) {
   std::set<std::string> names;
-  for (const RankSet::Range& range : ranks.ranges()) {
-    for (int rank = range.first; rank <= range.last && names.size() <= most_hosts; ++rank)
-      names.insert(hosts[static_cast<std::size_t>(rank)]);
+  for (std::size_t rank = 0; rank < hosts.size() && names.size() <= most_hosts; ++rank) {
+    if (ranks.contains(static_cast<int>(rank))) names.insert(hosts[rank]);
   }
   const bool too_many = names.size() > most_hosts;
   if (too_many) names.erase(std::prev(names.end()));
