@@ -33,7 +33,7 @@ std::optional<Failure> check_timeout(double seconds);
 /// What is wrong with the members of a new group in a session of `size` ranks, if anything. Pure.
 std::optional<Failure> check_members(std::span<const int> ranks, int size);
 
-/// For texts: at most so many bytes of it, then "...".
+/// The first `most` bytes of what is longer, without half a character, and "...": for error texts.
 std::string clipped(std::string_view text, std::size_t most);
 
 /// "all_reduce 'grad' in group world".

@@ -306,6 +306,7 @@ class Session {
                                   const AllGatherOptions& options = {});
 
   /// Bytes of any length from rank `root` to all ranks, and from all to all: by rank, empty for ranks that have joined.
+  /// `timeout_seconds`: as in the options of other operations.
   std::string broadcast_object(std::string_view name, std::string_view bytes, const BroadcastOptions& options = {});
   std::vector<std::string> all_gather_object(std::string_view name, std::string_view bytes, const Group& group = {},
                                              std::optional<double> timeout_seconds = {});
