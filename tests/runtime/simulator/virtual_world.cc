@@ -56,7 +56,7 @@ struct VirtualNetwork::State {
   std::vector<std::deque<ControlChannel::Message>> inboxes;  // by receiver, in the order of their arrival
   std::map<std::pair<int, int>, nanoseconds> last_due{};     // by sender and receiver
   std::vector<ControlChannel*> channels;                     // the real ones, by rank, for their doorbells
-  bool must_be_called;
+  Notice notice;
   std::vector<std::optional<nanoseconds>> keeps;  // by rank: what others need, until it is called at that time or later
   std::set<int> leaving;
   JobEnd end{};
@@ -135,13 +135,18 @@ class VirtualChannel final : public ControlChannel {
   bool made_ = false;            // another one has run the cycle
 };
 
-/// Complete when the real operation is, and not before its time.
+/// Complete when the real operation is, and not before its time. Where it must be polled, nothing rings then.
 class VirtualOperation final : public Operation {
  public:
   VirtualOperation(std::unique_ptr<Operation> real, std::shared_ptr<State> state, const GroupInfo& group, int rank,
                    nanoseconds time, bool fails)
       : real_(std::move(real)), state_(std::move(state)), ranks_(group.ranks), rank_(rank), fails_(fails) {
-    state_->then_ring(virtual_time() + time, rank, [due = due_] { *due = true; });
+    const auto done = [due = due_] { *due = true; };
+    if (needs_polling()) {
+      at(virtual_time() + time, done);
+    } else {
+      state_->then_ring(virtual_time() + time, rank, done);
+    }
   }
   bool step() override {
     if (!*due_) return false;
@@ -152,11 +157,11 @@ class VirtualOperation final : public Operation {
     };
     if (std::ranges::any_of(ranks_, withheld)) return false;
     if (!real_->step()) return false;
-    if (needs_polling() && state_->random() % 4 == 0)
+    if (state_->notice == Notice::called && state_->random() % 4 == 0)
       state_->keeps[static_cast<std::size_t>(rank_)] = virtual_time() + state_->draw(1ms);
     return true;
   }
-  bool needs_polling() const override { return state_->must_be_called; }
+  bool needs_polling() const override { return state_->notice != Notice::rings; }
   bool holds_backend() const override { return real_->holds_backend(); }
 
  private:
@@ -207,7 +212,7 @@ class VirtualBackend final : public Backend {
   }
   std::uint64_t staged_bytes() const override { return real_->staged_bytes(); }
   std::shared_ptr<MemorySource> memory() override { return real_->memory(); }
-  bool must_be_called() const override { return state_->must_be_called; }
+  bool must_be_called() const override { return state_->notice == Notice::called; }
   void progress(bool) override { state_->called(rank_); }
   bool settled() override {
     state_->called(rank_);
@@ -249,13 +254,13 @@ std::string to_string(const Fault& fault) {
                      fault.rank, fault.when / 1us, fault.how_long / 1us, fault.call);
 }
 
-VirtualNetwork::VirtualNetwork(std::uint64_t seed, int ranks, nanoseconds slowest, bool must_be_called)
+VirtualNetwork::VirtualNetwork(std::uint64_t seed, int ranks, nanoseconds slowest, Notice notice)
     : state_(std::make_shared<State>(
           State{.random = std::mt19937_64(seed),
                 .slowest = slowest,
                 .inboxes = std::vector<std::deque<ControlChannel::Message>>(static_cast<std::size_t>(ranks)),
                 .channels = std::vector<ControlChannel*>(static_cast<std::size_t>(ranks)),
-                .must_be_called = must_be_called,
+                .notice = notice,
                 .keeps = std::vector<std::optional<nanoseconds>>(static_cast<std::size_t>(ranks))})) {}
 VirtualNetwork::~VirtualNetwork() = default;
 
