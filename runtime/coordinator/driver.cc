@@ -265,8 +265,7 @@ void Driver::drive_until(Flag& reached) {
       control_->listen();
       moved = cycle(now);  // peers that moved before the doorbell was armed did not ring it
       const std::chrono::nanoseconds nap = nap_between_rings();
-      if (!moved && wanted_ == 0 && !doorbell.sleep(ticket, nap) && nap == safety_wakeup)
-        look_for_late_work(ticket);
+      if (!moved && wanted_ == 0 && !doorbell.sleep(ticket, nap) && nap == safety_wakeup) look_for_late_work(ticket);
       doorbell.disarm();
     }
   }
