@@ -50,8 +50,8 @@ Played play(std::uint64_t seed, const PropertyProgram& program, const Fault& fau
         checks);
   });
   played.job = network.job_end();
-  const bool others_are_gone =  // of a rank that was killed when the others had all they needed
-      fault.kind == Fault::Kind::kill &&
+  const bool others_are_gone =  // of a rank that never runs again; the others have all that they can have
+      (fault.kind == Fault::Kind::stop || fault.kind == Fault::Kind::kill) &&
       std::ranges::none_of(played.end.waiting, [&](int rank) { return rank >= 0 && rank != fault.rank; });
   if (played.end.hung && !others_are_gone)
     played.problems.push_back("it hangs:\n" + played.end.threads + played.reports);
@@ -94,6 +94,11 @@ class Simulator : public ::testing::TestWithParam<int> {
         program.leave = {fault.rank, fault.call};
         std::ranges::fill(program.threads, 1);         // a program does not end while other threads of it wait
         program.own_error = "left without finishing";  // who waits for that rank's marks leaves, too
+      }
+      if (fault.kind == Fault::Kind::kill) {
+        program.own_error = "is gone";
+        std::ranges::fill(program.threads,
+                          1);  // a thread ends where it cannot tell the others what it has; so does all
       }
       if (fault.kind == Fault::Kind::memory) program.own_error = "there is not enough memory";
       if (fault.kind > Fault::Kind::kill && matches_by_count(program)) continue;
@@ -150,10 +155,19 @@ TEST_P(Simulator, WhatIsLateFailsOnAll) {
   play_all(1000, {Fault::Kind::late, Fault::Kind::freeze}, Checks::agreement, must_not_end, 0.05);
 }
 
-TEST_P(Simulator, AKilledRankIsNamed) {
-  play_all(200, {Fault::Kind::kill}, Checks::agreement, [](Played& played, const Fault& fault) {
-    if (!played.end.ended) return;  // it was killed after its end
+TEST_P(Simulator, AStoppedRankIsNamed) {
+  play_all(200, {Fault::Kind::stop}, Checks::agreement, [](Played& played, const Fault& fault) {
+    if (!played.end.ended) return;  // it was stopped after its end
     if (played.job.exit_code != 72) played.problems.push_back("the exit code is not 72");
+    if (played.reports.find("rank " + std::to_string(fault.rank)) == std::string::npos)
+      played.problems.push_back("the stopped rank is not named:\n" + played.reports);
+  });
+}
+
+TEST_P(Simulator, AKilledRankIsMissedByAll) {
+  play_all(600, {Fault::Kind::kill}, Checks::agreement, [](Played& played, const Fault& fault) {
+    if (played.reports.find("making the session has waited") == std::string::npos) return must_not_wait(played, fault);
+    // It was killed before a rank of another node had met it: nobody notices that, but the watchdog names it.
     if (played.reports.find("rank " + std::to_string(fault.rank)) == std::string::npos)
       played.problems.push_back("the killed rank is not named:\n" + played.reports);
   });
@@ -161,13 +175,13 @@ TEST_P(Simulator, AKilledRankIsNamed) {
 
 /// Runs `program` on so many virtual ranks, each with a session.
 Simulated simulate_ranks(std::uint64_t seed, int ranks, const Config& config, VirtualNetwork& network,
-                         const std::function<void(Session&)>& program) {
+                         const std::function<void(Session&)>& program, const Fault& fault = {}) {
   return simulate(seed, longest, [&] {
     auto worlds = test_worlds(ranks, config);
     std::vector<std::thread> threads;
     for (int rank = 0; rank < ranks; ++rank) {
       World& world = worlds[static_cast<std::size_t>(rank)];
-      network.enter(rank, world, {});
+      network.enter(rank, world, fault);
       starts_rank(rank);
       threads.emplace_back([&] {
         Session session(std::move(world), config);
@@ -271,10 +285,56 @@ TEST(Leaving, WithoutFinishingEndsSendsAndReceivesOfTheOthers) {
       std::this_thread::sleep_for(std::chrono::nanoseconds(seed * 7919 % 200'000));
       return session.abandon();
     }
-    if (session.rank() == 0) EXPECT_THROW(session.recv("x", view_scalar(one), 1), Error);
-    if (session.rank() == 1) EXPECT_THROW(session.barrier(), Error);
-    if (session.rank() < 2) EXPECT_THROW(session.send("y", view_scalar(one), 1 - session.rank()), Error);
+    if (session.rank() == 0) {
+      EXPECT_THROW(session.recv("x", view_scalar(one), 1), Error);
+    }
+    if (session.rank() == 1) {
+      EXPECT_THROW(session.barrier(), Error);
+    }
+    if (session.rank() < 2) {
+      EXPECT_THROW(session.send("y", view_scalar(one), 1 - session.rank()), Error);
+    }
   });
+}
+
+// Whatever its place in the tree, on whichever node; its pairs, too.
+TEST(Killed, IsNamedOnAllOthersWithinASecond) {
+  for (const std::uint64_t seed : seeds(400)) {
+    const int ranks = 2 + static_cast<int>(seed % 9), victim = static_cast<int>(seed / 9) % ranks;
+    Config config = test_config();
+    if (seed % 4 == 0) config.spin_us = 0;
+    for (int left = ranks, node = 1 + static_cast<int>(seed / 7 % 4); left > 0; left -= node)
+      config.fake_nodes += (left == ranks ? "" : ",") + std::to_string(std::min(node, left));
+    const Fault fault{
+        .kind = Fault::Kind::kill, .rank = victim, .when = 1ms + std::chrono::nanoseconds(seed * 7919 % 3'000'000)};
+    VirtualNetwork network(seed, ranks, 20us);
+    int right = 0;
+    const Simulated end = simulate_ranks(
+        seed, ranks, config, network,
+        [&](Session& session) {
+          const int me = session.rank();
+          const auto run = [&] {
+            float one = 1;
+            for (;;) {
+              session.all_reduce("x", view_scalar(one));
+              if (seed % 3 == 0 && me == victim) session.send("y", view_scalar(one), (me + 1) % ranks);
+              if (seed % 3 == 0 && me == (victim + 1) % ranks) session.recv("y", view_scalar(one), victim);
+            }
+          };
+          const std::string text = error_text(run, ErrorCode::aborted);
+          const auto after = virtual_time() - fault.when;
+          EXPECT_LT(after, 1s);
+          EXPECT_NE(text.find("rank " + std::to_string(victim) + " is gone"), std::string::npos) << text;
+          const auto start = virtual_time();
+          session.close();
+          EXPECT_LT(virtual_time() - start, 100ms);
+          EXPECT_EQ(session.stats().late_wakeups, 0U);
+          ++right;
+        },
+        fault);
+    ASSERT_EQ(right, ranks - 1) << end.threads << "replay with KOLO_TEST_SEED=" << seed;
+    ASSERT_FALSE(end.ended || ::testing::Test::HasFailure()) << "replay with KOLO_TEST_SEED=" << seed;
+  }
 }
 
 // ---- threads that work for those which do not wait ------------------------------------------------------------------

@@ -16,7 +16,8 @@ struct Fault {
     none,
     late,    ///< a rank starts late
     freeze,  ///< a rank stands still for a while
-    kill,    ///< a rank never runs again
+    stop,    ///< a rank never runs again
+    kill,    ///< the same, and the ranks of its node and its neighbours elsewhere notice
     start,   ///< a rank's backend throws when it starts an operation
     step,    ///< ... when an operation advances
     group,   ///< ... when it is made for a group, or hears of the other ranks there
