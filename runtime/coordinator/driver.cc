@@ -90,34 +90,39 @@ Driver::~Driver() {
 SubmissionPtr Driver::submit(Request&& request, bool will_wait) {
   if (forked()) throw_forked();
   SubmissionPtr submission = queue_.submit(std::move(request));
-  if (will_wait) return submission;
-  if (role_.try_lock()) {
-    const std::lock_guard role(role_, std::adopt_lock);
-    announce_inline();
-  } else {
-    control_->doorbell().ring();
-  }
+  if (!will_wait) hand_over();
   return submission;
+}
+
+/// What was queued goes on without this thread.
+void Driver::hand_over() {
+  if (!role_.try_lock()) return control_->doorbell().ring();
+  const std::lock_guard role(role_, std::adopt_lock);
+  announce_inline();
+}
+
+void Driver::check_process() {
+  if (forked()) throw_forked();
 }
 
 /// Says that the program looks at an operation for the first time. Done or not: where the program looks must not depend
 /// on timing, since plans are cut there. But where it has just looked at another there is nothing more to cut; on
 /// devices it counts that all were looked at. A wait for what was polled before cuts once more.
 void Driver::flush(const SubmissionPtr& submission, bool waits) {
-  const bool again = std::exchange(submission->queued.flushed, true);
+  const bool again = submission->queued.flushed.exchange(true);
   const bool counts = submission->request.signature.device != DeviceKind::cpu && !again;
   if (again && !waits) return;
   if ((again || submission->completion.done) && !counts && queue_.flushed_last()) return;
   queue_.push(PendingQueue::What::flush, submission);
 }
 
-bool Driver::try_drive(Flag& reached) {
+bool Driver::try_drive(Flag& reached, Clock::time_point deadline) {
   if (wanted_ > 0 || !role_.try_lock()) {
     control_->doorbell().ring();  // whoever has the role, asleep or not, sees what was queued
     return false;
   }
   const std::lock_guard role(role_, std::adopt_lock);
-  drive_until(reached);
+  drive_until(reached, deadline);
   leave_role();
   return true;
 }
@@ -129,20 +134,23 @@ void Driver::wait(const SubmissionPtr& submission) {
 }
 
 /// Drives, or, where another thread does, spins for a while and then sleeps until that has reached it.
-void Driver::wait_until(Flag& reached) {
+void Driver::wait_until(Flag& reached, Clock::time_point deadline) {
   if (reached) return;
   ++drivers_;
   std::optional<Clock::time_point> since;  // another thread was found driving
   while (!reached) {
-    if (try_drive(reached)) continue;
+    const bool drove = try_drive(reached, deadline);
+    if (drove && reached) break;
     const auto now = Clock::now();
+    if (now >= deadline) break;
+    if (drove) continue;
     if (!since) since = now;
     if (now - *since < std::chrono::microseconds(config_.spin_us)) {
       one_core_ ? (void)sched_yield() : pause();  // the other thread may need this core
     } else {
       --drivers_;
       control_->doorbell().ring();  // as a driver that leaves: the background thread must not count on this one
-      reached.wait();
+      reached.wait_until(deadline);
       ++drivers_;
     }
   }
@@ -186,12 +194,13 @@ void Driver::close(bool abandons) {
   if (!abandons) {
     if (first) wait(queue_.close_with(world_group_));
     if (first) left_.set();
-    return left_.wait();  // another thread closes
+    left_.wait();  // another thread closes
+    return callbacks_.finish();
   }
-  if (left_ || abandoned_.exchange(true)) return;
+  if (left_ || abandoned_.exchange(true)) return callbacks_.finish();
   queue_.close();
   queue_.push(PendingQueue::What::abandon, nullptr);
-  const auto role = take_role();
+  auto role = take_role();
   control_->doorbell().disarm();
   const auto deadline = Clock::now() + 100ms;
   do {
@@ -199,7 +208,9 @@ void Driver::close(bool abandons) {
   } while (!cycle_.flushed() && Clock::now() < deadline);
   cycle_.fail_everything({ErrorCode::aborted, "the session was left without finishing (an error ended its program)"});
   leave_role();
+  role.unlock();
   left_.set();
+  callbacks_.finish();
 }
 
 /// For what cannot wait until a thread that sleeps with the role has what it waits for.
@@ -252,7 +263,7 @@ void Driver::announce_inline() {
 }
 
 /// For a thread that waits and has the role: looks again and again for a while, then sleeps between the rings.
-void Driver::drive_until(Flag& reached) {
+void Driver::drive_until(Flag& reached, Clock::time_point deadline) {
   Doorbell& doorbell = control_->doorbell();
   doorbell.disarm();
   Clock::time_point idle_since;
@@ -260,6 +271,7 @@ void Driver::drive_until(Flag& reached) {
     const auto now = Clock::now();
     if (moved) idle_since = now;
     moved = cycle(now);
+    if (now >= deadline) return;
     if (moved) continue;
     if (now - idle_since < std::chrono::microseconds(config_.spin_us)) {
       pause();
@@ -269,7 +281,7 @@ void Driver::drive_until(Flag& reached) {
       const auto ticket = doorbell.arm();
       control_->listen();
       moved = cycle(now);  // peers that moved before the doorbell was armed did not ring it
-      const std::chrono::nanoseconds nap = nap_between_rings();
+      const auto nap = std::min<std::chrono::nanoseconds>(nap_between_rings(), deadline - now);
       if (!moved && !cycle_.operations_poll() && wanted_ == 0 && !doorbell.sleep(ticket, nap) && nap == safety_wakeup)
         look_for_late_work(ticket);
       doorbell.disarm();
