@@ -28,9 +28,9 @@ void Driver::on_done(const SubmissionPtr& submission, std::function<void(const E
   follow(submission, [submission, function = std::move(function)] {
     auto failure = submission->completion.failure;
     if (!failure && !submission->pending.agreed)
-      failure = {ErrorCode::aborted,
-                 describe(submission->request) + ": withdrawn (its handle died before the ranks had agreed on it); "
-                                                 "detach() the handle or keep it"};
+      failure = {ErrorCode::aborted, describe(submission->request) +
+                                         ": withdrawn (its handle died before the ranks had agreed on it); "
+                                         "detach() the handle or keep it"};
     if (!failure) return function(nullptr);
     const Error error(*failure);
     function(&error);

@@ -50,9 +50,9 @@ class Handle {
   /// it is; otherwise it goes on. Like poll(), it flushes an incomplete bucket once.
   bool wait_until(std::chrono::steady_clock::time_point deadline);
 
-  /// The operation goes on without its handle, which is empty afterwards; its name is free, and its memory may die, when
-  /// it is done. `keep_alive` is held until then, and let go in the session's thread for callbacks. How it fails is
-  /// thrown by the next wait() on any operation of this session. Throws Error{closed} in a child of fork(), and
+  /// The operation goes on without its handle, which is empty afterwards; its name is free, and its memory may die,
+  /// when it is done. `keep_alive` is held until then, and let go in the session's thread for callbacks. How it fails
+  /// is thrown by the next wait() on any operation of this session. Throws Error{closed} in a child of fork(), and
   /// Error{backend} if the thread cannot be started: then nothing has happened. Flushes as wait() does.
   void detach(std::shared_ptr<const void> keep_alive = {});
 

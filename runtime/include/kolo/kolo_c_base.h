@@ -124,6 +124,28 @@ int kolo_handle_wait_on_stream(kolo_handle* handle, void* stream);
 /// `*done` becomes 1 if kolo_handle_wait() would return without waiting, 0 if not.
 int kolo_handle_poll(kolo_handle* handle, int* done);
 
+/// Waits no longer than `seconds` from now: `*done` becomes 1 if the operation is done, whose status is returned then
+/// as by kolo_handle_wait(); otherwise 0, and it goes on.
+int kolo_handle_wait_until(kolo_handle* handle, double seconds, int* done);
+
+/// `*index` becomes that of a handle whose operation is done, or that was waited for; its kolo_handle_wait() says how
+/// it went. KOLO_INVALID_ARGUMENT if `count` is 0.
+int kolo_handle_wait_any(kolo_handle* const* handles, size_t count, size_t* index);
+/// Waits for all, and returns the first status in their order that is not KOLO_OK.
+int kolo_handle_wait_all(kolo_handle* const* handles, size_t count);
+
+/// Calls `call` once, after the operation is done, in a thread of the session that runs nothing else: it may submit and
+/// wait, but not for what another such call has to do. `message` is empty if it went well, and valid during the call.
+/// KOLO_ABORTED also where destroying the handle has withdrawn the operation. kolo_session_close() returns when all
+/// calls have returned.
+int kolo_handle_on_done(kolo_handle* handle, void (*call)(kolo_status status, const char* message, void* context),
+                        void* context);
+
+/// The operation goes on without its handle, which is freed. Calls `release(user)`, unless null, in the session's
+/// thread for such calls, once it is done: until then the tensors' memory must stay alive. How it fails is returned by
+/// the next wait on any operation of the session. If this fails, the handle is still there and `release` is not called.
+int kolo_handle_detach(kolo_handle* handle, void (*release)(void* user), void* user);
+
 /// Frees the handle. An operation that the ranks have not agreed on yet is withdrawn, as if it had never been
 /// submitted; otherwise this blocks until the operation is complete, or has failed, and how it failed is lost. In both
 /// cases the tensors' memory may be freed afterwards. Null is allowed.

@@ -1,5 +1,6 @@
 // Every operation of the C API, with results in closed form. Rank r of a group of n has r in what it sends.
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "tests/runtime/c_api/c_api_check.h"
@@ -346,6 +347,50 @@ static void objects(Place at) {
 }
 
 /// Rank r has r + 1 steps.
+typedef struct Told {
+  atomic_int calls, releases;
+  int status;
+} Told;
+
+static void tell(kolo_status status, const char* message, void* context) {
+  Told* told = context;
+  told->status = status;
+  CHECK((status == KOLO_OK) == (message[0] == 0));
+  atomic_fetch_add(&told->calls, 1);
+}
+
+static void let_go(void* user) {
+  atomic_fetch_add(&((Told*)user)->releases, 1);
+}
+
+static void completions(Place at) {
+  Told told = {.status = -1};
+  int32_t a = 1, b = 1;
+  const kolo_tensor first = vector_of(&a, 1), second = vector_of(&b, 1);
+  const kolo_all_reduce_options sum = {.group = at.group};
+  kolo_handle* handles[2] = {NULL, NULL};
+  OK(kolo_all_reduce_async(at.session, "c.first", &first, &first, &sum, &handles[0]));
+  OK(kolo_all_reduce_async(at.session, "c.second", &second, &second, &sum, &handles[1]));
+  OK(kolo_handle_on_done(handles[0], tell, &told));
+  size_t index = 2;
+  OK(kolo_handle_wait_any(handles, 2, &index));
+  CHECK(index < 2);
+  int done = 0;
+  OK(kolo_handle_wait_until(handles[index], 60, &done));
+  CHECK(done == 1);
+  OK(kolo_handle_wait_all(handles, 2));
+  CHECK(a == at.n && b == at.n);
+  OK(kolo_handle_destroy(handles[0]));
+  OK(kolo_handle_destroy(handles[1]));
+  OK(kolo_all_reduce_async(at.session, "c.first", &first, &first, &sum, &handles[0]));
+  OK(kolo_handle_on_done(handles[0], tell, &told));
+  OK(kolo_handle_detach(handles[0], let_go, &told));
+  while (atomic_load(&told.releases) == 0) continue;
+  CHECK(atomic_load(&told.calls) == 2 && told.status == KOLO_OK && a == at.n * at.n);
+  CHECK(kolo_handle_wait_any(handles, 0, &index) == KOLO_INVALID_ARGUMENT);
+  CHECK(kolo_handle_detach(NULL, let_go, &told) == KOLO_INVALID_ARGUMENT && atomic_load(&told.releases) == 1);
+}
+
 static void barriers_and_join(Place at) {
   kolo_handle *first = NULL, *second = NULL;
   OK(kolo_barrier_async(at.session, at.group, &first));
@@ -385,5 +430,6 @@ void run_collectives(kolo_session* session, const kolo_group* group) {
   pairs(at);
   several_at_once(at);
   objects(at);
+  completions(at);
   barriers_and_join(at);
 }
