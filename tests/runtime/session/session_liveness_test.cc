@@ -327,7 +327,8 @@ TEST(Completion, FailuresReachFunctionsAndTheNextWait) {
       auto dropped = session.all_reduce_async("dropped", view_scalar(one));
       dropped.on_done([&](const Error* error) { withdrawn.set_value(error ? error->what() : ""); });
       dropped = {};
-      EXPECT_NE(withdrawn.get_future().get().find("withdrawn"), std::string::npos);
+      const std::string text = withdrawn.get_future().get();
+      EXPECT_NE(text.find("withdrawn"), std::string::npos) << text;
     }
     session.barrier();  // a rank that closes its session would fail it otherwise
   });
