@@ -1,9 +1,6 @@
 #include "runtime/coordinator/callbacks.h"
 
-#include <exception>
-#include <string>
-#include <utility>
-
+#include "ops/host/process.h"
 #include "runtime/control/started_thread.h"
 
 namespace kolo {
@@ -14,6 +11,7 @@ Callbacks::~Callbacks() {
     stop_ = true;
   }
   changed_.notify_all();
+  if (thread_.get_id() == std::this_thread::get_id()) thread_.detach();  // a task has called exit(): it does not return
 }
 
 void Callbacks::start() {
@@ -42,14 +40,9 @@ void Callbacks::run() {
     next.splice(next.end(), waiting_, waiting_.begin());
     running_ = true;
     lock.unlock();
-    try {
-      next.front()();
-    } catch (const std::exception& error) {
-      report(config_, std::string("a function given to Handle::on_done() has thrown: ") + error.what());
-    } catch (...) {
-      report(config_, "a function given to Handle::on_done() has thrown an exception of an unknown type");
-    }
-    next.clear();  // what it holds dies here
+    next.front()();
+    if (forked()) return;  // in the task
+    next.clear();          // what it holds dies here
     lock.lock();
     running_ = false;
     changed_.notify_all();

@@ -6,8 +6,6 @@
 #include <mutex>
 #include <thread>
 
-#include <kolo/config.h>
-
 namespace kolo {
 
 /// Runs the program's functions that follow operations, one after the other, in a thread of its own that has nothing
@@ -16,12 +14,11 @@ class Callbacks {
  public:
   using Tasks = std::list<std::function<void()>>;
 
-  explicit Callbacks(const Config& config) : config_(config) {}
   ~Callbacks();
 
   /// Starts the thread, if there is none. Throws Error{backend}.
   void start();
-  /// start() was called. What a task throws is reported.
+  /// start() was called. Tasks must not throw; each dies once it has run.
   void post(Tasks& tasks) noexcept;
   /// Returns when all that was posted has run; at once in a task.
   void finish();
@@ -29,7 +26,6 @@ class Callbacks {
  private:
   void run();
 
-  const Config& config_;
   std::mutex mutex_;
   std::condition_variable changed_;
   Tasks waiting_;

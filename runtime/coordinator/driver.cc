@@ -96,10 +96,6 @@ void Driver::hand_over() {
   announce_inline();
 }
 
-void Driver::check_process() {
-  if (forked()) throw_forked();
-}
-
 /// Says that the program looks at an operation for the first time. Done or not: where the program looks must not depend
 /// on timing, since plans are cut there. But where it has just looked at another there is nothing more to cut; on
 /// devices it counts that all were looked at. A wait for what was polled before cuts once more.
@@ -133,12 +129,9 @@ void Driver::wait_until(Flag& reached, Clock::time_point deadline) {
   if (reached) return;
   ++drivers_;
   std::optional<Clock::time_point> since;  // another thread was found driving
-  while (!reached) {
-    const bool drove = try_drive(reached, deadline);
-    if (drove && reached) break;
+  do {
+    if (try_drive(reached, deadline)) continue;
     const auto now = Clock::now();
-    if (now >= deadline) break;
-    if (drove) continue;
     if (!since) since = now;
     if (now - *since < std::chrono::microseconds(config_.spin_us)) {
       one_core_ ? (void)sched_yield() : pause();  // the other thread may need this core
@@ -148,7 +141,7 @@ void Driver::wait_until(Flag& reached, Clock::time_point deadline) {
       reached.wait_until(deadline);
       ++drivers_;
     }
-  }
+  } while (!reached && Clock::now() < deadline);
   leave_drivers();
 }
 
@@ -185,17 +178,21 @@ void Driver::release(const SubmissionPtr& submission) noexcept {
 
 void Driver::close(bool abandons) {
   if (forked()) return;
+  leave(abandons);
+  callbacks_.finish();  // all is complete, and what follows it posted: before this rank's departure was
+}
+
+void Driver::leave(bool abandons) {
   const bool first = !closed_.exchange(true);
   if (!abandons) {
     if (first) wait(queue_.close_with(world_group_));
     if (first) left_.set();
-    left_.wait();  // another thread closes
-    return callbacks_.finish();
+    return left_.wait();  // another thread closes
   }
-  if (left_ || abandoned_.exchange(true)) return callbacks_.finish();
+  if (left_ || abandoned_.exchange(true)) return;
   queue_.close();
   queue_.push(PendingQueue::What::abandon, nullptr);
-  auto role = take_role();
+  const auto role = take_role();
   control_->doorbell().disarm();
   const auto deadline = Clock::now() + 100ms;
   do {
@@ -203,9 +200,7 @@ void Driver::close(bool abandons) {
   } while (!cycle_.flushed() && Clock::now() < deadline);
   cycle_.fail_everything({ErrorCode::aborted, "the session was left without finishing (an error ended its program)"});
   leave_role();
-  role.unlock();
   left_.set();
-  callbacks_.finish();
 }
 
 /// For what cannot wait until a thread that sleeps with the role has what it waits for.

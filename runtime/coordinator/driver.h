@@ -83,7 +83,7 @@ class Driver {
   void wait_until(Flag& reached, Clock::time_point deadline = Clock::time_point::max());
   void follow(const SubmissionPtr& submission, std::function<void()> task);
   void hand_over();
-  static void check_process();
+  void leave(bool abandons);
   std::unique_lock<std::mutex> take_role();
   void pause();
   void sleep_in_background(std::uint32_t ticket, std::chrono::nanoseconds nap);
@@ -100,7 +100,7 @@ class Driver {
   const std::unique_ptr<ControlChannel> control_;
   const std::shared_ptr<const GroupInfo> world_group_;
   PendingQueue queue_;
-  Callbacks callbacks_{config_};
+  Callbacks callbacks_;
   std::mutex role_;
   std::atomic<bool> background_relies_on_drivers_{false};
   std::atomic<int> drivers_{0};  // threads that wait and have not gone to sleep: they run the cycle

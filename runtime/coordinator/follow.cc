@@ -1,14 +1,31 @@
+#include <fmt/format.h>
+
+#include <exception>
+
 #include <kolo/error.h>
 
+#include "ops/host/process.h"
 #include "runtime/coordinator/driver.h"
 #include "runtime/operation/arguments.h"
 
 // What follows an operation when it is done, beside the threads that wait for it.
 
 namespace kolo {
+namespace {
+
+/// How an operation has failed that is done.
+std::optional<Error> error_of(const Submission& submission) {
+  if (submission.completion.failure) return Error(*submission.completion.failure);
+  if (submission.pending.agreed) return std::nullopt;
+  return Error(ErrorCode::aborted, describe(submission.request) +
+                                       ": withdrawn (its handle died before the ranks had agreed on it); detach() the "
+                                       "handle or keep it");
+}
+
+}  // namespace
 
 bool Driver::listen(const SubmissionPtr& submission, const Listener& listener) {
-  check_process();
+  refuse_forked();
   flush(submission, false);
   const bool listens = queue_.listen(submission, listener);
   hand_over();
@@ -16,7 +33,7 @@ bool Driver::listen(const SubmissionPtr& submission, const Listener& listener) {
 }
 
 void Driver::follow(const SubmissionPtr& submission, std::function<void()> task) {
-  check_process();
+  refuse_forked();
   callbacks_.start();
   const auto tasks = std::make_shared<Callbacks::Tasks>();
   tasks->push_back(std::move(task));
@@ -25,28 +42,33 @@ void Driver::follow(const SubmissionPtr& submission, std::function<void()> task)
 }
 
 void Driver::on_done(const SubmissionPtr& submission, std::function<void(const Error*)> function) {
-  follow(submission, [submission, function = std::move(function)] {
-    auto failure = submission->completion.failure;
-    if (!failure && !submission->pending.agreed)
-      failure = {ErrorCode::aborted, describe(submission->request) +
-                                         ": withdrawn (its handle died before the ranks had agreed on it); "
-                                         "detach() the handle or keep it"};
-    if (!failure) return function(nullptr);
-    const Error error(*failure);
-    function(&error);
+  follow(submission, [this, submission, function = std::move(function)] {
+    const auto complain = [&](const char* what) {
+      report(config_,
+             fmt::format("{}: the function that follows it has thrown ({}), which nobody catches; catch it there",
+                         describe(submission->request), what));
+    };
+    try {
+      const std::optional<Error> error = error_of(*submission);
+      function(error ? &*error : nullptr);
+    } catch (const std::exception& error) {
+      complain(error.what());
+    } catch (...) {
+      complain("an exception of an unknown type");
+    }
   });
 }
 
 void Driver::detach(const SubmissionPtr& submission, std::shared_ptr<const void> keep_alive) {
-  check_process();
-  if (keep_alive) follow(submission, [kept = std::move(keep_alive)] {});
+  refuse_forked();
+  if (keep_alive.use_count() > 0) follow(submission, [kept = std::move(keep_alive)] {});
   flush(submission);
   queue_.let_go(submission);
   hand_over();
 }
 
 bool Driver::wait_until(const SubmissionPtr& submission, Clock::time_point deadline) {
-  check_process();
+  refuse_forked();
   flush(submission, false);
   wait_until(submission->completion.done, deadline);
   return submission->completion.done.is_set();

@@ -1,5 +1,6 @@
 #include <kolo/handle.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -110,7 +111,11 @@ std::size_t wait_any(std::span<Handle* const> handles) {
     if (!handle.submission_ || !handle.driver_->listen(handle.submission_, listener)) break;
     ++listening;
   }
-  if (listening == handles.size()) handles.front()->driver_->wait_for(*any);
+  if (listening == handles.size()) {
+    const auto& driver = handles.front()->driver_;
+    const bool alone = std::ranges::all_of(handles, [&](const Handle* handle) { return handle->driver_ == driver; });
+    alone ? driver->wait_for(*any) : any->wait();  // who drives one session sleeps on its doorbell
+  }
   for (std::size_t i = 0; i < listening; ++i) handles[i]->driver_->stop_listening(handles[i]->submission_, listener);
   for (std::size_t i = 0; i < listening; ++i) {
     if (handles[i]->submission_->completion.done) return i;

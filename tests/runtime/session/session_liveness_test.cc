@@ -3,9 +3,7 @@
 
 #include <kolo/session.h>
 
-#include <atomic>
 #include <chrono>
-#include <future>
 #include <latch>
 #include <stdexcept>
 #include <thread>
@@ -242,128 +240,6 @@ TEST(Liveness, NoWakeUpIsLate) {
     std::this_thread::sleep_for(1500ms);  // sleepers have looked
     EXPECT_EQ(session.stats().late_wakeups, 0U);
   });
-}
-
-TEST(Completion, FunctionsSubmitAndFailWhileTheSessionIsDestroyed) {
-  for (const int ranks : {1, 3}) {
-    std::atomic<int> called{0}, reported{0};
-    Config config = test_config();
-    config.report = [&](const std::string&) { ++reported; };
-    auto worlds = thread_worlds(ranks, config);
-    std::vector<std::thread> threads;
-    for (World& world : worlds) {
-      threads.emplace_back([&] {
-        Session session(std::move(world), config);
-        std::vector<std::thread> submitters;
-        std::vector<float> values(16, 1);
-        std::latch submitted(8);
-        for (std::size_t i = 0; i < 8; ++i) {
-          submitters.emplace_back([&, i] {
-            auto first = session.all_reduce_async("first " + std::to_string(i), view_scalar(values[i]));
-            first.on_done([&, i](const Error* error) {
-              EXPECT_EQ(error, nullptr);
-              EXPECT_EQ(values[i], static_cast<float>(session.size()));
-              auto next = session.all_reduce_async("next " + std::to_string(i), view_scalar(values[8 + i]));
-              submitted.count_down();
-              next.on_done([&](const Error*) { ++called; });
-              ++called;
-              next.detach();
-              throw std::runtime_error("a function throws");
-            });
-            first.wait();
-          });
-        }
-        for (auto& submitter : submitters) submitter.join();
-        submitted.wait();
-        session.barrier();  // on every rank: who leaves earlier fails what others submit
-        testing::close(session);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    EXPECT_EQ(called, 16 * ranks);
-    EXPECT_EQ(reported, 8 * ranks);
-  }
-}
-
-TEST(Completion, OfADetachedOperationFreesWhatItKept) {
-  run_ranks(2, [&](Session& session) {
-    std::atomic<int> freed{0};
-    std::promise<void> gone;
-    auto values = std::shared_ptr<float>(new float(1), [&](float* value) {
-      EXPECT_EQ(*value, 2);
-      ++freed;
-      delete value;
-      gone.set_value();
-    });
-    float go = 0;
-    if (session.rank() == 1) session.recv("go", view_scalar(go), 0);
-    auto handle = session.all_reduce_async("kept", view_scalar(*values));
-    float* const memory = values.get();
-    handle.detach(std::move(values));
-    EXPECT_FALSE(handle);
-    if (session.rank() == 0) {
-      EXPECT_EQ(freed, 0) << "the other rank has not submitted it";
-      error_text([&] { session.all_reduce_async("kept", view_scalar(*memory)); }, ErrorCode::in_flight);
-      session.send("go", view_scalar(go), 1);
-    }
-    gone.get_future().wait();
-    EXPECT_EQ(freed, 1);
-  });
-}
-
-TEST(Completion, FailuresReachFunctionsAndTheNextWait) {
-  run_ranks(2, [&](Session& session) {
-    float one = 1;
-    std::vector<float> values(static_cast<std::size_t>(session.rank() + 1), 1);
-    std::promise<std::string> told;
-    auto handle = session.all_reduce_async("differs", view(values));
-    handle.on_done([&](const Error* error) { told.set_value(error ? error->what() : ""); });
-    handle.detach();
-    EXPECT_NE(told.get_future().get().find("differs"), std::string::npos);
-    EXPECT_NE(error_text([&] { session.barrier(); }, ErrorCode::mismatch), "");
-    session.barrier();
-    std::promise<std::string> withdrawn;
-    if (session.rank() == 0) {
-      auto dropped = session.all_reduce_async("dropped", view_scalar(one));
-      dropped.on_done([&](const Error* error) { withdrawn.set_value(error ? error->what() : ""); });
-      dropped = {};
-      const std::string text = withdrawn.get_future().get();
-      EXPECT_NE(text.find("withdrawn"), std::string::npos) << text;
-    }
-    session.barrier();  // a rank that closes its session would fail it otherwise
-  });
-}
-
-TEST(Completion, IsWaitedForInTimeByManyAndByAny) {
-  for (const int ranks : {1, 2}) {
-    run_ranks(ranks, [&](Session& session) {
-      float one = 1, other = 1, go = 0;
-      const bool late = session.rank() == 1;
-      if (late) session.recv("go", view_scalar(go), 0);
-      std::vector<Handle> handles(2);
-      handles[0] = session.all_reduce_async("timed", view_scalar(one));
-      if (session.size() > 1 && !late) {
-        EXPECT_FALSE(handles[0].wait_until(std::chrono::steady_clock::now() + 20ms));
-        EXPECT_FALSE(handles[0].wait_until({}));
-        session.send("go", view_scalar(go), 1);
-      }
-      std::vector<std::thread> waiters;
-      for (int i = 0; i < 8; ++i) waiters.emplace_back([&] { handles[0].wait(); });
-      for (auto& waiter : waiters) waiter.join();
-      EXPECT_EQ(one, static_cast<float>(session.size()));
-      handles[0] = session.all_reduce_async("timed", view_scalar(one));
-      EXPECT_TRUE(handles[0].wait_until(std::chrono::steady_clock::now() + 60s));
-      if (late) session.recv("go", view_scalar(go), 0);
-      handles[0] = session.all_reduce_async("late", view_scalar(one));
-      handles[1] = session.all_reduce_async("early", view_scalar(other));
-      if (session.size() > 1 && !late) session.send("go", view_scalar(go), 1);
-      const std::size_t first = wait_any(handles);
-      EXPECT_LT(first, 2U);
-      handles[first].wait();
-      wait_all(handles);
-      EXPECT_EQ(other, static_cast<float>(session.size()));
-    });
-  }
 }
 
 }  // namespace
