@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <span>
 
 #include "runtime/c_api/parts.h"
 
@@ -61,6 +62,7 @@ kolo_tensor to_c(const Tensor& tensor) {
 }
 
 void give_rows(kolo_handle& handle) {
+  const std::lock_guard lock(handle.giving);
   if (handle.rows_out) std::ranges::copy(handle.rows, handle.rows_out);
   handle.rows_out = nullptr;
 }
@@ -143,6 +145,18 @@ int kolo_handle_poll(kolo_handle* handle, int* done) {
   return guarded([&] { at(done, "done") = at(handle, "handle").handle.poll() ? 1 : 0; });
 }
 
+namespace {
+
+/// The handles of an array, none of which may be null.
+std::span<kolo_handle* const> listed(kolo_handle* const* handles, size_t count) {
+  if (count == 0) return {};
+  const std::span all(&at(handles, "handles"), count);
+  for (kolo_handle* handle : all) (void)at(handle, "one of the handles");
+  return all;
+}
+
+}  // namespace
+
 int kolo_handle_wait_until(kolo_handle* handle, double seconds, int* done) {
   return guarded([&] {
     at(done, "done") = 0;
@@ -164,7 +178,7 @@ int kolo_handle_wait_any(kolo_handle* const* handles, size_t count, size_t* inde
   return guarded([&] {
     at(index, "index") = 0;
     std::vector<kolo::Handle*> each;
-    for (size_t i = 0; i < count; ++i) each.push_back(&at(handles[i], "a handle").handle);
+    for (kolo_handle* handle : listed(handles, count)) each.push_back(&handle->handle);
     *index = kolo::wait_any(std::span<kolo::Handle* const>(each));
   });
 }
@@ -172,11 +186,10 @@ int kolo_handle_wait_any(kolo_handle* const* handles, size_t count, size_t* inde
 int kolo_handle_wait_all(kolo_handle* const* handles, size_t count) {
   return guarded([&] {
     std::optional<kolo::Error> first;
-    for (size_t i = 0; i < count; ++i) {
-      kolo_handle& handle = at(handles[i], "a handle");
+    for (kolo_handle* handle : listed(handles, count)) {
       try {
-        handle.handle.wait();
-        kolo::c_api::give_rows(handle);
+        handle->handle.wait();
+        kolo::c_api::give_rows(*handle);
       } catch (const kolo::Error& error) {
         if (!first) first = error;
       }

@@ -1,6 +1,7 @@
 #include <kolo/handle.h>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -58,9 +59,9 @@ void Handle::finish(const Operation& operation) {
 bool Handle::wait_until(std::chrono::steady_clock::time_point deadline) {
   const Operation waited = operation();
   if (!waited.second) return true;
-  if (!waited.first->wait_until(waited.second, deadline)) return false;
-  finish(waited);
-  return true;
+  const bool done = waited.first->wait_until(waited.second, deadline);
+  if (done) finish(waited);
+  return done;
 }
 
 void Handle::detach(std::shared_ptr<const void> keep_alive) {
@@ -71,8 +72,13 @@ void Handle::detach(std::shared_ptr<const void> keep_alive) {
 }
 
 void Handle::on_done(std::function<void(const Error*)> function) {
-  if (!submission_) throw Error(ErrorCode::invalid_argument, "on_done() of an empty handle; call it before wait()");
-  driver_->on_done(submission_, std::move(function));
+  const auto& [driver, submission] = operation();
+  if (!submission) throw Error(ErrorCode::invalid_argument, "on_done() of an empty handle; call it before wait()");
+  driver->on_done(submission, std::move(function));
+}
+
+Handle::operator bool() const {
+  return operation().second != nullptr;
 }
 
 void Handle::wait(void* stream) {
@@ -86,7 +92,8 @@ void Handle::wait(void* stream) {
 }
 
 bool Handle::poll() {
-  return !submission_ || driver_->poll(submission_);
+  const auto& [driver, submission] = operation();
+  return !submission || driver->poll(submission);
 }
 
 void Handle::release() noexcept {
@@ -105,22 +112,21 @@ std::size_t wait_any(std::span<Handle* const> handles) {
   if (handles.empty()) throw Error(ErrorCode::invalid_argument, "wait_any() of no handles; pass one at least");
   const auto any = std::make_shared<Flag>();
   const auto listener = std::make_shared<const std::function<void()>>([any] { any->set(); });
-  std::size_t listening = 0;
-  while (listening < handles.size()) {
-    const Handle& handle = *handles[listening];
-    if (!handle.submission_ || !handle.driver_->listen(handle.submission_, listener)) break;
-    ++listening;
-  }
-  if (listening == handles.size()) {
-    const auto& driver = handles.front()->driver_;
-    const bool alone = std::ranges::all_of(handles, [&](const Handle* handle) { return handle->driver_ == driver; });
+  std::vector<Handle::Operation> listened;
+  std::ranges::transform(handles, std::back_inserter(listened), &Handle::operation);
+  const auto found = std::ranges::find_if_not(
+      listened, [&](const auto& one) { return one.second && one.first->listen(one.second, listener); });
+  const auto index = static_cast<std::size_t>(found - listened.begin());
+  if (found == listened.end()) {
+    const auto& driver = listened.front().first;
+    const bool alone = std::ranges::all_of(listened, [&](const auto& one) { return one.first == driver; });
     alone ? driver->wait_for(*any) : any->wait();  // who drives one session sleeps on its doorbell
   }
-  for (std::size_t i = 0; i < listening; ++i) handles[i]->driver_->stop_listening(handles[i]->submission_, listener);
-  for (std::size_t i = 0; i < listening; ++i) {
-    if (handles[i]->submission_->completion.done) return i;
-  }
-  return listening;
+  listened.resize(index);
+  for (const auto& [driver, submission] : listened) driver->stop_listening(submission, listener);
+  const auto done =
+      std::ranges::find_if(listened, [](const auto& one) { return one.second->completion.done.is_set(); });
+  return static_cast<std::size_t>(done - listened.begin());
 }
 
 void wait_all(std::span<Handle> handles) {

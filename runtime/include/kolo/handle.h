@@ -19,9 +19,10 @@ struct Submission;
 /// Destroying a handle whose operation the ranks have not agreed on yet withdraws it, as if it had never been
 /// submitted; otherwise the destructor blocks until the operation is complete, or has failed by a time-out or a
 /// mismatch. How it failed is lost then, and the next operation of its name is the next one everywhere: wait() where
-/// that matters. In both cases the tensors' storage may be freed afterwards. Move-only. Several threads may wait
-/// for one handle at once, and those that began before it was done all learn how it went; otherwise use a handle from
-/// one thread at a time. It must not outlive its session.
+/// that matters. In both cases the tensors' storage may be freed afterwards. Move-only. Several threads may wait for
+/// one handle at once, and ask it, and give it functions: those that began before one of them was back all learn how it
+/// went, later ones find it empty. Otherwise (wait(stream), detach(), moves, its end) use a handle from one thread at a
+/// time. It must not outlive its session.
 class Handle {
  public:
   Handle() = default;
@@ -51,20 +52,28 @@ class Handle {
   bool wait_until(std::chrono::steady_clock::time_point deadline);
 
   /// The operation goes on without its handle, which is empty afterwards; its name is free, and its memory may die,
-  /// when it is done. `keep_alive` is held until then, and let go in the session's thread for callbacks. How it fails
-  /// is thrown by the next wait() on any operation of this session. Throws Error{closed} in a child of fork(), and
-  /// Error{backend} if the thread cannot be started: then nothing has happened. Flushes as wait() does.
+  /// when it is done. `keep_alive` is held until then, and let go in the session's thread for functions, see on_done().
+  /// How it fails is thrown by the next wait() on any operation of this session. Throws Error{closed} in a child of
+  /// fork(), and Error{backend} if the thread cannot be started: then nothing has happened. Flushes as wait() does. Of
+  /// an empty handle: lets `keep_alive` go.
   void detach(std::shared_ptr<const void> keep_alive = {});
 
-  /// Runs `function` once, after the operation is done (at once, if it is), with null or how it failed: Error{aborted}
-  /// also where the handle has withdrawn it. It runs in a thread of the session that runs nothing else, one function
-  /// after the other; so it may submit and wait, but not for what another such function has to do, and must not destroy
-  /// the session. What it throws is reported. Session::close() returns when all have run. The handle stays as it is.
-  /// Flushes as poll() does: call it after submitting what may run in the same bucket. Errors as of detach().
+  /// Runs `function` once, when the tensors are final (at once, if they are), with null or how the operation failed:
+  /// Error{aborted} also where the handle has withdrawn it. Of an operation on a GPU: when its results are in memory.
+  /// The handle stays as it is.
+  ///
+  /// It runs in a thread of the session that runs nothing else, one function after the other, those of one operation in
+  /// the order of these calls. So it may submit, wait, give functions, and close the session: but not wait for what
+  /// another function has to do, nor destroy the session. What it throws is reported (Config::report), with the
+  /// operation's name. It and what it holds die when it has run. Session::close() and ~Session() return when all have
+  /// run; what they submit meanwhile throws Error{closed}. In a child of fork() none runs.
+  ///
+  /// Flushes as poll() does: call it after submitting what may run in the same bucket. Errors as of detach(), and
+  /// Error{invalid_argument} if the handle is empty.
   void on_done(std::function<void(const Error*)> function);
 
   /// False if the handle is empty.
-  explicit operator bool() const { return submission_ != nullptr; }
+  explicit operator bool() const;
 
  private:
   using Operation = std::pair<std::shared_ptr<Driver>, std::shared_ptr<Submission>>;

@@ -1,4 +1,4 @@
-// What follows an operation that is done: threads that wait for it, in several ways, functions, and memory that was kept.
+// What follows an operation that is done: threads that wait for it in several ways, functions, memory that was kept.
 
 #include <kolo/session.h>
 
@@ -99,8 +99,9 @@ TEST(Completion, EveryFunctionIsToldOnceAndMemoryLetGoOnceWhileTheSessionCloses)
       std::vector<std::thread> submitters;
       for (int i = 0; i < 8; ++i) {
         submitters.emplace_back([&, i] {
+          int turn = 0;
           try {
-            for (int turn = 0;; ++turn) {
+            for (;; ++turn) {
               const std::string name = std::to_string(i) + " " + std::to_string(turn);
               const auto value = std::make_shared<float>(1.0f);
               auto first = session.all_reduce_async(name, view_scalar(*value));
@@ -113,19 +114,21 @@ TEST(Completion, EveryFunctionIsToldOnceAndMemoryLetGoOnceWhileTheSessionCloses)
                   EXPECT_EQ(to_string(error.code()), to_string(ErrorCode::closed)) << error.what();
                 }
               });
-              if (turn == 3) under_way.count_down();
               session.all_reduce("wait " + name, view_scalar(*value));
+              if (turn == 3) under_way.count_down();
             }
           } catch (const Error& error) {
             EXPECT_EQ(to_string(error.code()), to_string(ErrorCode::closed)) << error.what();
           }
+          if (turn <= 3) under_way.count_down();  // another rank was faster
         });
       }
       under_way.wait();
       session.close();
+      for (auto& submitter : submitters) submitter.join();
+      session.close();  // for functions that came after the first
       EXPECT_EQ(told, followed);
       EXPECT_EQ(freed, held);
-      for (auto& submitter : submitters) submitter.join();
     });
   }
 }
