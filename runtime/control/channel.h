@@ -1,6 +1,8 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -46,6 +48,18 @@ class ControlChannel {
   /// Before whoever acts for this rank sleeps on the doorbell, or leaves that to others, and before its last receive():
   /// a message of any peer rings from now on, also one that is here already.
   virtual void listen() {}
+
+  /// A rank that is gone, for good: "rank 1 (host h, pid 12) is gone: its process has ended", or the connection to it
+  /// was lost.
+  struct Loss {
+    int rank = 0;
+    std::string text;
+  };
+  /// Word of why it is gone, or that it may be, can come from other ranks so much later.
+  static constexpr std::chrono::milliseconds word_comes_within{300};
+  /// What has been noticed of that, each rank once; when all that came from there has been received. pending() is true
+  /// until it is taken, and the doorbell rings for it.
+  virtual std::optional<Loss> take_loss() { return std::nullopt; }
 
   /// What stands between this rank and peers on other nodes, for reports; mostly empty. Any thread.
   virtual std::string troubles() const { return ""; }

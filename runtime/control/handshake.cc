@@ -85,13 +85,27 @@ std::string verdict(const Survey& survey, std::span<const std::string> hosts) {
   return "";
 }
 
+/// A loss that is noticed meanwhile is left in the channel unless nothing comes any more.
 ControlChannel::Message next_message(ControlChannel& control) {
+  using Clock = std::chrono::steady_clock;
   ControlChannel::Message message;
+  std::optional<Clock::time_point> since;  // something is pending which is no message
   while (!control.receive(message)) {
+    if (since && Clock::now() - *since > ControlChannel::word_comes_within) {
+      if (const auto loss = control.take_loss())
+        throw Error(ErrorCode::aborted, fmt::format("while the session was made: {}; see what it printed", loss->text));
+    }
     control.flush();
     const auto ticket = control.doorbell().arm();
     control.listen();
-    if (!control.pending()) control.doorbell().sleep(ticket, std::chrono::milliseconds(100));
+    if (!control.pending()) {
+      since.reset();
+      control.doorbell().sleep(ticket, std::chrono::milliseconds(100));
+    } else if (!since) {
+      since = Clock::now();
+    } else {
+      control.doorbell().sleep(ticket, std::chrono::milliseconds(1));
+    }
     control.doorbell().disarm();
   }
   return message;

@@ -36,6 +36,7 @@ NodeLinks::NodeLinks(std::shared_ptr<Region> region, std::size_t offset, int ind
       senders_(region_->data() + offset + static_cast<std::size_t>(ranks) * sizeof(Doorbell)),
       rings_(senders_ + static_cast<std::size_t>(ranks) * doorbell_words(ranks) * 8),
       outgoing_(static_cast<std::size_t>(ranks)),
+      gone_(static_cast<std::size_t>(ranks)),
       incoming_(static_cast<std::size_t>(ranks)) {}
 
 NodeLinks::Ring& NodeLinks::ring(int from, int to) {
@@ -55,8 +56,14 @@ void NodeLinks::ring_doorbell(int to) {
 }
 
 void NodeLinks::send(int to, std::span<const std::byte> message) {
+  if (gone_[static_cast<std::size_t>(to)]) return;
   append_framed(outgoing_[static_cast<std::size_t>(to)], message);
   push(to);
+}
+
+void NodeLinks::drop(int index) {
+  gone_[static_cast<std::size_t>(index)] = true;
+  outgoing_[static_cast<std::size_t>(index)].clear();
 }
 
 bool NodeLinks::push(int to) {

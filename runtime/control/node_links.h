@@ -34,6 +34,8 @@ class NodeLinks {
   bool receive(ControlChannel::Message& message);  // `from` is an index on this node
   bool pending() const;
   bool flush();
+  /// That rank is gone: nothing more is sent to it.
+  void drop(int index);
 
   Doorbell& doorbell(int index) { return doorbells_[index]; }
   std::span<Doorbell> doorbells() { return {doorbells_, static_cast<std::size_t>(ranks_)}; }
@@ -64,6 +66,7 @@ class NodeLinks {
   std::byte* senders_;
   std::byte* rings_;
   std::vector<std::deque<std::byte>> outgoing_;   // by receiver: bytes that did not fit yet
+  std::vector<bool> gone_;                        // by receiver
   std::vector<std::vector<std::byte>> incoming_;  // by sender: an incomplete message
   std::deque<ControlChannel::Message> messages_;
 };

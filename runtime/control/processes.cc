@@ -79,6 +79,7 @@ ProcessChannel::ProcessChannel(MPI_Comm comm, std::string_view fake, std::string
     share_memory(MPI_COMM_SELF);
   }
   if (topology_.nodes() > 1) meet_other_nodes(comm_.get(), interfaces);
+  processes_ = std::make_unique<ProcessWatch>(neighbours_, doorbell());
 }
 
 /// Every rank learns the host, process and node of all ranks; a node is identified by its lowest rank.
@@ -86,10 +87,12 @@ void ProcessChannel::find_places(MPI_Comm comm, MPI_Comm node_comm) {
   struct Entry {
     std::int32_t lowest;
     std::int32_t pid;
+    std::uint64_t pid_namespace;
     std::array<char, 64> host;
   } mine{};
   mine.lowest = rank_;
   mine.pid = static_cast<std::int32_t>(getpid());
+  mine.pid_namespace = pid_namespace();
   const std::string host = host_name();
   std::copy(host.begin(), host.end(), mine.host.begin());
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &mine.lowest, 1, MPI_INT32_T, MPI_MIN, node_comm), "MPI_Allreduce");
@@ -100,7 +103,10 @@ void ProcessChannel::find_places(MPI_Comm comm, MPI_Comm node_comm) {
   std::map<std::int32_t, int> node_of;  // lowest rank → node; ranks are visited in order, so nodes come out ordered too
   for (const Entry& entry : all) {
     const int node = node_of.emplace(entry.lowest, static_cast<int>(node_of.size())).first->second;
+    const int rank = topology_.size();
     topology_.places.push_back({node, entry.host.data(), entry.pid});
+    if (rank != rank_ && entry.lowest == mine.lowest && entry.pid_namespace == mine.pid_namespace)
+      neighbours_.emplace(rank, entry.pid);
   }
 }
 
@@ -183,8 +189,7 @@ void ProcessChannel::meet_other_nodes(MPI_Comm comm, std::string_view interfaces
 
 Meeting::Place ProcessChannel::meeting_place(int rank) const {
   const Topology::Place& place = topology_.places.at(static_cast<std::size_t>(rank));
-  return {listens_at_.at(static_cast<std::size_t>(place.node)),
-          fmt::format("rank {} (host {}, pid {})", rank, place.host, place.pid)};
+  return {listens_at_.at(static_cast<std::size_t>(place.node)), topology_.name(rank)};
 }
 
 std::optional<int> ProcessChannel::index_on_node(int rank) const {
@@ -212,6 +217,13 @@ bool ProcessChannel::receive(Message& message) {
   if (!links_->receive(message)) return far_links_ && far_links_->receive(message);
   message.from = node_ranks_[static_cast<std::size_t>(message.from)];
   return true;
+}
+
+std::optional<ControlChannel::Loss> ProcessChannel::take_loss() {
+  const auto ended = processes_->take();
+  if (!ended) return far_links_ ? far_links_->take_loss() : std::nullopt;
+  if (const auto index = index_on_node(*ended)) links_->drop(*index);
+  return Loss{*ended, topology_.name(*ended) + " is gone: its process has ended"};
 }
 
 bool ProcessChannel::flush() {

@@ -2,6 +2,7 @@
 
 #include <mpi.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -12,6 +13,7 @@
 #include "ops/mpi_base/handles.h"
 #include "runtime/control/channel.h"
 #include "runtime/control/node_links.h"
+#include "runtime/control/process_watch.h"
 #include "runtime/control/tcp_links.h"
 
 namespace kolo {
@@ -30,7 +32,8 @@ class ProcessChannel final : public ControlChannel {
   void open(const TreePosition& position) override;
   void send(int to, std::span<const std::byte> message) override;
   bool receive(Message& message) override;
-  bool pending() override { return links_->pending() || (far_links_ && far_links_->pending()); }
+  bool pending() override { return links_->pending() || processes_->any() || (far_links_ && far_links_->pending()); }
+  std::optional<Loss> take_loss() override;
   bool flush() override;
   void listen() override;
   std::string troubles() const override { return far_links_ ? far_links_->troubles() : ""; }
@@ -59,6 +62,8 @@ class ProcessChannel final : public ControlChannel {
   std::unique_ptr<StatusBoard> board_;
   std::vector<NetworkAddress> listens_at_;  // by node: its leader; before anybody is called
   std::unique_ptr<TcpLinks> far_links_;     // null if all ranks share a node
+  std::map<int, int> neighbours_;           // by rank: other processes of this host whose numbers are known here
+  std::unique_ptr<ProcessWatch> processes_;
 };
 
 }  // namespace kolo

@@ -124,7 +124,8 @@ void TcpLinks::welcome() {
 
 bool TcpLinks::pending() const {
   epoll_event event;
-  return !messages_.empty() || meeting_.any_met() || (connected_ > 0 && ::epoll_wait(poll_.get(), &event, 1, 0) > 0);
+  return !messages_.empty() || !losses_.empty() || meeting_.any_met() ||
+         (connected_ > 0 && ::epoll_wait(poll_.get(), &event, 1, 0) > 0);
 }
 
 bool TcpLinks::receive(ControlChannel::Message& message) {
@@ -152,6 +153,13 @@ bool TcpLinks::read() {
   return any;
 }
 
+std::optional<ControlChannel::Loss> TcpLinks::take_loss() {
+  if (losses_.empty()) return std::nullopt;
+  ControlChannel::Loss loss = std::move(losses_.front());
+  losses_.pop_front();
+  return loss;
+}
+
 void TcpLinks::read_from(int rank, Link& link) {
   std::array<std::byte, 16 << 10> bytes;
   make_room(link.incoming, bytes.size());  // what has been taken from the socket must not be lost
@@ -176,6 +184,7 @@ void TcpLinks::lose(int rank, Link& link, const std::string& why) {
   link.sent = 0;
   unsent_.erase(rank);
   --connected_;
+  losses_.push_back({rank, fmt::format("{} is gone: the connection to it was lost ({})", place_of_(rank).name, why)});
   meeting_.note(rank, fmt::format("the connection to {} was lost: {}", place_of_(rank).name, why));
 }
 

@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -22,7 +23,7 @@ namespace kolo {
 ///
 /// A message is a 32-bit length and its bytes. What is sent before there is a connection, or faster than it goes, is
 /// kept. What comes is a wake-up, too: listen() asks for it. A connection that is lost stays lost: messages to that
-/// rank go nowhere, and troubles() says why.
+/// rank go nowhere, and take_loss() and troubles() say why.
 ///
 /// Used by one thread at a time, but for troubles().
 class TcpLinks {
@@ -39,6 +40,8 @@ class TcpLinks {
   bool pending() const;
   /// As of ControlChannel; what waits for a rank to be met is no reason to come again.
   bool flush();
+  /// Of a rank whose connection was lost.
+  std::optional<ControlChannel::Loss> take_loss();
   bool sent_to(int rank) const;
   void listen() { meeting_.listen(); }
   std::string troubles() const { return meeting_.troubles(); }
@@ -65,6 +68,7 @@ class TcpLinks {
   std::set<int> unsent_;  // connected, and outgoing is not empty
   int connected_ = 0;
   std::deque<ControlChannel::Message> messages_;
+  std::deque<ControlChannel::Loss> losses_;
   Meeting meeting_;  // last: its thread looks at poll_
 };
 

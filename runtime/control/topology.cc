@@ -36,6 +36,11 @@ int Topology::nodes() const {
   return last + 1;
 }
 
+std::string Topology::name(int rank) const {
+  const Place& place = places.at(static_cast<std::size_t>(rank));
+  return fmt::format("rank {} (host {}, pid {})", rank, place.host, place.pid);
+}
+
 std::vector<int> Topology::node_ranks(int rank) const {
   std::vector<int> result;
   for (int other = 0; other < size(); ++other) {

@@ -20,6 +20,8 @@ struct Topology {
 
   int size() const { return static_cast<int>(places.size()); }
   int nodes() const;
+  /// "rank 1 (host h, pid 12)".
+  std::string name(int rank) const;
   /// The ranks of `rank`'s node, ascending.
   std::vector<int> node_ranks(int rank) const;
 };

@@ -36,6 +36,7 @@ Cycle::Cycle(PendingQueue& queue, ControlChannel& control, std::shared_ptr<const
       pairs_(groups_, completions_, control.rank()),
       changes_(groups_, control.rank()),
       deadlines_(queue, groups_),
+      losses_(control, groups_),
       patience_(groups_) {}
 
 bool Cycle::run(Time now) {
@@ -177,6 +178,7 @@ void Cycle::decide(Time now) {
   if (given_up_) return;
   time_has_come_ = patience_.look(submissions_, now);
   if (now >= deadlines_.next()) deadlines_.look(now);
+  losses_.look(now, departure_ != nullptr);
   for (auto& [key, group] : groups_.at_work()) {
     current_ = group;
     Negotiator& negotiator = group->negotiator;
@@ -349,6 +351,7 @@ void Cycle::give_up(const Failure& failure) noexcept {
   const bool stepping = std::exchange(stepping_, false);
   try {
     completions_.publish();  // what was complete before
+    if (stepping && concerned && failure.code == ErrorCode::aborted) return losses_.unexplained(*concerned, failure);
     bool reported = true;
     for (auto& [key, group] : groups_.all()) {
       if (concerned && concerned != group) continue;

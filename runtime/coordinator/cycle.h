@@ -17,6 +17,7 @@
 #include "runtime/coordinator/deadlines.h"
 #include "runtime/coordinator/group_changes.h"
 #include "runtime/coordinator/groups.h"
+#include "runtime/coordinator/losses.h"
 #include "runtime/coordinator/pairs.h"
 #include "runtime/coordinator/patience.h"
 #include "runtime/coordinator/pending_queue.h"
@@ -59,7 +60,7 @@ class Cycle {
   /// Whether a grace period runs: run() must be called to see its end.
   bool counting() const { return patience_.counting(); }
   /// When run() must be called, at the latest: an operation may be overdue then, or a peer need this rank.
-  Time next_deadline() const { return std::min(deadlines_.next(), trailing_.next()); }
+  Time next_deadline() const { return std::min({deadlines_.next(), trailing_.next(), losses_.next()}); }
   /// Whether run() has something to do at once: decisions have announced something, which it sends.
   bool again() const { return again_ || announced_ < drained_.size(); }
   /// Whether the last run() has brought something further, which asking who is late does not.
@@ -125,6 +126,7 @@ class Cycle {
   Pairs pairs_;
   GroupChanges changes_;
   Deadlines deadlines_;
+  Losses losses_;
   Patience patience_;
   TrailingProgress trailing_;
   GroupState* current_ = nullptr;  // whose messages or operations are being handled; null: of all

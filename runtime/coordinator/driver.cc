@@ -272,8 +272,7 @@ void Driver::drive_until(Flag& reached, Clock::time_point deadline) {
       control_->listen();
       moved = cycle(now);  // peers that moved before the doorbell was armed did not ring it
       const auto nap = std::min<std::chrono::nanoseconds>(nap_between_rings(), deadline - now);
-      if (!moved && !cycle_.operations_poll() && wanted_ == 0 && !doorbell.sleep(ticket, nap) && nap == safety_wakeup)
-        look_for_late_work(ticket);
+      if (!moved && wanted_ == 0 && !doorbell.sleep(ticket, nap) && nap == safety_wakeup) look_for_late_work(ticket);
       doorbell.disarm();
     }
   }

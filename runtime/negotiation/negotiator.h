@@ -219,11 +219,7 @@ class Negotiator {
     if (message.number == faults_) down(message);
   }
   void up(int, const Waiting& message) { root_ ? root_->waiting(message) : link_.to_parent(message); }
-  void up(int, const Joined& message) {
-    if (root_) return down(message);
-    pass_on();  // the rank joined after what it had announced
-    link_.to_parent(message);
-  }
+  void up(int, const Joined& message) { root_ ? down(message) : link_.to_parent(message); }
   void up(int, const Overdue& message) { root_ ? root_->overdue(message) : link_.to_parent(message); }
   void up(int, const Awaited& message) { root_ ? root_->awaited(message) : link_.to_parent(message); }
   void up(int, const Presence& message) { root_ ? root_->present(message) : link_.to_parent(message); }

@@ -36,6 +36,17 @@ std::vector<std::byte> message(int from, int to, int i, std::size_t longest) {
   return bytes;
 }
 
+TEST(NodeLinksTest, NothingWaitsForARankThatIsGone) {
+  auto links = links_between(2);
+  const std::vector<std::byte> large(100'000);
+  links[0]->send(1, large);
+  EXPECT_FALSE(links[0]->flush());
+  links[0]->drop(1);
+  EXPECT_TRUE(links[0]->flush());
+  links[0]->send(1, large);
+  EXPECT_TRUE(links[0]->flush());
+}
+
 TEST(NodeLinksTest, AMessageLongerThanTheRingGoesThroughInPieces) {
   auto links = links_between(2);
   const std::vector<std::byte> big(100000, std::byte{42}), empty;

@@ -210,6 +210,12 @@ TEST_F(TcpLinksTest, WhoHasGoneIsNamed) {
   EXPECT_TRUE(drive(
       *mine, doorbells_[0], [&] { return !mine->troubles().empty(); }, take));
   EXPECT_EQ(mine->troubles(), "the connection to rank 1 was lost: it was closed there");
+  EXPECT_TRUE(mine->pending());
+  const auto loss = mine->take_loss();
+  ASSERT_TRUE(loss);
+  EXPECT_EQ(loss->rank, 1);
+  EXPECT_EQ(loss->text, "rank 1 is gone: the connection to it was lost (it was closed there)");
+  EXPECT_FALSE(mine->take_loss() || mine->pending());
   mine->send(1, {});
   EXPECT_TRUE(mine->flush());
   EXPECT_TRUE(mine->sent_to(1));

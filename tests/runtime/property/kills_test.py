@@ -153,6 +153,7 @@ class Round:
                 clause = re.sub(r'\([^)]*\)', '', clause)  # who that is
                 for first, last in re.findall(r'(\d+)(?:-(\d+))?', clause):
                     named.update(range(int(first), int(last or first) + 1))
+            named.update(int(rank) for rank in re.findall(r'rank (\d+) \(host [^)]*\) is gone', line))
         expected = {2, 3} if self.kind == 'cut' else {self.victim}  # of two hosts, each reports the other's
         if named & expected:
             return None

@@ -162,6 +162,13 @@ case $case in
     ((status != 0)) || fail "an exit code other than 0 expected"
     ((SECONDS < 15)) || fail "the job took $SECONDS s to end"
     ;;
+  killed_rank_is_named)
+    # The launcher does nothing about it. Both programs end with the error; MPI would wait for the third for ever.
+    mpirun --enable-recovery -np 3 "$program" kill
+    victim=$(sed -n 's/^victim //p' "$out")
+    says 2 "^error\(aborted\): group world: rank 2 \(host $(hostname), pid $victim\) is gone: its process has ended; see what it printed$"
+    says 0 '^kolo: rank '
+    ;;
   part_of_a_job)
     # Its watchdog ends the ranks of the session; what becomes of the others is the launcher's business.
     KOLO_STALL_REPORT_SECONDS=0.5 KOLO_STALL_ABORT_SECONDS=1 mpirun -np 3 "$program" part

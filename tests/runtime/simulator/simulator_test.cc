@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
+#include <functional>
+#include <string>
 #include <thread>
 
 #include "tests/runtime/property/property_player.h"
@@ -31,13 +33,13 @@ struct Played {
 };
 
 Played play(std::uint64_t seed, const PropertyProgram& program, const Fault& fault, Checks checks, double timeout,
-            bool must_be_called) {
+            Notice notice) {
   Played played;
   Config config = config_of(program);
   config.timeout_seconds = timeout;
   config.report = [&](const std::string& line) { played.reports += line + '\n'; };
   const std::chrono::nanoseconds slowest = seed % 3 == 0 ? 0ns : seed % 3 == 1 ? 20us : 1ms;
-  VirtualNetwork network(seed, program.ranks, slowest, must_be_called);
+  VirtualNetwork network(seed, program.ranks, slowest, notice);
   played.end = simulate(seed, longest, [&] {
     played.problems = run_program(
         program, config,
@@ -48,8 +50,8 @@ Played play(std::uint64_t seed, const PropertyProgram& program, const Fault& fau
         checks);
   });
   played.job = network.job_end();
-  const bool others_are_gone =  // of a rank that was killed when the others had all they needed
-      fault.kind == Fault::Kind::kill &&
+  const bool others_are_gone =  // of a rank that never runs again; the others have all that they can have
+      (fault.kind == Fault::Kind::stop || fault.kind == Fault::Kind::kill) &&
       std::ranges::none_of(played.end.waiting, [&](int rank) { return rank >= 0 && rank != fault.rank; });
   if (played.end.hung && !others_are_gone)
     played.problems.push_back("it hangs:\n" + played.end.threads + played.reports);
@@ -81,7 +83,7 @@ class Simulator : public ::testing::TestWithParam<int> {
   /// operations that have none of their own.
   template <class Judge>
   void play_all(std::uint64_t count, const std::vector<Fault::Kind>& kinds, Checks checks, Judge&& judge,
-                double timeout = 0, bool must_be_called = false) {
+                double timeout = 0, Notice notice = Notice::rings) {
     std::uint64_t programs = 0, switches = 0;
     std::chrono::nanoseconds time{0};
     for (const std::uint64_t seed : seeds(count)) {
@@ -93,11 +95,16 @@ class Simulator : public ::testing::TestWithParam<int> {
         std::ranges::fill(program.threads, 1);         // a program does not end while other threads of it wait
         program.own_error = "left without finishing";  // who waits for that rank's marks leaves, too
       }
+      if (fault.kind == Fault::Kind::kill) {
+        program.own_error = "is gone";
+        std::ranges::fill(program.threads,
+                          1);  // a thread ends where it cannot tell the others what it has; so does all
+      }
       if (fault.kind == Fault::Kind::memory) program.own_error = "there is not enough memory";
       if (fault.kind > Fault::Kind::kill && matches_by_count(program)) continue;
       if (timeout > 0 && may_lose_count(program)) continue;
       if (std::getenv("KOLO_TEST_SEED")) std::printf("%s\n%s", to_string(fault).c_str(), to_string(program).c_str());
-      Played played = play(seed, program, fault, checks, timeout, must_be_called);
+      Played played = play(seed, program, fault, checks, timeout, notice);
       if (std::getenv("KOLO_TEST_SEED")) std::printf("%s", played.reports.c_str());
       judge(played, fault);
       for (const std::string& problem : played.problems) ADD_FAILURE() << problem;
@@ -125,7 +132,11 @@ TEST_P(Simulator, EveryProgramDoesWhatTheModelDoes) {
 
 // A rank that has all it wants must let such a library go on, for as long as others wait; also when it leaves.
 TEST_P(Simulator, ALibraryThatMustBeCalledKeepsNothingBack) {
-  play_all(400, {Fault::Kind::none, Fault::Kind::late}, Checks::model, must_not_end, 0, true);
+  play_all(400, {Fault::Kind::none, Fault::Kind::late}, Checks::model, must_not_end, 0, Notice::called);
+}
+
+TEST_P(Simulator, ALibraryThatMustBeAskedIsAsked) {
+  play_all(400, {Fault::Kind::none, Fault::Kind::late}, Checks::model, must_not_end, 0, Notice::polled);
 }
 
 TEST_P(Simulator, WhatFailsOnOneRankFailsOnAll) {
@@ -144,45 +155,233 @@ TEST_P(Simulator, WhatIsLateFailsOnAll) {
   play_all(1000, {Fault::Kind::late, Fault::Kind::freeze}, Checks::agreement, must_not_end, 0.05);
 }
 
-TEST_P(Simulator, AKilledRankIsNamed) {
-  play_all(200, {Fault::Kind::kill}, Checks::agreement, [](Played& played, const Fault& fault) {
-    if (!played.end.ended) return;  // it was killed after its end
+TEST_P(Simulator, AStoppedRankIsNamed) {
+  play_all(200, {Fault::Kind::stop}, Checks::agreement, [](Played& played, const Fault& fault) {
+    if (!played.end.ended) return;  // it was stopped after its end
     if (played.job.exit_code != 72) played.problems.push_back("the exit code is not 72");
+    if (played.reports.find("rank " + std::to_string(fault.rank)) == std::string::npos)
+      played.problems.push_back("the stopped rank is not named:\n" + played.reports);
+  });
+}
+
+TEST_P(Simulator, AKilledRankIsMissedByAll) {
+  play_all(600, {Fault::Kind::kill}, Checks::agreement, [](Played& played, const Fault& fault) {
+    if (played.reports.find("making the session has waited") == std::string::npos) return must_not_wait(played, fault);
+    // It was killed before a rank of another node had met it: nobody notices that, but the watchdog names it.
     if (played.reports.find("rank " + std::to_string(fault.rank)) == std::string::npos)
       played.problems.push_back("the killed rank is not named:\n" + played.reports);
   });
 }
 
+/// Runs `program` on so many virtual ranks, each with a session.
+Simulated simulate_ranks(std::uint64_t seed, int ranks, const Config& config, VirtualNetwork& network,
+                         const std::function<void(Session&)>& program, const Fault& fault = {}) {
+  return simulate(seed, longest, [&] {
+    auto worlds = test_worlds(ranks, config);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < ranks; ++rank) {
+      World& world = worlds[static_cast<std::size_t>(rank)];
+      network.enter(rank, world, fault);
+      starts_rank(rank);
+      threads.emplace_back([&] {
+        Session session(std::move(world), config);
+        program(session);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  });
+}
+
+/// Plays that with many seeds. Nothing may take as long as a thread sleeps that nobody wakes.
+void play_ranks(std::uint64_t count, int most_ranks, Notice notice,
+                const std::function<void(std::uint64_t seed, Session&)>& program) {
+  for (const std::uint64_t seed : seeds(count)) {
+    Config config = test_config();
+    if (seed % 3 == 0) config.spin_us = 0;
+    const int ranks = 2 + static_cast<int>(seed % static_cast<std::uint64_t>(most_ranks - 1));
+    if (seed % 5 == 0 && ranks > 2) config.fake_nodes = "1," + std::to_string(ranks - 1);
+    VirtualNetwork network(seed, ranks, 20us, notice);
+    const Simulated end =
+        simulate_ranks(seed, ranks, config, network, [&](Session& session) { program(seed, session); });
+    ASSERT_FALSE(end.hung || end.ended) << end.threads << "replay with KOLO_TEST_SEED=" << seed;
+    ASSERT_LT(end.time, 500ms) << "a thread slept for the safety wake-up; replay with KOLO_TEST_SEED=" << seed;
+    ASSERT_FALSE(::testing::Test::HasFailure()) << "replay with KOLO_TEST_SEED=" << seed;
+  }
+}
+
 // As above, when the last operation is still under way: whoever is through first leaves only when all are.
 TEST(Leaving, KeepsNothingBackThatOthersNeed) {
-  for (const std::uint64_t seed : seeds(200)) {
-    const int ranks = 2 + static_cast<int>(seed % 3);
-    VirtualNetwork network(seed, ranks, 20us, true);
-    int right = 0;
-    const Simulated end = simulate(seed, longest, [&] {
-      auto worlds = test_worlds(ranks, test_config());
-      std::vector<std::thread> threads;
-      for (int rank = 0; rank < ranks; ++rank) {
-        World& world = worlds[static_cast<std::size_t>(rank)];
-        network.enter(rank, world, {});
-        starts_rank(rank);
-        threads.emplace_back([&, rank] {
-          Session session(std::move(world), test_config());
-          float one = 1;
-          Handle handle = session.all_reduce_async("x", view_scalar(one));
-          session.barrier();  // now it is agreed, though not complete
-          if (seed % 2 == 0) handle.wait();
-          session.close();
-          handle.wait();
-          right += one == static_cast<float>(ranks) && session.stats().late_wakeups == 0;
-        });
-      }
-      for (std::thread& thread : threads) thread.join();
+  play_ranks(200, 4, Notice::called, [](std::uint64_t seed, Session& session) {
+    float one = 1;
+    Handle handle = session.all_reduce_async("x", view_scalar(one));
+    session.barrier();  // now it is agreed, though not complete
+    if (seed % 2 == 0) handle.wait();
+    session.close();
+    handle.wait();
+    EXPECT_EQ(one, static_cast<float>(session.size()));
+    EXPECT_EQ(session.stats().late_wakeups, 0U);
+  });
+}
+
+TEST(Leaving, RunsWhatAllHaveAnnouncedBefore) {
+  play_ranks(200, 9, Notice::rings, [](std::uint64_t, Session& session) {
+    float one = 1;
+    if (session.rank() == session.size() - 1) std::this_thread::sleep_for(5ms);  // the last to announce it
+    Handle handle = session.all_reduce_async("x", view_scalar(one));
+    if (session.rank() == session.size() - 1) session.close();
+    EXPECT_NO_THROW(handle.wait());
+    EXPECT_EQ(one, static_cast<float>(session.size()));
+  });
+}
+
+TEST(Leaving, WaitsForAnotherThreadThatLeaves) {
+  play_ranks(200, 3, Notice::rings, [](std::uint64_t, Session& session) {
+    if (session.rank() == 0) std::this_thread::sleep_for(5ms);
+    const auto close = [&] {
+      session.close();
+      EXPECT_GE(virtual_time(), 5ms) << "rank 0 has not left";
+    };
+    std::thread other(close);
+    close();
+    other.join();
+  });
+}
+
+// A thread that leaves without finishing takes the role from another that sleeps with it, or is about to; whoever could
+// end that one's wait stands still.
+TEST(Leaving, WaitsForNoThreadThatSleepsWithTheRole) {
+  for (const std::uint64_t seed : seeds(1000)) {
+    VirtualNetwork network(seed, 2, 20us);
+    Config config = test_config();
+    config.spin_us = 0;
+    std::chrono::nanoseconds took{0};
+    const Simulated end = simulate_ranks(seed, 2, config, network, [&](Session& session) {
+      float one = 1, two = 2;
+      const auto wait = [&] {
+        const std::string name = "only on rank " + std::to_string(session.rank());
+        EXPECT_THROW(session.all_reduce(name, view_scalar(one)), Error);
+      };
+      if (session.rank() == 0) return wait();
+      std::thread other(wait);
+      freeze(0, 10s);
+      std::this_thread::sleep_for(std::chrono::nanoseconds(seed * 7919 % 40'000));
+      const Handle handle = session.all_reduce_async("another", view_scalar(two));  // wakes that thread
+      const auto start = virtual_time();
+      session.abandon();
+      took = virtual_time() - start;
+      other.join();
     });
     ASSERT_FALSE(end.hung || end.ended) << end.threads << "replay with KOLO_TEST_SEED=" << seed;
-    ASSERT_EQ(right, ranks) << "replay with KOLO_TEST_SEED=" << seed;
-    ASSERT_LT(end.time, 500ms) << "a thread slept for the safety wake-up; replay with KOLO_TEST_SEED=" << seed;
+    ASSERT_LT(took, 200ms) << "replay with KOLO_TEST_SEED=" << seed;
   }
+}
+
+// Also of ranks that have not used their pair before, and of those that need nobody but each other.
+TEST(Leaving, WithoutFinishingEndsSendsAndReceivesOfTheOthers) {
+  play_ranks(400, 5, Notice::rings, [](std::uint64_t seed, Session& session) {
+    if (session.size() < 3) return;
+    float one = 1;
+    if (session.rank() == 2) {
+      std::this_thread::sleep_for(std::chrono::nanoseconds(seed * 7919 % 200'000));
+      return session.abandon();
+    }
+    if (session.rank() == 0) {
+      EXPECT_THROW(session.recv("x", view_scalar(one), 1), Error);
+    }
+    if (session.rank() == 1) {
+      EXPECT_THROW(session.barrier(), Error);
+    }
+    if (session.rank() < 2) {
+      EXPECT_THROW(session.send("y", view_scalar(one), 1 - session.rank()), Error);
+    }
+  });
+}
+
+// Whatever its place in the tree, on whichever node; its pairs, too.
+TEST(Killed, IsNamedOnAllOthersWithinASecond) {
+  for (const std::uint64_t seed : seeds(400)) {
+    const int ranks = 2 + static_cast<int>(seed % 9), victim = static_cast<int>(seed / 9) % ranks;
+    Config config = test_config();
+    if (seed % 4 == 0) config.spin_us = 0;
+    for (int left = ranks, node = 1 + static_cast<int>(seed / 7 % 4); left > 0; left -= node)
+      config.fake_nodes += (left == ranks ? "" : ",") + std::to_string(std::min(node, left));
+    const Fault fault{
+        .kind = Fault::Kind::kill, .rank = victim, .when = 1ms + std::chrono::nanoseconds(seed * 7919 % 3'000'000)};
+    VirtualNetwork network(seed, ranks, 20us);
+    int right = 0;
+    const Simulated end = simulate_ranks(
+        seed, ranks, config, network,
+        [&](Session& session) {
+          const int me = session.rank();
+          const auto run = [&] {
+            float one = 1;
+            for (;;) {
+              session.all_reduce("x", view_scalar(one));
+              if (seed % 3 == 0 && me == victim) session.send("y", view_scalar(one), (me + 1) % ranks);
+              if (seed % 3 == 0 && me == (victim + 1) % ranks) session.recv("y", view_scalar(one), victim);
+            }
+          };
+          const std::string text = error_text(run, ErrorCode::aborted);
+          const auto after = virtual_time() - fault.when;
+          EXPECT_LT(after, 1s);
+          EXPECT_NE(text.find("rank " + std::to_string(victim) + " is gone"), std::string::npos) << text;
+          const auto start = virtual_time();
+          session.close();
+          EXPECT_LT(virtual_time() - start, 100ms);
+          EXPECT_EQ(session.stats().late_wakeups, 0U);
+          ++right;
+        },
+        fault);
+    ASSERT_EQ(right, ranks - 1) << end.threads << "replay with KOLO_TEST_SEED=" << seed;
+    ASSERT_FALSE(end.ended || ::testing::Test::HasFailure()) << "replay with KOLO_TEST_SEED=" << seed;
+  }
+}
+
+// ---- threads that work for those which do not wait ------------------------------------------------------------------
+
+TEST(Background, GoesOnWithWhatAThreadLeavesThatDrove) {
+  for (const Notice notice : {Notice::rings, Notice::polled, Notice::called}) {
+    play_ranks(500, 4, notice, [](std::uint64_t, Session& session) {
+      float one = 1;
+      double two = 1;  // not in one bucket
+      Handle handle = session.all_reduce_async("x", view_scalar(one));
+      session.all_reduce("y", view_scalar(two));
+      std::this_thread::sleep_for(50ms);
+      EXPECT_EQ(one, static_cast<float>(session.size())) << "nobody has looked after it";
+      handle.wait();
+    });
+  }
+}
+
+TEST(Background, RunsWhatNobodyWaitsFor) {
+  play_ranks(500, 4, Notice::rings, [](std::uint64_t seed, Session& session) {
+    float one = 1;
+    session.all_reduce("x", view_scalar(one));  // from now on no run of new names ends when somebody waits
+    one = 1;
+    if (session.rank() == static_cast<int>(seed / 7 % 4)) std::this_thread::sleep_for(5ms);  // the last to announce it
+    Handle handle = session.all_reduce_async("x", view_scalar(one));
+    std::this_thread::sleep_for(50ms);
+    EXPECT_EQ(one, static_cast<float>(session.size())) << "nobody has looked after it";
+    handle.wait();
+  });
+}
+
+TEST(Background, FailsWhatIsOverdueThoughNobodyWaits) {
+  play_ranks(300, 4, Notice::rings, [](std::uint64_t seed, Session& session) {
+    if (session.size() < 3) return;  // the last rank takes no part in it
+    float one = 1;
+    session.all_reduce("x", view_scalar(one));  // so that the second time goes by number, and nothing counts its run
+    if (session.rank() == static_cast<int>(seed / 7 % 2)) {
+      std::this_thread::sleep_for(std::chrono::nanoseconds(seed * 7919 % 30'000'000));  // all else is asleep
+      Handle handle = session.all_reduce_async("x", view_scalar(one), {.timeout_seconds = 0.02});
+      std::this_thread::sleep_for(200ms);
+      EXPECT_THROW(handle.wait(), Error);
+    } else if (session.rank() < 2) {
+      EXPECT_THROW(session.all_reduce("x", view_scalar(one)), Error);
+      EXPECT_LT(virtual_time(), 150ms) << "the other rank has found late that it is overdue";
+    }
+    std::this_thread::sleep_for(300ms - virtual_time());  // whoever leaves fails it, too
+  });
 }
 
 /// Steps of a training job, with nodes of eight ranks: each rank submits its tensors and waits for all of them.
@@ -208,20 +407,7 @@ TEST(LargeJob, AThousandRanksTakeThreeStepsOfTwoHundredTensors) {
     stats[static_cast<std::size_t>(session.rank())] = session.stats();
   };
   const std::clock_t start = std::clock();
-  const Simulated end = simulate(1, 1000s, [&] {
-    auto worlds = test_worlds(ranks, config);
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < ranks; ++rank) {
-      World& world = worlds[static_cast<std::size_t>(rank)];
-      network.enter(rank, world, {});
-      starts_rank(rank);
-      threads.emplace_back([&] {
-        Session session(std::move(world), config);
-        train(session);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-  });
+  const Simulated end = simulate_ranks(1, ranks, config, network, train);
   const double took = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;  // beside other tests, too
   EXPECT_FALSE(end.hung) << end.threads;
   EXPECT_EQ(right, ranks * steps);

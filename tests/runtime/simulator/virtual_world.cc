@@ -29,6 +29,8 @@ using std::chrono::nanoseconds;
 
 namespace {
 
+constexpr const char* process_ended = "its process has ended";
+
 /// Whether addresses on a fiber's stack are on the same one.
 bool same_fiber(const char* a, const char* b) {
   constexpr std::ptrdiff_t deepest = 128 << 10;  // a quarter of a stack
@@ -56,9 +58,12 @@ struct VirtualNetwork::State {
   std::vector<std::deque<ControlChannel::Message>> inboxes;  // by receiver, in the order of their arrival
   std::map<std::pair<int, int>, nanoseconds> last_due{};     // by sender and receiver
   std::vector<ControlChannel*> channels;                     // the real ones, by rank, for their doorbells
-  bool must_be_called;
+  Notice notice;
   std::vector<std::optional<nanoseconds>> keeps;  // by rank: what others need, until it is called at that time or later
   std::set<int> leaving;
+  std::vector<std::set<int>> on_node, elsewhere;  // by rank: who notices its end; of a connection, too
+  std::set<int> killed{};
+  std::vector<std::deque<ControlChannel::Loss>> losses{};  // by the rank that has noticed
   JobEnd end{};
 
   nanoseconds draw(nanoseconds most) { return nanoseconds(random() % static_cast<std::uint64_t>(most.count() + 1)); }
@@ -79,6 +84,18 @@ struct VirtualNetwork::State {
     });
   }
 
+  /// Those who watch a rank learn that it is gone.
+  void end_of(int rank, const std::set<int>& watching, const std::string& why) {
+    const std::string text = fmt::format("rank {} is gone: {}", rank, why);
+    for (const int other : watching) {
+      if (other == rank) continue;
+      const nanoseconds due = std::max(last_due[{rank, other}], virtual_time()) + 1ns + draw(1ms);
+      then_ring(due, other, [this, rank, other, text] {
+        losses[static_cast<std::size_t>(other)].push_back({rank, text});
+      });
+    }
+  }
+
   void called(int rank) {
     auto& until = keeps[static_cast<std::size_t>(rank)];
     if (until && virtual_time() >= *until) until.reset();
@@ -97,11 +114,30 @@ class VirtualChannel final : public ControlChannel {
       : real_(std::move(real)), state_(std::move(state)), fault_(std::move(fault)) {
     state_->channels[static_cast<std::size_t>(rank())] = real_.get();
   }
-  ~VirtualChannel() override { state_->channels[static_cast<std::size_t>(rank())] = nullptr; }
+  ~VirtualChannel() override {
+    const auto me = static_cast<std::size_t>(rank());
+    state_->end_of(rank(), state_->elsewhere[me], "the connection to it was lost");
+    state_->channels[me] = nullptr;
+  }
 
   int rank() const override { return real_->rank(); }
   const Topology& topology() const override { return real_->topology(); }
-  void open(const TreePosition&) override {}
+  void open(const TreePosition& position) override {
+    const auto mine = topology().node_ranks(rank());
+    const std::set<int> here(mine.begin(), mine.end());
+    std::set<int> neighbours(position.children.begin(), position.children.end());
+    if (!position.root()) neighbours.insert(position.parent);
+    for (const int other : here) {
+      const bool is_new = state_->on_node[static_cast<std::size_t>(other)].insert(rank()).second;
+      if (is_new && state_->killed.contains(other)) state_->end_of(other, {rank()}, process_ended);
+    }
+    for (const int other : neighbours) {
+      if (here.contains(other)) continue;
+      const bool is_new = state_->elsewhere[static_cast<std::size_t>(other)].insert(rank()).second;
+      const bool had_met = state_->last_due.contains({other, rank()});
+      if (is_new && had_met && state_->killed.contains(other)) state_->end_of(other, {rank()}, process_ended);
+    }
+  }
   void send(int to, std::span<const std::byte> message) override { state_->post(rank(), to, message); }
   bool receive(Message& message) override {
     const char here = 0;
@@ -114,7 +150,16 @@ class VirtualChannel final : public ControlChannel {
     inbox.pop_front();
     return true;
   }
-  bool pending() override { return state_->arrived(rank()); }
+  bool pending() override {
+    return state_->arrived(rank()) || !state_->losses[static_cast<std::size_t>(rank())].empty();
+  }
+  std::optional<Loss> take_loss() override {
+    auto& losses = state_->losses[static_cast<std::size_t>(rank())];
+    if (losses.empty()) return std::nullopt;
+    Loss loss = std::move(losses.front());
+    losses.pop_front();
+    return loss;
+  }
   bool flush() override {
     short_of_memory = {};
     return true;
@@ -135,13 +180,18 @@ class VirtualChannel final : public ControlChannel {
   bool made_ = false;            // another one has run the cycle
 };
 
-/// Complete when the real operation is, and not before its time.
+/// Complete when the real operation is, and not before its time. Where it must be polled, nothing rings then.
 class VirtualOperation final : public Operation {
  public:
   VirtualOperation(std::unique_ptr<Operation> real, std::shared_ptr<State> state, const GroupInfo& group, int rank,
                    nanoseconds time, bool fails)
       : real_(std::move(real)), state_(std::move(state)), ranks_(group.ranks), rank_(rank), fails_(fails) {
-    state_->then_ring(virtual_time() + time, rank, [due = due_] { *due = true; });
+    const auto done = [due = due_] { *due = true; };
+    if (needs_polling()) {
+      at(virtual_time() + time, done);
+    } else {
+      state_->then_ring(virtual_time() + time, rank, done);
+    }
   }
   bool step() override {
     if (!*due_) return false;
@@ -152,11 +202,11 @@ class VirtualOperation final : public Operation {
     };
     if (std::ranges::any_of(ranks_, withheld)) return false;
     if (!real_->step()) return false;
-    if (needs_polling() && state_->random() % 4 == 0)
+    if (state_->notice == Notice::called && state_->random() % 4 == 0)
       state_->keeps[static_cast<std::size_t>(rank_)] = virtual_time() + state_->draw(1ms);
     return true;
   }
-  bool needs_polling() const override { return state_->must_be_called; }
+  bool needs_polling() const override { return state_->notice != Notice::rings; }
   bool holds_backend() const override { return real_->holds_backend(); }
 
  private:
@@ -207,7 +257,7 @@ class VirtualBackend final : public Backend {
   }
   std::uint64_t staged_bytes() const override { return real_->staged_bytes(); }
   std::shared_ptr<MemorySource> memory() override { return real_->memory(); }
-  bool must_be_called() const override { return state_->must_be_called; }
+  bool must_be_called() const override { return state_->notice == Notice::called; }
   void progress(bool) override { state_->called(rank_); }
   bool settled() override {
     state_->called(rank_);
@@ -243,20 +293,23 @@ Fault draw_fault(std::uint64_t seed, int ranks, const std::vector<Fault::Kind>& 
 }
 
 std::string to_string(const Fault& fault) {
-  static constexpr std::string_view kinds[]{"none", "late",  "freeze", "kill", "start",
-                                            "step", "group", "memory", "leave"};
+  static constexpr std::string_view kinds[]{"none",  "late", "freeze", "stop",   "kill",
+                                            "start", "step", "group",  "memory", "leave"};
   return fmt::format("{} on rank {} after {} us for {} us, call {}", kinds[static_cast<std::size_t>(fault.kind)],
                      fault.rank, fault.when / 1us, fault.how_long / 1us, fault.call);
 }
 
-VirtualNetwork::VirtualNetwork(std::uint64_t seed, int ranks, nanoseconds slowest, bool must_be_called)
+VirtualNetwork::VirtualNetwork(std::uint64_t seed, int ranks, nanoseconds slowest, Notice notice)
     : state_(std::make_shared<State>(
           State{.random = std::mt19937_64(seed),
                 .slowest = slowest,
                 .inboxes = std::vector<std::deque<ControlChannel::Message>>(static_cast<std::size_t>(ranks)),
                 .channels = std::vector<ControlChannel*>(static_cast<std::size_t>(ranks)),
-                .must_be_called = must_be_called,
-                .keeps = std::vector<std::optional<nanoseconds>>(static_cast<std::size_t>(ranks))})) {}
+                .notice = notice,
+                .keeps = std::vector<std::optional<nanoseconds>>(static_cast<std::size_t>(ranks)),
+                .on_node = std::vector<std::set<int>>(static_cast<std::size_t>(ranks)),
+                .elsewhere = std::vector<std::set<int>>(static_cast<std::size_t>(ranks)),
+                .losses = std::vector<std::deque<ControlChannel::Loss>>(static_cast<std::size_t>(ranks))})) {}
 VirtualNetwork::~VirtualNetwork() = default;
 
 void VirtualNetwork::enter(int rank, World& world, const Fault& fault) {
@@ -271,7 +324,15 @@ void VirtualNetwork::enter(int rank, World& world, const Fault& fault) {
   if (rank != fault.rank) return;
   if (fault.kind == Fault::Kind::late) freeze(rank, fault.how_long);
   if (fault.kind == Fault::Kind::freeze) at(fault.when, [=] { freeze(rank, fault.how_long); });
-  if (fault.kind == Fault::Kind::kill) at(fault.when, [=] { kill(rank); });
+  if (fault.kind == Fault::Kind::stop) at(fault.when, [=] { kill(rank); });
+  if (fault.kind == Fault::Kind::kill) {
+    at(fault.when, [=, state = state_] {
+      kill(rank);
+      state->killed.insert(rank);
+      for (const auto* watching : {&state->on_node, &state->elsewhere})
+        state->end_of(rank, (*watching)[static_cast<std::size_t>(rank)], process_ended);
+    });
+  }
 }
 
 const JobEnd& VirtualNetwork::job_end() const {

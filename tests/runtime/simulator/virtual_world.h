@@ -16,7 +16,8 @@ struct Fault {
     none,
     late,    ///< a rank starts late
     freeze,  ///< a rank stands still for a while
-    kill,    ///< a rank never runs again
+    stop,    ///< a rank never runs again
+    kill,    ///< the same, and the ranks of its node and its neighbours elsewhere notice
     start,   ///< a rank's backend throws when it starts an operation
     step,    ///< ... when an operation advances
     group,   ///< ... when it is made for a group, or hears of the other ranks there
@@ -40,12 +41,18 @@ struct JobEnd {
   int exit_code = 0;
 };
 
+/// How what moves an operation's data lets a rank know that it is complete.
+enum class Notice : std::uint8_t {
+  rings,   ///< it rings the rank's doorbell, as the other ranks of a node do
+  polled,  ///< it must be asked, as a GPU
+  called,  ///< so must it, and it moves the data only while a rank calls it, as MPI: what an operation that is complete
+           ///< has left there, the other ranks need
+};
+
 /// The network between virtual ranks: messages arrive in order on each edge, after a delay that the seed draws.
 class VirtualNetwork {
  public:
-  /// `must_be_called`: as MPI, what moves the data does so only while a rank calls it. What an operation that is
-  /// complete has left there, the other ranks need.
-  VirtualNetwork(std::uint64_t seed, int ranks, std::chrono::nanoseconds slowest, bool must_be_called = false);
+  VirtualNetwork(std::uint64_t seed, int ranks, std::chrono::nanoseconds slowest, Notice notice = Notice::rings);
   ~VirtualNetwork();
 
   /// Puts the network's channel into a rank's world, and around each of its backends one whose operations take virtual

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "runtime/control/channel.h"
+#include "runtime/coordinator/groups.h"
+
+namespace kolo {
+
+/// Ranks that are gone without having left: every group that has one fails, here and on the ranks that this one can
+/// tell. Each rank acts on what it notices itself, since the rank that is gone may be the one that would decide.
+///
+/// A rank whose program ends by an error says so, and a rank that leaves may be gone before all others know that all
+/// leave: so a while passes between the notice and the failure, in which word of that may come on other ways.
+class Losses {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  Losses(ControlChannel& control, Groups& groups) : control_(control), groups_(groups) {}
+
+  /// A backend has found out that a rank of the group will do no more, and not which, or why: that rank has told
+  /// others.
+  void unexplained(GroupState& group, const Failure& failure);
+  /// Takes what the channel has noticed, and acts on what was noticed long enough ago. `leaving`: this rank waits for
+  /// all to leave.
+  void look(Time now, bool leaving);
+  /// When look() must be called again, at the latest.
+  Time next() const;
+
+ private:
+  struct Noticed {
+    std::optional<Time> acts_at;  // from the next look() on
+    std::function<void()> act;
+  };
+  void fail_groups_of(const ControlChannel::Loss& loss);
+
+  ControlChannel& control_;
+  Groups& groups_;
+  std::vector<Noticed> noticed_;  // and not acted on
+};
+
+}  // namespace kolo
