@@ -58,6 +58,8 @@ class Driver {
   bool wait_for_launch(const SubmissionPtr& submission);
   /// How something failed that nobody waits for any more; once.
   std::optional<Failure> claim_failure() { return queue_.claim_failure(); }
+  /// It is done: throws how it has failed, or else what claim_failure() knows.
+  void conclude(const Submission& submission);
   /// The handle dies: withdraws the operation, or waits for it if that is too late.
   void release(const SubmissionPtr& submission) noexcept;
   void close(bool abandons);

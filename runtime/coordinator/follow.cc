@@ -24,6 +24,11 @@ std::optional<Error> error_of(const Submission& submission) {
 
 }  // namespace
 
+void Driver::conclude(const Submission& submission) {
+  if (submission.completion.failure) throw Error(*submission.completion.failure);
+  if (const auto failure = claim_failure()) throw Error(*failure);
+}
+
 bool Driver::listen(const SubmissionPtr& submission, const Listener& listener) {
   refuse_forked();
   flush(submission, false);

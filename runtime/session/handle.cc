@@ -51,9 +51,7 @@ void Handle::finish(const Operation& operation) {
     submission_.reset();
     driver_.reset();
   }
-  const auto& [driver, submission] = operation;
-  if (submission->completion.failure) throw Error(*submission->completion.failure);
-  if (const auto failure = driver->claim_failure()) throw Error(*failure);
+  operation.first->conclude(*operation.second);
 }
 
 bool Handle::wait_until(std::chrono::steady_clock::time_point deadline) {
