@@ -421,7 +421,8 @@ TEST(Completion, WaitAnyFindsWhatIsDoneEmptyOrFailed) {
     if (!late) handles[0] = session.all_reduce_async("slow", view_scalar(slow));
     handles[1] = session.all_reduce_async("quick", view_scalar(quick));
     if (!late) {
-      EXPECT_EQ(wait_any(handles), 2U) << "it is empty";
+      Handle* const empty[] = {&handles[0], &handles[2]};
+      EXPECT_EQ(wait_any(empty), 1U);
       Handle* const two[] = {&handles[0], &handles[1]};
       EXPECT_EQ(wait_any(two), 1U);
       EXPECT_EQ(wait_any(two), 1U) << "it is done";
