@@ -32,7 +32,10 @@ ProcessWatch::ProcessWatch(const std::map<int, int>& pids, Doorbell& doorbell)
     if (process && watch(poll_.get(), process.get(), static_cast<std::uint64_t>(rank)))
       processes_.emplace(rank, std::move(process));
   }
-  if (!processes_.empty()) thread_ = started_thread("notices the end of other processes", [this] { wait(); });
+  try {
+    if (!processes_.empty()) thread_ = started_thread("notices the end of other processes", [this] { wait(); });
+  } catch (const Error&) {  // without it what waits for a process that has ended is the watchdog's business
+  }
 }
 
 ProcessWatch::~ProcessWatch() {

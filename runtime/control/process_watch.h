@@ -15,8 +15,8 @@ namespace kolo {
 /// Notices the end of other processes of this host, by a thread that sleeps until there is one (pidfd_open(2)).
 class ProcessWatch {
  public:
-  /// `pids`: by rank. Processes that cannot be watched are not. `doorbell` is rung for each that ends, or has ended
-  /// before; it must live as long as this. Throws Error{backend} if there is no thread for it.
+  /// `pids`: by rank. What cannot be watched is not, nor anything without a thread for it. `doorbell` is rung for each
+  /// that ends, or has ended before; it must live as long as this.
   ProcessWatch(const std::map<int, int>& pids, Doorbell& doorbell);
   ~ProcessWatch();
   ProcessWatch(const ProcessWatch&) = delete;
