@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <cstdlib>
+#include <span>
 
 #include "runtime/c_api/parts.h"
 
@@ -59,6 +62,7 @@ kolo_tensor to_c(const Tensor& tensor) {
 }
 
 void give_rows(kolo_handle& handle) {
+  const std::lock_guard lock(handle.giving);
   if (handle.rows_out) std::ranges::copy(handle.rows, handle.rows_out);
   handle.rows_out = nullptr;
 }
@@ -139,6 +143,85 @@ int kolo_handle_wait_on_stream(kolo_handle* handle, void* stream) {
 
 int kolo_handle_poll(kolo_handle* handle, int* done) {
   return guarded([&] { at(done, "done") = at(handle, "handle").handle.poll() ? 1 : 0; });
+}
+
+namespace {
+
+/// The handles of an array, none of which may be null.
+std::span<kolo_handle* const> listed(kolo_handle* const* handles, size_t count) {
+  if (count == 0) return {};
+  const std::span all(&at(handles, "handles"), count);
+  for (kolo_handle* handle : all) (void)at(handle, "one of the handles");
+  return all;
+}
+
+}  // namespace
+
+int kolo_handle_wait_until(kolo_handle* handle, double seconds, int* done) {
+  return guarded([&] {
+    at(done, "done") = 0;
+    constexpr double longest = 1e9;
+    const double bounded = std::isnan(seconds) ? 0 : std::clamp(seconds, 0.0, longest);
+    const auto from_now = std::chrono::nanoseconds(static_cast<std::int64_t>(bounded * 1e9));
+    auto& waited = at(handle, "handle").handle;
+    *done = 1;  // also if it throws
+    *done = waited.wait_until(std::chrono::steady_clock::now() + from_now) ? 1 : 0;
+    if (*done) kolo::c_api::give_rows(*handle);
+  });
+}
+
+int kolo_handle_wait_any(kolo_handle* const* handles, size_t count, size_t* index) {
+  return guarded([&] {
+    at(index, "index") = 0;
+    std::vector<kolo::Handle*> each;
+    for (kolo_handle* handle : listed(handles, count)) each.push_back(&handle->handle);
+    *index = kolo::wait_any(std::span<kolo::Handle* const>(each));
+  });
+}
+
+int kolo_handle_wait_all(kolo_handle* const* handles, size_t count) {
+  return guarded([&] {
+    std::optional<kolo::Error> first;
+    for (kolo_handle* handle : listed(handles, count)) {
+      try {
+        handle->handle.wait();
+        kolo::c_api::give_rows(*handle);
+      } catch (const kolo::Error& error) {
+        if (!first) first = error;
+      }
+    }
+    if (first) throw kolo::Error(*first);
+  });
+}
+
+int kolo_handle_on_done(kolo_handle* handle, void (*call)(kolo_status, const char*, void*), void* context) {
+  return guarded([&] {
+    if (!call) throw std::invalid_argument("call is a null pointer");
+    at(handle, "handle").handle.on_done([call, context](const kolo::Error* error) {
+      const int status = error ? static_cast<int>(error->code()) + 1 : KOLO_OK;
+      call(static_cast<kolo_status>(status), error ? error->what() : "", context);
+    });
+  });
+}
+
+int kolo_handle_detach(kolo_handle* handle, void (*release)(void*), void* user) {
+  struct Kept {
+    std::unique_ptr<kolo_handle> handle;  // the operation writes to its rows
+    void (*release)(void*) = nullptr;
+    void* user = nullptr;
+    ~Kept() {
+      if (handle) kolo::c_api::give_rows(*handle);
+      if (release) release(user);
+    }
+  };
+  return guarded([&] {
+    kolo::Handle& operation = at(handle, "handle").handle;
+    const auto kept = std::make_shared<Kept>();
+    operation.detach(kept);
+    kept->handle.reset(handle);
+    kept->release = release;
+    kept->user = user;
+  });
 }
 
 int kolo_handle_destroy(kolo_handle* handle) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <optional>
 #include <stdexcept>
@@ -42,6 +43,7 @@ struct kolo_arena {
 struct kolo_handle {
   kolo::BlockRows rows;              ///< written by the operation
   std::int64_t* rows_out = nullptr;  ///< the program's array for them
+  std::mutex giving;                 ///< of several threads that have waited
   kolo::Handle handle;               ///< last: its destructor blocks until the operation no longer writes to `rows`
 };
 

@@ -23,7 +23,10 @@ void Completions::publish() {
       completion.launched.set();  // last: without results it failed
     return !slept_on;
   });
-  for (Submission* submission : completing_) submission->completion.done.wake();
+  for (Submission* submission : completing_) {
+    submission->completion.done.wake();
+    for (const Listener& listener : queue_.take_listeners(*submission)) (*listener)();
+  }
   finished_.clear();  // they may end here
 }
 

@@ -85,34 +85,35 @@ Driver::~Driver() {
 SubmissionPtr Driver::submit(Request&& request, bool will_wait) {
   refuse_forked();
   SubmissionPtr submission = queue_.submit(std::move(request));
-  if (will_wait) return submission;
-  if (role_.try_lock()) {
-    const std::lock_guard role(role_, std::adopt_lock);
-    announce_inline();
-  } else {
-    control_->doorbell().ring();
-  }
+  if (!will_wait) hand_over();
   return submission;
+}
+
+/// What was queued goes on without this thread.
+void Driver::hand_over() {
+  if (!role_.try_lock()) return control_->doorbell().ring();
+  const std::lock_guard role(role_, std::adopt_lock);
+  announce_inline();
 }
 
 /// Says that the program looks at an operation for the first time. Done or not: where the program looks must not depend
 /// on timing, since plans are cut there. But where it has just looked at another there is nothing more to cut; on
 /// devices it counts that all were looked at. A wait for what was polled before cuts once more.
 void Driver::flush(const SubmissionPtr& submission, bool waits) {
-  const bool again = std::exchange(submission->queued.flushed, true);
+  const bool again = submission->queued.flushed.exchange(true);
   const bool counts = submission->request.signature.device != DeviceKind::cpu && !again;
   if (again && !waits) return;
   if ((again || submission->completion.done) && !counts && queue_.flushed_last()) return;
   queue_.push(PendingQueue::What::flush, submission);
 }
 
-bool Driver::try_drive(Flag& reached) {
+bool Driver::try_drive(Flag& reached, Clock::time_point deadline) {
   if (wanted_ > 0 || !role_.try_lock()) {
     control_->doorbell().ring();  // whoever has the role, asleep or not, sees what was queued
     return false;
   }
   const std::lock_guard role(role_, std::adopt_lock);
-  drive_until(reached);
+  drive_until(reached, deadline);
   leave_role();
   return true;
 }
@@ -124,12 +125,12 @@ void Driver::wait(const SubmissionPtr& submission) {
 }
 
 /// Drives, or, where another thread does, spins for a while and then sleeps until that has reached it.
-void Driver::wait_until(Flag& reached) {
+void Driver::wait_until(Flag& reached, Clock::time_point deadline) {
   if (reached) return;
   ++drivers_;
   std::optional<Clock::time_point> since;  // another thread was found driving
-  while (!reached) {
-    if (try_drive(reached)) continue;
+  do {
+    if (try_drive(reached, deadline)) continue;
     const auto now = Clock::now();
     if (!since) since = now;
     if (now - *since < std::chrono::microseconds(config_.spin_us)) {
@@ -137,10 +138,10 @@ void Driver::wait_until(Flag& reached) {
     } else {
       --drivers_;
       control_->doorbell().ring();  // as a driver that leaves: the background thread must not count on this one
-      reached.wait();
+      reached.wait_until(deadline);
       ++drivers_;
     }
-  }
+  } while (!reached && Clock::now() < deadline);
   leave_drivers();
 }
 
@@ -177,6 +178,11 @@ void Driver::release(const SubmissionPtr& submission) noexcept {
 
 void Driver::close(bool abandons) {
   if (forked()) return;
+  leave(abandons);
+  callbacks_.finish();  // all is complete, and what follows it posted: before this rank's departure was
+}
+
+void Driver::leave(bool abandons) {
   const bool first = !closed_.exchange(true);
   if (!abandons) {
     if (first) wait(queue_.close_with(world_group_));
@@ -247,7 +253,7 @@ void Driver::announce_inline() {
 }
 
 /// For a thread that waits and has the role: looks again and again for a while, then sleeps between the rings.
-void Driver::drive_until(Flag& reached) {
+void Driver::drive_until(Flag& reached, Clock::time_point deadline) {
   Doorbell& doorbell = control_->doorbell();
   doorbell.disarm();
   Clock::time_point idle_since;
@@ -255,6 +261,7 @@ void Driver::drive_until(Flag& reached) {
     const auto now = Clock::now();
     if (moved) idle_since = now;
     moved = cycle(now);
+    if (now >= deadline) return;
     if (moved) continue;
     if (now - idle_since < std::chrono::microseconds(config_.spin_us)) {
       pause();
@@ -264,7 +271,7 @@ void Driver::drive_until(Flag& reached) {
       const auto ticket = doorbell.arm();
       control_->listen();
       moved = cycle(now);  // peers that moved before the doorbell was armed did not ring it
-      const std::chrono::nanoseconds nap = nap_between_rings();
+      const auto nap = std::min<std::chrono::nanoseconds>(nap_between_rings(), deadline - now);
       if (!moved && wanted_ == 0 && !doorbell.sleep(ticket, nap) && nap == safety_wakeup) look_for_late_work(ticket);
       doorbell.disarm();
     }

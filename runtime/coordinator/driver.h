@@ -14,6 +14,7 @@
 #include <kolo/session.h>
 
 #include "runtime/control/channel.h"
+#include "runtime/coordinator/callbacks.h"
 #include "runtime/coordinator/cycle.h"
 #include "runtime/coordinator/pending_queue.h"
 #include "runtime/watchdog/stall_watch.h"
@@ -28,6 +29,8 @@ namespace kolo {
 /// nothing to do.
 class Driver {
  public:
+  using Clock = std::chrono::steady_clock;
+
   /// `device`: this rank's GPU, or the host. The backends serve all ranks.
   Driver(std::unique_ptr<ControlChannel> control, BackendList backends, Device device, const Config& config);
   ~Driver();
@@ -39,12 +42,24 @@ class Driver {
   SubmissionPtr submit(Request&& request, bool will_wait);
   void wait(const SubmissionPtr& submission);
   bool poll(const SubmissionPtr& submission);
+  /// Waits no longer than until then. Returns whether it is done.
+  bool wait_until(const SubmissionPtr& submission, Clock::time_point deadline);
+  void wait_for(Flag& reached) { wait_until(reached); }
+  /// Calls the listener once when the operation is done; false: it is, and the listener is not called.
+  bool listen(const SubmissionPtr& submission, const Listener& listener);
+  void stop_listening(const SubmissionPtr& submission, const Listener& listener) {
+    queue_.stop_listening(submission, listener);
+  }
+  void on_done(const SubmissionPtr& submission, std::function<void(const Error*)> function);
+  void detach(const SubmissionPtr& submission, std::shared_ptr<const void> keep_alive);
   /// For device tensors: waits until the operation is on its way to its results, or done, no longer. Its name is free
   /// then; how it fails later is for whoever calls claim_failure(). False: it is done, and its failure, if any, is the
   /// caller's.
   bool wait_for_launch(const SubmissionPtr& submission);
   /// How something failed that nobody waits for any more; once.
   std::optional<Failure> claim_failure() { return queue_.claim_failure(); }
+  /// It is done: throws how it has failed, or else what claim_failure() knows.
+  void conclude(const Submission& submission);
   /// The handle dies: withdraws the operation, or waits for it if that is too late.
   void release(const SubmissionPtr& submission) noexcept;
   void close(bool abandons);
@@ -61,15 +76,16 @@ class Driver {
   SessionStats stats() const;
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   bool cycle(Clock::time_point now);
   void flush(const SubmissionPtr& submission, bool waits = true);
   void announce_inline();
   /// Takes the role, if it is free, and drives until then. Returns whether it had it.
-  bool try_drive(Flag& reached);
-  void drive_until(Flag& reached);
-  void wait_until(Flag& reached);
+  bool try_drive(Flag& reached, Clock::time_point deadline);
+  void drive_until(Flag& reached, Clock::time_point deadline);
+  void wait_until(Flag& reached, Clock::time_point deadline = Clock::time_point::max());
+  void follow(const SubmissionPtr& submission, std::function<void()> task);
+  void hand_over();
+  void leave(bool abandons);
   std::unique_lock<std::mutex> take_role();
   void pause();
   void sleep_in_background(std::uint32_t ticket, std::chrono::nanoseconds nap);
@@ -86,6 +102,7 @@ class Driver {
   const std::unique_ptr<ControlChannel> control_;
   const std::shared_ptr<const GroupInfo> world_group_;
   PendingQueue queue_;
+  Callbacks callbacks_;
   std::mutex role_;
   std::atomic<bool> background_relies_on_drivers_{false};
   std::atomic<int> drivers_{0};  // threads that wait and have not gone to sleep: they run the cycle

@@ -155,13 +155,38 @@ void PendingQueue::retire(std::span<Submission* const> submissions) {
   const std::lock_guard lock(mutex_);
   for (Submission* submission : submissions) {
     remove(*submission);
-    if (!submission->queued.detached) {
-      retire(*submission);
-      continue;
-    }
-    if (submission->completion.failure && !unclaimed_) unclaimed_ = submission->completion.failure;
-    has_unclaimed_ = unclaimed_.has_value();
+    if (!submission->queued.retired) retire(*submission);
+    if (submission->queued.detached) keep_failure(*submission);
   }
+}
+
+void PendingQueue::keep_failure(const Submission& submission) {
+  if (submission.completion.failure && !unclaimed_) unclaimed_ = submission.completion.failure;
+  has_unclaimed_ = unclaimed_.has_value();
+}
+
+void PendingQueue::let_go(const SubmissionPtr& submission) {
+  const std::lock_guard lock(mutex_);
+  submission->queued.detached = true;
+  if (submission->queued.retired) keep_failure(*submission);
+}
+
+bool PendingQueue::listen(const SubmissionPtr& submission, const Listener& listener) {
+  const std::lock_guard lock(mutex_);
+  submission->queued.listeners.push_back(listener);
+  if (submission->completion.done.expect()) return true;
+  std::erase(submission->queued.listeners, listener);
+  return false;
+}
+
+void PendingQueue::stop_listening(const SubmissionPtr& submission, const Listener& listener) {
+  const std::lock_guard lock(mutex_);
+  std::erase(submission->queued.listeners, listener);
+}
+
+std::vector<Listener> PendingQueue::take_listeners(Submission& submission) {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(submission.queued.listeners, {});
 }
 
 bool PendingQueue::detach(const SubmissionPtr& submission) {
@@ -272,7 +297,7 @@ SubmissionPtr PendingQueue::close_with(const std::shared_ptr<const GroupInfo>& w
 bool PendingQueue::close(const GroupKey& group) {
   const std::lock_guard lock(mutex_);
   const bool busy = std::ranges::any_of(in_flight_, [&](const SubmissionPtr& one) {
-    return !one->queued.detached && program_group(one->request).key() == group;
+    return !one->queued.retired && program_group(one->request).key() == group;
   });
   return !busy && (closed_groups_.insert(group), true);
 }

@@ -62,6 +62,14 @@ class PendingQueue {
   /// False if it is retired.
   bool detach(const SubmissionPtr& submission);
 
+  /// Its handle goes: its name stays in flight until it is done, and how it fails is kept.
+  void let_go(const SubmissionPtr& submission);
+
+  /// Whether the listener will be called; false: the operation is done.
+  bool listen(const SubmissionPtr& submission, const Listener& listener);
+  void stop_listening(const SubmissionPtr& submission, const Listener& listener);
+  std::vector<Listener> take_listeners(Submission& submission);
+
   /// How something failed that was detached: the first is kept until it is asked for.
   std::optional<Failure> claim_failure();
 
@@ -127,6 +135,7 @@ class PendingQueue {
   std::vector<SubmissionPtr> oldest_first() const;
   NameUse& reserve_names(Names& names, const SubmissionPtr& submission);
   void retire(Submission& submission);
+  void keep_failure(const Submission& submission);
   void append(Item item);
 
   const std::shared_ptr<BlockPool> blocks_ = std::make_shared<BlockPool>();  // of submissions

@@ -23,6 +23,9 @@ namespace kolo {
 struct Submission;
 using SubmissionPtr = std::shared_ptr<Submission>;
 
+/// Called once by whoever completes an operation, after `done` is set: must not block, throw, or call the session.
+using Listener = std::shared_ptr<const std::function<void()>>;
+
 /// What one rank asked for. The session fills it in and checks it; PendingQueue::submit() looks up a declared name, and
 /// numbers what has none; from then on it does not change.
 struct Request {
@@ -104,8 +107,9 @@ struct Queued {
   std::optional<std::size_t> place{};        ///< among what is in flight
   bool retired = false;                      ///< its name is free
   bool uncounted = false;  ///< of its occurrences: a neutral contribution; or its name was forgotten while it ran
-  bool detached = false;   ///< the program's streams wait for it, the program does not
-  bool flushed = false;    ///< the program's first look at it is in the queue; its handle's thread only
+  bool detached = false;   ///< the program does not wait for it; its streams may
+  std::vector<Listener> listeners{};  ///< called when it is done, which `done` is marked to expect
+  std::atomic<bool> flushed{false};   ///< the program's first look at it is in the queue; any thread
 };
 
 /// One operation of this rank, from submit to completion: four parts, each with one owner, in one piece of memory.

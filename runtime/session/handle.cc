@@ -1,6 +1,10 @@
 #include <kolo/handle.h>
 
+#include <algorithm>
+#include <iterator>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include <kolo/device_backend.h>
 #include <kolo/error.h>
@@ -12,7 +16,8 @@ namespace kolo {
 Handle::Handle(std::shared_ptr<Driver> driver, std::shared_ptr<Submission> submission)
     : driver_(std::move(driver)), submission_(std::move(submission)) {}
 
-Handle::Handle(Handle&& other) noexcept = default;
+Handle::Handle(Handle&& other) noexcept
+    : driver_(std::move(other.driver_)), submission_(std::move(other.submission_)) {}
 
 Handle& Handle::operator=(Handle&& other) noexcept {
   if (this != &other) {
@@ -28,12 +33,50 @@ Handle::~Handle() {
 }
 
 void Handle::wait() {
+  const Operation waited = operation();
+  if (!waited.second) return;
+  waited.first->wait(waited.second);
+  finish(waited);
+}
+
+Handle::Operation Handle::operation() const {
+  const std::lock_guard lock(mutex_);
+  return {driver_, submission_};
+}
+
+/// It is done: the handle is empty from now on.
+void Handle::finish(const Operation& operation) {
+  {
+    const std::lock_guard lock(mutex_);
+    submission_.reset();
+    driver_.reset();
+  }
+  operation.first->conclude(*operation.second);
+}
+
+bool Handle::wait_until(std::chrono::steady_clock::time_point deadline) {
+  const Operation waited = operation();
+  if (!waited.second) return true;
+  const bool done = waited.first->wait_until(waited.second, deadline);
+  if (done) finish(waited);
+  return done;
+}
+
+void Handle::detach(std::shared_ptr<const void> keep_alive) {
   if (!submission_) return;
-  const auto submission = std::exchange(submission_, nullptr);
-  const auto driver = std::exchange(driver_, nullptr);
-  driver->wait(submission);
-  if (submission->completion.failure) throw Error(*submission->completion.failure);
-  if (const auto failure = driver->claim_failure()) throw Error(*failure);
+  driver_->detach(submission_, std::move(keep_alive));
+  submission_.reset();
+  driver_.reset();
+}
+
+void Handle::on_done(std::function<void(const Error*)> function) {
+  const auto& [driver, submission] = operation();
+  if (!submission) throw Error(ErrorCode::invalid_argument, "on_done() of an empty handle; call it before wait()");
+  driver->on_done(submission, std::move(function));
+}
+
+Handle::operator bool() const {
+  return operation().second != nullptr;
 }
 
 void Handle::wait(void* stream) {
@@ -47,13 +90,53 @@ void Handle::wait(void* stream) {
 }
 
 bool Handle::poll() {
-  return !submission_ || driver_->poll(submission_);
+  const auto& [driver, submission] = operation();
+  return !submission || driver->poll(submission);
 }
 
 void Handle::release() noexcept {
   if (submission_) driver_->release(submission_);
   submission_.reset();
   driver_.reset();
+}
+
+std::size_t wait_any(std::span<Handle> handles) {
+  std::vector<Handle*> each;
+  for (Handle& handle : handles) each.push_back(&handle);
+  return wait_any(std::span<Handle* const>(each));
+}
+
+std::size_t wait_any(std::span<Handle* const> handles) {
+  if (handles.empty()) throw Error(ErrorCode::invalid_argument, "wait_any() of no handles; pass one at least");
+  const auto any = std::make_shared<Flag>();
+  const auto listener = std::make_shared<const std::function<void()>>([any] { any->set(); });
+  std::vector<Handle::Operation> listened;
+  std::ranges::transform(handles, std::back_inserter(listened), &Handle::operation);
+  const auto found = std::ranges::find_if_not(
+      listened, [&](const auto& one) { return one.second && one.first->listen(one.second, listener); });
+  const auto index = static_cast<std::size_t>(found - listened.begin());
+  if (found == listened.end()) {
+    const auto& driver = listened.front().first;
+    const bool alone = std::ranges::all_of(listened, [&](const auto& one) { return one.first == driver; });
+    alone ? driver->wait_for(*any) : any->wait();  // who drives one session sleeps on its doorbell
+  }
+  listened.resize(index);
+  for (const auto& [driver, submission] : listened) driver->stop_listening(submission, listener);
+  const auto done =
+      std::ranges::find_if(listened, [](const auto& one) { return one.second->completion.done.is_set(); });
+  return static_cast<std::size_t>(done - listened.begin());
+}
+
+void wait_all(std::span<Handle> handles) {
+  std::optional<Error> first;
+  for (Handle& handle : handles) {
+    try {
+      handle.wait();
+    } catch (const Error& error) {
+      if (!first) first = error;
+    }
+  }
+  if (first) throw Error(*first);
 }
 
 }  // namespace kolo

@@ -77,7 +77,10 @@ class Session::Parts {
   SubmissionPtr join(const Group& group);
   std::vector<std::shared_ptr<const GroupInfo>> make_groups(std::vector<std::vector<int>> groups);
   void remove_group(const std::shared_ptr<const GroupInfo>& group);
-  void finish(const SubmissionPtr& submission) { Handle(driver, submission).wait(); }
+  void finish(const SubmissionPtr& submission) {
+    driver->wait(submission);
+    driver->conclude(*submission);
+  }
 
   /// A name of the program's, which must not look like the runtime's own. Throws Error{invalid_argument}.
   static std::string_view user_name(std::string_view name);

@@ -2,9 +2,12 @@
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <climits>
 #include <cstdint>
 
@@ -27,11 +30,23 @@ class Flag {
   [[nodiscard]] bool set_and_wake_later() { return state_.exchange(set_state) == slept_on; }
   void wake() { syscall(SYS_futex, &state_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0); }
 
+  /// From now on wake() follows when it is set. False if it is set already.
+  bool expect() {
+    std::uint32_t state = unset;
+    return state_.compare_exchange_strong(state, slept_on) || state == slept_on;
+  }
+
   void wait() {
-    while (!is_set()) {
-      std::uint32_t state = unset;
-      if (state_.compare_exchange_strong(state, slept_on) || state == slept_on)
-        syscall(SYS_futex, &state_, FUTEX_WAIT_PRIVATE, slept_on, nullptr, nullptr, 0);
+    while (expect()) syscall(SYS_futex, &state_, FUTEX_WAIT_PRIVATE, slept_on, nullptr, nullptr, 0);
+  }
+  /// The same, but no longer than until then.
+  void wait_until(std::chrono::steady_clock::time_point deadline) {
+    using namespace std::chrono;
+    if (deadline == steady_clock::time_point::max()) return wait();
+    for (auto now = steady_clock::now(); now < deadline && expect(); now = steady_clock::now()) {
+      const auto left = std::min<nanoseconds>(deadline - now, hours(1)).count();
+      const timespec time{static_cast<time_t>(left / 1'000'000'000), static_cast<long>(left % 1'000'000'000)};
+      syscall(SYS_futex, &state_, FUTEX_WAIT_PRIVATE, slept_on, &time, nullptr, 0);
     }
   }
 

@@ -106,8 +106,8 @@ int kolo_tensor_to_dlpack(const kolo_tensor* tensor, void (*release)(void* user)
 /// contiguous, in rank order, and one more on each of the first `rows % ranks` ranks.
 int kolo_rows_of_rank(int64_t rows, int ranks, int rank, int64_t* begin, int64_t* end);
 
-/// One operation in flight. Every handle must be destroyed before its session, also after a wait. Use a handle from one
-/// thread at a time.
+/// One operation in flight. Every handle must be destroyed before its session, also after a wait. Several threads may
+/// wait for one handle at once, as for kolo::Handle; use it otherwise from one thread at a time.
 typedef struct kolo_handle kolo_handle;
 
 /// Returns when the operation is complete on this rank, with its status, which is the same on every rank of the group:
@@ -123,6 +123,30 @@ int kolo_handle_wait_on_stream(kolo_handle* handle, void* stream);
 
 /// `*done` becomes 1 if kolo_handle_wait() would return without waiting, 0 if not.
 int kolo_handle_poll(kolo_handle* handle, int* done);
+
+/// Waits no longer than `seconds` from now: `*done` becomes 1 if the operation is done, whose status is returned then
+/// as by kolo_handle_wait(); otherwise 0, and it goes on.
+int kolo_handle_wait_until(kolo_handle* handle, double seconds, int* done);
+
+/// `*index` becomes that of a handle whose operation is done, or that was waited for; its kolo_handle_wait() says how
+/// it went. KOLO_INVALID_ARGUMENT if `count` is 0.
+int kolo_handle_wait_any(kolo_handle* const* handles, size_t count, size_t* index);
+/// Waits for all, and returns the first status in their order that is not KOLO_OK.
+int kolo_handle_wait_all(kolo_handle* const* handles, size_t count);
+
+/// Calls `call` once, when the tensors are final, in a thread of the session that runs nothing else, one call after the
+/// other: it may submit, wait, and close the session, but not wait for what another such call has to do, nor destroy
+/// the session. `message` is empty if it went well, and valid during the call. KOLO_ABORTED also where destroying the
+/// handle has withdrawn the operation. kolo_session_close() and kolo_session_destroy() return when all calls have
+/// returned. In a child of fork() there are none. KOLO_INVALID_ARGUMENT if the handle was waited for already.
+int kolo_handle_on_done(kolo_handle* handle, void (*call)(kolo_status status, const char* message, void* context),
+                        void* context);
+
+/// The operation goes on without its handle, which is freed. Calls `release(user)`, unless null, once it is done: in
+/// the session's thread for such calls, or in this call if it was done already. Until then the tensors' memory must
+/// stay alive. How it fails is returned by the next wait on any operation of the session. If this fails, the handle is
+/// still there and `release` is not called.
+int kolo_handle_detach(kolo_handle* handle, void (*release)(void* user), void* user);
 
 /// Frees the handle. An operation that the ranks have not agreed on yet is withdrawn, as if it had never been
 /// submitted; otherwise this blocks until the operation is complete, or has failed, and how it failed is lost. In both

@@ -164,10 +164,11 @@ class Session {
   Session& operator=(Session&&) noexcept;
 
   /// Leaves, and waits until every rank has left. While an exception unwinds the stack it only announces the departure,
-  /// without waiting.
+  /// without waiting for other ranks. Waits for the functions of Handle::on_done() in both cases.
   ~Session();
 
-  /// Leaves now, collectively; operations submitted later throw Error{closed}. Idempotent.
+  /// Leaves now, collectively; operations submitted later throw Error{closed}. Returns when all functions of
+  /// Handle::on_done() have run, unless one of them calls it. Idempotent.
   void close();
 
   /// Leaves without waiting for other ranks, as during unwinding: operations in flight fail, on other ranks with

@@ -87,6 +87,42 @@ TEST_P(GpuSession, StreamsWaitAndTheHostDoesNot) {
       config);
 }
 
+/// What follows an operation finds its results in memory, though no stream and no thread has waited for it.
+TEST_P(GpuSession, FunctionsFollowAndMemoryIsKept) {
+  run_ranks(
+      3,
+      [&](Session& session) {
+        std::atomic<int> told{0}, kept{0};
+        for (int turn = 0; turn < 20; ++turn) {
+          const std::string name = std::to_string(turn);
+          auto grad = std::make_shared<OnGpu>(session, all(100, 1));
+          OnGpu other(session, all(100, 1)), third(session, all(100, 1));
+          std::vector<Handle> handles(2);
+          auto handle = session.all_reduce_async("kept " + name, grad->tensor(), {.ready = grad->stream()});
+          handles[0] = session.all_reduce_async("other " + name, other.tensor(), {.ready = other.stream()});
+          handles[1] = session.all_reduce_async("third " + name, third.tensor(), {.ready = third.stream()});
+          handle.on_done([&, grad](const Error* error) {
+            EXPECT_EQ(error, nullptr);
+            EXPECT_EQ(grad->read(), all(100, 3));
+            ++told;
+          });
+          handles[1].on_done([&](const Error*) { ++told; });
+          handle.detach(std::shared_ptr<const void>(nullptr, [&kept, grad](const void*) { ++kept; }));
+          grad.reset();
+          const std::size_t first = wait_any(handles);
+          EXPECT_TRUE(handles[first].poll());
+          handles[1].wait(third.stream());
+          EXPECT_EQ(third.read(), all(100, 3));
+          while (!handles[0].wait_until(std::chrono::steady_clock::now() + std::chrono::milliseconds(1))) continue;
+          EXPECT_EQ(other.read(), all(100, 3));
+        }
+        session.close();
+        EXPECT_EQ(told, 40);
+        EXPECT_EQ(kept, 20);
+      },
+      config);
+}
+
 TEST_P(GpuSession, EveryOperation) {
   run_ranks(
       3,
@@ -507,6 +543,34 @@ TEST_P(GpuFailures, AnAsynchronousErrorIsAgreedAndTheGroupGoesOn) {
         }
         EXPECT_EQ(std::ranges::count(testing::nccl_log(session.rank()), "abort"), 3);
         EXPECT_EQ(std::ranges::count(testing::nccl_log(session.rank()), "init 3"), 4) << "made anew";
+      },
+      config);
+}
+
+TEST_P(GpuFailures, FunctionsLearnOfThemAndSoDoesTheNextWait) {
+  run_ranks(
+      2,
+      [&](Session& session) {
+        OnGpu grad(session, all(100, 1));
+        if (session.rank() == 1) {
+          testing::hang_nccl(1, true);
+          testing::fail_nccl(1, NcclResult::remote_error);
+        }
+        session.barrier();
+        std::string told;
+        std::latch done(1);
+        auto handle = session.all_reduce_async("grad", grad.tensor(), {.ready = grad.stream()});
+        handle.on_done([&](const Error* error) { told = error ? error->what() : "no error"; });
+        handle.detach(std::shared_ptr<const void>(
+            &done, [](const void* latch) { static_cast<std::latch*>(const_cast<void*>(latch))->count_down(); }));
+        done.wait();
+        EXPECT_NE(told.find("remote process exited; last words"), std::string::npos) << told;
+        EXPECT_EQ(error_text([&] { session.barrier(); }, ErrorCode::backend), told);
+        if (session.rank() == 1) testing::hang_nccl(1, false);
+        session.barrier();
+        grad.write();
+        session.all_reduce("grad", grad.tensor(), {.ready = grad.stream()});
+        EXPECT_EQ(grad.read(), all(100, 2));
       },
       config);
 }

@@ -1,5 +1,6 @@
 // Every operation of the C API, with results in closed form. Rank r of a group of n has r in what it sends.
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "tests/runtime/c_api/c_api_check.h"
@@ -345,6 +346,75 @@ static void objects(Place at) {
   OK(kolo_free(object));
 }
 
+/// What follows an operation.
+typedef struct Told {
+  atomic_int calls, releases;
+  int status;
+} Told;
+
+static void tell(kolo_status status, const char* message, void* context) {
+  Told* told = context;
+  told->status = status;
+  CHECK((status == KOLO_OK) == (message[0] == 0));
+  atomic_fetch_add(&told->calls, 1);
+}
+
+static void let_go(void* user) {
+  atomic_fetch_add(&((Told*)user)->releases, 1);
+}
+
+static void completions(Place at) {
+  Told told = {.status = -1};
+  int32_t a = 1, b = 1;
+  const kolo_tensor first = vector_of(&a, 1), second = vector_of(&b, 1);
+  const kolo_all_reduce_options sum = {.group = at.group};
+  kolo_handle* handles[2] = {NULL, NULL};
+  OK(kolo_all_reduce_async(at.session, "c.first", &first, &first, &sum, &handles[0]));
+  OK(kolo_all_reduce_async(at.session, "c.second", &second, &second, &sum, &handles[1]));
+  OK(kolo_handle_on_done(handles[0], tell, &told));
+  size_t index = 2;
+  OK(kolo_handle_wait_any(handles, 2, &index));
+  CHECK(index < 2);
+  int done = 0;
+  OK(kolo_handle_wait_until(handles[index], 60, &done));
+  CHECK(done == 1);
+  OK(kolo_handle_wait_all(handles, 2));
+  CHECK(a == at.n && b == at.n);
+  OK(kolo_handle_destroy(handles[0]));
+  OK(kolo_handle_destroy(handles[1]));
+  OK(kolo_all_reduce_async(at.session, "c.first", &first, &first, &sum, &handles[0]));
+  OK(kolo_handle_on_done(handles[0], tell, &told));
+  OK(kolo_handle_detach(handles[0], let_go, &told));
+  while (atomic_load(&told.releases) == 0) continue;
+  CHECK(atomic_load(&told.calls) == 2 && told.status == KOLO_OK && a == at.n * at.n);
+
+  if (at.n == 1) return;  // the ranks' tensors differ: the first of two fails
+  const kolo_tensor differs = vector_of(&b, at.rank == 0 ? 1 : 0);
+  OK(kolo_all_reduce_async(at.session, "c.differs", &differs, &differs, &sum, &handles[0]));
+  OK(kolo_all_reduce_async(at.session, "c.first", &first, &first, &sum, &handles[1]));
+  OK(kolo_handle_on_done(handles[0], tell, &told));
+  FAILS(kolo_handle_wait_all(handles, 2), KOLO_MISMATCH, "c.differs");
+  OK(kolo_handle_wait_all(handles, 2));
+  CHECK(a == at.n * at.n * at.n);
+  while (atomic_load(&told.calls) < 3) continue;
+  CHECK(told.status == KOLO_MISMATCH);
+  REFUSES(kolo_handle_on_done(handles[0], tell, &told), "empty handle");
+  CHECK(kolo_handle_detach(NULL, let_go, &told) == KOLO_INVALID_ARGUMENT && atomic_load(&told.releases) == 1);
+  for (int i = 0; i < 2; ++i) OK(kolo_handle_detach(handles[i], let_go, &told));  // at once
+  CHECK(atomic_load(&told.releases) == 3);
+  int32_t go = 0;
+  const kolo_tensor token = vector_of(&go, 1);
+  const kolo_pair_options pair = {.group = at.group};
+  if (at.rank != 0) OK(kolo_recv(at.session, "c.go", &token, 0, &pair));
+  OK(kolo_all_reduce_async(at.session, "c.second", &second, &second, &sum, &handles[0]));
+  if (at.rank == 0) {
+    OK(kolo_handle_wait_until(handles[0], -1, &done));
+    CHECK(done == 0);
+    for (int rank = 1; rank < at.n; ++rank) OK(kolo_send(at.session, "c.go", &token, rank, &pair));
+  }
+  OK(wait_and_destroy(handles[0]));
+}
+
 /// Rank r has r + 1 steps.
 static void barriers_and_join(Place at) {
   kolo_handle *first = NULL, *second = NULL;
@@ -385,5 +455,6 @@ void run_collectives(kolo_session* session, const kolo_group* group) {
   pairs(at);
   several_at_once(at);
   objects(at);
+  completions(at);
   barriers_and_join(at);
 }

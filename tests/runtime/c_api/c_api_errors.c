@@ -151,6 +151,16 @@ void run_null_arguments(kolo_session* session) {
   IS_NULL(kolo_handle_wait(NULL));
   IS_NULL(kolo_handle_wait_on_stream(NULL, NULL));
   IS_NULL(kolo_handle_poll(NULL, &integer));
+  IS_NULL(kolo_handle_wait_until(NULL, 0, &integer));
+  IS_NULL(kolo_handle_wait_any(NULL, 1, &size));
+  IS_NULL(kolo_handle_wait_any(&handle, 1, &size));
+  IS_NULL(kolo_handle_wait_any(&handle, 1, NULL));
+  IS_NULL(kolo_handle_wait_all(NULL, 1));
+  IS_NULL(kolo_handle_wait_all(&handle, 1));
+  OK(kolo_handle_wait_all(NULL, 0));
+  REFUSES(kolo_handle_wait_any(NULL, 0, &size), "wait_any");
+  IS_NULL(kolo_handle_on_done(NULL, NULL, NULL));
+  IS_NULL(kolo_handle_detach(NULL, NULL, NULL));
 
   IS_NULL(kolo_config_create(NULL));
   IS_NULL(kolo_config_from_environment(NULL));

@@ -13,6 +13,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <latch>
 #include <optional>
 #include <string>
 #include <thread>
@@ -189,7 +190,7 @@ void fails_beside_frozen() {
 }
 
 /// The last rank ends with exit(5) while its session lives, on the stack of main, where another thread may wait for an
-/// operation, or as a static object; the others wait for it.
+/// operation, or as a static object, which a function that follows an operation may do; the others wait for it.
 void exits(const std::string& where) {
   const auto program = [&where](kolo::Session& session) {
     (void)sum_of_ones(session, "before");
@@ -203,6 +204,10 @@ void exits(const std::string& where) {
       }).detach();
       std::this_thread::sleep_for(std::chrono::milliseconds(300));  // it sleeps, with the role
     }
+    kolo::Handle handle = session.barrier_async();
+    if (last && where == "function") handle.on_done([](const kolo::Error*) { std::exit(5); });
+    handle.wait();
+    while (last && where == "function") pause();
     if (last) std::exit(5);
     try {
       (void)sum_of_ones(session, "after");
@@ -211,7 +216,7 @@ void exits(const std::string& where) {
                   error.what());
     }
   };
-  if (where == "static") {
+  if (where == "static" || where == "function") {
     static kolo::Session session;
     program(session);
   } else if (where == "later") {  // destroyed after MPI is finalised
@@ -272,9 +277,7 @@ void at_exit(const std::string& where) {
 }
 
 /// A child of fork() uses the session, and ends as `how` says; its parent goes on.
-void forks(const std::string& how) {
-  kolo::Session session;
-  (void)sum_of_ones(session, "before");
+void forks(kolo::Session& session, const std::string& how) {
   const pid_t child = fork();
   if (child == 0) {
     try {
@@ -296,6 +299,23 @@ void forks(const std::string& how) {
   waitpid(child, &status, 0);
   std::printf("child ended with %d, sum %g, late %d\n", status, sum_of_ones(session, "after"),
               static_cast<int>(session.stats().late_wakeups));
+}
+
+/// …in main, or in a function that follows an operation, with another behind it.
+void forks(const std::string& how) {
+  kolo::Session session;
+  (void)sum_of_ones(session, "before");
+  if (how != "function") return forks(session, how);
+  std::latch done(1);
+  kolo::Handle handle = session.barrier_async(), other = session.barrier_async();
+  handle.on_done([&](const kolo::Error*) {
+    other.on_done([&](const kolo::Error*) {
+      std::printf("another function\n");
+      done.count_down();
+    });
+    forks(session, how);
+  });
+  done.wait();
 }
 
 void run(const std::string& mode, const std::string& argument) {
