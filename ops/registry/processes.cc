@@ -34,7 +34,8 @@ std::unique_ptr<Backend> node_backend(const ProcessRanks& ranks) {
   const MpiComm node(made);
   check_mpi(MPI_Comm_size(node.get(), &size), "MPI_Comm_size");
   if (size == 1) return nullptr;
-  auto shared = shm_process_backend(node.get(), ranks.doorbells, ranks.report);
+  MpiGathering gathering(node.get());
+  auto shared = shm_process_backend(gathering, ranks.doorbells, ranks.report);
   return shared ? std::move(shared) : mpi_backend(node.get());
 }
 
@@ -43,7 +44,8 @@ BackendList process_backends(std::string_view setting, const ProcessRanks& ranks
   std::vector<BackendOffer> offers;
   if (alone) offers.push_back({"local", [] { return std::move(local_backends(1, {}).front()); }});
   if (one_node(ranks)) {
-    offers.push_back({"shm", [&] { return shm_process_backend(ranks.comm, ranks.doorbells, ranks.report); }, alone});
+    offers.push_back(
+        {"shm", [&] { return shm_process_backend(ranks.gathering, ranks.doorbells, ranks.report); }, alone});
   }
   offers.push_back({"mpi", [&] { return mpi_backend(ranks.comm, tuning(ranks)); }});
   BackendList backends = make_backends(setting, offers);
@@ -61,7 +63,7 @@ GpuHosts process_gpu_hosts(const ProcessRanks& ranks) {
   const auto staging = [&ranks] {
     BackendList list;
     if (one_node(ranks) && ranks.node_of.size() > 1) {
-      if (auto shared = shm_process_backend(ranks.comm, ranks.doorbells, ranks.report))
+      if (auto shared = shm_process_backend(ranks.gathering, ranks.doorbells, ranks.report))
         list.push_back(std::move(shared));
     }
     list.push_back(mpi_backend(ranks.comm, tuning(ranks)));

@@ -11,14 +11,16 @@
 #include <kolo/backend.h>
 
 #include "ops/host/doorbell.h"
+#include "ops/host/gathering.h"
 #include "ops/registry/gpu.h"
 
 namespace kolo {
 
 /// The ranks of a world of processes.
 struct ProcessRanks {
+  Gathering& gathering;                            ///< they agree through it when backends are made
   MPI_Comm comm;                                   ///< duplicated by each backend
-  std::vector<int> node_of;                        ///< by rank of `comm`
+  std::vector<int> node_of;                        ///< by rank
   std::span<Doorbell> doorbells;                   ///< of this node's ranks; they outlive the backends
   std::function<void(const std::string&)> report;  ///< receives one line, on one rank, if memory cannot be shared
 };

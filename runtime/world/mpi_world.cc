@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <memory>
 #include <numeric>
 #include <vector>
 
@@ -22,13 +22,11 @@ namespace kolo {
 namespace {
 
 /// The backends and the placement on nodes are settings: ranks that differ in them would hang.
-void agree_on_settings(MPI_Comm comm, const Config& config) {
-  int rank = 0;
-  check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
-  const std::uint64_t hash = hash_of_settings(config);
-  std::array lowest{hash, ~hash};  // and so the highest
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, lowest.data(), 2, MPI_UINT64_T, MPI_MIN, comm), "MPI_Allreduce");
-  if (lowest[0] != ~lowest[1]) check_settings(gather_all(comm, settings_message(config, rank, host_name())));
+void agree_on_settings(Gathering& ranks, const Config& config) {
+  const std::uint64_t mine = hash_of_settings(config);
+  const auto hashes = ranks.all_values(mine);
+  if (std::ranges::any_of(hashes, [&](std::uint64_t hash) { return hash != hashes.front(); }))
+    check_settings(ranks.all(settings_message(config, ranks.rank(), host_name())));
 }
 
 /// Adds the backends of GPU tensors, if every rank has a GPU.
@@ -43,7 +41,7 @@ void add_gpu_backends(const Config& config, const ProcessRanks& ranks, WorldPart
   Writer message;
   put(message, mine.identity);
   std::vector<GpuIdentity> identities;
-  for (const auto& bytes : gather_all(ranks.comm, message.bytes())) {
+  for (const auto& bytes : ranks.gathering.all(message.bytes())) {
     Reader reader(bytes);
     identities.push_back(get_gpu_identity(reader));
   }
@@ -76,15 +74,16 @@ void ensure_mpi_watched(const Config& config, int launched) {
 
 World mpi_world(MPI_Comm comm, const Config& config) {
   ensure_mpi();
-  int rank = 0;
-  check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
-  const StartupWatch watch(config, rank, launcher_ranks(comm), comm);
-  agree_on_settings(comm, config);
+  MpiGathering gathering(comm);
+  const StartupWatch watch(config, gathering.rank(), launcher_ranks(comm), comm);
+  agree_on_settings(gathering, config);
   auto parts = std::make_unique<WorldParts>();
   std::string note;
-  auto channel = std::make_unique<ProcessChannel>(comm, config.fake_nodes, config.interfaces, &note);
+  auto channel = std::make_unique<ProcessChannel>(
+      gathering, [own = std::make_shared<MpiComm>(duplicate(comm))](int code) { MPI_Abort(own->get(), code); },
+      config.fake_nodes, config.interfaces, &note);
   if (!note.empty() && channel->rank() == 0) report(config, note);
-  ProcessRanks ranks{comm, {}, channel->doorbells(), config.report};
+  ProcessRanks ranks{gathering, comm, {}, channel->doorbells(), config.report};
   for (const Topology::Place& place : channel->topology().places) ranks.node_of.push_back(place.node);
   parts->control = std::move(channel);
   parts->backends = process_backends(config.backend, ranks);

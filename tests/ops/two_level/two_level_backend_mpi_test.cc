@@ -37,8 +37,10 @@ class Nodes {
     }
     auto all_ranks = mpi_backend(MPI_COMM_WORLD, tuning);
     std::unique_ptr<Backend> node;
+    MpiGathering gathering(MPI_COMM_WORLD);
     if (shared)
-      node = node_backend({MPI_COMM_WORLD, node_of, {}, [](const std::string& line) { ADD_FAILURE() << line; }});
+      node = node_backend(
+          {gathering, MPI_COMM_WORLD, node_of, {}, [](const std::string& line) { ADD_FAILURE() << line; }});
     backend = two_level_backend(std::move(all_ranks), std::move(node), node_of, rank, tuning.chunks);
   }
 
@@ -173,7 +175,8 @@ TEST(TwoLevel, WithoutSharedMemoryOnOneNode) {
     auto all_ranks = mpi_backend(MPI_COMM_WORLD, between_nodes);
     std::optional<NoDescriptors> handicap;
     if (rank == 0) handicap.emplace();
-    auto node = node_backend({MPI_COMM_WORLD, node_of, {}, [&](const std::string& text) { line = text; }});
+    MpiGathering gathering(MPI_COMM_WORLD);
+    auto node = node_backend({gathering, MPI_COMM_WORLD, node_of, {}, [&](const std::string& text) { line = text; }});
     handicap.reset();
     if (node) name = node->name();
     const auto backend = two_level_backend(std::move(all_ranks), std::move(node), node_of, rank, between_nodes.chunks);
