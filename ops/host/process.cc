@@ -6,6 +6,8 @@
 
 #include <atomic>
 
+#include <kolo/error.h>
+
 namespace kolo {
 namespace {
 
@@ -34,6 +36,13 @@ void notice_forks() {
 
 bool forked() noexcept {
   return is_child.load(std::memory_order_relaxed);
+}
+
+void refuse_forked() {
+  if (!forked()) return;
+  throw Error(ErrorCode::closed,
+              "this process was made by fork(), and its parent's session is none of its own; use the session in the "
+              "parent, or start the other program with exec() or from the launcher");
 }
 
 }  // namespace kolo

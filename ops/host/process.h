@@ -26,4 +26,7 @@ void notice_forks();
 /// Whether this process is such a child: it has its parent's memory, but none of its threads, and must not act for it.
 bool forked() noexcept;
 
+/// Throws Error{closed} in such a child.
+void refuse_forked();
+
 }  // namespace kolo

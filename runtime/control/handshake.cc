@@ -3,10 +3,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <set>
+#include <span>
+#include <string>
 #include <thread>
 
 #include <kolo/detail/hash.h>
@@ -54,12 +58,26 @@ void merge(Survey& survey, Reader& reader) {
   }
 }
 
-std::string verdict(const Survey& survey) {
+/// "host0", "host0, host1"; of very many the first ones.
+std::string names_of_hosts(const RankSet& ranks, std::span<const std::string> hosts) {
+  std::set<std::string> names;
+  for (std::size_t rank = 0; rank < hosts.size() && names.size() <= most_hosts; ++rank) {
+    if (ranks.contains(static_cast<int>(rank))) names.insert(hosts[rank]);
+  }
+  const bool too_many = names.size() > most_hosts;
+  if (too_many) names.erase(std::prev(names.end()));
+  return fmt::format("{}{}", fmt::join(names, ", "), too_many ? " and others" : "");
+}
+
+/// Which setting is not the same on all ranks, and where it is what; hosts by rank.
+std::string verdict(const Survey& survey, std::span<const std::string> hosts) {
+  const bool one_host = std::ranges::all_of(hosts, [&](const std::string& host) { return host == hosts.front(); });
   for (const auto& [setting, values] : survey) {
     if (values.size() == 1) continue;
     std::string sides;
     for (const auto& [value, ranks] : values) {
-      sides += fmt::format("{}{}: {}", sides.empty() ? "" : "; ", to_string(ranks), value.empty() ? "none" : value);
+      sides += fmt::format("{}{}{}: {}", sides.empty() ? "" : "; ", to_string(ranks),
+                           one_host ? "" : " on " + names_of_hosts(ranks, hosts), value.empty() ? "none" : value);
     }
     return fmt::format("ranks have different values of {} ({}); export the same value to every rank, with mpirun -x {}",
                        setting, sides, setting);
@@ -135,34 +153,27 @@ std::vector<std::byte> settings_message(const Config& config, int rank, std::str
 }
 
 void check_settings(std::span<const std::vector<std::byte>> messages) {
-  struct Side {
-    RankSet ranks;
-    std::set<std::string> hosts;
-  };
-  std::map<std::string, Side> builds;
+  std::map<std::string, RankSet> builds;
+  std::vector<std::string> hosts;
   std::vector<Reader> settings;
   for (const auto& message : messages) {
     Reader& reader = settings.emplace_back(message);
     const auto protocol = reader.get<std::uint32_t>();
     const std::string build = fmt::format("{}, protocol {}", reader.get_string(), protocol);
-    Side& side = builds[build];
-    side.ranks.add(static_cast<int>(settings.size()) - 1);
-    std::string host = reader.get_string();
-    if (side.hosts.size() < most_hosts) side.hosts.insert(std::move(host));
+    builds[build].add(static_cast<int>(settings.size()) - 1);
+    hosts.push_back(reader.get_string());
   }
   if (builds.size() > 1) {
     std::vector<std::string> sides;
-    for (const auto& [build, side] : builds) {
-      sides.push_back(fmt::format("{} on {}{}: kolo {}", to_string(side.ranks), fmt::join(side.hosts, ", "),
-                                  side.hosts.size() < most_hosts ? "" : " and others", build));
-    }
+    for (const auto& [build, ranks] : builds)
+      sides.push_back(fmt::format("{} on {}: kolo {}", to_string(ranks), names_of_hosts(ranks, hosts), build));
     throw Error(ErrorCode::mismatch,
                 fmt::format("ranks run different builds of kolo ({}); start the same one on every host",
                             fmt::join(sides, "; ")));
   }
   Survey survey;
   for (Reader& reader : settings) merge(survey, reader);
-  if (const std::string problem = verdict(survey); !problem.empty()) throw Error(ErrorCode::mismatch, problem);
+  if (const std::string problem = verdict(survey, hosts); !problem.empty()) throw Error(ErrorCode::mismatch, problem);
 }
 
 std::vector<ControlChannel::Message> agree_on_settings(ControlChannel& control, const Config& config) {
@@ -180,7 +191,9 @@ std::vector<ControlChannel::Message> agree_on_settings(ControlChannel& control, 
   }
   std::string problem;
   if (position.root()) {
-    problem = verdict(survey);
+    std::vector<std::string> hosts;
+    for (const Topology::Place& place : control.topology().places) hosts.push_back(place.host);
+    problem = verdict(survey, hosts);
   } else {
     Writer up;
     put(up, survey);

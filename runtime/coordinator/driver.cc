@@ -30,12 +30,6 @@ std::shared_ptr<const GroupInfo> group_of_all(const ControlChannel& control) {
   return info;
 }
 
-[[noreturn]] void throw_forked() {
-  throw Error(ErrorCode::closed,
-              "this process was made by fork(), and its parent's session is none of its own; use the session in the "
-              "parent, or start the other program with exec() or from the launcher");
-}
-
 std::vector<InFlight> list(const PendingQueue& queue) {
   std::vector<InFlight> result;
   for (const SubmissionPtr& one : queue.in_flight()) {
@@ -60,6 +54,7 @@ Driver::Driver(std::unique_ptr<ControlChannel> control, BackendList backends, De
              [this](const std::string& name) { watch_.completed(name); }),
       watch_(
           config_, *control_, [this] { return list(queue_); }, [this] { return end_device(); }) {
+  refuse_forked();
   notice_forks();
   std::optional<Error> problem;
   try {
@@ -88,7 +83,7 @@ Driver::~Driver() {
 // ---- any thread -----------------------------------------------------------------------------------------------------
 
 SubmissionPtr Driver::submit(Request&& request, bool will_wait) {
-  if (forked()) throw_forked();
+  refuse_forked();
   SubmissionPtr submission = queue_.submit(std::move(request));
   if (will_wait) return submission;
   if (role_.try_lock()) {
@@ -123,7 +118,7 @@ bool Driver::try_drive(Flag& reached) {
 }
 
 void Driver::wait(const SubmissionPtr& submission) {
-  if (forked()) throw_forked();
+  refuse_forked();
   flush(submission);
   wait_until(submission->completion.done);
 }
@@ -150,7 +145,7 @@ void Driver::wait_until(Flag& reached) {
 }
 
 bool Driver::wait_for_launch(const SubmissionPtr& submission) {
-  if (forked()) throw_forked();
+  refuse_forked();
   flush(submission);
   wait_until(submission->completion.launched);
   control_->doorbell().ring();  // the background thread goes on with what is on the device
@@ -160,7 +155,7 @@ bool Driver::wait_for_launch(const SubmissionPtr& submission) {
 }
 
 bool Driver::poll(const SubmissionPtr& submission) {
-  if (forked()) throw_forked();
+  refuse_forked();
   flush(submission, false);
   if (submission->completion.done) return true;
   if (role_.try_lock()) {

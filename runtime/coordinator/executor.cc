@@ -16,9 +16,9 @@ constexpr int looks = 64;  // at what ranks of this node do, before one says tha
 template <class Is>
 bool all_types(const Signature& signature, Is&& is) {
   if (signature.members.empty()) return is(signature);
+  Signature one = signature;
+  one.members.clear();
   return std::ranges::all_of(signature.members, [&](const GroupMember& member) {
-    Signature one = signature;
-    one.members.clear();
     one.dtype = member.dtype;
     return bool(is(one));
   });

@@ -13,8 +13,8 @@
 namespace kolo {
 namespace {
 
-constexpr std::size_t enough =
-    1024;  // characters of what differs: a text has at most 2 KB, however many ranks there are
+// Bytes of what differs, and of one side of it: a text has at most 2 KB, however many ranks there are.
+constexpr std::size_t enough = 1024, enough_of_one = 320;
 
 /// One way in which signatures can differ, in the order in which they are looked at.
 struct Aspect {
@@ -58,7 +58,7 @@ std::optional<Aspect> first_other_member(const std::vector<Announcement::Variant
                                   [&](const auto& variant) { return variant.signature.members[i] == members[i]; });
     if (same) continue;
     return Aspect{"tensors", "submit the same tensors together on every rank", [i](const Signature& s) {
-                    return fmt::format("number {} is '{}' {}", i + 1, s.members[i].name,
+                    return fmt::format("number {} is '{}' {}", i + 1, clipped(s.members[i].name, enough_of_one / 2),
                                        to_string(s.members[i].dtype, s.members[i].shape));
                   }};
   }
@@ -83,7 +83,7 @@ std::string sides(const std::vector<Announcement::Variant>& variants, const Rank
   for (std::size_t i = 0; i < shown.size(); ++i) {
     const auto& [value, ranks] = shown[i];
     if (i < 2 || text.size() < enough) {
-      text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", to_string(ranks), value);
+      text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", to_string(ranks), clipped(value, enough_of_one));
     } else {
       rest.add(ranks);
     }
@@ -100,7 +100,7 @@ Failure explain_rejection(const Announcement& announcement, std::string_view gro
   for (const auto& variant : variants) {
     if (!variant.failure) continue;
     return {variant.failure->code, fmt::format("{}: {}: {}", describe(variant.signature.kind, announcement.name, group),
-                                               to_string(variant.ranks), variant.failure->message)};
+                                               to_string(variant.ranks), clipped(variant.failure->message, enough))};
   }
   const auto kind = variants.front().signature.kind;
   std::vector<Aspect> looked_at(aspects().begin(), aspects().end());

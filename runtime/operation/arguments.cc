@@ -202,8 +202,14 @@ std::optional<Failure> check_members(std::span<const int> members, int size) {
   return std::nullopt;
 }
 
+std::string clipped(std::string_view text, std::size_t most) {
+  if (text.size() <= most) return std::string(text);
+  while (most > 0 && (text[most] & 0xc0) == 0x80) --most;  // no half characters
+  return fmt::format("{}...", text.substr(0, most));
+}
+
 std::string describe(OpKind kind, std::string_view name, std::string_view group) {
-  return fmt::format("{} '{}' in group {}", to_string(kind), name, group);
+  return fmt::format("{} '{}' in group {}", to_string(kind), clipped(name, 200), group);
 }
 std::string describe(const Request& request) {
   return describe(request.signature.kind, request.name(), request.group->name);

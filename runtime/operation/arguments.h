@@ -33,6 +33,9 @@ std::optional<Failure> check_timeout(double seconds);
 /// What is wrong with the members of a new group in a session of `size` ranks, if anything. Pure.
 std::optional<Failure> check_members(std::span<const int> ranks, int size);
 
+/// The first `most` bytes of what is longer, without half a character, and "...": for error texts.
+std::string clipped(std::string_view text, std::size_t most);
+
 /// "all_reduce 'grad' in group world".
 std::string describe(OpKind kind, std::string_view name, std::string_view group);
 std::string describe(const Request& request);

@@ -134,7 +134,8 @@ std::string Session::broadcast_object(std::string_view name, std::string_view by
   return object;
 }
 
-std::vector<std::string> Session::all_gather_object(std::string_view name, std::string_view bytes, const Group& group) {
+std::vector<std::string> Session::all_gather_object(std::string_view name, std::string_view bytes, const Group& group,
+                                                    std::optional<double> timeout_seconds) {
   std::string mine(bytes), all;
   BlockRows rows;
   const auto allocate = [&](const Shape& shape) {
@@ -142,7 +143,8 @@ std::vector<std::string> Session::all_gather_object(std::string_view name, std::
     return Tensor{all.data(), shape, DType::u8, {}};
   };
   const Tensor tensor{mine.data(), Shape{static_cast<std::int64_t>(mine.size())}, DType::u8, {}};
-  all_gather(name, tensor, {}, {.group = group, .allocate = allocate, .rows = &rows});
+  all_gather(name, tensor, {},
+             {.group = group, .allocate = allocate, .rows = &rows, .timeout_seconds = timeout_seconds});
   std::vector<std::string> objects;
   std::size_t begin = 0;
   for (std::int64_t count : rows) {

@@ -12,6 +12,7 @@
 
 #include <kolo/error.h>
 
+#include "ops/host/process.h"
 #include "ops/mpi_base/handles.h"
 #include "runtime/world/at_exit.h"
 
@@ -59,6 +60,8 @@ bool mpi_usable() {
 }
 
 void ensure_mpi() {
+  refuse_forked();
+  notice_forks();
   int initialized = 0;
   check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
   int level = MPI_THREAD_SINGLE;

@@ -41,7 +41,8 @@ struct NamedTensor {
 // Each operation's options have a time-out: when the operation has been in flight for so long on some rank, it fails
 // with Error{stalled} on every rank, late ones included, and the text names the ranks that are missing. The session
 // stays usable, or, if the ranks had agreed to run the operation, and one of them does not go on, what is not of its
-// group. Unset: Config::timeout_seconds (KOLO_TIMEOUT_SECONDS); 0: none.
+// group. Unset: Config::timeout_seconds (KOLO_TIMEOUT_SECONDS); 0: none; a negative number is an error. Ranks that do
+// not answer at all, stopped ones say, are waited for 2 s longer.
 
 struct AllReduceOptions {
   ReduceOp op = ReduceOp::sum;
@@ -219,9 +220,9 @@ class Session {
   /// Starts gathering a block from every rank of the group into `out` of every rank, in the order of the ranks.
   ///
   /// in   this rank's block; one dimension at least; shapes are equal on every rank except for the first extent, the
-  /// rows out  as `in`, with the rows of all ranks. In-place: `in` is this rank's block of `out`. If the number of rows
-  /// is not
-  ///      known: `{}` and `options.allocate`; the ranks then agree a second time, once all have allocated
+  ///      rows
+  /// out  as `in`, with the rows of all ranks. In-place: `in` is this rank's block of `out`. If the number of rows is
+  ///      not known: `{}` and `options.allocate`; the ranks then agree a second time, once all have allocated
   ///
   /// A rank that has joined has no rows; `out` may then have more rows than are received.
   /// Lifetime and errors as of all_reduce.
@@ -245,16 +246,13 @@ class Session {
   /// Starts exchanging blocks: block j of `in` on rank i becomes block i of `out` on rank j of the group.
   ///
   /// in   one dimension at least; shapes are equal on every rank except for the first extent, the sum of
-  /// `options.splits`
-  ///      or n equal blocks. A block may have no rows
-  /// out  as `in`, with the rows received; the same memory only if all blocks are equal. `{}` with `options.allocate`,
-  /// as
-  ///      of all_gather
+  ///      `options.splits`, or n equal blocks. A block may have no rows
+  /// out  as `in`, with the rows received; the same memory only if all blocks are equal. `{}` with
+  ///      `options.allocate`, as of all_gather
   ///
   /// A rank that has joined sends no rows; blocks sent to it are dropped.
   /// Lifetime and errors as of all_reduce.
-  /// Cost on hosts: each rank sends and receives (n-1)/n * in.bytes(), and copies in.bytes() into staging and out of
-  /// it.
+  /// Cost on hosts: each rank sends and receives (n-1)/n * in.bytes(), and copies in.bytes() into and out of staging.
   Handle all_to_all_async(TensorId tensor, Tensor in, Tensor out, const AllToAllOptions& options = {});
   Handle all_to_all_async(std::string_view name, Tensor in, Tensor out, const AllToAllOptions& options = {});
   void all_to_all(std::string_view name, Tensor in, Tensor out, const AllToAllOptions& options = {});
@@ -271,9 +269,8 @@ class Session {
   ///
   /// in   one dimension at least; shape and dtype equal on every rank. Its memory is used on the root only, and may be
   ///      null elsewhere: `{.shape = {rows, columns}, .dtype = DType::f32}`
-  /// out  as `in`, with the rows `rows_of_rank(in.shape[0], n, r)` on rank r of the group. In-place on the root: `out`
-  /// is
-  ///      its rows of `in`
+  /// out  as `in`, with the rows `rows_of_rank(in.shape[0], n, r)` on rank r of the group. In-place on the root:
+  ///      `out` is its rows of `in`
   ///
   /// Lifetime and errors as of all_reduce.
   /// Cost on hosts: the root sends (n-1)/n * in.bytes(), and copies in.bytes() into staging.
@@ -309,8 +306,10 @@ class Session {
                                   const AllGatherOptions& options = {});
 
   /// Bytes of any length from rank `root` to all ranks, and from all to all: by rank, empty for ranks that have joined.
+  /// `timeout_seconds`: as in the options of other operations.
   std::string broadcast_object(std::string_view name, std::string_view bytes, const BroadcastOptions& options = {});
-  std::vector<std::string> all_gather_object(std::string_view name, std::string_view bytes, const Group& group = {});
+  std::vector<std::string> all_gather_object(std::string_view name, std::string_view bytes, const Group& group = {},
+                                             std::optional<double> timeout_seconds = {});
 
   /// Declares that this rank has no more data. Until every rank of the group has called join(), this rank contributes
   /// the neutral element to the others' operations, and must submit nothing to the group; its earlier operations are
@@ -331,7 +330,8 @@ class Session {
   /// A barrier with a time-out, which may be 0.
   void monitored_barrier(double seconds, const Group& group = {});
 
-  /// Makes a group of these ranks of the session, in any order. Collective over the session: every rank calls it,
+  /// Makes a group of these ranks of the session, listed in any order: in the group they are numbered from 0 in
+  /// ascending order (split() chooses another). Collective over the session: every rank calls it,
   /// member or not, with the same ranks, and in the same order as other calls that make or remove groups. Throws
   /// Error{mismatch} on every rank if the ranks differ, Error{invalid_argument} if they are not distinct ranks of the
   /// session.
@@ -343,7 +343,7 @@ class Session {
 
   /// Removes a group once its members have nothing in flight in it; if split() made it those of all colours, and every
   /// rank passes its own. Collective over the session, like new_group(). Throws Error{invalid_argument} on every rank
-  /// if a member has something in flight.
+  /// if a member has something in flight. Does nothing to a group that was removed.
   void remove_group(const Group& group);
 
   /// Memory for tensors on a device of this process, zeroed, aligned to 64 bytes at least. Backends need the fewest

@@ -230,6 +230,22 @@ TEST(Handshake, NamesTheSettingThatDiffersOnEveryRank) {
   }
 }
 
+TEST(Handshake, NamesTheHostsWhereASettingDiffers) {
+  Config other;
+  other.fusion_bytes = 1024;
+  std::vector<std::vector<std::byte>> messages{settings_message({}, 0, "a"), settings_message(other, 1, "b"),
+                                               settings_message({}, 2, "c")};
+  EXPECT_EQ(error_text([&] { check_settings(messages); }, ErrorCode::mismatch),
+            "ranks have different values of KOLO_FUSION_BYTES (rank 1 on b: 1024; ranks 0, 2 on a, c: 67108864); "
+            "export the same value to every rank, with mpirun -x KOLO_FUSION_BYTES");
+  while (messages.size() < 20)
+    messages.push_back(settings_message({}, static_cast<int>(messages.size()),
+                                        std::string(1, static_cast<char>('a' + messages.size()))));
+  EXPECT_NE(error_text([&] { check_settings(messages); }, ErrorCode::mismatch)
+                .find("ranks 0, 2-19 on a, c, d, e, f, g, h, i and others: 67108864"),
+            std::string::npos);
+}
+
 TEST(Handshake, SettingsThatNobodyWroteAreAnError) {
   for (const std::uint64_t seed : testing::seeds(3000)) {
     std::mt19937_64 random(seed);

@@ -83,6 +83,32 @@ TEST(Mismatch, OfEveryKindOfOperation) {
       "submit the same shape on every rank");
 }
 
+TEST(Mismatch, HasAtMost2KbWhateverTheProgramWrote) {
+  const std::string name(100'000, 'n'), group = "world";
+  const auto variant = [](Signature signature, std::optional<Failure> failure, RankSet ranks) {
+    return Announcement::Variant{std::move(signature), std::move(failure), std::move(ranks)};
+  };
+  const Failure shapes = explain_rejection(
+      {name, {variant({.shape = Shape{4}}, std::nullopt, {0}), variant({.shape = Shape{5}}, std::nullopt, {1})}},
+      group);
+  EXPECT_LT(shapes.message.size(), 2048U);
+  EXPECT_NE(shapes.message.find("nnn...' in group world: ranks submitted different shapes (rank 0: f32[4]; "),
+            std::string::npos);
+  const Failure thrown = explain_rejection(
+      {name, {variant({}, Failure{ErrorCode::backend, std::string(5000, 'q')}, {0}), variant({}, std::nullopt, {1})}},
+      group);
+  EXPECT_LT(thrown.message.size(), 2048U);
+  EXPECT_TRUE(thrown.message.ends_with("qqq..."));
+  Signature two{.shape = Shape{4}};
+  two.members = {{name, DType::f32, Shape{4}}, {"b", DType::f32, Shape{4}}};
+  Signature others = two;
+  others.members[0].name += "2";
+  others.members[0].shape = Shape{5};
+  EXPECT_LT(explain_rejection({"x", {variant(two, std::nullopt, {0}), variant(others, std::nullopt, {1})}}, group)
+                .message.size(),
+            2048U);
+}
+
 TEST(Mismatch, TheCoarsestDifferenceIsNamed) {
   EXPECT_EQ(text_of(base,
                     [](Signature& s) {

@@ -283,6 +283,12 @@ void forks(const std::string& how) {
       std::printf("child: %s\n", error.what());
       std::fflush(stdout);
     }
+    try {
+      kolo::Session another;
+    } catch (const kolo::Error& error) {
+      std::printf("another: %s\n", error.what());
+      std::fflush(stdout);
+    }
     if (how == "exit") std::exit(0);
     return;
   }

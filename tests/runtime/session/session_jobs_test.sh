@@ -68,6 +68,7 @@ case $case in
     mpirun -np 2 "$program" fork "${case#fork_}"
     exits 0
     says 2 "^child: this process was made by fork\(\), and its parent's session is none of its own; "
+    says 2 "^another: this process was made by fork\(\), and its parent's session is none of its own; "
     says 2 '^child ended with 0, sum 2, late 0$'
     ;;
   idle)
