@@ -1,7 +1,6 @@
 #pragma once
 
-#include <mpi.h>
-
+#include <algorithm>
 #include <functional>
 #include <span>
 #include <string>
@@ -19,20 +18,26 @@ namespace kolo {
 /// The ranks of a world of processes.
 struct ProcessRanks {
   Gathering& gathering;                            ///< they agree through it when backends are made
-  MPI_Comm comm;                                   ///< duplicated by each backend
   std::vector<int> node_of;                        ///< by rank
   std::span<Doorbell> doorbells;                   ///< of this node's ranks; they outlive the backends
   std::function<void(const std::string&)> report;  ///< receives one line, on one rank, if memory cannot be shared
+
+  int node() const { return node_of[static_cast<std::size_t>(gathering.rank())]; }
+  bool one_node() const {
+    return std::ranges::all_of(node_of, [](int node) { return node == 0; });
+  }
 };
 
-/// The backends of host tensors. Collective. Throws as make_backends() does.
-BackendList process_backends(std::string_view setting, const ProcessRanks& ranks);
+/// Makes the backends of a world of processes. Both are collective.
+struct ProcessBackends {
+  /// Of host tensors. Throws as make_backends() does.
+  std::function<BackendList(std::string_view setting, const ProcessRanks& ranks)> host;
+  /// The host backends of GPU tensors; `ranks` must outlive the result.
+  std::function<GpuHosts(const ProcessRanks& ranks)> for_gpus;
+};
 
-/// What serves this node's ranks best: shared memory, or MPI where they cannot share it, of which one rank's report()
-/// says why. Null if this rank is alone on its node. Collective over all ranks of `comm`.
-std::unique_ptr<Backend> node_backend(const ProcessRanks& ranks);
-
-/// Makes the host backends of GPU tensors; `ranks` must outlive the result.
-GpuHosts process_gpu_hosts(const ProcessRanks& ranks);
+/// Of a world without MPI: shared memory serves the ranks of a node; host tensors between nodes are errors that say to
+/// use mpirun.
+ProcessBackends backends_without_mpi();
 
 }  // namespace kolo

@@ -196,7 +196,7 @@ void ProcessChannel::listen() {
 
 void ProcessChannel::abort_job(int exit_code) {
   std::fflush(nullptr);
-  end_job_(exit_code);
+  if (end_job_) end_job_(exit_code);
   std::_Exit(exit_code);
 }
 

@@ -19,9 +19,10 @@ namespace kolo {
 /// Gathering brings them together.
 class ProcessChannel final : public ControlChannel {
  public:
-  /// Collective over `ranks`. `end_job` ends all of them with an exit code. `fake_nodes` and `interfaces` as in Config
-  /// (KOLO_FAKE_NODES, KOLO_INTERFACE); `note` receives a line if the ranks of a node cannot share memory and are
-  /// treated as nodes of their own. Throws Error, on every rank, that names the rank on which something is missing.
+  /// Collective over `ranks`. `end_job` ends all of them with an exit code; null: they must not be ended. `fake_nodes`
+  /// and `interfaces` as in Config (KOLO_FAKE_NODES, KOLO_INTERFACE); `note` receives a line if the ranks of a node
+  /// cannot share memory and are treated as nodes of their own. Throws Error, on every rank, that names the rank on
+  /// which something is missing.
   ProcessChannel(Gathering& ranks, std::function<void(int exit_code)> end_job, std::string_view fake_nodes,
                  std::string_view interfaces, std::string* note);
 
@@ -37,6 +38,7 @@ class ProcessChannel final : public ControlChannel {
   Doorbell& doorbell() override { return links_->doorbell(node_index_); }
   StatusBoard& board() override { return *board_; }
   bool spans_processes() const override { return true; }
+  bool may_end_job() const override { return end_job_ != nullptr; }
   [[noreturn]] void abort_job(int exit_code) override;
 
   /// Those of this node's ranks, in their order; valid as long as this.

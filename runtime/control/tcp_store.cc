@@ -29,7 +29,8 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto connect_again = 50ms;
-constexpr auto server_patience = 5s;  // beyond the deadline of a get()
+constexpr auto connect_patience = 2s;  // beyond the time-out, for an answer to the last attempt
+constexpr auto server_patience = 5s;   // beyond the deadline of a get()
 
 struct AddressesTraits {
   using Raw = addrinfo*;
@@ -120,7 +121,8 @@ struct TcpStore::Parts {
       if (socket) {
         error = ::connect(socket.get(), address->ai_addr, address->ai_addrlen) == 0 ? 0 : errno;
         socklen_t size = sizeof error;
-        if (error == EINPROGRESS && (!wait_for(socket.get(), POLLOUT, deadline) ||
+        const auto answers_by = std::max(deadline, Clock::now() + connect_patience);
+        if (error == EINPROGRESS && (!wait_for(socket.get(), POLLOUT, answers_by) ||
                                      ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0))
           error = ETIMEDOUT;
       }

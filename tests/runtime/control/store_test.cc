@@ -22,6 +22,7 @@
 #include <kolo/error.h>
 
 #include "ops/host/file_descriptor.h"
+#include "tests/support/environment.h"
 
 namespace kolo {
 namespace {
@@ -45,16 +46,6 @@ std::string failure_text(const std::function<void()>& work, ErrorCode code) {
   ADD_FAILURE() << "no error";
   return "";
 }
-
-class Folder {
- public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "kolo_store_XXXXXX").native();
-    path = ::mkdtemp(name.data());
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-  std::filesystem::path path;
-};
 
 /// A store that several users see, each through an object of its own.
 struct Kind {

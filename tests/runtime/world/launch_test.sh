@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Jobs whose processes meet through a store: launch_test.sh CASE PROGRAM [MARKS]; PROGRAM is property_job, or kolo-train.
+set -uo pipefail
+case=$1 program=$2 marks=${3:-}
+launch=$(dirname "${BASH_SOURCE[0]}")/../../support/launch
+out=$(mktemp)
+trap 'rm -f "$out"' EXIT
+
+fail() {
+  printf 'FAILED: %s\n--- output (exit code %s):\n' "$*" "${status:-?}"
+  cat "$out"
+  exit 1
+}
+job() {
+  timeout -k 5 60 "$@" </dev/null >"$out" 2>&1
+  status=$?
+  ((status != 124)) || fail 'the job did not end by itself'
+}
+exits() { ((status == $1)) || fail "exit code $1 expected"; }
+says() { [[ $(grep -cE "$2" "$out") == "$1" ]] || fail "$1 lines expected with: $2"; }
+
+case $case in
+  programs[1-4])
+    ranks=${case#programs}
+    job "$launch" -n "$ranks" "$program" "$marks" 1 4
+    exits 0
+    says "$ranks" '^rank [0-3]: [1-9][0-9]* programs, '
+    ;;
+  missing_rank)
+    # Rank 2 dies before it has made its session; the others say so, and end by themselves.
+    # shellcheck disable=SC2016
+    KOLO_STALL_REPORT_SECONDS=1 KOLO_STALL_ABORT_SECONDS=3 job "$launch" -n 4 bash -c \
+      '[[ $RANK != 2 ]] || kill -KILL $$; exec "$@"' bash "$program" --sizes 784,10 --steps 1
+    exits 137
+    says 3 'making a world from a store: not there after .* s: rank 2; see how these processes have ended, and use a new store'
+    ;;
+  no_rank_0)
+    # shellcheck disable=SC2016
+    KOLO_STALL_REPORT_SECONDS=1 KOLO_STALL_ABORT_SECONDS=3 job "$launch" -n 2 bash -c \
+      '[[ $RANK != 0 ]] || kill -KILL $$; exec "$@"' bash "$program" --sizes 784,10 --steps 1
+    exits 137
+    says 1 'the ranks cannot meet: rank 0 serves no store at 127.0.0.1, ports '
+    ;;
+  train)
+    job "$launch" -n 2 "$program" --sizes 784,10 --steps 20
+    exits 0
+    says 1 'over 2 ranks'
+    ;;
+  *)
+    fail 'no such case'
+    ;;
+esac
+echo "passed: $case"
