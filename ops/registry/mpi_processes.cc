@@ -19,18 +19,6 @@ MpiTuning tuning(const ProcessRanks& ranks) {
   return ranks.one_node() ? MpiTuning{} : between_nodes;
 }
 
-/// What serves this node's ranks best: shared memory, or MPI where they cannot share it, of which one rank's report()
-/// says why. Null if this rank is alone on its node. Collective.
-std::unique_ptr<Backend> node_backend(const ProcessRanks& ranks, MPI_Comm comm) {
-  MPI_Comm made = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_split(comm, ranks.node(), 0, &made), "MPI_Comm_split");
-  const MpiComm node(made);
-  MpiGathering gathering(made);
-  if (gathering.size() == 1) return nullptr;
-  auto shared = shm_process_backend(gathering, ranks.doorbells, ranks.report);
-  return shared ? std::move(shared) : mpi_backend(made);
-}
-
 BackendList host_backends_over_mpi(std::string_view setting, const ProcessRanks& ranks, MPI_Comm comm) {
   const bool alone = ranks.node_of.size() == 1;
   std::vector<BackendOffer> offers;
@@ -63,6 +51,16 @@ GpuHosts gpu_hosts_over_mpi(const ProcessRanks& ranks, MPI_Comm comm) {
 }
 
 }  // namespace
+
+std::unique_ptr<Backend> node_backend(const ProcessRanks& ranks, MPI_Comm comm) {
+  MPI_Comm made = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split(comm, ranks.node(), 0, &made), "MPI_Comm_split");
+  const MpiComm node(made);
+  MpiGathering gathering(made);
+  if (gathering.size() == 1) return nullptr;
+  auto shared = shm_process_backend(gathering, ranks.doorbells, ranks.report);
+  return shared ? std::move(shared) : mpi_backend(made);
+}
 
 ProcessBackends backends_over_mpi(MPI_Comm comm) {
   return {[comm](std::string_view setting, const ProcessRanks& ranks) {

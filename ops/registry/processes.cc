@@ -135,15 +135,17 @@ BackendList shared_backends(std::string_view setting, const ProcessRanks& ranks)
   return backends;
 }
 
-GpuHosts shared_gpu_hosts(const ProcessRanks& ranks) {
-  return {[&ranks] { return shared_backends("auto", ranks); },
-          [&ranks] { return std::move(shared_backends("auto", ranks).front()); }};
-}
-
 }  // namespace
 
-ProcessBackends backends_without_mpi() {
-  return {shared_backends, shared_gpu_hosts};
+ProcessBackends backends_without_mpi(std::function<std::unique_ptr<Backend>()> agreements) {
+  const auto gpu_hosts = [agreements = std::move(agreements)](const ProcessRanks& ranks) {
+    return GpuHosts{[&ranks] { return shared_backends("auto", ranks); },
+                    [&ranks, agreements] {
+                      auto shared = ranks.one_node() ? shared_backends("auto", ranks) : BackendList();
+                      return shared.size() > 1 ? std::move(shared.front()) : agreements();
+                    }};
+  };
+  return {shared_backends, gpu_hosts};
 }
 
 }  // namespace kolo

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,7 +38,7 @@ struct ProcessBackends {
 };
 
 /// Of a world without MPI: shared memory serves the ranks of a node; host tensors between nodes are errors that say to
-/// use mpirun.
-ProcessBackends backends_without_mpi();
+/// use mpirun. `agreements` makes what carries the small agreements of GPU backends (see GpuHosts) between nodes.
+ProcessBackends backends_without_mpi(std::function<std::unique_ptr<Backend>()> agreements);
 
 }  // namespace kolo

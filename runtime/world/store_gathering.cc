@@ -60,8 +60,12 @@ StoreGathering::~StoreGathering() {
   }
 }
 
+std::string StoreGathering::prefix() const {
+  return fmt::format("kolo/{}/", epoch_);
+}
+
 std::string StoreGathering::key(std::uint64_t round, const std::string& what) const {
-  return fmt::format("kolo/{}/{}/{}", epoch_, round, what);
+  return fmt::format("{}{}/{}", prefix(), round, what);
 }
 
 std::vector<std::vector<std::byte>> StoreGathering::all(std::span<const std::byte> mine) {

@@ -36,6 +36,9 @@ class StoreGathering final : public Gathering {
   std::vector<std::vector<std::byte>> all(std::span<const std::byte> mine) override;
   int lowest_on_node() override;
 
+  /// What the keys of this world begin with.
+  std::string prefix() const;
+
  private:
   std::string key(std::uint64_t round, const std::string& what) const;
   std::string key_of(int rank) const { return key(round_, std::to_string(rank)); }

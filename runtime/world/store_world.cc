@@ -15,6 +15,7 @@
 #include "runtime/world/at_exit.h"
 #include "runtime/world/launcher_world.h"
 #include "runtime/world/process_world.h"
+#include "runtime/world/store_agreements.h"
 #include "runtime/world/store_gathering.h"
 
 namespace kolo {
@@ -94,7 +95,10 @@ World store_world(Store& store, int rank, int size, const Config& config) {
   StoreGathering gathering(store, rank, size, config);
   std::function<void(int)> end_job;  // a launcher ends a job when one of its processes fails
   if (config.may_exit.value_or(false)) end_job = [](int code) { std::_Exit(code); };
-  return process_world(gathering, std::move(end_job), backends_without_mpi(), config);
+  const auto agreements = [&, prefix = gathering.prefix(), made = 0]() mutable {
+    return store_agreements(store, fmt::format("{}gpu {}/", prefix, made++), rank, size);
+  };
+  return process_world(gathering, std::move(end_job), backends_without_mpi(agreements), config);
 }
 
 World store_launcher_world(const Launched& launched, const Config& config) {

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "ops/mpi/backend.h"
-#include "ops/registry/processes.h"
+#include "ops/registry/mpi_processes.h"
 #include "ops/two_level/node_placement.h"
 #include "tests/ops/backend_conformance.h"
 #include "tests/support/environment.h"
@@ -39,8 +39,8 @@ class Nodes {
     std::unique_ptr<Backend> node;
     MpiGathering gathering(MPI_COMM_WORLD);
     if (shared)
-      node = node_backend(
-          {gathering, MPI_COMM_WORLD, node_of, {}, [](const std::string& line) { ADD_FAILURE() << line; }});
+      node = node_backend({gathering, node_of, {}, [](const std::string& line) { ADD_FAILURE() << line; }},
+                          MPI_COMM_WORLD);
     backend = two_level_backend(std::move(all_ranks), std::move(node), node_of, rank, tuning.chunks);
   }
 
@@ -176,7 +176,7 @@ TEST(TwoLevel, WithoutSharedMemoryOnOneNode) {
     std::optional<NoDescriptors> handicap;
     if (rank == 0) handicap.emplace();
     MpiGathering gathering(MPI_COMM_WORLD);
-    auto node = node_backend({gathering, MPI_COMM_WORLD, node_of, {}, [&](const std::string& text) { line = text; }});
+    auto node = node_backend({gathering, node_of, {}, [&](const std::string& text) { line = text; }}, MPI_COMM_WORLD);
     handicap.reset();
     if (node) name = node->name();
     const auto backend = two_level_backend(std::move(all_ranks), std::move(node), node_of, rank, between_nodes.chunks);

@@ -10,12 +10,15 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <tuple>
 #include <vector>
 
+#include "ops/host/exchange.h"
 #include "runtime/world/launcher.h"
+#include "runtime/world/store_agreements.h"
 #include "tests/runtime/session/programs.h"
 #include "tests/support/environment.h"
 #include "tests/support/thread_ranks.h"
@@ -125,6 +128,21 @@ TEST(StoreWorld, NamesWhoDoesNotCome) {
   }
 }
 
+TEST(StoreWorld, WaitsForNobodyWhoMakesNoSession) {
+  Folder folder;
+  FileStore store(folder.path);
+  Config config = testing::test_config();
+  config.stall_report_seconds = 0.5;
+  config.stall_abort_seconds = 2;
+  config.report = [](const std::string&) {};
+  std::array<std::optional<World>, 3> worlds;
+  as_threads(3, [&](int rank) {
+    World& world = worlds[static_cast<std::size_t>(rank)].emplace(store_world(store, rank, 3, config));
+    if (rank == 1) return;
+    error_text([&] { Session session(std::move(world), config); }, ErrorCode::stalled);
+  });
+}
+
 TEST(StoreWorld, RefusesRanksThatThereAreNot) {
   Folder folder;
   FileStore store(folder.path);
@@ -201,6 +219,28 @@ TEST(StoreWorld, RefusesHostTensorsBetweenNodes) {
         session.barrier();
       },
       config);
+}
+
+TEST(StoreAgreements, FindTheLargestNumbersInGroupsToo) {
+  Folder folder;
+  FileStore store(folder.path);
+  as_threads(4, [&](int rank) {
+    auto world = store_agreements(store, "x/", rank, 4);
+    std::unique_ptr<Backend> odd;
+    if (rank % 2 == 1) odd = world->for_group({5, "odd", {1, 3}, rank / 2});
+    HostExchange all(std::move(world)), some(std::move(odd));
+    const auto n = static_cast<std::uint64_t>(rank);
+    std::vector<std::shared_ptr<const HostExchange::Answer>> answers;
+    for (std::uint64_t i = 0; i < 5; ++i) answers.push_back(all.largest({n + i, 10 - n, 7}));
+    if (rank % 2 == 1) answers.push_back(some.largest({n}));
+    while (all.busy() || some.busy()) {
+      all.step();
+      some.step();
+    }
+    for (std::uint64_t i = 0; i < 5; ++i) EXPECT_EQ(answers[i]->values, (std::vector<std::uint64_t>{3 + i, 10, 7}));
+    if (rank % 2 == 1) EXPECT_EQ(answers[5]->values, std::vector<std::uint64_t>{3});
+  });
+  EXPECT_EQ(files_in(folder), std::vector<std::string>{"lock"});
 }
 
 TEST(StoreWorld, SendsMoreThanARingHolds) {
