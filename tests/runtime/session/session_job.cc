@@ -303,6 +303,15 @@ void run(const std::string& mode, const std::string& argument) {
     kolo::Session session;
     std::printf("sum %g of %d\n", sum_of_ones(session, "x"), session.size());
     end(session);
+  } else if (mode == "calls") {
+    {
+      kolo::Session session;
+      (void)sum_of_ones(session, "x");
+      end(session);
+    }
+    kolo::Session session;
+    std::printf("sum %g of %d, mpi calls %ld\n", sum_of_ones(session, "x"), session.size(), mpi_calls.load());
+    end(session);
   } else if (mode == "idle") {
     idle(std::stod(argument));
   } else if (mode == "host") {

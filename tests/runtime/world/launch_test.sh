@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Jobs whose processes meet through a store: launch_test.sh CASE PROGRAM [MARKS]; PROGRAM is property_job, or kolo-train.
+# Jobs whose processes meet through a store: launch_test.sh CASE PROGRAM [MARKS]; PROGRAM is property_job,
+# kolo-train or session_job.
 set -uo pipefail
 case=$1 program=$2 marks=${3:-}
 launch=$(dirname "${BASH_SOURCE[0]}")/../../support/launch
@@ -45,6 +46,35 @@ case $case in
     job "$launch" -n 2 "$program" --sizes 784,10 --steps 20
     exits 0
     says 1 'over 2 ranks'
+    ;;
+  calls)
+    # Two sessions after each other, and MPI's library is linked, but not called.
+    job "$launch" -n 3 "$program" calls
+    exits 0
+    says 3 '^sum 3 of 3, mpi calls 0$'
+    ;;
+  exit_stack | exit_later)
+    # One rank calls exit(5) while its session lives; the others learn at once that it left.
+    KOLO_STALL_REPORT_SECONDS=5 KOLO_STALL_ABORT_SECONDS=20 job "$launch" -n 3 "$program" exit "${case#exit_}"
+    exits 5
+    says 2 '^rank [01] got aborted: group world: rank 2 left without finishing'
+    says 0 '^kolo: '
+    ;;
+  at_exit)
+    job "$launch" -n 3 "$program" at_exit later
+    exits 0
+    says 3 '^sum 3$'
+    ;;
+  fork)
+    job "$launch" -n 2 "$program" fork exit
+    exits 0
+    says 2 '^child ended with 0, sum 2, late 0$'
+    ;;
+  killed_rank)
+    # Nobody ends the others: they get errors.
+    KOLO_STALL_REPORT_SECONDS=1 KOLO_STALL_ABORT_SECONDS=3 job "$launch" -n 3 "$program" kill
+    exits 137
+    says 2 "^error\\(stalled\\): all_reduce 'after' in group world: no answer from rank 2 within 3 s "
     ;;
   *)
     fail 'no such case'
