@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Jobs whose processes meet through a store: launch_test.sh CASE PROGRAM [MARKS]; PROGRAM is property_job,
+# Jobs whose processes meet through a store: launch_test.sh CASE PROGRAM [MARKS | ON_HOSTS]; PROGRAM is property_job,
 # kolo-train or session_job.
 set -uo pipefail
 case=$1 program=$2 marks=${3:-}
@@ -46,6 +46,16 @@ case $case in
     job "$launch" -n 2 "$program" --sizes 784,10 --steps 20
     exits 0
     says 1 'over 2 ranks'
+    ;;
+  hosts)
+    # Real hosts, on which mpirun starts processes that know torchrun's variables only.
+    # shellcheck disable=SC2016
+    job "$3" 2,2 bash -c 'exec env -u OMPI_COMM_WORLD_SIZE -u OMPI_COMM_WORLD_RANK RANK="$OMPI_COMM_WORLD_RANK" \
+      WORLD_SIZE="$OMPI_COMM_WORLD_SIZE" MASTER_ADDR=10.77.0.10 MASTER_PORT=29500 "$@"' bash "$program" hosts
+    ((status != 77)) || { cat "$out"; exit 77; }
+    exits 0
+    says 4 '^2 of 4 here, sum 2$'
+    says 4 'ranks 0 and 2 are on different nodes, .*; start the program with mpirun'
     ;;
   calls)
     # Two sessions after each other, and MPI's library is linked, but not called.
