@@ -63,9 +63,8 @@ std::optional<Store::Bytes> read_value(const fs::path& path) {
     throw Error(ErrorCode::backend, fmt::format("{} is no value of a FileStore (it has {} bytes, of which the first "
                                                 "eight say how many follow); remove the folder, and start the job anew",
                                                 path.native(), text.size()));
-  Store::Bytes value(length);
-  std::memcpy(value.data(), text.data() + sizeof length, length);
-  return value;
+  const auto bytes = std::as_bytes(std::span(text)).subspan(sizeof length);
+  return Store::Bytes(bytes.begin(), bytes.end());
 }
 
 void write_value(const fs::path& path, std::span<const std::byte> value) {
