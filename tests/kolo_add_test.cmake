@@ -17,9 +17,12 @@ set(kolo_mpirun_environment OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONF
 set(kolo_all_skipped "\\[  PASSED  \\] 0 tests\\.\n(\\[  SKIPPED \\][^\n]*\n)+$")
 
 # kolo_parse_test(OPTIONS ONE_VALUE MANY_VALUES argument...): a test's arguments as arg_*; PROCESSORS as arg_PROCESSORS.
-# Returns from the function that calls it if this build does not run the test.
+# Returns from the function that calls it if this build does not run the test: what needs MPI takes KOLO_MPI.
 macro(kolo_parse_test options one_value many_values)
   cmake_parse_arguments(arg "RELEASE_ONLY;THREADS;WAITS;MPI;UNDISTURBED;${options}" "TIER;TIMEOUT;${one_value}" "ENVIRONMENT;${many_values}" ${ARGN})
+  if(arg_MPI AND NOT KOLO_MPI)
+    return()
+  endif()
   if(kolo_sanitizer AND (arg_RELEASE_ONLY OR (kolo_sanitizer STREQUAL "thread" AND NOT arg_THREADS)))
     return()
   endif()
@@ -50,6 +53,9 @@ endmacro()
 # others (ALONE).
 function(kolo_add_program name)
   cmake_parse_arguments(arg "RANKS" "" "ROOMS;SOURCES;ALONE;LIBS" ${ARGN})
+  if(arg_RANKS AND NOT KOLO_MPI)
+    return()
+  endif()
   set(sources ${arg_SOURCES})
   foreach(room IN LISTS arg_ROOMS)
     file(GLOB found CONFIGURE_DEPENDS ${room}/*_test.cc)

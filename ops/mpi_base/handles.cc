@@ -1,11 +1,7 @@
 #include "ops/mpi_base/handles.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <array>
-#include <cstdint>
-#include <cstring>
 #include <numeric>
 #include <string>
 #include <string_view>
@@ -70,46 +66,23 @@ std::vector<std::vector<std::byte>> gather_all(MPI_Comm comm, std::span<const st
   return result;
 }
 
-std::vector<Introduction> gather_introductions(MPI_Comm comm, const Introduction& mine) {
-  std::vector<Introduction> result;
-  for (const auto& bytes : gather_all(comm, std::as_bytes(std::span(mine)))) {
-    Introduction& said = result.emplace_back(bytes.size() / sizeof(std::int64_t));
-    std::memcpy(said.data(), bytes.data(), bytes.size());
-  }
-  return result;
+MpiGathering::MpiGathering(MPI_Comm comm) : comm_(comm) {
+  check_mpi(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(comm, &size_), "MPI_Comm_size");
+}
+
+int MpiGathering::lowest_on_node() {
+  MPI_Comm made = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &made), "MPI_Comm_split_type");
+  const MpiComm node(made);
+  check_mpi(MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  int lowest = rank_;
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &lowest, 1, MPI_INT, MPI_MIN, made), "MPI_Allreduce");
+  return lowest;
 }
 
 void check_mpi(int rc, const char* call, Where where) {
   if (rc != MPI_SUCCESS) fail(rc, call, where);
-}
-
-std::shared_ptr<Region> shared_region(MPI_Comm comm, std::size_t bytes) {
-  int rank = 0;
-  check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
-  std::array<std::int64_t, 3> origin{getpid(), -1, 0};  // process, descriptor and file
-  std::shared_ptr<SharedRegion> region;
-  const auto attempt = [&](auto make) {
-    try {
-      region = make();
-    } catch (const Error&) {
-      region = nullptr;
-    }
-  };
-  if (rank == 0) attempt([&] { return SharedRegion::create(bytes); });
-  if (region) origin = {origin[0], region->descriptor(), region->file()};
-  check_mpi(MPI_Bcast(origin.data(), 3, MPI_INT64_T, 0, comm), "MPI_Bcast");
-  if (rank != 0 && origin[1] >= 0) {
-    attempt([&] {
-      return SharedRegion::open(static_cast<int>(origin[0]), static_cast<int>(origin[1]),
-                                static_cast<std::uint32_t>(origin[2]), bytes);
-    });
-  }
-  const int mine = region ? 1 : 0;
-  int all = 0;
-  check_mpi(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, comm), "MPI_Allreduce");
-  if (all == 0) return nullptr;
-  region->close_descriptor();
-  return region;
 }
 
 }  // namespace kolo

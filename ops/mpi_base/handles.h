@@ -3,7 +3,6 @@
 #include <mpi.h>
 
 #include <cstddef>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,7 +13,7 @@
 
 #include <kolo/detail/unique.h>
 
-#include "ops/host/region.h"
+#include "ops/host/gathering.h"
 
 namespace kolo {
 
@@ -43,16 +42,23 @@ MpiComm duplicate(MPI_Comm comm);
 /// The bytes of each rank. Collective. Throws Error{backend}.
 std::vector<std::vector<std::byte>> gather_all(MPI_Comm comm, std::span<const std::byte> mine);
 
-/// The same of introductions.
-std::vector<Introduction> gather_introductions(MPI_Comm comm, const Introduction& mine);
+/// Of the ranks of `comm`, which must outlive it.
+class MpiGathering final : public Gathering {
+ public:
+  explicit MpiGathering(MPI_Comm comm);
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::vector<std::vector<std::byte>> all(std::span<const std::byte> mine) override { return gather_all(comm_, mine); }
+  int lowest_on_node() override;
+
+ private:
+  const MPI_Comm comm_;
+  int rank_ = 0, size_ = 0;
+};
 
 /// Throws Error{backend} with MPI's text, the call's name and the caller's file and line unless `rc` is MPI_SUCCESS.
 ///
 ///     check_mpi(MPI_Ibarrier(comm, &request), "MPI_Ibarrier");
 void check_mpi(int rc, const char* call, Where where = Where::here());
-
-/// A region that all ranks of `comm`, which are on one node, have mapped: rank 0 makes it, the others open it.
-/// Collective. Null, on all ranks, if that fails on any. Throws Error{backend} if MPI fails.
-std::shared_ptr<Region> shared_region(MPI_Comm comm, std::size_t bytes);
 
 }  // namespace kolo

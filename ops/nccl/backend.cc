@@ -136,6 +136,8 @@ class NcclBackend final : public DeviceBackend {
     if (!host) return nullptr;
     return std::make_unique<NcclBackend>(std::make_shared<NcclGroup>(group_->shared_rank(), group, std::move(host)));
   }
+  Introduction introduction() override { return group_->host().introduction(); }
+  bool introduce(std::span<const Introduction> members) override { return group_->host().introduce(members); }
   std::shared_ptr<MemorySource> memory() override { return group_->shared().memory; }
   void progress(bool /*in_flight*/) override { group_->shared().retired.advance(); }
   void recover() override { group_->recover(); }

@@ -1,73 +1,151 @@
 #include "ops/registry/processes.h"
 
-#include <algorithm>
+#include <fmt/format.h>
+
+#include <memory>
+#include <numeric>
+#include <optional>
 #include <utility>
 
+#include <kolo/error.h>
+
 #include "ops/local/backend.h"
-#include "ops/mpi/backend.h"
-#include "ops/mpi_base/handles.h"
 #include "ops/registry/registry.h"
+#include "ops/shm/pairs.h"
 #include "ops/shm/processes.h"
-#include "ops/two_level/backend.h"
-#include "ops/two_level/node_placement.h"
 
 namespace kolo {
 namespace {
 
-constexpr MpiTuning small_agreements{{4096, 1024}, 2048, 2};
+/// Some ranks of a gathering, this one among them. The others call what is collective as often, in parts of their own.
+class PartOfRanks final : public Gathering {
+ public:
+  PartOfRanks(Gathering& all, std::vector<int> ranks) : all_(all), ranks_(std::move(ranks)) {}
+  int rank() const override { return static_cast<int>(std::ranges::find(ranks_, all_.rank()) - ranks_.begin()); }
+  int size() const override { return static_cast<int>(ranks_.size()); }
+  std::vector<std::vector<std::byte>> all(std::span<const std::byte> mine) override {
+    auto of_all = all_.all(mine);
+    std::vector<std::vector<std::byte>> result;
+    for (const int rank : ranks_) result.push_back(std::move(of_all[static_cast<std::size_t>(rank)]));
+    return result;
+  }
+  int lowest_on_node() override {
+    const int lowest = all_.lowest_on_node();
+    return static_cast<int>(std::ranges::lower_bound(ranks_, lowest) - ranks_.begin());
+  }
 
-bool one_node(const ProcessRanks& ranks) {
-  return std::ranges::all_of(ranks.node_of, [](int node) { return node == 0; });
+ private:
+  Gathering& all_;
+  const std::vector<int> ranks_;  // ascending
+};
+
+/// Serves what stays within this rank's node by the backends of that node, and says of the rest that it needs MPI.
+class WithinNode final : public Backend {
+ public:
+  /// `here`: of this node's ranks, `node`. `members`: of the group, ranks of the world; `node_of`: by rank of the
+  /// world.
+  WithinNode(std::shared_ptr<BackendList> here, std::vector<int> node, std::vector<int> members,
+             std::vector<int> node_of)
+      : here_(std::move(here)), node_(std::move(node)), members_(std::move(members)), node_of_(std::move(node_of)) {}
+
+  std::string_view name() const override { return "node"; }
+  bool supports(const Signature&) const override { return false; }
+  std::string refusal(const Signature& signature) const override {
+    if (signature.device != DeviceKind::cpu) return "";
+    const auto other = first_elsewhere(members_);
+    if (!other)
+      return "the ranks of a node cannot share memory, and a world made from a store has no MPI; start the program "
+             "with "
+             "mpirun";
+    return fmt::format(
+        "ranks {} and {} are on different nodes, between which tensors in host memory travel over MPI, and "
+        "a world made from a store has none; start the program with mpirun, or use tensors on GPUs",
+        members_.front(), *other);
+  }
+  std::unique_ptr<Operation> start(const Bucket& bucket) override {
+    throw Error(ErrorCode::backend, refusal(bucket.signature));
+  }
+  std::unique_ptr<Backend> for_group(const GroupInfo& group) override {
+    if (!first_elsewhere(group.ranks)) {
+      GroupInfo members = group;
+      for (int& rank : members.ranks) rank = static_cast<int>(std::ranges::find(node_, rank) - node_.begin());
+      for (const auto& backend : *here_) {
+        if (auto made = backend->for_group(members)) return made;
+      }
+    }
+    return std::make_unique<WithinNode>(std::make_shared<BackendList>(), std::vector<int>(), group.ranks, node_of_);
+  }
+  std::shared_ptr<MemorySource> memory() override { return here_->empty() ? nullptr : here_->front()->memory(); }
+  void abandon() noexcept override {
+    for (const auto& backend : *here_) backend->abandon();
+  }
+
+ private:
+  /// One of these that is on another node than the first.
+  std::optional<int> first_elsewhere(const std::vector<int>& ranks) const {
+    for (const int rank : ranks) {
+      if (node_of_[static_cast<std::size_t>(rank)] != node_of_[static_cast<std::size_t>(ranks.front())]) return rank;
+    }
+    return std::nullopt;
+  }
+
+  const std::shared_ptr<BackendList> here_;
+  const std::vector<int> node_, members_, node_of_;
+};
+
+/// Of the ranks of one node, shared memory: for operations, and for what one sends another. Empty if it cannot be had.
+BackendList shared_memory(Gathering& ranks, std::span<Doorbell> doorbells,
+                          const std::function<void(const std::string&)>& report) {
+  BackendList list;
+  auto shared = shm_process_backend(ranks, doorbells, report);
+  auto pairs = shm_pairs_backend(ranks, doorbells);
+  if (!shared || !pairs) return list;
+  list.push_back(std::move(shared));
+  list.push_back(std::move(pairs));
+  return list;
 }
 
-MpiTuning tuning(const ProcessRanks& ranks) {
-  return one_node(ranks) ? MpiTuning{} : between_nodes;
+BackendList within_nodes(const ProcessRanks& ranks) {
+  std::vector<int> mine;
+  for (int rank = 0; rank < ranks.gathering.size(); ++rank) {
+    if (ranks.node_of[static_cast<std::size_t>(rank)] == ranks.node()) mine.push_back(rank);
+  }
+  PartOfRanks node(ranks.gathering, mine);
+  auto here = std::make_shared<BackendList>(shared_memory(node, ranks.doorbells, ranks.report));
+  std::vector<int> all(ranks.node_of.size());
+  std::iota(all.begin(), all.end(), 0);
+  BackendList list;
+  list.push_back(std::make_unique<WithinNode>(std::move(here), std::move(mine), std::move(all), ranks.node_of));
+  return list;
+}
+
+BackendList shared_backends(std::string_view setting, const ProcessRanks& ranks) {
+  if (setting == "auto" && !ranks.one_node()) return within_nodes(ranks);
+  const bool alone = ranks.node_of.size() == 1;
+  BackendList shared;
+  if (ranks.one_node() && (setting == "shm" || (setting == "auto" && !alone)))
+    shared = shared_memory(ranks.gathering, ranks.doorbells, ranks.report);
+  if (setting == "auto" && !alone && shared.empty()) return within_nodes(ranks);
+  std::vector<BackendOffer> offers;
+  if (alone) offers.push_back({"local", [] { return std::move(local_backends(1, {}).front()); }});
+  if (ranks.one_node())
+    offers.push_back({"shm", [&] { return shared.empty() ? nullptr : std::move(shared.front()); }, alone});
+  BackendList backends = make_backends(setting, offers);
+  if (!shared.empty()) backends.push_back(std::move(shared.back()));
+  return backends;
 }
 
 }  // namespace
 
-std::unique_ptr<Backend> node_backend(const ProcessRanks& ranks) {
-  int rank = 0, size = 0;
-  check_mpi(MPI_Comm_rank(ranks.comm, &rank), "MPI_Comm_rank");
-  MPI_Comm made = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_split(ranks.comm, ranks.node_of[static_cast<std::size_t>(rank)], 0, &made), "MPI_Comm_split");
-  const MpiComm node(made);
-  check_mpi(MPI_Comm_size(node.get(), &size), "MPI_Comm_size");
-  if (size == 1) return nullptr;
-  auto shared = shm_process_backend(node.get(), ranks.doorbells, ranks.report);
-  return shared ? std::move(shared) : mpi_backend(node.get());
-}
-
-BackendList process_backends(std::string_view setting, const ProcessRanks& ranks) {
-  const bool alone = ranks.node_of.size() == 1;
-  std::vector<BackendOffer> offers;
-  if (alone) offers.push_back({"local", [] { return std::move(local_backends(1, {}).front()); }});
-  if (one_node(ranks)) {
-    offers.push_back({"shm", [&] { return shm_process_backend(ranks.comm, ranks.doorbells, ranks.report); }, alone});
-  }
-  offers.push_back({"mpi", [&] { return mpi_backend(ranks.comm, tuning(ranks)); }});
-  BackendList backends = make_backends(setting, offers);
-  if (setting == "auto" && spans_shared_nodes(ranks.node_of)) {
-    int rank = 0;
-    check_mpi(MPI_Comm_rank(ranks.comm, &rank), "MPI_Comm_rank");
-    auto inter_node = mpi_backend(ranks.comm, between_nodes);  // not the groups' own: these have the same tags
-    backends.insert(backends.begin(), two_level_backend(std::move(inter_node), node_backend(ranks), ranks.node_of, rank,
-                                                        between_nodes.chunks));
-  }
-  return backends;
-}
-
-GpuHosts process_gpu_hosts(const ProcessRanks& ranks) {
-  const auto staging = [&ranks] {
-    BackendList list;
-    if (one_node(ranks) && ranks.node_of.size() > 1) {
-      if (auto shared = shm_process_backend(ranks.comm, ranks.doorbells, ranks.report))
-        list.push_back(std::move(shared));
-    }
-    list.push_back(mpi_backend(ranks.comm, tuning(ranks)));
-    return list;
+ProcessBackends backends_without_mpi(std::function<std::unique_ptr<Backend>()> agreements) {
+  const auto gpu_hosts = [agreements = std::move(agreements)](const ProcessRanks& ranks) {
+    return GpuHosts{[&ranks] { return shared_backends("auto", ranks); },
+                    [&ranks, agreements] {
+                      auto shared = ranks.one_node() ? shared_backends("auto", ranks) : BackendList();
+                      return shared.size() > 1 ? std::move(shared.front()) : agreements();
+                    }};
   };
-  return {staging, [&ranks] { return mpi_backend(ranks.comm, small_agreements); }};
+  return {shared_backends, gpu_hosts};
 }
 
 }  // namespace kolo

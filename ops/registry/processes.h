@@ -1,8 +1,8 @@
 #pragma once
 
-#include <mpi.h>
-
+#include <algorithm>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,26 +11,34 @@
 #include <kolo/backend.h>
 
 #include "ops/host/doorbell.h"
+#include "ops/host/gathering.h"
 #include "ops/registry/gpu.h"
 
 namespace kolo {
 
 /// The ranks of a world of processes.
 struct ProcessRanks {
-  MPI_Comm comm;                                   ///< duplicated by each backend
-  std::vector<int> node_of;                        ///< by rank of `comm`
+  Gathering& gathering;                            ///< they agree through it when backends are made
+  std::vector<int> node_of;                        ///< by rank
   std::span<Doorbell> doorbells;                   ///< of this node's ranks; they outlive the backends
   std::function<void(const std::string&)> report;  ///< receives one line, on one rank, if memory cannot be shared
+
+  int node() const { return node_of[static_cast<std::size_t>(gathering.rank())]; }
+  bool one_node() const {
+    return std::ranges::all_of(node_of, [](int node) { return node == 0; });
+  }
 };
 
-/// The backends of host tensors. Collective. Throws as make_backends() does.
-BackendList process_backends(std::string_view setting, const ProcessRanks& ranks);
+/// Makes the backends of a world of processes. Both are collective.
+struct ProcessBackends {
+  /// Of host tensors. Throws as make_backends() does.
+  std::function<BackendList(std::string_view setting, const ProcessRanks& ranks)> host;
+  /// The host backends of GPU tensors; `ranks` must outlive the result.
+  std::function<GpuHosts(const ProcessRanks& ranks)> for_gpus;
+};
 
-/// What serves this node's ranks best: shared memory, or MPI where they cannot share it, of which one rank's report()
-/// says why. Null if this rank is alone on its node. Collective over all ranks of `comm`.
-std::unique_ptr<Backend> node_backend(const ProcessRanks& ranks);
-
-/// Makes the host backends of GPU tensors; `ranks` must outlive the result.
-GpuHosts process_gpu_hosts(const ProcessRanks& ranks);
+/// Of a world without MPI: shared memory serves the ranks of a node; host tensors between nodes are errors that say to
+/// use mpirun. `agreements` makes what carries the small agreements of GPU backends (see GpuHosts) between nodes.
+ProcessBackends backends_without_mpi(std::function<std::unique_ptr<Backend>()> agreements);
 
 }  // namespace kolo

@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 #include <utility>
 #include <vector>
 
 #include "ops/host/region.h"
-#include "ops/mpi_base/handles.h"
 #include "ops/shm/backend.h"
 
 namespace kolo {
@@ -66,9 +66,8 @@ class ProcessMemory final : public ShmMemory {
 };
 
 /// Every rank introduces itself to the others. Returns whether all can serve the world.
-bool introduce_all(Backend& backend, MPI_Comm comm, int rank, int size,
-                   const std::function<void(const std::string&)>& report) {
-  const auto members = gather_introductions(comm, backend.introduction());
+bool introduce_all(Backend& backend, Gathering& ranks, const std::function<void(const std::string&)>& report) {
+  const auto members = all_introductions(ranks, backend.introduction());
   std::string problem;
   bool serves = false;
   try {
@@ -76,31 +75,25 @@ bool introduce_all(Backend& backend, MPI_Comm comm, int rank, int size,
   } catch (const Error& error) {
     problem = error.what();
   }
-  const int failed = problem.empty() ? size : rank;
-  int lowest = size;
-  check_mpi(MPI_Allreduce(&failed, &lowest, 1, MPI_INT, MPI_MIN, comm), "MPI_Allreduce");
-  if (lowest == rank) report(fmt::format("no shared memory for group world: {}; its tensors travel over MPI", problem));
-  return serves && lowest == size;
+  const auto failed = ranks.all_values<std::uint8_t>(problem.empty() ? 0 : 1);
+  const auto lowest = static_cast<int>(std::ranges::find(failed, 1) - failed.begin());
+  if (lowest == ranks.rank())
+    report(fmt::format("no shared memory for group world: {}; its tensors travel over MPI", problem));
+  return serves && lowest == ranks.size();
 }
 
 }  // namespace
 
-std::unique_ptr<Backend> shm_process_backend(MPI_Comm comm, std::span<Doorbell> doorbells,
+std::unique_ptr<Backend> shm_process_backend(Gathering& ranks, std::span<Doorbell> doorbells,
                                              const std::function<void(const std::string&)>& report,
                                              const ShmTuning* tuning) {
-  GroupInfo world{0, "world", {}, 0};
-  int size = 0;
-  check_mpi(MPI_Comm_rank(comm, &world.rank), "MPI_Comm_rank");
-  check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
-  world.ranks.resize(static_cast<std::size_t>(size));
+  GroupInfo world{0, "world", {}, ranks.rank()};
+  world.ranks.resize(static_cast<std::size_t>(ranks.size()));
   std::iota(world.ranks.begin(), world.ranks.end(), 0);
-  ShmTuning agreed = tuning ? *tuning : tuning_for_machine(size);
-  check_mpi(MPI_Bcast(&agreed, sizeof(agreed), MPI_BYTE, 0, comm), "MPI_Bcast");
-  const int pid = static_cast<int>(getpid());
-  std::vector<int> pids(static_cast<std::size_t>(size));
-  check_mpi(MPI_Allgather(&pid, 1, MPI_INT, pids.data(), 1, MPI_INT, comm), "MPI_Allgather");
+  const ShmTuning agreed = ranks.all_values(tuning ? *tuning : tuning_for_machine(ranks.size())).front();
+  const auto pids = ranks.all_values(static_cast<int>(getpid()));
   auto backend = shm_backend({std::make_shared<ProcessMemory>(pids), doorbells, agreed, report}, world);
-  if (!introduce_all(*backend, comm, world.rank, size, report)) return nullptr;
+  if (!introduce_all(*backend, ranks, report)) return nullptr;
   return backend;
 }
 

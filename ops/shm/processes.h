@@ -1,7 +1,5 @@
 #pragma once
 
-#include <mpi.h>
-
 #include <functional>
 #include <memory>
 #include <span>
@@ -10,16 +8,17 @@
 #include <kolo/backend.h>
 
 #include "ops/host/doorbell.h"
+#include "ops/host/gathering.h"
 #include "ops/shm/board.h"
 
 namespace kolo {
 
-/// shm_backend() among the ranks of `comm`, which are processes of one node, introduced. Collective over them.
+/// shm_backend() among `ranks`, which are processes of one node, introduced. Collective over them.
 ///
 /// tuning  null: what suits this machine, as the first rank sees it
 /// report  receives one line, on one rank, if memory cannot be shared, by the world (then this returns null) or by a
 /// group
-std::unique_ptr<Backend> shm_process_backend(MPI_Comm comm, std::span<Doorbell> doorbells,
+std::unique_ptr<Backend> shm_process_backend(Gathering& ranks, std::span<Doorbell> doorbells,
                                              const std::function<void(const std::string&)>& report,
                                              const ShmTuning* tuning = nullptr);
 

@@ -48,6 +48,15 @@ class StagedBackend final : public Backend {
   bool supports(const Signature& signature) const override {
     return signature.device == DeviceKind::cuda && moves_data(signature.kind) && pipeline_->host_for(signature);
   }
+  /// That of its hosts.
+  std::string refusal(const Signature& signature) const override {
+    Signature on_host = signature;
+    on_host.device = DeviceKind::cpu;
+    for (const auto& host : pipeline_->hosts()) {
+      if (auto why = host->refusal(on_host); signature.device == DeviceKind::cuda && !why.empty()) return why;
+    }
+    return "";
+  }
   std::shared_ptr<const void> reserve(const Signature& /*signature*/) override { return pipeline_->reserve(); }
   std::unique_ptr<Operation> start(const Bucket& bucket) override {
     return std::make_unique<StagedOperation>(pipeline_, bucket);

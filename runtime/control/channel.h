@@ -73,6 +73,9 @@ class ControlChannel {
   /// Whether the ranks are processes, which exit() ends one by one.
   virtual bool spans_processes() const = 0;
 
+  /// Whether the watchdog may call abort_job().
+  virtual bool may_end_job() const { return true; }
+
   /// Ends the whole job with this exit code. All text must have been written before.
   [[noreturn]] virtual void abort_job(int exit_code) = 0;
 };

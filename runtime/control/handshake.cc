@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <iterator>
 #include <map>
 #include <numeric>
@@ -22,6 +23,8 @@
 
 namespace kolo {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t most_hosts = 8;  // that are named
 
@@ -85,12 +88,15 @@ std::string verdict(const Survey& survey, std::span<const std::string> hosts) {
   return "";
 }
 
-/// A loss that is noticed meanwhile is left in the channel unless nothing comes any more.
-ControlChannel::Message next_message(ControlChannel& control) {
-  using Clock = std::chrono::steady_clock;
+/// A loss that is noticed meanwhile is left in the channel unless nothing comes any more. Where the watchdog ends the
+/// job when this takes too long there is no deadline.
+ControlChannel::Message next_message(ControlChannel& control, Clock::time_point deadline) {
   ControlChannel::Message message;
   std::optional<Clock::time_point> since;  // something is pending which is no message
   while (!control.receive(message)) {
+    if (Clock::now() >= deadline)
+      throw Error(ErrorCode::stalled,
+                  "making the session: not every rank has come (reports say which); see how the others have ended");
     if (since && Clock::now() - *since > ControlChannel::word_comes_within) {
       if (const auto loss = control.take_loss())
         throw Error(ErrorCode::aborted, fmt::format("while the session was made: {}; see what it printed", loss->text));
@@ -113,9 +119,10 @@ ControlChannel::Message next_message(ControlChannel& control) {
 
 /// What others send before it is kept in `early`.
 ControlChannel::Message message_of_parent(ControlChannel& control, const TreePosition& position,
-                                          std::vector<ControlChannel::Message>& early) {
-  auto message = next_message(control);
-  for (; message.from != position.parent; message = next_message(control)) early.push_back(std::move(message));
+                                          std::vector<ControlChannel::Message>& early, Clock::time_point deadline) {
+  auto message = next_message(control, deadline);
+  for (; message.from != position.parent; message = next_message(control, deadline))
+    early.push_back(std::move(message));
   return message;
 }
 
@@ -126,10 +133,10 @@ void send_down(ControlChannel& control, const TreePosition& position, const Writ
 
 /// Whether every rank has this hash; known to all when it returns.
 bool all_have(std::uint64_t hash, ControlChannel& control, const TreePosition& position,
-              std::vector<ControlChannel::Message>& early) {
+              std::vector<ControlChannel::Message>& early, Clock::time_point deadline) {
   bool all = true;
   for (std::size_t child = 0; child < position.children.size(); ++child) {
-    const auto message = next_message(control);
+    const auto message = next_message(control, deadline);
     Reader reader(message.bytes);
     all = reader.get<std::uint8_t>() != 0 && reader.get<std::uint64_t>() == hash && all;
   }
@@ -138,7 +145,7 @@ bool all_have(std::uint64_t hash, ControlChannel& control, const TreePosition& p
     up.put(static_cast<std::uint8_t>(all));
     up.put(hash);
     control.send(position.parent, up.bytes());
-    all = Reader(message_of_parent(control, position, early).bytes).get<std::uint8_t>() != 0;
+    all = Reader(message_of_parent(control, position, early, deadline).bytes).get<std::uint8_t>() != 0;
   }
   Writer down;
   down.put(static_cast<std::uint8_t>(all));
@@ -195,11 +202,14 @@ std::vector<ControlChannel::Message> agree_on_settings(ControlChannel& control, 
   std::iota(all_ranks.begin(), all_ranks.end(), 0);
   const TreePosition position = tree_position(control.topology(), all_ranks, control.rank());
   std::vector<ControlChannel::Message> early;
-  if (all_have(hash_of_settings(config), control, position, early)) return early;
+  auto deadline = Clock::time_point::max();
+  if (!control.may_end_job() && config.stall_abort_seconds > 0)
+    deadline = Clock::now() + std::chrono::seconds(std::llround(std::clamp(config.stall_abort_seconds, 1.0, 1e8)));
+  if (all_have(hash_of_settings(config), control, position, early, deadline)) return early;
 
   Survey survey = own_settings(config, control.rank());
   for (std::size_t child = 0; child < position.children.size(); ++child) {
-    const auto message = next_message(control);
+    const auto message = next_message(control, deadline);
     Reader reader(message.bytes);
     merge(survey, reader);
   }
@@ -212,7 +222,7 @@ std::vector<ControlChannel::Message> agree_on_settings(ControlChannel& control, 
     Writer up;
     put(up, survey);
     control.send(position.parent, up.bytes());
-    problem = Reader(message_of_parent(control, position, early).bytes).get_string();
+    problem = Reader(message_of_parent(control, position, early, deadline).bytes).get_string();
   }
   Writer down;
   down.put(std::string_view(problem));

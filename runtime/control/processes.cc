@@ -6,36 +6,23 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <cstring>
 #include <map>
 
 #include <kolo/error.h>
 
-#include "ops/mpi_base/handles.h"
 #include "runtime/control/wire.h"
 
 namespace kolo {
 namespace {
 
-MpiComm split_by_node(MPI_Comm comm, int color) {
-  MPI_Comm node = MPI_COMM_NULL;
-  if (color < 0) {
-    check_mpi(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
-  } else {
-    check_mpi(MPI_Comm_split(comm, color, 0, &node), "MPI_Comm_split");
-  }
-  MPI_Comm_set_errhandler(node, MPI_ERRORS_RETURN);
-  return MpiComm(node);
-}
-
 /// Collective, if any rank has a problem: throws, and names the first that has.
-void throw_first_problem(MPI_Comm comm, const Topology& topology, const std::optional<Failure>& mine) {
+void throw_first_problem(Gathering& ranks, const Topology& topology, const std::optional<Failure>& mine) {
   Writer message;
   if (mine) {
     message.put(mine->code);
     message.put(std::string_view(mine->message));
   }
-  const auto all = gather_all(comm, message.bytes());
+  const auto all = ranks.all(message.bytes());
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].empty()) continue;
     Reader reader(all[rank]);
@@ -57,51 +44,38 @@ std::optional<Failure> failure_of(Work&& work) {
 
 }  // namespace
 
-ProcessChannel::ProcessChannel(MPI_Comm comm, std::string_view fake, std::string_view interfaces, std::string* note)
-    : comm_(duplicate(comm)) {
-  int size = 0;
-  check_mpi(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
-  check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
-  MpiComm node = split_by_node(comm_.get(), -1);
-  find_places(comm_.get(), node.get());
-  if (!fake.empty()) {
-    fake_nodes(topology_, fake);
-    node = split_by_node(comm_.get(), topology_.places[static_cast<std::size_t>(rank_)].node);
-  }
-  int shared = share_memory(node.get()) ? 1 : 0;
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &shared, 1, MPI_INT, MPI_MIN, comm_.get()), "MPI_Allreduce");
-  if (shared == 0) {
+ProcessChannel::ProcessChannel(Gathering& ranks, std::function<void(int exit_code)> end_job, std::string_view fake,
+                               std::string_view interfaces, std::string* note)
+    : end_job_(std::move(end_job)), rank_(ranks.rank()) {
+  find_places(ranks);
+  if (!fake.empty()) fake_nodes(topology_, fake);
+  if (!share_memory(ranks)) {
     if (note)
       *note =
           "ranks of a node cannot share memory (see /proc/sys/kernel/yama and the container's settings); each is "
           "treated as a node of its own";
-    for (int rank = 0; rank < size; ++rank) topology_.places[static_cast<std::size_t>(rank)].node = rank;
-    share_memory(MPI_COMM_SELF);
+    for (int rank = 0; rank < ranks.size(); ++rank) topology_.places[static_cast<std::size_t>(rank)].node = rank;
+    (void)share_memory(ranks);
   }
-  if (topology_.nodes() > 1) meet_other_nodes(comm_.get(), interfaces);
+  if (topology_.nodes() > 1) meet_other_nodes(ranks, interfaces);
   processes_ = std::make_unique<ProcessWatch>(neighbours_, doorbell());
 }
 
 /// Every rank learns the host, process and node of all ranks; a node is identified by its lowest rank.
-void ProcessChannel::find_places(MPI_Comm comm, MPI_Comm node_comm) {
+void ProcessChannel::find_places(Gathering& ranks) {
   struct Entry {
     std::int32_t lowest;
     std::int32_t pid;
     std::uint64_t pid_namespace;
     std::array<char, 64> host;
   } mine{};
-  mine.lowest = rank_;
+  mine.lowest = ranks.lowest_on_node();
   mine.pid = static_cast<std::int32_t>(getpid());
   mine.pid_namespace = pid_namespace();
   const std::string host = host_name();
   std::copy(host.begin(), host.end(), mine.host.begin());
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &mine.lowest, 1, MPI_INT32_T, MPI_MIN, node_comm), "MPI_Allreduce");
-  int size = 0;
-  check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
-  std::vector<Entry> all(static_cast<std::size_t>(size));
-  check_mpi(MPI_Allgather(&mine, sizeof(Entry), MPI_BYTE, all.data(), sizeof(Entry), MPI_BYTE, comm), "MPI_Allgather");
   std::map<std::int32_t, int> node_of;  // lowest rank → node; ranks are visited in order, so nodes come out ordered too
-  for (const Entry& entry : all) {
+  for (const Entry& entry : ranks.all_values(mine)) {
     const int node = node_of.emplace(entry.lowest, static_cast<int>(node_of.size())).first->second;
     const int rank = topology_.size();
     topology_.places.push_back({node, entry.host.data(), entry.pid});
@@ -110,14 +84,12 @@ void ProcessChannel::find_places(MPI_Comm comm, MPI_Comm node_comm) {
   }
 }
 
-/// The lowest rank of the node makes a region and the others map it; a rank alone on its node uses its heap. Returns
-/// false if that failed on any rank of the node.
-bool ProcessChannel::share_memory(MPI_Comm node_comm) {
+/// The ranks of each node share a region. Returns false, on all ranks, if that failed on any.
+bool ProcessChannel::share_memory(Gathering& gathering) {
   node_ranks_ = topology_.node_ranks(rank_);
   node_index_ = static_cast<int>(std::find(node_ranks_.begin(), node_ranks_.end(), rank_) - node_ranks_.begin());
   const int ranks = static_cast<int>(node_ranks_.size());
-  const std::size_t bytes = NodeLinks::bytes(ranks) + StatusBoard::bytes(ranks);
-  region_ = ranks == 1 ? heap_region(bytes) : shared_region(node_comm, bytes);
+  region_ = shared_region(gathering, node_ranks_, NodeLinks::bytes(ranks) + StatusBoard::bytes(ranks));
   if (!region_) return false;
   links_ = std::make_unique<NodeLinks>(region_, 0, node_index_, ranks);
   board_ = std::make_unique<StatusBoard>(region_, NodeLinks::bytes(ranks), node_index_, node_ranks_);
@@ -126,7 +98,7 @@ bool ProcessChannel::share_memory(MPI_Comm node_comm) {
 
 /// The ranks of different nodes learn where the leaders of nodes listen, and what proves that they belong together. A
 /// leader listens on the address from which packets go to a neighbour in the tree of all ranks.
-void ProcessChannel::meet_other_nodes(MPI_Comm comm, std::string_view interfaces) {
+void ProcessChannel::meet_other_nodes(Gathering& ranks, std::string_view interfaces) {
   std::vector<std::size_t> leaders;
   for (std::size_t rank = 0; rank < topology_.places.size(); ++rank) {
     if (topology_.places[rank].node == static_cast<int>(leaders.size())) leaders.push_back(rank);
@@ -144,7 +116,7 @@ void ProcessChannel::meet_other_nodes(MPI_Comm comm, std::string_view interfaces
   Writer message;
   message.append(std::as_bytes(std::span(&secret, 1)));
   for (const NetworkAddress& address : own) encode(message, address);
-  const auto lists = gather_all(comm, leads ? message.bytes() : std::span<const std::byte>());
+  const auto lists = ranks.all(leads ? message.bytes() : std::span<const std::byte>());
   std::vector<std::vector<NetworkAddress>> addresses;
   std::vector<std::string> hosts;
   for (const std::size_t leader : leaders) {
@@ -180,10 +152,9 @@ void ProcessChannel::meet_other_nodes(MPI_Comm comm, std::string_view interfaces
     });
   }
   mine.well = !problem;
-  std::vector<Meets> all(topology_.places.size());
-  check_mpi(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, comm), "MPI_Allgather");
+  const std::vector<Meets> all = ranks.all_values(mine);
   if (std::ranges::any_of(all, [](const Meets& one) { return one.well == 0; }))
-    throw_first_problem(comm, topology_, problem);
+    throw_first_problem(ranks, topology_, problem);
   for (const std::size_t leader : leaders) listens_at_.push_back(all[leader].at);
 }
 
@@ -237,7 +208,7 @@ void ProcessChannel::listen() {
 
 void ProcessChannel::abort_job(int exit_code) {
   std::fflush(nullptr);
-  MPI_Abort(comm_.get(), exit_code);
+  if (end_job_) end_job_(exit_code);
   std::_Exit(exit_code);
 }
 

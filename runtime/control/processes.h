@@ -1,7 +1,6 @@
 #pragma once
 
-#include <mpi.h>
-
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -10,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ops/mpi_base/handles.h"
+#include "ops/host/gathering.h"
 #include "runtime/control/channel.h"
 #include "runtime/control/node_links.h"
 #include "runtime/control/process_watch.h"
@@ -18,14 +17,16 @@
 
 namespace kolo {
 
-/// Control messages between processes: over shared memory within a node, over TCP between nodes. MPI only brings them
-/// together.
+/// Control messages between processes: over shared memory within a node, over TCP between nodes. A
+/// Gathering brings them together.
 class ProcessChannel final : public ControlChannel {
  public:
-  /// Collective over `comm`. `fake_nodes` and `interfaces` as in Config (KOLO_FAKE_NODES, KOLO_INTERFACE); `note`
-  /// receives a line if the ranks of a node cannot share memory and are treated as nodes of their own. Throws Error, on
-  /// every rank, that names the rank on which something is missing.
-  ProcessChannel(MPI_Comm comm, std::string_view fake_nodes, std::string_view interfaces, std::string* note);
+  /// Collective over `ranks`. `end_job` ends all of them with an exit code; null: they must not be ended. `fake_nodes`
+  /// and `interfaces` as in Config (KOLO_FAKE_NODES, KOLO_INTERFACE); `note` receives a line if the ranks of a node
+  /// cannot share memory and are treated as nodes of their own. Throws Error, on every rank, that names the rank on
+  /// which something is missing.
+  ProcessChannel(Gathering& ranks, std::function<void(int exit_code)> end_job, std::string_view fake_nodes,
+                 std::string_view interfaces, std::string* note);
 
   int rank() const override { return rank_; }
   const Topology& topology() const override { return topology_; }
@@ -40,20 +41,21 @@ class ProcessChannel final : public ControlChannel {
   Doorbell& doorbell() override { return links_->doorbell(node_index_); }
   StatusBoard& board() override { return *board_; }
   bool spans_processes() const override { return true; }
+  bool may_end_job() const override { return end_job_ != nullptr; }
   [[noreturn]] void abort_job(int exit_code) override;
 
   /// Those of this node's ranks, in their order; valid as long as this.
   std::span<Doorbell> doorbells() { return links_->doorbells(); }
 
  private:
-  void find_places(MPI_Comm comm, MPI_Comm node_comm);
-  bool share_memory(MPI_Comm node_comm);
-  void meet_other_nodes(MPI_Comm comm, std::string_view interfaces);
+  void find_places(Gathering& ranks);
+  bool share_memory(Gathering& ranks);
+  void meet_other_nodes(Gathering& ranks, std::string_view interfaces);
   Meeting::Place meeting_place(int rank) const;
   std::optional<int> index_on_node(int rank) const;
 
-  const MpiComm comm_;
-  int rank_ = 0;
+  const std::function<void(int exit_code)> end_job_;
+  const int rank_;
   Topology topology_;
   std::vector<int> node_ranks_;  // session ranks of this node
   int node_index_ = 0;           // of this rank among them

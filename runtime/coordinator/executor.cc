@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "ops/adasum/adasum.h"
 #include "ops/bucket.h"
@@ -54,8 +55,12 @@ bool Executor::supports(const Signature& signature) const {
 std::optional<Failure> Executor::prepare(Submission& submission) const {
   const Signature& signature = submission.request.signature;
   auto& reserved = submission.pending.reserved;
-  if (!supports(signature))
+  if (!supports(signature)) {
+    for (const auto& backend : backends_) {
+      if (auto why = backend->refusal(signature); !why.empty()) return Failure{ErrorCode::backend, std::move(why)};
+    }
     return Failure{ErrorCode::invalid_argument, "no backend of the session runs " + to_string(signature)};
+  }
   if (signature.device == DeviceKind::cpu || !moves_data(signature.kind)) return std::nullopt;
   try {
     all_types(signature, [&](const Signature& one) {

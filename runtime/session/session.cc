@@ -29,6 +29,12 @@ void print_banner(const Config& config, int size) {
   for (const Setting& row : settings()) report(config, fmt::format("  {}={}", row.variable, row.print(config)));
 }
 
+/// Where the watchdog must not end the process, what waits for too long fails.
+Config config_of(const ControlChannel& control, Config config) {
+  if (!control.may_end_job() && config.timeout_seconds == 0) config.timeout_seconds = config.stall_abort_seconds;
+  return config;
+}
+
 /// The shape as all ranks must have it.
 Shape agreed_shape(OpKind kind, const Shape& shape) {
   if (!has_rows(kind) || shape.dims() == 0 || !shape.valid()) return shape;
@@ -39,13 +45,14 @@ Shape agreed_shape(OpKind kind, const Shape& shape) {
 
 }  // namespace
 
-Session::Parts::Parts(World world, const Config& config)
+Session::Parts::Parts(World world, const Config& asked)
     : memory(memory_sources(world.backends())),
       device(world.parts().device),
       driver(std::make_shared<Driver>(std::move(world.parts().control), std::move(world.parts().backends), device,
-                                      config)),
+                                      config_of(*world.parts().control, asked))),
       exceptions_at_start_(std::uncaught_exceptions()) {
   if (driver->control().spans_processes()) at_exit_.emplace([this](bool failed) { driver->end(failed); });
+  const Config& config = driver->config();
   const int size = static_cast<int>(driver->world_group()->ranks.size());
   if (config.banner && driver->control().rank() == 0) print_banner(config, size);
 }

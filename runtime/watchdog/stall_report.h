@@ -69,6 +69,12 @@ struct LateRanks {
 /// "rank 0: making the session has waited for 10.2 s: not there yet: rank 2 (host h, pid 12); not known of rank 3".
 std::string explain_opening(int rank, double waited, const LateRanks& late);
 
+/// The settings of a watchdog that may end the job, or may not.
+inline Config settings_of_watch(Config config, bool may_end_job) {
+  if (!may_end_job) config.stall_abort_seconds = 0;
+  return config;
+}
+
 /// What a report ends with when the job is aborted.
 std::string ending_the_job(const Config& config);
 

@@ -11,11 +11,11 @@ namespace kolo {
 
 StallWatch::StallWatch(const Config& config, ControlChannel& control, std::function<std::vector<InFlight>()> in_flight,
                        std::function<bool()> abort_device_work)
-    : config_(config),
+    : config_(settings_of_watch(config, control.may_end_job())),
       control_(control),
       in_flight_(std::move(in_flight)),
       abort_device_work_(std::move(abort_device_work)),
-      beat_(watch_beat(config)) {}
+      beat_(watch_beat(config_)) {}
 
 void StallWatch::start() {
   thread_ = started_thread("watches what waits", [this] { watch(); });

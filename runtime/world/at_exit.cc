@@ -1,5 +1,8 @@
 #include "runtime/world/at_exit.h"
 
+#include <unistd.h>
+
+#include <cstdlib>
 #include <exception>
 #include <mutex>
 
@@ -23,6 +26,17 @@ LeaveAtExit::~LeaveAtExit() {
   LeaveAtExit** link = &newest;
   while (*link != this) link = &(*link)->next_;
   *link = next_;
+}
+
+void leave_sessions_at_exit() {
+  static std::once_flag registered;
+  std::call_once(registered, [] {
+    on_exit(
+        [](int status, void* process) {
+          if (process == reinterpret_cast<void*>(getpid())) leave_sessions(status != 0);  // not a child made by fork()
+        },
+        reinterpret_cast<void*>(getpid()));
+  });
 }
 
 void leave_sessions(bool failed) noexcept {

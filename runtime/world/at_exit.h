@@ -22,6 +22,9 @@ class LeaveAtExit {
   LeaveAtExit* next_;  // older
 };
 
+/// From now on living sessions leave when this process ends with exit(), or main returns. Idempotent.
+void leave_sessions_at_exit();
+
 /// Makes all living sessions leave, the newest first.
 void leave_sessions(bool failed) noexcept;
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdlib>
@@ -26,21 +27,28 @@ namespace fs = std::filesystem;
 struct Launcher {
   const char* size;
   const char* rank;
-  bool needs_rank;  // where `size` alone can mean something else (a shell inside a Slurm allocation)
-  const char* job;  // equal on all ranks of a job, and on no others; null: those of one parent are one job
+  bool needs_rank;    // where `size` alone can mean something else (a shell inside a Slurm allocation)
+  const char* needs;  // another variable, without which these mean something else; null: none
+  const char* job;    // equal on all ranks of a job, and on no others; null: those of one parent are one job
+  bool by_mpi;
 };
-constexpr std::array<Launcher, 4> launchers{{
-    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", false, "PMIX_NAMESPACE"},
-    {"PMI_SIZE", "PMI_RANK", false, nullptr},
-    {"SLURM_NTASKS", "SLURM_PROCID", true, "SLURM_JOB_ID"},
-    {"WORLD_SIZE", "RANK", true, nullptr},
+/// In this order: what starts ranks is often started by something else, and inherits its variables.
+constexpr std::array<Launcher, 5> launchers{{
+    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", false, nullptr, "PMIX_NAMESPACE", true},
+    {"PMI_SIZE", "PMI_RANK", false, nullptr, nullptr, true},
+    {"SLURM_NTASKS", "SLURM_PROCID", true, "PMIX_RANK", "SLURM_JOB_ID", true},
+    {"WORLD_SIZE", "RANK", true, nullptr, "TORCHELASTIC_RUN_ID", false},
+    {"SLURM_NTASKS", "SLURM_PROCID", true, nullptr, "SLURM_JOB_ID", true},
 }};
+constexpr const Launcher& torchrun = launchers[3];
+
+bool says_something(const Launcher& one) {
+  return std::getenv(one.size) && (!one.needs_rank || std::getenv(one.rank)) && (!one.needs || std::getenv(one.needs));
+}
 
 const Launcher* launcher() {
-  for (const Launcher& one : launchers) {
-    if (std::getenv(one.size) && (!one.needs_rank || std::getenv(one.rank))) return &one;
-  }
-  return nullptr;
+  const auto found = std::ranges::find_if(launchers, says_something);
+  return found == launchers.end() ? nullptr : &*found;
 }
 
 std::string contents(const fs::path& path) {
@@ -112,16 +120,40 @@ bool has_opening_thread(const fs::path& process) {
 
 }  // namespace
 
-int launched_ranks(const char** variable) {
+Launched launched() {
+  Launched result;
   const Launcher* const found = launcher();
-  if (!found) return 0;
-  if (variable) *variable = found->size;
-  return launcher_says(found->size);
-}
-
-int launched_rank() {
-  const Launcher* const found = launcher();
-  return found ? launcher_says(found->rank) : 0;
+  if (!found) return result;
+  result.variable = found->size;
+  result.ranks = launcher_says(found->size);
+  result.rank = launcher_says(found->rank);
+  const auto refuse = [](const std::string& what) {
+    throw Error(ErrorCode::invalid_argument,
+                what + "; start the program with one launcher, or unset what another one has left");
+  };
+  if (result.rank >= std::max(result.ranks, 1))
+    refuse(fmt::format("{} is {}, but {} is {}", found->rank, result.rank, found->size, result.ranks));
+  if (found != &torchrun && says_something(torchrun)) {
+    const int ranks = launcher_says(torchrun.size), rank = launcher_says(torchrun.rank);
+    if (ranks != result.ranks || rank != result.rank) {
+      refuse(fmt::format("{} and {} say rank {} of {}, {} and {} say rank {} of {}", found->rank, found->size,
+                         result.rank, result.ranks, torchrun.rank, torchrun.size, rank, ranks));
+    }
+  }
+  const char* const address = std::getenv("MASTER_ADDR");
+  result.address = address ? address : "";
+  result.port = launcher_says("MASTER_PORT");
+  const bool can_meet = !result.address.empty() && result.port > 0 && result.port <= 65535;
+  result.by_mpi = found->by_mpi && (found != &launchers.back() || !can_meet);
+  if (result.by_mpi) return result;
+  if (result.ranks > 1 && !can_meet) {
+    refuse(fmt::format("{} is {}, but MASTER_ADDR is '{}' and MASTER_PORT is {}, where the ranks were to meet",
+                       found->size, result.ranks, result.address, result.port));
+  }
+  const int local_rank = launcher_says("LOCAL_RANK");
+  if (found == &torchrun && local_rank > result.rank)
+    refuse(fmt::format("LOCAL_RANK is {}, but RANK is {}", local_rank, result.rank));
+  return result;
 }
 
 std::vector<LocalRank> local_ranks() {

@@ -1,15 +1,24 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 namespace kolo {
 
-/// The number of ranks in the launcher's environment; 0 without a launcher. `variable`, if given, receives the name of
-/// the environment variable.
-int launched_ranks(const char** variable = nullptr);
+/// What the launcher's environment says of this process.
+struct Launched {
+  int ranks = 0;  ///< 0 without a launcher
+  int rank = 0;
+  std::string variable;  ///< that has the number of ranks
+  bool by_mpi = true;    ///< else MPI need not be there: the ranks meet through a store
+  /// Where the ranks can meet through a store; empty and 0 if that is not said.
+  std::string address;
+  int port = 0;
+};
 
-/// This process's rank in the launcher's environment; 0 without a launcher.
-int launched_rank();
+/// Reads the variables of Open MPI, then those of PMI and of srun with PMIx, then those of torchrun, then those of srun
+/// without PMIx. Throws Error{invalid_argument} if a variable is malformed, or contradicts another one.
+Launched launched();
 
 /// A rank of this job on this node, as /proc shows it.
 struct LocalRank {

@@ -1,56 +1,23 @@
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
+#include <functional>
+#include <memory>
 #include <numeric>
 #include <vector>
 
+#include <kolo/error.h>
 #include <kolo/mpi.h>
 
 #include "ops/mpi_base/handles.h"
-#include "ops/registry/processes.h"
-#include "runtime/control/handshake.h"
-#include "runtime/control/processes.h"
-#include "runtime/world/gpu_identity.h"
+#include "ops/registry/mpi_processes.h"
 #include "runtime/world/launcher.h"
+#include "runtime/world/launcher_world.h"
 #include "runtime/world/mpi_process.h"
-#include "runtime/world/parts.h"
+#include "runtime/world/process_world.h"
 #include "runtime/world/startup_watch.h"
 
 namespace kolo {
-
 namespace {
-
-/// The backends and the placement on nodes are settings: ranks that differ in them would hang.
-void agree_on_settings(MPI_Comm comm, const Config& config) {
-  int rank = 0;
-  check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
-  const std::uint64_t hash = hash_of_settings(config);
-  std::array lowest{hash, ~hash};  // and so the highest
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, lowest.data(), 2, MPI_UINT64_T, MPI_MIN, comm), "MPI_Allreduce");
-  if (lowest[0] != ~lowest[1]) check_settings(gather_all(comm, settings_message(config, rank, host_name())));
-}
-
-/// Adds the backends of GPU tensors, if every rank has a GPU.
-void add_gpu_backends(const Config& config, const ProcessRanks& ranks, WorldParts& parts) {
-  const Topology& topology = parts.control->topology();
-  GroupInfo world{.name = "world", .rank = parts.control->rank()};
-  world.ranks.resize(topology.places.size());
-  std::iota(world.ranks.begin(), world.ranks.end(), 0);
-  const auto here = topology.node_ranks(world.rank);
-  const auto local_rank = static_cast<int>(std::ranges::find(here, world.rank) - here.begin());
-  const GpuShare mine = find_gpu(config, topology.places[static_cast<std::size_t>(world.rank)].host, local_rank);
-  Writer message;
-  put(message, mine.identity);
-  std::vector<GpuIdentity> identities;
-  for (const auto& bytes : gather_all(ranks.comm, message.bytes())) {
-    Reader reader(bytes);
-    identities.push_back(get_gpu_identity(reader));
-  }
-  auto backends = gpu_backends(config, mine, identities, world, process_gpu_hosts(ranks));
-  if (!backends.empty()) parts.device = {DeviceKind::cuda, mine.identity.gpu};
-  for (auto& backend : backends) parts.backends.push_back(std::move(backend));
-}
 
 /// The ranks of `comm` as ranks of MPI_COMM_WORLD, which are the launcher's.
 std::vector<int> launcher_ranks(MPI_Comm comm) {
@@ -64,11 +31,20 @@ std::vector<int> launcher_ranks(MPI_Comm comm) {
   return result;
 }
 
+/// How a StartupWatch ends these ranks, if it may. Before MPI is there, the launcher ends a job when one of its
+/// processes fails.
+std::function<void(int)> comm_ender(const Config& config, MPI_Comm comm) {
+  if (!config.may_exit.value_or(true)) return nullptr;
+  return [comm](int code) {
+    if (mpi_usable()) MPI_Abort(comm, code);
+  };
+}
+
 /// ensure_mpi(), watched: MPI_Init() waits for ranks that have not reached it.
-void ensure_mpi_watched(const Config& config, int launched) {
-  std::vector<int> ranks(static_cast<std::size_t>(launched));
+void ensure_mpi_watched(const Config& config, const Launched& launched) {
+  std::vector<int> ranks(static_cast<std::size_t>(launched.ranks));
   std::iota(ranks.begin(), ranks.end(), 0);
-  const StartupWatch watch(config, launched_rank(), std::move(ranks), MPI_COMM_WORLD);
+  const StartupWatch watch(config, launched.rank, std::move(ranks), comm_ender(config, MPI_COMM_WORLD));
   ensure_mpi();
 }
 
@@ -76,36 +52,26 @@ void ensure_mpi_watched(const Config& config, int launched) {
 
 World mpi_world(MPI_Comm comm, const Config& config) {
   ensure_mpi();
-  int rank = 0;
-  check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
-  const StartupWatch watch(config, rank, launcher_ranks(comm), comm);
-  agree_on_settings(comm, config);
-  auto parts = std::make_unique<WorldParts>();
-  std::string note;
-  auto channel = std::make_unique<ProcessChannel>(comm, config.fake_nodes, config.interfaces, &note);
-  if (!note.empty() && channel->rank() == 0) report(config, note);
-  ProcessRanks ranks{comm, {}, channel->doorbells(), config.report};
-  for (const Topology::Place& place : channel->topology().places) ranks.node_of.push_back(place.node);
-  parts->control = std::move(channel);
-  parts->backends = process_backends(config.backend, ranks);
-  add_gpu_backends(config, ranks, *parts);
-  return World(std::move(parts));
+  MpiGathering gathering(comm);
+  const StartupWatch watch(config, gathering.rank(), launcher_ranks(comm), comm_ender(config, comm));
+  std::function<void(int)> end_job;
+  if (config.may_exit.value_or(true))
+    end_job = [own = std::make_shared<MpiComm>(duplicate(comm))](int code) { MPI_Abort(own->get(), code); };
+  return process_world(gathering, std::move(end_job), backends_over_mpi(comm), config);
 }
 
-World launcher_world(const Config& config) {
-  const char* variable = "";
-  const int launched = launched_ranks(&variable);
-  if (launched == 0 && !mpi_usable()) return solo_world(config);
+World mpi_launcher_world(const Launched& launched, const Config& config) {
+  if (launched.ranks == 0 && !mpi_usable()) return solo_world(config);
   ensure_mpi_watched(config, launched);
   int size = 0;
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
-  if (launched > 1 && size == 1) {
+  if (launched.ranks > 1 && size == 1) {
     throw Error(
         ErrorCode::backend,
         fmt::format(
             "the launcher started {} ranks ({}) but MPI sees one (it belongs to another MPI than the one kolo was "
             "built with); start the program with that MPI's own mpirun",
-            launched, variable));
+            launched.ranks, launched.variable));
   }
   return mpi_world(MPI_COMM_WORLD, config);
 }

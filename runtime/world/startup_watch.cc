@@ -12,11 +12,14 @@
 #include "runtime/control/topology.h"
 #include "runtime/watchdog/stall_report.h"
 #include "runtime/world/launcher.h"
-#include "runtime/world/mpi_process.h"
 
 namespace kolo {
-StartupWatch::StartupWatch(const Config& config, int rank, std::vector<int> launcher_ranks, MPI_Comm comm)
-    : config_(config), rank_(rank), launcher_ranks_(std::move(launcher_ranks)), comm_(comm) {
+StartupWatch::StartupWatch(const Config& config, int rank, std::vector<int> launcher_ranks,
+                           std::function<void(int exit_code)> end_job)
+    : config_(settings_of_watch(config, end_job != nullptr)),
+      rank_(rank),
+      launcher_ranks_(std::move(launcher_ranks)),
+      end_job_(std::move(end_job)) {
   try {
     thread_ = std::jthread([this] { watch(); });
   } catch (const std::system_error&) {  // no thread, no reports: the other ranks must not wait for this one
@@ -47,8 +50,8 @@ void StartupWatch::watch() {
 
 void StartupWatch::end_job() const {
   std::fflush(nullptr);
-  if (mpi_usable()) MPI_Abort(comm_, stall_exit_code);
-  std::_Exit(stall_exit_code);  // before MPI is there, the launcher ends a job when one of its processes fails
+  end_job_(stall_exit_code);
+  std::_Exit(stall_exit_code);
 }
 
 std::string StartupWatch::explain(double waited) const {

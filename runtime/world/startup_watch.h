@@ -1,9 +1,8 @@
 #pragma once
 
-#include <mpi.h>
-
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -20,8 +19,11 @@ class StartupWatch {
  public:
   /// rank            this rank in the session
   /// launcher_ranks  the launcher's rank of each rank of the session
-  /// comm            all of them, of which none goes on when the time is over
-  StartupWatch(const Config& config, int rank, std::vector<int> launcher_ranks, MPI_Comm comm);
+  /// end_job         ends all of them with an exit code, when the time is over; if it returns this process ends by
+  /// itself; null: none
+  ///                 ends
+  StartupWatch(const Config& config, int rank, std::vector<int> launcher_ranks,
+               std::function<void(int exit_code)> end_job);
   ~StartupWatch();
 
  private:
@@ -32,7 +34,7 @@ class StartupWatch {
   const Config config_;
   const int rank_;
   const std::vector<int> launcher_ranks_;
-  const MPI_Comm comm_;
+  const std::function<void(int exit_code)> end_job_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::mutex mutex_;
   std::condition_variable wake_;

@@ -2,10 +2,12 @@
 
 #include <pthread.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <string>
 #include <vector>
 
 // What a test asks of its surroundings: the build, the environment, the machine.
@@ -53,6 +55,17 @@ class NoThreads {
 
  private:
   pthread_attr_t before_{};
+};
+
+/// A new folder, which goes with what is in it.
+class Folder {
+ public:
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "kolo_store_XXXXXX").native();
+    path = ::mkdtemp(name.data());
+  }
+  ~Folder() { std::filesystem::remove_all(path); }
+  std::filesystem::path path;
 };
 
 namespace testing {

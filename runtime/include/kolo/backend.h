@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -111,6 +112,13 @@ class Backend {
   virtual std::string_view name() const = 0;
 
   virtual bool supports(const Signature& signature) const = 0;
+
+  /// Of what no backend of the group supports: why this one does not, and what to do; the error of such operations.
+  /// Empty: another one may say. As pure as `supports`.
+  virtual std::string refusal(const Signature& signature) const {
+    (void)signature;
+    return "";
+  }
 
   /// Takes what operations of this signature need and the backend has not got yet, such as memory on first use: called
   /// before this rank says that one is ready. What it returns (or null) is kept until that is complete or given up.

@@ -34,6 +34,11 @@ struct Config {
   bool timings = false;
   bool banner = false;
 
+  /// Whether the watchdog may end the process after `stall_abort_seconds`. Not set: only under MPI, whose launcher then
+  /// ends the job. Where it may not, operations have that as their time-out unless they have another one, and making a
+  /// world from a store fails after it.
+  std::optional<bool> may_exit;
+
   /// Receives one line for each warning and each stalled operation; the default writes to stderr. Called from any
   /// thread. May throw anything: that ends here.
   std::function<void(const std::string&)> report = report_to_stderr;

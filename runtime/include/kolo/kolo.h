@@ -15,5 +15,6 @@
 #include <kolo/op.h>
 #include <kolo/reduce_fn.h>
 #include <kolo/session.h>
+#include <kolo/store.h>
 #include <kolo/tensor.h>
 #include <kolo/world.h>

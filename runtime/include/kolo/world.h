@@ -9,6 +9,7 @@
 
 namespace kolo {
 
+class Store;
 struct WorldParts;
 
 /// The ranks of a session, and how they reach each other. Made by one of the functions below, or by mpi_world() of
@@ -36,10 +37,23 @@ class World {
   std::unique_ptr<WorldParts> parts_;
 };
 
-/// The launcher's world: under mpirun all ranks of MPI_COMM_WORLD (MPI is initialised unless it is already), otherwise
-/// a world of one. Collective. Throws Error{backend} if the launcher started several ranks but MPI sees one, and
-/// Error{invalid_argument} if MPI is initialised with less than MPI_THREAD_SERIALIZED.
+/// The launcher's world. Under mpirun, or srun with PMIx, all ranks of MPI_COMM_WORLD (MPI is initialised unless it is
+/// already). Under torchrun, or another launcher that sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, a
+/// store_world() of its ranks: rank 0 serves the store for as long as its process lives, at the first free one of the
+/// 16 ports behind MASTER_PORT. Otherwise a world of one. Collective. Throws Error{backend} if the launcher started
+/// several ranks but MPI sees one, Error{invalid_argument} if the launcher's variables contradict each other, or MPI is
+/// initialised with less than MPI_THREAD_SERIALIZED.
 World launcher_world(const Config& config);
+
+/// A world of the processes that call this with one store, each as another rank of 0 to size - 1; MPI is not called.
+/// Collective; the store may be used again, for another world of the same ranks in the same order, and is not needed
+/// any more when all have their sessions. Tensors in host memory travel within nodes only; between nodes operations on
+/// them fail, saying so.
+///
+/// Throws Error{stalled} that names ranks that have not come for `config.stall_abort_seconds`; then another world needs
+/// another store. `config.may_exit` is false unless it is set. The store sees the secret by which ranks of different
+/// nodes know each other: whoever can read it can take part.
+World store_world(Store& store, int rank, int size, const Config& config);
 
 /// A world of one rank; needs no launcher and no MPI.
 World solo_world(const Config& config);

@@ -2,10 +2,12 @@
 // are threads.
 
 #include <kolo/session.h>
+#include <kolo/store.h>
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <ctime>
@@ -61,6 +63,29 @@ TEST_P(GpuSession, HostWaits) {
 }
 
 /// Many steps, with nothing but streams between them: the host runs ahead.
+TEST_P(GpuSession, InAWorldFromAStore) {
+  Folder folder;
+  FileStore store(folder.path);
+  std::vector<std::jthread> ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.emplace_back([&, rank] {
+      Session session(store_world(store, rank, 3, config), config);
+      const Group group = session.new_group(std::array{0, 2});  // launches of overlapping groups have to be ordered
+      OnGpu values(session, all(1000, 1));
+      for (int turn = 0; turn < 10; ++turn) {
+        if (rank != 1)
+          session.all_reduce("group", values.tensor(), {.op = ReduceOp::max, .group = group, .ready = values.stream()});
+        session.all_reduce("all", values.tensor(), {.op = ReduceOp::average, .ready = values.stream()});
+        EXPECT_EQ(values.read(), all(1000, 1));
+      }
+      OnGpu passed(session, all(10, static_cast<float>(rank)));
+      if (rank == 0) session.send("x", passed.tensor(), 1, {.ready = passed.stream()});
+      if (rank == 1) session.recv("x", passed.tensor(), 0, {.ready = passed.stream()});
+      EXPECT_EQ(passed.read(), all(10, rank == 2 ? 2.0F : 0.0F));
+    });
+  }
+}
+
 TEST_P(GpuSession, StreamsWaitAndTheHostDoesNot) {
   run_ranks(
       3,

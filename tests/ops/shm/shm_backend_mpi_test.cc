@@ -2,6 +2,7 @@
 
 #include <mpi.h>
 
+#include <numeric>
 #include <optional>
 
 #include "ops/mpi_base/handles.h"
@@ -23,8 +24,9 @@ int all_ranks() {
   return ranks;
 }
 std::unique_ptr<Backend> make_backend(std::span<Doorbell> doorbells = {}, const ShmTuning* tuning = nullptr) {
+  MpiGathering world(MPI_COMM_WORLD);
   return shm_process_backend(
-      MPI_COMM_WORLD, doorbells, [](const std::string& line) { ADD_FAILURE() << line; }, tuning);
+      world, doorbells, [](const std::string& line) { ADD_FAILURE() << line; }, tuning);
 }
 
 class ShmProcesses final : public Harness {
@@ -50,7 +52,10 @@ INSTANTIATE_TEST_SUITE_P(Shm, ExactConformance, harnesses, name_of_harness);
 const Signature sum_f32 = all_reduce_of(DType::f32, ReduceOp::sum);
 
 TEST(ShmProcesses, RingThoseWhoSleep) {
-  const auto region = shared_region(MPI_COMM_WORLD, static_cast<std::size_t>(all_ranks()) * sizeof(Doorbell));
+  MpiGathering world(MPI_COMM_WORLD);
+  std::vector<int> all(static_cast<std::size_t>(all_ranks()));
+  std::iota(all.begin(), all.end(), 0);
+  const auto region = shared_region(world, all, static_cast<std::size_t>(all_ranks()) * sizeof(Doorbell));
   const std::span<Doorbell> doorbells(region->at<Doorbell>(0), static_cast<std::size_t>(all_ranks()));
   const auto backend = make_backend(doorbells, &testing::small_memory);
   Doorbell& doorbell = doorbells[static_cast<std::size_t>(this_rank())];
@@ -78,7 +83,8 @@ TEST(ShmProcesses, MakeGroupsOfSomeRanks) {
     const bool member = place != ranks.end();
     const GroupInfo group{id, "some", ranks, static_cast<int>(place - ranks.begin())};
     if (member) groups.push_back(backend->for_group(group));
-    const auto said = gather_introductions(MPI_COMM_WORLD, member ? groups.back()->introduction() : Introduction());
+    MpiGathering world(MPI_COMM_WORLD);
+    const auto said = all_introductions(world, member ? groups.back()->introduction() : Introduction());
     if (!member) continue;
     std::vector<Introduction> members;
     for (int rank : ranks) members.push_back(said[static_cast<std::size_t>(rank)]);
@@ -119,7 +125,8 @@ TEST(ShmProcesses, SayWhyMemoryCannotBeShared) {
     std::optional<NoDescriptors> handicap;
     if (this_rank() == victim) handicap.emplace();
     std::string line;
-    EXPECT_EQ(shm_process_backend(MPI_COMM_WORLD, {}, [&](const std::string& text) { line = text; }), nullptr);
+    MpiGathering world(MPI_COMM_WORLD);
+    EXPECT_EQ(shm_process_backend(world, {}, [&](const std::string& text) { line = text; }), nullptr);
     const std::string expected = "no shared memory for group world: cannot make shared memory with memfd_create";
     EXPECT_EQ(line.find(expected), this_rank() == victim ? 0 : std::string::npos) << line;
     MPI_Barrier(MPI_COMM_WORLD);

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "ops/mpi/backend.h"
-#include "ops/registry/processes.h"
+#include "ops/registry/mpi_processes.h"
 #include "ops/two_level/node_placement.h"
 #include "tests/ops/backend_conformance.h"
 #include "tests/support/environment.h"
@@ -37,8 +37,10 @@ class Nodes {
     }
     auto all_ranks = mpi_backend(MPI_COMM_WORLD, tuning);
     std::unique_ptr<Backend> node;
+    MpiGathering gathering(MPI_COMM_WORLD);
     if (shared)
-      node = node_backend({MPI_COMM_WORLD, node_of, {}, [](const std::string& line) { ADD_FAILURE() << line; }});
+      node = node_backend({gathering, node_of, {}, [](const std::string& line) { ADD_FAILURE() << line; }},
+                          MPI_COMM_WORLD);
     backend = two_level_backend(std::move(all_ranks), std::move(node), node_of, rank, tuning.chunks);
   }
 
@@ -173,7 +175,8 @@ TEST(TwoLevel, WithoutSharedMemoryOnOneNode) {
     auto all_ranks = mpi_backend(MPI_COMM_WORLD, between_nodes);
     std::optional<NoDescriptors> handicap;
     if (rank == 0) handicap.emplace();
-    auto node = node_backend({MPI_COMM_WORLD, node_of, {}, [&](const std::string& text) { line = text; }});
+    MpiGathering gathering(MPI_COMM_WORLD);
+    auto node = node_backend({gathering, node_of, {}, [&](const std::string& text) { line = text; }}, MPI_COMM_WORLD);
     handicap.reset();
     if (node) name = node->name();
     const auto backend = two_level_backend(std::move(all_ranks), std::move(node), node_of, rank, between_nodes.chunks);

@@ -119,7 +119,8 @@ TEST(Placement, ServesEveryGroup) {
     for (const auto& backend : world.backends()) {
       if (auto made = group.member() ? backend->for_group(group) : nullptr) backends.push_back(std::move(made));
     }
-    const auto said = gather_introductions(MPI_COMM_WORLD, introduction_of(backends));
+    MpiGathering gathering(MPI_COMM_WORLD);
+    const auto said = all_introductions(gathering, introduction_of(backends));
     if (!group.member()) continue;
     std::vector<Introduction> members;
     for (int member : group.ranks) members.push_back(said[static_cast<std::size_t>(member)]);

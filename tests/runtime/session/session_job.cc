@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -17,6 +18,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace {
 
@@ -264,6 +266,25 @@ void part() {
   (void)sum_of_ones(session, "x");
 }
 
+/// A world from a store on several hosts with two ranks each.
+void hosts() {
+  kolo::Session session;
+  session.barrier();
+  const int first = session.rank() / 2 * 2;
+  std::vector<kolo::Group> groups;
+  for (int lowest = 0; lowest < session.size(); lowest += 2)
+    groups.push_back(session.new_group(std::array{lowest, lowest + 1}));
+  float one = 1;
+  session.all_reduce("here", kolo::view_scalar(one), {.group = groups[static_cast<std::size_t>(first / 2)]});
+  std::printf("%d of %d here, sum %g\n", session.local_size(), session.size(), one);
+  try {
+    (void)sum_of_ones(session, "everywhere");
+  } catch (const kolo::Error& error) {
+    std::printf("everywhere: %s\n", error.what());
+  }
+  end(session);
+}
+
 /// Sessions that nobody closes before the program ends.
 void at_exit(const std::string& where) {
   if (where == "static") {
@@ -323,6 +344,17 @@ void run(const std::string& mode, const std::string& argument) {
     kolo::Session session;
     std::printf("sum %g of %d\n", sum_of_ones(session, "x"), session.size());
     end(session);
+  } else if (mode == "calls") {
+    {
+      kolo::Session session;
+      (void)sum_of_ones(session, "x");
+      end(session);
+    }
+    kolo::Session session;
+    std::printf("sum %g of %d, mpi calls %ld\n", sum_of_ones(session, "x"), session.size(), mpi_calls.load());
+    end(session);
+  } else if (mode == "hosts") {
+    hosts();
   } else if (mode == "idle") {
     idle(std::stod(argument));
   } else if (mode == "host") {
