@@ -209,7 +209,7 @@ std::string clipped(std::string_view text, std::size_t most) {
 }
 
 std::string describe(OpKind kind, std::string_view name, std::string_view group) {
-  return fmt::format("{} '{}' in group {}", to_string(kind), clipped(name, 200), group);
+  return fmt::format("{} '{}' in group {}", to_string(kind), clipped(name), group);
 }
 std::string describe(const Request& request) {
   return describe(request.signature.kind, request.name(), request.group->name);

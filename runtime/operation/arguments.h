@@ -34,7 +34,7 @@ std::optional<Failure> check_timeout(double seconds);
 std::optional<Failure> check_members(std::span<const int> ranks, int size);
 
 /// The first `most` bytes of what is longer, without half a character, and "...": for error texts.
-std::string clipped(std::string_view text, std::size_t most);
+std::string clipped(std::string_view text, std::size_t most = 200);
 
 /// "all_reduce 'grad' in group world".
 std::string describe(OpKind kind, std::string_view name, std::string_view group);

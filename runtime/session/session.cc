@@ -129,8 +129,7 @@ SubmissionPtr Session::Parts::submit(Request&& request, const RowArguments& rows
                                 "tensors submitted together are on different kinds of devices; submit them apart"};
     }
     if (request.invalid && grouped)
-      request.invalid->message =
-          fmt::format("'{}': {}", clipped(signature.members[i].name, 200), request.invalid->message);
+      request.invalid->message = fmt::format("'{}': {}", clipped(signature.members[i].name), request.invalid->message);
     if (request.invalid || !has_rows(signature.kind)) continue;
     const auto sizes = own_sizes(signature.kind, tensor, rows.splits, rows.allocates, *request.group, signature.root);
     request.sizes.insert(request.sizes.end(), sizes.begin(), sizes.end());

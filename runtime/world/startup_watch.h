@@ -20,8 +20,7 @@ class StartupWatch {
   /// rank            this rank in the session
   /// launcher_ranks  the launcher's rank of each rank of the session
   /// end_job         ends all of them with an exit code, when the time is over; if it returns this process ends by
-  /// itself; null: none
-  ///                 ends
+  ///                 itself; null: nobody ends
   StartupWatch(const Config& config, int rank, std::vector<int> launcher_ranks,
                std::function<void(int exit_code)> end_job);
   ~StartupWatch();
