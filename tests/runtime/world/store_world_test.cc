@@ -175,7 +175,7 @@ TEST(StoreWorld, DoesNotEndTheProcess) {
       [](Session& session) {
         float one = 1;
         const auto reduce = [&] { session.all_reduce("late", view_scalar(one)); };
-        if (session.rank() == 1) std::this_thread::sleep_for(4s);
+        if (session.rank() == 1) std::this_thread::sleep_for(3s);
         const std::string why = error_text(reduce, ErrorCode::stalled);
         EXPECT_NE(why.find("rank 1"), std::string::npos) << why;
         EXPECT_EQ(sum_of_ones(session), 2);
