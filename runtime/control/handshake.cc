@@ -92,12 +92,13 @@ std::string verdict(const Survey& survey, std::span<const std::string> hosts) {
 /// job when this takes too long there is no deadline.
 ControlChannel::Message next_message(ControlChannel& control, Clock::time_point deadline) {
   ControlChannel::Message message;
-  std::optional<Clock::time_point> since;  // something is pending which is no message
+  constexpr auto never = Clock::time_point::max();
+  auto since = never;  // something is pending which is no message
   while (!control.receive(message)) {
     if (Clock::now() >= deadline)
       throw Error(ErrorCode::stalled,
                   "making the session: not every rank has come (reports say which); see how the others have ended");
-    if (since && Clock::now() - *since > ControlChannel::word_comes_within) {
+    if (Clock::now() - since > ControlChannel::word_comes_within) {
       if (const auto loss = control.take_loss())
         throw Error(ErrorCode::aborted, fmt::format("while the session was made: {}; see what it printed", loss->text));
     }
@@ -105,9 +106,9 @@ ControlChannel::Message next_message(ControlChannel& control, Clock::time_point 
     const auto ticket = control.doorbell().arm();
     control.listen();
     if (!control.pending()) {
-      since.reset();
+      since = never;
       control.doorbell().sleep(ticket, std::chrono::milliseconds(100));
-    } else if (!since) {
+    } else if (since == never) {
       since = Clock::now();
     } else {
       control.doorbell().sleep(ticket, std::chrono::milliseconds(1));

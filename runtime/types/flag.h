@@ -2,7 +2,6 @@
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <chrono>
 #include <climits>
 #include <cstdint>
+#include <ctime>
 
 namespace kolo {
 
