@@ -15,7 +15,7 @@ root = os.path.realpath(os.path.join(os.path.dirname(__file__), '../../..'))
 PARTS = 'Part/Simulator*'
 DEFECTS = [
     ('a driver leaves work behind and wakes nobody', 'coordinator/driver.cc',
-     'if (stop_ || cycle_.needs_attention() || misses_a_deadline())', 'if (stop_)', PARTS),
+     'if (stop_ || cycle_.needs_attention() || misses_a_deadline())', 'if (stop_)', 'Background*'),
     ('the background thread counts on a driver that has left', 'coordinator/driver.cc',
      'if (background_relies_on_drivers_) control_->doorbell().ring();', '', 'Background*'),
     ('a thread that sleeps with the role keeps it', 'coordinator/driver.cc',
