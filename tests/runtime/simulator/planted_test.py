@@ -65,8 +65,6 @@ DEFECTS = [
     ('nobody wakes to act on a rank that is gone', 'coordinator/cycle.h', 'trailing_.next(), losses_.next()', 'trailing_.next()', 'Killed*'),
     ('what a backend says when another rank has failed is taken for the reason', 'coordinator/cycle.cc',
      'if (stepping && concerned && failure.code == ErrorCode::aborted)', 'if (false)', 'Killed*'),
-    ('a rank that is gone is forgotten while a session is made', 'control/handshake.cc',
-     'if (Clock::now() - since > ControlChannel::word_comes_within) {', 'if (control.pending()) {', PARTS),
     ('a second close() does not wait for the first', 'coordinator/driver.cc', 'return left_.wait();  // another thread closes', 'return;', 'Leaving*'),
 ]
 
