@@ -4,13 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
-#include <system_error>
 #include <utility>
 
 #include <kolo/error.h>
 
+#include "runtime/control/process_watch.h"
 #include "runtime/control/topology.h"
 #include "runtime/control/wire.h"
 #include "runtime/watchdog/stall_report.h"
@@ -33,9 +32,7 @@ Clock::time_point after(Clock::time_point start, double seconds) {
 std::string node_of_this_process() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  std::error_code error;
-  const auto processes = std::filesystem::read_symlink("/proc/self/ns/pid", error);
-  return fmt::format("{} {} {}", host_name(), boot, processes.native());
+  return fmt::format("{} {} {}", host_name(), boot, pid_namespace());
 }
 
 }  // namespace

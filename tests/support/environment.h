@@ -7,7 +7,10 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <stdexcept>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <vector>
 
 // What a test asks of its surroundings: the build, the environment, the machine.
@@ -57,18 +60,29 @@ class NoThreads {
   pthread_attr_t before_{};
 };
 
-/// A new folder, which goes with what is in it.
-class Folder {
- public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "kolo_store_XXXXXX").native();
-    path = ::mkdtemp(name.data());
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-  std::filesystem::path path;
-};
-
 namespace testing {
+
+/// A fresh folder that is gone with this.
+class TempFolder {
+ public:
+  TempFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "kolo-test-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot create " + name);
+    path_ = name;
+  }
+  ~TempFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
+
+  std::filesystem::path operator/(std::string_view name) const { return path_ / name; }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
 
 /// Seeds of a random test: 1…count, or only KOLO_TEST_SEED if that is set, to replay a failure. KOLO_TEST_SCALE
 /// multiplies the count, for longer runs; under sanitizers, where programs are five times as slow, there are fewer.

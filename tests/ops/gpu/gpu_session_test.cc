@@ -64,8 +64,8 @@ TEST_P(GpuSession, HostWaits) {
 
 /// Many steps, with nothing but streams between them: the host runs ahead.
 TEST_P(GpuSession, InAWorldFromAStore) {
-  Folder folder;
-  FileStore store(folder.path);
+  testing::TempFolder folder;
+  FileStore store(folder.path());
   std::vector<std::jthread> ranks;
   for (int rank = 0; rank < 3; ++rank) {
     ranks.emplace_back([&, rank] {

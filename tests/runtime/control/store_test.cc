@@ -131,8 +131,8 @@ TEST_P(Stores, ServeProcesses) {
 const auto kinds = ::testing::Values(
     Kind{"File",
          [] {
-           auto folder = std::make_shared<Folder>();
-           return [folder] { return std::make_unique<FileStore>(folder->path); };
+           auto folder = std::make_shared<testing::TempFolder>();
+           return [folder] { return std::make_unique<FileStore>(folder->path()); };
          }},
     Kind{"Tcp", [] {
            auto server = std::make_shared<TcpStore>("127.0.0.1", 0, true, 30s);
@@ -141,17 +141,17 @@ const auto kinds = ::testing::Values(
 INSTANTIATE_TEST_SUITE_P(Of, Stores, kinds, [](const auto& kind) { return kind.param.name; });
 
 TEST(FileStore, NoticesAValueThatWasCutShort) {
-  const Folder folder;
-  FileStore store(folder.path);
+  const testing::TempFolder folder;
+  FileStore store(folder.path());
   store.set("key", bytes_of("value"));
   for (const std::uintmax_t size : {12, 8, 3, 0}) {
-    std::filesystem::resize_file(folder.path / "key.value", size);
+    std::filesystem::resize_file(folder.path() / "key.value", size);
     EXPECT_NE(failure_text([&] { (void)store.get("key", Clock::now() + 60s); }, ErrorCode::backend).find("key.value"),
               std::string::npos);
   }
   store.set("key", bytes_of("anew"));
   EXPECT_EQ(text_of(store.get("key", Clock::now())), "anew");
-  EXPECT_NE(failure_text([&] { FileStore(folder.path / "key.value"); }, ErrorCode::backend).find("no folder"),
+  EXPECT_NE(failure_text([&] { FileStore(folder.path() / "key.value"); }, ErrorCode::backend).find("no folder"),
             std::string::npos);
 }
 

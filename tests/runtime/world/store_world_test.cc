@@ -53,9 +53,9 @@ void run_stored(Store& store, int size, const std::function<void(Session&)>& pro
   });
 }
 
-std::vector<std::string> files_in(const Folder& folder) {
+std::vector<std::string> files_in(const testing::TempFolder& folder) {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path))
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path()))
     names.push_back(entry.path().filename().native());
   std::ranges::sort(names);
   return names;
@@ -77,16 +77,16 @@ INSTANTIATE_TEST_SUITE_P(Ranks, StoredPrograms,
 
 TEST_P(StoredPrograms, Run) {
   const auto& [program, size] = GetParam();
-  Folder folder;
-  FileStore store(folder.path);
+  testing::TempFolder folder;
+  FileStore store(folder.path());
   Config config = testing::test_config();
   config.fusion_bytes = program.fusion_bytes;
   run_stored(store, size, program.run, config);
 }
 
 TEST(StoreWorld, FollowsAnotherThroughTheSameStoreAndLeavesNoKeys) {
-  Folder folder;
-  FileStore store(folder.path);
+  testing::TempFolder folder;
+  FileStore store(folder.path());
   for (int world = 0; world < 3; ++world) {
     run_stored(store, 3, [](Session& session) { EXPECT_EQ(sum_of_ones(session), 3); });
     EXPECT_EQ(files_in(folder), (std::vector<std::string>{"kolo%2Fepoch%2F0.value", "kolo%2Fepoch%2F1.value",
@@ -109,8 +109,8 @@ TEST(StoreWorld, MeetsOverTcp) {
 /// Whoever is missing is named by all: by rank 0, and if that is the one, by the others.
 TEST(StoreWorld, NamesWhoDoesNotCome) {
   for (const auto& [missing, named] : std::map<int, std::string>{{0, "rank 0"}, {1, "rank 1"}, {3, "rank 3"}}) {
-    Folder folder;
-    FileStore store(folder.path);
+    testing::TempFolder folder;
+    FileStore store(folder.path());
     std::atomic<int> reports{0};
     Config config = testing::test_config();
     config.stall_report_seconds = 0.5;
@@ -128,13 +128,19 @@ TEST(StoreWorld, NamesWhoDoesNotCome) {
   }
 }
 
-TEST(StoreWorld, WaitsForNobodyWhoMakesNoSession) {
-  Folder folder;
-  FileStore store(folder.path);
+/// Settings with which nobody waits for longer than two seconds.
+Config impatient() {
   Config config = testing::test_config();
   config.stall_report_seconds = 0.5;
   config.stall_abort_seconds = 2;
   config.report = [](const std::string&) {};
+  return config;
+}
+
+TEST(StoreWorld, WaitsForNobodyWhoMakesNoSession) {
+  testing::TempFolder folder;
+  FileStore store(folder.path());
+  const Config config = impatient();
   std::array<std::optional<World>, 3> worlds;
   as_threads(3, [&](int rank) {
     World& world = worlds[static_cast<std::size_t>(rank)].emplace(store_world(store, rank, 3, config));
@@ -144,15 +150,15 @@ TEST(StoreWorld, WaitsForNobodyWhoMakesNoSession) {
 }
 
 TEST(StoreWorld, RefusesRanksThatThereAreNot) {
-  Folder folder;
-  FileStore store(folder.path);
+  testing::TempFolder folder;
+  FileStore store(folder.path());
   for (const int rank : {-1, 2})
     error_text([&] { (void)store_world(store, rank, 2, testing::test_config()); }, ErrorCode::invalid_argument);
 }
 
 TEST(StoreWorld, ComparesSettings) {
-  Folder folder;
-  FileStore store(folder.path);
+  testing::TempFolder folder;
+  FileStore store(folder.path());
   as_threads(3, [&](int rank) {
     Config config = testing::test_config();
     config.fusion_bytes = rank == 1 ? 100 : 200;
@@ -164,12 +170,9 @@ TEST(StoreWorld, ComparesSettings) {
 
 /// The process goes on, and so does the session.
 TEST(StoreWorld, DoesNotEndTheProcess) {
-  Folder folder;
-  FileStore store(folder.path);
-  Config config = testing::test_config();
-  config.stall_report_seconds = 0.5;
-  config.stall_abort_seconds = 2;
-  config.report = [](const std::string&) {};
+  testing::TempFolder folder;
+  FileStore store(folder.path());
+  const Config config = impatient();
   run_stored(
       store, 2,
       [](Session& session) {
@@ -185,8 +188,8 @@ TEST(StoreWorld, DoesNotEndTheProcess) {
 
 /// Within a node everything works; between nodes host tensors are errors, on every rank, and the session goes on.
 TEST(StoreWorld, RefusesHostTensorsBetweenNodes) {
-  Folder folder;
-  FileStore store(folder.path);
+  testing::TempFolder folder;
+  FileStore store(folder.path());
   Config config = testing::test_config();
   config.fake_nodes = "2,1,1";
   run_stored(
@@ -222,8 +225,8 @@ TEST(StoreWorld, RefusesHostTensorsBetweenNodes) {
 }
 
 TEST(StoreAgreements, FindTheLargestNumbersInGroupsToo) {
-  Folder folder;
-  FileStore store(folder.path);
+  testing::TempFolder folder;
+  FileStore store(folder.path());
   as_threads(4, [&](int rank) {
     auto world = store_agreements(store, "x/", rank, 4);
     std::unique_ptr<Backend> odd;
@@ -246,8 +249,8 @@ TEST(StoreAgreements, FindTheLargestNumbersInGroupsToo) {
 }
 
 TEST(StoreWorld, SendsMoreThanARingHolds) {
-  Folder folder;
-  FileStore store(folder.path);
+  testing::TempFolder folder;
+  FileStore store(folder.path());
   run_stored(store, 3, [](Session& session) {
     std::vector<float> values(100'000, static_cast<float>(session.rank()));
     const int next = (session.rank() + 1) % 3, previous = (session.rank() + 2) % 3;
