@@ -41,6 +41,29 @@ std::size_t padded(std::size_t elements) {
 
 }  // namespace
 
+/// Gradients that are split, and those that are not, each in the order of their submission: a bucket is full as soon as
+/// it holds `fusion_bytes`.
+std::vector<int> gradient_priorities(std::span<const std::size_t> order, std::span<const GradientSize> gradients,
+                                     std::int64_t fusion_bytes) {
+  std::vector<int> priorities(gradients.size());
+  for (const bool split : {false, true}) {
+    std::vector<std::size_t> bucket;
+    std::int64_t bytes = 0;
+    for (std::size_t place = 0; place < order.size(); ++place) {
+      if (gradients[order[place]].split != split) continue;
+      if (bytes >= fusion_bytes) {
+        bucket.clear();
+        bytes = 0;
+      }
+      bucket.push_back(order[place]);
+      bytes += gradients[order[place]].bytes;
+      for (const std::size_t index : bucket)
+        priorities[index] = static_cast<int>(place + 1) - static_cast<int>(order.size());
+    }
+  }
+  return priorities;
+}
+
 DataParallel::DataParallel(Session& session, models::Model& model, const DataParallelSettings& settings)
     : session_(&session),
       model_(&model),
@@ -54,6 +77,7 @@ DataParallel::DataParallel(Session& session, models::Model& model, const DataPar
     share_out(parameter.value.size());
     elements += padded(parameter.value.size());
   }
+  priorities_ = priorities();
   if (!wire()) return;
   wire_memory_ = shared_memory(session, elements * sizeof(std::uint16_t));
   auto* from = reinterpret_cast<std::uint16_t*>(wire_memory_.data());
@@ -70,6 +94,16 @@ void DataParallel::share_out(std::size_t elements) {
   shards_.push_back(
       split ? models::Shard{static_cast<std::size_t>(mine.begin), static_cast<std::size_t>(mine.count()), true}
             : models::Shard{.count = elements});
+}
+
+std::vector<int> DataParallel::priorities() const {
+  std::vector<GradientSize> gradients;
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    const std::size_t bytes =
+        model_->parameters()[i].gradient.size() * (wire() ? sizeof(std::uint16_t) : sizeof(float));
+    gradients.push_back({static_cast<std::int64_t>(bytes), shards_[i].split});
+  }
+  return gradient_priorities(model_->backward_order(), gradients, session_->config().fusion_bytes);
 }
 
 void DataParallel::broadcast_parameters() {
@@ -148,9 +182,11 @@ void DataParallel::submit(std::size_t index, const StepWork& work) {
     tensor.dtype = settings_.wire == models::Precision::bf16 ? DType::bf16 : DType::f16;
   }
   const models::Shard& shard = shards_[index];
-  handles_.push_back(shard.split
-                         ? session_->reduce_scatter_async(names_[index].gradient, flat(tensor), part_of(tensor, shard))
-                         : session_->all_reduce_async(names_[index].gradient, tensor, tensor));
+  const TensorId name = names_[index].gradient;
+  const int priority = priorities_[index];
+  handles_.push_back(
+      shard.split ? session_->reduce_scatter_async(name, flat(tensor), part_of(tensor, shard), {.priority = priority})
+                  : session_->all_reduce_async(name, tensor, tensor, {.priority = priority}));
   order_.push_back(index);
 }
 

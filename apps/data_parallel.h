@@ -42,6 +42,21 @@ struct DataParallelSettings {
   bool reduces_in_passes = false;  ///< the model communicates in its passes: a rank whose pass fails leaves
 };
 
+/// A gradient as it travels.
+struct GradientSize {
+  std::int64_t bytes = 0;
+  bool split = false;  ///< is reduce-scattered: shares no bucket with those that are not
+};
+
+/// Priorities for gradients, as `gradients`: the order in which the next pass needs the parameters. The one that it
+/// needs first has 0, the others less, and all that fill a bucket have that of the first needed among them: for tensors
+/// of different priorities share no bucket. So as many buckets run as without priorities.
+///
+/// order         of their submission, which is the reverse of the order of need: Model::backward_order()
+/// fusion_bytes  Config::fusion_bytes
+std::vector<int> gradient_priorities(std::span<const std::size_t> order, std::span<const GradientSize> gradients,
+                                     std::int64_t fusion_bytes);
+
 /// Data-parallel training: every rank holds all parameters and processes its share of each step's examples. Gradients
 /// are summed over the ranks while the backward pass computes others. Of several micro-batches only the last
 /// communicates.
@@ -97,6 +112,7 @@ class DataParallel {
  private:
   bool wire() const { return settings_.wire != models::Precision::f32; }
   void share_out(std::size_t elements);
+  std::vector<int> priorities() const;
   double passes(const StepWork& work, StepResult& result);
   models::Batch next_batch(const StepWork& work, StepResult& result);
   void submit(std::size_t index, const StepWork& work);
@@ -116,6 +132,7 @@ class DataParallel {
   DataParallelSettings settings_;
   std::vector<Names> names_;  // as the parameters
   std::vector<models::Shard> shards_;
+  std::vector<int> priorities_;  // of the gradients
   Memory wire_memory_;
   std::vector<std::span<std::uint16_t>> wires_;  // as the parameters, in wire_memory_; empty if gradients travel as f32
   TensorId totals_name_;

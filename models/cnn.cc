@@ -167,7 +167,7 @@ void Cnn::dense_forward(Dense& layer, std::int64_t examples, const float* in, Ac
 BatchResult Cnn::forward_backward(const Batch& batch, const GradReady& grad_ready, const Pass& pass) {
   check(batch);
   if (batch.examples == 0 && !norm_) {
-    no_gradients(parameters_, grad_ready, pass);
+    no_gradients(*this, grad_ready, pass);
     return {};
   }
   forward(batch, true);
@@ -175,7 +175,7 @@ BatchResult Cnn::forward_backward(const Batch& batch, const GradReady& grad_read
     float none = 0;
     std::vector<float> unused(2 * static_cast<std::size_t>(settings_.filters));
     norm_->backward(outputs(0), &none, value(gain), &none, false, unused.data(), unused.data() + settings_.filters);
-    no_gradients(parameters_, grad_ready, pass);
+    no_gradients(*this, grad_ready, pass);
     return {};
   }
   float* const delta = delta_.floats(batch.examples * last_.outputs, "gradients of logits");

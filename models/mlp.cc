@@ -89,7 +89,7 @@ BatchResult Mlp::forward_backward(const Batch& batch, const GradReady& grad_read
   check(batch);
   const Gradient gradient = pass.add ? Gradient::add : Gradient::overwrite;
   if (batch.examples == 0) {
-    no_gradients(parameters_, grad_ready, pass);
+    no_gradients(*this, grad_ready, pass);
     return {};
   }
   forward(batch);

@@ -4,6 +4,10 @@
 
 namespace kolo {
 
+void throw_other_token() {
+  throw Error(ErrorCode::mismatch, "the ranks of the group call different operations at the same place");
+}
+
 std::int64_t Bucket::elements() const {
   std::int64_t sum = 0;
   for (const BucketTensor& tensor : tensors) sum += tensor.in.elements();

@@ -8,6 +8,9 @@
 
 namespace kolo {
 
+/// See Bucket::token; who reads this is told by others what differs.
+[[noreturn]] void throw_other_token();
+
 /// Elements [begin, end) of a list.
 struct ElementRange {
   std::int64_t begin = 0;

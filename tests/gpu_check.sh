@@ -96,6 +96,12 @@ bench_figures() {
   grep -q 'backend=staged' "$1" && printf ' (staged)'
 }
 
+beside_figures() {
+  grep -E '^[0-9]' "$1" | tail -n 1 | awk '{
+    printf "%s bytes: %s us alone, %s us with small ones, which take %s us (p50), %s (p90), %s (p99)", $1, $2, $3, $5, $6, $7
+    if (NF > 8) printf ", check %s", $9 }'
+}
+
 pack_figures() {
   grep -v '^#' "$1" | grep '%' | sed -E 's/ {2,}/ /g' | awk '{ n = NF; name = $1; for (i = 2; i <= n - 8; ++i) name = name " " $i
     printf "%s%s: copy %s GB/s, pack %s, unpack %s", sep, name, $(n - 5), $(n - 3), $(n - 1); sep = "; " }'
@@ -220,6 +226,7 @@ run_all() {
     step "all_reduce by session, $count ranks" 40 bench_figures ranks $count "$bench" all_reduce --device cuda --memory session -b 4K -e 64M -f 16 -n 30 --compare nccl || true
     step "resnet50 by session, $count ranks" 40 bench_figures ranks $count "$bench" all_reduce --device cuda --memory session --buckets resnet50 -n $((count == 1 ? 20 : few)) --compare nccl || true
   done
+  step 'small ones beside 64 MiB, 2 ranks' 40 beside_figures ranks 2 "$bench" all_reduce --device cuda --beside 4 -b 64M -e 64M -n 10 || true
   for op in all_gather reduce_scatter broadcast reduce all_to_all gather scatter send_recv; do
     step "$op, 2 ranks" 30 bench_figures ranks 2 "$bench" $op --device cuda -b 1M -e 16M -f 16 -n 10 --compare nccl || true
   done

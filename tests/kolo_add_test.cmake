@@ -62,7 +62,7 @@ function(kolo_add_program name)
     if(arg_RANKS)
       list(FILTER found INCLUDE REGEX "_mpi_test\\.cc$")
     else()
-      list(FILTER found EXCLUDE REGEX "_mpi_test\\.cc$")
+      list(FILTER found EXCLUDE REGEX "_(mpi|ranks)_test\\.cc$")
     endif()
     list(APPEND sources ${found})
   endforeach()
@@ -120,6 +120,22 @@ function(kolo_add_ranks program)
     math(EXPR ranks ${sum})
     kolo_add_mpirun(${arg_NAME}_nodes${sum} ${ranks} ${command})
     set_property(TEST ${arg_NAME}_nodes${sum} APPEND PROPERTY ENVIRONMENT KOLO_FAKE_NODES=${nodes})
+  endforeach()
+endfunction()
+
+# kolo_add_launched(PROGRAM RANKS n... [NAME n] [FILTER gtest-filter] [TIER t] [TIMEOUT s] [RELEASE_ONLY]): the same under support/launch, where the
+# ranks meet through a store.
+function(kolo_add_launched program)
+  kolo_parse_test("" "NAME;FILTER" "RANKS" ${ARGN})
+  if(NOT arg_NAME)
+    set(arg_NAME ${program})
+  endif()
+  set_target_properties(${program} PROPERTIES EXCLUDE_FROM_ALL OFF)
+  foreach(ranks IN LISTS arg_RANKS)
+    add_test(NAME ${arg_NAME}_launch${ranks} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/support/launch -n ${ranks} $<TARGET_FILE:${program}>
+      --gtest_filter=${arg_FILTER})
+    set_tests_properties(${arg_NAME}_launch${ranks} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS ${arg_TIER} PROCESSORS 4
+      SKIP_REGULAR_EXPRESSION "${kolo_all_skipped}" ENVIRONMENT "GTEST_COLOR=no;${arg_ENVIRONMENT}")
   endforeach()
 endfunction()
 

@@ -175,6 +175,9 @@ std::vector<Flag> path_flags() {
       {"What is measured", "direct", "",
        "call the backend from this thread, with no session and no coordinator, as nccl-tests calls NCCL",
        [](Options& o, const Given&) { o.direct = true; }},
+      {"What is measured", "ordered", "",
+       "in a group whose operations are matched by their order: kolo's have no name and are not negotiated",
+       [](Options& o, const Given&) { o.ordered = true; }},
       {"What is measured", "compare", "PEER",
        "mpi or nccl: time its call on the same buffers, in turn, and print the ratio to kolo's time",
        [](Options& o, const Given& g) {
@@ -200,7 +203,9 @@ std::vector<Flag> path_flags() {
          o.task = Task::buckets;
          o.buckets = file_of(g);
        }},
-      {"Instead of a sweep", "latency", "", "one dependent 4-byte all_reduce after another, through the whole runtime",
+      {"Instead of a sweep", "latency", "",
+       "one dependent 4-byte all_reduce after another, through the whole runtime: by name, then in an ordered group; "
+       "then 8 bytes there and back by tag",
        [](Options& o, const Given&) { o.task = Task::latency; }},
       {"Instead of a sweep", "idle", "SECONDS",
        "idle in a session; print each rank's share of a core and its MPI calls",
@@ -214,6 +219,13 @@ std::vector<Flag> path_flags() {
        [](Options& o, const Given&) { o.task = Task::pack; }},
       {"Instead of a sweep", "overlap", "", "how much of the communication hides behind computation, as OSU defines it",
        [](Options& o, const Given&) { o.task = Task::overlap; }},
+      {"Instead of a sweep", "beside", "BYTES",
+       "how long dependent operations of this size take in another group while one of -b to -e runs, and what that "
+       "keeps of its bandwidth",
+       [](Options& o, const Given& g) {
+         o.task = Task::beside;
+         o.beside_bytes = bytes_of(g);
+       }},
   };
 }
 

@@ -40,20 +40,26 @@ void check_combinations(const cli::Values& values) {
   };
   refuse_both("stepbytes", "stepfactor", "the sizes grow by a step or by a factor: keep one");
   refuse_both("blocking", "mode", "they set the same thing: keep one");
-  for (const char* one : {"buckets", "latency", "idle", "overlap", "pack"}) {
-    for (const char* other : {"buckets", "latency", "idle", "overlap", "pack"}) {
+  for (const char* one : {"buckets", "latency", "idle", "overlap", "beside", "pack"}) {
+    for (const char* other : {"buckets", "latency", "idle", "overlap", "beside", "pack"}) {
       const bool lists = std::string_view(one) == "buckets" && std::string_view(other) == "pack";  // which ones to pack
       if (std::string_view(one) < other && !lists) refuse_both(one, other, "measure one after the other");
     }
     refuse_both("direct", one, "it needs the whole runtime, whose part --direct leaves out");
-    if (std::string_view(one) != "overlap")
-      refuse_both("minbytes", one, "it has sizes of its own: leave out -b and -e");
-    if (std::string_view(one) != "overlap")
-      refuse_both("maxbytes", one, "it has sizes of its own: leave out -b and -e");
+    for (const char* size : {"minbytes", "maxbytes"}) {
+      if (std::string_view(one) != "overlap" && std::string_view(one) != "beside")
+        refuse_both(size, one, "it has sizes of its own: leave out -b and -e");
+    }
     refuse_both("plot", one, "only a sweep of sizes can be drawn");
     refuse_both("copy-limit", one, "it belongs to a sweep of sizes");
     refuse_both("agg_iters", one, "operations are aggregated in a sweep of sizes only");
   }
+  refuse_both("ordered", "direct", "groups are the runtime's, which --direct leaves out");
+  refuse_both("ordered", "buckets", "its gradients have names");
+  refuse_both("ordered", "beside", "it measures groups of its own");
+  refuse_both("ordered", "idle", "idling runs nothing");
+  refuse_both("ordered", "pack", "it measures kernels");
+  refuse_both("beside", "compare", "it is compared with the same operation alone");
   refuse_both("idle", "compare", "idling needs no peer");
   refuse_both("idle", "baseline", "idling has no time to compare");
   refuse_both("idle", "min-busbw", "idling moves no data");
@@ -77,6 +83,8 @@ void check_device(const Options& o) {
   if (o.compare == Compare::mpi)
     refuse("--compare mpi", "MPI is not asked to reach a GPU's memory; --compare nccl does");
   if (o.huge_pages) refuse("--thp", "huge pages are the host's");
+  if (o.ordered && o.collective->kind == OpKind::send_recv)
+    refuse("send_recv --ordered", "sends and receives by tag are for host memory");
   if (o.copy_limit) refuse("--copy-limit", "it is what cores copy; --pack measures copies of a GPU");
 }
 
@@ -85,9 +93,9 @@ void check_sense(Options& o, const cli::Values& values) {
   const OpKind kind = o.collective->kind;
   check_device(o);
   if (o.task != Task::sweep && o.task != Task::idle && kind != OpKind::all_reduce) {
-    throw UsageError(
-        fmt::format("'{}' is measured in a sweep of sizes only; --buckets, --latency and --overlap are for all_reduce",
-                    o.collective->name));
+    throw UsageError(fmt::format(
+        "'{}' is measured in a sweep of sizes only; --buckets, --latency, --overlap and --beside are for all_reduce",
+        o.collective->name));
   }
   if (o.task != Task::sweep && (o.ops.size() > 1 || o.dtypes.size() > 1)) {
     throw UsageError("'all' is for a sweep of sizes; name one operation and one type");
@@ -213,12 +221,14 @@ std::vector<cli::Agreed> agreed_part(const Options& o) {
       {"-a", text(static_cast<int>(o.combine))},
       {"--placement", text(static_cast<int>(o.placements))},
       {"--direct", text(o.direct)},
+      {"--ordered", text(o.ordered)},
       {"--device", std::string(to_string(o.device))},
       {"--compare", text(static_cast<int>(o.compare))},
       {"--copy-limit", text(o.copy_limit)},
       {"--thp", text(o.huge_pages)},
       {"--memory", o.session_memory ? "session" : "private"},
       {"--idle", text(o.idle_seconds)},
+      {"--beside", text(o.beside_bytes)},
   };
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <kolo/op.h>
@@ -48,6 +49,7 @@ enum class Task {
   latency,  ///< one small tensor, again and again
   idle,     ///< nothing
   overlap,  ///< an operation while the program computes
+  beside,   ///< small operations while a large one runs
   pack,     ///< the kernels that pack and unpack on a GPU
 };
 
@@ -68,6 +70,7 @@ struct Options {
   double timeout_seconds = 0;  ///< 0: none
   Placements placements = Placements::both;
   bool direct = false;
+  bool ordered = false;
   DeviceKind device = DeviceKind::cpu;
   Compare compare = Compare::none;
   bool copy_limit = false;
@@ -75,11 +78,14 @@ struct Options {
   bool session_memory = false;
   std::string buckets;  ///< name of a list, or file
   double idle_seconds = 0;
+  std::int64_t beside_bytes = 0;  ///< of the small operations
   Format format = Format::nccl;
   std::string json_file, plot_file, baseline_file;  ///< empty: none
   double tolerance = 0.05;                          ///< share of the baseline's time
   std::optional<double> min_busbw;                  ///< GB/s
 
+  /// How operations reach the backends, as results say it.
+  std::string_view path() const { return direct ? "direct" : ordered ? "ordered" : "session"; }
   /// The iterations for an operation of this size.
   std::int64_t iterations_for(std::int64_t bytes) const;
   std::int64_t warm_up_for(std::int64_t bytes) const;

@@ -21,7 +21,7 @@ void check_files(const Options& options, int ranks, std::optional<Baseline>& bas
     throw UsageError(fmt::format("-J and --plot both name {}; give each a file of its own", options.plot_file));
   if (options.baseline_file.empty()) return;
   baseline.emplace(options.baseline_file);
-  baseline->check_world(ranks, options.direct ? "direct" : "session", options.session_memory ? "session" : "private");
+  baseline->check_world(ranks, std::string(options.path()), options.session_memory ? "session" : "private");
 }
 
 void measure(BenchContext& context, const std::function<std::int64_t()>& mpi_calls) {
@@ -31,6 +31,7 @@ void measure(BenchContext& context, const std::function<std::int64_t()>& mpi_cal
     case Task::latency: return run_latency(context);
     case Task::idle: return run_idle(context, mpi_calls);
     case Task::overlap: return run_overlap(context);
+    case Task::beside: return run_beside(context);
     case Task::pack: return run_pack(context);
   }
 }

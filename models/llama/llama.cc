@@ -172,11 +172,24 @@ LlamaHead::Input Llama::Parts::forward(const Batch& batch, const Sequences& sequ
           .targets = batch.targets};
 }
 
+std::vector<std::size_t> Llama::backward_order() const {
+  using enum LayerPart;
+  std::vector<std::size_t> order;
+  if (!parts_->settings.tied_head) order.push_back(parts_->head_index());
+  order.push_back(parts_->norm_index());
+  for (std::int64_t layer = parts_->shape.layers; layer-- > 0;) {
+    for (const LayerPart part : {down, up, gate, norm2, o, v, k, q, norm1})
+      order.push_back(layer_parameter(layer, part));
+  }
+  order.push_back(0);
+  return order;
+}
+
 BatchResult Llama::forward_backward(const Batch& batch, const GradReady& grad_ready, const Pass& pass) {
   Parts& parts = *parts_;
   const Sequences sequences = parts.check(batch, true);
   if (sequences.count == 0) {
-    no_gradients(parts.parameters, grad_ready, pass);
+    no_gradients(*this, grad_ready, pass);
     return {};
   }
   const LlamaHead::Input top = parts.forward(batch, sequences);

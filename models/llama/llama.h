@@ -23,6 +23,7 @@ class Llama final : public Model {
   ~Llama() override;
 
   std::span<const Parameter> parameters() const override;
+  std::vector<std::size_t> backward_order() const override;
   void bind(std::span<float> values, std::span<float> gradients) override;
 
   /// Matrices normal with deviation 0.02, divided by √(2·layers) for those that write to the residual stream; norms 1.

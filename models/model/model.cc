@@ -37,9 +37,15 @@ void bind_parameters(std::span<Parameter> parameters, std::span<float> values, s
   }
 }
 
-void no_gradients(std::span<const Parameter> parameters, const GradReady& grad_ready, const Pass& pass) {
-  for (std::size_t i = parameters.size(); i-- > 0;) {
-    if (!pass.add) std::ranges::fill(parameters[i].gradient, 0.0f);
+std::vector<std::size_t> Model::backward_order() const {
+  std::vector<std::size_t> order;
+  for (std::size_t i = parameters().size(); i-- > 0;) order.push_back(i);
+  return order;
+}
+
+void no_gradients(const Model& model, const GradReady& grad_ready, const Pass& pass) {
+  for (const std::size_t i : model.backward_order()) {
+    if (!pass.add) std::ranges::fill(model.parameters()[i].gradient, 0.0f);
     grad_ready(i);
   }
 }

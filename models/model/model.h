@@ -53,6 +53,9 @@ class Model {
   /// In the order of the forward pass; the same on every rank.
   virtual std::span<const Parameter> parameters() const = 0;
 
+  /// The order in which every pass back announces gradients, the last layer's first; the same on every rank.
+  virtual std::vector<std::size_t> backward_order() const;
+
   /// Sets the storage: `values` and `gradients` hold parameter_elements() floats each, in the order of parameters().
   /// Must be called once before any pass; the contents of `values` are the model's weights from then on. Storage that
   /// begins at a multiple of 64 bytes is faster (models/compute/buffer.h).
@@ -81,8 +84,8 @@ std::size_t parameter_elements(const Model& model);
 /// Divides the storage among the parameters, for bind(). Errors: ModelError if it has another size.
 void bind_parameters(std::span<Parameter> parameters, std::span<float> values, std::span<float> gradients);
 
-/// The backward pass without examples: sets gradients to 0 unless `pass.add`, and announces all, last first.
-void no_gradients(std::span<const Parameter> parameters, const GradReady& grad_ready, const Pass& pass);
+/// The backward pass without examples: sets gradients to 0 unless `pass.add`, and announces all in backward_order().
+void no_gradients(const Model& model, const GradReady& grad_ready, const Pass& pass);
 
 /// The elements of a parameter that this rank updates: all, or its shard with ZeRO-1 (Rajbhandari et al. 2020,
 /// arXiv:1910.02054).

@@ -31,6 +31,9 @@ struct GpuMemoryUse {
   std::size_t peak = 0;  ///< of `used`, whenever it was asked for
 };
 
+/// Kernels of the higher go first. `high` is above the program's own streams where the GPU has three levels.
+enum class StreamPriority { normal, high, highest };
+
 /// One GPU, as the data plane needs it. Streams are cudaStream_t, opaque here; null is the default stream, which waits
 /// for the others.
 ///
@@ -50,8 +53,7 @@ class Gpu {
   virtual int select() = 0;
   virtual void select_again(int before) noexcept = 0;
 
-  /// `urgent`: its kernels go before those of other streams.
-  virtual void* make_stream(bool urgent) = 0;
+  virtual void* make_stream(StreamPriority priority) = 0;
   virtual void destroy_stream(void* stream) noexcept = 0;
 
   /// The point that `stream` has come to once all that was put on it has run. `timed`: the GPU notes when.
@@ -136,7 +138,8 @@ struct GpuHandleTraits {
 /// Owns a stream.
 class GpuStream final {
  public:
-  explicit GpuStream(Gpu& gpu, bool urgent = false) : stream_({&gpu, gpu.make_stream(urgent)}) {}
+  explicit GpuStream(Gpu& gpu, StreamPriority priority = StreamPriority::normal)
+      : stream_({&gpu, gpu.make_stream(priority)}) {}
   void* get() const { return stream_.get().handle; }
 
  private:

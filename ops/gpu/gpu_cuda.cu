@@ -247,13 +247,14 @@ class CudaGpu final : public Gpu {
     if (before != index_) select_device_again(before);
   }
 
-  void* make_stream(bool urgent) override {
+  void* make_stream(StreamPriority priority) override {
     const CudaDeviceGuard selected(index_);
     int least = 0, greatest = 0;
     check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+    const int high = std::min(greatest + 1, least);  // the greatest is the lowest number
+    const int level = priority == StreamPriority::highest ? greatest : priority == StreamPriority::high ? high : least;
     cudaStream_t stream = nullptr;
-    check_cuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, urgent ? greatest : least),
-               "cudaStreamCreateWithPriority");
+    check_cuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, level), "cudaStreamCreateWithPriority");
     return stream;
   }
   void destroy_stream(void* stream) noexcept override { (void)cudaStreamDestroy(static_cast<cudaStream_t>(stream)); }

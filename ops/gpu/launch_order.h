@@ -20,13 +20,13 @@ class LaunchOrder final {
  public:
   struct Entry {
     std::uint64_t time = 0;
-    GroupId group = 0;
+    GroupKey group{};
     bool settled = false;
   };
   using Turn = std::list<Entry>::iterator;
 
   /// Takes a bucket of `group` on; entry->time is this rank's proposal.
-  Turn enter(GroupId group) { return entries_.insert(entries_.end(), {++clock_, group, false}); }
+  Turn enter(GroupKey group) { return entries_.insert(entries_.end(), {++clock_, group, false}); }
 
   /// Its members have agreed.
   void settle(Turn turn, std::uint64_t time) {

@@ -16,8 +16,9 @@ namespace {
 
 class LocalOperation final : public Operation {
  public:
-  LocalOperation(std::shared_ptr<LocalBoard> board, int rank, std::uint64_t number, Bucket bucket)
+  LocalOperation(std::shared_ptr<LocalBoard> board, StepBudget& budget, int rank, std::uint64_t number, Bucket bucket)
       : board_(std::move(board)),
+        budget_(budget),
         rank_(rank),
         number_(number),
         bucket_(std::move(bucket)),
@@ -33,11 +34,15 @@ class LocalOperation final : public Operation {
 
   bool step() override;
   bool needs_polling() const override { return false; }
+  bool moved() const override { return moved_; }
 
  private:
   enum class State { waiting_for_slot, shown, left, complete };
 
   std::shared_ptr<LocalBoard> board_;
+  StepBudget& budget_;  // of the backend
+  std::uint64_t round_ = 0;
+  bool moved_ = false;  // at the last step
   int rank_;
   std::uint64_t number_;
   Bucket bucket_;
@@ -46,6 +51,7 @@ class LocalOperation final : public Operation {
 };
 
 bool LocalOperation::step() {
+  moved_ = false;
   if (state_ == State::complete) return true;
   if (state_ == State::left && board_->all_left(number_)) {
     state_ = State::complete;
@@ -54,7 +60,12 @@ bool LocalOperation::step() {
   if (board_->broken()) throw Error(ErrorCode::aborted, "a rank of the group left before the operation was complete");
   if (state_ == State::waiting_for_slot && board_->show(number_, rank_, bucket_)) state_ = State::shown;
   if (state_ == State::shown && board_->all_shown(number_)) {
-    local_method(bucket_.signature.kind)(share_);
+    for (int rank = 0; bucket_.token != 0 && rank < board_->ranks(); ++rank) {
+      if (board_->token(number_, rank) != bucket_.token) throw_other_token();
+    }
+    budget_.begin(round_);
+    moved_ = !share_.proceed(budget_);
+    if (moved_) return false;
     board_->leave(number_);
     state_ = board_->all_left(number_) ? State::complete : State::left;
   }
@@ -96,11 +107,12 @@ class LocalBackend final : public Backend {
       : world_(std::move(world)), board_(world_->board(group)), rank_(group.rank) {}
 
   std::string_view name() const override { return "local"; }
+  bool compares_tokens() const override { return true; }
   bool supports(const Signature& signature) const override {
     return signature.device == DeviceKind::cpu && local_method(signature.kind) && reducible(signature);
   }
   std::unique_ptr<Operation> start(const Bucket& bucket) override {
-    return std::make_unique<LocalOperation>(board_, rank_, started_++, bucket);
+    return std::make_unique<LocalOperation>(board_, budget_, rank_, started_++, bucket);
   }
   std::unique_ptr<Backend> for_group(const GroupInfo& group) override {
     return std::make_unique<LocalBackend>(world_, group);
@@ -112,6 +124,7 @@ class LocalBackend final : public Backend {
   std::shared_ptr<LocalBoard> board_;
   int rank_;
   std::uint64_t started_ = 0;
+  StepBudget budget_;
 };
 
 }  // namespace

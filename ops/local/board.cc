@@ -14,13 +14,9 @@ bool LocalBoard::show(std::uint64_t operation, int rank, const Bucket& bucket) {
   Slot& mine = slot(operation);
   const std::uint64_t before = target(operation) - static_cast<std::uint64_t>(ranks_);
   if (mine.left.load() < before) return false;
-  mine.shown[static_cast<std::size_t>(rank)] = &bucket;
+  mine.shown[static_cast<std::size_t>(rank)] = {&bucket, bucket.token};
   if (mine.arrived.fetch_add(1) + 1 == target(operation)) ring_all();
   return true;
-}
-
-const Bucket& LocalBoard::shown(std::uint64_t operation, int rank) const {
-  return *slot(operation).shown[static_cast<std::size_t>(rank)];
 }
 
 void LocalBoard::leave(std::uint64_t operation) {

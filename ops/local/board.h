@@ -34,7 +34,13 @@ class LocalBoard final {
   bool all_shown(std::uint64_t operation) const { return slot(operation).arrived.load() >= target(operation); }
 
   /// The bucket that `rank` shows; only inside, between all_shown() and leave().
-  const Bucket& shown(std::uint64_t operation, int rank) const;
+  const Bucket& shown(std::uint64_t operation, int rank) const {
+    return *slot(operation).shown[static_cast<std::size_t>(rank)].bucket;
+  }
+  /// The token of that bucket; between all_shown() and leave(), also where the bucket may have died.
+  std::uint64_t token(std::uint64_t operation, int rank) const {
+    return slot(operation).shown[static_cast<std::size_t>(rank)].token;
+  }
 
   /// This rank will not touch the operation's buckets any more.
   void leave(std::uint64_t operation);
@@ -51,10 +57,14 @@ class LocalBoard final {
  private:
   static constexpr std::uint64_t slots = 64;
 
+  struct Shown {
+    const Bucket* bucket;
+    std::uint64_t token;
+  };
   struct alignas(64) Slot {
     std::atomic<std::uint64_t> arrived{0};
     alignas(64) std::atomic<std::uint64_t> left{0};
-    std::vector<const Bucket*> shown;
+    std::vector<Shown> shown;  // one per rank
   };
   struct alignas(64) Inside {
     std::atomic<bool> flag{false};

@@ -9,6 +9,13 @@ void LocalShare::enter() const {
     throw Error(ErrorCode::aborted, "a rank of the group left before the operation was complete");
 }
 
+bool LocalShare::proceed(StepBudget& budget) {
+  budget_ = &budget;
+  seen_ = 0;
+  local_method(signature().kind)(*this);
+  return seen_ == done_;
+}
+
 void LocalShare::copy(std::size_t index, const LocalPlace& from, const LocalPlace& to, std::int64_t count) {
   in_chunks(count, [&](std::int64_t begin, std::int64_t length) {
     const std::byte* source = address(tensor(from.rank, index).*from.side, from.offset + begin);

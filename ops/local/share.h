@@ -8,6 +8,7 @@
 
 #include "ops/bucket.h"
 #include "ops/local/board.h"
+#include "ops/step_budget.h"
 
 namespace kolo {
 
@@ -55,16 +56,26 @@ class LocalShare final {
   /// The ranks whose values are combined, in order.
   const std::vector<int>& present() const { return present_; }
 
-  /// Calls touch(begin, count) for chunks that make up the elements [0, count). Only in there may tensors be touched.
-  /// Throws Error{aborted}, between two chunks, once the board is broken.
+  /// Calls touch(begin, count) for chunks that make up the elements [0, count), but for those that proceed() has had
+  /// before, and as long as its budget lasts. Only in there may tensors be touched. Throws Error{aborted}, between two
+  /// chunks, once the board is broken.
   template <class Touch>
   void in_chunks(std::int64_t count, Touch touch) {
     for (std::int64_t begin = 0; begin < count; begin += chunk_elements) {
+      if (seen_++ < done_) continue;
+      if (budget_->spent()) return;
+      const std::int64_t length = std::min(chunk_elements, count - begin);
       enter();
-      touch(begin, std::min(chunk_elements, count - begin));
+      touch(begin, length);
       board_.exit(rank_);
+      budget_->spend(length * static_cast<std::int64_t>(size_of(signature().dtype)));
+      ++done_;
     }
   }
+
+  /// Does as much of the share as the budget allows: the method goes through all of it each time, and leaves out what
+  /// is done. Returns whether all is.
+  bool proceed(StepBudget& budget);
 
   /// Copies `count` elements of tensor `index`, unless they are there already; in chunks.
   void copy(std::size_t index, const LocalPlace& from, const LocalPlace& to, std::int64_t count);
@@ -84,6 +95,8 @@ class LocalShare final {
   int rank_;
   const Bucket& bucket_;
   std::vector<int> present_;
+  std::int64_t done_ = 0, seen_ = 0;  // chunks: ever, and in this turn
+  StepBudget* budget_ = nullptr;      // of this turn
 };
 
 /// How ranks that are threads do one kind of operation: each rank calls it, when all have shown their buckets, for its

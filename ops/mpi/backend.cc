@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ops/bucket.h"
+#include "ops/mpi/lane.h"
 #include "ops/mpi/pipeline.h"
 #include "ops/mpi_base/handles.h"
 
@@ -26,7 +27,7 @@ class MpiOperation final : public Operation {
   }
 
   bool step() override {
-    moved_ = !job_.complete && pipeline_->advance();
+    moved_ = !job_.complete && pipeline_->advance(round_);
     return job_.complete;
   }
   bool needs_polling() const override { return true; }
@@ -35,6 +36,7 @@ class MpiOperation final : public Operation {
  private:
   std::shared_ptr<MpiPipeline> pipeline_;
   MpiJob job_;
+  std::uint64_t round_ = 0;
   bool moved_ = false;  // at the last step
 };
 
@@ -113,12 +115,20 @@ class MpiBackend : public Backend {
   std::unique_ptr<Operation> start(const Bucket& bucket) override {
     return std::make_unique<MpiOperation>(pipeline_, bucket);
   }
+  std::unique_ptr<ByteLane> lane(int peer) override {
+    return std::make_unique<MpiLane>(pipeline_->group().shared_channel(), pipeline_->group().channel_rank(peer));
+  }
   std::unique_ptr<Backend> for_group(const GroupInfo& group) override {
     std::vector<int> members;
     for (const int rank : group.ranks) members.push_back(pipeline_->group().channel_rank(rank));
     const auto& channel = pipeline_->group().shared_channel();
     if (group.is_pair()) return std::make_unique<PairBackend>(channel, members[group.rank == 0 ? 1 : 0]);
     return std::make_unique<MpiBackend>(channel, group, std::move(members));
+  }
+  Introduction introduction() override { return pipeline_->group().introduction(); }
+  bool introduce(std::span<const Introduction> members) override {
+    pipeline_->group().introduce(members);
+    return true;
   }
   std::uint64_t staged_bytes() const override { return pipeline_->staged_bytes(); }
   /// MPI may say that something is sent, and keep the last word about it until it is called again.

@@ -32,7 +32,8 @@ MpiChannel::MpiChannel(MPI_Comm comm, const MpiTuning& tuning)
     : tuning_(tuning), comm_(duplicate(comm)), staging_(2 * tuning.in_flight) {
   check_mpi(MPI_Comm_rank(comm_.get(), &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(comm_.get(), &ranks_), "MPI_Comm_size");
-  blocks_ = (static_cast<std::uint64_t>(largest_tag(comm_.get())) + 1) / chunk_tags - 1;
+  const auto blocks = (static_cast<std::uint64_t>(largest_tag(comm_.get())) + 1) / chunk_tags;
+  blocks_of_rank_ = (blocks - 2) / static_cast<std::uint64_t>(ranks_);  // pairs have the first, the world the second
   staging_.reserve(2, buffer_bytes());
 }
 
@@ -40,46 +41,47 @@ MpiChannel::~MpiChannel() {
   if (abandoned_) (void)comm_.release();
 }
 
+std::uint64_t MpiChannel::take_block(const std::string& group) {
+  if (taken_.size() >= blocks_of_rank_) {
+    throw Error(ErrorCode::backend,
+                fmt::format("group {} has no tags for its MPI messages (rank {} is the first of {} groups, and MPI has "
+                            "no tags for more); remove one first",
+                            group, rank_, taken_.size()));
+  }
+  const auto block = [this] {
+    return 1 + next_ * static_cast<std::uint64_t>(ranks_) + static_cast<std::uint64_t>(rank_);
+  };
+  do next_ = (next_ + 1) % blocks_of_rank_;
+  while (!taken_.insert(block()).second);
+  return block();
+}
+
 MpiGroup::MpiGroup(std::shared_ptr<MpiChannel> channel)
     : channel_(std::move(channel)),
       members_(static_cast<std::size_t>(channel_->ranks())),
       rank_(channel_->rank()),
-      name_("world"),
-      block_(0),
-      first_tag_(MpiChannel::chunk_tags) {
+      name_("world") {
   std::iota(members_.begin(), members_.end(), 0);
 }
 
 MpiGroup::MpiGroup(std::shared_ptr<MpiChannel> channel, const GroupInfo& group, std::vector<int> members)
-    : channel_(std::move(channel)),
-      members_(std::move(members)),
-      rank_(group.rank),
-      name_(group.name),
-      block_(channel_->tag_block(group.id)),
-      first_tag_(static_cast<int>((block_ + 1) * MpiChannel::chunk_tags)) {
-  const auto [first, last] = channel_->groups_.equal_range(block_);
-  const auto other = std::find_if(first, last, [&](const auto& live) { return meets(*live.second); });
-  if (other != last) {
-    throw Error(
-        ErrorCode::backend,
-        fmt::format("group {} has no tags for its MPI messages (those of its number are in use by group {}, and MPI "
-                    "has tags for {} groups); remove group {} first",
-                    name_, other->second->name_, channel_->tag_blocks(), other->second->name_));
-  }
-  channel_->groups_.emplace(block_, this);
-}
+    : channel_(std::move(channel)), members_(std::move(members)), rank_(group.rank), name_(group.name) {}
 
 MpiGroup::~MpiGroup() {
-  const auto [first, last] = channel_->groups_.equal_range(block_);
-  const auto mine = std::find_if(first, last, [this](const auto& live) { return live.second == this; });
-  if (mine != last) channel_->groups_.erase(mine);
+  if (gave_tags_) channel_->give_back(block_);
 }
 
-/// Whether another rank is in both groups.
-bool MpiGroup::meets(const MpiGroup& other) const {
-  return std::ranges::any_of(members_, [&](int member) {
-    return member != channel_->rank() && std::ranges::find(other.members_, member) != other.members_.end();
-  });
+Introduction MpiGroup::introduction() {
+  if (rank_ != 0) return {};
+  block_ = channel_->take_block(name_);
+  gave_tags_ = true;
+  return {static_cast<std::int64_t>(block_)};
+}
+
+void MpiGroup::introduce(std::span<const Introduction> members) {
+  if (members.empty() || members[0].size() != 1)
+    throw Error(ErrorCode::backend, "malformed introduction (of a group's tags)");
+  block_ = static_cast<std::uint64_t>(members[0][0]);
 }
 
 void MpiMessages::send(MPI_Comm comm, int to, int tag, const std::byte* data, std::size_t bytes) {

@@ -6,8 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
-#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include <kolo/backend.h>
@@ -28,8 +29,6 @@ struct MpiTuning {
 /// Inter-node: small chunks, enough of them to keep the network busy, also with a tensor of a few MiB.
 inline constexpr MpiTuning between_nodes{{512 << 10, 1 << 15}, 16 << 10, 8};
 
-class MpiGroup;
-
 /// What the groups of a backend of all ranks share on one rank: a communicator, its tags, and staging. Used by one
 /// thread at a time.
 class MpiChannel final {
@@ -38,6 +37,7 @@ class MpiChannel final {
   static constexpr int chunk_tags = 16;
   static_assert(between_nodes.in_flight < chunk_tags && MpiTuning{}.in_flight < chunk_tags);
   static constexpr int pair_tag = 1;  ///< below those of all groups
+  static constexpr int lane_tag = 3;
 
   /// Duplicates `comm`: collective. Throws Error{backend}.
   MpiChannel(MPI_Comm comm, const MpiTuning& tuning);
@@ -60,22 +60,24 @@ class MpiChannel final {
     return static_cast<std::size_t>(tuning_.chunks.largest + std::int64_t{64} * ranks_);
   }
 
-  /// How many groups have tags of their own. Group 0 has the first; others take turns.
-  std::uint64_t tag_blocks() const { return blocks_; }
-  std::uint64_t tag_block(GroupId id) const { return id == 0 ? 0 : 1 + (id - 1) % (blocks_ - 1); }
+  /// Of the tags, blocks of `chunk_tags` that a rank gives to groups of which it is the first member, as many as every
+  /// rank has: so no two groups have the same. Block 0 is that of all ranks.
+  std::uint64_t blocks_of_rank() const { return blocks_of_rank_; }
+  /// Takes one until give_back(). Throws Error{backend} if this rank has given all away.
+  std::uint64_t take_block(const std::string& group);
+  void give_back(std::uint64_t block) noexcept { taken_.erase(block); }
 
   /// Destroying it releases nothing collectively.
   void abandon() noexcept { abandoned_ = true; }
 
  private:
-  friend class MpiGroup;
-
   MpiTuning tuning_;
   MpiComm comm_;
   int rank_ = 0;
   int ranks_ = 1;
-  std::uint64_t blocks_ = 0;
-  std::unordered_multimap<std::uint64_t, const MpiGroup*> groups_;  // alive, by their blocks of tags
+  std::uint64_t blocks_of_rank_ = 0;
+  std::unordered_set<std::uint64_t> taken_;
+  std::uint64_t next_ = 0;  // of this rank's blocks
   BufferPool staging_;
   bool abandoned_ = false;
 };
@@ -85,29 +87,33 @@ class MpiGroup final {
  public:
   /// All ranks of the channel.
   explicit MpiGroup(std::shared_ptr<MpiChannel> channel);
-  /// `members`: ranks of the channel, by rank of the group. Involves no other rank. Throws Error{backend} if a live
-  /// group that has another member in common has the same tags.
+  /// `members`: ranks of the channel, by rank of the group. A part of the world that has at most one rank in common
+  /// with any other such part has the world's tags; a group has none before it is introduced.
   MpiGroup(std::shared_ptr<MpiChannel> channel, const GroupInfo& group, std::vector<int> members);
   ~MpiGroup();
   MpiGroup(const MpiGroup&) = delete;
   MpiGroup& operator=(const MpiGroup&) = delete;
+
+  /// The first member's choice of tags. Throws Error{backend} if there are none left.
+  Introduction introduction();
+  void introduce(std::span<const Introduction> members);
 
   MpiChannel& channel() const { return *channel_; }
   const std::shared_ptr<MpiChannel>& shared_channel() const { return channel_; }
   int rank() const { return rank_; }
   int ranks() const { return static_cast<int>(members_.size()); }
   int channel_rank(int member) const { return members_[static_cast<std::size_t>(member)]; }
-  int tag(std::uint64_t chunk) const { return first_tag_ + static_cast<int>(chunk % MpiChannel::chunk_tags); }
+  int tag(std::uint64_t chunk) const {
+    return static_cast<int>((block_ + 1) * MpiChannel::chunk_tags + chunk % MpiChannel::chunk_tags);
+  }
 
  private:
-  bool meets(const MpiGroup& other) const;
-
   std::shared_ptr<MpiChannel> channel_;
   std::vector<int> members_;
   int rank_;
   std::string name_;
-  std::uint64_t block_;
-  int first_tag_;
+  std::uint64_t block_ = 0;
+  bool gave_tags_ = false;
 };
 
 /// Messages between this rank and others, none of them empty: these are not sent.

@@ -20,11 +20,12 @@ void MpiPipeline::enqueue(MpiJob& job) {
   if (!job.complete) jobs_.push_back(&job);
 }
 
-bool MpiPipeline::advance() {
+bool MpiPipeline::advance(std::uint64_t& round) {
   if (failure_) throw Error(*failure_);
   bool any = false;
   try {
-    for (bool moved = true; moved; any |= moved) {
+    budget_.begin(round);
+    for (bool moved = true; moved && !budget_.spent(); any |= moved) {
       moved = begin_next();
       moved |= proceed_next();
       moved |= finish_next();
@@ -33,7 +34,7 @@ bool MpiPipeline::advance() {
     failure_ = error.failure();
     throw;
   }
-  return any;
+  return any || budget_.spent();
 }
 
 void MpiPipeline::abandon() noexcept {
@@ -55,18 +56,21 @@ bool MpiPipeline::begin_next() {
   if (last) jobs_.pop_front();
   last_of_[begun_ % transfers_.size()] = last ? &job : nullptr;
   const std::uint64_t chunk = begun_++;
+  spend(transfer(chunk));
   transfer(chunk).begin(group_.tag(chunk));
   return true;
 }
 
 bool MpiPipeline::proceed_next() {
   if (proceeded_ == begun_ || !transfer(proceeded_).arrived()) return false;
+  spend(transfer(proceeded_));
   transfer(proceeded_++).proceed();
   return true;
 }
 
 bool MpiPipeline::finish_next() {
   if (finished_ == proceeded_ || !transfer(finished_).arrived()) return false;
+  spend(transfer(finished_));
   transfer(finished_).finish();
   if (MpiJob* job = last_of_[finished_ % transfers_.size()]) job->complete = true;
   ++finished_;

@@ -1,12 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "ops/mpi/transfer.h"
+#include "ops/step_budget.h"
 
 namespace kolo {
 
@@ -31,16 +32,16 @@ class MpiPipeline {
   template <class... Group>
   explicit MpiPipeline(Group&&... group) : group_(std::forward<Group>(group)...) {}
 
-  const MpiGroup& group() const { return group_; }
+  MpiGroup& group() { return group_; }
 
   void enqueue(MpiJob& job);
 
   /// Copied into and out of staging so far.
   std::uint64_t staged_bytes() const;
 
-  /// Moves on whatever can without waiting. Returns whether anything did. Throws Error{backend | aborted}, and then
-  /// again for ever.
-  bool advance();
+  /// Moves on what can without waiting, within the budget of a round (see StepBudget). Returns whether anything did, or
+  /// may with the next one. Throws Error{backend | aborted}, and then again for ever.
+  bool advance(std::uint64_t& round);
 
   /// No job is touched any more, and what has not begun to arrive is not received; advance() throws Error{aborted}.
   void abandon() noexcept;
@@ -50,15 +51,17 @@ class MpiPipeline {
   bool begin_next();
   bool proceed_next();
   bool finish_next();
+  void spend(const MpiTransfer& transfer) { budget_.spend(static_cast<std::int64_t>(transfer.bytes())); }
   MpiTransfer& transfer(std::uint64_t chunk) { return transfers_[chunk % transfers_.size()]; }
 
   MpiGroup group_;
   std::vector<MpiTransfer> transfers_;  // none before the first job
   std::vector<MpiJob*> last_of_;        // per transfer: the job whose last chunk it carries, else null
-  std::deque<MpiJob*> jobs_;            // with chunks that have not begun
+  std::list<MpiJob*> jobs_;             // with chunks that have not begun
   std::uint64_t begun_ = 0;
   std::uint64_t proceeded_ = 0;
   std::uint64_t finished_ = 0;
+  StepBudget budget_;  // of chunks' bytes, counted in each phase
   std::optional<Failure> failure_;
 };
 

@@ -1,6 +1,7 @@
 #include "ops/nccl/backend.h"
 
 #include <fmt/format.h>
+#include <kolo/detail/hash.h>
 
 #include <memory>
 #include <optional>
@@ -11,21 +12,29 @@
 namespace kolo {
 namespace {
 
-NcclPlan plan_of(NcclGroup& group, const Bucket& bucket) {
+NcclPlan plan_of(NcclGroup& group, const NcclLane& lane, const Bucket& bucket) {
   NcclRank& shared = group.shared();
   const Signature& signature = bucket.signature;
   const NcclMethod method =
       nccl_method(signature, group.ranks(), bucket.absent.size(), bucket.divide_by, shared.tuning.wide_halves);
-  return plan_nccl(bucket, group.ranks(), group.rank(), method, {shared.staging().get(), shared.tuning.staging_bytes},
-                   shared.tuning.direct_bytes);
+  if (!group.is_pair()) (void)shared.staging();
+  const NcclStaging staging = group.is_pair() ? NcclStaging() : lane.staging;
+  return plan_nccl(bucket, group.ranks(), group.rank(), method, staging, shared.tuning.direct_bytes);
 }
 
-/// A bucket on its way through NCCL. Per step() as far as it goes: the communicator is made; the bucket's turn comes;
-/// round after round is put on the stream (pack, NCCL's calls, combine, unpack), each once NCCL says that the one
-/// before is on it; the end is marked; the mark has passed.
+/// The group in which the two ranks of a pair agree on ids and times: to hosts it is one like others.
+GroupInfo agreeing_group(GroupInfo pair) {
+  pair.kind = GroupKind::agreed;
+  pair.id = detail::Hash().add("pair").add(pair.id).value();
+  return pair;
+}
+
+/// A bucket on its way through NCCL. Per step() as far as it goes: its lane's communicator is made; the bucket's turn
+/// comes; round after round is put on the lane's stream (pack, NCCL's calls, combine, unpack), each once NCCL says that
+/// the one before is on it; the end is marked; the mark has passed.
 class NcclOperation final : public Operation {
  public:
-  NcclOperation(std::shared_ptr<NcclGroup> group, const Bucket& bucket);
+  NcclOperation(std::shared_ptr<NcclGroup> group, std::size_t lane, const Bucket& bucket);
   ~NcclOperation() override;
   NcclOperation(const NcclOperation&) = delete;
   NcclOperation& operator=(const NcclOperation&) = delete;
@@ -42,9 +51,11 @@ class NcclOperation final : public Operation {
 
   std::shared_ptr<NcclGroup> group_;
   const Bucket& bucket_;
+  NcclRank& shared_;
+  NcclLane& lane_;
+  LaneComm& comm_;
   NcclPlan plan_;
-  std::uint64_t number_;
-  std::optional<NcclGroup::Turn> turn_;
+  NcclGroup::Turn turn_;
   std::size_t round_ = 0;
   bool in_round_ = false;
   bool ordered_ = false;                      // the stream waits for those that wrote the inputs
@@ -54,49 +65,49 @@ class NcclOperation final : public Operation {
   GpuRange range_;
 };
 
-NcclOperation::NcclOperation(std::shared_ptr<NcclGroup> group, const Bucket& bucket)
+NcclOperation::NcclOperation(std::shared_ptr<NcclGroup> group, std::size_t lane, const Bucket& bucket)
     : group_(std::move(group)),
       bucket_(bucket),
-      plan_(plan_of(*group_, bucket)),
-      number_(group_->start(bucket.world_only)) {}
+      shared_(group_->shared()),
+      lane_(shared_.lanes[lane]),
+      comm_(group_->comm(lane)),
+      plan_(plan_of(*group_, lane_, bucket)),
+      turn_(group_->start(lane, bucket.world_only)) {}
 
 NcclOperation::~NcclOperation() {
-  if (turn_) group_->leave(*turn_);
+  group_->leave(turn_);
 }
 
 /// An error of the GPU fails the bucket; whether the GPU still works the next bucket will show.
 bool NcclOperation::step() {
-  group_->shared().retired.advance();
+  shared_.retired.advance();
   if (!result_) {
-    if (!group_->prepare()) return false;
-    if (!turn_ && group_->may_enter(number_)) turn_ = group_->enter(bucket_.world_only);
-    if (!turn_ || !group_->has_come(*turn_) || !launch()) return false;
-    result_ = group_->shared().gpu.mark(group_->shared().stream.get(), begin_ != nullptr);
-    group_->leave(*std::exchange(turn_, std::nullopt));
+    if (!group_->has_come(turn_) || !launch()) return false;
+    result_ = shared_.gpu.mark(lane_.stream.get(), begin_ != nullptr);
+    group_->leave(turn_);
   }
   if (!result_->passed()) {
-    (void)group_->settled();  // throws if something has gone wrong on the way
+    (void)comm_.settled();  // throws if something has gone wrong on the way
     return false;
   }
-  if (begin_) seconds_ = group_->shared().gpu.seconds_between(*begin_, *result_);
+  if (begin_) seconds_ = shared_.gpu.seconds_between(*begin_, *result_);
   range_ = GpuRange();
   return true;
 }
 
 /// Whether everything is on the stream.
 bool NcclOperation::launch() {
-  NcclRank& shared = group_->shared();
   if (!std::exchange(ordered_, true)) {
     range_ =
-        GpuRange(shared.gpu, fmt::format("{} {} ({} tensors, {} bytes)", to_string(bucket_.signature.kind),
-                                         to_string(bucket_.signature.dtype), bucket_.tensors.size(), bucket_.bytes()));
-    for (const auto& ready : bucket_.ready) ready->order(shared.stream.get());
-    if (shared.tuning.timed) begin_ = shared.gpu.mark(shared.stream.get(), true);
+        GpuRange(shared_.gpu, fmt::format("{} {} ({} tensors, {} bytes)", to_string(bucket_.signature.kind),
+                                          to_string(bucket_.signature.dtype), bucket_.tensors.size(), bucket_.bytes()));
+    for (const auto& ready : bucket_.ready) ready->order(lane_.stream.get());
+    if (shared_.tuning.timed) begin_ = shared_.gpu.mark(lane_.stream.get(), true);
   }
   for (; round_ < plan_.rounds.size(); ++round_) {
     const NcclRound& round = plan_.rounds[round_];
     if (!std::exchange(in_round_, true)) begin_round(round);
-    if (!group_->settled()) return false;
+    if (!comm_.settled()) return false;
     end_round(round);
     in_round_ = false;
   }
@@ -104,16 +115,14 @@ bool NcclOperation::launch() {
 }
 
 void NcclOperation::begin_round(const NcclRound& round) {
-  NcclRank& shared = group_->shared();
-  for (const auto& [data, bytes] : round.clear) shared.gpu.clear(data, bytes, shared.stream.get());
-  shared.packer.run(round.pack, plan_.method.pack);
-  group_->launch(round.calls, plan_.method);
+  for (const auto& [data, bytes] : round.clear) shared_.gpu.clear(data, bytes, lane_.stream.get());
+  lane_.packer.run(round.pack, plan_.method.pack);
+  comm_.launch(round.calls, plan_.method);
 }
 
 void NcclOperation::end_round(const NcclRound& round) {
-  NcclRank& shared = group_->shared();
-  if (round.combination) shared.gpu.combine(*round.combination, shared.stream.get());
-  shared.packer.run(round.unpack, plan_.method.unpack);
+  if (round.combination) shared_.gpu.combine(*round.combination, lane_.stream.get());
+  lane_.packer.run(round.unpack, plan_.method.unpack);
 }
 
 class NcclBackend final : public DeviceBackend {
@@ -122,17 +131,20 @@ class NcclBackend final : public DeviceBackend {
 
   std::string_view name() const override { return "nccl"; }
   bool supports(const Signature& signature) const override {
-    if (signature.device != DeviceKind::cuda || !moves_data(signature.kind) || signature.kind == OpKind::send_recv)
-      return false;
-    if (group_->ranks() > most_ranks_gathered(group_->shared().tuning.staging_bytes)) return false;
+    if (signature.device != DeviceKind::cuda || !moves_data(signature.kind)) return false;
+    if (group_->is_pair() || signature.kind == OpKind::send_recv)
+      return group_->is_pair() && signature.kind == OpKind::send_recv;
+    if (group_->ranks() > most_ranks_gathered(group_->shared().urgent_staging_bytes())) return false;
     return !reduces(signature.kind) || reducible(signature.op, signature.dtype);
   }
-  std::shared_ptr<const void> reserve(const Signature& /*signature*/) override { return group_->shared().staging(); }
+  std::shared_ptr<const void> reserve(const Signature& /*signature*/) override {
+    return group_->is_pair() ? nullptr : group_->shared().staging();
+  }
   std::unique_ptr<Operation> start(const Bucket& bucket) override {
-    return std::make_unique<NcclOperation>(group_, bucket);
+    return std::make_unique<NcclOperation>(group_, group_->shared().lane_of(bucket, group_->ranks()), bucket);
   }
   std::unique_ptr<Backend> for_group(const GroupInfo& group) override {
-    auto host = group.is_pair() ? nullptr : group_->host().for_group(group);
+    auto host = group_->host().for_group(group.is_pair() ? agreeing_group(group) : group);
     if (!host) return nullptr;
     return std::make_unique<NcclBackend>(std::make_shared<NcclGroup>(group_->shared_rank(), group, std::move(host)));
   }

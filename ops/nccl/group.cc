@@ -1,225 +1,77 @@
 #include "ops/nccl/group.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cstring>
 #include <utility>
 
-#include <kolo/float16.h>
-
 namespace kolo {
-namespace {
-
-constexpr std::size_t id_words = sizeof(NcclId) / sizeof(std::uint64_t);
-constexpr auto drain_timeout = std::chrono::seconds(1);  // other groups may wait for their peers on the stream
-
-}  // namespace
 
 NcclGroup::NcclGroup(std::shared_ptr<NcclRank> rank, const GroupInfo& info, std::unique_ptr<Backend> host)
-    : rank_(std::move(rank)), info_(info), exchange_(std::move(host)) {}
+    : rank_(std::move(rank)),
+      info_(info),
+      exchange_(std::move(host)),
+      comms_{LaneComm(*rank_, rank_->lanes[bulk_lane], info_), LaneComm(*rank_, rank_->lanes[urgent_lane], info_)} {}
 
-/// Its communicator ends while the rank goes on; that of the world's group with all others, before the rank is gone.
+/// Its communicators end while the rank goes on; those of the world's group with all others, before the rank is gone.
 NcclGroup::~NcclGroup() {
-  if (state_ != State::ready) end_comm();
-  if (member_.comm) rank_->retired.add(std::move(member_));
+  for (LaneComm& comm : comms_) comm.retire();
   if (info_.is_world()) abandoned_ ? rank_->retired.abort() : rank_->retired.finish();
 }
 
-bool NcclGroup::prepare() {
-  if (state_ == State::ready) return true;
-  exchange_.step();
-  if (state_ == State::none) exchange_id();
-  if (state_ == State::exchanging && id_->complete) start_init();
-  if (state_ != State::initialising || !settled()) return false;
-  state_ = State::ready;
-  const GpuGuard selected(rank_->gpu);
-  if (rank_->tuning.register_memory) register_memory(rank_->staging().get());
-  return true;
-}
-
-/// Rank 0 makes the id; the others' words are zeros.
-void NcclGroup::exchange_id() {
-  std::vector<std::uint64_t> words(id_words);
-  if (info_.rank == 0) {
-    NcclId id{};
-    const GpuGuard selected(rank_->gpu);
-    check_nccl(rank_->table, rank_->table.get_unique_id(&id), nullptr, "ncclGetUniqueId");
-    std::memcpy(words.data(), &id, sizeof(id));
-  }
-  id_ = exchange_.largest(std::move(words));
-  state_ = State::exchanging;
-}
-
-void NcclGroup::start_init() {
-  const auto& words = id_->values;
-  if (std::ranges::all_of(words, [](std::uint64_t word) { return word == 0; })) return;  // rank 0 has recovered already
-  state_ = State::initialising;
-  NcclId id{};
-  std::memcpy(&id, words.data(), sizeof(id));
-  const GpuGuard selected(rank_->gpu);
-  const NcclResult rc = rank_->table.init(&member_.comm, info_.size(), id, info_.rank);
-  check_nccl(rank_->table, rc, member_.comm, "ncclCommInitRankConfig");
-}
-
-// ---- order
-// -----------------------------------------------------------------------------------------------------------
-
-NcclGroup::Turn NcclGroup::enter(bool world_only) {
-  ++entered_;
-  Turn turn{rank_->order.enter(info_.id), nullptr};
+NcclGroup::Turn NcclGroup::start(std::size_t lane, bool world_only) {
+  Turn turn{.number = begun_ + waiting_.size(), .lane = lane};
+  waiting_.push_back({lane, world_only});
   if (world_only) {
-    rank_->order.settle(turn.place, turn.place->time);
-  } else {
-    turn.answer = exchange_.largest({turn.place->time});
-    --times_owed_;
+    turn.place = rank_->order.enter(info_.key());
+    rank_->order.settle(*turn.place, (*turn.place)->time);
   }
   return turn;
 }
 
-bool NcclGroup::has_come(Turn& turn) {
-  if (!turn.place->settled) {
-    exchange_.step();
-    if (!turn.answer->complete) return false;
-    rank_->order.settle(turn.place, turn.answer->values.front());
+/// In the order of start(), the same on all members, and so are their exchanges.
+bool NcclGroup::begin(Turn& turn) {
+  if (turn.number != begun_ || !comms_[turn.lane].prepare(exchange_)) return false;
+  if (!turn.place) {
+    turn.place = rank_->order.enter(info_.key());
+    turn.answer = exchange_.largest({(*turn.place)->time});
   }
-  return rank_->order.first(turn.place);
-}
-
-// ---- launches
-// --------------------------------------------------------------------------------------------------------
-
-/// A sum whose inputs are multiplied on their way; the factor is an element of the type.
-NcclOp NcclGroup::make_op(const NcclMethod& method) {
-  if (method.factor == 1) return method.op;
-  const double f64 = method.factor;
-  const auto f32 = static_cast<float>(f64);
-  const Float16 f16 = to_float16(f32);
-  const BFloat16 bf16 = to_bfloat16(f32);
-  const void* scalar = &f64;
-  if (method.wire == DType::f32) scalar = &f32;
-  if (method.wire == DType::f16) scalar = &f16;
-  if (method.wire == DType::bf16) scalar = &bf16;
-  NcclOp op{};
-  check_nccl(rank_->table, rank_->table.create_pre_mul_sum(&op, scalar, nccl_type(method.wire), member_.comm),
-             member_.comm, "ncclRedOpCreatePreMulSum");
-  made_op_ = op;
-  return op;
-}
-
-void NcclGroup::launch(std::span<const NcclCall> calls, const NcclMethod& method) {
-  if (calls.empty()) return;
-  const GpuGuard selected(rank_->gpu);
-  if (rank_->tuning.register_memory) {
-    for (const NcclCall& call : calls) {
-      if (call.in) register_memory(call.in);
-      if (call.out) register_memory(call.out);
-    }
-  }
-  const NcclOp op = make_op(method);
-  check_nccl(rank_->table, rank_->table.group_start(), member_.comm, "ncclGroupStart");
-  try {
-    for (const NcclCall& call : calls) issue(call, op);
-  } catch (const Error&) {
-    (void)rank_->table.group_end();  // else the thread's next calls belong to this group
-    throw;
-  }
-  check_nccl(rank_->table, rank_->table.group_end(), member_.comm, "ncclGroupEnd");
-}
-
-void NcclGroup::issue(const NcclCall& call, NcclOp op) {
-  const NcclTable& table = rank_->table;
-  void* const stream = rank_->stream.get();
-  const auto count = static_cast<std::size_t>(call.count);
-  const NcclType type = nccl_type(call.type);
-  switch (call.kind) {
-    case NcclCall::Kind::all_reduce:
-      return check_nccl(table, table.all_reduce(call.in, call.out, count, type, op, member_.comm, stream), member_.comm,
-                        "ncclAllReduce");
-    case NcclCall::Kind::reduce:
-      return check_nccl(table, table.reduce(call.in, call.out, count, type, op, call.peer, member_.comm, stream),
-                        member_.comm, "ncclReduce");
-    case NcclCall::Kind::broadcast:
-      return check_nccl(table, table.broadcast(call.in, call.out, count, type, call.peer, member_.comm, stream),
-                        member_.comm, "ncclBroadcast");
-    case NcclCall::Kind::all_gather:
-      return check_nccl(table, table.all_gather(call.in, call.out, count, type, member_.comm, stream), member_.comm,
-                        "ncclAllGather");
-    case NcclCall::Kind::reduce_scatter:
-      return check_nccl(table, table.reduce_scatter(call.in, call.out, count, type, op, member_.comm, stream),
-                        member_.comm, "ncclReduceScatter");
-    case NcclCall::Kind::send:
-      return check_nccl(table, table.send(call.in, count, type, call.peer, member_.comm, stream), member_.comm,
-                        "ncclSend");
-    case NcclCall::Kind::receive:
-      return check_nccl(table, table.receive(call.out, count, type, call.peer, member_.comm, stream), member_.comm,
-                        "ncclRecv");
-  }
-}
-
-bool NcclGroup::settled() {
-  NcclResult state = NcclResult::success;
-  check_nccl(rank_->table, rank_->table.async_error(member_.comm, &state), member_.comm, "ncclCommGetAsyncError");
-  check_nccl(rank_->table, state, member_.comm, "NCCL, asynchronously,");
-  if (state == NcclResult::in_progress) return false;
-  if (made_op_) (void)rank_->table.destroy_op(*made_op_, member_.comm);
-  made_op_.reset();
+  waiting_.pop_front();
+  ++begun_;
   return true;
 }
 
-/// Registers the piece of session memory that holds `data`, once with each communicator, and keeps it alive as long.
-void NcclGroup::register_memory(const std::byte* data) {
-  auto after = member_.registered.upper_bound(data);
-  const auto [piece, bytes] = rank_->memory->piece_of(data);
-  if (!piece || (after != member_.registered.begin() && (--after)->first == piece.get())) return;
-  void* handle = nullptr;
-  check_nccl(rank_->table, rank_->table.register_memory(member_.comm, piece.get(), bytes, &handle), member_.comm,
-             "ncclCommRegister");
-  member_.registered[piece.get()] = piece;
-  member_.handles.push_back(handle);
+bool NcclGroup::has_come(Turn& turn) {
+  if (turn.number >= begun_ && !begin(turn)) return false;
+  if (!(*turn.place)->settled) {
+    exchange_.step();
+    if (!turn.answer->complete) return false;
+    rank_->order.settle(*turn.place, turn.answer->values.front());
+  }
+  return rank_->order.first(*turn.place);
 }
 
-// ---- the end
-// ---------------------------------------------------------------------------------------------------------
-
-void NcclGroup::end_comm() noexcept {
-  if (member_.comm) {
-    const GpuGuard selected(rank_->gpu, std::nothrow);
-    (void)rank_->table.abort(member_.comm);
-  }
-  made_op_.reset();
-  member_ = {};
-  state_ = State::none;
+void NcclGroup::leave(Turn& turn) {
+  if (turn.place) rank_->order.leave(*turn.place);
+  turn.place.reset();
 }
 
 /// Every rank takes part in every exchange, so this one starts those that it has not come to.
 void NcclGroup::recover() {
-  if (started_ > 0 && !id_) exchange_.largest(std::vector<std::uint64_t>(id_words));
-  for (; times_owed_ > 0; --times_owed_) exchange_.largest({0});
-  id_.reset();
-  started_ = entered_ = 0;
-  end_comm();
-  recovered_by_ = std::chrono::steady_clock::now() + drain_timeout;
-  try {
-    drained_ = rank_->gpu.mark(rank_->stream.get());
-  } catch (const Error&) {  // of the GPU: nothing runs on it any more
-    drained_.reset();
+  for (const auto& [lane, world_only] : waiting_) {
+    comms_[lane].skip_exchange(exchange_);
+    if (!world_only) exchange_.largest({0});
   }
+  waiting_.clear();
+  begun_ = 0;
+  for (LaneComm& comm : comms_) comm.recover();
 }
 
-/// Unpacking behind NCCL's calls on the stream still writes to tensors, which belong to the program again once it
-/// learns of the failure.
 bool NcclGroup::recovered() noexcept {
-  try {
-    if (drained_ && !drained_->passed() && std::chrono::steady_clock::now() < recovered_by_) return false;
-  } catch (const Error&) {
-  }
-  drained_.reset();
-  return true;
+  return std::ranges::count_if(comms_, [](LaneComm& comm) { return !comm.recovered(); }) == 0;
 }
 
 void NcclGroup::abandon() noexcept {
   if (std::exchange(abandoned_, true)) return;
-  end_comm();
+  for (LaneComm& comm : comms_) comm.abort();
   if (info_.is_world()) rank_->retired.abort();
   exchange_.abandon();
 }

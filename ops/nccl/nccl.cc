@@ -47,9 +47,10 @@ Loaded& loaded() {
   return functions;
 }
 
-NcclResult init(NcclComm* comm, int ranks, const NcclId& id, int rank) {
+NcclResult init(NcclComm* comm, int ranks, const NcclId& id, int rank, int max_ctas) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
+  if (max_ctas > 0) config.maxCTAs = max_ctas;
   ncclUniqueId raw;
   __builtin_memcpy(&raw, &id, sizeof(raw));
   return static_cast<NcclResult>(loaded().init(reinterpret_cast<ncclComm_t*>(comm), ranks, raw, rank, &config));

@@ -32,6 +32,11 @@ int regions_of(OpKind kind, NcclWay way, int ranks) {
 
 }  // namespace
 
+std::int64_t agreed_bytes(const Signature& signature, const BucketTensor& tensor, int ranks) {
+  const std::int64_t elements = flat_length(signature.kind, tensor, ranks) * (has_blocks(signature.kind) ? ranks : 1);
+  return elements * static_cast<std::int64_t>(size_of(signature.dtype));
+}
+
 NcclPlanner::NcclPlanner(const Bucket& bucket, int ranks, int rank, const NcclMethod& method,
                          const NcclStaging& staging, std::int64_t direct_bytes)
     : bucket_(bucket),
@@ -41,12 +46,6 @@ NcclPlanner::NcclPlanner(const Bucket& bucket, int ranks, int rank, const NcclMe
       staging_(staging),
       direct_bytes_(direct_bytes),
       counts_(!std::ranges::binary_search(bucket.absent, rank)) {}
-
-bool NcclPlanner::is_large(const BucketTensor& tensor) const {
-  std::int64_t elements = flat_length(kind(), tensor, ranks_);
-  if (has_blocks(kind())) elements *= ranks_;
-  return elements * size() >= direct_bytes_;
-}
 
 NcclRound& NcclPlanner::first_round() {
   if (rounds_.empty()) rounds_.emplace_back();
@@ -86,7 +85,7 @@ void NcclPlanner::add_run(std::size_t begin, std::size_t end) {
     count += elements;
   }
   if (count == 0) return;
-  const bool reads = kind() != OpKind::broadcast || is_root();
+  const bool reads = kind() == OpKind::broadcast ? is_root() : uses(traits(kind()).reads, is_root());
   const std::int64_t bytes = end - begin > 1 ? aligned(count * size()) : 0;  // on every rank, wherever its tensors are
   if (rounds_.empty() || used_ + bytes > staging_.bytes) {
     rounds_.emplace_back();
@@ -109,13 +108,14 @@ void NcclPlanner::add_run(std::size_t begin, std::size_t end) {
     place += elements * size();
   }
   if (!counts() && reduces(kind())) round.clear.emplace_back(in, static_cast<std::size_t>(count * size()));
-  const auto what = kind() == OpKind::all_reduce ? NcclCall::Kind::all_reduce
-                    : kind() == OpKind::reduce   ? NcclCall::Kind::reduce
-                                                 : NcclCall::Kind::broadcast;
-  if (kind() == OpKind::broadcast)
-    round.calls.push_back(carry(what, in, out, count * size(), bucket_.signature.root));
+  using enum NcclCall::Kind;
+  const int root = bucket_.signature.root;
+  if (kind() == OpKind::send_recv)
+    round.calls.push_back(carry(is_root() ? send : receive, in, out, count * size(), 1 - rank_));
+  else if (kind() == OpKind::broadcast)
+    round.calls.push_back(carry(broadcast, in, out, count * size(), root));
   else
-    round.calls.push_back(call(what, in, out, count, bucket_.signature.root));
+    round.calls.push_back(call(kind() == OpKind::reduce ? reduce : all_reduce, in, out, count, root));
 }
 
 /// As many elements at a time as staging holds, converted on their way in and out.

@@ -45,6 +45,9 @@ constexpr int most_ranks_gathered(std::int64_t staging_bytes) {
   return static_cast<int>(std::min<std::int64_t>((regions - 1) / 2, most_combined_ranks));
 }
 
+/// Bytes of a tensor as every rank counts them: all blocks are as long as the longest.
+std::int64_t agreed_bytes(const Signature& signature, const BucketTensor& tensor, int ranks);
+
 /// How a bucket runs, in rounds one after the other. Which calls, of how many elements, in which order and in which
 /// rounds depends only on what is equal on all ranks; the addresses are each rank's own.
 struct NcclPlan {
@@ -68,7 +71,7 @@ class NcclPlanner {
   NcclPlanner(const Bucket& bucket, int ranks, int rank, const NcclMethod& method, const NcclStaging& staging,
               std::int64_t direct_bytes);
 
-  std::vector<NcclRound> whole_tensors();  ///< all_reduce, reduce, broadcast
+  std::vector<NcclRound> whole_tensors();  ///< all_reduce, reduce, broadcast, send_recv
   std::vector<NcclRound> blocks();         ///< where ranks have blocks
 
  private:
@@ -93,8 +96,10 @@ class NcclPlanner {
   bool counts() const { return counts_; }
   std::int64_t size() const { return static_cast<std::int64_t>(size_of(bucket_.signature.dtype)); }
   std::int64_t wire_size() const { return static_cast<std::int64_t>(size_of(method_.wire)); }
-  bool writes() const { return (kind() != OpKind::reduce && kind() != OpKind::gather) || is_root(); }
-  bool is_large(const BucketTensor& tensor) const;
+  bool writes() const { return uses(traits(kind()).writes, is_root()); }
+  bool is_large(const BucketTensor& tensor) const {
+    return agreed_bytes(bucket_.signature, tensor, ranks_) >= direct_bytes_;
+  }
   ElementRange in_block_for(const BucketTensor& tensor, int peer) const {
     return in_block(kind(), tensor, ranks_, rank_, peer);
   }

@@ -68,10 +68,18 @@ std::pair<std::shared_ptr<std::byte>, std::size_t> NcclMemory::piece_of(const vo
   return {piece.first.lock(), piece.second};
 }
 
+std::size_t NcclRank::lane_of(const Bucket& bucket, int ranks) const {
+  std::int64_t bytes = 0;
+  for (const BucketTensor& tensor : bucket.tensors) bytes += agreed_bytes(bucket.signature, tensor, ranks);
+  return bucket.signature.priority > 0 || bytes <= tuning.small_bytes ? urgent_lane : bulk_lane;
+}
+
 const std::shared_ptr<std::byte>& NcclRank::staging() {
   if (staging_) return staging_;
   try {
-    staging_ = memory->allocate_or_throw(static_cast<std::size_t>(tuning.staging_bytes));
+    staging_ = memory->allocate_or_throw(static_cast<std::size_t>(tuning.staging_bytes + urgent_staging_bytes()));
+    lanes[bulk_lane].staging = {staging_.get(), tuning.staging_bytes};
+    lanes[urgent_lane].staging = {staging_.get() + tuning.staging_bytes, urgent_staging_bytes()};
   } catch (const Error& error) {
     throw Error(ErrorCode::backend,
                 fmt::format("there is no memory for the pack buffer on GPU {} ({}); free memory there, or set "

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <map>
@@ -27,6 +29,7 @@ struct NcclTuning {
   bool wide_halves = false;               ///< 16-bit floats travel as f32
   bool register_memory = false;           ///< with communicators: all ranks must place tensors at the same offsets
   bool timed = false;                     ///< measure how long buckets take on the GPU
+  std::int64_t small_bytes = 256 << 10;   ///< buckets up to this size are urgent
 };
 
 /// Throws Error{backend} with NCCL's texts, the call's name and the caller's file and line unless `rc` is
@@ -90,8 +93,20 @@ class RetiredComms final {
   std::vector<Retired> all_;
 };
 
-/// What one rank's groups share: the GPU, a stream for all of NCCL's work in the order of its launches, and memory to
-/// pack into, which that order protects.
+/// Where a rank's buckets run one after the other, beside those of the other lane: a stream, and memory to pack into,
+/// which the stream's order protects.
+struct NcclLane {
+  NcclLane(Gpu& gpu, StreamPriority priority, int most_ctas)
+      : stream(gpu, priority), packer(gpu, stream.get()), max_ctas(most_ctas) {}
+
+  GpuStream stream;
+  Packer packer;
+  NcclStaging staging{};  ///< null until NcclRank::staging()
+  int max_ctas;           ///< of NCCL's kernels: one of each lane fit on a GPU with 40 multiprocessors at the same time
+};
+inline constexpr std::size_t bulk_lane = 0, urgent_lane = 1, nccl_lanes = 2;
+
+/// What one rank's groups share: the GPU, two lanes for all of NCCL's work, and the order of the launches in both.
 struct NcclRank {
   /// Throws Error{backend} if the GPU fails.
   NcclRank(const NcclTable& nccl, Gpu& gpu, const NcclTuning& sizes)
@@ -99,18 +114,22 @@ struct NcclRank {
         gpu(gpu),
         tuning(sizes),
         memory(std::make_shared<NcclMemory>(nccl, gpu)),
-        stream(gpu, true),
-        packer(gpu, stream.get()) {}
+        lanes{NcclLane(gpu, StreamPriority::high, 32), NcclLane(gpu, StreamPriority::highest, 8)} {}
 
-  /// The memory to pack into, made when it is first asked for and kept. Throws Error{backend} if there is none.
+  /// The lane of a bucket of a group of `ranks` ranks, the same on each: small ones, and those of a priority above 0,
+  /// do not wait on the GPU for others.
+  std::size_t lane_of(const Bucket& bucket, int ranks) const;
+
+  /// The memory to pack into of both lanes, made when it is first asked for and kept. Throws Error{backend} if there is
+  /// none.
   const std::shared_ptr<std::byte>& staging();
+  std::int64_t urgent_staging_bytes() const { return std::min<std::int64_t>(tuning.staging_bytes, 4 << 20); }
 
   const NcclTable& table;
   Gpu& gpu;
   const NcclTuning tuning;
   std::shared_ptr<NcclMemory> memory;
-  GpuStream stream;
-  Packer packer;
+  std::array<NcclLane, nccl_lanes> lanes;
   LaunchOrder order;
   RetiredComms retired{table, gpu};
 

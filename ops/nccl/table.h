@@ -42,8 +42,9 @@ struct NcclTable {
   int version = 0;  ///< 22809 is 2.28.9
 
   NcclResult (*get_unique_id)(NcclId* id) = nullptr;
-  /// ncclCommInitRankConfig with a configuration that says non-blocking.
-  NcclResult (*init)(NcclComm* comm, int ranks, const NcclId& id, int rank) = nullptr;
+  /// ncclCommInitRankConfig with a configuration that says non-blocking, and that kernels have `max_ctas` thread blocks
+  /// at most (0: as many as NCCL likes).
+  NcclResult (*init)(NcclComm* comm, int ranks, const NcclId& id, int rank, int max_ctas) = nullptr;
   NcclResult (*finalize)(NcclComm comm) = nullptr;
   NcclResult (*destroy)(NcclComm comm) = nullptr;
   NcclResult (*abort)(NcclComm comm) = nullptr;

@@ -6,6 +6,7 @@
 #include "ops/mpi/backend.h"
 #include "ops/mpi_base/handles.h"
 #include "ops/registry/registry.h"
+#include "ops/shm/pairs.h"
 #include "ops/shm/processes.h"
 #include "ops/two_level/backend.h"
 #include "ops/two_level/node_placement.h"
@@ -33,6 +34,12 @@ BackendList host_backends_over_mpi(std::string_view setting, const ProcessRanks&
     auto inter_node = mpi_backend(comm, between_nodes);  // not the groups' own: these have the same tags
     backends.insert(backends.begin(), two_level_backend(std::move(inter_node), node_backend(ranks, comm), ranks.node_of,
                                                         ranks.gathering.rank(), between_nodes.chunks));
+  }
+  const bool shares = !alone && (ranks.one_node() || spans_shared_nodes(ranks.node_of));
+  if (setting != "mpi" && shares) {  // before what goes over MPI
+    const bool after = setting == "shm" || backends.size() > 1;
+    if (auto pairs = shm_pairs_backend(ranks.gathering, ranks.node_of, ranks.doorbells, backends.front()->memory()))
+      backends.insert(backends.begin() + (after ? 1 : 0), std::move(pairs));
   }
   return backends;
 }

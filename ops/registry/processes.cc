@@ -75,6 +75,14 @@ class WithinNode final : public Backend {
     }
     return std::make_unique<WithinNode>(std::make_shared<BackendList>(), std::vector<int>(), group.ranks, node_of_);
   }
+  std::unique_ptr<ByteLane> lane(int peer) override {
+    const auto place = std::ranges::find(node_, peer);
+    for (const auto& backend : *here_) {
+      if (place == node_.end()) break;
+      if (auto lane = backend->lane(static_cast<int>(place - node_.begin()))) return lane;
+    }
+    return nullptr;
+  }
   std::shared_ptr<MemorySource> memory() override { return here_->empty() ? nullptr : here_->front()->memory(); }
   void abandon() noexcept override {
     for (const auto& backend : *here_) backend->abandon();
@@ -98,7 +106,7 @@ BackendList shared_memory(Gathering& ranks, std::span<Doorbell> doorbells,
                           const std::function<void(const std::string&)>& report) {
   BackendList list;
   auto shared = shm_process_backend(ranks, doorbells, report);
-  auto pairs = shm_pairs_backend(ranks, doorbells);
+  auto pairs = shm_pairs_backend(ranks, {}, doorbells, shared ? shared->memory() : nullptr);
   if (!shared || !pairs) return list;
   list.push_back(std::move(shared));
   list.push_back(std::move(pairs));

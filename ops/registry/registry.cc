@@ -12,6 +12,7 @@
 
 #include "ops/local/backend.h"
 #include "ops/shm/backend.h"
+#include "ops/shm/pairs.h"
 
 namespace kolo {
 namespace {
@@ -52,11 +53,13 @@ std::vector<BackendList> thread_backends(std::string_view setting, int ranks, bo
   auto local = local_backends(ranks, doorbells);
   std::vector<std::unique_ptr<Backend>> shared(local.size());
   if (setting == "shm" && one_node) shared = shm_thread_backends(ranks, doorbells);
+  auto pairs = shm_thread_pairs_backends(ranks, doorbells);
   std::vector<BackendList> result;
   for (std::size_t rank = 0; rank < local.size(); ++rank) {
     const std::array<BackendOffer, 2> offers{BackendOffer{"local", [&] { return std::move(local[rank]); }},
                                              BackendOffer{"shm", [&] { return std::move(shared[rank]); }, true}};
     result.push_back(make_backends(setting, offers));
+    result.back().push_back(std::move(pairs[rank]));
   }
   return result;
 }

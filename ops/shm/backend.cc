@@ -14,8 +14,8 @@ namespace {
 
 /// Of one group: what its operations share, and their memory.
 struct ShmGroup {
-  ShmGroup(ShmBoard board, std::shared_ptr<ShmMemory> memory, std::vector<int> members)
-      : pipeline(std::move(board), std::move(memory), std::move(members)) {}
+  template <class... Arguments>
+  explicit ShmGroup(Arguments&&... arguments) : pipeline(std::forward<Arguments>(arguments)...) {}
 
   ShmPipeline pipeline;
   SpareBlocks operations;
@@ -46,8 +46,8 @@ class ShmOperation final : public Operation {
   bool step() override {
     if (job_.complete) return true;
     const auto before = group_.pipeline.phases_done();
-    const bool hope = group_.pipeline.advance();
-    moved_ = group_.pipeline.phases_done() != before;
+    const bool hope = group_.pipeline.advance(round_);
+    moved_ = group_.pipeline.phases_done() != before || group_.pipeline.spent();
     if (!job_.complete && !hope)
       throw Error(ErrorCode::aborted, "a rank of the group left before the operation was complete");
     return job_.complete;
@@ -58,6 +58,7 @@ class ShmOperation final : public Operation {
  private:
   ShmGroup& group_;
   ShmJob job_;
+  std::uint64_t round_ = 0;
   bool moved_ = false;  // at the last step
 };
 
@@ -68,9 +69,12 @@ constexpr bool combines_elements(ReduceOp op) {
 
 class ShmBackend final : public Backend {
  public:
-  ShmBackend(const ShmWorld& world, const GroupInfo& group) : world_(world), info_(group) {}
+  /// `tuning`: of its memory at first.
+  ShmBackend(const ShmWorld& world, const GroupInfo& group, const ShmTuning& tuning)
+      : world_(world), info_(group), tuning_(tuning) {}
 
   std::string_view name() const override { return "shm"; }
+  bool compares_tokens() const override { return true; }
   bool supports(const Signature& signature) const override {
     if (signature.device != DeviceKind::cpu || !shm_method(signature.kind, false)) return false;
     return !reduces(signature.kind) || (combines_elements(signature.op) && reducible(signature));
@@ -79,7 +83,8 @@ class ShmBackend final : public Backend {
     return std::unique_ptr<Operation>(new (*group_) ShmOperation(*group_, bucket));
   }
   std::unique_ptr<Backend> for_group(const GroupInfo& group) override {
-    return group.is_pair() ? nullptr : std::make_unique<ShmBackend>(world_, group);
+    return group.is_pair() ? nullptr
+                           : std::make_unique<ShmBackend>(world_, group, small_tuning(world_.tuning, group.size()));
   }
   std::shared_ptr<MemorySource> memory() override { return world_.memory; }
   void abandon() noexcept override {
@@ -94,6 +99,7 @@ class ShmBackend final : public Backend {
 
   ShmWorld world_;
   GroupInfo info_;
+  ShmTuning tuning_;
   std::shared_ptr<std::byte> part_;  // of the board, until the other parts are known
   std::string why_none_;
   std::optional<ShmGroup> group_;
@@ -101,16 +107,16 @@ class ShmBackend final : public Backend {
 
 /// Where this rank's part of the board lies; empty if it has none.
 Introduction ShmBackend::introduction() {
-  const std::size_t bytes = ShmBoard::bytes(info_.size(), world_.tuning);
+  const std::size_t bytes = ShmBoard::bytes(info_.size(), tuning_);
   try {
-    part_ = world_.memory->reserve(bytes);
+    part_ = world_.memory->reserve_part(bytes);
   } catch (const Error& error) {
     why_none_ = error.what();
     return {};
   }
   const PeerAddress at = world_.memory->find(part_.get(), bytes);
-  return {static_cast<std::int64_t>(at.piece), static_cast<std::int64_t>(at.piece_bytes), at.descriptor,
-          static_cast<std::int64_t>(at.file)};
+  return {static_cast<std::int64_t>(at.piece), static_cast<std::int64_t>(at.offset),
+          static_cast<std::int64_t>(at.piece_bytes), at.descriptor, static_cast<std::int64_t>(at.file)};
 }
 
 bool ShmBackend::introduce(std::span<const Introduction> members) {
@@ -123,28 +129,36 @@ bool ShmBackend::introduce(std::span<const Introduction> members) {
     }
     return false;
   }
+  const std::size_t bytes = ShmBoard::bytes(info_.size(), tuning_);
   std::vector<std::shared_ptr<std::byte>> parts(members.size());
   std::vector<Doorbell*> doorbells;
   for (std::size_t member = 0; member < members.size(); ++member) {
     if (member == rank) continue;
     const Introduction& said = members[member];
-    if (said.size() != 4 || said[1] < static_cast<std::int64_t>(ShmBoard::bytes(info_.size(), world_.tuning)))
+    if (said.size() != 5 || said[1] < 0 || said[2] - said[1] < static_cast<std::int64_t>(bytes))
       throw Error(ErrorCode::backend, "malformed introduction (of a rank's shared memory)");
-    parts[member] = world_.memory->map(world_rank(member),
-                                       {static_cast<std::uint64_t>(said[0]), 0, static_cast<std::uint64_t>(said[1]),
-                                        static_cast<std::int32_t>(said[2]), static_cast<std::uint32_t>(said[3])});
+    parts[member] = world_.memory->map(
+        world_rank(member),
+        {static_cast<std::uint64_t>(said[0]), static_cast<std::uint64_t>(said[1]), static_cast<std::uint64_t>(said[2]),
+         static_cast<std::int32_t>(said[3]), static_cast<std::uint32_t>(said[4])});
     if (!world_.doorbells.empty()) doorbells.push_back(&world_.doorbells[static_cast<std::size_t>(world_rank(member))]);
   }
   parts[rank] = std::move(part_);
-  group_.emplace(ShmBoard(std::move(parts), info_.rank, world_.tuning, std::move(doorbells)), world_.memory,
-                 info_.ranks);
+  group_.emplace(ShmBoard(std::move(parts), info_.rank, tuning_, std::move(doorbells)), world_.memory, info_.ranks,
+                 world_.tuning, [report = world_.report, name = info_.name](const std::string& why) {
+                   if (report)
+                     report(
+                         fmt::format("no more shared memory for group {}: {}; its large tensors travel in small "
+                                     "pieces, which is slow",
+                                     name, why));
+                 });
   return true;
 }
 
 }  // namespace
 
 std::unique_ptr<Backend> shm_backend(const ShmWorld& world, const GroupInfo& group) {
-  return std::make_unique<ShmBackend>(world, group);
+  return std::make_unique<ShmBackend>(world, group, world.tuning);
 }
 
 }  // namespace kolo

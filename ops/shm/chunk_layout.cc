@@ -32,20 +32,29 @@ ShmTuning tuning_for_machine(int ranks) {
   return tuning;
 }
 
+ShmTuning small_tuning(ShmTuning tuning, int ranks) {
+  tuning.ring = 0;
+  tuning.in_flight = std::min<std::int64_t>(tuning.in_flight, 4);
+  tuning.chunk = tuning.hot = std::max<std::int64_t>(2, ranks) * static_cast<std::int64_t>(line);  // parts for all
+  return tuning;
+}
+
 std::size_t ChunkLayout::hot_stride(const ShmTuning& tuning) {
   return (static_cast<std::size_t>(tuning.hot) + stamp_bytes + line - 1) / line * line;
 }
 
 std::size_t ChunkLayout::ring_begin(const ShmTuning& tuning) {
-  return (static_cast<std::size_t>(tuning.in_flight) * hot_stride(tuning) + page - 1) / page * page;
+  const std::size_t hot = static_cast<std::size_t>(tuning.in_flight) * hot_stride(tuning);
+  return tuning.ring == 0 ? hot : (hot + page - 1) / page * page;
 }
 
 std::size_t ChunkLayout::ring_bytes(int ranks, const ShmTuning& tuning) {
-  return static_cast<std::size_t>(std::max<std::int64_t>(tuning.ring, std::int64_t{line} * ranks));
+  return tuning.ring == 0 ? 0
+                          : static_cast<std::size_t>(std::max<std::int64_t>(tuning.ring, std::int64_t{line} * ranks));
 }
 
 std::size_t ChunkLayout::bytes(int ranks, const ShmTuning& tuning) {
-  return (ring_begin(tuning) + ring_bytes(ranks, tuning) + page - 1) / page * page;
+  return ring_begin(tuning) + ring_bytes(ranks, tuning);
 }
 
 ChunkLayout::ChunkLayout(int ranks, const ShmTuning& tuning)

@@ -12,7 +12,9 @@ struct ShmTuning {
   std::int64_t chunk = 256 << 10;  ///< of what a rank shows of one chunk, at most; no more than the ring
   std::int64_t hot = 4 << 10;      ///< up to this size a chunk's place is one of a few, which stay in the fastest cache
   std::int64_t in_flight = 16;     ///< chunks on their way at one time; a power of two
-  std::int64_t whole = 16 << 10;   ///< up to this size of a bucket every rank combines all of it
+  std::int64_t step =
+      256 << 10;  ///< of chunks, counted in each phase, that ranks move before they look at other groups
+  std::int64_t whole = 16 << 10;  ///< up to this size of a bucket every rank combines all of it
   std::int64_t large =
       1 << 20;  ///< results of a bucket of this size are written past the cache where that has use for its room
   std::int64_t direct =
@@ -21,6 +23,10 @@ struct ShmTuning {
 
 /// Sizes that suit a group of `ranks` ranks on this machine.
 ShmTuning tuning_for_machine(int ranks);
+
+/// Of a group that has done little: without a ring. All chunks are small, and few, of less than 1 KiB together for two
+/// ranks.
+ShmTuning small_tuning(ShmTuning tuning, int ranks);
 
 /// Where a chunk lies in the memory of every rank; in bytes.
 struct ChunkPlace {

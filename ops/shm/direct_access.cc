@@ -39,18 +39,19 @@ const std::byte* address_at(const std::byte* shown, std::size_t index) {
 
 bool DirectAccess::asks(const ShmJob& job, const ShmTuning& tuning) {
   const bool eligible = job.all_bytes >= tuning.direct && job.bucket.absent.empty() && members_.size() > 1 &&
-                        bytes(job.bucket) <= static_cast<std::size_t>(tuning.chunk);
+                        bytes(job) <= static_cast<std::size_t>(tuning.chunk);
   if (!eligible) return false;
   const bool asks = last_answer_ || jobs_since_asked_ == 0;
   jobs_since_asked_ = (jobs_since_asked_ + 1) % period;
   return asks;
 }
 
-std::size_t DirectAccess::bytes(const Bucket& bucket) {
-  return sizeof(Head) + 2 * bucket.tensors.size() * sizeof(PeerAddress);
+std::size_t DirectAccess::bytes(const ShmJob& job) const {
+  return sizeof(Head) + 2 * job.bucket.tensors.size() * sizeof(PeerAddress);
 }
 
-void DirectAccess::show(const Bucket& bucket, std::byte* to) const {
+void DirectAccess::show(const ShmJob& job, std::byte* to) {
+  const Bucket& bucket = job.bucket;
   Head head{memory_->released(), 1};
   std::byte* next = to + sizeof(head);
   const auto add = [&](bool shows, const Tensor& tensor) {
@@ -67,13 +68,17 @@ void DirectAccess::show(const Bucket& bucket, std::byte* to) const {
   std::memcpy(to, &head, sizeof(head));
 }
 
-std::unique_ptr<PeerTensors> DirectAccess::read(const Bucket& bucket,
-                                                const std::function<const std::byte*(int rank)>& slot) {
+void DirectAccess::read(ShmJob& job, const Shown& shown) {
+  job.answer(map(job.bucket, shown));
+}
+
+/// The tensors of all ranks, if all can be reached.
+std::unique_ptr<PeerTensors> DirectAccess::map(const Bucket& bucket, const Shown& shown) {
   const int ranks = static_cast<int>(members_.size());
   last_answer_ = true;
   for (int rank = 0; rank < ranks; ++rank) {
     Head head;
-    std::memcpy(&head, slot(rank), sizeof(head));
+    std::memcpy(&head, shown(rank), sizeof(head));
     if (rank != rank_) memory_->forget_released(members_[static_cast<std::size_t>(rank)], head.released);
     if (head.reachable == 0) last_answer_ = false;
   }
@@ -83,7 +88,7 @@ std::unique_ptr<PeerTensors> DirectAccess::read(const Bucket& bucket,
     for (std::size_t i = 0; i < bucket.tensors.size(); ++i) {
       const auto find = [&](std::size_t index, const Tensor& own) {
         PeerAddress address;
-        std::memcpy(&address, address_at(slot(rank), index), sizeof(address));
+        std::memcpy(&address, address_at(shown(rank), index), sizeof(address));
         if (rank == rank_)
           return std::shared_ptr<std::byte>(std::shared_ptr<void>(), static_cast<std::byte*>(own.data));
         return address.piece == PeerAddress::empty
@@ -96,20 +101,5 @@ std::unique_ptr<PeerTensors> DirectAccess::read(const Bucket& bucket,
   }
   return peers;
 }
-
-namespace {
-
-void show_addresses(ShmTransfer& transfer) {
-  transfer.direct_access().show(transfer.job().bucket, transfer.slot(transfer.rank()));
-}
-
-void read_addresses(ShmTransfer& transfer) {
-  transfer.job().answer(
-      transfer.direct_access().read(transfer.job().bucket, [&](int rank) { return transfer.slot(rank); }));
-}
-
-}  // namespace
-
-constinit const ShmMethod shm_show_addresses{show_addresses, nullptr, read_addresses};
 
 }  // namespace kolo

@@ -1,23 +1,21 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <vector>
 
 #include "ops/shm/memory.h"
-#include "ops/shm/transfer.h"
+#include "ops/shm/question.h"
 
 namespace kolo {
 
 /// Lets the ranks of a group find out whether a bucket needs no copies, because its tensors lie in ShmMemory wherever
 /// peers need them.
 ///
-/// A job that asks begins with a chunk of its own, in which every rank shows where its tensors lie; no further chunk is
-/// packed until the answer is there. All ranks read the same, so the answer is the same on all. As it mostly is what it
-/// was the last time, jobs ask while the answer is yes; after a no only one in a while does, so that buckets in other
-/// memory lose no time.
-class DirectAccess final {
+/// A job that asks begins with a chunk of its own, in which every rank shows where its tensors lie. As the answer
+/// mostly is what it was the last time, jobs ask while it is yes; after a no only one in a while does, so that buckets
+/// in other memory lose no time.
+class DirectAccess final : public ShmQuestion {
  public:
   /// members  the ranks of the group, as ranks of the world that `memory` is for
   DirectAccess(std::shared_ptr<ShmMemory> memory, std::vector<int> members, int rank)
@@ -26,23 +24,19 @@ class DirectAccess final {
   /// Whether a job is to ask; to be called once for each, in order.
   bool asks(const ShmJob& job, const ShmTuning& tuning);
 
-  /// Of what a rank shows for a job.
-  static std::size_t bytes(const Bucket& bucket);
-
+  std::size_t bytes(const ShmJob& job) const override;
   /// Shows where this rank's tensors lie.
-  void show(const Bucket& bucket, std::byte* to) const;
-
-  /// The answer, from what all ranks have shown; slot(rank) is where. Null: no.
-  std::unique_ptr<PeerTensors> read(const Bucket& bucket, const std::function<const std::byte*(int rank)>& slot);
+  void show(const ShmJob& job, std::byte* to) override;
+  void read(ShmJob& job, const Shown& shown) override;
 
  private:
+  std::unique_ptr<PeerTensors> map(const Bucket& bucket, const Shown& shown);
+
   std::shared_ptr<ShmMemory> memory_;
   std::vector<int> members_;
   int rank_;
   bool last_answer_ = false;
   int jobs_since_asked_ = 0;
 };
-
-extern const ShmMethod shm_show_addresses;
 
 }  // namespace kolo

@@ -5,6 +5,12 @@
 
 namespace kolo {
 
+namespace {
+
+constexpr std::size_t alignment_of_parts = 128;
+
+}  // namespace
+
 std::shared_ptr<std::byte> ShmMemory::allocate(std::size_t bytes, Device device) {
   if (device.kind != DeviceKind::cpu) return nullptr;
   try {
@@ -20,14 +26,28 @@ std::shared_ptr<std::byte> ShmMemory::reserve(std::size_t bytes) {
   ++last_number_;
   std::byte* const begin = piece.begin.get();
   pieces_.emplace(begin, std::move(piece));
-  return {begin, [self = shared_from_this()](std::byte* data) {
-            Piece gone;  // unmapped after the lock is given back
-            const std::lock_guard lock(self->mutex_);
-            const auto found = self->pieces_.find(data);
+  return {begin, [self = shared_from_this()](std::byte* data) mutable {
+            const auto memory = std::move(self);  // which may keep a weak_ptr to the piece, and with it this function
+            Piece gone;                           // unmapped after the lock is given back
+            const std::lock_guard lock(memory->mutex_);
+            const auto found = memory->pieces_.find(data);
             gone = std::move(found->second);
-            self->pieces_.erase(found);
-            self->released_.fetch_add(1, std::memory_order_relaxed);
+            memory->pieces_.erase(found);
+            memory->released_.fetch_add(1, std::memory_order_relaxed);
           }};
+}
+
+std::shared_ptr<std::byte> ShmMemory::reserve_part(std::size_t bytes) {
+  const std::lock_guard lock(parts_mutex_);
+  auto piece = parts_.lock();
+  if (!piece || parts_bytes_ + bytes > piece_of_parts) {
+    piece = reserve(std::max(piece_of_parts, bytes));
+    parts_ = piece;
+    parts_bytes_ = 0;
+  }
+  std::byte* const part = piece.get() + parts_bytes_;
+  parts_bytes_ += (bytes + alignment_of_parts - 1) / alignment_of_parts * alignment_of_parts;
+  return {std::move(piece), part};
 }
 
 std::shared_ptr<std::byte> ShmMemory::piece_at(const std::byte* begin) const {

@@ -32,6 +32,8 @@ class ShmMemory : public MemorySource, public std::enable_shared_from_this<ShmMe
   std::shared_ptr<std::byte> allocate(std::size_t bytes, Device device) override;
   /// The same. Throws Error{backend}, which says why there is none.
   std::shared_ptr<std::byte> reserve(std::size_t bytes);
+  /// The same for little that is aligned to 128 bytes: out of a piece that several share, and that goes with the last.
+  std::shared_ptr<std::byte> reserve_part(std::size_t bytes);
 
   /// Where `bytes` bytes at `data` lie.
   PeerAddress find(const void* data, std::size_t bytes) const;
@@ -63,6 +65,11 @@ class ShmMemory : public MemorySource, public std::enable_shared_from_this<ShmMe
   std::shared_ptr<std::byte> piece_at(const std::byte* begin) const;
 
  private:
+  static constexpr std::size_t piece_of_parts = 256 << 10;
+
+  std::mutex parts_mutex_;
+  std::weak_ptr<std::byte> parts_;  // the piece that the next part comes from; no part is used twice
+  std::size_t parts_bytes_ = 0;     // of that piece, which are in use
   mutable std::mutex mutex_;
   std::map<const std::byte*, Piece> pieces_;  // by where they begin
   std::uint64_t last_number_ = PeerAddress::empty;

@@ -1,68 +1,27 @@
 #include "ops/shm/pairs.h"
 
 #include <algorithm>
-#include <atomic>
-#include <cstring>
+#include <mutex>
 #include <numeric>
 #include <utility>
 #include <vector>
 
-#include "ops/host/region.h"
+#include "ops/host/ring.h"
+#include "ops/shm/reach.h"
 
 namespace kolo {
 namespace {
 
 constexpr std::size_t all_rings = 16 << 20, smallest_ring = 4 << 10, largest_ring = 64 << 10;
 
-/// Both counters only grow; what is between them is in the ring. The writer moves `written`, the reader `read`.
-struct Ring {
-  alignas(64) std::atomic<std::uint64_t> written;
-  alignas(64) std::atomic<std::uint64_t> read;
-  // the bytes follow
-};
-
-std::size_t ring_bytes(int ranks) {
-  const auto pairs = static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks);
-  return std::clamp(all_rings / pairs / 64 * 64, smallest_ring, largest_ring);
+std::size_t ring_bytes(std::size_t ranks) {
+  return std::clamp(all_rings / (ranks * ranks) / 64 * 64, smallest_ring, largest_ring);
 }
 
 /// One direction of a pair, as one of the two has it. What is sent goes in the order in which both start it, so each
 /// operation takes a number, and moves bytes when its number comes.
-struct Lane {
-  std::shared_ptr<Region> region;  // of the ring
-  Ring* ring = nullptr;
-  std::span<std::byte> bytes;
-  Doorbell* peer = nullptr;
+struct Lane : RingEnd {
   std::uint64_t started = 0, complete = 0;  // operations
-
-  /// The part of the ring that begins at a counter's value, and ends at its end or after `most` bytes.
-  std::span<std::byte> from(std::uint64_t position, std::size_t most) const {
-    const std::size_t offset = position % bytes.size();
-    return bytes.subspan(offset, std::min(most, bytes.size() - offset));
-  }
-
-  /// Writes what fits of `data`; returns how much.
-  std::size_t write(std::span<const std::byte> data) const {
-    const std::uint64_t written = ring->written.load(std::memory_order_relaxed);
-    const std::size_t room = bytes.size() - (written - ring->read.load());
-    const auto place = from(written, std::min(room, data.size()));
-    if (place.empty()) return 0;
-    std::memcpy(place.data(), data.data(), place.size());
-    ring->written.store(written + place.size());
-    if (peer) peer->ring();
-    return place.size();
-  }
-
-  /// Reads what there is of `data`; returns how much.
-  std::size_t read(std::span<std::byte> data) const {
-    const std::uint64_t read = ring->read.load(std::memory_order_relaxed);
-    const auto place = from(read, std::min<std::size_t>(ring->written.load() - read, data.size()));
-    if (place.empty()) return 0;
-    std::memcpy(data.data(), place.data(), place.size());
-    ring->read.store(read + place.size());
-    if (peer) peer->ring();
-    return place.size();
-  }
 };
 
 class PairOperation final : public Operation {
@@ -120,46 +79,133 @@ class PairBackend final : public Backend {
   const int rank_;
 };
 
-class PairsBackend final : public Backend {
+/// Both directions between two ranks.
+class RingLane final : public ByteLane {
  public:
-  PairsBackend(std::shared_ptr<Region> region, int ranks, std::span<Doorbell> doorbells)
-      : region_(std::move(region)), ranks_(static_cast<std::size_t>(ranks)), doorbells_(doorbells) {}
-  std::string_view name() const override { return "shm"; }
-  bool supports(const Signature&) const override { return false; }
-  std::unique_ptr<Operation> start(const Bucket&) override { return nullptr; }
-  std::unique_ptr<Backend> for_group(const GroupInfo& group) override {
-    if (!group.is_pair()) return nullptr;
-    const auto mine = static_cast<std::size_t>(group.ranks[static_cast<std::size_t>(group.rank)]);
-    const auto other = static_cast<std::size_t>(group.ranks[group.rank == 0 ? 1 : 0]);
-    return std::make_unique<PairBackend>(lane(mine, other, other), lane(other, mine, other), group.rank);
+  /// `peer`: its place among those that share the rings. `shown`: what this rank shows it; `seen`: what it shows.
+  RingLane(RingEnd out, RingEnd in, std::shared_ptr<const Reach> reach, int peer, Showing& shown, Showing& seen)
+      : out_(std::move(out)), in_(std::move(in)), reach_(std::move(reach)), peer_(peer), shown_(shown), seen_(seen) {}
+  std::size_t write(std::span<const std::byte> bytes) override { return out_.write(bytes); }
+  std::size_t read(std::span<std::byte> bytes) override { return in_.read(bytes); }
+  bool pending() const override { return in_.ring->written.load() != in_.ring->read.load(std::memory_order_relaxed); }
+  bool needs_polling() const override { return false; }
+  std::optional<LaneAddress> show(std::span<const std::byte> bytes) override { return reach_->address_of(bytes); }
+  void withdraw() noexcept override { reach_->withdraw(shown_); }
+  Fetched fetch(const LaneAddress& address, std::size_t offset, std::span<std::byte> to, std::uint64_t heard) override {
+    return reach_->fetch(peer_, seen_, address, offset, to, heard);
   }
-  void abandon() noexcept override {}
 
  private:
-  Lane lane(std::size_t from, std::size_t to, std::size_t peer) const {
-    const std::size_t bytes = ring_bytes(static_cast<int>(ranks_));
-    const std::size_t offset = (from * ranks_ + to) * (sizeof(Ring) + bytes);
-    return {region_,
-            region_->at<Ring>(offset),
-            {region_->at<std::byte>(offset + sizeof(Ring)), bytes},
-            doorbells_.empty() ? nullptr : &doorbells_[peer]};
+  const RingEnd out_, in_;  // they keep the region in which all this lies
+  const std::shared_ptr<const Reach> reach_;
+  const int peer_;
+  Showing& shown_;
+  Showing& seen_;
+};
+
+/// The rings of ranks that share memory: for each ordered pair of them one for operations of that pair, and one for
+/// its lane, with a Showing. Those of threads have no memory before the first is asked for.
+class Rings final {
+ public:
+  Rings(std::shared_ptr<Region> region, std::size_t ranks, std::span<Doorbell> doorbells)
+      : region_(std::move(region)), ranks_(ranks), doorbells_(doorbells) {}
+
+  static std::size_t bytes(std::size_t ranks) {
+    return ranks * ranks * (uses * (sizeof(Ring) + ring_bytes(ranks)) + sizeof(Showing));
   }
 
-  const std::shared_ptr<Region> region_;
+  RingEnd ring(std::size_t use, std::size_t from, std::size_t to, std::size_t peer) {
+    make();
+    const std::size_t capacity = ring_bytes(ranks_);
+    const std::size_t offset = ((use * ranks_ + from) * ranks_ + to) * (sizeof(Ring) + capacity);
+    return {region_,
+            region_->at<Ring>(offset),
+            {region_->at<std::byte>(offset + sizeof(Ring)), capacity},
+            doorbells_.empty() ? nullptr : &doorbells_[peer]};
+  }
+  /// What `from` shows `to`, on their lane.
+  Showing& showing(std::size_t from, std::size_t to) {
+    make();
+    const std::size_t rings = uses * ranks_ * ranks_ * (sizeof(Ring) + ring_bytes(ranks_));
+    return *region_->at<Showing>(rings + (from * ranks_ + to) * sizeof(Showing));
+  }
+
+ private:
+  static constexpr std::size_t uses = 2;
+
+  void make() {
+    std::call_once(made_, [&] {
+      if (!region_) region_ = heap_region(bytes(ranks_));
+    });
+  }
+
+  std::once_flag made_;
+  std::shared_ptr<Region> region_;
   const std::size_t ranks_;
   const std::span<Doorbell> doorbells_;
 };
 
+class PairsBackend final : public Backend {
+ public:
+  /// `places`: by rank, among those that share the rings; -1 elsewhere.
+  PairsBackend(std::shared_ptr<Rings> rings, std::shared_ptr<const Reach> reach, std::vector<int> places, int rank)
+      : rings_(std::move(rings)), reach_(std::move(reach)), places_(std::move(places)), rank_(rank) {}
+  std::string_view name() const override { return "shm"; }
+  bool supports(const Signature&) const override { return false; }
+  std::unique_ptr<Operation> start(const Bucket&) override { return nullptr; }
+  std::unique_ptr<Backend> for_group(const GroupInfo& group) override {
+    const int other = group.is_pair() ? group.ranks[group.rank == 0 ? 1 : 0] : rank_;
+    if (!shares(other)) return nullptr;
+    return std::make_unique<PairBackend>(Lane{out(0, other)}, Lane{in(0, other)}, group.rank);
+  }
+  std::unique_ptr<ByteLane> lane(int peer) override {
+    if (!shares(peer)) return nullptr;
+    return std::make_unique<RingLane>(out(1, peer), in(1, peer), reach_, static_cast<int>(place(peer)),
+                                      rings_->showing(place(rank_), place(peer)),
+                                      rings_->showing(place(peer), place(rank_)));
+  }
+  void abandon() noexcept override {}
+
+ private:
+  bool shares(int rank) const { return rank != rank_ && places_[static_cast<std::size_t>(rank)] >= 0; }
+  std::size_t place(int rank) const { return static_cast<std::size_t>(places_[static_cast<std::size_t>(rank)]); }
+  RingEnd out(std::size_t use, int peer) const { return rings_->ring(use, place(rank_), place(peer), place(peer)); }
+  RingEnd in(std::size_t use, int peer) const { return rings_->ring(use, place(peer), place(rank_), place(peer)); }
+
+  const std::shared_ptr<Rings> rings_;
+  const std::shared_ptr<const Reach> reach_;
+  const std::vector<int> places_;
+  const int rank_;
+};
+
 }  // namespace
 
-std::unique_ptr<Backend> shm_pairs_backend(Gathering& ranks, std::span<Doorbell> doorbells) {
-  const int size = ranks.size();
-  std::vector<int> all(static_cast<std::size_t>(size));
-  std::iota(all.begin(), all.end(), 0);
-  const std::size_t pairs = all.size() * all.size();
-  auto region = shared_region(ranks, all, pairs * (sizeof(Ring) + ring_bytes(size)));
+std::unique_ptr<Backend> shm_pairs_backend(Gathering& ranks, std::span<const int> node_of,
+                                           std::span<Doorbell> doorbells, std::shared_ptr<MemorySource> memory) {
+  const auto all = static_cast<std::size_t>(ranks.size());
+  const auto node = [&](std::size_t rank) { return node_of.empty() ? 0 : node_of[rank]; };
+  std::vector<int> places(all, -1), sharing;
+  for (std::size_t rank = 0; rank < all; ++rank) {
+    if (node(rank) != node(static_cast<std::size_t>(ranks.rank()))) continue;
+    places[rank] = static_cast<int>(sharing.size());
+    sharing.push_back(static_cast<int>(rank));
+  }
+  auto region = shared_region(ranks, sharing, Rings::bytes(sharing.size()));
   if (!region) return nullptr;
-  return std::make_unique<PairsBackend>(std::move(region), size, doorbells);
+  auto reach = std::make_shared<Reach>(std::dynamic_pointer_cast<ShmMemory>(std::move(memory)));
+  auto rings = std::make_shared<Rings>(std::move(region), sharing.size(), doorbells);
+  return std::make_unique<PairsBackend>(std::move(rings), std::move(reach), std::move(places), ranks.rank());
+}
+
+std::vector<std::unique_ptr<Backend>> shm_thread_pairs_backends(int ranks, std::span<Doorbell> doorbells) {
+  std::vector<int> places(static_cast<std::size_t>(ranks));
+  std::iota(places.begin(), places.end(), 0);
+  const auto rings = std::make_shared<Rings>(nullptr, places.size(), doorbells);
+  const auto reach = std::make_shared<Reach>();
+  std::vector<std::unique_ptr<Backend>> backends;
+  for (int rank = 0; rank < ranks; ++rank)
+    backends.push_back(std::make_unique<PairsBackend>(rings, reach, places, rank));
+  return backends;
 }
 
 }  // namespace kolo

@@ -5,30 +5,48 @@
 #include "ops/kernels/copy.h"
 
 namespace kolo {
+namespace {
 
-using Phase = ShmBoard::Phase;
+constexpr int phases = 3;
 
-ShmPipeline::ShmPipeline(ShmBoard board, std::shared_ptr<ShmMemory> memory, std::vector<int> members)
+}  // namespace
+
+ShmPipeline::ShmPipeline(ShmBoard board, const std::shared_ptr<ShmMemory>& memory, const std::vector<int>& members,
+                         const ShmTuning& tuning, std::function<void(const std::string&)> report)
     : board_(std::move(board)),
-      layout_(board_.ranks(), board_.tuning()),
-      direct_access_(std::move(memory), std::move(members), board_.rank()) {
-  for (std::int64_t i = 0; i < board_.tuning().in_flight; ++i) transfers_.emplace_back(board_, direct_access_);
+      growth_(board_, memory, members, tuning, std::move(report)),
+      direct_access_(memory, members, board_.rank()),
+      budget_(board_.tuning().step) {
+  make_transfers();
+}
+
+/// Returns whether there are more than before.
+bool ShmPipeline::make_transfers() {
+  const std::size_t before = transfers_.size(), count = static_cast<std::size_t>(board_.tuning().in_flight);
+  while (transfers_.size() < count) transfers_.emplace_back(board_);
+  return count > before;
 }
 
 void ShmPipeline::enqueue(ShmJob& job) {
   if (!job.complete) jobs_.push_back(&job);
 }
 
-bool ShmPipeline::advance() {
+bool ShmPipeline::advance(std::uint64_t& round) {
   if (abandoned_) return false;
   const bool broken = board_.broken();  // first: a peer that left has done its part of what can still be completed
-  bool moved = true;
-  while (moved && (collected_ != packed_ || !jobs_.empty())) {
-    moved = pack_next();
-    moved |= combine_next();
-    moved |= collect_next();
+  if (!tokens_.empty()) compare_tokens();
+  budget_.begin(round);
+  for (int idle = 0; idle < phases && (broken || !spent()) && (collected_ != packed_ || !jobs_.empty());) {
+    idle = next_phase() ? 0 : idle + 1;
   }
   return !broken;
+}
+
+/// The phases take turns. Returns whether this one has done something.
+bool ShmPipeline::next_phase() {
+  const Phase phase = phase_;
+  phase_ = phase == Phase::collected ? Phase::packed : static_cast<Phase>(static_cast<int>(phase) + 1);
+  return phase == Phase::packed ? pack_next() : phase == Phase::combined ? combine_next() : collect_next();
 }
 
 void ShmPipeline::abandon() noexcept {
@@ -39,7 +57,7 @@ void ShmPipeline::abandon() noexcept {
 
 /// Whether this rank may write the next chunk, of `bytes` bytes, to its place: nobody needs what was there.
 bool ShmPipeline::make_room(std::size_t bytes) {
-  while (free_ < packed_ && layout_.collide(free_, packed_, bytes)) {
+  while (free_ < packed_ && board_.layout().collide(free_, packed_, bytes)) {
     const ShmFlow& flow = transfer(free_).flow();
     if (free_ == collected_ || (flow.shows(board_.rank()) && !readers_reached(flow, free_))) return false;
     ++free_;
@@ -56,19 +74,51 @@ bool ShmPipeline::all_combined(std::uint64_t chunk) {
   return every_peer([&](int rank) { return board_.reached(Phase::combined, rank, chunk); });
 }
 
+/// A job with a token takes its number. Returns whether it has one, if it needs one.
+bool ShmPipeline::begin(ShmJob& job) {
+  if (job.bucket.token == 0 || job.number) return true;
+  if (tokens_.size() == ShmBoard::begun_at_once) return false;
+  job.number = jobs_compared_ + tokens_.size();
+  tokens_.push_back(job.bucket.token);
+  board_.begin(*job.number, job.bucket.token, !job.flow.shows(board_.rank()));
+  return true;
+}
+
+void ShmPipeline::compare_tokens() {
+  const auto begun_by_all_with = [this](std::uint64_t token) {
+    return every_peer([&](int rank) {
+      const auto peer = board_.compare(jobs_compared_, rank, token);
+      if (peer == ShmBoard::Peer::other) throw_other_token();
+      return peer == ShmBoard::Peer::same;
+    });
+  };
+  for (; !tokens_.empty() && begun_by_all_with(tokens_.front()); ++jobs_compared_) tokens_.erase(tokens_.begin());
+}
+
+/// Its turn has come, or an answer: how it is cut, and what is asked next.
+void ShmPipeline::decide(ShmJob& job) {
+  if (make_transfers()) free_ = packed_;  // the board has grown: nothing was on its way
+  job.cut(board_.tuning());
+  job.question = nullptr;
+  if (growth_.asks(job)) job.question = &growth_;
+  if (!job.question && direct_access_.asks(job, board_.tuning())) job.question = &direct_access_;
+  job.asks = job.question ? ShmJob::Asks::next : ShmJob::Asks::no;
+}
+
 bool ShmPipeline::pack_next() {
   if (jobs_.empty()) return false;
   ShmJob& job = *jobs_.front();
-  if (job.asks == ShmJob::Asks::undecided)
-    job.asks = direct_access_.asks(job, board_.tuning()) ? ShmJob::Asks::next : ShmJob::Asks::no;
+  if (!begin(job)) return false;
+  if (job.asks == ShmJob::Asks::undecided) decide(job);
   if (job.asks == ShmJob::Asks::waits) return false;
   const std::size_t bytes = job.next_bytes();
   if (!make_room(bytes)) return false;
   ShmTransfer& next = transfer(packed_);
   const CopyTo shows_in = shows_.choose(bytes);
-  next.begin(job, packed_, layout_.place(packed_, bytes), shows_in,
+  next.begin(job, packed_, board_.layout().place(packed_, bytes), shows_in,
              job.replaces ? replaces_.choose(bytes) : CopyTo::cache);
   if (const auto pack = next.method().pack) {
+    budget_.spend(next.bytes());
     shows_.measure(bytes, shows_in, [&] {
       pack(next);
       if (shows_in == CopyTo::memory) finish_copies();
@@ -86,8 +136,10 @@ bool ShmPipeline::combine_next() {
   ShmTransfer& next = transfer(combined_);
   if (const auto combine = next.method().combine) {
     if (next.method().pack && !next.all_packed()) return false;
+    budget_.spend(next.piece_work());
     combine(next);
     finish_copies();
+    if (next.next_piece()) return true;
     board_.advance(Phase::combined, combined_);
   }
   ++combined_;
@@ -97,17 +149,22 @@ bool ShmPipeline::combine_next() {
 bool ShmPipeline::collect_next() {
   if (collected_ == combined_) return false;
   ShmTransfer& next = transfer(collected_);
+  if (next.job().number && *next.job().number >= jobs_compared_) return false;
   const bool reads = next.flow().reads(board_.rank());
   if (reads && !(next.method().combine ? next.only_helps() || all_combined(collected_) : next.all_packed()))
     return false;
   if (const auto collect = next.method().collect) {
+    budget_.spend(next.bytes());
     replaces_.measure(next.replaced_bytes(), next.replaces_in(), [&] {
       collect(next);
       if (next.job().large) finish_copies();
       return next.written_bytes();
     });
   }
-  if (reads) board_.advance(Phase::collected, collected_);
+  if (reads) {  // who has not begun another job waits for no room
+    const auto& number = next.job().number;
+    board_.advance(Phase::collected, collected_, number && next.last() ? std::optional(*number + 1) : std::nullopt);
+  }
   ++collected_;
   if (next.last()) next.job().complete = true;
   return true;

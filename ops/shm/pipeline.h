@@ -7,8 +7,10 @@
 
 #include "ops/shm/board.h"
 #include "ops/shm/direct_access.h"
+#include "ops/shm/growth.h"
 #include "ops/shm/store_policy.h"
 #include "ops/shm/transfer.h"
+#include "ops/step_budget.h"
 
 namespace kolo {
 
@@ -21,9 +23,11 @@ namespace kolo {
 /// packs the next ones, and writes back an earlier one.
 class ShmPipeline final {
  public:
-  /// memory   of this rank
-  /// members  the ranks of the group, as `memory` counts them
-  ShmPipeline(ShmBoard board, std::shared_ptr<ShmMemory> memory, std::vector<int> members);
+  /// memory           of this rank
+  /// members          the ranks of the group, as `memory` counts them
+  /// tuning, report   see ShmGrowth
+  ShmPipeline(ShmBoard board, const std::shared_ptr<ShmMemory>& memory, const std::vector<int>& members,
+              const ShmTuning& tuning, std::function<void(const std::string&)> report);
   ShmPipeline(const ShmPipeline&) = delete;
   ShmPipeline& operator=(const ShmPipeline&) = delete;
 
@@ -32,17 +36,22 @@ class ShmPipeline final {
   /// The job lives until it is complete, or until abandon().
   void enqueue(ShmJob& job);
 
-  /// Moves on whatever can without waiting. Returns whether jobs that are not complete may become so: false once the
-  /// group is broken up.
-  bool advance();
+  /// Moves on what can without waiting, within the budget of a round (see StepBudget). Returns whether jobs that are
+  /// not complete may become so: false once the group is broken up.
+  bool advance(std::uint64_t& round);
 
   /// Phases of chunks that this rank is through with: grows whenever advance() moves something on.
   std::uint64_t phases_done() const { return packed_ + combined_ + collected_; }
+  /// Whether the budget of this round is spent: there may be more to do.
+  bool spent() const { return budget_.spent(); }
 
   /// No job is touched any more, and peers give up what needs this rank.
   void abandon() noexcept;
 
  private:
+  using Phase = ShmBoard::Phase;
+
+  bool make_transfers();
   bool make_room(std::size_t bytes);
   bool readers_reached(const ShmFlow& flow, std::uint64_t chunk);
   bool all_combined(std::uint64_t chunk);
@@ -53,21 +62,29 @@ class ShmPipeline final {
     }
     return true;
   }
+  bool begin(ShmJob& job);
+  void decide(ShmJob& job);
+  void compare_tokens();
   bool pack_next();
   bool combine_next();
   bool collect_next();
+  bool next_phase();
   ShmTransfer& transfer(std::uint64_t chunk) { return transfers_[chunk & (transfers_.size() - 1)]; }
 
   ShmBoard board_;
-  ChunkLayout layout_;
+  ShmGrowth growth_;
   DirectAccess direct_access_;
   StorePolicy shows_, replaces_;
   std::vector<ShmTransfer> transfers_;
-  std::deque<ShmJob*> jobs_;  // with chunks that have not been packed
-  std::uint64_t free_ = 0;    // chunks below have been collected by all ranks
+  std::deque<ShmJob*> jobs_;           // with chunks that have not been packed
+  std::vector<std::uint64_t> tokens_;  // of jobs that have begun, and that not all others have begun with the same
+  std::uint64_t jobs_compared_ = 0;
+  std::uint64_t free_ = 0;  // chunks below have been collected by all ranks
   std::uint64_t packed_ = 0;
   std::uint64_t combined_ = 0;
   std::uint64_t collected_ = 0;
+  StepBudget budget_;            // of chunks' bytes, counted in each phase
+  Phase phase_ = Phase::packed;  // whose turn it is: a round may end between any two
   bool abandoned_ = false;
 };
 

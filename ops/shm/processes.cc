@@ -24,14 +24,20 @@ class ProcessMemory final : public ShmMemory {
   }
 
   std::shared_ptr<std::byte> map(int rank, const PeerAddress& address) override {
-    auto region = open(rank, address);
+    auto& mapped = peers_[static_cast<std::size_t>(rank)].in_use;
+    auto region = mapped[address.piece].lock();
+    if (!region) {
+      std::erase_if(mapped, [](const auto& entry) { return entry.second.expired(); });
+      region = open(rank, address);
+      mapped[address.piece] = region;
+    }
     std::byte* const data = region->data() + address.offset;
     return {std::move(region), data};
   }
   std::shared_ptr<std::byte> map_again(int rank, const PeerAddress& address) override {
-    auto& region = peers_[static_cast<std::size_t>(rank)].mapped[address.piece];
-    if (!region) region = open(rank, address);
-    return {region, region->data() + address.offset};
+    auto& piece = peers_[static_cast<std::size_t>(rank)].mapped[address.piece];
+    if (!piece) piece = map(rank, {address.piece, 0, address.piece_bytes, address.descriptor, address.file});
+    return {piece, piece.get() + address.offset};
   }
 
   void forget_released(int rank, std::uint64_t released) override {
@@ -44,7 +50,8 @@ class ProcessMemory final : public ShmMemory {
   struct Peer {
     int pid = 0;
     std::uint64_t released = 0;
-    std::map<std::uint64_t, std::shared_ptr<SharedRegion>> mapped;  // by the number of the piece
+    std::map<std::uint64_t, std::weak_ptr<SharedRegion>> in_use;  // by the number of the piece
+    std::map<std::uint64_t, std::shared_ptr<std::byte>> mapped;   // those that map_again() remembers
   };
 
   std::shared_ptr<SharedRegion> open(int rank, const PeerAddress& address) const {

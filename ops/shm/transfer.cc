@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "ops/kernels/copy.h"
-#include "ops/shm/direct_access.h"
+#include "ops/shm/question.h"
 
 namespace kolo {
 namespace {
@@ -39,7 +39,8 @@ bool replaces_input(OpKind kind, const BucketTensor& tensor) {
   return kind != OpKind::broadcast && kind != OpKind::scatter && in <= out && out < in + tensor.in.bytes();
 }
 
-constexpr std::int64_t direct_chunks = 8;  // chunks at once where none is copied: a step of a few hundred microseconds
+constexpr std::int64_t direct_chunks = 8;        // chunks at once where none is copied
+constexpr std::int64_t direct_piece = 64 << 10;  // bytes of such a one that are combined at once
 
 /// A cut that gives parts of whole cache lines.
 std::int64_t elements_of_chunk(DType dtype, int parts, const ShmTuning& tuning) {
@@ -54,7 +55,6 @@ ShmJob::ShmJob(const Bucket& of, int ranks, const ShmTuning& tuning)
       reduction(reduction_of(bucket.signature, bucket.divide_by)),
       left(flat_elements(bucket, ranks)),
       parts(parts_of(bucket.signature.kind, ranks)),
-      chunk_elements(elements_of_chunk(bucket.signature.dtype, parts, tuning)),
       complete(left == 0) {
   const OpKind kind = bucket.signature.kind;
   const std::int64_t bytes = left * static_cast<std::int64_t>(size_of(bucket.signature.dtype));
@@ -67,12 +67,16 @@ ShmJob::ShmJob(const Bucket& of, int ranks, const ShmTuning& tuning)
   flow = flow_of(bucket.signature, whole);
 }
 
+void ShmJob::cut(const ShmTuning& tuning) {
+  chunk_elements = elements_of_chunk(bucket.signature.dtype, parts, tuning);
+}
+
 std::size_t ShmJob::part_bytes() const {
   return (static_cast<std::size_t>(next_count()) * size_of(bucket.signature.dtype) + 63) / 64 * 64;
 }
 
 std::size_t ShmJob::next_bytes() const {
-  if (asks == Asks::next) return DirectAccess::bytes(bucket);
+  if (asks == Asks::next) return question->bytes(*this);
   return peer_tensors ? 0 : part_bytes() * static_cast<std::size_t>(parts);
 }
 
@@ -113,6 +117,8 @@ void ShmTransfer::begin(ShmJob& job, std::uint64_t number, ChunkPlace place, Cop
   position_ = job.next;
   count_ = job.next_count();
   part_bytes_ = job.part_bytes();
+  piece_ = 0;
+  pieces_ = job.peer_tensors ? static_cast<int>((bytes() + direct_piece - 1) / direct_piece) : 1;
   job.left -= count_;
   last_ = job.left == 0;
   if (!last_) job.next = kolo::for_each_segment(job.bucket, ranks(), position_, count_, [](const Segment&) {});
@@ -120,15 +126,18 @@ void ShmTransfer::begin(ShmJob& job, std::uint64_t number, ChunkPlace place, Cop
 
 void ShmTransfer::begin_asking() {
   job_->asks = ShmJob::Asks::waits;
-  method_ = &shm_show_addresses;
+  method_ = &shm_ask;
   flow_ = {};
   count_ = 0;
+  piece_ = 0;
+  pieces_ = 1;
   last_ = false;
 }
 
 void ShmTransfer::show_packed() {
   if (!flow_.shows(rank())) return;
-  place_.hot ? board_.set_stamp(place_, number_) : board_.advance(ShmBoard::Phase::packed, number_);
+  place_.hot ? board_.set_stamp(place_, number_, job_->number)
+             : board_.advance(ShmBoard::Phase::packed, number_, job_->number);
 }
 
 bool ShmTransfer::all_packed() const {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <kolo/backend.h>
@@ -16,7 +17,7 @@
 
 namespace kolo {
 
-class DirectAccess;
+class ShmQuestion;
 class ShmTransfer;
 
 /// How the chunks of one kind of operation travel: what a rank does in each phase (see ShmBoard).
@@ -44,17 +45,22 @@ struct ShmFlow {
 struct ShmJob {
   ShmJob(const Bucket& bucket, int ranks, const ShmTuning& tuning);
 
+  /// Into chunks for the memory that there is when it is this job's turn.
+  void cut(const ShmTuning& tuning);
+
   /// Of the next chunk: elements of the flattened list; bytes in each rank's memory, in parts of `part_bytes` for the
   /// ranks where they get different ones.
   std::int64_t next_count() const { return std::min(left, chunk_elements); }
   std::size_t part_bytes() const;
   std::size_t next_bytes() const;
 
-  /// DirectAccess's answer: the tensors of all ranks, or null.
+  /// DirectAccess's answer: the tensors of all ranks, or null. Nothing else is asked.
   void answer(std::unique_ptr<PeerTensors> found);
+  /// There was an answer, and there may be more to ask.
+  void ask_again() { asks = Asks::undecided; }
 
-  /// Whether ranks ask for direct access: undecided until the job's turn, then no, or with the next chunk, or waiting
-  /// for the answer.
+  /// Whether the ranks have something to ask each other: undecided until the job's turn, then no, or with the next
+  /// chunk, or waiting for the answer.
   enum class Asks : std::uint8_t { undecided, no, next, waits };
 
   const Bucket& bucket;
@@ -69,6 +75,8 @@ struct ShmJob {
   const ShmMethod* method = nullptr;
   ShmFlow flow{};
   Asks asks = Asks::undecided;
+  ShmQuestion* question = nullptr;
+  std::optional<std::uint64_t> number{};        ///< of a job with a token, once it has begun: among those that have one
   std::unique_ptr<PeerTensors> peer_tensors{};  ///< of direct access; null: chunks are copied
   BucketPosition next{};                        ///< where the next chunk begins
   bool complete = false;
@@ -86,8 +94,7 @@ void shm_pack_parts(ShmTransfer& transfer);
 /// One chunk on its way, as this rank sees it. Serves one chunk after the other.
 class ShmTransfer final {
  public:
-  ShmTransfer(ShmBoard& board, DirectAccess& direct_access)
-      : board_(board), direct_access_(direct_access), sources_(static_cast<std::size_t>(board.ranks())) {}
+  explicit ShmTransfer(ShmBoard& board) : board_(board), sources_(static_cast<std::size_t>(board.ranks())) {}
 
   /// Takes the job's next chunk, which lies at `place` in every rank's memory.
   ///
@@ -103,6 +110,8 @@ class ShmTransfer final {
   ShmJob& job() const { return *job_; }
   const ShmMethod& method() const { return *method_; }
   bool last() const { return last_; }
+  /// Where no chunk is copied it is combined in pieces. Returns whether there is one more.
+  bool next_piece() { return ++piece_ < pieces_; }
   std::size_t put_bytes() const { return put_bytes_; }
   std::size_t written_bytes() const { return written_bytes_; }
   /// Upper bound of the bytes written in place.
@@ -119,7 +128,6 @@ class ShmTransfer final {
   // ---- for methods: what travels ------------------------------------------------------------------------------------
 
   const Signature& signature() const { return job_->bucket.signature; }
-  DirectAccess& direct_access() const { return direct_access_; }
   std::size_t index_of(const BucketTensor& tensor) const {
     return static_cast<std::size_t>(&tensor - job_->bucket.tensors.data());
   }
@@ -140,6 +148,9 @@ class ShmTransfer final {
   /// Where the chunk begins, and how many elements it has; of every block, where ranks have blocks.
   BucketPosition position() const { return position_; }
   std::int64_t count() const { return count_; }
+  std::int64_t bytes() const { return count_ * static_cast<std::int64_t>(element_bytes()); }
+  /// What combining a piece counts, in bytes of chunks: in direct access all comes from memory, and goes there.
+  std::int64_t piece_work() const { return bytes() / pieces_ * (job_->peer_tensors ? 2 : 1); }
   /// The elements of the chunk that a rank combines for all.
   ElementRange slice(int rank) const { return slice_of(count_, element_bytes(), ranks(), rank); }
 
@@ -160,24 +171,22 @@ class ShmTransfer final {
     });
   }
 
-  /// The same for the slice that this rank combines.
+  /// The same for this piece of the slice that this rank combines.
   template <class Visit>
   void for_each_own_segment(Visit visit) const {
-    const ElementRange own = slice(rank());
-    for_each_segment(kolo::for_each_segment(job_->bucket, ranks(), position_, own.begin, [](const Segment&) {}), own,
-                     visit);
+    for_each_segment_of_piece(slice(rank()), visit);
   }
 
-  /// The same for the chunk's elements of a block, which may lack the last ones: in_block() or out_block() with `peer`.
-  /// `offset` counts from the begin of the tensor.
+  /// The same for this piece of the chunk's elements of a block, which may lack the last ones: in_block() or
+  /// out_block() with `peer`. `offset` counts from the begin of the tensor.
   template <class BlockOf, class Visit>
   void for_each_segment_of_block(BlockOf block_of, int peer, Visit visit) const {
-    for_each_segment(position_, {0, count_},
-                     [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t place) {
-                       const ElementRange block = block_of(signature().kind, tensor, ranks(), rank(), peer);
-                       const std::int64_t held = std::min(count, block.count() - offset);
-                       if (held > 0) visit(tensor, block.begin + offset, held, place);
-                     });
+    for_each_segment_of_piece(
+        {0, count_}, [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t place) {
+          const ElementRange block = block_of(signature().kind, tensor, ranks(), rank(), peer);
+          const std::int64_t held = std::min(count, block.count() - offset);
+          if (held > 0) visit(tensor, block.begin + offset, held, place);
+        });
   }
 
   // ---- for methods: moving bytes ------------------------------------------------------------------------------------
@@ -202,11 +211,17 @@ class ShmTransfer final {
 
  private:
   void begin_asking();
+  template <class Visit>
+  void for_each_segment_of_piece(ElementRange range, Visit visit) const {
+    const ElementRange part = slice_of(range.count(), element_bytes(), pieces_, piece_);
+    const ElementRange piece{range.begin + part.begin, range.begin + part.end};
+    for_each_segment(kolo::for_each_segment(job_->bucket, ranks(), position_, piece.begin, [](const Segment&) {}),
+                     piece, visit);
+  }
   bool streams(const BucketTensor& tensor) const;
   void reduce_sources(std::size_t sources, std::int64_t count, std::byte* shown, std::byte* out, bool streams) const;
 
   ShmBoard& board_;
-  DirectAccess& direct_access_;
   ShmJob* job_ = nullptr;
   const ShmMethod* method_ = nullptr;
   ShmFlow flow_;  // valid also when the job is complete, and gone
@@ -219,6 +234,7 @@ class ShmTransfer final {
   BucketPosition position_;
   std::int64_t count_ = 0;
   std::size_t part_bytes_ = 0;
+  int pieces_ = 1, piece_ = 0;
   bool last_ = false;
   std::vector<const void*> sources_;  // of combine(), one for each rank that has one
 };

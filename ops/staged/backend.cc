@@ -27,6 +27,7 @@ class StagedOperation final : public Operation {
     return complete_;
   }
   bool needs_polling() const override { return true; }
+  bool moved() const override { return !complete_ && pipeline_->moved(); }
   std::shared_ptr<const DevicePoint> result() const override { return job_.result; }
 
  private:

@@ -83,7 +83,7 @@ StagedPipeline::StagedPipeline(Gpu& gpu, std::shared_ptr<ChunkPool> pool, Backen
 
 std::shared_ptr<ChunkPool::Claim> StagedPipeline::reserve() {
   for (auto* const stream : {&in_, &out_}) {
-    if (!*stream) stream->emplace(gpu_, true);
+    if (!*stream) stream->emplace(gpu_, StreamPriority::highest);
   }
   auto claim = claim_.lock();
   if (!claim) claim_ = claim = pool_->claim();
@@ -102,12 +102,17 @@ void StagedPipeline::advance() {
   if (abandoned_) throw Error(ErrorCode::aborted, "an operation of the group was left unfinished");
   begin_chunks();
   bool held = false;
+  moved_ = false;
   for (auto& flight : in_flight_) {
     if (!flight->started) {
       if (held || !flight->copied_in || !flight->copied_in->passed()) break;  // hosts need the same order everywhere
       start(*flight);
     }
-    if (!flight->copied_out && flight->operation->step()) finish(*flight);
+    if (!flight->copied_out) {
+      const bool complete = flight->operation->step();
+      moved_ |= complete || flight->operation->moved();
+      if (complete) finish(*flight);
+    }
     held |= flight->operation && flight->operation->holds_backend();
   }
   while (!in_flight_.empty() && in_flight_.front()->copied_out && in_flight_.front()->copied_out->passed()) {

@@ -74,6 +74,8 @@ class StagedPipeline final {
   void enqueue(StagedJob& job) { waiting_.push_back(&job); }
   /// Advances all jobs. Throws what hosts and GPU do.
   void advance();
+  /// Whether the last advance() moved something on the host.
+  bool moved() const { return moved_; }
   /// Forgets all jobs and touches nothing any more.
   void abandon() noexcept;
 
@@ -115,6 +117,7 @@ class StagedPipeline final {
   std::deque<StagedJob*> waiting_;                   // with chunks to begin
   std::deque<std::unique_ptr<InFlight>> in_flight_;  // in order
   std::uint64_t staged_bytes_ = 0;
+  bool moved_ = false;
   bool abandoned_ = false;
 };
 

@@ -72,16 +72,18 @@ bool TwoLevelAllReduce::needs_polling() const {
 
 bool TwoLevelAllReduce::step() {
   moved_ = false;
-  for (bool moved = true; moved; moved_ |= moved) {
+  levels_->budget.begin(round_);
+  for (bool moved = true; moved && !levels_->budget.spent(); moved_ |= moved) {
     moved = false;
-    for (std::size_t i = complete_; i < reduced_; ++i) moved |= advance(chunks_[i]);
+    for (std::size_t i = complete_; i < reduced_ && !levels_->budget.spent(); ++i) moved |= advance(chunks_[i]);
     while (exchanged_ < reduced_ && chunks_[exchanged_].stage == Stage::reduced) {
       reduce_inter_node(chunks_[exchanged_++]);
       moved = true;
     }
-    moved |= start_next();
+    moved |= !levels_->budget.spent() && start_next();
     while (complete_ < chunks_.size() && chunks_[complete_].stage == Stage::complete) ++complete_;
   }
+  moved_ |= levels_->budget.spent();
   return complete_ == chunks_.size();
 }
 
@@ -90,9 +92,11 @@ bool TwoLevelAllReduce::advance(InFlight& flight) {
   if (flight.stage != Stage::reducing && flight.stage != Stage::exchanging && flight.stage != Stage::gathering)
     return false;
   std::erase_if(flight.running, [&](const Running& running) {
-    if (running.operation->step()) return true;
-    moved_ |= running.operation->moved();
-    return false;
+    const bool complete = running.operation->step();
+    if (!complete && !running.operation->moved()) return false;
+    levels_->budget.spend(static_cast<std::int64_t>(running.bucket->bytes()));  // its own budget may be spent
+    moved_ = true;
+    return complete;
   });
   if (!flight.running.empty()) return false;
   flight.stage = static_cast<Stage>(static_cast<int>(flight.stage) + 1);
@@ -139,7 +143,7 @@ void TwoLevelAllReduce::lay_out(InFlight& flight) {
     carried_ == own_ ? void(std::memcpy(place, from, count * size)) : convert(own_, from, carried_, place, count);
     place += count * size_of(carried_);
   });
-  levels_->staged_bytes += static_cast<std::size_t>(flight.chunk.count) * size;
+  count_staged(flight);
 }
 
 /// This rank's stripe of the result, in the tensors' type.
@@ -159,9 +163,15 @@ void TwoLevelAllReduce::put_back(InFlight& flight) {
     if (!flight.chunk.single) std::memcpy(address(bucket_.tensors[segment.tensor].out, segment.offset), place, bytes);
     place += bytes;
   });
-  levels_->staged_bytes += static_cast<std::size_t>(flight.chunk.count) * size;
+  count_staged(flight);
   levels_->staging->give_back(std::move(flight.staging));
   --levels_->staged_chunks;
+}
+
+void TwoLevelAllReduce::count_staged(const InFlight& flight) {
+  const std::size_t bytes = static_cast<std::size_t>(flight.chunk.count) * size_of(own_);
+  levels_->staged_bytes += bytes;
+  levels_->budget.spend(static_cast<std::int64_t>(bytes));
 }
 
 Tensor TwoLevelAllReduce::stripe(std::byte* begin, DType dtype, const InFlight& flight, int number) const {

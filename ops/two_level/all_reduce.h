@@ -10,6 +10,7 @@
 
 #include "ops/chunk.h"
 #include "ops/host/host_buffer.h"
+#include "ops/step_budget.h"
 #include "ops/two_level/node_placement.h"
 
 namespace kolo {
@@ -36,6 +37,7 @@ struct TwoLevels {
   std::unique_ptr<Backend> inter_node;  ///< among the holders of this rank's stripe; null if it holds none
   ChunkRule rule;                       ///< in bytes of the carried type
   std::shared_ptr<BufferPool> staging;  ///< of all groups of this rank
+  StepBudget budget;                    ///< of bytes, counted at each level and in each pass over them
   std::size_t staged_chunks = 0;        ///< how many buffers chunks of this group use now
   std::uint64_t staged_bytes = 0;       ///< copied into and out of staging so far
 };
@@ -86,6 +88,7 @@ class TwoLevelAllReduce final : public Operation {
   void narrow(InFlight& flight);
   void gather_intra_node(InFlight& flight);
   void put_back(InFlight& flight);
+  void count_staged(const InFlight& flight);
   Tensor stripe(std::byte* begin, DType dtype, const InFlight& flight, int number) const;
   Tensor whole(std::byte* begin, DType dtype, const InFlight& flight) const {
     return {begin, Shape{flight.chunk.count}, dtype, {}};
@@ -100,6 +103,7 @@ class TwoLevelAllReduce final : public Operation {
   Bucket bucket_;
   DType own_, carried_;
   std::vector<InFlight> chunks_;
+  std::uint64_t round_ = 0;
   std::size_t reduced_ = 0;    // chunks whose first stage has been started
   std::size_t exchanged_ = 0;  // …second…
   std::size_t gathered_ = 0;   // …third…

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "ops/introductions.h"
 #include "ops/two_level/all_reduce.h"
 
 namespace kolo {
@@ -25,7 +26,8 @@ struct TwoLevelWorld {
 
 class TwoLevelBackend final : public Backend {
  public:
-  /// `group`: ranks of `world.all_ranks`; `node_of`: by rank of the group.
+  /// `group`: ranks of `world.all_ranks`; `node_of`: by rank of the group. `intra_node`: the first that serves this
+  /// node's members is used; if there is none, `all_ranks` serves them.
   TwoLevelBackend(TwoLevelWorld world, std::unique_ptr<Backend> intra_node, std::vector<int> node_of, GroupInfo group)
       : world_(std::move(world)),
         node_of_(std::move(node_of)),
@@ -35,16 +37,15 @@ class TwoLevelBackend final : public Backend {
     const NodePlacement& placement = levels_->placement;
     levels_->rule = {world_.stripe.largest * placement.stripes(), world_.stripe.direct};
     levels_->staging = world_.staging;
-    levels_->intra_node = std::move(intra_node);
-    // The members of a node and the holders of a stripe have this rank alone in common: two groups of one number.
-    if (!levels_->intra_node && placement.mine().size() > 1)
-      levels_->intra_node = world_.all_ranks->for_group(part_of(group_, placement.mine()));
-    if (placement.holds_stripe()) {
-      std::vector<int> holders;
-      for (const auto& ranks : placement.ranks) holders.push_back(ranks[static_cast<std::size_t>(placement.index)]);
-      levels_->inter_node = world_.all_ranks->for_group(part_of(group_, holders));
-    }
-    if (group_.is_world()) world_.staging->reserve(TwoLevels::ahead + 1, levels_->staging_bytes());
+    // The members of a node and the holders of a stripe have this rank alone in common.
+    if (intra_node) here_.push_back(std::move(intra_node));
+    const bool is_spare = group_.is_world() && !here_.empty();
+    if (placement.mine().size() > 1 && !is_spare)
+      here_.push_back(world_.all_ranks->for_group(part_of(group_, placement.mine())));
+    if (placement.holds_stripe()) holders_.push_back(world_.all_ranks->for_group(part_of(group_, holders_of_stripe())));
+    if (!group_.is_world()) return;
+    take_levels();
+    world_.staging->reserve(TwoLevels::ahead + 1, levels_->staging_bytes());
   }
 
   std::string_view name() const override { return "nodes"; }
@@ -67,15 +68,23 @@ class TwoLevelBackend final : public Backend {
     return std::make_unique<TwoLevelBackend>(world_, intra_node_for(group, placement), std::move(node_of),
                                              std::move(members));
   }
-  /// That of this node's backend, for the members here.
+  /// What the members of this node, and the holders of this rank's stripe, must know.
   Introduction introduction() override {
-    return levels_->intra_node ? levels_->intra_node->introduction() : Introduction();
+    const Introduction of_node = introduction_of(here_), of_holders = introduction_of(holders_);
+    Introduction said{static_cast<std::int64_t>(of_node.size())};
+    said.insert(said.end(), of_node.begin(), of_node.end());
+    said.insert(said.end(), of_holders.begin(), of_holders.end());
+    return said;
   }
   bool introduce(std::span<const Introduction> members) override {
-    std::vector<Introduction> here;
-    for (int rank : levels_->placement.mine()) here.push_back(members[static_cast<std::size_t>(rank)]);
-    if (levels_->intra_node && !levels_->intra_node->introduce(here))
-      levels_->intra_node = world_.all_ranks->for_group(part_of(group_, levels_->placement.mine()));
+    std::vector<Introduction> of_node, of_holders;
+    for (int rank : levels_->placement.mine()) of_node.push_back(halves(members[static_cast<std::size_t>(rank)]).first);
+    if (levels_->placement.holds_stripe()) {
+      for (int rank : holders_of_stripe()) of_holders.push_back(halves(members[static_cast<std::size_t>(rank)]).second);
+    }
+    kolo::introduce(here_, of_node);
+    kolo::introduce(holders_, of_holders);
+    take_levels();
     return true;
   }
   void abandon() noexcept override {
@@ -98,6 +107,28 @@ class TwoLevelBackend final : public Backend {
   }
 
  private:
+  /// Ranks of the group.
+  std::vector<int> holders_of_stripe() const {
+    std::vector<int> holders;
+    for (const auto& ranks : levels_->placement.ranks)
+      holders.push_back(ranks[static_cast<std::size_t>(levels_->placement.index)]);
+    return holders;
+  }
+
+  static std::pair<Introduction, Introduction> halves(const Introduction& said) {
+    if (said.empty() || said[0] < 0 || static_cast<std::size_t>(said[0]) >= said.size())
+      throw Error(ErrorCode::backend, "malformed introduction (of a rank's two levels)");
+    const auto middle = said.begin() + 1 + said[0];
+    return {{said.begin() + 1, middle}, {middle, said.end()}};
+  }
+
+  void take_levels() {
+    if (!here_.empty()) levels_->intra_node = std::move(here_.front());
+    if (!holders_.empty()) levels_->inter_node = std::move(holders_.front());
+    here_.clear();
+    holders_.clear();
+  }
+
   /// What this node's backend has for the members of a group that are here. May be null.
   std::unique_ptr<Backend> intra_node_for(const GroupInfo& group, const NodePlacement& placement) {
     if (!levels_->intra_node) return nullptr;
@@ -111,6 +142,7 @@ class TwoLevelBackend final : public Backend {
   std::vector<int> node_of_;
   GroupInfo group_;
   std::shared_ptr<TwoLevels> levels_;
+  BackendList here_, holders_;  // until they are introduced
 };
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <span>
 
 #include "runtime/c_api/parts.h"
@@ -20,6 +19,8 @@ static_assert(KOLO_SUM == static_cast<int>(ReduceOp::sum) && KOLO_PRODUCT == sta
               KOLO_BIT_XOR == static_cast<int>(ReduceOp::bit_xor) &&
               KOLO_ADASUM == static_cast<int>(ReduceOp::adasum) && KOLO_ADASUM + 1 == reduce_op_count);
 static_assert(KOLO_CPU == static_cast<int>(DeviceKind::cpu) && KOLO_CUDA == static_cast<int>(DeviceKind::cuda));
+static_assert(KOLO_ORDER_NAMES == static_cast<int>(Order::names) &&
+              KOLO_ORDER_PROGRAM == static_cast<int>(Order::program));
 static_assert(KOLO_MAX_DIMS == Shape::max_dims);
 
 thread_local std::string last_text;
@@ -59,6 +60,19 @@ kolo_tensor to_c(const Tensor& tensor) {
   described.device_kind = static_cast<int>(tensor.device.kind);
   described.device_index = tensor.device.index;
   return described;
+}
+
+void* copy_of(std::string_view bytes) {
+  auto* copy = static_cast<char*>(std::malloc(bytes.size() + 1));
+  if (!copy) throw std::bad_alloc();
+  if (!bytes.empty()) std::memcpy(copy, bytes.data(), bytes.size());
+  copy[bytes.size()] = 0;
+  return copy;
+}
+
+std::string_view bytes_of(const void* bytes, size_t count, std::string_view name) {
+  if (count == 0) return {};
+  return {&at(static_cast<const char*>(bytes), name), count};
 }
 
 void give_rows(kolo_handle& handle) {
@@ -157,15 +171,16 @@ std::span<kolo_handle* const> listed(kolo_handle* const* handles, size_t count) 
 
 }  // namespace
 
+int kolo_handle_is_empty(const kolo_handle* handle, int* empty) {
+  return guarded([&] { at(empty, "empty") = at(handle, "handle").handle ? 0 : 1; });
+}
+
 int kolo_handle_wait_until(kolo_handle* handle, double seconds, int* done) {
   return guarded([&] {
     at(done, "done") = 0;
-    constexpr double longest = 1e9;
-    const double bounded = std::isnan(seconds) ? 0 : std::clamp(seconds, 0.0, longest);
-    const auto from_now = std::chrono::nanoseconds(static_cast<std::int64_t>(bounded * 1e9));
     auto& waited = at(handle, "handle").handle;
     *done = 1;  // also if it throws
-    *done = waited.wait_until(std::chrono::steady_clock::now() + from_now) ? 1 : 0;
+    *done = waited.wait_until(kolo::c_api::from_now(seconds)) ? 1 : 0;
     if (*done) kolo::c_api::give_rows(*handle);
   });
 }

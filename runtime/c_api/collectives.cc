@@ -7,112 +7,104 @@
 namespace kolo::c_api {
 namespace {
 
-// One struct for each operation: start() takes a name or a TensorId, run() blocks and takes a name. `needs_out`: the
-// output must not be null.
+// One struct for each operation: start() ends with a name, a TensorId, or, where the order decides, nothing; run()
+// blocks and takes no TensorId. `needs_out`: the output must not be null.
 
 struct AllReduce {
   using Options = AllReduceOptions;
   static constexpr bool needs_out = true;
-  static Handle start(Session& session, TensorId tensor, const Tensor& in, const Tensor& out, const Options& options) {
-    return session.all_reduce_async(tensor, in, out, options);
-  }
-  static Handle start(Session& session, std::string_view name, const Tensor& in, const Tensor& out,
-                      const Options& options) {
+  static Handle start(Session& session, const Tensor& in, const Tensor& out, const Options& options,
+                      std::string_view name) {
     return same(in, out) ? session.all_reduce_async(name, in, options)
-                         : start(session, session.declare(name), in, out, options);
+                         : start(session, in, out, options, session.declare(name));
   }
-  static void run(Session& session, std::string_view name, const Tensor& in, const Tensor& out,
-                  const Options& options) {
-    same(in, out) ? session.all_reduce(name, in, options) : start(session, name, in, out, options).wait();
+  static Handle start(Session& session, const Tensor& in, const Tensor& out, const Options& options, auto... key) {
+    return session.all_reduce_async(key..., in, out, options);
+  }
+  static void run(Session& session, const Tensor& in, const Tensor& out, const Options& options, auto... name) {
+    same(in, out) ? session.all_reduce(name..., in, options) : start(session, in, out, options, name...).wait();
   }
 };
 
 struct Reduce {
   using Options = ReduceOptions;
   static constexpr bool needs_out = false;
-  static Handle start(Session& session, TensorId tensor, const Tensor& in, const Tensor& out, const Options& options) {
-    return session.reduce_async(tensor, in, out, options);
-  }
-  static Handle start(Session& session, std::string_view name, const Tensor& in, const Tensor& out,
-                      const Options& options) {
+  static Handle start(Session& session, const Tensor& in, const Tensor& out, const Options& options,
+                      std::string_view name) {
     return same(in, out) ? session.reduce_async(name, in, options)
-                         : start(session, session.declare(name), in, out, options);
+                         : start(session, in, out, options, session.declare(name));
   }
-  static void run(Session& session, std::string_view name, const Tensor& in, const Tensor& out,
-                  const Options& options) {
-    same(in, out) ? session.reduce(name, in, options) : start(session, name, in, out, options).wait();
+  static Handle start(Session& session, const Tensor& in, const Tensor& out, const Options& options, auto... key) {
+    return session.reduce_async(key..., in, out, options);
+  }
+  static void run(Session& session, const Tensor& in, const Tensor& out, const Options& options, auto... name) {
+    same(in, out) ? session.reduce(name..., in, options) : start(session, in, out, options, name...).wait();
   }
 };
 
 struct ReduceScatter {
   using Options = ReduceScatterOptions;
   static constexpr bool needs_out = true;
-  static Handle start(Session& session, auto key, const Tensor& in, const Tensor& out, const Options& options) {
-    return session.reduce_scatter_async(key, in, out, options);
+  static Handle start(Session& session, const Tensor& in, const Tensor& out, const Options& options, auto... key) {
+    return session.reduce_scatter_async(key..., in, out, options);
   }
-  static void run(Session& session, std::string_view name, const Tensor& in, const Tensor& out,
-                  const Options& options) {
-    session.reduce_scatter(name, in, out, options);
+  static void run(Session& session, const Tensor& in, const Tensor& out, const Options& options, auto... name) {
+    session.reduce_scatter(name..., in, out, options);
   }
 };
 
 struct Broadcast {
   using Options = BroadcastOptions;
   static constexpr bool needs_out = false;
-  static Handle start(Session& session, auto key, const Tensor& in_out, const Tensor&, const Options& options) {
-    return session.broadcast_async(key, in_out, options);
+  static Handle start(Session& session, const Tensor& in_out, const Tensor&, const Options& options, auto... key) {
+    return session.broadcast_async(key..., in_out, options);
   }
-  static void run(Session& session, std::string_view name, const Tensor& in_out, const Tensor&,
-                  const Options& options) {
-    session.broadcast(name, in_out, options);
+  static void run(Session& session, const Tensor& in_out, const Tensor&, const Options& options, auto... name) {
+    session.broadcast(name..., in_out, options);
   }
 };
 
 struct AllGather {
   using Options = AllGatherOptions;
   static constexpr bool needs_out = false;
-  static Handle start(Session& session, auto key, const Tensor& in, const Tensor& out, const Options& options) {
-    return session.all_gather_async(key, in, out, options);
+  static Handle start(Session& session, const Tensor& in, const Tensor& out, const Options& options, auto... key) {
+    return session.all_gather_async(key..., in, out, options);
   }
-  static void run(Session& session, std::string_view name, const Tensor& in, const Tensor& out,
-                  const Options& options) {
-    session.all_gather(name, in, out, options);
+  static void run(Session& session, const Tensor& in, const Tensor& out, const Options& options, auto... name) {
+    session.all_gather(name..., in, out, options);
   }
 };
 
 struct Gather {
   using Options = GatherOptions;
   static constexpr bool needs_out = false;
-  static Handle start(Session& session, auto key, const Tensor& in, const Tensor& out, const Options& options) {
-    return session.gather_async(key, in, out, options);
+  static Handle start(Session& session, const Tensor& in, const Tensor& out, const Options& options, auto... key) {
+    return session.gather_async(key..., in, out, options);
   }
-  static void run(Session& session, std::string_view name, const Tensor& in, const Tensor& out,
-                  const Options& options) {
-    session.gather(name, in, out, options);
+  static void run(Session& session, const Tensor& in, const Tensor& out, const Options& options, auto... name) {
+    session.gather(name..., in, out, options);
   }
 };
 
 struct Scatter {
   using Options = ScatterOptions;
   static constexpr bool needs_out = true;
-  static Handle start(Session& session, auto key, const Tensor& in, const Tensor& out, const Options& options) {
-    return session.scatter_async(key, in, out, options);
+  static Handle start(Session& session, const Tensor& in, const Tensor& out, const Options& options, auto... key) {
+    return session.scatter_async(key..., in, out, options);
   }
-  static void run(Session& session, std::string_view name, const Tensor& in, const Tensor& out,
-                  const Options& options) {
-    session.scatter(name, in, out, options);
+  static void run(Session& session, const Tensor& in, const Tensor& out, const Options& options, auto... name) {
+    session.scatter(name..., in, out, options);
   }
 };
 
 struct AllToAll {
   using Options = AllToAllOptions;
   static constexpr bool needs_out = false;
-  static Handle start(Session& session, auto key, const Tensor& in, const Tensor& out, const Options& options) {
-    return session.all_to_all_async(key, in, out, options);
+  static Handle start(Session& session, const Tensor& in, const Tensor& out, const Options& options, auto... key) {
+    return session.all_to_all_async(key..., in, out, options);
   }
-  static void run(Session& session, std::string_view name, const Tensor& in, const Tensor& out,
-                  const Options& options) {
-    session.all_to_all(name, in, out, options);
+  static void run(Session& session, const Tensor& in, const Tensor& out, const Options& options, auto... name) {
+    session.all_to_all(name..., in, out, options);
   }
 };
 

@@ -33,6 +33,7 @@ Options options_of(const Given* given, const Session& session, const Tensor& in,
   options.group = group_of(given->group);
   options.ready = given->ready;
   options.timeout_seconds = timeout_of(given->timeout_seconds);
+  options.priority = given->priority;
   if constexpr (requires { given->root; }) options.root = given->root;
   if constexpr (requires { given->op; }) {
     options.op = enumerator<ReduceOp>(given->op, reduce_op_count, "kolo_reduce_op");
@@ -62,15 +63,20 @@ struct Arguments {
         out(output ? tensor_of(*output) : Tensor{}),
         options(options_of<typename Op::Options>(given, session, in, &handle.rows)) {
     if (Op::needs_out) at(output, "out");
-    if (!name && id == 0)
-      throw std::invalid_argument("name is a null pointer, and options->tensor is 0; pass one of them");
     if (name && id != 0) throw std::invalid_argument("both a name and options->tensor were passed; pass one of them");
     if constexpr (requires { given->rows; }) handle.rows_out = given ? given->rows : nullptr;
   }
 
   Handle start() const {
-    return name ? Op::start(session, std::string_view(name), in, out, options)
-                : Op::start(session, TensorId{id - 1}, in, out, options);
+    if (name) return Op::start(session, in, out, options, std::string_view(name));
+    if (id != 0) return Op::start(session, in, out, options, TensorId{id - 1});
+    return Op::start(session, in, out, options);
+  }
+  /// The form that blocks.
+  void run() const {
+    if (name) return Op::run(session, in, out, options, std::string_view(name));
+    if (id != 0) return start().wait();
+    Op::run(session, in, out, options);
   }
 
   Session& session;
@@ -100,12 +106,7 @@ int run(kolo_session* session, const char* name, const kolo_tensor* in, const ko
         const char* function = __builtin_FUNCTION()) {
   const auto call = [&] {
     kolo_handle handle;
-    const Arguments<Op, Given> arguments(session, name, in, out, options, handle);
-    if (name) {
-      Op::run(arguments.session, name, arguments.in, arguments.out, arguments.options);
-    } else {
-      arguments.start().wait();
-    }
+    Arguments<Op, Given>(session, name, in, out, options, handle).run();
     give_rows(handle);
   };
   return guarded(call, function);

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -23,6 +26,9 @@ struct kolo_config {
   kolo::Config config;
   std::vector<std::string> unknown;  ///< one line for each variable of the environment that is no setting
   mutable std::string text;          ///< the last result of kolo_config_get()
+};
+struct kolo_store {
+  std::unique_ptr<kolo::Store> store;
 };
 struct kolo_world {
   std::optional<kolo::World> world;  ///< empty once a session has taken it
@@ -108,6 +114,21 @@ kolo_tensor to_c(const Tensor& tensor);
 inline Group group_of(const kolo_group* group) {
   return group ? group->group : Group();
 }
+
+/// A time from a program: NaN and what is negative are 0, and there is a longest one.
+inline std::chrono::nanoseconds duration_of(double seconds) {
+  constexpr double longest = 1e9;
+  const double bounded = std::isnan(seconds) ? 0 : std::clamp(seconds, 0.0, longest);
+  return std::chrono::nanoseconds(static_cast<std::int64_t>(bounded * 1e9));
+}
+inline std::chrono::steady_clock::time_point from_now(double seconds) {
+  return std::chrono::steady_clock::now() + duration_of(seconds);
+}
+
+/// A copy of `bytes` with a zero behind it, for kolo_free().
+void* copy_of(std::string_view bytes);
+/// `count` bytes; null is allowed if there are none.
+std::string_view bytes_of(const void* bytes, size_t count, std::string_view name = "bytes");
 
 /// Copies the rows that the operation received into the program's array.
 void give_rows(kolo_handle& handle);

@@ -26,6 +26,31 @@ const std::vector<SettingTexts>& setting_texts() {
   return rows;
 }
 
+GroupOptions group_options(const kolo_group_options* given) {
+  if (!given) return {};
+  return {.order = enumerator<Order>(given->order, KOLO_ORDER_PROGRAM + 1, "kolo_order")};
+}
+
+int create_group(kolo_session* session, const int* ranks, size_t count, const kolo_group_options* options,
+                 kolo_group** group, const char* function = __builtin_FUNCTION()) {
+  const auto create = [&] {
+    kolo_group*& made = result(group, "group");
+    auto& chosen = at(session, "session").session;
+    if (count > 0) at(ranks, "ranks");
+    made = new kolo_group{chosen.new_group(std::span(ranks, count), group_options(options))};
+  };
+  return guarded(create, function);
+}
+
+int split_group(kolo_session* session, int color, int key, const kolo_group_options* options, kolo_group** group,
+                const char* function = __builtin_FUNCTION()) {
+  const auto split = [&] {
+    kolo_group*& made = result(group, "group");
+    made = new kolo_group{at(session, "session").session.split(color, key, group_options(options))};
+  };
+  return guarded(split, function);
+}
+
 }  // namespace
 
 Config settings_of(const kolo_config* config) {
@@ -84,6 +109,50 @@ int kolo_config_set_report(kolo_config* config, void (*report)(void*, const char
     } else {
       target = kolo::report_to_stderr;
     }
+  });
+}
+
+int kolo_config_set_may_exit(kolo_config* config, int may_exit) {
+  return guarded([&] {
+    auto& chosen = at(config, "config").config.may_exit;
+    if (may_exit < -1 || may_exit > 1)
+      throw std::invalid_argument(fmt::format("may_exit is {}; pass 1, 0, or -1 for the default", may_exit));
+    chosen = may_exit == -1 ? std::nullopt : std::optional(may_exit == 1);
+  });
+}
+
+int kolo_config_get_may_exit(const kolo_config* config, int* may_exit) {
+  return guarded([&] {
+    at(may_exit, "may_exit") = -1;
+    if (const auto& chosen = at(config, "config").config.may_exit) *may_exit = *chosen ? 1 : 0;
+  });
+}
+
+int kolo_config_report(const kolo_config* config, const char* line) {
+  return guarded([&] { kolo::report(at(config, "config").config, &at(line, "line")); });
+}
+
+int kolo_settings_help(const char** text) {
+  return guarded([&] {
+    static const std::string help = kolo::settings_help();
+    at(text, "text") = help.c_str();
+  });
+}
+
+int kolo_settings_markdown(const char** text) {
+  return guarded([&] {
+    static const std::string table = kolo::settings_markdown();
+    at(text, "text") = table.c_str();
+  });
+}
+
+int kolo_parse_bytes(const char* text, int64_t* bytes) {
+  return guarded([&] {
+    at(bytes, "bytes") = 0;
+    const auto parsed = kolo::parse_bytes(&at(text, "text"));
+    if (!parsed)
+      throw std::invalid_argument(fmt::format("'{}' is no number of bytes (such as 4096, 64MB, 1.5G)", text));
+    *bytes = *parsed;
   });
 }
 
@@ -229,19 +298,19 @@ int kolo_group_world(const kolo_session* session, kolo_group** group) {
 }
 
 int kolo_group_create(kolo_session* session, const int* ranks, size_t count, kolo_group** group) {
-  return guarded([&] {
-    kolo_group*& made = result(group, "group");
-    auto& chosen = at(session, "session").session;
-    if (count > 0) at(ranks, "ranks");
-    made = new kolo_group{chosen.new_group(std::span(ranks, count))};
-  });
+  return kolo::c_api::create_group(session, ranks, count, nullptr, group);
+}
+int kolo_group_create_with(kolo_session* session, const int* ranks, size_t count, const kolo_group_options* options,
+                           kolo_group** group) {
+  return kolo::c_api::create_group(session, ranks, count, options, group);
 }
 
 int kolo_group_split(kolo_session* session, int color, int key, kolo_group** group) {
-  return guarded([&] {
-    kolo_group*& made = result(group, "group");
-    made = new kolo_group{at(session, "session").session.split(color, key)};
-  });
+  return kolo::c_api::split_group(session, color, key, nullptr, group);
+}
+int kolo_group_split_with(kolo_session* session, int color, int key, const kolo_group_options* options,
+                          kolo_group** group) {
+  return kolo::c_api::split_group(session, color, key, options, group);
 }
 
 int kolo_group_remove(kolo_session* session, const kolo_group* group) {
@@ -264,8 +333,18 @@ int kolo_group_ranks(const kolo_group* group, int* ranks) {
     if (!members.empty()) std::ranges::copy(members, &at(ranks, "ranks"));
   });
 }
+int kolo_group_name(const kolo_group* group, const char** name) {
+  return guarded([&] { at(name, "name") = at(group, "group").group.info()->name.c_str(); });
+}
+int kolo_group_order(const kolo_group* group, int* order) {
+  return guarded([&] { at(order, "order") = static_cast<int>(at(group, "group").group.info()->order); });
+}
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
+
+int kolo_available_memory(size_t* bytes) {
+  return guarded([&] { at(bytes, "bytes") = kolo::available_memory(); });
+}
 
 int kolo_memory_allocate(kolo_session* session, size_t bytes, int device_kind, int device_index, kolo_memory** memory) {
   return guarded([&] {
@@ -279,6 +358,14 @@ int kolo_memory_data(const kolo_memory* memory, void** data) {
 }
 int kolo_memory_bytes(const kolo_memory* memory, size_t* bytes) {
   return guarded([&] { at(bytes, "bytes") = at(memory, "memory").memory.bytes(); });
+}
+int kolo_memory_device(const kolo_memory* memory, int* device_kind, int* device_index) {
+  return guarded([&] {
+    at(device_index, "device_index") = 0;
+    const kolo::Device device = at(memory, "memory").memory.device();
+    at(device_kind, "device_kind") = static_cast<int>(device.kind);
+    *device_index = device.index;
+  });
 }
 int kolo_memory_free(kolo_memory* memory) {
   return guarded([&] { delete memory; });

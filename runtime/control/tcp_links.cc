@@ -66,11 +66,6 @@ void TcpLinks::send(int to, std::span<const std::byte> message) {
   if (link.socket) unsent_.insert(to);
 }
 
-bool TcpLinks::sent_to(int rank) const {
-  const auto found = links_.find(rank);
-  return found == links_.end() || found->second.outgoing.empty();
-}
-
 bool TcpLinks::flush() {
   welcome();
   for (const int rank : std::vector(unsent_.begin(), unsent_.end())) push(rank, links_.at(rank));

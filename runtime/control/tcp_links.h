@@ -42,7 +42,6 @@ class TcpLinks {
   bool flush();
   /// Of a rank whose connection was lost.
   std::optional<ControlChannel::Loss> take_loss();
-  bool sent_to(int rank) const;
   void listen() { meeting_.listen(); }
   std::string troubles() const { return meeting_.troubles(); }
 

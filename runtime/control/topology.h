@@ -44,6 +44,11 @@ struct TreePosition {
   std::vector<RankSet> subtrees;  ///< subtrees[0] is this rank alone; subtrees[i+1] is children[i] and all below
 
   bool root() const { return parent < 0; }
+  template <class Call>
+  void for_each_neighbour(Call&& call) const {
+    if (!root()) call(parent);
+    for (const int child : children) call(child);
+  }
 };
 
 /// The position of `rank` among `members` (ascending session ranks).

@@ -25,7 +25,7 @@ void Completions::publish() {
   });
   for (Submission* submission : completing_) {
     submission->completion.done.wake();
-    for (const Listener& listener : queue_.take_listeners(*submission)) (*listener)();
+    queue_.call_listeners(*submission);
   }
   finished_.clear();  // they may end here
 }

@@ -4,45 +4,34 @@
 #include <utility>
 
 #include "runtime/coordinator/neutral_contribution.h"
+#include "runtime/coordinator/take_each.h"
 #include "runtime/operation/arguments.h"
 #include "runtime/operation/block_sizes.h"
 
 namespace kolo {
-namespace {
-
-/// Hands each element to `handle`, once; if that throws, those behind it remain.
-template <class T, class Handle>
-void take_each(std::vector<T>& all, Handle&& handle) {
-  if (all.empty()) return;
-  std::size_t next = 0;
-  try {
-    while (next < all.size()) handle(std::move(all[next++]));
-  } catch (...) {
-    all.erase(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(next));
-    throw;
-  }
-  all.clear();
-}
-
-}  // namespace
-
-Cycle::Cycle(PendingQueue& queue, ControlChannel& control, std::shared_ptr<const GroupInfo> world, BackendList backends,
-             const Config& config, int gpu, std::function<void(const std::string&)> on_complete)
+Cycle::Cycle(PendingQueue& queue, ProgramGroups& program_groups, ControlChannel& control,
+             std::shared_ptr<const GroupInfo> world, BackendList backends, const Config& config, int gpu,
+             std::function<void(const std::string&)> on_complete)
     : queue_(queue),
       control_(control),
       groups_(std::move(world), control, config, std::move(backends)),
       gpu_(gpu),
       completions_(queue, std::move(on_complete)),
       pairs_(groups_, completions_, control.rank()),
-      changes_(groups_, control.rank()),
       deadlines_(queue, groups_),
       losses_(control, groups_),
+      mail_(groups_, completions_, losses_, control.rank()),
+      changes_(groups_, program_groups, losses_, control.rank()),
+      intake_(queue, groups_, changes_, pairs_, mail_, deadlines_, completions_, counters_, current_),
       patience_(groups_) {}
 
 bool Cycle::run(Time now) {
   return guard([&] {
     again_ = progressed_ = false;
-    bool moved = has_announced_ = announce();
+    now_ = now;
+    bool moved = has_announced_ = intake_.announce(given_up_);
+    // What was not negotiated is mostly complete at once: whoever waits for it need not hear the others first.
+    if (intake_.take_begun() && intake_.took_nothing_else() && execute(now) && !again_) return progressed_ = true;
     moved |= agree();
     decide(now);
     moved |= send();
@@ -54,97 +43,26 @@ bool Cycle::run(Time now) {
 }
 
 bool Cycle::announce_and_send(Time now) {
+  bool more = false;  // what has begun goes on: nobody rings for what has come before
   guard([&] {
-    announce();
-    const bool news = std::any_of(groups_.at_work().begin(), groups_.at_work().end(),
-                                  [](const auto& entry) { return entry.second->negotiator.has_news(); });
-    if (!news && flushed_) return false;
-    decide(now);
-    return send();
+    intake_.announce(given_up_);
+    step_mail(now);
+    const bool news = std::any_of(groups_.at_work().begin(), groups_.at_work().end(), [](const auto& entry) {
+      return entry.second->negotiator.has_news() || entry.second->untold();
+    });
+    more = intake_.take_begun();
+    if (more || news || !flushed_) {
+      decide(now);
+      send();
+      for (int look = 0; more && look < looks_at_begun; ++look) more = execute(now);
+    }
+    return false;
   });
-  return !flushed_ || std::any_of(groups_.at_work().begin(), groups_.at_work().end(), [](const auto& entry) {
-    const GroupState& group = *entry.second;
-    return group.negotiator.decided() || group.negotiator.holds_up_others() || group.failure_reported;
-  });
-}
-
-// ---- announce: from the program to the negotiators, in the program's order ------------------------------------------
-
-bool Cycle::announce() {
-  if (announced_ == drained_.size()) {
-    if (queue_.empty()) return false;
-    announced_ = 0;
-    queue_.drain(drained_);
-  }
-  while (announced_ < drained_.size()) {  // if one fails, the others are for the next cycle
-    const PendingQueue::Item& item = drained_[announced_++];
-    if (given_up_ && item.submission) completions_.complete(item.submission, &*given_up_);
-    if (!given_up_) announce(item);
-  }
-  drained_.clear();
-  announced_ = 0;
-  return true;
-}
-
-void Cycle::announce(const PendingQueue::Item& item) {
-  const auto& [what, submission, sequence] = item;
-  if (what == PendingQueue::What::depart || what == PendingQueue::What::abandon) {
-    const bool abandoned = what == PendingQueue::What::abandon;
-    departure_ = submission;
-    pairs_.leave(abandoned);
-    for (auto& [key, group] : groups_.all()) group->negotiator.leave(abandoned);
-    return;
-  }
-  GroupState* group = nullptr;
-  try {
-    group = group_of(submission);
-    if (!group) return;
-    current_ = group;
-    if (what == PendingQueue::What::submit) submit(*group, submission);
-  } catch (...) {  // it fails with the group, or with all
-    (group ? *group : groups_.world()).executor.start({.members = {submission}});
-    throw;
-  }
-  switch (what) {
-    case PendingQueue::What::flush:
-      for (auto& [key, other] : groups_.at_work()) other->negotiator.fence();
-      group->negotiator.look(submission, sequence);
-      break;
-    case PendingQueue::What::withdraw: pairs_.withdraw(*group, submission); break;
-    default: break;
-  }
-  current_ = nullptr;
-}
-
-/// The group that a submission is for; completes it with an error if this rank has no such group.
-GroupState* Cycle::group_of(const SubmissionPtr& submission) {
-  const Request& request = submission->request;
-  const bool is_pair = request.group->is_pair();
-  const auto& asked = is_pair ? request.parent : request.group;
-  GroupState* group = groups_.find(asked->key());
-  const bool known = group && group->info == asked;
-  if (known && is_pair) group = pairs_.state(request.group->id);
-  if (known && group) return group;
-  const Failure failure =
-      known ? *groups_.world().negotiator.failure()
-            : Failure{ErrorCode::closed,
-                      describe(request) + ": the group was removed, or belongs to another session; make it again"};
-  completions_.complete(submission, &failure);
-  return nullptr;
-}
-
-void Cycle::submit(GroupState& group, const SubmissionPtr& submission) {
-  ++submissions_;
-  const Request& request = submission->request;
-  std::optional<Failure>& objection = submission->pending.objection;
-  if (!objection) objection = group.executor.prepare(*submission);
-  if (request.signature.kind == OpKind::remove_group && !objection && !queue_.close(request.subject->key())) {
-    objection = Failure{ErrorCode::invalid_argument, "the group has operations in flight; wait for them first"};
-  }
-  const auto before = group.negotiator.full_announcements();
-  group.is_pair() ? pairs_.submit(group, submission) : group.negotiator.submit(submission);
-  counters_.full_announcements += group.negotiator.full_announcements() - before;
-  deadlines_.add(*submission);
+  return more || !flushed_ || mail_.has_work() || mail_.needs_polling() ||
+         std::any_of(groups_.at_work().begin(), groups_.at_work().end(), [](const auto& entry) {
+           const GroupState& group = *entry.second;
+           return group.negotiator.decided() || group.negotiator.holds_up_others() || group.failure_reported;
+         });
 }
 
 // ---- agree, decide, send: between the negotiators of this rank and its neighbours -----------------------------------
@@ -152,6 +70,7 @@ void Cycle::submit(GroupState& group, const SubmissionPtr& submission) {
 bool Cycle::agree() {
   if (given_up_) return false;
   bool moved = false;
+  if (auto again = std::exchange(unheard_, std::nullopt)) on_message(std::move(*again));
   for (ControlChannel::Message message; control_.receive(message); moved = true) {
     counters_.bytes_received += message.bytes.size();
     on_message(std::move(message));
@@ -163,10 +82,22 @@ void Cycle::on_message(ControlChannel::Message message) {
   Reader reader(message.bytes, control_.topology().size());
   const auto kind = reader.get<GroupKind>(2);
   const auto id = reader.get<GroupId>();
+  const auto direction = reader.get<Direction>(3);
+  if (direction == Direction::of_group) {
+    try {
+      current_ = changes_.heard({kind, id}, message.from, reader);
+    } catch (const std::bad_alloc&) {
+      unheard_ = std::move(message);  // the others expect that this rank knows the group
+      throw;
+    }
+    if (current_) changes_.open(*current_);
+    current_ = nullptr;
+    return;
+  }
   GroupState* group = kind == GroupKind::pair ? pairs_.state(id) : groups_.find({kind, id});
   if (!group) return;  // removed, or the world has failed
   current_ = group;
-  if (reader.get<Direction>(2) == Direction::to_parent) {
+  if (direction == Direction::to_parent) {
     group->negotiator.receive_from_child(message.from, reader);
   } else {
     group->negotiator.receive_from_parent(reader);
@@ -176,12 +107,14 @@ void Cycle::on_message(ControlChannel::Message message) {
 
 void Cycle::decide(Time now) {
   if (given_up_) return;
-  time_has_come_ = patience_.look(submissions_, now);
+  time_has_come_ = patience_.look(intake_.submissions(), now);
   if (now >= deadlines_.next()) deadlines_.look(now);
-  losses_.look(now, departure_ != nullptr);
+  losses_.look(now, intake_.departure() != nullptr);
+  if (mail_.look(now)) again_ = time_has_come_ = true;
   for (auto& [key, group] : groups_.at_work()) {
-    current_ = group;
     Negotiator& negotiator = group->negotiator;
+    if (negotiator.at_rest()) continue;
+    current_ = group;
     if (negotiator.joining()) negotiator.hold_join(pairs_.wait_for(*group->info));
     negotiator.decide();
   }
@@ -192,16 +125,25 @@ bool Cycle::send() {
   if (given_up_) return false;
   bool moved = false;
   for (auto& [key, group] : groups_.at_work()) {
-    group->negotiator.send([&, key = key](int rank, Direction direction, std::span<const std::byte> bytes) {
+    const auto send = [&, key = key](int rank, Direction direction, auto&& append) {
       outgoing_.clear();
       outgoing_.put(key.kind);
       outgoing_.put(key.id);
       outgoing_.put(direction);
-      outgoing_.append(bytes);
+      append();
       control_.send(rank, outgoing_.bytes());
       counters_.bytes_sent += outgoing_.bytes().size();
       ++counters_.messages_sent;
       moved = true;
+    };
+    if (group->untold()) {
+      group->negotiator.position().for_each_neighbour([&, group = group](int rank) {
+        send(rank, Direction::of_group, [&] { GroupChanges::describe(*group, outgoing_); });
+      });
+      group->told = group->stage;  // last: if there is no memory, they are told again
+    }
+    group->negotiator.send([&](int rank, Direction direction, std::span<const std::byte> bytes) {
+      send(rank, direction, [&] { outgoing_.append(bytes); });
     });
   }
   flushed_ = control_.flush();
@@ -212,31 +154,62 @@ bool Cycle::send() {
 
 bool Cycle::execute(Time now) {
   bool moved = false;
-  for (auto& [key, group] : groups_.at_work()) moved |= execute(*group, now);
+  turns_.clear();
+  std::size_t busy = 0;
+  for (auto& [key, group] : groups_.at_work()) {
+    const bool decided = apply(*group);
+    busy += group->executor.busy() ? 1 : 0;
+    turns_.push_back({group, decided, {}});
+    moved |= decided;
+  }
+  if (busy > 1) {
+    for (Turn& turn : turns_) turn.urgency = turn.group->executor.urgency();
+    std::ranges::stable_sort(turns_, std::greater{}, &Turn::urgency);
+  }
+  for (const Turn& turn : turns_) moved |= step(turn, busy > 1, now);
   current_ = nullptr;
+  moved |= step_mail(now);
   if (trailing_.due(now)) groups_.world().executor.progress(queue_.any_in_flight());
-  const auto fail = [&](const SubmissionPtr& late, const Failure& failure) { completions_.complete(late, &failure); };
-  if (changes_.remove_now(fail)) trailing_.begin(now);  // what a group leaves with its backends ends later
+  const auto end = [&](const GroupState& group, const SubmissionPtr& late) {
+    const Failure failure{ErrorCode::closed, "group " + group.info->name + " was removed; make it again"};
+    completions_.complete(late, late->request.signature.kind == OpKind::remove_group ? nullptr : &failure);
+  };
+  if (changes_.remove_now(end)) trailing_.begin(now);  // what a group leaves with its backends ends later
   return leave_when_ready() || moved;
 }
 
-bool Cycle::execute(GroupState& group, Time now) {
+/// A library that moves messages may keep their last word.
+bool Cycle::step_mail(Time now) {
+  const bool polls = mail_.needs_polling(), moved = !given_up_ && mail_.step();
+  if (moved && polls) trailing_.begin(now);
+  return moved;
+}
+
+/// What has been decided since the last cycle. Returns whether something has.
+bool Cycle::apply(GroupState& group) {
   current_ = &group;
-  const bool decided = group.negotiator.decided() || !group.decisions.empty();
+  const bool decided = group.decided();
   const bool joined_before = std::exchange(group.was_joined, group.negotiator.any_joined());
   if (joined_before || group.was_joined) again_ |= pairs_.withdraw_refused(group);
   if (decided) apply_decisions(group);
+  return decided;
+}
+
+/// A bounded amount of work: then it is another group's turn. `among_others`: they have work, too.
+bool Cycle::step(const Turn& turn, bool among_others, Time now) {
+  GroupState& group = *turn.group;
+  current_ = &group;
   stepping_ = true;
-  const bool advanced = group.executor.step(completions_.finished());
+  const bool advanced = group.executor.step(completions_.finished(), among_others);
   stepping_ = false;
   if (group.executor.take_trailing()) trailing_.begin(now);
   if (const auto fault = group.executor.take_fault()) {
     group.negotiator.report_fault(*fault);
     again_ = true;
   }
-  if (decided || advanced) group.count(counters_);
+  if (turn.decided || advanced) group.count(counters_);
   completions_.publish();
-  return decided || advanced;
+  return advanced;
 }
 
 /// What an error leaves undone is done by the next cycle.
@@ -258,19 +231,29 @@ void Cycle::apply_decisions(GroupState& group) {
     if (!part->pending.objection) part->pending.objection = group.executor.prepare(*part);
     vote_again(group, part);
   });
-  take_each(decisions.run, [&](std::variant<AgreedBucket, Failure>&& next) {
-    if (auto* const fault = std::get_if<Failure>(&next)) {
+  take_each(decisions.gone, [&](Gone&& gone) { losses_.heard(gone, now_); });
+  take_each(decisions.run, [&](std::variant<AgreedBucket, Failure, DevicesAreShared>&& next) {
+    if (auto* const bucket = std::get_if<AgreedBucket>(&next)) {
+      start(group, std::move(*bucket));
+    } else if (auto* const fault = std::get_if<Failure>(&next)) {
       group.executor.fail_devices(*fault, completions_.finished());
     } else {
-      start(group, std::move(std::get<AgreedBucket>(next)));
+      changes_.devices_are_shared();
+      again_ = true;
     }
   });
   if (const auto broken = std::exchange(decisions.broken, std::nullopt)) {
     group.executor.abandon(*broken, completions_.finished());
     completions_.publish();
-    if (group.negotiator.retired()) complete_all_of(group, *broken);
+    if (group.negotiator.retired()) {
+      complete_all_of(group, *broken);
+      group.held.clear();
+    }
     if (!group.info->is_world()) return;
     pairs_.end_with_world();
+    if (!losses_.any() || group.negotiator.retired())
+      mail_.fail(*broken);  // else what is of groups that have lost a rank fails
+    changes_.end_with_world();
     again_ = true;
   }
 }
@@ -278,7 +261,7 @@ void Cycle::apply_decisions(GroupState& group) {
 /// An error may have made the group lose some of what is in flight.
 void Cycle::complete_all_of(GroupState& group, const Failure& failure) {
   for (const SubmissionPtr& submission : queue_.in_flight()) {
-    if (submission->request.group->key() == group.info->key() && submission != departure_)
+    if (submission->request.group->key() == group.info->key() && submission != intake_.departure())
       finish(group, submission, &failure);
   }
 }
@@ -294,11 +277,11 @@ void Cycle::start(GroupState& group, AgreedBucket&& bucket) {
   const SubmissionPtr paired = group.is_pair() ? bucket.members.front() : nullptr;
   const Request& first = bucket.members.front()->request;
   const OpKind kind = first.signature.kind;
-  if (kind == OpKind::remove_group) changes_.remove(first.subject->id);
+  if (kind == OpKind::remove_group) changes_.remove(*group.info);
   if (moves_data(kind) || kind == OpKind::barrier) {
     group.executor.start(std::move(bucket));
-  } else if (kind == OpKind::make_group && changes_.advance(*bucket.members.front())) {
-    vote_again(group, bucket.members.front());
+  } else if (kind == OpKind::open_group) {
+    changes_.advance(group) ? vote_again(group, bucket.members.front()) : open(group);
   } else {
     completions_.complete(bucket.members.front());
   }
@@ -307,7 +290,15 @@ void Cycle::start(GroupState& group, AgreedBucket&& bucket) {
 
 /// An operation that never ran is done with.
 void Cycle::finish(GroupState& group, const SubmissionPtr& submission, const Failure* failure) {
-  if (submission->request.signature.kind == OpKind::make_group && failure) changes_.unmake(*submission, *failure);
+  const OpKind kind = submission->request.signature.kind;
+  if (kind == OpKind::open_group) {
+    group.opening.reset();
+    return open(group);  // it is of no more use: all that waited fails
+  }
+  if (kind == OpKind::remove_group && group.negotiator.over()) {  // there is nobody to agree with
+    changes_.remove(*group.info);
+    failure = nullptr;
+  }
   completions_.complete(submission, failure);
   if (group.is_pair()) again_ |= pairs_.admit_next(group, submission->request.name());
 }
@@ -317,17 +308,17 @@ bool Cycle::may_leave() {
   const bool alone = groups_.world().negotiator.broken();  // then nobody agrees on anything
   bool may = true;
   groups_.each([&](const GroupState& group) {
-    may = may && !group.executor.busy() &&
-          (alone || group.is_pair() || group.negotiator.all_left() || group.negotiator.broken());
+    may = may && !group.executor.busy() && (alone || group.is_pair() || group.negotiator.may_leave());
   });
+  may = may && mail_.leave();
   settling_ = may && !alone && !groups_.world().executor.settled();
   return may && !settling_;
 }
 
 bool Cycle::leave_when_ready() {
-  if (!departure_ || !flushed_ || !may_leave()) return false;
+  if (!intake_.departure() || !flushed_ || !may_leave()) return false;
   trailing_ = {};
-  const SubmissionPtr departure = std::exchange(departure_, nullptr);
+  const SubmissionPtr departure = intake_.take_departure();
   for (const SubmissionPtr& submission : queue_.in_flight()) {
     if (submission == departure) continue;
     const Request& request = submission->request;
@@ -352,7 +343,13 @@ void Cycle::give_up(const Failure& failure) noexcept {
   try {
     completions_.publish();  // what was complete before
     if (stepping && concerned && failure.code == ErrorCode::aborted) return losses_.unexplained(*concerned, failure);
+    const Submission* const oldest = concerned ? concerned->executor.oldest() : nullptr;
+    if (stepping && failure.code == ErrorCode::mismatch && oldest && oldest->request.in_order()) {
+      concerned->executor.halt();
+      return concerned->negotiator.differs(*oldest->request.number);
+    }
     bool reported = true;
+    if (!concerned) changes_.fail_all(failure);
     for (auto& [key, group] : groups_.all()) {
       if (concerned && concerned != group) continue;
       group->executor.halt();
@@ -379,22 +376,25 @@ void Cycle::fail_everything(const Failure& failure) noexcept {
     group.executor.abandon(failure, completions_.finished());
   });
   completions_.publish();
-  departure_.reset();
+  mail_.fail(failure);
+  (void)intake_.take_departure();
   for (const SubmissionPtr& submission : queue_.in_flight()) completions_.complete(submission, &failure);
 }
 
 // ---- what the driver asks -------------------------------------------------------------------------------------------
 
 bool Cycle::needs_attention() const {
-  return !queue_.empty() || control_.pending() || !flushed_ || again() || counting() || settling() ||
+  return mail_.has_work() || mail_.needs_polling() || !queue_.empty() || control_.pending() || !flushed_ || again() ||
+         counting() || settling() ||
          std::any_of(groups_.at_work().begin(), groups_.at_work().end(), [](const auto& entry) {
            return entry.second->executor.busy() || entry.second->negotiator.joining();
          });
 }
 
 bool Cycle::operations_poll() const {
-  return settling() || std::any_of(groups_.at_work().begin(), groups_.at_work().end(),
-                                   [](const auto& entry) { return entry.second->executor.needs_polling(); });
+  return settling() || mail_.needs_polling() ||
+         std::any_of(groups_.at_work().begin(), groups_.at_work().end(),
+                     [](const auto& entry) { return entry.second->executor.needs_polling(); });
 }
 
 }  // namespace kolo

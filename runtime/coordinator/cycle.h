@@ -17,7 +17,9 @@
 #include "runtime/coordinator/deadlines.h"
 #include "runtime/coordinator/group_changes.h"
 #include "runtime/coordinator/groups.h"
+#include "runtime/coordinator/intake.h"
 #include "runtime/coordinator/losses.h"
+#include "runtime/coordinator/mail.h"
 #include "runtime/coordinator/pairs.h"
 #include "runtime/coordinator/patience.h"
 #include "runtime/coordinator/pending_queue.h"
@@ -31,8 +33,9 @@ class Cycle {
   using Time = std::chrono::steady_clock::time_point;
 
   /// `gpu`: where this rank's tensors of devices are.
-  Cycle(PendingQueue& queue, ControlChannel& control, std::shared_ptr<const GroupInfo> world, BackendList backends,
-        const Config& config, int gpu, std::function<void(const std::string&)> on_complete);
+  Cycle(PendingQueue& queue, ProgramGroups& program_groups, ControlChannel& control,
+        std::shared_ptr<const GroupInfo> world, BackendList backends, const Config& config, int gpu,
+        std::function<void(const std::string&)> on_complete);
 
   /// One pass. Returns whether anything moved.
   bool run(Time now);
@@ -60,9 +63,9 @@ class Cycle {
   /// Whether a grace period runs: run() must be called to see its end.
   bool counting() const { return patience_.counting(); }
   /// When run() must be called, at the latest: an operation may be overdue then, or a peer need this rank.
-  Time next_deadline() const { return std::min({deadlines_.next(), trailing_.next(), losses_.next()}); }
+  Time next_deadline() const { return std::min({deadlines_.next(), trailing_.next(), losses_.next(), mail_.next()}); }
   /// Whether run() has something to do at once: decisions have announced something, which it sends.
-  bool again() const { return again_ || announced_ < drained_.size(); }
+  bool again() const { return again_ || intake_.has_more(); }
   /// Whether the last run() has brought something further, which asking who is late does not.
   bool progressed() const { return progressed_; }
   /// Whether the last run() needed no ring: it has announced something of the program's, or a time had come.
@@ -73,20 +76,33 @@ class Cycle {
   SessionStats stats() const { return counters_.stats(); }
 
  private:
+  /// Of a group, in one cycle.
+  struct Turn {
+    GroupState* group;
+    bool decided;  // something was applied
+    Executor::Urgency urgency;
+  };
+
+  /// By who submits and does not wait, at what begins then: what all others have begun before mostly ends with two.
+  static constexpr int looks_at_begun = 3;
+
   static constexpr const char* out_of_memory =
       "there is not enough memory for what the runtime needs itself; use less in each rank, or fewer ranks on this "
       "machine";
 
-  bool announce();
   bool agree();
   void decide(Time now);
   bool send();
   bool execute(Time now);
 
-  void announce(const PendingQueue::Item& item);
-  GroupState* group_of(const SubmissionPtr& submission);
-  void submit(GroupState& group, const SubmissionPtr& submission);
-  bool execute(GroupState& group, Time now);
+  /// What the program has said about the group meanwhile is announced.
+  void open(GroupState& group) {
+    again_ = true;
+    intake_.release(group);
+  }
+  bool step_mail(Time now);
+  bool apply(GroupState& group);
+  bool step(const Turn& turn, bool among_others, Time now);
   void apply_decisions(GroupState& group);
   void complete_all_of(GroupState& group, const Failure& failure);
   void allocate(GroupState& group, const SubmissionPtr& submission);
@@ -97,7 +113,7 @@ class Cycle {
   void start(GroupState& group, AgreedBucket&& bucket);
   void finish(GroupState& group, const SubmissionPtr& submission, const Failure* failure);
   bool may_leave();
-  bool settling() const { return departure_ && settling_; }
+  bool settling() const { return intake_.departure() && settling_; }
   bool leave_when_ready();
   void give_up(const Failure& failure) noexcept;
 
@@ -120,29 +136,29 @@ class Cycle {
 
   PendingQueue& queue_;
   ControlChannel& control_;
+  Counters counters_;
   Groups groups_;
   const int gpu_;
   Completions completions_;
   Pairs pairs_;
-  GroupChanges changes_;
   Deadlines deadlines_;
   Losses losses_;
+  Mail mail_;
+  GroupChanges changes_;
+  GroupState* current_ = nullptr;  // whose messages or operations are being handled; null: of all
+  Intake intake_;
   Patience patience_;
   TrailingProgress trailing_;
-  GroupState* current_ = nullptr;  // whose messages or operations are being handled; null: of all
-  bool stepping_ = false;          // a backend is being called
-  SubmissionPtr departure_;
+  bool stepping_ = false;  // a backend is being called
+  Time now_{};             // of this pass
   bool settling_ = false;  // all have left, but what they have started is not complete everywhere
   bool flushed_ = true;
   bool has_announced_ = false, time_has_come_ = false, progressed_ = false;  // in the last run
   bool again_ = false;  // applying decisions has announced something, which the next cycle sends
-  std::size_t submissions_ = 0;
   std::optional<Failure> given_up_;
-  std::vector<PendingQueue::Item> drained_;
-  std::size_t announced_ = 0;  // of those
-  Writer outgoing_;            // a message on its way to the channel
-
-  Counters counters_;
+  std::optional<ControlChannel::Message> unheard_;  // of a group, since there was no memory
+  std::vector<Turn> turns_;                         // of this cycle
+  Writer outgoing_;                                 // a message on its way to the channel
 };
 
 }  // namespace kolo

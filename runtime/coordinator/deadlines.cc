@@ -11,6 +11,7 @@ using namespace std::chrono_literals;
 
 constexpr auto between_attempts = 2s;  // longer than a rank sleeps that was not rung
 constexpr int most_attempts = 3;
+constexpr int opening_takes = 2;  // attempts: a group that opens needs the ranks' runtimes only, which may start late
 constexpr auto turn_of_a_pair = 100ms;  // how often is looked for what waits behind another of its name
 
 /// When it is overdue, or, if that has been said, when it is to be said again.
@@ -38,10 +39,13 @@ void Deadlines::look(Time now) {
 void Deadlines::overdue(const SubmissionPtr& submission) {
   const Request& request = submission->request;
   GroupState* const group = groups_.find(request.group->key());
-  if (!group || group->negotiator.broken()) return;                                 // it is failing
-  if (!submission->pending.agreed && !group->negotiator.waits(submission)) return;  // not announced yet
-  if (++submission->pending.attempts <= most_attempts)
-    return group->negotiator.overdue(submission, submission->pending.attempts);
+  if (!group || group->negotiator.broken()) return;  // it is failing
+  const bool announced = submission->pending.agreed || group->negotiator.waits(submission);
+  const SubmissionPtr& waits = announced ? submission : group->opening;
+  if (!waits) return;  // not announced yet
+  const int attempt = ++submission->pending.attempts - (announced ? 0 : opening_takes);
+  if (attempt < 1) return;
+  if (attempt <= most_attempts) return group->negotiator.overdue(waits, *request.timeout_seconds, attempt);
   group->negotiator.cut_off(  // the same text on every rank
       {ErrorCode::stalled,
        fmt::format(

@@ -15,12 +15,10 @@ namespace kolo {
 namespace {
 
 using namespace std::chrono_literals;
-
 constexpr auto safety_wakeup = 1s;  // who sleeps until the doorbell rings looks as often, and counts what it finds
 constexpr auto longest_preemption = 500ms;  // of a thread that is about to ring
 constexpr std::chrono::nanoseconds polling_nap = 1ms;
 constexpr int eager_passes = 64;
-
 std::shared_ptr<const GroupInfo> group_of_all(const ControlChannel& control) {
   auto info = std::make_shared<GroupInfo>();
   info->name = "world";
@@ -34,8 +32,11 @@ std::vector<InFlight> list(const PendingQueue& queue) {
   std::vector<InFlight> result;
   for (const SubmissionPtr& one : queue.in_flight()) {
     const Request& request = one->request;
-    result.push_back({request.signature.kind, request.name(), request.group, one->queued.occurrence,
-                      one->queued.sequence, request.submitted, one->pending.agreed});
+    const std::string tag =
+        request.match && request.match->tags.size() == 1 ? fmt::format("tag {}", request.match->tags.front()) : "";
+    result.push_back({request.signature.kind, request.match ? tag : request.name(), request.group,
+                      one->queued.occurrence, one->queued.sequence, request.submitted,
+                      one->pending.agreed && !request.in_order()});
   }
   return result;
 }
@@ -46,11 +47,12 @@ Driver::Driver(std::unique_ptr<ControlChannel> control, BackendList backends, De
     : config_(config),
       control_(std::move(control)),
       world_group_(group_of_all(*control_)),
+      program_groups_(world_group_, control_->rank()),
       has_device_(device.kind != DeviceKind::cpu),
       oversubscribed_(
           more_ranks_than_cores(static_cast<int>(control_->topology().node_ranks(control_->rank()).size()))),
       one_core_(has_one_core()),
-      cycle_(queue_, *control_, world_group_, std::move(backends), config_, device.index,
+      cycle_(queue_, program_groups_, *control_, world_group_, std::move(backends), config_, device.index,
              [this](const std::string& name) { watch_.completed(name); }),
       watch_(
           config_, *control_, [this] { return list(queue_); }, [this] { return end_device(); }) {
@@ -82,6 +84,12 @@ Driver::~Driver() {
 
 // ---- any thread -----------------------------------------------------------------------------------------------------
 
+std::shared_ptr<const GroupInfo> Driver::make_group(std::vector<int> ranks, Order order) {
+  refuse_forked();
+  if (closed_) throw Error(ErrorCode::closed, "the session is closed; make groups before close()");
+  return program_groups_.make(std::move(ranks), order);
+}
+
 SubmissionPtr Driver::submit(Request&& request, bool will_wait) {
   refuse_forked();
   SubmissionPtr submission = queue_.submit(std::move(request));
@@ -100,6 +108,7 @@ void Driver::hand_over() {
 /// on timing, since plans are cut there. But where it has just looked at another there is nothing more to cut; on
 /// devices it counts that all were looked at. A wait for what was polled before cuts once more.
 void Driver::flush(const SubmissionPtr& submission, bool waits) {
+  if (submission->request.in_order()) return;  // there is no bucket to cut
   const bool again = submission->queued.flushed.exchange(true);
   const bool counts = submission->request.signature.device != DeviceKind::cpu && !again;
   if (again && !waits) return;
@@ -170,6 +179,20 @@ bool Driver::poll(const SubmissionPtr& submission) {
   return submission->completion.done.is_set();
 }
 
+bool Driver::wait_until(const SubmissionPtr& submission, Clock::time_point deadline) {
+  refuse_forked();
+  flush(submission, false);
+  wait_until(submission->completion.done, deadline);
+  return submission->completion.done.is_set();
+}
+
+/// The program looks at an operation, and goes on.
+void Driver::look(const SubmissionPtr& submission, bool waits) {
+  refuse_forked();
+  flush(submission, waits);
+  hand_over();
+}
+
 void Driver::release(const SubmissionPtr& submission) noexcept {
   if (forked()) return;
   if (!submission->completion.done) queue_.push(PendingQueue::What::withdraw, submission);
@@ -179,7 +202,7 @@ void Driver::release(const SubmissionPtr& submission) noexcept {
 void Driver::close(bool abandons) {
   if (forked()) return;
   leave(abandons);
-  callbacks_.finish();  // all is complete, and what follows it posted: before this rank's departure was
+  continuations_.finish();  // all is complete, and what follows it posted: before this rank's departure was
 }
 
 void Driver::leave(bool abandons) {
@@ -297,19 +320,21 @@ void Driver::leave_drivers() {
 
 void Driver::run_in_background() {
   Doorbell& doorbell = control_->doorbell();
-  while (!stop_) {
+  for (bool again = false; !stop_;) {
+    if (again) sched_yield();  // a thread of the program may be queued for this core
     std::uint32_t ticket = 0;
     std::chrono::nanoseconds nap{0};
     {
       const std::lock_guard role(role_);
       doorbell.disarm();
-      while (cycle(Clock::now()) && drivers_ == 0) idle_passes_ = 0;
+      again = cycle(Clock::now()) && drivers_ == 0;
+      if (again) idle_passes_ = 0;
+      if (again) continue;
       ticket = doorbell.arm();
       control_->listen();
       const bool moved = cycle(Clock::now());  // peers that moved before the doorbell was armed did not ring it
       background_relies_on_drivers_ = true;    // before it looks: a driver that leaves meanwhile sees it, and rings
-      const bool relies =
-          drivers_ > 0 && !cycle_.again();  // they run the cycle now, and ring if they leave something unfinished
+      const bool relies = drivers_ > 0 && !cycle_.again();  // they run the cycle, and ring if they leave something
       // Else peers ring when there is more to do.
       background_relies_on_drivers_ = relies && (moved || cycle_.operations_poll());
       if (moved || relies) idle_passes_ = 0;
@@ -333,8 +358,7 @@ std::chrono::nanoseconds Driver::nap_between_rings() const {
   return std::clamp<std::chrono::nanoseconds>(cycle_.next_deadline() - now, 0ns, safety_wakeup);
 }
 
-/// Sleeps until the doorbell rings, or the time has passed. A thread that sleeps for the safety wake-up's time looks
-/// for late work, and sleeps again.
+/// Until the doorbell rings, or the time has passed; who sleeps for the safety wake-up's time looks for late work.
 void Driver::sleep_in_background(std::uint32_t ticket, std::chrono::nanoseconds nap) {
   if (nap == std::chrono::nanoseconds(0)) return (void)sched_yield();
   while (!control_->doorbell().sleep(ticket, nap) && nap == safety_wakeup && !stop_) {
@@ -345,8 +369,8 @@ void Driver::sleep_in_background(std::uint32_t ticket, std::chrono::nanoseconds 
   }
 }
 
-/// The doorbell has not rung: there is nothing to do, or a thread or rank has something new and is about to ring, or a
-/// ring is missing. The doorbell stays armed. What has come is left alone until then: some rings are for what is there.
+/// The doorbell, which stays armed, has not rung: there is nothing to do, or who has something new is about to ring, or
+/// a ring is missing. What has come is left alone until then: some rings are for what is there.
 bool Driver::look_for_late_work(std::uint32_t ticket) {
   if (cycle_.next_deadline() < Clock::now() + safety_wakeup) return true;  // sleeps for less
   if (control_->pending() && control_->doorbell().sleep(ticket, longest_preemption)) return true;
@@ -365,8 +389,7 @@ SessionStats Driver::stats() const {
   return stats;
 }
 
-/// How long the background thread may sleep unless it is rung. Peers ring; but what MPI brings must be looked for: at
-/// once as long as it is likely to come soon, then less and less often.
+/// Peers ring; but what MPI brings must be looked for: at once as long as it is likely to come soon, then less often.
 std::chrono::nanoseconds Driver::background_nap() {
   if (!cycle_.operations_poll()) return nap_between_rings();
   ++idle_passes_;

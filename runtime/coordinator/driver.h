@@ -14,7 +14,7 @@
 #include <kolo/session.h>
 
 #include "runtime/control/channel.h"
-#include "runtime/coordinator/callbacks.h"
+#include "runtime/coordinator/continuations.h"
 #include "runtime/coordinator/cycle.h"
 #include "runtime/coordinator/pending_queue.h"
 #include "runtime/watchdog/stall_watch.h"
@@ -39,6 +39,9 @@ class Driver {
 
   // Any thread.
   std::uint32_t declare(std::string_view name) { return queue_.declare(name); }
+  /// As of ProgramGroups. Throws Error{closed}.
+  std::shared_ptr<const GroupInfo> make_group(std::vector<int> ranks, Order order);
+  bool has_group(const GroupInfo& group) const { return program_groups_.has(group); }
   SubmissionPtr submit(Request&& request, bool will_wait);
   void wait(const SubmissionPtr& submission);
   bool poll(const SubmissionPtr& submission);
@@ -46,12 +49,21 @@ class Driver {
   bool wait_until(const SubmissionPtr& submission, Clock::time_point deadline);
   void wait_for(Flag& reached) { wait_until(reached); }
   /// Calls the listener once when the operation is done; false: it is, and the listener is not called.
-  bool listen(const SubmissionPtr& submission, const Listener& listener);
+  bool listen(const SubmissionPtr& submission, const Listener& listener) {
+    look(submission, false);
+    return queue_.listen(submission, listener);
+  }
   void stop_listening(const SubmissionPtr& submission, const Listener& listener) {
     queue_.stop_listening(submission, listener);
   }
-  void on_done(const SubmissionPtr& submission, std::function<void(const Error*)> function);
-  void detach(const SubmissionPtr& submission, std::shared_ptr<const void> keep_alive);
+  void on_done(const SubmissionPtr& submission, std::function<void(const Error*)> function) {
+    continuations_.on_done(submission, std::move(function));
+    look(submission, false);
+  }
+  void detach(const SubmissionPtr& submission, std::shared_ptr<const void> keep_alive) {
+    continuations_.detach(submission, std::move(keep_alive));
+    look(submission, true);
+  }
   /// For device tensors: waits until the operation is on its way to its results, or done, no longer. Its name is free
   /// then; how it fails later is for whoever calls claim_failure(). False: it is done, and its failure, if any, is the
   /// caller's.
@@ -59,7 +71,7 @@ class Driver {
   /// How something failed that nobody waits for any more; once.
   std::optional<Failure> claim_failure() { return queue_.claim_failure(); }
   /// It is done: throws how it has failed, or else what claim_failure() knows.
-  void conclude(const Submission& submission);
+  void conclude(const Submission& submission) { continuations_.conclude(submission); }
   /// The handle dies: withdraws the operation, or waits for it if that is too late.
   void release(const SubmissionPtr& submission) noexcept;
   void close(bool abandons);
@@ -78,12 +90,12 @@ class Driver {
  private:
   bool cycle(Clock::time_point now);
   void flush(const SubmissionPtr& submission, bool waits = true);
+  void look(const SubmissionPtr& submission, bool waits);
   void announce_inline();
   /// Takes the role, if it is free, and drives until then. Returns whether it had it.
   bool try_drive(Flag& reached, Clock::time_point deadline);
   void drive_until(Flag& reached, Clock::time_point deadline);
   void wait_until(Flag& reached, Clock::time_point deadline = Clock::time_point::max());
-  void follow(const SubmissionPtr& submission, std::function<void()> task);
   void hand_over();
   void leave(bool abandons);
   std::unique_lock<std::mutex> take_role();
@@ -102,7 +114,8 @@ class Driver {
   const std::unique_ptr<ControlChannel> control_;
   const std::shared_ptr<const GroupInfo> world_group_;
   PendingQueue queue_;
-  Callbacks callbacks_;
+  ProgramGroups program_groups_;
+  Continuations continuations_{queue_, config_};
   std::mutex role_;
   std::atomic<bool> background_relies_on_drivers_{false};
   std::atomic<int> drivers_{0};  // threads that wait and have not gone to sleep: they run the cycle

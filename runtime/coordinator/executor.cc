@@ -13,6 +13,8 @@ namespace {
 constexpr int looks = 64;  // at what ranks of this node do, before one says that nothing has moved: each costs less
                            // than what else a cycle looks at
 
+constexpr int last_steps = 1024;  // take in all that peers have left in memory that they share
+
 /// Whether `is` says so of the signature of each tensor's type.
 template <class Is>
 bool all_types(const Signature& signature, Is&& is) {
@@ -85,7 +87,38 @@ BackendList Executor::backends_for(const GroupInfo& group) const {
 void Executor::start(AgreedBucket&& bucket) {
   Running& running = running_.emplace_back();
   running.members = std::move(bucket.members);
-  make_buckets(running, bucket.absent);
+  running.token = bucket.token;
+  const Submission& first = *running.members.front();
+  const Signature& signature = first.request.signature;
+  running.urgency.priority = signature.priority;
+  const bool meets =
+      running.token != 0 && Rendezvous::needed(first, moves_data(signature.kind) ? runner_of(signature) : nullptr);
+  if (!meets) return make_buckets(running, bucket.absent);
+  running.meets = true;
+}
+
+/// Whether the ranks have met, if they need to, and the buckets are made.
+bool Executor::meet(Running& running, bool held, bool& moved) {
+  if (!running.meets) return true;
+  if (held && !running.rendezvous) return false;
+  if (!running.rendezvous) {
+    Backend* const host = backend_of({.kind = OpKind::all_gather, .dtype = DType::i64});
+    if (!host) throw Error(ErrorCode::backend, "no backend of the group serves host tensors, which its ranks meet by");
+    running.rendezvous = std::make_unique<Rendezvous>(*host, running.members.front(), running.token);
+    running.meeting_trails = host->must_be_called();
+  }
+  const bool met = running.rendezvous->step();
+  trailing_ |= running.meeting_trails && (met || running.rendezvous->moved());
+  if (!met) {
+    moved |= running.rendezvous->moved();
+    return false;
+  }
+  running.failure = running.rendezvous->failure();
+  running.rendezvous.reset();
+  running.meets = false;
+  moved = true;
+  if (!running.failure) make_buckets(running, {});
+  return true;
 }
 
 /// One collective for each type among the tensors: more than one only if they were submitted together.
@@ -110,12 +143,14 @@ void Executor::make_buckets(Running& running, const std::vector<int>& absent) co
         place->signature.shape = tensor.in.shape;
         place->signature.members.clear();
         place->world_only = world_only_;
+        place->token = running.token == 0 ? 0 : running.token + 2 * (buckets.size() - 1);  // odd
       }
       if (request.ready && (place->ready.empty() || place->ready.back() != request.ready))
         place->ready.push_back(request.ready);
       place->tensors.push_back(std::move(tensor));
     }
   }
+  for (const Bucket& bucket : buckets) running.urgency.bytes -= static_cast<std::int64_t>(bucket.bytes());
 }
 
 Backend* Executor::backend_of(const Signature& signature) const {
@@ -140,9 +175,16 @@ Executor::InFlight Executor::start_on_backend(const Bucket& bucket) {
   return {backend->start(bucket), std::ranges::find(devices_, backend) != devices_.end(), backend->must_be_called()};
 }
 
-bool Executor::step(std::vector<Finished>& finished) {
+Executor::Urgency Executor::urgency() const {
+  if (running_.empty()) return {};
+  Urgency urgency = running_.front().urgency;
+  for (const Running& running : running_) urgency.priority = std::max(urgency.priority, running.urgency.priority);
+  return urgency;
+}
+
+bool Executor::step(std::vector<Finished>& finished, bool among_others) {
   bool moved = step_once(finished);
-  if (moved || needs_polling()) return moved;
+  if (moved || among_others || needs_polling()) return moved;
   for (int look = 1; !moved && look < looks && busy(); ++look) moved = step_once(finished);
   return moved;
 }
@@ -158,7 +200,7 @@ bool Executor::step_once(std::vector<Finished>& finished) {
     if (faulted_) break;
     if (!complete) continue;
     any = running.complete = true;  // also if a later one throws
-    for (SubmissionPtr& member : running.members) finished.push_back({std::move(member), std::nullopt});
+    for (SubmissionPtr& member : running.members) finished.push_back({std::move(member), running.failure});
   }
   if (any) drop_complete();
   return any || moved;
@@ -170,6 +212,10 @@ void Executor::drop_complete() {
 
 /// Whether the bucket is complete.
 bool Executor::advance(Running& running, bool& held, bool& moved) {
+  if (!meet(running, held, moved)) {
+    held = true;
+    return false;
+  }
   for (std::size_t i = 0; i < running.operations.size();) {
     if (completes(running.operations[i])) {
       running.operations.erase(running.operations.begin() + static_cast<std::ptrdiff_t>(i));
@@ -284,8 +330,12 @@ void Executor::abandon(const Failure& failure, std::vector<Finished>& finished) 
 bool Executor::completes_now(Running& running) noexcept {
   try {
     bool held = true;  // starts nothing
-    bool moved = false;
-    return advance(running, held, moved);
+    bool moved = true, complete = false;
+    for (int step = 0; step < last_steps && moved && !complete; ++step) {
+      moved = false;
+      complete = advance(running, held, moved);
+    }
+    return complete;
   } catch (...) {
     return false;
   }
@@ -307,7 +357,8 @@ std::uint64_t Executor::staged_bytes() const {
 
 bool Executor::needs_polling() const {
   return !halted_ && (!failed_.empty() || std::any_of(running_.begin(), running_.end(), [](const Running& running) {
-    return std::any_of(running.operations.begin(), running.operations.end(),
+    return (running.rendezvous && running.rendezvous->needs_polling()) ||
+           std::any_of(running.operations.begin(), running.operations.end(),
                        [](const InFlight& started) { return started.operation->needs_polling(); });
   }));
 }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <chrono>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -11,6 +10,7 @@
 #include <kolo/device_backend.h>
 
 #include "ops/introductions.h"
+#include "runtime/coordinator/rendezvous.h"
 #include "runtime/operation/submission.h"
 
 namespace kolo {
@@ -37,23 +37,40 @@ class Executor {
   /// What the backends of this group have for another one, whose executor then introduces them.
   BackendList backends_for(const GroupInfo& group) const;
 
+  /// As of Backend: of the first of this group's that has one.
+  std::unique_ptr<ByteLane> lane(int peer) const {
+    for (const auto& backend : backends_) {
+      if (auto lane = backend->lane(peer)) return lane;
+    }
+    return nullptr;
+  }
+
   /// As of Backend, for all backends of this group: what goes away serves nothing. Before supports() is asked.
   Introduction introduction() const { return introduction_of(backends_); }
   void introduce(std::span<const Introduction> members);
 
-  /// World executor only: the ranks have agreed to make a group, whoever belongs to it.
-  void group_made() { world_only_ = false; }
+  /// World executor only: the ranks have agreed that other groups use their devices, too.
+  void share_devices() { world_only_ = false; }
+  bool shares_devices() const { return !world_only_; }
+
+  /// Which group goes first: the one with the higher priority in flight, then the one with less to move.
+  struct Urgency {
+    int priority = 0;
+    std::int64_t bytes = 0;  // of the first bucket, negated
+    friend auto operator<=>(const Urgency&, const Urgency&) = default;
+  };
+  Urgency urgency() const;
 
   /// Takes a bucket on, to be started by step() in this order; its members share everything but their shapes (and, of
   /// one grouped submission, the types). A barrier has nothing to move and is complete at once. If this throws, the
   /// members are here nevertheless: call halt(), and abandon() fails them.
   void start(AgreedBucket&& bucket);
 
-  /// Starts what is new, in order, unless something in flight holds the backend; advances everything in flight and
-  /// appends what completed. Returns whether anything did, or moved; before it says no it looks several times, unless a
-  /// library must be called for that. Throws what a backend threw: what is in flight cannot be trusted any more, call
-  /// halt().
-  bool step(std::vector<Finished>& finished);
+  /// Starts what is new, in order, unless something in flight holds the backend; advances everything in flight by a
+  /// bounded amount of work and appends what completed. Returns whether anything did, or moved; before it says no it
+  /// looks several times, unless a library must be called for that, or other groups have work. Throws what a backend
+  /// threw: what is in flight cannot be trusted any more, call halt().
+  bool step(std::vector<Finished>& finished, bool among_others = false);
 
   /// What an operation on a device failed with, once: nothing of the group is stepped until fail_devices().
   std::optional<Failure> take_fault() { return std::exchange(fault_to_report_, std::nullopt); }
@@ -72,6 +89,8 @@ class Executor {
   /// Fails everything in flight that is not complete, and abandons the backends.
   void abandon(const Failure& failure, std::vector<Finished>& finished);
 
+  /// The oldest operation in flight, if there is one.
+  const Submission* oldest() const { return running_.empty() ? nullptr : running_.front().members.front().get(); }
   bool has_devices() const { return !devices_.empty(); }
   bool busy() const { return !running_.empty() || !failed_.empty(); }
   bool at_rest() const { return !busy() && !fault_to_report_; }
@@ -96,7 +115,13 @@ class Executor {
   };
   struct Running {
     std::vector<SubmissionPtr> members;
-    std::vector<Bucket> buckets;       // one for each type; none of what moves no data
+    std::uint64_t token = 0;
+    bool meets = false;                        // it needs a rendezvous, before there are buckets
+    std::unique_ptr<Rendezvous> rendezvous{};  // under way
+    bool meeting_trails = false;               // the backend that they meet by must be called
+    std::optional<Failure> failure{};
+    std::vector<Bucket> buckets{};  // one for each type; none of what moves no data
+    Urgency urgency{};
     std::size_t started = 0;           // of the buckets
     std::vector<InFlight> operations;  // started and not complete
     bool launched = false;             // of devices: the members know
@@ -108,6 +133,7 @@ class Executor {
   bool finish_failed(std::vector<Finished>& finished);
   bool completes_now(Running& running) noexcept;
   bool advance(Running& running, bool& held, bool& moved);
+  bool meet(Running& running, bool held, bool& moved);
   void make_buckets(Running& running, const std::vector<int>& absent) const;
   void drop_complete();
   static void publish_launch(Running& running);
@@ -121,11 +147,11 @@ class Executor {
   int ranks_;
   int rank_;
   bool timed_;
-  bool world_only_;  // no group but the world has been made
+  bool world_only_;  // no group but the world uses devices
   std::chrono::nanoseconds time_of_buckets_{0};
   bool faulted_ = false;
   std::optional<Failure> fault_to_report_;
-  std::deque<Running> running_;
+  std::vector<Running> running_;
   std::vector<Finished> failed_;  // on devices, which have not recovered
   bool halted_ = false;
   bool trailing_ = false;

@@ -27,11 +27,13 @@ std::shared_ptr<const GroupInfo> pair_info(int from, int to, int size, int rank)
 }
 
 GroupState::GroupState(std::shared_ptr<const GroupInfo> group, ControlChannel& channel, const Config& config,
-                       BackendList backends)
+                       BackendList backends, bool opened)
     : info(std::move(group)),
       negotiator(info, tree_position(channel.topology(), ascending(info->ranks), channel.rank()), config.fusion_bytes,
                  static_cast<std::size_t>(config.remembered_tensors)),
-      executor(std::move(backends), *info, config.timings) {
+      executor(std::move(backends), *info, config.timings),
+      stage(opened ? Stage::open : Stage::idle) {
+  if (stage == Stage::open) told = stage;
   channel.open(negotiator.position());
 }
 
@@ -46,15 +48,20 @@ void GroupState::count(Counters& counters) {
   counters.bucket_ns += static_cast<std::uint64_t>((time - std::exchange(time_counted, time)).count());
 }
 
+bool GroupState::decided() {
+  if (negotiator.over() && executor.oldest()) negotiator.end_if_left(*executor.oldest());
+  return negotiator.decided() || !decisions.empty();
+}
+
 bool GroupState::at_rest() const {
-  return negotiator.at_rest() && decisions.empty() && executor.at_rest() && !patience.run.counting() &&
-         !patience.wait.counting() && !patience.part.counting();
+  return negotiator.at_rest() && decisions.empty() && executor.at_rest() && held.empty() && !untold() &&
+         !patience.counting();
 }
 
 Groups::Groups(std::shared_ptr<const GroupInfo> world, ControlChannel& control, const Config& config,
                BackendList backends)
     : control_(control), config_(config) {
-  states_[{}] = std::make_unique<GroupState>(std::move(world), control, config, std::move(backends));
+  states_[{}] = std::make_unique<GroupState>(std::move(world), control, config, std::move(backends), true);
   put_to_work({}, this->world());
 }
 
@@ -97,26 +104,25 @@ GroupState& Groups::pair(GroupId id) {
       pair_info(static_cast<int>(id / size), static_cast<int>(id % size), static_cast<int>(size), control_.rank());
   if (!info->member() || id / size >= size || id / size == id % size)
     throw Error(ErrorCode::backend, "malformed control message (of a pair that this rank is not in)");
-  auto backends = world().executor.backends_for(*info);
-  auto state = std::make_unique<GroupState>(info, control_, config_, std::move(backends));
-  return *put_to_work(info->key(), *(states_[info->key()] = std::move(state)));
+  const bool opened = !world().executor.has_devices();
+  auto backends = opened ? world().executor.backends_for(*info) : BackendList();
+  return add(std::move(info), std::move(backends), opened);
 }
 
-std::shared_ptr<const GroupInfo> Groups::make(GroupId id, std::vector<int> ranks) {
-  auto info = std::make_shared<GroupInfo>();
-  info->id = id;
-  info->world = world().info;
-  info->ranks = std::move(ranks);
-  RankSet set;
-  for (int rank : info->ranks) set.add(rank);
-  info->name = fmt::format("{} ({})", info->id, to_string(set));
-  const auto place = std::find(info->ranks.begin(), info->ranks.end(), control_.rank());
-  info->rank = place == info->ranks.end() ? -1 : static_cast<int>(place - info->ranks.begin());
-  world().executor.group_made();
-  if (info->member()) {
-    states_[info->key()] = std::make_unique<GroupState>(info, control_, config_, world().executor.backends_for(*info));
-  }
-  return info;
+GroupState& Groups::add(std::shared_ptr<const GroupInfo> info, BackendList backends, bool opened) {
+  const GroupKey key = info->key();
+  auto state = std::make_unique<GroupState>(std::move(info), control_, config_, std::move(backends), opened);
+  GroupState& added = *put_to_work(key, *(states_[key] = std::move(state)));
+  if (left_) added.negotiator.leave(*left_);
+  return added;
+}
+
+GroupState& Groups::make(std::shared_ptr<const GroupInfo> info) {
+  return add(std::move(info), {}, false);
+}
+
+void Groups::equip(GroupState& group) {
+  group.executor = Executor(world().executor.backends_for(*group.info), *group.info, config_.timings);
 }
 
 }  // namespace kolo

@@ -16,6 +16,7 @@
 #include "runtime/coordinator/executor.h"
 #include "runtime/coordinator/pair_queue.h"
 #include "runtime/coordinator/patience.h"
+#include "runtime/coordinator/pending_queue.h"
 #include "runtime/negotiation/negotiator.h"
 
 namespace kolo {
@@ -44,9 +45,16 @@ struct Counters {
 std::shared_ptr<const GroupInfo> pair_info(int from, int to, int size, int rank);
 
 /// What one rank keeps for each group it belongs to: each group agrees and runs on its own.
+///
+/// A group that the program has made, and a pair that has backends of devices, is opened before its first operation:
+/// its members make their backends and introduce them to each other. Until then it has none, and the program's
+/// operations wait in front of the negotiation.
 struct GroupState {
+  enum class Stage : std::uint8_t { idle, opens, open };
+
+  /// `opened`: it has its backends, and needs no opening.
   GroupState(std::shared_ptr<const GroupInfo> group, ControlChannel& channel, const Config& config,
-             BackendList backends);
+             BackendList backends, bool opened);
   GroupState(const GroupState&) = delete;
   GroupState& operator=(const GroupState&) = delete;
 
@@ -58,19 +66,29 @@ struct GroupState {
   GroupPatience patience;
   PairQueue pair_queue;  // of a pair
 
+  Stage stage;
+  std::optional<Stage> told;             // what the neighbours have been told; of the world and opened pairs they know
+  SubmissionPtr opening;                 // while it opens
+  std::vector<PendingQueue::Item> held;  // of the program, until it is open
+
   bool was_joined = false;  // some rank had joined when the decisions were last applied
   std::uint64_t agreements_counted = 0, buckets_counted = 0, staged_counted = 0;
   std::chrono::nanoseconds time_counted{0};
 
   bool is_pair() const { return info->is_pair(); }
+  /// Whether decisions are to be applied. Where a rank has left without having begun what runs here, that is one.
+  bool decided();
+  /// Whether the neighbours do not know that there is such a group, or that it opens.
+  bool untold() const { return told < std::min(stage, Stage::opens); }
+  /// Whether operations are announced at once, if only to fail.
+  bool takes_operations() const { return stage == Stage::open || negotiator.over(); }
   /// Adds what has come since it was counted last.
   void count(Counters& counters);
   /// Whether only the program or another rank can give it something to do.
   bool at_rest() const;
 };
 
-/// The groups of one rank, the world first. Agreed groups are numbered in the order in which the world agreed to make
-/// them, the same on every rank, members or not.
+/// The groups of one rank, the world first.
 ///
 /// A cycle looks only at those at work: whoever looks one up may give it something to do, and so it is at work from
 /// then on, until rest() finds that it has nothing to do.
@@ -86,12 +104,14 @@ class Groups {
   /// The state of a pair that this rank belongs to, made if it is not there yet.
   GroupState& pair(GroupId id);
 
-  /// The numbers of the next groups: the first of `count`. All ranks take them, in agreed order.
-  GroupId take_ids(std::size_t count) { return std::exchange(next_, next_ + count); }
-  /// Makes a group of these session ranks, in this order; its backends are yet to be introduced. Returns its
-  /// description on this rank, member or not.
-  std::shared_ptr<const GroupInfo> make(GroupId id, std::vector<int> ranks);
+  /// Makes the state of a group, which is yet to be opened.
+  GroupState& make(std::shared_ptr<const GroupInfo> info);
   void remove(GroupId id);
+  /// Gives a group its backends, which are yet to be introduced.
+  void equip(GroupState& group);
+
+  /// This rank leaves: all groups that are made from now on are left at once.
+  void leave(bool abandoned) { left_ = abandoned; }
 
   /// In the order of their keys. More may come while one goes through them.
   const AtWork& at_work() const { return at_work_; }
@@ -107,12 +127,13 @@ class Groups {
 
  private:
   GroupState* put_to_work(GroupKey key, GroupState& group);
+  GroupState& add(std::shared_ptr<const GroupInfo> info, BackendList backends, bool opened);
 
   ControlChannel& control_;
   const Config& config_;
   std::map<GroupKey, std::unique_ptr<GroupState>> states_;
   AtWork at_work_;
-  GroupId next_ = 1;
+  std::optional<bool> left_;  // and whether this rank abandoned what was in flight
 };
 
 }  // namespace kolo

@@ -25,7 +25,7 @@ void Losses::unexplained(GroupState& group, const Failure& failure) {
 void Losses::look(Time now, bool leaving) {
   while (auto loss = control_.take_loss()) {
     const auto wait = leaving ? leaving_takes_within : ControlChannel::word_comes_within;
-    noticed_.push_back({now + wait, [this, loss = std::move(*loss)] { fail_groups_of(loss); }});
+    notice({loss->rank, loss->text + "; see what it printed"}, now + wait);
   }
   for (std::size_t i = 0; i < noticed_.size();) {
     auto& acts_at = noticed_[i].acts_at;
@@ -47,12 +47,24 @@ Losses::Time Losses::next() const {
   return next;
 }
 
-void Losses::fail_groups_of(const ControlChannel::Loss& loss) {
+/// All are to know: not everybody has met the rank, and whoever has not would wait for it.
+void Losses::notice(const Gone& gone, Time acts_at) {
+  if (!gone_.try_emplace(gone.rank, gone.text).second) return;
+  groups_.world().negotiator.tell(gone);
+  noticed_.push_back({acts_at, [this, rank = gone.rank] { fail_groups_of(rank); }});
+}
+
+std::optional<Failure> Losses::failure_of(const GroupInfo& group) const {
+  const auto found = std::ranges::find_if(group.ranks, [this](int rank) { return gone_.contains(rank); });
+  if (found == group.ranks.end()) return std::nullopt;
+  return Failure{ErrorCode::aborted, fmt::format("group {}: {}", group.name, gone_.at(*found))};
+}
+
+void Losses::fail_groups_of(int rank) {
+  ++lost_;
   for (auto& [key, group] : groups_.all()) {
-    const bool concerned = std::ranges::find(group->info->ranks, loss.rank) != group->info->ranks.end();
-    if (!concerned || group->negotiator.broken()) continue;
-    group->negotiator.cut_off(
-        {ErrorCode::aborted, fmt::format("group {}: {}; see what it printed", group->info->name, loss.text)});
+    const bool concerned = std::ranges::find(group->info->ranks, rank) != group->info->ranks.end();
+    if (concerned && !group->negotiator.broken()) group->negotiator.cut_off(*failure_of(*group->info));
   }
 }
 

@@ -2,7 +2,9 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "runtime/control/channel.h"
@@ -24,6 +26,14 @@ class Losses {
   /// A backend has found out that a rank of the group will do no more, and not which, or why: that rank has told
   /// others.
   void unexplained(GroupState& group, const Failure& failure);
+  /// Others have noticed that a rank is gone.
+  void heard(const Gone& gone, Time now) { notice(gone, now + ControlChannel::word_comes_within); }
+  /// How a group fails from the beginning, since a member is gone.
+  std::optional<Failure> failure_of(const GroupInfo& group) const;
+  /// For how many ranks the groups that have them have failed.
+  std::size_t lost() const { return lost_; }
+  /// Whether any rank is gone.
+  bool any() const { return !gone_.empty(); }
   /// Takes what the channel has noticed, and acts on what was noticed long enough ago. `leaving`: this rank waits for
   /// all to leave.
   void look(Time now, bool leaving);
@@ -35,11 +45,14 @@ class Losses {
     std::optional<Time> acts_at;  // from the next look() on
     std::function<void()> act;
   };
-  void fail_groups_of(const ControlChannel::Loss& loss);
+  void notice(const Gone& gone, Time acts_at);
+  void fail_groups_of(int rank);
 
   ControlChannel& control_;
   Groups& groups_;
-  std::vector<Noticed> noticed_;  // and not acted on
+  std::vector<Noticed> noticed_;     // and not acted on
+  std::map<int, std::string> gone_;  // how, by rank
+  std::size_t lost_ = 0;
 };
 
 }  // namespace kolo

@@ -11,9 +11,7 @@ namespace kolo {
 GroupState* Pairs::state(GroupId id) {
   if (GroupState* const known = groups_.find({GroupKind::pair, id})) return known;
   if (groups_.world().negotiator.broken()) return nullptr;
-  GroupState& pair = groups_.pair(id);
-  if (left_) pair.negotiator.leave(*left_);
-  return &pair;
+  return &groups_.pair(id);
 }
 
 void Pairs::end_with_world() {
@@ -23,14 +21,19 @@ void Pairs::end_with_world() {
   }
 }
 
-void Pairs::submit(GroupState& pair, const SubmissionPtr& submission) {
+void Pairs::submit(GroupState& pair, const SubmissionPtr& submission, bool held) {
   if (const auto failure = pair.negotiator.take_late_failure(*submission))
     return completions_.complete(submission, &*failure);
-  submission->pending.refusal = refusal_of(submission->request, true);
-  if (const auto& failure = submission->pending.refusal) return completions_.complete(submission, &*failure);
+  if (refuse(submission, !held)) return;
   if (!pair.pair_queue.admit(submission)) return;
   pair.negotiator.submit(submission);
   pair.negotiator.end_run();
+}
+
+bool Pairs::refuse(const SubmissionPtr& submission, bool is_new) {
+  submission->pending.refusal = refusal_of(submission->request, is_new);
+  if (const auto& failure = submission->pending.refusal) completions_.complete(submission, &*failure);
+  return submission->pending.refusal.has_value();
 }
 
 void Pairs::withdraw(GroupState& pair, const SubmissionPtr& submission) {
@@ -43,11 +46,7 @@ void Pairs::withdraw(GroupState& pair, const SubmissionPtr& submission) {
 
 bool Pairs::admit_next(GroupState& pair, const std::string& name) {
   while (const SubmissionPtr next = pair.pair_queue.next(name)) {
-    next->pending.refusal = refusal_of(next->request, false);
-    if (const auto& failure = next->pending.refusal) {
-      completions_.complete(next, &*failure);
-      continue;
-    }
+    if (refuse(next, false)) continue;
     pair.negotiator.submit(next);
     pair.negotiator.end_run();
     if (const auto flushed_at = std::exchange(next->pending.flushed_at, 0)) pair.negotiator.flush(next, flushed_at);
@@ -94,6 +93,9 @@ bool Pairs::wait_for(const GroupInfo& parent) const {
     if (!pair.is_pair()) return false;
     auto waiting = pair.negotiator.waiting();
     pair.pair_queue.add_to(waiting);
+    for (const auto& item : pair.held) {
+      if (item.what == PendingQueue::What::submit) waiting.push_back(item.submission);
+    }
     return std::any_of(waiting.begin(), waiting.end(), [&](const SubmissionPtr& submission) {
       return submission->request.parent->key() == parent.key();
     });

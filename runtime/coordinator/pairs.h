@@ -14,12 +14,12 @@ class Pairs {
  public:
   Pairs(Groups& groups, Completions& completions, int rank) : groups_(groups), completions_(completions), rank_(rank) {}
 
-  /// Every pair that is made from now on is left at once.
-  void leave(bool abandoned) { left_ = abandoned; }
-
   /// The pair's state, made if it is not there yet; null once the world has failed.
   GroupState* state(GroupId id);
-  void submit(GroupState& pair, const SubmissionPtr& submission);
+  /// `held`: it has waited for the pair to be opened.
+  void submit(GroupState& pair, const SubmissionPtr& submission, bool held);
+  /// Completes what is new, and would wait in vain for its other rank. Returns whether it is.
+  bool refuse(const SubmissionPtr& submission, bool is_new = true);
   void withdraw(GroupState& pair, const SubmissionPtr& submission);
   /// An operation of this name is agreed, or gone: the next one, if any, is negotiated. Returns whether there is one.
   bool admit_next(GroupState& pair, const std::string& name);
@@ -38,7 +38,6 @@ class Pairs {
   Groups& groups_;
   Completions& completions_;
   int rank_;
-  std::optional<bool> left_;  // and whether this rank abandoned what was in flight
 };
 
 }  // namespace kolo

@@ -47,6 +47,7 @@ bool Patience::look(std::size_t submissions, Time now) {
   bool ended = false;
   for (auto& [key, group] : groups_.at_work()) {
     Negotiator& negotiator = group->negotiator;
+    if (!group->patience.counting() && negotiator.at_rest()) continue;
     if (group->patience.run.ended(negotiator.holds_up_others(), negotiator.length_of_run(), now)) {
       negotiator.end_run();
       ended = true;
@@ -78,7 +79,10 @@ bool Patience::stands_still() const {
     return std::any_of(groups_.at_work().begin(), groups_.at_work().end(),
                        [&](const auto& entry) { return is(entry.second->negotiator); });
   };
-  return any([](const Negotiator& negotiator) { return negotiator.program_waits(); }) &&
+  const bool in_order = std::any_of(groups_.at_work().begin(), groups_.at_work().end(), [](const auto& entry) {
+    return entry.second->info->order == Order::program && entry.second->executor.busy();
+  });
+  return (in_order || any([](const Negotiator& negotiator) { return negotiator.program_waits(); })) &&
          any([](const Negotiator& negotiator) { return negotiator.waits_for_program(); });
 }
 

@@ -53,6 +53,8 @@ struct GroupPatience {
   /// Others wait for a bucket, whose layout matters, of which its program has submitted a part and adds no more, nor
   /// waits: maybe for those others, otherwise than through kolo. As long as a stall that is reported. Nor for this.
   GracePeriod part{std::chrono::seconds(10)};
+
+  bool counting() const { return run.counting() || wait.counting() || part.counting(); }
 };
 
 /// What a rank does about plans that keep programs waiting: it ends runs that others wait for, and splits buckets that

@@ -9,7 +9,7 @@ namespace kolo {
 
 namespace {
 
-/// What names of an operation that moves no data begin with; changes of groups share their numbers.
+/// What names of an operation that moves no data begin with.
 std::string_view prefix_of(OpKind kind) {
   switch (kind) {
     case OpKind::barrier: return "kolo.barrier.";
@@ -48,6 +48,7 @@ SubmissionPtr PendingQueue::submit(Request&& request) {
   if (request.declared && *request.declared >= declared_.size())
     throw Error(ErrorCode::invalid_argument, "a TensorId was used that the session's declare() did not return");
   if (request.declared) request.declared_name = declared_[*request.declared];
+  if (request.in_order()) return submit_in_order(std::move(request));
   Names& names = names_[request.group->key()];
   Turns* turns = nullptr;
   if (request.name().empty() && !moves_data(kind)) {
@@ -59,7 +60,7 @@ SubmissionPtr PendingQueue::submit(Request&& request) {
     throw Error(ErrorCode::closed,
                 describe(kind, request.name(), request.group->name) + ": the session is closed; submit before close()");
   }
-  if (!closed_groups_.empty() && closed_groups_.contains(program_group(request).key()))
+  if (kind != OpKind::remove_group && !closed_groups_.empty() && closed_groups_.contains(program_group(request).key()))
     throw Error(ErrorCode::closed, describe(request) + ": the group is being removed; submit before remove_group()");
   auto submission = std::allocate_shared<Submission>(PoolAllocator<Submission>(blocks_), std::move(request));
   NameUse& use = reserve_names(names, submission);
@@ -68,6 +69,25 @@ SubmissionPtr PendingQueue::submit(Request&& request) {
   submission->pending.number = use.number;
   submission->queued.sequence = sequence_ + 1;
   if (kind == OpKind::send_recv) ++use.sent;
+  add(submission);
+  append({What::submit, submission, 0});
+  return submission;
+}
+
+/// Its name is its number.
+SubmissionPtr PendingQueue::submit_in_order(Request&& request) {
+  std::uint64_t& calls = names_[request.group->key()].calls;
+  const std::uint64_t number = calls;
+  request.number = number;
+  request.text = "#" + std::to_string(number);
+  if (closed_ || (!closed_groups_.empty() && closed_groups_.contains(request.group->key())))
+    throw Error(ErrorCode::closed, describe(request) +
+                                       ": the session is closed, or the group is being removed; submit "
+                                       "before that");
+  auto submission = std::allocate_shared<Submission>(PoolAllocator<Submission>(blocks_), std::move(request));
+  ++calls;
+  submission->queued.occurrence = number;
+  submission->queued.sequence = sequence_ + 1;
   add(submission);
   append({What::submit, submission, 0});
   return submission;
@@ -173,10 +193,11 @@ void PendingQueue::let_go(const SubmissionPtr& submission) {
 
 bool PendingQueue::listen(const SubmissionPtr& submission, const Listener& listener) {
   const std::lock_guard lock(mutex_);
-  submission->queued.listeners.push_back(listener);
-  if (submission->completion.done.expect()) return true;
-  std::erase(submission->queued.listeners, listener);
-  return false;
+  auto& listeners = submission->queued.listeners;
+  const bool others = !listeners.empty();  // they are to be called, and first
+  if (!submission->completion.done.expect() && !others) return false;
+  listeners.push_back(listener);
+  return true;
 }
 
 void PendingQueue::stop_listening(const SubmissionPtr& submission, const Listener& listener) {
@@ -184,9 +205,9 @@ void PendingQueue::stop_listening(const SubmissionPtr& submission, const Listene
   std::erase(submission->queued.listeners, listener);
 }
 
-std::vector<Listener> PendingQueue::take_listeners(Submission& submission) {
+void PendingQueue::call_listeners(Submission& submission) {
   const std::lock_guard lock(mutex_);
-  return std::exchange(submission.queued.listeners, {});
+  for (const Listener& listener : std::exchange(submission.queued.listeners, {})) (*listener)();
 }
 
 bool PendingQueue::detach(const SubmissionPtr& submission) {
@@ -207,6 +228,7 @@ std::optional<Failure> PendingQueue::claim_failure() {
 void PendingQueue::retire(Submission& submission) {
   const Request& request = submission.request;
   submission.queued.retired = true;
+  if (request.in_order()) return;
   const OpKind kind = request.signature.kind;
   Names& names = names_[request.group->key()];
   const auto free_name = [&](NameUse& use) {
@@ -226,25 +248,28 @@ void PendingQueue::retire(Submission& submission) {
   const Pending& pending = submission.pending;  // what was withdrawn, or refused, is as if it had never been
   const bool withdrawn = !pending.agreed && (!submission.completion.failure || pending.refusal);
   if (!withdrawn && !submission.queued.uncounted && (!request.number || kind == OpKind::barrier)) ++use.finished;
-  if (kind == OpKind::remove_group) closed_groups_.erase(request.subject->key());
-  if (kind == OpKind::remove_group && submission.pending.agreed) {
-    Names& removed = names_[request.subject->key()];
-    for (auto next = removed.uses.begin(); next != removed.uses.end();) {
-      const auto use = next++;
-      if (!use->second.in_flight) removed.erase(use);
-    }
-    removed.turns.clear();
-    if (removed.uses.empty()) names_.erase(request.subject->key());
-  }
   const bool numbered = request.number && kind != OpKind::barrier;  // its name does not come again
   if (numbered && !use.in_flight) names.erase(names.uses.find(request.name()));
   if (request.number && withdrawn) names.turns[prefix_of(kind)].given_back.insert(*request.number);
+  if (kind != OpKind::remove_group) return;
+  closed_groups_.erase(request.group->key());
+  if (!submission.completion.failure) forget(request.group->key(), names);
+}
+
+/// The group is removed.
+void PendingQueue::forget(const GroupKey& group, Names& names) {
+  for (auto next = names.uses.begin(); next != names.uses.end();) {
+    const auto use = next++;
+    if (!use->second.in_flight) names.erase(use);
+  }
+  names.turns.clear();
+  if (names.uses.empty()) names_.erase(group);
 }
 
 void PendingQueue::pass_over(const GroupKey& group, const std::string& name) {
   const std::lock_guard lock(mutex_);
-  if (!name.starts_with(prefix_of(OpKind::make_group))) ++names_[group].use_of(name).finished;
-  for (OpKind kind : {OpKind::barrier, OpKind::make_group}) {
+  if (!name.starts_with(prefix_of(OpKind::remove_group))) ++names_[group].use_of(name).finished;
+  for (OpKind kind : {OpKind::barrier, OpKind::remove_group}) {
     if (!name.starts_with(prefix_of(kind))) continue;
     Turns& turns = names_[group].turns[prefix_of(kind)];
     const std::uint64_t turn = std::stoull(name.substr(prefix_of(kind).size()));
@@ -297,7 +322,8 @@ SubmissionPtr PendingQueue::close_with(const std::shared_ptr<const GroupInfo>& w
 bool PendingQueue::close(const GroupKey& group) {
   const std::lock_guard lock(mutex_);
   const bool busy = std::ranges::any_of(in_flight_, [&](const SubmissionPtr& one) {
-    return !one->queued.retired && program_group(one->request).key() == group;
+    return !one->queued.retired && program_group(one->request).key() == group &&
+           one->request.signature.kind != OpKind::remove_group;
   });
   return !busy && (closed_groups_.insert(group), true);
 }

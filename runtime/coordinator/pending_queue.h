@@ -41,8 +41,9 @@ class PendingQueue {
   /// Appends a request and returns what becomes of it. Throws Error{in_flight}, after close() Error{closed}, or
   /// Error{invalid_argument} if declare() did not return its index; nothing is appended then.
   ///
-  /// What moves no data and has no name gets one here: the k-th barrier, say, matches the k-th on every rank, whoever
-  /// waits for what in between. At most `max_barriers` barriers of a group are in flight.
+  /// What is in_order() gets its number here, and what moves no data and has no name: the k-th barrier, say, matches
+  /// the k-th on every rank, whoever waits for what in between. At most `max_barriers` barriers of a group are in
+  /// flight.
   SubmissionPtr submit(Request&& request);
 
   /// Appends something else that concerns an operation already submitted (null for depart and abandon).
@@ -68,7 +69,8 @@ class PendingQueue {
   /// Whether the listener will be called; false: the operation is done.
   bool listen(const SubmissionPtr& submission, const Listener& listener);
   void stop_listening(const SubmissionPtr& submission, const Listener& listener);
-  std::vector<Listener> take_listeners(Submission& submission);
+  /// The operation is done. They must not call this queue.
+  void call_listeners(Submission& submission);
 
   /// How something failed that was detached: the first is kept until it is asked for.
   std::optional<Failure> claim_failure();
@@ -124,17 +126,20 @@ class PendingQueue {
     std::unordered_map<std::string, NameUse, detail::StringHash, std::equal_to<>> uses;  // by name
     std::vector<NameUse*> declared;           // the same of declared names, by index; null: look it up
     std::map<std::string_view, Turns> turns;  // by the prefix of the names
+    std::uint64_t calls = 0;                  // in_order(), so far
 
     NameUse& use_of(std::string_view name);
     NameUse& use_of(const Request& request);
     void erase(decltype(uses)::iterator use);
   };
 
+  SubmissionPtr submit_in_order(Request&& request);
   void add(const SubmissionPtr& submission);
   void remove(Submission& submission);
   std::vector<SubmissionPtr> oldest_first() const;
   NameUse& reserve_names(Names& names, const SubmissionPtr& submission);
   void retire(Submission& submission);
+  void forget(const GroupKey& group, Names& names);
   void keep_failure(const Submission& submission);
   void append(Item item);
 

@@ -18,15 +18,17 @@ std::optional<WhoHas> Census::overdue(const Overdue& message) {
     if (message.rank == open.asked.rank) open.asked.attempt = message.attempt;
     return std::nullopt;
   }
-  open = {message, {}, {}};
-  return WhoHas{message.name};
+  open = {message, ++questions_, {}, {}, {}};
+  return WhoHas{message.name, open.question};
 }
 
 void Census::present(const Presence& message) {
   const auto found = open_.find(message.name);
-  if (found == open_.end()) return;
+  if (found == open_.end() || found->second.question != message.question) return;  // what was asked before is over
   Open& open = found->second;
   (message.here || open.asked.running ? open.here : open.missing).add(message.rank);
+  if (!message.here && !message.last.empty())
+    open.came_to += fmt::format("; {} has come to {}", to_string(RankSet{message.rank}), message.last);
   open.confirmed |= message.overdue;
   news_ = true;
 }
@@ -74,9 +76,11 @@ DownMessage Census::failure(const Open& open) const {
       fmt::format("{}: {} within {} s (rank {} has waited that long; {} {}",
                   describe(asked.kind, asked.name, membership_.group().name), what, asked.seconds, asked.rank,
                   asked.running ? "agreed on, and known to" : "submitted by", to_string(open.here));
+  text += open.came_to;
   if (!open.missing.empty() && !no_answer.empty()) text += fmt::format("; no answer from {}", to_string(no_answer));
   Failure failure{ErrorCode::stalled, text + "); see what they do"};
-  if (asked.running) return GroupFailed{std::move(failure)};
+  const bool ends_group = asked.kind == OpKind::open_group || membership_.group().order == Order::program;
+  if (asked.running || ends_group) return GroupFailed{std::move(failure)};
   return Expired{asked.name, std::move(failure)};
 }
 

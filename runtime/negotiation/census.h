@@ -38,7 +38,9 @@ class Census {
  private:
   struct Open {
     Overdue asked;
+    std::uint64_t question = 0;
     RankSet here, missing;
+    std::string came_to;     // the missing ones, where operations are matched by their order
     bool confirmed = false;  // the rank that asked waits still, after everything that was decided before
     bool asked_again = false;
   };
@@ -48,6 +50,7 @@ class Census {
 
   const Membership& membership_;
   std::map<std::string, Open> open_;  // by name
+  std::uint64_t questions_ = 0;       // so far
   bool news_ = false;
 };
 

@@ -1,6 +1,9 @@
 #include "runtime/negotiation/membership.h"
 
 #include <fmt/format.h>
+
+#include <algorithm>
+
 #include "runtime/operation/arguments.h"
 
 namespace kolo {
@@ -22,9 +25,16 @@ std::vector<int> Membership::absent() const {
   return ranks;
 }
 
-void Membership::leave(int rank) {
+void Membership::leave(int rank, std::uint64_t begun) {
   if (left_.empty()) first_left_ = rank;  // the same on every rank, whoever leaves next
   left_.add(rank);
+  last_begun_ = std::min(last_begun_, begun);
+}
+
+Failure Membership::left_failure() const {
+  return {ErrorCode::closed, fmt::format("group {}: {} closed the session (its operations need every rank); close "
+                                         "sessions when all ranks are done",
+                                         group_->name, to_string(RankSet{first_left_}))};
 }
 
 Failure Membership::left_failure(const Request& request) const {
@@ -37,9 +47,9 @@ Failure Membership::left_failure(const Request& request) const {
 
 std::optional<Failure> Membership::unfit(const Signature& signature) const {
   if (joined_.empty()) return std::nullopt;
-  if (signature.kind == OpKind::make_group || signature.kind == OpKind::remove_group) {
+  if (signature.kind == OpKind::remove_group) {
     return Failure{ErrorCode::invalid_argument,
-                   fmt::format("{} joined, and groups are changed by all ranks; change them before any rank joins",
+                   fmt::format("{} joined, and a group is removed by all its ranks; remove it before any joins",
                                to_string(joined_))};
   }
   if (!has_root(signature.kind)) return std::nullopt;

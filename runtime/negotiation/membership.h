@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -28,11 +30,16 @@ class Membership {
   /// The ranks of the group that have joined (ascending).
   std::vector<int> absent() const;
 
-  void leave(int rank);
+  /// `begun`: where operations are matched by their order, how many the rank has begun.
+  void leave(int rank, std::uint64_t begun);
+  const RankSet& left() const { return left_; }
   bool any_left() const { return !left_.empty(); }
   bool all_left() const { return left_.size() == group_->size(); }
-  /// How an operation fails that needs a rank that has left.
+  /// How many operations all that have left have begun.
+  std::uint64_t last_begun() const { return last_begun_; }
+  /// How an operation, or the group, fails that needs a rank that has left.
   Failure left_failure(const Request& request) const;
+  Failure left_failure() const;
 
   /// Why an operation cannot run although all have announced it: it needs a rank that has joined. Without the
   /// operation's name.
@@ -44,6 +51,7 @@ class Membership {
   int last_to_join_ = -1;
   RankSet left_;
   int first_left_ = -1;
+  std::uint64_t last_begun_ = std::numeric_limits<std::uint64_t>::max();
 };
 
 }  // namespace kolo

@@ -33,7 +33,7 @@ auto fields_of(T& of) {
     return std::tie(of.name, of.dtype, of.shape);
   } else if constexpr (std::is_same_v<Plain, Signature>) {
     return std::tie(of.kind, of.op, of.dtype, of.device, of.root, of.prescale, of.postscale, of.divide_by_group,
-                    of.shape, of.detail, of.members);
+                    of.priority, of.shape, of.members);
   } else {
     return Plain::fields(of);
   }

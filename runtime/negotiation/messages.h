@@ -117,16 +117,48 @@ struct Presence {
   std::int32_t rank = 0;
   bool here = false;     ///< has submitted it
   bool overdue = false;  ///< waits for it beyond its deadline
-  static auto fields(auto& of) { return std::tie(of.name, of.rank, of.here, of.overdue); }
+  std::uint64_t question = 0;
+  std::string last{};  ///< where operations are matched by their order: the last that it has begun
+  static auto fields(auto& of) { return std::tie(of.name, of.rank, of.here, of.overdue, of.question, of.last); }
+};
+
+/// What a rank has begun in a group whose operations are matched by their order, from number `first` on.
+struct Described {
+  struct One {
+    std::uint64_t token = 0;
+    std::string text;
+    static auto fields(auto& of) { return std::tie(of.token, of.text); }
+  };
+  std::int32_t rank = 0;
+  std::uint64_t first = 0;
+  std::vector<One> operations;
+  static auto fields(auto& of) { return std::tie(of.rank, of.first, of.operations); }
 };
 
 // ---- what travels in both directions --------------------------------------------------------------------------------
 
-/// A rank leaves; `abandoned` if it did not wait for what it had in flight.
+/// A rank leaves; `abandoned` if it did not wait for what it had in flight. `begun`: where operations are matched by
+/// their order, how many it has begun.
 struct Left {
   std::int32_t rank = 0;
   bool abandoned = false;
-  static auto fields(auto& of) { return std::tie(of.rank, of.abandoned); }
+  std::uint64_t begun = 0;
+  static auto fields(auto& of) { return std::tie(of.rank, of.abandoned, of.begun); }
+};
+
+/// Up: a rank has found that another one called something else, in an operation from this number on. Down: so all say
+/// what they have called.
+struct Differs {
+  std::uint64_t number = 0;
+  static auto fields(auto& of) { return std::tie(of.number); }
+};
+
+/// A rank is gone, in words that say how. Whoever hears it the first time tells all its neighbours: the root may be the
+/// one that is gone.
+struct Gone {
+  std::int32_t rank = 0;
+  std::string text;
+  static auto fields(auto& of) { return std::tie(of.rank, of.text); }
 };
 
 /// An agreed operation failed half-way: the group is of no more use.
@@ -141,6 +173,13 @@ struct DeviceFault {
   Failure failure;
   std::uint64_t number = 0;
   static auto fields(auto& of) { return std::tie(of.failure, of.number); }
+};
+
+/// A rank is about to launch work of another group on its device, for the first time; of several reports the first
+/// counts. What the group launches from then on has to agree with that work on an order.
+struct SharesDevice {
+  std::int32_t rank = 0;
+  static auto fields(auto& of) { return std::tie(of.rank); }
 };
 
 /// Up: a rank has waited for this bucket for long. Down: so the ranks that have a part of it are to split it.
@@ -192,7 +231,8 @@ struct Reject {
 /// Every rank says whether it has submitted this operation.
 struct WhoHas {
   std::string name;
-  static auto fields(auto& of) { return std::tie(of.name); }
+  std::uint64_t question = 0;  ///< the number of this one, which answers repeat
+  static auto fields(auto& of) { return std::tie(of.name, of.question); }
 };
 
 /// An operation that not every rank has submitted fails, on the others when they submit it. Announcements of the name
@@ -219,9 +259,9 @@ struct Retracted {
 };
 
 using UpMessage = std::variant<Announcement, Ready, SplitBucket, Retract, Left, GroupFailed, Waiting, Joined, Overdue,
-                               Presence, DeviceFault, Awaited, Conflict>;
+                               Presence, DeviceFault, Awaited, Conflict, SharesDevice, Gone, Differs, Described>;
 using DownMessage = std::variant<Define, Replan, Run, Reject, Retracted, Left, GroupFailed, Joined, WhoHas, Expired,
-                                 Forget, DeviceFault, Awaited>;
+                                 Forget, DeviceFault, Awaited, SharesDevice, Gone, Differs>;
 
 void encode(Writer& writer, const UpMessage& message);
 void encode(Writer& writer, const DownMessage& message);

@@ -42,10 +42,10 @@ const std::array<Aspect, 10>& aspects() {
        [](const Signature& s) {
          return std::string(s.divide_by_group ? "by the group's size" : "by the ranks that took part");
        }},
+      {"priorities", "pass the same priority on every rank",
+       [](const Signature& s) { return fmt::format("priority {}", s.priority); }},
       {"device kinds", "keep the tensor on the same kind of device on every rank",
        [](const Signature& s) { return std::string(to_string(s.device)); }},
-      {"groups", "pass the same ranks in the same order of calls on every rank",
-       [](const Signature& s) { return s.detail; }},
   }};
   return table;
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "runtime/operation/arguments.h"
 #include "runtime/operation/block_sizes.h"
@@ -13,8 +14,8 @@ Negotiator::Negotiator(std::shared_ptr<const GroupInfo> group, TreePosition posi
                        std::size_t room)
     : position_(std::move(position)), membership_(std::move(group)), table_(position_.subtrees), link_(position_) {
   if (position_.root()) {
-    root_.emplace(plan_, table_, membership_, fusion_bytes, room,
-                  [this](const DownMessage& message) { down(message); });
+    root_ = std::make_unique<Root>(plan_, table_, membership_, fusion_bytes, room,
+                                   [this](const DownMessage& message) { down(message); });
   }
 }
 
@@ -64,7 +65,6 @@ void Negotiator::announce_anew(const std::vector<SubmissionPtr>& submissions) {
 }
 
 void Negotiator::submit_again(const SubmissionPtr& submission) {
-  if (submission->request.signature.kind == OpKind::make_group) --groups_to_make_;
   if (const auto failure = take_late_failure(*submission)) return decisions_.failed.push_back({submission, *failure});
   if (over()) return fail(submission);
   if (retired_) return;
@@ -115,11 +115,12 @@ void Negotiator::give_part(BucketId bucket) {
   }
 }
 
-void Negotiator::overdue(const SubmissionPtr& submission, int attempt) {
+void Negotiator::overdue(const SubmissionPtr& submission, double seconds, int attempt) {
   if (attempt == 1) late_.overdue(submission);
+  const bool agreed = submission->pending.agreed && !in_order();
   const Request& request = submission->request;
-  up(0, Overdue{request.name(), request.signature.kind, position_.rank, *request.timeout_seconds, attempt,
-                submission->pending.agreed && !waits(submission)});
+  up(0,
+     Overdue{request.name(), request.signature.kind, position_.rank, seconds, attempt, agreed && !waits(submission)});
 }
 
 void Negotiator::cut_off(const Failure& failure) {
@@ -140,7 +141,7 @@ void Negotiator::withdraw(const SubmissionPtr& submission) {
 /// A rank joins once everything that it has submitted is agreed: so whatever runs later runs without values of its own.
 void Negotiator::join_when_ready() {
   if (joining_.empty() || join_announced_ || hold_join_ || !outstanding_.empty() || !decisions_.to_allocate.empty() ||
-      makes_groups() || over())
+      over())
     return;
   join_announced_ = true;
   up(0, Joined{position_.rank});
@@ -214,7 +215,9 @@ bool Negotiator::has_news() const {
 void Negotiator::receive_from_parent(Reader& reader) {
   while (!reader.done()) {
     const DownMessage message = decode_down(reader);
+    if (const auto* const gone = std::get_if<Gone>(&message)) tell(*gone);
     if (cut_off_ || (retired_ && !ends_all(message))) continue;
+    if (std::holds_alternative<Gone>(message)) continue;
     const auto* retracted = std::get_if<Retracted>(&message);  // meant for this position alone
     retracted ? apply(*retracted) : down(message);
   }
@@ -254,10 +257,8 @@ void Negotiator::run(BucketId bucket) {
   if (voted || !joined()) agreed.members = outstanding_.take(bucket, plan_);
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     const PlanCache::Row& tensor = plan_.row(numbers[i]);
-    if (tensor.signature.kind == OpKind::make_group && !joined() && !agreed.members[i]->pending.introduced) {
-      ++groups_to_make_;
+    if (tensor.signature.kind == OpKind::open_group && !joined() && !agreed.members[i]->pending.introduced)
       agreed.members[i]->pending.of_ranks = plan_.sizes_by_rank(numbers[i], group().ranks, {}, agreed.absent);
-    }
     std::vector<std::vector<std::int64_t>> sizes;
     if (has_rows(tensor.signature.kind)) {
       const AgreedRows& rows = plan_.agreed_rows(numbers[i], group(), agreed.absent);
@@ -320,11 +321,18 @@ void Negotiator::apply(const Joined& message) {
 
 void Negotiator::apply(const WhoHas& message) {
   if (joined()) return;
+  if (in_order() && message.name.starts_with('#')) {
+    const std::uint64_t begun = sequence_.begun();
+    const bool here = begun > std::strtoull(message.name.c_str() + 1, nullptr, 10);
+    return up(0, Presence{message.name, position_.rank, here, late_.is_overdue(message.name, nullptr), message.question,
+                          begun == 0 ? "nothing" : sequence_.text(begun - 1)});
+  }
   const SubmissionPtr here = outstanding_.find(message.name, plan_);
   if (here) flush(here, here->queued.sequence);
   if (here && layout_matters(here->request.signature) && outstanding_.numbered(*here, plan_))
     give_part(plan_.row(*plan_.find(*here)).bucket);
-  up(0, Presence{message.name, position_.rank, here != nullptr, late_.is_overdue(message.name, here)});
+  up(0,
+     Presence{message.name, position_.rank, here != nullptr, late_.is_overdue(message.name, here), message.question});
 }
 
 void Negotiator::apply(const Expired& message) {
@@ -336,8 +344,11 @@ void Negotiator::apply(const Expired& message) {
 }
 
 void Negotiator::apply(const Left& message) {
-  membership_.leave(message.rank);
+  membership_.leave(message.rank, message.begun);
   if (message.abandoned && message.rank != position_.rank) {
+    tell({message.rank,
+          fmt::format("rank {} left without finishing (an error ended its program); see what that rank printed",
+                      message.rank)});
     apply(GroupFailed{{ErrorCode::aborted,
                        fmt::format("group {}: rank {} left without finishing (an error ended its program); see what "
                                    "that rank printed",

@@ -19,10 +19,14 @@
 #include "runtime/negotiation/plan_cache.h"
 #include "runtime/negotiation/ready_table.h"
 #include "runtime/negotiation/root.h"
+#include "runtime/negotiation/sequence.h"
 #include "runtime/negotiation/tree_link.h"
 #include "runtime/operation/submission.h"
 
 namespace kolo {
+
+/// From now on members of the group also launch work of other groups on their devices.
+struct DevicesAreShared {};
 
 /// What the ranks have agreed on since the last look, in agreed order where order matters.
 struct Decisions {
@@ -30,15 +34,16 @@ struct Decisions {
     SubmissionPtr submission;
     Failure failure;
   };
-  /// To start, in this order; to make a group, which is submitted again after each step until it is there; a failure:
+  /// To start, in this order; to open the group, which is submitted again after each step until it is open; a failure:
   /// what runs on a device and was agreed on before fails with it.
-  std::vector<std::variant<AgreedBucket, Failure>> run;
+  std::vector<std::variant<AgreedBucket, Failure, DevicesAreShared>> run;
   std::vector<SubmissionPtr> to_allocate;  ///< their outputs are to be made, then they are to be submitted again
   std::vector<Unsubmitted> to_contribute;  ///< this rank has joined: its part is to be made, then submitted again
   std::vector<Failed> failed;
   std::vector<SubmissionPtr> withdrawn;        ///< taken back before anything was agreed
   std::vector<SubmissionPtr> completed;        ///< there is nothing to move: joins
   std::vector<std::string> without_this_rank;  ///< what ran or failed while this rank had joined
+  std::vector<Gone> gone;                      ///< ranks, in whatever group
   std::vector<std::string> forgotten;          ///< names of which the ranks remember nothing from now on
   std::optional<Failure> broken;               ///< the group is of no more use: fail what is running too
 
@@ -50,12 +55,13 @@ struct Decisions {
     withdrawn.swap(other.withdrawn);
     completed.swap(other.completed);
     without_this_rank.swap(other.without_this_rank);
+    gone.swap(other.gone);
     forgotten.swap(other.forgotten);
     if (broken || other.broken) broken.swap(other.broken);
   }
   bool empty() const {
     return run.empty() && to_allocate.empty() && to_contribute.empty() && failed.empty() && withdrawn.empty() &&
-           completed.empty() && without_this_rank.empty() && forgotten.empty() && !broken;
+           completed.empty() && without_this_rank.empty() && gone.empty() && forgotten.empty() && !broken;
   }
 };
 
@@ -113,15 +119,15 @@ class Negotiator {
   void give_parts() {
     for (const BucketId bucket : std::exchange(awaited_, {})) give_part(bucket);
   }
-  /// An operation's deadline has passed; said for the `attempt`-th time, from 1.
-  void overdue(const SubmissionPtr& submission, int attempt);
+  /// An operation's deadline of so many seconds has passed; said for the `attempt`-th time, from 1.
+  void overdue(const SubmissionPtr& submission, double seconds, int attempt);
   void withdraw(const SubmissionPtr& submission);
   /// How it fails, if it is late and the others have given it up.
   std::optional<Failure> take_late_failure(const Submission& submission) {
     return late_.take_failure(submission.request.name());
   }
   void leave(bool abandoned) {
-    const Left message{position_.rank, abandoned};
+    const Left message{position_.rank, abandoned, sequence_.begun()};
     if (abandoned) link_.to_children(message);  // this rank hands nothing on from now on, so it says so to both sides
     up(0, message);
   }
@@ -137,6 +143,27 @@ class Negotiator {
   void end(const Failure& failure) { apply(GroupFailed{failure}); }
   /// The same where no decision comes from the root any more: also sends the failure to this rank's neighbours.
   void cut_off(const Failure& failure);
+  /// Where operations are matched by their order: what this rank has begun.
+  Sequence& sequence() { return sequence_; }
+  bool in_order() const { return group().order == Order::program; }
+  /// The same where a rank has left without having begun an operation: neither that nor a later one will be complete.
+  void end_if_left(const Submission& oldest) {
+    if (!in_order() || broken_ || *oldest.request.number < membership_.last_begun()) return;
+    ended_by_leaving_ = true;
+    end(membership_.left_failure());
+  }
+  /// Another rank has called something else, in this operation or a later one.
+  void differs(std::uint64_t number) { up(0, Differs{number}); }
+  /// All ranks of the group are to know that a rank is gone. Works whatever has become of the group.
+  void tell(const Gone& gone) {
+    if (gone_.contains(gone.rank)) return;
+    gone_.add(gone.rank);
+    decisions_.gone.push_back(gone);
+    if (!position_.root()) link_.to_parent(gone);
+    link_.to_children(gone);
+  }
+  /// The ranks are to know that this rank is about to launch work of another group, too, on its device.
+  void share_devices() { up(0, SharesDevice{position_.rank}); }
   /// Something of this rank's device failed, in a way that the group survives.
   void report_fault(const Failure& failure) { up(0, DeviceFault{failure, faults_}); }
 
@@ -180,7 +207,10 @@ class Negotiator {
 
   const GroupInfo& group() const { return membership_.group(); }
   const TreePosition& position() const { return position_; }
+  const RankSet& left() const { return membership_.left(); }
   bool all_left() const { return membership_.all_left(); }
+  /// Whether this rank need not wait for others: what they say last has come, or nobody counts on it.
+  bool may_leave() const { return all_left() || (broken_ && !ended_by_leaving_); }
   bool broken() const { return broken_.has_value(); }
   bool retired() const { return retired_; }
   /// What was in flight has failed on every rank, and nothing starts any more.
@@ -192,8 +222,6 @@ class Negotiator {
   bool joined(int rank) const { return membership_.joined(rank); }
   /// This rank does not join while it is to wait.
   void hold_join(bool hold) { hold_join_ = hold; }
-  /// Whether the ranks have agreed to make groups, and this rank has not submitted them again.
-  bool makes_groups() const { return groups_to_make_ > 0; }
   /// What waits here for the other ranks.
   std::vector<SubmissionPtr> waiting() const { return outstanding_.all(); }
   /// Whether it waits here for the other ranks.
@@ -218,6 +246,17 @@ class Negotiator {
     if (!root_) return link_.to_parent(message);
     if (message.number == faults_) down(message);
   }
+  void up(int, const Differs& message) { root_ ? down(message) : link_.to_parent(message); }
+  void up(int, const Described& message) {
+    if (!root_) return link_.to_parent(message);
+    if (broken_) return;
+    if (const auto failure = disorder_.add(message, group().name)) down(GroupFailed{*failure});
+  }
+  void up(int, const Gone& message) { tell(message); }
+  void up(int, const SharesDevice& message) {
+    if (!root_) return link_.to_parent(message);
+    if (!std::exchange(devices_shared_, true)) down(message);
+  }
   void up(int, const Waiting& message) { root_ ? root_->waiting(message) : link_.to_parent(message); }
   void up(int, const Joined& message) { root_ ? down(message) : link_.to_parent(message); }
   void up(int, const Overdue& message) { root_ ? root_->overdue(message) : link_.to_parent(message); }
@@ -241,6 +280,9 @@ class Negotiator {
     ++faults_;
     decisions_.run.emplace_back(message.failure);
   }
+  void apply(const Gone&) {}  // see tell()
+  void apply(const Differs& message) { up(0, sequence_.since(message.number, position_.rank)); }
+  void apply(const SharesDevice&) { decisions_.run.emplace_back(DevicesAreShared{}); }
   void apply(const Joined& message);
   void apply(const Awaited& message) {
     if (!outstanding_.has_part(message.bucket)) return;
@@ -279,14 +321,15 @@ class Negotiator {
   bool joined() const { return membership_.joined(position_.rank); }
   /// Whether a message means anything to a rank whose part is retired.
   static bool ends_all(const auto& message) {
-    return std::holds_alternative<GroupFailed>(message) || std::holds_alternative<Left>(message);
+    return std::holds_alternative<GroupFailed>(message) || std::holds_alternative<Left>(message) ||
+           std::holds_alternative<Gone>(message);
   }
 
   TreePosition position_;
   Membership membership_;
   PlanCache plan_;
   ReadyTable table_;
-  std::optional<Root> root_;  // of the root's position
+  std::unique_ptr<Root> root_;  // of the root's position
   Outstanding outstanding_;
   LateOperations late_;
   std::uint64_t run_ = 0;               // of the program: how often it has waited
@@ -296,9 +339,13 @@ class Negotiator {
   bool hold_join_ = false;
   std::optional<Failure> broken_;
   bool cut_off_ = false;
+  bool ended_by_leaving_ = false;
   bool retired_ = false;
   std::uint64_t faults_ = 0;
-  int groups_to_make_ = 0;
+  bool devices_shared_ = false;  // at the root
+  RankSet gone_;
+  Sequence sequence_;
+  Disorder disorder_;  // at the root
   TreeLink link_;
   Decisions decisions_;
   std::uint64_t agreements_ = 0;

@@ -22,6 +22,15 @@ SubmissionPtr Outstanding::take_numbered(TensorNumber number) {
   return std::exchange(numbered_[number], nullptr);
 }
 
+Outstanding::State& Outstanding::state_of(BucketId bucket) {
+  if (spare_ && !buckets_.contains(bucket)) {
+    spare_.key() = bucket;
+    spare_.mapped() = {};
+    return buckets_.insert(std::move(spare_)).position->second;
+  }
+  return buckets_[bucket];
+}
+
 std::optional<BucketId> Outstanding::add(const SubmissionPtr& submission, const PlanCache& plan) {
   const auto number = plan.find(*submission);
   if (!number) {
@@ -30,7 +39,7 @@ std::optional<BucketId> Outstanding::add(const SubmissionPtr& submission, const 
   }
   at(*number) = submission;
   const BucketId bucket = plan.row(*number).bucket;
-  State& state = buckets_[bucket];
+  State& state = state_of(bucket);
   ++state.submitted;
   if (!complete(bucket, state, plan)) {
     if (state.submitted == 1 && layout_matters(submission->request.signature)) open_.push_back(bucket);
@@ -135,7 +144,7 @@ std::vector<SubmissionPtr> Outstanding::take(BucketId bucket, const PlanCache& p
     forget(*here);
     taken.push_back(std::move(here));
   }
-  buckets_.erase(bucket);
+  if (auto known = buckets_.extract(bucket)) spare_ = std::move(known);
   return taken;
 }
 

@@ -105,6 +105,7 @@ class Outstanding {
     bool split_asked = false;
   };
 
+  State& state_of(BucketId bucket);
   bool complete(BucketId bucket, const State& state, const PlanCache& plan) const;
   std::vector<TensorNumber> oldest_run(BucketId bucket, std::uint64_t& run, const PlanCache& plan) const;
   SubmissionPtr& at(TensorNumber number);
@@ -119,7 +120,8 @@ class Outstanding {
   std::vector<SubmissionPtr> numbered_;  // by number; null: does not wait
   std::size_t numbered_count_ = 0;
   std::unordered_map<std::string, SubmissionPtr> named_;
-  std::unordered_map<BucketId, State> buckets_;  // of tensors that wait here
+  std::unordered_map<BucketId, State> buckets_;           // of tensors that wait here
+  std::unordered_map<BucketId, State>::node_type spare_;  // memory of a bucket that was taken, for the next one
   std::vector<BucketId> open_;              // maybe to be split: not announced, and their layout matters; or gone since
   std::vector<SubmissionPtr> waited_for_;   // by the program
   std::vector<SubmissionPtr> withdrawing_;  // announced; the tree is asked to take them back

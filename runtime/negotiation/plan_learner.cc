@@ -49,15 +49,22 @@ void PlanLearner::submitted(const SubmissionPtr& submission, bool is_new) {
 void PlanLearner::waited() {
   ++runs_;
   if (run_.empty()) return;
-  (of_layouts_ ? unplanned_ : finished_).push_back(std::exchange(run_, {}));
-  if (unplanned_.size() > most_unplanned) unplanned_.pop_front();
+  if (of_layouts_) {
+    unplanned_.push_back(std::exchange(run_, {}));
+    if (unplanned_.size() > most_unplanned) unplanned_.pop_front();
+  } else {
+    finished_.push_back(std::exchange(run_, {}));
+  }
   if (!open_names_.empty()) open_names_.clear();  // goes through all its buckets, even if it is empty
 }
 
 std::optional<Replan> PlanLearner::propose(const PlanCache& plan) {
   while (!finished_.empty()) {
-    auto proposal = plan_run(finished_.front(), plan);
-    finished_.pop_front();
+    RunOfSubmissions run = std::move(finished_.front());
+    finished_.erase(finished_.begin());
+    auto proposal = plan_run(run, plan);
+    run.clear();
+    if (run_.empty()) run_.swap(run);  // the next one has its memory
     if (proposal) return proposal;
   }
   return std::nullopt;

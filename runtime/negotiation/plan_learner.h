@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -78,8 +78,8 @@ class PlanLearner {
   RunOfSubmissions run_;
   std::uint64_t runs_ = 0;
   std::unordered_set<std::string> open_names_;  // of what is new in run_
-  std::deque<RunOfSubmissions> unplanned_;      // finished, while something may be in flight, if layouts matter
-  std::deque<RunOfSubmissions> finished_;
+  std::list<RunOfSubmissions> unplanned_;       // finished, while something may be in flight, if layouts matter
+  std::vector<RunOfSubmissions> finished_;
   struct Known {
     int runs = 0;  // since it was planned, or looked at
     int patience = 8;

@@ -40,6 +40,18 @@ void remove(std::vector<OfRanks>& from, const RankSet& ranks) {
 
 }  // namespace
 
+ReadyTable::Arrivals& ReadyTable::at(BucketId bucket) {
+  const auto found = buckets_.find(bucket);
+  if (found != buckets_.end()) return found->second;
+  if (!spare_) return buckets_[bucket];
+  Arrivals& arrivals = spare_.mapped();
+  std::vector<bool> from = std::move(arrivals.from);
+  from.clear();
+  arrivals = {.from = std::move(from)};
+  spare_.key() = bucket;
+  return buckets_.insert(std::move(spare_)).position->second;
+}
+
 bool ReadyTable::mark(Arrivals& arrivals, int child) {
   arrivals.from.resize(subtrees_.size());
   if (arrivals.from[static_cast<std::size_t>(child)]) return false;
@@ -59,7 +71,7 @@ bool ReadyTable::complete(const Arrivals& arrivals) const {
 std::vector<Conflict> ReadyTable::ready(int child, const Ready& record, const PlanCache& plan) {
   const auto* members = plan.members(record.bucket);
   if (!members) return {};  // retired while the announcement was on its way: the child announces again
-  Arrivals& arrivals = buckets_[record.bucket];
+  Arrivals& arrivals = at(record.bucket);
   if (!mark(arrivals, child)) return {};
   for (const SizesOfRanks& sizes : record.sizes) merge(arrivals.sizes, sizes);
   check(record.bucket, arrivals);
@@ -111,8 +123,8 @@ void ReadyTable::check(const std::string& name, Arrivals& arrivals) {
 
 bool ReadyTable::run(BucketId bucket, bool may) {
   const bool runs = may || votes(bucket);
-  buckets_.erase(bucket);
-  if (!runs) buckets_[bucket].vote = true;
+  if (auto ran = buckets_.extract(bucket)) spare_ = std::move(ran);
+  if (!runs) at(bucket).vote = true;
   return runs;
 }
 

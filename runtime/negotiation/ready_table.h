@@ -73,7 +73,7 @@ class ReadyTable {
 
  private:
   struct Arrivals {
-    std::vector<bool> from;  // by child; sized on first use
+    std::vector<bool> from;  // by child; empty until the first
     int count = 0;
     bool passed_on = false;
     bool vote = false;             // of all, nobody is excused
@@ -83,6 +83,7 @@ class ReadyTable {
     RankSet others;                               // of a name
   };
 
+  Arrivals& at(BucketId bucket);
   bool mark(Arrivals& arrivals, int child);
   bool complete(const Arrivals& arrivals) const;
   void check(BucketId bucket, Arrivals& arrivals);
@@ -94,7 +95,8 @@ class ReadyTable {
   std::vector<RankSet> subtrees_;
   std::vector<bool> excused_;  // by child: all its ranks have joined
   std::unordered_map<BucketId, Arrivals> buckets_;
-  std::map<std::string, Arrivals> names_;  // announced in full
+  std::unordered_map<BucketId, Arrivals>::node_type spare_;  // memory of a bucket that ran, for the next one
+  std::map<std::string, Arrivals> names_;                    // announced in full
   News news_;
 };
 

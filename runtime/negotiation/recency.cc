@@ -8,7 +8,7 @@ namespace kolo {
 void Recency::defined(TensorNumber number, const PlanCache& plan) {
   used(number);
   const OpKind kind = plan.row(number).signature.kind;
-  if (kind == OpKind::make_group || kind == OpKind::remove_group) once_.push_back(number);
+  if (kind == OpKind::open_group || kind == OpKind::remove_group) once_.push_back(number);
   const std::string& name = plan.row(number).name;
   if (plan.numbers(name).size() > most_signatures) crowded_.push_back(name);
   came_back_ += forgotten_.erase(detail::StringHash()(name));

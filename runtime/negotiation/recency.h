@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -45,7 +45,7 @@ class Recency {
   std::size_t room_;
   std::uint64_t uses_ = 0;
   std::vector<std::uint64_t> last_use_;        // by number
-  std::deque<TensorNumber> once_;              // of changes of groups, which do not come back
+  std::list<TensorNumber> once_;               // of changes of groups, which do not come back
   std::vector<std::string> crowded_;           // names with too many signatures
   std::unordered_set<std::size_t> forgotten_;  // hashes of names
   std::size_t defined_ = 0, came_back_ = 0;    // since the room was last looked at

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <tuple>
 #include <utility>
 
 #include "runtime/negotiation/mismatch.h"
@@ -10,6 +12,20 @@
 #include "runtime/operation/block_sizes.h"
 
 namespace kolo {
+namespace {
+
+/// The higher ones first, else in the order in which they have become ready.
+template <class T, class PriorityOf>
+void by_priority(std::vector<T>& all, PriorityOf priority_of) {
+  if (!std::ranges::is_sorted(all, std::greater{}, priority_of))
+    std::ranges::stable_sort(all, std::greater{}, priority_of);
+}
+
+std::int32_t priority_of(const Announcement& announcement) {
+  return announcement.variants.front().signature.priority;
+}
+
+}  // namespace
 
 bool Root::decide() {
   bool more = forget({in_conflict(), true});                             // before what is complete since
@@ -17,6 +33,11 @@ bool Root::decide() {
   const auto change = learner_.propose(plan_);  // before what is complete: it need not run alone
   if (change) decide_(*change);
   ReadyTable::News news = table_.take();
+  by_priority(news.ready, [&](const Ready& record) {
+    const auto* members = plan_.members(record.bucket);
+    return members && !members->empty() ? plan_.row(members->front()).signature.priority : 0;
+  });
+  by_priority(news.announced, priority_of);
   decide(news.ready);
   for (Announcement& announcement : news.announced) {
     const auto& first = announcement.variants.front();
@@ -66,13 +87,16 @@ void Root::overdue(const Overdue& message) {
 /// Complete buckets run, but for those with a member that cannot; that is rejected, and the others are announced anew.
 void Root::decide(const std::vector<Ready>& ready) {
   Run run;
-  std::vector<Reject> rejected;
+  std::vector<std::tuple<std::string, OpKind, Failure>> rejected;
   for (const Ready& record : ready) {
     const auto* members = plan_.members(record.bucket);
     if (!members) continue;  // retired meanwhile: announced anew, by all
     const auto before = rejected.size();
     for (TensorNumber number : *members) {
-      if (const auto failure = unfit(number, record.sizes)) rejected.push_back({plan_.row(number).name, *failure});
+      if (const auto failure = unfit(number, record.sizes)) {
+        const PlanCache::Row& row = plan_.row(number);
+        rejected.emplace_back(row.name, row.signature.kind, *failure);
+      }
     }
     if (rejected.size() > before) continue;
     for (TensorNumber number : *members) {
@@ -83,14 +107,19 @@ void Root::decide(const std::vector<Ready>& ready) {
     run.sizes.insert(run.sizes.end(), record.sizes.begin(), record.sizes.end());
   }
   if (!run.buckets.empty()) decide_(run);
-  for (const Reject& record : rejected) decide_(record);
+  for (const auto& [name, kind, failure] : rejected) reject(name, kind, failure);
+}
+
+/// A group that cannot be opened is of no more use.
+void Root::reject(const std::string& name, OpKind kind, Failure failure) {
+  kind == OpKind::open_group ? decide_(GroupFailed{std::move(failure)}) : decide_(Reject{name, std::move(failure)});
 }
 
 void Root::decide(const Announcement& announcement) {
   wanted_.erase(announcement.name);
   if (announcement.variants.size() > 1 || announcement.variants.front().failure) {
-    decide_(Reject{announcement.name, explain_rejection(announcement, membership_.group().name)});
-    return;
+    auto failure = explain_rejection(announcement, membership_.group().name);
+    return reject(announcement.name, announcement.variants.front().signature.kind, std::move(failure));
   }
   const Signature& signature = announcement.variants.front().signature;
   decide_(Define{announcement.name, signature});
@@ -106,15 +135,14 @@ void Root::decide(const Announcement& announcement) {
 /// What was held back while the program's run was open, and did not get a place in the plan when it ended.
 void Root::decide_held() {
   if (held_.empty() || std::exchange(runs_looked_at_, learner_.runs()) == learner_.runs()) return;
-  for (auto next = held_.begin(); next != held_.end();) {
-    if (learner_.in_open_run(next->first)) {
-      ++next;
-      continue;
-    }
-    const Announcement announcement = std::move(next->second);
-    next = held_.erase(next);
-    decide(announcement);
-  }
+  std::vector<Announcement> released;
+  std::erase_if(held_, [&](auto& entry) {
+    const bool held = learner_.in_open_run(entry.first);
+    if (!held) released.push_back(std::move(entry.second));
+    return !held;
+  });
+  by_priority(released, priority_of);
+  for (const Announcement& announcement : released) decide(announcement);
 }
 
 /// Why an operation cannot run although all have announced the same.

@@ -79,6 +79,7 @@ class Root {
  private:
   void decide(const std::vector<Ready>& ready);
   void decide(const Announcement& announcement);
+  void reject(const std::string& name, OpKind kind, Failure failure);
   void decide_held();
   bool decide_overdue();
   std::vector<TensorNumber> in_conflict();

@@ -11,8 +11,9 @@
 
 namespace kolo {
 
-/// Which way a message travels along an edge of the tree.
-enum class Direction : std::uint8_t { to_parent, to_child };
+/// Which way a message travels along an edge of the tree; or that it says what the group is, which its receiver may not
+/// know.
+enum class Direction : std::uint8_t { to_parent, to_child, of_group };
 
 /// What one position of the tree has to send to its neighbours, encoded, until it is sent.
 class TreeLink {

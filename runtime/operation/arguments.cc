@@ -1,6 +1,7 @@
 #include "runtime/operation/arguments.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -212,6 +213,12 @@ std::string describe(OpKind kind, std::string_view name, std::string_view group)
   return fmt::format("{} '{}' in group {}", to_string(kind), clipped(name), group);
 }
 std::string describe(const Request& request) {
+  if (const auto& match = request.match) {
+    const std::string tags = match->tags.empty() ? "any tag" : fmt::format("tag {}", fmt::join(match->tags, " or "));
+    const std::string peer = match->peer < 0 ? "any rank" : fmt::format("rank {}", match->peer);
+    return fmt::format("{} {}, {}, in group {}", match->sends ? "send to" : "recv from", peer, tags,
+                       request.parent->name);
+  }
   return describe(request.signature.kind, request.name(), request.group->name);
 }
 

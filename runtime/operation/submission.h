@@ -26,6 +26,14 @@ using SubmissionPtr = std::shared_ptr<Submission>;
 /// Called once by whoever completes an operation, after `done` is set: must not block, throw, or call the session.
 using Listener = std::shared_ptr<const std::function<void()>>;
 
+/// How a send or a receive of an ordered group finds its partner.
+struct PairMatch {
+  bool sends = false;
+  int peer = -1;                 ///< a rank of the group; -1: a receive from any
+  std::vector<int> tags;         ///< one; of a receive from any: one of these, or any if there are none
+  Received* received = nullptr;  ///< where the program reads what came
+};
+
 /// What one rank asked for. The session fills it in and checks it; PendingQueue::submit() looks up a declared name, and
 /// numbers what has none; from then on it does not change.
 struct Request {
@@ -35,21 +43,22 @@ struct Request {
   std::optional<std::uint32_t> declared;       ///< the index of its declared name
   const std::string* declared_name = nullptr;  ///< that name, which the queue keeps
   std::shared_ptr<const GroupInfo> group;
-  std::shared_ptr<const GroupInfo> parent;   ///< send_recv: the program's group; `group` is the pair
-  std::vector<std::vector<int>> groups;      ///< make_group: session ranks of each new one; this rank is in one at most
-  std::shared_ptr<const GroupInfo> subject;  ///< remove_group
-  Signature signature;                       ///< its members name the tensors of a grouped submission
-  SmallVector<BucketTensor> tensors;         ///< one; several if grouped; none where nothing moves
-  std::vector<std::int64_t> sizes;           ///< of what has_rows(), see block_sizes.h; empty otherwise
+  std::shared_ptr<const GroupInfo> parent;       ///< send_recv: the program's group; `group` is the pair
+  Signature signature;                           ///< its members name the tensors of a grouped submission
+  std::optional<PairMatch> match;                ///< send_recv of an ordered group, which has no name
+  SmallVector<BucketTensor> tensors;             ///< one; several if grouped; none where nothing moves
+  std::vector<std::int64_t> sizes;               ///< of what has_rows(), see block_sizes.h; empty otherwise
   std::function<Tensor(const Shape&)> allocate;  ///< makes the output once its shape is agreed; or empty
   BlockRows* received_rows = nullptr;            ///< where the program reads the rows that came from each rank
   std::shared_ptr<const DevicePoint> ready;      ///< of device tensors: after it inputs hold their values
   std::optional<Failure> invalid;                ///< a bad argument, announced as the name's failure
   std::optional<double> timeout_seconds;         ///< it fails when it has been in flight for so long
-  std::optional<std::uint64_t> number;           ///< of a barrier, join or change of groups, in the group's order
+  std::optional<std::uint64_t> number;  ///< of a barrier, join, removal, or what is in_order(), in the group's order
   Clock::time_point submitted = Clock::now();
 
   const std::string& name() const { return declared_name ? *declared_name : text; }
+  /// Whether its place among the program's calls in the group says what it is, and not its name.
+  bool in_order() const { return group->order == Order::program && !match && signature.kind != OpKind::remove_group; }
 };
 
 /// What the ranks have agreed on about one tensor of an operation that has_rows().
@@ -70,8 +79,8 @@ struct Pending {
   std::uint64_t number_checked = 0;     ///< when it was checked that this is the number of its name and signature
   std::vector<AgreedTensor> agreed_tensors;           ///< of what has_rows(), once the sizes are agreed
   std::vector<std::int64_t> sizes;                    ///< Request::sizes, or those after the output was made
-  std::vector<Introduction> of_ranks;                 ///< make_group: all ranks' sizes, which introduce the backends
-  bool introduced = false;                            ///< make_group: the backends have received these
+  std::vector<Introduction> of_ranks;                 ///< open_group: all ranks' sizes, which introduce the backends
+  bool introduced = false;                            ///< open_group: the backends have received these
   std::shared_ptr<void> scratch;                      ///< memory of a neutral contribution
   std::vector<std::shared_ptr<const void>> reserved;  ///< of Backend::reserve(), until it is complete
   std::uint64_t run = 0;                              ///< how often the program had waited when it was submitted
@@ -81,9 +90,8 @@ struct Pending {
 /// What the handle sees. Written by whoever holds the role; any thread may read it once `done` (the results once
 /// `launched`) is set.
 struct Completion {
-  std::optional<Failure> failure;                        ///< how it failed
-  std::vector<std::shared_ptr<const GroupInfo>> groups;  ///< that make_group made
-  int last_to_join = -1;                                 ///< join: a session rank
+  std::optional<Failure> failure;  ///< how it failed
+  int last_to_join = -1;           ///< join: a session rank
   std::vector<std::shared_ptr<const DevicePoint>>
       results;    ///< of device tensors: after these outputs hold their values
   Flag launched;  ///< of device tensors: on its way to `results`, or done
@@ -137,6 +145,7 @@ struct Unsubmitted {
 struct AgreedBucket {
   std::vector<SubmissionPtr> members;
   std::vector<int> absent{};  ///< ranks of the group whose values do not count (ascending)
+  std::uint64_t token = 0;    ///< of one that is matched by its order: see Bucket::token
 };
 
 }  // namespace kolo

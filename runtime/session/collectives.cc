@@ -136,15 +136,20 @@ std::string Session::broadcast_object(std::string_view name, std::string_view by
 
 std::vector<std::string> Session::all_gather_object(std::string_view name, std::string_view bytes, const Group& group,
                                                     std::optional<double> timeout_seconds) {
+  return Parts::gathered(bytes, [&](const Tensor& mine, const Allocate& allocate, BlockRows& rows) {
+    all_gather(name, mine, {},
+               {.group = group, .allocate = allocate, .rows = &rows, .timeout_seconds = timeout_seconds});
+  });
+}
+
+std::vector<std::string> Session::Parts::gathered(std::string_view bytes, const Gather& gather) {
   std::string mine(bytes), all;
   BlockRows rows;
   const auto allocate = [&](const Shape& shape) {
     all.resize(static_cast<std::size_t>(shape[0]));
     return Tensor{all.data(), shape, DType::u8, {}};
   };
-  const Tensor tensor{mine.data(), Shape{static_cast<std::int64_t>(mine.size())}, DType::u8, {}};
-  all_gather(name, tensor, {},
-             {.group = group, .allocate = allocate, .rows = &rows, .timeout_seconds = timeout_seconds});
+  gather(Tensor{mine.data(), Shape{static_cast<std::int64_t>(mine.size())}, DType::u8, {}}, allocate, rows);
   std::vector<std::string> objects;
   std::size_t begin = 0;
   for (std::int64_t count : rows) {

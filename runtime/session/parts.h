@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -36,17 +37,21 @@ class Session::Parts {
   Parts(World world, const Config& config);
   ~Parts();
 
+  /// The name of what is matched by its order.
+  struct Unnamed {};
+
   /// A collective with these options; which parts of a signature they give shows in what members they have. `name` is a
-  /// TensorId, or text that was checked.
+  /// TensorId, or text that was checked, or Unnamed.
   template <class Name, class Options>
   SubmissionPtr collective(OpKind kind, const Name& name, const Tensor& in, const Tensor& out, const Options& options,
                            bool will_wait) {
     Request request = new_request(signature_of(kind, in, options), options.group, options.timeout_seconds);
     if constexpr (std::is_same_v<Name, TensorId>) {
       request.declared = name.index;
-    } else {
+    } else if constexpr (!std::is_same_v<Name, Unnamed>) {
       request.text = name;
     }
+    check_naming(request, !std::is_same_v<Name, Unnamed>);
     request.tensors.push_back({in, out});
     RowArguments rows;
     if constexpr (requires { options.allocate; }) {
@@ -67,20 +72,33 @@ class Session::Parts {
     const Tensor first = tensors.empty() ? Tensor{} : tensors.front().in;
     Request request = new_request(signature_of(kind, first, options), options.group, options.timeout_seconds);
     request.text = name;
+    check_naming(request, !name.empty());
     for (const NamedTensor& tensor : tensors) add_member(request, tensor);
     return submit(std::move(request), {}, false, options.ready);
   }
 
+  /// Checks arguments and submits. A bad argument is announced as the name's failure.
+  SubmissionPtr submit(Request&& request, const RowArguments& rows, bool will_wait, void* ready);
+  const std::shared_ptr<const GroupInfo>& member(const Group& group) const;
+  /// Checked, to be submitted: of an ordered group, or by name.
+  Request pair_request(std::string_view name, const Tensor& tensor, bool sends, int peer, const PairOptions& options);
+  Request tagged_request(const Tensor& tensor, PairMatch&& match, const PairOptions& options) const;
   SubmissionPtr send_recv(std::string_view name, const Tensor& tensor, bool sends, int peer, const PairOptions& options,
                           bool will_wait);
+  SubmissionPtr send_recv(const Tensor& tensor, bool sends, int peer, const PairOptions& options, bool will_wait);
+  SubmissionPtr receive_any(const Tensor& tensor, std::span<const int> tags, Received* received,
+                            const PairOptions& options, bool will_wait);
   SubmissionPtr barrier(const BarrierOptions& options, bool will_wait);
   SubmissionPtr join(const Group& group);
-  std::vector<std::shared_ptr<const GroupInfo>> make_groups(std::vector<std::vector<int>> groups);
-  void remove_group(const std::shared_ptr<const GroupInfo>& group);
+  void remove_group(const Group& group);
   void finish(const SubmissionPtr& submission) {
     driver->wait(submission);
     driver->conclude(*submission);
   }
+
+  /// The bytes of all ranks, by an all_gather whose output is to be allocated.
+  using Gather = std::function<void(const Tensor& mine, const Allocate& allocate, BlockRows& rows)>;
+  static std::vector<std::string> gathered(std::string_view bytes, const Gather& gather);
 
   /// A name of the program's, which must not look like the runtime's own. Throws Error{invalid_argument}.
   static std::string_view user_name(std::string_view name);
@@ -92,7 +110,8 @@ class Session::Parts {
  private:
   template <class Options>
   static Signature signature_of(OpKind kind, const Tensor& in, const Options& options) {
-    Signature signature{.kind = kind, .dtype = in.dtype, .device = in.device.kind, .shape = in.shape};
+    Signature signature{
+        .kind = kind, .dtype = in.dtype, .device = in.device.kind, .priority = options.priority, .shape = in.shape};
     if constexpr (requires { options.root; }) signature.root = options.root;
     if constexpr (requires { options.op; }) {
       signature.op = options.op;
@@ -103,13 +122,12 @@ class Session::Parts {
     return signature;
   }
 
+  /// Throws Error{invalid_argument} if the group's operations have names and this one none, or the other way round.
+  static void check_naming(const Request& request, bool named);
   void set_timeout(Request& request, std::optional<double> asked) const;
   Request new_request(Signature signature, const Group& group, std::optional<double> timeout_seconds = {}) const;
   static void add_member(Request& request, const NamedTensor& tensor);
-  /// Checks arguments and submits. A bad argument is announced as the name's failure.
-  SubmissionPtr submit(Request&& request, const RowArguments& rows, bool will_wait, void* ready);
   void mark_ready(Request& request, void* stream) const;
-  const std::shared_ptr<const GroupInfo>& member(const Group& group) const;
   std::optional<Failure> check_group(const std::shared_ptr<const GroupInfo>& group) const;
 
   int exceptions_at_start_;

@@ -93,6 +93,20 @@ std::optional<Failure> Session::Parts::check_group(const std::shared_ptr<const G
                  fmt::format("group {} belongs to another session; use one that this session has made", group->name)};
 }
 
+void Session::Parts::check_naming(const Request& request, bool named) {
+  const GroupInfo& group = *request.group;
+  const bool in_order = group.order == Order::program;
+  if (named != in_order) return;
+  if (in_order)
+    throw Error(ErrorCode::invalid_argument, describe(request) +
+                                                 ": the group matches operations by their order, and they "
+                                                 "have no name; leave it out");
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("{} in group {}: the group matches operations by name; pass one, or make the group with "
+                          "Order::program",
+                          to_string(request.signature.kind), group.name));
+}
+
 /// The call's time-out, or the session's.
 void Session::Parts::set_timeout(Request& request, std::optional<double> asked) const {
   const double seconds = asked.value_or(driver->config().timeout_seconds);
@@ -138,6 +152,7 @@ SubmissionPtr Session::Parts::submit(Request&& request, const RowArguments& rows
   if (request.invalid) request.sizes.clear();
   if (has_rows(signature.kind)) signature.shape = agreed_shape(signature.kind, signature.shape);
   if (signature.device != DeviceKind::cpu && !request.invalid) mark_ready(request, ready);
+  if (request.in_order() && request.invalid) throw Error(*request.invalid);  // it takes no place in the order
   return driver->submit(std::move(request), will_wait);
 }
 
@@ -161,69 +176,30 @@ void Session::Parts::mark_ready(Request& request, void* stream) const {
   }
 }
 
-/// What goes from rank to rank is negotiated in a group of these two, one for each direction.
-SubmissionPtr Session::Parts::send_recv(std::string_view name, const Tensor& tensor, bool sends, int peer,
-                                        const PairOptions& options, bool will_wait) {
-  const std::shared_ptr<const GroupInfo>& shared_parent = member(options.group);
-  const GroupInfo& parent = *shared_parent;
-  const int size = driver->control().topology().size();
-  const std::string_view verb = sends ? "send" : "recv";
-  if (peer < 0 || peer >= parent.size() || peer == parent.rank) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("{} '{}' in group {}: rank {} is not another rank of the group (it has {}, from 0; this is {})",
-                    verb, name, parent.name, peer, parent.size(), parent.rank));
-  }
-  const int me = driver->control().rank(), other = parent.ranks[static_cast<std::size_t>(peer)];
-  Request request;
-  request.group = pair_info(sends ? me : other, sends ? other : me, size, me);
-  request.parent = shared_parent;
-  request.text =
-      parent.is_world() ? std::string(name) : fmt::format("{}{} (group {})", reserved_prefix, name, parent.name);
-  const int sender = sends ? request.group->rank : 1 - request.group->rank;
-  request.signature = {.kind = OpKind::send_recv,
-                       .dtype = tensor.dtype,
-                       .device = tensor.device.kind,
-                       .root = sender,
-                       .shape = tensor.shape};
-  request.tensors.push_back(sends ? BucketTensor{tensor, {}} : BucketTensor{tensor, tensor});
-  set_timeout(request, options.timeout_seconds);
-  return submit(std::move(request), {}, will_wait, options.ready);
-}
-
 // Barriers and joins match in order: PendingQueue numbers them.
 
 SubmissionPtr Session::Parts::barrier(const BarrierOptions& options, bool will_wait) {
-  return driver->submit(new_request({.kind = OpKind::barrier}, options.group, options.timeout_seconds), will_wait);
+  Request request =
+      new_request({.kind = OpKind::barrier, .priority = options.priority}, options.group, options.timeout_seconds);
+  if (request.in_order() && request.invalid) throw Error(*request.invalid);
+  return driver->submit(std::move(request), will_wait);
 }
 
 /// Waits for as long as the others have data.
 SubmissionPtr Session::Parts::join(const Group& group) {
-  return driver->submit(new_request({.kind = OpKind::join}, group, 0), true);
+  Request request = new_request({.kind = OpKind::join}, group, 0);
+  if (request.in_order())
+    throw Error(ErrorCode::invalid_argument,
+                "join works where operations are matched by name; use a group without Order::program");
+  return driver->submit(std::move(request), true);
 }
 
-/// Changes of groups are operations of the world; they match in order.
-std::vector<std::shared_ptr<const GroupInfo>> Session::Parts::make_groups(std::vector<std::vector<int>> groups) {
-  Request request = new_request({.kind = OpKind::make_group}, {});
-  std::string& detail = request.signature.detail;
-  for (const std::vector<int>& ranks : groups) {
-    detail += fmt::format("{}ranks {}", detail.empty() ? "" : "; ", fmt::join(ranks, ", "));
-    if (!request.invalid) request.invalid = check_members(ranks, static_cast<int>(driver->world_group()->ranks.size()));
-  }
-  request.groups = std::move(groups);
-  const auto submission = driver->submit(std::move(request), true);
-  finish(submission);
-  return submission->completion.groups;
-}
-
-void Session::Parts::remove_group(const std::shared_ptr<const GroupInfo>& group) {
-  Request request = new_request({.kind = OpKind::remove_group, .detail = "group " + group->name}, {});
-  request.invalid = check_group(group);
-  if (group == driver->world_group())
-    request.invalid = {ErrorCode::invalid_argument,
-                       "the group of all ranks cannot be removed; close the session instead"};
-  request.subject = group;
-  finish(driver->submit(std::move(request), true));
+void Session::Parts::remove_group(const Group& group) {
+  if (!group.info() || group.shared_info() == driver->world_group())
+    throw Error(ErrorCode::invalid_argument, "the group of all ranks cannot be removed; close the session instead");
+  if (const auto failure = check_group(group.shared_info())) throw Error(*failure);
+  if (driver->has_group(*group.info()))
+    finish(driver->submit(new_request({.kind = OpKind::remove_group}, group), true));
 }
 
 Session::Session() : Session(environment_with_warnings()) {}
@@ -299,42 +275,32 @@ int Session::join(const Group& group) {
   return static_cast<int>(std::find(ranks.begin(), ranks.end(), submission->completion.last_to_join) - ranks.begin());
 }
 
-Group Session::new_group(std::span<const int> ranks) {
+Group Session::new_group(std::span<const int> ranks, const GroupOptions& options) {
   std::vector<int> members(ranks.begin(), ranks.end());
   std::sort(members.begin(), members.end());
-  return Group(parts_->make_groups({std::move(members)}).front());
+  return Group(parts_->driver->make_group(std::move(members), options.order));
 }
 
-Group Session::split(int color, int key) {
+Group Session::split(int color, int key, const GroupOptions& options) {
   const auto ranks = static_cast<std::size_t>(size());
   std::vector<std::int64_t> chosen(2 * ranks, 0);  // colours, then keys
   chosen[static_cast<std::size_t>(rank())] = color;
   chosen[ranks + static_cast<std::size_t>(rank())] = key;
   parts_->finish(parts_->collective(OpKind::all_reduce, std::string_view("kolo.split"), view(chosen), view(chosen),
                                     AllReduceOptions{}, true));
-  std::map<std::int64_t, std::vector<int>> members;
-  for (int other = 0; other < size(); ++other) members[chosen[static_cast<std::size_t>(other)]].push_back(other);
-  std::vector<std::vector<int>> groups;
-  for (auto& [shade, list] : members) {
-    if (shade < 0) continue;
-    std::stable_sort(list.begin(), list.end(), [&](int a, int b) {
-      return chosen[ranks + static_cast<std::size_t>(a)] < chosen[ranks + static_cast<std::size_t>(b)];
-    });
-    groups.push_back(std::move(list));
+  if (color < 0)
+    return Group(std::make_shared<const GroupInfo>(
+        GroupInfo{.name = "none", .rank = -1, .world = parts_->driver->world_group()}));
+  std::vector<int> members;
+  for (int other = 0; other < size(); ++other) {
+    if (chosen[static_cast<std::size_t>(other)] == color) members.push_back(other);
   }
-  auto mine =
-      std::make_shared<const GroupInfo>(GroupInfo{.name = "none", .rank = -1, .world = parts_->driver->world_group()});
-  auto all = std::make_shared<Group::Infos>();
-  if (!groups.empty()) *all = parts_->make_groups(std::move(groups));
-  for (const auto& made : *all) {
-    if (made->member()) mine = made;
-  }
-  return Group(std::move(mine), std::move(all));
+  std::ranges::stable_sort(members, {}, [&](int other) { return chosen[ranks + static_cast<std::size_t>(other)]; });
+  return Group(parts_->driver->make_group(std::move(members), options.order));
 }
 
 void Session::remove_group(const Group& group) {
-  if (!group.split()) return parts_->remove_group(group.info() ? group.shared_info() : parts_->driver->world_group());
-  for (const auto& one : *group.split()) parts_->remove_group(one);
+  parts_->remove_group(group);
 }
 
 }  // namespace kolo

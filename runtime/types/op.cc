@@ -34,8 +34,7 @@ std::string to_string(DType dtype, const Shape& shape) {
 
 std::string to_string(const Signature& signature) {
   std::string text(to_string(signature.kind));
-  if (signature.detail.empty() && !moves_data(signature.kind)) return text;
-  if (!signature.detail.empty()) return text + " of " + signature.detail;
+  if (!moves_data(signature.kind)) return text;
   const bool rooted = has_root(signature.kind);
   if (reduces(signature.kind)) text += fmt::format("({}{}", to_string(signature.op), rooted ? ", " : ")");
   if (rooted) text += fmt::format("{}root {})", reduces(signature.kind) ? "" : "(", signature.root);
@@ -44,6 +43,7 @@ std::string to_string(const Signature& signature) {
   if (signature.device != DeviceKind::cpu) text += fmt::format(" on {}", to_string(signature.device));
   if (signature.prescale != 1) text += fmt::format(" prescale {}", signature.prescale);
   if (signature.postscale != 1) text += fmt::format(" postscale {}", signature.postscale);
+  if (signature.priority != 0) text += fmt::format(" priority {}", signature.priority);
   return text;
 }
 

@@ -75,6 +75,76 @@ TEST_P(DataParallelTest, OnlyTheLastMicroBatchCommunicates) {
   });
 }
 
+/// Of two kinds of gradients, in buckets of 100 bytes or a little more, submitted in an order that is not that of their
+/// indices: all that fill a bucket have the priority of the one among them that the next pass needs first.
+TEST(GradientPriorities, FollowTheNextPassBucketByBucket) {
+  const std::vector<std::size_t> order{5, 6, 3, 4, 2, 1, 0};
+  const std::vector<GradientSize> gradients{{60}, {50}, {300, true}, {90}, {50, true}, {60, true}, {30}};
+  EXPECT_EQ(gradient_priorities(order, gradients, 100), (std::vector{0, 0, -2, -4, -3, -3, -4}));
+  EXPECT_EQ(gradient_priorities(order, gradients, 0), (std::vector{0, -1, -2, -4, -3, -6, -5})) << "each alone";
+  EXPECT_EQ(gradient_priorities(order, gradients, 1000), (std::vector{0, 0, -2, 0, -2, -2, 0}));
+  EXPECT_EQ(gradient_priorities({}, {}, 100), std::vector<int>());
+}
+
+/// A step of the small model takes several buckets.
+Config with_small_buckets() {
+  Config config = test_config();
+  config.fusion_bytes = 200;
+  return config;
+}
+
+/// Runs buckets of f32 on a world of one, and notes how many elements they have.
+class NotingBackend final : public Backend {
+ public:
+  explicit NotingBackend(std::vector<std::int64_t>& elements) : elements_(elements) {}
+  std::string_view name() const override { return "noting"; }
+  bool supports(const Signature& signature) const override { return signature.dtype == DType::f32; }
+  std::unique_ptr<Operation> start(const Bucket& bucket) override {
+    struct Done final : Operation {
+      bool step() override { return true; }
+      bool needs_polling() const override { return false; }
+    };
+    elements_.push_back(bucket.elements());
+    return std::make_unique<Done>();
+  }
+  std::unique_ptr<Backend> for_group(const GroupInfo&) override { return nullptr; }
+  void abandon() noexcept override {}
+
+ private:
+  std::vector<std::int64_t>& elements_;
+};
+
+/// What is new is planned when the program waits for the first time: then all gradients are ready.
+TEST(GradientPriorities, OfGradientsThatAreReadyTheFirstLayersGoFirst) {
+  std::vector<std::int64_t> elements;
+  World world = solo_world(with_small_buckets());
+  world.prefer(std::make_unique<NotingBackend>(elements));
+  Session session(std::move(world), with_small_buckets());
+  BoundMlp mine(sizes);
+  testing::ImageBatches loader(digits());
+  DataParallel(session, mine.model).step(loader.load({0, 2}), false, ignore_ready);
+  EXPECT_EQ(elements, (std::vector<std::int64_t>{784 * 8 + 8, 8 * 6 + 6, 6 * 10 + 10}));
+}
+
+TEST_P(DataParallelTest, PrioritiesLeaveBucketsAsTheyAre) {
+  for (const bool shards : {false, true}) {
+    run_ranks(
+        GetParam(),
+        [&](Session& session) {
+          BoundMlp mine(sizes);
+          testing::ImageBatches loader(digits());
+          DataParallel parallel(session, mine.model, {.shards_from = shards ? 50U : 10000U});
+          for (int step = 0; step < 3; ++step) {
+            const auto before = session.stats();
+            parallel.step(loader.load({0, session.rank() == 0 ? 2 : 0}), false, ignore_ready);
+            const bool split = shards && session.size() > 1;
+            EXPECT_EQ(session.stats().buckets - before.buckets, split ? 5U : 4U) << "with the totals, step " << step;
+          }
+        },
+        with_small_buckets());
+  }
+}
+
 TEST_P(DataParallelTest, AnybodyMayGiveUp) {
   run_ranks(GetParam(), [](Session& session) {
     BoundMlp mine(sizes);

@@ -86,7 +86,7 @@ class BenchOnGpu : public ::testing::Test {
 };
 
 TEST_F(BenchOnGpu, AgainstNccl) {
-  for (const char* how : {"", "--direct", "--memory session"}) {
+  for (const char* how : {"", "--ordered", "--direct", "--memory session"}) {
     const auto ended =
         run(0, fmt::format("all_reduce {} --device cuda -b 8 -e 8K -f 32 -n 3 -w 1 --compare nccl --format json", how),
             "KOLO_NCCL_ALGO=ring NCCL_ALGO=allreduce:ring");
@@ -120,7 +120,8 @@ TEST_F(BenchOnGpu, EveryFormatNamesTheGpu) {
 
 TEST_F(BenchOnGpu, EveryCollectiveStaged) {
   for (const Collective& collective : collectives()) {
-    for (const char* path : {"", "--direct"}) {
+    for (const char* path : {"", "--ordered", "--direct"}) {
+      if (collective.kind == OpKind::send_recv && path == std::string("--ordered")) continue;
       const auto ended =
           run(2, fmt::format("{} {} --device cuda -b 3000 -e 3000 -n 2 -w 1 -c 2 --format json", collective.name, path),
               "KOLO_GPU_BACKEND=staged");
@@ -134,8 +135,8 @@ TEST_F(BenchOnGpu, EveryCollectiveStaged) {
 TEST_F(BenchOnGpu, OtherTasks) {
   write_file(folder_ / "list", "7\n100\n3000\n");
   const std::string list = (folder_ / "list").string();
-  for (const char* const task :
-       {"--latency -n 4 -w 1 --compare nccl", "--overlap -b 1K -e 1K -n 4 -w 1 --compare nccl"})
+  for (const char* const task : {"--latency -n 4 -w 1 --compare nccl", "--overlap -b 1K -e 1K -n 4 -w 1 --compare nccl",
+                                 "--beside 4 -b 1M -e 1M -n 3 -w 1"})
     EXPECT_EQ(run(0, std::string("all_reduce --device cuda ") + task).code, 0) << task;
   const auto step = run(0, "all_reduce --device cuda -n 3 --compare nccl --format json --buckets " + list);
   ASSERT_EQ(step.code, 0) << step.err;
@@ -162,6 +163,7 @@ TEST_F(BenchOnGpu, Refusals) {
   EXPECT_EQ(run(0, "all_reduce --device cuda -b 8 -e 8", "KOLO_FAKE_NODES=1").err,
             "kolo-bench: KOLO_FAKE_NODES does not go with --device cuda (pretended nodes have no GPUs of their own); "
             "unset it\n");
+  EXPECT_NE(bench_problem("send_recv --device cuda --ordered").find("are for host memory"), std::string::npos);
   EXPECT_NE(bench_problem("all_reduce --compare nccl").find("add --device cuda"), std::string::npos);
   EXPECT_NE(bench_problem("all_reduce --pack").find("add --device cuda"), std::string::npos);
   for (const char* flag : {"--compare mpi", "--thp", "--copy-limit"})

@@ -110,6 +110,13 @@ TEST(BenchOptions, WhatMeansNothing) {
   starts("all_reduce --direct --latency", "--direct and --latency do not go together");
   starts("all_reduce --idle 1 --latency", "--idle and --latency do not go together");
   starts("all_reduce --idle 0", "--idle is '0'; it takes a positive number of seconds");
+  starts("all_reduce --ordered --direct", "--ordered and --direct do not go together");
+  starts("all_reduce --ordered --buckets llama", "--ordered and --buckets do not go together");
+  starts("all_reduce --ordered --beside 4", "--ordered and --beside do not go together");
+  starts("all_reduce --ordered --idle 1", "--ordered and --idle do not go together");
+  starts("all_reduce --beside 4 --latency", "--beside and --latency do not go together");
+  starts("all_reduce --beside 4 --compare mpi", "--beside and --compare do not go together");
+  starts("reduce --beside 4", "'reduce' is measured in a sweep of sizes only");
   starts("reduce --latency", "'reduce' is measured in a sweep of sizes only");
   starts("all_reduce --latency -o all", "'all' is for a sweep of sizes");
   starts("all_reduce --latency -b 8", "-b and --latency do not go together");

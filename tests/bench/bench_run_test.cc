@@ -44,11 +44,12 @@ TEST_P(EveryCollective, IsRight) {
   for (const Collective& collective : collectives()) {
     const bool alone = GetParam() == 0;
     if (collective.kind == OpKind::send_recv && alone) continue;
-    for (const char* path : {"", "--direct"}) {
-      expect_right(
+    for (const char* path : {"", "--ordered", "--direct"}) {
+      const Ended ended =
           run(GetParam(), fmt::format("{} {} -b 3000 -e 300K -f 100 -n 3 -w 1 -c 2 --compare mpi --format json",
-                                      collective.name, path)),
-          collective, alone ? 1 : GetParam());
+                                      collective.name, path));
+      expect_right(ended, collective, alone ? 1 : GetParam());
+      EXPECT_EQ(ended.json().at("world").at("path"), *path ? path + 2 : "session");
     }
   }
 }
@@ -83,7 +84,7 @@ TEST_F(BenchRun, AllTypesAndOperations) {
 }
 
 TEST_F(BenchRun, SeveralAtOnceInMemoryOfTheSession) {
-  for (const char* path : {"", "--direct"}) {
+  for (const char* path : {"", "--ordered", "--direct"}) {
     const auto ended = run(
         2, fmt::format("all_reduce {} -b 64K -e 64K -n 3 -m 4 -z 1 --memory session --thp --copy-limit --format json",
                        path));
@@ -135,6 +136,20 @@ TEST_F(BenchRun, LatencyIdleAndOverlap) {
   ASSERT_EQ(latency.code, 0) << latency.err;
   EXPECT_EQ(latency.json().at("results").at(0).at("bytes"), 4);
   EXPECT_EQ(latency.json().at("results").at(0).at("wrong"), 0);
+  const auto beside = latency.json().at("results").at(1);
+  EXPECT_EQ(beside.at("op"), "ordered_all_reduce");
+  EXPECT_EQ(beside.at("bytes"), 4);
+  EXPECT_EQ(beside.at("wrong"), 0);
+  EXPECT_EQ(beside.at("compare").at(0).at("name"), "all_reduce");
+  EXPECT_EQ(beside.at("compare").at(0).at("time_us"), latency.json().at("results").at(0).at("time_us"));
+  EXPECT_EQ(latency.json().at("results").at(2).at("op"), "send_recv");
+  const auto ordered = run(2, "all_reduce --latency --ordered -n 50 -w 5 --compare mpi --format json");
+  ASSERT_EQ(ordered.code, 0) << ordered.err;
+  ASSERT_EQ(ordered.json().at("results").size(), 2u);
+  EXPECT_EQ(ordered.json().at("results").at(0).at("op"), "all_reduce");
+  EXPECT_EQ(ordered.json().at("results").at(0).at("wrong"), 0);
+  EXPECT_EQ(ordered.json().at("results").at(0).at("compare").at(0).at("name"), "mpi");
+  EXPECT_EQ(ordered.json().at("results").at(1).at("op"), "send_recv");
 
   const auto idle = run(2, "all_reduce --idle 0.5 --format json");
   ASSERT_EQ(idle.code, 0) << idle.err;
@@ -147,10 +162,33 @@ TEST_F(BenchRun, LatencyIdleAndOverlap) {
   ASSERT_EQ(apart.code, 0) << apart.err;
   EXPECT_EQ(apart.json().at("idle").at("ranks").size(), 2u);
 
-  const auto overlap = run(2, "all_reduce --overlap -b 4K -e 64K -f 16 -n 5 --compare mpi");
+  const auto overlap = run(2, "all_reduce --overlap --ordered -b 4K -e 64K -f 16 -n 5 --compare mpi");
   ASSERT_EQ(overlap.code, 0) << overlap.err;
   EXPECT_EQ(overlap.figures().size(), 2u);
   EXPECT_NE(overlap.out.find("Overall(us)"), std::string::npos);
+}
+
+TEST_F(BenchRun, Beside) {
+  const auto ended = run(2, "all_reduce --beside 4 -b 1M -e 4M -f 4 -n 3 -w 1 --format json");
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const auto json = ended.json();
+  ASSERT_EQ(json.at("results").size(), 2u);
+  for (const auto& result : json.at("results")) {
+    EXPECT_EQ(result.at("mode"), "beside");
+    EXPECT_EQ(result.at("wrong"), 0);
+    const auto beside = result.at("beside");
+    EXPECT_EQ(beside.at("bytes"), 4);
+    EXPECT_GE(beside.at("count"), 3);
+    EXPECT_GT(beside.at("p50_us").get<double>(), 0);
+    EXPECT_LE(beside.at("p50_us").get<double>(), beside.at("p90_us").get<double>());
+    EXPECT_LE(beside.at("p90_us").get<double>(), beside.at("p99_us").get<double>());
+    EXPECT_DOUBLE_EQ(beside.at("percent_kept").get<double>(),
+                     beside.at("alone_us").get<double>() / beside.at("with_us").get<double>() * 100);
+  }
+  const auto table = run(2, "all_reduce --beside 64K -b 1M -e 1M -n 2");
+  ASSERT_EQ(table.code, 0) << table.err;
+  EXPECT_EQ(table.figures().size(), 1u);
+  EXPECT_NE(table.out.find("Small P90(us)"), std::string::npos);
 }
 
 TEST_F(BenchRun, OneRank) {
@@ -178,6 +216,11 @@ TEST_F(BenchRun, BaselinesAndFiles) {
   EXPECT_EQ(slower.code, 2);
   EXPECT_NE(slower.err.find("too slow: all_reduce 4096 f32 sum, throughput: "), std::string::npos) << slower.err;
   EXPECT_EQ(run(0, sweep + "--baseline " + json).code, 1) << "another number of ranks";
+  const auto ordered = run(2, sweep + "--ordered --baseline " + json);
+  EXPECT_EQ(ordered.code, 1);
+  EXPECT_NE(ordered.err.find("private memory, ordered; use the same --memory, --direct and --ordered"),
+            std::string::npos)
+      << ordered.err;
 
   EXPECT_EQ(run(2, sweep + "--min-busbw 1e-9").code, 0);
   EXPECT_EQ(run(2, sweep + "--min-busbw 1e6").code, 2);

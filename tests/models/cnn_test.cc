@@ -180,6 +180,7 @@ TEST(Cnn, GradientsAreAnnouncedLastLayerFirstAndFinal) {
         seen[index].assign(gradient.begin(), gradient.end());
       });
       ASSERT_EQ(order.size(), seen.size());
+      EXPECT_EQ(order, cnn.model.backward_order());
       EXPECT_TRUE(std::ranges::is_sorted(order, std::ranges::greater()));
       for (std::size_t i = 0; i < seen.size(); ++i) {
         EXPECT_TRUE(std::ranges::equal(seen[i], cnn.model.parameters()[i].gradient)) << i;

@@ -79,6 +79,7 @@ TEST(Mlp, GradientsAreAnnouncedLastLayerFirstAndFinal) {
       seen[index].assign(gradient.begin(), gradient.end());
     });
     EXPECT_EQ(order, (std::vector<std::size_t>{5, 4, 3, 2, 1, 0}));
+    EXPECT_EQ(order, mlp.model.backward_order());
     for (std::size_t i = 0; i < seen.size(); ++i) {
       EXPECT_TRUE(std::ranges::equal(seen[i], mlp.model.parameters()[i].gradient)) << i;
     }

@@ -220,6 +220,7 @@ class Job {
     return complete;
   }
   bool holds_backend() const { return operation_->holds_backend(); }
+  bool moved() const { return operation_->moved(); }
   void abandon() { operation_.reset(); }
   void finish() {
     while (!step()) std::this_thread::yield();
@@ -477,6 +478,7 @@ inline void sleep_until_complete(Job& job, Doorbell& doorbell) {
   while (!job.step()) {
     const std::uint32_t ticket = doorbell.arm();
     if (job.step()) break;
+    if (job.moved()) continue;  // it has done enough for a step, or a peer goes on
     const auto before = std::chrono::steady_clock::now();
     doorbell.sleep(ticket, std::chrono::seconds(20));
     ASSERT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(10)) << "a ring was lost";

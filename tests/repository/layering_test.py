@@ -155,7 +155,7 @@ class Declared:
                 scope = "::".join(filter(None, scopes))
                 if re.match(r"\s*friend\b", statement):
                     scope = ""
-                for name in re.findall(r"(operator\s*[^\s\w(]+|~?\w+)\s*(?=[(=\[]|$)", statement):
+                for name in re.findall(r"(operator\s*(?:[^\s\w(]+|bool)|~?\w+)\s*(?=[(=\[]|$)", statement):
                     self.members.add((scope, name.replace(" ", "")))
             if piece == "{":
                 if re.search(r"\bnamespace\b", statement):
@@ -178,7 +178,7 @@ class Declared:
         if table and "::".join(scopes) in self.classes:
             return True
         ours = re.findall(r"kolo::([\w:]+)", parameters)
-        return (("::".join(scopes[:-1]), scopes[-1]) in self.members and
+        return (("::".join(scopes[:-1]), scopes[-1].replace(" ", "")) in self.members and
                 all(part in self.words for name in ours for part in name.split("::")))
 
 

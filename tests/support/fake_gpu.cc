@@ -175,16 +175,17 @@ void FakeGpu::select_again(int before) noexcept {
   current = before;
 }
 
-void* FakeGpu::make_stream(bool urgent) {
+void* FakeGpu::make_stream(StreamPriority priority) {
   check();
   const std::lock_guard lock(mutex_);
   void* const stream = reinterpret_cast<void*>(next_stream_ += 0x10);
-  if (urgent) urgent_.insert(stream);
+  priorities_[stream] = priority;
   return stream;
 }
-bool FakeGpu::is_urgent(void* stream) const {
+StreamPriority FakeGpu::priority_of(void* stream) const {
   const std::lock_guard lock(mutex_);
-  return urgent_.contains(stream);
+  const auto found = priorities_.find(stream);
+  return found == priorities_.end() ? StreamPriority::normal : found->second;
 }
 
 /// As CUDA does it: what is on the stream still runs. Here the caller waits for it.

@@ -9,7 +9,6 @@
 #include <memory>
 #include <mutex>
 #include <random>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -45,8 +44,8 @@ class FakeGpu : public Gpu {
   std::vector<std::string> log() const;
   void clear_log();
 
-  /// Whether the stream was made with `urgent`.
-  bool is_urgent(void* stream) const;
+  /// Normal of a stream that was not made here.
+  StreamPriority priority_of(void* stream) const;
 
   /// Frees memory that was leaked on purpose, when the GPU is idle for good.
   void free_what_was_left();
@@ -62,7 +61,7 @@ class FakeGpu : public Gpu {
   GpuMemoryUse memory_use() const override;
   int select() override;
   void select_again(int before) noexcept override;
-  void* make_stream(bool urgent) override;
+  void* make_stream(StreamPriority priority) override;
   void destroy_stream(void* stream) noexcept override;
   std::shared_ptr<const DevicePoint> mark(void* stream, bool timed = false) override;
   double seconds_between(const DevicePoint& from, const DevicePoint& to) override;
@@ -101,7 +100,7 @@ class FakeGpu : public Gpu {
   std::condition_variable news_;
   std::map<void*, Queue> queues_;
   std::map<const std::byte*, std::size_t> memory_;
-  std::set<void*> urgent_;
+  std::map<void*, StreamPriority> priorities_;
   std::size_t used_ = 0, peak_ = 0;
   std::uintptr_t next_stream_ = 0x1000;
   std::string failure_;

@@ -74,10 +74,12 @@ struct FakeState {
   std::map<std::string, std::shared_ptr<SharedComm>> worlds;  // by id
   std::uint64_t ids = 0;
   std::map<int, std::vector<std::string>> log;
+  std::map<int, std::vector<NcclLaunch>> launches;              // by GPU
   std::map<int, std::pair<NcclResult, int>> failures;           // by rank: what, after how many groups
   std::map<int, std::pair<NcclResult, bool>> running_failures;  // by rank: what, and whether its work is on the stream
   std::map<int, std::pair<NcclResult, int>> call_failures;      // by rank: what, after how many calls
   std::set<int> hanging, blocked;
+  std::map<int, int> busy_multiprocessors;  // by GPU
   std::atomic<bool> ends_held{false};
 };
 FakeState& fake() {
@@ -100,6 +102,19 @@ bool blocked(int rank) {
   return fake().blocked.contains(rank);
 }
 
+/// A kernel begins when all its thread blocks fit on the GPU beside those of other kernels.
+bool occupy(int gpu, int ctas) {
+  const std::lock_guard lock(fake().mutex);
+  int& busy = fake().busy_multiprocessors[gpu];
+  if (busy + ctas > fake_multiprocessors) return false;
+  busy += ctas;
+  return true;
+}
+void vacate(int gpu, int ctas) {
+  const std::lock_guard lock(fake().mutex);
+  fake().busy_multiprocessors[gpu] -= ctas;
+}
+
 bool hangs(int rank) {
   const std::lock_guard lock(fake().mutex);
   return fake().hanging.contains(rank);
@@ -114,6 +129,7 @@ struct NcclCommunicator {
   std::shared_ptr<testing::SharedComm> shared;
   int rank = 0;
   int gpu = 0;
+  int ctas = 0;
   bool initialising = true;
   int polls_left = 0;
   std::deque<std::function<void()>> waiting;  // to be put on the stream when the state is asked for
@@ -316,11 +332,15 @@ class Running {
 NcclResult submit(NcclComm comm, void* stream, const std::vector<Call>& calls) {
   auto running = std::make_shared<std::vector<Running>>();
   for (const Call& call : calls) running->emplace_back(comm, call);
-  const int rank = comm->rank;
+  const int rank = comm->rank, gpu = comm->gpu, ctas = comm->ctas;
   ++*comm->outstanding;
-  auto put = [gpu = comm->gpu, stream, running, aborted = comm->aborted, outstanding = comm->outstanding, rank] {
-    fake_gpu(gpu).put(stream, [running, aborted, outstanding, rank] {
-      if (*aborted) return true;
+  auto put = [=, aborted = comm->aborted, outstanding = comm->outstanding] {
+    fake_gpu(gpu).put(stream, [=, begun = std::make_shared<bool>(false)] {
+      if (*aborted) {
+        if (*begun) vacate(gpu, ctas);
+        return true;
+      }
+      if (!*begun && !(*begun = occupy(gpu, ctas))) return false;
       if (hangs(rank)) return false;
       bool done = true;
       std::set<int> waits_for;  // what comes from a rank is received in order
@@ -331,11 +351,13 @@ NcclResult submit(NcclComm comm, void* stream, const std::vector<Call>& calls) {
         if (call.receives()) waits_for.insert(call.peer());
       }
       if (done) --*outstanding;
+      if (done) vacate(gpu, ctas);
       return done;
     });
   };
   {
     const std::lock_guard lock(fake().mutex);
+    fake().launches[gpu].push_back({fake_gpu(gpu).priority_of(stream) == StreamPriority::highest, calls.front().count});
     const auto failure = fake().failures.find(rank);
     if (failure != fake().failures.end()) --failure->second.second;
   }
@@ -405,7 +427,7 @@ NcclResult get_unique_id(NcclId* id) {
   return NcclResult::success;
 }
 
-NcclResult init(NcclComm* comm, int ranks, const NcclId& id, int rank) {
+NcclResult init(NcclComm* comm, int ranks, const NcclId& id, int rank, int max_ctas) {
   *comm = new NcclCommunicator;
   {
     const std::lock_guard lock(fake().mutex);
@@ -416,6 +438,7 @@ NcclResult init(NcclComm* comm, int ranks, const NcclId& id, int rank) {
   if (std::strncmp(id.bytes, "id ", 3) != 0) ADD_FAILURE() << "an id that nobody made";
   (*comm)->rank = rank;
   (*comm)->gpu = current_gpu();
+  (*comm)->ctas = max_ctas > 0 ? max_ctas : default_ctas;
   note(rank, fmt::format("init {}", ranks));
   const std::lock_guard lock((*comm)->shared->mutex);
   ++(*comm)->shared->initialised;
@@ -601,9 +624,14 @@ std::vector<std::string> nccl_log(int rank) {
   const std::lock_guard lock(fake().mutex);
   return fake().log[rank];
 }
+std::vector<NcclLaunch> nccl_launches(int gpu) {
+  const std::lock_guard lock(fake().mutex);
+  return fake().launches[gpu];
+}
 void clear_nccl_log() {
   const std::lock_guard lock(fake().mutex);
   fake().log.clear();
+  fake().launches.clear();
 }
 void fail_nccl(int rank, NcclResult error, int after_groups) {
   const std::lock_guard lock(fake().mutex);

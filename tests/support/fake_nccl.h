@@ -22,6 +22,10 @@ struct FakeNccl {
   bool loud = false;  ///< says on stderr that a communicator is aborted
 };
 
+/// Thread blocks of NCCL's kernels that fit on a fake GPU at the same time: one for each multiprocessor. A kernel has
+/// as many as its communicator may use, and waits until there is room for all.
+inline constexpr int fake_multiprocessors = 40, default_ctas = 32;
+
 /// What all calls from now on do. Not while calls are made.
 void set_fake_nccl(const FakeNccl& settings);
 
@@ -29,6 +33,13 @@ void set_fake_nccl(const FakeNccl& settings);
 /// op 4", "send 64 u8 to 1", "abort", …
 std::vector<std::string> nccl_log(int rank);
 void clear_nccl_log();
+
+/// What was launched on a GPU since the last clear, in order.
+struct NcclLaunch {
+  bool urgent = false;    ///< its stream has the highest priority
+  std::size_t count = 0;  ///< of its first call
+};
+std::vector<NcclLaunch> nccl_launches(int gpu);
 
 /// From now on asking communicators of this rank for their state answers with an error once, after `calls` more groups
 /// were launched (below 0: at once).

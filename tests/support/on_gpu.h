@@ -21,6 +21,7 @@ class OnGpu {
     write();
   }
   void write() {
+    await();  // an earlier copy still reads the pinned memory
     std::memcpy(pinned_.data(), values_.data(), values_.size() * sizeof(float));
     gpu_.copy(memory_.data(), pinned_.data(), values_.size() * sizeof(float), stream_.get());
   }
@@ -32,13 +33,17 @@ class OnGpu {
   /// The values as the program's stream sees them, behind all that it waits for.
   std::vector<float> read() {
     gpu_.copy(pinned_.data(), memory_.data(), values_.size() * sizeof(float), stream_.get());
-    for (const auto point = gpu_.mark(stream_.get()); !point->passed();) std::this_thread::yield();
+    await();
     std::vector<float> found(values_.size());
     std::memcpy(found.data(), pinned_.data(), found.size() * sizeof(float));
     return found;
   }
 
  private:
+  void await() {
+    for (const auto point = gpu_.mark(stream_.get()); !point->passed();) std::this_thread::yield();
+  }
+
   Gpu& gpu_;
   std::vector<float> values_;
   GpuStream stream_;

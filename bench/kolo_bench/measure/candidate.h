@@ -28,6 +28,8 @@ class Asynchronous : public Candidate {
  public:
   virtual void start() = 0;
   virtual void finish() = 0;
+  /// Whether finish() is known to return without waiting.
+  virtual bool done() { return false; }
   void run() override {
     start();
     finish();
@@ -39,8 +41,9 @@ class Asynchronous : public Candidate {
 /// Errors: UsageError if no backend supports the work.
 std::unique_ptr<Candidate> direct(const BackendList& backends, int rank, int ranks, bool yields, const Work& work);
 
-/// kolo through a session. `ready`: the stream that writes inputs on a GPU.
-std::unique_ptr<Asynchronous> through_session(Session& session, const Work& work, void* ready = nullptr);
+/// kolo through a session, in a group of all ranks. `ready`: the stream that writes inputs on a GPU.
+std::unique_ptr<Asynchronous> through_session(Session& session, const Work& work, void* ready = nullptr,
+                                              const Group& group = {});
 
 /// MPI's own calls: blocking ones in run(), non-blocking ones in start().
 std::unique_ptr<Asynchronous> raw_mpi(MPI_Comm comm, const Work& work, std::string_view name);

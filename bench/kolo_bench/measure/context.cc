@@ -90,8 +90,13 @@ BenchContext::BenchContext(const Options& options, const Ranks& ranks)
     world_.emplace(std::move(world));
   else
     session_.emplace(std::move(world), config_);
+  if (options.ordered) group_ = ordered_group();
   watch_.begin("setting up the peer");
   peer_ = make_peer(options, ranks, *place_);
+}
+
+Group BenchContext::ordered_group() {
+  return session_->new_group(session_->world().info()->ranks, {.order = Order::program});
 }
 
 void BenchContext::describe(const World& world) {
@@ -104,7 +109,7 @@ void BenchContext::describe(const World& world) {
   info.hosts = ranks_.gather(host_name());
   for (const std::string& pid : ranks_.gather(std::to_string(::getpid()))) info.pids.push_back(std::stoi(pid));
   info.mpi = mpi_library();
-  info.path = options_.direct ? "direct" : "session";
+  info.path = options_.path();
   cli::collectively(ranks_, [&] {
     info.backend = backend_on(world, options_.device);
     if (info.backend.empty())
@@ -122,7 +127,7 @@ void BenchContext::describe(const World& world) {
 }
 
 std::unique_ptr<Candidate> BenchContext::kolo(const Work& work) {
-  if (!options_.direct) return through_session(*session_, work, place_->stream());
+  if (!options_.direct) return through_session(*session_, work, place_->stream(), group_);
   std::unique_ptr<Candidate> candidate;
   cli::collectively(ranks_,
                     [&] { candidate = direct(world_->backends(), ranks_.rank(), ranks_.size(), yields_, work); });

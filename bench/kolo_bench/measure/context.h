@@ -32,6 +32,10 @@ class BenchContext {
   const Options& options() const { return options_; }
   const Ranks& ranks() const { return ranks_; }
   Session& session() { return *session_; }
+  /// The group in which kolo's operations run: all ranks.
+  const Group& group() const { return group_; }
+  /// A new one of all ranks, with Order::program.
+  Group ordered_group();
   Watch& watch() { return watch_; }
   Report& report() { return report_; }
 
@@ -79,6 +83,7 @@ class BenchContext {
   Watch watch_;
   std::optional<World> world_;  // of backends that are called directly
   std::optional<Session> session_;
+  Group group_{};
   std::unique_ptr<Peer> peer_;
   Report report_;
   std::unique_ptr<Table> table_;
@@ -96,6 +101,7 @@ void run_sweep(BenchContext& context);
 void run_buckets(BenchContext& context);
 void run_latency(BenchContext& context);
 void run_overlap(BenchContext& context);
+void run_beside(BenchContext& context);
 void run_pack(BenchContext& context);
 /// `mpi_calls` counts those of this process so far.
 void run_idle(BenchContext& context, const std::function<std::int64_t()>& mpi_calls);

@@ -1,4 +1,8 @@
-// Dependent operations: one tensor is submitted by name and waited for, then again.
+// Dependent operations: one tensor is submitted, by name or in an ordered group, and waited for, then again.
+
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "bench/kolo_bench/measure/context.h"
 
@@ -7,14 +11,40 @@ namespace {
 
 class Dependent final : public Candidate {
  public:
-  Dependent(Session& session, const Tensor& value, void* ready) : session_(session), value_(value), ready_(ready) {}
+  Dependent(BenchContext& context, const Tensor& value, const Group& group)
+      : session_(context.session()), value_(value), options_{.group = group, .ready = context.place().stream()} {}
   std::string_view name() const override { return "kolo"; }
-  void run() override { session_.all_reduce("latency", value_, {.op = ReduceOp::sum, .ready = ready_}); }
+  void run() override {
+    const bool in_order = options_.group.info() && options_.group.info()->order == Order::program;
+    in_order ? session_.all_reduce(value_, options_) : session_.all_reduce("latency", value_, options_);
+  }
 
  private:
   Session& session_;
   Tensor value_;
-  void* ready_;
+  AllReduceOptions options_;
+};
+
+/// 8 bytes from rank 0 to rank 1 of an ordered group, the next time back: half a round trip each.
+class HalfRoundTrip final : public Candidate {
+ public:
+  explicit HalfRoundTrip(Session& session)
+      : session_(session), group_(session.new_group(std::vector{0, 1}, {.order = Order::program})) {}
+  std::string_view name() const override { return "kolo"; }
+  void run() override {
+    const bool back = std::exchange(back_, !back_);
+    if (session_.rank() > 1) return;
+    const bool sends = (session_.rank() == 1) == back;
+    const PairOptions options{.group = group_};
+    sends ? session_.send(view_scalar(value_), 1 - session_.rank(), options)
+          : session_.recv(view_scalar(value_), 1 - session_.rank(), options);
+  }
+
+ private:
+  Session& session_;
+  Group group_;
+  double value_ = 0;
+  bool back_ = false;
 };
 
 constexpr std::int64_t default_iterations = 20'000;
@@ -33,7 +63,7 @@ void run_latency(BenchContext& context) {
   work.in_place = true;
   work.lanes.push_back({tensor, tensor});
   work.name = "latency";
-  Dependent kolo(context.session(), tensor, context.place().stream());
+  Dependent kolo(context, tensor, context.group());
   const auto peer = context.peer() ? context.peer()->candidate(work, context.peer()->name()) : nullptr;
   std::vector<Candidate*> candidates{&kolo};
   if (peer) candidates.push_back(peer.get());
@@ -53,6 +83,31 @@ void run_latency(BenchContext& context) {
   result.mode = "latency";
   result.wrong = context.wrong_elements(work, kolo, false);
   for (PeerResult& result_of_peer : result.compare) result_of_peer.wrong = context.wrong_elements(work, *peer, true);
+  context.add({result});
+
+  // The rows below are compared with the first.
+  schedule.in_a_row = schedule.iterations;
+  const auto measure_alone = [&, of_all_reduce = result.time_us](Candidate& candidate, const char* op) {
+    Candidate* const alone = &candidate;
+    Result row =
+        make_result(context, work, std::span(&alone, 1), measure(context.ranks(), std::span(&alone, 1), schedule));
+    row.op = op;
+    row.mode = "latency";
+    row.compare = {{"all_reduce", of_all_reduce, of_all_reduce.p50 / row.time_us.p50}};
+    return row;
+  };
+  if (!options.ordered) {
+    Dependent in_order(context, tensor, context.ordered_group());
+    result = measure_alone(in_order, "ordered_all_reduce");
+    result.wrong = context.wrong_elements(work, in_order, false);
+    context.add({result});
+  }
+  if (context.ranks().size() < 2 || tensor.device.kind != DeviceKind::cpu) return;
+  HalfRoundTrip trip(context.session());
+  result = measure_alone(trip, "send_recv");
+  result.bytes = sizeof(double);
+  result.dtype = DType::f64;
+  result.redop.reset();
   context.add({result});
 }
 

@@ -5,19 +5,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include "bench/kolo_bench/measure/context.h"
 
 namespace kolo::bench {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double us_since(Clock::time_point begin) {
-  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
-}
 
 /// A computation of any length, on data in the L1 cache.
 class Computation {
@@ -115,7 +108,7 @@ void run_overlap(BenchContext& context) {
     if (extent_of(signature.kind, size, signature.dtype, ranks.size()).count == 0) continue;
     const Work work = make_work(signature, size, false, ranks.rank(), ranks.size(), area);
     context.watch().begin(work.name);
-    const auto kolo = through_session(context.session(), work, context.place().stream());
+    const auto kolo = through_session(context.session(), work, context.place().stream(), context.group());
     const auto theirs = peer ? peer->candidate(work, peer->name()) : nullptr;
     std::vector<Asynchronous*> candidates{kolo.get()};
     if (theirs) candidates.push_back(theirs.get());

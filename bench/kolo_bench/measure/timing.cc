@@ -1,12 +1,9 @@
 #include "bench/kolo_bench/measure/timing.h"
 
 #include <algorithm>
-#include <chrono>
 
 namespace kolo::bench {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 double us_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double, std::micro>(end - begin).count();

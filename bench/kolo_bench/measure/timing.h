@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -10,6 +11,12 @@
 #include "bench/kolo_bench/ranks.h"
 
 namespace kolo::bench {
+
+using Clock = std::chrono::steady_clock;
+
+inline double us_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+}
 
 /// How often and in which order candidates run.
 struct Schedule {

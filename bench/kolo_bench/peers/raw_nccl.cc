@@ -61,11 +61,11 @@ RawNccl::RawNccl(const NcclTable& table, Gpu& gpu, const NcclId& id, int rank, i
     : table_(table),
       gpu_(gpu),
       selected_(gpu),
-      stream_(gpu, true),
+      stream_(gpu, StreamPriority::highest),
       rank_(rank),
       ranks_(ranks),
       exceptions_(std::uncaught_exceptions()) {
-  check_nccl(table_, table_.init(&comm_, ranks, id, rank), nullptr, "ncclCommInitRankConfig");
+  check_nccl(table_, table_.init(&comm_, ranks, id, rank, 0), nullptr, "ncclCommInitRankConfig");
   settle("ncclCommInitRankConfig");
 }
 

@@ -61,7 +61,8 @@ void Baseline::check_world(int ranks, const std::string& path, const std::string
         fmt::format("{} was measured with {} ranks, and this run has {}; run the same number", path_, ranks_, ranks));
   if (path != way_ || memory != memory_)
     throw UsageError(fmt::format(
-        "{} was measured with {} memory, {}, and this run is with {} memory, {}; use the same --memory and --direct",
+        "{} was measured with {} memory, {}, and this run is with {} memory, {}; use the same --memory, --direct and "
+        "--ordered",
         path_, memory_, way_, memory, path));
 }
 

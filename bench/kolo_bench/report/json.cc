@@ -25,6 +25,12 @@ Json in_json(const Overlap& o) {
           {"percent", o.percent()}};
 }
 
+Json in_json(const Beside& b) {
+  return {{"bytes", b.bytes},     {"count", b.count},       {"p50_us", b.us.p50},
+          {"p90_us", b.us.p90},   {"p99_us", b.us.p99},     {"max_us", b.us.max},
+          {"with_us", b.with_us}, {"alone_us", b.alone_us}, {"percent_kept", b.percent_kept()}};
+}
+
 Json in_json(const DeviceInfo& d) {
   return {{"index", d.index}, {"bus", d.bus}, {"name", d.name}, {"peak_bytes", d.peak_bytes}};
 }
@@ -60,6 +66,7 @@ Json in_json(const Result& r) {
             {"slowest", {{"rank", r.slowest_rank}, {"share", r.slowest_share}}}};
   if (r.copy_limit_gbs) json["copy_limit_gbs"] = *r.copy_limit_gbs;
   if (r.overlap) json["overlap"] = in_json(*r.overlap);
+  if (r.beside) json["beside"] = in_json(*r.beside);
   if (!r.buckets.empty()) json["buckets"] = r.buckets, json["tensors"] = r.tensors;
   if (r.compare.empty()) return json;
   json["compare"] = Json::array();

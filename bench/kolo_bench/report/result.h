@@ -24,6 +24,18 @@ struct Overlap {
   double percent() const;
 };
 
+/// Small operations beside a large one, in another group.
+struct Beside {
+  std::int64_t bytes = 0;  ///< of a small one
+  std::int64_t count = 0;  ///< of small ones
+  Percentiles us;          ///< of a small one
+  double with_us = 0;      ///< median of the large one with them
+  double alone_us = 0;     ///< and without
+
+  /// Of the large one's bandwidth.
+  double percent_kept() const { return with_us > 0 ? alone_us / with_us * 100 : 0; }
+};
+
 /// Another candidate's times for the same work in the same run.
 struct PeerResult {
   std::string name;
@@ -42,7 +54,7 @@ struct Result {
   std::optional<ReduceOp> redop{};
   int root = -1;  ///< -1: has none
   bool in_place = false;
-  std::string mode;  ///< "throughput", "isolated", "latency", "overlap"
+  std::string mode;  ///< "throughput", "isolated", "latency", "overlap", "beside"
   std::int64_t iterations = 0;
   Percentiles time_us;                  ///< of one operation
   double algbw_gbs = 0;                 ///< at the median
@@ -53,6 +65,7 @@ struct Result {
   std::optional<double> copy_limit_gbs{};
   std::vector<PeerResult> compare{};
   std::optional<Overlap> overlap{};
+  std::optional<Beside> beside{};
   std::string buckets{};     ///< name of the list
   std::int64_t tensors = 0;  ///< of the list
 };
@@ -74,7 +87,7 @@ struct WorldInfo {
   std::vector<std::string> hosts{};  ///< by rank
   std::vector<int> pids{};           ///< by rank
   std::string mpi{};                 ///< library and version
-  std::string path{};                ///< "session", "direct"
+  std::string path{};                ///< "session", "ordered", "direct"
   std::string backend{};             ///< the first in the list: "mpi"
   std::string memory{};              ///< "private", "session"
   bool huge_pages = false;

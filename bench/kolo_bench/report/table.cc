@@ -67,7 +67,8 @@ std::unique_ptr<Table> make_table(const Options& options, const std::vector<std:
   if (options.task == Task::idle) return std::make_unique<IdleTable>();
   if (options.task == Task::pack) return std::make_unique<PackTable>();
   if (options.format == Format::csv) return csv_table(options, peers);
-  if (options.format == Format::osu || options.task == Task::overlap) return osu_table(options, peers);
+  if (options.format == Format::osu || options.task == Task::overlap || options.task == Task::beside)
+    return osu_table(options, peers);
   return nccl_table(options, peers);
 }
 

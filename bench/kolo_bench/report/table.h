@@ -24,7 +24,8 @@ class Table {
 std::unique_ptr<Table> nccl_table(const Options& options, const std::vector<std::string>& peers);
 
 /// Prints the columns of OSU's collective benchmarks with -f, then P50, P95, P99 and the peers': out-of-place, or
-/// in-place if that is all there is. With --overlap: Overall, Compute, Pure Comm., Overlap.
+/// in-place if that is all there is. With --overlap: Overall, Compute, Pure Comm., Overlap. With --beside:
+/// the large operation without and with small ones, what it keeps of its bandwidth, P50, P90, P99 of the small ones.
 std::unique_ptr<Table> osu_table(const Options& options, const std::vector<std::string>& peers);
 
 /// One line per result, with names in the first.

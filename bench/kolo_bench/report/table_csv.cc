@@ -13,7 +13,7 @@ std::string or_empty(const std::optional<Value>& value) {
 class CsvTable final : public Table {
  public:
   CsvTable(const Options& options, const std::vector<std::string>& peers)
-      : overlap_(options.task == Task::overlap), peers_(peers) {}
+      : overlap_(options.task == Task::overlap), beside_(options.task == Task::beside), peers_(peers) {}
 
   std::string header(const WorldInfo& world) override {
     ranks_ = world.ranks;
@@ -25,6 +25,7 @@ class CsvTable final : public Table {
         "gbs,busbw_gbs,"
         "wrong,slowest_rank,copy_limit_gbs";
     if (overlap_) text += ",overall_us,compute_us,pure_comm_us,overlap_percent";
+    if (beside_) text += ",beside_us,kept_percent,small_bytes,small_p50_us,small_p90_us,small_p99_us";
     for (const std::string& peer : peers_) {
       text += fmt::format(",{0}_p50_us,{0}_ratio", peer);
       if (overlap_) text += fmt::format(",{}_overlap_percent", peer);
@@ -52,6 +53,9 @@ class CsvTable final : public Table {
     if (r.overlap)
       text += fmt::format(",{},{},{},{}", r.overlap->overall_us, r.overlap->compute_us, r.overlap->pure_comm_us,
                           r.overlap->percent());
+    if (r.beside)
+      text += fmt::format(",{},{},{},{},{},{}", r.beside->with_us, r.beside->percent_kept(), r.beside->bytes,
+                          r.beside->us.p50, r.beside->us.p90, r.beside->us.p99);
     for (const std::string& name : peers_) {
       const PeerResult* peer = nullptr;
       for (const PeerResult& candidate : r.compare) peer = candidate.name == name ? &candidate : peer;
@@ -62,7 +66,7 @@ class CsvTable final : public Table {
     return text + "\n";
   }
 
-  bool overlap_;
+  bool overlap_, beside_;
   std::vector<std::string> peers_;
   int ranks_ = 1;
   std::string path_;

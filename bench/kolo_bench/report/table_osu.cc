@@ -26,6 +26,9 @@ class OsuTable final : public Table {
     text += fmt::sprintf("%-*s", first_width, "# Size");
     if (options_.task == Task::overlap) {
       text += cell("Overall(us)") + cell("Compute(us)") + cell("Pure Comm.(us)") + cell("Overlap(%)");
+    } else if (options_.task == Task::beside) {
+      text += cell("Alone(us)") + cell("Beside(us)") + cell("Kept(%)") + cell("Small P50(us)") + cell("Small P90(us)") +
+              cell("Small P99(us)") + cell("Small ones");
     } else {
       text += cell("Avg Latency(us)") + cell("Min Latency(us)") + cell("Max Latency(us)") + cell("Iterations") +
               cell("P50 Tail Lat(us)") + cell("P95 Tail Lat(us)") + cell("P99 Tail Lat(us)");
@@ -45,6 +48,10 @@ class OsuTable final : public Table {
     if (result.overlap) {
       const Overlap& o = *result.overlap;
       text += cell(o.overall_us) + cell(o.compute_us) + cell(o.pure_comm_us) + cell(o.percent());
+    } else if (result.beside) {
+      const Beside& b = *result.beside;
+      text += cell(b.alone_us) + cell(b.with_us) + cell(b.percent_kept()) + cell(b.us.p50) + cell(b.us.p90) +
+              cell(b.us.p99) + cell(std::to_string(b.count));
     } else {
       text += cell(t.mean) + cell(t.min) + cell(t.max) + cell(std::to_string(result.iterations)) + cell(t.p50) +
               cell(t.p95) + cell(t.p99);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -49,7 +50,10 @@ struct Bucket {
   int divide_by = 1;  ///< average: the divisor of the sum
   /// Device tensors: the points after which inputs hold their values and outputs may be written.
   std::vector<std::shared_ptr<const DevicePoint>> ready{};
-  bool world_only = false;  ///< no group except the world existed when the ranks agreed on this bucket
+  /// Of a group whose operations are matched by their order: says which one this is, and how it is described; equal on
+  /// every rank unless the ranks' programs differ. 0: the ranks have agreed on the bucket.
+  std::uint64_t token = 0;
+  bool world_only = false;  ///< no group except the world used devices when the ranks agreed on this bucket
 
   /// Elements and bytes of all inputs.
   std::int64_t elements() const;
@@ -62,16 +66,17 @@ class Operation {
   /// Abandons what is unfinished; never waits for peers.
   virtual ~Operation() = default;
 
-  /// Advances as far as possible without waiting. Returns true once the operation is complete: inputs may be reused and
-  /// outputs hold the result. Throws Error if the operation failed; the caller then destroys it.
+  /// Advances without waiting, by a bounded amount of work: what other groups have in flight has its turn between two
+  /// steps. Returns true once the operation is complete: inputs may be reused and outputs hold the result. Throws Error
+  /// if the operation failed; the caller then destroys it.
   virtual bool step() = 0;
 
   /// True if progress of peers is only seen by calling step() again (MPI). False: peers ring this rank's doorbell when
   /// they advance.
   virtual bool needs_polling() const = 0;
 
-  /// True if the last step() advanced the operation without completing it. The waiting thread then keeps polling: its
-  /// peers are advancing as well.
+  /// True if the last step() advanced the operation without completing it, or ended because it had done enough. The
+  /// waiting thread then keeps polling: there is more to do, and its peers are advancing as well.
   virtual bool moved() const { return false; }
 
   /// Device tensors: the point after which inputs may be reused and outputs hold the result. Null for host tensors, and
@@ -98,6 +103,43 @@ class MemorySource {
 
 /// What one member of a group tells the others once, before its backend is used: numbers that the backend understands.
 using Introduction = std::vector<std::int64_t>;
+
+/// Where bytes of one rank lie, as the lane to another one understands it.
+using LaneAddress = std::array<std::uint64_t, 6>;
+
+/// Carries bytes between this rank and one other: each way in order, with room for some. Used by one thread at a time.
+/// Some lanes also let one rank copy what lies in the other's memory.
+class ByteLane {
+ public:
+  virtual ~ByteLane() = default;
+  /// Takes as many bytes as there is room for, from the first on; returns how many. Never waits.
+  virtual std::size_t write(std::span<const std::byte> bytes) = 0;
+  /// Receives as many of the next bytes as have come; returns how many. Never waits.
+  virtual std::size_t read(std::span<std::byte> bytes) = 0;
+  /// Whether read() might receive something now.
+  virtual bool pending() const = 0;
+  /// As of Operation: whether only another call shows that the peer has read or written.
+  virtual bool needs_polling() const = 0;
+
+  /// Lets the peer fetch() these bytes, until withdraw(), or until it has said that it will do so no more. They must
+  /// not change meanwhile. None: it cannot.
+  virtual std::optional<LaneAddress> show(std::span<const std::byte> bytes) {
+    (void)bytes;
+    return std::nullopt;
+  }
+  /// Something that this rank has shown may go: whatever the peer reads of it from now on, fetch() drops. Waits for a
+  /// copy of one call of fetch() at most, and for nobody who can be stopped alone. The caller then tells the peer what.
+  virtual void withdraw() noexcept {}
+
+  /// all: copied. withdrawn: something was withdrawn that the caller has not heard of. impossible: it must be sent.
+  enum class Fetched : std::uint8_t { all, withdrawn, impossible };
+  /// Copies some of what the peer shows, from `offset` on; never waits. `heard`: how often the peer has withdrawn
+  /// something, as far as the caller has been told. `to` has no certain content unless this returns `all`.
+  virtual Fetched fetch(const LaneAddress& address, std::size_t offset, std::span<std::byte> to, std::uint64_t heard) {
+    (void)address, (void)offset, (void)to, (void)heard;
+    return Fetched::impossible;
+  }
+};
 
 /// How bytes move for one group. An object serves one group and is used by one thread at a time.
 ///
@@ -134,9 +176,21 @@ class Backend {
   std::unique_ptr<Operation> start(Bucket&&) = delete;  ///< a temporary would not live long enough
 
   /// Makes the backend that serves `group`, a subset of this backend's ranks, on each of the members; waits for none.
-  /// The backend of a pair (GroupInfo::is_pair) serves send_recv only, at once; any other one is introduced first.
+  /// The backend of a pair (GroupInfo::is_pair) serves send_recv only, at once unless it is a DeviceBackend; any other
+  /// one is introduced first.
   /// Null, on all members, if there is none. Throws Error.
   virtual std::unique_ptr<Backend> for_group(const GroupInfo& group) = 0;
+
+  /// Whether its operations compare tokens: they are complete on a rank when all members have begun them with the same
+  /// one, touch no other rank's tensors before, and throw Error{mismatch} when one has begun with another.
+  virtual bool compares_tokens() const { return false; }
+
+  /// Of the world's backend: what carries messages between this rank and `peer`, for as long as the backend lives;
+  /// asked for once. Null, on both ranks, if there is none.
+  virtual std::unique_ptr<ByteLane> lane(int peer) {
+    (void)peer;
+    return nullptr;
+  }
 
   /// What the group's other members must know of this rank; called once. Throws Error.
   virtual Introduction introduction() { return {}; }

@@ -10,9 +10,19 @@ namespace kolo {
 
 using GroupId = std::uint64_t;
 
-/// agreed: groups made by new_group() and split(), numbered in the order of agreement; the world is 0. pair: the two
-/// ranks of send() and recv(), which give its number.
+/// agreed: groups made by new_group() and split(), whose numbers are hashes of what their members know; the world is 0.
+/// pair: the two ranks of send() and recv(), which give its number.
 enum class GroupKind : std::uint8_t { agreed, pair };
+
+/// How the operations of a group's members find each other.
+enum class Order : std::uint8_t {
+  names,   ///< by name, whatever the order: the ranks negotiate
+  program  ///< the n-th call of one member meets the n-th of the others; operations have no name
+};
+
+struct GroupOptions {
+  Order order = Order::names;
+};
 
 /// Identifies a group on every rank.
 struct GroupKey {
@@ -24,10 +34,12 @@ struct GroupKey {
 /// The members of a group; equal on every member, except for `rank`.
 struct GroupInfo {
   GroupId id = 0;
-  std::string name;        ///< "world", for messages
+  std::string name;        ///< "world", "of ranks 0-2", "of ranks 0-2 (number 2)": for messages
   std::vector<int> ranks;  ///< session ranks of the members, in the order of their ranks in the group
   int rank = 0;            ///< index of this rank in `ranks`; -1 if it is no member
   GroupKind kind = GroupKind::agreed;
+  Order order = Order::names;
+  std::uint64_t turn = 0;  ///< how many groups of these ranks, in this order, the program had made before
   std::shared_ptr<const GroupInfo> world{};  ///< all ranks of the session that made it; null in the world itself
 
   GroupKey key() const { return {kind, id}; }
@@ -40,21 +52,15 @@ struct GroupInfo {
 /// A set of ranks that run collectives together. A value; the default is the session's world.
 class Group {
  public:
-  using Infos = std::vector<std::shared_ptr<const GroupInfo>>;
-
   Group() = default;
-  explicit Group(std::shared_ptr<const GroupInfo> info, std::shared_ptr<const Infos> split = nullptr)
-      : info_(std::move(info)), split_(std::move(split)) {}
+  explicit Group(std::shared_ptr<const GroupInfo> info) : info_(std::move(info)) {}
 
   /// Null for the default, which stands for the world of the session it is used with.
   const GroupInfo* info() const { return info_.get(); }
   const std::shared_ptr<const GroupInfo>& shared_info() const { return info_; }
-  /// The groups of all colours, in one order on every rank, if split() made it; else null.
-  const Infos* split() const { return split_.get(); }
 
  private:
   std::shared_ptr<const GroupInfo> info_;
-  std::shared_ptr<const Infos> split_;
 };
 
 }  // namespace kolo

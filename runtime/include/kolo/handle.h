@@ -18,11 +18,11 @@ struct Submission;
 ///
 /// Destroying a handle whose operation the ranks have not agreed on yet withdraws it, as if it had never been
 /// submitted; otherwise the destructor blocks until the operation is complete, or has failed by a time-out or a
-/// mismatch. How it failed is lost then, and the next operation of its name is the next one everywhere: wait() where
-/// that matters. In both cases the tensors' storage may be freed afterwards. Move-only. Several threads may wait for
-/// one handle at once, and ask it, and give it functions: those that began before one of them was back all learn how it
-/// went, later ones find it empty. Otherwise (wait(stream), detach(), moves, its end) use a handle from one thread at a
-/// time. It must not outlive its session.
+/// mismatch. How it failed is lost then, unless a function of on_done() is told, and the next operation of its name is
+/// the next one everywhere: wait() where that matters. In both cases the tensors' storage may be freed afterwards.
+/// Move-only. Several threads may wait for one handle at once, and ask it, and give it functions: those that began
+/// before one of them was back all learn how it went, later ones find it empty. Otherwise (wait(stream), detach(),
+/// moves, its end) use a handle from one thread at a time. It must not outlive its session.
 class Handle {
  public:
   Handle() = default;

@@ -16,3 +16,4 @@
 #include <kolo/kolo_c_base.h>
 #include <kolo/kolo_c_collectives.h>
 #include <kolo/kolo_c_session.h>
+#include <kolo/kolo_c_store.h>

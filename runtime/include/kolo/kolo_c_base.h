@@ -121,6 +121,9 @@ int kolo_handle_wait(kolo_handle* handle);
 /// on any operation of the session. With host tensors: kolo_handle_wait().
 int kolo_handle_wait_on_stream(kolo_handle* handle, void* stream);
 
+/// `*empty` becomes 1 if the handle was waited for, 0 if not.
+int kolo_handle_is_empty(const kolo_handle* handle, int* empty);
+
 /// `*done` becomes 1 if kolo_handle_wait() would return without waiting, 0 if not.
 int kolo_handle_poll(kolo_handle* handle, int* done);
 
@@ -153,7 +156,7 @@ int kolo_handle_detach(kolo_handle* handle, void (*release)(void* user), void* u
 /// cases the tensors' memory may be freed afterwards. Null is allowed.
 int kolo_handle_destroy(kolo_handle* handle);
 
-/// Frees the result of kolo_broadcast_object() or kolo_all_gather_object(). Null is allowed.
+/// Frees the result of kolo_broadcast_object(), kolo_all_gather_object() or kolo_store_get(). Null is allowed.
 int kolo_free(void* bytes);
 
 #ifdef __cplusplus

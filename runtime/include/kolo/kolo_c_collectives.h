@@ -8,13 +8,21 @@
 ///
 /// session  see kolo_session_create()
 /// name     names the tensor across ranks: every rank submits the same names, in any order. Unique among operations in
-///          flight (KOLO_IN_FLIGHT). Null with an id of kolo_declare() in `options->tensor`
+///          flight (KOLO_IN_FLIGHT). Null with an id of kolo_declare() in `options->tensor`, and in a group with
+///          KOLO_ORDER_PROGRAM
 /// in, out  contiguous; dtype and device kind, and unless documented otherwise the shape, are equal on every rank
 /// options  null, or a struct that is all zero: the defaults. Members may be set by name: `{.op = KOLO_MAX}`
 ///
 /// `timeout_seconds` of the options: when the operation has been in flight for so long on some rank, it fails with
 /// KOLO_STALLED on every rank, late ones included; the text names the ranks that are missing. 0: the session's
 /// (KOLO_TIMEOUT_SECONDS); negative: none.
+///
+/// `priority` of the options, the same on every rank: of what is ready, the higher goes first. Within a group what has
+/// begun is not overtaken, but on GPUs; tensors of different priorities share no bucket.
+///
+/// In a group with KOLO_ORDER_PROGRAM operations have no name, and are not negotiated: the n-th call of one member
+/// meets the n-th of the others. `options->tensor` is 0. Arguments that cannot work are KOLO_INVALID_ARGUMENT at once,
+/// and take no place in the order; a mismatch, a time-out, or an `allocate` that fails ends the group.
 ///
 /// Starting returns KOLO_IN_FLIGHT, KOLO_CLOSED, or KOLO_INVALID_ARGUMENT for mistakes that only C allows, which are
 /// not announced to other ranks; waiting returns the status that the ranks agreed on.
@@ -47,6 +55,7 @@ typedef struct kolo_all_reduce_options {
   void* ready;              ///< the CUDA stream that wrote `in`; ignored for host tensors
   kolo_tensor_id tensor;    ///< instead of a name
   double timeout_seconds;   ///< see above
+  int priority;             ///< see above
 } kolo_all_reduce_options;
 
 /// Reduces `in` over all ranks of the group into `out` of each. In-place: `out` is `in`.
@@ -65,6 +74,7 @@ typedef struct kolo_reduce_options {
   void* ready;
   kolo_tensor_id tensor;
   double timeout_seconds;
+  int priority;
 } kolo_reduce_options;
 
 /// Reduces `in` over all ranks of the group into `out` of the root; in-place as all_reduce. Other ranks ignore `out`,
@@ -83,6 +93,7 @@ typedef struct kolo_reduce_scatter_options {
   void* ready;
   kolo_tensor_id tensor;
   double timeout_seconds;
+  int priority;
 } kolo_reduce_scatter_options;
 
 /// Reduces `in`, of one dimension at least, and leaves every rank its rows of the result (see kolo_rows_of_rank()) in
@@ -100,6 +111,7 @@ typedef struct kolo_broadcast_options {
   void* ready;
   kolo_tensor_id tensor;
   double timeout_seconds;
+  int priority;
 } kolo_broadcast_options;
 
 /// Copies `tensor` of the root over that of every other rank of the group.
@@ -116,6 +128,7 @@ typedef struct kolo_all_gather_options {
   void* ready;
   kolo_tensor_id tensor;
   double timeout_seconds;
+  int priority;
 } kolo_all_gather_options;
 
 /// Gathers a block from every rank of the group into `out` of each, in the order of the ranks.
@@ -139,6 +152,7 @@ typedef struct kolo_gather_options {
   void* ready;
   kolo_tensor_id tensor;
   double timeout_seconds;
+  int priority;
 } kolo_gather_options;
 
 /// As all_gather, except that only the root has an `out`; other ranks ignore theirs, which may be null.
@@ -153,6 +167,7 @@ typedef struct kolo_scatter_options {
   void* ready;
   kolo_tensor_id tensor;
   double timeout_seconds;
+  int priority;
 } kolo_scatter_options;
 
 /// Scatters the rows of `in` of the root over the ranks of the group (see kolo_rows_of_rank()).
@@ -173,6 +188,7 @@ typedef struct kolo_all_to_all_options {
   void* ready;
   kolo_tensor_id tensor;
   double timeout_seconds;
+  int priority;
 } kolo_all_to_all_options;
 
 /// Exchanges blocks: block j of `in` on rank i becomes block i of `out` on rank j of the group.
@@ -189,10 +205,16 @@ typedef struct kolo_pair_options {
   const kolo_group* group;  ///< the group that numbers the other rank
   void* ready;
   double timeout_seconds;
+  int tag;  ///< in an ordered group, from 0
+  int priority;
 } kolo_pair_options;
 
 /// Sends a tensor to rank `to` of the group, or receives one from rank `from`, of the same shape and type. Only these
 /// two ranks negotiate: the k-th send under a name matches the k-th receive under it, and several may be in flight.
+///
+/// In an ordered group `name` is null, and nothing is negotiated: the k-th send of a pair and tag matches the k-th
+/// receive of it, of as many bytes and the same type, and is done when that has taken it. Tensors in host memory.
+/// KOLO_INVALID_ARGUMENT at once for a bad argument; a time-out concerns the rank that has set it.
 int kolo_send_async(kolo_session* session, const char* name, const kolo_tensor* tensor, int to,
                     const kolo_pair_options* options, kolo_handle** handle);
 int kolo_recv_async(kolo_session* session, const char* name, const kolo_tensor* tensor, int from,
@@ -201,6 +223,37 @@ int kolo_send(kolo_session* session, const char* name, const kolo_tensor* tensor
               const kolo_pair_options* options);
 int kolo_recv(kolo_session* session, const char* name, const kolo_tensor* tensor, int from,
               const kolo_pair_options* options);
+
+/// What a receive from any rank has received.
+typedef struct kolo_received {
+  int source;  ///< rank of the group
+  int tag;
+  size_t bytes;  ///< the first ones of the tensor
+} kolo_received;
+
+/// Receives from whichever rank of an ordered group sends first, a message of one of `count` tags (0: of any). It may
+/// be shorter than the tensor. `received` must live until the operation is complete.
+int kolo_recv_any_async(kolo_session* session, const kolo_tensor* tensor, const int* tags, size_t count,
+                        const kolo_pair_options* options, kolo_received* received, kolo_handle** handle);
+int kolo_recv_any(kolo_session* session, const kolo_tensor* tensor, const int* tags, size_t count,
+                  const kolo_pair_options* options, kolo_received* received);
+
+/// One of several sends and receives that are submitted together.
+typedef struct kolo_pair_operation {
+  int sends;  ///< not 0: a send
+  const kolo_tensor* tensor;
+  int peer;          ///< rank of the group
+  int tag;           ///< in an ordered group
+  const char* name;  ///< in one that is not; else null
+} kolo_pair_operation;
+
+/// Submits sends and receives together: all, or, if an argument is bad, none. `handles` receives one for each. They
+/// wait for each other nowhere, whatever their order here and on the other ranks.
+int kolo_batch_async(kolo_session* session, const kolo_pair_operation* operations, size_t count,
+                     const kolo_pair_options* options, kolo_handle** handles);
+/// Returns when all are done, with the first status in their order that is not KOLO_OK.
+int kolo_batch(kolo_session* session, const kolo_pair_operation* operations, size_t count,
+               const kolo_pair_options* options);
 
 // ---- several tensors at once, and objects ---------------------------------------------------------------------------
 
@@ -214,7 +267,7 @@ typedef struct kolo_named_tensor {
 /// `count` tensors, of one type or several, under one name: they are agreed on, run and fail together. Every rank
 /// passes the same names, types and shapes in the same order. KOLO_IN_FLIGHT, and nothing is submitted, if the name of
 /// the whole or of a tensor is in flight, or appears twice. `options->tensor` must be 0; of all_gather, `allocate` and
-/// `rows` must be null.
+/// `rows` must be null. In a group with KOLO_ORDER_PROGRAM `name` is null, and the tensors' names are ignored.
 int kolo_grouped_all_reduce_async(kolo_session* session, const char* name, const kolo_named_tensor* tensors,
                                   size_t count, const kolo_all_reduce_options* options, kolo_handle** handle);
 int kolo_grouped_broadcast_async(kolo_session* session, const char* name, const kolo_named_tensor* tensors,
@@ -232,15 +285,25 @@ int kolo_broadcast_object(kolo_session* session, const char* name, const void* b
 
 /// Bytes of any length from all ranks to all. `*objects` receives those of all ranks of the group, one after the other,
 /// to be freed with kolo_free(); `sizes`, with room for one number for each rank, their lengths (0 for ranks that have
-/// joined).
+/// joined). `timeout_seconds` as in the options of other operations.
 int kolo_all_gather_object(kolo_session* session, const char* name, const void* bytes, size_t count,
-                           const kolo_group* group, void** objects, size_t* sizes);
+                           const kolo_group* group, double timeout_seconds, void** objects, size_t* sizes);
 
 // ---- operations without data ----------------------------------------------------------------------------------------
 
 /// Completes once every rank of the group has called it. Several may be in flight; they match in order.
 int kolo_barrier_async(kolo_session* session, const kolo_group* group, kolo_handle** handle);
 int kolo_barrier(kolo_session* session, const kolo_group* group);
+
+typedef struct kolo_barrier_options {
+  const kolo_group* group;
+  double timeout_seconds;
+  int priority;
+} kolo_barrier_options;
+
+/// With options; null: the defaults.
+int kolo_barrier_with_async(kolo_session* session, const kolo_barrier_options* options, kolo_handle** handle);
+int kolo_barrier_with(kolo_session* session, const kolo_barrier_options* options);
 
 /// A barrier with a time-out, which may be 0: once a rank has waited for `seconds`, it returns KOLO_STALLED on every
 /// rank, late ones included. The text names the missing ranks. The session stays usable.

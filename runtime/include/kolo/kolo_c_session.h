@@ -1,6 +1,7 @@
 #pragma once
 
-/// Settings, worlds, sessions, groups and memory of the C API. Include <kolo/kolo_c.h>.
+/// Settings, worlds, sessions, groups and memory of the C API. Worlds from a store: kolo_c_store.h. Include
+/// <kolo/kolo_c.h>.
 
 #include <kolo/kolo_c_base.h>
 
@@ -29,6 +30,14 @@ int kolo_config_get(const kolo_config* config, const char* variable, const char*
 /// a session with these settings lives. Null: stderr, the default.
 int kolo_config_set_report(kolo_config* config, void (*report)(void* user, const char* line), void* user);
 
+/// Whether the watchdog may end the process after KOLO_STALL_ABORT_SECONDS: 1, 0, or -1, the default: only under MPI.
+/// Where it may not, operations have that as their time-out unless they have another one.
+int kolo_config_set_may_exit(kolo_config* config, int may_exit);
+/// 1, 0 or -1.
+int kolo_config_get_may_exit(const kolo_config* config, int* may_exit);
+/// Passes one line to the receiver of kolo_config_set_report().
+int kolo_config_report(const kolo_config* config, const char* line);
+
 /// A row of the table of settings. The texts are never freed.
 typedef struct kolo_setting {
   const char* variable;  ///< "KOLO_FUSION_BYTES"
@@ -41,6 +50,12 @@ typedef struct kolo_setting {
 /// The number of settings, and setting `index` (from 0), in the documented order.
 int kolo_setting_count(int* count);
 int kolo_setting_at(int index, kolo_setting* setting);
+/// The table of settings for `--help`, and in Markdown. The texts are never freed.
+int kolo_settings_help(const char** text);
+int kolo_settings_markdown(const char** text);
+/// "67108864", "64MB", "1.5G" as a number of bytes; suffixes K, M, G, T count in 1024s. KOLO_INVALID_ARGUMENT for other
+/// text.
+int kolo_parse_bytes(const char* text, int64_t* bytes);
 
 // ---- worlds ---------------------------------------------------------------------------------------------------------
 
@@ -115,18 +130,36 @@ int kolo_session_stats(const kolo_session* session, kolo_stats* stats);
 /// A set of ranks that run collectives together. As an argument null stands for the world of the session.
 typedef struct kolo_group kolo_group;
 
+/// How the operations of a group's members find each other.
+typedef enum kolo_order {
+  KOLO_ORDER_NAMES = 0,   ///< by name, whatever the order: the ranks negotiate
+  KOLO_ORDER_PROGRAM = 1  ///< the n-th call of one member meets the n-th of the others; operations have no name
+} kolo_order;
+
+/// All zero: the defaults.
+typedef struct kolo_group_options {
+  int order;  ///< a kolo_order
+} kolo_group_options;
+
 /// The group of all ranks.
 int kolo_group_world(const kolo_session* session, kolo_group** group);
-/// Makes a group of `count` ranks of the session, in any order. Collective over the session: every rank calls it,
-/// member or not, with the same ranks, and in the same order as other calls that make or remove groups. KOLO_MISMATCH
-/// on every rank if the ranks differ, KOLO_INVALID_ARGUMENT if they are not distinct ranks of the session.
+/// Makes a group of `count` ranks of the session, listed in any order: in the group they are numbered from 0 in
+/// ascending order. Called by the members; on any other rank the group has no use. Local: waits for nobody, and takes
+/// nothing but a few hundred bytes until the group's first operation. The k-th group of some ranks on one member is the
+/// k-th group of these ranks on the others. KOLO_INVALID_ARGUMENT if they are not distinct ranks of the session.
 int kolo_group_create(kolo_session* session, const int* ranks, size_t count, kolo_group** group);
+/// With options, the same on every member; null: the defaults.
+int kolo_group_create_with(kolo_session* session, const int* ranks, size_t count, const kolo_group_options* options,
+                           kolo_group** group);
 /// Makes a group for each colour, of the ranks that passed it, and returns this rank's; a negative colour joins none,
 /// and gets a group without ranks. Members are ordered by key, those with equal keys by session rank. Collective over
 /// the session.
 int kolo_group_split(kolo_session* session, int color, int key, kolo_group** group);
-/// Removes the group once its members have nothing in flight in it, and if kolo_group_split() made it those of all
-/// colours, for which every rank passes its own; the object must still be destroyed. Collective over the session.
+int kolo_group_split_with(kolo_session* session, int color, int key, const kolo_group_options* options,
+                          kolo_group** group);
+/// Removes the group once its members have nothing in flight in it; the object must still be destroyed. Collective over
+/// its members; on other ranks it does nothing, nor to a group that was removed. KOLO_INVALID_ARGUMENT on every member
+/// if one has something in flight.
 int kolo_group_remove(kolo_session* session, const kolo_group* group);
 /// Frees this rank's description of a group. Local: the group itself stays. Null is allowed.
 int kolo_group_destroy(kolo_group* group);
@@ -136,11 +169,19 @@ int kolo_group_rank(const kolo_group* group, int* rank);
 int kolo_group_size(const kolo_group* group, int* size);
 /// The members' session ranks, in the order of their ranks in the group. `ranks` has room for as many as the group has.
 int kolo_group_ranks(const kolo_group* group, int* ranks);
+/// What messages call it: "world", "of ranks 0-2". Valid until the group is destroyed.
+int kolo_group_name(const kolo_group* group, const char** name);
+/// The kolo_order of its operations.
+int kolo_group_order(const kolo_group* group, int* order);
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
 /// Memory that a session allocated.
 typedef struct kolo_memory kolo_memory;
+
+/// Bytes that this process can still allocate before the machine, or its control group, is out of memory, by the
+/// kernel's figures; the largest number if there are none.
+int kolo_available_memory(size_t* bytes);
 
 /// Allocates `bytes` zeros, aligned to 64 bytes at least. Backends need the fewest copies for tensors there. Local:
 /// other ranks need not do the same. KOLO_BACKEND if there is no such memory left, KOLO_INVALID_ARGUMENT for a device
@@ -148,6 +189,7 @@ typedef struct kolo_memory kolo_memory;
 int kolo_memory_allocate(kolo_session* session, size_t bytes, int device_kind, int device_index, kolo_memory** memory);
 int kolo_memory_data(const kolo_memory* memory, void** data);
 int kolo_memory_bytes(const kolo_memory* memory, size_t* bytes);
+int kolo_memory_device(const kolo_memory* memory, int* device_kind, int* device_index);
 /// Null is allowed.
 int kolo_memory_free(kolo_memory* memory);
 

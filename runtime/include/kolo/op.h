@@ -15,13 +15,14 @@ namespace kolo {
 
 /// The collectives. The numeric values are part of the wire format: append only.
 ///
-/// barrier, make_group, remove_group and join are agreed on like any other operation but move no
-/// data. send_recv stands for send() and recv(): an operation of two ranks, of which the root sends.
+/// barrier, open_group (a group's first, which the runtime submits itself), remove_group and join are agreed on like
+/// any other operation but move no data. send_recv stands for send() and recv(): an operation of two ranks, of which
+/// the root sends.
 enum class OpKind : std::uint8_t {
   all_reduce,
   broadcast,
   barrier,
-  make_group,
+  open_group,
   remove_group,
   reduce,
   all_gather,
@@ -60,7 +61,7 @@ inline constexpr std::array op_traits{
     OpTraits{.name = "all_reduce", .reduces = true, .in = Rows::whole, .out = Rows::whole},
     OpTraits{.name = "broadcast", .has_root = true, .in = Rows::whole, .out = Rows::whole},
     OpTraits{.name = "barrier"},
-    OpTraits{.name = "make_group"},
+    OpTraits{.name = "open_group"},
     OpTraits{.name = "remove_group"},
     OpTraits{.name = "reduce",
              .reduces = true,
@@ -133,6 +134,13 @@ constexpr RowRange rows_of_rank(std::int64_t rows, int ranks, int rank) {
   const auto first = [&](std::int64_t r) { return r * each + (r < more ? r : more); };
   return {first(rank), first(rank + 1)};
 }
+
+/// What a receive from any rank has received.
+struct Received {
+  int source = -1;  ///< rank of the group
+  int tag = 0;
+  std::size_t bytes = 0;  ///< the first ones of the tensor
+};
 
 /// How operations that reduce combine the ranks' values. The numeric values are part of the wire format: append only.
 ///
@@ -211,9 +219,9 @@ struct Signature {
   double prescale = 1;           ///< of kinds that reduce; multiplies each input
   double postscale = 1;          ///< of kinds that reduce; multiplies the result
   bool divide_by_group = false;  ///< average: divide by the size of the group, not by the ranks that took part
+  std::int32_t priority = 0;     ///< of what is ready, the higher goes first
   Shape shape;  ///< of the input: one rank's block for all_gather and gather, else the whole tensor. The first extent
                 ///< is any_rows where has_rows()
-  std::string detail;                ///< make_group, remove_group: the ranks, as text
   std::vector<GroupMember> members;  ///< of a grouped submission; dtype and shape above are those of the first
 
   friend bool operator==(const Signature&, const Signature&) = default;

@@ -16,6 +16,7 @@
 #include <kolo/handle.h>
 #include <kolo/memory.h>
 #include <kolo/op.h>
+#include <kolo/options.h>
 #include <kolo/tensor.h>
 #include <kolo/world.h>
 
@@ -24,106 +25,6 @@ namespace kolo {
 /// A declared tensor name: what declare() returns. Valid for the session that made it.
 struct TensorId {
   std::uint32_t index = 0;
-};
-
-/// Allocates an output once its shape is agreed. The program keeps track of the memory, which must live until the
-/// operation is complete. Called on any thread; must not call the session. If it throws, the operation fails on every
-/// rank.
-using Allocate = std::function<Tensor(const Shape&)>;
-
-/// One of several tensors that are submitted together.
-struct NamedTensor {
-  std::string name;
-  Tensor in;
-  Tensor out;
-};
-
-// Each operation's options have a time-out: when the operation has been in flight for so long on some rank, it fails
-// with Error{stalled} on every rank, late ones included, and the text names the ranks that are missing. The session
-// stays usable, or, if the ranks had agreed to run the operation, and one of them does not go on, what is not of its
-// group. Unset: Config::timeout_seconds (KOLO_TIMEOUT_SECONDS); 0: none; a negative number is an error. Ranks that do
-// not answer at all, stopped ones say, are waited for 2 s longer.
-
-struct AllReduceOptions {
-  ReduceOp op = ReduceOp::sum;
-  Group group{};                 ///< default: the world; one of another session throws Error{invalid_argument}
-  double prescale = 1;           ///< multiplies every input (in f32 for 16-bit floats)
-  double postscale = 1;          ///< multiplies the result
-  bool divide_by_group = false;  ///< average: divide by the size of the group, also while ranks have joined
-  void* ready = nullptr;         ///< the CUDA stream that wrote `in`; ignored for host tensors
-  std::optional<double> timeout_seconds{};
-};
-
-struct BroadcastOptions {
-  int root = 0;  ///< the rank of the group whose values are copied
-  Group group{};
-  void* ready = nullptr;
-  std::optional<double> timeout_seconds{};
-};
-
-struct ReduceOptions {
-  ReduceOp op = ReduceOp::sum;
-  int root = 0;  ///< the rank of the group that gets the result
-  Group group{};
-  double prescale = 1;
-  double postscale = 1;
-  bool divide_by_group = false;
-  void* ready = nullptr;
-  std::optional<double> timeout_seconds{};
-};
-
-struct AllGatherOptions {
-  Group group{};
-  Allocate allocate{};        ///< instead of an output, which is then `{}`
-  BlockRows* rows = nullptr;  ///< receives the rows of each rank; must live until the operation is complete
-  void* ready = nullptr;
-  std::optional<double> timeout_seconds{};
-};
-
-struct ReduceScatterOptions {
-  ReduceOp op = ReduceOp::sum;
-  Group group{};
-  double prescale = 1;
-  double postscale = 1;
-  bool divide_by_group = false;
-  void* ready = nullptr;
-  std::optional<double> timeout_seconds{};
-};
-
-struct AllToAllOptions {
-  Group group{};
-  std::vector<std::int64_t> splits{};  ///< rows of `in` for each rank of the group; empty: equal blocks
-  Allocate allocate{};                 ///< instead of an output, which is then `{}`
-  BlockRows* rows = nullptr;           ///< receives the rows from each rank; must live until the operation is complete
-  void* ready = nullptr;
-  std::optional<double> timeout_seconds{};
-};
-
-struct GatherOptions {
-  int root = 0;  ///< the rank of the group that gets all blocks
-  Group group{};
-  Allocate allocate{};        ///< on the root, instead of an output, which is then `{}`
-  BlockRows* rows = nullptr;  ///< on the root; as of all_gather
-  void* ready = nullptr;
-  std::optional<double> timeout_seconds{};
-};
-
-struct ScatterOptions {
-  int root = 0;  ///< the rank of the group whose rows are scattered
-  Group group{};
-  void* ready = nullptr;
-  std::optional<double> timeout_seconds{};
-};
-
-struct PairOptions {
-  Group group{};  ///< the group that numbers the other rank
-  void* ready = nullptr;
-  std::optional<double> timeout_seconds{};
-};
-
-struct BarrierOptions {
-  Group group{};
-  std::optional<double> timeout_seconds{};
 };
 
 /// Counters of a session on this rank since it was made.
@@ -202,11 +103,19 @@ class Session {
   Handle all_reduce_async(std::string_view name, Tensor in_out, const AllReduceOptions& options = {});
   /// The blocking form.
   void all_reduce(std::string_view name, Tensor in_out, const AllReduceOptions& options = {});
+  /// In a group made with Order::program operations have no name, and are not negotiated: the n-th call of one member
+  /// meets the n-th of the others. Arguments that cannot work throw at once, and take no place in the order. Errors as
+  /// above, except that a mismatch, a time-out, or an Allocate that throws ends the group. So for each operation below.
+  Handle all_reduce_async(Tensor in, Tensor out, const AllReduceOptions& options);
+  Handle all_reduce_async(Tensor in_out, const AllReduceOptions& options);
+  void all_reduce(Tensor in_out, const AllReduceOptions& options);
 
   /// Starts copying `tensor` of rank `options.root` over that of every other rank of the group. Contracts as above.
   Handle broadcast_async(TensorId tensor, Tensor in_out, const BroadcastOptions& options = {});
   Handle broadcast_async(std::string_view name, Tensor in_out, const BroadcastOptions& options = {});
   void broadcast(std::string_view name, Tensor in_out, const BroadcastOptions& options = {});
+  Handle broadcast_async(Tensor in_out, const BroadcastOptions& options);
+  void broadcast(Tensor in_out, const BroadcastOptions& options);
 
   /// Starts reducing `in` over all ranks of the group into `out` of rank `options.root` (may be the same memory).
   /// Contracts as of all_reduce, except that other ranks ignore `out`: pass `{}`.
@@ -217,6 +126,8 @@ class Session {
   /// In-place: `in_out` changes on the root only.
   Handle reduce_async(std::string_view name, Tensor in_out, const ReduceOptions& options = {});
   void reduce(std::string_view name, Tensor in_out, const ReduceOptions& options = {});
+  Handle reduce_async(Tensor in, Tensor out, const ReduceOptions& options);
+  void reduce(Tensor in_out, const ReduceOptions& options);
 
   /// Starts gathering a block from every rank of the group into `out` of every rank, in the order of the ranks.
   ///
@@ -231,6 +142,8 @@ class Session {
   Handle all_gather_async(TensorId tensor, Tensor in, Tensor out, const AllGatherOptions& options = {});
   Handle all_gather_async(std::string_view name, Tensor in, Tensor out, const AllGatherOptions& options = {});
   void all_gather(std::string_view name, Tensor in, Tensor out, const AllGatherOptions& options = {});
+  Handle all_gather_async(Tensor in, Tensor out, const AllGatherOptions& options);
+  void all_gather(Tensor in, Tensor out, const AllGatherOptions& options);
 
   /// Starts reducing `in` over all ranks of the group and leaves every rank its rows of the result.
   ///
@@ -243,6 +156,8 @@ class Session {
   Handle reduce_scatter_async(TensorId tensor, Tensor in, Tensor out, const ReduceScatterOptions& options = {});
   Handle reduce_scatter_async(std::string_view name, Tensor in, Tensor out, const ReduceScatterOptions& options = {});
   void reduce_scatter(std::string_view name, Tensor in, Tensor out, const ReduceScatterOptions& options = {});
+  Handle reduce_scatter_async(Tensor in, Tensor out, const ReduceScatterOptions& options);
+  void reduce_scatter(Tensor in, Tensor out, const ReduceScatterOptions& options);
 
   /// Starts exchanging blocks: block j of `in` on rank i becomes block i of `out` on rank j of the group.
   ///
@@ -257,6 +172,8 @@ class Session {
   Handle all_to_all_async(TensorId tensor, Tensor in, Tensor out, const AllToAllOptions& options = {});
   Handle all_to_all_async(std::string_view name, Tensor in, Tensor out, const AllToAllOptions& options = {});
   void all_to_all(std::string_view name, Tensor in, Tensor out, const AllToAllOptions& options = {});
+  Handle all_to_all_async(Tensor in, Tensor out, const AllToAllOptions& options);
+  void all_to_all(Tensor in, Tensor out, const AllToAllOptions& options);
 
   /// Starts gathering a block from every rank of the group into `out` of rank `options.root`. Contracts as of
   /// all_gather, except that other ranks ignore `out`: pass `{}`.
@@ -265,6 +182,8 @@ class Session {
   Handle gather_async(TensorId tensor, Tensor in, Tensor out, const GatherOptions& options = {});
   Handle gather_async(std::string_view name, Tensor in, Tensor out, const GatherOptions& options = {});
   void gather(std::string_view name, Tensor in, Tensor out, const GatherOptions& options = {});
+  Handle gather_async(Tensor in, Tensor out, const GatherOptions& options);
+  void gather(Tensor in, Tensor out, const GatherOptions& options);
 
   /// Starts scattering the rows of `in` of rank `options.root` over the ranks of the group.
   ///
@@ -278,6 +197,8 @@ class Session {
   Handle scatter_async(TensorId tensor, Tensor in, Tensor out, const ScatterOptions& options = {});
   Handle scatter_async(std::string_view name, Tensor in, Tensor out, const ScatterOptions& options = {});
   void scatter(std::string_view name, Tensor in, Tensor out, const ScatterOptions& options = {});
+  Handle scatter_async(Tensor in, Tensor out, const ScatterOptions& options);
+  void scatter(Tensor in, Tensor out, const ScatterOptions& options);
 
   /// Starts sending a tensor to rank `to` of the group, or receiving one from rank `from`. Only these two ranks
   /// negotiate: the k-th send under a name matches the k-th receive under it, and several may be in flight.
@@ -290,6 +211,33 @@ class Session {
   Handle recv_async(std::string_view name, Tensor tensor, int from, const PairOptions& options = {});
   void send(std::string_view name, Tensor tensor, int to, const PairOptions& options = {});
   void recv(std::string_view name, Tensor tensor, int from, const PairOptions& options = {});
+
+  /// In an ordered group: sends and receives have a tag instead of a name and are not negotiated. The n-th send of a
+  /// pair and tag meets the n-th receive of it; any number may be in flight, in any order. A send is done when its
+  /// receive has taken the message: so two ranks that both wait for a send first wait for ever; use batch().
+  ///
+  /// tensor  in host memory; bytes and dtype equal on both ranks: else Error{mismatch} on both
+  ///
+  /// Throws Error{invalid_argument} for bad arguments, which the other rank does not learn of. A time-out concerns this
+  /// rank only: Error{stalled}, and from then on nothing reads or writes the tensor. What has no partner then is
+  /// withdrawn, as if it had never been; a message that was coming goes by; the message of a send may have been
+  /// received.
+  Handle send_async(Tensor tensor, int to, const PairOptions& options);
+  Handle recv_async(Tensor tensor, int from, const PairOptions& options);
+  void send(Tensor tensor, int to, const PairOptions& options);
+  void recv(Tensor tensor, int from, const PairOptions& options);
+
+  /// Receives from whichever rank of an ordered group sends first, a message of one of these tags (empty: of any, and
+  /// `options.tag` counts for nothing). The message may be shorter than the tensor. `received` must live until the
+  /// operation is complete. A receive from one rank that was posted later does not overtake it.
+  Handle recv_any_async(Tensor tensor, std::span<const int> tags, Received* received, const PairOptions& options);
+  Received recv_any(Tensor tensor, std::span<const int> tags, const PairOptions& options);
+
+  /// Submits sends and receives together: all, or, if an argument is bad, none. One handle for each, in their order.
+  /// They wait for each other nowhere, whatever their order here and on the other ranks. `options.tag` is ignored.
+  std::vector<Handle> batch_async(std::span<const PairOperation> operations, const PairOptions& options);
+  /// Waits for all of them; throws the first one's failure, in their order.
+  void batch(std::span<const PairOperation> operations, const PairOptions& options);
 
   /// Several tensors, of one type or several, under one name: they are agreed on, run and fail together. Every rank
   /// passes the same names, types and shapes in the same order.
@@ -305,11 +253,19 @@ class Session {
   /// The outputs must be given: `options.allocate` and `options.rows` are for single tensors.
   Handle grouped_all_gather_async(std::string_view name, std::span<const NamedTensor> tensors,
                                   const AllGatherOptions& options = {});
+  /// Without a name, in a group made with Order::program; the tensors' names are ignored there.
+  Handle grouped_all_reduce_async(std::span<const NamedTensor> tensors, const AllReduceOptions& options);
+  Handle grouped_broadcast_async(std::span<const NamedTensor> tensors, const BroadcastOptions& options);
+  Handle grouped_reduce_scatter_async(std::span<const NamedTensor> tensors, const ReduceScatterOptions& options);
+  Handle grouped_all_gather_async(std::span<const NamedTensor> tensors, const AllGatherOptions& options);
 
   /// Bytes of any length from rank `root` to all ranks, and from all to all: by rank, empty for ranks that have joined.
   /// `timeout_seconds`: as in the options of other operations.
   std::string broadcast_object(std::string_view name, std::string_view bytes, const BroadcastOptions& options = {});
   std::vector<std::string> all_gather_object(std::string_view name, std::string_view bytes, const Group& group = {},
+                                             std::optional<double> timeout_seconds = {});
+  std::string broadcast_object(std::string_view bytes, const BroadcastOptions& options);
+  std::vector<std::string> all_gather_object(std::string_view bytes, const Group& group,
                                              std::optional<double> timeout_seconds = {});
 
   /// Declares that this rank has no more data. Until every rank of the group has called join(), this rank contributes
@@ -318,7 +274,7 @@ class Session {
   ///
   /// While ranks have joined: reductions, rows and barriers are those of the active ranks; `average` divides by their
   /// number, or with `divide_by_group` by the size of the group. Operations that need a joined rank (as root, sender or
-  /// receiver) fail with invalid_argument, and so does making or removing groups. An operation is agreed on twice: a
+  /// receiver) fail with invalid_argument, and so does removing the group. An operation is agreed on twice: a
   /// joined rank makes room for its part in between, and where there is no memory the operation fails on all ranks.
   int join(const Group& group = {});
 
@@ -332,19 +288,19 @@ class Session {
   void monitored_barrier(double seconds, const Group& group = {});
 
   /// Makes a group of these ranks of the session, listed in any order: in the group they are numbered from 0 in
-  /// ascending order (split() chooses another). Collective over the session: every rank calls it,
-  /// member or not, with the same ranks, and in the same order as other calls that make or remove groups. Throws
-  /// Error{mismatch} on every rank if the ranks differ, Error{invalid_argument} if they are not distinct ranks of the
-  /// session.
-  Group new_group(std::span<const int> ranks);
+  /// ascending order (split() chooses another). Called by the members; on any other rank the group has no use. Local:
+  /// waits for nobody, and takes nothing but a few hundred bytes until the group's first operation. The k-th group of
+  /// some ranks on one member is the k-th group of these ranks on the others. Throws Error{invalid_argument} if the
+  /// ranks are not distinct ranks of the session.
+  Group new_group(std::span<const int> ranks, const GroupOptions& options = {});
 
   /// Makes one group for each colour, of the ranks that passed it, and returns this rank's group; a negative colour is
   /// in none. Members are ordered by key, equal keys by session rank. Collective over the session.
-  Group split(int color, int key = 0);
+  Group split(int color, int key = 0, const GroupOptions& options = {});
 
-  /// Removes a group once its members have nothing in flight in it; if split() made it those of all colours, and every
-  /// rank passes its own. Collective over the session, like new_group(). Throws Error{invalid_argument} on every rank
-  /// if a member has something in flight. Does nothing to a group that was removed.
+  /// Removes a group once its members have nothing in flight in it. Collective over its members; on other ranks it does
+  /// nothing, nor to a group that was removed. Throws Error{invalid_argument} on every member if one has something in
+  /// flight.
   void remove_group(const Group& group);
 
   /// Memory for tensors on a device of this process, zeroed, aligned to 64 bytes at least. Backends need the fewest

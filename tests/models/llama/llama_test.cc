@@ -140,6 +140,7 @@ TEST(Llama, GradientsAreAnnouncedOnceLastLayerFirstAndFinal) {
         seen[index].assign(gradient.begin(), gradient.end());
       });
       ASSERT_EQ(order.size(), seen.size());
+      EXPECT_EQ(order, llama.model.backward_order());
       for (std::size_t i = 0; i < seen.size(); ++i) {
         EXPECT_TRUE(std::ranges::equal(seen[i], llama.model.parameters()[i].gradient)) << i;  // NaNs are not equal
       }

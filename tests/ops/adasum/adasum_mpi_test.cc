@@ -1,4 +1,4 @@
-// adasum over the mpi backend and through sessions, ranks as processes.
+// adasum over the mpi backend, ranks as processes. Through sessions: session_ranks_test.cc.
 
 #include "ops/mpi/backend.h"
 #include "tests/runtime/session/adasum_programs.h"
@@ -30,12 +30,6 @@ TEST(AdasumMpi, FusedAndNot) {
 TEST(AdasumMpi, AmongOthers) {
   run({}, testing::run_adasum_among_others);
   run(tiny, testing::run_adasum_among_others);
-}
-
-TEST(AdasumMpi, InSessions) {
-  Session session(testing::test_config());
-  testing::run_adasum_session(session);
-  testing::close(session);
 }
 
 }  // namespace

@@ -338,7 +338,7 @@ TEST(GpuGroups, AreMadeAfterFailuresToo) {
           attempt("world", session.world());
           if (random() % 2 == 0)
             testing::fail_nccl(session.rank(), NcclResult::remote_error, static_cast<int>(random() % 2));
-          OnGpu grad(session, all(50, 1));  // runs, or fails, while the groups are made
+          OnGpu grad(session, all(1 << 17, 1));  // runs, or fails, while the groups are made
           Handle running = session.all_reduce_async("running", grad.tensor(), {.ready = grad.stream()});
           const Group pair = session.new_group(std::array{0, 2}), all_of_them = session.new_group(std::array{0, 1, 2});
           if (random() % 3 == 0) testing::fail_nccl(session.rank(), NcclResult::system_error, 0);
@@ -677,7 +677,7 @@ TEST_P(GpuFailures, AtRandomMoments) {
               testing::fail_nccl(session.rank(), NcclResult::internal_error, static_cast<int>(random() % 3));
             std::vector<Handle> handles;
             for (int i = 0; i < 3; ++i) {
-              tensors.push_back(std::make_unique<OnGpu>(session, all(64, 1)));
+              tensors.push_back(std::make_unique<OnGpu>(session, all(i == 2 ? 1 << 17 : 64, 1)));  // in both lanes
               const bool in_pair = i == 1;
               if (in_pair && session.rank() == 2) continue;
               handles.push_back(session.all_reduce_async(

@@ -28,7 +28,8 @@ Variant shm_with(std::string name, const ShmTuning& tuning, bool uses_memory = f
 const Variant local{"local", local_backends}, shm = shm_with("shm", {}),
                                               shm_tiny = shm_with("shm_tiny", testing::tiny_memory),
                                               shm_small = shm_with("shm_small", testing::small_memory),
-                                              shm_direct = shm_with("shm_direct", testing::small_memory, true);
+                                              shm_direct = shm_with("shm_direct", testing::small_memory, true),
+                                              shm_default_direct = shm_with("shm_default_direct", {}, true);
 
 class ThreadHarness final : public Harness {
  public:
@@ -85,7 +86,8 @@ const Signature sum_f32 = all_reduce_of(DType::f32, ReduceOp::sum);
 /// The rank's part of a sum over two ranks, started.
 struct Sum : Job {
   Sum(ThreadHarness& harness, int rank, std::int64_t size = 10, std::uint64_t seed = 1)
-      : Job({sum_f32, {size}, true, seed}, rank, 2) {
+      : Job({sum_f32, {size}, true, seed}, rank, 2,
+            harness.uses_memory() ? harness.backend(rank).memory().get() : nullptr) {
     start(harness.backend(rank));
   }
 };
@@ -101,7 +103,7 @@ class ThreadBackends : public ::testing::TestWithParam<Variant> {
  protected:
   ThreadHarness two_{2, GetParam()};
 };
-INSTANTIATE_TEST_SUITE_P(Over, ThreadBackends, ::testing::Values(local, shm, shm_small),
+INSTANTIATE_TEST_SUITE_P(Over, ThreadBackends, ::testing::Values(local, shm, shm_small, shm_default_direct),
                          [](const auto& info) { return info.param.name; });
 
 TEST_P(ThreadBackends, RingThoseWhoSleep) {
@@ -126,6 +128,39 @@ TEST_P(ThreadBackends, DoNotWaitForPeers) {
   EXPECT_TRUE(finish_both(late, early, GetParam().name == local.name ? 2 : 1000));
   early.verify();
   late.verify();
+}
+
+// Nobody waits for a large operation longer than for a step of it, which moves no more than a budget.
+TEST_P(ThreadBackends, AStepOfALargeOperationMovesAPart) {
+  constexpr std::int64_t elements = 1 << 20;
+  Sum one(two_, 0, elements), other(two_, 1, elements);
+  int steps = 0, idle = 0;
+  for (bool complete = false; !complete; ++steps) {
+    complete = one.step() & other.step();
+    idle = complete || one.moved() || other.moved() ? 0 : idle + 1;
+    ASSERT_LT(idle, 3) << "there is more to do, and both say that nothing moves";
+  }
+  EXPECT_GE(steps, 8) << "each rank reduces 2 MiB, and a step has 256 KiB";
+  one.verify();
+  other.verify();
+}
+
+TEST_P(ThreadBackends, ManyOperationsOfAGroupShareABudget) {
+  std::vector<std::unique_ptr<Sum>> jobs[2];
+  for (int rank = 0; rank < 2; ++rank) {
+    for (std::uint64_t i = 0; i < 8; ++i) jobs[rank].push_back(std::make_unique<Sum>(two_, rank, 1 << 17, i));
+  }
+  int rounds = 0;
+  for (std::size_t complete = 0; complete < 16; ++rounds) {
+    complete = 0;
+    for (auto& theirs : jobs) {
+      for (auto& job : theirs) complete += job->step() ? 1 : 0;
+    }
+  }
+  EXPECT_GE(rounds, 8) << "each has a chunk to reduce on each rank";
+  for (auto& theirs : jobs) {
+    for (auto& job : theirs) job->verify();
+  }
 }
 
 TEST_P(ThreadBackends, HoldMoreOperationsThanThereIsRoomFor) {

@@ -17,10 +17,10 @@ namespace {
 
 using testing::NcclHarness;
 
-/// Tensors from 4 KiB on are large; staging holds a few thousand elements.
-constexpr NcclTuning tiny{16 << 10, 4 << 10};
-constexpr NcclTuning wide{64 << 10, 4 << 10, true};
-constexpr NcclTuning registered{1 << 20, 64 << 10, false, true};
+/// Tensors from 4 KiB on are large, buckets up to 8 KiB urgent; staging holds a few thousand elements.
+constexpr NcclTuning tiny{16 << 10, 4 << 10, false, false, false, 8 << 10};
+constexpr NcclTuning wide{64 << 10, 4 << 10, true, false, false, 8 << 10};
+constexpr NcclTuning registered{1 << 20, 64 << 10, false, true, false, 8 << 10};
 
 HarnessFactory factory(std::string name, int ranks, const NcclTuning& tuning, int in_progress, int schedules,
                        int shrinks, bool in_memory = false) {

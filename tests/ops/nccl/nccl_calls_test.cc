@@ -85,8 +85,8 @@ TEST_F(NcclCalls, MemoryIsRegisteredOnceIfAskedFor) {
     run(harness, std::vector<Call>(3, {all_reduce_of(DType::f32, ReduceOp::sum), {10, 20}, true, 2}), true);
   }
   const Lines log = since_init(0);
-  EXPECT_EQ(log[1], "register 65536") << "the pack buffer, before anything runs";
-  EXPECT_EQ(std::ranges::count(log, "register 65536"), 1);
+  EXPECT_EQ(log[1], "register 131072") << "the pack buffers, before anything runs";
+  EXPECT_EQ(std::ranges::count(log, "register 131072"), 1);
 }
 
 TEST_F(NcclCalls, NothingIsRegisteredOtherwise) {
@@ -173,7 +173,7 @@ TEST_F(NcclFailures, WhileItsWorkRuns) {
     Work work(*this, data.get(), 2000);
     EXPECT_NE(fault_of(*work.operation).find("asynchronously, failed (remote process exited"), std::string::npos);
   }
-  void* const stream = harness.shared(0).stream.get();
+  void* const stream = harness.shared(0).lanes[urgent_lane].stream.get();
   const auto behind = std::make_shared<std::atomic<bool>>(false);
   gpu.put(stream, [behind] {
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
@@ -188,7 +188,7 @@ TEST_F(NcclFailures, WhileItsWorkRuns) {
   testing::hang_nccl(0, false);
   EXPECT_TRUE(runs(data.get(), 2000));
   EXPECT_EQ(logged("abort"), 1);
-  EXPECT_EQ(logged("register 65536"), 2) << "with each of two communicators";
+  EXPECT_EQ(logged("register 131072"), 2) << "with each of two communicators";
   EXPECT_EQ(logged("register 8000"), 2);
 }
 
@@ -267,7 +267,7 @@ TEST_F(NcclFailures, NothingIsAllocatedBeforeItIsNeeded) {
   const NcclHarness more(1, {1 << 20, 4096});
   EXPECT_EQ(used(), before);
   const auto first = backend().reserve({.device = DeviceKind::cuda});
-  EXPECT_EQ(used(), before + (1 << 16));
+  EXPECT_EQ(used(), before + 2 * (1 << 16)) << "of both lanes";
   EXPECT_EQ(backend().reserve({.device = DeviceKind::cuda}), first) << "once";
 }
 
@@ -288,7 +288,7 @@ TEST_F(NcclCalls, InputsAndOutputsAreRegisteredToo) {
   });
   Lines registered = since_init(0);
   std::erase_if(registered, [](const auto& line) { return !line.starts_with("register"); });
-  EXPECT_EQ(registered, (Lines{"register 65536", "register 8000", "register 16000"}));
+  EXPECT_EQ(registered, (Lines{"register 131072", "register 8000", "register 16000"}));
 }
 
 TEST_F(NcclCalls, MemoryIsZeroAndGivenBack) {
@@ -308,11 +308,6 @@ TEST_F(NcclCalls, MemoryIsZeroAndGivenBack) {
   EXPECT_EQ(used(), before);
 }
 
-TEST_F(NcclCalls, RunOnAnUrgentStream) {
-  NcclHarness harness(1, {1 << 16, 4096});
-  EXPECT_TRUE(testing::fake_gpu(0).is_urgent(harness.shared(0).stream.get()));
-}
-
 TEST_F(NcclCalls, EveryBucketIsARangeForTheProfiler) {
   NcclHarness harness(1, {1 << 20, 4096});
   run(harness, {{all_reduce_of(DType::f32, ReduceOp::sum), {100, 28}, true, 2}});
@@ -322,7 +317,7 @@ TEST_F(NcclCalls, EveryBucketIsARangeForTheProfiler) {
 
 TEST(LaunchOrder, TheEarliestAgreedTimeGoesFirst) {
   LaunchOrder order;
-  const auto a = order.enter(1), b = order.enter(2);
+  const auto a = order.enter({.id = 1}), b = order.enter({.id = 2});
   EXPECT_FALSE(order.first(a)) << "its time is open";
   order.settle(b, 7);
   EXPECT_FALSE(order.first(b)) << "the other may still come before";
@@ -331,7 +326,7 @@ TEST(LaunchOrder, TheEarliestAgreedTimeGoesFirst) {
   EXPECT_FALSE(order.first(a));
   order.leave(b);
   EXPECT_TRUE(order.first(a));
-  const auto later = order.enter(3);
+  const auto later = order.enter({.id = 3});
   EXPECT_EQ(later->time, 10u) << "later than all that is known";
   order.settle(later, 10);
   EXPECT_FALSE(order.first(later));
@@ -368,7 +363,8 @@ TEST(LaunchOrder, IsTheSameOnAllRanks) {
       Pending& bucket = all[static_cast<std::size_t>(number)];
       if (bucket.entered.size() < bucket.members.size()) {  // in an order that differs from rank to rank
         const int rank = bucket.members[bucket.entered.size()];
-        bucket.entered.emplace_back(rank, orders[static_cast<std::size_t>(rank)].enter(static_cast<GroupId>(number)));
+        bucket.entered.emplace_back(rank,
+                                    orders[static_cast<std::size_t>(rank)].enter({.id = static_cast<GroupId>(number)}));
       } else if (bucket.settled < bucket.members.size()) {
         if (bucket.settled == 0) {
           for (const auto& [rank, turn] : bucket.entered) bucket.latest = std::max(bucket.latest, turn->time);

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "ops/mpi/backend.h"
 #include "ops/registry/mpi_processes.h"
@@ -105,6 +106,25 @@ TEST(TwoLevel, EveryOpTypeAndSize) {
   }
 }
 
+// Nobody waits for a large operation longer than for a step of it.
+TEST(TwoLevel, AStepOfALargeOperationMovesAPart) {
+  for (const auto& node_of : placements()) {
+    Nodes nodes(node_of, between_nodes, true);
+    Call call{all_reduce_of(DType::f32, ReduceOp::sum), std::vector<std::int64_t>(1000, 5'000), true, 1};  // staged
+    call.nodes = nodes.members;
+    Job job(call, nodes.rank, static_cast<int>(node_of.size()));
+    job.start(*nodes.backend);
+    std::uint64_t before = nodes.backend->staged_bytes(), most = 0;
+    for (bool complete = false; !complete;) {
+      complete = job.step();
+      const std::uint64_t after = nodes.backend->staged_bytes();
+      most = std::max(most, after - std::exchange(before, after));
+    }
+    EXPECT_LE(most, std::uint64_t{1280} << 10) << "the budget, and a chunk of 512 KiB for each of two stripes";
+    job.verify();
+  }
+}
+
 TEST(TwoLevel, AbsentRanksAndNodes) {
   for (const auto& node_of : placements()) {
     Nodes nodes(node_of, tiny, true);
@@ -149,6 +169,8 @@ TEST(TwoLevel, GroupsAreMadeWithoutTheOthers) {
     MPI_Barrier(MPI_COMM_WORLD);
     if (nodes.rank != 0) make_and_end();
     const std::array groups{make(), make()};
+    MpiGathering gathering(MPI_COMM_WORLD);
+    for (const auto& made : groups) EXPECT_TRUE(made->introduce(all_introductions(gathering, made->introduction())));
     std::vector<std::unique_ptr<Job>> jobs;
     for (std::uint64_t seed = 1; seed <= 2; ++seed) {
       Call call{all_reduce_of(seed == 1 ? DType::f32 : DType::f16, ReduceOp::sum), {3'000, 7}, true, seed};

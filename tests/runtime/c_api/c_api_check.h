@@ -33,6 +33,9 @@ static inline int check_fails(int got, int status, const char* part, const char*
 #define FAILS(call, status, part) check_fails((call), (status), (part), __FILE__, __LINE__, #call)
 #define REFUSES(call, part) FAILS(call, KOLO_INVALID_ARGUMENT, part)
 #define IS_NULL(call) REFUSES(call, "is a null pointer")
+#define NEEDS_NAME(call) REFUSES(call, "the group matches operations by name; pass one")
+#define HAS_NO_NAME(call) \
+  REFUSES(call, "the group matches operations by their order, and they have no name; leave it out")
 
 /// A tensor of i32 with two columns.
 static inline kolo_tensor rows_of_two(int32_t* numbers, int64_t rows) {
@@ -50,3 +53,12 @@ void run_collectives(kolo_session* session, const kolo_group* group);
 void run_groups(kolo_session* session);
 void run_errors(kolo_session* session);
 void run_null_arguments(kolo_session* session);
+/// Rank 0 leaves without a word; the others' operation fails. The session is gone afterwards.
+void abandon_one(kolo_session* session);
+
+/// What the programs' main() runs: what needs no other rank; ranks as threads, and as those that the launcher started.
+void run_without_ranks(void);
+void run_as_threads(int n);
+void run_as_processes(void);
+/// Settings with which nothing hangs.
+kolo_config* with_time_outs(void);

@@ -80,8 +80,12 @@ static void scales(Place at) {
   const double twice = 2, third = 1.0 / 3, none = 0;
   double value = 3 * at.rank;
   const kolo_tensor tensor = {.data = &value, .dtype = KOLO_F64};
-  const kolo_all_reduce_options average = {
-      .op = KOLO_AVERAGE, .group = at.group, .prescale = &twice, .postscale = &third, .divide_by_group = 1};
+  const kolo_all_reduce_options average = {.op = KOLO_AVERAGE,
+                                           .group = at.group,
+                                           .prescale = &twice,
+                                           .postscale = &third,
+                                           .divide_by_group = 1,
+                                           .priority = 1};
   OK(kolo_all_reduce(at.session, "c.scaled", &tensor, &tensor, &average));
   CHECK(value > at.n - 1 - 1e-9 && value < at.n - 1 + 1e-9);  // 2/3 of the average of 0, 3, … 3 (n - 1)
   const kolo_all_reduce_options zeroed = {.group = at.group, .prescale = &none};
@@ -279,6 +283,60 @@ static void pairs(Place at) {
   CHECK(at.rank != 1 || got == 7);
 }
 
+/// A group of the same ranks, whose operations are matched by their order.
+static kolo_group* ordered_group(Place at) {
+  int ranks[MOST_RANKS];
+  for (int i = 0; i < at.n; ++i) ranks[i] = i;
+  if (at.group) OK(kolo_group_ranks(at.group, ranks));
+  const kolo_group_options by_order = {.order = KOLO_ORDER_PROGRAM};
+  kolo_group* group = NULL;
+  OK(kolo_group_create_with(at.session, ranks, (size_t)at.n, &by_order, &group));
+  return group;
+}
+
+static void pairs_by_tag(Place at) {
+  if (at.n == 1) return;
+  kolo_group* group = ordered_group(at);
+  int rank = 0;
+  OK(kolo_group_rank(group, &rank));
+  int32_t sent = 70 + rank, got = -1;
+  const kolo_tensor from = vector_of(&sent, 1), to = vector_of(&got, 1);
+  const kolo_pair_options options = {.group = group, .tag = 3};
+  const int next = (rank + 1) % at.n, previous = (rank + at.n - 1) % at.n;
+  REFUSES(kolo_send(at.session, "c.name", &from, next, &options), "is ordered");
+  kolo_handle* receiving = NULL;
+  OK(kolo_recv_async(at.session, NULL, &to, previous, &options, &receiving));
+  OK(kolo_send(at.session, NULL, &from, next, &options));
+  OK(wait_and_destroy(receiving));
+  CHECK(got == 70 + previous);
+  const kolo_pair_operation both[] = {{.sends = 1, .tensor = &from, .peer = next, .tag = 4},
+                                      {.tensor = &to, .peer = previous, .tag = 4}};
+  kolo_handle* handles[2];
+  got = -1;
+  OK(kolo_batch_async(at.session, both, 2, &options, handles));
+  OK(wait_and_destroy(handles[0]));
+  OK(wait_and_destroy(handles[1]));
+  CHECK(got == 70 + previous);
+  got = -1;
+  OK(kolo_batch(at.session, both, 2, &options));
+  CHECK(got == 70 + previous);
+  const int tags[] = {1, 5};
+  kolo_received received = {.source = -1};
+  kolo_handle* sending = NULL;
+  const kolo_pair_options with_five = {.group = group, .tag = 5};
+  OK(kolo_send_async(at.session, NULL, &from, next, &with_five, &sending));
+  OK(kolo_recv_any(at.session, &to, tags, 2, &options, &received));
+  OK(wait_and_destroy(sending));
+  CHECK(received.source == previous && received.tag == 5 && received.bytes == 4);
+  received.source = -1;
+  OK(kolo_recv_any_async(at.session, &to, NULL, 0, &options, &received, &receiving));
+  OK(kolo_send(at.session, NULL, &from, next, &with_five));
+  OK(wait_and_destroy(receiving));
+  CHECK(received.source == previous && received.tag == 5 && received.bytes == 4);
+  OK(kolo_group_remove(at.session, group));
+  OK(kolo_group_destroy(group));
+}
+
 static void several_at_once(Place at) {
   int32_t a[4], b[2 * MOST_RANKS], out[2 * MOST_RANKS];
   float f = (float)at.rank;
@@ -334,7 +392,7 @@ static void objects(Place at) {
   CHECK(bytes == (size_t)expected_length && object && strcmp(object, expected) == 0);
   OK(kolo_free(object));
 
-  OK(kolo_all_gather_object(at.session, "c.objects", text, at.rank == 0 ? 0 : (size_t)length, at.group, &object,
+  OK(kolo_all_gather_object(at.session, "c.objects", text, at.rank == 0 ? 0 : (size_t)length, at.group, 0, &object,
                             sizes));
   const char* next = object;
   for (int rank = 0; rank < at.n; ++rank) {
@@ -344,6 +402,106 @@ static void objects(Place at) {
   }
   CHECK(*next == 0);
   OK(kolo_free(object));
+}
+
+/// Every operation without a name, then what has one and what is left out where one is needed.
+static void in_order(Place from) {
+  kolo_group* group = ordered_group(from);
+  const Place at = place_in(from.session, group);
+  const int last = at.n - 1;
+  int32_t a[2 * MOST_RANKS], b[2 * MOST_RANKS], one[2];
+  int64_t rows[MOST_RANKS] = {0};
+  const kolo_tensor a_tensor = rows_of_two(a, at.n), b_tensor = rows_of_two(b, at.n), row = rows_of_two(one, 1);
+  const kolo_all_reduce_options sum = {.group = group};
+  kolo_handle* handle = NULL;
+  fill(a, 2 * at.n, at.rank);
+  OK(kolo_all_reduce(at.session, NULL, &a_tensor, &b_tensor, &sum));
+  CHECK(a[1] == 10 * at.rank + 1 && b[1] == sum_at(at.n, 1));
+  OK(kolo_all_reduce_async(at.session, NULL, &b_tensor, &b_tensor, &sum, &handle));
+  OK(wait_and_destroy(handle));
+  CHECK(b[1] == at.n * sum_at(at.n, 1));
+  fill(b, 2 * at.n, at.rank);
+  OK(kolo_all_reduce(at.session, NULL, &b_tensor, &b_tensor, &sum));
+  CHECK(b[1] == sum_at(at.n, 1));
+
+  const kolo_reduce_options to_last = {.root = last, .group = group};
+  memset(b, 0, sizeof b);
+  OK(kolo_reduce(at.session, NULL, &a_tensor, at.rank == last ? &b_tensor : NULL, &to_last));
+  CHECK(b[1] == (at.rank == last ? sum_at(at.n, 1) : 0));
+  const kolo_broadcast_options from_last = {.root = last, .group = group};
+  OK(kolo_broadcast(at.session, NULL, &b_tensor, &from_last));
+  CHECK(b[1] == sum_at(at.n, 1));
+  OK(kolo_barrier(at.session, group));
+  fill(one, 2, at.rank);
+  const kolo_all_gather_options blocks = {.group = group, .rows = rows};
+  OK(kolo_all_gather(at.session, NULL, &row, &b_tensor, &blocks));
+  for (int rank = 0; rank < at.n; ++rank) CHECK(b[2 * rank + 1] == 10 * rank + 1 && rows[rank] == 1);
+  const kolo_reduce_scatter_options dealt = {.group = group};
+  OK(kolo_reduce_scatter(at.session, NULL, &a_tensor, &row, &dealt));
+  CHECK(one[1] == sum_at(at.n, 2 * at.rank + 1));
+  const kolo_gather_options to_first = {.group = group};
+  OK(kolo_gather(at.session, NULL, &row, at.rank == 0 ? &b_tensor : NULL, &to_first));
+  CHECK(at.rank != 0 || b[2 * last + 1] == sum_at(at.n, 2 * last + 1));
+  const kolo_scatter_options from_first = {.group = group};
+  OK(kolo_scatter(at.session, NULL, &a_tensor, &row, &from_first));
+  CHECK(one[1] == 2 * at.rank + 1);
+  const kolo_all_to_all_options equal = {.group = group};
+  OK(kolo_all_to_all(at.session, NULL, &a_tensor, &b_tensor, &equal));
+  for (int rank = 0; rank < at.n; ++rank) CHECK(b[2 * rank] == 10 * rank + 2 * at.rank);
+
+  const kolo_named_tensor reduced[] = {{NULL, &a_tensor, &b_tensor}, {NULL, &row, &row}};
+  OK(kolo_grouped_all_reduce_async(at.session, NULL, reduced, 2, &sum, &handle));
+  OK(wait_and_destroy(handle));
+  CHECK(b[1] == sum_at(at.n, 1) && one[1] == at.n * at.n);  // 1 + 3 + …
+  const kolo_named_tensor copied[] = {{"ignored", &row, NULL}, {"ignored", &a_tensor, NULL}};
+  OK(kolo_grouped_broadcast_async(at.session, NULL, copied, 2, &from_last, &handle));
+  OK(wait_and_destroy(handle));
+  CHECK(a[1] == 10 * last + 1);
+  const kolo_named_tensor scattered[] = {{NULL, &a_tensor, &row}};
+  OK(kolo_grouped_reduce_scatter_async(at.session, NULL, scattered, 1, &dealt, &handle));
+  OK(wait_and_destroy(handle));
+  CHECK(one[1] == at.n * (10 * last + 2 * at.rank + 1));
+  const kolo_all_gather_options all = {.group = group};
+  const kolo_named_tensor gathered[] = {{NULL, &row, &b_tensor}};
+  OK(kolo_grouped_all_gather_async(at.session, NULL, gathered, 1, &all, &handle));
+  OK(wait_and_destroy(handle));
+  CHECK(b[2 * last + 1] == at.n * (10 * last + 2 * last + 1));
+
+  void* object = NULL;
+  size_t bytes = 0, sizes[MOST_RANKS];
+  OK(kolo_broadcast_object(at.session, NULL, at.rank == last ? "words" : NULL, at.rank == last ? 5 : 0, &from_last,
+                           &object, &bytes));
+  CHECK(bytes == 5 && object && memcmp(object, "words", 6) == 0);
+  OK(kolo_free(object));
+  OK(kolo_all_gather_object(at.session, NULL, "12345678", (size_t)at.rank, group, 0, &object, sizes));
+  for (int rank = 0; rank < at.n; ++rank) CHECK(sizes[rank] == (size_t)rank);
+  OK(kolo_free(object));
+
+  kolo_tensor_id id = 0;
+  OK(kolo_declare(at.session, "c.declared", &id));
+  const kolo_all_reduce_options declared = {.group = group, .tensor = id}, named = {.group = from.group};
+  HAS_NO_NAME(kolo_all_reduce(at.session, "c.name", &row, &row, &sum));
+  HAS_NO_NAME(kolo_all_reduce(at.session, NULL, &row, &row, &declared));
+  HAS_NO_NAME(kolo_reduce(at.session, "c.name", &row, &row, &to_last));
+  HAS_NO_NAME(kolo_broadcast_async(at.session, "c.name", &row, &from_last, &handle));
+  HAS_NO_NAME(kolo_all_gather(at.session, "c.name", &row, &b_tensor, &all));
+  HAS_NO_NAME(kolo_reduce_scatter(at.session, "c.name", &a_tensor, &row, &dealt));
+  HAS_NO_NAME(kolo_gather(at.session, "c.name", &row, &b_tensor, &to_first));
+  HAS_NO_NAME(kolo_scatter(at.session, "c.name", &a_tensor, &row, &from_first));
+  HAS_NO_NAME(kolo_all_to_all(at.session, "c.name", &a_tensor, &b_tensor, &equal));
+  const kolo_named_tensor with_name[] = {{"c.name", &row, &row}};
+  HAS_NO_NAME(kolo_grouped_all_reduce_async(at.session, "c.names", with_name, 1, &sum, &handle));
+  HAS_NO_NAME(kolo_broadcast_object(at.session, "c.name", "x", 1, &from_last, &object, &bytes));
+  HAS_NO_NAME(kolo_all_gather_object(at.session, "c.name", "x", 1, group, 0, &object, sizes));
+  NEEDS_NAME(kolo_all_reduce(at.session, NULL, &row, &row, &named));
+  NEEDS_NAME(kolo_grouped_all_reduce_async(at.session, NULL, reduced, 2, &named, &handle));
+  NEEDS_NAME(kolo_all_gather_object(at.session, NULL, "x", 1, from.group, 0, &object, sizes));
+  REFUSES(kolo_join(at.session, group, NULL), "matched by name");
+  fill(one, 2, at.rank);
+  OK(kolo_all_reduce(at.session, NULL, &row, &row, &sum));  // the wrong calls have taken no places
+  CHECK(one[1] == sum_at(at.n, 1));
+  OK(kolo_group_remove(at.session, group));
+  OK(kolo_group_destroy(group));
 }
 
 /// What follows an operation.
@@ -378,6 +536,10 @@ static void completions(Place at) {
   int done = 0;
   OK(kolo_handle_wait_until(handles[index], 60, &done));
   CHECK(done == 1);
+  int empty[2] = {0, 1};
+  OK(kolo_handle_is_empty(handles[index], &empty[0]));
+  OK(kolo_handle_is_empty(handles[1 - index], &empty[1]));
+  CHECK(empty[0] == 1 && empty[1] == 0);
   OK(kolo_handle_wait_all(handles, 2));
   CHECK(a == at.n && b == at.n);
   OK(kolo_handle_destroy(handles[0]));
@@ -423,6 +585,10 @@ static void barriers_and_join(Place at) {
   OK(wait_and_destroy(second));
   OK(wait_and_destroy(first));
   OK(kolo_barrier(at.session, at.group));
+  const kolo_barrier_options urgent = {.group = at.group, .timeout_seconds = 30, .priority = 2};
+  OK(kolo_barrier_with_async(at.session, &urgent, &first));
+  OK(wait_and_destroy(first));
+  OK(kolo_barrier_with(at.session, &urgent));
   OK(kolo_monitored_barrier(at.session, 30, at.group));
   kolo_handle* third = NULL;
   OK(kolo_monitored_barrier_async(at.session, 30, at.group, &third));
@@ -452,9 +618,11 @@ void run_collectives(kolo_session* session, const kolo_group* group) {
   broadcasts(at);
   gathers(at);
   exchanges(at);
+  pairs_by_tag(at);
   pairs(at);
   several_at_once(at);
   objects(at);
+  in_order(at);
   completions(at);
   barriers_and_join(at);
 }

@@ -77,7 +77,8 @@ static void numbers_out_of_range(kolo_session* session) {
   const kolo_all_reduce_options unknown = {.tensor = 1u << 30}, declared = {.tensor = 1};
   REFUSES(kolo_all_reduce(session, NULL, &tensor, &tensor, &unknown), "declare() did not return");
   REFUSES(kolo_all_reduce(session, "c.x", &tensor, &tensor, &declared), "both a name and options->tensor");
-  REFUSES(kolo_all_reduce(session, NULL, &tensor, &tensor, NULL), "name is a null pointer, and options->tensor is 0");
+  REFUSES(kolo_all_reduce(session, NULL, &tensor, &tensor, NULL),
+          "all_reduce in group world: the group matches operations by name; pass one, or make the group with");
   REFUSES(kolo_monitored_barrier(session, -1, NULL), "is no time to wait");
   size_t bytes = 0;
   REFUSES(kolo_dtype_size(-1, &bytes), "-1 is no kolo_dtype");
@@ -97,7 +98,7 @@ static void numbers_out_of_range(kolo_session* session) {
   const kolo_broadcast_options declared_object = {.tensor = 1};
   void* object = NULL;
   REFUSES(kolo_broadcast_object(session, "c.object", "x", 1, &declared_object, &object, &bytes), "not of an object");
-  FAILS(kolo_all_gather_object(session, "c.object", "x", SIZE_MAX, NULL, &object, &bytes), KOLO_BACKEND,
+  FAILS(kolo_all_gather_object(session, "c.object", "x", SIZE_MAX, NULL, 0, &object, &bytes), KOLO_BACKEND,
         "kolo_all_gather_object: ");
 }
 
@@ -112,6 +113,13 @@ static void a_rank_is_late(kolo_session* session, int rank, int n) {
   FAILS(kolo_monitored_barrier(session, 0.1, NULL), KOLO_STALLED, "rank");
   const kolo_all_reduce_options options = {.timeout_seconds = rank == n - 1 ? -1 : 0.1};
   FAILS(kolo_all_reduce(session, "c.late", &tensor, &tensor, &options), KOLO_STALLED, "not submitted by rank");
+  if (rank == 0) OK(kolo_send(session, "c.given up", &tensor, n - 1, NULL));
+  if (rank == n - 1) OK(kolo_recv(session, "c.given up", &tensor, 0, NULL));
+  void* objects = NULL;
+  size_t sizes[8];
+  FAILS(kolo_all_gather_object(session, "c.late object", "x", 1, NULL, rank == n - 1 ? -1 : 0.1, &objects, sizes),
+        KOLO_STALLED, "not submitted by rank");
+  CHECK(objects == NULL);
   if (rank == 0) OK(kolo_send(session, "c.given up", &tensor, n - 1, NULL));
   OK(kolo_barrier(session, NULL));
 }
@@ -139,6 +147,7 @@ void run_null_arguments(kolo_session* session) {
   kolo_group* group = NULL;
   kolo_config* config = NULL;
   kolo_tensor_id id = 0;
+  int64_t bytes64 = 0;
   OK(kolo_config_create(&config));
   OK(kolo_group_world(session, &group));
 
@@ -159,6 +168,7 @@ void run_null_arguments(kolo_session* session) {
   IS_NULL(kolo_handle_wait_all(&handle, 1));
   OK(kolo_handle_wait_all(NULL, 0));
   REFUSES(kolo_handle_wait_any(NULL, 0, &size), "wait_any");
+  IS_NULL(kolo_handle_is_empty(NULL, &integer));
   IS_NULL(kolo_handle_on_done(NULL, NULL, NULL));
   IS_NULL(kolo_handle_detach(NULL, NULL, NULL));
 
@@ -207,8 +217,16 @@ void run_null_arguments(kolo_session* session) {
   IS_NULL(kolo_group_create(NULL, ranks, 1, &other));
   IS_NULL(kolo_group_create(session, NULL, 1, &other));
   IS_NULL(kolo_group_create(session, ranks, 1, NULL));
+  IS_NULL(kolo_group_create_with(NULL, ranks, 1, NULL, &other));
+  REFUSES(kolo_group_create_with(session, NULL, 1, NULL, &other), "kolo_group_create_with: ranks is a null pointer");
+  IS_NULL(kolo_group_create_with(session, ranks, 1, NULL, NULL));
   IS_NULL(kolo_group_split(NULL, 0, 0, &other));
   IS_NULL(kolo_group_split(session, 0, 0, NULL));
+  IS_NULL(kolo_group_split_with(NULL, 0, 0, NULL, &other));
+  IS_NULL(kolo_group_split_with(session, 0, 0, NULL, NULL));
+  const kolo_group_options no_order = {.order = 2};
+  REFUSES(kolo_group_create_with(session, ranks, 1, &no_order, &other), "2 is no kolo_order (they go from 0 to 1)");
+  REFUSES(kolo_group_split_with(session, 0, 0, &no_order, &other), "kolo_group_split_with: 2 is no kolo_order");
   IS_NULL(kolo_group_remove(NULL, group));
   IS_NULL(kolo_group_remove(session, NULL));
   IS_NULL(kolo_group_rank(NULL, &integer));
@@ -217,6 +235,10 @@ void run_null_arguments(kolo_session* session) {
   IS_NULL(kolo_group_size(group, NULL));
   IS_NULL(kolo_group_ranks(NULL, &integer));
   IS_NULL(kolo_group_ranks(group, NULL));
+  IS_NULL(kolo_group_name(NULL, &text));
+  IS_NULL(kolo_group_name(group, NULL));
+  IS_NULL(kolo_group_order(NULL, &integer));
+  IS_NULL(kolo_group_order(group, NULL));
 
   kolo_memory* memory = NULL;
   kolo_arena* arena = NULL;
@@ -224,6 +246,13 @@ void run_null_arguments(kolo_session* session) {
   IS_NULL(kolo_memory_allocate(session, 1, KOLO_CPU, 0, NULL));
   IS_NULL(kolo_memory_data(NULL, &data));
   IS_NULL(kolo_memory_bytes(NULL, &size));
+  IS_NULL(kolo_memory_device(NULL, &integer, &integer));
+  IS_NULL(kolo_available_memory(NULL));
+  IS_NULL(kolo_config_set_may_exit(NULL, 1));
+  IS_NULL(kolo_config_report(NULL, "c"));
+  IS_NULL(kolo_parse_bytes(NULL, &bytes64));
+  IS_NULL(kolo_settings_help(NULL));
+  IS_NULL(kolo_settings_markdown(NULL));
   IS_NULL(kolo_arena_create(NULL, &target, 0, &arena));
   IS_NULL(kolo_arena_create(session, NULL, 1, &arena));
   IS_NULL(kolo_arena_create(session, &target, 0, NULL));
@@ -235,31 +264,31 @@ void run_null_arguments(kolo_session* session) {
   IS_NULL(kolo_all_reduce(NULL, "c.x", &t, &t, NULL));
   IS_NULL(kolo_all_reduce(session, "c.x", NULL, &t, NULL));
   IS_NULL(kolo_all_reduce(session, "c.x", &t, NULL, NULL));
-  IS_NULL(kolo_all_reduce(session, NULL, &t, &t, NULL));
+  NEEDS_NAME(kolo_all_reduce(session, NULL, &t, &t, NULL));
   IS_NULL(kolo_all_reduce_async(session, "c.x", &t, &t, NULL, NULL));
   IS_NULL(kolo_all_reduce_async(session, "c.x", NULL, &t, NULL, &handle));
   IS_NULL(kolo_reduce(session, "c.x", NULL, &t, NULL));
-  IS_NULL(kolo_reduce_async(session, NULL, &t, &t, NULL, &handle));
+  NEEDS_NAME(kolo_reduce_async(session, NULL, &t, &t, NULL, &handle));
   IS_NULL(kolo_reduce_scatter(session, "c.x", &t, NULL, NULL));
-  IS_NULL(kolo_reduce_scatter_async(session, NULL, &t, &t, NULL, &handle));
+  NEEDS_NAME(kolo_reduce_scatter_async(session, NULL, &t, &t, NULL, &handle));
   IS_NULL(kolo_broadcast(session, "c.x", NULL, NULL));
-  IS_NULL(kolo_broadcast_async(session, NULL, &t, NULL, &handle));
+  NEEDS_NAME(kolo_broadcast_async(session, NULL, &t, NULL, &handle));
   IS_NULL(kolo_all_gather(session, "c.x", NULL, &t, NULL));
-  IS_NULL(kolo_all_gather_async(session, NULL, &t, &t, NULL, &handle));
+  NEEDS_NAME(kolo_all_gather_async(session, NULL, &t, &t, NULL, &handle));
   IS_NULL(kolo_gather(session, "c.x", NULL, &t, NULL));
-  IS_NULL(kolo_gather_async(session, NULL, &t, &t, NULL, &handle));
+  NEEDS_NAME(kolo_gather_async(session, NULL, &t, &t, NULL, &handle));
   IS_NULL(kolo_scatter(session, "c.x", &t, NULL, NULL));
-  IS_NULL(kolo_scatter_async(session, NULL, &t, &t, NULL, &handle));
+  NEEDS_NAME(kolo_scatter_async(session, NULL, &t, &t, NULL, &handle));
   IS_NULL(kolo_all_to_all(session, "c.x", NULL, &t, NULL));
-  IS_NULL(kolo_all_to_all_async(session, NULL, &t, &t, NULL, &handle));
-  IS_NULL(kolo_send(session, NULL, &t, 0, NULL));
+  NEEDS_NAME(kolo_all_to_all_async(session, NULL, &t, &t, NULL, &handle));
+  REFUSES(kolo_send(session, NULL, &t, 0, NULL), "is not ordered; pass a name");
   IS_NULL(kolo_send_async(session, "c.x", NULL, 0, NULL, &handle));
-  IS_NULL(kolo_recv(session, NULL, &t, 0, NULL));
+  REFUSES(kolo_recv(session, NULL, &t, 0, NULL), "is not ordered; pass a name");
   IS_NULL(kolo_recv_async(session, "c.x", NULL, 0, NULL, &handle));
 
   const kolo_named_tensor no_input = {"c.x", NULL, &t}, no_output = {"c.x", &t, NULL}, no_name = {NULL, &t, &t};
   IS_NULL(kolo_grouped_all_reduce_async(session, "c.x", NULL, 1, NULL, &handle));
-  IS_NULL(kolo_grouped_all_reduce_async(session, NULL, &no_name, 1, NULL, &handle));
+  NEEDS_NAME(kolo_grouped_all_reduce_async(session, NULL, &no_name, 1, NULL, &handle));
   REFUSES(kolo_grouped_all_reduce_async(session, "c.x", &no_output, 1, NULL, &handle),
           "kolo_grouped_all_reduce_async: the output of a tensor");
   IS_NULL(kolo_grouped_broadcast_async(session, "c.x", &no_name, 1, NULL, &handle));
@@ -268,14 +297,17 @@ void run_null_arguments(kolo_session* session) {
   int64_t rows[8];
   const kolo_all_gather_options with_rows = {.rows = rows};
   REFUSES(kolo_grouped_all_gather_async(session, "c.x", NULL, 0, &with_rows, &handle), "for a single tensor");
-  IS_NULL(kolo_broadcast_object(session, NULL, "x", 1, NULL, &data, &size));
+  NEEDS_NAME(kolo_broadcast_object(session, NULL, "x", 1, NULL, &data, &size));
   IS_NULL(kolo_broadcast_object(session, "c.x", NULL, 1, NULL, &data, &size));
   IS_NULL(kolo_broadcast_object(session, "c.x", "x", 1, NULL, NULL, &size));
   IS_NULL(kolo_broadcast_object(session, "c.x", "x", 1, NULL, &data, NULL));
-  IS_NULL(kolo_all_gather_object(session, "c.x", NULL, 1, NULL, &data, &size));
-  IS_NULL(kolo_all_gather_object(session, "c.x", "x", 1, NULL, &data, NULL));
+  NEEDS_NAME(kolo_all_gather_object(session, NULL, "x", 1, NULL, 0, &data, &size));
+  IS_NULL(kolo_all_gather_object(session, "c.x", NULL, 1, NULL, 0, &data, &size));
+  IS_NULL(kolo_all_gather_object(session, "c.x", "x", 1, NULL, 0, &data, NULL));
   IS_NULL(kolo_barrier(NULL, NULL));
   IS_NULL(kolo_barrier_async(session, NULL, NULL));
+  IS_NULL(kolo_barrier_with(NULL, NULL));
+  IS_NULL(kolo_barrier_with_async(session, NULL, NULL));
   IS_NULL(kolo_monitored_barrier(NULL, 1, NULL));
   IS_NULL(kolo_monitored_barrier_async(session, 1, NULL, NULL));
   IS_NULL(kolo_join(NULL, NULL, &integer));

@@ -5,13 +5,11 @@
 #include <type_traits>
 
 #include <kolo/kolo_c.h>
-#include <kolo/kolo_c_mpi.h>
 
 #include "runtime/c_api/parts.h"
 
 static_assert(std::is_standard_layout_v<kolo_tensor> && std::is_trivial_v<kolo_tensor>);
 static_assert(std::is_trivial_v<kolo_all_to_all_options>);
-static_assert(std::is_same_v<decltype(&kolo_mpi_world), int (*)(MPI_Comm, const kolo_config*, kolo_world**)>);
 
 extern "C" int fail_by_exception(int kind) {
   return kolo::c_api::guarded([&] {

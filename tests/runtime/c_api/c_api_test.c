@@ -1,12 +1,9 @@
-// The C API, from C: `c_api_test` under mpirun, `c_api_test threads N` with N ranks as threads of this process.
+// The C API, from C: what programs do with it. Their main() is in c_api_store.c or c_api_mpi.c.
 
 #define _POSIX_C_SOURCE 200809L  // setenv
 
-#include <mpi.h>
 #include <pthread.h>
 #include <stdlib.h>
-
-#include <kolo/kolo_c_mpi.h>
 
 #include "tests/runtime/c_api/c_api_check.h"
 
@@ -65,10 +62,35 @@ static void change_settings(void) {
   REFUSES(kolo_config_set(config, "KOLO_FUSION_BITES", "1"), "did you mean KOLO_FUSION_BYTES?");
   REFUSES(kolo_config_get(config, "KOLO_FUSION_BITES", &value), "did you mean KOLO_FUSION_BYTES?");
   CHECK(value == NULL);
+  int may_exit = 0;
+  OK(kolo_config_get_may_exit(config, &may_exit));
+  CHECK(may_exit == -1);
+  for (int chosen = 1; chosen >= -1; --chosen) {
+    OK(kolo_config_set_may_exit(config, chosen));
+    OK(kolo_config_get_may_exit(config, &may_exit));
+    CHECK(may_exit == chosen);
+  }
+  REFUSES(kolo_config_set_may_exit(config, 2), "pass 1, 0, or -1");
+  IS_NULL(kolo_config_get_may_exit(config, NULL));
+  Report report = {.lines = 0};
+  OK(kolo_config_set_report(config, note, &report));
+  OK(kolo_config_report(config, "a line"));
+  CHECK(report.lines == 1 && strcmp(report.last, "a line") == 0);
   OK(kolo_config_destroy(config));
 
+  const char* text = NULL;
+  OK(kolo_settings_help(&text));
+  CHECK(strstr(text, "KOLO_SPIN_US") != NULL && strstr(text, "| ") == NULL);
+  OK(kolo_settings_markdown(&text));
+  CHECK(strstr(text, "| `KOLO_SPIN_US` | 200 |") != NULL);
+  int64_t bytes = 1;
+  OK(kolo_parse_bytes("1.5K", &bytes));
+  CHECK(bytes == 1536);
+  REFUSES(kolo_parse_bytes("many", &bytes), "'many' is no number of bytes");
+  CHECK(bytes == 0);
+
   setenv("KOLO_FUSION_BITES", "1", 1);
-  Report report = {.lines = 0};
+  report.lines = 0;
   kolo_world* world = NULL;
   OK(kolo_config_from_environment(&config));
   OK(kolo_config_set_report(config, note, &report));
@@ -180,6 +202,12 @@ static void use_session_memory(kolo_session* session, int n) {
   OK(kolo_memory_allocate(session, 40, KOLO_CPU, 0, &memory));
   OK(kolo_memory_data(memory, &data));
   OK(kolo_memory_bytes(memory, &bytes));
+  int kind = -1, index = -1;
+  OK(kolo_memory_device(memory, &kind, &index));
+  CHECK(kind == KOLO_CPU && index == 0);
+  size_t available = 0;
+  OK(kolo_available_memory(&available));
+  CHECK(available > 0);
   int32_t* numbers = data;
   CHECK(bytes == 40 && (uintptr_t)data % 64 == 0 && numbers[9] == 0);
   numbers[9] = 1;
@@ -246,6 +274,26 @@ void run_groups(kolo_session* session) {
   OK(kolo_group_ranks(none, members));
   OK(kolo_group_destroy(none));
 
+  const kolo_group_options by_order = {.order = KOLO_ORDER_PROGRAM};
+  kolo_group* halves = NULL;
+  OK(kolo_group_split_with(session, rank % 2, rank, &by_order, &halves));
+  const char* name = NULL;
+  OK(kolo_group_name(world, &name));
+  CHECK(strcmp(name, "world") == 0);
+  OK(kolo_group_name(halves, &name));
+  CHECK(strncmp(name, "of rank", 7) == 0);
+  OK(kolo_group_order(world, &value));
+  CHECK(value == KOLO_ORDER_NAMES);
+  OK(kolo_group_order(halves, &value));
+  CHECK(value == KOLO_ORDER_PROGRAM);
+  int32_t one = 1;
+  const kolo_tensor tensor = vector_of(&one, 1);
+  const kolo_all_reduce_options sum = {.group = halves};
+  OK(kolo_all_reduce(session, NULL, &tensor, &tensor, &sum));
+  CHECK(one == (n + 1 - rank % 2) / 2);
+  OK(kolo_group_remove(session, halves));
+  OK(kolo_group_destroy(halves));
+
   REFUSES(kolo_group_create(session, &n, 1, &none), "is not a rank of the session");
   REFUSES(kolo_group_create(session, NULL, 0, &none), "at least one rank");
   REFUSES(kolo_group_remove(session, world), "cannot be removed");
@@ -284,8 +332,7 @@ static void run_everything(kolo_session* session) {
         (stats.control_bytes_sent > 0 && stats.control_bytes_received > 0 && stats.control_messages_sent > 0));
 }
 
-/// Rank 0 leaves without a word; the others' operation fails.
-static void abandon_one(kolo_session* session) {
+void abandon_one(kolo_session* session) {
   int rank = -1;
   int32_t number = 0;
   const kolo_tensor tensor = vector_of(&number, 1);
@@ -296,7 +343,7 @@ static void abandon_one(kolo_session* session) {
 
 // ---- ranks as threads, and as processes -----------------------------------------------------------------------------
 
-static kolo_config* with_time_outs(void) {
+kolo_config* with_time_outs(void) {
   kolo_config* config = NULL;
   OK(kolo_config_create(&config));
   OK(kolo_config_set(config, "KOLO_STALL_REPORT_SECONDS", "20"));
@@ -330,7 +377,7 @@ static void run_threads(int n, void* (*play)(void* world)) {
   for (int rank = 0; rank < n; ++rank) OK(kolo_world_destroy(worlds[rank]));
 }
 
-static void run_processes(void) {
+void run_as_processes(void) {
   kolo_config* config = with_time_outs();
   kolo_session* session = NULL;
   kolo_world* world = NULL;
@@ -343,35 +390,16 @@ static void run_processes(void) {
     OK(kolo_session_destroy(session));
   }
   OK(kolo_world_destroy(world));
-
-  int rank = -1, reversed = -1, size = 0;
-  MPI_Comm comm = MPI_COMM_NULL;
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &comm);
-  IS_NULL(kolo_mpi_world(comm, config, NULL));
-  OK(kolo_mpi_world(comm, NULL, &world));
-  OK(kolo_session_create_in(world, &session));
-  OK(kolo_world_destroy(world));
-  OK(kolo_session_rank(session, &reversed));
-  CHECK(reversed == size - 1 - rank);
-  abandon_one(session);
-  MPI_Comm_free(&comm);
   OK(kolo_config_destroy(config));
 }
 
-int main(int argc, char** argv) {
+void run_without_ranks(void) {
   describe_statuses();
   change_settings();
   run_alone();
-  if (argc == 3 && strcmp(argv[1], "threads") == 0) {
-    run_threads(atoi(argv[2]), play_everything);
-    run_threads(atoi(argv[2]), play_abandoned);
-  } else {
-    int provided = 0;
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
-    run_processes();
-    MPI_Finalize();
-  }
-  return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+void run_as_threads(int n) {
+  run_threads(n, play_everything);
+  run_threads(n, play_abandoned);
 }

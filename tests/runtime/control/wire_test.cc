@@ -52,6 +52,7 @@ std::vector<UpMessage> up_records() {
                              .device = DeviceKind::cuda,
                              .prescale = 0.5,
                              .postscale = -2,
+                             .priority = -3,
                              .shape = Shape{5, 0, 1LL << 40}};
   const Signature broadcast{
       .kind = OpKind::broadcast, .dtype = DType::boolean, .root = 7, .shape = Shape{1, 2, 3, 4, 5, 6, 7, 8}};
@@ -66,7 +67,7 @@ std::vector<UpMessage> up_records() {
           Waiting{"grad", 7},
           Joined{3},
           Overdue{"x", OpKind::broadcast, 2, 0.5, 3, true},
-          Presence{"x", 2, true, true},
+          Presence{"x", 2, true, true, 3, "y"},
           Announcement{"", {{Signature{.kind = OpKind::barrier}, std::nullopt, {0}}}},
           Announcement{"grad", {{all_reduce, std::nullopt, RankSet::range(0, 100)}, {broadcast, failure, {101, 103}}}},
           Announcement{std::string("nul \0 inside", 12), {}},
@@ -76,7 +77,7 @@ std::vector<UpMessage> up_records() {
           SplitBucket{4, {1, 2, 0xfffffffe}},
           Retract{BucketId{12}, ""},
           Retract{std::nullopt, "grad"},
-          Left{5, false},
+          Left{5, false, 1ull << 40},
           Left{ranks - 1, true},
           GroupFailed{failure},
           DeviceFault{failure, 7}};
@@ -88,7 +89,7 @@ std::vector<DownMessage> down_records() {
   return {Replan{{{5}}, {{"a", signature}, {"b", signature}}},
           Run{{1}, sizes},
           Joined{9},
-          WhoHas{"x"},
+          WhoHas{"x", 3},
           Forget{{1, 5}},
           Expired{"x", {ErrorCode::stalled, "not submitted by rank 2"}},
           Define{"a", signature},

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstring>
 #include <map>
 #include <string>
 #include <utility>
@@ -49,6 +51,10 @@ class ScriptedBackend final : public Backend {
     return signature.device == DeviceKind::cpu && reducible(signature);
   }
   std::unique_ptr<Operation> start(const Bucket& bucket) override {
+    for (const BucketTensor& tensor : bucket.tensors) {  // all ranks say the same
+      for (std::size_t at = 0; tensor.out.data && at < tensor.out.bytes(); at += tensor.in.bytes())
+        std::memcpy(static_cast<std::byte*>(tensor.out.data) + at, tensor.in.data, tensor.in.bytes());
+    }
     return std::make_unique<ScriptedOperation>(script_, bucket.signature.dtype);
   }
   std::unique_ptr<Backend> for_group(const GroupInfo&) override { return nullptr; }
@@ -125,6 +131,33 @@ TEST_F(ExecutorTest, StartsInOrderAndCompletesInAny) {
   script.complete[DType::f64] = true;
   EXPECT_EQ(step(), Types{DType::f64});
   EXPECT_FALSE(executor->busy());
+}
+
+TEST_F(ExecutorTest, IsAsUrgentAsTheHighestPriorityAndThenAsTheFirstBucketIsSmall) {
+  const auto start = [](Executor& chosen, std::int64_t elements, int priority) {
+    Request request;
+    request.signature.priority = priority;
+    request.tensors.push_back({{.shape = Shape{elements}}, {}});
+    chosen.start({{std::make_shared<Submission>(std::move(request))}});
+  };
+  const auto made = [] { return Executor({}, GroupInfo{.ranks = {0, 1}}); };
+  Executor small = made(), large = made(), urgent = made(), idle = made();
+  start(small, 1, 0);
+  start(small, 1 << 20, 0);
+  start(large, 1000, 0);
+  start(large, 1, 0);
+  start(urgent, 1 << 20, 0);
+  start(urgent, 1 << 20, 1);
+  EXPECT_GT(urgent.urgency(), small.urgency());
+  EXPECT_GT(small.urgency(), large.urgency());
+  EXPECT_GT(idle.urgency(), large.urgency()) << "a barrier, say, has nothing to move";
+}
+
+TEST_F(ExecutorTest, AmongOthersItLooksOnce) {
+  submit(DType::f32);
+  std::vector<Executor::Finished> finished;
+  EXPECT_FALSE(executor->step(finished, true));
+  EXPECT_EQ(script.steps[DType::f32], 1);
 }
 
 TEST_F(ExecutorTest, WhatHoldsTheBackendKeepsLaterBucketsBack) {
@@ -224,6 +257,24 @@ TEST_F(ExecutorTest, OneCompletesAndALaterOneThrowsInTheSameStep) {
   ASSERT_EQ(finished.size(), 1U);
   EXPECT_EQ(finished[0].submission->request.signature.dtype, DType::f32);
   EXPECT_EQ(finished[0].failure->message, "agreed");
+}
+
+// A barrier that is matched by order: the ranks meet by an exchange of numbers. The others have seen its end.
+TEST_F(ExecutorTest, WhereRanksHaveMetWhatIsCompleteIsSoAlsoWhenItIsAbandoned) {
+  for (const bool met : {true, false}) {
+    const auto group = std::make_shared<const GroupInfo>(GroupInfo{.ranks = {0, 1}, .order = Order::program});
+    Request request;
+    request.signature.kind = OpKind::barrier;
+    request.group = group;
+    executor->start({.members = {std::make_shared<Submission>(std::move(request))}, .token = 7});
+    script.complete[DType::i64] = false;
+    EXPECT_EQ(step(), Types{});
+    script.complete[DType::i64] = met;
+    std::vector<Executor::Finished> finished;
+    executor->abandon({ErrorCode::mismatch, "the next operation differs"}, finished);
+    ASSERT_EQ(finished.size(), 1U);
+    EXPECT_EQ(finished[0].failure.has_value(), !met);
+  }
 }
 
 TEST_F(ExecutorTest, AdasumNeedsABackendThatServesItsStages) {

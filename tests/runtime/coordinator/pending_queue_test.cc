@@ -141,10 +141,11 @@ TEST(PendingQueueTest, AGroupThatIsRemovedTakesNothingMeanwhile) {
   pair.parent = group(1);
   EXPECT_THROW(queue.submit(std::move(pair)), Error);
   queue.submit(request("x", 2));
-  Request removal = request("");
+  Request removal = request("", 1);
   removal.signature.kind = OpKind::remove_group;
-  removal.subject = group(1);
-  retire(queue, queue.submit(std::move(removal)));  // the ranks have not agreed to it
+  const auto refused = queue.submit(std::move(removal));
+  refused->completion.failure = Failure{ErrorCode::invalid_argument, "another rank has something in flight"};
+  retire(queue, refused);
   queue.submit(request("x", 1));
 }
 

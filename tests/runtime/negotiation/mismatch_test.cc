@@ -57,6 +57,9 @@ TEST(Mismatch, NamesWhatDiffersAndWhoSaidWhat) {
   EXPECT_EQ(text_of(base, [](Signature& s) { s.postscale = 0.25; }),
             "all_reduce 'grad' in group world: ranks submitted different scales (ranks 0-2: prescale 1, postscale 1; "
             "rank 3: prescale 1, postscale 0.25); pass the same prescale and postscale on every rank");
+  EXPECT_EQ(text_of(base, [](Signature& s) { s.priority = 3; }),
+            "all_reduce 'grad' in group world: ranks submitted different priorities (ranks 0-2: priority 0; rank 3: "
+            "priority 3); pass the same priority on every rank");
   EXPECT_EQ(text_of(base, [](Signature& s) { s.device = DeviceKind::cuda; }),
             "all_reduce 'grad' in group world: ranks submitted different device kinds (ranks 0-2: cpu; rank 3: cuda); "
             "keep the tensor on the same kind of device on every rank");

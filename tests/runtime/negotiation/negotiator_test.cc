@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "runtime/coordinator/neutral_contribution.h"
+#include "runtime/negotiation/census.h"
 #include "runtime/operation/block_sizes.h"
 #include "tests/runtime/negotiation/negotiation_simulation.h"
 #include "tests/support/environment.h"
@@ -184,6 +185,23 @@ TEST(NegotiatorTest, WithdrawnBelowAPositionThatHasPassedItOn) {
   EXPECT_EQ(ranks.ran, (Texts{"0x", "1x", "2x"}));
 }
 
+TEST(NegotiatorTest, OfWhatIsReadyTheHigherPriorityRunsFirst) {
+  Ranks ranks(nodes_of({2}));
+  const std::vector<std::pair<std::string, int>> all{{"a", 0}, {"b", -1}, {"c", 2}, {"d", 0}, {"e", 2}};
+  for (const char* how : {"by name", "by number"}) {
+    for (int rank = 0; rank < 2; ++rank) {
+      for (const auto& [name, priority] : all) {
+        Signature signature = sum_of(static_cast<std::int64_t>(5 + priority));
+        signature.priority = priority;
+        (void)ranks.submit(rank, name, signature);
+      }
+    }
+    ranks.deliver();
+    EXPECT_EQ(ranks.layouts, (Texts{"c", "e", "a", "d", "b"})) << how;
+    ranks.forget();
+  }
+}
+
 TEST(NegotiatorTest, NothingRunsAfterADeparture) {
   Ranks ranks(nodes_of({3}));
   for (int rank = 0; rank < 3; ++rank) (void)ranks.submit(rank, "x");
@@ -229,7 +247,7 @@ TEST(NegotiatorTest, AContributionThatComesTooLateIsNotAnnounced) {
   ranks.deliver();
   ranks[0].submit_again(waits);  // a vote, in which rank 1 is late
   for (int attempt : {1, 2}) {
-    ranks[0].overdue(waits, attempt);
+    ranks[0].overdue(waits, 1, attempt);
     ranks.deliver();
   }
   EXPECT_EQ(ranks.failed.size(), 1u);
@@ -244,6 +262,20 @@ TEST(NegotiatorTest, AContributionThatComesTooLateIsNotAnnounced) {
   (void)ranks.submit(1, "x");
   ranks.deliver();
   EXPECT_EQ(ranks.ran.size(), 2u);
+}
+
+TEST(CensusTest, AnAnswerToWhatWasAskedBeforeCountsForNothing) {
+  const Membership membership(std::make_shared<const GroupInfo>(GroupInfo{.ranks = {0, 1}}));
+  Census census(membership);
+  const Overdue overdue{"x", OpKind::all_reduce, 1, 0.1};
+  const auto first = census.overdue(overdue);
+  census.close("x");  // it has failed; rank 1 learns of that after its answer
+  const auto second = census.overdue(overdue);
+  ASSERT_TRUE(first && second);
+  census.present({"x", 1, true, true, first->question});
+  census.present({"x", 0, false, false, second->question});
+  census.present({"x", 1, false, false, second->question});
+  EXPECT_TRUE(census.take().empty()) << "the next operation of this name would fail";
 }
 
 TEST(NegotiatorTest, TheFirstBreakdownDecides) {

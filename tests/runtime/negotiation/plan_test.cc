@@ -143,6 +143,7 @@ TEST(Fusion, OnlyShapesMayDiffer) {
   EXPECT_FALSE(with([](Signature& s) { s.postscale = 2; }));
   EXPECT_FALSE(with([](Signature& s) { s.kind = OpKind::broadcast; }));
   EXPECT_FALSE(with([](Signature& s) { s.root = 1; }));
+  EXPECT_FALSE(with([](Signature& s) { s.priority = 1; }));
   for (int kind = 0; kind < op_kind_count; ++kind) {
     const Signature one{.kind = static_cast<OpKind>(kind), .shape = Shape{6, 2}},
         other{.kind = one.kind, .shape = Shape{9}};

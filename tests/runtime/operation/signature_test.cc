@@ -10,7 +10,7 @@ namespace kolo {
 namespace {
 
 TEST(Signature, ReadsAsInMessages) {
-  Signature signature{OpKind::all_reduce, ReduceOp::sum, DType::f32, DeviceKind::cpu, 0, 1, 1, false, {5, 4}};
+  Signature signature{OpKind::all_reduce, ReduceOp::sum, DType::f32, DeviceKind::cpu, 0, 1, 1, false, 0, {5, 4}};
   EXPECT_EQ(to_string(signature), "all_reduce(sum) f32[5,4]");
   signature.device = DeviceKind::cuda;
   EXPECT_EQ(to_string(signature), "all_reduce(sum) f32[5,4] on cuda");

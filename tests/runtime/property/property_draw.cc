@@ -5,6 +5,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "tests/ops/kernels/element_types.h"
@@ -34,6 +35,7 @@ class Draw {
     for (int i = draw(3, std::min(20, 3 + wanted / 4)); i > 0; --i)
       templates_.push_back(fresh(fmt::format("t{}", templates_.size())));
     while (program_.operations() < wanted) draw_step();
+    draw_ends();
     return std::move(program_);
   }
 
@@ -89,6 +91,10 @@ class Draw {
       step.ops.push_back(op);
     }
     if (chance(40)) step.ops.push_back(split());
+    if (chance(50)) {
+      step.ops.push_back(new_group());
+      make(step.ops.back());
+    }
     finish(step);
   }
 
@@ -107,6 +113,7 @@ class Draw {
 
   PropertyOp new_group() {
     PropertyOp op = bare(Call::new_group, 0);
+    op.makes_ordered = program_.groups.size() > 2 && chance(40);
     for (int rank = 0; rank < program_.ranks; ++rank) {
       if (chance(60)) op.members.push_back(rank);
     }
@@ -116,13 +123,14 @@ class Draw {
 
   void make(PropertyOp& op) {
     op.made = {static_cast<int>(program_.groups.size())};
-    live_.push_back(op.made.front());
+    (op.makes_ordered ? ordered_ : live_).push_back(op.made.front());
     removable_.push_back(op.made.front());
     program_.groups.push_back(op.members);
   }
 
   PropertyOp split() {
     PropertyOp op = bare(Call::split, 0);
+    op.makes_ordered = chance(50);
     std::map<int, std::vector<int>> members;
     for (int rank = 0; rank < program_.ranks; ++rank) op.members.push_back(draw(-1, 1));
     for (int rank = 0; rank < program_.ranks; ++rank) op.members.push_back(draw(0, 3));
@@ -135,13 +143,13 @@ class Draw {
                op.members[static_cast<std::size_t>(program_.ranks + b)];
       });
       op.made.push_back(static_cast<int>(program_.groups.size()));
-      live_.push_back(op.made.back());
+      (op.makes_ordered ? ordered_ : live_).push_back(op.made.back());
       program_.groups.push_back(ranks);
     }
     return op;
   }
 
-  int draw_group() { return chance(45) ? 0 : pick(live_); }
+  int draw_group() { return chance(45) || live_.empty() ? 0 : pick(live_); }
 
   // ---- operations ----
 
@@ -190,6 +198,10 @@ class Draw {
         op.tensors[i].name = op.grouped ? fmt::format("{}.{}", name, i) : name;
       return op;
     }
+    return fresh_in(draw_group(), name);
+  }
+
+  PropertyOp fresh_in(int group, const std::string& name) {
     static const std::vector<std::pair<Call, int>> weights{
         {Call::all_reduce, 34},      {Call::broadcast, 8},         {Call::reduce, 8},
         {Call::all_gather, 9},       {Call::reduce_scatter, 7},    {Call::all_to_all, 9},
@@ -199,7 +211,7 @@ class Draw {
     int left = draw(1, 101);
     auto chosen = weights.begin();
     while ((left -= chosen->second) > 0) ++chosen;
-    PropertyOp op = bare(chosen->first, draw_group());
+    PropertyOp op = bare(chosen->first, group);
     if (op.call == Call::send_recv && op.ranks == 1) op.call = Call::all_reduce;
     op.name = name;
     if (call_has_root(op.call)) op.root = draw(0, op.ranks - 1);
@@ -212,6 +224,7 @@ class Draw {
     const bool can_be_grouped = op.call == Call::all_reduce || op.call == Call::broadcast ||
                                 op.call == Call::reduce_scatter || op.call == Call::all_gather;
     op.grouped = can_be_grouped && chance(15);
+    if (chance(30)) op.priority = draw(-1, 2);
     for (int i = op.grouped ? draw(1, 4) : 1; i > 0; --i)
       op.tensors.push_back(tensor(op.grouped ? fmt::format("{}.{}", op.name, i) : op.name, op.call, op.ranks));
     if (!reduces(kind_of(op.call))) return;
@@ -245,6 +258,40 @@ class Draw {
       draw_join(step);
     else
       draw_mixed(step);
+    insert_in_order(step);
+    finish(step);
+  }
+
+  /// Anywhere between the others, which the rank's first thread may do in another order.
+  void insert_in_order(PropertyStep& step) {
+    for (const int group : ordered_) {
+      const auto makes = [&](const PropertyOp& op) { return std::ranges::count(op.made, group) > 0; };
+      if (std::ranges::any_of(step.ops, makes)) continue;
+      auto place = step.ops.begin();
+      for (int i = draw(0, 5); i > 0; --i) {
+        PropertyOp op = fresh_in(group, "");
+        op.in_order = true;
+        if (blocks(op.call) && (!step.ordered || step.joined_group >= 0)) op.call = Call::barrier;
+        if (chance(15)) refuse(op);
+        place += draw(0, static_cast<int>(step.ops.end() - place));
+        place = step.ops.insert(place, std::move(op)) + 1;
+      }
+    }
+  }
+
+  /// At last: some groups that match by order fail.
+  void draw_ends() {
+    PropertyStep step;
+    for (const int group : ordered_) {
+      if (size_of_group(group) < 2 || chance(40)) continue;
+      PropertyOp op = fresh_in(group, "");
+      if (op.call == Call::send_recv || (!moves_tensors(op.call) && op.call != Call::barrier)) continue;
+      op.in_order = true;
+      trouble(op, true);
+      if (op.fails()) step.ops.push_back(std::move(op));
+    }
+    if (step.ops.empty()) return;
+    step.ops.insert(step.ops.begin(), bare(Call::monitored_barrier, 0));  // nothing before is in flight on any rank
     finish(step);
   }
 
@@ -281,20 +328,17 @@ class Draw {
         idle.push_back(group);
     }
     if (removable_.size() > 2 && !idle.empty() && chance(50)) {
-      PropertyOp op = bare(Call::remove_group, 0);
-      op.members = {pick(idle)};
+      const int group = pick(idle);
+      PropertyOp op = bare(Call::remove_group, group);
+      op.members = {group};
       std::erase(live_, op.members.front());
+      std::erase(ordered_, op.members.front());
       std::erase(removable_, op.members.front());
       return op;
     }
-    if (live_.size() < 6 && chance(30)) return split();
+    if (live_.size() + ordered_.size() < 8 && chance(30)) return split();
     PropertyOp op = new_group();
-    if (chance(40)) {
-      op.trouble = chance(50) ? Trouble::other_ranks : Trouble::bad_ranks;
-      op.odd = {draw(0, op.ranks - 1)};
-    } else {
-      make(op);
-    }
+    make(op);
     return op;
   }
 
@@ -311,10 +355,6 @@ class Draw {
     }
     for (PropertyOp& op : step.ops) {
       if (chance(20)) trouble(op, false);
-    }
-    if (group == 0 && chance(30)) {
-      theirs.push_back(new_group());
-      theirs.back().trouble = Trouble::changed_while_joined;
     }
     std::vector<int> place(static_cast<std::size_t>(ranks));
     for (int& where : place) where = draw(0, static_cast<int>(theirs.size()));
@@ -345,7 +385,6 @@ class Draw {
 
   /// Makes an operation fit the ranks that are there; returns false if it cannot run at all.
   bool while_joined(PropertyOp& op) {
-    if (op.trouble == Trouble::changed_while_joined) return !op.absent.empty();
     if (op.call == Call::send_recv) {
       const bool to = op.is_absent(op.peer), from = op.is_absent(op.root);
       if (to && from) return false;
@@ -359,30 +398,70 @@ class Draw {
 
   void finish(PropertyStep& step) {
     for (PropertyOp& op : step.ops) op.id = next_id_++;
+    for (PropertyOp& op : step.ops) {
+      if (op.by_tag() && op.trouble == Trouble::none && mix(op.seed, 1, 10) % 6 == 0) resize(op);
+    }
+    receive_from_any(step);
     program_.steps.push_back(std::move(step));
   }
 
+  /// From nothing to a MiB, of each order of magnitude as often.
+  static void resize(PropertyOp& op) {
+    const std::uint64_t most = std::uint64_t{2} << mix(op.seed, 2, 10) % 20;
+    const std::uint64_t bytes = std::min(most, mix(op.seed, 3, 10) % (most + 1) + most / 2);
+    op.tensors[0].inner = {static_cast<std::int64_t>(bytes / size_of(op.tensors[0].dtype))};
+  }
+
+  /// Some of what a rank receives by tag comes from any rank, where all is submitted before anything is waited for: the
+  /// order in which it comes is open.
+  static void receive_from_any(PropertyStep& step) {
+    std::map<std::tuple<int, int, DType>, std::vector<PropertyOp*>> alike;  // by group, receiver, type
+    for (PropertyOp& op : step.ops) {
+      const bool waits_before = step.ordered && step.joined_group < 0;
+      if (waits_before || op.group == step.joined_group || !op.by_tag() || op.trouble != Trouble::none) continue;
+      if (mix(op.seed, 4, 10) % 2 == 0) alike[{op.group, op.peer, op.tensors[0].dtype}].push_back(&op);
+    }
+    for (const auto& [what, ops] : alike) {
+      std::vector<int> ids;
+      for (const PropertyOp* op : ops) ids.push_back(op->id);
+      for (PropertyOp* op : ops) op->any = ids;
+    }
+  }
+
   // ---- trouble ----
+
+  /// Some ranks call it with bad arguments first, or all.
+  void refuse(PropertyOp& op) {
+    if (!moves_tensors(op.call)) return;
+    const auto bad =
+        static_cast<Trouble>(draw(static_cast<int>(Trouble::null_pointer), static_cast<int>(Trouble::unfit_op)));
+    for (int rank = 0; rank < op.ranks; ++rank) {
+      if (op.takes_part(rank) && applies(op, bad, rank, false)) op.odd.push_back(rank);
+    }
+    if (op.odd.size() > 1 && chance(50)) op.odd = {pick(op.odd)};
+    if (!op.odd.empty()) op.trouble = bad;
+  }
 
   /// Makes something go wrong on some rank, if anything that is drawn suits the operation. `others_can_wait`: for the
   /// odd rank.
   void trouble(PropertyOp& op, bool others_can_wait) {
     static const std::vector<Trouble> all{
-        Trouble::withdrawn,    Trouble::raced,         Trouble::duplicate,         Trouble::other_shape,
-        Trouble::other_shape,  Trouble::other_dims,    Trouble::other_dtype,       Trouble::other_dtype,
-        Trouble::other_call,   Trouble::other_call,    Trouble::other_op,          Trouble::other_root,
-        Trouble::other_scale,  Trouble::other_divisor, Trouble::other_members,     Trouble::wrong_rows,
-        Trouble::null_pointer, Trouble::null_pointer,  Trouble::root_out_of_range, Trouble::wrong_output,
-        Trouble::bad_splits,   Trouble::unfit_op,      Trouble::no_memory,         Trouble::late};
+        Trouble::withdrawn,    Trouble::raced,         Trouble::duplicate,      Trouble::other_shape,
+        Trouble::other_shape,  Trouble::other_dims,    Trouble::other_dtype,    Trouble::other_dtype,
+        Trouble::other_call,   Trouble::other_call,    Trouble::other_op,       Trouble::other_root,
+        Trouble::other_scale,  Trouble::other_divisor, Trouble::other_priority, Trouble::other_members,
+        Trouble::wrong_rows,   Trouble::null_pointer,  Trouble::null_pointer,   Trouble::root_out_of_range,
+        Trouble::wrong_output, Trouble::bad_splits,    Trouble::unfit_op,       Trouble::no_memory,
+        Trouble::late};
     for (int attempt = 0; attempt < 12; ++attempt) {
       const Trouble drawn = pick(all);
       std::vector<int> ranks;
       for (int rank = 0; rank < op.ranks; ++rank) {
         if (op.takes_part(rank)) ranks.push_back(rank);
       }
-      const bool needs_others = drawn <= Trouble::other_ranks || drawn == Trouble::late;
+      const bool needs_others = drawn <= Trouble::other_members || drawn == Trouble::late;
       if (needs_others && ranks.size() < 2) continue;
-      const bool several = drawn > last_harmless && drawn <= Trouble::other_ranks;
+      const bool several = drawn > last_harmless && drawn <= Trouble::other_members;
       std::shuffle(ranks.begin(), ranks.end(), random_);
       ranks.resize(several ? static_cast<std::size_t>(draw(1, static_cast<int>(ranks.size()) - 1)) : 1);
       std::sort(ranks.begin(), ranks.end());
@@ -394,6 +473,8 @@ class Draw {
   }
 
   bool applies(const PropertyOp& op, Trouble trouble, int odd, bool others_can_wait) {
+    const bool by_name = trouble <= last_harmless || trouble == Trouble::no_memory || trouble == Trouble::wrong_rows;
+    if (op.in_order && (by_name || (trouble == Trouble::other_members && op.seed % 3 != 0))) return false;
     const bool tensors = moves_tensors(op.call);
     const auto all_types_fit = [&](auto&& good) {
       return std::all_of(op.tensors.begin(), op.tensors.end(),
@@ -408,7 +489,8 @@ class Draw {
         return op.call == Call::all_reduce && !op.grouped && op.op == ReduceOp::sum &&
                Shape(op.tensors[0].inner).elements() > 0;
       case Trouble::other_shape:
-      case Trouble::other_dims: return tensors;
+      case Trouble::other_dims:
+      case Trouble::other_priority: return tensors;
       case Trouble::other_dtype: return tensors && op.prescale == 1 && op.postscale == 1;
       case Trouble::other_call: return tensors && op.call != Call::send_recv;
       case Trouble::other_op:
@@ -445,7 +527,8 @@ class Draw {
   PropertyProgram program_;
   PropertyTensor common_;  // of many tensors, so that they can be fused
   std::vector<PropertyOp> templates_;
-  std::vector<int> live_;       // groups besides the world that are not removed
+  std::vector<int> live_;       // groups besides the world that are not removed, and match by name
+  std::vector<int> ordered_;    // and that match by order
   std::vector<int> removable_;  // of these: every rank knows them
   int next_id_ = 0;
 };

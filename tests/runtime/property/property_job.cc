@@ -88,6 +88,7 @@ class Job {
       config.stall_report_seconds = 1;
       config.stall_abort_seconds = stall_abort_;
     }
+    SharedState shared(program, Checks::model, marks_);
     Session session(config);
     rank_ = session.rank();
     if (!std::exchange(size_, session.size())) {
@@ -100,7 +101,6 @@ class Job {
       std::fflush(stdout);
       return true;
     }
-    SharedState shared(program, Checks::model, marks_);
     play(session, program, shared);
     if (const auto late = session.stats().late_wakeups) shared.problem(fmt::format("{} late wake-ups", late));
     const bool last = rank_ == 0 && elapsed() >= seconds_;

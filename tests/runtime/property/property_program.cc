@@ -42,6 +42,12 @@ bool PropertyOp::is_odd(int rank) const {
   return std::binary_search(odd.begin(), odd.end(), rank);
 }
 
+bool PropertyOp::by_tag() const {
+  if (call != Call::send_recv || in_order) return call == Call::send_recv;
+  const bool fits = absent.empty() && (trouble == Trouble::none || trouble == Trouble::withdrawn);
+  return fits && mix(seed, 0, 9) % 2 == 0;
+}
+
 bool PropertyOp::takes_part(int rank) const {
   if (call == Call::join) return rank == root;
   if (call == Call::send_recv) return (rank == root || rank == peer) && !is_absent(rank);
@@ -108,6 +114,7 @@ PropertyOp odd_version(const PropertyOp& op) {
     case Trouble::other_root: odd.root = (op.root + 1) % op.ranks; break;
     case Trouble::other_scale: (op.seed % 2 == 0 ? odd.prescale : odd.postscale) += 1; break;
     case Trouble::other_divisor: odd.divide_by_group = !op.divide_by_group; break;
+    case Trouble::other_priority: odd.priority += 1; break;
     case Trouble::other_members:
       if (op.seed % 3 == 0) odd.tensors.push_back(odd.tensors.back());
       if (op.seed % 3 == 0) odd.tensors.back().name += "x";
@@ -137,18 +144,20 @@ std::string to_string(const PropertyOp& op) {
       "scatter",    "send_recv", "barrier",     "monitored_barrier", "broadcast_object", "all_gather_object", "join",
       "new_group",  "split",     "remove_group"};
   static constexpr std::array troubles{
-      "none",          "withdrawn",   "raced",      "duplicate",    "other_shape",       "other_dims",
-      "other_dtype",   "other_call",  "other_op",   "other_root",   "other_scale",       "other_divisor",
-      "other_members", "other_ranks", "wrong_rows", "null_pointer", "root_out_of_range", "wrong_output",
-      "bad_splits",    "unfit_op",    "bad_ranks",  "joined_root",  "joined_peer",       "changed_while_joined",
-      "no_memory",     "late"};
-  std::string text = fmt::format("{}: {}{} '{}' in group {}", op.id, op.grouped ? "grouped " : "",
-                                 calls[static_cast<std::size_t>(op.call)], op.name, op.group);
+      "none",           "withdrawn",     "raced",       "duplicate",    "other_shape",       "other_dims",
+      "other_dtype",    "other_call",    "other_op",    "other_root",   "other_scale",       "other_divisor",
+      "other_priority", "other_members", "wrong_rows",  "null_pointer", "root_out_of_range", "wrong_output",
+      "bad_splits",     "unfit_op",      "joined_root", "joined_peer",  "no_memory",         "late"};
+  std::string text =
+      fmt::format("{}: {}{}{} '{}' in group {}", op.id, op.in_order || op.makes_ordered ? "ordered " : "",
+                  op.grouped ? "grouped " : "", calls[static_cast<std::size_t>(op.call)], op.name, op.group);
   if (call_reduces(op.call))
     text += fmt::format(", {} x {} x {}{}", to_string(op.op), op.prescale, op.postscale,
                         op.divide_by_group ? " / group" : "");
+  if (op.priority != 0) text += fmt::format(", priority {}", op.priority);
   if (call_has_root(op.call) || op.call == Call::join) text += fmt::format(", root {}", op.root);
-  if (op.call == Call::send_recv) text += fmt::format(" to {}", op.peer);
+  if (op.call == Call::send_recv) text += fmt::format(" to {}{}", op.peer, op.by_tag() ? " by tag" : "");
+  if (!op.any.empty()) text += fmt::format(" of any {}", op.any);
   for (const PropertyTensor& tensor : op.tensors) {
     text += fmt::format(", {}[{}]", to_string(tensor.dtype), fmt::join(tensor.inner, ","));
     if (!tensor.rows.empty()) text += fmt::format(" rows {}", tensor.rows);

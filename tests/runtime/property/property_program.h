@@ -47,8 +47,8 @@ enum class Trouble : std::uint8_t {
   other_root,
   other_scale,
   other_divisor,
+  other_priority,
   other_members,
-  other_ranks,
   wrong_rows,
   // ErrorCode::invalid_argument: the odd rank's arguments cannot work.
   null_pointer,
@@ -56,10 +56,8 @@ enum class Trouble : std::uint8_t {
   wrong_output,
   bad_splits,
   unfit_op,
-  bad_ranks,
   joined_root,
   joined_peer,
-  changed_while_joined,
   // ErrorCode::backend: the odd rank has no memory.
   no_memory,
   // ErrorCode::stalled: the odd rank does not come before the others have given up.
@@ -82,9 +80,11 @@ struct PropertyOp {
   int id = 0;  ///< unique within its program
   Call call = Call::all_reduce;
   std::string name;
-  int group = 0;         ///< index in Program::groups
-  int ranks = 1;         ///< of the group
-  bool grouped = false;  ///< submitted together, by the grouped call
+  int group = 0;               ///< index in Program::groups
+  int ranks = 1;               ///< of the group
+  bool grouped = false;        ///< submitted together, by the grouped call
+  bool in_order = false;       ///< the group matches it by its order, and it has no name
+  bool makes_ordered = false;  ///< new_group, split: groups that match so
   std::vector<PropertyTensor> tensors;
   ReduceOp op = ReduceOp::sum;
   int root = 0;  ///< the sender of send_recv; who joins
@@ -92,14 +92,23 @@ struct PropertyOp {
   double prescale = 1;
   double postscale = 1;
   bool divide_by_group = false;
+  int priority = 0;
   std::uint64_t seed = 0;    ///< of values, and of how each rank calls it
   std::vector<int> absent;   ///< ranks that have joined, ascending
   std::vector<int> members;  ///< new_group: session ranks; split: the colour of each, then the key of each
   std::vector<int> made;     ///< new_group, split: the new groups, by ascending colour
   Trouble trouble = Trouble::none;
   std::vector<int> odd;  ///< ascending
+  std::vector<int> any;  ///< send_recv by tag: its receive takes what comes first of these operations of the step,
+                         ///< which go to the same rank; itself is one of them. Else empty
 
-  bool fails() const { return trouble > last_harmless; }
+  /// A send_recv whose ranks both know a tag instead of a name.
+  bool by_tag() const;
+  bool fails() const { return trouble > last_harmless && !refused(); }
+  /// In such a group bad arguments throw at once, and take no place: the odd ranks call it again as they should.
+  bool refused() const { return in_order && trouble >= Trouble::null_pointer && trouble <= Trouble::unfit_op; }
+  /// It is the last one of its group, which fails on every rank: there or at the next call.
+  bool ends_group() const { return in_order && fails(); }
   bool is_absent(int rank) const;
   bool is_odd(int rank) const;
   bool takes_part(int rank) const;

@@ -45,12 +45,11 @@ std::vector<std::string> words_of(const PropertyOp& op, const std::vector<int>& 
       return {name, session_ranks([&](int rank) {
                       return op.is_absent(rank) && (rank == op.root || rank == op.peer);
                     }) + " has joined"};
-    case Trouble::changed_while_joined:
-      return {session_ranks([&](int rank) { return op.is_absent(rank); }) + " joined"};
     case Trouble::no_memory: return {name, "on " + odd};
     case Trouble::wrong_rows: return {name, odd + ": "};
     default: break;
   }
+  if (op.in_order) return {"ranks called different operations ("};  // and two of them, as soon as they are known
   if (code_of(op.trouble) == ErrorCode::mismatch) return {name, odd + ": ", others + ": "};
   return {name, odd + ": "};
 }

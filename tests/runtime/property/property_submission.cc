@@ -11,8 +11,9 @@ std::optional<double> timeout_of(const PropertyOp& op, int rank) {
   constexpr double short_time = 0.002, long_time = 1000;
   if (op.trouble == Trouble::late && !op.is_odd(rank)) return short_time;
   const bool needs_one = op.call == Call::monitored_barrier;
-  return needs_one || mix(op.seed, static_cast<std::uint64_t>(rank), 8) % 4 == 0 ? std::optional(long_time)
-                                                                                 : std::nullopt;
+  const int who = op.call == Call::send_recv ? 0 : rank;  // what only one of the two withdraws, the other waits for
+  const std::uint64_t seed = op.any.empty() ? op.seed : static_cast<std::uint64_t>(op.any.front());
+  return needs_one || mix(seed, static_cast<std::uint64_t>(who), 8) % 4 == 0 ? std::optional(long_time) : std::nullopt;
 }
 
 bool PropertySubmission::can_be_in_place() const {
@@ -68,8 +69,31 @@ void PropertySubmission::make_buffers() {
     }
     if (allocates_ || (!writes(op, rank_) && chance(70, 5))) out = {};
     if (!reads(op, rank_) && op.call == Call::scatter && chance(50, 6)) in.data = nullptr;
+    if (!op_.any.empty() && rank_ == op_.peer) {
+      out.shape = Shape{static_cast<std::int64_t>(most_received() / size_of(out.dtype))};
+      buffers.out.assign(out.bytes(), untouched);
+      out.data = buffers.out.data();
+    }
+    if (op_.call == Call::send_recv && chance(30, 9)) use_session_memory(buffers);
     if (odd_ && i == 0) spoil(buffers);
   }
+}
+
+std::size_t PropertySubmission::most_received() const {
+  std::size_t most = 0;
+  for (const PropertyOp& one : step_.ops) {
+    if (std::ranges::find(op_.any, one.id) != op_.any.end()) most = std::max(most, input(one, 0, one.root).size());
+  }
+  return most;
+}
+
+/// What is sent or received lies where the other rank may reach it.
+void PropertySubmission::use_session_memory(Buffers& buffers) {
+  const bool sends = rank_ == called_.root;
+  const Bytes& copied = sends ? buffers.in : buffers.out;
+  buffers.session = session_.allocate(copied.size());
+  std::ranges::copy(copied, buffers.session.data());
+  (sends ? buffers.tensor.in : buffers.tensor.out).data = buffers.session.data();
 }
 
 /// Arguments that cannot work.
@@ -119,50 +143,97 @@ Allocate PropertySubmission::allocate() {
   };
 }
 
-Handle PropertySubmission::start_grouped() {
+/// With a name, or, in a group that matches by order, without one.
+template <class... Name>
+Handle PropertySubmission::start_grouped(const Name&... name) {
   const auto timeout = timeout_of(op_, rank_);
   std::vector<NamedTensor> tensors;
   for (const Buffers& buffers : buffers_) tensors.push_back(buffers.tensor);
   switch (called_.call) {
-    case Call::all_reduce:
-      return session_.grouped_all_reduce_async(called_.name, tensors, reducing<AllReduceOptions>());
+    case Call::all_reduce: return session_.grouped_all_reduce_async(name..., tensors, reducing<AllReduceOptions>());
     case Call::reduce_scatter:
-      return session_.grouped_reduce_scatter_async(called_.name, tensors, reducing<ReduceScatterOptions>());
-    case Call::all_gather:
-      return session_.grouped_all_gather_async(called_.name, tensors, gathering<AllGatherOptions>());
+      return session_.grouped_reduce_scatter_async(name..., tensors, reducing<ReduceScatterOptions>());
+    case Call::all_gather: return session_.grouped_all_gather_async(name..., tensors, gathering<AllGatherOptions>());
     default:
-      return session_.grouped_broadcast_async(called_.name, tensors,
-                                              {.root = called_.root, .group = group_, .timeout_seconds = timeout});
+      return session_.grouped_broadcast_async(
+          name..., tensors,
+          {.root = called_.root, .group = group_, .timeout_seconds = timeout, .priority = called_.priority});
+  }
+}
+
+template <class... Name>
+Handle PropertySubmission::start_collective(const Name&... name) {
+  const auto timeout = timeout_of(op_, rank_);
+  const auto& [text, in, out] = buffers_[0].tensor;
+  switch (called_.call) {
+    case Call::all_reduce: return session_.all_reduce_async(name..., in, out, reducing<AllReduceOptions>());
+    case Call::reduce: return session_.reduce_async(name..., in, out, reducing<ReduceOptions>());
+    case Call::reduce_scatter: return session_.reduce_scatter_async(name..., in, out, reducing<ReduceScatterOptions>());
+    case Call::all_gather: return session_.all_gather_async(name..., in, out, gathering<AllGatherOptions>());
+    case Call::gather: return session_.gather_async(name..., in, out, gathering<GatherOptions>());
+    case Call::all_to_all: return session_.all_to_all_async(name..., in, out, gathering<AllToAllOptions>());
+    case Call::scatter:
+      return session_.scatter_async(
+          name..., in, out,
+          {.root = called_.root, .group = group_, .timeout_seconds = timeout, .priority = called_.priority});
+    default:
+      return session_.broadcast_async(
+          name..., in,
+          {.root = called_.root, .group = group_, .timeout_seconds = timeout, .priority = called_.priority});
   }
 }
 
 Handle PropertySubmission::start() {
   const auto timeout = timeout_of(op_, rank_);
   if (called_.call == Call::barrier) return session_.barrier_async({.group = group_, .timeout_seconds = timeout});
-  if (called_.grouped) return start_grouped();
-  const auto& [name, in, out] = buffers_[0].tensor;
-  const TensorId id = session_.declare(called_.name);
-  switch (called_.call) {
-    case Call::all_reduce: return session_.all_reduce_async(id, in, out, reducing<AllReduceOptions>());
-    case Call::reduce: return session_.reduce_async(id, in, out, reducing<ReduceOptions>());
-    case Call::reduce_scatter: return session_.reduce_scatter_async(id, in, out, reducing<ReduceScatterOptions>());
-    case Call::all_gather: return session_.all_gather_async(id, in, out, gathering<AllGatherOptions>());
-    case Call::gather: return session_.gather_async(id, in, out, gathering<GatherOptions>());
-    case Call::all_to_all: return session_.all_to_all_async(id, in, out, gathering<AllToAllOptions>());
-    case Call::scatter:
-      return session_.scatter_async(id, in, out, {.root = called_.root, .group = group_, .timeout_seconds = timeout});
-    case Call::broadcast:
-      return session_.broadcast_async(called_.name, in,
-                                      {.root = called_.root, .group = group_, .timeout_seconds = timeout});
-    default: break;
-  }
-  if (rank_ == called_.root)
-    return session_.send_async(called_.name, in, called_.peer, {.group = group_, .timeout_seconds = timeout});
-  return session_.recv_async(called_.name, out, called_.root, {.group = group_, .timeout_seconds = timeout});
+  if (called_.grouped) return called_.in_order ? start_grouped() : start_grouped(called_.name);
+  if (called_.call != Call::send_recv)
+    return called_.in_order ? start_collective() : start_collective(session_.declare(called_.name));
+  return start_send_recv();
+}
+
+Handle PropertySubmission::start_send_recv() {
+  const auto [sends, tensor, peer, tag, name] = operation();
+  const PairOptions options = pair_options();
+  if (!op_.any.empty() && !sends) return session_.recv_any_async(tensor, op_.any, &received_, options);
+  if (!op_.by_tag())
+    return sends ? session_.send_async(name, tensor, peer, options) : session_.recv_async(name, tensor, peer, options);
+  return sends ? session_.send_async(tensor, peer, options) : session_.recv_async(tensor, peer, options);
+}
+
+PairOperation PropertySubmission::operation() const {
+  const bool sends = rank_ == called_.root;
+  const Tensor& tensor = sends ? buffers_[0].tensor.in : buffers_[0].tensor.out;
+  return {sends, tensor, ranked(sends ? called_.peer : called_.root), tag(), op_.by_tag() ? "" : called_.name};
+}
+
+PairOptions PropertySubmission::pair_options() const {
+  return {.group = op_.by_tag() && !op_.in_order ? ordered_ : group_,
+          .tag = tag(),
+          .timeout_seconds = timeout_of(op_, rank_),
+          .priority = called_.priority};
+}
+
+/// A rank of the operation's group in that which passes it on.
+int PropertySubmission::ranked(int rank) const {
+  return op_.by_tag() && !op_.in_order ? group_.info()->ranks[static_cast<std::size_t>(rank)] : rank;
+}
+
+/// That of all which are sent under one name; of an operation of its own where the n-th send may not meet the n-th
+/// receive, since some of them fail, or are received in any order.
+int PropertySubmission::tag() const {
+  if (!op_.by_tag()) return 0;
+  if (!op_.any.empty() || !shared_.knows_all()) return op_.id;
+  const auto digits = op_.name.find_first_of("0123456789");
+  return 1000 + (digits == std::string::npos ? 0 : std::stoi(op_.name.substr(digits)));
 }
 
 void PropertySubmission::check(std::size_t i) {
-  const Buffers& buffers = buffers_[i];
+  Buffers& buffers = buffers_[i];
+  const Memory& session = buffers.session;
+  if (session.data())
+    std::copy_n(session.data(), session.bytes(), (rank_ == op_.root ? buffers.in : buffers.out).begin());
+  if (!op_.any.empty() && rank_ == op_.peer) return check_any();
   const PropertyTensor& tensor = op_.tensors[i];
   const auto name = [&] {
     return fmt::format("'{}' {}", tensor.name, to_string(tensor.dtype, shape_in(op_, tensor, rank_)));
@@ -179,6 +250,21 @@ void PropertySubmission::check(std::size_t i) {
       std::any_of(buffers.out.begin() + static_cast<std::ptrdiff_t>(std::min(written, buffers.out.size())),
                   buffers.out.end(), [](std::byte value) { return value != untouched; });
   if (overrun) wrong("what follows the result of " + name());
+}
+
+/// What came is what one of those operations sends; no other receive has that, since each waits for one.
+void PropertySubmission::check_any() {
+  const auto& [source, tag, bytes] = received_;
+  const auto sent = std::ranges::find(step_.ops, tag, &PropertyOp::id);
+  if (std::ranges::find(op_.any, tag) == op_.any.end() || source != ranked(sent->root))
+    return wrong(fmt::format("the origin, rank {} and tag {},", source, tag));
+  const Bytes wanted = input(*sent, 0, sent->root);
+  Bytes& got = buffers_[0].out;
+  if (bytes != wanted.size() || !std::equal(wanted.begin(), wanted.end(), got.begin()))
+    return wrong(fmt::format("what came of {}, {} bytes,", to_string(*sent), bytes));
+  if (!std::all_of(got.begin() + static_cast<std::ptrdiff_t>(bytes), got.end(),
+                   [](std::byte value) { return value == untouched; }))
+    wrong("what follows what came");
 }
 
 }  // namespace kolo::testing

@@ -24,22 +24,30 @@ std::optional<double> timeout_of(const PropertyOp& op, int rank);
 /// A submission of one rank, with its memory.
 class PropertySubmission {
  public:
-  PropertySubmission(Session& session, const PropertyOp& op, const Group& group, int rank, SharedState& shared)
+  /// `step`: has the operation. `ordered`: a group of all ranks, in which some of them send and receive by tag.
+  /// `again`: what was odd about it is over.
+  PropertySubmission(Session& session, const PropertyStep& step, const PropertyOp& op, const Group& group,
+                     const Group& ordered, int rank, SharedState& shared, bool again = false)
       : session_(session),
+        step_(step),
         op_(op),
         group_(group),
+        ordered_(ordered),
         rank_(rank),
         shared_(shared),
-        odd_(op.is_odd(rank)),
+        odd_(op.is_odd(rank) && !again),
         called_(odd_ ? odd_version(op) : op) {
     make_buffers();
   }
 
   const PropertyOp& op() const { return op_; }
   void submit() { handle_ = start(); }
+  /// What a batch is made of, instead of submit(); then what has begun so.
+  PairOperation operation() const;
+  PairOptions pair_options() const;
+  void begun(Handle&& handle) { handle_ = std::move(handle); }
   void drop() { handle_ = {}; }
-  bool poll() { return handle_.poll(); }
-  void wait() { handle_.wait(); }
+  Handle& handle() { return handle_; }
 
   /// What the operation left behind, checked against the model.
   void check() {
@@ -57,6 +65,7 @@ class PropertySubmission {
  private:
   struct Buffers {
     Bytes in, out, before;  // one of the first two holds both if in place
+    Memory session;         // what is sent or received, if not empty; then `in` or `out` is a copy of it
     NamedTensor tensor;
     bool in_place = false;
   };
@@ -67,9 +76,18 @@ class PropertySubmission {
 
   bool can_be_in_place() const;
   void make_buffers();
+  void use_session_memory(Buffers& buffers);
   void spoil(Buffers& buffers);
   Handle start();
-  Handle start_grouped();
+  Handle start_send_recv();
+  int ranked(int rank) const;
+  int tag() const;
+  std::size_t most_received() const;
+  void check_any();
+  template <class... Name>
+  Handle start_collective(const Name&... name);
+  template <class... Name>
+  Handle start_grouped(const Name&... name);
   std::vector<std::int64_t> splits() const;
   Allocate allocate();
   template <class Options>
@@ -81,6 +99,7 @@ class PropertySubmission {
     options.postscale = called_.postscale;
     options.divide_by_group = called_.divide_by_group;
     options.timeout_seconds = timeout_of(op_, rank_);
+    options.priority = called_.priority;
     if constexpr (requires { options.root; }) options.root = called_.root;
     return options;
   }
@@ -89,6 +108,7 @@ class PropertySubmission {
     Options options;
     options.group = group_;
     options.timeout_seconds = timeout_of(op_, rank_);
+    options.priority = called_.priority;
     if (allocates_) options.allocate = allocate();
     if (wants_rows_) options.rows = &rows_;
     if constexpr (requires { options.splits; }) options.splits = splits();
@@ -102,8 +122,10 @@ class PropertySubmission {
   }
 
   Session& session_;
+  const PropertyStep& step_;
   const PropertyOp& op_;
   const Group& group_;
+  const Group ordered_;
   int rank_;
   SharedState& shared_;
   bool odd_;
@@ -112,6 +134,7 @@ class PropertySubmission {
   bool allocates_ = false;
   bool wants_rows_ = false;
   BlockRows rows_;
+  Received received_;
   Handle handle_;  // last: its memory is above
 };
 

@@ -29,7 +29,7 @@ std::uint8_t value_at(std::int64_t i) {
 
 TEST(Large, ReducedAndSent) {
   Session session(testing::test_config());
-  ASSERT_EQ(session.size(), 2);
+  if (session.size() != 2) GTEST_SKIP() << "is for two ranks";  // the others would need more memory
   std::vector<std::uint8_t> values(static_cast<std::size_t>(elements));
   for (std::int64_t i = 0; i < elements; ++i) values[static_cast<std::size_t>(i)] = value_at(i);
   session.all_reduce("large", view(values));

@@ -9,12 +9,14 @@
 #include "tests/runtime/session/group_programs.h"
 #include "tests/runtime/session/grouped_programs.h"
 #include "tests/runtime/session/join_programs.h"
+#include "tests/runtime/session/ordered_programs.h"
 #include "tests/runtime/session/pair_programs.h"
+#include "tests/runtime/session/tagged_programs.h"
 #include "tests/runtime/session/timeout_programs.h"
 
 namespace kolo::testing {
 
-/// What every rank of a session runs, for ranks as threads (programs_test.cc) and as processes (session_mpi_test.cc).
+/// What every rank of a session runs, for ranks as threads (programs_test.cc) and as processes (session_ranks_test.cc).
 struct SessionProgram {
   const char* name;
   void (*run)(Session&);
@@ -36,6 +38,12 @@ inline const std::vector<SessionProgram> session_programs{
     {"ALateMemberDelaysItsOwnGroupOnly", wait_in_one_group},
     {"SplitByColor", split_by_color},
     {"MisusedGroups", misuse_groups},
+    {"GroupsThatAreRemoved", make_and_remove_groups},
+    {"EveryOperationInOrder", every_operation_in_order},
+    {"ManyInOrder", many_in_order},
+    {"DifferingInOrder", differ_in_order},
+    {"MisusedOrderedGroups", misuse_ordered_groups},
+    {"LateInOrder", be_late_in_order},
     {"UnevenBlocks", run_uneven_blocks},
     {"Joins", run_joins},
     {"JoinsUnfused", run_joins, 1},
@@ -43,6 +51,12 @@ inline const std::vector<SessionProgram> session_programs{
     {"JoinInAGroup", join_in_a_group},
     {"JoinBesideObjects", join_beside_objects},
     {"SendAndReceive", run_pairs},
+    {"SendByTag", send_by_tag},
+    {"ReceiveFromAny", receive_from_any},
+    {"Batches", exchange_batches},
+    {"RandomMessagesByTag", exchange_at_random},
+    {"DifferentTensorsOfATag", differ_by_tag},
+    {"WithdrawnByTag", withdraw_by_tag},
     {"Grouped", reduce_grouped},
     {"GroupedOrNotAtAll", refuse_grouped},
     {"Objects", exchange_objects},

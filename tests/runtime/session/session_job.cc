@@ -8,12 +8,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <latch>
 #include <optional>
 #include <string>
@@ -125,17 +127,96 @@ void freeze_after(const std::string& what) {
   session.all_reduce("x", kolo::view_scalar(x));
 }
 
-/// The last rank stops being a good peer while the others wait for it.
-void signalled(int signal) {
+/// The last rank stops being a good peer while the others wait for it, by name or in an ordered group.
+void signalled(int signal, bool in_order = false) {
   kolo::Session session;
-  (void)sum_of_ones(session, "before");
+  kolo::Group ordered;
+  if (in_order) ordered = session.new_group(session.world().info()->ranks, {.order = kolo::Order::program});
+  const auto sum = [&](const char* name) {
+    float one = 1;
+    in_order ? session.all_reduce(kolo::view_scalar(one), {.group = ordered}) : (void)sum_of_ones(session, name);
+  };
+  sum("before");
   if (session.rank() == session.size() - 1) {
     std::this_thread::sleep_for(std::chrono::seconds(1));  // its watchdog has published what it completed
     std::printf("victim %d\n", static_cast<int>(getpid()));
     std::fflush(stdout);
     raise(signal);
   }
-  (void)sum_of_ones(session, "after");
+  sum("after");
+}
+
+/// Proportional share of this process: what processes share is divided among them.
+long memory_kilobytes() {
+  std::ifstream smaps("/proc/self/smaps_rollup");
+  for (std::string line; std::getline(smaps, line);) {
+    if (line.starts_with("Pss:")) return std::stol(line.substr(4));
+  }
+  return 0;
+}
+
+/// 10 000 groups of two among the ranks, each used once.
+void many_groups(bool in_order) {
+  kolo::Session session;
+  (void)sum_of_ones(session, "first");
+  session.barrier();
+  const long before = memory_kilobytes();
+  std::vector<kolo::Group> groups;
+  for (int i = 0; i < 10'000; ++i) {
+    const int one = i % session.size(), other = (one + 1 + i / session.size() % (session.size() - 1)) % session.size();
+    if (session.rank() != one && session.rank() != other) continue;
+    const std::array members{std::min(one, other), std::max(one, other)};
+    groups.push_back(session.new_group(members, {.order = in_order ? kolo::Order::program : kolo::Order::names}));
+  }
+  for (const kolo::Group& group : groups) {
+    float value = 1;
+    in_order ? session.all_reduce(kolo::view_scalar(value), {.group = group})
+             : session.all_reduce("x", kolo::view_scalar(value), {.group = group});
+    if (value != 2) std::printf("wrong: %g\n", value);
+  }
+  session.barrier();
+  std::printf("%zu groups, %ld kB\n", groups.size(), memory_kilobytes() - before);
+  end(session);
+}
+
+/// Every set of ranks leaves without finishing while the others go on, several times: prints the longest time that this
+/// rank took, of the shortest of each set.
+void leave() {
+  using Time = std::chrono::milliseconds;
+  Time longest{0};
+  for (unsigned leavers = 1, all = 0; leavers == 1 || leavers < all; ++leavers) {
+    Time shortest = Time::max();
+    for (int tries = 0; tries < 5; ++tries) {
+      std::optional<kolo::Session> session(std::in_place);
+      all = (1u << session->size()) - 1;
+      std::vector<int> staying;
+      for (int rank = 0; rank < session->size(); ++rank) {
+        if ((leavers >> rank & 1) == 0) staying.push_back(rank);
+      }
+      const bool leaves = (leavers >> session->rank() & 1) != 0;
+      const kolo::Group rest = session->new_group(staying, {.order = kolo::Order::program});
+      float one = 1;
+      if (!leaves) session->all_reduce(kolo::view_scalar(one), {.group = rest});  // it is open
+      session->barrier();
+      if (!leaves) {
+        try {
+          (void)sum_of_ones(*session, "of all");
+        } catch (const kolo::Error& error) {
+          if (error.code() != kolo::ErrorCode::aborted) throw;
+        }
+        one = 1;
+        session->all_reduce(kolo::view_scalar(one), {.group = rest});
+        if (one != static_cast<float>(staying.size())) std::printf("wrong: %g\n", one);
+        session->barrier(rest);
+      }
+      const auto start = std::chrono::steady_clock::now();
+      if (leaves) session->abandon();
+      session.reset();
+      shortest = std::min(shortest, std::chrono::duration_cast<Time>(std::chrono::steady_clock::now() - start));
+    }
+    longest = std::max(longest, shortest);
+  }
+  std::printf("left in %d ms\n", static_cast<int>(longest.count()));
 }
 
 void stop_for(unsigned seconds) {
@@ -371,7 +452,11 @@ void run(const std::string& mode, const std::string& argument) {
   } else if (mode == "freeze_after") {
     freeze_after(argument);
   } else if (mode == "kill") {
-    signalled(SIGKILL);
+    signalled(SIGKILL, argument == "in_order");
+  } else if (mode == "many_groups") {
+    many_groups(argument == "in_order");
+  } else if (mode == "leave") {
+    leave();
   } else if (mode == "exit") {
     exits(argument);
   } else if (mode == "late" || mode == "late_host") {

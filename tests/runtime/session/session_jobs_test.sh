@@ -1,23 +1,11 @@
 #!/usr/bin/env bash
 # Whole jobs with sessions in them, as a launcher sees them: session_jobs_test.sh CASE PROGRAM MPIEXEC
 set -uo pipefail
-case=$1 program=$2 mpiexec=$3
-out=$(mktemp)
-trap 'rm -f "$out"' EXIT
+case=$1 program=$2 mpiexec=$3 limit=50
+# shellcheck source=tests/support/jobs.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../../support/jobs.sh"
 shared_before=$(ls -A /dev/shm)
 
-fail() {
-  printf 'FAILED: %s\n--- output (exit code %s):\n' "$*" "${status:-?}"
-  cat "$out"
-  exit 1
-}
-
-# Runs a command within a time limit; its exit code is in $status, its output in $out.
-job() {
-  timeout -k 5 50 "$@" </dev/null >"$out" 2>&1
-  status=$?
-  ((status != 124)) || fail "the job did not end by itself"
-}
 # Open MPI's own mpirun sometimes crashes while it ends a job that was aborted: then once more.
 mpirun() {
   for attempt in 1 2 3; do
@@ -26,8 +14,6 @@ mpirun() {
     echo "mpirun crashed (attempt $attempt)"
   done
 }
-exits() { ((status == $1)) || fail "exit code $1 expected"; }
-says() { [[ $(grep -cE "$2" "$out") == "$1" ]] || fail "$1 lines expected with: $2"; }
 mentions() { grep -qE "$1" "$out" || fail "no line with: $1"; }
 
 case $case in
@@ -101,11 +87,12 @@ case $case in
     ((tenths < 50)) || fail "process $victim is still there"
     ;;
   frozen_after_step)
-    # The peer's last word is that it waits for 'x', of the step before.
+    # The peer's last word is that it waits for 'x', of the step before; or that it waits for nothing, if its watchdog's
+    # beat comes just before it stops.
     export KOLO_STALL_REPORT_SECONDS=0.5 KOLO_STALL_ABORT_SECONDS=4
     mpirun -np 3 "$program" freeze_after step
     exits 72
-    mentions "^kolo: rank 0: all_reduce 'x' in group world has waited for [0-9.]+ s: submitted by ranks 0, 1; not known of rank 2 \(.*, silent for [0-9.]+ s: stopped or dead(; last completed 'x')?\)"
+    mentions "^kolo: rank 0: all_reduce 'x' in group world has waited for [0-9.]+ s: submitted by ranks 0, 1; not (known of|submitted by) rank 2 \(.*, silent for [0-9.]+ s: stopped or dead(; last completed 'x')?\)"
     sed -i '/ending the job/q' "$out"  # then rank 2 goes on for a moment
     says 0 '^kolo: rank [01]: .*submitted by ranks 0-2; no'
     ;;
@@ -162,12 +149,26 @@ case $case in
     ((status != 0)) || fail "an exit code other than 0 expected"
     ((SECONDS < 15)) || fail "the job took $SECONDS s to end"
     ;;
-  killed_rank_is_named)
+  killed_rank_is_named | killed_rank_in_order)
     # The launcher does nothing about it. Both programs end with the error; MPI would wait for the third for ever.
-    mpirun --enable-recovery -np 3 "$program" kill
+    mpirun --enable-recovery -np 3 "$program" kill "${case#killed_rank_}"
     victim=$(sed -n 's/^victim //p' "$out")
-    says 2 "^error\(aborted\): group world: rank 2 \(host $(hostname), pid $victim\) is gone: its process has ended; see what it printed$"
+    group='group world'
+    [[ $case != killed_rank_in_order ]] || group='group of ranks 0-2'
+    says 2 "^error\(aborted\): $group: rank 2 \(host $(hostname), pid $victim\) is gone: its process has ended; see what it printed$"
     says 0 '^kolo: rank '
+    ;;
+  many_groups | many_groups_in_order)
+    mpirun -np 4 "$program" many_groups "${case#many_groups_}"
+    exits 0
+    says 4 '^5000 groups, [1-9][0-9]{3,4} kB$'
+    says 0 'wrong'
+    ;;
+  any_set_leaves)
+    mpirun -np 3 "$program" leave
+    exits 0
+    says 3 '^left in [0-9]{1,2} ms$'
+    says 0 'wrong'
     ;;
   part_of_a_job)
     # Its watchdog ends the ranks of the session; what becomes of the others is the launcher's business.

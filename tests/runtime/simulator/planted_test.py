@@ -26,14 +26,18 @@ DEFECTS = [
      'if (cycle_.announce_and_send(Clock::now()) || misses_a_deadline()) control', 'if (cycle_.announce_and_send(Clock::now())) control', 'Background*'),
     ('a thread that announces wakes nobody for what must be run', 'coordinator/driver.cc',
      'if (cycle_.announce_and_send(Clock::now()) || misses_a_deadline()) control', 'if ((cycle_.announce_and_send(Clock::now()), misses_a_deadline())) control', 'Background*'),
-    ('what was submitted behind an exception is lost', 'coordinator/cycle.cc',
+    ('what was submitted behind an exception is lost', 'coordinator/intake.cc',
      'const PendingQueue::Item& item = drained_[announced_++];', 'const PendingQueue::Item item = drained_[announced_++]; const auto all = drained_.size(); '
-     'struct Lose { std::size_t& at; std::size_t all; bool& given; ~Lose() { if (std::uncaught_exceptions()) at = all; } } lose{announced_, all, again_};', PARTS),
+     'struct Lose { std::size_t& at; std::size_t all; bool& given; ~Lose() { if (std::uncaught_exceptions()) at = all; } } lose{announced_, all, begun_};', PARTS),
     ('what an exception has lost of a group is never complete', 'coordinator/cycle.cc',
      'if (group.negotiator.retired()) complete_all_of(group, *broken);', '', PARTS),
     ('a bucket that was complete before another one threw is stepped again', 'coordinator/executor.cc',
      'any = running.complete = true;', 'any = true;', PARTS),
-    ('a group is used before its backends know each other', 'coordinator/group_changes.cc', '      introduce(submission);', '', PARTS),
+    ('a group is used before its backends know each other', 'coordinator/group_changes.cc',
+     'group.executor.introduce(group.opening->pending.of_ranks);', '', PARTS),
+    ('members are not told that there is a group', 'coordinator/cycle.cc', 'if (group->untold()) {', 'if (false) {', PARTS),
+    ('members are not told that a group opens', 'coordinator/group_changes.cc', 'if (opens) open(*group);', '', PARTS),
+    ('what waits for a group to open is not counted in time', 'coordinator/intake.cc', 'deadlines_.add(*item.submission);\n  changes_', 'changes_', PARTS),
     ('a negotiation that was left half-way goes on', 'coordinator/cycle.cc',
      'stepping ? group->negotiator.fail_group(failure) : group->negotiator.retire(failure);', 'group->negotiator.fail_group(failure);', PARTS),
     ('half a message is sent', 'negotiation/tree_link.h', 'to.all_or_nothing([&] { encode(to, message); });', 'encode(to, message);', PARTS),
@@ -65,6 +69,25 @@ DEFECTS = [
     ('nobody wakes to act on a rank that is gone', 'coordinator/cycle.h', 'trailing_.next(), losses_.next()', 'trailing_.next()', 'Killed*'),
     ('what a backend says when another rank has failed is taken for the reason', 'coordinator/cycle.cc',
      'if (stepping && concerned && failure.code == ErrorCode::aborted)', 'if (false)', 'Killed*'),
+    ('memory that is let go dies at once', 'coordinator/continuations.cc',
+     'follow(submission, [kept = std::move(keep_alive)] {});', 'keep_alive.reset();', PARTS),
+    ('a function is lost that follows what is done', 'coordinator/continuations.cc',
+     'if (!queue_.listen(submission, listener)) callbacks_.post(*tasks);', '(void)queue_.listen(submission, listener);', PARTS),
+    ('what is done tells the first only of those that listen', 'coordinator/pending_queue.cc',
+     'std::exchange(submission.queued.listeners, {})) (*listener)();', 'std::exchange(submission.queued.listeners, {})) { (*listener)(); break; }', PARTS),
+    ('who listens late is told before others', 'coordinator/pending_queue.cc', '.done.expect() && !others) return false;', '.done.expect() && (others || !others)) return false;', 'Functions*'),
+    ('wait_any() names the first of its handles', 'session/handle.cc',
+     'return static_cast<std::size_t>(done - listened.begin());', 'return (void)done, std::size_t{0};', PARTS),
+    ('ranks do not compare what they have called in order', '../ops/local/backend.cc',
+     'if (board_->token(number_, rank) != bucket_.token) throw_other_token();', '', PARTS),
+    ('what ranks have called in order begins though they have not met', 'coordinator/executor.cc', 'if (!running.meets) return true;',
+     'if (running.meets) make_buckets(running, {}); running.meets = false; return true;', PARTS),
+    ('who has left is waited for in order', 'coordinator/groups.cc',
+     'if (negotiator.over() && executor.oldest()) negotiator.end_if_left(*executor.oldest());', '', PARTS + ':Leaving*'),
+    ('what waits for a group to open is lost when it does', 'coordinator/intake.cc', 'take_each(group.held, [&]',
+     'auto held = std::exchange(group.held, {}); if (held.size() > 1) held.pop_back(); take_each(held, [&]', PARTS),
+    ('an adasum in stages is not compared', 'coordinator/rendezvous.cc', ' && runner->supports(request.signature);', ';', PARTS),
+    ('an old answer counts for a new question', 'negotiation/census.cc', ' || found->second.question != message.question) return;', ') return;', PARTS),
     ('a second close() does not wait for the first', 'coordinator/driver.cc', 'return left_.wait();  // another thread closes', 'return;', 'Leaving*'),
 ]
 
@@ -97,7 +120,7 @@ def main():
 
     configured = run(['cmake', '-S', copy, '-B', build, '-DCMAKE_BUILD_TYPE=Release'])
     made = make() if configured.returncode == 0 else configured
-    if made.returncode != 0 or not play(PARTS + ':Leaving*:Background*'):
+    if made.returncode != 0 or not play(PARTS + ':Leaving*:Background*:Functions*'):
         print(made.stdout[-2000:] + '\nthe sources as they are do not pass')
         return 1
     missed = 0

@@ -185,7 +185,12 @@ class VirtualOperation final : public Operation {
  public:
   VirtualOperation(std::unique_ptr<Operation> real, std::shared_ptr<State> state, const GroupInfo& group, int rank,
                    nanoseconds time, bool fails)
-      : real_(std::move(real)), state_(std::move(state)), ranks_(group.ranks), rank_(rank), fails_(fails) {
+      : real_(std::move(real)),
+        state_(std::move(state)),
+        ranks_(group.ranks),
+        rank_(rank),
+        pieces_(static_cast<int>(state_->random() % 4)),
+        fails_(fails) {
     const auto done = [due = due_] { *due = true; };
     if (needs_polling()) {
       at(virtual_time() + time, done);
@@ -194,19 +199,26 @@ class VirtualOperation final : public Operation {
     }
   }
   bool step() override {
+    moved_ = false;
     if (!*due_) return false;
+    moved_ = pieces_ > 0 && pieces_-- > 0;  // work that takes more than a step
+    if (moved_) return false;
     if (fails_) throw Error(ErrorCode::backend, fmt::format("the operation failed on rank {}, as planned", rank_));
     state_->called(rank_);
     const auto withheld = [this](int rank) {
       return rank != rank_ && state_->keeps[static_cast<std::size_t>(rank)].has_value();
     };
-    if (std::ranges::any_of(ranks_, withheld)) return false;
-    if (!real_->step()) return false;
+    if (state_->notice == Notice::called && std::ranges::any_of(ranks_, withheld)) return false;
+    if (!real_->step()) {
+      moved_ = real_->moved();
+      return false;
+    }
     if (state_->notice == Notice::called && state_->random() % 4 == 0)
       state_->keeps[static_cast<std::size_t>(rank_)] = virtual_time() + state_->draw(1ms);
     return true;
   }
   bool needs_polling() const override { return state_->notice != Notice::rings; }
+  bool moved() const override { return moved_; }
   bool holds_backend() const override { return real_->holds_backend(); }
 
  private:
@@ -214,6 +226,8 @@ class VirtualOperation final : public Operation {
   std::shared_ptr<State> state_;
   std::vector<int> ranks_;
   int rank_;
+  int pieces_;
+  bool moved_ = false;
   const std::shared_ptr<bool> due_ = std::make_shared<bool>(false);
   bool fails_;
 };
@@ -231,6 +245,8 @@ class VirtualBackend final : public Backend {
 
   std::string_view name() const override { return real_->name(); }
   bool supports(const Signature& signature) const override { return real_->supports(signature); }
+  /// In some groups its ranks meet instead.
+  bool compares_tokens() const override { return group_.id % 4 == 1 && real_->compares_tokens(); }
   std::unique_ptr<Operation> start(const Bucket& bucket) override {
     EXPECT_TRUE(introduced_);
     if (strikes(Fault::Kind::start)) throw std::bad_alloc();
@@ -245,6 +261,7 @@ class VirtualBackend final : public Backend {
     if (!real) return nullptr;
     return std::make_unique<VirtualBackend>(std::move(real), state_, group, rank_, fault_, group.is_pair());
   }
+  std::unique_ptr<ByteLane> lane(int peer) override { return real_->lane(peer); }
   /// What everybody can check.
   Introduction introduction() override { return {rank_, static_cast<std::int64_t>(group_.id)}; }
   bool introduce(std::span<const Introduction> members) override {

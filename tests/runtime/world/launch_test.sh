@@ -1,24 +1,11 @@
 #!/usr/bin/env bash
 # Jobs whose processes meet through a store: launch_test.sh CASE PROGRAM [MARKS | ON_HOSTS]; PROGRAM is property_job,
-# kolo-train or session_job.
+# c_api_test, kolo-train or session_job.
 set -uo pipefail
-case=$1 program=$2 marks=${3:-}
+case=$1 program=$2 marks=${3:-} limit=60
 launch=$(dirname "${BASH_SOURCE[0]}")/../../support/launch
-out=$(mktemp)
-trap 'rm -f "$out"' EXIT
-
-fail() {
-  printf 'FAILED: %s\n--- output (exit code %s):\n' "$*" "${status:-?}"
-  cat "$out"
-  exit 1
-}
-job() {
-  timeout -k 5 60 "$@" </dev/null >"$out" 2>&1
-  status=$?
-  ((status != 124)) || fail 'the job did not end by itself'
-}
-exits() { ((status == $1)) || fail "exit code $1 expected"; }
-says() { [[ $(grep -cE "$2" "$out") == "$1" ]] || fail "$1 lines expected with: $2"; }
+# shellcheck source=tests/support/jobs.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../../support/jobs.sh"
 
 case $case in
   programs[2-4])
@@ -26,6 +13,13 @@ case $case in
     job "$launch" -n "$ranks" "$program" "$marks" 1 4
     exits 0
     says "$ranks" '^rank [0-3]: [1-9][0-9]* programs, '
+    ;;
+  c_api[1-4])
+    folder=$(mktemp -d)
+    trap 'rm -rf "$out" "$folder"' EXIT
+    job "$launch" -n "${case#c_api}" "$program" "$folder"
+    exits 0
+    says 0 FAILED
     ;;
   missing_rank)
     # Rank 2 dies before it has made its session; the others say so, and end by themselves.
@@ -62,6 +56,12 @@ case $case in
     job "$launch" -n 3 "$program" calls
     exits 0
     says 3 '^sum 3 of 3, mpi calls 0$'
+    ;;
+  leave)
+    job "$launch" -n 3 "$program" leave
+    exits 0
+    says 3 '^left in [0-9]{1,2} ms$'
+    says 0 'wrong'
     ;;
   exit_stack | exit_later)
     # One rank calls exit(5) while its session lives; the others learn at once that it left.

@@ -1,14 +1,12 @@
+#include "runtime/coordinator/continuations.h"
+
 #include <fmt/format.h>
 
 #include <exception>
-
-#include <kolo/error.h>
+#include <utility>
 
 #include "ops/host/process.h"
-#include "runtime/coordinator/driver.h"
 #include "runtime/operation/arguments.h"
-
-// What follows an operation when it is done, beside the threads that wait for it.
 
 namespace kolo {
 namespace {
@@ -24,29 +22,21 @@ std::optional<Error> error_of(const Submission& submission) {
 
 }  // namespace
 
-void Driver::conclude(const Submission& submission) {
+void Continuations::conclude(const Submission& submission) {
   if (submission.completion.failure) throw Error(*submission.completion.failure);
-  if (const auto failure = claim_failure()) throw Error(*failure);
+  if (const auto failure = queue_.claim_failure()) throw Error(*failure);
 }
 
-bool Driver::listen(const SubmissionPtr& submission, const Listener& listener) {
-  refuse_forked();
-  flush(submission, false);
-  const bool listens = queue_.listen(submission, listener);
-  hand_over();
-  return listens;
-}
-
-void Driver::follow(const SubmissionPtr& submission, std::function<void()> task) {
+void Continuations::follow(const SubmissionPtr& submission, std::function<void()> task) {
   refuse_forked();
   callbacks_.start();
   const auto tasks = std::make_shared<Callbacks::Tasks>();
   tasks->push_back(std::move(task));
   const auto listener = std::make_shared<const std::function<void()>>([this, tasks] { callbacks_.post(*tasks); });
-  if (!listen(submission, listener)) callbacks_.post(*tasks);
+  if (!queue_.listen(submission, listener)) callbacks_.post(*tasks);
 }
 
-void Driver::on_done(const SubmissionPtr& submission, std::function<void(const Error*)> function) {
+void Continuations::on_done(const SubmissionPtr& submission, std::function<void(const Error*)> function) {
   follow(submission, [this, submission, function = std::move(function)] {
     const auto complain = [&](const char* what) {
       report(config_,
@@ -64,19 +54,10 @@ void Driver::on_done(const SubmissionPtr& submission, std::function<void(const E
   });
 }
 
-void Driver::detach(const SubmissionPtr& submission, std::shared_ptr<const void> keep_alive) {
+void Continuations::detach(const SubmissionPtr& submission, std::shared_ptr<const void> keep_alive) {
   refuse_forked();
   if (keep_alive.use_count() > 0) follow(submission, [kept = std::move(keep_alive)] {});
-  flush(submission);
   queue_.let_go(submission);
-  hand_over();
-}
-
-bool Driver::wait_until(const SubmissionPtr& submission, Clock::time_point deadline) {
-  refuse_forked();
-  flush(submission, false);
-  wait_until(submission->completion.done, deadline);
-  return submission->completion.done.is_set();
 }
 
 }  // namespace kolo

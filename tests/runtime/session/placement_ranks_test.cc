@@ -1,16 +1,14 @@
-// What a world of several nodes has for backends, ranks as processes: on real nodes, or on those that KOLO_FAKE_NODES
-// pretends.
-
-#include <mpi.h>
+// What a world has for backends, ranks as processes, under mpirun and over a store: on real nodes, or on those that
+// KOLO_FAKE_NODES pretends.
 
 #include <algorithm>
 #include <map>
 
-#include <kolo/mpi.h>
+#include <kolo/world.h>
 
 #include "ops/introductions.h"
-#include "ops/mpi_base/handles.h"
 #include "tests/ops/backend_conformance.h"
+#include "tests/support/processes.h"
 #include "tests/support/thread_ranks.h"
 
 namespace kolo {
@@ -39,27 +37,15 @@ class FirstOf final : public Backend {
   const BackendList& backends_;
 };
 
-/// The ranks of each node, by the placement that KOLO_FAKE_NODES pretends or by what MPI says.
+/// The ranks of each node, by the placement that KOLO_FAKE_NODES pretends or by the real one.
 std::vector<std::vector<int>> members_of_nodes() {
-  int rank = 0, size = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
-  std::vector<int> lowest(static_cast<std::size_t>(size));  // rank of each one's node
-  const std::string pretended = testing::test_config().fake_nodes;
-  if (pretended.empty()) {
-    MPI_Comm node = MPI_COMM_NULL;
-    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
-    int mine = rank;
-    MPI_Bcast(&mine, 1, MPI_INT, 0, node);
-    MPI_Comm_free(&node);
-    MPI_Allgather(&mine, 1, MPI_INT, lowest.data(), 1, MPI_INT, MPI_COMM_WORLD);
-  } else {
-    std::size_t next = 0;
-    for (const char count : pretended) {  // single figures and commas
-      const auto first = static_cast<int>(next);
-      for (int i = 0; count != ',' && i < count - '0'; ++i) lowest.at(next++) = first;
-    }
+  const int size = testing::processes().size();
+  std::vector<int> lowest;                                      // rank of each one's node
+  for (const char count : testing::test_config().fake_nodes) {  // single figures and commas
+    const auto first = static_cast<int>(lowest.size());
+    for (int i = 0; count != ',' && i < count - '0'; ++i) lowest.push_back(first);
   }
+  if (lowest.empty()) lowest = testing::processes().all_values(testing::processes().lowest_on_node());
   std::map<int, std::vector<int>> members;
   for (int other = 0; other < size; ++other) members[lowest[static_cast<std::size_t>(other)]].push_back(other);
   std::vector<std::vector<int>> nodes;
@@ -69,25 +55,21 @@ std::vector<std::vector<int>> members_of_nodes() {
 
 class Placed final : public Harness {
  public:
-  Placed()
-      : nodes_(members_of_nodes()),
-        world_(mpi_world(MPI_COMM_WORLD, testing::test_config())),
-        backend_(world_.backends()) {
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
-  }
+  Placed() : nodes_(members_of_nodes()), world_(launcher_world(testing::test_config())), backend_(world_.backends()) {}
   int ranks() const override {
     std::size_t sum = 0;
     for (const auto& node : nodes_) sum += node.size();
     return static_cast<int>(sum);
   }
   std::vector<std::vector<int>> nodes() const override { return nodes_; }
-  void run(const std::function<void(int rank, Backend& backend)>& body) override { body(rank_, backend_); }
+  void run(const std::function<void(int rank, Backend& backend)>& body) override {
+    body(testing::processes().rank(), backend_);
+  }
 
  private:
   std::vector<std::vector<int>> nodes_;
   World world_;
   FirstOf backend_;
-  int rank_ = 0;
 };
 
 const auto harnesses = ::testing::Values(HarnessFactory{"world", [] { return std::make_unique<Placed>(); }, 4});
@@ -95,7 +77,7 @@ INSTANTIATE_TEST_SUITE_P(Placed, BackendConformance, harnesses, name_of_harness)
 INSTANTIATE_TEST_SUITE_P(Placed, ExactConformance, harnesses, name_of_harness);
 
 TEST(Placement, ChoosesTwoLevelsWhereNodesHaveSeveralRanks) {
-  const World world = mpi_world(MPI_COMM_WORLD, testing::test_config());
+  const World world = launcher_world(testing::test_config());
   const auto nodes = members_of_nodes();
   const bool shared = std::ranges::any_of(nodes, [](const auto& node) { return node.size() > 1; });
   const char* const expected = nodes.size() > 1 ? (shared ? "nodes" : "mpi") : shared ? "shm" : "local";
@@ -104,11 +86,9 @@ TEST(Placement, ChoosesTwoLevelsWhereNodesHaveSeveralRanks) {
 
 /// Groups of ranks of one node, of some of several nodes, and of one on each.
 TEST(Placement, ServesEveryGroup) {
-  const World world = mpi_world(MPI_COMM_WORLD, testing::test_config());
+  const World world = launcher_world(testing::test_config());
   const auto nodes = members_of_nodes();
-  int rank = 0, size = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  const int rank = testing::processes().rank(), size = testing::processes().size();
   for (unsigned subset = 1; subset < 1u << size; ++subset) {
     GroupInfo group{static_cast<GroupId>(subset), "some", {}, -1};
     for (int other = 0; other < size; ++other) {
@@ -119,8 +99,7 @@ TEST(Placement, ServesEveryGroup) {
     for (const auto& backend : world.backends()) {
       if (auto made = group.member() ? backend->for_group(group) : nullptr) backends.push_back(std::move(made));
     }
-    MpiGathering gathering(MPI_COMM_WORLD);
-    const auto said = all_introductions(gathering, introduction_of(backends));
+    const auto said = all_introductions(testing::processes(), introduction_of(backends));
     if (!group.member()) continue;
     std::vector<Introduction> members;
     for (int member : group.ranks) members.push_back(said[static_cast<std::size_t>(member)]);

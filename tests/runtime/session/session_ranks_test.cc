@@ -1,8 +1,7 @@
-// Ranks as processes: the programs of programs.h on the real placement and on pretended nodes, sessions that follow
-// each other, leaving by exception.
+// Ranks as processes, under mpirun and over a store: the programs of programs.h on the real placement and on pretended
+// nodes, sessions that follow each other, leaving by exception.
 
 #include <fmt/format.h>
-#include <kolo/mpi.h>
 #include <kolo/session.h>
 #include <sys/socket.h>
 
@@ -12,10 +11,13 @@
 #include <filesystem>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <thread>
 
+#include "tests/runtime/session/adasum_programs.h"
 #include "tests/runtime/session/programs.h"
 #include "tests/support/environment.h"
+#include "tests/support/processes.h"
 
 namespace kolo {
 namespace {
@@ -23,15 +25,14 @@ namespace {
 using testing::error_text;
 
 int world_size() {
-  int size = 0;
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
-  return size;
+  return testing::processes().size();
 }
 
-/// The placement that KOLO_FAKE_NODES pretends, or the real one and some that fit the number of ranks.
+/// The placement that KOLO_FAKE_NODES pretends, or the real one and, where tensors travel between nodes, some that fit
+/// the number of ranks.
 std::vector<std::string> placements() {
   const std::string given = testing::test_config().fake_nodes;
-  switch (given.empty() ? world_size() : 0) {
+  switch (given.empty() && testing::over_mpi() ? world_size() : 0) {
     case 2: return {"", "1,1"};
     case 3: return {"", "1,1,1", "2,1"};
     case 4: return {"", "1,1,1,1"};
@@ -39,23 +40,23 @@ std::vector<std::string> placements() {
   }
 }
 
-/// Runs `program` with a session of its own on every placement, between two barriers of MPI.
+/// Runs `program` with a session of its own on every placement, when all have come.
 template <class Program>
 void on_every_placement(Program program) {
   for (const std::string& nodes : placements()) {
     SCOPED_TRACE("nodes '" + nodes + "'");
     Config config = testing::test_config();
     config.fake_nodes = nodes;
-    MPI_Barrier(MPI_COMM_WORLD);
+    testing::wait_for_processes();
     program(config);
   }
 }
 
-class ProgramsMpi : public ::testing::TestWithParam<testing::SessionProgram> {};
-INSTANTIATE_TEST_SUITE_P(Processes, ProgramsMpi, ::testing::ValuesIn(testing::session_programs),
+class ProgramsOfProcesses : public ::testing::TestWithParam<testing::SessionProgram> {};
+INSTANTIATE_TEST_SUITE_P(Processes, ProgramsOfProcesses, ::testing::ValuesIn(testing::session_programs),
                          testing::name_of_program);
 
-TEST_P(ProgramsMpi, Runs) {
+TEST_P(ProgramsOfProcesses, Runs) {
   on_every_placement([](Config config) {
     config.fusion_bytes = GetParam().fusion_bytes;
     Session session(config);
@@ -64,7 +65,14 @@ TEST_P(ProgramsMpi, Runs) {
   });
 }
 
-TEST(SessionMpi, AnArenaIsNotStaged) {
+TEST(SessionsOfProcesses, Adasum) {
+  Session session(testing::test_config());
+  testing::run_adasum_session(session);
+  testing::close(session);
+}
+
+TEST(SessionsOfProcesses, AnArenaIsNotStaged) {
+  if (!testing::over_mpi()) GTEST_SKIP() << "programs.h has it over shared memory";
   Config config = testing::test_config();
   config.backend = "mpi";
   Session session(config);
@@ -72,10 +80,10 @@ TEST(SessionMpi, AnArenaIsNotStaged) {
   testing::close(session);
 }
 
-TEST(SessionMpi, SessionsFollowEachOtherAndStandSideBySide) {
+TEST(SessionsOfProcesses, SessionsFollowEachOtherAndStandSideBySide) {
   for (int round = 0; round < 3; ++round) {
     Session first(testing::test_config());
-    Session second(mpi_world(MPI_COMM_WORLD, testing::test_config()), testing::test_config());
+    Session second(launcher_world(testing::test_config()), testing::test_config());
     float a = 1, b = 2;
     Handle one = first.all_reduce_async("x", view_scalar(a));
     Handle two = second.all_reduce_async("x", view_scalar(b));
@@ -89,13 +97,14 @@ TEST(SessionMpi, SessionsFollowEachOtherAndStandSideBySide) {
   }
 }
 
-TEST(SessionMpi, SessionsThatThreadsEndInDifferentOrdersOnDifferentRanksDoNotWaitForEachOther) {
+TEST(SessionsOfProcesses, SessionsThatThreadsEndInDifferentOrdersOnDifferentRanksDoNotWaitForEachOther) {
   for (const char* backend : {"auto", "mpi"}) {
+    if (std::string_view(backend) == "mpi" && !testing::over_mpi()) continue;
     Config config = testing::test_config();
     config.backend = backend;
     for (int round = 0; round < 2; ++round) {
       auto first = std::make_unique<Session>(config);
-      auto second = std::make_unique<Session>(mpi_world(MPI_COMM_WORLD, config), config);
+      auto second = std::make_unique<Session>(launcher_world(config), config);
       for (Session* session : {first.get(), second.get()}) {
         float one = 1;
         session->all_reduce("x", view_scalar(one));
@@ -113,7 +122,7 @@ TEST(SessionMpi, SessionsThatThreadsEndInDifferentOrdersOnDifferentRanksDoNotWai
 }
 
 // The background thread of a node's leader must listen although another thread drove last.
-TEST(SessionMpi, ALateTensorArrivesWhileNobodyDrives) {
+TEST(SessionsOfProcesses, ALateTensorArrivesWhileNobodyDrives) {
   on_every_placement([](const Config& config) {
     Session session(config);
     for (int round = 0; round < 5; ++round) {
@@ -125,7 +134,7 @@ TEST(SessionMpi, ALateTensorArrivesWhileNobodyDrives) {
         std::this_thread::sleep_for(std::chrono::milliseconds(30));
         session.all_reduce("late", view_scalar(late));
       }
-      MPI_Barrier(MPI_COMM_WORLD);  // rank 0 does not look after its session meanwhile, and the others get here
+      testing::wait_for_processes();  // rank 0 does not look after its session meanwhile, and the others get here
       handle.wait();
       EXPECT_EQ(late, static_cast<float>(session.size()));
     }
@@ -134,15 +143,9 @@ TEST(SessionMpi, ALateTensorArrivesWhileNobodyDrives) {
 }
 
 /// How many machines (or network namespaces with a name of their own) the ranks run on.
-int number_of_hosts() {
-  MPI_Comm host = MPI_COMM_NULL;
-  int rank = 0, hosts = 0;
-  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
-  MPI_Comm_rank(host, &rank);
-  MPI_Comm_free(&host);
-  const int first = rank == 0;
-  MPI_Allreduce(&first, &hosts, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-  return hosts;
+std::size_t number_of_hosts() {
+  const auto lowest = testing::processes().all_values(testing::processes().lowest_on_node());
+  return std::set(lowest.begin(), lowest.end()).size();
 }
 
 /// How many sockets of this process others can connect to.
@@ -163,9 +166,9 @@ int listening_sockets() {
 }
 
 // Whoever leads its node in some group only is reached through the leader of the node.
-TEST(SessionMpi, OneRankOfANodeListens) {
+TEST(SessionsOfProcesses, OneRankOfANodeListens) {
   on_every_placement([](const Config& config) {
-    int before = listening_sockets(), after = 0;
+    const int before = listening_sockets();
     Session session(config);
     std::vector<int> but_the_first(static_cast<std::size_t>(session.size() - 1));
     std::iota(but_the_first.begin(), but_the_first.end(), 1);
@@ -176,18 +179,17 @@ TEST(SessionMpi, OneRankOfANodeListens) {
       EXPECT_EQ(one, session.rank() > 0 ? static_cast<float>(session.size() - 1) : 1);
     }
     testing::pass_around(session);
-    after = listening_sockets();
-    int more = after - before, all = 0;
-    MPI_Allreduce(&more, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    const auto more = testing::processes().all_values(listening_sockets() - before);
+    const int all = std::accumulate(more.begin(), more.end(), 0);
     const int node_leaders = config.fake_nodes.empty()
-                                 ? number_of_hosts()
+                                 ? static_cast<int>(number_of_hosts())
                                  : static_cast<int>(std::ranges::count(config.fake_nodes, ',') + 1);
     EXPECT_EQ(all, node_leaders > 1 ? node_leaders : 0);
     testing::close(session);
   });
 }
 
-TEST(SessionMpi, AnInterfaceThatIsNotThereIsAnErrorOnEveryRank) {
+TEST(SessionsOfProcesses, AnInterfaceThatIsNotThereIsAnErrorOnEveryRank) {
   on_every_placement([](Config config) {
     if (config.fake_nodes.find(',') == std::string::npos) return;  // real hosts have interfaces of their own
     config.interfaces = "nothing0";
@@ -208,11 +210,10 @@ TEST(SessionMpi, AnInterfaceThatIsNotThereIsAnErrorOnEveryRank) {
   });
 }
 
-TEST(SessionMpi, ARankThatCannotStartThreadsLeavesTheOthersWithAnError) {
+TEST(SessionsOfProcesses, ARankThatCannotStartThreadsLeavesTheOthersWithAnError) {
   if (world_size() == 1) GTEST_SKIP() << "needs a second rank";
   on_every_placement([](const Config& config) {
-    int rank = 0;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    const int rank = testing::processes().rank();
     const int last = world_size() - 1;
     std::optional<NoThreads> none;
     if (rank == last) none.emplace();
@@ -234,7 +235,7 @@ TEST(SessionMpi, ARankThatCannotStartThreadsLeavesTheOthersWithAnError) {
 
 struct Unfinished {};
 
-TEST(SessionMpi, ARankThatLeavesByExceptionAbortsTheOthers) {
+TEST(SessionsOfProcesses, ARankThatLeavesByExceptionAbortsTheOthers) {
   if (world_size() == 1) GTEST_SKIP() << "needs a second rank";
   on_every_placement([](const Config& config) {
     for (int leaver = 0; leaver < world_size(); ++leaver) {
@@ -243,7 +244,7 @@ TEST(SessionMpi, ARankThatLeavesByExceptionAbortsTheOthers) {
         const int rank = session.rank();
         float one = 1;
         session.all_reduce("a", view_scalar(one));
-        MPI_Barrier(MPI_COMM_WORLD);  // everybody has noticed that it is complete
+        testing::wait_for_processes();  // everybody has noticed that it is complete
         if (rank == leaver) throw Unfinished{};
         const std::string expected = "group world: rank " + std::to_string(leaver) +
                                      " left without finishing (an error ended its program); see what that rank printed";
@@ -251,7 +252,7 @@ TEST(SessionMpi, ARankThatLeavesByExceptionAbortsTheOthers) {
         EXPECT_EQ(error_text([&] { session.all_reduce("c", view_scalar(one)); }, ErrorCode::aborted), expected);
       } catch (const Unfinished&) {
       }
-      MPI_Barrier(MPI_COMM_WORLD);
+      testing::wait_for_processes();
     }
   });
 }

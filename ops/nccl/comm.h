@@ -1,0 +1,62 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include <kolo/group.h>
+
+#include "ops/host/exchange.h"
+#include "ops/nccl/rank.h"
+
+namespace kolo {
+
+/// A group's communicator in one lane, on this rank: made when the first bucket there needs it, and anew after it has
+/// failed. Its id travels over the host; nothing waits. `rank`, `lane` and `group` outlive it.
+class LaneComm final {
+ public:
+  LaneComm(NcclRank& rank, NcclLane& lane, const GroupInfo& group) : rank_(rank), lane_(lane), group_(group) {}
+  LaneComm(const LaneComm&) = delete;
+  LaneComm& operator=(const LaneComm&) = delete;
+
+  /// Goes on making the communicator; whether it is there. Throws Error{backend}.
+  bool prepare(HostExchange& exchange);
+  /// Takes part in prepare()'s exchange, if this rank has not come to it, and makes nothing.
+  void skip_exchange(HostExchange& exchange);
+
+  /// Puts calls on the lane's stream as one group. They are on it once settled() says so; nothing else may be called
+  /// before. Throws Error{backend}.
+  void launch(std::span<const NcclCall> calls, const NcclMethod& method);
+  /// Whether what was launched is on the stream. Throws Error{backend}, also for errors of what ran before.
+  bool settled();
+
+  /// Aborts the communicator; the next bucket makes a new one.
+  void recover();
+  /// Whether nothing of what was on the stream then can touch tensors any more: true after a second at the latest.
+  bool recovered() noexcept;
+  void abort() noexcept;
+  /// The communicator ends while the rank goes on. Nothing is called afterwards.
+  void retire();
+
+ private:
+  enum class State { none, exchanging, initialising, ready };
+
+  void exchange_id(HostExchange& exchange);
+  void start_init();
+  void issue(const NcclCall& call, NcclOp op);
+  void register_memory(const std::byte* data);
+  NcclOp make_op(const NcclMethod& method);
+
+  NcclRank& rank_;
+  NcclLane& lane_;
+  const GroupInfo& group_;
+  State state_ = State::none;
+  std::shared_ptr<const HostExchange::Answer> id_;  // null: its exchange has not been started
+  NcclMember member_;
+  std::optional<NcclOp> made_op_;               // a PreMulSum, until the calls that use it are on the stream
+  std::shared_ptr<const DevicePoint> drained_;  // of recover(): after what was on the stream then
+  std::chrono::steady_clock::time_point recovered_by_{};
+};
+
+}  // namespace kolo

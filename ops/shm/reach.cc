@@ -1,0 +1,64 @@
+#include "ops/shm/reach.h"
+
+#include <bit>
+#include <cstring>
+#include <thread>
+
+namespace kolo {
+namespace {
+
+struct Address {
+  const std::byte* begin = nullptr;  // in its process
+  std::uint64_t released = 0;
+  PeerAddress shared{};
+};
+static_assert(sizeof(Address) == sizeof(LaneAddress));
+
+}  // namespace
+
+std::optional<LaneAddress> Reach::address_of(std::span<const std::byte> bytes) const {
+  Address address{.begin = bytes.data()};
+  if (!threads_) {
+    if (memory_) address.shared = memory_->find(bytes.data(), bytes.size());
+    if (address.shared.piece == PeerAddress::nowhere) return std::nullopt;
+    address.released = memory_->released();
+  }
+  return std::bit_cast<LaneAddress>(address);
+}
+
+bool Reach::copy(int from, const LaneAddress& address, std::size_t offset, std::span<std::byte> to) const {
+  const auto there = std::bit_cast<Address>(address);
+  if (threads_) {
+    std::memcpy(to.data(), there.begin + offset, to.size());
+    return true;
+  }
+  if (!memory_) return false;
+  try {
+    memory_->forget_released(from, there.released);
+    std::memcpy(to.data(), memory_->map_again(from, there.shared).get() + offset, to.size());
+    return true;
+  } catch (const Error&) {  // it has been freed, or there is no room for a mapping
+    return false;
+  }
+}
+
+ByteLane::Fetched Reach::fetch(int from, Showing& showing, const LaneAddress& address, std::size_t offset,
+                               std::span<std::byte> to, std::uint64_t heard) const {
+  using Fetched = ByteLane::Fetched;
+  if (threads_) showing.inside.store(1);
+  Fetched result = Fetched::withdrawn;
+  if (showing.withdrawn.load() == heard) {
+    result = copy(from, address, offset, to) ? Fetched::all : Fetched::impossible;
+    // Written to, so that what was copied was read before.
+    if (!threads_ && showing.withdrawn.fetch_add(0) != heard) result = Fetched::withdrawn;
+  }
+  if (threads_) showing.inside.store(0);
+  return result;
+}
+
+void Reach::withdraw(Showing& showing) const noexcept {
+  showing.withdrawn.fetch_add(1);
+  while (threads_ && showing.inside.load() != 0) std::this_thread::yield();
+}
+
+}  // namespace kolo

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+
+#include "ops/mailbox.h"
+#include "runtime/coordinator/completions.h"
+#include "runtime/coordinator/groups.h"
+#include "runtime/coordinator/losses.h"
+
+namespace kolo {
+
+/// Sends and receives of ordered groups: what has no name and is not negotiated. Each is a parcel of this rank's
+/// mailbox, over lanes of the world's backends.
+class Mail {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  Mail(Groups& groups, Completions& completions, const Losses& losses, int rank);
+
+  /// `known`: this rank has the group.
+  void submit(const SubmissionPtr& submission, bool known);
+  /// Its handle goes: it is withdrawn, unless its partner is known.
+  void withdraw(const SubmissionPtr& submission);
+
+  /// Moves what can be moved. Returns whether anything was; looks several times before it says no.
+  bool step();
+  /// Fails what is overdue, what waits for a rank that has left, and what is of groups that have lost one. Returns
+  /// whether anything is.
+  bool look(Time now);
+  Time next() const { return next_; }
+  /// All that is in flight fails.
+  void fail(const Failure& failure);
+  /// All ranks leave: what has no partner never will. Returns whether nothing is left that has one.
+  bool leave();
+
+  bool busy() const { return !items_.empty(); }
+  bool has_work() const { return mailbox_.has_work(); }
+  bool needs_polling() const { return mailbox_.needs_polling(); }
+
+ private:
+  struct Item : Parcel {
+    SubmissionPtr submission;
+    std::optional<Time> due;
+  };
+
+  std::optional<Failure> left_failure(const Item& item) const;
+  bool finish_all();
+  void complete(Item& item, const std::optional<Failure>& failure);
+  void end(const SubmissionPtr& submission, const Failure* failure);
+
+  Groups& groups_;
+  Completions& completions_;
+  const Losses& losses_;
+  Mailbox mailbox_;
+  std::unordered_map<const Submission*, std::unique_ptr<Item>> items_;
+  Time next_ = Time::max();
+  std::size_t lost_ = 0;  // ranks whose loss is dealt with
+  int left_ = 0;          // the same of those that have left; -1: look again
+};
+
+}  // namespace kolo
