@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <tuple>
 #include <utility>
 
 namespace kolo {
@@ -13,15 +12,23 @@ namespace {
 constexpr std::size_t most_in_a_pass = 256 << 10;  // bytes read from one rank
 constexpr std::size_t fetched = 64 << 10;          // of a message, before it is another one's turn
 
-Failure difference(int from, int to, int tag, DType sent, std::uint64_t bytes_sent, DType received,
-                   std::uint64_t bytes_received) {
-  return {ErrorCode::mismatch,
-          fmt::format("tag {}: rank {} sends {} bytes of {}, rank {} receives {} bytes of {}; pass tensors of one size "
-                      "and type",
-                      tag, from, bytes_sent, to_string(sent), to, bytes_received, to_string(received))};
+}  // namespace
+
+/// What it says to the other rank.
+Mailbox::Frame Mailbox::frame_of(const Parcel& parcel) {
+  const How how = parcel.elsewhere ? How::elsewhere : How::asked;
+  return {{}, parcel.dtype, how, {}, parcel.tag, parcel.number, parcel.group, parcel.bytes};
 }
 
-}  // namespace
+Failure Mailbox::difference(int from, int to, const Frame& sent, const Frame& received) {
+  const auto what = [](const Frame& it) {  // "12 bytes of f32"
+    return fmt::format("{} bytes of {}{}", it.bytes, to_string(it.dtype), it.how == How::elsewhere ? " on a GPU" : "");
+  };
+  return {ErrorCode::mismatch,
+          fmt::format("tag {}: rank {} sends {}, rank {} receives {}; pass tensors of one size and type, both in host "
+                      "memory or both on GPUs",
+                      received.tag, from, what(sent), to, what(received))};
+}
 
 Mailbox::Peer& Mailbox::peer_of(int rank) {
   if (const auto known = peers_.find(rank); known != peers_.end()) return known->second;
@@ -52,23 +59,25 @@ void Mailbox::post(Parcel& parcel) {
   if (!parcel.sends) {
     parcel.number = received_++;
     for (const int rank : parcel.peers) read(rank, peers_.at(rank));  // what came before is matched first
-    match(parcel);
-    if (!parcel.matched && !parcel.done) posted_.push_back(&parcel);
-    return;
+    return match(parcel);
   }
   Peer& peer = peers_.at(parcel.peers.front());
   parcel.number = peer.next++;
   peer.offered[parcel.number] = &parcel;
-  const bool is_eager = parcel.bytes <= eager && peer.eager_sum + parcel.bytes <= most_eager &&
-                        !peer.lane->needs_polling();  // there word of a withdrawal may be late
-  std::span<const std::byte> follows(parcel.data, is_eager ? parcel.bytes : 0);
-  if (!follows.empty()) peer.eager_sum += peer.eager_bytes[parcel.number] = follows.size();
-  const auto address = is_eager || parcel.bytes == 0 ? std::nullopt : peer.lane->show({parcel.data, parcel.bytes});
-  parcel.shown = address.has_value();
-  if (address) follows = std::as_bytes(std::span(*address));
-  const How how = is_eager ? How::eager : parcel.shown ? How::shown : How::asked;
-  put(peer, {Kind::message, parcel.dtype, how, {}, parcel.tags.front(), parcel.number, parcel.group, parcel.bytes},
-      follows);
+  parcel.tag = parcel.tags.front();
+  Frame message = frame_of(parcel);
+  if (parcel.elsewhere) return put(peer, message);
+  if (parcel.bytes <= eager && peer.eager_sum + parcel.bytes <= most_eager &&
+      !peer.lane->needs_polling()) {  // there word of a withdrawal may be late
+    message.how = How::eager;
+    if (parcel.bytes > 0) peer.eager_sum += peer.eager_bytes[parcel.number] = parcel.bytes;
+    return put(peer, message, {parcel.data, parcel.bytes});
+  }
+  const auto address = parcel.bytes > 0 ? peer.lane->show({parcel.data, parcel.bytes}) : std::nullopt;
+  if (!address) return put(peer, message);
+  parcel.shown = true;
+  message.how = How::shown;
+  put(peer, message, std::as_bytes(std::span(*address)));
 }
 
 void Mailbox::withdraw(Parcel& parcel) {
@@ -79,17 +88,14 @@ void Mailbox::withdraw(Parcel& parcel) {
   parcel.done = true;
   expect(parcel, -1);
   if (!parcel.sends) {
-    if (!parcel.matched) return unpost(parcel);
-    for (const int rank : parcel.peers) {
-      Peer& peer = peers_.at(rank);
-      const auto found =
-          std::ranges::find_if(peer.receiving, [&](const auto& one) { return one.second.parcel == &parcel; });
-      if (found == peer.receiving.end()) continue;
-      found->second.parcel = nullptr;
-      if (!peer.fetches.drop(found->first)) continue;
-      answer(peer, found->first, Verdict::taken);
-      peer.receiving.erase(found);
-    }
+    if (!parcel.matched) return (void)posted_.erase(parcel.number);
+    Peer& peer = peers_.at(parcel.peer);
+    const auto found =
+        std::ranges::find_if(peer.receiving, [&](const auto& one) { return one.second.parcel == &parcel; });
+    found->second.parcel = nullptr;
+    if (!peer.fetches.drop(found->first)) return;
+    answer(peer, found->first, Verdict::taken);
+    peer.receiving.erase(found);
     return;
   }
   Peer& peer = peers_.at(parcel.peers.front());
@@ -178,8 +184,10 @@ bool Mailbox::write(Peer& peer) {
 
 /// To a message; `parcel`: what it does not fit.
 void Mailbox::answer(Peer& peer, std::uint64_t number, Verdict verdict, const Parcel* parcel) {
-  Frame frame{.kind = Kind::answer, .verdict = verdict, .number = number};
-  if (parcel) std::tie(frame.dtype, frame.tag, frame.bytes) = std::tuple(parcel->dtype, parcel->tag, parcel->bytes);
+  Frame frame = parcel ? frame_of(*parcel) : Frame{};
+  frame.kind = Kind::answer;
+  frame.verdict = verdict;
+  frame.number = number;
   put(peer, frame);
 }
 
@@ -223,7 +231,7 @@ bool Mailbox::read(int rank, Peer& peer) {
     --peer.fresh;
     Parcel* const parcel = receive_for(rank, one->message);
     if (!parcel) continue;
-    unpost(*parcel);
+    posted_.erase(parcel->number);
     meet(rank, peer, *parcel, one);
   }
   return moved;
@@ -273,12 +281,6 @@ void Mailbox::hear(int rank, Peer& peer) {
   }
 }
 
-void Mailbox::unpost(const Parcel& parcel) {
-  if (posted_.front() == &parcel) return posted_.pop_front();  // mostly
-  if (posted_.back() == &parcel) return posted_.pop_back();
-  std::erase(posted_, &parcel);
-}
-
 /// A receive and a message that is complete, as far as it has come without being asked for.
 void Mailbox::meet(int rank, Peer& peer, Parcel& parcel, std::list<Arrived>::iterator arrived) {
   const Arrived one = std::move(*arrived);
@@ -286,9 +288,10 @@ void Mailbox::meet(int rank, Peer& peer, Parcel& parcel, std::list<Arrived>::ite
   peer.arrived.erase(arrived);
   parcel.peer = rank;
   parcel.tag = message.tag;
+  const bool elsewhere = message.how == How::elsewhere;
   const bool fitting = parcel.shorter ? message.bytes <= parcel.bytes : message.bytes == parcel.bytes;
-  if (parcel.dtype != message.dtype || !fitting) {
-    parcel.failure = difference(rank, rank_, message.tag, message.dtype, message.bytes, parcel.dtype, parcel.bytes);
+  if (parcel.dtype != message.dtype || !fitting || parcel.elsewhere != elsewhere) {
+    parcel.failure = difference(rank, rank_, message, frame_of(parcel));
     answer(peer, message.number, Verdict::refused, &parcel);
     return finish(parcel);
   }
@@ -296,8 +299,8 @@ void Mailbox::meet(int rank, Peer& peer, Parcel& parcel, std::list<Arrived>::ite
   parcel.received = message.bytes;
   parcel.moved = 0;
   if (message.how != How::eager) {
-    peer.receiving[message.number] = {&parcel, message.bytes};
-    if (message.how == How::asked) return answer(peer, message.number, Verdict::go);
+    peer.receiving[message.number] = {&parcel, elsewhere ? 0 : message.bytes};
+    if (message.how == How::asked || elsewhere) return answer(peer, message.number, Verdict::go);
     Fetches::Message shown{.number = message.number, .to = {parcel.data, message.bytes}};
     std::memcpy(&shown.address, one.bytes.data(), sizeof(shown.address));
     return peer.fetches.add(shown);
@@ -325,7 +328,7 @@ bool Mailbox::fetch(Peer& peer) {
   return moved;
 }
 
-/// The first message that has come for a receive, if any, meets it.
+/// A receive meets the first message that has come for it, or waits for one.
 void Mailbox::match(Parcel& parcel) {
   for (const int rank : parcel.peers) {
     Peer& peer = peers_.at(rank);
@@ -334,6 +337,7 @@ void Mailbox::match(Parcel& parcel) {
                                     [&](const Arrived& one) { return fits(parcel, rank, one.message); });
     if (found != settled) return meet(rank, peer, parcel, found);
   }
+  posted_.emplace(parcel.number, &parcel);
 }
 
 bool Mailbox::fits(const Parcel& parcel, int rank, const Frame& message) {
@@ -343,8 +347,8 @@ bool Mailbox::fits(const Parcel& parcel, int rank, const Frame& message) {
 }
 
 Parcel* Mailbox::receive_for(int rank, const Frame& message) {
-  const auto found = std::ranges::find_if(posted_, [&](const Parcel* one) { return fits(*one, rank, message); });
-  return found == posted_.end() ? nullptr : *found;
+  const auto found = std::ranges::find_if(posted_, [&](const auto& one) { return fits(*one.second, rank, message); });
+  return found == posted_.end() ? nullptr : found->second;
 }
 
 void Mailbox::hear_answer(int rank, Peer& peer) {
@@ -362,12 +366,11 @@ void Mailbox::hear_answer(int rank, Peer& peer) {
   parcel.shown = false;
   switch (answer.verdict) {
     case Verdict::go:
-      if (parcel.bytes > 0) return peer.moving.push_back(&parcel);
+      if (parcel.bytes > 0 && !parcel.elsewhere) return peer.moving.push_back(&parcel);
       put(peer, {.kind = Kind::data, .number = parcel.number});
       break;
     default: break;
-    case Verdict::refused:
-      parcel.failure = difference(rank_, rank, answer.tag, parcel.dtype, parcel.bytes, answer.dtype, answer.bytes);
+    case Verdict::refused: parcel.failure = difference(rank_, rank, frame_of(parcel), answer);
   }
   finish(parcel);
 }
@@ -392,9 +395,6 @@ void Mailbox::hear_cancel(Peer& peer) {
   if (!parcel) return;
   parcel->matched = false;
   match(*parcel);
-  if (parcel->matched || parcel->done) return;
-  const auto place = std::ranges::find_if(posted_, [&](const Parcel* one) { return one->number > parcel->number; });
-  posted_.insert(place, parcel);
 }
 
 }  // namespace kolo

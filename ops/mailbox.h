@@ -30,11 +30,12 @@ struct Parcel {
   bool shorter = false;  ///< a receive: a message may have fewer bytes
   std::byte* data = nullptr;
   std::size_t bytes = 0;
+  bool elsewhere = false;  ///< the bytes go another way, once it is done: in one order for both ranks of each direction
 
   bool done = false;
   std::optional<Failure> failure;  ///< the other rank's parcel differs
   bool matched = false;            ///< its partner is known: of a send, it has said so
-  int peer = -1, tag = 0;          ///< of a receive that is matched: where it comes from
+  int peer = -1, tag = 0;          ///< of a receive that is matched: where it comes from; `tag` also of a send
   std::size_t received = 0;
 
   std::uint64_t number = 0;  // of the message, or of the receive, in their order
@@ -49,9 +50,9 @@ struct Parcel {
 /// follows (`eager`), else where it lies, if the lane can show that. The receiver keeps what nobody waits for yet. Once
 /// message and receive have met, it answers: it has taken it; or copies it where it lies (Fetches), and answers again
 /// at the end; or is to be sent the rest, which comes in frames of a part each, those of several messages in turn; or
-/// refuses it, since it differs. Only then a send is done. A send that is withdrawn says so; if its receive had met it
-/// meanwhile, that one waits for the next message. A receive that is withdrawn while a message comes to it lets the
-/// rest of that go by.
+/// refuses it, since it differs. Only then a send is done. Of a message that goes elsewhere the rest is empty: both
+/// ranks are bound once it is sent. A send that is withdrawn says so; if its receive had met it meanwhile, that one
+/// waits for the next message. A receive that is withdrawn while a message comes to it lets the rest of that go by.
 ///
 /// So a rank keeps no more than others have in flight, and whoever waits for something hears everything: no order of
 /// sends and receives blocks. Used by one thread at a time; never waits.
@@ -88,11 +89,11 @@ class Mailbox final {
  private:
   enum class Kind : std::uint8_t { message, answer, data, cancel };
   enum class Verdict : std::uint8_t { taken, go, refused, copying };
-  enum class How : std::uint8_t { asked, eager, shown };  // comes what a message holds: when it is asked for
+  enum class How : std::uint8_t { asked, eager, shown, elsewhere };  // comes what a message holds: when it is asked for
   struct Frame {
     Kind kind = Kind::message;
     DType dtype = DType::f32;
-    How how = How::asked;              // of a message, also of one that is cancelled
+    How how = How::asked;              // of a message, also of one that is cancelled; of the receive that refuses it
     Verdict verdict = Verdict::taken;  // of an answer
     std::int32_t tag = 0;
     std::uint64_t number = 0;  // of the message, by its sender
@@ -147,17 +148,18 @@ class Mailbox final {
   void hear_cancel(Peer& peer);
   void answer(Peer& peer, std::uint64_t number, Verdict verdict, const Parcel* parcel = nullptr);
   void match(Parcel& parcel);
-  void unpost(const Parcel& parcel);
   Parcel* receive_for(int rank, const Frame& message);
   void meet(int rank, Peer& peer, Parcel& parcel, std::list<Arrived>::iterator arrived);
   void finish(Parcel& parcel);
   void expect(const Parcel& parcel, int change);
   static bool fits(const Parcel& parcel, int rank, const Frame& message);
+  static Frame frame_of(const Parcel& parcel);
+  static Failure difference(int from, int to, const Frame& sent, const Frame& received);
 
   const int rank_;
   const std::function<std::unique_ptr<ByteLane>(int)> connect_;
   std::map<int, Peer> peers_;
-  std::list<Parcel*> posted_;  // receives that are not matched, in their order
+  std::map<std::uint64_t, Parcel*> posted_;  // receives that are not matched, in their order
   std::vector<Parcel*> finished_;
   std::uint64_t received_ = 0;
 };

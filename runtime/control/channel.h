@@ -61,6 +61,10 @@ class ControlChannel {
   /// until it is taken, and the doorbell rings for it.
   virtual std::optional<Loss> take_loss() { return std::nullopt; }
 
+  /// Whether a rank of this node has closed its channel: nothing that it has not sent before comes from there. The
+  /// doorbell rings for it. Elsewhere no rank is known to.
+  virtual bool has_closed(int) { return false; }
+
   /// What stands between this rank and peers on other nodes, for reports; mostly empty. Any thread.
   virtual std::string troubles() const { return ""; }
 

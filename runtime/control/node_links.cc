@@ -39,6 +39,14 @@ NodeLinks::NodeLinks(std::shared_ptr<Region> region, std::size_t offset, int ind
       gone_(static_cast<std::size_t>(ranks)),
       incoming_(static_cast<std::size_t>(ranks)) {}
 
+NodeLinks::~NodeLinks() {
+  for (int to = 0; to < ranks_; ++to) {
+    if (to == index_) continue;
+    ring(index_, to).closed.store(1, std::memory_order_release);
+    ring_doorbell(to);
+  }
+}
+
 NodeLinks::Ring& NodeLinks::ring(int from, int to) {
   const auto number = static_cast<std::size_t>(from) * static_cast<std::size_t>(ranks_) + static_cast<std::size_t>(to);
   return *reinterpret_cast<Ring*>(rings_ + number * (sizeof(Ring) + ring_bytes(ranks_)));

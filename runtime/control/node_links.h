@@ -29,6 +29,9 @@ class NodeLinks {
 
   /// `index` is this rank's place among the `ranks` of the node; the region starts as zeros.
   NodeLinks(std::shared_ptr<Region> region, std::size_t offset, int index, int ranks);
+  ~NodeLinks();
+  NodeLinks(const NodeLinks&) = delete;
+  NodeLinks& operator=(const NodeLinks&) = delete;
 
   void send(int to, std::span<const std::byte> message);
   bool receive(ControlChannel::Message& message);  // `from` is an index on this node
@@ -36,6 +39,8 @@ class NodeLinks {
   bool flush();
   /// That rank is gone: nothing more is sent to it.
   void drop(int index);
+  /// Whether the links of that rank have ended.
+  bool has_closed(int index) { return ring(index, index_).closed.load(std::memory_order_acquire) != 0; }
 
   Doorbell& doorbell(int index) { return doorbells_[index]; }
   std::span<Doorbell> doorbells() { return {doorbells_, static_cast<std::size_t>(ranks_)}; }
@@ -48,6 +53,7 @@ class NodeLinks {
     Cursor written;
     Cursor read;
     alignas(align) std::atomic<std::uint32_t> starved;
+    std::atomic<std::uint32_t> closed;  // by the writer
     // the bytes follow
   };
 

@@ -197,6 +197,11 @@ std::optional<ControlChannel::Loss> ProcessChannel::take_loss() {
   return Loss{*ended, topology_.name(*ended) + " is gone: its process has ended"};
 }
 
+bool ProcessChannel::has_closed(int rank) {
+  const auto index = index_on_node(rank);
+  return index && links_->has_closed(*index);
+}
+
 bool ProcessChannel::flush() {
   const bool all = links_->flush();
   return (!far_links_ || far_links_->flush()) && all;

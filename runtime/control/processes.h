@@ -35,6 +35,7 @@ class ProcessChannel final : public ControlChannel {
   bool receive(Message& message) override;
   bool pending() override { return links_->pending() || processes_->any() || (far_links_ && far_links_->pending()); }
   std::optional<Loss> take_loss() override;
+  bool has_closed(int rank) override;
   bool flush() override;
   void listen() override;
   std::string troubles() const override { return far_links_ ? far_links_->troubles() : ""; }

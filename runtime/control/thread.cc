@@ -23,6 +23,7 @@ class ThreadChannel final : public ControlChannel {
   void send(int to, std::span<const std::byte> message) override { links_.send(to, message); }
   bool receive(Message& message) override { return links_.receive(message); }
   bool pending() override { return links_.pending(); }
+  bool has_closed(int rank) override { return links_.has_closed(rank); }
   bool flush() override { return links_.flush(); }
   Doorbell& doorbell() override { return links_.doorbell(rank_); }
   StatusBoard& board() override { return board_; }

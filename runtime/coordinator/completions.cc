@@ -6,7 +6,10 @@ namespace kolo {
 
 void Completions::publish() {
   completing_.clear();
-  for (auto& [submission, failure] : finished_) {
+  for (std::size_t i = 0; i < finished_.size(); ++i) {
+    if (const SubmissionPtr outer = finished_[i].submission->request.stands_for)
+      finished_.push_back({outer, finished_[i].failure});
+    auto& [submission, failure] = finished_[i];
     if (submission->completion.done) continue;
     submission->completion.failure = std::move(failure);
     submission->pending.reserved.clear();

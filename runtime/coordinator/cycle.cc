@@ -20,7 +20,7 @@ Cycle::Cycle(PendingQueue& queue, ProgramGroups& program_groups, ControlChannel&
       pairs_(groups_, completions_, control.rank()),
       deadlines_(queue, groups_),
       losses_(control, groups_),
-      mail_(groups_, completions_, losses_, control.rank()),
+      mail_(queue, groups_, completions_, losses_, control),
       changes_(groups_, program_groups, losses_, control.rank()),
       intake_(queue, groups_, changes_, pairs_, mail_, deadlines_, completions_, counters_, current_),
       patience_(groups_) {}
@@ -46,7 +46,7 @@ bool Cycle::announce_and_send(Time now) {
   bool more = false;  // what has begun goes on: nobody rings for what has come before
   guard([&] {
     intake_.announce(given_up_);
-    step_mail(now);
+    if (step_mail(now)) intake_.announce(given_up_);  // what it has handed over
     const bool news = std::any_of(groups_.at_work().begin(), groups_.at_work().end(), [](const auto& entry) {
       return entry.second->negotiator.has_news() || entry.second->untold();
     });
@@ -251,8 +251,8 @@ void Cycle::apply_decisions(GroupState& group) {
     }
     if (!group.info->is_world()) return;
     pairs_.end_with_world();
-    if (!losses_.any() || group.negotiator.retired())
-      mail_.fail(*broken);  // else what is of groups that have lost a rank fails
+    // else what is of groups that have lost a rank fails, and what the world negotiates
+    mail_.fail(*broken, !losses_.any() || group.negotiator.retired());
     changes_.end_with_world();
     again_ = true;
   }
@@ -261,7 +261,8 @@ void Cycle::apply_decisions(GroupState& group) {
 /// An error may have made the group lose some of what is in flight.
 void Cycle::complete_all_of(GroupState& group, const Failure& failure) {
   for (const SubmissionPtr& submission : queue_.in_flight()) {
-    if (submission->request.group->key() == group.info->key() && submission != intake_.departure())
+    const Request& request = submission->request;
+    if (request.group->key() == group.info->key() && !request.match && submission != intake_.departure())
       finish(group, submission, &failure);
   }
 }
@@ -321,10 +322,9 @@ bool Cycle::leave_when_ready() {
   const SubmissionPtr departure = intake_.take_departure();
   for (const SubmissionPtr& submission : queue_.in_flight()) {
     if (submission == departure) continue;
-    const Request& request = submission->request;
     const Failure failure{
         ErrorCode::closed,
-        describe(request) + ": every rank closed the session; close sessions when all ranks are done"};
+        describe(submission->request) + ": every rank closed the session; close sessions when all ranks are done"};
     completions_.complete(submission, &failure);
   }
   completions_.complete(departure);

@@ -30,7 +30,7 @@ void Deadlines::add(const Submission& submission) {
 void Deadlines::look(Time now) {
   next_ = Time::max();
   for (const SubmissionPtr& submission : queue_.in_flight()) {
-    if (!submission->request.timeout_seconds) continue;
+    if (!submission->request.timeout_seconds || submission->request.match) continue;  // those are the mail's
     if (due(*submission) <= now) overdue(submission);
     next_ = std::min(next_, std::max(due(*submission), now + turn_of_a_pair));
   }

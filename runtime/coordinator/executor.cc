@@ -275,8 +275,11 @@ void Executor::publish_launch(Running& running) {
   }
   running.launched = true;
   for (const SubmissionPtr& member : running.members) {
-    member->completion.results = results;
-    member->completion.launched.set();
+    for (const SubmissionPtr& one : {member, member->request.stands_for}) {
+      if (!one) continue;
+      one->completion.results = results;
+      one->completion.launched.set();
+    }
   }
 }
 

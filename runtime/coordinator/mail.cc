@@ -11,19 +11,24 @@
 namespace kolo {
 namespace {
 
-constexpr int looks_at_lanes = 64;  // as of Executor::step()
+using namespace std::chrono_literals;
+
+constexpr int looks_at_lanes = 64;   // as of Executor::step()
+constexpr auto looks_again = 100ms;  // whether what was matched still is: its message may be withdrawn
 
 }  // namespace
 
-Mail::Mail(Groups& groups, Completions& completions, const Losses& losses, int rank)
-    : groups_(groups),
+Mail::Mail(PendingQueue& queue, Groups& groups, Completions& completions, const Losses& losses, ControlChannel& control)
+    : queue_(queue),
+      groups_(groups),
       completions_(completions),
       losses_(losses),
-      mailbox_(rank, [&groups](int peer) { return groups.world().executor.lane(peer); }) {}
+      control_(control),
+      mailbox_(control.rank(), [&groups](int peer) { return groups.world().executor.lane(peer); }) {}
 
 void Mail::submit(const SubmissionPtr& submission, bool known) {
   const Request& request = submission->request;
-  auto failure = losses_.failure_of(*request.parent);
+  auto failure = failure_of(request);
   if (!known) failure = {ErrorCode::closed, fmt::format("{}: the group was removed; make it again", describe(request))};
   if (failure) return completions_.complete(submission, &*failure);
   const PairMatch& match = *request.match;
@@ -34,6 +39,7 @@ void Mail::submit(const SubmissionPtr& submission, bool known) {
   item->dtype = tensor.dtype;
   item->data = static_cast<std::byte*>(tensor.data);
   item->bytes = tensor.bytes();
+  item->elsewhere = tensor.device.kind != DeviceKind::cpu;
   item->tags = match.tags;
   item->shorter = match.peer < 0;
   for (const int rank : request.parent->ranks) {
@@ -59,8 +65,10 @@ void Mail::submit(const SubmissionPtr& submission, bool known) {
 
 void Mail::withdraw(const SubmissionPtr& submission) {
   const auto found = items_.find(submission.get());
-  if (found == items_.end() || found->second->matched) return;
-  end(submission, nullptr);
+  if (found == items_.end()) return;
+  if (!found->second->matched) return end(submission, nullptr);
+  found->second->unwanted = true;
+  next_ = std::min(next_, submission->request.submitted);
 }
 
 /// It is withdrawn, and done.
@@ -92,6 +100,11 @@ bool Mail::finish_all() {
       const auto& ranks = request.parent->ranks;
       *received = {static_cast<int>(std::ranges::find(ranks, item.peer) - ranks.begin()), item.tag, item.received};
     }
+    if (item.elsewhere && !item.failure) {
+      hand_over(item);
+      items_.erase(item.submission.get());
+      continue;
+    }
     if (item.failure) item.failure->message = fmt::format("{}: {}", describe(request), item.failure->message);
     item.submission->pending.agreed = true;
     completions_.finished().push_back({item.submission, item.failure});
@@ -101,12 +114,54 @@ bool Mail::finish_all() {
   return true;
 }
 
+/// Both ranks are bound to it: what moves it is negotiated, may fail, and has the same time-out.
+void Mail::hand_over(const Item& item) {
+  item.submission->pending.agreed = true;
+  const Request& asked = item.submission->request;
+  const int me = groups_.world().info->rank, other = item.sends ? item.peers.front() : item.peer;
+  Request request;
+  request.group = pair_info(item.sends ? me : other, item.sends ? other : me, groups_.world().info->size(), me);
+  request.parent = asked.parent;
+  request.text = fmt::format("kolo.by tag (group {})", asked.parent->name);
+  BucketTensor both = asked.tensors.front();
+  const std::size_t bytes = item.sends ? item.bytes : item.received;
+  both.in.shape = Shape{static_cast<std::int64_t>(bytes / size_of(item.dtype))};
+  if (!item.sends) both.out = both.in;
+  request.signature = {.kind = OpKind::send_recv,
+                       .dtype = item.dtype,
+                       .device = asked.signature.device,
+                       .root = item.sends ? request.group->rank : 1 - request.group->rank,
+                       .shape = both.in.shape};
+  request.tensors.push_back(both);
+  request.ready = asked.ready;
+  request.timeout_seconds = asked.timeout_seconds;
+  request.submitted = asked.submitted;
+  request.stands_for = item.submission;
+  try {
+    (void)queue_.submit(std::move(request));
+  } catch (const Error& error) {  // this rank leaves, which the other one learns
+    const Failure failure = error.failure();
+    completions_.complete(item.submission, &failure);
+  }
+}
+
+/// How it fails since a rank of its group is gone; or, as what moves on GPUs is negotiated, since the world has failed.
+std::optional<Failure> Mail::failure_of(const Request& request) const {
+  if (auto lost = losses_.failure_of(*request.parent)) return lost;
+  const auto& world = groups_.world().negotiator.failure();
+  return request.signature.device == DeviceKind::cpu ? std::nullopt : std::optional<Failure>(world);
+}
+
+/// Whether a rank has closed its session. Once the world has failed no rank says so.
+bool Mail::has_left(int peer) const {
+  const Negotiator& world = groups_.world().negotiator;
+  return world.left().contains(peer) || (world.broken() && control_.has_closed(peer));
+}
+
 /// How what has no partner fails if all ranks that could be it have closed their sessions.
 std::optional<Failure> Mail::left_failure(const Item& item) const {
-  const RankSet& left = groups_.world().negotiator.left();
-  const auto has_left = [&](int peer) { return left.contains(peer); };
-  if (item.matched || item.done || item.peers.empty() || !std::ranges::all_of(item.peers, has_left))
-    return std::nullopt;
+  const auto gone = [this](int peer) { return has_left(peer); };
+  if (item.matched || item.done || item.peers.empty() || !std::ranges::all_of(item.peers, gone)) return std::nullopt;
   return Failure{ErrorCode::closed,
                  fmt::format("{}: rank {} closed the session; close sessions when all ranks are done",
                              describe(item.submission->request), item.peers.front())};
@@ -114,40 +169,48 @@ std::optional<Failure> Mail::left_failure(const Item& item) const {
 
 bool Mail::look(Time now) {
   const bool late = now >= next_;
-  const auto left = groups_.world().negotiator.left().size();
+  const GroupState& world = groups_.world();
+  auto left = static_cast<std::ptrdiff_t>(world.negotiator.left().size());
+  if (world.negotiator.broken())
+    left += std::ranges::count_if(world.info->ranks, [this](int rank) { return control_.has_closed(rank); });
   const bool lost = losses_.lost() != lost_ || left != left_;
   if (!late && !lost) return false;
-  if (left != left_) step();  // what was sent before
+  if (left != left_) mailbox_.advance();  // hears what was sent before
   left_ = left;
   lost_ = losses_.lost();
   next_ = Time::max();
-  std::vector<std::pair<SubmissionPtr, Failure>> ending;
+  std::vector<std::pair<SubmissionPtr, std::optional<Failure>>> ending;
   for (const auto& [key, item] : items_) {
     const Request& request = item->submission->request;
-    if (const auto failure = losses_.failure_of(*request.parent)) {
+    const bool overdue = item->due && *item->due <= now && !item->done && !(item->elsewhere && item->matched);
+    if (const auto failure = failure_of(request)) {
       ending.emplace_back(item->submission, *failure);
     } else if (const auto closed = left_failure(*item)) {
       ending.emplace_back(item->submission, *closed);
-    } else if (item->due && *item->due <= now && !item->done) {
+    } else if (item->unwanted && !item->matched && !item->done) {
+      ending.emplace_back(item->submission, std::nullopt);
+    } else if (overdue) {
       const std::string_view what = item->sends     ? "its receive has not come"
                                     : item->matched ? "its message has not come to its end"
                                                     : "no message has come";
       ending.emplace_back(item->submission,
                           Failure{ErrorCode::stalled, fmt::format("{}: {} within {} s; see what the other rank does",
                                                                   describe(request), what, *request.timeout_seconds)});
-    } else if (item->due) {
-      next_ = std::min(next_, *item->due);
+    } else if (item->unwanted || item->due) {
+      const Time again = now + looks_again;
+      next_ = std::min(next_, item->unwanted || *item->due <= now ? again : *item->due);
     }
   }
-  for (const auto& [submission, failure] : ending) end(submission, &failure);
+  for (const auto& [submission, failure] : ending) end(submission, failure ? &*failure : nullptr);
   return !ending.empty();
 }
 
-void Mail::fail(const Failure& failure) {
-  while (!items_.empty()) {
-    const SubmissionPtr submission = items_.begin()->second->submission;
-    end(submission, &failure);
+void Mail::fail(const Failure& failure, bool all) {
+  std::vector<SubmissionPtr> ending;
+  for (const auto& [key, item] : items_) {
+    if (all || item->elsewhere) ending.push_back(item->submission);
   }
+  for (const SubmissionPtr& submission : ending) end(submission, &failure);
 }
 
 bool Mail::leave() {

@@ -13,16 +13,18 @@
 namespace kolo {
 
 /// Sends and receives of ordered groups: what has no name and is not negotiated. Each is a parcel of this rank's
-/// mailbox, over lanes of the world's backends.
+/// mailbox, over lanes of the world's backends. On GPUs the mailbox only matches them: then each rank submits a send or
+/// receive of one name to the group of the pair, which both do in the order in which the sender is bound, and what the
+/// program has submitted is complete with that.
 class Mail {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  Mail(Groups& groups, Completions& completions, const Losses& losses, int rank);
+  Mail(PendingQueue& queue, Groups& groups, Completions& completions, const Losses& losses, ControlChannel& control);
 
   /// `known`: this rank has the group.
   void submit(const SubmissionPtr& submission, bool known);
-  /// Its handle goes: it is withdrawn, unless its partner is known.
+  /// Its handle goes: it is withdrawn, unless its partner is known, and stays so.
   void withdraw(const SubmissionPtr& submission);
 
   /// Moves what can be moved. Returns whether anything was; looks several times before it says no.
@@ -31,8 +33,8 @@ class Mail {
   /// whether anything is.
   bool look(Time now);
   Time next() const { return next_; }
-  /// All that is in flight fails.
-  void fail(const Failure& failure);
+  /// All that is in flight fails; or only what is negotiated, on GPUs.
+  void fail(const Failure& failure, bool all = true);
   /// All ranks leave: what has no partner never will. Returns whether nothing is left that has one.
   bool leave();
 
@@ -44,21 +46,26 @@ class Mail {
   struct Item : Parcel {
     SubmissionPtr submission;
     std::optional<Time> due;
+    bool unwanted = false;  // its handle goes, though it is matched
   };
 
+  std::optional<Failure> failure_of(const Request& request) const;
+  bool has_left(int peer) const;
   std::optional<Failure> left_failure(const Item& item) const;
   bool finish_all();
-  void complete(Item& item, const std::optional<Failure>& failure);
+  void hand_over(const Item& item);
   void end(const SubmissionPtr& submission, const Failure* failure);
 
+  PendingQueue& queue_;
   Groups& groups_;
   Completions& completions_;
   const Losses& losses_;
+  ControlChannel& control_;
   Mailbox mailbox_;
   std::unordered_map<const Submission*, std::unique_ptr<Item>> items_;
   Time next_ = Time::max();
-  std::size_t lost_ = 0;  // ranks whose loss is dealt with
-  int left_ = 0;          // the same of those that have left; -1: look again
+  std::size_t lost_ = 0;     // ranks whose loss is dealt with
+  std::ptrdiff_t left_ = 0;  // the same of those that have left; -1: look again
 };
 
 }  // namespace kolo

@@ -22,9 +22,9 @@ std::uint64_t names_of(OpKind kind) {
   return kind == OpKind::barrier ? PendingQueue::max_barriers : std::numeric_limits<std::uint64_t>::max();
 }
 
-/// The group that the program has named.
+/// The group that the program has named, which waits for what it submitted, and for nothing that stands for that.
 const GroupInfo& program_group(const Request& request) {
-  return request.parent ? *request.parent : *request.group;
+  return request.parent && !request.stands_for ? *request.parent : *request.group;
 }
 
 /// Whether it says what an entry that is not there would say.

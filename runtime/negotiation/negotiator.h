@@ -139,8 +139,11 @@ class Negotiator {
     retired_ = true;
     fail_group(failure);
   }
-  /// The group ends here, without a word to its other ranks, who know: what waits fails.
-  void end(const Failure& failure) { apply(GroupFailed{failure}); }
+  /// The group ends here, without a word to its other ranks, who know: what waits fails, and no decision counts.
+  void end(const Failure& failure) {
+    apply(GroupFailed{failure});
+    cut_off_ = true;
+  }
   /// The same where no decision comes from the root any more: also sends the failure to this rank's neighbours.
   void cut_off(const Failure& failure);
   /// Where operations are matched by their order: what this rank has begun.
@@ -150,7 +153,7 @@ class Negotiator {
   void end_if_left(const Submission& oldest) {
     if (!in_order() || broken_ || *oldest.request.number < membership_.last_begun()) return;
     ended_by_leaving_ = true;
-    end(membership_.left_failure());
+    apply(GroupFailed{membership_.left_failure()});
   }
   /// Another rank has called something else, in this operation or a later one.
   void differs(std::uint64_t number) { up(0, Differs{number}); }

@@ -80,8 +80,6 @@ Request Session::Parts::tagged_request(const Tensor& tensor, PairMatch&& match, 
   for (const int tag : request.match->tags) {
     if (tag < 0) refuse(fmt::format("{}: tag {} is negative; tags begin at 0", what, tag));
   }
-  if (tensor.device.kind != DeviceKind::cpu)
-    refuse(what + ": the tensor is on a GPU, and ordered groups send tensors in host memory only; use a named group");
   if (peer >= 0) {
     const int other = parent.ranks[static_cast<std::size_t>(peer)], size = driver->control().topology().size();
     request.group = pair_info(request.match->sends ? me : other, request.match->sends ? other : me, size, me);
@@ -91,6 +89,7 @@ Request Session::Parts::tagged_request(const Tensor& tensor, PairMatch&& match, 
   }
   set_timeout(request, options.timeout_seconds);
   if (!request.invalid) request.invalid = check_arguments(request.signature, request.tensors[0], *request.group);
+  if (tensor.device.kind != DeviceKind::cpu && !request.invalid) mark_ready(request, options.ready);
   if (request.invalid) refuse(fmt::format("{}: {}", what, request.invalid->message));
   return request;
 }

@@ -213,8 +213,8 @@ typedef struct kolo_pair_options {
 /// two ranks negotiate: the k-th send under a name matches the k-th receive under it, and several may be in flight.
 ///
 /// In an ordered group `name` is null, and nothing is negotiated: the k-th send of a pair and tag matches the k-th
-/// receive of it, of as many bytes and the same type, and is done when that has taken it. Tensors in host memory.
-/// KOLO_INVALID_ARGUMENT at once for a bad argument; a time-out concerns the rank that has set it.
+/// receive of it, of as many bytes, of the same type and device kind, and is done when that has taken it. At once
+/// KOLO_INVALID_ARGUMENT for a bad argument; a time-out concerns the rank that set it; or both, once GPU tensors met.
 int kolo_send_async(kolo_session* session, const char* name, const kolo_tensor* tensor, int to,
                     const kolo_pair_options* options, kolo_handle** handle);
 int kolo_recv_async(kolo_session* session, const char* name, const kolo_tensor* tensor, int from,

@@ -216,12 +216,12 @@ class Session {
   /// pair and tag meets the n-th receive of it; any number may be in flight, in any order. A send is done when its
   /// receive has taken the message: so two ranks that both wait for a send first wait for ever; use batch().
   ///
-  /// tensor  in host memory; bytes and dtype equal on both ranks: else Error{mismatch} on both
+  /// tensor  bytes, dtype and device kind equal on both ranks: else Error{mismatch} on both (GPUs: run on fakes only)
   ///
   /// Throws Error{invalid_argument} for bad arguments, which the other rank does not learn of. A time-out concerns this
   /// rank only: Error{stalled}, and from then on nothing reads or writes the tensor. What has no partner then is
   /// withdrawn, as if it had never been; a message that was coming goes by; the message of a send may have been
-  /// received.
+  /// received. GPU tensors that have met are negotiated as those with names are: then a time-out concerns both ranks.
   Handle send_async(Tensor tensor, int to, const PairOptions& options);
   Handle recv_async(Tensor tensor, int from, const PairOptions& options);
   void send(Tensor tensor, int to, const PairOptions& options);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -49,8 +50,9 @@ class PropertySubmission {
   void drop() { handle_ = {}; }
   Handle& handle() { return handle_; }
 
-  /// What the operation left behind, checked against the model.
+  /// What the operation left behind, checked against the model; by the one who waits and by a function, maybe at once.
   void check() {
+    const std::lock_guard lock(checking_);
     if (op_.call > Call::send_recv) return;
     for (std::size_t i = 0; i < buffers_.size(); ++i) check(i);
     if (wants_rows_ && rows_ != rows_received(op_, op_.tensors[0], rank_)) wrong("the rows it reports");
@@ -135,6 +137,7 @@ class PropertySubmission {
   bool wants_rows_ = false;
   BlockRows rows_;
   Received received_;
+  std::mutex checking_;
   Handle handle_;  // last: its memory is above
 };
 

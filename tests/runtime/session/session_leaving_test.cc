@@ -189,6 +189,30 @@ TEST_P(LeavingInTime, WhileTheOthersWaitForThatRank) {
   }
 }
 
+/// …also where the rank is lost that would tell, so that the ranks agree on nothing any more.
+TEST_P(LeavingInTime, WhileOneWaitsForAMessageAfterTheRootWasLost) {
+  if (ranks.size() < 3 || *GetParam().nodes != 0) return;
+  const Time took = ranks.fastest([&](std::unique_ptr<Session>& session) {
+    const Group group = session->new_group(members_of(6), {.order = Order::program});
+    session->barrier();
+    if (session->rank() == 0) session->abandon();
+    if (session->rank() > 0) error_text([&] { session->barrier(); }, ErrorCode::aborted);
+    ranks.meet();
+    std::vector<float> values(4, 5);
+    if (session->rank() == 1) {
+      Handle waits = session->recv_async(view(values), 1, {.group = group, .tag = 1});
+      session->recv(view(values), 1, {.group = group, .tag = 2});
+      const std::string text = error_text([&] { waits.wait(); }, ErrorCode::closed);
+      EXPECT_NE(text.find("rank 2 closed the session"), std::string::npos) << text;
+      error_text([&] { session->recv(view(values), 1, {.group = group, .tag = 2}); }, ErrorCode::closed);
+    } else if (session->rank() == 2) {
+      session->send(view(values), 0, {.group = group, .tag = 2});
+    }
+    ranks.leave(session);
+  });
+  EXPECT_LE(took, allowed);
+}
+
 /// Every set of ranks leaves without finishing, whatever place they have in the tree; the others go on in groups that
 /// were open, are told who has left in the others, and leave as fast.
 TEST_P(LeavingInTime, AnySetWithoutFinishingWhileTheOthersGoOn) {

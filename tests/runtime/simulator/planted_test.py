@@ -88,6 +88,9 @@ DEFECTS = [
      'auto held = std::exchange(group.held, {}); if (held.size() > 1) held.pop_back(); take_each(held, [&]', PARTS),
     ('an adasum in stages is not compared', 'coordinator/rendezvous.cc', ' && runner->supports(request.signature);', ';', PARTS),
     ('an old answer counts for a new question', 'negotiation/census.cc', ' || found->second.question != message.question) return;', ') return;', PARTS),
+    ('what begins last in order is looked after by nobody', 'coordinator/cycle.cc', 'return more || !flushed_', 'return !flushed_', 'Background*'),
+    ('a receive whose message is withdrawn waits for none', '../ops/mailbox.cc', '  parcel->matched = false;\n  match(*parcel);', '  parcel->matched = false;', PARTS),
+    ('a send that is withdrawn does not say so', '../ops/mailbox.cc', 'put(peer, {.kind = Kind::cancel, .how = how, .number = parcel.number});', '', PARTS),
     ('a second close() does not wait for the first', 'coordinator/driver.cc', 'return left_.wait();  // another thread closes', 'return;', 'Leaving*'),
 ]
 

@@ -160,6 +160,7 @@ class VirtualChannel final : public ControlChannel {
     losses.pop_front();
     return loss;
   }
+  bool has_closed(int rank) override { return real_->has_closed(rank); }
   bool flush() override {
     short_of_memory = {};
     return true;
