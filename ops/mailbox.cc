@@ -44,7 +44,7 @@ Mailbox::Peer& Mailbox::peer_of(int rank) {
 }
 
 void Mailbox::expect(const Parcel& parcel, int change) {
-  for (const int rank : parcel.peers) peers_.at(rank).expected += change;
+  for (const int rank : parcel.peers) peers_.at(rank).expect(change);
 }
 
 void Mailbox::finish(Parcel& parcel) {

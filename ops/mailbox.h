@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <kolo/backend.h>
@@ -111,6 +112,11 @@ class Mailbox final {
   };
   struct Peer {
     bool has_output() const { return !frames.empty() || !moving.empty() || head_left + padding > 0; }
+    /// As many more parcels may hear of it: the lane listens while there is one.
+    void expect(int change) {
+      const bool before = std::exchange(expected, expected + change) > 0;
+      if (before != expected > 0) lane->listen(!before);
+    }
 
     std::unique_ptr<ByteLane> lane;
     int expected = 0;  // parcels that may hear of it

@@ -24,6 +24,9 @@ class Doorbell {
     return sequence_.load(std::memory_order_seq_cst);
   }
 
+  /// The same while another thread listens, which arms it before it leaves.
+  std::uint32_t ticket() const { return sequence_.load(std::memory_order_seq_cst); }
+
   /// Sleeps until ring() is called after arm() returned `ticket`, or until `timeout` has passed. Returns false in that
   /// case; true may also be a ring from before, or a signal.
   bool sleep(std::uint32_t ticket, std::chrono::nanoseconds timeout);

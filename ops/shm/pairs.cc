@@ -89,6 +89,7 @@ class RingLane final : public ByteLane {
   std::size_t read(std::span<std::byte> bytes) override { return in_.read(bytes); }
   bool pending() const override { return in_.ring->written.load() != in_.ring->read.load(std::memory_order_relaxed); }
   bool needs_polling() const override { return false; }
+  void listen(bool waits) override { in_.ring->deaf.store(waits ? 0 : 1); }
   std::optional<LaneAddress> show(std::span<const std::byte> bytes) override { return reach_->address_of(bytes); }
   void withdraw() noexcept override { reach_->withdraw(shown_); }
   Fetched fetch(const LaneAddress& address, std::size_t offset, std::span<std::byte> to, std::uint64_t heard) override {

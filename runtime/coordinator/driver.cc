@@ -97,11 +97,16 @@ SubmissionPtr Driver::submit(Request&& request, bool will_wait) {
   return submission;
 }
 
-/// What was queued goes on without this thread.
+/// What was queued goes on without this thread, which submits and does not wait.
 void Driver::hand_over() {
-  if (!role_.try_lock()) return control_->doorbell().ring();
-  const std::lock_guard role(role_, std::adopt_lock);
-  announce_inline();
+  auto role = role_.try_take();
+  if (!role) return control_->doorbell().ring();
+  // It announces what was queued itself, which costs less than waking the background thread. That is woken only when
+  // something must be run, or watched because others wait for it; or if it has passed by, for what was not looked at.
+  const bool more = cycle_.announce_and_send(Clock::now()) || misses_a_deadline();
+  const bool passed_by = role_.leave(role);
+  if (passed_by) control_->doorbell().arm();
+  if (more || passed_by) control_->doorbell().ring();
 }
 
 /// Says that the program looks at an operation for the first time. Done or not: where the program looks must not depend
@@ -117,13 +122,13 @@ void Driver::flush(const SubmissionPtr& submission, bool waits) {
 }
 
 bool Driver::try_drive(Flag& reached, Clock::time_point deadline) {
-  if (wanted_ > 0 || !role_.try_lock()) {
+  auto role = wanted_ > 0 ? Role::Held() : role_.try_take();
+  if (!role) {
     control_->doorbell().ring();  // whoever has the role, asleep or not, sees what was queued
     return false;
   }
-  const std::lock_guard role(role_, std::adopt_lock);
   drive_until(reached, deadline);
-  leave_role();
+  leave_role(role);
   return true;
 }
 
@@ -168,11 +173,10 @@ bool Driver::poll(const SubmissionPtr& submission) {
   refuse_forked();
   flush(submission, false);
   if (submission->completion.done) return true;
-  if (role_.try_lock()) {
-    const std::lock_guard role(role_, std::adopt_lock);
+  if (auto role = role_.try_take()) {
     control_->doorbell().disarm();
     cycle(Clock::now());
-    leave_role();
+    leave_role(role);
   } else {
     control_->doorbell().ring();
   }
@@ -215,22 +219,22 @@ void Driver::leave(bool abandons) {
   if (left_ || abandoned_.exchange(true)) return;
   queue_.close();
   queue_.push(PendingQueue::What::abandon, nullptr);
-  const auto role = take_role();
+  auto role = take_role();
   control_->doorbell().disarm();
   const auto deadline = Clock::now() + 100ms;
   do {
     cycle(Clock::now());
   } while (!cycle_.flushed() && Clock::now() < deadline);
   cycle_.fail_everything({ErrorCode::aborted, "the session was left without finishing (an error ended its program)"});
-  leave_role();
+  leave_role(role);
   left_.set();
 }
 
 /// For what cannot wait until a thread that sleeps with the role has what it waits for.
-std::unique_lock<std::mutex> Driver::take_role() {
+Role::Held Driver::take_role() {
   ++wanted_;
   control_->doorbell().ring();
-  std::unique_lock role(role_);
+  auto role = role_.take();
   --wanted_;
   return role;
 }
@@ -269,12 +273,6 @@ bool Driver::cycle(Clock::time_point now) {
   return false;
 }
 
-/// For a thread that submits and does not wait: it announces itself, which costs less than waking the background
-/// thread. That is woken only when something must be run, or watched because others wait for it.
-void Driver::announce_inline() {
-  if (cycle_.announce_and_send(Clock::now()) || misses_a_deadline()) control_->doorbell().ring();
-}
-
 /// For a thread that waits and has the role: looks again and again for a while, then sleeps between the rings.
 void Driver::drive_until(Flag& reached, Clock::time_point deadline) {
   Doorbell& doorbell = control_->doorbell();
@@ -306,10 +304,12 @@ void Driver::pause() {
 }
 
 /// Leaves things so that the background thread, asleep on the doorbell, goes on with what is unfinished.
-void Driver::leave_role() {
+void Driver::leave_role(Role::Held& role) {
+  role_.will_look();
   control_->doorbell().arm();
   control_->listen();
-  if (stop_ || cycle_.needs_attention() || misses_a_deadline()) control_->doorbell().ring();
+  const bool more = stop_ || cycle_.needs_attention() || misses_a_deadline();
+  if (role_.leave(role) || more) control_->doorbell().ring();
 }
 
 /// The background thread may have gone to sleep because this thread looked after everything.
@@ -322,10 +322,10 @@ void Driver::run_in_background() {
   Doorbell& doorbell = control_->doorbell();
   for (bool again = false; !stop_;) {
     if (again) sched_yield();  // a thread of the program may be queued for this core
-    std::uint32_t ticket = 0;
-    std::chrono::nanoseconds nap{0};
-    {
-      const std::lock_guard role(role_);
+    std::uint32_t ticket = doorbell.ticket();
+    std::chrono::nanoseconds nap = safety_wakeup;
+    background_wakes_ = Clock::now() + nap;  // before it passes by: who leaves the role looks
+    if (const auto role = role_.take_or_pass_by()) {
       doorbell.disarm();
       again = cycle(Clock::now()) && drivers_ == 0;
       if (again) idle_passes_ = 0;
@@ -338,11 +338,7 @@ void Driver::run_in_background() {
       // Else peers ring when there is more to do.
       background_relies_on_drivers_ = relies && (moved || cycle_.operations_poll());
       if (moved || relies) idle_passes_ = 0;
-      if (relies) {
-        nap = nap_between_rings();
-      } else if (!moved) {
-        nap = background_nap();
-      }
+      nap = relies ? nap_between_rings() : moved ? 0ns : background_nap();
       if (stop_) return;
       background_wakes_ = Clock::now() + nap;
     }
@@ -363,9 +359,8 @@ void Driver::sleep_in_background(std::uint32_t ticket, std::chrono::nanoseconds 
   if (nap == std::chrono::nanoseconds(0)) return (void)sched_yield();
   while (!control_->doorbell().sleep(ticket, nap) && nap == safety_wakeup && !stop_) {
     background_wakes_ = Clock::now() + nap;
-    if (!role_.try_lock()) continue;  // whoever has it looks
-    const std::lock_guard role(role_, std::adopt_lock);
-    if (look_for_late_work(ticket)) return;
+    const auto role = role_.try_take();
+    if (role && look_for_late_work(ticket)) return;  // else whoever has it looks
   }
 }
 

@@ -3,7 +3,6 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string_view>
 #include <thread>
@@ -17,6 +16,7 @@
 #include "runtime/coordinator/continuations.h"
 #include "runtime/coordinator/cycle.h"
 #include "runtime/coordinator/pending_queue.h"
+#include "runtime/coordinator/role.h"
 #include "runtime/watchdog/stall_watch.h"
 
 namespace kolo {
@@ -91,18 +91,17 @@ class Driver {
   bool cycle(Clock::time_point now);
   void flush(const SubmissionPtr& submission, bool waits = true);
   void look(const SubmissionPtr& submission, bool waits);
-  void announce_inline();
   /// Takes the role, if it is free, and drives until then. Returns whether it had it.
   bool try_drive(Flag& reached, Clock::time_point deadline);
   void drive_until(Flag& reached, Clock::time_point deadline);
   void wait_until(Flag& reached, Clock::time_point deadline = Clock::time_point::max());
   void hand_over();
   void leave(bool abandons);
-  std::unique_lock<std::mutex> take_role();
+  Role::Held take_role();
   void pause();
   void sleep_in_background(std::uint32_t ticket, std::chrono::nanoseconds nap);
   bool look_for_late_work(std::uint32_t ticket);
-  void leave_role();
+  void leave_role(Role::Held& role);
   bool misses_a_deadline() const { return cycle_.next_deadline() < background_wakes_.load(); }
   void leave_drivers();
   void run_in_background();
@@ -116,7 +115,7 @@ class Driver {
   PendingQueue queue_;
   ProgramGroups program_groups_;
   Continuations continuations_{queue_, config_};
-  std::mutex role_;
+  Role role_;
   std::atomic<bool> background_relies_on_drivers_{false};
   std::atomic<int> drivers_{0};  // threads that wait and have not gone to sleep: they run the cycle
   std::atomic<bool> stop_{false};

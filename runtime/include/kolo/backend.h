@@ -120,6 +120,8 @@ class ByteLane {
   virtual bool pending() const = 0;
   /// As of Operation: whether only another call shows that the peer has read or written.
   virtual bool needs_polling() const = 0;
+  /// Whether this rank waits for something from the peer, which need not ring for it else.
+  virtual void listen(bool waits) { (void)waits; }
 
   /// Lets the peer fetch() these bytes, until withdraw(), or until it has said that it will do so no more. They must
   /// not change meanwhile. None: it cannot.

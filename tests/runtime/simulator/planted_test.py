@@ -23,9 +23,9 @@ DEFECTS = [
     ('a thread that drives keeps the role from whoever cannot wait', 'coordinator/driver.cc',
      '!reached && wanted_ == 0;', '!reached;', 'Leaving*'),
     ('a thread that announces does not ring for what is late', 'coordinator/driver.cc',
-     'if (cycle_.announce_and_send(Clock::now()) || misses_a_deadline()) control', 'if (cycle_.announce_and_send(Clock::now())) control', 'Background*'),
+     'more = cycle_.announce_and_send(Clock::now()) || misses_a_deadline();', 'more = cycle_.announce_and_send(Clock::now());', 'Background*'),
     ('a thread that announces wakes nobody for what must be run', 'coordinator/driver.cc',
-     'if (cycle_.announce_and_send(Clock::now()) || misses_a_deadline()) control', 'if ((cycle_.announce_and_send(Clock::now()), misses_a_deadline())) control', 'Background*'),
+     'more = cycle_.announce_and_send(Clock::now()) || misses_a_deadline();', 'more = (cycle_.announce_and_send(Clock::now()), misses_a_deadline());', 'Background*'),
     ('what was submitted behind an exception is lost', 'coordinator/intake.cc',
      'const PendingQueue::Item& item = drained_[announced_++];', 'const PendingQueue::Item item = drained_[announced_++]; const auto all = drained_.size(); '
      'struct Lose { std::size_t& at; std::size_t all; bool& given; ~Lose() { if (std::uncaught_exceptions()) at = all; } } lose{announced_, all, begun_};', PARTS),
@@ -91,6 +91,8 @@ DEFECTS = [
     ('what begins last in order is looked after by nobody', 'coordinator/cycle.cc', 'return more || !flushed_', 'return !flushed_', 'Background*'),
     ('a receive whose message is withdrawn waits for none', '../ops/mailbox.cc', '  parcel->matched = false;\n  match(*parcel);', '  parcel->matched = false;', PARTS),
     ('a send that is withdrawn does not say so', '../ops/mailbox.cc', 'put(peer, {.kind = Kind::cancel, .how = how, .number = parcel.number});', '', PARTS),
+    ('a thread that announces forgets who has passed by', 'coordinator/driver.cc', 'if (more || passed_by) control', 'if (more) control', 'Background*:Leaving*:' + PARTS),
+    ('who leaves the role does not look for who has passed by', 'coordinator/role.h', '    held.unlock();\n    return passed_by_;', '    held.unlock();\n    return false;', 'Background*:Leaving*:' + PARTS),
     ('a second close() does not wait for the first', 'coordinator/driver.cc', 'return left_.wait();  // another thread closes', 'return;', 'Leaving*'),
 ]
 
