@@ -75,15 +75,12 @@ bool Patience::counting() const {
 }
 
 bool Patience::stands_still() const {
-  const auto any = [&](auto&& is) {
-    return std::any_of(groups_.at_work().begin(), groups_.at_work().end(),
-                       [&](const auto& entry) { return is(entry.second->negotiator); });
-  };
-  const bool in_order = std::any_of(groups_.at_work().begin(), groups_.at_work().end(), [](const auto& entry) {
-    return entry.second->info->order == Order::program && entry.second->executor.busy();
-  });
-  return (in_order || any([](const Negotiator& negotiator) { return negotiator.program_waits(); })) &&
-         any([](const Negotiator& negotiator) { return negotiator.waits_for_program(); });
+  bool program_waits = false, buckets_wait = false;
+  for (const auto& [key, group] : groups_.at_work()) {
+    program_waits |= group->negotiator.program_waits() || (group->negotiator.in_order() && group->executor.busy());
+    buckets_wait |= group->negotiator.waits_for_program();
+  }
+  return program_waits && buckets_wait;
 }
 
 }  // namespace kolo

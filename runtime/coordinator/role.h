@@ -22,7 +22,9 @@ class Role {
     return held;
   }
   /// For the holder, before it looks whether it leaves anything: so it need not tell who has passed by until then.
-  void will_look() { passed_by_ = false; }
+  void will_look() {
+    if (passed_by_) passed_by_ = false;
+  }
   /// Returns whether the background thread has passed by, unless the holder has looked since.
   bool leave(Held& held) {
     held.unlock();
