@@ -121,4 +121,11 @@ FakeGpu& fake_gpu(int index);
 /// How many GPUs such a program sees: 8 unless a test says otherwise.
 void set_fake_gpus(int count);
 
+/// While one lives, a rank that is lost may leave pinned memory behind: its GPU, or another rank, may still use that.
+class PinnedMayStay {
+ public:
+  PinnedMayStay();
+  ~PinnedMayStay();
+};
+
 }  // namespace kolo::testing

@@ -262,6 +262,7 @@ TEST_P(GpuPairsByTag, MayTimeOut) {
 
 /// …with an error, though the rank had a partner.
 TEST_P(GpuPairsByTag, EndWithALostRank) {
+  const testing::PinnedMayStay stays;
   for (int round = 0; round < 6; ++round) {
     auto worlds = testing::test_worlds(2, config);
     std::vector<std::thread> threads;
@@ -293,6 +294,7 @@ TEST_P(GpuPairsByTag, EndWithALostRank) {
 
 /// …also if it was another rank of the group, or of the world.
 TEST_P(GpuPairsByTag, EndWithAnyLostRank) {
+  const testing::PinnedMayStay stays;
   for (int round = 0; round < 6; ++round) {
     auto worlds = testing::test_worlds(3, config);
     std::vector<std::thread> threads;
