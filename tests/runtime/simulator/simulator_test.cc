@@ -382,18 +382,20 @@ TEST(Background, RunsWhatNobodyWaitsFor) {
 }
 
 TEST(Background, RunsWhatHasBegunInOrderAndNobodyWaitsFor) {
-  play_ranks(500, 4, Notice::rings, [](std::uint64_t seed, Session& session) {
-    const Group group = session.new_group(session.world().info()->ranks, {.order = Order::program});
-    float one = 1;
-    session.all_reduce(view_scalar(one), {.group = group});  // it is open
-    one = 1;
-    std::this_thread::sleep_for(5ms);
-    if (session.rank() == static_cast<int>(seed / 7 % 4)) std::this_thread::sleep_for(5ms);  // the last to begin
-    Handle handle = session.all_reduce_async(view_scalar(one), {.group = group});
-    std::this_thread::sleep_for(50ms);
-    EXPECT_EQ(one, static_cast<float>(session.size())) << "nobody has looked after it";
-    handle.wait();
-  });
+  for (const Notice notice : {Notice::rings, Notice::polled}) {
+    play_ranks(500, 4, notice, [](std::uint64_t seed, Session& session) {
+      const Group group = session.new_group(session.world().info()->ranks, {.order = Order::program});
+      float one = 1;
+      session.all_reduce(view_scalar(one), {.group = group});  // it is open
+      one = 1;
+      std::this_thread::sleep_for(5ms);
+      if (session.rank() == static_cast<int>(seed / 7 % 4)) std::this_thread::sleep_for(5ms);  // the last to begin
+      Handle handle = session.all_reduce_async(view_scalar(one), {.group = group});
+      std::this_thread::sleep_for(50ms);
+      EXPECT_EQ(one, static_cast<float>(session.size())) << "nobody has looked after it";
+      handle.wait();
+    });
+  }
 }
 
 TEST(Background, FailsWhatIsOverdueThoughNobodyWaits) {
