@@ -88,7 +88,6 @@ DEFECTS = [
      'auto held = std::exchange(group.held, {}); if (held.size() > 1) held.pop_back(); take_each(held, [&]', PARTS),
     ('an adasum in stages is not compared', 'coordinator/rendezvous.cc', ' && runner->supports(request.signature);', ';', PARTS),
     ('an old answer counts for a new question', 'negotiation/census.cc', ' || found->second.question != message.question) return;', ') return;', PARTS),
-    ('what begins last in order is looked after by nobody', 'coordinator/cycle.cc', 'return more || !flushed_', 'return !flushed_', 'Background*'),
     ('a send that is withdrawn does not say so', '../ops/mailbox.cc', 'put(peer, {.kind = Kind::cancel, .how = how, .number = parcel.number});', '', PARTS),
     ('a thread that announces forgets who has passed by', 'coordinator/driver.cc', 'if (more || passed_by) control', 'if (more) control', 'Background*:Leaving*:' + PARTS),
     ('who leaves the role does not look for who has passed by', 'coordinator/role.h', '    held.unlock();\n    return passed_by_;', '    held.unlock();\n    return false;', 'Background*:Leaving*:' + PARTS),
