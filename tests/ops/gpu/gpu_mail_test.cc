@@ -10,6 +10,7 @@
 #include <random>
 #include <thread>
 
+#include "tests/ops/gpu/gpu_ranks.h"
 #include "tests/support/environment.h"
 #include "tests/support/fake_gpu.h"
 #include "tests/support/fake_nccl.h"
@@ -23,19 +24,8 @@ using testing::all;
 using testing::error_text;
 using testing::OnGpu;
 using testing::run_ranks;
-using testing::test_config;
 
-struct GpuPairsByTag : ::testing::TestWithParam<std::string> {
-  GpuPairsByTag() {
-    testing::set_fake_nccl({.in_progress = 80, .seed = 3});
-    testing::clear_nccl_log();
-    config = test_config();
-    config.gpu_backend = GetParam();
-    config.gpu_pack_bytes = 1 << 20;
-    config.report = [](const std::string&) {};
-  }
-  Config config;
-};
+struct GpuPairsByTag : testing::GpuRanks {};
 INSTANTIATE_TEST_SUITE_P(Over, GpuPairsByTag, ::testing::Values("nccl", "staged"),
                          [](const auto& info) { return info.param; });
 
@@ -354,17 +344,7 @@ TEST_P(GpuPairsByTagFailures, AreAgreed) {
                     ? session.recv_any_async(in.tensor(), {}, nullptr, {.group = group, .ready = in.stream()})
                     : session.recv_async(in.tensor(), before, {.group = group, .tag = step % 2, .ready = in.stream()}),
                 session.all_reduce_async("sum", sum.tensor(), {.ready = sum.stream()})};
-            for (std::size_t i = 0; i < handles.size(); ++i) {
-              try {
-                handles[i].wait();
-                if (i == 1) EXPECT_EQ(in.read(), all(64, static_cast<float>(before))) << "seed " << seed;
-                if (i == 2) EXPECT_EQ(sum.read(), all(64, 3)) << "seed " << seed;
-              } catch (const Error& error) {
-                EXPECT_EQ(error.code(), ErrorCode::backend) << error.what();
-                EXPECT_TRUE(fails) << error.what() << ", seed " << seed;
-                ++errors;
-              }
-            }
+            errors += testing::wait_for_pairs_and_sum(handles, in, before, sum, fails, seed);
           }
         },
         config);

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <random>
 
+#include "tests/ops/gpu/gpu_ranks.h"
 #include "tests/support/environment.h"
 #include "tests/support/fake_gpu.h"
 #include "tests/support/fake_nccl.h"
@@ -21,19 +22,9 @@ using testing::all;
 using testing::error_text;
 using testing::OnGpu;
 using testing::run_ranks;
-using testing::test_config;
 
-struct GpuPairs : ::testing::TestWithParam<std::string> {
-  GpuPairs() {
-    testing::set_fake_nccl({.in_progress = 80, .seed = 3});
-    testing::clear_nccl_log();
-    config = test_config();
-    config.gpu_backend = GetParam();
-    config.gpu_pack_bytes = 1 << 20;
-    config.report = [](const std::string&) {};
-  }
+struct GpuPairs : testing::GpuRanks {
   bool nccl() const { return GetParam() == "nccl"; }
-  Config config;
 };
 INSTANTIATE_TEST_SUITE_P(Over, GpuPairs, ::testing::Values("nccl", "staged"),
                          [](const auto& info) { return info.param; });
@@ -162,17 +153,7 @@ TEST_P(GpuPairFailures, AreAgreedAndThePairsGoOn) {
             std::array<Handle, 3> handles{session.send_async("x", out.tensor(), next, {.ready = out.stream()}),
                                           session.recv_async("x", in.tensor(), before, {.ready = in.stream()}),
                                           session.all_reduce_async("sum", sum.tensor(), {.ready = sum.stream()})};
-            for (std::size_t i = 0; i < handles.size(); ++i) {
-              try {
-                handles[i].wait();
-                if (i == 1) EXPECT_EQ(in.read(), all(64, static_cast<float>(before))) << "seed " << seed;
-                if (i == 2) EXPECT_EQ(sum.read(), all(64, 3)) << "seed " << seed;
-              } catch (const Error& error) {
-                EXPECT_EQ(error.code(), ErrorCode::backend) << error.what();
-                EXPECT_TRUE(fails) << error.what() << ", seed " << seed;
-                ++errors;
-              }
-            }
+            errors += testing::wait_for_pairs_and_sum(handles, in, before, sum, fails, seed);
           }
         },
         config);

@@ -17,6 +17,7 @@
 #include "ops/local/backend.h"
 #include "ops/nccl/rank.h"
 #include "runtime/world/gpu_identity.h"
+#include "tests/ops/gpu/gpu_ranks.h"
 #include "tests/ops/kernels/element_types.h"
 #include "tests/support/environment.h"
 #include "tests/support/fake_gpu.h"
@@ -33,17 +34,8 @@ using testing::OnGpu;
 using testing::run_ranks;
 using testing::test_config;
 
-struct GpuSession : ::testing::TestWithParam<std::string> {
-  GpuSession() {
-    testing::set_fake_nccl({.in_progress = 80, .seed = 3});
-    testing::clear_nccl_log();
-    config = test_config();
-    config.gpu_backend = GetParam();
-    config.gpu_pack_bytes = 1 << 20;
-    config.report = [](const std::string&) {};
-  }
+struct GpuSession : testing::GpuRanks {
   ~GpuSession() override { testing::set_fake_gpus(8); }
-  Config config;
 };
 INSTANTIATE_TEST_SUITE_P(Over, GpuSession, ::testing::Values("nccl", "staged"),
                          [](const auto& info) { return info.param; });
