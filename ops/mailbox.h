@@ -115,7 +115,7 @@ class Mailbox final {
     /// As many more parcels may hear of it: the lane listens while there is one.
     void expect(int change) {
       const bool before = std::exchange(expected, expected + change) > 0;
-      if (before != expected > 0) lane->listen(!before);
+      if (before != (expected > 0)) lane->listen(!before);
     }
 
     std::unique_ptr<ByteLane> lane;

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <list>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <variant>
 
@@ -21,20 +22,29 @@ constexpr std::uint64_t most_programs = 1000;
 
 using Fault = std::function<void(Bucket&)>;
 
-/// Does something to a bucket before another backend runs it.
+/// Does something to a bucket before another backend runs it; in all else it is that one, as the other ranks' is.
 class FaultyBackend final : public Backend {
  public:
   FaultyBackend(std::unique_ptr<Backend> real, Fault fault) : real_(std::move(real)), fault_(std::move(fault)) {}
 
   std::string_view name() const override { return "faulty"; }
   bool supports(const Signature& signature) const override { return real_->supports(signature); }
+  std::string refusal(const Signature& signature) const override { return real_->refusal(signature); }
+  std::shared_ptr<const void> reserve(const Signature& signature) override { return real_->reserve(signature); }
   std::unique_ptr<Operation> start(const Bucket& bucket) override {
     fault_(buckets_.emplace_back(bucket));
     return real_->start(buckets_.back());
   }
   std::unique_ptr<Backend> for_group(const GroupInfo& group) override { return around(real_->for_group(group)); }
+  bool compares_tokens() const override { return real_->compares_tokens(); }
+  std::unique_ptr<ByteLane> lane(int peer) override { return real_->lane(peer); }
   Introduction introduction() override { return real_->introduction(); }
   bool introduce(std::span<const Introduction> members) override { return real_->introduce(members); }
+  std::uint64_t staged_bytes() const override { return real_->staged_bytes(); }
+  std::shared_ptr<MemorySource> memory() override { return real_->memory(); }
+  bool must_be_called() const override { return real_->must_be_called(); }
+  void progress(bool in_flight) override { real_->progress(in_flight); }
+  bool settled() override { return real_->settled(); }
   void abandon() noexcept override { real_->abandon(); }
 
  private:
@@ -66,6 +76,8 @@ class LossyChannel final : public ControlChannel {
   bool pending() override { return real_->pending(); }
   bool flush() override { return real_->flush(); }
   void listen() override { real_->listen(); }
+  std::optional<Loss> take_loss() override { return real_->take_loss(); }
+  bool has_closed(int rank) override { return real_->has_closed(rank); }
   bool spans_processes() const override { return real_->spans_processes(); }
   Doorbell& doorbell() override { return real_->doorbell(); }
   StatusBoard& board() override { return real_->board(); }

@@ -69,6 +69,7 @@ class TcpChannel final : public ControlChannel {
     return far_->flush() && all;
   }
   void listen() override { far_->listen(); }
+  bool has_closed(int rank) override { return !far(rank) && real_->has_closed(rank); }
   std::string troubles() const override { return far_->troubles(); }
   Doorbell& doorbell() override { return real_->doorbell(); }
   StatusBoard& board() override { return real_->board(); }
