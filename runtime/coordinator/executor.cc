@@ -86,6 +86,8 @@ BackendList Executor::backends_for(const GroupInfo& group) const {
 
 void Executor::start(AgreedBucket&& bucket) {
   Running& running = running_.emplace_back();
+  running.operations.swap(room_.operations);
+  running.buckets.swap(room_.buckets);
   running.members = std::move(bucket.members);
   running.token = bucket.token;
   const Submission& first = *running.members.front();
@@ -122,7 +124,7 @@ bool Executor::meet(Running& running, bool held, bool& moved) {
 }
 
 /// One collective for each type among the tensors: more than one only if they were submitted together.
-void Executor::make_buckets(Running& running, const std::vector<int>& absent) const {
+void Executor::make_buckets(Running& running, const std::vector<int>& absent) {
   std::vector<Bucket>& buckets = running.buckets;
   for (const SubmissionPtr& member : running.members) {
     const Request& request = member->request;
@@ -137,7 +139,10 @@ void Executor::make_buckets(Running& running, const std::vector<int>& absent) co
       auto place = std::find_if(buckets.begin(), buckets.end(),
                                 [&](const Bucket& bucket) { return bucket.signature.dtype == dtype; });
       if (place == buckets.end()) {
-        place = buckets.insert(buckets.end(), {request.signature, {}, absent});
+        place = buckets.emplace(buckets.end());
+        place->signature = request.signature;
+        place->tensors.swap(room_.tensors);
+        place->absent = absent;
         place->divide_by = divisor_of(request.signature, ranks_, absent.size());
         place->signature.dtype = dtype;
         place->signature.shape = tensor.in.shape;
@@ -206,7 +211,17 @@ bool Executor::step_once(std::vector<Finished>& finished) {
   return any || moved;
 }
 
+/// Their memory is for what comes next.
 void Executor::drop_complete() {
+  for (Running& running : running_) {
+    if (!running.complete) continue;
+    if (!running.buckets.empty()) room_.tensors.swap(running.buckets.front().tensors);
+    room_.buckets.swap(running.buckets);
+    room_.operations.swap(running.operations);
+    room_.tensors.clear();
+    room_.buckets.clear();
+    room_.operations.clear();
+  }
   std::erase_if(running_, [](const Running& running) { return running.complete; });
 }
 

@@ -134,7 +134,7 @@ class Executor {
   bool completes_now(Running& running) noexcept;
   bool advance(Running& running, bool& held, bool& moved);
   bool meet(Running& running, bool held, bool& moved);
-  void make_buckets(Running& running, const std::vector<int>& absent) const;
+  void make_buckets(Running& running, const std::vector<int>& absent);
   void drop_complete();
   static void publish_launch(Running& running);
   Backend* backend_of(const Signature& signature) const;
@@ -152,6 +152,11 @@ class Executor {
   bool faulted_ = false;
   std::optional<Failure> fault_to_report_;
   std::vector<Running> running_;
+  struct {
+    std::vector<Bucket> buckets;
+    std::vector<BucketTensor> tensors;
+    std::vector<InFlight> operations;
+  } room_;  // all empty: memory that the next bucket need not allocate
   std::vector<Finished> failed_;  // on devices, which have not recovered
   bool halted_ = false;
   bool trailing_ = false;

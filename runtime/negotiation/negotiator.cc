@@ -184,7 +184,7 @@ void Negotiator::up(int, const Left& message) {
 
 /// What became complete in this position's subtree, to the parent.
 void Negotiator::pass_on() {
-  ReadyTable::News news = table_.take();
+  ReadyTable::News& news = table_.take();
   if (over()) return;
   for (const Ready& message : news.ready) link_.to_parent(message);
   for (Announcement& message : news.announced) {

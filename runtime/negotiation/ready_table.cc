@@ -128,6 +128,13 @@ bool ReadyTable::run(BucketId bucket, bool may) {
   return runs;
 }
 
+ReadyTable::News& ReadyTable::take() {
+  taken_.ready.clear();
+  taken_.announced.clear();
+  std::swap(taken_, news_);
+  return taken_;
+}
+
 ReadyTable::Arrivals* ReadyTable::find(const Retract& what) {
   if (what.bucket) {
     const auto found = buckets_.find(*what.bucket);

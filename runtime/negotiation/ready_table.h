@@ -64,7 +64,8 @@ class ReadyTable {
 
   /// Whether take() would be empty.
   bool quiet() const { return news_.ready.empty() && news_.announced.empty(); }
-  News take() { return std::exchange(news_, {}); }
+  /// What has become complete since the last call; valid until the next one.
+  News& take();
 
   /// Whether a child has announced the bucket.
   bool announced(BucketId bucket) const { return buckets_.contains(bucket); }
@@ -97,7 +98,7 @@ class ReadyTable {
   std::unordered_map<BucketId, Arrivals> buckets_;
   std::unordered_map<BucketId, Arrivals>::node_type spare_;  // memory of a bucket that ran, for the next one
   std::map<std::string, Arrivals> names_;                    // announced in full
-  News news_;
+  News news_, taken_;
 };
 
 }  // namespace kolo

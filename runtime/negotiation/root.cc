@@ -32,7 +32,7 @@ bool Root::decide() {
   while (const auto change = layouts_.propose(plan_)) decide_(*change);  // all, before any that they may move runs
   const auto change = learner_.propose(plan_);  // before what is complete: it need not run alone
   if (change) decide_(*change);
-  ReadyTable::News news = table_.take();
+  ReadyTable::News& news = table_.take();
   by_priority(news.ready, [&](const Ready& record) {
     const auto* members = plan_.members(record.bucket);
     return members && !members->empty() ? plan_.row(members->front()).signature.priority : 0;
@@ -106,7 +106,7 @@ void Root::decide(const std::vector<Ready>& ready) {
     run.buckets.push_back(record.bucket);
     run.sizes.insert(run.sizes.end(), record.sizes.begin(), record.sizes.end());
   }
-  if (!run.buckets.empty()) decide_(run);
+  if (!run.buckets.empty()) decide_(std::move(run));
   for (const auto& [name, kind, failure] : rejected) reject(name, kind, failure);
 }
 
