@@ -156,7 +156,7 @@ class Executor {
     std::vector<Bucket> buckets;
     std::vector<BucketTensor> tensors;
     std::vector<InFlight> operations;
-  } room_;  // all empty: memory that the next bucket need not allocate
+  } room_;                        // all empty: memory that the next bucket need not allocate
   std::vector<Finished> failed_;  // on devices, which have not recovered
   bool halted_ = false;
   bool trailing_ = false;
