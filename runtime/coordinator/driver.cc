@@ -321,7 +321,7 @@ void Driver::leave_drivers() {
 void Driver::run_in_background() {
   Doorbell& doorbell = control_->doorbell();
   for (bool again = false; !stop_;) {
-    if (again) sched_yield();  // a thread of the program may be queued for this core
+    if (std::exchange(again, false)) sched_yield();  // a thread of the program may be queued for this core
     std::uint32_t ticket = doorbell.ticket();
     std::chrono::nanoseconds nap = safety_wakeup;
     background_wakes_ = Clock::now() + nap;  // before it passes by: who leaves the role looks

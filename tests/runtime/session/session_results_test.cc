@@ -140,7 +140,7 @@ class MovingBackend final : public Backend {
     };
     return std::make_unique<Moving>(steps_made_);
   }
-  std::unique_ptr<Backend> for_group(const GroupInfo&) override { return nullptr; }
+  std::unique_ptr<Backend> for_group(const GroupInfo&) override { return std::make_unique<MovingBackend>(steps_made_); }
   void abandon() noexcept override {}
 
  private:
@@ -156,13 +156,22 @@ TEST(Threads, NobodySleepsWhileAnOperationMoves) {
   session.all_reduce("waited", view_scalar(waited));
   EXPECT_EQ(steps_made, MovingBackend::steps);
 
+  const auto wait_for_steps = [&](int steps) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (steps_made < steps && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_EQ(steps_made, steps);
+  };
   Handle handle = session.all_reduce_async("left to the background thread", view_scalar(left));
   (void)handle.poll();  // as a program does that looks once and goes on
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (steps_made < 2 * MovingBackend::steps && std::chrono::steady_clock::now() < deadline) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  EXPECT_EQ(steps_made, 2 * MovingBackend::steps);
+  wait_for_steps(2 * MovingBackend::steps);
+
+  const Group group = session.new_group({0}, {.order = Order::program});
+  session.all_reduce(view_scalar(waited), {.group = group});
+  Handle begun = session.all_reduce_async(view_scalar(left), {.group = group});  // begins in this thread
+  wait_for_steps(4 * MovingBackend::steps);
+  EXPECT_EQ(session.stats().late_wakeups, 0U);
 }
 
 TEST(Barriers, WaitForEverybody) {
