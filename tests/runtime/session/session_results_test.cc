@@ -167,7 +167,7 @@ TEST(Threads, NobodySleepsWhileAnOperationMoves) {
   (void)handle.poll();  // as a program does that looks once and goes on
   wait_for_steps(2 * MovingBackend::steps);
 
-  const Group group = session.new_group({0}, {.order = Order::program});
+  const Group group = session.new_group(session.world().info()->ranks, {.order = Order::program});
   session.all_reduce(view_scalar(waited), {.group = group});
   Handle begun = session.all_reduce_async(view_scalar(left), {.group = group});  // begins in this thread
   wait_for_steps(4 * MovingBackend::steps);
