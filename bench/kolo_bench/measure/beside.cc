@@ -4,7 +4,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "bench/kolo_bench/measure/context.h"
+#include "bench/kolo_bench/measure/sums.h"
 #include "ops/gpu/gpu.h"
 
 namespace kolo::bench {
@@ -96,25 +96,16 @@ Result measure_beside(BenchContext& context, const Work& work, Asynchronous& lar
 }  // namespace
 
 void run_beside(BenchContext& context) {
-  const Options& options = context.options();
-  const Ranks& ranks = context.ranks();
-  const Signature signature{.kind = OpKind::all_reduce, .op = options.ops.front(), .dtype = options.dtypes.front()};
-  const auto bytes = static_cast<std::size_t>(options.sizes.max);
-  context.place().check_room(ranks, checked_product(2, bytes), "use a smaller -e, or fewer ranks");
-  const Storage in = context.storage(bytes), out = context.storage(bytes);
-  const Area area{in.data(), out.data(), bytes, bytes, 1, context.place().device()};
+  const Sums sums(context);
   context.begin({});
-  SmallOnes small(context, options.beside_bytes);
-  for (const std::int64_t size : options.sizes.all()) {
-    if (extent_of(signature.kind, size, signature.dtype, ranks.size()).count == 0) continue;
-    const Work work = make_work(signature, size, false, ranks.rank(), ranks.size(), area);
-    context.watch().begin(work.name);
+  SmallOnes small(context, context.options().beside_bytes);
+  sums.each([&](const Work& work) {
     const auto large = through_session(context.session(), work, context.place().stream());
     context.fill(work);
     Result result = measure_beside(context, work, *large, small);
     result.wrong = context.wrong_elements(work, *large, false);
     context.add({result});
-  }
+  });
 }
 
 }  // namespace kolo::bench

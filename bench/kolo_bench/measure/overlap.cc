@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "bench/kolo_bench/measure/context.h"
+#include "bench/kolo_bench/measure/sums.h"
 
 namespace kolo::bench {
 namespace {
@@ -87,27 +88,17 @@ Result measure_overlap(BenchContext& context, const Work& work, const std::vecto
 }  // namespace
 
 void run_overlap(BenchContext& context) {
-  const Options& options = context.options();
-  const Ranks& ranks = context.ranks();
-  const Signature signature{.kind = OpKind::all_reduce, .op = options.ops.front(), .dtype = options.dtypes.front()};
-  const auto bytes = static_cast<std::size_t>(options.sizes.max);
-  context.place().check_room(ranks, checked_product(2, bytes), "use a smaller -e, or fewer ranks");
-  const Storage in = context.storage(bytes), out = context.storage(bytes);
-  const Area area{in.data(), out.data(), bytes, bytes, 1, context.place().device()};
+  const Sums sums(context);
   Peer* const peer = context.peer();
-  cli::collectively(ranks, [&] {
+  cli::collectively(context.ranks(), [&] {
     if (!peer) return;
-    if (const auto reason =
-            peer->refuses(make_work(signature, options.sizes.max, false, ranks.rank(), ranks.size(), area)))
+    if (const auto reason = peer->refuses(sums.work(context.options().sizes.max)))
       throw UsageError(
           fmt::format("--compare {0}: {1}; leave it out, or measure what {0} can do", peer->name(), *reason));
   });
   context.begin(context.peers());
   Computation computation;
-  for (const std::int64_t size : options.sizes.all()) {
-    if (extent_of(signature.kind, size, signature.dtype, ranks.size()).count == 0) continue;
-    const Work work = make_work(signature, size, false, ranks.rank(), ranks.size(), area);
-    context.watch().begin(work.name);
+  sums.each([&](const Work& work) {
     const auto kolo = through_session(context.session(), work, context.place().stream(), context.group());
     const auto theirs = peer ? peer->candidate(work, peer->name()) : nullptr;
     std::vector<Asynchronous*> candidates{kolo.get()};
@@ -116,7 +107,7 @@ void run_overlap(BenchContext& context) {
     Result result = measure_overlap(context, work, candidates, computation);
     result.wrong = context.wrong_elements(work, *kolo, false);
     context.add({result});
-  }
+  });
 }
 
 }  // namespace kolo::bench
