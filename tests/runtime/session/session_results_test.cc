@@ -169,7 +169,7 @@ TEST(Threads, NobodySleepsWhileAnOperationMoves) {
 
   const Group group = session.new_group(session.world().info()->ranks, {.order = Order::program});
   session.all_reduce(view_scalar(waited), {.group = group});
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the background thread sleeps
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
   Handle begun = session.all_reduce_async(view_scalar(left), {.group = group});  // begins in this thread
   wait_for_steps(4 * MovingBackend::steps);
   EXPECT_EQ(session.stats().late_wakeups, 0U);
