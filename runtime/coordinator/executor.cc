@@ -215,12 +215,12 @@ bool Executor::step_once(std::vector<Finished>& finished) {
 void Executor::drop_complete() {
   for (Running& running : running_) {
     if (!running.complete) continue;
-    if (!running.buckets.empty()) room_.tensors.swap(running.buckets.front().tensors);
-    room_.buckets.swap(running.buckets);
     room_.operations.swap(running.operations);
+    room_.operations.clear();  // before what they refer to
+    if (!running.buckets.empty()) room_.tensors.swap(running.buckets.front().tensors);
     room_.tensors.clear();
+    room_.buckets.swap(running.buckets);
     room_.buckets.clear();
-    room_.operations.clear();
   }
   std::erase_if(running_, [](const Running& running) { return running.complete; });
 }

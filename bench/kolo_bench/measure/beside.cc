@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "bench/kolo_bench/measure/context.h"
 #include "bench/kolo_bench/measure/sums.h"
 #include "ops/gpu/gpu.h"
 
