@@ -41,6 +41,7 @@ class Fetches final {
     ++heard_;
     waits_ = false;
   }
+  std::uint64_t heard() const { return heard_; }
 
   /// Whether copy_part() has something to do: it does not wait for word of a withdrawal.
   bool has_work() const { return !messages_.empty() && !waits_; }

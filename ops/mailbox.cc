@@ -75,7 +75,6 @@ void Mailbox::post(Parcel& parcel) {
   }
   const auto address = parcel.bytes > 0 ? peer.lane->show({parcel.data, parcel.bytes}) : std::nullopt;
   if (!address) return put(peer, message);
-  parcel.shown = true;
   message.how = How::shown;
   put(peer, message, std::as_bytes(std::span(*address)));
 }
@@ -102,9 +101,8 @@ void Mailbox::withdraw(Parcel& parcel) {
   peer.offered.erase(parcel.number);
   if (peer.part_left > 0 && peer.moving.front() == &parcel) peer.padding = std::exchange(peer.part_left, 0);
   std::erase(peer.moving, &parcel);
-  const How how = std::exchange(parcel.shown, false) ? How::shown : How::asked;
-  if (how == How::shown) peer.lane->withdraw();
-  put(peer, {.kind = Kind::cancel, .how = how, .number = parcel.number});
+  peer.lane->withdraw();
+  put(peer, {.kind = Kind::cancel, .number = parcel.number});
 }
 
 bool Mailbox::has_work() const {
@@ -193,7 +191,7 @@ void Mailbox::answer(Peer& peer, std::uint64_t number, Verdict verdict, const Pa
 
 // ---- incoming -------------------------------------------------------------------------------------------------------
 
-/// What has come meets receives only when all was heard: the next word may be that it is withdrawn.
+/// What has come meets receives only when all was heard, and what is withdrawn: the next word may be that it is.
 bool Mailbox::read(int rank, Peer& peer) {
   bool moved = false;
   for (std::size_t sum = 0, count = 1; count > 0 && sum < most_in_a_pass; sum += count) {
@@ -225,7 +223,7 @@ bool Mailbox::read(int rank, Peer& peer) {
     }
     moved |= count > 0;
   }
-  while (peer.fresh > 0) {
+  while (peer.fresh > 0 && peer.settled()) {
     const auto one = std::prev(peer.arrived.end(), static_cast<std::ptrdiff_t>(peer.fresh));
     if (!one->complete) break;
     --peer.fresh;
@@ -332,6 +330,7 @@ bool Mailbox::fetch(Peer& peer) {
 void Mailbox::match(Parcel& parcel) {
   for (const int rank : parcel.peers) {
     Peer& peer = peers_.at(rank);
+    if (!peer.settled()) peer.fresh = peer.arrived.size();
     const auto settled = std::prev(peer.arrived.end(), static_cast<std::ptrdiff_t>(peer.fresh));
     const auto found = std::find_if(peer.arrived.begin(), settled,
                                     [&](const Arrived& one) { return fits(parcel, rank, one.message); });
@@ -363,7 +362,6 @@ void Mailbox::hear_answer(int rank, Peer& peer) {
   parcel.matched = true;
   if (answer.verdict == Verdict::copying) return;
   peer.offered.erase(known);
-  parcel.shown = false;
   switch (answer.verdict) {
     case Verdict::go:
       if (parcel.bytes > 0 && !parcel.elsewhere) return peer.moving.push_back(&parcel);
@@ -378,7 +376,7 @@ void Mailbox::hear_answer(int rank, Peer& peer) {
 /// A send was withdrawn. If its message has met a receive, whose data will not come, that waits for another one.
 void Mailbox::hear_cancel(Peer& peer) {
   const std::uint64_t number = peer.frame.number;
-  if (peer.frame.how == How::shown) peer.fetches.hear_withdrawal();
+  peer.fetches.hear_withdrawal();
   peer.fetches.drop(number);
   const auto arrived =
       std::ranges::find_if(peer.arrived, [&](const Arrived& one) { return one.message.number == number; });

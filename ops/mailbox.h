@@ -41,7 +41,6 @@ struct Parcel {
 
   std::uint64_t number = 0;  // of the message, or of the receive, in their order
   std::size_t moved = 0;     // bytes
-  bool shown = false;        // of a send: the receiver may copy it by itself
 };
 
 /// What this rank sends others and receives from them, without negotiation: the n-th send of a group, pair and tag
@@ -53,7 +52,9 @@ struct Parcel {
 /// at the end; or is to be sent the rest, which comes in frames of a part each, those of several messages in turn; or
 /// refuses it, since it differs. Only then a send is done. Of a message that goes elsewhere the rest is empty: both
 /// ranks are bound once it is sent. A send that is withdrawn says so; if its receive had met it meanwhile, that one
-/// waits for the next message. A receive that is withdrawn while a message comes to it lets the rest of that go by.
+/// waits for the next message. Where receivers take messages without asking, the lane also says at once that one is
+/// withdrawn: until its receiver has heard which, none meets a receive. A receive that is withdrawn while a message
+/// comes to it lets the rest of that go by.
 ///
 /// So a rank keeps no more than others have in flight, and whoever waits for something hears everything: no order of
 /// sends and receives blocks. Used by one thread at a time; never waits.
@@ -94,7 +95,7 @@ class Mailbox final {
   struct Frame {
     Kind kind = Kind::message;
     DType dtype = DType::f32;
-    How how = How::asked;              // of a message, also of one that is cancelled; of the receive that refuses it
+    How how = How::asked;              // of a message; of the receive that refuses it
     Verdict verdict = Verdict::taken;  // of an answer
     std::int32_t tag = 0;
     std::uint64_t number = 0;  // of the message, by its sender
@@ -111,6 +112,8 @@ class Mailbox final {
     std::size_t left = 0;
   };
   struct Peer {
+    /// Whether the peer has withdrawn nothing but what this rank has heard of.
+    bool settled() const { return lane->withdrawn() <= fetches.heard(); }
     bool has_output() const { return !frames.empty() || !moving.empty() || head_left + padding > 0; }
     /// As many more parcels may hear of it: the lane listens while there is one.
     void expect(int change) {

@@ -92,6 +92,7 @@ class RingLane final : public ByteLane {
   void listen(bool waits) override { in_.ring->deaf.store(waits ? 0 : 1); }
   std::optional<LaneAddress> show(std::span<const std::byte> bytes) override { return reach_->address_of(bytes); }
   void withdraw() noexcept override { reach_->withdraw(shown_); }
+  std::uint64_t withdrawn() const override { return seen_.withdrawn.load(); }
   Fetched fetch(const LaneAddress& address, std::size_t offset, std::span<std::byte> to, std::uint64_t heard) override {
     return reach_->fetch(peer_, seen_, address, offset, to, heard);
   }

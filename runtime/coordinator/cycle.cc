@@ -353,11 +353,10 @@ void Cycle::give_up(const Failure& failure) noexcept {
     for (auto& [key, group] : groups_.all()) {
       if (concerned && concerned != group) continue;
       group->executor.halt();
-      if (std::exchange(group->failure_reported, true) || group->negotiator.broken()) {
-        reported = false;
-      } else {
-        stepping ? group->negotiator.fail_group(failure) : group->negotiator.retire(failure);
-      }
+      const bool again = std::exchange(group->failure_reported, true) || group->negotiator.broken();
+      reported &= !again;
+      if (!again && stepping) group->negotiator.fail_group(failure);
+      if (!again && !stepping) group->negotiator.retire(failure, queue_.closed(group->info->key()));
     }
     if (reported) return;
     for (auto& [key, group] : groups_.all()) group->negotiator.leave(true);

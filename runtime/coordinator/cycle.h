@@ -72,8 +72,9 @@ class Cycle {
   bool acted_by_itself() const { return has_announced_ || time_has_come_; }
   /// Whether everything was sent.
   bool flushed() const { return flushed_; }
-  /// Any thread.
+  // Any thread:
   SessionStats stats() const { return counters_.stats(); }
+  bool lost_a_rank() const { return losses_.lost() > 0; }
 
  private:
   /// Of a group, in one cycle.

@@ -86,6 +86,7 @@ class Driver {
   const std::shared_ptr<const GroupInfo>& world_group() const { return world_group_; }
   const Config& config() const { return config_; }
   SessionStats stats() const;
+  bool lost_a_rank() const { return cycle_.lost_a_rank(); }
 
  private:
   bool cycle(Clock::time_point now);

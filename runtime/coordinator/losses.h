@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -30,7 +31,7 @@ class Losses {
   void heard(const Gone& gone, Time now) { notice(gone, now + ControlChannel::word_comes_within); }
   /// How a group fails from the beginning, since a member is gone.
   std::optional<Failure> failure_of(const GroupInfo& group) const;
-  /// For how many ranks the groups that have them have failed.
+  /// For how many ranks the groups that have them have failed. Any thread.
   std::size_t lost() const { return lost_; }
   /// Whether any rank is gone.
   bool any() const { return !gone_.empty(); }
@@ -52,7 +53,7 @@ class Losses {
   Groups& groups_;
   std::vector<Noticed> noticed_;     // and not acted on
   std::map<int, std::string> gone_;  // how, by rank
-  std::size_t lost_ = 0;
+  std::atomic<std::size_t> lost_ = 0;
 };
 
 }  // namespace kolo

@@ -328,6 +328,11 @@ bool PendingQueue::close(const GroupKey& group) {
   return !busy && (closed_groups_.insert(group), true);
 }
 
+bool PendingQueue::closed(const GroupKey& group) const {
+  const std::lock_guard lock(mutex_);
+  return closed_groups_.contains(group);
+}
+
 bool PendingQueue::any_in_flight() const {
   const std::lock_guard lock(mutex_);
   return !in_flight_.empty();

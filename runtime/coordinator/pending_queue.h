@@ -89,6 +89,8 @@ class PendingQueue {
   /// No submissions to a group that is about to be removed, until its removal is complete or has failed. False, and
   /// nothing happens, if it has operations in flight on this rank.
   bool close(const GroupKey& group);
+  /// Whether that is so.
+  bool closed(const GroupKey& group) const;
 
   bool any_in_flight() const;
   /// Operations submitted and not retired, oldest first.

@@ -216,7 +216,7 @@ void Negotiator::receive_from_parent(Reader& reader) {
   while (!reader.done()) {
     const DownMessage message = decode_down(reader);
     if (const auto* const gone = std::get_if<Gone>(&message)) tell(*gone);
-    if (cut_off_ || (retired_ && !ends_all(message))) continue;
+    if (cut_off_ || ((retired_ || broken_) && !ends_all(message))) continue;
     if (std::holds_alternative<Gone>(message)) continue;
     const auto* retracted = std::get_if<Retracted>(&message);  // meant for this position alone
     retracted ? apply(*retracted) : down(message);
@@ -355,9 +355,7 @@ void Negotiator::apply(const Left& message) {
                                    group().name, message.rank)}});
     return;
   }
-  for (const SubmissionPtr& submission : take_everything()) {
-    decisions_.failed.push_back({submission, membership_.left_failure(submission->request)});
-  }
+  for (const SubmissionPtr& submission : take_everything()) fail(submission);
 }
 
 void Negotiator::apply(const GroupFailed& message) {

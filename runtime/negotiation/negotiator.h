@@ -134,10 +134,11 @@ class Negotiator {
   void fail_group(const Failure& failure) { up(0, GroupFailed{failure}); }
   /// The same where this rank's part of the negotiation was left half-way, and is of no more use: it waits until the
   /// ranks have agreed on the failure, and handles and hands on nothing else, since decisions before that build on one
-  /// that was lost here. Who asks for it fails what was submitted.
-  void retire(const Failure& failure) {
-    retired_ = true;
-    fail_group(failure);
+  /// that was lost here. Who asks for it fails what was submitted. `removes`: this rank has asked to remove the group;
+  /// so it waits for nobody, since the others may have done so, and know nothing of it any more.
+  void retire(const Failure& failure, bool removes = false) {
+    retired_ = failure;
+    removes ? cut_off(failure) : fail_group(failure);
   }
   /// The group ends here, without a word to its other ranks, who know: what waits fails, and no decision counts.
   void end(const Failure& failure) {
@@ -152,7 +153,6 @@ class Negotiator {
   /// The same where a rank has left without having begun an operation: neither that nor a later one will be complete.
   void end_if_left(const Submission& oldest) {
     if (!in_order() || broken_ || *oldest.request.number < membership_.last_begun()) return;
-    ended_by_leaving_ = true;
     apply(GroupFailed{membership_.left_failure()});
   }
   /// Another rank has called something else, in this operation or a later one.
@@ -212,10 +212,11 @@ class Negotiator {
   const TreePosition& position() const { return position_; }
   const RankSet& left() const { return membership_.left(); }
   bool all_left() const { return membership_.all_left(); }
-  /// Whether this rank need not wait for others: what they say last has come, or nobody counts on it.
-  bool may_leave() const { return all_left() || (broken_ && !ended_by_leaving_); }
+  /// Whether this rank need not wait for others here: all have left; or, in a group of some, one has, and nothing is
+  /// decided any more (nor need all say it, since one that has removed the group since does not).
+  bool may_leave() const { return group().is_world() ? all_left() : over(); }
   bool broken() const { return broken_.has_value(); }
-  bool retired() const { return retired_; }
+  bool retired() const { return retired_.has_value(); }
   /// What was in flight has failed on every rank, and nothing starts any more.
   bool over() const { return broken_ || membership_.any_left(); }
   const std::optional<Failure>& failure() const { return broken_; }
@@ -315,14 +316,16 @@ class Negotiator {
     decisions_.withdrawn.insert(decisions_.withdrawn.end(), submissions.begin(), submissions.end());
   }
   void after_replan(const std::vector<BucketId>& retired, BucketId first_new);
-  /// It cannot run any more: a rank has left, or the group has failed.
+  /// It cannot run any more: the group has failed, here if not elsewhere, or a rank has left.
   void fail(const SubmissionPtr& submission) {
-    decisions_.failed.push_back({submission, broken_ ? *broken_ : membership_.left_failure(submission->request)});
+    const auto& failure = broken_ ? broken_ : retired_;
+    decisions_.failed.push_back({submission, failure ? *failure : membership_.left_failure(submission->request)});
   }
   bool give_up(const std::string& name, const Failure& failure);
   /// Whether this rank has joined.
   bool joined() const { return membership_.joined(position_.rank); }
-  /// Whether a message means anything to a rank whose part is retired.
+  /// Whether a message means anything to a rank whose part is retired, or for which the group has failed: it may have
+  /// heard of that before what the others have done meanwhile.
   static bool ends_all(const auto& message) {
     return std::holds_alternative<GroupFailed>(message) || std::holds_alternative<Left>(message) ||
            std::holds_alternative<Gone>(message);
@@ -342,8 +345,7 @@ class Negotiator {
   bool hold_join_ = false;
   std::optional<Failure> broken_;
   bool cut_off_ = false;
-  bool ended_by_leaving_ = false;
-  bool retired_ = false;
+  std::optional<Failure> retired_;
   std::uint64_t faults_ = 0;
   bool devices_shared_ = false;  // at the root
   RankSet gone_;

@@ -31,7 +31,7 @@ Request Session::Parts::pair_request(std::string_view name, const Tensor& tensor
   if (options.tag != 0) {
     refuse(
         fmt::format("{} '{}' with tag {}: group {} is not ordered (its operations have a name, and no tag); leave "
-                    "the tag at 0, or make a group with Order::program",
+                    "the tag at 0, or make an ordered group",
                     verb, name, options.tag, parent.name));
   }
   if (peer < 0 || peer >= parent.size() || peer == parent.rank) {
@@ -72,7 +72,8 @@ Request Session::Parts::tagged_request(const Tensor& tensor, PairMatch&& match, 
   request.group = request.parent;
   const std::string what = describe(request);
   if (parent.order != Order::program)
-    refuse(what + ": the group is not ordered; pass a name, or make a group with Order::program");
+    refuse(what + ": the group is not ordered; " +
+           (request.match->peer == -1 ? "make an ordered group" : "pass a name, or make an ordered group"));
   const int peer = request.match->peer;
   if (peer == parent.rank || peer >= parent.size() || peer < -1 || parent.size() == 1)
     refuse(fmt::format("{}: that is not another rank of the group (it has {}, from 0; this is {})", what, parent.size(),

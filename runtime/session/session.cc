@@ -51,7 +51,12 @@ Session::Parts::Parts(World world, const Config& asked)
       driver(std::make_shared<Driver>(std::move(world.parts().control), std::move(world.parts().backends), device,
                                       config_of(*world.parts().control, asked))),
       exceptions_at_start_(std::uncaught_exceptions()) {
-  if (driver->control().spans_processes()) at_exit_.emplace([this](bool failed) { driver->end(failed); });
+  if (driver->control().spans_processes()) {
+    at_exit_.emplace([this](bool failed) {
+      driver->end(failed);
+      if (driver->lost_a_rank()) LeaveAtExit::lost_a_rank();
+    });
+  }
   const Config& config = driver->config();
   const int size = static_cast<int>(driver->world_group()->ranks.size());
   if (config.banner && driver->control().rank() == 0) print_banner(config, size);
@@ -63,6 +68,7 @@ Session::Parts::~Parts() {
     driver->stay(driver);
   } else {
     driver->close(std::uncaught_exceptions() > exceptions_at_start_);
+    if (driver->lost_a_rank()) LeaveAtExit::lost_a_rank();
   }
 }
 
@@ -102,8 +108,7 @@ void Session::Parts::check_naming(const Request& request, bool named) {
                                                  ": the group matches operations by their order, and they "
                                                  "have no name; leave it out");
   throw Error(ErrorCode::invalid_argument,
-              fmt::format("{} in group {}: the group matches operations by name; pass one, or make the group with "
-                          "Order::program",
+              fmt::format("{} in group {}: the group matches operations by name; pass one, or make an ordered group",
                           to_string(request.signature.kind), group.name));
 }
 
@@ -152,7 +157,9 @@ SubmissionPtr Session::Parts::submit(Request&& request, const RowArguments& rows
   if (request.invalid) request.sizes.clear();
   if (has_rows(signature.kind)) signature.shape = agreed_shape(signature.kind, signature.shape);
   if (signature.device != DeviceKind::cpu && !request.invalid) mark_ready(request, ready);
-  if (request.in_order() && request.invalid) throw Error(*request.invalid);  // it takes no place in the order
+  if (request.in_order() && request.invalid)  // it takes no place in the order
+    throw Error(request.invalid->code, fmt::format("{} in group {}: {}", to_string(signature.kind), request.group->name,
+                                                   request.invalid->message));
   return driver->submit(std::move(request), will_wait);
 }
 
@@ -190,7 +197,7 @@ SubmissionPtr Session::Parts::join(const Group& group) {
   Request request = new_request({.kind = OpKind::join}, group, 0);
   if (request.in_order())
     throw Error(ErrorCode::invalid_argument,
-                "join works where operations are matched by name; use a group without Order::program");
+                "join works where operations are matched by name; use a group that is not ordered");
   return driver->submit(std::move(request), true);
 }
 

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <exception>
 #include <mutex>
@@ -9,9 +10,10 @@
 namespace kolo {
 namespace {
 
-// Both have trivial destructors: they are used while static objects are destroyed.
+// All have trivial destructors: they are used while static objects are destroyed.
 constinit std::mutex mutex;
 constinit LeaveAtExit* newest = nullptr;
+constinit std::atomic<bool> lost = false;
 
 }  // namespace
 
@@ -26,6 +28,14 @@ LeaveAtExit::~LeaveAtExit() {
   LeaveAtExit** link = &newest;
   while (*link != this) link = &(*link)->next_;
   *link = next_;
+}
+
+void LeaveAtExit::lost_a_rank() noexcept {
+  lost = true;
+}
+
+bool have_lost_ranks() noexcept {
+  return lost;
 }
 
 void leave_sessions_at_exit() {

@@ -5,11 +5,13 @@
 namespace kolo {
 
 /// Makes a session of processes leave when its program calls exit(), or returns from main, without destroying the
-/// session. The list of these and MPI itself are the library's only process-wide state.
+/// session. The list of these, whether they have lost ranks, and MPI itself are the library's only process-wide state.
 class LeaveAtExit {
  public:
   /// leave  called at exit; `failed` if the exit code is not 0; must be thread-safe
   explicit LeaveAtExit(std::function<void(bool failed)> leave);
+  /// A rank of it is gone: whoever waits for all ranks at exit may wait for ever.
+  static void lost_a_rank() noexcept;
   /// Waits for a running `leave`.
   ~LeaveAtExit();
   LeaveAtExit(const LeaveAtExit&) = delete;
@@ -27,5 +29,8 @@ void leave_sessions_at_exit();
 
 /// Makes all living sessions leave, the newest first.
 void leave_sessions(bool failed) noexcept;
+
+/// Whether a session of this process has lost a rank.
+bool have_lost_ranks() noexcept;
 
 }  // namespace kolo

@@ -131,7 +131,8 @@ Launched launched() {
     throw Error(ErrorCode::invalid_argument,
                 what + "; start the program with one launcher, or unset what another one has left");
   };
-  if (result.rank >= std::max(result.ranks, 1))
+  if (result.ranks == 0) refuse(fmt::format("{} is 0, but a job has at least one rank", found->size));
+  if (result.rank >= result.ranks)
     refuse(fmt::format("{} is {}, but {} is {}", found->rank, result.rank, found->size, result.ranks));
   if (found != &torchrun && says_something(torchrun)) {
     const int ranks = launcher_says(torchrun.size), rank = launcher_says(torchrun.rank);

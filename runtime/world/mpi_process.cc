@@ -19,19 +19,20 @@
 namespace kolo {
 namespace {
 
-constexpr int patience_of_the_failed = 20;  // seconds
+constexpr int patience = 20;  // seconds
 
-/// MPI_Finalize() waits for all ranks. Where this program has failed some may never come to their end, and the launcher
-/// ends the job as soon as one process has: so this one waits until the others have had time to say why they failed.
+/// MPI_Finalize() waits for all ranks. Where this program has failed, or a rank is gone, some may never come to their
+/// end, and the launcher may end the job as soon as one process has: so this one waits until the others have had time
+/// to say why they failed.
 void finalize_mpi(int status) {
   try {
-    if (status != 0) {
+    if (status != 0 || have_lost_ranks()) {
       std::thread([status] {
-        std::this_thread::sleep_for(std::chrono::seconds(patience_of_the_failed));
+        std::this_thread::sleep_for(std::chrono::seconds(patience));
         std::fprintf(stderr,
-                     "kolo: process %d ends with code %d, though other ranks have not come to their end for %d s: the "
-                     "launcher ends them\n",
-                     static_cast<int>(getpid()), status, patience_of_the_failed);
+                     "kolo: process %d ends with code %d, though other ranks have not come to their end for %d s; the "
+                     "launcher may end them\n",
+                     static_cast<int>(getpid()), status, patience);
         std::fflush(nullptr);
         std::_Exit(status);
       }).detach();

@@ -35,6 +35,12 @@ std::string node_of_this_process() {
   return fmt::format("{} {} {}", host_name(), boot, pid_namespace());
 }
 
+Error different_sizes(int rank, int size, int of_rank_0) {
+  return {ErrorCode::mismatch, fmt::format("making a world from a store: rank 0 makes one of {} ranks, rank {} one of "
+                                           "{}; pass the same size on every rank",
+                                           of_rank_0, rank, size)};
+}
+
 }  // namespace
 
 StoreGathering::StoreGathering(Store& store, int rank, int size, const Config& config)
@@ -68,7 +74,10 @@ std::string StoreGathering::key(std::uint64_t round, const std::string& what) co
 std::vector<std::vector<std::byte>> StoreGathering::all(std::span<const std::byte> mine) {
   Store::Bytes together;
   try {
-    store_.set(key_of(rank_), mine);
+    Writer said;
+    said.put(static_cast<std::int32_t>(size_));
+    said.append(mine);
+    store_.set(key_of(rank_), said.bytes());
     const double limit = config_.stall_abort_seconds > 0 ? config_.stall_abort_seconds : 1e9;
     together = rank_ == 0 ? collect() : wait_for(key_of_all(round_), after(Clock::now(), limit) + for_the_verdict);
   } catch (const Error&) {
@@ -77,9 +86,11 @@ std::vector<std::vector<std::byte>> StoreGathering::all(std::span<const std::byt
   }
   ++round_;
   Reader reader(together);
-  const std::string failure = reader.get_string();
-  failed_ = !failure.empty();
-  if (failed_) throw Error(ErrorCode::stalled, failure);
+  failed_ = true;
+  if (const auto size = reader.get<std::int32_t>(); size != size_) throw different_sizes(rank_, size_, size);
+  const auto code = static_cast<ErrorCode>(reader.get<std::uint8_t>());
+  if (const std::string failure = reader.get_string(); !failure.empty()) throw Error(code, failure);
+  failed_ = false;
   std::vector<std::vector<std::byte>> result(static_cast<std::size_t>(size_));
   for (auto& bytes : result) {
     bytes.resize(reader.get_length(1));
@@ -94,17 +105,24 @@ Store::Bytes StoreGathering::collect() {
   const double limit = config_.stall_abort_seconds > 0 ? config_.stall_abort_seconds : 1e9;
   const auto deadline = after(Clock::now(), limit);
   std::string failure;
+  const auto say = [&](ErrorCode code, std::string_view failure) {
+    together.clear();
+    together.put(static_cast<std::int32_t>(size_));
+    together.put(static_cast<std::uint8_t>(code));
+    together.put(failure);
+  };
   try {
-    together.put(std::string_view());
+    say({}, "");
     for (int rank = 0; rank < size_; ++rank) {
-      const Store::Bytes said = wait_for(key_of(rank), deadline);
-      together.put(static_cast<std::uint32_t>(said.size()));
-      together.append(said);
+      const Store::Bytes bytes = wait_for(key_of(rank), deadline);
+      Reader said(bytes);
+      if (const auto size = said.get<std::int32_t>(); size != size_) throw different_sizes(rank, size, size_);
+      together.put(static_cast<std::uint32_t>(bytes.size() - sizeof(std::int32_t)));
+      together.append(std::span(bytes).subspan(sizeof(std::int32_t)));
     }
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::stalled) throw;
-    together.clear();
-    together.put(std::string_view(error.what()));
+    if (error.code() == ErrorCode::backend) throw;  // the store's
+    say(error.code(), error.what());
   }
   const auto bytes = together.bytes();
   store_.set(key_of_all(round_), bytes);
@@ -126,10 +144,12 @@ Store::Bytes StoreGathering::wait_for(const std::string& key, Store::Deadline de
     const bool over = Clock::now() >= deadline;
     if (has(key)) continue;  // it came while the others' were looked for
     if (over) {
+      const std::string again =
+          epoch_ == 1 ? "" : fmt::format(" (it is rank {}'s world number {} from this store)", rank_, epoch_);
       throw Error(ErrorCode::stalled,
-                  fmt::format("making a world from a store: not there after {:.3g} s: {}; see how these processes have "
-                              "ended, and use a new store",
-                              waited, to_string(late)));
+                  fmt::format("making a world from a store{}: not there after {:.3g} s: {}; see how these processes "
+                              "have ended, give each process a rank of its own, and use a new store",
+                              again, waited, to_string(late)));
     }
     if (waited < next_report_) continue;
     next_report_ = 2 * waited;

@@ -22,7 +22,8 @@ namespace kolo {
 /// "kolo/epoch/RANK", the only keys that stay.
 ///
 /// Ranks that do not come are reported after `config.stall_report_seconds`, again after 2, 4, 8 times as long; after
-/// `config.stall_abort_seconds` all() throws Error{stalled}, on every rank, that names them.
+/// `config.stall_abort_seconds` all() throws Error{stalled}, on every rank, that names them. So it does with
+/// Error{mismatch} if ranks differ in `size`, on those that others do not wait for in vain.
 class StoreGathering final : public Gathering {
  public:
   /// Throws Error{invalid_argument} if there is no such rank.

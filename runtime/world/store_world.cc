@@ -67,6 +67,8 @@ std::unique_ptr<Store> meet(const Launched& launched, const Config& config) {
           const Store::Bytes said = look.get(key, Clock::now());
           if (std::string_view(reinterpret_cast<const char*>(said.data()), said.size()) == job)
             return std::make_unique<TcpStore>(launched.address, port(i), false, answer_time);
+          why = fmt::format("the one at port {} is another job's, or its rank 0 has been told another number of ranks",
+                            port(i));
         } catch (const Error& error) {
           why = error.what();
         }

@@ -51,6 +51,7 @@ class LaneOfWay final : public ByteLane {
     return way_ == Way::sent ? std::nullopt : real_->show(bytes);
   }
   void withdraw() noexcept override { real_->withdraw(); }
+  std::uint64_t withdrawn() const override { return real_->withdrawn(); }
   Fetched fetch(const LaneAddress& address, std::size_t offset, std::span<std::byte> to, std::uint64_t heard) override {
     if (way_ == Way::copied_in_part && fetches_++ % 3 == 1) return Fetched::impossible;
     return real_->fetch(address, offset, to, heard);
@@ -144,6 +145,28 @@ TEST(Mailbox, AWithdrawnSendIsNotReceived) {
     EXPECT_TRUE(b.done && r.done);
     EXPECT_EQ(got, second);
   }
+}
+
+/// Word of it waits behind a large message that fills the lane.
+TEST(Mailbox, AWithdrawnSendIsNotReceivedBeforeWordOfIt) {
+  Boxes boxes(2, Way::sent);
+  auto large = message_of(500'000, 1), first = message_of(10, 2), second = message_of(10, 3);
+  std::vector<std::byte> got_large(large.size()), got(first.size());
+  Parcel a = parcel(true, {1}, 3, large), r = parcel(false, {0}, 3, got_large);
+  Parcel b = parcel(true, {1}, 4, first), c = parcel(true, {1}, 4, second), s = parcel(false, {0}, 4, got);
+  boxes[1].post(r);
+  boxes[0].post(a);
+  boxes[1].advance();
+  boxes[0].post(b);
+  boxes[0].advance();
+  boxes[0].withdraw(b);
+  boxes[1].post(s);
+  EXPECT_FALSE(s.done);
+  boxes[0].post(c);
+  boxes.settle();
+  EXPECT_TRUE(r.done && s.done && c.done);
+  EXPECT_EQ(got_large, large);
+  EXPECT_EQ(got, second);
 }
 
 TEST(Mailbox, ASendWithdrawnInTheMiddleLeavesItsReceiveToTheNext) {

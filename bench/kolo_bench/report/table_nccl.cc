@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 #include <fmt/printf.h>
 
+#include <utility>
+
 #include "bench/kolo_bench/report/table.h"
 
 namespace kolo::bench {
@@ -23,6 +25,7 @@ class NcclTable final : public Table {
 
   std::string header(const WorldInfo& world) override {
     program_ = options_.collective->perf;
+    op_ = options_.collective->name;
     const Sizes& sizes = options_.sizes;
     std::string text = fmt::format("# kolo-bench version {} path={} backend={} memory={} mpi={}\n", world.version,
                                    world.path, world.backend, world.memory, world.mpi);
@@ -48,7 +51,8 @@ class NcclTable final : public Table {
     const Result* halves[2] = {nullptr, nullptr};
     for (const Result& result : placements) halves[result.in_place ? 1 : 0] = &result;
     const Result& any = placements.front();
-    std::string text =
+    std::string text = std::exchange(op_, any.op) == any.op ? "" : fmt::format("# {}\n", any.op);
+    text +=
         fmt::sprintf(places, std::to_string(any.bytes), std::to_string(any.count), std::string(nccl_name(any.dtype)),
                      any.redop ? std::string(nccl_name(*any.redop)) : "none", std::to_string(any.root));
     for (const Result* half : halves) text += half ? half_of(*half) : fmt::sprintf(figures, "N/A", "N/A", "N/A", "N/A");
@@ -114,7 +118,7 @@ class NcclTable final : public Table {
 
   Options options_;
   std::vector<std::string> peers_;
-  std::string program_;
+  std::string program_, op_;  // op_: of the last row
 };
 
 }  // namespace

@@ -132,6 +132,8 @@ class ByteLane {
   /// Something that this rank has shown may go: whatever the peer reads of it from now on, fetch() drops. Waits for a
   /// copy of one call of fetch() at most, and for nobody who can be stopped alone. The caller then tells the peer what.
   virtual void withdraw() noexcept {}
+  /// How often the peer has done so: known at once, whatever lies between the two and has not been read.
+  virtual std::uint64_t withdrawn() const { return 0; }
 
   /// all: copied. withdrawn: something was withdrawn that the caller has not heard of. impossible: it must be sent.
   enum class Fetched : std::uint8_t { all, withdrawn, impossible };

@@ -78,7 +78,7 @@ static void numbers_out_of_range(kolo_session* session) {
   REFUSES(kolo_all_reduce(session, NULL, &tensor, &tensor, &unknown), "declare() did not return");
   REFUSES(kolo_all_reduce(session, "c.x", &tensor, &tensor, &declared), "both a name and options->tensor");
   REFUSES(kolo_all_reduce(session, NULL, &tensor, &tensor, NULL),
-          "all_reduce in group world: the group matches operations by name; pass one, or make the group with");
+          "all_reduce in group world: the group matches operations by name; pass one, or make an ordered group");
   REFUSES(kolo_monitored_barrier(session, -1, NULL), "is no time to wait");
   size_t bytes = 0;
   REFUSES(kolo_dtype_size(-1, &bytes), "-1 is no kolo_dtype");

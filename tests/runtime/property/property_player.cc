@@ -197,6 +197,12 @@ class Lane {
  public:
   Lane(const std::shared_ptr<Player>& player, int step, int thread, std::uint64_t seed)
       : player_(*player), session_(player->session), functions_(player), step_(step), thread_(thread), random_(seed) {}
+  /// If it ends by an exception: other ranks may wait for what else is open before they begin what must be waited for.
+  ~Lane() {
+    std::erase_if(open_, [](const Submitted& one) { return one->op().in_order; });
+  }
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
 
   /// In the order of the program, with waits in between.
   void in_order(const Ops& ops) {

@@ -168,7 +168,7 @@ inline void misuse_ordered_groups(Session& session) {
                 ": the group matches operations by their order, and they have no name; leave it out");
   EXPECT_EQ(error_text([&] { session.all_reduce(view_scalar(one), {.group = named}); }, ErrorCode::invalid_argument),
             "all_reduce in group " + named.info()->name +
-                ": the group matches operations by name; pass one, or make the group with Order::program");
+                ": the group matches operations by name; pass one, or make an ordered group");
   (void)error_text([&] { session.join(g); }, ErrorCode::invalid_argument);
   const Tensor nowhere{nullptr, Shape{3}, DType::f32, {}};
   (void)error_text([&] { session.all_reduce(nowhere, {.group = g}); }, ErrorCode::invalid_argument);

@@ -146,6 +146,21 @@ void signalled(int signal, bool in_order = false) {
   sum("after");
 }
 
+/// The last rank is killed; the others go on, rank 1 for longer.
+void outlives() {
+  int rank = 0;
+  try {
+    kolo::Session session;
+    rank = session.rank();
+    (void)sum_of_ones(session, "before");
+    if (rank == session.size() - 1) raise(SIGKILL);
+    (void)sum_of_ones(session, "after");
+  } catch (const kolo::Error& error) {
+    std::printf("rank %d goes on: %s\n", rank, std::string(kolo::to_string(error.code())).c_str());
+  }
+  if (rank == 1) std::this_thread::sleep_for(std::chrono::seconds(25));
+}
+
 /// Proportional share of this process: what processes share is divided among them.
 long memory_kilobytes() {
   std::ifstream smaps("/proc/self/smaps_rollup");
@@ -453,6 +468,8 @@ void run(const std::string& mode, const std::string& argument) {
     freeze_after(argument);
   } else if (mode == "kill") {
     signalled(SIGKILL, argument == "in_order");
+  } else if (mode == "outlives") {
+    outlives();
   } else if (mode == "many_groups") {
     many_groups(argument == "in_order");
   } else if (mode == "leave") {

@@ -83,6 +83,20 @@ struct Fiber {
   bool timed_out = false;
 };
 
+/// While one lives, what runs is the simulation itself, in the thread that it has interrupted.
+class Works {
+ public:
+  Works() : before_(std::exchange(any, true)) {}
+  ~Works() { any = before_; }
+  Works(const Works&) = delete;
+  Works& operator=(const Works&) = delete;
+
+  static inline bool any = false;
+
+ private:
+  const bool before_;
+};
+
 class Simulation {
  public:
   Simulation(std::uint64_t seed, Nanoseconds limit) : random_(seed), limit_(start_of_time + limit) {}
@@ -114,6 +128,7 @@ class Simulation {
   Fiber& current() { return *current_; }
 
   std::size_t add(std::function<void*()> work) {
+    const Works works;
     auto fiber = std::make_unique<Fiber>();
     fiber->number = fibers_.size();
     if (current_) fiber->rank = current_->rank_to_start >= 0 ? current_->rank_to_start : current_->rank;
@@ -138,7 +153,7 @@ class Simulation {
   }
 
   void yield() {
-    ready_.push_back(current_);
+    put_to_ready(*current_);
     reschedule();
   }
 
@@ -149,13 +164,13 @@ class Simulation {
     me.waits_on = on;
     me.waits_for = what;
     me.wake_at = until;
-    waiting_[on].push_back(&me);
-    if (until != never) timers_.insert({until, me.number});
+    put_to_waiting(me);
     reschedule();
     return !me.timed_out;
   }
 
   int wake(const void* on, int most) {
+    const Works works;
     const auto found = waiting_.find(on);
     if (found == waiting_.end()) return 0;
     int woken = 0;
@@ -171,7 +186,10 @@ class Simulation {
   }
 
   void freeze(int rank, Nanoseconds until) { frozen_[rank] = until; }
-  void at(Nanoseconds time, std::function<void()> action) { actions_.emplace(time, std::move(action)); }
+  void at(Nanoseconds time, std::function<void()> action) {
+    const Works works;
+    actions_.emplace(time, std::move(action));
+  }
   Nanoseconds now() const { return now_; }
   void end() {
     ended_ = true;
@@ -180,6 +198,16 @@ class Simulation {
 
  private:
   static void enter() noexcept;
+
+  void put_to_ready(Fiber& fiber) {
+    const Works works;
+    ready_.push_back(&fiber);
+  }
+  void put_to_waiting(Fiber& fiber) {
+    const Works works;
+    waiting_[fiber.waits_on].push_back(&fiber);
+    if (fiber.wake_at != never) timers_.insert({fiber.wake_at, fiber.number});
+  }
 
   void make_ready(Fiber& fiber) {
     if (fiber.wake_at != never) timers_.erase({fiber.wake_at, fiber.number});
@@ -213,6 +241,7 @@ class Simulation {
 
   /// The one that goes on; null if nobody ever will.
   Fiber* next() {
+    const Works works;
     while (now_ < limit_) {
       wake_sleepers();
       while (!ready_.empty()) {
@@ -385,6 +414,9 @@ void kill(int rank) {
 }
 void at(std::chrono::nanoseconds time, std::function<void()> action) {
   simulation->at(start_of_time + static_cast<Nanoseconds>(time.count()), std::move(action));
+}
+bool simulation_works() {
+  return Works::any;
 }
 void end_simulation() {
   simulation->end();

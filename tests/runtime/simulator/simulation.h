@@ -41,6 +41,8 @@ void freeze(int rank, std::chrono::nanoseconds time);
 void kill(int rank);
 /// Calls `action` at that time, in no thread: it must not wait.
 void at(std::chrono::nanoseconds time, std::function<void()> action);
+/// Whether the simulation itself runs now, in this thread.
+bool simulation_works();
 /// Ends the simulation where it is, as exit() would.
 [[noreturn]] void end_simulation();
 /// The virtual time that has passed.

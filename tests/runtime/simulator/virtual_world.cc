@@ -44,7 +44,9 @@ struct ShortOfMemory {
 
   bool strikes() {
     const char here = 0;
-    if (!stack || !same_fiber(&here, stack) || fault->kind != Fault::Kind::memory || fault->call-- > 0) return false;
+    if (!stack || simulation_works() || !same_fiber(&here, stack) || fault->kind != Fault::Kind::memory ||
+        fault->call-- > 0)
+      return false;
     fault->kind = Fault::Kind::none;
     return true;
   }

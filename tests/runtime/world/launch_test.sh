@@ -27,7 +27,7 @@ case $case in
     KOLO_STALL_REPORT_SECONDS=1 KOLO_STALL_ABORT_SECONDS=3 job "$launch" -n 4 bash -c \
       '[[ $RANK != 2 ]] || kill -KILL $$; exec "$@"' bash "$program" --sizes 784,10 --steps 1
     exits 137
-    says 3 'making a world from a store: not there after .* s: rank 2; see how these processes have ended, and use a new store'
+    says 3 'making a world from a store: not there after .* s: rank 2; see how these processes have ended, give each process a rank of its own, and use a new store'
     ;;
   no_rank_0)
     # shellcheck disable=SC2016

@@ -156,6 +156,36 @@ TEST(StoreWorld, RefusesRanksThatThereAreNot) {
     error_text([&] { (void)store_world(store, rank, 2, testing::test_config()); }, ErrorCode::invalid_argument);
 }
 
+TEST(StoreWorld, RefusesDifferentSizes) {
+  for (const auto& [of_rank_0, of_rank_1] : {std::pair(2, 3), std::pair(3, 2)}) {
+    testing::TempFolder folder;
+    FileStore store(folder.path());
+    as_threads(2, [&, sizes = std::array{of_rank_0, of_rank_1}](int rank) {
+      const int size = sizes[static_cast<std::size_t>(rank)];
+      const std::string why =
+          error_text([&] { (void)store_world(store, rank, size, impatient()); }, ErrorCode::mismatch);
+      EXPECT_NE(why.find("rank 0 makes one of " + std::to_string(sizes[0]) + " ranks, rank 1 one of " +
+                         std::to_string(sizes[1]) + "; pass the same size on every rank"),
+                std::string::npos)
+          << why;
+    });
+  }
+}
+
+/// Another process that is the same rank is taken for that rank's next world.
+TEST(StoreWorld, SaysThatARankHasBeenThereBefore) {
+  testing::TempFolder folder;
+  FileStore store(folder.path());
+  std::atomic<int> second{0};
+  as_threads(2, [&](int) {
+    const std::string why = error_text([&] { (void)store_world(store, 1, 2, impatient()); }, ErrorCode::stalled);
+    EXPECT_NE(why.find(": rank 0; see how these processes have ended, give each process a rank"), std::string::npos)
+        << why;
+    second += why.find(" (it is rank 1's world number 2 from this store): not there after") != std::string::npos;
+  });
+  EXPECT_EQ(second, 1);
+}
+
 TEST(StoreWorld, ComparesSettings) {
   testing::TempFolder folder;
   FileStore store(folder.path());
@@ -318,6 +348,7 @@ TEST(Launchers, MustNotContradictThemselves) {
           "OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE say rank 0 of 2, RANK and WORLD_SIZE say rank 0 of 4");
   refuses({{"SLURM_NTASKS", "2"}, {"SLURM_PROCID", "0"}, {"PMIX_RANK", "0"}, {"WORLD_SIZE", "2"}, {"RANK", "1"}},
           "say rank 0 of 2, RANK and WORLD_SIZE say rank 1 of 2");
+  refuses(meeting + Variables{{"WORLD_SIZE", "0"}, {"RANK", "0"}}, "WORLD_SIZE is 0, but a job has at least one rank");
   refuses(meeting + Variables{{"WORLD_SIZE", "2"}, {"RANK", "2"}}, "RANK is 2, but WORLD_SIZE is 2");
   refuses(meeting + Variables{{"WORLD_SIZE", "4"}, {"RANK", "1"}, {"LOCAL_RANK", "2"}},
           "LOCAL_RANK is 2, but RANK is 1");
