@@ -85,14 +85,17 @@ class TempFolder {
 };
 
 /// Seeds of a random test: 1…count, or only KOLO_TEST_SEED if that is set, to replay a failure. KOLO_TEST_SCALE
-/// multiplies the count, for longer runs; under sanitizers, where programs are five times as slow, there are fewer.
+/// multiplies the count, for longer runs, and KOLO_TEST_FIRST_SEED begins at another one; under sanitizers, where
+/// programs are five times as slow, there are fewer.
 inline std::vector<std::uint64_t> seeds(std::uint64_t count) {
   if (const char* one = std::getenv("KOLO_TEST_SEED")) return {std::strtoull(one, nullptr, 10)};
   double scale = sanitized ? 0.2 : 1;
   if (const char* more = std::getenv("KOLO_TEST_SCALE")) scale *= std::strtod(more, nullptr);
   count = static_cast<std::uint64_t>(scale * static_cast<double>(count));
   std::vector<std::uint64_t> result;
-  for (std::uint64_t seed = 1; seed <= count; ++seed) result.push_back(seed);
+  const char* const first = std::getenv("KOLO_TEST_FIRST_SEED");
+  const std::uint64_t before = first ? std::strtoull(first, nullptr, 10) - 1 : 0;
+  for (std::uint64_t seed = 1; seed <= count; ++seed) result.push_back(before + seed);
   return result;
 }
 

@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <malloc.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -39,13 +40,14 @@ std::shared_ptr<Marks> marks_in(const char* path) {
   return {static_cast<Marks*>(memory), [](Marks*) {}};
 }
 
-/// What a process holds of the machine.
+/// What a process holds of the machine, between two sessions.
 struct Held {
   std::ptrdiff_t descriptors = 0;
   long kilobytes = 0;
 };
 
 Held held_now() {
+  malloc_trim(0);  // what is free does not count
   const std::filesystem::directory_iterator open("/proc/self/fd"), end;
   std::ifstream pages("/proc/self/statm");
   long all = 0, resident = 0;
@@ -65,6 +67,7 @@ class Job {
   /// Returns the exit code.
   int run() {
     while (one_program()) {
+      if (early_.descriptors == 0 && elapsed() >= seconds_ / 10) early_ = held_now();
     }
     const Held now = held_now();
     std::printf("rank %d: %d programs, %d operations; after a tenth and at the end %td, %td descriptors, %ld, %ld KB\n",
@@ -116,7 +119,6 @@ class Job {
     ++next_;
     ++programs_;
     operations_ += program.operations();
-    if (early_.descriptors == 0 && elapsed() >= seconds_ / 10) early_ = held_now();
     return all[0][0] == '0';
   }
 
