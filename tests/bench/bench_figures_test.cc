@@ -125,6 +125,9 @@ TEST(BenchFigures, TheTableIsThatOfNcclTests) {
   EXPECT_EQ(table->row({in}),
             "    33554432       8388608     float     sum      -1      N/A     N/A     N/A     N/A  12345.6    2.72    "
             "4.08     N/A\n");
+  in.op = "ordered_all_reduce";  // said once
+  EXPECT_TRUE(table->row({in}).starts_with("# ordered_all_reduce\n  "));
+  EXPECT_TRUE(table->row({in}).starts_with("    33554432 "));
   const std::string header = table->header(some_world());
   for (std::string line; const char c : header + "\n") {
     if (c != '\n') {

@@ -25,7 +25,6 @@ class NcclTable final : public Table {
 
   std::string header(const WorldInfo& world) override {
     program_ = options_.collective->perf;
-    op_ = options_.collective->name;
     const Sizes& sizes = options_.sizes;
     std::string text = fmt::format("# kolo-bench version {} path={} backend={} memory={} mpi={}\n", world.version,
                                    world.path, world.backend, world.memory, world.mpi);
@@ -51,7 +50,8 @@ class NcclTable final : public Table {
     const Result* halves[2] = {nullptr, nullptr};
     for (const Result& result : placements) halves[result.in_place ? 1 : 0] = &result;
     const Result& any = placements.front();
-    std::string text = std::exchange(op_, any.op) == any.op ? "" : fmt::format("# {}\n", any.op);
+    const std::string before = std::exchange(op_, any.op);
+    std::string text = before.empty() || before == any.op ? "" : fmt::format("# {}\n", any.op);
     text +=
         fmt::sprintf(places, std::to_string(any.bytes), std::to_string(any.count), std::string(nccl_name(any.dtype)),
                      any.redop ? std::string(nccl_name(*any.redop)) : "none", std::to_string(any.root));
