@@ -88,7 +88,7 @@ std::vector<std::vector<std::byte>> StoreGathering::all(std::span<const std::byt
   Reader reader(together);
   failed_ = true;
   if (const auto size = reader.get<std::int32_t>(); size != size_) throw different_sizes(rank_, size_, size);
-  const auto code = static_cast<ErrorCode>(reader.get<std::uint8_t>());
+  const auto code = reader.get<ErrorCode>(static_cast<int>(ErrorCode::backend) + 1);
   if (const std::string failure = reader.get_string(); !failure.empty()) throw Error(code, failure);
   failed_ = false;
   std::vector<std::vector<std::byte>> result(static_cast<std::size_t>(size_));
@@ -104,11 +104,10 @@ Store::Bytes StoreGathering::collect() {
   Writer together;
   const double limit = config_.stall_abort_seconds > 0 ? config_.stall_abort_seconds : 1e9;
   const auto deadline = after(Clock::now(), limit);
-  std::string failure;
   const auto say = [&](ErrorCode code, std::string_view failure) {
     together.clear();
     together.put(static_cast<std::int32_t>(size_));
-    together.put(static_cast<std::uint8_t>(code));
+    together.put(code);
     together.put(failure);
   };
   try {

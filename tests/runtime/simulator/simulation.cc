@@ -147,7 +147,7 @@ class Simulation {
 
   /// A call during which a little time passes, and another thread may go on.
   void pass(Nanoseconds time) {
-    if (acting_) return;
+    if (Works::any) return;  // an action, in no thread
     now_ += time;
     if (random_() % 4 == 0) yield();
   }
@@ -221,9 +221,7 @@ class Simulation {
     while (!actions_.empty() && actions_.begin()->first <= now_) {
       const auto action = std::move(actions_.begin()->second);
       actions_.erase(actions_.begin());
-      acting_ = true;
       action();
-      acting_ = false;
     }
     while (!timers_.empty() && timers_.begin()->first <= now_) {
       Fiber& fiber = *fibers_[timers_.begin()->second];
@@ -307,7 +305,6 @@ class Simulation {
   Fiber* current_ = nullptr;
   ucontext_t host_{};
   std::uint64_t switches_ = 0;
-  bool acting_ = false;  // an action runs, in no thread
   bool ended_ = false;
 };
 
