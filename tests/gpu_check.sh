@@ -9,7 +9,8 @@ usage() {
   cat <<EOF
 usage: tests/gpu_check.sh PACKAGES [FOLDER]
 
-PACKAGES  folder with what tests/gather_packages.sh downloaded
+PACKAGES  folder with what tests/gather_packages.sh downloaded; if there is a folder bin in it with kolo-bench and
+          device_backend_mpi_test, built elsewhere from these sources, nothing is built here
 FOLDER    where packages are unpacked and kolo is built (default: a new one under \${TMPDIR:-/tmp}, deleted at the end)
 
 Ends with 0 if nothing failed, 1 if something did. Without a GPU it builds, says so, and skips the rest. Takes at most $limit s.
@@ -183,6 +184,10 @@ configure() {
     -DMPIEXEC_EXECUTABLE="$root/usr/bin/mpirun" -DCMAKE_POLICY_VERSION_MINIMUM=3.25
 }
 
+take_programs() {
+  install -D "$packages/bin/kolo-bench" "$build/bench/kolo-bench" && install -D "$packages/bin/device_backend_mpi_test" "$build/tests/device_backend_mpi_test"
+}
+
 compile() {  # not kolo-train and the models' tests
   cmake --build "$build" -j "$(nproc)" --target kolo-bench device_backend_mpi_test
 }
@@ -238,7 +243,7 @@ run_all() {
 }
 
 # Steps run in shells of their own.
-export -f unpack configure compile ranks mpi_works part sanitize
+export -f unpack configure compile take_programs ranks mpi_works part sanitize
 export source_dir packages work root build
 
 PATH=$PATH:/usr/local/cuda/bin
@@ -264,8 +269,12 @@ use_packages
 step 'mpirun of the packages' 30 nothing mpi_works || exit 1
 find_nccl
 write_as_host
-step 'configure' 90 nothing configure || exit 1
-step 'build' 400 nothing compile || exit 1
+if [[ -d $packages/bin ]]; then
+  step 'take the programs that are there' 20 nothing take_programs || exit 1
+else
+  step 'configure' 90 nothing configure || exit 1
+  step 'build' 400 nothing compile || exit 1
+fi
 if ((gpus > 0)); then
   if ((gpus < 2)); then
     printf 'gpu_check: 2 ranks share one GPU: each has its own NCCL_HOSTID, with NCCL_NET=Socket and NCCL_SOCKET_IFNAME=lo. Their speed is that of sharing.\n'

@@ -24,4 +24,14 @@ std::shared_ptr<std::byte> allocate_on(Device device, std::size_t bytes, bool ze
   return shared(std::move(buffer));
 }
 
+std::shared_ptr<std::byte> scratch_on(Device device, std::size_t bytes, bool zeros) {
+  if (device.kind == DeviceKind::cpu) return allocate_on(device, bytes, zeros);
+  Gpu& gpu = cuda_gpu(device.index);
+  bytes = std::max<std::size_t>(bytes, 1);
+  std::shared_ptr<std::byte> scratch(static_cast<std::byte*>(gpu.allocate_scratch(bytes)),
+                                     [&gpu](std::byte* data) { gpu.release_scratch(data); });
+  if (zeros) gpu.clear(scratch.get(), bytes);
+  return scratch;
+}
+
 }  // namespace kolo

@@ -79,6 +79,10 @@ class Gpu {
   virtual void release(void* data) noexcept = 0;
   virtual void* allocate_pinned(std::size_t bytes) = 0;
   virtual void release_pinned(void* data) noexcept = 0;
+  /// Memory as of allocate(), which nothing uses any more when it is released: that waits for nothing, while the others
+  /// wait for all that the GPU runs, maybe with other ranks.
+  virtual void* allocate_scratch(std::size_t bytes) = 0;
+  virtual void release_scratch(void* data) noexcept = 0;
 
   /// A range that profilers show.
   virtual std::uint64_t begin_range(const std::string& text) = 0;
@@ -100,6 +104,8 @@ Gpu& cuda_gpu(int index);
 /// Memory on the host or on a GPU, aligned to 64 bytes at least. Throws what cuda_gpu() does, and Error{backend} if
 /// there is no more.
 std::shared_ptr<std::byte> allocate_on(Device device, std::size_t bytes, bool zeros);
+/// The same, as scratch memory of the GPU: for what is freed under the coordinator's role.
+std::shared_ptr<std::byte> scratch_on(Device device, std::size_t bytes, bool zeros);
 
 /// Makes a GPU current for the calls of this scope.
 class GpuGuard final {

@@ -280,11 +280,11 @@ class CudaGpu final : public Gpu {
     check_cuda(cudaMemsetAsync(data, 0, bytes, static_cast<cudaStream_t>(stream)), "cudaMemsetAsync");
   }
   void copy(void* to, const void* from, std::size_t bytes) override {
-    copy(to, from, bytes, cudaStreamPerThread);
+    copy(to, from, bytes, own_stream());
     finish_own_stream();
   }
   void clear(void* data, std::size_t bytes) override {
-    clear(data, bytes, cudaStreamPerThread);
+    clear(data, bytes, own_stream());
     finish_own_stream();
   }
 
@@ -328,6 +328,14 @@ class CudaGpu final : public Gpu {
     return data;
   }
   void release_pinned(void* data) noexcept override { (void)cudaFreeHost(data); }
+  void* allocate_scratch(std::size_t bytes) override {
+    const CudaDeviceGuard selected(index_);
+    void* data = nullptr;
+    check_cuda(cudaMallocAsync(&data, std::max<std::size_t>(bytes, 1), own_stream()), "cudaMallocAsync");
+    finish_own_stream();
+    return data;
+  }
+  void release_scratch(void* data) noexcept override { (void)cudaFreeAsync(data, own_stream_); }
 
   std::uint64_t begin_range(const std::string& text) override {
     nvtxEventAttributes_t attributes{};
@@ -345,12 +353,21 @@ class CudaGpu final : public Gpu {
     return handle;
   }
 
+  /// What returns when it is done goes there. The default streams would wait for all that the program has put on them,
+  /// maybe for other ranks. Never destroyed.
+  cudaStream_t own_stream() {
+    std::call_once(own_stream_made_,
+                   [this] { own_stream_ = static_cast<cudaStream_t>(make_stream(StreamPriority::normal)); });
+    return own_stream_;
+  }
   void finish_own_stream() {
     const CudaDeviceGuard selected(index_);
-    check_cuda(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(own_stream()), "cudaStreamSynchronize");
   }
 
   int index_;
+  std::once_flag own_stream_made_;
+  cudaStream_t own_stream_ = nullptr;
   EventPool events_, timed_events_;
   mutable std::atomic<std::size_t> peak_{0};
 };

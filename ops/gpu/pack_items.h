@@ -36,16 +36,21 @@ struct Lanes {
   std::int64_t head = 0;
 };
 
+/// What is left of an address above a multiple of `size`, a power of two: a division would take longer than all else.
+constexpr std::uintptr_t above(std::uintptr_t address, std::uintptr_t size) {
+  return address & (size - 1);
+}
+
 /// The widest grouping in which both sides' vectors are aligned to their size, at most 16 bytes of the wider element.
 /// Addresses that are not multiples of their element's size get 1: the elements are then read byte by byte.
 constexpr Lanes lanes_of(std::uintptr_t from, std::uintptr_t to, int from_size, int to_size, std::int64_t count) {
   const int wider = from_size > to_size ? from_size : to_size;
   const auto from_bytes = static_cast<std::uintptr_t>(from_size), to_bytes = static_cast<std::uintptr_t>(to_size);
-  if (from % from_bytes != 0 || to % to_bytes != 0) return {1, 0};
+  if (above(from, from_bytes) != 0 || above(to, to_bytes) != 0) return {1, 0};
   for (int lanes = widest_vector / wider; lanes > 1; lanes /= 2) {
-    const std::uintptr_t vector = static_cast<std::uintptr_t>(lanes) * to_bytes;
-    const std::uintptr_t head = (vector - to % vector) % vector / to_bytes;
-    if ((from + head * from_bytes) % (static_cast<std::uintptr_t>(lanes) * from_bytes) != 0) continue;
+    const auto width = static_cast<std::uintptr_t>(lanes);
+    const std::uintptr_t head = above(-to, width * to_bytes) / to_bytes;
+    if (above(from + head * from_bytes, width * from_bytes) != 0) continue;
     return {lanes, static_cast<std::int64_t>(head) < count ? static_cast<std::int64_t>(head) : count};
   }
   return {1, 0};

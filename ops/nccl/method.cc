@@ -1,5 +1,9 @@
 #include "ops/nccl/method.h"
 
+#include <cmath>
+
+#include <kolo/float16.h>
+
 namespace kolo {
 namespace {
 
@@ -28,7 +32,16 @@ NcclMethod packed_as(const Signature& signature, DType wire, double prescale, in
   return method;
 }
 
-/// Sums are scaled by NCCL as it reads: with one factor for all, since they are linear.
+/// Whether NCCL, which holds a factor in the type that it adds, would multiply by just this one.
+bool holds(DType dtype, double factor) {
+  const auto f32 = static_cast<float>(factor);
+  if (dtype == DType::f16) return static_cast<double>(to_float(to_float16(f32))) == factor;
+  if (dtype == DType::bf16) return static_cast<double>(to_float(to_bfloat16(f32))) == factor;
+  return dtype == DType::f64 || (std::isfinite(f32) && (f32 != 0 || factor == 0));
+}
+
+/// Sums are scaled by NCCL as it reads: with one factor for all, since they are linear. Not by a group of one rank,
+/// where NCCL (2.28) leaves the end of a tensor as it was, nor by a factor that the type cannot hold.
 NcclMethod sum_of_floats(const Signature& signature, int ranks, std::size_t absent, int divide_by) {
   NcclMethod method{NcclWay::direct, signature.dtype, NcclOp::sum};
   method.factor = signature.prescale * signature.postscale;
@@ -37,7 +50,9 @@ NcclMethod sum_of_floats(const Signature& signature, int ranks, std::size_t abse
     method.op = NcclOp::average;
   else if (averages)
     method.factor /= divide_by;
-  return method;
+  if (method.factor == 1 || (ranks > 1 && holds(signature.dtype, method.factor))) return method;
+  const DType wire = size_of(signature.dtype) == 2 ? DType::f32 : signature.dtype;
+  return packed_as(signature, wire, signature.prescale, averages ? divide_by : 1, signature.postscale);
 }
 
 NcclMethod method_of_floats(const Signature& signature, int ranks, std::size_t absent, int divide_by,

@@ -66,7 +66,7 @@ std::vector<NcclRound> NcclPlanner::whole_tensors() {
   for (std::size_t i = 0; i < bucket_.tensors.size(); ++i) {
     const BucketTensor& tensor = bucket_.tensors[i];
     const auto more = static_cast<std::int64_t>(tensor.in.bytes());
-    const bool alone = is_large(tensor) || aligned(more) > staging_.bytes;
+    const bool alone = ranks_ == 1 || is_large(tensor) || aligned(more) > staging_.bytes;
     if (alone || aligned(bytes + more) > staging_.bytes) end_run(i);
     bytes += more;
     if (alone) end_run(i + 1);

@@ -58,7 +58,7 @@ void lay_out(const Unsubmitted& operation, const GroupInfo& group, int gpu, Requ
       throw Error(ErrorCode::backend, "malformed control message (a shape that is none)");
     const bool receives = sized.in.shape.dims() > 0 && sized.in.shape[0] == 0 && sized.out.shape.dims() > 0;
     const bool zeros = signature.op == ReduceOp::adasum;  // all values count there, and zeros for nothing
-    scratch.push_back(allocate_on(tensor.device, receives ? sized.out.bytes() : sized.in.bytes(), zeros));
+    scratch.push_back(scratch_on(tensor.device, receives ? sized.out.bytes() : sized.in.bytes(), zeros));
     tensor.data = scratch.back().get();
     request.tensors.push_back(lay_out(signature.kind, tensor, group, sizes, index));
   }

@@ -7,6 +7,15 @@
 #include "runtime/operation/arguments.h"
 
 namespace kolo {
+namespace {
+
+/// What the program submits to this group; what opens a pair is of no other group.
+bool is_submitted_to(const GroupInfo& group, const Submission& submission) {
+  const auto& parent = submission.request.parent;
+  return parent && parent->key() == group.key();
+}
+
+}  // namespace
 
 GroupState* Pairs::state(GroupId id) {
   if (GroupState* const known = groups_.find({GroupKind::pair, id})) return known;
@@ -77,7 +86,7 @@ bool Pairs::withdraw_refused(const GroupState& joined) {
     if (!pair->is_pair()) continue;
     for (const SubmissionPtr& submission : pair->negotiator.waiting()) {
       Pending& pending = submission->pending;
-      if (submission->request.parent->key() != joined.info->key() || pending.refusal) continue;
+      if (!is_submitted_to(*joined.info, *submission) || pending.refusal) continue;
       pending.refusal = refusal_of(submission->request, false);
       if (!pending.refusal) continue;
       pair->negotiator.withdraw(submission);
@@ -96,9 +105,8 @@ bool Pairs::wait_for(const GroupInfo& parent) const {
     for (const auto& item : pair.held) {
       if (item.what == PendingQueue::What::submit) waiting.push_back(item.submission);
     }
-    return std::any_of(waiting.begin(), waiting.end(), [&](const SubmissionPtr& submission) {
-      return submission->request.parent->key() == parent.key();
-    });
+    return std::any_of(waiting.begin(), waiting.end(),
+                       [&](const SubmissionPtr& submission) { return is_submitted_to(parent, *submission); });
   });
 }
 

@@ -158,18 +158,6 @@ inline void wait_for(Gpu& gpu, void* stream) {
   for (const auto point = gpu.mark(stream); !point->passed();) std::this_thread::yield();
 }
 
-/// How far the bits of a reduction may be from the reference's where the order of additions, or the type of sums, is
-/// another one.
-template <class T>
-double rounding_of(const Reduction& how, std::size_t ranks, double magnitude) {
-  const double unit = std::is_same_v<T, BFloat16>  ? 0x1p-7
-                      : std::is_same_v<T, Float16> ? 0x1p-10
-                      : std::is_same_v<T, float>   ? 0x1p-23
-                                                   : 0x1p-52;
-  const double smallest = std::is_same_v<T, Float16> ? 0x1p-24 : std::is_same_v<T, double> ? 0x1p-1074 : 0x1p-133;
-  return unit * static_cast<double>(ranks + 2) * magnitude + 16 * smallest * std::abs(how.postscale);
-}
-
 /// One rank's memory for a call, and the operation on it.
 ///
 /// In place, the smaller of input and output is this rank's share of the larger. Where a rank's output is ignored it

@@ -324,9 +324,14 @@ void FakeGpu::wait_for_all() const {
 }
 void FakeGpu::give_back(void* data) {
   wait_for_all();
+  forget(data);
+}
+/// Who uses it now finds no values there, or that this GPU has no such memory.
+void FakeGpu::forget(void* data) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = memory_.find(static_cast<const std::byte*>(data));
+    std::memset(data, 0xcd, found->second);
     used_ -= found->second;
     memory_.erase(found);
   }
@@ -362,6 +367,12 @@ void* FakeGpu::allocate_pinned(std::size_t bytes) {
 }
 void FakeGpu::release_pinned(void* data) noexcept {
   give_back(data);
+}
+void* FakeGpu::allocate_scratch(std::size_t bytes) {
+  return allocate(bytes);
+}
+void FakeGpu::release_scratch(void* data) noexcept {
+  forget(data);
 }
 
 std::uint64_t FakeGpu::begin_range(const std::string& text) {

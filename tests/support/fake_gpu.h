@@ -75,6 +75,8 @@ class FakeGpu : public Gpu {
   void release(void* data) noexcept override;
   void* allocate_pinned(std::size_t bytes) override;
   void release_pinned(void* data) noexcept override;
+  void* allocate_scratch(std::size_t bytes) override;
+  void release_scratch(void* data) noexcept override;
   std::uint64_t begin_range(const std::string& text) override;
   void end_range(std::uint64_t range) noexcept override;
 
@@ -91,6 +93,7 @@ class FakeGpu : public Gpu {
   void expect_reach(const char* what, const void* data, std::size_t bytes) const;
   void* take(std::size_t bytes);
   void give_back(void* data);
+  void forget(void* data);
   void wait_for_all() const;
   void note(std::string what);
   void run();

@@ -15,8 +15,8 @@
 namespace kolo {
 
 /// Allocates an output once its shape is agreed. The program keeps track of the memory, which must live until the
-/// operation is complete. Called on any thread; must not call the session. If it throws, the operation fails on every
-/// rank.
+/// operation is complete. Called on any thread; must not call the session, nor what waits for a device (cudaFree does):
+/// that may run what waits for other ranks, and they for this one. If it throws, the operation fails on every rank.
 using Allocate = std::function<Tensor(const Shape&)>;
 
 /// One of several tensors that are submitted together.

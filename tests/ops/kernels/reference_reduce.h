@@ -20,6 +20,18 @@ __extension__ using Wide = __int128;
 template <class T>
 inline constexpr bool is_half = std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>;
 
+/// How far the bits of a reduction may be from the reference's where the order of additions, or the type of sums, is
+/// another one.
+template <class T>
+double rounding_of(const Reduction& how, std::size_t ranks, double magnitude) {
+  const double unit = std::is_same_v<T, BFloat16>  ? 0x1p-7
+                      : std::is_same_v<T, Float16> ? 0x1p-10
+                      : std::is_same_v<T, float>   ? 0x1p-23
+                                                   : 0x1p-52;
+  const double smallest = std::is_same_v<T, Float16> ? 0x1p-24 : std::is_same_v<T, double> ? 0x1p-1074 : 0x1p-133;
+  return unit * static_cast<double>(ranks + 2) * magnitude + 16 * smallest * std::abs(how.postscale);
+}
+
 template <class Number>
 Number reference_combine(ReduceOp op, Number a, Number b) {
   switch (op) {

@@ -97,6 +97,24 @@ bool is_adasum(const PropertyOp& op, std::size_t tensor, const std::byte* result
   return true;
 }
 
+template <class T>
+bool are_close(const PropertyOp& op, const Bytes& wanted, const std::byte* result) {
+  const int divide_by = op.op != ReduceOp::average ? 1
+                        : op.divide_by_group       ? op.ranks
+                                                   : op.ranks - static_cast<int>(op.absent.size());
+  const Reduction how{DTypeOf<T>::value, op.op, op.prescale, op.postscale, divide_by};
+  const double largest =
+      op.op == ReduceOp::product ? 0 : 3 * op.ranks * std::abs(op.prescale * op.postscale) / divide_by;
+  for (std::size_t i = 0; i < wanted.size() / sizeof(T); ++i) {
+    T value;
+    std::memcpy(&value, result + i * sizeof(T), sizeof(T));
+    const auto exact = static_cast<double>(to_long(at<T>(wanted, i))), found = static_cast<double>(to_long(value));
+    const double error = rounding_of<T>(how, static_cast<std::size_t>(op.ranks), std::abs(exact) + largest);
+    if (!(std::abs(found - exact) <= error)) return false;
+  }
+  return true;
+}
+
 /// Rows [begin, begin + count) of a rank's input.
 Bytes rows_of_input(const PropertyOp& op, std::size_t tensor, int rank, std::int64_t begin, std::int64_t count) {
   const Bytes all = input(op, tensor, rank);
@@ -206,7 +224,7 @@ Bytes input(const PropertyOp& op, std::size_t tensor, int rank) {
   return with_type(op.tensors[tensor].dtype, [&]<class T>() { return to_bytes<T>(op, tensor, rank); });
 }
 
-bool is_result(const PropertyOp& op, std::size_t tensor, int rank, const std::byte* result) {
+bool is_result(const PropertyOp& op, std::size_t tensor, int rank, const std::byte* result, bool exact) {
   if (op.op == ReduceOp::adasum) {
     switch (op.tensors[tensor].dtype) {
       case DType::f64: return is_adasum<double>(op, tensor, result);
@@ -216,7 +234,15 @@ bool is_result(const PropertyOp& op, std::size_t tensor, int rank, const std::by
     }
   }
   const Bytes wanted = expected(op, tensor, rank);
-  return wanted.empty() || std::memcmp(wanted.data(), result, wanted.size()) == 0;
+  if (wanted.empty() || std::memcmp(wanted.data(), result, wanted.size()) == 0) return true;
+  if (exact || !call_reduces(op.call)) return false;
+  switch (op.tensors[tensor].dtype) {
+    case DType::f64: return are_close<double>(op, wanted, result);
+    case DType::f32: return are_close<float>(op, wanted, result);
+    case DType::f16: return are_close<Float16>(op, wanted, result);
+    case DType::bf16: return are_close<BFloat16>(op, wanted, result);
+    default: return false;
+  }
 }
 
 std::string object(const PropertyOp& op, int rank) {

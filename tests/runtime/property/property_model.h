@@ -35,8 +35,9 @@ BlockRows rows_received(const PropertyOp& op, const PropertyTensor& tensor, int 
 /// Small whole numbers, so that every result is exact in every type.
 Bytes input(const PropertyOp& op, std::size_t tensor, int rank);
 
-/// Whether `result` is what the rank must have where it writes.
-bool is_result(const PropertyOp& op, std::size_t tensor, int rank, const std::byte* result);
+/// Whether `result` is what the rank must have where it writes; unless `exact`, ranks may have added floats in any
+/// order and type.
+bool is_result(const PropertyOp& op, std::size_t tensor, int rank, const std::byte* result, bool exact = true);
 
 /// What the rank passes to the calls that move objects.
 std::string object(const PropertyOp& op, int rank);

@@ -7,6 +7,11 @@
 
 namespace kolo::testing {
 
+bool on_gpus(const PropertyOp& op) {
+  const std::uint64_t seed = op.any.empty() ? op.seed : static_cast<std::uint64_t>(op.any.front());
+  return op.call <= Call::send_recv && mix(seed, 10) % 2 == 0;
+}
+
 std::optional<double> timeout_of(const PropertyOp& op, int rank) {
   constexpr double short_time = 0.002, long_time = 1000;
   if (op.trouble == Trouble::late && !op.is_odd(rank)) return short_time;
@@ -28,6 +33,8 @@ bool PropertySubmission::can_be_in_place() const {
 void PropertySubmission::make_buffers() {
   if (called_.call > Call::send_recv) return;
   const PropertyOp& op = called_;
+  const Device device = session_.device();
+  if (device.kind == DeviceKind::cuda && on_gpus(op_)) gpu_ = &cuda_gpu(device.index);
   const bool gathers = has_rows(kind_of(op.call));
   const bool in_place = can_be_in_place();
   const bool no_memory = odd_ && op_.trouble == Trouble::no_memory;
@@ -67,15 +74,18 @@ void PropertySubmission::make_buffers() {
       if (!in_place) buffers.out.assign(allocates_ ? 0 : out.bytes(), untouched);
       out.data = in_place ? buffers.in.data() + offset : buffers.out.data();
     }
-    if (allocates_ || (!writes(op, rank_) && chance(70, 5))) out = {};
+    const bool has_output = !allocates_ && (writes(op, rank_) || !chance(70, 5));
+    if (!has_output) out = {};
     if (!reads(op, rank_) && op.call == Call::scatter && chance(50, 6)) in.data = nullptr;
     if (!op_.any.empty() && rank_ == op_.peer) {
       out.shape = Shape{static_cast<std::int64_t>(most_received() / size_of(out.dtype))};
       buffers.out.assign(out.bytes(), untouched);
       out.data = buffers.out.data();
     }
-    if (op_.call == Call::send_recv && chance(30, 9)) use_session_memory(buffers);
+    if (op_.call == Call::send_recv && !gpu_ && chance(30, 9)) use_session_memory(buffers);
     if (odd_ && i == 0) spoil(buffers);
+    buffers.result = static_cast<const std::byte*>(out.data);
+    if (gpu_) use_gpu(buffers, has_output);
   }
 }
 
@@ -94,6 +104,35 @@ void PropertySubmission::use_session_memory(Buffers& buffers) {
   buffers.session = session_.allocate(copied.size());
   std::ranges::copy(copied, buffers.session.data());
   (sends ? buffers.tensor.in : buffers.tensor.out).data = buffers.session.data();
+}
+
+/// Copies what the host has to the GPU, and the tensors with it.
+void PropertySubmission::use_gpu(Buffers& buffers, bool has_output) {
+  Tensor &in = buffers.tensor.in, &out = buffers.tensor.out;
+  const auto move = [&](const Bytes& bytes, GpuBuffer& copy) {
+    if (bytes.empty()) return;
+    copy = GpuBuffer(*gpu_, bytes.size());
+    gpu_->copy(copy.data(), bytes.data(), bytes.size());
+    for (Tensor* tensor : {&in, &out}) {
+      const auto* const data = static_cast<const std::byte*>(tensor->data);
+      if (tensor->device.kind == DeviceKind::cuda || !data || data < bytes.data() || data > bytes.data() + bytes.size())
+        continue;
+      tensor->data = copy.data() + (data - bytes.data());
+      tensor->device = session_.device();
+    }
+  };
+  move(buffers.in, buffers.gpu_in);
+  move(buffers.out, buffers.gpu_out);
+  in.device = session_.device();
+  if (has_output) out.device = session_.device();
+}
+
+/// What lies on the GPU, to where it is checked.
+void PropertySubmission::fetch() {
+  for (Buffers& buffers : buffers_) {
+    if (buffers.gpu_in.size() > 0) gpu_->copy(buffers.in.data(), buffers.gpu_in.data(), buffers.in.size());
+    if (buffers.gpu_out.size() > 0) gpu_->copy(buffers.out.data(), buffers.gpu_out.data(), buffers.out.size());
+  }
 }
 
 /// Arguments that cannot work.
@@ -137,7 +176,14 @@ Allocate PropertySubmission::allocate() {
     Buffers& buffers = buffers_[0];
     Tensor out{nullptr, shape, called_.tensors[0].dtype, {}};
     buffers.out.assign(out.bytes(), untouched);
+    buffers.result = buffers.out.data();
     out.data = buffers.out.data();
+    if (gpu_) {
+      out.device = session_.device();
+      buffers.gpu_out = GpuBuffer(*gpu_, buffers.out.size());
+      out.data = buffers.gpu_out.data();
+      gpu_->copy(out.data, buffers.out.data(), buffers.out.size());
+    }
     buffers.tensor.out = out;
     return out;
   };
@@ -243,8 +289,7 @@ void PropertySubmission::check(std::size_t i) {
   if (!writes(op_, rank_)) return;
   if (allocates_ && buffers.tensor.out.shape != shape_out(op_, tensor, rank_))
     return wrong("the shape of the output of " + name());
-  const auto* result = static_cast<const std::byte*>(buffers.tensor.out.data);
-  if (!is_result(op_, i, rank_, result)) wrong("the result of " + name());
+  if (!is_result(op_, i, rank_, buffers.result, gpu_ == nullptr)) wrong("the result of " + name());
   const auto written = static_cast<std::size_t>(shape_out(op_, tensor, rank_).elements()) * size_of(tensor.dtype);
   const bool overrun =
       std::any_of(buffers.out.begin() + static_cast<std::ptrdiff_t>(std::min(written, buffers.out.size())),

@@ -10,6 +10,7 @@
 
 #include <kolo/session.h>
 
+#include "ops/gpu/gpu.h"
 #include "tests/runtime/property/property_model.h"
 #include "tests/runtime/property/property_program.h"
 #include "tests/runtime/property/property_shared.h"
@@ -18,6 +19,9 @@ namespace kolo::testing {
 
 /// What memory holds that nobody has written to.
 inline constexpr std::byte untouched{0xab};
+
+/// Whether the ranks of an operation have its tensors on their GPUs, if the session has such: of half of them.
+bool on_gpus(const PropertyOp& op);
 
 /// The time-out that a rank passes, if any: short where another comes late.
 std::optional<double> timeout_of(const PropertyOp& op, int rank);
@@ -54,21 +58,25 @@ class PropertySubmission {
   void check() {
     const std::lock_guard lock(checking_);
     if (op_.call > Call::send_recv) return;
+    fetch();
     for (std::size_t i = 0; i < buffers_.size(); ++i) check(i);
     if (wants_rows_ && rows_ != rows_received(op_, op_.tensors[0], rank_)) wrong("the rows it reports");
   }
 
   /// Whether an operation out of place has written nothing.
-  bool left_alone() const {
+  bool left_alone() {
+    fetch();
     return std::all_of(buffers_[0].out.begin(), buffers_[0].out.end(),
                        [](std::byte value) { return value == untouched; });
   }
 
  private:
   struct Buffers {
-    Bytes in, out, before;  // one of the first two holds both if in place
-    Memory session;         // what is sent or received, if not empty; then `in` or `out` is a copy of it
+    Bytes in, out, before;      // one of the first two holds both if in place
+    GpuBuffer gpu_in, gpu_out;  // what the operation uses instead of them, if the tensors are on a GPU
+    Memory session;             // what is sent or received, if not empty; then `in` or `out` is a copy of it
     NamedTensor tensor;
+    const std::byte* result = nullptr;  // what is checked of the output
     bool in_place = false;
   };
 
@@ -79,6 +87,8 @@ class PropertySubmission {
   bool can_be_in_place() const;
   void make_buffers();
   void use_session_memory(Buffers& buffers);
+  void use_gpu(Buffers& buffers, bool has_output);
+  void fetch();
   void spoil(Buffers& buffers);
   Handle start();
   Handle start_send_recv();
@@ -133,6 +143,7 @@ class PropertySubmission {
   bool odd_;
   PropertyOp called_;
   std::vector<Buffers> buffers_;
+  Gpu* gpu_ = nullptr;  // where the tensors are, if not in host memory
   bool allocates_ = false;
   bool wants_rows_ = false;
   BlockRows rows_;
