@@ -9,8 +9,8 @@ usage() {
   cat <<EOF
 usage: tests/gpu_check.sh PACKAGES [FOLDER]
 
-PACKAGES  folder with what tests/gather_packages.sh downloaded; if there is a folder bin in it with kolo-bench and
-          device_backend_mpi_test, built elsewhere from these sources, nothing is built here
+PACKAGES  folder with what tests/gather_packages.sh downloaded; if there is a folder bin in it with kolo-bench,
+          device_backend_mpi_test and property_job, built elsewhere from these sources, nothing is built here
 FOLDER    where packages are unpacked and kolo is built (default: a new one under \${TMPDIR:-/tmp}, deleted at the end)
 
 Ends with 0 if nothing failed, 1 if something did. Without a GPU it builds, says so, and skips the rest. Takes at most $limit s.
@@ -26,13 +26,16 @@ case ${1:-} in
   -h | --help) usage; exit 0 ;;
   '' | -*) usage >&2; exit 2 ;;
 esac
+temporary=false
+mps=false
+trap clean_up EXIT
 source_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 packages=$(cd "$1" && pwd) || exit 1
 if (($# > 1)); then
   mkdir -p "$2" && work=$(cd "$2" && pwd) || exit 1
 else
   work=$(mktemp -d) || exit 1
-  trap 'rm -rf "$work"' EXIT
+  temporary=true
 fi
 root=$work/root
 build=$work/build
@@ -101,6 +104,15 @@ beside_figures() {
   grep -E '^[0-9]' "$1" | tail -n 1 | awk '{
     printf "%s bytes: %s us alone, %s us with small ones, which take %s us (p50), %s (p90), %s (p99)", $1, $2, $3, $5, $6, $7
     if (NF > 8) printf ", check %s", $9 }'
+}
+
+latency_figures() {
+  awk '/^# ordered_all_reduce/ { name = "in order " } /^# send_recv/ { name = "there and back by tag, halved, " }
+    /^ +[0-9]/ { printf "%s%s%s us", sep, name, $10; sep = ", " }' "$1"
+}
+
+random_figures() {
+  if grep -q '^problem' "$1"; then grep -m 1 '^problem' "$1" | sed 's/^/FAILED: /'; else grep -m 1 ' programs, ' "$1" | sed -E 's/.*: ([0-9]+ programs, [0-9]+ operations).*/\1/'; fi
 }
 
 pack_figures() {
@@ -185,11 +197,11 @@ configure() {
 }
 
 take_programs() {
-  install -D "$packages/bin/kolo-bench" "$build/bench/kolo-bench" && install -D "$packages/bin/device_backend_mpi_test" "$build/tests/device_backend_mpi_test"
+  install -D "$packages/bin/kolo-bench" "$build/bench/kolo-bench" && install -D -t "$build/tests" "$packages"/bin/{device_backend_mpi_test,property_job}
 }
 
 compile() {  # not kolo-train and the models' tests
-  cmake --build "$build" -j "$(nproc)" --target kolo-bench device_backend_mpi_test
+  cmake --build "$build" -j "$(nproc)" --target kolo-bench device_backend_mpi_test property_job
 }
 
 # ranks N PROGRAM...: under mpirun. Several ranks on one GPU get what makes NCCL take them for ranks of several hosts.
@@ -208,10 +220,30 @@ EOF
   chmod +x "$work/as_host"
 }
 
+# Several processes then run on one GPU at the same time, instead of taking turns of milliseconds.
+start_mps() {
+  local control
+  control=$(PATH=$PATH:/usr/local/nvidia/bin command -v nvidia-cuda-mps-control) || return 1
+  mkdir -p "$work/mps"
+  "$control" -d && { sleep 1; pgrep -f nvidia-cuda-mps-control >/dev/null; }
+}
+stop_mps() {
+  echo quit | PATH=$PATH:/usr/local/nvidia/bin timeout 10 nvidia-cuda-mps-control >/dev/null 2>&1
+  unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+  mps=false
+}
+clean_up() {
+  if $mps; then stop_mps; fi
+  if $temporary; then rm -rf "$work"; fi
+}
+
 mpi_works() {
   [[ $(command -v mpirun) == "$root/usr/bin/mpirun" ]] && [[ $(mpirun --oversubscribe -np 2 printenv OMPI_COMM_WORLD_RANK | sort | tr '\n' ' ') == '0 1 ' ]]
 }
 
+staged() { KOLO_GPU_BACKEND=staged "$@"; }
+# random N SECONDS: random programs on N ranks, half of their tensors on GPUs.
+random() { ranks "$1" "$build/tests/property_job" "$work/marks" 1 "$2"; }
 # part ONE_OF N: the device tests on N ranks, with every ONE_OF-th of their calls: all would take several minutes.
 part() { DEVICE_TEST_ONE_OF=$1 ranks "$2" "$build/tests/device_backend_mpi_test"; }
 sanitize() {  # what NCCL tries of CUDA's calls, and finds missing, is no error
@@ -221,7 +253,7 @@ sanitize() {  # what NCCL tries of CUDA's calls, and finds missing, is no error
 
 run_all() {
   local bench=$build/bench/kolo-bench count op shared=7 few=20
-  if ((gpus < 2)); then shared=17 few=5; fi
+  if ((gpus < 2)) && ! $mps; then shared=17 few=5; fi
   step 'device tests, 1 rank' 60 test_figures part 7 1 || true
   step 'device tests, 2 ranks' 90 test_figures part $shared 2 || true
   step 'pack and unpack' 40 pack_figures "$bench" all_reduce --device cuda --pack || true
@@ -231,10 +263,16 @@ run_all() {
     step "all_reduce by session, $count ranks" 40 bench_figures ranks $count "$bench" all_reduce --device cuda --memory session -b 4K -e 64M -f 16 -n 30 --compare nccl || true
     step "resnet50 by session, $count ranks" 40 bench_figures ranks $count "$bench" all_reduce --device cuda --memory session --buckets resnet50 -n $((count == 1 ? 20 : few)) --compare nccl || true
   done
+  step 'resnet50 staged, 2 ranks' 40 bench_figures staged ranks 2 "$bench" all_reduce --device cuda --buckets resnet50 -n 5 || true
+  step 'all_reduce in order, 2 ranks' 40 bench_figures ranks 2 "$bench" all_reduce --ordered --device cuda -b 4K -e 64M -f 16 -n 30 --compare nccl || true
+  step 'latency, 2 ranks' 40 latency_figures ranks 2 "$bench" all_reduce --latency --device cuda -n 200 || true
+  step 'random programs, 2 ranks' 60 random_figures random 2 30 || true
+  step 'random programs, 3 ranks' 60 random_figures random 3 15 || true
   step 'small ones beside 64 MiB, 2 ranks' 40 beside_figures ranks 2 "$bench" all_reduce --device cuda --beside 4 -b 64M -e 64M -n 10 || true
   for op in all_gather reduce_scatter broadcast reduce all_to_all gather scatter send_recv; do
     step "$op, 2 ranks" 30 bench_figures ranks 2 "$bench" $op --device cuda -b 1M -e 16M -f 16 -n 10 --compare nccl || true
   done
+  if $mps; then stop_mps; fi  # a sanitizer does not work with it
   if command -v compute-sanitizer >/dev/null; then
     step 'compute-sanitizer, 1 rank' 120 sanitizer_figures sanitize || true
   else
@@ -243,7 +281,7 @@ run_all() {
 }
 
 # Steps run in shells of their own.
-export -f unpack configure compile take_programs ranks mpi_works part sanitize
+export -f unpack configure compile take_programs ranks mpi_works part random staged sanitize
 export source_dir packages work root build
 
 PATH=$PATH:/usr/local/cuda/bin
@@ -278,6 +316,14 @@ fi
 if ((gpus > 0)); then
   if ((gpus < 2)); then
     printf 'gpu_check: 2 ranks share one GPU: each has its own NCCL_HOSTID, with NCCL_NET=Socket and NCCL_SOCKET_IFNAME=lo. Their speed is that of sharing.\n'
+    export CUDA_MPS_PIPE_DIRECTORY=$work/mps CUDA_MPS_LOG_DIRECTORY=$work/mps
+    if start_mps && timeout 30 bash -c 'ranks 2 "$build/bench/kolo-bench" all_reduce --device cuda -b 4K -e 4K -n 10' >"$work/mps.log" 2>&1 </dev/null; then
+      mps=true
+      printf 'gpu_check: under MPS: both run at the same time\n'
+    else
+      stop_mps
+      printf 'gpu_check: MPS does not work here: they take turns of some milliseconds\n'
+    fi
   fi
   run_all
 else

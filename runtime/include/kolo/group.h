@@ -28,7 +28,7 @@ struct GroupOptions {
 struct GroupKey {
   GroupKind kind = GroupKind::agreed;
   GroupId id = 0;
-  friend auto operator<=>(const GroupKey&, const GroupKey&) = default;
+  auto operator<=>(const GroupKey&) const = default;
 };
 
 /// The members of a group; equal on every member, except for `rank`.
