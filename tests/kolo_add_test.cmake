@@ -98,7 +98,7 @@ function(kolo_add_cases program)
   set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${properties_file})
 endfunction()
 
-# kolo_add_ranks(PROGRAM [RANKS n...] [NODES list...] [NAME n] [FILTER gtest-filter] [TIER t] [TIMEOUT s] [RELEASE_ONLY])
+# kolo_add_ranks(PROGRAM [RANKS n...] [NODES list...] [NAME n] [FILTER gtest-filter] [TIER t] [TIMEOUT s] [RELEASE_ONLY] [WAITS])
 #
 # A test per world size, and per placement on pretended nodes (2,2: two ranks on each of two), which runs the program (its cases of
 # the filter) under mpirun. It prints on rank 0, passes if it passes on every rank, and is skipped if every case was.
@@ -147,13 +147,20 @@ function(kolo_add_mpirun name ranks)
     SKIP_REGULAR_EXPRESSION "${kolo_all_skipped}" ENVIRONMENT "${arg_ENVIRONMENT}")
 endfunction()
 
-# kolo_add_hosts(PROGRAM SLOTS list [FILTER gtest-filter] [TIMEOUT s]): the same on several hosts, which are network namespaces. Skipped where
+# kolo_add_hosts(PROGRAM SLOTS list [NAME n] [FILTER gtest-filter] [TIMEOUT s] [WAITS]): the same on several hosts, which are network namespaces. Skipped where
 # they cannot be made.
 function(kolo_add_hosts program)
-  kolo_parse_test("" "SLOTS;FILTER" "" MPI RELEASE_ONLY TIER all ${ARGN})
+  kolo_parse_test("" "NAME;SLOTS;FILTER" "" MPI RELEASE_ONLY TIER all ${ARGN})
+  if(NOT arg_NAME)
+    set(arg_NAME ${program})
+  endif()
+  set(waits)
+  if(arg_WAITS)
+    set(waits WAITS)
+  endif()
   string(REPLACE "," "+" sum ${arg_SLOTS})
-  kolo_add_command(${program}_hosts${sum} ${PROJECT_SOURCE_DIR}/bench/on_hosts.sh ${arg_SLOTS} $<TARGET_FILE:${program}>
-    --gtest_filter=${arg_FILTER} MPI RELEASE_ONLY TIER all TIMEOUT ${arg_TIMEOUT} ENVIRONMENT MPIEXEC=${MPIEXEC_EXECUTABLE})
+  kolo_add_command(${arg_NAME}_hosts${sum} ${PROJECT_SOURCE_DIR}/bench/on_hosts.sh ${arg_SLOTS} $<TARGET_FILE:${program}>
+    --gtest_filter=${arg_FILTER} MPI RELEASE_ONLY TIER all TIMEOUT ${arg_TIMEOUT} ENVIRONMENT MPIEXEC=${MPIEXEC_EXECUTABLE} ${waits})
 endfunction()
 
 # kolo_add_command(NAME COMMAND... [TIER t] [TIMEOUT s] [ENVIRONMENT e...] [RELEASE_ONLY] [WAITS] [MPI]): a test that is a command line; exit code 77

@@ -26,6 +26,8 @@ void check_cuda(cudaError_t rc, const char* call, Where where = Where::here()) {
                                       file.substr(file.find_last_of('/') + 1) + ":" + std::to_string(where.line));
 }
 
+constexpr auto raw = [](void* stream) { return static_cast<cudaStream_t>(stream); };
+
 /// Whether this process has a context on a device, or may have one.
 bool has_context(int index) {
   using GetState = int (*)(int device, unsigned* flags, int* active);
@@ -62,8 +64,7 @@ class CudaDeviceGuard final {
   int before_ = 0;
 };
 
-// ---- kernels
-// ---------------------------------------------------------------------------------------------------------
+// ---- kernels -------------------------------------------------------------------------------------------------------
 
 /// Items that are passed as kernel arguments.
 struct PassedItems {
@@ -132,8 +133,7 @@ void launch_combination(const Combination& what, cudaStream_t stream, DType dtyp
   }
 }
 
-// ---- the GPU
-// --------------------------------------------------------------------------------------------------------
+// ---- the GPU -------------------------------------------------------------------------------------------------------
 
 /// Events of one GPU, used again and again; never destroyed.
 class EventPool final {
@@ -185,7 +185,7 @@ class CudaPoint final : public DevicePoint {
 
   void order(void* stream) const override {
     const CudaDeviceGuard selected(index_);
-    check_cuda(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), event(), 0), "cudaStreamWaitEvent");
+    check_cuda(cudaStreamWaitEvent(raw(stream), event(), 0), "cudaStreamWaitEvent");
   }
   bool passed() const override {
     const CudaDeviceGuard selected(index_);  // a thread that never had one would get a context on device 0
@@ -257,10 +257,10 @@ class CudaGpu final : public Gpu {
     check_cuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, level), "cudaStreamCreateWithPriority");
     return stream;
   }
-  void destroy_stream(void* stream) noexcept override { (void)cudaStreamDestroy(static_cast<cudaStream_t>(stream)); }
+  void destroy_stream(void* stream) noexcept override { (void)cudaStreamDestroy(raw(stream)); }
 
   std::shared_ptr<const DevicePoint> mark(void* stream, bool timed) override {
-    return std::make_shared<CudaPoint>(index_, timed ? timed_events_ : events_, static_cast<cudaStream_t>(stream));
+    return std::make_shared<CudaPoint>(index_, timed ? timed_events_ : events_, raw(stream));
   }
   double seconds_between(const DevicePoint& from, const DevicePoint& to) override {
     float milliseconds = 0;
@@ -272,12 +272,11 @@ class CudaGpu final : public Gpu {
 
   void copy(void* to, const void* from, std::size_t bytes, void* stream) override {
     const CudaDeviceGuard selected(index_);
-    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream)),
-               "cudaMemcpyAsync");
+    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, raw(stream)), "cudaMemcpyAsync");
   }
   void clear(void* data, std::size_t bytes, void* stream) override {
     const CudaDeviceGuard selected(index_);
-    check_cuda(cudaMemsetAsync(data, 0, bytes, static_cast<cudaStream_t>(stream)), "cudaMemsetAsync");
+    check_cuda(cudaMemsetAsync(data, 0, bytes, raw(stream)), "cudaMemsetAsync");
   }
   void copy(void* to, const void* from, std::size_t bytes) override {
     copy(to, from, bytes, own_stream());
@@ -298,20 +297,20 @@ class CudaGpu final : public Gpu {
     const auto blocks = std::min<std::int64_t>(tiles, 1 << 30);
     constexpr auto name = "the launch of the pack kernel";
     const auto length = static_cast<std::int64_t>(count);
-    const auto raw = static_cast<cudaStream_t>(stream);
     if (how.is_copy()) {
-      launch(name, run_items<unsigned char, unsigned char, Keep>, blocks, raw, table, passed, length, tiles, Keep{});
+      launch(name, run_items<unsigned char, unsigned char, Keep>, blocks, raw(stream), table, passed, length, tiles,
+             Keep{});
     } else {
       with_types(how, [&]<class To, class From>() {
         using How = Convert<To, From>;
-        launch(name, run_items<To, From, How>, blocks, raw, table, passed, length, tiles, How{how});
+        launch(name, run_items<To, From, How>, blocks, raw(stream), table, passed, length, tiles, How{how});
       });
     }
   }
   void combine(const Combination& what, void* stream) override {
     if (what.count == 0) return;
     const CudaDeviceGuard selected(index_);
-    launch_combination(what, static_cast<cudaStream_t>(stream), what.dtype);
+    launch_combination(what, raw(stream), what.dtype);
   }
 
   void* allocate(std::size_t bytes) override {
@@ -335,7 +334,7 @@ class CudaGpu final : public Gpu {
     finish_own_stream();
     return data;
   }
-  void release_scratch(void* data) noexcept override { (void)cudaFreeAsync(data, own_stream_); }
+  void release_scratch(void* data) noexcept override { (void)cudaFreeAsync(data, raw(own_stream_)); }
 
   std::uint64_t begin_range(const std::string& text) override {
     nvtxEventAttributes_t attributes{};
@@ -356,9 +355,8 @@ class CudaGpu final : public Gpu {
   /// What returns when it is done goes there. The default streams would wait for all that the program has put on them,
   /// maybe for other ranks. Never destroyed.
   cudaStream_t own_stream() {
-    std::call_once(own_stream_made_,
-                   [this] { own_stream_ = static_cast<cudaStream_t>(make_stream(StreamPriority::normal)); });
-    return own_stream_;
+    std::call_once(own_stream_made_, [this] { own_stream_ = make_stream(StreamPriority::normal); });
+    return raw(own_stream_);
   }
   void finish_own_stream() {
     const CudaDeviceGuard selected(index_);
@@ -367,7 +365,7 @@ class CudaGpu final : public Gpu {
 
   int index_;
   std::once_flag own_stream_made_;
-  cudaStream_t own_stream_ = nullptr;
+  void* own_stream_ = nullptr;
   EventPool events_, timed_events_;
   mutable std::atomic<std::size_t> peak_{0};
 };

@@ -23,8 +23,9 @@ void check_nccl(const NcclTable& table, NcclResult rc, NcclComm comm, const char
   const std::string_view file(where.file);
   const char* const last = comm ? table.last_error(comm) : nullptr;
   const std::string detail = last && *last ? fmt::format("; {}", last) : "";
-  throw Error(ErrorCode::backend, fmt::format("{} failed ({}{}) at {}:{}", call, table.error_string(rc), detail,
-                                              file.substr(file.find_last_of('/') + 1), where.line));
+  const ErrorCode code = rc == NcclResult::remote_error ? ErrorCode::aborted : ErrorCode::backend;
+  throw Error(code, fmt::format("{} failed ({}{}) at {}:{}", call, table.error_string(rc), detail,
+                                file.substr(file.find_last_of('/') + 1), where.line));
 }
 
 std::shared_ptr<std::byte> NcclMemory::allocate(std::size_t bytes, Device device) {

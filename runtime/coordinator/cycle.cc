@@ -204,7 +204,7 @@ bool Cycle::step(const Turn& turn, bool among_others, Time now) {
   stepping_ = false;
   if (group.executor.take_trailing()) trailing_.begin(now);
   if (const auto fault = group.executor.take_fault()) {
-    group.negotiator.report_fault(*fault);
+    losses_.report(group, *fault);
     again_ = true;
   }
   if (turn.decided || advanced) group.count(counters_);

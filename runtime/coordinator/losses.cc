@@ -22,6 +22,15 @@ void Losses::unexplained(GroupState& group, const Failure& failure) {
                       }});
 }
 
+void Losses::report(GroupState& group, const Failure& fault) {
+  if (fault.code != ErrorCode::aborted) return group.negotiator.report_fault(fault);
+  noticed_.push_back({std::nullopt, [this, key = group.info->key(), text = fault.message] {
+                        GroupState* const known = groups_.find(key);
+                        if (known && !known->negotiator.broken())
+                          known->negotiator.report_fault({ErrorCode::backend, text});
+                      }});
+}
+
 void Losses::look(Time now, bool leaving) {
   while (auto loss = control_.take_loss()) {
     const auto wait = leaving ? leaving_takes_within : ControlChannel::word_comes_within;

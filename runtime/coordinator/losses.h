@@ -27,6 +27,9 @@ class Losses {
   /// A backend has found out that a rank of the group will do no more, and not which, or why: that rank has told
   /// others.
   void unexplained(GroupState& group, const Failure& failure);
+  /// A device or its library has failed on this rank: reports it to the group; if another rank may be the cause
+  /// (ErrorCode::aborted), only when word of that one has had time to come, and has not.
+  void report(GroupState& group, const Failure& fault);
   /// Others have noticed that a rank is gone.
   void heard(const Gone& gone, Time now) { notice(gone, now + ControlChannel::word_comes_within); }
   /// How a group fails from the beginning, since a member is gone.

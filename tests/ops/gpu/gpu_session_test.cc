@@ -654,6 +654,28 @@ TEST_P(GpuFailures, ARankThatLeavesInTheMiddleEndsEverybodysCommunicator) {
   }
 }
 
+/// NCCL may notice first, and does not know which rank it is.
+TEST_P(GpuFailures, WhatNcclSaysOfARankThatIsGoneWaitsForWordOfThatRank) {
+  testing::hang_nccl(0, true);
+  run_ranks(
+      3,
+      [&](Session& session) {
+        OnGpu grad(session, all(100, 1));
+        Handle handle = session.all_reduce_async("grad", grad.tensor(), {.ready = grad.stream()});
+        session.barrier();
+        if (session.rank() == 0) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(100));
+          return session.abandon();
+        }
+        testing::fail_nccl(session.rank(), NcclResult::remote_error, 0);
+        const std::string text = error_text([&] { handle.wait(); }, ErrorCode::aborted);
+        EXPECT_NE(text.find("rank 0"), std::string::npos) << text;
+        EXPECT_EQ(text.find("NCCL"), std::string::npos) << text;
+      },
+      config);
+  testing::hang_nccl(0, false);
+}
+
 /// Failures at random moments, among operations of overlapping groups: everybody gets results or errors, and nobody
 /// hangs.
 TEST_P(GpuFailures, AtRandomMoments) {
