@@ -64,8 +64,6 @@ class CudaDeviceGuard final {
   int before_ = 0;
 };
 
-// ---- kernels -------------------------------------------------------------------------------------------------------
-
 /// Items that are passed as kernel arguments.
 struct PassedItems {
   PackItem items[most_items_passed];
@@ -132,8 +130,6 @@ void launch_combination(const Combination& what, cudaStream_t stream, DType dtyp
     case DType::boolean: return launch_combination<bool>(what, stream);
   }
 }
-
-// ---- the GPU -------------------------------------------------------------------------------------------------------
 
 /// Events of one GPU, used again and again; never destroyed.
 class EventPool final {
