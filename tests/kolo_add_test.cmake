@@ -3,7 +3,8 @@
 # as MPI's libraries are not instrumented.
 #
 # PROCESSORS counts half cores: ctest gets thrice as many jobs as there are cores, since tests also wait. A case has two of them, one that mostly waits
-# (WAITS) one, what starts ranks four, and what compares times (UNDISTURBED) all.
+# (WAITS) one, what starts ranks four, and what compares times (UNDISTURBED) all. COST makes ctest begin what starts ranks as early as it can: what
+# waits, and then all else, fills what is left.
 
 if("thread" IN_LIST KOLO_SANITIZE)
   set(kolo_sanitizer thread)
@@ -32,12 +33,15 @@ macro(kolo_parse_test options one_value many_values)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 60)
   endif()
+  set(arg_COST 2)
   if(arg_UNDISTURBED)
     set(arg_PROCESSORS 1000)
   elseif(arg_WAITS)
     set(arg_PROCESSORS 1)
+    set(arg_COST 3)
   elseif(arg_MPI)
     set(arg_PROCESSORS 4)
+    set(arg_COST 4)
   else()
     set(arg_PROCESSORS 2)
   endif()
@@ -93,7 +97,7 @@ function(kolo_add_cases program)
     TEST_PREFIX "${arg_PREFIX}" TEST_FILTER "${arg_FILTER}")
   # gtest_discover_tests() cannot pass on properties that are lists; the cases get theirs once they are known.
   set(properties_file ${CMAKE_CURRENT_BINARY_DIR}/${list}.cmake)
-  set(properties "TIMEOUT ${arg_TIMEOUT} LABELS ${arg_TIER} PROCESSORS ${arg_PROCESSORS} ENVIRONMENT \"${arg_ENVIRONMENT}\"")
+  set(properties "TIMEOUT ${arg_TIMEOUT} LABELS ${arg_TIER} PROCESSORS ${arg_PROCESSORS} COST ${arg_COST} ENVIRONMENT \"${arg_ENVIRONMENT}\"")
   file(WRITE ${properties_file} "if(${list})\n  set_tests_properties(\${${list}} PROPERTIES ${properties})\nendif()\n")
   set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${properties_file})
 endfunction()
@@ -134,7 +138,7 @@ function(kolo_add_launched program)
   foreach(ranks IN LISTS arg_RANKS)
     add_test(NAME ${arg_NAME}_launch${ranks} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/support/launch -n ${ranks} $<TARGET_FILE:${program}>
       --gtest_filter=${arg_FILTER})
-    set_tests_properties(${arg_NAME}_launch${ranks} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS ${arg_TIER} PROCESSORS 4
+    set_tests_properties(${arg_NAME}_launch${ranks} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS ${arg_TIER} PROCESSORS 4 COST 4
       SKIP_REGULAR_EXPRESSION "${kolo_all_skipped}" ENVIRONMENT "GTEST_COLOR=no;${arg_ENVIRONMENT}")
   endforeach()
 endfunction()
@@ -143,7 +147,7 @@ endfunction()
 function(kolo_add_mpirun name ranks)
   add_test(NAME ${name} COMMAND ${MPIEXEC_EXECUTABLE} --oversubscribe --timeout ${arg_TIMEOUT} -np ${ranks} ${ARGN})
   math(EXPR timeout "${arg_TIMEOUT} + 10")
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} LABELS ${arg_TIER} PROCESSORS ${arg_PROCESSORS}
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} LABELS ${arg_TIER} PROCESSORS ${arg_PROCESSORS} COST ${arg_COST}
     SKIP_REGULAR_EXPRESSION "${kolo_all_skipped}" ENVIRONMENT "${arg_ENVIRONMENT}")
 endfunction()
 
@@ -168,7 +172,7 @@ endfunction()
 function(kolo_add_command name)
   kolo_parse_test("" "" "" ${ARGN})
   add_test(NAME ${name} COMMAND ${arg_UNPARSED_ARGUMENTS})
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS ${arg_TIER} PROCESSORS ${arg_PROCESSORS} SKIP_RETURN_CODE 77
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS ${arg_TIER} PROCESSORS ${arg_PROCESSORS} COST ${arg_COST} SKIP_RETURN_CODE 77
     SKIP_REGULAR_EXPRESSION "${kolo_all_skipped}" ENVIRONMENT "${arg_ENVIRONMENT}")
 endfunction()
 

@@ -115,8 +115,8 @@ void PropertySubmission::use_gpu(Buffers& buffers, bool has_output) {
     gpu_->copy(copy.data(), bytes.data(), bytes.size());
     for (Tensor* tensor : {&in, &out}) {
       const auto* const data = static_cast<const std::byte*>(tensor->data);
-      if (tensor->device.kind == DeviceKind::cuda || !data || data < bytes.data() || data > bytes.data() + bytes.size())
-        continue;
+      const bool inside = data && data >= bytes.data() && data + tensor->bytes() <= bytes.data() + bytes.size();
+      if (tensor->device.kind == DeviceKind::cuda || !inside) continue;
       tensor->data = copy.data() + (data - bytes.data());
       tensor->device = session_.device();
     }
