@@ -16,6 +16,7 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr auto safety_wakeup = 1s;  // who sleeps until the doorbell rings looks as often, and counts what it finds
+constexpr auto rest = 10s;          // so long sleeps whoever has had nothing in flight since the last look
 constexpr auto longest_preemption = 500ms;  // of a thread that is about to ring
 constexpr std::chrono::nanoseconds polling_nap = 1ms;
 constexpr int eager_passes = 64;
@@ -103,7 +104,7 @@ void Driver::hand_over() {
   if (!role) return control_->doorbell().ring();
   // It announces what was queued itself, which costs less than waking the background thread. That is woken only when
   // something must be run, or watched because others wait for it; or if it has passed by, for what was not looked at.
-  const bool more = cycle_.announce_and_send(Clock::now()) || misses_a_deadline();
+  const bool more = cycle_.announce_and_send(Clock::now()) || background_sleeps_too_long();
   const bool passed_by = role_.leave(role);
   if (passed_by) control_->doorbell().arm();
   if (more || passed_by) control_->doorbell().ring();
@@ -293,7 +294,8 @@ void Driver::drive_until(Flag& reached, Clock::time_point deadline) {
       control_->listen();
       moved = cycle(now);  // peers that moved before the doorbell was armed did not ring it
       const auto nap = std::min<std::chrono::nanoseconds>(nap_between_rings(), deadline - now);
-      if (!moved && wanted_ == 0 && !doorbell.sleep(ticket, nap) && nap == safety_wakeup) look_for_late_work(ticket);
+      const bool rung = moved || wanted_ != 0 || doorbell.sleep(ticket, nap);
+      if (!rung && nap == safety_wakeup) look_for_late_work(ticket, nap);
       doorbell.disarm();
     }
   }
@@ -308,7 +310,7 @@ void Driver::leave_role(Role::Held& role) {
   role_.will_look();
   control_->doorbell().arm();
   control_->listen();
-  const bool more = stop_ || cycle_.needs_attention() || misses_a_deadline();
+  const bool more = stop_ || cycle_.needs_attention() || background_sleeps_too_long();
   if (role_.leave(role) || more) control_->doorbell().ring();
 }
 
@@ -350,24 +352,27 @@ void Driver::run_in_background() {
 /// How long a rank that has nothing to step may sleep unless it is rung: no longer than until something may be overdue.
 std::chrono::nanoseconds Driver::nap_between_rings() const {
   if (cycle_.counting()) return polling_nap;
-  const auto now = Clock::now();
-  return std::clamp<std::chrono::nanoseconds>(cycle_.next_deadline() - now, 0ns, safety_wakeup);
+  return std::clamp<std::chrono::nanoseconds>(cycle_.next_deadline() - Clock::now(), 0ns, safety_wakeup);
 }
 
 /// Until the doorbell rings, or the time has passed; who sleeps for the safety wake-up's time looks for late work.
 void Driver::sleep_in_background(std::uint32_t ticket, std::chrono::nanoseconds nap) {
-  if (nap == std::chrono::nanoseconds(0)) return (void)sched_yield();
-  while (!control_->doorbell().sleep(ticket, nap) && nap == safety_wakeup && !stop_) {
+  if (nap == 0ns) return (void)sched_yield();
+  while (!control_->doorbell().sleep(ticket, nap) && nap >= safety_wakeup && !stop_) {
+    background_rests_ = true;  // before it looks: who submits meanwhile sees it, and rings
+    background_rests_ = queue_.has_rested_since(last_submission_seen_);
+    nap = background_rests_ ? rest : safety_wakeup;
     background_wakes_ = Clock::now() + nap;
     const auto role = role_.try_take();
-    if (role && look_for_late_work(ticket)) return;  // else whoever has it looks
+    if (role && look_for_late_work(ticket, nap)) break;  // else whoever has it looks
   }
+  background_rests_ = false;
 }
 
 /// The doorbell, which stays armed, has not rung: there is nothing to do, or who has something new is about to ring, or
-/// a ring is missing. What has come is left alone until then: some rings are for what is there.
-bool Driver::look_for_late_work(std::uint32_t ticket) {
-  if (cycle_.next_deadline() < Clock::now() + safety_wakeup) return true;  // sleeps for less
+/// a ring is missing. What has come is left alone until then: some rings are for what is there. `nap`: the next one.
+bool Driver::look_for_late_work(std::uint32_t ticket, std::chrono::nanoseconds nap) {
+  if (cycle_.next_deadline() < Clock::now() + nap) return true;  // sleeps for less
   if (control_->pending() && control_->doorbell().sleep(ticket, longest_preemption)) return true;
   const bool moved = cycle(Clock::now());
   if (moved && !cycle_.acted_by_itself() && !control_->doorbell().sleep(ticket, longest_preemption)) ++late_wakeups_;

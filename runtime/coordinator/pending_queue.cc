@@ -338,6 +338,11 @@ bool PendingQueue::any_in_flight() const {
   return !in_flight_.empty();
 }
 
+bool PendingQueue::has_rested_since(std::uint64_t& sequence) const {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(sequence, sequence_) == sequence_ && in_flight_.empty();
+}
+
 std::vector<SubmissionPtr> PendingQueue::in_flight() const {
   const std::lock_guard lock(mutex_);
   return oldest_first();

@@ -93,6 +93,8 @@ class PendingQueue {
   bool closed(const GroupKey& group) const;
 
   bool any_in_flight() const;
+  /// Whether nothing is in flight, nor was submitted since the last call with this `sequence`, which is 0 at first.
+  bool has_rested_since(std::uint64_t& sequence) const;
   /// Operations submitted and not retired, oldest first.
   std::vector<SubmissionPtr> in_flight() const;
 

@@ -15,17 +15,17 @@ root = os.path.realpath(os.path.join(os.path.dirname(__file__), '../../..'))
 PARTS = 'Part/Simulator*'
 DEFECTS = [
     ('a driver leaves work behind and wakes nobody', 'coordinator/driver.cc',
-     'const bool more = stop_ || cycle_.needs_attention() || misses_a_deadline();', 'const bool more = stop_;', 'Background*'),
+     'const bool more = stop_ || cycle_.needs_attention() || background_sleeps_too_long();', 'const bool more = stop_;', 'Background*'),
     ('the background thread counts on a driver that has left', 'coordinator/driver.cc',
      'if (background_relies_on_drivers_) control_->doorbell().ring();', '', 'Background*'),
     ('a thread that sleeps with the role keeps it', 'coordinator/driver.cc',
-     'if (!moved && wanted_ == 0 && !doorbell.sleep', 'if (!moved && !doorbell.sleep', 'Leaving*'),
+     'moved || wanted_ != 0 || doorbell.sleep', 'moved || doorbell.sleep', 'Leaving*'),
     ('a thread that drives keeps the role from whoever cannot wait', 'coordinator/driver.cc',
      '!reached && wanted_ == 0;', '!reached;', 'Leaving*'),
     ('a thread that announces does not ring for what is late', 'coordinator/driver.cc',
-     'more = cycle_.announce_and_send(Clock::now()) || misses_a_deadline();', 'more = cycle_.announce_and_send(Clock::now());', 'Background*'),
+     'more = cycle_.announce_and_send(Clock::now()) || background_sleeps_too_long();', 'more = cycle_.announce_and_send(Clock::now());', 'Background*'),
     ('a thread that announces wakes nobody for what must be run', 'coordinator/driver.cc',
-     'more = cycle_.announce_and_send(Clock::now()) || misses_a_deadline();', 'more = (cycle_.announce_and_send(Clock::now()), misses_a_deadline());', 'Background*'),
+     'more = cycle_.announce_and_send(Clock::now()) || background_sleeps_too_long();', 'more = (cycle_.announce_and_send(Clock::now()), background_sleeps_too_long());', 'Background*'),
     ('what was submitted behind an exception is lost', 'coordinator/intake.cc',
      'const PendingQueue::Item& item = drained_[announced_++];', 'const PendingQueue::Item item = drained_[announced_++]; const auto all = drained_.size(); '
      'struct Lose { std::size_t& at; std::size_t all; bool& given; ~Lose() { if (std::uncaught_exceptions()) at = all; } } lose{announced_, all, begun_};', PARTS),
