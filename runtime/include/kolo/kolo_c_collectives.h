@@ -41,7 +41,8 @@ int kolo_declare(kolo_session* session, const char* name, kolo_tensor_id* tensor
 
 /// Allocates an output once its shape is agreed: contiguous memory for `ndim` extents of the input's type, on the
 /// input's device, that lives until the operation is complete. If it returns null for a shape with elements, the
-/// operation fails on every rank with KOLO_BACKEND. Called on any thread; must not call the session.
+/// operation fails on every rank with KOLO_BACKEND. Called on any thread; must not call the session, nor wait for a
+/// device (as cudaFree does).
 typedef void* (*kolo_allocate)(void* user, int ndim, const int64_t* shape);
 
 // ---- operations that reduce -----------------------------------------------------------------------------------------
