@@ -222,13 +222,11 @@ EOF
 
 # Several processes then run on one GPU at the same time, instead of taking turns of milliseconds.
 start_mps() {
-  local control
-  control=$(PATH=$PATH:/usr/local/nvidia/bin command -v nvidia-cuda-mps-control) || return 1
   mkdir -p "$work/mps"
-  "$control" -d && { sleep 1; pgrep -f nvidia-cuda-mps-control >/dev/null; }
+  nvidia-cuda-mps-control -d 2>/dev/null && { sleep 1; pgrep -f nvidia-cuda-mps-control >/dev/null; }
 }
 stop_mps() {
-  echo quit | PATH=$PATH:/usr/local/nvidia/bin timeout 10 nvidia-cuda-mps-control >/dev/null 2>&1
+  echo quit | timeout 10 nvidia-cuda-mps-control >/dev/null 2>&1
   unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
   mps=false
 }
@@ -284,7 +282,7 @@ run_all() {
 export -f unpack configure compile take_programs ranks mpi_works part random staged sanitize
 export source_dir packages work root build
 
-PATH=$PATH:/usr/local/cuda/bin
+PATH=$PATH:/usr/local/cuda/bin:/usr/local/nvidia/bin  # the second: of the driver, in containers
 command -v nvcc >/dev/null || fail "nvcc is missing (there is no CUDA Toolkit on this machine); install it, or name its bin in PATH"
 command -v g++ >/dev/null || fail 'g++ is missing; install a compiler'
 command -v cmake >/dev/null || fail 'cmake is missing; install CMake 3.25 or newer'

@@ -40,8 +40,7 @@ bool holds(DType dtype, double factor) {
   return dtype == DType::f64 || (std::isfinite(f32) && (f32 != 0 || factor == 0));
 }
 
-/// Sums are scaled by NCCL as it reads: with one factor for all, since they are linear. Not by a group of one rank,
-/// where NCCL (2.28) leaves the end of a tensor as it was, nor by a factor that the type cannot hold.
+/// Sums are scaled by NCCL as it reads: with one factor for all, since they are linear.
 NcclMethod sum_of_floats(const Signature& signature, int ranks, std::size_t absent, int divide_by) {
   NcclMethod method{NcclWay::direct, signature.dtype, NcclOp::sum};
   method.factor = signature.prescale * signature.postscale;
@@ -50,9 +49,7 @@ NcclMethod sum_of_floats(const Signature& signature, int ranks, std::size_t abse
     method.op = NcclOp::average;
   else if (averages)
     method.factor /= divide_by;
-  if (method.factor == 1 || (ranks > 1 && holds(signature.dtype, method.factor))) return method;
-  const DType wire = size_of(signature.dtype) == 2 ? DType::f32 : signature.dtype;
-  return packed_as(signature, wire, signature.prescale, averages ? divide_by : 1, signature.postscale);
+  return method;
 }
 
 NcclMethod method_of_floats(const Signature& signature, int ranks, std::size_t absent, int divide_by,
@@ -61,8 +58,12 @@ NcclMethod method_of_floats(const Signature& signature, int ranks, std::size_t a
   const bool widens = wide_halves && size_of(signature.dtype) == 2;
   const int divisor = signature.op == ReduceOp::average ? divide_by : 1;
   if (is_sum(signature.op)) {
-    if (widens) return packed_as(signature, DType::f32, signature.prescale, divisor, signature.postscale);
-    return sum_of_floats(signature, ranks, absent, divide_by);
+    const NcclMethod sum = sum_of_floats(signature, ranks, absent, divide_by);
+    // A group of one rank does not scale by NCCL (2.28), which leaves the end of a tensor there as it was.
+    const bool scales_right = sum.factor == 1 || (ranks > 1 && holds(signature.dtype, sum.factor));
+    if (scales_right && !widens) return sum;
+    const DType wire = size_of(signature.dtype) == 2 ? DType::f32 : signature.dtype;
+    return packed_as(signature, wire, signature.prescale, divisor, signature.postscale);
   }
   if (signature.op != ReduceOp::product || absent > 0)
     return {NcclWay::gathered, signature.dtype};  // NCCL's min and max lose NaNs

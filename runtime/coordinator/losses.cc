@@ -16,18 +16,20 @@ constexpr auto leaving_takes_within = 2s;  // until all know that all do
 
 void Losses::unexplained(GroupState& group, const Failure& failure) {
   group.executor.halt();
-  noticed_.push_back({std::nullopt, [this, key = group.info->key(), failure] {
-                        GroupState* const known = groups_.find(key);
-                        if (known && !known->negotiator.broken()) known->negotiator.fail_group(failure);
-                      }});
+  act_unless_explained(*group.info, [failure](Negotiator& negotiator) { negotiator.fail_group(failure); });
 }
 
 void Losses::report(GroupState& group, const Failure& fault) {
   if (fault.code != ErrorCode::aborted) return group.negotiator.report_fault(fault);
-  noticed_.push_back({std::nullopt, [this, key = group.info->key(), text = fault.message] {
+  act_unless_explained(*group.info, [text = fault.message](Negotiator& negotiator) {
+    negotiator.report_fault({ErrorCode::backend, text});
+  });
+}
+
+void Losses::act_unless_explained(const GroupInfo& group, std::function<void(Negotiator&)> act) {
+  noticed_.push_back({std::nullopt, [this, key = group.key(), act = std::move(act)] {
                         GroupState* const known = groups_.find(key);
-                        if (known && !known->negotiator.broken())
-                          known->negotiator.report_fault({ErrorCode::backend, text});
+                        if (known && !known->negotiator.broken()) act(known->negotiator);
                       }});
 }
 

@@ -50,6 +50,8 @@ class Losses {
     std::function<void()> act;
   };
   void notice(const Gone& gone, Time acts_at);
+  /// Once word of a rank that is gone has had time to come, and has not: on what is left of the group.
+  void act_unless_explained(const GroupInfo& group, std::function<void(Negotiator&)> act);
   void fail_groups_of(int rank);
 
   ControlChannel& control_;

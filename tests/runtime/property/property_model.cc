@@ -97,6 +97,16 @@ bool is_adasum(const PropertyOp& op, std::size_t tensor, const std::byte* result
   return true;
 }
 
+template <class Body>
+bool with_float_type(DType dtype, Body body) {
+  switch (dtype) {
+    case DType::f64: return body.template operator()<double>();
+    case DType::f32: return body.template operator()<float>();
+    case DType::f16: return body.template operator()<Float16>();
+    default: return body.template operator()<BFloat16>();
+  }
+}
+
 template <class T>
 bool are_close(const PropertyOp& op, const Bytes& wanted, const std::byte* result) {
   const int divide_by = op.op != ReduceOp::average ? 1
@@ -225,24 +235,13 @@ Bytes input(const PropertyOp& op, std::size_t tensor, int rank) {
 }
 
 bool is_result(const PropertyOp& op, std::size_t tensor, int rank, const std::byte* result, bool exact) {
-  if (op.op == ReduceOp::adasum) {
-    switch (op.tensors[tensor].dtype) {
-      case DType::f64: return is_adasum<double>(op, tensor, result);
-      case DType::f32: return is_adasum<float>(op, tensor, result);
-      case DType::f16: return is_adasum<Float16>(op, tensor, result);
-      default: return is_adasum<BFloat16>(op, tensor, result);
-    }
-  }
+  const DType dtype = op.tensors[tensor].dtype;
+  if (op.op == ReduceOp::adasum)
+    return with_float_type(dtype, [&]<class T>() { return is_adasum<T>(op, tensor, result); });
   const Bytes wanted = expected(op, tensor, rank);
   if (wanted.empty() || std::memcmp(wanted.data(), result, wanted.size()) == 0) return true;
-  if (exact || !call_reduces(op.call)) return false;
-  switch (op.tensors[tensor].dtype) {
-    case DType::f64: return are_close<double>(op, wanted, result);
-    case DType::f32: return are_close<float>(op, wanted, result);
-    case DType::f16: return are_close<Float16>(op, wanted, result);
-    case DType::bf16: return are_close<BFloat16>(op, wanted, result);
-    default: return false;
-  }
+  if (exact || !call_reduces(op.call) || !is_floating_point(dtype)) return false;
+  return with_float_type(dtype, [&]<class T>() { return are_close<T>(op, wanted, result); });
 }
 
 std::string object(const PropertyOp& op, int rank) {

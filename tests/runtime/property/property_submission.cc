@@ -7,9 +7,17 @@
 
 namespace kolo::testing {
 
+namespace {
+
+/// The same for all operations that one receive may take.
+std::uint64_t common_seed(const PropertyOp& op) {
+  return op.any.empty() ? op.seed : static_cast<std::uint64_t>(op.any.front());
+}
+
+}  // namespace
+
 bool on_gpus(const PropertyOp& op) {
-  const std::uint64_t seed = op.any.empty() ? op.seed : static_cast<std::uint64_t>(op.any.front());
-  return op.call <= Call::send_recv && mix(seed, 10) % 2 == 0;
+  return op.call <= Call::send_recv && mix(common_seed(op), 10) % 2 == 0;
 }
 
 std::optional<double> timeout_of(const PropertyOp& op, int rank) {
@@ -17,8 +25,8 @@ std::optional<double> timeout_of(const PropertyOp& op, int rank) {
   if (op.trouble == Trouble::late && !op.is_odd(rank)) return short_time;
   const bool needs_one = op.call == Call::monitored_barrier;
   const int who = op.call == Call::send_recv ? 0 : rank;  // what only one of the two withdraws, the other waits for
-  const std::uint64_t seed = op.any.empty() ? op.seed : static_cast<std::uint64_t>(op.any.front());
-  return needs_one || mix(seed, static_cast<std::uint64_t>(who), 8) % 4 == 0 ? std::optional(long_time) : std::nullopt;
+  return needs_one || mix(common_seed(op), static_cast<std::uint64_t>(who), 8) % 4 == 0 ? std::optional(long_time)
+                                                                                        : std::nullopt;
 }
 
 bool PropertySubmission::can_be_in_place() const {
@@ -106,13 +114,18 @@ void PropertySubmission::use_session_memory(Buffers& buffers) {
   (sends ? buffers.tensor.in : buffers.tensor.out).data = buffers.session.data();
 }
 
+/// `copy` is empty, and stays so for no bytes: what is freed waits for the GPU.
+void PropertySubmission::copy_to_gpu(const Bytes& bytes, GpuBuffer& copy) {
+  if (bytes.empty()) return;
+  copy = GpuBuffer(*gpu_, bytes.size());
+  gpu_->copy(copy.data(), bytes.data(), bytes.size());
+}
+
 /// Copies what the host has to the GPU, and the tensors with it.
 void PropertySubmission::use_gpu(Buffers& buffers, bool has_output) {
   Tensor &in = buffers.tensor.in, &out = buffers.tensor.out;
   const auto move = [&](const Bytes& bytes, GpuBuffer& copy) {
-    if (bytes.empty()) return;
-    copy = GpuBuffer(*gpu_, bytes.size());
-    gpu_->copy(copy.data(), bytes.data(), bytes.size());
+    copy_to_gpu(bytes, copy);
     for (Tensor* tensor : {&in, &out}) {
       const auto* const data = static_cast<const std::byte*>(tensor->data);
       const bool inside = data && data >= bytes.data() && data + tensor->bytes() <= bytes.data() + bytes.size();
@@ -180,9 +193,8 @@ Allocate PropertySubmission::allocate() {
     out.data = buffers.out.data();
     if (gpu_) {
       out.device = session_.device();
-      buffers.gpu_out = GpuBuffer(*gpu_, buffers.out.size());
+      copy_to_gpu(buffers.out, buffers.gpu_out);
       out.data = buffers.gpu_out.data();
-      gpu_->copy(out.data, buffers.out.data(), buffers.out.size());
     }
     buffers.tensor.out = out;
     return out;

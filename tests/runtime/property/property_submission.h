@@ -88,6 +88,7 @@ class PropertySubmission {
   void make_buffers();
   void use_session_memory(Buffers& buffers);
   void use_gpu(Buffers& buffers, bool has_output);
+  void copy_to_gpu(const Bytes& bytes, GpuBuffer& copy);
   void fetch();
   void spoil(Buffers& buffers);
   Handle start();
