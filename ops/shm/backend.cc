@@ -54,6 +54,7 @@ class ShmOperation final : public Operation {
   }
   bool needs_polling() const override { return false; }
   bool moved() const override { return moved_; }
+  const char* method() const override { return job_.peer_tensors ? "mapped" : "ring"; }
 
  private:
   ShmGroup& group_;

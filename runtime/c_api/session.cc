@@ -284,6 +284,7 @@ int kolo_session_stats(const kolo_session* session, kolo_stats* stats) {
     stats->staged_bytes = now.staged_bytes;
     stats->late_wakeups = now.late_wakeups;
     stats->bucket_seconds = now.bucket_seconds;
+    stats->method = now.method;
     stats->device_peak_bytes = now.device_peak_bytes;
   });
 }

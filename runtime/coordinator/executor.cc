@@ -273,6 +273,7 @@ bool Executor::completes(const InFlight& running) {
     fault_to_report_ = error.failure();
     return false;
   }
+  method_ = running.operation->method();
   if (!timed_ || running.started == steady_clock::time_point{}) return true;
   const auto on_device = running.operation->seconds();
   time_of_buckets_ +=

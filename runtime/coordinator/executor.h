@@ -105,6 +105,8 @@ class Executor {
   std::uint64_t staged_bytes() const;
   /// All that buckets took so far, one added to the other.
   std::chrono::nanoseconds time_of_buckets() const { return time_of_buckets_; }
+  /// Of the operation that was completed last: see Operation::method().
+  const char* method() const { return method_; }
 
  private:
   struct InFlight {
@@ -149,6 +151,7 @@ class Executor {
   bool timed_;
   bool world_only_;  // no group but the world uses devices
   std::chrono::nanoseconds time_of_buckets_{0};
+  const char* method_ = "";
   bool faulted_ = false;
   std::optional<Failure> fault_to_report_;
   std::vector<Running> running_;

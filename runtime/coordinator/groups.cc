@@ -44,6 +44,7 @@ void GroupState::count(Counters& counters) {
   add(counters.agreements, negotiator.agreements(), agreements_counted);
   add(counters.buckets, executor.buckets_started(), buckets_counted);
   add(counters.staged_bytes, executor.staged_bytes(), staged_counted);
+  if (*executor.method() != '\0') counters.method = executor.method();
   const auto time = executor.time_of_buckets();
   counters.bucket_ns += static_cast<std::uint64_t>((time - std::exchange(time_counted, time)).count());
 }

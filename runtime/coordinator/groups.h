@@ -26,6 +26,7 @@ struct Counters {
   using Count = std::atomic<std::uint64_t>;
   Count agreements{0}, tensors{0}, buckets{0}, full_announcements{0}, bytes_sent{0}, bytes_received{0},
       messages_sent{0}, staged_bytes{0}, bucket_ns{0};
+  std::atomic<const char*> method{""};
 
   SessionStats stats() const {
     return {.agreements = agreements,
@@ -36,7 +37,8 @@ struct Counters {
             .control_bytes_received = bytes_received,
             .control_messages_sent = messages_sent,
             .staged_bytes = staged_bytes,
-            .bucket_seconds = static_cast<double>(bucket_ns) * 1e-9};
+            .bucket_seconds = static_cast<double>(bucket_ns) * 1e-9,
+            .method = method};
   }
 };
 

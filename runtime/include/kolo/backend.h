@@ -86,6 +86,10 @@ class Operation {
   /// Duration of a complete operation in seconds, by the device's clock, if the backend measures it.
   virtual std::optional<double> seconds() const { return std::nullopt; }
 
+  /// How the bytes of a complete operation travelled, in a word or two, where the backend has several ways: for reports.
+  /// Valid for ever.
+  virtual const char* method() const { return ""; }
+
   /// While true, no other bucket may be started on this backend: step() has further parts of this operation to start.
   virtual bool holds_backend() const { return false; }
 };

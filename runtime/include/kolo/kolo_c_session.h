@@ -120,6 +120,7 @@ typedef struct kolo_stats {
   uint64_t staged_bytes;  ///< copied into or out of a backend's staging memory
   uint64_t late_wakeups;  ///< times a thread found work that nobody had woken it for: 0 unless kolo has a bug
   double bucket_seconds;  ///< sum of the buckets' times from start to completion; with the setting KOLO_TIMINGS only
+  const char* method;  ///< how the bytes of the last bucket travelled, where its backend has several ways; never null
   uint64_t device_peak_bytes;  ///< largest use of the GPU's memory that this function has seen; 0 without a GPU
 } kolo_stats;
 

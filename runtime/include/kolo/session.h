@@ -40,6 +40,8 @@ struct SessionStats {
   /// How often a thread found work that nobody had woken it for: 0 unless kolo has a bug.
   std::uint64_t late_wakeups = 0;
   double bucket_seconds = 0;  ///< sum of the buckets' times from start to completion; with `Config::timings` only
+  /// How the bytes of the bucket that was completed last travelled, where its backend has several ways; "" elsewhere.
+  const char* method = "";
   /// Largest use of the GPU's memory, by all processes, that stats() has seen; 0 without a GPU.
   std::uint64_t device_peak_bytes = 0;
 };
