@@ -6,14 +6,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <system_error>
 
 #include <kolo/error.h>
 #include <kolo/memory.h>
+
+#include "ops/host/mappings.h"
 
 namespace kolo {
 namespace {
@@ -28,10 +32,48 @@ std::byte* map(int descriptor, std::size_t bytes, int flags) {
   return data == MAP_FAILED ? nullptr : static_cast<std::byte*>(data);
 }
 
+/// Takes the memory of a new file, and maps it; in huge pages if it is large and the system gives them to those who
+/// ask. Null, and errno, if there is not enough.
+std::byte* reserve(int descriptor, std::size_t bytes) {
+  constexpr std::size_t large = 4 << 20;
+  if (bytes >= large) {
+    if (ftruncate(descriptor, static_cast<off_t>(bytes)) != 0) return nullptr;
+    std::byte* const data = map(descriptor, bytes, MAP_SHARED);
+    if (!data) return nullptr;
+    (void)madvise(data, bytes, MADV_HUGEPAGE);
+    if (madvise(data, bytes, MADV_POPULATE_WRITE) == 0) return data;
+    const int why = errno;
+    munmap(data, bytes);
+    errno = why == EFAULT ? ENOMEM : why;
+    if (why != EINVAL) return nullptr;  // else an old system
+  }
+  const int reserved = posix_fallocate(descriptor, 0, static_cast<off_t>(bytes));
+  if (reserved != 0) errno = reserved;
+  return reserved == 0 ? map(descriptor, bytes, MAP_SHARED | MAP_POPULATE) : nullptr;
+}
+
 bool is_file(int descriptor, std::uint32_t file, std::size_t bytes) {
   struct stat status {};
   return fstat(descriptor, &status) == 0 && static_cast<std::uint32_t>(status.st_ino) == file &&
          static_cast<std::size_t>(status.st_size) >= bytes;
+}
+
+/// Why pages cannot be replaced by others; empty: they can.
+std::string why_not_adopted(const std::byte* begin, std::size_t bytes) {
+  auto next = reinterpret_cast<std::uintptr_t>(begin);
+  for (const Mapping& one : mappings_of(begin, bytes, true)) {
+    const auto has = [&](std::string_view flag) { return (" " + one.flags + " ").find(flag) != std::string::npos; };
+    if (one.begin > next) break;
+    if (one.permissions[3] == 's') return "is shared already";
+    if (one.inode != 0) return "is a mapped file";
+    if (has(" ht ")) return "has huge pages of a reserve";
+    if (has(" lo ")) return "is locked in memory";
+    if (has(" io ") || has(" pf ")) return "belongs to a device";
+    if (has(" gd ")) return "is a stack";
+    if (!one.permissions.starts_with("rw")) return "cannot be read and written";
+    next = one.end;
+  }
+  return next < reinterpret_cast<std::uintptr_t>(begin) + bytes ? "is not mapped" : "";
 }
 
 class HeapRegion final : public Region {
@@ -64,12 +106,8 @@ std::shared_ptr<SharedRegion> SharedRegion::create(std::size_t bytes) {
   }
   FileDescriptor descriptor(memfd_create("kolo", MFD_CLOEXEC));
   if (!descriptor) fail("cannot make shared memory with memfd_create");
-  const int reserved = posix_fallocate(descriptor.get(), 0, static_cast<off_t>(bytes));
-  std::byte* data = reserved == 0 ? map(descriptor.get(), bytes, MAP_SHARED | MAP_POPULATE) : nullptr;
-  if (!data) {
-    if (reserved != 0) errno = reserved;
-    fail(fmt::format("cannot reserve {} bytes of shared memory", bytes));
-  }
+  std::byte* const data = reserve(descriptor.get(), bytes);
+  if (!data) fail(fmt::format("cannot reserve {} bytes of shared memory", bytes));
   return std::shared_ptr<SharedRegion>(new SharedRegion(data, bytes, std::move(descriptor)));
 }
 
@@ -104,8 +142,43 @@ std::uint32_t SharedRegion::file() const {
   return static_cast<std::uint32_t>(status.st_ino);
 }
 
+std::shared_ptr<SharedRegion> SharedRegion::adopt(std::byte* begin, std::size_t bytes) {
+  if (const std::string why = why_not_adopted(begin, bytes); !why.empty()) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("cannot adopt {} bytes: some of this memory {}; adopt ordinary memory of the program, or use "
+                    "what the session allocates",
+                    bytes, why));
+  }
+  auto region = create(bytes);
+  std::memcpy(region->data_, begin, bytes);
+  if (mremap(region->data_, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, begin) == MAP_FAILED)
+    fail(fmt::format("cannot adopt {} bytes", bytes));
+  region->data_ = begin;
+  region->adopted_ = true;
+  return region;
+}
+
+/// Where there is no memory for a private copy the pages stay as they are: shared with nobody any more.
+void SharedRegion::give_back() noexcept try {
+  const auto begin = reinterpret_cast<std::uintptr_t>(data_);
+  struct stat status {};
+  if (fstat(descriptor_.get(), &status) != 0) return;
+  for (const Mapping& one : mappings_of(data_, size_, false)) {
+    if (one.inode != status.st_ino) continue;  // the program has unmapped it, and may have something else there
+    const auto first = std::max(one.begin, begin), last = std::min(one.end, begin + size_);
+    std::byte* const copy = map(-1, last - first, MAP_PRIVATE | MAP_ANONYMOUS);
+    if (!copy) continue;
+    std::memcpy(copy, reinterpret_cast<const std::byte*>(first), last - first);
+    if (mremap(copy, last - first, last - first, MREMAP_MAYMOVE | MREMAP_FIXED, reinterpret_cast<void*>(first)) ==
+        MAP_FAILED)
+      munmap(copy, last - first);
+  }
+} catch (...) {  // no memory for the list
+}
+
 SharedRegion::~SharedRegion() {
-  munmap(data_, size_);
+  adopted_ ? give_back() : void(munmap(data_, size_));
 }
 
 }  // namespace kolo

@@ -41,6 +41,12 @@ class SharedRegion final : public Region {
   /// another process may have this number where ranks live in different PID namespaces. Throws Error{backend}.
   static std::shared_ptr<SharedRegion> open(int pid, int descriptor, std::uint32_t file, std::size_t bytes);
 
+  /// Makes pages of this process, which hold what they held, such a mapping, where they are. Nobody may write to them
+  /// meanwhile, nor when the region dies: then they become private memory again, unless the program has unmapped them.
+  /// `begin` and `bytes` are whole pages. Throws Error{invalid_argument} if they are not ordinary memory of the
+  /// process, Error{backend} if there is no memory; then nothing has changed.
+  static std::shared_ptr<SharedRegion> adopt(std::byte* begin, std::size_t bytes);
+
   ~SharedRegion() override;
   SharedRegion(const SharedRegion&) = delete;
   SharedRegion& operator=(const SharedRegion&) = delete;
@@ -58,9 +64,12 @@ class SharedRegion final : public Region {
   SharedRegion(std::byte* data, std::size_t size, FileDescriptor descriptor)
       : data_(data), size_(size), descriptor_(std::move(descriptor)) {}
 
+  void give_back() noexcept;
+
   std::byte* data_;
   std::size_t size_;
   FileDescriptor descriptor_;
+  bool adopted_ = false;
 };
 
 }  // namespace kolo

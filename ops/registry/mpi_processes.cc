@@ -26,7 +26,9 @@ BackendList host_backends_over_mpi(std::string_view setting, const ProcessRanks&
   if (alone) offers.push_back({"local", [] { return std::move(local_backends(1, {}).front()); }});
   if (ranks.one_node()) {
     offers.push_back(
-        {"shm", [&] { return shm_process_backend(ranks.gathering, ranks.doorbells, ranks.report); }, alone});
+        {"shm",
+         [&] { return shm_process_backend(ranks.gathering, ranks.doorbells, ranks.report, nullptr, ranks.known); },
+         alone});
   }
   offers.push_back({"mpi", [&] { return mpi_backend(comm, tuning(ranks)); }});
   BackendList backends = make_backends(setting, offers);
@@ -48,7 +50,7 @@ GpuHosts gpu_hosts_over_mpi(const ProcessRanks& ranks, MPI_Comm comm) {
   const auto staging = [&ranks, comm] {
     BackendList list;
     if (ranks.one_node() && ranks.node_of.size() > 1) {
-      if (auto shared = shm_process_backend(ranks.gathering, ranks.doorbells, ranks.report))
+      if (auto shared = shm_process_backend(ranks.gathering, ranks.doorbells, ranks.report, nullptr, ranks.known))
         list.push_back(std::move(shared));
     }
     list.push_back(mpi_backend(comm, tuning(ranks)));
@@ -65,7 +67,7 @@ std::unique_ptr<Backend> node_backend(const ProcessRanks& ranks, MPI_Comm comm) 
   const MpiComm node(made);
   MpiGathering gathering(made);
   if (gathering.size() == 1) return nullptr;
-  auto shared = shm_process_backend(gathering, ranks.doorbells, ranks.report);
+  auto shared = shm_process_backend(gathering, ranks.doorbells, ranks.report, nullptr, ranks.known);
   return shared ? std::move(shared) : mpi_backend(made);
 }
 

@@ -103,9 +103,10 @@ class WithinNode final : public Backend {
 
 /// Of the ranks of one node, shared memory: for operations, and for what one sends another. Empty if it cannot be had.
 BackendList shared_memory(Gathering& ranks, std::span<Doorbell> doorbells,
-                          const std::function<void(const std::string&)>& report) {
+                          const std::function<void(const std::string&)>& report,
+                          std::shared_ptr<const ShmKnown> known) {
   BackendList list;
-  auto shared = shm_process_backend(ranks, doorbells, report);
+  auto shared = shm_process_backend(ranks, doorbells, report, nullptr, std::move(known));
   auto pairs = shm_pairs_backend(ranks, {}, doorbells, shared ? shared->memory() : nullptr);
   if (!shared || !pairs) return list;
   list.push_back(std::move(shared));
@@ -119,7 +120,7 @@ BackendList within_nodes(const ProcessRanks& ranks) {
     if (ranks.node_of[static_cast<std::size_t>(rank)] == ranks.node()) mine.push_back(rank);
   }
   PartOfRanks node(ranks.gathering, mine);
-  auto here = std::make_shared<BackendList>(shared_memory(node, ranks.doorbells, ranks.report));
+  auto here = std::make_shared<BackendList>(shared_memory(node, ranks.doorbells, ranks.report, ranks.known));
   std::vector<int> all(ranks.node_of.size());
   std::iota(all.begin(), all.end(), 0);
   BackendList list;
@@ -132,7 +133,7 @@ BackendList shared_backends(std::string_view setting, const ProcessRanks& ranks)
   const bool alone = ranks.node_of.size() == 1;
   BackendList shared;
   if (ranks.one_node() && (setting == "shm" || (setting == "auto" && !alone)))
-    shared = shared_memory(ranks.gathering, ranks.doorbells, ranks.report);
+    shared = shared_memory(ranks.gathering, ranks.doorbells, ranks.report, ranks.known);
   if (setting == "auto" && !alone && shared.empty()) return within_nodes(ranks);
   std::vector<BackendOffer> offers;
   if (alone) offers.push_back({"local", [] { return std::move(local_backends(1, {}).front()); }});

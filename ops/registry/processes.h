@@ -13,6 +13,7 @@
 #include "ops/host/doorbell.h"
 #include "ops/host/gathering.h"
 #include "ops/registry/gpu.h"
+#include "ops/shm/chooser.h"
 
 namespace kolo {
 
@@ -22,12 +23,20 @@ struct ProcessRanks {
   std::vector<int> node_of;                        ///< by rank
   std::span<Doorbell> doorbells;                   ///< of this node's ranks; they outlive the backends
   std::function<void(const std::string&)> report;  ///< receives one line, on one rank, if memory cannot be shared
+  std::shared_ptr<const ShmKnown> known{};         ///< of how tensors travel best within a node; null: nothing
 
   int node() const { return node_of[static_cast<std::size_t>(gathering.rank())]; }
   bool one_node() const {
     return std::ranges::all_of(node_of, [](int node) { return node == 0; });
   }
 };
+
+/// The file that KOLO_TUNING names; empty: there is none.
+std::string tuning_path(const Config& config);
+
+/// What the settings KOLO_SHM_METHOD and KOLO_TUNING say, as the first rank of each node has them, which reports why a
+/// file is not used. Collective.
+std::shared_ptr<const ShmKnown> known_of_settings(const Config& config, Gathering& ranks);
 
 /// Makes the backends of a world of processes. Both are collective.
 struct ProcessBackends {

@@ -6,7 +6,9 @@
 #include <optional>
 #include <utility>
 
+#include "ops/host/machine.h"
 #include "ops/shm/pipeline.h"
+#include "ops/shm/table_file.h"
 #include "ops/spare_blocks.h"
 
 namespace kolo {
@@ -54,7 +56,7 @@ class ShmOperation final : public Operation {
   }
   bool needs_polling() const override { return false; }
   bool moved() const override { return moved_; }
-  const char* method() const override { return job_.peer_tensors ? "mapped" : "ring"; }
+  const char* method() const override { return text_of(job_.choice, job_.trial > 0); }
 
  private:
   ShmGroup& group_;
@@ -74,6 +76,12 @@ class ShmBackend final : public Backend {
   ShmBackend(const ShmWorld& world, const GroupInfo& group, const ShmTuning& tuning)
       : world_(world), info_(group), tuning_(tuning) {}
 
+  ~ShmBackend() override {
+    if (info_.is_world()) world_.memory->give_back_adopted();
+  }
+  ShmBackend(const ShmBackend&) = delete;
+  ShmBackend& operator=(const ShmBackend&) = delete;
+
   std::string_view name() const override { return "shm"; }
   bool compares_tokens() const override { return true; }
   bool supports(const Signature& signature) const override {
@@ -90,6 +98,10 @@ class ShmBackend final : public Backend {
   std::shared_ptr<MemorySource> memory() override { return world_.memory; }
   void abandon() noexcept override {
     if (group_) group_->pipeline.abandon();
+  }
+  std::string findings() const override {
+    if (!group_) return "";
+    return text_of_tables({{info_.size(), group_->pipeline.chooser().findings()}}, machine_name());
   }
 
   Introduction introduction() override;
@@ -146,12 +158,9 @@ bool ShmBackend::introduce(std::span<const Introduction> members) {
   }
   parts[rank] = std::move(part_);
   group_.emplace(ShmBoard(std::move(parts), info_.rank, tuning_, std::move(doorbells)), world_.memory, info_.ranks,
-                 world_.tuning, [report = world_.report, name = info_.name](const std::string& why) {
-                   if (report)
-                     report(
-                         fmt::format("no more shared memory for group {}: {}; its large tensors travel in small "
-                                     "pieces, which is slow",
-                                     name, why));
+                 world_.tuning, ShmChooser(world_.tuning.chunk, info_.size(), world_.known),
+                 [report = world_.report, name = info_.name](const std::string& why) {
+                   if (report) report(fmt::format("no more shared memory for group {}: {}", name, why));
                  });
   return true;
 }

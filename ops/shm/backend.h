@@ -10,6 +10,7 @@
 
 #include "ops/host/doorbell.h"
 #include "ops/shm/board.h"
+#include "ops/shm/chooser.h"
 #include "ops/shm/memory.h"
 
 namespace kolo {
@@ -20,6 +21,7 @@ struct ShmWorld {
   std::span<Doorbell> doorbells;      ///< one per rank of the world, rung when a peer has moved an operation on; they
                                       ///< outlive all backends and operations. May be empty if all ranks poll.
   ShmTuning tuning;
+  std::shared_ptr<const ShmKnown> known;           ///< of how tensors travel best; null: nothing
   std::function<void(const std::string&)> report;  ///< receives one line, on one rank, if a group cannot share memory
 };
 
@@ -40,6 +42,7 @@ std::unique_ptr<Backend> shm_backend(const ShmWorld& world, const GroupInfo& gro
 /// The same for ranks that are threads of this process: element r belongs to rank r. They could all reach all tensors;
 /// they do so only for those in memory(), as processes would.
 std::vector<std::unique_ptr<Backend>> shm_thread_backends(int ranks, std::span<Doorbell> doorbells,
-                                                          const ShmTuning& tuning = {});
+                                                          const ShmTuning& tuning = {},
+                                                          std::shared_ptr<const ShmKnown> known = {});
 
 }  // namespace kolo

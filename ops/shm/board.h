@@ -100,7 +100,11 @@ class ShmBoard final {
 
   /// Ends all cooperation: nobody waits for this rank any more.
   void break_up() noexcept;
-  bool broken() const { return header(0).broken.load() != 0; }
+  /// Whether a rank had done so when this one began to look; what it read before then is of before.
+  bool broken() const {
+    std::atomic_thread_fence(std::memory_order_acquire);
+    return header(0).broken.load() != 0;
+  }
 
  private:
   static constexpr std::size_t phases = 3;

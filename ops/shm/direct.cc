@@ -1,7 +1,7 @@
-// Every rank combines its slice of all inputs and writes the results to wherever they are wanted, or fetches what it
-// gets from where that lies. Nothing is packed, and when all ranks have done their part nobody needs another's memory
-// any more. A slice is read before it is written, and by nobody but the rank that writes it: so this works in place
-// (but for all_to_all).
+// Where tensors are mapped every rank combines its slice of all inputs and writes the results to wherever they are
+// wanted. What is only copied a rank fetches from where that lies, mapped or read. Nothing is packed, and when all
+// ranks have done their part nobody needs another's memory any more. A slice is read before it is written, and by
+// nobody but the rank that writes it: so this works in place (but for all_to_all).
 
 #include "ops/shm/direct.h"
 
@@ -24,9 +24,9 @@ void combine_piece(ShmTransfer& transfer, const BucketTensor& tensor, std::int64
     return static_cast<std::size_t>(elements) * transfer.element_bytes();
   };
   for (int rank = 0; rank < transfer.ranks(); ++rank)
-    peers.sources.push_back(peers.in(rank, index).get() + bytes(offset));
+    peers.sources.push_back(peers.in(rank, index).mapped.get() + bytes(offset));
   for (int rank = first; rank < last; ++rank) {
-    std::byte* const out = peers.out(rank, index).get() + bytes(to);
+    std::byte* const out = peers.out(rank, index).mapped.get() + bytes(to);
     const bool in_place = out == peers.sources[static_cast<std::size_t>(rank)];
     (transfer.job().large && !in_place ? peers.streamed : peers.cached).push_back(out);
   }
@@ -65,8 +65,15 @@ void fetch(ShmTransfer& transfer, int from) {
       out_block, from, [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t) {
         const std::int64_t there = in_block(kind, tensor, transfer.ranks(), from, me).begin -
                                    out_block(kind, tensor, transfer.ranks(), me, from).begin;
-        const std::byte* const in = transfer.job().peer_tensors->in(from, transfer.index_of(tensor)).get();
-        transfer.write(tensor, offset, count, in + static_cast<std::size_t>(offset + there) * transfer.element_bytes());
+        PeerTensors& peers = *transfer.job().peer_tensors;
+        const std::size_t index = transfer.index_of(tensor);
+        const std::size_t begin = static_cast<std::size_t>(offset + there) * transfer.element_bytes();
+        if (const auto& mapped = peers.in(from, index).mapped) {
+          transfer.write(tensor, offset, count, mapped.get() + begin);
+        } else {
+          peers.read(from, index, begin, address(tensor.out, offset),
+                     static_cast<std::size_t>(count) * transfer.element_bytes());
+        }
       });
 }
 
@@ -82,18 +89,19 @@ void fetch_from_root(ShmTransfer& transfer) {
   fetch(transfer, transfer.signature().root);
 }
 
-constexpr ShmMethod for_all{nullptr, combine_directly_for_all, nullptr},
-    for_root{nullptr, combine_directly_for_root, nullptr}, rows{nullptr, combine_rows_directly, nullptr},
-    from_all{nullptr, fetch_from_all, nullptr}, on_root{nullptr, fetch_on_root, nullptr},
-    from_root{nullptr, fetch_from_root, nullptr};
+constexpr ShmMethod for_all{nullptr, combine_directly_for_all, nullptr, false},
+    for_root{nullptr, combine_directly_for_root, nullptr, false}, rows{nullptr, combine_rows_directly, nullptr, false},
+    from_all{nullptr, fetch_from_all, nullptr, false}, on_root{nullptr, fetch_on_root, nullptr, false},
+    from_root{nullptr, fetch_from_root, nullptr, false};
 
 }  // namespace
 
-const ShmMethod* shm_direct_method(OpKind kind) {
+const ShmMethod* shm_direct_method(OpKind kind, ShmWay way) {
+  const bool mapped = way == ShmWay::mapped;
   switch (kind) {
-    case OpKind::all_reduce: return &for_all;
-    case OpKind::reduce: return &for_root;
-    case OpKind::reduce_scatter: return &rows;
+    case OpKind::all_reduce: return mapped ? &for_all : &shm_all_reduce_reading;
+    case OpKind::reduce: return mapped ? &for_root : &shm_reduce_reading;
+    case OpKind::reduce_scatter: return mapped ? &rows : &shm_reduce_scatter_reading;
     case OpKind::all_gather:
     case OpKind::all_to_all: return &from_all;
     case OpKind::gather: return &on_root;

@@ -4,17 +4,6 @@
 #include <utility>
 
 namespace kolo {
-namespace {
-
-template <class T>
-T read_as(const std::byte* from) {
-  T value;
-  std::memcpy(&value, from, sizeof(value));
-  return value;
-}
-
-}  // namespace
-
 ShmGrowth::ShmGrowth(ShmBoard& board, std::shared_ptr<ShmMemory> memory, std::vector<int> members,
                      const ShmTuning& tuning, std::function<void(const std::string&)> report)
     : board_(board),
@@ -52,7 +41,8 @@ void ShmGrowth::read(ShmJob& job, const Shown& shown) {
     next_ = Step::done;
   }
   if (next_ == Step::done) parts_.clear();
-  if (!why_not_.empty() && report_) report_(std::exchange(why_not_, ""));
+  if (!why_not_.empty() && report_)
+    report_(std::exchange(why_not_, "") + "; its large tensors travel in small pieces, which is slow");
   job.ask_again();
 }
 

@@ -1,5 +1,8 @@
 #include "ops/shm/memory.h"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <iterator>
 
@@ -35,6 +38,38 @@ std::shared_ptr<std::byte> ShmMemory::reserve(std::size_t bytes) {
             memory->pieces_.erase(found);
             memory->released_.fetch_add(1, std::memory_order_relaxed);
           }};
+}
+
+bool ShmMemory::adopt(void* data, std::size_t bytes) {
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto at = reinterpret_cast<std::uintptr_t>(data);
+  const std::uintptr_t first = (at + page - 1) / page * page, last = (at + bytes) / page * page;
+  if (first >= last) return true;
+  auto* const begin = reinterpret_cast<std::byte*>(first);
+  const std::lock_guard lock(mutex_);
+  const auto after = pieces_.lower_bound(reinterpret_cast<std::byte*>(last));
+  if (after != pieces_.begin()) {
+    const Piece& before = std::prev(after)->second;
+    const auto end = reinterpret_cast<std::uintptr_t>(before.begin.get()) + before.bytes;
+    if (end > first)
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("cannot adopt {} bytes: some of this memory {}; adopt memory "
+                              "of the program, and once",
+                              bytes, before.adopted ? "has been adopted" : "is the session's"));
+  }
+  Piece piece = adopt_piece(begin, last - first, last_number_ + 1);
+  ++last_number_;
+  piece.adopted = true;
+  pieces_.emplace(begin, std::move(piece));
+  return true;
+}
+
+void ShmMemory::give_back_adopted() noexcept {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(pieces_, [this](const auto& entry) {
+    if (entry.second.adopted) released_.fetch_add(1, std::memory_order_relaxed);
+    return entry.second.adopted;
+  });
 }
 
 std::shared_ptr<std::byte> ShmMemory::reserve_part(std::size_t bytes) {

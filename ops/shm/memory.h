@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 
 #include <kolo/backend.h>
 #include <kolo/error.h>
@@ -30,7 +31,11 @@ class ShmMemory : public MemorySource, public std::enable_shared_from_this<ShmMe
  public:
   /// Host memory, as MemorySource says.
   std::shared_ptr<std::byte> allocate(std::size_t bytes, Device device) override;
-  /// The same. Throws Error{backend}, which says why there is none.
+  /// The whole pages of the range; what lies at its ends, beyond them, stays as it is.
+  bool adopt(void* data, std::size_t bytes) override;
+  /// The program has its memory back. Nobody reaches it any more.
+  void give_back_adopted() noexcept;
+  /// The same as allocate(). Throws Error{backend}, which says why there is none.
   std::shared_ptr<std::byte> reserve(std::size_t bytes);
   /// The same for little that is aligned to 128 bytes: out of a piece that several share, and that goes with the last.
   std::shared_ptr<std::byte> reserve_part(std::size_t bytes);
@@ -47,6 +52,15 @@ class ShmMemory : public MemorySource, public std::enable_shared_from_this<ShmMe
   /// The same, and remembers the mapping for the next time, until forget_released().
   virtual std::shared_ptr<std::byte> map_again(int rank, const PeerAddress& address) { return map(rank, address); }
 
+  /// Whether the other ranks of the node, all alike, can be asked to read() what this one has in these ranges, wherever
+  /// it lies.
+  virtual bool readable(std::span<const std::span<const std::byte>> ranges) const { return (void)ranges, false; }
+  /// Copies bytes at an address of rank `rank`'s process; the rank must leave them alone meanwhile. Returns whether
+  /// they are all there.
+  virtual bool read(int rank, std::uint64_t address, std::span<std::byte> to) {
+    return (void)rank, (void)address, (void)to, false;
+  }
+
   /// Unmaps the pieces that `rank` has freed (`released`: how many, in order).
   virtual void forget_released(int rank, std::uint64_t released) { (void)rank, (void)released; }
 
@@ -57,9 +71,12 @@ class ShmMemory : public MemorySource, public std::enable_shared_from_this<ShmMe
     std::size_t bytes = 0;
     int descriptor = -1;
     std::uint32_t file = 0;
+    bool adopted = false;
   };
   /// Throws Error{backend} if there is no more. `number` is for this piece.
   virtual Piece make_piece(std::size_t bytes, std::uint64_t number) = 0;
+  /// Of memory of the program, whole pages. Throws Error{invalid_argument | backend}.
+  virtual Piece adopt_piece(std::byte* begin, std::size_t bytes, std::uint64_t number) = 0;
 
   /// The piece of this rank that begins there; null if it has been freed.
   std::shared_ptr<std::byte> piece_at(const std::byte* begin) const;

@@ -12,10 +12,11 @@ constexpr int phases = 3;
 }  // namespace
 
 ShmPipeline::ShmPipeline(ShmBoard board, const std::shared_ptr<ShmMemory>& memory, const std::vector<int>& members,
-                         const ShmTuning& tuning, std::function<void(const std::string&)> report)
+                         const ShmTuning& tuning, ShmChooser chooser,
+                         const std::function<void(const std::string&)>& report)
     : board_(std::move(board)),
-      growth_(board_, memory, members, tuning, std::move(report)),
-      direct_access_(memory, members, board_.rank()),
+      growth_(board_, memory, members, tuning, report),
+      access_(memory, members, board_.rank(), std::move(chooser), report),
       budget_(board_.tuning().step) {
   make_transfers();
 }
@@ -98,10 +99,10 @@ void ShmPipeline::compare_tokens() {
 /// Its turn has come, or an answer: how it is cut, and what is asked next.
 void ShmPipeline::decide(ShmJob& job) {
   if (make_transfers()) free_ = packed_;  // the board has grown: nothing was on its way
-  job.cut(board_.tuning());
+  job.choose({ShmWay::ring, board_.tuning().chunk});
   job.question = nullptr;
   if (growth_.asks(job)) job.question = &growth_;
-  if (!job.question && direct_access_.asks(job, board_.tuning())) job.question = &direct_access_;
+  if (!job.question && access_.asks(job, board_.tuning())) job.question = &access_;
   job.asks = job.question ? ShmJob::Asks::next : ShmJob::Asks::no;
 }
 
@@ -139,6 +140,7 @@ bool ShmPipeline::combine_next() {
     budget_.spend(next.piece_work());
     combine(next);
     finish_copies();
+    if (next.job().peer_tensors && board_.broken()) return false;  // who left may have written to what was read
     if (next.next_piece()) return true;
     board_.advance(Phase::combined, combined_);
   }
@@ -166,7 +168,10 @@ bool ShmPipeline::collect_next() {
     board_.advance(Phase::collected, collected_, number && next.last() ? std::optional(*number + 1) : std::nullopt);
   }
   ++collected_;
-  if (next.last()) next.job().complete = true;
+  if (next.last()) {
+    if (next.job().trial > 0) access_.complete(next.job());
+    next.job().complete = true;
+  }
   return true;
 }
 

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
+#include "ops/shm/access.h"
 #include "ops/shm/board.h"
-#include "ops/shm/direct_access.h"
 #include "ops/shm/growth.h"
 #include "ops/shm/store_policy.h"
 #include "ops/shm/transfer.h"
@@ -27,11 +27,12 @@ class ShmPipeline final {
   /// members          the ranks of the group, as `memory` counts them
   /// tuning, report   see ShmGrowth
   ShmPipeline(ShmBoard board, const std::shared_ptr<ShmMemory>& memory, const std::vector<int>& members,
-              const ShmTuning& tuning, std::function<void(const std::string&)> report);
+              const ShmTuning& tuning, ShmChooser chooser, const std::function<void(const std::string&)>& report);
   ShmPipeline(const ShmPipeline&) = delete;
   ShmPipeline& operator=(const ShmPipeline&) = delete;
 
   const ShmBoard& board() const { return board_; }
+  const ShmChooser& chooser() const { return access_.chooser(); }
 
   /// The job lives until it is complete, or until abandon().
   void enqueue(ShmJob& job);
@@ -73,7 +74,7 @@ class ShmPipeline final {
 
   ShmBoard board_;
   ShmGrowth growth_;
-  DirectAccess direct_access_;
+  ShmAccess access_;
   StorePolicy shows_, replaces_;
   std::vector<ShmTransfer> transfers_;
   std::deque<ShmJob*> jobs_;           // with chunks that have not been packed

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <random>
 #include <utility>
 #include <vector>
 
+#include "ops/host/process_memory.h"
 #include "ops/host/region.h"
 #include "ops/shm/backend.h"
 
@@ -18,9 +20,19 @@ namespace {
 /// Each piece is a mapping without a name, which peers open through this process's descriptor.
 class ProcessMemory final : public ShmMemory {
  public:
-  /// `pids`: of the ranks of the node.
-  explicit ProcessMemory(std::span<const int> pids) : peers_(pids.size()) {
-    for (std::size_t rank = 0; rank < pids.size(); ++rank) peers_[rank].pid = pids[rank];
+  /// The ranks of the node, which tell each other. Collective.
+  explicit ProcessMemory(Gathering& ranks) : peers_(static_cast<std::size_t>(ranks.size())) {
+    const Probe mine{getpid(), reinterpret_cast<std::uintptr_t>(&probe_), probe_};
+    const auto probes = ranks.all_values(mine);
+    bool reads = true;
+    for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+      peers_[rank].pid = probes[rank].pid;
+      std::uint64_t found = 0;
+      reads &= read_process(probes[rank].pid, probes[rank].address, std::as_writable_bytes(std::span(&found, 1))) &&
+               found == probes[rank].value;
+    }
+    reads_ =
+        std::ranges::all_of(ranks.all_values<std::uint8_t>(reads ? 1 : 0), [](std::uint8_t one) { return one != 0; });
   }
 
   std::shared_ptr<std::byte> map(int rank, const PeerAddress& address) override {
@@ -38,6 +50,13 @@ class ProcessMemory final : public ShmMemory {
     auto& piece = peers_[static_cast<std::size_t>(rank)].mapped[address.piece];
     if (!piece) piece = map(rank, {address.piece, 0, address.piece_bytes, address.descriptor, address.file});
     return {piece, piece.get() + address.offset};
+  }
+
+  bool readable(std::span<const std::span<const std::byte>> ranges) const override {
+    return reads_ && is_readable(ranges);
+  }
+  bool read(int rank, std::uint64_t address, std::span<std::byte> to) override {
+    return read_process(peers_[static_cast<std::size_t>(rank)].pid, address, to);
   }
 
   void forget_released(int rank, std::uint64_t released) override {
@@ -68,8 +87,23 @@ class ProcessMemory final : public ShmMemory {
     const std::uint32_t file = region->file();
     return {{std::move(region), data}, number, bytes, descriptor, file};
   }
+  Piece adopt_piece(std::byte* begin, std::size_t bytes, std::uint64_t number) override {
+    auto region = SharedRegion::adopt(begin, bytes);
+    const int descriptor = region->descriptor();
+    const std::uint32_t file = region->file();
+    return {{std::move(region), begin}, number, bytes, descriptor, file};
+  }
 
+  /// A word by which a rank sees that it reads the right process.
+  struct Probe {
+    int pid;
+    std::uint64_t address;
+    std::uint64_t value;
+  };
+
+  const std::uint64_t probe_ = std::random_device()();
   std::vector<Peer> peers_;
+  bool reads_ = false;  // every rank every other one
 };
 
 /// Every rank introduces itself to the others. Returns whether all can serve the world.
@@ -93,13 +127,13 @@ bool introduce_all(Backend& backend, Gathering& ranks, const std::function<void(
 
 std::unique_ptr<Backend> shm_process_backend(Gathering& ranks, std::span<Doorbell> doorbells,
                                              const std::function<void(const std::string&)>& report,
-                                             const ShmTuning* tuning) {
+                                             const ShmTuning* tuning, std::shared_ptr<const ShmKnown> known) {
   GroupInfo world{0, "world", {}, ranks.rank()};
   world.ranks.resize(static_cast<std::size_t>(ranks.size()));
   std::iota(world.ranks.begin(), world.ranks.end(), 0);
   const ShmTuning agreed = ranks.all_values(tuning ? *tuning : tuning_for_machine(ranks.size())).front();
-  const auto pids = ranks.all_values(static_cast<int>(getpid()));
-  auto backend = shm_backend({std::make_shared<ProcessMemory>(pids), doorbells, agreed, report}, world);
+  auto backend =
+      shm_backend({std::make_shared<ProcessMemory>(ranks), doorbells, agreed, std::move(known), report}, world);
   if (!introduce_all(*backend, ranks, report)) return nullptr;
   return backend;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 #include <functional>
 
 #include "ops/shm/transfer.h"
@@ -25,6 +26,14 @@ class ShmQuestion {
   /// Ends with ShmJob::answer(), or with what else follows for the job.
   virtual void read(ShmJob& job, const Shown& shown) = 0;
 };
+
+/// A value that a rank has shown.
+template <class T>
+T read_as(const std::byte* from) {
+  T value;
+  std::memcpy(&value, from, sizeof(value));
+  return value;
+}
 
 /// How such a chunk travels.
 extern const ShmMethod shm_ask;

@@ -2,7 +2,7 @@
 // larger one: every rank shows the slices of a chunk that others combine; rank r combines slice r of all inputs, its
 // own straight from its tensor, into its slot (at the place of slice r, which nothing else uses) and its output; then
 // the others fetch it from there. Of reduce_scatter every rank shows the rows of the others, and combines its own rows
-// into its output.
+// into its output. Where ranks read each other's tensors nothing is packed, and all else is the same.
 
 #include "ops/shm/transfer.h"
 
@@ -30,7 +30,7 @@ void combine_everything(ShmTransfer& transfer) {
   transfer.for_each_segment(
       transfer.position(), {0, transfer.count()},
       [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t place) {
-        const auto source = [&](int rank) { return transfer.slot(rank) + place; };
+        const auto source = [&](int rank) { return transfer.input_of(rank, tensor, offset, count, place); };
         transfer.combine(tensor, offset, count, source, nullptr, address(tensor.out, offset));
       });
 }
@@ -58,8 +58,8 @@ void pack_slices(ShmTransfer& transfer) {
 void combine_slice(ShmTransfer& transfer, bool show, bool write) {
   transfer.for_each_own_segment(
       [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t place) {
-        const auto source = [&](int rank) { return transfer.slot(rank) + place; };
-        transfer.combine(tensor, offset, count, source, show ? source(transfer.rank()) : nullptr,
+        const auto source = [&](int rank) { return transfer.input_of(rank, tensor, offset, count, place); };
+        transfer.combine(tensor, offset, count, source, show ? transfer.slot(transfer.rank()) + place : nullptr,
                          write ? address(tensor.out, offset) : nullptr);
       });
 }
@@ -92,7 +92,9 @@ void combine_rows(ShmTransfer& transfer) {
   const int me = transfer.rank();
   transfer.for_each_segment_of_block(
       in_block, me, [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t place) {
-        const auto source = [&](int rank) { return transfer.slot(rank) + transfer.part(me) + place; };
+        const auto source = [&](int rank) {
+          return transfer.input_of(rank, tensor, offset, count, transfer.part(me) + place);
+        };
         const std::int64_t first = in_block(OpKind::reduce_scatter, tensor, transfer.ranks(), me, me).begin;
         transfer.combine(tensor, offset, count, source, nullptr, address(tensor.out, offset - first));
       });
@@ -105,5 +107,8 @@ constinit const ShmMethod shm_all_reduce_whole{pack_everything, nullptr, combine
 constinit const ShmMethod shm_reduce{pack_slices, combine_for_root, collect_on_root};
 constinit const ShmMethod shm_reduce_whole{pack_for_root, nullptr, combine_on_root};
 constinit const ShmMethod shm_reduce_scatter{pack_rows, nullptr, combine_rows};
+constinit const ShmMethod shm_all_reduce_reading{nullptr, combine_for_all, collect_slices};
+constinit const ShmMethod shm_reduce_reading{nullptr, combine_for_root, collect_on_root};
+constinit const ShmMethod shm_reduce_scatter_reading{nullptr, combine_rows, nullptr, false};
 
 }  // namespace kolo

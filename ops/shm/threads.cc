@@ -1,7 +1,10 @@
 // Ranks that are threads share heap.
 
+#include <unistd.h>
+
 #include <numeric>
 
+#include "ops/host/process_memory.h"
 #include "ops/host/region.h"
 #include "ops/shm/backend.h"
 #include "ops/shm/memory.h"
@@ -18,6 +21,11 @@ class ThreadMemory final : public ShmMemory {
     std::byte* const data = piece.get() + address.offset;
     return {std::move(piece), data};
   }
+  bool readable(std::span<const std::span<const std::byte>> ranges) const override { return is_readable(ranges); }
+  /// By the system, as between processes: a rank that leaves may free what another one is reading.
+  bool read(int, std::uint64_t address, std::span<std::byte> to) override {
+    return read_process(getpid(), address, to);
+  }
 
  private:
   Piece make_piece(std::size_t bytes, std::uint64_t) override {
@@ -25,13 +33,17 @@ class ThreadMemory final : public ShmMemory {
     std::byte* const data = region->data();
     return {{std::move(region), data}, reinterpret_cast<std::uintptr_t>(data), bytes, -1};
   }
+  Piece adopt_piece(std::byte* begin, std::size_t bytes, std::uint64_t) override {
+    return {{std::shared_ptr<void>(), begin}, reinterpret_cast<std::uintptr_t>(begin), bytes, -1};
+  }
 };
 
 }  // namespace
 
 std::vector<std::unique_ptr<Backend>> shm_thread_backends(int ranks, std::span<Doorbell> doorbells,
-                                                          const ShmTuning& tuning) {
-  const ShmWorld shared{std::make_shared<ThreadMemory>(), doorbells, tuning, {}};
+                                                          const ShmTuning& tuning,
+                                                          std::shared_ptr<const ShmKnown> known) {
+  const ShmWorld shared{std::make_shared<ThreadMemory>(), doorbells, tuning, std::move(known), {}};
   GroupInfo world{0, "world", std::vector<int>(static_cast<std::size_t>(ranks)), 0};
   std::iota(world.ranks.begin(), world.ranks.end(), 0);
   std::vector<std::unique_ptr<Backend>> backends;

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <utility>
 
 #include "ops/kernels/copy.h"
+#include "ops/shm/direct.h"
 #include "ops/shm/question.h"
 
 namespace kolo {
@@ -39,12 +41,11 @@ bool replaces_input(OpKind kind, const BucketTensor& tensor) {
   return kind != OpKind::broadcast && kind != OpKind::scatter && in <= out && out < in + tensor.in.bytes();
 }
 
-constexpr std::int64_t direct_chunks = 8;        // chunks at once where none is copied
-constexpr std::int64_t direct_piece = 64 << 10;  // bytes of such a one that are combined at once
+constexpr std::int64_t without_slots = 2 << 20;  // bytes of a chunk that takes none of the memory that ranks share
 
 /// A cut that gives parts of whole cache lines.
-std::int64_t elements_of_chunk(DType dtype, int parts, const ShmTuning& tuning) {
-  const std::int64_t lines = std::max<std::int64_t>(tuning.chunk / 64 / parts, 1);
+std::int64_t elements_of_chunk(DType dtype, int parts, std::int64_t bytes) {
+  const std::int64_t lines = std::max<std::int64_t>(bytes / 64 / parts, 1);
   return lines * static_cast<std::int64_t>(64 / size_of(dtype));
 }
 
@@ -61,14 +62,18 @@ ShmJob::ShmJob(const Bucket& of, int ranks, const ShmTuning& tuning)
   all_bytes = bytes * (has_blocks(kind) ? ranks : 1);
   whole = bytes <= tuning.whole || ranks == 1 || (kind == OpKind::reduce && ranks == 2);
   large = all_bytes >= tuning.large;
-  replaces = large && std::ranges::any_of(bucket.tensors,
-                                          [&](const BucketTensor& tensor) { return replaces_input(kind, tensor); });
+  in_place =
+      std::ranges::any_of(bucket.tensors, [&](const BucketTensor& tensor) { return replaces_input(kind, tensor); });
+  replaces = large && in_place;
   method = shm_method(kind, whole);
   flow = flow_of(bucket.signature, whole);
+  job_class = {kind, static_cast<std::uint8_t>(std::bit_width(static_cast<std::uint64_t>(all_bytes))),
+               static_cast<std::uint8_t>(size_of(bucket.signature.dtype))};
 }
 
-void ShmJob::cut(const ShmTuning& tuning) {
-  chunk_elements = elements_of_chunk(bucket.signature.dtype, parts, tuning);
+void ShmJob::choose(const ShmChoice& chosen) {
+  choice = chosen;
+  chunk_elements = elements_of_chunk(bucket.signature.dtype, parts, choice.bytes);
 }
 
 std::size_t ShmJob::part_bytes() const {
@@ -77,16 +82,17 @@ std::size_t ShmJob::part_bytes() const {
 
 std::size_t ShmJob::next_bytes() const {
   if (asks == Asks::next) return question->bytes(*this);
-  return peer_tensors ? 0 : part_bytes() * static_cast<std::size_t>(parts);
+  return method->has_slots ? part_bytes() * static_cast<std::size_t>(parts) : 0;
 }
 
-void ShmJob::answer(std::unique_ptr<PeerTensors> found) {
+void ShmJob::answer(const ShmChoice& chosen, std::unique_ptr<PeerTensors> found) {
   asks = Asks::no;
   peer_tensors = std::move(found);
-  if (!peer_tensors) return;
-  method = shm_direct_method(bucket.signature.kind);
+  if (!peer_tensors) return choose(chosen);
+  choice = chosen;
+  method = shm_direct_method(bucket.signature.kind, choice.way);
   flow = {};
-  chunk_elements *= direct_chunks;
+  if (!method->has_slots) chunk_elements = elements_of_chunk(bucket.signature.dtype, 1, without_slots);
 }
 
 const ShmMethod* shm_method(OpKind kind, bool whole) {
@@ -118,7 +124,7 @@ void ShmTransfer::begin(ShmJob& job, std::uint64_t number, ChunkPlace place, Cop
   count_ = job.next_count();
   part_bytes_ = job.part_bytes();
   piece_ = 0;
-  pieces_ = job.peer_tensors ? static_cast<int>((bytes() + direct_piece - 1) / direct_piece) : 1;
+  pieces_ = job.peer_tensors ? static_cast<int>((bytes() + job.choice.bytes - 1) / job.choice.bytes) : 1;
   job.left -= count_;
   last_ = job.left == 0;
   if (!last_) job.next = kolo::for_each_segment(job.bucket, ranks(), position_, count_, [](const Segment&) {});

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -13,7 +14,8 @@
 #include "ops/kernels/copy.h"
 #include "ops/kernels/reduce.h"
 #include "ops/shm/board.h"
-#include "ops/shm/direct.h"
+#include "ops/shm/choice.h"
+#include "ops/shm/peer_tensors.h"
 
 namespace kolo {
 
@@ -29,6 +31,7 @@ struct ShmMethod {
   void (*pack)(ShmTransfer&);     ///< copies what peers need into this rank's memory
   void (*combine)(ShmTransfer&);  ///< all have packed: reduces this rank's part of the result for others
   void (*collect)(ShmTransfer&);  ///< those it reads from have combined, or packed: writes the output
+  bool has_slots = true;          ///< chunks have a place in every rank's memory
 };
 
 /// Who shows something to whom: every rank to every other, or one of the two sides is the root.
@@ -45,8 +48,8 @@ struct ShmFlow {
 struct ShmJob {
   ShmJob(const Bucket& bucket, int ranks, const ShmTuning& tuning);
 
-  /// Into chunks for the memory that there is when it is this job's turn.
-  void cut(const ShmTuning& tuning);
+  /// When it is this job's turn: into chunks of the ring, of choice.bytes.
+  void choose(const ShmChoice& choice);
 
   /// Of the next chunk: elements of the flattened list; bytes in each rank's memory, in parts of `part_bytes` for the
   /// ranks where they get different ones.
@@ -54,8 +57,8 @@ struct ShmJob {
   std::size_t part_bytes() const;
   std::size_t next_bytes() const;
 
-  /// DirectAccess's answer: the tensors of all ranks, or null. Nothing else is asked.
-  void answer(std::unique_ptr<PeerTensors> found);
+  /// ShmAccess's answer; null: through the ring. Nothing else is asked.
+  void answer(const ShmChoice& choice, std::unique_ptr<PeerTensors> found);
   /// There was an answer, and there may be more to ask.
   void ask_again() { asks = Asks::undecided; }
 
@@ -71,14 +74,19 @@ struct ShmJob {
   std::int64_t chunk_elements = 1;  ///< of the flattened list
   bool whole = false;               ///< every rank that receives a result reduces all of it
   bool large = false;               ///< results are written past the cache, unless they are in-place
-  bool replaces = false;            ///< some results are in-place
+  bool in_place = false;            ///< some results are
+  bool replaces = false;            ///< and are large
   const ShmMethod* method = nullptr;
   ShmFlow flow{};
   Asks asks = Asks::undecided;
   ShmQuestion* question = nullptr;
   std::optional<std::uint64_t> number{};        ///< of a job with a token, once it has begun: among those that have one
-  std::unique_ptr<PeerTensors> peer_tensors{};  ///< of direct access; null: chunks are copied
-  BucketPosition next{};                        ///< where the next chunk begins
+  std::unique_ptr<PeerTensors> peer_tensors{};  ///< null: all goes through the ring
+  ShmClass job_class{};
+  ShmChoice choice{};
+  std::uint64_t trial = 0;                        ///< see ShmChooser; 0: it is none
+  std::chrono::steady_clock::time_point begun{};  ///< of a trial
+  BucketPosition next{};                          ///< where the next chunk begins
   bool complete = false;
 };
 
@@ -86,7 +94,8 @@ struct ShmJob {
 const ShmMethod* shm_method(OpKind kind, bool whole);
 
 extern const ShmMethod shm_all_reduce, shm_all_reduce_whole, shm_reduce, shm_reduce_whole, shm_reduce_scatter,
-    shm_broadcast, shm_all_gather, shm_gather, shm_scatter, shm_all_to_all;
+    shm_broadcast, shm_all_gather, shm_gather, shm_scatter, shm_all_to_all, shm_all_reduce_reading, shm_reduce_reading,
+    shm_reduce_scatter_reading;
 
 /// A phase that several methods have: puts what this rank has for each other rank into that rank's part of its memory.
 void shm_pack_parts(ShmTransfer& transfer);
@@ -156,6 +165,13 @@ class ShmTransfer final {
 
   /// The place of the chunk in a rank's memory: its slot.
   std::byte* slot(int rank) const { return board_.memory(rank) + place_.begin; }
+  /// Elements of another rank's input: in its slot, from `place` on, or where ranks reach each other's tensors.
+  const std::byte* input_of(int rank, const BucketTensor& tensor, std::int64_t offset, std::int64_t count,
+                            std::size_t place) const {
+    if (!job_->peer_tensors) return slot(rank) + place;
+    return job_->peer_tensors->input(rank, index_of(tensor), static_cast<std::size_t>(offset) * element_bytes(),
+                                     static_cast<std::size_t>(count) * element_bytes());
+  }
   /// Where the part for `to` begins, in a slot that has a part of the chunk for every rank.
   std::size_t part(int to) const { return static_cast<std::size_t>(to) * part_bytes_; }
 

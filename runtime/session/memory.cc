@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include <kolo/error.h>
 #include <kolo/session.h>
 #include <kolo/world.h>
@@ -33,6 +35,16 @@ Memory allocate_memory(const MemorySources& sources, std::size_t bytes, Device d
 
 Memory Session::allocate(std::size_t bytes, Device device) {
   return allocate_memory(parts_->memory, bytes, device);
+}
+void adopt_memory(const MemorySources& sources, void* data, std::size_t bytes) {
+  (void)std::ranges::any_of(sources, [&](const auto& source) { return source->adopt(data, bytes); });
+}
+
+void Session::adopt(void* data, std::size_t bytes) {
+  adopt_memory(parts_->memory, data, bytes);
+}
+void World::adopt(void* data, std::size_t bytes) {
+  adopt_memory(memory_sources(backends()), data, bytes);
 }
 Memory World::allocate(std::size_t bytes, Device device) {
   return allocate_memory(memory_sources(backends()), bytes, device);

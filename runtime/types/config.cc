@@ -119,8 +119,8 @@ Setting flag_setting(std::string_view variable, std::string_view doc, bool Confi
           [=](const Config& config) { return std::string(config.*field ? "1" : "0"); }};
 }
 
-const std::array<Setting, 18>& table() {
-  static const std::array<Setting, 18> rows{{
+const std::array<Setting, 20>& table() {
+  static const std::array<Setting, 20> rows{{
       bytes_setting("KOLO_FUSION_BYTES", "Fusion threshold: a bucket is closed once it holds this many bytes.", true,
                     &Config::fusion_bytes),
       seconds_setting(
@@ -155,6 +155,16 @@ const std::array<Setting, 18>& table() {
       choice_setting("KOLO_BACKEND",
                      "Backend of host tensors: auto, local (ranks in one process), shm (ranks on one node) or mpi.",
                      &Config::backend, {"auto", "local", "shm", "mpi"}),
+      choice_setting(
+          "KOLO_SHM_METHOD",
+          "How large host tensors travel within a node: ring (through memory that ranks share), read (out of "
+          "each other's memory), mapped (where session memory lies), each where it can be, or auto: what "
+          "KOLO_TUNING says, else what the first operations of each size find out.",
+          &Config::shm_method, {"auto", "ring", "read", "mapped"}),
+      text_setting("KOLO_TUNING",
+                   "File in which kolo-bench --tune has noted what is fastest on this machine; none: no such file. "
+                   "(empty: kolo/tuning in the user's cache folder)",
+                   false, &Config::tuning),
       choice_setting("KOLO_GPU_BACKEND", "Backend of GPU tensors: auto, nccl, or staged (through host memory).",
                      &Config::gpu_backend, {"auto", "nccl", "staged"}),
       bytes_setting(

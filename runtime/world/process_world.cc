@@ -54,7 +54,7 @@ World process_world(Gathering& gathering, std::function<void(int exit_code)> end
   auto channel =
       std::make_unique<ProcessChannel>(gathering, std::move(end_job), config.fake_nodes, config.interfaces, &note);
   if (!note.empty() && channel->rank() == 0) report(config, note);
-  ProcessRanks ranks{gathering, {}, channel->doorbells(), config.report};
+  ProcessRanks ranks{gathering, {}, channel->doorbells(), config.report, known_of_settings(config, gathering)};
   for (const Topology::Place& place : channel->topology().places) ranks.node_of.push_back(place.node);
   parts->control = std::move(channel);
   parts->backends = backends.host(config.backend, ranks);

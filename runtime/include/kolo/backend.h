@@ -86,8 +86,8 @@ class Operation {
   /// Duration of a complete operation in seconds, by the device's clock, if the backend measures it.
   virtual std::optional<double> seconds() const { return std::nullopt; }
 
-  /// How the bytes of a complete operation travelled, in a word or two, where the backend has several ways: for reports.
-  /// Valid for ever.
+  /// How the bytes of a complete operation travelled, in a word or two, where the backend has several ways: for
+  /// reports. Valid for ever.
   virtual const char* method() const { return ""; }
 
   /// While true, no other bucket may be started on this backend: step() has further parts of this operation to start.
@@ -99,6 +99,13 @@ class Operation {
 class MemorySource {
  public:
   virtual ~MemorySource() = default;
+
+  /// Makes memory of the program such memory, while the source lives: see Session::adopt(). Throws Error. False: this
+  /// source has no way to do that.
+  virtual bool adopt(void* data, std::size_t bytes) {
+    (void)data, (void)bytes;
+    return false;
+  }
 
   /// `bytes` zeros on `device`, aligned to 64 bytes. Null if there is no such memory, or none left: tensors in any
   /// other memory work, but slower.
@@ -215,6 +222,10 @@ class Backend {
 
   /// Null: tensors need no special memory. Backends that for_group() makes share their parent's.
   virtual std::shared_ptr<MemorySource> memory() { return nullptr; }
+
+  /// What it has found out about this machine by measuring, as a text for the file that KOLO_TUNING names. Empty:
+  /// nothing.
+  virtual std::string findings() const { return ""; }
 
   /// Whether data move only while the process calls the library that moves them (MPI): peers may need what operations
   /// that are complete here have left with it.

@@ -24,6 +24,8 @@ struct Config {
   std::string interfaces;
   std::string fake_nodes;
   std::string backend = "auto";
+  std::string shm_method = "auto";
+  std::string tuning;
   std::string gpu_backend = "auto";
   std::int64_t gpu_direct_bytes = 2 << 20;
   std::int64_t gpu_pack_bytes = 64 << 20;

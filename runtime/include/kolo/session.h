@@ -310,6 +310,15 @@ class Session {
   /// not do the same. Throws Error{backend}; Error{invalid_argument} for a device that this build does not support.
   Memory allocate(std::size_t bytes, Device device = {});
 
+  /// Makes memory of the program such memory, where it lies and with what it holds, until the session ends: the whole
+  /// pages of the range, which must stay allocated until then. While this function runs, and when the session ends, no
+  /// thread may write to them; a child of fork() shares them. Local: other ranks need not do the same. Does nothing
+  /// where no backend has such memory.
+  ///
+  /// Throws Error{invalid_argument}, and changes nothing, for memory that is shared, locked, a mapped file, of huge
+  /// pages of a reserve, of a device, a stack or read-only, or adopted already; Error{backend} if memory is short.
+  void adopt(void* data, std::size_t bytes);
+
   SessionStats stats() const;
 
  private:

@@ -30,6 +30,8 @@ class World {
 
   /// As Session::allocate(): memory whose tensors these backends move fastest.
   Memory allocate(std::size_t bytes, Device device = {});
+  /// As Session::adopt(), until the world ends.
+  void adopt(void* data, std::size_t bytes);
 
   WorldParts& parts() { return *parts_; }
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <atomic>
 #include <functional>
+#include <optional>
 
 #include "ops/host/region.h"
 #include "ops/local/backend.h"
@@ -20,16 +21,21 @@ struct Variant {
   bool uses_memory = false;
 };
 
-Variant shm_with(std::string name, const ShmTuning& tuning, bool uses_memory = false) {
+Variant shm_with(std::string name, const ShmTuning& tuning, bool uses_memory = false,
+                 std::optional<ShmWay> forced = {}) {
   return {std::move(name),
-          [=](int ranks, std::span<Doorbell> doorbells) { return shm_thread_backends(ranks, doorbells, tuning); },
+          [=](int ranks, std::span<Doorbell> doorbells) {
+            return shm_thread_backends(ranks, doorbells, tuning, std::make_shared<ShmKnown>(ShmKnown{forced, {}}));
+          },
           uses_memory};
 }
-const Variant local{"local", local_backends}, shm = shm_with("shm", {}),
-                                              shm_tiny = shm_with("shm_tiny", testing::tiny_memory),
-                                              shm_small = shm_with("shm_small", testing::small_memory),
-                                              shm_direct = shm_with("shm_direct", testing::small_memory, true),
-                                              shm_default_direct = shm_with("shm_default_direct", {}, true);
+const Variant local{"local", local_backends},
+    shm = shm_with("shm", {}), shm_tiny = shm_with("shm_tiny", testing::tiny_memory),
+    shm_small = shm_with("shm_small", testing::small_memory),
+    shm_direct = shm_with("shm_direct", testing::small_memory, true, ShmWay::mapped),
+    shm_reading = shm_with("shm_reading", testing::small_memory, false, ShmWay::read),
+    shm_reading_mapped = shm_with("shm_reading_mapped", testing::tiny_memory, true, ShmWay::read),
+    shm_default_direct = shm_with("shm_default_direct", {}, true);
 
 class ThreadHarness final : public Harness {
  public:
@@ -65,8 +71,8 @@ HarnessFactory harness(int ranks, const Variant& variant, int schedules, int shr
 
 std::vector<HarnessFactory> harnesses() {
   if (sanitized) {
-    return {harness(1, local, 3, 2), harness(3, local, 3, 2), harness(2, shm, 3, 2), harness(3, shm_small, 3, 4),
-            harness(3, shm_direct, 3, 4)};
+    return {harness(1, local, 3, 2),     harness(3, local, 3, 2),      harness(2, shm, 3, 2),
+            harness(3, shm_small, 3, 4), harness(3, shm_direct, 3, 4), harness(3, shm_reading, 3, 4)};
   }
   std::vector<HarnessFactory> factories;
   for (const int ranks : {1, 2, 3, 4}) factories.push_back(harness(ranks, local, 3, 4));
@@ -74,6 +80,8 @@ std::vector<HarnessFactory> harnesses() {
   for (const int ranks : {2, 3}) factories.push_back(harness(ranks, shm_tiny, 4, 10));
   for (const int ranks : {2, 5}) factories.push_back(harness(ranks, shm_small, 4, 8));
   for (const int ranks : {2, 5}) factories.push_back(harness(ranks, shm_direct, 4, 8));
+  for (const int ranks : {2, 5}) factories.push_back(harness(ranks, shm_reading, 4, 8));
+  factories.push_back(harness(3, shm_reading_mapped, 4, 10));
   return factories;
 }
 INSTANTIATE_TEST_SUITE_P(Threads, BackendConformance, ::testing::ValuesIn(harnesses()), name_of_harness);
@@ -103,7 +111,8 @@ class ThreadBackends : public ::testing::TestWithParam<Variant> {
  protected:
   ThreadHarness two_{2, GetParam()};
 };
-INSTANTIATE_TEST_SUITE_P(Over, ThreadBackends, ::testing::Values(local, shm, shm_small, shm_default_direct),
+INSTANTIATE_TEST_SUITE_P(Over, ThreadBackends,
+                         ::testing::Values(local, shm, shm_small, shm_default_direct, shm_reading),
                          [](const auto& info) { return info.param.name; });
 
 TEST_P(ThreadBackends, RingThoseWhoSleep) {
@@ -260,6 +269,7 @@ class ShortMemory final : public ShmMemory {
     std::byte* const data = region->data();
     return {{std::move(region), data}, number, bytes};
   }
+  Piece adopt_piece(std::byte*, std::size_t, std::uint64_t) override { return {}; }
   bool some_;
 };
 
@@ -270,6 +280,7 @@ TEST(ShmBackend, AGroupOfWhichARankHasNoMemoryIsServedByOthers) {
   for (int rank = 0; rank < 3; ++rank) {
     backends.push_back(
         shm_backend({std::make_shared<ShortMemory>(rank == 0),
+                     {},
                      {},
                      {},
                      [&, rank](const std::string& line) { reported.push_back(fmt::format("{}: {}", rank, line)); }},

@@ -23,16 +23,18 @@ int all_ranks() {
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   return ranks;
 }
-std::unique_ptr<Backend> make_backend(std::span<Doorbell> doorbells = {}, const ShmTuning* tuning = nullptr) {
+std::unique_ptr<Backend> make_backend(std::span<Doorbell> doorbells = {}, const ShmTuning* tuning = nullptr,
+                                      std::optional<ShmWay> forced = {}) {
   MpiGathering world(MPI_COMM_WORLD);
   return shm_process_backend(
-      world, doorbells, [](const std::string& line) { ADD_FAILURE() << line; }, tuning);
+      world, doorbells, [](const std::string& line) { ADD_FAILURE() << line; }, tuning,
+      std::make_shared<ShmKnown>(ShmKnown{forced, {}}));
 }
 
 class ShmProcesses final : public Harness {
  public:
-  explicit ShmProcesses(const ShmTuning* tuning, bool uses_memory = false)
-      : backend_(make_backend({}, tuning)), uses_memory_(uses_memory) {}
+  explicit ShmProcesses(const ShmTuning* tuning, bool uses_memory = false, std::optional<ShmWay> forced = {})
+      : backend_(make_backend({}, tuning, forced)), uses_memory_(uses_memory) {}
   int ranks() const override { return all_ranks(); }
   bool uses_memory() const override { return uses_memory_; }
   void run(const std::function<void(int rank, Backend& backend)>& body) override { body(this_rank(), *backend_); }
@@ -45,7 +47,10 @@ class ShmProcesses final : public Harness {
 const auto harnesses = ::testing::Values(
     HarnessFactory{"default", [] { return std::make_unique<ShmProcesses>(nullptr); }, 8},
     HarnessFactory{"small", [] { return std::make_unique<ShmProcesses>(&testing::small_memory); }, 4},
-    HarnessFactory{"direct", [] { return std::make_unique<ShmProcesses>(&testing::small_memory, true); }, 2});
+    HarnessFactory{"reading",
+                   [] { return std::make_unique<ShmProcesses>(&testing::small_memory, false, ShmWay::read); }, 2},
+    HarnessFactory{"direct",
+                   [] { return std::make_unique<ShmProcesses>(&testing::small_memory, true, ShmWay::mapped); }, 2});
 INSTANTIATE_TEST_SUITE_P(Shm, BackendConformance, harnesses, name_of_harness);
 INSTANTIATE_TEST_SUITE_P(Shm, ExactConformance, harnesses, name_of_harness);
 

@@ -41,6 +41,7 @@ class MemoryForSmallGroups final : public ShmMemory {
     ++pieces;
     return {{std::shared_ptr<void>(), data}, reinterpret_cast<std::uintptr_t>(data), bytes};
   }
+  Piece adopt_piece(std::byte*, std::size_t, std::uint64_t) override { return {}; }
   Lacks lacks_;
   std::vector<std::shared_ptr<Region>> regions_;
 };
@@ -54,7 +55,7 @@ struct SmallGroup {
       memory.push_back(std::make_shared<MemoryForSmallGroups>(rank == 1 ? of_second : Lacks::nothing));
       const auto report = [this, rank](const std::string& line) { lines.push_back(fmt::format("{}: {}", rank, line)); };
       const GroupInfo group{7, "7 (ranks 0-2)", {0, 1, 2}, rank};
-      worlds.push_back(shm_backend({memory.back(), {}, {}, report}, group));
+      worlds.push_back(shm_backend({memory.back(), {}, {}, {}, report}, group));
       backends.push_back(worlds.back()->for_group(group));
       members.push_back(backends.back()->introduction());
     }

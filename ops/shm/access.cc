@@ -1,0 +1,197 @@
+#include "ops/shm/access.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "ops/shm/board.h"
+
+namespace kolo {
+namespace {
+
+/// What a rank shows of a job, before a ShownTensor for each input and output.
+struct Head {
+  std::uint64_t released = 0;
+  ShmChooser::Said said;
+  bool is_new = false;  // some of the memory, to the others
+};
+struct ShownTensor {
+  PeerAddress shared{PeerAddress::empty};
+  std::uint64_t address = 0;  // in its process
+};
+
+bool shows_input(const Signature& signature, int rank) {
+  switch (signature.kind) {
+    case OpKind::broadcast:
+    case OpKind::scatter: return rank == signature.root;
+    case OpKind::gather: return rank != signature.root;
+    default: return true;
+  }
+}
+
+bool shows_output(const Signature& signature, int rank) {
+  return signature.kind == OpKind::all_reduce || (signature.kind == OpKind::reduce && rank == signature.root);
+}
+
+/// Whether a rank would overwrite, in place, what peers are still to read.
+bool overwrites(const Signature& signature, const BucketTensor& tensor) {
+  return signature.kind == OpKind::all_to_all && tensor.in.data == tensor.out.data;
+}
+
+/// Calls visit(tensor) for all that the rank shows: to be read, or to be written.
+template <class Read, class Written>
+void for_each_shown(const Bucket& bucket, int rank, Read read, Written written) {
+  for (const BucketTensor& tensor : bucket.tensors) {
+    if (shows_input(bucket.signature, rank)) read(tensor.in);
+    if (shows_output(bucket.signature, rank)) written(tensor.out);
+  }
+}
+
+}  // namespace
+
+bool ShmAccess::asks(ShmJob& job, const ShmTuning& tuning) {
+  if (mapping_) return true;
+  const bool eligible = tuning.ring > 0 && job.all_bytes >= tuning.direct && job.bucket.absent.empty() &&
+                        members_.size() > 1 && bytes(job) <= static_cast<std::size_t>(tuning.chunk);
+  if (!eligible) return false;
+  if (chooser_.asks(job.job_class)) return true;
+  job.choose(chooser_.unasked(job.job_class));
+  return false;
+}
+
+std::size_t ShmAccess::bytes(const ShmJob& job) const {
+  return mapping_ ? sizeof(bool) : sizeof(Head) + 2 * job.bucket.tensors.size() * sizeof(ShownTensor);
+}
+
+/// How far others can reach what this rank shows.
+ShmReach ShmAccess::reach_of(const Bucket& bucket) const {
+  bool mapped = maps_, overwritten = false;
+  std::vector<std::span<const std::byte>> read;
+  const auto look = [&](const Tensor& tensor) {
+    mapped &= memory_->find(tensor.data, tensor.bytes()).piece != PeerAddress::nowhere;
+  };
+  for_each_shown(
+      bucket, rank_,
+      [&](const Tensor& in) {
+        look(in);
+        read.emplace_back(static_cast<const std::byte*>(in.data), in.bytes());
+      },
+      look);
+  for (const BucketTensor& tensor : bucket.tensors) overwritten |= overwrites(bucket.signature, tensor);
+  if (overwritten) return ShmReach::none;
+  if (mapped) return ShmReach::mapped;
+  return memory_->readable(read) ? ShmReach::readable : ShmReach::none;
+}
+
+/// Whether it shows memory that the others may not have mapped, as far as this group knows; it will know.
+bool ShmAccess::shows_something_new(const Bucket& bucket) {
+  const std::uint64_t released = memory_->released();
+  if (std::exchange(released_, released) != released) known_.clear();  // then they unmap all
+  bool is_new = false;
+  const auto look = [&](const Tensor& tensor) {
+    const PeerAddress address = memory_->find(tensor.data, tensor.bytes());
+    if (address.piece != PeerAddress::empty) is_new |= known_.insert(address.piece).second;
+  };
+  for_each_shown(bucket, rank_, look, look);
+  return is_new;
+}
+
+void ShmAccess::show(const ShmJob& job, std::byte* to) {
+  if (mapping_) {
+    std::memcpy(to, &mapping_->mapped, sizeof(bool));
+    return;
+  }
+  const Bucket& bucket = job.bucket;
+  const ShmReach reach = reach_of(bucket);
+  const Head head{memory_->released(),
+                  {{reach, job.in_place}, chooser_.seconds_of_trial(job.job_class)},
+                  reach == ShmReach::mapped && shows_something_new(bucket)};
+  std::memcpy(to, &head, sizeof(head));
+  std::byte* next = to + sizeof(head);
+  const auto add = [&](bool shows, const Tensor& tensor) {
+    ShownTensor side;
+    if (shows) side = {memory_->find(tensor.data, tensor.bytes()), reinterpret_cast<std::uintptr_t>(tensor.data)};
+    std::memcpy(next, &side, sizeof(side));
+    next += sizeof(side);
+  };
+  for (const BucketTensor& tensor : bucket.tensors) {
+    add(shows_input(bucket.signature, rank_), tensor.in);
+    add(shows_output(bucket.signature, rank_), tensor.out);
+  }
+}
+
+void ShmAccess::read(ShmJob& job, const Shown& shown) {
+  if (mapping_) return hear_who_mapped(job, shown);
+  const int ranks = static_cast<int>(members_.size());
+  Head all = read_as<Head>(shown(0));
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto one = read_as<Head>(shown(rank));
+    if (rank != rank_) memory_->forget_released(members_[static_cast<std::size_t>(rank)], one.released);
+    all.said.place.reach = std::min(all.said.place.reach, one.said.place.reach);
+    all.said.place.in_place &= one.said.place.in_place;
+    all.said.seconds =
+        std::min(all.said.seconds, one.said.seconds) > 0 ? std::max(all.said.seconds, one.said.seconds) : 0;
+    all.is_new |= one.is_new;
+  }
+  if (all.said.place.reach != ShmReach::mapped || !all.is_new) return choose(job, all.said, shown);
+  const std::size_t size = bytes(job);
+  mapping_.emplace().said = all.said;
+  for (int rank = 0; rank < ranks; ++rank) mapping_->shown.emplace_back(shown(rank), shown(rank) + size);
+  map_all(job.bucket);
+  job.ask_again();
+}
+
+void ShmAccess::map_all(const Bucket& bucket) {
+  try {
+    (void)find_all(bucket, [this](int rank) { return mapping_->shown[static_cast<std::size_t>(rank)].data(); },
+                   {ShmWay::mapped, 0});
+    mapping_->mapped = true;
+  } catch (const Error& error) {
+    mapping_->why_not = error.what();
+  }
+}
+
+void ShmAccess::hear_who_mapped(ShmJob& job, const Shown& shown) {
+  const Mapping mapping = *std::exchange(mapping_, std::nullopt);
+  for (int rank = 0; rank < static_cast<int>(members_.size()); ++rank) maps_ &= read_as<bool>(shown(rank));
+  if (!mapping.why_not.empty() && report_) report_(mapping.why_not + "; the tensors of its ranks are copied");
+  ShmChooser::Said said = mapping.said;
+  if (!maps_) said.place.reach = ShmReach::none;
+  choose(job, said, [&](int rank) { return mapping.shown[static_cast<std::size_t>(rank)].data(); });
+}
+
+void ShmAccess::choose(ShmJob& job, const ShmChooser::Said& all, const Shown& shown) {
+  const auto answer = chooser_.answer(job.job_class, all);
+  job.trial = answer.trial;
+  if (answer.trial > 0) job.begun = std::chrono::steady_clock::now();
+  job.answer(answer.choice, answer.choice.way == ShmWay::ring ? nullptr : find_all(job.bucket, shown, answer.choice));
+}
+
+/// The tensors of all ranks, mapped if they travel that way.
+std::unique_ptr<PeerTensors> ShmAccess::find_all(const Bucket& bucket, const Shown& shown, const ShmChoice& choice) {
+  auto peers = std::make_unique<PeerTensors>(bucket, *memory_, members_, static_cast<std::size_t>(choice.bytes));
+  for (int rank = 0; rank < static_cast<int>(members_.size()); ++rank) {
+    for (std::size_t i = 0; i < bucket.tensors.size(); ++i) {
+      const auto find = [&](std::size_t index, const Tensor& own) -> PeerTensors::Side {
+        if (rank == rank_) return {{std::shared_ptr<void>(), static_cast<std::byte*>(own.data)}};
+        const auto side = read_as<ShownTensor>(shown(rank) + sizeof(Head) + index * sizeof(ShownTensor));
+        if (side.shared.piece == PeerAddress::empty) return {};
+        if (choice.way == ShmWay::read) return {nullptr, side.address};
+        return {memory_->map_again(members_[static_cast<std::size_t>(rank)], side.shared)};
+      };
+      peers->in(rank, i) = find(2 * i, bucket.tensors[i].in);
+      peers->out(rank, i) = find(2 * i + 1, bucket.tensors[i].out);
+    }
+  }
+  return peers;
+}
+
+void ShmAccess::complete(const ShmJob& job) {
+  chooser_.complete(job.job_class, job.trial,
+                    std::chrono::duration<double>(std::chrono::steady_clock::now() - job.begun).count());
+}
+
+}  // namespace kolo

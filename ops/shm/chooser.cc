@@ -1,0 +1,157 @@
+#include "ops/shm/chooser.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace kolo {
+namespace {
+
+constexpr int period =
+    32;  // jobs of a class that goes by the ring, of which one looks whether tensors lie elsewhere now
+constexpr int most_rounds = 5;
+constexpr std::array<float, most_rounds> tolerated{3.0F, 1.5F, 1.25F, 1.15F, 1};  // times the fastest, after each round
+constexpr float clearly_faster = 0.97F;  // of the time of what was tried first, so that chance changes nothing
+
+float fastest(const std::vector<float>& seconds) {
+  return *std::ranges::min_element(seconds);
+}
+
+float median(std::vector<float> seconds) {
+  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
+  std::ranges::nth_element(seconds, middle);
+  return *middle;
+}
+
+struct Name {
+  ShmChoice choice;
+  const char* text;
+  const char* trial;
+};
+constexpr std::array<Name, 7> names{{{{ShmWay::ring, 256 << 10}, "ring 256K", "ring 256K (trial)"},
+                                     {{ShmWay::ring, 64 << 10}, "ring 64K", "ring 64K (trial)"},
+                                     {{ShmWay::read, 256 << 10}, "read 256K", "read 256K (trial)"},
+                                     {{ShmWay::read, 64 << 10}, "read 64K", "read 64K (trial)"},
+                                     {{ShmWay::ring, 0}, "ring", "ring (trial)"},
+                                     {{ShmWay::read, 0}, "read", "read (trial)"},
+                                     {{ShmWay::mapped, 0}, "mapped", "mapped (trial)"}}};
+
+}  // namespace
+
+const char* text_of(const ShmChoice& choice, bool trial) {
+  const auto found = std::ranges::find_if(names, [&](const Name& name) {
+    return name.choice.way == choice.way && (name.choice.bytes == choice.bytes || name.choice.bytes == 0);
+  });
+  return trial ? found->trial : found->text;
+}
+
+ShmChooser::ShmChooser(std::int64_t ring, int ranks, std::shared_ptr<const ShmKnown> known) : ring_(ring) {
+  if (!known) return;
+  forced_ = known->forced;
+  const auto table = known->tables.find(ranks);
+  if (table != known->tables.end()) known_ = {std::move(known), &table->second};
+}
+
+/// The first is what is used while nothing is known.
+std::vector<ShmChoice> ShmChooser::candidates(const ShmClass& of, ShmPlace place) const {
+  const std::int64_t small = ring_ / 4;
+  const ShmChoice ring{ShmWay::ring, ring_}, mapped{ShmWay::mapped, small}, read{ShmWay::read, small};
+  const bool can_map = place.reach == ShmReach::mapped, can_read = place.reach != ShmReach::none;
+  if (forced_ == ShmWay::mapped && can_map) return {mapped};
+  if (forced_ == ShmWay::read && can_read) return {read};
+  if (forced_) return {ring};
+  if (can_map) return {mapped, ring};
+  std::vector<ShmChoice> all{ring};
+  if (std::int64_t{1} << of.log2_bytes > small) all.push_back({ShmWay::ring, small});
+  if (!can_read) return all;
+  all.push_back(read);
+  if (std::int64_t{1} << of.log2_bytes > small) all.push_back({ShmWay::read, ring_});
+  return all;
+}
+
+ShmChooser::Contest& ShmChooser::contest(const ShmClass& of, Class& one, ShmPlace place) const {
+  const auto [found, made] = one.contests.try_emplace(place);
+  Contest& contest = found->second;
+  if (!made) return contest;
+  for (const ShmChoice& choice : candidates(of, place)) contest.left.push_back({choice, {}});
+  if (!known_ || forced_) return contest;
+  const auto row = known_->find({of, place});
+  if (row == known_->end()) return contest;
+  const auto same = std::ranges::find(contest.left, row->second, &Candidate::choice);
+  if (same != contest.left.end()) contest.left = {Candidate(*same)};
+  return contest;
+}
+
+bool ShmChooser::asks(const ShmClass& of) {
+  if (forced_ == ShmWay::ring) return false;
+  Class& one = classes_[of];
+  one.since_asked = (one.since_asked + 1) % period;
+  if (!one.last) return true;
+  const Contest& last = contest(of, one, *one.last);
+  return !last.settled() || last.left.front().choice.way != ShmWay::ring || one.since_asked == 0;
+}
+
+ShmChoice ShmChooser::unasked(const ShmClass& of) const {
+  const auto found = classes_.find(of);
+  if (found == classes_.end() || !found->second.last) return {ShmWay::ring, ring_};
+  const ShmChoice& last = found->second.contests.at(*found->second.last).left.front().choice;
+  return last.way == ShmWay::ring ? last : ShmChoice{ShmWay::ring, ring_};
+}
+
+float ShmChooser::seconds_of_trial(const ShmClass& of) const {
+  const auto found = classes_.find(of);
+  return found == classes_.end() ? 0 : found->second.seconds;
+}
+
+/// The time of the trial that comes next in the contest; at the end of a round the slow ones are dropped.
+void ShmChooser::take(Contest& contest, float seconds) {
+  auto& left = contest.left;
+  left[contest.next++].seconds.push_back(seconds);
+  if (contest.next < left.size()) return;
+  contest.next = 0;
+  const float limit = tolerated[static_cast<std::size_t>(contest.rounds++)];
+  const auto better = [](const Candidate& a, const Candidate& b) { return fastest(a.seconds) < fastest(b.seconds); };
+  const float best = fastest(std::ranges::min_element(left, better)->seconds);
+  if (contest.rounds < most_rounds) {
+    std::erase_if(left, [&](const Candidate& one) { return fastest(one.seconds) > limit * best; });
+    return;
+  }
+  auto winner = left.begin();
+  for (auto one = left.begin() + 1; one != left.end(); ++one) {
+    const float factor = winner == left.begin() ? clearly_faster : 1;
+    if (median(one->seconds) < factor * median(winner->seconds)) winner = one;
+  }
+  left = {Candidate(*winner)};
+}
+
+ShmChooser::Answer ShmChooser::answer(const ShmClass& of, const Said& all) {
+  Class& one = classes_[of];
+  one.last = all.place;
+  if (one.trial_place && all.seconds > 0) {
+    take(contest(of, one, *one.trial_place), all.seconds);
+    one.trial_place.reset();
+    one.seconds = 0;
+  }
+  Contest& now = contest(of, one, all.place);
+  if (now.settled() || one.trial_place || !std::exchange(now.begun, true)) return {now.left.front().choice};
+  one.trial_place = all.place;
+  one.seconds = 0;
+  return {now.left[now.next].choice, ++one.trials};
+}
+
+void ShmChooser::complete(const ShmClass& of, std::uint64_t trial, double seconds) {
+  Class& one = classes_[of];
+  if (one.trial_place && trial == one.trials) one.seconds = static_cast<float>(seconds);
+}
+
+ShmTable ShmChooser::findings() const {
+  ShmTable found;
+  for (const auto& [of, one] : classes_) {
+    for (const auto& [place, contest] : one.contests) {
+      if (contest.settled() && contest.rounds > 0) found[{of, place}] = contest.left.front().choice;
+    }
+  }
+  return found;
+}
+
+}  // namespace kolo

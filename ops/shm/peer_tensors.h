@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <kolo/backend.h>
+
+#include "ops/shm/memory.h"
+
+namespace kolo {
+
+/// Where the tensors of a bucket lie on all ranks of the group, and how this rank reads them.
+class PeerTensors final {
+ public:
+  /// Of a tensor of another rank.
+  struct Side {
+    std::shared_ptr<std::byte> mapped{};  ///< into this process; null: it is not, or peers have nothing to do with it
+    std::uint64_t address = 0;            ///< in that rank's process
+  };
+
+  /// memory   of this rank
+  /// members  the ranks of the group, as `memory` counts them
+  /// piece    the most bytes of one tensor that input() gets at once
+  PeerTensors(const Bucket& bucket, ShmMemory& memory, const std::vector<int>& members, std::size_t piece)
+      : memory_(memory),
+        members_(members),
+        tensors_(bucket.tensors.size()),
+        stride_((piece + 63) / 64 * 64),
+        sides_(2 * tensors_ * members.size()) {}
+
+  /// Of tensor `tensor` of rank `rank`. This rank's own are always mapped.
+  Side& in(int rank, std::size_t tensor) { return sides_[2 * place(rank, tensor)]; }
+  Side& out(int rank, std::size_t tensor) { return sides_[2 * place(rank, tensor) + 1]; }
+
+  /// Bytes of another rank's input, from `offset` on: where they are mapped, or copied into memory of this object,
+  /// until the next call for that rank. Throws Error{aborted} if they cannot be read.
+  const std::byte* input(int rank, std::size_t tensor, std::size_t offset, std::size_t bytes);
+  /// Copies them, which are not mapped.
+  void read(int rank, std::size_t tensor, std::size_t offset, std::byte* to, std::size_t bytes);
+
+  // Lists for one reduction, kept so that pieces need no allocation.
+  std::vector<const void*> sources;
+  std::vector<void*> cached, streamed;
+
+ private:
+  std::size_t place(int rank, std::size_t tensor) const { return static_cast<std::size_t>(rank) * tensors_ + tensor; }
+
+  ShmMemory& memory_;
+  const std::vector<int>& members_;
+  std::size_t tensors_, stride_;
+  std::vector<Side> sides_;
+  std::vector<std::byte> copies_;  // a piece of each rank; empty before the first is read
+};
+
+}  // namespace kolo

@@ -1,0 +1,175 @@
+// Which way large jobs travel, found out by what they cost.
+
+#include "ops/shm/chooser.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <random>
+
+namespace kolo {
+namespace {
+
+constexpr std::int64_t ring = 256 << 10;
+constexpr ShmClass all_reduce{OpKind::all_reduce, 21, 4}, broadcast{OpKind::broadcast, 21, 4};
+constexpr ShmPlace private_memory{ShmReach::readable, false}, shared_memory{ShmReach::mapped, false};
+using Cost = std::function<float(const ShmChoice&)>;
+
+/// The choosers of two ranks, of which the second takes a tenth longer.
+struct TwoRanks {
+  explicit TwoRanks(std::shared_ptr<const ShmKnown> known = {})
+      : ranks{ShmChooser(ring, 2, known), ShmChooser(ring, 2, known)} {}
+
+  /// One job; both ranks must decide the same. `late`: the trial is not complete when the next job asks.
+  ShmChooser::Answer run(const ShmClass& of, ShmPlace place, const Cost& cost, bool late = false) {
+    const bool asks = ranks[0].asks(of);
+    EXPECT_EQ(ranks[1].asks(of), asks);
+    ShmChooser::Answer answer{ranks[0].unasked(of)};
+    if (asks) {
+      const float a = ranks[0].seconds_of_trial(of), b = ranks[1].seconds_of_trial(of);
+      const ShmChooser::Said all{place, std::min(a, b) > 0 ? std::max(a, b) : 0};
+      answer = ranks[0].answer(of, all);
+      const auto other = ranks[1].answer(of, all);
+      EXPECT_EQ(other.choice, answer.choice);
+      EXPECT_EQ(other.trial, answer.trial);
+    } else {
+      EXPECT_EQ(ranks[1].unasked(of), answer.choice);
+    }
+    asked = asks;
+    total += cost(answer.choice);
+    if (answer.trial == 0) return answer;
+    ++trials;
+    if (late) return answer;
+    ranks[0].complete(of, answer.trial, cost(answer.choice));
+    ranks[1].complete(of, answer.trial, 1.1 * cost(answer.choice));
+    return answer;
+  }
+
+  std::vector<ShmChooser> ranks;
+  bool asked = false;
+  int trials = 0;
+  float total = 0;
+};
+
+Cost costs(float ring_256, float ring_64, float read_64, float read_256, float mapped = 9) {
+  return [=](const ShmChoice& choice) {
+    const bool large = choice.bytes == ring;
+    if (choice.way == ShmWay::mapped) return mapped;
+    return choice.way == ShmWay::ring ? (large ? ring_256 : ring_64) : (large ? read_256 : read_64);
+  };
+}
+
+TEST(ShmChooser, FindsTheFastestWay) {
+  const ShmChoice all[]{{ShmWay::ring, ring}, {ShmWay::ring, ring / 4}, {ShmWay::read, ring / 4}, {ShmWay::read, ring}};
+  for (int best = 0; best < 4; ++best) {
+    TwoRanks group;
+    const auto cost = [&](const ShmChoice& choice) { return choice == all[best] ? 1.0F : 1.1F; };
+    for (int i = 0; i < 40; ++i) group.run(all_reduce, private_memory, cost);
+    EXPECT_EQ(group.run(all_reduce, private_memory, cost).choice, all[best]);
+    EXPECT_EQ(group.trials, 20) << "five of each: they differ little";
+    EXPECT_EQ(group.ranks[0].findings(), group.ranks[1].findings());
+    EXPECT_EQ(group.ranks[0].findings().at({all_reduce, private_memory}), all[best]);
+  }
+}
+
+TEST(ShmChooser, WhatIsSlowIsTriedSeldom) {
+  TwoRanks slow, slower;
+  for (int i = 0; i < 200; ++i) {
+    slow.run(all_reduce, private_memory, costs(1, 1.2F, 2.2F, 2.2F));
+    slower.run(all_reduce, private_memory, costs(1, 3.1F, 3.1F, 3.1F));
+  }
+  EXPECT_LT(slow.total, 200 * 1.03F) << "of 200 jobs, the first of the class";
+  EXPECT_EQ(slower.trials, 4) << "once each";
+}
+
+TEST(ShmChooser, NoiseHardlyMisleads) {
+  std::mt19937 random(7);
+  int right = 0;
+  for (int run = 0; run < 200; ++run) {
+    TwoRanks group;
+    const auto noisy = [&](const ShmChoice& choice) {
+      const float noise = random() % 10 == 0 ? 3.0F : 1 + 0.1F * static_cast<float>(random() % 100) / 100;
+      return costs(1, 1.3F, 0.8F, 1.1F)(choice) * noise;
+    };
+    for (int i = 0; i < 60; ++i) group.run(all_reduce, private_memory, noisy);
+    right += group.run(all_reduce, private_memory, noisy).choice == ShmChoice{ShmWay::read, ring / 4} ? 1 : 0;
+  }
+  EXPECT_GE(right, 190);
+}
+
+TEST(ShmChooser, AskingEndsWhenTheRingIsBestButForALookNowAndThen) {
+  TwoRanks group;
+  const auto cost = costs(1, 1.2F, 2, 2);
+  for (int i = 0; i < 60; ++i) group.run(all_reduce, private_memory, cost);
+  int asked = 0;
+  for (int i = 0; i < 320; ++i) {
+    group.run(all_reduce, private_memory, cost);
+    asked += group.asked ? 1 : 0;
+  }
+  EXPECT_EQ(asked, 10);
+}
+
+TEST(ShmChooser, TensorsInOtherMemoryAreNoticed) {
+  TwoRanks group;
+  const auto cost = costs(1, 1.2F, 2, 2, 0.5F);
+  for (int i = 0; i < 60; ++i) group.run(all_reduce, private_memory, cost);
+  for (int i = 0; i < 100; ++i) group.run(all_reduce, shared_memory, cost);
+  EXPECT_EQ(group.run(all_reduce, shared_memory, cost).choice.way, ShmWay::mapped);
+  EXPECT_TRUE(group.asked);
+}
+
+TEST(ShmChooser, ClassesAreApart) {
+  TwoRanks group;
+  for (int i = 0; i < 60; ++i) {
+    group.run(all_reduce, private_memory, costs(1, 2, 3, 3));
+    group.run(broadcast, private_memory, costs(3, 3, 2, 1));
+  }
+  EXPECT_EQ(group.run(all_reduce, private_memory, costs(1, 2, 3, 3)).choice, (ShmChoice{ShmWay::ring, ring}));
+  EXPECT_EQ(group.run(broadcast, private_memory, costs(3, 3, 2, 1)).choice, (ShmChoice{ShmWay::read, ring}));
+}
+
+TEST(ShmChooser, JobsThatOverlapATrialAreNone) {
+  TwoRanks group;
+  const auto cost = costs(1, 2, 0.5F, 3);
+  group.run(all_reduce, private_memory, cost);
+  const auto trial = group.run(all_reduce, private_memory, cost, true);
+  EXPECT_EQ(trial.trial, 1u);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(group.run(all_reduce, private_memory, cost).trial, 0u);
+  group.ranks[0].complete(all_reduce, trial.trial, 1);
+  EXPECT_EQ(group.run(all_reduce, private_memory, cost).trial, 0u) << "the other rank has not completed it";
+  group.ranks[1].complete(all_reduce, trial.trial, 1);
+  EXPECT_EQ(group.run(all_reduce, private_memory, cost).trial, 2u);
+}
+
+TEST(ShmChooser, WhatIsKnownNeedsNoTrial) {
+  auto known = std::make_shared<ShmKnown>();
+  known->tables[2][{all_reduce, private_memory}] = {ShmWay::read, ring / 4};
+  known->tables[2][{broadcast, private_memory}] = {ShmWay::mapped, 12345};  // no such candidate
+  known->tables[3][{all_reduce, private_memory}] = {ShmWay::ring, ring};    // of three ranks
+  TwoRanks group(known);
+  const auto cost = costs(1, 1, 1, 1);
+  for (int i = 0; i < 40; ++i)
+    EXPECT_EQ(group.run(all_reduce, private_memory, cost).choice, (ShmChoice{ShmWay::read, ring / 4}));
+  EXPECT_EQ(group.trials, 0);
+  EXPECT_TRUE(group.ranks[0].findings().empty()) << "it was not measured";
+  for (int i = 0; i < 40; ++i) group.run(broadcast, private_memory, cost);
+  EXPECT_EQ(group.trials, 20) << "what is known cannot be, so it is found out";
+}
+
+TEST(ShmChooser, AWayCanBeForced) {
+  const auto forced = [](ShmWay way) { return std::make_shared<ShmKnown>(ShmKnown{way, {}}); };
+  const auto cost = costs(1, 1, 1, 1);
+  TwoRanks read(forced(ShmWay::read)), mapped(forced(ShmWay::mapped)), through_ring(forced(ShmWay::ring));
+  for (int i = 0; i < 40; ++i) {
+    EXPECT_EQ(read.run(all_reduce, private_memory, cost).choice.way, ShmWay::read);
+    EXPECT_EQ(read.run(broadcast, {ShmReach::none, false}, cost).choice.way, ShmWay::ring) << "it cannot go that way";
+    EXPECT_EQ(mapped.run(all_reduce, shared_memory, cost).choice.way, ShmWay::mapped);
+    EXPECT_EQ(mapped.run(broadcast, private_memory, cost).choice.way, ShmWay::ring);
+    EXPECT_EQ(through_ring.run(all_reduce, shared_memory, cost).choice.way, ShmWay::ring);
+    EXPECT_FALSE(through_ring.asked);
+  }
+  EXPECT_EQ(read.trials + mapped.trials + through_ring.trials, 0);
+}
+
+}  // namespace
+}  // namespace kolo
