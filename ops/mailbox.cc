@@ -49,6 +49,7 @@ void Mailbox::expect(const Parcel& parcel, int change) {
 
 void Mailbox::finish(Parcel& parcel) {
   parcel.done = true;
+  if (parcel.sends && parcel.bytes > eager) peers_.at(parcel.peers.front()).lane->arrived({parcel.data, parcel.bytes});
   expect(parcel, -1);
   finished_.push_back(&parcel);
 }
@@ -102,6 +103,7 @@ void Mailbox::withdraw(Parcel& parcel) {
   if (peer.part_left > 0 && peer.moving.front() == &parcel) peer.padding = std::exchange(peer.part_left, 0);
   std::erase(peer.moving, &parcel);
   peer.lane->withdraw();
+  peer.lane->given_up({parcel.data, parcel.bytes});
   put(peer, {.kind = Kind::cancel, .number = parcel.number});
 }
 

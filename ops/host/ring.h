@@ -54,6 +54,14 @@ struct RingEnd {
     return place.size();
   }
 
+  /// Whether all that was written has been read. If not, the reader will ring.
+  bool drained() const {
+    const auto is = [&] { return ring->read.load() == ring->written.load(std::memory_order_relaxed); };
+    if (is()) return true;
+    ring->starved.store(1);
+    return is();
+  }
+
   /// Reads what there is of `data`; returns how much.
   std::size_t read(std::span<std::byte> data) const {
     const std::uint64_t read = ring->read.load(std::memory_order_relaxed);

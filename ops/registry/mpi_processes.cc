@@ -40,7 +40,8 @@ BackendList host_backends_over_mpi(std::string_view setting, const ProcessRanks&
   const bool shares = !alone && (ranks.one_node() || spans_shared_nodes(ranks.node_of));
   if (setting != "mpi" && shares) {  // before what goes over MPI
     const bool after = setting == "shm" || backends.size() > 1;
-    if (auto pairs = shm_pairs_backend(ranks.gathering, ranks.node_of, ranks.doorbells, backends.front()->memory()))
+    if (auto pairs =
+            shm_pairs_backend(ranks.gathering, ranks.node_of, ranks.doorbells, backends.front()->memory(), ranks.known))
       backends.insert(backends.begin() + (after ? 1 : 0), std::move(pairs));
   }
   return backends;

@@ -104,10 +104,10 @@ class WithinNode final : public Backend {
 /// Of the ranks of one node, shared memory: for operations, and for what one sends another. Empty if it cannot be had.
 BackendList shared_memory(Gathering& ranks, std::span<Doorbell> doorbells,
                           const std::function<void(const std::string&)>& report,
-                          std::shared_ptr<const ShmKnown> known) {
+                          const std::shared_ptr<const ShmKnown>& known) {
   BackendList list;
-  auto shared = shm_process_backend(ranks, doorbells, report, nullptr, std::move(known));
-  auto pairs = shm_pairs_backend(ranks, {}, doorbells, shared ? shared->memory() : nullptr);
+  auto shared = shm_process_backend(ranks, doorbells, report, nullptr, known);
+  auto pairs = shm_pairs_backend(ranks, {}, doorbells, shared ? shared->memory() : nullptr, known);
   if (!shared || !pairs) return list;
   list.push_back(std::move(shared));
   list.push_back(std::move(pairs));

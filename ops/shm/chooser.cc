@@ -61,6 +61,7 @@ std::vector<ShmChoice> ShmChooser::candidates(const ShmClass& of, ShmPlace place
   if (forced_ == ShmWay::read && can_read) return {read};
   if (forced_) return {ring};
   if (can_map) return {mapped, ring};
+  if (of.kind == OpKind::send_recv) return can_read ? std::vector{ring, {ShmWay::read, ring_}} : std::vector{ring};
   std::vector<ShmChoice> all{ring};
   if (std::int64_t{1} << of.log2_bytes > small) all.push_back({ShmWay::ring, small});
   if (!can_read) return all;

@@ -60,6 +60,9 @@ class ShmChooser final {
   /// A trial is complete on this rank.
   void complete(const ShmClass& of, std::uint64_t trial, double seconds);
 
+  /// The trial of a class that has not ended never will. Where nobody else has a chooser that must know.
+  void forget_trial(const ShmClass& of) { classes_[of].trial_place.reset(); }
+
   /// What is settled by trials.
   ShmTable findings() const;
 

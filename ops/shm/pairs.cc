@@ -1,6 +1,7 @@
 #include "ops/shm/pairs.h"
 
 #include <algorithm>
+#include <array>
 #include <mutex>
 #include <numeric>
 #include <utility>
@@ -8,6 +9,7 @@
 
 #include "ops/host/ring.h"
 #include "ops/shm/reach.h"
+#include "ops/shm/sends.h"
 
 namespace kolo {
 namespace {
@@ -21,48 +23,136 @@ std::size_t ring_bytes(std::size_t ranks) {
 /// One direction of a pair, as one of the two has it. What is sent goes in the order in which both start it, so each
 /// operation takes a number, and moves bytes when its number comes.
 struct Lane : RingEnd {
+  Lane(RingEnd end, std::shared_ptr<const Reach> reach, std::shared_ptr<const ShmKnown> known, int sender,
+       Showing& shown)
+      : RingEnd(std::move(end)),
+        reach(reach),
+        sends(std::move(reach), std::move(known)),
+        sender(sender),
+        showing(shown) {}
+  std::shared_ptr<const Reach> reach;
+  ShmSends sends;
+  int sender;  // its place among those that share the rings
+  Showing& showing;
   std::uint64_t started = 0, complete = 0;  // operations
 };
+
+/// Before the bytes of a large tensor the sender says how they come. If the receiver is to copy them, it takes the last
+/// byte of that out of the ring when it has done so: then the sender's memory is its own again.
+struct Announcement {
+  LaneAddress address{};  ///< of what is to be copied
+  bool copied = false;
+  std::array<std::byte, 15> rest{};
+};
+static_assert(sizeof(Announcement) == 64);
 
 class PairOperation final : public Operation {
  public:
   PairOperation(std::shared_ptr<Lane> lane, bool sends, const Bucket& bucket)
       : lane_(std::move(lane)), sends_(sends), bucket_(bucket), number_(lane_->started++) {}
+  PairOperation(const PairOperation&) = delete;
+  PairOperation& operator=(const PairOperation&) = delete;
+  ~PairOperation() override {
+    if (sends_ && stage_ == Stage::copied) lane_->reach->withdraw(lane_->showing);
+  }
 
   bool step() override {
     moved_ = false;
     if (complete_ || lane_->complete != number_) return complete_;
-    for (; tensor_ < bucket_.tensors.size(); ++tensor_, done_ = 0) {
+    for (; tensor_ < bucket_.tensors.size(); ++tensor_, done_ = 0, stage_ = Stage::begins) {
       const BucketTensor& both = bucket_.tensors[tensor_];
       const Tensor& side = sends_ ? both.in : both.out;
-      while (done_ < side.bytes()) {
-        const std::span<std::byte> rest(static_cast<std::byte*>(side.data) + done_, side.bytes() - done_);
-        const std::size_t count = sends_ ? lane_->write(rest) : lane_->read(rest);
-        if (count == 0) return false;
-        moved_ = true;
-        done_ += count;
-      }
+      const std::span<std::byte> bytes(static_cast<std::byte*>(side.data), side.bytes());
+      if (!(sends_ ? send(bytes) : receive(bytes))) return false;
     }
     ++lane_->complete;
     return complete_ = true;
   }
   bool needs_polling() const override { return false; }
   bool moved() const override { return moved_; }
+  const char* method() const override { return method_; }
 
  private:
+  enum class Stage : std::uint8_t { begins, announces, moves, copied, ends };  // copied: by the receiver
+  static constexpr std::size_t piece = 256 << 10;
+
+  /// Moves what is left of `bytes` through the ring; whether all has gone.
+  bool move(std::span<std::byte> bytes) {
+    while (done_ < bytes.size()) {
+      const auto rest = bytes.subspan(done_);
+      const std::size_t count = sends_ ? lane_->write(rest) : lane_->read(rest);
+      if (count == 0) return false;
+      moved_ = true;
+      done_ += count;
+    }
+    return true;
+  }
+  /// The same of the announcement, up to its byte `end`.
+  bool move_announcement(std::size_t end) {
+    const std::size_t before = done_;
+    const bool all = move(std::as_writable_bytes(std::span(&announcement_, 1)).first(end));
+    moved_ |= done_ != before;
+    return all;
+  }
+
+  bool send(std::span<std::byte> bytes) {
+    if (bytes.size() < ShmSends::large) return move(bytes);
+    if (stage_ == Stage::begins) {
+      const auto address = lane_->sends.begin(bytes);
+      announcement_ = {address.value_or(LaneAddress{}), address.has_value()};
+      method_ = address ? "copied" : "ring";
+      stage_ = Stage::announces;
+    }
+    if (stage_ == Stage::announces) {
+      if (!move_announcement(sizeof(Announcement))) return false;
+      done_ = 0;
+      stage_ = announcement_.copied ? Stage::copied : Stage::moves;
+    }
+    if (stage_ == Stage::copied ? !lane_->drained() : !move(bytes)) return false;
+    lane_->sends.end(bytes);
+    return true;
+  }
+
+  bool receive(std::span<std::byte> bytes) {
+    if (bytes.size() < ShmSends::large) return move(bytes);
+    constexpr std::size_t last = sizeof(Announcement) - 1;
+    if (stage_ == Stage::begins || stage_ == Stage::announces) {
+      if (!move_announcement(last)) return false;
+      if (!announcement_.copied && !move_announcement(sizeof(Announcement))) return false;
+      done_ = 0;
+      stage_ = announcement_.copied ? Stage::copied : Stage::moves;
+    }
+    if (stage_ == Stage::moves) return move(bytes);
+    if (stage_ == Stage::ends) return move_announcement(sizeof(Announcement));
+    const auto part = bytes.subspan(done_, std::min(piece, bytes.size() - done_));
+    if (lane_->reach->fetch(lane_->sender, lane_->showing, announcement_.address, done_, part, 0) !=
+        ByteLane::Fetched::all)
+      throw Error(ErrorCode::aborted, "the sender has left, or freed what it sends");
+    moved_ = true;
+    done_ += part.size();
+    if (done_ < bytes.size()) return false;
+    method_ = "copied";
+    stage_ = Stage::ends;
+    done_ = last;
+    return move_announcement(sizeof(Announcement));
+  }
+
   const std::shared_ptr<Lane> lane_;
   const bool sends_;
   const Bucket& bucket_;
   const std::uint64_t number_;
-  std::size_t tensor_ = 0, done_ = 0;  // bytes of that tensor
+  std::size_t tensor_ = 0, done_ = 0;  // bytes of that tensor, or of its announcement
+  Stage stage_ = Stage::begins;
+  Announcement announcement_;
+  const char* method_ = "ring";
   bool complete_ = false, moved_ = false;
 };
 
 /// Of one pair.
 class PairBackend final : public Backend {
  public:
-  PairBackend(Lane out, Lane in, int rank)
-      : out_(std::make_shared<Lane>(std::move(out))), in_(std::make_shared<Lane>(std::move(in))), rank_(rank) {}
+  PairBackend(std::shared_ptr<Lane> out, std::shared_ptr<Lane> in, int rank)
+      : out_(std::move(out)), in_(std::move(in)), rank_(rank) {}
   std::string_view name() const override { return "shm"; }
   bool supports(const Signature& signature) const override {
     return signature.kind == OpKind::send_recv && signature.device == DeviceKind::cpu;
@@ -83,14 +173,23 @@ class PairBackend final : public Backend {
 class RingLane final : public ByteLane {
  public:
   /// `peer`: its place among those that share the rings. `shown`: what this rank shows it; `seen`: what it shows.
-  RingLane(RingEnd out, RingEnd in, std::shared_ptr<const Reach> reach, int peer, Showing& shown, Showing& seen)
-      : out_(std::move(out)), in_(std::move(in)), reach_(std::move(reach)), peer_(peer), shown_(shown), seen_(seen) {}
+  RingLane(RingEnd out, RingEnd in, std::shared_ptr<const Reach> reach, std::shared_ptr<const ShmKnown> known, int peer,
+           Showing& shown, Showing& seen)
+      : out_(std::move(out)),
+        in_(std::move(in)),
+        reach_(reach),
+        sends_(std::move(reach), std::move(known)),
+        peer_(peer),
+        shown_(shown),
+        seen_(seen) {}
   std::size_t write(std::span<const std::byte> bytes) override { return out_.write(bytes); }
   std::size_t read(std::span<std::byte> bytes) override { return in_.read(bytes); }
   bool pending() const override { return in_.ring->written.load() != in_.ring->read.load(std::memory_order_relaxed); }
   bool needs_polling() const override { return false; }
   void listen(bool waits) override { in_.ring->deaf.store(waits ? 0 : 1); }
-  std::optional<LaneAddress> show(std::span<const std::byte> bytes) override { return reach_->address_of(bytes); }
+  std::optional<LaneAddress> show(std::span<const std::byte> bytes) override { return sends_.begin(bytes); }
+  void arrived(std::span<const std::byte> bytes) override { sends_.end(bytes); }
+  void given_up(std::span<const std::byte> bytes) override { sends_.give_up(bytes); }
   void withdraw() noexcept override { reach_->withdraw(shown_); }
   std::uint64_t withdrawn() const override { return seen_.withdrawn.load(); }
   Fetched fetch(const LaneAddress& address, std::size_t offset, std::span<std::byte> to, std::uint64_t heard) override {
@@ -100,20 +199,21 @@ class RingLane final : public ByteLane {
  private:
   const RingEnd out_, in_;  // they keep the region in which all this lies
   const std::shared_ptr<const Reach> reach_;
+  ShmSends sends_;
   const int peer_;
   Showing& shown_;
   Showing& seen_;
 };
 
 /// The rings of ranks that share memory: for each ordered pair of them one for operations of that pair, and one for
-/// its lane, with a Showing. Those of threads have no memory before the first is asked for.
+/// its lane, each with a Showing. Those of threads have no memory before the first is asked for.
 class Rings final {
  public:
   Rings(std::shared_ptr<Region> region, std::size_t ranks, std::span<Doorbell> doorbells)
       : region_(std::move(region)), ranks_(ranks), doorbells_(doorbells) {}
 
   static std::size_t bytes(std::size_t ranks) {
-    return ranks * ranks * (uses * (sizeof(Ring) + ring_bytes(ranks)) + sizeof(Showing));
+    return ranks * ranks * uses * (sizeof(Ring) + ring_bytes(ranks) + sizeof(Showing));
   }
 
   RingEnd ring(std::size_t use, std::size_t from, std::size_t to, std::size_t peer) {
@@ -125,11 +225,11 @@ class Rings final {
             {region_->at<std::byte>(offset + sizeof(Ring)), capacity},
             doorbells_.empty() ? nullptr : &doorbells_[peer]};
   }
-  /// What `from` shows `to`, on their lane.
-  Showing& showing(std::size_t from, std::size_t to) {
+  /// What `from` shows `to`.
+  Showing& showing(std::size_t use, std::size_t from, std::size_t to) {
     make();
     const std::size_t rings = uses * ranks_ * ranks_ * (sizeof(Ring) + ring_bytes(ranks_));
-    return *region_->at<Showing>(rings + (from * ranks_ + to) * sizeof(Showing));
+    return *region_->at<Showing>(rings + ((use * ranks_ + from) * ranks_ + to) * sizeof(Showing));
   }
 
  private:
@@ -150,21 +250,31 @@ class Rings final {
 class PairsBackend final : public Backend {
  public:
   /// `places`: by rank, among those that share the rings; -1 elsewhere.
-  PairsBackend(std::shared_ptr<Rings> rings, std::shared_ptr<const Reach> reach, std::vector<int> places, int rank)
-      : rings_(std::move(rings)), reach_(std::move(reach)), places_(std::move(places)), rank_(rank) {}
+  PairsBackend(std::shared_ptr<Rings> rings, std::shared_ptr<const Reach> reach, std::shared_ptr<const ShmKnown> known,
+               std::vector<int> places, int rank)
+      : rings_(std::move(rings)),
+        reach_(std::move(reach)),
+        known_(std::move(known)),
+        places_(std::move(places)),
+        rank_(rank) {}
   std::string_view name() const override { return "shm"; }
   bool supports(const Signature&) const override { return false; }
   std::unique_ptr<Operation> start(const Bucket&) override { return nullptr; }
   std::unique_ptr<Backend> for_group(const GroupInfo& group) override {
     const int other = group.is_pair() ? group.ranks[group.rank == 0 ? 1 : 0] : rank_;
     if (!shares(other)) return nullptr;
-    return std::make_unique<PairBackend>(Lane{out(0, other)}, Lane{in(0, other)}, group.rank);
+    const auto one_way = [&](RingEnd end, int from, int to) {
+      return std::make_shared<Lane>(std::move(end), reach_, known_, static_cast<int>(place(from)),
+                                    rings_->showing(0, place(from), place(to)));
+    };
+    return std::make_unique<PairBackend>(one_way(out(0, other), rank_, other), one_way(in(0, other), other, rank_),
+                                         group.rank);
   }
   std::unique_ptr<ByteLane> lane(int peer) override {
     if (!shares(peer)) return nullptr;
-    return std::make_unique<RingLane>(out(1, peer), in(1, peer), reach_, static_cast<int>(place(peer)),
-                                      rings_->showing(place(rank_), place(peer)),
-                                      rings_->showing(place(peer), place(rank_)));
+    return std::make_unique<RingLane>(out(1, peer), in(1, peer), reach_, known_, static_cast<int>(place(peer)),
+                                      rings_->showing(1, place(rank_), place(peer)),
+                                      rings_->showing(1, place(peer), place(rank_)));
   }
   void abandon() noexcept override {}
 
@@ -176,6 +286,7 @@ class PairsBackend final : public Backend {
 
   const std::shared_ptr<Rings> rings_;
   const std::shared_ptr<const Reach> reach_;
+  const std::shared_ptr<const ShmKnown> known_;
   const std::vector<int> places_;
   const int rank_;
 };
@@ -183,7 +294,8 @@ class PairsBackend final : public Backend {
 }  // namespace
 
 std::unique_ptr<Backend> shm_pairs_backend(Gathering& ranks, std::span<const int> node_of,
-                                           std::span<Doorbell> doorbells, std::shared_ptr<MemorySource> memory) {
+                                           std::span<Doorbell> doorbells, std::shared_ptr<MemorySource> memory,
+                                           std::shared_ptr<const ShmKnown> known) {
   const auto all = static_cast<std::size_t>(ranks.size());
   const auto node = [&](std::size_t rank) { return node_of.empty() ? 0 : node_of[rank]; };
   std::vector<int> places(all, -1), sharing;
@@ -196,7 +308,8 @@ std::unique_ptr<Backend> shm_pairs_backend(Gathering& ranks, std::span<const int
   if (!region) return nullptr;
   auto reach = std::make_shared<Reach>(std::dynamic_pointer_cast<ShmMemory>(std::move(memory)));
   auto rings = std::make_shared<Rings>(std::move(region), sharing.size(), doorbells);
-  return std::make_unique<PairsBackend>(std::move(rings), std::move(reach), std::move(places), ranks.rank());
+  return std::make_unique<PairsBackend>(std::move(rings), std::move(reach), std::move(known), std::move(places),
+                                        ranks.rank());
 }
 
 std::vector<std::unique_ptr<Backend>> shm_thread_pairs_backends(int ranks, std::span<Doorbell> doorbells) {
@@ -206,7 +319,7 @@ std::vector<std::unique_ptr<Backend>> shm_thread_pairs_backends(int ranks, std::
   const auto reach = std::make_shared<Reach>();
   std::vector<std::unique_ptr<Backend>> backends;
   for (int rank = 0; rank < ranks; ++rank)
-    backends.push_back(std::make_unique<PairsBackend>(rings, reach, places, rank));
+    backends.push_back(std::make_unique<PairsBackend>(rings, reach, nullptr, places, rank));
   return backends;
 }
 

@@ -16,11 +16,17 @@ static_assert(sizeof(Address) == sizeof(LaneAddress));
 
 }  // namespace
 
-std::optional<LaneAddress> Reach::address_of(std::span<const std::byte> bytes) const {
+ShmReach Reach::reach_of(std::span<const std::byte> bytes) const {
+  if (threads_) return ShmReach::mapped;
+  if (!memory_) return ShmReach::none;
+  if (memory_->find(bytes.data(), bytes.size()).piece != PeerAddress::nowhere) return ShmReach::mapped;
+  return memory_->readable(std::span(&bytes, 1)) ? ShmReach::readable : ShmReach::none;
+}
+
+LaneAddress Reach::address_of(std::span<const std::byte> bytes) const {
   Address address{.begin = bytes.data()};
   if (!threads_) {
-    if (memory_) address.shared = memory_->find(bytes.data(), bytes.size());
-    if (address.shared.piece == PeerAddress::nowhere) return std::nullopt;
+    address.shared = memory_->find(bytes.data(), bytes.size());
     address.released = memory_->released();
   }
   return std::bit_cast<LaneAddress>(address);
@@ -33,6 +39,8 @@ bool Reach::copy(int from, const LaneAddress& address, std::size_t offset, std::
     return true;
   }
   if (!memory_) return false;
+  if (there.shared.piece == PeerAddress::nowhere)
+    return memory_->read(from, reinterpret_cast<std::uintptr_t>(there.begin + offset), to);
   try {
     memory_->forget_released(from, there.released);
     std::memcpy(to.data(), memory_->map_again(from, there.shared).get() + offset, to.size());

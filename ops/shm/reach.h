@@ -4,12 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <utility>
 
 #include <kolo/backend.h>
 
+#include "ops/shm/choice.h"
 #include "ops/shm/memory.h"
 
 namespace kolo {
@@ -26,8 +26,7 @@ struct Showing {
 };
 
 /// How the ranks of a node copy out of each other's memory: threads from anywhere, processes out of ShmMemory, which
-/// they map. (The system's own way between processes, process_vm_readv, is mostly slower than two copies through a
-/// ring, for it looks each page up.)
+/// they map, or have the system copy it.
 class Reach final {
  public:
   /// Ranks as threads.
@@ -36,7 +35,9 @@ class Reach final {
   /// shown.
   explicit Reach(std::shared_ptr<ShmMemory> memory) : threads_(false), memory_(std::move(memory)) {}
 
-  std::optional<LaneAddress> address_of(std::span<const std::byte> bytes) const;
+  ShmReach reach_of(std::span<const std::byte> bytes) const;
+  /// Of bytes that can be reached.
+  LaneAddress address_of(std::span<const std::byte> bytes) const;
   /// From rank `from`; as of ByteLane.
   ByteLane::Fetched fetch(int from, Showing& showing, const LaneAddress& address, std::size_t offset,
                           std::span<std::byte> to, std::uint64_t heard) const;

@@ -135,11 +135,14 @@ class ByteLane {
   virtual void listen(bool waits) { (void)waits; }
 
   /// Lets the peer fetch() these bytes, until withdraw(), or until it has said that it will do so no more. They must
-  /// not change meanwhile. None: it cannot.
+  /// not change meanwhile. None: it cannot, or had better be sent them. Followed by arrived() or given_up().
   virtual std::optional<LaneAddress> show(std::span<const std::byte> bytes) {
     (void)bytes;
     return std::nullopt;
   }
+  /// The peer has them, in whatever way; or they are withdrawn.
+  virtual void arrived(std::span<const std::byte> bytes) { (void)bytes; }
+  virtual void given_up(std::span<const std::byte> bytes) { (void)bytes; }
   /// Something that this rank has shown may go: whatever the peer reads of it from now on, fetch() drops. Waits for a
   /// copy of one call of fetch() at most, and for nobody who can be stopped alone. The caller then tells the peer what.
   virtual void withdraw() noexcept {}
