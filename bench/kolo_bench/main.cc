@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdlib>
 #include <exception>
 #include <thread>
@@ -24,6 +25,20 @@ namespace {
   std::quick_exit(kolo::bench::exit_error);
 }
 
+/// The options, as far as they can be read: run() will say what is wrong with others.
+kolo::bench::Options options_of(int argc, char** argv) {
+  try {
+    return kolo::bench::parse_options(argc, argv);
+  } catch (const kolo::bench::UsageError&) {
+    return {};
+  }
+}
+
+int mpi_level(kolo::bench::MpiThreads level) {
+  constexpr int levels[] = {MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED, MPI_THREAD_MULTIPLE};
+  return levels[static_cast<std::size_t>(level)];
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -38,8 +53,10 @@ int main(int argc, char** argv) {
       kolo::cli::check_stdout();
       return exit_ok;
     }
+    const Options options = options_of(argc, argv);
     int level = MPI_THREAD_SINGLE;
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
+    MPI_Init_thread(&argc, &argv, mpi_level(options.mpi_level()), &level);
+    if (options.direct) any_thread_level_will_do();
     const int code = run(argc, argv, [] {
       count_mpi_calls();
       return mpi_calls();

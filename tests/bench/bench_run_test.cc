@@ -32,6 +32,12 @@ class BenchRun : public ::testing::Test {
       EXPECT_LE(t.at("p50").get<double>(), t.at("p95").get<double>());
       EXPECT_LE(t.at("p95").get<double>(), t.at("p99").get<double>());
       EXPECT_LE(t.at("p99").get<double>(), t.at("max").get<double>());
+      // The slowest rank of each iteration takes at least as long as the rank that is slowest in all.
+      EXPECT_LE(t.at("mean_of_total").get<double>(), t.at("mean").get<double>() * (1 + 1e-9));
+      EXPECT_GE(t.at("mean_of_total").get<double>(), t.at("mean").get<double>() / std::max(ranks, 1) * (1 - 1e-9));
+      EXPECT_TRUE(result.at("compare").at(0).at("time_us").at("mean_of_total").is_number());
+      EXPECT_EQ(result.at("compare").at(0).at("peer_version").get<std::string>().find("MPI"), 5u);  // "Open MPI 4.1.4"
+      EXPECT_TRUE(result.at("method").is_null() || result.at("method").is_string());
     }
   }
 
@@ -62,9 +68,10 @@ TEST_F(BenchRun, TheTable) {
   const auto rows = ended.figures();
   ASSERT_EQ(rows.size(), 3u);
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    EXPECT_EQ(rows[i].size(), 118u) << rows[i];
     const auto words = words_of(rows[i]);
-    ASSERT_EQ(words.size(), 13u);
+    ASSERT_EQ(words.size(), 14u);
+    EXPECT_EQ(rows[i].find("  ", 116), 118u) << "nccl-tests' columns, then the method: " << rows[i];
+    EXPECT_EQ(words[13], "ring");
     EXPECT_EQ(words[0], std::to_string(8 << (4 * i)));
     EXPECT_EQ(words[1], std::to_string(2 << (4 * i)));
     EXPECT_EQ(words[2], "float");
@@ -72,6 +79,26 @@ TEST_F(BenchRun, TheTable) {
     EXPECT_EQ(words[12], "0");
   }
   EXPECT_NE(ended.out.find("# Avg bus bandwidth    : "), std::string::npos);
+  EXPECT_NE(ended.out.find(" mpi_threads=multiple\n"), std::string::npos);
+}
+
+TEST_F(BenchRun, ThreadLevelsOfMpi) {
+  const std::string sweep = "all_reduce -b 64 -e 256K -f 64 -n 5 --compare mpi --format json ";
+  const auto level = [&](const std::string& flags, const std::string& environment = "") {
+    const auto ended = run(2, sweep + flags, environment);
+    EXPECT_EQ(ended.code, 0) << flags << ended.err;
+    return ended.json().at("world").at("mpi_threads");
+  };
+  EXPECT_EQ(level("--direct"), "single");
+  EXPECT_EQ(level("--direct", "KOLO_BACKEND=mpi"), "single");
+  EXPECT_EQ(level("--direct", "KOLO_FAKE_NODES=1,1"), "single");
+  EXPECT_EQ(level("--direct --mpi-threads funneled"), "funneled");
+  EXPECT_EQ(level("--direct --mpi-threads multiple"), "multiple");
+  EXPECT_EQ(level(""), "multiple");
+  EXPECT_EQ(level("--mpi-threads serialized", "KOLO_BACKEND=mpi"), "serialized");
+  const auto ended = run(2, sweep + "--mpi-threads funneled");
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_NE(ended.err.find("--mpi-threads funneled is not enough for a session ("), std::string::npos) << ended.err;
 }
 
 TEST_F(BenchRun, AllTypesAndOperations) {
@@ -291,6 +318,23 @@ TEST_F(BenchRun, WrongResults) {
   EXPECT_EQ(ended.code, exit_wrong) << ended.err;
   EXPECT_GT(ended.json().at("results").at(0).at("wrong"), 0);
   EXPECT_EQ(run(2, "broadcast -b 4K -n 3 -c 0", flawed).code, exit_ok) << "nobody looked";
+}
+
+/// Messages: two to warm up, three that are timed, one that is only checked.
+TEST_F(BenchRun, WrongResultsOfTimedRunsOnly) {
+  const std::string flawed = std::string("KOLO_BACKEND=mpi LD_PRELOAD='") + KOLO_FLAWED_MPI + "' FLAWED_MESSAGE=";
+  const std::string once = " -b 8K -e 8K -n 3 -w 2 --placement in --format json";
+  for (const char* what : {"broadcast --direct", "broadcast", "all_gather --direct"}) {
+    const auto ended = run(2, what + once, flawed + "5");
+    EXPECT_EQ(ended.code, exit_wrong) << what << ended.err;
+    EXPECT_GT(ended.json().at("results").at(0).at("wrong"), 0) << what;
+    EXPECT_NE(ended.err.find("wrong in the last timed iteration; on rank "), std::string::npos) << what << ended.err;
+    EXPECT_EQ(run(2, what + once + " -c 0", flawed + "5").code, exit_ok) << what << ", and nobody looked";
+  }
+  EXPECT_EQ(run(2, "broadcast --direct" + once, flawed + "7").code, exit_ok) << "there is no such message";
+  const auto unlike = run(2, "broadcast --direct" + once, flawed + "6");
+  EXPECT_EQ(unlike.code, exit_wrong);
+  EXPECT_EQ(unlike.err.find("in the last timed iteration"), std::string::npos) << unlike.err;
 }
 #endif
 

@@ -1,11 +1,17 @@
-// To be loaded before MPI: large messages of which the first byte is spoilt, as by a bad network card.
+// To be loaded before MPI: large messages of which the first byte is spoilt, as by a bad network card; all of them, or
+// the one whose number FLAWED_MESSAGE names, counted from 1.
 
 #include <dlfcn.h>
 #include <mpi.h>
 
+#include <cstdlib>
+
 extern "C" int PMPI_Isend(const void* buffer, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
                           MPI_Request* request) {
   static const auto real = reinterpret_cast<decltype(&PMPI_Isend)>(dlsym(RTLD_NEXT, "PMPI_Isend"));
-  if (count >= 4096) ++*static_cast<unsigned char*>(const_cast<void*>(buffer));
+  static const char* const chosen = std::getenv("FLAWED_MESSAGE");
+  static int messages = 0;
+  if (count >= 4096 && (!chosen || ++messages == std::atoi(chosen)))
+    ++*static_cast<unsigned char*>(const_cast<void*>(buffer));
   return real(buffer, count, type, to, tag, comm, request);
 }

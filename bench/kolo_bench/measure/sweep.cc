@@ -150,10 +150,11 @@ class Sweep {
     for (const auto& one : all) candidates.push_back(one.get());
 
     context_.fill(work);
-    const auto series =
-        measure(ranks_, candidates, schedule_for(options_, static_cast<std::int64_t>(bytes), candidates.size() == 1));
+    TimedCheck check(context_, work, *candidates[0]);
+    const Schedule schedule = schedule_for(options_, static_cast<std::int64_t>(bytes), candidates.size() == 1);
+    const auto series = measure(ranks_, candidates, schedule, &check);
     Result result = make_result(context_, work, candidates, series);
-    result.wrong = context_.wrong_elements(work, *candidates[0], false);
+    result.wrong = check.all_wrong();
     if (!result.compare.empty() && context_.peer()->checkable(work))
       result.compare[0].wrong = context_.wrong_elements(work, *candidates[1], true);
     return result;

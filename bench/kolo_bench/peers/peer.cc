@@ -1,6 +1,7 @@
 #include "bench/kolo_bench/peers/peer.h"
 
 #include <cstring>
+#include <regex>
 
 #include "bench/kolo_bench/peers/raw_nccl.h"
 #include "ops/nccl/rank.h"
@@ -12,6 +13,7 @@ class Mpi final : public Peer {
  public:
   explicit Mpi(MPI_Comm comm) : comm_(comm) {}
   std::string name() const override { return "mpi"; }
+  std::string version() const override { return mpi_version(); }
   std::optional<std::string> refuses(const Work& work) const override { return no_mpi_call(work); }
   std::unique_ptr<Asynchronous> candidate(const Work& work, const std::string& name, bool /*one_group*/) override {
     return raw_mpi(comm_, work, name);
@@ -41,6 +43,7 @@ class Nccl final : public Peer {
     cli::collectively(ranks, [&] { nccl_ = std::make_unique<RawNccl>(*table, gpu, id, ranks.rank(), ranks.size()); });
   }
   std::string name() const override { return "nccl"; }
+  std::string version() const override { return "NCCL " + nccl_version_text(kolo::nccl_table()->version); }
   std::optional<std::string> refuses(const Work& work) const override { return no_nccl_call(work); }
   std::unique_ptr<Asynchronous> candidate(const Work& work, const std::string& name, bool one_group) override {
     return nccl_->candidate(work, name, one_group);
@@ -52,6 +55,14 @@ class Nccl final : public Peer {
 };
 
 }  // namespace
+
+std::string mpi_version() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+  int length = 0;
+  check_mpi(MPI_Get_library_version(text, &length), "MPI_Get_library_version");
+  const std::string first(text, std::string_view(text).find_first_of(",\n\0"));
+  return std::regex_replace(first, std::regex("(?: Version:)?\\s+v?(?=[0-9])"), " ");  // "Open MPI v4.1.4"
+}
 
 std::unique_ptr<Peer> make_peer(const Options& options, const Ranks& ranks, const BufferPlacement& place) {
   switch (options.compare) {

@@ -18,6 +18,8 @@ class Peer {
  public:
   virtual ~Peer() = default;
   virtual std::string name() const = 0;
+  /// "Open MPI 4.1.4".
+  virtual std::string version() const = 0;
   /// The reason why it has no call for the work; nothing if it has one.
   virtual std::optional<std::string> refuses(const Work& work) const = 0;
   /// Requires that refuses(work) is empty. Must not outlive this. `one_group`: NCCL launches all lanes as one; else one
@@ -30,10 +32,18 @@ class Peer {
 /// The peer of --compare; null without one. Errors: UsageError, reported.
 std::unique_ptr<Peer> make_peer(const Options& options, const Ranks& ranks, const BufferPlacement& place);
 
+/// MPI's library and version: "Open MPI 4.1.4".
+std::string mpi_version();
+
 /// The MPI calls of this process since count_mpi_calls(), of every function that this program uses.
 std::int64_t mpi_calls();
 
 /// Starts counting.
 void count_mpi_calls();
+
+/// kolo refuses to make a world where MPI has a thread level that no session could work with. Backends that are called
+/// directly need none, since one thread calls them: from now on kolo, which asks MPI, hears MPI_THREAD_SERIALIZED at
+/// least.
+void any_thread_level_will_do();
 
 }  // namespace kolo::bench
