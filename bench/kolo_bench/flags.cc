@@ -184,6 +184,9 @@ std::vector<Flag> path_flags() {
        [](Options& o, const Given& g) {
          o.compare = choice_of<Compare>(g, {{"mpi", Compare::mpi}, {"nccl", Compare::nccl}, {"none", Compare::none}});
        }},
+      {"What is measured", "mpi-algorithms", "",
+       "with --compare mpi: time each of Open MPI's algorithms, too, and show the fastest as mpi-best",
+       [](Options& o, const Given&) { o.mpi_algorithms = true; }},
       {"What is measured", "mpi-threads", "LEVEL",
        "MPI's thread level: single, funneled, serialized or multiple (default: single with --direct, which calls it "
        "from "

@@ -13,6 +13,7 @@
 #include "apps/cli/agreement.h"
 #include "apps/cli/terminal.h"
 #include "bench/kolo_bench/options.h"
+#include "bench/kolo_bench/peers/mpi_algorithms.h"
 #include "bench/kolo_bench/peers/peer.h"
 
 namespace {
@@ -54,6 +55,7 @@ int main(int argc, char** argv) {
       return exit_ok;
     }
     const Options options = options_of(argc, argv);
+    if (options.mpi_algorithms) let_mpi_algorithms_be_forced();
     int level = MPI_THREAD_SINGLE;
     MPI_Init_thread(&argc, &argv, mpi_level(options.mpi_level()), &level);
     if (options.direct) any_thread_level_will_do();

@@ -53,6 +53,7 @@ void check_combinations(const cli::Values& values) {
     refuse_both("plot", one, "only a sweep of sizes can be drawn");
     refuse_both("copy-limit", one, "it belongs to a sweep of sizes");
     refuse_both("agg_iters", one, "operations are aggregated in a sweep of sizes only");
+    refuse_both("mpi-algorithms", one, "its blocking calls are compared in a sweep of sizes only");
   }
   refuse_both("ordered", "direct", "groups are the runtime's, which --direct leaves out");
   refuse_both("ordered", "buckets", "its gradients have names");
@@ -92,6 +93,9 @@ void check_sense(Options& o, const cli::Values& values) {
   if (!o.collective) throw UsageError(fmt::format("no collective is named; begin with one of {}", collective_names()));
   const OpKind kind = o.collective->kind;
   check_device(o);
+  if (o.mpi_algorithms && (o.compare != Compare::mpi || kind == OpKind::send_recv))
+    throw UsageError(fmt::format("--mpi-algorithms are those of MPI's collectives; {}",
+                                 o.compare != Compare::mpi ? "add --compare mpi" : "leave it out, send_recv has none"));
   if (!o.direct && o.mpi_level() < MpiThreads::serialized)
     throw UsageError(fmt::format(
         "--mpi-threads {} is not enough for a session (it calls MPI from threads of its own); use serialized "
@@ -243,6 +247,7 @@ std::vector<cli::Agreed> agreed_part(const Options& o) {
       {"--ordered", text(o.ordered)},
       {"--device", std::string(to_string(o.device))},
       {"--compare", text(static_cast<int>(o.compare))},
+      {"--mpi-algorithms", text(o.mpi_algorithms)},
       {"--mpi-threads", std::string(to_string(o.mpi_level()))},
       {"--copy-limit", text(o.copy_limit)},
       {"--thp", text(o.huge_pages)},

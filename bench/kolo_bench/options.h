@@ -77,6 +77,7 @@ struct Options {
   bool ordered = false;
   DeviceKind device = DeviceKind::cpu;
   Compare compare = Compare::none;
+  bool mpi_algorithms = false;
   std::optional<MpiThreads> mpi_threads{};  ///< nothing: what the path needs
   bool copy_limit = false;
   bool huge_pages = false;

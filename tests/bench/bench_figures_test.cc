@@ -213,6 +213,20 @@ TEST(BenchFigures, Json) {
   EXPECT_TRUE(json.at("results").at(1).at("wrong").is_null());
 }
 
+TEST(BenchFigures, TheBestPeerIsNoWrongOne) {
+  Result result = some_result(1024, false, 10);
+  result.compare = {
+      {"mpi", percentiles({25}), 2.5, 0}, {"mpi-a", percentiles({20}), 2, 0}, {"mpi-b", percentiles({15}), 1.5, 3}};
+  result.compare[1].algorithm = "a";
+  add_best_peer(result, "mpi-best");
+  ASSERT_EQ(result.compare.size(), 4u);
+  EXPECT_EQ(result.compare[0].name, "mpi");
+  EXPECT_EQ(result.compare[1].name, "mpi-best");
+  EXPECT_EQ(result.compare[1].algorithm, "a");
+  EXPECT_EQ(result.compare[1].ratio, 2);
+  EXPECT_EQ(result.compare[2].name, "mpi-a");
+}
+
 TEST(BenchFigures, Baselines) {
   const TempFolder folder;
   const std::string path = (folder / "old.json").string();

@@ -108,6 +108,9 @@ TEST(BenchOptions, WhatMeansNothing) {
   starts("all_reduce --format xml", "--format is 'xml'; it takes one of nccl, osu, csv, json");
   starts("all_reduce --mpi-threads one", "--mpi-threads is 'one'; it takes one of single, funneled, ");
   starts("all_reduce --mpi-threads single", "--mpi-threads single is not enough for a session (");
+  starts("all_reduce --mpi-algorithms", "--mpi-algorithms are those of MPI's collectives; add --compare mpi");
+  starts("send_recv --compare mpi --mpi-algorithms", "--mpi-algorithms are those of MPI's collectives; leave it out");
+  starts("all_reduce --compare mpi --mpi-algorithms --latency", "--mpi-algorithms and --latency do not go together");
   starts("all_reduce --direct=1", "option '--direct' does not take any arguments");
   starts("all_reduce --direct --latency", "--direct and --latency do not go together");
   starts("all_reduce --idle 1 --latency", "--idle and --latency do not go together");

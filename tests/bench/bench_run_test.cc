@@ -82,6 +82,42 @@ TEST_F(BenchRun, TheTable) {
   EXPECT_NE(ended.out.find(" mpi_threads=multiple\n"), std::string::npos);
 }
 
+/// With MPI's own choice and each algorithm, for all collectives that have some; the fastest is shown.
+TEST_F(BenchRun, AlgorithmsOfOpenMpi) {
+  for (const int ranks : {2, 3}) {
+    for (const Collective& collective : collectives()) {
+      if (collective.kind == OpKind::send_recv) continue;
+      const auto ended = run(ranks, fmt::format("{} --direct -b 12 -e 120K -f 100 -n 4 -w 1 --compare mpi "
+                                                "--mpi-algorithms --format json",
+                                                collective.name));
+      ASSERT_EQ(ended.code, 0) << collective.name << ended.err;
+      const auto json = ended.json();
+      for (const auto& result : json.at("results")) {
+        const auto& peers = result.at("compare");
+        EXPECT_EQ(peers.at(0).at("name"), "mpi");
+        EXPECT_EQ(peers.at(0).at("algorithm"), "default");
+        EXPECT_EQ(peers.at(1).at("name"), "mpi-best");
+        ASSERT_GT(peers.size(), 4u) << collective.name;
+        double fastest = peers.at(0).at("time_us").at("p50").get<double>();
+        for (const auto& peer : peers) {
+          EXPECT_EQ(peer.value("wrong", nlohmann::json(0)).is_null(), peers.at(0).at("wrong").is_null());
+          EXPECT_TRUE(peer.at("wrong").is_null() || peer.at("wrong") == 0) << collective.name << peer;
+          EXPECT_TRUE(ranks == 2 || peer.at("algorithm") != "two_proc") << collective.name;
+          fastest = std::min(fastest, peer.at("time_us").at("p50").get<double>());
+        }
+        EXPECT_EQ(peers.at(1).at("time_us").at("p50"), fastest);
+        const auto chosen = std::ranges::count_if(peers, [&](const auto& peer) {
+          return peer.at("algorithm") == peers.at(1).at("algorithm") && peer.at("time_us") == peers.at(1).at("time_us");
+        });
+        EXPECT_EQ(chosen, 2) << "itself, and the algorithm";
+      }
+    }
+  }
+  const auto table = run(2, "all_reduce --direct -b 64 -e 64 -n 4 --compare mpi --mpi-algorithms");
+  EXPECT_EQ(words_of(table.figures().at(0)).size(), 13u + 2 * 4 + 1)
+      << "the algorithms' own times are in the JSON only";
+}
+
 TEST_F(BenchRun, ThreadLevelsOfMpi) {
   const std::string sweep = "all_reduce -b 64 -e 256K -f 64 -n 5 --compare mpi --format json ";
   const auto level = [&](const std::string& flags, const std::string& environment = "") {
@@ -318,6 +354,17 @@ TEST_F(BenchRun, WrongResults) {
   EXPECT_EQ(ended.code, exit_wrong) << ended.err;
   EXPECT_GT(ended.json().at("results").at(0).at("wrong"), 0);
   EXPECT_EQ(run(2, "broadcast -b 4K -n 3 -c 0", flawed).code, exit_ok) << "nobody looked";
+}
+
+TEST_F(BenchRun, AnotherMpi) {
+  const std::string other = std::string("FLAWED_VERSION='MPICH Version:\t4.0.2' LD_PRELOAD='") + KOLO_FLAWED_MPI + "'";
+  const auto ended = run(2, "all_reduce --direct -b 8 -e 8 --compare mpi --mpi-algorithms", other);
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_NE(ended.err.find("kolo-bench: --mpi-algorithms chooses among Open MPI's, and this is MPICH 4.0.2; "),
+            std::string::npos)
+      << ended.err;
+  EXPECT_NE(run(2, "all_reduce --direct -b 8 -e 8 -n 2 --compare mpi", other).out.find("# compared with MPICH 4.0.2\n"),
+            std::string::npos);
 }
 
 /// Messages: two to warm up, three that are timed, one that is only checked.

@@ -22,13 +22,6 @@ std::string host_name() {
   return name;
 }
 
-std::string mpi_library() {
-  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
-  int length = 0;
-  check_mpi(MPI_Get_library_version(text, &length), "MPI_Get_library_version");
-  return std::string(text, std::string_view(text).find_first_of(",\n\0"));
-}
-
 /// MPI's thread level; not what any_thread_level_will_do() says of it.
 MpiThreads mpi_threads() {
   int level = MPI_THREAD_SINGLE;
@@ -158,7 +151,9 @@ std::unique_ptr<Candidate> BenchContext::kolo(const Work& work) {
 }
 
 std::vector<std::string> BenchContext::peers() const {
-  return peer_ ? std::vector<std::string>{peer_->name()} : std::vector<std::string>{};
+  if (!peer_) return {};
+  if (!options_.mpi_algorithms) return {peer_->name()};
+  return {peer_->name(), peer_->name() + "-best"};
 }
 
 Storage BenchContext::storage(std::size_t bytes) {

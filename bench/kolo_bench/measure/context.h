@@ -47,7 +47,7 @@ class BenchContext {
   const BufferPlacement& place() const { return *place_; }
   /// The implementation that kolo is compared with; null: none.
   Peer* peer() const { return peer_.get(); }
-  /// Its name, if there is one.
+  /// Its name, if there is one, and with --mpi-algorithms that of its fastest way.
   std::vector<std::string> peers() const;
 
   /// Memory of the kind that the options name, zeroed.

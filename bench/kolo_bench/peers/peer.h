@@ -25,6 +25,8 @@ class Peer {
   /// Requires that refuses(work) is empty. Must not outlive this. `one_group`: NCCL launches all lanes as one; else one
   /// by one.
   virtual std::unique_ptr<Asynchronous> candidate(const Work& work, const std::string& name, bool one_group = true) = 0;
+  /// Its other ways to do the work, with names of their own; as candidate().
+  virtual std::vector<std::unique_ptr<Asynchronous>> alternatives(const Work& /*work*/) { return {}; }
   /// Whether it leaves the result in the same place as kolo.
   virtual bool checkable(const Work& work) const = 0;
 };
@@ -32,7 +34,8 @@ class Peer {
 /// The peer of --compare; null without one. Errors: UsageError, reported.
 std::unique_ptr<Peer> make_peer(const Options& options, const Ranks& ranks, const BufferPlacement& place);
 
-/// MPI's library and version: "Open MPI 4.1.4".
+/// MPI's library and version in its own words, "Open MPI v4.1.4", and in those of all peers, "Open MPI 4.1.4".
+std::string mpi_library();
 std::string mpi_version();
 
 /// The MPI calls of this process since count_mpi_calls(), of every function that this program uses.

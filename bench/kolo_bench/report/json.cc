@@ -90,6 +90,7 @@ Json in_json(const Result& r) {
              {"time_us", in_json(peer.time_us, peer.mean_of_total_us)},
              {"ratio", peer.ratio},
              {"wrong", or_null(peer.wrong)}};
+    if (!peer.algorithm.empty()) one["algorithm"] = peer.algorithm;
     if (peer.overlap) one["overlap"] = in_json(*peer.overlap);
     json["compare"].push_back(std::move(one));
   }

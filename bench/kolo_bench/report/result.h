@@ -46,6 +46,7 @@ struct PeerResult {
   std::optional<Overlap> overlap{};
   double mean_of_total_us = 0;  ///< as Result's
   std::string version{};        ///< "Open MPI 4.1.4"
+  std::string algorithm{};      ///< the one that was asked for; "default": the peer chose; empty: nobody asked
 };
 
 /// One size and placement.
@@ -140,6 +141,9 @@ struct Report {
 
 /// Fills in algbw_gbs and busbw_gbs from the rest. `ranks`: of the world.
 void fill_in_bandwidth(Result& result, OpKind kind, int ranks);
+
+/// Puts the fastest of the peers, among those that were not found wrong, behind the first, as `name`.
+void add_best_peer(Result& result, const std::string& name);
 
 /// The mean bus bandwidth of all results that have one, as nccl-tests print it; 0 if none has.
 double average_busbw(const std::vector<Result>& results);
