@@ -158,8 +158,9 @@ std::vector<Flag> timing_flags() {
          o.isolated = choice_of<bool>(g, {{"throughput", false}, {"isolated", true}});
        }},
       {"Timing", "check,c", "N",
-       "how often to check every element of the result, to the last bit, outside of what is timed; 0: never (default: "
-       "1)",
+       "how often to check every element of the result, to the last bit, in runs that are not timed, beside that of "
+       "the "
+       "last timed one; 0: never, nor that (default: 1)",
        [](Options& o, const Given& g) { o.checks = static_cast<int>(count_of(g, 0, 1000)); }},
       {"Timing", "timeout,T", "SECONDS", "end the job if a measurement takes longer (default: 0, never)",
        [](Options& o, const Given& g) { o.timeout_seconds = static_cast<double>(count_of(g, 0, most)); }},
@@ -182,6 +183,19 @@ std::vector<Flag> path_flags() {
        "mpi or nccl: time its call on the same buffers, in turn, and print the ratio to kolo's time",
        [](Options& o, const Given& g) {
          o.compare = choice_of<Compare>(g, {{"mpi", Compare::mpi}, {"nccl", Compare::nccl}, {"none", Compare::none}});
+       }},
+      {"What is measured", "mpi-algorithms", "",
+       "with --compare mpi: time each of Open MPI's algorithms, too, and show the fastest as mpi-best",
+       [](Options& o, const Given&) { o.mpi_algorithms = true; }},
+      {"What is measured", "mpi-threads", "LEVEL",
+       "MPI's thread level: single, funneled, serialized or multiple (default: single with --direct, which calls it "
+       "from "
+       "one thread; else multiple)",
+       [](Options& o, const Given& g) {
+         o.mpi_threads = choice_of<MpiThreads>(g, {{"single", MpiThreads::single},
+                                                   {"funneled", MpiThreads::funneled},
+                                                   {"serialized", MpiThreads::serialized},
+                                                   {"multiple", MpiThreads::multiple}});
        }},
       {"What is measured", "device", "KIND", "cpu, or cuda: buffers on this rank's GPU (default: cpu)",
        [](Options& o, const Given& g) {

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdlib>
 #include <exception>
 #include <thread>
@@ -12,6 +13,7 @@
 #include "apps/cli/agreement.h"
 #include "apps/cli/terminal.h"
 #include "bench/kolo_bench/options.h"
+#include "bench/kolo_bench/peers/mpi_algorithms.h"
 #include "bench/kolo_bench/peers/peer.h"
 
 namespace {
@@ -22,6 +24,20 @@ namespace {
   if (kolo::cli::launched_rank() > 0) std::this_thread::sleep_for(std::chrono::seconds(3));
   kolo::cli::print_problem(kolo::cli::problem_of(error));
   std::quick_exit(kolo::bench::exit_error);
+}
+
+/// The options, as far as they can be read: run() will say what is wrong with others.
+kolo::bench::Options options_of(int argc, char** argv) {
+  try {
+    return kolo::bench::parse_options(argc, argv);
+  } catch (const kolo::bench::UsageError&) {
+    return {};
+  }
+}
+
+int mpi_level(kolo::bench::MpiThreads level) {
+  constexpr int levels[] = {MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED, MPI_THREAD_MULTIPLE};
+  return levels[static_cast<std::size_t>(level)];
 }
 
 }  // namespace
@@ -38,8 +54,11 @@ int main(int argc, char** argv) {
       kolo::cli::check_stdout();
       return exit_ok;
     }
+    const Options options = options_of(argc, argv);
+    if (options.mpi_algorithms) let_mpi_algorithms_be_forced();
     int level = MPI_THREAD_SINGLE;
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
+    MPI_Init_thread(&argc, &argv, mpi_level(options.mpi_level()), &level);
+    if (options.direct) any_thread_level_will_do();
     const int code = run(argc, argv, [] {
       count_mpi_calls();
       return mpi_calls();

@@ -53,6 +53,7 @@ void check_combinations(const cli::Values& values) {
     refuse_both("plot", one, "only a sweep of sizes can be drawn");
     refuse_both("copy-limit", one, "it belongs to a sweep of sizes");
     refuse_both("agg_iters", one, "operations are aggregated in a sweep of sizes only");
+    refuse_both("mpi-algorithms", one, "its blocking calls are compared in a sweep of sizes only");
   }
   refuse_both("ordered", "direct", "groups are the runtime's, which --direct leaves out");
   refuse_both("ordered", "buckets", "its gradients have names");
@@ -92,6 +93,14 @@ void check_sense(Options& o, const cli::Values& values) {
   if (!o.collective) throw UsageError(fmt::format("no collective is named; begin with one of {}", collective_names()));
   const OpKind kind = o.collective->kind;
   check_device(o);
+  if (o.mpi_algorithms && (o.compare != Compare::mpi || kind == OpKind::send_recv))
+    throw UsageError(fmt::format("--mpi-algorithms are those of MPI's collectives; {}",
+                                 o.compare != Compare::mpi ? "add --compare mpi" : "leave it out, send_recv has none"));
+  if (!o.direct && o.mpi_level() < MpiThreads::serialized)
+    throw UsageError(fmt::format(
+        "--mpi-threads {} is not enough for a session (it calls MPI from threads of its own); use serialized "
+        "or multiple, or add --direct",
+        to_string(o.mpi_level())));
   if (o.task != Task::sweep && o.task != Task::idle && kind != OpKind::all_reduce) {
     throw UsageError(fmt::format(
         "'{}' is measured in a sweep of sizes only; --buckets, --latency, --overlap and --beside are for all_reduce",
@@ -139,8 +148,12 @@ std::string help_text() {
       "went over "
       "a wire.\n"
       "          Undefined for one rank\n"
-      "  #wrong  elements that are not what they must be, to the last bit, on all ranks\n"
+      "  #wrong  elements that are not what they must be, to the last bit, on all ranks: after the last timed "
+      "iteration, "
+      "which works\n"
+      "          on fresh values, and after -c runs that are not timed\n"
       "  ratio   the peer's time over kolo's: above 1 kolo is faster\n"
+      "  method  how kolo moved the bytes in its last timed iteration; -: the backend knows one way only\n"
       "\nExit codes: 0; 1 for errors; 2 slower than --baseline or --min-busbw allow; 3 for -T; 7 for wrong "
       "results.\n";
   text += "\nRuntime (environment variables, the same for all programs that use kolo):\n" + settings_help();
@@ -148,6 +161,16 @@ std::string help_text() {
 }
 
 }  // namespace
+
+std::string_view to_string(MpiThreads level) {
+  switch (level) {
+    case MpiThreads::single: return "single";
+    case MpiThreads::funneled: return "funneled";
+    case MpiThreads::serialized: return "serialized";
+    case MpiThreads::multiple: break;
+  }
+  return "multiple";
+}
 
 std::vector<std::int64_t> Sizes::all() const {
   std::vector<std::int64_t> sizes;
@@ -224,6 +247,8 @@ std::vector<cli::Agreed> agreed_part(const Options& o) {
       {"--ordered", text(o.ordered)},
       {"--device", std::string(to_string(o.device))},
       {"--compare", text(static_cast<int>(o.compare))},
+      {"--mpi-algorithms", text(o.mpi_algorithms)},
+      {"--mpi-threads", std::string(to_string(o.mpi_level()))},
       {"--copy-limit", text(o.copy_limit)},
       {"--thp", text(o.huge_pages)},
       {"--memory", o.session_memory ? "session" : "private"},

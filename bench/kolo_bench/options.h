@@ -40,6 +40,10 @@ enum class Combine { rank0, average, min, max };
 /// What kolo is compared with.
 enum class Compare { none, mpi, nccl };
 
+/// MPI's thread levels, in its order.
+enum class MpiThreads { single, funneled, serialized, multiple };
+std::string_view to_string(MpiThreads level);
+
 enum class Placements { both, out_of_place, in_place };
 
 /// What to measure.
@@ -73,6 +77,8 @@ struct Options {
   bool ordered = false;
   DeviceKind device = DeviceKind::cpu;
   Compare compare = Compare::none;
+  bool mpi_algorithms = false;
+  std::optional<MpiThreads> mpi_threads{};  ///< nothing: what the path needs
   bool copy_limit = false;
   bool huge_pages = false;
   bool session_memory = false;
@@ -86,6 +92,8 @@ struct Options {
 
   /// How operations reach the backends, as results say it.
   std::string_view path() const { return direct ? "direct" : ordered ? "ordered" : "session"; }
+  /// The level that MPI is initialised with: a session's threads call it, backends are called by one thread.
+  MpiThreads mpi_level() const { return mpi_threads.value_or(direct ? MpiThreads::single : MpiThreads::multiple); }
   /// The iterations for an operation of this size.
   std::int64_t iterations_for(std::int64_t bytes) const;
   std::int64_t warm_up_for(std::int64_t bytes) const;

@@ -35,6 +35,7 @@ void Watch::run(const std::stop_token& stop) {
     cli::print_problem(
         fmt::format("rank {} (pid {}) was at {} for more than {:g} s (-T)", rank_, ::getpid(), what_, seconds_));
     std::this_thread::sleep_for(for_the_others);
+    // Whatever MPI's thread level: there is nothing left to disturb.
     MPI_Abort(MPI_COMM_WORLD, exit_timeout);
   }
 }

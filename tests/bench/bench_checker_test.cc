@@ -8,6 +8,7 @@
 
 #include "bench/kolo_bench/measure/candidate.h"
 #include "bench/kolo_bench/measure/collective.h"
+#include "bench/kolo_bench/measure/reference.h"
 #include "ops/local/backend.h"
 #include "tests/ops/kernels/element_types.h"
 #include "tests/ops/kernels/reference_reduce.h"
@@ -104,6 +105,50 @@ TEST(BenchChecker, SumsInTheOrderOfTheRanks) {
       EXPECT_EQ(Checker(signature, 1, ranks, ValueKind::full, 3).wrong(mine), 0)
           << to_string(op) << ' ' << to_string(dtype);
     }
+  }
+}
+
+/// A finite number of any size, or a truth.
+template <class T>
+T any_value(std::uint64_t bits) {
+  T value{};
+  if constexpr (std::is_same_v<T, bool>)
+    value = bits % 2 == 1;
+  else
+    std::memcpy(static_cast<void*>(&value), &bits, sizeof(T));
+  if constexpr (is_half<T> || std::is_floating_point_v<T>) {
+    if (!std::isfinite(to_long(value))) value = from_double<T>(1.5);
+  }
+  return value;
+}
+
+/// The program's own arithmetic against that of the kernels' tests.
+TEST(BenchReference, EveryOperationOnEveryType) {
+  constexpr std::size_t count = 1 << 16, most_ranks = 4;
+  for (const DType dtype : all_types) {
+    with_type(dtype, [&]<class T>() {
+      const auto elements = std::make_unique<std::array<std::array<T, count>, most_ranks>>();
+      const auto result = std::make_unique<std::array<T, count>>();
+      std::vector<const std::byte*> inputs;
+      for (std::size_t rank = 0; rank < most_ranks; ++rank) {
+        auto& of_rank = (*elements)[rank];
+        for (std::size_t i = 0; i < count; ++i)  // among the first rank's is every 16-bit number
+          of_rank[i] = any_value<T>(rank == 0 && sizeof(T) == 2 ? i : detail::mixed(i * most_ranks + rank));
+        inputs.push_back(reinterpret_cast<const std::byte*>(of_rank.data()));
+        for (const ReduceOp op : all_reduce_ops) {
+          if (!reducible(op, dtype) || op == ReduceOp::adasum) continue;
+          reference_reduction(op, dtype, inputs, count, reinterpret_cast<std::byte*>(result->data()));
+          const Reduction how{.dtype = dtype, .op = op, .divide_by = static_cast<int>(inputs.size())};
+          for (std::size_t i = 0; i < count; ++i) {
+            std::array<T, most_ranks> one;
+            for (std::size_t r = 0; r <= rank; ++r) one[r] = (*elements)[r][i];
+            const T want = reference_reduce<T>(how, std::span<const T>(one).first(rank + 1));
+            ASSERT_EQ(std::memcmp(&(*result)[i], &want, sizeof(T)), 0)
+                << to_string(op) << ' ' << to_string(dtype) << " of " << inputs.size() << ", element " << i;
+          }
+        }
+      }
+    });
   }
 }
 

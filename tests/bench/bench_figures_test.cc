@@ -121,10 +121,15 @@ TEST(BenchFigures, TheTableIsThatOfNcclTests) {
   // nccl-tests: "%12li  %12li  %8s  %6s  %6s", then twice "  %7s  %6s  %6s  %6g"
   EXPECT_EQ(table->row({out, in}),
             "    33554432       8388608     float     sum      -1  1811.20   18.53   27.79       0  12345.6    2.72    "
-            "4.08     N/A\n");
+            "4.08     N/A         -\n");
+  out.method = "mapped";
+  in.method = "ring";
+  EXPECT_EQ(words_of(table->row({out, in})).back(), "mapped/ring");
+  in.method = "mapped";
+  EXPECT_EQ(words_of(table->row({out, in})).back(), "mapped");
   EXPECT_EQ(table->row({in}),
             "    33554432       8388608     float     sum      -1      N/A     N/A     N/A     N/A  12345.6    2.72    "
-            "4.08     N/A\n");
+            "4.08     N/A    mapped\n");
   in.op = "ordered_all_reduce";  // said once
   EXPECT_TRUE(table->row({in}).starts_with("# ordered_all_reduce\n  "));
   EXPECT_TRUE(table->row({in}).starts_with("    33554432 "));
@@ -140,7 +145,7 @@ TEST(BenchFigures, TheTableIsThatOfNcclTests) {
   EXPECT_NE(
       header.find(
           "#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw  "
-          " busbw  #wrong\n"),
+          " busbw  #wrong    method\n"),
       header.npos);
   EXPECT_NE(header.find("# Collective test starting: all_reduce_perf\n"), header.npos);
   Report report{some_world(), {out, out}};
@@ -155,20 +160,30 @@ TEST(BenchFigures, PeersComeBehind) {
   out.compare.push_back({"mpi", percentiles({25}), 2.5});
   out.copy_limit_gbs = 12;
   const auto words = words_of(table->row({out}));
-  EXPECT_EQ(words, (std::vector<std::string>{"1024", "256", "float", "sum", "-1", "10.00", "0.10", "0.15", "0", "N/A",
-                                             "N/A", "N/A", "N/A", "25.00", "2.50", "12.00", "N/A", "N/A", "N/A"}));
+  EXPECT_EQ(words,
+            (std::vector<std::string>{"1024", "256", "float", "sum",   "-1",   "10.00", "0.10", "0.15", "0",   "N/A",
+                                      "N/A",  "N/A", "N/A",   "25.00", "2.50", "12.00", "N/A",  "N/A",  "N/A", "-"}));
   const auto osu = words_of(osu_table(options, {"mpi"})->row({out}));
   EXPECT_EQ(osu, (std::vector<std::string>{"1024", "10.00", "9.00", "13.00", "20", "10.00", "11.00", "12.00", "Pass",
                                            "25.00", "2.50"}));
   const auto csv = csv_table(options, {"mpi"});
   const std::string head = csv->header(some_world()), line = csv->row({out, some_result(1024, true, 10)});
   EXPECT_EQ(std::ranges::count(line, ','), 2 * std::ranges::count(head, ','));
+  EXPECT_TRUE(head.ends_with(",mean_of_total_us,mpi_mean_of_total_us,method\n")) << head;
+  out.mean_of_total_us = 9.5;
+  out.compare[0].mean_of_total_us = 24;
+  out.method = "ring";
+  EXPECT_TRUE(csv->row({out}).ends_with(",9.5,24,ring\n")) << csv->row({out});
   EXPECT_TRUE(line.starts_with("all_reduce,1024,256,f32,sum,,false,throughput,2,"));
 }
 
 TEST(BenchFigures, Json) {
   Result out = some_result(1024, false, 10);
   out.compare.push_back({"mpi", percentiles({25}), 2.5, 0});
+  out.mean_of_total_us = 9.5;
+  out.method = "mapped";
+  out.compare[0].mean_of_total_us = 24;
+  out.compare[0].version = "Open MPI 4.1.4";
   Result alone = some_result(2048, true, 10);
   alone.busbw_gbs.reset();
   alone.wrong.reset();
@@ -189,8 +204,27 @@ TEST(BenchFigures, Json) {
   EXPECT_EQ(first.at("compare").at(0).at("name"), "mpi");
   EXPECT_EQ(first.at("compare").at(0).at("ratio"), 2.5);
   EXPECT_EQ(first.at("compare").at(0).at("time_us").at("p50"), 25);
+  EXPECT_EQ(first.at("time_us").at("mean_of_total"), 9.5);
+  EXPECT_EQ(first.at("method"), "mapped");
+  EXPECT_EQ(first.at("compare").at(0).at("time_us").at("mean_of_total"), 24);
+  EXPECT_EQ(first.at("compare").at(0).at("peer_version"), "Open MPI 4.1.4");
+  EXPECT_TRUE(json.at("results").at(1).at("method").is_null());
   EXPECT_TRUE(json.at("results").at(1).at("busbw_gbs").is_null());
   EXPECT_TRUE(json.at("results").at(1).at("wrong").is_null());
+}
+
+TEST(BenchFigures, TheBestPeerIsNoWrongOne) {
+  Result result = some_result(1024, false, 10);
+  result.compare = {
+      {"mpi", percentiles({25}), 2.5, 0}, {"mpi-a", percentiles({20}), 2, 0}, {"mpi-b", percentiles({15}), 1.5, 3}};
+  result.compare[1].algorithm = "a";
+  add_best_peer(result, "mpi-best");
+  ASSERT_EQ(result.compare.size(), 4u);
+  EXPECT_EQ(result.compare[0].name, "mpi");
+  EXPECT_EQ(result.compare[1].name, "mpi-best");
+  EXPECT_EQ(result.compare[1].algorithm, "a");
+  EXPECT_EQ(result.compare[1].ratio, 2);
+  EXPECT_EQ(result.compare[2].name, "mpi-a");
 }
 
 TEST(BenchFigures, Baselines) {

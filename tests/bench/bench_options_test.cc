@@ -106,6 +106,11 @@ TEST(BenchOptions, WhatMeansNothing) {
   starts("all_reduce --compare ucc", "--compare is 'ucc'; it takes one of mpi, nccl, none");
   starts("all_reduce --memory gpu", "--memory is 'gpu'; it takes one of private, session");
   starts("all_reduce --format xml", "--format is 'xml'; it takes one of nccl, osu, csv, json");
+  starts("all_reduce --mpi-threads one", "--mpi-threads is 'one'; it takes one of single, funneled, ");
+  starts("all_reduce --mpi-threads single", "--mpi-threads single is not enough for a session (");
+  starts("all_reduce --mpi-algorithms", "--mpi-algorithms are those of MPI's collectives; add --compare mpi");
+  starts("send_recv --compare mpi --mpi-algorithms", "--mpi-algorithms are those of MPI's collectives; leave it out");
+  starts("all_reduce --compare mpi --mpi-algorithms --latency", "--mpi-algorithms and --latency do not go together");
   starts("all_reduce --direct=1", "option '--direct' does not take any arguments");
   starts("all_reduce --direct --latency", "--direct and --latency do not go together");
   starts("all_reduce --idle 1 --latency", "--idle and --latency do not go together");
@@ -123,6 +128,13 @@ TEST(BenchOptions, WhatMeansNothing) {
   starts("all_reduce --tolerance 5%", "--tolerance is that of a baseline");
   starts("all_reduce --baseline x --tolerance -1", "--tolerance is '-1'; it takes a share");
   starts("all_reduce --min-busbw fast", "--min-busbw is 'fast'; it takes a positive number of GB/s");
+}
+
+TEST(BenchOptions, ThreadLevels) {
+  EXPECT_EQ(bench_options("all_reduce").mpi_level(), MpiThreads::multiple);
+  EXPECT_EQ(bench_options("all_reduce --direct").mpi_level(), MpiThreads::single);
+  EXPECT_EQ(bench_options("all_reduce --direct --mpi-threads multiple").mpi_level(), MpiThreads::multiple);
+  EXPECT_EQ(bench_options("all_reduce --mpi-threads serialized").mpi_level(), MpiThreads::serialized);
 }
 
 TEST(BenchOptions, Shares) {

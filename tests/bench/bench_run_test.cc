@@ -32,6 +32,12 @@ class BenchRun : public ::testing::Test {
       EXPECT_LE(t.at("p50").get<double>(), t.at("p95").get<double>());
       EXPECT_LE(t.at("p95").get<double>(), t.at("p99").get<double>());
       EXPECT_LE(t.at("p99").get<double>(), t.at("max").get<double>());
+      // The slowest rank of each iteration takes at least as long as the rank that is slowest in all.
+      EXPECT_LE(t.at("mean_of_total").get<double>(), t.at("mean").get<double>() * (1 + 1e-9));
+      EXPECT_GE(t.at("mean_of_total").get<double>(), t.at("mean").get<double>() / std::max(ranks, 1) * (1 - 1e-9));
+      EXPECT_TRUE(result.at("compare").at(0).at("time_us").at("mean_of_total").is_number());
+      EXPECT_EQ(result.at("compare").at(0).at("peer_version").get<std::string>().find("MPI"), 5u);  // "Open MPI 4.1.4"
+      EXPECT_TRUE(result.at("method").is_null() || result.at("method").is_string());
     }
   }
 
@@ -62,9 +68,10 @@ TEST_F(BenchRun, TheTable) {
   const auto rows = ended.figures();
   ASSERT_EQ(rows.size(), 3u);
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    EXPECT_EQ(rows[i].size(), 118u) << rows[i];
     const auto words = words_of(rows[i]);
-    ASSERT_EQ(words.size(), 13u);
+    ASSERT_EQ(words.size(), 14u);
+    EXPECT_EQ(rows[i].find("  ", 116), 118u) << "nccl-tests' columns, then the method: " << rows[i];
+    EXPECT_EQ(words[13], "ring");
     EXPECT_EQ(words[0], std::to_string(8 << (4 * i)));
     EXPECT_EQ(words[1], std::to_string(2 << (4 * i)));
     EXPECT_EQ(words[2], "float");
@@ -72,6 +79,62 @@ TEST_F(BenchRun, TheTable) {
     EXPECT_EQ(words[12], "0");
   }
   EXPECT_NE(ended.out.find("# Avg bus bandwidth    : "), std::string::npos);
+  EXPECT_NE(ended.out.find(" mpi_threads=multiple\n"), std::string::npos);
+}
+
+/// With MPI's own choice and each algorithm, for all collectives that have some; the fastest is shown.
+TEST_F(BenchRun, AlgorithmsOfOpenMpi) {
+  for (const int ranks : {2, 3}) {
+    for (const Collective& collective : collectives()) {
+      if (collective.kind == OpKind::send_recv) continue;
+      const auto ended = run(ranks, fmt::format("{} --direct -b 12 -e 120K -f 100 -n 4 -w 1 --compare mpi "
+                                                "--mpi-algorithms --format json",
+                                                collective.name));
+      ASSERT_EQ(ended.code, 0) << collective.name << ended.err;
+      const auto json = ended.json();
+      for (const auto& result : json.at("results")) {
+        const auto& peers = result.at("compare");
+        EXPECT_EQ(peers.at(0).at("name"), "mpi");
+        EXPECT_EQ(peers.at(0).at("algorithm"), "default");
+        EXPECT_EQ(peers.at(1).at("name"), "mpi-best");
+        ASSERT_GT(peers.size(), 4u) << collective.name;
+        double fastest = peers.at(0).at("time_us").at("p50").get<double>();
+        for (const auto& peer : peers) {
+          EXPECT_EQ(peer.value("wrong", nlohmann::json(0)).is_null(), peers.at(0).at("wrong").is_null());
+          EXPECT_TRUE(peer.at("wrong").is_null() || peer.at("wrong") == 0) << collective.name << peer;
+          EXPECT_TRUE(ranks == 2 || peer.at("algorithm") != "two_proc") << collective.name;
+          fastest = std::min(fastest, peer.at("time_us").at("p50").get<double>());
+        }
+        EXPECT_EQ(peers.at(1).at("time_us").at("p50"), fastest);
+        const auto chosen = std::ranges::count_if(peers, [&](const auto& peer) {
+          return peer.at("algorithm") == peers.at(1).at("algorithm") && peer.at("time_us") == peers.at(1).at("time_us");
+        });
+        EXPECT_EQ(chosen, 2) << "itself, and the algorithm";
+      }
+    }
+  }
+  const auto table = run(2, "all_reduce --direct -b 64 -e 64 -n 4 --compare mpi --mpi-algorithms");
+  EXPECT_EQ(words_of(table.figures().at(0)).size(), 13u + 2 * 4 + 1)
+      << "the algorithms' own times are in the JSON only";
+}
+
+TEST_F(BenchRun, ThreadLevelsOfMpi) {
+  const std::string sweep = "all_reduce -b 64 -e 256K -f 64 -n 5 --compare mpi --format json ";
+  const auto level = [&](const std::string& flags, const std::string& environment = "") {
+    const auto ended = run(2, sweep + flags, environment);
+    EXPECT_EQ(ended.code, 0) << flags << ended.err;
+    return ended.json().at("world").at("mpi_threads");
+  };
+  EXPECT_EQ(level("--direct"), "single");
+  EXPECT_EQ(level("--direct", "KOLO_BACKEND=mpi"), "single");
+  EXPECT_EQ(level("--direct", "KOLO_FAKE_NODES=1,1"), "single");
+  EXPECT_EQ(level("--direct --mpi-threads funneled"), "funneled");
+  EXPECT_EQ(level("--direct --mpi-threads multiple"), "multiple");
+  EXPECT_EQ(level(""), "multiple");
+  EXPECT_EQ(level("--mpi-threads serialized", "KOLO_BACKEND=mpi"), "serialized");
+  const auto ended = run(2, sweep + "--mpi-threads funneled");
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_NE(ended.err.find("--mpi-threads funneled is not enough for a session ("), std::string::npos) << ended.err;
 }
 
 TEST_F(BenchRun, AllTypesAndOperations) {
@@ -291,6 +354,34 @@ TEST_F(BenchRun, WrongResults) {
   EXPECT_EQ(ended.code, exit_wrong) << ended.err;
   EXPECT_GT(ended.json().at("results").at(0).at("wrong"), 0);
   EXPECT_EQ(run(2, "broadcast -b 4K -n 3 -c 0", flawed).code, exit_ok) << "nobody looked";
+}
+
+TEST_F(BenchRun, AnotherMpi) {
+  const std::string other = std::string("FLAWED_VERSION='MPICH Version:\t4.0.2' LD_PRELOAD='") + KOLO_FLAWED_MPI + "'";
+  const auto ended = run(2, "all_reduce --direct -b 8 -e 8 --compare mpi --mpi-algorithms", other);
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_NE(ended.err.find("kolo-bench: --mpi-algorithms chooses among Open MPI's, and this is MPICH 4.0.2; "),
+            std::string::npos)
+      << ended.err;
+  EXPECT_NE(run(2, "all_reduce --direct -b 8 -e 8 -n 2 --compare mpi", other).out.find("# compared with MPICH 4.0.2\n"),
+            std::string::npos);
+}
+
+/// Messages: two to warm up, three that are timed, one that is only checked.
+TEST_F(BenchRun, WrongResultsOfTimedRunsOnly) {
+  const std::string flawed = std::string("KOLO_BACKEND=mpi LD_PRELOAD='") + KOLO_FLAWED_MPI + "' FLAWED_MESSAGE=";
+  const std::string once = " -b 8K -e 8K -n 3 -w 2 --placement in --format json";
+  for (const char* what : {"broadcast --direct", "broadcast", "all_gather --direct"}) {
+    const auto ended = run(2, what + once, flawed + "5");
+    EXPECT_EQ(ended.code, exit_wrong) << what << ended.err;
+    EXPECT_GT(ended.json().at("results").at(0).at("wrong"), 0) << what;
+    EXPECT_NE(ended.err.find("wrong in the last timed iteration; on rank "), std::string::npos) << what << ended.err;
+    EXPECT_EQ(run(2, what + once + " -c 0", flawed + "5").code, exit_ok) << what << ", and nobody looked";
+  }
+  EXPECT_EQ(run(2, "broadcast --direct" + once, flawed + "7").code, exit_ok) << "there is no such message";
+  const auto unlike = run(2, "broadcast --direct" + once, flawed + "6");
+  EXPECT_EQ(unlike.code, exit_wrong);
+  EXPECT_EQ(unlike.err.find("in the last timed iteration"), std::string::npos) << unlike.err;
 }
 #endif
 

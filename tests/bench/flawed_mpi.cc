@@ -1,11 +1,28 @@
-// To be loaded before MPI: large messages of which the first byte is spoilt, as by a bad network card.
+// To be loaded before MPI: large messages of which the first byte is spoilt, as by a bad network card; all of them, or
+// the one whose number FLAWED_MESSAGE names, counted from 1. Or, with FLAWED_VERSION, what MPI says of itself.
 
 #include <dlfcn.h>
 #include <mpi.h>
 
+#include <cstdlib>
+#include <cstring>
+
 extern "C" int PMPI_Isend(const void* buffer, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
                           MPI_Request* request) {
   static const auto real = reinterpret_cast<decltype(&PMPI_Isend)>(dlsym(RTLD_NEXT, "PMPI_Isend"));
-  if (count >= 4096) ++*static_cast<unsigned char*>(const_cast<void*>(buffer));
+  static const char* const chosen = std::getenv("FLAWED_MESSAGE");
+  static int messages = 0;
+  if (count >= 4096 && (!chosen || ++messages == std::atoi(chosen)))
+    ++*static_cast<unsigned char*>(const_cast<void*>(buffer));
   return real(buffer, count, type, to, tag, comm, request);
+}
+
+extern "C" int PMPI_Get_library_version(char* version, int* length) {
+  static const auto real =
+      reinterpret_cast<decltype(&PMPI_Get_library_version)>(dlsym(RTLD_NEXT, "PMPI_Get_library_version"));
+  const char* const other = std::getenv("FLAWED_VERSION");
+  if (!other) return real(version, length);
+  *length = static_cast<int>(std::strlen(other));
+  std::memcpy(version, other, std::strlen(other) + 1);
+  return MPI_SUCCESS;
 }

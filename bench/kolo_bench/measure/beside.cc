@@ -67,7 +67,8 @@ class SmallOnes {
   Tensor tensor_;
 };
 
-Result measure_beside(BenchContext& context, const Work& work, Asynchronous& large, SmallOnes& small) {
+Result measure_beside(BenchContext& context, const Work& work, Asynchronous& large, SmallOnes& small,
+                      LastIteration& last) {
   const Ranks& ranks = context.ranks();
   const Options& options = context.options();
   const Schedule schedule = schedule_for(options, static_cast<std::int64_t>(work.bytes_in()), false);
@@ -78,16 +79,20 @@ Result measure_beside(BenchContext& context, const Work& work, Asynchronous& lar
     auto begin = Clock::now();
     large.run();
     alone_us.push_back(us_since(begin));
+    const bool checked = i + 1 == schedule.iterations;
+    if (checked) last.before();
     ranks.barrier();
     begin = Clock::now();
     large.start();
     small.run_beside(large, small_us);
     large.finish();
     beside_us.push_back(us_since(begin));
+    if (checked) last.after();
   }
   const std::vector<Candidate*> candidates{&large};
   Result result = make_result(context, work, candidates, {combine(ranks, std::move(alone_us), options.combine)});
   result.mode = "beside";
+  result.method.clear();  // the last bucket was a small one's
   const auto count = static_cast<std::int64_t>(small_us.size());
   result.beside = Beside{small.bytes(), count, percentiles(combine(ranks, std::move(small_us), options.combine).us),
                          percentiles(combine(ranks, std::move(beside_us), options.combine).us).p50, result.time_us.p50};
@@ -103,8 +108,9 @@ void run_beside(BenchContext& context) {
   sums.each([&](const Work& work) {
     const auto large = through_session(context.session(), work, context.place().stream());
     context.fill(work);
-    Result result = measure_beside(context, work, *large, small);
-    result.wrong = context.wrong_elements(work, *large, false);
+    TimedCheck check(context, work, *large);
+    Result result = measure_beside(context, work, *large, small, check);
+    result.wrong = check.all_wrong();
     context.add({result});
   });
 }

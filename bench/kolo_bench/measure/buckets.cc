@@ -166,7 +166,8 @@ void run_buckets(BenchContext& context) {
   shown.warm_up = schedule.warm_up;
   context.begin(peers, shown);
   context.fill(work);
-  const auto series = measure(ranks, candidates, schedule);
+  TimedCheck check(context, work, *candidates[0]);
+  const auto series = measure(ranks, candidates, schedule, &check);
 
   Result result = make_result(context, work, candidates, series);
   result.bytes = bytes;
@@ -174,7 +175,7 @@ void run_buckets(BenchContext& context) {
   result.buckets = list.name;
   result.tensors = static_cast<std::int64_t>(list.elements.size());
   fill_in_bandwidth(result, signature.kind, ranks.size());
-  result.wrong = context.wrong_elements(work, *candidates[0], false);
+  result.wrong = check.all_wrong();
   for (std::size_t i = 0; i < result.compare.size(); ++i)
     result.compare[i].wrong = context.wrong_elements(work, *candidates[i + 1], true);
   context.add({result});

@@ -21,6 +21,8 @@ class Candidate {
   virtual std::string_view name() const = 0;
   /// Runs the collective once, and returns when this rank has its results and may change its inputs.
   virtual void run() = 0;
+  /// How kolo moved this rank's bytes when it ran last, see Operation::method(); empty: not known.
+  virtual std::string_view method() const { return {}; }
 };
 
 /// A candidate that can communicate in the background: run() is start() and finish().

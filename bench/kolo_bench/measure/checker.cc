@@ -10,8 +10,7 @@
 
 #include <kolo/float16.h>
 
-#include "ops/bucket.h"
-#include "ops/kernels/reduce.h"
+#include "bench/kolo_bench/measure/reference.h"
 
 namespace kolo::bench {
 namespace {
@@ -179,15 +178,13 @@ void Checker::write_expected(const Values& values, const Work& work, std::int64_
   }
   const std::int64_t begin = first + (signature_.kind == OpKind::reduce_scatter ? rank_ * block : 0);
   std::vector<std::byte> inputs(static_cast<std::size_t>(ranks_) * static_cast<std::size_t>(count) * bytes);
-  std::vector<const void*> sources;
+  std::vector<const std::byte*> sources;
   for (int rank = 0; rank < ranks_; ++rank) {
     std::byte* input = inputs.data() + static_cast<std::size_t>(rank) * static_cast<std::size_t>(count) * bytes;
     values.write(rank, begin, count, input);
     sources.push_back(input);
   }
-  void* const result = to;
-  reduce(reduction_of(signature_, divisor_of(signature_, ranks_)), sources, std::span(&result, 1),
-         static_cast<std::size_t>(count));
+  reference_reduction(signature_.op, signature_.dtype, sources, count, to);
 }
 
 }  // namespace kolo::bench

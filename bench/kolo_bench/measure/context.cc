@@ -22,11 +22,14 @@ std::string host_name() {
   return name;
 }
 
-std::string mpi_library() {
-  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
-  int length = 0;
-  check_mpi(MPI_Get_library_version(text, &length), "MPI_Get_library_version");
-  return std::string(text, std::string_view(text).find_first_of(",\n\0"));
+/// MPI's thread level; not what any_thread_level_will_do() says of it.
+MpiThreads mpi_threads() {
+  int level = MPI_THREAD_SINGLE;
+  check_mpi(PMPI_Query_thread(&level), "MPI_Query_thread");
+  return level == MPI_THREAD_MULTIPLE     ? MpiThreads::multiple
+         : level == MPI_THREAD_SERIALIZED ? MpiThreads::serialized
+         : level == MPI_THREAD_FUNNELED   ? MpiThreads::funneled
+                                          : MpiThreads::single;
 }
 
 Config settings_of_environment() {
@@ -63,6 +66,14 @@ DeviceInfo info_of(const BufferPlacement& place) {
   return {place.device().index, facts.bus, facts.name};
 }
 
+/// The texts that ranks have, each once: "mapped", or "mapped+ring".
+std::string common_text(std::vector<std::string> texts) {
+  std::ranges::sort(texts);
+  texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
+  std::erase(texts, "");
+  return fmt::format("{}", fmt::join(texts, "+"));
+}
+
 std::vector<DeviceInfo> devices_of_all(const Ranks& ranks, const DeviceInfo& mine) {
   const auto indices = ranks.gather(std::to_string(mine.index)), buses = ranks.gather(mine.bus),
              names = ranks.gather(mine.name);
@@ -93,6 +104,10 @@ BenchContext::BenchContext(const Options& options, const Ranks& ranks)
   if (options.ordered) group_ = ordered_group();
   watch_.begin("setting up the peer");
   peer_ = make_peer(options, ranks, *place_);
+  if (peer_)
+    report_.world.peer_version = peer_->version();
+  else if (options.task == Task::buckets && options.device == DeviceKind::cpu)
+    report_.world.peer_version = mpi_version();
 }
 
 Group BenchContext::ordered_group() {
@@ -109,6 +124,7 @@ void BenchContext::describe(const World& world) {
   info.hosts = ranks_.gather(host_name());
   for (const std::string& pid : ranks_.gather(std::to_string(::getpid()))) info.pids.push_back(std::stoi(pid));
   info.mpi = mpi_library();
+  info.mpi_threads = to_string(mpi_threads());
   info.path = options_.path();
   cli::collectively(ranks_, [&] {
     info.backend = backend_on(world, options_.device);
@@ -135,7 +151,9 @@ std::unique_ptr<Candidate> BenchContext::kolo(const Work& work) {
 }
 
 std::vector<std::string> BenchContext::peers() const {
-  return peer_ ? std::vector<std::string>{peer_->name()} : std::vector<std::string>{};
+  if (!peer_) return {};
+  if (!options_.mpi_algorithms) return {peer_->name()};
+  return {peer_->name(), peer_->name() + "-best"};
 }
 
 Storage BenchContext::storage(std::size_t bytes) {
@@ -193,6 +211,19 @@ void BenchContext::note(const std::string& line) {
 
 std::optional<std::int64_t> BenchContext::wrong_elements(const Work& work, Candidate& candidate, bool any_order) {
   if (options_.checks == 0) return std::nullopt;
+  std::int64_t total = 0;
+  for (int pass = 1; pass <= options_.checks; ++pass) {
+    const Checker fresh = checker(work, any_order || pass % 2 == 0, static_cast<std::uint64_t>(pass));
+    place_->fill(fresh, work);
+    ranks_.barrier();
+    candidate.run();
+    total += count_wrong(work, candidate, fresh, "");
+  }
+  return total;
+}
+
+Checker BenchContext::checker(const Work& work, bool any_order, std::uint64_t seed) {
+  // Across nodes, and by NCCL, partial sums are added in another order than within one.
   const bool in_rank_order = one_node_ && !report_.world.backend.starts_with("nccl");
   const Signature& how = work.signature;
   const bool rounds = !in_rank_order && options_.device != DeviceKind::cpu && how.op == ReduceOp::average &&
@@ -201,28 +232,42 @@ std::optional<std::int64_t> BenchContext::wrong_elements(const Work& work, Candi
     note(
         "NCCL multiplies averages by 1/n, which is rounded unless n is a power of two; they are checked within that "
         "rounding");
-  std::int64_t total = 0;
-  for (int pass = 1; pass <= options_.checks; ++pass) {
-    // Across nodes, and by NCCL, partial sums are added in another order than within one.
-    const auto kind = any_order || !in_rank_order || pass % 2 == 0 ? ValueKind::exact : ValueKind::full;
-    const Checker checker(work.signature, ranks_.rank(), ranks_.size(), kind, static_cast<std::uint64_t>(pass), rounds);
-    total += wrong_after_a_run(work, candidate, checker);
-  }
-  return total;
+  const auto kind = any_order || !in_rank_order ? ValueKind::exact : ValueKind::full;
+  return {how, ranks_.rank(), ranks_.size(), kind, seed, rounds};
 }
 
-std::int64_t BenchContext::wrong_after_a_run(const Work& work, Candidate& candidate, const Checker& checker) {
-  place_->fill(checker, work);
-  ranks_.barrier();
-  candidate.run();
+std::int64_t BenchContext::count_wrong(const Work& work, const Candidate& candidate, const Checker& checker,
+                                       const char* when) {
   std::optional<WrongElement> first;
   const std::int64_t wrong = ranks_.sum(place_->wrong(checker, work, &first));
   if (wrong == 0) return 0;
   const auto texts = ranks_.gather(first ? to_string(*first) : "");
   const auto rank = std::ranges::find_if(texts, [](const std::string& text) { return !text.empty(); });
-  note(fmt::format("{}: {} {} wrong; on rank {} {}", work.name, candidate.name(),
-                   wrong == 1 ? "has 1 element" : fmt::format("has {} elements", wrong), rank - texts.begin(), *rank));
+  note(fmt::format("{}: {} {} wrong{}; on rank {} {}", work.name, candidate.name(),
+                   wrong == 1 ? "has 1 element" : fmt::format("has {} elements", wrong), when, rank - texts.begin(),
+                   *rank));
   return wrong;
+}
+
+namespace {
+constexpr std::uint64_t timed_seed = 1 << 20;  // that of no other check
+}
+
+TimedCheck::TimedCheck(BenchContext& context, const Work& work, Candidate& kolo)
+    : context_(context), work_(work), kolo_(kolo), checker_(context.checker(work, false, timed_seed)) {}
+
+void TimedCheck::before() {
+  if (context_.options().checks > 0) context_.place().fill(checker_, work_);
+}
+
+void TimedCheck::after() {
+  if (context_.options().checks > 0)
+    wrong_ += context_.count_wrong(work_, kolo_, checker_, " in the last timed iteration");
+}
+
+std::optional<std::int64_t> TimedCheck::all_wrong() {
+  const auto wrong = context_.wrong_elements(work_, kolo_, false);
+  return wrong ? std::optional(*wrong + wrong_) : wrong;
 }
 
 Result make_result(const BenchContext& context, const Work& work, std::span<Candidate* const> candidates,
@@ -242,6 +287,8 @@ Result make_result(const BenchContext& context, const Work& work, std::span<Cand
   result.time_us = percentiles(series[0].us);
   result.slowest_rank = series[0].slowest_rank;
   result.slowest_share = series[0].slowest_share;
+  result.mean_of_total_us = series[0].mean_of_total;
+  result.method = common_text(context.ranks().gather(std::string(candidates[0]->method())));
   fill_in_bandwidth(result, how.kind, context.ranks().size());
   for (std::size_t i = 1; i < candidates.size(); ++i) {
     const Percentiles time = percentiles(series[i].us);
@@ -249,6 +296,8 @@ Result make_result(const BenchContext& context, const Work& work, std::span<Cand
       result.copy_limit_gbs = static_cast<double>(result.bytes) / time.p50 / 1e3;
     } else {
       result.compare.push_back({std::string(candidates[i]->name()), time, time.p50 / result.time_us.p50});
+      result.compare.back().mean_of_total_us = series[i].mean_of_total;
+      result.compare.back().version = context.world().peer_version;
     }
   }
   return result;

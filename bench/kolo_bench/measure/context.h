@@ -38,6 +38,7 @@ class BenchContext {
   Group ordered_group();
   Watch& watch() { return watch_; }
   Report& report() { return report_; }
+  const WorldInfo& world() const { return report_.world; }
 
   /// kolo as a candidate: through the session, or --direct.
   std::unique_ptr<Candidate> kolo(const Work& work);
@@ -46,7 +47,7 @@ class BenchContext {
   const BufferPlacement& place() const { return *place_; }
   /// The implementation that kolo is compared with; null: none.
   Peer* peer() const { return peer_.get(); }
-  /// Its name, if there is one.
+  /// Its name, if there is one, and with --mpi-algorithms that of its fastest way.
   std::vector<std::string> peers() const;
 
   /// Memory of the kind that the options name, zeroed.
@@ -69,8 +70,13 @@ class BenchContext {
   /// ranks; the first is reported. Nothing with -c 0.
   std::optional<std::int64_t> wrong_elements(const Work& work, Candidate& candidate, bool any_order);
 
+  /// What knows the results of work on values that only this `seed` has. `any_order`: of values whose sums have the
+  /// same bits in any order.
+  Checker checker(const Work& work, bool any_order, std::uint64_t seed);
+  /// Counts and reports the wrong elements on all ranks; `when` tells which of the candidate's runs it was.
+  std::int64_t count_wrong(const Work& work, const Candidate& candidate, const Checker& checker, const char* when);
+
  private:
-  std::int64_t wrong_after_a_run(const Work& work, Candidate& candidate, const Checker& checker);
   std::int64_t device_peak() const;
   void print(const std::string& text);
 
@@ -92,7 +98,26 @@ class BenchContext {
   bool yields_ = false;
 };
 
-/// The first candidate's times as a result, the others' as its peers.
+/// Checks kolo's timed runs by the last one: it works on fresh values, and its outputs are poisoned first. So an
+/// operation in place, whose values change with every run, can be checked, too.
+class TimedCheck final : public LastIteration {
+ public:
+  /// All of them must outlive this.
+  TimedCheck(BenchContext& context, const Work& work, Candidate& kolo);
+  void before() override;
+  void after() override;
+  /// The wrong elements of that run and of wrong_elements(), which follows. Nothing with -c 0.
+  std::optional<std::int64_t> all_wrong();
+
+ private:
+  BenchContext& context_;
+  const Work& work_;
+  Candidate& kolo_;
+  const Checker checker_;
+  std::int64_t wrong_ = 0;
+};
+
+/// The first candidate's times as a result, the others' as its peers. Collective.
 Result make_result(const BenchContext& context, const Work& work, std::span<Candidate* const> candidates,
                    const std::vector<Series>& series);
 

@@ -18,6 +18,7 @@ class Dependent final : public Candidate {
     const bool in_order = options_.group.info() && options_.group.info()->order == Order::program;
     in_order ? session_.all_reduce(value_, options_) : session_.all_reduce("latency", value_, options_);
   }
+  std::string_view method() const override { return session_.stats().method; }
 
  private:
   Session& session_;
@@ -25,7 +26,7 @@ class Dependent final : public Candidate {
   AllReduceOptions options_;
 };
 
-/// 8 bytes from rank 0 to rank 1 of an ordered group, the next time back: half a round trip each.
+/// 8 bytes from rank 0 to rank 1 of an ordered group, the next time back: half a round trip each. They count the trips.
 class HalfRoundTrip final : public Candidate {
  public:
   explicit HalfRoundTrip(Session& session)
@@ -35,15 +36,20 @@ class HalfRoundTrip final : public Candidate {
     const bool back = std::exchange(back_, !back_);
     if (session_.rank() > 1) return;
     const bool sends = (session_.rank() == 1) == back;
+    ++trips_;
+    if (sends) ++value_;
     const PairOptions options{.group = group_};
     sends ? session_.send(view_scalar(value_), 1 - session_.rank(), options)
           : session_.recv(view_scalar(value_), 1 - session_.rank(), options);
   }
 
+  /// Whether this rank's value is not that of the last trip.
+  bool is_wrong() const { return value_ != trips_; }
+
  private:
   Session& session_;
   Group group_;
-  double value_ = 0;
+  double value_ = 0, trips_ = 0;
   bool back_ = false;
 };
 
@@ -77,34 +83,42 @@ void run_latency(BenchContext& context) {
   shown.iterations = schedule.iterations;
   shown.warm_up = schedule.warm_up;
   context.begin(context.peers(), shown);
-  const auto series = measure(context.ranks(), candidates, schedule);
+  TimedCheck check(context, work, kolo);
+  const auto series = measure(context.ranks(), candidates, schedule, &check);
 
   Result result = make_result(context, work, candidates, series);
   result.mode = "latency";
-  result.wrong = context.wrong_elements(work, kolo, false);
+  result.wrong = check.all_wrong();
   for (PeerResult& result_of_peer : result.compare) result_of_peer.wrong = context.wrong_elements(work, *peer, true);
   context.add({result});
 
   // The rows below are compared with the first.
   schedule.in_a_row = schedule.iterations;
-  const auto measure_alone = [&, of_all_reduce = result.time_us](Candidate& candidate, const char* op) {
+  const PeerResult all_reduce{.name = "all_reduce",
+                              .time_us = result.time_us,
+                              .mean_of_total_us = result.mean_of_total_us,
+                              .version = "kolo " + context.world().version};
+  const auto measure_alone = [&](Candidate& candidate, const char* op, LastIteration* last) {
     Candidate* const alone = &candidate;
-    Result row =
-        make_result(context, work, std::span(&alone, 1), measure(context.ranks(), std::span(&alone, 1), schedule));
+    const std::span<Candidate* const> only(&alone, 1);
+    Result row = make_result(context, work, only, measure(context.ranks(), only, schedule, last));
     row.op = op;
     row.mode = "latency";
-    row.compare = {{"all_reduce", of_all_reduce, of_all_reduce.p50 / row.time_us.p50}};
+    row.compare = {all_reduce};
+    row.compare[0].ratio = all_reduce.time_us.p50 / row.time_us.p50;
     return row;
   };
   if (!options.ordered) {
     Dependent in_order(context, tensor, context.ordered_group());
-    result = measure_alone(in_order, "ordered_all_reduce");
-    result.wrong = context.wrong_elements(work, in_order, false);
+    TimedCheck check_of_ordered(context, work, in_order);
+    result = measure_alone(in_order, "ordered_all_reduce", &check_of_ordered);
+    result.wrong = check_of_ordered.all_wrong();
     context.add({result});
   }
   if (context.ranks().size() < 2 || tensor.device.kind != DeviceKind::cpu) return;
   HalfRoundTrip trip(context.session());
-  result = measure_alone(trip, "send_recv");
+  result = measure_alone(trip, "send_recv", nullptr);
+  if (options.checks > 0) result.wrong = context.ranks().sum(trip.is_wrong() ? 1 : 0);
   result.bytes = sizeof(double);
   result.dtype = DType::f64;
   result.redop.reset();

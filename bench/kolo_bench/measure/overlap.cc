@@ -57,7 +57,7 @@ void run_once(const Ranks& ranks, Asynchronous& candidate, Computation& computat
 }
 
 Result measure_overlap(BenchContext& context, const Work& work, const std::vector<Asynchronous*>& candidates,
-                       Computation& computation) {
+                       Computation& computation, LastIteration& last) {
   const Options& options = context.options();
   const Ranks& ranks = context.ranks();
   Schedule schedule = schedule_for(options, static_cast<std::int64_t>(work.bytes_in()), false);
@@ -68,7 +68,10 @@ Result measure_overlap(BenchContext& context, const Work& work, const std::vecto
   std::vector<Overlapped> times(candidates.size());
   for (std::int64_t i = 0; i < schedule.iterations; ++i) {
     for (std::size_t c = 0; c < candidates.size(); ++c) {
+      const bool checked = c == 0 && i + 1 == schedule.iterations;
+      if (checked) last.before();
       run_once(ranks, *candidates[c], computation, computation.repetitions_for(percentiles(pure[c].us).p50), times[c]);
+      if (checked) last.after();
     }
   }
   std::vector<Series> overall;
@@ -104,8 +107,9 @@ void run_overlap(BenchContext& context) {
     std::vector<Asynchronous*> candidates{kolo.get()};
     if (theirs) candidates.push_back(theirs.get());
     context.fill(work);
-    Result result = measure_overlap(context, work, candidates, computation);
-    result.wrong = context.wrong_elements(work, *kolo, false);
+    TimedCheck check(context, work, *kolo);
+    Result result = measure_overlap(context, work, candidates, computation, check);
+    result.wrong = check.all_wrong();
     context.add({result});
   });
 }

@@ -140,23 +140,38 @@ class Sweep {
     const std::size_t bytes = std::max(work.bytes_in(), work.bytes_out());
     all.push_back(context_.kolo(work));
     if (Peer* const peer = context_.peer()) {
-      if (const auto reason = peer->refuses(work))
+      if (const auto reason = peer->refuses(work)) {
         context_.note(fmt::format("{}; that is not compared", *reason));
-      else
+      } else {
         all.push_back(peer->candidate(work, peer->name()));
+        for (auto& one : peer->alternatives(work)) all.push_back(std::move(one));
+      }
     }
     if (options_.copy_limit) all.push_back(std::make_unique<Copies>(bytes, options_.huge_pages));
     std::vector<Candidate*> candidates;
     for (const auto& one : all) candidates.push_back(one.get());
 
     context_.fill(work);
-    const auto series =
-        measure(ranks_, candidates, schedule_for(options_, static_cast<std::int64_t>(bytes), candidates.size() == 1));
+    TimedCheck check(context_, work, *candidates[0]);
+    const Schedule schedule = schedule_for(options_, static_cast<std::int64_t>(bytes), candidates.size() == 1);
+    const auto series = measure(ranks_, candidates, schedule, &check);
     Result result = make_result(context_, work, candidates, series);
-    result.wrong = context_.wrong_elements(work, *candidates[0], false);
-    if (!result.compare.empty() && context_.peer()->checkable(work))
-      result.compare[0].wrong = context_.wrong_elements(work, *candidates[1], true);
+    result.wrong = check.all_wrong();
+    finish_peers(work, candidates, result);
     return result;
+  }
+
+  /// Checks the peers' results; of several ways of one peer, adds the fastest.
+  void finish_peers(const Work& work, const std::vector<Candidate*>& candidates, Result& result) {
+    auto& peers = result.compare;
+    if (peers.empty()) return;
+    const Peer& peer = *context_.peer();
+    for (std::size_t i = 0; peer.checkable(work) && i < peers.size(); ++i)
+      peers[i].wrong = context_.wrong_elements(work, *candidates[i + 1], true);
+    if (!options_.mpi_algorithms) return;
+    peers[0].algorithm = "default";
+    for (std::size_t i = 1; i < peers.size(); ++i) peers[i].algorithm = peers[i].name.substr(peer.name().size() + 1);
+    add_best_peer(result, peer.name() + "-best");
   }
 
   BenchContext& context_;

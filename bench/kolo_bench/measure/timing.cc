@@ -39,15 +39,22 @@ Schedule schedule_for(const Options& options, std::int64_t bytes, bool alone) {
   return schedule;
 }
 
-std::vector<Series> measure(const Ranks& ranks, std::span<Candidate* const> candidates, const Schedule& schedule) {
+std::vector<Series> measure(const Ranks& ranks, std::span<Candidate* const> candidates, const Schedule& schedule,
+                            LastIteration* last) {
   for (Candidate* candidate : candidates) {
     for (std::int64_t i = 0; i < schedule.warm_up; ++i) candidate->run();
   }
   std::vector<std::vector<double>> us(candidates.size());
   for (auto& times : us) times.reserve(static_cast<std::size_t>(schedule.iterations));
-  for (std::int64_t done = 0; done < schedule.iterations; done += schedule.in_a_row) {
-    const std::int64_t count = std::min(schedule.in_a_row, schedule.iterations - done);
+  const std::int64_t in_turns = schedule.iterations - (last ? 1 : 0);
+  for (std::int64_t done = 0; done < in_turns; done += schedule.in_a_row) {
+    const std::int64_t count = std::min(schedule.in_a_row, in_turns - done);
     for (std::size_t i = 0; i < candidates.size(); ++i) take_turn(ranks, *candidates[i], schedule, count, us[i]);
+  }
+  for (std::size_t i = 0; last && i < candidates.size(); ++i) {
+    if (i == 0) last->before();
+    take_turn(ranks, *candidates[i], schedule, 1, us[i]);
+    if (i == 0) last->after();
   }
   std::vector<Series> all;
   for (auto& times : us) all.push_back(combine(ranks, std::move(times), schedule.combine));
@@ -62,6 +69,7 @@ Series combine(const Ranks& ranks, std::vector<double> us, Combine how) {
   const auto most = std::ranges::max_element(count);
   series.slowest_rank = static_cast<int>(most - count.begin());
   series.slowest_share = us.empty() ? 0 : static_cast<double>(*most) / static_cast<double>(us.size());
+  us.push_back(cli::percentiles(us).mean);  // combined as the iterations are
   switch (how) {
     case Combine::max: ranks.combine(us, MPI_MAX); break;
     case Combine::min: ranks.combine(us, MPI_MIN); break;
@@ -73,6 +81,8 @@ Series combine(const Ranks& ranks, std::vector<double> us, Combine how) {
       ranks.combine(us, MPI_SUM);
       for (double& time : us) time /= ranks.size();
   }
+  series.mean_of_total = us.back();
+  us.pop_back();
   series.us = std::move(us);
   return series;
 }

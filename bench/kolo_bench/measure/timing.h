@@ -34,14 +34,24 @@ Schedule schedule_for(const Options& options, std::int64_t bytes, bool alone);
 /// The times of a candidate's iterations.
 struct Series {
   std::vector<double> us;    ///< of each iteration, combined over the ranks
+  double mean_of_total = 0;  ///< of all iterations together, by their number, then combined over the ranks
   int slowest_rank = 0;      ///< the one that was the slowest most often
   double slowest_share = 0;  ///< of the iterations
 };
 
+/// What is done before and after the first candidate's last iteration, outside of its time. Collective.
+class LastIteration {
+ public:
+  virtual ~LastIteration() = default;
+  virtual void before() = 0;
+  virtual void after() = 0;
+};
+
 /// Runs the candidates in turn, until each has had its iterations. In a turn they follow each other without a pause
-/// unless they are isolated; an iteration's time runs from the end of the one before to its own end, on each rank.
-/// Collective.
-std::vector<Series> measure(const Ranks& ranks, std::span<Candidate* const> candidates, const Schedule& schedule);
+/// unless they are isolated; an iteration's time runs from the end of the one before to its own end, on each rank. With
+/// `last` the last iteration is a turn of its own. Collective.
+std::vector<Series> measure(const Ranks& ranks, std::span<Candidate* const> candidates, const Schedule& schedule,
+                            LastIteration* last = nullptr);
 
 /// Combines every rank's times of the iterations.
 Series combine(const Ranks& ranks, std::vector<double> us, Combine how);

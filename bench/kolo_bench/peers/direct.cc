@@ -40,12 +40,13 @@ class Direct final : public Candidate {
       : own_(std::move(own)), jobs_(std::move(jobs)), yields_(yields) {}
 
   std::string_view name() const override { return "kolo"; }
+  std::string_view method() const override { return method_; }
 
   void run() override {
     Spinner spinner(yields_);
     if (jobs_.size() == 1) {
       const auto operation = jobs_[0].backend->start(jobs_[0].bucket);
-      while (!operation->step()) spinner.wait();
+      while (!is_done(*operation)) spinner.wait();
       return;
     }
     running_.clear();
@@ -55,16 +56,24 @@ class Direct final : public Candidate {
         running_.push_back(jobs_[next].backend->start(jobs_[next].bucket));
         ++next;
       }
-      if (std::erase_if(running_, [](const auto& operation) { return operation->step(); }) == 0 && next == jobs_.size())
+      if (std::erase_if(running_, [&](const auto& operation) { return is_done(*operation); }) == 0 &&
+          next == jobs_.size())
         spinner.wait();
     }
   }
 
  private:
+  bool is_done(Operation& operation) {
+    if (!operation.step()) return false;
+    method_ = operation.method();
+    return true;
+  }
+
   std::vector<std::unique_ptr<Backend>> own_;  // of pairs
   std::vector<Job> jobs_;
   std::vector<std::unique_ptr<Operation>> running_;
   bool yields_;
+  const char* method_ = "";
 };
 
 Backend& backend_for(const BackendList& backends, const Signature& signature) {

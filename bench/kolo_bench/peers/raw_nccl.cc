@@ -1,5 +1,6 @@
 #include "bench/kolo_bench/peers/raw_nccl.h"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <sched.h>
 
@@ -57,7 +58,12 @@ std::optional<std::string> no_nccl_call(const Work& work) {
   return std::nullopt;
 }
 
-RawNccl::RawNccl(const NcclTable& table, Gpu& gpu, const NcclId& id, int rank, int ranks)
+NcclInitRank nccl_init_rank() {
+  void* const library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
+  return library ? reinterpret_cast<NcclInitRank>(dlsym(library, "ncclCommInitRank")) : nullptr;
+}
+
+RawNccl::RawNccl(const NcclTable& table, Gpu& gpu, const NcclId& id, int rank, int ranks, NcclInitRank init)
     : table_(table),
       gpu_(gpu),
       selected_(gpu),
@@ -65,8 +71,9 @@ RawNccl::RawNccl(const NcclTable& table, Gpu& gpu, const NcclId& id, int rank, i
       rank_(rank),
       ranks_(ranks),
       exceptions_(std::uncaught_exceptions()) {
-  check_nccl(table_, table_.init(&comm_, ranks, id, rank, 0), nullptr, "ncclCommInitRankConfig");
-  settle("ncclCommInitRankConfig");
+  const NcclResult rc = init ? init(&comm_, ranks, id, rank) : table_.init(&comm_, ranks, id, rank, 0);
+  check_nccl(table_, rc, nullptr, "ncclCommInitRank");
+  settle("ncclCommInitRank");
 }
 
 RawNccl::~RawNccl() {

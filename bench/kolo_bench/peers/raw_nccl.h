@@ -11,12 +11,19 @@
 
 namespace kolo::bench {
 
-/// NCCL without kolo: a communicator over all ranks, and a stream. Used by the thread that made it, whose
+/// ncclCommInitRank(), of which kolo's table has no need: it makes communicators that block, as nccl-tests' do.
+using NcclInitRank = NcclResult (*)(NcclComm* comm, int ranks, NcclId id, int rank);
+/// That of the library that nccl_table() has loaded; null if a stand-in for it is behind the table.
+NcclInitRank nccl_init_rank();
+
+/// NCCL without kolo: a blocking communicator over all ranks, and a stream. Used by the thread that made it, whose
 /// current gpu is `gpu` as long as this lives.
 class RawNccl final {
  public:
-  /// Makes the communicator whose `id` get_unique_id() gave one of the ranks. Collective. Throws Error{backend}.
-  RawNccl(const NcclTable& table, Gpu& gpu, const NcclId& id, int rank, int ranks);
+  /// Makes the communicator whose `id` get_unique_id() gave one of the ranks, with the table's init() if `init` is
+  /// null. Collective. Throws Error{backend}.
+  RawNccl(const NcclTable& table, Gpu& gpu, const NcclId& id, int rank, int ranks,
+          NcclInitRank init = nccl_init_rank());
   /// Collective, unless an exception unwinds the stack.
   ~RawNccl();
   RawNccl(const RawNccl&) = delete;

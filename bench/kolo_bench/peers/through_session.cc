@@ -18,15 +18,18 @@ class ThroughSession final : public Asynchronous {
   }
 
   std::string_view name() const override { return "kolo"; }
+  std::string_view method() const override {
+    const bool by_tag = work_.signature.kind == OpKind::send_recv && in_order();  // which statistics do not count
+    return by_tag ? "" : session_.stats().method;
+  }
 
   void start() override {
-    const bool in_order = group_.info() && group_.info()->order == Order::program;
     for (std::size_t lane = 0; lane < ids_.size(); ++lane) {
       const Tensor &in = work_.lanes[lane].in, &out = work_.lanes[lane].out;
       if (work_.signature.kind == OpKind::send_recv) {
-        in_order ? exchange(in, out) : exchange(in, out, std::string_view(names_[lane]));
+        in_order() ? exchange(in, out) : exchange(in, out, std::string_view(names_[lane]));
       } else {
-        in_order ? submit(in, out) : submit(in, out, ids_[lane]);
+        in_order() ? submit(in, out) : submit(in, out, ids_[lane]);
       }
     }
   }
@@ -41,6 +44,8 @@ class ThroughSession final : public Asynchronous {
   }
 
  private:
+  bool in_order() const { return group_.info() && group_.info()->order == Order::program; }
+
   // `key` is what names the operation, or, in an ordered group, nothing.
 
   void submit(const Tensor& in, const Tensor& out, auto... key) {

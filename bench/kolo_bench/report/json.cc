@@ -18,6 +18,13 @@ Json in_json(const Percentiles& t) {
   return {{"p50", t.p50}, {"p95", t.p95}, {"p99", t.p99}, {"min", t.min}, {"max", t.max}, {"mean", t.mean}};
 }
 
+/// Times of iterations, and their mean as other benchmarks compute it.
+Json in_json(const Percentiles& t, double mean_of_total) {
+  Json json = in_json(t);
+  json["mean_of_total"] = mean_of_total;
+  return json;
+}
+
 Json in_json(const Overlap& o) {
   return {{"overall_us", o.overall_us},
           {"compute_us", o.compute_us},
@@ -36,11 +43,17 @@ Json in_json(const DeviceInfo& d) {
 }
 
 Json in_json(const WorldInfo& w) {
-  Json json{{"ranks", w.ranks},     {"nodes", w.nodes},
-            {"hosts", w.hosts},     {"cores", w.cores},
-            {"version", w.version}, {"mpi", w.mpi},
-            {"path", w.path},       {"backend", w.backend},
-            {"memory", w.memory},   {"huge_pages", w.huge_pages}};
+  Json json{{"ranks", w.ranks},
+            {"nodes", w.nodes},
+            {"hosts", w.hosts},
+            {"cores", w.cores},
+            {"version", w.version},
+            {"mpi", w.mpi},
+            {"mpi_threads", w.mpi_threads},
+            {"path", w.path},
+            {"backend", w.backend},
+            {"memory", w.memory},
+            {"huge_pages", w.huge_pages}};
   json["device"] = w.device;
   if (w.device == "cpu") return json;
   json["gpus"] = Json::array();
@@ -59,10 +72,11 @@ Json in_json(const Result& r) {
             {"in_place", r.in_place},
             {"mode", r.mode},
             {"iterations", r.iterations},
-            {"time_us", in_json(r.time_us)},
+            {"time_us", in_json(r.time_us, r.mean_of_total_us)},
             {"algbw_gbs", r.algbw_gbs},
             {"busbw_gbs", or_null(r.busbw_gbs)},
             {"wrong", or_null(r.wrong)},
+            {"method", r.method.empty() ? Json(nullptr) : Json(r.method)},
             {"slowest", {{"rank", r.slowest_rank}, {"share", r.slowest_share}}}};
   if (r.copy_limit_gbs) json["copy_limit_gbs"] = *r.copy_limit_gbs;
   if (r.overlap) json["overlap"] = in_json(*r.overlap);
@@ -71,8 +85,12 @@ Json in_json(const Result& r) {
   if (r.compare.empty()) return json;
   json["compare"] = Json::array();
   for (const PeerResult& peer : r.compare) {
-    Json one{
-        {"name", peer.name}, {"time_us", in_json(peer.time_us)}, {"ratio", peer.ratio}, {"wrong", or_null(peer.wrong)}};
+    Json one{{"name", peer.name},
+             {"peer_version", peer.version},
+             {"time_us", in_json(peer.time_us, peer.mean_of_total_us)},
+             {"ratio", peer.ratio},
+             {"wrong", or_null(peer.wrong)}};
+    if (!peer.algorithm.empty()) one["algorithm"] = peer.algorithm;
     if (peer.overlap) one["overlap"] = in_json(*peer.overlap);
     json["compare"].push_back(std::move(one));
   }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <kolo/op.h>
@@ -43,6 +44,9 @@ struct PeerResult {
   double ratio = 0;                     ///< its median over kolo's
   std::optional<std::int64_t> wrong{};  ///< elements, on all ranks; nothing if not checked
   std::optional<Overlap> overlap{};
+  double mean_of_total_us = 0;  ///< as Result's
+  std::string version{};        ///< "Open MPI 4.1.4"
+  std::string algorithm{};      ///< the one that was asked for; "default": the peer chose; empty: nobody asked
 };
 
 /// One size and placement.
@@ -57,6 +61,8 @@ struct Result {
   std::string mode;  ///< "throughput", "isolated", "latency", "overlap", "beside"
   std::int64_t iterations = 0;
   Percentiles time_us;                  ///< of one operation
+  double mean_of_total_us = 0;          ///< time of all iterations by their number, combined over the ranks after that
+  std::string method{};                 ///< how kolo moved the bytes in the last of them; empty: not known
   double algbw_gbs = 0;                 ///< at the median
   std::optional<double> busbw_gbs{};    ///< nothing for one rank
   std::optional<std::int64_t> wrong{};  ///< elements, on all ranks; nothing if not checked
@@ -68,6 +74,9 @@ struct Result {
   std::optional<Beside> beside{};
   std::string buckets{};     ///< name of the list
   std::int64_t tensors = 0;  ///< of the list
+
+  /// The peer of that name; null: there is none.
+  const PeerResult* peer(std::string_view name) const;
 };
 
 /// Where a rank's buffers lie.
@@ -87,6 +96,8 @@ struct WorldInfo {
   std::vector<std::string> hosts{};  ///< by rank
   std::vector<int> pids{};           ///< by rank
   std::string mpi{};                 ///< library and version
+  std::string mpi_threads{};         ///< MPI's thread level: "single"
+  std::string peer_version{};        ///< of what kolo is compared with: "Open MPI 4.1.4"; empty: nothing
   std::string path{};                ///< "session", "ordered", "direct"
   std::string backend{};             ///< the first in the list: "mpi"
   std::string memory{};              ///< "private", "session"
@@ -130,6 +141,9 @@ struct Report {
 
 /// Fills in algbw_gbs and busbw_gbs from the rest. `ranks`: of the world.
 void fill_in_bandwidth(Result& result, OpKind kind, int ranks);
+
+/// Puts the fastest of the peers, among those that were not found wrong, behind the first, as `name`.
+void add_best_peer(Result& result, const std::string& name);
 
 /// The mean bus bandwidth of all results that have one, as nccl-tests print it; 0 if none has.
 double average_busbw(const std::vector<Result>& results);

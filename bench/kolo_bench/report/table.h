@@ -19,7 +19,8 @@ class Table {
   virtual std::string footer(const Report& report) = 0;
 };
 
-/// Prints nccl-tests 2.19's columns; non-data lines start with #, columns of the peers and the copy limit follow. The
+/// Prints nccl-tests 2.19's columns; non-data lines start with #, columns of the peers and the copy limit follow, then
+/// the method by which kolo moved the bytes, of both placements, out-of-place first where they differ. The
 /// half of a placement that was not measured says N/A. `peers`: the names that every result is compared with.
 std::unique_ptr<Table> nccl_table(const Options& options, const std::vector<std::string>& peers);
 

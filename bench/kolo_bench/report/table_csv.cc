@@ -31,7 +31,9 @@ class CsvTable final : public Table {
       if (overlap_) text += fmt::format(",{}_overlap_percent", peer);
     }
     if (!gpu_.empty()) text += ",gpu";
-    return text + "\n";
+    text += ",mean_of_total_us";
+    for (const std::string& peer : peers_) text += fmt::format(",{}_mean_of_total_us", peer);
+    return text + ",method\n";
   }
 
   std::string row(const std::vector<Result>& placements) override {
@@ -57,13 +59,17 @@ class CsvTable final : public Table {
       text += fmt::format(",{},{},{},{},{},{}", r.beside->with_us, r.beside->percent_kept(), r.beside->bytes,
                           r.beside->us.p50, r.beside->us.p90, r.beside->us.p99);
     for (const std::string& name : peers_) {
-      const PeerResult* peer = nullptr;
-      for (const PeerResult& candidate : r.compare) peer = candidate.name == name ? &candidate : peer;
+      const PeerResult* const peer = r.peer(name);
       text += peer ? fmt::format(",{},{}", peer->time_us.p50, peer->ratio) : ",,";
       if (overlap_) text += peer && peer->overlap ? fmt::format(",{}", peer->overlap->percent()) : ",";
     }
     if (!gpu_.empty()) text += fmt::format(",\"{}\"", gpu_);
-    return text + "\n";
+    text += fmt::format(",{}", r.mean_of_total_us);
+    for (const std::string& name : peers_) {
+      const PeerResult* const peer = r.peer(name);
+      text += peer ? fmt::format(",{}", peer->mean_of_total_us) : ",";
+    }
+    return text + "," + r.method + "\n";
   }
 
   bool overlap_, beside_;

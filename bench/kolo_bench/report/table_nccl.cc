@@ -26,8 +26,10 @@ class NcclTable final : public Table {
   std::string header(const WorldInfo& world) override {
     program_ = options_.collective->perf;
     const Sizes& sizes = options_.sizes;
-    std::string text = fmt::format("# kolo-bench version {} path={} backend={} memory={} mpi={}\n", world.version,
-                                   world.path, world.backend, world.memory, world.mpi);
+    std::string text =
+        fmt::format("# kolo-bench version {} path={} backend={} memory={} mpi={} mpi_threads={}\n", world.version,
+                    world.path, world.backend, world.memory, world.mpi, world.mpi_threads);
+    if (!world.peer_version.empty()) text += fmt::format("# compared with {}\n", world.peer_version);
     text += fmt::format("# Collective test starting: {}\n", program_);
     text += fmt::format(
         "# nThread 1 nGpus 1 minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} agg iters: {} validation: "
@@ -57,7 +59,7 @@ class NcclTable final : public Table {
                      any.redop ? std::string(nccl_name(*any.redop)) : "none", std::to_string(any.root));
     for (const Result* half : halves) text += half ? half_of(*half) : fmt::sprintf(figures, "N/A", "N/A", "N/A", "N/A");
     for (const Result* half : halves) text += half ? extras_of(*half) : no_extras();
-    return text + "\n";
+    return text + fmt::sprintf("  %*s\n", method_width, method_of(placements));
   }
 
   std::string footer(const Report& report) override {
@@ -92,6 +94,7 @@ class NcclTable final : public Table {
       }
       if (options_.copy_limit) column("copy", "(GB/s)", 12);
     }
+    names += fmt::sprintf("  %*s", method_width, "method");
     return "#\n" + title + "\n" + names + "\n" + units + "\n";
   }
 
@@ -103,8 +106,7 @@ class NcclTable final : public Table {
   std::string extras_of(const Result& result) const {
     std::string text;
     for (const std::string& name : peers_) {
-      const PeerResult* peer = nullptr;
-      for (const PeerResult& candidate : result.compare) peer = candidate.name == name ? &candidate : peer;
+      const PeerResult* const peer = result.peer(name);
       text += fmt::sprintf("  %*s  %6s", peer_width, peer ? number(peer->time_us.p50, 7) : "N/A",
                            peer ? number(peer->ratio, 6) : "N/A");
     }
@@ -114,7 +116,17 @@ class NcclTable final : public Table {
   }
   std::string no_extras() const { return extras_of(Result{}); }
 
-  static constexpr int peer_width = 14;
+  /// That of both placements, or one after the other.
+  static std::string method_of(const std::vector<Result>& placements) {
+    std::string text;
+    for (const Result& result : placements) {
+      const std::string one = result.method.empty() ? "-" : result.method;
+      if (text != one) text += (text.empty() ? "" : "/") + one;
+    }
+    return text;
+  }
+
+  static constexpr int peer_width = 14, method_width = 8;
 
   Options options_;
   std::vector<std::string> peers_;

@@ -20,8 +20,10 @@ class OsuTable final : public Table {
   OsuTable(const Options& options, const std::vector<std::string>& peers) : options_(options), peers_(peers) {}
 
   std::string header(const WorldInfo& world) override {
-    std::string text = fmt::format("# kolo-bench {} ({}, backend {}), in the format of OSU micro-benchmarks: {}\n",
-                                   world.version, world.path, world.backend, options_.collective->name);
+    std::string text =
+        fmt::format("# kolo-bench {} ({}, backend {}, mpi_threads {}), in the format of OSU micro-benchmarks: {}\n",
+                    world.version, world.path, world.backend, world.mpi_threads, options_.collective->name);
+    if (!world.peer_version.empty()) text += fmt::format("# compared with {}\n", world.peer_version);
     text += gpu_lines(world);
     text += fmt::sprintf("%-*s", first_width, "# Size");
     if (options_.task == Task::overlap) {
@@ -65,12 +67,10 @@ class OsuTable final : public Table {
 
  private:
   static std::string peer_cells(const Result& result, const std::string& name) {
-    for (const PeerResult& peer : result.compare) {
-      if (peer.name != name) continue;
-      return peer.overlap ? cell(peer.overlap->overall_us) + cell(peer.overlap->percent())
-                          : cell(peer.time_us.p50) + cell(peer.ratio);
-    }
-    return cell("N/A") + cell("N/A");
+    const PeerResult* const peer = result.peer(name);
+    if (!peer) return cell("N/A") + cell("N/A");
+    return peer->overlap ? cell(peer->overlap->overall_us) + cell(peer->overlap->percent())
+                         : cell(peer->time_us.p50) + cell(peer->ratio);
   }
 
   Options options_;
