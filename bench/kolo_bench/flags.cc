@@ -205,9 +205,12 @@ std::vector<Flag> path_flags() {
        "also measure what all ranks can copy at once past their caches, in buffers of that size",
        [](Options& o, const Given&) { o.copy_limit = true; }},
       {"What is measured", "memory", "KIND",
-       "private: ordinary pages; session: what session.allocate() gives (default: private)",
+       "private: ordinary pages; session: what session.allocate() gives; adopted: ordinary pages, given to "
+       "session.adopt() (default: private)",
        [](Options& o, const Given& g) {
-         o.session_memory = choice_of<bool>(g, {{"private", false}, {"session", true}});
+         o.memory = choice_of<BufferMemory>(g, {{"private", BufferMemory::ordinary},
+                                                {"session", BufferMemory::session},
+                                                {"adopted", BufferMemory::adopted}});
        }},
       {"What is measured", "thp", "", "transparent huge pages for all buffers (default: small pages)",
        [](Options& o, const Given&) { o.huge_pages = true; }},
@@ -231,6 +234,14 @@ std::vector<Flag> path_flags() {
        "on a GPU: the kernels that pack and unpack, for 64 tensors of 1 MiB, for 4000 small ones, or for those of "
        "--buckets, against a copy",
        [](Options& o, const Given&) { o.task = Task::pack; }},
+      {"Instead of a sweep", "tune", "",
+       "find out which way within a node is fastest for which operation and size (in two minutes at most), show it, "
+       "and "
+       "note it in the file that KOLO_TUNING names",
+       [](Options& o, const Given&) {
+         o.task = Task::tune;
+         o.direct = true;
+       }},
       {"Instead of a sweep", "overlap", "", "how much of the communication hides behind computation, as OSU defines it",
        [](Options& o, const Given&) { o.task = Task::overlap; }},
       {"Instead of a sweep", "beside", "BYTES",

@@ -40,12 +40,13 @@ void check_combinations(const cli::Values& values) {
   };
   refuse_both("stepbytes", "stepfactor", "the sizes grow by a step or by a factor: keep one");
   refuse_both("blocking", "mode", "they set the same thing: keep one");
-  for (const char* one : {"buckets", "latency", "idle", "overlap", "beside", "pack"}) {
-    for (const char* other : {"buckets", "latency", "idle", "overlap", "beside", "pack"}) {
+  for (const char* one : {"buckets", "latency", "idle", "overlap", "beside", "pack", "tune"}) {
+    for (const char* other : {"buckets", "latency", "idle", "overlap", "beside", "pack", "tune"}) {
       const bool lists = std::string_view(one) == "buckets" && std::string_view(other) == "pack";  // which ones to pack
       if (std::string_view(one) < other && !lists) refuse_both(one, other, "measure one after the other");
     }
-    refuse_both("direct", one, "it needs the whole runtime, whose part --direct leaves out");
+    if (std::string_view(one) != "tune")
+      refuse_both("direct", one, "it needs the whole runtime, whose part --direct leaves out");
     for (const char* size : {"minbytes", "maxbytes"}) {
       if (std::string_view(one) != "overlap" && std::string_view(one) != "beside")
         refuse_both(size, one, "it has sizes of its own: leave out -b and -e");
@@ -55,6 +56,9 @@ void check_combinations(const cli::Values& values) {
     refuse_both("agg_iters", one, "operations are aggregated in a sweep of sizes only");
     refuse_both("mpi-algorithms", one, "its blocking calls are compared in a sweep of sizes only");
   }
+  for (const char* one :
+       {"memory", "placement", "compare", "baseline", "min-busbw", "device", "ordered", "op", "datatype"})
+    refuse_both("tune", one, "it measures all that it chooses for, and nothing else");
   refuse_both("ordered", "direct", "groups are the runtime's, which --direct leaves out");
   refuse_both("ordered", "buckets", "its gradients have names");
   refuse_both("ordered", "beside", "it measures groups of its own");
@@ -90,6 +94,7 @@ void check_device(const Options& o) {
 }
 
 void check_sense(Options& o, const cli::Values& values) {
+  if (!o.collective && o.task == Task::tune) o.collective = find_collective("all_reduce");  // it measures all
   if (!o.collective) throw UsageError(fmt::format("no collective is named; begin with one of {}", collective_names()));
   const OpKind kind = o.collective->kind;
   check_device(o);
@@ -161,6 +166,10 @@ std::string help_text() {
 }
 
 }  // namespace
+
+std::string_view to_string(BufferMemory memory) {
+  return memory == BufferMemory::ordinary ? "private" : memory == BufferMemory::session ? "session" : "adopted";
+}
 
 std::string_view to_string(MpiThreads level) {
   switch (level) {
@@ -251,7 +260,7 @@ std::vector<cli::Agreed> agreed_part(const Options& o) {
       {"--mpi-threads", std::string(to_string(o.mpi_level()))},
       {"--copy-limit", text(o.copy_limit)},
       {"--thp", text(o.huge_pages)},
-      {"--memory", o.session_memory ? "session" : "private"},
+      {"--memory", std::string(to_string(o.memory))},
       {"--idle", text(o.idle_seconds)},
       {"--beside", text(o.beside_bytes)},
   };

@@ -44,6 +44,11 @@ enum class Compare { none, mpi, nccl };
 enum class MpiThreads { single, funneled, serialized, multiple };
 std::string_view to_string(MpiThreads level);
 
+/// Whose pages the buffers have: ordinary ones, those that a session allocates, or ordinary ones that it has adopted.
+enum class BufferMemory { ordinary, session, adopted };
+/// "private", "session", "adopted".
+std::string_view to_string(BufferMemory memory);
+
 enum class Placements { both, out_of_place, in_place };
 
 /// What to measure.
@@ -55,6 +60,7 @@ enum class Task {
   overlap,  ///< an operation while the program computes
   beside,   ///< small operations while a large one runs
   pack,     ///< the kernels that pack and unpack on a GPU
+  tune,     ///< which way is fastest for which operation, and note it in the file of KOLO_TUNING
 };
 
 struct Options {
@@ -81,7 +87,7 @@ struct Options {
   std::optional<MpiThreads> mpi_threads{};  ///< nothing: what the path needs
   bool copy_limit = false;
   bool huge_pages = false;
-  bool session_memory = false;
+  BufferMemory memory = BufferMemory::ordinary;
   std::string buckets;  ///< name of a list, or file
   double idle_seconds = 0;
   std::int64_t beside_bytes = 0;  ///< of the small operations

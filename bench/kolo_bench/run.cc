@@ -21,7 +21,7 @@ void check_files(const Options& options, int ranks, std::optional<Baseline>& bas
     throw UsageError(fmt::format("-J and --plot both name {}; give each a file of its own", options.plot_file));
   if (options.baseline_file.empty()) return;
   baseline.emplace(options.baseline_file);
-  baseline->check_world(ranks, std::string(options.path()), options.session_memory ? "session" : "private");
+  baseline->check_world(ranks, std::string(options.path()), std::string(to_string(options.memory)));
 }
 
 void measure(BenchContext& context, const std::function<std::int64_t()>& mpi_calls) {
@@ -33,6 +33,7 @@ void measure(BenchContext& context, const std::function<std::int64_t()>& mpi_cal
     case Task::overlap: return run_overlap(context);
     case Task::beside: return run_beside(context);
     case Task::pack: return run_pack(context);
+    case Task::tune: return run_tune(context);
   }
 }
 

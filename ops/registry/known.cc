@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <sstream>
@@ -48,23 +47,17 @@ std::string text_of_file(const Config& config) {
 
 }  // namespace
 
-std::string tuning_path(const Config& config) {
-  if (config.tuning == "none") return "";
-  if (!config.tuning.empty()) return config.tuning;
-  const char* const cache = std::getenv("XDG_CACHE_HOME");
-  if (cache && *cache == '/') return std::string(cache) + "/kolo/tuning";
-  const char* const home = std::getenv("HOME");
-  return home && *home == '/' ? std::string(home) + "/.cache/kolo/tuning" : "";
-}
-
 std::shared_ptr<const ShmKnown> known_of_settings(const Config& config, Gathering& ranks) {
   const int first = ranks.lowest_on_node();
-  const std::string mine = first == ranks.rank() && config.shm_method == "auto" ? text_of_file(config) : "";
+  const std::string mine = first == ranks.rank() && config.shm_method == "auto" || config.shm_method == "measure"
+                               ? text_of_file(config)
+                               : "";
   const auto texts = ranks.all(std::as_bytes(std::span(mine)));
   const auto& read = texts[static_cast<std::size_t>(first)];
   auto known = std::make_shared<ShmKnown>();
   const auto method = std::ranges::find(methods, config.shm_method, &std::pair<std::string_view, ShmWay>::first);
   if (method != methods.end()) known->forced = method->second;
+  known->measures = config.shm_method == "measure";
   if (!read.empty())
     known->tables = tables_of_text({reinterpret_cast<const char*>(read.data()), read.size()}, machine_name());
   return known;

@@ -31,9 +31,6 @@ struct ProcessRanks {
   }
 };
 
-/// The file that KOLO_TUNING names; empty: there is none.
-std::string tuning_path(const Config& config);
-
 /// What the settings KOLO_SHM_METHOD and KOLO_TUNING say, as the first rank of each node has them, which reports why a
 /// file is not used. Collective.
 std::shared_ptr<const ShmKnown> known_of_settings(const Config& config, Gathering& ranks);

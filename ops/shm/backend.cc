@@ -101,7 +101,9 @@ class ShmBackend final : public Backend {
   }
   std::string findings() const override {
     if (!group_) return "";
-    return text_of_tables({{info_.size(), group_->pipeline.chooser().findings()}}, machine_name());
+    auto tables = world_.known ? world_.known->tables : std::map<int, ShmTable>();
+    for (const auto& [key, choice] : group_->pipeline.chooser().findings()) tables[info_.size()][key] = choice;
+    return text_of_tables(tables, machine_name());
   }
 
   Introduction introduction() override;

@@ -49,7 +49,7 @@ ShmChooser::ShmChooser(std::int64_t ring, int ranks, std::shared_ptr<const ShmKn
   if (!known) return;
   forced_ = known->forced;
   const auto table = known->tables.find(ranks);
-  if (table != known->tables.end()) known_ = {std::move(known), &table->second};
+  if (table != known->tables.end() && !known->measures) known_ = {std::move(known), &table->second};
 }
 
 /// The first is what is used while nothing is known.

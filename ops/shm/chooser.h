@@ -17,6 +17,7 @@ using ShmTable = std::map<std::pair<ShmClass, ShmPlace>, ShmChoice>;
 /// What is known before the first job, the same on all ranks.
 struct ShmKnown {
   std::optional<ShmWay> forced{};    ///< of all jobs that can go it; the others go through the ring
+  bool measures = false;             ///< what the tables say is found out again
   std::map<int, ShmTable> tables{};  ///< by the number of a group's ranks
 };
 

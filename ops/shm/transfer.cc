@@ -68,7 +68,7 @@ ShmJob::ShmJob(const Bucket& of, int ranks, const ShmTuning& tuning)
   method = shm_method(kind, whole);
   flow = flow_of(bucket.signature, whole);
   job_class = {kind, static_cast<std::uint8_t>(std::bit_width(static_cast<std::uint64_t>(all_bytes))),
-               static_cast<std::uint8_t>(size_of(bucket.signature.dtype))};
+               static_cast<std::uint8_t>(reduces(kind) ? size_of(bucket.signature.dtype) : 1)};
 }
 
 void ShmJob::choose(const ShmChoice& chosen) {

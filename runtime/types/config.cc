@@ -158,9 +158,9 @@ const std::array<Setting, 20>& table() {
       choice_setting(
           "KOLO_SHM_METHOD",
           "How large host tensors travel within a node: ring (through memory that ranks share), read (out of "
-          "each other's memory), mapped (where session memory lies), each where it can be, or auto: what "
-          "KOLO_TUNING says, else what the first operations of each size find out.",
-          &Config::shm_method, {"auto", "ring", "read", "mapped"}),
+          "each other's memory), mapped (where session memory lies), each where it can be; measure: as the "
+          "first operations of each size find out; auto: as KOLO_TUNING says, else measure.",
+          &Config::shm_method, {"auto", "measure", "ring", "read", "mapped"}),
       text_setting("KOLO_TUNING",
                    "File in which kolo-bench --tune has noted what is fastest on this machine; none: no such file. "
                    "(empty: kolo/tuning in the user's cache folder)",
@@ -255,6 +255,15 @@ void report(const Config& config, const std::string& line) noexcept {
   } catch (...) {
     report_to_stderr(line);
   }
+}
+
+std::string tuning_path(const Config& config) {
+  if (config.tuning == "none") return "";
+  if (!config.tuning.empty()) return config.tuning;
+  const char* const cache = std::getenv("XDG_CACHE_HOME");
+  if (cache && *cache == '/') return std::string(cache) + "/kolo/tuning";
+  const char* const home = std::getenv("HOME");
+  return home && *home == '/' ? std::string(home) + "/.cache/kolo/tuning" : "";
 }
 
 std::span<const Setting> settings() {

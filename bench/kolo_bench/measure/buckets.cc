@@ -78,7 +78,7 @@ struct Gradients {
 };
 
 Gradients make_gradients(BenchContext& context, const BucketList& list, const Signature& signature) {
-  const bool arena = context.options().session_memory;
+  const bool arena = context.options().memory == BufferMemory::session;
   std::size_t total = 0;
   const auto room_of = [&](std::int64_t elements) {
     const std::size_t bytes = static_cast<std::size_t>(elements) * size_of(signature.dtype);

@@ -90,6 +90,7 @@ BenchContext::BenchContext(const Options& options, const Ranks& ranks)
   const int on_node = static_cast<int>(ranks.sum_on_node(1));
   cli::collectively(ranks, [&] {
     config_ = settings_of_environment();
+    if (options.task == Task::tune && config_.shm_method == "auto") config_.shm_method = "measure";
     place_ = placement_of(options, config_, ranks.rank_on_node(), on_node);
   });
   watch_.begin("making the session");
@@ -131,7 +132,7 @@ void BenchContext::describe(const World& world) {
     if (info.backend.empty())
       throw UsageError("--device cuda: kolo serves no GPUs among these ranks; make sure that every rank sees one");
   });
-  info.memory = options_.session_memory ? "session" : "private";
+  info.memory = to_string(options_.memory);
   info.huge_pages = options_.huge_pages;
   info.cores = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
   info.device = to_string(options_.device);
@@ -156,15 +157,18 @@ std::vector<std::string> BenchContext::peers() const {
   return {peer_->name(), peer_->name() + "-best"};
 }
 
-Storage BenchContext::storage(std::size_t bytes) {
+Storage BenchContext::storage(std::size_t bytes, BufferMemory memory) {
   Storage storage;
   cli::collectively(ranks_, [&] {
     const Device device = place_->device();
-    if (!options_.session_memory)
-      storage = place_->storage(bytes);
-    else
+    if (memory == BufferMemory::session) {
       storage = Storage::of_memory(session_ ? session_->allocate(bytes, device) : world_->allocate(bytes, device),
                                    options_.huge_pages);
+      return;
+    }
+    storage = place_->storage(bytes);
+    if (memory == BufferMemory::adopted)
+      session_ ? session_->adopt(storage.data(), bytes) : world_->adopt(storage.data(), bytes);
   });
   return storage;
 }

@@ -32,6 +32,9 @@ class BenchContext {
   const Options& options() const { return options_; }
   const Ranks& ranks() const { return ranks_; }
   Session& session() { return *session_; }
+  const Config& config() const { return config_; }
+  /// Of a run without session.
+  const World& world_of_ranks() const { return *world_; }
   /// The group in which kolo's operations run: all ranks.
   const Group& group() const { return group_; }
   /// A new one of all ranks, with Order::program.
@@ -50,8 +53,9 @@ class BenchContext {
   /// Its name, if there is one, and with --mpi-algorithms that of its fastest way.
   std::vector<std::string> peers() const;
 
-  /// Memory of the kind that the options name, zeroed.
-  Storage storage(std::size_t bytes);
+  /// Memory of the kind that the options name, or of another, zeroed.
+  Storage storage(std::size_t bytes) { return storage(bytes, options_.memory); }
+  Storage storage(std::size_t bytes, BufferMemory memory);
   /// Writes values into the work's tensors.
   void fill(const Work& work) const;
 
@@ -128,6 +132,7 @@ void run_latency(BenchContext& context);
 void run_overlap(BenchContext& context);
 void run_beside(BenchContext& context);
 void run_pack(BenchContext& context);
+void run_tune(BenchContext& context);
 /// `mpi_calls` counts those of this process so far.
 void run_idle(BenchContext& context, const std::function<std::int64_t()>& mpi_calls);
 

@@ -39,6 +39,9 @@ struct Series {
   double slowest_share = 0;  ///< of the iterations
 };
 
+/// Runs a candidate on while it tries which way is fastest. Collective.
+void run_until_settled(const Ranks& ranks, Candidate& candidate);
+
 /// What is done before and after the first candidate's last iteration, outside of its time. Collective.
 class LastIteration {
  public:

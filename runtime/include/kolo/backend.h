@@ -226,7 +226,7 @@ class Backend {
   /// Null: tensors need no special memory. Backends that for_group() makes share their parent's.
   virtual std::shared_ptr<MemorySource> memory() { return nullptr; }
 
-  /// What it has found out about this machine by measuring, as a text for the file that KOLO_TUNING names. Empty:
+  /// What it knows about this machine by measuring, then or now, as a text for the file that KOLO_TUNING names. Empty:
   /// nothing.
   virtual std::string findings() const { return ""; }
 

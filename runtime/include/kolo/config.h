@@ -56,6 +56,9 @@ struct Config {
   std::string get(std::string_view variable) const;
 };
 
+/// The file that KOLO_TUNING names, or the default one in the user's cache folder; empty: none.
+std::string tuning_path(const Config& config);
+
 /// Calls config.report; if that throws, whatever it is, the line goes to stderr.
 void report(const Config& config, const std::string& line) noexcept;
 

@@ -25,7 +25,7 @@ Variant shm_with(std::string name, const ShmTuning& tuning, bool uses_memory = f
                  std::optional<ShmWay> forced = {}) {
   return {std::move(name),
           [=](int ranks, std::span<Doorbell> doorbells) {
-            return shm_thread_backends(ranks, doorbells, tuning, std::make_shared<ShmKnown>(ShmKnown{forced, {}}));
+            return shm_thread_backends(ranks, doorbells, tuning, std::make_shared<ShmKnown>(ShmKnown{forced}));
           },
           uses_memory};
 }

@@ -28,7 +28,7 @@ std::unique_ptr<Backend> make_backend(std::span<Doorbell> doorbells = {}, const 
   MpiGathering world(MPI_COMM_WORLD);
   return shm_process_backend(
       world, doorbells, [](const std::string& line) { ADD_FAILURE() << line; }, tuning,
-      std::make_shared<ShmKnown>(ShmKnown{forced, {}}));
+      std::make_shared<ShmKnown>(ShmKnown{forced}));
 }
 
 class ShmProcesses final : public Harness {

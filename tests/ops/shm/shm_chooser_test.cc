@@ -157,7 +157,7 @@ TEST(ShmChooser, WhatIsKnownNeedsNoTrial) {
 }
 
 TEST(ShmChooser, AWayCanBeForced) {
-  const auto forced = [](ShmWay way) { return std::make_shared<ShmKnown>(ShmKnown{way, {}}); };
+  const auto forced = [](ShmWay way) { return std::make_shared<ShmKnown>(ShmKnown{way}); };
   const auto cost = costs(1, 1, 1, 1);
   TwoRanks read(forced(ShmWay::read)), mapped(forced(ShmWay::mapped)), through_ring(forced(ShmWay::ring));
   for (int i = 0; i < 40; ++i) {
