@@ -217,7 +217,7 @@ TEST(BenchFigures, TheBestPeerIsNoWrongOne) {
   Result result = some_result(1024, false, 10);
   result.compare = {
       {"mpi", percentiles({25}), 2.5, 0}, {"mpi-a", percentiles({20}), 2, 0}, {"mpi-b", percentiles({15}), 1.5, 3}};
-  result.compare[1].algorithm = "a";
+  for (PeerResult& peer : result.compare) peer.algorithm = peer.name == "mpi-a" ? "a" : "another";
   add_best_peer(result, "mpi-best");
   ASSERT_EQ(result.compare.size(), 4u);
   EXPECT_EQ(result.compare[0].name, "mpi");
@@ -225,6 +225,9 @@ TEST(BenchFigures, TheBestPeerIsNoWrongOne) {
   EXPECT_EQ(result.compare[1].algorithm, "a");
   EXPECT_EQ(result.compare[1].ratio, 2);
   EXPECT_EQ(result.compare[2].name, "mpi-a");
+  const std::string svg = plot({some_world(), {result}});
+  EXPECT_NE(svg.find("mpi-best"), svg.npos);
+  EXPECT_EQ(svg.find("mpi-a"), svg.npos) << "a way of MPI's that is not the best";
 }
 
 TEST(BenchFigures, Baselines) {

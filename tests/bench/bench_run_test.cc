@@ -367,6 +367,14 @@ TEST_F(BenchRun, AnotherMpi) {
             std::string::npos);
 }
 
+/// MPI that ends a process when another thread than the first calls it: a session's does, now and then.
+TEST_F(BenchRun, OneThreadCallsMpi) {
+  const std::string strict = std::string(" FLAWED_THREADS=1 LD_PRELOAD='") + KOLO_FLAWED_MPI + "'";
+  for (const char* how : {"KOLO_BACKEND=mpi", "KOLO_FAKE_NODES=1,2", "KOLO_BACKEND=auto"})
+    EXPECT_EQ(run(3, "all_reduce --direct -b 64 -e 64K -f 32 -n 20 --compare mpi", how + strict).code, 0) << how;
+  EXPECT_NE(run(2, "all_reduce --idle 3", "KOLO_BACKEND=mpi" + strict).code, 0) << "and a session needs more";
+}
+
 /// Messages: two to warm up, three that are timed, one that is only checked.
 TEST_F(BenchRun, WrongResultsOfTimedRunsOnly) {
   const std::string flawed = std::string("KOLO_BACKEND=mpi LD_PRELOAD='") + KOLO_FLAWED_MPI + "' FLAWED_MESSAGE=";

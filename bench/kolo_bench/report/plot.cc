@@ -119,7 +119,9 @@ void add_curves(std::vector<Curve>& curves, const Report& report, bool in_place,
     if (result.in_place != in_place || !belongs(result, report.results.front())) continue;
     const auto bytes = static_cast<double>(result.bytes);
     put(0, "kolo", bytes, value(result, result.time_us.p50));
-    for (std::size_t i = 0; i < result.compare.size(); ++i)
+    const bool has_ways = !result.compare.empty() && !result.compare[0].algorithm.empty();
+    const std::size_t peers = has_ways ? 2 : result.compare.size();  // its own choice, and its best way
+    for (std::size_t i = 0; i < peers; ++i)
       put(i + 1, result.compare[i].name, bytes, value(result, result.compare[i].time_us.p50));
   }
   for (Curve& curve : mine) curves.push_back(std::move(curve));
