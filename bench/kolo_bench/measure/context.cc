@@ -201,7 +201,7 @@ void BenchContext::end() {
   const auto peaks = ranks_.gather(std::to_string(device_peak()));
   for (std::size_t rank = 0; rank < peaks.size(); ++rank)
     report_.world.devices[rank].peak_bytes = std::stoll(peaks[rank]);
-  print(table_->footer(report_));
+  if (table_) print(table_->footer(report_));
   cli::collectively(ranks_, [&] { cli::check_stdout(); });
 }
 
