@@ -89,6 +89,7 @@ inline std::byte* address(const Tensor& tensor, std::int64_t offset) {
 /// Cuts `elements` into `parts` slices of equal size, rounded up to cache lines of 64 bytes, and returns number `part`:
 /// the last ones may be shorter or empty. Slices never share a cache line if the list begins on one.
 inline ElementRange slice_of(std::int64_t elements, std::size_t element_bytes, int parts, int part) {
+  if (parts == 1) return {0, elements};
   const auto line = static_cast<std::int64_t>(64 / element_bytes);
   const std::int64_t lines = elements / line + (elements % line != 0);
   const std::int64_t length = (lines / parts + (lines % parts != 0)) * line;

@@ -119,6 +119,7 @@ class ShmTransfer final {
   ShmJob& job() const { return *job_; }
   const ShmMethod& method() const { return *method_; }
   bool last() const { return last_; }
+  bool hot() const { return place_.hot; }
   /// Where no chunk is copied it is combined in pieces. Returns whether there is one more.
   bool next_piece() { return ++piece_ < pieces_; }
   std::size_t put_bytes() const { return put_bytes_; }
