@@ -414,7 +414,7 @@ struct Training {
 
 TEST(Tuning, SettlesAndChangesNoResult) {
   for (const Notice notice : {Notice::rings, Notice::polled, Notice::called}) {
-    for (const std::uint64_t seed : seeds(100)) {
+    for (const std::uint64_t seed : seeds(60)) {
       const Training training{seed, seed % 2 == 0};
       Fault fault = draw_fault(seed, training.ranks(), {Fault::Kind::none, Fault::Kind::late, Fault::Kind::freeze});
       fault.when = fault.when * 20;  // at any time of the steps
