@@ -144,13 +144,13 @@ std::optional<Replan> PlanLearner::plan_run(RunOfSubmissions& run, const PlanCac
     tuning_.reset();
   }
   const std::uint64_t hash = hash_of(tensors);
-  const auto [known, is_first] = planned_.try_emplace(hash, Known{.fusion_bytes = fusion_bytes_});
+  const auto [known, is_first] = planned_.try_emplace(hash);
   const bool heals = !is_first && change.defined.empty();
   if (heals && tune(hash, known->second, tensors, run)) return std::nullopt;
   if (heals && ++known->second.runs < known->second.patience) return std::nullopt;
   known->second.runs = 0;
 
-  auto buckets = fuse(tensors, known->second.fusion_bytes);
+  auto buckets = fuse(tensors, known->second.fusion_bytes.value_or(fusion_bytes_));
   std::erase_if(buckets, [&](const auto& bucket) {
     const bool is_planned = plan.known(bucket.front()) && *plan.members(plan.row(bucket.front()).bucket) == bucket;
     return is_planned ||
@@ -164,21 +164,23 @@ std::optional<Replan> PlanLearner::plan_run(RunOfSubmissions& run, const PlanCac
 
 /// Whether this run's threshold is being tuned. A step of it has begun with the run.
 bool PlanLearner::tune(std::uint64_t hash, Known& known, const std::vector<Fusible>& tensors, RunOfSubmissions& run) {
-  if (known.tuned || (!tuning_ && tunings_left_ == 0)) return false;
+  if (known.fusion_bytes) alike_ = 0;
+  if (!known.may_be_tuned || (!tuning_ && tunings_left_ == 0)) return false;
   const auto began = run.front()->request.submitted;
   const bool apart = is_apart(tensors);
   if (!tuning_ || tuning_->run != hash) {
-    const auto thresholds = distinct_thresholds(tensors, fusion_bytes_);
-    known.tuned = apart || thresholds.size() < 2;
-    if (known.tuned) return false;
+    const auto thresholds = distinct_thresholds(tensors, largest_);
+    known.may_be_tuned = !apart && thresholds.size() > 1;
+    if (!known.may_be_tuned) return false;
+    const auto was_tuned = [this](const Fusible& one) { return tuned_tensors_.contains(one.number); };
+    if (std::ranges::any_of(tensors, was_tuned) && ++alike_ <= most_alike) return false;
     if (tuning_ && ++tuning_->others > most_others) tuning_.reset();  // that one does not come back
     if (tuning_ || tunings_left_ == 0) return false;
     --tunings_left_;
     tuning_ = {.run = hash, .tuner = FusionTuner(thresholds)};
   } else if (apart) {
     tuning_.reset();
-    known.tuned = true;
-    return false;
+    return known.may_be_tuned = false;
   } else {
     tuning_->tuner.took(tuning_->of_step, began - tuning_->began);
   }
@@ -186,9 +188,10 @@ bool PlanLearner::tune(std::uint64_t hash, Known& known, const std::vector<Fusib
   tuning_->of_step = tuning_->in_use;
   tuning_->began = began;
   tuning_->wanted = tuning_->tuner.next();
-  if (tuning_->tuner.settled()) known.fusion_bytes = tuning_->wanted;
-  known.tuned = tuning_->tuner.settled() && tuning_->wanted == tuning_->in_use;
-  if (known.tuned) {
+  if (tuning_->tuner.settled() && tuning_->wanted == tuning_->in_use) {
+    known = {.fusion_bytes = tuning_->wanted, .may_be_tuned = false};
+    fusion_bytes_ = tuning_->wanted;
+    for (const Fusible& one : tensors) tuned_tensors_.insert(one.number);
     tuning_.reset();
   } else {
     tuning_->last.clear();

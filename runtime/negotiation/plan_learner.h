@@ -33,7 +33,9 @@ namespace kolo {
 /// Of other tensors the fusion threshold may be tuned, for one run at a time, and for a few in all: a FusionTuner is
 /// told how long it takes from the beginning of a run to the next one of its kind, by when their first tensors were
 /// submitted. The plan changes for it when a run begins and all tensors of the last one of that kind have been agreed
-/// on, so that no bucket is cut by that. Every run keeps the threshold it was found to be fastest with.
+/// on, so that no bucket is cut by that. Every run keeps the threshold it was found to be fastest with; runs that were
+/// not tuned have the one that was found last. A run that has tensors of a tuned one is tuned itself only if that one
+/// does not come any more: else they would move each other's tensors.
 class PlanLearner {
  public:
   /// What it learns about.
@@ -41,7 +43,10 @@ class PlanLearner {
 
   /// `of`: tensors whose layout_matters(), or all others, whose threshold may be tuned from `fusion_bytes` downwards.
   explicit PlanLearner(std::int64_t fusion_bytes, Of of = Of::others)
-      : fusion_bytes_(fusion_bytes), of_layouts_(of == Of::layouts), tunings_left_(of == Of::others_tuned ? 4 : 0) {}
+      : largest_(fusion_bytes),
+        fusion_bytes_(fusion_bytes),
+        of_layouts_(of == Of::layouts),
+        tunings_left_(of == Of::others_tuned ? 4 : 0) {}
 
   /// `is_new`: it has no number yet.
   void submitted(const SubmissionPtr& submission, bool is_new);
@@ -63,6 +68,7 @@ class PlanLearner {
   void forget() {
     planned_.clear();
     apart_.clear();
+    tuned_tensors_.clear();
     tuning_.reset();
   }
   /// How many runs have ended.
@@ -84,8 +90,8 @@ class PlanLearner {
   struct Known {
     int runs = 0;  // since it was planned, or looked at
     int patience = 8;
-    std::int64_t fusion_bytes = 0;
-    bool tuned = false;  // or not to be
+    std::optional<std::int64_t> fusion_bytes{};  // if it was tuned
+    bool may_be_tuned = true;
   };
 
   /// Of a run's threshold.
@@ -109,10 +115,11 @@ class PlanLearner {
   bool tune(std::uint64_t hash, Known& known, const std::vector<Fusible>& tensors, RunOfSubmissions& run);
   std::optional<Replan> change_threshold(const PlanCache& plan);
 
-  static constexpr int most_others = 16;
+  static constexpr int most_others = 16, most_alike = 3;
   static constexpr std::size_t most_unplanned = 64;  // of a program that always has something in flight
 
-  std::int64_t fusion_bytes_;
+  std::int64_t largest_;       // fusion threshold
+  std::int64_t fusion_bytes_;  // of runs that were not tuned
   bool of_layouts_;
   std::unordered_set<std::string> unseen_;  // submitted, and the program has not looked at it, if layouts matter
   RunOfSubmissions run_;
@@ -123,6 +130,8 @@ class PlanLearner {
   std::unordered_map<std::uint64_t, Known> planned_;  // by hash of the run
   std::unordered_set<TensorNumber> apart_;            // are not fused again
   int tunings_left_;
+  std::unordered_set<TensorNumber> tuned_tensors_;  // of runs that were tuned
+  int alike_ = 0;                                   // runs with such tensors, since one that was tuned
   std::optional<Tuning> tuning_;
 };
 
