@@ -30,7 +30,7 @@ GroupState::GroupState(std::shared_ptr<const GroupInfo> group, ControlChannel& c
                        BackendList backends, bool opened)
     : info(std::move(group)),
       negotiator(info, tree_position(channel.topology(), ascending(info->ranks), channel.rank()), config.fusion_bytes,
-                 static_cast<std::size_t>(config.remembered_tensors)),
+                 static_cast<std::size_t>(config.remembered_tensors), config.tunes_fusion()),
       executor(std::move(backends), *info, config.timings),
       stage(opened ? Stage::open : Stage::idle) {
   if (stage == Stage::open) told = stage;

@@ -11,10 +11,10 @@
 namespace kolo {
 
 Negotiator::Negotiator(std::shared_ptr<const GroupInfo> group, TreePosition position, std::int64_t fusion_bytes,
-                       std::size_t room)
+                       std::size_t room, bool tunes_fusion)
     : position_(std::move(position)), membership_(std::move(group)), table_(position_.subtrees), link_(position_) {
   if (position_.root()) {
-    root_ = std::make_unique<Root>(plan_, table_, membership_, fusion_bytes, room,
+    root_ = std::make_unique<Root>(plan_, table_, membership_, fusion_bytes, tunes_fusion, room,
                                    [this](const DownMessage& message) { down(message); });
   }
 }

@@ -75,9 +75,9 @@ struct Decisions {
 /// Where outputs are to be allocated, or ranks have joined, that is so twice: the ranks vote again once all is made.
 class Negotiator {
  public:
-  /// `room`: the number of tensors that the plan may hold.
+  /// `room`: the number of tensors that the plan may hold. `tunes_fusion`: see PlanLearner; counts at the root only.
   Negotiator(std::shared_ptr<const GroupInfo> group, TreePosition position, std::int64_t fusion_bytes,
-             std::size_t room = 8192);
+             std::size_t room = 8192, bool tunes_fusion = false);
 
   // The local program, in its order.
   void submit(const SubmissionPtr& submission);

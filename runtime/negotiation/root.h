@@ -27,14 +27,14 @@ class Root {
   /// Hands a decision to every rank. When it returns, plan, table and membership are as the decision says.
   using Decide = std::function<void(const DownMessage&)>;
 
-  /// `room`: the number of tensors that the plan may hold.
-  Root(const PlanCache& plan, ReadyTable& table, const Membership& membership, std::int64_t fusion_bytes,
+  /// `room`: the number of tensors that the plan may hold. `tunes`: the threshold, where no layout matters.
+  Root(const PlanCache& plan, ReadyTable& table, const Membership& membership, std::int64_t fusion_bytes, bool tunes,
        std::size_t room, Decide decide)
       : plan_(plan),
         table_(table),
         membership_(membership),
-        learner_(fusion_bytes),
-        layouts_(fusion_bytes, true),
+        learner_(fusion_bytes, tunes ? PlanLearner::Of::others_tuned : PlanLearner::Of::others),
+        layouts_(fusion_bytes, PlanLearner::Of::layouts),
         census_(membership),
         recency_(room),
         decide_(std::move(decide)) {}

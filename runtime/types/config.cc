@@ -119,10 +119,26 @@ Setting flag_setting(std::string_view variable, std::string_view doc, bool Confi
           [=](const Config& config) { return std::string(config.*field ? "1" : "0"); }};
 }
 
-const std::array<Setting, 20>& table() {
-  static const std::array<Setting, 20> rows{{
+/// Whoever sets it does not want another one.
+Setting fusion_setting() {
+  Setting setting =
       bytes_setting("KOLO_FUSION_BYTES", "Fusion threshold: a bucket is closed once it holds this many bytes.", true,
-                    &Config::fusion_bytes),
+                    &Config::fusion_bytes);
+  setting.parse = [parse = setting.parse](Config& config, std::string_view text) {
+    parse(config, text);
+    config.fusion_bytes_set = true;
+  };
+  return setting;
+}
+
+const std::array<Setting, 21>& table() {
+  static const std::array<Setting, 21> rows{{
+      fusion_setting(),
+      choice_setting(
+          "KOLO_FUSION_TUNING",
+          "Whether rank 0 of a group tunes the fusion threshold of host tensors by the times of the program's steps, "
+          "from KOLO_FUSION_BYTES downwards: on, off, or auto: unless KOLO_FUSION_BYTES is set.",
+          &Config::fusion_tuning, {"auto", "on", "off"}),
       seconds_setting(
           "KOLO_TIMEOUT_SECONDS",
           "An operation fails on every rank that takes part, naming the ranks that are missing, when one of "
@@ -291,6 +307,11 @@ void Config::set(std::string_view variable, std::string_view value) {
     if (row.variable == variable) return row.parse(*this, value);
   }
   throw Error(ErrorCode::invalid_argument, unknown_variable(variable));
+}
+
+bool Config::tunes_fusion() const {
+  const bool fixed = fusion_bytes_set || fusion_bytes != Config().fusion_bytes;
+  return fusion_tuning == "on" || (fusion_tuning == "auto" && !fixed);
 }
 
 std::string Config::get(std::string_view variable) const {

@@ -158,7 +158,7 @@ void run_buckets(BenchContext& context) {
   }
   context.watch().begin(work.name);
   Schedule schedule = schedule_for(options, bytes, candidates.size() == 1);
-  constexpr std::int64_t to_learn = 5;  // steps until the runtime has planned them
+  constexpr std::int64_t to_learn = 56;  // steps until the runtime has planned them, and tuned the fusion threshold
   if (!options.warm_up) schedule.warm_up = std::max(schedule.warm_up, to_learn);
   Options shown = options;
   shown.sizes = {bytes, bytes};

@@ -16,6 +16,7 @@ void report_to_stderr(const std::string& line);
 /// Settings of a session. Read from KOLO_* variables by from_environment(), or filled by hand.
 struct Config {
   std::int64_t fusion_bytes = 64 << 20;
+  std::string fusion_tuning = "auto";
   double timeout_seconds = 0;
   double stall_report_seconds = 10;
   double stall_abort_seconds = 600;
@@ -40,6 +41,13 @@ struct Config {
   /// ends the job. Where it may not, operations have that as their time-out unless they have another one, and making a
   /// world from a store fails after it.
   std::optional<bool> may_exit;
+
+  /// Whether set() has set `fusion_bytes`, as from_environment() does.
+  bool fusion_bytes_set = false;
+
+  /// Whether the fusion threshold tunes itself, by `fusion_tuning`. With "auto" it does unless `fusion_bytes` was set,
+  /// or is not the default.
+  bool tunes_fusion() const;
 
   /// Receives one line for each warning and each stalled operation; the default writes to stderr. Called from any
   /// thread. May throw anything: that ends here.

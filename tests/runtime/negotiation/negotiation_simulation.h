@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -42,8 +43,9 @@ class Simulation {
   /// By name, in order: "ran", or the error.
   using Outcomes = std::map<std::string, std::vector<std::string>>;
 
-  Simulation(Topology topology, std::int64_t fusion_bytes, std::uint64_t seed, std::size_t room = 8192)
-      : random_(seed), topology_(std::move(topology)) {
+  Simulation(Topology topology, std::int64_t fusion_bytes, std::uint64_t seed, std::size_t room = 8192,
+             bool tunes_fusion = false)
+      : random_(seed), chance_of_time_(seed), topology_(std::move(topology)) {
     std::vector<int> everybody(static_cast<std::size_t>(topology_.size()));
     std::iota(everybody.begin(), everybody.end(), 0);
     auto group = std::make_shared<GroupInfo>();  // of all: negotiation does not ask whose it is
@@ -51,7 +53,8 @@ class Simulation {
     group->ranks = everybody;
     group->rank = -1;
     for (int rank : everybody) {
-      ranks_.push_back(std::make_unique<Rank>(group, tree_position(topology_, everybody, rank), fusion_bytes, room));
+      ranks_.push_back(
+          std::make_unique<Rank>(group, tree_position(topology_, everybody, rank), fusion_bytes, room, tunes_fusion));
     }
   }
 
@@ -137,8 +140,9 @@ class Simulation {
 
  private:
   struct Rank {
-    Rank(std::shared_ptr<const GroupInfo> info, TreePosition position, std::int64_t fusion_bytes, std::size_t room)
-        : group(info), negotiator(info, std::move(position), fusion_bytes, room) {}
+    Rank(std::shared_ptr<const GroupInfo> info, TreePosition position, std::int64_t fusion_bytes, std::size_t room,
+         bool tunes_fusion)
+        : group(info), negotiator(info, std::move(position), fusion_bytes, room, tunes_fusion) {}
     std::shared_ptr<const GroupInfo> group;
     Negotiator negotiator;
     std::vector<Action> program;
@@ -185,6 +189,7 @@ class Simulation {
     request.text = action.name;
     request.group = rank.group;
     request.signature = action.signature;
+    request.submitted = now_ += std::chrono::microseconds(chance_of_time_() % 1000);
     if (action.fails) request.invalid = Failure{ErrorCode::invalid_argument, "a bad argument"};
     request.tensors.push_back({{nullptr, action.signature.shape, action.signature.dtype, {}}, {}});
     auto submission = std::make_shared<Submission>(std::move(request));
@@ -272,7 +277,8 @@ class Simulation {
     for (const auto& submission : decisions.withdrawn) submission->completion.done.set();
   }
 
-  std::mt19937_64 random_;
+  std::mt19937_64 random_, chance_of_time_;
+  Request::Clock::time_point now_{};
   Topology topology_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::map<std::pair<int, int>, std::deque<std::pair<Direction, std::vector<std::byte>>>> wires_;

@@ -32,6 +32,15 @@ class RandomProgram {
     for (int i = 0; i < names; ++i) names_.push_back("t" + std::to_string(i));
     for (int step = draw(1, 6); step > 0; --step) write_step();
   }
+  /// One that mostly repeats itself.
+  void write_training() {
+    write();
+    for (int step = draw(10, 80); step > 0; --step) {
+      for (const auto& name : names_) simulation_.add_everywhere({What::submit, name, sum_of(5)});
+      for (const auto& name : names_) simulation_.add_everywhere({What::wait, name, {}});
+      if (chance(4)) write_step();
+    }
+  }
 
  private:
   int draw(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
@@ -96,6 +105,23 @@ TEST(Negotiation, RandomProgramsRunAlikeOnEveryRank) {
     Simulation simulation(nodes_of(placements[seed % placements.size()]), seed % 3 == 0 ? 64 : 1 << 20, seed, room);
     simulation.ends_runs_early = seed % 2 == 0;
     RandomProgram(simulation, seed).write();
+    ASSERT_TRUE(simulation.run()) << simulation.stuck();
+    for (int rank = 1; rank < simulation.size(); ++rank) {
+      ASSERT_TRUE(simulation.outcomes(rank) == simulation.outcomes(0)) << "rank " << rank;
+      ASSERT_TRUE(simulation.buckets(rank) == simulation.buckets(0)) << "rank " << rank;
+    }
+  }
+}
+
+/// Changes of the threshold between steps and in the middle of what is late, withdrawn, cut, rejected and forgotten.
+TEST(Negotiation, RandomProgramsRunAlikeWhileTheThresholdIsTuned) {
+  const std::vector<std::vector<int>> placements{{1}, {2}, {3}, {1, 1}, {2, 2}, {1, 2, 1}};
+  for (std::uint64_t seed : seeds(1000)) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const std::size_t room = seed % 5 == 0 ? 6 + seed % 7 : 8192;
+    Simulation simulation(nodes_of(placements[seed % placements.size()]), seed % 3 == 0 ? 64 : 1280, seed, room, true);
+    simulation.ends_runs_early = seed % 2 == 0;
+    RandomProgram(simulation, seed).write_training();
     ASSERT_TRUE(simulation.run()) << simulation.stuck();
     for (int rank = 1; rank < simulation.size(); ++rank) {
       ASSERT_TRUE(simulation.outcomes(rank) == simulation.outcomes(0)) << "rank " << rank;
@@ -371,6 +397,33 @@ TEST(Negotiation, WithoutWaitingAMemberOfAnIncompleteBucketStaysBack) {
   ASSERT_TRUE(simulation.run());
   ASSERT_EQ(simulation.buckets(0).size(), before + 1);
   EXPECT_EQ(simulation.buckets(1).back(), std::vector<std::string>{"g0"});
+}
+
+TEST(Negotiation, TuningCutsNoBucketAndEnds) {
+  for (const std::uint64_t seed : seeds(200)) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const int tensors = 16, steps = 60;
+    Simulation simulation(nodes_of(seed % 2 == 0 ? std::vector{3} : std::vector{2, 1}), tensors * 4000, seed, 8192,
+                          true);
+    for (int step = 0; step < steps; ++step) add_step(simulation, tensors);
+    ASSERT_TRUE(simulation.run());
+    std::set<std::size_t> sizes;
+    std::vector<std::size_t> buckets_of_step{0};
+    int left = tensors;
+    for (const auto& bucket : simulation.buckets(0)) {
+      sizes.insert(bucket.size());
+      ++buckets_of_step.back();
+      left -= static_cast<int>(bucket.size());
+      ASSERT_GE(left, 0) << "a bucket of two steps";
+      if (left > 0) continue;
+      left = tensors;
+      buckets_of_step.push_back(0);
+    }
+    EXPECT_EQ(sizes, (std::set<std::size_t>{1, 4, 16})) << "buckets of 16, 4 and 1 tensors, and no parts of them";
+    const auto last = buckets_of_step.begin() + 50;
+    EXPECT_TRUE(std::all_of(last, last + 10, [&](std::size_t count) { return count == *last; })) << "it has settled";
+    EXPECT_EQ(simulation.buckets(1), simulation.buckets(0));
+  }
 }
 
 }  // namespace

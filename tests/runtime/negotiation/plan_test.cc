@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <functional>
 #include <random>
+#include <set>
+#include <string>
 
 #include "runtime/negotiation/fusion.h"
 #include "runtime/negotiation/plan_cache.h"
@@ -281,6 +285,169 @@ TEST(PlanLearnerTest, WhoSharedABucketWithMovedTensorsKeepsSharing) {
   for (const char* name : {"b", "x"}) learning.submit(name);
   learning.wait();
   EXPECT_EQ(learning.propose(), (Buckets{{1, 4}, {0, 2, 3}}));
+}
+
+/// A program with steps of the same tensors, of 100 bytes each, whose threshold is tuned.
+class Steps {
+ public:
+  explicit Steps(PlanLearner::Of of = PlanLearner::Of::others_tuned, int tensors = 64) : learner_(6400, of) {
+    for (int i = 0; i < tensors; ++i) names_.push_back("t" + std::to_string(i));
+    if (of != PlanLearner::Of::layouts) return;
+    for (const std::string& name : names_) plan.define(name, sum_of(25));  // there what is new is not planned
+  }
+
+  /// `time`: of a step, by the number of its buckets.
+  void run(int steps, const std::function<int(std::size_t)>& time, bool agrees = true) {
+    for (int step = 0; step < steps; ++step) {
+      const auto before = buckets_of(names_);
+      std::vector<SubmissionPtr> submitted;
+      for (const std::string& name : names_) {
+        Request request;
+        request.text = name;
+        request.signature = sum_of(25);
+        request.tensors.push_back({{nullptr, Shape{25}, DType::f32, {}}, {}});
+        request.submitted = now_;
+        submitted.push_back(std::make_shared<Submission>(std::move(request)));
+        learner_.submitted(submitted.back(), !plan.find(name, sum_of(25)));
+        if (propose() > 0) {
+          EXPECT_EQ(submitted.size(), 1u) << "in the middle of a step, which cuts buckets";
+          ++changes;
+        }
+      }
+      learner_.waited();
+      if (propose() > 0) ++plannings;
+      for (const SubmissionPtr& one : submitted) one->pending.agreed = agrees;
+      for (const std::string& name : names_) learner_.looked(name);
+      now_ += std::chrono::milliseconds(time(buckets_of(names_).size()));
+    }
+  }
+  void add(const std::string& name) { names_.push_back(name); }
+  void remove_last() { names_.pop_back(); }
+  void rename(const std::string& name) {
+    for (std::string& one : names_) one = name + one;
+  }
+  void keep_apart(const std::vector<TensorNumber>& tensors) { learner_.keep_apart(tensors); }
+  std::size_t buckets() const { return buckets_of(names_).size(); }
+
+  PlanCache plan;
+  int changes = 0;    ///< of the threshold
+  int plannings = 0;  ///< at the ends of runs
+
+ private:
+  int propose() {
+    int count = 0;
+    while (const auto change = learner_.propose(plan)) {
+      for (const Define& define : change->defined) plan.define(define.name, define.signature);
+      plan.regroup(*change);
+      ++count;
+    }
+    return count;
+  }
+  std::set<BucketId> buckets_of(const std::vector<std::string>& names) const {
+    std::set<BucketId> buckets;
+    for (const std::string& name : names) {
+      if (const auto number = plan.find(name, sum_of(25))) buckets.insert(plan.row(*number).bucket);
+    }
+    return buckets;
+  }
+
+  PlanLearner learner_;
+  std::vector<std::string> names_;
+  Request::Clock::time_point now_{};
+};
+
+TEST(PlanLearnerTest, TunesTheThresholdOfARunWithinFiftySteps) {
+  // 6400, 1600, 400, 100 and 25 bytes: buckets of all 64 tensors, of 16, of 4, and of 1; the last differs in nothing.
+  for (const std::size_t best : {1U, 4U, 16U, 64U}) {
+    Steps steps;
+    steps.run(50, [&](std::size_t buckets) { return buckets == best ? 100 : 110; });
+    EXPECT_EQ(steps.buckets(), best);
+    EXPECT_EQ(steps.plannings, 1);
+    EXPECT_GE(steps.changes, 4);
+    EXPECT_LE(steps.changes, 10);
+    const int changes = steps.changes;
+    steps.run(200, [&](std::size_t) { return 100; });
+    EXPECT_EQ(steps.changes + steps.plannings, changes + 1) << "it is found for good";
+  }
+}
+
+TEST(PlanLearnerTest, ACutIsHealedWithTheTunedThreshold) {
+  Steps steps;
+  steps.run(50, [&](std::size_t buckets) { return buckets == 4 ? 100 : 110; });
+  const auto bucket = steps.plan.row(0).bucket;
+  auto members = *steps.plan.members(bucket);
+  ASSERT_EQ(members.size(), 16u);
+  members.erase(members.begin());
+  steps.plan.regroup({{{0}, members}});
+  EXPECT_EQ(steps.buckets(), 5u);
+  steps.run(20, [&](std::size_t) { return 100; });
+  EXPECT_EQ(steps.buckets(), 4u);
+}
+
+TEST(PlanLearnerTest, ChangesNoThresholdWhileTensorsWait) {
+  Steps steps;
+  steps.run(
+      100, [&](std::size_t buckets) { return buckets == 1 ? 110 : 100; }, false);
+  EXPECT_EQ(steps.changes, 0);
+  EXPECT_EQ(steps.buckets(), 1u);
+}
+
+TEST(PlanLearnerTest, TunesNothingWhoseLayoutMattersNorWhatIsKeptApart) {
+  for (const auto of : {PlanLearner::Of::others, PlanLearner::Of::layouts}) {
+    Steps steps(of);
+    steps.run(100, [&](std::size_t buckets) { return buckets == 1 ? 110 : 100; });
+    EXPECT_EQ(steps.changes + steps.plannings, 1);
+    EXPECT_EQ(steps.buckets(), 1u);
+  }
+  for (const int after : {1, 10}) {
+    Steps steps;
+    const auto time = [&](std::size_t buckets) { return buckets == 1 ? 110 : 100; };
+    steps.run(after, time);
+    steps.keep_apart({3, 4});
+    const int changes = steps.changes;
+    steps.run(100, time);
+    EXPECT_LE(steps.changes, changes);
+  }
+}
+
+// A step with one more tensor now and then, say of an evaluation, moves no bucket; one that replaces the other is
+// tuned.
+TEST(PlanLearnerTest, RunsOfTheSameTensorsDoNotMoveThem) {
+  Steps steps;
+  steps.run(60, [&](std::size_t buckets) { return buckets == 4 ? 100 : 110; });
+  const int changes = steps.changes;
+  const auto buckets = [&] {
+    std::set<BucketId> of;
+    for (TensorNumber number = 0; number < 64; ++number) of.insert(steps.plan.row(number).bucket);
+    return of;
+  };
+  const auto time = [&](std::size_t count) { return count == 17 ? 100 : 110; };
+  const auto before = buckets();
+  for (int round = 0; round < 100; ++round) {
+    steps.add("more");
+    steps.run(1, time);
+    steps.remove_last();
+    steps.run(5, time);
+    ASSERT_EQ(buckets(), before);
+  }
+  EXPECT_EQ(steps.changes, changes);
+  steps.add("more");
+  steps.run(56, time);
+  EXPECT_EQ(steps.buckets(), 17u);
+}
+
+TEST(PlanLearnerTest, TunesAFewRunsOnly) {
+  Steps steps;
+  const auto time = [&](std::size_t buckets) { return buckets == 4 ? 100 : 110; };
+  for (int run = 0; run < 4; ++run) {
+    steps.run(60, time);
+    EXPECT_EQ(steps.buckets(), 4u);
+    steps.rename("next ");
+  }
+  const int changes = steps.changes;
+  steps.run(60, time);
+  EXPECT_EQ(steps.changes, changes);
+  EXPECT_EQ(steps.buckets(), 4u) << "as the last that was tuned";
 }
 
 }  // namespace

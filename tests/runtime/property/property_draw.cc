@@ -35,6 +35,7 @@ class Draw {
     for (int i = draw(3, std::min(20, 3 + wanted / 4)); i > 0; --i)
       templates_.push_back(fresh(fmt::format("t{}", templates_.size())));
     while (program_.operations() < wanted) draw_step();
+    if (program_.seed % 8 == 0 && program_.ranks <= 5) draw_training();
     draw_ends();
     return std::move(program_);
   }
@@ -260,6 +261,23 @@ class Draw {
       draw_mixed(step);
     insert_in_order(step);
     finish(step);
+  }
+
+  /// Steps that repeat themselves, with thresholds that lay them out in different ways: the runtime may tune them.
+  void draw_training() {
+    program_.fusion_bytes = 64;
+    std::ranges::fill(program_.threads, 1);
+    PropertyStep step;
+    for (int i = draw(2, 6); i > 0; --i) {
+      PropertyOp op = bare(Call::all_reduce, 0);
+      op.name = fmt::format("gradient{}", i);
+      op.tensors = {{op.name, DType::f32, {draw(1, 6)}, {}}};
+      step.ops.push_back(std::move(op));
+    }
+    for (int left = draw(15, 30); left > 0; --left) {
+      PropertyStep repeated = step;
+      finish(repeated);
+    }
   }
 
   /// Anywhere between the others, which the rank's first thread may do in another order.

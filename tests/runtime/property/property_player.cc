@@ -662,6 +662,7 @@ Config config_of(const PropertyProgram& program) {
   Config config;
   config.fake_nodes = program.fake_nodes;
   config.fusion_bytes = program.fusion_bytes;
+  config.fusion_tuning = program.seed % 2 == 0 ? "on" : "off";
   config.spin_us = program.spin_us;
   if (program.seed % 3 == 0) config.remembered_tensors = 1 + static_cast<std::int64_t>(program.seed % 5);
   config.stall_report_seconds = 15;

@@ -90,6 +90,8 @@ DEFECTS = [
     ('an adasum in stages is not compared', 'coordinator/rendezvous.cc', ' && runner->supports(request.signature);', ';', PARTS),
     ('an old answer counts for a new question', 'negotiation/census.cc', ' || found->second.question != message.question) return;', ') return;', 'negotiation_test CensusTest.*'),
     ('a send that is withdrawn does not say so', '../ops/mailbox.cc', 'put(peer, {.kind = Kind::cancel, .number = parcel.number});', '', PARTS),
+    ('a fusion threshold changes while tensors wait', 'negotiation/plan_learner.cc',
+     'return one->pending.agreed || one->completion.done;', 'return one != nullptr;', 'negotiation_test PlanLearnerTest.*'),
     ('a thread that announces forgets who has passed by', 'coordinator/driver.cc', 'if (more || passed_by) control', 'if (more) control', 'Background*:Leaving*:' + PARTS),
     ('who leaves the role does not look for who has passed by', 'coordinator/role.h', '    held.unlock();\n    return passed_by_;', '    held.unlock();\n    return false;', 'Background*:Leaving*:' + PARTS),
     ('a second close() does not wait for the first', 'coordinator/driver.cc', 'return left_.wait();  // another thread closes', 'return;', 'Leaving*'),

@@ -7,8 +7,12 @@
 #include <cstdio>
 #include <ctime>
 #include <functional>
+#include <random>
+#include <set>
+#include <span>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/runtime/property/property_player.h"
 #include "tests/runtime/simulator/simulation.h"
@@ -357,6 +361,113 @@ TEST(Killed, IsNamedOnAllOthersWithinASecond) {
         fault);
     ASSERT_EQ(right, ranks - 1) << end.threads << "replay with KOLO_TEST_SEED=" << seed;
     ASSERT_FALSE(end.ended || ::testing::Test::HasFailure()) << "replay with KOLO_TEST_SEED=" << seed;
+  }
+}
+
+// ---- a fusion threshold that tunes itself ---------------------------------------------------------------------------
+
+/// A training job of 60 steps. Of what its ranks do beside that, `calm` ones do nothing: else they poll, wait and pause
+/// in the middle of a step now and then, each by itself.
+struct Training {
+  std::uint64_t seed;
+  bool calm;
+
+  Config config() const {
+    Config config = test_config();
+    config.fusion_tuning = "on";
+    config.fusion_bytes = 1024;
+    if (seed % 3 == 0) config.spin_us = 0;
+    if (seed % 4 == 0 && ranks() > 2) config.fake_nodes = "2," + std::to_string(ranks() - 2);
+    return config;
+  }
+  int ranks() const { return 2 + static_cast<int>(seed / 2 % 6); }
+
+  /// Returns how many buckets each step took. Throws Error.
+  std::vector<std::uint64_t> run(Session& session) const {
+    std::mt19937_64 common(seed), mine(seed * 1000 + static_cast<std::uint64_t>(session.rank()));
+    std::vector<std::vector<float>> gradients(6 + common() % 16);
+    for (auto& gradient : gradients) gradient.resize(1 + common() % 64);
+    std::vector<std::uint64_t> buckets;
+    for (int step = 0; step < 60; ++step) {
+      const auto before = session.stats().buckets;
+      std::vector<Handle> handles;
+      for (std::size_t i = 0; i < gradients.size(); ++i) {
+        std::ranges::fill(gradients[i], static_cast<float>(session.rank() + step) + static_cast<float>(i));
+        handles.push_back(session.all_reduce_async("gradient " + std::to_string(i), view(std::span(gradients[i]))));
+        if (calm || mine() % 100 > 0) continue;
+        const auto what = mine() % 3;
+        if (what == 0) (void)handles.back().poll();
+        if (what == 1) handles[mine() % handles.size()].wait();
+        if (what == 2) std::this_thread::sleep_for(std::chrono::nanoseconds(mine() % 30'000'000));
+      }
+      for (Handle& handle : handles) handle.wait();
+      const auto n = static_cast<float>(session.size());
+      for (std::size_t i = 0; i < gradients.size(); ++i) {
+        const float sum = n * (n - 1) / 2 + n * (static_cast<float>(step) + static_cast<float>(i));
+        EXPECT_TRUE(std::ranges::all_of(gradients[i], [=](float one) { return one == sum; })) << i << " of " << step;
+      }
+      buckets.push_back(session.stats().buckets - before);
+    }
+    return buckets;
+  }
+};
+
+TEST(Tuning, SettlesAndChangesNoResult) {
+  for (const Notice notice : {Notice::rings, Notice::polled, Notice::called}) {
+    for (const std::uint64_t seed : seeds(60)) {
+      const Training training{seed, seed % 2 == 0};
+      Fault fault = draw_fault(seed, training.ranks(), {Fault::Kind::none, Fault::Kind::late, Fault::Kind::freeze});
+      fault.when = fault.when * 20;  // at any time of the steps
+      VirtualNetwork network(seed, training.ranks(), seed % 5 == 0 ? 1ms : 20us, notice);
+      int ended = 0;
+      const auto run = [&](Session& session) {
+        const auto buckets = training.run(session);
+        ++ended;
+        if (!training.calm) return;
+        EXPECT_GT(std::set(buckets.begin() + 2, buckets.end()).size(), 1u) << "several thresholds were tried";
+        EXPECT_EQ(std::set(buckets.begin() + 50, buckets.end()).size(), 1u) << "one was left after 50 steps";
+      };
+      const Simulated end = simulate_ranks(seed, training.ranks(), training.config(), network, run, fault);
+      ASSERT_FALSE(end.hung || end.ended) << end.threads << "replay with KOLO_TEST_SEED=" << seed;
+      ASSERT_EQ(ended, training.ranks());
+      ASSERT_FALSE(::testing::Test::HasFailure()) << to_string(fault) << "; replay with KOLO_TEST_SEED=" << seed;
+    }
+  }
+}
+
+// While the threshold changes, too.
+TEST(Tuning, WhatFailsOnOneRankFailsOnAll) {
+  int failed_at_all = 0;
+  for (const std::uint64_t seed : seeds(600)) {
+    const Training training{seed, seed % 2 == 0};
+    const int ranks = training.ranks();
+    Fault fault =
+        draw_fault(seed, ranks, {Fault::Kind::step, Fault::Kind::start, Fault::Kind::memory, Fault::Kind::kill});
+    fault.call = static_cast<int>(seed * 7919 % 400);
+    fault.when = std::chrono::nanoseconds(seed * 7919 % 20'000'000);
+    VirtualNetwork network(seed, ranks, 20us);
+    int failed = 0, ended = 0;
+    const auto run = [&](Session& session) {
+      try {
+        (void)training.run(session);
+      } catch (const Error&) {
+        ++failed;
+      }
+      ++ended;
+    };
+    const Simulated end = simulate_ranks(seed, ranks, training.config(), network, run, fault);
+    const bool killed = fault.kind == Fault::Kind::kill && ended == ranks - 1;
+    ASSERT_TRUE(killed || (ended == ranks && !end.hung)) << to_string(fault) << '\n'
+                                                         << end.threads << "replay with KOLO_TEST_SEED=" << seed;
+    ASSERT_FALSE(end.ended || ::testing::Test::HasFailure())
+        << to_string(fault) << "; replay with KOLO_TEST_SEED=" << seed;
+    if (!killed) {
+      ASSERT_TRUE(failed == 0 || failed == ranks) << to_string(fault) << "; replay with KOLO_TEST_SEED=" << seed;
+    }
+    failed_at_all += failed > 0 ? 1 : 0;
+  }
+  if (seeds(600).size() > 100) {
+    EXPECT_GT(failed_at_all, 50) << "faults strike in the middle";
   }
 }
 

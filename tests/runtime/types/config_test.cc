@@ -23,6 +23,7 @@ std::string refusal(std::string_view variable, std::string_view value) {
 TEST(ConfigTest, Defaults) {
   const Config config;
   EXPECT_EQ(config.get("KOLO_FUSION_BYTES"), "67108864");
+  EXPECT_EQ(config.get("KOLO_FUSION_TUNING"), "auto");
   EXPECT_EQ(config.get("KOLO_STALL_REPORT_SECONDS"), "10");
   EXPECT_EQ(config.get("KOLO_STALL_ABORT_SECONDS"), "600");
   EXPECT_EQ(config.get("KOLO_SPIN_US"), "200");
@@ -36,6 +37,22 @@ TEST(ConfigTest, Defaults) {
   EXPECT_EQ(config.get("KOLO_NCCL_WIRE"), "native");
   EXPECT_EQ(config.get("KOLO_NCCL_REGISTER"), "0");
   EXPECT_EQ(config.get("KOLO_BANNER"), "0");
+}
+
+TEST(ConfigTest, TheFusionThresholdIsTunedUnlessItIsSet) {
+  EXPECT_TRUE(Config().tunes_fusion());
+  Config set, other, asked;
+  set.set("KOLO_FUSION_BYTES", Config().get("KOLO_FUSION_BYTES"));
+  EXPECT_FALSE(set.tunes_fusion()) << "also to the default";
+  set.set("KOLO_FUSION_TUNING", "auto");
+  EXPECT_FALSE(set.tunes_fusion());
+  set.set("KOLO_FUSION_TUNING", "on");
+  EXPECT_TRUE(set.tunes_fusion());
+  other.fusion_bytes = 1000;
+  EXPECT_FALSE(other.tunes_fusion());
+  asked.set("KOLO_FUSION_TUNING", "off");
+  EXPECT_FALSE(asked.tunes_fusion());
+  EXPECT_EQ(refusal("KOLO_FUSION_TUNING", "1"), "KOLO_FUSION_TUNING is '1'; it takes one of auto, on, off");
 }
 
 TEST(ConfigTest, EverySettingReadsBackWhatItPrints) {
