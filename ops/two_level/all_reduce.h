@@ -15,11 +15,6 @@
 
 namespace kolo {
 
-/// The type in which the values of a node's ranks, once combined, travel to other nodes: one that keeps all that rank
-/// order would have kept in its accumulator. That is f32 for 16-bit floats and 64 bits for integers that are averaged
-/// or scaled; the type itself where nothing is lost that way. Nothing for averages of 64-bit integers.
-std::optional<DType> carried_type(const Signature& signature);
-
 /// What the operations of a group use in turn: its two levels, and staging.
 struct TwoLevels {
   /// Chunks of an operation that have been reduced intra-node and are not complete.
