@@ -93,6 +93,7 @@ Association::Association(const std::vector<int>& node_of) : ranks_(node_of.size(
 
 void Association::reduce(const Reduction& reduction, std::span<const void* const> sources, void* destination,
                          std::size_t count) const {
+  if (count == 0) return;
   std::vector<Sources> nodes;
   for (const auto& ranks : nodes_) {
     Sources present;
