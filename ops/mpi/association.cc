@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <initializer_list>
 #include <map>
 #include <utility>
 
@@ -38,12 +37,11 @@ class TreeOfSums {
       sum_of_node(i, begin, count, sums_[depth++]);
       if (i + tree.base() < tree.nodes) {
         sum_of_node(i + tree.base(), begin, count, sums_[depth]);
-        combine(within_, {&sums_[depth - 1], &sums_[depth]}, count);
+        combine(within_, sums_[depth - 1], &sums_[depth], count);
       }
-      for (int bit = 1; (i & bit) != 0; bit *= 2, --depth)
-        combine(within_, {&sums_[depth - 2], &sums_[depth - 1]}, count);
+      for (int bit = 1; (i & bit) != 0; bit *= 2, --depth) combine(within_, sums_[depth - 2], &sums_[depth - 1], count);
     }
-    combine(last_, {&sums_[0]}, count);
+    combine(last_, sums_[0], nullptr, count);
     if (carried_ == reduction_.dtype)
       std::memcpy(destination, &sums_[0], count * size_of(carried_));
     else
@@ -51,10 +49,11 @@ class TreeOfSums {
   }
 
  private:
-  /// Into the first.
-  static void combine(const Reduction& how, std::initializer_list<const void*> sources, std::size_t count) {
-    void* const destination = const_cast<void*>(*sources.begin());
-    kolo::reduce(how, {sources.begin(), sources.size()}, {&destination, 1}, count);
+  /// The sum, or of one block what scales make of it, becomes the first.
+  static void combine(const Reduction& how, Block& sum, const Block* other, std::size_t count) {
+    const std::array<const void*, 2> sources{&sum, other};
+    void* const destination = &sum;
+    kolo::reduce(how, std::span(sources).first(other ? 2 : 1), {&destination, 1}, count);
   }
 
   void sum_of_node(int node, std::size_t begin, std::size_t count, Block& sum) {
@@ -67,8 +66,8 @@ class TreeOfSums {
     for (std::size_t i = 0; i < sources.size(); ++i) {
       Block& value = i == 0 ? sum : value_;
       convert(reduction_.dtype, sources[i], carried_, &value, count);
-      if (reduction_.prescale != 1) combine(scaled, {&value}, count);
-      if (i > 0) combine(within_, {&sum, &value}, count);
+      if (reduction_.prescale != 1) combine(scaled, value, nullptr, count);
+      if (i > 0) combine(within_, sum, &value, count);
     }
   }
 

@@ -14,6 +14,7 @@
 #include "ops/mpi/tree_sums.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 
