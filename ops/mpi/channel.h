@@ -25,13 +25,14 @@ struct MpiTuning {
   ChunkRule chunks;
   std::int64_t small = 16 << 10;  ///< up to this size what is combined travels whole, not in slices
   std::size_t in_flight = 4;      ///< chunks of a group on their way at one time, below MpiChannel::chunk_tags
-  /// A block that is only copied, and not packed, travels in messages of this size, where that is more than a chunk's.
+  /// all_gather: a block that is not packed travels in messages of this size, where that is more than a chunk's.
   std::int64_t message = 0;
-  int few = 4;  ///< up to so many ranks send to each other directly; more do so along trees
+  std::int64_t eager = 0;  ///< of messages that MPI sends without asking the receiver first; a multiple of 64
+  int few = 4;             ///< up to so many ranks send to each other directly; more do so along trees
 };
 
 /// Inter-node: small chunks, enough of them to keep the network busy, also with a tensor of a few MiB.
-inline constexpr MpiTuning between_nodes{{512 << 10, 1 << 15}, 16 << 10, 8, 1 << 20};
+inline constexpr MpiTuning between_nodes{{512 << 10, 1 << 15}, 16 << 10, 8, 2 << 20, 32 << 10};
 
 /// What the groups of a backend of all ranks share on one rank: a communicator, its tags, and staging. Used by one
 /// thread at a time.

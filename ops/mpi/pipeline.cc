@@ -48,14 +48,15 @@ void MpiPipeline::abandon() noexcept {
   while (finished_ < begun_) transfer(finished_++).give_up(deadline);
 }
 
-/// What goes from tensor to tensor on its way to its last receiver needs no staging: it travels in longer messages.
+/// A bucket that is little more than a message that MPI sends without asking travels as several of these. Blocks that
+/// go from tensor to tensor to all ranks need no staging: they travel in longer messages.
 Chunk MpiPipeline::chunk_from(const Bucket& bucket, BucketPosition position) const {
   const MpiTuning& tuning = group_.channel().tuning();
   const OpKind kind = bucket.signature.kind;
-  Chunk chunk = chunk_at(bucket, group_.ranks(), position, tuning.chunks);
-  const bool goes_directly = kind == OpKind::all_gather || kind == OpKind::gather || kind == OpKind::scatter ||
-                             (kind == OpKind::broadcast && group_.ranks() == 2);
-  if (!goes_directly || !chunk.single || chunk.next.offset == 0) return chunk;
+  ChunkRule rule = tuning.chunks;
+  if (!has_blocks(kind) && static_cast<std::int64_t>(bucket.bytes()) <= 4 * tuning.eager) rule.largest = tuning.eager;
+  Chunk chunk = chunk_at(bucket, group_.ranks(), position, rule);
+  if (kind != OpKind::all_gather || !chunk.single || chunk.next.offset == 0) return chunk;
   const std::int64_t left = flat_length(kind, bucket.tensors[chunk.next.tensor], group_.ranks()) - chunk.next.offset;
   const std::int64_t most = tuning.message / static_cast<std::int64_t>(size_of(bucket.signature.dtype)) - chunk.count;
   const std::int64_t more = std::clamp<std::int64_t>(most, 0, left);

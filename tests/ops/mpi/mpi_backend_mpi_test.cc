@@ -57,9 +57,9 @@ class MpiHarness final : public Harness {
 
 // Tiny chunks: every path, every border, and many chunks, with little data. Few ranks send directly, or more along
 // trees.
-constexpr MpiTuning tiny{{1024, 256}, 128, 3, 2048};
-constexpr MpiTuning tiny_trees{{1024, 256}, 128, 3, 2048, 1};
-constexpr MpiTuning trees{MpiTuning{}.chunks, 16 << 10, 4, 0, 2};
+constexpr MpiTuning tiny{{1024, 256}, 128, 3, 2048, 512};
+constexpr MpiTuning tiny_trees{{1024, 256}, 128, 3, 2048, 512, 1};
+constexpr MpiTuning trees{MpiTuning{}.chunks, 16 << 10, 4, 0, 0, 2};
 
 const auto on_one_node =
     ::testing::Values(HarnessFactory{"default", [] { return std::make_unique<MpiHarness>(MpiTuning{}); }, 8},
