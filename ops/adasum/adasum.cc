@@ -42,7 +42,9 @@ class AdasumOperation final : public Operation {
   bool step() override;
   bool needs_polling() const override { return running_ && running_->needs_polling(); }
   bool moved() const override { return running_ && running_->moved(); }
-  bool holds_backend() const override { return stage_ != Stage::result && stage_ != Stage::complete; }
+  bool holds_backend() const override {
+    return (stage_ != Stage::result && stage_ != Stage::complete) || (running_ && running_->holds_backend());
+  }
 
  private:
   enum class Stage { exchange, exponents, products, result, complete };

@@ -74,6 +74,30 @@ FindReduceKernel reduce_kernels(detail::InstructionSet instructions) {
   return find_baseline_kernel;
 }
 
+std::optional<DType> carried_type(const Signature& signature) {
+  const bool scales = signature.prescale != 1 || signature.postscale != 1;
+  const bool average = signature.op == ReduceOp::average;
+  switch (signature.dtype) {
+    case DType::f16:
+    case DType::bf16:
+      return !scales && (signature.op == ReduceOp::min || signature.op == ReduceOp::max) ? signature.dtype : DType::f32;
+    case DType::i8:
+    case DType::i16:
+    case DType::i32: return scales || average ? DType::i64 : signature.dtype;
+    case DType::u8:
+    case DType::u16:
+    case DType::u32: return scales || average ? DType::u64 : signature.dtype;
+    case DType::i64:
+    case DType::u64:
+      if (average) return std::nullopt;
+      return signature.dtype;
+    case DType::f64:
+    case DType::f32:
+    case DType::boolean: break;
+  }
+  return signature.dtype;
+}
+
 void reduce(const Reduction& reduction, std::span<const void* const> sources, std::span<void* const> destinations,
             std::size_t count, std::span<void* const> streamed) {
   if (count == 0) return;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 
 #include <kolo/dtype.h>
@@ -20,6 +21,11 @@ struct Reduction {
 inline Reduction reduction_of(const Signature& signature, int divide_by) {
   return {signature.dtype, signature.op, signature.prescale, signature.postscale, divide_by};
 }
+
+/// The type in which values that are combined in part travel to other nodes: one that keeps all that an accumulator of
+/// reduce() would have kept. That is f32 for 16-bit floats and 64 bits for integers that are averaged
+/// or scaled; the type itself where nothing is lost that way. Nothing for averages of 64-bit integers.
+std::optional<DType> carried_type(const Signature& signature);
 
 /// Combines element i of all sources, in their order, and writes it as element i of every destination. Requires that
 /// the op is reducible() for the type, and scales of 1 unless it is scalable().

@@ -3,6 +3,7 @@
 #include <mpi.h>
 
 #include <memory>
+#include <vector>
 
 #include <kolo/backend.h>
 
@@ -18,14 +19,15 @@ namespace kolo {
 /// ones, which is after some million groups. A group that has the number of the world, 0, has the tags of this
 /// backend's own operations: so only while there are none.
 ///
-/// Serves every operation on host tensors, reductions where reducible(); a pair's send_recv. Results are the same bits
-/// as those of the local backend. Needs polling.
+/// Serves every operation on host tensors, reductions where reducible(); a pair's send_recv. Values are combined as
+/// Association says of `node_of` (by rank; empty: all are on one node): on one node to the bits of the local backend.
+/// Needs polling.
 ///
 /// An operation that is destroyed unfinished breaks the group on this rank. MPI can withdraw a receive to which no
 /// message has begun to come; one that is coming is awaited for 0.1 s. It cannot withdraw what is sent: a tensor that
 /// travels without being packed may be read by later MPI calls of the process until the process ends, and written if
 /// its peer stands still in the middle of a message.
-std::unique_ptr<Backend> mpi_backend(MPI_Comm comm, const MpiTuning& tuning = {});
+std::unique_ptr<Backend> mpi_backend(MPI_Comm comm, const MpiTuning& tuning = {}, std::vector<int> node_of = {});
 std::unique_ptr<Backend> mpi_backend(std::shared_ptr<MpiChannel> channel);
 
 }  // namespace kolo

@@ -15,6 +15,7 @@
 
 #include "ops/chunk.h"
 #include "ops/host/host_buffer.h"
+#include "ops/mpi/association.h"
 #include "ops/mpi_base/handles.h"
 
 namespace kolo {
@@ -22,12 +23,16 @@ namespace kolo {
 /// Sizes that decide how chunks travel, in bytes; equal on all ranks. Chosen by measurement.
 struct MpiTuning {
   ChunkRule chunks;
-  std::int64_t small = 16 << 10;  ///< up to this size every rank sends the whole chunk to every rank
+  std::int64_t small = 16 << 10;  ///< up to this size what is combined travels whole, not in slices
   std::size_t in_flight = 4;      ///< chunks of a group on their way at one time, below MpiChannel::chunk_tags
+  /// all_gather: a block that is not packed travels in messages of this size, where that is more than a chunk's.
+  std::int64_t message = 0;
+  std::int64_t eager = 0;  ///< of messages that MPI sends without asking the receiver first; a multiple of 64
+  int few = 4;             ///< up to so many ranks send to each other directly; more do so along trees
 };
 
 /// Inter-node: small chunks, enough of them to keep the network busy, also with a tensor of a few MiB.
-inline constexpr MpiTuning between_nodes{{512 << 10, 1 << 15}, 16 << 10, 8};
+inline constexpr MpiTuning between_nodes{{512 << 10, 1 << 15}, 16 << 10, 8, 2 << 20, 32 << 10};
 
 /// What the groups of a backend of all ranks share on one rank: a communicator, its tags, and staging. Used by one
 /// thread at a time.
@@ -39,8 +44,8 @@ class MpiChannel final {
   static constexpr int pair_tag = 1;  ///< below those of all groups
   static constexpr int lane_tag = 3;
 
-  /// Duplicates `comm`: collective. Throws Error{backend}.
-  MpiChannel(MPI_Comm comm, const MpiTuning& tuning);
+  /// Duplicates `comm`: collective. `node_of`: by rank, any numbers; empty: all are on one node. Throws Error{backend}.
+  MpiChannel(MPI_Comm comm, const MpiTuning& tuning, std::vector<int> node_of = {});
   /// Collective, but after abandon().
   ~MpiChannel();
   MpiChannel(const MpiChannel&) = delete;
@@ -50,6 +55,8 @@ class MpiChannel final {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   const MpiTuning& tuning() const { return tuning_; }
+  /// By rank.
+  const std::vector<int>& node_of() const { return node_of_; }
 
   /// Buffers of buffer_bytes() bytes. Those of one chunk are reserved when the channel is made; it keeps as many as a
   /// group uses.
@@ -72,6 +79,7 @@ class MpiChannel final {
 
  private:
   MpiTuning tuning_;
+  std::vector<int> node_of_;
   MpiComm comm_;
   int rank_ = 0;
   int ranks_ = 1;
@@ -103,6 +111,7 @@ class MpiGroup final {
   int rank() const { return rank_; }
   int ranks() const { return static_cast<int>(members_.size()); }
   int channel_rank(int member) const { return members_[static_cast<std::size_t>(member)]; }
+  const Association& association() const { return association_; }
   int tag(std::uint64_t chunk) const {
     return static_cast<int>((block_ + 1) * MpiChannel::chunk_tags + chunk % MpiChannel::chunk_tags);
   }
@@ -110,6 +119,7 @@ class MpiGroup final {
  private:
   std::shared_ptr<MpiChannel> channel_;
   std::vector<int> members_;
+  Association association_;
   int rank_;
   std::string name_;
   std::uint64_t block_ = 0;

@@ -21,11 +21,11 @@ struct MpiJob {
 /// The chunks of all operations of one group, in the order in which the operations were started, on their way through
 /// MPI.
 ///
-/// Chunks are numbered; number s uses transfer s % transfers. Three counters say how far they are: chunks below
-/// `finished_` are done, those below `proceeded_` have started their second phase, those below `begun_` their first.
-/// Each counter only grows by one at a time. Several chunks are on their way at once, also of different operations, so
-/// that one's reduction overlaps with the others' communication: as many as there are transfers, if other groups have
-/// left staging for them, and one in any case.
+/// Chunks are numbered; number s uses transfer s % transfers. Chunks below `finished_` are done, those below `begun_`
+/// have started their first phase. A chunk starts a phase after the one before it: so of all that are in one phase,
+/// only the first is looked at. Several chunks are on their way at once, also of different operations, so that one's
+/// reduction overlaps with the others' communication: as many as there are transfers, if other groups have left staging
+/// for them, and one in any case.
 class MpiPipeline {
  public:
   /// `group`: as for the constructors of MpiGroup.
@@ -48,8 +48,9 @@ class MpiPipeline {
   bool failed() const { return failure_.has_value(); }
 
  private:
+  Chunk chunk_from(const Bucket& bucket, BucketPosition position) const;
   bool begin_next();
-  bool proceed_next();
+  bool proceed();
   bool finish_next();
   void spend(const MpiTransfer& transfer) { budget_.spend(static_cast<std::int64_t>(transfer.bytes())); }
   MpiTransfer& transfer(std::uint64_t chunk) { return transfers_[chunk % transfers_.size()]; }
@@ -59,7 +60,6 @@ class MpiPipeline {
   std::vector<MpiJob*> last_of_;        // per transfer: the job whose last chunk it carries, else null
   std::list<MpiJob*> jobs_;             // with chunks that have not begun
   std::uint64_t begun_ = 0;
-  std::uint64_t proceeded_ = 0;
   std::uint64_t finished_ = 0;
   StepBudget budget_;  // of chunks' bytes, counted in each phase
   std::optional<Failure> failure_;

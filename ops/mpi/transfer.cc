@@ -24,9 +24,9 @@ bool MpiTransfer::reserve(const Bucket& bucket, const Chunk& chunk, bool allocat
   bucket_ = &bucket;
   chunk_ = chunk;
   staged_ = !chunk.single && !(in_one_piece(&BucketTensor::in) && in_one_piece(&BucketTensor::out));
-  const OpKind kind = signature().kind;
-  const bool packs = packs_input() || (kind == OpKind::reduce && !is_root());
-  const bool receives = (reduces(kind) && ranks() > 1) || (staged_ && has_blocks(kind));
+  find_tree();
+  const bool packs = packs_input() || (signature().kind == OpKind::reduce && !is_root());
+  const bool receives = this->receives();
   BufferPool& pool = group_.channel().staging();
   const std::size_t needed = (packs ? 1 : 0) + (receives ? 1 : 0), share = 2 * group_.channel().tuning().in_flight;
   if (!allocate && needed > pool.unused() && needed + pool.in_use() > share) return false;
@@ -41,6 +41,28 @@ bool MpiTransfer::reserve(const Bucket& bucket, const Chunk& chunk, bool allocat
   return true;
 }
 
+/// Up to a few ranks send all values to where they are combined: that takes two rounds at most.
+void MpiTransfer::find_tree() {
+  tree_.clear();
+  const OpKind kind = signature().kind;
+  if ((kind != OpKind::all_reduce && kind != OpKind::reduce) || !group_.association().only_between_nodes()) return;
+  const auto carried = carried_type(signature());
+  const std::size_t present = static_cast<std::size_t>(ranks()) - bucket_->absent.size();
+  if (!carried || present <= static_cast<std::size_t>(few())) return;
+  const bool small = static_cast<std::int64_t>(bytes()) <= group_.channel().tuning().small;
+  const bool fits = static_cast<std::size_t>(count()) * size_of(*carried) <= group_.channel().buffer_bytes();
+  const bool even = (present & (present - 1)) == 0 || present > 8 * static_cast<std::size_t>(few());
+  if (!fits || (!small && !even) || (kind == OpKind::reduce && (!small || is_absent(signature().root)))) return;
+  carried_ = *carried;
+  for (int rank = 0; rank < ranks(); ++rank) {
+    if (!is_absent(rank)) tree_.push_back(rank);
+  }
+}
+
+bool MpiTransfer::receives() const {
+  return (reduces(signature().kind) && ranks() > 1) || (staged_ && has_blocks(signature().kind));
+}
+
 void MpiTransfer::release_staging(bool unused) noexcept {
   BufferPool& pool = group_.channel().staging();
   for (HostBuffer* buffer : {&packed_, &received_}) {
@@ -50,12 +72,19 @@ void MpiTransfer::release_staging(bool unused) noexcept {
 
 void MpiTransfer::begin(int tag) {
   tag_ = tag;
+  phase_ = 0;
   mpi_method(signature().kind)->begin(*this);
 }
 
-void MpiTransfer::finish() {
-  mpi_method(signature().kind)->finish(*this);
+void MpiTransfer::proceed() {
+  const MpiMethod* const method = mpi_method(signature().kind);
+  if (method->proceed(*this)) {
+    ++phase_;
+    return;
+  }
+  method->finish(*this);
   release_staging(true);
+  phase_ = no_phase;
   bucket_ = nullptr;
 }
 
@@ -65,6 +94,7 @@ void MpiTransfer::give_up(std::chrono::steady_clock::time_point deadline) noexce
 }
 
 bool MpiTransfer::travels_whole() const {
+  if (ranks() == 2) return true;
   const MpiTuning& tuning = group_.channel().tuning();
   return static_cast<std::int64_t>(bytes()) <= tuning.small &&
          at(ranks()) <= static_cast<std::size_t>(tuning.chunks.largest + std::int64_t{64} * ranks());
@@ -76,7 +106,7 @@ bool MpiTransfer::fills_chain() const {
 }
 
 bool MpiTransfer::packs_input() const {
-  if (staged_) return true;
+  if (staged_ || (!tree_.empty() && (carried_ != signature().dtype || signature().prescale != 1))) return true;
   return signature().kind == OpKind::all_to_all && first_tensor().in.data == first_tensor().out.data;
 }
 

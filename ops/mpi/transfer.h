@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -19,11 +20,11 @@ namespace kolo {
 
 class MpiTransfer;
 
-/// How the chunks of one kind of operation travel, in one phase or two.
+/// How the chunks of one kind of operation travel, in phases.
 struct MpiMethod {
   void (*begin)(MpiTransfer&);    ///< starts the messages of the first phase
-  void (*proceed)(MpiTransfer&);  ///< they have arrived: starts those of the second, if any
-  void (*finish)(MpiTransfer&);   ///< these have arrived too: puts the results in place
+  bool (*proceed)(MpiTransfer&);  ///< those of phase() have arrived: starts those of the next, or returns false
+  void (*finish)(MpiTransfer&);   ///< there is no next: puts the results in place
 };
 
 /// The method of a kind of operation; null if there is none.
@@ -34,9 +35,9 @@ extern const MpiMethod mpi_all_reduce, mpi_reduce, mpi_broadcast, mpi_reduce_sca
 
 /// One chunk on its way through MPI; serves one after the other.
 ///
-/// Life of a chunk: reserve() takes the staging that it needs; begin() starts its first phase; when that has arrived,
-/// proceed() starts the second, if any; when that has arrived too, finish() puts the results in place and gives the
-/// staging back. The chunk's tensors are used in between.
+/// Life of a chunk: reserve() takes the staging that it needs; begin() starts its first phase; whenever a phase has
+/// arrived, proceed() starts the next, or, after the last, puts the results in place and gives the staging back. The
+/// chunk's tensors are used in between.
 class MpiTransfer {
  public:
   explicit MpiTransfer(const MpiGroup& group) : group_(group) {}
@@ -45,8 +46,10 @@ class MpiTransfer {
   /// use; whether that has succeeded. Throws Error{backend} if memory has to be allocated, and there is none.
   bool reserve(const Bucket& bucket, const Chunk& chunk, bool allocate);
   void begin(int tag);
-  void proceed() { mpi_method(signature().kind)->proceed(*this); }
-  void finish();
+  void proceed();
+  /// The phase that was started last; a large number once the chunk is complete.
+  int phase() const { return phase_; }
+  bool complete() const { return phase_ == no_phase; }
 
   /// Whether the phase that was started last has arrived. Throws Error{backend}.
   bool arrived() { return messages_.arrived(); }
@@ -73,8 +76,15 @@ class MpiTransfer {
   Reduction reduction() const { return reduction_of(signature(), bucket_->divide_by); }
   /// Whether the chunk goes through staging, not straight from and to the tensor.
   bool staged() const { return staged_; }
-  /// Whether every rank sends the whole chunk instead of slices, because it is small.
+  /// Whether ranks send the whole chunk instead of slices: because it is small, or because they are two.
   bool travels_whole() const;
+  /// The ranks whose partial sums are combined along a NodeTree, in their order; empty if others' values go to where
+  /// they are combined.
+  const std::vector<int>& tree() const { return tree_; }
+  /// In what partial sums are: see carried_type().
+  DType carried() const { return carried_; }
+  std::int64_t small() const { return group_.channel().tuning().small; }
+  int few() const { return group_.channel().tuning().few; }
   /// Whether the bucket has as many chunks as the group has ranks, so that a chain of these is busy all along.
   bool fills_chain() const;
 
@@ -99,6 +109,7 @@ class MpiTransfer {
 
   /// Copies what is staged: the input to packed(); the results, from where they are, to the output.
   void pack_input();
+  void pack_input(std::byte* to) { pack(rank(), to); }
   void unpack_output(const std::byte* from);
   /// The same for the blocks that this rank has for all ranks, and for those that it got.
   void pack_blocks();
@@ -123,15 +134,17 @@ class MpiTransfer {
     }
   }
 
-  /// received(rank) for the ranks whose values are combined, in order; valid until the next call.
+  /// Combines what received(rank) has, of the ranks whose values count.
   template <class Received>
-  std::span<const void* const> sources_of_present(Received received) {
+  void reduce(Received received, void* destination, std::int64_t elements) {
     sources_.clear();
-    for (int rank = 0; rank < ranks(); ++rank) {
-      if (!std::ranges::binary_search(bucket_->absent, rank)) sources_.push_back(received(rank));
-    }
-    return sources_;
+    for (int rank = 0; rank < ranks(); ++rank) sources_.push_back(is_absent(rank) ? nullptr : received(rank));
+    group_.association().reduce(reduction(), sources_, destination, static_cast<std::size_t>(elements));
   }
+  bool is_absent(int rank) const { return std::ranges::binary_search(bucket_->absent, rank); }
+
+  /// Of a method: the part of the chunk that this rank has after each round, the first is all of it.
+  std::vector<ElementRange>& parts() { return parts_; }
 
  private:
   using Block = ElementRange (*)(OpKind kind, const BucketTensor& tensor, int ranks, int me, int peer);
@@ -146,12 +159,20 @@ class MpiTransfer {
   std::span<std::byte> block(Block block, Tensor BucketTensor::*side, std::byte* staging, int peer) const;
   /// Whether inputs go through packed(): those of an all_to_all in-place, too, which results overwrite.
   bool packs_input() const;
+  bool receives() const;
   void release_staging(bool unused) noexcept;
+  void find_tree();
+
+  static constexpr int no_phase = std::numeric_limits<int>::max();
 
   const MpiGroup& group_;
   const Bucket* bucket_ = nullptr;
   Chunk chunk_;
   int tag_ = 0;
+  int phase_ = no_phase;
+  DType carried_ = DType::f32;
+  std::vector<int> tree_;
+  std::vector<ElementRange> parts_;
   bool staged_ = false;
   HostBuffer packed_;
   HostBuffer received_;

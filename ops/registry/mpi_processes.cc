@@ -30,10 +30,10 @@ BackendList host_backends_over_mpi(std::string_view setting, const ProcessRanks&
          [&] { return shm_process_backend(ranks.gathering, ranks.doorbells, ranks.report, nullptr, ranks.known); },
          alone});
   }
-  offers.push_back({"mpi", [&] { return mpi_backend(comm, tuning(ranks)); }});
+  offers.push_back({"mpi", [&] { return mpi_backend(comm, tuning(ranks), ranks.node_of); }});
   BackendList backends = make_backends(setting, offers);
   if (setting == "auto" && spans_shared_nodes(ranks.node_of)) {
-    auto inter_node = mpi_backend(comm, between_nodes);  // not the groups' own: these have the same tags
+    auto inter_node = mpi_backend(comm, between_nodes, ranks.node_of);  // not the groups' own: these have the same tags
     backends.insert(backends.begin(), two_level_backend(std::move(inter_node), node_backend(ranks, comm), ranks.node_of,
                                                         ranks.gathering.rank(), between_nodes.chunks));
   }
@@ -54,7 +54,7 @@ GpuHosts gpu_hosts_over_mpi(const ProcessRanks& ranks, MPI_Comm comm) {
       if (auto shared = shm_process_backend(ranks.gathering, ranks.doorbells, ranks.report, nullptr, ranks.known))
         list.push_back(std::move(shared));
     }
-    list.push_back(mpi_backend(comm, tuning(ranks)));
+    list.push_back(mpi_backend(comm, tuning(ranks), ranks.node_of));
     return list;
   };
   return {staging, [comm] { return mpi_backend(comm, small_agreements); }};

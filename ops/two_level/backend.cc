@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "ops/introductions.h"
-#include "ops/two_level/all_reduce.h"
+#include "ops/two_level/operation.h"
 
 namespace kolo {
 namespace {
@@ -50,11 +50,15 @@ class TwoLevelBackend final : public Backend {
 
   std::string_view name() const override { return "nodes"; }
   bool supports(const Signature& signature) const override {
-    return signature.kind == OpKind::all_reduce && signature.device == DeviceKind::cpu && reducible(signature) &&
-           carried_type(signature);
+    if (signature.device != DeviceKind::cpu || !two_level_method(signature.kind)) return false;
+    const NodePlacement& placement = levels_->placement;
+    const std::size_t ranks = placement.places.size();
+    if (signature.kind == OpKind::all_to_all && placement.cells() != ranks) return false;
+    if (has_blocks(signature.kind) && placement.cells() > 2 * ranks) return false;  // most would be padding
+    return !reduces(signature.kind) || (reducible(signature) && carried_type(signature));
   }
   std::unique_ptr<Operation> start(const Bucket& bucket) override {
-    return std::make_unique<TwoLevelAllReduce>(levels_, bucket);
+    return std::make_unique<TwoLevelOperation>(levels_, bucket);
   }
   std::unique_ptr<Backend> for_group(const GroupInfo& group) override {
     if (group.is_pair()) return nullptr;

@@ -9,9 +9,9 @@
 
 namespace kolo {
 
-/// all_reduce of host tensors among ranks on several nodes, in two levels: within a node by that node's backend,
+/// Collectives of host tensors among ranks on several nodes, in two levels: within a node by that node's backend,
 /// between nodes by one for each stripe. A tensor is cut into as many stripes as the smallest node has ranks: so all of
-/// these send at once, and the network carries what a ring over nodes would, whatever the number of ranks on a node.
+/// these send at once, and the network carries what it would for one rank on each node, whatever their number.
 ///
 /// all_ranks   of host tensors, among all ranks, and for nothing else; its for_group() makes the stripes' backends, and
 ///             those of nodes that have no other
@@ -19,10 +19,12 @@ namespace kolo {
 /// node_of     by rank of `all_ranks`; spans_shared_nodes()
 /// stripe      how a stripe is cut into chunks
 ///
-/// Sums are taken in rank order within a node, then in the order of the nodes' lowest ranks, in the accumulators of
-/// reduce(): 16-bit floats are rounded once, integers come out as in rank order. Serves what is reducible() but
-/// averages of 64-bit integers, whose sums no type holds. Groups on one node get that node's backend. Making and
-/// destroying it, but not its groups, is as collective as that of `all_ranks`. Throws Error{backend}.
+/// Values are combined in rank order within a node, then between nodes as the stripes' backends do, in the accumulators
+/// of reduce(): 16-bit floats are rounded once, integers come out as in rank order. Serves all collectives that are
+/// reducible() but averages of 64-bit integers, whose sums no type holds; all_to_all where all nodes have as many
+/// ranks; and, where nodes differ so much that blocks would be half padding, none that has blocks. Groups on one node
+/// get that node's backend. Making and destroying it, but not its groups, is as collective as that of `all_ranks`.
+/// Throws Error{backend}.
 std::unique_ptr<Backend> two_level_backend(std::unique_ptr<Backend> all_ranks, std::unique_ptr<Backend> intra_node,
                                            std::vector<int> node_of, int rank, const ChunkRule& stripe);
 

@@ -11,13 +11,26 @@ int NodePlacement::stripes() const {
   return static_cast<int>(smallest);
 }
 
+int NodePlacement::depth() const {
+  std::size_t largest = 0;
+  for (const auto& members : ranks) largest = std::max(largest, members.size());
+  return (static_cast<int>(largest) + stripes() - 1) / stripes();
+}
+
+std::size_t NodePlacement::cell_of(int other) const {
+  const int held = stripes(), place = index_of(other);
+  return static_cast<std::size_t>((place % held * nodes() + node_of(other)) * depth() + place / held);
+}
+
 NodePlacement placement_of(const std::vector<int>& node_of, int rank) {
   NodePlacement placement;
   std::map<int, int> order;  // nodes are numbered by their lowest ranks
   for (int node : node_of) order.try_emplace(node, static_cast<int>(order.size()));
   placement.ranks.resize(order.size());
   for (std::size_t other = 0; other < node_of.size(); ++other) {
-    auto& members = placement.ranks[static_cast<std::size_t>(order.at(node_of[other]))];
+    const int node = order.at(node_of[other]);
+    auto& members = placement.ranks[static_cast<std::size_t>(node)];
+    placement.places.emplace_back(node, static_cast<int>(members.size()));
     if (static_cast<int>(other) == rank) placement.index = static_cast<int>(members.size());
     members.push_back(static_cast<int>(other));
   }

@@ -10,6 +10,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <bit>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -38,7 +40,7 @@ class Harness {
  public:
   virtual ~Harness() = default;
   virtual int ranks() const = 0;
-  /// The ranks of each node, if sums are taken within nodes first.
+  /// The ranks of each node, in the order of their lowest ones, if sums are taken within nodes first.
   virtual std::vector<std::vector<int>> nodes() const { return {}; }
   /// Runs `body` for every rank that this process plays, each in a thread of its own, with that rank's backend.
   virtual void run(const std::function<void(int rank, Backend& backend)>& body) = 0;
@@ -339,7 +341,8 @@ class Job {
     return reference_reduce<T>(reduction, std::span<const T>(values).first(present));
   }
 
-  /// Within the nodes first, in the accumulator's type. Exact types need no such order.
+  /// Within the nodes first, then along a tree of those of which somebody takes part, in the accumulator's type. Exact
+  /// types need no such order.
   template <class T>
   T reduced_by_node(std::size_t t, std::int64_t i, const Reduction& reduction) const {
     using Sum = std::conditional_t<is_half<T>, float, T>;
@@ -361,9 +364,19 @@ class Job {
                              reduction.prescale};
       if (present > 0) sums[nodes++] = reference_reduce<Sum>(within, std::span<const Sum>(values).first(present));
     }
-    Reduction between = reduction;
-    between.prescale = 1;
-    const Sum sum = reference_reduce<Sum>(between, std::span<const Sum>(sums).first(nodes));
+    const Reduction add{reduction.dtype, reduction.op == ReduceOp::average ? ReduceOp::sum : reduction.op};
+    const auto added = [&](std::size_t to, std::size_t from) {
+      const std::array<Sum, 2> both{sums[to], sums[from]};
+      sums[to] = reference_reduce<Sum>(add, std::span<const Sum>(both));
+    };
+    const std::size_t base = std::bit_floor(nodes);
+    for (std::size_t i = base; i < nodes; ++i) added(i - base, i);
+    for (std::size_t distance = 1; distance < base; distance *= 2) {
+      for (std::size_t i = 0; i < base; i += 2 * distance) added(i, i + distance);
+    }
+    Reduction last = reduction;
+    last.prescale = 1;
+    const Sum sum = reference_reduce<Sum>(last, std::span<const Sum>(sums).first(1));
     if constexpr (std::is_same_v<T, Float16>)
       return to_float16(sum);
     else if constexpr (std::is_same_v<T, BFloat16>)
@@ -495,7 +508,7 @@ class BackendConformance : public ::testing::TestWithParam<HarnessFactory> {
 
   /// A call as the harness has it, on one rank.
   std::unique_ptr<Job> job(Call call, int rank, Backend& backend, bool in_memory = true) const {
-    if (call.signature.kind == OpKind::all_reduce) call.nodes = harness_->nodes();
+    if (reduces(call.signature.kind)) call.nodes = harness_->nodes();
     call.signature.device = harness_->device(rank).kind;
     call.exact = harness_->exact();
     return std::make_unique<Job>(call, rank, ranks(), in_memory ? memory_of(backend) : nullptr, harness_->device(rank));

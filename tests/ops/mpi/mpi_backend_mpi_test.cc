@@ -13,29 +13,69 @@
 namespace kolo {
 namespace {
 
+/// Ranks on nodes: what sums depend on.
 class MpiHarness final : public Harness {
  public:
-  explicit MpiHarness(const MpiTuning& tuning) : backend_(mpi_backend(MPI_COMM_WORLD, tuning)) {
+  explicit MpiHarness(const MpiTuning& tuning, const std::vector<int>& node_of = {})
+      : backend_(mpi_backend(MPI_COMM_WORLD, tuning, node_of)) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks_);
+    for (std::size_t rank = 0; rank < node_of.size(); ++rank) {
+      const auto same = [&](const auto& node) { return node_of[static_cast<std::size_t>(node[0])] == node_of[rank]; };
+      auto node = std::ranges::find_if(nodes_, same);
+      if (node == nodes_.end()) node = nodes_.insert(node, std::vector<int>());
+      node->push_back(static_cast<int>(rank));
+    }
   }
   int ranks() const override { return ranks_; }
+  std::vector<std::vector<int>> nodes() const override { return nodes_; }
   void run(const std::function<void(int rank, Backend& backend)>& body) override { body(rank_, *backend_); }
 
+  /// By rank: the ranks of a node one after the other, or dealt to the nodes in turn.
+  static std::vector<int> each_alone() {
+    return placed([](int rank, int) { return rank; });
+  }
+  static std::vector<int> dealt_to_three() {
+    return placed([](int rank, int) { return rank % 3; });
+  }
+
  private:
+  template <class NodeOf>
+  static std::vector<int> placed(NodeOf node) {
+    int ranks = 1;
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    std::vector<int> node_of;
+    for (int rank = 0; rank < ranks; ++rank) node_of.push_back(node(rank, ranks));
+    return node_of;
+  }
+
   int rank_ = 0;
   int ranks_ = 1;
+  std::vector<std::vector<int>> nodes_;
   std::unique_ptr<Backend> backend_;
 };
 
-// Tiny chunks: every path, every border, and many chunks, with little data.
-constexpr MpiTuning tiny{{1024, 256}, 128, 3};
+// Tiny chunks: every path, every border, and many chunks, with little data. Few ranks send directly, or more along
+// trees.
+constexpr MpiTuning tiny{{1024, 256}, 128, 3, 2048, 512};
+constexpr MpiTuning tiny_trees{{1024, 256}, 128, 3, 2048, 512, 1};
+constexpr MpiTuning trees{MpiTuning{}.chunks, 16 << 10, 4, 0, 0, 2};
 
-const auto harnesses =
+const auto on_one_node =
     ::testing::Values(HarnessFactory{"default", [] { return std::make_unique<MpiHarness>(MpiTuning{}); }, 8},
                       HarnessFactory{"tiny", [] { return std::make_unique<MpiHarness>(tiny); }, 4, 10});
-INSTANTIATE_TEST_SUITE_P(Mpi, BackendConformance, harnesses, name_of_harness);
-INSTANTIATE_TEST_SUITE_P(Mpi, ExactConformance, harnesses, name_of_harness);
+INSTANTIATE_TEST_SUITE_P(Mpi, BackendConformance, on_one_node, name_of_harness);
+INSTANTIATE_TEST_SUITE_P(Mpi, ExactConformance, on_one_node, name_of_harness);
+
+const auto between_them = ::testing::Values(
+    HarnessFactory{"alone", [] { return std::make_unique<MpiHarness>(trees, MpiHarness::each_alone()); }, 4},
+    HarnessFactory{"alone_direct", [] { return std::make_unique<MpiHarness>(tiny, MpiHarness::each_alone()); }, 2, 10},
+    HarnessFactory{"alone_tiny", [] { return std::make_unique<MpiHarness>(tiny_trees, MpiHarness::each_alone()); }, 4,
+                   10},
+    HarnessFactory{"dealt", [] { return std::make_unique<MpiHarness>(tiny_trees, MpiHarness::dealt_to_three()); }, 2,
+                   10});
+INSTANTIATE_TEST_SUITE_P(MpiNodes, BackendConformance, between_them, name_of_harness);
+INSTANTIATE_TEST_SUITE_P(MpiNodes, ExactConformance, between_them, name_of_harness);
 
 TEST(MpiBackend, SurvivesBeingAbandoned) {
   int ranks = 0;
