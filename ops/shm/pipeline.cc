@@ -26,7 +26,7 @@ ShmPipeline::ShmPipeline(ShmBoard board, const std::shared_ptr<ShmMemory>& memor
 bool ShmPipeline::make_transfers() {
   const std::size_t before = transfers_.size(), count = static_cast<std::size_t>(board_.tuning().in_flight);
   while (transfers_.size() < count) transfers_.emplace_back(board_);
-  some_places_ = std::max<std::int64_t>(board_.tuning().in_flight / 4, 1);
+  some_places_ = std::max<std::uint64_t>(count / 4, 1);
   return count > before;
 }
 
@@ -165,11 +165,13 @@ bool ShmPipeline::collect_next() {
       return next.written_bytes();
     });
   }
-  if (reads && (!next.hot() || (collected_ + 1) % static_cast<std::uint64_t>(some_places_) == 0)) {
-    // Peers wait for room: of hot places they have many, so it does not matter when they hear of the last ones. Who has
-    // not begun another job waits for no room.
+  // Peers wait for room. Of hot places they have many, so it does not matter when they hear of the last ones. Who has
+  // not begun another job waits for none.
+  unheard_ |= reads;
+  if (unheard_ && (!next.hot() || (collected_ + 1) % some_places_ == 0)) {
     const auto& number = next.job().number;
     board_.advance(Phase::collected, collected_, number && next.last() ? std::optional(*number + 1) : std::nullopt);
+    unheard_ = false;
   }
   ++collected_;
   if (next.last()) {

@@ -84,9 +84,10 @@ class ShmPipeline final {
   std::uint64_t packed_ = 0;
   std::uint64_t combined_ = 0;
   std::uint64_t collected_ = 0;
-  std::int64_t some_places_ = 1;  // hot ones, a quarter of all
-  StepBudget budget_;             // of chunks' bytes, counted in each phase
-  Phase phase_ = Phase::packed;   // whose turn it is: a round may end between any two
+  std::uint64_t some_places_ = 1;  // hot ones, a quarter of all
+  bool unheard_ = false;           // this rank has collected something that peers have not heard of
+  StepBudget budget_;              // of chunks' bytes, counted in each phase
+  Phase phase_ = Phase::packed;    // whose turn it is: a round may end between any two
   bool abandoned_ = false;
 };
 

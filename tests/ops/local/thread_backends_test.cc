@@ -172,6 +172,22 @@ TEST_P(ThreadBackends, ManyOperationsOfAGroupShareABudget) {
   }
 }
 
+// Some backends find out by their first operations which way is fastest, and take turns with the ways until then.
+TEST_P(ThreadBackends, TheSameOperationAgainAndAgain) {
+  for (const OpKind kind : all_kinds) {
+    for (std::uint64_t i = 0; i < 60; ++i) {
+      const bool in_place = i >= 30 || kind == OpKind::broadcast;
+      const Call call{signature_of(kind, DType::f32), {20'000, 2}, in_place, i};
+      Job one(call, 0, 2), other(call, 1, 2);
+      one.start(two_.backend(0));
+      other.start(two_.backend(1));
+      ASSERT_TRUE(finish_both(one, other, 10'000)) << to_string(kind) << ", number " << i;
+      one.verify();
+      other.verify();
+    }
+  }
+}
+
 TEST_P(ThreadBackends, HoldMoreOperationsThanThereIsRoomFor) {
   std::vector<std::unique_ptr<Sum>> jobs[2];
   for (int rank = 0; rank < 2; ++rank) {
