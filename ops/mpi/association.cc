@@ -93,6 +93,12 @@ Association::Association(const std::vector<int>& node_of) : ranks_(node_of.size(
 void Association::reduce(const Reduction& reduction, std::span<const void* const> sources, void* destination,
                          std::size_t count) const {
   if (count == 0) return;
+  const bool in_rank_order = nodes_.size() == 1 || (nodes_.size() == 2 && ranks_ == 2);
+  if (in_rank_order || !is_floating_point(reduction.dtype)) {
+    Sources present(sources.begin(), sources.end());
+    std::erase(present, nullptr);
+    return kolo::reduce(reduction, present, {&destination, 1}, count);
+  }
   std::vector<Sources> nodes;
   for (const auto& ranks : nodes_) {
     Sources present;
@@ -100,13 +106,6 @@ void Association::reduce(const Reduction& reduction, std::span<const void* const
       if (const void* const source = sources[static_cast<std::size_t>(rank)]) present.push_back(source);
     }
     if (!present.empty()) nodes.push_back(std::move(present));
-  }
-  const bool in_line =
-      std::ranges::all_of(nodes.begin() + 1, nodes.end(), [](const auto& node) { return node.size() == 1; });
-  if (!is_floating_point(reduction.dtype) || nodes.size() == 1 || (nodes.size() == 2 && in_line)) {
-    Sources line;
-    for (const Sources& node : nodes) line.insert(line.end(), node.begin(), node.end());
-    return kolo::reduce(reduction, line, {&destination, 1}, count);
   }
   TreeOfSums tree(reduction, nodes);
   for (std::size_t begin = 0; begin < count; begin += block_elements)

@@ -111,8 +111,8 @@ void finish_reduce(MpiTransfer& transfer) {
 void begin_reduce_scatter(MpiTransfer& transfer) {
   transfer.pack_blocks();
   const std::size_t mine = transfer.block_for(transfer.rank()).size();
-  transfer.for_each_peer([&](int peer) { transfer.receive(peer, {transfer.received() + transfer.at(peer), mine}); });
   transfer.for_each_peer([&](int peer) { transfer.send(peer, transfer.block_for(peer)); });
+  transfer.for_each_peer([&](int peer) { transfer.receive(peer, {transfer.received() + transfer.at(peer), mine}); });
 }
 
 bool proceed_reduce_scatter(MpiTransfer& transfer) {
