@@ -62,8 +62,8 @@ ShmJob::ShmJob(const Bucket& of, int ranks, const ShmTuning& tuning)
   all_bytes = bytes * (has_blocks(kind) ? ranks : 1);
   whole = bytes <= tuning.whole || ranks == 1 || (kind == OpKind::reduce && ranks == 2);
   large = all_bytes >= tuning.large;
-  in_place =
-      std::ranges::any_of(bucket.tensors, [&](const BucketTensor& tensor) { return replaces_input(kind, tensor); });
+  in_place = all_bytes >= std::min(tuning.large, tuning.direct) &&
+             std::ranges::any_of(bucket.tensors, [&](const BucketTensor& tensor) { return replaces_input(kind, tensor); });
   replaces = large && in_place;
   method = shm_method(kind, whole);
   flow = flow_of(bucket.signature, whole);
@@ -73,7 +73,9 @@ ShmJob::ShmJob(const Bucket& of, int ranks, const ShmTuning& tuning)
 
 void ShmJob::choose(const ShmChoice& chosen) {
   choice = chosen;
-  chunk_elements = elements_of_chunk(bucket.signature.dtype, parts, choice.bytes);
+  const std::int64_t bytes = left * static_cast<std::int64_t>(size_of(bucket.signature.dtype));
+  const bool one_chunk = (bytes + 64) * parts <= choice.bytes;  // also where parts are rounded up to lines
+  chunk_elements = one_chunk ? left : elements_of_chunk(bucket.signature.dtype, parts, choice.bytes);
 }
 
 std::size_t ShmJob::part_bytes() const {

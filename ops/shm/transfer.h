@@ -74,7 +74,7 @@ struct ShmJob {
   std::int64_t chunk_elements = 1;  ///< of the flattened list
   bool whole = false;               ///< every rank that receives a result reduces all of it
   bool large = false;               ///< results are written past the cache, unless they are in-place
-  bool in_place = false;            ///< some results are
+  bool in_place = false;            ///< some results of a job that may ask, or is large, are
   bool replaces = false;            ///< and are large
   const ShmMethod* method = nullptr;
   ShmFlow flow{};

@@ -199,6 +199,9 @@ static void use_session_memory(kolo_session* session, int n) {
   kolo_memory* memory = NULL;
   void* data = NULL;
   size_t bytes = 0;
+  static _Alignas(4096) char own[8192];
+  const int adopted = kolo_memory_adopt(session, own, sizeof(own));  // it is a part of a mapped file, but for its end
+  CHECK(adopted == KOLO_OK || adopted == KOLO_INVALID_ARGUMENT);
   OK(kolo_memory_allocate(session, 40, KOLO_CPU, 0, &memory));
   OK(kolo_memory_data(memory, &data));
   OK(kolo_memory_bytes(memory, &bytes));

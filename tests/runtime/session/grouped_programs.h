@@ -136,6 +136,34 @@ inline void keep_monitored_barriers(Session& session) {
   session.barrier();
 }
 
+/// The program's own memory becomes such as others reach, and is the program's again when the session has ended.
+inline void reduce_adopted_memory(Session& session) {
+  constexpr std::size_t page = 4096, pages = 80;
+  struct Pages {
+    ~Pages() { std::free(data); }
+    float* data = static_cast<float*>(std::aligned_alloc(page, pages * page));
+  };
+  static std::array<Pages, 16> memory;  // which outlives the session, of each rank if these are threads
+  float* const data = memory.at(static_cast<std::size_t>(session.rank())).data;
+  constexpr std::int64_t count = pages * page / sizeof(float);
+  std::fill_n(data, count, 5.0F);
+  session.adopt(data, pages * page);
+  EXPECT_EQ(std::count(data, data + count, 5.0F), count) << "it holds what it held";
+  for (int i = 0; i < 40; ++i) {  // so often that the fastest way is known
+    std::fill_n(data, count, static_cast<float>(session.rank() + i));
+    session.all_reduce("adopted", view(data, Shape{count}), {.op = ReduceOp::sum});
+    const auto sum = static_cast<float>(session.size() * (session.size() - 1) / 2 + i * session.size());
+    ASSERT_EQ(std::count(data, data + count, sum), count);
+  }
+  session.adopt(data, 100);  // has no whole page
+  try {
+    session.adopt(data + page, page);  // nothing, where no backend has such memory
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_NE(std::string(error.what()).find("some of this memory has been adopted"), std::string::npos);
+  }
+}
+
 /// Gradients side by side travel without being copied into staging.
 inline void reduce_an_arena(Session& session, bool staged_otherwise) {
   const std::vector<Shape> shapes{{100}, {7, 3}, {}, {5000}};
