@@ -42,7 +42,7 @@ struct Blocks {
     sections.push_back(end);
   }
   std::int64_t begin_of(int stripe, int node) const {
-    return sections[static_cast<std::size_t>(stripe * placement.nodes() + node)];
+    return sections[static_cast<std::size_t>(stripe) * placement.ranks.size() + static_cast<std::size_t>(node)];
   }
   std::int64_t count_of(int stripe, int node) const { return begin_of(stripe, node + 1) - begin_of(stripe, node); }
   Tensor section(std::byte* at, int stripe, int node, DType dtype) const {

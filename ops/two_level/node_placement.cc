@@ -19,7 +19,8 @@ int NodePlacement::depth() const {
 
 std::size_t NodePlacement::cell_of(int other) const {
   const int held = stripes(), place = index_of(other);
-  return static_cast<std::size_t>((place % held * nodes() + node_of(other)) * depth() + place / held);
+  const auto stripe = static_cast<std::size_t>(place % held), step = static_cast<std::size_t>(place / held);
+  return (stripe * ranks.size() + static_cast<std::size_t>(node_of(other))) * static_cast<std::size_t>(depth()) + step;
 }
 
 NodePlacement placement_of(const std::vector<int>& node_of, int rank) {

@@ -28,7 +28,9 @@ struct NodePlacement {
   /// The most ranks of a node that belong to one stripe.
   int depth() const;
   /// Where each stripe, node and rank of it has a place.
-  std::size_t cells() const { return static_cast<std::size_t>(stripes() * nodes() * depth()); }
+  std::size_t cells() const {
+    return static_cast<std::size_t>(stripes()) * ranks.size() * static_cast<std::size_t>(depth());
+  }
   std::size_t cell_of(int other) const;
 };
 
