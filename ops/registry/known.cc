@@ -49,9 +49,8 @@ std::string text_of_file(const Config& config) {
 
 std::shared_ptr<const ShmKnown> known_of_settings(const Config& config, Gathering& ranks) {
   const int first = ranks.lowest_on_node();
-  const std::string mine = first == ranks.rank() && config.shm_method == "auto" || config.shm_method == "measure"
-                               ? text_of_file(config)
-                               : "";
+  const bool reads = first == ranks.rank() && (config.shm_method == "auto" || config.shm_method == "measure");
+  const std::string mine = reads ? text_of_file(config) : "";
   const auto texts = ranks.all(std::as_bytes(std::span(mine)));
   const auto& read = texts[static_cast<std::size_t>(first)];
   auto known = std::make_shared<ShmKnown>();

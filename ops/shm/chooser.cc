@@ -28,13 +28,13 @@ struct Name {
   const char* text;
   const char* trial;
 };
-constexpr std::array<Name, 7> names{{{{ShmWay::ring, 256 << 10}, "ring 256K", "ring 256K (trial)"},
-                                     {{ShmWay::ring, 64 << 10}, "ring 64K", "ring 64K (trial)"},
-                                     {{ShmWay::read, 256 << 10}, "read 256K", "read 256K (trial)"},
-                                     {{ShmWay::read, 64 << 10}, "read 64K", "read 64K (trial)"},
-                                     {{ShmWay::ring, 0}, "ring", "ring (trial)"},
-                                     {{ShmWay::read, 0}, "read", "read (trial)"},
-                                     {{ShmWay::mapped, 0}, "mapped", "mapped (trial)"}}};
+constexpr std::array<Name, 7> names{{{{ShmWay::ring, 256 << 10}, "ring-256K", "trial:ring-256K"},
+                                     {{ShmWay::ring, 64 << 10}, "ring-64K", "trial:ring-64K"},
+                                     {{ShmWay::read, 256 << 10}, "read-256K", "trial:read-256K"},
+                                     {{ShmWay::read, 64 << 10}, "read-64K", "trial:read-64K"},
+                                     {{ShmWay::ring, 0}, "ring", "trial:ring"},
+                                     {{ShmWay::read, 0}, "read", "trial:read"},
+                                     {{ShmWay::mapped, 0}, "mapped", "trial:mapped"}}};
 
 }  // namespace
 

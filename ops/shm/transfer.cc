@@ -62,8 +62,9 @@ ShmJob::ShmJob(const Bucket& of, int ranks, const ShmTuning& tuning)
   all_bytes = bytes * (has_blocks(kind) ? ranks : 1);
   whole = bytes <= tuning.whole || ranks == 1 || (kind == OpKind::reduce && ranks == 2);
   large = all_bytes >= tuning.large;
-  in_place = all_bytes >= std::min(tuning.large, tuning.direct) &&
-             std::ranges::any_of(bucket.tensors, [&](const BucketTensor& tensor) { return replaces_input(kind, tensor); });
+  in_place =
+      all_bytes >= std::min(tuning.large, tuning.direct) &&
+      std::ranges::any_of(bucket.tensors, [&](const BucketTensor& tensor) { return replaces_input(kind, tensor); });
   replaces = large && in_place;
   method = shm_method(kind, whole);
   flow = flow_of(bucket.signature, whole);

@@ -18,8 +18,8 @@ TEST(BenchOptions, Defaults) {
   EXPECT_EQ(o.format, Format::nccl);
   EXPECT_EQ(o.checks, 1);
   EXPECT_EQ(o.combine, Combine::max);
-  EXPECT_FALSE(o.direct || o.isolated || o.compare != Compare::none || o.huge_pages || o.memory != BufferMemory::ordinary ||
-               o.copy_limit);
+  EXPECT_FALSE(o.direct || o.isolated || o.compare != Compare::none || o.huge_pages ||
+               o.memory != BufferMemory::ordinary || o.copy_limit);
   EXPECT_EQ(o.iterations_for(8), 1000);
   EXPECT_EQ(o.iterations_for(256 << 20), 20);
   EXPECT_EQ(o.warm_up_for(8), 100);

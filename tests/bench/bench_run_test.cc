@@ -71,7 +71,7 @@ TEST_F(BenchRun, TheTable) {
     const auto words = words_of(rows[i]);
     ASSERT_EQ(words.size(), 14u);
     EXPECT_EQ(rows[i].find("  ", 116), 118u) << "nccl-tests' columns, then the method: " << rows[i];
-    EXPECT_EQ(words[13], "ring");
+    EXPECT_EQ(words[13], "ring-256K");
     EXPECT_EQ(words[0], std::to_string(8 << (4 * i)));
     EXPECT_EQ(words[1], std::to_string(2 << (4 * i)));
     EXPECT_EQ(words[2], "float");

@@ -31,7 +31,7 @@ void take_turn(const Ranks& ranks, Candidate& candidate, const Schedule& schedul
 }  // namespace
 
 void run_until_settled(const Ranks& ranks, Candidate& candidate) {
-  const auto on_trial = [&] { return ranks.sum(candidate.method().ends_with("(trial)") ? 1 : 0) > 0; };
+  const auto on_trial = [&] { return ranks.sum(candidate.method().starts_with("trial:") ? 1 : 0) > 0; };
   for (int runs = 0; runs < most_trials && on_trial(); ++runs) candidate.run();
 }
 

@@ -44,9 +44,9 @@ std::vector<Row> all_rows() {
   return rows;
 }
 
-/// "ring 256K" is R, and so on.
+/// "ring-256K" is R, and so on.
 char letter_of(std::string_view method) {
-  const bool small = method.ends_with(" 64K");
+  const bool small = method.ends_with("-64K");
   if (method.starts_with("ring")) return small ? 'r' : 'R';
   if (method.starts_with("read")) return small ? 'd' : 'D';
   return method.starts_with("mapped") ? 'M' : '?';

@@ -129,8 +129,9 @@ TEST(AdoptedRegion, RefusesWhatIsNoOrdinaryMemory) {
   std::fclose(file);
   EXPECT_NE(refusal(of_file.data(), page).find("is a mapped file"), std::string::npos);
   Pages locked(4);
-  if (mlock(locked.data() + page, page) == 0)
+  if (mlock(locked.data() + page, page) == 0) {
     EXPECT_NE(refusal(locked.data(), locked.bytes()).find("is locked in memory"), std::string::npos);
+  }
   Pages with_a_hole(4);
   munmap(with_a_hole.data() + 2 * page, page);
   EXPECT_NE(refusal(with_a_hole.data(), with_a_hole.bytes()).find("is not mapped"), std::string::npos);

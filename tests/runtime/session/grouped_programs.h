@@ -141,7 +141,7 @@ inline void reduce_adopted_memory(Session& session) {
   constexpr std::size_t page = 4096, pages = 80;
   struct Pages {
     ~Pages() { std::free(data); }
-    float* data = static_cast<float*>(std::aligned_alloc(page, pages * page));
+    float* data = static_cast<float*>(std::aligned_alloc(page, pages* page));
   };
   static std::array<Pages, 16> memory;  // which outlives the session, of each rank if these are threads
   float* const data = memory.at(static_cast<std::size_t>(session.rank())).data;
