@@ -48,7 +48,7 @@ void check_combinations(const cli::Values& values) {
     if (std::string_view(one) != "tune")
       refuse_both("direct", one, "it needs the whole runtime, whose part --direct leaves out");
     for (const char* size : {"minbytes", "maxbytes"}) {
-      if (std::string_view(one) != "overlap" && std::string_view(one) != "beside")
+      if (std::string_view(one) != "overlap" && std::string_view(one) != "beside" && std::string_view(one) != "tune")
         refuse_both(size, one, "it has sizes of its own: leave out -b and -e");
     }
     refuse_both("plot", one, "only a sweep of sizes can be drawn");
@@ -113,6 +113,10 @@ void check_sense(Options& o, const cli::Values& values) {
   }
   if (o.task != Task::sweep && (o.ops.size() > 1 || o.dtypes.size() > 1)) {
     throw UsageError("'all' is for a sweep of sizes; name one operation and one type");
+  }
+  if (o.task == Task::tune) {  // all that a backend finds out about
+    if (!values.contains("minbytes")) o.sizes.min = 64 << 10;
+    if (!values.contains("maxbytes")) o.sizes.max = 256 << 20;
   }
   if (!values.contains("maxbytes")) o.sizes.max = std::max(o.sizes.max, o.sizes.min);
   if (const auto problem = o.sizes.problem(); !problem.empty()) throw UsageError(problem);

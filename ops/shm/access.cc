@@ -166,6 +166,7 @@ void ShmAccess::hear_who_mapped(ShmJob& job, const Shown& shown) {
 void ShmAccess::choose(ShmJob& job, const ShmChooser::Said& all, const Shown& shown) {
   const auto answer = chooser_.answer(job.job_class, all);
   job.trial = answer.trial;
+  job.settled = answer.settled;
   if (answer.trial > 0) job.begun = std::chrono::steady_clock::now();
   job.answer(answer.choice, answer.choice.way == ShmWay::ring ? nullptr : find_all(job.bucket, shown, answer.choice));
 }

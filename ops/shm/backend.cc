@@ -56,7 +56,7 @@ class ShmOperation final : public Operation {
   }
   bool needs_polling() const override { return false; }
   bool moved() const override { return moved_; }
-  const char* method() const override { return text_of(job_.choice, job_.trial > 0); }
+  const char* method() const override { return text_of(job_.choice, !job_.settled); }
 
  private:
   ShmGroup& group_;

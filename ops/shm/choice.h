@@ -25,7 +25,7 @@ struct ShmChoice {
   bool operator==(const ShmChoice&) const = default;
 };
 
-/// "ring-256K"; valid for ever. `trial`: "trial:ring-256K".
+/// "ring-256K"; valid for ever. `trial`, while it is not known which way is best: "trial:ring-256K".
 const char* text_of(const ShmChoice& choice, bool trial = false);
 
 /// Jobs of which the same is expected: kind, binary logarithm of the bytes, bytes of an element.

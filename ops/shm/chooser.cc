@@ -134,10 +134,11 @@ ShmChooser::Answer ShmChooser::answer(const ShmClass& of, const Said& all) {
     one.seconds = 0;
   }
   Contest& now = contest(of, one, all.place);
-  if (now.settled() || one.trial_place || !std::exchange(now.begun, true)) return {now.left.front().choice};
+  if (now.settled() || one.trial_place || !std::exchange(now.begun, true))
+    return {now.left.front().choice, 0, now.settled()};
   one.trial_place = all.place;
   one.seconds = 0;
-  return {now.left[now.next].choice, ++one.trials};
+  return {now.left[now.next].choice, ++one.trials, false};
 }
 
 void ShmChooser::complete(const ShmClass& of, std::uint64_t trial, double seconds) {

@@ -55,6 +55,7 @@ class ShmChooser final {
   struct Answer {
     ShmChoice choice;
     std::uint64_t trial = 0;  ///< its number; 0: it is none
+    bool settled = true;      ///< which way is best
   };
   /// The way of a job that asked.
   Answer answer(const ShmClass& of, const Said& all);

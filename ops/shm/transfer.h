@@ -84,7 +84,8 @@ struct ShmJob {
   std::unique_ptr<PeerTensors> peer_tensors{};  ///< null: all goes through the ring
   ShmClass job_class{};
   ShmChoice choice{};
-  std::uint64_t trial = 0;                        ///< see ShmChooser; 0: it is none
+  bool settled = true;                            ///< see ShmChooser, also of the next two
+  std::uint64_t trial = 0;                        ///< 0: it is none
   std::chrono::steady_clock::time_point begun{};  ///< of a trial
   BucketPosition next{};                          ///< where the next chunk begins
   bool complete = false;

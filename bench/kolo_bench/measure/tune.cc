@@ -15,7 +15,6 @@
 namespace kolo::bench {
 namespace {
 
-constexpr std::int64_t least = 64 << 10, most = 256 << 20;
 constexpr std::chrono::seconds limit{105};  // of the two minutes; the rest is for what is begun, and for the end
 constexpr std::size_t page = 4096;
 
@@ -62,7 +61,7 @@ class Tuning {
     make_room();
     const auto begun = Clock::now();
     const auto time_is_up = [&] { return ranks_.sum(ranks_.rank() == 0 && Clock::now() - begun > limit ? 1 : 0) > 0; };
-    for (std::int64_t bytes = least; bytes <= most; bytes *= 2) {
+    for (const std::int64_t bytes : sizes_) {
       for (std::size_t row = 0; row < rows_.size() && !time_is_up(); ++row) measure(rows_[row], row, bytes);
     }
     show();
@@ -92,7 +91,7 @@ class Tuning {
   }
 
   void make_room() {
-    constexpr auto bytes = static_cast<std::size_t>(most) + page;
+    const std::size_t bytes = static_cast<std::size_t>(sizes_.back()) + page;
     for (const BufferMemory memory : {BufferMemory::ordinary, BufferMemory::session}) {
       context_.place().check_room(ranks_, 2 * bytes, "use fewer ranks");
       auto& [in, out] = storage_[memory];
@@ -107,7 +106,7 @@ class Tuning {
     const Work work = make_work(signature, bytes, row.in_place, ranks_.rank(), ranks_.size(), areas_[row.memory]);
     context_.watch().begin(work.name);
     const auto kolo = context_.kolo(work);
-    for (int i = 0; i < 3; ++i) kolo->run();  // the first finds cold memory, and is no trial
+    kolo->run();
     run_until_settled(ranks_, *kolo);
     ranks_.barrier();
     std::vector<double> us;
@@ -128,7 +127,7 @@ class Tuning {
   /// Calls visit(bytes, cell) for the sizes of a row; null where time was up.
   template <class Visit>
   void for_each_size(std::size_t row, Visit visit) const {
-    for (std::int64_t bytes = least; bytes <= most; bytes *= 2) {
+    for (const std::int64_t bytes : sizes_) {
       const auto found = cells_.find({row, bytes});
       visit(bytes, found == cells_.end() ? nullptr : &found->second);
     }
@@ -138,8 +137,9 @@ class Tuning {
     if (ranks_.rank() > 0) return;
     std::string table = fmt::format("# kolo-bench --tune: {} ranks; the fastest way, and its GB/s\n", ranks_.size());
     std::string picture =
-        "#\n# From 64K to 256M, by doubling. R, r: ring, in chunks of 256K, 64K; D, d: read in pieces of 256K, 64K; M: "
-        "mapped; .: time was up\n";
+        "#\n# From size to size. R, r: ring, in chunks of 256K, 64K; D, d: read in pieces of 256K, 64K; M: mapped; .: "
+        "time "
+        "was up\n";
     for (std::size_t row = 0; row < rows_.size(); ++row) {
       const std::string name = name_of(rows_[row]);
       picture += "# " + name + " ";
@@ -169,6 +169,7 @@ class Tuning {
 
   BenchContext& context_;
   const Ranks& ranks_;
+  const std::vector<std::int64_t> sizes_ = context_.options().sizes.all();
   const std::vector<Row> rows_ = all_rows();
   std::map<BufferMemory, std::pair<Storage, Storage>> storage_;
   std::map<BufferMemory, Area> areas_;
