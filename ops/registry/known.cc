@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -6,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 #include <utility>
+#include <vector>
 
 #include <kolo/error.h>
 
@@ -59,6 +61,12 @@ std::shared_ptr<const ShmKnown> known_of_settings(const Config& config, Gatherin
   known->measures = config.shm_method == "measure";
   if (!read.empty())
     known->tables = tables_of_text({reinterpret_cast<const char*>(read.data()), read.size()}, machine_name());
+  if (config.banner && first == ranks.rank() && !known->tables.empty()) {
+    std::vector<int> ranks_known;
+    for (const auto& [count, table] : known->tables) ranks_known.push_back(count);
+    report(config, fmt::format("how large tensors travel within a node was measured before, for {} ranks ({})",
+                               fmt::join(ranks_known, ", "), tuning_path(config)));
+  }
   return known;
 }
 

@@ -86,16 +86,22 @@ ShmReach ShmAccess::reach_of(const Bucket& bucket) const {
   return memory_->readable(read) ? ShmReach::readable : ShmReach::none;
 }
 
-/// Whether it shows memory that the others may not have mapped, as far as this group knows; it will know.
+/// Calls visit(piece) for the memory of all that this rank shows, which others can map.
+template <class Visit>
+void ShmAccess::for_each_piece(const Bucket& bucket, Visit visit) const {
+  const auto look = [&](const Tensor& tensor) {
+    const PeerAddress address = memory_->find(tensor.data, tensor.bytes());
+    if (address.piece != PeerAddress::empty) visit(address.piece);
+  };
+  for_each_shown(bucket, rank_, look, look);
+}
+
+/// Whether it shows memory that not all others have mapped, as far as this group knows.
 bool ShmAccess::shows_something_new(const Bucket& bucket) {
   const std::uint64_t released = memory_->released();
   if (std::exchange(released_, released) != released) known_.clear();  // then they unmap all
   bool is_new = false;
-  const auto look = [&](const Tensor& tensor) {
-    const PeerAddress address = memory_->find(tensor.data, tensor.bytes());
-    if (address.piece != PeerAddress::empty) is_new |= known_.insert(address.piece).second;
-  };
-  for_each_shown(bucket, rank_, look, look);
+  for_each_piece(bucket, [&](std::uint64_t piece) { is_new |= !known_.contains(piece); });
   return is_new;
 }
 
@@ -157,6 +163,7 @@ void ShmAccess::map_all(const Bucket& bucket) {
 void ShmAccess::hear_who_mapped(ShmJob& job, const Shown& shown) {
   const Mapping mapping = *std::exchange(mapping_, std::nullopt);
   for (int rank = 0; rank < static_cast<int>(members_.size()); ++rank) maps_ &= read_as<bool>(shown(rank));
+  if (maps_) for_each_piece(job.bucket, [this](std::uint64_t piece) { known_.insert(piece); });
   if (!mapping.why_not.empty() && report_) report_(mapping.why_not + "; the tensors of its ranks are copied");
   ShmChooser::Said said = mapping.said;
   if (!maps_) said.place.reach = ShmReach::none;
