@@ -45,7 +45,7 @@ class ShmProcesses final : public Harness {
 };
 
 const auto harnesses = ::testing::Values(
-    HarnessFactory{"default", [] { return std::make_unique<ShmProcesses>(nullptr); }, 8},
+    HarnessFactory{"default", [] { return std::make_unique<ShmProcesses>(nullptr); }, 4},
     HarnessFactory{"small", [] { return std::make_unique<ShmProcesses>(&testing::small_memory); }, 4},
     HarnessFactory{"reading",
                    [] { return std::make_unique<ShmProcesses>(&testing::small_memory, false, ShmWay::read); }, 2},
