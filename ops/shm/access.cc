@@ -161,7 +161,7 @@ void ShmAccess::map_all(const Bucket& bucket) {
 }
 
 void ShmAccess::hear_who_mapped(ShmJob& job, const Shown& shown) {
-  const Mapping mapping = *std::exchange(mapping_, std::nullopt);
+  const ShmMapping mapping = *std::exchange(mapping_, std::nullopt);
   for (int rank = 0; rank < static_cast<int>(members_.size()); ++rank) maps_ &= read_as<bool>(shown(rank));
   if (maps_) for_each_piece(job.bucket, [this](std::uint64_t piece) { known_.insert(piece); });
   if (!mapping.why_not.empty() && report_) report_(mapping.why_not + "; the tensors of its ranks are copied");

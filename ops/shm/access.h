@@ -15,6 +15,14 @@
 
 namespace kolo {
 
+/// One rank's part of the second question, or what is kept of all from the first to the second.
+struct ShmMapping {
+  ShmChooser::Said said;                      // of all
+  std::vector<std::vector<std::byte>> shown;  // by rank
+  bool mapped = false;                        // by this rank
+  std::string why_not;
+};
+
 /// Lets the ranks of a group show each other where the tensors of a bucket lie, and agree how it travels: through the
 /// ring, or without, since they can map the tensors, or read them.
 ///
@@ -45,14 +53,6 @@ class ShmAccess final : public ShmQuestion {
   void read(ShmJob& job, const Shown& shown) override;
 
  private:
-  /// One rank's part of the second question, or what is kept of all from the first to the second.
-  struct Mapping {
-    ShmChooser::Said said;                      // of all
-    std::vector<std::vector<std::byte>> shown;  // by rank
-    bool mapped = false;                        // by this rank
-    std::string why_not;
-  };
-
   ShmReach reach_of(const Bucket& bucket) const;
   template <class Visit>
   void for_each_piece(const Bucket& bucket, Visit visit) const;
@@ -70,7 +70,7 @@ class ShmAccess final : public ShmQuestion {
   bool maps_ = true;               // all of them can
   std::set<std::uint64_t> known_;  // pieces of this rank that all others have mapped
   std::uint64_t released_ = 0;     // pieces of this rank, when it showed some last
-  std::optional<Mapping> mapping_;
+  std::optional<ShmMapping> mapping_;
 };
 
 }  // namespace kolo

@@ -29,7 +29,7 @@ double FusionTuner::Candidate::score() const {
   return static_cast<double>(sum.count()) / static_cast<double>(sorted.size()) * favour;
 }
 
-FusionTuner::FusionTuner(std::vector<std::int64_t> settings) {
+FusionTuner::FusionTuner(std::span<const std::int64_t> settings) {
   for (const std::int64_t setting : settings) candidates_.push_back({.setting = setting, .durations = {}});
   candidates_.front().first = true;
   begin_turn(false);
@@ -62,7 +62,8 @@ std::int64_t FusionTuner::next() {
 /// The one whose turn was the last is the first of the next round, so that a round begins without a change.
 void FusionTuner::judge(std::int64_t in_use) {
   const Round& round = rounds[round_];
-  std::ranges::stable_sort(candidates_, {}, &Candidate::score);
+  std::stable_sort(candidates_.begin(), candidates_.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.score() < b.score(); });
   const double most = candidates_.front().score() * round.tolerance;
   std::size_t others = 0;
   std::erase_if(candidates_, [&](const Candidate& candidate) {
@@ -70,7 +71,8 @@ void FusionTuner::judge(std::int64_t in_use) {
     others += round_ == 0 && candidate.first ? 0 : 1;
     return !stays;
   });
-  std::ranges::stable_partition(candidates_, [&](const Candidate& one) { return one.setting == in_use; });
+  std::stable_partition(candidates_.begin(), candidates_.end(),
+                        [&](const Candidate& one) { return one.setting == in_use; });
   for (Candidate& candidate : candidates_) candidate.durations.clear();
   turn_ = 0;
   if (!settled()) ++round_;

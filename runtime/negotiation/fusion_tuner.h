@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace kolo {
@@ -23,7 +24,7 @@ class FusionTuner {
   static constexpr int most_steps = 48;
 
   /// `settings`: one or more, bytes; the first is what steps use before the first call of next().
-  explicit FusionTuner(std::vector<std::int64_t> settings);
+  explicit FusionTuner(std::span<const std::int64_t> settings);
 
   /// A step with this setting took so long. Steps come in the order in which they ran.
   void took(std::int64_t setting, Duration duration);
