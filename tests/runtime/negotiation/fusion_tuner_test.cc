@@ -124,7 +124,7 @@ TEST(FusionTunerTest, MostlyStaysWhereNothingIsGained) {
 
 // A change of the plan that could not be made leaves steps with the old setting.
 TEST(FusionTunerTest, StaysWithTheFirstWhereNoOtherCouldBeUsed) {
-  FusionTuner tuner({64, 16, 4});
+  FusionTuner tuner(std::vector<std::int64_t>{64, 16, 4});
   std::int64_t next = 0;
   for (int step = 0; step < FusionTuner::most_steps; ++step) {
     next = tuner.next();
