@@ -28,7 +28,8 @@ ShmTuning tuning_for_machine(int ranks) {
   ShmTuning tuning;
   tuning.ring = std::clamp<std::int64_t>(2 * own, tuning.chunk, std::max(tuning.chunk, shared / 2 / ranks));
   tuning.ring = std::max<std::int64_t>(tuning.ring / 4096 * 4096, 2 * tuning.chunk);
-  tuning.large = own;
+  // Below, inputs and outputs of all ranks fit into the cache that they share, of which a machine may have lent a part.
+  tuning.large = std::clamp(shared / (2 * ranks), own, 8 * own);
   return tuning;
 }
 
