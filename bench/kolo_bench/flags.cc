@@ -159,8 +159,7 @@ std::vector<Flag> timing_flags() {
        }},
       {"Timing", "check,c", "N",
        "how often to check every element of the result, to the last bit, in runs that are not timed, beside that of "
-       "the "
-       "last timed one; 0: never, nor that (default: 1)",
+       "the last timed one; 0: never, nor that (default: 1)",
        [](Options& o, const Given& g) { o.checks = static_cast<int>(count_of(g, 0, 1000)); }},
       {"Timing", "timeout,T", "SECONDS", "end the job if a measurement takes longer (default: 0, never)",
        [](Options& o, const Given& g) { o.timeout_seconds = static_cast<double>(count_of(g, 0, most)); }},
@@ -189,8 +188,7 @@ std::vector<Flag> path_flags() {
        [](Options& o, const Given&) { o.mpi_algorithms = true; }},
       {"What is measured", "mpi-threads", "LEVEL",
        "MPI's thread level: single, funneled, serialized or multiple (default: single with --direct, which calls it "
-       "from "
-       "one thread; else multiple)",
+       "from one thread; else multiple)",
        [](Options& o, const Given& g) {
          o.mpi_threads = choice_of<MpiThreads>(g, {{"single", MpiThreads::single},
                                                    {"funneled", MpiThreads::funneled},
@@ -236,8 +234,7 @@ std::vector<Flag> path_flags() {
        [](Options& o, const Given&) { o.task = Task::pack; }},
       {"Instead of a sweep", "tune", "",
        "find out which way within a node is fastest for which operation and size (in two minutes at most), show it, "
-       "and "
-       "note it in the file that KOLO_TUNING names",
+       "and note it in the file that KOLO_TUNING names",
        [](Options& o, const Given&) {
          o.task = Task::tune;
          o.direct = true;

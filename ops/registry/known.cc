@@ -21,29 +21,20 @@ namespace {
 constexpr std::array<std::pair<std::string_view, ShmWay>, 3> methods{
     {{"ring", ShmWay::ring}, {"read", ShmWay::read}, {"mapped", ShmWay::mapped}}};
 
-/// What the file holds; empty if it has nothing that can be used, of which it reports the reason.
-std::string text_of_file(const Config& config) {
-  const std::string path = tuning_path(config);
+void refuse(const Config& config, const std::string& path, const std::string& why) {
+  report(config,
+         fmt::format("the tuning file {} is not used: {}; kolo measures by itself (kolo-bench --tune writes a new one)",
+                     path, why));
+}
+
+/// The machine, in a line, and what the file holds; empty if there is none.
+std::string read_file(const Config& config, const std::string& path) {
   if (path.empty()) return "";
   std::ifstream file(path);
   std::ostringstream text;
-  text << file.rdbuf();
-  std::string why;
-  if (!file) {
-    if (config.tuning.empty() || config.shm_method == "measure") return "";
-    why = "it cannot be read";
-  } else {
-    try {
-      (void)tables_of_text(text.str(), machine_name());
-      return text.str();
-    } catch (const Error& error) {
-      why = error.what();
-    }
-  }
-  report(config,
-         fmt::format("the tuning file {} is not used: {}; kolo measures by itself (kolo-bench --tune writes a new "
-                     "one)",
-                     path, why));
+  text << machine_name() << '\n' << file.rdbuf();
+  if (file) return text.str();
+  if (!config.tuning.empty() && config.shm_method != "measure") refuse(config, path, "it cannot be read");
   return "";
 }
 
@@ -51,21 +42,29 @@ std::string text_of_file(const Config& config) {
 
 std::shared_ptr<const ShmKnown> known_of_settings(const Config& config, Gathering& ranks) {
   const int first = ranks.lowest_on_node();
-  const bool reads = first == ranks.rank() && (config.shm_method == "auto" || config.shm_method == "measure");
-  const std::string mine = reads ? text_of_file(config) : "";
-  const auto texts = ranks.all(std::as_bytes(std::span(mine)));
-  const auto& read = texts[static_cast<std::size_t>(first)];
+  const bool reads = first == ranks.rank();
   auto known = std::make_shared<ShmKnown>();
   const auto method = std::ranges::find(methods, config.shm_method, &std::pair<std::string_view, ShmWay>::first);
   if (method != methods.end()) known->forced = method->second;
   known->measures = config.shm_method == "measure";
-  if (!read.empty())
-    known->tables = tables_of_text({reinterpret_cast<const char*>(read.data()), read.size()}, machine_name());
-  if (config.banner && first == ranks.rank() && !known->tables.empty()) {
+  const std::string path = tuning_path(config);
+  const std::string mine = reads && !known->forced ? read_file(config, path) : "";
+  const auto texts = ranks.all(std::as_bytes(std::span(mine)));
+  const auto& bytes = texts[static_cast<std::size_t>(first)];
+  if (!bytes.empty()) {
+    const std::string read(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    const std::size_t line = read.find('\n');
+    try {
+      known->tables = tables_of_text(read.substr(line + 1), read.substr(0, line));
+    } catch (const Error& error) {  // on all ranks of the node
+      if (reads) refuse(config, path, error.what());
+    }
+  }
+  if (config.banner && reads && !known->tables.empty()) {
     std::vector<int> ranks_known;
     for (const auto& [count, table] : known->tables) ranks_known.push_back(count);
     report(config, fmt::format("how large tensors travel within a node was measured before, for {} ranks ({})",
-                               fmt::join(ranks_known, ", "), tuning_path(config)));
+                               fmt::join(ranks_known, ", "), path));
   }
   return known;
 }

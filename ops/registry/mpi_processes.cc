@@ -25,10 +25,9 @@ BackendList host_backends_over_mpi(std::string_view setting, const ProcessRanks&
   std::vector<BackendOffer> offers;
   if (alone) offers.push_back({"local", [] { return std::move(local_backends(1, {}).front()); }});
   if (ranks.one_node()) {
-    offers.push_back(
-        {"shm",
-         [&] { return shm_process_backend(ranks.gathering, ranks.doorbells, ranks.report, nullptr, ranks.known); },
-         alone});
+    offers.push_back({"shm",
+                      [&] { return shm_process_backend(ranks.gathering, ranks.doorbells, ranks.report, ranks.known); },
+                      alone});
   }
   offers.push_back({"mpi", [&] { return mpi_backend(comm, tuning(ranks), ranks.node_of); }});
   BackendList backends = make_backends(setting, offers);
@@ -51,7 +50,7 @@ GpuHosts gpu_hosts_over_mpi(const ProcessRanks& ranks, MPI_Comm comm) {
   const auto staging = [&ranks, comm] {
     BackendList list;
     if (ranks.one_node() && ranks.node_of.size() > 1) {
-      if (auto shared = shm_process_backend(ranks.gathering, ranks.doorbells, ranks.report, nullptr, ranks.known))
+      if (auto shared = shm_process_backend(ranks.gathering, ranks.doorbells, ranks.report, ranks.known))
         list.push_back(std::move(shared));
     }
     list.push_back(mpi_backend(comm, tuning(ranks), ranks.node_of));
@@ -68,7 +67,7 @@ std::unique_ptr<Backend> node_backend(const ProcessRanks& ranks, MPI_Comm comm) 
   const MpiComm node(made);
   MpiGathering gathering(made);
   if (gathering.size() == 1) return nullptr;
-  auto shared = shm_process_backend(gathering, ranks.doorbells, ranks.report, nullptr, ranks.known);
+  auto shared = shm_process_backend(gathering, ranks.doorbells, ranks.report, ranks.known);
   return shared ? std::move(shared) : mpi_backend(made);
 }
 

@@ -106,7 +106,7 @@ BackendList shared_memory(Gathering& ranks, std::span<Doorbell> doorbells,
                           const std::function<void(const std::string&)>& report,
                           const std::shared_ptr<const ShmKnown>& known) {
   BackendList list;
-  auto shared = shm_process_backend(ranks, doorbells, report, nullptr, known);
+  auto shared = shm_process_backend(ranks, doorbells, report, known);
   auto pairs = shm_pairs_backend(ranks, {}, doorbells, shared ? shared->memory() : nullptr, known);
   if (!shared || !pairs) return list;
   list.push_back(std::move(shared));

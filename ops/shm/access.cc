@@ -41,15 +41,6 @@ bool overwrites(const Signature& signature, const BucketTensor& tensor) {
   return signature.kind == OpKind::all_to_all && tensor.in.data == tensor.out.data;
 }
 
-/// Calls visit(tensor) for all that the rank shows: to be read, or to be written.
-template <class Read, class Written>
-void for_each_shown(const Bucket& bucket, int rank, Read read, Written written) {
-  for (const BucketTensor& tensor : bucket.tensors) {
-    if (shows_input(bucket.signature, rank)) read(tensor.in);
-    if (shows_output(bucket.signature, rank)) written(tensor.out);
-  }
-}
-
 }  // namespace
 
 bool ShmAccess::asks(ShmJob& job, const ShmTuning& tuning) {
@@ -66,67 +57,40 @@ std::size_t ShmAccess::bytes(const ShmJob& job) const {
   return mapping_ ? sizeof(bool) : sizeof(Head) + 2 * job.bucket.tensors.size() * sizeof(ShownTensor);
 }
 
-/// How far others can reach what this rank shows.
-ShmReach ShmAccess::reach_of(const Bucket& bucket) const {
-  bool mapped = maps_, overwritten = false;
-  std::vector<std::span<const std::byte>> read;
-  const auto look = [&](const Tensor& tensor) {
-    mapped &= memory_->find(tensor.data, tensor.bytes()).piece != PeerAddress::nowhere;
-  };
-  for_each_shown(
-      bucket, rank_,
-      [&](const Tensor& in) {
-        look(in);
-        read.emplace_back(static_cast<const std::byte*>(in.data), in.bytes());
-      },
-      look);
-  for (const BucketTensor& tensor : bucket.tensors) overwritten |= overwrites(bucket.signature, tensor);
-  if (overwritten) return ShmReach::none;
-  if (mapped) return ShmReach::mapped;
-  return memory_->readable(read) ? ShmReach::readable : ShmReach::none;
-}
-
-/// Calls visit(piece) for the memory of all that this rank shows, which others can map.
-template <class Visit>
-void ShmAccess::for_each_piece(const Bucket& bucket, Visit visit) const {
-  const auto look = [&](const Tensor& tensor) {
-    const PeerAddress address = memory_->find(tensor.data, tensor.bytes());
-    if (address.piece != PeerAddress::empty) visit(address.piece);
-  };
-  for_each_shown(bucket, rank_, look, look);
-}
-
-/// Whether it shows memory that not all others have mapped, as far as this group knows.
-bool ShmAccess::shows_something_new(const Bucket& bucket) {
-  const std::uint64_t released = memory_->released();
-  if (std::exchange(released_, released) != released) known_.clear();  // then they unmap all
-  bool is_new = false;
-  for_each_piece(bucket, [&](std::uint64_t piece) { is_new |= !known_.contains(piece); });
-  return is_new;
-}
-
 void ShmAccess::show(const ShmJob& job, std::byte* to) {
   if (mapping_) {
     std::memcpy(to, &mapping_->mapped, sizeof(bool));
     return;
   }
-  const Bucket& bucket = job.bucket;
-  const ShmReach reach = reach_of(bucket);
-  const Head head{memory_->released(),
-                  {{reach, job.in_place}, chooser_.seconds_of_trial(job.job_class)},
-                  reach == ShmReach::mapped && shows_something_new(bucket)};
-  std::memcpy(to, &head, sizeof(head));
-  std::byte* next = to + sizeof(head);
+  const Signature& signature = job.bucket.signature;
+  std::byte* next = to + sizeof(Head);
+  const std::uint64_t released = memory_->released();
+  if (std::exchange(released_, released) != released) known_.clear();  // then the others unmap all
+  bool mapped = maps_, is_new = false, overwritten = false;
+  std::vector<std::span<const std::byte>> inputs;
   const auto add = [&](bool shows, const Tensor& tensor) {
-    ShownTensor side;
-    if (shows) side = {memory_->find(tensor.data, tensor.bytes()), reinterpret_cast<std::uintptr_t>(tensor.data)};
-    std::memcpy(next, &side, sizeof(side));
-    next += sizeof(side);
+    ShownTensor one;
+    if (shows) one = {memory_->find(tensor.data, tensor.bytes()), reinterpret_cast<std::uintptr_t>(tensor.data)};
+    mapped &= one.shared.piece != PeerAddress::nowhere;
+    is_new |= one.shared.piece != PeerAddress::empty && !known_.contains(one.shared.piece);
+    std::memcpy(next, &one, sizeof(one));
+    next += sizeof(one);
   };
-  for (const BucketTensor& tensor : bucket.tensors) {
-    add(shows_input(bucket.signature, rank_), tensor.in);
-    add(shows_output(bucket.signature, rank_), tensor.out);
+  for (const BucketTensor& tensor : job.bucket.tensors) {
+    const bool shows = shows_input(signature, rank_);
+    add(shows, tensor.in);
+    add(shows_output(signature, rank_), tensor.out);
+    if (shows) inputs.emplace_back(static_cast<const std::byte*>(tensor.in.data), tensor.in.bytes());
+    overwritten |= overwrites(signature, tensor);
   }
+  const ShmReach reach = overwritten                 ? ShmReach::none
+                         : mapped                    ? ShmReach::mapped
+                         : memory_->readable(inputs) ? ShmReach::readable
+                                                     : ShmReach::none;
+  const Head head{released_,
+                  {{reach, job.in_place}, chooser_.seconds_of_trial(job.job_class)},
+                  reach == ShmReach::mapped && is_new};
+  std::memcpy(to, &head, sizeof(head));
 }
 
 void ShmAccess::read(ShmJob& job, const Shown& shown) {
@@ -163,7 +127,9 @@ void ShmAccess::map_all(const Bucket& bucket) {
 void ShmAccess::hear_who_mapped(ShmJob& job, const Shown& shown) {
   const ShmMapping mapping = *std::exchange(mapping_, std::nullopt);
   for (int rank = 0; rank < static_cast<int>(members_.size()); ++rank) maps_ &= read_as<bool>(shown(rank));
-  if (maps_) for_each_piece(job.bucket, [this](std::uint64_t piece) { known_.insert(piece); });
+  const std::byte* const mine = mapping.shown[static_cast<std::size_t>(rank_)].data() + sizeof(Head);
+  for (std::size_t i = 0; maps_ && i < 2 * job.bucket.tensors.size(); ++i)
+    known_.insert(read_as<ShownTensor>(mine + i * sizeof(ShownTensor)).shared.piece);
   if (!mapping.why_not.empty() && report_) report_(mapping.why_not + "; the tensors of its ranks are copied");
   ShmChooser::Said said = mapping.said;
   if (!maps_) said.place.reach = ShmReach::none;

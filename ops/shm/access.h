@@ -53,10 +53,6 @@ class ShmAccess final : public ShmQuestion {
   void read(ShmJob& job, const Shown& shown) override;
 
  private:
-  ShmReach reach_of(const Bucket& bucket) const;
-  template <class Visit>
-  void for_each_piece(const Bucket& bucket, Visit visit) const;
-  bool shows_something_new(const Bucket& bucket);
   void map_all(const Bucket& bucket);
   void hear_who_mapped(ShmJob& job, const Shown& shown);
   void choose(ShmJob& job, const ShmChooser::Said& all, const Shown& shown);

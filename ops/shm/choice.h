@@ -28,10 +28,11 @@ struct ShmChoice {
 /// "ring-256K"; valid for ever. `trial`, while it is not known which way is best: "trial:ring-256K".
 const char* text_of(const ShmChoice& choice, bool trial = false);
 
-/// Jobs of which the same is expected: kind, binary logarithm of the bytes, bytes of an element.
+/// Jobs of which the same is expected: kind, bits of the number of bytes (that of 1 MiB has 21), bytes of
+/// an element.
 struct ShmClass {
   OpKind kind = OpKind::all_reduce;
-  std::uint8_t log2_bytes = 0;
+  std::uint8_t size_bits = 0;
   std::uint8_t element_bytes = 4;
   auto operator<=>(const ShmClass&) const = default;
 };

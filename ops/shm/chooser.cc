@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <string_view>
 
 namespace kolo {
 namespace {
 
-constexpr int period =
-    32;  // jobs of a class that goes by the ring, of which one looks whether tensors lie elsewhere now
+// Jobs of a class that goes by the ring, of which one looks whether tensors lie elsewhere now.
+constexpr int period = 32;
 constexpr int most_rounds = 5;
 constexpr std::array<float, most_rounds> tolerated{3.0F, 1.5F, 1.25F, 1.15F, 1};  // times the fastest, after each round
 constexpr float clearly_faster = 0.97F;  // of the time of what was tried first, so that chance changes nothing
@@ -63,10 +62,10 @@ std::vector<ShmChoice> ShmChooser::candidates(const ShmClass& of, ShmPlace place
   if (can_map) return {mapped, ring};
   if (of.kind == OpKind::send_recv) return can_read ? std::vector{ring, {ShmWay::read, ring_}} : std::vector{ring};
   std::vector<ShmChoice> all{ring};
-  if (std::int64_t{1} << of.log2_bytes > small) all.push_back({ShmWay::ring, small});
+  if (std::int64_t{1} << of.size_bits > small) all.push_back({ShmWay::ring, small});
   if (!can_read) return all;
   all.push_back(read);
-  if (std::int64_t{1} << of.log2_bytes > small) all.push_back({ShmWay::read, ring_});
+  if (std::int64_t{1} << of.size_bits > small) all.push_back({ShmWay::read, ring_});
   return all;
 }
 

@@ -24,7 +24,7 @@ struct ShmKnown {
 /// Finds out by measuring which way is best for the large jobs of a group, class by class.
 ///
 /// The first jobs of a class are trials: they travel by one candidate after the other, a few rounds of all that are
-/// left. Which that is all ranks know alike, since each says with its next job how long the last trial took it, and
+/// left. Which that is all ranks know, since each says with its next job how long the last trial took it, and
 /// the slowest counts. Candidates that are clearly slower are dropped after each round, so that trials cost little; the
 /// rest is compared by medians. Then the class is settled. A change of place (a job whose tensors others can map, say)
 /// has trials of its own.

@@ -89,10 +89,7 @@ class PairOperation final : public Operation {
   }
   /// The same of the announcement, up to its byte `end`.
   bool move_announcement(std::size_t end) {
-    const std::size_t before = done_;
-    const bool all = move(std::as_writable_bytes(std::span(&announcement_, 1)).first(end));
-    moved_ |= done_ != before;
-    return all;
+    return move(std::as_writable_bytes(std::span(&announcement_, 1)).first(end));
   }
 
   bool send(std::span<std::byte> bytes) {

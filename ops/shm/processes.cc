@@ -127,7 +127,7 @@ bool introduce_all(Backend& backend, Gathering& ranks, const std::function<void(
 
 std::unique_ptr<Backend> shm_process_backend(Gathering& ranks, std::span<Doorbell> doorbells,
                                              const std::function<void(const std::string&)>& report,
-                                             const ShmTuning* tuning, std::shared_ptr<const ShmKnown> known) {
+                                             std::shared_ptr<const ShmKnown> known, const ShmTuning* tuning) {
   GroupInfo world{0, "world", {}, ranks.rank()};
   world.ranks.resize(static_cast<std::size_t>(ranks.size()));
   std::iota(world.ranks.begin(), world.ranks.end(), 0);

@@ -16,13 +16,13 @@ namespace kolo {
 
 /// shm_backend() among `ranks`, which are processes of one node, introduced. Collective over them.
 ///
+/// known   of how tensors travel best, equal on all ranks; null: nothing
 /// tuning  null: what suits this machine, as the first rank sees it
-/// known   what the first rank says counts
 /// report  receives one line, on one rank, if memory cannot be shared, by the world (then this returns null) or by a
 /// group
 std::unique_ptr<Backend> shm_process_backend(Gathering& ranks, std::span<Doorbell> doorbells,
                                              const std::function<void(const std::string&)>& report,
-                                             const ShmTuning* tuning = nullptr,
-                                             std::shared_ptr<const ShmKnown> known = {});
+                                             std::shared_ptr<const ShmKnown> known = {},
+                                             const ShmTuning* tuning = nullptr);
 
 }  // namespace kolo

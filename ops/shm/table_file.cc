@@ -68,7 +68,7 @@ std::string text_of_tables(const std::map<int, ShmTable>& tables, const std::str
   for (const auto& [ranks, table] : tables) {
     for (const auto& [key, choice] : table) {
       const auto& [of, place] = key;
-      text += fmt::format("{} {} {} {} {} {} {} {}\n", ranks, to_string(of.kind), of.log2_bytes, of.element_bytes,
+      text += fmt::format("{} {} {} {} {} {} {} {}\n", ranks, to_string(of.kind), of.size_bits, of.element_bytes,
                           reaches[static_cast<std::size_t>(place.reach)], places[place.in_place ? 1 : 0],
                           ways[static_cast<std::size_t>(choice.way)], choice.bytes);
       ++rows;
@@ -90,7 +90,7 @@ std::map<int, ShmTable> tables_of_text(const std::string& text, const std::strin
     Words words(line);
     const auto ranks = static_cast<int>(words.number(2, 1 << 20));
     ShmClass of{words.kind()};
-    of.log2_bytes = static_cast<std::uint8_t>(words.number(0, 63));
+    of.size_bits = static_cast<std::uint8_t>(words.number(0, 63));
     of.element_bytes = static_cast<std::uint8_t>(words.number(1, 8));
     ShmPlace place{static_cast<ShmReach>(words.one_of(reaches))};
     place.in_place = words.one_of(places) == 1;

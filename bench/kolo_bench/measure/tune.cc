@@ -138,8 +138,7 @@ class Tuning {
     std::string table = fmt::format("# kolo-bench --tune: {} ranks; the fastest way, and its GB/s\n", ranks_.size());
     std::string picture =
         "#\n# From size to size. R, r: ring, in chunks of 256K, 64K; D, d: read in pieces of 256K, 64K; M: mapped; .: "
-        "time "
-        "was up\n";
+        "time was up\n";
     for (std::size_t row = 0; row < rows_.size(); ++row) {
       const std::string name = name_of(rows_[row]);
       picture += "# " + name + " ";

@@ -27,8 +27,8 @@ std::unique_ptr<Backend> make_backend(std::span<Doorbell> doorbells = {}, const 
                                       std::optional<ShmWay> forced = {}) {
   MpiGathering world(MPI_COMM_WORLD);
   return shm_process_backend(
-      world, doorbells, [](const std::string& line) { ADD_FAILURE() << line; }, tuning,
-      std::make_shared<ShmKnown>(ShmKnown{forced}));
+      world, doorbells, [](const std::string& line) { ADD_FAILURE() << line; },
+      std::make_shared<ShmKnown>(ShmKnown{forced}), tuning);
 }
 
 class ShmProcesses final : public Harness {
