@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "models/compute/precision.h"
+#include "models/compute/compute.h"
 
 namespace kolo::models {
 
@@ -36,8 +36,8 @@ struct AlignedAllocator {
 /// Storage for operands and results of matrix products, which run up to a tenth faster on aligned memory.
 using AlignedFloats = std::vector<float, AlignedAllocator<float>>;
 
-/// Memory for the intermediate results of a pass. Grows to the largest size requested and never shrinks; its contents
-/// are lost when it grows. Aligned to a cache line; large buffers request huge pages.
+/// Memory for the intermediate results of a pass, on one device. Grows to the largest size requested and never shrinks;
+/// its contents are lost when it grows. Large buffers of the host request huge pages.
 class Buffer {
  public:
   Buffer() = default;
@@ -47,17 +47,15 @@ class Buffer {
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;
 
-  /// At least `count` numbers. `what` names their use in the ModelError that is thrown if there is no memory.
-  float* floats(std::int64_t count, std::string_view what);
-  MatmulItem* items(Precision precision, std::int64_t count, std::string_view what);
+  /// A tensor in this memory. `compute`, always the same, must outlive this; `what` names the use in the ModelError
+  /// that is thrown if there is no memory.
+  Tensor make(Compute& compute, DType dtype, const Shape& shape, std::string_view what);
 
-  float* floats() const { return static_cast<float*>(data_); }
-  MatmulItem* items() const { return static_cast<MatmulItem*>(data_); }
+  const void* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
 
  private:
-  void need(std::size_t bytes, std::string_view what);
-
+  Compute* compute_ = nullptr;
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
 };

@@ -1,11 +1,11 @@
 #include <array>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "models/compute/convolution.h"
+#include "models/compute/kept_few.h"
 #include "models/compute/onednn.h"
 #include "models/util/error.h"
 #include "models/util/headroom.h"
@@ -33,21 +33,21 @@ struct Descriptions {
 Descriptions descriptions(const ConvolutionShape& shape, std::int64_t block) {
   const Tag outputs = block == 16 ? Tag::nChw16c : Tag::nChw8c;
   return {.x = floats({shape.examples, shape.channels, shape.height, shape.width}, Tag::nchw),
-          .w = floats({shape.filters, shape.channels, 3, 3}, Tag::oihw),
+          .w = floats({shape.filters, shape.channels, shape.kernel, shape.kernel}, Tag::oihw),
           .bias = floats({shape.filters}, Tag::a),
           .y = floats({shape.examples, shape.filters, shape.rows(), shape.columns()}, outputs)};
 }
 
 Plans plans(const ConvolutionShape& shape, std::int64_t block) {
   const Descriptions of = descriptions(shape, block);
-  const memory::dims steps{1, 1}, none{0, 0};
-  const memory::desc any_order = floats({shape.filters, shape.channels, 3, 3}, Tag::any);
+  const memory::dims steps{shape.stride, shape.stride}, padding{shape.padding, shape.padding};
+  const memory::desc any_order = floats({shape.filters, shape.channels, shape.kernel, shape.kernel}, Tag::any);
   const dnnl::convolution_forward::primitive_desc forward(
       {dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct, of.x, any_order, of.bias, of.y, steps,
-       none, none},
+       padding, padding},
       onednn_cpu());
   return {forward,
-          {{dnnl::algorithm::convolution_direct, of.x, any_order, of.bias, of.y, steps, none, none},
+          {{dnnl::algorithm::convolution_direct, of.x, any_order, of.bias, of.y, steps, padding, padding},
            onednn_cpu(),
            forward}};
 }
@@ -66,26 +66,32 @@ bool is_fast(const ConvolutionShape& shape, std::int64_t block) {
   }
 }
 
+using ConvolutionKey = std::array<std::int64_t, 8>;
+
+ConvolutionKey key_of(const ConvolutionShape& shape) {
+  return {shape.examples, shape.channels, shape.height, shape.width,
+          shape.filters,  shape.kernel,   shape.stride, shape.padding};
+}
+
 /// The filters in a block that suits oneDNN on this processor; none where products are faster.
 std::optional<std::int64_t> onednn_block(ConvolutionShape shape) {
-  using Key = std::array<std::int64_t, 4>;
-  thread_local std::map<Key, std::optional<std::int64_t>> known;
-  const Key key{shape.channels, shape.height, shape.width, shape.filters};
-  if (const auto at = known.find(key); at != known.end()) return at->second;
-  const OneThread one_thread;
-  shape.examples = 1;                           // all batches must agree
-  check_headroom("the code of a convolution");  // oneDNN 2.6 crashes without, or says that it has no code
-  for (const std::int64_t block : {16, 8}) {
-    if (is_fast(shape, block)) return known[key] = block;
-  }
-  return known[key] = std::nullopt;
+  thread_local KeptFew<ConvolutionKey, std::optional<std::int64_t>> known(64);
+  shape.examples = 1;  // all batches must agree
+  return known.at(key_of(shape), [&]() -> std::optional<std::int64_t> {
+    const OneThread one_thread;
+    check_headroom("the code of a convolution");  // oneDNN 2.6 crashes without, or says that it has no code
+    for (const std::int64_t block : {16, 8}) {
+      if (is_fast(shape, block)) return block;
+    }
+    return std::nullopt;
+  });
 }
 
 /// The primitives of one shape, with the memory they are run on. oneDNN wants filters and their gradient in an order of
 /// its own.
-class Convolution {
+class Primitives {
  public:
-  Convolution(const ConvolutionShape& shape, std::int64_t block)
+  Primitives(const ConvolutionShape& shape, std::int64_t block)
       : stream_(onednn_cpu()), gradient_(static_cast<std::size_t>(shape.filters * (shape.patch() + 1))) {
     check_headroom("the code of a convolution");
     const Descriptions of = descriptions(shape, block);
@@ -141,14 +147,12 @@ class Convolution {
 /// Kept per thread: a primitive must not run on two threads at a time. Returns whether oneDNN has run.
 template <class Run>
 bool with_convolution(const ConvolutionShape& shape, Run run) {
-  using Key = std::array<std::int64_t, 5>;
-  thread_local std::map<Key, Convolution> convolutions;
+  thread_local KeptFew<ConvolutionKey, Primitives> convolutions(16);
   const auto block = onednn_block(shape);
   if (!block) return false;
   const OneThread one_thread;
   try {
-    const Key key{shape.examples, shape.channels, shape.height, shape.width, shape.filters};
-    run(convolutions.try_emplace(key, shape, *block).first->second);
+    run(convolutions.at(key_of(shape), [&] { return Primitives(shape, *block); }));
   } catch (const dnnl::error& error) {
     if (error.status == dnnl_out_of_memory) refuse_memory("a convolution");
     throw ModelError(std::string("a convolution failed (oneDNN: ") + error.what() +
@@ -164,14 +168,14 @@ std::int64_t filter_block(const ConvolutionShape& shape) {
 }
 
 void convolve(const ConvolutionShape& shape, const float* x, const float* w, const float* bias, float* y) {
-  const bool done = with_convolution(shape, [&](Convolution& convolution) { convolution.run(x, w, bias, y); });
+  const bool done = with_convolution(shape, [&](Primitives& convolution) { convolution.run(x, w, bias, y); });
   if (!done) convolve_by_products(shape, x, w, bias, y);
 }
 
 void convolve_backward(const ConvolutionShape& shape, const float* x, const float* dy, bool add, float* dw,
                        float* dbias) {
   const bool done =
-      with_convolution(shape, [&](Convolution& convolution) { convolution.run_backward(x, dy, add, dw, dbias); });
+      with_convolution(shape, [&](Primitives& convolution) { convolution.run_backward(x, dy, add, dw, dbias); });
   if (!done) convolve_backward_by_products(shape, x, dy, add, dw, dbias);
 }
 

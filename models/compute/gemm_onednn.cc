@@ -1,10 +1,10 @@
 #include <fmt/format.h>
 
-#include <map>
 #include <string>
 #include <tuple>
 
 #include "models/compute/gemm.h"
+#include "models/compute/kept_few.h"
 #include "models/compute/onednn.h"
 #include "models/util/error.h"
 #include "models/util/headroom.h"
@@ -24,9 +24,9 @@ dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, Type type, bo
 
 /// The matmul primitive of one shape, with the arguments it is run on. dnnl_sgemm would be less code, but loses a third
 /// of its speed where B is transposed and rows are 4096 bytes apart, which is what a layer of 1024 units does.
-class Product {
+class Matmul {
  public:
-  Product(const GemmShape& shape, Type type)
+  Matmul(const GemmShape& shape, Type type)
       : stream_(onednn_cpu()),
         a_(matrix(shape.m, shape.k, type, shape.transpose_a), onednn_cpu(), nullptr),
         b_(matrix(shape.k, shape.n, type, shape.transpose_b), onednn_cpu(), nullptr),
@@ -55,17 +55,17 @@ class Product {
 };
 
 /// Primitives are kept per thread: one must not run on two threads at a time.
-Product& product_for(const GemmShape& shape, Type type) {
+Matmul& matmul_for(const GemmShape& shape, Type type) {
   using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, bool, bool, float, Type>;
-  thread_local std::map<Key, Product> products;
+  thread_local KeptFew<Key, Matmul> products(256);
   const Key key{shape.m, shape.n, shape.k, shape.transpose_a, shape.transpose_b, shape.beta, type};
-  return products.try_emplace(key, shape, type).first->second;
+  return products.at(key, [&] { return Matmul(shape, type); });
 }
 
 void run(const GemmShape& shape, Type type, const void* a, const void* b, float* c) {
   const OneThread one_thread;
   try {
-    product_for(shape, type).run(a, b, c);
+    matmul_for(shape, type).run(a, b, c);
   } catch (const dnnl::error& error) {
     if (error.status == dnnl_out_of_memory) {
       refuse_memory(fmt::format("a matrix product of {} x {} x {}", shape.m, shape.k, shape.n));

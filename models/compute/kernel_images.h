@@ -7,66 +7,79 @@
 namespace kolo::models {
 namespace {
 
-/// The four pixels of a pooling window, after the norm.
-struct Four {
-  Floats of[4];
+/// The pixels of a pooling window, after the norm.
+template <std::int64_t window>
+struct Window {
+  static constexpr std::int64_t pixels = window * window;
+
+  template <class Extent>
+  Window(const PoolView& view, std::int64_t row, std::int64_t column, std::int64_t i, Extent extent) {
+    for (std::int64_t n = 0; n < pixels; ++n) {
+      Floats value = load(view.x + place(view, row, column, n) * view.block + i, extent);
+      if (view.scale != nullptr) value = value * load(view.scale + i, extent) + load(view.shift + i, extent);
+      of[n] = value;
+    }
+  }
+
+  static std::int64_t place(const PoolView& view, std::int64_t row, std::int64_t column, std::int64_t n) {
+    return (window * row + n / window) * view.columns + window * column + n % window;
+  }
+
+  /// The largest of them and the floor; NaN if one is NaN.
+  Floats largest(float floor) const {
+    Floats most = all(floor);
+    for (const Floats& value : of) most = ((value <= most) | (most != most)) ? most : value;
+    return most;
+  }
+
+  Floats of[pixels];
 };
 
-template <class Extent>
-inline Four four_at(const PoolView& view, std::int64_t row, std::int64_t column, std::int64_t i, Extent extent) {
-  Four four;
-  for (std::int64_t n = 0; n < 4; ++n) {
-    const std::int64_t place = (2 * row + n / 2) * view.columns + 2 * column + n % 2;
-    Floats value = load(view.x + place * view.block + i, extent);
-    if (view.scale != nullptr) value = value * load(view.scale + i, extent) + load(view.shift + i, extent);
-    four.of[n] = value;
-  }
-  return four;
-}
-
-/// The largest of the four and 0. NaN if the last one is NaN.
-inline Floats pooled_of(const Four& four) {
-  Floats most{};
-  for (const Floats& value : four.of) most = value <= most ? most : value;
-  return most;
-}
-
-inline void relu_pool(const PoolView& view, float* pooled) {
-  for (std::int64_t row = 0; row < view.rows / 2; ++row) {
-    for (std::int64_t column = 0; column < view.columns / 2; ++column, pooled += view.block) {
+template <std::int64_t window>
+inline void pool_windows(const PoolView& view, float* pooled) {
+  for (std::int64_t row = 0; row < view.rows / window; ++row) {
+    for (std::int64_t column = 0; column < view.columns / window; ++column, pooled += view.block) {
       over(view.block, [&](std::int64_t i, auto extent) {
-        store(pooled + i, pooled_of(four_at(view, row, column, i, extent)), extent);
+        store(pooled + i, Window<window>(view, row, column, i, extent).largest(view.floor), extent);
       });
     }
   }
+}
+
+inline void pool(const PoolView& view, float* pooled) {
+  view.window == 1 ? pool_windows<1>(view, pooled) : pool_windows<2>(view, pooled);
 }
 
 inline void clear_places(const PoolView& view, std::int64_t first, std::int64_t count, float* d) {
   for (std::int64_t i = first * view.block; i < (first + count) * view.block; ++i) d[i] = 0;
 }
 
-inline void relu_pool_backward(const PoolView& view, const float* d_pooled, float* d) {
-  const std::int64_t rows = view.rows / 2, columns = view.columns / 2;
+template <std::int64_t window>
+inline void pool_windows_backward(const PoolView& view, const float* d_pooled, float* d) {
+  const std::int64_t rows = view.rows / window, columns = view.columns / window;
   for (std::int64_t row = 0; row < rows; ++row) {
     for (std::int64_t column = 0; column < columns; ++column, d_pooled += view.block) {
       over(view.block, [&](std::int64_t i, auto extent) {
-        const Four four = four_at(view, row, column, i, extent);
-        const Floats most = pooled_of(four), gradient = load(d_pooled + i, extent);
-        Integers left = most > 0.0f;  // the first of the largest gets the gradient
-        for (std::int64_t n = 0; n < 4; ++n) {
-          const Integers takes = (four.of[n] == most) & left;
+        const Window<window> pixels(view, row, column, i, extent);
+        const Floats most = pixels.largest(view.floor), gradient = load(d_pooled + i, extent);
+        Integers left = most > view.floor;  // the first of the largest gets the gradient
+        for (std::int64_t n = 0; n < pixels.pixels; ++n) {
+          const Integers takes = (pixels.of[n] == most) & left;
           left &= ~takes;
-          const std::int64_t place = (2 * row + n / 2) * view.columns + 2 * column + n % 2;
-          store(d + place * view.block + i, takes ? gradient : Floats{}, extent);
+          store(d + pixels.place(view, row, column, n) * view.block + i, takes ? gradient : Floats{}, extent);
         }
       });
     }
-    if (2 * columns < view.columns) {
+    if (window * columns < view.columns) {
       clear_places(view, 2 * row * view.columns + 2 * columns, 1, d);
       clear_places(view, (2 * row + 1) * view.columns + 2 * columns, 1, d);
     }
   }
-  if (2 * rows < view.rows) clear_places(view, 2 * rows * view.columns, view.columns, d);
+  if (window * rows < view.rows) clear_places(view, window * rows * view.columns, view.columns, d);
+}
+
+inline void pool_backward(const PoolView& view, const float* d_pooled, float* d) {
+  view.window == 1 ? pool_windows_backward<1>(view, d_pooled, d) : pool_windows_backward<2>(view, d_pooled, d);
 }
 
 inline void column_sums(std::int64_t rows, std::int64_t columns, const float* x, const float* centre, double* sums,

@@ -22,8 +22,8 @@ constexpr Kernels kernels_of() {
           .attend = attend<Number>,
           .attend_backward = attend_backward<Number>,
           .cross_entropy = cross_entropy,
-          .relu_pool = relu_pool,
-          .relu_pool_backward = relu_pool_backward,
+          .pool = pool,
+          .pool_backward = pool_backward,
           .column_sums = column_sums,
           .column_products = column_products,
           .combine_columns = combine_columns};

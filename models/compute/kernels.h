@@ -39,12 +39,14 @@ struct HeadRows {
   float scale = 1;  ///< factor of rotated elements
 };
 
-/// One image of a block of filters, [rows, columns, block]. 2×2 pooling gives [rows/2, columns/2, block]; an odd last
-/// row or column is dropped.
+/// One image of a block of filters, [rows, columns, block]. Pooling gives [rows/window, columns/window, block]; a last
+/// row or column that fills no window is dropped.
 struct PoolView {
+  std::int64_t window = 2;  ///< 1 or 2
   std::int64_t rows = 0;
   std::int64_t columns = 0;
   std::int64_t block = 0;
+  float floor = 0;  ///< the least result: 0 with ReLU, else -INFINITY
   const float* x = nullptr;
   const float* scale = nullptr;  ///< [block]: x · scale + shift is pooled; null: x
   const float* shift = nullptr;
@@ -96,12 +98,12 @@ struct Kernels {
   double (*cross_entropy)(std::int64_t classes, const float* logits, std::int64_t target, float scale, float* d_logits,
                           std::int64_t* index);
 
-  /// pooled = max(0, the four pixels of each window).
-  void (*relu_pool)(const PoolView& view, float* pooled);
+  /// pooled = the largest pixel of each window, at least the floor; NaN if one is NaN.
+  void (*pool)(const PoolView& view, float* pooled);
 
-  /// d [rows, columns, block], overwritten: the first of the largest pixels of a window gets its gradient. May be
-  /// view.x.
-  void (*relu_pool_backward)(const PoolView& view, const float* d_pooled, float* d);
+  /// d [rows, columns, block], overwritten: the first of the largest pixels of a window gets its gradient, unless it is
+  /// not above the floor. May be view.x.
+  void (*pool_backward)(const PoolView& view, const float* d_pooled, float* d);
 
   /// Adds to sums and squares [columns] those of x − centre over the rows; a null centre is 0.
   void (*column_sums)(std::int64_t rows, std::int64_t columns, const float* x, const float* centre, double* sums,

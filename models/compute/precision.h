@@ -5,6 +5,8 @@
 #include <span>
 #include <string_view>
 
+#include <kolo/dtype.h>
+
 #include "models/util/error.h"
 
 namespace kolo::models {
@@ -15,6 +17,12 @@ enum class Precision : std::uint8_t { f32, bf16, f16 };
 
 /// An element of a matrix product's operand: an f32 or a 16-bit float, by the Precision that accompanies it.
 struct MatmulItem;
+
+/// The dtype of operands of matrix products.
+constexpr DType dtype_of(Precision precision) {
+  if (precision == Precision::f32) return DType::f32;
+  return precision == Precision::bf16 ? DType::bf16 : DType::f16;
+}
 
 /// Bytes of one MatmulItem.
 constexpr std::size_t item_bytes(Precision precision) {

@@ -14,14 +14,6 @@ const float* widened(Precision precision, std::int64_t count, const MatmulItem* 
 
 }  // namespace
 
-const MatmulItem* rounded(Precision precision, std::int64_t count, const float* values, Buffer& memory,
-                          std::string_view what) {
-  if (precision == Precision::f32) return reinterpret_cast<const MatmulItem*>(values);
-  MatmulItem* const out = memory.items(precision, count, what);
-  kernels(precision).narrow(count, values, out);
-  return out;
-}
-
 void product(Precision precision, const GemmShape& shape, const MatmulItem* a, const MatmulItem* b, float* c) {
   if (precision == Precision::f32) {
     return gemm(shape, reinterpret_cast<const float*>(a), reinterpret_cast<const float*>(b), c);

@@ -7,6 +7,7 @@
 
 #include "models/compute/buffer.h"
 #include "models/compute/kernels.h"
+#include "models/layers/rotations.h"
 #include "models/llama/llama.h"
 #include "models/llama/shape.h"
 

@@ -1,87 +1,101 @@
 #include "models/llama/head.h"
 
-#include <algorithm>
+#include <fmt/format.h>
 
-#include "models/compute/product.h"
-#include "models/layers/layers.h"
+#include <algorithm>
 
 namespace kolo::models {
 namespace {
 
-BatchResult& operator+=(BatchResult& sum, const BatchResult& part) {
-  sum.loss_sum += part.loss_sum;
-  sum.correct += part.correct;
-  sum.targets += part.targets;
-  return sum;
-}
+/// Scratch memory but for d: a group is done before the next one begins.
+struct HeadKept final : Kept {
+  Buffer h_memory, inverse_memory, logits, d_logits, d_h, d, d_items;
+  Tensor h, inverse;  // of a group
+
+  std::size_t bytes() const override {
+    return bytes_of({&h_memory, &inverse_memory, &logits, &d_logits, &d_h, &d, &d_items});
+  }
+};
 
 }  // namespace
 
-/// Rows at a time: enough for products to run fast, also where each goes over the gradient of a head that is too large
-/// for the cache, and logits within 64 MiB.
-std::int64_t LlamaHead::group() const {
-  constexpr std::int64_t most_logits = std::int64_t{1} << 24, cached = std::int64_t{1} << 18;
-  const std::int64_t most = shape_->vocabulary * shape_->dim <= cached ? 128 : 512;
-  return std::clamp(most_logits / shape_->vocabulary, std::int64_t{64}, most);
+LanguageHead::LanguageHead(ParameterList& parameters, const Names& names, std::int64_t dim, std::int64_t vocabulary,
+                           double eps, Embedding* tied)
+    : dim_(dim),
+      vocabulary_(vocabulary),
+      eps_(eps),
+      tied_(tied != nullptr),
+      gain_(parameters.add(fmt::format("{}.weight", names.norm), {dim}, Initial::constant(1), false)),
+      head_(tied_ ? tied->share()
+                  : parameters.add(fmt::format("{}.weight", names.head), {vocabulary, dim}, Initial::normal(0.02),
+                                   true)) {}
+
+std::unique_ptr<Kept> LanguageHead::make_kept() const {
+  return std::make_unique<HeadKept>();
 }
 
-const float* LlamaHead::logits(const Input& input, std::int64_t first, std::int64_t count) {
-  const std::int64_t dim = shape_->dim;
-  MatmulItem* const h = h_.items(precision_, count * dim, "the last norm's output");
-  loops_->rms_norm(count, dim, input.below + first * dim, input.more + first * dim,
-                   x_.floats(count * dim, "the last layer's output"), input.norm, shape_->norm_eps, h,
-                   inverse_.floats(count, "the last norm's scale"));
-  float* const logits = logits_.floats(count * shape_->vocabulary, "logits");
-  product_forward(precision_, count, dim, shape_->vocabulary, h, input.head, logits);
+/// Rows at a time: enough for products to run fast, also where each goes over the gradient of a head that is too large
+/// for the cache, and logits within 64 MiB.
+std::int64_t LanguageHead::group() const {
+  constexpr std::int64_t most_logits = std::int64_t{1} << 24, cached = std::int64_t{1} << 18;
+  const std::int64_t most = vocabulary_ * dim_ <= cached ? 128 : 512;
+  return std::clamp(most_logits / vocabulary_, std::int64_t{64}, most);
+}
+
+Tensor LanguageHead::logits(const Flow& in, std::int64_t first, std::int64_t count, Kept& kept,
+                            const Context& context) {
+  auto& own = static_cast<HeadKept&>(kept);
+  Compute& compute = context.compute;
+  own.h = own.h_memory.make(compute, context.items, {count, dim_}, "the last norm's output");
+  own.inverse = own.inverse_memory.make(compute, DType::f32, {count}, "the last norm's scale");
+  compute.rms_norm(rows_of(in.x, dim_, first, count), {}, {}, Values(context, gain_, {dim_}), eps_, own.h, own.inverse);
+  const Tensor logits = own.logits.make(compute, DType::f32, {count, vocabulary_}, "logits");
+  compute.product({.transpose_b = true}, own.h, Values(context, head_, 1, context.items, {vocabulary_, dim_}), logits);
   return logits;
 }
 
-BatchResult LlamaHead::row_losses(const Input& input, std::int64_t first, std::int64_t count, bool gradients,
-                                  float scale) {
-  float* const logits = logits_.floats();
-  const auto targets = input.targets.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
-  return softmax_cross_entropy(count, shape_->vocabulary, logits, targets, gradients ? logits : nullptr, scale);
-}
-
-BatchResult LlamaHead::loss(const Input& input) {
-  BatchResult sum;
-  for (std::int64_t first = 0; first < input.rows; first += group()) {
-    const std::int64_t count = std::min(group(), input.rows - first);
-    logits(input, first, count);
-    sum += row_losses(input, first, count, false, 1);
+void LanguageHead::forward(const Flow& in, const Tensor& targets, const Tensor& sums, Kept& kept,
+                           const Context& context) {
+  for (std::int64_t first = 0; first < targets.elements(); first += group()) {
+    const std::int64_t count = std::min(group(), targets.elements() - first);
+    const Tensor of_group = logits(in, first, count, kept, context);
+    context.compute.cross_entropy(of_group, reshaped(rows_of(targets, 1, first, count), {count}), 1, {}, sums);
   }
-  return sum;
 }
 
-BatchResult LlamaHead::loss_and_gradients(const Input& input, const Output& output) {
-  BatchResult sum;
-  for (std::int64_t first = 0; first < input.rows; first += group()) {
-    const std::int64_t count = std::min(group(), input.rows - first);
-    logits(input, first, count);
-    sum += row_losses(input, first, count, true, output.scale);
-    group_backward(input, first, count, output);
+Flow LanguageHead::backward(const Flow& in, const Tensor& targets, const Tensor& sums, Kept& kept,
+                            const Context& context) {
+  auto& own = static_cast<HeadKept&>(kept);
+  Compute& compute = context.compute;
+  const std::int64_t rows = targets.elements();
+  const bool rounds = context.items != DType::f32;
+  const Tensor d_head = reshaped(context.store.gradients(head_, 1), {vocabulary_, dim_});
+  const Tensor d_gain = context.store.gradients(gain_, 1);
+  Flow d{.x = own.d.make(compute, DType::f32, in.x.shape, "the residual stream's gradient")};
+  if (rounds) d.rounded = own.d_items.make(compute, context.items, in.x.shape, "the residual stream's gradient");
+  compute.fill(d.x, 0);
+  if (!context.pass.add) compute.fill(d_gain, 0);
+  for (std::int64_t first = 0; first < rows; first += group()) {
+    const std::int64_t count = std::min(group(), rows - first);
+    const Tensor of_group = logits(in, first, count, kept, context);
+    compute.cross_entropy(of_group, reshaped(rows_of(targets, 1, first, count), {count}), context.pass.scale, of_group,
+                          sums);
+    const Tensor d_logits = context.rounded(of_group, own.d_logits, "gradients of logits");
+    compute.product({.transpose_a = true, .add = context.pass.add || first > 0}, d_logits, own.h, d_head);
+    const Tensor d_h = own.d_h.make(compute, DType::f32, {count, dim_}, "gradients of the last norm's output");
+    compute.product({}, d_logits, Values(context, head_, 1, context.items, {vocabulary_, dim_}), d_h);
+    compute.rms_norm_backward(rows_of(in.x, dim_, first, count), Values(context, gain_, {dim_}), own.inverse, d_h,
+                              rows_of(d.x, dim_, first, count), d_gain,
+                              rounds ? rows_of(d.rounded, dim_, first, count) : Tensor{});
   }
-  return sum;
+  if (!tied_) context.finish(head_);
+  context.finish(gain_);
+  return d;
 }
 
-void LlamaHead::group_backward(const Input& input, std::int64_t first, std::int64_t count, const Output& output) {
-  const std::int64_t dim = shape_->dim, vocabulary = shape_->vocabulary;
-  const MatmulItem* const d_logits =
-      rounded(precision_, count * vocabulary, logits_.floats(), d_logits_, "gradients of logits");
-  product_weight(precision_, count, dim, vocabulary, d_logits, h_.items(), output.add || first > 0, output.d_head);
-  float* const d = output.descent.d + first * dim;
-  float* const d_h = d_h_.floats(count * dim, "gradients of the last norm's output");
-  product_backward(precision_, count, dim, vocabulary, d_logits, input.head, d_h);
-  std::fill_n(d, count * dim, 0.0f);
-  MatmulItem* const d_rounded =
-      precision_ == Precision::f32 ? nullptr : item_at(output.descent.d_rounded, precision_, first * dim);
-  loops_->rms_norm_backward(count, dim, x_.floats(), input.norm, inverse_.floats(), d_h, d, output.d_norm, d_rounded);
-}
-
-std::size_t LlamaHead::bytes() const {
-  std::size_t sum = 0;
-  for (const Buffer* buffer : {&x_, &h_, &inverse_, &logits_, &d_logits_, &d_h_}) sum += buffer->bytes();
-  return sum;
+void LanguageHead::backward_order(std::vector<std::size_t>& order) const {
+  if (!tied_) order.push_back(head_);
+  order.push_back(gain_);
 }
 
 }  // namespace kolo::models

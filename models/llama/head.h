@@ -2,53 +2,37 @@
 
 #include <cstdint>
 
-#include "models/compute/kernels.h"
-#include "models/llama/block.h"
+#include "models/layers/loss.h"
+#include "models/layers/sequences.h"
 
 namespace kolo::models {
 
-/// The last norm, the product with the head, and the loss, computed in groups of rows, so that the memory of logits is
-/// bounded.
-class LlamaHead {
+/// A last norm, the product with the head, and the loss, computed in groups of rows, so that the memory of logits is
+/// bounded. Parameters: NORM.weight [dim], and HEAD.weight [vocabulary, dim] unless that is the embedding's.
+class LanguageHead final : public Loss {
  public:
-  LlamaHead(const LlamaShape& shape, Precision precision)
-      : shape_(&shape), precision_(precision), loops_(&kernels(precision)) {}
-
-  /// The last layer's output, `below` + `more`, [rows, dim]; and the weights.
-  struct Input {
-    std::int64_t rows = 0;
-    const float* below = nullptr;
-    const float* more = nullptr;
-    const float* norm = nullptr;
-    const MatmulItem* head = nullptr;
-    std::span<const std::int32_t> targets;
-  };
-  /// The gradients; `d_norm` is accumulated.
-  struct Output {
-    float* d_head = nullptr;
-    float* d_norm = nullptr;
-    Descent descent;  ///< overwritten
-    bool add = false;
-    float scale = 1;
+  struct Names {
+    std::string_view norm, head;
   };
 
-  BatchResult loss(const Input& input);
-  BatchResult loss_and_gradients(const Input& input, const Output& output);
+  /// tied  shares its weight; null: the head has one of its own
+  LanguageHead(ParameterList& parameters, const Names& names, std::int64_t dim, std::int64_t vocabulary, double eps,
+               Embedding* tied);
 
-  /// [rows, vocabulary] of rows first … first+count-1; valid until the next call.
-  const float* logits(const Input& input, std::int64_t first, std::int64_t count);
-
-  std::size_t bytes() const;
+  std::int64_t classes() const override { return vocabulary_; }
+  std::unique_ptr<Kept> make_kept() const override;
+  void forward(const Flow& in, const Tensor& targets, const Tensor& sums, Kept& kept, const Context& context) override;
+  Flow backward(const Flow& in, const Tensor& targets, const Tensor& sums, Kept& kept, const Context& context) override;
+  Tensor logits(const Flow& in, std::int64_t first, std::int64_t count, Kept& kept, const Context& context) override;
+  void backward_order(std::vector<std::size_t>& order) const override;
 
  private:
-  BatchResult row_losses(const Input& input, std::int64_t first, std::int64_t count, bool gradients, float scale);
-  void group_backward(const Input& input, std::int64_t first, std::int64_t count, const Output& output);
   std::int64_t group() const;
 
-  const LlamaShape* shape_;
-  Precision precision_;
-  const Kernels* loops_;
-  Buffer x_, h_, inverse_, logits_, d_logits_, d_h_;
+  std::int64_t dim_, vocabulary_;
+  double eps_;
+  bool tied_;
+  std::size_t gain_, head_;
 };
 
 }  // namespace kolo::models

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <string_view>
 
 #include "models/util/error.h"
@@ -52,45 +51,5 @@ LlamaShape::LlamaShape(const LlamaSettings& settings)
       head_width((head_dim + 15) / 16 * 16),
       qkv(dim + 2 * kv_heads * head_dim),
       norm_eps(settings.norm_eps) {}
-
-std::vector<Parameter> llama_parameters(const LlamaSettings& settings) {
-  const LlamaShape shape(settings);
-  std::vector<Parameter> parameters;
-  const auto add = [&](const std::string& name, const Shape& extents) {
-    parameters.push_back({"model." + name + ".weight", extents, {}, {}});
-  };
-  const std::int64_t kv = shape.kv_heads * shape.head_dim;
-  add("embed_tokens", {shape.vocabulary, shape.dim});
-  for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
-    const auto in_layer = [&](std::string_view name) { return fmt::format("layers.{}.{}", layer, name); };
-    add(in_layer("self_attn.q_proj"), {shape.dim, shape.dim});
-    add(in_layer("self_attn.k_proj"), {kv, shape.dim});
-    add(in_layer("self_attn.v_proj"), {kv, shape.dim});
-    add(in_layer("self_attn.o_proj"), {shape.dim, shape.dim});
-    add(in_layer("mlp.gate_proj"), {shape.ffn, shape.dim});
-    add(in_layer("mlp.up_proj"), {shape.ffn, shape.dim});
-    add(in_layer("mlp.down_proj"), {shape.dim, shape.ffn});
-    add(in_layer("input_layernorm"), {shape.dim});
-    add(in_layer("post_attention_layernorm"), {shape.dim});
-  }
-  add("norm", {shape.dim});
-  if (!settings.tied_head) parameters.push_back({"lm_head.weight", {shape.vocabulary, shape.dim}, {}, {}});
-  return parameters;
-}
-
-Rotations::Rotations(std::int64_t head_dim, double theta) : half_(head_dim / 2) {
-  for (std::int64_t i = 0; i < half_; ++i) {
-    steps_.push_back(std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim)));
-  }
-}
-
-void Rotations::need(std::int64_t positions) {
-  for (auto position = static_cast<std::int64_t>(cosine_.size()) / half_; position < positions; ++position) {
-    for (const double step : steps_) {
-      cosine_.push_back(static_cast<float>(std::cos(static_cast<double>(position) * step)));
-      sine_.push_back(static_cast<float>(std::sin(static_cast<double>(position) * step)));
-    }
-  }
-}
 
 }  // namespace kolo::models

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "models/model/settings.h"
 #include "models/util/error.h"
 
@@ -37,17 +35,17 @@ void bind_parameters(std::span<Parameter> parameters, std::span<float> values, s
   }
 }
 
-std::vector<std::size_t> Model::backward_order() const {
-  std::vector<std::size_t> order;
-  for (std::size_t i = parameters().size(); i-- > 0;) order.push_back(i);
-  return order;
+BatchResult Model::forward_backward(const Batch& batch, const GradReady& grad_ready, const Pass& pass) {
+  Slot& slot = own_slot();
+  forward(batch, slot, Purpose::training);
+  backward(slot, grad_ready, pass);
+  return result(slot);
 }
 
-void no_gradients(const Model& model, const GradReady& grad_ready, const Pass& pass) {
-  for (const std::size_t i : model.backward_order()) {
-    if (!pass.add) std::ranges::fill(model.parameters()[i].gradient, 0.0f);
-    grad_ready(i);
-  }
+BatchResult Model::evaluate(const Batch& batch) {
+  Slot& slot = own_slot();
+  forward(batch, slot, Purpose::evaluation);
+  return result(slot);
 }
 
 LlamaSettings llama_preset(std::string_view name) {

@@ -19,6 +19,7 @@ struct Parameter {
   Shape shape;       ///< a linear layer's weight is [out, in]
   std::span<float> value;
   std::span<float> gradient;
+  bool decays = false;  ///< by an optimizer's weight decay: matrices do, biases and norms do not
 };
 
 /// One rank's examples of a step: images, or sequences of tokens. Views; valid until the loader makes the next batch.
@@ -42,8 +43,18 @@ struct Pass {
   float scale = 1;   ///< loss scale: a power of two keeps small gradients of 16-bit passes from underflow
 };
 
-/// Called by forward_backward as soon as parameter `index`'s gradient is final, last layer first.
+/// Called by a pass back as soon as parameter `index`'s gradient is final, last layer first.
 using GradReady = std::function<void(std::size_t index)>;
+
+/// What a pass forward is for.
+enum class Purpose : bool { evaluation, training };
+
+/// What one micro-batch keeps from its pass forward to its pass back, made by Model::make_slot(); must not outlive the
+/// model.
+class Slot {
+ public:
+  virtual ~Slot() = default;
+};
 
 /// A model to train. Independent of any runtime: programs that sum gradients over ranks do so in `grad_ready`.
 class Model {
@@ -54,7 +65,7 @@ class Model {
   virtual std::span<const Parameter> parameters() const = 0;
 
   /// The order in which every pass back announces gradients, the last layer's first; the same on every rank.
-  virtual std::vector<std::size_t> backward_order() const;
+  virtual std::vector<std::size_t> backward_order() const = 0;
 
   /// Sets the storage: `values` and `gradients` hold parameter_elements() floats each, in the order of parameters().
   /// Must be called once before any pass; the contents of `values` are the model's weights from then on. Storage that
@@ -64,14 +75,28 @@ class Model {
   /// Fills the values with fresh random weights; the same seed gives the same weights everywhere.
   virtual void initialise(std::uint64_t seed) = 0;
 
-  /// One pass forward and back. Writes, or adds, gradients of the batch's loss_sum, calling `grad_ready` for each.
-  virtual BatchResult forward_backward(const Batch& batch, const GradReady& grad_ready, const Pass& pass) = 0;
-  BatchResult forward_backward(const Batch& batch, const GradReady& grad_ready) {
-    return forward_backward(batch, grad_ready, Pass{});
-  }
+  /// A place for a micro-batch. A pipeline has several under way.
+  virtual std::unique_ptr<Slot> make_slot() const = 0;
 
-  /// One pass forward.
-  virtual BatchResult evaluate(const Batch& batch) = 0;
+  /// The pass forward, for evaluation with the losses. In training the batch's memory must stay as it is until the pass
+  /// back.
+  virtual void forward(const Batch& batch, Slot& slot, Purpose purpose) = 0;
+
+  /// The pass back of what is in the slot: the losses, and gradients of their sum, which are written, or added, and
+  /// announced one by one. Once for each pass forward, for training.
+  virtual void backward(Slot& slot, const GradReady& grad_ready, const Pass& pass) = 0;
+
+  /// The losses of the slot's batch; waits until they are computed.
+  virtual BatchResult result(const Slot& slot) = 0;
+
+  /// The slot of forward_backward() and evaluate().
+  virtual Slot& own_slot() = 0;
+
+  /// Both passes of one batch.
+  BatchResult forward_backward(const Batch& batch, const GradReady& grad_ready, const Pass& pass = {});
+
+  /// The pass forward of one batch.
+  BatchResult evaluate(const Batch& batch);
 
   /// Bytes of activations and scratch memory of the largest pass so far: the memory of a run beside values, gradients
   /// and the optimizer's state.
@@ -83,9 +108,6 @@ std::size_t parameter_elements(const Model& model);
 
 /// Divides the storage among the parameters, for bind(). Errors: ModelError if it has another size.
 void bind_parameters(std::span<Parameter> parameters, std::span<float> values, std::span<float> gradients);
-
-/// The backward pass without examples: sets gradients to 0 unless `pass.add`, and announces all in backward_order().
-void no_gradients(const Model& model, const GradReady& grad_ready, const Pass& pass);
 
 /// The elements of a parameter that this rank updates: all, or its shard with ZeRO-1 (Rajbhandari et al. 2020,
 /// arXiv:1910.02054).

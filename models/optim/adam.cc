@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
 
 #include "models/util/error.h"
@@ -36,30 +37,19 @@ void Adam::begin_step(double lr, double gradient_scale) {
   gradient_scale_ = static_cast<float>(gradient_scale);
 }
 
-void Adam::update(std::size_t index, std::size_t first, std::size_t count) {
-  const Parameter& parameter = parameters()[index];
-  float* const __restrict value = parameter.value.data() + first;
-  float* const __restrict mean = mean_[index].data() + first;
-  float* const __restrict square = square_[index].data() + first;
-  const float* const __restrict gradient = parameter.gradient.data() + first;
-  const auto t = static_cast<double>(steps_begun());
-  const double weight_decay = parameter.shape.extents().size() > 1 ? settings_.weight_decay : 0;
-  const auto kept = static_cast<float>(decay_ == Decay::decoupled ? 1 - lr_ * weight_decay : 1);
-  const auto pull = static_cast<float>(decay_ == Decay::in_gradient ? weight_decay : 0);
-  const auto beta1 = static_cast<float>(settings_.beta1), rest1 = static_cast<float>(1 - settings_.beta1);
-  const auto beta2 = static_cast<float>(settings_.beta2), rest2 = static_cast<float>(1 - settings_.beta2);
-  const auto step_size = static_cast<float>(lr_ / (1 - std::pow(settings_.beta1, t)));
-  const auto root_scale = static_cast<float>(1 / std::sqrt(1 - std::pow(settings_.beta2, t)));
-  const auto eps = static_cast<float>(settings_.eps);
-  const float scale = gradient_scale_;
-  for (std::size_t i = 0; i < count; ++i) {
-    const float g = scale * gradient[i] + pull * value[i];
-    const float m = beta1 * mean[i] + rest1 * g;
-    const float v = beta2 * square[i] + rest2 * g * g;
-    mean[i] = std::abs(m) < 1e-30f ? 0.0f : m;
-    square[i] = v < 1e-36f ? 0.0f : v;
-    value[i] = kept * value[i] - step_size * mean[i] / (std::sqrt(square[i]) * root_scale + eps);
-  }
+void Adam::update(std::size_t index, std::size_t first, std::size_t count, const Tensor& squares) {
+  UpdatedTensor tensor = elements(index, first, count);
+  tensor.first = view(std::span(mean_[index]).subspan(first, count));
+  tensor.second = view(std::span(square_[index]).subspan(first, count));
+  tensor.decay = parameters()[index].decays ? settings_.weight_decay : 0;
+  compute().adam({.lr = lr_,
+                  .beta1 = settings_.beta1,
+                  .beta2 = settings_.beta2,
+                  .eps = settings_.eps,
+                  .step = steps_begun(),
+                  .decoupled = decay_ == Decay::decoupled,
+                  .gradient_scale = view_scalar(gradient_scale_)},
+                 std::array{tensor}, squares);
 }
 
 std::vector<OptimizerTensor> Adam::state() {

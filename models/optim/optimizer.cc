@@ -13,6 +13,13 @@ void Optimizer::step(double lr, double gradient_scale) {
   for (std::size_t i = 0; i < parameters_.size(); ++i) update(i);
 }
 
+UpdatedTensor Optimizer::elements(std::size_t index, std::size_t first, std::size_t count) const {
+  const Parameter& parameter = parameters_[index];
+  return {.value = view(parameter.value.subspan(first, count)),
+          .gradient = view(parameter.gradient.subspan(first, count)),
+          .first = {}};
+}
+
 std::vector<AlignedFloats> Optimizer::zeros() const {
   std::vector<AlignedFloats> tensors;
   for (const Parameter& parameter : parameters_) tensors.emplace_back(parameter.value.size());
@@ -40,17 +47,11 @@ void Sgd::begin_step(double lr, double gradient_scale) {
   gradient_scale_ = static_cast<float>(gradient_scale);
 }
 
-void Sgd::update(std::size_t index, std::size_t first, std::size_t count) {
-  const Parameter& parameter = parameters()[index];
-  float* const __restrict value = parameter.value.data() + first;
-  float* const __restrict velocity = velocity_[index].data() + first;
-  const float* const __restrict gradient = parameter.gradient.data() + first;
-  const float momentum = momentum_, lr = lr_, scale = gradient_scale_;
-  for (std::size_t i = 0; i < count; ++i) {
-    const float v = momentum * velocity[i] + scale * gradient[i];
-    velocity[i] = std::abs(v) < 1e-30f ? 0.0f : v;
-    value[i] -= lr * velocity[i];
-  }
+void Sgd::update(std::size_t index, std::size_t first, std::size_t count, const Tensor& squares) {
+  UpdatedTensor tensor = elements(index, first, count);
+  tensor.first = view(std::span(velocity_[index]).subspan(first, count));
+  compute().sgd({.lr = lr_, .momentum = momentum_, .gradient_scale = view_scalar(gradient_scale_)}, std::array{tensor},
+                squares);
 }
 
 std::vector<OptimizerTensor> Sgd::state() {

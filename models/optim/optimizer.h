@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "models/compute/buffer.h"
+#include "models/compute/compute.h"
 #include "models/model/model.h"
 
 namespace kolo::models {
@@ -21,7 +22,7 @@ struct OptimizerSettings {
   double beta1 = 0.9;        ///< of adam and adamw: decay of the first moment, 0 ≤ beta1 < 1
   double beta2 = 0.999;      ///< of adam and adamw: decay of the second moment, 0 ≤ beta2 < 1
   double eps = 1e-8;         ///< of adam and adamw: added to the root of the second moment, above 0
-  double weight_decay = 0;   ///< of parameters with two dimensions or more, at least 0: norms and biases do not decay
+  double weight_decay = 0;   ///< of parameters that decay, at least 0
 };
 
 /// One tensor of an optimizer's state.
@@ -44,10 +45,12 @@ class Optimizer {
   virtual void begin_step(double lr, double gradient_scale) = 0;
 
   /// Updates elements first … first+count-1 of parameter `index` from their gradients.
-  virtual void update(std::size_t index, std::size_t first, std::size_t count) = 0;
+  ///
+  /// squares  f64, one number: becomes the sum of the squares of these gradients; empty: not wanted
+  virtual void update(std::size_t index, std::size_t first, std::size_t count, const Tensor& squares) = 0;
 
   /// Updates all of parameter `index`.
-  void update(std::size_t index) { update(index, 0, parameters_[index].value.size()); }
+  void update(std::size_t index) { update(index, 0, parameters_[index].value.size(), {}); }
 
   /// A whole step.
   void step(double lr, double gradient_scale);
@@ -55,14 +58,20 @@ class Optimizer {
   /// The state, for checkpoints. Views, valid as long as this lives.
   virtual std::vector<OptimizerTensor> state() = 0;
 
+  /// Where updates are computed.
+  Compute& compute() const { return *compute_; }
+
   /// Steps begun; part of the state.
   std::int64_t steps_begun() const { return steps_begun_; }
   void set_steps_begun(std::int64_t steps) { steps_begun_ = steps; }
 
  protected:
-  explicit Optimizer(std::span<const Parameter> parameters) : parameters_(parameters) {}
+  explicit Optimizer(std::span<const Parameter> parameters) : parameters_(parameters), compute_(make_compute()) {}
   std::span<const Parameter> parameters() const { return parameters_; }
   void count_step() { ++steps_begun_; }
+
+  /// Elements first … of a parameter, without its state.
+  UpdatedTensor elements(std::size_t index, std::size_t first, std::size_t count) const;
 
   /// A tensor of zeros for each parameter.
   std::vector<AlignedFloats> zeros() const;
@@ -71,6 +80,7 @@ class Optimizer {
 
  private:
   std::span<const Parameter> parameters_;
+  std::unique_ptr<Compute> compute_;
   std::int64_t steps_begun_ = 0;
 };
 
@@ -84,7 +94,7 @@ class Sgd final : public Optimizer {
 
   void begin_step(double lr, double gradient_scale) override;
   using Optimizer::update;
-  void update(std::size_t index, std::size_t first, std::size_t count) override;
+  void update(std::size_t index, std::size_t first, std::size_t count, const Tensor& squares) override;
   std::vector<OptimizerTensor> state() override;
 
  private:
@@ -105,7 +115,7 @@ struct AdamSettings {
 enum class Decay : bool { in_gradient, decoupled };
 
 /// Adam (Kingma & Ba 2015, arXiv:1412.6980) and AdamW (Loshchilov & Hutter 2019, arXiv:1711.05101), by PyTorch's
-/// formulas. In step t = 1, 2, …, with the weight decay λ of parameters that have two dimensions or more:
+/// formulas. In step t = 1, 2, …, with the weight decay λ of parameters that decay:
 ///
 ///     AdamW: w ← w − lr·λ·w          Adam: g ← g + λ·w
 ///     m ← β1·m + (1 − β1)·g          v ← β2·v + (1 − β2)·g²
@@ -120,7 +130,7 @@ class Adam final : public Optimizer {
 
   void begin_step(double lr, double gradient_scale) override;
   using Optimizer::update;
-  void update(std::size_t index, std::size_t first, std::size_t count) override;
+  void update(std::size_t index, std::size_t first, std::size_t count, const Tensor& squares) override;
   std::vector<OptimizerTensor> state() override;
 
  private:

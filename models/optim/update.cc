@@ -8,24 +8,6 @@
 namespace kolo::models {
 namespace {
 
-/// In double, in an order that depends on the number of elements only; eight sums at a time fill vector registers.
-double sum_of_squares(std::span<const float> values) {
-  std::array<double, 8> sums{};
-  const std::size_t whole = values.size() / sums.size() * sums.size();
-  for (std::size_t i = 0; i < whole; i += sums.size()) {
-    for (std::size_t lane = 0; lane < sums.size(); ++lane) {
-      const double value = values[i + lane];
-      sums[lane] += value * value;
-    }
-  }
-  for (std::size_t i = whole; i < values.size(); ++i) sums[0] += static_cast<double>(values[i]) * values[i];
-  double total = 0;
-  for (const double sum : sums) total += sum;
-  return total;
-}
-
-constexpr std::size_t piece = 4096;  // elements; gradients are in the nearest cache when they are used a second time
-
 std::vector<Shard> all_of(std::span<const Parameter> parameters) {
   std::vector<Shard> shards;
   for (const Parameter& parameter : parameters) shards.push_back({.count = parameter.value.size()});
@@ -51,13 +33,10 @@ void Update::begin(double lr, double gradient_scale) {
 
 void Update::arrived(std::size_t index) {
   const Shard& shard = shards_[index];
-  double squares = 0;
-  for (std::size_t first = shard.first; first < shard.first + shard.count; first += piece) {
-    const std::size_t count = std::min(piece, shard.first + shard.count - first);
-    squares += sum_of_squares(parameters_[index].gradient.subspan(first, count));
-    if (!waits_for_norm()) optimizer_->update(index, first, count);
-  }
-  squares_[index] = squares;
+  const Tensor squares = view_scalar(squares_[index]);
+  if (!waits_for_norm()) return optimizer_->update(index, shard.first, shard.count, squares);
+  const std::array gradient{view(parameters_[index].gradient.subspan(shard.first, shard.count))};
+  optimizer_->compute().sums_of_squares(gradient, squares);
 }
 
 double Update::norm(const SumOverRanks& sum) const {
@@ -80,7 +59,7 @@ UpdateResult Update::finish(const SumOverRanks& sum) {
   // As PyTorch's clip_grad_norm_, with its 1e-6 that keeps a norm of 0 from dividing.
   const double clipped = clip_ ? std::min(1.0, *clip_ / (before + 1e-6)) : 1.0;
   optimizer_->begin_step(lr_, gradient_scale_ * clipped);
-  for (std::size_t i = 0; i < parameters_.size(); ++i) optimizer_->update(i, shards_[i].first, shards_[i].count);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) optimizer_->update(i, shards_[i].first, shards_[i].count, {});
   return {.gradient_norm = before};
 }
 

@@ -59,11 +59,12 @@ TEST(Sgd, VelocityDoesNotStayAmongDenormals) {
   EXPECT_EQ(bound.values, (std::vector<float>{0, 0, 0}));  // v is 0, not the smallest denormal
 }
 
-/// A matrix, which decays, and a vector, which does not.
+/// One parameter that is declared to decay, and one that is not, whatever its shape.
 struct Decaying {
   std::vector<float> values{1, 1}, gradients{0.5f, 0.5f};
-  std::vector<Parameter> parameters{{"matrix", {1, 1}, std::span(values).first(1), std::span(gradients).first(1)},
-                                    {"vector", {1}, std::span(values).last(1), std::span(gradients).last(1)}};
+  std::vector<Parameter> parameters{
+      {"decays", {1}, std::span(values).first(1), std::span(gradients).first(1), true},
+      {"stays", {1, 1}, std::span(values).last(1), std::span(gradients).last(1), false}};
 };
 
 /// The formulas in double, for one element.
@@ -86,15 +87,15 @@ TEST_P(AdamKinds, FollowTheirFormulas) {
   const bool decoupled = std::string(GetParam()) == "adamw";
   const auto optimizer = make_optimizer(
       {.name = GetParam(), .beta1 = 0.8, .beta2 = 0.9, .eps = 1e-3, .weight_decay = 0.3}, bound.parameters);
-  AdamByHand matrix, vector;
+  AdamByHand decays, stays;
   for (int t = 1; t <= 5; ++t) {
     const float g = t % 2 == 0 ? -1.0f : 2.0f;
     bound.gradients = {4 * g, 4 * g};
     optimizer->step(0.01 * t, 0.25);
-    matrix.step(t, g, 0.01 * t, decoupled ? 0.3 : 0, decoupled ? 0 : 0.3);
-    vector.step(t, g, 0.01 * t, 0, 0);
-    EXPECT_NEAR(bound.values[0], matrix.w, 1e-6) << t;
-    EXPECT_NEAR(bound.values[1], vector.w, 1e-6) << t;
+    decays.step(t, g, 0.01 * t, decoupled ? 0.3 : 0, decoupled ? 0 : 0.3);
+    stays.step(t, g, 0.01 * t, 0, 0);
+    EXPECT_NEAR(bound.values[0], decays.w, 1e-6) << t;
+    EXPECT_NEAR(bound.values[1], stays.w, 1e-6) << t;
   }
 }
 

@@ -1,0 +1,228 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include <kolo/tensor.h>
+
+namespace kolo::models {
+
+enum class Activation : bool { none, relu };
+
+/// c [m, n] = op(a)·op(b), and what is done with it before it is written.
+struct Product {
+  bool transpose_a = false;  ///< a is stored as [k, m]
+  bool transpose_b = false;  ///< b is stored as [n, k]
+  bool add = false;          ///< c += the product; without a bias
+  Tensor bias{};             ///< f32 [n], added to each row; empty: none
+  Activation activation = Activation::none;
+};
+
+/// Attention's heads. A row of all heads is queries, keys and values: [(heads + 2·kv_heads) · head_dim].
+struct Heads {
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;  ///< even
+
+  /// Elements of a row of one head in q, k and v: head_dim rounded up for vectors; those beyond head_dim are 0.
+  std::int64_t width() const { return (head_dim + 15) / 16 * 16; }
+  std::int64_t row() const { return (heads + 2 * kv_heads) * head_dim; }
+};
+
+/// Cosines and sines of rotary positions (Su et al. 2021, arXiv:2104.09864), f32 [positions, head_dim / 2] or more
+/// rows: pair (i, i + head_dim/2) at a position is rotated by the angle at [position, i].
+struct RotationTables {
+  Tensor cosine, sine;
+};
+
+/// Queries, keys and values of all sequences, f32 [sequences, heads or kv_heads, positions, width]. Queries and keys
+/// are rotated, queries also divided by √head_dim.
+struct HeadTensors {
+  Tensor q, k, v;
+};
+
+/// A convolution: filters are [filters, channels, kernel, kernel].
+struct Convolution {
+  std::int64_t stride = 1;
+  std::int64_t padding = 0;  ///< rows and columns of zeros on each side
+};
+
+/// What one pass of a batch norm (Ioffe & Szegedy 2015, arXiv:1502.03167) knows of its channels. `sums` holds the sum
+/// of each channel and then the count of numbers in each; both are summed over ranks between the calls.
+struct BatchStatistics {
+  Tensor sums;      ///< f64 [channels + 1]
+  Tensor squares;   ///< f64 [channels]: of differences to the mean
+  Tensor mean;      ///< f32 [channels]
+  Tensor inverse;   ///< f64 [channels]: 1 / deviation
+  Tensor products;  ///< f64 [2·channels], of the pass back: Σd, Σ d·(x − mean)
+};
+
+/// Parameters of a batch norm, f32 [channels].
+struct BatchNormValues {
+  Tensor gain, bias, running_mean, running_variance;
+};
+
+/// A tensor that an optimizer updates, element by element; all have as many elements.
+struct UpdatedTensor {
+  Tensor value, gradient;
+  Tensor first;      ///< SGD's velocity, or Adam's mean
+  Tensor second{};   ///< Adam's square
+  double decay = 0;  ///< Adam's weight decay
+};
+
+struct SgdStep {
+  float lr = 0;
+  float momentum = 0;
+  Tensor gradient_scale;  ///< f32, one number: the factor of gradients
+};
+
+struct AdamStep {
+  double lr = 0;
+  double beta1 = 0, beta2 = 0, eps = 0;
+  std::int64_t step = 1;  ///< from 1
+  bool decoupled = true;  ///< AdamW: decay is subtracted from the value; else it is added to the gradient
+  Tensor gradient_scale;
+};
+
+/// Whole-tensor operations of one device: all the arithmetic of models. An implementation is chosen at run time, with
+/// make_compute().
+///
+/// Tensors are contiguous and lie on this device. "items" are in the dtype of products: f32, bf16 or f16, the same for
+/// all of a call. Everything else is f32 unless it says otherwise; sums are f32 or wider. Images are
+/// [examples, channels, rows, columns]; those that convolve() writes are in blocks of channels,
+/// [examples, channels / block, rows, columns, block], so that operations on all channels of a place are vectorised.
+///
+/// An operation may return before it has run; they run in the order of the calls, and read() waits. The same shapes and
+/// the same numbers give the same bits in every run on one machine. One thread at a time.
+/// Errors: ModelError if there is no memory, or a library fails.
+class Compute {
+ public:
+  virtual ~Compute() = default;
+
+  virtual Device device() const = 0;
+
+  // Memory.
+
+  /// Null if there is none. Aligned to a cache line at least.
+  virtual void* allocate(std::size_t bytes) = 0;
+  virtual void release(void* memory) noexcept = 0;
+  /// Bytes of scratch memory that operations hold.
+  virtual std::size_t scratch_bytes() const = 0;
+
+  /// to = from, of equal dtype and size; either may be on the host.
+  virtual void copy(const Tensor& from, const Tensor& to) = 0;
+  /// The same into host memory, waiting until it is there.
+  virtual void read(const Tensor& from, void* to) = 0;
+  /// Sets every element, f32 or f64, to a number.
+  virtual void fill(const Tensor& x, double value) = 0;
+  /// to = from, rounded or widened: one of them is f32.
+  virtual void cast(const Tensor& from, const Tensor& to) = 0;
+  /// sum = a + b.
+  virtual void add(const Tensor& a, const Tensor& b, const Tensor& sum) = 0;
+
+  // Products.
+
+  /// a, b  items of two dimensions; c f32. No extent is 0.
+  virtual void product(const Product& how, const Tensor& a, const Tensor& b, const Tensor& c) = 0;
+  /// Zeroes the elements of dy [rows, n] whose y is not positive (an empty y: none), and writes the sum of the rows to
+  /// dbias [n], or adds it; an empty dbias is left out.
+  virtual void bias_backward(const Tensor& y, const Tensor& dy, bool add, const Tensor& dbias) = 0;
+
+  // Sequences.
+
+  /// x [tokens, dim] = the rows of `table` that i32 `tokens` name.
+  virtual void embed(const Tensor& table, const Tensor& tokens, const Tensor& x) = 0;
+  /// d_table += the rows of d, by their tokens.
+  virtual void embed_backward(const Tensor& tokens, const Tensor& d, const Tensor& d_table) = 0;
+
+  /// sum = x + more (an empty `more`: sum is not written); h (items) = sum / rms(sum) · gain; inverse [rows] = 1 / rms,
+  /// where rms = √(mean of a row's squares + eps).
+  virtual void rms_norm(const Tensor& x, const Tensor& more, const Tensor& sum, const Tensor& gain, double eps,
+                        const Tensor& h, const Tensor& inverse) = 0;
+  /// d += the gradient of x, given dh; d_gain += that of gain; d_items = d, rounded, unless empty.
+  virtual void rms_norm_backward(const Tensor& x, const Tensor& gain, const Tensor& inverse, const Tensor& dh,
+                                 const Tensor& d, const Tensor& d_gain, const Tensor& d_items) = 0;
+
+  /// Divides rows of all heads, qkv [sequences, positions, row], into heads.
+  virtual void split_heads(const Heads& heads, const RotationTables& rotations, const Tensor& qkv,
+                           const HeadTensors& to) = 0;
+  /// Causal attention within each sequence. out [sequences·positions, heads·head_dim] items; log_sums [sequences,
+  /// heads, positions]: of each row's exponentials.
+  virtual void attend(const Heads& heads, const HeadTensors& of, const Tensor& out, const Tensor& log_sums) = 0;
+  /// d_qkv (items, as qkv of split_heads) from d_out.
+  virtual void attend_backward(const Heads& heads, const RotationTables& rotations, const HeadTensors& of,
+                               const Tensor& out, const Tensor& log_sums, const Tensor& d_out, const Tensor& d_qkv) = 0;
+
+  /// s (items) = silu(gate) · up. A row of gate_up [rows, 2·n] is gate, then up.
+  virtual void swiglu(const Tensor& gate_up, const Tensor& s) = 0;
+  /// d_gate_up (items) from ds, and s again. In f32 d_gate_up may be gate_up, and s may be ds.
+  virtual void swiglu_backward(const Tensor& gate_up, const Tensor& ds, const Tensor& d_gate_up, const Tensor& s) = 0;
+
+  /// Cross-entropy of softmax(logits [rows, classes]) against i32 targets [rows] in -1 … classes-1.
+  ///
+  /// d_logits  the gradient of scale·sum, overwritten; may be `logits`; empty if not wanted. Elements below 1e-20
+  /// become
+  ///           0: they would turn into denormals, which cost a hundred times as much, on the way back.
+  /// sums      f64 [3]; added to: the losses of rows whose target is not -1, the rows whose target has the largest
+  /// logit
+  ///           (of equal ones the first counts), and the rows with a target
+  virtual void cross_entropy(const Tensor& logits, const Tensor& targets, float scale, const Tensor& d_logits,
+                             const Tensor& sums) = 0;
+
+  // Images.
+
+  /// Extents of what convolve() writes for x [examples, channels, rows, columns]. The block is the same for any number
+  /// of examples.
+  virtual Shape convolved(const Convolution& how, const Shape& x, const Shape& filters) const = 0;
+  /// y (in blocks) = x convolved with w, plus bias [filters] unless it is empty.
+  virtual void convolve(const Convolution& how, const Tensor& x, const Tensor& w, const Tensor& bias,
+                        const Tensor& y) = 0;
+  /// Overwrites, or adds to, dw and dbias; overwrites dx. dbias and dx may be empty.
+  virtual void convolve_backward(const Convolution& how, const Tensor& x, const Tensor& w, const Tensor& dy, bool add,
+                                 const Tensor& dw, const Tensor& dbias, const Tensor& dx) = 0;
+
+  /// pooled [examples, channels, rows/window, columns/window] = the largest pixel of each window of x (in blocks), or 0
+  /// if relu says so and all are negative; NaN if one is. The window is 1 or 2; pixels that fill no window are dropped.
+  ///
+  /// scale, shift  [channels]: x·scale + shift is pooled; empty: x
+  virtual void pool(std::int64_t window, Activation activation, const Tensor& x, const Tensor& scale,
+                    const Tensor& shift, const Tensor& pooled) = 0;
+  /// d (in blocks), overwritten: the gradient of what is pooled; the first of the largest pixels gets a window's. May
+  /// be x.
+  virtual void pool_backward(std::int64_t window, Activation activation, const Tensor& x, const Tensor& scale,
+                             const Tensor& shift, const Tensor& d_pooled, const Tensor& d) = 0;
+
+  // Batch norm, of x in blocks, which may have no examples.
+
+  /// Overwrites statistics.sums by those of x.
+  virtual void batch_sums(const Tensor& x, const BatchStatistics& statistics) = 0;
+  /// From sums (over all ranks): the mean; and overwrites squares by those of x.
+  virtual void batch_squares(const Tensor& x, const BatchStatistics& statistics) = 0;
+  /// The norm as x·scale + shift. In training from sums and squares (over all ranks), and the running mean and variance
+  /// move a tenth of the way to the batch's (the variance as that of a sample, as PyTorch does) unless there was none;
+  /// else from the running ones.
+  virtual void batch_fold(bool training, double eps, const BatchStatistics& statistics, const BatchNormValues& values,
+                          const Tensor& scale, const Tensor& shift) = 0;
+  /// Overwrites products by those of this rank; and writes, or adds, its d_gain and d_bias, unless they are empty.
+  virtual void batch_products(const Tensor& x, const Tensor& d, const BatchStatistics& statistics, bool add,
+                              const Tensor& d_gain, const Tensor& d_bias) = 0;
+  /// From products (over all ranks): d becomes the gradient of x.
+  virtual void batch_backward(const Tensor& x, const BatchStatistics& statistics, const Tensor& gain,
+                              const Tensor& scale, const Tensor& d) = 0;
+
+  // Updates.
+
+  /// sums[i] (f64) = the sum of the squares of tensor i, in f64, in an order that depends on its size only.
+  virtual void sums_of_squares(std::span<const Tensor> tensors, const Tensor& sums) = 0;
+  /// The steps of Sgd and Adam (models/optim/optimizer.h). Unless `squares` is empty it gets sums_of_squares() of the
+  /// gradients, which are then read once.
+  virtual void sgd(const SgdStep& step, std::span<const UpdatedTensor> tensors, const Tensor& squares) = 0;
+  virtual void adam(const AdamStep& step, std::span<const UpdatedTensor> tensors, const Tensor& squares) = 0;
+};
+
+/// The implementation for a device. Errors: ModelError for a device that this build has none for.
+std::unique_ptr<Compute> make_compute(Device device = {});
+
+}  // namespace kolo::models

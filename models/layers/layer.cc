@@ -1,0 +1,63 @@
+#include "models/layers/layer.h"
+
+#include <cmath>
+#include <utility>
+
+namespace kolo::models {
+
+Initial Initial::uniform(std::int64_t inputs) {
+  return {Kind::uniform, 1 / std::sqrt(static_cast<double>(inputs))};
+}
+
+std::size_t ParameterList::add(std::string name, const Shape& shape, Initial from, bool decays) {
+  all.push_back({std::move(name), shape, {}, {}, decays});
+  initial.push_back(from);
+  return all.size() - 1;
+}
+
+std::size_t bytes_of(std::initializer_list<const Buffer*> buffers) {
+  std::size_t sum = 0;
+  for (const Buffer* buffer : buffers) sum += buffer->bytes();
+  return sum;
+}
+
+Tensor Workspace::beside(Compute& compute, const Tensor& other, const Shape& shape) {
+  const bool taken = other.data != nullptr && other.data == gradient[0].data();
+  return gradient[taken ? 1 : 0].make(compute, DType::f32, shape, "gradients of a layer's input");
+}
+
+std::size_t Workspace::bytes() const {
+  return bytes_of({&gradient[0], &gradient[1], &output, &wide, &items, &d_items, &residual_items, &d_images, &filters});
+}
+
+void Context::finish(std::size_t parameter) const {
+  store.finish(parameter);
+  if (grad_ready != nullptr) (*grad_ready)(parameter);
+}
+
+Tensor Context::output(Buffer& kept, const Shape& shape, std::string_view what) const {
+  return (passing ? workspace.output : kept).make(compute, DType::f32, shape, what);
+}
+
+Tensor Context::rounded(const Tensor& x, Buffer& memory, std::string_view what) const {
+  if (x.dtype == items) return x;
+  const Tensor result = memory.make(compute, items, x.shape, what);
+  compute.cast(x, result);
+  return result;
+}
+
+Values::Values(const Context& context, std::size_t first, std::size_t count, DType dtype, const Shape& shape)
+    : store_(&context.store),
+      first_(first),
+      count_(count),
+      tensor_(reshaped(context.store.acquire(first, count, dtype), shape)) {}
+
+Tensor reshaped(const Tensor& tensor, const Shape& shape) {
+  return {.data = tensor.data, .shape = shape, .dtype = tensor.dtype, .device = tensor.device};
+}
+
+Tensor as_rows(const Tensor& tensor, std::int64_t width) {
+  return reshaped(tensor, {tensor.elements() / width, width});
+}
+
+}  // namespace kolo::models

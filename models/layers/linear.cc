@@ -1,0 +1,59 @@
+#include "models/layers/linear.h"
+
+#include <fmt/format.h>
+
+namespace kolo::models {
+namespace {
+
+struct LinearKept final : Kept {
+  Buffer input, output;
+  Tensor x, y;  // x in the dtype of products
+  Shape x_shape;
+
+  std::size_t bytes() const override { return bytes_of({&input, &output}); }
+};
+
+}  // namespace
+
+Linear::Linear(ParameterList& parameters, std::string_view name, std::int64_t in, std::int64_t out,
+               Activation activation)
+    : in_(in),
+      out_(out),
+      activation_(activation),
+      weight_(parameters.add(fmt::format("{}.weight", name), {out, in}, Initial::uniform(in), true)),
+      bias_(parameters.add(fmt::format("{}.bias", name), {out}, Initial::uniform(in), false)) {}
+
+std::unique_ptr<Kept> Linear::make_kept() const {
+  return std::make_unique<LinearKept>();
+}
+
+Flow Linear::forward(const Flow& in, Kept& kept, const Context& context) {
+  auto& own = static_cast<LinearKept&>(kept);
+  own.x_shape = in.x.shape;
+  own.x = as_rows(context.rounded(in.x, own.input, "a layer's input"), in_);
+  own.y = context.output(own.output, {own.x.shape[0], out_}, "a layer's output");
+  const Values weight(context, weight_, 1, context.items, {out_, in_}), bias(context, bias_, {out_});
+  context.compute.product({.transpose_b = true, .bias = bias, .activation = activation_}, own.x, weight, own.y);
+  return {.x = own.y};
+}
+
+Flow Linear::backward(const Flow& d, Kept& kept, const Context& context) {
+  auto& own = static_cast<LinearKept&>(kept);
+  context.compute.bias_backward(activation_ == Activation::relu ? own.y : Tensor{}, d.x, context.pass.add,
+                                context.store.gradients(bias_, 1));
+  context.finish(bias_);
+  const Tensor dy = context.rounded(as_rows(d.x, out_), context.workspace.d_items, "gradients of a layer's output");
+  context.compute.product({.transpose_a = true, .add = context.pass.add}, dy, own.x,
+                          reshaped(context.store.gradients(weight_, 1), {out_, in_}));
+  context.finish(weight_);
+  if (!context.input_gradient) return {};
+  const Tensor dx = context.workspace.beside(context.compute, d.x, own.x.shape);
+  context.compute.product({}, dy, Values(context, weight_, 1, context.items, {out_, in_}), dx);
+  return {.x = reshaped(dx, own.x_shape)};
+}
+
+void Linear::backward_order(std::vector<std::size_t>& order) const {
+  order.insert(order.end(), {bias_, weight_});
+}
+
+}  // namespace kolo::models

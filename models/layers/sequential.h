@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "models/layers/layer.h"
+
+namespace kolo::models {
+
+/// Layers one after the other. What one gives in blocks of channels becomes planes where the next takes no blocks.
+class Sequential final : public Layer {
+ public:
+  void add(std::unique_ptr<Layer> layer);
+
+  std::unique_ptr<Kept> make_kept() const override;
+  Flow forward(const Flow& in, Kept& kept, const Context& context) override;
+  Flow backward(const Flow& d, Kept& kept, const Context& context) override;
+  void backward_order(std::vector<std::size_t>& order) const override;
+  void forward_absent(Kept& kept, const Context& context) override;
+  void backward_absent(Kept& kept, const Context& context) override;
+  bool gives_blocks() const override { return !layers_.empty() && layers_.back()->gives_blocks(); }
+  bool takes_blocks() const override { return !layers_.empty() && layers_.front()->takes_blocks(); }
+  bool keeps_gradient() const override { return !layers_.empty() && layers_.back()->keeps_gradient(); }
+
+ private:
+  std::vector<std::unique_ptr<Layer>> layers_;
+};
+
+/// Activation checkpointing (Chen et al. 2016, arXiv:1604.06174): keeps only the input of a layer, and repeats its pass
+/// forward before the pass back. The same bits, in less memory.
+class Recompute final : public Layer {
+ public:
+  /// What a layer keeps, shared by all that are of its kind.
+  class Shared {
+   public:
+    explicit Shared(std::unique_ptr<Kept> kept) : kept_(std::move(kept)) {}
+
+   private:
+    friend class Recompute;
+    std::unique_ptr<Kept> kept_;
+    const Kept* of_ = nullptr;  // whose pass forward filled it
+  };
+
+  Recompute(std::unique_ptr<Layer> layer, std::shared_ptr<Shared> shared)
+      : layer_(std::move(layer)), shared_(std::move(shared)) {}
+
+  std::unique_ptr<Kept> make_kept() const override;
+  Flow forward(const Flow& in, Kept& kept, const Context& context) override;
+  Flow backward(const Flow& d, Kept& kept, const Context& context) override;
+  void backward_order(std::vector<std::size_t>& order) const override { layer_->backward_order(order); }
+
+ private:
+  std::unique_ptr<Layer> layer_;
+  std::shared_ptr<Shared> shared_;
+};
+
+/// x + more in memory of its own: what may leave a stage.
+Tensor settled(const Flow& flow, Buffer& memory, const Context& context);
+
+}  // namespace kolo::models
