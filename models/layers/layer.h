@@ -3,15 +3,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <kolo/tensor.h>
 
 #include "models/compute/buffer.h"
 #include "models/compute/compute.h"
+#include "models/layers/rotations.h"
 #include "models/model/model.h"
 #include "models/model/store.h"
 
@@ -67,6 +70,7 @@ struct Workspace {
   Buffer residual_items;  ///< the same of the residual stream
   Buffer d_images;        ///< of images in blocks
   Buffer filters;
+  std::map<std::pair<std::int64_t, double>, Rotations> rotations;  ///< by head_dim and theta
 
   /// Memory for a gradient that is computed from another one.
   Tensor beside(Compute& compute, const Tensor& other, const Shape& shape);
@@ -138,6 +142,7 @@ class Layer {
 
   virtual bool gives_blocks() const { return false; }  ///< images in blocks of channels
   virtual bool takes_blocks() const { return false; }
+  virtual bool takes_more() const { return false; }      ///< adds Flow::more itself
   virtual bool keeps_gradient() const { return false; }  ///< backward() does not overwrite d
 };
 

@@ -13,6 +13,16 @@ struct LinearKept final : Kept {
   std::size_t bytes() const override { return bytes_of({&input, &output}); }
 };
 
+std::int64_t row_extent(const Shape& shape) {
+  return shape[shape.dims() - 1];
+}
+
+Shape with_last(const Shape& shape, std::int64_t last) {
+  std::vector<std::int64_t> extents(shape.extents().begin(), shape.extents().end());
+  extents.back() = last;
+  return Shape(extents);
+}
+
 }  // namespace
 
 Linear::Linear(ParameterList& parameters, std::string_view name, std::int64_t in, std::int64_t out,
@@ -34,7 +44,8 @@ Flow Linear::forward(const Flow& in, Kept& kept, const Context& context) {
   own.y = context.output(own.output, {own.x.shape[0], out_}, "a layer's output");
   const Values weight(context, weight_, 1, context.items, {out_, in_}), bias(context, bias_, {out_});
   context.compute.product({.transpose_b = true, .bias = bias, .activation = activation_}, own.x, weight, own.y);
-  return {.x = own.y};
+  if (row_extent(in.x.shape) != in_) return {.x = own.y};
+  return {.x = reshaped(own.y, with_last(in.x.shape, out_))};  // rows of sequences stay in their order
 }
 
 Flow Linear::backward(const Flow& d, Kept& kept, const Context& context) {

@@ -124,8 +124,8 @@ Flow RmsNorm::backward(const Flow& d, Kept& kept, const Context& context) {
 }
 
 Attention::Attention(ParameterList& parameters, std::string_view name, std::int64_t dim, const Heads& heads,
-                     std::shared_ptr<Rotations> rotations, double residual)
-    : dim_(dim), heads_(heads), rotations_(std::move(rotations)) {
+                     double theta, double residual)
+    : dim_(dim), heads_(heads), theta_(theta) {
   const std::int64_t kv = heads.kv_heads * heads.head_dim;
   q_ = add_matrix(parameters, name, "q_proj", out(), dim, usual_deviation);
   k_ = add_matrix(parameters, name, "k_proj", kv, dim, usual_deviation);
@@ -135,6 +135,12 @@ Attention::Attention(ParameterList& parameters, std::string_view name, std::int6
 
 std::unique_ptr<Kept> Attention::make_kept() const {
   return std::make_unique<AttentionKept>();
+}
+
+RotationTables Attention::rotations(const Context& context, std::int64_t positions) const {
+  auto& all = context.workspace.rotations;
+  const auto found = all.try_emplace({heads_.head_dim, theta_}, heads_.head_dim, theta_).first;
+  return found->second.tables(context.compute, positions);
 }
 
 Flow Attention::forward(const Flow& in, Kept& kept, const Context& context) {
@@ -151,8 +157,8 @@ Flow Attention::forward(const Flow& in, Kept& kept, const Context& context) {
   own.heads = {.q = of_heads(own.q, heads_.heads, "queries"),
                .k = of_heads(own.k, heads_.kv_heads, "keys"),
                .v = of_heads(own.v, heads_.kv_heads, "values")};
-  compute.split_heads(heads_, rotations_->tables(compute, positions),
-                      reshaped(qkv, {sequences, positions, heads_.row()}), own.heads);
+  compute.split_heads(heads_, rotations(context, positions), reshaped(qkv, {sequences, positions, heads_.row()}),
+                      own.heads);
   own.out = own.attended.make(compute, context.items, {rows, out()}, "attention's output");
   own.log_sums = own.sums.make(compute, DType::f32, {sequences, heads_.heads, positions}, "attention's sums");
   compute.attend(heads_, own.heads, own.out, own.log_sums);
@@ -176,7 +182,7 @@ Flow Attention::backward(const Flow& d, Kept& kept, const Context& context) {
   compute.product({}, dy, Values(context, o_, 1, context.items, {dim_, out()}), d_out);
   const Tensor d_qkv = (context.items == DType::f32 ? workspace.wide : workspace.items)
                            .make(compute, context.items, {rows, heads_.row()}, "gradients of all heads");
-  compute.attend_backward(heads_, rotations_->tables(compute, positions), own.heads, own.out, own.log_sums, d_out,
+  compute.attend_backward(heads_, rotations(context, positions), own.heads, own.out, own.log_sums, d_out,
                           reshaped(d_qkv, {sequences, positions, heads_.row()}));
   compute.product(onto_weight, d_qkv, own.x, reshaped(context.store.gradients(q_, 3), {heads_.row(), dim_}));
   for (const std::size_t index : {v_, k_, q_}) context.finish(index);

@@ -5,7 +5,6 @@
 #include <string_view>
 
 #include "models/layers/layer.h"
-#include "models/layers/rotations.h"
 
 namespace kolo::models {
 
@@ -41,6 +40,7 @@ class RmsNorm final : public Layer {
   Flow forward(const Flow& in, Kept& kept, const Context& context) override;
   Flow backward(const Flow& d, Kept& kept, const Context& context) override;
   void backward_order(std::vector<std::size_t>& order) const override { order.push_back(gain_); }
+  bool takes_more() const override { return true; }
   bool keeps_gradient() const override { return true; }
 
   /// Adds the gradient of the input to d, given dh, that of the output; writes d_items = d, rounded, unless it is
@@ -61,10 +61,10 @@ class RmsNorm final : public Layer {
 /// NAME.o_proj.weight [dim, heads·head_dim]. x is [sequences, positions, dim].
 class Attention final : public Layer {
  public:
-  /// rotations  of head_dim; layers may share them
-  /// residual   the deviation with which o_proj begins
-  Attention(ParameterList& parameters, std::string_view name, std::int64_t dim, const Heads& heads,
-            std::shared_ptr<Rotations> rotations, double residual = 0.02);
+  /// theta     base of the rotations
+  /// residual  the deviation with which o_proj begins
+  Attention(ParameterList& parameters, std::string_view name, std::int64_t dim, const Heads& heads, double theta = 1e4,
+            double residual = 0.02);
 
   std::unique_ptr<Kept> make_kept() const override;
   Flow forward(const Flow& in, Kept& kept, const Context& context) override;
@@ -74,10 +74,11 @@ class Attention final : public Layer {
 
  private:
   std::int64_t out() const { return heads_.heads * heads_.head_dim; }
+  RotationTables rotations(const Context& context, std::int64_t positions) const;
 
   std::int64_t dim_;
   Heads heads_;
-  std::shared_ptr<Rotations> rotations_;
+  double theta_;
   std::size_t q_, k_, v_, o_;
 };
 
@@ -110,6 +111,7 @@ class Residual final : public Layer {
   Flow forward(const Flow& in, Kept& kept, const Context& context) override;
   Flow backward(const Flow& d, Kept& kept, const Context& context) override;
   void backward_order(std::vector<std::size_t>& order) const override;
+  bool takes_more() const override { return true; }
 
  private:
   std::unique_ptr<RmsNorm> norm_;

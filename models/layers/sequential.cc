@@ -9,11 +9,13 @@ namespace {
 
 struct SequentialKept final : Kept {
   std::vector<std::unique_ptr<Kept>> layers;
+  std::vector<Buffer> sums;  // of residual streams
 
   std::size_t bytes() const override {
-    std::size_t sum = 0;
-    for (const auto& layer : layers) sum += layer->bytes();
-    return sum;
+    std::size_t all = 0;
+    for (const auto& layer : layers) all += layer->bytes();
+    for (const Buffer& sum : sums) all += sum.bytes();
+    return all;
   }
 };
 
@@ -42,17 +44,20 @@ void Sequential::add(std::unique_ptr<Layer> layer) {
 std::unique_ptr<Kept> Sequential::make_kept() const {
   auto kept = std::make_unique<SequentialKept>();
   for (const auto& layer : layers_) kept->layers.push_back(layer->make_kept());
+  kept->sums.resize(layers_.size());
   return kept;
 }
 
 Flow Sequential::forward(const Flow& in, Kept& kept, const Context& context) {
+  auto& own = static_cast<SequentialKept&>(kept);
   Flow flow = in;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
+    if (flow.more.data != nullptr && !layers_[i]->takes_more()) flow = {.x = settled(flow, own.sums[i], context)};
     const bool last = i + 1 == layers_.size();
     Context within = context;
     within.passing = last && context.passing;
     within.repeat = last && context.repeat;
-    flow = layers_[i]->forward(flow, *static_cast<SequentialKept&>(kept).layers[i], within);
+    flow = layers_[i]->forward(flow, *own.layers[i], within);
   }
   return flow;
 }

@@ -9,7 +9,8 @@
 
 namespace kolo::models {
 
-/// Layers one after the other. What one gives in blocks of channels becomes planes where the next takes no blocks.
+/// Layers one after the other. What one gives in blocks of channels becomes planes where the next takes no blocks, and
+/// a residual stream is added up where the next does not do that itself.
 class Sequential final : public Layer {
  public:
   void add(std::unique_ptr<Layer> layer);
@@ -22,6 +23,7 @@ class Sequential final : public Layer {
   void backward_absent(Kept& kept, const Context& context) override;
   bool gives_blocks() const override { return !layers_.empty() && layers_.back()->gives_blocks(); }
   bool takes_blocks() const override { return !layers_.empty() && layers_.front()->takes_blocks(); }
+  bool takes_more() const override { return true; }
   bool keeps_gradient() const override { return !layers_.empty() && layers_.back()->keeps_gradient(); }
 
  private:
@@ -50,6 +52,7 @@ class Recompute final : public Layer {
   Flow forward(const Flow& in, Kept& kept, const Context& context) override;
   Flow backward(const Flow& d, Kept& kept, const Context& context) override;
   void backward_order(std::vector<std::size_t>& order) const override { layer_->backward_order(order); }
+  bool takes_more() const override { return true; }
 
  private:
   std::unique_ptr<Layer> layer_;
