@@ -54,14 +54,44 @@ std::unique_ptr<Model> make_llama(const ModelSettings& settings) {
 
 }  // namespace
 
-std::unique_ptr<Model> make_model(std::string_view name, const ModelSettings& settings) {
-  constexpr std::array<std::unique_ptr<Model> (*)(const ModelSettings&), known_models.size()> make{make_cnn, make_llama,
-                                                                                                   make_mlp};
-  return make[index_of(name, known_models, "model")](settings);
+std::span<const ModelKind> model_kinds() {
+  static const std::vector<ModelKind> kinds{{.name = "cnn", .data = DataKind::images, .make = make_cnn},
+                                            {.name = "llama",
+                                             .data = DataKind::tokens,
+                                             .make = make_llama,
+                                             .recipe = {.epochs = 1,
+                                                        .batch = 8,
+                                                        .optimizer = "adamw",
+                                                        .adam_lr = 2e-3,
+                                                        .beta2 = 0.95,
+                                                        .weight_decay = 0.1,
+                                                        .schedule = Curve::cosine,
+                                                        .warmup = 60,
+                                                        .clip = 1}},
+                                            {.name = "mlp", .data = DataKind::images, .make = make_mlp}};
+  return kinds;
 }
 
-void check_known(std::string_view name) {
-  (void)index_of(name, known_models, "model");
+std::vector<std::string_view> known_models() {
+  std::vector<std::string_view> names;
+  for (const ModelKind& kind : model_kinds()) names.push_back(kind.name);
+  return names;
+}
+
+std::vector<std::string_view> known_models(DataKind data) {
+  std::vector<std::string_view> names;
+  for (const ModelKind& kind : model_kinds()) {
+    if (kind.data == data) names.push_back(kind.name);
+  }
+  return names;
+}
+
+const ModelKind& kind_of(std::string_view name) {
+  return model_kinds()[index_of(name, known_models(), "model")];
+}
+
+std::unique_ptr<Model> make_model(std::string_view name, const ModelSettings& settings) {
+  return kind_of(name).make(settings);
 }
 
 }  // namespace kolo::models

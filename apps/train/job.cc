@@ -70,7 +70,7 @@ Job::Job(const Options& options, Session& session) : options_(options), ranks_(s
 }
 
 void Job::read_corpus() {
-  corpus_ = options_.is_llama() ? read_tokens(options_, positions_of(options_, settings_), settings_.llama.vocabulary)
+  corpus_ = options_.takes_tokens() ? read_tokens(options_, positions_of(options_, settings_), settings_.llama.vocabulary)
                                 : read_images(options_);
   const bool coloured = corpus_.images && corpus_.images->train.channels > 1;
   if (coloured && !options_.clip_given) options_.clip = 1;  // without it these often stop learning at a rate of 0.1
@@ -103,10 +103,10 @@ std::vector<cli::Agreed> Job::agreed() const {
 
 std::string Job::description() const {
   const std::string_view no_eval = corpus_.held_out->count() > 0 ? ""
-                                   : options_.is_llama()         ? "eval      none: nothing is held out\n"
+                                   : options_.takes_tokens()         ? "eval      none: nothing is held out\n"
                                                          : "eval      none: the data are too few to hold any out\n";
   const std::string start = options_.init.empty() ? fmt::format("seed {}", options_.seed) : "from " + options_.init;
-  const std::string each = options_.is_llama() ? fmt::format(" of {} tokens", targets_each()) : "";
+  const std::string each = options_.takes_tokens() ? fmt::format(" of {} tokens", targets_each()) : "";
   const std::string times = options_.accumulate > 1 ? fmt::format(" x {}", options_.accumulate) : "";
   return fmt::format(
       "model     {}, {} parameters, {}\n"

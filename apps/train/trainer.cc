@@ -94,7 +94,7 @@ StepEvent Trainer::event_of(std::int64_t step, const StepResult& result, const m
   return {.step = step,
           .epoch = place.epoch,
           .examples = place.global_examples,
-          .tokens = job_->options().is_llama() ? targets : 0,
+          .tokens = job_->options().takes_tokens() ? targets : 0,
           .loss = result.loss_sum / static_cast<double>(targets),
           .lr = job_->schedule().at(step),
           .grad_norm = updated.gradient_norm,
@@ -130,7 +130,7 @@ void Trainer::evaluate(std::int64_t steps_done) {
   models::BatchResult sums;
   cli::collectively(*session_, [&] {
     const auto mine = models::even_share(held_out.count(), session_->size(), session_->rank());
-    const std::int64_t batch = job_->options().is_llama() ? job_->options().batch : 256;
+    const std::int64_t batch = job_->options().takes_tokens() ? job_->options().batch : 256;
     sums = models::evaluate(job_->model(), held_out, mine, batch, [&](std::int64_t done) {
       for (Listener* listener : listeners_) listener->on_part({"measuring", done, mine.count});
     });

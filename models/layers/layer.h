@@ -7,7 +7,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <kolo/tensor.h>
@@ -70,7 +69,7 @@ struct Workspace {
   Buffer residual_items;  ///< the same of the residual stream
   Buffer d_images;        ///< of images in blocks
   Buffer filters;
-  std::map<std::pair<std::int64_t, double>, Rotations> rotations;  ///< by head_dim and theta
+  std::map<std::vector<double>, Rotations> rotations;  ///< by their steps
 
   /// Memory for a gradient that is computed from another one.
   Tensor beside(Compute& compute, const Tensor& other, const Shape& shape);

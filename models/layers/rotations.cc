@@ -1,16 +1,22 @@
 #include "models/layers/rotations.h"
 
 #include <cmath>
+#include <iterator>
+#include <utility>
 
 #include <kolo/tensor.h>
 
 namespace kolo::models {
 
-Rotations::Rotations(std::int64_t head_dim, double theta) : half_(head_dim / 2) {
-  for (std::int64_t i = 0; i < half_; ++i) {
-    steps_.push_back(std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim)));
+std::vector<double> rotation_steps(std::int64_t head_dim, double theta) {
+  std::vector<double> steps;
+  for (std::int64_t i = 0; i < head_dim / 2; ++i) {
+    steps.push_back(std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim)));
   }
+  return steps;
 }
+
+Rotations::Rotations(std::vector<double> steps) : half_(std::ssize(steps)), steps_(std::move(steps)) {}
 
 void Rotations::need(std::int64_t positions) {
   for (auto position = static_cast<std::int64_t>(cosine_.size()) / half_; position < positions; ++position) {

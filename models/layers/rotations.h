@@ -8,11 +8,14 @@
 
 namespace kolo::models {
 
-/// Cosines and sines of rotary positions (Su et al. 2021, arXiv:2104.09864): pair i at position p is rotated by
-/// p · theta^(-2i/head_dim).
+/// Angles of rotary positions (Su et al. 2021, arXiv:2104.09864) from one position to the next: theta^(-2i/head_dim)
+/// for pair i of head_dim / 2.
+std::vector<double> rotation_steps(std::int64_t head_dim, double theta);
+
+/// Cosines and sines of rotary positions: pair i at position p is rotated by p · steps[i].
 class Rotations {
  public:
-  Rotations(std::int64_t head_dim, double theta);
+  explicit Rotations(std::vector<double> steps);
 
   /// [positions, head_dim / 2] each, on the host; grows to that many positions.
   void need(std::int64_t positions);
@@ -24,7 +27,7 @@ class Rotations {
 
  private:
   std::int64_t half_;
-  std::vector<double> steps_;  // angle from one position to the next
+  std::vector<double> steps_;
   std::vector<float> cosine_, sine_;
   std::int64_t on_device_ = 0;  // positions
   Buffer cosine_memory_, sine_memory_;

@@ -124,8 +124,8 @@ Flow RmsNorm::backward(const Flow& d, Kept& kept, const Context& context) {
 }
 
 Attention::Attention(ParameterList& parameters, std::string_view name, std::int64_t dim, const Heads& heads,
-                     double theta, double residual)
-    : dim_(dim), heads_(heads), theta_(theta) {
+                     std::vector<double> rotations, double residual)
+    : dim_(dim), heads_(heads), steps_(std::move(rotations)) {
   const std::int64_t kv = heads.kv_heads * heads.head_dim;
   q_ = add_matrix(parameters, name, "q_proj", out(), dim, usual_deviation);
   k_ = add_matrix(parameters, name, "k_proj", kv, dim, usual_deviation);
@@ -139,8 +139,7 @@ std::unique_ptr<Kept> Attention::make_kept() const {
 
 RotationTables Attention::rotations(const Context& context, std::int64_t positions) const {
   auto& all = context.workspace.rotations;
-  const auto found = all.try_emplace({heads_.head_dim, theta_}, heads_.head_dim, theta_).first;
-  return found->second.tables(context.compute, positions);
+  return all.try_emplace(steps_, steps_).first->second.tables(context.compute, positions);
 }
 
 Flow Attention::forward(const Flow& in, Kept& kept, const Context& context) {

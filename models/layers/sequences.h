@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "models/layers/layer.h"
 
@@ -61,10 +62,10 @@ class RmsNorm final : public Layer {
 /// NAME.o_proj.weight [dim, heads·head_dim]. x is [sequences, positions, dim].
 class Attention final : public Layer {
  public:
-  /// theta     base of the rotations
-  /// residual  the deviation with which o_proj begins
-  Attention(ParameterList& parameters, std::string_view name, std::int64_t dim, const Heads& heads, double theta = 1e4,
-            double residual = 0.02);
+  /// rotations  rotation_steps(), maybe scaled
+  /// residual   the deviation with which o_proj begins
+  Attention(ParameterList& parameters, std::string_view name, std::int64_t dim, const Heads& heads,
+            std::vector<double> rotations, double residual = 0.02);
 
   std::unique_ptr<Kept> make_kept() const override;
   Flow forward(const Flow& in, Kept& kept, const Context& context) override;
@@ -78,7 +79,7 @@ class Attention final : public Layer {
 
   std::int64_t dim_;
   Heads heads_;
-  double theta_;
+  std::vector<double> steps_;
   std::size_t q_, k_, v_, o_;
 };
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "models/layers/sequences.h"
 #include "models/llama/head.h"
@@ -16,6 +17,7 @@ Llama::Llama(const LlamaSettings& settings, Precision precision, bool recompute)
     : LayeredModel({.positions = settings.positions}, precision), settings_(settings) {
   const LlamaShape shape(settings);
   const Heads heads{.heads = shape.heads, .kv_heads = shape.kv_heads, .head_dim = shape.head_dim};
+  const std::vector<double> steps = rotation_steps(shape.head_dim, settings.rope_theta);
   const double residual = 0.02 / std::sqrt(2.0 * static_cast<double>(shape.layers));
   auto embedding = std::make_unique<Embedding>(list(), "model.embed_tokens", shape.vocabulary, shape.dim);
   Embedding* const tied = settings.tied_head ? embedding.get() : nullptr;
@@ -23,7 +25,7 @@ Llama::Llama(const LlamaSettings& settings, Precision precision, bool recompute)
   std::shared_ptr<Recompute::Shared> shared;
   for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
     const auto named = [&](const char* part) { return fmt::format("model.layers.{}.{}", layer, part); };
-    auto attention = std::make_unique<Attention>(list(), named("self_attn"), shape.dim, heads, settings.rope_theta, residual);
+    auto attention = std::make_unique<Attention>(list(), named("self_attn"), shape.dim, heads, steps, residual);
     auto ffn = std::make_unique<SwiGlu>(list(), named("mlp"), shape.dim, shape.ffn, residual);
     auto norm1 = std::make_unique<RmsNorm>(list(), named("input_layernorm"), shape.dim, shape.norm_eps);
     auto norm2 = std::make_unique<RmsNorm>(list(), named("post_attention_layernorm"), shape.dim, shape.norm_eps);

@@ -221,6 +221,10 @@ std::string Pretrained::model() const {
               "give a checkpoint of one of these");
 }
 
+std::int64_t Pretrained::extent(std::string_view tensor, std::size_t dimension) const {
+  return contents_->extent(tensor, dimension);
+}
+
 void Pretrained::load(const Model& model) const {
   load_parameters(contents_->files, contents_->path, model);
 }

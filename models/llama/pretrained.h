@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/checkpoint/safetensors.h"
@@ -25,6 +26,9 @@ class Pretrained {
 
   /// "mlp", "cnn" or "llama", by the names of its tensors. Errors: ModelError if they are none of these.
   std::string model() const;
+
+  /// An extent of one of its tensors; 0 if there is none of that name, or it has fewer dimensions.
+  std::int64_t extent(std::string_view tensor, std::size_t dimension) const;
 
   /// Sets the sizes in `settings`: a llama's from config.json, those of an mlp and a cnn from the shapes. Without a
   /// config.json a llama's stay as given. Errors: ModelError for a config that kolo does not support, and for sizes

@@ -1,10 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include <kolo/reduce_fn.h>
+#include <kolo/tensor.h>
 
 #include "models/compute/precision.h"
 
@@ -49,6 +53,11 @@ struct ModelSettings {
   Precision precision = Precision::f32;
   bool recompute = false;  ///< llama: activation checkpointing, keeps only each block's input
   ReduceFn reduce;         ///< cnn with batch norm: sum over the ranks; empty: one rank
+  std::map<std::string, std::int64_t, std::less<>>
+      own{};  ///< the flags of the model's kind (models/registry.h), by name
+
+  /// Extents of one image of the data.
+  Shape image() const { return {cnn.channels, cnn.height, cnn.width}; }
 };
 
 }  // namespace kolo::models

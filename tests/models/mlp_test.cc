@@ -184,7 +184,7 @@ TEST(Registry, MakesModelsByName) {
   EXPECT_EQ(make_model("mlp", {.inputs = 784, .classes = 10})->parameters().size(), 6u);
   EXPECT_EQ(error_of([] { make_model("resnet", {}); }),
             "unknown model 'resnet' (known: cnn, llama, mlp); choose one of them");
-  EXPECT_EQ(error_of([] { check_known(""); }), "unknown model '' (known: cnn, llama, mlp); choose one of them");
+  EXPECT_EQ(error_of([] { (void)kind_of(""); }), "unknown model '' (known: cnn, llama, mlp); choose one of them");
   EXPECT_EQ(error_of([] {
               make_model("mlp", {.sizes = {100, 10}, .inputs = 784, .classes = 10});
             }),

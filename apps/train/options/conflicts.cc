@@ -1,12 +1,17 @@
 #include "apps/train/options/flags.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "apps/cli/files.h"
+#include "models/registry.h"
 
 namespace kolo::train {
 namespace {
@@ -59,14 +64,30 @@ struct Limited {
 };
 
 constexpr std::array for_models{
-    Limited{"sizes", "mlp"},         Limited{"filters", "cnn"},         Limited{"dense", "cnn"},
-    Limited{"channels", "cnn"},      Limited{"sync-batch-norm", "cnn"}, Limited{"preset", "llama"},
-    Limited{"dim", "llama"},         Limited{"layers", "llama"},        Limited{"heads", "llama"},
-    Limited{"kv-heads", "llama"},    Limited{"ffn", "llama"},           Limited{"vocab", "llama"},
-    Limited{"rope-theta", "llama"},  Limited{"norm-eps", "llama"},      Limited{"tied-head", "llama"},
-    Limited{"recompute", "llama"},   Limited{"tokens", "llama"},        Limited{"seq", "llama"},
-    Limited{"val", "llama"},         Limited{"sample", "llama"},        Limited{"prompt", "llama"},
-    Limited{"temperature", "llama"}, Limited{"augment", "mlp and cnn"}};
+    Limited{"sizes", "mlp"},        Limited{"filters", "cnn"},         Limited{"dense", "cnn"},
+    Limited{"channels", "cnn"},     Limited{"sync-batch-norm", "cnn"}, Limited{"preset", "llama"},
+    Limited{"dim", "llama"},        Limited{"layers", "llama"},        Limited{"heads", "llama"},
+    Limited{"kv-heads", "llama"},   Limited{"ffn", "llama"},           Limited{"vocab", "llama"},
+    Limited{"rope-theta", "llama"}, Limited{"norm-eps", "llama"},      Limited{"tied-head", "llama"},
+    Limited{"recompute", "llama"},  Limited{"sample", "llama"},        Limited{"prompt", "llama"},
+    Limited{"temperature", "llama"}};
+
+/// Flags that only data of one kind have, and those of single kinds of models.
+std::vector<Limited> by_kinds(std::vector<std::string>& texts) {
+  std::vector<std::pair<std::string_view, std::string>> rows;
+  const auto those = [](models::DataKind data) {
+    return fmt::format("{}", fmt::join(models::known_models(data), " and "));
+  };
+  for (const std::string_view flag : {"tokens", "seq", "val"}) rows.emplace_back(flag, those(models::DataKind::tokens));
+  rows.emplace_back("augment", those(models::DataKind::images));
+  for (const models::ModelKind& kind : models::model_kinds()) {
+    for (const models::ModelFlag& flag : kind.flags) rows.emplace_back(flag.name, kind.name);
+  }
+  std::vector<Limited> all;
+  texts.reserve(rows.size());
+  for (auto& [flag, text] : rows) all.push_back({flag, texts.emplace_back(std::move(text))});
+  return all;
+}
 
 constexpr std::array for_optimizers{Limited{"momentum", "sgd"}, Limited{"beta1", "adam and adamw"},
                                     Limited{"beta2", "adam and adamw"}, Limited{"eps", "adam and adamw"},
@@ -113,6 +134,8 @@ void check_contradictions(const Options& options, const ExplicitlySet& explicitl
 void check_conflicts(const Options& options, const ExplicitlySet& explicitly_set, const std::string& config) {
   check_files(config, options);
   check_meaning(for_models, "model", options.model, explicitly_set);
+  std::vector<std::string> texts;
+  check_meaning(by_kinds(texts), "model", options.model, explicitly_set);
   check_meaning(for_optimizers, "optimizer", options.optimizer, explicitly_set);
   check_needs(explicitly_set, std::array<std::string_view, 3>{"every", "keep", "resume"}, "checkpoint",
               "checkpoint DIR");

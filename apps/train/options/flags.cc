@@ -131,16 +131,16 @@ Row path_flag(std::string_view name, std::string_view value, std::string doc, st
 template <class Value>
 std::string default_of(Value value_of) {
   std::vector<std::string> parts;
-  for (const std::string_view model : models::known_models) {
-    parts.push_back(fmt::format("{} for {}", shown(std::invoke(value_of, recipe_of(model))), model));
+  for (const models::ModelKind& kind : models::model_kinds()) {
+    parts.push_back(fmt::format("{} for {}", shown(std::invoke(value_of, kind.recipe)), kind.name));
   }
   return fmt::format("default: {}", fmt::join(parts, ", "));
 }
 
 std::vector<Row> model_flags() {
   return {
-      flag("model", "NAME", fmt::format("what to train: {} (default: mlp)", fmt::join(models::known_models, ", ")),
-           &Options::model, known_word(models::check_known)),
+      flag("model", "NAME", fmt::format("what to train: {} (default: mlp)", fmt::join(models::known_models(), ", ")),
+           &Options::model, known_word(models::kind_of)),
       path_flag("init", "DIR_OR_FILE",
                 "start from pretrained parameters, and take the sizes from them: a .safetensors file, or the folder of "
                 "a public checkpoint (config.json with model.safetensors or its index); a llama's file needs a "
@@ -174,6 +174,24 @@ std::vector<Row> model_flags() {
   };
 }
 
+/// Sizes that kinds of models have for themselves.
+std::vector<Row> own_flags() {
+  std::vector<Row> rows;
+  for (const models::ModelKind& kind : models::model_kinds()) {
+    for (const models::ModelFlag& own : kind.flags) {
+      const std::string name(own.name);
+      rows.push_back(
+          {{"", own.name, "N", fmt::format("{}: {} (default: {})", kind.name, own.doc, own.usual)},
+           [=](Options& options, const Given& given) { options.own[name] = cli::count_of(given, own.least, own.most); },
+           [=](const Options& options) {
+             const auto found = options.own.find(name);
+             return found == options.own.end() ? "none" : shown(found->second);
+           }});
+    }
+  }
+  return rows;
+}
+
 std::vector<Row> data_flags() {
   return {
       path_flag("data", "FILE_OR_DIR",
@@ -199,13 +217,14 @@ std::vector<Row> data_flags() {
 
 std::vector<Row> training_flags() {
   return {
-      count_flag("epochs",
-                 fmt::format("passes over the data ({}; no limit if --steps is given)", default_of(&Recipe::epochs)),
-                 &Options::epochs, 0, 1'000'000),
+      count_flag(
+          "epochs",
+          fmt::format("passes over the data ({}; no limit if --steps is given)", default_of(&models::Recipe::epochs)),
+          &Options::epochs, 0, 1'000'000),
       count_flag("steps",
                  "optimizer steps in all, resumed ones included; with --epochs, whichever comes first ends the run",
                  &Options::steps, 0),
-      count_flag("batch", fmt::format("examples per rank and micro-batch ({})", default_of(&Recipe::batch)),
+      count_flag("batch", fmt::format("examples per rank and micro-batch ({})", default_of(&models::Recipe::batch)),
                  &Options::batch, 1, 1'000'000'000),
       count_flag("accumulate", "gradient accumulation: micro-batches per step; only the last communicates (default: 1)",
                  &Options::accumulate, 1, 1'000'000),
@@ -219,39 +238,42 @@ std::vector<Row> training_flags() {
 }
 
 std::vector<Row> optimizer_flags() {
-  const auto lr_of = [](const Recipe& recipe) { return recipe.optimizer == "sgd" ? recipe.sgd_lr : recipe.adam_lr; };
+  const auto lr_of = [](const models::Recipe& recipe) {
+    return recipe.optimizer == "sgd" ? recipe.sgd_lr : recipe.adam_lr;
+  };
   const auto optimizer = [](const std::string& word) {
     return models::index_of(word, models::known_optimizers, "optimizer");
   };
   const auto share = [](std::string_view usual) { return [=](const Given& given) { return share_of(given, usual); }; };
   return {
       flag("optimizer", "NAME",
-           fmt::format("{} ({})", fmt::join(models::known_optimizers, ", "), default_of(&Recipe::optimizer)),
+           fmt::format("{} ({})", fmt::join(models::known_optimizers, ", "), default_of(&models::Recipe::optimizer)),
            &Options::optimizer, known_word(optimizer)),
       number_flag("lr", fmt::format("peak learning rate ({}; other optimizers have other defaults)", default_of(lr_of)),
                   &Options::lr, above_0),
       switch_flag("scale-lr", "multiply learning rates by the number of ranks", &Options::scale_lr),
       flag("schedule", "CURVE",
            fmt::format("learning rate after the warm-up: constant, linear or cosine ({})",
-                       default_of(&Recipe::schedule)),
+                       default_of(&models::Recipe::schedule)),
            &Options::schedule, [](const Given& given) { return models::curves.parse(given.value); }),
-      count_flag("warmup", fmt::format("steps of linear warm-up ({})", default_of(&Recipe::warmup)), &Options::warmup,
-                 0),
+      count_flag("warmup", fmt::format("steps of linear warm-up ({})", default_of(&models::Recipe::warmup)),
+                 &Options::warmup, 0),
       number_flag("min-lr", "final learning rate of linear and cosine (default: a tenth of --lr)", &Options::min_lr,
                   cli::not_negative_of),
       flag("momentum", "X", "sgd: momentum (default: 0.9)", &Options::momentum, share("0.9")),
       flag("beta1", "X", "adam, adamw: decay of the first moment (default: 0.9)", &Options::beta1, share("0.9")),
-      flag("beta2", "X", fmt::format("adam, adamw: decay of the second moment ({})", default_of(&Recipe::beta2)),
+      flag("beta2", "X",
+           fmt::format("adam, adamw: decay of the second moment ({})", default_of(&models::Recipe::beta2)),
            &Options::beta2, share("0.999")),
       number_flag("eps", "adam, adamw: epsilon, added to the root of the second moment (default: 1e-8)", &Options::eps,
                   above_0),
       number_flag("weight-decay",
                   fmt::format("adam, adamw: weight decay of matrices, not of norms and biases ({}; 0 with adam)",
-                              default_of(&Recipe::weight_decay)),
+                              default_of(&models::Recipe::weight_decay)),
                   &Options::weight_decay, cli::not_negative_of),
       flag("clip", "NORM",
            fmt::format("clip gradients to this global norm; 0: never ({}, and 1 for coloured images)",
-                       default_of(&Recipe::clip)),
+                       default_of(&models::Recipe::clip)),
            &Options::clip, cli::not_negative_of),
   };
 }
@@ -302,6 +324,7 @@ std::span<const Row> flags() {
       }
     };
     add("Model", model_flags());
+    add("Model", own_flags());
     add("Data", data_flags());
     add("Training", training_flags());
     add("Optimizer", optimizer_flags());
@@ -310,22 +333,6 @@ std::span<const Row> flags() {
     return all;
   }();
   return table;
-}
-
-Recipe recipe_of(std::string_view model) {
-  models::check_known(model);
-  if (model == "llama") {
-    return {.epochs = 1,
-            .batch = 8,
-            .optimizer = "adamw",
-            .adam_lr = 2e-3,
-            .beta2 = 0.95,
-            .weight_decay = 0.1,
-            .schedule = models::Curve::cosine,
-            .warmup = 60,
-            .clip = 1};
-  }
-  return {};
 }
 
 }  // namespace kolo::train

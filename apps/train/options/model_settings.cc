@@ -4,7 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
+#include <map>
+#include <string>
 #include <vector>
+
+#include "models/registry.h"
 
 namespace kolo::train {
 namespace {
@@ -85,11 +90,29 @@ void take_over(const Options& options, const models::Pretrained& pretrained, mod
   }
 }
 
+/// The sizes that only this kind of model has.
+std::map<std::string, std::int64_t, std::less<>> own_settings(const Options& options,
+                                                              const std::optional<models::Pretrained>& pretrained) {
+  const models::ModelKind& kind = models::kind_of(options.model);
+  models::ModelSettings settings;
+  for (const models::ModelFlag& flag : kind.flags) settings.own.emplace(flag.name, flag.usual);
+  const bool held = pretrained && kind.sizes;
+  if (held) kind.sizes([&](std::string_view tensor, std::size_t i) { return pretrained->extent(tensor, i); }, settings);
+  for (const auto& [name, size] : options.own) {
+    if (held && settings.own[name] != size) {
+      contradicts(options, fmt::format("--{} {}", name, size), fmt::format("{}", settings.own[name]), name);
+    }
+    settings.own[name] = size;
+  }
+  return settings.own;
+}
+
 }  // namespace
 
 std::optional<models::Pretrained> open_pretrained(const Options& options) {
   if (options.init.empty()) return std::nullopt;
   models::Pretrained pretrained(options.init);
+  if (models::kind_of(options.model).sizes) return pretrained;  // whose shapes must be the model's
   if (const std::string model = pretrained.model(); model != options.model) {
     throw UsageError(fmt::format("{} holds a model of the kind {}; say --model {}, or give another --init",
                                  options.init, model, model));
@@ -99,6 +122,7 @@ std::optional<models::Pretrained> open_pretrained(const Options& options) {
 
 models::ModelSettings model_settings(const Options& options, const std::optional<models::Pretrained>& pretrained) {
   models::ModelSettings settings;
+  settings.own = own_settings(options, pretrained);
   settings.sizes = options.sizes;
   if (options.is_llama()) settings.llama = models::llama_preset(options.preset.empty() ? "small" : options.preset);
   settings.llama.tied_head = options.tied_head;
@@ -107,7 +131,7 @@ models::ModelSettings model_settings(const Options& options, const std::optional
   settings.recompute = options.recompute;
   put(counts(options, settings));
   put(numbers(options, settings));
-  if (pretrained) take_over(options, *pretrained, settings);
+  if (pretrained && !models::kind_of(options.model).sizes) take_over(options, *pretrained, settings);
   settings.llama.positions = std::max(settings.llama.positions, options.seq.value_or(0));
   return settings;
 }
@@ -130,7 +154,9 @@ void fit_to_data(models::ModelSettings& settings, const Options& options, const 
   settings.cnn.width = images.columns;
   settings.cnn.classes = images.classes;
   if (settings.cnn.batch_norm && session.size() > 1) {
-    settings.reduce = [&session](Tensor sums) { session.all_reduce("statistics of a batch", sums); };
+    settings.reduce = [&session](Tensor sums) {  // a name has one shape
+      session.all_reduce(fmt::format("statistics of a batch/{}", sums.elements()), sums);
+    };
   }
 }
 

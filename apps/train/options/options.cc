@@ -5,6 +5,7 @@
 #include <kolo/config.h>
 
 #include "apps/train/options/flags.h"
+#include "models/registry.h"
 
 namespace kolo::train {
 namespace {
@@ -19,7 +20,7 @@ cli::Syntax syntax() {
 
 /// Fills in what no flag set.
 void fill_in(Options& options, const std::function<bool(std::string_view)>& explicitly_set) {
-  const Recipe recipe = recipe_of(options.model);
+  const models::Recipe& recipe = models::kind_of(options.model).recipe;
   const auto put = [&](std::string_view flag, auto& field, const auto& value) {
     if (!explicitly_set(flag)) field = value;
   };
@@ -61,6 +62,10 @@ Options parse_options(int argc, const char* const* argv) {
   fill_in(options, explicitly_set);
   check_conflicts(options, explicitly_set, config);
   return options;
+}
+
+bool Options::takes_tokens() const {
+  return models::kind_of(model).data == models::DataKind::tokens;
 }
 
 std::optional<std::string> requested_text(int argc, const char* const* argv) {

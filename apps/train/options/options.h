@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,6 +29,7 @@ struct Options {
   std::optional<std::int64_t> dim, layers, heads, kv_heads, ffn, vocab;  ///< llama
   std::optional<double> rope_theta, norm_eps;
   bool tied_head = false;
+  std::map<std::string, std::int64_t> own;  ///< flags of the model's kind
   models::Precision precision = models::Precision::f32;
   bool recompute = false;
 
@@ -77,6 +79,7 @@ struct Options {
   double temperature = 0.8;
 
   bool is_llama() const { return model == "llama"; }
+  bool takes_tokens() const;  ///< the model is trained on sequences of tokens, not on images
 };
 
 /// Reads the command line, and the file of its --config; the command line takes precedence.

@@ -117,16 +117,16 @@ TEST(Layers, SequenceLayersAgainstFiniteDifferences) {
   const std::map<std::string, AnyModel::Build> kinds{
       {"embedding", [](AnyModel&) {}},
       {"norm", [](AnyModel& model) { model.add<RmsNorm>("x", 20); }},
-      {"attention", [](AnyModel& model) { model.add<Attention>("x", 20, odd_heads); }},
+      {"attention", [](AnyModel& model) { model.add<Attention>("x", 20, odd_heads, rotation_steps(6, 1e4)); }},
       {"two attentions",
        [](AnyModel& model) {
-         model.add<Attention>("x", 20, odd_heads);
-         model.add<Attention>("y", 20, odd_heads);
+         model.add<Attention>("x", 20, odd_heads, rotation_steps(6, 1e4));
+         model.add<Attention>("y", 20, odd_heads, rotation_steps(6, 1e4));
        }},
       {"attention of a product",
        [](AnyModel& model) {
          model.add<Linear>("w", 20, 12, Activation::relu);
-         model.add<Attention>("x", 12, odd_heads);
+         model.add<Attention>("x", 12, odd_heads, rotation_steps(6, 1e4));
          model.add<Linear>("y", 12, 20);
        }},
       {"gated", [](AnyModel& model) { model.add<SwiGlu>("x", 20, 13); }},
