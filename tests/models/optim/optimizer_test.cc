@@ -62,9 +62,8 @@ TEST(Sgd, VelocityDoesNotStayAmongDenormals) {
 /// One parameter that is declared to decay, and one that is not, whatever its shape.
 struct Decaying {
   std::vector<float> values{1, 1}, gradients{0.5f, 0.5f};
-  std::vector<Parameter> parameters{
-      {"decays", {1}, std::span(values).first(1), std::span(gradients).first(1), true},
-      {"stays", {1, 1}, std::span(values).last(1), std::span(gradients).last(1), false}};
+  std::vector<Parameter> parameters{{"decays", {1}, std::span(values).first(1), std::span(gradients).first(1), true},
+                                    {"stays", {1, 1}, std::span(values).last(1), std::span(gradients).last(1), false}};
 };
 
 /// The formulas in double, for one element.
