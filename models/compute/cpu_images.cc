@@ -91,14 +91,16 @@ void CpuCompute::pool(std::int64_t window, Activation activation, const Tensor& 
                       const Tensor& shift, const Tensor& pooled) {
   const Blocks blocks(x);
   const PoolView view = pool_view(window, activation, x);
-  const std::int64_t places = pooled.shape[2] * pooled.shape[3];
+  const std::int64_t places = pooled.shape[2] * pooled.shape[3], block = blocks.block;
   float* const one = data_of(window_.make(*this, DType::f32, {places, blocks.block}, "one image's pooling"));
   float* out = data_of(pooled);
   blocks.each([&](std::int64_t channel, std::int64_t at) {
     f32_kernels().pool(at_block(view, x, scale, shift, channel, at), one);
-    for (std::int64_t i = 0; i < blocks.block; ++i, out += places) {
-      for (std::int64_t place = 0; place < places; ++place) out[place] = one[place * blocks.block + i];
+    for (std::int64_t i = 0; i < block; ++i) {
+      float* const plane = out + (channel + i) * places;
+      for (std::int64_t place = 0; place < places; ++place) plane[place] = one[place * block + i];
     }
+    if (channel + block == blocks.channels) out += blocks.channels * places;
   });
 }
 
@@ -106,13 +108,15 @@ void CpuCompute::pool_backward(std::int64_t window, Activation activation, const
                                const Tensor& shift, const Tensor& d_pooled, const Tensor& d) {
   const Blocks blocks(x);
   const PoolView view = pool_view(window, activation, x);
-  const std::int64_t places = d_pooled.shape[2] * d_pooled.shape[3];
+  const std::int64_t places = d_pooled.shape[2] * d_pooled.shape[3], block = blocks.block;
   float* const one = data_of(window_.make(*this, DType::f32, {places, blocks.block}, "one image's pooling"));
   const float* from = data_of(d_pooled);
   blocks.each([&](std::int64_t channel, std::int64_t at) {
-    for (std::int64_t i = 0; i < blocks.block; ++i, from += places) {
-      for (std::int64_t place = 0; place < places; ++place) one[place * blocks.block + i] = from[place];
+    for (std::int64_t i = 0; i < block; ++i) {
+      const float* const plane = from + (channel + i) * places;
+      for (std::int64_t place = 0; place < places; ++place) one[place * block + i] = plane[place];
     }
+    if (channel + block == blocks.channels) from += blocks.channels * places;
     f32_kernels().pool_backward(at_block(view, x, scale, shift, channel, at), one, data_of(d) + at);
   });
 }

@@ -25,11 +25,19 @@ struct Window {
     return (window * row + n / window) * view.columns + window * column + n % window;
   }
 
-  /// The largest of them and the floor; NaN if one is NaN.
+  /// The largest of them and the floor.
   Floats largest(float floor) const {
     Floats most = all(floor);
-    for (const Floats& value : of) most = ((value <= most) | (most != most)) ? most : value;
+    for (const Floats& value : of) most = value <= most ? most : value;
     return most;
+  }
+
+  /// The same; NaN if one is NaN.
+  Floats largest_or_nan(float floor) const {
+    Floats most = largest(floor);
+    Integers number = of[pixels - 1] == of[pixels - 1];
+    for (std::int64_t n = 0; n + 1 < pixels; ++n) number &= of[n] == of[n];
+    return number ? most : all(NAN);
   }
 
   Floats of[pixels];
@@ -40,7 +48,7 @@ inline void pool_windows(const PoolView& view, float* pooled) {
   for (std::int64_t row = 0; row < view.rows / window; ++row) {
     for (std::int64_t column = 0; column < view.columns / window; ++column, pooled += view.block) {
       over(view.block, [&](std::int64_t i, auto extent) {
-        store(pooled + i, Window<window>(view, row, column, i, extent).largest(view.floor), extent);
+        store(pooled + i, Window<window>(view, row, column, i, extent).largest_or_nan(view.floor), extent);
       });
     }
   }
