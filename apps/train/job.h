@@ -33,6 +33,8 @@ class Job {
   Job& operator=(const Job&) = delete;
 
   const Options& options() const { return options_; }
+  /// With all sizes of the model.
+  const models::ModelSettings& settings() const { return settings_; }
   const Corpus& corpus() const { return corpus_; }
   models::Model& model() { return *model_; }
   models::Optimizer& optimizer() { return *optimizer_; }

@@ -178,16 +178,15 @@ void read_cnn(const Config& config, CnnSettings& settings) {
 }
 
 Json cnn_json(const CnnSettings& settings) {
-  return {{"model_type", cnn_type},       {"channels", settings.channels}, {"height", settings.height},
-          {"width", settings.width},      {"filters", settings.filters},   {"dense", settings.dense},
+  return {{"model_type", cnn_type},      {"channels", settings.channels},    {"height", settings.height},
+          {"width", settings.width},     {"filters", settings.filters},      {"dense", settings.dense},
           {"classes", settings.classes}, {"batch_norm", settings.batch_norm}};
 }
 
 }  // namespace
 
 void read_config(std::string_view text, const fs::path& path, std::string_view model, ModelSettings& settings) {
-  const Config config(text, path,
-                      model == "llama" ? "give a plain Llama checkpoint" : "give a folder that kolo wrote");
+  const Config config(text, path, model == "llama" ? "give a plain Llama checkpoint" : "give a folder that kolo wrote");
   if (model == "llama") read_llama(config, settings.llama);
   if (model == "mlp") read_mlp(config, settings.sizes);
   if (model == "cnn") read_cnn(config, settings.cnn);

@@ -116,7 +116,8 @@ void Pretrained::Contents::check_shapes(const LlamaSettings& said) const {
   }
   if (differ.empty()) return;
   if (config || held_config) {
-    refuse_file(path, fmt::format("its tensors are not of the sizes that its config says: {}", fmt::join(differ, ", ")));
+    refuse_file(path,
+                fmt::format("its tensors are not of the sizes that its config says: {}", fmt::join(differ, ", ")));
   }
   throw ModelError(
       fmt::format("{} holds a Llama of other sizes ({}), and there is no config.json beside it; give its --dim "
@@ -138,7 +139,8 @@ void Pretrained::Contents::check_head(const Model& model) const {
     same = one == other;
   }
   if (!same) {
-    refuse_file(path, fmt::format("its config ties the head to the embedding, and its '{}' is another matrix", head_name));
+    refuse_file(path,
+                fmt::format("its config ties the head to the embedding, and its '{}' is another matrix", head_name));
   }
 }
 

@@ -29,7 +29,8 @@ class Pretrained {
 
   /// Sets the sizes in `settings`: those of config.json or the file's metadata; without either an mlp's and a cnn's
   /// come from the shapes, and a llama's stay as given. Errors: ModelError for a config that kolo does not support, for
-  /// sizes that differ from the shapes, and for a config.json that differs from the metadata in what shapes do not tell.
+  /// sizes that differ from the shapes, and for a config.json that differs from the metadata in what shapes do not
+  /// tell.
   void settings(ModelSettings& settings) const;
 
   /// Reads every value of a bound model. Errors: as load_parameters; a tied head that differs from the embedding.

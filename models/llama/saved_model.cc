@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* config_name = "config.json";
 constexpr const char* generation_name = "generation_config.json";
-constexpr std::array companion_names{config_name,          generation_name,       "tokenizer.json",
+constexpr std::array companion_names{config_name,          generation_name,         "tokenizer.json",
                                      "tokenizer.model",    "tokenizer_config.json", "special_tokens_map.json",
                                      "chat_template.jinja"};
 
@@ -50,8 +50,8 @@ std::vector<std::string> names_in(const fs::path& folder) {
   std::error_code error;
   if (!fs::exists(folder, error)) return names;
   if (!fs::is_directory(folder, error)) {
-    throw ModelError(fmt::format("cannot write {} (it is a file); name a new folder, or a file that ends in .safetensors",
-                                 folder.string()));
+    throw ModelError(fmt::format(
+        "cannot write {} (it is a file); name a new folder, or a file that ends in .safetensors", folder.string()));
   }
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
     names.push_back(at->path().filename().string());
@@ -75,15 +75,17 @@ void check_savable(const fs::path& path) {
   const fs::path folder = folder_at(path);
   for (const std::string& name : names_in(folder)) {
     if (is_of_model(name)) continue;
-    throw ModelError(fmt::format("cannot write {} (it holds {}, which is no file of a model); name a new folder, or a "
-                                 "file that ends in .safetensors",
-                                 path.string(), in_quotes(name)));
+    throw ModelError(
+        fmt::format("cannot write {} (it holds {}, which is no file of a model); name a new folder, or a "
+                    "file that ends in .safetensors",
+                    path.string(), in_quotes(name)));
   }
   const AtomicFolder probe = begin_folder(folder);
 }
 
 std::map<std::string, std::string> companions_of(const fs::path& folder) {
   std::map<std::string, std::string> texts;
+  if (std::error_code ignored; !fs::is_directory(folder, ignored)) return texts;
   for (const char* const name : companion_names) {
     std::error_code ignored;
     if (fs::is_regular_file(folder / name, ignored)) texts[name] = read_text_file(folder / name);

@@ -57,8 +57,7 @@ void check(const LlamaSettings& settings) {
 /// The wavelengths of the first training fit `periods` times into its texts.
 double scaled(double frequency, const RopeScaling& by) {
   const double periods = static_cast<double>(by.original_positions) * frequency / (2 * std::numbers::pi);
-  const double kept =
-      std::clamp((periods - by.low_freq_factor) / (by.high_freq_factor - by.low_freq_factor), 0.0, 1.0);
+  const double kept = std::clamp((periods - by.low_freq_factor) / (by.high_freq_factor - by.low_freq_factor), 0.0, 1.0);
   return kept * frequency + (1 - kept) * frequency / by.factor;
 }
 

@@ -115,7 +115,7 @@ TEST_F(TrainTokens, ATokenOutOfTheVocabularyEndsAllRanks) {
 TEST_F(TrainTokens, BadInput) {
   EXPECT_EQ(problem(2, "--data " + path("none")),
             "cannot use DIR/none (No such file or directory); give a file of tokens, or a folder of such files");
-  EXPECT_EQ(problem(0, "--seq 20000 --data " + path("text")),
+  EXPECT_EQ(problem(0, "--positions 20000 --data " + path("text")),
             "18000 tokens to train on are too few for a sequence of 20000 and one more; give more, or a smaller --seq");
   EXPECT_EQ(problem(0, "--tokens u16"), "--tokens is the dtype of --data; add --data");
   EXPECT_EQ(problem(0, "--sizes 3,4"), "--sizes means nothing to --model llama (it is for mlp); leave it out");
@@ -134,10 +134,33 @@ TEST_F(TrainTokens, BadInput) {
             "--data and --save both name DIR/text; give each a file of its own");
 }
 
-/// A file alone does not say how many heads there are: a flag or a config must.
+/// Neither trained nor evaluated beyond what the model has positions for.
+TEST_F(TrainTokens, SequencesLongerThanTheModelTakes) {
+  const std::string data = " --steps 0 --data " + path("text");
+  EXPECT_EQ(problem(0, "--seq 65" + data),
+            "--seq 65 is longer than the 64 positions of the model; give a smaller one, or more --positions");
+  const auto longer =
+      train(folder_, 0, "--model llama --preset tiny --positions 65 --seq 65 --save " + path("a.safetensors") + data);
+  ASSERT_EQ(longer.code, 0) << longer.err;
+  EXPECT_EQ(train(folder_, 2, "--model llama --init " + path("a.safetensors") + " --seq 66" + data).problems(),
+            std::vector<std::string>{"--seq 66 is longer than the 65 positions of the model; give a smaller one"});
+  EXPECT_EQ(train(folder_, 0, "--model llama --init " + path("a.safetensors") + " --seq 65" + data).code, 0);
+}
+
+/// Of a file by another program, shapes do not say how many heads there are: a flag or a config must.
 TEST_F(TrainTokens, SizesOfAFileAlone) {
   const std::string on = "--seq 16 --steps 0 --data " + path("text") + " ", tiny = "--model llama --preset tiny " + on;
-  ASSERT_EQ(train(folder_, 0, tiny + "--save " + path("a.safetensors")).code, 0);
+  ASSERT_EQ(train(folder_, 0, tiny + "--save " + path("whole.safetensors")).code, 0);
+  const models::SafetensorsFile whole(folder_ / "whole.safetensors");
+  std::vector<std::vector<float>> values;
+  std::vector<models::NamedValues> named;
+  for (const models::StoredTensor& tensor : whole.tensors()) {
+    values.emplace_back((tensor.end - tensor.begin) / sizeof(float));
+    whole.read(tensor, values.back());
+    named.push_back(
+        {tensor.name, Shape(std::vector<std::int64_t>(tensor.shape.begin(), tensor.shape.end())), values.back()});
+  }
+  models::write_safetensors(folder_ / "a.safetensors", named);
   const std::string from = "--init " + path("a.safetensors") + " " + on;
   const auto alone = [&](const std::string& flags) { return train(folder_, 0, "--model llama " + from + flags); };
   const std::string no_preset =

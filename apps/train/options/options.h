@@ -25,7 +25,7 @@ struct Options {
   std::optional<std::int64_t> filters, dense, channels;  ///< cnn; nothing: those of `init`, the model's, the data's
   bool sync_batch_norm = false;                          ///< cnn
   std::string preset;                                    ///< llama: where sizes come from that are not given
-  std::optional<std::int64_t> dim, layers, heads, kv_heads, ffn, vocab;  ///< llama
+  std::optional<std::int64_t> dim, layers, heads, kv_heads, ffn, vocab, positions;  ///< llama
   std::optional<double> rope_theta, norm_eps;
   bool tied_head = false;
   models::Precision precision = models::Precision::f32;
@@ -66,12 +66,14 @@ struct Options {
   std::int64_t keep = 2;
   bool resume = false;
 
-  std::string save;                        ///< file for the trained parameters; empty: none
+  std::string save;                                       ///< file or folder for the trained model; empty: none
+  models::Precision save_dtype = models::Precision::f32;  ///< of its parameters: f32 or bf16
   std::string log;                         ///< file for one JSON object per step and evaluation; empty: none
   std::string tensorboard;                 ///< folder for event files; empty: none
   std::string plot;                        ///< file for a picture of the loss; empty: none
   std::optional<std::int64_t> eval_every;  ///< steps; nothing: after each epoch
   bool eval_only = false;
+  std::string logits;       ///< llama: file for those of the first held-out sequences; empty: none
   std::int64_t sample = 0;  ///< tokens to write at the end
   std::string prompt;
   double temperature = 0.8;

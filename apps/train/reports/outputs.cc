@@ -4,16 +4,39 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 #include <sstream>
 
-#include "models/checkpoint/checkpoint.h"
 #include "models/checkpoint/safetensors.h"
 #include "models/llama/decoder.h"
 
 namespace kolo::train {
 
+namespace {
+
+models::Llama& llama_of(Job& job) {
+  return dynamic_cast<models::Llama&>(job.model());
+}
+
+/// "logits" [sequences, positions, vocabulary] of the first held-out sequences, one batch of them.
+void write_logits(Job& job) {
+  const models::Examples& held_out = *job.corpus().held_out;
+  std::vector<std::int64_t> first(static_cast<std::size_t>(std::min(job.options().batch, held_out.count())));
+  std::iota(first.begin(), first.end(), 0);
+  models::BatchStorage batch;
+  held_out.gather(first, 0, batch);
+  const auto logits = llama_of(job).logits(batch.view());
+  const models::NamedValues named{
+      "logits", {batch.examples, held_out.targets_each(), job.settings().llama.vocabulary}, logits};
+  models::write_safetensors(job.options().logits, {&named, 1});
+}
+
+}  // namespace
+
 Outputs::Outputs(const Options& options) : options_(options) {
-  if (!options.save.empty()) models::check_writable(options.save);
+  if (!options.save.empty()) models::check_savable(options.save);
+  if (!options.save.empty() && options.is_llama()) companions_ = models::companions_of(options.init);
+  if (!options.logits.empty()) models::check_writable(options.logits);
   if (!options.plot.empty()) {
     models::check_writable(options.plot);
     plot_.emplace(options.plot, fmt::format("kolo-train --model {}", options.model));
@@ -22,12 +45,15 @@ Outputs::Outputs(const Options& options) : options_(options) {
 }
 
 void Outputs::begin(const Job& job, std::int64_t first) {
+  if (!options_.logits.empty() && job.corpus().held_out->count() == 0) {
+    throw UsageError("--logits is of held-out sequences, and there are none; give --val a file");
+  }
   std::vector<Listener*> of_earlier_steps;
   if (plot_) of_earlier_steps.push_back(&*plot_);
   const bool measures_first = options_.eval_only || first >= job.last_step();
   if (log_) log_->begin(first, measures_first, of_earlier_steps);
   if (!options_.tensorboard.empty()) tensorboard_.emplace(options_.tensorboard, first);
-  progress_.emplace(first, job.last_step(), job.sampler().steps_per_epoch());
+  progress_.emplace(first, std::max(first, job.last_step()), job.sampler().steps_per_epoch());
 }
 
 std::vector<Listener*> Outputs::listeners() {
@@ -40,10 +66,18 @@ std::vector<Listener*> Outputs::listeners() {
 }
 
 void Outputs::finish(Job& job, bool finished) {
-  if (finished && !options_.save.empty()) models::save_parameters(options_.save, job.model());
+  if (finished && !options_.save.empty()) saved_model(job).write(options_.save, job.model());
+  if (finished && !options_.logits.empty()) write_logits(job);
   if (plot_) plot_->write();
   if (log_) log_->close();
   if (tensorboard_) tensorboard_->close();
+}
+
+models::SavedModel Outputs::saved_model(const Job& job) const {
+  return {.model = options_.model,
+          .settings = job.settings(),
+          .stored = options_.save_dtype == models::Precision::bf16 ? DType::bf16 : DType::f32,
+          .companions = companions_};
 }
 
 std::string to_string(const Peaks& peaks) {
@@ -84,10 +118,6 @@ Tokens prompt_of(const Options& options) {
   Tokens tokens;
   for (const char c : options.prompt) tokens.push_back(static_cast<unsigned char>(c));
   return tokens;
-}
-
-const models::Llama& llama_of(Job& job) {
-  return dynamic_cast<const models::Llama&>(job.model());
 }
 
 /// Replaces control characters, which a terminal would interpret.
