@@ -8,6 +8,7 @@
 
 #include "models/checkpoint/checkpoint.h"
 #include "models/cnn.h"
+#include "models/llama/config.h"
 #include "tests/models/llama/llama_testing.h"
 #include "tests/models/models_testing.h"
 
@@ -90,6 +91,62 @@ TEST(Pretrained, RotationsOfNewerConfigs) {
             "cannot use DIR/config.json (kolo does not support its 'head_dim'); give a plain Llama checkpoint");
   EXPECT_EQ(Sharded(R"(,"attention_bias":true)").error(),
             "cannot use DIR/config.json (kolo does not support its 'attention_bias'); give a plain Llama checkpoint");
+}
+
+/// What checkpoints of some years ago hold besides, and heads that are stored although they are tied.
+TEST(Pretrained, BuffersAndTiedHeadsAreLeftOut) {
+  LlamaSettings tied = llama_preset("tiny");
+  tied.tied_head = true;
+  const BoundLlama llama(tied);
+  const TempFolder folder;
+  std::vector<NamedValues> tensors = named_values(llama.model);
+  const std::vector<float> frequencies(4, 0.5f);
+  tensors.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", {4}, frequencies});
+  tensors.push_back({"model.rotary_emb.inv_freq", {4}, frequencies});
+  const AlignedFloats embedding(llama.values.begin(), llama.values.begin() + 256 * 32);
+  tensors.push_back({"lm_head.weight", {256, 32}, embedding});
+  write_safetensors(folder / "model.safetensors", tensors);
+  write_file(folder / "config.json", config_text("llama", {.llama = tied}, DType::f32));
+  const auto load = [&] {
+    const Pretrained pretrained(folder.path());
+    ModelSettings settings;
+    pretrained.settings(settings);
+    BoundLlama loaded(settings.llama);
+    std::ranges::fill(loaded.values, 0.0f);
+    pretrained.load(loaded.model);
+    return loaded.values;
+  };
+  EXPECT_EQ(load(), llama.values);
+  AlignedFloats other = embedding;
+  other.back() += 1;
+  const std::string refused =
+      "cannot use DIR (its config ties the head to the embedding, and its 'lm_head.weight' is another matrix); give a "
+      "checkpoint as tools store it, whole";
+  tensors.back().values = other;
+  write_safetensors(folder / "model.safetensors", tensors);
+  EXPECT_EQ(error_of(load, folder.path()), refused);
+  tensors.back() = {"lm_head.weight", {32, 256}, embedding};
+  write_safetensors(folder / "model.safetensors", tensors);
+  EXPECT_EQ(error_of(load, folder.path()), refused);
+  tensors.back() = {"model.layers.0.self_attn.q_proj.bias", {4}, frequencies};
+  write_safetensors(folder / "model.safetensors", tensors);
+  EXPECT_EQ(
+      error_of(load, folder.path()),
+      "DIR does not fit the model (not in the model: 'model.layers.0.self_attn.q_proj.bias'); give a file of this "
+      "model's parameters");
+}
+
+/// Found before there is memory for a model of the sizes that the config says.
+TEST(Pretrained, ShapesThatAConfigDenies) {
+  const auto refused = [](const std::string& what) {
+    return "cannot use DIR (its tensors are not of the sizes that its config says: " + what +
+           "); give a checkpoint as tools store it, whole";
+  };
+  EXPECT_EQ(Sharded(R"(,"hidden_size":16000000,"num_attention_heads":4000000,"num_key_value_heads":4000000)").error(),
+            refused("dim 32 and not 16000000, numbers of a key 16 and not 16000000"));
+  EXPECT_EQ(Sharded(R"(,"num_hidden_layers":3,"intermediate_size":89)").error(),
+            refused("layers 2 and not 3, ffn 88 and not 89"));
+  EXPECT_EQ(Sharded(R"(,"vocab_size":255)").error(), refused("vocab 256 and not 255"));
 }
 
 TEST(Pretrained, AFileAloneLeavesTheSizesAsGiven) {
