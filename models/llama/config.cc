@@ -116,9 +116,10 @@ void read_llama(const Config& config, LlamaSettings& settings) {
   settings.tied_head = false;
   config.get("tie_word_embeddings", settings.tied_head);
   read_rotations(config, settings);
-  std::int64_t head_dim = settings.heads > 0 ? settings.dim / settings.heads : 0;
+  if (settings.heads < 1) config.unusable("num_attention_heads");
+  std::int64_t head_dim = settings.dim / settings.heads;
   config.get("head_dim", head_dim);
-  if (head_dim * settings.heads != settings.dim) config.unusable("head_dim");
+  if (settings.dim % settings.heads != 0 || head_dim != settings.dim / settings.heads) config.unusable("head_dim");
 }
 
 Json llama_json(const LlamaSettings& settings, DType stored, Json json) {

@@ -12,6 +12,7 @@
 #include "models/checkpoint/checkpoint.h"
 #include "models/llama/config.h"
 #include "models/llama/json_file.h"
+#include "models/llama/shape.h"
 #include "models/util/error.h"
 
 namespace kolo::models {
@@ -103,13 +104,13 @@ struct Pretrained::Contents {
 
 /// Before there is storage for a model of these sizes.
 void Pretrained::Contents::check_shapes(const LlamaSettings& said) const {
+  const LlamaShape shape(said);  // no product below overflows
   const std::string layer = "model.layers.0.";
-  const std::array all{ShapedSize{"dim", extent(embedding_name, 1), said.dim},
-                       ShapedSize{"layers", layers(), said.layers},
-                       ShapedSize{"numbers of a key", extent(layer + "self_attn.k_proj.weight", 0),
-                                  said.dim / std::max<std::int64_t>(said.heads, 1) * said.kv_heads},
-                       ShapedSize{"ffn", extent(layer + "mlp.gate_proj.weight", 0), said.ffn},
-                       ShapedSize{"vocab", extent(embedding_name, 0), said.vocabulary}};
+  const std::array all{
+      ShapedSize{"dim", extent(embedding_name, 1), said.dim}, ShapedSize{"layers", layers(), said.layers},
+      ShapedSize{"numbers of a key", extent(layer + "self_attn.k_proj.weight", 0), shape.head_dim * shape.kv_heads},
+      ShapedSize{"ffn", extent(layer + "mlp.gate_proj.weight", 0), said.ffn},
+      ShapedSize{"vocab", extent(embedding_name, 0), said.vocabulary}};
   std::vector<std::string> differ;
   for (const ShapedSize& size : all) {
     if (size.held != size.said) differ.push_back(fmt::format("{} {} and not {}", size.name, size.held, size.said));

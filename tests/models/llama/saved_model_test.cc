@@ -9,6 +9,7 @@
 #include "models/checkpoint/safetensors.h"
 #include "models/llama/config.h"
 #include "models/llama/pretrained.h"
+#include "models/llama/shape.h"
 #include "tests/models/llama/llama_testing.h"
 #include "tests/models/models_testing.h"
 
@@ -165,6 +166,39 @@ TEST(SavedModel, ConfigsOfOthersAreErrors) {
   EXPECT_EQ(error("cnn", "{"),
             "cannot use DIR/config.json (it holds no JSON object); give a checkpoint as tools store "
             "it, whole");
+}
+
+/// What a text of damaged bytes says is refused, or makes a model or none, without undefined behaviour on the way.
+TEST(SavedModel, RandomDamageNeverCrashes) {
+  LlamaSettings llama = llama_preset("tiny");
+  llama.rope_scaling.emplace();
+  const std::vector<std::pair<std::string, std::string>> configs{
+      {"llama", config_text("llama", {.llama = llama}, DType::f32)},
+      {"cnn", config_text("cnn", {}, DType::f32)},
+      {"mlp", config_text("mlp", {.sizes = {7, 6, 5}}, DType::f32)}};
+  const std::vector<std::string> inserted{"9", "0", "-", "null", "{", "[", "\"", "e99", "99999999999999999", ",", ".5"};
+  for (std::uint64_t seed = 0; seed < 3000; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    Random random(seed);
+    auto [model, text] = configs[seed % configs.size()];
+    for (std::uint64_t i = 0; i <= seed % 3; ++i) {
+      const std::size_t at = random.below(text.size());
+      if (random.below(2) == 0) {
+        text.insert(at, inserted[random.below(inserted.size())]);
+      } else {
+        text.erase(at, 1 + random.below(3));
+      }
+    }
+    const std::string error = error_of([&] {
+      ModelSettings settings;
+      read_config(text, "DIR/config.json", model, settings);
+      if (model == "llama") LlamaShape{settings.llama};
+    });
+    ASSERT_TRUE(error == "no error" || error.starts_with("cannot use DIR/config.json (") ||
+                error.starts_with("a llama") || error.find("key and value heads") != error.npos)
+        << error << '\n'
+        << text;
+  }
 }
 
 /// Nothing of a folder changes until the new one is whole; what is not a model's is never removed.
