@@ -220,7 +220,7 @@ const std::array<Setting, 21>& table() {
 }
 
 /// KOLO_ variables of the tests, not of a session.
-constexpr std::array<std::string_view, 1> other_variables{"KOLO_SHARED_DIR"};
+constexpr std::array<std::string_view, 2> other_variables{"KOLO_PYTHON", "KOLO_SHARED_DIR"};
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {  // Levenshtein, one row at a time
   std::vector<std::size_t> row(b.size() + 1);
