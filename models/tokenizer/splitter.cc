@@ -85,7 +85,8 @@ class Matcher {
     if (const std::size_t end = contraction(at, true)) return end;
     if (is(CharKind::letter, at)) return run(CharKind::letter, at);
     if (is(CharKind::number, at)) return run(CharKind::number, at, 3);
-    if (!is_line_end(at) && is(CharKind::letter, at + bytes_)) return run(CharKind::letter, at + bytes_);
+    const std::size_t next = at + bytes_;
+    if (!is_line_end(at) && is(CharKind::letter, next)) return run(CharKind::letter, next);
     const std::size_t start = at + (is_char(' ', at) ? 1 : 0);
     if (is(CharKind::other, start)) {
       std::size_t end = run(CharKind::other, start);

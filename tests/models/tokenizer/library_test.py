@@ -126,6 +126,18 @@ class Comparison:
         self.check(f"{name}: decoded text", (folder / "decoded").read_bytes() == library.decode(theirs).encode())
         return hash_of_ids(theirs)
 
+    def pieces(self, folder, name, split, texts):
+        """How texts are cut, by the pieces' lengths in bytes."""
+        count = different = 0
+        for text in texts:
+            (folder / "text").write_text(text, newline="")
+            self.run("pieces", split, folder / "text", folder / "lengths")
+            ours = array.array("i", (folder / "lengths").read_bytes())
+            theirs = array.array("i", (len(piece) for piece, _ in splitting(split).pre_tokenize_str(text)))
+            count += len(theirs)
+            different += ours != theirs
+        self.check(f"{name}: {count} pieces", different == 0, f"in {different} texts")
+
     def trainings(self, folder, name, split, text, vocabulary, min_frequency):
         (folder / "text").write_bytes(text)
         self.run("train", vocabulary, min_frequency, split, folder / "text", folder / "ours.json")
@@ -138,8 +150,11 @@ class Comparison:
         return hash_of_training(theirs["model"])
 
 
-def every_character(before, behind):
-    return "".join(f"{before}{chr(c)}{behind}" for c in range(0x110000) if not 0xd800 <= c < 0xe000).encode()
+def every_character():
+    """In parts: behind an apostrophe and a space, in front of a digit, a letter and a line break."""
+    for first in range(0, 0x110000, 0x4000):
+        characters = [chr(c) for c in range(first, first + 0x4000) if not 0xd800 <= c < 0xe000]
+        yield "".join(f"'{c}1 {c}a{c}\n" for c in characters)
 
 
 def main(arguments):
@@ -155,11 +170,9 @@ def main(arguments):
             file = folder / "tokenizer.json"
             file.write_text(json.dumps(content))
             print("         hash", compare.encodings(folder, name, mixed, file))
-            if "changed" not in name:
-                for before, behind in ("'", "1 "), (" ", "\n"):
-                    compare.encodings(folder, f"{name}, every character between {before!r} and {behind!r}",
-                                      every_character(before, behind), file)
         for split in "gpt2", "llama3":
+            compare.pieces(folder, f"{split}, mixed text", split, [mixed.decode(errors="replace")])
+            compare.pieces(folder, f"{split}, every character", split, every_character())
             print("         hash", compare.trainings(folder, f"{split}, mixed text", split, mixed, 3000, 2))
             play = Path(os.environ.get("KOLO_SHARED_DIR", HERE.parents[3] / "shared"), "data/tinyshakespeare.txt")
             if play.exists():

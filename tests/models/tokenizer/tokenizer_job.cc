@@ -31,6 +31,14 @@ int run(int argc, char** argv) {
     const auto ids = tokenizer.encode(read(argv[3]));
     write(argv[4], {reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof ids[0]});
     write(argv[5], tokenizer.decode(ids));
+  } else if (what == "pieces" && argc == 5) {  // SPLIT TEXT LENGTHS
+    const std::string text = read(argv[3]);
+    std::vector<std::int32_t> lengths;
+    for (std::size_t at = 0; at < text.size(); at += static_cast<std::size_t>(lengths.back())) {
+      const std::size_t end = models::piece_end(models::split_patterns.parse(argv[2]), text, at, false);
+      lengths.push_back(static_cast<std::int32_t>(end - at));
+    }
+    write(argv[4], {reinterpret_cast<const char*>(lengths.data()), lengths.size() * sizeof lengths[0]});
   } else if (what == "train" && argc == 7) {  // VOCABULARY MIN_FREQUENCY SPLIT TEXT OUT
     models::TokenizerTrainer trainer({.vocabulary = std::strtoll(argv[2], nullptr, 10),
                                       .min_frequency = std::strtoll(argv[3], nullptr, 10),
@@ -38,7 +46,7 @@ int run(int argc, char** argv) {
     trainer.add(read(argv[5]), true);
     write(argv[6], json_of(trainer.train()));
   } else {
-    fmt::print(stderr, "usage: tokenizer_job text|encode|train ...\n");
+    fmt::print(stderr, "usage: tokenizer_job text|encode|pieces|train ...\n");
     return 2;
   }
   return 0;
