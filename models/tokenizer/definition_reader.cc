@@ -28,7 +28,7 @@ const Json& null() {
 
 /// The value of a key, null if there is none. Errors: ModelError if `in` is no object.
 const Json& value_of(const Json& in, const char* key) {
-  if (!in.is_object()) refuse(fmt::format("where '{}' is looked for it has no object", key));
+  if (!in.is_object()) refuse(fmt::format("it has no object with '{}'", key));
   const auto found = in.find(key);
   return found == in.end() ? null() : *found;
 }

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
@@ -75,7 +77,7 @@ TEST_F(Definition, BadFiles) {
       "or one that 'kolo-train tokenizer' writes");
   for (const char* text : {"no json", "{", "[]", "3", "\xff\xfe"}) EXPECT_EQ(why(text), "it is not JSON, or damaged");
   EXPECT_EQ(why(""), "it is empty");
-  EXPECT_EQ(why("{}"), "its 'type' is missing or no text");
+  EXPECT_EQ(why("{}"), "it has no object with 'type'");
   const auto changed = [&](auto change) { return why_changed("gpt2", change); };
   EXPECT_EQ(changed([](json& f) { f["model"]["type"] = "WordPiece"; }),
             "its model is of the type 'WordPiece', and only BPE is known");
@@ -92,7 +94,7 @@ TEST_F(Definition, BadFiles) {
   EXPECT_EQ(changed([](json& f) { f["model"]["vocab"]["new"] = 901; }),
             "the id of its token 'new' is 901, and it has 901 tokens: ids have holes");
   EXPECT_EQ(changed([](json& f) { f["model"]["vocab"]["\xe4\xb8\xad"] = 66; }),
-            "its tokens 'a' and '\xe4\xb8\xad' have the id 66");
+            "its tokens 'b' and '\xe4\xb8\xad' have the id 66");
   EXPECT_EQ(changed([](json& f) { f["model"]["vocab"]["new"] = -1; }),
             "the id of its token 'new' is not a number from 0 to 16777215");
   EXPECT_EQ(changed([](json& f) { f["model"]["vocab"]["new"] = 4294967296; }),
