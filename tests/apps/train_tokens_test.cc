@@ -160,23 +160,23 @@ class TrainTokenizer : public TrainTokens {
 TEST_F(TrainTokenizer, TrainsOnTextAndDecodesSamples) {
   EXPECT_EQ(
       said_,
-      "DIR/made/tokenizer.json: 272 tokens of 20000 bytes in 1 file, and no pair is left that occurs often enough "
+      "DIR/made/tokenizer.json: 277 tokens of 20000 bytes in 1 file, and no pair is left that occurs often enough "
       "for more\n");
   const std::string flags =
-      "--batch 4 --steps 60 --warmup 5 --lr 1e-2 --sample 10 --temperature 0 --prompt 'the wind '";
+      "--batch 4 --steps 60 --warmup 5 --lr 1e-2 --sample 10 --temperature 0 --prompt 'the wind'";
   const auto done = with_tokenizer(2, flags + " --data " + path("text"));
   ASSERT_EQ(done.code, 0) << done.err;
   EXPECT_NE(done.out.find(" tokens of "), std::string::npos) << done.out;
-  const auto at = done.out.find("\nthe wind ");
+  const auto at = done.out.find("\nthe wind");
   ASSERT_NE(at, std::string::npos) << done.out;
-  EXPECT_NE(done.out.find("rustle", at), std::string::npos) << done.out;
+  EXPECT_NE(done.out.find(" and leaves ", at), std::string::npos) << done.out;
   // Tokens of the cache are as good as the text, and told by their header.
   const auto files = cached();
   ASSERT_EQ(files.size(), 1u);
   const auto again = with_tokenizer(2, flags + fmt::format(" --data '{}'", files[0].string()));
   EXPECT_EQ(again.out.substr(again.out.find("\nloss ")).substr(0, 20),
             done.out.substr(done.out.find("\nloss ")).substr(0, 20));
-  EXPECT_EQ(again.out.substr(again.out.find("\nthe wind ")), done.out.substr(at));
+  EXPECT_EQ(again.out.substr(again.out.find("\nthe wind")), done.out.substr(at));
   EXPECT_EQ(cached().size(), 1u);
 }
 
@@ -187,7 +187,7 @@ TEST_F(TrainTokenizer, WhatDoesNotFit) {
   };
   EXPECT_EQ(
       problem(with_tokenizer(2, "--vocab 256 --data " + path("text"))),
-      "a vocabulary of 256 has no room for the 272 tokens of --tokenizer DIR/made/tokenizer.json; leave --vocab out");
+      "a vocabulary of 256 has no room for the 277 tokens of --tokenizer DIR/made/tokenizer.json; leave --vocab out");
   EXPECT_EQ(problem(command("--model mlp --tokenizer " + path("made/tokenizer.json"))),
             "--tokenizer means nothing to --model mlp (it is for llama); leave it out");
   EXPECT_EQ(
