@@ -61,10 +61,11 @@ std::int32_t id_of(const Json& value, const std::string& token) {
 /// Refuses what has a value here, and changes ids in a way that is not known.
 void check_plain(const Json& in, const char* key) {
   const Json& value = value_of(in, key);
-  if (!value.is_null() && value != false && value != "") refuse(fmt::format("it has '{}', which is not known", key));
+  const bool unset = value.is_null() || value == false || value == Json::string_t();
+  if (!unset) refuse(fmt::format("it has '{}', which is not known", key));
 }
 
-/// Whether the merge rules' table and the tokens' text are what byte-level BPE has.
+/// The model's options, and its tokens.
 void read_model(const Json& model, TokenizerDefinition& to, Ids& ids) {
   if (const std::string type = text_of(model, "type"); type != "BPE")
     refuse(fmt::format("its model is of the type {}, and only BPE is known", in_quotes(type)));

@@ -109,7 +109,7 @@ fs::path encode_files(const Tokenizer& tokenizer, std::span<const fs::path> file
   std::uint64_t bytes = 0;
   const std::uint64_t content = texts.read([&](std::string_view part, bool) { bytes += part.size(); });
   const std::uint64_t key = detail::Hash().add(version).add(tokenizer.fingerprint()).add(content).value();
-  const fs::path path = folder / fmt::format("{:016x}.npy", key);
+  fs::path path = folder / fmt::format("{:016x}.npy", key);
   std::error_code error;
   if (fs::exists(path, error)) return path;
   fs::create_directories(folder, error);  // an error shows when something is written
