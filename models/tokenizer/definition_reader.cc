@@ -61,7 +61,8 @@ std::int32_t id_of(const Json& value, const std::string& token) {
 /// Refuses what has a value here, and changes ids in a way that is not known.
 void check_plain(const Json& in, const char* key) {
   const Json& value = value_of(in, key);
-  const bool unset = value.is_null() || value == false || value == Json::string_t();
+  const bool unset =
+      value.is_null() || value == false || (value.is_string() && value.get_ref<const Json::string_t&>().empty());
   if (!unset) refuse(fmt::format("it has '{}', which is not known", key));
 }
 
