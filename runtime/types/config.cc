@@ -8,11 +8,11 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
 #include <numeric>
 #include <utility>
 
+#include <kolo/detail/cache_folder.h>
 #include <kolo/error.h>
 
 extern char** environ;
@@ -280,10 +280,8 @@ void report(const Config& config, const std::string& line) noexcept {
 std::string tuning_path(const Config& config) {
   if (config.tuning == "none") return "";
   if (!config.tuning.empty()) return config.tuning;
-  const char* const cache = std::getenv("XDG_CACHE_HOME");
-  if (cache && *cache == '/') return std::string(cache) + "/kolo/tuning";
-  const char* const home = std::getenv("HOME");
-  return home && *home == '/' ? std::string(home) + "/.cache/kolo/tuning" : "";
+  const std::string cache = detail::cache_folder();
+  return cache.empty() ? "" : cache + "/tuning";
 }
 
 std::span<const Setting> settings() {

@@ -46,7 +46,8 @@ void check_not_in_saved(const NamedFile& output, const std::string& save) {
 /// Every output must be a file of its own, and none of the inputs.
 void check_files(const std::string& config, const Options& options) {
   const std::array read{NamedFile{"--config", config}, NamedFile{"--init", options.init},
-                        NamedFile{"--data", options.data}, NamedFile{"--val", options.val}};
+                        NamedFile{"--data", options.data}, NamedFile{"--val", options.val},
+                        NamedFile{"--tokenizer", options.tokenizer}};
   const std::array written{NamedFile{"--log", options.log},
                            NamedFile{"--save", options.save},
                            NamedFile{"--plot", options.plot},
@@ -72,15 +73,15 @@ struct Limited {
 };
 
 constexpr std::array for_models{
-    Limited{"sizes", "mlp"},          Limited{"filters", "cnn"},         Limited{"dense", "cnn"},
-    Limited{"channels", "cnn"},       Limited{"sync-batch-norm", "cnn"}, Limited{"preset", "llama"},
-    Limited{"dim", "llama"},          Limited{"layers", "llama"},        Limited{"heads", "llama"},
-    Limited{"kv-heads", "llama"},     Limited{"ffn", "llama"},           Limited{"vocab", "llama"},
-    Limited{"positions", "llama"},    Limited{"logits", "llama"},        Limited{"rope-theta", "llama"},
-    Limited{"norm-eps", "llama"},     Limited{"tied-head", "llama"},     Limited{"recompute", "llama"},
-    Limited{"tokens", "llama"},       Limited{"seq", "llama"},           Limited{"val", "llama"},
-    Limited{"sample", "llama"},       Limited{"prompt", "llama"},        Limited{"temperature", "llama"},
-    Limited{"augment", "mlp and cnn"}};
+    Limited{"sizes", "mlp"},       Limited{"filters", "cnn"},         Limited{"dense", "cnn"},
+    Limited{"channels", "cnn"},    Limited{"sync-batch-norm", "cnn"}, Limited{"preset", "llama"},
+    Limited{"dim", "llama"},       Limited{"layers", "llama"},        Limited{"heads", "llama"},
+    Limited{"kv-heads", "llama"},  Limited{"ffn", "llama"},           Limited{"vocab", "llama"},
+    Limited{"positions", "llama"}, Limited{"logits", "llama"},        Limited{"rope-theta", "llama"},
+    Limited{"norm-eps", "llama"},  Limited{"tied-head", "llama"},     Limited{"recompute", "llama"},
+    Limited{"tokens", "llama"},    Limited{"seq", "llama"},           Limited{"val", "llama"},
+    Limited{"sample", "llama"},    Limited{"prompt", "llama"},        Limited{"temperature", "llama"},
+    Limited{"tokenizer", "llama"}, Limited{"augment", "mlp and cnn"}};
 
 constexpr std::array for_optimizers{Limited{"momentum", "sgd"}, Limited{"beta1", "adam and adamw"},
                                     Limited{"beta2", "adam and adamw"}, Limited{"eps", "adam and adamw"},

@@ -186,11 +186,18 @@ std::vector<Row> data_flags() {
       path_flag("data", "FILE_OR_DIR",
                 "mlp, cnn: folder with MNIST's IDX files, gzipped or not: trains on train-*, holds out t10k-*; without "
                 "train-*, trains on the first four fifths of t10k-* and holds out the rest (default: digits that the "
-                "program renders). llama: file of text or tokens, or a folder of such files, read in the order of "
-                "their names (default: the project's own sources)",
+                "program renders). llama: file of text or tokens (llm.c's .bin, .npy; told by content), or a folder of "
+                "such files, read in the order of their names (default: the project's own sources)",
                 &Options::data, "a file or folder"),
-      flag("tokens", "TYPE", "llama: dtype of the token file: bytes, u16 or u32, little-endian (default: bytes)",
-           &Options::tokens, [](const Given& given) { return models::token_types.parse(given.value); }),
+      path_flag(
+          "tokenizer", "FILE",
+          "llama: tokenizer.json (byte-level BPE) to encode text and to decode samples; encoded text is kept in the "
+          "user's cache folder; sets --vocab (default: bytes are tokens)",
+          &Options::tokenizer, "a tokenizer.json", "a file"),
+      flag("tokens", "TYPE",
+           "llama: dtype of token files without a header: bytes, u16, u32 or u64, little-endian (default: text, as "
+           "bytes)",
+           &Options::tokens, [](const Given& given) { return std::optional(models::token_types.parse(given.value)); }),
       count_flag("seq", "llama: sequence length (default: the model's --positions)", &Options::seq, 1, largest_size),
       path_flag("val", "FILE",
                 "llama: held-out file (default: the last tenth of --data if the order is shuffled, none if sequential)",
@@ -298,7 +305,8 @@ std::vector<Row> output_flags() {
                 "a file to write"),
       count_flag("sample", "llama: generate N tokens at the end", &Options::sample, 0, 1'000'000),
       flag("prompt", "TEXT",
-           "llama: prompt of the sample: text, or token ids with u16 and u32 (default: a line break, or 0)",
+           "llama: prompt of the sample: text, or token ids if tokens are numbers without --tokenizer (default: a line "
+           "break, or 0)",
            &Options::prompt, [](const Given& given) { return cli::text_of(given, "some text"); }),
       number_flag("temperature", "llama: sampling temperature; 0 takes the likeliest token (default: 0.8)",
                   &Options::temperature, cli::not_negative_of),

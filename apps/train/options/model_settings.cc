@@ -122,6 +122,15 @@ models::ModelSettings model_settings(const Options& options, const std::optional
   return settings;
 }
 
+void fit_to_tokenizer(models::ModelSettings& settings, const Options& options, const models::Tokenizer& tokenizer) {
+  std::int64_t& vocabulary = settings.llama.vocabulary;
+  if (!options.vocab && options.init.empty()) vocabulary = tokenizer.size();
+  if (vocabulary >= tokenizer.size()) return;
+  throw UsageError(fmt::format("a vocabulary of {} has no room for the {} tokens of --tokenizer {}; {}", vocabulary,
+                               tokenizer.size(), options.tokenizer,
+                               options.vocab ? "leave --vocab out" : "give the tokenizer of --init"));
+}
+
 std::int64_t positions_of(const Options& options, const models::ModelSettings& settings) {
   return options.seq.value_or(settings.llama.positions);
 }

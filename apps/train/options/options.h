@@ -33,8 +33,9 @@ struct Options {
 
   std::string data;  ///< folder of digits, or file or folder of tokens; empty: what the program has itself
   std::string val;   ///< tokens held out; empty: the last tenth of `data`, or nothing if the order is sequential
-  models::TokenType tokens = models::TokenType::bytes;
-  std::optional<std::int64_t> seq;  ///< tokens of a sequence; nothing: the model's positions
+  std::optional<models::TokenType> tokens;  ///< of files without a header; nothing: text
+  std::string tokenizer;                    ///< file that text is encoded with; empty: bytes are tokens
+  std::optional<std::int64_t> seq;          ///< tokens of a sequence; nothing: the model's positions
   models::Order order = models::Order::shuffled;
   bool augment = false;
 

@@ -9,6 +9,7 @@
 
 #include "models/checkpoint/safetensors.h"
 #include "models/llama/decoder.h"
+#include "models/llama/json_file.h"
 
 namespace kolo::train {
 
@@ -36,6 +37,11 @@ void write_logits(Job& job) {
 Outputs::Outputs(const Options& options) : options_(options) {
   if (!options.save.empty()) models::check_savable(options.save);
   if (!options.save.empty() && options.is_llama()) companions_ = models::companions_of(options.init);
+  if (!options.save.empty() && !options.tokenizer.empty()) {
+    std::erase_if(companions_, [](const auto& file) { return file.first.starts_with("tokenizer"); });
+    companions_["tokenizer.json"] = models::read_text_file(options.tokenizer);
+    companions_["tokenizer_config.json"] = "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"\n}\n";
+  }
   if (!options.logits.empty()) models::check_writable(options.logits);
   if (!options.plot.empty()) {
     models::check_writable(options.plot);
@@ -105,27 +111,41 @@ Tokens numbers_in(const std::string& text) {
   std::int32_t token = 0;
   while (stream >> token) tokens.push_back(token);
   if (!stream.eof()) {
-    throw UsageError(
-        fmt::format("--prompt is '{}', and the tokens are not bytes; give their numbers, such as '17 4'", text));
+    throw UsageError(fmt::format(
+        "--prompt is '{}', and the tokens are not bytes; give their numbers, such as '17 4', or --tokenizer", text));
   }
   return tokens;
 }
 
-Tokens prompt_of(const Options& options) {
-  const bool text = options.tokens == models::TokenType::bytes;
-  if (options.prompt.empty()) return {text ? std::int32_t{'\n'} : 0};
-  if (!text) return numbers_in(options.prompt);
+/// The prompt without what follows a whole text.
+Tokens encoded(const models::Tokenizer& tokenizer, const std::string& text) {
+  Tokens tokens = tokenizer.encode(text);
+  tokens.resize(tokens.size() - tokenizer.definition().behind.size());
+  return tokens.empty() ? tokenizer.encode("\n") : tokens;
+}
+
+Tokens prompt_of(const Job& job) {
+  const std::string& text = job.options().prompt;
+  if (job.tokenizer() != nullptr) return encoded(*job.tokenizer(), text);
+  if (text.empty()) return {job.corpus().bytes ? std::int32_t{'\n'} : 0};
+  if (!job.corpus().bytes) return numbers_in(text);
   Tokens tokens;
-  for (const char c : options.prompt) tokens.push_back(static_cast<unsigned char>(c));
+  for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
   return tokens;
 }
 
-/// Replaces control characters, which a terminal would interpret.
-std::string text_from(const Tokens& tokens) {
+std::string text_of(const Job& job, Tokens tokens) {
   std::string text;
-  for (const std::int32_t token : tokens) {
-    const bool plain = (token >= 0x20 && token < 0x100 && token != 0x7f) || token == '\n' || token == '\t';
-    text += plain ? static_cast<char>(token) : '?';
+  if (job.tokenizer() != nullptr) {
+    const std::int64_t known = job.tokenizer()->size();
+    std::erase_if(tokens, [&](std::int32_t token) { return token >= known; });  // the model may have room for more
+    text = job.tokenizer()->decode(tokens);
+  } else {
+    for (const std::int32_t token : tokens) text += token < 0x100 ? static_cast<char>(token) : '?';
+  }
+  for (char& c : text) {  // a terminal would interpret control characters
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f) c = '?';
   }
   return text;
 }
@@ -133,18 +153,18 @@ std::string text_from(const Tokens& tokens) {
 }  // namespace
 
 void check_sample(Job& job) {
-  models::check_prompt(llama_of(job), prompt_of(job.options()));
+  models::check_prompt(llama_of(job), prompt_of(job));
 }
 
 std::string sample_text(Job& job, const std::function<void(std::int64_t)>& progress) {
   const Options& options = job.options();
-  const Tokens prompt = prompt_of(options);
+  const Tokens prompt = prompt_of(job);
   const Tokens written = models::generate(
       llama_of(job), prompt,
       {.count = options.sample, .temperature = options.temperature, .seed = options.seed, .progress = progress});
-  if (options.tokens != models::TokenType::bytes)
+  if (job.tokenizer() == nullptr && !job.corpus().bytes)
     return fmt::format("{} | {}\n", fmt::join(prompt, " "), fmt::join(written, " "));
-  return options.prompt + text_from(written) + "\n";
+  return options.prompt + text_of(job, written) + "\n";
 }
 
 }  // namespace kolo::train

@@ -62,7 +62,8 @@ class Outputs {
 /// tokens outside the vocabulary.
 void check_sample(Job& job);
 
-/// The prompt and the text that the model generates after it; token ids unless tokens are bytes.
+/// The prompt and the text that the model generates after it; token ids if neither a tokenizer nor bytes make text of
+/// them.
 /// Errors: as check_sample().
 ///
 /// progress  called before each token with the number generated; may be empty
