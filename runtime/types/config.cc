@@ -131,8 +131,8 @@ Setting fusion_setting() {
   return setting;
 }
 
-const std::array<Setting, 21>& table() {
-  static const std::array<Setting, 21> rows{{
+const std::array<Setting, 22>& table() {
+  static const std::array<Setting, 22> rows{{
       fusion_setting(),
       choice_setting(
           "KOLO_FUSION_TUNING",
@@ -168,6 +168,10 @@ const std::array<Setting, 21>& table() {
       text_setting("KOLO_FAKE_NODES",
                    "Number of ranks on each node, in rank order (\"2,2\"), instead of the real placement; for tests.",
                    true, &Config::fake_nodes),
+      text_setting("KOLO_FAKE_DOMAINS",
+                   "Number of ranks that share each cache, in rank order (\"2,2\"), instead of the real placement on "
+                   "cores; for tests.",
+                   true, &Config::fake_domains),
       choice_setting("KOLO_BACKEND",
                      "Backend of host tensors: auto, local (ranks in one process), shm (ranks on one node) or mpi.",
                      &Config::backend, {"auto", "local", "shm", "mpi"}),
