@@ -74,7 +74,8 @@ class DataParallel {
   DataParallel(Session& session, std::vector<TrainedTensor> tensors, DataParallelOptions options = {});
   DataParallel(DataParallel&&) noexcept;
   DataParallel& operator=(DataParallel&&) noexcept;
-  /// As of handles: waits for what is in flight.
+  /// As of handles: withdraws or waits for what is in flight. What a rank drops in the middle of a step may meet the
+  /// next step of others under these names: let a barrier separate them.
   ~DataParallel();
 
   /// Copies all values of rank `root` of the group over those of the others. `stream`: wrote values on a GPU.
