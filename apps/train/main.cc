@@ -59,8 +59,8 @@ std::int64_t first_step(Session& session, const Options& options, Job& job) {
 
 /// Trains, or only measures. Returns whether it came to the end.
 bool run(Session& session, Job& job, std::int64_t first, Outputs* outputs, CheckpointWriter* checkpoints) {
-  const auto store = [checkpoints](std::int64_t steps, std::chrono::nanoseconds collecting) {
-    checkpoints->store(steps, collecting);
+  const auto store = [checkpoints](std::int64_t steps, const Trainer::Collect& collect) {
+    checkpoints->store(steps, collect);
   };
   std::optional<Trainer> trainer;
   cli::collectively(session, [&] {

@@ -42,7 +42,8 @@ std::optional<std::int64_t> step_of(std::string_view name) {
 void copy_tensor(std::string_view name, const Shape& shape, std::span<const float> values, SnapshotTensor& to) {
   to.name = name;
   to.shape = shape;
-  to.values.assign(values.begin(), values.end());
+  to.values.resize(static_cast<std::size_t>(shape.elements()));
+  if (values.size() == to.values.size()) std::ranges::copy(values, to.values.begin());
 }
 
 void write_tensors(const fs::path& path, const std::vector<SnapshotTensor>& tensors) {
@@ -99,6 +100,12 @@ void Snapshot::copy(const Model& model, Optimizer& from) {
   }
 }
 
+std::vector<std::span<float>> Snapshot::optimizer_state() {
+  std::vector<std::span<float>> tensors;
+  for (SnapshotTensor& tensor : optimizer) tensors.emplace_back(tensor.values);
+  return tensors;
+}
+
 CheckpointStore::CheckpointStore(fs::path folder, std::int64_t keep)
     : folder_(std::move(folder)), keep_(std::max<std::int64_t>(keep, 1)) {}
 
@@ -148,10 +155,11 @@ void CheckpointStore::set_aside(const StoredCheckpoint& checkpoint) const {
   rename_folder(checkpoint.folder, aside);
 }
 
-std::string load_checkpoint(const StoredCheckpoint& checkpoint, const Model& model, Optimizer& optimizer) {
+std::string load_checkpoint(const StoredCheckpoint& checkpoint, const Model& model,
+                            std::span<const OptimizerTensor> optimizer) {
   load_parameters(SafetensorsFile(checkpoint.folder / model_file), model);
   const SafetensorsFile file(checkpoint.folder / optimizer_file);
-  for (const OptimizerTensor& tensor : optimizer.state()) {
+  for (const OptimizerTensor& tensor : optimizer) {
     const StoredTensor* const stored = file.find(tensor.name);
     if (stored == nullptr) {
       throw ModelError(fmt::format("{} has no {}; resume with the optimizer that wrote it", file.path().string(),

@@ -16,8 +16,8 @@ void check_beta(const char* name, double beta) {
 
 }  // namespace
 
-Adam::Adam(std::span<const Parameter> parameters, const AdamSettings& settings, Decay decay)
-    : Optimizer(parameters), settings_(settings), decay_(decay) {
+Adam::Adam(std::span<const Parameter> parameters, const AdamSettings& settings, Decay decay, std::vector<Shard> shards)
+    : Optimizer(parameters, std::move(shards)), settings_(settings), decay_(decay) {
   check_beta("beta1", settings.beta1);
   check_beta("beta2", settings.beta2);
   if (!(settings.eps > 0 && std::isfinite(settings.eps))) {
@@ -39,8 +39,8 @@ void Adam::begin_step(double lr, double gradient_scale) {
 void Adam::update(std::size_t index, std::size_t first, std::size_t count) {
   const Parameter& parameter = parameters()[index];
   float* const __restrict value = parameter.value.data() + first;
-  float* const __restrict mean = mean_[index].data() + first;
-  float* const __restrict square = square_[index].data() + first;
+  float* const __restrict mean = at(mean_, index, first);
+  float* const __restrict square = at(square_, index, first);
   const float* const __restrict gradient = parameter.gradient.data() + first;
   const auto t = static_cast<double>(steps_begun());
   const double weight_decay = parameter.shape.extents().size() > 1 ? settings_.weight_decay : 0;

@@ -15,7 +15,7 @@ void Optimizer::step(double lr, double gradient_scale) {
 
 std::vector<AlignedFloats> Optimizer::zeros() const {
   std::vector<AlignedFloats> tensors;
-  for (const Parameter& parameter : parameters_) tensors.emplace_back(parameter.value.size());
+  for (const Shard& shard : shards_) tensors.emplace_back(shard.count);
   return tensors;
 }
 
@@ -26,8 +26,8 @@ void Optimizer::append_state(std::string_view kind, std::vector<AlignedFloats>& 
   }
 }
 
-Sgd::Sgd(std::span<const Parameter> parameters, double momentum)
-    : Optimizer(parameters), momentum_(static_cast<float>(momentum)) {
+Sgd::Sgd(std::span<const Parameter> parameters, double momentum, std::vector<Shard> shards)
+    : Optimizer(parameters, std::move(shards)), momentum_(static_cast<float>(momentum)) {
   if (!(momentum >= 0 && momentum < 1)) {
     throw ModelError(fmt::format("momentum cannot be {} (0 <= momentum < 1); 0.9 is usual", momentum));
   }
@@ -43,7 +43,7 @@ void Sgd::begin_step(double lr, double gradient_scale) {
 void Sgd::update(std::size_t index, std::size_t first, std::size_t count) {
   const Parameter& parameter = parameters()[index];
   float* const __restrict value = parameter.value.data() + first;
-  float* const __restrict velocity = velocity_[index].data() + first;
+  float* const __restrict velocity = at(velocity_, index, first);
   const float* const __restrict gradient = parameter.gradient.data() + first;
   const float momentum = momentum_, lr = lr_, scale = gradient_scale_;
   for (std::size_t i = 0; i < count; ++i) {
@@ -59,12 +59,13 @@ std::vector<OptimizerTensor> Sgd::state() {
   return tensors;
 }
 
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerSettings& settings, std::span<const Parameter> parameters) {
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerSettings& settings, std::span<const Parameter> parameters,
+                                          std::vector<Shard> shards) {
   (void)index_of(settings.name, known_optimizers, "optimizer");
-  if (settings.name == "sgd") return std::make_unique<Sgd>(parameters, settings.momentum);
+  if (settings.name == "sgd") return std::make_unique<Sgd>(parameters, settings.momentum, std::move(shards));
   const AdamSettings adam{settings.beta1, settings.beta2, settings.eps, settings.weight_decay};
-  if (settings.name == "adam") return std::make_unique<Adam>(parameters, adam, Decay::in_gradient);
-  return std::make_unique<Adam>(parameters, adam, Decay::decoupled);
+  if (settings.name == "adam") return std::make_unique<Adam>(parameters, adam, Decay::in_gradient, std::move(shards));
+  return std::make_unique<Adam>(parameters, adam, Decay::decoupled, std::move(shards));
 }
 
 }  // namespace kolo::models

@@ -56,6 +56,13 @@ TEST_F(TrainOptions, TheModelsDefaults) {
   EXPECT_GT(options.momentum, 0);
 }
 
+TEST_F(TrainOptions, StatesAreSharedOutByDefaultWhereThatIsCheap) {
+  EXPECT_FALSE(parse("").zero.has_value());
+  EXPECT_EQ(parse("--zero 0").zero, 0);
+  EXPECT_EQ(parse("--zero 1").zero, 1);
+  EXPECT_EQ(error("--zero 2"), "--zero is '2'; it takes a whole number from 0 to 1");
+}
+
 TEST_F(TrainOptions, EachModelHasItsRecipe) {
   const Options llama = parse("--model llama");
   EXPECT_EQ(llama.optimizer, "adamw");

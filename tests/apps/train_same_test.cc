@@ -46,6 +46,30 @@ TEST(TrainSame, AnotherSeedGivesOtherBits) {
   EXPECT_NE(read_file(folder / "1.safetensors"), read_file(folder / "2.safetensors"));
 }
 
+/// Whether ranks share the optimizer's state out, on one node or two, from the beginning or behind a checkpoint.
+TEST(TrainSame, StateThatIsSharedOutGivesTheSameBits) {
+  const TempFolder folder;
+  const auto run = [&](const std::string& name, const std::string& flags, const std::string& environment = "") {
+    const auto done = train(folder, 2,
+                            fmt::format("--sizes 784,128,64,10 --batch 20 --optimizer adamw --save '{}' {}",
+                                        (folder / name).string(), flags),
+                            environment);
+    ASSERT_EQ(done.code, 0) << done.err;
+  };
+  const std::string checkpoint = fmt::format("--checkpoint '{}'", (folder / "checkpoints").string());
+  run("whole", "--steps 8 --zero 0");
+  run("shards", "--steps 8 --zero 1");
+  run("nodes", "--steps 8 --zero 1", "KOLO_FAKE_NODES=1,1");
+  run("first half", "--steps 4 --zero 1 --schedule constant " + checkpoint);
+  run("both halves", "--steps 8 --zero 0 --schedule constant --resume " + checkpoint);
+  run("and on", "--steps 10 --zero 1 --schedule constant --resume " + checkpoint);
+  run("at once", "--steps 10 --zero 0");
+  EXPECT_EQ(read_file(folder / "whole"), read_file(folder / "shards"));
+  EXPECT_EQ(read_file(folder / "whole"), read_file(folder / "nodes"));
+  EXPECT_EQ(read_file(folder / "whole"), read_file(folder / "both halves"));
+  EXPECT_EQ(read_file(folder / "at once"), read_file(folder / "and on"));
+}
+
 class TrainWorldSize : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Orders, TrainWorldSize, ::testing::Values("shuffled", "sequential"));
 

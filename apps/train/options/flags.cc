@@ -227,6 +227,10 @@ std::vector<Row> training_flags() {
            "dtype in which gradients are communicated: f32, or bf16 or f16, averaged before they are rounded "
            "(default: f32)",
            &Options::wire, [](const Given& given) { return models::precisions.parse(given.value); }),
+      count_flag("zero",
+                 "ZeRO stage: 1 shares the optimizer's state and work out among the ranks, the same bits; 0 does not "
+                 "(default: 1 within one node, 0 over several)",
+                 &Options::zero, 0, 1),
       flag("seed", "N", "random seed for initial weights, data order and augmentation (default: 1)", &Options::seed,
            seed_of),
   };

@@ -47,6 +47,7 @@ struct Options {
   std::int64_t accumulate = 1;
   std::uint64_t seed = 1;
   models::Precision wire = models::Precision::f32;
+  std::optional<std::int64_t> zero;  ///< ZeRO stage, 0 or 1; nothing: 1 within a node
 
   std::string optimizer;
   double lr = 0;
