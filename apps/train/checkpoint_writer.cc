@@ -23,15 +23,17 @@ CheckpointWriter::~CheckpointWriter() {
   changed_.notify_all();
 }
 
-void CheckpointWriter::store(std::int64_t steps_done, Clock::duration collecting) {
+void CheckpointWriter::store(std::int64_t steps_done,
+                             const std::function<void(std::span<const std::span<float>> to)>& collect) {
   const auto start = Clock::now();
   models::Snapshot& snapshot = free_snapshot();
   const auto free_at = Clock::now();
   snapshot.step = steps_done;
   snapshot.state = state_of(*job_, steps_done);
   snapshot.copy(job_->model(), job_->optimizer());
+  collect(snapshot.optimizer_state());
   ++taken_;
-  longest_copy_ = std::max(longest_copy_, collecting + (Clock::now() - free_at));
+  longest_copy_ = std::max(longest_copy_, Clock::now() - free_at);
   waited_ += free_at - start;
   const std::lock_guard lock(mutex_);
   waiting_.push_back(&snapshot);

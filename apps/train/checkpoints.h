@@ -5,8 +5,10 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 
@@ -33,8 +35,8 @@ class CheckpointWriter {
   /// Takes a checkpoint: copies values and optimizer's state, and returns while they are written. Waits only while both
   /// snapshots are still being written. A checkpoint that cannot be written is reported and lost; training continues.
   ///
-  /// collecting  time that training was already paused to gather the optimizer's state
-  void store(std::int64_t steps_done, Clock::duration collecting);
+  /// collect  gathers the optimizer's state of all ranks into such whole tensors
+  void store(std::int64_t steps_done, const std::function<void(std::span<const std::span<float>> to)>& collect);
 
   /// A line with the number of checkpoints and the pauses of training; empty without any.
   std::string summary() const;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 #include <string_view>
 
@@ -24,6 +25,14 @@ models::Schedule schedule_of(const Options& options, int ranks, std::int64_t ste
           .min_lr = scale * options.min_lr.value_or(options.lr / 10),
           .warmup = options.warmup,
           .steps = steps};
+}
+
+/// ZeRO-1 where it is asked for, else among the ranks of one node: through shared memory reduce_scatter and all_gather
+/// cost no more than an all_reduce. Not worth it for small parameters.
+std::size_t shards_from(const Options& options, const Session& session) {
+  constexpr std::size_t worth_it = 16 << 10;
+  const bool one_node = session.local_size() == session.size();
+  return options.zero.value_or(one_node ? 1 : 0) == 1 ? worth_it : std::numeric_limits<std::size_t>::max();
 }
 
 bool uses(const Options& options, models::Precision precision) {
@@ -49,6 +58,10 @@ std::string recipe_text(const Options& options, const models::Schedule& schedule
 Job::Job(const Options& options, Session& session) : options_(options), ranks_(session.size()) {
   const auto pretrained = open_pretrained(options_);
   settings_ = model_settings(options_, pretrained);
+  if (!options_.tokenizer.empty()) {
+    tokenizer_.emplace(std::filesystem::path(options_.tokenizer));
+    fit_to_tokenizer(settings_, options_, *tokenizer_);
+  }
   read_corpus();
   fit_to_data(settings_, options_, corpus_, session);
   build(session);
@@ -70,8 +83,9 @@ Job::Job(const Options& options, Session& session) : options_(options), ranks_(s
 }
 
 void Job::read_corpus() {
-  corpus_ = options_.takes_tokens() ? read_tokens(options_, positions_of(options_, settings_), settings_.llama.vocabulary)
-                                : read_images(options_);
+  corpus_ = options_.takes_tokens()
+                ? read_tokens(options_, tokenizer(), positions_of(options_, settings_), settings_.llama.vocabulary)
+                : read_images(options_);
   const bool coloured = corpus_.images && corpus_.images->train.channels > 1;
   if (coloured && !options_.clip_given) options_.clip = 1;  // without it these often stop learning at a rate of 0.1
   if (options_.batch_given && options_.batch > corpus_.train->count()) {
@@ -86,25 +100,30 @@ void Job::build(Session& session) {
   values_.emplace(session, elements);
   gradients_.emplace(session, elements);
   model_->bind(values_->all(), gradients_->all());
+  parallel_.emplace(session, *model_,
+                    ParallelSettings{.shards_from = shards_from(options_, session),
+                                     .wire = options_.wire,
+                                     .reduces_in_passes = static_cast<bool>(settings_.reduce)});
   optimizer_ = models::make_optimizer({.name = options_.optimizer,
                                        .momentum = options_.momentum,
                                        .beta1 = options_.beta1,
                                        .beta2 = options_.beta2,
                                        .eps = options_.eps,
                                        .weight_decay = options_.weight_decay},
-                                      model_->parameters());
+                                      model_->parameters(), parallel_->shards());
 }
 
 std::vector<cli::Agreed> Job::agreed() const {
   auto all = agreed_part(options_);
+  if (tokenizer_) all.push_back({"--tokenizer", fmt::format("checksum {:016x}", tokenizer_->fingerprint())});
   all.push_back({"--data", fmt::format("checksum {:016x}, {}", corpus_.fingerprint, corpus_.description)});
   return all;
 }
 
 std::string Job::description() const {
   const std::string_view no_eval = corpus_.held_out->count() > 0 ? ""
-                                   : options_.takes_tokens()         ? "eval      none: nothing is held out\n"
-                                                         : "eval      none: the data are too few to hold any out\n";
+                                   : options_.takes_tokens()     ? "eval      none: nothing is held out\n"
+                                                             : "eval      none: the data are too few to hold any out\n";
   const std::string start = options_.init.empty() ? fmt::format("seed {}", options_.seed) : "from " + options_.init;
   const std::string each = options_.takes_tokens() ? fmt::format(" of {} tokens", targets_each()) : "";
   const std::string times = options_.accumulate > 1 ? fmt::format(" x {}", options_.accumulate) : "";

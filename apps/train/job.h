@@ -10,6 +10,7 @@
 
 #include "apps/cli/agreement.h"
 #include "apps/memory.h"
+#include "apps/parallel_model.h"
 #include "apps/train/data/corpus.h"
 #include "apps/train/options/options.h"
 #include "models/data/sampler.h"
@@ -18,6 +19,7 @@
 #include "models/optim/optimizer.h"
 #include "models/optim/schedule.h"
 #include "models/optim/update.h"
+#include "models/tokenizer/tokenizer.h"
 
 namespace kolo::train {
 
@@ -26,16 +28,22 @@ class Job {
  public:
   /// Reads the data, builds the model and gives it its first parameters.
   ///
-  /// session  only to allocate, and for the models that need it in their passes; must outlive this
+  /// session  only to allocate, and for steps and the models that need it in their passes; must outlive this
   /// Errors: models::ModelError, UsageError, std::bad_alloc.
   Job(const Options& options, Session& session);
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
   const Options& options() const { return options_; }
+  /// With all sizes of the model.
+  const models::ModelSettings& settings() const { return settings_; }
   const Corpus& corpus() const { return corpus_; }
+  /// What encoded the text; null: bytes are tokens, or tokens are numbers that nothing explains.
+  const models::Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
   models::Model& model() { return *model_; }
   models::Optimizer& optimizer() { return *optimizer_; }
+  /// The model's steps over all ranks.
+  ParallelModel& parallel() { return *parallel_; }
   const models::Sampler& sampler() const { return *sampler_; }
   const models::Schedule& schedule() const { return schedule_; }
   /// The loss scale; null unless gradients are computed or communicated in f16.
@@ -47,9 +55,6 @@ class Job {
   std::int64_t examples_per_step() const { return options_.batch * ranks_ * options_.accumulate; }
   /// Targets of an example.
   std::int64_t targets_each() const { return corpus_.train->targets_each(); }
-  /// Whether the model communicates in its passes.
-  bool reduces_in_passes() const { return static_cast<bool>(settings_.reduce); }
-
   /// What must be equal on all ranks: the flags, and the data by a checksum.
   std::vector<cli::Agreed> agreed() const;
 
@@ -63,10 +68,12 @@ class Job {
   Options options_;
   int ranks_;
   models::ModelSettings settings_;
+  std::optional<models::Tokenizer> tokenizer_;
   Corpus corpus_;
   std::unique_ptr<models::Model> model_;
   std::optional<SharedFloats> values_;
   std::optional<SharedFloats> gradients_;
+  std::optional<ParallelModel> parallel_;
   std::unique_ptr<models::Optimizer> optimizer_;
   std::optional<models::Sampler> sampler_;
   std::optional<models::LossScale> loss_scale_;

@@ -37,6 +37,14 @@ void check_identity(const Json& before, const Job& job) {
   }
 }
 
+/// A checkpoint behind the end of the run is only good for an evaluation.
+void check_ahead(std::int64_t step, const Job& job) {
+  if (job.options().eval_only || step <= job.last_step()) return;
+  throw UsageError(fmt::format(
+      "the checkpoint is of step {}, and this run ends at step {}; give more --steps or --epochs, or --eval-only", step,
+      job.last_step()));
+}
+
 /// The newest whose files agree with its manifest. Newer ones are set aside.
 std::optional<models::StoredCheckpoint> newest_usable(const models::CheckpointStore& store) {
   store.remove_leftovers();
@@ -52,23 +60,35 @@ std::optional<models::StoredCheckpoint> newest_usable(const models::CheckpointSt
   return std::nullopt;
 }
 
+/// Whole tensors for the optimizer's state, of which an optimizer has only its shards.
+class WholeState {
+ public:
+  explicit WholeState(models::Optimizer& optimizer) : tensors_(optimizer.state()) {
+    for (models::OptimizerTensor& tensor : tensors_) {
+      memory_.emplace_back(static_cast<std::size_t>(tensor.shape.elements()));
+      tensor.values = memory_.back();
+      views_.emplace_back(memory_.back());
+    }
+  }
+  std::span<const models::OptimizerTensor> tensors() const { return tensors_; }
+  std::span<const std::span<float>> views() const { return views_; }
+
+ private:
+  std::vector<models::OptimizerTensor> tensors_;
+  std::vector<models::AlignedFloats> memory_;
+  std::vector<std::span<float>> views_;
+};
+
 /// Returns the state, which is empty if there is no checkpoint.
-std::string load_newest(const models::CheckpointStore& store, Job& job) {
+std::string load_newest(const models::CheckpointStore& store, Job& job, const WholeState& whole) {
   const auto checkpoint = newest_usable(store);
   if (!checkpoint) {
     cli::print(fmt::format("resume    no usable checkpoint in {}: starting at step 0\n", store.folder().string()));
     return {};
   }
-  std::string state = load_checkpoint(*checkpoint, job.model(), job.optimizer());
+  std::string state = load_checkpoint(*checkpoint, job.model(), whole.tensors());
   cli::print(fmt::format("resume    from step {} of {}\n", checkpoint->step, store.folder().string()));
   return state;
-}
-
-/// Values of the parameters are broadcast when the training begins.
-void broadcast_optimizer(Session& session, models::Optimizer& optimizer) {
-  for (const models::OptimizerTensor& tensor : optimizer.state()) {
-    session.broadcast("optimizer/" + tensor.name, view(tensor.values.data(), tensor.shape));
-  }
 }
 
 /// Restores everything but values and the optimizer's tensors. Returns the steps done. Errors: UsageError that names
@@ -82,7 +102,9 @@ std::int64_t go_on_from(const std::string& text, Job& job) {
       const Json& scale = state.at("loss_scale");
       job.loss_scale()->set(scale.at("value").get<float>(), scale.at("good_steps").get<std::int64_t>());
     }
-    return state.at("step").get<std::int64_t>();
+    const auto step = state.at("step").get<std::int64_t>();
+    check_ahead(step, job);
+    return step;
   } catch (const Json::exception&) {
     throw UsageError("the checkpoint's state.json was not written by kolo-train; give another --checkpoint");
   }
@@ -100,12 +122,16 @@ std::string state_of(Job& job, std::int64_t steps_done) {
 
 std::int64_t resume(Session& session, const models::CheckpointStore& store, Job& job) {
   std::string state;
+  std::optional<WholeState> whole;  // on rank 0
   cli::collectively(session, [&] {
-    if (session.rank() == 0) state = load_newest(store, job);
+    if (session.rank() > 0) return;
+    whole.emplace(job.optimizer());
+    state = load_newest(store, job, *whole);
   });
   state = session.broadcast_object("state of the checkpoint", state);
   if (state.empty()) return 0;
-  broadcast_optimizer(session, job.optimizer());
+  // Values of the parameters are broadcast when the training begins.
+  job.parallel().spread_state(job.optimizer(), whole ? whole->views() : std::span<const std::span<float>>());
   std::int64_t steps_done = 0;
   cli::collectively(session, [&] { steps_done = go_on_from(state, job); });
   return steps_done;

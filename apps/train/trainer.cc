@@ -18,13 +18,6 @@ std::optional<double> clip_of(const Options& options) {
   return options.clip > 0 ? std::optional(options.clip) : std::nullopt;
 }
 
-/// ZeRO-1 among the ranks of one node: through shared memory reduce_scatter and all_gather cost no more than an
-/// all_reduce. Not worth it for small parameters.
-std::size_t shards_from(const Session& session) {
-  constexpr std::size_t worth_it = 16 << 10;
-  return session.local_size() == session.size() ? worth_it : std::numeric_limits<std::size_t>::max();
-}
-
 /// Makes the micro-batches of all steps, one after the other; micro-batch n is n mod accumulate of its step.
 models::Prefetcher::Make maker(const Job& job) {
   return [sampler = job.sampler(), examples = job.corpus().train.get(), accumulate = job.options().accumulate](
@@ -42,12 +35,8 @@ Trainer::Trainer(Session& session, Job& job, std::int64_t first, std::vector<Lis
       first_(first),
       listeners_(std::move(listeners)),
       store_(std::move(store)),
-      parallel_(session, job.model(),
-                {.shards_from = shards_from(session),
-                 .wire = job.options().wire,
-                 .reduces_in_passes = job.reduces_in_passes()}),
-      update_(job.optimizer(), job.model().parameters(), clip_of(job.options()), job.loss_scale(), parallel_.shards()) {
-}
+      update_(job.optimizer(), job.model().parameters(), clip_of(job.options()), job.loss_scale(),
+              job.parallel().shards(), [&parallel = job.parallel()](std::size_t index) { parallel.updated(index); }) {}
 
 bool Trainer::run() {
   const std::int64_t accumulate = job_->options().accumulate;
@@ -56,50 +45,77 @@ bool Trainer::run() {
   for (std::int64_t next = first_; next < job_->last_step(); ++next) {
     if (!step(next)) return false;
   }
-  const std::int64_t done =
-      std::max(first_, job_->last_step());  // more than --steps now says, if that is less than before
-  if (evaluated_at_ != done) evaluate(done);
+  settle();
+  if (evaluated_at_ != job_->last_step()) evaluate(job_->last_step());
   return true;
 }
 
 /// Returns whether to go on.
 bool Trainer::step(std::int64_t step) {
+  ParallelModel& parallel = job_->parallel();
   const auto start = Clock::now();
+  const double waited = parallel.wait_seconds();
   const auto targets = static_cast<double>(job_->sampler().place(step).global_examples * job_->targets_each());
   const float loss_scale = job_->loss_scale() == nullptr ? 1 : job_->loss_scale()->value();
-  update_.begin(job_->schedule().at(step), parallel_.gradient_scale(targets));
-  const StepResult result = parallel_.step({.next = [this] { return next_batch(); },
-                                            .micro_batches = job_->options().accumulate,
-                                            .loss_scale = loss_scale,
-                                            .targets = targets},
-                                           listener_gives_up(), [this](std::size_t index) { update_.arrived(index); });
+  parallel.begin_step({.next = [this] { return next_batch(); },
+                       .micro_batches = job_->options().accumulate,
+                       .loss_scale = loss_scale,
+                       .targets = targets},
+                      listener_gives_up());
+  update_.begin(job_->schedule().at(step), parallel.gradient_scale());
+  const StepResult result = parallel.finish_step([this](std::size_t index) { update_.arrived(index); });
+  report_last_step();  // all ranks are past it: nobody waits for its norm any more
   if (result.give_up) {
     stop_with(result);
     return false;
   }
-  const models::UpdateResult updated = update_.finish([this](double squares) { return parallel_.sum(squares); });
-  parallel_.share_values();
-  const StepEvent event = event_of(step, result, updated, std::chrono::duration<double>(Clock::now() - start).count());
-  check_diverged(event);
-  for (Listener* listener : listeners_) listener->on_step(event);
+  const models::UpdateResult updated = update_.finish([this](double squares) { return sum(squares); });
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  unreported_ = event_of(step, result, seconds, parallel.wait_seconds() - waited);
+  sum_norm(updated.norm);
+  check_diverged(*unreported_);
   if (evaluation_due(step + 1)) evaluate(step + 1);
   if (checkpoint_due(step + 1)) store(step + 1);
   return true;
 }
 
-StepEvent Trainer::event_of(std::int64_t step, const StepResult& result, const models::UpdateResult& updated,
-                            double seconds) const {
+/// All but the norm.
+StepEvent Trainer::event_of(std::int64_t step, const StepResult& result, double seconds, double waited) const {
   const models::StepPlace place = job_->sampler().place(step);
-  const std::int64_t targets = place.global_examples * job_->targets_each();
   return {.step = step,
           .epoch = place.epoch,
           .examples = place.global_examples,
-          .tokens = job_->options().takes_tokens() ? targets : 0,
-          .loss = result.loss_sum / static_cast<double>(targets),
+          .tokens = job_->options().takes_tokens() ? place.global_examples * job_->targets_each() : 0,
+          .loss = result.loss_sum / result.targets,
           .lr = job_->schedule().at(step),
-          .grad_norm = updated.gradient_norm,
           .seconds = seconds,
-          .wait_seconds = parallel_.wait_seconds()};
+          .wait_seconds = waited};
+}
+
+/// The last step's norm begins to be summed over the ranks, unless it is known.
+void Trainer::sum_norm(const models::GradientNorm& norm) {
+  norm_ = norm;
+  if (!norm_.summed) norm_handle_ = session_->all_reduce_async("norm", view_scalar(norm_.shard_squares));
+}
+
+/// Listeners hear of a step once its norm is known: during the next one, or before an evaluation or a checkpoint.
+void Trainer::report_last_step() {
+  if (!unreported_) return;
+  norm_handle_.wait();
+  unreported_->grad_norm = norm_.value();
+  for (Listener* listener : listeners_) listener->on_step(*unreported_);
+  unreported_.reset();
+}
+
+/// All of the last step is done: it is reported, and values are complete.
+void Trainer::settle() {
+  report_last_step();
+  job_->parallel().complete_values();
+}
+
+double Trainer::sum(double value) {
+  session_->all_reduce("sum", view_scalar(value));
+  return value;
 }
 
 models::Batch Trainer::next_batch() {
@@ -124,6 +140,7 @@ void Trainer::check_diverged(const StepEvent& event) {
 }
 
 void Trainer::evaluate(std::int64_t steps_done) {
+  settle();
   const models::Examples& held_out = *job_->corpus().held_out;
   evaluated_at_ = steps_done;
   if (held_out.count() == 0) return;
@@ -140,8 +157,9 @@ void Trainer::evaluate(std::int64_t steps_done) {
   Handle targets = session_->all_reduce_async("held-out targets", view_scalar(sums.targets));
   for (Handle* handle : {&loss, &correct, &targets}) handle->wait();
   const auto count = static_cast<double>(sums.targets);
-  const EvalEvent event{
-      .step = steps_done, .loss = sums.loss_sum / count, .accuracy = static_cast<double>(sums.correct) / count};
+  const EvalEvent event{.step = std::max<std::int64_t>(steps_done - 1, 0),
+                        .loss = sums.loss_sum / count,
+                        .accuracy = static_cast<double>(sums.correct) / count};
   for (Listener* listener : listeners_) listener->on_eval(event);
 }
 
@@ -158,9 +176,11 @@ bool Trainer::checkpoint_due(std::int64_t steps_done) const {
 
 /// Rank 0 gathers the optimizer's state and stores everything.
 void Trainer::store(std::int64_t steps_done) {
-  const auto start = Clock::now();
-  parallel_.collect_state(job_->optimizer());
-  if (store_) store_(steps_done, Clock::now() - start);
+  settle();
+  const Collect collect = [this](std::span<const std::span<float>> to) {
+    job_->parallel().collect_state(job_->optimizer(), to);
+  };
+  store_ ? store_(steps_done, collect) : collect({});
 }
 
 bool Trainer::listener_gives_up() const {

@@ -58,7 +58,6 @@ int main(int argc, char** argv) {
     if (options.mpi_algorithms) let_mpi_algorithms_be_forced();
     int level = MPI_THREAD_SINGLE;
     MPI_Init_thread(&argc, &argv, mpi_level(options.mpi_level()), &level);
-    if (options.direct) any_thread_level_will_do();
     const int code = run(argc, argv, [] {
       count_mpi_calls();
       return mpi_calls();

@@ -15,6 +15,7 @@
 #include "models/checkpoint/checkpoint.h"
 #include "models/checkpoint/manifest.h"
 #include "models/util/atomic_file.h"
+#include "models/util/atomic_folder.h"
 #include "models/util/error.h"
 
 namespace kolo::models {
@@ -41,7 +42,8 @@ std::optional<std::int64_t> step_of(std::string_view name) {
 void copy_tensor(std::string_view name, const Shape& shape, std::span<const float> values, SnapshotTensor& to) {
   to.name = name;
   to.shape = shape;
-  to.values.assign(values.begin(), values.end());
+  to.values.resize(static_cast<std::size_t>(shape.elements()));
+  if (values.size() == to.values.size()) std::ranges::copy(values, to.values.begin());
 }
 
 void write_tensors(const fs::path& path, const std::vector<SnapshotTensor>& tensors) {
@@ -64,35 +66,6 @@ void remove_checkpoint(const fs::path& folder) {
   fs::rename(folder, leaving_name, error);
   if (!error) fs::remove_all(leaving_name, error);
 }
-
-/// A folder that is gone again unless its content is complete.
-class UnfinishedFolder {
- public:
-  explicit UnfinishedFolder(fs::path path) : path_(std::move(path)) {
-    std::error_code error;
-    fs::remove_all(path_, error);
-    fs::create_directories(path_, error);
-    if (error) refuse_to_write(path_, error.message());
-  }
-  ~UnfinishedFolder() {
-    std::error_code ignored;
-    if (!finished_) fs::remove_all(path_, ignored);
-  }
-  UnfinishedFolder(const UnfinishedFolder&) = delete;
-  UnfinishedFolder& operator=(const UnfinishedFolder&) = delete;
-
-  void become(const fs::path& name) {
-    sync_folder(path_);
-    if (fs::exists(name)) remove_checkpoint(name);  // of an earlier run: this one came back to the same step
-    rename_folder(path_, name);
-    finished_ = true;
-    sync_folder(name.parent_path());
-  }
-
- private:
-  fs::path path_;
-  bool finished_ = false;
-};
 
 /// Whether the lock was acquired in time.
 bool lock_within(int fd, std::chrono::seconds timeout) {
@@ -127,6 +100,12 @@ void Snapshot::copy(const Model& model, Optimizer& from) {
   }
 }
 
+std::vector<std::span<float>> Snapshot::optimizer_state() {
+  std::vector<std::span<float>> tensors;
+  for (SnapshotTensor& tensor : optimizer) tensors.emplace_back(tensor.values);
+  return tensors;
+}
+
 CheckpointStore::CheckpointStore(fs::path folder, std::int64_t keep)
     : folder_(std::move(folder)), keep_(std::max<std::int64_t>(keep, 1)) {}
 
@@ -149,13 +128,12 @@ std::vector<StoredCheckpoint> CheckpointStore::list() const {
 
 void CheckpointStore::write(const Snapshot& snapshot) const {
   const std::string name = name_of(snapshot.step);
-  UnfinishedFolder content(folder_ / (std::string(unfinished) + name));
-  const fs::path inside = folder_ / (std::string(unfinished) + name);
-  write_tensors(inside / model_file, snapshot.values);
-  write_tensors(inside / optimizer_file, snapshot.optimizer);
-  write_atomic_file(inside / state_file, snapshot.state);
-  write_manifest(inside, snapshot.step);
-  content.become(folder_ / name);
+  AtomicFolder content(folder_ / (std::string(unfinished) + name), folder_ / name);
+  write_tensors(content.path() / model_file, snapshot.values);
+  write_tensors(content.path() / optimizer_file, snapshot.optimizer);
+  write_atomic_file(content.path() / state_file, snapshot.state);
+  write_manifest(content.path(), snapshot.step);
+  content.commit();
   const auto all = list();
   for (std::size_t i = static_cast<std::size_t>(keep_); i < all.size(); ++i) remove_checkpoint(all[i].folder);
 }
@@ -177,10 +155,11 @@ void CheckpointStore::set_aside(const StoredCheckpoint& checkpoint) const {
   rename_folder(checkpoint.folder, aside);
 }
 
-std::string load_checkpoint(const StoredCheckpoint& checkpoint, const Model& model, Optimizer& optimizer) {
+std::string load_checkpoint(const StoredCheckpoint& checkpoint, const Model& model,
+                            std::span<const OptimizerTensor> optimizer) {
   load_parameters(SafetensorsFile(checkpoint.folder / model_file), model);
   const SafetensorsFile file(checkpoint.folder / optimizer_file);
-  for (const OptimizerTensor& tensor : optimizer.state()) {
+  for (const OptimizerTensor& tensor : optimizer) {
     const StoredTensor* const stored = file.find(tensor.name);
     if (stored == nullptr) {
       throw ModelError(fmt::format("{} has no {}; resume with the optimizer that wrote it", file.path().string(),

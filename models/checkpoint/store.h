@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,10 @@ struct Snapshot {
   std::vector<SnapshotTensor> optimizer;  ///< the optimizer's state
   std::string state;                      ///< the program's own state: JSON
 
-  /// Takes values and optimizer's state as they are now.
+  /// Takes values and optimizer's state as they are now; of the state of parameters that are split only memory is made.
   void copy(const Model& model, Optimizer& optimizer);
+  /// The optimizer's tensors, whole.
+  std::vector<std::span<float>> optimizer_state();
 };
 
 /// A checkpoint on disk.
@@ -84,7 +87,9 @@ class FolderLock {
 /// is well.
 std::optional<std::string> problem_of(const StoredCheckpoint& checkpoint);
 
-/// Reads values and the optimizer's tensors, and returns the state. Errors: ModelError if they do not fit.
-std::string load_checkpoint(const StoredCheckpoint& checkpoint, const Model& model, Optimizer& optimizer);
+/// Reads values and the optimizer's tensors, each of whole parameters, and returns the state. Errors: ModelError if
+/// they do not fit.
+std::string load_checkpoint(const StoredCheckpoint& checkpoint, const Model& model,
+                            std::span<const OptimizerTensor> optimizer);
 
 }  // namespace kolo::models

@@ -34,9 +34,9 @@ function(kolo_add_gemm backend found)
   add_library(kolo_gemm_${backend} STATIC
     ${PROJECT_SOURCE_DIR}/models/compute/gemm_${backend}.cc ${PROJECT_SOURCE_DIR}/models/compute/convolution_${convolution}.cc
     ${PROJECT_SOURCE_DIR}/models/compute/convolution_products.cc)
-  target_include_directories(kolo_gemm_${backend} PUBLIC ${PROJECT_SOURCE_DIR})
+  target_include_directories(kolo_gemm_${backend} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
   target_include_directories(kolo_gemm_${backend} SYSTEM PRIVATE ${include})
-  target_link_libraries(kolo_gemm_${backend} PRIVATE ${libraries} kolo_util fmt::fmt kolo_flags)
+  target_link_libraries(kolo_gemm_${backend} PRIVATE ${libraries} kolo_util fmt::fmt $<BUILD_INTERFACE:kolo_flags>)
   if(backend STREQUAL "onednn")  # only omp_set_num_threads: no pragma of ours needs -fopenmp
     target_link_libraries(kolo_gemm_onednn PRIVATE ${OpenMP_CXX_LIBRARIES})
     target_include_directories(kolo_gemm_onednn SYSTEM PRIVATE ${OpenMP_CXX_INCLUDE_DIRS})

@@ -17,7 +17,7 @@ Llama::Llama(const LlamaSettings& settings, Precision precision, bool recompute)
     : LayeredModel({.positions = settings.positions}, precision), settings_(settings) {
   const LlamaShape shape(settings);
   const Heads heads{.heads = shape.heads, .kv_heads = shape.kv_heads, .head_dim = shape.head_dim};
-  const std::vector<double> steps = rotation_steps(shape.head_dim, settings.rope_theta);
+  const std::vector<double> steps = rotation_steps(settings);
   const double residual = 0.02 / std::sqrt(2.0 * static_cast<double>(shape.layers));
   auto embedding = std::make_unique<Embedding>(list(), "model.embed_tokens", shape.vocabulary, shape.dim);
   Embedding* const tied = settings.tied_head ? embedding.get() : nullptr;

@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <numbers>
 #include <string_view>
 
+#include "models/layers/rotations.h"
 #include "models/util/error.h"
 
 namespace kolo::models {
@@ -13,6 +16,18 @@ void check_size(std::string_view what, std::int64_t size) {
   constexpr std::int64_t largest = std::int64_t{1} << 24;  // keeps every product of two far from overflow
   if (size >= 1 && size <= largest) return;
   throw ModelError(fmt::format("a llama cannot have {} {} (1 to {}); start from a preset", what, size, largest));
+}
+
+void check(const RopeScaling& scaling) {
+  if (scaling.factor > 0 && scaling.low_freq_factor > 0 && scaling.high_freq_factor > scaling.low_freq_factor &&
+      scaling.original_positions > 0) {
+    return;
+  }
+  throw ModelError(fmt::format(
+      "a llama's rope_scaling cannot have factor {}, low_freq_factor {}, high_freq_factor {} and "
+      "original_max_position_embeddings {} (all are positive, and the second is below the third); give a plain Llama "
+      "checkpoint",
+      scaling.factor, scaling.low_freq_factor, scaling.high_freq_factor, scaling.original_positions));
 }
 
 void check(const LlamaSettings& settings) {
@@ -36,6 +51,14 @@ void check(const LlamaSettings& settings) {
     throw ModelError(fmt::format("a llama's rope_theta ({}) and norm_eps ({}) must be positive; start from a preset",
                                  settings.rope_theta, settings.norm_eps));
   }
+  if (settings.rope_scaling) check(*settings.rope_scaling);
+}
+
+/// The wavelengths of the first training fit `periods` times into its texts.
+double scaled(double frequency, const RopeScaling& by) {
+  const double periods = static_cast<double>(by.original_positions) * frequency / (2 * std::numbers::pi);
+  const double kept = std::clamp((periods - by.low_freq_factor) / (by.high_freq_factor - by.low_freq_factor), 0.0, 1.0);
+  return kept * frequency + (1 - kept) * frequency / by.factor;
 }
 
 }  // namespace
@@ -51,5 +74,12 @@ LlamaShape::LlamaShape(const LlamaSettings& settings)
       head_width((head_dim + 15) / 16 * 16),
       qkv(dim + 2 * kv_heads * head_dim),
       norm_eps(settings.norm_eps) {}
+
+std::vector<double> rotation_steps(const LlamaSettings& settings) {
+  std::vector<double> steps = rotation_steps(settings.dim / settings.heads, settings.rope_theta);
+  if (!settings.rope_scaling) return steps;
+  for (double& step : steps) step = scaled(step, *settings.rope_scaling);
+  return steps;
+}
 
 }  // namespace kolo::models

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "models/model/settings.h"
 
@@ -32,5 +33,8 @@ constexpr std::size_t layer_parameter(std::int64_t layer, LayerPart part) {
   return 1 + static_cast<std::size_t>(layer) * static_cast<std::size_t>(LayerPart::count) +
          static_cast<std::size_t>(part);
 }
+
+/// rotation_steps() of a Llama's heads, maybe scaled.
+std::vector<double> rotation_steps(const LlamaSettings& settings);
 
 }  // namespace kolo::models

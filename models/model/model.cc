@@ -48,6 +48,12 @@ BatchResult Model::evaluate(const Batch& batch) {
   return result(slot);
 }
 
+std::vector<Shard> whole_shards(std::span<const Parameter> parameters) {
+  std::vector<Shard> shards;
+  for (const Parameter& parameter : parameters) shards.push_back({.count = parameter.value.size()});
+  return shards;
+}
+
 LlamaSettings llama_preset(std::string_view name) {
   if (name == "tiny") {
     return {.vocabulary = 256, .dim = 32, .layers = 2, .heads = 4, .kv_heads = 2, .ffn = 88, .positions = 64};

@@ -117,4 +117,7 @@ struct Shard {
   bool split = false;  ///< other ranks update the rest
 };
 
+/// A rank that updates everything.
+std::vector<Shard> whole_shards(std::span<const Parameter> parameters);
+
 }  // namespace kolo::models

@@ -17,8 +17,8 @@ void check_beta(const char* name, double beta) {
 
 }  // namespace
 
-Adam::Adam(std::span<const Parameter> parameters, const AdamSettings& settings, Decay decay)
-    : Optimizer(parameters), settings_(settings), decay_(decay) {
+Adam::Adam(std::span<const Parameter> parameters, const AdamSettings& settings, Decay decay, std::vector<Shard> shards)
+    : Optimizer(parameters, std::move(shards)), settings_(settings), decay_(decay) {
   check_beta("beta1", settings.beta1);
   check_beta("beta2", settings.beta2);
   if (!(settings.eps > 0 && std::isfinite(settings.eps))) {
@@ -39,8 +39,8 @@ void Adam::begin_step(double lr, double gradient_scale) {
 
 void Adam::update(std::size_t index, std::size_t first, std::size_t count, const Tensor& squares) {
   UpdatedTensor tensor = elements(index, first, count);
-  tensor.first = view(std::span(mean_[index]).subspan(first, count));
-  tensor.second = view(std::span(square_[index]).subspan(first, count));
+  tensor.first = view(at(mean_, index, first), tensor.value.shape);
+  tensor.second = view(at(square_, index, first), tensor.value.shape);
   tensor.decay = parameters()[index].decays ? settings_.weight_decay : 0;
   compute().adam({.lr = lr_,
                   .beta1 = settings_.beta1,

@@ -22,7 +22,7 @@ UpdatedTensor Optimizer::elements(std::size_t index, std::size_t first, std::siz
 
 std::vector<AlignedFloats> Optimizer::zeros() const {
   std::vector<AlignedFloats> tensors;
-  for (const Parameter& parameter : parameters_) tensors.emplace_back(parameter.value.size());
+  for (const Shard& shard : shards_) tensors.emplace_back(shard.count);
   return tensors;
 }
 
@@ -33,8 +33,8 @@ void Optimizer::append_state(std::string_view kind, std::vector<AlignedFloats>& 
   }
 }
 
-Sgd::Sgd(std::span<const Parameter> parameters, double momentum)
-    : Optimizer(parameters), momentum_(static_cast<float>(momentum)) {
+Sgd::Sgd(std::span<const Parameter> parameters, double momentum, std::vector<Shard> shards)
+    : Optimizer(parameters, std::move(shards)), momentum_(static_cast<float>(momentum)) {
   if (!(momentum >= 0 && momentum < 1)) {
     throw ModelError(fmt::format("momentum cannot be {} (0 <= momentum < 1); 0.9 is usual", momentum));
   }
@@ -49,7 +49,7 @@ void Sgd::begin_step(double lr, double gradient_scale) {
 
 void Sgd::update(std::size_t index, std::size_t first, std::size_t count, const Tensor& squares) {
   UpdatedTensor tensor = elements(index, first, count);
-  tensor.first = view(std::span(velocity_[index]).subspan(first, count));
+  tensor.first = view(at(velocity_, index, first), tensor.value.shape);
   compute().sgd({.lr = lr_, .momentum = momentum_, .gradient_scale = view_scalar(gradient_scale_)}, std::array{tensor},
                 squares);
 }
@@ -60,12 +60,13 @@ std::vector<OptimizerTensor> Sgd::state() {
   return tensors;
 }
 
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerSettings& settings, std::span<const Parameter> parameters) {
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerSettings& settings, std::span<const Parameter> parameters,
+                                          std::vector<Shard> shards) {
   (void)index_of(settings.name, known_optimizers, "optimizer");
-  if (settings.name == "sgd") return std::make_unique<Sgd>(parameters, settings.momentum);
+  if (settings.name == "sgd") return std::make_unique<Sgd>(parameters, settings.momentum, std::move(shards));
   const AdamSettings adam{settings.beta1, settings.beta2, settings.eps, settings.weight_decay};
-  if (settings.name == "adam") return std::make_unique<Adam>(parameters, adam, Decay::in_gradient);
-  return std::make_unique<Adam>(parameters, adam, Decay::decoupled);
+  if (settings.name == "adam") return std::make_unique<Adam>(parameters, adam, Decay::in_gradient, std::move(shards));
+  return std::make_unique<Adam>(parameters, adam, Decay::decoupled, std::move(shards));
 }
 
 }  // namespace kolo::models

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "models/compute/buffer.h"
@@ -27,9 +28,9 @@ struct OptimizerSettings {
 
 /// One tensor of an optimizer's state.
 struct OptimizerTensor {
-  std::string name;  ///< "velocity.layers.0.weight": the kind of state, then the parameter's name
-  Shape shape;       ///< the parameter's
-  std::span<float> values;
+  std::string name;         ///< "velocity.layers.0.weight": the kind of state, then the parameter's name
+  Shape shape;              ///< the parameter's
+  std::span<float> values;  ///< of this rank's shard
 };
 
 /// Updates values by gradients, one parameter at a time, as soon as its summed gradient has arrived. Gradients are not
@@ -44,13 +45,15 @@ class Optimizer {
   /// gradient_scale  factor of the gradients: 1 / targets of the step, over all ranks
   virtual void begin_step(double lr, double gradient_scale) = 0;
 
-  /// Updates elements first … first+count-1 of parameter `index` from their gradients.
+  /// Updates elements first … first+count-1 of parameter `index`, all of this rank's shard, from their gradients.
   ///
   /// squares  f64, one number: becomes the sum of the squares of these gradients; empty: not wanted
   virtual void update(std::size_t index, std::size_t first, std::size_t count, const Tensor& squares) = 0;
 
-  /// Updates all of parameter `index`.
-  void update(std::size_t index) { update(index, 0, parameters_[index].value.size(), {}); }
+  /// Updates all that this rank updates of parameter `index`.
+  void update(std::size_t index, const Tensor& squares = {}) {
+    update(index, shards_[index].first, shards_[index].count, squares);
+  }
 
   /// A whole step.
   void step(double lr, double gradient_scale);
@@ -66,20 +69,29 @@ class Optimizer {
   void set_steps_begun(std::int64_t steps) { steps_begun_ = steps; }
 
  protected:
-  explicit Optimizer(std::span<const Parameter> parameters) : parameters_(parameters), compute_(make_compute()) {}
+  /// shards  of this rank, one for each parameter; empty: all elements. There is state for these only
+  Optimizer(std::span<const Parameter> parameters, std::vector<Shard> shards)
+      : parameters_(parameters),
+        shards_(shards.empty() ? whole_shards(parameters) : std::move(shards)),
+        compute_(make_compute()) {}
   std::span<const Parameter> parameters() const { return parameters_; }
+  /// Element `element` of parameter `index`, in a tensor of zeros().
+  float* at(std::vector<AlignedFloats>& tensors, std::size_t index, std::size_t element) const {
+    return tensors[index].data() + (element - shards_[index].first);
+  }
   void count_step() { ++steps_begun_; }
 
   /// Elements first … of a parameter, without its state.
   UpdatedTensor elements(std::size_t index, std::size_t first, std::size_t count) const;
 
-  /// A tensor of zeros for each parameter.
+  /// A tensor of zeros for each parameter's shard.
   std::vector<AlignedFloats> zeros() const;
   /// Views of such tensors, named KIND.PARAMETER.
   void append_state(std::string_view kind, std::vector<AlignedFloats>& tensors, std::vector<OptimizerTensor>& to) const;
 
  private:
   std::span<const Parameter> parameters_;
+  std::vector<Shard> shards_;
   std::unique_ptr<Compute> compute_;
   std::int64_t steps_begun_ = 0;
 };
@@ -90,7 +102,8 @@ class Sgd final : public Optimizer {
  public:
   /// parameters  bound to storage; they and the storage must outlive this
   /// momentum    0 ≤ momentum < 1, else ModelError
-  Sgd(std::span<const Parameter> parameters, double momentum);
+  /// shards      of this rank, one for each parameter; empty: all elements
+  Sgd(std::span<const Parameter> parameters, double momentum, std::vector<Shard> shards = {});
 
   void begin_step(double lr, double gradient_scale) override;
   using Optimizer::update;
@@ -125,8 +138,10 @@ enum class Decay : bool { in_gradient, decoupled };
 class Adam final : public Optimizer {
  public:
   /// parameters  bound to storage; they and the storage must outlive this
+  /// shards      of this rank, one for each parameter; empty: all elements
   /// Errors: ModelError for a setting that is out of range.
-  Adam(std::span<const Parameter> parameters, const AdamSettings& settings, Decay decay);
+  Adam(std::span<const Parameter> parameters, const AdamSettings& settings, Decay decay,
+       std::vector<Shard> shards = {});
 
   void begin_step(double lr, double gradient_scale) override;
   using Optimizer::update;
@@ -144,8 +159,9 @@ class Adam final : public Optimizer {
 
 inline constexpr std::array<std::string_view, 3> known_optimizers{"adam", "adamw", "sgd"};
 
-/// The optimizer of that name, for parameters that are bound. Errors: ModelError that lists the known names, or says
-/// what a setting may be.
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerSettings& settings, std::span<const Parameter> parameters);
+/// The optimizer of that name, for parameters that are bound. `shards` as of Adam. Errors: ModelError that lists the
+/// known names, or says what a setting may be.
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerSettings& settings, std::span<const Parameter> parameters,
+                                          std::vector<Shard> shards = {});
 
 }  // namespace kolo::models

@@ -6,23 +6,14 @@
 #include <utility>
 
 namespace kolo::models {
-namespace {
-
-std::vector<Shard> all_of(std::span<const Parameter> parameters) {
-  std::vector<Shard> shards;
-  for (const Parameter& parameter : parameters) shards.push_back({.count = parameter.value.size()});
-  return shards;
-}
-
-}  // namespace
-
 Update::Update(Optimizer& optimizer, std::span<const Parameter> parameters, std::optional<double> clip,
-               LossScale* loss_scale, std::vector<Shard> shards)
+               LossScale* loss_scale, std::vector<Shard> shards, Updated updated)
     : optimizer_(&optimizer),
       parameters_(parameters),
       clip_(clip),
       loss_scale_(loss_scale),
-      shards_(shards.empty() ? all_of(parameters) : std::move(shards)),
+      shards_(shards.empty() ? whole_shards(parameters) : std::move(shards)),
+      updated_(std::move(updated)),
       squares_(parameters.size()) {}
 
 void Update::begin(double lr, double gradient_scale) {
@@ -34,33 +25,44 @@ void Update::begin(double lr, double gradient_scale) {
 void Update::arrived(std::size_t index) {
   const Shard& shard = shards_[index];
   const Tensor squares = view_scalar(squares_[index]);
-  if (!waits_for_norm()) return optimizer_->update(index, shard.first, shard.count, squares);
-  const std::array gradient{view(parameters_[index].gradient.subspan(shard.first, shard.count))};
-  optimizer_->compute().sums_of_squares(gradient, squares);
+  if (waits_for_norm()) {
+    const std::array gradient{view(parameters_[index].gradient.subspan(shard.first, shard.count))};
+    return optimizer_->compute().sums_of_squares(gradient, squares);
+  }
+  optimizer_->update(index, shard.first, shard.count, squares);
+  if (updated_) updated_(index);
 }
 
-double Update::norm(const SumOverRanks& sum) const {
-  double total = 0, of_shards = 0;
-  bool split = false;
+double GradientNorm::value() const {
+  return std::sqrt(squares + shard_squares) * scale;
+}
+
+GradientNorm Update::norm() const {
+  GradientNorm norm{.scale = gradient_scale_};
   for (std::size_t i = 0; i < squares_.size(); ++i) {
-    split |= shards_[i].split;
-    (shards_[i].split ? of_shards : total) += squares_[i];
+    if (shards_[i].split) norm.summed = false;
+    (shards_[i].split ? norm.shard_squares : norm.squares) += squares_[i];
   }
-  if (split) total += sum(of_shards);
-  return std::sqrt(total) * gradient_scale_;
+  return norm;
 }
 
 UpdateResult Update::finish(const SumOverRanks& sum) {
-  const double before = norm(sum);
-  if (!waits_for_norm()) return {.gradient_norm = before};
+  GradientNorm norm = this->norm();
+  if (!waits_for_norm()) return {.norm = norm};
+  if (!norm.summed) norm.shard_squares = sum(norm.shard_squares);
+  norm.summed = true;
+  const double before = norm.value();
   const bool overflowed = loss_scale_ != nullptr && !std::isfinite(before);
   if (loss_scale_ != nullptr) loss_scale_->note(overflowed);
-  if (overflowed) return {.gradient_norm = before, .skipped = true};
+  if (overflowed) return {.norm = norm, .skipped = true};
   // As PyTorch's clip_grad_norm_, with its 1e-6 that keeps a norm of 0 from dividing.
   const double clipped = clip_ ? std::min(1.0, *clip_ / (before + 1e-6)) : 1.0;
   optimizer_->begin_step(lr_, gradient_scale_ * clipped);
-  for (std::size_t i = 0; i < parameters_.size(); ++i) optimizer_->update(i, shards_[i].first, shards_[i].count, {});
-  return {.gradient_norm = before};
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    optimizer_->update(i, shards_[i].first, shards_[i].count, {});
+    if (updated_) updated_(i);
+  }
+  return {.norm = norm};
 }
 
 void LossScale::set(float value, std::int64_t good_steps) {

@@ -34,10 +34,21 @@ class LossScale {
   std::int64_t good_steps_ = 0;
 };
 
+/// The 2-norm of all gradients together, before clipping; may be infinite or NaN.
+struct GradientNorm {
+  double squares = 0;        ///< sum of the squares of parameters that are not split
+  double shard_squares = 0;  ///< of those that are: over this rank's shards, and once summed over all
+  bool summed = true;        ///< shard_squares is the sum over the ranks
+  double scale = 1;          ///< of the gradients
+
+  /// Once `shard_squares` is the sum over all ranks.
+  double value() const;
+};
+
 /// The result of a step.
 struct UpdateResult {
-  double gradient_norm = 0;  ///< 2-norm of all gradients together, before clipping; may be infinite or NaN
-  bool skipped = false;      ///< the gradients overflowed: values are as they were
+  GradientNorm norm;     ///< nobody has waited for its sum unless that clips or scales
+  bool skipped = false;  ///< the gradients overflowed: values are as they were
 };
 
 /// Applies a step's summed gradients: computes their norm, clips them, and runs the optimizer. Equal gradients give
@@ -47,13 +58,16 @@ class Update {
  public:
   /// The sum of a number over all ranks; collective.
   using SumOverRanks = std::function<double(double)>;
+  /// Called with a parameter's index once its values, of this rank's shard, are updated.
+  using Updated = std::function<void(std::size_t index)>;
 
   /// optimizer, parameters  must outlive this
   /// clip                   gradients of a larger norm are scaled down to it
   /// loss_scale             of the gradients; steps that overflow are skipped. Null: 1, no step is skipped
-  /// shards                 of this rank, one for each parameter; empty: all elements
+  /// shards                 of this rank, one for each parameter, as the optimizer's; empty: all elements
+  /// updated                may be empty
   Update(Optimizer& optimizer, std::span<const Parameter> parameters, std::optional<double> clip, LossScale* loss_scale,
-         std::vector<Shard> shards = {});
+         std::vector<Shard> shards = {}, Updated updated = {});
 
   /// Begins a step.
   ///
@@ -65,18 +79,19 @@ class Update {
 
   /// All gradients have arrived.
   ///
-  /// sum  called once if any parameter is split
+  /// sum  called once if any parameter is split and the norm clips or scales
   UpdateResult finish(const SumOverRanks& sum = {});
 
  private:
   bool waits_for_norm() const { return clip_ || loss_scale_ != nullptr; }
-  double norm(const SumOverRanks& sum) const;
+  GradientNorm norm() const;
 
   Optimizer* optimizer_;
   std::span<const Parameter> parameters_;
   std::optional<double> clip_;
   LossScale* loss_scale_;
   std::vector<Shard> shards_;
+  Updated updated_;
   double lr_ = 0;
   double gradient_scale_ = 1;
   std::vector<double> squares_;  // sums, one for each parameter, so that the order of arrival does not matter

@@ -18,6 +18,21 @@ std::vector<Introduction> all_introductions(Gathering& ranks, const Introduction
   return result;
 }
 
+bool introduce_all(Gathering& ranks, Backend& backend, const std::function<void(const std::string& why)>& report) {
+  const auto members = all_introductions(ranks, backend.introduction());
+  std::string problem;
+  bool serves = false;
+  try {
+    serves = backend.introduce(members);
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  const auto failed = ranks.all_values<std::uint8_t>(problem.empty() ? 0 : 1);
+  const auto lowest = static_cast<int>(std::ranges::find(failed, 1) - failed.begin());
+  if (lowest == ranks.rank()) report(problem);
+  return serves && lowest == ranks.size();
+}
+
 std::shared_ptr<Region> shared_region(Gathering& ranks, std::span<const int> sharing, std::size_t bytes) {
   struct Origin {
     std::int64_t process, descriptor, file;

@@ -2,8 +2,10 @@
 
 #include <cstddef>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -40,6 +42,10 @@ class Gathering {
 
 /// The introductions of all ranks.
 std::vector<Introduction> all_introductions(Gathering& ranks, const Introduction& mine);
+
+/// Every rank's backend, of a group of all, is introduced to the others. Returns whether it serves all. Of those that
+/// cannot take part the lowest reports why.
+bool introduce_all(Gathering& ranks, Backend& backend, const std::function<void(const std::string& why)>& report);
 
 /// A region that the ranks in `sharing` have mapped, this one among them, which are on one node: the first makes it,
 /// the others open it; a rank alone uses its heap. Collective over all of `ranks`. Null, on all of them, if that fails

@@ -12,6 +12,7 @@ namespace kolo {
 namespace {
 
 using Sources = std::vector<const void*>;
+using NodeSources = std::vector<Sources>;  // by domain
 
 constexpr std::size_t block_elements = 512;
 
@@ -23,7 +24,7 @@ struct alignas(64) Block {
 /// Sums of floats, block by block. As deep as a tree of 2^30 nodes.
 class TreeOfSums {
  public:
-  TreeOfSums(const Reduction& reduction, const std::vector<Sources>& nodes)
+  TreeOfSums(const Reduction& reduction, const std::vector<NodeSources>& nodes)
       : reduction_(reduction),
         nodes_(nodes),
         carried_(reduction.dtype == DType::f64 ? DType::f64 : DType::f32),
@@ -57,7 +58,15 @@ class TreeOfSums {
   }
 
   void sum_of_node(int node, std::size_t begin, std::size_t count, Block& sum) {
-    Sources sources = nodes_[static_cast<std::size_t>(node)];
+    const NodeSources& domains = nodes_[static_cast<std::size_t>(node)];
+    sum_of_domain(domains.front(), begin, count, sum);
+    for (std::size_t i = 1; i < domains.size(); ++i) {
+      sum_of_domain(domains[i], begin, count, domain_);
+      combine(within_, sum, &domain_, count);
+    }
+  }
+
+  void sum_of_domain(Sources sources, std::size_t begin, std::size_t count, Block& sum) {
     for (const void*& source : sources)
       source = static_cast<const std::byte*>(source) + begin * size_of(reduction_.dtype);
     void* const total = &sum;
@@ -72,40 +81,53 @@ class TreeOfSums {
   }
 
   const Reduction& reduction_;
-  const std::vector<Sources>& nodes_;
+  const std::vector<NodeSources>& nodes_;
   const DType carried_;
   const Reduction within_, last_;
   std::array<Block, 32> sums_;
-  Block value_;
+  Block domain_, value_;
 };
 
 }  // namespace
 
-Association::Association(const std::vector<int>& node_of) : ranks_(node_of.size()) {
-  std::map<int, std::size_t> order;  // of their lowest ranks
+Association::Association(const RankPlaces& places, const std::vector<int>& members) : ranks_(members.size()) {
+  const auto number = [](const std::vector<int>& of, int rank) {
+    return of.empty() ? 0 : of[static_cast<std::size_t>(rank)];
+  };
+  std::map<int, std::size_t> nodes;                            // in the order of their lowest ranks
+  std::map<std::pair<std::size_t, int>, std::size_t> domains;  // of each node, likewise
   for (std::size_t rank = 0; rank < ranks_; ++rank) {
-    const std::size_t node = order.try_emplace(node_of[rank], order.size()).first->second;
+    const std::size_t node = nodes.try_emplace(number(places.node_of, members[rank]), nodes.size()).first->second;
     if (node == nodes_.size()) nodes_.emplace_back();
-    nodes_[node].push_back(static_cast<int>(rank));
+    auto& here = nodes_[node];
+    const std::pair key{node, number(places.domain_of, members[rank])};
+    const std::size_t domain = domains.try_emplace(key, here.size()).first->second;
+    if (domain == here.size()) here.emplace_back();
+    here[domain].push_back(static_cast<int>(rank));
   }
+  const auto& first = nodes_.front();
+  in_rank_order_ = (nodes_.size() == 1 && (first.size() == 1 || first.size() == ranks_)) || ranks_ == 2;
 }
 
 void Association::reduce(const Reduction& reduction, std::span<const void* const> sources, void* destination,
                          std::size_t count) const {
   if (count == 0) return;
-  const bool in_rank_order = nodes_.size() == 1 || (nodes_.size() == 2 && ranks_ == 2);
-  if (in_rank_order || !is_floating_point(reduction.dtype)) {
+  if (in_rank_order_ || !is_floating_point(reduction.dtype)) {
     Sources present(sources.begin(), sources.end());
     std::erase(present, nullptr);
     return kolo::reduce(reduction, present, {&destination, 1}, count);
   }
-  std::vector<Sources> nodes;
-  for (const auto& ranks : nodes_) {
-    Sources present;
-    for (const int rank : ranks) {
-      if (const void* const source = sources[static_cast<std::size_t>(rank)]) present.push_back(source);
+  std::vector<NodeSources> nodes;
+  for (const auto& domains : nodes_) {
+    NodeSources node;
+    for (const auto& ranks : domains) {
+      Sources present;
+      for (const int rank : ranks) {
+        if (const void* const source = sources[static_cast<std::size_t>(rank)]) present.push_back(source);
+      }
+      if (!present.empty()) node.push_back(std::move(present));
     }
-    if (!present.empty()) nodes.push_back(std::move(present));
+    if (!node.empty()) nodes.push_back(std::move(node));
   }
   TreeOfSums tree(reduction, nodes);
   for (std::size_t begin = 0; begin < count; begin += block_elements)

@@ -20,13 +20,20 @@ struct NodeTree {
   }
 };
 
+/// Where ranks are, by rank: those with the same number, any one, are together.
+struct RankPlaces {
+  std::vector<int> node_of{};    ///< empty: all are on one node
+  std::vector<int> domain_of{};  ///< on cores that share a cache; empty: those of a node do
+};
+
 /// The order in which values of a group's ranks are combined: a function of where they are and of who takes part, for
-/// all sizes and all ways to carry them. Within a node that is rank order; then a NodeTree over nodes, in the order of
-/// their lowest ranks; nodes of which nobody takes part do not count.
+/// all sizes and all ways to carry them. Within a cache's domain that is rank order, and within a node the order of
+/// domains by their lowest ranks; then a NodeTree over nodes, in the order of theirs; places of which nobody takes part
+/// do not count.
 class Association final {
  public:
-  /// `node_of`: by rank of the group, any numbers.
-  explicit Association(const std::vector<int>& node_of);
+  /// `members`: of the group, as ranks of `places`.
+  Association(const RankPlaces& places, const std::vector<int>& members);
 
   /// Whether every rank is on a node of its own: then partial sums are those of ranks.
   bool only_between_nodes() const { return nodes_.size() == ranks_; }
@@ -36,8 +43,9 @@ class Association final {
               std::size_t count) const;
 
  private:
-  std::vector<std::vector<int>> nodes_;  // their ranks, ascending
+  std::vector<std::vector<std::vector<int>>> nodes_;  // of each node the domains' ranks, ascending
   std::size_t ranks_;
+  bool in_rank_order_;
 };
 
 }  // namespace kolo

@@ -180,8 +180,8 @@ std::unique_ptr<Backend> mpi_backend(std::shared_ptr<MpiChannel> channel) {
   return std::make_unique<MpiWorldBackend>(std::move(channel));
 }
 
-std::unique_ptr<Backend> mpi_backend(MPI_Comm comm, const MpiTuning& tuning, std::vector<int> node_of) {
-  return mpi_backend(std::make_shared<MpiChannel>(comm, tuning, std::move(node_of)));
+std::unique_ptr<Backend> mpi_backend(MPI_Comm comm, const MpiTuning& tuning, RankPlaces places) {
+  return mpi_backend(std::make_shared<MpiChannel>(comm, tuning, std::move(places)));
 }
 
 }  // namespace kolo

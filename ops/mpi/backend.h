@@ -20,14 +20,14 @@ namespace kolo {
 /// backend's own operations: so only while there are none.
 ///
 /// Serves every operation on host tensors, reductions where reducible(); a pair's send_recv. Values are combined as
-/// Association says of `node_of` (by rank; empty: all are on one node): on one node to the bits of the local backend.
+/// Association says of `places`: where all share a cache to the bits of the local backend.
 /// Needs polling.
 ///
 /// An operation that is destroyed unfinished breaks the group on this rank. MPI can withdraw a receive to which no
 /// message has begun to come; one that is coming is awaited for 0.1 s. It cannot withdraw what is sent: a tensor that
 /// travels without being packed may be read by later MPI calls of the process until the process ends, and written if
 /// its peer stands still in the middle of a message.
-std::unique_ptr<Backend> mpi_backend(MPI_Comm comm, const MpiTuning& tuning = {}, std::vector<int> node_of = {});
+std::unique_ptr<Backend> mpi_backend(MPI_Comm comm, const MpiTuning& tuning = {}, RankPlaces places = {});
 std::unique_ptr<Backend> mpi_backend(std::shared_ptr<MpiChannel> channel);
 
 }  // namespace kolo

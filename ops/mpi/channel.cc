@@ -26,22 +26,21 @@ bool all_complete(std::vector<MPI_Request>& requests) {
   return true;
 }
 
-std::vector<int> nodes_of(const MpiChannel& channel, const std::vector<int>& members) {
-  std::vector<int> nodes;
-  for (const int rank : members) nodes.push_back(channel.node_of()[static_cast<std::size_t>(rank)]);
-  return nodes;
+std::vector<int> all_of(const MpiChannel& channel) {
+  std::vector<int> ranks(static_cast<std::size_t>(channel.ranks()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
 }
 
 }  // namespace
 
-MpiChannel::MpiChannel(MPI_Comm comm, const MpiTuning& tuning, std::vector<int> node_of)
-    : tuning_(tuning), node_of_(std::move(node_of)), comm_(duplicate(comm)), staging_(2 * tuning.in_flight) {
+MpiChannel::MpiChannel(MPI_Comm comm, const MpiTuning& tuning, RankPlaces places)
+    : tuning_(tuning), places_(std::move(places)), comm_(duplicate(comm)), staging_(2 * tuning.in_flight) {
   check_mpi(MPI_Comm_rank(comm_.get(), &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(comm_.get(), &ranks_), "MPI_Comm_size");
   const auto blocks = (static_cast<std::uint64_t>(largest_tag(comm_.get())) + 1) / chunk_tags;
   blocks_of_rank_ = (blocks - 2) / static_cast<std::uint64_t>(ranks_);  // pairs have the first, the world the second
   staging_.reserve(2, buffer_bytes());
-  if (node_of_.empty()) node_of_.assign(static_cast<std::size_t>(ranks_), 0);
 }
 
 MpiChannel::~MpiChannel() {
@@ -65,17 +64,15 @@ std::uint64_t MpiChannel::take_block(const std::string& group) {
 
 MpiGroup::MpiGroup(std::shared_ptr<MpiChannel> channel)
     : channel_(std::move(channel)),
-      members_(static_cast<std::size_t>(channel_->ranks())),
-      association_(channel_->node_of()),
+      members_(all_of(*channel_)),
+      association_(channel_->places(), members_),
       rank_(channel_->rank()),
-      name_("world") {
-  std::iota(members_.begin(), members_.end(), 0);
-}
+      name_("world") {}
 
 MpiGroup::MpiGroup(std::shared_ptr<MpiChannel> channel, const GroupInfo& group, std::vector<int> members)
     : channel_(std::move(channel)),
       members_(std::move(members)),
-      association_(nodes_of(*channel_, members_)),
+      association_(channel_->places(), members_),
       rank_(group.rank),
       name_(group.name) {}
 

@@ -44,8 +44,8 @@ class MpiChannel final {
   static constexpr int pair_tag = 1;  ///< below those of all groups
   static constexpr int lane_tag = 3;
 
-  /// Duplicates `comm`: collective. `node_of`: by rank, any numbers; empty: all are on one node. Throws Error{backend}.
-  MpiChannel(MPI_Comm comm, const MpiTuning& tuning, std::vector<int> node_of = {});
+  /// Duplicates `comm`: collective. Throws Error{backend}.
+  MpiChannel(MPI_Comm comm, const MpiTuning& tuning, RankPlaces places = {});
   /// Collective, but after abandon().
   ~MpiChannel();
   MpiChannel(const MpiChannel&) = delete;
@@ -55,8 +55,7 @@ class MpiChannel final {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   const MpiTuning& tuning() const { return tuning_; }
-  /// By rank.
-  const std::vector<int>& node_of() const { return node_of_; }
+  const RankPlaces& places() const { return places_; }
 
   /// Buffers of buffer_bytes() bytes. Those of one chunk are reserved when the channel is made; it keeps as many as a
   /// group uses.
@@ -79,7 +78,7 @@ class MpiChannel final {
 
  private:
   MpiTuning tuning_;
-  std::vector<int> node_of_;
+  RankPlaces places_;
   MpiComm comm_;
   int rank_ = 0;
   int ranks_ = 1;

@@ -7,7 +7,6 @@
 #include "ops/mpi_base/handles.h"
 #include "ops/registry/registry.h"
 #include "ops/shm/pairs.h"
-#include "ops/shm/processes.h"
 #include "ops/two_level/backend.h"
 #include "ops/two_level/node_placement.h"
 
@@ -20,19 +19,21 @@ MpiTuning tuning(const ProcessRanks& ranks) {
   return ranks.one_node() ? MpiTuning{} : between_nodes;
 }
 
+RankPlaces places(const ProcessRanks& ranks) {
+  return {ranks.node_of, ranks.domain_of};
+}
+
 BackendList host_backends_over_mpi(std::string_view setting, const ProcessRanks& ranks, MPI_Comm comm) {
   const bool alone = ranks.node_of.size() == 1;
   std::vector<BackendOffer> offers;
   if (alone) offers.push_back({"local", [] { return std::move(local_backends(1, {}).front()); }});
   if (ranks.one_node()) {
-    offers.push_back({"shm",
-                      [&] { return shm_process_backend(ranks.gathering, ranks.doorbells, ranks.report, ranks.known); },
-                      alone});
+    offers.push_back({"shm", [&] { return node_memory_backend(ranks.gathering, ranks); }, alone});
   }
-  offers.push_back({"mpi", [&] { return mpi_backend(comm, tuning(ranks), ranks.node_of); }});
+  offers.push_back({"mpi", [&] { return mpi_backend(comm, tuning(ranks), places(ranks)); }});
   BackendList backends = make_backends(setting, offers);
   if (setting == "auto" && spans_shared_nodes(ranks.node_of)) {
-    auto inter_node = mpi_backend(comm, between_nodes, ranks.node_of);  // not the groups' own: these have the same tags
+    auto inter_node = mpi_backend(comm, between_nodes, places(ranks));  // not the groups' own: these have the same tags
     backends.insert(backends.begin(), two_level_backend(std::move(inter_node), node_backend(ranks, comm), ranks.node_of,
                                                         ranks.gathering.rank(), between_nodes.chunks));
   }
@@ -50,10 +51,9 @@ GpuHosts gpu_hosts_over_mpi(const ProcessRanks& ranks, MPI_Comm comm) {
   const auto staging = [&ranks, comm] {
     BackendList list;
     if (ranks.one_node() && ranks.node_of.size() > 1) {
-      if (auto shared = shm_process_backend(ranks.gathering, ranks.doorbells, ranks.report, ranks.known))
-        list.push_back(std::move(shared));
+      if (auto shared = node_memory_backend(ranks.gathering, ranks)) list.push_back(std::move(shared));
     }
-    list.push_back(mpi_backend(comm, tuning(ranks), ranks.node_of));
+    list.push_back(mpi_backend(comm, tuning(ranks), places(ranks)));
     return list;
   };
   return {staging, [comm] { return mpi_backend(comm, small_agreements); }};
@@ -67,8 +67,8 @@ std::unique_ptr<Backend> node_backend(const ProcessRanks& ranks, MPI_Comm comm) 
   const MpiComm node(made);
   MpiGathering gathering(made);
   if (gathering.size() == 1) return nullptr;
-  auto shared = shm_process_backend(gathering, ranks.doorbells, ranks.report, ranks.known);
-  return shared ? std::move(shared) : mpi_backend(made);
+  auto shared = node_memory_backend(gathering, ranks);
+  return shared ? std::move(shared) : mpi_backend(made, {}, {{}, ranks.of_node(ranks.domain_of)});
 }
 
 ProcessBackends backends_over_mpi(MPI_Comm comm) {

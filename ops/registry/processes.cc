@@ -13,6 +13,8 @@
 #include "ops/registry/registry.h"
 #include "ops/shm/pairs.h"
 #include "ops/shm/processes.h"
+#include "ops/two_level/domains.h"
+#include "ops/two_level/node_placement.h"
 
 namespace kolo {
 namespace {
@@ -102,12 +104,10 @@ class WithinNode final : public Backend {
 };
 
 /// Of the ranks of one node, shared memory: for operations, and for what one sends another. Empty if it cannot be had.
-BackendList shared_memory(Gathering& ranks, std::span<Doorbell> doorbells,
-                          const std::function<void(const std::string&)>& report,
-                          const std::shared_ptr<const ShmKnown>& known) {
+BackendList shared_memory(Gathering& here, const ProcessRanks& ranks) {
   BackendList list;
-  auto shared = shm_process_backend(ranks, doorbells, report, known);
-  auto pairs = shm_pairs_backend(ranks, {}, doorbells, shared ? shared->memory() : nullptr, known);
+  auto shared = node_memory_backend(here, ranks);
+  auto pairs = shm_pairs_backend(here, {}, ranks.doorbells, shared ? shared->memory() : nullptr, ranks.known);
   if (!shared || !pairs) return list;
   list.push_back(std::move(shared));
   list.push_back(std::move(pairs));
@@ -115,14 +115,11 @@ BackendList shared_memory(Gathering& ranks, std::span<Doorbell> doorbells,
 }
 
 BackendList within_nodes(const ProcessRanks& ranks) {
-  std::vector<int> mine;
-  for (int rank = 0; rank < ranks.gathering.size(); ++rank) {
-    if (ranks.node_of[static_cast<std::size_t>(rank)] == ranks.node()) mine.push_back(rank);
-  }
-  PartOfRanks node(ranks.gathering, mine);
-  auto here = std::make_shared<BackendList>(shared_memory(node, ranks.doorbells, ranks.report, ranks.known));
   std::vector<int> all(ranks.node_of.size());
   std::iota(all.begin(), all.end(), 0);
+  std::vector<int> mine = ranks.of_node(all);
+  PartOfRanks node(ranks.gathering, mine);
+  auto here = std::make_shared<BackendList>(shared_memory(node, ranks));
   BackendList list;
   list.push_back(std::make_unique<WithinNode>(std::move(here), std::move(mine), std::move(all), ranks.node_of));
   return list;
@@ -133,7 +130,7 @@ BackendList shared_backends(std::string_view setting, const ProcessRanks& ranks)
   const bool alone = ranks.node_of.size() == 1;
   BackendList shared;
   if (ranks.one_node() && (setting == "shm" || (setting == "auto" && !alone)))
-    shared = shared_memory(ranks.gathering, ranks.doorbells, ranks.report, ranks.known);
+    shared = shared_memory(ranks.gathering, ranks);
   if (setting == "auto" && !alone && shared.empty()) return within_nodes(ranks);
   std::vector<BackendOffer> offers;
   if (alone) offers.push_back({"local", [] { return std::move(local_backends(1, {}).front()); }});
@@ -145,6 +142,14 @@ BackendList shared_backends(std::string_view setting, const ProcessRanks& ranks)
 }
 
 }  // namespace
+
+std::unique_ptr<Backend> node_memory_backend(Gathering& here, const ProcessRanks& ranks) {
+  auto flat = shm_process_backend(here, ranks.doorbells, ranks.report, ranks.known);
+  auto domain_of = ranks.of_node(ranks.domain_of);
+  if (!flat || !spans_shared_nodes(domain_of)) return flat;
+  auto backend = domains_backend(std::move(flat), std::move(domain_of), here.rank());
+  return introduce_all(here, *backend, ranks.report) ? std::move(backend) : nullptr;
+}
 
 ProcessBackends backends_without_mpi(std::function<std::unique_ptr<Backend>()> agreements) {
   const auto gpu_hosts = [agreements = std::move(agreements)](const ProcessRanks& ranks) {

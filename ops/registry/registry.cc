@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <kolo/error.h>
@@ -13,6 +14,9 @@
 #include "ops/local/backend.h"
 #include "ops/shm/backend.h"
 #include "ops/shm/pairs.h"
+#include "ops/two_level/domains.h"
+#include "ops/two_level/node_placement.h"
+#include "runtime/types/rank_counts.h"
 
 namespace kolo {
 namespace {
@@ -48,11 +52,29 @@ BackendList make_backends(std::string_view setting, std::span<const BackendOffer
   fail_not_offered(setting, offers);
 }
 
+std::vector<int> pretended_domains(const Config& config, int ranks) {
+  if (config.fake_domains.empty()) return {};
+  return parts_of_ranks("KOLO_FAKE_DOMAINS", "at each cache", config.fake_domains, ranks);
+}
+
+std::vector<std::unique_ptr<Backend>> thread_domains_backends(std::vector<std::unique_ptr<Backend>> flat,
+                                                              const std::vector<int>& domain_of) {
+  std::vector<std::unique_ptr<Backend>> backends;
+  std::vector<Introduction> members;
+  for (auto& of_rank : flat) {
+    backends.push_back(domains_backend(std::move(of_rank), domain_of, static_cast<int>(backends.size())));
+    members.push_back(backends.back()->introduction());
+  }
+  for (const auto& backend : backends) (void)backend->introduce(members);
+  return backends;
+}
+
 std::vector<BackendList> thread_backends(std::string_view setting, int ranks, bool one_node,
-                                         std::span<Doorbell> doorbells) {
+                                         std::span<Doorbell> doorbells, const std::vector<int>& domain_of) {
   auto local = local_backends(ranks, doorbells);
   std::vector<std::unique_ptr<Backend>> shared(local.size());
   if (setting == "shm" && one_node) shared = shm_thread_backends(ranks, doorbells);
+  if (shared.front() && spans_shared_nodes(domain_of)) shared = thread_domains_backends(std::move(shared), domain_of);
   auto pairs = shm_thread_pairs_backends(ranks, doorbells);
   std::vector<BackendList> result;
   for (std::size_t rank = 0; rank < local.size(); ++rank) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <kolo/backend.h>
+#include <kolo/config.h>
 
 #include "ops/host/doorbell.h"
 
@@ -28,8 +29,16 @@ BackendList make_backends(std::string_view setting, std::span<const BackendOffer
 /// The backends of host tensors for ranks that are threads of this process: element r belongs to rank r.
 ///
 /// one_node   all ranks are on one node
+/// domain_of  by rank, those that share a cache, if shared memory is to add in two levels; empty: all do
 /// doorbells  one per rank, rung when a peer has advanced an operation; they outlive the backends
 std::vector<BackendList> thread_backends(std::string_view setting, int ranks, bool one_node,
-                                         std::span<Doorbell> doorbells);
+                                         std::span<Doorbell> doorbells, const std::vector<int>& domain_of = {});
+
+/// By rank: what KOLO_FAKE_DOMAINS says; empty if it is not set.
+std::vector<int> pretended_domains(const Config& config, int ranks);
+
+/// domains_backend() over those of shm_thread_backends(), introduced.
+std::vector<std::unique_ptr<Backend>> thread_domains_backends(std::vector<std::unique_ptr<Backend>> flat,
+                                                              const std::vector<int>& domain_of);
 
 }  // namespace kolo

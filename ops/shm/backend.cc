@@ -92,8 +92,10 @@ class ShmBackend final : public Backend {
     return std::unique_ptr<Operation>(new (*group_) ShmOperation(*group_, bucket));
   }
   std::unique_ptr<Backend> for_group(const GroupInfo& group) override {
-    return group.is_pair() ? nullptr
-                           : std::make_unique<ShmBackend>(world_, group, small_tuning(world_.tuning, group.size()));
+    if (group.is_pair()) return nullptr;
+    GroupInfo members = group;
+    for (int& rank : members.ranks) rank = world_rank(static_cast<std::size_t>(rank));
+    return std::make_unique<ShmBackend>(world_, members, small_tuning(world_.tuning, group.size()));
   }
   std::shared_ptr<MemorySource> memory() override { return world_.memory; }
   void abandon() noexcept override {

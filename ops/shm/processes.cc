@@ -106,23 +106,6 @@ class ProcessMemory final : public ShmMemory {
   bool reads_ = false;  // every rank every other one
 };
 
-/// Every rank introduces itself to the others. Returns whether all can serve the world.
-bool introduce_all(Backend& backend, Gathering& ranks, const std::function<void(const std::string&)>& report) {
-  const auto members = all_introductions(ranks, backend.introduction());
-  std::string problem;
-  bool serves = false;
-  try {
-    serves = backend.introduce(members);
-  } catch (const Error& error) {
-    problem = error.what();
-  }
-  const auto failed = ranks.all_values<std::uint8_t>(problem.empty() ? 0 : 1);
-  const auto lowest = static_cast<int>(std::ranges::find(failed, 1) - failed.begin());
-  if (lowest == ranks.rank())
-    report(fmt::format("no shared memory for group world: {}; its tensors travel over MPI", problem));
-  return serves && lowest == ranks.size();
-}
-
 }  // namespace
 
 std::unique_ptr<Backend> shm_process_backend(Gathering& ranks, std::span<Doorbell> doorbells,
@@ -134,8 +117,10 @@ std::unique_ptr<Backend> shm_process_backend(Gathering& ranks, std::span<Doorbel
   const ShmTuning agreed = ranks.all_values(tuning ? *tuning : tuning_for_machine(ranks.size())).front();
   auto backend =
       shm_backend({std::make_shared<ProcessMemory>(ranks), doorbells, agreed, std::move(known), report}, world);
-  if (!introduce_all(*backend, ranks, report)) return nullptr;
-  return backend;
+  const bool serves = introduce_all(ranks, *backend, [&](const std::string& problem) {
+    report(fmt::format("no shared memory for group world: {}; its tensors travel over MPI", problem));
+  });
+  return serves ? std::move(backend) : nullptr;
 }
 
 }  // namespace kolo

@@ -1,8 +1,12 @@
 #include "ops/two_level/backend.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 #include <utility>
+
+#include <kolo/error.h>
 
 #include "ops/introductions.h"
 #include "ops/two_level/operation.h"
@@ -43,9 +47,7 @@ class TwoLevelBackend final : public Backend {
     if (placement.mine().size() > 1 && !is_spare)
       here_.push_back(world_.all_ranks->for_group(part_of(group_, placement.mine())));
     if (placement.holds_stripe()) holders_.push_back(world_.all_ranks->for_group(part_of(group_, holders_of_stripe())));
-    if (!group_.is_world()) return;
-    take_levels();
-    world_.staging->reserve(TwoLevels::ahead + 1, levels_->staging_bytes());
+    if (group_.is_world()) world_.staging->reserve(TwoLevels::ahead + 1, levels_->staging_bytes());
   }
 
   std::string_view name() const override { return "nodes"; }
@@ -91,6 +93,17 @@ class TwoLevelBackend final : public Backend {
     take_levels();
     return true;
   }
+  /// What has been introduced serves from now on.
+  void take_levels() {
+    if (!here_.empty()) levels_->intra_node = std::move(here_.front());
+    if (!holders_.empty()) levels_->inter_node = std::move(holders_.front());
+    here_.clear();
+    holders_.clear();
+    const NodePlacement& placement = levels_->placement;
+    const bool lacks_intra = placement.size() > 1 && !levels_->intra_node;
+    if (lacks_intra || (placement.holds_stripe() && !levels_->inter_node))
+      throw Error(ErrorCode::backend, fmt::format("no memory that ranks share for group {}", group_.name));
+  }
   void abandon() noexcept override {
     if (group_.is_world()) world_.all_ranks->abandon();
     if (levels_->intra_node) levels_->intra_node->abandon();
@@ -126,13 +139,6 @@ class TwoLevelBackend final : public Backend {
     return {{said.begin() + 1, middle}, {middle, said.end()}};
   }
 
-  void take_levels() {
-    if (!here_.empty()) levels_->intra_node = std::move(here_.front());
-    if (!holders_.empty()) levels_->inter_node = std::move(holders_.front());
-    here_.clear();
-    holders_.clear();
-  }
-
   /// What this node's backend has for the members of a group that are here. May be null.
   std::unique_ptr<Backend> intra_node_for(const GroupInfo& group, const NodePlacement& placement) {
     if (!levels_->intra_node) return nullptr;
@@ -152,11 +158,14 @@ class TwoLevelBackend final : public Backend {
 }  // namespace
 
 std::unique_ptr<Backend> two_level_backend(std::unique_ptr<Backend> all_ranks, std::unique_ptr<Backend> intra_node,
-                                           std::vector<int> node_of, int rank, const ChunkRule& stripe) {
+                                           std::vector<int> node_of, int rank, const ChunkRule& stripe,
+                                           bool introduced) {
   GroupInfo world{0, "world", std::vector<int>(node_of.size()), rank};
   std::iota(world.ranks.begin(), world.ranks.end(), 0);
-  return std::make_unique<TwoLevelBackend>(TwoLevelWorld{std::move(all_ranks), stripe}, std::move(intra_node),
-                                           std::move(node_of), std::move(world));
+  auto backend = std::make_unique<TwoLevelBackend>(TwoLevelWorld{std::move(all_ranks), stripe}, std::move(intra_node),
+                                                   std::move(node_of), std::move(world));
+  if (!introduced) backend->take_levels();
+  return backend;
 }
 
 }  // namespace kolo

@@ -18,6 +18,7 @@ namespace kolo {
 /// intra_node  among this rank's node, its ranks ascending; null: none but that of `all_ranks`
 /// node_of     by rank of `all_ranks`; spans_shared_nodes()
 /// stripe      how a stripe is cut into chunks
+/// introduced  whether what for_group() of `all_ranks` makes has to be introduced: then so has the result
 ///
 /// Values are combined in rank order within a node, then between nodes as the stripes' backends do, in the accumulators
 /// of reduce(): 16-bit floats are rounded once, integers come out as in rank order. Serves all collectives that are
@@ -26,6 +27,7 @@ namespace kolo {
 /// get that node's backend. Making and destroying it, but not its groups, is as collective as that of `all_ranks`.
 /// Throws Error{backend}.
 std::unique_ptr<Backend> two_level_backend(std::unique_ptr<Backend> all_ranks, std::unique_ptr<Backend> intra_node,
-                                           std::vector<int> node_of, int rank, const ChunkRule& stripe);
+                                           std::vector<int> node_of, int rank, const ChunkRule& stripe,
+                                           bool introduced = false);
 
 }  // namespace kolo

@@ -4,11 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cstdint>
-#include <numeric>
 
-#include <kolo/error.h>
+#include "runtime/types/rank_counts.h"
 
 namespace kolo {
 namespace {
@@ -59,27 +56,8 @@ std::string host_name() {
 
 void fake_nodes(Topology& topology, std::string_view text) {
   if (text.empty()) return;
-  const auto refuse = [&](const std::string& why) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("KOLO_FAKE_NODES is '{}' ({}); give the number of ranks on each node, such as 2,2", text, why));
-  };
-  std::vector<int> counts;
-  for (const char* at = text.data(); at != text.data() + text.size();) {
-    int count = 0;
-    const auto [end, error] = std::from_chars(at, text.data() + text.size(), count);
-    if (error != std::errc() || count < 1) refuse("not a list of positive numbers");
-    counts.push_back(count);
-    at = end;
-    const bool last = at == text.data() + text.size();
-    if (!last && (*at++ != ',' || at == text.data() + text.size())) refuse("not a list of positive numbers");
-  }
-  const auto total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-  if (total != topology.size()) refuse(fmt::format("it adds up to {} ranks, there are {}", total, topology.size()));
-  std::size_t rank = 0;
-  for (std::size_t node = 0; node < counts.size(); ++node) {
-    for (int i = 0; i < counts[node]; ++i) topology.places[rank++].node = static_cast<int>(node);
-  }
+  const auto node_of = parts_of_ranks("KOLO_FAKE_NODES", "on each node", text, topology.size());
+  for (std::size_t rank = 0; rank < node_of.size(); ++rank) topology.places[rank].node = node_of[rank];
 }
 
 TreePosition tree_position(const Topology& topology, std::span<const int> members, int rank) {

@@ -54,7 +54,7 @@ void Losses::look(Time now, bool leaving) {
 
 Losses::Time Losses::next() const {
   Time next = Time::max();
-  for (const Noticed& one : noticed_) next = std::min(next, one.acts_at.value_or(Time::min()));
+  for (const Noticed& one : noticed_) next = std::min(next, one.acts_at.value_or(Time()));  // now; min() less a time is no number
   return next;
 }
 

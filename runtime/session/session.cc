@@ -35,6 +35,12 @@ Config config_of(const ControlChannel& control, Config config) {
   return config;
 }
 
+WorldParts& parts_of(World& world) {
+  if (const std::string& why = world.parts().why_no_session; !why.empty())
+    throw Error(ErrorCode::invalid_argument, why);
+  return world.parts();
+}
+
 /// The shape as all ranks must have it.
 Shape agreed_shape(OpKind kind, const Shape& shape) {
   if (!has_rows(kind) || shape.dims() == 0 || !shape.valid()) return shape;
@@ -46,7 +52,7 @@ Shape agreed_shape(OpKind kind, const Shape& shape) {
 }  // namespace
 
 Session::Parts::Parts(World world, const Config& asked)
-    : memory(memory_sources(world.backends())),
+    : memory(memory_sources(parts_of(world).backends)),
       device(world.parts().device),
       driver(std::make_shared<Driver>(std::move(world.parts().control), std::move(world.parts().backends), device,
                                       config_of(*world.parts().control, asked))),

@@ -65,22 +65,23 @@ void ensure_mpi() {
   notice_forks();
   int initialized = 0;
   check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
-  int level = MPI_THREAD_SINGLE;
   if (!initialized) {
+    int level = MPI_THREAD_SINGLE;
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread");
     on_exit(at_exit<true>, reinterpret_cast<void*>(getpid()));
   } else {
     static std::once_flag registered;
     std::call_once(registered, [] { on_exit(at_exit<false>, reinterpret_cast<void*>(getpid())); });
-    check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
   }
-  if (level < MPI_THREAD_SERIALIZED) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        std::string("MPI was initialised for one thread (") +
-            (level == MPI_THREAD_FUNNELED ? "MPI_THREAD_FUNNELED" : "MPI_THREAD_SINGLE") +
-            "), and a session calls it from several; initialise it with MPI_Init_thread(…, MPI_THREAD_MULTIPLE, …)");
-  }
+}
+
+std::string why_no_session_over_mpi() {
+  int level = MPI_THREAD_SINGLE;
+  check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
+  if (level >= MPI_THREAD_SERIALIZED) return "";
+  return std::string("MPI was initialised for one thread (") +
+         (level == MPI_THREAD_FUNNELED ? "MPI_THREAD_FUNNELED" : "MPI_THREAD_SINGLE") +
+         "), and a session calls it from several; initialise it with MPI_Init_thread(…, MPI_THREAD_MULTIPLE, …)";
 }
 
 }  // namespace kolo

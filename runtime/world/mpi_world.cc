@@ -13,6 +13,7 @@
 #include "runtime/world/launcher.h"
 #include "runtime/world/launcher_world.h"
 #include "runtime/world/mpi_process.h"
+#include "runtime/world/parts.h"
 #include "runtime/world/process_world.h"
 #include "runtime/world/startup_watch.h"
 
@@ -57,7 +58,9 @@ World mpi_world(MPI_Comm comm, const Config& config) {
   std::function<void(int)> end_job;
   if (config.may_exit.value_or(true))
     end_job = [own = std::make_shared<MpiComm>(duplicate(comm))](int code) { MPI_Abort(own->get(), code); };
-  return process_world(gathering, std::move(end_job), backends_over_mpi(comm), config);
+  World world = process_world(gathering, std::move(end_job), backends_over_mpi(comm), config);
+  world.parts().why_no_session = why_no_session_over_mpi();
+  return world;
 }
 
 World mpi_launcher_world(const Launched& launched, const Config& config) {

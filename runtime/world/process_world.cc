@@ -56,6 +56,7 @@ World process_world(Gathering& gathering, std::function<void(int exit_code)> end
   if (!note.empty() && channel->rank() == 0) report(config, note);
   ProcessRanks ranks{gathering, {}, channel->doorbells(), config.report, known_of_settings(config, gathering)};
   for (const Topology::Place& place : channel->topology().places) ranks.node_of.push_back(place.node);
+  ranks.domain_of = domains_of(config, ranks.node_of, gathering);
   parts->control = std::move(channel);
   parts->backends = backends.host(config.backend, ranks);
   add_gpu_backends(config, ranks, backends.for_gpus(ranks), *parts);

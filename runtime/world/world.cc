@@ -36,7 +36,8 @@ std::vector<World> thread_worlds(int size, const Config& config) {
 
   auto channels = thread_channels(topology);
   const std::span<Doorbell> doorbells = thread_doorbells(*channels.front());
-  auto backends = thread_backends(config.backend, size, topology.nodes() == 1, doorbells);
+  auto backends =
+      thread_backends(config.backend, size, topology.nodes() == 1, doorbells, pretended_domains(config, size));
   std::vector<GpuShare> shares;
   for (int rank = 0; rank < size && cuda_gpus() > 0; ++rank) shares.push_back(find_gpu(config, host, rank));
   auto on_gpus = thread_gpu_backends(config, shares, doorbells);

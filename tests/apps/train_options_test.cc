@@ -56,6 +56,13 @@ TEST_F(TrainOptions, TheModelsDefaults) {
   EXPECT_GT(options.momentum, 0);
 }
 
+TEST_F(TrainOptions, StatesAreSharedOutByDefaultWhereThatIsCheap) {
+  EXPECT_FALSE(parse("").zero.has_value());
+  EXPECT_EQ(parse("--zero 0").zero, 0);
+  EXPECT_EQ(parse("--zero 1").zero, 1);
+  EXPECT_EQ(error("--zero 2"), "--zero is '2'; it takes a whole number from 0 to 1");
+}
+
 TEST_F(TrainOptions, EachModelHasItsRecipe) {
   const Options llama = parse("--model llama");
   EXPECT_EQ(llama.optimizer, "adamw");
@@ -88,7 +95,7 @@ TEST_F(TrainOptions, ReadsEveryFlag) {
   const Options options = parse(
       "--model mlp --sizes 784,5,10 --init i --data d --order sequential --epochs 3 --steps 4 --batch=8 --optimizer "
       "sgd "
-      "--lr 1e-2 --momentum 0 --seed 18446744073709551615 --save s --log l --eval-every 6");
+      "--lr 1e-2 --momentum 0 --seed 18446744073709551615 --save s --save-dtype bf16 --log l --eval-every 6");
   EXPECT_EQ(options.sizes, (std::vector<std::int64_t>{784, 5, 10}));
   EXPECT_EQ(options.init, "i");
   EXPECT_EQ(options.data, "d");
@@ -98,6 +105,7 @@ TEST_F(TrainOptions, ReadsEveryFlag) {
   EXPECT_EQ(options.momentum, 0);
   EXPECT_EQ(options.seed, 18446744073709551615u);
   EXPECT_EQ(options.save, "s");
+  EXPECT_EQ(options.save_dtype, models::Precision::bf16);
   EXPECT_EQ(options.log, "l");
   EXPECT_EQ(options.eval_every, 6);
 }

@@ -42,6 +42,8 @@ class Harness {
   virtual int ranks() const = 0;
   /// The ranks of each node, in the order of their lowest ones, if sums are taken within nodes first.
   virtual std::vector<std::vector<int>> nodes() const { return {}; }
+  /// Likewise the ranks at each cache, of one node, if sums are taken there first.
+  virtual std::vector<std::vector<int>> domains() const { return {}; }
   /// Runs `body` for every rank that this process plays, each in a thread of its own, with that rank's backend.
   virtual void run(const std::function<void(int rank, Backend& backend)>& body) = 0;
   /// Whether tensors lie in the backend's memory.
@@ -82,7 +84,8 @@ struct Call {
   std::int64_t width = 1;  ///< elements of a row
   bool uneven = false;     ///< of what has_rows(): every rank has blocks of its own sizes
   std::vector<int> absent{};
-  std::vector<std::vector<int>> nodes{};  ///< sums are taken within these first; empty: over all ranks at once
+  std::vector<std::vector<int>> nodes{};    ///< sums are taken within these first; empty: over all ranks at once
+  std::vector<std::vector<int>> domains{};  ///< likewise, and the results added in their order
   bool exact = true;
 
   /// Rows of the block of tensor `t` that `from` has for `to`.
@@ -337,14 +340,15 @@ class Job {
       if (!std::ranges::binary_search(call_.absent, rank)) values[present++] = value<T>(rank, t, i);
     }
     const Reduction reduction = reduction_of(call_.signature, divide_by());
-    if (!call_.nodes.empty() && is_floating_point(call_.signature.dtype)) return reduced_by_node<T>(t, i, reduction);
+    const bool by_place = !call_.nodes.empty() || !call_.domains.empty();
+    if (by_place && is_floating_point(call_.signature.dtype)) return reduced_by_place<T>(t, i, reduction);
     return reference_reduce<T>(reduction, std::span<const T>(values).first(present));
   }
 
-  /// Within the nodes first, then along a tree of those of which somebody takes part, in the accumulator's type. Exact
-  /// types need no such order.
+  /// Within the nodes first, then along a tree of those of which somebody takes part, or within the domains, then in
+  /// their order; in the accumulator's type. Exact types need no such order.
   template <class T>
-  T reduced_by_node(std::size_t t, std::int64_t i, const Reduction& reduction) const {
+  T reduced_by_place(std::size_t t, std::int64_t i, const Reduction& reduction) const {
     using Sum = std::conditional_t<is_half<T>, float, T>;
     const auto widened = [](T value) {
       if constexpr (is_half<T>)
@@ -354,7 +358,7 @@ class Job {
     };
     std::array<Sum, 64> sums{};
     std::size_t nodes = 0;
-    for (const auto& node : call_.nodes) {
+    for (const auto& node : call_.nodes.empty() ? call_.domains : call_.nodes) {
       std::array<Sum, 64> values{};
       std::size_t present = 0;
       for (int rank : node) {
@@ -369,8 +373,8 @@ class Job {
       const std::array<Sum, 2> both{sums[to], sums[from]};
       sums[to] = reference_reduce<Sum>(add, std::span<const Sum>(both));
     };
-    const std::size_t base = std::bit_floor(nodes);
-    for (std::size_t i = base; i < nodes; ++i) added(i - base, i);
+    const std::size_t base = call_.nodes.empty() ? 1 : std::bit_floor(nodes);
+    for (std::size_t i = base; i < nodes; ++i) added(call_.nodes.empty() ? 0 : i - base, i);
     for (std::size_t distance = 1; distance < base; distance *= 2) {
       for (std::size_t i = 0; i < base; i += 2 * distance) added(i, i + distance);
     }
@@ -508,7 +512,10 @@ class BackendConformance : public ::testing::TestWithParam<HarnessFactory> {
 
   /// A call as the harness has it, on one rank.
   std::unique_ptr<Job> job(Call call, int rank, Backend& backend, bool in_memory = true) const {
-    if (reduces(call.signature.kind)) call.nodes = harness_->nodes();
+    if (reduces(call.signature.kind)) {
+      call.nodes = harness_->nodes();
+      call.domains = harness_->domains();
+    }
     call.signature.device = harness_->device(rank).kind;
     call.exact = harness_->exact();
     return std::make_unique<Job>(call, rank, ranks(), in_memory ? memory_of(backend) : nullptr, harness_->device(rank));

@@ -51,13 +51,15 @@ check_headers() {
   done
 }
 
-# run_embed NAME RANKS: every program says on every rank that the sum is right. 0 ranks: without a launcher.
+# run_embed NAME RANKS: every program says on every rank that the sum, or the loss, is right. 0 ranks: without a launcher.
 run_embed() {
-  local name=$1 ranks=$2 size=$(($2 > 0 ? $2 : 1)) launcher=() program output said
+  local name=$1 ranks=$2 size=$(($2 > 0 ? $2 : 1)) launcher=() program programs output said
+  programs=(embed embed_c embed_host_mpi embed_twice)
+  if [[ $name == on_static ]]; then programs+=(embed_models); fi
   if ((ranks > 0)); then launcher=(mpirun --oversubscribe --timeout 60 -np "$ranks"); fi
-  for program in embed embed_c embed_host_mpi embed_twice; do
+  for program in "${programs[@]}"; do
     output=$("${launcher[@]}" "$scratch/$name/$program") || fail "$program fails on $ranks ranks: $output"
-    said=$(grep -c "^$program: rank [0-9]* of $size: the sum is" <<<"$output" || true)
+    said=$(grep -c "^$program: rank [0-9]* of $size: the \(sum\|loss\) is" <<<"$output" || true)
     ((said == size)) || fail "$program on $ranks ranks: $said of $size ranks report: $output"
   done
   printf '%s: %d ranks\n' "$name" "$ranks"

@@ -12,7 +12,9 @@
 
 #include <kolo/session.h>
 
+#include "ops/registry/registry.h"
 #include "ops/shm/backend.h"
+#include "ops/two_level/node_placement.h"
 #include "runtime/control/thread.h"
 #include "runtime/world/parts.h"
 
@@ -49,6 +51,8 @@ inline std::vector<World> test_worlds(int size, const Config& config) {
   ControlChannel& channel = *worlds.front().parts().control;
   if (!backend || std::string_view(backend) != "shm" || channel.topology().nodes() > 1) return worlds;
   auto shared = shm_thread_backends(size, thread_doorbells(channel), small_memory);
+  const auto domain_of = pretended_domains(config, size);
+  if (spans_shared_nodes(domain_of)) shared = thread_domains_backends(std::move(shared), domain_of);
   for (std::size_t rank = 0; rank < worlds.size(); ++rank) worlds[rank].prefer(std::move(shared[rank]));
   return worlds;
 }

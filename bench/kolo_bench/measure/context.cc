@@ -22,10 +22,9 @@ std::string host_name() {
   return name;
 }
 
-/// MPI's thread level; not what any_thread_level_will_do() says of it.
 MpiThreads mpi_threads() {
   int level = MPI_THREAD_SINGLE;
-  check_mpi(PMPI_Query_thread(&level), "MPI_Query_thread");
+  check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
   return level == MPI_THREAD_MULTIPLE     ? MpiThreads::multiple
          : level == MPI_THREAD_SERIALIZED ? MpiThreads::serialized
          : level == MPI_THREAD_FUNNELED   ? MpiThreads::funneled

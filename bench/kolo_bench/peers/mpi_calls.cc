@@ -6,13 +6,12 @@
 
 #include <mpi.h>
 
-#include <algorithm>
 #include <atomic>
 
 namespace kolo::bench {
 namespace {
 
-std::atomic<bool> counting{false}, any_level{false};
+std::atomic<bool> counting{false};
 std::atomic<std::int64_t> calls{0};
 
 template <class... Parameters, class... Arguments>
@@ -28,9 +27,6 @@ std::int64_t mpi_calls() {
 }
 void count_mpi_calls() {
   counting.store(true);
-}
-void any_thread_level_will_do() {
-  any_level.store(true);
 }
 
 }  // namespace kolo::bench
@@ -184,9 +180,7 @@ int MPI_Probe(int source, int tag, MPI_Comm comm, MPI_Status* status) {
   return counted(PMPI_Probe, source, tag, comm, status);
 }
 int MPI_Query_thread(int* provided) {
-  const int rc = counted(PMPI_Query_thread, provided);
-  if (kolo::bench::any_level) *provided = std::max<int>(*provided, MPI_THREAD_SERIALIZED);
-  return rc;
+  return counted(PMPI_Query_thread, provided);
 }
 int MPI_Recv(void* buf, int count, MPI_Datatype datatype, int source, int tag, MPI_Comm comm, MPI_Status* status) {
   return counted(PMPI_Recv, buf, count, datatype, source, tag, comm, status);

@@ -44,9 +44,4 @@ std::int64_t mpi_calls();
 /// Starts counting.
 void count_mpi_calls();
 
-/// kolo refuses to make a world where MPI has a thread level that no session could work with. Backends that are called
-/// directly need none, since one thread calls them: from now on kolo, which asks MPI, hears MPI_THREAD_SERIALIZED at
-/// least.
-void any_thread_level_will_do();
-
 }  // namespace kolo::bench

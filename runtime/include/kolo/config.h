@@ -24,6 +24,7 @@ struct Config {
   std::int64_t remembered_tensors = 8192;
   std::string interfaces;
   std::string fake_nodes;
+  std::string fake_domains;
   std::string backend = "auto";
   std::string shm_method = "auto";
   std::string tuning;

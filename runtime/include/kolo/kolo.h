@@ -4,6 +4,7 @@
 
 #include <kolo/backend.h>
 #include <kolo/config.h>
+#include <kolo/data_parallel.h>
 #include <kolo/device.h>
 #include <kolo/device_backend.h>
 #include <kolo/dlpack.h>

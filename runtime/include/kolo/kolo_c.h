@@ -15,5 +15,6 @@
 
 #include <kolo/kolo_c_base.h>
 #include <kolo/kolo_c_collectives.h>
+#include <kolo/kolo_c_data_parallel.h>
 #include <kolo/kolo_c_session.h>
 #include <kolo/kolo_c_store.h>

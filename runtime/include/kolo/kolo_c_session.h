@@ -65,8 +65,7 @@ typedef struct kolo_world kolo_world;
 /// All ranks that the launcher started; without a launcher a world of one. `config` null: the environment's
 /// settings. Under torchrun the ranks meet through a store, and MPI is not called. Collective. KOLO_BACKEND if the
 /// launcher started several ranks but MPI sees one, KOLO_STALLED if ranks do not come to the store,
-/// KOLO_INVALID_ARGUMENT if the launcher's variables contradict each other, or MPI is initialised with less than
-/// MPI_THREAD_SERIALIZED. (Over a communicator: kolo_mpi_world() of
+/// KOLO_INVALID_ARGUMENT if the launcher's variables contradict each other. (Over a communicator: kolo_mpi_world() of
 /// <kolo/kolo_c_mpi.h>.)
 int kolo_launcher_world(const kolo_config* config, kolo_world** world);
 /// A world of one rank, without launcher and MPI.

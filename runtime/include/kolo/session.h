@@ -60,7 +60,8 @@ class Session {
   Session();
   explicit Session(const Config& config);
 
-  /// Joins `world`. Throws Error{mismatch} on every rank if settings that must agree do not.
+  /// Joins `world`. Throws Error{mismatch} on every rank if settings that must agree do not, Error{invalid_argument} if
+  /// its ranks are MPI's and MPI was initialised with less than MPI_THREAD_SERIALIZED.
   Session(World world, const Config& config);
 
   Session(Session&&) noexcept;

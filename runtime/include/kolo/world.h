@@ -43,8 +43,7 @@ class World {
 /// already). Under torchrun, or another launcher that sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, a
 /// store_world() of its ranks: rank 0 serves the store for as long as its process lives, at the first free one of the
 /// 16 ports behind MASTER_PORT. Otherwise a world of one. Collective. Throws Error{backend} if the launcher started
-/// several ranks but MPI sees one, Error{invalid_argument} if the launcher's variables contradict each other, or MPI is
-/// initialised with less than MPI_THREAD_SERIALIZED.
+/// several ranks but MPI sees one, Error{invalid_argument} if the launcher's variables contradict each other.
 World launcher_world(const Config& config);
 
 /// A world of the processes that call this with one store, each as another rank of 0 to size - 1; MPI is not called.

@@ -139,9 +139,9 @@ TEST(Update, GradientsInAnyOrderGiveTheSameBits) {
       backwards.begin(0.1, 0.5);
       for (const std::size_t i : {0, 1}) in_order.arrived(i);
       for (const std::size_t i : {1, 0}) backwards.arrived(i);
-      const double norm = in_order.finish().gradient_norm;
+      const double norm = in_order.finish().norm.value();
       EXPECT_NEAR(norm, std::sqrt(1400.0) / 2, 1e-12);
-      EXPECT_EQ(norm, backwards.finish().gradient_norm);
+      EXPECT_EQ(norm, backwards.finish().norm.value());
     }
     EXPECT_EQ(one.values, other.values);
   }
@@ -156,7 +156,7 @@ TEST(Update, ClipsToANorm) {
     bound.values = {0, 0, 0};
     update.begin(1, 0.5);
     for (const std::size_t i : {0, 1}) update.arrived(i);
-    return update.finish().gradient_norm;
+    return update.finish().norm.value();
   };
   EXPECT_EQ(step(), 5);  // of 3, 0, 4
   EXPECT_NEAR(bound.values[0], -1.5, 1e-6);
@@ -183,7 +183,7 @@ TEST(Update, SkipsWhatOverflows) {
   EXPECT_EQ(scale.value(), 2);
   const UpdateResult good = step({0, 2, 0});
   EXPECT_FALSE(good.skipped);
-  EXPECT_EQ(good.gradient_norm, 1);
+  EXPECT_EQ(good.norm.value(), 1);
   EXPECT_EQ(bound.values, (std::vector<float>{1, 1, 3}));
   EXPECT_EQ(scale.value(), 2);
   step({0, 0, 0});
@@ -225,19 +225,24 @@ TEST(Schedule, ConstantBehindTheWarmUp) {
 }
 
 TEST(Schedule, StraightDownToTheEnd) {
-  expect_near(rates({.curve = Curve::linear, .lr = 1, .min_lr = 0.2, .warmup = 1, .steps = 5}, 7),
-              {1, 1, 0.8, 0.6, 0.4, 0.2, 0.2});
+  expect_near(rates({.curve = Curve::linear, .lr = 1, .min_lr = 0.2, .warmup = 1, .steps = 6}, 8),
+              {1, 1, 0.8, 0.6, 0.4, 0.2, 0.2, 0.2});
 }
 
-/// The learning rates of the reference traces: 3e-3, 3 steps of warm-up, 3e-4 at step 10.
+/// The learning rates of the reference traces: 3e-3, 3 steps of warm-up, 3e-4 at step 10, which is the last of 11.
 TEST(Schedule, HalfACosine) {
-  expect_near(rates({.curve = Curve::cosine, .lr = 3e-3, .min_lr = 3e-4, .warmup = 3, .steps = 10}, 6),
+  expect_near(rates({.curve = Curve::cosine, .lr = 3e-3, .min_lr = 3e-4, .warmup = 3, .steps = 11}, 6),
               {1e-3, 2e-3, 3e-3, 3e-3, 0.0028663079716682656, 0.0024917112325092902});
-  EXPECT_NEAR((Schedule{.curve = Curve::cosine, .lr = 1, .min_lr = 0, .warmup = 0, .steps = 8}.at(4)), 0.5, 1e-15);
+  EXPECT_NEAR((Schedule{.curve = Curve::cosine, .lr = 1, .min_lr = 0, .warmup = 0, .steps = 9}.at(4)), 0.5, 1e-15);
+  EXPECT_EQ((Schedule{.curve = Curve::cosine, .lr = 1, .min_lr = 0.25, .warmup = 3, .steps = 11}.at(10)), 0.25);
 }
 
 TEST(Schedule, NothingButWarmUp) {
   expect_near(rates({.curve = Curve::cosine, .lr = 1, .min_lr = 0.5, .warmup = 2, .steps = 2}, 4), {0.5, 1, 0.5, 0.5});
+}
+
+TEST(Schedule, OneStepBehindTheWarmUpIsTheLast) {
+  expect_near(rates({.curve = Curve::linear, .lr = 1, .min_lr = 0.5, .warmup = 2, .steps = 3}, 4), {0.5, 1, 0.5, 0.5});
 }
 
 TEST(Schedule, Words) {

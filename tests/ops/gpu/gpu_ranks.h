@@ -9,6 +9,7 @@
 #include "tests/support/environment.h"
 #include "tests/support/fake_nccl.h"
 #include "tests/support/on_gpu.h"
+#include "tests/support/thread_ranks.h"
 
 namespace kolo::testing {
 

@@ -64,7 +64,7 @@ TEST(Reduce, MatchesTheReferenceBitForBit) {
   for (const DType dtype : all_types) {
     for (const ReduceOp op : all_reduce_ops) {
       if (!reducible(op, dtype)) continue;
-      for (const int ranks : {1, 2, 3, 4, 7}) {
+      for (const int ranks : {1, 2, 3, 4, 8, 9, 33}) {
         for (const std::size_t count : {0u, 1u, 3u, 1000u, 1024u, 2051u}) {
           with_type(dtype, [&]<class T>() {
             if constexpr (!std::is_same_v<T, bool>) {  // std::vector<bool> has no elements to point at: below
@@ -235,6 +235,21 @@ TEST(Reduce, WritesTheSamePastTheCache) {
         }
       });
     }
+  }
+}
+
+TEST(Reduce, ManySourcesMayEachBeTheDestination) {
+  constexpr std::size_t ranks = 19, count = 2500;
+  const Reduction how{DType::f32, ReduceOp::average, 0.3, 1.7, ranks};
+  const auto inputs = make_inputs<float>(ranks, count, 6);
+  const std::vector<float> expected = reduced(how, inputs);
+  for (std::size_t place = 0; place < ranks; ++place) {
+    auto in_place = inputs;
+    std::vector<const void*> sources;
+    for (const auto& input : in_place) sources.push_back(input.data());
+    const std::array<void*, 1> destinations{in_place[place].data()};
+    reduce(how, sources, destinations, count);
+    EXPECT_EQ(in_place[place], expected) << "source " << place;
   }
 }
 

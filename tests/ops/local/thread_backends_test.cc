@@ -7,7 +7,9 @@
 
 #include "ops/host/region.h"
 #include "ops/local/backend.h"
+#include "ops/registry/registry.h"
 #include "ops/shm/backend.h"
+#include "ops/two_level/node_placement.h"
 #include "tests/ops/backend_conformance.h"
 #include "tests/support/thread_ranks.h"
 
@@ -19,7 +21,16 @@ struct Variant {
   std::string name;
   std::function<std::vector<std::unique_ptr<Backend>>(int ranks, std::span<Doorbell>)> make;
   bool uses_memory = false;
+  std::vector<int> domain_of{};
 };
+
+/// The same where ranks share several caches.
+Variant at_caches(std::string name, const Variant& flat, std::vector<int> domain_of) {
+  const auto make = [flat, domain_of](int ranks, std::span<Doorbell> doorbells) {
+    return thread_domains_backends(flat.make(ranks, doorbells), domain_of);
+  };
+  return {std::move(name), make, flat.uses_memory, domain_of};
+}
 
 Variant shm_with(std::string name, const ShmTuning& tuning, bool uses_memory = false,
                  std::optional<ShmWay> forced = {}) {
@@ -35,19 +46,25 @@ const Variant local{"local", local_backends},
     shm_direct = shm_with("shm_direct", testing::small_memory, true, ShmWay::mapped),
     shm_reading = shm_with("shm_reading", testing::small_memory, false, ShmWay::read),
     shm_reading_mapped = shm_with("shm_reading_mapped", testing::tiny_memory, true, ShmWay::read),
-    shm_default_direct = shm_with("shm_default_direct", {}, true);
+    shm_default_direct = shm_with("shm_default_direct", {}, true), domains_4 = at_caches("domains", shm, {0, 0, 1, 1}),
+    domains_5 = at_caches("domains", shm_small, {0, 1, 0, 2, 1}),
+    domains_direct = at_caches("domains_direct", shm_direct, {1, 1, 0, 1});
 
 class ThreadHarness final : public Harness {
  public:
   ThreadHarness(int ranks, const Variant& variant)
       : ranks_(ranks),
-        uses_memory_(variant.uses_memory),
+        variant_(variant),
         region_(heap_region(static_cast<std::size_t>(ranks) * sizeof(Doorbell))),
         doorbells_(region_->at<Doorbell>(0), static_cast<std::size_t>(ranks)),
         backends_(variant.make(ranks, doorbells_)) {}
 
   int ranks() const override { return ranks_; }
-  bool uses_memory() const override { return uses_memory_; }
+  bool uses_memory() const override { return variant_.uses_memory; }
+  std::vector<std::vector<int>> domains() const override {
+    if (variant_.domain_of.empty()) return {};
+    return placement_of(variant_.domain_of, 0).ranks;
+  }
   Doorbell& doorbell(int rank) { return doorbells_[static_cast<std::size_t>(rank)]; }
   Backend& backend(int rank) { return *backends_[static_cast<std::size_t>(rank)]; }
   void run(const std::function<void(int rank, Backend& backend)>& body) override {
@@ -57,7 +74,7 @@ class ThreadHarness final : public Harness {
 
  private:
   int ranks_;
-  bool uses_memory_;
+  Variant variant_;
   std::shared_ptr<Region> region_;
   std::span<Doorbell> doorbells_;
   std::vector<std::unique_ptr<Backend>> backends_;
@@ -72,7 +89,8 @@ HarnessFactory harness(int ranks, const Variant& variant, int schedules, int shr
 std::vector<HarnessFactory> harnesses() {
   if (sanitized) {
     return {harness(1, local, 3, 2),     harness(3, local, 3, 2),      harness(2, shm, 3, 2),
-            harness(3, shm_small, 3, 4), harness(3, shm_direct, 3, 4), harness(3, shm_reading, 3, 4)};
+            harness(3, shm_small, 3, 4), harness(3, shm_direct, 3, 4), harness(3, shm_reading, 3, 4),
+            harness(5, domains_5, 3, 8)};
   }
   std::vector<HarnessFactory> factories;
   for (const int ranks : {1, 2, 3, 4}) factories.push_back(harness(ranks, local, 3, 4));
@@ -82,6 +100,9 @@ std::vector<HarnessFactory> harnesses() {
   for (const int ranks : {2, 5}) factories.push_back(harness(ranks, shm_direct, 4, 8));
   for (const int ranks : {2, 5}) factories.push_back(harness(ranks, shm_reading, 4, 8));
   factories.push_back(harness(3, shm_reading_mapped, 4, 10));
+  factories.push_back(harness(4, domains_4, 2, 8));
+  factories.push_back(harness(5, domains_5, 2, 20));
+  factories.push_back(harness(4, domains_direct, 2, 20));
   return factories;
 }
 INSTANTIATE_TEST_SUITE_P(Threads, BackendConformance, ::testing::ValuesIn(harnesses()), name_of_harness);

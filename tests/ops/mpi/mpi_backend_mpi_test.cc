@@ -17,7 +17,7 @@ namespace {
 class MpiHarness final : public Harness {
  public:
   explicit MpiHarness(const MpiTuning& tuning, const std::vector<int>& node_of = {})
-      : backend_(mpi_backend(MPI_COMM_WORLD, tuning, node_of)) {
+      : backend_(mpi_backend(MPI_COMM_WORLD, tuning, {node_of})) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks_);
     for (std::size_t rank = 0; rank < node_of.size(); ++rank) {

@@ -33,7 +33,7 @@ class Nodes {
       if (node == members.size()) members.emplace_back();
       members[node].push_back(static_cast<int>(r));
     }
-    auto all_ranks = mpi_backend(MPI_COMM_WORLD, tuning, node_of);
+    auto all_ranks = mpi_backend(MPI_COMM_WORLD, tuning, {node_of});
     std::unique_ptr<Backend> node;
     MpiGathering gathering(MPI_COMM_WORLD);
     if (shared)
@@ -58,10 +58,14 @@ class Nodes {
   std::unique_ptr<Backend> backend;
 };
 
-std::vector<std::vector<int>> placements() {
+int ranks_of_world() {
   int ranks = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  switch (ranks) {
+  return ranks;
+}
+
+std::vector<std::vector<int>> placements() {
+  switch (ranks_of_world()) {
     case 3: return {{0, 0, 1}, {0, 1, 0}, {7, 3, 3}};
     case 4: return {{0, 0, 1, 1}, {0, 0, 0, 1}, {0, 1, 0, 1}, {0, 1, 1, 2}};
     case 5: return {{0, 0, 1, 1, 1}, {1, 0, 1, 0, 1}, {0, 0, 1, 1, 2}};
@@ -95,7 +99,7 @@ class TwoLevelHarness final : public Harness {
       : nodes_(node_of, tuning, shared), ranks_(static_cast<int>(node_of.size())) {
     BackendList list;
     list.push_back(std::move(nodes_.backend));
-    list.push_back(mpi_backend(MPI_COMM_WORLD, tuning, node_of));
+    list.push_back(mpi_backend(MPI_COMM_WORLD, tuning, {node_of}));
     backend_ = std::make_unique<InTurn>(std::move(list));
   }
   int ranks() const override { return ranks_; }
@@ -239,6 +243,51 @@ TEST(TwoLevel, GroupsAreMadeWithoutTheOthers) {
   }
 }
 
+/// Caches within nodes: shared memory adds in the order that MPI's sums have.
+TEST(TwoLevel, DomainsWithinNodesAddInOneOrder) {
+  std::vector<RankPlaces> all;
+  const auto ranks = static_cast<std::size_t>(ranks_of_world());
+  if (ranks == 3) all = {{{0, 0, 0}, {0, 1, 0}}, {{0, 0, 0}, {0, 1, 1}}};
+  if (ranks == 4) all = {{{0, 0, 0, 0}, {0, 0, 1, 1}}, {{0, 0, 0, 0}, {0, 1, 2, 1}}, {{0, 0, 0, 1}, {0, 1, 1, 2}}};
+  if (ranks == 6) all = {{{0, 0, 0, 1, 1, 1}, {0, 0, 1, 2, 3, 3}}, {{0, 0, 0, 0, 0, 0}, {0, 1, 2, 0, 1, 2}}};
+  for (const RankPlaces& places : all) {
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    const auto over_mpi = mpi_backend(MPI_COMM_WORLD, between_nodes, places);
+    auto all_ranks = mpi_backend(MPI_COMM_WORLD, between_nodes, places);
+    MpiGathering gathering(MPI_COMM_WORLD);
+    const auto fail = [](const std::string& line) { ADD_FAILURE() << line; };
+    auto backend = node_backend({gathering, places.node_of, {}, fail, {}, places.domain_of}, MPI_COMM_WORLD);
+    if (spans_shared_nodes(places.node_of))
+      backend = two_level_backend(std::move(all_ranks), std::move(backend), places.node_of, rank, between_nodes.chunks);
+    int different_from_rank_order = 0;
+    for (const OpKind kind : {OpKind::all_reduce, OpKind::reduce, OpKind::reduce_scatter}) {
+      for (const std::int64_t size : {1, 7, 1000, 70'000, 1'000'000}) {
+        const Signature signature = signature_of(kind, DType::f32);
+        std::vector<float> in(static_cast<std::size_t>(size) * ranks);
+        for (std::size_t i = 0; i < in.size(); ++i)
+          in[i] = element_value<float>(5, static_cast<std::uint64_t>(rank), 0, i);
+        const std::size_t results = kind == OpKind::reduce_scatter ? in.size() / ranks : in.size();
+        std::vector<float> out(results), expected(results);
+        for (auto [by, to] : {std::pair{backend.get(), &out}, std::pair{over_mpi.get(), &expected}}) {
+          const Bucket bucket{signature, {{view(in), view(*to)}}};
+          const auto operation = by->start(bucket);
+          while (!operation->step()) std::this_thread::yield();
+        }
+        if (kind == OpKind::reduce && rank != 0) continue;
+        EXPECT_EQ(out, expected) << to_string(kind) << " of " << size;
+        std::vector<float> linear(ranks);
+        for (std::size_t i = 0; i < results; ++i) {
+          const std::size_t at = kind == OpKind::reduce_scatter ? static_cast<std::size_t>(rank) * results + i : i;
+          for (std::size_t r = 0; r < ranks; ++r) linear[r] = element_value<float>(5, r, 0, at);
+          different_from_rank_order += std::accumulate(linear.begin() + 1, linear.end(), linear[0]) != expected[i];
+        }
+      }
+    }
+    EXPECT_GT(different_from_rank_order, 0) << "the order of sums makes no difference here";
+  }
+}
+
 /// A node whose ranks cannot share memory says so, and uses MPI; the others do as ever.
 TEST(TwoLevel, WithoutSharedMemoryOnOneNode) {
   for (const auto& node_of : placements()) {
@@ -246,7 +295,7 @@ TEST(TwoLevel, WithoutSharedMemoryOnOneNode) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     std::string line;
     std::string_view name;
-    auto all_ranks = mpi_backend(MPI_COMM_WORLD, between_nodes, node_of);
+    auto all_ranks = mpi_backend(MPI_COMM_WORLD, between_nodes, {node_of});
     std::optional<NoDescriptors> handicap;
     if (rank == 0) handicap.emplace();
     MpiGathering gathering(MPI_COMM_WORLD);

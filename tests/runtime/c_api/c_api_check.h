@@ -52,6 +52,7 @@ static inline kolo_tensor vector_of(int32_t* numbers, int64_t count) {
 void run_collectives(kolo_session* session, const kolo_group* group);
 void run_groups(kolo_session* session);
 void run_errors(kolo_session* session);
+void run_data_parallel(kolo_session* session);
 void run_null_arguments(kolo_session* session);
 /// Rank 0 leaves without a word; the others' operation fails. The session is gone afterwards.
 void abandon_one(kolo_session* session);

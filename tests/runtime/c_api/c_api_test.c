@@ -313,6 +313,7 @@ static void run_everything(kolo_session* session) {
   run_null_arguments(session);
   run_collectives(session, NULL);
   run_groups(session);
+  run_data_parallel(session);
   run_errors(session);
   exchange_with_dlpack(session, n);
   use_session_memory(session, n);

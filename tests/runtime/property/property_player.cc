@@ -665,6 +665,8 @@ Config config_of(const PropertyProgram& program) {
   config.fusion_tuning = program.seed % 2 == 0 ? "on" : "off";
   config.spin_us = program.spin_us;
   if (program.seed % 3 == 0) config.remembered_tensors = 1 + static_cast<std::int64_t>(program.seed % 5);
+  if (program.fake_nodes.empty() && program.ranks > 2 && program.seed % 2 == 1)  // for shared memory only
+    config.fake_domains = fmt::format("{},{}", program.ranks / 2, program.ranks - program.ranks / 2);
   config.stall_report_seconds = 15;
   config.stall_abort_seconds = 25;
   config.report = [seed = program.seed](const std::string& line) {

@@ -1,6 +1,6 @@
 // The glue between a model and a session, ranks as threads.
 
-#include "apps/data_parallel.h"
+#include "apps/parallel_model.h"
 
 #include <kolo/op.h>
 
@@ -14,8 +14,8 @@
 namespace kolo::testing {
 namespace {
 
-class DataParallelTest : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, DataParallelTest, ::testing::Values(1, 2, 3, 4));
+class ParallelModelTest : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, ParallelModelTest, ::testing::Values(1, 2, 3, 4));
 
 const models::Dataset& digits() {
   static const models::Dataset set = models::render_digits({.train = 10, .held_out = 0}).train;
@@ -24,16 +24,26 @@ const models::Dataset& digits() {
 
 const std::vector<std::int64_t> sizes{784, 8, 6, 10};
 
-TEST_P(DataParallelTest, EverybodyStartsFromRankZero) {
+/// A whole step.
+StepResult step_of(ParallelModel& parallel, const StepWork& work, bool give_up, const ParallelModel::Summed& summed) {
+  parallel.begin_step(work, give_up);
+  return parallel.finish_step(summed);
+}
+StepResult step_of(ParallelModel& parallel, const models::Batch& batch, bool give_up,
+                   const ParallelModel::Summed& summed) {
+  return step_of(parallel, {.next = [&] { return batch; }}, give_up, summed);
+}
+
+TEST_P(ParallelModelTest, EverybodyStartsFromRankZero) {
   run_ranks(GetParam(), [](Session& session) {
     BoundMlp mine(sizes, static_cast<std::uint64_t>(session.rank()));
-    DataParallel(session, mine.model).broadcast_parameters();
+    ParallelModel(session, mine.model).broadcast_parameters();
     EXPECT_EQ(mine.values, BoundMlp(sizes, 0).values);
   });
 }
 
 /// Ten digits over the ranks, the last of which get fewer or none, give the gradients of ten digits on one rank.
-TEST_P(DataParallelTest, SumsUnevenSharesOfAStep) {
+TEST_P(ParallelModelTest, SumsUnevenSharesOfAStep) {
   BoundMlp alone(sizes);
   testing::ImageBatches loader(digits());
   const double loss = alone.model.forward_backward(loader.load({0, 10}), ignore_ready).loss_sum;
@@ -41,13 +51,13 @@ TEST_P(DataParallelTest, SumsUnevenSharesOfAStep) {
   run_ranks(GetParam(), [&](Session& session) {
     BoundMlp mine(sizes);
     testing::ImageBatches share(digits());
-    DataParallel parallel(session, mine.model);
+    ParallelModel parallel(session, mine.model);
     const std::int64_t first = std::min<std::int64_t>(10, session.rank() * 4);
     const std::int64_t last = session.rank() + 1 == session.size() ? 10 : std::min<std::int64_t>(10, first + 4);
     for (int repeat = 0; repeat < 3; ++repeat) {
       std::vector<std::size_t> summed;
-      const StepResult result =
-          parallel.step(share.load({first, last - first}), false, [&](std::size_t index) { summed.push_back(index); });
+      const StepResult result = step_of(parallel, share.load({first, last - first}), false,
+                                        [&](std::size_t index) { summed.push_back(index); });
       EXPECT_NEAR(result.loss_sum, loss, 1e-5 * loss);
       EXPECT_FALSE(result.give_up);
       EXPECT_GE(parallel.wait_seconds(), 0);
@@ -58,32 +68,21 @@ TEST_P(DataParallelTest, SumsUnevenSharesOfAStep) {
 }
 
 /// Of the micro-batches of a step only the last communicates: as many tensors as for one batch.
-TEST_P(DataParallelTest, OnlyTheLastMicroBatchCommunicates) {
+TEST_P(ParallelModelTest, OnlyTheLastMicroBatchCommunicates) {
   run_ranks(GetParam(), [](Session& session) {
     BoundMlp mine(sizes);
     testing::ImageBatches loader(digits());
     const models::Batch batch = loader.load({0, 4});
-    DataParallel parallel(session, mine.model);
+    ParallelModel parallel(session, mine.model);
     const auto tensors_of_step = [&](std::int64_t micro_batches) {
       const auto before = session.stats().tensors;
-      parallel.step({.next = [&] { return batch; }, .micro_batches = micro_batches}, false, [](std::size_t) {});
+      step_of(parallel, {.next = [&] { return batch; }, .micro_batches = micro_batches}, false, [](std::size_t) {});
       return session.stats().tensors - before;
     };
     const auto of_one = tensors_of_step(1);
-    EXPECT_EQ(of_one, mine.model.parameters().size() + 1);  // and the totals
+    EXPECT_EQ(of_one, mine.model.parameters().size() + 2);  // the count and the totals
     EXPECT_EQ(tensors_of_step(5), of_one);
   });
-}
-
-/// Of two kinds of gradients, in buckets of 100 bytes or a little more, submitted in an order that is not that of their
-/// indices: all that fill a bucket have the priority of the one among them that the next pass needs first.
-TEST(GradientPriorities, FollowTheNextPassBucketByBucket) {
-  const std::vector<std::size_t> order{5, 6, 3, 4, 2, 1, 0};
-  const std::vector<GradientSize> gradients{{60}, {50}, {300, true}, {90}, {50, true}, {60, true}, {30}};
-  EXPECT_EQ(gradient_priorities(order, gradients, 100), (std::vector{0, 0, -2, -4, -3, -3, -4}));
-  EXPECT_EQ(gradient_priorities(order, gradients, 0), (std::vector{0, -1, -2, -4, -3, -6, -5})) << "each alone";
-  EXPECT_EQ(gradient_priorities(order, gradients, 1000), (std::vector{0, 0, -2, 0, -2, -2, 0}));
-  EXPECT_EQ(gradient_priorities({}, {}, 100), std::vector<int>());
 }
 
 /// A step of the small model takes several buckets.
@@ -115,97 +114,125 @@ class NotingBackend final : public Backend {
 };
 
 /// What is new is planned when the program waits for the first time: then all gradients are ready.
-TEST(GradientPriorities, OfGradientsThatAreReadyTheFirstLayersGoFirst) {
+TEST(ParallelModelPriorities, OfGradientsThatAreReadyTheFirstLayersGoFirst) {
   std::vector<std::int64_t> elements;
   World world = solo_world(with_small_buckets());
   world.prefer(std::make_unique<NotingBackend>(elements));
   Session session(std::move(world), with_small_buckets());
   BoundMlp mine(sizes);
   testing::ImageBatches loader(digits());
-  DataParallel(session, mine.model).step(loader.load({0, 2}), false, ignore_ready);
+  ParallelModel parallel(session, mine.model);
+  step_of(parallel, loader.load({0, 2}), false, ignore_ready);
   EXPECT_EQ(elements, (std::vector<std::int64_t>{784 * 8 + 8, 8 * 6 + 6, 6 * 10 + 10}));
 }
 
-TEST_P(DataParallelTest, PrioritiesLeaveBucketsAsTheyAre) {
+TEST_P(ParallelModelTest, PrioritiesLeaveBucketsAsTheyAre) {
   for (const bool shards : {false, true}) {
     run_ranks(
         GetParam(),
         [&](Session& session) {
           BoundMlp mine(sizes);
           testing::ImageBatches loader(digits());
-          DataParallel parallel(session, mine.model, {.shards_from = shards ? 50U : 10000U});
+          ParallelModel parallel(session, mine.model, {.shards_from = shards ? 50U : 10000U});
           for (int step = 0; step < 3; ++step) {
             const auto before = session.stats();
-            parallel.step(loader.load({0, session.rank() == 0 ? 2 : 0}), false, ignore_ready);
+            step_of(parallel, loader.load({0, session.rank() == 0 ? 2 : 0}), false, ignore_ready);
             const bool split = shards && session.size() > 1;
-            EXPECT_EQ(session.stats().buckets - before.buckets, split ? 5U : 4U) << "with the totals, step " << step;
+            EXPECT_EQ(session.stats().buckets - before.buckets, split ? 6U : 5U)
+                << "with count and totals, step " << step;
           }
         },
         with_small_buckets());
   }
 }
 
-TEST_P(DataParallelTest, AnybodyMayGiveUp) {
+TEST_P(ParallelModelTest, AnybodyMayGiveUp) {
   run_ranks(GetParam(), [](Session& session) {
     BoundMlp mine(sizes);
     testing::ImageBatches loader(digits());
-    DataParallel parallel(session, mine.model);
+    ParallelModel parallel(session, mine.model);
     const bool last_rank = session.rank() + 1 == session.size();
-    EXPECT_FALSE(parallel.step(loader.load({0, 2}), false, ignore_ready).give_up);
-    EXPECT_TRUE(parallel.step(loader.load({0, 2}), last_rank, ignore_ready).give_up);
+    EXPECT_FALSE(step_of(parallel, loader.load({0, 2}), false, ignore_ready).give_up);
+    EXPECT_TRUE(step_of(parallel, loader.load({0, 2}), last_rank, ignore_ready).give_up);
   });
 }
 
 /// A few steps of training, whose optimizer remembers; parameters from `shards_from` elements on are shared out.
 class Training {
  public:
-  Training(Session& session, const DataParallelSettings& settings, std::optional<double> clip)
+  Training(Session& session, const ParallelSettings& settings, std::optional<double> clip)
       : session_(&session),
         mlp_(sizes),
         loader_(digits()),
         parallel_(session, mlp_.model, settings),
-        adam_(mlp_.model.parameters(), {}, models::Decay::decoupled),
-        update_(adam_, mlp_.model.parameters(), clip, nullptr, parallel_.shards()) {}
+        adam_(mlp_.model.parameters(), {}, models::Decay::decoupled, parallel_.shards()),
+        update_(adam_, mlp_.model.parameters(), clip, nullptr, parallel_.shards(),
+                [this](std::size_t index) { parallel_.updated(index); }) {}
 
   void step() {
     constexpr double targets = 8;
     const RowRange mine = rows_of_rank(8, session_->size(), session_->rank());
-    update_.begin(0.01, parallel_.gradient_scale(targets));
-    parallel_.step({.next =
-                        [&] {
-                          return loader_.load({mine.begin, mine.count()});
-                        },
-                    .targets = targets},
-                   false, [&](std::size_t index) { update_.arrived(index); });
-    norm = update_.finish([&](double squares) { return parallel_.sum(squares); }).gradient_norm;
-    parallel_.share_values();
+    parallel_.begin_step({.next = [&] { return loader_.load({mine.begin, mine.count()}); }, .targets = targets}, false);
+    update_.begin(0.01, parallel_.gradient_scale());
+    EXPECT_EQ(parallel_.finish_step([&](std::size_t index) { update_.arrived(index); }).targets, targets);
+    models::GradientNorm sums = update_.finish([&](double squares) { return sum(squares); }).norm;
+    if (!sums.summed) sums.shard_squares = sum(sums.shard_squares);
+    norm = sums.value();
+    parallel_.complete_values();
   }
 
   const models::AlignedFloats& values() const { return mlp_.values; }
 
-  /// On rank 0: what the optimizer remembers, one number after the other.
+  /// On rank 0: what the optimizers of all ranks remember, one number after the other.
   std::vector<float> state() {
-    parallel_.collect_state(adam_);
+    std::vector<std::vector<float>> whole;
+    std::vector<std::span<float>> to;
+    for (const models::OptimizerTensor& tensor : adam_.state()) {
+      std::vector<float>& all = whole.emplace_back(tensor.values.begin(), tensor.values.end());
+      all.resize(static_cast<std::size_t>(tensor.shape.elements()));
+    }
+    if (session_->rank() == 0) to.assign(whole.begin(), whole.end());
+    parallel_.collect_state(adam_, to);
     std::vector<float> all;
-    for (const models::OptimizerTensor& tensor : adam_.state())
-      all.insert(all.end(), tensor.values.begin(), tensor.values.end());
+    for (const auto& tensor : whole) all.insert(all.end(), tensor.begin(), tensor.end());
     return all;
+  }
+  /// Gives all ranks such numbers of rank 0.
+  void set_state(std::vector<float> all) {
+    std::vector<std::span<float>> from;
+    std::span<float> rest = all;
+    for (const models::OptimizerTensor& tensor : adam_.state()) {
+      const auto elements = static_cast<std::size_t>(tensor.shape.elements());
+      if (session_->rank() == 0) from.push_back(rest.first(elements));
+      rest = rest.subspan(std::min(elements, rest.size()));
+    }
+    parallel_.spread_state(adam_, from);
+  }
+  std::size_t state_elements() {
+    std::size_t elements = 0;
+    for (const models::OptimizerTensor& tensor : adam_.state()) elements += tensor.values.size();
+    return elements;
   }
 
   double norm = 0;
 
  private:
+  double sum(double value) {
+    session_->all_reduce("sum", view_scalar(value));
+    return value;
+  }
+
   Session* session_;
   BoundMlp mlp_;
   testing::ImageBatches loader_;
-  DataParallel parallel_;
+  ParallelModel parallel_;
   models::Adam adam_;
   models::Update update_;
 };
 
 /// To share the optimizer's work out changes no bit, on no rank, but those of the norm's sum. Of the weights one has
 /// fewer elements than are worth it, and the others cannot be cut into equal parts.
-TEST_P(DataParallelTest, ShardsGiveTheBitsOfWholeParameters) {
+TEST_P(ParallelModelTest, ShardsGiveTheBitsOfWholeParameters) {
   for (const models::Precision wire : {models::Precision::f32, models::Precision::bf16}) {
     run_ranks(GetParam(), [&](Session& session) {
       Training whole(session, {.wire = wire}, std::nullopt),
@@ -220,12 +247,20 @@ TEST_P(DataParallelTest, ShardsGiveTheBitsOfWholeParameters) {
       if (session.rank() == 0) {
         EXPECT_EQ(all, collected);
       }
+      Training resumed(session, {.shards_from = 50, .wire = wire}, std::nullopt);
+      resumed.set_state(collected);
+      const auto again = resumed.state();
+      if (session.rank() == 0) {
+        EXPECT_EQ(all, again);
+      }
+      const auto part = static_cast<double>(shards.state_elements()) / static_cast<double>(whole.state_elements());
+      EXPECT_NEAR(part, 1.0 / session.size(), 0.02) << "of the state";
     });
   }
 }
 
 /// A norm that clips must be that of all shards.
-TEST_P(DataParallelTest, ShardsAreClippedTogether) {
+TEST_P(ParallelModelTest, ShardsAreClippedTogether) {
   run_ranks(GetParam(), [](Session& session) {
     Training whole(session, {}, 0.1), shards(session, {.shards_from = 1}, 0.1);
     for (int step = 0; step < 4; ++step) {
@@ -254,21 +289,21 @@ class WithNorm {
                   {.reduces_in_passes = true}) {}
 
   StepResult step(const std::function<models::Batch(testing::ImageBatches&)>& make) {
-    return parallel_.step({.next = [&] { return make(loader_); }, .micro_batches = 2}, false, ignore_ready);
+    return step_of(parallel_, {.next = [&] { return make(loader_); }, .micro_batches = 2}, false, ignore_ready);
   }
 
  private:
   testing::ImageBatches loader_;
   models::Cnn model_;
   models::AlignedFloats values_, gradients_;
-  DataParallel parallel_;
+  ParallelModel parallel_;
 };
 
 models::Batch good_batch(testing::ImageBatches& loader) {
   return loader.load({0, 3});
 }
 
-TEST(DataParallelErrors, ABatchThatIsMissingIsAgreedOnInTheMiddleOfPasses) {
+TEST(ParallelModelErrors, ABatchThatIsMissingIsAgreedOnInTheMiddleOfPasses) {
   run_ranks(3, [](Session& session) {
     WithNorm mine(session);
     EXPECT_FALSE(mine.step(good_batch).give_up);
@@ -281,7 +316,7 @@ TEST(DataParallelErrors, ABatchThatIsMissingIsAgreedOnInTheMiddleOfPasses) {
 }
 
 /// Once others wait for it in a pass, a rank whose own pass fails can only leave; no one waits for ever.
-TEST(DataParallelErrors, APassThatFailsWhileOthersWaitInTheirsEndsAll) {
+TEST(ParallelModelErrors, APassThatFailsWhileOthersWaitInTheirsEndsAll) {
   const Config config = test_config();
   const auto program = [&](int rank, World& world) {
     const auto bad = [](testing::ImageBatches& loader) {
@@ -303,7 +338,7 @@ TEST(DataParallelErrors, APassThatFailsWhileOthersWaitInTheirsEndsAll) {
 }
 
 /// A rank that throws in the middle of a step leaves; the others learn of it instead of waiting for it.
-TEST(DataParallelErrors, ARankThatThrowsEndsTheOthers) {
+TEST(ParallelModelErrors, ARankThatThrowsEndsTheOthers) {
   const Config config = test_config();
   const auto program = [&](int rank, World& world) {
     BoundMlp mine(sizes);
@@ -311,9 +346,10 @@ TEST(DataParallelErrors, ARankThatThrowsEndsTheOthers) {
     const auto leave = [](std::size_t) { throw models::ModelError("out of a pass"); };
     const auto train = [&](bool leaves) {
       Session session(std::move(world), config);
-      DataParallel parallel(session, mine.model);
+      ParallelModel parallel(session, mine.model);
       for (int step = 0; step < 3; ++step) {
-        parallel.step(loader.load({0, 2}), false, leaves && step == 1 ? DataParallel::Summed(leave) : ignore_ready);
+        step_of(parallel, loader.load({0, 2}), false,
+                leaves && step == 1 ? ParallelModel::Summed(leave) : ignore_ready);
       }
     };
     if (rank == 1) {

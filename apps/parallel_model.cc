@@ -1,0 +1,147 @@
+#include "apps/parallel_model.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <kolo/error.h>
+
+#include "apps/memory.h"
+
+namespace kolo {
+namespace {
+
+std::vector<TrainedTensor> tensors_of(const models::Model& model) {
+  std::vector<TrainedTensor> tensors;
+  for (const models::Parameter& parameter : model.parameters()) {
+    tensors.push_back({.name = parameter.name,
+                       .value = view(parameter.value.data(), parameter.shape),
+                       .gradient = view(parameter.gradient.data(), parameter.shape)});
+  }
+  return tensors;
+}
+
+std::optional<DType> wire_dtype(models::Precision wire) {
+  if (wire == models::Precision::f32) return std::nullopt;
+  return wire == models::Precision::bf16 ? DType::bf16 : DType::f16;
+}
+
+Tensor flat(std::span<float> values) {
+  return values.empty() ? Tensor{} : view(values);
+}
+
+}  // namespace
+
+ParallelModel::ParallelModel(Session& session, models::Model& model, const ParallelSettings& settings)
+    : session_(&session),
+      model_(&model),
+      reduces_in_passes_(settings.reduces_in_passes),
+      totals_name_(session.declare("totals")),
+      parallel_(session, tensors_of(model),
+                {.wire = wire_dtype(settings.wire),
+                 .counts = true,
+                 .order = model.backward_order(),
+                 .shards_from = settings.shards_from,
+                 .allocate = [&session](std::size_t bytes, Device) { return shared_memory(session, bytes); }}) {
+  for (const TensorShard& shard : parallel_.shards()) shards_.push_back({shard.first, shard.count, shard.split});
+}
+
+void ParallelModel::begin_step(const StepWork& work, bool give_up) {
+  result_ = {};
+  totals_ = {0, give_up ? 1.0 : 0.0};
+  targets_ = 0;
+  counted_ = false;
+  try {
+    totals_[0] = passes(work);
+  } catch (const Error&) {
+    throw;  // the ranks cannot talk any more
+  } catch (const std::exception&) {
+    if (reduces_in_passes_) throw;  // others are in the middle of one, and wait for this rank there
+    fail();
+    parallel_.skip_sync(false);
+    if (!counted_) parallel_.count(targets_, work.targets);
+    parallel_.ready_rest();
+  }
+  const Tensor totals = view(std::span(totals_));
+  totals_handle_ = session_->all_reduce_async(totals_name_, totals, totals);
+}
+
+/// Returns the sum of the losses of this rank's targets.
+double ParallelModel::passes(const StepWork& work) {
+  double loss_sum = 0;
+  for (std::int64_t micro = 0; micro < work.micro_batches; ++micro) {
+    const bool last = micro + 1 == work.micro_batches;
+    const models::Batch batch = next_batch(work);
+    targets_ += static_cast<double>(std::ranges::count_if(batch.targets, [](auto target) { return target >= 0; }));
+    if (last) parallel_.count(targets_, work.targets);
+    counted_ = last;
+    parallel_.skip_sync(!last);
+    if (micro == 0) parallel_.use_all();
+    const auto ready = [&](std::size_t index) { parallel_.ready(index); };
+    loss_sum += model_->forward_backward(batch, ready, {.add = micro > 0, .scale = work.loss_scale}).loss_sum;
+  }
+  return loss_sum;
+}
+
+/// A rank that failed to make its batch takes part with an empty one: others may wait for it in the middle of their
+/// passes.
+models::Batch ParallelModel::next_batch(const StepWork& work) {
+  try {
+    return work.next();
+  } catch (const std::exception&) {
+    fail();
+    return {};
+  }
+}
+
+/// This rank gives up, because of the exception that is being handled.
+void ParallelModel::fail() {
+  result_.problem = std::current_exception();
+  totals_[1] = 1;
+}
+
+StepResult ParallelModel::finish_step(const Summed& summed) {
+  for (const std::size_t index : parallel_.submitted()) {
+    parallel_.wait(index);
+    summed(index);  // the gradients behind this one arrive meanwhile
+  }
+  parallel_.finish();
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  totals_handle_.wait();
+  wait_seconds_ += std::chrono::duration<double>(Clock::now() - start).count();
+  result_.loss_sum = totals_[0];
+  result_.targets = parallel_.counted();
+  result_.give_up = totals_[1] > 0;
+  return std::exchange(result_, {});
+}
+
+void ParallelModel::collect_state(models::Optimizer& optimizer, std::span<const std::span<float>> to) {
+  std::vector<Handle> handles;
+  const auto state = optimizer.state();  // of each kind a tensor for every parameter
+  for (std::size_t i = 0; i < state.size(); ++i) {
+    if (!shards_[i % shards_.size()].split) continue;
+    handles.push_back(
+        session_->gather_async("state/" + state[i].name, view(state[i].values), to.empty() ? Tensor{} : flat(to[i])));
+  }
+  wait_all(handles);
+}
+
+void ParallelModel::spread_state(models::Optimizer& optimizer, std::span<const std::span<float>> from) {
+  std::vector<Handle> handles;
+  const auto state = optimizer.state();
+  for (std::size_t i = 0; i < state.size(); ++i) {
+    const std::string name = "optimizer/" + state[i].name;
+    if (shards_[i % shards_.size()].split) {
+      Tensor whole = from.empty() ? Tensor{} : flat(from[i]);
+      whole.shape = Shape{state[i].shape.elements()};
+      handles.push_back(session_->scatter_async(name, whole, view(state[i].values)));
+    } else {
+      if (!from.empty()) std::ranges::copy(from[i], state[i].values.begin());
+      handles.push_back(session_->broadcast_async(name, view(state[i].values)));
+    }
+  }
+  wait_all(handles);
+}
+
+}  // namespace kolo

@@ -1,0 +1,116 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include <kolo/data_parallel.h>
+#include <kolo/session.h>
+
+#include "models/compute/precision.h"
+#include "models/model/model.h"
+#include "models/optim/optimizer.h"
+
+namespace kolo {
+
+/// One rank's share of a training step.
+struct StepWork {
+  /// The next micro-batch, which may have no examples; called micro_batches times.
+  std::function<models::Batch()> next;
+  std::int64_t micro_batches = 1;
+  float loss_scale = 1;  ///< gradients are multiplied by it
+  double targets = 1;    ///< expected over all ranks and micro-batches; divisor of 16-bit gradients before the sum
+};
+
+/// The outcome of one training step.
+struct StepResult {
+  double loss_sum = 0;         ///< over all targets of all ranks
+  double targets = 0;          ///< counted on all ranks
+  bool give_up = false;        ///< a rank asked to end the training, or failed
+  std::exception_ptr problem;  ///< why this rank failed
+};
+
+/// How gradients are communicated.
+struct ParallelSettings {
+  /// ZeRO-1: parameters with at least this many elements are reduce-scattered; each rank updates its shard.
+  std::size_t shards_from = std::numeric_limits<std::size_t>::max();
+  models::Precision wire = models::Precision::f32;
+  bool reduces_in_passes = false;  ///< the model communicates in its passes: a rank whose pass fails leaves
+};
+
+/// A model of models/ whose steps are those of all ranks: its passes over a rank's share, DataParallel for its
+/// gradients and values, and the ranks' agreement to go on.
+///
+/// All member functions except the constructor, shards() and wait_seconds() are collective. One thread at a time.
+class ParallelModel {
+ public:
+  /// Called with a parameter's index once its gradient, or this rank's shard of it, is the sum over all ranks.
+  using Summed = std::function<void(std::size_t index)>;
+
+  /// model  bound to its storage; it and the session must outlive this
+  /// Errors: std::bad_alloc if there is no memory for gradients in 16 bits.
+  ParallelModel(Session& session, models::Model& model, const ParallelSettings& settings = {});
+
+  /// Broadcasts the parameters' values from rank 0. Errors: Error.
+  void broadcast_parameters() { parallel_.broadcast(); }
+
+  /// Passes forward and back over this rank's share of a step; the sums of the gradients begin to travel.
+  ///
+  /// give_up  asks every rank to end the training after this step
+  /// Errors: Error. An exception of `next` or of the model is in the step's result: this rank still takes part, and all
+  /// ranks give up. An exception of a model that reduces in its passes is rethrown: the session must then be left, and
+  /// the other ranks get an Error.
+  void begin_step(const StepWork& work, bool give_up);
+
+  /// The factor that makes gradients of the mean loss of the sums that arrive, but for the loss scale. Behind
+  /// begin_step(). Errors: Error.
+  double gradient_scale() { return parallel_.gradient_scale(); }
+
+  /// Announces each sum through `summed`, while those behind it arrive. Errors: Error if a sum fails; exceptions of
+  /// `summed`.
+  StepResult finish_step(const Summed& summed);
+
+  /// The shard that this rank updates, for each parameter.
+  const std::vector<models::Shard>& shards() const { return shards_; }
+
+  /// This rank's shard of a parameter is updated: the others' are gathered while the program goes on. The next pass
+  /// waits for them.
+  void updated(std::size_t index) { parallel_.updated(index); }
+  /// Waits until all values are complete: to read them. Errors: Error.
+  void complete_values() { parallel_.use_all(); }
+
+  /// Gathers the optimizer's state on rank 0, of parameters that are split. Errors: Error.
+  ///
+  /// to  as Optimizer::state(), of whole parameters; empty on other ranks
+  void collect_state(models::Optimizer& optimizer, std::span<const std::span<float>> to);
+  /// The reverse: gives every rank its part of the state, all of it, from rank 0.
+  void spread_state(models::Optimizer& optimizer, std::span<const std::span<float>> from);
+
+  /// Seconds that this rank has spent waiting so far: exposed communication.
+  double wait_seconds() const { return parallel_.wait_seconds() + wait_seconds_; }
+
+ private:
+  double passes(const StepWork& work);
+  models::Batch next_batch(const StepWork& work);
+  void fail();
+
+  Session* session_;
+  models::Model* model_;
+  bool reduces_in_passes_;
+  std::vector<models::Shard> shards_;
+  TensorId totals_name_;
+  std::array<double, 2> totals_{};  // loss_sum and give_up, on their way with the gradients
+  StepResult result_;               // of the step under way
+  double targets_ = 0;              // counted on this rank, and whether that was said
+  bool counted_ = false;
+  double wait_seconds_ = 0;
+  DataParallel parallel_;
+  Handle totals_handle_;  // last, so that it ends before its memory does
+};
+
+}  // namespace kolo
