@@ -162,8 +162,7 @@ TEST_F(TrainTokenizer, TrainsOnTextAndDecodesSamples) {
       said_,
       "DIR/made/tokenizer.json: 277 tokens of 20000 bytes in 1 file, and no pair is left that occurs often enough "
       "for more\n");
-  const std::string flags =
-      "--batch 4 --steps 60 --warmup 5 --lr 1e-2 --sample 10 --temperature 0 --prompt 'the wind'";
+  const std::string flags = "--batch 4 --steps 60 --warmup 5 --lr 1e-2 --sample 10 --temperature 0 --prompt 'the wind'";
   const auto done = with_tokenizer(2, flags + " --data " + path("text"));
   ASSERT_EQ(done.code, 0) << done.err;
   EXPECT_NE(done.out.find(" tokens of "), std::string::npos) << done.out;
