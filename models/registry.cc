@@ -24,11 +24,9 @@ std::unique_ptr<Model> make_mlp(const ModelSettings& settings) {
   auto model = std::make_unique<Mlp>(
       settings.sizes.empty() ? std::vector<std::int64_t>{784, 1024, 1024, 10} : settings.sizes, settings.precision);
   const std::int64_t inputs = model->sizes().front(), classes = model->sizes().back();
-  const bool fits =
-      (settings.inputs == 0 || settings.inputs == inputs) && (settings.classes == 0 || settings.classes == classes);
-  if (fits) return model;
+  if ((settings.inputs == 0 || settings.inputs == inputs) && settings.classes <= classes) return model;
   throw ModelError(fmt::format(
-      "sizes {} do not fit the data ({} inputs and {} classes); the first size must be {}, the last {}",
+      "sizes {} do not fit the data ({} inputs and {} classes); the first size must be {}, the last at least {}",
       fmt::join(model->sizes(), ","), settings.inputs, settings.classes, settings.inputs, settings.classes));
 }
 
@@ -37,10 +35,7 @@ std::unique_ptr<Model> make_cnn(const ModelSettings& settings) {
   const CnnSettings& sizes = settings.cnn;
   const std::int64_t inputs = sizes.channels * sizes.height * sizes.width;
   auto model = std::make_unique<Cnn>(sizes, settings.precision, settings.reduce);
-  if ((settings.inputs == 0 || settings.inputs == inputs) &&
-      (settings.classes == 0 || settings.classes <= sizes.classes)) {
-    return model;
-  }
+  if ((settings.inputs == 0 || settings.inputs == inputs) && settings.classes <= sizes.classes) return model;
   throw ModelError(
       fmt::format("a cnn of {} x {} x {} inputs and {} classes does not fit the data ({} inputs and {} classes); give "
                   "it the data's "

@@ -22,7 +22,8 @@ fs::path target_of(fs::path path) {
   constexpr int most_links = 40;  // as Linux has it
   std::error_code error;
   for (int links = 0; links < most_links; ++links) {
-    const fs::path full = fs::absolute(path, error).lexically_normal();
+    fs::path full = fs::absolute(path, error).lexically_normal();
+    if (!full.has_filename()) full = full.parent_path();  // a folder's slash
     const fs::path folder = fs::weakly_canonical(full.parent_path(), error);
     path = folder / full.filename();
     const fs::path next = fs::read_symlink(path, error);
@@ -52,6 +53,13 @@ bool is_file_in(const std::string& file, const std::string& folder) {
   std::error_code error;
   return fs::is_directory(folder, error) && fs::is_regular_file(file, error) &&
          fs::equivalent(target_of(file).parent_path(), folder, error);
+}
+
+bool is_below(const std::string& path, const std::string& folder) {
+  const fs::path whole = target_of(folder);
+  fs::path at = target_of(path);
+  while (at != whole && at.has_relative_path()) at = at.parent_path();
+  return at == whole && !same_file(path, folder);
 }
 
 std::string read_config_text(const std::string& path) {

@@ -10,6 +10,9 @@ bool same_file(const std::string& one, const std::string& other);
 /// Whether `file` exists and lies, links followed, directly in `folder`.
 bool is_file_in(const std::string& file, const std::string& folder);
 
+/// Whether `path`, which need not exist yet, lies, links followed, in `folder` or a folder in it.
+bool is_below(const std::string& path, const std::string& folder);
+
 /// The text of a configuration file. Errors: UsageError if it is not a regular file, has more than a mebibyte, or is no
 /// text.
 std::string read_config_text(const std::string& path);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 #include <string_view>
 
@@ -57,6 +58,10 @@ std::string recipe_text(const Options& options, const models::Schedule& schedule
 Job::Job(const Options& options, Session& session) : options_(options), ranks_(session.size()) {
   const auto pretrained = open_pretrained(options_);
   settings_ = model_settings(options_, pretrained);
+  if (!options_.tokenizer.empty()) {
+    tokenizer_.emplace(std::filesystem::path(options_.tokenizer));
+    fit_to_tokenizer(settings_, options_, *tokenizer_);
+  }
   read_corpus();
   fit_to_data(settings_, options_, corpus_, session);
   build(session);
@@ -78,8 +83,9 @@ Job::Job(const Options& options, Session& session) : options_(options), ranks_(s
 }
 
 void Job::read_corpus() {
-  corpus_ = options_.is_llama() ? read_tokens(options_, positions_of(options_, settings_), settings_.llama.vocabulary)
-                                : read_images(options_);
+  corpus_ = options_.is_llama()
+                ? read_tokens(options_, tokenizer(), positions_of(options_, settings_), settings_.llama.vocabulary)
+                : read_images(options_);
   const bool coloured = corpus_.images && corpus_.images->train.channels > 1;
   if (coloured && !options_.clip_given) options_.clip = 1;  // without it these often stop learning at a rate of 0.1
   if (options_.batch_given && options_.batch > corpus_.train->count()) {
@@ -109,6 +115,7 @@ void Job::build(Session& session) {
 
 std::vector<cli::Agreed> Job::agreed() const {
   auto all = agreed_part(options_);
+  if (tokenizer_) all.push_back({"--tokenizer", fmt::format("checksum {:016x}", tokenizer_->fingerprint())});
   all.push_back({"--data", fmt::format("checksum {:016x}, {}", corpus_.fingerprint, corpus_.description)});
   return all;
 }

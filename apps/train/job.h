@@ -19,6 +19,7 @@
 #include "models/optim/optimizer.h"
 #include "models/optim/schedule.h"
 #include "models/optim/update.h"
+#include "models/tokenizer/tokenizer.h"
 
 namespace kolo::train {
 
@@ -34,7 +35,11 @@ class Job {
   Job& operator=(const Job&) = delete;
 
   const Options& options() const { return options_; }
+  /// With all sizes of the model.
+  const models::ModelSettings& settings() const { return settings_; }
   const Corpus& corpus() const { return corpus_; }
+  /// What encoded the text; null: bytes are tokens, or tokens are numbers that nothing explains.
+  const models::Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
   models::Model& model() { return *model_; }
   models::Optimizer& optimizer() { return *optimizer_; }
   /// The model's steps over all ranks.
@@ -63,6 +68,7 @@ class Job {
   Options options_;
   int ranks_;
   models::ModelSettings settings_;
+  std::optional<models::Tokenizer> tokenizer_;
   Corpus corpus_;
   std::unique_ptr<models::Model> model_;
   std::optional<SharedFloats> values_;

@@ -17,12 +17,14 @@
 #include <kolo/session.h>
 
 #include "apps/cli/agreement.h"
+#include "apps/cli/flags.h"
 #include "apps/cli/terminal.h"
 #include "apps/memory.h"
 #include "apps/train/checkpoints.h"
 #include "apps/train/job.h"
 #include "apps/train/options/options.h"
 #include "apps/train/reports/outputs.h"
+#include "apps/train/tokenizer_command.h"
 #include "apps/train/trainer.h"
 #include "models/checkpoint/store.h"
 
@@ -167,8 +169,15 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error of write(), as a full disk is
   std::signal(SIGPIPE, SIG_IGN);  // so is a closed pipe
   try {
-    if (const auto text = requested_text(argc, argv)) {
+    const bool makes_tokenizer = argc > 1 && std::string_view(argv[1]) == "tokenizer";
+    if (const auto text = makes_tokenizer ? cli::requested_text(argc, argv, "kolo-train", tokenizer_help)
+                                          : requested_text(argc, argv)) {
       if (cli::launched_rank() == 0) cli::print(*text);
+      cli::check_stdout();
+      return 0;
+    }
+    if (makes_tokenizer) {
+      train_tokenizer(argc - 1, argv + 1);
       cli::check_stdout();
       return 0;
     }

@@ -37,6 +37,14 @@ void check_identity(const Json& before, const Job& job) {
   }
 }
 
+/// A checkpoint behind the end of the run is only good for an evaluation.
+void check_ahead(std::int64_t step, const Job& job) {
+  if (job.options().eval_only || step <= job.last_step()) return;
+  throw UsageError(fmt::format(
+      "the checkpoint is of step {}, and this run ends at step {}; give more --steps or --epochs, or --eval-only", step,
+      job.last_step()));
+}
+
 /// The newest whose files agree with its manifest. Newer ones are set aside.
 std::optional<models::StoredCheckpoint> newest_usable(const models::CheckpointStore& store) {
   store.remove_leftovers();
@@ -94,7 +102,9 @@ std::int64_t go_on_from(const std::string& text, Job& job) {
       const Json& scale = state.at("loss_scale");
       job.loss_scale()->set(scale.at("value").get<float>(), scale.at("good_steps").get<std::int64_t>());
     }
-    return state.at("step").get<std::int64_t>();
+    const auto step = state.at("step").get<std::int64_t>();
+    check_ahead(step, job);
+    return step;
   } catch (const Json::exception&) {
     throw UsageError("the checkpoint's state.json was not written by kolo-train; give another --checkpoint");
   }

@@ -46,9 +46,7 @@ bool Trainer::run() {
     if (!step(next)) return false;
   }
   settle();
-  const std::int64_t done =
-      std::max(first_, job_->last_step());  // more than --steps now says, if that is less than before
-  if (evaluated_at_ != done) evaluate(done);
+  if (evaluated_at_ != job_->last_step()) evaluate(job_->last_step());
   return true;
 }
 
@@ -159,8 +157,9 @@ void Trainer::evaluate(std::int64_t steps_done) {
   Handle targets = session_->all_reduce_async("held-out targets", view_scalar(sums.targets));
   for (Handle* handle : {&loss, &correct, &targets}) handle->wait();
   const auto count = static_cast<double>(sums.targets);
-  const EvalEvent event{
-      .step = steps_done, .loss = sums.loss_sum / count, .accuracy = static_cast<double>(sums.correct) / count};
+  const EvalEvent event{.step = std::max<std::int64_t>(steps_done - 1, 0),
+                        .loss = sums.loss_sum / count,
+                        .accuracy = static_cast<double>(sums.correct) / count};
   for (Listener* listener : listeners_) listener->on_eval(event);
 }
 

@@ -40,21 +40,8 @@ class Names {
   int count_ = 0;
 };
 
-/// A tensor and the file that holds it.
-struct Found {
-  const SafetensorsFile* file = nullptr;
-  const StoredTensor* tensor = nullptr;
-};
-
-Found find_in(std::span<const SafetensorsFile> files, std::string_view name) {
-  for (const SafetensorsFile& file : files) {
-    if (const StoredTensor* const tensor = file.find(name)) return {&file, tensor};
-  }
-  return {};
-}
-
 void check_fit(std::span<const SafetensorsFile> files, const std::filesystem::path& path,
-               std::span<const Parameter> parameters) {
+               std::span<const Parameter> parameters, const std::function<bool(std::string_view)>& ignored) {
   Names missing("missing:"), wrong("wrong shape:"), extra("not in the model:"), twice("in two files:");
   for (const Parameter& parameter : parameters) {
     const StoredTensor* const stored = find_in(files, parameter.name).tensor;
@@ -69,7 +56,7 @@ void check_fit(std::span<const SafetensorsFile> files, const std::filesystem::pa
   for (const Parameter& parameter : parameters) known.insert(parameter.name);
   for (const SafetensorsFile& file : files) {
     for (const StoredTensor& stored : file.tensors()) {
-      if (!known.contains(stored.name)) extra.add(in_quotes(stored.name));
+      if (!known.contains(stored.name) && !(ignored && ignored(stored.name))) extra.add(in_quotes(stored.name));
       if (find_in(files, stored.name).file != &file) twice.add(in_quotes(stored.name));
     }
   }
@@ -97,8 +84,16 @@ void load_parameters(const SafetensorsFile& file, const Model& model) {
   load_parameters({&file, 1}, file.path(), model);
 }
 
-void load_parameters(std::span<const SafetensorsFile> files, const std::filesystem::path& path, const Model& model) {
-  check_fit(files, path, model.parameters());
+Found find_in(std::span<const SafetensorsFile> files, std::string_view name) {
+  for (const SafetensorsFile& file : files) {
+    if (const StoredTensor* const tensor = file.find(name)) return {&file, tensor};
+  }
+  return {};
+}
+
+void load_parameters(std::span<const SafetensorsFile> files, const std::filesystem::path& path, const Model& model,
+                     const std::function<bool(std::string_view)>& ignored) {
+  check_fit(files, path, model.parameters(), ignored);
   for (const Parameter& parameter : model.parameters()) check_finite(find_in(files, parameter.name), parameter);
   for (const Parameter& parameter : model.parameters()) {
     const Found found = find_in(files, parameter.name);
@@ -106,12 +101,16 @@ void load_parameters(std::span<const SafetensorsFile> files, const std::filesyst
   }
 }
 
-void save_parameters(const std::filesystem::path& path, const Model& model) {
+std::vector<NamedValues> named_values(const Model& model) {
   std::vector<NamedValues> tensors;
   for (const Parameter& parameter : model.parameters()) {
     tensors.push_back({parameter.name, parameter.shape, parameter.value});
   }
-  write_safetensors(path, tensors);
+  return tensors;
+}
+
+void save_parameters(const std::filesystem::path& path, const Model& model) {
+  write_safetensors(path, named_values(model));
 }
 
 std::vector<std::int64_t> mlp_sizes(const SafetensorsFile& file) {

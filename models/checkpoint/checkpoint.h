@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "models/checkpoint/safetensors.h"
@@ -17,7 +19,20 @@ namespace kolo::models {
 void load_parameters(const SafetensorsFile& file, const Model& model);
 
 /// The same from several files that hold parts of the parameters; errors name `path`.
-void load_parameters(std::span<const SafetensorsFile> files, const std::filesystem::path& path, const Model& model);
+///
+/// ignored  whether a tensor of that name that the model lacks is left out; empty: none is
+void load_parameters(std::span<const SafetensorsFile> files, const std::filesystem::path& path, const Model& model,
+                     const std::function<bool(std::string_view)>& ignored = {});
+
+/// A tensor and the file that holds it; null if none has it.
+struct Found {
+  const SafetensorsFile* file = nullptr;
+  const StoredTensor* tensor = nullptr;
+};
+Found find_in(std::span<const SafetensorsFile> files, std::string_view name);
+
+/// The values of a bound model by their parameters' names, to be written; valid as long as the model.
+std::vector<NamedValues> named_values(const Model& model);
 
 /// Writes every value of a bound model, under the parameters' names. Errors: as write_safetensors.
 void save_parameters(const std::filesystem::path& path, const Model& model);

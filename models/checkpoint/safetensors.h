@@ -64,11 +64,19 @@ struct NamedValues {
   std::span<const float> values;
 };
 
-/// Writes a file of f32 tensors: a new file beside `path`, synced to disk, then renamed, so that `path` is either the
-/// old file or the whole new one. The same tensors and metadata give the same bytes, those the format's reference
-/// writer gives. Errors: ModelError naming `path` and the reason; a name given twice, a name or text that is not UTF-8.
+/// Writes a file of tensors: a new file beside `path`, synced to disk, then renamed, so that `path` is either the old
+/// file or the whole new one. The same tensors and metadata give the same bytes, those the format's reference writer
+/// gives. Errors: ModelError naming `path` and the reason; a name given twice, a name or text that is not UTF-8.
+///
+/// stored  f32, or bf16: values are rounded to nearest, ties to even
 void write_safetensors(const std::filesystem::path& path, std::span<const NamedValues> tensors,
-                       const std::map<std::string, std::string>& metadata = {});
+                       const std::map<std::string, std::string>& metadata = {}, DType stored = DType::f32);
+
+/// Writes tensors as public checkpoints are stored: "model.safetensors" in `folder`; or, if they take more than
+/// `shard_bytes`, "model-00001-of-00003.safetensors", …, and then "model.safetensors.index.json", which says where each
+/// is. A shard takes the next tensors in their order as long as they fit, at least one. Errors: as write_safetensors.
+void write_model_files(const std::filesystem::path& folder, std::span<const NamedValues> tensors,
+                       const std::map<std::string, std::string>& metadata, DType stored, std::uint64_t shard_bytes);
 
 /// Finds out at once whether write_safetensors could create a file at `path` (not whether the disk has room).
 /// Errors: ModelError as that would throw.

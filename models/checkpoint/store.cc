@@ -15,6 +15,7 @@
 #include "models/checkpoint/checkpoint.h"
 #include "models/checkpoint/manifest.h"
 #include "models/util/atomic_file.h"
+#include "models/util/atomic_folder.h"
 #include "models/util/error.h"
 
 namespace kolo::models {
@@ -65,35 +66,6 @@ void remove_checkpoint(const fs::path& folder) {
   fs::rename(folder, leaving_name, error);
   if (!error) fs::remove_all(leaving_name, error);
 }
-
-/// A folder that is gone again unless its content is complete.
-class UnfinishedFolder {
- public:
-  explicit UnfinishedFolder(fs::path path) : path_(std::move(path)) {
-    std::error_code error;
-    fs::remove_all(path_, error);
-    fs::create_directories(path_, error);
-    if (error) refuse_to_write(path_, error.message());
-  }
-  ~UnfinishedFolder() {
-    std::error_code ignored;
-    if (!finished_) fs::remove_all(path_, ignored);
-  }
-  UnfinishedFolder(const UnfinishedFolder&) = delete;
-  UnfinishedFolder& operator=(const UnfinishedFolder&) = delete;
-
-  void become(const fs::path& name) {
-    sync_folder(path_);
-    if (fs::exists(name)) remove_checkpoint(name);  // of an earlier run: this one came back to the same step
-    rename_folder(path_, name);
-    finished_ = true;
-    sync_folder(name.parent_path());
-  }
-
- private:
-  fs::path path_;
-  bool finished_ = false;
-};
 
 /// Whether the lock was acquired in time.
 bool lock_within(int fd, std::chrono::seconds timeout) {
@@ -156,13 +128,12 @@ std::vector<StoredCheckpoint> CheckpointStore::list() const {
 
 void CheckpointStore::write(const Snapshot& snapshot) const {
   const std::string name = name_of(snapshot.step);
-  UnfinishedFolder content(folder_ / (std::string(unfinished) + name));
-  const fs::path inside = folder_ / (std::string(unfinished) + name);
-  write_tensors(inside / model_file, snapshot.values);
-  write_tensors(inside / optimizer_file, snapshot.optimizer);
-  write_atomic_file(inside / state_file, snapshot.state);
-  write_manifest(inside, snapshot.step);
-  content.become(folder_ / name);
+  AtomicFolder content(folder_ / (std::string(unfinished) + name), folder_ / name);
+  write_tensors(content.path() / model_file, snapshot.values);
+  write_tensors(content.path() / optimizer_file, snapshot.optimizer);
+  write_atomic_file(content.path() / state_file, snapshot.state);
+  write_manifest(content.path(), snapshot.step);
+  content.commit();
   const auto all = list();
   for (std::size_t i = static_cast<std::size_t>(keep_); i < all.size(); ++i) remove_checkpoint(all[i].folder);
 }

@@ -12,7 +12,7 @@ struct Dataset {
   std::int64_t channels = 1;  ///< planes of an image: 1 for grey, 3 for colours
   std::int64_t rows = 0;
   std::int64_t columns = 0;
-  std::int32_t classes = 0;
+  std::int32_t classes = 0;          ///< the largest label of the data and one
   std::vector<std::uint8_t> inputs;  ///< [count, channels·rows·columns]
   std::vector<std::int32_t> labels;  ///< [count], each in 0 … classes-1
 
@@ -32,7 +32,7 @@ struct DataSplit {
 /// each). Either may be gzipped, under any name.
 ///
 /// Errors: ModelError naming the file and the reason: missing or unreadable, damaged gzip, foreign magic, no images or
-/// images without pixels, truncated, bytes after the end, as many labels as images not given, a label that is no digit.
+/// images without pixels, truncated, bytes after the end, as many labels as images not given.
 /// Memory grows with what is really in the file, not with what its header promises.
 Dataset read_idx(const std::filesystem::path& images, const std::filesystem::path& labels);
 

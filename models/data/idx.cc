@@ -117,13 +117,8 @@ void read_labels(const fs::path& path, std::uint64_t images, Dataset& data) {
               "give the labels that belong to the images");
   }
   const std::vector<std::uint8_t> bytes = file.rest(count, fmt::format("{} labels", count));
-  const auto wrong = std::ranges::find_if(bytes, [](std::uint8_t label) { return label > 9; });
-  if (wrong != bytes.end()) {
-    file.fail(fmt::format("label {} is {}, and digits are 0 to 9", wrong - bytes.begin(), *wrong),
-              "give MNIST's labels file, gzipped or not");
-  }
   data.labels.assign(bytes.begin(), bytes.end());
-  data.classes = 10;
+  data.classes = std::ranges::max(data.labels) + 1;
 }
 
 struct Pair {
@@ -207,6 +202,7 @@ DataSplit read_digits(const fs::path& folder) {
                                  folder.string(), split.train.rows, split.train.columns, split.held_out.rows,
                                  split.held_out.columns));
   }
+  split.train.classes = split.held_out.classes = std::max(split.train.classes, split.held_out.classes);
   split.description = fmt::format("digits of {}: {} of train to train on, {} of t10k held out", folder.string(),
                                   split.train.count(), split.held_out.count());
   return split;

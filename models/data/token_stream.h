@@ -3,53 +3,54 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "models/data/examples.h"
-#include "models/util/error.h"
+#include "models/data/token_layout.h"
 
 namespace kolo::models {
 
-/// The dtype of a token file: bytes, or little-endian numbers of 16 or 32 bits.
-enum class TokenType : unsigned char { bytes, u16, u32 };
+/// A file; or the regular files of a folder, except hidden ones, in the order of their names. Errors: ModelError.
+std::vector<std::filesystem::path> token_files(const std::filesystem::path& path);
 
-inline constexpr WordTable<TokenType, 3> token_types{"tokens", {"bytes", "u16", "u32"}};
-constexpr std::string_view to_string(TokenType type) {
-  return token_types[type];
-}
-
-/// The tokens of one or more files, concatenated and memory-mapped: files may be larger than memory. Thread-safe.
+/// The tokens of one or more files, concatenated, and read when they are used: files may be larger than memory.
+/// Thread-safe.
 class TokenStream {
  public:
-  /// path  a file, or a folder: its regular files, except hidden ones, in the order of their names
-  /// Errors: ModelError that names the file and the reason: missing, unreadable, empty, half a token at its end.
-  TokenStream(const std::filesystem::path& path, TokenType type);
-  /// These files, in this order.
-  TokenStream(std::span<const std::filesystem::path> files, TokenType type);
-  ~TokenStream();
-  TokenStream(TokenStream&&) noexcept;
-  TokenStream& operator=(TokenStream&&) noexcept;
+  /// files  in this order, all of one type
+  /// type   of files without a header (token_layout.h); nothing: text
+  /// Errors: ModelError that names the file and the reason: missing, unreadable, empty, as token_layout(), or of
+  /// another type than the first one.
+  TokenStream(std::span<const std::filesystem::path> files, std::optional<TokenType> type);
+  /// Those that token_files() gives.
+  TokenStream(const std::filesystem::path& path, std::optional<TokenType> type)
+      : TokenStream(token_files(path), type) {}
 
   std::int64_t count() const { return count_; }
   std::size_t files() const { return files_.size(); }
+  TokenType type() const { return type_; }
 
   /// Copies tokens first … first + out.size() - 1. Errors: ModelError that names the file and the place of a token that
-  /// is not below `vocabulary`.
+  /// is not below `vocabulary`, or a file that was cut since.
   void copy(std::int64_t first, std::int64_t vocabulary, std::span<std::int32_t> out) const;
 
-  /// A hash of the files' sizes and of bytes at the beginning, in the middle and at the end of each.
+  /// A hash of the files' sizes and of bytes at the beginning, in the middle and at the end of each. Errors: ModelError
+  /// for a file that was cut since.
   std::uint64_t fingerprint() const;
 
  private:
-  class File;
-  void open(std::span<const std::filesystem::path> files);
+  struct File {
+    InputFile file;
+    std::uint64_t first_byte = 0;
+    std::int64_t first = 0;  // tokens of the stream before it
+    std::int64_t count = 0;  // tokens
+  };
 
-  TokenType type_;
+  TokenType type_ = TokenType::bytes;
   std::int64_t count_ = 0;
-  std::vector<std::unique_ptr<File>> files_;
+  std::vector<File> files_;
 };
 
 /// Consecutive sequences of `positions` tokens from a part of a stream: example k has the tokens from k·positions on;

@@ -36,7 +36,7 @@ LlamaDecoder::LlamaDecoder(const Llama& model)
     : settings_(model.settings()),
       shape_(settings_),
       parameters_(model.parameters()),
-      rotations_(shape_.head_dim, settings_.rope_theta),
+      rotations_(shape_.head_dim, settings_.rope_theta, settings_.rope_scaling),
       loops_(&kernels(Precision::f32)),
       keys_(static_cast<std::size_t>(shape_.layers * shape_.kv_heads)),
       values_(keys_.size()) {

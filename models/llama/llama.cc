@@ -22,7 +22,7 @@ struct Llama::Parts {
         recompute(repeats),
         shape(given),
         parameters(llama_parameters(given)),
-        rotations(shape.head_dim, given.rope_theta),
+        rotations(shape.head_dim, given.rope_theta, given.rope_scaling),
         block(shape, precision, recompute, rotations, scratch),
         head(shape, precision),
         inputs(static_cast<std::size_t>(shape.layers)),

@@ -5,51 +5,24 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "models/checkpoint/checkpoint.h"
+#include "models/llama/config.h"
+#include "models/llama/json_file.h"
+#include "models/llama/shape.h"
 #include "models/util/error.h"
 
 namespace kolo::models {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
-
-/// Throws ModelError: *cannot use FILE (reason); advice*.
-[[noreturn]] void refuse_file(const fs::path& path, std::string_view reason,
-                              std::string_view advice = "give a checkpoint as tools store it, whole") {
-  throw ModelError(fmt::format("cannot use {} ({}); {}", path.string(), reason, advice));
-}
-
-json read_json_object(const fs::path& path) {
-  constexpr std::uintmax_t longest = 100'000'000;
-  std::error_code error;
-  const std::uintmax_t bytes = fs::file_size(path, error);
-  if (error) refuse_file(path, error.message());
-  if (bytes > longest) refuse_file(path, fmt::format("{} bytes are too many for it", bytes));
-  std::ifstream file(path, std::ios::binary);
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  const int depth_limit = 64;
-  bool too_deep = false;
-  auto parsed = json::parse(
-      text,
-      [&](int depth, json::parse_event_t, json&) {
-        too_deep = too_deep || depth > depth_limit;
-        return !too_deep;
-      },
-      false);
-  if (too_deep || parsed.is_discarded() || !parsed.is_object()) refuse_file(path, "it holds no JSON object");
-  return parsed;
-}
 
 /// What an index says: the names of tensors, by the files beside it. A name that leads elsewhere is refused.
 std::map<std::string, std::vector<std::string>> tensors_by_file(const fs::path& index) {
-  const json parsed = read_json_object(index);
+  const auto parsed = parse_json_object(read_text_file(index), index);
   const auto map = parsed.find("weight_map");
   if (map == parsed.end() || !map->is_object() || map->empty()) {
     refuse_file(index, "it has no 'weight_map'");
@@ -79,69 +52,12 @@ std::vector<SafetensorsFile> open_listed(const fs::path& index) {
   return files;
 }
 
-/// Reads numbers out of a config.json, one named error for all that cannot be followed.
-class Config {
- public:
-  explicit Config(const fs::path& path) : path_(&path), json_(read_json_object(path)) {}
-
-  void whole(const char* key, std::int64_t& into) const {
-    const json* const value = find(key);
-    if (value == nullptr) return;
-    if (!value->is_number_integer()) unusable(key);
-    into = value->get<std::int64_t>();
-  }
-  void real(const char* key, double& into) const {
-    const json* const value = find(key);
-    if (value == nullptr) return;
-    if (!value->is_number()) unusable(key);
-    into = value->get<double>();
-  }
-  void truth(const char* key, bool& into) const {
-    const json* const value = find(key);
-    if (value == nullptr) return;
-    if (!value->is_boolean()) unusable(key);
-    into = value->get<bool>();
-  }
-  /// Refuses what this model does not do: a key that has another value than the only one known.
-  void only(const char* key, const json& known) const {
-    const json* const value = find(key);
-    if (value != nullptr && *value != known) unusable(key);
-  }
-  /// Null if it is not there, or null.
-  const json* find(const char* key) const {
-    const auto found = json_.find(key);
-    return found == json_.end() || found->is_null() ? nullptr : &*found;
-  }
-  [[noreturn]] void unusable(std::string_view key) const {
-    refuse_file(*path_, fmt::format("kolo does not support its '{}'", key), "give a plain Llama checkpoint");
-  }
-
- private:
-  const fs::path* path_;
-  json json_;
-};
-
-/// Newer configs keep the rotary base in "rope_parameters", older ones beside the rest, with "rope_scaling" for what is
-/// not plain.
-void read_rotations(const Config& config, double& theta) {
-  config.real("rope_theta", theta);
-  for (const char* const key : {"rope_scaling", "rope_parameters"}) {
-    const json* const rope = config.find(key);
-    if (rope == nullptr) continue;
-    if (!rope->is_object()) config.unusable(key);
-    const std::string type = rope->value("rope_type", rope->value("type", json("default"))).dump();
-    if (type != "\"default\"") config.unusable(key);
-    const auto base = rope->find("rope_theta");
-    if (base == rope->end()) continue;
-    if (!base->is_number()) config.unusable(key);
-    theta = base->get<double>();
-  }
-}
+constexpr std::string_view head_name = "lm_head.weight", embedding_name = "model.embed_tokens.weight";
 
 /// A size of a Llama, by the shapes that a file holds and by the settings.
 struct ShapedSize {
   std::string_view name;
-  std::int64_t held, asked;
+  std::int64_t held, said;
 };
 
 }  // namespace
@@ -157,22 +73,18 @@ struct Pretrained::Contents {
     } else {
       files.emplace_back(folder ? path / "model.safetensors" : path);
     }
-    if (fs::exists(config_file, ignored)) config = config_file;
+    if (fs::exists(config_file, ignored) && (folder || has(embedding_name))) config = config_file;
+    const auto& metadata = files.front().metadata();
+    if (const auto found = metadata.find(config_key); found != metadata.end()) held_config = found->second;
   }
 
-  bool has(std::string_view name) const {
-    return std::ranges::any_of(files, [&](const SafetensorsFile& file) { return file.find(name) != nullptr; });
-  }
+  bool has(std::string_view name) const { return find_in(files, name).tensor != nullptr; }
 
   /// 0 if there is none of that name, or it has fewer dimensions.
   std::int64_t extent(std::string_view name, std::size_t dimension) const {
-    for (const SafetensorsFile& file : files) {
-      const StoredTensor* const tensor = file.find(name);
-      if (tensor != nullptr && dimension < tensor->shape.size()) {
-        return static_cast<std::int64_t>(tensor->shape[dimension]);
-      }
-    }
-    return 0;
+    const StoredTensor* const tensor = find_in(files, name).tensor;
+    if (tensor == nullptr || dimension >= tensor->shape.size()) return 0;
+    return static_cast<std::int64_t>(tensor->shape[dimension]);
   }
 
   std::int64_t layers() const {
@@ -181,31 +93,72 @@ struct Pretrained::Contents {
     return count;
   }
 
-  void check_shapes(const LlamaSettings& asked) const;
+  void check_shapes(const LlamaSettings& said) const;
+  void check_head(const Model& model) const;
 
   fs::path path;
   std::vector<SafetensorsFile> files;
-  std::optional<fs::path> config;
+  std::optional<fs::path> config;          // config.json
+  std::optional<std::string> held_config;  // the text of one in the file's metadata
 };
 
-/// Errors: ModelError that lists the sizes which differ.
-void Pretrained::Contents::check_shapes(const LlamaSettings& asked) const {
+/// Before there is storage for a model of these sizes.
+void Pretrained::Contents::check_shapes(const LlamaSettings& said) const {
+  const LlamaShape shape(said);  // no product below overflows
   const std::string layer = "model.layers.0.";
-  const std::array sizes{ShapedSize{"dim", extent("model.embed_tokens.weight", 1), asked.dim},
-                         ShapedSize{"layers", layers(), asked.layers},
-                         ShapedSize{"numbers of a key", extent(layer + "self_attn.k_proj.weight", 0),
-                                    asked.dim / std::max<std::int64_t>(asked.heads, 1) * asked.kv_heads},
-                         ShapedSize{"ffn", extent(layer + "mlp.gate_proj.weight", 0), asked.ffn},
-                         ShapedSize{"vocab", extent("model.embed_tokens.weight", 0), asked.vocabulary}};
+  const std::array all{
+      ShapedSize{"dim", extent(embedding_name, 1), said.dim}, ShapedSize{"layers", layers(), said.layers},
+      ShapedSize{"numbers of a key", extent(layer + "self_attn.k_proj.weight", 0), shape.head_dim * shape.kv_heads},
+      ShapedSize{"ffn", extent(layer + "mlp.gate_proj.weight", 0), said.ffn},
+      ShapedSize{"vocab", extent(embedding_name, 0), said.vocabulary}};
   std::vector<std::string> differ;
-  for (const ShapedSize& size : sizes) {
-    if (size.held != size.asked) differ.push_back(fmt::format("{} {} and not {}", size.name, size.held, size.asked));
+  for (const ShapedSize& size : all) {
+    if (size.held != size.said) differ.push_back(fmt::format("{} {} and not {}", size.name, size.held, size.said));
   }
   if (differ.empty()) return;
+  if (config || held_config) {
+    refuse_file(path,
+                fmt::format("its tensors are not of the sizes that its config says: {}", fmt::join(differ, ", ")));
+  }
   throw ModelError(
       fmt::format("{} holds a Llama of other sizes ({}), and there is no config.json beside it; give its --dim "
                   "--layers --heads --kv-heads --ffn --vocab, or its --preset",
                   path.string(), fmt::join(differ, ", ")));
+}
+
+/// A tied head that is stored twice must be one.
+void Pretrained::Contents::check_head(const Model& model) const {
+  const Found head = find_in(files, head_name), embedding = find_in(files, embedding_name);
+  const std::span<const Parameter> parameters = model.parameters();
+  const bool own = std::ranges::find(parameters, head_name, &Parameter::name) != parameters.end();
+  if (own || head.tensor == nullptr || embedding.tensor == nullptr) return;
+  bool same = head.tensor->shape == embedding.tensor->shape;
+  if (same) {
+    std::vector<float> one(parameters.front().value.size()), other(one.size());
+    head.file->read(*head.tensor, one);
+    embedding.file->read(*embedding.tensor, other);
+    same = one == other;
+  }
+  if (!same) {
+    refuse_file(path,
+                fmt::format("its config ties the head to the embedding, and its '{}' is another matrix", head_name));
+  }
+}
+
+/// What shapes do not tell must be the same in a file and in the config.json beside it.
+void check_same(const fs::path& config, const LlamaSettings& said, const fs::path& file, const LlamaSettings& held) {
+  std::vector<std::string> differ;
+  const auto compare = [&](std::string_view name, auto of_config, auto of_file) {
+    if (of_config != of_file) differ.push_back(fmt::format("{} {} and not {}", name, of_file, of_config));
+  };
+  compare("heads", said.heads, held.heads);
+  compare("kv-heads", said.kv_heads, held.kv_heads);
+  compare("rope-theta", said.rope_theta, held.rope_theta);
+  compare("norm-eps", said.norm_eps, held.norm_eps);
+  if (said.rope_scaling != held.rope_scaling) differ.emplace_back("another rope_scaling");
+  if (differ.empty()) return;
+  refuse_file(config, fmt::format("{} says otherwise: {}", file.string(), fmt::join(differ, ", ")),
+              "give the config.json of that file, or the file alone");
 }
 
 Pretrained::Pretrained(fs::path path) : contents_(std::make_unique<Contents>(std::move(path))) {}
@@ -214,7 +167,7 @@ Pretrained::Pretrained(Pretrained&&) noexcept = default;
 Pretrained& Pretrained::operator=(Pretrained&&) noexcept = default;
 
 std::string Pretrained::model() const {
-  if (contents_->has("model.embed_tokens.weight")) return "llama";
+  if (contents_->has(embedding_name)) return "llama";
   if (contents_->has("conv1.weight")) return "cnn";
   if (contents_->has("layers.0.weight")) return "mlp";
   refuse_file(contents_->path, "its tensors fit no known model: mlp, cnn or llama",
@@ -222,45 +175,27 @@ std::string Pretrained::model() const {
 }
 
 void Pretrained::load(const Model& model) const {
-  load_parameters(contents_->files, contents_->path, model);
+  if (this->model() == "llama") contents_->check_head(model);
+  load_parameters(contents_->files, contents_->path, model, [](std::string_view name) {
+    return name == head_name || name.ends_with("rotary_emb.inv_freq");  // a tied one; of older checkpoints
+  });
 }
 
 void Pretrained::settings(ModelSettings& settings) const {
   const std::string kind = model();
-  if (kind == "mlp") settings.sizes = mlp_sizes(contents_->files.front());
-  if (kind == "cnn") settings.cnn = cnn_sizes(contents_->files.front(), settings.cnn);
-  if (kind != "llama") return;
-  settings.llama.tied_head = !contents_->has("lm_head.weight");
+  const SafetensorsFile& file = contents_->files.front();
+  if (contents_->held_config) read_config(*contents_->held_config, file.path(), kind, settings);
   if (contents_->config) {
-    settings.llama = llama_config(*contents_->config, settings.llama);
-  } else {
-    contents_->check_shapes(settings.llama);
+    const ModelSettings held = settings;
+    read_config(read_text_file(*contents_->config), *contents_->config, kind, settings);
+    if (contents_->held_config) check_same(*contents_->config, settings.llama, file.path(), held.llama);
   }
-}
-
-LlamaSettings llama_config(const std::filesystem::path& path, LlamaSettings settings) {
-  const Config config(path);
-  config.only("model_type", "llama");
-  config.only("hidden_act", "silu");
-  config.only("attention_bias", false);
-  config.only("mlp_bias", false);
-  config.whole("vocab_size", settings.vocabulary);
-  config.whole("hidden_size", settings.dim);
-  config.whole("num_hidden_layers", settings.layers);
-  config.whole("num_attention_heads", settings.heads);
-  settings.kv_heads = settings.heads;
-  config.whole("num_key_value_heads", settings.kv_heads);
-  config.whole("intermediate_size", settings.ffn);
-  config.whole("max_position_embeddings", settings.positions);
-  config.real("rms_norm_eps", settings.norm_eps);
-  settings.tied_head = false;
-  config.truth("tie_word_embeddings", settings.tied_head);
-  settings.rope_theta = 10000;
-  read_rotations(config, settings.rope_theta);
-  std::int64_t head_dim = settings.heads > 0 ? settings.dim / settings.heads : 0;
-  config.whole("head_dim", head_dim);
-  if (head_dim * settings.heads != settings.dim) config.unusable("head_dim");
-  return settings;
+  const bool said = contents_->held_config || contents_->config;
+  if (kind == "mlp" && !said) settings.sizes = mlp_sizes(file);
+  if (kind == "cnn" && !said) settings.cnn = cnn_sizes(file, settings.cnn);
+  if (kind != "llama") return;
+  if (!said) settings.llama.tied_head = !contents_->has(head_name);
+  contents_->check_shapes(settings.llama);
 }
 
 }  // namespace kolo::models

@@ -13,8 +13,9 @@
 namespace kolo::models {
 
 /// Pretrained parameters of a public checkpoint: a folder with config.json and model.safetensors, or the files that
-/// model.safetensors.index.json lists; or one .safetensors file, with the config.json beside it if there is one. Values
-/// may be f32, bf16, f16 or f64.
+/// model.safetensors.index.json lists; or one .safetensors file, with its sizes in its metadata, or the config.json
+/// beside it if there is one. Values may be f32, bf16, f16 or f64. Of a Llama, the frequencies of rotary positions that
+/// older checkpoints hold are left out, and so is a tied head that is stored beside the embedding.
 class Pretrained {
  public:
   /// Reads and checks headers, index and config. Errors: ModelError that names the file and the reason.
@@ -26,12 +27,13 @@ class Pretrained {
   /// "mlp", "cnn" or "llama", by the names of its tensors. Errors: ModelError if they are none of these.
   std::string model() const;
 
-  /// Sets the sizes in `settings`: a llama's from config.json, those of an mlp and a cnn from the shapes. Without a
-  /// config.json a llama's stay as given. Errors: ModelError for a config that kolo does not support, and for sizes
-  /// that differ from the shapes.
+  /// Sets the sizes in `settings`: those of config.json or the file's metadata; without either an mlp's and a cnn's
+  /// come from the shapes, and a llama's stay as given. Errors: ModelError for a config that kolo does not support, for
+  /// sizes that differ from the shapes, and for a config.json that differs from the metadata in what shapes do not
+  /// tell.
   void settings(ModelSettings& settings) const;
 
-  /// Reads every value of a bound model. Errors: as load_parameters.
+  /// Reads every value of a bound model. Errors: as load_parameters; a tied head that differs from the embedding.
   void load(const Model& model) const;
 
  private:
@@ -39,9 +41,7 @@ class Pretrained {
   std::unique_ptr<Contents> contents_;
 };
 
-/// The sizes of a Llama's config.json. Missing ones stay as given, or have the format's default (kv_heads = heads, an
-/// untied head, a rope_theta of 10 000).
-/// Errors: ModelError for a file that cannot be read, and for features that kolo does not support.
-LlamaSettings llama_config(const std::filesystem::path& path, LlamaSettings settings);
+/// Of the metadata of a file that holds a whole model: the text of its config.json.
+inline constexpr const char* config_key = "config.json";
 
 }  // namespace kolo::models

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <string_view>
 
 #include "models/util/error.h"
@@ -14,6 +16,18 @@ void check_size(std::string_view what, std::int64_t size) {
   constexpr std::int64_t largest = std::int64_t{1} << 24;  // keeps every product of two far from overflow
   if (size >= 1 && size <= largest) return;
   throw ModelError(fmt::format("a llama cannot have {} {} (1 to {}); start from a preset", what, size, largest));
+}
+
+void check(const RopeScaling& scaling) {
+  if (scaling.factor > 0 && scaling.low_freq_factor > 0 && scaling.high_freq_factor > scaling.low_freq_factor &&
+      scaling.original_positions > 0) {
+    return;
+  }
+  throw ModelError(fmt::format(
+      "a llama's rope_scaling cannot have factor {}, low_freq_factor {}, high_freq_factor {} and "
+      "original_max_position_embeddings {} (all are positive, and the second is below the third); give a plain Llama "
+      "checkpoint",
+      scaling.factor, scaling.low_freq_factor, scaling.high_freq_factor, scaling.original_positions));
 }
 
 void check(const LlamaSettings& settings) {
@@ -37,6 +51,14 @@ void check(const LlamaSettings& settings) {
     throw ModelError(fmt::format("a llama's rope_theta ({}) and norm_eps ({}) must be positive; start from a preset",
                                  settings.rope_theta, settings.norm_eps));
   }
+  if (settings.rope_scaling) check(*settings.rope_scaling);
+}
+
+/// The wavelengths of the first training fit `periods` times into its texts.
+double scaled(double frequency, const RopeScaling& by) {
+  const double periods = static_cast<double>(by.original_positions) * frequency / (2 * std::numbers::pi);
+  const double kept = std::clamp((periods - by.low_freq_factor) / (by.high_freq_factor - by.low_freq_factor), 0.0, 1.0);
+  return kept * frequency + (1 - kept) * frequency / by.factor;
 }
 
 }  // namespace
@@ -78,9 +100,11 @@ std::vector<Parameter> llama_parameters(const LlamaSettings& settings) {
   return parameters;
 }
 
-Rotations::Rotations(std::int64_t head_dim, double theta) : half_(head_dim / 2) {
+Rotations::Rotations(std::int64_t head_dim, double theta, const std::optional<RopeScaling>& scaling)
+    : half_(head_dim / 2) {
   for (std::int64_t i = 0; i < half_; ++i) {
-    steps_.push_back(std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim)));
+    const double step = std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
+    steps_.push_back(scaling ? scaled(step, *scaling) : step);
   }
 }
 

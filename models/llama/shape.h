@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -48,10 +49,10 @@ struct Sequences {
 };
 
 /// Cosines and sines of rotary positions (Su et al. 2021, arXiv:2104.09864): pair i at position p is rotated by
-/// p · theta^(-2i/head_dim).
+/// p · theta^(-2i/head_dim), a frequency that may be scaled.
 class Rotations {
  public:
-  Rotations(std::int64_t head_dim, double theta);
+  Rotations(std::int64_t head_dim, double theta, const std::optional<RopeScaling>& scaling = std::nullopt);
 
   /// [positions, head_dim / 2] each; grows to that many positions.
   void need(std::int64_t positions);

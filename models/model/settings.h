@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -21,6 +22,19 @@ struct CnnSettings {
   bool batch_norm = false;  ///< between convolution and ReLU, with statistics over all ranks
 };
 
+/// Llama 3's scaling of rotary frequencies to longer texts than it was first trained on, the "rope_scaling" of
+/// rope_type "llama3" in its config.json: frequencies whose wavelength is above original_positions / low_freq_factor
+/// are divided by `factor`, those below original_positions / high_freq_factor stay, and between them it is
+/// interpolated.
+struct RopeScaling {
+  double factor = 8;
+  double low_freq_factor = 1;
+  double high_freq_factor = 4;             ///< above low_freq_factor
+  std::int64_t original_positions = 8192;  ///< original_max_position_embeddings
+
+  bool operator==(const RopeScaling&) const = default;
+};
+
 /// Sizes of a Llama, those of its config.json.
 struct LlamaSettings {
   std::int64_t vocabulary = 256;  ///< vocab_size
@@ -33,6 +47,7 @@ struct LlamaSettings {
   double rope_theta = 1e4;
   double norm_eps = 1e-5;  ///< rms_norm_eps
   bool tied_head = false;  ///< tie_word_embeddings: the head shares the embedding's weights
+  std::optional<RopeScaling> rope_scaling{};
 };
 
 /// Sizes by name: "tiny" (trains in a test), "small" (trains on two cores), "base" (wants a GPU).
@@ -43,7 +58,7 @@ LlamaSettings llama_preset(std::string_view name);
 struct ModelSettings {
   std::vector<std::int64_t> sizes;  ///< mlp: units of each layer; empty takes the model's default
   std::int64_t inputs = 0;          ///< mlp, cnn: inputs of the data, checked against the sizes; 0: not checked
-  std::int64_t classes = 0;         ///< mlp, cnn: classes of the data, as inputs
+  std::int64_t classes = 0;         ///< mlp, cnn: classes of the data; the model may have more
   CnnSettings cnn;
   LlamaSettings llama;
   Precision precision = Precision::f32;

@@ -52,6 +52,12 @@ void AtomicFile::write(const void* data, std::size_t bytes) {
   }
 }
 
+void AtomicFile::rewrite_beginning(std::string_view bytes) {
+  if (::lseek(file_.get(), 0, SEEK_SET) != 0) refuse_errno(target_);
+  write(bytes.data(), bytes.size());
+  if (::lseek(file_.get(), 0, SEEK_END) < 0) refuse_errno(target_);
+}
+
 void AtomicFile::commit() {
   if (::fsync(file_.get()) != 0) refuse_errno(target_);
   if (::close(file_.release()) != 0) refuse_errno(target_);

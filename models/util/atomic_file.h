@@ -19,6 +19,8 @@ class AtomicFile {
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   void write(const void* data, std::size_t bytes);
+  /// Replaces bytes that were written, from the file's beginning on.
+  void rewrite_beginning(std::string_view bytes);
   void commit();
 
  private:

@@ -8,11 +8,11 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
 #include <numeric>
 #include <utility>
 
+#include <kolo/detail/cache_folder.h>
 #include <kolo/error.h>
 
 extern char** environ;
@@ -224,7 +224,7 @@ const std::array<Setting, 22>& table() {
 }
 
 /// KOLO_ variables of the tests, not of a session.
-constexpr std::array<std::string_view, 1> other_variables{"KOLO_SHARED_DIR"};
+constexpr std::array<std::string_view, 2> other_variables{"KOLO_PYTHON", "KOLO_SHARED_DIR"};
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {  // Levenshtein, one row at a time
   std::vector<std::size_t> row(b.size() + 1);
@@ -280,10 +280,8 @@ void report(const Config& config, const std::string& line) noexcept {
 std::string tuning_path(const Config& config) {
   if (config.tuning == "none") return "";
   if (!config.tuning.empty()) return config.tuning;
-  const char* const cache = std::getenv("XDG_CACHE_HOME");
-  if (cache && *cache == '/') return std::string(cache) + "/kolo/tuning";
-  const char* const home = std::getenv("HOME");
-  return home && *home == '/' ? std::string(home) + "/.cache/kolo/tuning" : "";
+  const std::string cache = detail::cache_folder();
+  return cache.empty() ? "" : cache + "/tuning";
 }
 
 std::span<const Setting> settings() {

@@ -62,10 +62,10 @@ before=$(newest)
 
 # The rest of the way, a few steps on, and the same way without a stop.
 steps=$((before + 3))
-(train 2 --steps $steps --checkpoint "$folder/checkpoints" --every 1 --resume --save "$folder/killed") >"$folder/out" 2>&1 || fail "the last resume failed"
+(train 2 --steps $steps --checkpoint "$folder/checkpoints" --every 1 --resume --save "$folder/killed.safetensors") >"$folder/out" 2>&1 || fail "the last resume failed"
 if grep -q 'damaged' "$folder/out"; then fail "the last checkpoint was damaged"; fi
-(train 2 --steps $steps --save "$folder/straight") >"$folder/out" 2>&1 || fail "the run without a stop failed"
-cmp "$folder/killed" "$folder/straight" >&2 || fail "the parameters differ from those of a run without a stop"
+(train 2 --steps $steps --save "$folder/straight.safetensors") >"$folder/out" 2>&1 || fail "the run without a stop failed"
+cmp "$folder/killed.safetensors" "$folder/straight.safetensors" >&2 || fail "the parameters differ from those of a run without a stop"
 ((inside >= inside_wanted)) || fail "only $inside of $tries kills were inside a write"
 printf 'killed %d times within %d steps, %d of them inside a write: nothing was lost, the parameters are the same\n' \
   "$tries" "$steps" "$inside"

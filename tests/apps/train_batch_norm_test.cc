@@ -41,11 +41,12 @@ class TrainBatchNorm : public ::testing::Test {
 
 /// Statistics of each rank's own 60 examples would be off by a tenth of a deviation.
 TEST_F(TrainBatchNorm, TwoRanksAreOneWithADoubleBatch) {
-  run(0, "--steps 0 --save " + path("start"));
-  leave_out("start", "conv1.bias");  // which a norm takes away again: its gradient is nothing but rounding
-  run(0, "--steps 8 --batch 120 --save " + path("one") + " --log " + path("one.jsonl"));
-  run(2, "--steps 8 --batch 60 --save " + path("two") + " --log " + path("two.jsonl"));
-  EXPECT_LT(apart(folder_ / "two", folder_ / "one", folder_ / "start"), 1e-4);  // with the running statistics
+  run(0, "--steps 0 --save " + path("start.safetensors"));
+  leave_out("start.safetensors", "conv1.bias");  // which a norm takes away again: its gradient is nothing but rounding
+  run(0, "--steps 8 --batch 120 --save " + path("one.safetensors") + " --log " + path("one.jsonl"));
+  run(2, "--steps 8 --batch 60 --save " + path("two.safetensors") + " --log " + path("two.jsonl"));
+  EXPECT_LT(apart(folder_ / "two.safetensors", folder_ / "one.safetensors", folder_ / "start.safetensors"),
+            1e-4);  // with the running statistics
   const auto one = losses_in(folder_ / "one.jsonl"), two = losses_in(folder_ / "two.jsonl");
   ASSERT_EQ(two.size(), 8u);
   for (std::size_t step = 0; step < one.size(); ++step) EXPECT_NEAR(two[step], one[step], 2e-5 * one[step]) << step;
@@ -55,11 +56,12 @@ TEST_F(TrainBatchNorm, TwoRanksAreOneWithADoubleBatch) {
 }
 
 TEST_F(TrainBatchNorm, RunningStatisticsAreResumedToTheBit) {
-  run(2, "--steps 8 --batch 60 --save " + path("straight"));
-  run(2, "--steps 5 --batch 60 --checkpoint " + path("c") + " --save " + path("half"));
-  run(2, "--steps 8 --batch 60 --checkpoint " + path("c") + " --resume --save " + path("resumed"));
-  EXPECT_NE(saved("half", "bn1.running_mean"), saved("straight", "bn1.running_mean")) << "they move in every step";
-  EXPECT_EQ(read_file(folder_ / "resumed"), read_file(folder_ / "straight"));
+  run(2, "--steps 8 --batch 60 --save " + path("straight.safetensors"));
+  run(2, "--steps 5 --batch 60 --checkpoint " + path("c") + " --save " + path("half.safetensors"));
+  run(2, "--steps 8 --batch 60 --checkpoint " + path("c") + " --resume --save " + path("resumed.safetensors"));
+  EXPECT_NE(saved("half.safetensors", "bn1.running_mean"), saved("straight.safetensors", "bn1.running_mean"))
+      << "they move in every step";
+  EXPECT_EQ(read_file(folder_ / "resumed.safetensors"), read_file(folder_ / "straight.safetensors"));
 }
 
 }  // namespace

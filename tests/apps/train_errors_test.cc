@@ -86,7 +86,8 @@ TEST_F(TrainErrors, Values) {
 
 TEST_F(TrainErrors, Sizes) {
   EXPECT_EQ(problem(0, "--sizes 100,10"),
-            "sizes 100,10 do not fit the data (784 inputs and 10 classes); the first size must be 784, the last 10");
+            "sizes 100,10 do not fit the data (784 inputs and 10 classes); the first size must be 784, the last at "
+            "least 10");
   ASSERT_EQ(train(folder_, 0, "--sizes 784,16,10 --steps 0 --save " + path("a.safetensors")).code, 0);
   EXPECT_EQ(train(folder_, 0, "--sizes 784,16,10 --steps 0 --init " + path("a.safetensors")).code, 0);
   EXPECT_EQ(problem(0, "--sizes 784,32,10 --init " + path("a.safetensors")),
@@ -143,9 +144,10 @@ TEST_F(TrainErrors, OutputsAreCheckedBeforeTraining) {
             "cannot write the log DIR/none/x.jsonl (No such file or directory); give --log a file in a folder that is "
             "writable "
             "and has room");
-  EXPECT_EQ(
-      problem(0, "--save " + path("none/x")),
-      "cannot write DIR/none/x (No such file or directory); name a file in a folder that is writable and has room");
+  EXPECT_EQ(problem(0, "--save " + path("none/x.safetensors")),
+            "cannot write DIR/none/x.safetensors (No such file or directory); name a file in a folder that is writable "
+            "and has "
+            "room");
 }
 
 /// Whatever is written is nothing else that is written or read, however its path is spelt; and nothing is touched.
@@ -182,37 +184,37 @@ TEST_F(TrainErrors, OutputsThatMeetOthersOrInputs) {
 
 TEST_F(TrainErrors, OutputsAmongTheFilesOfAFolderThatIsRead) {
   std::filesystem::create_directories(folder_ / "text");
-  write_file(folder_ / "text/a.txt", std::string(500, 'a'));
+  write_file(folder_ / "text/a.safetensors", std::string(500, 'a'));
   const std::string read = "--model llama --preset tiny --seq 16 --steps 1 --batch 2 --data " + path("text");
-  EXPECT_EQ(problem(0, read + " --save " + path("text/a.txt")),
-            "--save DIR/text/a.txt is a file of --data DIR/text; name another");
-  EXPECT_EQ(read_file(folder_ / "text/a.txt"), std::string(500, 'a'));
-  EXPECT_EQ(train(folder_, 0, read + " --save " + path("a.txt")).code, 0);
+  EXPECT_EQ(problem(0, read + " --save " + path("text/a.safetensors")),
+            "--save DIR/text/a.safetensors is a file of --data DIR/text; name another");
+  EXPECT_EQ(read_file(folder_ / "text/a.safetensors"), std::string(500, 'a'));
+  EXPECT_EQ(train(folder_, 0, read + " --save " + path("a.safetensors")).code, 0);
 }
 
 TEST_F(TrainErrors, AFullDiskUnderTheLog) {
   const std::string full =
       "cannot write the log /dev/full (No space left on device); give --log a file in a folder that is writable and "
       "has room";
-  EXPECT_EQ(problem(2, "--sizes 784,10 --log /dev/full --save " + path("x")), full);
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "x"));
+  EXPECT_EQ(problem(2, "--sizes 784,10 --log /dev/full --save " + path("x.safetensors")), full);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "x.safetensors"));
   EXPECT_EQ(problem(0, "--sizes 784,10 --steps 1 --log /dev/full"), full);
 }
 
 TEST_F(TrainErrors, AFullDiskUnderTheSavedFile) {
-  write_file(folder_ / "x", "older");
-  const auto done = run_shell(
-      folder_, fmt::format("ulimit -f 32; {} --sizes 784,128,10 --steps 2 --save {}", kolo_train(0), path("x")));
+  write_file(folder_ / "x.safetensors", "older");
+  const auto done = run_shell(folder_, fmt::format("ulimit -f 32; {} --sizes 784,128,10 --steps 2 --save {}",
+                                                   kolo_train(0), path("x.safetensors")));
   EXPECT_EQ(only_problem(done),
-            "cannot write DIR/x (File too large); name a file in a folder that is writable and has room");
-  EXPECT_EQ(read_file(folder_ / "x"), "older");
+            "cannot write DIR/x.safetensors (File too large); name a file in a folder that is writable and has room");
+  EXPECT_EQ(read_file(folder_ / "x.safetensors"), "older");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_.path()), {}), 4);  // and stdout, stderr, command
 }
 
 TEST_F(TrainErrors, Divergence) {
-  EXPECT_EQ(problem(2, "--sizes 784,16,10 --lr 1e30 --save " + path("x")).substr(0, 29),
+  EXPECT_EQ(problem(2, "--sizes 784,16,10 --lr 1e30 --save " + path("x.safetensors")).substr(0, 29),
             "the loss is not finite at ste");
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "x"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "x.safetensors"));
 }
 
 /// A problem on one rank only ends all of them with that rank's words.
@@ -290,14 +292,15 @@ TEST_F(TrainErrors, ParametersThatAreNotFinite) {
 
 TEST_F(TrainErrors, StdoutThatTakesNothing) {
   const std::string advice = "; let it go to a terminal, a file with room, or /dev/null";
-  const std::string run = kolo_train(0) + " --sizes 784,10 --steps 3 --save " + path("x") + " --log " + path("log");
+  const std::string run =
+      kolo_train(0) + " --sizes 784,10 --steps 3 --save " + path("x.safetensors") + " --log " + path("log");
   const std::string full = "cannot write to stdout (No space left on device)" + advice;
   EXPECT_EQ(only_problem(run_shell(folder_, run + " >/dev/full")), full);
-  EXPECT_TRUE(std::filesystem::exists(folder_ / "x"));
-  std::filesystem::remove(folder_ / "x");
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "x.safetensors"));
+  std::filesystem::remove(folder_ / "x.safetensors");
   EXPECT_EQ(only_problem(run_shell(folder_, "set -o pipefail; " + run + " | true")),
             "cannot write to stdout (Broken pipe)" + advice);
-  EXPECT_TRUE(std::filesystem::exists(folder_ / "x"));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "x.safetensors"));
   EXPECT_EQ(events_in(folder_ / "log", "eval").size(), 1u);
   EXPECT_EQ(only_problem(run_shell(folder_, kolo_train(0) + " --help >/dev/full")), full);
 }

@@ -15,6 +15,7 @@ struct GoldenRun {
   std::string trace;   ///< the list of losses in trace.json; "steps" has objects
   double tolerance;    ///< of the weights, by the distance moved
   std::vector<int> ranks;
+  int steps = 10;  ///< that --steps says: the reference's schedule ends a step behind its last
 };
 
 std::string replaced(std::string text, std::string_view what, const std::string& by) {
@@ -42,9 +43,22 @@ class TrainGolden : public ::testing::TestWithParam<GoldenRun> {
   void check(const std::string& flags) {
     const GoldenRun& run = GetParam();
     const auto log = folder_ / "log.jsonl", save = folder_ / "save.safetensors";
-    const auto done =
-        train(folder_, ranks_, fmt::format("{} --steps 10 --save '{}' --log '{}'", flags, save.string(), log.string()));
-    ASSERT_EQ(done.code, 0) << done.err;
+    const auto with_steps = [&](int steps, const std::string& more) {
+      const auto done =
+          train(folder_, ranks_, fmt::format("{} --steps {} --log '{}' {}", flags, steps, log.string(), more));
+      ASSERT_EQ(done.code, 0) << done.err;
+    };
+    const auto to_save = fmt::format(" --save '{}'", save.string());
+    if (run.steps == 10) {
+      with_steps(10, to_save);
+    } else {  // what was there after ten of its steps
+      const auto checkpoints = folder_ / "checkpoints";
+      const auto keep = fmt::format(" --checkpoint '{}'", checkpoints.string());
+      std::filesystem::remove_all(checkpoints);
+      with_steps(run.steps, keep + " --every 10");
+      std::filesystem::remove_all(checkpoints / fmt::format("step-{:09}", run.steps));
+      with_steps(10, keep + " --resume" + to_save);
+    }
     const auto trace = nlohmann::json::parse(read_file(golden_ / "trace.json"))[run.trace];
     const auto want = numbers(trace, "loss"), got = losses_in(log);
     ASSERT_EQ(got.size(), want.size());
@@ -85,8 +99,8 @@ INSTANTIATE_TEST_SUITE_P(
         GoldenRun{"cnn_sgd", "cnn", "--model cnn " + digits_flags + sgd, 32, "after_10_sgd", "sgd", 1e-4, {1, 2}},
         GoldenRun{
             "cnn_adamw", "cnn", "--model cnn " + digits_flags + adamw, 32, "after_10_adamw", "adamw", 1e-4, {1, 2}},
-        GoldenRun{"llama", "llama", text + "--seq 32 ", 4, "after_10_steps", "steps", 5e-3, {1, 2}},
-        GoldenRun{"tied", "llama_tied_sharded", text + "--seq 29 ", 3, "after_10_steps", "steps", 5e-3, {1, 3}}),
+        GoldenRun{"llama", "llama", text + "--seq 32 ", 4, "after_10_steps", "steps", 5e-3, {1, 2}, 11},
+        GoldenRun{"tied", "llama_tied_sharded", text + "--seq 29 ", 3, "after_10_steps", "steps", 5e-3, {1, 3}, 11}),
     [](const auto& info) { return info.param.name; });
 
 TEST_P(TrainGolden, TenStepsGiveTheSameLossesAndWeights) {

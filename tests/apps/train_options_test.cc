@@ -95,7 +95,7 @@ TEST_F(TrainOptions, ReadsEveryFlag) {
   const Options options = parse(
       "--model mlp --sizes 784,5,10 --init i --data d --order sequential --epochs 3 --steps 4 --batch=8 --optimizer "
       "sgd "
-      "--lr 1e-2 --momentum 0 --seed 18446744073709551615 --save s --log l --eval-every 6");
+      "--lr 1e-2 --momentum 0 --seed 18446744073709551615 --save s --save-dtype bf16 --log l --eval-every 6");
   EXPECT_EQ(options.sizes, (std::vector<std::int64_t>{784, 5, 10}));
   EXPECT_EQ(options.init, "i");
   EXPECT_EQ(options.data, "d");
@@ -105,6 +105,7 @@ TEST_F(TrainOptions, ReadsEveryFlag) {
   EXPECT_EQ(options.momentum, 0);
   EXPECT_EQ(options.seed, 18446744073709551615u);
   EXPECT_EQ(options.save, "s");
+  EXPECT_EQ(options.save_dtype, models::Precision::bf16);
   EXPECT_EQ(options.log, "l");
   EXPECT_EQ(options.eval_every, 6);
 }

@@ -42,7 +42,7 @@ class TrainResume : public ::testing::Test {
 /// Steps of 2 x 300 examples: 14 to an epoch, the last one uneven.
 TEST_F(TrainResume, TheSameBitsAsARunWithoutAStop) {
   const std::string flags = "--batch 300 --schedule linear --warmup 4 --eval-every 7 ";
-  run(2, flags + "--steps 20 --save " + path("straight") + " --log " + path("straight.jsonl"));
+  run(2, flags + "--steps 20 --save " + path("straight.safetensors") + " --log " + path("straight.jsonl"));
   // Killed in effect: the run of 20 steps is made to end at 9 by resuming from a copy.
   run(2, flags + "--steps 20 --every 9 --keep 9 --checkpoint " + path("all"));
   EXPECT_EQ(checkpoints("all"), (std::vector<std::string>{"step-000000009", "step-000000018", "step-000000020"}));
@@ -50,9 +50,9 @@ TEST_F(TrainResume, TheSameBitsAsARunWithoutAStop) {
   std::filesystem::copy(folder_ / "all/step-000000009", folder_ / "cut/step-000000009");
   std::filesystem::copy(folder_ / "straight.jsonl", folder_ / "cut.jsonl");
   const auto done = run(2, flags + "--steps 20 --checkpoint " + path("cut") + " --resume --log " + path("cut.jsonl") +
-                               " --save " + path("resumed"));
+                               " --save " + path("resumed.safetensors"));
   EXPECT_NE(done.out.find("resume    from step 9 of "), std::string::npos) << done.out;
-  EXPECT_EQ(read_file(folder_ / "resumed"), read_file(folder_ / "straight"));
+  EXPECT_EQ(read_file(folder_ / "resumed.safetensors"), read_file(folder_ / "straight.safetensors"));
   EXPECT_EQ(losses_in(folder_ / "cut.jsonl"), losses_in(folder_ / "straight.jsonl"));
   EXPECT_EQ(events_in(folder_ / "cut.jsonl", "eval").size(), events_in(folder_ / "straight.jsonl", "eval").size());
   EXPECT_EQ(checkpoints("cut"), (std::vector<std::string>{"step-000000009", "step-000000020"}));
@@ -83,7 +83,7 @@ TEST_F(TrainResume, ARunThatIsDoneMeasuresAgain) {
   const std::string flags = "--batch 500 --checkpoint " + path("c") + " --log " + path("log");
   run(0, flags + " --steps 6");
   const auto measured = events_in(folder_ / "log", "eval");
-  for (const std::string steps : {" --steps 6", " --steps 4", " --steps 9 --eval-only"}) {
+  for (const std::string steps : {" --steps 6", " --steps 4 --eval-only", " --steps 9 --eval-only"}) {
     run(0, flags + " --resume" + steps);
     EXPECT_EQ(events_in(folder_ / "log", "eval"), measured) << steps;
     EXPECT_EQ(losses_in(folder_ / "log").size(), 6u);
@@ -91,31 +91,33 @@ TEST_F(TrainResume, ARunThatIsDoneMeasuresAgain) {
 }
 
 TEST_F(TrainResume, AnotherNumberOfRanksIsEqualToRounding) {
-  run(2, "--batch 300 --steps 12 --save " + path("straight"));
-  run(0, "--steps 0 --save " + path("start"));
+  run(2, "--batch 300 --steps 12 --save " + path("straight.safetensors"));
+  run(0, "--steps 0 --save " + path("start.safetensors"));
   run(2, "--batch 300 --steps 6 --checkpoint " + path("c"));
   std::filesystem::copy(folder_ / "c", folder_ / "d", std::filesystem::copy_options::recursive);
-  run(3, "--batch 200 --steps 12 --resume --save " + path("three") + " --checkpoint " + path("c"));
-  run(0, "--batch 100 --accumulate 6 --steps 12 --resume --save " + path("one") + " --checkpoint " + path("d"));
-  EXPECT_LT(apart(folder_ / "three", folder_ / "straight", folder_ / "start"), 1e-4);
-  EXPECT_LT(apart(folder_ / "one", folder_ / "straight", folder_ / "start"), 1e-4);
+  run(3, "--batch 200 --steps 12 --resume --save " + path("three.safetensors") + " --checkpoint " + path("c"));
+  run(0, "--batch 100 --accumulate 6 --steps 12 --resume --save " + path("one.safetensors") + " --checkpoint " +
+             path("d"));
+  EXPECT_LT(apart(folder_ / "three.safetensors", folder_ / "straight.safetensors", folder_ / "start.safetensors"),
+            1e-4);
+  EXPECT_LT(apart(folder_ / "one.safetensors", folder_ / "straight.safetensors", folder_ / "start.safetensors"), 1e-4);
 }
 
 TEST_F(TrainResume, ADamagedCheckpointIsPassedOver) {
   const std::string flags = "--batch 500 --checkpoint " + path("c");
-  run(2, flags + " --steps 6 --every 3 --save " + path("six"));
+  run(2, flags + " --steps 6 --every 3 --save " + path("six.safetensors"));
   const auto model = folder_ / "c/step-000000006/model.safetensors";
   std::string bytes = read_file(model);
   bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
   write_file(model, bytes);
-  const auto done = run(2, flags + " --steps 6 --resume --save " + path("again"));
+  const auto done = run(2, flags + " --steps 6 --resume --save " + path("again.safetensors"));
   ASSERT_EQ(done.problems().size(), 1u) << done.err;
   EXPECT_EQ(
       done.problems()[0],
       "the checkpoint of step 6 is damaged (the CRC-32C of model.safetensors is wrong): going on from the one before "
       "it; it is now called unusable-step-000000006");
   EXPECT_NE(done.out.find("resume    from step 3 of "), std::string::npos) << done.out;
-  EXPECT_EQ(read_file(folder_ / "again"), read_file(folder_ / "six"));
+  EXPECT_EQ(read_file(folder_ / "again.safetensors"), read_file(folder_ / "six.safetensors"));
   EXPECT_EQ(checkpoints("c"),
             (std::vector<std::string>{"step-000000003", "step-000000006", "unusable-step-000000006"}));
 }
@@ -147,6 +149,20 @@ TEST_F(TrainResume, WhatDoesNotBelongTogetherIsRefused) {
             std::string::npos);
   const auto done = train(folder_, 0, "--sizes 784,16,10 --optimizer adamw --batch 500 --resume --steps 4" + to);
   EXPECT_NE(done.err.find("does not fit the model"), std::string::npos) << done.err;
+}
+
+/// Not trained back to a step that was passed; and nothing of the run is touched.
+TEST_F(TrainResume, ACheckpointBehindTheEndOfTheRunIsRefused) {
+  const std::string to = " --checkpoint " + path("c") + " --log " + path("log");
+  run(0, "--batch 500 --steps 2" + to);
+  const std::string log = read_file(folder_ / "log");
+  for (const int ranks : {0, 2}) {
+    EXPECT_EQ(
+        problem(ranks, fmt::format("--optimizer adamw --batch {} --resume --steps 1", ranks == 0 ? 500 : 250) + to),
+        "the checkpoint is of step 2, and this run ends at step 1; give more --steps or --epochs, or --eval-only");
+  }
+  EXPECT_EQ(read_file(folder_ / "log"), log);
+  EXPECT_EQ(checkpoints("c"), std::vector<std::string>{"step-000000002"});
 }
 
 TEST_F(TrainResume, AFullDiskLosesOneCheckpointAndNothingElse) {

@@ -24,12 +24,13 @@ INSTANTIATE_TEST_SUITE_P(Ranks, TrainTwice, ::testing::Values(2, 3));
 TEST_P(TrainTwice, OneSeedGivesTheSameBits) {
   const TempFolder folder;
   for (const std::string run : {"1", "2"}) {
-    const auto done = train(folder, GetParam(),
-                            fmt::format("--sizes 784,128,64,10 --batch 100 --steps 50 --seed 5 --save '{}' --log '{}'",
-                                        (folder / run).string(), (folder / (run + ".jsonl")).string()));
+    const auto done =
+        train(folder, GetParam(),
+              fmt::format("--sizes 784,128,64,10 --batch 100 --steps 50 --seed 5 --save '{}' --log '{}'",
+                          (folder / (run + ".safetensors")).string(), (folder / (run + ".jsonl")).string()));
     ASSERT_EQ(done.code, 0) << done.err;
   }
-  EXPECT_EQ(read_file(folder / "1"), read_file(folder / "2"));
+  EXPECT_EQ(read_file(folder / "1.safetensors"), read_file(folder / "2.safetensors"));
   EXPECT_EQ(timeless(folder / "1.jsonl"), timeless(folder / "2.jsonl"));
   EXPECT_EQ(losses_in(folder / "1.jsonl").size(), 50u);
 }
@@ -37,11 +38,12 @@ TEST_P(TrainTwice, OneSeedGivesTheSameBits) {
 TEST(TrainSame, AnotherSeedGivesOtherBits) {
   const TempFolder folder;
   for (const std::string seed : {"1", "2"}) {
-    const auto done =
-        train(folder, 0, fmt::format("--sizes 784,10 --steps 3 --seed {} --save '{}'", seed, (folder / seed).string()));
+    const auto done = train(folder, 0,
+                            fmt::format("--sizes 784,10 --steps 3 --seed {} --save '{}'", seed,
+                                        (folder / (seed + ".safetensors")).string()));
     ASSERT_EQ(done.code, 0) << done.err;
   }
-  EXPECT_NE(read_file(folder / "1"), read_file(folder / "2"));
+  EXPECT_NE(read_file(folder / "1.safetensors"), read_file(folder / "2.safetensors"));
 }
 
 /// Whether ranks share the optimizer's state out, on one node or two, from the beginning or behind a checkpoint.
@@ -79,7 +81,7 @@ TEST_P(TrainWorldSize, RanksTimesBatchIsAllThatMatters) {
     const auto name = fmt::format("{}", ranks);
     const auto done = train(folder, ranks,
                             fmt::format("--sizes 784,32,10 --order {} --batch {} --save '{}' --log '{}' {}", GetParam(),
-                                        global_batch / std::max(ranks, 1), (folder / name).string(),
+                                        global_batch / std::max(ranks, 1), (folder / (name + ".safetensors")).string(),
                                         (folder / (name + ".jsonl")).string(), more));
     EXPECT_EQ(done.code, 0) << done.err;
   };
@@ -104,7 +106,9 @@ TEST_P(TrainWorldSize, RanksTimesBatchIsAllThatMatters) {
       EXPECT_NEAR(got_eval[i]["loss"].get<double>(), want_eval[i]["loss"].get<double>(), 1e-4);
       EXPECT_NEAR(got_eval[i]["accuracy"].get<double>(), want_eval[i]["accuracy"].get<double>(), 0.0011);
     }
-    EXPECT_LT(apart(folder / fmt::format("{}", ranks), folder / "1", folder / "0"), 1e-4) << ranks << " ranks";
+    EXPECT_LT(apart(folder / fmt::format("{}.safetensors", ranks), folder / "1.safetensors", folder / "0.safetensors"),
+              1e-4)
+        << ranks << " ranks";
   }
 }
 

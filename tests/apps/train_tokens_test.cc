@@ -85,7 +85,7 @@ TEST_F(TrainTokens, BadPrompts) {
   write_file(folder_ / "u16", std::string(2000, '\0'));
   const std::string forever = "--seq 16 --steps 1000000000 --sample 5 --tokens u16 --data " + path("u16");
   EXPECT_EQ(problem(2, forever + " --prompt abc"),
-            "--prompt is 'abc', and the tokens are not bytes; give their numbers, such as '17 4'");
+            "--prompt is 'abc', and the tokens are not bytes; give their numbers, such as '17 4', or --tokenizer");
   EXPECT_EQ(problem(0, forever + " --prompt '3 256'"),
             "the prompt's token 256 is out of range (the model's vocabulary has 256); choose others");
 }
@@ -115,7 +115,7 @@ TEST_F(TrainTokens, ATokenOutOfTheVocabularyEndsAllRanks) {
 TEST_F(TrainTokens, BadInput) {
   EXPECT_EQ(problem(2, "--data " + path("none")),
             "cannot use DIR/none (No such file or directory); give a file of tokens, or a folder of such files");
-  EXPECT_EQ(problem(0, "--seq 20000 --data " + path("text")),
+  EXPECT_EQ(problem(0, "--positions 20000 --data " + path("text")),
             "18000 tokens to train on are too few for a sequence of 20000 and one more; give more, or a smaller --seq");
   EXPECT_EQ(problem(0, "--tokens u16"), "--tokens is the dtype of --data; add --data");
   EXPECT_EQ(problem(0, "--sizes 3,4"), "--sizes means nothing to --model llama (it is for mlp); leave it out");
@@ -134,10 +134,125 @@ TEST_F(TrainTokens, BadInput) {
             "--data and --save both name DIR/text; give each a file of its own");
 }
 
-/// A file alone does not say how many heads there are: a flag or a config must.
+/// What encodes, trains and decodes: with a tokenizer that this program made.
+class TrainTokenizer : public TrainTokens {
+ protected:
+  void SetUp() override {
+    TrainTokens::SetUp();
+    const auto made = command("tokenizer --vocab 300 --data " + path("text") + " --out " + path("made"));
+    ASSERT_EQ(made.code, 0) << made.err;
+    said_ = without_folder(made.out);
+  }
+  Finished command(const std::string& flags, int ranks = 0) {
+    return train(folder_, ranks, flags, "XDG_CACHE_HOME=" + path("cache"));
+  }
+  Finished with_tokenizer(int ranks, const std::string& flags) {
+    return command("--model llama --preset tiny --seq 16 --tokenizer " + path("made/tokenizer.json") + " " + flags,
+                   ranks);
+  }
+  std::vector<std::filesystem::path> cached() const {
+    return {std::filesystem::directory_iterator(folder_ / "cache/kolo/tokens"), {}};
+  }
+
+  std::string said_;
+};
+
+TEST_F(TrainTokenizer, TrainsOnTextAndDecodesSamples) {
+  EXPECT_EQ(
+      said_,
+      "DIR/made/tokenizer.json: 277 tokens of 20000 bytes in 1 file, and no pair is left that occurs often enough "
+      "for more\n");
+  const std::string flags = "--batch 4 --steps 60 --warmup 5 --lr 1e-2 --sample 10 --temperature 0 --prompt 'the wind'";
+  const auto done = with_tokenizer(2, flags + " --data " + path("text"));
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_NE(done.out.find(" tokens of "), std::string::npos) << done.out;
+  const auto at = done.out.find("\nthe wind");
+  ASSERT_NE(at, std::string::npos) << done.out;
+  EXPECT_NE(done.out.find(" and leaves ", at), std::string::npos) << done.out;
+  // Tokens of the cache are as good as the text, and told by their header.
+  const auto files = cached();
+  ASSERT_EQ(files.size(), 1u);
+  const auto again = with_tokenizer(2, flags + fmt::format(" --data '{}'", files[0].string()));
+  EXPECT_EQ(again.out.substr(again.out.find("\nloss ")).substr(0, 20),
+            done.out.substr(done.out.find("\nloss ")).substr(0, 20));
+  EXPECT_EQ(again.out.substr(again.out.find("\nthe wind")), done.out.substr(at));
+  EXPECT_EQ(cached().size(), 1u);
+}
+
+TEST_F(TrainTokenizer, WhatDoesNotFit) {
+  const auto problem = [&](const Finished& done) {
+    EXPECT_EQ(done.code, 1);
+    return done.problems().size() == 1 ? without_folder(done.problems().front()) : done.err;
+  };
+  EXPECT_EQ(
+      problem(with_tokenizer(2, "--vocab 256 --data " + path("text"))),
+      "a vocabulary of 256 has no room for the 277 tokens of --tokenizer DIR/made/tokenizer.json; leave --vocab out");
+  EXPECT_EQ(problem(command("--model mlp --tokenizer " + path("made/tokenizer.json"))),
+            "--tokenizer means nothing to --model mlp (it is for llama); leave it out");
+  EXPECT_EQ(
+      problem(command("--model llama --tokenizer " + path("text"), 2)),
+      "cannot use DIR/text (it is not JSON, or damaged); give the tokenizer.json of byte-level BPE, such as Llama 3's "
+      "or one that 'kolo-train tokenizer' writes");
+  EXPECT_EQ(problem(with_tokenizer(0, "--steps 0 --data " + path("text") + " --log " + path("made/tokenizer.json"))),
+            "--tokenizer and --log both name DIR/made/tokenizer.json; give each a file of its own");
+  EXPECT_EQ(problem(train(folder_, 0, "--model llama --preset tiny --tokenizer " + path("made/tokenizer.json"),
+                          "env -u HOME -u XDG_CACHE_HOME")),
+            "there is no folder for encoded text (HOME is not set); set XDG_CACHE_HOME to one that is writable");
+  EXPECT_EQ(problem(command("tokenizer --vocab 255 --data x --out y")),
+            "--vocab is '255'; it takes a whole number from 256 to 16777216");
+  EXPECT_EQ(problem(command("tokenizer --data " + path("text"))), "--out is missing; add it");
+  EXPECT_EQ(problem(command("tokenizer --out " + path("made"))), "--data is missing; add it");
+  EXPECT_EQ(
+      problem(command("tokenizer --out " + path("text") + " --data " + path("text"))),
+      "cannot write DIR/text/tokenizer.json (Not a directory); name a file in a folder that is writable and has room");
+  EXPECT_EQ(problem(command("tokenizer --split gpt5 --out a --data b")),
+            "--split: unknown split 'gpt5' (known: gpt2, llama3); choose one of them");
+}
+
+TEST_F(TrainTokenizer, IsSavedBesideItsModel) {
+  const auto done = with_tokenizer(1, "--steps 0 --data " + path("text") + " --save " + path("model"));
+  ASSERT_EQ(done.code, 0) << done.err;
+  const auto same = command("--model llama --steps 0 --seq 16 --init " + path("model") + " --tokenizer " +
+                            path("model/tokenizer.json") + " --data " + path("text"));
+  EXPECT_EQ(same.code, 0) << same.err;
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "model/tokenizer_config.json"));
+}
+
+/// Each rank would make the same file.
+TEST_F(TrainTokenizer, OneRankMakesATokenizer) {
+  const auto done =
+      command("tokenizer --vocab 260 --data " + path("text") + " " + path("text") + " --out " + path("two"), 2);
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_EQ(without_folder(done.out), "DIR/two/tokenizer.json: 260 tokens of 40000 bytes in 2 files\n");
+}
+
+/// Neither trained nor evaluated beyond what the model has positions for.
+TEST_F(TrainTokens, SequencesLongerThanTheModelTakes) {
+  const std::string data = " --steps 0 --data " + path("text");
+  EXPECT_EQ(problem(0, "--seq 65" + data),
+            "--seq 65 is longer than the 64 positions of the model; give a smaller one, or more --positions");
+  const auto longer =
+      train(folder_, 0, "--model llama --preset tiny --positions 65 --seq 65 --save " + path("a.safetensors") + data);
+  ASSERT_EQ(longer.code, 0) << longer.err;
+  EXPECT_EQ(train(folder_, 2, "--model llama --init " + path("a.safetensors") + " --seq 66" + data).problems(),
+            std::vector<std::string>{"--seq 66 is longer than the 65 positions of the model; give a smaller one"});
+  EXPECT_EQ(train(folder_, 0, "--model llama --init " + path("a.safetensors") + " --seq 65" + data).code, 0);
+}
+
+/// Of a file by another program, shapes do not say how many heads there are: a flag or a config must.
 TEST_F(TrainTokens, SizesOfAFileAlone) {
   const std::string on = "--seq 16 --steps 0 --data " + path("text") + " ", tiny = "--model llama --preset tiny " + on;
-  ASSERT_EQ(train(folder_, 0, tiny + "--save " + path("a.safetensors")).code, 0);
+  ASSERT_EQ(train(folder_, 0, tiny + "--save " + path("whole.safetensors")).code, 0);
+  const models::SafetensorsFile whole(folder_ / "whole.safetensors");
+  std::vector<std::vector<float>> values;
+  std::vector<models::NamedValues> named;
+  for (const models::StoredTensor& tensor : whole.tensors()) {
+    values.emplace_back((tensor.end - tensor.begin) / sizeof(float));
+    whole.read(tensor, values.back());
+    named.push_back(
+        {tensor.name, Shape(std::vector<std::int64_t>(tensor.shape.begin(), tensor.shape.end())), values.back()});
+  }
+  models::write_safetensors(folder_ / "a.safetensors", named);
   const std::string from = "--init " + path("a.safetensors") + " " + on;
   const auto alone = [&](const std::string& flags) { return train(folder_, 0, "--model llama " + from + flags); };
   const std::string no_preset =

@@ -188,7 +188,9 @@ TEST(Registry, MakesModelsByName) {
   EXPECT_EQ(error_of([] {
               make_model("mlp", {.sizes = {100, 10}, .inputs = 784, .classes = 10});
             }),
-            "sizes 100,10 do not fit the data (784 inputs and 10 classes); the first size must be 784, the last 10");
+            "sizes 100,10 do not fit the data (784 inputs and 10 classes); the first size must be 784, the last at "
+            "least 10");
+  EXPECT_NO_THROW(make_model("mlp", {.sizes = {784, 12}, .inputs = 784, .classes = 10}));
 }
 
 }  // namespace

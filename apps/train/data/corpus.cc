@@ -8,12 +8,15 @@
 #include <string_view>
 #include <vector>
 
+#include <kolo/detail/cache_folder.h>
 #include <kolo/detail/hash.h>
 
 #include "apps/cli/version.h"
+#include "apps/memory.h"
 #include "models/data/dataset.h"
 #include "models/data/images.h"
 #include "models/data/token_stream.h"
+#include "models/tokenizer/token_cache.h"
 
 namespace kolo::train {
 namespace {
@@ -47,20 +50,38 @@ std::vector<fs::path> own_sources() {
   return files;
 }
 
-using Stream = std::shared_ptr<const models::TokenStream>;
+/// A stream of tokens, and where it is from.
+struct Source {
+  std::shared_ptr<const models::TokenStream> stream;
+  std::string name;
+  std::string kind;  ///< of tokens
+};
 
-Stream open_stream(const Options& options) {
-  if (!options.data.empty()) return std::make_shared<models::TokenStream>(options.data, options.tokens);
-  if (options.tokens != models::TokenType::bytes) {
-    throw UsageError("--tokens is the dtype of --data; add --data");
-  }
-  return std::make_shared<models::TokenStream>(own_sources(), options.tokens);
+fs::path encoded(const models::Tokenizer& tokenizer, const std::vector<fs::path>& files) {
+  const std::string cache = detail::cache_folder();
+  if (cache.empty())
+    throw UsageError(
+        "there is no folder for encoded text (HOME is not set); set XDG_CACHE_HOME to one that is writable");
+  return models::encode_files(tokenizer, files, fs::path(cache) / "tokens", [](std::uint64_t bytes) {
+    constexpr std::uint64_t takes_a_while = 16 << 20;
+    if (bytes >= takes_a_while) cli::print(fmt::format("data      encoding {}, once\n", format_bytes(bytes)));
+  });
 }
 
-std::string name_of(const Stream& stream, const std::string& path) {
-  const std::string_view plural = stream->files() == 1 ? "" : "s";
-  if (path.empty()) return fmt::format("the project's own sources, {} file{}", stream->files(), plural);
-  return stream->files() == 1 ? path : fmt::format("{}, {} files", path, stream->files());
+Source open_source(const Options& options, const std::string& path, const models::Tokenizer* tokenizer) {
+  if (path.empty() && options.tokens.value_or(models::TokenType::bytes) != models::TokenType::bytes)
+    throw UsageError("--tokens is the dtype of --data; add --data");
+  const std::vector<fs::path> files = path.empty() ? own_sources() : models::token_files(path);
+  auto stream = std::make_shared<models::TokenStream>(files, options.tokens);
+  std::string kind(to_string(stream->type()));
+  if (tokenizer != nullptr && stream->type() == models::TokenType::bytes) {
+    const std::array only{encoded(*tokenizer, files)};
+    stream = std::make_shared<models::TokenStream>(only, std::nullopt);
+    kind = "tokens";
+  }
+  const std::string_view plural = files.size() == 1 ? "" : "s";
+  if (path.empty()) return {stream, fmt::format("the project's own sources, {} file{}", files.size(), plural), kind};
+  return {stream, files.size() == 1 ? path : fmt::format("{}, {} files", path, files.size()), kind};
 }
 
 }  // namespace
@@ -77,26 +98,28 @@ Corpus read_images(const Options& options) {
   return corpus;
 }
 
-Corpus read_tokens(const Options& options, std::int64_t positions, std::int64_t vocabulary) {
-  const Stream stream = open_stream(options);
+Corpus read_tokens(const Options& options, const models::Tokenizer* tokenizer, std::int64_t positions,
+                   std::int64_t vocabulary) {
+  const Source source = open_source(options, options.data, tokenizer);
+  const std::int64_t all = source.stream->count();
   const bool splits = options.val.empty() && options.order == models::Order::shuffled;
-  const std::int64_t train = splits ? stream->count() - stream->count() / 10 : stream->count();
-  const Stream other =
-      options.val.empty() ? stream : std::make_shared<models::TokenStream>(options.val, options.tokens);
+  const std::int64_t train = splits ? all - all / 10 : all;
+  const Source other = options.val.empty() ? source : open_source(options, options.val, tokenizer);
   const models::Range rest =
-      options.val.empty() ? models::Range{train, stream->count() - train} : models::Range{0, other->count()};
-  const auto windows = [&](const Stream& from, const models::Range& part) {
-    return std::make_unique<models::TokenWindows>(from, models::TokenWindows::Settings{part, positions, vocabulary});
+      options.val.empty() ? models::Range{train, all - train} : models::Range{0, other.stream->count()};
+  const auto windows = [&](const Source& from, const models::Range& part) {
+    return std::make_unique<models::TokenWindows>(from.stream,
+                                                  models::TokenWindows::Settings{part, positions, vocabulary});
   };
   Corpus corpus;
-  corpus.train = windows(stream, {0, train});
+  corpus.train = windows(source, {0, train});
   corpus.held_out = windows(other, rest);
-  corpus.fingerprint = stream->fingerprint() ^ (options.val.empty() ? 0 : other->fingerprint() * 3);
-  const std::string held_out = options.val.empty() ? fmt::format("the last {}", rest.count)
-                                                   : fmt::format("{} of {}", rest.count, name_of(other, options.val));
-  corpus.description =
-      fmt::format("{} {} of {}: the first {} to train on{}", stream->count(), to_string(options.tokens),
-                  name_of(stream, options.data), train, rest.count > 0 ? fmt::format(", {} held out", held_out) : "");
+  corpus.bytes = source.kind == to_string(models::TokenType::bytes);
+  corpus.fingerprint = source.stream->fingerprint() ^ (options.val.empty() ? 0 : other.stream->fingerprint() * 3);
+  const std::string held_out =
+      options.val.empty() ? fmt::format("the last {}", rest.count) : fmt::format("{} of {}", rest.count, other.name);
+  corpus.description = fmt::format("{} {} of {}: the first {} to train on{}", all, source.kind, source.name, train,
+                                   rest.count > 0 ? fmt::format(", {} held out", held_out) : "");
   if (corpus.train->count() == 0) {
     throw UsageError(
         fmt::format("{} tokens to train on are too few for a sequence of {} and one more; give more, or a "

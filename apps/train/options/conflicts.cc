@@ -7,6 +7,7 @@
 #include <span>
 
 #include "apps/cli/files.h"
+#include "models/llama/saved_model.h"
 
 namespace kolo::train {
 namespace {
@@ -34,19 +35,32 @@ void check_not_inside(const NamedFile& input, const NamedFile& output) {
       fmt::format("{} {} is a file of {} {}; name another", output.flag, output.path, input.flag, input.path));
 }
 
+/// The folder of --save is replaced as a whole at the end.
+void check_not_in_saved(const NamedFile& output, const std::string& save) {
+  if (output.path.empty() || save.empty() || models::is_saved_as_file(save)) return;
+  if (!cli::is_below(output.path, save)) return;
+  throw UsageError(fmt::format("{} {} is in the folder of --save {}, which is for the model alone; name another place",
+                               output.flag, output.path, save));
+}
+
 /// Every output must be a file of its own, and none of the inputs.
 void check_files(const std::string& config, const Options& options) {
   const std::array read{NamedFile{"--config", config}, NamedFile{"--init", options.init},
-                        NamedFile{"--data", options.data}, NamedFile{"--val", options.val}};
-  const std::array written{NamedFile{"--log", options.log}, NamedFile{"--save", options.save},
-                           NamedFile{"--plot", options.plot}, NamedFile{"--tensorboard", options.tensorboard},
-                           NamedFile{"--checkpoint", options.checkpoint}};
+                        NamedFile{"--data", options.data}, NamedFile{"--val", options.val},
+                        NamedFile{"--tokenizer", options.tokenizer}};
+  const std::array written{NamedFile{"--log", options.log},
+                           NamedFile{"--save", options.save},
+                           NamedFile{"--plot", options.plot},
+                           NamedFile{"--tensorboard", options.tensorboard},
+                           NamedFile{"--checkpoint", options.checkpoint},
+                           NamedFile{"--logits", options.logits}};
   for (const NamedFile& input : read) {
     for (const NamedFile& output : written) {
       check_apart(input, output);
       check_not_inside(input, output);
     }
   }
+  for (const NamedFile& output : written) check_not_in_saved(output, options.save);
   for (std::size_t i = 0; i < written.size(); ++i) {
     for (std::size_t j = i + 1; j < written.size(); ++j) check_apart(written[i], written[j]);
   }
@@ -59,14 +73,15 @@ struct Limited {
 };
 
 constexpr std::array for_models{
-    Limited{"sizes", "mlp"},         Limited{"filters", "cnn"},         Limited{"dense", "cnn"},
-    Limited{"channels", "cnn"},      Limited{"sync-batch-norm", "cnn"}, Limited{"preset", "llama"},
-    Limited{"dim", "llama"},         Limited{"layers", "llama"},        Limited{"heads", "llama"},
-    Limited{"kv-heads", "llama"},    Limited{"ffn", "llama"},           Limited{"vocab", "llama"},
-    Limited{"rope-theta", "llama"},  Limited{"norm-eps", "llama"},      Limited{"tied-head", "llama"},
-    Limited{"recompute", "llama"},   Limited{"tokens", "llama"},        Limited{"seq", "llama"},
-    Limited{"val", "llama"},         Limited{"sample", "llama"},        Limited{"prompt", "llama"},
-    Limited{"temperature", "llama"}, Limited{"augment", "mlp and cnn"}};
+    Limited{"sizes", "mlp"},       Limited{"filters", "cnn"},         Limited{"dense", "cnn"},
+    Limited{"channels", "cnn"},    Limited{"sync-batch-norm", "cnn"}, Limited{"preset", "llama"},
+    Limited{"dim", "llama"},       Limited{"layers", "llama"},        Limited{"heads", "llama"},
+    Limited{"kv-heads", "llama"},  Limited{"ffn", "llama"},           Limited{"vocab", "llama"},
+    Limited{"positions", "llama"}, Limited{"logits", "llama"},        Limited{"rope-theta", "llama"},
+    Limited{"norm-eps", "llama"},  Limited{"tied-head", "llama"},     Limited{"recompute", "llama"},
+    Limited{"tokens", "llama"},    Limited{"seq", "llama"},           Limited{"val", "llama"},
+    Limited{"sample", "llama"},    Limited{"prompt", "llama"},        Limited{"temperature", "llama"},
+    Limited{"tokenizer", "llama"}, Limited{"augment", "mlp and cnn"}};
 
 constexpr std::array for_optimizers{Limited{"momentum", "sgd"}, Limited{"beta1", "adam and adamw"},
                                     Limited{"beta2", "adam and adamw"}, Limited{"eps", "adam and adamw"},
@@ -117,6 +132,8 @@ void check_conflicts(const Options& options, const ExplicitlySet& explicitly_set
   check_needs(explicitly_set, std::array<std::string_view, 3>{"every", "keep", "resume"}, "checkpoint",
               "checkpoint DIR");
   check_needs(explicitly_set, std::array<std::string_view, 2>{"prompt", "temperature"}, "sample", "sample N");
+  check_needs(explicitly_set, std::array<std::string_view, 1>{"save-dtype"}, "save", "save DIR_OR_FILE");
+  check_needs(explicitly_set, std::array<std::string_view, 1>{"logits"}, "eval-only", "eval-only");
   check_contradictions(options, explicitly_set);
 }
 

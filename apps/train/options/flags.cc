@@ -55,6 +55,12 @@ bool switch_of(const Given& given) {
   return false;
 }
 
+models::Precision save_dtype_of(const Given& given) {
+  const models::Precision dtype = models::precisions.parse(given.value);
+  if (dtype == models::Precision::f16) cli::refuse(given, "f32 or bf16");
+  return dtype;
+}
+
 /// The value itself, once `known` has found it among the words it may be.
 template <class Check>
 auto known_word(Check known) {
@@ -143,8 +149,8 @@ std::vector<Row> model_flags() {
            &Options::model, known_word(models::check_known)),
       path_flag("init", "DIR_OR_FILE",
                 "start from pretrained parameters, and take the sizes from them: a .safetensors file, or the folder of "
-                "a public checkpoint (config.json with model.safetensors or its index); a llama's file needs a "
-                "config.json beside it, or its sizes as flags (default: random initialisation)",
+                "a public checkpoint (config.json with model.safetensors or its index); a llama's file that another "
+                "program wrote needs a config.json beside it, or its sizes as flags (default: random initialisation)",
                 &Options::init, "a safetensors file, or a folder with a model", "a file"),
       flag("sizes", "N,N,...", "mlp: layer widths, input first (default: 784,1024,1024,10)", &Options::sizes, sizes_of),
       count_flag("filters", "cnn: output channels of the convolution (default: 32)", &Options::filters, 1,
@@ -163,6 +169,7 @@ std::vector<Row> model_flags() {
       count_flag("ffn", "llama: intermediate size of the feed-forward layer", &Options::ffn, 1, largest_size),
       count_flag("vocab", "llama: vocabulary size (default: the preset's, 256 for bytes)", &Options::vocab, 1,
                  largest_size),
+      count_flag("positions", "llama: longest sequence that the model takes", &Options::positions, 1, largest_size),
       number_flag("rope-theta", "llama: RoPE base", &Options::rope_theta, above_0),
       number_flag("norm-eps", "llama: epsilon of RMSNorm", &Options::norm_eps, above_0),
       switch_flag("tied-head", "llama: tie the output head to the embedding", &Options::tied_head),
@@ -179,12 +186,19 @@ std::vector<Row> data_flags() {
       path_flag("data", "FILE_OR_DIR",
                 "mlp, cnn: folder with MNIST's IDX files, gzipped or not: trains on train-*, holds out t10k-*; without "
                 "train-*, trains on the first four fifths of t10k-* and holds out the rest (default: digits that the "
-                "program renders). llama: file of text or tokens, or a folder of such files, read in the order of "
-                "their names (default: the project's own sources)",
+                "program renders). llama: file of text or tokens (llm.c's .bin, .npy; told by content), or a folder of "
+                "such files, read in the order of their names (default: the project's own sources)",
                 &Options::data, "a file or folder"),
-      flag("tokens", "TYPE", "llama: dtype of the token file: bytes, u16 or u32, little-endian (default: bytes)",
-           &Options::tokens, [](const Given& given) { return models::token_types.parse(given.value); }),
-      count_flag("seq", "llama: sequence length (default: the model's maximum)", &Options::seq, 1, 1 << 24),
+      path_flag(
+          "tokenizer", "FILE",
+          "llama: tokenizer.json (byte-level BPE) to encode text and to decode samples; encoded text is kept in the "
+          "user's cache folder; sets --vocab (default: bytes are tokens)",
+          &Options::tokenizer, "a tokenizer.json", "a file"),
+      flag("tokens", "TYPE",
+           "llama: dtype of token files without a header: bytes, u16, u32 or u64, little-endian (default: text, as "
+           "bytes)",
+           &Options::tokens, [](const Given& given) { return std::optional(models::token_types.parse(given.value)); }),
+      count_flag("seq", "llama: sequence length (default: the model's --positions)", &Options::seq, 1, largest_size),
       path_flag("val", "FILE",
                 "llama: held-out file (default: the last tenth of --data if the order is shuffled, none if sequential)",
                 &Options::val, "a file or folder"),
@@ -275,7 +289,12 @@ std::vector<Row> checkpoint_flags() {
 
 std::vector<Row> output_flags() {
   return {
-      path_flag("save", "FILE.safetensors", "write the trained parameters (f32)", &Options::save, "a file to write"),
+      path_flag("save", "DIR_OR_FILE",
+                "write the trained model: FILE.safetensors for one file, or a folder (config.json and "
+                "model.safetensors), which other tools load",
+                &Options::save, "a folder, or a file to write"),
+      flag("save-dtype", "TYPE", "dtype of the parameters in --save: f32 or bf16 (default: f32)", &Options::save_dtype,
+           save_dtype_of),
       path_flag("log", "FILE.jsonl", "write one JSON object per step and per evaluation", &Options::log,
                 "a file to write"),
       path_flag("tensorboard", "DIR", "write the same as TensorBoard event files", &Options::tensorboard,
@@ -285,9 +304,13 @@ std::vector<Row> output_flags() {
                  "steps between evaluations on the held-out data (default: after each epoch; always at the end)",
                  &Options::eval_every, 1),
       switch_flag("eval-only", "evaluate on the held-out data and train nothing", &Options::eval_only),
+      path_flag("logits", "FILE.safetensors",
+                "llama, with --eval-only: write the logits of the first --batch held-out sequences", &Options::logits,
+                "a file to write"),
       count_flag("sample", "llama: generate N tokens at the end", &Options::sample, 0, 1'000'000),
       flag("prompt", "TEXT",
-           "llama: prompt of the sample: text, or token ids with u16 and u32 (default: a line break, or 0)",
+           "llama: prompt of the sample: text, or token ids if tokens are numbers without --tokenizer (default: a line "
+           "break, or 0)",
            &Options::prompt, [](const Given& given) { return cli::text_of(given, "some text"); }),
       number_flag("temperature", "llama: sampling temperature; 0 takes the likeliest token (default: 0.8)",
                   &Options::temperature, cli::not_negative_of),

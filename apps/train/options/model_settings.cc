@@ -27,7 +27,8 @@ std::vector<Choice<std::int64_t>> counts(const Options& options, models::ModelSe
           {"heads", &options.heads, &llama.heads},
           {"kv-heads", &options.kv_heads, &llama.kv_heads},
           {"ffn", &options.ffn, &llama.ffn},
-          {"vocab", &options.vocab, &llama.vocabulary}};
+          {"vocab", &options.vocab, &llama.vocabulary},
+          {"positions", &options.positions, &llama.positions}};
 }
 
 std::vector<Choice<double>> numbers(const Options& options, models::ModelSettings& settings) {
@@ -57,15 +58,21 @@ void check(const Options& options, const std::vector<Choice<Value>>& choices) {
   }
 }
 
+template <class Value>
+void check_preset(const Options& options, const std::vector<Choice<Value>>& said,
+                  const std::vector<Choice<Value>>& held) {
+  for (std::size_t i = 0; i < said.size(); ++i) {
+    if (*said[i].given || *said[i].size == *held[i].size) continue;
+    contradicts(options, fmt::format("--preset {} (--{} {})", options.preset, said[i].flag, *said[i].size),
+                fmt::format("{}", *held[i].size), "preset");
+  }
+}
+
 /// A preset also gives sizes.
 void check_preset(const Options& options, models::ModelSettings& preset, models::ModelSettings& held) {
   if (options.preset.empty()) return;
-  const auto said = counts(options, preset), is = counts(options, held);
-  for (std::size_t i = 0; i < said.size(); ++i) {
-    if (*said[i].given || *said[i].size == *is[i].size) continue;
-    contradicts(options, fmt::format("--preset {} (--{} {})", options.preset, said[i].flag, *said[i].size),
-                fmt::format("{}", *is[i].size), "preset");
-  }
+  check_preset(options, counts(options, preset), counts(options, held));
+  check_preset(options, numbers(options, preset), numbers(options, held));
 }
 
 void take_over(const Options& options, const models::Pretrained& pretrained, models::ModelSettings& settings) {
@@ -108,8 +115,20 @@ models::ModelSettings model_settings(const Options& options, const std::optional
   put(counts(options, settings));
   put(numbers(options, settings));
   if (pretrained) take_over(options, *pretrained, settings);
-  settings.llama.positions = std::max(settings.llama.positions, options.seq.value_or(0));
+  if (options.seq.value_or(0) > settings.llama.positions) {
+    throw UsageError(fmt::format("--seq {} is longer than the {} positions of the model; give a smaller one{}",
+                                 *options.seq, settings.llama.positions, pretrained ? "" : ", or more --positions"));
+  }
   return settings;
+}
+
+void fit_to_tokenizer(models::ModelSettings& settings, const Options& options, const models::Tokenizer& tokenizer) {
+  std::int64_t& vocabulary = settings.llama.vocabulary;
+  if (!options.vocab && options.init.empty()) vocabulary = tokenizer.size();
+  if (vocabulary >= tokenizer.size()) return;
+  throw UsageError(fmt::format("a vocabulary of {} has no room for the {} tokens of --tokenizer {}; {}", vocabulary,
+                               tokenizer.size(), options.tokenizer,
+                               options.vocab ? "leave --vocab out" : "give the tokenizer of --init"));
 }
 
 std::int64_t positions_of(const Options& options, const models::ModelSettings& settings) {
@@ -125,10 +144,11 @@ void fit_to_data(models::ModelSettings& settings, const Options& options, const 
   }
   settings.inputs = images.input_size();
   settings.classes = images.classes;
+  if (settings.sizes.empty()) settings.sizes = {images.input_size(), 1024, 1024, images.classes};
   settings.cnn.channels = images.channels;
   settings.cnn.height = images.rows;
   settings.cnn.width = images.columns;
-  settings.cnn.classes = images.classes;
+  if (options.init.empty()) settings.cnn.classes = images.classes;
   if (settings.cnn.batch_norm && session.size() > 1) {
     settings.reduce = [&session](Tensor sums) { session.all_reduce("statistics of a batch", sums); };
   }

@@ -8,6 +8,7 @@
 #include "apps/train/options/options.h"
 #include "models/llama/pretrained.h"
 #include "models/model/settings.h"
+#include "models/tokenizer/tokenizer.h"
 
 namespace kolo::train {
 
@@ -18,6 +19,9 @@ std::optional<models::Pretrained> open_pretrained(const Options& options);
 /// The sizes from flags and pretrained parameters, without those that depend on the data.
 /// Errors: UsageError for a flag that contradicts the parameters, models::ModelError.
 models::ModelSettings model_settings(const Options& options, const std::optional<models::Pretrained>& pretrained);
+
+/// Makes the vocabulary the tokenizer's, unless a flag or --init says another. Errors: UsageError if that is smaller.
+void fit_to_tokenizer(models::ModelSettings& settings, const Options& options, const models::Tokenizer& tokenizer);
 
 /// Tokens of a sequence.
 std::int64_t positions_of(const Options& options, const models::ModelSettings& settings);

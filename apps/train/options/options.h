@@ -25,7 +25,7 @@ struct Options {
   std::optional<std::int64_t> filters, dense, channels;  ///< cnn; nothing: those of `init`, the model's, the data's
   bool sync_batch_norm = false;                          ///< cnn
   std::string preset;                                    ///< llama: where sizes come from that are not given
-  std::optional<std::int64_t> dim, layers, heads, kv_heads, ffn, vocab;  ///< llama
+  std::optional<std::int64_t> dim, layers, heads, kv_heads, ffn, vocab, positions;  ///< llama
   std::optional<double> rope_theta, norm_eps;
   bool tied_head = false;
   models::Precision precision = models::Precision::f32;
@@ -33,8 +33,9 @@ struct Options {
 
   std::string data;  ///< folder of digits, or file or folder of tokens; empty: what the program has itself
   std::string val;   ///< tokens held out; empty: the last tenth of `data`, or nothing if the order is sequential
-  models::TokenType tokens = models::TokenType::bytes;
-  std::optional<std::int64_t> seq;  ///< tokens of a sequence; nothing: the model's positions
+  std::optional<models::TokenType> tokens;  ///< of files without a header; nothing: text
+  std::string tokenizer;                    ///< file that text is encoded with; empty: bytes are tokens
+  std::optional<std::int64_t> seq;          ///< tokens of a sequence; nothing: the model's positions
   models::Order order = models::Order::shuffled;
   bool augment = false;
 
@@ -67,12 +68,14 @@ struct Options {
   std::int64_t keep = 2;
   bool resume = false;
 
-  std::string save;                        ///< file for the trained parameters; empty: none
+  std::string save;                                       ///< file or folder for the trained model; empty: none
+  models::Precision save_dtype = models::Precision::f32;  ///< of its parameters: f32 or bf16
   std::string log;                         ///< file for one JSON object per step and evaluation; empty: none
   std::string tensorboard;                 ///< folder for event files; empty: none
   std::string plot;                        ///< file for a picture of the loss; empty: none
   std::optional<std::int64_t> eval_every;  ///< steps; nothing: after each epoch
   bool eval_only = false;
+  std::string logits;       ///< llama: file for those of the first held-out sequences; empty: none
   std::int64_t sample = 0;  ///< tokens to write at the end
   std::string prompt;
   double temperature = 0.8;

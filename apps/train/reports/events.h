@@ -28,7 +28,7 @@ struct StepEvent {
 
 /// One evaluation on the held-out examples.
 struct EvalEvent {
-  std::int64_t step = 0;  ///< steps done
+  std::int64_t step = 0;  ///< the last one before it; 0 before any
   double loss = 0;        ///< mean over the targets, in nats
   double accuracy = 0;    ///< 0 … 1
 };

@@ -4,16 +4,45 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 #include <sstream>
 
-#include "models/checkpoint/checkpoint.h"
 #include "models/checkpoint/safetensors.h"
 #include "models/llama/decoder.h"
+#include "models/llama/json_file.h"
 
 namespace kolo::train {
 
+namespace {
+
+models::Llama& llama_of(Job& job) {
+  return dynamic_cast<models::Llama&>(job.model());
+}
+
+/// "logits" [sequences, positions, vocabulary] of the first held-out sequences, one batch of them.
+void write_logits(Job& job) {
+  const models::Examples& held_out = *job.corpus().held_out;
+  std::vector<std::int64_t> first(static_cast<std::size_t>(std::min(job.options().batch, held_out.count())));
+  std::iota(first.begin(), first.end(), 0);
+  models::BatchStorage batch;
+  held_out.gather(first, 0, batch);
+  const auto logits = llama_of(job).logits(batch.view());
+  const models::NamedValues named{
+      "logits", {batch.examples, held_out.targets_each(), job.settings().llama.vocabulary}, logits};
+  models::write_safetensors(job.options().logits, {&named, 1});
+}
+
+}  // namespace
+
 Outputs::Outputs(const Options& options) : options_(options) {
-  if (!options.save.empty()) models::check_writable(options.save);
+  if (!options.save.empty()) models::check_savable(options.save);
+  if (!options.save.empty() && options.is_llama()) companions_ = models::companions_of(options.init);
+  if (!options.save.empty() && !options.tokenizer.empty()) {
+    std::erase_if(companions_, [](const auto& file) { return file.first.starts_with("tokenizer"); });
+    companions_["tokenizer.json"] = models::read_text_file(options.tokenizer);
+    companions_["tokenizer_config.json"] = "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"\n}\n";
+  }
+  if (!options.logits.empty()) models::check_writable(options.logits);
   if (!options.plot.empty()) {
     models::check_writable(options.plot);
     plot_.emplace(options.plot, fmt::format("kolo-train --model {}", options.model));
@@ -22,12 +51,15 @@ Outputs::Outputs(const Options& options) : options_(options) {
 }
 
 void Outputs::begin(const Job& job, std::int64_t first) {
+  if (!options_.logits.empty() && job.corpus().held_out->count() == 0) {
+    throw UsageError("--logits is of held-out sequences, and there are none; give --val a file");
+  }
   std::vector<Listener*> of_earlier_steps;
   if (plot_) of_earlier_steps.push_back(&*plot_);
   const bool measures_first = options_.eval_only || first >= job.last_step();
   if (log_) log_->begin(first, measures_first, of_earlier_steps);
   if (!options_.tensorboard.empty()) tensorboard_.emplace(options_.tensorboard, first);
-  progress_.emplace(first, job.last_step(), job.sampler().steps_per_epoch());
+  progress_.emplace(first, std::max(first, job.last_step()), job.sampler().steps_per_epoch());
 }
 
 std::vector<Listener*> Outputs::listeners() {
@@ -40,10 +72,18 @@ std::vector<Listener*> Outputs::listeners() {
 }
 
 void Outputs::finish(Job& job, bool finished) {
-  if (finished && !options_.save.empty()) models::save_parameters(options_.save, job.model());
+  if (finished && !options_.save.empty()) saved_model(job).write(options_.save, job.model());
+  if (finished && !options_.logits.empty()) write_logits(job);
   if (plot_) plot_->write();
   if (log_) log_->close();
   if (tensorboard_) tensorboard_->close();
+}
+
+models::SavedModel Outputs::saved_model(const Job& job) const {
+  return {.model = options_.model,
+          .settings = job.settings(),
+          .stored = options_.save_dtype == models::Precision::bf16 ? DType::bf16 : DType::f32,
+          .companions = companions_};
 }
 
 std::string to_string(const Peaks& peaks) {
@@ -71,31 +111,41 @@ Tokens numbers_in(const std::string& text) {
   std::int32_t token = 0;
   while (stream >> token) tokens.push_back(token);
   if (!stream.eof()) {
-    throw UsageError(
-        fmt::format("--prompt is '{}', and the tokens are not bytes; give their numbers, such as '17 4'", text));
+    throw UsageError(fmt::format(
+        "--prompt is '{}', and the tokens are not bytes; give their numbers, such as '17 4', or --tokenizer", text));
   }
   return tokens;
 }
 
-Tokens prompt_of(const Options& options) {
-  const bool text = options.tokens == models::TokenType::bytes;
-  if (options.prompt.empty()) return {text ? std::int32_t{'\n'} : 0};
-  if (!text) return numbers_in(options.prompt);
+/// The prompt without what follows a whole text.
+Tokens encoded(const models::Tokenizer& tokenizer, const std::string& text) {
+  Tokens tokens = tokenizer.encode(text);
+  tokens.resize(tokens.size() - tokenizer.definition().behind.size());
+  return tokens.empty() ? tokenizer.encode("\n") : tokens;
+}
+
+Tokens prompt_of(const Job& job) {
+  const std::string& text = job.options().prompt;
+  if (job.tokenizer() != nullptr) return encoded(*job.tokenizer(), text);
+  if (text.empty()) return {job.corpus().bytes ? std::int32_t{'\n'} : 0};
+  if (!job.corpus().bytes) return numbers_in(text);
   Tokens tokens;
-  for (const char c : options.prompt) tokens.push_back(static_cast<unsigned char>(c));
+  for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
   return tokens;
 }
 
-const models::Llama& llama_of(Job& job) {
-  return dynamic_cast<const models::Llama&>(job.model());
-}
-
-/// Replaces control characters, which a terminal would interpret.
-std::string text_from(const Tokens& tokens) {
+std::string text_of(const Job& job, Tokens tokens) {
   std::string text;
-  for (const std::int32_t token : tokens) {
-    const bool plain = (token >= 0x20 && token < 0x100 && token != 0x7f) || token == '\n' || token == '\t';
-    text += plain ? static_cast<char>(token) : '?';
+  if (job.tokenizer() != nullptr) {
+    const std::int64_t known = job.tokenizer()->size();
+    std::erase_if(tokens, [&](std::int32_t token) { return token >= known; });  // the model may have room for more
+    text = job.tokenizer()->decode(tokens);
+  } else {
+    for (const std::int32_t token : tokens) text += token < 0x100 ? static_cast<char>(token) : '?';
+  }
+  for (char& c : text) {  // a terminal would interpret control characters
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f) c = '?';
   }
   return text;
 }
@@ -103,18 +153,18 @@ std::string text_from(const Tokens& tokens) {
 }  // namespace
 
 void check_sample(Job& job) {
-  models::check_prompt(llama_of(job), prompt_of(job.options()));
+  models::check_prompt(llama_of(job), prompt_of(job));
 }
 
 std::string sample_text(Job& job, const std::function<void(std::int64_t)>& progress) {
   const Options& options = job.options();
-  const Tokens prompt = prompt_of(options);
+  const Tokens prompt = prompt_of(job);
   const Tokens written = models::generate(
       llama_of(job), prompt,
       {.count = options.sample, .temperature = options.temperature, .seed = options.seed, .progress = progress});
-  if (options.tokens != models::TokenType::bytes)
+  if (job.tokenizer() == nullptr && !job.corpus().bytes)
     return fmt::format("{} | {}\n", fmt::join(prompt, " "), fmt::join(written, " "));
-  return options.prompt + text_from(written) + "\n";
+  return options.prompt + text_of(job, written) + "\n";
 }
 
 }  // namespace kolo::train

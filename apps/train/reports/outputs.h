@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "apps/train/reports/progress.h"
 #include "apps/train/reports/step_log.h"
 #include "apps/train/reports/tensorboard.h"
+#include "models/llama/saved_model.h"
 
 namespace kolo::train {
 
@@ -46,7 +48,10 @@ class Outputs {
   std::string summary(const Peaks& peaks);
 
  private:
+  models::SavedModel saved_model(const Job& job) const;
+
   Options options_;
+  std::map<std::string, std::string> companions_;  // files to save beside a model
   std::optional<StepLog> log_;
   std::optional<TensorBoard> tensorboard_;
   std::optional<Plot> plot_;
@@ -57,7 +62,8 @@ class Outputs {
 /// tokens outside the vocabulary.
 void check_sample(Job& job);
 
-/// The prompt and the text that the model generates after it; token ids unless tokens are bytes.
+/// The prompt and the text that the model generates after it; token ids if neither a tokenizer nor bytes make text of
+/// them.
 /// Errors: as check_sample().
 ///
 /// progress  called before each token with the number generated; may be empty

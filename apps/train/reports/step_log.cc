@@ -18,8 +18,8 @@ double rounded(double value, double steps_per_unit) {
   return std::round(value * steps_per_unit) / steps_per_unit;
 }
 
-/// Passes an event of a log to the listeners if it is one of the first `steps` steps, or an evaluation after at most
-/// `evals` steps. Returns whether it is.
+/// Passes an event of a log to the listeners if it is one of the first `steps` steps, or an evaluation after one of the
+/// first `evals`. Returns whether it is.
 bool replay(const nlohmann::json& event, std::int64_t steps, std::int64_t evals, std::span<Listener* const> listeners) {
   const auto number = [&](const char* key) {
     return event.contains(key) && event[key].is_number() ? event[key].get<double>() : NAN;
@@ -32,7 +32,7 @@ bool replay(const nlohmann::json& event, std::int64_t steps, std::int64_t evals,
     }
     return true;
   }
-  if (kind != "eval" || !(step <= static_cast<double>(evals))) return false;
+  if (kind != "eval" || !(step < static_cast<double>(evals))) return false;
   for (Listener* listener : listeners) {
     listener->on_eval(
         {.step = static_cast<std::int64_t>(step), .loss = number("loss"), .accuracy = number("accuracy")});

@@ -125,8 +125,24 @@ TEST_F(Idx, ImpossibleSizes) {
 TEST_F(Idx, LabelsThatDoNotFit) {
   EXPECT_EQ(error(images, word(0x801) + word(2) + std::string(2, '\0')),
             "cannot use DIR/labels (it holds 2 labels for 3 images); give the labels that belong to the images");
-  EXPECT_EQ(error(images, word(0x801) + word(3) + "\x01\x0a\x02"),
-            "cannot use DIR/labels (label 1 is 10, and digits are 0 to 9); give MNIST's labels file, gzipped or not");
+}
+
+TEST_F(Idx, ClassesComeFromTheLabels) {
+  const auto classes = [&](const std::string& of_images) {
+    EXPECT_EQ(error(images, word(0x801) + word(3) + of_images), "no error");
+    return read_idx(folder_ / "images", folder_ / "labels").classes;
+  };
+  EXPECT_EQ(classes({'\1', '\xff', '\2'}), 256);
+  EXPECT_EQ(classes({'\0', '\1', '\1'}), 2);
+  const auto put = [&](const std::string& set, const std::string& of_images) {
+    write_file(folder_ / (set + "-images-idx3-ubyte"), images);
+    write_file(folder_ / (set + "-labels-idx1-ubyte"), word(0x801) + word(3) + of_images);
+  };
+  put("train", {'\0', '\1', '\2'});
+  put("t10k", {'\0', '\7', '\2'});
+  const DataSplit split = read_digits(folder_.path());
+  EXPECT_EQ(split.train.classes, 8) << "also those that only held-out images have";
+  EXPECT_EQ(split.held_out.classes, 8);
 }
 
 TEST_F(Idx, RandomDamageNeverCrashes) {

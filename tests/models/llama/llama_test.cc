@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numbers>
 #include <string>
 #include <vector>
 
 #include <kolo/detail/hash.h>
 
+#include "models/llama/decoder.h"
+#include "models/llama/shape.h"
 #include "models/registry.h"
 #include "tests/models/finite_differences.h"
 #include "tests/models/llama/llama_testing.h"
@@ -260,6 +263,70 @@ TEST(Llama, BadSizesAndBatchesAreErrors) {
   tokens = TokenBatch(1, 513, 37);
   EXPECT_EQ(batch_error(),
             "a sequence of 513 tokens is too long (the model has 512 positions); cut it, or give the model more");
+}
+
+/// As transformers writes it (modeling_rope_utils.py, _compute_llama3_parameters): by wavelengths, case by case.
+double frequency_of_llama3(double frequency, const RopeScaling& by) {
+  const double wavelength = 2 * std::numbers::pi / frequency, original = static_cast<double>(by.original_positions);
+  if (wavelength < original / by.high_freq_factor) return frequency;
+  if (wavelength > original / by.low_freq_factor) return frequency / by.factor;
+  const double smooth = (original / wavelength - by.low_freq_factor) / (by.high_freq_factor - by.low_freq_factor);
+  return (1 - smooth) * frequency / by.factor + smooth * frequency;
+}
+
+TEST(Rotations, OfLlama3) {
+  const std::int64_t head_dim = 64, positions = 300;
+  for (const RopeScaling& scaling :
+       {RopeScaling{},
+        RopeScaling{.factor = 32, .low_freq_factor = 1.5, .high_freq_factor = 9, .original_positions = 100}}) {
+    Rotations plain(head_dim, 5e5), scaled(head_dim, 5e5, scaling);
+    plain.need(positions);
+    scaled.need(positions);
+    int kept = 0, divided = 0, between = 0;
+    for (std::int64_t i = 0; i < head_dim / 2; ++i) {
+      const double frequency = std::pow(5e5, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
+      const double want = frequency_of_llama3(frequency, scaling);
+      ++(want == frequency ? kept : want == frequency / scaling.factor ? divided : between);
+      for (std::int64_t position = 0; position < positions; ++position) {
+        const auto at = static_cast<std::size_t>(position * head_dim / 2 + i);
+        const double angle = static_cast<double>(position) * want;
+        ASSERT_NEAR(scaled.cosine()[at], std::cos(angle), 1e-6) << i << ' ' << position;
+        ASSERT_NEAR(scaled.sine()[at], std::sin(angle), 1e-6) << i << ' ' << position;
+        if (want == frequency) {
+          ASSERT_EQ(scaled.sine()[at], plain.sine()[at]);
+        }
+      }
+    }
+    EXPECT_GT(kept, 0);
+    EXPECT_GT(divided, 0);
+    EXPECT_GT(between, 0);
+  }
+}
+
+/// Reading token by token turns as the whole pass does.
+TEST(Rotations, OfLlama3InTheDecoder) {
+  LlamaSettings settings = llama_preset("tiny");
+  settings.rope_scaling = RopeScaling{.original_positions = 32};
+  BoundLlama scaled(settings);
+  scaled.spread();
+  const TokenBatch tokens(1, 40, 256);
+  LlamaDecoder decoder(scaled.model);
+  std::span<const float> got;
+  for (const std::int32_t token : tokens.tokens) got = decoder.read(token);
+  EXPECT_LT(testing::relative_difference(got, scaled.model.next_logits(tokens.tokens, 39)), 1e-5);
+}
+
+TEST(Rotations, ScalingsThatMakeNone) {
+  const auto error = [](const RopeScaling& scaling) {
+    LlamaSettings settings = llama_preset("tiny");
+    settings.rope_scaling = scaling;
+    return error_of([&] { Llama{settings}; });
+  };
+  EXPECT_EQ(error({}), "no error");
+  for (const RopeScaling& bad : {RopeScaling{.factor = 0}, RopeScaling{.low_freq_factor = 4},
+                                 RopeScaling{.low_freq_factor = -1}, RopeScaling{.original_positions = 0}}) {
+    EXPECT_EQ(error(bad).substr(0, 35), "a llama's rope_scaling cannot have ");
+  }
 }
 
 }  // namespace

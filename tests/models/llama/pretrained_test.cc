@@ -8,6 +8,7 @@
 
 #include "models/checkpoint/checkpoint.h"
 #include "models/cnn.h"
+#include "models/llama/config.h"
 #include "tests/models/llama/llama_testing.h"
 #include "tests/models/models_testing.h"
 
@@ -82,7 +83,7 @@ TEST(Pretrained, RotationsOfNewerConfigs) {
             20000);
   EXPECT_EQ(settings_of(Sharded(R"(,"rope_scaling":null,"rope_theta":30000)")).rope_theta, 30000);
   EXPECT_EQ(settings_of(Sharded()).rope_theta, 10000);
-  EXPECT_EQ(Sharded(R"(,"rope_scaling":{"rope_type":"llama3","factor":8.0})").error(),
+  EXPECT_EQ(Sharded(R"(,"rope_scaling":{"rope_type":"yarn","factor":8.0})").error(),
             "cannot use DIR/config.json (kolo does not support its 'rope_scaling'); give a plain Llama checkpoint");
   EXPECT_EQ(Sharded(R"(,"hidden_act":"gelu")").error(),
             "cannot use DIR/config.json (kolo does not support its 'hidden_act'); give a plain Llama checkpoint");
@@ -90,6 +91,62 @@ TEST(Pretrained, RotationsOfNewerConfigs) {
             "cannot use DIR/config.json (kolo does not support its 'head_dim'); give a plain Llama checkpoint");
   EXPECT_EQ(Sharded(R"(,"attention_bias":true)").error(),
             "cannot use DIR/config.json (kolo does not support its 'attention_bias'); give a plain Llama checkpoint");
+}
+
+/// What checkpoints of some years ago hold besides, and heads that are stored although they are tied.
+TEST(Pretrained, BuffersAndTiedHeadsAreLeftOut) {
+  LlamaSettings tied = llama_preset("tiny");
+  tied.tied_head = true;
+  const BoundLlama llama(tied);
+  const TempFolder folder;
+  std::vector<NamedValues> tensors = named_values(llama.model);
+  const std::vector<float> frequencies(4, 0.5f);
+  tensors.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", {4}, frequencies});
+  tensors.push_back({"model.rotary_emb.inv_freq", {4}, frequencies});
+  const AlignedFloats embedding(llama.values.begin(), llama.values.begin() + 256 * 32);
+  tensors.push_back({"lm_head.weight", {256, 32}, embedding});
+  write_safetensors(folder / "model.safetensors", tensors);
+  write_file(folder / "config.json", config_text("llama", {.llama = tied}, DType::f32));
+  const auto load = [&] {
+    const Pretrained pretrained(folder.path());
+    ModelSettings settings;
+    pretrained.settings(settings);
+    BoundLlama loaded(settings.llama);
+    std::ranges::fill(loaded.values, 0.0f);
+    pretrained.load(loaded.model);
+    return loaded.values;
+  };
+  EXPECT_EQ(load(), llama.values);
+  AlignedFloats other = embedding;
+  other.back() += 1;
+  const std::string refused =
+      "cannot use DIR (its config ties the head to the embedding, and its 'lm_head.weight' is another matrix); give a "
+      "checkpoint as tools store it, whole";
+  tensors.back().values = other;
+  write_safetensors(folder / "model.safetensors", tensors);
+  EXPECT_EQ(error_of(load, folder.path()), refused);
+  tensors.back() = {"lm_head.weight", {32, 256}, embedding};
+  write_safetensors(folder / "model.safetensors", tensors);
+  EXPECT_EQ(error_of(load, folder.path()), refused);
+  tensors.back() = {"model.layers.0.self_attn.q_proj.bias", {4}, frequencies};
+  write_safetensors(folder / "model.safetensors", tensors);
+  EXPECT_EQ(
+      error_of(load, folder.path()),
+      "DIR does not fit the model (not in the model: 'model.layers.0.self_attn.q_proj.bias'); give a file of this "
+      "model's parameters");
+}
+
+/// Found before there is memory for a model of the sizes that the config says.
+TEST(Pretrained, ShapesThatAConfigDenies) {
+  const auto refused = [](const std::string& what) {
+    return "cannot use DIR (its tensors are not of the sizes that its config says: " + what +
+           "); give a checkpoint as tools store it, whole";
+  };
+  EXPECT_EQ(Sharded(R"(,"hidden_size":16000000,"num_attention_heads":4000000,"num_key_value_heads":4000000)").error(),
+            refused("dim 32 and not 16000000, numbers of a key 16 and not 16000000"));
+  EXPECT_EQ(Sharded(R"(,"num_hidden_layers":3,"intermediate_size":89)").error(),
+            refused("layers 2 and not 3, ffn 88 and not 89"));
+  EXPECT_EQ(Sharded(R"(,"vocab_size":255)").error(), refused("vocab 256 and not 255"));
 }
 
 TEST(Pretrained, AFileAloneLeavesTheSizesAsGiven) {
@@ -102,7 +159,8 @@ TEST(Pretrained, AFileAloneLeavesTheSizesAsGiven) {
   Pretrained(folder / "model.safetensors").settings(settings);
   EXPECT_EQ(settings.llama.rope_theta, 7);
   EXPECT_FALSE(settings.llama.tied_head);
-  write_file(folder / "config.json", R"({"hidden_size":32,"num_attention_heads":4,"rope_theta":8})");
+  write_file(folder / "config.json",
+             R"({"hidden_size":32,"num_attention_heads":4,"num_key_value_heads":2,"rope_theta":8})");
   Pretrained(folder / "model.safetensors").settings(settings);
   EXPECT_EQ(settings.llama.rope_theta, 8);
   Pretrained(folder.path()).settings(settings);  // the folder's model.safetensors
@@ -148,9 +206,9 @@ TEST(Pretrained, DamagedFoldersAreErrors) {
   EXPECT_EQ(with_index(R"({"model.layers.1.mlp.up_proj.weight":"part-1.safetensors"})"),
             "cannot use DIR/model.safetensors.index.json ('model.layers.1.mlp.up_proj.weight' is not in "
             "part-1.safetensors, as it says); give a checkpoint as tools store it, whole");
-  const std::string missing = with_index(R"({"model.norm.weight":"part-1.safetensors"})");
-  EXPECT_TRUE(missing.starts_with("DIR does not fit the model (missing: 'model.layers.1.self_attn.q_proj.weight', "))
-      << missing;
+  EXPECT_EQ(with_index(R"({"model.norm.weight":"part-1.safetensors"})"),
+            "cannot use DIR (its tensors are not of the sizes that its config says: layers 1 and not 2); give a "
+            "checkpoint as tools store it, whole");
   const TempFolder empty;
   EXPECT_EQ(error_of([&] { Pretrained{empty.path()}; }, empty.path()),
             "cannot read DIR/model.safetensors (No such file or directory); give a complete .safetensors file");

@@ -225,19 +225,24 @@ TEST(Schedule, ConstantBehindTheWarmUp) {
 }
 
 TEST(Schedule, StraightDownToTheEnd) {
-  expect_near(rates({.curve = Curve::linear, .lr = 1, .min_lr = 0.2, .warmup = 1, .steps = 5}, 7),
-              {1, 1, 0.8, 0.6, 0.4, 0.2, 0.2});
+  expect_near(rates({.curve = Curve::linear, .lr = 1, .min_lr = 0.2, .warmup = 1, .steps = 6}, 8),
+              {1, 1, 0.8, 0.6, 0.4, 0.2, 0.2, 0.2});
 }
 
-/// The learning rates of the reference traces: 3e-3, 3 steps of warm-up, 3e-4 at step 10.
+/// The learning rates of the reference traces: 3e-3, 3 steps of warm-up, 3e-4 at step 10, which is the last of 11.
 TEST(Schedule, HalfACosine) {
-  expect_near(rates({.curve = Curve::cosine, .lr = 3e-3, .min_lr = 3e-4, .warmup = 3, .steps = 10}, 6),
+  expect_near(rates({.curve = Curve::cosine, .lr = 3e-3, .min_lr = 3e-4, .warmup = 3, .steps = 11}, 6),
               {1e-3, 2e-3, 3e-3, 3e-3, 0.0028663079716682656, 0.0024917112325092902});
-  EXPECT_NEAR((Schedule{.curve = Curve::cosine, .lr = 1, .min_lr = 0, .warmup = 0, .steps = 8}.at(4)), 0.5, 1e-15);
+  EXPECT_NEAR((Schedule{.curve = Curve::cosine, .lr = 1, .min_lr = 0, .warmup = 0, .steps = 9}.at(4)), 0.5, 1e-15);
+  EXPECT_EQ((Schedule{.curve = Curve::cosine, .lr = 1, .min_lr = 0.25, .warmup = 3, .steps = 11}.at(10)), 0.25);
 }
 
 TEST(Schedule, NothingButWarmUp) {
   expect_near(rates({.curve = Curve::cosine, .lr = 1, .min_lr = 0.5, .warmup = 2, .steps = 2}, 4), {0.5, 1, 0.5, 0.5});
+}
+
+TEST(Schedule, OneStepBehindTheWarmUpIsTheLast) {
+  expect_near(rates({.curve = Curve::linear, .lr = 1, .min_lr = 0.5, .warmup = 2, .steps = 3}, 4), {0.5, 1, 0.5, 0.5});
 }
 
 TEST(Schedule, Words) {

@@ -1,0 +1,119 @@
+#include "models/llama/saved_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <regex>
+#include <system_error>
+
+#include "models/checkpoint/checkpoint.h"
+#include "models/checkpoint/safetensors.h"
+#include "models/llama/config.h"
+#include "models/llama/json_file.h"
+#include "models/llama/pretrained.h"
+#include "models/util/atomic_file.h"
+#include "models/util/atomic_folder.h"
+#include "models/util/error.h"
+
+namespace kolo::models {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* config_name = "config.json";
+constexpr const char* generation_name = "generation_config.json";
+constexpr std::array companion_names{config_name,          generation_name,         "tokenizer.json",
+                                     "tokenizer.model",    "tokenizer_config.json", "special_tokens_map.json",
+                                     "chat_template.jinja"};
+
+bool is_of_parameters(const std::string& name) {
+  static const std::regex pattern(R"(model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?)");
+  return std::regex_match(name, pattern);
+}
+
+bool is_of_model(const std::string& name) {
+  return is_of_parameters(name) || std::ranges::find(companion_names, name) != companion_names.end();
+}
+
+/// The folder itself: links are followed, and no slash is left at its end.
+fs::path folder_at(const fs::path& path) {
+  std::error_code error;
+  fs::path folder = fs::weakly_canonical(path, error);
+  if (error) refuse_to_write(path, error.message());
+  return folder.has_filename() ? folder : folder.parent_path();
+}
+
+/// What a folder holds; nothing if there is none. Errors: ModelError if it is something else, or cannot be read.
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  if (!fs::exists(folder, error)) return names;
+  if (!fs::is_directory(folder, error)) {
+    throw ModelError(fmt::format(
+        "cannot write {} (it is a file); name a new folder, or a file that ends in .safetensors", folder.string()));
+  }
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    names.push_back(at->path().filename().string());
+  }
+  if (error) refuse_to_write(folder, error.message());
+  return names;
+}
+
+AtomicFolder begin_folder(const fs::path& folder) {
+  return {folder.parent_path() / (".writing-" + folder.filename().string()), folder};
+}
+
+}  // namespace
+
+bool is_saved_as_file(const fs::path& path) {
+  return path.extension() == ".safetensors";
+}
+
+void check_savable(const fs::path& path) {
+  if (is_saved_as_file(path)) return check_writable(path);
+  const fs::path folder = folder_at(path);
+  for (const std::string& name : names_in(folder)) {
+    if (is_of_model(name)) continue;
+    throw ModelError(
+        fmt::format("cannot write {} (it holds {}, which is no file of a model); name a new folder, or a "
+                    "file that ends in .safetensors",
+                    path.string(), in_quotes(name)));
+  }
+  const AtomicFolder probe = begin_folder(folder);
+}
+
+std::map<std::string, std::string> companions_of(const fs::path& folder) {
+  std::map<std::string, std::string> texts;
+  if (std::error_code ignored; !fs::is_directory(folder, ignored)) return texts;
+  for (const char* const name : companion_names) {
+    std::error_code ignored;
+    if (fs::is_regular_file(folder / name, ignored)) texts[name] = read_text_file(folder / name);
+  }
+  return texts;
+}
+
+void SavedModel::write(const fs::path& path, const Model& values) const {
+  const auto base = companions.find(config_name);
+  const std::string config =
+      config_text(model, settings, stored, base == companions.end() ? std::string() : base->second);
+  if (is_saved_as_file(path)) {
+    return write_safetensors(path, named_values(values), {{"format", "pt"}, {config_key, config}}, stored);
+  }
+  const fs::path folder = folder_at(path);
+  AtomicFolder content = begin_folder(folder);
+  write_model_files(content.path(), named_values(values), {{"format", "pt"}}, stored, shard_bytes);
+  std::map<std::string, std::string> texts = companions;
+  if (model == "llama") texts.emplace(generation_name, "{\n  \"_from_model_config\": true\n}\n");
+  texts[config_name] = config;
+  for (const auto& [name, text] : texts) write_atomic_file(content.path() / name, text);
+  for (const std::string& name : names_in(folder)) {  // what others have put there is not lost
+    std::error_code error;
+    if (is_of_parameters(name) || texts.contains(name)) continue;
+    fs::rename(folder / name, content.path() / name, error);
+    if (error) refuse_to_write(folder / name, error.message());
+  }
+  content.commit();
+}
+
+}  // namespace kolo::models

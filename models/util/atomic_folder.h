@@ -1,0 +1,28 @@
+#pragma once
+
+#include <filesystem>
+
+namespace kolo::models {
+
+/// A folder that is filled under a temporary name and renamed to `target` once it is complete: `target` is always the
+/// old folder or the whole new one. Errors: ModelError naming the target and the reason.
+class AtomicFolder {
+ public:
+  /// temporary  on the file system of `target`; what an interrupted writer left there is removed
+  AtomicFolder(std::filesystem::path temporary, std::filesystem::path target);
+  /// Removes the folder unless it was committed.
+  ~AtomicFolder();
+  AtomicFolder(const AtomicFolder&) = delete;
+  AtomicFolder& operator=(const AtomicFolder&) = delete;
+
+  /// Where to write files, each synced by its writer.
+  const std::filesystem::path& path() const { return temporary_; }
+
+  /// Gives it its name. A folder that has this name already is removed afterwards.
+  void commit();
+
+ private:
+  std::filesystem::path temporary_, target_;
+};
+
+}  // namespace kolo::models
