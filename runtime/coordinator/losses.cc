@@ -54,7 +54,8 @@ void Losses::look(Time now, bool leaving) {
 
 Losses::Time Losses::next() const {
   Time next = Time::max();
-  for (const Noticed& one : noticed_) next = std::min(next, one.acts_at.value_or(Time()));  // now; min() less a time is no number
+  // At once is a time that has passed, but not the least there is: callers take the difference to now.
+  for (const Noticed& one : noticed_) next = std::min(next, one.acts_at.value_or(Time()));
   return next;
 }
 

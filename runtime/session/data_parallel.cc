@@ -18,8 +18,8 @@
 namespace kolo {
 namespace {
 
-[[noreturn]] void misused(std::string problem) {
-  throw Error(ErrorCode::invalid_argument, std::move(problem));
+[[noreturn]] void misused(const std::string& problem) {
+  throw Error(ErrorCode::invalid_argument, problem);
 }
 
 Tensor flat(Tensor tensor) {

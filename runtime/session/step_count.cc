@@ -10,8 +10,8 @@
 namespace kolo {
 namespace {
 
-[[noreturn]] void bad_count(std::string problem) {
-  throw Error(ErrorCode::invalid_argument, std::move(problem));
+[[noreturn]] void bad_count(const std::string& problem) {
+  throw Error(ErrorCode::invalid_argument, problem);
 }
 
 }  // namespace

@@ -52,10 +52,11 @@ TEST(TrainSame, StateThatIsSharedOutGivesTheSameBits) {
   const auto run = [&](const std::string& name, const std::string& flags, const std::string& environment = "") {
     const auto done = train(folder, 2,
                             fmt::format("--sizes 784,128,64,10 --batch 20 --optimizer adamw --save '{}' {}",
-                                        (folder / name).string(), flags),
+                                        (folder / (name + ".safetensors")).string(), flags),
                             environment);
     ASSERT_EQ(done.code, 0) << done.err;
   };
+  const auto saved = [&](const std::string& name) { return read_file(folder / (name + ".safetensors")); };
   const std::string checkpoint = fmt::format("--checkpoint '{}'", (folder / "checkpoints").string());
   run("whole", "--steps 8 --zero 0");
   run("shards", "--steps 8 --zero 1");
@@ -64,10 +65,10 @@ TEST(TrainSame, StateThatIsSharedOutGivesTheSameBits) {
   run("both halves", "--steps 8 --zero 0 --schedule constant --resume " + checkpoint);
   run("and on", "--steps 10 --zero 1 --schedule constant --resume " + checkpoint);
   run("at once", "--steps 10 --zero 0");
-  EXPECT_EQ(read_file(folder / "whole"), read_file(folder / "shards"));
-  EXPECT_EQ(read_file(folder / "whole"), read_file(folder / "nodes"));
-  EXPECT_EQ(read_file(folder / "whole"), read_file(folder / "both halves"));
-  EXPECT_EQ(read_file(folder / "at once"), read_file(folder / "and on"));
+  EXPECT_EQ(saved("whole"), saved("shards"));
+  EXPECT_EQ(saved("whole"), saved("nodes"));
+  EXPECT_EQ(saved("whole"), saved("both halves"));
+  EXPECT_EQ(saved("at once"), saved("and on"));
 }
 
 class TrainWorldSize : public ::testing::TestWithParam<std::string> {};
