@@ -43,4 +43,8 @@ Llama::Llama(const LlamaSettings& settings, Precision precision, bool recompute)
                     shape.norm_eps, tied);
 }
 
+std::span<const float> Llama::logits(const Batch& batch) {
+  return LayeredModel::logits(batch);
+}
+
 }  // namespace kolo::models

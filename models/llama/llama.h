@@ -24,6 +24,9 @@ class Llama final : public LayeredModel {
   /// norms with 1.
   explicit Llama(const LlamaSettings& settings, Precision precision = Precision::f32, bool recompute = false);
 
+  /// As LayeredModel::logits(): [sequences, positions, vocabulary].
+  std::span<const float> logits(const Batch& batch);
+
   /// The logits that logits() gives for one sequence, of one of its positions only: [vocabulary].
   std::span<const float> next_logits(std::span<const std::int32_t> tokens, std::int64_t position) {
     return logits_of_rows({.examples = 1, .tokens = tokens}, position, 1);

@@ -13,7 +13,6 @@
 
 #include "models/llama/decoder.h"
 #include "models/llama/shape.h"
-#include "models/llama/shape.h"
 #include "models/registry.h"
 #include "tests/models/finite_differences.h"
 #include "tests/models/llama/llama_testing.h"
