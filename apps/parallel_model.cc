@@ -7,6 +7,7 @@
 #include <kolo/error.h>
 
 #include "apps/memory.h"
+#include "models/model/store.h"
 
 namespace kolo {
 namespace {
@@ -32,6 +33,25 @@ Tensor flat(std::span<float> values) {
 
 }  // namespace
 
+/// The model's store, where values may still be on their way.
+class ParallelModel::GatheredValues final : public models::ParameterStore {
+ public:
+  GatheredValues(ParameterStore& store, DataParallel& parallel) : store_(store), parallel_(parallel) {}
+
+  void begin_forward() override { store_.begin_forward(); }
+  Tensor acquire(std::size_t first, std::size_t count, DType dtype) override {
+    for (std::size_t index = first; index < first + count; ++index) parallel_.use(index);
+    return store_.acquire(first, count, dtype);
+  }
+  void release(std::size_t first, std::size_t count) override { store_.release(first, count); }
+  Tensor gradients(std::size_t first, std::size_t count) override { return store_.gradients(first, count); }
+  void finish(std::size_t index) override { store_.finish(index); }
+
+ private:
+  ParameterStore& store_;
+  DataParallel& parallel_;
+};
+
 ParallelModel::ParallelModel(Session& session, models::Model& model, const ParallelSettings& settings)
     : session_(&session),
       model_(&model),
@@ -42,13 +62,20 @@ ParallelModel::ParallelModel(Session& session, models::Model& model, const Paral
                  .counts = true,
                  .order = model.backward_order(),
                  .shards_from = settings.shards_from,
-                 .allocate = [&session](std::size_t bytes, Device) { return shared_memory(session, bytes); }}) {
+                 .allocate = [&session](std::size_t bytes, Device) { return shared_memory(session, bytes); }}),
+      store_(&model.store()),
+      gathered_values_(std::make_unique<GatheredValues>(*store_, parallel_)) {
   for (const TensorShard& shard : parallel_.shards()) shards_.push_back({shard.first, shard.count, shard.split});
+  model.use(*gathered_values_);
+}
+
+ParallelModel::~ParallelModel() {
+  model_->use(*store_);
 }
 
 void ParallelModel::begin_step(const StepWork& work, bool give_up) {
   result_ = {};
-  totals_ = {0, give_up ? 1.0 : 0.0};
+  totals_ = {0, give_up ? 1.0 : 0.0, work.stops ? 1.0 : 0.0, work.stores ? 1.0 : 0.0};
   targets_ = 0;
   counted_ = false;
   try {
@@ -62,6 +89,7 @@ void ParallelModel::begin_step(const StepWork& work, bool give_up) {
     if (!counted_) parallel_.count(targets_, work.targets);
     parallel_.ready_rest();
   }
+  parallel_.use_all();  // also what this rank's examples, or the lack of them, had no use for
   const Tensor totals = view(std::span(totals_));
   totals_handle_ = session_->all_reduce_async(totals_name_, totals, totals);
 }
@@ -76,7 +104,6 @@ double ParallelModel::passes(const StepWork& work) {
     if (last) parallel_.count(targets_, work.targets);
     counted_ = last;
     parallel_.skip_sync(!last);
-    if (micro == 0) parallel_.use_all();
     const auto ready = [&](std::size_t index) { parallel_.ready(index); };
     loss_sum += model_->forward_backward(batch, ready, {.add = micro > 0, .scale = work.loss_scale}).loss_sum;
   }
@@ -113,6 +140,8 @@ StepResult ParallelModel::finish_step(const Summed& summed) {
   result_.loss_sum = totals_[0];
   result_.targets = parallel_.counted();
   result_.give_up = totals_[1] > 0;
+  result_.stops = totals_[2] > 0;
+  result_.stores = totals_[3] > 0;
   return std::exchange(result_, {});
 }
 

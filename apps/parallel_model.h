@@ -6,6 +6,7 @@
 #include <exception>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -25,13 +26,17 @@ struct StepWork {
   std::int64_t micro_batches = 1;
   float loss_scale = 1;  ///< gradients are multiplied by it
   double targets = 1;    ///< expected over all ranks and micro-batches; divisor of 16-bit gradients before the sum
+  bool stops = false;    ///< this rank was asked to end the training after this step, as if there were no more
+  bool stores = false;   ///< this rank was asked for a checkpoint
 };
 
 /// The outcome of one training step.
 struct StepResult {
-  double loss_sum = 0;         ///< over all targets of all ranks
-  double targets = 0;          ///< counted on all ranks
-  bool give_up = false;        ///< a rank asked to end the training, or failed
+  double loss_sum = 0;   ///< over all targets of all ranks
+  double targets = 0;    ///< counted on all ranks
+  bool give_up = false;  ///< a rank asked to end the training, or failed
+  bool stops = false;    ///< a rank was asked to, see StepWork
+  bool stores = false;
   std::exception_ptr problem;  ///< why this rank failed
 };
 
@@ -55,6 +60,9 @@ class ParallelModel {
   /// model  bound to its storage; it and the session must outlive this
   /// Errors: std::bad_alloc if there is no memory for gradients in 16 bits.
   ParallelModel(Session& session, models::Model& model, const ParallelSettings& settings = {});
+  ParallelModel(const ParallelModel&) = delete;
+  ParallelModel& operator=(const ParallelModel&) = delete;
+  ~ParallelModel();
 
   /// Broadcasts the parameters' values from rank 0. Errors: Error.
   void broadcast_parameters() { parallel_.broadcast(); }
@@ -79,7 +87,7 @@ class ParallelModel {
   const std::vector<models::Shard>& shards() const { return shards_; }
 
   /// This rank's shard of a parameter is updated: the others' are gathered while the program goes on. The next pass
-  /// waits for them.
+  /// waits for them where it uses the parameter first.
   void updated(std::size_t index) { parallel_.updated(index); }
   /// Waits until all values are complete: to read them. Errors: Error.
   void complete_values() { parallel_.use_all(); }
@@ -95,6 +103,8 @@ class ParallelModel {
   double wait_seconds() const { return parallel_.wait_seconds() + wait_seconds_; }
 
  private:
+  class GatheredValues;
+
   double passes(const StepWork& work);
   models::Batch next_batch(const StepWork& work);
   void fail();
@@ -104,12 +114,14 @@ class ParallelModel {
   bool reduces_in_passes_;
   std::vector<models::Shard> shards_;
   TensorId totals_name_;
-  std::array<double, 2> totals_{};  // loss_sum and give_up, on their way with the gradients
+  std::array<double, 4> totals_{};  // loss_sum, and who gives up, stops, stores; on their way with the gradients
   StepResult result_;               // of the step under way
   double targets_ = 0;              // counted on this rank, and whether that was said
   bool counted_ = false;
   double wait_seconds_ = 0;
   DataParallel parallel_;
+  models::ParameterStore* store_;  // the model's own
+  std::unique_ptr<GatheredValues> gathered_values_;
   Handle totals_handle_;  // last, so that it ends before its memory does
 };
 

@@ -57,8 +57,8 @@ std::int64_t first_step(Session& session, const Options& options, Job& job) {
   return options.resume ? resume(session, {options.checkpoint, options.keep}, job) : 0;
 }
 
-/// Trains, or only measures. Returns whether it came to the end.
-bool run(Session& session, Job& job, std::int64_t first, Outputs* outputs, CheckpointWriter* checkpoints) {
+/// Trains, or only measures.
+Trainer::End run(Session& session, Job& job, std::int64_t first, Outputs* outputs, CheckpointWriter* checkpoints) {
   const auto store = [checkpoints](std::int64_t steps, const Trainer::Collect& collect) {
     checkpoints->store(steps, collect);
   };
@@ -70,7 +70,13 @@ bool run(Session& session, Job& job, std::int64_t first, Outputs* outputs, Check
   trainer->share_parameters();
   if (!job.options().eval_only) return trainer->run();
   trainer->evaluate(first);
-  return true;
+  return Trainer::End::finished;
+}
+
+std::string text_of(Trainer::End end, const Options& options) {
+  if (end != Trainer::End::stopped) return "";
+  return options.checkpoint.empty() ? "stopped   before the last step, as asked\n"
+                                    : "stopped   before the last step, as asked; --resume goes on\n";
 }
 
 Peaks peaks_of_all(Session& session) {
@@ -111,9 +117,10 @@ void train(Session& session, int argc, char** argv, const std::optional<std::str
       checkpoints.emplace(models::CheckpointStore(options.checkpoint, options.keep), *job, options.every);
     }
   });
-  const bool finished = run(session, *job, first, outputs ? &*outputs : nullptr, checkpoints ? &*checkpoints : nullptr);
+  const Trainer::End end =
+      run(session, *job, first, outputs ? &*outputs : nullptr, checkpoints ? &*checkpoints : nullptr);
   cli::collectively(session, [&] {
-    if (outputs) outputs->finish(*job, finished);
+    if (outputs) outputs->finish(*job, end == Trainer::End::finished);
   });
   cli::collectively(session, [&] {
     if (checkpoints) checkpoints->finish();
@@ -127,7 +134,9 @@ void train(Session& session, int argc, char** argv, const std::optional<std::str
   });
   const auto peaks = peaks_of_all(session);
   cli::collectively(session, [&] {  // the files come first
-    if (outputs) cli::print(outputs->summary(peaks) + (checkpoints ? checkpoints->summary() : "") + sample);
+    if (outputs)
+      cli::print(outputs->summary(peaks) + (checkpoints ? checkpoints->summary() : "") + text_of(end, options) +
+                 sample);
     cli::check_stdout();
   });
 }

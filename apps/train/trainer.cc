@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "apps/cli/agreement.h"
 
@@ -35,23 +36,24 @@ Trainer::Trainer(Session& session, Job& job, std::int64_t first, std::vector<Lis
       first_(first),
       listeners_(std::move(listeners)),
       store_(std::move(store)),
+      requests_(!job.options().checkpoint.empty(), job.options().max_minutes),
       update_(job.optimizer(), job.model().parameters(), clip_of(job.options()), job.loss_scale(),
               job.parallel().shards(), [&parallel = job.parallel()](std::size_t index) { parallel.updated(index); }) {}
 
-bool Trainer::run() {
+Trainer::End Trainer::run() {
   const std::int64_t accumulate = job_->options().accumulate;
   cli::collectively(*session_,
                     [&] { batches_.emplace(maker(*job_), first_ * accumulate, job_->last_step() * accumulate); });
   for (std::int64_t next = first_; next < job_->last_step(); ++next) {
-    if (!step(next)) return false;
+    if (const auto end = step(next)) return *end;
   }
   settle();
   if (evaluated_at_ != job_->last_step()) evaluate(job_->last_step());
-  return true;
+  return End::finished;
 }
 
-/// Returns whether to go on.
-bool Trainer::step(std::int64_t step) {
+/// Nothing if the training goes on.
+std::optional<Trainer::End> Trainer::step(std::int64_t step) {
   ParallelModel& parallel = job_->parallel();
   const auto start = Clock::now();
   const double waited = parallel.wait_seconds();
@@ -60,23 +62,31 @@ bool Trainer::step(std::int64_t step) {
   parallel.begin_step({.next = [this] { return next_batch(); },
                        .micro_batches = job_->options().accumulate,
                        .loss_scale = loss_scale,
-                       .targets = targets},
+                       .targets = targets,
+                       .stops = requests_.stops(),
+                       .stores = requests_.take_store()},
                       listener_gives_up());
   update_.begin(job_->schedule().at(step), parallel.gradient_scale());
   const StepResult result = parallel.finish_step([this](std::size_t index) { update_.arrived(index); });
   report_last_step();  // all ranks are past it: nobody waits for its norm any more
   if (result.give_up) {
     stop_with(result);
-    return false;
+    return End::given_up;
   }
   const models::UpdateResult updated = update_.finish([this](double squares) { return sum(squares); });
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   unreported_ = event_of(step, result, seconds, parallel.wait_seconds() - waited);
+  unreported_->loss_scale = job_->loss_scale() == nullptr ? 0 : loss_scale;
+  unreported_->skipped = updated.skipped;
   sum_norm(updated.norm);
   check_diverged(*unreported_);
+  if (updated.skipped) report_last_step();
   if (evaluation_due(step + 1)) evaluate(step + 1);
-  if (checkpoint_due(step + 1)) store(step + 1);
-  return true;
+  const bool stores = (result.stops || result.stores) && !job_->options().checkpoint.empty();
+  if (checkpoint_due(step + 1) || stores) store(step + 1);
+  if (!result.stops || step + 1 == job_->last_step()) return std::nullopt;
+  settle();
+  return End::stopped;
 }
 
 /// All but the norm.
@@ -103,8 +113,26 @@ void Trainer::report_last_step() {
   if (!unreported_) return;
   norm_handle_.wait();
   unreported_->grad_norm = norm_.value();
-  for (Listener* listener : listeners_) listener->on_step(*unreported_);
-  unreported_.reset();
+  const StepEvent event = *std::exchange(unreported_, std::nullopt);
+  for (Listener* listener : listeners_) listener->on_step(event);
+  check_gradients(event);
+}
+
+/// Before anything is stored or measured that they would have spoilt. With a loss scale they may overflow.
+void Trainer::check_gradients(const StepEvent& event) {
+  const models::LossScale* const scale = job_->loss_scale();
+  if (std::isfinite(event.grad_norm) || (scale != nullptr && !scale->exhausted())) return;
+  cli::collectively(*session_, [&] {
+    if (scale == nullptr) {
+      throw UsageError(
+          fmt::format("the gradients are not finite at step {} (the training diverged); try an --lr below {}",
+                      event.step, job_->options().lr));
+    }
+    throw UsageError(
+        fmt::format("the gradients overflow f16 at step {} with the least loss scale (the training diverged, or f16 is "
+                    "too narrow for this model); try --precision bf16, or an --lr below {}",
+                    event.step, job_->options().lr));
+  });
 }
 
 /// All of the last step is done: it is reported, and values are complete.

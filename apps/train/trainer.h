@@ -10,6 +10,7 @@
 
 #include "apps/train/job.h"
 #include "apps/train/reports/events.h"
+#include "apps/train/requests.h"
 #include "models/data/prefetcher.h"
 #include "models/optim/update.h"
 
@@ -34,16 +35,19 @@ class Trainer {
   /// Broadcasts the parameters of rank 0; must be called first. Collective.
   void share_parameters() { job_->parallel().broadcast_parameters(); }
 
-  /// Trains to the end, or until a listener gives up. Collective. Returns whether it came to the end.
-  /// Errors: Error if the ranks cannot go on together; UsageError, reported, if the loss is not finite, or a rank has a
-  /// problem.
-  bool run();
+  /// finished: all steps are done. stopped: a rank was asked to (see Requests). given_up: by a listener.
+  enum class End : unsigned char { finished, stopped, given_up };
+
+  /// Trains until the end. Collective.
+  /// Errors: Error if the ranks cannot go on together; UsageError, reported, if the loss or the gradients are not
+  /// finite, or a rank has a problem.
+  End run();
 
   /// Evaluates on the held-out examples. Collective.
   void evaluate(std::int64_t steps_done);
 
  private:
-  bool step(std::int64_t step);
+  std::optional<End> step(std::int64_t step);
   StepEvent event_of(std::int64_t step, const StepResult& result, double seconds, double waited) const;
   void sum_norm(const models::GradientNorm& norm);
   void report_last_step();
@@ -51,6 +55,7 @@ class Trainer {
   models::Batch next_batch();
   void stop_with(const StepResult& result);
   void check_diverged(const StepEvent& event);
+  void check_gradients(const StepEvent& event);
   bool evaluation_due(std::int64_t steps_done) const;
   bool checkpoint_due(std::int64_t steps_done) const;
   void store(std::int64_t steps_done);
@@ -62,6 +67,7 @@ class Trainer {
   std::int64_t first_;
   std::vector<Listener*> listeners_;
   Store store_;
+  Requests requests_;
   models::Update update_;
   std::optional<models::Prefetcher> batches_;
   std::int64_t evaluated_at_ = -1;       // steps done then

@@ -32,6 +32,8 @@ class LayeredModel : public Model {
   std::span<const Parameter> parameters() const override { return list_.all; }
   std::vector<std::size_t> backward_order() const override;
   void bind(std::span<float> values, std::span<float> gradients) override;
+  ParameterStore& store() override { return *store_; }
+  void use(ParameterStore& store) override { store_ = &store; }
 
   /// Parameter i takes its numbers, in order, from Random(seed, i).
   void initialise(std::uint64_t seed) override;
@@ -47,8 +49,6 @@ class LayeredModel : public Model {
   /// classes]; valid until the next pass.
   std::span<const float> logits(const Batch& batch);
 
-  /// Parameters are asked of `store` from now on, which must outlive this; bind() sets one that keeps all.
-  void use(ParameterStore& store) { store_ = &store; }
   Compute& compute() { return *compute_; }
 
  protected:

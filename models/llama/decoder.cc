@@ -146,21 +146,48 @@ void check(const Sampling& sampling) {
   if (!(sampling.temperature >= 0)) {
     throw ModelError(fmt::format("temperature is {}; give a number from 0", sampling.temperature));
   }
+  if (sampling.top_k < 0) throw ModelError(fmt::format("top_k is {}; give a number from 0", sampling.top_k));
+  if (!(sampling.top_p > 0 && sampling.top_p <= 1))
+    throw ModelError(fmt::format("top_p is {}; give a number above 0, at most 1", sampling.top_p));
+}
+
+/// A token that may be drawn, and how likely it is beside the others.
+struct Candidate {
+  std::int32_t token;
+  double weight;
+};
+
+/// Those that may be drawn: all in order, or some of the likeliest, these first.
+std::vector<Candidate> candidates(std::span<const float> logits, const Sampling& sampling) {
+  const double largest = *std::ranges::max_element(logits);
+  std::vector<Candidate> all;
+  for (const float logit : logits)
+    all.push_back({static_cast<std::int32_t>(all.size()), std::exp((logit - largest) / sampling.temperature)});
+  if (sampling.top_k == 0 && sampling.top_p == 1) return all;
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.weight > b.weight; });
+  if (sampling.top_k > 0) all.resize(std::min(all.size(), static_cast<std::size_t>(sampling.top_k)));
+  if (sampling.top_p == 1) return all;
+  double sum = 0, reached = 0;
+  for (const Candidate& one : all) sum += one.weight;
+  std::size_t kept = 0;
+  while (kept < all.size() && reached < sampling.top_p * sum) reached += all[kept++].weight;
+  all.resize(kept);
+  return all;
 }
 
 /// The token at which the sum of probabilities passes a random share of all.
-std::int32_t draw(std::span<const float> logits, double temperature, Random& random) {
-  const auto likeliest = std::ranges::max_element(logits);
-  if (temperature == 0) return static_cast<std::int32_t>(likeliest - logits.begin());
-  const auto weight = [&](float logit) { return std::exp((static_cast<double>(logit) - *likeliest) / temperature); };
-  double all = 0;
-  for (const float logit : logits) all += weight(logit);
-  double left = random.uniform() * all;
-  for (std::size_t token = 0; token < logits.size(); ++token) {
-    left -= weight(logits[token]);
-    if (left < 0) return static_cast<std::int32_t>(token);
+std::int32_t draw(std::span<const float> logits, const Sampling& sampling, Random& random) {
+  const auto likeliest = static_cast<std::int32_t>(std::ranges::max_element(logits) - logits.begin());
+  if (sampling.temperature == 0) return likeliest;
+  const std::vector<Candidate> all = candidates(logits, sampling);
+  double sum = 0;
+  for (const Candidate& one : all) sum += one.weight;
+  double left = random.uniform() * sum;
+  for (const Candidate& one : all) {
+    left -= one.weight;
+    if (left < 0) return one.token;
   }
-  return static_cast<std::int32_t>(likeliest - logits.begin());
+  return likeliest;
 }
 
 }  // namespace
@@ -191,7 +218,7 @@ std::vector<std::int32_t> generate(const Llama& model, std::span<const std::int3
     }
     std::span<const float> logits;
     for (; next < std::ssize(text); ++next) logits = decoder.read(text[static_cast<std::size_t>(next)]);
-    text.push_back(draw(logits, sampling.temperature, random));
+    text.push_back(draw(logits, sampling, random));
   }
   return {text.begin() + std::ssize(prompt), text.end()};
 }

@@ -54,6 +54,9 @@ class LlamaDecoder {
 struct Sampling {
   std::int64_t count = 0;    ///< tokens to write
   double temperature = 0.8;  ///< logits are divided by it; 0 takes the likeliest token
+  std::int64_t top_k = 0;    ///< only so many of the likeliest are drawn; 0: all
+  double top_p = 1;          ///< only the fewest of these that together are at least so likely (Holtzman et al. 2020,
+                             ///< arXiv:1904.09751)
   std::uint64_t seed = 1;
   std::function<void(std::int64_t)> progress{};  ///< called before each token with the number written; may be empty
 };
@@ -63,7 +66,7 @@ void check_prompt(const Llama& model, std::span<const std::int32_t> prompt);
 
 /// Generates tokens after a prompt, and returns them without it. Of a prompt longer than the model's positions the last
 /// tokens are used; when all positions are used, it continues from the last half of them. The same seed gives the same
-/// tokens. Errors: as check_prompt(), and ModelError for a count or temperature below 0.
+/// tokens. Errors: as check_prompt(), and ModelError for a count, top_k or temperature below 0, a top_p not in (0, 1].
 std::vector<std::int32_t> generate(const Llama& model, std::span<const std::int32_t> prompt, const Sampling& sampling);
 
 }  // namespace kolo::models

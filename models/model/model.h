@@ -56,6 +56,8 @@ class Slot {
   virtual ~Slot() = default;
 };
 
+class ParameterStore;
+
 /// A model to train. Independent of any runtime: programs that sum gradients over ranks do so in `grad_ready`.
 class Model {
  public:
@@ -71,6 +73,11 @@ class Model {
   /// Must be called once before any pass; the contents of `values` are the model's weights from then on. Storage that
   /// begins at a multiple of 64 bytes is faster (models/compute/buffer.h).
   virtual void bind(std::span<float> values, std::span<float> gradients) = 0;
+
+  /// What the passes ask for the parameters: behind bind() a store that keeps them all, until use() names another one,
+  /// which must outlive the passes.
+  virtual ParameterStore& store() = 0;
+  virtual void use(ParameterStore& store) = 0;
 
   /// Fills the values with fresh random weights; the same seed gives the same weights everywhere.
   virtual void initialise(std::uint64_t seed) = 0;

@@ -52,9 +52,9 @@ UpdateResult Update::finish(const SumOverRanks& sum) {
   if (!norm.summed) norm.shard_squares = sum(norm.shard_squares);
   norm.summed = true;
   const double before = norm.value();
-  const bool overflowed = loss_scale_ != nullptr && !std::isfinite(before);
-  if (loss_scale_ != nullptr) loss_scale_->note(overflowed);
-  if (overflowed) return {.norm = norm, .skipped = true};
+  const bool skipped = !std::isfinite(before);
+  if (loss_scale_ != nullptr) loss_scale_->note(skipped);
+  if (skipped) return {.norm = norm, .skipped = true};
   // As PyTorch's clip_grad_norm_, with its 1e-6 that keeps a norm of 0 from dividing.
   const double clipped = clip_ ? std::min(1.0, *clip_ / (before + 1e-6)) : 1.0;
   optimizer_->begin_step(lr_, gradient_scale_ * clipped);
@@ -72,6 +72,7 @@ void LossScale::set(float value, std::int64_t good_steps) {
 
 void LossScale::note(bool overflowed) {
   constexpr float least = 1, largest = 1 << 24;
+  exhausted_ = overflowed && value_ == least;
   if (overflowed) return set(std::max(value_ / 2, least), 0);
   if (++good_steps_ >= steps_to_grow_) set(std::min(value_ * 2, largest), 0);
 }

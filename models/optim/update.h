@@ -27,11 +27,14 @@ class LossScale {
   /// Records a step: halves the scale if its gradients overflowed (the step must then be skipped), doubles it after
   /// steps_to_grow good ones. Stays within 1 … 2^24.
   void note(bool overflowed);
+  /// Whether the last step overflowed with the least scale there is: none will ever do.
+  bool exhausted() const { return exhausted_; }
 
  private:
   std::int64_t steps_to_grow_;
-  float value_ = 65536;
+  float value_ = 8192;  // a target's gradients of logits, below 1 each, stay below f16's 65504, and what they become
   std::int64_t good_steps_ = 0;
+  bool exhausted_ = false;
 };
 
 /// The 2-norm of all gradients together, before clipping; may be infinite or NaN.
@@ -48,7 +51,7 @@ struct GradientNorm {
 /// The result of a step.
 struct UpdateResult {
   GradientNorm norm;     ///< nobody has waited for its sum unless that clips or scales
-  bool skipped = false;  ///< the gradients overflowed: values are as they were
+  bool skipped = false;  ///< the gradients are not finite: values are as they were
 };
 
 /// Applies a step's summed gradients: computes their norm, clips them, and runs the optimizer. Equal gradients give
@@ -62,8 +65,8 @@ class Update {
   using Updated = std::function<void(std::size_t index)>;
 
   /// optimizer, parameters  must outlive this
-  /// clip                   gradients of a larger norm are scaled down to it
-  /// loss_scale             of the gradients; steps that overflow are skipped. Null: 1, no step is skipped
+  /// clip                   gradients of a larger norm are scaled down to it; of none that is finite, skipped
+  /// loss_scale             of the gradients; steps that overflow are skipped. Null: 1
   /// shards                 of this rank, one for each parameter, as the optimizer's; empty: all elements
   /// updated                may be empty
   Update(Optimizer& optimizer, std::span<const Parameter> parameters, std::optional<double> clip, LossScale* loss_scale,

@@ -35,6 +35,18 @@ TEST(Peaks, NameGpusWhereThereAreAny) {
                 format_bytes(300 * mib) + " in use on each rank's GPU\n");
 }
 
+TEST_F(TrainLog, LossScaleOfF16) {
+  const auto done = run("--steps 3 --precision f16");
+  ASSERT_EQ(done.code, 0) << done.err;
+  for (const auto& event : events_in(log(), "step")) {
+    EXPECT_EQ(event["loss_scale"], 8192);
+    EXPECT_EQ(event["skipped"], false) << "the first scale overflows nothing";
+  }
+  EXPECT_NE(done.out.find("f16       0 steps skipped since gradients overflowed; the loss scale is 8192\n"),
+            std::string::npos)
+      << done.out;
+}
+
 TEST_F(TrainLog, AnEventForEveryStep) {
   write_file(log(), "of an older run\n");
   const auto done = run("--steps 10 --lr 0.05");

@@ -1,5 +1,7 @@
 // Runs that stop and go on: the same as if they had not.
 
+#include <csignal>
+
 #include "tests/apps/train_testing.h"
 
 namespace kolo::testing {
@@ -56,6 +58,35 @@ TEST_F(TrainResume, TheSameBitsAsARunWithoutAStop) {
   EXPECT_EQ(losses_in(folder_ / "cut.jsonl"), losses_in(folder_ / "straight.jsonl"));
   EXPECT_EQ(events_in(folder_ / "cut.jsonl", "eval").size(), events_in(folder_ / "straight.jsonl", "eval").size());
   EXPECT_EQ(checkpoints("cut"), (std::vector<std::string>{"step-000000009", "step-000000020"}));
+}
+
+/// A run that is asked to end early leaves a checkpoint, no model, and the code 0; and goes on as if it had not.
+TEST_F(TrainResume, StopsWhenItsTimeIsOver) {
+  const std::string flags = "--batch 300 --steps 30 --checkpoint " + path("c") + " --save " + path("a.safetensors");
+  const auto stopped = run(2, flags + " --max-minutes 1e-9");
+  EXPECT_NE(stopped.out.find("stopped   before the last step, as asked; --resume goes on\n"), std::string::npos)
+      << stopped.out;
+  EXPECT_EQ(checkpoints("c"), std::vector<std::string>{"step-000000001"});
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "a.safetensors"));
+  EXPECT_EQ(run(2, flags + " --resume --max-minutes 60").out.find("stopped"), std::string::npos);
+  run(2, "--batch 300 --steps 30 --save " + path("b.safetensors"));
+  EXPECT_EQ(read_file(folder_ / "a.safetensors"), read_file(folder_ / "b.safetensors"));
+}
+
+TEST_F(TrainResume, SignalsAskForCheckpoints) {
+  const std::string log = path("log"), stored = path("c") + "/step-*";
+  const auto signalled = [&](const std::string& flags, const std::string& signals) {
+    return run_shell(folder_, fmt::format("{} --sizes 784,24,10 --batch 300 --steps 10000000 --log {} {} &\n"
+                                          "until grep -q step {} 2>/dev/null; do sleep 0.05; done\n{}\nwait $!",
+                                          kolo_train(0), log, flags, log, signals));
+  };
+  const auto done = signalled("--checkpoint " + path("c"),
+                              "kill -USR1 $!\nuntil ls -d " + stored + "; do sleep 0.05; done\nkill -TERM $!");
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_NE(done.out.find("stored    2 checkpoints"), std::string::npos) << done.out;
+  EXPECT_NE(done.out.find("as asked; --resume goes on"), std::string::npos) << done.out;
+  EXPECT_EQ(checkpoints("c").size(), 2u);
+  EXPECT_EQ(signalled("", "kill -TERM $!").code, 128 + SIGTERM) << "as ever, where there is nothing to store";
 }
 
 TEST_F(TrainResume, ANewLogBeginsAtTheResumedStep) {

@@ -85,7 +85,8 @@ constexpr std::array for_models{
     Limited{"rope-theta", "llama"},  Limited{"norm-eps", "llama"},      Limited{"tied-head", "llama"},
     Limited{"recompute", "llama"},   Limited{"sample", "llama"},        Limited{"prompt", "llama"},
     Limited{"temperature", "llama"}, Limited{"positions", "llama"},     Limited{"logits", "llama"},
-    Limited{"tokenizer", "llama"}};
+    Limited{"tokenizer", "llama"},   Limited{"top-k", "llama"},         Limited{"top-p", "llama"},
+    Limited{"samples", "llama"},     Limited{"sample-seed", "llama"}};
 
 /// Flags that only data of one kind have, and those of single kinds of models.
 std::vector<Limited> by_kinds(std::vector<std::string>& texts) {
@@ -154,7 +155,9 @@ void check_conflicts(const Options& options, const ExplicitlySet& explicitly_set
   check_meaning(for_optimizers, "optimizer", options.optimizer, explicitly_set);
   check_needs(explicitly_set, std::array<std::string_view, 3>{"every", "keep", "resume"}, "checkpoint",
               "checkpoint DIR");
-  check_needs(explicitly_set, std::array<std::string_view, 2>{"prompt", "temperature"}, "sample", "sample N");
+  check_needs(explicitly_set,
+              std::array<std::string_view, 6>{"prompt", "temperature", "top-k", "top-p", "samples", "sample-seed"},
+              "sample", "sample N");
   check_needs(explicitly_set, std::array<std::string_view, 1>{"save-dtype"}, "save", "save DIR_OR_FILE");
   check_needs(explicitly_set, std::array<std::string_view, 1>{"logits"}, "eval-only", "eval-only");
   check_contradictions(options, explicitly_set);

@@ -118,6 +118,12 @@ Row number_flag(std::string_view name, std::string doc, auto Options::*field, do
   return flag(name, "X", std::move(doc), field, parse);
 }
 
+double probability_of(const Given& given) {
+  const auto value = cli::number_in<double>(given.value);
+  if (!value || !(*value > 0 && *value <= 1)) cli::refuse(given, "a number above 0, at most 1");
+  return *value;
+}
+
 double above_0(const Given& given) {
   return cli::positive_of(given);
 }
@@ -306,6 +312,10 @@ std::vector<Row> checkpoint_flags() {
       switch_flag("resume",
                   "resume from the newest usable checkpoint in --checkpoint DIR; from the beginning if there is none",
                   &Options::resume),
+      number_flag("max-minutes",
+                  "end the run after so many minutes, with a checkpoint if there is --checkpoint, as SIGTERM does then "
+                  "(SIGUSR1 writes one and goes on); --save is left to the run that comes to the end",
+                  &Options::max_minutes, above_0),
   };
 }
 
@@ -336,6 +346,16 @@ std::vector<Row> output_flags() {
            &Options::prompt, [](const Given& given) { return cli::text_of(given, "some text"); }),
       number_flag("temperature", "llama: sampling temperature; 0 takes the likeliest token (default: 0.8)",
                   &Options::temperature, cli::not_negative_of),
+      count_flag("top-k", "llama: sample from the K likeliest tokens only; 0: from all (default: 0)", &Options::top_k,
+                 0),
+      flag("top-p", "P",
+           "llama: sample from the fewest of the likeliest tokens that together have this probability (default: 1)",
+           &Options::top_p, probability_of),
+      count_flag("samples", "llama: how many samples to write (default: 1)", &Options::samples, 1, 1'000'000),
+      flag("sample-seed", "N",
+           "llama: random seed of the first sample, the next have the numbers behind it (default: "
+           "--seed)",
+           &Options::sample_seed, [](const Given& given) { return std::optional(seed_of(given)); }),
   };
 }
 

@@ -69,6 +69,7 @@ struct Options {
   std::optional<std::int64_t> every;  ///< steps; nothing: at the end only
   std::int64_t keep = 2;
   bool resume = false;
+  std::optional<double> max_minutes;  ///< after which the run ends; nothing: none
 
   std::string save;                                       ///< file or folder for the trained model; empty: none
   models::Precision save_dtype = models::Precision::f32;  ///< of its parameters: f32 or bf16
@@ -81,6 +82,10 @@ struct Options {
   std::int64_t sample = 0;  ///< tokens to write at the end
   std::string prompt;
   double temperature = 0.8;
+  std::int64_t top_k = 0;  ///< as of models::Sampling, like the next
+  double top_p = 1;
+  std::optional<std::uint64_t> sample_seed;  ///< of the first sample; nothing: seed
+  std::int64_t samples = 1;
 
   bool is_llama() const { return model == "llama"; }
   bool takes_tokens() const;  ///< the model is trained on sequences of tokens, not on images

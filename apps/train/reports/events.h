@@ -18,7 +18,9 @@ struct StepEvent {
   double loss = 0;            ///< mean over their targets, in nats, before the update
   double lr = 0;
   double grad_norm = 0;  ///< of the mean loss's gradients, before clipping; may be infinite, of a step that was skipped
-  double seconds = 0;    ///< wall time of the step on this rank
+  double loss_scale = 0;    ///< of f16; 0: none
+  bool skipped = false;     ///< its gradients were not finite: values are as they were
+  double seconds = 0;       ///< wall time of the step on this rank
   double wait_seconds = 0;  ///< of these, the time that the training thread spent in wait()
 
   double samples_per_s() const { return static_cast<double>(examples) / seconds; }

@@ -159,12 +159,21 @@ void check_sample(Job& job) {
 std::string sample_text(Job& job, const std::function<void(std::int64_t)>& progress) {
   const Options& options = job.options();
   const Tokens prompt = prompt_of(job);
-  const Tokens written = models::generate(
-      llama_of(job), prompt,
-      {.count = options.sample, .temperature = options.temperature, .seed = options.seed, .progress = progress});
-  if (job.tokenizer() == nullptr && !job.corpus().bytes)
-    return fmt::format("{} | {}\n", fmt::join(prompt, " "), fmt::join(written, " "));
-  return options.prompt + text_of(job, written) + "\n";
+  std::string text;
+  for (std::int64_t number = 0; number < options.samples; ++number) {
+    const Tokens written =
+        models::generate(llama_of(job), prompt,
+                         {.count = options.sample,
+                          .temperature = options.temperature,
+                          .top_k = options.top_k,
+                          .top_p = options.top_p,
+                          .seed = options.sample_seed.value_or(options.seed) + static_cast<std::uint64_t>(number),
+                          .progress = progress});
+    text += job.tokenizer() == nullptr && !job.corpus().bytes
+                ? fmt::format("{} | {}\n", fmt::join(prompt, " "), fmt::join(written, " "))
+                : options.prompt + text_of(job, written) + "\n";
+  }
+  return text;
 }
 
 }  // namespace kolo::train

@@ -22,6 +22,7 @@ void Progress::Sums::add(const StepEvent& event) {
   ++steps;
   examples += event.examples;
   tokens += event.tokens;
+  skipped += event.skipped ? 1 : 0;
   loss += event.loss * static_cast<double>(event.examples);
   seconds += event.seconds;
   wait_seconds += event.wait_seconds;
@@ -123,6 +124,10 @@ std::string Progress::summary(int ranks) const {
     text +=
         fmt::format("loss      {:.4f} in the last {} step{}", last.mean_loss(), last.steps, last.steps == 1 ? "" : "s");
     text += eval_ ? fmt::format(", {:.4f} held-out\n", eval_->loss) : "\n";
+  }
+  if (last_.loss_scale > 0) {
+    text += fmt::format("f16       {} step{} skipped since gradients overflowed; the loss scale is {:g}\n",
+                        all_.skipped, all_.skipped == 1 ? "" : "s", last_.loss_scale);
   }
   if (eval_) text += fmt::format("accuracy  {:.2f} % held-out\n", 100 * eval_->accuracy);
   if (all_.steps > 0) {

@@ -38,7 +38,8 @@ class Progress final : public Listener {
     std::int64_t steps = 0;
     std::int64_t examples = 0;
     std::int64_t tokens = 0;
-    double loss = 0;  ///< weighed by examples
+    std::int64_t skipped = 0;  ///< of these steps
+    double loss = 0;           ///< weighed by examples
     double seconds = 0;
     double wait_seconds = 0;
 

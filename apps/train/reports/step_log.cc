@@ -94,6 +94,10 @@ void StepLog::on_step(const StepEvent& event) {
       {"lr", event.lr},  {"grad_norm", event.grad_norm}, {"samples_per_s", rounded(event.samples_per_s(), 1e3)}};
   if (event.tokens > 0) line["tokens_per_s"] = rounded(event.tokens_per_s(), 10);
   line["exposed_comm"] = rounded(event.exposed_comm(), 1e4);
+  if (event.loss_scale > 0) {
+    line["loss_scale"] = event.loss_scale;
+    line["skipped"] = event.skipped;
+  }
   write(line.dump() + "\n");
 }
 

@@ -107,6 +107,42 @@ TEST(Sample, TokensComeAsOftenAsTheyAreLikely) {
   EXPECT_NEAR(hits, draws * top, 5 * std::sqrt(draws * top * (1 - top)) + 1);
 }
 
+/// Of 2000 draws of one token none is outside, and each that may be drawn is, as often as it is likely among them.
+TEST(Sample, OnlyTheLikeliest) {
+  BoundLlama llama(short_model());
+  llama.spread();
+  const std::vector<std::int32_t> prompt{1, 2, 3};
+  const auto logits = llama.model.logits({.examples = 1, .tokens = prompt}).last(256);
+  std::vector<std::pair<double, std::int32_t>> by_weight;
+  for (const float logit : logits) by_weight.emplace_back(std::exp(logit), static_cast<std::int32_t>(by_weight.size()));
+  std::ranges::sort(by_weight, std::greater<>());
+  double all = 0;
+  for (const auto& [weight, token] : by_weight) all += weight;
+  const auto expect_drawn = [&](Sampling sampling, std::size_t allowed) {
+    double sum = 0;
+    for (std::size_t i = 0; i < allowed; ++i) sum += by_weight[i].first;
+    std::map<std::int32_t, int> hits;
+    constexpr int draws = 2000;
+    for (int seed = 0; seed < draws; ++seed) {
+      sampling.seed = static_cast<std::uint64_t>(seed);
+      ++hits[generate(llama.model, prompt, sampling)[0]];
+    }
+    int inside = 0;
+    for (std::size_t i = 0; i < allowed; ++i) {
+      const double share = by_weight[i].first / sum;
+      EXPECT_NEAR(hits[by_weight[i].second], draws * share, 5 * std::sqrt(draws * share * (1 - share)) + 1);
+      inside += hits[by_weight[i].second];
+    }
+    EXPECT_EQ(inside, draws);
+  };
+  expect_drawn({.count = 1, .temperature = 1, .top_k = 3}, 3);
+  const double two = (by_weight[0].first + by_weight[1].first) / all;
+  expect_drawn({.count = 1, .temperature = 1, .top_p = two * 0.999}, 2);
+  expect_drawn({.count = 1, .temperature = 1, .top_p = two * 1.001}, 3);
+  expect_drawn({.count = 1, .temperature = 1, .top_p = 1e-9}, 1);
+  expect_drawn({.count = 1, .temperature = 1, .top_k = 2, .top_p = 0.999999}, 2);
+}
+
 TEST(Sample, TheSeedDecides) {
   BoundLlama llama(short_model());
   const std::vector<std::int32_t> prompt{1};

@@ -191,6 +191,31 @@ TEST(Update, SkipsWhatOverflows) {
   EXPECT_TRUE(step({NAN, 0, 0}).skipped);
 }
 
+TEST(Update, ClipsNothingThatIsNotFinite) {
+  Bound bound;
+  Sgd sgd(bound.parameters, 0.9);
+  Update update(sgd, bound.parameters, 1.0, nullptr);
+  for (const float poison : {NAN, INFINITY, -INFINITY}) {
+    bound.gradients.assign({1, poison, 1});
+    update.begin(1, 1);
+    for (const std::size_t i : {1, 0}) update.arrived(i);
+    EXPECT_TRUE(update.finish().skipped);
+    EXPECT_EQ(bound.values, (std::vector<float>{1, 2, 3}));
+  }
+}
+
+TEST(LossScale, IsExhaustedWhenTheLeastOneOverflows) {
+  LossScale scale;
+  scale.set(2, 0);
+  scale.note(true);
+  EXPECT_EQ(scale.value(), 1);
+  EXPECT_FALSE(scale.exhausted());
+  scale.note(true);
+  EXPECT_TRUE(scale.exhausted());
+  scale.note(false);
+  EXPECT_FALSE(scale.exhausted());
+}
+
 TEST(Optimizer, BadSettingsAreErrors) {
   Bound bound;
   EXPECT_EQ(error_of([&] { make_optimizer({.name = "adagrad"}, bound.parameters); }),
