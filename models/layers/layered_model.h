@@ -18,7 +18,7 @@ namespace kolo::models {
 /// What a model takes: images of these extents, or sequences of tokens.
 struct ModelInput {
   Shape image{};               ///< [inputs], or [channels, rows, columns]
-  std::int64_t positions = 0;  ///< above 0: sequences of at most so many tokens
+  std::int64_t positions = 0;  ///< above 0: sequences of at most this many tokens
 };
 
 /// A model made of layers and a loss. Derive from it, and add() the layers and end() in the constructor; parameters are

@@ -54,7 +54,7 @@ class LlamaDecoder {
 struct Sampling {
   std::int64_t count = 0;    ///< tokens to write
   double temperature = 0.8;  ///< logits are divided by it; 0 takes the likeliest token
-  std::int64_t top_k = 0;    ///< only so many of the likeliest are drawn; 0: all
+  std::int64_t top_k = 0;    ///< only the k likeliest are drawn; 0: all
   double top_p = 1;          ///< only the fewest of these that together are at least so likely (Holtzman et al. 2020,
                              ///< arXiv:1904.09751)
   std::uint64_t seed = 1;

@@ -25,6 +25,7 @@ GroupInfo part_of(const GroupInfo& group, const std::vector<int>& members) {
 struct TwoLevelWorld {
   std::shared_ptr<Backend> all_ranks;
   ChunkRule stripe;
+  bool introduced = false;  // what `all_ranks` makes has to be, and serves both levels as well as any other
   std::shared_ptr<BufferPool> staging = std::make_shared<BufferPool>(TwoLevels::most_in_flight);
 };
 
@@ -71,8 +72,8 @@ class TwoLevelBackend final : public Backend {
     if (!spans_shared_nodes(node_of)) return nullptr;
     GroupInfo members = group;
     for (int& rank : members.ranks) rank = group_.ranks[static_cast<std::size_t>(rank)];
-    return std::make_unique<TwoLevelBackend>(world_, intra_node_for(group, placement), std::move(node_of),
-                                             std::move(members));
+    auto intra_node = world_.introduced ? nullptr : intra_node_for(group, placement);
+    return std::make_unique<TwoLevelBackend>(world_, std::move(intra_node), std::move(node_of), std::move(members));
   }
   /// What the members of this node, and the holders of this rank's stripe, must know.
   Introduction introduction() override {
@@ -162,8 +163,8 @@ std::unique_ptr<Backend> two_level_backend(std::unique_ptr<Backend> all_ranks, s
                                            bool introduced) {
   GroupInfo world{0, "world", std::vector<int>(node_of.size()), rank};
   std::iota(world.ranks.begin(), world.ranks.end(), 0);
-  auto backend = std::make_unique<TwoLevelBackend>(TwoLevelWorld{std::move(all_ranks), stripe}, std::move(intra_node),
-                                                   std::move(node_of), std::move(world));
+  auto backend = std::make_unique<TwoLevelBackend>(TwoLevelWorld{std::move(all_ranks), stripe, introduced},
+                                                   std::move(intra_node), std::move(node_of), std::move(world));
   if (!introduced) backend->take_levels();
   return backend;
 }

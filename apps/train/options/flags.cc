@@ -207,12 +207,13 @@ std::vector<Row> own_flags() {
 
 std::vector<Row> data_flags() {
   return {
-      path_flag("data", "FILE_OR_DIR",
-                "mlp, cnn: folder with MNIST's IDX files, gzipped or not: trains on train-*, holds out t10k-*; without "
-                "train-*, trains on the first four fifths of t10k-* and holds out the rest (default: digits that the "
-                "program renders). llama: file of text or tokens (llm.c's .bin, .npy; told by content), or a folder of "
-                "such files, read in the order of their names (default: the project's own sources)",
-                &Options::data, "a file or folder"),
+      path_flag(
+          "data", "FILE_OR_DIR",
+          "mlp, cnn: folder with MNIST's IDX files, gzipped or not: trains on train-*, holds out t10k-*; without "
+          "train-*, trains on the first four fifths of t10k-* and holds out the rest (default: digits that the "
+          "program renders). llama: file of text or tokens (llm.c's .bin, .npy; recognised by content), or a folder of "
+          "such files, read in the order of their names (default: the project's own sources)",
+          &Options::data, "a file or folder"),
       path_flag(
           "tokenizer", "FILE",
           "llama: tokenizer.json (byte-level BPE) to encode text and to decode samples; encoded text is kept in the "
@@ -313,7 +314,7 @@ std::vector<Row> checkpoint_flags() {
                   "resume from the newest usable checkpoint in --checkpoint DIR; from the beginning if there is none",
                   &Options::resume),
       number_flag("max-minutes",
-                  "end the run after so many minutes, with a checkpoint if there is --checkpoint, as SIGTERM does then "
+                  "end the run after X minutes, with a checkpoint if there is --checkpoint, as SIGTERM does then "
                   "(SIGUSR1 writes one and goes on); --save is left to the run that comes to the end",
                   &Options::max_minutes, above_0),
   };
