@@ -73,11 +73,11 @@ void check_reserve() {
   if (reserve_used) throw std::bad_alloc();
 }
 
-Memory shared_memory(Session& session, std::size_t bytes) {
-  const rlim_t limit = data_limit().rlim_cur;
+Memory shared_memory(Session& session, std::size_t bytes, Device device) {
+  const rlim_t limit = device.kind == DeviceKind::cpu ? data_limit().rlim_cur : RLIM_INFINITY;
   if (limit != RLIM_INFINITY && data_bytes() + bytes > limit) throw std::bad_alloc();
   try {
-    Memory memory = session.allocate(bytes);
+    Memory memory = session.allocate(bytes, device);
     if (limit != RLIM_INFINITY && session.local_size() > 1) limit_data(limit - bytes);
     return memory;
   } catch (const Error&) {
@@ -85,14 +85,15 @@ Memory shared_memory(Session& session, std::size_t bytes) {
   }
 }
 
-SharedFloats::SharedFloats(Session& session, std::size_t count) {
-  if (session.size() == 1) {
+SharedFloats::SharedFloats(Session& session, std::size_t count, Device device)
+    : all_({.shape = {static_cast<std::int64_t>(count)}, .device = device}) {
+  if (session.size() == 1 && device.kind == DeviceKind::cpu) {
     own_.resize(count);
-    all_ = own_;
+    all_.data = own_.data();
     return;
   }
-  memory_ = shared_memory(session, count * sizeof(float));
-  all_ = {reinterpret_cast<float*>(memory_.data()), count};
+  memory_ = shared_memory(session, count * sizeof(float), device);
+  all_.data = memory_.data();
 }
 
 std::size_t peak_memory() {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <span>
 #include <string>
 
 #include <kolo/session.h>
@@ -26,22 +25,22 @@ void reserve_memory();
 /// Errors: std::bad_alloc if the reserve was needed.
 void check_reserve();
 
-/// Memory shared with the other ranks of the node; it counts towards the limit. Errors: std::bad_alloc.
-Memory shared_memory(Session& session, std::size_t bytes);
+/// Memory shared with the other ranks of the node, which counts towards the limit; or of a GPU. Errors: std::bad_alloc.
+Memory shared_memory(Session& session, std::size_t bytes, Device device = {});
 
 /// Floats in memory shared with the other ranks of the node, so that reductions need no copy; in a world of one,
-/// private memory.
+/// private memory. Or in a GPU's.
 class SharedFloats {
  public:
   /// Errors: std::bad_alloc.
-  SharedFloats(Session& session, std::size_t count);
+  SharedFloats(Session& session, std::size_t count, Device device = {});
 
-  std::span<float> all() const { return all_; }
+  const Tensor& all() const { return all_; }
 
  private:
   Memory memory_;
   models::AlignedFloats own_;
-  std::span<float> all_;
+  Tensor all_;
 };
 
 /// The peak memory of this process so far, in bytes.

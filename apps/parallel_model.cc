@@ -15,20 +15,17 @@ namespace {
 std::vector<TrainedTensor> tensors_of(const models::Model& model) {
   std::vector<TrainedTensor> tensors;
   for (const models::Parameter& parameter : model.parameters()) {
-    tensors.push_back({.name = parameter.name,
-                       .value = view(parameter.value.data(), parameter.shape),
-                       .gradient = view(parameter.gradient.data(), parameter.shape)});
+    tensors.push_back({.name = parameter.name, .value = parameter.value, .gradient = parameter.gradient});
   }
   return tensors;
 }
 
+/// On which models compute where they are on a GPU: it waits there, and the program does not.
+constexpr void* default_stream = nullptr;
+
 std::optional<DType> wire_dtype(models::Precision wire) {
   if (wire == models::Precision::f32) return std::nullopt;
   return wire == models::Precision::bf16 ? DType::bf16 : DType::f16;
-}
-
-Tensor flat(std::span<float> values) {
-  return values.empty() ? Tensor{} : view(values);
 }
 
 }  // namespace
@@ -36,11 +33,14 @@ Tensor flat(std::span<float> values) {
 /// The model's store, where values may still be on their way.
 class ParallelModel::GatheredValues final : public models::ParameterStore {
  public:
-  GatheredValues(ParameterStore& store, DataParallel& parallel) : store_(store), parallel_(parallel) {}
+  GatheredValues(ParameterStore& store, DataParallel& parallel, bool on_gpu)
+      : store_(store), parallel_(parallel), on_gpu_(on_gpu) {}
 
   void begin_forward() override { store_.begin_forward(); }
   Tensor acquire(std::size_t first, std::size_t count, DType dtype) override {
-    for (std::size_t index = first; index < first + count; ++index) parallel_.use(index);
+    for (std::size_t index = first; index < first + count; ++index) {
+      on_gpu_ ? parallel_.use(index, default_stream) : parallel_.use(index);
+    }
     return store_.acquire(first, count, dtype);
   }
   void release(std::size_t first, std::size_t count) override { store_.release(first, count); }
@@ -50,6 +50,7 @@ class ParallelModel::GatheredValues final : public models::ParameterStore {
  private:
   ParameterStore& store_;
   DataParallel& parallel_;
+  bool on_gpu_;
 };
 
 ParallelModel::ParallelModel(Session& session, models::Model& model, const ParallelSettings& settings)
@@ -57,15 +58,20 @@ ParallelModel::ParallelModel(Session& session, models::Model& model, const Paral
       model_(&model),
       reduces_in_passes_(settings.reduces_in_passes),
       totals_name_(session.declare("totals")),
-      parallel_(session, tensors_of(model),
-                {.wire = wire_dtype(settings.wire),
-                 .counts = true,
-                 .order = model.backward_order(),
-                 .shards_from = settings.shards_from,
-                 .allocate = [&session](std::size_t bytes, Device) { return shared_memory(session, bytes); }}),
+      parallel_(
+          session, tensors_of(model),
+          {.wire = wire_dtype(settings.wire),
+           .counts = true,
+           .order = model.backward_order(),
+           .shards_from = settings.shards_from,
+           .allocate = [&session](std::size_t bytes, Device device) { return shared_memory(session, bytes, device); }}),
       store_(&model.store()),
-      gathered_values_(std::make_unique<GatheredValues>(*store_, parallel_)) {
-  for (const TensorShard& shard : parallel_.shards()) shards_.push_back({shard.first, shard.count, shard.split});
+      on_gpu_(model.compute().device().kind != DeviceKind::cpu),
+      gathered_values_(std::make_unique<GatheredValues>(*store_, parallel_, on_gpu_)) {
+  for (const TensorShard& shard : parallel_.shards()) {
+    const bool trained = model.parameters()[shards_.size()].trained;
+    shards_.push_back({shard.first, trained ? shard.count : 0, shard.split});
+  }
   model.use(*gathered_values_);
 }
 
@@ -75,7 +81,8 @@ ParallelModel::~ParallelModel() {
 
 void ParallelModel::begin_step(const StepWork& work, bool give_up) {
   result_ = {};
-  totals_ = {0, give_up ? 1.0 : 0.0, work.stops ? 1.0 : 0.0, work.stores ? 1.0 : 0.0};
+  const auto says = [](bool this_rank) { return this_rank ? 1.0 : 0.0; };
+  totals_ = {0, says(give_up), says(work.stops), says(work.stores), work.written.on_disk, work.written.lost};
   targets_ = 0;
   counted_ = false;
   try {
@@ -129,10 +136,10 @@ void ParallelModel::fail() {
 
 StepResult ParallelModel::finish_step(const Summed& summed) {
   for (const std::size_t index : parallel_.submitted()) {
-    parallel_.wait(index);
+    on_gpu_ ? parallel_.wait(index, default_stream) : parallel_.wait(index);
     summed(index);  // the gradients behind this one arrive meanwhile
   }
-  parallel_.finish();
+  on_gpu_ ? parallel_.finish(default_stream) : parallel_.finish();
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   totals_handle_.wait();
@@ -142,35 +149,8 @@ StepResult ParallelModel::finish_step(const Summed& summed) {
   result_.give_up = totals_[1] > 0;
   result_.stops = totals_[2] > 0;
   result_.stores = totals_[3] > 0;
+  result_.written = {totals_[4], totals_[5]};
   return std::exchange(result_, {});
-}
-
-void ParallelModel::collect_state(models::Optimizer& optimizer, std::span<const std::span<float>> to) {
-  std::vector<Handle> handles;
-  const auto state = optimizer.state();  // of each kind a tensor for every parameter
-  for (std::size_t i = 0; i < state.size(); ++i) {
-    if (!shards_[i % shards_.size()].split) continue;
-    handles.push_back(
-        session_->gather_async("state/" + state[i].name, view(state[i].values), to.empty() ? Tensor{} : flat(to[i])));
-  }
-  wait_all(handles);
-}
-
-void ParallelModel::spread_state(models::Optimizer& optimizer, std::span<const std::span<float>> from) {
-  std::vector<Handle> handles;
-  const auto state = optimizer.state();
-  for (std::size_t i = 0; i < state.size(); ++i) {
-    const std::string name = "optimizer/" + state[i].name;
-    if (shards_[i % shards_.size()].split) {
-      Tensor whole = from.empty() ? Tensor{} : flat(from[i]);
-      whole.shape = Shape{state[i].shape.elements()};
-      handles.push_back(session_->scatter_async(name, whole, view(state[i].values)));
-    } else {
-      if (!from.empty()) std::ranges::copy(from[i], state[i].values.begin());
-      handles.push_back(session_->broadcast_async(name, view(state[i].values)));
-    }
-  }
-  wait_all(handles);
 }
 
 }  // namespace kolo

@@ -19,6 +19,13 @@
 
 namespace kolo {
 
+/// Whether the oldest part that this rank has begun to write of a checkpoint is on disk, or lost: 1 or 0. Over all
+/// ranks: how many of them say so.
+struct WrittenParts {
+  double on_disk = 0;
+  double lost = 0;
+};
+
 /// One rank's share of a training step.
 struct StepWork {
   /// The next micro-batch, which may have no examples; called micro_batches times.
@@ -28,6 +35,7 @@ struct StepWork {
   double targets = 1;    ///< expected over all ranks and micro-batches; divisor of 16-bit gradients before the sum
   bool stops = false;    ///< this rank was asked to end the training after this step, as if there were no more
   bool stores = false;   ///< this rank was asked for a checkpoint
+  WrittenParts written{};
 };
 
 /// The outcome of one training step.
@@ -37,8 +45,12 @@ struct StepResult {
   bool give_up = false;  ///< a rank asked to end the training, or failed
   bool stops = false;    ///< a rank was asked to, see StepWork
   bool stores = false;
+  WrittenParts written;        ///< of all ranks
   std::exception_ptr problem;  ///< why this rank failed
 };
+
+/// Elements of the smallest parameter that is worth sharing out among ranks.
+inline constexpr std::size_t least_sharded = 16 << 10;
 
 /// How gradients are communicated.
 struct ParallelSettings {
@@ -92,13 +104,6 @@ class ParallelModel {
   /// Waits until all values are complete: to read them. Errors: Error.
   void complete_values() { parallel_.use_all(); }
 
-  /// Gathers the optimizer's state on rank 0, of parameters that are split. Errors: Error.
-  ///
-  /// to  as Optimizer::state(), of whole parameters; empty on other ranks
-  void collect_state(models::Optimizer& optimizer, std::span<const std::span<float>> to);
-  /// The reverse: gives every rank its part of the state, all of it, from rank 0.
-  void spread_state(models::Optimizer& optimizer, std::span<const std::span<float>> from);
-
   /// Seconds that this rank has spent waiting so far: exposed communication.
   double wait_seconds() const { return parallel_.wait_seconds() + wait_seconds_; }
 
@@ -114,13 +119,15 @@ class ParallelModel {
   bool reduces_in_passes_;
   std::vector<models::Shard> shards_;
   TensorId totals_name_;
-  std::array<double, 4> totals_{};  // loss_sum, and who gives up, stops, stores; on their way with the gradients
-  StepResult result_;               // of the step under way
-  double targets_ = 0;              // counted on this rank, and whether that was said
+  // Loss_sum, who gives up, stops, stores, whose part is on disk, or lost; on their way with the gradients.
+  std::array<double, 6> totals_{};
+  StepResult result_;   // of the step under way
+  double targets_ = 0;  // counted on this rank, and whether that was said
   bool counted_ = false;
   double wait_seconds_ = 0;
   DataParallel parallel_;
   models::ParameterStore* store_;  // the model's own
+  bool on_gpu_;
   std::unique_ptr<GatheredValues> gathered_values_;
   Handle totals_handle_;  // last, so that it ends before its memory does
 };

@@ -11,12 +11,13 @@ namespace kolo::models {
 ///
 /// Parameters are "conv1.weight" [filters, channels, 3, 3], "conv1.bias", "dense1.weight" [dense, filters·places],
 /// "dense1.bias", "dense2.weight", "dense2.bias"; inputs are [examples, channels, height, width]. With batch norm there
-/// are those of a BatchNorm "bn1" behind the convolution's. One thread at a time.
+/// are those of a NormedConv2d "conv1", "bn1" instead of the convolution's. One thread at a time.
 class Cnn final : public LayeredModel {
  public:
-  /// reduce  sums of a batch norm over the ranks, as in BatchNorm
+  /// reduce  sums of a batch norm over the ranks, as in NormedConv2d
   /// Errors: ModelError for sizes that make no model.
-  explicit Cnn(const CnnSettings& settings, Precision precision = Precision::f32, ReduceFn reduce = {});
+  explicit Cnn(const CnnSettings& settings, Precision precision = Precision::f32, ReduceFn reduce = {},
+               Device device = {});
 
   const CnnSettings& settings() const { return settings_; }
 

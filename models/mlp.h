@@ -15,7 +15,7 @@ class Mlp final : public LayeredModel {
  public:
   /// sizes  units of the input, of each hidden layer and of the output: at least two numbers, all positive (else
   /// ModelError)
-  explicit Mlp(std::vector<std::int64_t> sizes, Precision precision = Precision::f32);
+  explicit Mlp(std::vector<std::int64_t> sizes, Precision precision = Precision::f32, Device device = {});
 
   std::span<const std::int64_t> sizes() const { return sizes_; }
 

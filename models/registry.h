@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "models/model/model.h"
@@ -33,13 +34,31 @@ struct Recipe {
   double clip = 0;  ///< none; of coloured images 1, since their gradients vary more
 };
 
-/// A size that a kind of model has for itself, and its flag: --NAME N. Found in ModelSettings::own.
+/// A field of ModelSettings.
+template <class Value>
+using SettingField = Value& (*)(ModelSettings& settings);
+
+/// A size or a feature that a kind of model has, and its flag. Kinds may have flags of the same name.
 struct ModelFlag {
   std::string_view name;
   std::string_view doc;
-  std::int64_t usual = 1;  ///< unless the flag or a checkpoint says otherwise
-  std::int64_t least = 1;
+  std::int64_t usual = 1;  ///< without a field: what it is unless the flag or a checkpoint says otherwise
+  std::int64_t least = 1;  ///< of whole numbers
   std::int64_t most = 1 << 24;
+  /// Where the value is; its type is that of the flag's value, and a bool is a switch. Nothing: a whole number in
+  /// ModelSettings::own, by the flag's name.
+  std::variant<std::monostate, SettingField<std::int64_t>, SettingField<double>, SettingField<bool>,
+               SettingField<std::vector<std::int64_t>>>
+      field{};
+  std::string_view accepts{};    ///< of a list, for errors: "the width of each layer, such as 784,10"
+  std::string_view otherwise{};  ///< of a switch, for errors: what a model without it has
+};
+
+/// Sizes by name, and the recipe that trains a model of these sizes.
+struct Preset {
+  std::string_view name;
+  std::function<void(ModelSettings& settings)> put;
+  Recipe recipe{};
 };
 
 /// An extent of a tensor in a checkpoint; 0 if it has none of that name, or fewer dimensions.
@@ -53,8 +72,18 @@ struct ModelKind {
   std::unique_ptr<Model> (*make)(const ModelSettings& settings) = nullptr;
   Recipe recipe{};
   std::vector<ModelFlag> flags{};
+  std::vector<Preset> presets{};  ///< --preset NAME
   /// Takes ModelSettings::own from the shapes of a checkpoint, with --init. Empty: nothing to take.
   std::function<void(const StoredExtent& extent, ModelSettings& settings)> sizes{};
+  /// Sets the sizes that follow from the data's (ModelSettings::image(), inputs and classes) in a model that begins at
+  /// random. Null: none do.
+  void (*fit)(ModelSettings& settings) = nullptr;
+  /// Whether the passes sum over the ranks, with ModelSettings::reduce. Null: they never do.
+  bool (*reduces)(const ModelSettings& settings) = nullptr;
+  /// FLOPs of the matrix products and convolutions in both passes of one example; a sequence has `positions` tokens.
+  /// What is computed again to save memory does not count. Null: not known.
+  double (*flops)(const Model& model, const ModelSettings& settings, std::int64_t positions) = nullptr;
+  bool writes_text = false;  ///< the model is a Llama: samples and logits can be asked of it
 };
 
 /// All kinds, by name.
@@ -63,11 +92,16 @@ std::span<const ModelKind> model_kinds();
 /// Errors: ModelError for an unknown name, which lists the known ones.
 const ModelKind& kind_of(std::string_view name);
 
-/// The names of those that are trained on such data, or of all.
+/// The names of all kinds.
 std::vector<std::string_view> known_models();
-std::vector<std::string_view> known_models(DataKind data);
 
-/// Makes a model by name. Errors: as kind_of() and ModelKind::make.
+/// Errors: ModelError for an unknown name, which lists the kind's presets.
+const Preset& preset_of(const ModelKind& kind, std::string_view name);
+
+/// Elements of the parameters that are matrices.
+double matrix_elements(const Model& model);
+
+/// Makes a model by name. Errors: as kind_of() and ModelKind::make; for recomputation in a model that has none.
 std::unique_ptr<Model> make_model(std::string_view name, const ModelSettings& settings);
 
 }  // namespace kolo::models

@@ -120,6 +120,10 @@ pack_figures() {
     printf "%s%s: copy %s GB/s, pack %s, unpack %s", sep, name, $(n - 5), $(n - 3), $(n - 1); sep = "; " }'
 }
 
+train_figures() {
+  grep -E '^epoch .* step ' "$1" | tail -n 1
+}
+
 sanitizer_figures() {
   if grep -q 'Device not supported' "$1"; then
     printf 'skipped: refused on this machine (Device not supported)'
@@ -200,8 +204,11 @@ take_programs() {
   install -D "$packages/bin/kolo-bench" "$build/bench/kolo-bench" && install -D -t "$build/tests" "$packages"/bin/{device_backend_mpi_test,property_job}
 }
 
-compile() {  # not kolo-train and the models' tests
+compile() {
   cmake --build "$build" -j "$(nproc)" --target kolo-bench device_backend_mpi_test property_job
+}
+compile_models() {
+  cmake --build "$build" -j "$(nproc)" --target cuda_card_test kolo-train
 }
 
 # ranks N PROGRAM...: under mpirun. Several ranks on one GPU get what makes NCCL take them for ranks of several hosts.
@@ -244,16 +251,27 @@ staged() { KOLO_GPU_BACKEND=staged "$@"; }
 random() { ranks "$1" "$build/tests/property_job" "$work/marks" 1 "$2"; }
 # part ONE_OF N: the device tests on N ranks, with every ONE_OF-th of their calls: all would take several minutes.
 part() { DEVICE_TEST_ONE_OF=$1 ranks "$2" "$build/tests/device_backend_mpi_test"; }
+# train DEVICE FLAG...: the same steps, to be compared by their last line.
+train() { "$build/apps/kolo-train" --device "$1" --steps 20 "${@:2}"; }
 sanitize() {  # what NCCL tries of CUDA's calls, and finds missing, is no error
   DEVICE_TEST_ONE_OF=97 compute-sanitizer --report-api-errors no --error-exitcode 9 --launch-timeout 30 \
     "$build/tests/device_backend_mpi_test" --gtest_filter='-*/nccl_tiny'
 }
 
 run_all() {
-  local bench=$build/bench/kolo-bench count op shared=7 few=20
+  local bench=$build/bench/kolo-bench count op model device shared=7 few=20
   if ((gpus < 2)) && ! $mps; then shared=17 few=5; fi
   step 'device tests, 1 rank' 60 test_figures part 7 1 || true
   step 'device tests, 2 ranks' 90 test_figures part $shared 2 || true
+  if [[ ! -d $packages/bin ]] && step 'build the models' 200 nothing compile_models; then
+    step 'models, 1 rank' 120 test_figures "$build/tests/cuda_card_test" || true
+    for model in mlp cnn 'llama --preset tiny'; do
+      for device in cpu cuda; do
+        step "${model%% *} on $device" 60 train_figures train "$device" --model $model || true
+      done
+    done
+    step 'llama, bf16, on cuda' 60 train_figures train cuda --model llama --precision bf16 || true
+  fi
   step 'pack and unpack' 40 pack_figures "$bench" all_reduce --device cuda --pack || true
   step 'pack and unpack, resnet50' 30 pack_figures "$bench" all_reduce --device cuda --pack --buckets resnet50 || true
   for count in 1 2; do
@@ -279,7 +297,7 @@ run_all() {
 }
 
 # Steps run in shells of their own.
-export -f unpack configure compile take_programs ranks mpi_works part random staged sanitize
+export -f unpack configure compile compile_models train take_programs ranks mpi_works part random staged sanitize
 export source_dir packages work root build
 
 PATH=$PATH:/usr/local/cuda/bin:/usr/local/nvidia/bin  # the second: of the driver, in containers

@@ -1,8 +1,8 @@
 # How tests are registered. A test has one of four tiers as its label (quick, standard, all, nightly; see README.md), and runs in a
-# plain build; in one with sanitizers unless it is RELEASE_ONLY; under ThreadSanitizer if it is marked THREADS, for ranks as threads,
-# as MPI's libraries are not instrumented.
+# plain build; in one with sanitizers unless it is RELEASE_ONLY, and if it starts ranks under mpirun only if it is SANITIZED: most of what those
+# run ranks as threads run, too; under ThreadSanitizer if it is marked THREADS, for ranks as threads, as MPI's libraries are not instrumented.
 #
-# PROCESSORS counts half cores: ctest gets thrice as many jobs as there are cores, since tests also wait. A case has two of them, one that mostly waits
+# PROCESSORS counts half cores: ctest gets four times as many jobs as there are cores, since tests also wait. A case has two of them, one that mostly waits
 # (WAITS) one, what starts ranks four, and what compares times (UNDISTURBED) all. COST makes ctest begin what starts ranks as early as it can: what
 # waits, and then all else, fills what is left.
 
@@ -20,11 +20,11 @@ set(kolo_all_skipped "\\[  PASSED  \\] 0 tests\\.\n(\\[  SKIPPED \\][^\n]*\n)+$"
 # kolo_parse_test(OPTIONS ONE_VALUE MANY_VALUES argument...): a test's arguments as arg_*; PROCESSORS as arg_PROCESSORS.
 # Returns from the function that calls it if this build does not run the test: what needs MPI takes KOLO_MPI.
 macro(kolo_parse_test options one_value many_values)
-  cmake_parse_arguments(arg "RELEASE_ONLY;THREADS;WAITS;MPI;UNDISTURBED;${options}" "TIER;TIMEOUT;${one_value}" "ENVIRONMENT;${many_values}" ${ARGN})
+  cmake_parse_arguments(arg "RELEASE_ONLY;SANITIZED;THREADS;WAITS;MPI;UNDISTURBED;${options}" "TIER;TIMEOUT;${one_value}" "ENVIRONMENT;${many_values}" ${ARGN})
   if(arg_MPI AND NOT KOLO_MPI)
     return()
   endif()
-  if(kolo_sanitizer AND (arg_RELEASE_ONLY OR (kolo_sanitizer STREQUAL "thread" AND NOT arg_THREADS)))
+  if(kolo_sanitizer AND (arg_RELEASE_ONLY OR (arg_MPI AND NOT arg_SANITIZED) OR (kolo_sanitizer STREQUAL "thread" AND NOT arg_THREADS)))
     return()
   endif()
   if(NOT arg_TIER)
@@ -154,7 +154,7 @@ endfunction()
 # kolo_add_hosts(PROGRAM SLOTS list [NAME n] [FILTER gtest-filter] [TIMEOUT s] [WAITS]): the same on several hosts, which are network namespaces. Skipped where
 # they cannot be made.
 function(kolo_add_hosts program)
-  kolo_parse_test("" "NAME;SLOTS;FILTER" "" MPI RELEASE_ONLY TIER all ${ARGN})
+  kolo_parse_test("" "NAME;SLOTS;FILTER" "" MPI TIER all ${ARGN})
   if(NOT arg_NAME)
     set(arg_NAME ${program})
   endif()
@@ -164,7 +164,7 @@ function(kolo_add_hosts program)
   endif()
   string(REPLACE "," "+" sum ${arg_SLOTS})
   kolo_add_command(${arg_NAME}_hosts${sum} ${PROJECT_SOURCE_DIR}/bench/on_hosts.sh ${arg_SLOTS} $<TARGET_FILE:${program}>
-    --gtest_filter=${arg_FILTER} MPI RELEASE_ONLY TIER all TIMEOUT ${arg_TIMEOUT} ENVIRONMENT MPIEXEC=${MPIEXEC_EXECUTABLE} ${waits})
+    --gtest_filter=${arg_FILTER} MPI TIER all TIMEOUT ${arg_TIMEOUT} ENVIRONMENT MPIEXEC=${MPIEXEC_EXECUTABLE} ${waits})
 endfunction()
 
 # kolo_add_command(NAME COMMAND... [TIER t] [TIMEOUT s] [ENVIRONMENT e...] [RELEASE_ONLY] [WAITS] [MPI]): a test that is a command line; exit code 77

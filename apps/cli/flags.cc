@@ -23,7 +23,8 @@ void add_sections(po::options_description& all, const std::vector<FlagText>& fla
     po::options_description part(std::string(section), columns, columns / 2);
     for (; flag != flags.end() && flag->section == section; ++flag) {
       auto* const value = po::value<std::string>()->value_name(std::string(flag->value));
-      if (flag->value.empty()) value->implicit_value("yes")->zero_tokens();
+      if (flag->may_stand_alone()) value->implicit_value("yes", "");
+      if (flag->value.empty()) value->zero_tokens();
       part.add_options()(std::string(flag->name).c_str(), value, flag->doc.c_str());
     }
     all.add(part);
@@ -50,7 +51,7 @@ void put(Values& values, const std::string& name, Given given) {
 /// The value of a flag that was given without one.
 std::string value_without_one(const Syntax& syntax, const std::string& name) {
   const auto flag = std::ranges::find(syntax.flags, name, &FlagText::long_name);
-  return flag != syntax.flags.end() && flag->value.empty() ? "yes" : "";
+  return flag != syntax.flags.end() && flag->may_stand_alone() ? "yes" : "";
 }
 
 }  // namespace
@@ -165,6 +166,12 @@ double not_negative_of(const Given& given) {
   const auto value = number_in<double>(given.value);
   if (!value || !std::isfinite(*value) || *value < 0) refuse(given, "a number from 0 on, such as 0.1 or 1e-3");
   return *value;
+}
+
+bool switch_of(const Given& given) {
+  if (given.value == "yes" || given.value == "true") return true;
+  if (given.value != "no" && given.value != "false") refuse(given, "yes or no");
+  return false;
 }
 
 std::string text_of(const Given& given, std::string_view accepted) {

@@ -25,10 +25,11 @@ struct Given {
 struct FlagText {
   std::string_view section;
   std::string_view name;   ///< "minbytes,b": without dashes, and the letter if it has one
-  std::string_view value;  ///< its name in the help text: "N", "FILE"; empty: the flag takes no value
+  std::string_view value;  ///< its name in the help text: "N", "FILE"; "[WORD]": may be left out; empty: takes none
   std::string doc;
 
   std::string long_name() const { return std::string(name.substr(0, name.find(','))); }
+  bool may_stand_alone() const { return value.empty() || value.front() == '['; }
 };
 
 /// One row of the table that parser, help text and the comparison of ranks come from.
@@ -53,7 +54,7 @@ std::vector<FlagText> texts_of(std::span<const Flag<Options>> flags) {
   return {flags.begin(), flags.end()};
 }
 
-using Values = std::map<std::string, Given>;  ///< by the flag's long name; that of a flag without a value is "yes"
+using Values = std::map<std::string, Given>;  ///< by the flag's long name; of one that stands alone "yes"
 
 /// Errors of both: UsageError that names the flag, or the file and the key.
 Values parse_command_line(const Syntax& syntax, int argc, const char* const* argv);
@@ -94,6 +95,7 @@ extern template std::optional<double> number_in(std::string_view text);
 std::int64_t count_of(const Given& given, std::int64_t least, std::int64_t largest = largest_count);
 double positive_of(const Given& given, std::string_view accepted = "a number above 0, such as 0.1 or 1e-3");
 double not_negative_of(const Given& given);
+bool switch_of(const Given& given);
 std::string text_of(const Given& given, std::string_view accepted);
 
 /// One of some words.

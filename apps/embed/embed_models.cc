@@ -21,8 +21,7 @@ using namespace kolo;
 std::vector<TrainedTensor> tensors_of(const models::Model& model) {
   std::vector<TrainedTensor> tensors;
   for (const models::Parameter& parameter : model.parameters()) {
-    tensors.push_back({parameter.name, view(parameter.value.data(), parameter.shape),
-                       view(parameter.gradient.data(), parameter.shape)});
+    tensors.push_back({parameter.name, parameter.value, parameter.gradient});
   }
   return tensors;
 }
@@ -31,8 +30,9 @@ std::vector<TrainedTensor> tensors_of(const models::Model& model) {
 double train(Session& session) {
   constexpr int steps = 200, examples = 32;
   models::Mlp model({2, 16, 2});
-  std::vector<float> values(models::parameter_elements(model)), gradients(values.size());
-  model.bind(values, gradients);
+  std::vector<float> values(static_cast<std::size_t>(value_elements(model)));
+  std::vector<float> gradients(static_cast<std::size_t>(gradient_elements(model)));
+  model.bind(view(values), view(gradients));
   model.initialise(1);
   models::Sgd optimizer(model.parameters(), 0.9);
   DataParallel parallel(session, tensors_of(model), {.counts = true, .order = model.backward_order()});

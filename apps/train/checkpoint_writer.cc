@@ -1,90 +1,280 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 #include "apps/cli/agreement.h"
 #include "apps/cli/terminal.h"
 #include "apps/train/checkpoints.h"
+#include "apps/train/run_state.h"
+#include "models/checkpoint/safetensors.h"
+#include "models/util/atomic_file.h"
 #include "models/util/error.h"
 #include "models/util/headroom.h"
 
 namespace kolo::train {
+namespace {
 
-CheckpointWriter::CheckpointWriter(models::CheckpointStore store, Job& job, std::optional<std::int64_t> every)
-    : store_(std::move(store)), job_(&job), free_{&snapshots_[0], &snapshots_[1]} {
-  const std::size_t needed = every ? snapshots_.size() : 1;
-  for (std::size_t i = 0; i < needed; ++i) snapshots_[i].copy(job.model(), job.optimizer());
-  thread_ = models::start_thread("writes checkpoints", [this] { run(); });  // nothing may fail behind it
+/// A word that no other run of these checkpoints has.
+std::string new_run() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return fmt::format("{:x}-{:x}", std::chrono::duration_cast<std::chrono::milliseconds>(now).count(), ::getpid());
+}
+
+std::vector<std::string> set_newer_aside(const models::CheckpointStore& store, std::int64_t steps_done) {
+  std::vector<std::string> names;
+  for (const models::StoredCheckpoint& checkpoint : store.list()) {
+    if (checkpoint.step > steps_done) names.push_back(store.set_aside(checkpoint, "superseded"));
+  }
+  return names;
+}
+
+}  // namespace
+
+CheckpointWriter::CheckpointWriter(Session& session, Job* job)
+    : session_(&session),
+      job_(job),
+      active_(!job->options().checkpoint.empty() && !job->options().eval_only),
+      part_{static_cast<std::size_t>(session.rank()), static_cast<std::size_t>(session.size())} {}
+
+/// Rank 0 clears the folder up and names the run; then all make sure that they see one folder.
+void CheckpointWriter::prepare(std::int64_t steps_done) {
+  const Options& options = job_->options();
+  const bool first = session_->rank() == 0;
+  std::string run;
+  std::optional<models::BestCheckpoint> best;
+  cli::collectively(*session_, [&] {
+    if (!first) return;
+    const models::CheckpointStore store(options.checkpoint);
+    store.remove_leftovers();
+    for (const std::string& name : set_newer_aside(store, steps_done))
+      cli::print(fmt::format("          a newer checkpoint is now called {}\n", name));
+    best = store.best();
+    run = new_run();
+  });
+  run = session_->broadcast_object("name of the run", run);
+  if (best) lowest_ = best->held_out_loss;
+  session_->broadcast("lowest held-out loss", view_scalar(lowest_));
+  store_.emplace(options.checkpoint, options.keep, run);
+  const auto sign = store_->folder() / (".writing-sign-" + run);
+  cli::collectively(*session_, [&] {
+    if (first) models::write_atomic_file(sign, "");
+  });
+  cli::collectively(*session_, [&] {
+    std::error_code ignored;
+    if (!std::filesystem::exists(sign, ignored)) {
+      throw models::ModelError(
+          fmt::format("rank {} does not see in {} what rank 0 has written there; name a folder on a file system that "
+                      "all ranks share",
+                      session_->rank(), store_->folder().string()));
+    }
+    models::check_writable(store_->folder() / fmt::format(".writing-sign-{}-{}", run, session_->rank()));
+    tensors_ = models::cut_tensors(job_->model(), job_->optimizer(), part_.of);
+    const std::size_t needed = options.every || options.eval_every ? snapshots_.size() : 1;
+    for (std::size_t i = 0; i < needed; ++i) {
+      snapshots_[i].copy(tensors_, part_.index, job_->model(), job_->optimizer());
+      free_.push_back(&snapshots_[i]);
+    }
+    thread_ = models::start_thread("writes checkpoints", [this] { this->run(); });
+  });
+  std::error_code ignored;
+  if (first) std::filesystem::remove(sign, ignored);
 }
 
 CheckpointWriter::~CheckpointWriter() {
   const std::lock_guard lock(mutex_);
+  writes_.clear();
   stop_ = true;
   changed_.notify_all();
 }
 
-void CheckpointWriter::store(std::int64_t steps_done,
-                             const std::function<void(std::span<const std::span<float>> to)>& collect) {
+void CheckpointWriter::measured(std::int64_t steps_done, double held_out_loss) {
+  measured_at_ = steps_done;
+  measured_ = held_out_loss;
+  if (!job_->options().eval_every || !(held_out_loss < lowest_)) return;
+  lowest_ = held_out_loss;
+  lowest_at_ = steps_done;
+}
+
+bool CheckpointWriter::due(std::int64_t steps_done, bool asked) const {
+  const auto& every = job_->options().every;
+  return active_ &&
+         (asked || steps_done == job_->last_step() || steps_done == lowest_at_ || (every && steps_done % *every == 0));
+}
+
+void CheckpointWriter::store(std::int64_t steps_done) {
   const auto start = Clock::now();
-  models::Snapshot& snapshot = free_snapshot();
+  wait_on_all([this] { return !free_.empty(); });
   const auto free_at = Clock::now();
-  snapshot.step = steps_done;
-  snapshot.state = state_of(*job_, steps_done);
-  snapshot.copy(job_->model(), job_->optimizer());
-  collect(snapshot.optimizer_state());
+  Unfinished part{.step = steps_done};
+  if (measured_at_ == steps_done && std::isfinite(measured_)) part.held_out_loss = measured_;
+  if (part_.index == 0) part.state = state_of(*job_, steps_done);
+  std::unique_lock lock(mutex_);
+  part.snapshot = free_.front();
+  free_.pop_front();
+  lock.unlock();
+  part.snapshot->copy(tensors_, part_.index, job_->model(), job_->optimizer());
   ++taken_;
   longest_copy_ = std::max(longest_copy_, Clock::now() - free_at);
   waited_ += free_at - start;
-  const std::lock_guard lock(mutex_);
-  waiting_.push_back(&snapshot);
+  lock.lock();
+  Unfinished& stays = unfinished_.emplace_back(std::move(part));  // until it is settled, which is not before its fate
+  writes_.push_back([this, &stays] { write(stays); });
   changed_.notify_all();
 }
 
+/// Returns once this rank's `done`, which is called under the lock, is true on every rank. The ranks keep asking each
+/// other, so that none looks as if it had stalled.
+void CheckpointWriter::wait_on_all(const std::function<bool()>& done) {
+  constexpr std::chrono::milliseconds longest{50};
+  for (std::chrono::milliseconds pause{1};; pause = std::min(2 * pause, longest)) {
+    std::unique_lock lock(mutex_);
+    std::int64_t ranks_that_wait = done() ? 0 : 1;
+    lock.unlock();
+    session_->all_reduce("ranks that write checkpoints", view_scalar(ranks_that_wait));
+    if (ranks_that_wait == 0) return;
+    lock.lock();
+    changed_.wait_for(lock, pause, done);
+    if (done()) {  // others are slower
+      lock.unlock();
+      std::this_thread::sleep_for(pause);
+    }
+  }
+}
+
+/// On the thread.
+void CheckpointWriter::write(Unfinished& part) {
+  models::Seal seal, state_seal;
+  std::optional<std::string> problem;
+  try {
+    seal = store_->write_part(part.step, tensors_, part_, *part.snapshot);
+    if (part_.index == 0) state_seal = store_->write_state(part.step, part.state);
+  } catch (const std::exception& error) {
+    problem = cli::problem_of(error);
+  }
+  const std::lock_guard lock(mutex_);
+  part.seal = seal;
+  part.state_seal = state_seal;
+  part.problem = problem.value_or("");
+  part.fate = problem ? Fate::lost : Fate::on_disk;
+  free_.push_back(part.snapshot);
+}
+
+WrittenParts CheckpointWriter::written() {
+  const std::lock_guard lock(mutex_);
+  if (unfinished_.empty()) return {};
+  const Fate fate = unfinished_.front().fate;
+  return {fate == Fate::on_disk ? 1.0 : 0.0, fate == Fate::lost ? 1.0 : 0.0};
+}
+
+void CheckpointWriter::settle(const WrittenParts& of_all) {
+  if (of_all.on_disk + of_all.lost == session_->size()) settle_oldest();
+}
+
+/// The fate of the oldest checkpoint is known on all ranks.
+void CheckpointWriter::settle_oldest() {
+  std::unique_lock lock(mutex_);
+  const Unfinished part = std::move(unfinished_.front());
+  unfinished_.pop_front();
+  last_problem_.reset();
+  if (part.fate == Fate::lost) last_problem_ = part.problem;
+  lock.unlock();
+  try {
+    cli::collectively(*session_, [&] {
+      if (part.fate != Fate::lost) return;
+      throw models::ModelError(fmt::format("the checkpoint of step {} is lost, those before it are as they were: {}{}",
+                                           part.step, part_.of > 1 ? fmt::format("rank {}: ", part_.index) : "",
+                                           part.problem));
+    });
+  } catch (const UsageError&) {  // one rank has said why
+    lock.lock();
+    ++lost_;
+    lock.unlock();
+    if (part.held_out_loss == lowest_) lowest_ = std::numeric_limits<double>::infinity();  // the next one is stored
+    if (part_.index == 0) enqueue(commits_, [this, step = part.step] { store_->drop(step); });
+    return;
+  }
+  models::Manifest manifest = manifest_of(part);
+  if (part_.index == 0) enqueue(commits_, [this, manifest = std::move(manifest)] { commit(manifest); });
+}
+
+/// Gathers what all ranks know of their files.
+models::Manifest CheckpointWriter::manifest_of(const Unfinished& part) {
+  std::vector<std::uint64_t> mine{part.seal.bytes, part.seal.crc}, all(2 * part_.of);
+  session_->all_gather("parts of a checkpoint", view(mine), view(all));
+  models::Manifest manifest{part.step, part.held_out_loss, part.state_seal, {}, tensors_};
+  for (std::size_t rank = 0; rank < part_.of; ++rank)
+    manifest.parts.push_back({all[2 * rank], static_cast<std::uint32_t>(all[2 * rank + 1])});
+  return manifest;
+}
+
+/// On rank 0's thread.
+void CheckpointWriter::commit(const models::Manifest& manifest) {
+  try {
+    store_->commit(manifest);
+    const std::lock_guard lock(mutex_);
+    last_problem_.reset();
+  } catch (const std::exception& error) {
+    const std::string problem = cli::problem_of(error);
+    cli::print_problem(
+        fmt::format("the checkpoint of step {} is lost, those before it are as they were: {}", manifest.step, problem));
+    const std::lock_guard lock(mutex_);
+    last_problem_ = problem;
+    ++lost_;
+  }
+}
+
+void CheckpointWriter::complete() {
+  while (!unfinished_.empty()) {  // only this thread changes their number
+    wait_on_all([this] { return unfinished_.front().fate != Fate::writing; });
+    settle_oldest();
+  }
+  if (active_) wait_on_all([this] { return commits_.empty() && writes_.empty() && !busy_; });
+}
+
+void CheckpointWriter::finish() {
+  complete();
+  cli::collectively(*session_, [this] {
+    const std::lock_guard lock(mutex_);
+    if (last_problem_)
+      throw models::ModelError(fmt::format("the last checkpoint could not be written: {}", *last_problem_));
+  });
+}
+
 std::string CheckpointWriter::summary() const {
-  if (taken_ == 0) return {};
+  const std::lock_guard lock(mutex_);
+  const std::int64_t complete = taken_ - lost_;
+  if (complete == 0) return {};
   const auto ms = [](Clock::duration time) { return std::chrono::duration<double, std::milli>(time).count(); };
   std::string text = fmt::format("stored    {} checkpoint{}, training stood still for at most {:.1f} ms to copy one",
-                                 taken_, taken_ == 1 ? "" : "s", ms(longest_copy_));
-  if (ms(waited_) >= 1) text += fmt::format(", and {:.1f} s in all for a slow disk", ms(waited_) / 1000);
+                                 complete, complete == 1 ? "" : "s", ms(longest_copy_));
+  if (ms(waited_) >= 50) text += fmt::format(", and {:.1f} s in all for a slow disk", ms(waited_) / 1000);
   return text + "\n";
 }
 
-models::Snapshot& CheckpointWriter::free_snapshot() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return !free_.empty(); });
-  models::Snapshot& snapshot = *free_.front();
-  free_.pop_front();
-  return snapshot;
+void CheckpointWriter::enqueue(std::deque<std::function<void()>>& queue, std::function<void()> task) {
+  const std::lock_guard lock(mutex_);
+  queue.push_back(std::move(task));
+  changed_.notify_all();
 }
 
 void CheckpointWriter::run() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stop_ || !waiting_.empty(); });
-    if (waiting_.empty()) return;
-    models::Snapshot& snapshot = *waiting_.front();
+    changed_.wait(lock, [this] { return stop_ || !commits_.empty() || !writes_.empty(); });
+    auto& queue = commits_.empty() ? writes_ : commits_;
+    if (queue.empty()) return;
+    const std::function<void()> task = std::move(queue.front());
+    queue.pop_front();
+    busy_ = true;
     lock.unlock();
-    std::optional<std::string> problem;
-    try {
-      store_.write(snapshot);
-    } catch (const std::exception& error) {
-      problem = cli::problem_of(error);
-      cli::print_problem(fmt::format("the checkpoint of step {} is lost, those before it are as they were: {}",
-                                     snapshot.step, *problem));
-    }
+    task();
     lock.lock();
-    last_problem_ = problem;
-    waiting_.pop_front();
-    free_.push_back(&snapshot);
+    busy_ = false;
     changed_.notify_all();
   }
-}
-
-void CheckpointWriter::finish() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return waiting_.empty(); });
-  if (last_problem_)
-    throw models::ModelError(fmt::format("the last checkpoint could not be written: {}", *last_problem_));
 }
 
 }  // namespace kolo::train

@@ -6,69 +6,124 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <kolo/session.h>
 
+#include "apps/parallel_model.h"
 #include "apps/train/job.h"
+#include "models/checkpoint/parts.h"
 #include "models/checkpoint/store.h"
 
 namespace kolo::train {
 
-/// Writes a run's checkpoints on a background thread. On rank 0 only.
+/// Writes a run's checkpoints, of which each rank has a part: training waits for copies in memory, and a thread of each
+/// rank writes them.
+///
+/// A checkpoint is complete once all agree that it is (two-phase commit): in each step every rank says with the step's
+/// totals whether its oldest part is on disk; when all are, rank 0's thread completes the checkpoint. If a rank has
+/// lost its part, all drop the checkpoint, and training goes on. Threads that write never wait for other ranks, and a
+/// rank that waits for a disk keeps talking to the others.
+///
+/// All member functions but due(), measured(), written() and summary() are collective. Without --checkpoint, and for an
+/// evaluation only, nothing is ever due.
 class CheckpointWriter {
   using Clock = std::chrono::steady_clock;
 
  public:
-  /// every  steps between checkpoints; nothing: only the last one is written
-  /// Allocates the memory of the snapshots. Errors: std::bad_alloc; models::ModelError if no thread can be started.
-  CheckpointWriter(models::CheckpointStore store, Job& job, std::optional<std::int64_t> every);
-  /// Waits for checkpoints in progress.
+  /// Allocates the memory of the snapshots, and makes sure that all ranks can write to one folder. Checkpoints of more
+  /// than `steps_done` steps, those of the run that this one resumes, will be written again: they are set aside.
+  /// Collective. Errors: UsageError, reported.
+  CheckpointWriter(Session& session, Job& job, std::int64_t steps_done) : CheckpointWriter(session, &job) {
+    if (active_) prepare(steps_done);  // if that throws, the destructor ends the thread
+  }
+  /// Checkpoints that are not complete are lost.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  /// Takes a checkpoint: copies values and optimizer's state, and returns while they are written. Waits only while both
-  /// snapshots are still being written. A checkpoint that cannot be written is reported and lost; training continues.
-  ///
-  /// collect  gathers the optimizer's state of all ranks into such whole tensors
-  void store(std::int64_t steps_done, const std::function<void(std::span<const std::span<float>> to)>& collect);
+  /// The held-out loss behind so many steps, the same on every rank.
+  void measured(std::int64_t steps_done, double held_out_loss);
+
+  /// Whether a checkpoint is to be stored behind so many steps: asked for, by --every, at the end, or because the last
+  /// evaluation has the lowest loss so far.
+  bool due(std::int64_t steps_done, bool asked) const;
+
+  /// Takes a checkpoint: copies this rank's part, and returns while it is written. Waits only while both snapshots of
+  /// some rank are still being written. Values must be complete.
+  void store(std::int64_t steps_done);
+
+  /// What this rank says in the next step.
+  WrittenParts written();
+  /// What all have said: completes or drops the oldest checkpoint if it is time. One that is lost is reported.
+  void settle(const WrittenParts& of_all);
+
+  /// Waits until all checkpoints are complete, or lost.
+  void complete();
+  /// The same. Errors: UsageError, reported, if the last one is lost.
+  void finish();
 
   /// A line with the number of checkpoints and the pauses of training; empty without any.
   std::string summary() const;
 
-  /// Waits until all are written. Errors: models::ModelError if the last could not be.
-  void finish();
-
  private:
-  void run();
-  models::Snapshot& free_snapshot();
+  enum class Fate : unsigned char { writing, on_disk, lost };
 
-  models::CheckpointStore store_;
+  /// This rank's part of a checkpoint that is not complete.
+  struct Unfinished {
+    std::int64_t step = 0;
+    std::optional<double> held_out_loss;
+    std::string state;  // on rank 0
+    models::Snapshot* snapshot = nullptr;
+    Fate fate = Fate::writing;
+    models::Seal seal, state_seal;  // once it is on disk
+    std::string problem;            // why it is lost
+  };
+
+  CheckpointWriter(Session& session, Job* job);
+  void prepare(std::int64_t steps_done);
+  void wait_on_all(const std::function<bool()>& done);
+  void write(Unfinished& part);
+  void settle_oldest();
+  models::Manifest manifest_of(const Unfinished& part);
+  void commit(const models::Manifest& manifest);
+  void enqueue(std::deque<std::function<void()>>& queue, std::function<void()> task);
+  void run();
+
+  Session* session_;
   Job* job_;
+  bool active_;
+  models::Part part_;
+  std::optional<models::CheckpointStore> store_;
+  std::vector<models::CutTensor> tensors_;
   std::array<models::Snapshot, 2> snapshots_;
+  double lowest_ = std::numeric_limits<double>::infinity();  // held-out loss so far
+  std::int64_t lowest_at_ = -1, measured_at_ = -1;           // steps done
+  double measured_ = 0;
   std::int64_t taken_ = 0;
   Clock::duration longest_copy_{}, waited_{};
-  std::mutex mutex_;
+
+  mutable std::mutex mutex_;  // guards all that follows
   std::condition_variable changed_;
-  std::deque<models::Snapshot*> free_;     // may be filled
-  std::deque<models::Snapshot*> waiting_;  // to be written, the first maybe under way
-  bool stop_ = false;
+  std::deque<Unfinished> unfinished_;  // oldest first; the same checkpoints on every rank
+  std::deque<models::Snapshot*> free_;
+  std::deque<std::function<void()>> writes_, commits_;  // to be done by the thread, commits first
+  bool busy_ = false, stop_ = false;
+  std::int64_t lost_ = 0;
   std::optional<std::string> last_problem_;  // of the newest checkpoint
   std::jthread thread_;
 };
 
-/// Restores the newest usable checkpoint on all ranks: rank 0 reads and broadcasts it. Damaged ones are reported and
-/// set aside. Returns the steps done: 0 if there is no checkpoint. Collective. Errors: UsageError if the checkpoint is
-/// of another run.
-std::int64_t resume(Session& session, const models::CheckpointStore& store, Job& job);
-
-/// The text of a checkpoint's state.json: the steps done, and the settings that identify the run.
-std::string state_of(Job& job, std::int64_t steps_done);
+/// Restores the checkpoint that --resume asks for on all ranks: each checks some parts, and reads what it needs of all.
+/// Of the newest ones those that are damaged are reported and set aside. Returns the steps done: 0 if there is no
+/// checkpoint. Collective. Errors: UsageError if the checkpoint is of another run, or the one asked for is damaged or
+/// not there.
+std::int64_t resume(Session& session, Job& job);
 
 /// Makes sure that a folder has no checkpoints that a run would mix with its own. Errors: UsageError.
 void check_no_checkpoints(const models::CheckpointStore& store);

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "apps/train/options/model_settings.h"
+#include "models/compute/product.h"
 #include "models/registry.h"
 
 namespace kolo::train {
@@ -30,13 +31,22 @@ models::Schedule schedule_of(const Options& options, int ranks, std::int64_t ste
 /// ZeRO-1 where it is asked for, else among the ranks of one node: through shared memory reduce_scatter and all_gather
 /// cost no more than an all_reduce. Not worth it for small parameters.
 std::size_t shards_from(const Options& options, const Session& session) {
-  constexpr std::size_t worth_it = 16 << 10;
   const bool one_node = session.local_size() == session.size();
-  return options.zero.value_or(one_node ? 1 : 0) == 1 ? worth_it : std::numeric_limits<std::size_t>::max();
+  return options.zero.value_or(one_node ? 1 : 0) == 1 ? least_sharded : std::numeric_limits<std::size_t>::max();
 }
 
 bool uses(const Options& options, models::Precision precision) {
   return options.precision == precision || options.wire == precision;
+}
+
+/// Errors: UsageError without a GPU.
+Device device_of(const Options& options, const Session& session) {
+  if (options.device == DeviceKind::cpu) return {};
+  const Device device = session.device();
+  if (device.kind == options.device) return device;
+  throw UsageError(
+      "--device cuda finds no GPU (a build without CUDA, no driver, or none that this process may see); look at "
+      "nvidia-smi and CUDA_VISIBLE_DEVICES, or leave it out");
 }
 
 std::string recipe_text(const Options& options, const models::Schedule& schedule) {
@@ -55,9 +65,12 @@ std::string recipe_text(const Options& options, const models::Schedule& schedule
 
 }  // namespace
 
-Job::Job(const Options& options, Session& session) : options_(options), ranks_(session.size()) {
+Job::Job(const Options& options, Session& session)
+    : options_(options), ranks_(session.size()), eval_batches_(options.eval_batches) {
   const auto pretrained = open_pretrained(options_);
   settings_ = model_settings(options_, pretrained);
+  settings_.device = device_of(options_, session);
+  options_.tokenizer = tokenizer_file(options_);
   if (!options_.tokenizer.empty()) {
     tokenizer_.emplace(std::filesystem::path(options_.tokenizer));
     fit_to_tokenizer(settings_, options_, *tokenizer_);
@@ -66,9 +79,11 @@ Job::Job(const Options& options, Session& session) : options_(options), ranks_(s
   fit_to_data(settings_, options_, corpus_, session);
   build(session);
   if (pretrained) {
-    pretrained->load(*model_);
+    const std::string remark = pretrained->load(*model_);
+    start_ = "from " + options_.init + (remark.empty() ? "" : fmt::format(" ({})", remark));
   } else {
     model_->initialise(options_.seed);
+    start_ = fmt::format("seed {}", options_.seed);
   }
   sampler_.emplace(models::SamplerSettings{.examples = corpus_.train->count(),
                                            .batch = options_.batch,
@@ -96,9 +111,8 @@ void Job::read_corpus() {
 
 void Job::build(Session& session) {
   model_ = models::make_model(options_.model, settings_);
-  const std::size_t elements = models::parameter_elements(*model_);
-  values_.emplace(session, elements);
-  gradients_.emplace(session, elements);
+  values_.emplace(session, static_cast<std::size_t>(value_elements(*model_)), settings_.device);
+  gradients_.emplace(session, static_cast<std::size_t>(gradient_elements(*model_)), settings_.device);
   model_->bind(values_->all(), gradients_->all());
   parallel_.emplace(session, *model_,
                     ParallelSettings{.shards_from = shards_from(options_, session),
@@ -113,27 +127,49 @@ void Job::build(Session& session) {
                                       model_->parameters(), parallel_->shards());
 }
 
+double Job::flops_each() const {
+  const auto flops = models::kind_of(options_.model).flops;
+  return flops == nullptr ? 0 : flops(*model_, settings_, targets_each());
+}
+
 std::vector<cli::Agreed> Job::agreed() const {
   auto all = agreed_part(options_);
-  if (tokenizer_) all.push_back({"--tokenizer", fmt::format("checksum {:016x}", tokenizer_->fingerprint())});
+  all.push_back({"--tokenizer", tokenizer_checksum()});
   all.push_back({"--data", fmt::format("checksum {:016x}, {}", corpus_.fingerprint, corpus_.description)});
   return all;
+}
+
+std::vector<cli::Agreed> Job::shape() const {
+  auto all = shaping_part(options_);
+  all.push_back({"--tokenizer", tokenizer_checksum()});
+  all.push_back({"the number of ranks", fmt::format("{}", ranks_)});
+  return all;
+}
+
+std::string Job::tokenizer_checksum() const {
+  return tokenizer_ ? fmt::format("checksum {:016x}", tokenizer_->fingerprint()) : "none";
 }
 
 std::string Job::description() const {
   const std::string_view no_eval = corpus_.held_out->count() > 0 ? ""
                                    : options_.takes_tokens()     ? "eval      none: nothing is held out\n"
                                                              : "eval      none: the data are too few to hold any out\n";
-  const std::string start = options_.init.empty() ? fmt::format("seed {}", options_.seed) : "from " + options_.init;
   const std::string each = options_.takes_tokens() ? fmt::format(" of {} tokens", targets_each()) : "";
+  const std::string slower =
+      options_.device != DeviceKind::cpu || models::multiplies_unwidened(options_.precision)
+          ? ""
+          : fmt::format(
+                "precision {}: slower than f32, since this processor has no products of it: operands are "
+                "widened to f32\n",
+                to_string(options_.precision));
   const std::string times = options_.accumulate > 1 ? fmt::format(" x {}", options_.accumulate) : "";
   return fmt::format(
       "model     {}, {} parameters, {}\n"
-      "data      {}\n{}"
+      "{}data      {}\n{}"
       "training  {}\n"
       "          {} rank{} x batch {}{}{}, {} steps\n",
-      options_.model, values_->all().size(), start, corpus_.description, no_eval, recipe_text(options_, schedule_),
-      ranks_, ranks_ == 1 ? "" : "s", options_.batch, times, each, last_step_);
+      options_.model, gradients_->all().elements(), start_, slower, corpus_.description, no_eval,
+      recipe_text(options_, schedule_), ranks_, ranks_ == 1 ? "" : "s", options_.batch, times, each, last_step_);
 }
 
 }  // namespace kolo::train

@@ -55,8 +55,17 @@ class Job {
   std::int64_t examples_per_step() const { return options_.batch * ranks_ * options_.accumulate; }
   /// Targets of an example.
   std::int64_t targets_each() const { return corpus_.train->targets_each(); }
+  /// FLOPs of the model's products in a step's passes over an example; 0: not known.
+  double flops_each() const;
+  /// Batches of a rank's evaluations but the last; 0: all. Nothing until --eval-batches, a checkpoint or the first
+  /// evaluation says.
+  const std::optional<std::int64_t>& eval_batches() const { return eval_batches_; }
+  void settle_eval_batches(std::int64_t batches) { eval_batches_ = batches; }
+  int ranks() const { return ranks_; }
   /// What must be equal on all ranks: the flags, and the data by a checksum.
   std::vector<cli::Agreed> agreed() const;
+  /// What shapes the run, as it is stored with checkpoints: flags, the tokenizer by a checksum, ranks.
+  std::vector<cli::Agreed> shape() const;
 
   /// What is trained, how, and on what: some lines of text.
   std::string description() const;
@@ -64,9 +73,12 @@ class Job {
  private:
   void read_corpus();
   void build(Session& session);
+  std::string tokenizer_checksum() const;
 
   Options options_;
+  std::string start_;  // where the first values come from
   int ranks_;
+  std::optional<std::int64_t> eval_batches_;
   models::ModelSettings settings_;
   std::optional<models::Tokenizer> tokenizer_;
   Corpus corpus_;

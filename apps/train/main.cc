@@ -52,25 +52,32 @@ Config settings_of_environment(std::optional<std::string>& problem) {
   }
 }
 
-/// The number of steps done before.
-std::int64_t first_step(Session& session, const Options& options, Job& job) {
-  return options.resume ? resume(session, {options.checkpoint, options.keep}, job) : 0;
-}
-
 /// Trains, or only measures.
-Trainer::End run(Session& session, Job& job, std::int64_t first, Outputs* outputs, CheckpointWriter* checkpoints) {
-  const auto store = [checkpoints](std::int64_t steps, const Trainer::Collect& collect) {
-    checkpoints->store(steps, collect);
-  };
+Trainer::End run(Session& session, Job& job, std::int64_t first, Outputs* outputs, CheckpointWriter& checkpoints) {
   std::optional<Trainer> trainer;
   cli::collectively(session, [&] {
     trainer.emplace(session, job, first, outputs != nullptr ? outputs->listeners() : std::vector<Listener*>{},
-                    checkpoints != nullptr ? Trainer::Store(store) : Trainer::Store());
+                    checkpoints);
   });
   trainer->share_parameters();
   if (!job.options().eval_only) return trainer->run();
-  trainer->evaluate(first);
+  trainer->evaluate_all(first);
   return Trainer::End::finished;
+}
+
+/// The same, and writes what comes of it.
+Trainer::End run_and_write(Session& session, Job& job, std::int64_t first, Outputs* outputs,
+                           CheckpointWriter& checkpoints) {
+  try {
+    const Trainer::End end = run(session, job, first, outputs, checkpoints);
+    cli::collectively(session, [&] {
+      if (outputs != nullptr) outputs->finish(job, end == Trainer::End::finished);
+    });
+    return end;
+  } catch (const UsageError& error) {
+    if (error.is_reported()) checkpoints.complete();  // on all ranks: none that was taken is lost
+    throw;
+  }
 }
 
 std::string text_of(Trainer::End end, const Options& options) {
@@ -91,10 +98,9 @@ Peaks peaks_of_all(Session& session) {
 void train(Session& session, int argc, char** argv, const std::optional<std::string>& problem) {
   Options options;
   std::unique_ptr<Job> job;
-  std::optional<Outputs> outputs;           // on rank 0, like the checkpoints
+  std::optional<Outputs> outputs;           // on rank 0
   std::optional<models::FolderLock> alone;  // with the checkpoints of this folder
-  std::optional<CheckpointWriter> checkpoints;
-  cli::collectively(session, [&] {  // CUDA takes more addresses than memory
+  cli::collectively(session, [&] {          // CUDA takes more addresses than memory
     if (session.device().kind == DeviceKind::cpu) limit_memory(session.local_size());
   });
   cli::collectively(session, [&] {
@@ -105,26 +111,18 @@ void train(Session& session, int argc, char** argv, const std::optional<std::str
     if (session.rank() > 0) return;
     outputs.emplace(options);
     if (!options.checkpoint.empty()) alone.emplace(options.checkpoint);
-    if (!options.checkpoint.empty() && !options.resume) check_no_checkpoints({options.checkpoint, options.keep});
+    if (!options.checkpoint.empty() && options.resume.empty())
+      check_no_checkpoints(models::CheckpointStore(options.checkpoint));
   });
   cli::check_same(session, job->agreed());
   if (outputs) cli::print(job->description());
-  const std::int64_t first = first_step(session, options, *job);
+  const std::int64_t first = options.resume.empty() ? 0 : resume(session, *job);
+  CheckpointWriter checkpoints(session, *job, first);
   cli::collectively(session, [&] {
-    if (!outputs) return;
-    outputs->begin(*job, first);
-    if (!options.checkpoint.empty() && !options.eval_only) {
-      checkpoints.emplace(models::CheckpointStore(options.checkpoint, options.keep), *job, options.every);
-    }
+    if (outputs) outputs->begin(*job, first);
   });
-  const Trainer::End end =
-      run(session, *job, first, outputs ? &*outputs : nullptr, checkpoints ? &*checkpoints : nullptr);
-  cli::collectively(session, [&] {
-    if (outputs) outputs->finish(*job, end == Trainer::End::finished);
-  });
-  cli::collectively(session, [&] {
-    if (checkpoints) checkpoints->finish();
-  });
+  const Trainer::End end = run_and_write(session, *job, first, outputs ? &*outputs : nullptr, checkpoints);
+  checkpoints.finish();
   std::string sample;  // every rank writes the same: none waits for another
   cli::collectively(session, [&] {
     if (options.sample == 0) return;
@@ -134,9 +132,7 @@ void train(Session& session, int argc, char** argv, const std::optional<std::str
   });
   const auto peaks = peaks_of_all(session);
   cli::collectively(session, [&] {  // the files come first
-    if (outputs)
-      cli::print(outputs->summary(peaks) + (checkpoints ? checkpoints->summary() : "") + text_of(end, options) +
-                 sample);
+    if (outputs) cli::print(outputs->summary(peaks) + checkpoints.summary() + text_of(end, options) + sample);
     cli::check_stdout();
   });
 }

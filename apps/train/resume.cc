@@ -1,143 +1,178 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "apps/cli/agreement.h"
+#include "apps/cli/flags.h"
 #include "apps/cli/terminal.h"
 #include "apps/train/checkpoints.h"
+#include "apps/train/run_state.h"
 
 namespace kolo::train {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
+using models::CheckpointStore;
+using models::StoredCheckpoint;
+using models::StoredParts;
 
-/// The settings that must not change on resume: those of the examples' order and of the optimizer's state. The number
-/// of ranks may change if the global batch does not.
-Json identity_of(const Job& job) {
-  const Options& options = job.options();
-  return {{"--model", options.model},
-          {"--optimizer", options.optimizer},
-          {"--seed", options.seed},
-          {"--order", to_string(options.order)},
-          {"examples per step (ranks x --batch x --accumulate)", job.examples_per_step()},
-          {"examples to train on", job.corpus().train->count()},
-          {"checksum of --data", fmt::format("{:016x}", job.corpus().fingerprint)},
-          {"--augment", options.augment}};
-}
-
-void check_identity(const Json& before, const Job& job) {
-  const Json now = identity_of(job);
-  for (const auto& [name, value] : now.items()) {
-    const Json was = before.contains(name) ? before.at(name) : Json();
-    if (was == value) continue;
+/// The checkpoint that --resume names; of the newest ones the first that was not set aside. Nothing if there is none.
+/// Errors: UsageError if one was asked for that is not there.
+std::optional<StoredCheckpoint> asked_for(const CheckpointStore& store, const std::string& which) {
+  const auto all = store.list();
+  const std::string folder = store.folder().string();
+  if (which == "newest") return all.empty() ? std::nullopt : std::optional(all.front());
+  if (which == "best") {
+    if (const auto best = store.best()) return best->checkpoint;
     throw UsageError(
-        fmt::format("the checkpoint is of another run: its {} was {}, and now it is {}; resume with what it had, or "
-                    "write to another --checkpoint",
-                    name, was.dump(), value.dump()));
+        fmt::format("no checkpoint in {} says a held-out loss; train with --eval-every, or give --resume "
+                    "without best",
+                    folder));
   }
+  const auto found = std::ranges::find(all, cli::number_in<std::int64_t>(which), &StoredCheckpoint::step);
+  if (found != all.end()) return *found;
+  std::vector<std::int64_t> steps;
+  for (const StoredCheckpoint& checkpoint : all) steps.push_back(checkpoint.step);
+  throw UsageError(fmt::format("{} has no checkpoint of step {}; it has those of {}", folder, which,
+                               steps.empty() ? "none" : fmt::format("{}", fmt::join(steps, ", "))));
 }
 
-/// A checkpoint behind the end of the run is only good for an evaluation.
-void check_ahead(std::int64_t step, const Job& job) {
-  if (job.options().eval_only || step <= job.last_step()) return;
-  throw UsageError(fmt::format(
-      "the checkpoint is of step {}, and this run ends at step {}; give more --steps or --epochs, or --eval-only", step,
-      job.last_step()));
+/// Of the newest the one before it may do; of one that was asked for by name the user decides.
+void pass_over(const CheckpointStore& store, const StoredCheckpoint& checkpoint, const std::string& problem,
+               const std::string& which) {
+  if (which != "newest") {
+    throw UsageError(
+        fmt::format("the checkpoint of step {} is damaged ({}); name another by --resume=STEP, or give "
+                    "--resume for the newest that is sound",
+                    checkpoint.step, problem));
+  }
+  const std::string name = store.set_aside(checkpoint, "unusable");
+  cli::print_problem(
+      fmt::format("the checkpoint of step {} is damaged ({}): going on from the one before it; it is now called {}",
+                  checkpoint.step, problem, name));
 }
 
-/// The newest whose files agree with its manifest. Newer ones are set aside.
-std::optional<models::StoredCheckpoint> newest_usable(const models::CheckpointStore& store) {
-  store.remove_leftovers();
-  for (const models::StoredCheckpoint& checkpoint : store.list()) {
-    const auto problem = problem_of(checkpoint);
-    if (!problem) return checkpoint;
-    store.set_aside(checkpoint);
-    cli::print_problem(
-        fmt::format("the checkpoint of step {} is damaged ({}): going on from the one before it; it is now called "
-                    "unusable-{}",
-                    checkpoint.step, *problem, checkpoint.folder.filename().string()));
-  }
-  return std::nullopt;
-}
-
-/// Whole tensors for the optimizer's state, of which an optimizer has only its shards.
-class WholeState {
- public:
-  explicit WholeState(models::Optimizer& optimizer) : tensors_(optimizer.state()) {
-    for (models::OptimizerTensor& tensor : tensors_) {
-      memory_.emplace_back(static_cast<std::size_t>(tensor.shape.elements()));
-      tensor.values = memory_.back();
-      views_.emplace_back(memory_.back());
-    }
-  }
-  std::span<const models::OptimizerTensor> tensors() const { return tensors_; }
-  std::span<const std::span<float>> views() const { return views_; }
-
- private:
-  std::vector<models::OptimizerTensor> tensors_;
-  std::vector<models::AlignedFloats> memory_;
-  std::vector<std::span<float>> views_;
+/// What rank 0 finds in its folder.
+struct Candidate {
+  std::optional<StoredCheckpoint> checkpoint;
+  std::string manifest, problem;
 };
 
-/// Returns the state, which is empty if there is no checkpoint.
-std::string load_newest(const models::CheckpointStore& store, Job& job, const WholeState& whole) {
-  const auto checkpoint = newest_usable(store);
-  if (!checkpoint) {
-    cli::print(fmt::format("resume    no usable checkpoint in {}: starting at step 0\n", store.folder().string()));
-    return {};
+Candidate next_candidate(const CheckpointStore& store, const std::string& which) {
+  Candidate found{asked_for(store, which), {}, {}};
+  if (!found.checkpoint) return found;
+  try {
+    found.manifest = to_text(open_checkpoint(*found.checkpoint));
+  } catch (const models::OtherFormat& error) {
+    throw UsageError(fmt::format("cannot resume from {}: {}", found.checkpoint->folder.string(), error.what()));
+  } catch (const models::ModelError& error) {
+    found.problem = error.what();
   }
-  std::string state = load_checkpoint(*checkpoint, job.model(), whole.tensors());
-  cli::print(fmt::format("resume    from step {} of {}\n", checkpoint->step, store.folder().string()));
-  return state;
+  return found;
 }
 
-/// Restores everything but values and the optimizer's tensors. Returns the steps done. Errors: UsageError that names
-/// the first setting that differs, or says that the text is no state.
-std::int64_t go_on_from(const std::string& text, Job& job) {
-  try {
-    const Json state = Json::parse(text);
-    check_identity(state.at("run"), job);
-    job.optimizer().set_steps_begun(state.at("optimizer_steps").get<std::int64_t>());
-    if (job.loss_scale() != nullptr && state.contains("loss_scale")) {
-      const Json& scale = state.at("loss_scale");
-      job.loss_scale()->set(scale.at("value").get<float>(), scale.at("good_steps").get<std::int64_t>());
+/// Rank 0's, with the path that this rank has for it.
+Candidate shared_candidate(Session& session, const CheckpointStore& store, const std::string& which) {
+  Candidate found;
+  cli::collectively(session, [&] {
+    if (session.rank() == 0) found = next_candidate(store, which);
+  });
+  const bool any = found.checkpoint.has_value();
+  const Json said{{"step", any ? found.checkpoint->step : -1},
+                  {"name", any ? found.checkpoint->folder.filename().string() : ""},
+                  {"manifest", found.manifest},
+                  {"problem", found.problem}};
+  const Json heard = Json::parse(session.broadcast_object("checkpoint to resume from", said.dump()));
+  const auto step = heard.at("step").get<std::int64_t>();
+  if (step < 0) return {};
+  return {StoredCheckpoint{step, store.folder() / heard.at("name").get<std::string>()},
+          heard.at("manifest").get<std::string>(), heard.at("problem").get<std::string>()};
+}
+
+/// Rank 0 has seen each part and its size. A rank that does not is no reason to set a checkpoint aside.
+void check_visible(const StoredParts& stored, int rank) {
+  for (std::size_t part = 0; part < stored.manifest().parts.size(); ++part) {
+    if (!problem_of_size(stored.path_of(part), stored.manifest().parts[part])) continue;
+    throw UsageError(
+        fmt::format("rank {} does not see {} as rank 0 does; name a folder on a file system that all "
+                    "ranks share",
+                    rank, stored.path_of(part).string()));
+  }
+}
+
+/// The parts are dealt to the ranks; returns the first problem that any of them finds, or nothing.
+std::string problem_of_parts(Session& session, StoredParts& stored) {
+  std::string mine;
+  const auto ranks = static_cast<std::size_t>(session.size());
+  for (auto part = static_cast<std::size_t>(session.rank()); part < stored.manifest().parts.size(); part += ranks) {
+    if (mine.empty()) mine = stored.problem_of(part).value_or("");
+  }
+  for (const std::string& problem : session.all_gather_object("problems of a checkpoint", mine)) {
+    if (!problem.empty()) return problem;
+  }
+  return {};
+}
+
+/// The checkpoint to resume from, sound in all its parts; nothing if there is none.
+std::optional<StoredParts> sound_checkpoint(Session& session, const CheckpointStore& store, const std::string& which) {
+  while (true) {
+    const Candidate found = shared_candidate(session, store, which);
+    if (!found.checkpoint) return std::nullopt;
+    std::string problem = found.problem;
+    if (problem.empty()) {
+      std::optional<StoredParts> stored;
+      cli::collectively(session, [&] {
+        stored.emplace(found.checkpoint->folder, models::parse_manifest(found.manifest));
+        check_visible(*stored, session.rank());
+      });
+      problem = problem_of_parts(session, *stored);
+      if (problem.empty()) return stored;
     }
-    const auto step = state.at("step").get<std::int64_t>();
-    check_ahead(step, job);
-    return step;
-  } catch (const Json::exception&) {
-    throw UsageError("the checkpoint's state.json was not written by kolo-train; give another --checkpoint");
+    cli::collectively(session, [&] {
+      if (session.rank() == 0) pass_over(store, *found.checkpoint, problem, which);
+    });
   }
 }
 
 }  // namespace
 
-std::string state_of(Job& job, std::int64_t steps_done) {
-  Json state{{"step", steps_done}, {"optimizer_steps", job.optimizer().steps_begun()}, {"run", identity_of(job)}};
-  if (const models::LossScale* const scale = job.loss_scale()) {
-    state["loss_scale"] = {{"value", scale->value()}, {"good_steps", scale->good_steps()}};
+std::int64_t resume(Session& session, Job& job) {
+  const Options& options = job.options();
+  const CheckpointStore store(options.checkpoint);
+  const bool first = session.rank() == 0;
+  auto stored = sound_checkpoint(session, store, options.resume);
+  if (!stored) {
+    if (first)
+      cli::print(fmt::format("resume    no usable checkpoint in {}: starting at step 0\n", options.checkpoint));
+    return 0;
   }
-  return state.dump(1) + "\n";
-}
-
-std::int64_t resume(Session& session, const models::CheckpointStore& store, Job& job) {
-  std::string state;
-  std::optional<WholeState> whole;  // on rank 0
+  std::string text;
   cli::collectively(session, [&] {
-    if (session.rank() > 0) return;
-    whole.emplace(job.optimizer());
-    state = load_newest(store, job, *whole);
+    if (first) text = models::text_of(stored->folder() / models::state_file);
   });
-  state = session.broadcast_object("state of the checkpoint", state);
-  if (state.empty()) return 0;
-  // Values of the parameters are broadcast when the training begins.
-  job.parallel().spread_state(job.optimizer(), whole ? whole->views() : std::span<const std::span<float>>());
-  std::int64_t steps_done = 0;
-  cli::collectively(session, [&] { steps_done = go_on_from(state, job); });
-  return steps_done;
+  text = session.broadcast_object("state of the checkpoint", text);
+  RunState run;
+  cli::collectively(session, [&] { run = restore_state(text, job); });
+  cli::collectively(session, [&] {
+    stored->check_fit(job.model(), job.optimizer());
+    if (first) stored->read_values(job.model());  // they are broadcast when the training begins
+    stored->read_state(job.optimizer(), job.parallel().shards());
+  });
+  if (first) {
+    std::string said = fmt::format("resume    from step {} of {}\n", run.steps_done, options.checkpoint);
+    for (const std::string& difference : run.differences) said += fmt::format("          {}\n", difference);
+    cli::print(said);
+  }
+  return run.steps_done;
 }
 
-void check_no_checkpoints(const models::CheckpointStore& store) {
+void check_no_checkpoints(const CheckpointStore& store) {
   const auto found = store.list();
   if (found.empty()) return;
   throw UsageError(fmt::format(

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "apps/cli/agreement.h"
+#include "models/compute/peak.h"
 
 namespace kolo::train {
 namespace {
@@ -30,17 +31,21 @@ models::Prefetcher::Make maker(const Job& job) {
 
 }  // namespace
 
-Trainer::Trainer(Session& session, Job& job, std::int64_t first, std::vector<Listener*> listeners, Store store)
+Trainer::Trainer(Session& session, Job& job, std::int64_t first, std::vector<Listener*> listeners,
+                 CheckpointWriter& checkpoints)
     : session_(&session),
       job_(&job),
       first_(first),
       listeners_(std::move(listeners)),
-      store_(std::move(store)),
+      checkpoints_(&checkpoints),
       requests_(!job.options().checkpoint.empty(), job.options().max_minutes),
       update_(job.optimizer(), job.model().parameters(), clip_of(job.options()), job.loss_scale(),
-              job.parallel().shards(), [&parallel = job.parallel()](std::size_t index) { parallel.updated(index); }) {}
+              job.parallel().shards(), [&parallel = job.parallel()](std::size_t index) { parallel.updated(index); }),
+      evaluator_(session, job, listeners_),
+      norms_(session, job, listeners_) {}
 
 Trainer::End Trainer::run() {
+  measure_peak();  // before a thread makes batches
   const std::int64_t accumulate = job_->options().accumulate;
   cli::collectively(*session_,
                     [&] { batches_.emplace(maker(*job_), first_ * accumulate, job_->last_step() * accumulate); });
@@ -48,8 +53,18 @@ Trainer::End Trainer::run() {
     if (const auto end = step(next)) return *end;
   }
   settle();
-  if (evaluated_at_ != job_->last_step()) evaluate(job_->last_step());
+  if (evaluated_at_ != job_->last_step()) evaluate_all(job_->last_step());
   return End::finished;
+}
+
+/// What products the ranks can do, all at the same time: for a model whose FLOPs are known, and runs of some length.
+void Trainer::measure_peak() {
+  constexpr std::int64_t least_steps = 20;
+  constexpr double seconds = 0.1;
+  if (job_->flops_each() == 0 || job_->last_step() - first_ < least_steps) return;
+  session_->barrier();
+  cli::collectively(*session_, [&] { peak_flops_ = models::peak_flops(seconds); });
+  peak_flops_ = sum(peak_flops_);
 }
 
 /// Nothing if the training goes on.
@@ -57,6 +72,7 @@ std::optional<Trainer::End> Trainer::step(std::int64_t step) {
   ParallelModel& parallel = job_->parallel();
   const auto start = Clock::now();
   const double waited = parallel.wait_seconds();
+  data_seconds_ = 0;
   const auto targets = static_cast<double>(job_->sampler().place(step).global_examples * job_->targets_each());
   const float loss_scale = job_->loss_scale() == nullptr ? 1 : job_->loss_scale()->value();
   parallel.begin_step({.next = [this] { return next_batch(); },
@@ -64,33 +80,37 @@ std::optional<Trainer::End> Trainer::step(std::int64_t step) {
                        .loss_scale = loss_scale,
                        .targets = targets,
                        .stops = requests_.stops(),
-                       .stores = requests_.take_store()},
+                       .stores = requests_.take_store(),
+                       .written = checkpoints_->written()},
                       listener_gives_up());
   update_.begin(job_->schedule().at(step), parallel.gradient_scale());
   const StepResult result = parallel.finish_step([this](std::size_t index) { update_.arrived(index); });
   report_last_step();  // all ranks are past it: nobody waits for its norm any more
+  checkpoints_->settle(result.written);
   if (result.give_up) {
     stop_with(result);
     return End::given_up;
   }
   const models::UpdateResult updated = update_.finish([this](double squares) { return sum(squares); });
-  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  unreported_ = event_of(step, result, seconds, parallel.wait_seconds() - waited);
+  unreported_ = event_of(step, result);
+  unreported_->seconds = seconds_since(start);
+  unreported_->wait_seconds = parallel.wait_seconds() - waited;
+  step_time_.add(unreported_->seconds);
   unreported_->loss_scale = job_->loss_scale() == nullptr ? 0 : loss_scale;
   unreported_->skipped = updated.skipped;
   sum_norm(updated.norm);
+  norms_.on_step(step, update_);
   check_diverged(*unreported_);
   if (updated.skipped) report_last_step();
-  if (evaluation_due(step + 1)) evaluate(step + 1);
-  const bool stores = (result.stops || result.stores) && !job_->options().checkpoint.empty();
-  if (checkpoint_due(step + 1) || stores) store(step + 1);
+  if (evaluation_due(step + 1)) evaluate_some(step + 1);
+  if (checkpoints_->due(step + 1, result.stops || result.stores)) store(step + 1);
   if (!result.stops || step + 1 == job_->last_step()) return std::nullopt;
   settle();
   return End::stopped;
 }
 
-/// All but the norm.
-StepEvent Trainer::event_of(std::int64_t step, const StepResult& result, double seconds, double waited) const {
+/// All but the norm, and what it cost.
+StepEvent Trainer::event_of(std::int64_t step, const StepResult& result) const {
   const models::StepPlace place = job_->sampler().place(step);
   return {.step = step,
           .epoch = place.epoch,
@@ -98,8 +118,9 @@ StepEvent Trainer::event_of(std::int64_t step, const StepResult& result, double 
           .tokens = job_->options().takes_tokens() ? place.global_examples * job_->targets_each() : 0,
           .loss = result.loss_sum / result.targets,
           .lr = job_->schedule().at(step),
-          .seconds = seconds,
-          .wait_seconds = waited};
+          .data_seconds = data_seconds_,
+          .flops = static_cast<double>(place.global_examples) * job_->flops_each(),
+          .peak_flops = peak_flops_};
 }
 
 /// The last step's norm begins to be summed over the ranks, unless it is known.
@@ -148,7 +169,10 @@ double Trainer::sum(double value) {
 
 models::Batch Trainer::next_batch() {
   check_reserve();
-  return batches_->next();
+  const auto start = Clock::now();
+  const models::Batch batch = batches_->next();
+  data_seconds_ += seconds_since(start);
+  return batch;
 }
 
 /// A rank that failed says why; a listener that gave up reports later.
@@ -167,48 +191,45 @@ void Trainer::check_diverged(const StepEvent& event) {
   });
 }
 
-void Trainer::evaluate(std::int64_t steps_done) {
+void Trainer::evaluate_all(std::int64_t steps_done) {
   settle();
-  const models::Examples& held_out = *job_->corpus().held_out;
+  const auto event = evaluator_.evaluate_all();
+  report(steps_done, event);
+  if (event) checkpoints_->measured(steps_done, event->loss);
+}
+
+/// The last evaluation is of all. Where those before it were of some, the same ones say whether it is the best.
+void Trainer::evaluate_some(std::int64_t steps_done) {
+  const bool last = steps_done == job_->last_step();
+  if (last && !job_->eval_batches()) return evaluate_all(steps_done);
+  settle();
+  const auto of_some = evaluator_.evaluate_some(seconds_between_evaluations());
+  const bool of_all = !of_some || of_some->batches == of_some->all_batches;
+  report(steps_done, last && !of_all ? evaluator_.evaluate_all() : of_some);
+  if (of_some) checkpoints_->measured(steps_done, of_some->loss);
+}
+
+void Trainer::report(std::int64_t steps_done, std::optional<EvalEvent> event) {
   evaluated_at_ = steps_done;
-  if (held_out.count() == 0) return;
-  models::BatchResult sums;
-  cli::collectively(*session_, [&] {
-    const auto mine = models::even_share(held_out.count(), session_->size(), session_->rank());
-    const std::int64_t batch = job_->options().takes_tokens() ? job_->options().batch : 256;
-    sums = models::evaluate(job_->model(), held_out, mine, batch, [&](std::int64_t done) {
-      for (Listener* listener : listeners_) listener->on_part({"measuring", done, mine.count});
-    });
-  });
-  Handle loss = session_->all_reduce_async("held-out loss", view_scalar(sums.loss_sum));
-  Handle correct = session_->all_reduce_async("held-out correct", view_scalar(sums.correct));
-  Handle targets = session_->all_reduce_async("held-out targets", view_scalar(sums.targets));
-  for (Handle* handle : {&loss, &correct, &targets}) handle->wait();
-  const auto count = static_cast<double>(sums.targets);
-  const EvalEvent event{.step = std::max<std::int64_t>(steps_done - 1, 0),
-                        .loss = sums.loss_sum / count,
-                        .accuracy = static_cast<double>(sums.correct) / count};
-  for (Listener* listener : listeners_) listener->on_eval(event);
+  if (!event) return;
+  event->step = std::max<std::int64_t>(steps_done - 1, 0);
+  for (Listener* listener : listeners_) listener->on_eval(*event);
+}
+
+double Trainer::seconds_between_evaluations() const {
+  return step_time_.seconds() *
+         static_cast<double>(job_->options().eval_every.value_or(job_->sampler().steps_per_epoch()));
 }
 
 bool Trainer::evaluation_due(std::int64_t steps_done) const {
+  if (steps_done == job_->last_step()) return true;  // before its checkpoint
   const auto& every = job_->options().eval_every;
   return every ? steps_done % *every == 0 : job_->sampler().place(steps_done - 1).last_of_epoch;
 }
 
-bool Trainer::checkpoint_due(std::int64_t steps_done) const {
-  const Options& options = job_->options();
-  if (options.checkpoint.empty()) return false;
-  return steps_done == job_->last_step() || (options.every && steps_done % *options.every == 0);
-}
-
-/// Rank 0 gathers the optimizer's state and stores everything.
 void Trainer::store(std::int64_t steps_done) {
   settle();
-  const Collect collect = [this](std::span<const std::span<float>> to) {
-    job_->parallel().collect_state(job_->optimizer(), to);
-  };
-  store_ ? store_(steps_done, collect) : collect({});
+  checkpoints_->store(steps_done);
 }
 
 bool Trainer::listener_gives_up() const {

@@ -1,15 +1,17 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include <kolo/session.h>
 
+#include "apps/train/checkpoints.h"
+#include "apps/train/evaluator.h"
 #include "apps/train/job.h"
+#include "apps/train/parameter_norms.h"
 #include "apps/train/reports/events.h"
+#include "apps/train/reports/time_left.h"
 #include "apps/train/requests.h"
 #include "models/data/prefetcher.h"
 #include "models/optim/update.h"
@@ -19,18 +21,13 @@ namespace kolo::train {
 /// The training loop of one rank.
 class Trainer {
  public:
-  /// Gathers the optimizer's state of all ranks, of parameters that are split, into such whole tensors.
-  using Collect = std::function<void(std::span<const std::span<float>> to)>;
-  /// Called with the number of steps done whenever a checkpoint is due, after their update. Calls `collect` once: the
-  /// other ranks take part.
-  using Store = std::function<void(std::int64_t steps_done, const Collect& collect)>;
-
-  /// job        with the same settings on every rank; it and the session must outlive this
-  /// first      steps done by the run that this one resumes
-  /// listeners  of steps and evaluations; must outlive this. Ranks other than 0 pass none.
-  /// store      on rank 0 if checkpoints are written; else empty
+  /// job          with the same settings on every rank; it, the session and the checkpoints must outlive this
+  /// first        steps done by the run that this one resumes
+  /// listeners    of steps and evaluations; must outlive this. Ranks other than 0 pass none.
+  /// checkpoints  where they go
   /// Errors: models::ModelError if there is not enough memory.
-  Trainer(Session& session, Job& job, std::int64_t first, std::vector<Listener*> listeners, Store store);
+  Trainer(Session& session, Job& job, std::int64_t first, std::vector<Listener*> listeners,
+          CheckpointWriter& checkpoints);
 
   /// Broadcasts the parameters of rank 0; must be called first. Collective.
   void share_parameters() { job_->parallel().broadcast_parameters(); }
@@ -43,12 +40,16 @@ class Trainer {
   /// finite, or a rank has a problem.
   End run();
 
-  /// Evaluates on the held-out examples. Collective.
-  void evaluate(std::int64_t steps_done);
+  /// Evaluates on all held-out examples. Collective.
+  void evaluate_all(std::int64_t steps_done);
 
  private:
   std::optional<End> step(std::int64_t step);
-  StepEvent event_of(std::int64_t step, const StepResult& result, double seconds, double waited) const;
+  StepEvent event_of(std::int64_t step, const StepResult& result) const;
+  void evaluate_some(std::int64_t steps_done);
+  void report(std::int64_t steps_done, std::optional<EvalEvent> event);
+  double seconds_between_evaluations() const;
+  void measure_peak();
   void sum_norm(const models::GradientNorm& norm);
   void report_last_step();
   void settle();
@@ -57,7 +58,6 @@ class Trainer {
   void check_diverged(const StepEvent& event);
   void check_gradients(const StepEvent& event);
   bool evaluation_due(std::int64_t steps_done) const;
-  bool checkpoint_due(std::int64_t steps_done) const;
   void store(std::int64_t steps_done);
   double sum(double value);
   bool listener_gives_up() const;
@@ -66,9 +66,14 @@ class Trainer {
   Job* job_;
   std::int64_t first_;
   std::vector<Listener*> listeners_;
-  Store store_;
+  CheckpointWriter* checkpoints_;
   Requests requests_;
   models::Update update_;
+  Evaluator evaluator_;
+  ParameterNorms norms_;
+  double peak_flops_ = 0;  // of all ranks; 0: not measured
+  StepTime step_time_;
+  double data_seconds_ = 0;  // of the step under way, waiting for batches
   std::optional<models::Prefetcher> batches_;
   std::int64_t evaluated_at_ = -1;       // steps done then
   std::optional<StepEvent> unreported_;  // the last step, until its norm is known

@@ -4,14 +4,12 @@
 //     model-speed [--model llama|cnn|mlp] [--preset NAME] [--precision f32|bf16|f16] [--batch N] [--seq N]
 //                 [--recompute] [--loader SHARE] [--seconds S]
 //
-// Passes and products take turns, about a second each; medians are printed. FLOPs of a Llama are counted as
-// 6·(parameters in matrix products) + 6·layers·seq·dim per token; the products' rate is that of the best of some sgemm
-// shapes.
+// Passes and products take turns, about a second each; medians are printed. FLOPs are those that the model's row in
+// models/registry.h counts; the products' rate is that of the best of some sgemm shapes.
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <boost/program_options.hpp>
 #include <chrono>
 #include <cstdint>
@@ -22,7 +20,7 @@
 #include <vector>
 
 #include "models/compute/buffer.h"
-#include "models/compute/gemm.h"
+#include "models/compute/peak.h"
 #include "models/compute/random.h"
 #include "models/data/prefetcher.h"
 #include "models/registry.h"
@@ -32,7 +30,6 @@ namespace {
 namespace po = boost::program_options;
 using kolo::models::AlignedFloats;
 using kolo::models::Batch;
-using kolo::models::GemmShape;
 using kolo::models::Random;
 using Clock = std::chrono::steady_clock;
 
@@ -63,9 +60,9 @@ class Job {
  public:
   Job(const std::string& name, const kolo::models::ModelSettings& settings, std::int64_t batch, std::int64_t sequence)
       : model_(kolo::models::make_model(name, settings)),
-        values_(kolo::models::parameter_elements(*model_)),
-        gradients_(values_.size()) {
-    model_->bind(values_, gradients_);
+        values_(static_cast<std::size_t>(value_elements(*model_))),
+        gradients_(static_cast<std::size_t>(gradient_elements(*model_))) {
+    model_->bind(kolo::view(std::span(values_)), kolo::view(std::span(gradients_)));
     model_->initialise(1);
     Random random(1);
     const bool llama = name == "llama";
@@ -91,31 +88,6 @@ class Job {
   std::vector<std::int32_t> tokens_, targets_;
   Batch batch_;
 };
-
-double flop_per_token(const kolo::models::Model& model, const kolo::models::LlamaSettings& settings,
-                      std::int64_t sequence) {
-  double multiplied = 0;
-  for (const auto& parameter : model.parameters()) {
-    const bool looked_up = parameter.name == "model.embed_tokens.weight" && !settings.tied_head;
-    if (parameter.shape.dims() == 2 && !looked_up) multiplied += static_cast<double>(parameter.shape.elements());
-  }
-  return 6 * multiplied + 6.0 * static_cast<double>(settings.layers * sequence * settings.dim);
-}
-
-/// FLOP/s of the fastest of some single-precision products that fit the caches.
-double best_sgemm(double seconds) {
-  double best = 0;
-  for (const auto& [m, n, k] :
-       {std::array<std::int64_t, 3>{1024, 1024, 1024}, {2048, 256, 256}, {512, 512, 512}, {768, 768, 768}}) {
-    const GemmShape shape{.m = m, .n = n, .k = k};
-    const AlignedFloats a(static_cast<std::size_t>(m * k), 0.5f), b(static_cast<std::size_t>(k * n), 0.25f);
-    AlignedFloats c(static_cast<std::size_t>(m * n));
-    const auto run = [&] { kolo::models::gemm(shape, a.data(), b.data(), c.data()); };
-    run();
-    best = std::max(best, rate_of(seconds / 4, run) * 2 * static_cast<double>(m * n * k));
-  }
-  return best;
-}
 
 /// Seconds that `passes` passes take, each waiting for a batch whose loader sleeps.
 double seconds_with_loader(Job& job, int passes, double sleep) {
@@ -162,15 +134,16 @@ int measure(const po::variables_map& flags) {
   std::vector<double> items, products;
   const double seconds = flags["seconds"].as<double>() / 10;
   for (int turn = 0; turn < 5; ++turn) {
-    products.push_back(best_sgemm(seconds));
+    products.push_back(kolo::models::peak_flops(seconds));
     items.push_back(rate_of(seconds, [&] { job.pass(); }) * job.items());
   }
   const double speed = median(items), sgemm = median(products);
   fmt::print("{} {}  {:.0f} items/s  sgemm {:.1f} GFLOP/s  activations {:.1f} MB", name,
              flags["precision"].as<std::string>(), speed, sgemm * 1e-9,
              static_cast<double>(job.model().activation_bytes()) * 1e-6);
-  if (name == "llama") {
-    const double flops = speed * flop_per_token(job.model(), settings.llama, sequence);
+  if (const auto flops_of = kolo::models::kind_of(name).flops) {
+    const double items_each = name == "llama" ? static_cast<double>(sequence) : 1;
+    const double flops = speed / items_each * flops_of(job.model(), settings, sequence);
     fmt::print("  {:.1f} GFLOP/s, {:.1f} % of sgemm", flops * 1e-9, 100 * flops / sgemm);
   }
   fmt::print("\n");

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 #include <string_view>
 
@@ -40,36 +41,9 @@ class Names {
   int count_ = 0;
 };
 
-void check_fit(std::span<const SafetensorsFile> files, const std::filesystem::path& path,
-               std::span<const Parameter> parameters, const std::function<bool(std::string_view)>& ignored) {
-  Names missing("missing:"), wrong("wrong shape:"), extra("not in the model:"), twice("in two files:");
-  for (const Parameter& parameter : parameters) {
-    const StoredTensor* const stored = find_in(files, parameter.name).tensor;
-    if (stored == nullptr) {
-      missing.add(in_quotes(parameter.name));
-    } else if (!same_shape(stored->shape, parameter.shape)) {
-      wrong.add(fmt::format("{} is {} instead of [{}]", in_quotes(parameter.name), shape_text(stored->shape),
-                            fmt::join(parameter.shape.extents(), ",")));
-    }
-  }
-  std::set<std::string_view> known;
-  for (const Parameter& parameter : parameters) known.insert(parameter.name);
-  for (const SafetensorsFile& file : files) {
-    for (const StoredTensor& stored : file.tensors()) {
-      if (!known.contains(stored.name) && !(ignored && ignored(stored.name))) extra.add(in_quotes(stored.name));
-      if (find_in(files, stored.name).file != &file) twice.add(in_quotes(stored.name));
-    }
-  }
-  std::vector<std::string> parts;
-  for (const Names* names : {&missing, &wrong, &extra, &twice}) names->append_to(parts);
-  if (parts.empty()) return;
-  throw ModelError(fmt::format("{} does not fit the model ({}); give a file of this model's parameters", path.string(),
-                               fmt::join(parts, "; ")));
-}
-
 /// Reads the tensor without keeping it: one that cannot be used is found before any value is touched.
 void check_finite(const Found& found, const Parameter& parameter) {
-  std::vector<float> numbers(parameter.value.size());
+  std::vector<float> numbers(static_cast<std::size_t>(parameter.shape.elements()));
   found.file->read(*found.tensor, numbers);
   const auto bad = std::ranges::count_if(numbers, [](float number) { return !std::isfinite(number); });
   if (bad == 0) return;
@@ -80,7 +54,35 @@ void check_finite(const Found& found, const Parameter& parameter) {
 
 }  // namespace
 
-void load_parameters(const SafetensorsFile& file, const Model& model) {
+void check_tensors(std::span<const StoredTensor> stored, const std::filesystem::path& path,
+                   std::span<const Parameter> parameters, const std::function<bool(std::string_view)>& ignored) {
+  Names missing("missing:"), wrong("wrong shape:"), extra("not in the model:"), twice("in two files:");
+  std::map<std::string_view, const StoredTensor*> by_name;
+  for (const StoredTensor& tensor : stored) {
+    if (!by_name.emplace(tensor.name, &tensor).second) twice.add(in_quotes(tensor.name));
+  }
+  std::set<std::string_view> known;
+  for (const Parameter& parameter : parameters) {
+    known.insert(parameter.name);
+    const auto found = by_name.find(parameter.name);
+    if (found == by_name.end()) {
+      missing.add(in_quotes(parameter.name));
+    } else if (!same_shape(found->second->shape, parameter.shape)) {
+      wrong.add(fmt::format("{} is {} instead of [{}]", in_quotes(parameter.name), shape_text(found->second->shape),
+                            fmt::join(parameter.shape.extents(), ",")));
+    }
+  }
+  for (const StoredTensor& tensor : stored) {
+    if (!known.contains(tensor.name) && !(ignored && ignored(tensor.name))) extra.add(in_quotes(tensor.name));
+  }
+  std::vector<std::string> parts;
+  for (const Names* names : {&missing, &wrong, &extra, &twice}) names->append_to(parts);
+  if (parts.empty()) return;
+  throw ModelError(fmt::format("{} does not fit the model ({}); give a file of this model's parameters", path.string(),
+                               fmt::join(parts, "; ")));
+}
+
+void load_parameters(const SafetensorsFile& file, Model& model) {
   load_parameters({&file, 1}, file.path(), model);
 }
 
@@ -91,26 +93,29 @@ Found find_in(std::span<const SafetensorsFile> files, std::string_view name) {
   return {};
 }
 
-void load_parameters(std::span<const SafetensorsFile> files, const std::filesystem::path& path, const Model& model,
+void load_parameters(std::span<const SafetensorsFile> files, const std::filesystem::path& path, Model& model,
                      const std::function<bool(std::string_view)>& ignored) {
-  check_fit(files, path, model.parameters(), ignored);
+  std::vector<StoredTensor> stored;
+  for (const SafetensorsFile& file : files) stored.insert(stored.end(), file.tensors().begin(), file.tensors().end());
+  check_tensors(stored, path, model.parameters(), ignored);
   for (const Parameter& parameter : model.parameters()) check_finite(find_in(files, parameter.name), parameter);
   for (const Parameter& parameter : model.parameters()) {
     const Found found = find_in(files, parameter.name);
-    found.file->read(*found.tensor, parameter.value);
+    OnHost value(model.compute(), parameter.value);
+    found.file->read(*found.tensor, value.floats());
+    value.put_back();
   }
 }
 
-std::vector<NamedValues> named_values(const Model& model) {
-  std::vector<NamedValues> tensors;
+HostValues::HostValues(Model& model) {
   for (const Parameter& parameter : model.parameters()) {
-    tensors.push_back({parameter.name, parameter.shape, parameter.value});
+    const OnHost& value = memory_.emplace_back(model.compute(), parameter.value);
+    named_.push_back({parameter.name, parameter.shape, value.floats()});
   }
-  return tensors;
 }
 
-void save_parameters(const std::filesystem::path& path, const Model& model) {
-  write_safetensors(path, named_values(model));
+void save_parameters(const std::filesystem::path& path, Model& model) {
+  write_safetensors(path, HostValues(model).all());
 }
 
 std::vector<std::int64_t> mlp_sizes(const SafetensorsFile& file) {

@@ -48,4 +48,16 @@ inline std::uint32_t crc32c(std::string_view bytes, std::uint32_t before = 0) {
   return ~crc;
 }
 
+/// Size and CRC-32C of bytes that come piece by piece: of a file.
+struct Seal {
+  std::uint64_t bytes = 0;
+  std::uint32_t crc = 0;
+
+  void add(std::string_view more) {
+    bytes += more.size();
+    crc = crc32c(more, crc);
+  }
+  friend bool operator==(const Seal&, const Seal&) = default;
+};
+
 }  // namespace kolo::models

@@ -2,35 +2,130 @@
 
 #include <fmt/format.h>
 
-#include <array>
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <system_error>
-#include <vector>
-
-#include "models/checkpoint/crc32c.h"
-#include "models/checkpoint/store.h"
-#include "models/util/atomic_file.h"
-#include "models/util/error.h"
 
 namespace kolo::models {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
+using OrderedJson = nlohmann::ordered_json;
 
-constexpr const char* manifest_file = "manifest.json";
-constexpr std::array listed{model_file, optimizer_file, state_file};
-
-/// What a manifest says of a file.
-struct Seal {
-  std::uint64_t bytes = 0;
-  std::uint32_t crc = 0;
-};
+constexpr std::string_view any_format = "kolo checkpoint ", this_format = "kolo checkpoint 2";
 
 [[noreturn]] void unreadable(const fs::path& path) {
   throw ModelError(
       fmt::format("cannot read {} (it is missing or not readable); check the path and its permissions", path.string()));
+}
+
+[[noreturn]] void no_manifest(std::string_view reason) {
+  throw ModelError(fmt::format("{} is no manifest ({})", manifest_file, reason));
+}
+
+std::string hex(std::uint32_t crc) {
+  return fmt::format("{:08x}", crc);
+}
+
+OrderedJson json_of(const Seal& seal) {
+  return {{"bytes", seal.bytes}, {"crc32c", hex(seal.crc)}};
+}
+
+Seal seal_in(const OrderedJson& json) {
+  const auto crc = json.at("crc32c").get<std::string>();
+  Seal seal{json.at("bytes").get<std::uint64_t>(), static_cast<std::uint32_t>(std::stoul(crc, nullptr, 16))};
+  if (hex(seal.crc) != crc) no_manifest(fmt::format("{} is no CRC-32C", in_quotes(crc)));
+  return seal;
+}
+
+std::uint64_t elements_of(const CutTensor& tensor) {
+  std::uint64_t elements = 1;
+  for (const std::uint64_t extent : tensor.shape) {
+    if (__builtin_mul_overflow(elements, extent, &elements))
+      no_manifest(fmt::format("{} has too many elements", in_quotes(tensor.name)));
+  }
+  return elements;
+}
+
+void check_cuts(const CutTensor& tensor, std::size_t parts) {
+  const bool fit = tensor.cuts.size() == parts + 1 && std::ranges::is_sorted(tensor.cuts) && tensor.cuts.front() == 0 &&
+                   tensor.cuts.back() == elements_of(tensor);
+  if (!fit) no_manifest(fmt::format("{} is not cut into {} parts", in_quotes(tensor.name), parts));
+}
+
+Manifest manifest_in(const OrderedJson& json) {
+  const auto said = json.at("format").get<std::string>();
+  if (said != this_format && said.starts_with(any_format)) {
+    throw OtherFormat(fmt::format("it is a {}, and this version of kolo reads {}; go on with the version that wrote it",
+                                  in_quotes(said), in_quotes(this_format)));
+  }
+  if (said != this_format) no_manifest("it is of no known format");
+  Manifest manifest{.step = json.at("step").get<std::int64_t>()};
+  if (json.contains("held_out_loss")) manifest.held_out_loss = json.at("held_out_loss").get<double>();
+  const OrderedJson& files = json.at("files");
+  manifest.state = seal_in(files.at(state_file));
+  const std::size_t parts = files.size() - 1;
+  if (parts == 0) no_manifest("it has no parts");
+  for (std::size_t part = 0; part < parts; ++part) manifest.parts.push_back(seal_in(files.at(file_of({part, parts}))));
+  for (const auto& [name, tensor] : json.at("tensors").items()) {
+    manifest.tensors.push_back({name, tensor.at("shape").get<std::vector<std::uint64_t>>(),
+                                tensor.at("cuts").get<std::vector<std::uint64_t>>()});
+    check_cuts(manifest.tensors.back(), parts);
+  }
+  return manifest;
+}
+
+}  // namespace
+
+std::string file_of(const Part& part) {
+  return fmt::format("part-{:05}-of-{:05}.safetensors", part.index, part.of);
+}
+
+std::vector<std::uint64_t> even_cuts(std::uint64_t elements, std::size_t parts) {
+  const std::uint64_t each = elements / parts, more = elements % parts;
+  std::vector<std::uint64_t> cuts;
+  for (std::uint64_t part = 0; part <= parts; ++part) cuts.push_back(part * each + std::min(part, more));
+  return cuts;
+}
+
+std::string to_text(const Manifest& manifest) {
+  OrderedJson json{{"format", this_format}, {"step", manifest.step}};
+  if (manifest.held_out_loss) json["held_out_loss"] = *manifest.held_out_loss;
+  json["files"][state_file] = json_of(manifest.state);
+  for (std::size_t part = 0; part < manifest.parts.size(); ++part)
+    json["files"][file_of({part, manifest.parts.size()})] = json_of(manifest.parts[part]);
+  std::string tensors;  // one a line
+  for (const CutTensor& tensor : manifest.tensors) {
+    tensors += fmt::format("{}\n  {}: {}", tensors.empty() ? "" : ",", OrderedJson(tensor.name).dump(),
+                           OrderedJson{{"shape", tensor.shape}, {"cuts", tensor.cuts}}.dump());
+  }
+  std::string text = json.dump(1);
+  text.resize(text.size() - std::string_view("\n}").size());
+  return fmt::format("{},\n \"tensors\": {{{}\n }}\n}}\n", text, tensors);
+}
+
+Manifest parse_manifest(std::string_view text) {
+  try {
+    return manifest_in(OrderedJson::parse(text));
+  } catch (const OrderedJson::exception&) {
+    no_manifest("its text is damaged");
+  } catch (const std::logic_error&) {  // of std::stoul
+    no_manifest("its text is damaged");
+  }
+}
+
+std::string text_of(const fs::path& path) {
+  constexpr std::uintmax_t most = std::uintmax_t{256} << 20;
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) unreadable(path);  // a pipe would be waited for
+  const std::uintmax_t bytes = fs::file_size(path, error);
+  std::ifstream file(path, std::ios::binary);
+  if (error || !file || bytes > most) unreadable(path);
+  std::string text(bytes, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  return text;
 }
 
 Seal seal_of(const fs::path& path) {
@@ -38,68 +133,24 @@ Seal seal_of(const fs::path& path) {
   if (!file) unreadable(path);
   Seal seal;
   std::vector<char> piece(1 << 20);
-  while (file.read(piece.data(), static_cast<std::streamsize>(piece.size())) || file.gcount() > 0) {
-    const std::string_view bytes(piece.data(), static_cast<std::size_t>(file.gcount()));
-    seal.bytes += bytes.size();
-    seal.crc = crc32c(bytes, seal.crc);
-  }
+  while (file.read(piece.data(), static_cast<std::streamsize>(piece.size())) || file.gcount() > 0)
+    seal.add({piece.data(), static_cast<std::size_t>(file.gcount())});
   return seal;
 }
 
-std::string text_of(const fs::path& path) {
-  constexpr std::size_t most = 1 << 20;
+std::optional<std::string> problem_of_size(const fs::path& path, const Seal& wanted) {
   std::error_code error;
-  if (!fs::is_regular_file(path, error)) unreadable(path);  // a pipe would be waited for
-  std::ifstream file(path, std::ios::binary);
-  if (!file) unreadable(path);
-  std::string text(most, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  return text;
-}
-
-std::string hex(std::uint32_t crc) {
-  return fmt::format("{:08x}", crc);
-}
-
-std::optional<std::string> problem_of_file(const fs::path& folder, const std::string& name, const Json& said) {
-  std::error_code error;
-  const std::uint64_t bytes = fs::file_size(folder / name, error), wanted = said.at("bytes").get<std::uint64_t>();
+  const std::string name = path.filename().string();
+  const std::uint64_t bytes = fs::file_size(path, error);
   if (error) return fmt::format("{}: {}", name, error.message());
-  if (bytes != wanted) return fmt::format("{} has {} bytes instead of {}", name, bytes, wanted);
-  const std::string crc = hex(seal_of(folder / name).crc);
-  if (crc != said.at("crc32c").get<std::string>()) return fmt::format("the CRC-32C of {} is wrong", name);
+  if (bytes != wanted.bytes) return fmt::format("{} has {} bytes instead of {}", name, bytes, wanted.bytes);
   return std::nullopt;
 }
 
-}  // namespace
-
-void write_manifest(const fs::path& folder, std::int64_t step) {
-  nlohmann::ordered_json manifest{{"format", "kolo checkpoint 1"}, {"step", step}};
-  for (const char* name : listed) {
-    const Seal seal = seal_of(folder / name);
-    manifest["files"][name] = {{"bytes", seal.bytes}, {"crc32c", hex(seal.crc)}};
-  }
-  write_atomic_file(folder / manifest_file, manifest.dump(1) + "\n");
-}
-
-std::string read_state(const fs::path& folder) {
-  return text_of(folder / state_file);
-}
-
-std::optional<std::string> problem_of(const StoredCheckpoint& checkpoint) {
-  try {
-    const Json manifest = Json::parse(text_of(checkpoint.folder / manifest_file));
-    if (manifest.at("step").get<std::int64_t>() != checkpoint.step) return "manifest.json is of another step";
-    for (const char* name : listed) {
-      if (auto problem = problem_of_file(checkpoint.folder, name, manifest.at("files").at(name))) return problem;
-    }
-    return std::nullopt;
-  } catch (const Json::exception&) {
-    return "manifest.json is no manifest";
-  } catch (const ModelError& error) {
-    return error.what();
-  }
+std::optional<std::string> problem_of_file(const fs::path& path, const Seal& wanted) {
+  if (auto problem = problem_of_size(path, wanted)) return problem;
+  if (seal_of(path) == wanted) return std::nullopt;
+  return fmt::format("the CRC-32C of {} is wrong", path.filename().string());
 }
 
 }  // namespace kolo::models

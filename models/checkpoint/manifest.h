@@ -1,20 +1,75 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/checkpoint/crc32c.h"
+#include "models/util/error.h"
 
 namespace kolo::models {
 
-/// The files of a checkpoint, all of which its manifest lists.
-inline constexpr const char* model_file = "model.safetensors";
-inline constexpr const char* optimizer_file = "optimizer.safetensors";
+/// The files of a checkpoint beside its parts.
+inline constexpr const char* manifest_file = "manifest.json";
 inline constexpr const char* state_file = "state.json";
 
-/// Writes manifest.json for the other files of a checkpoint's folder, which are on disk. Errors: ModelError.
-void write_manifest(const std::filesystem::path& folder, std::int64_t step);
+/// A part of a checkpoint: that of one of the ranks that wrote it.
+struct Part {
+  std::size_t index = 0;
+  std::size_t of = 1;
+};
 
-/// The content of state.json. Errors: ModelError.
-std::string read_state(const std::filesystem::path& folder);
+/// The name of its file: "part-00001-of-00002.safetensors".
+std::string file_of(const Part& part);
+
+/// A tensor of a checkpoint, of which each part has a range of elements.
+struct CutTensor {
+  std::string name;                  ///< its kind, then the parameter's name: "value.layers.0.weight"
+  std::vector<std::uint64_t> shape;  ///< of the whole tensor
+  std::vector<std::uint64_t> cuts;   ///< part p has the elements cuts[p] … cuts[p+1]-1
+
+  std::uint64_t first(std::size_t part) const { return cuts[part]; }
+  std::uint64_t count(std::size_t part) const { return cuts[part + 1] - cuts[part]; }
+};
+
+/// Where `elements` elements are cut into `parts` parts: as kolo::rows_of_rank() deals rows to ranks.
+std::vector<std::uint64_t> even_cuts(std::uint64_t elements, std::size_t parts);
+
+/// What a checkpoint consists of.
+struct Manifest {
+  std::int64_t step = 0;                ///< steps done
+  std::optional<double> held_out_loss;  ///< of an evaluation at this step
+  Seal state;                           ///< of state.json
+  std::vector<Seal> parts;              ///< of each part's file
+  std::vector<CutTensor> tensors;
+};
+
+/// A checkpoint that another version of kolo has written. It is not damaged.
+class OtherFormat : public ModelError {
+ public:
+  using ModelError::ModelError;
+};
+
+std::string to_text(const Manifest& manifest);
+
+/// Errors: OtherFormat; ModelError, "manifest.json is no manifest (REASON)", for all else but a manifest whose parts,
+/// names and cuts fit each other.
+Manifest parse_manifest(std::string_view text);
+
+/// The text of a small file of a checkpoint. Errors: ModelError if it cannot be read, or has more than 256 MiB.
+std::string text_of(const std::filesystem::path& path);
+
+/// Reads a file. Errors: ModelError.
+Seal seal_of(const std::filesystem::path& path);
+
+/// What is wrong with a file's size: "state.json has 100 bytes instead of 2000". Nothing if all is well.
+std::optional<std::string> problem_of_size(const std::filesystem::path& path, const Seal& wanted);
+
+/// The same for size and contents: "the CRC-32C of state.json is wrong". Reads the file.
+std::optional<std::string> problem_of_file(const std::filesystem::path& path, const Seal& wanted);
 
 }  // namespace kolo::models

@@ -85,4 +85,14 @@ void SafetensorsFile::read(const StoredTensor& tensor, std::span<float> out) con
   convert<double>(stored, out, [](double value) { return static_cast<float>(value); });
 }
 
+void SafetensorsFile::read_range(const StoredTensor& tensor, std::uint64_t first, std::span<float> out) const {
+  const std::uint64_t elements = (tensor.end - tensor.begin) / sizeof(float);
+  if (tensor.dtype != "F32" || first > elements || out.size() > elements - first) {
+    fail(path_,
+         fmt::format("tensor {} has no {} elements of F32 from {} on", in_quotes(tensor.name), out.size(), first));
+  }
+  read_bytes(path_, buffer_start_ + tensor.begin + first * sizeof(float), reinterpret_cast<char*>(out.data()),
+             out.size_bytes());
+}
+
 }  // namespace kolo::models

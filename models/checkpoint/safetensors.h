@@ -10,6 +10,8 @@
 
 #include <kolo/tensor.h>
 
+#include "models/checkpoint/crc32c.h"
+
 namespace kolo::models {
 
 /// What a safetensors header says of one tensor.
@@ -51,6 +53,10 @@ class SafetensorsFile {
   /// and so is an `out` of another size and a file that can no longer be read.
   void read(const StoredTensor& tensor, std::span<float> out) const;
 
+  /// Reads elements first … first+out.size()-1 of a tensor that is stored as F32. Errors: ModelError if it has another
+  /// type or fewer elements, or the file can no longer be read.
+  void read_range(const StoredTensor& tensor, std::uint64_t first, std::span<float> out) const;
+
  private:
   std::filesystem::path path_;
   SafetensorsHeader header_;
@@ -66,10 +72,11 @@ struct NamedValues {
 
 /// Writes a file of tensors: a new file beside `path`, synced to disk, then renamed, so that `path` is either the old
 /// file or the whole new one. The same tensors and metadata give the same bytes, those the format's reference writer
-/// gives. Errors: ModelError naming `path` and the reason; a name given twice, a name or text that is not UTF-8.
+/// gives. Returns size and CRC-32C of what was written. Errors: ModelError naming `path` and the reason; a name given
+/// twice, a name or text that is not UTF-8.
 ///
 /// stored  f32, or bf16: values are rounded to nearest, ties to even
-void write_safetensors(const std::filesystem::path& path, std::span<const NamedValues> tensors,
+Seal write_safetensors(const std::filesystem::path& path, std::span<const NamedValues> tensors,
                        const std::map<std::string, std::string>& metadata = {}, DType stored = DType::f32);
 
 /// Writes tensors as public checkpoints are stored: "model.safetensors" in `folder`; or, if they take more than

@@ -51,7 +51,25 @@ void check(const fs::path& path, const std::vector<NamedValues>& sorted) {
   }
 }
 
-void write_values(AtomicFile& file, std::span<const float> values, DType stored) {
+/// Writes to a file, and knows what was written.
+class SealedFile {
+ public:
+  explicit SealedFile(const fs::path& path) : file_(path) {}
+  void write(const void* data, std::size_t bytes) {
+    file_.write(data, bytes);
+    seal_.add({static_cast<const char*>(data), bytes});
+  }
+  Seal commit() {
+    file_.commit();
+    return seal_;
+  }
+
+ private:
+  AtomicFile file_;
+  Seal seal_;
+};
+
+void write_values(SealedFile& file, std::span<const float> values, DType stored) {
   if (stored == DType::f32) return file.write(values.data(), values.size_bytes());
   std::vector<BFloat16> rounded(std::min<std::size_t>(values.size(), 1 << 18));  // a part of a tensor at a time
   while (!values.empty()) {
@@ -83,7 +101,7 @@ std::vector<std::span<const NamedValues>> shards_of(std::span<const NamedValues>
 
 }  // namespace
 
-void write_safetensors(const fs::path& path, std::span<const NamedValues> tensors,
+Seal write_safetensors(const fs::path& path, std::span<const NamedValues> tensors,
                        const std::map<std::string, std::string>& metadata, DType stored) {
   if (stored != DType::f32 && stored != DType::bf16) refuse_to_write(path, "only f32 and bf16 are written");
   std::vector<NamedValues> sorted(tensors.begin(), tensors.end());
@@ -95,19 +113,22 @@ void write_safetensors(const fs::path& path, std::span<const NamedValues> tensor
   } catch (const nlohmann::json::exception&) {
     refuse_to_write(path, "a name or the metadata is not UTF-8");
   }
-  AtomicFile file(path);
+  SealedFile file(path);
   std::array<unsigned char, 8> length;
   for (std::size_t i = 0; i < length.size(); ++i) length[i] = static_cast<unsigned char>(header.size() >> (8 * i));
   file.write(length.data(), length.size());
   file.write(header.data(), header.size());
   for (const NamedValues& tensor : sorted) write_values(file, tensor.values, stored);
-  file.commit();
+  return file.commit();
 }
 
 void write_model_files(const fs::path& folder, std::span<const NamedValues> tensors,
                        const std::map<std::string, std::string>& metadata, DType stored, std::uint64_t shard_bytes) {
   const auto shards = shards_of(tensors, stored, shard_bytes);
-  if (shards.size() == 1) return write_safetensors(folder / "model.safetensors", tensors, metadata, stored);
+  if (shards.size() == 1) {
+    write_safetensors(folder / "model.safetensors", tensors, metadata, stored);
+    return;
+  }
   nlohmann::json weight_map;
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < shards.size(); ++i) {

@@ -12,8 +12,6 @@
 #include <system_error>
 #include <thread>
 
-#include "models/checkpoint/checkpoint.h"
-#include "models/checkpoint/manifest.h"
 #include "models/util/atomic_file.h"
 #include "models/util/atomic_folder.h"
 #include "models/util/error.h"
@@ -24,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view prefix = "step-";
-constexpr std::string_view unfinished = ".writing-", leaving = ".removing-";
+constexpr std::string_view unfinished_prefix = ".writing-", leaving = ".removing-";
 
 std::string name_of(std::int64_t step) {
   return fmt::format("{}{:09}", prefix, step);
@@ -39,17 +37,30 @@ std::optional<std::int64_t> step_of(std::string_view name) {
   return step;
 }
 
-void copy_tensor(std::string_view name, const Shape& shape, std::span<const float> values, SnapshotTensor& to) {
-  to.name = name;
-  to.shape = shape;
-  to.values.resize(static_cast<std::size_t>(shape.elements()));
-  if (values.size() == to.values.size()) std::ranges::copy(values, to.values.begin());
+/// What is in a folder; nothing if there is none. Errors: ModelError if it is something else, or cannot be read.
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  if (!fs::exists(fs::symlink_status(folder, error))) return found;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+    found.push_back(at->path());
+  if (!error) return found;
+  throw ModelError(fmt::format("cannot read {} ({}); name a folder for checkpoints", folder.string(), error.message()));
 }
 
-void write_tensors(const fs::path& path, const std::vector<SnapshotTensor>& tensors) {
-  std::vector<NamedValues> named;
-  for (const SnapshotTensor& tensor : tensors) named.push_back({tensor.name, tensor.shape, tensor.values});
-  write_safetensors(path, named);
+void make_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) refuse_to_write(folder, error.message());
+}
+
+/// Nothing if the manifest says none, or is unreadable.
+std::optional<double> held_out_loss_of(const StoredCheckpoint& checkpoint) {
+  try {
+    return parse_manifest(text_of(checkpoint.folder / manifest_file)).held_out_loss;
+  } catch (const ModelError&) {
+    return std::nullopt;
+  }
 }
 
 void rename_folder(const fs::path& from, const fs::path& to) {
@@ -87,87 +98,104 @@ bool lock_within(int fd, std::chrono::seconds timeout) {
 
 }  // namespace
 
-void Snapshot::copy(const Model& model, Optimizer& from) {
-  values.resize(model.parameters().size());
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const Parameter& parameter = model.parameters()[i];
-    copy_tensor(parameter.name, parameter.shape, parameter.value, values[i]);
-  }
-  const auto tensors = from.state();
-  optimizer.resize(tensors.size());
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    copy_tensor(tensors[i].name, tensors[i].shape, tensors[i].values, optimizer[i]);
-  }
-}
-
-std::vector<std::span<float>> Snapshot::optimizer_state() {
-  std::vector<std::span<float>> tensors;
-  for (SnapshotTensor& tensor : optimizer) tensors.emplace_back(tensor.values);
-  return tensors;
-}
-
-CheckpointStore::CheckpointStore(fs::path folder, std::int64_t keep)
-    : folder_(std::move(folder)), keep_(std::max<std::int64_t>(keep, 1)) {}
+CheckpointStore::CheckpointStore(fs::path folder, std::int64_t keep, std::string run)
+    : folder_(std::move(folder)), keep_(std::max<std::int64_t>(keep, 1)), run_(std::move(run)) {}
 
 std::vector<StoredCheckpoint> CheckpointStore::list() const {
   std::vector<StoredCheckpoint> found;
-  std::error_code error;
-  if (!fs::exists(fs::symlink_status(folder_, error))) return found;
-  for (fs::directory_iterator at(folder_, error), end; !error && at != end; at.increment(error)) {
-    const auto step = step_of(at->path().filename().string());
+  for (const fs::path& path : entries_of(folder_)) {
+    const auto step = step_of(path.filename().string());
     std::error_code ignored;
-    if (step && at->is_directory(ignored)) found.push_back({*step, at->path()});
-  }
-  if (error) {
-    throw ModelError(
-        fmt::format("cannot read {} ({}); name a folder for checkpoints", folder_.string(), error.message()));
+    if (step && fs::is_directory(path, ignored)) found.push_back({*step, path});
   }
   std::ranges::sort(found, std::greater(), &StoredCheckpoint::step);
   return found;
 }
 
-void CheckpointStore::write(const Snapshot& snapshot) const {
-  const std::string name = name_of(snapshot.step);
-  AtomicFolder content(folder_ / (std::string(unfinished) + name), folder_ / name);
-  write_tensors(content.path() / model_file, snapshot.values);
-  write_tensors(content.path() / optimizer_file, snapshot.optimizer);
-  write_atomic_file(content.path() / state_file, snapshot.state);
-  write_manifest(content.path(), snapshot.step);
+std::optional<BestCheckpoint> CheckpointStore::best() const {
+  std::optional<BestCheckpoint> best;
+  for (const StoredCheckpoint& checkpoint : list()) {
+    const auto loss = held_out_loss_of(checkpoint);
+    if (loss && (!best || *loss <= best->held_out_loss)) best = {checkpoint, *loss};
+  }
+  return best;
+}
+
+Seal CheckpointStore::write_part(std::int64_t step, std::span<const CutTensor> tensors, const Part& part,
+                                 const Snapshot& snapshot) const {
+  const fs::path content = unfinished(step);
+  make_folder(content);
+  return models::write_part(content, tensors, part, snapshot);
+}
+
+Seal CheckpointStore::write_state(std::int64_t step, std::string_view text) const {
+  const fs::path content = unfinished(step);
+  make_folder(content);
+  write_atomic_file(content / state_file, text);
+  Seal seal;
+  seal.add(text);
+  return seal;
+}
+
+void CheckpointStore::commit(const Manifest& manifest) const {
+  AtomicFolder content = AtomicFolder::of_filled(unfinished(manifest.step), folder_ / name_of(manifest.step));
+  for (std::size_t part = 0; part < manifest.parts.size(); ++part) {
+    const Part of{part, manifest.parts.size()};
+    if (const auto problem = problem_of_size(content.path() / file_of(of), manifest.parts[part])) {
+      throw ModelError(fmt::format(
+          "{} does not have what rank {} has written there ({}); name a folder on a file system that all ranks share",
+          folder_.string(), part, *problem));
+    }
+  }
+  write_atomic_file(content.path() / manifest_file, to_text(manifest));
   content.commit();
+  remove_old();
+}
+
+void CheckpointStore::drop(std::int64_t step) const {
+  std::error_code ignored;
+  fs::remove_all(unfinished(step), ignored);
+}
+
+/// Those beyond the newest, but for the best.
+void CheckpointStore::remove_old() const {
   const auto all = list();
-  for (std::size_t i = static_cast<std::size_t>(keep_); i < all.size(); ++i) remove_checkpoint(all[i].folder);
+  const auto kept = best();
+  for (auto i = static_cast<std::size_t>(keep_); i < all.size(); ++i) {
+    if (!kept || kept->checkpoint.step != all[i].step) remove_checkpoint(all[i].folder);
+  }
 }
 
 void CheckpointStore::remove_leftovers() const {
-  std::error_code error;
-  std::vector<fs::path> leftovers;
-  for (fs::directory_iterator at(folder_, error), end; !error && at != end; at.increment(error)) {
-    const std::string name = at->path().filename().string();
-    if (name.starts_with(unfinished) || name.starts_with(leaving)) leftovers.push_back(at->path());
+  for (const fs::path& path : entries_of(folder_)) {
+    const std::string name = path.filename().string();
+    std::error_code ignored;
+    if (name.starts_with(unfinished_prefix) || name.starts_with(leaving)) fs::remove_all(path, ignored);
   }
-  for (const fs::path& path : leftovers) fs::remove_all(path, error);
 }
 
-void CheckpointStore::set_aside(const StoredCheckpoint& checkpoint) const {
-  const fs::path aside = folder_ / ("unusable-" + checkpoint.folder.filename().string());
+std::string CheckpointStore::set_aside(const StoredCheckpoint& checkpoint, std::string_view word) const {
+  std::string name = fmt::format("{}-{}", word, checkpoint.folder.filename().string());
   std::error_code ignored;
-  fs::remove_all(aside, ignored);
-  rename_folder(checkpoint.folder, aside);
+  fs::remove_all(folder_ / name, ignored);
+  rename_folder(checkpoint.folder, folder_ / name);
+  return name;
 }
 
-std::string load_checkpoint(const StoredCheckpoint& checkpoint, const Model& model,
-                            std::span<const OptimizerTensor> optimizer) {
-  load_parameters(SafetensorsFile(checkpoint.folder / model_file), model);
-  const SafetensorsFile file(checkpoint.folder / optimizer_file);
-  for (const OptimizerTensor& tensor : optimizer) {
-    const StoredTensor* const stored = file.find(tensor.name);
-    if (stored == nullptr) {
-      throw ModelError(fmt::format("{} has no {}; resume with the optimizer that wrote it", file.path().string(),
-                                   in_quotes(tensor.name)));
-    }
-    file.read(*stored, tensor.values);
+fs::path CheckpointStore::unfinished(std::int64_t step) const {
+  return folder_ / fmt::format("{}{}{}{}", unfinished_prefix, name_of(step), run_.empty() ? "" : "-", run_);
+}
+
+Manifest open_checkpoint(const StoredCheckpoint& checkpoint) {
+  Manifest manifest = parse_manifest(text_of(checkpoint.folder / manifest_file));
+  if (manifest.step != checkpoint.step) throw ModelError(fmt::format("{} is of another step", manifest_file));
+  for (std::size_t part = 0; part < manifest.parts.size(); ++part) {
+    const Part of{part, manifest.parts.size()};
+    if (const auto problem = problem_of_size(checkpoint.folder / file_of(of), manifest.parts[part]))
+      throw ModelError(*problem);
   }
-  return read_state(checkpoint.folder);
+  if (const auto problem = problem_of_file(checkpoint.folder / state_file, manifest.state)) throw ModelError(*problem);
+  return manifest;
 }
 
 FolderLock::FolderLock(const std::filesystem::path& folder) {

@@ -5,50 +5,39 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "models/model/model.h"
-#include "models/optim/optimizer.h"
+#include "models/checkpoint/manifest.h"
+#include "models/checkpoint/parts.h"
 #include "models/util/file_descriptor.h"
 
 namespace kolo::models {
 
-/// A tensor of a snapshot.
-struct SnapshotTensor {
-  std::string name;
-  Shape shape;
-  AlignedFloats values;
-};
-
-/// A copy of everything that training needs to resume. Its memory is reused by the next copy.
-struct Snapshot {
-  std::int64_t step = 0;                  ///< steps done
-  std::vector<SnapshotTensor> values;     ///< of the model's parameters
-  std::vector<SnapshotTensor> optimizer;  ///< the optimizer's state
-  std::string state;                      ///< the program's own state: JSON
-
-  /// Takes values and optimizer's state as they are now; of the state of parameters that are split only memory is made.
-  void copy(const Model& model, Optimizer& optimizer);
-  /// The optimizer's tensors, whole.
-  std::vector<std::span<float>> optimizer_state();
-};
-
 /// A checkpoint on disk.
 struct StoredCheckpoint {
-  std::int64_t step = 0;
+  std::int64_t step = 0;  ///< steps done
   std::filesystem::path folder;
 };
 
-/// Checkpoints in a folder: each a folder "step-000000120" with model.safetensors, optimizer.safetensors, state.json
-/// and manifest.json, which has the size and the CRC-32C of each of the others.
+/// The checkpoint of the lowest held-out loss.
+struct BestCheckpoint {
+  StoredCheckpoint checkpoint;
+  double held_out_loss = 0;
+};
+
+/// Checkpoints in a folder: each a folder "step-000000120" with one file for each part, state.json (what the program
+/// wants to know again) and manifest.json.
 ///
-/// A checkpoint is written into a temporary folder, which is renamed once everything is on disk: a process or machine
-/// that stops at any moment, and a full disk, leave earlier checkpoints intact.
+/// All parts are written into an unfinished folder, each by a process of its own. Once all are on disk one process
+/// completes the checkpoint: it writes the manifest and renames the folder. Processes or machines that stop at any
+/// moment, and a full disk, leave earlier checkpoints intact.
 class CheckpointStore {
  public:
-  /// folder  made when the first checkpoint is written
-  /// keep    the number of newest checkpoints to keep, at least 1; write() removes older ones
-  CheckpointStore(std::filesystem::path folder, std::int64_t keep);
+  /// folder  made when the first part is written
+  /// keep    the number of newest checkpoints to keep, at least 1, beside the best one
+  /// run     of unfinished folders' names: what a run that was killed may still be writing is not mixed with another's
+  explicit CheckpointStore(std::filesystem::path folder, std::int64_t keep = 1, std::string run = "");
 
   const std::filesystem::path& folder() const { return folder_; }
 
@@ -56,20 +45,46 @@ class CheckpointStore {
   /// folder.
   std::vector<StoredCheckpoint> list() const;
 
-  /// Writes a checkpoint, and removes the oldest beyond `keep`. Errors: ModelError with the reason; then nothing has
-  /// changed.
-  void write(const Snapshot& snapshot) const;
+  /// The one whose manifest says the lowest held-out loss, the earliest of several; nothing if none says one. Errors:
+  /// as list().
+  std::optional<BestCheckpoint> best() const;
 
-  /// Removes unfinished checkpoints of writers that were interrupted.
+  /// Writes one part of the unfinished checkpoint of a step, and syncs it. Errors: ModelError; then the checkpoint must
+  /// be dropped.
+  Seal write_part(std::int64_t step, std::span<const CutTensor> tensors, const Part& part,
+                  const Snapshot& snapshot) const;
+  /// The same for state.json.
+  Seal write_state(std::int64_t step, std::string_view text) const;
+
+  /// Completes the unfinished checkpoint of manifest.step, and removes the oldest beyond those to keep. Errors:
+  /// ModelError with the reason, such as a part that is not there; then the checkpoint is dropped.
+  void commit(const Manifest& manifest) const;
+
+  /// Removes the unfinished checkpoint of a step.
+  void drop(std::int64_t step) const;
+
+  /// Removes unfinished checkpoints of writers that were interrupted. Errors: ModelError, as list().
   void remove_leftovers() const;
 
-  /// Takes a checkpoint that cannot be used out of the list, without deleting it: "unusable-step-000000120".
-  void set_aside(const StoredCheckpoint& checkpoint) const;
+  /// Takes a checkpoint out of the list, without deleting it: "unusable-step-000000120" with the word "unusable".
+  /// Returns that name. Errors: ModelError.
+  std::string set_aside(const StoredCheckpoint& checkpoint, std::string_view word) const;
+
+  /// Where the parts of a step go that is not complete.
+  std::filesystem::path unfinished(std::int64_t step) const;
 
  private:
+  void remove_old() const;
+
   std::filesystem::path folder_;
   std::int64_t keep_;
+  std::string run_;
 };
+
+/// Reads and checks what one process can check of a checkpoint without reading its parts: the manifest, the size of
+/// each part, and state.json. Errors: ModelError with what is wrong, such as "state.json has 3 bytes instead of 300";
+/// OtherFormat.
+Manifest open_checkpoint(const StoredCheckpoint& checkpoint);
 
 /// An exclusive advisory lock on a folder; the system releases it when the process ends.
 class FolderLock {
@@ -82,14 +97,5 @@ class FolderLock {
  private:
   FileDescriptor file_;
 };
-
-/// What is wrong with a checkpoint, by its manifest: "model.safetensors has 100 bytes instead of 2000". Nothing if all
-/// is well.
-std::optional<std::string> problem_of(const StoredCheckpoint& checkpoint);
-
-/// Reads values and the optimizer's tensors, each of whole parameters, and returns the state. Errors: ModelError if
-/// they do not fit.
-std::string load_checkpoint(const StoredCheckpoint& checkpoint, const Model& model,
-                            std::span<const OptimizerTensor> optimizer);
 
 }  // namespace kolo::models

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -43,17 +44,55 @@ struct HeadTensors {
   Tensor q, k, v;
 };
 
-/// A convolution: filters are [filters, channels, kernel, kernel].
+/// A convolution with square filters.
 struct Convolution {
   std::int64_t stride = 1;
   std::int64_t padding = 0;  ///< rows and columns of zeros on each side
+
+  auto operator<=>(const Convolution&) const = default;
 };
+
+/// Max-pooling; a window of 1 with a stride of 1 leaves images as they are.
+struct Pooling {
+  std::int64_t window = 1;   ///< at most 255
+  std::int64_t stride = 0;   ///< 0: the window
+  std::int64_t padding = 0;  ///< rows and columns on each side that are never the largest; at most half the window
+
+  std::int64_t step() const { return stride > 0 ? stride : window; }
+  auto operator<=>(const Pooling&) const = default;
+};
+
+/// What is done to images [examples, channels, rows, columns] in one go, each while it is in a cache: a convolution,
+/// the norm that is known as x·scale + shift, an activation and max-pooling.
+struct ImageStage {
+  Convolution convolution{};
+  Tensor filters;   ///< [filters, channels, kernel, kernel]
+  Tensor bias{};    ///< [filters]; empty: none
+  Tensor scale{};   ///< [filters]; empty: no norm
+  Tensor shift{};   ///< [filters]
+  Tensor slope{};   ///< [filters], of the pass back: the gradient of the convolution's output is
+  Tensor offset{};  ///< [filters]      scale·d + slope·output + offset, where d is that of the norm's output
+  /// Compute::convolved(): what batch_sums() keeps for the operations after it; empty: each convolves again
+  Tensor convolved{};
+  Activation activation = Activation::none;
+  Pooling pooling{};
+
+  /// Extents of what it makes of images, without checking that they are positive.
+  Shape output(const Shape& images) const;
+};
+
+/// Rows, or columns, behind a convolution or pooling; 0 if it does not fit.
+constexpr std::int64_t extent_behind(std::int64_t extent, std::int64_t kernel, std::int64_t stride,
+                                     std::int64_t padding) {
+  return extent + 2 * padding < kernel ? 0 : (extent + 2 * padding - kernel) / stride + 1;
+}
 
 /// What one pass of a batch norm (Ioffe & Szegedy 2015, arXiv:1502.03167) knows of its channels. `sums` holds the sum
 /// of each channel and then the count of numbers in each; both are summed over ranks between the calls.
 struct BatchStatistics {
   Tensor sums;      ///< f64 [channels + 1]
   Tensor squares;   ///< f64 [channels]: of differences to the mean
+  Tensor own;       ///< f64 [2·channels + 1], of this rank alone: means, squares, count
   Tensor mean;      ///< f32 [channels]
   Tensor inverse;   ///< f64 [channels]: 1 / deviation
   Tensor products;  ///< f64 [2·channels], of the pass back: Σd, Σ d·(x − mean)
@@ -91,8 +130,9 @@ struct AdamStep {
 ///
 /// Tensors are contiguous and lie on this device. "items" are in the dtype of products: f32, bf16 or f16, the same for
 /// all of a call. Everything else is f32 unless it says otherwise; sums are f32 or wider. Images are
-/// [examples, channels, rows, columns]; those that convolve() writes are in blocks of channels,
-/// [examples, channels / block, rows, columns, block], so that operations on all channels of a place are vectorised.
+/// [examples, channels, rows, columns].
+///
+/// Denormal numbers (below 1.2e-38 in f32) may count as 0; while other code runs they do not.
 ///
 /// An operation may return before it has run; they run in the order of the calls, and read() waits. The same shapes and
 /// the same numbers give the same bits in every run on one machine. One thread at a time.
@@ -124,6 +164,9 @@ class Compute {
 
   // Products.
 
+  /// Whether products of f32 may round their operands to tf32, with 10 bits of mantissa, where the device is faster
+  /// then; at first they may not.
+  virtual void allow_tf32(bool) {}
   /// a, b  items of two dimensions; c f32. No extent is 0.
   virtual void product(const Product& how, const Tensor& a, const Tensor& b, const Tensor& c) = 0;
   /// Zeroes the elements of dy [rows, n] whose y is not positive (an empty y: none), and writes the sum of the rows to
@@ -162,9 +205,7 @@ class Compute {
 
   /// Cross-entropy of softmax(logits [rows, classes]) against i32 targets [rows] in -1 … classes-1.
   ///
-  /// d_logits  the gradient of scale·sum, overwritten; may be `logits`; empty if not wanted. Elements below 1e-20
-  /// become
-  ///           0: they would turn into denormals, which cost a hundred times as much, on the way back.
+  /// d_logits  the gradient of scale·sum, overwritten; may be `logits`; empty if not wanted
   /// sums      f64 [3]; added to: the losses of rows whose target is not -1, the rows whose target has the largest
   /// logit
   ///           (of equal ones the first counts), and the rows with a target
@@ -173,44 +214,41 @@ class Compute {
 
   // Images.
 
-  /// Extents of what convolve() writes for x [examples, channels, rows, columns]. The block is the same for any number
-  /// of examples.
-  virtual Shape convolved(const Convolution& how, const Shape& x, const Shape& filters) const = 0;
-  /// y (in blocks) = x convolved with w, plus bias [filters] unless it is empty.
-  virtual void convolve(const Convolution& how, const Tensor& x, const Tensor& w, const Tensor& bias,
-                        const Tensor& y) = 0;
-  /// Overwrites, or adds to, dw and dbias; overwrites dx. dbias and dx may be empty.
-  virtual void convolve_backward(const Convolution& how, const Tensor& x, const Tensor& w, const Tensor& dy, bool add,
-                                 const Tensor& dw, const Tensor& dbias, const Tensor& dx) = 0;
+  /// Extents of the u16 that convolve() keeps for the pass back: which pixel of each window was the largest.
+  virtual Shape choices(const ImageStage& stage, const Shape& images) const = 0;
+  /// y (extents: stage.output()) = what a stage makes of x: the first of the largest pixels of each window, NaN if one
+  /// is.
+  virtual void convolve(const ImageStage& stage, const Tensor& x, const Tensor& y, const Tensor& chosen) = 0;
+  /// Overwrites, or adds to, dw and dbias by d, the gradient of y; overwrites dx. dbias and dx may be empty.
+  virtual void convolve_backward(const ImageStage& stage, const Tensor& x, const Tensor& chosen, const Tensor& d,
+                                 bool add, const Tensor& dw, const Tensor& dbias, const Tensor& dx) = 0;
 
-  /// pooled [examples, channels, rows/window, columns/window] = the largest pixel of each window of x (in blocks), or 0
-  /// if relu says so and all are negative; NaN if one is. The window is 1 or 2; pixels that fill no window are dropped.
-  ///
-  /// scale, shift  [channels]: x·scale + shift is pooled; empty: x
-  virtual void pool(std::int64_t window, Activation activation, const Tensor& x, const Tensor& scale,
-                    const Tensor& shift, const Tensor& pooled) = 0;
-  /// d (in blocks), overwritten: the gradient of what is pooled; the first of the largest pixels gets a window's. May
-  /// be x.
-  virtual void pool_backward(std::int64_t window, Activation activation, const Tensor& x, const Tensor& scale,
-                             const Tensor& shift, const Tensor& d_pooled, const Tensor& d) = 0;
+  /// Max-pooling alone, of x as it is; `chosen` has choices() of a stage without filters.
+  virtual void pool(const Pooling& how, const Tensor& x, const Tensor& y, const Tensor& chosen) = 0;
+  virtual void pool_backward(const Pooling& how, const Tensor& chosen, const Tensor& d, const Tensor& dx) = 0;
 
-  // Batch norm, of x in blocks, which may have no examples.
+  // The norm of a stage, over all examples and places of what it convolves; x may have no examples.
 
-  /// Overwrites statistics.sums by those of x.
-  virtual void batch_sums(const Tensor& x, const BatchStatistics& statistics) = 0;
-  /// From sums (over all ranks): the mean; and overwrites squares by those of x.
-  virtual void batch_squares(const Tensor& x, const BatchStatistics& statistics) = 0;
+  /// Extents of the f32 that batch_sums() keeps of the convolution, for the rest of a pass of training; of no elements
+  /// where it takes less time to convolve again.
+  virtual Shape convolved(const ImageStage& stage, const Shape& images) const = 0;
+  /// Overwrites statistics.sums and statistics.own, and stage.convolved.
+  virtual void batch_sums(const ImageStage& stage, const Tensor& x, const BatchStatistics& statistics) = 0;
+  /// From sums (over all ranks): the mean; and overwrites squares by those of this rank.
+  virtual void batch_squares(const BatchStatistics& statistics) = 0;
   /// The norm as x·scale + shift. In training from sums and squares (over all ranks), and the running mean and variance
   /// move a tenth of the way to the batch's (the variance as that of a sample, as PyTorch does) unless there was none;
   /// else from the running ones.
   virtual void batch_fold(bool training, double eps, const BatchStatistics& statistics, const BatchNormValues& values,
                           const Tensor& scale, const Tensor& shift) = 0;
-  /// Overwrites products by those of this rank; and writes, or adds, its d_gain and d_bias, unless they are empty.
-  virtual void batch_products(const Tensor& x, const Tensor& d, const BatchStatistics& statistics, bool add,
-                              const Tensor& d_gain, const Tensor& d_bias) = 0;
-  /// From products (over all ranks): d becomes the gradient of x.
-  virtual void batch_backward(const Tensor& x, const BatchStatistics& statistics, const Tensor& gain,
-                              const Tensor& scale, const Tensor& d) = 0;
+  /// Overwrites products by those of this rank, given the gradient of the stage's output; and writes, or adds, its
+  /// d_gain and d_bias.
+  virtual void batch_products(const ImageStage& stage, const Tensor& x, const Tensor& chosen, const Tensor& d,
+                              const BatchStatistics& statistics, bool add, const Tensor& d_gain,
+                              const Tensor& d_bias) = 0;
+  /// The stage's slope and offset, from products (over all ranks).
+  virtual void batch_fold_backward(const BatchStatistics& statistics, const Tensor& gain, const Tensor& slope,
+                                   const Tensor& offset) = 0;
 
   // Updates.
 
@@ -224,5 +262,8 @@ class Compute {
 
 /// The implementation for a device. Errors: ModelError for a device that this build has none for.
 std::unique_ptr<Compute> make_compute(Device device = {});
+
+/// That of a GPU. Errors: ModelError where the program is linked with no_cuda_compute.cc.
+std::unique_ptr<Compute> make_cuda_compute(Device device);
 
 }  // namespace kolo::models

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "models/compute/cpu_items.h"
+#include "models/compute/denormals.h"
 #include "models/compute/product.h"
 #include "models/util/error.h"
 
@@ -15,7 +16,7 @@ namespace kolo::models {
 
 std::unique_ptr<Compute> make_compute(Device device) {
   if (device.kind == DeviceKind::cpu) return std::make_unique<CpuCompute>();
-  throw ModelError("models cannot run on a GPU (this build computes on the host only); leave the device out");
+  return make_cuda_compute(device);
 }
 
 void* CpuCompute::allocate(std::size_t bytes) {
@@ -32,7 +33,7 @@ void CpuCompute::release(void* memory) noexcept {
 }
 
 std::size_t CpuCompute::scratch_bytes() const {
-  return attention_.bytes() + head_gradients_.bytes() + window_.bytes() + filters_.bytes();
+  return attention_.bytes() + head_gradients_.bytes() + images_.bytes();
 }
 
 void CpuCompute::copy(const Tensor& from, const Tensor& to) {
@@ -57,6 +58,7 @@ void CpuCompute::cast(const Tensor& from, const Tensor& to) {
 }
 
 void CpuCompute::add(const Tensor& a, const Tensor& b, const Tensor& sum) {
+  const DenormalsAreZero in_here;
   const float *const left = data_of(a), *const right = data_of(b);
   float* const out = data_of(sum);
   for (std::int64_t i = 0; i < sum.elements(); ++i) out[i] = left[i] + right[i];
@@ -88,6 +90,7 @@ void mask(std::int64_t count, const float* y, float* dy) {
 }  // namespace
 
 void CpuCompute::product(const Product& how, const Tensor& a, const Tensor& b, const Tensor& c) {
+  const DenormalsAreZero in_here;
   const GemmShape shape{.m = c.shape[0],
                         .n = c.shape[1],
                         .k = a.shape[how.transpose_a ? 0 : 1],
@@ -100,6 +103,7 @@ void CpuCompute::product(const Product& how, const Tensor& a, const Tensor& b, c
 }
 
 void CpuCompute::bias_backward(const Tensor& y, const Tensor& dy, bool add, const Tensor& dbias) {
+  const DenormalsAreZero in_here;
   const std::int64_t units = row_of(dy), rows = rows_of(dy);
   float* const sums = data_of(dbias);
   if (sums == nullptr) {

@@ -2,6 +2,10 @@
 
 #include "models/compute/buffer.h"
 #include "models/compute/compute.h"
+#include "models/compute/image_pass.h"
+#include "models/compute/image_plan.h"
+#include "models/compute/kept_few.h"
+#include "models/compute/views.h"
 
 namespace kolo::models {
 
@@ -39,43 +43,32 @@ class CpuCompute final : public Compute {
   void cross_entropy(const Tensor& logits, const Tensor& targets, float scale, const Tensor& d_logits,
                      const Tensor& sums) override;
 
-  Shape convolved(const Convolution& how, const Shape& x, const Shape& filters) const override;
-  void convolve(const Convolution& how, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& y) override;
-  void convolve_backward(const Convolution& how, const Tensor& x, const Tensor& w, const Tensor& dy, bool add,
+  Shape choices(const ImageStage& stage, const Shape& images) const override;
+  void convolve(const ImageStage& stage, const Tensor& x, const Tensor& y, const Tensor& chosen) override;
+  void convolve_backward(const ImageStage& stage, const Tensor& x, const Tensor& chosen, const Tensor& d, bool add,
                          const Tensor& dw, const Tensor& dbias, const Tensor& dx) override;
-  void pool(std::int64_t window, Activation activation, const Tensor& x, const Tensor& scale, const Tensor& shift,
-            const Tensor& pooled) override;
-  void pool_backward(std::int64_t window, Activation activation, const Tensor& x, const Tensor& scale,
-                     const Tensor& shift, const Tensor& d_pooled, const Tensor& d) override;
-  void batch_sums(const Tensor& x, const BatchStatistics& statistics) override;
-  void batch_squares(const Tensor& x, const BatchStatistics& statistics) override;
+  void pool(const Pooling& how, const Tensor& x, const Tensor& y, const Tensor& chosen) override;
+  void pool_backward(const Pooling& how, const Tensor& chosen, const Tensor& d, const Tensor& dx) override;
+  Shape convolved(const ImageStage& stage, const Shape& images) const override;
+  void batch_sums(const ImageStage& stage, const Tensor& x, const BatchStatistics& statistics) override;
+  void batch_squares(const BatchStatistics& statistics) override;
   void batch_fold(bool training, double eps, const BatchStatistics& statistics, const BatchNormValues& values,
                   const Tensor& scale, const Tensor& shift) override;
-  void batch_products(const Tensor& x, const Tensor& d, const BatchStatistics& statistics, bool add,
-                      const Tensor& d_gain, const Tensor& d_bias) override;
-  void batch_backward(const Tensor& x, const BatchStatistics& statistics, const Tensor& gain, const Tensor& scale,
-                      const Tensor& d) override;
+  void batch_products(const ImageStage& stage, const Tensor& x, const Tensor& chosen, const Tensor& d,
+                      const BatchStatistics& statistics, bool add, const Tensor& d_gain, const Tensor& d_bias) override;
+  void batch_fold_backward(const BatchStatistics& statistics, const Tensor& gain, const Tensor& slope,
+                           const Tensor& offset) override;
 
   void sums_of_squares(std::span<const Tensor> tensors, const Tensor& sums) override;
   void sgd(const SgdStep& step, std::span<const UpdatedTensor> tensors, const Tensor& squares) override;
   void adam(const AdamStep& step, std::span<const UpdatedTensor> tensors, const Tensor& squares) override;
 
  private:
-  Buffer attention_, head_gradients_, window_, filters_;
+  const ImagePlan& plan_for(const ImageExtents& extents) const;
+
+  Buffer attention_, head_gradients_;
+  ImageScratch images_;
+  mutable KeptFew<ImageExtents, ImagePlan> plans_{64};
 };
-
-/// The elements of a tensor of the host; null for an empty one.
-template <class T = float>
-T* data_of(const Tensor& tensor) {
-  return static_cast<T*>(tensor.data);
-}
-
-/// Elements of one row of a tensor.
-inline std::int64_t row_of(const Tensor& tensor) {
-  return tensor.shape[tensor.shape.dims() - 1];
-}
-inline std::int64_t rows_of(const Tensor& tensor) {
-  return tensor.elements() / row_of(tensor);
-}
 
 }  // namespace kolo::models

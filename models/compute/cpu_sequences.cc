@@ -3,6 +3,7 @@
 
 #include "models/compute/cpu_compute.h"
 #include "models/compute/cpu_items.h"
+#include "models/compute/denormals.h"
 
 namespace kolo::models {
 
@@ -14,6 +15,7 @@ void CpuCompute::embed(const Tensor& table, const Tensor& tokens, const Tensor& 
 }
 
 void CpuCompute::embed_backward(const Tensor& tokens, const Tensor& d, const Tensor& d_table) {
+  const DenormalsAreZero in_here;
   const std::int64_t dim = row_of(d_table);
   for (std::int64_t token = 0; token < tokens.elements(); ++token) {
     float* const row = data_of(d_table) + data_of<std::int32_t>(tokens)[token] * dim;
@@ -24,12 +26,14 @@ void CpuCompute::embed_backward(const Tensor& tokens, const Tensor& d, const Ten
 
 void CpuCompute::rms_norm(const Tensor& x, const Tensor& more, const Tensor& sum, const Tensor& gain, double eps,
                           const Tensor& h, const Tensor& inverse) {
+  const DenormalsAreZero in_here;
   kernels_of(h).rms_norm(rows_of(x), row_of(x), data_of(x), data_of(more), data_of(sum), data_of(gain), eps,
                          items_of(h), data_of(inverse));
 }
 
 void CpuCompute::rms_norm_backward(const Tensor& x, const Tensor& gain, const Tensor& inverse, const Tensor& dh,
                                    const Tensor& d, const Tensor& d_gain, const Tensor& d_items) {
+  const DenormalsAreZero in_here;
   kernels_of(d_items).rms_norm_backward(rows_of(x), row_of(x), data_of(x), data_of(gain), data_of(inverse), data_of(dh),
                                         data_of(d), data_of(d_gain), items_of(d_items));
 }
@@ -74,6 +78,7 @@ HeadView head_view(const Heads& heads, const HeadTensors& of, std::int64_t seque
 
 void CpuCompute::split_heads(const Heads& heads, const RotationTables& rotations, const Tensor& qkv,
                              const HeadTensors& to) {
+  const DenormalsAreZero in_here;
   const HeadColumns columns(heads, rotations, qkv.shape[1]);
   const Kernels& kernels = kernels_of(qkv);
   const float* from = data_of(qkv);
@@ -91,6 +96,7 @@ void CpuCompute::split_heads(const Heads& heads, const RotationTables& rotations
 }
 
 void CpuCompute::attend(const Heads& heads, const HeadTensors& of, const Tensor& out, const Tensor& log_sums) {
+  const DenormalsAreZero in_here;
   const std::int64_t positions = of.q.shape[2], dim = heads.heads * heads.head_dim;
   float* const scratch =
       data_of(attention_.make(*this, DType::f32, {attention_scratch(positions, heads.width())}, "attention's blocks"));
@@ -107,6 +113,7 @@ void CpuCompute::attend(const Heads& heads, const HeadTensors& of, const Tensor&
 /// merged.
 void CpuCompute::attend_backward(const Heads& heads, const RotationTables& rotations, const HeadTensors& of,
                                  const Tensor& out, const Tensor& log_sums, const Tensor& d_out, const Tensor& d_qkv) {
+  const DenormalsAreZero in_here;
   const HeadColumns columns(heads, rotations, of.q.shape[2]);
   const Kernels& kernels = kernels_of(out);
   const std::int64_t positions = columns.positions, row = columns.row, group = heads.heads / heads.kv_heads;
@@ -136,15 +143,18 @@ void CpuCompute::attend_backward(const Heads& heads, const RotationTables& rotat
 }
 
 void CpuCompute::swiglu(const Tensor& gate_up, const Tensor& s) {
+  const DenormalsAreZero in_here;
   kernels_of(s).swiglu(rows_of(s), row_of(s), data_of(gate_up), items_of(s));
 }
 
 void CpuCompute::swiglu_backward(const Tensor& gate_up, const Tensor& ds, const Tensor& d_gate_up, const Tensor& s) {
+  const DenormalsAreZero in_here;
   kernels_of(s).swiglu_backward(rows_of(s), row_of(s), data_of(gate_up), data_of(ds), items_of(d_gate_up), items_of(s));
 }
 
 void CpuCompute::cross_entropy(const Tensor& logits, const Tensor& targets, float scale, const Tensor& d_logits,
                                const Tensor& sums) {
+  const DenormalsAreZero in_here;
   const std::int64_t classes = row_of(logits);
   const Kernels& kernels = kernels_of(logits);
   double loss = 0;

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "models/compute/cpu_compute.h"
+#include "models/compute/denormals.h"
 
 namespace kolo::models {
 namespace {
@@ -43,11 +44,13 @@ double for_pieces(const Tensor& gradient, bool squares, Body body) {
 }  // namespace
 
 void CpuCompute::sums_of_squares(std::span<const Tensor> tensors, const Tensor& sums) {
+  const DenormalsAreZero in_here;
   double* to = data_of<double>(sums);
   for (const Tensor& tensor : tensors) *to++ = for_pieces(tensor, true, [](std::int64_t, std::int64_t) {});
 }
 
 void CpuCompute::sgd(const SgdStep& step, std::span<const UpdatedTensor> tensors, const Tensor& squares) {
+  const DenormalsAreZero in_here;
   const float momentum = step.momentum, lr = step.lr, scale = *data_of(step.gradient_scale);
   double* sums = data_of<double>(squares);
   for (const UpdatedTensor& tensor : tensors) {
@@ -56,8 +59,7 @@ void CpuCompute::sgd(const SgdStep& step, std::span<const UpdatedTensor> tensors
       float* const __restrict velocity = data_of(tensor.first) + first;
       const float* const __restrict gradient = data_of(tensor.gradient) + first;
       for (std::int64_t i = 0; i < count; ++i) {
-        const float v = momentum * velocity[i] + scale * gradient[i];
-        velocity[i] = std::abs(v) < 1e-30f ? 0.0f : v;
+        velocity[i] = momentum * velocity[i] + scale * gradient[i];
         value[i] -= lr * velocity[i];
       }
     });
@@ -66,6 +68,7 @@ void CpuCompute::sgd(const SgdStep& step, std::span<const UpdatedTensor> tensors
 }
 
 void CpuCompute::adam(const AdamStep& step, std::span<const UpdatedTensor> tensors, const Tensor& squares) {
+  const DenormalsAreZero in_here;
   const auto t = static_cast<double>(step.step);
   const auto beta1 = static_cast<float>(step.beta1), rest1 = static_cast<float>(1 - step.beta1);
   const auto beta2 = static_cast<float>(step.beta2), rest2 = static_cast<float>(1 - step.beta2);
@@ -84,10 +87,8 @@ void CpuCompute::adam(const AdamStep& step, std::span<const UpdatedTensor> tenso
       const float* const __restrict gradient = data_of(tensor.gradient) + first;
       for (std::int64_t i = 0; i < count; ++i) {
         const float g = scale * gradient[i] + pull * value[i];
-        const float m = beta1 * mean[i] + rest1 * g;
-        const float v = beta2 * square[i] + rest2 * g * g;
-        mean[i] = std::abs(m) < 1e-30f ? 0.0f : m;
-        square[i] = v < 1e-36f ? 0.0f : v;
+        mean[i] = beta1 * mean[i] + rest1 * g;
+        square[i] = beta2 * square[i] + rest2 * g * g;
         value[i] = kept * value[i] - step_size * mean[i] / (std::sqrt(square[i]) * root_scale + eps);
       }
     });

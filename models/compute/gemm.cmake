@@ -1,4 +1,4 @@
-# Libraries of matrix products and convolutions as targets. models/ links the one that KOLO_GEMM names; bench/ also asks for the others.
+# Libraries of matrix products as targets. models/ links the one that KOLO_GEMM names; bench/ also asks for the others.
 
 # kolo_add_gemm(BACKEND FOUND): defines kolo_gemm_BACKEND if its library is on this machine; sets FOUND.
 function(kolo_add_gemm backend found)
@@ -27,13 +27,7 @@ function(kolo_add_gemm backend found)
   if(TARGET kolo_gemm_${backend})
     return()
   endif()
-  set(convolution gemm)
-  if(backend STREQUAL "onednn")
-    set(convolution onednn)
-  endif()
-  add_library(kolo_gemm_${backend} STATIC
-    ${PROJECT_SOURCE_DIR}/models/compute/gemm_${backend}.cc ${PROJECT_SOURCE_DIR}/models/compute/convolution_${convolution}.cc
-    ${PROJECT_SOURCE_DIR}/models/compute/convolution_products.cc)
+  add_library(kolo_gemm_${backend} STATIC ${PROJECT_SOURCE_DIR}/models/compute/gemm_${backend}.cc)
   target_include_directories(kolo_gemm_${backend} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
   target_include_directories(kolo_gemm_${backend} SYSTEM PRIVATE ${include})
   target_link_libraries(kolo_gemm_${backend} PRIVATE ${libraries} kolo_util fmt::fmt $<BUILD_INTERFACE:kolo_flags>)

@@ -1,137 +1,211 @@
 #pragma once
 
-// Kernels on images of filter blocks; see kernel_vectors.h for their compilation, and kernels.h for their contracts.
+// Kernels on the planes of one image; see kernel_vectors.h for their compilation, kernels.h for their contracts, and
+// image_plan.h for the order of planes.
 
 #include "models/compute/kernel_vectors.h"
 
 namespace kolo::models {
 namespace {
 
-/// The pixels of a pooling window, after the norm.
-template <std::int64_t window>
-struct Window {
-  static constexpr std::int64_t pixels = window * window;
+/// Vectors of each row in registers: with those of the input and a weight they fill most of the registers.
+inline constexpr int plane_vectors = vector_bytes == 64 ? 4 : 3;
 
-  template <class Extent>
-  Window(const PoolView& view, std::int64_t row, std::int64_t column, std::int64_t i, Extent extent) {
-    for (std::int64_t n = 0; n < pixels; ++n) {
-      Floats value = load(view.x + place(view, row, column, n) * view.block + i, extent);
-      if (view.scale != nullptr) value = value * load(view.scale + i, extent) + load(view.shift + i, extent);
-      of[n] = value;
-    }
-  }
-
-  static std::int64_t place(const PoolView& view, std::int64_t row, std::int64_t column, std::int64_t n) {
-    return (window * row + n / window) * view.columns + window * column + n % window;
-  }
-
-  /// The largest of them and the floor.
-  Floats largest(float floor) const {
-    Floats most = all(floor);
-    for (const Floats& value : of) most = value <= most ? most : value;
-    return most;
-  }
-
-  /// The same; NaN if one is NaN.
-  Floats largest_or_nan(float floor) const {
-    Floats most = largest(floor);
-    Integers number = of[pixels - 1] == of[pixels - 1];
-    for (std::int64_t n = 0; n + 1 < pixels; ++n) number &= of[n] == of[n];
-    return number ? most : all(NAN);
-  }
-
-  Floats of[pixels];
-};
-
-template <std::int64_t window>
-inline void pool_windows(const PoolView& view, float* pooled) {
-  for (std::int64_t row = 0; row < view.rows / window; ++row) {
-    for (std::int64_t column = 0; column < view.columns / window; ++column, pooled += view.block) {
-      over(view.block, [&](std::int64_t i, auto extent) {
-        store(pooled + i, Window<window>(view, row, column, i, extent).largest_or_nan(view.floor), extent);
-      });
-    }
-  }
+/// Calls body(first, vectors) for pieces of `count` floats; `vectors` is a constant.
+template <class Body>
+inline void over_planes(std::int64_t count, Body body) {
+  std::int64_t i = 0;
+  for (; i + plane_vectors * lanes <= count; i += plane_vectors * lanes) body(i, Count<plane_vectors>{});
+  for (; i < count; i += lanes) body(i, Count<1>{});
 }
 
-inline void pool(const PoolView& view, float* pooled) {
-  view.window == 1 ? pool_windows<1>(view, pooled) : pool_windows<2>(view, pooled);
-}
-
-inline void clear_places(const PoolView& view, std::int64_t first, std::int64_t count, float* d) {
-  for (std::int64_t i = first * view.block; i < (first + count) * view.block; ++i) d[i] = 0;
-}
-
-template <std::int64_t window>
-inline void pool_windows_backward(const PoolView& view, const float* d_pooled, float* d) {
-  const std::int64_t rows = view.rows / window, columns = view.columns / window;
-  for (std::int64_t row = 0; row < rows; ++row) {
-    for (std::int64_t column = 0; column < columns; ++column, d_pooled += view.block) {
-      over(view.block, [&](std::int64_t i, auto extent) {
-        const Window<window> pixels(view, row, column, i, extent);
-        const Floats most = pixels.largest(view.floor), gradient = load(d_pooled + i, extent);
-        Integers left = most > view.floor;  // the first of the largest gets the gradient
-        for (std::int64_t n = 0; n < pixels.pixels; ++n) {
-          const Integers takes = (pixels.of[n] == most) & left;
-          left &= ~takes;
-          store(d + pixels.place(view, row, column, n) * view.block + i, takes ? gradient : Floats{}, extent);
+inline void correlate(const TapView& view, const float* weights, const float* first, const float* in, float* out) {
+  constexpr int rows = filters_at_a_time;
+  for (std::int64_t part = 0; part < view.parts; ++part, out += view.plane) {
+    const std::int64_t* const offsets = view.offsets + part * view.taps;
+    over_planes(view.count, [&](std::int64_t i, auto constant) {
+      constexpr int vectors = decltype(constant)::value;
+      Floats sums[rows][vectors];
+      for (int row = 0; row < rows; ++row) {
+        for (int v = 0; v < vectors; ++v) sums[row][v] = all(first[row]);
+      }
+      for (std::int64_t tap = 0; tap < view.taps; ++tap) {
+        const float *const from = in + offsets[tap] + i, *const weight = weights + tap * rows;
+        Floats x[vectors];
+        for (int v = 0; v < vectors; ++v) x[v] = load(from + v * lanes, Full{});
+        for (int row = 0; row < rows; ++row) {
+          for (int v = 0; v < vectors; ++v) sums[row][v] += weight[row] * x[v];
         }
-      });
-    }
-    if (window * columns < view.columns) {
-      clear_places(view, 2 * row * view.columns + 2 * columns, 1, d);
-      clear_places(view, (2 * row + 1) * view.columns + 2 * columns, 1, d);
-    }
-  }
-  if (window * rows < view.rows) clear_places(view, window * rows * view.columns, view.columns, d);
-}
-
-inline void pool_backward(const PoolView& view, const float* d_pooled, float* d) {
-  view.window == 1 ? pool_windows_backward<1>(view, d_pooled, d) : pool_windows_backward<2>(view, d_pooled, d);
-}
-
-inline void column_sums(std::int64_t rows, std::int64_t columns, const float* x, const float* centre, double* sums,
-                        double* squares) {
-  over(columns, [&](std::int64_t i, auto extent) {
-    const Floats middle = centre == nullptr ? Floats{} : load(centre + i, extent);
-    Floats sum{}, square{};
-    for (std::int64_t row = 0; row < rows; ++row) {
-      const Floats value = load(x + row * columns + i, extent) - middle;
-      sum += value;
-      square += value * value;
-    }
-    for (std::int64_t lane = 0; lane < lanes && i + lane < columns; ++lane) {
-      sums[i + lane] += static_cast<double>(sum[lane]);
-      squares[i + lane] += static_cast<double>(square[lane]);
-    }
-  });
-}
-
-inline void column_products(std::int64_t rows, std::int64_t columns, const float* d, const float* x,
-                            const float* centre, double* sums, double* products) {
-  over(columns, [&](std::int64_t i, auto extent) {
-    const Floats middle = load(centre + i, extent);
-    Floats sum{}, product{};
-    for (std::int64_t row = 0; row < rows; ++row) {
-      const Floats gradient = load(d + row * columns + i, extent);
-      sum += gradient;
-      product += gradient * (load(x + row * columns + i, extent) - middle);
-    }
-    for (std::int64_t lane = 0; lane < lanes && i + lane < columns; ++lane) {
-      sums[i + lane] += static_cast<double>(sum[lane]);
-      products[i + lane] += static_cast<double>(product[lane]);
-    }
-  });
-}
-
-inline void combine_columns(std::int64_t rows, std::int64_t columns, const float* a, const float* x, const float* b,
-                            const float* c, float* d) {
-  for (std::int64_t row = 0; row < rows; ++row, d += columns, x += columns) {
-    over(columns, [&](std::int64_t i, auto extent) {
-      const Floats gradient = load(d + i, extent) * load(a + i, extent);
-      store(d + i, gradient + load(x + i, extent) * load(b + i, extent) + load(c + i, extent), extent);
+      }
+      for (int row = 0; row < rows; ++row) {
+        for (int v = 0; v < vectors; ++v) {
+          store(out + row * view.filter + i + v * lanes, sums[row][v], Full{});
+        }
+      }
     });
   }
+}
+
+/// Of `taps` taps, whose offsets in part 0 begin at `offsets`.
+template <int taps>
+inline void correlate_taps_back(const TapView& view, const std::int64_t* offsets, const float* d, const float* in,
+                                float* sums) {
+  constexpr int rows = filters_at_a_time;
+  Floats of[taps][rows];
+  for (int tap = 0; tap < taps; ++tap) {
+    for (int row = 0; row < rows; ++row) of[tap][row] = load(sums + (tap * rows + row) * vector_floats, Full{});
+  }
+  for (std::int64_t part = 0; part < view.parts; ++part, offsets += view.taps, d += view.plane) {
+    const float* from[taps];
+    for (int tap = 0; tap < taps; ++tap) from[tap] = in + offsets[tap];
+    for (std::int64_t i = 0; i < view.count; i += lanes) {
+      Floats x[taps];
+      for (int tap = 0; tap < taps; ++tap) x[tap] = load(from[tap] + i, Full{});
+      for (int row = 0; row < rows; ++row) {
+        const Floats gradient = load(d + row * view.filter + i, Full{});
+        for (int tap = 0; tap < taps; ++tap) of[tap][row] += gradient * x[tap];
+      }
+    }
+  }
+  for (int tap = 0; tap < taps; ++tap) {
+    for (int row = 0; row < rows; ++row) store(sums + (tap * rows + row) * vector_floats, of[tap][row], Full{});
+  }
+}
+
+inline void correlate_back(const TapView& view, const float* d, const float* in, float* sums) {
+  constexpr std::int64_t of_tap = filters_at_a_time * vector_floats;
+  std::int64_t tap = 0;
+  for (; tap + 3 <= view.taps; tap += 3) {
+    correlate_taps_back<3>(view, view.offsets + tap, d, in, sums + tap * of_tap);
+  }
+  for (; tap < view.taps; ++tap) correlate_taps_back<1>(view, view.offsets + tap, d, in, sums + tap * of_tap);
+}
+
+inline Integers load_mask(const std::int32_t* from) {
+  return load_bytes<Integers>(from, Full{});
+}
+
+/// Calls body(row, column, place in the row's windows, Full or Part) for vectors of windows. At the ends of rows a Full
+/// one reaches into the next row, which comes later.
+template <class Body>
+inline void over_windows(const PoolView& view, Body body) {
+  const std::int64_t all = view.rows * view.columns;
+  for (std::int64_t row = 0; row < view.rows; ++row) {
+    for (std::int64_t column = 0; column < view.columns; column += lanes) {
+      const std::int64_t window = row * view.columns + column;
+      window + lanes <= all ? body(row, column, window, Full{}) : body(row, column, window, Part{all - window});
+    }
+  }
+}
+
+/// The number of each lane.
+inline Integers lane_numbers() {
+  Integers numbers{};
+  for (std::int32_t lane = 0; lane < lanes; ++lane) numbers[lane] = lane;
+  return numbers;
+}
+
+inline Integers all_of(std::int64_t number) {
+  return Integers{} + static_cast<std::int32_t>(number);
+}
+
+/// Calls body(n) for the pixels of a window; the most usual count is known to the compiler.
+template <int known, class Body>
+inline void over_pixels(const PoolView& view, Body body) {
+  if constexpr (known > 0) {
+#pragma GCC unroll 4
+    for (std::int64_t n = 0; n < known; ++n) body(n);
+  } else {
+    for (std::int64_t n = 0; n < view.pixels; ++n) body(n);
+  }
+}
+
+// A copy of the view stays in registers: what is stored in between might change the view itself.
+template <int known, bool padded>
+inline void pool_windows(const PoolView& given, const float* planes, float* y, std::uint16_t* chosen) {
+  const PoolView view = given;
+  const Integers none = all_of(view.pixels), numbers = lane_numbers();
+  over_windows(view, [&](std::int64_t row, std::int64_t column, std::int64_t window, auto extent) {
+    Floats most = all(view.floor);
+    Integers which = none;
+    over_pixels<known>(view, [&](std::int64_t n) {
+      const std::int64_t pixel = view.offsets[n] + row * view.pitch + column;
+      Floats value = load(planes + pixel, Full{}) * view.scale + view.shift;
+      if constexpr (padded) value = load_mask(view.inside + pixel) ? value : all(-INFINITY);
+      const Integers nan = value != value;  // NOLINT(misc-redundant-expression)
+      const Integers takes = (value > most) | nan;
+      most = takes ? value : most;
+      which = takes ? all_of(n) : which;
+    });
+    which = numbers < all_of(view.columns - column) ? which : none;
+    store(y + window, most, extent);
+    store_bytes(chosen + row * view.width() + column, __builtin_convertvector(reinterpret_cast<Words>(which), Halves),
+                Full{});
+  });
+}
+
+inline void pool(const PoolView& view, const float* planes, float* y, std::uint16_t* chosen) {
+  if (view.inside != nullptr) return pool_windows<0, true>(view, planes, y, chosen);
+  view.pixels == 4 ? pool_windows<4, false>(view, planes, y, chosen) : pool_windows<0, false>(view, planes, y, chosen);
+}
+
+template <int known, bool tiled>
+inline float pool_windows_backward(const PoolView& given, const float* d, const std::uint16_t* chosen,
+                                   float* d_planes) {
+  const PoolView view = given;
+  Floats sum{};
+  over_windows(view, [&](std::int64_t row, std::int64_t column, std::int64_t window, auto extent) {
+    const Floats gradient = load(d + window, extent);
+    const auto which =
+        __builtin_convertvector(load_bytes<Halves>(chosen + row * view.width() + column, Full{}), Integers);
+    over_pixels<known>(view, [&](std::int64_t n) {
+      float* const to = d_planes + view.offsets[n] + row * view.pitch + column;
+      const Floats taken = which == all_of(n) ? gradient : Floats{};
+      store(to, tiled ? taken : load(to, Full{}) + taken, Full{});
+    });
+    sum += which < all_of(view.pixels) ? gradient : Floats{};
+  });
+  return sum_of(sum);
+}
+
+inline float pool_backward(const PoolView& view, const float* d, const std::uint16_t* chosen, float* d_planes) {
+  if (view.tiled && view.pixels == 4) return pool_windows_backward<4, true>(view, d, chosen, d_planes);
+  if (view.tiled) return pool_windows_backward<0, true>(view, d, chosen, d_planes);
+  for (std::int64_t i = 0; i < view.parts * view.plane; i += lanes) store(d_planes + i, Floats{}, Full{});
+  return pool_windows_backward<0, false>(view, d, chosen, d_planes);
+}
+
+inline void plane_sums(std::int64_t count, const float* x, const std::int32_t* inside, float centre, float* sum,
+                       float* square) {
+  Floats sums{}, squares{};
+  for (std::int64_t i = 0; i < count; i += lanes) {
+    const Floats value = load_mask(inside + i) ? load(x + i, Full{}) - centre : Floats{};
+    sums += value;
+    squares += value * value;
+  }
+  *sum = sum_of(sums);
+  *square = sum_of(squares);
+}
+
+inline float plane_products(std::int64_t count, const float* d, const float* x, const std::int32_t* inside,
+                            float centre) {
+  Floats sum{};
+  for (std::int64_t i = 0; i < count; i += lanes) {
+    sum += load_mask(inside + i) ? load(d + i, Full{}) * (load(x + i, Full{}) - centre) : Floats{};
+  }
+  return sum_of(sum);
+}
+
+inline float combine_planes(std::int64_t count, float a, float b, float c, const float* x, const std::int32_t* inside,
+                            float* d) {
+  Floats sum{};
+  for (std::int64_t i = 0; i < count; i += lanes) {
+    const Floats gradient = load(d + i, Full{}) * a + load(x + i, Full{}) * b + c;
+    const Floats of_image = load_mask(inside + i) ? gradient : Floats{};
+    store(d + i, of_image, Full{});
+    sum += of_image;
+  }
+  return sum_of(sum);
 }
 
 }  // namespace

@@ -163,10 +163,8 @@ inline double cross_entropy(std::int64_t classes, const float* logits, std::int6
   const float sum = sum_of(sums);
   if (d_logits != nullptr) {
     const float factor = scale / sum;
-    over(classes, [&](std::int64_t i, auto extent) {
-      const Floats gradient = load(d_logits + i, extent) * factor;
-      store(d_logits + i, ((gradient < 1e-20f) & (gradient > -1e-20f)) ? Floats{} : gradient, extent);
-    });
+    over(classes,
+         [&](std::int64_t i, auto extent) { store(d_logits + i, load(d_logits + i, extent) * factor, extent); });
     d_logits[target] -= scale;
   }
   return ::log(static_cast<double>(sum)) - (static_cast<double>(hit) - largest);

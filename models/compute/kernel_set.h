@@ -22,11 +22,13 @@ constexpr Kernels kernels_of() {
           .attend = attend<Number>,
           .attend_backward = attend_backward<Number>,
           .cross_entropy = cross_entropy,
+          .correlate = correlate,
+          .correlate_back = correlate_back,
           .pool = pool,
           .pool_backward = pool_backward,
-          .column_sums = column_sums,
-          .column_products = column_products,
-          .combine_columns = combine_columns};
+          .plane_sums = plane_sums,
+          .plane_products = plane_products,
+          .combine_planes = combine_planes};
 }
 
 inline constexpr KernelSet compiled_kernels{kernels_of<F32>(), kernels_of<Bf16>(), kernels_of<F16>()};

@@ -27,6 +27,12 @@ struct Part {    ///< its first `count` lanes
   std::int64_t count;
 };
 
+/// A number that is known to the compiler.
+template <int number>
+struct Count {
+  static constexpr int value = number;
+};
+
 /// Calls body(i, Full or Part) for the vectors of a row.
 template <class Body>
 inline void over(std::int64_t count, Body body) {

@@ -39,17 +39,34 @@ struct HeadRows {
   float scale = 1;  ///< factor of rotated elements
 };
 
-/// One image of a block of filters, [rows, columns, block]. Pooling gives [rows/window, columns/window, block]; a last
-/// row or column that fills no window is dropped.
+/// Filters that are computed at a time, and the number of floats that vectors of any processor divide.
+inline constexpr std::int64_t filters_at_a_time = 4;
+inline constexpr std::int64_t vector_floats = 16;
+
+/// Where the inputs of filters are; ImagePlan (image_plan.h) says what parts and planes are.
+struct TapView {
+  std::int64_t taps = 0;
+  std::int64_t parts = 1;
+  std::int64_t filter = 0;                ///< floats between filters
+  std::int64_t plane = 0;                 ///< floats between parts
+  std::int64_t count = 0;                 ///< of each part, a multiple of vector_floats
+  const std::int64_t* offsets = nullptr;  ///< [parts, taps]
+};
+
+/// Pooling of one filter's planes: of the window in a row and a column, pixel n is at offsets[n] + row·pitch + column.
 struct PoolView {
-  std::int64_t window = 2;  ///< 1 or 2
-  std::int64_t rows = 0;
-  std::int64_t columns = 0;
-  std::int64_t block = 0;
-  float floor = 0;  ///< the least result: 0 with ReLU, else -INFINITY
-  const float* x = nullptr;
-  const float* scale = nullptr;  ///< [block]: x · scale + shift is pooled; null: x
-  const float* shift = nullptr;
+  std::int64_t pixels = 0;  ///< of a window
+  std::int64_t rows = 0, columns = 0;
+  std::int64_t pitch = 0;
+  std::int64_t plane = 0, parts = 1;
+  bool tiled = false;  ///< each pixel of the image is in one window
+  const std::int64_t* offsets = nullptr;
+  const std::int32_t* inside = nullptr;  ///< [parts, plane]: -1 for a pixel of the image, else 0; null: all that matter
+  float floor = 0;                       ///< the least result: 0 with ReLU, else -INFINITY
+  float scale = 1, shift = 0;            ///< x·scale + shift is pooled
+
+  /// Numbers of a row of choices.
+  std::int64_t width() const { return (columns + vector_floats - 1) / vector_floats * vector_floats; }
 };
 
 /// Vectorised kernels, compiled for one instruction set and one precision of MatmulItem. The same input gives the same
@@ -93,29 +110,35 @@ struct Kernels {
                           const HeadGradients& gradients, float* scratch);
 
   /// Cross-entropy of softmax(logits) [classes] against a target; `index` becomes that of the first of the largest
-  /// logits. Writes scale · gradient into d_logits unless it is null; it may be `logits`. Elements below 1e-20 become
-  /// 0.
+  /// logits. Writes scale · gradient into d_logits unless it is null; it may be `logits`.
   double (*cross_entropy)(std::int64_t classes, const float* logits, std::int64_t target, float scale, float* d_logits,
                           std::int64_t* index);
 
-  /// pooled = the largest pixel of each window, at least the floor; NaN if one is NaN.
-  void (*pool)(const PoolView& view, float* pooled);
+  /// out[row][part][i] = first[row] + Σ over taps of weights[tap][row] · in[offsets[part][tap] + i], of
+  /// filters_at_a_time rows.
+  void (*correlate)(const TapView& view, const float* weights, const float* first, const float* in, float* out);
 
-  /// d [rows, columns, block], overwritten: the first of the largest pixels of a window gets its gradient, unless it is
-  /// not above the floor. May be view.x.
-  void (*pool_backward)(const PoolView& view, const float* d_pooled, float* d);
+  /// sums[tap][row], of vector_floats each, += the products d[row][part][i] · in[offsets[part][tap] + i].
+  void (*correlate_back)(const TapView& view, const float* d, const float* in, float* sums);
 
-  /// Adds to sums and squares [columns] those of x − centre over the rows; a null centre is 0.
-  void (*column_sums)(std::int64_t rows, std::int64_t columns, const float* x, const float* centre, double* sums,
-                      double* squares);
+  /// y [rows, columns] = the largest pixel of each window, at least the floor, NaN if one is NaN; chosen [rows, width]:
+  /// the number of the first that is so, or view.pixels if none is above the floor, and beyond the columns.
+  void (*pool)(const PoolView& view, const float* planes, float* y, std::uint16_t* chosen);
 
-  /// Adds to sums and products [columns] those of d and of d · (x − centre).
-  void (*column_products)(std::int64_t rows, std::int64_t columns, const float* d, const float* x, const float* centre,
-                          double* sums, double* products);
+  /// d_planes [parts, plane] = the gradient of what is pooled. What lies between the rows must be 0 before. Returns its
+  /// sum.
+  float (*pool_backward)(const PoolView& view, const float* d, const std::uint16_t* chosen, float* d_planes);
 
-  /// d = a·d + b·x + c, column by column.
-  void (*combine_columns)(std::int64_t rows, std::int64_t columns, const float* a, const float* x, const float* b,
-                          const float* c, float* d);
+  /// Sums of x - centre, and of its squares, where `inside` is not 0.
+  void (*plane_sums)(std::int64_t count, const float* x, const std::int32_t* inside, float centre, float* sum,
+                     float* square);
+
+  /// The sum of d · (x - centre) where `inside` is not 0.
+  float (*plane_products)(std::int64_t count, const float* d, const float* x, const std::int32_t* inside, float centre);
+
+  /// d = a·d + b·x + c where `inside` is not 0, else 0. Returns its sum.
+  float (*combine_planes)(std::int64_t count, float a, float b, float c, const float* x, const std::int32_t* inside,
+                          float* d);
 };
 
 /// Extents of attention's blocks and of their memory.

@@ -26,4 +26,11 @@ void product(Precision precision, const GemmShape& shape, const MatmulItem* a, c
        widened(precision, shape.k * shape.n, b, right_scratch), c);
 }
 
+bool multiplies_unwidened(Precision precision) {
+  if (precision != Precision::bf16) return precision == Precision::f32;
+  const std::uint16_t one = 0x3f80;
+  float product = 0;
+  return gemm_bf16({.m = 1, .n = 1, .k = 1}, &one, &one, &product);
+}
+
 }  // namespace kolo::models

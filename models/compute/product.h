@@ -9,4 +9,7 @@ namespace kolo::models {
 /// operands are widened first: the same result, but slower.
 void product(Precision precision, const GemmShape& shape, const MatmulItem* a, const MatmulItem* b, float* c);
 
+/// Whether operands of that precision are multiplied as they are, and not widened first.
+bool multiplies_unwidened(Precision precision);
+
 }  // namespace kolo::models

@@ -10,15 +10,27 @@ Range even_share(std::int64_t examples, int ranks, int rank) {
   return {each * rank + std::min<std::int64_t>(rank, left), each + (rank < left ? 1 : 0)};
 }
 
-BatchResult evaluate(Model& model, const Examples& examples, const Range& range, std::int64_t batch,
-                     const std::function<void(std::int64_t)>& progress) {
+Range EvaluationShare::at(std::int64_t number) const {
+  const std::int64_t begin = number * all_batches() / batches() * batch;
+  return {range.first + begin, std::min(batch, range.count - begin)};
+}
+
+std::int64_t EvaluationShare::examples() const {
+  std::int64_t sum = 0;
+  for (std::int64_t number = 0; number < batches(); ++number) sum += at(number).count;
+  return sum;
+}
+
+BatchResult evaluate(Model& model, const Examples& examples, const EvaluationShare& share,
+                     const std::function<void(const Batch& batch)>& on_batch) {
   BatchStorage storage;
   BatchResult sum;
-  for (std::int64_t done = 0; done < range.count; done += batch) {
-    if (progress) progress(done);
-    std::vector<std::int64_t> indices(static_cast<std::size_t>(std::min(batch, range.count - done)));
-    std::iota(indices.begin(), indices.end(), range.first + done);
+  for (std::int64_t number = 0; number < share.batches(); ++number) {
+    const Range those = share.at(number);
+    std::vector<std::int64_t> indices(static_cast<std::size_t>(those.count));
+    std::iota(indices.begin(), indices.end(), those.first);
     examples.gather(indices, 0, storage);
+    if (on_batch) on_batch(storage.view());
     const BatchResult part = model.evaluate(storage.view());
     sum.loss_sum += part.loss_sum;
     sum.correct += part.correct;

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -45,10 +47,26 @@ struct Range {
 /// order.
 Range even_share(std::int64_t examples, int ranks, int rank);
 
-/// Sums of Model::evaluate over a run of examples, in batches of `batch`.
+/// What an evaluation is of.
+struct EvaluationShare {
+  Range range;
+  std::int64_t batch = 1;  ///< examples of a batch
+  /// At most so many batches, spread evenly over the range; the same ones every time.
+  std::int64_t most = std::numeric_limits<std::int64_t>::max();
+
+  /// Batches of the whole range.
+  std::int64_t all_batches() const { return (range.count + batch - 1) / batch; }
+  std::int64_t batches() const { return std::min(most, all_batches()); }
+  /// The examples of batch `number` of batches().
+  Range at(std::int64_t number) const;
+  /// Those of all batches().
+  std::int64_t examples() const;
+};
+
+/// Sums of Model::evaluate over these batches.
 ///
-/// progress  called before each batch with the number of examples done; may be empty
-BatchResult evaluate(Model& model, const Examples& examples, const Range& range, std::int64_t batch,
-                     const std::function<void(std::int64_t)>& progress = {});
+/// on_batch  called with each batch before it is evaluated; may be empty
+BatchResult evaluate(Model& model, const Examples& examples, const EvaluationShare& share,
+                     const std::function<void(const Batch& batch)>& on_batch = {});
 
 }  // namespace kolo::models

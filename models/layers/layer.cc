@@ -10,9 +10,15 @@ Initial Initial::uniform(std::int64_t inputs) {
 }
 
 std::size_t ParameterList::add(std::string name, const Shape& shape, Initial from, bool decays) {
-  all.push_back({std::move(name), shape, {}, {}, decays});
+  all.push_back({.name = std::move(name), .shape = shape, .decays = decays});
   initial.push_back(from);
   return all.size() - 1;
+}
+
+std::size_t ParameterList::add_buffer(std::string name, const Shape& shape, double value) {
+  const std::size_t index = add(std::move(name), shape, Initial::constant(value), false);
+  all[index].trained = false;
+  return index;
 }
 
 std::size_t bytes_of(std::initializer_list<const Buffer*> buffers) {
@@ -27,7 +33,7 @@ Tensor Workspace::beside(Compute& compute, const Tensor& other, const Shape& sha
 }
 
 std::size_t Workspace::bytes() const {
-  return bytes_of({&gradient[0], &gradient[1], &output, &wide, &items, &d_items, &residual_items, &d_images, &filters});
+  return bytes_of({&gradient[0], &gradient[1], &output, &wide, &items, &d_items, &residual_items});
 }
 
 void Context::finish(std::size_t parameter) const {
@@ -51,10 +57,6 @@ Values::Values(const Context& context, std::size_t first, std::size_t count, DTy
       first_(first),
       count_(count),
       tensor_(reshaped(context.store.acquire(first, count, dtype), shape)) {}
-
-Tensor reshaped(const Tensor& tensor, const Shape& shape) {
-  return {.data = tensor.data, .shape = shape, .dtype = tensor.dtype, .device = tensor.device};
-}
 
 Tensor as_rows(const Tensor& tensor, std::int64_t width) {
   return reshaped(tensor, {tensor.elements() / width, width});

@@ -13,6 +13,7 @@
 
 #include "models/compute/buffer.h"
 #include "models/compute/compute.h"
+#include "models/compute/views.h"
 #include "models/layers/rotations.h"
 #include "models/model/model.h"
 #include "models/model/store.h"
@@ -38,17 +39,16 @@ struct ParameterList {
 
   /// Returns the parameter's index. Matrices decay, biases and norms do not.
   std::size_t add(std::string name, const Shape& shape, Initial from, bool decays);
+  /// The same of one that is not trained.
+  std::size_t add_buffer(std::string name, const Shape& shape, double value);
 };
 
 /// What passes from layer to layer, forward and back: a tensor, and what is still to be done to it. A layer that does
 /// both at once saves a pass over memory.
 struct Flow {
   Tensor x;
-  Tensor more{};   ///< forward: to be added to x (a residual stream); empty: nothing
-  Tensor scale{};  ///< forward, images in blocks: x·scale + shift, by channel; empty: x
-  Tensor shift{};
-  Activation activation{};  ///< forward, images in blocks: what follows
-  Tensor rounded{};         ///< back: x in the dtype of products, if it is known
+  Tensor more{};     ///< forward: to be added to x (a residual stream); empty: nothing
+  Tensor rounded{};  ///< back: x in the dtype of products, if it is known
 };
 
 /// What a layer keeps of a micro-batch from its pass forward to its pass back.
@@ -62,13 +62,11 @@ std::size_t bytes_of(std::initializer_list<const Buffer*> buffers);
 
 /// Scratch memory, shared by the layers of a model: valid until the next layer.
 struct Workspace {
-  Buffer gradient[2];     ///< of a layer's output, and of its input
-  Buffer output;          ///< of a layer whose successor uses it up at once
-  Buffer wide, items;     ///< within a layer, f32 and in the dtype of products
-  Buffer d_items;         ///< a gradient in the dtype of products
-  Buffer residual_items;  ///< the same of the residual stream
-  Buffer d_images;        ///< of images in blocks
-  Buffer filters;
+  Buffer gradient[2];                                  ///< of a layer's output, and of its input
+  Buffer output;                                       ///< of a layer whose successor uses it up at once
+  Buffer wide, items;                                  ///< within a layer, f32 and in the dtype of products
+  Buffer d_items;                                      ///< a gradient in the dtype of products
+  Buffer residual_items;                               ///< the same of the residual stream
   std::map<std::vector<double>, Rotations> rotations;  ///< by their steps
 
   /// Memory for a gradient that is computed from another one.
@@ -139,14 +137,9 @@ class Layer {
   virtual void forward_absent(Kept&, const Context&) {}
   virtual void backward_absent(Kept&, const Context&) {}
 
-  virtual bool gives_blocks() const { return false; }  ///< images in blocks of channels
-  virtual bool takes_blocks() const { return false; }
   virtual bool takes_more() const { return false; }      ///< adds Flow::more itself
   virtual bool keeps_gradient() const { return false; }  ///< backward() does not overwrite d
 };
-
-/// The same numbers in other extents.
-Tensor reshaped(const Tensor& tensor, const Shape& shape);
 
 /// x [rows, width], of a tensor whose rows have `width` numbers.
 Tensor as_rows(const Tensor& tensor, std::int64_t width);

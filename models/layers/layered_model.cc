@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "models/compute/random.h"
-#include "models/layers/images.h"
 #include "models/util/error.h"
 
 namespace kolo::models {
@@ -38,11 +37,6 @@ LayeredModel::LayeredModel(const ModelInput& input, Precision precision, Device 
 LayeredModel::LayeredModel(LayeredModel&&) noexcept = default;
 LayeredModel::~LayeredModel() = default;
 
-void LayeredModel::end(std::unique_ptr<Loss> loss) {
-  if (layers_.gives_blocks()) add<MaxPool>(1);
-  loss_ = std::move(loss);
-}
-
 std::vector<std::size_t> LayeredModel::backward_order() const {
   std::vector<std::size_t> order;
   loss_->backward_order(order);
@@ -50,15 +44,16 @@ std::vector<std::size_t> LayeredModel::backward_order() const {
   return order;
 }
 
-void LayeredModel::bind(std::span<float> values, std::span<float> gradients) {
-  bind_parameters(list_.all, values, gradients);
+void LayeredModel::bind(const Tensor& values, const Tensor& gradients) {
+  bind_parameters(list_.all, compute_->device(), values, gradients);
   keep_all_ = std::make_unique<KeepAll>(list_.all, *compute_);
   store_ = keep_all_.get();
 }
 
 void LayeredModel::initialise(std::uint64_t seed) {
   for (std::size_t i = 0; i < list_.all.size(); ++i) {
-    const std::span<float> values = list_.all[i].value;
+    OnHost value(*compute_, list_.all[i].value);
+    const std::span<float> values = value.floats();
     const auto number = static_cast<float>(list_.initial[i].number);
     Random random(seed, i);
     switch (list_.initial[i].kind) {
@@ -66,6 +61,7 @@ void LayeredModel::initialise(std::uint64_t seed) {
       case Initial::Kind::uniform: std::ranges::generate(values, [&] { return random.symmetric(number); }); break;
       case Initial::Kind::normal: std::ranges::generate(values, [&] { return number * random.normal(); }); break;
     }
+    value.put_back();
   }
 }
 

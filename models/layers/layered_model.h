@@ -31,7 +31,8 @@ class LayeredModel : public Model {
 
   std::span<const Parameter> parameters() const override { return list_.all; }
   std::vector<std::size_t> backward_order() const override;
-  void bind(std::span<float> values, std::span<float> gradients) override;
+  Compute& compute() override { return *compute_; }
+  void bind(const Tensor& values, const Tensor& gradients) override;
   ParameterStore& store() override { return *store_; }
   void use(ParameterStore& store) override { store_ = &store; }
 
@@ -49,8 +50,6 @@ class LayeredModel : public Model {
   /// classes]; valid until the next pass.
   std::span<const float> logits(const Batch& batch);
 
-  Compute& compute() { return *compute_; }
-
  protected:
   LayeredModel(const ModelInput& input, Precision precision, Device device = {});
 
@@ -64,7 +63,7 @@ class LayeredModel : public Model {
   void end(Arguments&&... arguments) {
     end(std::make_unique<L>(list_, std::forward<Arguments>(arguments)...));
   }
-  void end(std::unique_ptr<Loss> loss);
+  void end(std::unique_ptr<Loss> loss) { loss_ = std::move(loss); }
 
   ParameterList& list() { return list_; }
 

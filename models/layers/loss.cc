@@ -10,9 +10,7 @@ struct NothingKept final : Kept {
 }  // namespace
 
 Tensor rows_of(const Tensor& tensor, std::int64_t width, std::int64_t first, std::int64_t count) {
-  Tensor rows = reshaped(tensor, {count, width});
-  rows.data = static_cast<std::byte*>(tensor.data) + static_cast<std::size_t>(first * width) * size_of(tensor.dtype);
-  return rows;
+  return part_of(tensor, first * width, {count, width});
 }
 
 std::unique_ptr<Kept> CrossEntropy::make_kept() const {

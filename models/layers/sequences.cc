@@ -235,8 +235,7 @@ Flow SwiGlu::backward(const Flow& d, Kept& kept, const Context& context) {
   if (context.items != DType::f32) {
     const Tensor both = workspace.items.make(compute, context.items, {rows, 3 * width_}, "gradients of the ffn");
     d_gate_up = reshaped(both, {rows, 2 * width_});
-    s = reshaped(both, {rows, width_});
-    s.data = static_cast<std::byte*>(both.data) + d_gate_up.bytes();
+    s = part_of(both, d_gate_up.elements(), {rows, width_});
   }
   compute.swiglu_backward(own.gate_up, ds, d_gate_up, s);
   const Product onto_weight{.transpose_a = true, .add = context.pass.add};

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "models/layers/images.h"
-
 namespace kolo::models {
 namespace {
 
@@ -33,12 +31,6 @@ Tensor settled(const Flow& flow, Buffer& memory, const Context& context) {
   const Tensor sum = memory.make(context.compute, DType::f32, flow.x.shape, "the residual stream");
   context.compute.add(flow.x, flow.more, sum);
   return sum;
-}
-
-void Sequential::add(std::unique_ptr<Layer> layer) {
-  ParameterList none;
-  if (gives_blocks() && !layer->takes_blocks()) layers_.push_back(std::make_unique<MaxPool>(none, 1));
-  layers_.push_back(std::move(layer));
 }
 
 std::unique_ptr<Kept> Sequential::make_kept() const {

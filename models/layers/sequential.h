@@ -3,17 +3,17 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "models/layers/layer.h"
 
 namespace kolo::models {
 
-/// Layers one after the other. What one gives in blocks of channels becomes planes where the next takes no blocks, and
-/// a residual stream is added up where the next does not do that itself.
+/// Layers one after the other. A residual stream is added up where the next does not do that itself.
 class Sequential final : public Layer {
  public:
-  void add(std::unique_ptr<Layer> layer);
+  void add(std::unique_ptr<Layer> layer) { layers_.push_back(std::move(layer)); }
 
   std::unique_ptr<Kept> make_kept() const override;
   Flow forward(const Flow& in, Kept& kept, const Context& context) override;
@@ -21,8 +21,6 @@ class Sequential final : public Layer {
   void backward_order(std::vector<std::size_t>& order) const override;
   void forward_absent(Kept& kept, const Context& context) override;
   void backward_absent(Kept& kept, const Context& context) override;
-  bool gives_blocks() const override { return !layers_.empty() && layers_.back()->gives_blocks(); }
-  bool takes_blocks() const override { return !layers_.empty() && layers_.front()->takes_blocks(); }
   bool takes_more() const override { return true; }
   bool keeps_gradient() const override { return !layers_.empty() && layers_.back()->keeps_gradient(); }
 

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
+#include "models/compute/denormals.h"
 #include "models/compute/gemm.h"
 #include "models/compute/random.h"
 #include "models/util/error.h"
@@ -32,14 +34,17 @@ void multiply(std::int64_t inputs, std::int64_t outputs, const float* in, const 
 
 }  // namespace
 
-LlamaDecoder::LlamaDecoder(const Llama& model)
+LlamaDecoder::LlamaDecoder(Llama& model)
     : settings_(model.settings()),
       shape_(settings_),
-      parameters_(model.parameters()),
+      all_values_(model.compute(), reshaped(model.parameters().front().value, {value_elements(model)})),
       rotations_(rotation_steps(settings_)),
       loops_(&kernels(Precision::f32)),
       keys_(static_cast<std::size_t>(shape_.layers * shape_.kv_heads)),
       values_(keys_.size()) {
+  for (std::int64_t begin = 0; const Parameter& parameter : model.parameters()) {
+    begins_.push_back(std::exchange(begin, begin + parameter.shape.elements()));
+  }
   const auto size = [](std::int64_t count) { return static_cast<std::size_t>(count); };
   x_.resize(size(shape_.dim));
   h_.resize(size(shape_.dim));
@@ -61,6 +66,7 @@ std::span<const float> LlamaDecoder::read(std::int32_t token) {
     throw ModelError(fmt::format("the text is too long (the model has {} positions); begin anew with a part of it",
                                  settings_.positions));
   }
+  const DenormalsAreZero in_here;
   rotations_.need(seen_ + 1);
   std::copy_n(value(0) + token * shape_.dim, shape_.dim, x_.data());
   for (std::int64_t layer = 0; layer < shape_.layers; ++layer) {
@@ -202,7 +208,7 @@ void check_prompt(const Llama& model, std::span<const std::int32_t> prompt) {
   }
 }
 
-std::vector<std::int32_t> generate(const Llama& model, std::span<const std::int32_t> prompt, const Sampling& sampling) {
+std::vector<std::int32_t> generate(Llama& model, std::span<const std::int32_t> prompt, const Sampling& sampling) {
   check_prompt(model, prompt);
   check(sampling);
   const std::int64_t positions = model.settings().positions;

@@ -7,6 +7,7 @@
 
 #include "models/compute/buffer.h"
 #include "models/compute/kernels.h"
+#include "models/compute/views.h"
 #include "models/layers/rotations.h"
 #include "models/llama/llama.h"
 #include "models/llama/shape.h"
@@ -14,11 +15,12 @@
 namespace kolo::models {
 
 /// Incremental decoding with a KV cache: only attention costs more per token in a longer text. The logits are those of
-/// Llama::next_logits except for rounding; products are f32 in any precision of the model.
+/// Llama::next_logits except for rounding; products are f32 in any precision of the model. Runs on the host, by a copy
+/// of the values of a model that is elsewhere.
 class LlamaDecoder {
  public:
   /// model  bound to its storage; must outlive this, and must not be trained meanwhile
-  explicit LlamaDecoder(const Llama& model);
+  explicit LlamaDecoder(Llama& model);
 
   /// Reads the next token, which must be in the vocabulary, and returns the logits of its successor: [vocabulary],
   /// valid until the next call. Errors: ModelError if the model has no more positions.
@@ -31,7 +33,7 @@ class LlamaDecoder {
   void begin_anew();
 
  private:
-  const float* value(std::size_t index) const { return parameters_[index].value.data(); }
+  const float* value(std::size_t index) const { return all_values_.floats().data() + begins_[index]; }
   const float* value(std::int64_t layer, LayerPart part) const { return value(layer_parameter(layer, part)); }
   void attention(std::int64_t layer);
   void attend(std::int64_t layer, std::int64_t head, float* out);
@@ -41,7 +43,8 @@ class LlamaDecoder {
 
   LlamaSettings settings_;
   LlamaShape shape_;
-  std::span<const Parameter> parameters_;
+  OnHost all_values_;  // of the model, one behind the other
+  std::vector<std::int64_t> begins_;
   Rotations rotations_;
   const Kernels* loops_;
   std::int64_t seen_ = 0;
@@ -67,6 +70,6 @@ void check_prompt(const Llama& model, std::span<const std::int32_t> prompt);
 /// Generates tokens after a prompt, and returns them without it. Of a prompt longer than the model's positions the last
 /// tokens are used; when all positions are used, it continues from the last half of them. The same seed gives the same
 /// tokens. Errors: as check_prompt(), and ModelError for a count, top_k or temperature below 0, a top_p not in (0, 1].
-std::vector<std::int32_t> generate(const Llama& model, std::span<const std::int32_t> prompt, const Sampling& sampling);
+std::vector<std::int32_t> generate(Llama& model, std::span<const std::int32_t> prompt, const Sampling& sampling);
 
 }  // namespace kolo::models

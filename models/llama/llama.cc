@@ -13,8 +13,8 @@
 
 namespace kolo::models {
 
-Llama::Llama(const LlamaSettings& settings, Precision precision, bool recompute)
-    : LayeredModel({.positions = settings.positions}, precision), settings_(settings) {
+Llama::Llama(const LlamaSettings& settings, Precision precision, bool recompute, Device device)
+    : LayeredModel({.positions = settings.positions}, precision, device), settings_(settings) {
   const LlamaShape shape(settings);
   const Heads heads{.heads = shape.heads, .kv_heads = shape.kv_heads, .head_dim = shape.head_dim};
   const std::vector<double> steps = rotation_steps(settings);

@@ -22,7 +22,8 @@ class Llama final : public LayeredModel {
   ///
   /// Matrices begin normal with deviation 0.02, divided by √(2·layers) for those that write to the residual stream;
   /// norms with 1.
-  explicit Llama(const LlamaSettings& settings, Precision precision = Precision::f32, bool recompute = false);
+  explicit Llama(const LlamaSettings& settings, Precision precision = Precision::f32, bool recompute = false,
+                 Device device = {});
 
   /// As LayeredModel::logits(): [sequences, positions, vocabulary].
   std::span<const float> logits(const Batch& batch);

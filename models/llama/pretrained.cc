@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "models/checkpoint/checkpoint.h"
+#include "models/compute/views.h"
 #include "models/llama/config.h"
 #include "models/llama/json_file.h"
 #include "models/llama/shape.h"
@@ -53,6 +56,7 @@ std::vector<SafetensorsFile> open_listed(const fs::path& index) {
 }
 
 constexpr std::string_view head_name = "lm_head.weight", embedding_name = "model.embed_tokens.weight";
+constexpr std::string_view normed_bias = "conv1.bias", normed_mean = "bn1.running_mean";
 
 /// A size of a Llama, by the shapes that a file holds and by the settings.
 struct ShapedSize {
@@ -95,6 +99,7 @@ struct Pretrained::Contents {
 
   void check_shapes(const LlamaSettings& said) const;
   void check_head(const Model& model) const;
+  std::vector<float> bias_before_norm(const Model& model) const;
 
   fs::path path;
   std::vector<SafetensorsFile> files;
@@ -134,7 +139,7 @@ void Pretrained::Contents::check_head(const Model& model) const {
   if (own || head.tensor == nullptr || embedding.tensor == nullptr) return;
   bool same = head.tensor->shape == embedding.tensor->shape;
   if (same) {
-    std::vector<float> one(parameters.front().value.size()), other(one.size());
+    std::vector<float> one(static_cast<std::size_t>(parameters.front().shape.elements())), other(one.size());
     head.file->read(*head.tensor, one);
     embedding.file->read(*embedding.tensor, other);
     same = one == other;
@@ -143,6 +148,28 @@ void Pretrained::Contents::check_head(const Model& model) const {
     refuse_file(path,
                 fmt::format("its config ties the head to the embedding, and its '{}' is another matrix", head_name));
   }
+}
+
+const Parameter* parameter_of(const Model& model, std::string_view name) {
+  const std::span<const Parameter> parameters = model.parameters();
+  const auto found = std::ranges::find(parameters, name, &Parameter::name);
+  return found == parameters.end() ? nullptr : &*found;
+}
+
+/// The bias that files of a CNN with batch norm had once, though the norm takes it away again; empty: there is none.
+std::vector<float> Pretrained::Contents::bias_before_norm(const Model& model) const {
+  const Found bias = find_in(files, normed_bias);
+  const Parameter* const mean = parameter_of(model, normed_mean);
+  if (bias.tensor == nullptr || mean == nullptr || parameter_of(model, normed_bias) != nullptr) return {};
+  std::vector<float> values(static_cast<std::size_t>(mean->shape.elements()));
+  if (extent(normed_bias, 0) != mean->shape.elements() || bias.tensor->shape.size() != 1) {
+    refuse_file(path, fmt::format("its '{}' is not of the size of '{}'", normed_bias, normed_mean));
+  }
+  bias.file->read(*bias.tensor, values);
+  if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) {
+    refuse_file(path, fmt::format("its '{}' holds numbers that are infinite or NaN", normed_bias));
+  }
+  return values;
 }
 
 /// What shapes do not tell must be the same in a file and in the config.json beside it.
@@ -178,11 +205,18 @@ std::int64_t Pretrained::extent(std::string_view tensor, std::size_t dimension) 
   return contents_->extent(tensor, dimension);
 }
 
-void Pretrained::load(const Model& model) const {
+std::string Pretrained::load(Model& model) const {
   if (this->model() == "llama") contents_->check_head(model);
-  load_parameters(contents_->files, contents_->path, model, [](std::string_view name) {
-    return name == head_name || name.ends_with("rotary_emb.inv_freq");  // a tied one; of older checkpoints
+  const std::vector<float> bias = contents_->bias_before_norm(model);
+  load_parameters(contents_->files, contents_->path, model, [&](std::string_view name) {
+    return name == head_name || name.ends_with("rotary_emb.inv_freq") ||  // a tied one; of older checkpoints
+           (name == normed_bias && !bias.empty());
   });
+  if (bias.empty()) return "";
+  OnHost mean(model.compute(), parameter_of(model, normed_mean)->value);
+  std::ranges::transform(mean.floats(), bias, mean.floats().begin(), std::minus());
+  mean.put_back();
+  return fmt::format("its {} is left out, and taken from {}: the norm takes it away", normed_bias, normed_mean);
 }
 
 void Pretrained::settings(ModelSettings& settings) const {

@@ -37,8 +37,10 @@ class Pretrained {
   /// tell.
   void settings(ModelSettings& settings) const;
 
-  /// Reads every value of a bound model. Errors: as load_parameters; a tied head that differs from the embedding.
-  void load(const Model& model) const;
+  /// Reads every value of a bound model. Returns what a user should know of it, mostly nothing: that a CNN's bias in
+  /// front of a norm, which older files hold, went into the norm's running mean. Errors: as load_parameters; a tied
+  /// head that differs from the embedding.
+  std::string load(Model& model) const;
 
  private:
   struct Contents;

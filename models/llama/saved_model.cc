@@ -93,16 +93,18 @@ std::map<std::string, std::string> companions_of(const fs::path& folder) {
   return texts;
 }
 
-void SavedModel::write(const fs::path& path, const Model& values) const {
+void SavedModel::write(const fs::path& path, Model& values) const {
+  const HostValues tensors(values);
   const auto base = companions.find(config_name);
   const std::string config =
       config_text(model, settings, stored, base == companions.end() ? std::string() : base->second);
   if (is_saved_as_file(path)) {
-    return write_safetensors(path, named_values(values), {{"format", "pt"}, {config_key, config}}, stored);
+    write_safetensors(path, tensors.all(), {{"format", "pt"}, {config_key, config}}, stored);
+    return;
   }
   const fs::path folder = folder_at(path);
   AtomicFolder content = begin_folder(folder);
-  write_model_files(content.path(), named_values(values), {{"format", "pt"}}, stored, shard_bytes);
+  write_model_files(content.path(), tensors.all(), {{"format", "pt"}}, stored, shard_bytes);
   std::map<std::string, std::string> texts = companions;
   if (model == "llama") texts.emplace(generation_name, "{\n  \"_from_model_config\": true\n}\n");
   texts[config_name] = config;

@@ -28,7 +28,7 @@ struct SavedModel {
 
   /// Writes the values of a bound model. Errors: ModelError as check_savable, and if the disk is full; then `path` is
   /// as it was.
-  void write(const std::filesystem::path& path, const Model& values) const;
+  void write(const std::filesystem::path& path, Model& values) const;
 };
 
 /// Whether `path` is to be a file rather than a folder.

@@ -2,36 +2,66 @@
 
 #include <fmt/format.h>
 
+#include "models/compute/views.h"
 #include "models/model/settings.h"
 #include "models/util/error.h"
 
 namespace kolo::models {
 namespace {
 
-std::size_t elements_of(std::span<const Parameter> parameters) {
-  std::size_t elements = 0;
-  for (const Parameter& parameter : parameters) elements += static_cast<std::size_t>(parameter.shape.elements());
+struct Elements {
+  std::int64_t values = 0, gradients = 0;
+};
+
+Elements elements_of(std::span<const Parameter> parameters) {
+  Elements elements;
+  for (const Parameter& parameter : parameters) {
+    elements.values += parameter.shape.elements();
+    if (parameter.trained) elements.gradients += parameter.shape.elements();
+  }
   return elements;
 }
 
+/// The next part of some storage.
+class Rest {
+ public:
+  explicit Rest(const Tensor& storage) : storage_(storage) {}
+  Tensor take(const Shape& shape) {
+    const Tensor part = part_of(storage_, next_, shape);
+    next_ += shape.elements();
+    return part;
+  }
+
+ private:
+  Tensor storage_;
+  std::int64_t next_ = 0;
+};
+
 }  // namespace
 
-std::size_t parameter_elements(const Model& model) {
-  return elements_of(model.parameters());
+std::int64_t value_elements(const Model& model) {
+  return elements_of(model.parameters()).values;
 }
 
-void bind_parameters(std::span<Parameter> parameters, std::span<float> values, std::span<float> gradients) {
-  const std::size_t needed = elements_of(parameters);
-  if (values.size() != needed || gradients.size() != needed) {
-    throw ModelError(fmt::format("storage of {} values and {} gradients was handed to a model of {} parameters",
-                                 values.size(), gradients.size(), needed));
+std::int64_t gradient_elements(const Model& model) {
+  return elements_of(model.parameters()).gradients;
+}
+
+void bind_parameters(std::span<Parameter> parameters, Device device, const Tensor& values, const Tensor& gradients) {
+  const Elements needed = elements_of(parameters);
+  if (values.elements() != needed.values || gradients.elements() != needed.gradients) {
+    throw ModelError(
+        fmt::format("storage of {} values and {} gradients was handed to a model of {} values and {} gradients",
+                    values.elements(), gradients.elements(), needed.values, needed.gradients));
   }
+  for (const Tensor& storage : {values, gradients}) {
+    if (storage.device == device && storage.dtype == DType::f32) continue;
+    throw ModelError("storage was handed to a model that is not f32, or on another device than the model");
+  }
+  Rest of_values(values), of_gradients(gradients);
   for (Parameter& parameter : parameters) {
-    const auto elements = static_cast<std::size_t>(parameter.shape.elements());
-    parameter.value = values.first(elements);
-    parameter.gradient = gradients.first(elements);
-    values = values.subspan(elements);
-    gradients = gradients.subspan(elements);
+    parameter.value = of_values.take(parameter.shape);
+    if (parameter.trained) parameter.gradient = of_gradients.take(parameter.shape);
   }
 }
 
@@ -48,9 +78,15 @@ BatchResult Model::evaluate(const Batch& batch) {
   return result(slot);
 }
 
+Tensor part_of(const Tensor& tensor, const Shard& shard) {
+  return part_of(tensor, static_cast<std::int64_t>(shard.first), {static_cast<std::int64_t>(shard.count)});
+}
+
 std::vector<Shard> whole_shards(std::span<const Parameter> parameters) {
   std::vector<Shard> shards;
-  for (const Parameter& parameter : parameters) shards.push_back({.count = parameter.value.size()});
+  for (const Parameter& parameter : parameters) {
+    shards.push_back({.count = parameter.trained ? static_cast<std::size_t>(parameter.shape.elements()) : 0});
+  }
   return shards;
 }
 

@@ -13,13 +13,15 @@
 
 namespace kolo::models {
 
-/// One trainable tensor. The program provides the storage of value and gradient, such as an arena.
+/// One tensor of a model. The program provides the storage of value and gradient, such as an arena.
 struct Parameter {
-  std::string name;  ///< as in checkpoints: "layers.0.weight"
-  Shape shape;       ///< a linear layer's weight is [out, in]
-  std::span<float> value;
-  std::span<float> gradient;
+  std::string name;     ///< as in checkpoints: "layers.0.weight"
+  Shape shape;          ///< a linear layer's weight is [out, in]
+  Tensor value{};       ///< f32 of this shape, on the model's device
+  Tensor gradient{};    ///< the same; empty of one that is not trained
   bool decays = false;  ///< by an optimizer's weight decay: matrices do, biases and norms do not
+  bool trained =
+      true;  ///< false: a buffer, such as running statistics. It is broadcast, saved and loaded as others are
 };
 
 /// One rank's examples of a step: images, or sequences of tokens. Views; valid until the loader makes the next batch.
@@ -56,6 +58,7 @@ class Slot {
   virtual ~Slot() = default;
 };
 
+class Compute;
 class ParameterStore;
 
 /// A model to train. Independent of any runtime: programs that sum gradients over ranks do so in `grad_ready`.
@@ -66,13 +69,17 @@ class Model {
   /// In the order of the forward pass; the same on every rank.
   virtual std::span<const Parameter> parameters() const = 0;
 
-  /// The order in which every pass back announces gradients, the last layer's first; the same on every rank.
+  /// The order in which every pass back announces gradients, the last layer's first; the same on every rank. Buffers
+  /// are not in it.
   virtual std::vector<std::size_t> backward_order() const = 0;
 
-  /// Sets the storage: `values` and `gradients` hold parameter_elements() floats each, in the order of parameters().
-  /// Must be called once before any pass; the contents of `values` are the model's weights from then on. Storage that
-  /// begins at a multiple of 64 bytes is faster (models/compute/buffer.h).
-  virtual void bind(std::span<float> values, std::span<float> gradients) = 0;
+  /// Where the passes are computed.
+  virtual Compute& compute() = 0;
+
+  /// Sets the storage, f32 on the model's device: `values` has value_elements(), and `gradients` gradient_elements(),
+  /// one parameter behind the other. Must be called once before any pass; the contents of `values` are the model's
+  /// weights from then on. Storage that begins at a multiple of 64 bytes is faster (models/compute/buffer.h).
+  virtual void bind(const Tensor& values, const Tensor& gradients) = 0;
 
   /// What the passes ask for the parameters: behind bind() a store that keeps them all, until use() names another one,
   /// which must outlive the passes.
@@ -110,19 +117,23 @@ class Model {
   virtual std::size_t activation_bytes() const = 0;
 };
 
-/// Elements of all parameters together.
-std::size_t parameter_elements(const Model& model);
+/// Elements of all parameters together, and of those that are trained.
+std::int64_t value_elements(const Model& model);
+std::int64_t gradient_elements(const Model& model);
 
-/// Divides the storage among the parameters, for bind(). Errors: ModelError if it has another size.
-void bind_parameters(std::span<Parameter> parameters, std::span<float> values, std::span<float> gradients);
+/// Divides the storage among the parameters, for bind(). Errors: ModelError if it has another size, or lies elsewhere.
+void bind_parameters(std::span<Parameter> parameters, Device device, const Tensor& values, const Tensor& gradients);
 
-/// The elements of a parameter that this rank updates: all, or its shard with ZeRO-1 (Rajbhandari et al. 2020,
-/// arXiv:1910.02054).
+/// The elements of a parameter that this rank updates: all, none of a buffer, or its shard with ZeRO-1 (Rajbhandari et
+/// al. 2020, arXiv:1910.02054).
 struct Shard {
   std::size_t first = 0;
   std::size_t count = 0;
   bool split = false;  ///< other ranks update the rest
 };
+
+/// The shard's elements, in one dimension.
+Tensor part_of(const Tensor& tensor, const Shard& shard);
 
 /// A rank that updates everything.
 std::vector<Shard> whole_shards(std::span<const Parameter> parameters);

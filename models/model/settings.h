@@ -66,6 +66,8 @@ struct ModelSettings {
   CnnSettings cnn;
   LlamaSettings llama;
   Precision precision = Precision::f32;
+  Device device{};         ///< where its passes are computed
+  bool tf32 = false;       ///< see Compute::allow_tf32()
   bool recompute = false;  ///< llama: activation checkpointing, keeps only each block's input
   ReduceFn reduce;         ///< cnn with batch norm: sum over the ranks; empty: one rank
   std::map<std::string, std::int64_t, std::less<>>

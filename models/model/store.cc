@@ -1,7 +1,8 @@
 #include "models/model/store.h"
 
-namespace kolo::models {
+#include "models/compute/views.h"
 
+namespace kolo::models {
 KeepAll::KeepAll(std::span<const Parameter> parameters, Compute& compute)
     : parameters_(parameters), compute_(&compute), rounded_(parameters.size()) {}
 
@@ -13,7 +14,7 @@ std::int64_t KeepAll::elements(std::size_t first, std::size_t count) const {
 
 Tensor KeepAll::acquire(std::size_t first, std::size_t count, DType dtype) {
   const Shape shape{elements(first, count)};
-  const Tensor values = view(parameters_[first].value.data(), shape);
+  const Tensor values = reshaped(parameters_[first].value, shape);
   if (dtype == DType::f32) return values;
   Rounded& rounded = rounded_[first];
   const Tensor result = rounded.memory.make(*compute_, dtype, shape, "weights in 16 bits");
@@ -23,7 +24,7 @@ Tensor KeepAll::acquire(std::size_t first, std::size_t count, DType dtype) {
 }
 
 Tensor KeepAll::gradients(std::size_t first, std::size_t count) {
-  return view(parameters_[first].gradient.data(), Shape{elements(first, count)});
+  return reshaped(parameters_[first].gradient, Shape{elements(first, count)});
 }
 
 }  // namespace kolo::models

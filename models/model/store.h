@@ -24,8 +24,8 @@ class ParameterStore {
   /// A pass forward begins: values may have changed since the last one.
   virtual void begin_forward() = 0;
 
-  /// Values, as f32 or rounded to the dtype of products; valid until release(). To be read only, but for running
-  /// statistics, which are written as f32.
+  /// Values, as f32 or rounded to the dtype of products; valid until release(). To be read only, but for
+  /// buffers, which are written as f32.
   virtual Tensor acquire(std::size_t first, std::size_t count, DType dtype) = 0;
   virtual void release(std::size_t first, std::size_t count) = 0;
 

@@ -27,35 +27,45 @@ Adam::Adam(std::span<const Parameter> parameters, const AdamSettings& settings, 
   if (!(settings.weight_decay >= 0 && std::isfinite(settings.weight_decay))) {
     throw ModelError(fmt::format("weight decay cannot be {} (it is at least 0); 0.1 is usual", settings.weight_decay));
   }
-  mean_ = zeros();
-  square_ = zeros();
+  mean_.emplace(*this);
+  square_.emplace(*this);
 }
 
 void Adam::begin_step(double lr, double gradient_scale) {
-  count_step();
+  count_step(gradient_scale);
   lr_ = lr;
-  gradient_scale_ = static_cast<float>(gradient_scale);
 }
 
-void Adam::update(std::size_t index, std::size_t first, std::size_t count, const Tensor& squares) {
-  UpdatedTensor tensor = elements(index, first, count);
-  tensor.first = view(at(mean_, index, first), tensor.value.shape);
-  tensor.second = view(at(square_, index, first), tensor.value.shape);
+UpdatedTensor Adam::updated(std::size_t index) const {
+  UpdatedTensor tensor = shard_of(index);
+  tensor.first = mean_->of(index);
+  tensor.second = square_->of(index);
   tensor.decay = parameters()[index].decays ? settings_.weight_decay : 0;
-  compute().adam({.lr = lr_,
-                  .beta1 = settings_.beta1,
-                  .beta2 = settings_.beta2,
-                  .eps = settings_.eps,
-                  .step = steps_begun(),
-                  .decoupled = decay_ == Decay::decoupled,
-                  .gradient_scale = view_scalar(gradient_scale_)},
-                 std::array{tensor}, squares);
+  return tensor;
+}
+
+AdamStep Adam::step_of() {
+  return {.lr = lr_,
+          .beta1 = settings_.beta1,
+          .beta2 = settings_.beta2,
+          .eps = settings_.eps,
+          .step = steps_begun(),
+          .decoupled = decay_ == Decay::decoupled,
+          .gradient_scale = gradient_scale()};
+}
+
+void Adam::update(std::size_t index, const Tensor& squares) {
+  compute().adam(step_of(), std::array{updated(index)}, squares);
+}
+
+void Adam::update_all() {
+  compute().adam(step_of(), all_updated([this](std::size_t index) { return updated(index); }), {});
 }
 
 std::vector<OptimizerTensor> Adam::state() {
   std::vector<OptimizerTensor> tensors;
-  append_state("mean", mean_, tensors);
-  append_state("square", square_, tensors);
+  append_state("mean", *mean_, tensors);
+  append_state("square", *square_, tensors);
   return tensors;
 }
 

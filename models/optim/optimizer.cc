@@ -8,28 +8,41 @@
 
 namespace kolo::models {
 
+Optimizer::Optimizer(std::span<const Parameter> parameters, std::vector<Shard> shards)
+    : parameters_(parameters),
+      shards_(shards.empty() ? whole_shards(parameters) : std::move(shards)),
+      compute_(make_compute(parameters.empty() ? Device{} : parameters.front().value.device)) {}
+
+void Optimizer::count_step(double gradient_scale) {
+  ++steps_begun_;
+  compute_->fill(this->gradient_scale(), gradient_scale);
+}
+
 void Optimizer::step(double lr, double gradient_scale) {
   begin_step(lr, gradient_scale);
-  for (std::size_t i = 0; i < parameters_.size(); ++i) update(i);
+  update_all();
 }
 
-UpdatedTensor Optimizer::elements(std::size_t index, std::size_t first, std::size_t count) const {
+UpdatedTensor Optimizer::shard_of(std::size_t index) const {
   const Parameter& parameter = parameters_[index];
-  return {.value = view(parameter.value.subspan(first, count)),
-          .gradient = view(parameter.gradient.subspan(first, count)),
-          .first = {}};
+  const Shard& shard = shards_[index];
+  return {.value = part_of(parameter.value, shard), .gradient = part_of(parameter.gradient, shard), .first = {}};
 }
 
-std::vector<AlignedFloats> Optimizer::zeros() const {
-  std::vector<AlignedFloats> tensors;
-  for (const Shard& shard : shards_) tensors.emplace_back(shard.count);
-  return tensors;
+Optimizer::State::State(const Optimizer& optimizer) {
+  Compute& compute = optimizer.compute();
+  for (const Shard& shard : optimizer.shards_) {
+    const Shape shape{static_cast<std::int64_t>(shard.count)};
+    memory_.emplace_back();
+    tensors_.push_back(memory_.back().make(compute, DType::f32, shape, "the optimizer's state"));
+    compute.fill(tensors_.back(), 0);
+  }
 }
 
-void Optimizer::append_state(std::string_view kind, std::vector<AlignedFloats>& tensors,
-                             std::vector<OptimizerTensor>& to) const {
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    to.push_back({fmt::format("{}.{}", kind, parameters_[i].name), parameters_[i].shape, tensors[i]});
+void Optimizer::append_state(std::string_view kind, const State& state, std::vector<OptimizerTensor>& to) const {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!parameters_[i].trained) continue;
+    to.push_back({fmt::format("{}.{}", kind, parameters_[i].name), i, state.of(i)});
   }
 }
 
@@ -38,25 +51,35 @@ Sgd::Sgd(std::span<const Parameter> parameters, double momentum, std::vector<Sha
   if (!(momentum >= 0 && momentum < 1)) {
     throw ModelError(fmt::format("momentum cannot be {} (0 <= momentum < 1); 0.9 is usual", momentum));
   }
-  velocity_ = zeros();
+  velocity_.emplace(*this);
 }
 
 void Sgd::begin_step(double lr, double gradient_scale) {
-  count_step();
+  count_step(gradient_scale);
   lr_ = static_cast<float>(lr);
-  gradient_scale_ = static_cast<float>(gradient_scale);
 }
 
-void Sgd::update(std::size_t index, std::size_t first, std::size_t count, const Tensor& squares) {
-  UpdatedTensor tensor = elements(index, first, count);
-  tensor.first = view(at(velocity_, index, first), tensor.value.shape);
-  compute().sgd({.lr = lr_, .momentum = momentum_, .gradient_scale = view_scalar(gradient_scale_)}, std::array{tensor},
-                squares);
+UpdatedTensor Sgd::updated(std::size_t index) const {
+  UpdatedTensor tensor = shard_of(index);
+  tensor.first = velocity_->of(index);
+  return tensor;
+}
+
+SgdStep Sgd::step_of() {
+  return {.lr = lr_, .momentum = momentum_, .gradient_scale = gradient_scale()};
+}
+
+void Sgd::update(std::size_t index, const Tensor& squares) {
+  compute().sgd(step_of(), std::array{updated(index)}, squares);
+}
+
+void Sgd::update_all() {
+  compute().sgd(step_of(), all_updated([this](std::size_t index) { return updated(index); }), {});
 }
 
 std::vector<OptimizerTensor> Sgd::state() {
   std::vector<OptimizerTensor> tensors;
-  append_state("velocity", velocity_, tensors);
+  append_state("velocity", *velocity_, tensors);
   return tensors;
 }
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,9 +29,9 @@ struct OptimizerSettings {
 
 /// One tensor of an optimizer's state.
 struct OptimizerTensor {
-  std::string name;         ///< "velocity.layers.0.weight": the kind of state, then the parameter's name
-  Shape shape;              ///< the parameter's
-  std::span<float> values;  ///< of this rank's shard
+  std::string name;       ///< "velocity.layers.0.weight": the kind of state, then the parameter's name
+  std::size_t parameter;  ///< its index
+  Tensor values;          ///< f32 [elements of this rank's shard], where the parameter is
 };
 
 /// Updates values by gradients, one parameter at a time, as soon as its summed gradient has arrived. Gradients are not
@@ -45,15 +46,13 @@ class Optimizer {
   /// gradient_scale  factor of the gradients: 1 / targets of the step, over all ranks
   virtual void begin_step(double lr, double gradient_scale) = 0;
 
-  /// Updates elements first … first+count-1 of parameter `index`, all of this rank's shard, from their gradients.
+  /// Updates this rank's shard of parameter `index`, from its gradients.
   ///
   /// squares  f64, one number: becomes the sum of the squares of these gradients; empty: not wanted
-  virtual void update(std::size_t index, std::size_t first, std::size_t count, const Tensor& squares) = 0;
+  virtual void update(std::size_t index, const Tensor& squares = {}) = 0;
 
-  /// Updates all that this rank updates of parameter `index`.
-  void update(std::size_t index, const Tensor& squares = {}) {
-    update(index, shards_[index].first, shards_[index].count, squares);
-  }
+  /// The same of all parameters that are trained, at once: on a GPU that takes less time than one by one.
+  virtual void update_all() = 0;
 
   /// A whole step.
   void step(double lr, double gradient_scale);
@@ -61,7 +60,7 @@ class Optimizer {
   /// The state, for checkpoints. Views, valid as long as this lives.
   virtual std::vector<OptimizerTensor> state() = 0;
 
-  /// Where updates are computed.
+  /// Where updates are computed: where the parameters are.
   Compute& compute() const { return *compute_; }
 
   /// Steps begun; part of the state.
@@ -70,34 +69,49 @@ class Optimizer {
 
  protected:
   /// shards  of this rank, one for each parameter; empty: all elements. There is state for these only
-  Optimizer(std::span<const Parameter> parameters, std::vector<Shard> shards)
-      : parameters_(parameters),
-        shards_(shards.empty() ? whole_shards(parameters) : std::move(shards)),
-        compute_(make_compute()) {}
+  Optimizer(std::span<const Parameter> parameters, std::vector<Shard> shards);
   std::span<const Parameter> parameters() const { return parameters_; }
-  /// Element `element` of parameter `index`, in a tensor of zeros().
-  float* at(std::vector<AlignedFloats>& tensors, std::size_t index, std::size_t element) const {
-    return tensors[index].data() + (element - shards_[index].first);
+
+  void count_step(double gradient_scale);
+  /// On the device, of the step that was counted last.
+  Tensor gradient_scale() { return scale_memory_.make(*compute_, DType::f32, Shape{}, "a step's scale"); }
+
+  /// updated(index) of each parameter that is trained.
+  template <class Updated>
+  std::vector<UpdatedTensor> all_updated(Updated updated) const {
+    std::vector<UpdatedTensor> tensors;
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      if (parameters_[i].trained) tensors.push_back(updated(i));
+    }
+    return tensors;
   }
-  void count_step() { ++steps_begun_; }
 
-  /// Elements first … of a parameter, without its state.
-  UpdatedTensor elements(std::size_t index, std::size_t first, std::size_t count) const;
+  /// This rank's shard of a parameter, without its state.
+  UpdatedTensor shard_of(std::size_t index) const;
 
-  /// A tensor of zeros for each parameter's shard.
-  std::vector<AlignedFloats> zeros() const;
-  /// Views of such tensors, named KIND.PARAMETER.
-  void append_state(std::string_view kind, std::vector<AlignedFloats>& tensors, std::vector<OptimizerTensor>& to) const;
+  /// One kind of state: zeros for each trained parameter's shard.
+  class State {
+   public:
+    explicit State(const Optimizer& optimizer);
+    Tensor of(std::size_t index) const { return tensors_[index]; }
+
+   private:
+    std::vector<Buffer> memory_;
+    std::vector<Tensor> tensors_;  // by parameter
+  };
+
+  /// Names its tensors KIND.PARAMETER.
+  void append_state(std::string_view kind, const State& state, std::vector<OptimizerTensor>& to) const;
 
  private:
   std::span<const Parameter> parameters_;
   std::vector<Shard> shards_;
   std::unique_ptr<Compute> compute_;
+  Buffer scale_memory_;
   std::int64_t steps_begun_ = 0;
 };
 
-/// v ← momentum·v + g; w ← w − lr·v, where v starts at 0 (PyTorch's SGD). Elements of v below 1e-30 become 0: the v of
-/// a unit without gradients would stay denormal, and arithmetic on denormals is a hundred times slower.
+/// v ← momentum·v + g; w ← w − lr·v, where v starts at 0 (PyTorch's SGD).
 class Sgd final : public Optimizer {
  public:
   /// parameters  bound to storage; they and the storage must outlive this
@@ -106,15 +120,17 @@ class Sgd final : public Optimizer {
   Sgd(std::span<const Parameter> parameters, double momentum, std::vector<Shard> shards = {});
 
   void begin_step(double lr, double gradient_scale) override;
-  using Optimizer::update;
-  void update(std::size_t index, std::size_t first, std::size_t count, const Tensor& squares) override;
+  void update(std::size_t index, const Tensor& squares = {}) override;
+  void update_all() override;
   std::vector<OptimizerTensor> state() override;
 
  private:
+  UpdatedTensor updated(std::size_t index) const;
+  SgdStep step_of();
+
   float momentum_;
   float lr_ = 0;
-  float gradient_scale_ = 1;
-  std::vector<AlignedFloats> velocity_;  // as the parameters
+  std::optional<State> velocity_;
 };
 
 struct AdamSettings {
@@ -133,8 +149,6 @@ enum class Decay : bool { in_gradient, decoupled };
 ///     AdamW: w ← w − lr·λ·w          Adam: g ← g + λ·w
 ///     m ← β1·m + (1 − β1)·g          v ← β2·v + (1 − β2)·g²
 ///     w ← w − lr/(1 − β1^t) · m / (√v/√(1 − β2^t) + eps)
-///
-/// Elements of m below 1e-30 and of v below 1e-36, far less than eps makes of them, become 0: denormals are slow.
 class Adam final : public Optimizer {
  public:
   /// parameters  bound to storage; they and the storage must outlive this
@@ -144,17 +158,18 @@ class Adam final : public Optimizer {
        std::vector<Shard> shards = {});
 
   void begin_step(double lr, double gradient_scale) override;
-  using Optimizer::update;
-  void update(std::size_t index, std::size_t first, std::size_t count, const Tensor& squares) override;
+  void update(std::size_t index, const Tensor& squares = {}) override;
+  void update_all() override;
   std::vector<OptimizerTensor> state() override;
 
  private:
+  UpdatedTensor updated(std::size_t index) const;
+  AdamStep step_of();
+
   AdamSettings settings_;
   Decay decay_;
   double lr_ = 0;
-  float gradient_scale_ = 1;
-  std::vector<AlignedFloats> mean_;    // m, as the parameters
-  std::vector<AlignedFloats> square_;  // v
+  std::optional<State> mean_, square_;  // m and v
 };
 
 inline constexpr std::array<std::string_view, 3> known_optimizers{"adam", "adamw", "sgd"};

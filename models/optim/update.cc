@@ -5,6 +5,8 @@
 #include <cmath>
 #include <utility>
 
+#include "models/compute/views.h"
+
 namespace kolo::models {
 Update::Update(Optimizer& optimizer, std::span<const Parameter> parameters, std::optional<double> clip,
                LossScale* loss_scale, std::vector<Shard> shards, Updated updated)
@@ -14,7 +16,9 @@ Update::Update(Optimizer& optimizer, std::span<const Parameter> parameters, std:
       loss_scale_(loss_scale),
       shards_(shards.empty() ? whole_shards(parameters) : std::move(shards)),
       updated_(std::move(updated)),
-      squares_(parameters.size()) {}
+      squares_(squares_memory_.make(optimizer.compute(), DType::f64, {std::ssize(parameters)}, "sums of squares")) {
+  optimizer.compute().fill(squares_, 0);  // of buffers it stays
+}
 
 void Update::begin(double lr, double gradient_scale) {
   lr_ = lr;
@@ -23,13 +27,12 @@ void Update::begin(double lr, double gradient_scale) {
 }
 
 void Update::arrived(std::size_t index) {
-  const Shard& shard = shards_[index];
-  const Tensor squares = view_scalar(squares_[index]);
+  const Tensor squares = part_of(squares_, static_cast<std::int64_t>(index), {1});
   if (waits_for_norm()) {
-    const std::array gradient{view(parameters_[index].gradient.subspan(shard.first, shard.count))};
+    const std::array gradient{part_of(parameters_[index].gradient, shards_[index])};
     return optimizer_->compute().sums_of_squares(gradient, squares);
   }
-  optimizer_->update(index, shard.first, shard.count, squares);
+  optimizer_->update(index, squares);
   if (updated_) updated_(index);
 }
 
@@ -37,11 +40,18 @@ double GradientNorm::value() const {
   return std::sqrt(squares + shard_squares) * scale;
 }
 
+std::vector<double> Update::squares() const {
+  std::vector<double> squares(shards_.size());
+  optimizer_->compute().read(squares_, squares.data());
+  return squares;
+}
+
 GradientNorm Update::norm() const {
   GradientNorm norm{.scale = gradient_scale_};
-  for (std::size_t i = 0; i < squares_.size(); ++i) {
+  const std::vector<double> squares = this->squares();
+  for (std::size_t i = 0; i < squares.size(); ++i) {
     if (shards_[i].split) norm.summed = false;
-    (shards_[i].split ? norm.shard_squares : norm.squares) += squares_[i];
+    (shards_[i].split ? norm.shard_squares : norm.squares) += squares[i];
   }
   return norm;
 }
@@ -58,8 +68,11 @@ UpdateResult Update::finish(const SumOverRanks& sum) {
   // As PyTorch's clip_grad_norm_, with its 1e-6 that keeps a norm of 0 from dividing.
   const double clipped = clip_ ? std::min(1.0, *clip_ / (before + 1e-6)) : 1.0;
   optimizer_->begin_step(lr_, gradient_scale_ * clipped);
+  const bool at_once = optimizer_->compute().device().kind != DeviceKind::cpu;
+  if (at_once) optimizer_->update_all();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    optimizer_->update(i, shards_[i].first, shards_[i].count, {});
+    if (!parameters_[i].trained) continue;
+    if (!at_once) optimizer_->update(i);
     if (updated_) updated_(i);
   }
   return {.norm = norm};

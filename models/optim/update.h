@@ -85,6 +85,11 @@ class Update {
   /// sum  called once if any parameter is split and the norm clips or scales
   UpdateResult finish(const SumOverRanks& sum = {});
 
+  /// Of the last step, for each parameter: the sum of the squares of its gradient, over this rank's shard, as it
+  /// arrived; the factor makes the mean's gradient of it, before clipping.
+  std::vector<double> squares() const;
+  double gradient_scale() const { return gradient_scale_; }
+
  private:
   bool waits_for_norm() const { return clip_ || loss_scale_ != nullptr; }
   GradientNorm norm() const;
@@ -97,7 +102,8 @@ class Update {
   Updated updated_;
   double lr_ = 0;
   double gradient_scale_ = 1;
-  std::vector<double> squares_;  // sums, one for each parameter, so that the order of arrival does not matter
+  Buffer squares_memory_;
+  Tensor squares_;  // f64 sums, one for each parameter, so that the order of arrival does not matter
 };
 
 }  // namespace kolo::models

@@ -53,6 +53,13 @@ std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool special) c
   return valid_utf8(bytes);
 }
 
+std::vector<std::int32_t> Tokenizer::byte_counts() const {
+  std::vector<std::int32_t> counts;
+  for (std::size_t id = 0; id < bytes_.size(); ++id)
+    counts.push_back(is_special_[id] ? 0 : static_cast<std::int32_t>(bytes_[id].size()));
+  return counts;
+}
+
 std::uint64_t Tokenizer::fingerprint() const {
   detail::Hash hash;
   const auto add = [&](std::string_view text) { hash.add(text.size()).add(text); };

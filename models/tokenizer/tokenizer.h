@@ -40,6 +40,9 @@ class Tokenizer {
   /// special  write special tokens, too
   std::string decode(std::span<const std::int32_t> ids, bool special = false) const;
 
+  /// Bytes of text that each id stands for, by id; 0 for special tokens.
+  std::vector<std::int32_t> byte_counts() const;
+
   /// A hash of all that ids depend on.
   std::uint64_t fingerprint() const;
 

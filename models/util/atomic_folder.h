@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <utility>
 
 namespace kolo::models {
 
@@ -10,6 +11,10 @@ class AtomicFolder {
  public:
   /// temporary  on the file system of `target`; what an interrupted writer left there is removed
   AtomicFolder(std::filesystem::path temporary, std::filesystem::path target);
+  /// One whose folder others have filled already.
+  static AtomicFolder of_filled(std::filesystem::path temporary, std::filesystem::path target) {
+    return {std::move(temporary), std::move(target), Filled{}};
+  }
   /// Removes the folder unless it was committed.
   ~AtomicFolder();
   AtomicFolder(const AtomicFolder&) = delete;
@@ -22,6 +27,10 @@ class AtomicFolder {
   void commit();
 
  private:
+  struct Filled {};
+  AtomicFolder(std::filesystem::path temporary, std::filesystem::path target, Filled)
+      : temporary_(std::move(temporary)), target_(std::move(target)) {}
+
   std::filesystem::path temporary_, target_;
 };
 

@@ -12,7 +12,7 @@ namespace kolo::models {
 
 /// Checks that 16 MiB of memory are left, for libraries that crash without. Takes microseconds.
 ///
-/// what  for the error: "the code of a convolution"
+/// what  for the error: "the code of a matrix product"
 /// Errors: ModelError if there is less.
 void check_headroom(std::string_view what);
 

@@ -34,24 +34,38 @@ struct GpuMemoryUse {
 /// Kernels of the higher go first. `high` is above the program's own streams where the GPU has three levels.
 enum class StreamPriority { normal, high, highest };
 
+/// What select() finds, and select_again() restores.
+struct GpuSelection {
+  int gpu = 0;
+  int capture_mode = 0;  ///< a cudaStreamCaptureMode
+};
+
 /// One GPU, as the data plane needs it. Streams are cudaStream_t, opaque here; null is the default stream, which waits
 /// for the others.
 ///
 /// What takes a stream only puts work on it, and returns: memory is touched later, in the stream's order. What takes
 /// none returns when it is done. Objects live as long as the program; used by any thread. Everything throws
-/// Error{backend} with the call's name and place.
+/// Error{backend} with the call's name and place. Nothing disturbs what the program captures into a CUDA graph.
 class Gpu {
  public:
   virtual ~Gpu() = default;
 
   virtual int index() const = 0;
   virtual GpuFacts facts() const = 0;
+  /// Zeros as long as this process does not use the GPU: asking would take hundreds of MiB.
   virtual GpuMemoryUse memory_use() const = 0;
 
-  /// Makes this the calling thread's current GPU, and returns which was: see GpuGuard. A GPU that this process does not
-  /// use is not selected again: selecting it takes hundreds of MiB of its memory.
-  virtual int select() = 0;
-  virtual void select_again(int before) noexcept = 0;
+  /// Makes this the calling thread's current GPU, lets it call what would end the captures of other threads, and
+  /// returns what was before: see GpuGuard. A GPU that this process does not use is not selected again: selecting it
+  /// takes hundreds of MiB of its memory.
+  virtual GpuSelection select() = 0;
+  virtual void select_again(const GpuSelection& before) noexcept = 0;
+
+  /// Whether `stream` is being captured: then nothing that is put on it runs, and points in it cannot be waited for.
+  virtual bool is_capturing(void* stream) = 0;
+
+  /// Loads all kernels of pack() and combine(), once: CUDA would load each at its first launch, and wait for the GPU.
+  virtual void load_kernels() = 0;
 
   virtual void* make_stream(StreamPriority priority) = 0;
   virtual void destroy_stream(void* stream) noexcept = 0;
@@ -83,6 +97,8 @@ class Gpu {
   /// wait for all that the GPU runs, maybe with other ranks.
   virtual void* allocate_scratch(std::size_t bytes) = 0;
   virtual void release_scratch(void* data) noexcept = 0;
+  /// Waits for all that this process has put on this GPU until now, as release() does. Whether it could.
+  virtual bool wait_for_all() noexcept = 0;
 
   /// A range that profilers show.
   virtual std::uint64_t begin_range(const std::string& text) = 0;
@@ -107,7 +123,7 @@ std::shared_ptr<std::byte> allocate_on(Device device, std::size_t bytes, bool ze
 /// The same, as scratch memory of the GPU: for what is freed under the coordinator's role.
 std::shared_ptr<std::byte> scratch_on(Device device, std::size_t bytes, bool zeros);
 
-/// Makes a GPU current for the calls of this scope.
+/// Makes a GPU current for the calls of this scope, which disturb no capture.
 class GpuGuard final {
  public:
   explicit GpuGuard(Gpu& gpu) : gpu_(gpu), before_(gpu.select()) {}
@@ -126,7 +142,7 @@ class GpuGuard final {
 
  private:
   Gpu& gpu_;
-  std::optional<int> before_;
+  std::optional<GpuSelection> before_;
 };
 
 /// Of a handle that a GPU made, for Unique<>.

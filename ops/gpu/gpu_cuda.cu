@@ -12,19 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "ops/gpu/cuda_kernels.h"
 #include "ops/gpu/gpu.h"
 
 namespace kolo {
 namespace {
-
-/// Throws Error{backend} with CUDA's text, the call's name and the caller's file and line unless `rc` is cudaSuccess.
-void check_cuda(cudaError_t rc, const char* call, Where where = Where::here()) {
-  if (rc == cudaSuccess) return;
-  (void)cudaGetLastError();  // else the next call that looks for errors finds this one
-  const std::string file(where.file);
-  throw Error(ErrorCode::backend, std::string(call) + " failed (" + cudaGetErrorString(rc) + ") at " +
-                                      file.substr(file.find_last_of('/') + 1) + ":" + std::to_string(where.line));
-}
 
 constexpr auto raw = [](void* stream) { return static_cast<cudaStream_t>(stream); };
 
@@ -46,15 +38,33 @@ void select_device_again(int before) noexcept {
   if (has_context(before)) (void)cudaSetDevice(before);
 }
 
-/// Selects a device for the calls of this scope, and then the one that the thread had selected before.
+/// From now on the calls of this thread end no capture. Returns what was before.
+int allow_captures() noexcept {
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  (void)cudaThreadExchangeStreamCaptureMode(&mode);
+  return mode;
+}
+void exchange_capture_mode(int before) noexcept {
+  auto mode = static_cast<cudaStreamCaptureMode>(before);
+  (void)cudaThreadExchangeStreamCaptureMode(&mode);
+}
+
+/// Selects a device for the calls of this scope, and then the one that the thread had selected before. These calls end
+/// no capture of the program's, on any thread.
 class CudaDeviceGuard final {
  public:
   explicit CudaDeviceGuard(int index) : index_(index) {
     check_cuda(cudaGetDevice(&before_), "cudaGetDevice");
     if (before_ != index_) check_cuda(cudaSetDevice(index_), "cudaSetDevice");
   }
+  /// Throws nothing: where the device cannot be selected, the calls of the scope fail.
+  CudaDeviceGuard(int index, std::nothrow_t) noexcept : index_(index) {
+    if (cudaGetDevice(&before_) != cudaSuccess) before_ = index_;
+    if (before_ != index_) (void)cudaSetDevice(index_);
+  }
   ~CudaDeviceGuard() {
     if (before_ != index_) select_device_again(before_);
+    exchange_capture_mode(capture_mode_);
   }
   CudaDeviceGuard(const CudaDeviceGuard&) = delete;
   CudaDeviceGuard& operator=(const CudaDeviceGuard&) = delete;
@@ -62,74 +72,8 @@ class CudaDeviceGuard final {
  private:
   int index_;
   int before_ = 0;
+  int capture_mode_ = allow_captures();
 };
-
-/// Items that are passed as kernel arguments.
-struct PassedItems {
-  PackItem items[most_items_passed];
-};
-
-template <class To, class From>
-struct Convert {
-  Conversion how;
-  __device__ To operator()(From value) const { return converted<To, From>(value, how); }
-};
-
-/// One block per tile, or several where there are more tiles than a grid has blocks. `table` is null if the items were
-/// passed.
-template <class To, class From, class Function>
-__global__ void __launch_bounds__(threads_of_tile)
-    run_items(const PackItem* table, const __grid_constant__ PassedItems passed, std::int64_t count, std::int64_t tiles,
-              Function convert) {
-  const PackItem* const items = table ? table : passed.items;
-  for (std::int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-    pack_tile<To, From>(items, count, tile, tiles, static_cast<int>(threadIdx.x), threads_of_tile, convert);
-  }
-}
-
-template <class T>
-__global__ void __launch_bounds__(threads_of_tile) run_combination(const __grid_constant__ Combination what) {
-  const auto step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < what.count; i += step) {
-    combine_element<T>(what, i);
-  }
-}
-
-/// Launches a kernel of blocks of a tile's threads. What failed on this thread before, maybe the program's own, is not
-/// taken for the launch's error.
-template <class... Parameters, class... Arguments>
-void launch(const char* what, void (*kernel)(Parameters...), std::int64_t blocks, cudaStream_t stream,
-            Arguments&&... arguments) {
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(threads_of_tile);
-  config.stream = stream;
-  check_cuda(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...), what);
-}
-
-template <class T>
-void launch_combination(const Combination& what, cudaStream_t stream) {
-  const std::int64_t blocks = std::min<std::int64_t>((what.count + threads_of_tile - 1) / threads_of_tile, 1 << 16);
-  launch("the launch of the combining kernel", run_combination<T>, blocks, stream, what);
-}
-
-void launch_combination(const Combination& what, cudaStream_t stream, DType dtype) {
-  switch (dtype) {
-    case DType::f64: return launch_combination<double>(what, stream);
-    case DType::f32: return launch_combination<float>(what, stream);
-    case DType::f16: return launch_combination<Float16>(what, stream);
-    case DType::bf16: return launch_combination<BFloat16>(what, stream);
-    case DType::i64: return launch_combination<std::int64_t>(what, stream);
-    case DType::i32: return launch_combination<std::int32_t>(what, stream);
-    case DType::i16: return launch_combination<std::int16_t>(what, stream);
-    case DType::i8: return launch_combination<std::int8_t>(what, stream);
-    case DType::u64: return launch_combination<std::uint64_t>(what, stream);
-    case DType::u32: return launch_combination<std::uint32_t>(what, stream);
-    case DType::u16: return launch_combination<std::uint16_t>(what, stream);
-    case DType::u8: return launch_combination<std::uint8_t>(what, stream);
-    case DType::boolean: return launch_combination<bool>(what, stream);
-  }
-}
 
 /// Events of one GPU, used again and again; never destroyed.
 class EventPool final {
@@ -214,7 +158,7 @@ class CudaGpu final : public Gpu {
 
   int index() const override { return index_; }
 
-  GpuFacts facts() const override {
+  GpuFacts facts() const override {  // selects nothing: that would take memory of the GPU
     cudaDeviceProp properties{};
     check_cuda(cudaGetDeviceProperties(&properties, index_), "cudaGetDeviceProperties");
     char bus[32] = {};
@@ -223,6 +167,7 @@ class CudaGpu final : public Gpu {
   }
 
   GpuMemoryUse memory_use() const override {
+    if (!has_context(index_)) return {};
     const CudaDeviceGuard selected(index_);
     std::size_t free = 0, total = 0;
     check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
@@ -233,14 +178,35 @@ class CudaGpu final : public Gpu {
     return {total, used, std::max(peak, used)};
   }
 
-  int select() override {
-    int before = 0;
-    check_cuda(cudaGetDevice(&before), "cudaGetDevice");
+  GpuSelection select() override {
+    GpuSelection before;
+    check_cuda(cudaGetDevice(&before.gpu), "cudaGetDevice");
     check_cuda(cudaSetDevice(index_), "cudaSetDevice");
+    before.capture_mode = allow_captures();
     return before;
   }
-  void select_again(int before) noexcept override {
-    if (before != index_) select_device_again(before);
+  void select_again(const GpuSelection& before) noexcept override {
+    if (before.gpu != index_) select_device_again(before.gpu);
+    exchange_capture_mode(before.capture_mode);
+  }
+
+  bool is_capturing(void* stream) override {
+    const CudaDeviceGuard selected(index_);
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    const cudaError_t rc = cudaStreamIsCapturing(raw(stream), &status);
+    if (rc == cudaErrorStreamCaptureImplicit) {  // the default stream, while one is captured that waits for it
+      (void)cudaGetLastError();
+      return true;
+    }
+    check_cuda(rc, "cudaStreamIsCapturing");
+    return status != cudaStreamCaptureStatusNone;
+  }
+
+  void load_kernels() override {
+    std::call_once(kernels_loaded_, [this] {
+      const CudaDeviceGuard selected(index_);
+      load_all_kernels();
+    });
   }
 
   void* make_stream(StreamPriority priority) override {
@@ -253,12 +219,16 @@ class CudaGpu final : public Gpu {
     check_cuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, level), "cudaStreamCreateWithPriority");
     return stream;
   }
-  void destroy_stream(void* stream) noexcept override { (void)cudaStreamDestroy(raw(stream)); }
+  void destroy_stream(void* stream) noexcept override {
+    const CudaDeviceGuard selected(index_, std::nothrow);
+    (void)cudaStreamDestroy(raw(stream));
+  }
 
   std::shared_ptr<const DevicePoint> mark(void* stream, bool timed) override {
     return std::make_shared<CudaPoint>(index_, timed ? timed_events_ : events_, raw(stream));
   }
   double seconds_between(const DevicePoint& from, const DevicePoint& to) override {
+    const CudaDeviceGuard selected(index_);
     float milliseconds = 0;
     check_cuda(cudaEventElapsedTime(&milliseconds, dynamic_cast<const CudaPoint&>(from).event(),
                                     dynamic_cast<const CudaPoint&>(to).event()),
@@ -286,27 +256,12 @@ class CudaGpu final : public Gpu {
   void pack(const PackItem* items, std::size_t count, std::int64_t tiles, const Conversion& how,
             void* stream) override {
     const CudaDeviceGuard selected(index_);
-    PassedItems passed{};
-    const bool passes = count <= most_items_passed;
-    if (passes) std::memcpy(passed.items, items, count * sizeof(PackItem));
-    const PackItem* const table = passes ? nullptr : items;
-    const auto blocks = std::min<std::int64_t>(tiles, 1 << 30);
-    constexpr auto name = "the launch of the pack kernel";
-    const auto length = static_cast<std::int64_t>(count);
-    if (how.is_copy()) {
-      launch(name, run_items<unsigned char, unsigned char, Keep>, blocks, raw(stream), table, passed, length, tiles,
-             Keep{});
-    } else {
-      with_types(how, [&]<class To, class From>() {
-        using How = Convert<To, From>;
-        launch(name, run_items<To, From, How>, blocks, raw(stream), table, passed, length, tiles, How{how});
-      });
-    }
+    launch_items(items, count, tiles, how, raw(stream));
   }
   void combine(const Combination& what, void* stream) override {
     if (what.count == 0) return;
     const CudaDeviceGuard selected(index_);
-    launch_combination(what, raw(stream), what.dtype);
+    launch_combination(what, raw(stream));
   }
 
   void* allocate(std::size_t bytes) override {
@@ -315,14 +270,20 @@ class CudaGpu final : public Gpu {
     check_cuda(cudaMalloc(&data, std::max<std::size_t>(bytes, 1)), "cudaMalloc");
     return data;
   }
-  void release(void* data) noexcept override { (void)cudaFree(data); }
+  void release(void* data) noexcept override {
+    const CudaDeviceGuard selected(index_, std::nothrow);
+    (void)cudaFree(data);
+  }
   void* allocate_pinned(std::size_t bytes) override {
     const CudaDeviceGuard selected(index_);
     void* data = nullptr;
     check_cuda(cudaHostAlloc(&data, std::max<std::size_t>(bytes, 1), cudaHostAllocPortable), "cudaHostAlloc");
     return data;
   }
-  void release_pinned(void* data) noexcept override { (void)cudaFreeHost(data); }
+  void release_pinned(void* data) noexcept override {
+    const CudaDeviceGuard selected(index_, std::nothrow);
+    (void)cudaFreeHost(data);
+  }
   void* allocate_scratch(std::size_t bytes) override {
     const CudaDeviceGuard selected(index_);
     void* data = nullptr;
@@ -330,7 +291,18 @@ class CudaGpu final : public Gpu {
     finish_own_stream();
     return data;
   }
-  void release_scratch(void* data) noexcept override { (void)cudaFreeAsync(data, raw(own_stream_)); }
+  void release_scratch(void* data) noexcept override {
+    const CudaDeviceGuard selected(index_, std::nothrow);
+    (void)cudaFreeAsync(data, raw(own_stream_));
+  }
+  /// By cudaFree, which waits for all streams: cudaDeviceSynchronize would end the program's captures.
+  bool wait_for_all() noexcept override {
+    const CudaDeviceGuard selected(index_, std::nothrow);
+    void* data = nullptr;
+    const bool waited = cudaMalloc(&data, 1) == cudaSuccess && cudaFree(data) == cudaSuccess;
+    (void)cudaGetLastError();
+    return waited;
+  }
 
   std::uint64_t begin_range(const std::string& text) override {
     nvtxEventAttributes_t attributes{};
@@ -360,7 +332,7 @@ class CudaGpu final : public Gpu {
   }
 
   int index_;
-  std::once_flag own_stream_made_;
+  std::once_flag own_stream_made_, kernels_loaded_;
   void* own_stream_ = nullptr;
   EventPool events_, timed_events_;
   mutable std::atomic<std::size_t> peak_{0};

@@ -220,8 +220,22 @@ constexpr void pack_tile(const PackItem* items, std::int64_t count, std::int64_t
   pack_range<To, From, 1>(item, range, lanes.head, thread, threads, convert);
 }
 
-/// Whether elements can be converted so: to the same type, to the type in which they are accumulated, or back.
+/// The type of an element's key (see element.h); its own, where it has none.
+constexpr DType key_type(DType dtype) {
+  if (dtype == DType::boolean) return DType::u8;
+  if (!is_floating_point(dtype)) return dtype;
+  return dtype == DType::f64 ? DType::u64 : DType::u32;
+}
+
+/// Whether one of the two is the key of the other.
+constexpr bool by_key(DType from, DType to) {
+  return from != to && (key_type(from) == to || key_type(to) == from);
+}
+
+/// Whether elements can be converted so: to the same type, to the type in which they are accumulated, or that of their
+/// keys, or back.
 constexpr bool convertible(DType from, DType to) {
+  if (by_key(from, to)) return true;
   if (from == to) return from != DType::boolean;
   const auto wide = [](DType dtype) {
     switch (dtype) {
@@ -250,6 +264,21 @@ constexpr void with_types(const Conversion& how, Body body) {
     else
       body.template operator()<Wide, Narrow>();
   };
+  const auto key_way = [&]<class Value>() {
+    if (key_type(how.from) == how.to)
+      body.template operator()<Key<Value>, Value>();
+    else
+      body.template operator()<Value, Key<Value>>();
+  };
+  if (by_key(how.from, how.to)) {
+    switch (key_type(how.from) == how.to ? how.from : how.to) {
+      case DType::f64: return key_way.template operator()<double>();
+      case DType::f32: return key_way.template operator()<float>();
+      case DType::f16: return key_way.template operator()<Float16>();
+      case DType::bf16: return key_way.template operator()<BFloat16>();
+      default: return key_way.template operator()<Truth>();
+    }
+  }
   switch (size_of(how.from) < size_of(how.to) ? how.from : how.to) {
     case DType::f64: return body.template operator()<double, double>();
     case DType::f32: return body.template operator()<float, float>();

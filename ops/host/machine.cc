@@ -60,6 +60,10 @@ std::string machine_name(const std::string& root) {
                      scope.empty() ? "none" : scope);
 }
 
+std::string boot_id() {
+  return first_line("/proc/sys/kernel/random/boot_id");
+}
+
 Domains domains_of_cores(std::span<const int> cores, const std::string& root) {
   Domains domains;
   if (cores.empty()) return domains;

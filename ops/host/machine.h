@@ -10,6 +10,9 @@ namespace kolo {
 /// line. `root`: of the file system to read it from, for tests.
 std::string machine_name(const std::string& root = "");
 
+/// Of the running system: equal for processes on one machine, in whichever containers; empty if it is not known.
+std::string boot_id();
+
 /// The third-level cache, and the memory (NUMA node), next to all of some cores: numbers of this machine's. -1: there
 /// is none, or nothing is known.
 struct Domains {

@@ -18,4 +18,11 @@ struct Mapping {
 /// Those that have bytes of a range, in order. `flags`: asks for them, which takes the kernel longer.
 std::vector<Mapping> mappings_of(const void* data, std::size_t bytes, bool flags);
 
+/// What becomes of pages of the program that peers are to reach.
+enum class Adopted { replaced, kept };
+
+/// Throws Error{invalid_argument} unless all of the pages can be that: ordinary memory can, and what is kept may also
+/// be shared, locked, a mapped file, or of huge pages of a reserve.
+void check_adoptable(const std::byte* begin, std::size_t bytes, Adopted adopted);
+
 }  // namespace kolo

@@ -58,24 +58,6 @@ bool is_file(int descriptor, std::uint32_t file, std::size_t bytes) {
          static_cast<std::size_t>(status.st_size) >= bytes;
 }
 
-/// Why pages cannot be replaced by others; empty: they can.
-std::string why_not_adopted(const std::byte* begin, std::size_t bytes) {
-  auto next = reinterpret_cast<std::uintptr_t>(begin);
-  for (const Mapping& one : mappings_of(begin, bytes, true)) {
-    const auto has = [&](std::string_view flag) { return (" " + one.flags + " ").find(flag) != std::string::npos; };
-    if (one.begin > next) break;
-    if (one.permissions[3] == 's') return "is shared already";
-    if (one.inode != 0) return "is a mapped file";
-    if (has(" ht ")) return "has huge pages of a reserve";
-    if (has(" lo ")) return "is locked in memory";
-    if (has(" io ") || has(" pf ")) return "belongs to a device";
-    if (has(" gd ")) return "is a stack";
-    if (!one.permissions.starts_with("rw")) return "cannot be read and written";
-    next = one.end;
-  }
-  return next < reinterpret_cast<std::uintptr_t>(begin) + bytes ? "is not mapped" : "";
-}
-
 class HeapRegion final : public Region {
  public:
   explicit HeapRegion(std::size_t bytes) : data_(map(-1, bytes, MAP_PRIVATE | MAP_ANONYMOUS)), size_(bytes) {
@@ -143,13 +125,7 @@ std::uint32_t SharedRegion::file() const {
 }
 
 std::shared_ptr<SharedRegion> SharedRegion::adopt(std::byte* begin, std::size_t bytes) {
-  if (const std::string why = why_not_adopted(begin, bytes); !why.empty()) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("cannot adopt {} bytes: some of this memory {}; adopt ordinary memory of the program, or use "
-                    "what the session allocates",
-                    bytes, why));
-  }
+  check_adoptable(begin, bytes, Adopted::replaced);
   auto region = create(bytes);
   std::memcpy(region->data_, begin, bytes);
   if (mremap(region->data_, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, begin) == MAP_FAILED)

@@ -108,25 +108,82 @@ constexpr ReduceOp op_of_truths(ReduceOp op) {
   }
 }
 
+/// A byte of a bool tensor: any but 0 is true.
+struct Truth {
+  std::uint8_t byte;
+};
+
+// Keys: unsigned integers that stand for floats, or truths, so that who only knows the maximum of integers finds the
+// maximum or minimum of floats. NaN has the largest key, and 0 is below the key of every value.
+
+template <class T>
+using Key = std::conditional_t<std::is_same_v<T, Truth>, std::uint8_t,
+                               std::conditional_t<sizeof(Accumulator<T>) == 8, std::uint64_t, std::uint32_t>>;
+
+/// Of f32 or f64. `descending`: smaller values have larger keys.
+template <class Float>
+constexpr Key<Float> key_of(Float value, bool descending) {
+  using Bits = Key<Float>;
+  constexpr Bits sign = Bits{1} << (8 * sizeof(Bits) - 1);
+  if (value != value) return ~Bits{0};  // NOLINT(misc-redundant-expression): std::isnan is not constexpr
+  const auto bits = __builtin_bit_cast(Bits, value);
+  const Bits key = (bits & sign) != 0 ? ~bits : bits | sign;
+  return descending ? ~key : key;
+}
+template <class Float>
+constexpr Float value_of_key(Key<Float> key, bool descending) {
+  using Bits = Key<Float>;
+  constexpr Bits sign = Bits{1} << (8 * sizeof(Bits) - 1);
+  if (key == ~Bits{0}) return std::numeric_limits<Float>::quiet_NaN();
+  if (descending) key = ~key;
+  return __builtin_bit_cast(Float, (key & sign) != 0 ? key ^ sign : ~key);
+}
+
 /// What is done to each element on its way from one type to another: `To(From(x) * scale / divide_by)`, in the wider
-/// one's accumulator. Both are floats or both integers.
+/// one's accumulator. Both are floats or both integers; or one is a float, or bool, and the other the type of its key.
 struct Conversion {
   DType from = DType::f32;
   DType to = DType::f32;
-  double scale = 1;   ///< before the division
-  int divide_by = 1;  ///< truncates integers
-  double after = 1;   ///< multiplies the quotient
+  double scale = 1;         ///< before the division
+  int divide_by = 1;        ///< truncates integers
+  double after = 1;         ///< multiplies the quotient
+  bool descending = false;  ///< of keys
 
   constexpr bool is_copy() const { return from == to && scale == 1 && divide_by == 1 && after == 1; }
 };
 
+template <class T>
+inline constexpr bool has_key = std::is_floating_point_v<T> || is_half_type<T> || std::is_same_v<T, Truth>;
+
 template <class To, class From>
-constexpr To converted(From value, const Conversion& how) {
+constexpr To converted_by_key(From value, const Conversion& how) {
+  if constexpr (std::is_same_v<From, Truth>) {
+    return (value.byte != 0) != how.descending ? 1 : 0;
+  } else if constexpr (std::is_same_v<To, Truth>) {
+    return Truth{static_cast<std::uint8_t>((value != 0) != how.descending ? 1 : 0)};
+  } else if constexpr (has_key<From>) {
+    return key_of(scaled(widened(value), how.scale), how.descending);
+  } else {
+    return narrowed<To>(scaled(value_of_key<Accumulator<To>>(value, how.descending), how.after));
+  }
+}
+
+template <class To, class From>
+constexpr To converted_in_kind(From value, const Conversion& how) {
   using Number =
       std::conditional_t<(sizeof(Accumulator<To>) > sizeof(Accumulator<From>)), Accumulator<To>, Accumulator<From>>;
   Number number = scaled(static_cast<Number>(widened(value)), how.scale);
   if (how.divide_by != 1) number /= static_cast<Number>(how.divide_by);
   return narrowed<To>(static_cast<Accumulator<To>>(scaled(number, how.after)));
+}
+
+template <class To, class From>
+constexpr To converted(From value, const Conversion& how) {
+  if constexpr (has_key<To> != has_key<From>) {
+    return converted_by_key<To, From>(value, how);
+  } else {
+    return converted_in_kind<To, From>(value, how);
+  }
 }
 
 /// What one element becomes in all: of `count` values, `value_at(i)` in the order of the ranks. As reduce() has it.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <kolo/detail/hash.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -12,14 +13,39 @@
 namespace kolo {
 namespace {
 
-NcclPlan plan_of(NcclGroup& group, const NcclLane& lane, const Bucket& bucket) {
-  NcclRank& shared = group.shared();
-  const Signature& signature = bucket.signature;
-  const NcclMethod method =
-      nccl_method(signature, group.ranks(), bucket.absent.size(), bucket.divide_by, shared.tuning.wide_halves);
-  if (!group.is_pair()) (void)shared.staging();
-  const NcclStaging staging = group.is_pair() ? NcclStaging() : lane.staging;
-  return plan_nccl(bucket, group.ranks(), group.rank(), method, staging, shared.tuning.direct_bytes);
+/// `in_place`: tensors may be read and written where they are.
+NcclPlan plan_of(NcclGroup& group, const NcclStaging& memory, const Bucket& bucket, bool in_place) {
+  const NcclTuning& tuning = group.shared().tuning;
+  NcclMethod method =
+      nccl_method(bucket.signature, group.ranks(), bucket.absent.size(), bucket.divide_by, tuning.wide_halves);
+  if (!in_place && method.way == NcclWay::direct) method.way = NcclWay::widened;
+  const NcclStaging staging = group.is_pair() ? NcclStaging() : memory;
+  return plan_nccl(bucket, group.ranks(), group.rank(), method, staging, tuning.direct_bytes);
+}
+
+/// Of memory that is registered: NCCL must find the same offsets in pieces of the same sizes on all ranks, or none in
+/// such memory. A hash of where the tensors lie; 0 if one is in none. What only the root has is not looked at.
+std::uint64_t placement_of(const NcclMemory& memory, const Bucket& bucket, int ranks, int rank) {
+  const OpKind kind = bucket.signature.kind;
+  detail::Hash hash;
+  const auto add = [&](const Tensor& tensor) {
+    const auto [piece, bytes] = memory.piece_of(tensor.data);
+    if (!piece) return false;
+    hash.add(bytes).add(static_cast<std::uint64_t>(static_cast<const std::byte*>(tensor.data) - piece.get()));
+    return true;
+  };
+  for (const BucketTensor& tensor : bucket.tensors) {
+    if (flat_length(kind, tensor, ranks) == 0) continue;
+    const bool reads = traits(kind).reads == Side::every_rank, writes = traits(kind).writes == Side::every_rank;
+    const bool own_in = traits(kind).in == Rows::own && writes &&
+                        tensor.in.data == address(tensor.out, out_block(kind, tensor, ranks, rank, rank).begin);
+    const bool own_out = traits(kind).out == Rows::dealt && reads &&
+                         tensor.out.data == address(tensor.in, in_block(kind, tensor, ranks, rank, rank).begin);
+    hash.add(own_in).add(own_out);  // a rank's own block of the other side
+    if (reads && !own_in && !add(tensor.in)) return 0;
+    if (writes && !own_out && !add(tensor.out)) return 0;
+  }
+  return hash.value();
 }
 
 /// The group in which the two ranks of a pair agree on ids and times: to hosts it is one like others.
@@ -29,9 +55,17 @@ GroupInfo agreeing_group(GroupInfo pair) {
   return pair;
 }
 
+/// Whether NCCL's calls of a round read or write the memory to pack into.
+bool uses_staging(const NcclRound& round, const NcclStaging& staging) {
+  const auto inside = [&](const std::byte* data) {
+    return data && data >= staging.data && data < staging.data + staging.bytes;
+  };
+  return std::ranges::any_of(round.calls, [&](const NcclCall& call) { return inside(call.in) || inside(call.out); });
+}
+
 /// A bucket on its way through NCCL. Per step() as far as it goes: its lane's communicator is made; the bucket's turn
-/// comes; round after round is put on the lane's stream (pack, NCCL's calls, combine, unpack), each once NCCL says that
-/// the one before is on it; the end is marked; the mark has passed.
+/// comes; round after round is put on the lane's streams (pack, NCCL's calls, combine, unpack), each once NCCL says
+/// that the one before is on it; the end is marked; the mark has passed.
 class NcclOperation final : public Operation {
  public:
   NcclOperation(std::shared_ptr<NcclGroup> group, std::size_t lane, const Bucket& bucket);
@@ -45,7 +79,10 @@ class NcclOperation final : public Operation {
   std::optional<double> seconds() const override { return seconds_; }
 
  private:
+  bool registers() const { return shared_.tuning.register_memory && !group_->is_pair(); }
   bool launch();
+  NcclGroup::Turn start_turn(std::size_t lane);
+  void follow(void* stream, void* other);
   void begin_round(const NcclRound& round);
   void end_round(const NcclRound& round);
 
@@ -54,8 +91,9 @@ class NcclOperation final : public Operation {
   NcclRank& shared_;
   NcclLane& lane_;
   LaneComm& comm_;
-  NcclPlan plan_;
   NcclGroup::Turn turn_;
+  NcclLane::Part& part_;
+  std::optional<NcclPlan> plan_;  // none: whether tensors are read where they are is agreed with the turn
   std::size_t round_ = 0;
   bool in_round_ = false;
   bool ordered_ = false;                      // the stream waits for those that wrote the inputs
@@ -71,8 +109,17 @@ NcclOperation::NcclOperation(std::shared_ptr<NcclGroup> group, std::size_t lane,
       shared_(group_->shared()),
       lane_(shared_.lanes[lane]),
       comm_(group_->comm(lane)),
-      plan_(plan_of(*group_, lane_, bucket)),
-      turn_(group_->start(lane, bucket.world_only)) {}
+      turn_(start_turn(lane)),
+      part_(lane_.part_for(turn_.number)) {
+  if (!registers()) plan_ = plan_of(*group_, part_.staging, bucket_, true);
+}
+
+NcclGroup::Turn NcclOperation::start_turn(std::size_t lane) {
+  group_->reserve();
+  if (!registers()) return group_->start(lane, bucket_.world_only);
+  const auto place = placement_of(*shared_.memory, bucket_, group_->ranks(), group_->rank());
+  return group_->start(lane, bucket_.world_only, place);
+}
 
 NcclOperation::~NcclOperation() {
   group_->leave(turn_);
@@ -82,8 +129,11 @@ NcclOperation::~NcclOperation() {
 bool NcclOperation::step() {
   shared_.retired.advance();
   if (!result_) {
-    if (!group_->has_come(turn_) || !launch()) return false;
-    result_ = shared_.gpu.mark(lane_.stream.get(), begin_ != nullptr);
+    if (!group_->has_come(turn_)) return false;
+    if (!plan_) plan_ = plan_of(*group_, part_.staging, bucket_, turn_.alike());
+    if (!launch()) return false;
+    follow(lane_.unpack_stream(), lane_.stream());
+    result_ = shared_.gpu.mark(lane_.unpack_stream(), begin_ != nullptr);
     group_->leave(turn_);
   }
   if (!result_->passed()) {
@@ -101,11 +151,14 @@ bool NcclOperation::launch() {
     range_ =
         GpuRange(shared_.gpu, fmt::format("{} {} ({} tensors, {} bytes)", to_string(bucket_.signature.kind),
                                           to_string(bucket_.signature.dtype), bucket_.tensors.size(), bucket_.bytes()));
-    for (const auto& ready : bucket_.ready) ready->order(lane_.stream.get());
-    if (shared_.tuning.timed) begin_ = shared_.gpu.mark(lane_.stream.get(), true);
+    for (const auto& ready : bucket_.ready) {
+      ready->order(lane_.stream());
+      if (lane_.overlaps) ready->order(lane_.pack_stream());
+    }
+    if (shared_.tuning.timed) begin_ = shared_.gpu.mark(lane_.stream(), true);
   }
-  for (; round_ < plan_.rounds.size(); ++round_) {
-    const NcclRound& round = plan_.rounds[round_];
+  for (; round_ < plan_->rounds.size(); ++round_) {
+    const NcclRound& round = plan_->rounds[round_];
     if (!std::exchange(in_round_, true)) begin_round(round);
     if (!comm_.settled()) return false;
     end_round(round);
@@ -114,15 +167,29 @@ bool NcclOperation::launch() {
   return true;
 }
 
+/// What is put on `stream` from now on waits for what is on `other`.
+void NcclOperation::follow(void* stream, void* other) {
+  if (stream != other) shared_.gpu.mark(other)->order(stream);
+}
+
 void NcclOperation::begin_round(const NcclRound& round) {
-  for (const auto& [data, bytes] : round.clear) shared_.gpu.clear(data, bytes, lane_.stream.get());
-  lane_.packer.run(round.pack, plan_.method.pack);
-  comm_.launch(round.calls, plan_.method);
+  if (lane_.overlaps && part_.unused && uses_staging(round, part_.staging)) {
+    part_.unused->order(lane_.pack_stream());
+    part_.unused->order(lane_.stream());
+  }
+  for (const auto& [data, bytes] : round.clear) shared_.gpu.clear(data, bytes, lane_.pack_stream());
+  lane_.packer->run(round.pack, plan_->method.pack);
+  if (!round.clear.empty() || !round.pack.empty()) follow(lane_.stream(), lane_.pack_stream());
+  comm_.launch(round.calls, plan_->method);
 }
 
 void NcclOperation::end_round(const NcclRound& round) {
-  if (round.combination) shared_.gpu.combine(*round.combination, lane_.stream.get());
-  lane_.packer.run(round.unpack, plan_.method.unpack);
+  const bool uses = lane_.overlaps && uses_staging(round, part_.staging);
+  if (!uses && round.unpack.empty() && !round.combination) return;
+  follow(lane_.unpack_stream(), lane_.stream());
+  if (round.combination) shared_.gpu.combine(*round.combination, lane_.unpack_stream());
+  lane_.unpacker->run(round.unpack, plan_->method.unpack);
+  if (uses) part_.unused = shared_.gpu.mark(lane_.unpack_stream());
 }
 
 class NcclBackend final : public DeviceBackend {
@@ -134,12 +201,10 @@ class NcclBackend final : public DeviceBackend {
     if (signature.device != DeviceKind::cuda || !moves_data(signature.kind)) return false;
     if (group_->is_pair() || signature.kind == OpKind::send_recv)
       return group_->is_pair() && signature.kind == OpKind::send_recv;
-    if (group_->ranks() > most_ranks_gathered(group_->shared().urgent_staging_bytes())) return false;
-    return !reduces(signature.kind) || reducible(signature.op, signature.dtype);
+    if (reduces(signature.kind) && !reducible(signature.op, signature.dtype)) return false;
+    return can_plan(signature, group_->ranks(), group_->shared().least_staging_bytes());
   }
-  std::shared_ptr<const void> reserve(const Signature& /*signature*/) override {
-    return group_->is_pair() ? nullptr : group_->shared().staging();
-  }
+  std::shared_ptr<const void> reserve(const Signature& /*signature*/) override { return group_->reserve(); }
   std::unique_ptr<Operation> start(const Bucket& bucket) override {
     return std::make_unique<NcclOperation>(group_, group_->shared().lane_of(bucket, group_->ranks()), bucket);
   }

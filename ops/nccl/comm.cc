@@ -1,7 +1,9 @@
 #include "ops/nccl/comm.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -12,6 +14,49 @@ namespace {
 
 constexpr std::size_t id_words = sizeof(NcclId) / sizeof(std::uint64_t);
 constexpr auto drain_timeout = std::chrono::seconds(1);  // other groups may wait for their peers on the stream
+
+/// `name` becomes the call's.
+NcclResult issue_one(const NcclTable& table, const NcclCall& call, NcclOp op, NcclComm comm, void* stream,
+                     const char*& name) {
+  const auto count = static_cast<std::size_t>(call.count);
+  const NcclType type = nccl_type(call.type);
+  switch (call.kind) {
+    case NcclCall::Kind::all_reduce:
+      name = "ncclAllReduce";
+      return table.all_reduce(call.in, call.out, count, type, op, comm, stream);
+    case NcclCall::Kind::reduce:
+      name = "ncclReduce";
+      return table.reduce(call.in, call.out, count, type, op, call.peer, comm, stream);
+    case NcclCall::Kind::broadcast:
+      name = "ncclBroadcast";
+      return table.broadcast(call.in, call.out, count, type, call.peer, comm, stream);
+    case NcclCall::Kind::all_gather:
+      name = "ncclAllGather";
+      return table.all_gather(call.in, call.out, count, type, comm, stream);
+    case NcclCall::Kind::reduce_scatter:
+      name = "ncclReduceScatter";
+      return table.reduce_scatter(call.in, call.out, count, type, op, comm, stream);
+    case NcclCall::Kind::send: name = "ncclSend"; return table.send(call.in, count, type, call.peer, comm, stream);
+    case NcclCall::Kind::receive:
+      name = "ncclRecv";
+      return table.receive(call.out, count, type, call.peer, comm, stream);
+  }
+  return NcclResult::internal_error;
+}
+
+/// Puts calls on a stream as one group.
+NcclOutcome issue(const NcclTable& table, std::span<const NcclCall> calls, NcclOp op, NcclComm comm, void* stream) {
+  const auto failed = [](NcclResult rc) { return rc != NcclResult::success && rc != NcclResult::in_progress; };
+  NcclOutcome outcome{table.group_start(), "ncclGroupStart"};
+  if (failed(outcome.result)) return outcome;
+  for (const NcclCall& call : calls) {
+    outcome.result = issue_one(table, call, op, comm, stream, outcome.call);
+    if (!failed(outcome.result)) continue;
+    (void)table.group_end();  // else the thread's next calls belong to this group
+    return outcome;
+  }
+  return {table.group_end(), "ncclGroupEnd"};
+}
 
 }  // namespace
 
@@ -47,7 +92,15 @@ void LaneComm::start_init() {
   NcclId id{};
   std::memcpy(&id, words.data(), sizeof(id));
   const GpuGuard selected(rank_.gpu);
-  const NcclResult rc = rank_.table.init(&member_.comm, group_.size(), id, group_.rank, lane_.max_ctas);
+  if (rank_.tuning.blocking) {
+    made_ = std::make_shared<NcclComm>(nullptr);
+    helper_.start(rank_.gpu, [&table = rank_.table, made = made_, id, ranks = group_.size(), rank = group_.rank,
+                              ctas = lane_.max_ctas] {
+      return NcclOutcome{table.init(made.get(), ranks, id, rank, ctas, true), "ncclCommInitRankConfig"};
+    });
+    return;
+  }
+  const NcclResult rc = rank_.table.init(&member_.comm, group_.size(), id, group_.rank, lane_.max_ctas, false);
   check_nccl(rank_.table, rc, member_.comm, "ncclCommInitRankConfig");
 }
 
@@ -76,54 +129,42 @@ NcclOp LaneComm::make_op(const NcclMethod& method) {
 void LaneComm::launch(std::span<const NcclCall> calls, const NcclMethod& method) {
   if (calls.empty()) return;
   const GpuGuard selected(rank_.gpu);
-  if (rank_.tuning.register_memory) {
+  if (rank_.tuning.register_memory && !group_.is_pair()) {
     for (const NcclCall& call : calls) {
       if (call.in) register_memory(call.in);
       if (call.out) register_memory(call.out);
     }
   }
   const NcclOp op = make_op(method);
-  check_nccl(rank_.table, rank_.table.group_start(), member_.comm, "ncclGroupStart");
-  try {
-    for (const NcclCall& call : calls) issue(call, op);
-  } catch (const Error&) {
-    (void)rank_.table.group_end();  // else the thread's next calls belong to this group
-    throw;
+  if (!rank_.tuning.blocking || is_connected(calls)) {
+    const NcclOutcome outcome = issue(rank_.table, calls, op, member_.comm, lane_.stream());
+    return check_nccl(rank_.table, outcome.result, member_.comm, outcome.call);
   }
-  check_nccl(rank_.table, rank_.table.group_end(), member_.comm, "ncclGroupEnd");
+  helper_.start(rank_.gpu,
+                [&table = rank_.table, all = std::vector(calls.begin(), calls.end()), op, comm = member_.comm,
+                 stream = lane_.stream()] { return issue(table, all, op, comm, stream); });
 }
 
-void LaneComm::issue(const NcclCall& call, NcclOp op) {
-  const NcclTable& table = rank_.table;
-  void* const stream = lane_.stream.get();
-  const auto count = static_cast<std::size_t>(call.count);
-  const NcclType type = nccl_type(call.type);
-  switch (call.kind) {
-    case NcclCall::Kind::all_reduce:
-      return check_nccl(table, table.all_reduce(call.in, call.out, count, type, op, member_.comm, stream), member_.comm,
-                        "ncclAllReduce");
-    case NcclCall::Kind::reduce:
-      return check_nccl(table, table.reduce(call.in, call.out, count, type, op, call.peer, member_.comm, stream),
-                        member_.comm, "ncclReduce");
-    case NcclCall::Kind::broadcast:
-      return check_nccl(table, table.broadcast(call.in, call.out, count, type, call.peer, member_.comm, stream),
-                        member_.comm, "ncclBroadcast");
-    case NcclCall::Kind::all_gather:
-      return check_nccl(table, table.all_gather(call.in, call.out, count, type, member_.comm, stream), member_.comm,
-                        "ncclAllGather");
-    case NcclCall::Kind::reduce_scatter:
-      return check_nccl(table, table.reduce_scatter(call.in, call.out, count, type, op, member_.comm, stream),
-                        member_.comm, "ncclReduceScatter");
-    case NcclCall::Kind::send:
-      return check_nccl(table, table.send(call.in, count, type, call.peer, member_.comm, stream), member_.comm,
-                        "ncclSend");
-    case NcclCall::Kind::receive:
-      return check_nccl(table, table.receive(call.out, count, type, call.peer, member_.comm, stream), member_.comm,
-                        "ncclRecv");
+/// Whether calls of these kinds and sizes were launched before; they will have been.
+bool LaneComm::is_connected(std::span<const NcclCall> calls) {
+  const auto bytes = [](const NcclCall& call) { return static_cast<std::uint64_t>(call.count) * size_of(call.type); };
+  const auto magnitude = [](std::uint64_t number) { return static_cast<std::uint64_t>(std::bit_width(number)); };
+  std::uint64_t all = 0;
+  for (const NcclCall& call : calls) all += bytes(call);
+  bool known = true;
+  for (const NcclCall& call : calls) {
+    const std::uint64_t sizes = magnitude(all) * 64 + magnitude(bytes(call));
+    const std::uint64_t kind = sizes * 8 + static_cast<std::uint64_t>(call.kind);
+    known &= !connected_.insert(kind << 32 | static_cast<std::uint32_t>(call.peer)).second;
   }
+  return known;
 }
 
 bool LaneComm::settled() {
+  if (helper_.busy()) return false;
+  const NcclOutcome outcome = helper_.take_outcome();
+  if (made_) member_.comm = *std::exchange(made_, nullptr);
+  check_nccl(rank_.table, outcome.result, member_.comm, outcome.call);
   NcclResult state = NcclResult::success;
   check_nccl(rank_.table, rank_.table.async_error(member_.comm, &state), member_.comm, "ncclCommGetAsyncError");
   check_nccl(rank_.table, state, member_.comm, "NCCL, asynchronously,");
@@ -145,11 +186,31 @@ void LaneComm::register_memory(const std::byte* data) {
   member_.handles.push_back(handle);
 }
 
+/// What a helper makes is aborted when it is made; what it launches, which may wait for ranks that have gone, after a
+/// second, while it waits.
 void LaneComm::abort() noexcept {
-  if (member_.comm) {
-    const GpuGuard selected(rank_.gpu, std::nothrow);
-    (void)rank_.table.abort(member_.comm);
+  const auto end = [&table = rank_.table, &gpu = rank_.gpu](NcclComm comm) {
+    if (!comm) return;
+    const GpuGuard selected(gpu, std::nothrow);
+    (void)table.abort(comm);
+  };
+  if (made_) {
+    helper_.forget([end, made = made_] { end(*made); });
+  } else if (helper_.busy()) {
+    NcclHelper other;
+    other.start(rank_.gpu, [end, helper = helper_, comm = member_.comm] {
+      const auto deadline = std::chrono::steady_clock::now() + drain_timeout;
+      while (helper.busy() && std::chrono::steady_clock::now() < deadline)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      end(comm);
+      return NcclOutcome();
+    });
+  } else {
+    end(member_.comm);
   }
+  helper_ = {};
+  made_.reset();
+  connected_.clear();
   made_op_.reset();
   member_ = {};
   state_ = State::none;
@@ -157,14 +218,15 @@ void LaneComm::abort() noexcept {
 
 void LaneComm::recover() {
   const bool launched = state_ == State::ready;
+  leaving_ = launched ? helper_ : NcclHelper();
   abort();
   id_.reset();
   if (!launched) return;
-  recovered_by_ = std::chrono::steady_clock::now() + drain_timeout;
+  recovered_by_ = std::chrono::steady_clock::now() + drain_timeout * (leaving_.busy() ? 2 : 1);
   try {
-    drained_ = rank_.gpu.mark(lane_.stream.get());
+    drained_ = lane_.marks(rank_.gpu);
   } catch (const Error&) {  // of the GPU: nothing runs on it any more
-    drained_.reset();
+    drained_.clear();
   }
 }
 
@@ -172,15 +234,19 @@ void LaneComm::recover() {
 /// learns of the failure.
 bool LaneComm::recovered() noexcept {
   try {
-    if (drained_ && !drained_->passed() && std::chrono::steady_clock::now() < recovered_by_) return false;
+    if (leaving_.busy() && std::chrono::steady_clock::now() < recovered_by_) return false;
+    if (leaving_.used()) drained_ = lane_.marks(rank_.gpu);
+    leaving_ = {};
+    std::erase_if(drained_, [](const auto& point) { return point->passed(); });
+    if (!drained_.empty() && std::chrono::steady_clock::now() < recovered_by_) return false;
   } catch (const Error&) {
   }
-  drained_.reset();
+  drained_.clear();
   return true;
 }
 
 void LaneComm::retire() {
-  if (state_ != State::ready) abort();
+  if (state_ != State::ready || helper_.busy()) abort();
   if (member_.comm) rank_.retired.add(std::move(member_));
 }
 

@@ -3,7 +3,9 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
+#include <vector>
 
 #include <kolo/group.h>
 
@@ -14,6 +16,9 @@ namespace kolo {
 
 /// A group's communicator in one lane, on this rank: made when the first bucket there needs it, and anew after it has
 /// failed. Its id travels over the host; nothing waits. `rank`, `lane` and `group` outlive it.
+///
+/// One that blocks is made by a thread of kolo's, which also launches what is the first of its kind and size: NCCL then
+/// connects the ranks, and waits for them. What is launched again returns at once, and goes without the thread.
 class LaneComm final {
  public:
   LaneComm(NcclRank& rank, NcclLane& lane, const GroupInfo& group) : rank_(rank), lane_(lane), group_(group) {}
@@ -33,7 +38,7 @@ class LaneComm final {
 
   /// Aborts the communicator; the next bucket makes a new one.
   void recover();
-  /// Whether nothing of what was on the stream then can touch tensors any more: true after a second at the latest.
+  /// Whether nothing of what was on the streams then can touch tensors any more: true after a second at the latest.
   bool recovered() noexcept;
   void abort() noexcept;
   /// The communicator ends while the rank goes on. Nothing is called afterwards.
@@ -44,7 +49,7 @@ class LaneComm final {
 
   void exchange_id(HostExchange& exchange);
   void start_init();
-  void issue(const NcclCall& call, NcclOp op);
+  bool is_connected(std::span<const NcclCall> calls);
   void register_memory(const std::byte* data);
   NcclOp make_op(const NcclMethod& method);
 
@@ -54,8 +59,12 @@ class LaneComm final {
   State state_ = State::none;
   std::shared_ptr<const HostExchange::Answer> id_;  // null: its exchange has not been started
   NcclMember member_;
-  std::optional<NcclOp> made_op_;               // a PreMulSum, until the calls that use it are on the stream
-  std::shared_ptr<const DevicePoint> drained_;  // of recover(): after what was on the stream then
+  std::shared_ptr<NcclComm> made_;     // by the helper, which writes it
+  NcclHelper helper_;                  // of a communicator that blocks
+  std::set<std::uint64_t> connected_;  // kinds and sizes of calls for which it has connected the ranks
+  std::optional<NcclOp> made_op_;      // a PreMulSum, until the calls that use it are on the stream
+  std::vector<std::shared_ptr<const DevicePoint>> drained_;  // of recover(): after what was on the streams then
+  NcclHelper leaving_;  // which recover() found at work: what it launches comes later
   std::chrono::steady_clock::time_point recovered_by_{};
 };
 

@@ -17,10 +17,18 @@ NcclGroup::~NcclGroup() {
   if (info_.is_world()) abandoned_ ? rank_->retired.abort() : rank_->retired.finish();
 }
 
-NcclGroup::Turn NcclGroup::start(std::size_t lane, bool world_only) {
+std::shared_ptr<const void> NcclGroup::reserve() {
+  if (!info_.is_pair()) return rank_->staging();
+  rank_->open();
+  return nullptr;
+}
+
+NcclGroup::Turn NcclGroup::start(std::size_t lane, bool world_only, std::optional<std::uint64_t> compared) {
   Turn turn{.number = begun_ + waiting_.size(), .lane = lane};
-  waiting_.push_back({lane, world_only});
-  if (world_only) {
+  const bool exchanges = !world_only || compared;
+  waiting_.push_back({lane, exchanges, {}});
+  if (compared) waiting_.back().compared = {*compared, ~*compared};  // alike if the largest of both are
+  if (!exchanges) {
     turn.place = rank_->order.enter(info_.key());
     rank_->order.settle(*turn.place, (*turn.place)->time);
   }
@@ -32,7 +40,9 @@ bool NcclGroup::begin(Turn& turn) {
   if (turn.number != begun_ || !comms_[turn.lane].prepare(exchange_)) return false;
   if (!turn.place) {
     turn.place = rank_->order.enter(info_.key());
-    turn.answer = exchange_.largest({(*turn.place)->time});
+    std::vector<std::uint64_t> words = std::move(waiting_.front().compared);
+    words.insert(words.begin(), (*turn.place)->time);
+    turn.answer = exchange_.largest(std::move(words));
   }
   waiting_.pop_front();
   ++begun_;
@@ -56,9 +66,9 @@ void NcclGroup::leave(Turn& turn) {
 
 /// Every rank takes part in every exchange, so this one starts those that it has not come to.
 void NcclGroup::recover() {
-  for (const auto& [lane, world_only] : waiting_) {
-    comms_[lane].skip_exchange(exchange_);
-    if (!world_only) exchange_.largest({0});
+  for (const Waiting& one : waiting_) {
+    comms_[one.lane].skip_exchange(exchange_);
+    if (one.exchanges) exchange_.largest(std::vector<std::uint64_t>(1 + one.compared.size()));
   }
   waiting_.clear();
   begun_ = 0;

@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include <kolo/group.h>
 
@@ -26,15 +27,22 @@ class NcclGroup final {
   struct Turn {
     std::uint64_t number = 0;  ///< of the group's buckets
     std::size_t lane = 0;
-    std::optional<LaunchOrder::Turn> place{};  ///< none: its time has not been proposed, or it has left
-    std::shared_ptr<const HostExchange::Answer> answer{};
+    std::optional<LaunchOrder::Turn> place{};              ///< none: its time has not been proposed, or it has left
+    std::shared_ptr<const HostExchange::Answer> answer{};  ///< null: nothing was exchanged
+
+    /// Once it has come: whether `compared` of start() is the same on all members, and not 0.
+    bool alike() const { return answer && answer->values[1] != 0 && answer->values[1] == ~answer->values[2]; }
   };
-  Turn start(std::size_t lane, bool world_only);
+  /// `compared`: with the other members'. If one gives it, all do; with world_only, too.
+  Turn start(std::size_t lane, bool world_only, std::optional<std::uint64_t> compared = std::nullopt);
   /// Whether the lane's communicator is there and everything that goes before has been launched, in both lanes. Throws
   /// Error{backend}.
   bool has_come(Turn& turn);
   /// It is launched, or never will be.
   void leave(Turn& turn);
+
+  /// What buckets need: the rank's streams and, but for pairs, its pack buffer. Throws Error{backend}.
+  std::shared_ptr<const void> reserve();
 
   LaneComm& comm(std::size_t lane) { return comms_[lane]; }
 
@@ -53,7 +61,8 @@ class NcclGroup final {
  private:
   struct Waiting {
     std::size_t lane;
-    bool world_only;
+    bool exchanges;
+    std::vector<std::uint64_t> compared;  // besides the time
   };
   bool begin(Turn& turn);
 

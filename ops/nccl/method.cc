@@ -4,6 +4,9 @@
 
 #include <kolo/float16.h>
 
+#include "ops/bucket.h"
+#include "ops/gpu/pack_items.h"
+
 namespace kolo {
 namespace {
 
@@ -29,6 +32,15 @@ NcclMethod packed_as(const Signature& signature, DType wire, double prescale, in
   NcclMethod method{NcclWay::widened, wire, nccl_op(signature.op)};
   method.pack = {signature.dtype, wire, prescale};
   method.unpack = {wire, signature.dtype, 1, divide_by, postscale};
+  return method;
+}
+
+/// NCCL would lose a NaN, and has no bool: it finds the largest keys. Ranks that have joined give zeros, which are
+/// below all.
+NcclMethod largest_key(const Signature& signature, bool descending) {
+  NcclMethod method = packed_as(signature, key_type(signature.dtype), signature.prescale, 1, signature.postscale);
+  method.op = NcclOp::max;
+  method.pack.descending = method.unpack.descending = descending;
   return method;
 }
 
@@ -65,8 +77,8 @@ NcclMethod method_of_floats(const Signature& signature, int ranks, std::size_t a
     const DType wire = size_of(signature.dtype) == 2 ? DType::f32 : signature.dtype;
     return packed_as(signature, wire, signature.prescale, divisor, signature.postscale);
   }
-  if (signature.op != ReduceOp::product || absent > 0)
-    return {NcclWay::gathered, signature.dtype};  // NCCL's min and max lose NaNs
+  if (signature.op != ReduceOp::product) return largest_key(signature, signature.op == ReduceOp::min);
+  if (absent > 0) return {NcclWay::gathered, signature.dtype};
   if (widens || scales)
     return packed_as(signature, widens ? DType::f32 : signature.dtype, signature.prescale, 1, signature.postscale);
   return {NcclWay::direct, signature.dtype, NcclOp::product};
@@ -90,8 +102,10 @@ NcclMethod method_of_integers(const Signature& signature, std::size_t absent, in
 NcclMethod nccl_method(const Signature& signature, int ranks, std::size_t absent, int divide_by, bool wide_halves) {
   NcclMethod method;
   if (reduces(signature.kind)) {
-    const bool gathers = signature.dtype == DType::boolean || is_bitwise(signature.op) || is_logical(signature.op);
-    if (gathers)
+    const ReduceOp of_truths = op_of_truths(signature.op);
+    if (signature.dtype == DType::boolean && of_truths != ReduceOp::bit_xor)
+      method = largest_key(signature, of_truths == ReduceOp::bit_and);
+    else if (is_bitwise(signature.op) || is_logical(signature.op))
       method = {NcclWay::gathered, signature.dtype};
     else if (is_floating_point(signature.dtype))
       method = method_of_floats(signature, ranks, absent, divide_by, wide_halves);
@@ -102,6 +116,23 @@ NcclMethod nccl_method(const Signature& signature, int ranks, std::size_t absent
   }
   if (method.way != NcclWay::widened) method.pack = method.unpack = {signature.dtype, signature.dtype};
   return method;
+}
+
+int regions_of(OpKind kind, NcclWay way, int ranks) {
+  if (kind == OpKind::all_to_all) return 2 * ranks;
+  return kind == OpKind::reduce_scatter && way == NcclWay::gathered ? 2 * ranks + 1 : ranks;
+}
+
+bool can_plan(const Signature& signature, int ranks, std::int64_t staging_bytes) {
+  const auto gathers = [&](std::size_t absent) {
+    return nccl_method(signature, ranks, absent, ranks, false).way == NcclWay::gathered;
+  };
+  const bool gathered = reduces(signature.kind) && (gathers(0) || gathers(1));
+  if (gathered && ranks > most_combined_ranks) return false;
+  const int regions = has_blocks(signature.kind)
+                          ? regions_of(signature.kind, gathered ? NcclWay::gathered : NcclWay::direct, ranks)
+                          : ranks + 1;
+  return (!gathered && !has_blocks(signature.kind)) || regions * region_alignment <= staging_bytes;
 }
 
 NcclType nccl_type(DType dtype) {

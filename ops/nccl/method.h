@@ -28,6 +28,17 @@ struct NcclMethod {
 /// an average; `wide_halves`: 16-bit floats travel, and are added, as f32.
 NcclMethod nccl_method(const Signature& signature, int ranks, std::size_t absent, int divide_by, bool wide_halves);
 
+/// Regions of staging begin at multiples of this, so that vectors are whole.
+inline constexpr std::int64_t region_alignment = 16;
+
+/// Regions of staging that a kind takes where ranks have blocks.
+int regions_of(OpKind kind, NcclWay way, int ranks);
+
+/// Whether buckets of this signature can be planned for `ranks` ranks, whoever of them joins: what goes through regions
+/// of staging, one for each rank, must find room there, and what is gathered is combined of most_combined_ranks at
+/// most.
+bool can_plan(const Signature& signature, int ranks, std::int64_t staging_bytes);
+
 /// NCCL's name of a type; of bool and 16-bit integers, which it does not have, of a type as wide, or u8.
 NcclType nccl_type(DType dtype);
 

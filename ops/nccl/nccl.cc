@@ -47,9 +47,9 @@ Loaded& loaded() {
   return functions;
 }
 
-NcclResult init(NcclComm* comm, int ranks, const NcclId& id, int rank, int max_ctas) {
+NcclResult init(NcclComm* comm, int ranks, const NcclId& id, int rank, int max_ctas, bool blocking) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
+  config.blocking = blocking ? 1 : 0;
   if (max_ctas > 0) config.maxCTAs = max_ctas;
   ncclUniqueId raw;
   __builtin_memcpy(&raw, &id, sizeof(raw));

@@ -5,8 +5,7 @@
 namespace kolo {
 namespace {
 
-/// Regions of staging begin at multiples of this, so that vectors are whole.
-constexpr std::int64_t alignment = 16;
+constexpr std::int64_t alignment = region_alignment;
 constexpr std::int64_t aligned(std::int64_t bytes) {
   return (bytes + alignment - 1) / alignment * alignment;
 }
@@ -22,12 +21,6 @@ bool neighbours(const Bucket& bucket, std::size_t begin, std::size_t end, Tensor
     next = address(tensor, elements);
   }
   return true;
-}
-
-/// Regions of staging that a kind takes.
-int regions_of(OpKind kind, NcclWay way, int ranks) {
-  if (kind == OpKind::all_to_all) return 2 * ranks;
-  return kind == OpKind::reduce_scatter && way == NcclWay::gathered ? 2 * ranks + 1 : ranks;
 }
 
 }  // namespace
@@ -108,17 +101,18 @@ void NcclPlanner::add_run(std::size_t begin, std::size_t end) {
     place += elements * size();
   }
   if (!counts() && reduces(kind())) round.clear.emplace_back(in, static_cast<std::size_t>(count * size()));
-  using enum NcclCall::Kind;
-  const int root = bucket_.signature.root;
-  if (kind() == OpKind::send_recv)
-    round.calls.push_back(carry(is_root() ? send : receive, in, out, count * size(), 1 - rank_));
-  else if (kind() == OpKind::broadcast)
-    round.calls.push_back(carry(broadcast, in, out, count * size(), root));
-  else
-    round.calls.push_back(call(kind() == OpKind::reduce ? reduce : all_reduce, in, out, count, root));
+  round.calls.push_back(call_of_whole(in, out, count));
 }
 
-/// As many elements at a time as staging holds, converted on their way in and out.
+NcclCall NcclPlanner::call_of_whole(const std::byte* in, std::byte* out, std::int64_t count) const {
+  using enum NcclCall::Kind;
+  const int root = bucket_.signature.root;
+  if (kind() == OpKind::send_recv) return carry(is_root() ? send : receive, in, out, count * size(), 1 - rank_);
+  if (kind() == OpKind::broadcast) return carry(broadcast, in, out, count * size(), root);
+  return call(kind() == OpKind::reduce ? reduce : all_reduce, in, out, count, root);
+}
+
+/// As many elements at a time as staging holds, converted, or just copied, on their way in and out.
 void NcclPlanner::convert_pieces() {
   const std::int64_t largest = staging_.bytes / wire_size();
   const std::int64_t all = bucket_.elements();
@@ -129,13 +123,14 @@ void NcclPlanner::convert_pieces() {
     std::byte* next = staging_.data;
     position = for_each_segment(bucket_, ranks_, position, count, [&](const Segment& segment) {
       const BucketTensor& tensor = bucket_.tensors[segment.tensor];
-      if (counts()) round.pack.push_back({address(tensor.in, segment.offset), next, segment.count});
+      if (kind() == OpKind::broadcast ? is_root() : counts())
+        round.pack.push_back({address(tensor.in, segment.offset), next, segment.count});
       if (writes()) round.unpack.push_back({next, address(tensor.out, segment.offset), segment.count});
       next += segment.count * wire_size();
     });
-    if (!counts()) round.clear.emplace_back(staging_.data, static_cast<std::size_t>(count * wire_size()));
-    const auto what = kind() == OpKind::reduce ? NcclCall::Kind::reduce : NcclCall::Kind::all_reduce;
-    round.calls.push_back(call(what, staging_.data, staging_.data, count, bucket_.signature.root));
+    if (!counts() && reduces(kind()))
+      round.clear.emplace_back(staging_.data, static_cast<std::size_t>(count * wire_size()));
+    round.calls.push_back(call_of_whole(staging_.data, staging_.data, count));
   }
 }
 
@@ -260,13 +255,15 @@ void NcclPlanner::direct_exchange(const BucketTensor& tensor) {
   }
 }
 
-/// A segment of every block at a time, as long as fits into staging: in place, a rank's input is copied there first.
+/// In segments of every block, as long as fit into staging, where a rank that is in place copies its input first, round
+/// by round. Whether a rank is in place only it knows: one that is not sends the same segments, all in one round.
 void NcclPlanner::direct_all_to_all(const BucketTensor& tensor) {
   const std::int64_t longest = flat_length(kind(), tensor, ranks_);
   const std::int64_t largest = std::max<std::int64_t>(staging_.bytes / ranks_ / size(), 1);
   const bool in_place = tensor.in.data == tensor.out.data;
   for (std::int64_t offset = 0; offset < longest; offset += largest) {
-    NcclRound& round = rounds_.emplace_back();
+    if (in_place || rounds_.empty()) rounds_.emplace_back();
+    NcclRound& round = rounds_.back();
     const auto part = [&](const ElementRange& block) {
       return std::clamp<std::int64_t>(block.count() - offset, 0, largest);
     };

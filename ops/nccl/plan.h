@@ -39,12 +39,6 @@ struct NcclStaging {
   std::int64_t bytes = 0;
 };
 
-/// The largest group whose buckets can be gathered in `staging_bytes`.
-constexpr int most_ranks_gathered(std::int64_t staging_bytes) {
-  const std::int64_t regions = staging_bytes / 256;
-  return static_cast<int>(std::min<std::int64_t>((regions - 1) / 2, most_combined_ranks));
-}
-
 /// Bytes of a tensor as every rank counts them: all blocks are as long as the longest.
 std::int64_t agreed_bytes(const Signature& signature, const BucketTensor& tensor, int ranks);
 
@@ -110,6 +104,7 @@ class NcclPlanner {
   NcclCall call(NcclCall::Kind what, const std::byte* in, std::byte* out, std::int64_t count, int peer = 0) const {
     return {what, in, out, count, method_.wire, peer};
   }
+  NcclCall call_of_whole(const std::byte* in, std::byte* out, std::int64_t count) const;
   /// Of bytes.
   static NcclCall carry(NcclCall::Kind what, const std::byte* in, std::byte* out, std::int64_t bytes, int peer = 0) {
     return {what, in, out, bytes, DType::u8, peer};

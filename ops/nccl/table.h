@@ -35,16 +35,17 @@ enum class NcclType : int { i8 = 0, u8 = 1, i32 = 2, u32 = 3, i64 = 4, u64 = 5, 
 /// Ops from 5 on are made by create_pre_mul_sum.
 enum class NcclOp : int { sum = 0, product = 1, max = 2, min = 3, average = 4 };
 
-/// The functions of libnccl.so.2 that kolo uses. Communicators are non-blocking: what returns in_progress
-/// goes on in the background, and until async_error() says something else nothing but that and abort() may be called on
-/// the communicator.
+/// The functions of libnccl.so.2 that kolo uses. Communicators block or do not. Of those that do not, what returns
+/// in_progress goes on in the background, in a thread of NCCL's for each launch, and until async_error() says something
+/// else nothing but that and abort() may be called on the communicator. What blocks may wait for other ranks: init,
+/// finalize, destroy, and a launch of a kind for which it has not connected the ranks yet.
 struct NcclTable {
   int version = 0;  ///< 22809 is 2.28.9
 
   NcclResult (*get_unique_id)(NcclId* id) = nullptr;
-  /// ncclCommInitRankConfig with a configuration that says non-blocking, and that kernels have `max_ctas` thread blocks
-  /// at most (0: as many as NCCL likes).
-  NcclResult (*init)(NcclComm* comm, int ranks, const NcclId& id, int rank, int max_ctas) = nullptr;
+  /// ncclCommInitRankConfig with a configuration that says whether it blocks, and that kernels have `max_ctas` thread
+  /// blocks at most (0: as many as NCCL likes).
+  NcclResult (*init)(NcclComm* comm, int ranks, const NcclId& id, int rank, int max_ctas, bool blocking) = nullptr;
   NcclResult (*finalize)(NcclComm comm) = nullptr;
   NcclResult (*destroy)(NcclComm comm) = nullptr;
   NcclResult (*abort)(NcclComm comm) = nullptr;

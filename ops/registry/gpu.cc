@@ -10,6 +10,7 @@
 
 #include <kolo/error.h>
 
+#include "ops/host/machine.h"
 #include "ops/local/backend.h"
 #include "ops/nccl/backend.h"
 #include "ops/nccl/rank.h"
@@ -25,6 +26,7 @@ NcclTuning nccl_tuning(const Config& config) {
   tuning.wide_halves = config.nccl_wire == "f32";
   tuning.timed = config.timings;
   tuning.register_memory = config.nccl_register;
+  tuning.blocking = config.nccl_blocking;
   return tuning;
 }
 
@@ -48,7 +50,8 @@ GpuShare find_gpu(const Config& config, const std::string& host, int local_rank)
   GpuIdentity& identity = share.identity;
   identity.host = host;
   const char* const host_id = std::getenv("NCCL_HOSTID");
-  identity.nccl_host = host_id ? host_id : host;
+  identity.nccl_host = host_id ? host_id : boot_id();
+  if (identity.nccl_host.empty()) identity.nccl_host = host;
   const char* const algo = std::getenv("NCCL_ALGO");
   identity.nccl_algo = algo ? algo : "";
   const int gpus = cuda_gpus();
@@ -59,12 +62,8 @@ GpuShare find_gpu(const Config& config, const std::string& host, int local_rank)
   if (config.gpu_backend == "staged") return share;
   const NcclTable* const table = nccl_table(&identity.why_no_nccl);
   if (!table) return share;
-  try {
-    share.nccl = std::make_shared<NcclRank>(*table, gpu, nccl_tuning(config));
-    identity.nccl_version = table->version;
-  } catch (const Error& error) {
-    identity.why_no_nccl = error.what();
-  }
+  share.nccl = std::make_shared<NcclRank>(*table, gpu, nccl_tuning(config));
+  identity.nccl_version = table->version;
   return share;
 }
 
@@ -80,8 +79,10 @@ GpuChoice choose_gpu_backends(const Config& config, std::span<const GpuIdentity>
     const GpuIdentity& identity = identities[rank];
     if (identity.nccl_version == 0)
       why = fmt::format("rank {} on {}: {}", rank, identity.host, identity.why_no_nccl);
-    else if (identity.nccl_version / 100 != identities.front().nccl_version / 100)
-      why = "the ranks load different versions of NCCL";
+    else if (identity.nccl_version != identities.front().nccl_version)
+      why = fmt::format("rank 0 loads NCCL {}, and rank {} on {} {}; install one version on all hosts",
+                        nccl_version_text(identities.front().nccl_version), rank, identity.host,
+                        nccl_version_text(identity.nccl_version));
     else if (!taken.emplace(identity.nccl_host, identity.facts.bus).second) {
       why = fmt::format("several ranks on {} share GPU {}, which NCCL refuses; start no more ranks than GPUs",
                         identity.host, identity.facts.bus);
@@ -95,6 +96,11 @@ GpuChoice choose_gpu_backends(const Config& config, std::span<const GpuIdentity>
   if (choice.nccl) check_algorithm(config.nccl_algo, identities);
   if (choice.usable && !choice.nccl && config.gpu_backend != "staged") {
     choice.note = fmt::format("tensors on GPUs travel through host memory, which is slow ({})", why);
+  } else if (choice.nccl && identities.size() > most_combined_ranks) {
+    choice.note = fmt::format(
+        "what NCCL cannot reduce, such as products while ranks have joined, travels through host "
+        "memory among more than {} ranks, which is slow",
+        most_combined_ranks);
   } else if (!choice.usable && !none) {
     choice.note = fmt::format("tensors on GPUs cannot be used ({})", why);
   }

@@ -19,7 +19,7 @@ struct NcclRank;
 /// One rank's GPU, host and NCCL, for the other ranks.
 struct GpuIdentity {
   std::string host;
-  std::string nccl_host;  ///< NCCL refuses two ranks with the same nccl_host and GPU; NCCL_HOSTID, if set
+  std::string nccl_host;  ///< ranks with the same one and the same GPU share that; NCCL_HOSTID, else the boot id
   std::string nccl_algo;  ///< NCCL_ALGO, if set
   int gpu = -1;           ///< index on its host; -1: none
   GpuFacts facts{};

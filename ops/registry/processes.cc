@@ -144,7 +144,7 @@ BackendList shared_backends(std::string_view setting, const ProcessRanks& ranks)
 }  // namespace
 
 std::unique_ptr<Backend> node_memory_backend(Gathering& here, const ProcessRanks& ranks) {
-  auto flat = shm_process_backend(here, ranks.doorbells, ranks.report, ranks.known);
+  auto flat = shm_process_backend(here, ranks.doorbells, ranks.report, ranks.known, nullptr, ranks.xpmem);
   auto domain_of = ranks.of_node(ranks.domain_of);
   if (!flat || !spans_shared_nodes(domain_of)) return flat;
   auto backend = domains_backend(std::move(flat), std::move(domain_of), here.rank());

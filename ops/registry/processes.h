@@ -12,6 +12,7 @@
 
 #include "ops/host/doorbell.h"
 #include "ops/host/gathering.h"
+#include "ops/host/xpmem.h"
 #include "ops/registry/gpu.h"
 #include "ops/shm/chooser.h"
 
@@ -25,6 +26,7 @@ struct ProcessRanks {
   std::function<void(const std::string&)> report;  ///< receives one line, on one rank, if memory cannot be shared
   std::shared_ptr<const ShmKnown> known{};         ///< of how tensors travel best within a node; null: nothing
   std::vector<int> domain_of{};  ///< by rank; ranks on cores that share a cache have one number. Empty: those of a node
+  std::shared_ptr<const Xpmem> xpmem{};  ///< null: this rank has none
 
   int node() const { return node_of[static_cast<std::size_t>(gathering.rank())]; }
   /// What `by_rank` has for the ranks of this one's node.

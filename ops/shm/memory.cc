@@ -100,7 +100,7 @@ PeerAddress ShmMemory::find(const void* data, std::size_t bytes) const {
   const Piece& piece = std::prev(after)->second;
   const auto offset = static_cast<std::size_t>(begin - piece.begin.get());
   if (offset >= piece.bytes || bytes > piece.bytes - offset) return {};
-  return {piece.number, offset, piece.bytes, piece.descriptor, piece.file};
+  return {piece.number, offset, piece.bytes, piece.descriptor, piece.file, piece.xpmem};
 }
 
 }  // namespace kolo

@@ -23,6 +23,7 @@ struct PeerAddress {
   std::uint64_t piece_bytes = 0;
   std::int32_t descriptor = -1;  ///< by which peers open the piece
   std::uint32_t file = 0;        ///< which file they find there
+  std::int64_t xpmem = 0;        ///< or by which they attach it (Xpmem::Id)
 };
 
 /// Memory of one rank that its peers on the node can reach, for tensors and for the parts of boards. Used by any thread
@@ -71,6 +72,7 @@ class ShmMemory : public MemorySource, public std::enable_shared_from_this<ShmMe
     std::size_t bytes = 0;
     int descriptor = -1;
     std::uint32_t file = 0;
+    std::int64_t xpmem = 0;
     bool adopted = false;
   };
   /// Throws Error{backend} if there is no more. `number` is for this piece.

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/host/mappings.h"
 #include "ops/host/process_memory.h"
 #include "ops/host/region.h"
 #include "ops/shm/backend.h"
@@ -17,38 +18,79 @@
 namespace kolo {
 namespace {
 
-/// Each piece is a mapping without a name, which peers open through this process's descriptor.
+/// A page full of a word, by which ranks try whether they can attach each other's memory.
+class ProbePage final {
+ public:
+  /// `xpmem`: null: there is none.
+  ProbePage(const Xpmem* xpmem, std::uint64_t word) {
+    if (!xpmem) return;
+    const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    try {
+      memory_ = heap_region(bytes);
+      std::ranges::fill(std::span(memory_->at<std::uint64_t>(0), bytes / sizeof(word)), word);
+      shown_ = xpmem->show(memory_->data(), bytes);
+    } catch (const Error&) {  // the others see that there is none
+    }
+  }
+  Xpmem::Id id() const { return shown_.id; }
+
+  static bool is_attached(const Xpmem& xpmem, Xpmem::Id id, std::uint64_t word) {
+    if (id == 0) return false;
+    const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    try {
+      const auto page = xpmem.attach(id, bytes);
+      const std::span words(reinterpret_cast<const std::uint64_t*>(page.get()), bytes / sizeof(word));
+      return std::ranges::all_of(words, [=](std::uint64_t one) { return one == word; });
+    } catch (const Error&) {
+      return false;
+    }
+  }
+
+ private:
+  std::shared_ptr<Region> memory_;
+  Xpmem::Shown shown_;  // ends before the memory
+};
+
+/// Each piece is a mapping without a name, which peers open through this process's descriptor; or memory of the
+/// program, which they attach.
 class ProcessMemory final : public ShmMemory {
  public:
   /// The ranks of the node, which tell each other. Collective.
-  explicit ProcessMemory(Gathering& ranks) : peers_(static_cast<std::size_t>(ranks.size())) {
-    const Probe mine{getpid(), reinterpret_cast<std::uintptr_t>(&probe_), probe_};
-    const auto probes = ranks.all_values(mine);
-    bool reads = true;
+  ProcessMemory(Gathering& ranks, std::shared_ptr<const Xpmem> xpmem) : peers_(static_cast<std::size_t>(ranks.size())) {
+    const ProbePage page(xpmem.get(), probe_);
+    const auto probes = ranks.all_values(Probe{getpid(), reinterpret_cast<std::uintptr_t>(&probe_), probe_, page.id()});
+    Reaches mine{true, xpmem != nullptr};
     for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
-      peers_[rank].pid = probes[rank].pid;
+      const Probe& probe = probes[rank];
+      peers_[rank].pid = probe.pid;
       std::uint64_t found = 0;
-      reads &= read_process(probes[rank].pid, probes[rank].address, std::as_writable_bytes(std::span(&found, 1))) &&
-               found == probes[rank].value;
+      mine.reads &=
+          read_process(probe.pid, probe.address, std::as_writable_bytes(std::span(&found, 1))) && found == probe.value;
+      mine.attaches = mine.attaches && ProbePage::is_attached(*xpmem, probe.xpmem, probe.value);
     }
-    reads_ =
-        std::ranges::all_of(ranks.all_values<std::uint8_t>(reads ? 1 : 0), [](std::uint8_t one) { return one != 0; });
+    const auto all = ranks.all_values(mine);  // after which nobody needs the page
+    reads_ = std::ranges::all_of(all, &Reaches::reads);
+    if (std::ranges::all_of(all, &Reaches::attaches)) xpmem_ = std::move(xpmem);
   }
 
   std::shared_ptr<std::byte> map(int rank, const PeerAddress& address) override {
     auto& mapped = peers_[static_cast<std::size_t>(rank)].in_use;
-    auto region = mapped[address.piece].lock();
-    if (!region) {
+    auto piece = mapped[address.piece].lock();
+    if (!piece) {
       std::erase_if(mapped, [](const auto& entry) { return entry.second.expired(); });
-      region = open(rank, address);
-      mapped[address.piece] = region;
+      piece = open(rank, address);
+      mapped[address.piece] = piece;
     }
-    std::byte* const data = region->data() + address.offset;
-    return {std::move(region), data};
+    std::byte* const data = piece.get() + address.offset;
+    return {std::move(piece), data};
   }
   std::shared_ptr<std::byte> map_again(int rank, const PeerAddress& address) override {
     auto& piece = peers_[static_cast<std::size_t>(rank)].mapped[address.piece];
-    if (!piece) piece = map(rank, {address.piece, 0, address.piece_bytes, address.descriptor, address.file});
+    if (!piece) {
+      PeerAddress whole = address;
+      whole.offset = 0;
+      piece = map(rank, whole);
+    }
     return {piece, piece.get() + address.offset};
   }
 
@@ -69,15 +111,17 @@ class ProcessMemory final : public ShmMemory {
   struct Peer {
     int pid = 0;
     std::uint64_t released = 0;
-    std::map<std::uint64_t, std::weak_ptr<SharedRegion>> in_use;  // by the number of the piece
-    std::map<std::uint64_t, std::shared_ptr<std::byte>> mapped;   // those that map_again() remembers
+    std::map<std::uint64_t, std::weak_ptr<std::byte>> in_use;    // by the number of the piece
+    std::map<std::uint64_t, std::shared_ptr<std::byte>> mapped;  // those that map_again() remembers
   };
 
-  std::shared_ptr<SharedRegion> open(int rank, const PeerAddress& address) const {
+  std::shared_ptr<std::byte> open(int rank, const PeerAddress& address) const {
+    if (address.xpmem != 0) return xpmem_->attach(address.xpmem, address.piece_bytes);
     auto region = SharedRegion::open(peers_[static_cast<std::size_t>(rank)].pid, address.descriptor, address.file,
                                      address.piece_bytes);
     region->close_descriptor();
-    return region;
+    std::byte* const data = region->data();
+    return {std::move(region), data};
   }
 
   Piece make_piece(std::size_t bytes, std::uint64_t number) override {
@@ -87,36 +131,52 @@ class ProcessMemory final : public ShmMemory {
     const std::uint32_t file = region->file();
     return {{std::move(region), data}, number, bytes, descriptor, file};
   }
+  /// By XPMEM, or if that has no more to give, as without it.
   Piece adopt_piece(std::byte* begin, std::size_t bytes, std::uint64_t number) override {
+    if (xpmem_) {
+      check_adoptable(begin, bytes, Adopted::kept);
+      try {
+        const auto shown = xpmem_->show(begin, bytes);
+        return {.begin = shown.data, .number = number, .bytes = bytes, .xpmem = shown.id};
+      } catch (const Error&) {
+      }
+    }
     auto region = SharedRegion::adopt(begin, bytes);
     const int descriptor = region->descriptor();
     const std::uint32_t file = region->file();
     return {{std::move(region), begin}, number, bytes, descriptor, file};
   }
 
-  /// A word by which a rank sees that it reads the right process.
+  /// A word by which a rank sees that it reads the right process, or has attached its page.
   struct Probe {
     int pid;
     std::uint64_t address;
     std::uint64_t value;
+    Xpmem::Id xpmem;
+  };
+  /// Whether a rank can do so with every rank.
+  struct Reaches {
+    bool reads, attaches;
   };
 
   const std::uint64_t probe_ = std::random_device()();
   std::vector<Peer> peers_;
-  bool reads_ = false;  // every rank every other one
+  bool reads_ = false;                  // every rank every other one
+  std::shared_ptr<const Xpmem> xpmem_;  // null: not every rank can attach what every other one shows
 };
 
 }  // namespace
 
 std::unique_ptr<Backend> shm_process_backend(Gathering& ranks, std::span<Doorbell> doorbells,
                                              const std::function<void(const std::string&)>& report,
-                                             std::shared_ptr<const ShmKnown> known, const ShmTuning* tuning) {
+                                             std::shared_ptr<const ShmKnown> known, const ShmTuning* tuning,
+                                             std::shared_ptr<const Xpmem> xpmem) {
   GroupInfo world{0, "world", {}, ranks.rank()};
   world.ranks.resize(static_cast<std::size_t>(ranks.size()));
   std::iota(world.ranks.begin(), world.ranks.end(), 0);
   const ShmTuning agreed = ranks.all_values(tuning ? *tuning : tuning_for_machine(ranks.size())).front();
-  auto backend =
-      shm_backend({std::make_shared<ProcessMemory>(ranks), doorbells, agreed, std::move(known), report}, world);
+  auto backend = shm_backend(
+      {std::make_shared<ProcessMemory>(ranks, std::move(xpmem)), doorbells, agreed, std::move(known), report}, world);
   const bool serves = introduce_all(ranks, *backend, [&](const std::string& problem) {
     report(fmt::format("no shared memory for group world: {}; its tensors travel over MPI", problem));
   });

@@ -7,8 +7,8 @@
 namespace kolo {
 namespace {
 
+/// Of bytes that are nowhere to be mapped the offset is where they lie in their process.
 struct Address {
-  const std::byte* begin = nullptr;  // in its process
   std::uint64_t released = 0;
   PeerAddress shared{};
 };
@@ -24,23 +24,24 @@ ShmReach Reach::reach_of(std::span<const std::byte> bytes) const {
 }
 
 LaneAddress Reach::address_of(std::span<const std::byte> bytes) const {
-  Address address{.begin = bytes.data()};
+  Address address;
   if (!threads_) {
     address.shared = memory_->find(bytes.data(), bytes.size());
     address.released = memory_->released();
   }
+  if (address.shared.piece == PeerAddress::nowhere)
+    address.shared.offset = reinterpret_cast<std::uintptr_t>(bytes.data());
   return std::bit_cast<LaneAddress>(address);
 }
 
 bool Reach::copy(int from, const LaneAddress& address, std::size_t offset, std::span<std::byte> to) const {
   const auto there = std::bit_cast<Address>(address);
   if (threads_) {
-    std::memcpy(to.data(), there.begin + offset, to.size());
+    std::memcpy(to.data(), reinterpret_cast<const std::byte*>(there.shared.offset) + offset, to.size());
     return true;
   }
   if (!memory_) return false;
-  if (there.shared.piece == PeerAddress::nowhere)
-    return memory_->read(from, reinterpret_cast<std::uintptr_t>(there.begin + offset), to);
+  if (there.shared.piece == PeerAddress::nowhere) return memory_->read(from, there.shared.offset + offset, to);
   try {
     memory_->forget_released(from, there.released);
     std::memcpy(to.data(), memory_->map_again(from, there.shared).get() + offset, to.size());

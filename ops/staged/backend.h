@@ -23,9 +23,9 @@ StagedTuning staged_within(std::int64_t bytes);
 /// The backend of tensors on GPUs where NCCL cannot serve them: every chunk is copied to pinned memory, runs on the
 /// first of `hosts` that supports it, and is copied back. The hosts serve the same ranks, and nothing else.
 ///
-/// Serves on the device what the hosts serve on the host, with the same bits; adasum too, in pinned memory as large as
-/// the bucket. Groups and pairs get what the hosts have for them, and share this one's memory, which is made on first
-/// use. Needs polling.
+/// Serves on the device what the hosts serve on the host, with the same bits; adasum too, in host memory as large as
+/// the bucket, which is not pinned. Groups and pairs get what the hosts have for them, and share this one's memory,
+/// which is made on first use. Needs polling.
 std::unique_ptr<Backend> staged_backend(Gpu& gpu, BackendList hosts, const GroupInfo& group,
                                         const StagedTuning& tuning);
 

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
+#include <cstring>
 #include <utility>
 
 #include "ops/adasum/adasum.h"
@@ -63,15 +63,6 @@ void ChunkPool::give_back(Claim& claim, GpuBuffer chunk) {
   if (--claim.held == 0) ++without_;
 }
 
-GpuBuffer ChunkPool::take_whole(std::size_t bytes) {
-  const std::size_t room = std::bit_ceil(std::max<std::size_t>(bytes, 1));
-  const auto found = std::ranges::find(whole_, room, &GpuBuffer::size);
-  if (found == whole_.end()) return make(room);
-  GpuBuffer memory = std::move(*found);
-  whole_.erase(found);
-  return memory;
-}
-
 StagedPipeline::StagedPipeline(Gpu& gpu, std::shared_ptr<ChunkPool> pool, BackendList hosts, int ranks, int rank,
                                std::int64_t chunk_bytes)
     : gpu_(gpu),
@@ -82,6 +73,7 @@ StagedPipeline::StagedPipeline(Gpu& gpu, std::shared_ptr<ChunkPool> pool, Backen
       rule_{chunk_bytes, chunk_bytes} {}
 
 std::shared_ptr<ChunkPool::Claim> StagedPipeline::reserve() {
+  if (!out_) gpu_.load_kernels();
   for (auto* const stream : {&in_, &out_}) {
     if (!*stream) stream->emplace(gpu_, StreamPriority::highest);
   }
@@ -105,14 +97,15 @@ void StagedPipeline::advance() {
   moved_ = false;
   for (auto& flight : in_flight_) {
     if (!flight->started) {
-      if (held || !flight->copied_in || !flight->copied_in->passed()) break;  // hosts need the same order everywhere
+      if (held || !has_come(*flight)) break;  // hosts need the same order everywhere
       start(*flight);
     }
-    if (!flight->copied_out) {
+    if (flight->operation) {
       const bool complete = flight->operation->step();
       moved_ |= complete || flight->operation->moved();
-      if (complete) finish(*flight);
+      if (complete) flight->operation.reset();
     }
+    if (!flight->operation && !flight->copied_out) copy_out(*flight);
     held |= flight->operation && flight->operation->holds_backend();
   }
   while (!in_flight_.empty() && in_flight_.front()->copied_out && in_flight_.front()->copied_out->passed()) {
@@ -124,44 +117,59 @@ void StagedPipeline::advance() {
 void StagedPipeline::end_oldest() {
   InFlight& oldest = *in_flight_.front();
   --oldest.job->under_way;
-  if (oldest.whole)
-    pool_->give_back_whole(std::move(oldest.memory));
-  else
-    pool_->give_back(*oldest.job->claim, std::move(oldest.memory));
+  pool_->give_back(*oldest.job->claim, std::move(oldest.memory));
   in_flight_.pop_front();
 }
 
 void StagedPipeline::begin_chunks() {
   while (!waiting_.empty()) {
     StagedJob& job = *waiting_.front();
-    const Signature& signature = job.bucket->signature;
-    const bool whole = signature.op == ReduceOp::adasum && reduces(signature.kind);
-    auto memory = whole ? std::optional(pool_->take_whole(job.bucket->bytes())) : pool_->take(*job.claim);
+    auto memory = pool_->take(*job.claim);
     if (!memory) return;
-    begin(job, std::move(*memory), whole);
+    begin(job, std::move(*memory));
     if (job.all_begun) waiting_.pop_front();
   }
 }
 
-void StagedPipeline::begin(StagedJob& job, GpuBuffer memory, bool whole) {
+void StagedPipeline::begin(StagedJob& job, GpuBuffer memory) {
   const Bucket& bucket = *job.bucket;
-  in_flight_.push_back(std::make_unique<InFlight>(InFlight{&job, std::move(memory), whole}));
+  in_flight_.push_back(std::make_unique<InFlight>(InFlight{&job, std::move(memory)}));
   InFlight& flight = *in_flight_.back();
   ++job.under_way;
   if (!std::exchange(job.ordered, true)) {
     for (const auto& ready : bucket.ready) ready->order(in_->get());
   }
-  if (whole) {
+  flight.chunk = chunk_at(bucket, ranks_, job.next, rule_);
+  if (bucket.signature.op == ReduceOp::adasum && reduces(bucket.signature.kind)) {
+    flight.whole = Whole{HostBuffer(std::max<std::size_t>(bucket.bytes(), 1))};
     job.all_begun = true;
     describe_whole(flight);
   } else {
-    flight.chunk = chunk_at(bucket, ranks_, job.next, rule_);
     job.next = flight.chunk.next;
     job.all_begun = chunk_at(bucket, ranks_, job.next, rule_).count == 0;
     describe(flight);
   }
+  copy_in(flight);
+}
+
+void StagedPipeline::copy_in(InFlight& flight) {
   copy(flight, true);
   flight.copied_in = gpu_.mark(in_->get());
+}
+
+/// Whether all that the host works on is there; brings one more chunk of what is not cut.
+bool StagedPipeline::has_come(InFlight& flight) {
+  if (!flight.copied_in || !flight.copied_in->passed()) return false;
+  if (!flight.whole) return true;
+  const Bucket& bucket = *flight.job->bucket;
+  const auto bytes = static_cast<std::size_t>(flight.chunk.count) * size_of(bucket.signature.dtype);
+  std::memcpy(flight.whole->memory.data() + flight.whole->come, flight.memory.data(), bytes);
+  flight.whole->come += bytes;
+  moved_ = true;
+  flight.chunk = chunk_at(bucket, ranks_, flight.chunk.next, rule_);
+  if (flight.chunk.count == 0) return true;
+  copy_in(flight);
+  return false;
 }
 
 /// On the host a chunk is one tensor, in place; where ranks have blocks, these are equally long: shorter ones
@@ -185,8 +193,7 @@ void StagedPipeline::describe(InFlight& flight) {
 void StagedPipeline::describe_whole(InFlight& flight) {
   const Bucket& bucket = *flight.job->bucket;
   flight.bucket = {on_host(bucket.signature), {}, bucket.absent, bucket.divide_by};
-  flight.chunk = {{}, bucket.elements(), false, {}};
-  std::byte* next = flight.memory.data();
+  std::byte* next = flight.whole->memory.data();
   for (const BucketTensor& tensor : bucket.tensors) {
     const Tensor host{next, tensor.in.shape, tensor.in.dtype, {}};
     flight.bucket.tensors.push_back({host, host});
@@ -246,9 +253,29 @@ void StagedPipeline::start(InFlight& flight) {
                                                             : start_adasum(host, flight.bucket, ranks_, rank_);
 }
 
-void StagedPipeline::finish(InFlight& flight) {
-  flight.operation.reset();
+void StagedPipeline::copy_out(InFlight& flight) {
+  if (flight.whole) return copy_out_whole(flight);
   copy(flight, false);
+  finish(flight);
+}
+
+/// One more chunk, once the memory is free of the one before.
+void StagedPipeline::copy_out_whole(InFlight& flight) {
+  Whole& whole = *flight.whole;
+  if (whole.left && !whole.left->passed()) return;
+  const Bucket& bucket = *flight.job->bucket;
+  if (!whole.left) whole.come = 0;
+  flight.chunk = chunk_at(bucket, ranks_, whole.left ? flight.chunk.next : BucketPosition(), rule_);
+  if (flight.chunk.count == 0) return finish(flight);
+  const auto bytes = static_cast<std::size_t>(flight.chunk.count) * size_of(bucket.signature.dtype);
+  std::memcpy(flight.memory.data(), whole.memory.data() + whole.come, bytes);
+  whole.come += bytes;
+  moved_ = true;
+  copy(flight, false);
+  whole.left = gpu_.mark(out_->get());
+}
+
+void StagedPipeline::finish(InFlight& flight) {
   flight.copied_out = gpu_.mark(out_->get());
   const bool last =
       std::ranges::all_of(in_flight_, [&](const auto& other) { return other->job != flight.job || other->copied_out; });
@@ -257,7 +284,10 @@ void StagedPipeline::finish(InFlight& flight) {
 
 void StagedPipeline::abandon() noexcept {
   if (std::exchange(abandoned_, true)) return;
-  for (auto& flight : in_flight_) flight->memory.leak();  // hosts and GPU may still use it
+  for (auto& flight : in_flight_) {  // hosts and GPU may still use it
+    flight->memory.leak();
+    if (flight->whole) flight->whole->memory.leak();
+  }
   in_flight_.clear();
   waiting_.clear();
   for (const auto& host : hosts_) host->abandon();

@@ -8,6 +8,7 @@
 
 #include "ops/chunk.h"
 #include "ops/gpu/gpu.h"
+#include "ops/host/host_buffer.h"
 #include "ops/staged/backend.h"
 
 namespace kolo {
@@ -36,10 +37,6 @@ class ChunkPool final : public std::enable_shared_from_this<ChunkPool> {
   std::optional<GpuBuffer> take(Claim& claim);
   void give_back(Claim& claim, GpuBuffer chunk);
 
-  /// Memory of at least `bytes` bytes, for buckets that are not cut. Throws Error{backend}.
-  GpuBuffer take_whole(std::size_t bytes);
-  void give_back_whole(GpuBuffer memory) { whole_.push_back(std::move(memory)); }
-
  private:
   GpuBuffer make(std::size_t bytes) { return GpuBuffer(gpu_, bytes, GpuBuffer::Kind::pinned); }
 
@@ -48,7 +45,7 @@ class ChunkPool final : public std::enable_shared_from_this<ChunkPool> {
   std::size_t chunks_;
   std::size_t made_ = 0;
   std::size_t without_ = 0;  // claims that hold none; there are as many free chunks at least
-  std::vector<GpuBuffer> free_, whole_;
+  std::vector<GpuBuffer> free_;
 };
 
 /// A bucket in the pipeline.
@@ -85,10 +82,16 @@ class StagedPipeline final {
   std::uint64_t staged_bytes() const { return staged_bytes_; }
 
  private:
+  /// Of a bucket that hosts must have in one piece: it gathers in memory that is not pinned, chunk by chunk.
+  struct Whole {
+    HostBuffer memory;
+    std::size_t come = 0;                       // bytes, or those that have left again
+    std::shared_ptr<const DevicePoint> left{};  // by the chunk that leaves; null: none has
+  };
   struct InFlight {
     StagedJob* job;
     GpuBuffer memory;
-    bool whole;  // the bucket is not cut
+    std::optional<Whole> whole{};
     Chunk chunk{};
     Bucket bucket{};  // on the host
     std::shared_ptr<const DevicePoint> copied_in{}, copied_out{};
@@ -97,8 +100,12 @@ class StagedPipeline final {
   };
 
   void begin_chunks();
-  void begin(StagedJob& job, GpuBuffer memory, bool whole);
+  void begin(StagedJob& job, GpuBuffer memory);
+  void copy_in(InFlight& flight);
+  bool has_come(InFlight& flight);
   void start(InFlight& flight);
+  void copy_out(InFlight& flight);
+  void copy_out_whole(InFlight& flight);
   void finish(InFlight& flight);
   void end_oldest();
   void describe(InFlight& flight);

@@ -78,7 +78,7 @@ void ProcessChannel::find_places(Gathering& ranks) {
   for (const Entry& entry : ranks.all_values(mine)) {
     const int node = node_of.emplace(entry.lowest, static_cast<int>(node_of.size())).first->second;
     const int rank = topology_.size();
-    topology_.places.push_back({node, entry.host.data(), entry.pid});
+    topology_.places.push_back({node, entry.host.data(), entry.pid, node});
     if (rank != rank_ && entry.lowest == mine.lowest && entry.pid_namespace == mine.pid_namespace)
       neighbours_.emplace(rank, entry.pid);
   }

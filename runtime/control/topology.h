@@ -15,6 +15,7 @@ struct Topology {
     int node = 0;      ///< nodes are numbered in the order of their lowest rank
     std::string host;  ///< for messages
     int pid = 0;
+    int machine = 0;  ///< the real node, numbered likewise, where `node` is pretended or cannot share memory
   };
   std::vector<Place> places;  ///< by session rank
 

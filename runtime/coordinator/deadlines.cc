@@ -9,9 +9,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto between_attempts = 2s;  // longer than a rank sleeps that was not rung
-constexpr int most_attempts = 3;
-constexpr int opening_takes = 2;  // attempts: a group that opens needs the ranks' runtimes only, which may start late
+constexpr auto between_attempts = 400ms;  // so long has a rank to answer
+constexpr int most_attempts = 15;
+constexpr int opening_takes = 10;  // attempts: a group that opens needs the ranks' runtimes only, which may start late
 constexpr auto turn_of_a_pair = 100ms;  // how often is looked for what waits behind another of its name
 
 /// When it is overdue, or, if that has been said, when it is to be said again.

@@ -4,7 +4,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "ops/host/process.h"
@@ -20,14 +19,7 @@ constexpr auto rest = 10s;          // so long sleeps whoever has had nothing in
 constexpr auto longest_preemption = 500ms;  // of a thread that is about to ring
 constexpr std::chrono::nanoseconds polling_nap = 1ms;
 constexpr int eager_passes = 64;
-std::shared_ptr<const GroupInfo> group_of_all(const ControlChannel& control) {
-  auto info = std::make_shared<GroupInfo>();
-  info->name = "world";
-  info->ranks.resize(static_cast<std::size_t>(control.topology().size()));
-  std::iota(info->ranks.begin(), info->ranks.end(), 0);
-  info->rank = control.rank();
-  return info;
-}
+constexpr auto between_yields = 200us;  // beside processes that fill all cores each costs milliseconds
 
 std::vector<InFlight> list(const PendingQueue& queue) {
   std::vector<InFlight> result;
@@ -47,7 +39,7 @@ std::vector<InFlight> list(const PendingQueue& queue) {
 Driver::Driver(std::unique_ptr<ControlChannel> control, BackendList backends, Device device, const Config& config)
     : config_(config),
       control_(std::move(control)),
-      world_group_(group_of_all(*control_)),
+      world_group_(group_of_all(control_->rank(), control_->topology().size())),
       program_groups_(world_group_, control_->rank()),
       has_device_(device.kind != DeviceKind::cpu),
       oversubscribed_(
@@ -322,8 +314,12 @@ void Driver::leave_drivers() {
 
 void Driver::run_in_background() {
   Doorbell& doorbell = control_->doorbell();
+  Clock::time_point yielded;
   for (bool again = false; !stop_;) {
-    if (std::exchange(again, false)) sched_yield();  // a thread of the program may be queued for this core
+    if (std::exchange(again, false) && Clock::now() - yielded >= between_yields) {
+      sched_yield();  // a thread of the program may be queued for this core
+      yielded = Clock::now();
+    }
     std::uint32_t ticket = doorbell.ticket();
     std::chrono::nanoseconds nap = safety_wakeup;
     background_wakes_ = Clock::now() + nap;  // before it passes by: who leaves the role looks
@@ -340,7 +336,9 @@ void Driver::run_in_background() {
       // Else peers ring when there is more to do.
       background_relies_on_drivers_ = relies && (moved || cycle_.operations_poll());
       if (moved || relies) idle_passes_ = 0;
-      nap = relies ? nap_between_rings() : moved ? 0ns : background_nap();
+      again = moved && !relies;
+      if (again) continue;
+      nap = relies ? nap_between_rings() : background_nap();
       if (stop_) return;
       background_wakes_ = Clock::now() + nap;
     }

@@ -5,12 +5,22 @@
 #include <kolo/error.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "runtime/operation/arguments.h"
 #include "runtime/types/rank_set.h"
 
 namespace kolo {
+
+std::shared_ptr<const GroupInfo> group_of_all(int rank, int ranks) {
+  auto info = std::make_shared<GroupInfo>();
+  info->name = "world";
+  info->ranks.resize(static_cast<std::size_t>(ranks));
+  std::iota(info->ranks.begin(), info->ranks.end(), 0);
+  info->rank = rank;
+  return info;
+}
 
 std::uint64_t ProgramGroups::hash(const std::vector<int>& ranks, Order order) {
   detail::Hash hash;

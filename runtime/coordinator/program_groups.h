@@ -11,6 +11,9 @@
 
 namespace kolo {
 
+/// Of all ranks of a session.
+std::shared_ptr<const GroupInfo> group_of_all(int rank, int ranks);
+
 /// The groups that this rank's program has made. Members need not agree to make one: its number follows from its ranks,
 /// from how it is ordered, and from how many such groups came before. Thread-safe.
 class ProgramGroups {

@@ -7,6 +7,11 @@
 #include "runtime/operation/arguments.h"
 
 namespace kolo {
+namespace {
+
+constexpr int attempts_to_complete = 5;
+
+}  // namespace
 
 std::optional<WhoHas> Census::overdue(const Overdue& message) {
   news_ = true;
@@ -26,6 +31,10 @@ void Census::present(const Presence& message) {
   const auto found = open_.find(message.name);
   if (found == open_.end() || found->second.question != message.question) return;  // what was asked before is over
   Open& open = found->second;
+  if (message.overdue && !message.here) {  // the ranks have agreed on it since it was asked for
+    open.asked.running = true;
+    open.here.add(std::exchange(open.missing, {}));
+  }
   (message.here || open.asked.running ? open.here : open.missing).add(message.rank);
   if (!message.here && !message.last.empty())
     open.came_to += fmt::format("; {} has come to {}", to_string(RankSet{message.rank}), message.last);
@@ -52,7 +61,7 @@ std::vector<DownMessage> Census::take() {
       ++next;
       continue;
     }
-    const bool is_about_to_run = all_answered && open.missing.empty() && open.asked.attempt == 1;
+    const bool is_about_to_run = all_answered && open.missing.empty() && open.asked.attempt <= attempts_to_complete;
     if (open.confirmed && !is_about_to_run) decisions.push_back(failure(open));
     next = open_.erase(next);
   }

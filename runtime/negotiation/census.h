@@ -16,9 +16,9 @@ namespace kolo {
 
 /// At the root of a group's tree: who has submitted the operations whose deadline has passed on some rank. Pure state.
 ///
-/// A rank whose operation is overdue says so, and again every other second. All ranks are asked, and when all have
-/// answered, or when the rank says so again, the operation fails with the names of those that are missing or do not
-/// answer. What all have submitted gets that time to complete.
+/// A rank whose operation is overdue says so, again and again. All ranks are asked, and when all have answered, or when
+/// the rank says so again, the operation fails with the names of those that are missing or do not answer. What all have
+/// submitted gets the time of a few attempts to complete.
 class Census {
  public:
   explicit Census(const Membership& membership) : membership_(membership) {}

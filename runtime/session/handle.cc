@@ -9,6 +9,7 @@
 #include <kolo/device_backend.h>
 #include <kolo/error.h>
 
+#include "ops/gpu/gpu.h"
 #include "runtime/coordinator/driver.h"
 
 namespace kolo {
@@ -81,6 +82,12 @@ Handle::operator bool() const {
 
 void Handle::wait(void* stream) {
   if (!submission_ || submission_->request.signature.device == DeviceKind::cpu) return wait();
+  const auto& request = submission_->request;
+  if (request.ready && cuda_gpu(request.tensors.front().in.device.index).is_capturing(stream)) {
+    throw Error(ErrorCode::invalid_argument,
+                "wait() was given a stream that is being captured into a CUDA graph, of which kolo's operations cannot "
+                "be a part; wait before the capture begins or after it ends");
+  }
   const bool under_way = driver_->wait_for_launch(submission_);
   const auto submission = std::exchange(submission_, nullptr);
   const auto driver = std::exchange(driver_, nullptr);

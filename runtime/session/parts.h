@@ -90,7 +90,8 @@ class Session::Parts {
                             const PairOptions& options, bool will_wait);
   SubmissionPtr barrier(const BarrierOptions& options, bool will_wait);
   SubmissionPtr join(const Group& group);
-  void remove_group(const Group& group);
+  /// Null if it is removed already, or if this rank is no member.
+  SubmissionPtr remove_group(const Group& group, std::optional<double> timeout_seconds, bool will_wait);
   void finish(const SubmissionPtr& submission) {
     driver->wait(submission);
     driver->conclude(*submission);

@@ -183,7 +183,15 @@ void Session::Parts::mark_ready(Request& request, void* stream) const {
     }
   }
   try {
-    request.ready = cuda_gpu(device.index).mark(stream);
+    Gpu& gpu = cuda_gpu(device.index);
+    if (gpu.is_capturing(stream)) {
+      request.invalid =
+          Failure{ErrorCode::invalid_argument,
+                  "the stream 'ready' is being captured into a CUDA graph, of which kolo's operations cannot be a "
+                  "part; submit before the capture begins or after it ends"};
+      return;
+    }
+    request.ready = gpu.mark(stream);
   } catch (const Error& error) {
     request.invalid = error.failure();
   }
@@ -207,12 +215,12 @@ SubmissionPtr Session::Parts::join(const Group& group) {
   return driver->submit(std::move(request), true);
 }
 
-void Session::Parts::remove_group(const Group& group) {
+SubmissionPtr Session::Parts::remove_group(const Group& group, std::optional<double> timeout_seconds, bool will_wait) {
   if (!group.info() || group.shared_info() == driver->world_group())
     throw Error(ErrorCode::invalid_argument, "the group of all ranks cannot be removed; close the session instead");
   if (const auto failure = check_group(group.shared_info())) throw Error(*failure);
-  if (driver->has_group(*group.info()))
-    finish(driver->submit(new_request({.kind = OpKind::remove_group}, group), true));
+  if (!driver->has_group(*group.info())) return nullptr;
+  return driver->submit(new_request({.kind = OpKind::remove_group}, group, timeout_seconds), will_wait);
 }
 
 Session::Session() : Session(environment_with_warnings()) {}
@@ -313,7 +321,11 @@ Group Session::split(int color, int key, const GroupOptions& options) {
 }
 
 void Session::remove_group(const Group& group) {
-  parts_->remove_group(group);
+  if (const auto submission = parts_->remove_group(group, {}, true)) parts_->finish(submission);
+}
+Handle Session::remove_group_async(const Group& group) {
+  auto submission = parts_->remove_group(group, 0, false);
+  return submission ? Handle{parts_->driver, std::move(submission)} : Handle{};
 }
 
 }  // namespace kolo

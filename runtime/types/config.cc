@@ -131,8 +131,8 @@ Setting fusion_setting() {
   return setting;
 }
 
-const std::array<Setting, 22>& table() {
-  static const std::array<Setting, 22> rows{{
+const std::array<Setting, 24>& table() {
+  static const std::array<Setting, 24> rows{{
       fusion_setting(),
       choice_setting(
           "KOLO_FUSION_TUNING",
@@ -185,6 +185,11 @@ const std::array<Setting, 22>& table() {
                    "File in which kolo-bench --tune has noted what is fastest on this machine; none: no such file. "
                    "(empty: kolo/tuning in the user's cache folder)",
                    false, &Config::tuning),
+      text_setting(
+          "KOLO_XPMEM",
+          "Device of XPMEM, by which ranks of a node attach the memory that their sessions have adopted, where "
+          "all of them can; none: it becomes memory that they share.",
+          false, &Config::xpmem),
       choice_setting("KOLO_GPU_BACKEND", "Backend of GPU tensors: auto, nccl, or staged (through host memory).",
                      &Config::gpu_backend, {"auto", "nccl", "staged"}),
       bytes_setting(
@@ -207,10 +212,15 @@ const std::array<Setting, 22>& table() {
           "KOLO_NCCL_WIRE",
           "How NCCL sums 16-bit floats: native (rounded after every addition) or f32 (sent and added as f32).",
           &Config::nccl_wire, {"native", "f32"}),
-      flag_setting("KOLO_NCCL_REGISTER",
-                   "1: session memory is registered with NCCL; every rank must then place its tensors at the same "
-                   "offsets in it.",
-                   &Config::nccl_register, true),
+      flag_setting(
+          "KOLO_NCCL_REGISTER",
+          "1: session memory is registered with NCCL, which uses tensors where they are if all ranks have them "
+          "at the same offsets in it; others go through the pack buffer.",
+          &Config::nccl_register, true),
+      flag_setting("KOLO_NCCL_BLOCKING",
+                   "1: NCCL's communicators block, and threads of kolo's make and connect them; 0: they do not block, "
+                   "and NCCL has a thread for each launch.",
+                   &Config::nccl_blocking, true),
       flag_setting("KOLO_TIMINGS",
                    "1: SessionStats report how long collectives took; on GPUs this is measured with events, which "
                    "costs a little "
@@ -224,7 +234,8 @@ const std::array<Setting, 22>& table() {
 }
 
 /// KOLO_ variables of the tests, not of a session.
-constexpr std::array<std::string_view, 2> other_variables{"KOLO_PYTHON", "KOLO_SHARED_DIR"};
+constexpr std::array<std::string_view, 4> other_variables{"KOLO_PYTHON", "KOLO_SHARED_DIR", "KOLO_TORCH_PYTHON",
+                                                          "KOLO_TORCH_SITE"};
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {  // Levenshtein, one row at a time
   std::vector<std::size_t> row(b.size() + 1);

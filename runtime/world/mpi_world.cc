@@ -63,6 +63,10 @@ World mpi_world(MPI_Comm comm, const Config& config) {
   return world;
 }
 
+std::string why_no_mpi() {
+  return {};
+}
+
 World mpi_launcher_world(const Launched& launched, const Config& config) {
   if (launched.ranks == 0 && !mpi_usable()) return solo_world(config);
   ensure_mpi_watched(config, launched);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <numeric>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,9 +30,10 @@ void add_gpu_backends(const Config& config, const ProcessRanks& ranks, const Gpu
   GroupInfo world{.name = "world", .rank = parts.control->rank()};
   world.ranks.resize(topology.places.size());
   std::iota(world.ranks.begin(), world.ranks.end(), 0);
-  const auto here = topology.node_ranks(world.rank);
-  const auto local_rank = static_cast<int>(std::ranges::find(here, world.rank) - here.begin());
-  const GpuShare mine = find_gpu(config, topology.places[static_cast<std::size_t>(world.rank)].host, local_rank);
+  const Topology::Place& place = topology.places[static_cast<std::size_t>(world.rank)];
+  const auto before = std::span(topology.places).first(static_cast<std::size_t>(world.rank));
+  const auto local_rank = std::ranges::count(before, place.machine, &Topology::Place::machine);
+  const GpuShare mine = find_gpu(config, place.host, static_cast<int>(local_rank));
   Writer message;
   put(message, mine.identity);
   std::vector<GpuIdentity> identities;
@@ -57,6 +59,7 @@ World process_world(Gathering& gathering, std::function<void(int exit_code)> end
   ProcessRanks ranks{gathering, {}, channel->doorbells(), config.report, known_of_settings(config, gathering)};
   for (const Topology::Place& place : channel->topology().places) ranks.node_of.push_back(place.node);
   ranks.domain_of = domains_of(config, ranks.node_of, gathering);
+  if (config.xpmem != "none") ranks.xpmem = Xpmem::open(config.xpmem);
   parts->control = std::move(channel);
   parts->backends = backends.host(config.backend, ranks);
   add_gpu_backends(config, ranks, backends.for_gpus(ranks), *parts);

@@ -4,11 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <utility>
 
 #include <kolo/error.h>
 
+#include "ops/host/machine.h"
 #include "runtime/control/process_watch.h"
 #include "runtime/control/topology.h"
 #include "runtime/control/wire.h"
@@ -30,9 +30,7 @@ Clock::time_point after(Clock::time_point start, double seconds) {
 
 /// Equal for processes that can share memory: on one machine, under one host name, and which see each other's numbers.
 std::string node_of_this_process() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  return fmt::format("{} {} {}", host_name(), boot, pid_namespace());
+  return fmt::format("{} {} {}", host_name(), boot_id(), pid_namespace());
 }
 
 Error different_sizes(int rank, int size, int of_rank_0) {

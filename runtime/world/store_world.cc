@@ -109,6 +109,19 @@ World store_launcher_world(const Launched& launched, const Config& config) {
   return store_world(store, launched.rank, launched.ranks, config);
 }
 
+std::string why_not_over_mpi(int rank, int size) {
+  Launched said;
+  try {
+    said = launched();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  if (!said.by_mpi || said.ranks == 0) return "no launcher that MPI knows has started this process";
+  if (said.rank != rank || said.ranks != size)
+    return fmt::format("the launcher has started this process as rank {} of {}", said.rank, said.ranks);
+  return why_no_mpi();
+}
+
 World launcher_world(const Config& config) {
   const Launched said = launched();
   if (said.by_mpi) return mpi_launcher_world(said, config);

@@ -1,31 +1,35 @@
 #!/usr/bin/env bash
-# Kills a run that writes a checkpoint after every step, at some moment, and resumes it; again and again, until it has come to its
-# end. No checkpoint that was complete may ever be lost or damaged, and the end must be that of a run that nobody disturbed.
+# Kills a run of two ranks that write a checkpoint after every step, at some moment, and resumes it; again and again, until it has come to
+# its end. No checkpoint that was complete may ever be lost or damaged, and losses and parameters must be those of a run that nobody disturbed.
 #
-# usage: kill_resume_test.sh KOLO_TRAIN MPIRUN [TRIES [INSIDE]]
+# usage: kill_resume_test.sh KOLO_TRAIN MPIRUN [TRIES [INSIDE [SEED]]]
 #
-# Every third time it is mpirun that is killed, and the ranks have to notice.
+# Of three times one kills all ranks, one a single rank, and one mpirun: the ranks have to notice.
 #
-#   TRIES   how many times to kill (default: 50); the run is made long enough for them
+#   TRIES   how many times to kill (default: 100); the run is made long enough for them
 #   INSIDE  fail unless this many of them were in the middle of writing a checkpoint (default: 10)
+#   SEED    of the moments (default: a new one, which is printed)
 set -euo pipefail
-program=$1 mpirun=$2 tries=${3:-50} inside_wanted=${4:-10}
+program=$1 mpirun=$2 tries=${3:-100} inside_wanted=${4:-10} seed=${5:-$((RANDOM))}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 ASAN_OPTIONS=detect_leaks=0
+RANDOM=$seed
+printf 'seed %d\n' "$seed"
 
 fail() {
-  printf 'kill_resume_test: %s\n' "$*" >&2
+  printf 'kill_resume_test: %s (seed %d)\n' "$*" "$seed" >&2
   tail -n 20 "$folder/out" >&2
   exit 1
 }
 
 # The model is large enough for a write to take about as long as a step.
 flags=(--model mlp --sizes 784,256,10 --optimizer adamw --batch 256 --seed 3 --lr 1e-3 --eval-every 1000000)
-train() {  # RANKS FLAG...
-  local ranks=$1
-  shift
-  exec "$mpirun" --oversubscribe -np "$ranks" "$program" "${flags[@]}" "$@"
+train() {  # FLAG...
+  exec "$mpirun" --oversubscribe -np 2 "$program" "${flags[@]}" "$@"
+}
+train_on() {  # FLAG...
+  train --checkpoint "$folder/checkpoints" --every 1 --resume --log "$folder/killed.jsonl" "$@"
 }
 
 # Steps of the newest complete checkpoint; -1 if there is none.
@@ -37,35 +41,47 @@ newest() {
 
 resumed_step() { sed -n 's/^resume    from step \([0-9]*\) .*/\1/p' "$folder/out"; }
 
+# Step and loss of each step, without what depends on the clock.
+losses() { grep -o '"event":"step","step":[0-9]*,"loss":[^,]*' "$1"; }
+
 inside=0 before=-1 steps=100000
 for ((try = 1; try <= tries; ++try)); do
   : >"$folder/out"  # that of the try before would look as if this one had come as far
-  train 2 --steps $steps --checkpoint "$folder/checkpoints" --every 1 --resume >>"$folder/out" 2>&1 &
+  train_on --steps $steps >>"$folder/out" 2>&1 &
   launcher=$!
   while ! grep -q '^resume ' "$folder/out" && kill -0 $launcher 2>/dev/null; do sleep 0.01; done
   sleep "$(awk -v n=$((RANDOM % 600)) 'BEGIN { print n / 1000 }')"
   seen=$(newest)
-  ranks=$(pgrep -P $launcher || true)
-  [[ -n $ranks ]] || fail "try $try: the run ended by itself"
-  if ((try % 3 == 0)); then kill -9 $launcher; else kill -9 $ranks; fi
+  read -ra ranks <<<"$(pgrep -P $launcher | tr '\n' ' ' || true)"
+  ((${#ranks[@]} > 0)) || fail "try $try: the run ended by itself"
+  case $((try % 3)) in
+    0) kill -9 $launcher ;;
+    1) kill -9 "${ranks[@]}" ;;
+    2) kill -9 "${ranks[RANDOM % ${#ranks[@]}]}" ;;
+  esac
   wait $launcher 2>/dev/null || true
-  if grep -q 'damaged' "$folder/out"; then fail "try $try: a checkpoint was damaged"; fi
+  if grep -q 'damaged\|lost' "$folder/out"; then fail "try $try: a checkpoint was damaged or lost"; fi
   from=$(resumed_step)
   if ((before >= 0)) && ((${from:--1} < before)); then fail "try $try: step $before was complete, and step ${from:-0} was resumed"; fi
-  if compgen -G "$folder/checkpoints/.writing-*" >/dev/null; then inside=$((inside + 1)); fi
+  if compgen -G "$folder/checkpoints/.writing-step-*" >/dev/null; then inside=$((inside + 1)); fi
   before=$(newest)
   ((before >= seen)) || fail "try $try: step $seen was complete, and step $before is the newest"
 done
-while [[ -n ${ranks:-} ]] && kill -0 $ranks 2>/dev/null; do sleep 0.05; done  # their launcher may be gone, and they go on
+for rank in "${ranks[@]}"; do  # their launcher may be gone, and they go on
+  while kill -0 "$rank" 2>/dev/null; do sleep 0.05; done
+done
 before=$(newest)
 ((before > 0)) || fail "no checkpoint was complete in $tries tries"
 
 # The rest of the way, a few steps on, and the same way without a stop.
 steps=$((before + 3))
-(train 2 --steps $steps --checkpoint "$folder/checkpoints" --every 1 --resume --save "$folder/killed.safetensors") >"$folder/out" 2>&1 || fail "the last resume failed"
+(train_on --steps $steps --save "$folder/killed.safetensors") >"$folder/out" 2>&1 || fail "the last resume failed"
 if grep -q 'damaged' "$folder/out"; then fail "the last checkpoint was damaged"; fi
-(train 2 --steps $steps --save "$folder/straight.safetensors") >"$folder/out" 2>&1 || fail "the run without a stop failed"
+(train --steps $steps --save "$folder/straight.safetensors" --log "$folder/straight.jsonl") >"$folder/out" 2>&1 ||
+  fail "the run without a stop failed"
 cmp "$folder/killed.safetensors" "$folder/straight.safetensors" >&2 || fail "the parameters differ from those of a run without a stop"
+diff <(losses "$folder/killed.jsonl") <(losses "$folder/straight.jsonl") >&2 || fail "the losses differ from those of a run without a stop"
+[[ $(losses "$folder/killed.jsonl" | wc -l) == "$steps" ]] || fail "the log does not have $steps steps"
 ((inside >= inside_wanted)) || fail "only $inside of $tries kills were inside a write"
-printf 'killed %d times within %d steps, %d of them inside a write: nothing was lost, the parameters are the same\n' \
+printf 'killed %d times within %d steps, %d of them inside a write: nothing was lost, losses and parameters are the same\n' \
   "$tries" "$steps" "$inside"

@@ -34,7 +34,7 @@ double bytes_per_parameter(Session& session, std::size_t shards_from) {
   constexpr std::int64_t inputs = 784, examples = 4;
   const double before = proportional_bytes();
   models::Mlp model({inputs, 3000, 3000, 10});
-  const std::size_t parameters = models::parameter_elements(model);
+  const auto parameters = static_cast<std::size_t>(gradient_elements(model));
   const SharedFloats values(session, parameters), gradients(session, parameters);
   model.bind(values.all(), gradients.all());
   model.initialise(1);

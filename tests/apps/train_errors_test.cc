@@ -31,12 +31,7 @@ class TrainErrors : public ::testing::Test {
     return problems.empty() ? "none" : without_folder(problems.front());
   }
 
-  std::string without_folder(std::string text) const {
-    for (std::size_t at = 0; (at = text.find(folder_.path().string())) != std::string::npos;) {
-      text.replace(at, folder_.path().string().size(), "DIR");
-    }
-    return text;
-  }
+  std::string without_folder(std::string text) const { return without(folder_, std::move(text)); }
 
   std::string path(std::string_view name) const { return fmt::format("'{}'", (folder_ / name).string()); }
 
@@ -55,6 +50,15 @@ TEST_F(TrainErrors, Flags) {
   EXPECT_EQ(problem(0, "--lr"), "the required argument for option '--lr' is missing; --help shows how to write it");
   EXPECT_EQ(problem(0, "--lr 1 --lr 2"), "--lr is given twice; keep one");
   EXPECT_EQ(problem(0, "--log x --save x"), "--log and --save both name x; give each a file of its own");
+}
+
+TEST_F(TrainErrors, ADeviceThatIsNotThere) {
+  const std::string none(
+      "--device cuda finds no GPU (a build without CUDA, no driver, or none that this process may see); look at "
+      "nvidia-smi and CUDA_VISIBLE_DEVICES, or leave it out");
+  EXPECT_EQ(problem(2, "--device cuda", "CUDA_VISIBLE_DEVICES= "), none);
+  EXPECT_EQ(problem(0, "--device gpu"), "--device: unknown device 'gpu' (known: cpu, cuda); choose one of them");
+  EXPECT_EQ(problem(0, "--tf32"), "--tf32 means nothing to --device cpu (it is for cuda); leave it out");
 }
 
 TEST_F(TrainErrors, Values) {
@@ -129,7 +133,8 @@ TEST_F(TrainErrors, Settings) {
             "KOLO_FUSION_BYTE is no setting; did you mean KOLO_FUSION_BYTES? (--help lists the settings)");
   EXPECT_EQ(problem(0, "", "KOLO_FUSION_BYTES=lots").substr(0, 27), "KOLO_FUSION_BYTES is 'lots'");
   EXPECT_EQ(problem(0, "", "KOLO_BACKEND=nosuch"), "KOLO_BACKEND is 'nosuch'; it takes one of auto, local, shm, mpi");
-  EXPECT_EQ(train(folder_, 0, "--sizes 784,10 --steps 0", "KOLO_SHARED_DIR=/nowhere").code, 0);
+  EXPECT_EQ(train(folder_, 0, "--sizes 784,10 --steps 0", "KOLO_SHARED_DIR=/nowhere KOLO_TORCH_PYTHON=/nowhere").code,
+            0);
 }
 
 TEST_F(TrainErrors, ALauncherOfAnotherMpi) {

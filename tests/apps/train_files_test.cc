@@ -31,12 +31,7 @@ class TrainFiles : public ::testing::Test {
     const auto problems = done.problems();
     return problems.size() == 1 ? without_folder(problems.front()) : done.err;
   }
-  std::string without_folder(std::string text) const {
-    for (std::size_t at = 0; (at = text.find(folder_.path().string())) != text.npos;) {
-      text.replace(at, folder_.path().string().size(), "DIR");
-    }
-    return text;
-  }
+  std::string without_folder(std::string text) const { return without(folder_, std::move(text)); }
   std::vector<std::string> names_in(std::string_view name) const {
     std::vector<std::string> names;
     for (const auto& entry : fs::directory_iterator(folder_ / name)) names.push_back(entry.path().filename().string());

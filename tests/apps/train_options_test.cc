@@ -2,8 +2,11 @@
 
 #include "apps/train/options/options.h"
 
+#include <map>
+#include <regex>
 #include <sstream>
 
+#include "apps/train/options/model_flags.h"
 #include "tests/apps/train_testing.h"
 
 namespace kolo::testing {
@@ -31,11 +34,7 @@ class TrainOptions : public ::testing::Test {
     return "no error";
   }
 
-  std::string without_folder(std::string text) const {
-    const std::string folder = folder_.path().string();
-    for (std::size_t at = 0; (at = text.find(folder)) != text.npos;) text.replace(at, folder.size(), "DIR");
-    return text;
-  }
+  std::string without_folder(std::string text) const { return without(folder_, std::move(text)); }
 
   /// --config with a file of these lines.
   std::string config(const std::string& lines) {
@@ -76,6 +75,81 @@ TEST_F(TrainOptions, EachModelHasItsRecipe) {
   EXPECT_EQ(parse("--model llama --optimizer adamw --lr 1e-4 --weight-decay 0").weight_decay, 0);
 }
 
+/// The larger the model, the smaller the rate; flags win.
+TEST_F(TrainOptions, TheRecipeFollowsThePreset) {
+  const Options tiny = parse("--model llama --preset tiny"), usual = parse("--model llama"),
+                small = parse("--model llama --preset small"), base = parse("--model llama --preset base");
+  EXPECT_EQ(tiny.lr, 1e-2);
+  EXPECT_EQ(small.lr, 2e-3);
+  EXPECT_EQ(usual.lr, small.lr);
+  EXPECT_EQ(base.lr, 6e-4) << "GPT-3 Small's";
+  EXPECT_EQ(base.warmup, 750);
+  EXPECT_EQ(small.warmup, 60);
+  EXPECT_EQ(base.batch, 4);
+  const Options given = parse("--model llama --preset base --lr 1e-3 --warmup 7 --batch 3");
+  EXPECT_EQ(given.lr, 1e-3);
+  EXPECT_EQ(given.warmup, 7);
+  EXPECT_EQ(given.batch, 3);
+  const auto help = std::regex_replace(train(folder_, 0, "--help").out, std::regex("\\s+"), " ");
+  EXPECT_NE(help.find("0.01 for its preset tiny, 0.0006 for its preset base"), help.npos) << help;
+  EXPECT_NE(help.find("750 for its preset base"), help.npos) << help;
+}
+
+TEST_F(TrainOptions, PresetHelpListsSizesAndMemory) {
+  for (const char* flags : {"--model llama --preset help", "--preset=help --batch many"}) {
+    const auto help = train(folder_, 2, flags);
+    EXPECT_EQ(help.code, 0) << help.err;
+    std::istringstream lines(help.out);
+    std::map<std::string, std::string> rows;
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream words(line);
+      std::string name, rest;
+      words >> name;
+      std::getline(words >> std::ws, rest);
+      rows[name] = std::regex_replace(rest, std::regex(" +"), " ");
+    }
+    // 16 bytes each with adamw, all of them on every rank: no parameter is worth sharing.
+    EXPECT_EQ(rows["tiny"], "39584 618 KiB 618 KiB 618 KiB 0.01 60 8");
+    EXPECT_EQ(rows["base"], "179448576 2.7 GiB 2.0 GiB 1.5 GiB 0.0006 750 4");
+    EXPECT_NE(help.out.find("dim 768, layers 12, heads 12, kv-heads 3, ffn 3072, vocab 50000, positions 2048"),
+              help.out.npos)
+        << help.out;
+  }
+}
+
+/// They are rows of the model's kind, and what they take depends on it.
+TEST_F(TrainOptions, FlagsOfAModel) {
+  const Options options = parse("--model llama --preset tiny --layers 3 --rope-theta 5e5 --tied-head");
+  const models::ModelSettings settings = train::given_settings(options);
+  EXPECT_EQ(settings.llama.layers, 3);
+  EXPECT_EQ(settings.llama.dim, 32) << "the preset's";
+  EXPECT_EQ(settings.llama.rope_theta, 5e5);
+  EXPECT_TRUE(settings.llama.tied_head);
+  EXPECT_EQ(train::given_settings(parse("--model cnn --filters 7")).cnn.filters, 7);
+  EXPECT_FALSE(train::given_settings(parse(config("model = llama\ntied-head = no\n"))).llama.tied_head);
+  EXPECT_EQ(train::given_settings(parse("--sizes 784,3,10")).sizes, (std::vector<std::int64_t>{784, 3, 10}));
+  EXPECT_EQ(error("--model llama --heads -1"), "--heads is '-1'; it takes a whole number from 1 to 16777216");
+  EXPECT_EQ(error("--model llama --norm-eps nan"),
+            "--norm-eps is 'nan'; it takes a number above 0, such as 0.1 or 1e-3");
+  EXPECT_EQ(error(config("model = llama\ntied-head = maybe\n")),
+            "tied-head in DIR/run.conf is 'maybe'; it takes yes or no");
+  EXPECT_EQ(error("--filters 3 --model llama"),
+            "--filters means nothing to --model llama (it is for cnn); leave it out");
+  EXPECT_EQ(error("--recompute"), "--recompute means nothing to --model mlp (it is for llama); leave it out");
+  EXPECT_EQ(error("--preset tiny"), "--preset means nothing to --model mlp (it is for llama); leave it out");
+  EXPECT_EQ(error("--model cnn --sample 3"), "--sample means nothing to --model cnn (it is for llama); leave it out");
+  EXPECT_EQ(error("--model llama --augment"),
+            "--augment means nothing to --model llama (it is for cnn and mlp); leave it out");
+}
+
+TEST_F(TrainOptions, FlagsThatContradictTheData) {
+  const auto done = train(folder_, 2, "--model cnn --channels 3 --steps 1");
+  EXPECT_EQ(done.code, 1);
+  EXPECT_EQ(done.problems(),
+            std::vector<std::string>{"--channels 3 contradicts the data (which have 1); leave --channels out"});
+  EXPECT_EQ(train(folder_, 2, "--model cnn --channels 1 --filters 2 --dense 2 --steps 1").code, 0);
+}
+
 TEST_F(TrainOptions, SwitchesTakeNoValue) {
   EXPECT_TRUE(parse("--augment --batch 7").augment);
   EXPECT_FALSE(parse("--batch 7").augment);
@@ -96,7 +170,7 @@ TEST_F(TrainOptions, ReadsEveryFlag) {
       "--model mlp --sizes 784,5,10 --init i --data d --order sequential --epochs 3 --steps 4 --batch=8 --optimizer "
       "sgd "
       "--lr 1e-2 --momentum 0 --seed 18446744073709551615 --save s --save-dtype bf16 --log l --eval-every 6");
-  EXPECT_EQ(options.sizes, (std::vector<std::int64_t>{784, 5, 10}));
+  EXPECT_EQ(options.model_flags.at("sizes").value, "784,5,10");
   EXPECT_EQ(options.init, "i");
   EXPECT_EQ(options.data, "d");
   EXPECT_EQ(options.order, models::Order::sequential);

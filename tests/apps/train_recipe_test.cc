@@ -153,11 +153,11 @@ TEST_F(TrainRecipe, ACheckpointThatThereIsNoMemoryForIsRefused) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "sanitizers need more memory than a limit allows";
 #endif
-  for (int ranks : {0, 2}) {  // 50 MB for parameters, gradients and momentum each, and 200 for two copies
-    const auto done =
-        run_shell(folder_, fmt::format("ulimit -d 300000; {} --sizes 784,8000,800,10 --batch 10 --steps 2 "
-                                       "--checkpoint {} --every 1",
-                                       kolo_train(ranks), path("run")));
+  // 50 MB for parameters, gradients and momentum each, and 200 for two copies, over all ranks.
+  for (int ranks : {0, 2}) {
+    const auto done = run_shell(folder_, fmt::format("ulimit -d {}; {} --sizes 784,8000,800,10 --batch 10 --steps 2 "
+                                                     "--checkpoint {} --every 1",
+                                                     ranks == 0 ? 300000 : 260000, kolo_train(ranks), path("run")));
     EXPECT_EQ(done.code, 1) << done.err;
     ASSERT_EQ(done.problems().size(), 1u) << done.err;
     EXPECT_EQ(done.problems()[0], "there is not enough memory; use smaller sizes or fewer ranks on this machine");
@@ -169,8 +169,8 @@ TEST_F(TrainRecipe, RanksThatRunOutOfMemoryAgree) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "sanitizers need more address space than a limit allows";
 #endif
-  // What 1 GB does not hold: the tensors of both ranks, and the moments.
-  for (const char* flags : {"--sizes 784,60000,10", "--sizes 784,70000,10 --optimizer adam"}) {
+  // What 1 GB does not hold: values and gradients with the momentum, and with both moments.
+  for (const char* flags : {"--sizes 784,110000,10", "--sizes 784,90000,10 --optimizer adam"}) {
     const auto done = run_shell(
         folder_, fmt::format("ulimit -v 1000000; {} {} --steps 1 --log {}", kolo_train(2), flags, path("log")));
     EXPECT_EQ(done.code, 1) << flags << done.err;
@@ -271,6 +271,39 @@ TEST_F(TrainRecipe, EventFilesSayWhatTheLogSays) {
     EXPECT_EQ(scalars.at("eval/accuracy").at(event["step"]), event["accuracy"].get<float>());
     EXPECT_EQ(scalars.at("eval/loss").at(event["step"]), event["loss"].get<float>());
   }
+}
+
+/// Of every parameter, after some steps: on two ranks, where the largest is shared out, as on one.
+TEST_F(TrainRecipe, EventFilesHaveTheNormsOfParameters) {
+  const auto norms = [&](int ranks, const std::string& name, const std::string& flags) {
+    run(ranks, name, "--steps 5 --norms-every 2 --tensorboard " + path(name + "_events") + flags);
+    std::map<std::string, std::map<std::uint64_t, float>> found;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_ / (name + "_events"))) {
+      for (const auto& [tag, values] : scalars_in(read_file(entry.path()))) {
+        if (tag.starts_with("norm/")) found[tag] = values;
+      }
+    }
+    return found;
+  };
+  const auto one = norms(1, "one", " --batch 200"), two = norms(2, "two", " --batch 100 --clip 100");
+  ASSERT_EQ(one.size(), 8u);
+  for (const auto& [tag, values] : one) {
+    ASSERT_EQ(values.size(), 3u) << tag;
+    for (const auto& [step, value] : values) EXPECT_NEAR(two.at(tag).at(step), value, 1e-4 * value) << tag;
+  }
+  const models::SafetensorsFile end(saved("two"));
+  double gradients = 0;
+  for (const models::StoredTensor& tensor : end.tensors()) {
+    std::vector<float> values((tensor.end - tensor.begin) / 4);
+    end.read(tensor, values);
+    double squares = 0;
+    for (const float value : values) squares += static_cast<double>(value) * value;
+    EXPECT_NEAR(two.at("norm/value/" + tensor.name).at(4), std::sqrt(squares), 1e-5 * std::sqrt(squares));
+    gradients += std::pow(two.at("norm/gradient/" + tensor.name).at(4), 2);
+  }
+  EXPECT_NEAR(std::sqrt(gradients), of_steps("two", "grad_norm").at(4), 1e-5) << "together";
+  const auto problem = train(folder_, 0, "--norms-every 3").problems();
+  EXPECT_EQ(problem, std::vector<std::string>{"--norms-every needs --tensorboard DIR; add it"});
 }
 
 TEST_F(TrainRecipe, APictureOfTheLoss) {

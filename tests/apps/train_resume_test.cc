@@ -22,12 +22,7 @@ class TrainResume : public ::testing::Test {
     const auto problems = done.problems();
     return problems.size() == 1 ? without_folder(problems.front()) : done.err;
   }
-  std::string without_folder(std::string text) const {
-    for (std::size_t at = 0; (at = text.find(folder_.path().string())) != std::string::npos;) {
-      text.replace(at, folder_.path().string().size(), "DIR");
-    }
-    return text;
-  }
+  std::string without_folder(std::string text) const { return without(folder_, std::move(text)); }
   std::vector<std::string> checkpoints(std::string_view name) const {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(folder_ / name)) {
@@ -47,7 +42,8 @@ TEST_F(TrainResume, TheSameBitsAsARunWithoutAStop) {
   run(2, flags + "--steps 20 --save " + path("straight.safetensors") + " --log " + path("straight.jsonl"));
   // Killed in effect: the run of 20 steps is made to end at 9 by resuming from a copy.
   run(2, flags + "--steps 20 --every 9 --keep 9 --checkpoint " + path("all"));
-  EXPECT_EQ(checkpoints("all"), (std::vector<std::string>{"step-000000009", "step-000000018", "step-000000020"}));
+  EXPECT_EQ(checkpoints("all"), (std::vector<std::string>{"step-000000007", "step-000000009", "step-000000014",
+                                                          "step-000000018", "step-000000020"}));
   std::filesystem::create_directory(folder_ / "cut");
   std::filesystem::copy(folder_ / "all/step-000000009", folder_ / "cut/step-000000009");
   std::filesystem::copy(folder_ / "straight.jsonl", folder_ / "cut.jsonl");
@@ -57,7 +53,7 @@ TEST_F(TrainResume, TheSameBitsAsARunWithoutAStop) {
   EXPECT_EQ(read_file(folder_ / "resumed.safetensors"), read_file(folder_ / "straight.safetensors"));
   EXPECT_EQ(losses_in(folder_ / "cut.jsonl"), losses_in(folder_ / "straight.jsonl"));
   EXPECT_EQ(events_in(folder_ / "cut.jsonl", "eval").size(), events_in(folder_ / "straight.jsonl", "eval").size());
-  EXPECT_EQ(checkpoints("cut"), (std::vector<std::string>{"step-000000009", "step-000000020"}));
+  EXPECT_EQ(checkpoints("cut"), (std::vector<std::string>{"step-000000014", "step-000000020"}));
 }
 
 /// A run that is asked to end early leaves a checkpoint, no model, and the code 0; and goes on as if it had not.
@@ -121,38 +117,6 @@ TEST_F(TrainResume, ARunThatIsDoneMeasuresAgain) {
   }
 }
 
-TEST_F(TrainResume, AnotherNumberOfRanksIsEqualToRounding) {
-  run(2, "--batch 300 --steps 12 --save " + path("straight.safetensors"));
-  run(0, "--steps 0 --save " + path("start.safetensors"));
-  run(2, "--batch 300 --steps 6 --checkpoint " + path("c"));
-  std::filesystem::copy(folder_ / "c", folder_ / "d", std::filesystem::copy_options::recursive);
-  run(3, "--batch 200 --steps 12 --resume --save " + path("three.safetensors") + " --checkpoint " + path("c"));
-  run(0, "--batch 100 --accumulate 6 --steps 12 --resume --save " + path("one.safetensors") + " --checkpoint " +
-             path("d"));
-  EXPECT_LT(apart(folder_ / "three.safetensors", folder_ / "straight.safetensors", folder_ / "start.safetensors"),
-            1e-4);
-  EXPECT_LT(apart(folder_ / "one.safetensors", folder_ / "straight.safetensors", folder_ / "start.safetensors"), 1e-4);
-}
-
-TEST_F(TrainResume, ADamagedCheckpointIsPassedOver) {
-  const std::string flags = "--batch 500 --checkpoint " + path("c");
-  run(2, flags + " --steps 6 --every 3 --save " + path("six.safetensors"));
-  const auto model = folder_ / "c/step-000000006/model.safetensors";
-  std::string bytes = read_file(model);
-  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
-  write_file(model, bytes);
-  const auto done = run(2, flags + " --steps 6 --resume --save " + path("again.safetensors"));
-  ASSERT_EQ(done.problems().size(), 1u) << done.err;
-  EXPECT_EQ(
-      done.problems()[0],
-      "the checkpoint of step 6 is damaged (the CRC-32C of model.safetensors is wrong): going on from the one before "
-      "it; it is now called unusable-step-000000006");
-  EXPECT_NE(done.out.find("resume    from step 3 of "), std::string::npos) << done.out;
-  EXPECT_EQ(read_file(folder_ / "again.safetensors"), read_file(folder_ / "six.safetensors"));
-  EXPECT_EQ(checkpoints("c"),
-            (std::vector<std::string>{"step-000000003", "step-000000006", "unusable-step-000000006"}));
-}
-
 TEST_F(TrainResume, WithoutAUsableCheckpointItStartsAtZero) {
   const auto done = run(2, "--batch 500 --steps 2 --resume --checkpoint " + path("new"));
   EXPECT_NE(done.out.find("resume    no usable checkpoint in "), std::string::npos) << done.out;
@@ -175,10 +139,11 @@ TEST_F(TrainResume, WhatDoesNotBelongTogetherIsRefused) {
       "1000" +
           advice);
   EXPECT_EQ(problem(0, adamw + " --order sequential" + to),
-            "the checkpoint is of another run: its --order was \"shuffled\", and now it is \"sequential\"" + advice);
-  EXPECT_NE(problem(0, "--batch 500 --resume --steps 4" + to).find("resume with the optimizer that wrote it"),
-            std::string::npos);
-  const auto done = train(folder_, 0, "--sizes 784,16,10 --optimizer adamw --batch 500 --resume --steps 4" + to);
+            "the checkpoint is of another run: its --order was shuffled, and now it is sequential" + advice);
+  EXPECT_EQ(problem(0, "--batch 500 --resume --steps 4" + to),
+            "the checkpoint is of another run: its --optimizer was adamw, and now it is sgd" + advice);
+  const auto done =
+      train(folder_, 0, "--sizes 784,16,10 --seed 5 --resume --steps 4 --batch 500 --optimizer adamw" + to);
   EXPECT_NE(done.err.find("does not fit the model"), std::string::npos) << done.err;
 }
 

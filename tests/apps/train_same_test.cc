@@ -11,8 +11,9 @@ std::string timeless(const std::filesystem::path& log) {
   std::istringstream lines(read_file(log));
   for (std::string line; std::getline(lines, line);) {
     auto event = nlohmann::ordered_json::parse(line);
-    event.erase("samples_per_s");
-    event.erase("exposed_comm");
+    for (const char* timed : {"samples_per_s", "tokens_per_s", "exposed_comm", "data_wait", "flops_per_s", "of_peak"}) {
+      event.erase(timed);
+    }
     text += event.dump() + "\n";
   }
   return text;

@@ -42,6 +42,13 @@ inline Finished run_shell(const TempFolder& folder, const std::string& command) 
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(out), read_file(err)};
 }
 
+/// A text in which DIR stands for the folder.
+inline std::string without(const TempFolder& folder, std::string text) {
+  const std::string path = folder.path().string();
+  for (std::size_t at = 0; (at = text.find(path)) != text.npos;) text.replace(at, path.size(), "DIR");
+  return text;
+}
+
 /// The words that start kolo-train on `ranks` ranks; 0: without a launcher.
 inline std::string kolo_train(int ranks) {
   const std::string program = fmt::format("'{}'", KOLO_TRAIN);

@@ -1,6 +1,10 @@
 // kolo-train on tokens: what is trained on and held out, what it writes, and what is said about tokens that mean
 // nothing.
 
+#include <cmath>
+#include <span>
+
+#include "models/tokenizer/tokenizer.h"
 #include "tests/apps/train_testing.h"
 
 namespace kolo::testing {
@@ -27,12 +31,7 @@ class TrainTokens : public ::testing::Test {
     const auto problems = done.problems();
     return problems.size() == 1 ? without_folder(problems.front()) : done.err;
   }
-  std::string without_folder(std::string text) const {
-    for (std::size_t at = 0; (at = text.find(folder_.path().string())) != std::string::npos;) {
-      text.replace(at, folder_.path().string().size(), "DIR");
-    }
-    return text;
-  }
+  std::string without_folder(std::string text) const { return without(folder_, std::move(text)); }
 
   TempFolder folder_;
 };
@@ -69,6 +68,87 @@ TEST_F(TrainTokens, EvaluationWeighsRanksRight) {
     losses.push_back(events_in(folder_ / "log", "eval").at(0)["loss"].get<double>());
     EXPECT_NEAR(losses.back(), losses.front(), 1e-6);
   }
+}
+
+TEST_F(TrainTokens, PerplexityAndBitsPerByte) {
+  const auto done = run(2, "--batch 4 --steps 3 --log " + path("log"));
+  ASSERT_EQ(done.code, 0) << done.err;
+  const auto eval = events_in(folder_ / "log", "eval").at(0);
+  const double loss = eval["loss"].get<double>();
+  EXPECT_NEAR(eval["perplexity"].get<double>(), std::exp(loss), 1e-9 * std::exp(loss));
+  EXPECT_NEAR(eval["bits_per_byte"].get<double>(), loss / std::log(2), 1e-9) << "bytes are tokens";
+  const std::string line =
+      fmt::format("\ntext      perplexity {:.4g}, {:.4f} bits per byte held-out\n", std::exp(loss), loss / std::log(2));
+  EXPECT_NE(done.out.find(line), done.out.npos) << line << done.out;
+
+  write_file(folder_ / "u16", std::string(4000, '\0'));
+  const auto numbers = train(folder_, 0,
+                             "--model llama --preset tiny --seq 16 --batch 2 --steps 1 --tokens u16 --data " +
+                                 path("u16") + " --log " + path("log"));
+  ASSERT_EQ(numbers.code, 0) << numbers.err;
+  const auto of_numbers = events_in(folder_ / "log", "eval").at(0);
+  EXPECT_TRUE(of_numbers.contains("perplexity"));
+  EXPECT_FALSE(of_numbers.contains("bits_per_byte")) << "nobody knows the text";
+}
+
+/// The held-out 2000 bytes make 62 sequences, 31 on each of two ranks, in 8 batches of 4.
+TEST_F(TrainTokens, EvaluationsOfSomeBatches) {
+  const auto evals = [&](int ranks, const std::string& flags) {
+    const auto done = run(ranks, "--batch 4 --log " + path("log") + " " + flags);
+    EXPECT_EQ(done.code, 0) << done.err;
+    const bool said = done.out.find(" of 3/8 batches") != done.out.npos;
+    EXPECT_EQ(said, flags.find("--eval-batches 3") != flags.npos && flags.find("only") == flags.npos) << done.out;
+    return events_in(folder_ / "log", "eval");
+  };
+  const auto counts = [](const std::vector<nlohmann::json>& events) {
+    std::vector<int> all;
+    for (const auto& event : events) {
+      all.push_back(event["batches"].get<int>());
+      EXPECT_EQ(event["all_batches"], 8);
+    }
+    return all;
+  };
+  // Nothing is learnt, so equal batches have equal losses.
+  const auto some = evals(2, "--eval-every 2 --steps 6 --eval-batches 3 --lr 1e-30");
+  EXPECT_EQ(counts(some), (std::vector<int>{3, 3, 8}));
+  EXPECT_EQ(some[0]["loss"], some[1]["loss"]);
+  EXPECT_NE(some[0]["loss"], some[2]["loss"]);
+  for (const char* all : {"0", "all"})
+    EXPECT_EQ(counts(evals(2, fmt::format("--eval-every 2 --steps 4 --eval-batches {}", all))),
+              (std::vector<int>{8, 8}));
+  EXPECT_EQ(counts(evals(2, "--eval-only --eval-batches 3")), std::vector<int>{8});
+
+  // A run that goes on evaluates the same batches, and its best checkpoint is found by these, not by all of them.
+  const std::string to_folder = " --lr 1e-30 --checkpoint " + path("c");
+  evals(2, "--eval-every 2 --steps 4 --eval-batches 3" + to_folder);
+  const auto done = run(2, "--batch 4 --eval-every 2 --steps 8 --resume --log " + path("log") + to_folder);
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_EQ(counts(events_in(folder_ / "log", "eval")), (std::vector<int>{3, 8, 3, 8}));
+  const auto manifest = nlohmann::json::parse(read_file(folder_ / "c" / "step-000000008" / "manifest.json"));
+  EXPECT_EQ(manifest["held_out_loss"], some[0]["loss"]);
+}
+
+/// By default an evaluation takes no longer than the training before it: 180 kB are more than one step can pay for.
+TEST_F(TrainTokens, EvaluationsTakeTheirShareOfTime) {
+  std::string text;
+  while (text.size() < 180000) text += read_file(folder_ / "text");
+  write_file(folder_ / "val", text);
+  const auto done = run(2, "--batch 4 --steps 5 --eval-every 2 --val " + path("val") + " --log " + path("log"));
+  ASSERT_EQ(done.code, 0) << done.err;
+  const auto evals = events_in(folder_ / "log", "eval");
+  ASSERT_EQ(evals.size(), 3u);
+  EXPECT_GE(evals[0]["batches"].get<int>(), 1);
+  EXPECT_LT(evals[0]["batches"].get<int>(), evals[0]["all_batches"].get<int>() / 2);
+  EXPECT_EQ(evals[1]["batches"], evals[0]["batches"]) << "so that losses compare";
+  EXPECT_EQ(evals[2]["batches"], evals[2]["all_batches"]);
+  EXPECT_NE(done.out.find(
+                fmt::format(" of {}/{} batches", evals[0]["batches"].get<int>(), evals[0]["all_batches"].get<int>())),
+            done.out.npos)
+      << done.out;
+  EXPECT_EQ(problem(0, "--eval-batches -1"),
+            "--eval-batches is '-1'; it takes a whole number from 0 to 1000000000000, or all");
+  EXPECT_EQ(problem(0, "--eval-batches most"),
+            "--eval-batches is 'most'; it takes a whole number from 0 to 1000000000000, or all");
 }
 
 TEST_F(TrainTokens, WritesText) {
@@ -125,7 +205,7 @@ TEST_F(TrainTokens, BadInput) {
   EXPECT_EQ(problem(0, "--prompt x"), "--prompt needs --sample N; add it");
   EXPECT_EQ(problem(0, "--schedule constant --min-lr 1e-4"),
             "--min-lr means nothing to --schedule constant; choose linear or cosine");
-  EXPECT_EQ(problem(0, "--min-lr 1"), "--min-lr 1 is above --lr 0.002; give a smaller one");
+  EXPECT_EQ(problem(0, "--min-lr 1"), "--min-lr 1 is above --lr 0.01; give a smaller one");
   EXPECT_EQ(problem(0, "--eval-only --checkpoint " + path("c")),
             "--eval-only writes no checkpoints; add --resume to read the newest one in --checkpoint");
   EXPECT_EQ(problem(0, "--preset huge"),
@@ -216,6 +296,41 @@ TEST_F(TrainTokenizer, IsSavedBesideItsModel) {
                             path("model/tokenizer.json") + " --data " + path("text"));
   EXPECT_EQ(same.code, 0) << same.err;
   EXPECT_TRUE(std::filesystem::exists(folder_ / "model/tokenizer_config.json"));
+}
+
+/// Loss over the bytes that the targets decode to, which are counted here one by one.
+TEST_F(TrainTokenizer, BitsAreOfDecodedBytes) {
+  write_file(folder_ / "val", read_file(folder_ / "text").substr(0, 3000));
+  const auto done = with_tokenizer(
+      2, "--batch 4 --steps 1 --data " + path("text") + " --val " + path("val") + " --log " + path("log"));
+  ASSERT_EQ(done.code, 0) << done.err;
+  const models::Tokenizer tokenizer(folder_ / "made/tokenizer.json");
+  const auto ids = tokenizer.encode(read_file(folder_ / "val"));
+  const std::size_t targets = (ids.size() - 1) / 16 * 16;
+  const auto eval = events_in(folder_ / "log", "eval").at(0);
+  const auto bytes = static_cast<double>(tokenizer.decode(std::span(ids).subspan(1, targets)).size());
+  EXPECT_GT(bytes, 2 * static_cast<double>(targets)) << "tokens are words";
+  EXPECT_NEAR(eval["bits_per_byte"].get<double>(),
+              eval["loss"].get<double>() * static_cast<double>(targets) / std::log(2) / bytes, 1e-9);
+}
+
+TEST_F(TrainTokenizer, OfTheFolderToStartFrom) {
+  const std::string on = " --steps 1 --data " + path("text");
+  ASSERT_EQ(with_tokenizer(1, on + " --save " + path("model")).code, 0);
+  const std::string from = "--model llama --seq 16 --init " + path("model") + on;
+  const auto same = command(from + " --save " + path("again"), 2);
+  ASSERT_EQ(same.code, 0) << same.err;
+  EXPECT_NE(same.out.find(" tokens of "), same.out.npos) << same.out;
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json"})
+    EXPECT_EQ(read_file(folder_ / "again" / file), read_file(folder_ / "model" / file));
+  EXPECT_NE(command(from + " --tokenizer none").out.find(" bytes of "), std::string::npos);
+  write_file(folder_ / "model/tokenizer.json", "{}");
+  const auto broken = command(from, 2);
+  EXPECT_EQ(broken.code, 1);
+  ASSERT_EQ(broken.problems().size(), 1u) << broken.err;
+  EXPECT_NE(broken.problems()[0].find("model/tokenizer.json"), std::string::npos) << broken.problems()[0];
+  const auto without = command(from + " --tokenizer none");
+  EXPECT_EQ(without.code, 0) << without.err;
 }
 
 /// Each rank would make the same file.

@@ -19,7 +19,7 @@ using namespace kolo::bench;
 std::atomic<int> blocking_communicators{0};
 NcclResult fake_init_rank(NcclComm* comm, int ranks, NcclId id, int rank) {
   ++blocking_communicators;
-  NcclResult state = kolo::nccl_table()->init(comm, ranks, id, rank, 0);
+  NcclResult state = kolo::nccl_table()->init(comm, ranks, id, rank, 0, false);
   while (state == NcclResult::in_progress) (void)kolo::nccl_table()->async_error(*comm, &state);
   return state;
 }
@@ -47,6 +47,7 @@ void expect_right_calls(NcclInitRank init) {
       const bool has_placement = in_place ? collective.kind != OpKind::send_recv : collective.kind != OpKind::broadcast;
       if (!has_placement || no_nccl_call(make_work(signature, 64, in_place, 0, 1, {}))) continue;
       NcclId id{};
+      const GpuGuard selected(cuda_gpu(0));
       ASSERT_EQ(kolo::nccl_table()->get_unique_id(&id), NcclResult::success);
       constexpr int ranks = 3;
       std::vector<std::jthread> threads;

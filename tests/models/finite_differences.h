@@ -24,7 +24,8 @@ double worst_difference(B& bound, const models::Batch& batch, float h, Training 
   const double least = 1e-3 * norm_of(bound.gradients);
   double worst = 0;
   for (const models::Parameter& parameter : bound.model.parameters()) {
-    const models::AlignedFloats gradient(parameter.gradient.begin(), parameter.gradient.end());
+    const std::span<float> value = floats_of(parameter.value), given = floats_of(parameter.gradient);
+    const models::AlignedFloats gradient(given.begin(), given.end());
     const double norm = norm_of(gradient);
     for (int direction = 0; direction < 4 && norm > 0; ++direction) {
       // along the gradient, disturbed: mostly uphill, so that rounding of the loss is small beside the difference
@@ -35,11 +36,11 @@ double worst_difference(B& bound, const models::Batch& batch, float h, Training 
             static_cast<float>(gradient[i] / norm + random.normal() / std::sqrt(static_cast<double>(step.size())));
         expected += static_cast<double>(step[i]) * gradient[i];
       }
-      const models::AlignedFloats before(parameter.value.begin(), parameter.value.end());
+      const models::AlignedFloats before(value.begin(), value.end());
       const auto loss_at = [&](float distance) {
-        for (std::size_t i = 0; i < step.size(); ++i) parameter.value[i] = before[i] + distance * step[i];
+        for (std::size_t i = 0; i < step.size(); ++i) value[i] = before[i] + distance * step[i];
         const double loss = training(batch);
-        std::ranges::copy(before, parameter.value.begin());
+        std::ranges::copy(before, value.begin());
         return loss;
       };
       const double slope = (loss_at(h) - loss_at(-h)) / (2.0 * h);

@@ -61,7 +61,9 @@ TEST_F(GoldenCnn, LogitsLossAndGradients) {
   for (float& value : cnn->gradients) value /= batch_size;
   for (std::size_t i = 0; i < cnn->model.parameters().size(); ++i) {
     const Parameter& parameter = cnn->model.parameters()[i];
-    EXPECT_LT(testing::relative_difference(parameter.gradient, expected->model.parameters()[i].value), 1e-5)
+    EXPECT_LT(testing::relative_difference(testing::floats_of(parameter.gradient),
+                                           testing::floats_of(expected->model.parameters()[i].value)),
+              1e-5)
         << parameter.name;
   }
 }

@@ -30,7 +30,7 @@ TEST(Mlp, NamesAndShapesAreThoseOfPyTorch) {
     EXPECT_EQ(model.parameters()[i].name, expected[i].first);
     EXPECT_EQ(model.parameters()[i].shape, expected[i].second);
   }
-  EXPECT_EQ(parameter_elements(model), 12u + 3 + 6 + 2);
+  EXPECT_EQ(value_elements(model), 12 + 3 + 6 + 2);
 }
 
 TEST(Mlp, ParametersFollowEachOtherInTheStorage) {
@@ -38,10 +38,10 @@ TEST(Mlp, ParametersFollowEachOtherInTheStorage) {
   const float* value = mlp.values.data();
   const float* gradient = mlp.gradients.data();
   for (const Parameter& parameter : mlp.model.parameters()) {
-    EXPECT_EQ(parameter.value.data(), value);
-    EXPECT_EQ(parameter.gradient.data(), gradient);
-    value += parameter.value.size();
-    gradient += parameter.gradient.size();
+    EXPECT_EQ(parameter.value.data, value);
+    EXPECT_EQ(parameter.gradient.data, gradient);
+    value += parameter.value.elements();
+    gradient += parameter.gradient.elements();
   }
 }
 
@@ -75,13 +75,13 @@ TEST(Mlp, GradientsAreAnnouncedLastLayerFirstAndFinal) {
     std::vector<std::vector<float>> seen(6);
     mlp.model.forward_backward(examples.batch(0, count), [&](std::size_t index) {
       order.push_back(index);
-      const auto gradient = mlp.model.parameters()[index].gradient;
+      const auto gradient = testing::floats_of(mlp.model.parameters()[index].gradient);
       seen[index].assign(gradient.begin(), gradient.end());
     });
     EXPECT_EQ(order, (std::vector<std::size_t>{5, 4, 3, 2, 1, 0}));
     EXPECT_EQ(order, mlp.model.backward_order());
     for (std::size_t i = 0; i < seen.size(); ++i) {
-      EXPECT_TRUE(std::ranges::equal(seen[i], mlp.model.parameters()[i].gradient)) << i;
+      EXPECT_TRUE(std::ranges::equal(seen[i], testing::floats_of(mlp.model.parameters()[i].gradient))) << i;
     }
   }
 }
@@ -152,7 +152,8 @@ TEST(Mlp, InitialWeightsAreTheSameEverywhere) {
   EXPECT_EQ(mlp.values, again.values);
   EXPECT_NE(mlp.values, other.values);
   Random random(1, 2);  // parameter 2 is the second layer's weight, with 32 inputs
-  for (const float value : mlp.model.parameters()[2].value) ASSERT_EQ(value, random.symmetric(0.17677669529663687f));
+  for (const float value : testing::floats_of(mlp.model.parameters()[2].value))
+    ASSERT_EQ(value, random.symmetric(0.17677669529663687f));
   detail::Hash hash;
   for (const float value : mlp.values) hash.add(std::bit_cast<std::uint32_t>(value));
   EXPECT_EQ(hash.value(), 7433949058014261664u);
@@ -171,8 +172,11 @@ TEST(Mlp, BadSizesAndBatchesAreErrors) {
   Mlp unbound({2, 2});
   EXPECT_EQ(error_of([&] { unbound.evaluate({}); }), "the model has no storage; call bind() before the first pass");
   std::vector<float> few(5);
-  EXPECT_EQ(error_of([&] { unbound.bind(few, few); }),
-            "storage of 5 values and 5 gradients was handed to a model of 6 parameters");
+  EXPECT_EQ(error_of([&] { unbound.bind(view(few), view(few)); }),
+            "storage of 5 values and 5 gradients was handed to a model of 6 values and 6 gradients");
+  std::vector<double> wide(6);
+  EXPECT_EQ(error_of([&] { unbound.bind(view(wide), view(wide)); }),
+            "storage was handed to a model that is not f32, or on another device than the model");
   BoundMlp mlp({4, 3});
   const RandomExamples examples(2, 5, 3);
   EXPECT_EQ(error_of([&] { mlp.model.evaluate(examples.batch(0, 2)); }),
@@ -180,7 +184,7 @@ TEST(Mlp, BadSizesAndBatchesAreErrors) {
 }
 
 TEST(Registry, MakesModelsByName) {
-  EXPECT_EQ(parameter_elements(*make_model("mlp", {.sizes = {4, 3}})), 15u);
+  EXPECT_EQ(value_elements(*make_model("mlp", {.sizes = {4, 3}})), 15);
   EXPECT_EQ(make_model("mlp", {.inputs = 784, .classes = 10})->parameters().size(), 6u);
   EXPECT_EQ(error_of([] { make_model("resnet", {}); }),
             "unknown model 'resnet' (known: cnn, llama, mlp); choose one of them");

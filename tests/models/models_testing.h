@@ -50,14 +50,27 @@ std::string error_of(Call call, const std::filesystem::path& folder = {}) {
   return "no error";
 }
 
+/// The numbers of an f32 tensor of the host.
+inline std::span<float> floats_of(const Tensor& tensor) {
+  return {static_cast<float*>(tensor.data), static_cast<std::size_t>(tensor.elements())};
+}
+
+inline std::size_t size_of_values(const models::Model& model) {
+  return static_cast<std::size_t>(value_elements(model));
+}
+inline std::size_t size_of_gradients(const models::Model& model) {
+  return static_cast<std::size_t>(gradient_elements(model));
+}
+
 /// A model with storage and its first weights.
 template <class M>
 struct Bound {
   template <class... Arguments>
-  explicit Bound(Arguments&&... arguments) : model(std::forward<Arguments>(arguments)...) {
-    values.resize(models::parameter_elements(model));
-    gradients.resize(values.size());
-    model.bind(values, gradients);
+  explicit Bound(Arguments&&... arguments)
+      : model(std::forward<Arguments>(arguments)...),
+        values(size_of_values(model)),
+        gradients(size_of_gradients(model)) {
+    model.bind(view(std::span(values)), view(std::span(gradients)));
     model.initialise(1);
   }
 

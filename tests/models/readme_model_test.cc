@@ -17,10 +17,12 @@ namespace {
 
 /// A model behind its kind, with storage.
 struct BoundKind {
-  explicit BoundKind(const ModelSettings& settings) : owner(lenet_kind().make(settings)), model(*owner) {
-    values.resize(parameter_elements(model));
-    gradients.resize(values.size());
-    model.bind(values, gradients);
+  explicit BoundKind(const ModelSettings& settings)
+      : owner(lenet_kind().make(settings)),
+        model(*owner),
+        values(testing::size_of_values(model)),
+        gradients(testing::size_of_gradients(model)) {
+    model.bind(view(std::span(values)), view(std::span(gradients)));
     model.initialise(1);
   }
 

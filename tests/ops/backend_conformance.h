@@ -48,6 +48,8 @@ class Harness {
   virtual void run(const std::function<void(int rank, Backend& backend)>& body) = 0;
   /// Whether tensors lie in the backend's memory.
   virtual bool uses_memory() const { return false; }
+  /// Where they lie; null: in memory that nobody has allocated for them.
+  virtual MemorySource* memory_of(Backend& backend) const { return uses_memory() ? backend.memory().get() : nullptr; }
   /// Where tensors of a rank lie.
   virtual Device device(int rank) const {
     (void)rank;
@@ -508,7 +510,7 @@ class BackendConformance : public ::testing::TestWithParam<HarnessFactory> {
   std::int64_t large(std::int64_t elements) const { return kolo::large(elements) / GetParam().shrinks; }
 
   void run(const std::function<void(int rank, Backend& backend)>& body) { harness_->run(body); }
-  MemorySource* memory_of(Backend& backend) const { return harness_->uses_memory() ? backend.memory().get() : nullptr; }
+  MemorySource* memory_of(Backend& backend) const { return harness_->memory_of(backend); }
 
   /// A call as the harness has it, on one rank.
   std::unique_ptr<Job> job(Call call, int rank, Backend& backend, bool in_memory = true) const {

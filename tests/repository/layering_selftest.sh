@@ -96,6 +96,7 @@ plant ops/host/region.h '#include "ops/local/local.h"' 'ops/host may not include
 plant ops/host/region.h '#include <kolo/session.h>' 'ops/host may not include <kolo/session.h>'
 plant ops/host/region.h '#include <mpi.h>' 'ops/host may not include <mpi.h>'
 plant ops/host/region.h '#include <cuda_runtime.h>' 'ops/host may not include <cuda_runtime.h>'
+plant ops/host/region.h '#include <dlfcn.h>' 'ops/host/xpmem.cc, ops/nccl/nccl.cc, runtime/world/no_mpi.cc open libraries'
 plant ops/host/region.h '#include "../region.h"' 'by a relative path'
 plant ops/host/region.h '#include HEADER' 'cannot read this #include'
 plant runtime/session/session.cc '#include "models/mlp.h"' 'runtime/session may not include models/mlp.h'

@@ -20,6 +20,8 @@ PUBLIC = "runtime/include/kolo"
 TYPES = "runtime/types"
 GUARDED = {"<mpi.h>": re.compile(r"mpi\.h"), "<cuda>": re.compile(r"(cuda|cub/|cublas).*"), "<nccl>": re.compile(r"nccl.*\.h")}
 LIBRARIES = {"<mpi.h>": re.compile(r"P?MPI_[A-Z]\w*"), "<cuda>": re.compile(r"(cuda|cublas)[A-Z]\w*"), "<nccl>": re.compile(r"nccl[A-Z]\w*")}
+# The files that open a library at run time.
+LOADERS = {"ops/host/xpmem.cc", "runtime/world/no_mpi.cc", "ops/nccl/nccl.cc", "ops/gpu/gpu_cuda.cu", "models/compute/cuda/cublas_lt.cc", "bench/kolo_bench/peers/raw_nccl.cc"}
 MAX_ROOMS, MAX_ARROWS, MAX_LINES = 10, 30, 400
 
 violations = []
@@ -116,6 +118,8 @@ def check_include(table, room, path, where, line, arrows):
         if room != other:
             arrows.add((room, other))
     else:
+        if header == "dlfcn.h" and str(path) not in LOADERS:
+            violation(where, f"only {', '.join(sorted(LOADERS))} open libraries")
         guarded = next((entry for entry, pattern in GUARDED.items() if pattern.fullmatch(header)), None)
         if guarded and (guarded not in table.rows[room][0] or room == PUBLIC and not path.stem.endswith("mpi")):
             violation(where, f"{room} may not include <{header}> (it may open: {table.text(room)})")

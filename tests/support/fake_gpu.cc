@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include <kolo/error.h>
@@ -28,6 +29,7 @@ class FakePoint final : public DevicePoint {
   explicit FakePoint(FakeGpu& gpu, bool timed = false) : gpu_(gpu), timed_(timed) {}
   void order(void* stream) const override {
     gpu_.check();
+    if (gpu_.is_capturing(stream)) gpu_.spoil_captures();
     gpu_.put(stream, [come = come_] { return come->load(); });
   }
   bool passed() const override {
@@ -55,6 +57,8 @@ class FakePoint final : public DevicePoint {
 };
 
 thread_local int current = 0;
+constexpr int global_mode = 0, relaxed_mode = 2;  // of captures, as CUDA numbers them
+thread_local int capture_mode = global_mode;
 
 /// As the kernels do it: every thread of every tile.
 void run_items(const std::vector<PackItem>& items, std::int64_t tiles, const Conversion& how) {
@@ -76,18 +80,12 @@ void run_items(const std::vector<PackItem>& items, std::int64_t tiles, const Con
 int current_gpu() {
   return current;
 }
-
-FakeGpu::FakeGpu(int index, std::uint64_t seed) : index_(index), random_(seed) {
-  engine_ = std::thread([this] { run(); });
+bool disturbs_captures() {
+  return capture_mode != relaxed_mode;
 }
 
-FakeGpu::~FakeGpu() {
-  {
-    const std::lock_guard lock(mutex_);
-    stop_ = true;
-  }
-  news_.notify_all();
-  engine_.join();
+FakeGpu::FakeGpu(int index, std::uint64_t seed) : index_(index), random_(seed) {
+  std::thread([this] { run(); }).detach();
 }
 
 void FakeGpu::put(void* stream, Work work) {
@@ -99,11 +97,17 @@ void FakeGpu::put(void* stream, Work work) {
   news_.notify_all();
 }
 
+/// Streams of kolo's have a priority.
+void FakeGpu::expect_loaded(void* stream) const {
+  if (!kernels_loaded_ && priority_of(stream) != StreamPriority::normal)
+    ADD_FAILURE() << "a kernel is loaded at its launch, which waits for what runs";
+}
+
 /// The first of a stream chosen at random, with a delay now and then.
 void FakeGpu::run() {
   std::unique_lock lock(mutex_);
   std::size_t idle = 0;
-  while (!stop_) {
+  for (;;) {
     std::vector<void*> ready;
     for (auto& [stream, queue] : queues_) {
       if (!queue.work.empty()) ready.push_back(stream);
@@ -173,15 +177,42 @@ GpuMemoryUse FakeGpu::memory_use() const {
   return {std::size_t{1} << 30, used_, peak_};
 }
 
-int FakeGpu::select() {
-  return std::exchange(current, index_);
+GpuSelection FakeGpu::select() {
+  has_context_ = true;
+  return {std::exchange(current, index_), std::exchange(capture_mode, relaxed_mode)};
 }
-void FakeGpu::select_again(int before) noexcept {
-  current = before;
+void FakeGpu::select_again(const GpuSelection& before) noexcept {
+  current = before.gpu;
+  capture_mode = before.capture_mode;
+}
+
+void FakeGpu::begin_capture(void* stream) {
+  const std::lock_guard lock(mutex_);
+  capturing_.insert(stream);
+  capture_spoiled_ = false;
+}
+bool FakeGpu::end_capture(void* stream) {
+  const std::lock_guard lock(mutex_);
+  capturing_.erase(stream);
+  return !capture_spoiled_;
+}
+void FakeGpu::spoil_captures() {
+  const std::lock_guard lock(mutex_);
+  capture_spoiled_ = true;
+}
+bool FakeGpu::is_capturing(void* stream) {
+  has_context_ = true;
+  const std::lock_guard lock(mutex_);
+  return capturing_.contains(stream);
+}
+
+void FakeGpu::load_kernels() {
+  if (!kernels_loaded_.exchange(true)) note("load kernels");
 }
 
 void* FakeGpu::make_stream(StreamPriority priority) {
   check();
+  has_context_ = true;
   const std::lock_guard lock(mutex_);
   void* const stream = reinterpret_cast<void*>(next_stream_ += 0x10);
   priorities_[stream] = priority;
@@ -202,6 +233,8 @@ void FakeGpu::destroy_stream(void* stream) noexcept {
 
 std::shared_ptr<const DevicePoint> FakeGpu::mark(void* stream, bool timed) {
   check();
+  has_context_ = true;
+  if (is_capturing(stream)) spoil_captures();
   auto point = std::make_shared<FakePoint>(*this, timed);
   point->come_here(stream);
   return point;
@@ -253,6 +286,7 @@ void FakeGpu::clear(void* data, std::size_t bytes) {
 
 void FakeGpu::pack(const PackItem* items, std::size_t count, std::int64_t tiles, const Conversion& how, void* stream) {
   check();
+  expect_loaded(stream);
   note(fmt::format("pack {}", count));
   std::vector<PackItem> passed;
   if (count <= most_items_passed)
@@ -275,6 +309,7 @@ void FakeGpu::pack(const PackItem* items, std::size_t count, std::int64_t tiles,
 
 void FakeGpu::combine(const Combination& what, void* stream) {
   check();
+  expect_loaded(stream);
   note("combine");
   put(stream, [this, what] {
     expect_reach("a combination into memory", what.to, static_cast<std::size_t>(what.count) * size_of(what.dtype));
@@ -291,6 +326,7 @@ void FakeGpu::combine(const Combination& what, void* stream) {
 void* FakeGpu::take(std::size_t bytes) {
   if (allocations_left_.fetch_sub(1) <= 0)
     throw Error(ErrorCode::backend, "cudaMalloc failed (out of memory) at fake_gpu.cc");
+  has_context_ = true;
   const std::size_t rounded = (std::max<std::size_t>(bytes, 1) + 255) / 256 * 256;
   void* const data = std::aligned_alloc(256, rounded);
   std::memset(data, 0xcd, rounded);
@@ -301,7 +337,7 @@ void* FakeGpu::take(std::size_t bytes) {
   return data;
 }
 /// As CUDA does before it frees memory: work that is on a stream already may use it.
-void FakeGpu::wait_for_all() const {
+bool FakeGpu::wait_for_all() noexcept {
   std::map<void*, std::uint64_t> until;
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   std::unique_lock lock(mutex_);
@@ -316,14 +352,15 @@ void FakeGpu::wait_for_all() const {
     lock.unlock();
     if (std::chrono::steady_clock::now() > deadline) {
       ADD_FAILURE() << "memory is freed, and work that was put on a stream before never ends";
-      return;
+      return false;
     }
     std::this_thread::sleep_for(std::chrono::microseconds(20));
     lock.lock();
   }
+  return true;
 }
 void FakeGpu::give_back(void* data) {
-  wait_for_all();
+  (void)wait_for_all();
   forget(data);
 }
 /// Who uses it now finds no values there, or that this GPU has no such memory.
@@ -338,7 +375,7 @@ void FakeGpu::forget(void* data) {
   std::free(data);
 }
 void FakeGpu::free_what_was_left() {
-  wait_for_all();
+  (void)wait_for_all();
   const std::lock_guard lock(mutex_);
   for (const auto& [data, bytes] : std::exchange(memory_, {})) {
     used_ -= bytes;
@@ -419,13 +456,13 @@ std::atomic<int> gpus_seen{most_gpus};
 }  // namespace
 
 FakeGpu& fake_gpu(int index) {
-  static const auto gpus = [] {
-    std::array<std::unique_ptr<FakeGpu>, most_gpus> all;
+  static const auto* const gpus = [] {  // never destroyed, as CUDA's: NCCL's helpers may outlive everything
+    auto* const all = new std::array<FakeGpu*, most_gpus>();
     for (int i = 0; i < most_gpus; ++i)
-      all[static_cast<std::size_t>(i)] = std::make_unique<FakeGpu>(i, static_cast<std::uint64_t>(i) + 1);
+      (*all)[static_cast<std::size_t>(i)] = new FakeGpu(i, static_cast<std::uint64_t>(i) + 1);
     return all;
   }();
-  return *gpus.at(static_cast<std::size_t>(index));
+  return *gpus->at(static_cast<std::size_t>(index));
 }
 
 void set_fake_gpus(int count) {

@@ -9,8 +9,8 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "ops/gpu/gpu.h"
@@ -24,7 +24,6 @@ namespace kolo::testing {
 class FakeGpu : public Gpu {
  public:
   FakeGpu(int index, std::uint64_t seed);
-  ~FakeGpu() override;
 
   /// Work on a stream: called again and again until it returns true.
   using Work = std::function<bool()>;
@@ -39,6 +38,19 @@ class FakeGpu : public Gpu {
   void check();
   /// Makes the allocation fail that comes after `others` more.
   void fail_allocation_after(int others) { allocations_left_ = others; }
+
+  /// As ncclMemFree does: without waiting for anything.
+  void release_at_once(void* data) noexcept { forget(data); }
+
+  /// A program captures a stream. Calls by other threads that do not allow for it spoil the capture; end_capture() says
+  /// whether it is whole.
+  void begin_capture(void* stream);
+  bool end_capture(void* stream);
+  void spoil_captures();
+
+  /// Whether anything was called that makes a context, which takes hundreds of MiB, since forget_context().
+  bool has_context() const { return has_context_; }
+  void forget_context() { has_context_ = kernels_loaded_ = false; }
 
   /// Of all launches so far, in order: "pack 3", "combine", "copy", "clear".
   std::vector<std::string> log() const;
@@ -59,8 +71,10 @@ class FakeGpu : public Gpu {
   int index() const override { return index_; }
   GpuFacts facts() const override;
   GpuMemoryUse memory_use() const override;
-  int select() override;
-  void select_again(int before) noexcept override;
+  GpuSelection select() override;
+  void select_again(const GpuSelection& before) noexcept override;
+  bool is_capturing(void* stream) override;
+  void load_kernels() override;
   void* make_stream(StreamPriority priority) override;
   void destroy_stream(void* stream) noexcept override;
   std::shared_ptr<const DevicePoint> mark(void* stream, bool timed = false) override;
@@ -77,6 +91,7 @@ class FakeGpu : public Gpu {
   void release_pinned(void* data) noexcept override;
   void* allocate_scratch(std::size_t bytes) override;
   void release_scratch(void* data) noexcept override;
+  bool wait_for_all() noexcept override;
   std::uint64_t begin_range(const std::string& text) override;
   void end_range(std::uint64_t range) noexcept override;
 
@@ -94,8 +109,8 @@ class FakeGpu : public Gpu {
   void* take(std::size_t bytes);
   void give_back(void* data);
   void forget(void* data);
-  void wait_for_all() const;
   void note(std::string what);
+  void expect_loaded(void* stream) const;
   void run();
 
   const int index_;
@@ -106,17 +121,19 @@ class FakeGpu : public Gpu {
   std::map<void*, StreamPriority> priorities_;
   std::size_t used_ = 0, peak_ = 0;
   std::uintptr_t next_stream_ = 0x1000;
+  std::set<void*> capturing_;
+  bool capture_spoiled_ = false;
+  std::atomic<bool> has_context_{false}, kernels_loaded_{false};
   std::string failure_;
   std::atomic<int> allocations_left_{1 << 30};
   std::atomic<int> open_ranges_{0};
   std::vector<std::string> log_, ranges_;
   std::mt19937_64 random_;
-  bool stop_ = false;
-  std::thread engine_;
 };
 
-/// The calling thread's current GPU.
+/// The calling thread's current GPU, and whether its calls spoil the captures of others.
 int current_gpu();
+bool disturbs_captures();
 
 /// The GPU that stands for number `index` of a program that links fake_gpu.cc.
 FakeGpu& fake_gpu(int index);

@@ -3,7 +3,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <pthread.h>
+
 #include <atomic>
+#include <bit>
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -30,6 +34,7 @@ struct Call {
   NcclType type = NcclType::u8;
   NcclOp op = NcclOp::sum;
   int peer = 0;
+  std::pair<std::size_t, std::ptrdiff_t> in_place{0, -1}, out_place{0, -1};  // in registered memory: its size, offset
 };
 
 /// What the ranks of a communicator share.
@@ -43,6 +48,7 @@ struct SharedComm {
   int ranks;
   std::mutex mutex;
   int initialised = 0;
+  std::map<std::string, std::set<int>> connected;  // ranks, by kind and size of a call
   std::map<std::uint64_t, Collective> collectives;
   std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> sent;  // from, to
 };
@@ -83,7 +89,7 @@ struct FakeState {
   std::atomic<bool> ends_held{false};
 };
 FakeState& fake() {
-  static FakeState all;
+  static FakeState& all = *new FakeState;  // helpers may outlive static objects
   return all;
 }
 
@@ -131,13 +137,14 @@ struct NcclCommunicator {
   int gpu = 0;
   int ctas = 0;
   bool initialising = true;
+  bool blocking = false;
   int polls_left = 0;
   std::deque<std::function<void()>> waiting;  // to be put on the stream when the state is asked for
   std::uint64_t collectives = 0;
   std::map<int, testing::MadeOp> ops;
   int next_op = 5;
   std::shared_ptr<std::atomic<bool>> aborted = std::make_shared<std::atomic<bool>>(false);
-  std::set<void*> registered;
+  std::map<const std::byte*, std::size_t> registered;  // bytes, by where they begin
   bool finalized = false;
   std::shared_ptr<std::atomic<int>> outstanding = std::make_shared<std::atomic<int>>(0);
 };
@@ -163,7 +170,13 @@ void expect_idle(NcclComm comm, const char* what) {
   if (comm->finalized) ADD_FAILURE() << what << " on a communicator that was finalized";
 }
 
+/// NCCL calls what spoils captures of the program's, and its communicators are of one GPU.
+void expect_captures_allowed(const char* what) {
+  if (disturbs_captures()) ADD_FAILURE() << what << " would end a capture of another thread";
+}
+
 void expect_current_gpu(NcclComm comm, const char* what) {
+  expect_captures_allowed(what);
   if (current_gpu() != comm->gpu) ADD_FAILURE() << what << " with another current gpu";
 }
 
@@ -266,6 +279,31 @@ void expect_alike(const Call& a, const Call& b) {
   if (a.what != b.what || a.count != b.count || a.type != b.type || a.op != b.op || a.peer != b.peer) {
     ADD_FAILURE() << "ranks differ: " << a.what << " of " << a.count << " and " << b.what << " of " << b.count;
   }
+  const bool ins_differ = a.what != "broadcast" && a.in_place != b.in_place;
+  const bool outs_differ = a.what != "reduce" && a.out_place != b.out_place;
+  if (ins_differ || outs_differ) ADD_FAILURE() << a.what << " where ranks have registered other memory";
+}
+
+std::pair<std::size_t, std::ptrdiff_t> registered_place(NcclComm comm, const void* data) {
+  const auto* const begin = static_cast<const std::byte*>(data);
+  auto after = comm->registered.upper_bound(begin);
+  if (!data || after == comm->registered.begin()) return {0, -1};
+  --after;
+  const std::ptrdiff_t offset = begin - after->first;
+  return offset < static_cast<std::ptrdiff_t>(after->second) ? std::pair(after->second, offset)
+                                                             : std::pair(std::size_t{0}, std::ptrdiff_t{-1});
+}
+
+/// A rank's own block of the other side is where the ranks agree that it is.
+void find_places(NcclComm comm, Call& call) {
+  call.in_place = registered_place(comm, call.in);
+  call.out_place = registered_place(comm, call.out);
+  const auto mine = static_cast<std::ptrdiff_t>(call.count * size_of_type(call.type)) * comm->rank;
+  if (call.what == "all_gather" && call.out_place.second >= 0 && call.in == static_cast<std::byte*>(call.out) + mine)
+    call.in_place = {0, -2};
+  if (call.what == "reduce_scatter" && call.in_place.second >= 0 &&
+      call.out == static_cast<const std::byte*>(call.in) + mine)
+    call.out_place = {0, -2};
 }
 
 /// A call on its way: tries to go on; returns whether it is done.
@@ -274,6 +312,7 @@ class Running {
   Running(NcclComm comm, Call call) : shared_(comm->shared), rank_(comm->rank), call_(std::move(call)) {
     const auto made = comm->ops.find(static_cast<int>(call_.op));
     if (made != comm->ops.end()) made_ = made->second;
+    find_places(comm, call_);
     if (call_.what != "send" && call_.what != "receive") number_ = comm->collectives++;
   }
 
@@ -329,8 +368,42 @@ class Running {
   bool done_ = false;
 };
 
+/// A call of a blocking communicator waits for other ranks. Nobody may who holds kolo's role.
+template <class Come>
+bool waits_for_ranks(const char* what, const std::atomic<bool>& aborted, Come come) {
+  char name[16] = {};
+  (void)pthread_getname_np(pthread_self(), name, sizeof(name));
+  if (!come() && std::string_view(name) != "kolo-nccl") ADD_FAILURE() << what << " waits for ranks, without a helper";
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (!come() && !aborted && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  return come() && !aborted;
+}
+
+/// At the first call of its kind and size NCCL connects the ranks, which all come to it.
+bool connects(NcclComm comm, const Call& call) {
+  if (call.what == "send" || call.what == "receive") return true;
+  const auto shared = comm->shared;
+  const auto aborted = comm->aborted;
+  const std::string kind = fmt::format("{} {}", call.what, std::bit_width(call.count * size_of_type(call.type)));
+  const auto come = [&] {
+    const std::lock_guard lock(shared->mutex);
+    return static_cast<int>(shared->connected[kind].size()) == shared->ranks;
+  };
+  {
+    const std::lock_guard lock(shared->mutex);
+    shared->connected[kind].insert(comm->rank);
+  }
+  return waits_for_ranks("a launch", *aborted, come);
+}
+
 /// A group of calls becomes one piece of work on the stream, now or when the state is asked for.
 NcclResult submit(NcclComm comm, void* stream, const std::vector<Call>& calls) {
+  if (comm->blocking) {
+    for (const Call& call : calls) {
+      if (!connects(comm, call)) return NcclResult::remote_error;
+    }
+  }
   auto running = std::make_shared<std::vector<Running>>();
   for (const Call& call : calls) running->emplace_back(comm, call);
   const int rank = comm->rank, gpu = comm->gpu, ctas = comm->ctas;
@@ -362,7 +435,7 @@ NcclResult submit(NcclComm comm, void* stream, const std::vector<Call>& calls) {
     const auto failure = fake().failures.find(rank);
     if (failure != fake().failures.end()) --failure->second.second;
   }
-  if (!answers_in_progress()) {
+  if (comm->blocking || !answers_in_progress()) {
     put();
     return NcclResult::success;
   }
@@ -409,6 +482,7 @@ NcclResult group_end() {
   if (--group.depth > 0) return NcclResult::success;
   auto calls = std::move(group.calls);
   group.calls.clear();
+  expect_captures_allowed("group_end");
   const NcclResult failure = std::exchange(group.failure, NcclResult::success);
   if (failure != NcclResult::success || calls.empty()) return failure;
   const auto [comm, stream, first] = calls.front();
@@ -422,13 +496,15 @@ NcclResult group_end() {
 }
 
 NcclResult get_unique_id(NcclId* id) {
+  expect_captures_allowed("get_unique_id");
   const std::lock_guard lock(fake().mutex);
   std::memset(id, 0, sizeof(*id));
   std::snprintf(id->bytes, sizeof(id->bytes), "id %llu", static_cast<unsigned long long>(++fake().ids));
   return NcclResult::success;
 }
 
-NcclResult init(NcclComm* comm, int ranks, const NcclId& id, int rank, int max_ctas) {
+NcclResult init(NcclComm* comm, int ranks, const NcclId& id, int rank, int max_ctas, bool blocking) {
+  expect_captures_allowed("init");
   *comm = new NcclCommunicator;
   {
     const std::lock_guard lock(fake().mutex);
@@ -441,9 +517,18 @@ NcclResult init(NcclComm* comm, int ranks, const NcclId& id, int rank, int max_c
   (*comm)->gpu = current_gpu();
   (*comm)->ctas = max_ctas > 0 ? max_ctas : default_ctas;
   note(rank, fmt::format("init {}", ranks));
-  const std::lock_guard lock((*comm)->shared->mutex);
-  ++(*comm)->shared->initialised;
-  return NcclResult::in_progress;
+  const auto shared = (*comm)->shared;
+  const auto count = [&](int more) {
+    const std::lock_guard lock(shared->mutex);
+    return shared->initialised += more;
+  };
+  (void)count(1);
+  if (!blocking) return NcclResult::in_progress;
+  (*comm)->blocking = true;
+  (*comm)->initialising = false;
+  const auto aborted = (*comm)->aborted;
+  return waits_for_ranks("init", *aborted, [&] { return count(0) >= ranks; }) ? NcclResult::success
+                                                                              : NcclResult::remote_error;
 }
 
 /// What a communicator answers that has work on the stream and would answer `state`.
@@ -485,8 +570,12 @@ NcclResult finalize(NcclComm comm) {
   expect_idle(comm, "finalize");
   expect_current_gpu(comm, "finalize");
   comm->finalized = true;
-  comm->polls_left = 3;
   note(comm->rank, "finalize");
+  if (comm->blocking) {
+    const auto rests = [&] { return !fake().ends_held && *comm->outstanding == 0; };
+    return waits_for_ranks("finalize", *comm->aborted, rests) ? NcclResult::success : NcclResult::remote_error;
+  }
+  comm->polls_left = 3;
   return NcclResult::in_progress;
 }
 NcclResult destroy(NcclComm comm) {
@@ -507,6 +596,9 @@ NcclResult abort(NcclComm comm) {
     if (fake().settings.loud) std::fprintf(stderr, "fake: rank %d aborts\n", comm->rank);
   }
   *comm->aborted = true;
+  {
+    const std::lock_guard after_what_waits(comm->shared->mutex);
+  }  // a call of another thread, which has read all that it needs
   delete comm;
   return NcclResult::success;
 }
@@ -539,7 +631,8 @@ NcclResult register_memory(NcclComm comm, void* data, std::size_t bytes, void** 
   expect_idle(comm, "register_memory");
   expect_current_gpu(comm, "register_memory");
   if (!fake_gpu(comm->gpu).reaches(data, bytes)) ADD_FAILURE() << "memory that the gpu cannot reach was registered";
-  if (!comm->registered.insert(data).second) ADD_FAILURE() << "memory registered twice";
+  if (!comm->registered.emplace(static_cast<const std::byte*>(data), bytes).second)
+    ADD_FAILURE() << "memory registered twice";
   note(comm->rank, fmt::format("register {}", bytes));
   *handle = data;
   return NcclResult::success;
@@ -547,7 +640,8 @@ NcclResult register_memory(NcclComm comm, void* data, std::size_t bytes, void** 
 NcclResult deregister_memory(NcclComm comm, void* handle) {
   expect_idle(comm, "deregister_memory");
   expect_current_gpu(comm, "deregister_memory");
-  if (comm->registered.erase(handle) == 0) ADD_FAILURE() << "memory that was not registered is dismissed";
+  if (comm->registered.erase(static_cast<const std::byte*>(handle)) == 0)
+    ADD_FAILURE() << "memory that was not registered is dismissed";
   return NcclResult::success;
 }
 
@@ -593,6 +687,7 @@ NcclTable make_table() {
   table.create_pre_mul_sum = create_op;
   table.destroy_op = destroy_op;
   table.allocate = [](void** data, std::size_t bytes) {
+    expect_captures_allowed("allocate");
     try {
       *data = fake_gpu(current_gpu()).allocate(bytes);
     } catch (const Error&) {
@@ -601,10 +696,11 @@ NcclTable make_table() {
     return NcclResult::success;
   };
   table.release = [](void* data) {
+    expect_captures_allowed("release");
     for (int gpu = 0; gpu < 8; ++gpu) {
       if (!fake_gpu(gpu).reaches(data, 1)) continue;
       if (current_gpu() != gpu) ADD_FAILURE() << "memory of another gpu than the current one is released";
-      fake_gpu(gpu).release(data);
+      fake_gpu(gpu).release_at_once(data);
       break;
     }
     return NcclResult::success;

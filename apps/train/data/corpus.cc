@@ -84,6 +84,17 @@ Source open_source(const Options& options, const std::string& path, const models
   return {stream, files.size() == 1 ? path : fmt::format("{}, {} files", path, files.size()), kind};
 }
 
+/// With a tokenizer, the bytes of its tokens; else one each, or none if tokens are numbers that nothing explains.
+std::vector<std::int32_t> bytes_of_targets(const models::Tokenizer* tokenizer, bool are_bytes,
+                                           std::int64_t vocabulary) {
+  std::vector<std::int32_t> all(static_cast<std::size_t>(vocabulary) + 1, are_bytes ? 1 : 0);
+  all[0] = 0;
+  if (tokenizer == nullptr) return all;
+  const std::vector<std::int32_t> known = tokenizer->byte_counts();
+  std::ranges::copy(known, all.begin() + 1);
+  return all;
+}
+
 }  // namespace
 
 Corpus read_images(const Options& options) {
@@ -95,6 +106,7 @@ Corpus read_images(const Options& options) {
   corpus.held_out = std::make_unique<models::Images>(corpus.images->held_out);
   corpus.description = corpus.images->description;
   corpus.fingerprint = fingerprint_of(*corpus.images);
+  corpus.bytes_of_targets.resize(static_cast<std::size_t>(corpus.images->train.classes) + 1);
   return corpus;
 }
 
@@ -114,7 +126,9 @@ Corpus read_tokens(const Options& options, const models::Tokenizer* tokenizer, s
   Corpus corpus;
   corpus.train = windows(source, {0, train});
   corpus.held_out = windows(other, rest);
-  corpus.bytes = source.kind == to_string(models::TokenType::bytes);
+  const std::string_view bytes = to_string(models::TokenType::bytes);
+  corpus.bytes = source.kind == bytes;
+  corpus.bytes_of_targets = bytes_of_targets(tokenizer, other.kind == bytes, vocabulary);
   corpus.fingerprint = source.stream->fingerprint() ^ (options.val.empty() ? 0 : other.stream->fingerprint() * 3);
   const std::string held_out =
       options.val.empty() ? fmt::format("the last {}", rest.count) : fmt::format("{} of {}", rest.count, other.name);

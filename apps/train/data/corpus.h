@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "apps/train/options/options.h"
 #include "models/data/dataset.h"
@@ -20,6 +21,8 @@ struct Corpus {
   std::string description;                     ///< for output: the source, and how it was split
   std::uint64_t fingerprint = 0;               ///< a hash of the contents
   bool bytes = false;                          ///< tokens are the bytes of text
+  /// Bytes of text that a held-out target stands for, by its number plus one (0: of no target); all 0: not known.
+  std::vector<std::int32_t> bytes_of_targets;
 };
 
 /// Images with labels, for an mlp or a cnn. Errors: models::ModelError.

@@ -1,7 +1,6 @@
 #include "apps/train/options/flags.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "apps/cli/files.h"
+#include "apps/train/options/model_flags.h"
 #include "models/llama/saved_model.h"
 #include "models/registry.h"
 
@@ -73,41 +73,42 @@ void check_files(const std::string& config, const Options& options) {
 
 /// A flag that only some models, or some optimizers, have.
 struct Limited {
-  std::string_view flag;
-  std::string_view those;
+  std::string flag;
+  std::string those;
 };
 
-constexpr std::array for_models{
-    Limited{"sizes", "mlp"},         Limited{"filters", "cnn"},         Limited{"dense", "cnn"},
-    Limited{"channels", "cnn"},      Limited{"sync-batch-norm", "cnn"}, Limited{"preset", "llama"},
-    Limited{"dim", "llama"},         Limited{"layers", "llama"},        Limited{"heads", "llama"},
-    Limited{"kv-heads", "llama"},    Limited{"ffn", "llama"},           Limited{"vocab", "llama"},
-    Limited{"rope-theta", "llama"},  Limited{"norm-eps", "llama"},      Limited{"tied-head", "llama"},
-    Limited{"recompute", "llama"},   Limited{"sample", "llama"},        Limited{"prompt", "llama"},
-    Limited{"temperature", "llama"}, Limited{"positions", "llama"},     Limited{"logits", "llama"},
-    Limited{"tokenizer", "llama"},   Limited{"top-k", "llama"},         Limited{"top-p", "llama"},
-    Limited{"samples", "llama"},     Limited{"sample-seed", "llama"}};
-
-/// Flags that only data of one kind have, and those of single kinds of models.
-std::vector<Limited> by_kinds(std::vector<std::string>& texts) {
-  std::vector<std::pair<std::string_view, std::string>> rows;
-  const auto those = [](models::DataKind data) {
-    return fmt::format("{}", fmt::join(models::known_models(data), " and "));
-  };
-  for (const std::string_view flag : {"tokens", "seq", "val"}) rows.emplace_back(flag, those(models::DataKind::tokens));
-  rows.emplace_back("augment", those(models::DataKind::images));
-  for (const models::ModelKind& kind : models::model_kinds()) {
-    for (const models::ModelFlag& flag : kind.flags) rows.emplace_back(flag.name, kind.name);
-  }
+/// The flags that single kinds of models have, and those that only some data, or models that write text, give a
+/// meaning.
+std::vector<Limited> by_kinds() {
+  using models::ModelKind;
   std::vector<Limited> all;
-  texts.reserve(rows.size());
-  for (auto& [flag, text] : rows) all.push_back({flag, texts.emplace_back(std::move(text))});
+  const auto add = [&](std::string_view flag, const std::function<bool(const ModelKind&)>& has) {
+    all.push_back({std::string(flag), kinds_with(has, " and ")});
+  };
+  for (const ModelKind& kind : models::model_kinds()) {
+    for (const models::ModelFlag& flag : kind.flags) {
+      add(flag.name, [&](const ModelKind& other) {
+        return std::ranges::find(other.flags, flag.name, &models::ModelFlag::name) != other.flags.end();
+      });
+    }
+  }
+  add("preset", [](const ModelKind& kind) { return !kind.presets.empty(); });
+  add("augment", [](const ModelKind& kind) { return kind.data == models::DataKind::images; });
+  for (const std::string_view flag : {"tokens", "seq", "val", "tokenizer"})
+    add(flag, [](const ModelKind& kind) { return kind.data == models::DataKind::tokens; });
+  for (const std::string_view flag :
+       {"sample", "prompt", "temperature", "top-k", "top-p", "samples", "sample-seed", "logits"})
+    add(flag, [](const ModelKind& kind) { return kind.writes_text; });
   return all;
 }
 
-constexpr std::array for_optimizers{Limited{"momentum", "sgd"}, Limited{"beta1", "adam and adamw"},
-                                    Limited{"beta2", "adam and adamw"}, Limited{"eps", "adam and adamw"},
-                                    Limited{"weight-decay", "adam and adamw"}};
+std::vector<Limited> by_optimizers() {
+  return {{"momentum", "sgd"},
+          {"beta1", "adam and adamw"},
+          {"beta2", "adam and adamw"},
+          {"eps", "adam and adamw"},
+          {"weight-decay", "adam and adamw"}};
+}
 
 bool knows(std::string_view those, std::string_view name) {
   const auto at = those.find(name);
@@ -116,7 +117,7 @@ bool knows(std::string_view those, std::string_view name) {
   return (at == 0 || those[at - 1] == ' ') && (end == those.size() || those[end] == ' ');
 }
 
-void check_meaning(std::span<const Limited> table, std::string_view chooser, const std::string& chosen,
+void check_meaning(const std::vector<Limited>& table, std::string_view chooser, const std::string& chosen,
                    const ExplicitlySet& explicitly_set) {
   for (const Limited& row : table) {
     if (!explicitly_set(row.flag) || knows(row.those, chosen)) continue;
@@ -140,7 +141,7 @@ void check_contradictions(const Options& options, const ExplicitlySet& explicitl
   if (options.min_lr && *options.min_lr > options.lr) {
     throw UsageError(fmt::format("--min-lr {} is above --lr {}; give a smaller one", *options.min_lr, options.lr));
   }
-  if (options.eval_only && !options.checkpoint.empty() && !options.resume) {
+  if (options.eval_only && !options.checkpoint.empty() && options.resume.empty()) {
     throw UsageError("--eval-only writes no checkpoints; add --resume to read the newest one in --checkpoint");
   }
 }
@@ -149,15 +150,15 @@ void check_contradictions(const Options& options, const ExplicitlySet& explicitl
 
 void check_conflicts(const Options& options, const ExplicitlySet& explicitly_set, const std::string& config) {
   check_files(config, options);
-  check_meaning(for_models, "model", options.model, explicitly_set);
-  std::vector<std::string> texts;
-  check_meaning(by_kinds(texts), "model", options.model, explicitly_set);
-  check_meaning(for_optimizers, "optimizer", options.optimizer, explicitly_set);
+  check_meaning(by_kinds(), "model", options.model, explicitly_set);
+  check_meaning(by_optimizers(), "optimizer", options.optimizer, explicitly_set);
+  check_meaning({{"tf32", "cuda"}}, "device", std::string(device_kinds[options.device]), explicitly_set);
   check_needs(explicitly_set, std::array<std::string_view, 3>{"every", "keep", "resume"}, "checkpoint",
               "checkpoint DIR");
   check_needs(explicitly_set,
               std::array<std::string_view, 6>{"prompt", "temperature", "top-k", "top-p", "samples", "sample-seed"},
               "sample", "sample N");
+  check_needs(explicitly_set, std::array<std::string_view, 1>{"norms-every"}, "tensorboard", "tensorboard DIR");
   check_needs(explicitly_set, std::array<std::string_view, 1>{"save-dtype"}, "save", "save DIR_OR_FILE");
   check_needs(explicitly_set, std::array<std::string_view, 1>{"logits"}, "eval-only", "eval-only");
   check_contradictions(options, explicitly_set);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "apps/train/options/model_flags.h"
 #include "models/optim/optimizer.h"
 #include "models/registry.h"
 #include "models/util/error.h"
@@ -33,26 +34,19 @@ std::uint64_t seed_of(const Given& given) {
   return *value;
 }
 
-std::vector<std::int64_t> sizes_of(const Given& given) {
-  constexpr std::string_view accepted = "the width of each layer, such as 784,1024,1024,10";
-  std::vector<std::int64_t> sizes;
-  std::string_view rest = given.value;
-  for (bool more = true; more;) {
-    const auto comma = rest.find(',');
-    const auto size = cli::number_in<std::int64_t>(rest.substr(0, comma));
-    if (!size || *size < 1) cli::refuse(given, accepted);
-    sizes.push_back(*size);
-    more = comma != rest.npos;
-    if (more) rest.remove_prefix(comma + 1);
-  }
-  if (sizes.size() < 2) cli::refuse(given, accepted);
-  return sizes;
+std::int64_t count_or_all_of(const Given& given) {
+  const auto value = cli::number_in<std::int64_t>(given.value);
+  if (!value || *value < 0 || *value > cli::largest_count)
+    cli::refuse(given, fmt::format("a whole number from 0 to {}, or all", cli::largest_count));
+  return *value;
 }
 
-bool switch_of(const Given& given) {
-  if (given.value == "yes" || given.value == "true") return true;
-  if (given.value != "no" && given.value != "false") cli::refuse(given, "yes or no");
-  return false;
+std::string resume_of(const Given& given) {
+  if (given.value == "best" || cli::number_in<std::uint64_t>(given.value)) return given.value;
+  if (given.value == "no" || given.value == "false") return "";
+  if (given.value != "yes" && given.value != "true")
+    cli::refuse(given, "best, the number of steps of a checkpoint, yes or no");
+  return "newest";
 }
 
 models::Precision save_dtype_of(const Given& given) {
@@ -78,15 +72,12 @@ std::string shown(const std::string& value) {
 std::string shown(bool value) {
   return value ? "yes" : "no";
 }
-std::string shown(const std::vector<std::int64_t>& sizes) {
-  return sizes.empty() ? "the default" : fmt::format("{}", fmt::join(sizes, ","));
-}
 template <class Value>
 std::string shown(const Value& value) {
   if constexpr (std::is_arithmetic_v<Value>)
     return fmt::format("{}", value);
   else
-    return std::string(models::to_string(value));
+    return std::string(to_string(value));
 }
 template <class Value>
 std::string shown(const std::optional<Value>& value) {
@@ -104,7 +95,7 @@ Row flag(std::string_view name, std::string_view value, std::string doc, Field O
 }
 
 Row switch_flag(std::string_view name, std::string doc, bool Options::*field) {
-  return flag(name, "", std::move(doc), field, switch_of);
+  return flag(name, "", std::move(doc), field, cli::switch_of);
 }
 
 template <class Field>
@@ -139,12 +130,17 @@ Row path_flag(std::string_view name, std::string_view value, std::string doc, st
   return row;
 }
 
-/// "default: 12 for cnn, 1 for llama, 12 for mlp"
+/// "default: 12 for cnn, 1 for llama, 12 for mlp", and the presets whose recipe has another value.
 template <class Value>
 std::string default_of(Value value_of) {
+  const auto text_of = [&](const models::Recipe& recipe) { return shown(std::invoke(value_of, recipe)); };
   std::vector<std::string> parts;
   for (const models::ModelKind& kind : models::model_kinds()) {
-    parts.push_back(fmt::format("{} for {}", shown(std::invoke(value_of, kind.recipe)), kind.name));
+    parts.push_back(fmt::format("{} for {}", text_of(kind.recipe), kind.name));
+    for (const models::Preset& preset : kind.presets) {
+      if (const std::string own = text_of(preset.recipe); own != text_of(kind.recipe))
+        parts.push_back(fmt::format("{} for its preset {}", own, preset.name));
+    }
   }
   return fmt::format("default: {}", fmt::join(parts, ", "));
 }
@@ -158,80 +154,70 @@ std::vector<Row> model_flags() {
                 "a public checkpoint (config.json with model.safetensors or its index); a llama's file that another "
                 "program wrote needs a config.json beside it, or its sizes as flags (default: random initialisation)",
                 &Options::init, "a safetensors file, or a folder with a model", "a file"),
-      flag("sizes", "N,N,...", "mlp: layer widths, input first (default: 784,1024,1024,10)", &Options::sizes, sizes_of),
-      count_flag("filters", "cnn: output channels of the convolution (default: 32)", &Options::filters, 1,
-                 largest_size),
-      count_flag("dense", "cnn: width of the hidden layer (default: 64)", &Options::dense, 1, largest_size),
-      count_flag("channels", "cnn: input channels (default: those of the data)", &Options::channels, 1, largest_size),
-      switch_flag("sync-batch-norm", "cnn: batch normalisation after the convolution, with statistics over all ranks",
-                  &Options::sync_batch_norm),
-      flag("preset", "NAME",
-           "llama: sizes by name: tiny, small or base; other flags change single ones (default: small)",
-           &Options::preset, known_word(models::llama_preset)),
-      count_flag("dim", "llama: hidden size", &Options::dim, 1, largest_size),
-      count_flag("layers", "llama: transformer blocks", &Options::layers, 1, 10'000),
-      count_flag("heads", "llama: attention heads", &Options::heads, 1, largest_size),
-      count_flag("kv-heads", "llama: key/value heads (grouped-query attention)", &Options::kv_heads, 1, largest_size),
-      count_flag("ffn", "llama: intermediate size of the feed-forward layer", &Options::ffn, 1, largest_size),
-      count_flag("vocab", "llama: vocabulary size (default: the preset's, 256 for bytes)", &Options::vocab, 1,
-                 largest_size),
-      count_flag("positions", "llama: longest sequence that the model takes", &Options::positions, 1, largest_size),
-      number_flag("rope-theta", "llama: RoPE base", &Options::rope_theta, above_0),
-      number_flag("norm-eps", "llama: epsilon of RMSNorm", &Options::norm_eps, above_0),
-      switch_flag("tied-head", "llama: tie the output head to the embedding", &Options::tied_head),
       flag("precision", "TYPE",
            "dtype of matrix products: f32, bf16, or f16 with dynamic loss scaling; weights and accumulation stay f32 "
            "(default: f32)",
            &Options::precision, [](const Given& given) { return models::precisions.parse(given.value); }),
-      switch_flag("recompute", "llama: activation checkpointing: less memory, the same bits", &Options::recompute),
+      flag(
+          "device", "KIND",
+          "where the model is and computes: cpu, or cuda, which is the GPU that each rank's session has (default: cpu)",
+          &Options::device, [](const Given& given) { return device_kinds.parse(given.value); }),
+      switch_flag("tf32", "cuda: round operands of f32 products to tf32, with 10 bits of mantissa: faster",
+                  &Options::tf32),
   };
 }
 
-/// Sizes that kinds of models have for themselves.
-std::vector<Row> own_flags() {
-  std::vector<Row> rows;
-  for (const models::ModelKind& kind : models::model_kinds()) {
-    for (const models::ModelFlag& own : kind.flags) {
-      const std::string name(own.name);
-      rows.push_back(
-          {{"", own.name, "N", fmt::format("{}: {} (default: {})", kind.name, own.doc, own.usual)},
-           [=](Options& options, const Given& given) { options.own[name] = cli::count_of(given, own.least, own.most); },
-           [=](const Options& options) {
-             const auto found = options.own.find(name);
-             return found == options.own.end() ? "none" : shown(found->second);
-           }});
-    }
-  }
-  return rows;
+/// "cnn, mlp"
+std::string trained_on(models::DataKind data) {
+  return kinds_with([data](const models::ModelKind& kind) { return kind.data == data; });
+}
+
+/// "none" stands for no file, also where --init has one.
+Row tokenizer_flag() {
+  Row row =
+      path_flag("tokenizer", "FILE",
+                trained_on(models::DataKind::tokens) +
+                    ": tokenizer.json (byte-level BPE) to encode text and to decode samples; encoded text is kept "
+                    "in the user's cache folder; sets --vocab (default: that in the folder of --init; without one, or "
+                    "with none, bytes are tokens)",
+                &Options::tokenizer, "a tokenizer.json, or none", "a file");
+  row.set = [set = row.set](Options& options, const Given& given) {
+    set(options, given);
+    if (options.tokenizer == "none") options.tokenizer.clear();
+    options.tokenizer_given = true;
+  };
+  return row;
 }
 
 std::vector<Row> data_flags() {
+  const std::string images = trained_on(models::DataKind::images) + ": ",
+                    tokens = trained_on(models::DataKind::tokens) + ": ";
   return {
       path_flag(
           "data", "FILE_OR_DIR",
-          "mlp, cnn: folder with MNIST's IDX files, gzipped or not: trains on train-*, holds out t10k-*; without "
-          "train-*, trains on the first four fifths of t10k-* and holds out the rest (default: digits that the "
-          "program renders). llama: file of text or tokens (llm.c's .bin, .npy; recognised by content), or a folder of "
-          "such files, read in the order of their names (default: the project's own sources)",
+          images +
+              "folder with MNIST's IDX files, gzipped or not: trains on train-*, holds out t10k-*; without "
+              "train-*, trains on the first four fifths of t10k-* and holds out the rest (default: digits that the "
+              "program renders). " +
+              tokens +
+              "file of text or tokens (llm.c's .bin, .npy; recognised by content), or a folder of "
+              "such files, read in the order of their names (default: the project's own sources)",
           &Options::data, "a file or folder"),
-      path_flag(
-          "tokenizer", "FILE",
-          "llama: tokenizer.json (byte-level BPE) to encode text and to decode samples; encoded text is kept in the "
-          "user's cache folder; sets --vocab (default: bytes are tokens)",
-          &Options::tokenizer, "a tokenizer.json", "a file"),
+      tokenizer_flag(),
       flag("tokens", "TYPE",
-           "llama: dtype of token files without a header: bytes, u16, u32 or u64, little-endian (default: text, as "
-           "bytes)",
+           tokens + "dtype of token files without a header: bytes, u16, u32 or u64, little-endian (default: text, as "
+                    "bytes)",
            &Options::tokens, [](const Given& given) { return std::optional(models::token_types.parse(given.value)); }),
-      count_flag("seq", "llama: sequence length (default: the model's --positions)", &Options::seq, 1, largest_size),
-      path_flag("val", "FILE",
-                "llama: held-out file (default: the last tenth of --data if the order is shuffled, none if sequential)",
-                &Options::val, "a file or folder"),
+      count_flag("seq", tokens + "sequence length (default: the model's --positions)", &Options::seq, 1, largest_size),
+      path_flag(
+          "val", "FILE",
+          tokens + "held-out file (default: the last tenth of --data if the order is shuffled, none if sequential)",
+          &Options::val, "a file or folder"),
       flag("order", "ORDER",
            "shuffled: anew in each epoch; sequential: as in the file, batch x ranks x accumulate examples a step "
            "(default: shuffled)",
            &Options::order, [](const Given& given) { return models::orders.parse(given.value); }),
-      switch_flag("augment", "mlp, cnn: shift, rotate and scale each image a little, at random in each epoch",
+      switch_flag("augment", images + "shift, rotate and scale each image a little, at random in each epoch",
                   &Options::augment),
   };
 }
@@ -309,10 +295,15 @@ std::vector<Row> checkpoint_flags() {
                 "write checkpoints there in the background, and one at the end: all that it takes to resume",
                 &Options::checkpoint, "a folder", "a folder"),
       count_flag("every", "steps between checkpoints (default: only the one at the end)", &Options::every, 1),
-      count_flag("keep", "how many of the newest checkpoints to keep (default: 2)", &Options::keep, 1, 1'000'000),
-      switch_flag("resume",
-                  "resume from the newest usable checkpoint in --checkpoint DIR; from the beginning if there is none",
-                  &Options::resume),
+      count_flag(
+          "keep",
+          "how many of the newest checkpoints to keep, beside the one with the lowest held-out loss (default: 2)",
+          &Options::keep, 1, 1'000'000),
+      flag("resume", "[best|STEP]",
+           "resume from the newest usable checkpoint in --checkpoint DIR, from the beginning if there is none; "
+           "--resume=best: from the one with the lowest held-out loss, which --eval-every keeps; --resume=STEP: from "
+           "the one behind so many steps",
+           &Options::resume, resume_of),
       number_flag("max-minutes",
                   "end the run after X minutes, with a checkpoint if there is --checkpoint, as SIGTERM does then "
                   "(SIGUSR1 writes one and goes on); --save is left to the run that comes to the end",
@@ -321,6 +312,7 @@ std::vector<Row> checkpoint_flags() {
 }
 
 std::vector<Row> output_flags() {
+  const std::string writing = kinds_with([](const models::ModelKind& kind) { return kind.writes_text; });
   return {
       path_flag("save", "DIR_OR_FILE",
                 "write the trained model: FILE.safetensors for one file, or a folder (config.json and "
@@ -330,32 +322,44 @@ std::vector<Row> output_flags() {
            save_dtype_of),
       path_flag("log", "FILE.jsonl", "write one JSON object per step and per evaluation", &Options::log,
                 "a file to write"),
-      path_flag("tensorboard", "DIR", "write the same as TensorBoard event files", &Options::tensorboard,
-                "a folder to write to"),
+      path_flag("tensorboard", "DIR",
+                "write the same as TensorBoard event files, and norms of each parameter's values and gradients",
+                &Options::tensorboard, "a folder to write to", "a folder"),
+      count_flag("norms-every", "steps between norms of parameters in --tensorboard (default: 50)",
+                 &Options::norms_every, 1),
       path_flag("plot", "FILE.svg", "draw the loss, at the end", &Options::plot, "a file to write"),
       count_flag("eval-every",
-                 "steps between evaluations on the held-out data (default: after each epoch; always at the end)",
+                 "steps between evaluations on the held-out data (default: after each epoch; always at the end); with "
+                 "--checkpoint one that has the lowest loss so far makes a checkpoint",
                  &Options::eval_every, 1),
+      flag("eval-batches", "N",
+           "batches per rank of an evaluation at most, the same ones every time; 0 or all: all; --eval-only and the "
+           "last "
+           "evaluation always use all (default: as many as take no longer than the training between two evaluations)",
+           &Options::eval_batches,
+           [](const Given& given) { return std::optional(given.value == "all" ? 0 : count_or_all_of(given)); }),
       switch_flag("eval-only", "evaluate on the held-out data and train nothing", &Options::eval_only),
       path_flag("logits", "FILE.safetensors",
-                "llama, with --eval-only: write the logits of the first --batch held-out sequences", &Options::logits,
-                "a file to write"),
-      count_flag("sample", "llama: generate N tokens at the end", &Options::sample, 0, 1'000'000),
+                writing + ", with --eval-only: write the logits of the first --batch held-out sequences",
+                &Options::logits, "a file to write"),
+      count_flag("sample", writing + ": generate N tokens at the end", &Options::sample, 0, 1'000'000),
       flag("prompt", "TEXT",
-           "llama: prompt of the sample: text, or token ids if tokens are numbers without --tokenizer (default: a line "
-           "break, or 0)",
+           writing +
+               ": prompt of the sample: text, or token ids if tokens are numbers without --tokenizer (default: a line "
+               "break, or 0)",
            &Options::prompt, [](const Given& given) { return cli::text_of(given, "some text"); }),
-      number_flag("temperature", "llama: sampling temperature; 0 takes the likeliest token (default: 0.8)",
+      number_flag("temperature", writing + ": sampling temperature; 0 takes the likeliest token (default: 0.8)",
                   &Options::temperature, cli::not_negative_of),
-      count_flag("top-k", "llama: sample from the K likeliest tokens only; 0: from all (default: 0)", &Options::top_k,
-                 0),
-      flag("top-p", "P",
-           "llama: sample from the fewest of the likeliest tokens that together have this probability (default: 1)",
-           &Options::top_p, probability_of),
-      count_flag("samples", "llama: how many samples to write (default: 1)", &Options::samples, 1, 1'000'000),
+      count_flag("top-k", writing + ": sample from the K likeliest tokens only; 0: from all (default: 0)",
+                 &Options::top_k, 0),
+      flag(
+          "top-p", "P",
+          writing + ": sample from the fewest of the likeliest tokens that together have this probability (default: 1)",
+          &Options::top_p, probability_of),
+      count_flag("samples", writing + ": how many samples to write (default: 1)", &Options::samples, 1, 1'000'000),
       flag("sample-seed", "N",
-           "llama: random seed of the first sample, the next have the numbers behind it (default: "
-           "--seed)",
+           writing + ": random seed of the first sample, the next have the numbers behind it (default: "
+                     "--seed)",
            &Options::sample_seed, [](const Given& given) { return std::optional(seed_of(given)); }),
   };
 }
@@ -372,12 +376,12 @@ std::span<const Row> flags() {
       }
     };
     add("Model", model_flags());
-    add("Model", own_flags());
+    add("Model", model_kind_flags());
     add("Data", data_flags());
     add("Training", training_flags());
     add("Optimizer", optimizer_flags());
-    add("Checkpoints", checkpoint_flags());
-    add("Output", output_flags());
+    add(checkpoint_section, checkpoint_flags());
+    add(output_section, output_flags());
     return all;
   }();
   return table;

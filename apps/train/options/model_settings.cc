@@ -1,117 +1,45 @@
 #include "apps/train/options/model_settings.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <functional>
-#include <map>
+#include <filesystem>
 #include <string>
-#include <vector>
+#include <system_error>
+#include <variant>
 
+#include "apps/train/options/model_flags.h"
 #include "models/registry.h"
 
 namespace kolo::train {
 namespace {
 
-/// A size that may come from a flag.
-template <class Value>
-struct Choice {
-  std::string_view flag;
-  const std::optional<Value>* given;
-  Value* size;
-};
-
-std::vector<Choice<std::int64_t>> counts(const Options& options, models::ModelSettings& settings) {
-  models::LlamaSettings& llama = settings.llama;
-  return {{"filters", &options.filters, &settings.cnn.filters},
-          {"dense", &options.dense, &settings.cnn.dense},
-          {"channels", &options.channels, &settings.cnn.channels},
-          {"dim", &options.dim, &llama.dim},
-          {"layers", &options.layers, &llama.layers},
-          {"heads", &options.heads, &llama.heads},
-          {"kv-heads", &options.kv_heads, &llama.kv_heads},
-          {"ffn", &options.ffn, &llama.ffn},
-          {"vocab", &options.vocab, &llama.vocabulary},
-          {"positions", &options.positions, &llama.positions}};
-}
-
-std::vector<Choice<double>> numbers(const Options& options, models::ModelSettings& settings) {
-  return {{"rope-theta", &options.rope_theta, &settings.llama.rope_theta},
-          {"norm-eps", &options.norm_eps, &settings.llama.norm_eps}};
-}
-
-template <class Value>
-void put(const std::vector<Choice<Value>>& choices) {
-  for (const auto& choice : choices) {
-    if (*choice.given) *choice.size = **choice.given;
-  }
-}
-
-[[noreturn]] void contradicts(const Options& options, const std::string& said, const std::string& held,
-                              std::string_view flag) {
-  throw UsageError(
-      fmt::format("{} contradicts --init {} (which holds {}); leave --{} out", said, options.init, held, flag));
-}
-
-template <class Value>
-void check(const Options& options, const std::vector<Choice<Value>>& choices) {
-  for (const auto& choice : choices) {
-    if (!*choice.given || **choice.given == *choice.size) continue;
-    contradicts(options, fmt::format("--{} {}", choice.flag, **choice.given), fmt::format("{}", *choice.size),
-                choice.flag);
-  }
-}
-
-template <class Value>
-void check_preset(const Options& options, const std::vector<Choice<Value>>& said,
-                  const std::vector<Choice<Value>>& held) {
-  for (std::size_t i = 0; i < said.size(); ++i) {
-    if (*said[i].given || *said[i].size == *held[i].size) continue;
-    contradicts(options, fmt::format("--preset {} (--{} {})", options.preset, said[i].flag, *said[i].size),
-                fmt::format("{}", *held[i].size), "preset");
-  }
-}
-
-/// A preset also gives sizes.
-void check_preset(const Options& options, models::ModelSettings& preset, models::ModelSettings& held) {
-  if (options.preset.empty()) return;
-  check_preset(options, counts(options, preset), counts(options, held));
-  check_preset(options, numbers(options, preset), numbers(options, held));
-}
-
-void take_over(const Options& options, const models::Pretrained& pretrained, models::ModelSettings& settings) {
-  models::ModelSettings before = settings;
-  pretrained.settings(settings);
-  check_preset(options, before, settings);
-  check(options, counts(options, settings));
-  check(options, numbers(options, settings));
-  if (!options.sizes.empty() && options.sizes != settings.sizes) {
-    contradicts(options, fmt::format("--sizes {}", fmt::join(options.sizes, ",")),
-                fmt::format("{}", fmt::join(settings.sizes, ",")), "sizes");
-  }
-  if (options.tied_head && !settings.llama.tied_head)
-    contradicts(options, "--tied-head", "a head of its own", "tied-head");
-  if (options.sync_batch_norm && !settings.cnn.batch_norm) {
-    contradicts(options, "--sync-batch-norm", "no normalisation", "sync-batch-norm");
-  }
-}
-
-/// The sizes that only this kind of model has.
-std::map<std::string, std::int64_t, std::less<>> own_settings(const Options& options,
-                                                              const std::optional<models::Pretrained>& pretrained) {
-  const models::ModelKind& kind = models::kind_of(options.model);
-  models::ModelSettings settings;
-  for (const models::ModelFlag& flag : kind.flags) settings.own.emplace(flag.name, flag.usual);
-  const bool held = pretrained && kind.sizes;
-  if (held) kind.sizes([&](std::string_view tensor, std::size_t i) { return pretrained->extent(tensor, i); }, settings);
-  for (const auto& [name, size] : options.own) {
-    if (held && settings.own[name] != size) {
-      contradicts(options, fmt::format("--{} {}", name, size), fmt::format("{}", settings.own[name]), name);
+/// Refuses a flag, or --preset, if what it said is not what the settings have become.
+///
+/// by   where they are from: "--init FILE"
+/// has  "holds"
+void check_kept(const Options& options, const models::ModelSettings& said, const models::ModelSettings& now,
+                const std::string& by, std::string_view has) {
+  const auto preset = options.model_flags.find("preset");
+  for (const models::ModelFlag& flag : models::kind_of(options.model).flags) {
+    const std::string before = value_text(flag, said), after = value_text(flag, now);
+    if (before == after) continue;
+    const auto given = options.model_flags.find(flag.name);
+    const bool is_switch = std::holds_alternative<models::SettingField<bool>>(flag.field);
+    if (given != options.model_flags.end()) {
+      throw UsageError(fmt::format("--{}{} contradicts {} (which {} {}); leave --{} out", flag.name,
+                                   is_switch ? "" : " " + before, by, has, after, flag.name));
     }
-    settings.own[name] = size;
+    if (preset != options.model_flags.end() && !is_switch) {
+      throw UsageError(fmt::format("--preset {} (--{} {}) contradicts {} (which {} {}); leave --preset out",
+                                   preset->second.value, flag.name, before, by, has, after));
+    }
   }
-  return settings.own;
+}
+
+void take_sizes(const models::ModelKind& kind, const models::Pretrained& pretrained, models::ModelSettings& settings) {
+  if (!kind.sizes) return pretrained.settings(settings);
+  kind.sizes([&](std::string_view tensor, std::size_t i) { return pretrained.extent(tensor, i); }, settings);
 }
 
 }  // namespace
@@ -128,17 +56,14 @@ std::optional<models::Pretrained> open_pretrained(const Options& options) {
 }
 
 models::ModelSettings model_settings(const Options& options, const std::optional<models::Pretrained>& pretrained) {
-  models::ModelSettings settings;
-  settings.own = own_settings(options, pretrained);
-  settings.sizes = options.sizes;
-  if (options.is_llama()) settings.llama = models::llama_preset(options.preset.empty() ? "small" : options.preset);
-  settings.llama.tied_head = options.tied_head;
-  settings.cnn.batch_norm = options.sync_batch_norm;
+  models::ModelSettings settings = given_settings(options);
   settings.precision = options.precision;
-  settings.recompute = options.recompute;
-  put(counts(options, settings));
-  put(numbers(options, settings));
-  if (pretrained && !models::kind_of(options.model).sizes) take_over(options, *pretrained, settings);
+  settings.tf32 = options.tf32;
+  if (pretrained) {
+    const models::ModelSettings said = settings;
+    take_sizes(models::kind_of(options.model), *pretrained, settings);
+    check_kept(options, said, settings, "--init " + options.init, "holds");
+  }
   if (options.seq.value_or(0) > settings.llama.positions) {
     throw UsageError(fmt::format("--seq {} is longer than the {} positions of the model; give a smaller one{}",
                                  *options.seq, settings.llama.positions, pretrained ? "" : ", or more --positions"));
@@ -146,13 +71,21 @@ models::ModelSettings model_settings(const Options& options, const std::optional
   return settings;
 }
 
+std::string tokenizer_file(const Options& options) {
+  if (options.tokenizer_given || options.init.empty() || !options.takes_tokens()) return options.tokenizer;
+  const std::filesystem::path beside = std::filesystem::path(options.init) / "tokenizer.json";
+  std::error_code none;
+  return std::filesystem::is_regular_file(beside, none) ? beside.string() : "";
+}
+
 void fit_to_tokenizer(models::ModelSettings& settings, const Options& options, const models::Tokenizer& tokenizer) {
   std::int64_t& vocabulary = settings.llama.vocabulary;
-  if (!options.vocab && options.init.empty()) vocabulary = tokenizer.size();
+  const bool given = options.model_flags.contains("vocab");
+  if (!given && options.init.empty()) vocabulary = tokenizer.size();
   if (vocabulary >= tokenizer.size()) return;
   throw UsageError(fmt::format("a vocabulary of {} has no room for the {} tokens of --tokenizer {}; {}", vocabulary,
                                tokenizer.size(), options.tokenizer,
-                               options.vocab ? "leave --vocab out" : "give the tokenizer of --init"));
+                               given ? "leave --vocab out" : "give the tokenizer of --init"));
 }
 
 std::int64_t positions_of(const Options& options, const models::ModelSettings& settings) {
@@ -161,19 +94,17 @@ std::int64_t positions_of(const Options& options, const models::ModelSettings& s
 
 void fit_to_data(models::ModelSettings& settings, const Options& options, const Corpus& corpus, Session& session) {
   if (!corpus.images) return;
+  const models::ModelKind& kind = models::kind_of(options.model);
   const models::Dataset& images = corpus.images->train;
-  if (options.channels && *options.channels != images.channels) {
-    throw UsageError(
-        fmt::format("--channels is {}, and the images have {}; leave it out", *options.channels, images.channels));
-  }
+  const models::ModelSettings said = settings;
   settings.inputs = images.input_size();
   settings.classes = images.classes;
-  if (settings.sizes.empty()) settings.sizes = {images.input_size(), 1024, 1024, images.classes};
   settings.cnn.channels = images.channels;
   settings.cnn.height = images.rows;
   settings.cnn.width = images.columns;
-  if (options.init.empty()) settings.cnn.classes = images.classes;
-  if (settings.cnn.batch_norm && session.size() > 1) {
+  if (options.init.empty() && kind.fit != nullptr) kind.fit(settings);
+  check_kept(options, said, settings, "the data", "have");
+  if (kind.reduces != nullptr && kind.reduces(settings) && session.size() > 1) {
     settings.reduce = [&session](Tensor sums) {  // a name has one shape
       session.all_reduce(fmt::format("statistics of a batch/{}", sums.elements()), sums);
     };

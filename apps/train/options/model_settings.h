@@ -20,6 +20,9 @@ std::optional<models::Pretrained> open_pretrained(const Options& options);
 /// Errors: UsageError for a flag that contradicts the parameters, models::ModelError.
 models::ModelSettings model_settings(const Options& options, const std::optional<models::Pretrained>& pretrained);
 
+/// The tokenizer.json of --tokenizer, or that in the folder of --init unless --tokenizer is given; empty: none.
+std::string tokenizer_file(const Options& options);
+
 /// Makes the vocabulary the tokenizer's, unless a flag or --init says another. Errors: UsageError if that is smaller.
 void fit_to_tokenizer(models::ModelSettings& settings, const Options& options, const models::Tokenizer& tokenizer);
 

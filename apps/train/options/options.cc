@@ -2,9 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+#include <span>
+#include <string_view>
+
 #include <kolo/config.h>
 
 #include "apps/train/options/flags.h"
+#include "apps/train/options/model_flags.h"
 #include "models/registry.h"
 
 namespace kolo::train {
@@ -20,7 +26,7 @@ cli::Syntax syntax() {
 
 /// Fills in what no flag set.
 void fill_in(Options& options, const std::function<bool(std::string_view)>& explicitly_set) {
-  const models::Recipe& recipe = models::kind_of(options.model).recipe;
+  const models::Recipe& recipe = recipe_of(options);
   const auto put = [&](std::string_view flag, auto& field, const auto& value) {
     if (!explicitly_set(flag)) field = value;
   };
@@ -61,6 +67,7 @@ Options parse_options(int argc, const char* const* argv) {
   const auto explicitly_set = [&](std::string_view flag) { return values.contains(std::string(flag)); };
   fill_in(options, explicitly_set);
   check_conflicts(options, explicitly_set, config);
+  (void)given_settings(options);  // so that a value is refused before data are read
   return options;
 }
 
@@ -68,16 +75,42 @@ bool Options::takes_tokens() const {
   return models::kind_of(model).data == models::DataKind::tokens;
 }
 
+namespace {
+
+/// Whether the command line has --preset help.
+bool asks_for_presets(std::span<const char* const> words) {
+  const auto is = [](std::string_view word) { return [word](std::string_view other) { return other == word; }; };
+  const auto flag = std::ranges::find_if(words, is("--preset"));
+  const bool named = flag != words.end() && std::next(flag) != words.end() && is("help")(*std::next(flag));
+  return named || std::ranges::any_of(words, is("--preset=help"));
+}
+
+}  // namespace
+
 std::optional<std::string> requested_text(int argc, const char* const* argv) {
+  if (asks_for_presets({argv, static_cast<std::size_t>(argc)})) return presets_text();
   return cli::requested_text(argc, argv, "kolo-train", help_text);
 }
 
-std::vector<cli::Agreed> agreed_part(const Options& options) {
+namespace {
+
+std::vector<cli::Agreed> agreed_of(const Options& options, bool shaping_only) {
   std::vector<cli::Agreed> all;
   for (const auto& flag : flags()) {
-    if (flag.agreed) all.push_back({fmt::format("--{}", flag.name), flag.agreed(options)});
+    const bool shapes = flag.section != checkpoint_section && flag.section != output_section;
+    if (flag.agreed && (shapes || !shaping_only)) all.push_back({fmt::format("--{}", flag.name), flag.agreed(options)});
   }
   return all;
+}
+
+}  // namespace
+
+std::vector<cli::Agreed> agreed_part(const Options& options) {
+  return agreed_of(options, false);
+}
+
+std::vector<cli::Agreed> shaping_part(const Options& options) {
+  return agreed_of(options, true);
 }
 
 }  // namespace kolo::train

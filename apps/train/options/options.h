@@ -7,7 +7,10 @@
 #include <string>
 #include <vector>
 
+#include <kolo/device.h>
+
 #include "apps/cli/agreement.h"
+#include "apps/cli/flags.h"
 #include "apps/cli/terminal.h"
 #include "models/compute/precision.h"
 #include "models/data/sampler.h"
@@ -18,25 +21,23 @@ namespace kolo::train {
 
 using cli::UsageError;
 
+inline constexpr models::WordTable<DeviceKind, 2> device_kinds{"device", {"cpu", "cuda"}};
+
 /// The options of a run, with the defaults of its model.
 struct Options {
   std::string model = "mlp";
-  std::string init;                 ///< file or folder of parameters to start from; empty: random ones
-  std::vector<std::int64_t> sizes;  ///< mlp; empty: those of `init`, or the model's default
-  std::optional<std::int64_t> filters, dense, channels;  ///< cnn; nothing: those of `init`, the model's, the data's
-  bool sync_batch_norm = false;                          ///< cnn
-  std::string preset;                                    ///< llama: where sizes come from that are not given
-  std::optional<std::int64_t> dim, layers, heads, kv_heads, ffn, vocab, positions;  ///< llama
-  std::optional<double> rope_theta, norm_eps;
-  bool tied_head = false;
-  std::map<std::string, std::int64_t> own;  ///< flags of the model's kind
+  std::string init;  ///< file or folder of parameters to start from; empty: random ones
+  /// The flags of the model's kind (models/registry.h), and "preset", as they were given.
+  std::map<std::string, cli::Given, std::less<>> model_flags;
   models::Precision precision = models::Precision::f32;
-  bool recompute = false;
+  DeviceKind device = DeviceKind::cpu;  ///< cuda: the GPU of each rank
+  bool tf32 = false;
 
   std::string data;  ///< folder of digits, or file or folder of tokens; empty: what the program has itself
   std::string val;   ///< tokens held out; empty: the last tenth of `data`, or nothing if the order is sequential
   std::optional<models::TokenType> tokens;  ///< of files without a header; nothing: text
-  std::string tokenizer;                    ///< file that text is encoded with; empty: bytes are tokens
+  std::string tokenizer;                    ///< file that text is encoded with; empty: that of `init`, or bytes
+  bool tokenizer_given = false;             ///< explicitly, if only as none: that of `init` does not count
   std::optional<std::int64_t> seq;          ///< tokens of a sequence; nothing: the model's positions
   models::Order order = models::Order::shuffled;
   bool augment = false;
@@ -68,7 +69,7 @@ struct Options {
   std::string checkpoint;             ///< folder; empty: none
   std::optional<std::int64_t> every;  ///< steps; nothing: at the end only
   std::int64_t keep = 2;
-  bool resume = false;
+  std::string resume;  ///< from which checkpoint: "newest", "best", or a number of steps; empty: from the beginning
   std::optional<double> max_minutes;  ///< after which the run ends; nothing: none
 
   std::string save;                                       ///< file or folder for the trained model; empty: none
@@ -77,6 +78,9 @@ struct Options {
   std::string tensorboard;                 ///< folder for event files; empty: none
   std::string plot;                        ///< file for a picture of the loss; empty: none
   std::optional<std::int64_t> eval_every;  ///< steps; nothing: after each epoch
+  std::optional<std::int64_t>
+      eval_batches;               ///< of a rank at most, but for the last evaluation; 0: all; nothing: by time
+  std::int64_t norms_every = 50;  ///< steps between the norms of each parameter in `tensorboard`
   bool eval_only = false;
   std::string logits;       ///< llama: file for those of the first held-out sequences; empty: none
   std::int64_t sample = 0;  ///< tokens to write at the end
@@ -87,7 +91,6 @@ struct Options {
   std::optional<std::uint64_t> sample_seed;  ///< of the first sample; nothing: seed
   std::int64_t samples = 1;
 
-  bool is_llama() const { return model == "llama"; }
   bool takes_tokens() const;  ///< the model is trained on sequences of tokens, not on images
 };
 
@@ -95,10 +98,13 @@ struct Options {
 /// Errors: UsageError that names the flag, or the file and the key.
 Options parse_options(int argc, const char* const* argv);
 
-/// The text that --help or --version ask for, if the command line has one of them.
+/// The text that --help, --version or --preset help ask for, if the command line has one of them.
 std::optional<std::string> requested_text(int argc, const char* const* argv);
 
 /// The options that must be equal on all ranks.
 std::vector<cli::Agreed> agreed_part(const Options& options);
+
+/// Those of them that shape the run: all but what is written, shown and kept.
+std::vector<cli::Agreed> shaping_part(const Options& options);
 
 }  // namespace kolo::train

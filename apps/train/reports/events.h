@@ -1,9 +1,12 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <numbers>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -22,10 +25,17 @@ struct StepEvent {
   bool skipped = false;     ///< its gradients were not finite: values are as they were
   double seconds = 0;       ///< wall time of the step on this rank
   double wait_seconds = 0;  ///< of these, the time that the training thread spent in wait()
+  double data_seconds = 0;  ///< of these, the time that it waited for batches
+  double flops = 0;         ///< of the model's products, over all ranks; 0: not known
+  double peak_flops = 0;    ///< products that all ranks together can do in a second; 0: not known
 
   double samples_per_s() const { return static_cast<double>(examples) / seconds; }
   double tokens_per_s() const { return static_cast<double>(tokens) / seconds; }
   double exposed_comm() const { return wait_seconds / seconds; }
+  double flops_per_s() const { return flops / seconds; }
+  /// The share of what the ranks can do; 0 if either is not known.
+  double of_peak() const { return peak_flops > 0 ? flops_per_s() / peak_flops : 0; }
+  double data_wait() const { return data_seconds / seconds; }
 };
 
 /// One evaluation on the held-out examples.
@@ -33,6 +43,25 @@ struct EvalEvent {
   std::int64_t step = 0;  ///< the last one before it; 0 before any
   double loss = 0;        ///< mean over the targets, in nats
   double accuracy = 0;    ///< 0 … 1
+  bool of_tokens = false;
+  double bytes_per_target = 0;   ///< of the text that the targets stand for; 0: not known
+  std::int64_t batches = 0;      ///< of a rank, and
+  std::int64_t all_batches = 0;  ///< how many there would be
+  double seconds = 0;            ///< wall time
+
+  /// e to the loss; of tokens only. May be infinite.
+  std::optional<double> perplexity() const { return of_tokens ? std::optional(std::exp(loss)) : std::nullopt; }
+  /// The loss in bits, over the bytes of text; nothing where these are not known.
+  std::optional<double> bits_per_byte() const {
+    return bytes_per_target > 0 ? std::optional(loss / std::numbers::ln2 / bytes_per_target) : std::nullopt;
+  }
+};
+
+/// 2-norms of a parameter's values after a step, and of its gradient in the step, before clipping.
+struct ParameterNorm {
+  std::string_view name;
+  double value = 0;
+  double gradient = 0;
 };
 
 /// Progress of a long part: an evaluation, or generating a sample.
@@ -48,6 +77,7 @@ class Listener {
   virtual ~Listener() = default;
   virtual void on_step(const StepEvent& event) = 0;
   virtual void on_eval(const EvalEvent& event) = 0;
+  virtual void on_norms(std::int64_t step, std::span<const ParameterNorm> norms) { (void)step, (void)norms; }
   virtual void on_part(const PartEvent& event) { (void)event; }
   /// True if training should stop: every rank then ends after the next step.
   virtual bool gives_up() const { return false; }

@@ -36,7 +36,7 @@ void write_logits(Job& job) {
 
 Outputs::Outputs(const Options& options) : options_(options) {
   if (!options.save.empty()) models::check_savable(options.save);
-  if (!options.save.empty() && options.is_llama()) companions_ = models::companions_of(options.init);
+  if (!options.save.empty() && options.takes_tokens()) companions_ = models::companions_of(options.init);
   if (!options.save.empty() && !options.tokenizer.empty()) {
     std::erase_if(companions_, [](const auto& file) { return file.first.starts_with("tokenizer"); });
     companions_["tokenizer.json"] = models::read_text_file(options.tokenizer);
@@ -59,7 +59,8 @@ void Outputs::begin(const Job& job, std::int64_t first) {
   const bool measures_first = options_.eval_only || first >= job.last_step();
   if (log_) log_->begin(first, measures_first, of_earlier_steps);
   if (!options_.tensorboard.empty()) tensorboard_.emplace(options_.tensorboard, first);
-  progress_.emplace(first, std::max(first, job.last_step()), job.sampler().steps_per_epoch());
+  const std::int64_t epoch = job.sampler().steps_per_epoch();
+  progress_.emplace(first, std::max(first, job.last_step()), epoch, options_.eval_every.value_or(epoch));
 }
 
 std::vector<Listener*> Outputs::listeners() {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "apps/train/reports/events.h"
+#include "apps/train/reports/time_left.h"
 
 namespace kolo::train {
 
@@ -16,7 +17,8 @@ class Progress final : public Listener {
   /// first            steps done before this run
   /// last_step        steps that will be done when it ends
   /// steps_per_epoch  for the number of epochs
-  Progress(std::int64_t first, std::int64_t last_step, std::int64_t steps_per_epoch);
+  /// eval_every       steps between evaluations
+  Progress(std::int64_t first, std::int64_t last_step, std::int64_t steps_per_epoch, std::int64_t eval_every);
   /// Ends an unfinished line.
   ~Progress() override;
 
@@ -42,12 +44,15 @@ class Progress final : public Listener {
     double loss = 0;           ///< weighed by examples
     double seconds = 0;
     double wait_seconds = 0;
+    double data_seconds = 0;
+    double flops = 0;
 
     void add(const StepEvent& event);
     double mean_loss() const { return loss / static_cast<double>(examples); }
     /// "1234 samples/s", or tokens if there are any.
     std::string speed() const;
     double waiting_percent() const { return 100 * wait_seconds / seconds; }
+    double data_percent() const { return 100 * data_seconds / seconds; }
   };
 
   std::int64_t steps_done() const { return first_ + all_.steps; }
@@ -56,6 +61,7 @@ class Progress final : public Listener {
   void print_line(std::string text, bool stays);
   Clock::duration pause() const;
   double elapsed() const;
+  std::string text_of_speed(int ranks) const;
 
   std::int64_t first_;
   std::int64_t last_step_;
@@ -70,6 +76,7 @@ class Progress final : public Listener {
   Sums recent_;       // since the last evaluation
   Sums before_eval_;  // what recent_ was then
   StepEvent last_;    // the last step
+  TimeLeft left_;
   std::optional<EvalEvent> eval_;
 };
 

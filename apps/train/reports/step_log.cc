@@ -94,6 +94,9 @@ void StepLog::on_step(const StepEvent& event) {
       {"lr", event.lr},  {"grad_norm", event.grad_norm}, {"samples_per_s", rounded(event.samples_per_s(), 1e3)}};
   if (event.tokens > 0) line["tokens_per_s"] = rounded(event.tokens_per_s(), 10);
   line["exposed_comm"] = rounded(event.exposed_comm(), 1e4);
+  line["data_wait"] = rounded(event.data_wait(), 1e4);
+  if (event.flops > 0) line["flops_per_s"] = rounded(event.flops_per_s(), 1e-3);
+  if (event.of_peak() > 0) line["of_peak"] = rounded(event.of_peak(), 1e4);
   if (event.loss_scale > 0) {
     line["loss_scale"] = event.loss_scale;
     line["skipped"] = event.skipped;
@@ -102,8 +105,12 @@ void StepLog::on_step(const StepEvent& event) {
 }
 
 void StepLog::on_eval(const EvalEvent& event) {
-  const nlohmann::ordered_json line{
+  nlohmann::ordered_json line{
       {"event", "eval"}, {"step", event.step}, {"loss", event.loss}, {"accuracy", event.accuracy}};
+  if (const auto perplexity = event.perplexity()) line["perplexity"] = *perplexity;
+  if (const auto bits = event.bits_per_byte()) line["bits_per_byte"] = *bits;
+  line["batches"] = event.batches;
+  line["all_batches"] = event.all_batches;
   write(line.dump() + "\n");
 }
 

@@ -108,13 +108,27 @@ void TensorBoard::on_step(const StepEvent& event) {
                   {"train/lr", event.lr},
                   {"train/grad_norm", event.grad_norm},
                   {"speed/samples_per_s", event.samples_per_s()},
-                  {"speed/exposed_comm", event.exposed_comm()}};
+                  {"speed/exposed_comm", event.exposed_comm()},
+                  {"speed/data_wait", event.data_wait()}};
   if (event.tokens > 0) scalars.emplace_back("speed/tokens_per_s", event.tokens_per_s());
+  if (event.flops > 0) scalars.emplace_back("speed/flops_per_s", event.flops_per_s());
   write_scalars(event.step, scalars);
 }
 
 void TensorBoard::on_eval(const EvalEvent& event) {
-  write_scalars(event.step, {{"eval/loss", event.loss}, {"eval/accuracy", event.accuracy}});
+  Scalars scalars{{"eval/loss", event.loss}, {"eval/accuracy", event.accuracy}};
+  if (const auto perplexity = event.perplexity()) scalars.emplace_back("eval/perplexity", *perplexity);
+  if (const auto bits = event.bits_per_byte()) scalars.emplace_back("eval/bits_per_byte", *bits);
+  write_scalars(event.step, scalars);
+}
+
+void TensorBoard::on_norms(std::int64_t step, std::span<const ParameterNorm> norms) {
+  Scalars scalars;
+  for (const ParameterNorm& norm : norms) {
+    scalars.emplace_back(fmt::format("norm/value/{}", norm.name), norm.value);
+    scalars.emplace_back(fmt::format("norm/gradient/{}", norm.name), norm.gradient);
+  }
+  write_scalars(step, scalars);
 }
 
 void TensorBoard::write_scalars(std::int64_t step, const Scalars& scalars) {

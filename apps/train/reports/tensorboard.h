@@ -20,6 +20,7 @@ class TensorBoard final : public FileListener {
 
   void on_step(const StepEvent& event) override;
   void on_eval(const EvalEvent& event) override;
+  void on_norms(std::int64_t step, std::span<const ParameterNorm> norms) override;
 
  private:
   using Scalars = std::vector<std::pair<std::string, double>>;

@@ -45,6 +45,7 @@ class Nccl final : public Peer {
       std::string why;
       table = kolo::nccl_table(&why);
       if (!table) throw UsageError("--compare nccl: " + why);
+      const GpuGuard selected(gpu);
       if (ranks.rank() == 0) check_nccl(*table, table->get_unique_id(&id), nullptr, "ncclGetUniqueId");
     });
     const std::string of_rank_0 = ranks.gather(std::string(id.bytes, sizeof(id.bytes))).front();

@@ -71,7 +71,7 @@ RawNccl::RawNccl(const NcclTable& table, Gpu& gpu, const NcclId& id, int rank, i
       rank_(rank),
       ranks_(ranks),
       exceptions_(std::uncaught_exceptions()) {
-  const NcclResult rc = init ? init(&comm_, ranks, id, rank) : table_.init(&comm_, ranks, id, rank, 0);
+  const NcclResult rc = init ? init(&comm_, ranks, id, rank) : table_.init(&comm_, ranks, id, rank, 0, false);
   check_nccl(table_, rc, nullptr, "ncclCommInitRank");
   settle("ncclCommInitRank");
 }

@@ -28,6 +28,7 @@ struct Config {
   std::string backend = "auto";
   std::string shm_method = "auto";
   std::string tuning;
+  std::string xpmem = "/dev/xpmem";
   std::string gpu_backend = "auto";
   std::int64_t gpu_direct_bytes = 2 << 20;
   std::int64_t gpu_pack_bytes = 64 << 20;
@@ -35,6 +36,7 @@ struct Config {
   std::string nccl_algo = "auto";
   std::string nccl_wire = "native";
   bool nccl_register = false;
+  bool nccl_blocking = true;
   bool timings = false;
   bool banner = false;
 

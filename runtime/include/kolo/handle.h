@@ -40,7 +40,8 @@ class Handle {
   /// cudaStream_t of the tensors' GPU; null: the default stream. The handle is empty afterwards, and the name free
   /// again; the tensors' memory must stay alive until the stream has passed this point. With host tensors: wait().
   ///
-  /// Throws as wait() does. A later failure on the GPU is thrown by the next wait() on any operation of this session,
+  /// Throws Error{invalid_argument}, and the handle stays as it is, for a stream that is being captured into a graph;
+  /// and as wait() does. A later failure on the GPU is thrown by the next wait() on any operation of this session,
   /// on every rank.
   void wait(void* stream);
 

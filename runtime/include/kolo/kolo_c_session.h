@@ -189,8 +189,8 @@ int kolo_available_memory(size_t* bytes);
 int kolo_memory_allocate(kolo_session* session, size_t bytes, int device_kind, int device_index, kolo_memory** memory);
 /// Makes the whole pages of memory of the program such memory, where it lies, until the session ends: they must stay
 /// allocated until then, and no thread may write to them during this call and when the session ends. Local.
-/// KOLO_INVALID_ARGUMENT, and nothing has changed, for memory that is shared, locked, a mapped file, of huge pages of a
-/// reserve, of a device, a stack or read-only, or adopted already; KOLO_BACKEND if memory is short.
+/// KOLO_INVALID_ARGUMENT, and nothing has changed, for memory of a device, a stack or read-only, or adopted already,
+/// without XPMEM also shared, locked, a mapped file or of a reserve; KOLO_BACKEND if memory is short.
 int kolo_memory_adopt(kolo_session* session, void* data, size_t bytes);
 int kolo_memory_data(const kolo_memory* memory, void** data);
 int kolo_memory_bytes(const kolo_memory* memory, size_t* bytes);

@@ -30,7 +30,7 @@ struct NamedTensor {
 // with Error{stalled} on every rank, late ones included, and the text names the ranks that are missing. The session
 // stays usable, or, if the ranks had agreed to run the operation, and one of them does not go on, what is not of its
 // group. Unset: Config::timeout_seconds (KOLO_TIMEOUT_SECONDS); 0: none; a negative number is an error. Ranks that do
-// not answer at all, stopped ones say, are waited for 2 s longer.
+// not answer at all, stopped ones say, are waited for 0.4 s longer.
 
 struct AllReduceOptions {
   ReduceOp op = ReduceOp::sum;
@@ -38,7 +38,7 @@ struct AllReduceOptions {
   double prescale = 1;           ///< multiplies every input (in f32 for 16-bit floats)
   double postscale = 1;          ///< multiplies the result
   bool divide_by_group = false;  ///< average: divide by the size of the group, also while ranks have joined
-  void* ready = nullptr;         ///< the CUDA stream that wrote `in`; ignored for host tensors
+  void* ready = nullptr;         ///< the CUDA stream that wrote `in`, not one being captured; ignored for host tensors
   std::optional<double> timeout_seconds{};
   int priority = 0;  ///< equal on all ranks: of what is ready the higher goes first; hosts overtake nothing begun
 };

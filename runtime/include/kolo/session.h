@@ -305,6 +305,8 @@ class Session {
   /// nothing, nor to a group that was removed. Throws Error{invalid_argument} on every member if one has something in
   /// flight.
   void remove_group(const Group& group);
+  /// The same, without waiting for the other members, for as long as they take.
+  Handle remove_group_async(const Group& group);
 
   /// Memory for tensors on a device of this process, zeroed, aligned to 64 bytes at least. Backends need the fewest
   /// copies for tensors there: ranks of a node share it, and device memory may be registered. Local: other ranks need
@@ -316,8 +318,8 @@ class Session {
   /// thread may write to them; a child of fork() shares them. Local: other ranks need not do the same. Does nothing
   /// where no backend has such memory.
   ///
-  /// Throws Error{invalid_argument}, and changes nothing, for memory that is shared, locked, a mapped file, of huge
-  /// pages of a reserve, of a device, a stack or read-only, or adopted already; Error{backend} if memory is short.
+  /// Throws Error{invalid_argument}, and changes nothing, for memory of a device, a stack or read-only, or adopted
+  /// already, without XPMEM also shared, locked, a mapped file or of a reserve; Error{backend} if memory is short.
   void adopt(void* data, std::size_t bytes);
 
   SessionStats stats() const;

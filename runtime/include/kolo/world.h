@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <kolo/backend.h>
@@ -45,6 +46,10 @@ class World {
 /// 16 ports behind MASTER_PORT. Otherwise a world of one. Collective. Throws Error{backend} if the launcher started
 /// several ranks but MPI sees one, Error{invalid_argument} if the launcher's variables contradict each other.
 World launcher_world(const Config& config);
+
+/// Why launcher_world() makes no world over MPI in which this process is `rank` of `size`; empty: it does. Without MPI
+/// in libkolo (KOLO_MPI=OFF) it takes libkolo_mpi.so beside libkolo.so, of the same build, and an Open MPI.
+std::string why_not_over_mpi(int rank, int size);
 
 /// A world of the processes that call this with one store, each as another rank of 0 to size - 1; MPI is not called.
 /// Collective; the store may be used again, for another world of the same ranks in the same order, and is not needed

@@ -17,7 +17,7 @@ using testing::TempFolder;
 
 TEST(Checkpoint, RoundTripBitForBit) {
   const TempFolder folder;
-  const BoundMlp saved({5, 4, 3}, 1);
+  BoundMlp saved({5, 4, 3}, 1);
   save_parameters(folder / "x", saved.model);
   BoundMlp loaded({5, 4, 3}, 2);
   load_parameters(SafetensorsFile(folder / "x"), loaded.model);
@@ -28,7 +28,8 @@ TEST(Checkpoint, RoundTripBitForBit) {
 
 TEST(Checkpoint, SizesFromShapes) {
   const TempFolder folder;
-  save_parameters(folder / "x", BoundMlp({5, 4, 7, 3}).model);
+  BoundMlp saved({5, 4, 7, 3});
+  save_parameters(folder / "x", saved.model);
   EXPECT_EQ(mlp_sizes(SafetensorsFile(folder / "x")), (std::vector<std::int64_t>{5, 4, 7, 3}));
   const std::vector<float> values(12);
   const auto error = [&](const std::vector<NamedValues>& tensors) {
@@ -64,7 +65,7 @@ TEST(Checkpoint, NamesWhatDoesNotFit) {
 TEST(Checkpoint, ANumberThatIsNoneLeavesAllAsItWas) {
   const TempFolder folder;
   BoundMlp mlp({5, 4, 3}, 1), bad({5, 4, 3}, 2);
-  bad.model.parameters().back().value.back() = std::numeric_limits<float>::infinity();
+  testing::floats_of(bad.model.parameters().back().value).back() = std::numeric_limits<float>::infinity();
   save_parameters(folder / "x", bad.model);
   const AlignedFloats before = mlp.values;
   EXPECT_EQ(error_of([&] { load_parameters(SafetensorsFile(folder / "x"), mlp.model); }, folder.path()),

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <vector>
 
+#include <kolo/detail/cpu.h>
+
 #include "models/compute/buffer.h"
 #include "models/compute/kept_few.h"
 #include "models/compute/random.h"
@@ -110,71 +112,104 @@ TEST_F(ComputeTest, CrossEntropyOfExtremeLogitsIsFiniteAndHasNoDenormals) {
   EXPECT_FLOAT_EQ(static_cast<float>(losses_of(*compute, logits, {1, 1}).sums[0]), 2e30f);
 }
 
-/// Images of 2 x 3 channels in blocks of 2.
-struct Planes {
-  Planes() {
-    Random random(3);
-    for (float& value : blocks) value = random.symmetric(1);
-  }
-  float at(std::int64_t image, std::int64_t channel, std::int64_t row, std::int64_t column) const {
-    return blocks[static_cast<std::size_t>((((image * 2 + channel / 2) * 3 + row) * 5 + column) * 2 + channel % 2)];
-  }
+Numbers random_numbers(Random& random, std::int64_t count) {
+  Numbers values(static_cast<std::size_t>(count));
+  for (float& value : values) value = random.symmetric(1);
+  return values;
+}
 
-  Numbers blocks = Numbers(2 * 4 * 3 * 5);
-  Tensor x = tensor(blocks, {2, 2, 3, 5, 2});
-};
-
-TEST_F(ComputeTest, PoolingByHand) {
-  const Planes planes;
-  const Numbers scale{1, -2, 0.5f, 3}, shift{0.1f, -0.2f, 0, 0.3f};
-  for (const std::int64_t window : {1, 2}) {
-    for (const Activation activation : {Activation::none, Activation::relu}) {
-      const std::int64_t rows = 3 / window, columns = 5 / window;
-      Numbers pooled(static_cast<std::size_t>(2 * 4 * rows * columns)), ones(pooled.size(), 1),
-          d(planes.blocks.size(), NAN);
-      const Shape shape{2, 4, rows, columns};
-      const Tensor of_scale = tensor(scale, {4}), of_shift = tensor(shift, {4});
-      compute->pool(window, activation, planes.x, of_scale, of_shift, tensor(pooled, shape));
-      compute->pool_backward(window, activation, planes.x, of_scale, of_shift, tensor(ones, shape),
-                             tensor(d, planes.x.shape));
-      std::size_t at = 0;
-      std::int64_t passed = 0;
-      for (std::int64_t i = 0; i < 8 * rows * columns; ++i, ++at) {
-        const std::int64_t image = i / (4 * rows * columns), channel = i / (rows * columns) % 4;
-        float most = activation == Activation::relu ? 0 : -INFINITY;
-        for (std::int64_t n = 0; n < window * window; ++n) {
-          const auto c = static_cast<std::size_t>(channel);
-          most = std::max(most, std::fma(planes.at(image, channel, i / columns % rows * window + n / window,
-                                                   i % columns * window + n % window),
-                                         scale[c], shift[c]));
+/// Pooling without any vectors, of planes [planes, rows, columns]: the largest, and for each pixel how often it is
+/// that.
+struct PooledByHand {
+  PooledByHand(const Pooling& how, const Numbers& x, std::int64_t rows, std::int64_t columns, float floor)
+      : height(extent_behind(rows, how.window, how.step(), how.padding)),
+        width(extent_behind(columns, how.window, how.step(), how.padding)),
+        taken(x.size()) {
+    for (std::int64_t first = 0; first < std::ssize(x); first += rows * columns) {
+      for (std::int64_t window = 0; window < height * width; ++window) {
+        float most = floor;
+        std::int64_t which = -1;
+        for (std::int64_t n = 0; n < how.window * how.window; ++n) {
+          const std::int64_t row = window / width * how.step() - how.padding + n / how.window;
+          const std::int64_t column = window % width * how.step() - how.padding + n % how.window;
+          if (row < 0 || row >= rows || column < 0 || column >= columns) continue;
+          const std::int64_t at = first + row * columns + column;
+          if (x[static_cast<std::size_t>(at)] > most) {
+            most = x[static_cast<std::size_t>(at)];
+            which = at;
+          }
         }
-        EXPECT_NEAR(pooled[at], most, 1e-6) << window << " " << i;
-        passed += most > 0 || activation == Activation::none;
+        y.push_back(most);
+        if (which >= 0) ++taken[static_cast<std::size_t>(which)];
       }
-      EXPECT_EQ(std::ranges::count(d, 1.0f), passed);
-      EXPECT_EQ(std::ranges::count(d, 0.0f), std::ssize(d) - passed);
     }
   }
+
+  std::int64_t height, width;
+  Numbers y, taken;
+};
+
+constexpr std::array poolings{Pooling{},
+                              Pooling{.window = 2},
+                              Pooling{.window = 3},
+                              Pooling{.window = 3, .stride = 2, .padding = 1},
+                              Pooling{.window = 2, .stride = 1},
+                              Pooling{.window = 2, .stride = 3, .padding = 1},
+                              Pooling{.window = 7, .stride = 1, .padding = 3},
+                              Pooling{.window = 1, .stride = 2}};
+
+TEST_F(ComputeTest, PoolingOfAnyWindowStrideAndPadding) {
+  Random random(3);
+  for (const Pooling& how : poolings) {
+    const Shape of_x{2, 3, 7, 21};
+    const Numbers x = random_numbers(random, of_x.elements());
+    const PooledByHand expected(how, x, 7, 21, -INFINITY);
+    const Shape of_y{2, 3, expected.height, expected.width}, of_choices = compute->choices({.pooling = how}, of_x);
+    Numbers y(expected.y.size(), NAN), d(x.size(), NAN);
+    const Numbers ones(y.size(), 1);
+    std::vector<std::uint16_t> choices(static_cast<std::size_t>(of_choices.elements()));
+    compute->pool(how, tensor(x, of_x), tensor(y, of_y), view(choices.data(), of_choices));
+    EXPECT_EQ(y, expected.y) << how.window << " " << how.stride;
+    compute->pool_backward(how, view(choices.data(), of_choices), tensor(ones, of_y), tensor(d, of_x));
+    EXPECT_EQ(d, expected.taken) << how.window << " " << how.stride;
+  }
+}
+
+TEST_F(ComputeTest, OfEqualPixelsTheFirstGetsTheGradient) {
+  const Numbers x(4, -2), ones(1, 1);
+  Numbers y(1), d(4);
+  std::vector<std::uint16_t> choices(
+      static_cast<std::size_t>(compute->choices({.pooling = {2}}, {1, 1, 2, 2}).elements()));
+  const Tensor chosen = view(choices.data(), {std::ssize(choices)});
+  compute->pool({2}, tensor(x, {1, 1, 2, 2}), tensor(y, {1, 1, 1, 1}), chosen);
+  compute->pool_backward({2}, chosen, tensor(ones, {1, 1, 1, 1}), tensor(d, {1, 1, 2, 2}));
+  EXPECT_EQ(d, (Numbers{1, 0, 0, 0}));
 }
 
 /// A number that is none must reach the loss, wherever in a window it is.
 TEST_F(ComputeTest, PoolingLosesNoNaN) {
+  const Numbers one{1}, none{0};
+  const ImageStage stage{.filters = tensor(one, {1, 1, 1, 1}),
+                         .bias = tensor(none, {1}),
+                         .activation = Activation::relu,
+                         .pooling = {.window = 2}};
   for (std::size_t place = 0; place < 4; ++place) {
     Numbers x{1, 2, 3, 4}, pooled(1);
     x[place] = NAN;
-    compute->pool(2, Activation::relu, tensor(x, {1, 1, 2, 2, 1}), {}, {}, tensor(pooled, {1, 1, 1, 1}));
+    const Shape of_x{1, 1, 2, 2}, of_choices = compute->choices(stage, of_x);
+    std::vector<std::uint16_t> choices(static_cast<std::size_t>(of_choices.elements()));
+    compute->convolve(stage, tensor(x, of_x), tensor(pooled, of_x), view(choices.data(), of_choices));
+    EXPECT_TRUE(std::isnan(pooled[0])) << place;
+    pooled[0] = 0;
+    compute->pool(stage.pooling, tensor(x, of_x), tensor(pooled, of_x), view(choices.data(), of_choices));
     EXPECT_TRUE(std::isnan(pooled[0])) << place;
   }
 }
 
-/// Any filter size, stride and padding; the gradients are those of Σ dy·y, which is linear in x and in w.
-TEST_F(ComputeTest, ConvolutionOfAnyStrideAndPadding) {
+/// Any filter size, stride and padding, with every pooling. The gradients are those of Σ d·y, which is linear in x and
+/// in w where no other pixel becomes the largest.
+TEST_F(ComputeTest, StagesOfAnyStrideAndPadding) {
   Random random(9);
-  const auto numbers = [&](std::int64_t count) {
-    Numbers values(static_cast<std::size_t>(count));
-    for (float& value : values) value = random.symmetric(1);
-    return values;
-  };
   struct Case {
     std::int64_t channels, filters, kernel;
     Convolution how;
@@ -182,44 +217,82 @@ TEST_F(ComputeTest, ConvolutionOfAnyStrideAndPadding) {
   for (const auto& [channels, filters, kernel, how] :
        {Case{1, 32, 3, {}}, Case{3, 6, 3, {.padding = 1}}, Case{2, 16, 5, {.stride = 2, .padding = 2}},
         Case{16, 32, 1, {}}, Case{4, 8, 2, {.stride = 3}}, Case{1, 3, 4, {.stride = 2, .padding = 3}}}) {
-    const Shape of_x{2, channels, 7, 9}, of_w{filters, channels, kernel, kernel};
-    const Numbers x = numbers(of_x.elements()), w = numbers(of_w.elements()), bias = numbers(filters);
-    const Shape of_y = compute->convolved(how, of_x, of_w);
-    Numbers y(static_cast<std::size_t>(of_y.elements()));
-    compute->convolve(how, tensor(x, of_x), tensor(w, of_w), tensor(bias, {filters}), tensor(y, of_y));
-    const auto pixel = [&](std::int64_t e, std::int64_t c, std::int64_t row, std::int64_t column) {
-      const bool inside = row >= 0 && row < 7 && column >= 0 && column < 9;
-      return inside ? static_cast<double>(x[static_cast<std::size_t>(((e * channels + c) * 7 + row) * 9 + column)]) : 0;
-    };
-    const std::int64_t block = of_y[4];
-    for (std::int64_t i = 0; i < of_y.elements(); ++i) {
-      const std::int64_t f = i / (block * of_y[3] * of_y[2]) % of_y[1] * block + i % block;
-      const std::int64_t column = i / block % of_y[3], row = i / block / of_y[3] % of_y[2];
-      double sum = bias[static_cast<std::size_t>(f)];
-      for (std::int64_t n = 0; n < channels * kernel * kernel; ++n) {
-        const std::int64_t c = n / (kernel * kernel), r = n / kernel % kernel, k = n % kernel;
-        sum += pixel(i / (of_y.elements() / 2), c, row * how.stride - how.padding + r,
-                     column * how.stride - how.padding + k) *
-               w[static_cast<std::size_t>(f * channels * kernel * kernel + n)];
+    for (const Pooling& pooling : poolings) {
+      constexpr std::int64_t height = 13, width = 27;
+      const Shape of_x{2, channels, height, width}, of_w{filters, channels, kernel, kernel};
+      const Numbers x = random_numbers(random, of_x.elements()), w = random_numbers(random, of_w.elements());
+      const Numbers bias = random_numbers(random, filters), scale = random_numbers(random, filters);
+      const std::int64_t rows = extent_behind(height, kernel, how.stride, how.padding);
+      const std::int64_t columns = extent_behind(width, kernel, how.stride, how.padding);
+      const auto pixel = [&](std::int64_t e, std::int64_t c, std::int64_t row, std::int64_t column) {
+        const bool inside = row >= 0 && row < height && column >= 0 && column < width;
+        const auto at = static_cast<std::size_t>(((e * channels + c) * height + row) * width + column);
+        return inside ? static_cast<double>(x[at]) : 0;
+      };
+      Numbers convolved;
+      for (std::int64_t i = 0; i < 2 * filters * rows * columns; ++i) {
+        const std::int64_t f = i / (rows * columns) % filters;
+        double sum = bias[static_cast<std::size_t>(f)];
+        for (std::int64_t n = 0; n < channels * kernel * kernel; ++n) {
+          sum += pixel(i / (filters * rows * columns), n / (kernel * kernel),
+                       i / columns % rows * how.stride - how.padding + n / kernel % kernel,
+                       i % columns * how.stride - how.padding + n % kernel) *
+                 w[static_cast<std::size_t>(f * channels * kernel * kernel + n)];
+        }
+        convolved.push_back(static_cast<float>(sum * scale[static_cast<std::size_t>(f)]));
       }
-      ASSERT_NEAR(y[static_cast<std::size_t>(i)], sum, 2e-5) << filters << " " << i;
+      for (const Activation activation : {Activation::none, Activation::relu}) {
+        const bool relu = activation == Activation::relu;
+        const PooledByHand expected(pooling, convolved, rows, columns, relu ? 0 : -INFINITY);
+        const Numbers shift(static_cast<std::size_t>(filters), 0);
+        ImageStage stage{.convolution = how,
+                         .filters = tensor(w, of_w),
+                         .bias = tensor(bias, {filters}),
+                         .scale = tensor(scale, {filters}),
+                         .shift = tensor(shift, {filters}),
+                         .activation = activation,
+                         .pooling = pooling};
+        const Shape of_y = stage.output(of_x), of_choices = compute->choices(stage, of_x);
+        ASSERT_EQ(of_y, (Shape{2, filters, expected.height, expected.width}));
+        Numbers y(expected.y.size(), NAN);
+        std::vector<std::uint16_t> choices(static_cast<std::size_t>(of_choices.elements()));
+        const Tensor chosen = view(choices.data(), of_choices);
+        compute->convolve(stage, tensor(x, of_x), tensor(y, of_y), chosen);
+        for (std::size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(y[i], expected.y[i], 3e-5) << filters << " " << i;
+
+        stage.scale = stage.shift = {};
+        compute->convolve(stage, tensor(x, of_x), tensor(y, of_y), chosen);
+        const Numbers d = random_numbers(random, of_y.elements());
+        Numbers dw(w.size()), dbias(bias.size()), dx(x.size(), NAN), again(w.size());
+        compute->convolve_backward(stage, tensor(x, of_x), chosen, tensor(d, of_y), false, tensor(dw, of_w),
+                                   tensor(dbias, {filters}), tensor(dx, of_x));
+        compute->convolve_backward(stage, tensor(x, of_x), chosen, tensor(d, of_y), false, tensor(again, of_w), {}, {});
+        EXPECT_EQ(dw, again);
+        const auto inner = [](const Numbers& a, const Numbers& b) {
+          double sum = 0;
+          for (std::size_t i = 0; i < a.size(); ++i) sum += static_cast<double>(a[i]) * b[i];
+          return sum;
+        };
+        const double without_bias = inner(d, y) - inner(dbias, bias);
+        EXPECT_NEAR(inner(dw, w), without_bias, 2e-3) << filters << " " << pooling.window << " " << pooling.stride;
+        EXPECT_NEAR(inner(dx, x), without_bias, 2e-3) << filters << " " << pooling.window << " " << pooling.stride;
+        compute->convolve_backward(stage, tensor(x, of_x), chosen, tensor(d, of_y), true, tensor(again, of_w), {}, {});
+        for (std::size_t i = 0; i < dw.size(); ++i) EXPECT_EQ(again[i], 2 * dw[i]);
+      }
     }
-    const Numbers dy = numbers(of_y.elements());
-    Numbers dw(w.size()), dbias(bias.size()), dx(x.size(), NAN), again(w.size());
-    compute->convolve_backward(how, tensor(x, of_x), tensor(w, of_w), tensor(dy, of_y), false, tensor(dw, of_w),
-                               tensor(dbias, {filters}), tensor(dx, of_x));
-    compute->convolve_backward(how, tensor(x, of_x), tensor(w, of_w), tensor(dy, of_y), false, tensor(again, of_w), {},
-                               {});
-    EXPECT_EQ(dw, again);
-    const auto inner = [](const Numbers& a, const Numbers& b) {
-      double sum = 0;
-      for (std::size_t i = 0; i < a.size(); ++i) sum += static_cast<double>(a[i]) * b[i];
-      return sum;
-    };
-    const double without_bias = inner(dy, y) - inner(dbias, bias);
-    EXPECT_NEAR(inner(dw, w), without_bias, 1e-3) << filters;
-    EXPECT_NEAR(inner(dx, x), without_bias, 1e-3) << filters;
   }
+}
+
+TEST_F(ComputeTest, DenormalsAreZeroWithinOperationsAlone) {
+  if (!detail::on_x86) GTEST_SKIP() << "only x86 processors are told so";
+  const Numbers tiny{1e-30f}, small{1e-10f}, denormal{1e-39f}, none{0};
+  Numbers result{1};
+  compute->product({}, tensor(tiny, {1, 1}), tensor(small, {1, 1}), tensor(result, {1, 1}));
+  EXPECT_EQ(result[0], 0) << "a result";
+  compute->add(tensor(denormal, {1}), tensor(none, {1}), tensor(result, {1}));
+  EXPECT_EQ(result[0], 0) << "an operand";
+  const volatile float a = tiny[0], b = small[0];
+  EXPECT_GT(a * b, 0) << "here they count";
 }
 
 TEST_F(ComputeTest, SumsOfSquaresDependOnlyOnTheNumbers) {

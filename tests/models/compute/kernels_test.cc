@@ -223,6 +223,126 @@ TEST_P(KernelTest, SixteenBitFloatsAreConvertedAsEverywhere) {
   expect_conversions<Float16>(Precision::f16, GetParam().set->f16, to_float16);
 }
 
+/// Two parts of 48 numbers, 64 apart, and 5 taps: two registers' worth and a rest of both.
+struct Taps {
+  static constexpr std::int64_t plane = 64, count = 48, taps = 5, filter = 2 * plane;
+  std::vector<std::int64_t> offsets{0, 1, 7, 130, 3, 64, 65, 2, 140, 9};
+  TapView view{.taps = taps, .parts = 2, .filter = filter, .plane = plane, .count = count, .offsets = offsets.data()};
+  std::vector<float> in = random_floats(256, 1, 1), rows = random_floats(filters_at_a_time * filter, 1, 2);
+
+  /// Where tap t finds its number for place i of a part.
+  float input(std::int64_t part, std::int64_t t, std::int64_t i) const {
+    return in[static_cast<std::size_t>(offsets[static_cast<std::size_t>(part * taps + t)] + i)];
+  }
+};
+
+TEST_P(KernelTest, CorrelationsAndBack) {
+  const Taps taps;
+  const auto weights = random_floats(Taps::taps * filters_at_a_time, 1, 3), first = random_floats(4, 1, 4);
+  std::vector<float> out(taps.rows.size()), sums(Taps::taps * filters_at_a_time * vector_floats);
+  f32().correlate(taps.view, weights.data(), first.data(), taps.in.data(), out.data());
+  f32().correlate_back(taps.view, taps.rows.data(), taps.in.data(), sums.data());
+  for (std::int64_t row = 0; row < filters_at_a_time; ++row) {
+    for (std::int64_t part = 0; part < 2; ++part) {
+      for (std::int64_t i = 0; i < Taps::count; ++i) {
+        double sum = first[static_cast<std::size_t>(row)];
+        for (std::int64_t t = 0; t < Taps::taps; ++t) {
+          sum += static_cast<double>(taps.input(part, t, i)) * weights[static_cast<std::size_t>(t * 4 + row)];
+        }
+        EXPECT_NEAR(out[static_cast<std::size_t>(row * Taps::filter + part * Taps::plane + i)], sum, 1e-6);
+      }
+    }
+    for (std::int64_t t = 0; t < Taps::taps; ++t) {
+      double sum = 0;
+      for (std::int64_t i = 0; i < 2 * Taps::count; ++i) {
+        const std::int64_t part = i / Taps::count, place = i % Taps::count;
+        sum +=
+            static_cast<double>(taps.rows[static_cast<std::size_t>(row * Taps::filter + part * Taps::plane + place)]) *
+            taps.input(part, t, place);
+      }
+      const float* const lanes = sums.data() + (t * filters_at_a_time + row) * vector_floats;
+      EXPECT_NEAR(std::accumulate(lanes, lanes + vector_floats, 0.0), sum, 1e-5);
+    }
+  }
+}
+
+TEST_P(KernelTest, PlanesAreSummedWhereAnImageIs) {
+  constexpr std::int64_t count = 48;
+  const auto x = random_floats(count, 1, 1), d = random_floats(count, 1, 2);
+  std::vector<std::int32_t> inside(count);
+  for (std::size_t i = 0; i < inside.size(); ++i) inside[i] = i % 3 == 0 ? 0 : -1;
+  float sum = 0, square = 0;
+  f32().plane_sums(count, x.data(), inside.data(), 0.5f, &sum, &square);
+  const float products = f32().plane_products(count, d.data(), x.data(), inside.data(), 0.5f);
+  auto combined = d;
+  const float total = f32().combine_planes(count, 2, 3, 4, x.data(), inside.data(), combined.data());
+  double sums = 0, squares = 0, both = 0, all = 0;
+  for (std::size_t i = 0; i < inside.size(); ++i) {
+    const double apart = inside[i] * -1.0 * (x[i] - 0.5), expected = inside[i] * -1.0 * (2 * d[i] + 3 * x[i] + 4);
+    sums += apart;
+    squares += apart * apart;
+    both += d[i] * apart;
+    all += expected;
+    EXPECT_NEAR(combined[i], expected, 1e-6);
+  }
+  EXPECT_NEAR(sum, sums, 1e-5);
+  EXPECT_NEAR(square, squares, 1e-5);
+  EXPECT_NEAR(products, both, 1e-5);
+  EXPECT_NEAR(total, all, 1e-4);
+}
+
+/// Windows of two pixels in three rows of 21, some of which are not in the image.
+TEST_P(KernelTest, PoolingAndBack) {
+  constexpr std::int64_t rows = 3, columns = 21, pitch = 23, plane = 96;
+  const auto planes = random_floats(2 * plane, 1, 1), d = random_floats(rows * columns, 1, 2);
+  const std::vector<std::int64_t> offsets{0, plane + 1};
+  std::vector<std::int32_t> inside(2 * plane, -1);
+  for (std::size_t i = 0; i < inside.size(); i += 4) inside[i] = 0;
+  for (const bool padded : {false, true}) {
+    PoolView view{.pixels = 2,
+                  .rows = rows,
+                  .columns = columns,
+                  .pitch = pitch,
+                  .plane = plane,
+                  .parts = 2,
+                  .tiled = true,
+                  .offsets = offsets.data(),
+                  .inside = padded ? inside.data() : nullptr,
+                  .scale = -2,
+                  .shift = 0.25f};
+    std::vector<float> y(rows * columns), back(2 * plane), added(2 * plane, NAN);
+    std::vector<std::uint16_t> chosen(static_cast<std::size_t>(rows * view.width()));
+    f32().pool(view, planes.data(), y.data(), chosen.data());
+    const float sum = f32().pool_backward(view, d.data(), chosen.data(), back.data());
+    view.tiled = false;
+    EXPECT_EQ(f32().pool_backward(view, d.data(), chosen.data(), added.data()), sum);
+    EXPECT_EQ(added, back);
+    std::vector<float> expected(2 * plane);
+    double total = 0;
+    for (std::int64_t i = 0; i < rows * columns; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      float most = 0;
+      std::int64_t which = 2;
+      for (std::int64_t n = 0; n < 2; ++n) {
+        const auto pixel =
+            static_cast<std::size_t>(offsets[static_cast<std::size_t>(n)] + i / columns * pitch + i % columns);
+        const float value = std::fma(planes[pixel], -2.0f, 0.25f);
+        if ((padded && inside[pixel] == 0) || value <= most) continue;
+        most = value;
+        which = n;
+      }
+      EXPECT_NEAR(y[at], most, 1e-6);
+      EXPECT_EQ(chosen[static_cast<std::size_t>(i / columns * view.width() + i % columns)], which);
+      if (which == 2) continue;
+      expected[static_cast<std::size_t>(offsets[static_cast<std::size_t>(which)] + i / columns * pitch + i % columns)] =
+          d[at];
+      total += d[at];
+    }
+    EXPECT_EQ(back, expected);
+    EXPECT_NEAR(sum, total, 1e-5);
+  }
+}
+
 TEST_P(KernelTest, CrossEntropyOfManyClasses) {
   for (const std::int64_t classes : {1, 3, 16, 259}) {
     auto logits = random_floats(classes, 20, 1);

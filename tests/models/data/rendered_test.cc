@@ -72,7 +72,8 @@ TEST(Rendered, CanBeLearntButNotAtOnce) {
   testing::ImageBatches loader(split.train);
   const auto accuracy = [&] {
     const std::int64_t count = split.held_out.count();
-    return static_cast<double>(evaluate(mlp.model, Images(split.held_out), {0, count}, 256).correct) /
+    return static_cast<double>(
+               evaluate(mlp.model, Images(split.held_out), {.range = {0, count}, .batch = 256}).correct) /
            static_cast<double>(count);
   };
   EXPECT_LT(accuracy(), 0.3);

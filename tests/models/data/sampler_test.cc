@@ -174,6 +174,30 @@ TEST(EvenShare, CoversEverythingInOrder) {
   }
 }
 
+/// 13 batches, of which the last has 4 examples.
+TEST(EvaluationShare, SpreadsItsBatches) {
+  const auto begins = [](std::int64_t most) {
+    const EvaluationShare share{.range = {10, 100}, .batch = 8, .most = most};
+    std::vector<std::int64_t> all;
+    std::int64_t examples = 0;
+    for (std::int64_t number = 0; number < share.batches(); ++number) {
+      const Range those = share.at(number);
+      all.push_back(those.first);
+      examples += those.count;
+      EXPECT_LE(those.first + those.count, 110);
+    }
+    EXPECT_EQ(examples, share.examples());
+    return all;
+  };
+  EXPECT_EQ(begins(1), std::vector<std::int64_t>{10});
+  EXPECT_EQ(begins(4), (std::vector<std::int64_t>{10, 10 + 3 * 8, 10 + 6 * 8, 10 + 9 * 8}));
+  EXPECT_EQ(begins(100).size(), 13u);
+  EXPECT_EQ(begins(100).back(), 10 + 12 * 8);
+  const EvaluationShare none{.batch = 8, .most = 4};
+  EXPECT_EQ(none.batches(), 0);
+  EXPECT_EQ(none.examples(), 0);
+}
+
 TEST(Images, GathersAndConverts) {
   const Dataset data{.rows = 1, .columns = 2, .classes = 10, .inputs = {0, 255, 51, 102, 1, 2}, .labels = {7, 8, 9}};
   testing::ImageBatches loader(data);
@@ -196,10 +220,18 @@ TEST(Evaluate, AddsUpBatches) {
   testing::BoundMlp mlp({2, 3});
   testing::ImageBatches loader(data);
   const BatchResult whole = mlp.model.evaluate(loader.load({0, 600}));
-  const BatchResult parts = evaluate(mlp.model, Images(data), {0, 600}, 256);
+  const BatchResult parts = evaluate(mlp.model, Images(data), {.range = {0, 600}, .batch = 256});
   EXPECT_EQ(parts.correct, whole.correct);
   EXPECT_NEAR(parts.loss_sum, whole.loss_sum, 1e-4);
-  EXPECT_EQ(evaluate(mlp.model, Images(data), {600, 0}, 256).loss_sum, 0);
+  double two = 0;
+  for (const std::int64_t first : {0, 300}) two += mlp.model.evaluate(loader.load({first, 100})).loss_sum;
+  std::int64_t seen = 0;
+  const BatchResult some = evaluate(mlp.model, Images(data), {.range = {0, 600}, .batch = 100, .most = 2},
+                                    [&](const Batch& batch) { seen += std::ssize(batch.targets); });
+  EXPECT_NEAR(some.loss_sum, two, 1e-6);
+  EXPECT_EQ(some.targets, 200);
+  EXPECT_EQ(seen, 200);
+  EXPECT_EQ(evaluate(mlp.model, Images(data), {.range = {600, 0}, .batch = 256}).loss_sum, 0);
 }
 
 }  // namespace

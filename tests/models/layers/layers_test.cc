@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -46,10 +47,10 @@ using Any = Bound<AnyModel>;
 
 constexpr std::int64_t image_inputs = 2 * 9 * 11;
 
-double image_difference(const AnyModel::Build& build) {
+double image_difference(const AnyModel::Build& build, float h = 1e-3f) {
   Any bound(ModelInput{.image = {2, 9, 11}}, build);
   const RandomExamples examples(6, image_inputs, 3);
-  return testing::worst_difference(bound, examples.batch(0, 6), 1e-3f, [&](const Batch& batch) {
+  return testing::worst_difference(bound, examples.batch(0, 6), h, [&](const Batch& batch) {
     const AlignedFloats gradients = bound.gradients;  // a norm uses the batch's own statistics in training only
     const double loss = bound.model.forward_backward(batch, ignore_ready).loss_sum;
     bound.gradients = gradients;
@@ -79,36 +80,153 @@ TEST(Layers, LinearAgainstFiniteDifferences) {
             1e-2);
 }
 
+/// Places of what these options make of an image of 9 x 11.
+std::int64_t places_behind(const Conv2dOptions& options) {
+  const auto extent = [&](std::int64_t size) {
+    return extent_behind(extent_behind(size, options.kernel, options.stride, options.padding), options.pooling.window,
+                         options.pooling.step(), options.pooling.padding);
+  };
+  return extent(9) * extent(11);
+}
+
 TEST(Layers, ConvolutionsAgainstFiniteDifferences) {
-  for (const Conv2dOptions& second : {Conv2dOptions{.activation = Activation::relu},
-                                      {.kernel = 2, .stride = 2, .padding = 1},
-                                      {.kernel = 5, .padding = 2}}) {
-    EXPECT_LT(image_difference([&](AnyModel& model) {
-                model.add<Conv2d>("a", 2, 8, Conv2dOptions{.padding = 1, .activation = Activation::relu});
-                model.add<Conv2d>("b", 8, 6, second);
-                const std::int64_t side = 2 * second.padding - second.kernel;
-                const std::int64_t places = ((9 + side) / second.stride + 1) * ((11 + side) / second.stride + 1);
-                model.add<Linear>("c", 6 * places, 3);
-                model.end<CrossEntropy>(3);
-              }),
+  for (const Conv2dOptions& second :
+       {Conv2dOptions{.activation = Activation::relu},
+        {.kernel = 2, .stride = 2, .padding = 1},
+        {.kernel = 5, .padding = 2},
+        {.padding = 1, .bias = false, .activation = Activation::relu, .pooling = {.window = 2}},
+        {.kernel = 2, .pooling = {.window = 3, .stride = 2, .padding = 1}},
+        {.kernel = 1, .stride = 2, .activation = Activation::relu, .pooling = {.window = 2, .stride = 1}}}) {
+    EXPECT_LT(image_difference(
+                  [&](AnyModel& model) {
+                    model.add<Conv2d>("a", 2, 8, Conv2dOptions{.padding = 1, .activation = Activation::relu});
+                    model.add<Conv2d>("b", 8, 6, second);
+                    model.add<Linear>("c", 6 * places_behind(second), 3);
+                    model.end<CrossEntropy>(3);
+                  },
+                  3e-4f),  // a larger step crosses kinks of ReLU and of pooling
               2e-2)
-        << second.kernel;
+        << second.kernel << " " << second.pooling.window;
   }
 }
 
-TEST(Layers, NormAndPoolingAgainstFiniteDifferences) {
-  for (const bool pools : {false, true}) {
+TEST(Layers, NormedConvolutionsAgainstFiniteDifferences) {
+  for (const Conv2dOptions& first :
+       {Conv2dOptions{},
+        {.activation = Activation::relu},
+        {.activation = Activation::relu, .pooling = {.window = 2}},
+        {.kernel = 2, .stride = 2, .padding = 1, .pooling = {.window = 3, .stride = 1, .padding = 1}}}) {
     EXPECT_LT(image_difference([&](AnyModel& model) {
-                model.add<Conv2d>("a", 2, 8);  // [8, 7, 9]
-                model.add<BatchNorm>("b", 8, ReduceFn{}, Activation::relu);
-                if (pools) model.add<MaxPool>();  // [8, 3, 4]
-                model.add<Conv2d>("c", 8, 5);
-                model.add<Linear>("d", 5 * (pools ? 1 * 2 : 5 * 7), 3);
+                model.add<Conv2d>("a", 2, 5, Conv2dOptions{.padding = 1});
+                model.add<NormedConv2d>("b", "norm", 5, 7, first);
+                model.add<Linear>("c", 7 * places_behind(first), 3);
                 model.end<CrossEntropy>(3);
               }),
               2e-2)
-        << pools;
+        << first.kernel << " " << first.pooling.window;
   }
+}
+
+TEST(Layers, PoolingAgainstFiniteDifferences) {
+  for (const Pooling& how :
+       {Pooling{.window = 2}, {.window = 3, .stride = 2, .padding = 1}, {.window = 2, .stride = 1}}) {
+    const auto extent = [&](std::int64_t size) { return extent_behind(size, how.window, how.step(), how.padding); };
+    EXPECT_LT(image_difference([&](AnyModel& model) {
+                model.add<Conv2d>("a", 2, 3);
+                model.add<MaxPool>(how);
+                model.add<Linear>("b", 3 * extent(7) * extent(9), 3);
+                model.end<CrossEntropy>(3);
+              }),
+              2e-2)
+        << how.window;
+  }
+}
+
+/// The layer and the stage are one operation.
+TEST(Layers, PoolingBehindAConvolutionIsThatOfItsOptions) {
+  const RandomExamples examples(6, image_inputs, 3);
+  const auto model = [](bool apart) {
+    return Any(ModelInput{.image = {2, 9, 11}}, [apart](AnyModel& model) {
+      const Pooling pooling{.window = 3, .stride = 2, .padding = 1};
+      model.add<Conv2d>("a", 2, 8,
+                        Conv2dOptions{.activation = Activation::relu, .pooling = apart ? Pooling{} : pooling});
+      if (apart) model.add<MaxPool>(pooling);
+      model.add<Linear>("b", 8 * 4 * 5, 3);
+      model.end<CrossEntropy>(3);
+    });
+  };
+  Any one = model(false), other = model(true);
+  EXPECT_EQ(one.model.forward_backward(examples.batch(0, 6), ignore_ready).loss_sum,
+            other.model.forward_backward(examples.batch(0, 6), ignore_ready).loss_sum);
+  EXPECT_LT(testing::relative_difference(one.gradients, other.gradients), 1e-6);
+}
+
+/// Numbers that would become denormal on their way forward and back take no longer than others.
+TEST(Layers, DenormalsCostNoTime) {
+  const std::int64_t width = 256;
+  const RandomExamples examples(64, width, 3);
+  Any bound(ModelInput{.image = {width}}, [width](AnyModel& model) {
+    for (const char* name : {"a", "b", "c", "d"}) model.add<Linear>(name, width, width);
+    model.add<Linear>("e", width, 3);
+    model.end<CrossEntropy>(3);
+  });
+  const auto seconds = [&] {
+    double least = 1e9;
+    for (int pass = 0; pass < 30; ++pass) {
+      const auto start = std::chrono::steady_clock::now();
+      bound.model.forward_backward(examples.batch(0, 64), ignore_ready);
+      least = std::min(least, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    }
+    return least;
+  };
+  const double before = seconds();
+  for (const Parameter& parameter : bound.model.parameters()) {
+    const bool bias = parameter.name.ends_with("bias");
+    for (float& value : testing::floats_of(parameter.value))
+      value *= bias ? 0 : 1e-13f;  // three layers on they would be 1e-39
+  }
+  EXPECT_LT(seconds(), 3 * before);
+}
+
+/// What a model calls in the middle of a pass computes as it always does.
+TEST(Layers, DenormalsCountForOtherCode) {
+  const auto expect_denormals = [] {
+    const volatile float tiny = 1e-30f, small = 1e-10f;
+    EXPECT_GT(tiny * small, 0);
+  };
+  int sums = 0;
+  Bound<Cnn> cnn(CnnSettings{.height = 8, .width = 8, .filters = 2, .dense = 3, .classes = 3, .batch_norm = true},
+                 Precision::f32, [&](const Tensor&) {
+                   ++sums;
+                   expect_denormals();
+                 });
+  const RandomExamples examples(2, 64, 3);
+  cnn.model.forward_backward(examples.batch(0, 2), [&](std::size_t) { expect_denormals(); });
+  EXPECT_EQ(sums, 3);
+  expect_denormals();
+}
+
+TEST(Layers, BadExtentsOfImagesAreErrors) {
+  ParameterList none;
+  EXPECT_EQ(
+      error_of([&] { MaxPool(none, {.window = 3, .padding = 2}); }),
+      "pooling cannot have a window of 3, a stride of 0 and a padding of 2; windows are 1 to 255, and the padding "
+      "at most half of one");
+  EXPECT_NE(error_of([&] { MaxPool(none, {.window = 256}); }), "no error");
+  EXPECT_EQ(error_of([&] { Conv2d(none, "a", 1, 1, {.stride = 0}); }),
+            "a convolution cannot have filters of 3 x 3, a stride of 0 and a padding of 0; give it positive ones");
+  const auto pass = [](const Conv2dOptions& options) {
+    const RandomExamples examples(1, image_inputs, 3);
+    Any bound(ModelInput{.image = {2, 9, 11}}, [&](AnyModel& model) {
+      model.add<Conv2d>("a", 2, 8, options);
+      model.end<CrossEntropy>(3);
+    });
+    bound.model.evaluate(examples.batch(0, 1));
+  };
+  EXPECT_EQ(error_of([&] { pass({.kernel = 10}); }),
+            "a filter of 10 x 10 does not fit into an image of 9 x 11; choose a smaller one");
+  EXPECT_EQ(error_of([&] { pass({.pooling = {.window = 8}}); }),
+            "a pooling window of 8 x 8 does not fit into an image of 7 x 9; choose a smaller one");
 }
 
 constexpr Heads odd_heads{.heads = 4, .kv_heads = 2, .head_dim = 6};
@@ -207,7 +325,9 @@ TEST(Layers, WhatCannotBeIsAnError) {
 class Lender final : public ParameterStore {
  public:
   Lender(std::span<const Parameter> parameters, std::vector<float> values)
-      : parameters_(parameters), values_(std::move(values)), gradients_(values_.size(), NAN) {}
+      : parameters_(parameters),
+        values_(std::move(values)),
+        gradients_(static_cast<std::size_t>(at(parameters.size(), true)), NAN) {}
 
   void begin_forward() override {}
 
@@ -246,9 +366,10 @@ class Lender final : public ParameterStore {
     for (std::size_t i = first; i < first + count; ++i) {
       EXPECT_FALSE(finished_[i]) << parameters_[i].name;
     }
+    const std::int64_t begin = at(first, true);
     return view(
         std::span(gradients_)
-            .subspan(static_cast<std::size_t>(at(first)), static_cast<std::size_t>(at(first + count) - at(first))));
+            .subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(at(first + count, true) - begin)));
   }
   void finish(std::size_t index) override {
     EXPECT_FALSE(std::exchange(finished_[index], true)) << parameters_[index].name;
@@ -267,9 +388,12 @@ class Lender final : public ParameterStore {
     int users = 0;
   };
 
-  std::ptrdiff_t at(std::size_t parameter) const {
+  /// Where a parameter begins among the values, or the gradients.
+  std::ptrdiff_t at(std::size_t parameter, bool gradient = false) const {
     std::int64_t sum = 0;
-    for (std::size_t i = 0; i < parameter; ++i) sum += parameters_[i].shape.elements();
+    for (const Parameter& before : parameters_.first(parameter)) {
+      if (before.trained || !gradient) sum += before.shape.elements();
+    }
     return sum;
   }
 

@@ -139,13 +139,14 @@ TEST(Llama, GradientsAreAnnouncedOnceLastLayerFirstAndFinal) {
       std::vector<std::vector<float>> seen(llama.model.parameters().size());
       llama.model.forward_backward(tokens.batch(), [&](std::size_t index) {
         order.push_back(index);
-        const auto gradient = llama.model.parameters()[index].gradient;
+        const auto gradient = testing::floats_of(llama.model.parameters()[index].gradient);
         seen[index].assign(gradient.begin(), gradient.end());
       });
       ASSERT_EQ(order.size(), seen.size());
       EXPECT_EQ(order, llama.model.backward_order());
       for (std::size_t i = 0; i < seen.size(); ++i) {
-        EXPECT_TRUE(std::ranges::equal(seen[i], llama.model.parameters()[i].gradient)) << i;  // NaNs are not equal
+        EXPECT_TRUE(std::ranges::equal(seen[i], testing::floats_of(llama.model.parameters()[i].gradient)))
+            << i;  // NaNs are not equal
       }
       const auto layer_of = [](std::size_t index) {
         return (index + 8) / 9;
@@ -226,7 +227,8 @@ TEST(Llama, InitialWeightsAreTheSameEverywhere) {
   for (const float value : llama.values) hash.add(std::bit_cast<std::uint32_t>(value));
   EXPECT_EQ(hash.value(), 9520474032491823546u);
   double squares = 0;
-  for (const float value : llama.model.parameters().front().value) squares += static_cast<double>(value) * value;
+  for (const float value : testing::floats_of(llama.model.parameters().front().value))
+    squares += static_cast<double>(value) * value;
   EXPECT_NEAR(std::sqrt(squares / (256 * 32)), 0.02, 4e-4);
 }
 

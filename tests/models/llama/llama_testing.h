@@ -18,7 +18,7 @@ struct BoundLlama : Bound<models::Llama> {
     models::Random random(3);
     for (const models::Parameter& parameter : model.parameters()) {
       const bool gain = parameter.shape.dims() == 1;
-      for (float& value : parameter.value) value = (gain ? 1.0f : 0.0f) + 0.2f * random.normal();
+      for (float& value : floats_of(parameter.value)) value = (gain ? 1.0f : 0.0f) + 0.2f * random.normal();
     }
   }
 };

@@ -27,7 +27,7 @@ struct Sharded {
     std::string map;
     for (const Parameter& parameter : llama.model.parameters()) {
       const bool in_first = parameter.name.find("layers.1") == std::string::npos;
-      (in_first ? first : second).push_back({parameter.name, parameter.shape, parameter.value});
+      (in_first ? first : second).push_back({parameter.name, parameter.shape, testing::floats_of(parameter.value)});
       map += fmt::format("{}\"{}\":\"part-{}.safetensors\"", map.empty() ? "" : ",", parameter.name, in_first ? 1 : 2);
     }
     write_safetensors(folder / "part-1.safetensors", first);
@@ -97,9 +97,10 @@ TEST(Pretrained, RotationsOfNewerConfigs) {
 TEST(Pretrained, BuffersAndTiedHeadsAreLeftOut) {
   LlamaSettings tied = llama_preset("tiny");
   tied.tied_head = true;
-  const BoundLlama llama(tied);
+  BoundLlama llama(tied);
   const TempFolder folder;
-  std::vector<NamedValues> tensors = named_values(llama.model);
+  const HostValues values(llama.model);
+  std::vector<NamedValues> tensors(values.all().begin(), values.all().end());
   const std::vector<float> frequencies(4, 0.5f);
   tensors.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", {4}, frequencies});
   tensors.push_back({"model.rotary_emb.inv_freq", {4}, frequencies});
@@ -151,7 +152,7 @@ TEST(Pretrained, ShapesThatAConfigDenies) {
 
 TEST(Pretrained, AFileAloneLeavesTheSizesAsGiven) {
   const TempFolder folder;
-  const BoundLlama llama(llama_preset("tiny"));
+  BoundLlama llama(llama_preset("tiny"));
   save_parameters(folder / "model.safetensors", llama.model);
   ModelSettings settings{.llama = llama_preset("tiny")};
   settings.llama.rope_theta = 7;
@@ -168,7 +169,7 @@ TEST(Pretrained, AFileAloneLeavesTheSizesAsGiven) {
 
 TEST(Pretrained, CnnSizesComeFromShapes) {
   const TempFolder folder;
-  const testing::Bound<Cnn> cnn(
+  testing::Bound<Cnn> cnn(
       CnnSettings{.channels = 3, .height = 32, .width = 32, .filters = 8, .dense = 5, .classes = 4});
   save_parameters(folder / "x", cnn.model);
   const Pretrained pretrained(folder / "x");
@@ -180,6 +181,51 @@ TEST(Pretrained, CnnSizesComeFromShapes) {
   EXPECT_EQ(settings.cnn.filters, 8);
   EXPECT_EQ(settings.cnn.dense, 5);
   EXPECT_EQ(settings.cnn.classes, 4);
+}
+
+/// Files once had a bias in front of the norm: what it does to the running mean is undone.
+TEST(Pretrained, BiasInFrontOfANormGoesIntoTheRunningMean) {
+  const TempFolder folder;
+  const CnnSettings settings{.height = 8, .width = 8, .filters = 2, .dense = 3, .classes = 4, .batch_norm = true};
+  const auto values_of = [](const Model& model) {
+    std::vector<NamedValues> all;
+    for (const Parameter& parameter : model.parameters()) {
+      all.push_back({parameter.name, parameter.shape, testing::floats_of(parameter.value)});
+    }
+    return all;
+  };
+  const testing::Bound<Cnn> saved(settings);
+  const std::vector<float> bias{0.25f, -0.5f}, mean{1.25f, 0.5f};
+  const auto load = [&](std::vector<NamedValues> tensors) {
+    write_safetensors(folder / "x", tensors);
+    auto loaded = std::make_unique<testing::Bound<Cnn>>(settings);
+    const std::string remark = Pretrained(folder / "x").load(loaded->model);
+    return std::pair{std::move(loaded), remark};
+  };
+  std::vector<NamedValues> tensors = values_of(saved.model);
+  EXPECT_EQ(load(tensors).second, "");
+  const auto found = std::ranges::find(tensors, "bn1.running_mean", &NamedValues::name);
+  found->values = mean;
+  tensors.push_back({"conv1.bias", {2}, bias});
+  const auto [loaded, remark] = load(tensors);
+  EXPECT_EQ(remark, "its conv1.bias is left out, and taken from bn1.running_mean: the norm takes it away");
+  for (const NamedValues& now : values_of(loaded->model)) {
+    if (now.name == "bn1.running_mean") {
+      EXPECT_EQ(std::vector<float>(now.values.begin(), now.values.end()), (std::vector<float>{1, 1}));
+    }
+    if (now.name == "conv1.weight") {
+      EXPECT_TRUE(std::ranges::equal(now.values, tensors[0].values));
+    }
+  }
+  tensors.back() = {"conv1.bias", {1}, std::span(bias).first(1)};
+  EXPECT_EQ(error_of([&] { load(tensors); }, folder.path()),
+            "cannot use DIR/x (its 'conv1.bias' is not of the size of 'bn1.running_mean'); give a checkpoint as tools "
+            "store it, whole");
+  const std::vector<float> infinite{1, INFINITY};
+  tensors.back() = {"conv1.bias", {2}, infinite};
+  EXPECT_EQ(error_of([&] { load(tensors); }, folder.path()),
+            "cannot use DIR/x (its 'conv1.bias' holds numbers that are infinite or NaN); give a checkpoint as tools "
+            "store it, whole");
 }
 
 TEST(Pretrained, DamagedFoldersAreErrors) {

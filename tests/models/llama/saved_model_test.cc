@@ -49,7 +49,7 @@ AlignedFloats values_from(const fs::path& path) {
 /// Shards are as large as they may be, in the order of parameters; the index has every tensor once.
 TEST(SavedModel, ShardsAndTheirIndex) {
   const TempFolder folder;
-  const BoundLlama llama(llama_preset("tiny"));
+  BoundLlama llama(llama_preset("tiny"));
   SavedModel saved = tiny_llama();
   for (const DType stored : {DType::f32, DType::bf16}) {
     saved.stored = stored;
@@ -63,7 +63,7 @@ TEST(SavedModel, ShardsAndTheirIndex) {
     std::string in;
     for (const Parameter& parameter : llama.model.parameters()) {
       const auto name = index["weight_map"][parameter.name].get<std::string>();
-      const std::uint64_t bytes = parameter.value.size() * size_of(stored);
+      const std::uint64_t bytes = static_cast<std::uint64_t>(parameter.shape.elements()) * size_of(stored);
       const SafetensorsFile file(folder / "m" / name);
       const StoredTensor* const tensor = file.find(parameter.name);
       ASSERT_NE(tensor, nullptr) << parameter.name << " in " << name;
@@ -204,7 +204,7 @@ TEST(SavedModel, RandomDamageNeverCrashes) {
 /// Nothing of a folder changes until the new one is whole; what is not a model's is never removed.
 TEST(SavedModel, AFolderIsOldOrNew) {
   const TempFolder folder;
-  const BoundLlama llama(llama_preset("tiny"));
+  BoundLlama llama(llama_preset("tiny"));
   SavedModel saved = tiny_llama();
   saved.companions["tokenizer.json"] = "{}";
   saved.write(folder / "m", llama.model);

@@ -32,6 +32,25 @@ std::string hash_of(const Ids& ids) {
   return fmt::format("{:016x}", detail::Hash().add(std::as_bytes(std::span(ids))).value());
 }
 
+/// Together the bytes of a text, of whatever script; what is special stands for none.
+TEST(Tokenizer, CountsTheBytesOfTokens) {
+  TokenizerDefinition definition = stored("llama3");
+  const auto plain = static_cast<std::int32_t>(definition.size());
+  definition.added.push_back({.id = plain, .content = "<plain>", .special = false});
+  definition.added.push_back({.id = plain + 1, .content = "<special>"});
+  definition.vocabulary.resize(definition.vocabulary.size() + 2);
+  const Tokenizer tokenizer(definition);
+  const std::vector<std::int32_t> counts = tokenizer.byte_counts();
+  ASSERT_EQ(static_cast<std::int64_t>(counts.size()), tokenizer.size());
+  const std::string text = "na\u00efve \u043a\u043e\u043b\u043e \u4e2d\u6587 and <plain> words";
+  std::size_t bytes = 0;
+  for (const std::int32_t id : tokenizer.encode(text + "<special>"))
+    bytes += static_cast<std::size_t>(counts[static_cast<std::size_t>(id)]);
+  EXPECT_EQ(bytes, text.size());
+  EXPECT_EQ(counts[static_cast<std::size_t>(plain)], 7);
+  EXPECT_EQ(counts[static_cast<std::size_t>(plain) + 1], 0);
+}
+
 TEST(Tokenizer, IdsEqualTheLibrarys) {
   const std::string text = MixedText(1).text(1 << 20);
   TokenizerDefinition gpt2 = stored("gpt2"), llama3 = stored("llama3");

@@ -19,7 +19,8 @@ struct GpuRanks : ::testing::TestWithParam<std::string> {
     set_fake_nccl({.in_progress = 80, .seed = 3});
     clear_nccl_log();
     config = test_config();
-    config.gpu_backend = GetParam();
+    config.nccl_blocking = GetParam() == "blocking";
+    config.gpu_backend = config.nccl_blocking ? "nccl" : GetParam();
     config.gpu_pack_bytes = 1 << 20;
     config.report = [](const std::string&) {};
   }

@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 
 #include "ops/gpu/packer.h"
@@ -156,17 +158,67 @@ TEST(Moves, ConvertEveryPairOfTypes) {
       for (const Conversion& how :
            {Conversion{from, to, 0.5}, Conversion{from, to, 1, 3}, Conversion{from, to, 2, 2, 0.25}}) {
         with_types(how, [&]<class To, class From>() {
-          EXPECT_EQ(DTypeOf<From>::value, from);
-          EXPECT_EQ(DTypeOf<To>::value, to);
-          for (unsigned seed = 1; seed <= (sanitized ? 2 : 10); ++seed) {
-            check_items<To, From>(how, seed, 100);
-            check_items<To, From>(how, seed, 5'000);
+          if constexpr (has_key<To> == has_key<From>) {
+            EXPECT_EQ(DTypeOf<From>::value, from);
+            EXPECT_EQ(DTypeOf<To>::value, to);
+            for (unsigned seed = 1; seed <= (sanitized ? 2 : 10); ++seed) {
+              check_items<To, From>(how, seed, 100);
+              check_items<To, From>(how, seed, 5'000);
+            }
           }
         });
       }
     }
   }
-  EXPECT_EQ(pairs, 12 + 2 * 8) << "each arithmetic type to itself, and eight to what they are accumulated in and back";
+  EXPECT_EQ(pairs, 12 + 2 * 8 + 2 * 5)
+      << "each arithmetic type to itself; eight to what they are accumulated in and back, five to their keys and back";
+}
+
+template <class Float>
+void check_keys() {
+  using Limits = std::numeric_limits<Float>;
+  const std::vector<Float> ascending{
+      -Limits::infinity(), Limits::lowest(),  -1, -Limits::denorm_min(), -Float{0}, 0, Limits::denorm_min(), 1,
+      Limits::max(),       Limits::infinity()};
+  for (const bool descending : {false, true}) {
+    for (std::size_t i = 0; i < ascending.size(); ++i) {
+      const auto key = key_of(ascending[i], descending);
+      EXPECT_GT(key, 0u) << "what joined ranks give";
+      EXPECT_LT(key, key_of(Limits::quiet_NaN(), descending)) << "NaN is kept";
+      EXPECT_EQ(std::signbit(value_of_key<Float>(key, descending)), std::signbit(ascending[i]));
+      EXPECT_EQ(value_of_key<Float>(key, descending), ascending[i]);
+      EXPECT_TRUE(i == 0 || (key > key_of(ascending[i - 1], descending)) != descending);
+    }
+    EXPECT_EQ(key_of(-Limits::quiet_NaN(), descending), key_of(Limits::quiet_NaN(), descending));
+    EXPECT_TRUE(std::isnan(value_of_key<Float>(key_of(Limits::quiet_NaN(), descending), descending)));
+  }
+}
+
+TEST(Keys, HaveTheOrderOfTheirValues) {
+  check_keys<float>();
+  check_keys<double>();
+}
+
+TEST(Keys, AreMadeByConversions) {
+  const auto around = []<class T>(T value, double scale, bool descending) {
+    const Conversion there{DTypeOf<T>::value, key_type(DTypeOf<T>::value), scale, 1, 1, descending};
+    const Conversion back{there.to, there.from, 1, 1, 1 / scale, descending};
+    return converted<T, Key<T>>(converted<Key<T>, T>(value, there), back);
+  };
+  for (const bool descending : {false, true}) {
+    EXPECT_EQ(around(0.1F, 4, descending), 0.1F);
+    EXPECT_EQ(around(-0.1, 0.5, descending), -0.1);
+    EXPECT_EQ(to_float(around(to_float16(-1.5F), 2, descending)), -1.5F);
+    EXPECT_EQ(to_float(around(to_bfloat16(3), 1, descending)), 3);
+    EXPECT_TRUE(std::isnan(to_float(around(to_float16(std::nanf("")), 2, descending))));
+    for (const std::uint8_t byte : {0, 1, 2, 255}) {
+      const Conversion there{DType::boolean, DType::u8, 1, 1, 1, descending};
+      const Conversion back{DType::u8, DType::boolean, 1, 1, 1, descending};
+      const auto key = converted<std::uint8_t, Truth>(Truth{byte}, there);
+      EXPECT_EQ(key, (byte != 0) != descending ? 1 : 0);
+      EXPECT_EQ((converted<Truth, std::uint8_t>(key, back).byte), byte != 0 ? 1 : 0);
+    }
+  }
 }
 
 TEST(Moves, InPlaceScalesEveryElementOnce) {

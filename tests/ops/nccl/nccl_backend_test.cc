@@ -20,6 +20,7 @@ using testing::NcclHarness;
 /// Tensors from 4 KiB on are large, buckets up to 8 KiB urgent; staging holds a few thousand elements.
 constexpr NcclTuning tiny{16 << 10, 4 << 10, false, false, false, 8 << 10};
 constexpr NcclTuning wide{64 << 10, 4 << 10, true, false, false, 8 << 10};
+constexpr NcclTuning blocking{256 << 10, 64 << 10, false, false, false, 8 << 10, true};
 constexpr NcclTuning registered{1 << 20, 64 << 10, false, true, false, 8 << 10};
 
 HarnessFactory factory(std::string name, int ranks, const NcclTuning& tuning, int in_progress, int schedules,
@@ -45,6 +46,7 @@ INSTANTIATE_TEST_SUITE_P(Nccl, BackendConformance, ::testing::ValuesIn(harnesses
 class NcclSettings : public BackendConformance {};
 INSTANTIATE_TEST_SUITE_P(With, NcclSettings,
                          ::testing::Values(factory("default1rank", 1, {}, 0, schedules, 20),
+                                           factory("blocking2ranks", 2, blocking, 0, 1, 20),
                                            factory("wide2ranks", 2, wide, 50, schedules, 10),
                                            factory("registered3ranks", 3, registered, 50, schedules, 10, true)),
                          name_of_harness);

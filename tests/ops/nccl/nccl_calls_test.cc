@@ -24,6 +24,15 @@ using testing::nccl_log;
 using testing::NcclHarness;
 using Lines = std::vector<std::string>;
 
+bool comes(const std::function<bool()>& what) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!what()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
 class NcclCalls : public ::testing::Test {
  protected:
   NcclCalls() {
@@ -107,6 +116,7 @@ TEST_F(NcclCalls, AnArenaIsNotTouchedByKernels) {
       bucket.tensors.push_back({tensor, tensor});
     }
     bucket.signature.shape = Shape{100};
+    gpu.load_kernels();  // of which the process has one set
     gpu.clear_log();
     const auto operation = backend.start(bucket);
     while (!operation->step()) std::this_thread::yield();
@@ -122,6 +132,43 @@ TEST_F(NcclCalls, EveryStreamThatWritesABucketIsWaitedFor) {
       testing::expect_late_stream_is_waited_for(backend, harness.device(rank), all_reduce_of(DType::f32, ReduceOp::sum),
                                                 count, 2);
   });
+}
+
+/// Communicators that block: a rank whose peer has not come goes on with other things, wherever NCCL waits for it; and
+/// what it leaves so is aborted.
+TEST_F(NcclCalls, NobodyWaitsWhereCommunicatorsBlock) {
+  constexpr NcclTuning blocking{1 << 16, 4096, false, false, false, 1024, true};
+  NcclHarness harness(2, blocking);
+  const GpuBuffer memory(testing::fake_gpu(0), 8000), other_memory(testing::fake_gpu(1), 8000);
+  const auto bucket = [&](int rank, std::int64_t count) {
+    const Tensor tensor{(rank == 0 ? memory : other_memory).data(), Shape{count}, DType::f32, harness.device(rank)};
+    return Bucket{{.dtype = DType::f32, .device = DeviceKind::cuda, .shape = tensor.shape}, {{tensor, tensor}}};
+  };
+  const auto steps_alone = [&](Operation& operation) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int turn = 0; turn < 20; ++turn) {
+      EXPECT_FALSE(operation.step());
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  };
+  for (const std::int64_t count : {1000, 2000, 2000, 500}) {  // another size is connected anew
+    const Bucket mine = bucket(0, count), theirs = bucket(1, count);
+    const auto first = harness.backend(0).start(mine), second = harness.backend(1).start(theirs);
+    steps_alone(*first);
+    std::jthread peer([&] { EXPECT_TRUE(testing::completes_within(*second, std::chrono::seconds(20))); });
+    EXPECT_TRUE(testing::completes_within(*first, std::chrono::seconds(20)));
+  }
+  const Bucket mine = bucket(0, 100), theirs = bucket(1, 100);
+  auto first = harness.backend(0).start(mine), second = harness.backend(1).start(theirs);
+  steps_alone(*first);
+  first.reset();
+  second.reset();
+  for (const int rank : {0, 1}) harness.backend(rank).recover();
+  for (const int rank : {0, 1}) EXPECT_TRUE(comes([&] { return harness.backend(rank).recovered(); }));
+  const auto again = harness.backend(0).start(mine), peers = harness.backend(1).start(theirs);
+  std::jthread peer([&] { EXPECT_TRUE(testing::completes_within(*peers, std::chrono::seconds(20))); });
+  EXPECT_TRUE(testing::completes_within(*again, std::chrono::seconds(20)));
 }
 
 /// A rank by itself, whose NCCL fails.
@@ -173,7 +220,7 @@ TEST_F(NcclFailures, WhileItsWorkRuns) {
     Work work(*this, data.get(), 2000);
     EXPECT_NE(fault_of(*work.operation).find("asynchronously, failed (remote process exited"), std::string::npos);
   }
-  void* const stream = harness.shared(0).lanes[urgent_lane].stream.get();
+  void* const stream = harness.shared(0).lanes[urgent_lane].stream();
   const auto behind = std::make_shared<std::atomic<bool>>(false);
   gpu.put(stream, [behind] {
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
@@ -266,7 +313,12 @@ TEST_F(NcclFailures, NothingIsAllocatedBeforeItIsNeeded) {
   const std::size_t before = used();
   const NcclHarness more(1, {1 << 20, 4096});
   EXPECT_EQ(used(), before);
+  gpu.forget_context();
+  const NcclHarness third(1, {1 << 20, 4096});
+  EXPECT_FALSE(gpu.has_context()) << "nor a context, which takes hundreds of MiB";
+  gpu.clear_log();
   const auto first = backend().reserve({.device = DeviceKind::cuda});
+  EXPECT_EQ(gpu.log(), Lines{"load kernels"}) << "not at their first launches";
   EXPECT_EQ(used(), before + 2 * (1 << 16)) << "of both lanes";
   EXPECT_EQ(backend().reserve({.device = DeviceKind::cuda}), first) << "once";
 }
@@ -281,14 +333,68 @@ TEST_F(NcclCalls, InputsAndOutputsAreRegisteredToo) {
                   {}};
     bucket.tensors.push_back(
         {{in.get(), Shape{2000}, DType::f32, device}, {out.get(), Shape{4000}, DType::f32, device}});
-    bucket.tensors.push_back(
-        {{own.data(), Shape{2000}, DType::f32, device}, {own.data() + 8000, Shape{4000}, DType::f32, device}});
-    for (int turn = 0; turn < 2; ++turn)
+    Bucket other = bucket;
+    other.tensors = {
+        {{own.data(), Shape{2000}, DType::f32, device}, {own.data() + 8000, Shape{4000}, DType::f32, device}}};
+    for (int turn = 0; turn < 2; ++turn) {
       EXPECT_TRUE(testing::completes_within(*backend.start(bucket), std::chrono::seconds(20)));
+      EXPECT_TRUE(testing::completes_within(*backend.start(other), std::chrono::seconds(20)));
+    }
   });
   Lines registered = since_init(0);
   std::erase_if(registered, [](const auto& line) { return !line.starts_with("register"); });
   EXPECT_EQ(registered, (Lines{"register 131072", "register 8000", "register 16000"}));
+}
+
+/// The fake complains where NCCL is given registered memory on some ranks, or other places in it.
+TEST_F(NcclCalls, WhatRanksPlaceDifferentlyGoesThroughThePackBuffer) {
+  constexpr std::size_t bytes = 100'000, elements = 8000;  // more than direct, and than the pack buffer
+  for (const bool large : {true, false}) {
+    for (const std::ptrdiff_t shift : {0, 64, -1}) {
+      NcclHarness harness(2, {1 << 14, large ? 4096 : 1 << 20, false, true});
+      harness.run([&](int rank, Backend& backend) {
+        auto& gpu = testing::fake_gpu(rank);
+        const Device device = harness.device(rank);
+        const GpuBuffer own(gpu, bytes);
+        const auto memory = backend.memory()->allocate(bytes, device);
+        const bool outside = shift < 0 && rank == 1;
+        std::byte* const begin = outside ? own.data() : memory.get() + (rank == 1 ? shift : 0);
+        for (const OpKind kind : {OpKind::all_reduce, OpKind::broadcast, OpKind::all_gather, OpKind::reduce_scatter}) {
+          std::vector<float> values(elements, static_cast<float>(rank + 1)), found(elements);
+          gpu.copy(begin, values.data(), elements * 4);
+          Bucket bucket{{.kind = kind, .dtype = DType::f32, .device = DeviceKind::cuda}, {}};
+          bucket.signature.root = 1;
+          const auto piece = [&](std::size_t at, std::size_t count) {
+            return Tensor{begin + at * 4, Shape{static_cast<std::int64_t>(count)}, DType::f32, device};
+          };
+          const auto block = static_cast<std::size_t>(rank) * elements / 2;
+          const Tensor whole = piece(0, elements), mine = piece(block, elements / 2);
+          if (kind == OpKind::all_gather)
+            bucket.tensors.push_back({mine, whole});
+          else if (kind == OpKind::reduce_scatter)
+            bucket.tensors.push_back({whole, mine});
+          else
+            bucket.tensors = {{piece(0, 100), piece(0, 100)}, {piece(100, 7900), piece(100, 7900)}};
+          bucket.signature.shape = bucket.tensors.front().in.shape;
+          gpu.load_kernels();
+          gpu.clear_log();
+          EXPECT_TRUE(testing::completes_within(*backend.start(bucket), std::chrono::seconds(20)));
+          EXPECT_TRUE(shift != 0 || !large || gpu.log().empty()) << "in place";
+          EXPECT_TRUE(shift == 0 || !gpu.log().empty()) << "on both ranks";
+          gpu.copy(found.data(), begin, elements * 4);
+          for (std::size_t i = 0; i < elements; ++i) {
+            const float expected = kind == OpKind::all_reduce   ? 3.0F
+                                   : kind == OpKind::broadcast  ? 2.0F
+                                   : kind == OpKind::all_gather ? (i < elements / 2 ? 1.0F : 2.0F)
+                                   : i / (elements / 2) == static_cast<std::size_t>(rank)
+                                       ? 3.0F
+                                       : static_cast<float>(rank + 1);
+            ASSERT_EQ(found[i], expected) << to_string(kind) << " " << i << " shift " << shift;
+          }
+        }
+      });
+    }
+  }
 }
 
 TEST_F(NcclCalls, MemoryIsZeroAndGivenBack) {
@@ -305,7 +411,30 @@ TEST_F(NcclCalls, MemoryIsZeroAndGivenBack) {
   }
   EXPECT_EQ(pieces.piece_of(memory.get() + 100'000).first, nullptr);
   memory.reset();
-  EXPECT_EQ(used(), before);
+  EXPECT_TRUE(comes([&] { return used() == before; }));
+}
+
+/// Whoever gives it up waits for nothing; it is unmapped when all streams have passed, the program's too.
+TEST_F(NcclFailures, MemoryIsUnmappedWhenNothingUsesItAnyMore) {
+  const auto used = [&] { return gpu.memory_use().used; };
+  const GpuStream programs(gpu);
+  const std::size_t before = used();
+  for (void* const stream : {programs.get(), (harness.shared(0).open(), harness.shared(0).lanes[bulk_lane].stream())}) {
+    auto data = memory(8000);
+    const auto go_on = std::make_shared<std::atomic<bool>>(false), written = std::make_shared<std::atomic<bool>>(false);
+    gpu.put(stream, [=, begin = data.get()] {
+      if (!*go_on) return false;
+      std::memset(begin, 1, 8000);  // AddressSanitizer, and valgrind, find memory that is gone
+      *written = true;
+      return true;
+    });
+    data.reset();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_EQ(used(), before + 8000);
+    *go_on = true;
+    EXPECT_TRUE(comes([&] { return used() == before; }));
+    EXPECT_TRUE(*written);
+  }
 }
 
 TEST_F(NcclCalls, EveryBucketIsARangeForTheProfiler) {

@@ -64,7 +64,7 @@ struct NcclLanes : ::testing::Test {
     testing::clear_nccl_log();
   }
   static void* stream(NcclHarness& harness, int rank, std::size_t lane) {
-    return harness.shared(rank).lanes[lane].stream.get();
+    return harness.shared(rank).lanes[lane].stream();
   }
 };
 
@@ -74,6 +74,7 @@ TEST_F(NcclLanes, SmallOperationsCompleteWhileALargeOneIsStuck) {
   std::latch ended(2);
   harness.run([&](int rank, Backend& backend) {
     const Device device = harness.device(rank);
+    harness.shared(rank).open();
     if (rank == 1) {  // its part of the large ones does not begin: the kernel of rank 0 waits for it
       testing::fake_gpu(1).put(stream(harness, 1, bulk_lane), [released] { return released->load(); });
     }
@@ -100,10 +101,62 @@ TEST_F(NcclLanes, SmallOperationsCompleteWhileALargeOneIsStuck) {
 
 TEST_F(NcclLanes, HaveStreamsAndThreadBlocksThatFitBesideEachOther) {
   NcclHarness harness(1, tuning);
+  harness.shared(0).open();
   EXPECT_EQ(testing::fake_gpu(0).priority_of(stream(harness, 0, urgent_lane)), StreamPriority::highest);
   EXPECT_EQ(testing::fake_gpu(0).priority_of(stream(harness, 0, bulk_lane)), StreamPriority::high);
   const auto& lanes = harness.shared(0).lanes;
   EXPECT_LE(lanes[bulk_lane].max_ctas + lanes[urgent_lane].max_ctas, testing::fake_multiprocessors);
+}
+
+/// While NCCL does a bucket of large tensors, or waits for peers, the next one is packed beside it.
+TEST_F(NcclLanes, PackOneBucketWhileNcclHasAnother) {
+  constexpr NcclTuning packs{1 << 16, 1 << 20, false, false, false, limit};
+  NcclHarness harness(1, packs);
+  harness.shared(0).open();
+  const auto released = std::make_shared<std::atomic<bool>>(false);
+  testing::fake_gpu(0).put(stream(harness, 0, bulk_lane), [released] { return released->load(); });
+  struct Two {
+    Two(NcclHarness& of, float value) : values(2 * large + 1, value), memory(testing::fake_gpu(0), values.size() * 4) {
+      testing::fake_gpu(0).copy(memory.data(), values.data(), memory.size());
+      for (const std::int64_t at : {std::int64_t{0}, large + 1}) {  // apart
+        const Tensor tensor{memory.data() + at * 4, Shape{large}, DType::f32, of.device(0)};
+        bucket.tensors.push_back({tensor, tensor});
+      }
+      bucket.signature = {.op = ReduceOp::max, .dtype = DType::f32, .device = DeviceKind::cuda, .shape = Shape{large}};
+      operation = of.backend(0).start(bucket);
+    }
+    std::vector<float> values;
+    GpuBuffer memory;
+    Bucket bucket{};
+    std::unique_ptr<Operation> operation;
+  };
+  Two first(harness, 1), second(harness, 2);
+  const auto key = [](const NcclLane::Part& part) {
+    std::uint32_t value = 0;
+    testing::fake_gpu(0).copy(&value, part.staging.data, sizeof(value));
+    return value;
+  };
+  const auto& parts = harness.shared(0).lanes[bulk_lane].parts;
+  const auto deadline = std::chrono::steady_clock::now() + 20s;
+  const auto packed = [&] { return key(parts[0]) == key_of(1.0F, false) && key(parts[1]) == key_of(2.0F, false); };
+  while (!packed() && std::chrono::steady_clock::now() < deadline) {
+    EXPECT_FALSE(first.operation->step() || second.operation->step());
+    std::this_thread::sleep_for(1ms);
+  }
+  EXPECT_TRUE(packed());
+  Two third(harness, 3);  // its part is in use
+  for (int turn = 0; turn < 20; ++turn) {
+    EXPECT_FALSE(third.operation->step());
+    std::this_thread::sleep_for(1ms);
+  }
+  EXPECT_TRUE(packed());
+  *released = true;
+  for (Two* const two : {&first, &second, &third}) {
+    EXPECT_TRUE(testing::completes_within(*two->operation, 20s));
+    std::vector<float> found(two->values.size());
+    testing::fake_gpu(0).copy(found.data(), two->memory.data(), two->memory.size());
+    EXPECT_EQ(found, two->values);
+  }
 }
 
 /// …and a communicator when a bucket needs it.

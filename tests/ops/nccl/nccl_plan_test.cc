@@ -38,7 +38,16 @@ TEST(NcclMethods, FloatsAreSummedAndAveragedByNccl) {
     }
     EXPECT_EQ(method_of(dtype, ReduceOp::average, 0, 0.5).factor, 0.125) << "no extra pass";
     EXPECT_EQ(method_of(dtype, ReduceOp::product).op, NcclOp::product);
-    EXPECT_EQ(method_of(dtype, ReduceOp::min).way, NcclWay::gathered) << "NCCL would lose a NaN";
+    for (const ReduceOp op : {ReduceOp::min, ReduceOp::max}) {
+      for (const std::size_t absent : {std::size_t{0}, std::size_t{1}}) {
+        const NcclMethod method = method_of(dtype, op, absent);
+        EXPECT_EQ(method.way, NcclWay::widened) << "NCCL would lose a NaN, and compares keys";
+        EXPECT_EQ(method.op, NcclOp::max);
+        EXPECT_EQ(method.wire, dtype == DType::f64 ? DType::u64 : DType::u32);
+        EXPECT_EQ(method.pack.descending, op == ReduceOp::min);
+        EXPECT_EQ(method.unpack.descending, op == ReduceOp::min);
+      }
+    }
   }
   EXPECT_EQ(method_of(DType::bf16, ReduceOp::sum, 0, 1, true).wire, DType::f32);
   EXPECT_EQ(method_of(DType::f32, ReduceOp::sum, 0, 1, true).way, NcclWay::direct);
@@ -86,8 +95,33 @@ TEST(NcclMethods, IntegersAreWidenedWhereNcclHasNotTheTypeOrTheResultNeedsIt) {
   for (const ReduceOp op :
        {ReduceOp::bit_and, ReduceOp::bit_or, ReduceOp::bit_xor, ReduceOp::logical_and, ReduceOp::logical_or}) {
     EXPECT_EQ(method_of(DType::i32, op).way, NcclWay::gathered);
-    EXPECT_EQ(method_of(DType::boolean, op).way, NcclWay::gathered);
   }
+  for (const ReduceOp op : {ReduceOp::logical_and, ReduceOp::bit_and, ReduceOp::min, ReduceOp::product})
+    EXPECT_TRUE(method_of(DType::boolean, op).op == NcclOp::max && method_of(DType::boolean, op).pack.descending);
+  for (const ReduceOp op : {ReduceOp::logical_or, ReduceOp::bit_or, ReduceOp::max})
+    EXPECT_TRUE(method_of(DType::boolean, op).op == NcclOp::max && !method_of(DType::boolean, op).pack.descending);
+  EXPECT_EQ(method_of(DType::boolean, ReduceOp::bit_xor).way, NcclWay::gathered);
+}
+
+TEST(NcclMethods, OnlyWhatIsGatheredHasALimitOfRanks) {
+  const auto can = [](OpKind kind, DType dtype, ReduceOp op, int ranks, std::int64_t staging) {
+    return can_plan(signature_of(kind, dtype, op), ranks, staging);
+  };
+  constexpr std::int64_t small = 1 << 16, large = 4 << 20;
+  for (const std::int64_t staging : {small, large}) {
+    for (const OpKind kind : {OpKind::all_reduce, OpKind::reduce}) {
+      EXPECT_TRUE(can(kind, DType::f32, ReduceOp::sum, 20'000, staging));
+      EXPECT_TRUE(can(kind, DType::f16, ReduceOp::max, 20'000, staging));
+      EXPECT_TRUE(can(kind, DType::i64, ReduceOp::bit_xor, 1024, staging));
+      EXPECT_FALSE(can(kind, DType::i64, ReduceOp::bit_xor, 1025, staging));
+      EXPECT_FALSE(can(kind, DType::f32, ReduceOp::product, 1025, staging)) << "gathered while a rank has joined";
+    }
+    EXPECT_TRUE(can(OpKind::broadcast, DType::f32, ReduceOp::sum, 20'000, staging));
+  }
+  EXPECT_TRUE(can(OpKind::all_gather, DType::f32, ReduceOp::sum, 20'000, large));
+  EXPECT_TRUE(can(OpKind::all_gather, DType::f32, ReduceOp::sum, 4096, small));
+  EXPECT_FALSE(can(OpKind::all_gather, DType::f32, ReduceOp::sum, 4097, small)) << "16 bytes for each rank";
+  EXPECT_FALSE(can(OpKind::all_to_all, DType::f32, ReduceOp::sum, 2049, small));
 }
 
 /// One rank's bucket in memory that is never touched: only its addresses count.
@@ -161,6 +195,26 @@ TEST_F(NcclPlans, WhatDoesNotFitIntoStagingTakesSeveralRounds) {
   const NcclPlan made = plan(std::vector<std::int64_t>(100, 200), false, 4096);
   EXPECT_EQ(made.rounds.size(), 20u) << "five of 800 bytes in 4 KiB";
   for (const NcclRound& round : made.rounds) EXPECT_EQ(round.calls.size(), 1u);
+}
+
+TEST(NcclPlansOfAllToAll, TakeSeveralRoundsWhereTheyAreInPlaceOnly) {
+  for (const bool in_place : {false, true}) {
+    Bucket bucket{signature_of(OpKind::all_to_all, DType::f32), {}};
+    const Tensor in{place(1 << 28), Shape{10'000}, DType::f32, {DeviceKind::cuda, 0}};
+    Tensor out = in;
+    if (!in_place) out.data = place(1 << 29);
+    bucket.tensors.push_back({in, out});
+    const NcclMethod method = nccl_method(bucket.signature, 2, 0, 2, false);
+    const NcclPlan made = plan_nccl(bucket, 2, 0, method, {place(staging_at), 16'384}, 4096);  // 2048 elements a rank
+    std::vector<std::int64_t> sent;
+    for (const NcclRound& round : made.rounds) {
+      for (const NcclCall& call : round.calls) {
+        if (call.kind == NcclCall::Kind::send) sent.push_back(call.count);
+      }
+    }
+    EXPECT_EQ(sent, (std::vector<std::int64_t>{8192, 8192, 3616})) << "the same for a rank that is not in place";
+    EXPECT_EQ(made.rounds.size(), in_place ? 3u : 1u);
+  }
 }
 
 /// A random bucket as each rank has it: equal shapes, its own memory.

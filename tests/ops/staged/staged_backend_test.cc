@@ -246,6 +246,29 @@ TEST(ChunkPool, GroupsOfRanksDoNotWaitForEachOther) {
   }
 }
 
+/// …whose bucket is not cut: it gathers in memory that is not pinned.
+TEST(StagedAdasum, StaysWithinThePinnedMemoryOfOthers) {
+  StagedHarness harness(2, tiny);
+  auto& gpu = testing::fake_gpu(0);
+  const std::size_t before = gpu.memory_use().used;
+  harness.run([&](int rank, Backend& backend) {
+    std::vector<float> values(20'000), found(values.size());
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 1000);  // the same on both
+    const GpuBuffer memory(gpu, values.size() * sizeof(float));
+    gpu.copy(memory.data(), values.data(), memory.size());
+    Bucket bucket{all_reduce_of(DType::f32, ReduceOp::adasum), {}};
+    bucket.signature.device = DeviceKind::cuda;
+    for (const auto& [begin, count] : std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 3}, {3, 0}, {3, 19'000}}) {
+      const Tensor tensor{memory.data() + begin * 4, Shape{count}, DType::f32, harness.device(rank)};
+      bucket.tensors.push_back({tensor, tensor});
+    }
+    EXPECT_TRUE(testing::completes_within(*backend.start(bucket), std::chrono::seconds(20)));
+    gpu.copy(found.data(), memory.data(), memory.size());
+    EXPECT_EQ(found, values) << "adasum of equal values are these";
+  });
+  EXPECT_LE(gpu.memory_use().used - before, 2 * 2 * (4096u + 128)) << "two chunks of each rank";
+}
+
 TEST(StagedTuning, StaysWithinTheMemoryItIsGiven) {
   EXPECT_EQ(staged_within(64 << 20).chunk_bytes, 4 << 20);
   EXPECT_EQ(staged_within(1 << 20).chunk_bytes, 256 << 10);

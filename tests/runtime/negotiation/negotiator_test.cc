@@ -246,7 +246,7 @@ TEST(NegotiatorTest, AContributionThatComesTooLateIsNotAnnounced) {
   const auto waits = ranks.submit(0, "x");
   ranks.deliver();
   ranks[0].submit_again(waits);  // a vote, in which rank 1 is late
-  for (int attempt : {1, 2}) {
+  for (int attempt = 1; attempt <= 6; ++attempt) {
     ranks[0].overdue(waits, 1, attempt);
     ranks.deliver();
   }
@@ -276,6 +276,17 @@ TEST(CensusTest, AnAnswerToWhatWasAskedBeforeCountsForNothing) {
   census.present({"x", 0, false, false, second->question});
   census.present({"x", 1, false, false, second->question});
   EXPECT_TRUE(census.take().empty()) << "the next operation of this name would fail";
+}
+
+TEST(CensusTest, WhatWasAgreedOnMeanwhileIsMissingNowhere) {
+  const Membership membership(std::make_shared<const GroupInfo>(GroupInfo{.ranks = {0, 1, 2}}));
+  Census census(membership);
+  const auto question = census.overdue({"x", OpKind::all_reduce, 1, 0.1});
+  ASSERT_TRUE(question);
+  census.present({"x", 0, false, false, question->question});
+  census.present({"x", 1, false, true, question->question});  // it runs there
+  census.present({"x", 2, false, false, question->question});
+  EXPECT_TRUE(census.take().empty());
 }
 
 TEST(NegotiatorTest, TheFirstBreakdownDecides) {

@@ -5,6 +5,9 @@
 // MARKS  a file that all ranks can write to, wherever they run; made if it is missing. Rank 0 clears it before the
 // first program.
 //
+// KOLO_TEST_MEMORY=adopted: tensors lie in memory that the session has adopted, by XPMEM if it has KOLO_XPMEM; more of
+// them are large.
+//
 // Prints what is not as the serial model says, and ends with 1 then. A run of a minute or more is to leave memory and
 // descriptors as they were after its first tenth.
 
@@ -25,6 +28,7 @@
 #include <string>
 
 #include "tests/runtime/property/property_player.h"
+#include "tests/support/adopted_memory.h"
 
 namespace kolo::testing {
 namespace {
@@ -57,6 +61,17 @@ Held held_now() {
   return {std::distance(open, end), allocated + shared * (sysconf(_SC_PAGESIZE) / 1024)};
 }
 
+/// Some tensors become so large that they travel without the ring where they lie in memory that peers reach.
+void enlarge(PropertyProgram& program) {
+  for (PropertyStep& step : program.steps) {
+    for (PropertyOp& op : step.ops) {
+      for (PropertyTensor& tensor : op.tensors) {
+        if (tensor.inner.size() == 2) tensor.inner.back() *= 4000;
+      }
+    }
+  }
+}
+
 class Job {
  public:
   explicit Job(char** arguments)
@@ -86,15 +101,21 @@ class Job {
   /// The next program for as many ranks as there are. False: that was the last one.
   bool one_program() {
     while (size_ && draw_program(next_).ranks != *size_) ++next_;
-    const PropertyProgram program = draw_program(next_);
+    PropertyProgram program = draw_program(next_);
+    if (adopts_) enlarge(program);
     Config config = config_of(program);
     config.fake_nodes.clear();
     if (stall_abort_ > 0 && size_) {  // the first session starts MPI, which may take long
       config.stall_report_seconds = 1;
       config.stall_abort_seconds = stall_abort_;
     }
+    if (const char* const device = std::getenv("KOLO_XPMEM")) config.set("KOLO_XPMEM", device);
     SharedState shared(program, Checks::model, marks_);
+    Session* adopting = nullptr;
+    AdoptedMemory adopted([&](void* data, std::size_t bytes) { adopting->adopt(data, bytes); });
     Session session(config);
+    adopting = &session;
+    if (adopts_) shared.adopted = &adopted;
     rank_ = session.rank();
     if (!std::exchange(size_, session.size())) {
       if (rank_ == 0) {
@@ -129,6 +150,7 @@ class Job {
   std::uint64_t next_;  // seed
   const double seconds_;
   double stall_abort_ = 0;
+  const bool adopts_ = std::getenv("KOLO_TEST_MEMORY") && std::string(std::getenv("KOLO_TEST_MEMORY")) == "adopted";
   const Clock::time_point start_ = Clock::now();
   std::optional<int> size_;
   int rank_ = 0, programs_ = 0, operations_ = 0;

@@ -62,6 +62,8 @@ class SharedState {
   /// A rank's program has ended, as planned; so does whoever waits for its marks.
   void leave() { marks_->given_up = program_.seed + 1; }
 
+  MemorySource* adopted = nullptr;  ///< where some tensors of this process lie; null: none
+
  private:
   void check(const PropertyOp& op);
   void check_agreement();

@@ -14,6 +14,17 @@ std::uint64_t common_seed(const PropertyOp& op) {
   return op.any.empty() ? op.seed : static_cast<std::uint64_t>(op.any.front());
 }
 
+/// Tensors that lie in `bytes` lie at the same place in a copy, on `device`.
+void move_tensors(NamedTensor& tensors, const Bytes& bytes, std::byte* copy, Device device) {
+  for (Tensor* tensor : {&tensors.in, &tensors.out}) {
+    const auto* const data = static_cast<const std::byte*>(tensor->data);
+    const bool inside = data && data >= bytes.data() && data + tensor->bytes() <= bytes.data() + bytes.size();
+    if (!inside) continue;
+    tensor->data = copy + (data - bytes.data());
+    tensor->device = device;
+  }
+}
+
 }  // namespace
 
 bool on_gpus(const PropertyOp& op) {
@@ -94,6 +105,7 @@ void PropertySubmission::make_buffers() {
     if (odd_ && i == 0) spoil(buffers);
     buffers.result = static_cast<const std::byte*>(out.data);
     if (gpu_) use_gpu(buffers, has_output);
+    if (shared_.adopted && !gpu_ && !buffers.session.data()) use_adopted_memory(buffers);
   }
 }
 
@@ -114,6 +126,18 @@ void PropertySubmission::use_session_memory(Buffers& buffers) {
   (sends ? buffers.tensor.in : buffers.tensor.out).data = buffers.session.data();
 }
 
+/// Copies what there is to memory of the program that the session has adopted, and the tensors with it.
+void PropertySubmission::use_adopted_memory(Buffers& buffers) {
+  const auto move = [&](const Bytes& bytes, std::shared_ptr<std::byte>& copy) {
+    if (bytes.empty()) return;
+    copy = shared_.adopted->allocate(bytes.size(), {});
+    std::ranges::copy(bytes, copy.get());
+    move_tensors(buffers.tensor, bytes, copy.get(), {});
+  };
+  move(buffers.in, buffers.adopted_in);
+  move(buffers.out, buffers.adopted_out);
+}
+
 /// `copy` is empty, and stays so for no bytes: what is freed waits for the GPU.
 void PropertySubmission::copy_to_gpu(const Bytes& bytes, GpuBuffer& copy) {
   if (bytes.empty()) return;
@@ -126,13 +150,7 @@ void PropertySubmission::use_gpu(Buffers& buffers, bool has_output) {
   Tensor &in = buffers.tensor.in, &out = buffers.tensor.out;
   const auto move = [&](const Bytes& bytes, GpuBuffer& copy) {
     copy_to_gpu(bytes, copy);
-    for (Tensor* tensor : {&in, &out}) {
-      const auto* const data = static_cast<const std::byte*>(tensor->data);
-      const bool inside = data && data >= bytes.data() && data + tensor->bytes() <= bytes.data() + bytes.size();
-      if (tensor->device.kind == DeviceKind::cuda || !inside) continue;
-      tensor->data = copy.data() + (data - bytes.data());
-      tensor->device = session_.device();
-    }
+    move_tensors(buffers.tensor, bytes, copy.data(), session_.device());
   };
   move(buffers.in, buffers.gpu_in);
   move(buffers.out, buffers.gpu_out);
@@ -140,9 +158,11 @@ void PropertySubmission::use_gpu(Buffers& buffers, bool has_output) {
   if (has_output) out.device = session_.device();
 }
 
-/// What lies on the GPU, to where it is checked.
+/// What lies on the GPU, or in adopted memory, to where it is checked.
 void PropertySubmission::fetch() {
   for (Buffers& buffers : buffers_) {
+    if (buffers.adopted_in) std::copy_n(buffers.adopted_in.get(), buffers.in.size(), buffers.in.data());
+    if (buffers.adopted_out) std::copy_n(buffers.adopted_out.get(), buffers.out.size(), buffers.out.data());
     if (buffers.gpu_in.size() > 0) gpu_->copy(buffers.in.data(), buffers.gpu_in.data(), buffers.in.size());
     if (buffers.gpu_out.size() > 0) gpu_->copy(buffers.out.data(), buffers.gpu_out.data(), buffers.out.size());
   }

@@ -74,7 +74,8 @@ class PropertySubmission {
   struct Buffers {
     Bytes in, out, before;      // one of the first two holds both if in place
     GpuBuffer gpu_in, gpu_out;  // what the operation uses instead of them, if the tensors are on a GPU
-    Memory session;             // what is sent or received, if not empty; then `in` or `out` is a copy of it
+    std::shared_ptr<std::byte> adopted_in, adopted_out;  // likewise, if they are in adopted memory
+    Memory session;  // what is sent or received, if not empty; then `in` or `out` is a copy of it
     NamedTensor tensor;
     const std::byte* result = nullptr;  // what is checked of the output
     bool in_place = false;
@@ -87,6 +88,7 @@ class PropertySubmission {
   bool can_be_in_place() const;
   void make_buffers();
   void use_session_memory(Buffers& buffers);
+  void use_adopted_memory(Buffers& buffers);
   void use_gpu(Buffers& buffers, bool has_output);
   void copy_to_gpu(const Bytes& bytes, GpuBuffer& copy);
   void fetch();

@@ -149,6 +149,28 @@ inline void make_and_remove_groups(Session& session) {
   EXPECT_LE(descriptors(), before + 8);
 }
 
+/// Members that do not come at once keep nobody waiting, and the last of them ends it for all.
+inline void remove_groups_later(Session& session) {
+  const std::vector<int> all = session.world().info()->ranks;
+  std::vector<Handle> handles;
+  for (int round = 0; round < 50; ++round) {
+    const Order order = round % 2 == 0 ? Order::names : Order::program;
+    const Group group = session.new_group(all, {.order = order});
+    if (order == Order::program) session.barrier(group);
+    if (session.rank() == 0) {
+      handles.push_back(session.remove_group_async(group));
+      EXPECT_TRUE(session.size() == 1 || !handles.back().poll());
+    }
+    EXPECT_EQ(sum_of_ranks(session, "meanwhile", {}), static_cast<float>(session.size() * (session.size() - 1) / 2));
+    if (session.rank() != 0) handles.push_back(session.remove_group_async(group));
+    if (round % 3 == 0) wait_all(handles);
+    EXPECT_FALSE(round % 3 == 0 && session.remove_group_async(group)) << "it is removed";
+  }
+  wait_all(handles);
+  EXPECT_EQ(error_text([&] { session.remove_group_async(session.world()); }, ErrorCode::invalid_argument).substr(0, 28),
+            "the group of all ranks canno");
+}
+
 inline void misuse_groups(Session& session) {
   const int n = session.size();
   if (n < 2) return;

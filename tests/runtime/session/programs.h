@@ -40,6 +40,7 @@ inline const std::vector<SessionProgram> session_programs{
     {"SplitByColor", split_by_color},
     {"MisusedGroups", misuse_groups},
     {"GroupsThatAreRemoved", make_and_remove_groups},
+    {"GroupsThatAreRemovedLater", remove_groups_later},
     {"EveryOperationInOrder", every_operation_in_order},
     {"ManyInOrder", many_in_order},
     {"DifferingInOrder", differ_in_order},

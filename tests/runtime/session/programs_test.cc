@@ -24,13 +24,15 @@ std::string name_of_case(const ::testing::TestParamInfo<ProgramAndPlacement>& in
   return name;
 }
 
-constexpr std::array placements{Placement{1, ""},    Placement{2, ""},    Placement{3, ""},     Placement{4, ""},
-                                Placement{2, "1,1"}, Placement{4, "3,1"}, Placement{4, "1,2,1"}};
+std::vector<Placement> placements() {
+  if (sanitized) return {{3, ""}, {2, "1,1"}, {4, "1,2,1"}};
+  return {{1, ""}, {2, ""}, {3, ""}, {4, ""}, {2, "1,1"}, {4, "3,1"}, {4, "1,2,1"}};
+}
 
 class Programs : public ::testing::TestWithParam<ProgramAndPlacement> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, Programs,
                          ::testing::Combine(::testing::ValuesIn(testing::session_programs),
-                                            ::testing::ValuesIn(placements)),
+                                            ::testing::ValuesIn(placements())),
                          name_of_case);
 
 TEST_P(Programs, Runs) {

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include <kolo/session.h>
+#include <kolo/store.h>
+
+#include "apps/torch/completions.h"
+#include "apps/torch/tensor_pool.h"
+
+namespace kolo_torch {
+
+/// What the groups of one job share in this process: the session of all its ranks, threads, memory. Leaves for good,
+/// without waiting for other ranks, when its last group has left, or when it dies; the session's threads and files go
+/// then. Thread-safe.
+struct Job {
+  /// Collective; see kolo::store_world(). Where Open MPI's mpirun has started the same ranks, on several nodes, and all
+  /// have Open MPI and libkolo_mpi, it carries what lies in host memory between them.
+  Job(std::unique_ptr<kolo::Store> store, int rank, int size, const kolo::Config& config);
+  ~Job();
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  void enter();
+  /// A group has left, once.
+  void leave();
+  /// Operations in flight fail, here and, where they need this rank, on other ranks. Idempotent.
+  void abandon();
+  bool abandoned() const;
+
+  /// Throws kolo::Error{closed} once the job has been left.
+  std::shared_ptr<kolo::Session> session() const;
+
+  /// Why what lies in host memory cannot travel between these ranks; empty: it can.
+  std::string host_is_stuck() const;
+
+  const std::unique_ptr<kolo::Store> store;
+  const std::shared_ptr<Completions> completions = std::make_shared<Completions>();
+  TensorPool pool;
+
+ private:
+  std::string why_not_over_mpi_;  // empty: over MPI
+  mutable std::mutex mutex_;
+  int groups_ = 0;
+  std::shared_ptr<kolo::Session> session_;  // null: left
+};
+
+}  // namespace kolo_torch

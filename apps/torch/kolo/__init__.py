@@ -1,0 +1,1 @@
+"""kolo, a collective runtime: kolo.torch makes it a backend of torch.distributed."""

@@ -1,0 +1,1 @@
+"""Horovod's API on kolo: kolo.horovod.torch."""

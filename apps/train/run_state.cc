@@ -1,0 +1,104 @@
+#include "apps/train/run_state.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+namespace kolo::train {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+constexpr std::array<std::string_view, 5> same_flags{"--model", "--optimizer", "--seed", "--order", "--augment"};
+
+/// What must not change on resume: what the examples' order and the optimizer's state depend on. The number of ranks
+/// may change if the global batch does not.
+OrderedJson identity_of(const Job& job) {
+  OrderedJson identity = OrderedJson::object();
+  for (const cli::Agreed& row : job.shape()) {
+    if (std::ranges::count(same_flags, row.name) > 0) identity[row.name] = row.value;
+  }
+  identity["examples per step (ranks x --batch x --accumulate)"] = fmt::format("{}", job.examples_per_step());
+  identity["examples to train on"] = fmt::format("{}", job.corpus().train->count());
+  identity["checksum of --data"] = fmt::format("{:016x}", job.corpus().fingerprint);
+  return identity;
+}
+
+/// The rest, of which a difference is only said.
+OrderedJson settings_of(const Job& job) {
+  OrderedJson settings = OrderedJson::object();
+  for (const cli::Agreed& row : job.shape()) {
+    if (std::ranges::count(same_flags, row.name) == 0) settings[row.name] = row.value;
+  }
+  return settings;
+}
+
+void check_identity(const OrderedJson& before, const Job& job) {
+  const OrderedJson all = identity_of(job);
+  for (const auto& [name, now] : all.items()) {
+    const std::string was = before.at(name).get<std::string>();
+    if (was == now) continue;
+    throw UsageError(
+        fmt::format("the checkpoint is of another run: its {} was {}, and now it is {}; resume with what it had, or "
+                    "write to another --checkpoint",
+                    name, was, now.get<std::string>()));
+  }
+}
+
+std::vector<std::string> differences_of(const OrderedJson& before, const Job& job) {
+  std::vector<std::string> lines;
+  const OrderedJson all = settings_of(job);
+  for (const auto& [name, now] : all.items()) {
+    const std::string was = before.value(name, "unknown");
+    if (was != now) lines.push_back(fmt::format("{} was {} and is now {}", name, was, now.get<std::string>()));
+  }
+  return lines;
+}
+
+/// A checkpoint behind the end of the run is only good for an evaluation.
+void check_ahead(std::int64_t step, const Job& job) {
+  if (job.options().eval_only || step <= job.last_step()) return;
+  throw UsageError(fmt::format(
+      "the checkpoint is of step {}, and this run ends at step {}; give more --steps or --epochs, or --eval-only", step,
+      job.last_step()));
+}
+
+}  // namespace
+
+std::string state_of(Job& job, std::int64_t steps_done) {
+  OrderedJson state{{"step", steps_done},
+                    {"optimizer_steps", job.optimizer().steps_begun()},
+                    {"run", identity_of(job)},
+                    {"settings", settings_of(job)}};
+  if (const models::LossScale* const scale = job.loss_scale()) {
+    state["loss_scale"] = {{"value", scale->value()}, {"good_steps", scale->good_steps()}};
+  }
+  if (job.eval_batches()) state["evaluations"] = {{"batches", *job.eval_batches()}, {"ranks", job.ranks()}};
+  return state.dump(1) + "\n";
+}
+
+RunState restore_state(const std::string& text, Job& job) {
+  try {
+    const OrderedJson state = OrderedJson::parse(text);
+    check_identity(state.at("run"), job);
+    RunState run{state.at("step").get<std::int64_t>(), differences_of(state.at("settings"), job)};
+    check_ahead(run.steps_done, job);
+    job.optimizer().set_steps_begun(state.at("optimizer_steps").get<std::int64_t>());
+    if (job.loss_scale() != nullptr && state.contains("loss_scale")) {
+      const OrderedJson& scale = state.at("loss_scale");
+      job.loss_scale()->set(scale.at("value").get<float>(), scale.at("good_steps").get<std::int64_t>());
+    }
+    if (!job.eval_batches() && state.contains("evaluations")) {
+      const OrderedJson& evaluations = state.at("evaluations");
+      const auto batches = evaluations.at("batches").get<std::int64_t>();
+      if (evaluations.at("ranks").get<int>() == job.ranks()) job.settle_eval_batches(batches);
+    }
+    return run;
+  } catch (const OrderedJson::exception&) {
+    throw UsageError("the checkpoint's state.json was not written by kolo-train; give another --checkpoint");
+  }
+}
+
+}  // namespace kolo::train

@@ -1,0 +1,129 @@
+#pragma once
+
+#include "models/compute/cuda/team.h"
+
+namespace kolo::models::cuda {
+
+/// Sets every element, f32 or f64.
+struct Fill : Elementwise {
+  void* data = nullptr;
+  bool wide = false;  ///< f64
+  double value = 0;
+
+  template <class Team>
+  constexpr void operator()(const Team& team, Index block) const {
+    over(team, block, [&](Index i) {
+      if (wide) {
+        static_cast<double*>(data)[i] = value;
+      } else {
+        static_cast<float*>(data)[i] = static_cast<float>(value);
+      }
+    });
+  }
+};
+
+struct Cast : Elementwise {
+  Items from, to;
+
+  template <class Team>
+  constexpr void operator()(const Team& team, Index block) const {
+    over(team, block, [&](Index i) { to.store(i, from.load(i)); });
+  }
+};
+
+/// sum = a + b.
+struct Add : Elementwise {
+  const float *a = nullptr, *b = nullptr;
+  float* sum = nullptr;
+
+  template <class Team>
+  constexpr void operator()(const Team& team, Index block) const {
+    over(team, block, [&](Index i) { sum[i] = a[i] + b[i]; });
+  }
+};
+
+/// Rows [rows, columns] in chunks of rows and groups of columns, a block for each.
+struct Chunks {
+  static constexpr int threads = 128;  ///< a column for each
+  Index rows = 0, columns = 0;
+
+  /// Of a chunk: there are at most 256 chunks, or they have 32 rows each.
+  constexpr Index of_chunk() const { return most(32, divided_up(rows, 256)); }
+  constexpr Index chunks() const { return divided_up(rows, of_chunk()); }
+  constexpr Index groups() const { return divided_up(columns, threads); }
+  constexpr Index blocks() const { return chunks() * groups(); }
+  constexpr Index shared_floats() const { return 0; }
+
+  /// body(first row, row behind the last, column, place in parts [chunks, columns]) for each column of a block.
+  template <class Team, class Body>
+  constexpr void over(const Team& team, Index block, Body body) const {
+    const Index chunk = block / groups(), group = block % groups();
+    const Index first = chunk * of_chunk(), end = least(rows, first + of_chunk());
+    team.run([&](int thread) {
+      const Index column = group * threads + thread;
+      if (column < columns) body(first, end, column, chunk * columns + column);
+    });
+  }
+};
+
+/// Zeroes the elements of dy whose y (may be null) is not positive, and sums the rows of each chunk.
+struct BiasParts : Chunks {
+  const float* y = nullptr;
+  float* dy = nullptr;
+  float* parts = nullptr;  ///< [chunks, columns]; null: no sums
+
+  template <class Team>
+  constexpr void operator()(const Team& team, Index block) const {
+    over(team, block, [&](Index first, Index end, Index column, Index part) {
+      float sum = 0;
+      for (Index row = first; row < end; ++row) {
+        const Index at = row * columns + column;
+        if (y != nullptr && !(y[at] > 0)) dy[at] = 0;
+        sum += dy[at];
+      }
+      if (parts != nullptr) parts[part] = sum;
+    });
+  }
+};
+
+/// The gradient of a norm's gain, of each chunk of rows.
+struct GainParts : Chunks {
+  const float *x = nullptr, *dh = nullptr, *inverse = nullptr;
+  float* parts = nullptr;
+
+  template <class Team>
+  constexpr void operator()(const Team& team, Index block) const {
+    over(team, block, [&](Index first, Index end, Index column, Index part) {
+      float sum = 0;
+      for (Index row = first; row < end; ++row) {
+        const Index at = row * columns + column;
+        sum += dh[at] * (x[at] * inverse[row]);
+      }
+      parts[part] = sum;
+    });
+  }
+};
+
+/// to = the sum of parts [parts, count], or added to it. Of the numbers of a row of `width`, those beyond the first
+/// width-1 go to `last`, if there is one.
+struct SumParts : Elementwise {
+  const float* from = nullptr;
+  Index parts = 0;
+  bool add = false;
+  float* to = nullptr;
+  float* last = nullptr;
+  Index width = 0;
+
+  template <class Team>
+  constexpr void operator()(const Team& team, Index block) const {
+    over(team, block, [&](Index i) {
+      float sum = 0;
+      for (Index part = 0; part < parts; ++part) sum += from[part * count + i];
+      float* at = to + i;
+      if (last != nullptr) at = i % width == width - 1 ? last + i / width : to + (i - i / width);
+      *at = add ? *at + sum : sum;
+    });
+  }
+};
+
+}  // namespace kolo::models::cuda

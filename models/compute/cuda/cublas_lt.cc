@@ -1,0 +1,236 @@
+// The only file that knows cuBLASLt. The library is opened when it is needed: a program starts without it.
+
+#include <cublasLt.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <string>
+
+#include <kolo/detail/unique.h>
+
+#include "models/compute/cuda/products.h"
+#include "models/compute/kept_few.h"
+#include "models/util/error.h"
+
+namespace kolo::models::cuda {
+namespace {
+
+struct LibraryTraits {
+  using Raw = void*;
+  static Raw null() noexcept { return nullptr; }
+  static void destroy(Raw handle) noexcept { (void)dlclose(handle); }
+};
+
+/// Its functions; `complete` unless one was not found.
+struct Functions {
+  explicit Functions(void* library) {
+    find(library, create, "cublasLtCreate");
+    find(library, destroy, "cublasLtDestroy");
+    find(library, create_matmul, "cublasLtMatmulDescCreate");
+    find(library, destroy_matmul, "cublasLtMatmulDescDestroy");
+    find(library, set_matmul, "cublasLtMatmulDescSetAttribute");
+    find(library, create_layout, "cublasLtMatrixLayoutCreate");
+    find(library, destroy_layout, "cublasLtMatrixLayoutDestroy");
+    find(library, create_preference, "cublasLtMatmulPreferenceCreate");
+    find(library, destroy_preference, "cublasLtMatmulPreferenceDestroy");
+    find(library, set_preference, "cublasLtMatmulPreferenceSetAttribute");
+    find(library, heuristic, "cublasLtMatmulAlgoGetHeuristic");
+    find(library, matmul, "cublasLtMatmul");
+  }
+
+  template <class Function>
+  void find(void* library, Function& function, const char* name) {
+    function = reinterpret_cast<Function>(dlsym(library, name));
+    complete = complete && function != nullptr;
+  }
+
+  bool complete = true;
+  decltype(&cublasLtCreate) create = nullptr;
+  decltype(&cublasLtDestroy) destroy = nullptr;
+  decltype(&cublasLtMatmulDescCreate) create_matmul = nullptr;
+  decltype(&cublasLtMatmulDescDestroy) destroy_matmul = nullptr;
+  decltype(&cublasLtMatmulDescSetAttribute) set_matmul = nullptr;
+  decltype(&cublasLtMatrixLayoutCreate) create_layout = nullptr;
+  decltype(&cublasLtMatrixLayoutDestroy) destroy_layout = nullptr;
+  decltype(&cublasLtMatmulPreferenceCreate) create_preference = nullptr;
+  decltype(&cublasLtMatmulPreferenceDestroy) destroy_preference = nullptr;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) set_preference = nullptr;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
+  decltype(&cublasLtMatmul) matmul = nullptr;
+};
+
+void check(cublasStatus_t status, const char* call) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw ModelError(
+      fmt::format("{} failed (cuBLAS's status {}); see cublas_api.h for what that is", call, static_cast<int>(status)));
+}
+
+/// Of a handle that one of the functions destroys, for Unique<>.
+template <class Handle, auto destroyer>
+struct HandleTraits {
+  struct Raw {
+    const Functions* functions = nullptr;
+    Handle handle = nullptr;
+    bool operator==(const Raw&) const = default;
+  };
+  static Raw null() noexcept { return {}; }
+  static void destroy(const Raw& raw) noexcept { (void)(raw.functions->*destroyer)(raw.handle); }
+};
+using LtHandle = Unique<HandleTraits<cublasLtHandle_t, &Functions::destroy>>;
+using Matmul = Unique<HandleTraits<cublasLtMatmulDesc_t, &Functions::destroy_matmul>>;
+using Layout = Unique<HandleTraits<cublasLtMatrixLayout_t, &Functions::destroy_layout>>;
+using Preference = Unique<HandleTraits<cublasLtMatmulPreference_t, &Functions::destroy_preference>>;
+
+/// What an algorithm is chosen by.
+struct Key {
+  Index m, n, k;
+  DType items;
+  bool transpose_a, transpose_b, add, bias, relu, tf32;
+  unsigned align_a, align_b, align_c;
+
+  auto operator<=>(const Key&) const = default;
+};
+
+/// Bytes that divide an address, at most 256.
+unsigned alignment_of(const void* address) {
+  const auto number = reinterpret_cast<std::uintptr_t>(address) | 256;
+  return static_cast<unsigned>(number & (~number + 1));
+}
+
+cudaDataType type_of(DType dtype) {
+  if (dtype == DType::f32) return CUDA_R_32F;
+  return dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_16F;
+}
+
+/// A product's descriptors, and the algorithm that has worked for it.
+///
+/// Our matrices are stored by rows, the library's by columns: c [m, n] is its [n, m], the product of b and a, in this
+/// order. What we store as it is multiplied is not transposed there.
+class Plan {
+ public:
+  Plan(const Functions& functions, cublasLtHandle_t handle, const Key& key) : functions_(&functions) {
+    matmul_ = made<Matmul>(functions.create_matmul, "cublasLtMatmulDescCreate",
+                           key.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    set(CUBLASLT_MATMUL_DESC_TRANSA, key.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, key.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue(key));
+    left_ = layout(key.items, key.transpose_b ? key.k : key.n, key.transpose_b ? key.n : key.k);
+    right_ = layout(key.items, key.transpose_a ? key.m : key.k, key.transpose_a ? key.k : key.m);
+    result_ = layout(DType::f32, key.n, key.m);
+
+    const auto preference = made<Preference>(functions.create_preference, "cublasLtMatmulPreferenceCreate");
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t what, const auto& value) {
+      check(functions.set_preference(preference.get().handle, what, &value, sizeof(value)),
+            "cublasLtMatmulPreferenceSetAttribute");
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(workspace_bytes));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<std::uint32_t>(key.align_b));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<std::uint32_t>(key.align_a));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<std::uint32_t>(key.align_c));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<std::uint32_t>(key.align_c));
+    const cublasStatus_t status =
+        functions.heuristic(handle, matmul_.get().handle, left_.get().handle, right_.get().handle, result_.get().handle,
+                            result_.get().handle, preference.get().handle, static_cast<int>(algorithms_.size()),
+                            algorithms_.data(), &count_);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED)
+      count_ = 0;
+    else
+      check(status, "cublasLtMatmulAlgoGetHeuristic");
+  }
+
+  /// Runs the first algorithm that the library does not refuse, then always that one.
+  bool run(cublasLtHandle_t handle, const PlainProduct& of, void* workspace) {
+    if (of.bias != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(of.bias));
+    const float one = 1, beta = of.add ? 1 : 0;
+    for (; next_ < count_; ++next_) {
+      const cublasLtMatmulHeuristicResult_t& algorithm = algorithms_[static_cast<std::size_t>(next_)];
+      if (algorithm.state != CUBLAS_STATUS_SUCCESS) continue;
+      const cublasStatus_t status =
+          functions_->matmul(handle, matmul_.get().handle, &one, of.b.data, left_.get().handle, of.a.data,
+                             right_.get().handle, &beta, of.c, result_.get().handle, of.c, result_.get().handle,
+                             &algorithm.algo, workspace, algorithm.workspaceSize, nullptr);
+      if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) continue;
+      check(status, "cublasLtMatmul");
+      return true;
+    }
+    return false;
+  }
+
+ private:
+  template <class Handle, class Function, class... Arguments>
+  Handle made(Function function, const char* call, Arguments... arguments) {
+    typename Handle::Raw raw{functions_, nullptr};
+    check(function(&raw.handle, arguments...), call);
+    return Handle(raw);
+  }
+  template <class Value>
+  void set(cublasLtMatmulDescAttributes_t what, Value value) {
+    check(functions_->set_matmul(matmul_.get().handle, what, &value, sizeof(value)), "cublasLtMatmulDescSetAttribute");
+  }
+  /// Of a matrix whose columns lie one behind the other.
+  Layout layout(DType dtype, Index rows, Index columns) {
+    return made<Layout>(functions_->create_layout, "cublasLtMatrixLayoutCreate", type_of(dtype),
+                        static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns), rows);
+  }
+  static cublasLtEpilogue_t epilogue(const Key& key) {
+    if (key.bias) return key.relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
+    return key.relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
+  }
+
+  const Functions* functions_;
+  Matmul matmul_;
+  Layout left_, right_, result_;
+  std::array<cublasLtMatmulHeuristicResult_t, 8> algorithms_{};
+  int count_ = 0, next_ = 0;
+};
+
+class CublasLt final : public ProductLibrary {
+ public:
+  CublasLt(Unique<LibraryTraits> library, void* workspace)
+      : library_(std::move(library)), functions_(library_.get()), workspace_(workspace) {
+    if (!functions_.complete) throw ModelError("libcublasLt lacks a function that kolo calls; install CUDA's own");
+    LtHandle::Raw raw{&functions_, nullptr};
+    check(functions_.create(&raw.handle), "cublasLtCreate");
+    handle_ = LtHandle(raw);
+  }
+
+  bool multiply(const PlainProduct& of) override {
+    const Key key{of.m,
+                  of.n,
+                  of.k,
+                  of.a.dtype,
+                  of.transpose_a,
+                  of.transpose_b,
+                  of.add,
+                  of.bias != nullptr,
+                  of.relu,
+                  of.tf32 && of.a.dtype == DType::f32,
+                  alignment_of(of.a.data),
+                  alignment_of(of.b.data),
+                  std::min(alignment_of(of.c), alignment_of(of.bias))};  // there is no other word for the bias's
+    const cublasLtHandle_t handle = handle_.get().handle;
+    return plans_.at(key, [&] { return Plan(functions_, handle, key); }).run(handle, of, workspace_);
+  }
+
+ private:
+  Unique<LibraryTraits> library_;
+  Functions functions_;
+  void* workspace_;
+  LtHandle handle_;
+  KeptFew<Key, Plan> plans_{256};
+};
+
+}  // namespace
+
+std::unique_ptr<ProductLibrary> open_cublas_lt(void* workspace) {
+  const std::string name = fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR);
+  Unique<LibraryTraits> library(dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL));
+  if (!library) return nullptr;
+  return std::make_unique<CublasLt>(std::move(library), workspace);
+}
+
+}  // namespace kolo::models::cuda

@@ -1,0 +1,74 @@
+#include "models/compute/cuda/cuda_compute.h"
+
+#include "models/util/error.h"
+
+namespace kolo::models {
+
+std::unique_ptr<Compute> make_cuda_compute(Device device) {
+  return std::make_unique<cuda::CudaCompute>(device.index);
+}
+
+namespace cuda {
+
+CudaCompute::CudaCompute(int index) : index_(index), device_(open_device(index)) {}
+
+std::size_t CudaCompute::scratch_bytes() const {
+  std::size_t sum = 0;
+  for (const Buffer* buffer : {&parts_, &keys_, &head_gradients_, &convolved_, &gradient_}) sum += buffer->bytes();
+  return sum;
+}
+
+void CudaCompute::copy(const Tensor& from, const Tensor& to) {
+  if (from.bytes() > 0) device_->copy(to.data, from.data, from.bytes());
+}
+
+void CudaCompute::read(const Tensor& from, void* to) {
+  if (from.bytes() > 0) device_->copy(to, from.data, from.bytes());
+  device_->wait();
+}
+
+void CudaCompute::fill(const Tensor& x, double value) {
+  device_->launch(Fill{{.count = x.elements()}, x.data, x.dtype == DType::f64, value});
+}
+
+void CudaCompute::cast(const Tensor& from, const Tensor& to) {
+  device_->launch(Cast{{.count = from.elements()}, items_of(from), items_of(to)});
+}
+
+void CudaCompute::add(const Tensor& a, const Tensor& b, const Tensor& sum) {
+  device_->launch(Add{{.count = sum.elements()}, data_of(a), data_of(b), data_of(sum)});
+}
+
+void CudaCompute::product(const Product& how, const Tensor& a, const Tensor& b, const Tensor& c) {
+  const PlainProduct product{{.m = c.shape[0], .n = c.shape[1]},
+                             a.shape[how.transpose_a ? 0 : 1],
+                             how.transpose_a,
+                             how.transpose_b,
+                             how.add,
+                             how.activation == Activation::relu,
+                             tf32_,
+                             items_of(a),
+                             items_of(b),
+                             data_of(how.bias),
+                             data_of(c)};
+  if (!device_->multiply(product)) device_->launch(product);
+}
+
+/// The sum of parts [parts, columns].
+void CudaCompute::sum_parts(const float* parts, Index count, bool add, float* to, Index columns) {
+  device_->launch(SumParts{{.count = columns}, parts, count, add, to});
+}
+
+void CudaCompute::bias_backward(const Tensor& y, const Tensor& dy, bool add, const Tensor& dbias) {
+  BiasParts bias{{.rows = rows_of(dy), .columns = row_of(dy)}, data_of(y), data_of(dy)};
+  if (dbias.data == nullptr) {
+    if (y.data != nullptr) device_->launch(bias);
+    return;
+  }
+  bias.parts = data_of(parts_.make(*this, DType::f32, {bias.chunks(), bias.columns}, "parts of a bias's gradient"));
+  device_->launch(bias);
+  sum_parts(bias.parts, bias.chunks(), add, data_of(dbias), bias.columns);
+}
+
+}  // namespace cuda
+}  // namespace kolo::models

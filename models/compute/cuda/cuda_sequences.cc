@@ -1,0 +1,168 @@
+#include <bit>
+#include <cmath>
+
+#include "models/compute/cuda/cuda_compute.h"
+#include "models/util/error.h"
+
+namespace kolo::models::cuda {
+
+void CudaCompute::embed(const Tensor& table, const Tensor& tokens, const Tensor& x) {
+  device_->launch(
+      Embed{{.rows = tokens.elements()}, data_of(table), data_of<std::int32_t>(tokens), row_of(table), data_of(x)});
+}
+
+// Rows of one token are added by one block: the keys of tokens are sorted, in pieces that a block sorts in shared
+// memory, then over pieces.
+void CudaCompute::embed_backward(const Tensor& tokens, const Tensor& d, const Tensor& d_table) {
+  const Index count = tokens.elements();
+  if (count == 0) return;
+  const auto padded = static_cast<Index>(std::bit_ceil(static_cast<std::uint64_t>(count)));
+  auto* const keys = data_of<std::uint64_t>(keys_.make(*this, DType::u64, {padded}, "keys of tokens"));
+  device_->launch(MakeKeys{{.count = padded}, data_of<std::int32_t>(tokens), count, keys});
+  device_->launch(SortPieces{keys, padded, 2, least(SortPieces::piece, padded)});
+  for (Index size = 2 * SortPieces::piece; size <= padded; size *= 2) {
+    for (Index step = size / 2; step >= SortPieces::piece; step /= 2) {
+      device_->launch(SortStep{{.count = padded / 2}, keys, size, step});
+    }
+    device_->launch(SortPieces{keys, padded, size, size});
+  }
+  device_->launch(EmbedBackward{{.rows = count}, keys, data_of(d), row_of(d_table), data_of(d_table)});
+}
+
+void CudaCompute::rms_norm(const Tensor& x, const Tensor& more, const Tensor& sum, const Tensor& gain, double eps,
+                           const Tensor& h, const Tensor& inverse) {
+  device_->launch(RmsNorm{{.rows = rows_of(x)},
+                          data_of(x),
+                          data_of(more),
+                          data_of(gain),
+                          data_of(sum),
+                          data_of(inverse),
+                          row_of(x),
+                          eps,
+                          items_of(h)});
+}
+
+void CudaCompute::rms_norm_backward(const Tensor& x, const Tensor& gain, const Tensor& inverse, const Tensor& dh,
+                                    const Tensor& d, const Tensor& d_gain, const Tensor& d_items) {
+  GainParts gains{{.rows = rows_of(x), .columns = row_of(x)}, data_of(x), data_of(dh), data_of(inverse)};
+  gains.parts = data_of(parts_.make(*this, DType::f32, {gains.chunks(), gains.columns}, "parts of a gain's gradient"));
+  device_->launch(gains);
+  sum_parts(gains.parts, gains.chunks(), true, data_of(d_gain), gains.columns);
+  device_->launch(RmsNormBackward{{.rows = rows_of(x)},
+                                  data_of(x),
+                                  data_of(gain),
+                                  data_of(inverse),
+                                  data_of(dh),
+                                  data_of(d),
+                                  row_of(x),
+                                  items_of(d_items)});
+}
+
+namespace {
+
+HeadRows head_rows(const Heads& heads, const RotationTables& rotations, Index rows, Index positions, float* q, float* k,
+                   float* v) {
+  return {{.rows = rows},
+          positions,
+          heads.heads,
+          heads.kv_heads,
+          heads.head_dim,
+          heads.width(),
+          data_of(rotations.cosine),
+          data_of(rotations.sine),
+          static_cast<float>(1 / std::sqrt(static_cast<double>(heads.head_dim))),
+          q,
+          k,
+          v};
+}
+
+template <int columns>
+AttentionTiles<columns> tiles_of(const Heads& heads, const HeadTensors& of) {
+  return {of.q.shape[0], of.q.shape[2], heads.heads,   heads.kv_heads, heads.head_dim,
+          heads.width(), data_of(of.q), data_of(of.k), data_of(of.v)};
+}
+
+/// Calls body.template operator()<columns>() with the least kernels that hold heads of a width.
+template <class Body>
+void with_columns(const Heads& heads, Body body) {
+  const Index width = heads.width();
+  constexpr Index side = tile_side;
+  if (width <= 2 * side) return body.template operator()<2>();
+  if (width <= 4 * side) return body.template operator()<4>();
+  if (width <= 8 * side) return body.template operator()<8>();
+  throw ModelError(
+      "attention on a GPU takes heads of at most 128 numbers; give the model more heads, or narrower ones");
+}
+
+}  // namespace
+
+void CudaCompute::split_heads(const Heads& heads, const RotationTables& rotations, const Tensor& qkv,
+                              const HeadTensors& to) {
+  device_->launch(SplitHeads{head_rows(heads, rotations, qkv.shape[0] * qkv.shape[1], qkv.shape[1], data_of(to.q),
+                                       data_of(to.k), data_of(to.v)),
+                             data_of(qkv)});
+}
+
+void CudaCompute::attend(const Heads& heads, const HeadTensors& of, const Tensor& out, const Tensor& log_sums) {
+  with_columns(heads, [&]<int columns>() {
+    const auto tiles = tiles_of<columns>(heads, of);
+    if (out.dtype == DType::bf16) {
+      device_->launch(AttendBf16<columns>{{tiles}, items_of(out), data_of(log_sums)});
+    } else {
+      device_->launch(Attend<columns>{tiles, items_of(out), data_of(log_sums)});
+    }
+  });
+}
+
+void CudaCompute::attend_backward(const Heads& heads, const RotationTables& rotations, const HeadTensors& of,
+                                  const Tensor& out, const Tensor& log_sums, const Tensor& d_out, const Tensor& d_qkv) {
+  const Index sequences = of.q.shape[0], positions = of.q.shape[2], rows = sequences * positions;
+  const Index queries = of.q.elements(), keys = of.k.elements();
+  const Tensor memory =
+      head_gradients_.make(*this, DType::f32, {queries + 2 * keys + rows * heads.heads}, "gradients of heads");
+  float* const dq = data_of(memory);
+  float* const dk = dq + queries;
+  float* const dv = dk + keys;
+  float* const inner = dv + keys;
+  device_->launch(
+      AttendInner{{.rows = rows}, positions, heads.heads, heads.head_dim, items_of(out), data_of(d_out), inner});
+  with_columns(heads, [&]<int columns>() {
+    const auto tiles = tiles_of<columns>(heads, of);
+    if (out.dtype == DType::bf16) {
+      const Bf16Back<columns> back{{tiles}, data_of(d_out), data_of(log_sums), inner};
+      device_->launch(AttendBf16BackwardKeys<columns>{back, dk, dv});
+      device_->launch(AttendBf16BackwardRows<columns>{back, dq});
+    } else {
+      const AttentionBack<columns> back{tiles, data_of(d_out), data_of(log_sums), inner};
+      device_->launch(AttendBackwardKeys<columns>{back, dk, dv});
+      device_->launch(AttendBackwardRows<columns>{back, dq});
+    }
+  });
+  device_->launch(MergeHeads{head_rows(heads, rotations, rows, positions, dq, dk, dv), items_of(d_qkv)});
+}
+
+void CudaCompute::swiglu(const Tensor& gate_up, const Tensor& s) {
+  device_->launch(Swiglu{{.count = s.elements()}, data_of(gate_up), row_of(s), items_of(s)});
+}
+
+void CudaCompute::swiglu_backward(const Tensor& gate_up, const Tensor& ds, const Tensor& d_gate_up, const Tensor& s) {
+  device_->launch(SwigluBackward{
+      {.count = s.elements()}, data_of(gate_up), data_of(ds), row_of(s), items_of(d_gate_up), items_of(s)});
+}
+
+void CudaCompute::cross_entropy(const Tensor& logits, const Tensor& targets, float scale, const Tensor& d_logits,
+                                const Tensor& sums) {
+  const Index rows = targets.elements();
+  if (rows == 0) return;
+  auto* const results = data_of<double>(parts_.make(*this, DType::f64, {3, rows}, "losses of rows"));
+  device_->launch(CrossEntropy{{.rows = rows},
+                               data_of(logits),
+                               data_of<std::int32_t>(targets),
+                               row_of(logits),
+                               scale,
+                               data_of(d_logits),
+                               results});
+  device_->launch(SumRows{{.rows = 3}, results, rows, data_of<double>(sums)});
+}
+
+}  // namespace kolo::models::cuda

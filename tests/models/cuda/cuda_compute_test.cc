@@ -1,0 +1,487 @@
+// Operations of CudaCompute beside the same of the host: on a pretended GPU, which runs the kernels on the host
+// (host_device.cc), or on a real one (card.cc).
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "models/compute/buffer.h"
+#include "models/compute/random.h"
+#include "models/compute/views.h"
+#include "tests/models/cuda/host_device.h"
+#include "tests/models/models_testing.h"
+
+namespace kolo::models {
+namespace {
+
+using testing::host_devices;
+
+/// A tensor of the host and one of the GPU, with the same numbers to begin with.
+class Pair {
+ public:
+  Pair() = default;
+  Pair(Compute& gpu, DType dtype, const Shape& shape, const std::vector<std::byte>& bytes)
+      : bytes_(bytes), host_({.data = bytes_.data(), .shape = shape, .dtype = dtype}), compute_(&gpu) {
+    gpu_ = memory_.make(gpu, dtype, shape, "a test");
+    gpu.copy(host_, gpu_);
+  }
+
+  const Tensor& of(const Compute& compute) const { return compute.device().kind == DeviceKind::cpu ? host_ : gpu_; }
+  const Tensor& host() const { return host_; }
+
+  std::vector<std::byte> read() const {
+    std::vector<std::byte> bytes(bytes_.size());
+    compute_->read(gpu_, bytes.data());
+    return bytes;
+  }
+  /// Elements as double.
+  static std::vector<double> numbers(const Tensor& like, const void* bytes) {
+    std::vector<double> all;
+    for (std::int64_t i = 0; i < like.elements(); ++i) {
+      if (like.dtype == DType::f64) all.push_back(static_cast<const double*>(bytes)[i]);
+      if (like.dtype == DType::u16) all.push_back(static_cast<const std::uint16_t*>(bytes)[i]);
+      if (like.dtype == DType::f32) all.push_back(static_cast<double>(static_cast<const float*>(bytes)[i]));
+      const auto half = [&] { return static_cast<const std::uint16_t*>(bytes)[i]; };
+      if (like.dtype == DType::bf16) all.push_back(static_cast<double>(to_float(BFloat16{half()})));
+      if (like.dtype == DType::f16) all.push_back(static_cast<double>(to_float(Float16{half()})));
+    }
+    return all;
+  }
+  /// The largest difference between the two, over the largest number.
+  double difference() const {
+    const std::vector<double> a = numbers(host_, bytes_.data()), b = numbers(host_, read().data());
+    double apart = 0, largest = 1e-30;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      if (std::isnan(a[i]) != std::isnan(b[i])) return INFINITY;
+      if (std::isnan(a[i]) || a[i] == b[i]) continue;
+      apart = std::max(apart, std::abs(a[i] - b[i]));
+      largest = std::max(largest, std::abs(a[i]));
+    }
+    return apart / largest;
+  }
+  bool same_bits() const { return read() == bytes_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+  Tensor host_{}, gpu_{};
+  Compute* compute_ = nullptr;
+  Buffer memory_;
+};
+
+class CudaComputeTest : public ::testing::Test {
+ protected:
+  CudaComputeTest() { host_devices() = {}; }
+  void SetUp() override {
+    if (!testing::has_gpu()) GTEST_SKIP() << "no GPU";
+    gpu = make_compute({DeviceKind::cuda, 0});
+  }
+
+  template <class T>
+  Pair pair(DType dtype, const Shape& shape, const std::vector<T>& values) {
+    std::vector<std::byte> bytes(values.size() * sizeof(T));
+    std::memcpy(bytes.data(), values.data(), bytes.size());
+    return {*gpu, dtype, shape, bytes};
+  }
+  Pair floats(const Shape& shape, const std::vector<float>& values) { return pair(DType::f32, shape, values); }
+  Pair integers(const std::vector<std::int32_t>& values) {
+    return pair(DType::i32, {static_cast<std::int64_t>(values.size())}, values);
+  }
+  std::vector<float> numbers(const Shape& shape) {
+    std::vector<float> values(static_cast<std::size_t>(shape.elements()));
+    for (float& value : values) value = random.symmetric(1);
+    return values;
+  }
+  Pair floats(const Shape& shape) { return floats(shape, numbers(shape)); }
+  /// Of any float type.
+  Pair items(DType dtype, const Shape& shape) {
+    if (dtype == DType::f32) return floats(shape);
+    std::vector<std::uint16_t> halves(static_cast<std::size_t>(shape.elements()));
+    to_half(dtype == DType::bf16 ? Precision::bf16 : Precision::f16, numbers(shape), 1, halves);
+    return pair(dtype, shape, halves);
+  }
+  Pair doubles(const Shape& shape, double value = NAN) {
+    return pair(DType::f64, shape, std::vector<double>(static_cast<std::size_t>(shape.elements()), value));
+  }
+  Pair choices(const Shape& shape) {
+    return pair(DType::u16, shape, std::vector<std::uint16_t>(static_cast<std::size_t>(shape.elements())));
+  }
+
+  /// operation(compute, of) on both; of(pair) is the pair's tensor there.
+  template <class Operation>
+  void both(Operation operation) {
+    for (Compute* compute : {cpu.get(), gpu.get()}) {
+      operation(*compute, [compute](const Pair& one) -> const Tensor& { return one.of(*compute); });
+    }
+  }
+
+  Random random{5};
+  const std::unique_ptr<Compute> cpu = make_compute();
+  std::unique_ptr<Compute> gpu;
+};
+
+constexpr std::array all_items{DType::f32, DType::bf16, DType::f16};
+
+/// Differences of sums of up to some hundred numbers; of what is rounded to 16 bits, a unit of its last place.
+double tolerance(DType dtype) {
+  if (dtype == DType::bf16) return 1e-2;
+  return dtype == DType::f16 ? 2e-3 : 3e-6;
+}
+
+TEST_F(CudaComputeTest, FillCastAndAdd) {
+  const Shape shape{3, 700};
+  const Pair a = floats(shape), b = floats(shape), sum = floats(shape), wide = doubles({1030});
+  both([&](Compute& compute, auto of) {
+    compute.add(of(a), of(b), of(sum));
+    compute.fill(of(b), 0.3);
+    compute.fill(of(wide), 0.3);
+  });
+  EXPECT_TRUE(sum.same_bits() && b.same_bits() && wide.same_bits());
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    const Pair narrow = items(dtype, shape), back = floats(shape);
+    both([&](Compute& compute, auto of) {
+      compute.cast(of(a), of(narrow));
+      compute.cast(of(narrow), of(back));
+    });
+    EXPECT_TRUE(narrow.same_bits() && back.same_bits());
+  }
+}
+
+TEST_F(CudaComputeTest, ProductsOfEveryKind) {
+  for (const DType dtype : all_items) {
+    for (int kind = 0; kind < 16; ++kind) {
+      const std::int64_t m = 70, n = 67, k = 33;
+      Product how{.transpose_a = (kind & 1) != 0, .transpose_b = (kind & 2) != 0};
+      const Pair a = items(dtype, how.transpose_a ? Shape{k, m} : Shape{m, k});
+      const Pair b = items(dtype, how.transpose_b ? Shape{n, k} : Shape{k, n});
+      const Pair bias = floats({n}), c = floats({m, n});
+      how.add = kind / 4 == 1;
+      if (kind / 4 == 3) how.activation = Activation::relu;
+      both([&](Compute& compute, auto of) {
+        if (kind / 4 >= 2) how.bias = of(bias);
+        compute.product(how, of(a), of(b), of(c));
+      });
+      EXPECT_LT(c.difference(), 1e-5) << kind;
+    }
+  }
+  EXPECT_TRUE(host_devices().launches == 0 || host_devices().products == 48);  // a real GPU counts nothing
+}
+
+TEST_F(CudaComputeTest, BiasBackward) {
+  for (const std::int64_t rows : {1, 40, 9000}) {
+    const Shape shape{rows, rows == 9000 ? 3 : 130};
+    for (const bool masked : {false, true}) {
+      const Pair y = floats(shape), dy = floats(shape), dbias = floats({shape[1]});
+      for (const bool add : {false, true}) {
+        both([&](Compute& compute, auto of) {
+          compute.bias_backward(masked ? of(y) : Tensor{}, of(dy), add, of(dbias));
+        });
+        EXPECT_LT(dbias.difference(), 1e-4);
+        EXPECT_TRUE(dy.same_bits());
+      }
+      both([&](Compute& compute, auto of) { compute.bias_backward(masked ? of(y) : Tensor{}, of(dy), false, {}); });
+      EXPECT_TRUE(dy.same_bits());
+    }
+  }
+}
+
+/// In the order of the host: so the same bits.
+TEST_F(CudaComputeTest, EmbeddingForwardAndBack) {
+  for (const std::int64_t count : {1, 7, 1024, 4100}) {
+    std::vector<std::int32_t> names;
+    for (std::int64_t i = 0; i < count; ++i) names.push_back(static_cast<std::int32_t>(random.below(50)));
+    const Pair tokens = integers(names), table = floats({50, 5}), x = floats({count, 5}), d = floats({count, 5});
+    both([&](Compute& compute, auto of) {
+      compute.embed(of(table), of(tokens), of(x));
+      compute.embed_backward(of(tokens), of(d), of(table));
+    });
+    EXPECT_TRUE(x.same_bits());
+    EXPECT_TRUE(table.same_bits()) << count;
+  }
+}
+
+TEST_F(CudaComputeTest, RmsNormForwardAndBack) {
+  for (const DType dtype : all_items) {
+    for (const Shape& shape : {Shape{3, 7}, Shape{50, 130}}) {
+      const std::int64_t rows = shape[0], dim = shape[1];
+      const Pair x = floats(shape), more = floats(shape), sum = floats(shape), gain = floats({dim}),
+                 h = items(dtype, shape);
+      const Pair inverse = floats({rows}), dh = floats(shape), d = floats(shape), d_gain = floats({dim});
+      const Pair d_items = items(dtype, shape);
+      both([&](Compute& compute, auto of) {
+        compute.rms_norm(of(x), {}, {}, of(gain), 1e-5, of(h), of(inverse));
+        compute.rms_norm_backward(of(x), of(gain), of(inverse), of(dh), of(d), of(d_gain), {});
+        compute.rms_norm(of(x), of(more), of(sum), of(gain), 1e-5, of(h), of(inverse));
+        compute.rms_norm_backward(of(sum), of(gain), of(inverse), of(dh), of(d), of(d_gain), of(d_items));
+      });
+      EXPECT_TRUE(sum.same_bits());
+      for (const Pair* one : {&inverse, &d, &d_gain}) EXPECT_LT(one->difference(), 3e-6);
+      for (const Pair* one : {&h, &d_items}) EXPECT_LT(one->difference(), tolerance(dtype));
+    }
+  }
+}
+
+TEST_F(CudaComputeTest, AttentionForwardAndBack) {
+  struct Case {
+    Heads heads;
+    std::int64_t sequences, positions;
+    DType dtype;
+  };
+  for (const auto& [heads, sequences, positions, dtype] :
+       {Case{{4, 2, 8}, 2, 131, DType::f32}, Case{{3, 3, 40}, 1, 64, DType::bf16}, Case{{2, 1, 8}, 1, 131, DType::bf16},
+        Case{{2, 1, 128}, 1, 70, DType::f32}, Case{{2, 1, 128}, 1, 70, DType::bf16},
+        Case{{1, 1, 40}, 1, 66, DType::f32}, Case{{1, 1, 2}, 3, 1, DType::f16}}) {
+    const Shape rows{sequences, positions, heads.row()};
+    const Shape of_q{sequences, heads.heads, positions, heads.width()};
+    const Shape of_k{sequences, heads.kv_heads, positions, heads.width()};
+    const Shape of_out{sequences * positions, heads.heads * heads.head_dim};
+    const Pair qkv = floats(rows), q = floats(of_q), k = floats(of_k), v = floats(of_k), out = items(dtype, of_out);
+    const Pair log_sums = floats({sequences, heads.heads, positions}), d_out = floats(of_out),
+               d_qkv = items(dtype, rows);
+    std::vector<float> cosines, sines;
+    for (std::int64_t i = 0; i < (positions + 3) * heads.head_dim / 2; ++i) {
+      cosines.push_back(std::cos(static_cast<float>(i)));
+      sines.push_back(std::sin(static_cast<float>(i)));
+    }
+    const Shape of_table{positions + 3, heads.head_dim / 2};
+    const Pair cosine = floats(of_table, cosines), sine = floats(of_table, sines);
+    both([&](Compute& compute, auto of) {
+      const RotationTables rotations{of(cosine), of(sine)};
+      const HeadTensors tensors{of(q), of(k), of(v)};
+      compute.split_heads(heads, rotations, of(qkv), tensors);
+      compute.attend(heads, tensors, of(out), of(log_sums));
+      compute.attend_backward(heads, rotations, tensors, of(out), of(log_sums), of(d_out), of(d_qkv));
+    });
+    for (const Pair* one : {&q, &k, &v}) EXPECT_LT(one->difference(), 3e-6);
+    // In bf16 it is tensor cores that multiply, of rounded numbers.
+    EXPECT_LT(log_sums.difference(), dtype == DType::bf16 ? tolerance(dtype) : 3e-6);
+    EXPECT_LT(out.difference(), tolerance(dtype));
+    EXPECT_LT(d_qkv.difference(), 3 * tolerance(dtype)) << heads.head_dim;
+  }
+}
+
+TEST_F(CudaComputeTest, HeadsThatAreTooWideAreAnError) {
+  const Heads heads{1, 1, 144};
+  const Pair q = floats({1, 1, 1, 144}), out = floats({1, 144}), log_sums = floats({1, 1, 1});
+  EXPECT_EQ(testing::error_of([&] {
+              const Tensor& rows = q.of(*gpu);
+              gpu->attend(heads, {rows, rows, rows}, out.of(*gpu), log_sums.of(*gpu));
+            }),
+            "attention on a GPU takes heads of at most 128 numbers; give the model more heads, or narrower ones");
+}
+
+TEST_F(CudaComputeTest, SwigluForwardAndBack) {
+  for (const DType dtype : all_items) {
+    const Pair gate_up = floats({31, 2 * 45}), s = items(dtype, {31, 45}), ds = floats({31, 45});
+    const Pair d = items(dtype, {31, 2 * 45});
+    both([&](Compute& compute, auto of) {
+      compute.swiglu(of(gate_up), of(s));
+      const bool in_place = dtype == DType::f32;
+      compute.swiglu_backward(of(gate_up), of(ds), in_place ? of(gate_up) : of(d), in_place ? of(ds) : of(s));
+    });
+    for (const Pair* one : {&s, &d, &gate_up, &ds}) EXPECT_LT(one->difference(), tolerance(dtype));
+  }
+}
+
+TEST_F(CudaComputeTest, CrossEntropy) {
+  constexpr std::int64_t rows = 6, classes = 300;
+  std::vector<float> values = numbers({rows, classes});
+  values[classes + 7] = values[classes + 9] = 5;  // of equal ones the first counts
+  values[2 * classes] = 1e30f;
+  values[3 * classes + 4] = 95;
+  values[5 * classes + 1] = NAN;
+  const Pair targets = integers({3, 9, 1, 4, -1, 2}), logits = floats({rows, classes}, values);
+  const Pair d = floats({rows, classes}), sums = doubles({3}, 0.5), no_targets = integers({});
+  both([&](Compute& compute, auto of) { compute.cross_entropy(of(logits), of(targets), 2, of(d), of(sums)); });
+  EXPECT_LT(d.difference(), 3e-6);
+  EXPECT_LT(sums.difference(), 1e-6);  // with a NaN
+  const Pair finite = doubles({3}, 0), few = integers({3, 7, 1, 4, -1});
+  both([&](Compute& compute, auto of) {
+    const Tensor some = part_of(of(logits), 0, {5, classes});
+    compute.cross_entropy(some, of(few), 2, {}, of(finite));
+    compute.cross_entropy(some, of(few), 2, some, of(finite));
+  });
+  EXPECT_LT(finite.difference(), 1e-6);
+  EXPECT_EQ(static_cast<const double*>(finite.host().data)[1], 4);
+  EXPECT_LT(logits.difference(), 3e-6);
+}
+
+TEST_F(CudaComputeTest, StagesOfAnyStrideAndPadding) {
+  struct Case {
+    std::int64_t channels, filters, kernel;
+    Convolution how;
+    Pooling pooling;
+  };
+  for (const auto& [channels, filters, kernel, how, pooling] :
+       {Case{1, 5, 3, {}, {}}, Case{3, 6, 3, {.padding = 1}, {.window = 2}},
+        Case{2, 70, 5, {.stride = 2, .padding = 2}, {.window = 3, .stride = 2, .padding = 1}},
+        Case{16, 2, 1, {}, {.window = 2, .stride = 3}}, Case{4, 8, 2, {.stride = 3}, {.window = 3, .stride = 1}}}) {
+    const Shape of_x{2, channels, 13, 17}, of_w{filters, channels, kernel, kernel};
+    const Pair x = floats(of_x), w = floats(of_w), bias = floats({filters}), scale = floats({filters});
+    const Pair shift = floats({filters}), slope = floats({filters}), offset = floats({filters});
+    const Pair dw = floats(of_w), dbias = floats({filters}), dx = floats(of_x);
+    for (const bool norm : {false, true}) {
+      const auto stage = [&](auto of) {
+        ImageStage all{.convolution = how,
+                       .filters = of(w),
+                       .bias = of(bias),
+                       .activation = norm ? Activation::relu : Activation::none,
+                       .pooling = pooling};
+        if (norm) {
+          all.scale = of(scale);
+          all.shift = of(shift);
+        }
+        return all;
+      };
+      const auto host = [&](const Pair& one) { return one.host(); };
+      const Shape of_y = stage(host).output(of_x);
+      const Pair y = floats(of_y), d = floats(of_y), here = choices(cpu->choices(stage(host), of_x));
+      const Pair there = choices(gpu->choices(stage(host), of_x));
+      for (const bool add : {false, true}) {
+        both([&](Compute& compute, auto of) {
+          const Tensor& chosen = of(&compute == gpu.get() ? there : here);
+          ImageStage one = stage(of);
+          compute.convolve(one, of(x), of(y), chosen);
+          if (norm) {
+            one.slope = of(slope);
+            one.offset = of(offset);
+          }
+          compute.convolve_backward(one, of(x), chosen, of(d), add, of(dw), add ? Tensor{} : of(dbias), of(dx));
+        });
+        for (const Pair* one : {&y, &dw, &dbias, &dx}) EXPECT_LT(one->difference(), 1e-5) << filters << norm;
+      }
+    }
+  }
+}
+
+/// A number that is none must reach the loss, wherever in a window it is.
+TEST_F(CudaComputeTest, PoolingKeepsNaN) {
+  const Pooling how{.window = 2};
+  for (std::size_t place = 0; place < 4; ++place) {
+    std::vector<float> values{1, 2, 3, 4};
+    values[place] = NAN;
+    const Pair x = floats({1, 1, 2, 2}, values), y = floats({1, 1, 1, 1}), dx = floats({1, 1, 2, 2});
+    const Pair d = floats({1, 1, 1, 1}, {5}), chosen = choices({1, 1, 1, 1});
+    gpu->pool(how, x.of(*gpu), y.of(*gpu), chosen.of(*gpu));
+    gpu->pool_backward(how, chosen.of(*gpu), d.of(*gpu), dx.of(*gpu));
+    EXPECT_TRUE(std::isnan(Pair::numbers(y.host(), y.read().data())[0])) << place;
+    EXPECT_EQ(Pair::numbers(dx.host(), dx.read().data())[place], 5);
+  }
+}
+
+TEST_F(CudaComputeTest, BatchNorm) {
+  constexpr std::int64_t channels = 5;
+  for (const auto& [examples, keeps] : {std::pair{3, false}, std::pair{3, true}, std::pair{0, false}}) {
+    const Shape of_x{examples, 2, 7, 9}, of_w{channels, 2, 3, 3};
+    const Pair x = floats(of_x), w = floats(of_w), gain = floats({channels}), bias = floats({channels});
+    const Pair running_mean = floats({channels}), running_variance = floats({channels}, {1, 2, 3, 4, 5});
+    const Pair sums = doubles({channels + 1}), squares = doubles({channels}), own = doubles({2 * channels + 1});
+    const Pair mean = floats({channels}), inverse = doubles({channels}), products = doubles({2 * channels});
+    const Pair scale = floats({channels}), shift = floats({channels}), slope = floats({channels});
+    const Pair offset = floats({channels}), d_gain = floats({channels}), d_bias = floats({channels});
+    ImageStage shaped{.filters = w.host(), .activation = Activation::relu, .pooling = {.window = 2}};
+    const Shape of_y = shaped.output(of_x);
+    const Pair y = floats(of_y), d = floats(of_y), here = choices(cpu->choices(shaped, {3, 2, 7, 9}));
+    const Pair there = choices(gpu->choices(shaped, {3, 2, 7, 9}));
+    both([&, examples = examples, keeps = keeps](Compute& compute, auto of) {
+      Buffer outputs;
+      const Tensor& chosen = of(&compute == gpu.get() ? there : here);
+      ImageStage stage = shaped;
+      stage.filters = of(w);
+      if (keeps) stage.convolved = outputs.make(compute, DType::f32, compute.convolved(stage, of_x), "a test");
+      const BatchStatistics statistics{of(sums), of(squares), of(own), of(mean), of(inverse), of(products)};
+      compute.batch_sums(stage, of(x), statistics);
+      compute.batch_squares(statistics);
+      compute.batch_fold(true, 1e-5, statistics, {of(gain), of(bias), of(running_mean), of(running_variance)},
+                         of(scale), of(shift));
+      if (examples == 0) return;
+      stage.scale = of(scale);
+      stage.shift = of(shift);
+      compute.convolve(stage, of(x), of(y), chosen);
+      compute.batch_products(stage, of(x), chosen, of(d), statistics, false, of(d_gain), of(d_bias));
+      compute.batch_products(stage, of(x), chosen, of(d), statistics, true, of(d_gain), of(d_bias));
+      compute.batch_fold_backward(statistics, of(gain), of(slope), of(offset));
+    });
+    for (const Pair* one : {&sums, &squares, &own, &mean, &inverse, &products, &scale, &shift, &slope, &offset, &d_gain,
+                            &d_bias, &running_mean, &running_variance, &y}) {
+      EXPECT_LT(one->difference(), 1e-5) << one - &sums << " of " << examples;
+    }
+    both([&](Compute& compute, auto of) {
+      const BatchStatistics statistics{of(sums), of(squares), of(own), of(mean), of(inverse), of(products)};
+      compute.batch_fold(false, 1e-5, statistics, {of(gain), of(bias), of(running_mean), of(running_variance)},
+                         of(scale), of(shift));
+    });
+    for (const Pair* one : {&scale, &shift}) EXPECT_LT(one->difference(), 1e-5);
+  }
+}
+
+/// More tensors than a launch takes, some of them empty, give the bits of the host.
+TEST_F(CudaComputeTest, UpdatesOfManyTensors) {
+  std::vector<std::unique_ptr<Pair>> pairs;
+  for (int i = 0; i < 4 * 40; ++i) {
+    const Shape shape{i / 4 == 20 ? 9000 : i / 4 % 7};
+    std::vector<float> values = numbers(shape);
+    if (i % 4 == 3) {
+      for (float& value : values) value = std::abs(value);  // Adam's squares
+    }
+    pairs.push_back(std::make_unique<Pair>(floats(shape, values)));
+  }
+  const Pair scale = floats({}, {0.37f}), squares = doubles({40}), again = doubles({40});
+  const auto all_same = [&] {
+    bool same = true;
+    for (const auto& one : pairs) same = same && one->same_bits();
+    return same;
+  };
+  both([&](Compute& compute, auto of) {
+    std::vector<UpdatedTensor> tensors;
+    std::vector<Tensor> gradients;
+    for (std::size_t i = 0; i < pairs.size(); i += 4) {
+      tensors.push_back({of(*pairs[i]), of(*pairs[i + 1]), of(*pairs[i + 2]), of(*pairs[i + 3]), i % 8 == 0 ? 0.1 : 0});
+      gradients.push_back(of(*pairs[i + 1]));
+    }
+    compute.sgd({.lr = 0.1f, .momentum = 0.9f, .gradient_scale = of(scale)}, tensors, of(squares));
+    compute.sums_of_squares(gradients, of(again));
+    for (const bool decoupled : {false, true}) {
+      compute.adam({0.01, 0.9, 0.95, 1e-8, 3, decoupled, of(scale)}, tensors, {});
+    }
+  });
+  EXPECT_TRUE(all_same());
+  EXPECT_LT(squares.difference(), 1e-12);
+  EXPECT_EQ(squares.read(), again.read());
+}
+
+/// Threads that read what others of the same run() write. So what is tested of orders can fail.
+struct Racing : cuda::Rowwise<64> {
+  int* sums = nullptr;
+
+  template <class Team>
+  void operator()(const Team& team, cuda::Index) const {
+    team.run([&](int thread) { sums[thread] = thread > 0 ? sums[thread - 1] + 1 : 0; });
+  }
+};
+
+TEST(HostTeam, AnotherOrderShowsARace) {
+  std::array<int, 64> forward{}, back{};
+  testing::run_grid(Racing{{.rows = 1}, forward.data()}, false);
+  testing::run_grid(Racing{{.rows = 1}, back.data()}, true);
+  EXPECT_NE(forward, back);
+}
+
+TEST(HostTeamDeathTest, WhoeverTouchesAGpusMemoryDies) {
+  host_devices() = {};
+  const auto compute = testing::has_gpu() ? make_compute({DeviceKind::cuda, 0}) : nullptr;
+  if (compute == nullptr) GTEST_SKIP() << "no GPU";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  Buffer memory;
+  const Tensor number = memory.make(*compute, DType::f32, {1}, "a test");
+  EXPECT_DEATH(static_cast<volatile float*>(number.data)[0] = 1, "");
+}
+
+}  // namespace
+}  // namespace kolo::models

@@ -1,0 +1,114 @@
+// Models on CudaCompute beside the same models on the host: on a pretended GPU, which runs the kernels on the host
+// (host_device.cc), or on a real one (card.cc).
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/compute/views.h"
+#include "models/llama/decoder.h"
+#include "tests/models/cuda/host_device.h"
+#include "tests/models/placed_model.h"
+
+namespace kolo::models {
+namespace {
+
+using testing::host_devices;
+
+constexpr Device gpu{DeviceKind::cuda, 0};
+
+struct Numbers {
+  std::vector<double> losses, norms;
+  std::vector<std::vector<float>> values, gradients;  // at the end
+};
+
+class Placed : public testing::PlacedModel {
+ public:
+  using PlacedModel::PlacedModel;
+
+  Numbers train(const std::vector<Batch>& batches, std::string_view optimizer, std::optional<double> clip, int steps) {
+    Numbers numbers;
+    std::size_t allocations = 0;  // when the step before was over
+    const auto took_step = [&](int step, double norm) {
+      numbers.norms.push_back(norm);
+      if (step > 0) EXPECT_EQ(host_devices().allocations, allocations) << "a step takes memory";
+      allocations = host_devices().allocations;
+    };
+    PlacedModel::train(
+        batches, optimizer, clip, steps, [&](double loss) { numbers.losses.push_back(loss); }, took_step);
+    for (const Parameter& parameter : model().parameters()) {
+      numbers.values.push_back(read(parameter.value));
+      if (parameter.trained) numbers.gradients.push_back(read(parameter.gradient));
+    }
+    return numbers;
+  }
+
+ private:
+  std::vector<float> read(const Tensor& tensor) {
+    const OnHost host(model().compute(), tensor);
+    return {host.floats().begin(), host.floats().end()};
+  }
+};
+
+class CudaModels : public testing::SmallModels {
+ protected:
+  void SetUp() override {
+    host_devices() = {.guarded = false};
+    if (!testing::has_gpu()) GTEST_SKIP() << "no GPU";
+  }
+  void TearDown() override { EXPECT_EQ(testing::host_device_bytes(), 0u) << "memory that nobody has given back"; }
+
+  Numbers train(Device device, Precision precision = Precision::f32, std::string_view optimizer = "adamw",
+                std::optional<double> clip = {}, int steps = 2) const {
+    ModelSettings settings = GetParam().settings;
+    settings.precision = precision;
+    return Placed(GetParam().model, settings, device).train(batches(), optimizer, clip, steps);
+  }
+};
+
+void expect_near(const std::vector<double>& a, const std::vector<double>& b, double tolerance) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], tolerance * std::abs(a[i])) << i;
+}
+
+TEST_P(CudaModels, GradientsAndCurveOfTheHost) {
+  const Numbers host = train({}), device = train(gpu);
+  expect_near(host.losses, device.losses, 1e-5);
+  expect_near(host.norms, device.norms, 1e-4);
+  // Of the first step: later ones have other values.
+  const Numbers first_host = train({}, Precision::f32, "sgd", {}, 1), first = train(gpu, Precision::f32, "sgd", {}, 1);
+  for (std::size_t i = 0; i < first.gradients.size(); ++i) {
+    EXPECT_LT(testing::relative_difference(first.gradients[i], first_host.gradients[i]), 2e-5) << i;
+  }
+  for (std::size_t i = 0; i < first.values.size(); ++i) {
+    EXPECT_LT(testing::relative_difference(first.values[i], first_host.values[i]), 1e-5) << i;
+  }
+}
+
+TEST_P(CudaModels, CurveIn16Bits) {
+  host_devices().library = true;
+  for (const Precision precision : {Precision::bf16, Precision::f16}) {
+    const int steps = precision == Precision::bf16 ? 2 : 1;
+    expect_near(train({}, precision, "sgd", 0.5, steps).losses, train(gpu, precision, "sgd", 0.5, steps).losses, 1e-3);
+  }
+}
+
+/// Of a real GPU: two runs. A thread that reads what another one of the same run() writes, or a block what another one
+/// writes, would see other numbers.
+TEST_P(CudaModels, TheOrderOfThreadsAndBlocksChangesNoBit) {
+  const Numbers before = train(gpu, Precision::bf16, "adamw", 0.5);
+  host_devices().reversed = true;
+  const Numbers after = train(gpu, Precision::bf16, "adamw", 0.5);
+  EXPECT_EQ(before.losses, after.losses);
+  EXPECT_EQ(before.norms, after.norms);
+  EXPECT_EQ(before.values, after.values);
+  EXPECT_EQ(before.gradients, after.gradients);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CudaModels, ::testing::ValuesIn(testing::small_models()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace kolo::models
