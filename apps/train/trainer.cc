@@ -63,7 +63,9 @@ void Trainer::measure_peak() {
   constexpr double seconds = 0.1;
   if (job_->flops_each() == 0 || job_->last_step() - first_ < least_steps) return;
   session_->barrier();
-  cli::collectively(*session_, [&] { peak_flops_ = models::peak_flops(seconds); });
+  cli::collectively(*session_, [&] {
+    peak_flops_ = models::peak_flops(job_->model().compute(), models::dtype_of(job_->settings().precision), seconds);
+  });
   peak_flops_ = sum(peak_flops_);
 }
 

@@ -131,10 +131,11 @@ int measure(const po::variables_map& flags) {
   Job job(name, settings, batch > 0 ? batch : name == "llama" ? 8 : 64, sequence);
   for (int warm = 0; warm < 3; ++warm) job.pass();
 
+  const auto products_of = kolo::models::make_compute();
   std::vector<double> items, products;
   const double seconds = flags["seconds"].as<double>() / 10;
   for (int turn = 0; turn < 5; ++turn) {
-    products.push_back(kolo::models::peak_flops(seconds));
+    products.push_back(kolo::models::peak_flops(*products_of, kolo::DType::f32, seconds));
     items.push_back(rate_of(seconds, [&] { job.pass(); }) * job.items());
   }
   const double speed = median(items), sgemm = median(products);

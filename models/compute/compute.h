@@ -38,7 +38,7 @@ struct RotationTables {
   Tensor cosine, sine;
 };
 
-/// Queries, keys and values of all sequences, f32 [sequences, heads or kv_heads, positions, width]. Queries and keys
+/// Queries, keys and values of all sequences, kept, [sequences, heads or kv_heads, positions, width]. Queries and keys
 /// are rotated, queries also divided by √head_dim.
 struct HeadTensors {
   Tensor q, k, v;
@@ -143,6 +143,10 @@ class Compute {
 
   virtual Device device() const = 0;
 
+  /// The dtype of what operations of a model pass to each other ("kept" below) where products are of `items`: f32, or
+  /// less where moving numbers takes more time than calculating with them.
+  virtual DType kept(DType) const { return DType::f32; }
+
   // Memory.
 
   /// Null if there is none. Aligned to a cache line at least.
@@ -167,7 +171,7 @@ class Compute {
   /// Whether products of f32 may round their operands to tf32, with 10 bits of mantissa, where the device is faster
   /// then; at first they may not.
   virtual void allow_tf32(bool) {}
-  /// a, b  items of two dimensions; c f32. No extent is 0.
+  /// a, b  items of two dimensions; c f32, or kept without a bias. No extent is 0.
   virtual void product(const Product& how, const Tensor& a, const Tensor& b, const Tensor& c) = 0;
   /// Zeroes the elements of dy [rows, n] whose y is not positive (an empty y: none), and writes the sum of the rows to
   /// dbias [n], or adds it; an empty dbias is left out.
@@ -188,24 +192,24 @@ class Compute {
   virtual void rms_norm_backward(const Tensor& x, const Tensor& gain, const Tensor& inverse, const Tensor& dh,
                                  const Tensor& d, const Tensor& d_gain, const Tensor& d_items) = 0;
 
-  /// Divides rows of all heads, qkv [sequences, positions, row], into heads.
+  /// Divides rows of all heads, qkv [sequences, positions, row] (kept), into heads.
   virtual void split_heads(const Heads& heads, const RotationTables& rotations, const Tensor& qkv,
                            const HeadTensors& to) = 0;
   /// Causal attention within each sequence. out [sequences·positions, heads·head_dim] items; log_sums [sequences,
   /// heads, positions]: of each row's exponentials.
   virtual void attend(const Heads& heads, const HeadTensors& of, const Tensor& out, const Tensor& log_sums) = 0;
-  /// d_qkv (items, as qkv of split_heads) from d_out.
+  /// d_qkv (items, as qkv of split_heads) from d_out (kept).
   virtual void attend_backward(const Heads& heads, const RotationTables& rotations, const HeadTensors& of,
                                const Tensor& out, const Tensor& log_sums, const Tensor& d_out, const Tensor& d_qkv) = 0;
 
-  /// s (items) = silu(gate) · up. A row of gate_up [rows, 2·n] is gate, then up.
+  /// s (items) = silu(gate) · up. A row of gate_up [rows, 2·n] (kept) is gate, then up.
   virtual void swiglu(const Tensor& gate_up, const Tensor& s) = 0;
-  /// d_gate_up (items) from ds, and s again. In f32 d_gate_up may be gate_up, and s may be ds.
+  /// d_gate_up (items) from ds (kept), and s again. In f32 d_gate_up may be gate_up, and s may be ds.
   virtual void swiglu_backward(const Tensor& gate_up, const Tensor& ds, const Tensor& d_gate_up, const Tensor& s) = 0;
 
-  /// Cross-entropy of softmax(logits [rows, classes]) against i32 targets [rows] in -1 … classes-1.
+  /// Cross-entropy of softmax(logits [rows, classes], f32 or kept) against i32 targets [rows] in -1 … classes-1.
   ///
-  /// d_logits  the gradient of scale·sum, overwritten; may be `logits`; empty if not wanted
+  /// d_logits  as logits, overwritten: the gradient of scale·sum; may be `logits`; empty if not wanted
   /// sums      f64 [3]; added to: the losses of rows whose target is not -1, the rows whose target has the largest
   /// logit
   ///           (of equal ones the first counts), and the rows with a target

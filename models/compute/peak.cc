@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <vector>
 
 #include "models/compute/buffer.h"
-#include "models/compute/gemm.h"
+#include "models/compute/random.h"
+#include "models/compute/views.h"
 
 namespace kolo::models {
 namespace {
@@ -16,27 +18,66 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+/// The product of two squares, and memory for it.
+class SquareProduct {
+ public:
+  SquareProduct(Compute& compute, DType items, std::int64_t size) : compute_(&compute) {
+    const Shape square{size, size};
+    c_ = memory_[0].make(compute, DType::f32, square, "products that are measured");
+    AlignedFloats numbers(static_cast<std::size_t>(std::min(square.elements(), std::int64_t{1} << 22)));
+    const auto count = std::ssize(numbers);
+    Random random(1);
+    for (float& number : numbers) number = random.symmetric(1);
+    for (std::int64_t first = 0; first < square.elements(); first += count) {
+      compute.copy(view(std::span(numbers)), part_of(c_, first, {count}));
+    }
+    for (int i : {0, 1}) {
+      operands_[i] = memory_[i + 1].make(compute, items, square, "products that are measured");
+      if (items == DType::f32)
+        compute.copy(c_, operands_[i]);
+      else
+        compute.cast(c_, operands_[i]);
+    }
+    read();  // the numbers have been copied
+  }
+
+  /// Seconds that it takes so many times.
+  double run(int times) {
+    const auto begin = Clock::now();
+    for (int i = 0; i < times; ++i) compute_->product({}, operands_[0], operands_[1], c_);
+    read();
+    return seconds_since(begin);
+  }
+
+ private:
+  void read() {
+    float last = 0;
+    compute_->read(part_of(c_, c_.elements() - 1, {1}), &last);
+  }
+
+  Compute* compute_;
+  Buffer memory_[3];
+  Tensor operands_[2], c_;
+};
+
 }  // namespace
 
-double peak_flops(double seconds) {
-  const auto start = Clock::now();
-  double best = 0;
-  for (const std::int64_t size : {256, 512, 768, 1024}) {
+double peak_flops(Compute& compute, DType items, double seconds) {
+  const bool host = compute.device().kind == DeviceKind::cpu;
+  double best = 0, spent = 0;
+  for (const std::int64_t size : host ? std::vector{256, 512, 768, 1024} : std::vector{2048, 4096, 8192}) {
     const double flops = 2.0 * static_cast<double>(size * size * size);
-    if (best > 0 && (seconds - seconds_since(start)) * best < 3 * flops) break;  // the first call prepares
-    const GemmShape shape{.m = size, .n = size, .k = size};
-    const auto elements = static_cast<std::size_t>(size * size);
-    const AlignedFloats a(elements, 0.5f), b(elements, 0.25f);
-    AlignedFloats c(elements);
-    gemm(shape, a.data(), b.data(), c.data());
-    const auto begin = Clock::now();
-    double rate = 0;
-    int calls = 0;
-    do {
-      gemm(shape, a.data(), b.data(), c.data());
-      rate = ++calls * flops / seconds_since(begin);
-    } while (seconds_since(begin) < seconds / 5 && (seconds - seconds_since(start)) * rate > flops);
-    best = std::max(best, rate);
+    if (best > 0 && (seconds - spent) * best < 3 * flops) break;
+    SquareProduct product(compute, items, size);
+    spent += product.run(1);  // it prepares
+    double took = 0, rate = 0;
+    for (int times = 1; took == 0 || (took < seconds / 8 && (seconds - spent) * rate > times * flops); times *= 2) {
+      const double of_these = product.run(times);
+      rate = times * flops / of_these;
+      best = std::max(best, rate);
+      took += of_these;
+      spent += of_these;
+    }
   }
   return best;
 }

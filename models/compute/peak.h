@@ -1,9 +1,12 @@
 #pragma once
 
+#include "models/compute/compute.h"
+
 namespace kolo::models {
 
-/// FLOP/s of single-precision matrix products on the calling thread: those of the best of some squares that fit the
-/// caches. Takes at most `seconds`, but for the smallest square. Errors: as gemm().
-double peak_flops(double seconds);
+/// FLOP/s of `compute`'s products of random numbers in a dtype of products: those of the best of some squares that suit
+/// the device, a host's caches or a GPU's multiprocessors. Takes about `seconds`. Errors: ModelError if there is no
+/// memory.
+double peak_flops(Compute& compute, DType items, double seconds);
 
 }  // namespace kolo::models

@@ -27,9 +27,9 @@ std::size_t bytes_of(std::initializer_list<const Buffer*> buffers) {
   return sum;
 }
 
-Tensor Workspace::beside(Compute& compute, const Tensor& other, const Shape& shape) {
+Tensor Workspace::beside(Compute& compute, const Tensor& other, const Shape& shape, DType dtype) {
   const bool taken = other.data != nullptr && other.data == gradient[0].data();
-  return gradient[taken ? 1 : 0].make(compute, DType::f32, shape, "gradients of a layer's input");
+  return gradient[taken ? 1 : 0].make(compute, dtype, shape, "gradients of a layer's input");
 }
 
 std::size_t Workspace::bytes() const {

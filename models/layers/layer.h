@@ -70,7 +70,7 @@ struct Workspace {
   std::map<std::vector<double>, Rotations> rotations;  ///< by their steps
 
   /// Memory for a gradient that is computed from another one.
-  Tensor beside(Compute& compute, const Tensor& other, const Shape& shape);
+  Tensor beside(Compute& compute, const Tensor& other, const Shape& shape, DType dtype = DType::f32);
   /// Whether beside() may return the memory of x.
   bool lends(const Tensor& x) const { return x.data == gradient[0].data() || x.data == gradient[1].data(); }
   std::size_t bytes() const;
@@ -89,6 +89,8 @@ struct Context {
   Pass pass{};
   const GradReady* grad_ready = nullptr;
 
+  /// Compute::kept() of these products.
+  DType kept() const { return compute.kept(items); }
   /// The gradient of a parameter is final.
   void finish(std::size_t parameter) const;
   /// Memory for a layer's output; `kept` unless the output is passing.

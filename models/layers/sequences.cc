@@ -147,11 +147,11 @@ Flow Attention::forward(const Flow& in, Kept& kept, const Context& context) {
   Compute& compute = context.compute;
   const std::int64_t sequences = in.x.shape[0], positions = in.x.shape[1], rows = sequences * positions;
   own.x = as_rows(context.rounded(in.x, own.input, "a layer's input"), dim_);
-  const Tensor qkv =
-      context.workspace.wide.make(compute, DType::f32, {rows, heads_.row()}, "queries, keys and values of all heads");
+  const Tensor qkv = context.workspace.wide.make(compute, context.kept(), {rows, heads_.row()},
+                                                 "queries, keys and values of all heads");
   compute.product({.transpose_b = true}, own.x, Values(context, q_, 3, context.items, {heads_.row(), dim_}), qkv);
   const auto of_heads = [&](Buffer& memory, std::int64_t heads, const char* what) {
-    return memory.make(compute, DType::f32, {sequences, heads, positions, heads_.width()}, what);
+    return memory.make(compute, context.kept(), {sequences, heads, positions, heads_.width()}, what);
   };
   own.heads = {.q = of_heads(own.q, heads_.heads, "queries"),
                .k = of_heads(own.k, heads_.kv_heads, "keys"),
@@ -177,7 +177,7 @@ Flow Attention::backward(const Flow& d, Kept& kept, const Context& context) {
   const Product onto_weight{.transpose_a = true, .add = context.pass.add};
   compute.product(onto_weight, dy, own.out, reshaped(context.store.gradients(o_, 1), {dim_, out()}));
   context.finish(o_);
-  const Tensor d_out = workspace.beside(compute, d.x, {rows, out()});
+  const Tensor d_out = workspace.beside(compute, d.x, {rows, out()}, context.kept());
   compute.product({}, dy, Values(context, o_, 1, context.items, {dim_, out()}), d_out);
   const Tensor d_qkv = (context.items == DType::f32 ? workspace.wide : workspace.items)
                            .make(compute, context.items, {rows, heads_.row()}, "gradients of all heads");
@@ -210,7 +210,7 @@ Flow SwiGlu::forward(const Flow& in, Kept& kept, const Context& context) {
   Compute& compute = context.compute;
   own.x = as_rows(context.rounded(in.x, own.input, "a layer's input"), dim_);
   const std::int64_t rows = own.x.shape[0];
-  own.gate_up = own.wide.make(compute, DType::f32, {rows, 2 * width_}, "the ffn's gates");
+  own.gate_up = own.wide.make(compute, context.kept(), {rows, 2 * width_}, "the ffn's gates");
   compute.product({.transpose_b = true}, own.x, Values(context, gate_, 2, context.items, {2 * width_, dim_}),
                   own.gate_up);
   if (context.repeat) return {};
@@ -229,7 +229,7 @@ Flow SwiGlu::backward(const Flow& d, Kept& kept, const Context& context) {
   Workspace& workspace = context.workspace;
   const std::int64_t rows = own.x.shape[0];
   const Tensor dy = rounded_rows(d, dim_, context);
-  const Tensor ds = workspace.wide.make(compute, DType::f32, {rows, width_}, "gradients of the ffn's activation");
+  const Tensor ds = workspace.wide.make(compute, context.kept(), {rows, width_}, "gradients of the ffn's activation");
   compute.product({}, dy, Values(context, down_, 1, context.items, {dim_, width_}), ds);
   Tensor d_gate_up = own.gate_up, s = ds;
   if (context.items != DType::f32) {

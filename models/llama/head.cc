@@ -35,30 +35,39 @@ std::unique_ptr<Kept> LanguageHead::make_kept() const {
 }
 
 /// Rows at a time: enough for products to run fast, also where each goes over the gradient of a head that is too large
-/// for the cache, and logits within 64 MiB.
-std::int64_t LanguageHead::group() const {
+/// for the cache, and logits within 64 MiB. A GPU has more to do at once, and more memory: 2^28 of them.
+std::int64_t LanguageHead::group(const Compute& compute) const {
+  constexpr std::int64_t least = 64, most_on_gpu = 4096;
+  if (compute.device().kind != DeviceKind::cpu)
+    return std::clamp((std::int64_t{1} << 28) / vocabulary_, least, most_on_gpu);
   constexpr std::int64_t most_logits = std::int64_t{1} << 24, cached = std::int64_t{1} << 18;
   const std::int64_t most = vocabulary_ * dim_ <= cached ? 128 : 512;
-  return std::clamp(most_logits / vocabulary_, std::int64_t{64}, most);
+  return std::clamp(most_logits / vocabulary_, least, most);
 }
 
 Tensor LanguageHead::logits(const Flow& in, std::int64_t first, std::int64_t count, Kept& kept,
+                            const Context& context) {
+  return logits(in, first, count, DType::f32, kept, context);
+}
+
+Tensor LanguageHead::logits(const Flow& in, std::int64_t first, std::int64_t count, DType dtype, Kept& kept,
                             const Context& context) {
   auto& own = static_cast<HeadKept&>(kept);
   Compute& compute = context.compute;
   own.h = own.h_memory.make(compute, context.items, {count, dim_}, "the last norm's output");
   own.inverse = own.inverse_memory.make(compute, DType::f32, {count}, "the last norm's scale");
   compute.rms_norm(rows_of(in.x, dim_, first, count), {}, {}, Values(context, gain_, {dim_}), eps_, own.h, own.inverse);
-  const Tensor logits = own.logits.make(compute, DType::f32, {count, vocabulary_}, "logits");
+  const Tensor logits = own.logits.make(compute, dtype, {count, vocabulary_}, "logits");
   compute.product({.transpose_b = true}, own.h, Values(context, head_, 1, context.items, {vocabulary_, dim_}), logits);
   return logits;
 }
 
 void LanguageHead::forward(const Flow& in, const Tensor& targets, const Tensor& sums, Kept& kept,
                            const Context& context) {
-  for (std::int64_t first = 0; first < targets.elements(); first += group()) {
-    const std::int64_t count = std::min(group(), targets.elements() - first);
-    const Tensor of_group = logits(in, first, count, kept, context);
+  const std::int64_t most = group(context.compute);
+  for (std::int64_t first = 0; first < targets.elements(); first += most) {
+    const std::int64_t count = std::min(most, targets.elements() - first);
+    const Tensor of_group = logits(in, first, count, context.kept(), kept, context);
     context.compute.cross_entropy(of_group, reshaped(rows_of(targets, 1, first, count), {count}), 1, {}, sums);
   }
 }
@@ -75,9 +84,10 @@ Flow LanguageHead::backward(const Flow& in, const Tensor& targets, const Tensor&
   if (rounds) d.rounded = own.d_items.make(compute, context.items, in.x.shape, "the residual stream's gradient");
   compute.fill(d.x, 0);
   if (!context.pass.add) compute.fill(d_gain, 0);
-  for (std::int64_t first = 0; first < rows; first += group()) {
-    const std::int64_t count = std::min(group(), rows - first);
-    const Tensor of_group = logits(in, first, count, kept, context);
+  const std::int64_t most = group(compute);
+  for (std::int64_t first = 0; first < rows; first += most) {
+    const std::int64_t count = std::min(most, rows - first);
+    const Tensor of_group = logits(in, first, count, context.kept(), kept, context);
     compute.cross_entropy(of_group, reshaped(rows_of(targets, 1, first, count), {count}), context.pass.scale, of_group,
                           sums);
     const Tensor d_logits = context.rounded(of_group, own.d_logits, "gradients of logits");

@@ -27,7 +27,9 @@ class LanguageHead final : public Loss {
   void backward_order(std::vector<std::size_t>& order) const override;
 
  private:
-  std::int64_t group() const;
+  std::int64_t group(const Compute& compute) const;
+  Tensor logits(const Flow& in, std::int64_t first, std::int64_t count, DType dtype, Kept& kept,
+                const Context& context);
 
   std::int64_t dim_, vocabulary_;
   double eps_;

@@ -172,7 +172,7 @@ TEST(Progress, SaysWhatIsLeftAndHowMuchWasMeasured) {
   const std::string summary = progress.summary(2);
   EXPECT_NE(summary.find("\ntext      perplexity 2.718, 0.7213 bits per byte held-out\n"), summary.npos) << summary;
   EXPECT_NE(summary.find("25.0 % of the step time waiting for communication, 10.0 % for data\nflops     2.0 GFLOP/s in "
-                         "products, 25 % of the 8.0 GFLOP/s that single-precision products reached at the start\n"),
+                         "products, 25 % of the 8.0 GFLOP/s that products alone reached at the start\n"),
             summary.npos)
       << summary;
 }
@@ -194,7 +194,7 @@ TEST_F(TrainLog, NumbersThatAreNotFiniteAreNull) {
 TEST_F(TrainLog, FlopsOfSteps) {
   const auto done = run("--steps 22");
   ASSERT_EQ(done.code, 0) << done.err;
-  EXPECT_NE(done.out.find("that single-precision products reached at the start\n"), done.out.npos) << done.out;
+  EXPECT_NE(done.out.find("that products alone reached at the start\n"), done.out.npos) << done.out;
   for (const auto& event : events_in(log(), "step")) {
     const double each = event["flops_per_s"].get<double>() / event["samples_per_s"].get<double>();
     EXPECT_NEAR(each, 2 * (2 * 784 * 16 + 3 * 16 * 10), 1);

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "models/compute/buffer.h"
@@ -18,13 +19,18 @@ namespace kolo::testing {
 /// A model with storage where its passes are computed.
 class PlacedModel {
  public:
-  PlacedModel(const std::string& name, models::ModelSettings settings, Device device) {
+  /// With the first values of a training.
+  PlacedModel(const std::string& name, models::ModelSettings settings, Device device)
+      : PlacedModel(name, std::move(settings), device, [](models::Model& made) { made.initialise(1); }) {}
+  /// give_values(model)
+  template <class GiveValues>
+  PlacedModel(const std::string& name, models::ModelSettings settings, Device device, GiveValues give_values) {
     settings.device = device;
     model_ = models::make_model(name, settings);
     const Shape of_values{models::value_elements(*model_)}, of_gradients{models::gradient_elements(*model_)};
     model_->bind(values_.make(model_->compute(), DType::f32, of_values, "values"),
                  gradients_.make(model_->compute(), DType::f32, of_gradients, "gradients"));
-    model_->initialise(1);
+    give_values(*model_);
   }
   PlacedModel(const PlacedModel&) = delete;
   PlacedModel& operator=(const PlacedModel&) = delete;

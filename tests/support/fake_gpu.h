@@ -20,7 +20,7 @@ namespace kolo::testing {
 /// A GPU made of host memory and a thread. What is put on a stream runs later, in the stream's order, and streams run
 /// in a random one with random delays: code that reads a result before its point, or marks a point too early, finds
 /// stale values (and ThreadSanitizer finds a race). Complains, as failures of the test, about memory that a
-/// real GPU could not reach.
+/// real GPU could not reach. It lives as long as the process, as a real one does: its thread never ends.
 class FakeGpu : public Gpu {
  public:
   FakeGpu(int index, std::uint64_t seed);
@@ -98,6 +98,9 @@ class FakeGpu : public Gpu {
   /// The texts of all ranges so far, and how many are open.
   std::vector<std::string> ranges() const;
   int open_ranges() const { return open_ranges_; }
+
+ protected:
+  ~FakeGpu() override = default;
 
  private:
   struct Queue {

@@ -166,7 +166,7 @@ std::string Progress::text_of_speed(int ranks) const {
   const double flops_per_s = all_.flops / all_.seconds;
   text += fmt::format("flops     {:.1f} GFLOP/s in products", 1e-9 * flops_per_s);
   if (last_.peak_flops > 0) {
-    text += fmt::format(", {:.0f} % of the {:.1f} GFLOP/s that single-precision products reached at the start",
+    text += fmt::format(", {:.0f} % of the {:.1f} GFLOP/s that products alone reached at the start",
                         100 * flops_per_s / last_.peak_flops, 1e-9 * last_.peak_flops);
   }
   return text + "\n";

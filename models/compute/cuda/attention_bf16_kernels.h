@@ -2,308 +2,362 @@
 
 #include "models/compute/cuda/attention_kernels.h"
 
-// Attention of bf16 on tensor cores: as attention_kernels.h, but for how tiles are multiplied. Queries, keys, values
-// and gradients are rounded when they come into shared memory, weights and gradients of scores when they are
-// multiplied.
-//
-// The team has 8 warps; Team::Accumulators<n> are n squares of 16 × 16 sums that each warp has. Of a tile of 64 rows
-// the warp w has the 16 from 16·(w mod 4) on, and of the columns the half number w / 4.
+// Attention of bf16 on tensor cores: as attention_kernels.h, but that a warp has 16 rows, and keeps scores and sums in
+// registers (Dao 2023, arXiv:2307.08691, section 3.3). Tiles of the other side come into shared memory while those
+// before are multiplied. Weights and gradients of scores are rounded when they are multiplied.
 
 namespace kolo::models::cuda {
 
-inline constexpr int warp_square = 16, warps_down = tile / warp_square, warps_across = 2;
+inline constexpr int warp_rows = 16;
+inline constexpr float log2_of_e = 1.44269504f;
 
-template <int columns>
-struct Bf16Tiles : AttentionTiles<columns> {
-  static constexpr int stride = tile_side * columns + 8;      ///< halves of a row of a head, in shared memory
-  static constexpr int score_stride = tile + 4;               ///< floats
-  static constexpr int weight_stride = tile + 8;              ///< halves
-  static constexpr int sum_stride = tile_side * columns + 4;  ///< floats
-  static constexpr int squares = columns / warps_across;      ///< of a warp, of rows of heads
-  static constexpr int score_squares = tile / warp_square / warps_across;
-  static constexpr Index of_rows = Index{tile} * stride / 2, of_scores = Index{tile} * score_stride;  // floats
-  static constexpr Index of_weights = Index{tile} * weight_stride / 2;
-  static_assert(2 * of_rows >= Index{tile} * sum_stride);  // two tiles make room for sums
+/// e^x over the power of two of a base.
+struct ExpOver {
+  constexpr float operator()(float x, float base) const { return ::exp2f(::fmaf(x, log2_of_e, -base)); }
+};
 
-  using Halves = std::uint16_t;
+struct alignas(4) HalfPair {
+  Half first, second;
+};
+/// Two neighbours, rounded, to an even place.
+constexpr void store_pair(Half* to, float first, float second) {
+  *static_cast<HalfPair*>(static_cast<void*>(to)) = {to_bfloat16(first).bits, to_bfloat16(second).bits};
+}
 
-  static constexpr Halves* halves(float* memory) { return static_cast<Halves*>(static_cast<void*>(memory)); }
-  static constexpr int row_of(int warp) { return warp % warps_down * warp_square; }
-  static constexpr int first_of(int warp) { return row_of(warp) * score_stride; }  ///< of its scores
-  static constexpr int column_of(int warp, int square, int all) {
-    return (warp / warps_down * all + square) * warp_square;
-  }
+/// q, k, v [sequences, heads or kv_heads, positions, width], each row 16 bytes aligned.
+template <int columns, int warps>
+struct Bf16Attention {
+  static constexpr int threads = 32 * warps;
+  static constexpr int block_rows = warp_rows * warps;
+  static constexpr int stride = tile_side * columns + 8;  ///< of a row in shared memory: no two of eight in a bank
+  static constexpr int tile_halves = tile * stride;
 
-  /// As load(), rounded.
+  Index sequences = 0, positions = 0, heads = 0, kv_heads = 0, head_dim = 0, width = 0;
+  const Half *q = nullptr, *k = nullptr, *v = nullptr;
+
+  constexpr Index block_tiles() const { return divided_up(positions, block_rows); }
+  constexpr Index tiles() const { return divided_up(positions, tile); }
+  /// The first row of one of all heads.
+  constexpr Index first_row(Index head) const { return head * positions; }
+  /// The keys and values of one of all heads.
+  constexpr Index kv_of(Index head) const { return head / heads * kv_heads + head % heads / (heads / kv_heads); }
+
   template <class Team>
-  constexpr void load_bf16(const Team& team, const float* from, Index row_stride, Index count, Index at,
-                           Halves* to) const {
-    each(team, tile * this->padded, [&](Index i) {
-      const Index row = i / this->padded, column = i % this->padded, place = at * tile + row;
-      const bool there = place < this->positions && column < count;
-      to[row * stride + column] = to_bfloat16(there ? from[place * row_stride + column] : 0.0f).bits;
-    });
+  static constexpr Half* halves(const Team& team) {
+    return static_cast<Half*>(static_cast<void*>(team.shared()));
   }
-  /// scores = rows · keysᵀ.
+  /// Fetches `count` rows of one head from row `first` on.
   template <class Team>
-  static constexpr void multiply_rows(const Team& team, const Halves* rows, const Halves* keys, float* scores) {
-    typename Team::template Accumulators<score_squares> sums;
-    team.warps([&](int warp) {
-      sums.zero(warp);
-      for (int square = 0; square < score_squares; ++square) {
-        const int key = column_of(warp, square, score_squares);
-        for (int i = 0; i < tile_side * columns; i += warp_square) {
-          sums.template multiply<false, true>(warp, square, rows + (row_of(warp) * stride + i), stride,
-                                              keys + (key * stride + i), stride);
-        }
-        sums.store(warp, square, scores + (row_of(warp) * score_stride + key), score_stride);
+  constexpr void fetch(const Team& team, const Half* of_head, Index first, int count, Half* to) const {
+    constexpr int pieces = 2 * columns;  // of 16 bytes
+    team.run([&](int thread) {
+      for (int i = thread; i < count * pieces; i += threads) {
+        const int row = i / pieces, at = i % pieces * 8;
+        const bool there = first + row < positions && at < width;
+        team.fetch(to + (row * stride + at), of_head + (there ? (first + row) * width + at : 0), there);
       }
-    });
-  }
-  /// sums += weights · values, or weightsᵀ · values.
-  template <bool transposed, class Sums>
-  static constexpr void add_weighted(int warp, Sums& sums, const Halves* weights, const Halves* values) {
-    for (int square = 0; square < squares; ++square) {
-      for (int i = 0; i < tile; i += warp_square) {
-        const int row = row_of(warp);
-        const Halves* const left = weights + (transposed ? i * weight_stride + row : row * weight_stride + i);
-        sums.template multiply<transposed, false>(warp, square, left, weight_stride,
-                                                  values + (i * stride + column_of(warp, square, squares)), stride);
-      }
-    }
-  }
-  /// Writes the sums of all warps to shared memory, [tile, sum_stride].
-  template <class Team, class Sums>
-  static constexpr void gather(const Team& team, Sums& sums, float* to) {
-    team.warps([&](int warp) {
-      for (int square = 0; square < squares; ++square) {
-        sums.store(warp, square, to + (row_of(warp) * sum_stride + column_of(warp, square, squares)), sum_stride);
-      }
-    });
-  }
-  /// The same, and then their rows to [positions, width] from row `first` on.
-  template <class Team, class Sums>
-  constexpr void write(const Team& team, Sums& sums, float* shared, Index at, float* to) const {
-    gather(team, sums, shared);
-    each(team, tile * this->width, [&](Index i) {
-      const Index row = i / this->width, column = i % this->width, place = at * tile + row;
-      if (place < this->positions) to[place * this->width + column] = shared[row * sum_stride + column];
     });
   }
 };
 
 /// As Compute::attend(), of bf16.
 template <int columns>
-struct AttendBf16 : Bf16Tiles<columns> {
-  using Base = Bf16Tiles<columns>;
-  Items out;
+struct AttendBf16 : Bf16Attention<columns, 8> {
+  using Base = Bf16Attention<columns, 8>;
+  Half* out = nullptr;
   float* log_sums = nullptr;
 
-  constexpr Index blocks() const { return this->sequences * this->heads * this->tiles(); }
-  constexpr Index shared_floats() const {
-    return 3 * Base::of_rows + Base::of_scores + Base::of_weights + 2 * tile_threads + 2 * tile;
-  }
+  constexpr Index blocks() const { return this->sequences * this->heads * this->block_tiles(); }
+  constexpr Index shared_floats() const { return (Index{Base::block_rows} * Base::stride + 4 * Base::tile_halves) / 2; }
 
   template <class Team>
   constexpr void operator()(const Team& team, Index block) const {
-    constexpr int parts = tile_threads / tile;  // threads of a row
-    float* const memory = team.shared();        // first, what must be aligned
-    auto* const rows = Base::halves(memory);
-    auto* const keys = Base::halves(memory + Base::of_rows);
-    auto* const values = Base::halves(memory + 2 * Base::of_rows);
-    float* const scores = memory + 3 * Base::of_rows;
-    auto* const weights = Base::halves(scores + Base::of_scores);
-    float* const part_largest = scores + Base::of_scores + Base::of_weights;
-    float* const part_sum = part_largest + tile_threads;
-    float* const largest = part_sum + tile_threads;
-    float* const sum = largest + tile;
-    typename Team::template Accumulators<Base::squares> own;
+    const Index all = this->sequences * this->heads;
+    const Index head = block % all, at = this->block_tiles() - 1 - block / all;  // those with most keys come first
+    const Half* const of_k = this->k + this->first_row(this->kv_of(head)) * this->width;
+    const Half* const of_v = this->v + this->first_row(this->kv_of(head)) * this->width;
+    Half* const queries = Base::halves(team);
+    Half* const keys = queries + Base::block_rows * Base::stride;  // two tiles each
+    Half* const values = keys + 2 * Base::tile_halves;
+    typename Team::template Left<columns> q;
+    typename Team::template Sums<2 * columns> sums;
+    typename Team::RowNumbers largest, total;
 
-    const Index at = this->tiles() - 1 - block % this->tiles();  // those with most keys come first
-    const Index head = block / this->tiles() % this->heads, sequence = block / this->tiles() / this->heads;
-    const Index first = this->head_row(sequence, head), kv = this->kv_row(sequence, this->kv_of(head)) * this->width;
-    team.warps([&](int warp) { own.zero(warp); });
-    each(team, tile, [&](Index row) {
-      largest[row] = -HUGE_VALF;
-      sum[row] = 0;
-    });
-    this->load_bf16(team, this->q + first * this->width, this->width, this->width, at, rows);
-    for (Index key_tile = 0; key_tile <= at; ++key_tile) {
-      this->load_bf16(team, this->k + kv, this->width, this->width, key_tile, keys);
-      this->load_bf16(team, this->v + kv, this->width, this->width, key_tile, values);
-      Base::multiply_rows(team, rows, keys, scores);
-      team.run([&](int thread) {
-        const int row = thread / parts;
-        float here = -HUGE_VALF;
-        for (int key = thread % parts; key < tile; key += parts) {
-          float& score = scores[row * Base::score_stride + key];
-          if (key_tile * tile + key > at * tile + row) score = -HUGE_VALF;
-          here = Largest{}(score, here);
-        }
-        part_largest[thread] = here;
-      });
-      team.run([&](int thread) {
-        const int row = thread / parts;
-        const float now = joined<parts>(part_largest, row, largest[row]);
-        float total = 0;
-        for (int key = thread % parts; key < tile; key += parts) {
-          // Every score may have overflowed.
-          const float weight = now == -HUGE_VALF ? 0.0f : ::expf(scores[row * Base::score_stride + key] - now);
-          total += weight;
-          weights[row * Base::weight_stride + key] = to_bfloat16(weight).bits;
-        }
-        part_sum[thread] = total;
-      });
-      team.run([&](int row) {
-        if (row >= tile) return;
-        const float before = largest[row], now = joined<parts>(part_largest, row, before);
-        const float shrink = before == -HUGE_VALF ? 0.0f : ::expf(before - now);
-        largest[row] = now;
-        float total = 0;
-        for (int part = 0; part < parts; ++part) total += part_sum[row * parts + part];
-        sum[row] = sum[row] * shrink + total;
-        for (int i = 0; i < warp_square; ++i) scores[row * Base::score_stride + i] = shrink;  // the factors of a square
-      });
+    const Index first = at * Base::block_rows;
+    const Index key_tiles = least(this->tiles(), divided_up(first + Base::block_rows, tile));
+    this->fetch(team, this->q + this->first_row(head) * this->width, first, Base::block_rows, queries);
+    this->fetch(team, of_k, 0, tile, keys);
+    this->fetch(team, of_v, 0, tile, values);
+    team.end_fetch();
+    for (Index key_tile = 0; key_tile < key_tiles; ++key_tile) {
+      const Index buffer = key_tile % 2 * Base::tile_halves, other = Base::tile_halves - buffer;
+      if (key_tile + 1 < key_tiles) {
+        this->fetch(team, of_k, (key_tile + 1) * tile, tile, keys + other);
+        this->fetch(team, of_v, (key_tile + 1) * tile, tile, values + other);
+      }
+      team.end_fetch();
+      team.template await_fetched<1>();
       team.warps([&](int warp) {
-        for (int square = 0; square < Base::squares; ++square) {
-          own.scale(warp, square, scores + Base::first_of(warp), Base::score_stride);
+        const Index row = first + warp * warp_rows, key = key_tile * tile;
+        if (key_tile == 0) {
+          q.load(warp, queries + warp * warp_rows * Base::stride, Base::stride);
+          sums.fill(warp, 0);
+          total.fill(warp, 0);
+          largest.fill(warp, -HUGE_VALF);
         }
-        Base::template add_weighted<false>(warp, own, weights, values);
+        if (key >= row + warp_rows) return;
+        typename Team::template Sums<tile / 8> scores;
+        scores.fill(warp, 0);
+        scores.template multiply<false>(warp, q, keys + buffer, Base::stride);
+        if (key + tile > row) {
+          const int ahead = static_cast<int>(key - row);
+          scores.change(warp, [&](float x, int i, int j) { return ahead + j <= i ? x : -HUGE_VALF; });
+        }
+        typename Team::RowNumbers now = largest, base, part;
+        scores.gather(warp, now, Largest{});
+        base.change(warp, now,
+                    [](float, float x) { return x == -HUGE_VALF ? 0.0f : x * log2_of_e; });  // all overflowed
+        largest.change(warp, base, ExpOver{});  // now that by which the sums shrink
+        scores.change_rows(warp, base, ExpOver{});
+        part.fill(warp, 0);
+        scores.gather(warp, part, Sum{});
+        total.change(warp, largest, [](float x, float shrink) { return x * shrink; });
+        total.change(warp, part, Sum{});
+        sums.change_rows(warp, largest, [](float x, float shrink) { return x * shrink; });
+        typename Team::template Left<tile / 16> weights;
+        weights.round(warp, scores);
+        sums.template multiply<true>(warp, weights, values + buffer, Base::stride);
+        largest = now;
       });
     }
-    float* const sums = memory + Base::of_rows;  // of keys and values
-    Base::gather(team, own, sums);
-    each(team, tile * this->head_dim, [&](Index i) {
-      const Index row = i / this->head_dim, column = i % this->head_dim, place = at * tile + row;
-      if (place >= this->positions) return;
-      const Index of_row = (sequence * this->positions + place) * this->heads + head;
-      out.store(of_row * this->head_dim + column, sums[row * Base::sum_stride + column] / sum[row]);
-      if (column == 0) log_sums[first + place] = largest[row] + ::logf(sum[row]);
+    team.warps([&](int warp) {
+      const Index row = first + warp * warp_rows;
+      sums.change_rows(warp, total, [](float x, float of_row) { return x / of_row; });
+      sums.read(warp, [&](int i, int column, float x, float next) {
+        if (row + i >= this->positions || column >= this->head_dim) return;
+        const Index of_row = (head / this->heads * this->positions + row + i) * this->heads + head % this->heads;
+        store_pair(out + of_row * this->head_dim + column, x, next);
+      });
+      largest.change(warp, total, [](float x, float of_row) { return x + ::logf(of_row); });
+      largest.read(warp, [&](int i, float x) {
+        if (row + i < this->positions) log_sums[this->first_row(head) + row + i] = x;
+      });
     });
   }
 };
 
-/// What both kernels of the pass back know.
-template <int columns>
-struct Bf16Back : Bf16Tiles<columns> {
-  using Base = Bf16Tiles<columns>;
-  using Halves = typename Base::Halves;
-  const float *d_out = nullptr, *log_sums = nullptr, *inner = nullptr;
-
-  constexpr Index shared_floats() const { return 4 * Base::of_rows + 2 * Base::of_scores + 2 * Base::of_weights; }
-
-  /// The shared memory of a block.
-  struct Shared {
-    Halves *q, *d_out, *k, *v;
-    float *scores, *d_outs;  ///< products of q and k, of d_out and v
-    Halves *weights, *d_scores;
-    float *of_rows, *of_keys;  ///< room for sums, where q and d_out are, and where k and v are
-  };
-  template <class Team>
-  static constexpr Shared shared(const Team& team) {
-    float* const rows = team.shared();
-    float* const keys = rows + 2 * Base::of_rows;
-    float* const scores = keys + 2 * Base::of_rows;
-    float* const weights = scores + 2 * Base::of_scores;
-    return {Base::halves(rows),
-            Base::halves(rows + Base::of_rows),
-            Base::halves(keys),
-            Base::halves(keys + Base::of_rows),
-            scores,
-            scores + Base::of_scores,
-            Base::halves(weights),
-            Base::halves(weights + Base::of_weights),
-            rows,
-            keys};
-  }
+/// For the pass back: Σ out·d_out of each row of a head, and d_out as q is, [sequences, heads, positions, width]. A
+/// block has a row of all heads.
+struct AttendBf16Inner : Rowwise<128> {
+  Index positions = 0, heads = 0, head_dim = 0, width = 0;
+  const Half *out = nullptr, *d_out = nullptr;
+  float* inner = nullptr;
+  Half* d_heads = nullptr;
 
   template <class Team>
-  constexpr void load_keys(const Team& team, const Shared& to, Index kv_row, Index at) const {
-    this->load_bf16(team, this->k + kv_row * this->width, this->width, this->width, at, to.k);
-    this->load_bf16(team, this->v + kv_row * this->width, this->width, this->width, at, to.v);
-  }
-  template <class Team>
-  constexpr void load_rows(const Team& team, const Shared& to, Index sequence, Index head, Index at) const {
-    this->load_bf16(team, this->q + this->head_row(sequence, head) * this->width, this->width, this->width, at, to.q);
-    const Index first = (sequence * this->positions * this->heads + head) * this->head_dim;
-    this->load_bf16(team, d_out + first, this->heads * this->head_dim, this->head_dim, at, to.d_out);
-  }
-  /// Weights of a tile of rows and one of keys, and the gradients of its scores.
-  template <class Team>
-  constexpr void scores(const Team& team, const Shared& in, Index head_row, Index row_tile, Index key_tile) const {
-    Base::multiply_rows(team, in.q, in.k, in.scores);
-    Base::multiply_rows(team, in.d_out, in.v, in.d_outs);
-    each(team, tile * tile, [&](Index i) {
-      const Index row = i / tile, key = i % tile, place = row_tile * tile + row;
-      float weight = 0, d_score = 0;
-      if (place < this->positions && key_tile * tile + key <= place) {
-        weight = ::expf(in.scores[row * Base::score_stride + key] - log_sums[head_row + place]);
-        d_score = weight * (in.d_outs[row * Base::score_stride + key] - inner[head_row + place]);
+  constexpr void operator()(const Team& team, Index row) const {
+    constexpr int lanes = 8;  // of a head
+    const int of_row = static_cast<int>(heads * lanes);
+    float* const parts = team.shared();
+    const Index from = row * heads * head_dim, to = row / positions * heads * positions + row % positions;
+    team.run([&](int thread) {
+      for (int i = thread; i < of_row; i += threads) {
+        const Index head = i / lanes;
+        const Half* const a = out + from + head * head_dim;
+        const Half* const b = d_out + from + head * head_dim;
+        Half* const copy = d_heads + (to + head * positions) * width;
+        float sum = 0;
+        for (int column = i % lanes; column < width; column += lanes) {
+          copy[column] = column < head_dim ? b[column] : Half{0};
+          if (column < head_dim) sum = ::fmaf(to_float(BFloat16{a[column]}), to_float(BFloat16{b[column]}), sum);
+        }
+        parts[i] = sum;
       }
-      in.weights[row * Base::weight_stride + key] = to_bfloat16(weight).bits;
-      in.d_scores[row * Base::weight_stride + key] = to_bfloat16(d_score).bits;
+    });
+    each(team, heads, [&](Index head) {
+      float sum = 0;
+      for (int lane = 0; lane < lanes; ++lane) sum += parts[head * lanes + lane];
+      inner[to + head * positions] = sum;
+    });
+  }
+  constexpr Index shared_floats() const { return 8 * heads; }
+};
+
+/// What both kernels of the pass back know. Of the tile's other side a warp takes half at a time.
+template <int columns>
+struct Bf16Back : Bf16Attention<columns, tile / warp_rows> {
+  using Base = Bf16Attention<columns, tile / warp_rows>;
+  static constexpr int half = tile / 2;
+  const Half* d_out = nullptr;  ///< as q
+  const float *log_sums = nullptr, *inner = nullptr;
+
+  /// Rows [positions, width] of one head, f32.
+  template <class Sums>
+  constexpr void write(int warp, const Sums& sums, Index row, float* to) const {
+    sums.read(warp, [&](int i, int column, float x, float next) {
+      if (row + i >= this->positions || column >= this->width) return;
+      float* const at = to + (row + i) * this->width + column;
+      at[0] = x;
+      at[1] = next;
     });
   }
 };
 
-/// As AttendBackwardKeys.
+/// As AttendBackwardKeys. A block has 64 keys, and passes over the rows of all heads that share them.
 template <int columns>
 struct AttendBf16BackwardKeys : Bf16Back<columns> {
-  using Base = Bf16Tiles<columns>;
+  using Base = Bf16Back<columns>;
   float *dk = nullptr, *dv = nullptr;
 
   constexpr Index blocks() const { return this->sequences * this->kv_heads * this->tiles(); }
+  constexpr Index shared_floats() const { return Index{6} * Base::tile_halves / 2 + 4 * tile; }
 
   template <class Team>
   constexpr void operator()(const Team& team, Index block) const {
-    typename Team::template Accumulators<Base::squares> keys, values;
-    const auto shared = Bf16Back<columns>::shared(team);
-    const Index at = block % this->tiles(), kv_head = block / this->tiles() % this->kv_heads;
-    const Index sequence = block / this->tiles() / this->kv_heads, group = this->heads / this->kv_heads;
-    const Index kv = this->kv_row(sequence, kv_head);
-    team.warps([&](int warp) {
-      keys.zero(warp);
-      values.zero(warp);
-    });
-    this->load_keys(team, shared, kv, at);
-    for (Index head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-      for (Index row_tile = at; row_tile < this->tiles(); ++row_tile) {
-        this->load_rows(team, shared, sequence, head, row_tile);
-        this->scores(team, shared, this->head_row(sequence, head), row_tile, at);
-        team.warps([&](int warp) {
-          Base::template add_weighted<true>(warp, values, shared.weights, shared.d_out);
-          Base::template add_weighted<true>(warp, keys, shared.d_scores, shared.q);
-        });
-      }
+    const Index all = this->sequences * this->kv_heads, kv_head = block % all, at = block / all;
+    const Index group = this->heads / this->kv_heads, first_head = kv_head * group;
+    Half* const keys = Base::halves(team);
+    Half* const values = keys + Base::tile_halves;
+    Half* const queries = values + Base::tile_halves;  // two tiles each
+    Half* const gradients = queries + 2 * Base::tile_halves;
+    float* const log_bases = team.shared() + 6 * Base::tile_halves / 2;  // of two tiles
+    float* const inners = log_bases + 2 * tile;
+    typename Team::template Left<columns> k, v;
+    typename Team::template Sums<2 * columns> k_sums, v_sums;
+
+    const Index key_tile = at * tile, row_tiles = this->tiles() - at;
+    const auto fetch_rows = [&](Index number, Index buffer) {
+      const Index head = first_head + number / row_tiles, row = (at + number % row_tiles) * tile;
+      const Index of_head = this->first_row(head);
+      this->fetch(team, this->q + of_head * this->width, row, tile, queries + buffer * Base::tile_halves);
+      this->fetch(team, this->d_out + of_head * this->width, row, tile, gradients + buffer * Base::tile_halves);
+      team.run([&](int thread) {
+        if (thread >= tile) return;
+        const bool there = row + thread < this->positions;
+        // Rows that are not there have no weight.
+        log_bases[buffer * tile + thread] = there ? this->log_sums[of_head + row + thread] * log2_of_e : HUGE_VALF;
+        inners[buffer * tile + thread] = there ? this->inner[of_head + row + thread] : 0.0f;
+      });
+    };
+    const Index first_kv = this->first_row(kv_head) * this->width;
+    this->fetch(team, this->k + first_kv, key_tile, tile, keys);
+    this->fetch(team, this->v + first_kv, key_tile, tile, values);
+    fetch_rows(0, 0);
+    team.end_fetch();
+    for (Index number = 0; number < group * row_tiles; ++number) {
+      const Index buffer = number % 2;
+      if (number + 1 < group * row_tiles) fetch_rows(number + 1, 1 - buffer);
+      team.end_fetch();
+      team.template await_fetched<1>();
+      team.warps([&](int warp) {
+        const Index key = key_tile + warp * warp_rows;
+        if (number == 0) {
+          k.load(warp, keys + warp * warp_rows * Base::stride, Base::stride);
+          v.load(warp, values + warp * warp_rows * Base::stride, Base::stride);
+          k_sums.fill(warp, 0);
+          v_sums.fill(warp, 0);
+        }
+        for (int part = 0; part < tile; part += Base::half) {
+          const Index row = (at + number % row_tiles) * tile + part;
+          if (row + Base::half <= key) continue;
+          const Half* const q = queries + buffer * Base::tile_halves + part * Base::stride;
+          const Half* const d = gradients + buffer * Base::tile_halves + part * Base::stride;
+          const float* const bases = log_bases + buffer * tile + part;
+          const float* const of_rows = inners + buffer * tile + part;
+          const int ahead = static_cast<int>(row - key);
+          typename Team::template Sums<Base::half / 8> weights, d_weights;  // keys × rows
+          typename Team::template Left<Base::half / 16> rounded;
+          weights.fill(warp, 0);
+          weights.template multiply<false>(warp, k, q, Base::stride);
+          weights.change(warp, [&](float x, int i, int j) { return ahead + j >= i ? ExpOver{}(x, bases[j]) : 0.0f; });
+          d_weights.fill(warp, 0);
+          d_weights.template multiply<false>(warp, v, d, Base::stride);
+          rounded.round(warp, weights);
+          v_sums.template multiply<true>(warp, rounded, d, Base::stride);
+          weights.join(warp, d_weights, [&](float weight, float x, int, int j) { return weight * (x - of_rows[j]); });
+          rounded.round(warp, weights);
+          k_sums.template multiply<true>(warp, rounded, q, Base::stride);
+        }
+      });
     }
-    this->write(team, keys, shared.of_rows, at, dk + kv * this->width);
-    this->write(team, values, shared.of_rows, at, dv + kv * this->width);
+    team.warps([&](int warp) {
+      this->write(warp, k_sums, key_tile + warp * warp_rows, dk + first_kv);
+      this->write(warp, v_sums, key_tile + warp * warp_rows, dv + first_kv);
+    });
   }
 };
 
 /// As AttendBackwardRows.
 template <int columns>
 struct AttendBf16BackwardRows : Bf16Back<columns> {
-  using Base = Bf16Tiles<columns>;
+  using Base = Bf16Back<columns>;
   float* dq = nullptr;
 
   constexpr Index blocks() const { return this->sequences * this->heads * this->tiles(); }
+  constexpr Index shared_floats() const { return Index{6} * Base::tile_halves / 2; }
 
   template <class Team>
   constexpr void operator()(const Team& team, Index block) const {
-    typename Team::template Accumulators<Base::squares> own;
-    const auto shared = Bf16Back<columns>::shared(team);
-    const Index at = this->tiles() - 1 - block % this->tiles();
-    const Index head = block / this->tiles() % this->heads, sequence = block / this->tiles() / this->heads;
-    const Index first = this->head_row(sequence, head);
-    team.warps([&](int warp) { own.zero(warp); });
-    this->load_rows(team, shared, sequence, head, at);
+    const Index all = this->sequences * this->heads;
+    const Index head = block % all, at = this->tiles() - 1 - block / all;
+    const Index of_head = this->first_row(head), of_kv = this->first_row(this->kv_of(head)) * this->width;
+    Half* const queries = Base::halves(team);
+    Half* const gradients = queries + Base::tile_halves;
+    Half* const keys = gradients + Base::tile_halves;  // two tiles each
+    Half* const values = keys + 2 * Base::tile_halves;
+    typename Team::template Left<columns> q, d;
+    typename Team::template Sums<2 * columns> sums;
+    typename Team::RowNumbers bases, inners;
+
+    const auto fetch_keys = [&](Index key_tile, Index buffer) {
+      this->fetch(team, this->k + of_kv, key_tile * tile, tile, keys + buffer * Base::tile_halves);
+      this->fetch(team, this->v + of_kv, key_tile * tile, tile, values + buffer * Base::tile_halves);
+    };
+    this->fetch(team, this->q + of_head * this->width, at * tile, tile, queries);
+    this->fetch(team, this->d_out + of_head * this->width, at * tile, tile, gradients);
+    fetch_keys(0, 0);
+    team.end_fetch();
     for (Index key_tile = 0; key_tile <= at; ++key_tile) {
-      this->load_keys(team, shared, this->kv_row(sequence, this->kv_of(head)), key_tile);
-      this->scores(team, shared, first, at, key_tile);
-      team.warps([&](int warp) { Base::template add_weighted<false>(warp, own, shared.d_scores, shared.k); });
+      const Index buffer = key_tile % 2;
+      if (key_tile < at) fetch_keys(key_tile + 1, 1 - buffer);
+      team.end_fetch();
+      team.template await_fetched<1>();
+      team.warps([&](int warp) {
+        const Index row = at * tile + warp * warp_rows;
+        if (key_tile == 0) {
+          q.load(warp, queries + warp * warp_rows * Base::stride, Base::stride);
+          d.load(warp, gradients + warp * warp_rows * Base::stride, Base::stride);
+          sums.fill(warp, 0);
+          const auto of_row = [&](const float* numbers, float otherwise) {
+            return [=, this](int i) { return row + i < this->positions ? numbers[of_head + row + i] : otherwise; };
+          };
+          bases.set(warp, of_row(this->log_sums, HUGE_VALF));
+          inners.set(warp, of_row(this->inner, 0));
+          bases.change(warp, [](float x) { return x * log2_of_e; });
+        }
+        for (int part = 0; part < tile; part += Base::half) {
+          const Index key = key_tile * tile + part;
+          if (key >= row + warp_rows) continue;
+          const Index begin = buffer * Base::tile_halves + part * Base::stride;
+          typename Team::template Sums<Base::half / 8> weights, d_weights;
+          typename Team::template Left<Base::half / 16> rounded;
+          weights.fill(warp, 0);
+          weights.template multiply<false>(warp, q, keys + begin, Base::stride);
+          weights.change_rows(warp, bases, ExpOver{});
+          d_weights.fill(warp, 0);
+          d_weights.template multiply<false>(warp, d, values + begin, Base::stride);
+          weights.join_rows(warp, inners, d_weights,
+                            [](float weight, float x, float of_row) { return weight * (x - of_row); });
+          if (key + Base::half > row) {
+            const int ahead = static_cast<int>(key - row);
+            weights.change(warp, [&](float x, int i, int j) { return ahead + j <= i ? x : 0.0f; });
+          }
+          rounded.round(warp, weights);
+          sums.template multiply<true>(warp, rounded, keys + begin, Base::stride);
+        }
+      });
     }
-    this->write(team, own, shared.of_keys, at, dq + first * this->width);
+    team.warps([&](int warp) { this->write(warp, sums, at * tile + warp * warp_rows, dq + of_head * this->width); });
   }
 };
 

@@ -24,10 +24,11 @@ struct Fill : Elementwise {
 
 struct Cast : Elementwise {
   Items from, to;
+  bool eights = false;
 
   template <class Team>
   constexpr void operator()(const Team& team, Index block) const {
-    over(team, block, [&](Index i) { to.store(i, from.load(i)); });
+    over(team, block, eights, [&]<int n>(Index i) { to.store(i, from.load<n>(i)); });
   }
 };
 
@@ -105,8 +106,10 @@ struct GainParts : Chunks {
 };
 
 /// to = the sum of parts [parts, count], or added to it. Of the numbers of a row of `width`, those beyond the first
-/// width-1 go to `last`, if there is one.
-struct SumParts : Elementwise {
+/// width-1 go to `last`, if there is one. A block has 32 numbers, and eight threads for each.
+struct SumParts {
+  static constexpr int threads = 256, numbers = 32, lanes = threads / numbers;
+  Index count = 0;
   const float* from = nullptr;
   Index parts = 0;
   bool add = false;
@@ -114,11 +117,23 @@ struct SumParts : Elementwise {
   float* last = nullptr;
   Index width = 0;
 
+  constexpr Index blocks() const { return divided_up(count, numbers); }
+  constexpr Index shared_floats() const { return threads; }
+
   template <class Team>
   constexpr void operator()(const Team& team, Index block) const {
-    over(team, block, [&](Index i) {
+    float* const of_lanes = team.shared();
+    team.run([&](int thread) {
+      const Index i = block * numbers + thread % numbers;
       float sum = 0;
-      for (Index part = 0; part < parts; ++part) sum += from[part * count + i];
+      for (Index part = thread / numbers; i < count && part < parts; part += lanes) sum += from[part * count + i];
+      of_lanes[thread] = sum;
+    });
+    team.run([&](int thread) {
+      const Index i = block * numbers + thread;
+      if (thread >= numbers || i >= count) return;
+      float sum = 0;
+      for (int lane = 0; lane < lanes; ++lane) sum += of_lanes[lane * numbers + thread];
       float* at = to + i;
       if (last != nullptr) at = i % width == width - 1 ? last + i / width : to + (i - i / width);
       *at = add ? *at + sum : sum;

@@ -88,7 +88,7 @@ using Preference = Unique<HandleTraits<cublasLtMatmulPreference_t, &Functions::d
 /// What an algorithm is chosen by.
 struct Key {
   Index m, n, k;
-  DType items;
+  DType items, result;
   bool transpose_a, transpose_b, add, bias, relu, tf32;
   unsigned align_a, align_b, align_c;
 
@@ -120,7 +120,7 @@ class Plan {
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue(key));
     left_ = layout(key.items, key.transpose_b ? key.k : key.n, key.transpose_b ? key.n : key.k);
     right_ = layout(key.items, key.transpose_a ? key.m : key.k, key.transpose_a ? key.k : key.m);
-    result_ = layout(DType::f32, key.n, key.m);
+    result_ = layout(key.result, key.n, key.m);
 
     const auto preference = made<Preference>(functions.create_preference, "cublasLtMatmulPreferenceCreate");
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t what, const auto& value) {
@@ -151,8 +151,8 @@ class Plan {
       if (algorithm.state != CUBLAS_STATUS_SUCCESS) continue;
       const cublasStatus_t status =
           functions_->matmul(handle, matmul_.get().handle, &one, of.b.data, left_.get().handle, of.a.data,
-                             right_.get().handle, &beta, of.c, result_.get().handle, of.c, result_.get().handle,
-                             &algorithm.algo, workspace, algorithm.workspaceSize, nullptr);
+                             right_.get().handle, &beta, of.c.data, result_.get().handle, of.c.data,
+                             result_.get().handle, &algorithm.algo, workspace, algorithm.workspaceSize, nullptr);
       if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) continue;
       check(status, "cublasLtMatmul");
       return true;
@@ -203,6 +203,7 @@ class CublasLt final : public ProductLibrary {
                   of.n,
                   of.k,
                   of.a.dtype,
+                  of.c.dtype,
                   of.transpose_a,
                   of.transpose_b,
                   of.add,
@@ -211,7 +212,7 @@ class CublasLt final : public ProductLibrary {
                   of.tf32 && of.a.dtype == DType::f32,
                   alignment_of(of.a.data),
                   alignment_of(of.b.data),
-                  std::min(alignment_of(of.c), alignment_of(of.bias))};  // there is no other word for the bias's
+                  std::min(alignment_of(of.c.data), alignment_of(of.bias))};  // there is no other word for the bias's
     const cublasLtHandle_t handle = handle_.get().handle;
     return plans_.at(key, [&] { return Plan(functions_, handle, key); }).run(handle, of, workspace_);
   }

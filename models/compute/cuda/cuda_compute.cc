@@ -1,5 +1,8 @@
 #include "models/compute/cuda/cuda_compute.h"
 
+#include <algorithm>
+#include <cstdint>
+
 #include "models/util/error.h"
 
 namespace kolo::models {
@@ -10,11 +13,20 @@ std::unique_ptr<Compute> make_cuda_compute(Device device) {
 
 namespace cuda {
 
+bool in_eights(Index width, std::initializer_list<Tensor> tensors) {
+  return width % 8 == 0 && std::ranges::all_of(tensors, [](const Tensor& tensor) {
+           return reinterpret_cast<std::uintptr_t>(tensor.data) % 16 == 0;
+         });
+}
+
 CudaCompute::CudaCompute(int index) : index_(index), device_(open_device(index)) {}
 
 std::size_t CudaCompute::scratch_bytes() const {
   std::size_t sum = 0;
-  for (const Buffer* buffer : {&parts_, &keys_, &head_gradients_, &convolved_, &gradient_}) sum += buffer->bytes();
+  for (const Buffer* buffer : {&parts_, &keys_, &convolved_, &gradient_, &head_gradients_[0], &head_gradients_[1],
+                               &head_gradients_[2], &inner_, &d_heads_}) {
+    sum += buffer->bytes();
+  }
   return sum;
 }
 
@@ -32,7 +44,8 @@ void CudaCompute::fill(const Tensor& x, double value) {
 }
 
 void CudaCompute::cast(const Tensor& from, const Tensor& to) {
-  device_->launch(Cast{{.count = from.elements()}, items_of(from), items_of(to)});
+  device_->launch(
+      Cast{{.count = from.elements()}, items_of(from), items_of(to), in_eights(from.elements(), {from, to})});
 }
 
 void CudaCompute::add(const Tensor& a, const Tensor& b, const Tensor& sum) {
@@ -50,13 +63,13 @@ void CudaCompute::product(const Product& how, const Tensor& a, const Tensor& b, 
                              items_of(a),
                              items_of(b),
                              data_of(how.bias),
-                             data_of(c)};
+                             items_of(c)};
   if (!device_->multiply(product)) device_->launch(product);
 }
 
 /// The sum of parts [parts, columns].
 void CudaCompute::sum_parts(const float* parts, Index count, bool add, float* to, Index columns) {
-  device_->launch(SumParts{{.count = columns}, parts, count, add, to});
+  device_->launch(SumParts{columns, parts, count, add, to});
 }
 
 void CudaCompute::bias_backward(const Tensor& y, const Tensor& dy, bool add, const Tensor& dbias) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <span>
 
@@ -14,6 +15,9 @@ inline Items items_of(const Tensor& tensor) {
   return {tensor.data, tensor.dtype};
 }
 
+/// Whether kernels may take eight numbers at once of these tensors' rows of `width`.
+bool in_eights(Index width, std::initializer_list<Tensor> tensors);
+
 /// Compute on a GPU: each operation is one kernel or a few, on the default stream. Scratch memory grows to the largest
 /// size that was needed, then nothing is allocated any more.
 class CudaCompute final : public Compute {
@@ -21,6 +25,7 @@ class CudaCompute final : public Compute {
   explicit CudaCompute(int index);
 
   Device device() const override { return {DeviceKind::cuda, index_}; }
+  DType kept(DType items) const override { return items == DType::bf16 ? items : DType::f32; }
 
   void* allocate(std::size_t bytes) override { return device_->allocate(bytes); }
   void release(void* memory) noexcept override { device_->release(memory); }
@@ -82,7 +87,8 @@ class CudaCompute final : public Compute {
   bool tf32_ = false;
   std::unique_ptr<ComputeDevice> device_;
   // What one operation needs; the next one in the stream's order may overwrite it.
-  Buffer parts_, keys_, head_gradients_, convolved_, gradient_;
+  Buffer parts_, keys_, convolved_, gradient_;
+  Buffer head_gradients_[3], inner_, d_heads_;  // of attention's pass back
 };
 
 }  // namespace kolo::models::cuda

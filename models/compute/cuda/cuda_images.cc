@@ -99,8 +99,7 @@ void CudaCompute::convolve_backward(const ImageStage& stage, const Tensor& x, co
   ConvolveBackwardFilters filters{{.m = of.filters, .n = row}, of, data_of(x), dy};
   filters.parts = data_of(parts_.make(*this, DType::f32, {filters.chunks(), of.filters, row}, "gradients of filters"));
   device_->launch(filters);
-  device_->launch(
-      SumParts{{.count = of.filters * row}, filters.parts, filters.chunks(), add, data_of(dw), data_of(dbias), row});
+  device_->launch(SumParts{of.filters * row, filters.parts, filters.chunks(), add, data_of(dw), data_of(dbias), row});
   if (dx.data == nullptr) return;
   device_->launch(ConvolveBackwardImages{
       {.m = of.channels, .n = of.examples * of.height * of.width}, of, data_of(stage.filters), dy, data_of(dx)});

@@ -1,5 +1,6 @@
 #include <bit>
 #include <cmath>
+#include <type_traits>
 
 #include "models/compute/cuda/cuda_compute.h"
 #include "models/util/error.h"
@@ -26,7 +27,7 @@ void CudaCompute::embed_backward(const Tensor& tokens, const Tensor& d, const Te
     }
     device_->launch(SortPieces{keys, padded, size, size});
   }
-  device_->launch(EmbedBackward{{.rows = count}, keys, data_of(d), row_of(d_table), data_of(d_table)});
+  device_->launch(EmbedBackward{count, keys, data_of(d), row_of(d_table), data_of(d_table)});
 }
 
 void CudaCompute::rms_norm(const Tensor& x, const Tensor& more, const Tensor& sum, const Tensor& gain, double eps,
@@ -60,26 +61,28 @@ void CudaCompute::rms_norm_backward(const Tensor& x, const Tensor& gain, const T
 
 namespace {
 
-HeadRows head_rows(const Heads& heads, const RotationTables& rotations, Index rows, Index positions, float* q, float* k,
-                   float* v) {
+HeadRows head_rows(const Heads& heads, const RotationTables& rotations, Index rows, Index positions,
+                   const HeadTensors& of) {
   return {{.rows = rows},
           positions,
-          heads.heads,
-          heads.kv_heads,
-          heads.head_dim,
-          heads.width(),
+          static_cast<int>(heads.heads),
+          static_cast<int>(heads.kv_heads),
+          static_cast<int>(heads.head_dim),
+          static_cast<int>(heads.width()),
           data_of(rotations.cosine),
           data_of(rotations.sine),
           static_cast<float>(1 / std::sqrt(static_cast<double>(heads.head_dim))),
-          q,
-          k,
-          v};
+          items_of(of.q),
+          items_of(of.k),
+          items_of(of.v)};
 }
 
-template <int columns>
-AttentionTiles<columns> tiles_of(const Heads& heads, const HeadTensors& of) {
-  return {of.q.shape[0], of.q.shape[2], heads.heads,   heads.kv_heads, heads.head_dim,
-          heads.width(), data_of(of.q), data_of(of.k), data_of(of.v)};
+/// What all kernels of attention begin with: Tiles is one of f32 or of bf16.
+template <class Tiles>
+Tiles tiles_of(const Heads& heads, const HeadTensors& of) {
+  using Number = std::remove_const_t<std::remove_pointer_t<decltype(Tiles::q)>>;
+  return {of.q.shape[0], of.q.shape[2],         heads.heads,           heads.kv_heads,       heads.head_dim,
+          heads.width(), data_of<Number>(of.q), data_of<Number>(of.k), data_of<Number>(of.v)};
 }
 
 /// Calls body.template operator()<columns>() with the least kernels that hold heads of a width.
@@ -98,18 +101,17 @@ void with_columns(const Heads& heads, Body body) {
 
 void CudaCompute::split_heads(const Heads& heads, const RotationTables& rotations, const Tensor& qkv,
                               const HeadTensors& to) {
-  device_->launch(SplitHeads{head_rows(heads, rotations, qkv.shape[0] * qkv.shape[1], qkv.shape[1], data_of(to.q),
-                                       data_of(to.k), data_of(to.v)),
-                             data_of(qkv)});
+  device_->launch(
+      SplitHeads{head_rows(heads, rotations, qkv.shape[0] * qkv.shape[1], qkv.shape[1], to), items_of(qkv)});
 }
 
 void CudaCompute::attend(const Heads& heads, const HeadTensors& of, const Tensor& out, const Tensor& log_sums) {
   with_columns(heads, [&]<int columns>() {
-    const auto tiles = tiles_of<columns>(heads, of);
-    if (out.dtype == DType::bf16) {
-      device_->launch(AttendBf16<columns>{{tiles}, items_of(out), data_of(log_sums)});
+    if (of.q.dtype == DType::bf16) {
+      using Kernel = AttendBf16<columns>;
+      device_->launch(Kernel{tiles_of<typename Kernel::Base>(heads, of), data_of<Half>(out), data_of(log_sums)});
     } else {
-      device_->launch(Attend<columns>{tiles, items_of(out), data_of(log_sums)});
+      device_->launch(Attend<columns>{tiles_of<AttentionTiles<columns>>(heads, of), items_of(out), data_of(log_sums)});
     }
   });
 }
@@ -117,37 +119,54 @@ void CudaCompute::attend(const Heads& heads, const HeadTensors& of, const Tensor
 void CudaCompute::attend_backward(const Heads& heads, const RotationTables& rotations, const HeadTensors& of,
                                   const Tensor& out, const Tensor& log_sums, const Tensor& d_out, const Tensor& d_qkv) {
   const Index sequences = of.q.shape[0], positions = of.q.shape[2], rows = sequences * positions;
-  const Index queries = of.q.elements(), keys = of.k.elements();
-  const Tensor memory =
-      head_gradients_.make(*this, DType::f32, {queries + 2 * keys + rows * heads.heads}, "gradients of heads");
-  float* const dq = data_of(memory);
-  float* const dk = dq + queries;
-  float* const dv = dk + keys;
-  float* const inner = dv + keys;
-  device_->launch(
-      AttendInner{{.rows = rows}, positions, heads.heads, heads.head_dim, items_of(out), data_of(d_out), inner});
+  const auto floats = [&](Buffer& memory, const Shape& shape) {
+    return memory.make(*this, DType::f32, shape, "gradients of heads");
+  };
+  const HeadTensors gradients{floats(head_gradients_[0], of.q.shape), floats(head_gradients_[1], of.k.shape),
+                              floats(head_gradients_[2], of.v.shape)};
+  float *const dq = data_of(gradients.q), *const dk = data_of(gradients.k), *const dv = data_of(gradients.v);
+  float* const inner = data_of(floats(inner_, {rows * heads.heads}));
   with_columns(heads, [&]<int columns>() {
-    const auto tiles = tiles_of<columns>(heads, of);
-    if (out.dtype == DType::bf16) {
-      const Bf16Back<columns> back{{tiles}, data_of(d_out), data_of(log_sums), inner};
+    if (of.q.dtype == DType::bf16) {
+      auto* const d_heads = data_of<Half>(d_heads_.make(*this, DType::bf16, of.q.shape, "gradients of heads' outputs"));
+      device_->launch(AttendBf16Inner{{.rows = rows},
+                                      positions,
+                                      heads.heads,
+                                      heads.head_dim,
+                                      heads.width(),
+                                      data_of<Half>(out),
+                                      data_of<Half>(d_out),
+                                      inner,
+                                      d_heads});
+      using Back = Bf16Back<columns>;
+      const Back back{tiles_of<typename Back::Base>(heads, of), d_heads, data_of(log_sums), inner};
       device_->launch(AttendBf16BackwardKeys<columns>{back, dk, dv});
       device_->launch(AttendBf16BackwardRows<columns>{back, dq});
     } else {
-      const AttentionBack<columns> back{tiles, data_of(d_out), data_of(log_sums), inner};
+      device_->launch(
+          AttendInner{{.rows = rows}, positions, heads.heads, heads.head_dim, items_of(out), data_of(d_out), inner});
+      const AttentionBack<columns> back{tiles_of<AttentionTiles<columns>>(heads, of), data_of(d_out), data_of(log_sums),
+                                        inner};
       device_->launch(AttendBackwardKeys<columns>{back, dk, dv});
       device_->launch(AttendBackwardRows<columns>{back, dq});
     }
   });
-  device_->launch(MergeHeads{head_rows(heads, rotations, rows, positions, dq, dk, dv), items_of(d_qkv)});
+  device_->launch(MergeHeads{head_rows(heads, rotations, rows, positions, gradients), items_of(d_qkv)});
 }
 
 void CudaCompute::swiglu(const Tensor& gate_up, const Tensor& s) {
-  device_->launch(Swiglu{{.count = s.elements()}, data_of(gate_up), row_of(s), items_of(s)});
+  device_->launch(
+      Swiglu{{.count = s.elements()}, items_of(gate_up), row_of(s), items_of(s), in_eights(row_of(s), {gate_up, s})});
 }
 
 void CudaCompute::swiglu_backward(const Tensor& gate_up, const Tensor& ds, const Tensor& d_gate_up, const Tensor& s) {
-  device_->launch(SwigluBackward{
-      {.count = s.elements()}, data_of(gate_up), data_of(ds), row_of(s), items_of(d_gate_up), items_of(s)});
+  device_->launch(SwigluBackward{{.count = s.elements()},
+                                 items_of(gate_up),
+                                 items_of(ds),
+                                 row_of(s),
+                                 items_of(d_gate_up),
+                                 items_of(s),
+                                 in_eights(row_of(s), {gate_up, ds, d_gate_up, s})});
 }
 
 void CudaCompute::cross_entropy(const Tensor& logits, const Tensor& targets, float scale, const Tensor& d_logits,
@@ -156,12 +175,13 @@ void CudaCompute::cross_entropy(const Tensor& logits, const Tensor& targets, flo
   if (rows == 0) return;
   auto* const results = data_of<double>(parts_.make(*this, DType::f64, {3, rows}, "losses of rows"));
   device_->launch(CrossEntropy{{.rows = rows},
-                               data_of(logits),
+                               items_of(logits),
                                data_of<std::int32_t>(targets),
-                               row_of(logits),
+                               static_cast<int>(row_of(logits)),
                                scale,
-                               data_of(d_logits),
-                               results});
+                               items_of(d_logits),
+                               results,
+                               in_eights(row_of(logits), {logits, d_logits})});
   device_->launch(SumRows{{.rows = 3}, results, rows, data_of<double>(sums)});
 }
 

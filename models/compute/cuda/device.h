@@ -19,13 +19,13 @@ namespace kolo::models::cuda {
 using Kernel =
     std::variant<Fill, Cast, Add, BiasParts, GainParts, SumParts, PlainProduct, Embed, MakeKeys, SortStep, SortPieces,
                  EmbedBackward, RmsNorm, RmsNormBackward, SplitHeads, MergeHeads, Swiglu, SwigluBackward, CrossEntropy,
-                 SumRows, Attend<2>, Attend<4>, Attend<8>, AttendInner, AttendBackwardKeys<2>, AttendBackwardKeys<4>,
-                 AttendBackwardKeys<8>, AttendBackwardRows<2>, AttendBackwardRows<4>, AttendBackwardRows<8>,
-                 AttendBf16<2>, AttendBf16<4>, AttendBf16<8>, AttendBf16BackwardKeys<2>, AttendBf16BackwardKeys<4>,
-                 AttendBf16BackwardKeys<8>, AttendBf16BackwardRows<2>, AttendBf16BackwardRows<4>,
-                 AttendBf16BackwardRows<8>, Convolve, ConvolveBackwardFilters, ConvolveBackwardImages, Pool,
-                 PoolBackward, ChannelSums, ChannelProducts, NormSquares, NormFold, NormFoldBackward, SquareParts,
-                 SquareTotals, SgdUpdate, AdamUpdate>;
+                 SumRows, Attend<2>, Attend<4>, Attend<8>, AttendInner, AttendBf16Inner, AttendBackwardKeys<2>,
+                 AttendBackwardKeys<4>, AttendBackwardKeys<8>, AttendBackwardRows<2>, AttendBackwardRows<4>,
+                 AttendBackwardRows<8>, AttendBf16<2>, AttendBf16<4>, AttendBf16<8>, AttendBf16BackwardKeys<2>,
+                 AttendBf16BackwardKeys<4>, AttendBf16BackwardKeys<8>, AttendBf16BackwardRows<2>,
+                 AttendBf16BackwardRows<4>, AttendBf16BackwardRows<8>, Convolve, ConvolveBackwardFilters,
+                 ConvolveBackwardImages, Pool, PoolBackward, ChannelSums, ChannelProducts, NormSquares, NormFold,
+                 NormFoldBackward, SquareParts, SquareTotals, SgdUpdate, AdamUpdate>;
 
 /// A GPU as CudaCompute needs it. All that it is told runs in the order in which it was told, on the default stream,
 /// which everything of a process on one GPU shares: so it is in order with other Computes, too.

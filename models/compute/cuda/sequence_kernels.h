@@ -80,22 +80,38 @@ struct SortPieces {
   }
 };
 
-/// d_table += the rows of d by their tokens, in the order of the rows. The block of a token's first key has that token.
-struct EmbedBackward : Rowwise<128> {
+/// d_table += the rows of d by their tokens, in the order of the rows. The blocks of a token's first key, each of some
+/// columns, have that token.
+struct EmbedBackward {
+  static constexpr int threads = 256;
+  static constexpr int ahead = 8;       ///< rows that are read before they are added
+  Index count = 0;                      ///< of keys
   const std::uint64_t* keys = nullptr;  ///< sorted
   const float* d = nullptr;
   Index dim = 0;
   float* d_table = nullptr;
 
+  constexpr Index blocks() const { return count * divided_up(dim, threads); }
+  constexpr Index shared_floats() const { return 0; }
+
   template <class Team>
-  constexpr void operator()(const Team& team, Index at) const {
+  constexpr void operator()(const Team& team, Index block) const {
+    const Index at = block % count;
     const std::uint64_t token = keys[at] >> 32;
     if (at > 0 && keys[at - 1] >> 32 == token) return;
-    each(team, dim, [&](Index i) {
+    team.run([&](int thread) {
+      const Index i = block / count * threads + thread;
+      if (i >= dim) return;
       float* const to = d_table + static_cast<Index>(token) * dim + i;
       float sum = *to;
-      for (Index key = at; key < rows && keys[key] >> 32 == token; ++key) {
-        sum += d[static_cast<Index>(keys[key] & 0xffffffff) * dim + i];
+      for (Index key = at; key < count && keys[key] >> 32 == token; key += ahead) {
+        float values[ahead];
+        bool there[ahead];
+        for (int j = 0; j < ahead; ++j) {
+          there[j] = key + j < count && keys[key + j] >> 32 == token;
+          values[j] = there[j] ? d[static_cast<Index>(keys[key + j] & 0xffffffff) * dim + i] : 0.0f;
+        }
+        for (int j = 0; j < ahead; ++j) sum = there[j] ? sum + values[j] : sum;
       }
       *to = sum;
     });
@@ -150,27 +166,31 @@ struct RmsNormBackward : Rowwise<128> {
 /// The heads of rows [sequences, positions, (heads + 2·kv_heads)·head_dim] and of tensors [sequences, heads, positions,
 /// width]. A block has a row.
 struct HeadRows : Rowwise<128> {
-  Index positions = 0, heads = 0, kv_heads = 0, head_dim = 0, width = 0;
+  Index positions = 0;
+  int heads = 0, kv_heads = 0, head_dim = 0, width = 0;
   const float *cosine = nullptr, *sine = nullptr;  ///< [positions, head_dim / 2]
   float scale = 1;                                 ///< of queries
-  float *q = nullptr, *k = nullptr, *v = nullptr;
+  Items q, k, v;
 
-  constexpr Index all() const { return heads + 2 * kv_heads; }
-  /// The row of one head, counted through queries, keys and values.
-  constexpr float* of_head(Index row, Index head) const {
+  constexpr int all() const { return heads + 2 * kv_heads; }
+  /// Where the row of one head, counted through queries, keys and values, is.
+  struct Place {
+    Items in;
+    Index first;
+  };
+  constexpr Place place_of(Index row, int head) const {
     const Index sequence = row / positions, position = row % positions;
-    if (head < heads) return q + ((sequence * heads + head) * positions + position) * width;
-    const Index of = head - heads;
-    float* const to = of < kv_heads ? k : v;
-    return to + ((sequence * kv_heads + of % kv_heads) * positions + position) * width;
+    if (head < heads) return {q, ((sequence * heads + head) * positions + position) * width};
+    const int of = head - heads;
+    return {of < kv_heads ? k : v, ((sequence * kv_heads + of % kv_heads) * positions + position) * width};
   }
-  /// Element i of a row of one head, rotated by the angle of its position, or by its opposite. `element` gives those of
-  /// the row.
-  template <class Element>
-  constexpr float rotated(Index row, Index head, Index i, float direction, Element element) const {
-    if (head >= heads + kv_heads) return element(i);
-    const Index half = head_dim / 2, pair = i % half, at = row % positions * half + pair;
-    const float a = element(pair), b = element(half + pair), s = sine[at] * direction;
+  /// Element i of a row of one head, rotated by the angle of its position, or by its opposite.
+  constexpr float rotated(Index row, int head, int i, float direction, const Place& from) const {
+    if (head >= heads + kv_heads) return from.in.load(from.first + i);
+    const int half = head_dim / 2, pair = i < half ? i : i - half;
+    const Index at = row % positions * half + pair;
+    const float a = from.in.load(from.first + pair), b = from.in.load(from.first + half + pair);
+    const float s = sine[at] * direction;
     const float turned = i < half ? a * cosine[at] - b * s : b * cosine[at] + a * s;
     return head < heads ? turned * scale : turned;
   }
@@ -178,14 +198,17 @@ struct HeadRows : Rowwise<128> {
 
 /// As Compute::split_heads().
 struct SplitHeads : HeadRows {
-  const float* rows_of_all = nullptr;
+  Items rows_of_all;
 
   template <class Team>
   constexpr void operator()(const Team& team, Index row) const {
-    each(team, all() * width, [&](Index at) {
-      const Index head = at / width, i = at % width;
-      const float* const from = rows_of_all + (row * all() + head) * head_dim;
-      of_head(row, head)[i] = i < head_dim ? rotated(row, head, i, 1, [&](Index e) { return from[e]; }) : 0.0f;
+    team.run([&](int thread) {
+      for (int at = thread; at < all() * width; at += threads) {
+        const int head = at / width, i = at % width;
+        const Place to = place_of(row, head);
+        const Place from{rows_of_all, (row * all() + head) * head_dim};
+        to.in.store(to.first + i, i < head_dim ? rotated(row, head, i, 1, from) : 0.0f);
+      }
     });
   }
 };
@@ -196,11 +219,11 @@ struct MergeHeads : HeadRows {
 
   template <class Team>
   constexpr void operator()(const Team& team, Index row) const {
-    each(team, all() * head_dim, [&](Index at) {
-      const Index head = at / head_dim;
-      const float* const from = of_head(row, head);
-      rows_of_all.store(row * all() * head_dim + at,
-                        rotated(row, head, at % head_dim, -1, [&](Index e) { return from[e]; }));
+    team.run([&](int thread) {
+      for (int at = thread; at < all() * head_dim; at += threads) {
+        const int head = at / head_dim;
+        rows_of_all.store(row * all() * head_dim + at, rotated(row, head, at % head_dim, -1, place_of(row, head)));
+      }
     });
   }
 };
@@ -212,73 +235,136 @@ constexpr T sigmoid(T x) {
 
 /// As Compute::swiglu(); `count` is that of s.
 struct Swiglu : Elementwise {
-  const float* gate_up = nullptr;
+  Items gate_up;
   Index width = 0;
   Items s;
+  bool eights = false;
 
   template <class Team>
   constexpr void operator()(const Team& team, Index block) const {
-    over(team, block, [&](Index i) {
-      const float* const gate = gate_up + i / width * 2 * width + i % width;
-      s.store(i, *gate * sigmoid(*gate) * gate[width]);
+    over(team, block, eights, [&]<int n>(Index i) {
+      const Index at = i / width * 2 * width + i % width;
+      const Numbers<n> gate = gate_up.load<n>(at), up = gate_up.load<n>(at + width);
+      Numbers<n> result;
+      for (int j = 0; j < n; ++j) result.of[j] = gate.of[j] * sigmoid(gate.of[j]) * up.of[j];
+      s.store(i, result);
     });
   }
 };
 
 struct SwigluBackward : Elementwise {
-  const float *gate_up = nullptr, *ds = nullptr;
+  Items gate_up, ds;
   Index width = 0;
   Items d_gate_up, s;
+  bool eights = false;
 
   template <class Team>
   constexpr void operator()(const Team& team, Index block) const {
-    over(team, block, [&](Index i) {
+    over(team, block, eights, [&]<int n>(Index i) {
       const Index at = i / width * 2 * width + i % width;
-      const float gate = gate_up[at], up = gate_up[at + width], gradient = ds[i];
-      const float soft = sigmoid(gate), silu = gate * soft;
-      d_gate_up.store(at, gradient * up * (soft + silu * (1 - soft)));
-      d_gate_up.store(at + width, gradient * silu);
-      s.store(i, silu * up);
+      const Numbers<n> gate = gate_up.load<n>(at), up = gate_up.load<n>(at + width), gradient = ds.load<n>(i);
+      Numbers<n> d_gate, d_up, result;
+      for (int j = 0; j < n; ++j) {
+        const float soft = sigmoid(gate.of[j]), silu = gate.of[j] * soft;
+        d_gate.of[j] = gradient.of[j] * up.of[j] * (soft + silu * (1 - soft));
+        d_up.of[j] = gradient.of[j] * silu;
+        result.of[j] = silu * up.of[j];
+      }
+      d_gate_up.store(at, d_gate);
+      d_gate_up.store(at + width, d_up);
+      s.store(i, result);
     });
   }
 };
 
-/// As Compute::cross_entropy(), of one row; what is summed over rows goes to results [3, rows].
-struct CrossEntropy : Rowwise<256> {
-  const float* logits = nullptr;
+/// As Compute::cross_entropy(), of one row; what is summed over rows goes to results [3, rows]. So many threads that
+/// the rows under way stay in the cache between the two times they are read.
+struct CrossEntropy : Rowwise<1024> {
+  Items logits;
   const std::int32_t* targets = nullptr;
-  Index classes = 0;
+  int classes = 0;
   float scale = 1;
-  float* d_logits = nullptr;
+  Items d_logits;
   double* results = nullptr;
+  bool eights = false;
 
   template <class Team>
   constexpr void operator()(const Team& team, Index row) const {
-    const float* const from = logits + row * classes;
-    float* const to = d_logits == nullptr ? nullptr : d_logits + row * classes;
-    const Index target = targets[row];
+    if (eights)
+      of_row<8>(team, row);
+    else
+      of_row<1>(team, row);
+  }
+
+ private:
+  /// body(i) for every n-th of the classes.
+  template <int n, class Team, class Body>
+  constexpr void over_classes(const Team& team, Body body) const {
+    team.run([&](int thread) {
+      for (int i = thread * n; i < classes; i += threads * n) body(thread, i);
+    });
+  }
+
+  template <int n, class Team>
+  constexpr void of_row(const Team& team, Index row) const {
+    const Index first = row * classes;
+    const int target = targets[row];
     if (target < 0) {
-      each(team, to == nullptr ? 3 : most(classes, 3), [&](Index i) {
-        if (to != nullptr && i < classes) to[i] = 0;
-        if (i < 3) results[i * rows + row] = 0;
-      });
+      if (d_logits.data != nullptr) {
+        over_classes<n>(team, [&](int, int i) { d_logits.store(first + i, Numbers<n>{}); });
+      }
+      each(team, 3, [&](Index i) { results[i * rows + row] = 0; });
       return;
     }
-    const float largest = reduce<float>(
-        team, classes, -HUGE_VALF, [&](Index i) { return from[i]; }, Largest{});
-    const Index first = reduce<Index>(
-        team, classes, classes, [&](Index i) { return from[i] == largest ? i : classes; }, Least{});
-    const float hit = from[target];
-    const auto total = sum<float>(team, classes, [&](Index i) { return ::expf(from[i] - largest); });
-    const float factor = scale / total;
-    each(team, to == nullptr ? 1 : classes, [&](Index i) {
-      if (to != nullptr) to[i] = ::expf(from[i] - largest) * factor - (i == target ? scale : 0.0f);
-      if (i > 0) return;
-      results[row] = ::log(static_cast<double>(total)) - (static_cast<double>(hit) - static_cast<double>(largest));
-      results[rows + row] = (first == classes ? 0 : first) == target ? 1 : 0;
+    // The largest logit of each thread, where it is first, and the sum of exponentials over the largest.
+    typename Team::template Own<float, 2> own;
+    typename Team::template Own<int, 1> places;
+    team.run([&](int thread) {
+      own.of(thread)[0] = -HUGE_VALF;
+      own.of(thread)[1] = 0;
+      places.of(thread)[0] = classes;
+    });
+    over_classes<n>(team, [&](int thread, int i) {
+      auto& [largest, sum] = own.of(thread);
+      const Numbers<n> x = logits.load<n>(first + i);
+      float here = largest;
+      int place = places.of(thread)[0];
+      for (int j = 0; j < n; ++j) {
+        if (x.of[j] > here) {
+          here = x.of[j];
+          place = i + j;
+        }
+      }
+      const float base = base_of(here);
+      float more = 0;
+      for (int j = 0; j < n; ++j) more += ::expf(x.of[j] - base);
+      sum = sum * ::expf(largest - base) + more;
+      largest = here;
+      places.of(thread)[0] = place;
+    });
+    const float hit = logits.load(first + target);
+    const auto largest = team.template reduce<float>([&](int thread) { return own.of(thread)[0]; }, Largest{});
+    const float base = base_of(largest);
+    const auto total = team.template reduce<float>(
+        [&](int thread) { return own.of(thread)[1] * ::expf(base_of(own.of(thread)[0]) - base); }, Sum{});
+    const auto place = team.template reduce<int>(
+        [&](int thread) { return own.of(thread)[0] == largest ? places.of(thread)[0] : classes; }, Least{});
+    if (d_logits.data != nullptr) {
+      const float factor = scale / total;
+      over_classes<n>(team, [&](int, int i) {
+        Numbers<n> x = logits.load<n>(first + i);
+        for (int j = 0; j < n; ++j) x.of[j] = ::expf(x.of[j] - base) * factor - (i + j == target ? scale : 0.0f);
+        d_logits.store(first + i, x);
+      });
+    }
+    each(team, 1, [&](Index) {
+      results[row] = ::log(static_cast<double>(total)) - (static_cast<double>(hit) - static_cast<double>(base));
+      results[rows + row] = (place == classes ? 0 : place) == target ? 1 : 0;
       results[2 * rows + row] = 1;
     });
   }
+  /// What exponents are over: the largest, or 0 where there is no number yet.
+  static constexpr float base_of(float largest) { return largest == -HUGE_VALF ? 0.0f : largest; }
 };
 
 /// to[row] += the sum of a row, f64 [rows, count].

@@ -8,9 +8,21 @@
 //   Team::Own<T, n>             n numbers that each thread has for itself, of(thread), as long as the block runs
 //   team.shared()               floats that all threads of the block share
 //   team.warps(body)            body(warp) by each 32 threads together; then all wait for each other
-//   Team::Accumulators<n>       n squares of 16 × 16 sums that each warp has: zero(warp), store(warp, i, to, stride),
-//                               scale(warp, i, factors, stride), and multiply<a_by_columns, b_by_columns>(warp, i, a,
-//                               stride, b, stride), which adds the product of two squares of bf16
+//   team.fetch(to, from, there) begins to copy 16 bytes to shared memory, zeros if they are not there; by a thread
+//   team.end_fetch()            by all: what was fetched until here is a group
+//   team.await_fetched<n>()     by all: waits for all groups but the last n, and for each other
+//
+// What a warp has in its registers, for tensor cores. Each member function takes the warp first:
+//
+//   Team::RowNumbers            a float for each of 16 rows: fill(value), set(f(row)), change(f(x)), change(others,
+//                               f(x, other)), read(f(row, x))
+//   Team::Sums<n>               16 rows × 8·n columns of f32: fill(value), change(f(x, row, column)),
+//                               change_rows(numbers, f(x, of the row)), join(others, f(x, other, row, column)),
+//                               join_rows(numbers, others, f(x, other, of the row)), read(f(row, column, x, next x)) by
+//                               pairs of columns, and gather(numbers, f): numbers = f of them and of all in their rows
+//                               multiply<by_rows>(left, right, stride): adds left · right, where right is [16·k, 8·n]
+//                               in shared memory, or [8·n, 16·k] unless by_rows
+//   Team::Left<k>               16 rows × 16·k columns of bf16: load(from, stride) from shared memory, round(sums)
 //
 // Within one run() no thread reads what another one writes. A GPU's team is in cuda_device.cu; tests run the same
 // functions with a team of the host, thread by thread, in one order and in the opposite one. All is constexpr since
@@ -37,6 +49,12 @@ constexpr Index most(Index a, Index b) {
   return a > b ? a : b;
 }
 
+/// Numbers that lie side by side.
+template <int n>
+struct Numbers {
+  float of[n];
+};
+
 /// Numbers of a dtype that is known when a kernel runs: f32, bf16 or f16.
 struct Items {
   void* data = nullptr;
@@ -48,6 +66,45 @@ struct Items {
     const std::uint16_t bits = static_cast<const std::uint16_t*>(data)[at];
     return dtype == DType::bf16 ? to_float(BFloat16{bits}) : to_float(Float16{bits});
   }
+  /// Eight at once: `data` must be aligned to 16 bytes, and `at` a multiple of 8. Or one.
+  template <int n>
+  constexpr Numbers<n> load(Index at) const {
+    static_assert(n == 1 || n == 8);
+    Numbers<n> numbers;
+    if constexpr (n == 1) {
+      numbers.of[0] = load(at);
+    } else if (dtype == DType::f32) {
+      const auto* const from = static_cast<const FourFloats*>(static_cast<const void*>(static_cast<float*>(data) + at));
+      const FourFloats four = from[0], more = from[1];
+      for (int i = 0; i < 4; ++i) {
+        numbers.of[i] = four.of[i];
+        numbers.of[i + 4] = more.of[i];
+      }
+    } else {
+      const EightHalves eight = *eight_halves(at);
+      for (int i = 0; i < 8; ++i) {
+        numbers.of[i] = dtype == DType::bf16 ? to_float(BFloat16{eight.of[i]}) : to_float(Float16{eight.of[i]});
+      }
+    }
+    return numbers;
+  }
+  template <int n>
+  constexpr void store(Index at, const Numbers<n>& numbers) const {
+    if constexpr (n == 1) {
+      store(at, numbers.of[0]);
+    } else if (dtype == DType::f32) {
+      auto* const to = static_cast<FourFloats*>(static_cast<void*>(static_cast<float*>(data) + at));
+      for (int i = 0; i < 2; ++i) {
+        to[i] = {numbers.of[4 * i], numbers.of[4 * i + 1], numbers.of[4 * i + 2], numbers.of[4 * i + 3]};
+      }
+    } else {
+      EightHalves eight;
+      for (int i = 0; i < 8; ++i) {
+        eight.of[i] = dtype == DType::bf16 ? to_bfloat16(numbers.of[i]).bits : to_float16(numbers.of[i]).bits;
+      }
+      *eight_halves(at) = eight;
+    }
+  }
   template <class I>
   constexpr void store(I at, float value) const {
     if (dtype == DType::f32) {
@@ -56,7 +113,21 @@ struct Items {
       static_cast<std::uint16_t*>(data)[at] = dtype == DType::bf16 ? to_bfloat16(value).bits : to_float16(value).bits;
     }
   }
+
+ private:
+  struct alignas(16) FourFloats {
+    float of[4];
+  };
+  struct alignas(16) EightHalves {
+    std::uint16_t of[8];
+  };
+  constexpr EightHalves* eight_halves(Index at) const {
+    return static_cast<EightHalves*>(static_cast<void*>(static_cast<std::uint16_t*>(data) + at));
+  }
 };
+
+/// bf16 in memory.
+using Half = std::uint16_t;
 
 struct Sum {
   template <class T>
@@ -104,7 +175,7 @@ constexpr T sum(const Team& team, Index count, Value value) {
 /// Kernels that do the same to each of many elements, which their blocks divide among them.
 struct Elementwise {
   static constexpr int threads = 256;
-  static constexpr Index of_block = 1024;
+  static constexpr Index of_block = 2048;
   Index count = 0;
 
   constexpr Index blocks() const { return divided_up(count, of_block); }
@@ -114,6 +185,13 @@ struct Elementwise {
   constexpr void over(const Team& team, Index block, Body body) const {
     const Index first = block * of_block;
     each(team, least(of_block, count - first), [&](Index i) { body(first + i); });
+  }
+  /// body.operator()<n>(i) for eight elements at once, or for each one.
+  template <class Team, class Body>
+  constexpr void over(const Team& team, Index block, bool eights, Body body) const {
+    if (!eights) return over(team, block, [&](Index i) { body.template operator()<1>(i); });
+    const Index first = block * of_block;
+    each(team, least(of_block, count - first) / 8, [&](Index i) { body.template operator()<8>(first + 8 * i); });
   }
 };
 

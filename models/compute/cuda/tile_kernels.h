@@ -77,7 +77,7 @@ struct PlainProduct : Tiles {
   bool tf32 = false;  ///< a library may round operands of f32 so
   Items a, b;
   const float* bias = nullptr;
-  float* c = nullptr;
+  Items c;
 
   template <class Team>
   constexpr void operator()(const Team& team, Index block) const {
@@ -94,10 +94,10 @@ struct PlainProduct : Tiles {
         },
         [&](Index i, Index j, float sum) {
           if (row + i >= m || column + j >= n) return;
-          float* const to = c + (row + i) * n + column + j;
+          const Index to = (row + i) * n + column + j;
           if (bias != nullptr) sum += bias[column + j];
-          if (add) sum += *to;
-          *to = relu && sum < 0 ? 0.0f : sum;
+          if (add) sum += c.load(to);
+          c.store(to, relu && sum < 0 ? 0.0f : sum);
         });
   }
 };

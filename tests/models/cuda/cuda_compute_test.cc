@@ -36,8 +36,19 @@ class Pair {
   const Tensor& of(const Compute& compute) const { return compute.device().kind == DeviceKind::cpu ? host_ : gpu_; }
   const Tensor& host() const { return host_; }
 
+  /// f32 on the host, of another type on the GPU; with numbers that both have.
+  void narrow(DType dtype) {
+    const std::span floats(static_cast<float*>(host_.data), static_cast<std::size_t>(host_.elements()));
+    std::vector<std::uint16_t> halves(floats.size());
+    to_half(dtype == DType::bf16 ? Precision::bf16 : Precision::f16, floats, 1, halves);
+    gpu_ = memory_.make(*compute_, dtype, host_.shape, "a test");
+    compute_->copy({.data = halves.data(), .shape = host_.shape, .dtype = dtype}, gpu_);
+    const std::vector<double> narrowed = numbers(gpu_, halves.data());
+    std::ranges::transform(narrowed, floats.begin(), [](double value) { return static_cast<float>(value); });
+  }
+
   std::vector<std::byte> read() const {
-    std::vector<std::byte> bytes(bytes_.size());
+    std::vector<std::byte> bytes(gpu_.bytes());
     compute_->read(gpu_, bytes.data());
     return bytes;
   }
@@ -56,7 +67,7 @@ class Pair {
   }
   /// The largest difference between the two, over the largest number.
   double difference() const {
-    const std::vector<double> a = numbers(host_, bytes_.data()), b = numbers(host_, read().data());
+    const std::vector<double> a = numbers(host_, bytes_.data()), b = numbers(gpu_, read().data());
     double apart = 0, largest = 1e-30;
     for (std::size_t i = 0; i < a.size(); ++i) {
       if (std::isnan(a[i]) != std::isnan(b[i])) return INFINITY;
@@ -105,6 +116,12 @@ class CudaComputeTest : public ::testing::Test {
     std::vector<std::uint16_t> halves(static_cast<std::size_t>(shape.elements()));
     to_half(dtype == DType::bf16 ? Precision::bf16 : Precision::f16, numbers(shape), 1, halves);
     return pair(dtype, shape, halves);
+  }
+  /// Of what operations pass to each other.
+  Pair kept(DType items, const Shape& shape) {
+    Pair made = floats(shape);
+    if (gpu->kept(items) != DType::f32) made.narrow(gpu->kept(items));
+    return made;
   }
   Pair doubles(const Shape& shape, double value = NAN) {
     return pair(DType::f64, shape, std::vector<double>(static_cast<std::size_t>(shape.elements()), value));
@@ -241,9 +258,10 @@ TEST_F(CudaComputeTest, AttentionForwardAndBack) {
     const Shape of_q{sequences, heads.heads, positions, heads.width()};
     const Shape of_k{sequences, heads.kv_heads, positions, heads.width()};
     const Shape of_out{sequences * positions, heads.heads * heads.head_dim};
-    const Pair qkv = floats(rows), q = floats(of_q), k = floats(of_k), v = floats(of_k), out = items(dtype, of_out);
-    const Pair log_sums = floats({sequences, heads.heads, positions}), d_out = floats(of_out),
-               d_qkv = items(dtype, rows);
+    const Pair qkv = kept(dtype, rows), q = kept(dtype, of_q), k = kept(dtype, of_k), v = kept(dtype, of_k);
+    const Pair log_sums = floats({sequences, heads.heads, positions}), d_out = kept(dtype, of_out);
+    const Pair out = items(dtype, of_out), d_qkv = items(dtype, rows);
+
     std::vector<float> cosines, sines;
     for (std::int64_t i = 0; i < (positions + 3) * heads.head_dim / 2; ++i) {
       cosines.push_back(std::cos(static_cast<float>(i)));
@@ -258,7 +276,7 @@ TEST_F(CudaComputeTest, AttentionForwardAndBack) {
       compute.attend(heads, tensors, of(out), of(log_sums));
       compute.attend_backward(heads, rotations, tensors, of(out), of(log_sums), of(d_out), of(d_qkv));
     });
-    for (const Pair* one : {&q, &k, &v}) EXPECT_LT(one->difference(), 3e-6);
+    for (const Pair* one : {&q, &k, &v}) EXPECT_LT(one->difference(), dtype == DType::bf16 ? tolerance(dtype) : 3e-6);
     // In bf16 it is tensor cores that multiply, of rounded numbers.
     EXPECT_LT(log_sums.difference(), dtype == DType::bf16 ? tolerance(dtype) : 3e-6);
     EXPECT_LT(out.difference(), tolerance(dtype));
@@ -278,14 +296,16 @@ TEST_F(CudaComputeTest, HeadsThatAreTooWideAreAnError) {
 
 TEST_F(CudaComputeTest, SwigluForwardAndBack) {
   for (const DType dtype : all_items) {
-    const Pair gate_up = floats({31, 2 * 45}), s = items(dtype, {31, 45}), ds = floats({31, 45});
-    const Pair d = items(dtype, {31, 2 * 45});
-    both([&](Compute& compute, auto of) {
-      compute.swiglu(of(gate_up), of(s));
-      const bool in_place = dtype == DType::f32;
-      compute.swiglu_backward(of(gate_up), of(ds), in_place ? of(gate_up) : of(d), in_place ? of(ds) : of(s));
-    });
-    for (const Pair* one : {&s, &d, &gate_up, &ds}) EXPECT_LT(one->difference(), tolerance(dtype));
+    for (const std::int64_t width : {45, 48}) {
+      const Pair gate_up = kept(dtype, {31, 2 * width}), s = items(dtype, {31, width}), ds = kept(dtype, {31, width});
+      const Pair d = items(dtype, {31, 2 * width});
+      both([&](Compute& compute, auto of) {
+        compute.swiglu(of(gate_up), of(s));
+        const bool in_place = dtype == DType::f32;
+        compute.swiglu_backward(of(gate_up), of(ds), in_place ? of(gate_up) : of(d), in_place ? of(ds) : of(s));
+      });
+      for (const Pair* one : {&s, &d, &gate_up, &ds}) EXPECT_LT(one->difference(), tolerance(dtype));
+    }
   }
 }
 
@@ -310,6 +330,17 @@ TEST_F(CudaComputeTest, CrossEntropy) {
   EXPECT_LT(finite.difference(), 1e-6);
   EXPECT_EQ(static_cast<const double*>(finite.host().data)[1], 4);
   EXPECT_LT(logits.difference(), 3e-6);
+}
+
+/// Logits of 16 bits, and their gradient in place.
+TEST_F(CudaComputeTest, CrossEntropyOfWhatIsKept) {
+  for (const std::int64_t classes : {70, 9000}) {
+    const Pair logits = kept(DType::bf16, {3, classes}), sums = doubles({3}, 0);
+    const Pair targets = integers({static_cast<std::int32_t>(classes - 1), -1, 5});
+    both([&](Compute& compute, auto of) { compute.cross_entropy(of(logits), of(targets), 2, of(logits), of(sums)); });
+    EXPECT_LT(sums.difference(), 1e-6);
+    EXPECT_LT(logits.difference(), tolerance(DType::bf16));
+  }
 }
 
 TEST_F(CudaComputeTest, StagesOfAnyStrideAndPadding) {

@@ -29,10 +29,10 @@ void multiply_plainly(const models::cuda::PlainProduct& of) {
         sum += of.a.load(of.transpose_a ? k * of.m + row : row * of.k + k) *
                of.b.load(of.transpose_b ? column * of.k + k : k * of.n + column);
       }
-      float& to = of.c[row * of.n + column];
+      const std::int64_t to = row * of.n + column;
       if (of.bias != nullptr) sum += of.bias[column];
-      if (of.add) sum += to;
-      to = of.relu && sum < 0 ? 0.0f : sum;
+      if (of.add) sum += of.c.load(to);
+      of.c.store(to, of.relu && sum < 0 ? 0.0f : sum);
     }
   }
 }

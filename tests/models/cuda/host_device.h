@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -29,7 +30,7 @@ std::size_t host_device_bytes();
 /// A block whose threads run one after the other, on the host.
 class HostTeam {
  public:
-  static constexpr int most_threads = 256, warp = 32;
+  static constexpr int most_threads = 1024, warp = 32;
 
   HostTeam(int threads, bool reversed, float* shared) : threads_(threads), reversed_(reversed), shared_(shared) {}
 
@@ -47,39 +48,109 @@ class HostTeam {
     T all_[most_threads][static_cast<std::size_t>(n)];
   };
 
-  template <int n>
-  class Accumulators {
+  /// What each warp has, of `count` numbers that nobody has written.
+  template <int count>
+  class OfWarps {
    public:
-    Accumulators() {
-      for (float& sum : all_) sum = std::numeric_limits<float>::quiet_NaN();
-    }
-    void zero(int warp) {
-      for (int i = 0; i < n * side * side; ++i) square(warp, 0)[i] = 0;
-    }
-    void store(int warp, int i, float* to, int stride) {
-      for (int e = 0; e < side * side; ++e) to[e / side * stride + e % side] = square(warp, i)[e];
-    }
-    void scale(int warp, int i, const float* factors, int stride) {
-      for (int e = 0; e < side * side; ++e) square(warp, i)[e] *= factors[e / side * stride + e % side];
-    }
-    template <bool a_by_columns, bool b_by_columns>
-    void multiply(int warp, int i, const std::uint16_t* a, int a_stride, const std::uint16_t* b, int b_stride) {
-      for (int e = 0; e < side * side; ++e) {
-        const int row = e / side, column = e % side;
-        for (int k = 0; k < side; ++k) {
-          const BFloat16 x{a_by_columns ? a[k * a_stride + row] : a[row * a_stride + k]};
-          const BFloat16 y{b_by_columns ? b[column * b_stride + k] : b[k * b_stride + column]};
-          square(warp, i)[e] += to_float(x) * to_float(y);
-        }
-      }
-    }
+    OfWarps() { all_.fill(std::numeric_limits<float>::quiet_NaN()); }
+    float* of(int warp) { return all_.data() + warp * count; }
+    const float* of(int warp) const { return all_.data() + warp * count; }
 
    private:
-    static constexpr int side = 16, of_warp = n * side * side;
-    float* square(int warp, int i) { return all_.data() + warp * of_warp + i * side * side; }
-
-    std::array<float, static_cast<std::size_t>(most_threads / 32 * of_warp)> all_;
+    std::array<float, static_cast<std::size_t>(most_threads / warp * count)> all_;
   };
+  static constexpr int rows = 16;
+
+  class RowNumbers : OfWarps<rows> {
+   public:
+    void fill(int warp, float value) { std::fill_n(of(warp), rows, value); }
+    template <class F>
+    void set(int warp, F f) {
+      for (int i = 0; i < rows; ++i) of(warp)[i] = f(i);
+    }
+    template <class F>
+    void change(int warp, F f) {
+      for (int i = 0; i < rows; ++i) of(warp)[i] = f(of(warp)[i]);
+    }
+    template <class F>
+    void change(int warp, const RowNumbers& others, F f) {
+      for (int i = 0; i < rows; ++i) of(warp)[i] = f(of(warp)[i], others.of(warp)[i]);
+    }
+    template <class F>
+    void read(int warp, F f) const {
+      for (int i = 0; i < rows; ++i) f(i, of(warp)[i]);
+    }
+    using OfWarps<rows>::of;
+  };
+
+  template <int k>
+  class Left;
+
+  template <int n>
+  class Sums : OfWarps<rows * 8 * n> {
+   public:
+    static constexpr int columns = 8 * n;
+    using OfWarps<rows * columns>::of;
+
+    void fill(int warp, float value) { std::fill_n(of(warp), rows * columns, value); }
+    template <class F>
+    void change(int warp, F f) {
+      for (int i = 0; i < rows * columns; ++i) of(warp)[i] = f(of(warp)[i], i / columns, i % columns);
+    }
+    template <class F>
+    void change_rows(int warp, const RowNumbers& numbers, F f) {
+      change(warp, [&](float x, int row, int) { return f(x, numbers.of(warp)[row]); });
+    }
+    template <class F>
+    void join(int warp, const Sums& others, F f) {
+      change(warp,
+             [&](float x, int row, int column) { return f(x, others.of(warp)[row * columns + column], row, column); });
+    }
+    template <class F>
+    void join_rows(int warp, const RowNumbers& numbers, const Sums& others, F f) {
+      join(warp, others, [&](float x, float other, int row, int) { return f(x, other, numbers.of(warp)[row]); });
+    }
+    template <class F>
+    void read(int warp, F f) const {
+      for (int i = 0; i < rows * columns; i += 2) f(i / columns, i % columns, of(warp)[i], of(warp)[i + 1]);
+    }
+    template <class F>
+    void gather(int warp, RowNumbers& numbers, F f) const {
+      for (int i = 0; i < rows * columns; ++i) {
+        float& number = numbers.of(warp)[i / columns];
+        number = f(number, of(warp)[i]);
+      }
+    }
+    template <bool by_rows, int k>
+    void multiply(int warp, const Left<k>& left, const std::uint16_t* right, int stride) {
+      change(warp, [&](float x, int row, int column) {
+        for (int i = 0; i < 16 * k; ++i)
+          x += left.of(warp)[row * 16 * k + i] *
+               to_float(BFloat16{by_rows ? right[i * stride + column] : right[column * stride + i]});
+        return x;
+      });
+    }
+  };
+
+  template <int k>
+  class Left : OfWarps<rows * 16 * k> {
+   public:
+    using OfWarps<rows * 16 * k>::of;
+    void load(int warp, const std::uint16_t* from, int stride) {
+      for (int i = 0; i < rows * 16 * k; ++i)
+        of(warp)[i] = to_float(BFloat16{from[i / (16 * k) * stride + i % (16 * k)]});
+    }
+    void round(int warp, const Sums<2 * k>& sums) {
+      for (int i = 0; i < rows * 16 * k; ++i) of(warp)[i] = to_float(to_bfloat16(sums.of(warp)[i]));
+    }
+  };
+
+  static void fetch(std::uint16_t* to, const std::uint16_t* from, bool there) {
+    for (int i = 0; i < 8; ++i) to[i] = there ? from[i] : std::uint16_t{0};
+  }
+  static void end_fetch() {}
+  template <int last>
+  static void await_fetched() {}
 
   int threads() const { return threads_; }
   float* shared() const { return shared_; }

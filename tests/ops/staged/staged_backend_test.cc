@@ -106,6 +106,7 @@ class HesitantGpu final : public testing::FakeGpu {
     std::shared_ptr<const DevicePoint> point;
     std::chrono::steady_clock::time_point until = std::chrono::steady_clock::now() + std::chrono::milliseconds(30);
   };
+  ~HesitantGpu() override = default;
   bool marked_ = false;
 };
 
@@ -132,7 +133,7 @@ class StagedOverNotes : public ::testing::Test {
     }
   }
   using Counts = std::vector<std::int64_t>;
-  HesitantGpu gpu{0, 1};
+  HesitantGpu& gpu = *new HesitantGpu(0, 1);
   GpuBuffer memory{gpu, 800};
   std::shared_ptr<NotingHost::Notes> notes = std::make_shared<NotingHost::Notes>();
   std::unique_ptr<Backend> backend;
@@ -178,7 +179,7 @@ TEST_F(StagedOverNotes, AnOperationThatIsDroppedBreaksTheGroup) {
 
 /// Claims of three groups on chunks of which two are made at most for the pipeline's sake.
 TEST(ChunkPool, WhoHoldsNoneGetsOneWhateverOthersHold) {
-  testing::FakeGpu gpu(0, 1);
+  auto& gpu = testing::fake_gpu(0);
   const auto pool = std::make_shared<ChunkPool>(gpu, 1000, 2);
   EXPECT_EQ(gpu.memory_use().used, 0u);
   auto a = pool->claim(), b = pool->claim();
@@ -202,7 +203,7 @@ TEST(ChunkPool, WhoHoldsNoneGetsOneWhateverOthersHold) {
 }
 
 TEST(ChunkPool, MemoryIsMissedByWhoClaimsItOnly) {
-  testing::FakeGpu gpu(0, 1);
+  auto& gpu = testing::fake_gpu(0);
   const auto pool = std::make_shared<ChunkPool>(gpu, 1000, 4);
   gpu.fail_allocation_after(0);
   EXPECT_THROW((void)pool->claim(), Error);
