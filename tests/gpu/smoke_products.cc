@@ -138,36 +138,31 @@ void check_basics(Line& line) {
 }  // namespace
 
 void check_products(Checks& checks) {
-  checks.run("models: make_compute, fill, cast, add, bias_backward", check_basics, 3);  // the first use of the device
-  checks.run(
-      "products of f32, every form",
-      [](Line& line) {
-        Both both;
-        check_forms(both, DType::f32, 1e-5);
-        const Pair a = both.floats({70, 33}), b = both.floats({33, 67}), c = both.floats({70, 67});
-        both.time(line, [&](Compute& compute, const Of& of) { compute.product({}, of(a), of(b), of(c)); });
-      },
-      3);  // cuBLASLt is opened
-  checks.run("products of f32 as tf32, every form", [](Line& line) {
-    Both both;
-    both.gpu().allow_tf32(true);
-    check_forms(both, DType::f32, 5e-3);
-    const Pair a = both.floats({64, 64}), b = both.floats({64, 64}), c = both.floats({64, 64});
-    const auto go = [&](Compute& compute, const Of& of) { compute.product({}, of(a), of(b), of(c)); };
-    both.run(go);
-    line.note(fmt::format("[64³] differs from the host's f32 by {:.2g}", c.difference()));
-    both.time(line, go);
-  });
-  for (const DType dtype : {DType::bf16, DType::f16}) {
-    checks.run(fmt::format("products of {}, every form", to_string(dtype)), [dtype](Line& line) {
+  constexpr int loading = 3;  // limits, where CUDA and cuBLASLt load what they need
+  checks.run("models: make_compute, fill, cast, add, bias_backward", check_basics, loading);
+  struct Kind {
+    const char* name;
+    DType dtype;
+    bool tf32;
+    double most;  // tensor cores cut what they add
+  };
+  for (const auto& [name, dtype, tf32, most] :
+       {Kind{"f32", DType::f32, false, 1e-5}, Kind{"f32 as tf32", DType::f32, true, 5e-3},
+        Kind{"bf16", DType::bf16, false, 1e-4}, Kind{"f16", DType::f16, false, 1e-4}}) {
+    const auto check = [dtype = dtype, tf32 = tf32, most = most](Line& line) {
       Both both;
-      check_forms(both, dtype, 1e-4);  // tensor cores cut what they add
-      const Pair a = both.items(dtype, {70, 33}), b = both.items(dtype, {33, 67}), c = both.floats({70, 67});
-      both.time(line, [&](Compute& compute, const Of& of) { compute.product({}, of(a), of(b), of(c)); });
-    });
+      both.gpu().allow_tf32(tf32);
+      check_forms(both, dtype, most);
+      const Pair a = both.items(dtype, {64, 64}), b = both.items(dtype, {64, 64}), c = both.floats({64, 64});
+      const auto go = [&](Compute& compute, const Of& of) { compute.product({}, of(a), of(b), of(c)); };
+      both.run(go);
+      line.note(fmt::format("[64³] differs from the host's by {:.2g}", c.difference()));
+      both.time(line, go);
+    };
+    checks.run(fmt::format("products of {}, every form", name), check, loading);
   }
   const std::int64_t n = pretended() ? 96 : 4096;
-  checks.run(fmt::format("products of [{}³], bf16 last", n), [n](Line& line) {
+  const auto check_large = [n](Line& line) {
     Both both;
     {
       Square square(both, DType::f32, n);
@@ -180,7 +175,8 @@ void check_products(Checks& checks) {
     for (const std::size_t i : {6U, 0U, 1U}) {
       line.note(fmt::format("bf16 {} {}", forms[i].name, square.check(line, forms[i], 1e-3)));
     }
-  });
+  };
+  checks.run(fmt::format("products of [{}³], bf16 last", n), check_large, loading);
 }
 
 }  // namespace kolo::smoke
