@@ -54,11 +54,23 @@ class Line {
   std::string notes_;
 };
 
+/// Which checks are wanted, and how many there were before.
+struct Selection {
+  std::set<int> only{};  ///< their numbers; none: all
+  int after = 0;         ///< those before, and this one, are done
+  int ok = 0, failed = 0, skipped = 0;
+
+  bool contains(int number) const { return number > after && (only.empty() || only.contains(number)); }
+  /// Of the program's arguments: NUMBER…, behind what Checks adds to go on in a fresh process.
+  static Selection of(int count, char** arguments);
+};
+
 /// Runs checks one after the other and prints a line for each; one that takes too long ends the process with code 3.
 class Checks {
  public:
-  /// `only`: the numbers of the checks that are wanted; none: all.
-  Checks(std::set<int> only, std::chrono::seconds limit);
+  /// `works`: whether the device still does, after a check that has failed. Else every later call of the process would
+  /// fail, too: so the program begins anew, behind that check.
+  Checks(Selection selection, std::chrono::seconds limit, std::function<bool()> works);
   ~Checks();
   Checks(const Checks&) = delete;
   Checks& operator=(const Checks&) = delete;
@@ -75,11 +87,13 @@ class Checks {
  private:
   void print(const std::string& state, const std::string& text) const;
   void begin(const std::string& what, int times);
+  void begin_anew() const;
   void watch();
 
-  const std::set<int> only_;
+  Selection selection_;
   const std::chrono::seconds limit_;
-  int number_ = 0, ok_ = 0, failed_ = 0, skipped_ = 0;
+  const std::function<bool()> works_;
+  int number_ = 0;
 
   std::mutex mutex_;
   std::condition_variable news_;

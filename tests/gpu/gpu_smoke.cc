@@ -1,12 +1,11 @@
 // The first program to run on an unknown card: it tells within seconds what works there, a line for each.
 //
-// usage: gpu_smoke [NUMBER...]    only these checks: after an error of the device all calls of a process fail
+// usage: gpu_smoke [NUMBER...]    only these checks
 
 #include <fmt/format.h>
 
-#include <cstdlib>
+#include <chrono>
 #include <exception>
-#include <set>
 #include <string>
 
 #include "ops/nccl/table.h"
@@ -16,25 +15,24 @@
 namespace kolo::smoke {
 namespace {
 
-int run(const std::set<int>& only) {
+int run(const Selection& selection) {
   const bool on_card = !pretended();
   if (const std::string why = why_no_gpu(); !why.empty()) {
     fmt::print("skipped: there is no GPU here ({})\n", why);
     return 0;
   }
-  Checks checks(only, std::chrono::seconds(on_card ? 10 : 100));
+  Checks checks(selection, std::chrono::seconds(on_card ? 10 : 100), [] { return cuda_gpu(0).wait_for_all(); });
   const auto tell_facts = [&checks] {
     for (const std::string& line : card_facts(0)) checks.tell(line);
     std::string why;
     const NcclTable* const nccl = nccl_table(&why);
     checks.tell(nccl ? "NCCL " + nccl_version_text(nccl->version) : why);
   };
-  checks.prepare("the card's facts, and CUDA's libraries", tell_facts, 3);
+  if (selection.after == 0) checks.prepare("the card's facts, and CUDA's libraries", tell_facts, 3);
   Gpu& gpu = cuda_gpu(0);
   const auto load = [&gpu](Line& line) { line.time_once([&gpu] { gpu.load_kernels(); }); };
-  if (!only.empty())
-    checks.prepare(
-        "kernels", [&gpu] { gpu.load_kernels(); }, 3);  // which all others count on
+  const auto load_first = [&gpu] { gpu.load_kernels(); };  // all others count on that
+  if (!selection.contains(1)) checks.prepare("kernels", load_first, 3);
   checks.run("a context, and all kernels of ops/gpu", load, 3);
   check_kernels(checks, gpu);
   check_streams(checks, gpu);
@@ -53,10 +51,8 @@ int run(const std::set<int>& only) {
 }  // namespace kolo::smoke
 
 int main(int argc, char** argv) {
-  std::set<int> only;
-  for (int i = 1; i < argc; ++i) only.insert(std::atoi(argv[i]));
   try {
-    return kolo::smoke::run(only);
+    return kolo::smoke::run(kolo::smoke::Selection::of(argc, argv));
   } catch (const std::exception& error) {
     fmt::print("FAILED: {}\n", error.what());
     return 1;

@@ -70,7 +70,8 @@ void Pair::require_near(double most, const std::string& what) const {
 }
 
 void Pair::require_same_bits(const std::string& what) const {
-  require(read() == bytes_, fmt::format("{} has other bits than on the host (difference {:.2g})", what, difference()));
+  if (read() == bytes_) return;
+  throw Wrong(fmt::format("{} has other bits than on the host (difference {:.2g})", what, difference()));
 }
 
 void Both::run(const Operation& operation) {
