@@ -185,7 +185,8 @@ profile_figures() {
 }
 
 smoke_figures() {
-  printf '%s; %s' "$(tail -n 1 "$1")" "$(grep -c ' ok ' "$1") ok"
+  tail -n 1 "$1"
+  grep ' FAILED ' "$1" | cut -c 1-100
 }
 
 sanitizer_figures() {
@@ -212,7 +213,7 @@ unpack_packages() {
   cp "$source_dir/tests/gpu_run.sh" "$root/run"
 }
 compile() {
-  local arch generator=() header programs=(bench/kolo-bench apps/kolo-train tests/{cuda_card_test,device_backend_mpi_test,property_job})
+  local arch generator=() header programs=(bench/kolo-bench apps/kolo-train tests/{gpu_smoke,cuda_card_test,device_backend_mpi_test,property_job})
   arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d '.')
   if command -v ninja >/dev/null; then generator=(-G Ninja); fi
   header=$(first_with nccl.h "$wheel/include" /usr/include /usr/include/x86_64-linux-gnu /usr/local/include /usr/local/cuda/include)
@@ -392,6 +393,7 @@ else
   step 'unpack the archive' 30 nothing unpack_archive || exit 1
 fi
 write_as_host
+step 'smoke' 120 smoke_figures program gpu_smoke || true
 run_models
 if ((gpus < 2)) && [[ 'ranks' =~ $wanted ]]; then start_mps; fi
 run_runtime

@@ -30,7 +30,7 @@ mkdir -p "$(dirname "$1")"
 archive=$(realpath "$1")
 build=${2:-$source_dir/build-gpu}
 shared=${KOLO_SHARED_DIR:-$source_dir/../shared}
-programs=(bench/kolo-bench apps/kolo-train tests/cuda_card_test tests/device_backend_mpi_test tests/property_job)
+programs=(tests/gpu_smoke bench/kolo-bench apps/kolo-train tests/cuda_card_test tests/device_backend_mpi_test tests/property_job)
 PATH=$PATH:/usr/local/cuda/bin
 
 command -v nvcc >/dev/null || fail 'nvcc is missing (there is no CUDA Toolkit on this machine); install it, or name its bin in PATH'

@@ -46,14 +46,27 @@ Pair::Pair(Compute& gpu, DType dtype, const Shape& shape, std::vector<std::byte>
   gpu.copy(host_, gpu_);
 }
 
+void Pair::narrow(DType dtype) {
+  const std::span floats(static_cast<float*>(host_.data), static_cast<std::size_t>(host_.elements()));
+  std::vector<std::uint16_t> halves(floats.size());
+  to_half(dtype == DType::bf16 ? Precision::bf16 : Precision::f16, floats, 1, halves);
+  gpu_ = memory_.make(*compute_, dtype, host_.shape, "a check");
+  compute_->copy({.data = halves.data(), .shape = host_.shape, .dtype = dtype}, gpu_);
+  std::ranges::transform(numbers(), floats.begin(), [](double value) { return static_cast<float>(value); });
+}
+
 std::vector<std::byte> Pair::read() const {
-  std::vector<std::byte> bytes(bytes_.size());
+  std::vector<std::byte> bytes(gpu_.bytes());
   compute_->read(gpu_, bytes.data());
   return bytes;
 }
 
+std::vector<double> Pair::numbers() const {
+  return as_doubles(gpu_, read().data());
+}
+
 double Pair::difference() const {
-  const std::vector<double> a = as_doubles(host_, bytes_.data()), b = as_doubles(host_, read().data());
+  const std::vector<double> a = as_doubles(host_, bytes_.data()), b = numbers();
   double apart = 0, largest = 1e-30;
   for (std::size_t i = 0; i < a.size(); ++i) {
     if (std::isnan(a[i]) && std::isnan(b[i])) continue;
@@ -70,7 +83,7 @@ void Pair::require_near(double most, const std::string& what) const {
 }
 
 void Pair::require_same_bits(const std::string& what) const {
-  if (read() == bytes_) return;
+  if (same_bits()) return;
   throw Wrong(fmt::format("{} has other bits than on the host (difference {:.2g})", what, difference()));
 }
 
@@ -112,6 +125,12 @@ Pair Both::items(DType dtype, const Shape& shape) {
   std::vector<std::uint16_t> halves(static_cast<std::size_t>(shape.elements()));
   to_half(dtype == DType::bf16 ? Precision::bf16 : Precision::f16, numbers(shape.elements()), 1, halves);
   return {*gpu_, dtype, shape, as_bytes_of(halves)};
+}
+
+Pair Both::kept(DType items, const Shape& shape) {
+  Pair pair = floats(shape);
+  if (gpu_->kept(items) != DType::f32) pair.narrow(gpu_->kept(items));
+  return pair;
 }
 
 Pair Both::integers(const std::vector<std::int32_t>& values) {

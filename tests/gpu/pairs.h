@@ -27,9 +27,14 @@ class Pair {
   const Tensor& host() const { return host_; }
   const Tensor& gpu() const { return gpu_; }
 
+  /// f32 stays so on the host, and becomes another type on the GPU; with numbers that both have.
+  void narrow(DType dtype);
+  /// What is on the GPU, and all its numbers.
   std::vector<std::byte> read() const;
+  std::vector<double> numbers() const;
   /// The largest difference between the two, over the largest number of the host; infinite where only one is a number.
   double difference() const;
+  bool same_bits() const { return read() == bytes_; }
   void require_near(double tolerance, const std::string& what) const;
   void require_same_bits(const std::string& what) const;
 
@@ -62,6 +67,8 @@ class Both {
   Pair floats(const Shape& shape) { return floats(shape, numbers(shape.elements())); }
   /// Of any float type.
   Pair items(DType dtype, const Shape& shape);
+  /// What operations pass to each other: Compute::kept() of each device.
+  Pair kept(DType items, const Shape& shape);
   Pair integers(const std::vector<std::int32_t>& values);
   /// Below `bound`.
   Pair names(std::int64_t count, std::uint64_t bound);

@@ -27,13 +27,13 @@ class Attention {
   Attention(Both& both, const Extents& extents, DType dtype)
       : extents_(extents),
         dtype_(dtype),
-        qkv_(both.floats({extents.sequences, extents.positions, heads().row()})),
-        q_(both.floats(of_heads(heads().heads))),
-        k_(both.floats(of_heads(heads().kv_heads))),
-        v_(both.floats(of_heads(heads().kv_heads))),
+        qkv_(both.kept(dtype, {extents.sequences, extents.positions, heads().row()})),
+        q_(both.kept(dtype, of_heads(heads().heads))),
+        k_(both.kept(dtype, of_heads(heads().kv_heads))),
+        v_(both.kept(dtype, of_heads(heads().kv_heads))),
         out_(both.items(dtype, of_out())),
         log_sums_(both.floats({extents.sequences, heads().heads, extents.positions})),
-        d_out_(both.floats(of_out())),
+        d_out_(both.kept(dtype, of_out())),
         d_qkv_(both.items(dtype, {extents.sequences, extents.positions, heads().row()})) {
     const Shape of_table{extents.positions + 3, heads().head_dim / 2};
     std::vector<float> cosines, sines;
@@ -56,7 +56,7 @@ class Attention {
                             of(d_out_), of(d_qkv_));
   }
   void check_forward() const {
-    for (const Pair* one : {&q_, &k_, &v_}) one->require_near(1e-5, "split_heads" + name());
+    for (const Pair* one : {&q_, &k_, &v_}) one->require_near(tolerance(dtype_), "split_heads" + name());
     log_sums_.require_near(dtype_ == DType::bf16 ? 1e-2 : 1e-5, "the sums of exponentials" + name());
     out_.require_near(tolerance(dtype_), "attend" + name());
   }

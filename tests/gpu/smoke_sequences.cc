@@ -61,7 +61,8 @@ void check_rms_norm(Line& line) {
 void check_swiglu(Line& line) {
   Both both;
   for (const DType dtype : all_items) {
-    const Pair gate_up = both.floats({31, 2 * 45}), s = both.items(dtype, {31, 45}), ds = both.floats({31, 45});
+    const Pair gate_up = both.kept(dtype, {31, 2 * 45}), s = both.items(dtype, {31, 45}),
+               ds = both.kept(dtype, {31, 45});
     const Pair d = both.items(dtype, {31, 2 * 45});
     both.run([&](Compute& compute, const Of& of) {
       compute.swiglu(of(gate_up), of(s));
@@ -73,13 +74,14 @@ void check_swiglu(Line& line) {
     }
   }
   const std::int64_t rows = pretended() ? 10 : 2048, n = pretended() ? 30 : 4096;
-  const Pair gate_up = both.floats({rows, 2 * n}), s = both.items(DType::bf16, {rows, n}), ds = both.floats({rows, n});
+  const Pair gate_up = both.kept(DType::bf16, {rows, 2 * n}), s = both.items(DType::bf16, {rows, n});
+  const Pair ds = both.kept(DType::bf16, {rows, n});
   const Pair d = both.items(DType::bf16, {rows, 2 * n});
   const double back = both.time(
       line, [&](Compute& compute, const Of& of) { compute.swiglu_backward(of(gate_up), of(ds), of(d), of(s)); });
   const double forward = both.time(line, [&](Compute& compute, const Of& of) { compute.swiglu(of(gate_up), of(s)); });
-  line.note(fmt::format("forward {}, back {}", bandwidth(bytes_of(rows * n, 10), forward),
-                        bandwidth(bytes_of(rows * n, 18), back)));
+  line.note(fmt::format("forward {}, back {}", bandwidth(bytes_of(rows * n, 6), forward),
+                        bandwidth(bytes_of(rows * n, 12), back)));
 }
 
 void check_cross_entropy(Line& line) {

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "models/compute/cuda/device.h"
+#include "models/compute/cuda/fragments.h"
 #include "models/compute/cuda/products.h"
 #include "models/util/error.h"
 
@@ -20,6 +21,38 @@ void check(cudaError_t rc, const char* call) {
   (void)cudaGetLastError();  // else the next call that looks for errors finds this one
   throw ModelError(std::string(call) + " failed (" + cudaGetErrorString(rc) + ")");
 }
+
+/// Of a warp; see fragments.h.
+struct Lane {
+  static __device__ int index() { return static_cast<int>(threadIdx.x) % 32; }
+  static __device__ float exchanged(float x, int distance) { return __shfl_xor_sync(~0u, x, distance); }
+  static __device__ std::uint32_t shared_address(const Half* at) {
+    return static_cast<std::uint32_t>(__cvta_generic_to_shared(at));
+  }
+  template <bool transposed>
+  static __device__ void load(std::uint32_t (&to)[4], const Half* line) {
+    if constexpr (transposed) {
+      asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                   : "r"(shared_address(line)));
+    } else {
+      asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                   : "r"(shared_address(line)));
+    }
+  }
+  static __device__ void multiply_add(float (&sums)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                      std::uint32_t b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+  static __device__ std::uint32_t rounded(float first, float second) {
+    const __nv_bfloat162 both = __floats2bfloat162_rn(first, second);
+    return *reinterpret_cast<const std::uint32_t*>(&both);
+  }
+};
 
 /// The threads of a block; see team.h.
 class Team {
@@ -33,154 +66,18 @@ class Team {
     T numbers_[static_cast<std::size_t>(n)];
   };
 
-  // Of fragments of mma.m16n8k16 (PTX ISA, "Matrix Fragments for mma.m16n8k16"): lane l has rows l/4 and l/4 + 8, and
-  // of each eight columns 2·(l mod 4) and the next.
-
+  using RowNumbers = Fragments<Lane>::RowNumbers;
   template <int n>
-  class Sums;
+  using Sums = Fragments<Lane>::Sums<n>;
   template <int k>
-  class Left;
-
-  class RowNumbers {
-   public:
-    __device__ void fill(int, float value) { of_[0] = of_[1] = value; }
-    template <class F>
-    __device__ void set(int, F f) {
-      for (int i = 0; i < 2; ++i) of_[i] = f(lane() / 4 + 8 * i);
-    }
-    template <class F>
-    __device__ void change(int, F f) {
-      for (float& x : of_) x = f(x);
-    }
-    template <class F>
-    __device__ void change(int, const RowNumbers& others, F f) {
-      for (int i = 0; i < 2; ++i) of_[i] = f(of_[i], others.of_[i]);
-    }
-    template <class F>
-    __device__ void read(int, F f) const {
-      if (lane() % 4 != 0) return;
-      for (int i = 0; i < 2; ++i) f(lane() / 4 + 8 * i, of_[i]);
-    }
-
-   private:
-    template <int n>
-    friend class Sums;
-    float of_[2];
-  };
-
-  template <int n>
-  class Sums {
-   public:
-    __device__ void fill(int, float value) {
-      each([&](float& x, int, int) { x = value; });
-    }
-    template <class F>
-    __device__ void change(int, F f) {
-      const int row = lane() / 4, column = lane() % 4 * 2;
-      each([&](float& x, int j, int i) { x = f(x, row + i / 2 * 8, column + 8 * j + i % 2); });
-    }
-    template <class F>
-    __device__ void change_rows(int, const RowNumbers& numbers, F f) {
-      each([&](float& x, int, int i) { x = f(x, numbers.of_[i / 2]); });
-    }
-    template <class F>
-    __device__ void join(int, const Sums& others, F f) {
-      const int row = lane() / 4, column = lane() % 4 * 2;
-      each([&](float& x, int j, int i) { x = f(x, others.of_[j][i], row + i / 2 * 8, column + 8 * j + i % 2); });
-    }
-    template <class F>
-    __device__ void join_rows(int, const RowNumbers& numbers, const Sums& others, F f) {
-      each([&](float& x, int j, int i) { x = f(x, others.of_[j][i], numbers.of_[i / 2]); });
-    }
-    template <class F>
-    __device__ void read(int, F f) const {
-      const int row = lane() / 4, column = lane() % 4 * 2;
-#pragma unroll
-      for (int j = 0; j < n; ++j) {
-        f(row, column + 8 * j, of_[j][0], of_[j][1]);
-        f(row + 8, column + 8 * j, of_[j][2], of_[j][3]);
-      }
-    }
-    template <class F>
-    __device__ void gather(int, RowNumbers& numbers, F f) const {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        float all = f(of_[0][2 * i], of_[0][2 * i + 1]);
-#pragma unroll
-        for (int j = 1; j < n; ++j) all = f(all, f(of_[j][2 * i], of_[j][2 * i + 1]));
-        all = f(all, __shfl_xor_sync(~0u, all, 1));
-        all = f(all, __shfl_xor_sync(~0u, all, 2));
-        numbers.of_[i] = f(numbers.of_[i], all);
-      }
-    }
-    template <bool by_rows, int k>
-    __device__ void multiply(int, const Left<k>& left, const Half* right, int stride) {
-      static_assert(n % 2 == 0);
-      const int matrix = lane() / 8, line = lane() % 8;  // of the four that the lanes load
-      // Two times eight columns, of which each has two times eight terms.
-      const int term = 8 * (matrix % 2), column = 8 * (matrix / 2);
-      const Half* const at = right + (by_rows ? (term + line) * stride + column : (column + line) * stride + term);
-#pragma unroll
-      for (int i = 0; i < k; ++i) {
-#pragma unroll
-        for (int j = 0; j < n; j += 2) {
-          std::uint32_t b[4];
-          load_matrices<by_rows>(b, at + (by_rows ? 16 * i * stride + 8 * j : 8 * j * stride + 16 * i));
-          multiply_add(of_[j], left.of_[i], b[0], b[1]);
-          multiply_add(of_[j + 1], left.of_[i], b[2], b[3]);
-        }
-      }
-    }
-
-   private:
-    template <int k>
-    friend class Left;
-    template <class F>
-    __device__ void each(F f) {
-#pragma unroll
-      for (int j = 0; j < n; ++j) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) f(of_[j][i], j, i);
-      }
-    }
-    float of_[n][4];
-  };
-
-  template <int k>
-  class Left {
-   public:
-    __device__ void load(int, const Half* from, int stride) {
-      const Half* const at = from + lane() % 16 * stride + lane() / 16 * 8;
-#pragma unroll
-      for (int i = 0; i < k; ++i) load_matrices<false>(of_[i], at + 16 * i);
-    }
-    /// Sums have the elements of a left operand in the right lanes.
-    __device__ void round(int, const Sums<2 * k>& sums) {
-#pragma unroll
-      for (int i = 0; i < k; ++i) {
-#pragma unroll
-        for (int part = 0; part < 4; ++part) {
-          const float* const pair = &sums.of_[2 * i + part / 2][part % 2 * 2];
-          const __nv_bfloat162 both = __floats2bfloat162_rn(pair[0], pair[1]);
-          of_[i][part] = *reinterpret_cast<const std::uint32_t*>(&both);
-        }
-      }
-    }
-
-   private:
-    template <int n>
-    friend class Sums;
-    std::uint32_t of_[k][4];
-  };
+  using Left = Fragments<Lane>::Left<k>;
 
   static __device__ void fetch(Half* to, const Half* from, bool there) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(Lane::shared_address(to)), "l"(from),
                  "r"(there ? 16 : 0)
                  : "memory");
   }
-  static __device__ void end_fetch() {
-    asm volatile("cp.async.commit_group;" ::: "memory");
-  }
+  static __device__ void end_fetch() { asm volatile("cp.async.commit_group;" ::: "memory"); }
   template <int last>
   static __device__ void await_fetched() {
     asm volatile("cp.async.wait_group %0;" ::"n"(last) : "memory");
@@ -189,12 +86,8 @@ class Team {
 
   __device__ explicit Team(float* shared) : shared_(shared) {}
 
-  __device__ int threads() const {
-    return static_cast<int>(blockDim.x);
-  }
-  __device__ float* shared() const {
-    return shared_;
-  }
+  __device__ int threads() const { return static_cast<int>(blockDim.x); }
+  __device__ float* shared() const { return shared_; }
 
   template <class Body>
   __device__ void run(Body body) const {
@@ -222,33 +115,6 @@ class Team {
   }
 
  private:
-  static __device__ int lane() {
-    return static_cast<int>(threadIdx.x) % 32;
-  }
-  static __device__ std::uint32_t shared_address(const Half* at) {
-    return static_cast<std::uint32_t>(__cvta_generic_to_shared(at));
-  }
-  /// Four matrices of 8 × 8; lane l gives the address of line l mod 8 of matrix l / 8.
-  template <bool transposed>
-  static __device__ void load_matrices(std::uint32_t (&to)[4], const Half* line) {
-    if constexpr (transposed) {
-      asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                   : "r"(shared_address(line)));
-    } else {
-      asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                   : "r"(shared_address(line)));
-    }
-  }
-  static __device__ void multiply_add(float (&sums)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
-                                      std::uint32_t b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  }
-
   float* shared_;
 };
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,145 +16,51 @@
 #include "models/compute/buffer.h"
 #include "models/compute/random.h"
 #include "models/compute/views.h"
+#include "tests/gpu/pairs.h"
 #include "tests/models/cuda/host_device.h"
 #include "tests/models/models_testing.h"
 
 namespace kolo::models {
 namespace {
 
+using smoke::Pair;
 using testing::host_devices;
-
-/// A tensor of the host and one of the GPU, with the same numbers to begin with.
-class Pair {
- public:
-  Pair() = default;
-  Pair(Compute& gpu, DType dtype, const Shape& shape, const std::vector<std::byte>& bytes)
-      : bytes_(bytes), host_({.data = bytes_.data(), .shape = shape, .dtype = dtype}), compute_(&gpu) {
-    gpu_ = memory_.make(gpu, dtype, shape, "a test");
-    gpu.copy(host_, gpu_);
-  }
-
-  const Tensor& of(const Compute& compute) const { return compute.device().kind == DeviceKind::cpu ? host_ : gpu_; }
-  const Tensor& host() const { return host_; }
-
-  /// f32 on the host, of another type on the GPU; with numbers that both have.
-  void narrow(DType dtype) {
-    const std::span floats(static_cast<float*>(host_.data), static_cast<std::size_t>(host_.elements()));
-    std::vector<std::uint16_t> halves(floats.size());
-    to_half(dtype == DType::bf16 ? Precision::bf16 : Precision::f16, floats, 1, halves);
-    gpu_ = memory_.make(*compute_, dtype, host_.shape, "a test");
-    compute_->copy({.data = halves.data(), .shape = host_.shape, .dtype = dtype}, gpu_);
-    const std::vector<double> narrowed = numbers(gpu_, halves.data());
-    std::ranges::transform(narrowed, floats.begin(), [](double value) { return static_cast<float>(value); });
-  }
-
-  std::vector<std::byte> read() const {
-    std::vector<std::byte> bytes(gpu_.bytes());
-    compute_->read(gpu_, bytes.data());
-    return bytes;
-  }
-  /// Elements as double.
-  static std::vector<double> numbers(const Tensor& like, const void* bytes) {
-    std::vector<double> all;
-    for (std::int64_t i = 0; i < like.elements(); ++i) {
-      if (like.dtype == DType::f64) all.push_back(static_cast<const double*>(bytes)[i]);
-      if (like.dtype == DType::u16) all.push_back(static_cast<const std::uint16_t*>(bytes)[i]);
-      if (like.dtype == DType::f32) all.push_back(static_cast<double>(static_cast<const float*>(bytes)[i]));
-      const auto half = [&] { return static_cast<const std::uint16_t*>(bytes)[i]; };
-      if (like.dtype == DType::bf16) all.push_back(static_cast<double>(to_float(BFloat16{half()})));
-      if (like.dtype == DType::f16) all.push_back(static_cast<double>(to_float(Float16{half()})));
-    }
-    return all;
-  }
-  /// The largest difference between the two, over the largest number.
-  double difference() const {
-    const std::vector<double> a = numbers(host_, bytes_.data()), b = numbers(gpu_, read().data());
-    double apart = 0, largest = 1e-30;
-    for (std::size_t i = 0; i < a.size(); ++i) {
-      if (std::isnan(a[i]) != std::isnan(b[i])) return INFINITY;
-      if (std::isnan(a[i]) || a[i] == b[i]) continue;
-      apart = std::max(apart, std::abs(a[i] - b[i]));
-      largest = std::max(largest, std::abs(a[i]));
-    }
-    return apart / largest;
-  }
-  bool same_bits() const { return read() == bytes_; }
-
- private:
-  std::vector<std::byte> bytes_;
-  Tensor host_{}, gpu_{};
-  Compute* compute_ = nullptr;
-  Buffer memory_;
-};
 
 class CudaComputeTest : public ::testing::Test {
  protected:
   CudaComputeTest() { host_devices() = {}; }
   void SetUp() override {
     if (!testing::has_gpu()) GTEST_SKIP() << "no GPU";
-    gpu = make_compute({DeviceKind::cuda, 0});
+    all.emplace();
+    cpu = &all->cpu();
+    gpu = &all->gpu();
   }
 
-  template <class T>
-  Pair pair(DType dtype, const Shape& shape, const std::vector<T>& values) {
-    std::vector<std::byte> bytes(values.size() * sizeof(T));
-    std::memcpy(bytes.data(), values.data(), bytes.size());
-    return {*gpu, dtype, shape, bytes};
-  }
-  Pair floats(const Shape& shape, const std::vector<float>& values) { return pair(DType::f32, shape, values); }
-  Pair integers(const std::vector<std::int32_t>& values) {
-    return pair(DType::i32, {static_cast<std::int64_t>(values.size())}, values);
-  }
-  std::vector<float> numbers(const Shape& shape) {
-    std::vector<float> values(static_cast<std::size_t>(shape.elements()));
-    for (float& value : values) value = random.symmetric(1);
-    return values;
-  }
-  Pair floats(const Shape& shape) { return floats(shape, numbers(shape)); }
-  /// Of any float type.
-  Pair items(DType dtype, const Shape& shape) {
-    if (dtype == DType::f32) return floats(shape);
-    std::vector<std::uint16_t> halves(static_cast<std::size_t>(shape.elements()));
-    to_half(dtype == DType::bf16 ? Precision::bf16 : Precision::f16, numbers(shape), 1, halves);
-    return pair(dtype, shape, halves);
-  }
-  /// Of what operations pass to each other.
-  Pair kept(DType items, const Shape& shape) {
-    Pair made = floats(shape);
-    if (gpu->kept(items) != DType::f32) made.narrow(gpu->kept(items));
-    return made;
-  }
-  Pair doubles(const Shape& shape, double value = NAN) {
-    return pair(DType::f64, shape, std::vector<double>(static_cast<std::size_t>(shape.elements()), value));
-  }
-  Pair choices(const Shape& shape) {
-    return pair(DType::u16, shape, std::vector<std::uint16_t>(static_cast<std::size_t>(shape.elements())));
-  }
-
+  Pair floats(const Shape& shape, const std::vector<float>& values) { return all->floats(shape, values); }
+  Pair floats(const Shape& shape) { return all->floats(shape); }
+  Pair items(DType dtype, const Shape& shape) { return all->items(dtype, shape); }
+  Pair kept(DType dtype, const Shape& shape) { return all->kept(dtype, shape); }
+  Pair integers(const std::vector<std::int32_t>& values) { return all->integers(values); }
+  Pair doubles(std::int64_t count, double value = NAN) { return all->doubles(count, value); }
+  Pair choices(const Shape& shape) { return all->choices(shape); }
+  std::vector<float> numbers(const Shape& shape) { return all->numbers(shape.elements()); }
   /// operation(compute, of) on both; of(pair) is the pair's tensor there.
-  template <class Operation>
-  void both(Operation operation) {
-    for (Compute* compute : {cpu.get(), gpu.get()}) {
-      operation(*compute, [compute](const Pair& one) -> const Tensor& { return one.of(*compute); });
-    }
-  }
+  void both(const smoke::Operation& operation) { all->run(operation); }
 
-  Random random{5};
-  const std::unique_ptr<Compute> cpu = make_compute();
-  std::unique_ptr<Compute> gpu;
+  std::optional<smoke::Both> all;
+  Compute *cpu = nullptr, *gpu = nullptr;
 };
 
 constexpr std::array all_items{DType::f32, DType::bf16, DType::f16};
 
 /// Differences of sums of up to some hundred numbers; of what is rounded to 16 bits, a unit of its last place.
 double tolerance(DType dtype) {
-  if (dtype == DType::bf16) return 1e-2;
-  return dtype == DType::f16 ? 2e-3 : 3e-6;
+  return dtype == DType::f32 ? 3e-6 : smoke::tolerance(dtype);
 }
 
 TEST_F(CudaComputeTest, FillCastAndAdd) {
   const Shape shape{3, 700};
-  const Pair a = floats(shape), b = floats(shape), sum = floats(shape), wide = doubles({1030});
+  const Pair a = floats(shape), b = floats(shape), sum = floats(shape), wide = doubles(1030);
   both([&](Compute& compute, auto of) {
     compute.add(of(a), of(b), of(sum));
     compute.fill(of(b), 0.3);
@@ -212,7 +119,7 @@ TEST_F(CudaComputeTest, BiasBackward) {
 TEST_F(CudaComputeTest, EmbeddingForwardAndBack) {
   for (const std::int64_t count : {1, 7, 1024, 4100}) {
     std::vector<std::int32_t> names;
-    for (std::int64_t i = 0; i < count; ++i) names.push_back(static_cast<std::int32_t>(random.below(50)));
+    for (std::int64_t i = 0; i < count; ++i) names.push_back(static_cast<std::int32_t>(all->random().below(50)));
     const Pair tokens = integers(names), table = floats({50, 5}), x = floats({count, 5}), d = floats({count, 5});
     both([&](Compute& compute, auto of) {
       compute.embed(of(table), of(tokens), of(x));
@@ -317,11 +224,11 @@ TEST_F(CudaComputeTest, CrossEntropy) {
   values[3 * classes + 4] = 95;
   values[5 * classes + 1] = NAN;
   const Pair targets = integers({3, 9, 1, 4, -1, 2}), logits = floats({rows, classes}, values);
-  const Pair d = floats({rows, classes}), sums = doubles({3}, 0.5), no_targets = integers({});
+  const Pair d = floats({rows, classes}), sums = doubles(3, 0.5), no_targets = integers({});
   both([&](Compute& compute, auto of) { compute.cross_entropy(of(logits), of(targets), 2, of(d), of(sums)); });
   EXPECT_LT(d.difference(), 3e-6);
   EXPECT_LT(sums.difference(), 1e-6);  // with a NaN
-  const Pair finite = doubles({3}, 0), few = integers({3, 7, 1, 4, -1});
+  const Pair finite = doubles(3, 0), few = integers({3, 7, 1, 4, -1});
   both([&](Compute& compute, auto of) {
     const Tensor some = part_of(of(logits), 0, {5, classes});
     compute.cross_entropy(some, of(few), 2, {}, of(finite));
@@ -335,7 +242,7 @@ TEST_F(CudaComputeTest, CrossEntropy) {
 /// Logits of 16 bits, and their gradient in place.
 TEST_F(CudaComputeTest, CrossEntropyOfWhatIsKept) {
   for (const std::int64_t classes : {70, 9000}) {
-    const Pair logits = kept(DType::bf16, {3, classes}), sums = doubles({3}, 0);
+    const Pair logits = kept(DType::bf16, {3, classes}), sums = doubles(3, 0);
     const Pair targets = integers({static_cast<std::int32_t>(classes - 1), -1, 5});
     both([&](Compute& compute, auto of) { compute.cross_entropy(of(logits), of(targets), 2, of(logits), of(sums)); });
     EXPECT_LT(sums.difference(), 1e-6);
@@ -376,7 +283,7 @@ TEST_F(CudaComputeTest, StagesOfAnyStrideAndPadding) {
       const Pair there = choices(gpu->choices(stage(host), of_x));
       for (const bool add : {false, true}) {
         both([&](Compute& compute, auto of) {
-          const Tensor& chosen = of(&compute == gpu.get() ? there : here);
+          const Tensor& chosen = of(&compute == gpu ? there : here);
           ImageStage one = stage(of);
           compute.convolve(one, of(x), of(y), chosen);
           if (norm) {
@@ -401,8 +308,8 @@ TEST_F(CudaComputeTest, PoolingKeepsNaN) {
     const Pair d = floats({1, 1, 1, 1}, {5}), chosen = choices({1, 1, 1, 1});
     gpu->pool(how, x.of(*gpu), y.of(*gpu), chosen.of(*gpu));
     gpu->pool_backward(how, chosen.of(*gpu), d.of(*gpu), dx.of(*gpu));
-    EXPECT_TRUE(std::isnan(Pair::numbers(y.host(), y.read().data())[0])) << place;
-    EXPECT_EQ(Pair::numbers(dx.host(), dx.read().data())[place], 5);
+    EXPECT_TRUE(std::isnan(y.numbers()[0])) << place;
+    EXPECT_EQ(dx.numbers()[place], 5);
   }
 }
 
@@ -412,8 +319,8 @@ TEST_F(CudaComputeTest, BatchNorm) {
     const Shape of_x{examples, 2, 7, 9}, of_w{channels, 2, 3, 3};
     const Pair x = floats(of_x), w = floats(of_w), gain = floats({channels}), bias = floats({channels});
     const Pair running_mean = floats({channels}), running_variance = floats({channels}, {1, 2, 3, 4, 5});
-    const Pair sums = doubles({channels + 1}), squares = doubles({channels}), own = doubles({2 * channels + 1});
-    const Pair mean = floats({channels}), inverse = doubles({channels}), products = doubles({2 * channels});
+    const Pair sums = doubles(channels + 1), squares = doubles(channels), own = doubles(2 * channels + 1);
+    const Pair mean = floats({channels}), inverse = doubles(channels), products = doubles(2 * channels);
     const Pair scale = floats({channels}), shift = floats({channels}), slope = floats({channels});
     const Pair offset = floats({channels}), d_gain = floats({channels}), d_bias = floats({channels});
     ImageStage shaped{.filters = w.host(), .activation = Activation::relu, .pooling = {.window = 2}};
@@ -422,7 +329,7 @@ TEST_F(CudaComputeTest, BatchNorm) {
     const Pair there = choices(gpu->choices(shaped, {3, 2, 7, 9}));
     both([&, examples = examples, keeps = keeps](Compute& compute, auto of) {
       Buffer outputs;
-      const Tensor& chosen = of(&compute == gpu.get() ? there : here);
+      const Tensor& chosen = of(&compute == gpu ? there : here);
       ImageStage stage = shaped;
       stage.filters = of(w);
       if (keeps) stage.convolved = outputs.make(compute, DType::f32, compute.convolved(stage, of_x), "a test");
@@ -463,7 +370,7 @@ TEST_F(CudaComputeTest, UpdatesOfManyTensors) {
     }
     pairs.push_back(std::make_unique<Pair>(floats(shape, values)));
   }
-  const Pair scale = floats({}, {0.37f}), squares = doubles({40}), again = doubles({40});
+  const Pair scale = floats({}, {0.37f}), squares = doubles(40), again = doubles(40);
   const auto all_same = [&] {
     bool same = true;
     for (const auto& one : pairs) same = same && one->same_bits();
