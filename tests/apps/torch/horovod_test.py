@@ -179,6 +179,17 @@ def a_group_that_is_refused_leaves_nothing():
     while not hvd.poll(dropped):
         time.sleep(0.001)
     equal(hvd.allreduce(full(2.0), name="dropped"), full(2.0))  # its name is free again
+    for turn in range(3):  # the rank that comes last finds its operation done at once
+        for kind in (hvd.allreduce_async, hvd.allgather_async):
+            if turn % 2 == RANK:
+                kind(full(1.0), name="twice")
+                raises_value(lambda: kind(full(1.0), name="twice"), "in flight")
+            hvd.barrier()
+            if turn % 2 != RANK:
+                kind(full(1.0), name="twice")
+                raises_value(lambda: kind(full(1.0), name="twice"), "in flight")
+            hvd.barrier()
+            time.sleep(0.002)
     hvd.shutdown()
 
 

@@ -24,6 +24,7 @@ class _Job:
         self.sets = {}  # number -> ProcessSet
         self.next_set = 1
         self.in_flight = {}  # handle -> operation: what nobody asks for goes on, too
+        self.last_of = {}  # name -> its last operation, until that is synchronized
         self.counts = {}  # (kind, number of the set) -> operations without a name
 
 

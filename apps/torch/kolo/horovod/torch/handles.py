@@ -1,6 +1,7 @@
 """Operations in flight, and the names that ranks match them by."""
 import itertools
 import threading
+import time
 
 from kolo.horovod.exceptions import NameInFlightError
 from kolo.horovod.torch import basics
@@ -9,16 +10,27 @@ from kolo.horovod.torch import basics
 class InFlight:
     """An operation and what its caller gets: `finish` makes that of the tensors that it has produced."""
 
-    def __init__(self, operation, finish):
-        self.operation, self.finish = operation, finish
+    def __init__(self, name, operation, finish):
+        self.name, self.operation, self.finish = name, operation, finish
+        self.since = time.monotonic()
+
+    def free_name(self):
+        if basics.job().last_of.get(self.name) is self:
+            del basics.job().last_of[self.name]
 
 
+CYCLE_SECONDS = 0.001  # Horovod's usual one
 numbers = itertools.count(1)
 lock = threading.Lock()
 
 
-def started(start, finish):
-    """Registers what start() submits. A name is free again when its operation is done, whether somebody has asked for its result or not."""
+def started(name, start, finish):
+    """Registers what start() submits. A name is free again once its operation was seen to be done, by synchronize() or poll(); or is done and a cycle
+    of Horovod's has passed, within which no operation of its ends: programs may count on that."""
+    last = basics.job().last_of.get(name)
+    if last is not None and time.monotonic() - last.since < CYCLE_SECONDS:
+        raise NameInFlightError(f"{name} is in flight (it was submitted less than a millisecond ago, and not synchronized); "
+                                "synchronize it first, or give another name")
     try:
         operation = start()
     except NameInFlightError:
@@ -27,15 +39,19 @@ def started(start, finish):
         operation = start()
     with lock:
         handle = next(numbers)
-    basics.job().in_flight[handle] = InFlight(operation, finish)
+    basics.job().in_flight[handle] = basics.job().last_of[name] = InFlight(name, operation, finish)
     return handle
 
 
 def poll(handle):
     """Whether synchronize() would return without waiting."""
-    if handle not in basics.job().in_flight:
+    entry = basics.job().in_flight.get(handle)
+    if entry is None:
         raise ValueError(f"handle {handle} is of no operation, or was synchronized already")
-    return basics.job().in_flight[handle].operation.done()
+    done = entry.operation.done()
+    if done:
+        entry.free_name()
+    return done
 
 
 def synchronize(handle):
@@ -43,6 +59,7 @@ def synchronize(handle):
     entry = basics.job().in_flight.pop(handle, None)
     if entry is None:
         raise ValueError(f"handle {handle} is of no operation, or was synchronized already")
+    entry.free_name()
     entry.operation.wait()
     return entry.finish(entry.operation)
 
