@@ -30,11 +30,13 @@ struct Bf16Attention {
   static constexpr int threads = 32 * warps;
   static constexpr int block_rows = warp_rows * warps;
   static constexpr int stride = tile_side * columns + 8;  ///< of a row in shared memory: no two of eight in a bank
-  static constexpr int tile_halves = tile * stride;
+  static constexpr Index tile_halves = Index{tile} * stride;
 
   Index sequences = 0, positions = 0, heads = 0, kv_heads = 0, head_dim = 0, width = 0;
   const Half *q = nullptr, *k = nullptr, *v = nullptr;
 
+  /// The first of a warp's rows in its block.
+  static constexpr Index row_of(int warp) { return Index{warp_rows} * warp; }
   constexpr Index block_tiles() const { return divided_up(positions, block_rows); }
   constexpr Index tiles() const { return divided_up(positions, tile); }
   /// The first row of one of all heads.
@@ -98,9 +100,9 @@ struct AttendBf16 : Bf16Attention<columns, 8> {
       team.end_fetch();
       team.template await_fetched<1>();
       team.warps([&](int warp) {
-        const Index row = first + warp * warp_rows, key = key_tile * tile;
+        const Index row = first + Base::row_of(warp), key = key_tile * tile;
         if (key_tile == 0) {
-          q.load(warp, queries + warp * warp_rows * Base::stride, Base::stride);
+          q.load(warp, queries + Base::row_of(warp) * Base::stride, Base::stride);
           sums.fill(warp, 0);
           total.fill(warp, 0);
           largest.fill(warp, -HUGE_VALF);
@@ -131,7 +133,7 @@ struct AttendBf16 : Bf16Attention<columns, 8> {
       });
     }
     team.warps([&](int warp) {
-      const Index row = first + warp * warp_rows;
+      const Index row = first + Base::row_of(warp);
       sums.change_rows(warp, total, [](float x, float of_row) { return x / of_row; });
       sums.read(warp, [&](int i, int column, float x, float next) {
         if (row + i >= this->positions || column >= this->head_dim) return;
@@ -221,7 +223,7 @@ struct AttendBf16BackwardKeys : Bf16Back<columns> {
     Half* const queries = values + Base::tile_halves;  // two tiles each
     Half* const gradients = queries + 2 * Base::tile_halves;
     float* const log_bases = team.shared() + 6 * Base::tile_halves / 2;  // of two tiles
-    float* const inners = log_bases + 2 * tile;
+    float* const inners = log_bases + Index{2} * tile;
     typename Team::template Left<columns> k, v;
     typename Team::template Sums<2 * columns> k_sums, v_sums;
 
@@ -250,10 +252,10 @@ struct AttendBf16BackwardKeys : Bf16Back<columns> {
       team.end_fetch();
       team.template await_fetched<1>();
       team.warps([&](int warp) {
-        const Index key = key_tile + warp * warp_rows;
+        const Index key = key_tile + Base::row_of(warp);
         if (number == 0) {
-          k.load(warp, keys + warp * warp_rows * Base::stride, Base::stride);
-          v.load(warp, values + warp * warp_rows * Base::stride, Base::stride);
+          k.load(warp, keys + Base::row_of(warp) * Base::stride, Base::stride);
+          v.load(warp, values + Base::row_of(warp) * Base::stride, Base::stride);
           k_sums.fill(warp, 0);
           v_sums.fill(warp, 0);
         }
@@ -281,8 +283,8 @@ struct AttendBf16BackwardKeys : Bf16Back<columns> {
       });
     }
     team.warps([&](int warp) {
-      this->write(warp, k_sums, key_tile + warp * warp_rows, dk + first_kv);
-      this->write(warp, v_sums, key_tile + warp * warp_rows, dv + first_kv);
+      this->write(warp, k_sums, key_tile + Base::row_of(warp), dk + first_kv);
+      this->write(warp, v_sums, key_tile + Base::row_of(warp), dv + first_kv);
     });
   }
 };
@@ -323,10 +325,10 @@ struct AttendBf16BackwardRows : Bf16Back<columns> {
       team.end_fetch();
       team.template await_fetched<1>();
       team.warps([&](int warp) {
-        const Index row = at * tile + warp * warp_rows;
+        const Index row = at * tile + Base::row_of(warp);
         if (key_tile == 0) {
-          q.load(warp, queries + warp * warp_rows * Base::stride, Base::stride);
-          d.load(warp, gradients + warp * warp_rows * Base::stride, Base::stride);
+          q.load(warp, queries + Base::row_of(warp) * Base::stride, Base::stride);
+          d.load(warp, gradients + Base::row_of(warp) * Base::stride, Base::stride);
           sums.fill(warp, 0);
           const auto of_row = [&](const float* numbers, float otherwise) {
             return [=, this](int i) { return row + i < this->positions ? numbers[of_head + row + i] : otherwise; };
@@ -357,7 +359,7 @@ struct AttendBf16BackwardRows : Bf16Back<columns> {
         }
       });
     }
-    team.warps([&](int warp) { this->write(warp, sums, at * tile + warp * warp_rows, dq + of_head * this->width); });
+    team.warps([&](int warp) { this->write(warp, sums, at * tile + Base::row_of(warp), dq + of_head * this->width); });
   }
 };
 
