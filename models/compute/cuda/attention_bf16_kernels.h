@@ -66,6 +66,7 @@ struct Bf16Attention {
 template <int columns>
 struct AttendBf16 : Bf16Attention<columns, 8> {
   using Base = Bf16Attention<columns, 8>;
+  static constexpr int together = columns <= 4 ? 2 : 1;  ///< blocks on a multiprocessor
   Half* out = nullptr;
   float* log_sums = nullptr;
 
@@ -190,6 +191,7 @@ template <int columns>
 struct Bf16Back : Bf16Attention<columns, tile / warp_rows> {
   using Base = Bf16Attention<columns, tile / warp_rows>;
   static constexpr int half = tile / 2;
+  static constexpr int together = columns <= 4 ? 3 : 2;
   const Half* d_out = nullptr;  ///< as q
   const float *log_sums = nullptr, *inner = nullptr;
 

@@ -118,8 +118,15 @@ class Team {
   float* shared_;
 };
 
+/// Blocks that a multiprocessor is to have room for, in its registers.
 template <class K>
-__global__ void __launch_bounds__(K::threads) run_kernel(const __grid_constant__ K kernel) {
+constexpr int together() {
+  if constexpr (requires { K::together; }) return K::together;
+  return 1;
+}
+
+template <class K>
+__global__ void __launch_bounds__(K::threads, together<K>()) run_kernel(const __grid_constant__ K kernel) {
   extern __shared__ __align__(128) double shared[];  // as squares of tensor cores must be
   kernel(Team(reinterpret_cast<float*>(shared)), static_cast<Index>(blockIdx.x));
 }
