@@ -85,6 +85,7 @@ void ParallelModel::begin_step(const StepWork& work, bool give_up) {
   totals_ = {0, says(give_up), says(work.stops), says(work.stores), work.written.on_disk, work.written.lost};
   targets_ = 0;
   counted_ = false;
+  const Losses last_losses = std::exchange(losses_, {});
   try {
     totals_[0] = passes(work);
   } catch (const Error&) {
@@ -97,11 +98,12 @@ void ParallelModel::begin_step(const StepWork& work, bool give_up) {
     parallel_.ready_rest();
   }
   parallel_.use_all();  // also what this rank's examples, or the lack of them, had no use for
+  totals_[0] += sum_of(last_losses);
   const Tensor totals = view(std::span(totals_));
   totals_handle_ = session_->all_reduce_async(totals_name_, totals, totals);
 }
 
-/// Returns the sum of the losses of this rank's targets.
+/// Returns the sum of the losses of this rank's targets, unless that is late.
 double ParallelModel::passes(const StepWork& work) {
   double loss_sum = 0;
   for (std::int64_t micro = 0; micro < work.micro_batches; ++micro) {
@@ -112,9 +114,27 @@ double ParallelModel::passes(const StepWork& work) {
     counted_ = last;
     parallel_.skip_sync(!last);
     const auto ready = [&](std::size_t index) { parallel_.ready(index); };
-    loss_sum += model_->forward_backward(batch, ready, {.add = micro > 0, .scale = work.loss_scale}).loss_sum;
+    models::Slot& slot = model_->own_slot();
+    model_->forward(batch, slot, models::Purpose::training);
+    model_->backward(slot, ready, {.add = micro > 0, .scale = work.loss_scale});
+    if (on_gpu_)
+      losses_.push_back(model_->compute().read_later(model_->sums(slot)));
+    else
+      loss_sum += model_->result(slot).loss_sum;
   }
   return loss_sum;
+}
+
+double ParallelModel::sum_of(const Losses& losses) {
+  double sum = 0;
+  for (const auto& reading : losses) sum += *static_cast<const double*>(reading->wait());
+  return sum;
+}
+
+double ParallelModel::late_loss() {
+  double sum = sum_of(std::exchange(losses_, {}));
+  session_->all_reduce("late loss", view_scalar(sum));
+  return sum;
 }
 
 /// A rank that failed to make its batch takes part with an empty one: others may wait for it in the middle of their
@@ -150,6 +170,7 @@ StepResult ParallelModel::finish_step(const Summed& summed) {
   result_.stops = totals_[2] > 0;
   result_.stores = totals_[3] > 0;
   result_.written = {totals_[4], totals_[5]};
+  result_.late = on_gpu_;
   return std::exchange(result_, {});
 }
 

@@ -13,6 +13,7 @@
 #include <kolo/data_parallel.h>
 #include <kolo/session.h>
 
+#include "models/compute/compute.h"
 #include "models/compute/precision.h"
 #include "models/model/model.h"
 #include "models/optim/optimizer.h"
@@ -40,13 +41,14 @@ struct StepWork {
 
 /// The outcome of one training step.
 struct StepResult {
-  double loss_sum = 0;   ///< over all targets of all ranks
+  double loss_sum = 0;   ///< over all targets of all ranks; late: of the step before, unless late_loss() gave that
   double targets = 0;    ///< counted on all ranks
   bool give_up = false;  ///< a rank asked to end the training, or failed
   bool stops = false;    ///< a rank was asked to, see StepWork
   bool stores = false;
   WrittenParts written;        ///< of all ranks
   std::exception_ptr problem;  ///< why this rank failed
+  bool late = false;           ///< on a GPU, which computes the losses while the program goes on
 };
 
 /// Elements of the smallest parameter that is worth sharing out among ranks.
@@ -95,6 +97,9 @@ class ParallelModel {
   /// `summed`.
   StepResult finish_step(const Summed& summed);
 
+  /// The loss_sum of the last step, if it is late: waits until it is computed. Errors: Error.
+  double late_loss();
+
   /// The shard that this rank updates, for each parameter.
   const std::vector<models::Shard>& shards() const { return shards_; }
 
@@ -110,7 +115,10 @@ class ParallelModel {
  private:
   class GatheredValues;
 
+  using Losses = std::vector<std::unique_ptr<models::Reading>>;
+
   double passes(const StepWork& work);
+  static double sum_of(const Losses& losses);
   models::Batch next_batch(const StepWork& work);
   void fail();
 
@@ -129,6 +137,7 @@ class ParallelModel {
   models::ParameterStore* store_;  // the model's own
   bool on_gpu_;
   std::unique_ptr<GatheredValues> gathered_values_;
+  Losses losses_;  // of the last step's micro-batches, on their way from the GPU
   Handle totals_handle_;  // last, so that it ends before its memory does
 };
 

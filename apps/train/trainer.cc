@@ -87,6 +87,7 @@ std::optional<Trainer::End> Trainer::step(std::int64_t step) {
                       listener_gives_up());
   update_.begin(job_->schedule().at(step), parallel.gradient_scale());
   const StepResult result = parallel.finish_step([this](std::size_t index) { update_.arrived(index); });
+  if (late_loss_) know_loss(result.loss_sum);
   report_last_step();  // all ranks are past it: nobody waits for its norm any more
   checkpoints_->settle(result.written);
   if (result.give_up) {
@@ -95,14 +96,17 @@ std::optional<Trainer::End> Trainer::step(std::int64_t step) {
   }
   const models::UpdateResult updated = update_.finish([this](double squares) { return sum(squares); });
   unreported_ = event_of(step, result);
+  unreported_targets_ = result.targets;
+  late_loss_ = result.late;
+  late_norm_ = updated.late;
   unreported_->seconds = seconds_since(start);
   unreported_->wait_seconds = parallel.wait_seconds() - waited;
   step_time_.add(unreported_->seconds);
   unreported_->loss_scale = job_->loss_scale() == nullptr ? 0 : loss_scale;
   unreported_->skipped = updated.skipped;
-  sum_norm(updated.norm);
+  if (!late_norm_) sum_norm(updated.norm);
   norms_.on_step(step, update_);
-  check_diverged(*unreported_);
+  if (!late_loss_) check_diverged(*unreported_);
   if (updated.skipped) report_last_step();
   if (evaluation_due(step + 1)) evaluate_some(step + 1);
   if (checkpoints_->due(step + 1, result.stops || result.stores)) store(step + 1);
@@ -131,9 +135,21 @@ void Trainer::sum_norm(const models::GradientNorm& norm) {
   if (!norm_.summed) norm_handle_ = session_->all_reduce_async("norm", view_scalar(norm_.shard_squares));
 }
 
+void Trainer::know_loss(double loss_sum) {
+  late_loss_ = false;
+  if (!unreported_) return;
+  unreported_->loss = loss_sum / unreported_targets_;
+  check_diverged(*unreported_);
+}
+
 /// Listeners hear of a step once its norm is known: during the next one, or before an evaluation or a checkpoint.
 void Trainer::report_last_step() {
   if (!unreported_) return;
+  if (std::exchange(late_norm_, false)) {
+    const models::UpdateResult result = update_.late_result();
+    unreported_->skipped = result.skipped;
+    sum_norm(result.norm);
+  }
   norm_handle_.wait();
   unreported_->grad_norm = norm_.value();
   const StepEvent event = *std::exchange(unreported_, std::nullopt);
@@ -160,6 +176,7 @@ void Trainer::check_gradients(const StepEvent& event) {
 
 /// All of the last step is done: it is reported, and values are complete.
 void Trainer::settle() {
+  if (late_loss_) know_loss(job_->parallel().late_loss());
   report_last_step();
   job_->parallel().complete_values();
 }

@@ -51,6 +51,7 @@ class Trainer {
   double seconds_between_evaluations() const;
   void measure_peak();
   void sum_norm(const models::GradientNorm& norm);
+  void know_loss(double loss_sum);
   void report_last_step();
   void settle();
   models::Batch next_batch();
@@ -76,7 +77,9 @@ class Trainer {
   double data_seconds_ = 0;  // of the step under way, waiting for batches
   std::optional<models::Prefetcher> batches_;
   std::int64_t evaluated_at_ = -1;       // steps done then
-  std::optional<StepEvent> unreported_;  // the last step, until its norm is known
+  std::optional<StepEvent> unreported_;  // the last step, until its norm and its loss are known
+  double unreported_targets_ = 0;
+  bool late_loss_ = false, late_norm_ = false;
   models::GradientNorm norm_;            // its, on its way
   Handle norm_handle_;                   // last, so that it ends before its memory does
 };

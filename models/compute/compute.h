@@ -114,8 +114,14 @@ struct UpdatedTensor {
 struct SgdStep {
   float lr = 0;
   float momentum = 0;
-  Tensor gradient_scale;  ///< f32, one number: the factor of gradients
+  Tensor gradient_scale;  ///< f32 [2]: the factor of gradients; and 1, or 0 if nothing is to be updated
 };
+
+/// What makes a norm at most `most`; as PyTorch's clip_grad_norm_, whose 1e-6 keeps a norm of 0 from dividing.
+constexpr double clip_factor(double norm, double most) {
+  const double factor = most / (norm + 1e-6);
+  return factor < 1 ? factor : 1;
+}
 
 struct AdamStep {
   double lr = 0;
@@ -123,6 +129,14 @@ struct AdamStep {
   std::int64_t step = 1;  ///< from 1
   bool decoupled = true;  ///< AdamW: decay is subtracted from the value; else it is added to the gradient
   Tensor gradient_scale;
+};
+
+/// Numbers on their way to the host.
+class Reading {
+ public:
+  virtual ~Reading() = default;
+  /// Waits until they are there. They stay as long as this lives.
+  virtual const void* wait() = 0;
 };
 
 /// Whole-tensor operations of one device: all the arithmetic of models. An implementation is chosen at run time, with
@@ -159,6 +173,8 @@ class Compute {
   virtual void copy(const Tensor& from, const Tensor& to) = 0;
   /// The same into host memory, waiting until it is there.
   virtual void read(const Tensor& from, void* to) = 0;
+  /// The same without waiting: of what `from` is when all before has run. The result must not outlive this.
+  virtual std::unique_ptr<Reading> read_later(const Tensor& from) = 0;
   /// Sets every element, f32 or f64, to a number.
   virtual void fill(const Tensor& x, double value) = 0;
   /// to = from, rounded or widened: one of them is f32.
@@ -258,6 +274,9 @@ class Compute {
 
   /// sums[i] (f64) = the sum of the squares of tensor i, in f64, in an order that depends on its size only.
   virtual void sums_of_squares(std::span<const Tensor> tensors, const Tensor& sums) = 0;
+  /// scale, as SgdStep::gradient_scale, of gradients whose sums of squares (f64) are known: `factor`, or less where the
+  /// norm factor·√Σ is above `most`, so that it is not; and nothing is updated where the norm is not finite.
+  virtual void clip(double factor, double most, const Tensor& squares, const Tensor& scale) = 0;
   /// The steps of Sgd and Adam (models/optim/optimizer.h). Unless `squares` is empty it gets sums_of_squares() of the
   /// gradients, which are then read once.
   virtual void sgd(const SgdStep& step, std::span<const UpdatedTensor> tensors, const Tensor& squares) = 0;

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <vector>
 
 #include "models/compute/cpu_items.h"
 #include "models/compute/denormals.h"
@@ -42,6 +44,17 @@ void CpuCompute::copy(const Tensor& from, const Tensor& to) {
 
 void CpuCompute::read(const Tensor& from, void* to) {
   if (from.bytes() > 0) std::memcpy(to, from.data, from.bytes());
+}
+
+std::unique_ptr<Reading> CpuCompute::read_later(const Tensor& from) {
+  struct Copy final : Reading {
+    const void* wait() override { return bytes.data(); }
+    std::vector<std::byte> bytes;
+  };
+  auto copy = std::make_unique<Copy>();
+  copy->bytes.resize(from.bytes());
+  read(from, copy->bytes.data());
+  return copy;
 }
 
 void CpuCompute::fill(const Tensor& x, double value) {

@@ -20,6 +20,7 @@ class CpuCompute final : public Compute {
   std::size_t scratch_bytes() const override;
   void copy(const Tensor& from, const Tensor& to) override;
   void read(const Tensor& from, void* to) override;
+  std::unique_ptr<Reading> read_later(const Tensor& from) override;
   void fill(const Tensor& x, double value) override;
   void cast(const Tensor& from, const Tensor& to) override;
   void add(const Tensor& a, const Tensor& b, const Tensor& sum) override;
@@ -59,6 +60,7 @@ class CpuCompute final : public Compute {
   void batch_fold_backward(const BatchStatistics& statistics, const Tensor& gain, const Tensor& slope,
                            const Tensor& offset) override;
 
+  void clip(double factor, double most, const Tensor& squares, const Tensor& scale) override;
   void sums_of_squares(std::span<const Tensor> tensors, const Tensor& sums) override;
   void sgd(const SgdStep& step, std::span<const UpdatedTensor> tensors, const Tensor& squares) override;
   void adam(const AdamStep& step, std::span<const UpdatedTensor> tensors, const Tensor& squares) override;

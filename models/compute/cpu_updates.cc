@@ -49,7 +49,17 @@ void CpuCompute::sums_of_squares(std::span<const Tensor> tensors, const Tensor& 
   for (const Tensor& tensor : tensors) *to++ = for_pieces(tensor, true, [](std::int64_t, std::int64_t) {});
 }
 
+void CpuCompute::clip(double factor, double most, const Tensor& squares, const Tensor& scale) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < squares.elements(); ++i) sum += data_of<double>(squares)[i];
+  const double norm = factor * std::sqrt(sum);
+  const bool finite = std::isfinite(norm);
+  data_of(scale)[0] = finite ? static_cast<float>(factor * clip_factor(norm, most)) : 0.0f;
+  data_of(scale)[1] = finite ? 1.0f : 0.0f;
+}
+
 void CpuCompute::sgd(const SgdStep& step, std::span<const UpdatedTensor> tensors, const Tensor& squares) {
+  if (data_of(step.gradient_scale)[1] == 0) return;
   const DenormalsAreZero in_here;
   const float momentum = step.momentum, lr = step.lr, scale = *data_of(step.gradient_scale);
   double* sums = data_of<double>(squares);
@@ -68,6 +78,7 @@ void CpuCompute::sgd(const SgdStep& step, std::span<const UpdatedTensor> tensors
 }
 
 void CpuCompute::adam(const AdamStep& step, std::span<const UpdatedTensor> tensors, const Tensor& squares) {
+  if (data_of(step.gradient_scale)[1] == 0) return;
   const DenormalsAreZero in_here;
   const auto t = static_cast<double>(step.step);
   const auto beta1 = static_cast<float>(step.beta1), rest1 = static_cast<float>(1 - step.beta1);

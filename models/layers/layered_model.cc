@@ -201,12 +201,8 @@ void LayeredModel::backward(Slot& slot, const GradReady& grad_ready, const Pass&
   }
 }
 
-BatchResult LayeredModel::result(const Slot& slot) {
-  std::array<double, 3> sums{};
-  compute_->read(static_cast<const LayeredSlot&>(slot).sums, sums.data());
-  return {.loss_sum = sums[0],
-          .correct = static_cast<std::int64_t>(sums[1]),
-          .targets = static_cast<std::int64_t>(sums[2])};
+Tensor LayeredModel::sums(const Slot& slot) const {
+  return static_cast<const LayeredSlot&>(slot).sums;
 }
 
 std::span<const float> LayeredModel::logits_of_rows(const Batch& batch, std::int64_t first, std::int64_t count) {

@@ -42,7 +42,7 @@ class LayeredModel : public Model {
   std::unique_ptr<Slot> make_slot() const override;
   void forward(const Batch& batch, Slot& slot, Purpose purpose) override;
   void backward(Slot& slot, const GradReady& grad_ready, const Pass& pass) override;
-  BatchResult result(const Slot& slot) override;
+  Tensor sums(const Slot& slot) const override;
   Slot& own_slot() override;
   std::size_t activation_bytes() const override;
 

@@ -65,6 +65,14 @@ void bind_parameters(std::span<Parameter> parameters, Device device, const Tenso
   }
 }
 
+BatchResult Model::result(const Slot& slot) {
+  std::array<double, 3> numbers{};
+  compute().read(sums(slot), numbers.data());
+  return {.loss_sum = numbers[0],
+          .correct = static_cast<std::int64_t>(numbers[1]),
+          .targets = static_cast<std::int64_t>(numbers[2])};
+}
+
 BatchResult Model::forward_backward(const Batch& batch, const GradReady& grad_ready, const Pass& pass) {
   Slot& slot = own_slot();
   forward(batch, slot, Purpose::training);

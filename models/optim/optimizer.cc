@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "models/compute/views.h"
 #include "models/util/error.h"
 
 namespace kolo::models {
@@ -15,7 +16,13 @@ Optimizer::Optimizer(std::span<const Parameter> parameters, std::vector<Shard> s
 
 void Optimizer::count_step(double gradient_scale) {
   ++steps_begun_;
-  compute_->fill(this->gradient_scale(), gradient_scale);
+  compute_->fill(this->gradient_scale(), 1);
+  compute_->fill(part_of(this->gradient_scale(), 0, {1}), gradient_scale);
+}
+
+void Optimizer::begin_clipped_step(double lr, double gradient_scale, double most, const Tensor& squares) {
+  begin_step(lr, gradient_scale);
+  compute_->clip(gradient_scale, most, squares, this->gradient_scale());
 }
 
 void Optimizer::step(double lr, double gradient_scale) {

@@ -46,6 +46,10 @@ class Optimizer {
   /// gradient_scale  factor of the gradients: 1 / targets of the step, over all ranks
   virtual void begin_step(double lr, double gradient_scale) = 0;
 
+  /// The same, of gradients whose sums of squares (f64, where the parameters are) are known: they are scaled down where
+  /// their norm is above `most`, and nothing is updated if it is not finite.
+  void begin_clipped_step(double lr, double gradient_scale, double most, const Tensor& squares);
+
   /// Updates this rank's shard of parameter `index`, from its gradients.
   ///
   /// squares  f64, one number: becomes the sum of the squares of these gradients; empty: not wanted
@@ -74,7 +78,7 @@ class Optimizer {
 
   void count_step(double gradient_scale);
   /// On the device, of the step that was counted last.
-  Tensor gradient_scale() { return scale_memory_.make(*compute_, DType::f32, Shape{}, "a step's scale"); }
+  Tensor gradient_scale() { return scale_memory_.make(*compute_, DType::f32, {2}, "a step's scale"); }
 
   /// updated(index) of each parameter that is trained.
   template <class Updated>

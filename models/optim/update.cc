@@ -46,9 +46,8 @@ std::vector<double> Update::squares() const {
   return squares;
 }
 
-GradientNorm Update::norm() const {
-  GradientNorm norm{.scale = gradient_scale_};
-  const std::vector<double> squares = this->squares();
+GradientNorm Update::norm_of(std::span<const double> squares, double scale) const {
+  GradientNorm norm{.scale = scale};
   for (std::size_t i = 0; i < squares.size(); ++i) {
     if (shards_[i].split) norm.summed = false;
     (shards_[i].split ? norm.shard_squares : norm.squares) += squares[i];
@@ -56,18 +55,38 @@ GradientNorm Update::norm() const {
   return norm;
 }
 
+bool Update::is_late() const {
+  if (optimizer_->compute().device().kind == DeviceKind::cpu || loss_scale_ != nullptr) return false;
+  return !clip_ || std::ranges::none_of(shards_, &Shard::split);
+}
+
+UpdateResult Update::late_result() {
+  const std::span squares(static_cast<const double*>(late_squares_->wait()), shards_.size());
+  const GradientNorm norm = norm_of(squares, late_scale_);
+  late_squares_.reset();
+  return {.norm = norm, .skipped = clip_.has_value() && !std::isfinite(norm.value())};
+}
+
 UpdateResult Update::finish(const SumOverRanks& sum) {
-  GradientNorm norm = this->norm();
-  if (!waits_for_norm()) return {.norm = norm};
-  if (!norm.summed) norm.shard_squares = sum(norm.shard_squares);
-  norm.summed = true;
-  const double before = norm.value();
-  const bool skipped = !std::isfinite(before);
-  if (loss_scale_ != nullptr) loss_scale_->note(skipped);
-  if (skipped) return {.norm = norm, .skipped = true};
-  // As PyTorch's clip_grad_norm_, with its 1e-6 that keeps a norm of 0 from dividing.
-  const double clipped = clip_ ? std::min(1.0, *clip_ / (before + 1e-6)) : 1.0;
-  optimizer_->begin_step(lr_, gradient_scale_ * clipped);
+  UpdateResult result{.late = is_late()};
+  if (result.late) {
+    late_squares_ = optimizer_->compute().read_later(squares_);
+    late_scale_ = gradient_scale_;
+    if (!waits_for_norm()) return result;
+    optimizer_->begin_clipped_step(lr_, gradient_scale_, *clip_, squares_);
+  } else {
+    GradientNorm norm = norm_of(squares(), gradient_scale_);
+    if (!waits_for_norm()) return {.norm = norm};
+    if (!norm.summed) norm.shard_squares = sum(norm.shard_squares);
+    norm.summed = true;
+    const double before = norm.value();
+    const bool skipped = !std::isfinite(before);
+    if (loss_scale_ != nullptr) loss_scale_->note(skipped);
+    if (skipped) return {.norm = norm, .skipped = true};
+    const double clipped = clip_ ? clip_factor(before, *clip_) : 1.0;
+    optimizer_->begin_step(lr_, gradient_scale_ * clipped);
+    result = {.norm = norm};
+  }
   const bool at_once = optimizer_->compute().device().kind != DeviceKind::cpu;
   if (at_once) optimizer_->update_all();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -75,7 +94,7 @@ UpdateResult Update::finish(const SumOverRanks& sum) {
     if (!at_once) optimizer_->update(i);
     if (updated_) updated_(i);
   }
-  return {.norm = norm};
+  return result;
 }
 
 void LossScale::set(float value, std::int64_t good_steps) {

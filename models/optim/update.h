@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -52,6 +53,7 @@ struct GradientNorm {
 struct UpdateResult {
   GradientNorm norm;     ///< nobody has waited for its sum unless that clips or scales
   bool skipped = false;  ///< the gradients are not finite: values are as they were
+  bool late = false;     ///< both are not known yet: ask late_result() for them
 };
 
 /// Applies a step's summed gradients: computes their norm, clips them, and runs the optimizer. Equal gradients give
@@ -85,6 +87,10 @@ class Update {
   /// sum  called once if any parameter is split and the norm clips or scales
   UpdateResult finish(const SumOverRanks& sum = {});
 
+  /// Of a step whose result is late, once, before the next finish(): on a GPU, which the program does not wait for
+  /// unless the norm must be summed over ranks or the loss scale depends on it.
+  UpdateResult late_result();
+
   /// Of the last step, for each parameter: the sum of the squares of its gradient, over this rank's shard, as it
   /// arrived; the factor makes the mean's gradient of it, before clipping.
   std::vector<double> squares() const;
@@ -92,7 +98,8 @@ class Update {
 
  private:
   bool waits_for_norm() const { return clip_ || loss_scale_ != nullptr; }
-  GradientNorm norm() const;
+  bool is_late() const;
+  GradientNorm norm_of(std::span<const double> squares, double scale) const;
 
   Optimizer* optimizer_;
   std::span<const Parameter> parameters_;
@@ -104,6 +111,8 @@ class Update {
   double gradient_scale_ = 1;
   Buffer squares_memory_;
   Tensor squares_;  // f64 sums, one for each parameter, so that the order of arrival does not matter
+  std::unique_ptr<Reading> late_squares_;
+  double late_scale_ = 1;
 };
 
 }  // namespace kolo::models

@@ -149,7 +149,7 @@ void check_updates(Line& line) {
     }
     pairs.push_back(std::make_unique<Pair>(both.floats(shape, values)));
   }
-  const Pair scale = both.floats({}, {0.37F}), squares = both.doubles(140, 0), again = both.doubles(140, 0);
+  const Pair scale = both.floats({2}, {0.37F, 1}), squares = both.doubles(140, 0), again = both.doubles(140, 0);
   both.run([&](Compute& compute, const Of& of) {
     std::vector<UpdatedTensor> tensors;
     std::vector<Tensor> gradients;

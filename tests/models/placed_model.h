@@ -52,7 +52,9 @@ class PlacedModel {
         };
         took_loss(model_->forward_backward(batches[add ? 1 : 0], ready, {.add = add}).loss_sum);
       }
-      took_step(step, update.finish().norm.value());
+      models::UpdateResult result = update.finish();
+      if (result.late) result = update.late_result();
+      took_step(step, result.norm.value());
     }
     took_loss(model_->evaluate(batches[0]).loss_sum);
   }

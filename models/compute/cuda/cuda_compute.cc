@@ -19,7 +19,7 @@ bool in_eights(Index width, std::initializer_list<Tensor> tensors) {
          });
 }
 
-CudaCompute::CudaCompute(int index) : index_(index), device_(open_device(index)) {}
+CudaCompute::CudaCompute(int index) : index_(index), device_(open_device(index)), staging_(*device_) {}
 
 std::size_t CudaCompute::scratch_bytes() const {
   std::size_t sum = 0;
@@ -31,12 +31,20 @@ std::size_t CudaCompute::scratch_bytes() const {
 }
 
 void CudaCompute::copy(const Tensor& from, const Tensor& to) {
-  if (from.bytes() > 0) device_->copy(to.data, from.data, from.bytes());
+  if (from.bytes() == 0) return;
+  if (from.device.kind == DeviceKind::cpu)
+    staging_.upload(to.data, from.data, from.bytes());
+  else
+    device_->copy(to.data, from.data, from.bytes());
 }
 
 void CudaCompute::read(const Tensor& from, void* to) {
   if (from.bytes() > 0) device_->copy(to, from.data, from.bytes());
   device_->wait();
+}
+
+std::unique_ptr<Reading> CudaCompute::read_later(const Tensor& from) {
+  return staging_.download(from.data, from.bytes());
 }
 
 void CudaCompute::fill(const Tensor& x, double value) {

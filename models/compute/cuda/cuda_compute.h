@@ -7,6 +7,7 @@
 #include "models/compute/buffer.h"
 #include "models/compute/compute.h"
 #include "models/compute/cuda/device.h"
+#include "models/compute/cuda/staging.h"
 #include "models/compute/views.h"
 
 namespace kolo::models::cuda {
@@ -32,6 +33,7 @@ class CudaCompute final : public Compute {
   std::size_t scratch_bytes() const override;
   void copy(const Tensor& from, const Tensor& to) override;
   void read(const Tensor& from, void* to) override;
+  std::unique_ptr<Reading> read_later(const Tensor& from) override;
   void fill(const Tensor& x, double value) override;
   void cast(const Tensor& from, const Tensor& to) override;
   void add(const Tensor& a, const Tensor& b, const Tensor& sum) override;
@@ -72,6 +74,7 @@ class CudaCompute final : public Compute {
   void batch_fold_backward(const BatchStatistics& statistics, const Tensor& gain, const Tensor& slope,
                            const Tensor& offset) override;
 
+  void clip(double factor, double most, const Tensor& squares, const Tensor& scale) override;
   void sums_of_squares(std::span<const Tensor> tensors, const Tensor& sums) override;
   void sgd(const SgdStep& step, std::span<const UpdatedTensor> tensors, const Tensor& squares) override;
   void adam(const AdamStep& step, std::span<const UpdatedTensor> tensors, const Tensor& squares) override;
@@ -86,6 +89,7 @@ class CudaCompute final : public Compute {
   int index_;
   bool tf32_ = false;
   std::unique_ptr<ComputeDevice> device_;
+  Staging staging_;
   // What one operation needs; the next one in the stream's order may overwrite it.
   Buffer parts_, keys_, convolved_, gradient_;
   Buffer head_gradients_[3], inner_, d_heads_;  // of attention's pass back

@@ -147,6 +147,24 @@ void launch_kernel(const K& kernel) {
   check(cudaLaunchKernelEx(&config, run_kernel<K>, kernel), "the launch of a kernel of a model");
 }
 
+class Event final : public Point {
+ public:
+  Event() {
+    check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    if (const cudaError_t rc = cudaEventRecord(event_, nullptr); rc != cudaSuccess) {
+      (void)cudaEventDestroy(event_);
+      check(rc, "cudaEventRecord");
+    }
+  }
+  ~Event() override { (void)cudaEventDestroy(event_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  void wait() override { check(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
+
+ private:
+  cudaEvent_t event_{};
+};
+
 class CudaDevice final : public ComputeDevice {
  public:
   explicit CudaDevice(int index) : index_(index) { select(); }
@@ -176,6 +194,18 @@ class CudaDevice final : public ComputeDevice {
     select();
     check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
   }
+  std::unique_ptr<Point> mark() override {
+    select();
+    return std::make_unique<Event>();
+  }
+  void* allocate_pinned(std::size_t bytes) override {
+    select();
+    void* memory = nullptr;
+    if (cudaMallocHost(&memory, bytes) == cudaSuccess) return memory;
+    (void)cudaGetLastError();
+    return nullptr;
+  }
+  void release_pinned(void* memory) noexcept override { (void)cudaFreeHost(memory); }
 
   void launch(const Kernel& kernel) override {
     select();

@@ -50,6 +50,10 @@ void CudaCompute::sums_of_squares(std::span<const Tensor> tensors, const Tensor&
   for_launches(gradients, data_of<double>(sums), [&](const Pieces& pieces, std::size_t) { add_squares(pieces); });
 }
 
+void CudaCompute::clip(double factor, double most, const Tensor& squares, const Tensor& scale) {
+  device_->launch(Clip{{.rows = 1}, data_of<double>(squares), squares.elements(), factor, most, data_of(scale)});
+}
+
 void CudaCompute::sgd(const SgdStep& step, std::span<const UpdatedTensor> tensors, const Tensor& squares) {
   for_launches(tensors, data_of<double>(squares), [&](const Pieces& pieces, std::size_t) {
     if (squares.data != nullptr) add_squares(pieces);

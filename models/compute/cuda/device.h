@@ -25,7 +25,15 @@ using Kernel =
                  AttendBf16BackwardKeys<4>, AttendBf16BackwardKeys<8>, AttendBf16BackwardRows<2>,
                  AttendBf16BackwardRows<4>, AttendBf16BackwardRows<8>, Convolve, ConvolveBackwardFilters,
                  ConvolveBackwardImages, Pool, PoolBackward, ChannelSums, ChannelProducts, NormSquares, NormFold,
-                 NormFoldBackward, SquareParts, SquareTotals, SgdUpdate, AdamUpdate>;
+                 NormFoldBackward, SquareParts, SquareTotals, Clip, SgdUpdate, AdamUpdate>;
+
+/// A point in the order of what a GPU was told.
+class Point {
+ public:
+  virtual ~Point() = default;
+  /// Waits until all before it has run.
+  virtual void wait() = 0;
+};
 
 /// A GPU as CudaCompute needs it. All that it is told runs in the order in which it was told, on the default stream,
 /// which everything of a process on one GPU shares: so it is in order with other Computes, too.
@@ -44,6 +52,10 @@ class ComputeDevice {
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
   /// Waits for all that was told before.
   virtual void wait() = 0;
+  virtual std::unique_ptr<Point> mark() = 0;
+  /// Of the host, for copies that wait for nothing; null if there is none.
+  virtual void* allocate_pinned(std::size_t bytes) = 0;
+  virtual void release_pinned(void* memory) noexcept = 0;
 
   virtual void launch(const Kernel& kernel) = 0;
   /// A product by a library; false, and nothing done, where it has none for it.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "models/compute/compute.h"
 #include "models/compute/cuda/team.h"
 
 // Updates of many tensors in one launch: a block has a piece of one of them.
@@ -73,6 +74,25 @@ struct SquareTotals : SquareParts {
   }
 };
 
+/// As Compute::clip().
+struct Clip : Rowwise<256> {
+  const double* squares = nullptr;
+  Index count = 0;
+  double factor = 1, most = 0;
+  float* scale = nullptr;
+
+  template <class Team>
+  constexpr void operator()(const Team& team, Index) const {
+    const auto total = sum<double>(team, count, [&](Index i) { return squares[i]; });
+    const double norm = factor * ::sqrt(total);
+    const bool finite = norm < HUGE_VAL;
+    each(team, 1, [&](Index) {
+      scale[0] = finite ? static_cast<float>(factor * clip_factor(norm, most)) : 0.0f;
+      scale[1] = finite ? 1.0f : 0.0f;
+    });
+  }
+};
+
 /// As Compute::sgd().
 struct SgdUpdate : Pieces {
   float lr = 0, momentum = 0;
@@ -80,6 +100,7 @@ struct SgdUpdate : Pieces {
 
   template <class Team>
   constexpr void operator()(const Team& team, Index block) const {
+    if (gradient_scale[1] == 0) return;
     over(team, block, [&](const UpdatedPieces& of, Index i) {
       const float velocity = momentum * of.first[i] + *gradient_scale * of.gradient[i];
       of.first[i] = velocity;
@@ -95,6 +116,7 @@ struct AdamUpdate : Pieces {
 
   template <class Team>
   constexpr void operator()(const Team& team, Index block) const {
+    if (gradient_scale[1] == 0) return;
     over(team, block, [&](const UpdatedPieces& of, Index i) {
       const float g = *gradient_scale * of.gradient[i] + of.pull * of.value[i];
       const float mean = beta1 * of.first[i] + rest1 * g;

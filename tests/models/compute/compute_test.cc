@@ -308,10 +308,10 @@ TEST_F(ComputeTest, SumsOfSquaresDependOnlyOnTheNumbers) {
     compute->sums_of_squares(tensors, view_scalar(sum));
     EXPECT_NEAR(sum, expected, 1e-12 * expected);
     Numbers value(count), velocity(count);
-    float scale = 1;
+    std::array<float, 2> scale{1, 1};
     double beside = 0;
     const std::array updated{UpdatedTensor{.value = view(value), .gradient = view(x), .first = view(velocity)}};
-    compute->sgd({.lr = 1, .gradient_scale = view_scalar(scale)}, updated, view_scalar(beside));
+    compute->sgd({.lr = 1, .gradient_scale = view(std::span(scale))}, updated, view_scalar(beside));
     EXPECT_EQ(sum, beside);
   }
 }

@@ -359,6 +359,62 @@ TEST_F(CudaComputeTest, BatchNorm) {
   }
 }
 
+TEST_F(CudaComputeTest, ClipsAndSkips) {
+  const Pair scale = floats({2}), value = floats({9}), gradient = floats({9}), velocity = floats({9});
+  const auto update = [&](Compute& compute, const smoke::Of& of) {
+    const std::array tensors{UpdatedTensor{of(value), of(gradient), of(velocity)}};
+    compute.sgd({.lr = 1, .momentum = 0.5f, .gradient_scale = of(scale)}, tensors, {});
+  };
+  for (const double squares : {0.0, 1e-4, 7.0}) {
+    const Pair sums = doubles(300, squares);
+    both([&](Compute& compute, auto of) {
+      compute.clip(0.5, 2, of(sums), of(scale));
+      update(compute, of);
+    });
+    EXPECT_LT(scale.difference(), 1e-6);
+    EXPECT_EQ(scale.numbers()[0] < 0.5, squares == 7);
+    EXPECT_EQ(scale.numbers()[1], 1);
+  }
+  const std::vector<double> before = value.numbers();
+  for (const double squares : {static_cast<double>(NAN), static_cast<double>(INFINITY)}) {
+    const Pair sums = doubles(3, squares);
+    both([&](Compute& compute, auto of) {
+      compute.clip(0.5, 2, of(sums), of(scale));
+      update(compute, of);
+      compute.clip(1, INFINITY, of(sums), of(scale));
+    });
+    EXPECT_EQ(scale.numbers(), (std::vector<double>{0, 0}));
+    EXPECT_EQ(value.numbers(), before) << "values as they were";
+  }
+}
+
+/// Whatever is copied ahead, or read later, is what it was then; and pinned memory is used again.
+TEST_F(CudaComputeTest, CopiesThatNobodyWaitsFor) {
+  std::vector<std::vector<float>> sent;
+  std::vector<Pair> targets;
+  std::vector<std::unique_ptr<Reading>> readings;
+  for (int i = 0; i < 30; ++i)
+    targets.push_back(floats({i % 3 == 0 ? 300'000 : 5}, std::vector<float>(i % 3 == 0 ? 300'000 : 5, 7)));
+  std::size_t held = 0;
+  for (int turn = 0; turn < 3; ++turn) {
+    for (Pair& target : targets) {
+      sent.push_back(numbers(target.host().shape));
+      std::vector<float> from = sent.back();
+      gpu->copy({.data = from.data(), .shape = target.host().shape}, target.gpu());
+      std::fill(from.begin(), from.end(), NAN);  // it may be used again
+      readings.push_back(gpu->read_later(target.gpu()));
+      if (readings.size() % 7 == 0) gpu->fill(target.gpu(), 1);
+    }
+    for (std::size_t i = 0; i < sent.size(); ++i) {
+      EXPECT_EQ(std::memcmp(readings[i]->wait(), sent[i].data(), sent[i].size() * sizeof(float)), 0) << i;
+    }
+    readings.clear();
+    sent.clear();
+    if (turn == 1) held = host_devices().pinned;
+  }
+  EXPECT_EQ(host_devices().pinned, held);
+}
+
 /// More tensors than a launch takes, some of them empty, give the bits of the host.
 TEST_F(CudaComputeTest, UpdatesOfManyTensors) {
   std::vector<std::unique_ptr<Pair>> pairs;
@@ -370,7 +426,7 @@ TEST_F(CudaComputeTest, UpdatesOfManyTensors) {
     }
     pairs.push_back(std::make_unique<Pair>(floats(shape, values)));
   }
-  const Pair scale = floats({}, {0.37f}), squares = doubles(40), again = doubles(40);
+  const Pair scale = floats({2}, {0.37f, 1}), squares = doubles(40), again = doubles(40);
   const auto all_same = [&] {
     bool same = true;
     for (const auto& one : pairs) same = same && one->same_bits();

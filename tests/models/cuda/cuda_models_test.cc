@@ -9,6 +9,7 @@
 
 #include "models/compute/views.h"
 #include "models/llama/decoder.h"
+#include "models/optim/update.h"
 #include "tests/models/cuda/host_device.h"
 #include "tests/models/placed_model.h"
 
@@ -92,6 +93,38 @@ TEST_P(CudaModels, CurveIn16Bits) {
   for (const Precision precision : {Precision::bf16, Precision::f16}) {
     const int steps = precision == Precision::bf16 ? 2 : 1;
     expect_near(train({}, precision, "sgd", 0.5, steps).losses, train(gpu, precision, "sgd", 0.5, steps).losses, 1e-3);
+  }
+}
+
+/// What a program would wait for comes later.
+TEST_P(CudaModels, AStepWaitsForNothing) {
+  host_devices().library = true;
+  Placed placed(GetParam().model, GetParam().settings, gpu);
+  Model& model = placed.model();
+  const auto optimizer = make_optimizer({.name = "adamw"}, model.parameters());
+  Update update(*optimizer, model.parameters(), 0.5, nullptr);
+  const auto batch = batches()[0];
+  std::vector<double> losses, norms;
+  for (int step = 0; step < 3; ++step) {
+    const std::size_t waits = host_devices().waits;
+    update.begin(1e-2, 0.1);
+    model.forward(batch, model.own_slot(), Purpose::training);
+    model.backward(model.own_slot(), [&](std::size_t index) { update.arrived(index); }, {});
+    const auto loss = model.compute().read_later(model.sums(model.own_slot()));
+    EXPECT_TRUE(update.finish().late);
+    EXPECT_EQ(host_devices().waits, waits) << "step " << step;
+    losses.push_back(*static_cast<const double*>(loss->wait()));
+    norms.push_back(update.late_result().norm.value());
+  }
+  Placed again(GetParam().model, GetParam().settings, gpu);
+  const auto optimizer_again = make_optimizer({.name = "adamw"}, again.model().parameters());
+  Update update_again(*optimizer_again, again.model().parameters(), 0.5, nullptr);
+  for (int step = 0; step < 3; ++step) {
+    update_again.begin(1e-2, 0.1);
+    const auto result = again.model().forward_backward(batch, [&](std::size_t index) { update_again.arrived(index); });
+    EXPECT_EQ(result.loss_sum, losses[static_cast<std::size_t>(step)]);
+    (void)update_again.finish();
+    EXPECT_EQ(update_again.late_result().norm.value(), norms[static_cast<std::size_t>(step)]);
   }
 }
 

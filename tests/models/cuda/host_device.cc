@@ -3,9 +3,13 @@
 
 #include "tests/models/cuda/host_device.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "tests/support/guarded_memory.h"
 
@@ -19,6 +23,18 @@ GuardedMemory& memory() {
 }
 
 using Open = GuardedMemory::Open;
+
+/// Copies from and to pinned memory run no sooner than they must, so that whoever touches it too early is found out.
+class LateCopies {
+ public:
+  void put(std::function<void()> copy) { waiting_.push_back(std::move(copy)); }
+  void run() {
+    for (const auto& copy : std::exchange(waiting_, {})) copy();
+  }
+
+ private:
+  std::vector<std::function<void()>> waiting_;
+};
 
 /// In the order in which plain loops come to it.
 void multiply_plainly(const models::cuda::PlainProduct& of) {
@@ -47,28 +63,69 @@ class HostDevice final : public models::cuda::ComputeDevice {
     std::memset(taken, 0xff, GuardedMemory::whole(bytes));  // not-a-number, as f32, f64 and 16-bit floats
     return taken;
   }
-  void release(void* taken) noexcept override { memory().release(taken); }
-  void copy(void* to, const void* from, std::size_t bytes) override {
-    const Open open(memory());
-    std::memcpy(to, from, bytes);
+  void release(void* taken) noexcept override {
+    late_->run();
+    memory().release(taken);
   }
-  void wait() override { ++host_devices().waits; }
+  void copy(void* to, const void* from, std::size_t bytes) override {
+    const auto now = [to, from, bytes] {
+      const Open open(memory());
+      std::memcpy(to, from, bytes);
+    };
+    if (is_pinned(to) || is_pinned(from)) return late_->put(now);
+    late_->run();
+    now();
+  }
+  void wait() override {
+    ++host_devices().waits;
+    late_->run();
+  }
+  std::unique_ptr<models::cuda::Point> mark() override {
+    struct Mark final : models::cuda::Point {
+      explicit Mark(std::shared_ptr<LateCopies> copies) : late(std::move(copies)) {}
+      void wait() override { late->run(); }
+      std::shared_ptr<LateCopies> late;
+    };
+    return std::make_unique<Mark>(late_);
+  }
+  void* allocate_pinned(std::size_t bytes) override {
+    ++host_devices().pinned;
+    const auto area = pinned_.emplace_back(std::make_unique<std::byte[]>(bytes), bytes).first.get();
+    std::memset(area, 0xff, bytes);
+    return area;
+  }
+  void release_pinned(void* taken) noexcept override {
+    --host_devices().pinned;
+    std::erase_if(pinned_, [&](const auto& area) { return area.first.get() == taken; });
+  }
 
   void launch(const models::cuda::Kernel& kernel) override {
     HostDevices& all = host_devices();
     ++all.launches;
     all.kernels.resize(std::variant_size_v<models::cuda::Kernel>);
     ++all.kernels[kernel.index()];
+    late_->run();
     const Open open(memory());
     std::visit([&](const auto& one) { run_grid(one, all.reversed); }, kernel);
   }
   bool multiply(const models::cuda::PlainProduct& product) override {
     ++host_devices().products;
     if (!host_devices().library) return false;
+    late_->run();
     const Open open(memory());
     multiply_plainly(product);
     return true;
   }
+
+ private:
+  bool is_pinned(const void* address) const {
+    return std::ranges::any_of(pinned_, [&](const auto& area) {
+      return address >= area.first.get() && address < area.first.get() + area.second;
+    });
+  }
+
+  std::vector<std::pair<std::unique_ptr<std::byte[]>, std::size_t>> pinned_;
+  std::shared_ptr<LateCopies> late_ = std::make_shared<LateCopies>();
 };
 
 }  // namespace

@@ -36,6 +36,11 @@ class GuardedCompute final : public Compute {
     const Open open(memory());
     host_.read(from, to);
   }
+  std::unique_ptr<Reading> read_later(const Tensor& from) override {
+    check({from});
+    const Open open(memory());
+    return host_.read_later(from);
+  }
   void fill(const Tensor& x, double value) override {
     run({x}, [&] { host_.fill(x, value); });
   }
@@ -132,6 +137,9 @@ class GuardedCompute final : public Compute {
   void sums_of_squares(std::span<const Tensor> tensors, const Tensor& sums) override {
     check(tensors);
     run({sums}, [&] { host_.sums_of_squares(tensors, sums); });
+  }
+  void clip(double factor, double most, const Tensor& squares, const Tensor& scale) override {
+    run({squares, scale}, [&] { host_.clip(factor, most, squares, scale); });
   }
   void sgd(const SgdStep& step, std::span<const UpdatedTensor> tensors, const Tensor& squares) override {
     check(tensors);
