@@ -137,7 +137,7 @@ class ParallelModel {
   models::ParameterStore* store_;  // the model's own
   bool on_gpu_;
   std::unique_ptr<GatheredValues> gathered_values_;
-  Losses losses_;  // of the last step's micro-batches, on their way from the GPU
+  Losses losses_;         // of the last step's micro-batches, on their way from the GPU
   Handle totals_handle_;  // last, so that it ends before its memory does
 };
 

@@ -302,6 +302,7 @@ stop_mps() {
 }
 
 staged() { KOLO_GPU_BACKEND=staged "$@"; }
+not_blocking() { KOLO_NCCL_BLOCKING=0 "$@"; }
 # random N SECONDS: random programs on N ranks, half of their tensors on GPUs.
 random() { ranks "$1" property_job "$work/marks" 1 "$2"; }
 # part ONE_OF N: the device tests on N ranks, with every ONE_OF-th of their calls: all would take several minutes.
@@ -323,11 +324,11 @@ sanitize() {  # what NCCL tries of CUDA's calls, and finds missing, is no error
     "$root/bin/device_backend_mpi_test" --gtest_filter='-*/nccl_tiny'
 }
 
-# A process for each suite of two ranks, so that one that hangs costs its own time and has a name.
+# A process for each case of two ranks, so that one that hangs costs its own time and has a name.
 device_tests() {
-  local suite one_of=$1
-  for suite in $(program device_backend_mpi_test --gtest_list_tests 2>/dev/null | grep -v '^ ' | grep '\.'); do
-    step "device tests, 2 ranks, ${suite%.}" 40 test_figures part "$one_of" 2 --gtest_filter="$suite*" || true
+  local case one_of=$1
+  for case in $(program device_backend_mpi_test --gtest_list_tests 2>/dev/null | awk '/^[^ ].*\.$/ { suite = $1 } /^  / { print suite $1 }'); do
+    step "2 ranks, ${case#*/}" 15 test_figures part "$one_of" 2 --gtest_filter="$case" || true
   done
 }
 
@@ -345,10 +346,11 @@ run_models() {
   fi
   for batch in 8 32; do
     step "llama base, bf16, batch $batch" 60 train_figures train cuda --model llama --preset base --precision bf16 --batch $batch --seq 2048 --steps 60 || true
-    if ! python3 -c 'import torch' 2>/dev/null; then continue; fi
+  done
+  if python3 -c 'import torch' 2>/dev/null; then
     step "PyTorch, batch $batch" 60 tail_figures torch --batch $batch || true
     step "PyTorch compiled, batch $batch" 100 tail_figures torch --batch $batch --compile || true
-  done
+  fi
 }
 
 run_runtime() {
@@ -363,6 +365,7 @@ run_runtime() {
     step "all_reduce by session, $count ranks" 40 bench_figures ranks $count kolo-bench all_reduce --device cuda --memory session -b 4K -e 64M -f 16 -n 30 --compare nccl || true
     step "resnet50 by session, $count ranks" 40 bench_figures ranks $count kolo-bench all_reduce --device cuda --memory session --buckets resnet50 -n $((count == 1 ? 20 : few)) --compare nccl || true
   done
+  step 'the same, not blocking, 2 ranks' 40 bench_figures not_blocking ranks 2 kolo-bench all_reduce --device cuda --memory session --buckets resnet50 -n $few --compare nccl || true
   step 'resnet50 staged, 2 ranks' 40 bench_figures staged ranks 2 kolo-bench all_reduce --device cuda --buckets resnet50 -n 5 || true
   step 'all_reduce in order, 2 ranks' 40 bench_figures ranks 2 kolo-bench all_reduce --ordered --device cuda -b 4K -e 64M -f 16 -n 30 --compare nccl || true
   step 'latency, 2 ranks' 40 latency_figures ranks 2 kolo-bench all_reduce --latency --device cuda -n 200 || true

@@ -80,8 +80,8 @@ class Trainer {
   std::optional<StepEvent> unreported_;  // the last step, until its norm and its loss are known
   double unreported_targets_ = 0;
   bool late_loss_ = false, late_norm_ = false;
-  models::GradientNorm norm_;            // its, on its way
-  Handle norm_handle_;                   // last, so that it ends before its memory does
+  models::GradientNorm norm_;  // its, on its way
+  Handle norm_handle_;         // last, so that it ends before its memory does
 };
 
 }  // namespace kolo::train

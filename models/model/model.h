@@ -100,8 +100,8 @@ class Model {
   /// announced one by one. Once for each pass forward, for training.
   virtual void backward(Slot& slot, const GradReady& grad_ready, const Pass& pass) = 0;
 
-  /// The losses of the slot's batch as they will be: f64 [3] on the model's device, as BatchResult. Valid until the next
-  /// pass.
+  /// The losses of the slot's batch as they will be: f64 [3] on the model's device, as BatchResult. Valid until the
+  /// next pass.
   virtual Tensor sums(const Slot& slot) const = 0;
   /// The same; waits until they are computed.
   BatchResult result(const Slot& slot);
