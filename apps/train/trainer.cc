@@ -87,7 +87,7 @@ std::optional<Trainer::End> Trainer::step(std::int64_t step) {
                       listener_gives_up());
   update_.begin(job_->schedule().at(step), parallel.gradient_scale());
   const StepResult result = parallel.finish_step([this](std::size_t index) { update_.arrived(index); });
-  if (late_loss_) know_loss(result.loss_sum);
+  if (unreported_ && late_loss_) know_loss(result.loss_sum);
   report_last_step();  // all ranks are past it: nobody waits for its norm any more
   checkpoints_->settle(result.written);
   if (result.give_up) {
@@ -135,9 +135,9 @@ void Trainer::sum_norm(const models::GradientNorm& norm) {
   if (!norm_.summed) norm_handle_ = session_->all_reduce_async("norm", view_scalar(norm_.shard_squares));
 }
 
+/// What the last step's result did not know yet.
 void Trainer::know_loss(double loss_sum) {
   late_loss_ = false;
-  if (!unreported_) return;
   unreported_->loss = loss_sum / unreported_targets_;
   check_diverged(*unreported_);
 }
@@ -145,6 +145,7 @@ void Trainer::know_loss(double loss_sum) {
 /// Listeners hear of a step once its norm is known: during the next one, or before an evaluation or a checkpoint.
 void Trainer::report_last_step() {
   if (!unreported_) return;
+  if (late_loss_) know_loss(job_->parallel().late_loss());
   if (std::exchange(late_norm_, false)) {
     const models::UpdateResult result = update_.late_result();
     unreported_->skipped = result.skipped;
@@ -176,7 +177,6 @@ void Trainer::check_gradients(const StepEvent& event) {
 
 /// All of the last step is done: it is reported, and values are complete.
 void Trainer::settle() {
-  if (late_loss_) know_loss(job_->parallel().late_loss());
   report_last_step();
   job_->parallel().complete_values();
 }
