@@ -1,0 +1,95 @@
+// kolo-train --device cuda by its command line, on fake GPUs.
+
+#include "tests/apps/train_testing.h"
+
+namespace kolo::testing {
+namespace {
+
+/// How kolo-train on fakes ends; `ranks` as kolo_train().
+Finished train_on(const TempFolder& folder, int ranks, const std::string& flags, const std::string& environment = "") {
+  std::string command = kolo_train(ranks);
+  const std::string program = fmt::format("'{}'", KOLO_TRAIN);
+  command.replace(command.find(program), program.size(), fmt::format("'{}'", KOLO_TRAIN_FAKE));
+  return run_shell(folder, fmt::format("{} {} {}", environment, command, flags));
+}
+
+void expect_near(const std::vector<double>& a, const std::vector<double>& b, double tolerance) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], tolerance * std::abs(a[i])) << i;
+}
+
+/// Losses and norms that come a step later are those of their steps, whatever settles the run in between.
+TEST(TrainDevice, FollowsTheHost) {
+  for (const std::string flags :
+       {"--model mlp --sizes 784,16,10 --batch 8", "--model cnn --filters 2 --dense 8 --batch 4",
+        "--model mlp --sizes 784,16,10 --batch 8 --precision f16 --clip 0.3 --accumulate 2",
+        "--model llama --preset tiny --batch 2 --seq 24 --precision bf16"}) {
+    SCOPED_TRACE(flags);
+    const TempFolder folder;
+    std::string data;
+    if (flags.find("llama") != flags.npos) {
+      std::string text;
+      for (int i = 0; i < 120; ++i) text += fmt::format("line {} of a text\n", i);
+      write_file(folder / "text", text);
+      data = fmt::format("--data '{}'", (folder / "text").string());
+    }
+    for (const std::string device : {"cpu", "cuda"}) {
+      const auto done = train_on(folder, 0,
+                                 fmt::format("{} {} --steps 7 --eval-every 3 --eval-batches 1 --device {} --log '{}'",
+                                             flags, data, device, (folder / (device + ".jsonl")).string()));
+      ASSERT_EQ(done.code, 0) << done.err;
+      EXPECT_EQ(done.err.find("cannot reach"), done.err.npos) << done.err;
+    }
+    const double tolerance = flags.find("precision") == flags.npos ? 1e-4 : 1e-2;
+    expect_near(losses_in(folder / "cpu.jsonl"), losses_in(folder / "cuda.jsonl"), tolerance);
+    const auto norms = [&](const char* name) {
+      std::vector<double> all;
+      for (const auto& event : events_in(folder / name, "step")) all.push_back(event["grad_norm"].get<double>());
+      return all;
+    };
+    expect_near(norms("cpu.jsonl"), norms("cuda.jsonl"), 10 * tolerance);
+  }
+}
+
+TEST(TrainDevice, ResumesWithTheSameBits) {
+  const TempFolder folder;
+  const std::string flags = "--device cuda --sizes 784,16,10 --batch 8 --optimizer adamw --clip 0.5";
+  const auto run = [&](const std::string& more) {
+    const auto done = train_on(folder, 0, fmt::format("{} {}", flags, more));
+    ASSERT_EQ(done.code, 0) << done.err;
+  };
+  const auto path = [&](const char* name) { return (folder / name).string(); };
+  run(fmt::format("--steps 8 --save '{}'", path("whole.safetensors")));
+  run(fmt::format("--steps 4 --checkpoint '{}'", path("run")));
+  run(fmt::format("--steps 8 --checkpoint '{}' --resume --save '{}'", path("run"), path("resumed.safetensors")));
+  EXPECT_EQ(read_file(folder / "whole.safetensors"), read_file(folder / "resumed.safetensors"));
+}
+
+/// Ranks of processes cannot share a fake NCCL: their tensors go through host memory.
+TEST(TrainDevice, RanksFollowOneRank) {
+  const TempFolder folder;
+  for (const std::string zero : {"0", "1"}) {
+    const auto done = train_on(
+        folder, 2,
+        fmt::format("--device cuda --sizes 784,16,10 --batch 4 --steps 6 --optimizer adamw --zero {} --log '{}'", zero,
+                    (folder / (zero + ".jsonl")).string()),
+        "KOLO_GPU_BACKEND=staged");
+    ASSERT_EQ(done.code, 0) << done.err;
+  }
+  const auto done = train_on(folder, 0,
+                             fmt::format("--sizes 784,16,10 --batch 8 --steps 6 --optimizer adamw --log '{}'",
+                                         (folder / "host.jsonl").string()));
+  ASSERT_EQ(done.code, 0) << done.err;
+  for (const char* zero : {"0.jsonl", "1.jsonl"})
+    expect_near(losses_in(folder / "host.jsonl"), losses_in(folder / zero), 1e-4);
+}
+
+TEST(TrainDevice, ALossThatIsNotFiniteEndsTheRun) {
+  const TempFolder folder;
+  const auto done = train_on(folder, 0, "--device cuda --sizes 784,16,10 --batch 8 --steps 12 --lr 1e30");
+  EXPECT_NE(done.code, 0);
+  EXPECT_NE(done.err.find("is not finite at step"), done.err.npos) << done.err;
+}
+
+}  // namespace
+}  // namespace kolo::testing
