@@ -60,7 +60,7 @@ says '^passed   unpack the archive'
 says '^failed   smoke .*exit code 1: 01  FAILED  a context: no memory'
 grep -q '^failed   smoke' "$work/out/table" || fail 'the table lacks a row'
 grep -q '^0 ok, 1 FAILED' "$work/out/log" || fail 'the log lacks the output'
-export GPU_CHECK_SECONDS=3
+export GPU_CHECK_SECONDS=12
 check 1 -k 'archive|models, tests' "$work/archive.tar.gz"
 says '^failed   models, tests .*took longer than'
 says '    the last words'
