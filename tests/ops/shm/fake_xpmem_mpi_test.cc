@@ -15,21 +15,14 @@
 #include "tests/ops/backend_conformance.h"
 #include "tests/support/adopted_memory.h"
 #include "tests/support/fake_xpmem.h"
+#include "tests/support/mpi_ranks.h"
 #include "tests/support/thread_ranks.h"
 
 namespace kolo {
 namespace {
 
-int this_rank() {
-  int rank = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  return rank;
-}
-int all_ranks() {
-  int ranks = 1;
-  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  return ranks;
-}
+using testing::all_ranks;
+using testing::this_rank;
 
 /// The folder of the fake, of all ranks of the job; and none of its calls fails.
 class SharedFolder {

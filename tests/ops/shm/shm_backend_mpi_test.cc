@@ -8,21 +8,15 @@
 #include "ops/mpi_base/handles.h"
 #include "tests/ops/backend_conformance.h"
 #include "tests/support/environment.h"
+#include "tests/support/mpi_ranks.h"
 #include "tests/support/thread_ranks.h"
 
 namespace kolo {
 namespace {
 
-int this_rank() {
-  int rank = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  return rank;
-}
-int all_ranks() {
-  int ranks = 1;
-  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  return ranks;
-}
+using testing::all_ranks;
+using testing::this_rank;
+
 std::unique_ptr<Backend> make_backend(std::span<Doorbell> doorbells = {}, const ShmTuning* tuning = nullptr,
                                       std::optional<ShmWay> forced = {}) {
   MpiGathering world(MPI_COMM_WORLD);
