@@ -309,9 +309,10 @@ random() { ranks "$1" property_job "$work/marks" 1 "$2"; }
 part() { DEVICE_TEST_ONE_OF=$1 ranks "$2" device_backend_mpi_test "${@:3}"; }
 # train DEVICE FLAG...: the same steps, to be compared by their last line.
 train() {
-  local text=()
+  local text=() steps=(--steps 20)
+  if [[ " $* " == *' --steps '* ]]; then steps=(); fi
   if [[ " $* " == *' llama '* && -d $root/shared ]]; then text=(--data "$root/shared/data/tinyshakespeare.txt"); fi
-  program kolo-train --device "$1" --steps 20 "${text[@]}" "${@:2}"
+  program kolo-train --device "$1" "${steps[@]}" "${text[@]}" "${@:2}"
 }
 # A step's kernels, by their names.
 profile() {
