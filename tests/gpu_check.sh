@@ -316,7 +316,7 @@ train() {
 }
 # A step's kernels, by their names.
 profile() {
-  "$root/run" ncu --clock-control none --metrics gpu__time_duration.sum --print-summary per-kernel --launch-skip 1500 --launch-count 720 \
+  "$root/run" ncu --clock-control none --metrics gpu__time_duration.sum --print-summary per-kernel --launch-skip 1400 --launch-count 505 \
     "$root/bin/kolo-train" --device cuda --steps 4 --data "$root/shared/data/tinyshakespeare.txt" "$@"
 }
 torch() { python3 "$source_dir/bench/torch_llama.py" "$@"; }

@@ -179,7 +179,7 @@ class Compute {
   virtual void fill(const Tensor& x, double value) = 0;
   /// to = from, rounded or widened: one of them is f32.
   virtual void cast(const Tensor& from, const Tensor& to) = 0;
-  /// sum = a + b.
+  /// sum = a + b; b is kept.
   virtual void add(const Tensor& a, const Tensor& b, const Tensor& sum) = 0;
 
   // Products.
@@ -200,11 +200,11 @@ class Compute {
   /// d_table += the rows of d, by their tokens.
   virtual void embed_backward(const Tensor& tokens, const Tensor& d, const Tensor& d_table) = 0;
 
-  /// sum = x + more (an empty `more`: sum is not written); h (items) = sum / rms(sum) · gain; inverse [rows] = 1 / rms,
-  /// where rms = √(mean of a row's squares + eps).
+  /// sum = x + more (kept; an empty one: sum is not written); h (items) = sum / rms(sum) · gain; inverse [rows] = 1 /
+  /// rms, where rms = √(mean of a row's squares + eps).
   virtual void rms_norm(const Tensor& x, const Tensor& more, const Tensor& sum, const Tensor& gain, double eps,
                         const Tensor& h, const Tensor& inverse) = 0;
-  /// d += the gradient of x, given dh; d_gain += that of gain; d_items = d, rounded, unless empty.
+  /// d += the gradient of x, given dh (kept); d_gain += that of gain; d_items = d, rounded, unless empty.
   virtual void rms_norm_backward(const Tensor& x, const Tensor& gain, const Tensor& inverse, const Tensor& dh,
                                  const Tensor& d, const Tensor& d_gain, const Tensor& d_items) = 0;
 

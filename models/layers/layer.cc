@@ -41,8 +41,12 @@ void Context::finish(std::size_t parameter) const {
   if (grad_ready != nullptr) (*grad_ready)(parameter);
 }
 
-Tensor Context::output(Buffer& kept, const Shape& shape, std::string_view what) const {
-  return (passing ? workspace.output : kept).make(compute, DType::f32, shape, what);
+Tensor Context::output(Buffer& kept, const Shape& shape, std::string_view what, DType passing_as) const {
+  return (passing ? workspace.output : kept).make(compute, passing ? passing_as : DType::f32, shape, what);
+}
+
+Tensor Context::gradient(const Tensor& d, const Shape& shape) const {
+  return workspace.beside(compute, d, shape, to_norm ? kept() : DType::f32);
 }
 
 Tensor Context::rounded(const Tensor& x, Buffer& memory, std::string_view what) const {

@@ -86,6 +86,7 @@ struct Context {
   bool repeat = false;         ///< forward: only what is kept is needed, not the output
   bool passing = false;        ///< forward: the next layer uses the output up at once
   bool input_gradient = true;  ///< back: whether the gradient of the input is needed
+  bool to_norm = false;        ///< back: only a norm uses that gradient, which may be kept()
   Pass pass{};
   const GradReady* grad_ready = nullptr;
 
@@ -93,8 +94,10 @@ struct Context {
   DType kept() const { return compute.kept(items); }
   /// The gradient of a parameter is final.
   void finish(std::size_t parameter) const;
-  /// Memory for a layer's output; `kept` unless the output is passing.
-  Tensor output(Buffer& kept, const Shape& shape, std::string_view what) const;
+  /// Memory for a layer's output: `kept`, or if the output is passing scratch memory, of dtype `passing_as`.
+  Tensor output(Buffer& kept, const Shape& shape, std::string_view what, DType passing_as = DType::f32) const;
+  /// Memory for the gradient of a layer's input, which is computed from `d`.
+  Tensor gradient(const Tensor& d, const Shape& shape) const;
   /// x in the dtype of products: itself, or rounded into `memory`.
   Tensor rounded(const Tensor& x, Buffer& memory, std::string_view what) const;
 };

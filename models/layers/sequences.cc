@@ -162,7 +162,7 @@ Flow Attention::forward(const Flow& in, Kept& kept, const Context& context) {
   own.log_sums = own.sums.make(compute, DType::f32, {sequences, heads_.heads, positions}, "attention's sums");
   compute.attend(heads_, own.heads, own.out, own.log_sums);
   if (context.repeat) return {};
-  const Tensor y = context.output(own.output, {rows, dim_}, "a layer's output");
+  const Tensor y = context.output(own.output, {rows, dim_}, "a layer's output", context.kept());
   compute.product({.transpose_b = true}, own.out, Values(context, o_, 1, context.items, {dim_, out()}), y);
   return {.x = reshaped(y, in.x.shape)};
 }
@@ -185,7 +185,7 @@ Flow Attention::backward(const Flow& d, Kept& kept, const Context& context) {
                           reshaped(d_qkv, {sequences, positions, heads_.row()}));
   compute.product(onto_weight, d_qkv, own.x, reshaped(context.store.gradients(q_, 3), {heads_.row(), dim_}));
   for (const std::size_t index : {v_, k_, q_}) context.finish(index);
-  const Tensor dx = workspace.beside(compute, d.x, {rows, dim_});
+  const Tensor dx = context.gradient(d.x, {rows, dim_});
   compute.product({}, d_qkv, Values(context, q_, 3, context.items, {heads_.row(), dim_}), dx);
   return {.x = reshaped(dx, {sequences, positions, dim_})};
 }
@@ -217,7 +217,7 @@ Flow SwiGlu::forward(const Flow& in, Kept& kept, const Context& context) {
   const Tensor s = (context.items == DType::f32 ? context.workspace.wide : context.workspace.items)
                        .make(compute, context.items, {rows, width_}, "the ffn's activation");
   compute.swiglu(own.gate_up, s);
-  const Tensor y = context.output(own.output, {rows, dim_}, "a layer's output");
+  const Tensor y = context.output(own.output, {rows, dim_}, "a layer's output", context.kept());
   compute.product({.transpose_b = true}, s, Values(context, down_, 1, context.items, {dim_, width_}), y);
   return {.x = reshaped(y, in.x.shape)};
 }
@@ -243,7 +243,7 @@ Flow SwiGlu::backward(const Flow& d, Kept& kept, const Context& context) {
   context.finish(down_);
   compute.product(onto_weight, d_gate_up, own.x, reshaped(context.store.gradients(gate_, 2), {2 * width_, dim_}));
   for (const std::size_t index : {up_, gate_}) context.finish(index);
-  const Tensor dx = workspace.beside(compute, d.x, {rows, dim_});
+  const Tensor dx = context.gradient(d.x, {rows, dim_});
   compute.product({}, d_gate_up, Values(context, gate_, 2, context.items, {2 * width_, dim_}), dx);
   return {.x = reshaped(dx, d.x.shape)};
 }
@@ -282,7 +282,7 @@ Flow Residual::forward(const Flow& in, Kept& kept, const Context& context) {
 Flow Residual::backward(const Flow& d, Kept& kept, const Context& context) {
   auto& own = static_cast<ResidualKept&>(kept);
   Context within = context;
-  within.input_gradient = true;
+  within.input_gradient = within.to_norm = true;
   Flow below = d;
   if (context.workspace.lends(d.x)) {  // which the inner layers use
     below.x = own.d.make(context.compute, DType::f32, d.x.shape, "the residual stream's gradient");

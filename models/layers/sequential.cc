@@ -59,6 +59,7 @@ Flow Sequential::backward(const Flow& d, Kept& kept, const Context& context) {
   for (std::size_t i = layers_.size(); i-- > 0;) {
     Context within = context;
     within.input_gradient = i > 0 || context.input_gradient;
+    within.to_norm = i == 0 && context.to_norm;
     flow = layers_[i]->backward(flow, *static_cast<SequentialKept&>(kept).layers[i], within);
   }
   return flow;

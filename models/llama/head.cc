@@ -92,7 +92,7 @@ Flow LanguageHead::backward(const Flow& in, const Tensor& targets, const Tensor&
                           sums);
     const Tensor d_logits = context.rounded(of_group, own.d_logits, "gradients of logits");
     compute.product({.transpose_a = true, .add = context.pass.add || first > 0}, d_logits, own.h, d_head);
-    const Tensor d_h = own.d_h.make(compute, DType::f32, {count, dim_}, "gradients of the last norm's output");
+    const Tensor d_h = own.d_h.make(compute, context.kept(), {count, dim_}, "gradients of the last norm's output");
     compute.product({}, d_logits, Values(context, head_, 1, context.items, {vocabulary_, dim_}), d_h);
     compute.rms_norm_backward(rows_of(in.x, dim_, first, count), Values(context, gain_, {dim_}), own.inverse, d_h,
                               rows_of(d.x, dim_, first, count), d_gain,

@@ -30,7 +30,8 @@ void Update::arrived(std::size_t index) {
   const Tensor squares = part_of(squares_, static_cast<std::int64_t>(index), {1});
   if (waits_for_norm()) {
     const std::array gradient{part_of(parameters_[index].gradient, shards_[index])};
-    return optimizer_->compute().sums_of_squares(gradient, squares);
+    if (!at_once()) optimizer_->compute().sums_of_squares(gradient, squares);
+    return;
   }
   optimizer_->update(index, squares);
   if (updated_) updated_(index);
@@ -55,8 +56,20 @@ GradientNorm Update::norm_of(std::span<const double> squares, double scale) cons
   return norm;
 }
 
+/// A GPU takes longer to begin an operation than to do it for most parameters.
+bool Update::at_once() const {
+  return optimizer_->compute().device().kind != DeviceKind::cpu;
+}
+
+void Update::square_all() {
+  std::vector<Tensor> gradients;
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    gradients.push_back(part_of(parameters_[i].gradient, shards_[i]));
+  optimizer_->compute().sums_of_squares(gradients, squares_);
+}
+
 bool Update::is_late() const {
-  if (optimizer_->compute().device().kind == DeviceKind::cpu || loss_scale_ != nullptr) return false;
+  if (!at_once() || loss_scale_ != nullptr) return false;
   return !clip_ || std::ranges::none_of(shards_, &Shard::split);
 }
 
@@ -69,6 +82,7 @@ UpdateResult Update::late_result() {
 
 UpdateResult Update::finish(const SumOverRanks& sum) {
   UpdateResult result{.late = is_late()};
+  if (at_once() && waits_for_norm()) square_all();
   if (result.late) {
     late_squares_ = optimizer_->compute().read_later(squares_);
     late_scale_ = gradient_scale_;
@@ -87,11 +101,10 @@ UpdateResult Update::finish(const SumOverRanks& sum) {
     optimizer_->begin_step(lr_, gradient_scale_ * clipped);
     result = {.norm = norm};
   }
-  const bool at_once = optimizer_->compute().device().kind != DeviceKind::cpu;
-  if (at_once) optimizer_->update_all();
+  if (at_once()) optimizer_->update_all();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!parameters_[i].trained) continue;
-    if (!at_once) optimizer_->update(i);
+    if (!at_once()) optimizer_->update(i);
     if (updated_) updated_(i);
   }
   return result;

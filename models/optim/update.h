@@ -98,6 +98,8 @@ class Update {
 
  private:
   bool waits_for_norm() const { return clip_ || loss_scale_ != nullptr; }
+  bool at_once() const;
+  void square_all();
   bool is_late() const;
   GradientNorm norm_of(std::span<const double> squares, double scale) const;
 

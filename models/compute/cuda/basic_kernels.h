@@ -28,18 +28,19 @@ struct Cast : Elementwise {
 
   template <class Team>
   constexpr void operator()(const Team& team, Index block) const {
-    over(team, block, eights, [&]<int n>(Index i) { to.store(i, from.load<n>(i)); });
+    over(team, block, eights, [&]<int n>(Index i) { to.store(team, i, from.load<n>(i)); });
   }
 };
 
 /// sum = a + b.
 struct Add : Elementwise {
-  const float *a = nullptr, *b = nullptr;
+  const float* a = nullptr;
+  Items b;
   float* sum = nullptr;
 
   template <class Team>
   constexpr void operator()(const Team& team, Index block) const {
-    over(team, block, [&](Index i) { sum[i] = a[i] + b[i]; });
+    over(team, block, [&](Index i) { sum[i] = a[i] + b.load(i); });
   }
 };
 
@@ -89,7 +90,9 @@ struct BiasParts : Chunks {
 
 /// The gradient of a norm's gain, of each chunk of rows.
 struct GainParts : Chunks {
-  const float *x = nullptr, *dh = nullptr, *inverse = nullptr;
+  const float* x = nullptr;
+  Items dh;
+  const float* inverse = nullptr;
   float* parts = nullptr;
 
   template <class Team>
@@ -98,7 +101,7 @@ struct GainParts : Chunks {
       float sum = 0;
       for (Index row = first; row < end; ++row) {
         const Index at = row * columns + column;
-        sum += dh[at] * (x[at] * inverse[row]);
+        sum += dh.load(at) * (x[at] * inverse[row]);
       }
       parts[part] = sum;
     });

@@ -57,7 +57,7 @@ void CudaCompute::cast(const Tensor& from, const Tensor& to) {
 }
 
 void CudaCompute::add(const Tensor& a, const Tensor& b, const Tensor& sum) {
-  device_->launch(Add{{.count = sum.elements()}, data_of(a), data_of(b), data_of(sum)});
+  device_->launch(Add{{.count = sum.elements()}, data_of(a), items_of(b), data_of(sum)});
 }
 
 void CudaCompute::product(const Product& how, const Tensor& a, const Tensor& b, const Tensor& c) {

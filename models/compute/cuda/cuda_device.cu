@@ -66,11 +66,15 @@ class Team {
     T numbers_[static_cast<std::size_t>(n)];
   };
 
-  using RowNumbers = Fragments<Lane>::RowNumbers;
-  template <int n>
-  using Sums = Fragments<Lane>::Sums<n>;
-  template <int k>
-  using Left = Fragments<Lane>::Left<k>;
+  template <int m>
+  using Warp = Fragments<Lane, m>;
+
+  static __device__ std::uint32_t halves(float first, float second) { return Lane::rounded(first, second); }
+  static __device__ float exp2(float x) {
+    float result;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+  }
 
   static __device__ void fetch(Half* to, const Half* from, bool there) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(Lane::shared_address(to)), "l"(from),
@@ -90,14 +94,17 @@ class Team {
   __device__ float* shared() const { return shared_; }
 
   template <class Body>
-  __device__ void run(Body body) const {
+  __device__ void start(Body body) const {
     body(static_cast<int>(threadIdx.x));
+  }
+  template <class Body>
+  __device__ void run(Body body) const {
+    start(body);
     __syncthreads();
   }
-
   template <class Body>
   __device__ void warps(Body body) const {
-    run([&](int thread) { body(thread / 32); });
+    body(static_cast<int>(threadIdx.x) / 32);
   }
 
   template <class T, class Value, class Join>

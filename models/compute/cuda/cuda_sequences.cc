@@ -30,51 +30,56 @@ void CudaCompute::embed_backward(const Tensor& tokens, const Tensor& d, const Te
   device_->launch(EmbedBackward{count, keys, data_of(d), row_of(d_table), data_of(d_table)});
 }
 
+namespace {
+
+/// `others` are the tensors beside x and gain that are read or written.
+NormRows norm_rows(const Tensor& x, const Tensor& gain, const Tensor& inverse, std::initializer_list<Tensor> others) {
+  const Index dim = row_of(x);
+  return {{.rows = rows_of(x)}, dim,
+          items_of(x),          items_of(gain),
+          data_of(inverse),     in_eights(dim, {x, gain}) && in_eights(dim, others)};
+}
+
+}  // namespace
+
 void CudaCompute::rms_norm(const Tensor& x, const Tensor& more, const Tensor& sum, const Tensor& gain, double eps,
                            const Tensor& h, const Tensor& inverse) {
-  device_->launch(RmsNorm{{.rows = rows_of(x)},
-                          data_of(x),
-                          data_of(more),
-                          data_of(gain),
-                          data_of(sum),
-                          data_of(inverse),
-                          row_of(x),
-                          eps,
-                          items_of(h)});
+  device_->launch(
+      RmsNorm{norm_rows(x, gain, inverse, {more, sum, h}), items_of(more), items_of(sum), eps, items_of(h)});
 }
 
 void CudaCompute::rms_norm_backward(const Tensor& x, const Tensor& gain, const Tensor& inverse, const Tensor& dh,
                                     const Tensor& d, const Tensor& d_gain, const Tensor& d_items) {
-  GainParts gains{{.rows = rows_of(x), .columns = row_of(x)}, data_of(x), data_of(dh), data_of(inverse)};
+  GainParts gains{{.rows = rows_of(x), .columns = row_of(x)}, data_of(x), items_of(dh), data_of(inverse)};
   gains.parts = data_of(parts_.make(*this, DType::f32, {gains.chunks(), gains.columns}, "parts of a gain's gradient"));
   device_->launch(gains);
   sum_parts(gains.parts, gains.chunks(), true, data_of(d_gain), gains.columns);
-  device_->launch(RmsNormBackward{{.rows = rows_of(x)},
-                                  data_of(x),
-                                  data_of(gain),
-                                  data_of(inverse),
-                                  data_of(dh),
-                                  data_of(d),
-                                  row_of(x),
-                                  items_of(d_items)});
+  device_->launch(
+      RmsNormBackward{norm_rows(x, gain, inverse, {dh, d, d_items}), items_of(dh), items_of(d), items_of(d_items)});
 }
 
 namespace {
 
-HeadRows head_rows(const Heads& heads, const RotationTables& rotations, Index rows, Index positions,
-                   const HeadTensors& of) {
-  return {{.rows = rows},
-          positions,
+/// `all` is the tensor of rows of all heads.
+HeadRows head_rows(const Heads& heads, const RotationTables& rotations, const Tensor& all, const HeadTensors& of) {
+  return {all.shape[0] * all.shape[1],
+          static_cast<int>(all.shape[1]),
           static_cast<int>(heads.heads),
           static_cast<int>(heads.kv_heads),
           static_cast<int>(heads.head_dim),
           static_cast<int>(heads.width()),
-          data_of(rotations.cosine),
-          data_of(rotations.sine),
+          items_of(rotations.cosine),
+          items_of(rotations.sine),
           static_cast<float>(1 / std::sqrt(static_cast<double>(heads.head_dim))),
           items_of(of.q),
           items_of(of.k),
-          items_of(of.v)};
+          items_of(of.v),
+          in_eights(heads.head_dim / 2, {rotations.cosine, rotations.sine, all, of.q, of.k, of.v})};
+}
+
+/// s is what the gates let through; `all` are the tensors that are read and written.
+GatedRows gated_rows(const Tensor& gate_up, const Tensor& s, std::initializer_list<Tensor> all) {
+  return {{.rows = rows_of(s)}, items_of(gate_up), static_cast<int>(row_of(s)), in_eights(row_of(s), all)};
 }
 
 /// What all kernels of attention begin with: Tiles is one of f32 or of bf16.
@@ -101,8 +106,7 @@ void with_columns(const Heads& heads, Body body) {
 
 void CudaCompute::split_heads(const Heads& heads, const RotationTables& rotations, const Tensor& qkv,
                               const HeadTensors& to) {
-  device_->launch(
-      SplitHeads{head_rows(heads, rotations, qkv.shape[0] * qkv.shape[1], qkv.shape[1], to), items_of(qkv)});
+  device_->launch(SplitHeads{head_rows(heads, rotations, qkv, to), items_of(qkv)});
 }
 
 void CudaCompute::attend(const Heads& heads, const HeadTensors& of, const Tensor& out, const Tensor& log_sums) {
@@ -137,11 +141,15 @@ void CudaCompute::attend_backward(const Heads& heads, const RotationTables& rota
                                       data_of<Half>(out),
                                       data_of<Half>(d_out),
                                       inner,
-                                      d_heads});
-      using Back = Bf16Back<columns>;
-      const Back back{tiles_of<typename Back::Base>(heads, of), d_heads, data_of(log_sums), inner};
-      device_->launch(AttendBf16BackwardKeys<columns>{back, dk, dv});
-      device_->launch(AttendBf16BackwardRows<columns>{back, dq});
+                                      d_heads,
+                                      in_eights(heads.head_dim, {out, d_out})});
+      const auto back = [&]<class Kernel>() -> typename Kernel::Base {
+        return {tiles_of<typename Kernel::Base::Base>(heads, of), d_heads, data_of(log_sums), inner};
+      };
+      using Keys = AttendBf16BackwardKeys<columns>;
+      using Rows = AttendBf16BackwardRows<columns>;
+      device_->launch(Keys{back.template operator()<Keys>(), dk, dv});
+      device_->launch(Rows{back.template operator()<Rows>(), dq});
     } else {
       device_->launch(
           AttendInner{{.rows = rows}, positions, heads.heads, heads.head_dim, items_of(out), data_of(d_out), inner});
@@ -151,22 +159,16 @@ void CudaCompute::attend_backward(const Heads& heads, const RotationTables& rota
       device_->launch(AttendBackwardRows<columns>{back, dq});
     }
   });
-  device_->launch(MergeHeads{head_rows(heads, rotations, rows, positions, gradients), items_of(d_qkv)});
+  device_->launch(MergeHeads{head_rows(heads, rotations, d_qkv, gradients), items_of(d_qkv)});
 }
 
 void CudaCompute::swiglu(const Tensor& gate_up, const Tensor& s) {
-  device_->launch(
-      Swiglu{{.count = s.elements()}, items_of(gate_up), row_of(s), items_of(s), in_eights(row_of(s), {gate_up, s})});
+  device_->launch(Swiglu{gated_rows(gate_up, s, {gate_up, s}), items_of(s)});
 }
 
 void CudaCompute::swiglu_backward(const Tensor& gate_up, const Tensor& ds, const Tensor& d_gate_up, const Tensor& s) {
-  device_->launch(SwigluBackward{{.count = s.elements()},
-                                 items_of(gate_up),
-                                 items_of(ds),
-                                 row_of(s),
-                                 items_of(d_gate_up),
-                                 items_of(s),
-                                 in_eights(row_of(s), {gate_up, ds, d_gate_up, s})});
+  device_->launch(SwigluBackward{gated_rows(gate_up, s, {gate_up, ds, d_gate_up, s}), items_of(ds), items_of(d_gate_up),
+                                 items_of(s)});
 }
 
 void CudaCompute::cross_entropy(const Tensor& logits, const Tensor& targets, float scale, const Tensor& d_logits,

@@ -29,7 +29,8 @@ constexpr void unrolled(Body body) {
   (std::make_integer_sequence<int, n>{});
 }
 
-template <class Lane>
+/// Of 16·m rows: m times 16, which share what is read of a right operand.
+template <class Lane, int m>
 struct Fragments {
   static constexpr int row() { return Lane::index() / 4; }
   static constexpr int column() { return Lane::index() % 4 * 2; }
@@ -39,70 +40,76 @@ struct Fragments {
   template <int k>
   class Left;
 
-  /// Rows row() and row() + 8; the four lanes of a row have the same.
+  /// Rows row(), row() + 8 and so on; the four lanes of a row have the same.
   class RowNumbers {
    public:
-    constexpr void fill(int, float value) { of_[0] = of_[1] = value; }
+    constexpr void fill(int, float value) {
+      unrolled<2 * m>([&](int i) { of_[i] = value; });
+    }
     template <class F>
     constexpr void set(int, F f) {
-      unrolled<2>([&](int i) { of_[i] = f(row() + 8 * i); });
+      unrolled<2 * m>([&](int i) { of_[i] = f(row() + 8 * i); });
     }
     template <class F>
     constexpr void change(int, F f) {
-      unrolled<2>([&](int i) { of_[i] = f(of_[i]); });
+      unrolled<2 * m>([&](int i) { of_[i] = f(of_[i]); });
     }
     template <class F>
     constexpr void change(int, const RowNumbers& others, F f) {
-      unrolled<2>([&](int i) { of_[i] = f(of_[i], others.of_[i]); });
+      unrolled<2 * m>([&](int i) { of_[i] = f(of_[i], others.of_[i]); });
     }
     template <class F>
     constexpr void read(int, F f) const {
-      if (column() == 0) unrolled<2>([&](int i) { f(row() + 8 * i, of_[i]); });
+      if (column() == 0) unrolled<2 * m>([&](int i) { f(row() + 8 * i, of_[i]); });
     }
 
    private:
     template <int n>
     friend class Sums;
-    float of_[2];
+    float of_[2 * m];
   };
 
   template <int n>
   class Sums {
    public:
     constexpr void fill(int, float value) {
-      each([&](float& x, int, int) { x = value; });
+      each([&](float& x, int, int, int) { x = value; });
     }
     template <class F>
     constexpr void change(int, F f) {
-      each([&](float& x, int j, int i) { x = f(x, row() + i / 2 * 8, column() + 8 * j + i % 2); });
+      each([&](float& x, int r, int j, int i) { x = f(x, row_of(r, i), column_of(j, i)); });
     }
     template <class F>
     constexpr void change_rows(int, const RowNumbers& numbers, F f) {
-      each([&](float& x, int, int i) { x = f(x, numbers.of_[i / 2]); });
+      each([&](float& x, int r, int, int i) { x = f(x, numbers.of_[2 * r + i / 2]); });
     }
     template <class F>
     constexpr void join(int, const Sums& others, F f) {
-      each([&](float& x, int j, int i) { x = f(x, others.of_[j][i], row() + i / 2 * 8, column() + 8 * j + i % 2); });
+      each([&](float& x, int r, int j, int i) { x = f(x, others.of_[r][j][i], row_of(r, i), column_of(j, i)); });
     }
     template <class F>
     constexpr void join_rows(int, const RowNumbers& numbers, const Sums& others, F f) {
-      each([&](float& x, int j, int i) { x = f(x, others.of_[j][i], numbers.of_[i / 2]); });
+      each([&](float& x, int r, int j, int i) { x = f(x, others.of_[r][j][i], numbers.of_[2 * r + i / 2]); });
     }
     template <class F>
     constexpr void read(int, F f) const {
-      unrolled<n>([&](int j) {
-        f(row(), column() + 8 * j, of_[j][0], of_[j][1]);
-        f(row() + 8, column() + 8 * j, of_[j][2], of_[j][3]);
+      unrolled<m>([&](int r) {
+        unrolled<n>([&](int j) {
+          f(row_of(r, 0), column_of(j, 0), of_[r][j][0], of_[r][j][1]);
+          f(row_of(r, 2), column_of(j, 2), of_[r][j][2], of_[r][j][3]);
+        });
       });
     }
     template <class F>
     constexpr void gather(int, RowNumbers& numbers, F f) const {
-      unrolled<2>([&](int i) {
-        float all = f(of_[0][2 * i], of_[0][2 * i + 1]);
-        unrolled<n - 1>([&](int j) { all = f(all, f(of_[j + 1][2 * i], of_[j + 1][2 * i + 1])); });
+      unrolled<2 * m>([&](int at) {
+        const auto& of_rows = of_[at / 2];
+        const int i = at % 2 * 2;
+        float all = f(of_rows[0][i], of_rows[0][i + 1]);
+        unrolled<n - 1>([&](int j) { all = f(all, f(of_rows[j + 1][i], of_rows[j + 1][i + 1])); });
         all = f(all, Lane::exchanged(all, 1));
         all = f(all, Lane::exchanged(all, 2));
-        numbers.of_[i] = f(numbers.of_[i], all);
+        numbers.of_[at] = f(numbers.of_[at], all);
       });
     }
     template <bool by_rows, int k>
@@ -116,8 +123,10 @@ struct Fragments {
         unrolled<n / 2>([&](int j) {
           std::uint32_t b[4];
           Lane::template load<by_rows>(b, at + (by_rows ? 16 * i * stride + 16 * j : 16 * j * stride + 16 * i));
-          Lane::multiply_add(of_[2 * j], left.of_[i], b[0], b[1]);
-          Lane::multiply_add(of_[2 * j + 1], left.of_[i], b[2], b[3]);
+          unrolled<m>([&](int r) {
+            Lane::multiply_add(of_[r][2 * j], left.of_[r][i], b[0], b[1]);
+            Lane::multiply_add(of_[r][2 * j + 1], left.of_[r][i], b[2], b[3]);
+          });
         });
       });
     }
@@ -125,11 +134,13 @@ struct Fragments {
    private:
     template <int k>
     friend class Left;
+    static constexpr int row_of(int r, int i) { return row() + 16 * r + i / 2 * 8; }
+    static constexpr int column_of(int j, int i) { return column() + 8 * j + i % 2; }
     template <class F>
     constexpr void each(F f) {
-      unrolled<n>([&](int j) { unrolled<4>([&](int i) { f(of_[j][i], j, i); }); });
+      unrolled<m>([&](int r) { unrolled<n>([&](int j) { unrolled<4>([&](int i) { f(of_[r][j][i], r, j, i); }); }); });
     }
-    float of_[n][4];
+    float of_[m][n][4];
   };
 
   template <int k>
@@ -137,14 +148,18 @@ struct Fragments {
    public:
     constexpr void load(int, const Half* from, int stride) {
       const Half* const at = from + Lane::index() % 16 * stride + Lane::index() / 16 * 8;
-      unrolled<k>([&](int i) { Lane::template load<false>(of_[i], at + 16 * i); });
+      unrolled<m>([&](int r) {
+        unrolled<k>([&](int i) { Lane::template load<false>(of_[r][i], at + 16 * r * stride + 16 * i); });
+      });
     }
     /// Lanes have the elements of sums that they must have of an operand.
     constexpr void round(int, const Sums<2 * k>& sums) {
-      unrolled<k>([&](int i) {
-        unrolled<4>([&](int part) {
-          const auto& quarter = sums.of_[2 * i + part / 2];
-          of_[i][part] = Lane::rounded(quarter[part % 2 * 2], quarter[part % 2 * 2 + 1]);
+      unrolled<m>([&](int r) {
+        unrolled<k>([&](int i) {
+          unrolled<4>([&](int part) {
+            const auto& quarter = sums.of_[r][2 * i + part / 2];
+            of_[r][i][part] = Lane::rounded(quarter[part % 2 * 2], quarter[part % 2 * 2 + 1]);
+          });
         });
       });
     }
@@ -152,7 +167,7 @@ struct Fragments {
    private:
     template <int n>
     friend class Sums;
-    std::uint32_t of_[k][4];
+    std::uint32_t of_[m][k][4];
   };
 };
 

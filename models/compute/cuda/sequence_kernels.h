@@ -118,81 +118,167 @@ struct EmbedBackward {
   }
 };
 
-/// As Compute::rms_norm().
-struct RmsNorm : Rowwise<128> {
-  const float *x = nullptr, *more = nullptr, *gain = nullptr;
-  float *sum = nullptr, *inverse = nullptr;
+/// Rows of a norm, f32 but for what `more` and `dh`, `h` and `d_items` are.
+struct NormRows : Rowwise<128> {
   Index dim = 0;
+  Items x, gain;
+  float* inverse = nullptr;
+  bool eights = false;
+
+ protected:
+  /// value.operator()<n>(i), of a column i, summed over a row.
+  template <int n, class Team, class Value>
+  constexpr float sum_of(const Team& team, Value value) const {
+    return team.template reduce<float>(
+        [&](int thread) {
+          float all = 0;
+          for (Index i = thread * n; i < dim; i += threads * n) {
+            const Numbers<n> here = value(i);
+            for (int j = 0; j < n; ++j) all += here.of[j];
+          }
+          return all;
+        },
+        Sum{});
+  }
+  template <int n, class Team, class Body>
+  constexpr void over(const Team& team, Body body) const {
+    team.run([&](int thread) {
+      for (Index i = thread * n; i < dim; i += threads * n) body(i);
+    });
+  }
+};
+
+/// As Compute::rms_norm().
+struct RmsNorm : NormRows {
+  Items more, sum;
   double eps = 0;
   Items h;
 
   template <class Team>
   constexpr void operator()(const Team& team, Index row) const {
+    eights ? of_row<8>(team, row) : of_row<1>(team, row);
+  }
+
+ private:
+  template <int n, class Team>
+  constexpr void of_row(const Team& team, Index row) const {
     const Index at = row * dim;
-    const auto squares = cuda::sum<float>(team, dim, [&](Index i) {
-      float value = x[at + i];
-      if (more != nullptr) sum[at + i] = value += more[at + i];
-      return value * value;
+    const float squares = sum_of<n>(team, [&](Index i) {
+      Numbers<n> values = x.load<n>(at + i);
+      if (more.data != nullptr) {
+        const Numbers<n> added = more.load<n>(at + i);
+        for (int j = 0; j < n; ++j) values.of[j] += added.of[j];
+        sum.store(team, at + i, values);
+      }
+      for (int j = 0; j < n; ++j) values.of[j] *= values.of[j];
+      return values;
     });
     const auto scale = static_cast<float>(1 / ::sqrt(static_cast<double>(squares) / static_cast<double>(dim) + eps));
-    const float* const from = more != nullptr ? sum : x;
-    each(team, dim, [&](Index i) {
-      h.store(at + i, from[at + i] * scale * gain[i]);
+    const Items& from = more.data != nullptr ? sum : x;
+    over<n>(team, [&](Index i) {
+      Numbers<n> values = from.load<n>(at + i);
+      const Numbers<n> gains = gain.load<n>(i);
+      for (int j = 0; j < n; ++j) values.of[j] = values.of[j] * scale * gains.of[j];
+      h.store(team, at + i, values);
       if (i == 0) inverse[row] = scale;
     });
   }
 };
 
 /// As Compute::rms_norm_backward(), but for the gain.
-struct RmsNormBackward : Rowwise<128> {
-  const float *x = nullptr, *gain = nullptr, *inverse = nullptr, *dh = nullptr;
-  float* d = nullptr;
-  Index dim = 0;
-  Items d_items;
+struct RmsNormBackward : NormRows {
+  Items dh, d, d_items;
 
   template <class Team>
   constexpr void operator()(const Team& team, Index row) const {
+    eights ? of_row<8>(team, row) : of_row<1>(team, row);
+  }
+
+ private:
+  template <int n, class Team>
+  constexpr void of_row(const Team& team, Index row) const {
     const Index at = row * dim;
-    const auto products = sum<float>(team, dim, [&](Index i) { return dh[at + i] * gain[i] * x[at + i]; });
+    const float products = sum_of<n>(team, [&](Index i) {
+      Numbers<n> values = dh.load<n>(at + i);
+      const Numbers<n> gains = gain.load<n>(i), xs = x.load<n>(at + i);
+      for (int j = 0; j < n; ++j) values.of[j] = values.of[j] * gains.of[j] * xs.of[j];
+      return values;
+    });
     const float scale = inverse[row], pull = scale * scale * scale * products / static_cast<float>(dim);
-    each(team, dim, [&](Index i) {
-      const float total = d[at + i] + dh[at + i] * gain[i] * scale - x[at + i] * pull;
-      d[at + i] = total;
-      if (d_items.data != nullptr) d_items.store(at + i, total);
+    over<n>(team, [&](Index i) {
+      Numbers<n> total = d.load<n>(at + i);
+      const Numbers<n> dhs = dh.load<n>(at + i), gains = gain.load<n>(i), xs = x.load<n>(at + i);
+      for (int j = 0; j < n; ++j) total.of[j] = total.of[j] + dhs.of[j] * gains.of[j] * scale - xs.of[j] * pull;
+      d.store(team, at + i, total);
+      if (d_items.data != nullptr) d_items.store(team, at + i, total);
     });
   }
 };
 
 /// The heads of rows [sequences, positions, (heads + 2·kv_heads)·head_dim] and of tensors [sequences, heads, positions,
-/// width]. A block has a row.
-struct HeadRows : Rowwise<128> {
-  Index positions = 0;
-  int heads = 0, kv_heads = 0, head_dim = 0, width = 0;
-  const float *cosine = nullptr, *sine = nullptr;  ///< [positions, head_dim / 2]
-  float scale = 1;                                 ///< of queries
+/// width]. A block has some rows.
+struct HeadRows {
+  static constexpr int threads = 128;
+  static constexpr Index of_block = 4;
+  Index rows = 0;
+  int positions = 0, heads = 0, kv_heads = 0, head_dim = 0, width = 0;
+  Items cosine, sine;  ///< [positions, head_dim / 2]
+  float scale = 1;     ///< of queries
   Items q, k, v;
+  bool eights = false;
+
+  constexpr Index blocks() const { return divided_up(rows, of_block); }
+  constexpr Index shared_floats() const { return 0; }
 
   constexpr int all() const { return heads + 2 * kv_heads; }
-  /// Where the row of one head, counted through queries, keys and values, is.
-  struct Place {
+  /// The row of one head, counted through queries, keys and values.
+  struct Row {
     Items in;
     Index first;
   };
-  constexpr Place place_of(Index row, int head) const {
-    const Index sequence = row / positions, position = row % positions;
-    if (head < heads) return {q, ((sequence * heads + head) * positions + position) * width};
+  constexpr Row row_of(Index row, int head) const {
+    const auto sequence = static_cast<int>(row) / positions, position = static_cast<int>(row) % positions;
+    if (head < heads) return {q, (Index{sequence * heads + head} * positions + position) * width};
     const int of = head - heads;
-    return {of < kv_heads ? k : v, ((sequence * kv_heads + of % kv_heads) * positions + position) * width};
+    return {of < kv_heads ? k : v, (Index{sequence * kv_heads + of % kv_heads} * positions + position) * width};
   }
-  /// Element i of a row of one head, rotated by the angle of its position, or by its opposite.
-  constexpr float rotated(Index row, int head, int i, float direction, const Place& from) const {
-    if (head >= heads + kv_heads) return from.in.load(from.first + i);
-    const int half = head_dim / 2, pair = i < half ? i : i - half;
-    const Index at = row % positions * half + pair;
-    const float a = from.in.load(from.first + pair), b = from.in.load(from.first + half + pair);
-    const float s = sine[at] * direction;
-    const float turned = i < half ? a * cosine[at] - b * s : b * cosine[at] + a * s;
-    return head < heads ? turned * scale : turned;
+  /// body.operator()<n>(row, head, i) for numbers i to i+n-1 of the first half of each of a block's rows.
+  template <class Team, class Body>
+  constexpr void over(const Team& team, Index block, Body body) const {
+    eights ? over<8>(team, block, body) : over<1>(team, block, body);
+  }
+  /// Numbers i and half a row on, turned by the angle of the position, or by its opposite.
+  template <int n, class Team>
+  constexpr void turn(const Team& team, Index row, int head, int i, float direction, const Row& from,
+                      const Row& to) const {
+    const int half = head_dim / 2;
+    Numbers<n> a = from.in.load<n>(from.first + i), b = from.in.load<n>(from.first + half + i);
+    if (head < heads + kv_heads) {
+      const Index angle = Index{static_cast<int>(row) % positions} * half + i;
+      const Numbers<n> cosines = cosine.load<n>(angle), sines = sine.load<n>(angle);
+      const float factor = head < heads ? scale : 1.0f;
+      for (int j = 0; j < n; ++j) {
+        const float x = a.of[j], y = b.of[j], c = cosines.of[j], s = sines.of[j] * direction;
+        a.of[j] = (x * c - y * s) * factor;
+        b.of[j] = (y * c + x * s) * factor;
+      }
+    }
+    to.in.store(team, to.first + i, a);
+    to.in.store(team, to.first + half + i, b);
+  }
+
+ private:
+  template <int n, class Team, class Body>
+  constexpr void over(const Team& team, Index block, Body body) const {
+    const int of_head = head_dim / 2 / n, of_row = all() * of_head;
+    const Index first = block * of_block;
+    const int here = static_cast<int>(least(of_block, rows - first)) * of_row;
+    team.run([&](int thread) {
+      for (int at = thread; at < here; at += threads) {
+        const int in_row = at % of_row;
+        body.template operator()<n>(first + at / of_row, in_row / of_head, in_row % of_head * n);
+      }
+    });
   }
 };
 
@@ -201,13 +287,12 @@ struct SplitHeads : HeadRows {
   Items rows_of_all;
 
   template <class Team>
-  constexpr void operator()(const Team& team, Index row) const {
-    team.run([&](int thread) {
-      for (int at = thread; at < all() * width; at += threads) {
-        const int head = at / width, i = at % width;
-        const Place to = place_of(row, head);
-        const Place from{rows_of_all, (row * all() + head) * head_dim};
-        to.in.store(to.first + i, i < head_dim ? rotated(row, head, i, 1, from) : 0.0f);
+  constexpr void operator()(const Team& team, Index block) const {
+    over(team, block, [&]<int n>(Index row, int head, int i) {
+      const Row to = row_of(row, head);
+      turn<n>(team, row, head, i, 1, {rows_of_all, (row * all() + head) * head_dim}, to);
+      if (i == 0) {
+        for (int rest = head_dim; rest < width; ++rest) to.in.store(to.first + rest, 0);
       }
     });
   }
@@ -218,12 +303,9 @@ struct MergeHeads : HeadRows {
   Items rows_of_all;
 
   template <class Team>
-  constexpr void operator()(const Team& team, Index row) const {
-    team.run([&](int thread) {
-      for (int at = thread; at < all() * head_dim; at += threads) {
-        const int head = at / head_dim;
-        rows_of_all.store(row * all() * head_dim + at, rotated(row, head, at % head_dim, -1, place_of(row, head)));
-      }
+  constexpr void operator()(const Team& team, Index block) const {
+    over(team, block, [&]<int n>(Index row, int head, int i) {
+      turn<n>(team, row, head, i, -1, row_of(row, head), {rows_of_all, (row * all() + head) * head_dim});
     });
   }
 };
@@ -233,35 +315,50 @@ constexpr T sigmoid(T x) {
   return 1.0f / (1.0f + ::expf(-x));
 }
 
-/// As Compute::swiglu(); `count` is that of s.
-struct Swiglu : Elementwise {
+/// Gates and what they let through, [rows, 2·width], in which a block has a row.
+struct GatedRows : Rowwise<128> {
   Items gate_up;
-  Index width = 0;
-  Items s;
+  int width = 0;
   bool eights = false;
 
-  template <class Team>
-  constexpr void operator()(const Team& team, Index block) const {
-    over(team, block, eights, [&]<int n>(Index i) {
-      const Index at = i / width * 2 * width + i % width;
-      const Numbers<n> gate = gate_up.load<n>(at), up = gate_up.load<n>(at + width);
-      Numbers<n> result;
-      for (int j = 0; j < n; ++j) result.of[j] = gate.of[j] * sigmoid(gate.of[j]) * up.of[j];
-      s.store(i, result);
+  /// body.operator()<n>(i, place of gate i) for n numbers from i on, counted through all rows.
+  template <class Team, class Body>
+  constexpr void over(const Team& team, Index row, Body body) const {
+    eights ? over<8>(team, row, body) : over<1>(team, row, body);
+  }
+
+ private:
+  template <int n, class Team, class Body>
+  constexpr void over(const Team& team, Index row, Body body) const {
+    team.run([&](int thread) {
+      for (int i = thread * n; i < width; i += threads * n) {
+        body.template operator()<n>(row * width + i, row * 2 * width + i);
+      }
     });
   }
 };
 
-struct SwigluBackward : Elementwise {
-  Items gate_up, ds;
-  Index width = 0;
-  Items d_gate_up, s;
-  bool eights = false;
+/// As Compute::swiglu().
+struct Swiglu : GatedRows {
+  Items s;
 
   template <class Team>
-  constexpr void operator()(const Team& team, Index block) const {
-    over(team, block, eights, [&]<int n>(Index i) {
-      const Index at = i / width * 2 * width + i % width;
+  constexpr void operator()(const Team& team, Index row) const {
+    over(team, row, [&]<int n>(Index i, Index at) {
+      const Numbers<n> gate = gate_up.load<n>(at), up = gate_up.load<n>(at + width);
+      Numbers<n> result;
+      for (int j = 0; j < n; ++j) result.of[j] = gate.of[j] * sigmoid(gate.of[j]) * up.of[j];
+      s.store(team, i, result);
+    });
+  }
+};
+
+struct SwigluBackward : GatedRows {
+  Items ds, d_gate_up, s;
+
+  template <class Team>
+  constexpr void operator()(const Team& team, Index row) const {
+    over(team, row, [&]<int n>(Index i, Index at) {
       const Numbers<n> gate = gate_up.load<n>(at), up = gate_up.load<n>(at + width), gradient = ds.load<n>(i);
       Numbers<n> d_gate, d_up, result;
       for (int j = 0; j < n; ++j) {
@@ -270,9 +367,9 @@ struct SwigluBackward : Elementwise {
         d_up.of[j] = gradient.of[j] * silu;
         result.of[j] = silu * up.of[j];
       }
-      d_gate_up.store(at, d_gate);
-      d_gate_up.store(at + width, d_up);
-      s.store(i, result);
+      d_gate_up.store(team, at, d_gate);
+      d_gate_up.store(team, at + width, d_up);
+      s.store(team, i, result);
     });
   }
 };
@@ -311,7 +408,7 @@ struct CrossEntropy : Rowwise<1024> {
     const int target = targets[row];
     if (target < 0) {
       if (d_logits.data != nullptr) {
-        over_classes<n>(team, [&](int, int i) { d_logits.store(first + i, Numbers<n>{}); });
+        over_classes<n>(team, [&](int, int i) { d_logits.store(team, first + i, Numbers<n>{}); });
       }
       each(team, 3, [&](Index i) { results[i * rows + row] = 0; });
       return;
@@ -354,7 +451,7 @@ struct CrossEntropy : Rowwise<1024> {
       over_classes<n>(team, [&](int, int i) {
         Numbers<n> x = logits.load<n>(first + i);
         for (int j = 0; j < n; ++j) x.of[j] = ::expf(x.of[j] - base) * factor - (i + j == target ? scale : 0.0f);
-        d_logits.store(first + i, x);
+        d_logits.store(team, first + i, x);
       });
     }
     each(team, 1, [&](Index) {

@@ -4,25 +4,29 @@
 // threads a block has and how much memory they share, and what one block does, with a team:
 //
 //   team.run(body)              body(thread) by each thread; then all wait for each other
+//   team.start(body)            the same, but nobody waits
 //   team.reduce(value, join)    value(thread) of all threads joined, in an order that is always the same; known to all
 //   Team::Own<T, n>             n numbers that each thread has for itself, of(thread), as long as the block runs
 //   team.shared()               floats that all threads of the block share
-//   team.warps(body)            body(warp) by each 32 threads together; then all wait for each other
+//   team.warps(body)            body(warp) by each 32 threads together; nobody waits
 //   team.fetch(to, from, there) begins to copy 16 bytes to shared memory, zeros if they are not there; by a thread
 //   team.end_fetch()            by all: what was fetched until here is a group
 //   team.await_fetched<n>()     by all: waits for all groups but the last n, and for each other
+//   team.halves(x, y)           both as bf16, x in the lower half
+//   team.exp2(x)                2^x, to about 22 bits; 0 where that is subnormal
 //
-// What a warp has in its registers, for tensor cores. Each member function takes the warp first:
+// What a warp has in its registers of 16·m rows, for tensor cores: Team::Warp<m>. Each member function takes the warp
+// first:
 //
-//   Team::RowNumbers            a float for each of 16 rows: fill(value), set(f(row)), change(f(x)), change(others,
+//   RowNumbers                  a float for each row: fill(value), set(f(row)), change(f(x)), change(others,
 //                               f(x, other)), read(f(row, x))
-//   Team::Sums<n>               16 rows × 8·n columns of f32: fill(value), change(f(x, row, column)),
+//   Sums<n>                     8·n columns of f32: fill(value), change(f(x, row, column)),
 //                               change_rows(numbers, f(x, of the row)), join(others, f(x, other, row, column)),
 //                               join_rows(numbers, others, f(x, other, of the row)), read(f(row, column, x, next x)) by
 //                               pairs of columns, and gather(numbers, f): numbers = f of them and of all in their rows
 //                               multiply<by_rows>(left, right, stride): adds left · right, where right is [16·k, 8·n]
 //                               in shared memory, or [8·n, 16·k] unless by_rows
-//   Team::Left<k>               16 rows × 16·k columns of bf16: load(from, stride) from shared memory, round(sums)
+//   Left<k>                     16·k columns of bf16: load(from, stride) from shared memory, round(sums)
 //
 // Within one run() no thread reads what another one writes. A GPU's team is in cuda_device.cu; tests run the same
 // functions with a team of the host, thread by thread, in one order and in the opposite one. All is constexpr since
@@ -80,16 +84,17 @@ struct Items {
         numbers.of[i] = four.of[i];
         numbers.of[i + 4] = more.of[i];
       }
+    } else if (dtype == DType::bf16) {
+      const EightHalves eight = *eight_halves(at);
+      for (int i = 0; i < 8; ++i) numbers.of[i] = to_float(BFloat16{eight.of[i]});
     } else {
       const EightHalves eight = *eight_halves(at);
-      for (int i = 0; i < 8; ++i) {
-        numbers.of[i] = dtype == DType::bf16 ? to_float(BFloat16{eight.of[i]}) : to_float(Float16{eight.of[i]});
-      }
+      for (int i = 0; i < 8; ++i) numbers.of[i] = to_float(Float16{eight.of[i]});
     }
     return numbers;
   }
-  template <int n>
-  constexpr void store(Index at, const Numbers<n>& numbers) const {
+  template <int n, class Team>
+  constexpr void store(const Team& team, Index at, const Numbers<n>& numbers) const {
     if constexpr (n == 1) {
       store(at, numbers.of[0]);
     } else if (dtype == DType::f32) {
@@ -97,11 +102,13 @@ struct Items {
       for (int i = 0; i < 2; ++i) {
         to[i] = {numbers.of[4 * i], numbers.of[4 * i + 1], numbers.of[4 * i + 2], numbers.of[4 * i + 3]};
       }
+    } else if (dtype == DType::bf16) {
+      FourPairs pairs{};
+      for (int i = 0; i < 4; ++i) pairs.of[i] = team.halves(numbers.of[2 * i], numbers.of[2 * i + 1]);
+      *eight_halves(at) = __builtin_bit_cast(EightHalves, pairs);
     } else {
-      EightHalves eight;
-      for (int i = 0; i < 8; ++i) {
-        eight.of[i] = dtype == DType::bf16 ? to_bfloat16(numbers.of[i]).bits : to_float16(numbers.of[i]).bits;
-      }
+      EightHalves eight{};
+      for (int i = 0; i < 8; ++i) eight.of[i] = to_float16(numbers.of[i]).bits;
       *eight_halves(at) = eight;
     }
   }
@@ -121,6 +128,9 @@ struct Items {
   struct alignas(16) EightHalves {
     std::uint16_t of[8];
   };
+  struct alignas(16) FourPairs {
+    std::uint32_t of[4];
+  };
   constexpr EightHalves* eight_halves(Index at) const {
     return static_cast<EightHalves*>(static_cast<void*>(static_cast<std::uint16_t*>(data) + at));
   }
@@ -136,10 +146,7 @@ struct Sum {
   }
 };
 struct Largest {
-  template <class T>
-  constexpr T operator()(T a, T b) const {
-    return a > b ? a : b;
-  }
+  constexpr float operator()(float a, float b) const { return ::fmaxf(a, b); }
 };
 struct Least {
   template <class T>

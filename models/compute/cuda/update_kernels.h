@@ -33,7 +33,10 @@ struct Pieces {
   template <class I>
   constexpr const UpdatedPieces& tensor_of(I block) const {
     int at = 0;
-    while (at + 1 < used && tensors[at + 1].first_block <= block) ++at;
+    for (int behind = used; behind - at > 1;) {
+      const int middle = (at + behind) / 2;
+      (tensors[middle].first_block <= block ? at : behind) = middle;
+    }
     return tensors[at];
   }
   /// body(tensor, i) for the elements of a block.

@@ -34,7 +34,9 @@ class Placed : public testing::PlacedModel {
     std::size_t allocations = 0;  // when the step before was over
     const auto took_step = [&](int step, double norm) {
       numbers.norms.push_back(norm);
-      if (step > 0) EXPECT_EQ(host_devices().allocations, allocations) << "a step takes memory";
+      if (step > 0) {
+        EXPECT_EQ(host_devices().allocations, allocations) << "a step takes memory";
+      }
       allocations = host_devices().allocations;
     };
     PlacedModel::train(

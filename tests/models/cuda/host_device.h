@@ -60,90 +60,93 @@ class HostTeam {
    private:
     std::array<float, static_cast<std::size_t>(most_threads / warp * count)> all_;
   };
-  static constexpr int rows = 16;
+  template <int m>
+  struct Warp {
+    static constexpr int rows = 16 * m;
 
-  class RowNumbers : OfWarps<rows> {
-   public:
-    void fill(int warp, float value) { std::fill_n(of(warp), rows, value); }
-    template <class F>
-    void set(int warp, F f) {
-      for (int i = 0; i < rows; ++i) of(warp)[i] = f(i);
-    }
-    template <class F>
-    void change(int warp, F f) {
-      for (int i = 0; i < rows; ++i) of(warp)[i] = f(of(warp)[i]);
-    }
-    template <class F>
-    void change(int warp, const RowNumbers& others, F f) {
-      for (int i = 0; i < rows; ++i) of(warp)[i] = f(of(warp)[i], others.of(warp)[i]);
-    }
-    template <class F>
-    void read(int warp, F f) const {
-      for (int i = 0; i < rows; ++i) f(i, of(warp)[i]);
-    }
-    using OfWarps<rows>::of;
-  };
-
-  template <int k>
-  class Left;
-
-  template <int n>
-  class Sums : OfWarps<rows * 8 * n> {
-   public:
-    static constexpr int columns = 8 * n;
-    using OfWarps<rows * columns>::of;
-
-    void fill(int warp, float value) { std::fill_n(of(warp), rows * columns, value); }
-    template <class F>
-    void change(int warp, F f) {
-      for (int i = 0; i < rows * columns; ++i) of(warp)[i] = f(of(warp)[i], i / columns, i % columns);
-    }
-    template <class F>
-    void change_rows(int warp, const RowNumbers& numbers, F f) {
-      change(warp, [&](float x, int row, int) { return f(x, numbers.of(warp)[row]); });
-    }
-    template <class F>
-    void join(int warp, const Sums& others, F f) {
-      change(warp,
-             [&](float x, int row, int column) { return f(x, others.of(warp)[row * columns + column], row, column); });
-    }
-    template <class F>
-    void join_rows(int warp, const RowNumbers& numbers, const Sums& others, F f) {
-      join(warp, others, [&](float x, float other, int row, int) { return f(x, other, numbers.of(warp)[row]); });
-    }
-    template <class F>
-    void read(int warp, F f) const {
-      for (int i = 0; i < rows * columns; i += 2) f(i / columns, i % columns, of(warp)[i], of(warp)[i + 1]);
-    }
-    template <class F>
-    void gather(int warp, RowNumbers& numbers, F f) const {
-      for (int i = 0; i < rows * columns; ++i) {
-        float& number = numbers.of(warp)[i / columns];
-        number = f(number, of(warp)[i]);
+    class RowNumbers : public OfWarps<rows> {
+     public:
+      void fill(int warp, float value) { std::fill_n(this->of(warp), rows, value); }
+      template <class F>
+      void set(int warp, F f) {
+        for (int i = 0; i < rows; ++i) this->of(warp)[i] = f(i);
       }
-    }
-    template <bool by_rows, int k>
-    void multiply(int warp, const Left<k>& left, const std::uint16_t* right, int stride) {
-      change(warp, [&](float x, int row, int column) {
-        for (int i = 0; i < 16 * k; ++i)
-          x += left.of(warp)[row * 16 * k + i] *
-               to_float(BFloat16{by_rows ? right[i * stride + column] : right[column * stride + i]});
-        return x;
-      });
-    }
-  };
+      template <class F>
+      void change(int warp, F f) {
+        for (int i = 0; i < rows; ++i) this->of(warp)[i] = f(this->of(warp)[i]);
+      }
+      template <class F>
+      void change(int warp, const RowNumbers& others, F f) {
+        for (int i = 0; i < rows; ++i) this->of(warp)[i] = f(this->of(warp)[i], others.of(warp)[i]);
+      }
+      template <class F>
+      void read(int warp, F f) const {
+        for (int i = 0; i < rows; ++i) f(i, this->of(warp)[i]);
+      }
+    };
 
-  template <int k>
-  class Left : OfWarps<rows * 16 * k> {
-   public:
-    using OfWarps<rows * 16 * k>::of;
-    void load(int warp, const std::uint16_t* from, int stride) {
-      for (int i = 0; i < rows * 16 * k; ++i)
-        of(warp)[i] = to_float(BFloat16{from[i / (16 * k) * stride + i % (16 * k)]});
-    }
-    void round(int warp, const Sums<2 * k>& sums) {
-      for (int i = 0; i < rows * 16 * k; ++i) of(warp)[i] = to_float(to_bfloat16(sums.of(warp)[i]));
-    }
+    template <int k>
+    class Left;
+
+    template <int n>
+    class Sums : OfWarps<rows * 8 * n> {
+     public:
+      static constexpr int columns = 8 * n;
+      using OfWarps<rows * columns>::of;
+
+      void fill(int warp, float value) { std::fill_n(this->of(warp), rows * columns, value); }
+      template <class F>
+      void change(int warp, F f) {
+        for (int i = 0; i < rows * columns; ++i) this->of(warp)[i] = f(this->of(warp)[i], i / columns, i % columns);
+      }
+      template <class F>
+      void change_rows(int warp, const RowNumbers& numbers, F f) {
+        change(warp, [&](float x, int row, int) { return f(x, numbers.of(warp)[row]); });
+      }
+      template <class F>
+      void join(int warp, const Sums& others, F f) {
+        change(warp, [&](float x, int row, int column) {
+          return f(x, others.of(warp)[row * columns + column], row, column);
+        });
+      }
+      template <class F>
+      void join_rows(int warp, const RowNumbers& numbers, const Sums& others, F f) {
+        join(warp, others, [&](float x, float other, int row, int) { return f(x, other, numbers.of(warp)[row]); });
+      }
+      template <class F>
+      void read(int warp, F f) const {
+        for (int i = 0; i < rows * columns; i += 2) f(i / columns, i % columns, this->of(warp)[i], this->of(warp)[i + 1]);
+      }
+      template <class F>
+      void gather(int warp, RowNumbers& numbers, F f) const {
+        for (int i = 0; i < rows * columns; ++i) {
+          float& number = numbers.of(warp)[i / columns];
+          number = f(number, this->of(warp)[i]);
+        }
+      }
+      template <bool by_rows, int k>
+      void multiply(int warp, const Left<k>& left, const std::uint16_t* right, int stride) {
+        change(warp, [&](float x, int row, int column) {
+          for (int i = 0; i < 16 * k; ++i)
+            x += left.of(warp)[row * 16 * k + i] *
+                 to_float(BFloat16{by_rows ? right[i * stride + column] : right[column * stride + i]});
+          return x;
+        });
+      }
+    };
+
+    template <int k>
+    class Left : OfWarps<rows * 16 * k> {
+     public:
+      using OfWarps<rows * 16 * k>::of;
+      void load(int warp, const std::uint16_t* from, int stride) {
+        for (int i = 0; i < rows * 16 * k; ++i)
+          this->of(warp)[i] = to_float(BFloat16{from[i / (16 * k) * stride + i % (16 * k)]});
+      }
+      void round(int warp, const Sums<2 * k>& sums) {
+        for (int i = 0; i < rows * 16 * k; ++i) this->of(warp)[i] = to_float(to_bfloat16(sums.of(warp)[i]));
+      }
+    };
   };
 
   static void fetch(std::uint16_t* to, const std::uint16_t* from, bool there) {
@@ -156,9 +159,18 @@ class HostTeam {
   int threads() const { return threads_; }
   float* shared() const { return shared_; }
 
+  static std::uint32_t halves(float first, float second) {
+    return to_bfloat16(first).bits | std::uint32_t{to_bfloat16(second).bits} << 16;
+  }
+  static float exp2(float x) { return ::exp2f(x); }
+
   template <class Body>
   void run(Body body) const {
     for (int i = 0; i < threads_; ++i) body(reversed_ ? threads_ - 1 - i : i);
+  }
+  template <class Body>
+  void start(Body body) const {
+    run(body);
   }
 
   template <class Body>

@@ -70,23 +70,26 @@ class FiberTeam {
  public:
   FiberTeam(int threads, float* shared) : threads_(threads), shared_(shared) {}
 
-  using RowNumbers = models::cuda::Fragments<FiberLane>::RowNumbers;
-  template <int n>
-  using Sums = models::cuda::Fragments<FiberLane>::Sums<n>;
-  template <int k>
-  using Left = models::cuda::Fragments<FiberLane>::Left<k>;
+  template <int m>
+  using Warp = models::cuda::Fragments<FiberLane, m>;
 
   int threads() const { return threads_; }
   float* shared() const { return shared_; }
   template <class Body>
-  void run(Body body) const {
+  void start(Body body) const {
     body(Fibers::thread());
+  }
+  template <class Body>
+  void run(Body body) const {
+    start(body);
     Fibers::wait_for(threads_);
   }
   template <class Body>
   void warps(Body body) const {
-    run([&](int thread) { body(thread / 32); });
+    body(Fibers::thread() / 32);
   }
+  static std::uint32_t halves(float first, float second) { return FiberLane::rounded(first, second); }
+  static float exp2(float x) { return ::exp2f(x); }
   static void fetch(std::uint16_t* to, const std::uint16_t* from, bool there) { Fibers::fetch(to, from, there); }
   static void end_fetch() { Fibers::end_fetch(); }
   template <int last>

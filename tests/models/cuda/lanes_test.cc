@@ -47,11 +47,10 @@ void expect_the_same(Index heads, Index kv_heads, Index positions, Index missing
                std::vector<float>(q.size(), NAN),
                std::vector<float>(k.size(), NAN),
                std::vector<float>(k.size(), NAN)};
-    const auto tiles = [&]<int warps>() {
-      return Bf16Attention<columns, warps>{sequences, positions, heads,    kv_heads, head_dim,
-                                           width,     q.data(),  k.data(), v.data()};
+    const auto tiles = [&]<class Base>() {
+      return Base{sequences, positions, heads, kv_heads, head_dim, width, q.data(), k.data(), v.data()};
     };
-    launch(AttendBf16<columns>{tiles.template operator()<8>(), to.out.data(), to.log_sums.data()});
+    launch(AttendBf16<columns>{tiles.template operator()<Bf16Forward<columns>>(), to.out.data(), to.log_sums.data()});
     testing::run_grid(AttendBf16Inner{{.rows = rows},
                                       positions,
                                       heads,
@@ -60,12 +59,17 @@ void expect_the_same(Index heads, Index kv_heads, Index positions, Index missing
                                       to.out.data(),
                                       d_rows.data(),
                                       to.inner.data(),
-                                      to.d_heads.data()},
+                                      to.d_heads.data(),
+                                      head_dim % 8 == 0},
                       false);
-    const Bf16Back<columns> back{tiles.template operator()<4>(), to.d_heads.data(), to.log_sums.data(),
-                                 to.inner.data()};
-    launch(AttendBf16BackwardKeys<columns>{back, to.dk.data(), to.dv.data()});
-    launch(AttendBf16BackwardRows<columns>{back, to.dq.data()});
+    const auto back = [&]<class Kernel>() -> typename Kernel::Base {
+      return {tiles.template operator()<typename Kernel::Base::Base>(), to.d_heads.data(), to.log_sums.data(),
+              to.inner.data()};
+    };
+    using Keys = AttendBf16BackwardKeys<columns>;
+    using Rows = AttendBf16BackwardRows<columns>;
+    launch(Keys{back.template operator()<Keys>(), to.dk.data(), to.dv.data()});
+    launch(Rows{back.template operator()<Rows>(), to.dq.data()});
     return to;
   };
   const Results lanes = run([](const auto& kernel) { testing::run_in_fibers(kernel); });
