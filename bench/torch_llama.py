@@ -7,7 +7,6 @@ Prints a JSON line with tokens per second, FLOP/s as kolo-train counts them, and
 """
 import argparse
 import json
-import statistics
 import time
 
 import torch
@@ -77,7 +76,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--seq", type=int, default=2048)
-    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--compile", action="store_true")
     given = parser.parse_args()
     of = sizes["base"]
@@ -98,16 +97,14 @@ def main():
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
-    for _ in range(4):
+    for _ in range(10):
         step()
-    seconds = []
+    torch.cuda.synchronize()
+    start = time.perf_counter()
     for _ in range(given.steps):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
         step()
-        torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - start)
-    rate = given.batch * given.seq / statistics.median(seconds)
+    torch.cuda.synchronize()
+    rate = given.batch * given.seq * given.steps / (time.perf_counter() - start)
     print(json.dumps({"torch": torch.__version__, "compiled": given.compile, "batch": given.batch, "tokens_per_s": round(rate),
                       "tflops": round(rate * flops * 1e-12, 1), "peak_tflops": round(best * 1e-12, 1),
                       "of_peak": round(rate * flops / best, 4), "gib": round(torch.cuda.max_memory_allocated() / 2**30, 2)}))

@@ -166,8 +166,15 @@ pack_figures() {
     printf "%s%s: copy %s GB/s, pack %s, unpack %s", sep, name, $(n - 5), $(n - 3), $(n - 1); sep = "; " }'
 }
 
+# Of all steps but the first ten, which wait for libraries to load themselves.
 train_figures() {
-  printf '%s; %s' "$(grep -E '^epoch .* step ' "$1" | tail -n 1)" "$(sed -n 's/^flops *//p' "$1")"
+  local steady=
+  if grep -q tokens_per_s "$work/steps.jsonl" 2>/dev/null; then
+    steady=$(sed -nE 's/.*"tokens_per_s":([0-9.]+).*/\1/p' "$work/steps.jsonl" |
+      awk 'NR > 10 { seconds += 1 / $1; ++steps } END { if (steps) printf "%.0f tokens/s in %d steps; ", steps / seconds, steps }')
+  fi
+  printf '%s%s; %s; %s' "$steady" "$(grep -E '^epoch .* step ' "$1" | tail -n 1)" "$(sed -n 's/^flops *//p' "$1")" \
+    "$(sed -n 's/^memory *//p' "$1" | tr '\n' ' ')"
 }
 
 tail_figures() {
@@ -312,7 +319,8 @@ train() {
   local text=() steps=(--steps 20)
   if [[ " $* " == *' --steps '* ]]; then steps=(); fi
   if [[ " $* " == *' llama '* && -d $root/shared ]]; then text=(--data "$root/shared/data/tinyshakespeare.txt"); fi
-  program kolo-train --device "$1" "${steps[@]}" "${text[@]}" "${@:2}"
+  rm -f "$work/steps.jsonl"
+  program kolo-train --device "$1" --log "$work/steps.jsonl" "${steps[@]}" "${text[@]}" "${@:2}"
 }
 # A step's kernels, by their names.
 profile() {
@@ -342,15 +350,17 @@ run_models() {
       step "${model%% *} on $device" 60 train_figures train "$device" --model $model || true
     done
   done
-  if command -v ncu >/dev/null; then
-    step 'llama base, bf16, kernels' 60 profile_figures profile --model llama --preset base --precision bf16 --batch 8 --seq 2048 || true
-  fi
-  for batch in 8 32; do
-    step "llama base, bf16, batch $batch" 60 train_figures train cuda --model llama --preset base --precision bf16 --batch $batch --seq 2048 --steps 60 || true
+  for batch in 8 32 64; do
+    step "llama base, bf16, batch $batch" 60 train_figures train cuda --model llama --preset base --precision bf16 --batch $batch --seq 2048 --steps $((batch < 64 ? 60 : 40)) || true
   done
   if python3 -c 'import torch' 2>/dev/null; then
-    step "PyTorch, batch $batch" 60 tail_figures torch --batch $batch || true
-    step "PyTorch compiled, batch $batch" 100 tail_figures torch --batch $batch --compile || true
+    for batch in 32 8; do
+      step "PyTorch, batch $batch" 60 tail_figures torch --batch $batch || true
+      step "PyTorch compiled, batch $batch" 100 tail_figures torch --batch $batch --compile || true
+    done
+  fi
+  if command -v ncu >/dev/null; then
+    step 'llama base, bf16, kernels' 60 profile_figures profile --model llama --preset base --precision bf16 --batch 8 --seq 2048 || true
   fi
 }
 

@@ -9,6 +9,7 @@
 
 #include "apps/train/options/model_settings.h"
 #include "models/compute/product.h"
+#include "models/memory_plan.h"
 #include "models/registry.h"
 
 namespace kolo::train {
@@ -110,6 +111,7 @@ void Job::read_corpus() {
 }
 
 void Job::build(Session& session) {
+  gpu_bytes_ = session.stats().device_peak_bytes;
   model_ = models::make_model(options_.model, settings_);
   values_.emplace(session, static_cast<std::size_t>(value_elements(*model_)), settings_.device);
   gradients_.emplace(session, static_cast<std::size_t>(gradient_elements(*model_)), settings_.device);
@@ -118,13 +120,29 @@ void Job::build(Session& session) {
                     ParallelSettings{.shards_from = shards_from(options_, session),
                                      .wire = options_.wire,
                                      .reduces_in_passes = static_cast<bool>(settings_.reduce)});
-  optimizer_ = models::make_optimizer({.name = options_.optimizer,
-                                       .momentum = options_.momentum,
-                                       .beta1 = options_.beta1,
-                                       .beta2 = options_.beta2,
-                                       .eps = options_.eps,
-                                       .weight_decay = options_.weight_decay},
-                                      model_->parameters(), parallel_->shards());
+  optimizer_ = models::make_optimizer(optimizer_settings(), model_->parameters(), parallel_->shards());
+  if (options_.device != DeviceKind::cpu) plan_memory();
+}
+
+models::OptimizerSettings Job::optimizer_settings() const {
+  return {.name = options_.optimizer,
+          .momentum = options_.momentum,
+          .beta1 = options_.beta1,
+          .beta2 = options_.beta2,
+          .eps = options_.eps,
+          .weight_decay = options_.weight_decay};
+}
+
+void Job::plan_memory() {
+  const auto of = [this](std::int64_t each) { return static_cast<std::size_t>(options_.batch * each); };
+  const bool takes_tokens = options_.takes_tokens();
+  const std::vector<float> inputs(of(takes_tokens ? 0 : settings_.image().elements()));
+  const std::vector<std::int32_t> targets(of(targets_each()));
+  models::Batch batch{.examples = options_.batch, .inputs = inputs, .targets = targets};
+  if (takes_tokens) batch.tokens = targets;
+  gpu_bytes_ += models::planned_memory(options_.model, settings_, optimizer_settings(), parallel_->shards(), batch);
+  if (options_.wire != models::Precision::f32)
+    gpu_bytes_ += static_cast<std::size_t>(gradients_->all().elements()) * size_of(DType::f16);
 }
 
 double Job::flops_each() const {
@@ -162,14 +180,17 @@ std::string Job::description() const {
                 "precision {}: slower than f32, since this processor has no products of it: operands are "
                 "widened to f32\n",
                 to_string(options_.precision));
+  const std::string memory =
+      gpu_bytes_ == 0 ? "" : fmt::format("memory    {} planned for, on each rank's GPU\n", format_bytes(gpu_bytes_));
   const std::string times = options_.accumulate > 1 ? fmt::format(" x {}", options_.accumulate) : "";
   return fmt::format(
       "model     {}, {} parameters, {}\n"
       "{}data      {}\n{}"
       "training  {}\n"
-      "          {} rank{} x batch {}{}{}, {} steps\n",
+      "          {} rank{} x batch {}{}{}, {} steps\n{}",
       options_.model, gradients_->all().elements(), start_, slower, corpus_.description, no_eval,
-      recipe_text(options_, schedule_), ranks_, ranks_ == 1 ? "" : "s", options_.batch, times, each, last_step_);
+      recipe_text(options_, schedule_), ranks_, ranks_ == 1 ? "" : "s", options_.batch, times, each, last_step_,
+      memory);
 }
 
 }  // namespace kolo::train

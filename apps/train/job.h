@@ -73,6 +73,8 @@ class Job {
  private:
   void read_corpus();
   void build(Session& session);
+  models::OptimizerSettings optimizer_settings() const;
+  void plan_memory();
   std::string tokenizer_checksum() const;
 
   Options options_;
@@ -90,6 +92,7 @@ class Job {
   std::optional<models::Sampler> sampler_;
   std::optional<models::LossScale> loss_scale_;
   std::int64_t last_step_ = 0;
+  std::size_t gpu_bytes_ = 0;  // that were in use before, and with what is planned
   models::Schedule schedule_;
 };
 

@@ -139,6 +139,9 @@ class Reading {
   virtual const void* wait() = 0;
 };
 
+/// Device::index of a GPU that is not there: operations compute nothing, and what they would take is counted.
+inline constexpr int planned_gpu = -1;
+
 /// Whole-tensor operations of one device: all the arithmetic of models. An implementation is chosen at run time, with
 /// make_compute().
 ///
@@ -163,6 +166,8 @@ class Compute {
 
   // Memory.
 
+  /// Of a planned GPU: the most bytes that were allocated at one time.
+  virtual std::size_t planned_bytes() const { return 0; }
   /// Null if there is none. Aligned to a cache line at least.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* memory) noexcept = 0;
@@ -220,7 +225,8 @@ class Compute {
 
   /// s (items) = silu(gate) · up. A row of gate_up [rows, 2·n] (kept) is gate, then up.
   virtual void swiglu(const Tensor& gate_up, const Tensor& s) = 0;
-  /// d_gate_up (items) from ds (kept), and s again. In f32 d_gate_up may be gate_up, and s may be ds.
+  /// d_gate_up (items) from ds (kept), and s again; in kept() of less than f32 an empty s is left out. In f32 d_gate_up
+  /// may be gate_up, and s may be ds.
   virtual void swiglu_backward(const Tensor& gate_up, const Tensor& ds, const Tensor& d_gate_up, const Tensor& s) = 0;
 
   /// Cross-entropy of softmax(logits [rows, classes], f32 or kept) against i32 targets [rows] in -1 … classes-1.

@@ -34,10 +34,10 @@ struct AttentionKept final : Kept {
 };
 
 struct SwiGluKept final : Kept {
-  Buffer input, wide, output;
-  Tensor x, gate_up;
+  Buffer input, wide, activation, output;
+  Tensor x, gate_up, s;
 
-  std::size_t bytes() const override { return bytes_of({&input, &wide, &output}); }
+  std::size_t bytes() const override { return bytes_of({&input, &wide, &activation, &output}); }
 };
 
 struct ResidualKept final : Kept {
@@ -50,6 +50,11 @@ struct ResidualKept final : Kept {
 std::size_t add_matrix(ParameterList& parameters, std::string_view layer, std::string_view name, std::int64_t out,
                        std::int64_t in, double deviation) {
   return parameters.add(fmt::format("{}.{}.weight", layer, name), {out, in}, Initial::normal(deviation), true);
+}
+
+/// Whether the pass back reads an activation again rather than computing it: where moving less is worth the memory.
+bool keeps_activation(const Context& context) {
+  return context.kept() != DType::f32;
 }
 
 /// The gradient of an output in the dtype of products, as rows.
@@ -213,10 +218,14 @@ Flow SwiGlu::forward(const Flow& in, Kept& kept, const Context& context) {
   own.gate_up = own.wide.make(compute, context.kept(), {rows, 2 * width_}, "the ffn's gates");
   compute.product({.transpose_b = true}, own.x, Values(context, gate_, 2, context.items, {2 * width_, dim_}),
                   own.gate_up);
-  if (context.repeat) return {};
-  const Tensor s = (context.items == DType::f32 ? context.workspace.wide : context.workspace.items)
-                       .make(compute, context.items, {rows, width_}, "the ffn's activation");
+  const bool keeps = keeps_activation(context);
+  if (context.repeat && !keeps) return {};
+  Buffer& scratch = context.items == DType::f32 ? context.workspace.wide : context.workspace.items;
+  const Tensor s =
+      (keeps ? own.activation : scratch).make(compute, context.items, {rows, width_}, "the ffn's activation");
   compute.swiglu(own.gate_up, s);
+  own.s = keeps ? s : Tensor{};
+  if (context.repeat) return {};
   const Tensor y = context.output(own.output, {rows, dim_}, "a layer's output", context.kept());
   compute.product({.transpose_b = true}, s, Values(context, down_, 1, context.items, {dim_, width_}), y);
   return {.x = reshaped(y, in.x.shape)};
@@ -233,11 +242,13 @@ Flow SwiGlu::backward(const Flow& d, Kept& kept, const Context& context) {
   compute.product({}, dy, Values(context, down_, 1, context.items, {dim_, width_}), ds);
   Tensor d_gate_up = own.gate_up, s = ds;
   if (context.items != DType::f32) {
-    const Tensor both = workspace.items.make(compute, context.items, {rows, 3 * width_}, "gradients of the ffn");
-    d_gate_up = reshaped(both, {rows, 2 * width_});
-    s = part_of(both, d_gate_up.elements(), {rows, width_});
+    const bool again = own.s.data == nullptr;
+    const Tensor both =
+        workspace.items.make(compute, context.items, {rows, (again ? 3 : 2) * width_}, "gradients of the ffn");
+    d_gate_up = part_of(both, 0, {rows, 2 * width_});
+    s = again ? part_of(both, d_gate_up.elements(), {rows, width_}) : own.s;
   }
-  compute.swiglu_backward(own.gate_up, ds, d_gate_up, s);
+  compute.swiglu_backward(own.gate_up, ds, d_gate_up, s.data == own.s.data ? Tensor{} : s);
   const Product onto_weight{.transpose_a = true, .add = context.pass.add};
   compute.product(onto_weight, dy, s, reshaped(context.store.gradients(down_, 1), {dim_, width_}));
   context.finish(down_);

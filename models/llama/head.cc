@@ -35,11 +35,11 @@ std::unique_ptr<Kept> LanguageHead::make_kept() const {
 }
 
 /// Rows at a time: enough for products to run fast, also where each goes over the gradient of a head that is too large
-/// for the cache, and logits within 64 MiB. A GPU has more to do at once, and more memory: 2^28 of them.
+/// for the cache, and logits within 64 MiB. A GPU has more to do at once, and more memory: 2^29 of them.
 std::int64_t LanguageHead::group(const Compute& compute) const {
-  constexpr std::int64_t least = 64, most_on_gpu = 4096;
+  constexpr std::int64_t least = 64, most_on_gpu = 8192;
   if (compute.device().kind != DeviceKind::cpu)
-    return std::clamp((std::int64_t{1} << 28) / vocabulary_, least, most_on_gpu);
+    return std::clamp((std::int64_t{1} << 29) / vocabulary_, least, most_on_gpu);
   constexpr std::int64_t most_logits = std::int64_t{1} << 24, cached = std::int64_t{1} << 18;
   const std::int64_t most = vocabulary_ * dim_ <= cached ? 128 : 512;
   return std::clamp(most_logits / vocabulary_, least, most);

@@ -21,16 +21,16 @@ class GuardedMemory {
   void* allocate(std::size_t bytes) {
     void* const memory = ::mmap(nullptr, whole(bytes), closed(), MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return nullptr;
-    areas_[memory] = whole(bytes);
+    areas_[memory] = bytes;
     return memory;
   }
   void release(void* memory) noexcept {
     const auto area = areas_.find(memory);
-    ::munmap(memory, area->second);
+    ::munmap(memory, whole(area->second));
     areas_.erase(area);
   }
 
-  /// What is held at the moment.
+  /// What was asked for and is held at the moment.
   std::size_t bytes() const {
     std::size_t sum = 0;
     for (const auto& [begin, bytes] : areas_) sum += bytes;
@@ -57,7 +57,7 @@ class GuardedMemory {
   void protect(int how) {
     if (!guarded_) return;
     for (const auto& [begin, bytes] : areas_) {
-      if (::mprotect(begin, bytes, how) != 0) throw std::runtime_error("memory cannot be guarded");
+      if (::mprotect(begin, whole(bytes), how) != 0) throw std::runtime_error("memory cannot be guarded");
     }
   }
 

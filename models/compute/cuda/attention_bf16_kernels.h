@@ -8,8 +8,6 @@
 
 namespace kolo::models::cuda {
 
-inline constexpr float log2_of_e = 1.44269504f;
-
 /// e^x over the power of two of a base.
 template <class Team>
 struct ExpOver {
@@ -81,15 +79,11 @@ struct Bf16Attention {
   }
 };
 
-/// Of the pass forward: 128 rows of a block, of which a warp has as many as its registers hold.
-template <int columns>
-using Bf16Forward = Bf16Attention<columns, columns <= 4 ? 4 : 8, columns <= 4 ? 2 : 1>;
-
 /// As Compute::attend(), of bf16.
 template <int columns>
-struct AttendBf16 : Bf16Forward<columns> {
-  using Base = Bf16Forward<columns>;
-  static constexpr int together = columns <= 4 ? 2 : 1;  ///< blocks on a multiprocessor
+struct AttendBf16 : Bf16Attention<columns, 4, 1> {
+  using Base = Bf16Attention<columns, 4, 1>;
+  static constexpr int together = columns <= 4 ? 4 : 2;  ///< blocks on a multiprocessor
   Half* out = nullptr;
   float* log_sums = nullptr;
 
@@ -231,26 +225,26 @@ struct Bf16Back : Bf16Attention<columns, 4, sixteens> {
   const Half* d_out = nullptr;  ///< as q
   const float *log_sums = nullptr, *inner = nullptr;
 
-  /// Rows [positions, width] of one head, f32.
-  template <class Sums>
-  constexpr void write(int warp, const Sums& sums, Index row, float* to) const {
+  /// Rows [positions, width] of one head.
+  template <class Team, class Sums>
+  constexpr void write(const Team& team, int warp, const Sums& sums, Index row, Half* to) const {
     sums.read(warp, [&](int i, int column, float x, float next) {
       if (row + i >= this->positions || column >= this->width) return;
-      float* const at = to + (row + i) * this->width + column;
-      at[0] = x;
-      at[1] = next;
+      store_pair(team, to + (row + i) * this->width + column, x, next);
     });
   }
 };
 
-/// As AttendBackwardKeys. A block has 64 keys, and passes over the rows of all heads that share them.
+/// As AttendBackwardKeys. A block has some keys, and passes over the rows of all heads that share them.
 template <int columns>
 struct AttendBf16BackwardKeys : Bf16Back<columns, 1> {
   using Base = Bf16Back<columns, 1>;
-  float *dk = nullptr, *dv = nullptr;
+  Half *dk = nullptr, *dv = nullptr;
 
-  constexpr Index blocks() const { return this->sequences * this->kv_heads * this->tiles(); }
-  constexpr Index shared_floats() const { return Index{6} * Base::tile_halves / 2 + 4 * tile; }
+  constexpr Index blocks() const { return this->sequences * this->kv_heads * this->block_tiles(); }
+  constexpr Index shared_floats() const {
+    return (Index{2} * Base::block_rows * Base::stride + 4 * Base::tile_halves) / 2 + 4 * tile;
+  }
 
   template <class Team>
   constexpr void operator()(const Team& team, Index block) const {
@@ -258,15 +252,15 @@ struct AttendBf16BackwardKeys : Bf16Back<columns, 1> {
     const Index all = this->sequences * this->kv_heads, kv_head = block % all, at = block / all;
     const Index group = this->heads / this->kv_heads, first_head = kv_head * group;
     Half* const keys = Base::halves(team);
-    Half* const values = keys + Base::tile_halves;
-    Half* const queries = values + Base::tile_halves;  // two tiles each
+    Half* const values = keys + Base::block_rows * Base::stride;
+    Half* const queries = values + Base::block_rows * Base::stride;  // two tiles each
     Half* const gradients = queries + 2 * Base::tile_halves;
-    float* const log_bases = team.shared() + 6 * Base::tile_halves / 2;  // of two tiles
+    float* const log_bases = team.shared() + Base::block_rows * Base::stride + 2 * Base::tile_halves;  // of two tiles
     float* const inners = log_bases + Index{2} * tile;
     typename Warp::template Left<columns> k, v;
     typename Warp::template Sums<2 * columns> k_sums, v_sums;
 
-    const Index key_tile = at * tile, row_tiles = this->tiles() - at;
+    const Index first = at * Base::block_rows, row_tiles = this->tiles() - first / tile;
     const auto fetch_rows = [&](Index head, Index row, Index buffer) {
       const Index of_head = this->first_row(head);
       this->template fetch<tile>(team, this->q + of_head * this->width, row, queries + buffer * Base::tile_halves);
@@ -282,9 +276,9 @@ struct AttendBf16BackwardKeys : Bf16Back<columns, 1> {
       team.end_fetch();
     };
     const Index first_kv = this->first_row(kv_head) * this->width;
-    this->template fetch<tile>(team, this->k + first_kv, key_tile, keys);
-    this->template fetch<tile>(team, this->v + first_kv, key_tile, values);
-    fetch_rows(first_head, key_tile, 0);
+    this->template fetch<Base::block_rows>(team, this->k + first_kv, first, keys);
+    this->template fetch<Base::block_rows>(team, this->v + first_kv, first, values);
+    fetch_rows(first_head, first, 0);
     team.template await_fetched<0>();
     team.warps([&](int warp) {
       k.load(warp, keys + Base::row_of(warp) * Base::stride, Base::stride);
@@ -294,9 +288,9 @@ struct AttendBf16BackwardKeys : Bf16Back<columns, 1> {
     });
     const auto pass = [&]<bool masked>(Index row_tile, Index buffer) {
       team.warps([&](int warp) {
-        const Index key = key_tile + Base::row_of(warp);
+        const Index key = first + Base::row_of(warp);
         for (int part = 0; part < tile; part += Base::half) {
-          const Index row = key_tile + row_tile * tile + part;
+          const Index row = first + row_tile * tile + part;
           if (masked && row + Base::half <= key) continue;
           const Half* const q = queries + buffer * Base::tile_halves + part * Base::stride;
           const Half* const d = gradients + buffer * Base::tile_halves + part * Base::stride;
@@ -326,18 +320,18 @@ struct AttendBf16BackwardKeys : Bf16Back<columns, 1> {
       for (Index row_tile = 0; row_tile < row_tiles; ++row_tile, buffer = 1 - buffer) {
         team.template await_fetched<0>();
         if (row_tile + 1 < row_tiles)
-          fetch_rows(head, key_tile + (row_tile + 1) * tile, 1 - buffer);
+          fetch_rows(head, first + (row_tile + 1) * tile, 1 - buffer);
         else if (head + 1 < first_head + group)
-          fetch_rows(head + 1, key_tile, 1 - buffer);
-        if (row_tile > 0)
-          pass.template operator()<false>(row_tile, buffer);
-        else
+          fetch_rows(head + 1, first, 1 - buffer);
+        if (row_tile < Base::block_rows / tile)
           pass.template operator()<true>(row_tile, buffer);
+        else
+          pass.template operator()<false>(row_tile, buffer);
       }
     }
     team.warps([&](int warp) {
-      this->write(warp, k_sums, key_tile + Base::row_of(warp), dk + first_kv);
-      this->write(warp, v_sums, key_tile + Base::row_of(warp), dv + first_kv);
+      this->write(team, warp, k_sums, first + Base::row_of(warp), dk + first_kv);
+      this->write(team, warp, v_sums, first + Base::row_of(warp), dv + first_kv);
     });
   }
 };
@@ -346,7 +340,7 @@ struct AttendBf16BackwardKeys : Bf16Back<columns, 1> {
 template <int columns>
 struct AttendBf16BackwardRows : Bf16Back<columns, columns <= 4 ? 2 : 1> {
   using Base = Bf16Back<columns, columns <= 4 ? 2 : 1>;
-  float* dq = nullptr;
+  Half* dq = nullptr;
 
   constexpr Index blocks() const { return this->sequences * this->heads * this->block_tiles(); }
   constexpr Index shared_floats() const {
@@ -417,7 +411,8 @@ struct AttendBf16BackwardRows : Bf16Back<columns, columns <= 4 ? 2 : 1> {
       });
     };
     this->over_keys(team, first, fetch_keys, pass);
-    team.warps([&](int warp) { this->write(warp, sums, first + Base::row_of(warp), dq + of_head * this->width); });
+    team.warps(
+        [&](int warp) { this->write(team, warp, sums, first + Base::row_of(warp), dq + of_head * this->width); });
   }
 };
 

@@ -88,30 +88,10 @@ struct BiasParts : Chunks {
   }
 };
 
-/// The gradient of a norm's gain, of each chunk of rows.
-struct GainParts : Chunks {
-  const float* x = nullptr;
-  Items dh;
-  const float* inverse = nullptr;
-  float* parts = nullptr;
-
-  template <class Team>
-  constexpr void operator()(const Team& team, Index block) const {
-    over(team, block, [&](Index first, Index end, Index column, Index part) {
-      float sum = 0;
-      for (Index row = first; row < end; ++row) {
-        const Index at = row * columns + column;
-        sum += dh.load(at) * (x[at] * inverse[row]);
-      }
-      parts[part] = sum;
-    });
-  }
-};
-
 /// to = the sum of parts [parts, count], or added to it. Of the numbers of a row of `width`, those beyond the first
-/// width-1 go to `last`, if there is one. A block has 32 numbers, and eight threads for each.
+/// width-1 go to `last`, if there is one. A block has eight numbers, and 32 threads for each.
 struct SumParts {
-  static constexpr int threads = 256, numbers = 32, lanes = threads / numbers;
+  static constexpr int threads = 256, numbers = 8, lanes = threads / numbers;
   Index count = 0;
   const float* from = nullptr;
   Index parts = 0;

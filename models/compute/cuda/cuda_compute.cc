@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "models/compute/cuda/planned_device.h"
 #include "models/util/error.h"
 
 namespace kolo::models {
@@ -19,7 +20,14 @@ bool in_eights(Index width, std::initializer_list<Tensor> tensors) {
          });
 }
 
-CudaCompute::CudaCompute(int index) : index_(index), device_(open_device(index)), staging_(*device_) {}
+CudaCompute::CudaCompute(int index)
+    : index_(index),
+      device_(index == planned_gpu ? std::make_unique<PlannedDevice>() : open_device(index)),
+      staging_(*device_) {}
+
+std::size_t CudaCompute::planned_bytes() const {
+  return index_ == planned_gpu ? static_cast<const PlannedDevice&>(*device_).most_bytes() : 0;
+}
 
 std::size_t CudaCompute::scratch_bytes() const {
   std::size_t sum = 0;

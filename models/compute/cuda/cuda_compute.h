@@ -30,6 +30,7 @@ class CudaCompute final : public Compute {
 
   void* allocate(std::size_t bytes) override { return device_->allocate(bytes); }
   void release(void* memory) noexcept override { device_->release(memory); }
+  std::size_t planned_bytes() const override;
   std::size_t scratch_bytes() const override;
   void copy(const Tensor& from, const Tensor& to) override;
   void read(const Tensor& from, void* to) override;

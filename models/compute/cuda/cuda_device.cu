@@ -75,6 +75,11 @@ class Team {
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
     return result;
   }
+  static __device__ float reciprocal(float x) {
+    float result;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+  }
 
   static __device__ void fetch(Half* to, const Half* from, bool there) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(Lane::shared_address(to)), "l"(from),

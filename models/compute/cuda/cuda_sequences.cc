@@ -50,12 +50,10 @@ void CudaCompute::rms_norm(const Tensor& x, const Tensor& more, const Tensor& su
 
 void CudaCompute::rms_norm_backward(const Tensor& x, const Tensor& gain, const Tensor& inverse, const Tensor& dh,
                                     const Tensor& d, const Tensor& d_gain, const Tensor& d_items) {
-  GainParts gains{{.rows = rows_of(x), .columns = row_of(x)}, data_of(x), items_of(dh), data_of(inverse)};
-  gains.parts = data_of(parts_.make(*this, DType::f32, {gains.chunks(), gains.columns}, "parts of a gain's gradient"));
-  device_->launch(gains);
-  sum_parts(gains.parts, gains.chunks(), true, data_of(d_gain), gains.columns);
-  device_->launch(
-      RmsNormBackward{norm_rows(x, gain, inverse, {dh, d, d_items}), items_of(dh), items_of(d), items_of(d_items)});
+  RmsNormBackward kernel{norm_rows(x, gain, inverse, {dh, d, d_items}), items_of(dh), items_of(d), items_of(d_items)};
+  kernel.parts = data_of(parts_.make(*this, DType::f32, {kernel.blocks(), kernel.dim}, "parts of a gain's gradient"));
+  device_->launch(kernel);
+  sum_parts(kernel.parts, kernel.blocks(), true, data_of(d_gain), kernel.dim);
 }
 
 namespace {
@@ -77,9 +75,10 @@ HeadRows head_rows(const Heads& heads, const RotationTables& rotations, const Te
           in_eights(heads.head_dim / 2, {rotations.cosine, rotations.sine, all, of.q, of.k, of.v})};
 }
 
-/// s is what the gates let through; `all` are the tensors that are read and written.
-GatedRows gated_rows(const Tensor& gate_up, const Tensor& s, std::initializer_list<Tensor> all) {
-  return {{.rows = rows_of(s)}, items_of(gate_up), static_cast<int>(row_of(s)), in_eights(row_of(s), all)};
+/// `through` is what the gates let through, or its gradient; `all` are the tensors that are read and written.
+GatedRows gated_rows(const Tensor& gate_up, const Tensor& through, std::initializer_list<Tensor> all) {
+  const Index width = row_of(through);
+  return {{.rows = rows_of(through)}, items_of(gate_up), static_cast<int>(width), in_eights(width, all)};
 }
 
 /// What all kernels of attention begin with: Tiles is one of f32 or of bf16.
@@ -123,13 +122,12 @@ void CudaCompute::attend(const Heads& heads, const HeadTensors& of, const Tensor
 void CudaCompute::attend_backward(const Heads& heads, const RotationTables& rotations, const HeadTensors& of,
                                   const Tensor& out, const Tensor& log_sums, const Tensor& d_out, const Tensor& d_qkv) {
   const Index sequences = of.q.shape[0], positions = of.q.shape[2], rows = sequences * positions;
-  const auto floats = [&](Buffer& memory, const Shape& shape) {
-    return memory.make(*this, DType::f32, shape, "gradients of heads");
+  const auto like = [&](const Tensor& head, Buffer& memory) {
+    return memory.make(*this, head.dtype, head.shape, "gradients of heads");
   };
-  const HeadTensors gradients{floats(head_gradients_[0], of.q.shape), floats(head_gradients_[1], of.k.shape),
-                              floats(head_gradients_[2], of.v.shape)};
-  float *const dq = data_of(gradients.q), *const dk = data_of(gradients.k), *const dv = data_of(gradients.v);
-  float* const inner = data_of(floats(inner_, {rows * heads.heads}));
+  const HeadTensors gradients{like(of.q, head_gradients_[0]), like(of.k, head_gradients_[1]),
+                              like(of.v, head_gradients_[2])};
+  float* const inner = data_of(inner_.make(*this, DType::f32, {rows * heads.heads}, "inner products of heads"));
   with_columns(heads, [&]<int columns>() {
     if (of.q.dtype == DType::bf16) {
       auto* const d_heads = data_of<Half>(d_heads_.make(*this, DType::bf16, of.q.shape, "gradients of heads' outputs"));
@@ -148,15 +146,15 @@ void CudaCompute::attend_backward(const Heads& heads, const RotationTables& rota
       };
       using Keys = AttendBf16BackwardKeys<columns>;
       using Rows = AttendBf16BackwardRows<columns>;
-      device_->launch(Keys{back.template operator()<Keys>(), dk, dv});
-      device_->launch(Rows{back.template operator()<Rows>(), dq});
+      device_->launch(Keys{back.template operator()<Keys>(), data_of<Half>(gradients.k), data_of<Half>(gradients.v)});
+      device_->launch(Rows{back.template operator()<Rows>(), data_of<Half>(gradients.q)});
     } else {
       device_->launch(
           AttendInner{{.rows = rows}, positions, heads.heads, heads.head_dim, items_of(out), data_of(d_out), inner});
       const AttentionBack<columns> back{tiles_of<AttentionTiles<columns>>(heads, of), data_of(d_out), data_of(log_sums),
                                         inner};
-      device_->launch(AttendBackwardKeys<columns>{back, dk, dv});
-      device_->launch(AttendBackwardRows<columns>{back, dq});
+      device_->launch(AttendBackwardKeys<columns>{back, data_of(gradients.k), data_of(gradients.v)});
+      device_->launch(AttendBackwardRows<columns>{back, data_of(gradients.q)});
     }
   });
   device_->launch(MergeHeads{head_rows(heads, rotations, d_qkv, gradients), items_of(d_qkv)});
@@ -167,8 +165,8 @@ void CudaCompute::swiglu(const Tensor& gate_up, const Tensor& s) {
 }
 
 void CudaCompute::swiglu_backward(const Tensor& gate_up, const Tensor& ds, const Tensor& d_gate_up, const Tensor& s) {
-  device_->launch(SwigluBackward{gated_rows(gate_up, s, {gate_up, ds, d_gate_up, s}), items_of(ds), items_of(d_gate_up),
-                                 items_of(s)});
+  device_->launch(SwigluBackward{gated_rows(gate_up, ds, {gate_up, ds, d_gate_up, s}), items_of(ds),
+                                 items_of(d_gate_up), items_of(s)});
 }
 
 void CudaCompute::cross_entropy(const Tensor& logits, const Tensor& targets, float scale, const Tensor& d_logits,

@@ -17,7 +17,7 @@ namespace kolo::models::cuda {
 
 /// All kernels.
 using Kernel =
-    std::variant<Fill, Cast, Add, BiasParts, GainParts, SumParts, PlainProduct, Embed, MakeKeys, SortStep, SortPieces,
+    std::variant<Fill, Cast, Add, BiasParts, SumParts, PlainProduct, Embed, MakeKeys, SortStep, SortPieces,
                  EmbedBackward, RmsNorm, RmsNormBackward, SplitHeads, MergeHeads, Swiglu, SwigluBackward, CrossEntropy,
                  SumRows, Attend<2>, Attend<4>, Attend<8>, AttendInner, AttendBf16Inner, AttendBackwardKeys<2>,
                  AttendBackwardKeys<4>, AttendBackwardKeys<8>, AttendBackwardRows<2>, AttendBackwardRows<4>,

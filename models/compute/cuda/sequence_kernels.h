@@ -84,7 +84,7 @@ struct SortPieces {
 /// columns, have that token.
 struct EmbedBackward {
   static constexpr int threads = 256;
-  static constexpr int ahead = 8;       ///< rows that are read before they are added
+  static constexpr int ahead = 32;      ///< rows that are read before they are added
   Index count = 0;                      ///< of keys
   const std::uint64_t* keys = nullptr;  ///< sorted
   const float* d = nullptr;
@@ -185,18 +185,37 @@ struct RmsNorm : NormRows {
   }
 };
 
-/// As Compute::rms_norm_backward(), but for the gain.
+/// As Compute::rms_norm_backward(). A block has a chunk of rows, of which it sums the gradient of the gain; then
+/// SumParts.
 struct RmsNormBackward : NormRows {
+  static constexpr int together = 8;
   Items dh, d, d_items;
+  float* parts = nullptr;  ///< [blocks, dim]
+
+  constexpr Index of_block() const { return most(8, divided_up(rows, 1024)); }
+  constexpr Index blocks() const { return divided_up(rows, of_block()); }
+  constexpr Index shared_floats() const { return dim; }
 
   template <class Team>
-  constexpr void operator()(const Team& team, Index row) const {
-    eights ? of_row<8>(team, row) : of_row<1>(team, row);
+  constexpr void operator()(const Team& team, Index block) const {
+    const Index first = block * of_block(), end = least(rows, first + of_block());
+    for (Index row = first; row < end; ++row) {
+      eights ? of_row<8>(team, row, row == first) : of_row<1>(team, row, row == first);
+    }
+    const float* const sums = team.shared();
+    each(team, dim, [&](Index i) {
+      parts[block * dim + i] = sums[eights ? place_of<8>(i - i % 8, static_cast<int>(i % 8)) : place_of<1>(i, 0)];
+    });
   }
 
  private:
+  /// Where the sum of column i + j of n is: threads, which have columns of their own, come to different banks.
+  template <int n>
+  constexpr Index place_of(Index i, int j) const {
+    return j * (dim / n) + i / n;
+  }
   template <int n, class Team>
-  constexpr void of_row(const Team& team, Index row) const {
+  constexpr void of_row(const Team& team, Index row, bool first) const {
     const Index at = row * dim;
     const float products = sum_of<n>(team, [&](Index i) {
       Numbers<n> values = dh.load<n>(at + i);
@@ -205,10 +224,16 @@ struct RmsNormBackward : NormRows {
       return values;
     });
     const float scale = inverse[row], pull = scale * scale * scale * products / static_cast<float>(dim);
+    float* const sums = team.shared();
     over<n>(team, [&](Index i) {
       Numbers<n> total = d.load<n>(at + i);
       const Numbers<n> dhs = dh.load<n>(at + i), gains = gain.load<n>(i), xs = x.load<n>(at + i);
-      for (int j = 0; j < n; ++j) total.of[j] = total.of[j] + dhs.of[j] * gains.of[j] * scale - xs.of[j] * pull;
+      for (int j = 0; j < n; ++j) {
+        total.of[j] = total.of[j] + dhs.of[j] * gains.of[j] * scale - xs.of[j] * pull;
+        const float part = dhs.of[j] * (xs.of[j] * scale);
+        float& sum = sums[place_of<n>(i, j)];
+        sum = first ? part : sum + part;
+      }
       d.store(team, at + i, total);
       if (d_items.data != nullptr) d_items.store(team, at + i, total);
     });
@@ -219,7 +244,7 @@ struct RmsNormBackward : NormRows {
 /// width]. A block has some rows.
 struct HeadRows {
   static constexpr int threads = 128;
-  static constexpr Index of_block = 4;
+  static constexpr Index of_block = 8;
   Index rows = 0;
   int positions = 0, heads = 0, kv_heads = 0, head_dim = 0, width = 0;
   Items cosine, sine;  ///< [positions, head_dim / 2]
@@ -310,9 +335,9 @@ struct MergeHeads : HeadRows {
   }
 };
 
-template <class T>
-constexpr T sigmoid(T x) {
-  return 1.0f / (1.0f + ::expf(-x));
+template <class Team>
+constexpr float sigmoid(const Team& team, float x) {
+  return team.reciprocal(1 + exponential(team, -x));
 }
 
 /// Gates and what they let through, [rows, 2·width], in which a block has a row.
@@ -347,12 +372,13 @@ struct Swiglu : GatedRows {
     over(team, row, [&]<int n>(Index i, Index at) {
       const Numbers<n> gate = gate_up.load<n>(at), up = gate_up.load<n>(at + width);
       Numbers<n> result;
-      for (int j = 0; j < n; ++j) result.of[j] = gate.of[j] * sigmoid(gate.of[j]) * up.of[j];
+      for (int j = 0; j < n; ++j) result.of[j] = gate.of[j] * sigmoid(team, gate.of[j]) * up.of[j];
       s.store(team, i, result);
     });
   }
 };
 
+/// As Compute::swiglu_backward().
 struct SwigluBackward : GatedRows {
   Items ds, d_gate_up, s;
 
@@ -362,21 +388,22 @@ struct SwigluBackward : GatedRows {
       const Numbers<n> gate = gate_up.load<n>(at), up = gate_up.load<n>(at + width), gradient = ds.load<n>(i);
       Numbers<n> d_gate, d_up, result;
       for (int j = 0; j < n; ++j) {
-        const float soft = sigmoid(gate.of[j]), silu = gate.of[j] * soft;
+        const float soft = sigmoid(team, gate.of[j]), silu = gate.of[j] * soft;
         d_gate.of[j] = gradient.of[j] * up.of[j] * (soft + silu * (1 - soft));
         d_up.of[j] = gradient.of[j] * silu;
         result.of[j] = silu * up.of[j];
       }
       d_gate_up.store(team, at, d_gate);
       d_gate_up.store(team, at + width, d_up);
-      s.store(team, i, result);
+      if (s.data != nullptr) s.store(team, i, result);
     });
   }
 };
 
-/// As Compute::cross_entropy(), of one row; what is summed over rows goes to results [3, rows]. So many threads that
-/// the rows under way stay in the cache between the two times they are read.
-struct CrossEntropy : Rowwise<1024> {
+/// As Compute::cross_entropy(), of one row; what is summed over rows goes to results [3, rows]. So few blocks that the
+/// rows under way stay in the cache between the two times they are read.
+struct CrossEntropy : Rowwise<512> {
+  static constexpr int together = 3;
   Items logits;
   const std::int32_t* targets = nullptr;
   int classes = 0;
@@ -387,10 +414,7 @@ struct CrossEntropy : Rowwise<1024> {
 
   template <class Team>
   constexpr void operator()(const Team& team, Index row) const {
-    if (eights)
-      of_row<8>(team, row);
-    else
-      of_row<1>(team, row);
+    eights ? of_row<8>(team, row) : of_row<1>(team, row);
   }
 
  private:
@@ -424,33 +448,33 @@ struct CrossEntropy : Rowwise<1024> {
     over_classes<n>(team, [&](int thread, int i) {
       auto& [largest, sum] = own.of(thread);
       const Numbers<n> x = logits.load<n>(first + i);
-      float here = largest;
-      int place = places.of(thread)[0];
-      for (int j = 0; j < n; ++j) {
-        if (x.of[j] > here) {
-          here = x.of[j];
-          place = i + j;
-        }
+      float here = x.of[0];
+      for (int j = 1; j < n; ++j) here = Largest{}(here, x.of[j]);
+      if (here > largest) {
+        sum *= exponential(team, largest - base_of(here));
+        largest = here;
+        int place = n - 1;
+        for (int j = n - 1; j >= 0; --j) place = x.of[j] == here ? j : place;
+        places.of(thread)[0] = i + place;
       }
-      const float base = base_of(here);
-      float more = 0;
-      for (int j = 0; j < n; ++j) more += ::expf(x.of[j] - base);
-      sum = sum * ::expf(largest - base) + more;
-      largest = here;
-      places.of(thread)[0] = place;
+      const float base = base_of(largest);
+      for (int j = 0; j < n; ++j) sum += exponential(team, x.of[j] - base);
     });
     const float hit = logits.load(first + target);
     const auto largest = team.template reduce<float>([&](int thread) { return own.of(thread)[0]; }, Largest{});
     const float base = base_of(largest);
     const auto total = team.template reduce<float>(
-        [&](int thread) { return own.of(thread)[1] * ::expf(base_of(own.of(thread)[0]) - base); }, Sum{});
+        [&](int thread) { return own.of(thread)[1] * exponential(team, base_of(own.of(thread)[0]) - base); }, Sum{});
     const auto place = team.template reduce<int>(
         [&](int thread) { return own.of(thread)[0] == largest ? places.of(thread)[0] : classes; }, Least{});
     if (d_logits.data != nullptr) {
       const float factor = scale / total;
       over_classes<n>(team, [&](int, int i) {
         Numbers<n> x = logits.load<n>(first + i);
-        for (int j = 0; j < n; ++j) x.of[j] = ::expf(x.of[j] - base) * factor - (i + j == target ? scale : 0.0f);
+        for (int j = 0; j < n; ++j) x.of[j] = exponential(team, x.of[j] - base) * factor;
+        if (target >= i && target < i + n) {
+          for (int j = 0; j < n; ++j) x.of[j] -= i + j == target ? scale : 0.0f;
+        }
         d_logits.store(team, first + i, x);
       });
     }

@@ -14,6 +14,7 @@
 //   team.await_fetched<n>()     by all: waits for all groups but the last n, and for each other
 //   team.halves(x, y)           both as bf16, x in the lower half
 //   team.exp2(x)                2^x, to about 22 bits; 0 where that is subnormal
+//   team.reciprocal(x)          1/x, to about 23 bits; 0 where x or that is subnormal
 //
 // What a warp has in its registers of 16·m rows, for tensor cores: Team::Warp<m>. Each member function takes the warp
 // first:
@@ -168,8 +169,16 @@ template <class T, class Team, class Value, class Join>
 constexpr T reduce(const Team& team, Index count, T first, Value value, Join join) {
   return team.template reduce<T>(
       [&](int thread) {
+        constexpr int ahead = 4;  // values that are computed before they are joined
+        const int step = team.threads();
         T all = first;
-        for (Index i = thread; i < count; i += team.threads()) all = join(all, value(i));
+        Index i = thread;
+        for (; i + (ahead - 1) * step < count; i += ahead * step) {
+          T values[ahead];
+          for (int j = 0; j < ahead; ++j) values[j] = value(i + j * step);
+          for (int j = 0; j < ahead; ++j) all = join(all, values[j]);
+        }
+        for (; i < count; i += step) all = join(all, value(i));
         return all;
       },
       join);
@@ -177,6 +186,14 @@ constexpr T reduce(const Team& team, Index count, T first, Value value, Join joi
 template <class T, class Team, class Value>
 constexpr T sum(const Team& team, Index count, Value value) {
   return reduce<T>(team, count, T{0}, value, Sum{});
+}
+
+inline constexpr float log2_of_e = 1.44269504f;
+
+/// e^x, as team.exp2() has it.
+template <class Team>
+constexpr float exponential(const Team& team, float x) {
+  return team.exp2(x * log2_of_e);
 }
 
 /// Kernels that do the same to each of many elements, which their blocks divide among them.

@@ -39,6 +39,7 @@ TEST(TrainDevice, FollowsTheHost) {
                                              flags, data, device, (folder / (device + ".jsonl")).string()));
       ASSERT_EQ(done.code, 0) << done.err;
       EXPECT_EQ(done.err.find("cannot reach"), done.err.npos) << done.err;
+      EXPECT_EQ(done.out.find("planned for, on each rank's GPU") != done.out.npos, device == "cuda") << done.out;
     }
     const double tolerance = flags.find("precision") == flags.npos ? 1e-4 : 1e-2;
     expect_near(losses_in(folder / "cpu.jsonl"), losses_in(folder / "cuda.jsonl"), tolerance);

@@ -132,7 +132,7 @@ TEST_F(CudaComputeTest, EmbeddingForwardAndBack) {
 
 TEST_F(CudaComputeTest, RmsNormForwardAndBack) {
   for (const DType dtype : all_items) {
-    for (const Shape& shape : {Shape{3, 7}, Shape{50, 130}}) {
+    for (const Shape& shape : {Shape{3, 7}, Shape{50, 130}, Shape{50, 1032}}) {
       const std::int64_t rows = shape[0], dim = shape[1];
       const Pair x = floats(shape), more = floats(shape), sum = floats(shape), gain = floats({dim}),
                  h = items(dtype, shape);

@@ -115,7 +115,8 @@ class HostTeam {
       }
       template <class F>
       void read(int warp, F f) const {
-        for (int i = 0; i < rows * columns; i += 2) f(i / columns, i % columns, this->of(warp)[i], this->of(warp)[i + 1]);
+        for (int i = 0; i < rows * columns; i += 2)
+          f(i / columns, i % columns, this->of(warp)[i], this->of(warp)[i + 1]);
       }
       template <class F>
       void gather(int warp, RowNumbers& numbers, F f) const {
@@ -163,6 +164,7 @@ class HostTeam {
     return to_bfloat16(first).bits | std::uint32_t{to_bfloat16(second).bits} << 16;
   }
   static float exp2(float x) { return ::exp2f(x); }
+  static float reciprocal(float x) { return 1 / x; }
 
   template <class Body>
   void run(Body body) const {

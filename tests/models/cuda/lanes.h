@@ -90,6 +90,7 @@ class FiberTeam {
   }
   static std::uint32_t halves(float first, float second) { return FiberLane::rounded(first, second); }
   static float exp2(float x) { return ::exp2f(x); }
+  static float reciprocal(float x) { return 1 / x; }
   static void fetch(std::uint16_t* to, const std::uint16_t* from, bool there) { Fibers::fetch(to, from, there); }
   static void end_fetch() { Fibers::end_fetch(); }
   template <int last>

@@ -1,0 +1,26 @@
+#include "models/memory_plan.h"
+
+#include <utility>
+
+#include "models/registry.h"
+
+namespace kolo::models {
+
+std::size_t planned_memory(std::string_view model, ModelSettings settings, const OptimizerSettings& optimizer,
+                           std::vector<Shard> shards, const Batch& batch) {
+  settings.device.index = planned_gpu;
+  settings.reduce = {};
+  const std::unique_ptr<Model> planned = make_model(model, settings);
+  Compute& compute = planned->compute();
+  Buffer values, gradients;
+  planned->bind(values.make(compute, DType::f32, {value_elements(*planned)}, "values"),
+                gradients.make(compute, DType::f32, {gradient_elements(*planned)}, "gradients"));
+  const std::unique_ptr<Optimizer> updates = make_optimizer(optimizer, planned->parameters(), std::move(shards));
+  Slot& slot = planned->own_slot();
+  planned->forward(batch, slot, Purpose::training);
+  planned->backward(slot, [](std::size_t) {}, {});
+  updates->step(0, 1);
+  return compute.planned_bytes() + updates->compute().planned_bytes();
+}
+
+}  // namespace kolo::models
