@@ -166,15 +166,9 @@ pack_figures() {
     printf "%s%s: copy %s GB/s, pack %s, unpack %s", sep, name, $(n - 5), $(n - 3), $(n - 1); sep = "; " }'
 }
 
-# Of all steps but the first ten, which wait for libraries to load themselves.
+# The speed of the last epoch: the first one waits for libraries to load themselves.
 train_figures() {
-  local steady=
-  if grep -q tokens_per_s "$work/steps.jsonl" 2>/dev/null; then
-    steady=$(sed -nE 's/.*"tokens_per_s":([0-9.]+).*/\1/p' "$work/steps.jsonl" |
-      awk 'NR > 10 { seconds += 1 / $1; ++steps } END { if (steps) printf "%.0f tokens/s in %d steps; ", steps / seconds, steps }')
-  fi
-  printf '%s%s; %s; %s' "$steady" "$(grep -E '^epoch .* step ' "$1" | tail -n 1)" "$(sed -n 's/^flops *//p' "$1")" \
-    "$(sed -n 's/^memory *//p' "$1" | tr '\n' ' ')"
+  printf '%s; %s; %s' "$(grep -E '^epoch .* step ' "$1" | tail -n 1)" "$(sed -n 's/^flops *//p' "$1")" "$(sed -n 's/^memory *//p' "$1" | tr '\n' ' ')"
 }
 
 tail_figures() {
@@ -319,12 +313,11 @@ train() {
   local text=() steps=(--steps 20)
   if [[ " $* " == *' --steps '* ]]; then steps=(); fi
   if [[ " $* " == *' llama '* && -d $root/shared ]]; then text=(--data "$root/shared/data/tinyshakespeare.txt"); fi
-  rm -f "$work/steps.jsonl"
-  program kolo-train --device "$1" --log "$work/steps.jsonl" "${steps[@]}" "${text[@]}" "${@:2}"
+  program kolo-train --device "$1" "${steps[@]}" "${text[@]}" "${@:2}"
 }
 # A step's kernels, by their names.
 profile() {
-  "$root/run" ncu --clock-control none --metrics gpu__time_duration.sum --print-summary per-kernel --launch-skip 1400 --launch-count 505 \
+  "$root/run" ncu --clock-control none --metrics gpu__time_duration.sum --print-summary per-kernel --launch-skip 1300 --launch-count 440 \
     "$root/bin/kolo-train" --device cuda --steps 4 --data "$root/shared/data/tinyshakespeare.txt" "$@"
 }
 torch() { python3 "$source_dir/bench/torch_llama.py" "$@"; }
@@ -351,7 +344,7 @@ run_models() {
     done
   done
   for batch in 8 32 64; do
-    step "llama base, bf16, batch $batch" 60 train_figures train cuda --model llama --preset base --precision bf16 --batch $batch --seq 2048 --steps $((batch < 64 ? 60 : 40)) || true
+    step "llama base, bf16, batch $batch" 60 train_figures train cuda --model llama --preset base --precision bf16 --batch $batch --seq 2048 --steps $((batch < 32 ? 100 : batch < 64 ? 60 : 40)) || true
   done
   if python3 -c 'import torch' 2>/dev/null; then
     for batch in 32 8; do

@@ -92,7 +92,7 @@ class Job {
   std::optional<models::Sampler> sampler_;
   std::optional<models::LossScale> loss_scale_;
   std::int64_t last_step_ = 0;
-  std::size_t gpu_bytes_ = 0;  // that were in use before, and with what is planned
+  std::size_t gpu_bytes_ = 0;  // that are planned
   models::Schedule schedule_;
 };
 

@@ -118,14 +118,14 @@ void check_embed(Line& line) {
       compute.embed_backward(of(tokens), of(d), of(table));
     });
     x.require_same_bits(fmt::format("embed of {} tokens", count));
-    table.require_same_bits(fmt::format("embed_backward of {} tokens", count));
+    table.require_near(1e-5, fmt::format("embed_backward of {} tokens", count));
   }
   const std::int64_t count = pretended() ? 100 : 16'384, rows = pretended() ? 40 : 8000, dim = pretended() ? 16 : 1024;
   const Pair tokens = both.names(count, static_cast<std::uint64_t>(rows)), d = both.floats({count, dim});
   const Pair table = both.floats({rows, dim});
   const auto back = [&](Compute& compute, const Of& of) { compute.embed_backward(of(tokens), of(d), of(table)); };
   both.run(back);
-  table.require_same_bits(fmt::format("embed_backward of {} tokens", count));
+  table.require_near(1e-5, fmt::format("embed_backward of {} tokens", count));
   for (int again = 0; again < 3; ++again) {
     both.gpu().fill(table.gpu(), 0);
     both.run_on_gpu(back);

@@ -12,7 +12,7 @@ void CudaCompute::embed(const Tensor& table, const Tensor& tokens, const Tensor&
       Embed{{.rows = tokens.elements()}, data_of(table), data_of<std::int32_t>(tokens), row_of(table), data_of(x)});
 }
 
-// Rows of one token are added by one block: the keys of tokens are sorted, in pieces that a block sorts in shared
+// Rows of one token lie side by side then: the keys of tokens are sorted, in pieces that a block sorts in shared
 // memory, then over pieces.
 void CudaCompute::embed_backward(const Tensor& tokens, const Tensor& d, const Tensor& d_table) {
   const Index count = tokens.elements();
@@ -27,7 +27,10 @@ void CudaCompute::embed_backward(const Tensor& tokens, const Tensor& d, const Te
     }
     device_->launch(SortPieces{keys, padded, size, size});
   }
-  device_->launch(EmbedBackward{count, keys, data_of(d), row_of(d_table), data_of(d_table)});
+  EmbedBackward sums{count, keys, data_of(d), row_of(d_table), data_of(d_table)};
+  sums.parts = data_of(parts_.make(*this, DType::f32, {sums.chunks(), 2, sums.dim}, "parts of embeddings' gradients"));
+  device_->launch(sums);
+  device_->launch(JoinEmbeddings{sums});
 }
 
 namespace {

@@ -18,14 +18,14 @@ namespace kolo::models::cuda {
 /// All kernels.
 using Kernel =
     std::variant<Fill, Cast, Add, BiasParts, SumParts, PlainProduct, Embed, MakeKeys, SortStep, SortPieces,
-                 EmbedBackward, RmsNorm, RmsNormBackward, SplitHeads, MergeHeads, Swiglu, SwigluBackward, CrossEntropy,
-                 SumRows, Attend<2>, Attend<4>, Attend<8>, AttendInner, AttendBf16Inner, AttendBackwardKeys<2>,
-                 AttendBackwardKeys<4>, AttendBackwardKeys<8>, AttendBackwardRows<2>, AttendBackwardRows<4>,
-                 AttendBackwardRows<8>, AttendBf16<2>, AttendBf16<4>, AttendBf16<8>, AttendBf16BackwardKeys<2>,
-                 AttendBf16BackwardKeys<4>, AttendBf16BackwardKeys<8>, AttendBf16BackwardRows<2>,
-                 AttendBf16BackwardRows<4>, AttendBf16BackwardRows<8>, Convolve, ConvolveBackwardFilters,
-                 ConvolveBackwardImages, Pool, PoolBackward, ChannelSums, ChannelProducts, NormSquares, NormFold,
-                 NormFoldBackward, SquareParts, SquareTotals, Clip, SgdUpdate, AdamUpdate>;
+                 EmbedBackward, JoinEmbeddings, RmsNorm, RmsNormBackward, SplitHeads, MergeHeads, Swiglu,
+                 SwigluBackward, CrossEntropy, SumRows, Attend<2>, Attend<4>, Attend<8>, AttendInner, AttendBf16Inner,
+                 AttendBackwardKeys<2>, AttendBackwardKeys<4>, AttendBackwardKeys<8>, AttendBackwardRows<2>,
+                 AttendBackwardRows<4>, AttendBackwardRows<8>, AttendBf16<2>, AttendBf16<4>, AttendBf16<8>,
+                 AttendBf16BackwardKeys<2>, AttendBf16BackwardKeys<4>, AttendBf16BackwardKeys<8>,
+                 AttendBf16BackwardRows<2>, AttendBf16BackwardRows<4>, AttendBf16BackwardRows<8>, Convolve,
+                 ConvolveBackwardFilters, ConvolveBackwardImages, Pool, PoolBackward, ChannelSums, ChannelProducts,
+                 NormSquares, NormFold, NormFoldBackward, SquareParts, SquareTotals, Clip, SgdUpdate, AdamUpdate>;
 
 /// A point in the order of what a GPU was told.
 class Point {

@@ -80,40 +80,75 @@ struct SortPieces {
   }
 };
 
-/// d_table += the rows of d by their tokens, in the order of the rows. The blocks of a token's first key, each of some
-/// columns, have that token.
+/// d_table += the rows of d by their tokens. Sorted keys are in chunks, of which a block has some columns and adds up
+/// the rows of each token. What is not of one chunk alone goes to parts [chunks, 2, dim], the sum of a token that comes
+/// from the chunk before and of one that goes on into the next; then JoinEmbeddings.
 struct EmbedBackward {
   static constexpr int threads = 256;
-  static constexpr int ahead = 32;      ///< rows that are read before they are added
-  Index count = 0;                      ///< of keys
+  static constexpr Index of_chunk = 64;
+  static constexpr int ahead = 8;       ///< rows that are read before they are added
+  Index count = 0;                      ///< of tokens
   const std::uint64_t* keys = nullptr;  ///< sorted
   const float* d = nullptr;
   Index dim = 0;
-  float* d_table = nullptr;
+  float *d_table = nullptr, *parts = nullptr;
 
-  constexpr Index blocks() const { return count * divided_up(dim, threads); }
+  constexpr Index chunks() const { return divided_up(count, of_chunk); }
+  constexpr Index blocks() const { return chunks() * divided_up(dim, threads); }
   constexpr Index shared_floats() const { return 0; }
+
+  constexpr Index token_of(Index key) const { return static_cast<Index>(keys[key] >> 32); }
+  constexpr Index row_of(Index key) const { return static_cast<Index>(keys[key] & 0xffffffff); }
+  /// Whether the token before, or behind, is the same.
+  constexpr bool goes_on(Index key) const { return key > 0 && key < count && token_of(key - 1) == token_of(key); }
+  /// body(column) for those of a block.
+  template <class Team, class Body>
+  constexpr void over_columns(const Team& team, Index block, Body body) const {
+    team.run([&](int thread) {
+      const Index i = block / chunks() * threads + thread;
+      if (i < dim) body(i);
+    });
+  }
 
   template <class Team>
   constexpr void operator()(const Team& team, Index block) const {
-    const Index at = block % count;
-    const std::uint64_t token = keys[at] >> 32;
-    if (at > 0 && keys[at - 1] >> 32 == token) return;
-    team.run([&](int thread) {
-      const Index i = block / count * threads + thread;
-      if (i >= dim) return;
-      float* const to = d_table + static_cast<Index>(token) * dim + i;
-      float sum = *to;
-      for (Index key = at; key < count && keys[key] >> 32 == token; key += ahead) {
+    const Index chunk = block % chunks(), first = chunk * of_chunk, end = least(count, first + of_chunk);
+    over_columns(team, block, [&](Index i) {
+      bool from_before = goes_on(first);
+      float sum = 0;
+      for (Index key = first; key < end; key += ahead) {
         float values[ahead];
-        bool there[ahead];
-        for (int j = 0; j < ahead; ++j) {
-          there[j] = key + j < count && keys[key + j] >> 32 == token;
-          values[j] = there[j] ? d[static_cast<Index>(keys[key + j] & 0xffffffff) * dim + i] : 0.0f;
+        for (int j = 0; j < ahead; ++j) values[j] = key + j < end ? d[row_of(key + j) * dim + i] : 0.0f;
+        for (int j = 0; j < ahead && key + j < end; ++j) {
+          sum += values[j];
+          const Index next = key + j + 1;
+          if (next < end && goes_on(next)) continue;
+          const bool into_next = next == end && goes_on(end);
+          if (from_before || into_next)
+            parts[(2 * chunk + (from_before ? 0 : 1)) * dim + i] = sum;
+          else
+            d_table[token_of(key + j) * dim + i] += sum;
+          from_before = false;
+          sum = 0;
         }
-        for (int j = 0; j < ahead; ++j) sum = there[j] ? sum + values[j] : sum;
       }
-      *to = sum;
+    });
+  }
+};
+
+/// Adds the parts of tokens of several chunks, in their order; by the blocks of the chunks where they begin.
+struct JoinEmbeddings : EmbedBackward {
+  template <class Team>
+  constexpr void operator()(const Team& team, Index block) const {
+    const Index chunk = block % chunks(), end = (chunk + 1) * of_chunk;
+    if (!goes_on(end)) return;
+    const Index token = token_of(end);
+    if (token_of(chunk * of_chunk) == token && goes_on(chunk * of_chunk)) return;  // it begins before
+    over_columns(team, block, [&](Index i) {
+      float sum = parts[(2 * chunk + 1) * dim + i];
+      for (Index next = chunk + 1; next < chunks() && token_of(next * of_chunk) == token; ++next)
+        sum += parts[2 * next * dim + i];
+      d_table[token * dim + i] += sum;
     });
   }
 };
@@ -244,7 +279,7 @@ struct RmsNormBackward : NormRows {
 /// width]. A block has some rows.
 struct HeadRows {
   static constexpr int threads = 128;
-  static constexpr Index of_block = 8;
+  static constexpr Index of_block = 4;
   Index rows = 0;
   int positions = 0, heads = 0, kv_heads = 0, head_dim = 0, width = 0;
   Items cosine, sine;  ///< [positions, head_dim / 2]

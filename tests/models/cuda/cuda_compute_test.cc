@@ -115,18 +115,19 @@ TEST_F(CudaComputeTest, BiasBackward) {
   }
 }
 
-/// In the order of the host: so the same bits.
+/// Few tokens, so that some are in many chunks, and many.
 TEST_F(CudaComputeTest, EmbeddingForwardAndBack) {
-  for (const std::int64_t count : {1, 7, 1024, 4100}) {
+  for (const std::int64_t count : {1, 7, 64, 65, 1024, 4100}) {
+    const std::uint64_t known = count == 1024 ? 2 : 50;
     std::vector<std::int32_t> names;
-    for (std::int64_t i = 0; i < count; ++i) names.push_back(static_cast<std::int32_t>(all->random().below(50)));
+    for (std::int64_t i = 0; i < count; ++i) names.push_back(static_cast<std::int32_t>(all->random().below(known)));
     const Pair tokens = integers(names), table = floats({50, 5}), x = floats({count, 5}), d = floats({count, 5});
     both([&](Compute& compute, auto of) {
       compute.embed(of(table), of(tokens), of(x));
       compute.embed_backward(of(tokens), of(d), of(table));
     });
     EXPECT_TRUE(x.same_bits());
-    EXPECT_TRUE(table.same_bits()) << count;
+    EXPECT_LT(table.difference(), 1e-6) << count;
   }
 }
 
