@@ -5,9 +5,11 @@
 #include <variant>
 
 #include "models/compute/compute.h"
+#include "models/compute/cuda/attention_bf16_back_kernels.h"
 #include "models/compute/cuda/attention_bf16_kernels.h"
 #include "models/compute/cuda/attention_kernels.h"
 #include "models/compute/cuda/basic_kernels.h"
+#include "models/compute/cuda/embedding_kernels.h"
 #include "models/compute/cuda/image_kernels.h"
 #include "models/compute/cuda/sequence_kernels.h"
 #include "models/compute/cuda/tile_kernels.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "models/compute/cuda/attention_bf16_kernels.h"
+#include "models/compute/cuda/attention_bf16_back_kernels.h"
 #include "models/compute/random.h"
 #include "tests/models/cuda/host_device.h"
 #include "tests/models/models_testing.h"
