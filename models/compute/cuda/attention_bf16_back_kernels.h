@@ -43,7 +43,7 @@ struct AttendBf16Inner : Rowwise<128> {
   template <int n, class Team>
   constexpr float part_of(const Team& team, Index first, Index copy, int lane) const {
     float sum = 0;
-    for (Index column = lane * n; column < width; column += lanes * n) {
+    for (Index column = Index{n} * lane; column < width; column += Index{n} * lanes) {
       Numbers<n> gradients{};
       if (column < head_dim) {
         const Numbers<n> outs = items(out).load<n>(first + column);

@@ -18,7 +18,7 @@ struct NormRows : Rowwise<128> {
     return team.template reduce<float>(
         [&](int thread) {
           float all = 0;
-          for (Index i = thread * n; i < dim; i += threads * n) {
+          for (Index i = Index{n} * thread; i < dim; i += Index{n} * threads) {
             const Numbers<n> here = value(i);
             for (int j = 0; j < n; ++j) all += here.of[j];
           }
@@ -29,7 +29,7 @@ struct NormRows : Rowwise<128> {
   template <int n, class Team, class Body>
   constexpr void over(const Team& team, Body body) const {
     team.run([&](int thread) {
-      for (Index i = thread * n; i < dim; i += threads * n) body(i);
+      for (Index i = Index{n} * thread; i < dim; i += Index{n} * threads) body(i);
     });
   }
 };

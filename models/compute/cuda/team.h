@@ -170,13 +170,13 @@ constexpr T reduce(const Team& team, Index count, T first, Value value, Join joi
   return team.template reduce<T>(
       [&](int thread) {
         constexpr int ahead = 4;  // values that are computed before they are joined
-        const int step = team.threads();
+        const Index step = team.threads();
         T all = first;
         Index i = thread;
         for (; i + (ahead - 1) * step < count; i += ahead * step) {
           T values[ahead];
           for (int j = 0; j < ahead; ++j) values[j] = value(i + j * step);
-          for (int j = 0; j < ahead; ++j) all = join(all, values[j]);
+          for (const T& one : values) all = join(all, one);
         }
         for (; i < count; i += step) all = join(all, value(i));
         return all;
