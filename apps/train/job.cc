@@ -132,6 +132,7 @@ models::OptimizerSettings Job::optimizer_settings() const {
           .weight_decay = options_.weight_decay};
 }
 
+/// So that steps take none, and what is too much fails here.
 void Job::plan_memory() {
   constexpr std::size_t libraries = std::size_t{1200} << 20;  // CUDA's context and kernels, as measured on an H200
   const auto of = [this](std::int64_t each) { return static_cast<std::size_t>(options_.batch * each); };
@@ -140,10 +141,12 @@ void Job::plan_memory() {
   const std::vector<std::int32_t> targets(of(targets_each()));
   models::Batch batch{.examples = options_.batch, .inputs = inputs, .targets = targets};
   if (takes_tokens) batch.tokens = targets;
-  gpu_bytes_ =
-      libraries + models::planned_memory(options_.model, settings_, optimizer_settings(), parallel_->shards(), batch);
+  const models::MemoryPlan plan =
+      models::plan_memory(options_.model, settings_, optimizer_settings(), parallel_->shards(), batch);
+  gpu_bytes_ = libraries + plan.all();
   if (options_.wire != models::Precision::f32)
     gpu_bytes_ += static_cast<std::size_t>(gradients_->all().elements()) * size_of(DType::f16);
+  model_->compute().reserve(plan.passes);
 }
 
 double Job::flops_each() const {

@@ -166,8 +166,10 @@ class Compute {
 
   // Memory.
 
-  /// Of a planned GPU: the most bytes that were allocated at one time.
+  /// Of a planned GPU: what must be reserved for all that was allocated.
   virtual std::size_t planned_bytes() const { return 0; }
+  /// Takes memory, once, of which allocate() then gives pieces as long as there is room. A host reserves nothing.
+  virtual void reserve(std::size_t) {}
   /// Null if there is none. Aligned to a cache line at least.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* memory) noexcept = 0;

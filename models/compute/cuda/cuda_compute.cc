@@ -1,10 +1,13 @@
 #include "models/compute/cuda/cuda_compute.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 #include "models/compute/cuda/planned_device.h"
-#include "models/util/error.h"
+#include "models/util/headroom.h"
 
 namespace kolo::models {
 
@@ -27,6 +30,30 @@ CudaCompute::CudaCompute(int index)
 
 std::size_t CudaCompute::planned_bytes() const {
   return index_ == planned_gpu ? static_cast<const PlannedDevice&>(*device_).most_bytes() : 0;
+}
+
+void CudaCompute::reserve(std::size_t bytes) {
+  if (bytes == 0) return;
+  void* const memory = device_->allocate(bytes);
+  if (memory == nullptr)
+    refuse_memory(fmt::format("a model's passes ({:.1f} GiB)", static_cast<double>(bytes) / (1 << 30)));
+  reserved_ = {memory, Release{device_.get()}};
+  arena_ = Arena(bytes);
+}
+
+void* CudaCompute::allocate(std::size_t bytes) {
+  if (const auto offset = arena_.take(bytes)) return static_cast<std::byte*>(reserved_.get()) + *offset;
+  return device_->allocate(bytes);
+}
+
+/// A piece may be used again at once: what still runs is in order with what will.
+void CudaCompute::release(void* memory) noexcept {
+  const auto offset =
+      static_cast<std::size_t>(static_cast<std::byte*>(memory) - static_cast<std::byte*>(reserved_.get()));
+  if (reserved_ && offset < arena_.capacity())
+    arena_.give_back(offset);
+  else
+    device_->release(memory);
 }
 
 std::size_t CudaCompute::scratch_bytes() const {

@@ -6,6 +6,7 @@
 
 #include "models/compute/buffer.h"
 #include "models/compute/compute.h"
+#include "models/compute/cuda/arena.h"
 #include "models/compute/cuda/device.h"
 #include "models/compute/cuda/staging.h"
 #include "models/compute/views.h"
@@ -19,6 +20,12 @@ inline Items items_of(const Tensor& tensor) {
 /// Whether kernels may take eight numbers at once of these tensors' rows of `width`.
 bool in_eights(Index width, std::initializer_list<Tensor> tensors);
 
+/// Of memory of a device.
+struct Release {
+  ComputeDevice* device = nullptr;
+  void operator()(void* memory) const noexcept { device->release(memory); }
+};
+
 /// Compute on a GPU: each operation is one kernel or a few, on the default stream. Scratch memory grows to the largest
 /// size that was needed, then nothing is allocated any more.
 class CudaCompute final : public Compute {
@@ -28,8 +35,9 @@ class CudaCompute final : public Compute {
   Device device() const override { return {DeviceKind::cuda, index_}; }
   DType kept(DType items) const override { return items == DType::bf16 ? items : DType::f32; }
 
-  void* allocate(std::size_t bytes) override { return device_->allocate(bytes); }
-  void release(void* memory) noexcept override { device_->release(memory); }
+  void* allocate(std::size_t bytes) override;
+  void release(void* memory) noexcept override;
+  void reserve(std::size_t bytes) override;
   std::size_t planned_bytes() const override;
   std::size_t scratch_bytes() const override;
   void copy(const Tensor& from, const Tensor& to) override;
@@ -90,6 +98,8 @@ class CudaCompute final : public Compute {
   int index_;
   bool tf32_ = false;
   std::unique_ptr<ComputeDevice> device_;
+  std::unique_ptr<void, Release> reserved_;
+  Arena arena_{0};  // of what is reserved
   Staging staging_;
   // What one operation needs; the next one in the stream's order may overwrite it.
   Buffer parts_, keys_, convolved_, gradient_;

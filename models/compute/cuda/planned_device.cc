@@ -1,10 +1,12 @@
 #include "models/compute/cuda/planned_device.h"
 
-#include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 
 namespace kolo::models::cuda {
 namespace {
+
+constexpr std::uintptr_t base = std::uintptr_t{1} << 40;  // addresses that nothing is at
 
 struct NoPoint final : Point {
   void wait() override {}
@@ -13,20 +15,11 @@ struct NoPoint final : Point {
 }  // namespace
 
 void* PlannedDevice::allocate(std::size_t bytes) {
-  constexpr std::size_t alignment = 256;
-  void* const address = reinterpret_cast<void*>(next_);  // NOLINT(performance-no-int-to-ptr): nobody looks there
-  next_ += (bytes / alignment + 1) * alignment;
-  held_.emplace(address, bytes);
-  bytes_ += bytes;
-  most_ = std::max(most_, bytes_);
-  return address;
+  return reinterpret_cast<void*>(base + arena_.take(bytes).value());  // NOLINT(performance-no-int-to-ptr)
 }
 
 void PlannedDevice::release(void* memory) noexcept {
-  const auto found = held_.find(memory);
-  if (found == held_.end()) return;
-  bytes_ -= found->second;
-  held_.erase(found);
+  if (memory != nullptr) arena_.give_back(reinterpret_cast<std::uintptr_t>(memory) - base);
 }
 
 std::unique_ptr<Point> PlannedDevice::mark() {

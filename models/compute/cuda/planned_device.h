@@ -1,7 +1,6 @@
 #pragma once
 
-#include <map>
-
+#include "models/compute/cuda/arena.h"
 #include "models/compute/cuda/device.h"
 
 namespace kolo::models::cuda {
@@ -9,8 +8,8 @@ namespace kolo::models::cuda {
 /// A GPU that is not there: its memory is counted, and nothing is computed.
 class PlannedDevice final : public ComputeDevice {
  public:
-  /// Most bytes that were allocated at one time.
-  std::size_t most_bytes() const { return most_; }
+  /// What an arena must have for all that was allocated.
+  std::size_t most_bytes() const { return arena_.most_bytes(); }
 
   void* allocate(std::size_t bytes) override;
   void release(void* memory) noexcept override;
@@ -23,8 +22,7 @@ class PlannedDevice final : public ComputeDevice {
   bool multiply(const PlainProduct&) override { return true; }
 
  private:
-  std::map<void*, std::size_t> held_;  // by addresses that nothing is at
-  std::size_t next_ = std::size_t{1} << 40, bytes_ = 0, most_ = 0;
+  Arena arena_;
 };
 
 }  // namespace kolo::models::cuda
