@@ -44,10 +44,14 @@ struct Add : Elementwise {
   }
 };
 
-/// Rows [rows, columns] in chunks of rows and groups of columns, a block for each.
-struct Chunks {
-  static constexpr int threads = 128;  ///< a column for each
+/// Zeroes the elements of dy whose y (may be null) is not positive, and sums the rows of each chunk of rows. A block
+/// has a chunk and a group of columns, a column for each thread.
+struct BiasParts {
+  static constexpr int threads = 128;
   Index rows = 0, columns = 0;
+  const float* y = nullptr;
+  float* dy = nullptr;
+  float* parts = nullptr;  ///< [chunks, columns]; null: no sums
 
   /// Of a chunk: there are at most 256 chunks, or they have 32 rows each.
   constexpr Index of_chunk() const { return most(32, divided_up(rows, 256)); }
@@ -56,34 +60,20 @@ struct Chunks {
   constexpr Index blocks() const { return chunks() * groups(); }
   constexpr Index shared_floats() const { return 0; }
 
-  /// body(first row, row behind the last, column, place in parts [chunks, columns]) for each column of a block.
-  template <class Team, class Body>
-  constexpr void over(const Team& team, Index block, Body body) const {
+  template <class Team>
+  constexpr void operator()(const Team& team, Index block) const {
     const Index chunk = block / groups(), group = block % groups();
     const Index first = chunk * of_chunk(), end = least(rows, first + of_chunk());
     team.run([&](int thread) {
       const Index column = group * threads + thread;
-      if (column < columns) body(first, end, column, chunk * columns + column);
-    });
-  }
-};
-
-/// Zeroes the elements of dy whose y (may be null) is not positive, and sums the rows of each chunk.
-struct BiasParts : Chunks {
-  const float* y = nullptr;
-  float* dy = nullptr;
-  float* parts = nullptr;  ///< [chunks, columns]; null: no sums
-
-  template <class Team>
-  constexpr void operator()(const Team& team, Index block) const {
-    over(team, block, [&](Index first, Index end, Index column, Index part) {
+      if (column >= columns) return;
       float sum = 0;
       for (Index row = first; row < end; ++row) {
         const Index at = row * columns + column;
         if (y != nullptr && !(y[at] > 0)) dy[at] = 0;
         sum += dy[at];
       }
-      if (parts != nullptr) parts[part] = sum;
+      if (parts != nullptr) parts[chunk * columns + column] = sum;
     });
   }
 };

@@ -116,7 +116,7 @@ void CudaCompute::sum_parts(const float* parts, Index count, bool add, float* to
 }
 
 void CudaCompute::bias_backward(const Tensor& y, const Tensor& dy, bool add, const Tensor& dbias) {
-  BiasParts bias{{.rows = rows_of(dy), .columns = row_of(dy)}, data_of(y), data_of(dy)};
+  BiasParts bias{rows_of(dy), row_of(dy), data_of(y), data_of(dy)};
   if (dbias.data == nullptr) {
     if (y.data != nullptr) device_->launch(bias);
     return;
