@@ -120,7 +120,7 @@ void Job::build(Session& session) {
                                      .wire = options_.wire,
                                      .reduces_in_passes = static_cast<bool>(settings_.reduce)});
   optimizer_ = models::make_optimizer(optimizer_settings(), model_->parameters(), parallel_->shards());
-  if (options_.device != DeviceKind::cpu) plan_memory();
+  if (options_.device != DeviceKind::cpu && !options_.eval_only) plan_memory();
 }
 
 models::OptimizerSettings Job::optimizer_settings() const {

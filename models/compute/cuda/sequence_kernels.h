@@ -12,7 +12,7 @@ struct NormRows : Rowwise<128> {
   bool eights = false;
 
  protected:
-  /// value.operator()<n>(i), of a column i, summed over a row.
+  /// The sum over a row of value(i), which has n numbers from column i on.
   template <int n, class Team, class Value>
   constexpr float sum_of(const Team& team, Value value) const {
     return team.template reduce<float>(
