@@ -58,6 +58,7 @@ ParallelModel::ParallelModel(Session& session, models::Model& model, const Paral
       model_(&model),
       reduces_in_passes_(settings.reduces_in_passes),
       totals_name_(session.declare("totals")),
+      sum_name_(session.declare("sum of numbers")),
       parallel_(
           session, tensors_of(model),
           {.wire = wire_dtype(settings.wire),
@@ -172,6 +173,10 @@ StepResult ParallelModel::finish_step(const Summed& summed) {
   result_.written = {totals_[4], totals_[5]};
   result_.late = on_gpu_;
   return std::exchange(result_, {});
+}
+
+void ParallelModel::sum(const Tensor& numbers, const Tensor& sum) {
+  session_->all_reduce_async(sum_name_, numbers, sum, {.ready = default_stream}).wait(default_stream);
 }
 
 }  // namespace kolo

@@ -100,6 +100,10 @@ class ParallelModel {
   /// The loss_sum of the last step, if it is late: waits until it is computed. Errors: Error.
   double late_loss();
 
+  /// sum = numbers, over all ranks, both where the model computes: what it computed before is in them, and what it
+  /// computes from now on finds the sum. Errors: Error.
+  void sum(const Tensor& numbers, const Tensor& sum);
+
   /// The shard that this rank updates, for each parameter.
   const std::vector<models::Shard>& shards() const { return shards_; }
 
@@ -126,7 +130,7 @@ class ParallelModel {
   models::Model* model_;
   bool reduces_in_passes_;
   std::vector<models::Shard> shards_;
-  TensorId totals_name_;
+  TensorId totals_name_, sum_name_;
   // Loss_sum, who gives up, stops, stores, whose part is on disk, or lost; on their way with the gradients.
   std::array<double, 6> totals_{};
   StepResult result_;   // of the step under way

@@ -94,7 +94,8 @@ std::optional<Trainer::End> Trainer::step(std::int64_t step) {
     stop_with(result);
     return End::given_up;
   }
-  const models::UpdateResult updated = update_.finish([this](double squares) { return sum(squares); });
+  const models::UpdateResult updated =
+      update_.finish([&](const Tensor& squares, const Tensor& sums) { parallel.sum(squares, sums); });
   unreported_ = event_of(step, result);
   unreported_targets_ = result.targets;
   late_loss_ = result.late;

@@ -178,7 +178,14 @@ class Compute {
 
   /// to = from, of equal dtype and size; either may be on the host.
   virtual void copy(const Tensor& from, const Tensor& to) = 0;
-  /// The same into host memory, waiting until it is there.
+  /// Copies tensors of the host, each to the one at its place, while what was called before still runs; what is called
+  /// later finds them. What was called since the last copy_ahead() must not use `to`; `in_order`: it may, and is waited
+  /// for.
+  virtual void copy_ahead(std::span<const Tensor> from, std::span<const Tensor> to, bool in_order) {
+    (void)in_order;
+    for (std::size_t i = 0; i < from.size(); ++i) copy(from[i], to[i]);
+  }
+  /// As copy(), into host memory, waiting until it is there.
   virtual void read(const Tensor& from, void* to) = 0;
   /// The same without waiting: of what `from` is when all before has run. The result must not outlive this.
   virtual std::unique_ptr<Reading> read_later(const Tensor& from) = 0;

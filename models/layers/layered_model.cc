@@ -7,6 +7,7 @@
 #include <array>
 #include <string_view>
 
+#include "models/compute/arrivals.h"
 #include "models/compute/random.h"
 #include "models/util/error.h"
 
@@ -15,7 +16,8 @@ namespace kolo::models {
 /// A micro-batch.
 struct LayeredModel::LayeredSlot final : Slot {
   std::unique_ptr<Kept> layers, loss;
-  Buffer inputs, target_memory, sum_memory, output_memory;
+  Arrivals arrivals;
+  Buffer sum_memory, output_memory;
   std::int64_t examples = 0;
   Flow output;
   Tensor targets, sums;
@@ -27,7 +29,7 @@ struct LayeredModel::LayeredSlot final : Slot {
   }
 
   std::size_t bytes() const {
-    return layers->bytes() + loss->bytes() + bytes_of({&inputs, &target_memory, &sum_memory, &output_memory});
+    return layers->bytes() + loss->bytes() + arrivals.bytes() + bytes_of({&sum_memory, &output_memory});
   }
 };
 
@@ -136,14 +138,6 @@ Slot& LayeredModel::own_slot() {
   return *slot_;
 }
 
-/// A tensor of the host on the model's device.
-Tensor LayeredModel::received(const Tensor& of_host, Buffer& memory) {
-  if (of_host.device == compute_->device()) return of_host;
-  const Tensor here = memory.make(*compute_, of_host.dtype, of_host.shape, "a batch");
-  compute_->copy(of_host, here);
-  return here;
-}
-
 namespace {
 
 /// Batches are only read.
@@ -167,11 +161,12 @@ void LayeredModel::run(const Batch& batch, LayeredSlot& slot, Purpose purpose) {
   store_->begin_forward();
   const Context of_pass = slot.context_of(context(), purpose);
   if (batch.examples == 0) return layers_.forward_absent(*slot.layers, of_pass);
-  slot.targets = received(read_only_view(batch.targets, {std::ssize(batch.targets)}), slot.target_memory);
-  const Tensor inputs = input_.positions > 0
-                            ? read_only_view(batch.tokens, {batch.examples, positions_of(batch)})
-                            : read_only_view(batch.inputs, with_examples(batch.examples, input_.image));
-  const Flow output = layers_.forward({.x = received(inputs, slot.inputs)}, *slot.layers, of_pass);
+  std::array tensors{input_.positions > 0 ? read_only_view(batch.tokens, {batch.examples, positions_of(batch)})
+                                          : read_only_view(batch.inputs, with_examples(batch.examples, input_.image)),
+                     read_only_view(batch.targets, {std::ssize(batch.targets)})};
+  if (compute_->device() != Device{}) tensors = slot.arrivals.receive(*compute_, tensors);
+  slot.targets = tensors[1];
+  const Flow output = layers_.forward({.x = tensors[0]}, *slot.layers, of_pass);
   slot.output = {.x = settled(output, slot.output_memory, of_pass)};
 }
 

@@ -75,7 +75,6 @@ class LayeredModel : public Model {
 
   Context context();
   void check(const Batch& batch, bool with_targets) const;
-  Tensor received(const Tensor& of_host, Buffer& memory);
   void run(const Batch& batch, LayeredSlot& slot, Purpose purpose);
 
   std::unique_ptr<Compute> compute_;

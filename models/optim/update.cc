@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "models/compute/views.h"
@@ -16,8 +17,12 @@ Update::Update(Optimizer& optimizer, std::span<const Parameter> parameters, std:
       loss_scale_(loss_scale),
       shards_(shards.empty() ? whole_shards(parameters) : std::move(shards)),
       updated_(std::move(updated)),
-      squares_(squares_memory_.make(optimizer.compute(), DType::f64, {std::ssize(parameters)}, "sums of squares")) {
+      split_(std::ranges::count_if(shards_, &Shard::split)) {
+  const std::int64_t count = std::ssize(parameters);
+  squares_ = squares_memory_.make(optimizer.compute(), DType::f64, {count + split_}, "sums of squares");
   optimizer.compute().fill(squares_, 0);  // of buffers it stays
+  std::int64_t split = 0, whole = split_;
+  for (const Shard& shard : shards_) place_.push_back(shard.split ? split++ : whole++);
 }
 
 void Update::begin(double lr, double gradient_scale) {
@@ -27,7 +32,7 @@ void Update::begin(double lr, double gradient_scale) {
 }
 
 void Update::arrived(std::size_t index) {
-  const Tensor squares = part_of(squares_, static_cast<std::int64_t>(index), {1});
+  const Tensor squares = part_of_squares(place_[index], 1);
   if (waits_for_norm()) {
     const std::array gradient{part_of(parameters_[index].gradient, shards_[index])};
     if (!at_once()) optimizer_->compute().sums_of_squares(gradient, squares);
@@ -41,19 +46,31 @@ double GradientNorm::value() const {
   return std::sqrt(squares + shard_squares) * scale;
 }
 
+Tensor Update::part_of_squares(std::int64_t first, std::int64_t count) const {
+  return part_of(squares_, first, {count});
+}
+
+/// What the norm is computed from: over all ranks, if that clips or scales.
+Tensor Update::norm_squares() const {
+  return waits_for_norm() ? part_of_squares(split_, std::ssize(parameters_)) : own_squares();
+}
+
 std::vector<double> Update::squares() const {
-  std::vector<double> squares(shards_.size());
-  optimizer_->compute().read(squares_, squares.data());
+  std::vector<double> placed(shards_.size()), squares;
+  optimizer_->compute().read(own_squares(), placed.data());
+  for (const std::int64_t place : place_) squares.push_back(placed[static_cast<std::size_t>(place)]);
   return squares;
 }
 
-GradientNorm Update::norm_of(std::span<const double> squares, double scale) const {
-  GradientNorm norm{.scale = scale};
-  for (std::size_t i = 0; i < squares.size(); ++i) {
-    if (shards_[i].split) norm.summed = false;
-    (shards_[i].split ? norm.shard_squares : norm.squares) += squares[i];
-  }
-  return norm;
+/// squares  norm_squares()
+GradientNorm Update::norm_of(const double* squares, double scale) const {
+  const std::int64_t whole = std::ssize(parameters_) - split_;
+  const double *const split = squares + (waits_for_norm() ? whole : 0), *const others =
+                                                                            squares + (waits_for_norm() ? 0 : split_);
+  return {.squares = std::accumulate(others, others + whole, 0.0),
+          .shard_squares = std::accumulate(split, split + split_, 0.0),
+          .summed = split_ == 0 || waits_for_norm(),
+          .scale = scale};
 }
 
 /// A GPU takes longer to begin an operation than to do it for most parameters.
@@ -62,44 +79,41 @@ bool Update::at_once() const {
 }
 
 void Update::square_all() {
-  std::vector<Tensor> gradients;
+  std::vector<Tensor> gradients(parameters_.size());
   for (std::size_t i = 0; i < parameters_.size(); ++i)
-    gradients.push_back(part_of(parameters_[i].gradient, shards_[i]));
-  optimizer_->compute().sums_of_squares(gradients, squares_);
-}
-
-bool Update::is_late() const {
-  if (!at_once() || loss_scale_ != nullptr) return false;
-  return !clip_ || std::ranges::none_of(shards_, &Shard::split);
+    gradients[static_cast<std::size_t>(place_[i])] = part_of(parameters_[i].gradient, shards_[i]);
+  optimizer_->compute().sums_of_squares(gradients, own_squares());
 }
 
 UpdateResult Update::late_result() {
-  const std::span squares(static_cast<const double*>(late_squares_->wait()), shards_.size());
-  const GradientNorm norm = norm_of(squares, late_scale_);
+  const GradientNorm norm = norm_of(static_cast<const double*>(late_squares_->wait()), late_scale_);
   late_squares_.reset();
   return {.norm = norm, .skipped = clip_.has_value() && !std::isfinite(norm.value())};
 }
 
 UpdateResult Update::finish(const SumOverRanks& sum) {
-  UpdateResult result{.late = is_late()};
-  if (at_once() && waits_for_norm()) square_all();
+  if (waits_for_norm()) {
+    if (at_once()) square_all();
+    if (split_ > 0) sum(part_of_squares(0, split_), part_of_squares(std::ssize(parameters_), split_));
+  }
+  UpdateResult result{.late = at_once() && loss_scale_ == nullptr};
   if (result.late) {
-    late_squares_ = optimizer_->compute().read_later(squares_);
+    late_squares_ = optimizer_->compute().read_later(norm_squares());
     late_scale_ = gradient_scale_;
-    if (!waits_for_norm()) return result;
-    optimizer_->begin_clipped_step(lr_, gradient_scale_, *clip_, squares_);
   } else {
-    GradientNorm norm = norm_of(squares(), gradient_scale_);
-    if (!waits_for_norm()) return {.norm = norm};
-    if (!norm.summed) norm.shard_squares = sum(norm.shard_squares);
-    norm.summed = true;
-    const double before = norm.value();
-    const bool skipped = !std::isfinite(before);
-    if (loss_scale_ != nullptr) loss_scale_->note(skipped);
-    if (skipped) return {.norm = norm, .skipped = true};
-    const double clipped = clip_ ? clip_factor(before, *clip_) : 1.0;
-    optimizer_->begin_step(lr_, gradient_scale_ * clipped);
-    result = {.norm = norm};
+    std::vector<double> squares(parameters_.size());
+    optimizer_->compute().read(norm_squares(), squares.data());
+    result.norm = norm_of(squares.data(), gradient_scale_);
+  }
+  if (!waits_for_norm()) return result;
+  if (result.late) {
+    optimizer_->begin_clipped_step(lr_, gradient_scale_, *clip_, norm_squares());
+  } else {
+    const double norm = result.norm.value();
+    result.skipped = !std::isfinite(norm);
+    if (loss_scale_ != nullptr) loss_scale_->note(result.skipped);
+    if (result.skipped) return result;
+    optimizer_->begin_step(lr_, gradient_scale_ * (clip_ ? clip_factor(norm, *clip_) : 1.0));
   }
   if (at_once()) optimizer_->update_all();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {

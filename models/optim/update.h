@@ -61,8 +61,9 @@ struct UpdateResult {
 /// gathers the others.
 class Update {
  public:
-  /// The sum of a number over all ranks; collective.
-  using SumOverRanks = std::function<double(double)>;
+  /// sum = numbers, f64 where the parameters are, summed over all ranks; collective. On a GPU it is put behind all that
+  /// was computed, and what is computed from then on is put behind it.
+  using SumOverRanks = std::function<void(const Tensor& numbers, const Tensor& sum)>;
   /// Called with a parameter's index once its values, of this rank's shard, are updated.
   using Updated = std::function<void(std::size_t index)>;
 
@@ -88,7 +89,7 @@ class Update {
   UpdateResult finish(const SumOverRanks& sum = {});
 
   /// Of a step whose result is late, once, before the next finish(): on a GPU, which the program does not wait for
-  /// unless the norm must be summed over ranks or the loss scale depends on it.
+  /// unless the loss scale depends on it.
   UpdateResult late_result();
 
   /// Of the last step, for each parameter: the sum of the squares of its gradient, over this rank's shard, as it
@@ -99,9 +100,11 @@ class Update {
  private:
   bool waits_for_norm() const { return clip_ || loss_scale_ != nullptr; }
   bool at_once() const;
+  Tensor part_of_squares(std::int64_t first, std::int64_t count) const;
+  Tensor own_squares() const { return part_of_squares(0, std::ssize(parameters_)); }
+  Tensor norm_squares() const;
   void square_all();
-  bool is_late() const;
-  GradientNorm norm_of(std::span<const double> squares, double scale) const;
+  GradientNorm norm_of(const double* squares, double scale) const;
 
   Optimizer* optimizer_;
   std::span<const Parameter> parameters_;
@@ -111,8 +114,12 @@ class Update {
   Updated updated_;
   double lr_ = 0;
   double gradient_scale_ = 1;
+  // f64, a sum of squares for each parameter, so that the order of arrival does not matter: this rank's of those that
+  // are split, those of the others, and once more of those that are split, over all ranks.
   Buffer squares_memory_;
-  Tensor squares_;  // f64 sums, one for each parameter, so that the order of arrival does not matter
+  Tensor squares_;
+  std::int64_t split_ = 0;           // how many are
+  std::vector<std::int64_t> place_;  // of each parameter, in squares_
   std::unique_ptr<Reading> late_squares_;
   double late_scale_ = 1;
 };

@@ -136,7 +136,7 @@ void LaneComm::launch(std::span<const NcclCall> calls, const NcclMethod& method)
     }
   }
   const NcclOp op = make_op(method);
-  if (!rank_.tuning.blocking || is_connected(calls)) {
+  if (!rank_.tuning.blocking || is_connected(calls, method)) {
     const NcclOutcome outcome = issue(rank_.table, calls, op, member_.comm, lane_.stream());
     return check_nccl(rank_.table, outcome.result, member_.comm, outcome.call);
   }
@@ -145,17 +145,26 @@ void LaneComm::launch(std::span<const NcclCall> calls, const NcclMethod& method)
                  stream = lane_.stream()] { return issue(table, all, op, comm, stream); });
 }
 
-/// Whether calls of these kinds and sizes were launched before; they will have been.
-bool LaneComm::is_connected(std::span<const NcclCall> calls) {
-  const auto bytes = [](const NcclCall& call) { return static_cast<std::uint64_t>(call.count) * size_of(call.type); };
-  const auto magnitude = [](std::uint64_t number) { return static_cast<std::uint64_t>(std::bit_width(number)); };
+/// Whether NCCL has come to all algorithms of these calls before: it has for sizes between those of earlier ones. They
+/// will have been launched.
+bool LaneComm::is_connected(std::span<const NcclCall> calls, const NcclMethod& method) {
+  const auto bytes_of = [](const NcclCall& call) {
+    return static_cast<std::uint64_t>(call.count) * size_of(call.type);
+  };
+  const auto magnitude = [](std::uint64_t number) { return static_cast<int>(std::bit_width(number)); };
   std::uint64_t all = 0;
-  for (const NcclCall& call : calls) all += bytes(call);
+  for (const NcclCall& call : calls) all += bytes_of(call);
   bool known = true;
   for (const NcclCall& call : calls) {
-    const std::uint64_t sizes = magnitude(all) * 64 + magnitude(bytes(call));
-    const std::uint64_t kind = sizes * 8 + static_cast<std::uint64_t>(call.kind);
-    known &= !connected_.insert(kind << 32 | static_cast<std::uint32_t>(call.peer)).second;
+    const std::uint64_t bytes = bytes_of(call);
+    const Algorithms of{call.kind, call.type,        method.op,     method.factor != 1,
+                        call.peer, magnitude(bytes), magnitude(all)};
+    const auto [found, is_new] = connected_.try_emplace(of, Sizes{bytes, bytes, all, all});
+    Sizes& sizes = found->second;
+    known &=
+        !is_new && bytes >= sizes.least && bytes <= sizes.most && all >= sizes.least_of_all && all <= sizes.most_of_all;
+    sizes = {std::min(sizes.least, bytes), std::max(sizes.most, bytes), std::min(sizes.least_of_all, all),
+             std::max(sizes.most_of_all, all)};
   }
   return known;
 }

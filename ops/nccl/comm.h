@@ -1,9 +1,10 @@
 #pragma once
 
 #include <chrono>
+#include <compare>
+#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <vector>
 
@@ -17,8 +18,8 @@ namespace kolo {
 /// A group's communicator in one lane, on this rank: made when the first bucket there needs it, and anew after it has
 /// failed. Its id travels over the host; nothing waits. `rank`, `lane` and `group` outlive it.
 ///
-/// One that blocks is made by a thread of kolo's, which also launches what is the first of its kind and size: NCCL then
-/// connects the ranks, and waits for them. What is launched again returns at once, and goes without the thread.
+/// One that blocks is made by a thread of kolo's, which also launches what NCCL (2.28) may do by an algorithm that is
+/// new to it: it then connects the ranks, and waits for them. Other launches return at once, and go without the thread.
 class LaneComm final {
  public:
   LaneComm(NcclRank& rank, NcclLane& lane, const GroupInfo& group) : rank_(rank), lane_(lane), group_(group) {}
@@ -47,9 +48,24 @@ class LaneComm final {
  private:
   enum class State { none, exchanging, initialising, ready };
 
+  /// What NCCL chooses an algorithm by, beside the size: of sizes within a power of two there are two at most, one for
+  /// the smaller ones and one for the larger.
+  struct Algorithms {
+    NcclCall::Kind kind;
+    DType type;
+    NcclOp op;
+    bool scaled;  // by a PreMulSum
+    int peer;
+    int magnitude, magnitude_of_all;  // of the call's bytes, and of those of all that are launched with it
+    auto operator<=>(const Algorithms&) const = default;
+  };
+  struct Sizes {
+    std::uint64_t least, most, least_of_all, most_of_all;
+  };
+
   void exchange_id(HostExchange& exchange);
   void start_init();
-  bool is_connected(std::span<const NcclCall> calls);
+  bool is_connected(std::span<const NcclCall> calls, const NcclMethod& method);
   void register_memory(const std::byte* data);
   NcclOp make_op(const NcclMethod& method);
 
@@ -59,10 +75,10 @@ class LaneComm final {
   State state_ = State::none;
   std::shared_ptr<const HostExchange::Answer> id_;  // null: its exchange has not been started
   NcclMember member_;
-  std::shared_ptr<NcclComm> made_;     // by the helper, which writes it
-  NcclHelper helper_;                  // of a communicator that blocks
-  std::set<std::uint64_t> connected_;  // kinds and sizes of calls for which it has connected the ranks
-  std::optional<NcclOp> made_op_;      // a PreMulSum, until the calls that use it are on the stream
+  std::shared_ptr<NcclComm> made_;         // by the helper, which writes it
+  NcclHelper helper_;                      // of a communicator that blocks
+  std::map<Algorithms, Sizes> connected_;  // of what was launched
+  std::optional<NcclOp> made_op_;          // a PreMulSum, until the calls that use it are on the stream
   std::vector<std::shared_ptr<const DevicePoint>> drained_;  // of recover(): after what was on the streams then
   NcclHelper leaving_;  // which recover() found at work: what it launches comes later
   std::chrono::steady_clock::time_point recovered_by_{};

@@ -52,12 +52,14 @@ bool holds(DType dtype, double factor) {
   return dtype == DType::f64 || (std::isfinite(f32) && (f32 != 0 || factor == 0));
 }
 
-/// Sums are scaled by NCCL as it reads: with one factor for all, since they are linear.
+/// Sums are scaled by NCCL as it reads: with one factor for all, since they are linear. So are its averages (2.28), by
+/// 1/ranks.
 NcclMethod sum_of_floats(const Signature& signature, int ranks, std::size_t absent, int divide_by) {
   NcclMethod method{NcclWay::direct, signature.dtype, NcclOp::sum};
   method.factor = signature.prescale * signature.postscale;
   const bool averages = signature.op == ReduceOp::average;
-  if (averages && method.factor == 1 && absent == 0 && divide_by == ranks)
+  const bool exact = size_of(signature.dtype) > 2 || holds(signature.dtype, 1.0 / ranks);
+  if (averages && method.factor == 1 && absent == 0 && divide_by == ranks && exact)
     method.op = NcclOp::average;
   else if (averages)
     method.factor /= divide_by;

@@ -175,7 +175,8 @@ class Training {
     parallel_.begin_step({.next = [&] { return loader_.load({mine.begin, mine.count()}); }, .targets = targets}, false);
     update_.begin(0.01, parallel_.gradient_scale());
     EXPECT_EQ(parallel_.finish_step([&](std::size_t index) { update_.arrived(index); }).targets, targets);
-    models::GradientNorm sums = update_.finish([&](double squares) { return sum(squares); }).norm;
+    const auto sum_all = [this](const Tensor& numbers, const Tensor& sums) { parallel_.sum(numbers, sums); };
+    models::GradientNorm sums = update_.finish(sum_all).norm;
     if (!sums.summed) sums.shard_squares = sum(sums.shard_squares);
     norm = sums.value();
     parallel_.complete_values();

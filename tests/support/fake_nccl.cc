@@ -380,12 +380,18 @@ bool waits_for_ranks(const char* what, const std::atomic<bool>& aborted, Come co
   return come() && !aborted;
 }
 
-/// At the first call of its kind and size NCCL connects the ranks, which all come to it.
+/// At the first call of each algorithm NCCL connects the ranks, which all come to it. There is another one for each
+/// kind, type and op, and from some sizes on.
 bool connects(NcclComm comm, const Call& call) {
   if (call.what == "send" || call.what == "receive") return true;
   const auto shared = comm->shared;
   const auto aborted = comm->aborted;
-  const std::string kind = fmt::format("{} {}", call.what, std::bit_width(call.count * size_of_type(call.type)));
+  const std::size_t bytes = call.count * size_of_type(call.type);
+  const auto larger =
+      std::ranges::count_if(std::array{600, 3000, 12'000, 100'000}, [&](std::size_t least) { return bytes >= least; });
+  const bool scaled = comm->ops.contains(static_cast<int>(call.op));
+  const std::string kind = fmt::format("{} {} {} {}", call.what, static_cast<int>(call.type),
+                                       scaled ? -1 : static_cast<int>(call.op), larger);
   const auto come = [&] {
     const std::lock_guard lock(shared->mutex);
     return static_cast<int>(shared->connected[kind].size()) == shared->ranks;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "models/compute/cuda/planned_device.h"
 #include "models/util/headroom.h"
@@ -71,6 +72,12 @@ void CudaCompute::copy(const Tensor& from, const Tensor& to) {
     staging_.upload(to.data, from.data, from.bytes());
   else
     device_->copy(to.data, from.data, from.bytes());
+}
+
+void CudaCompute::copy_ahead(std::span<const Tensor> from, std::span<const Tensor> to, bool in_order) {
+  const std::unique_ptr<Point> before = std::exchange(last_arrival_, device_->mark());
+  for (std::size_t i = 0; i < from.size(); ++i)
+    staging_.upload(to[i].data, from[i].data, from[i].bytes(), in_order ? nullptr : before.get());
 }
 
 void CudaCompute::read(const Tensor& from, void* to) {

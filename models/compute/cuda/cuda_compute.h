@@ -41,6 +41,7 @@ class CudaCompute final : public Compute {
   std::size_t planned_bytes() const override;
   std::size_t scratch_bytes() const override;
   void copy(const Tensor& from, const Tensor& to) override;
+  void copy_ahead(std::span<const Tensor> from, std::span<const Tensor> to, bool in_order) override;
   void read(const Tensor& from, void* to) override;
   std::unique_ptr<Reading> read_later(const Tensor& from) override;
   void fill(const Tensor& x, double value) override;
@@ -101,6 +102,7 @@ class CudaCompute final : public Compute {
   std::unique_ptr<void, Release> reserved_;
   Arena arena_{0};  // of what is reserved
   Staging staging_;
+  std::unique_ptr<Point> last_arrival_;  // when copy_ahead() was called last
   // What one operation needs; the next one in the stream's order may overwrite it.
   Buffer parts_, keys_, convolved_, gradient_;
   Buffer head_gradients_[3], inner_, d_heads_;  // of attention's pass back

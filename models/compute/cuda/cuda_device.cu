@@ -161,9 +161,9 @@ void launch_kernel(const K& kernel) {
 
 class Event final : public Point {
  public:
-  Event() {
+  explicit Event(cudaStream_t stream) {
     check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-    if (const cudaError_t rc = cudaEventRecord(event_, nullptr); rc != cudaSuccess) {
+    if (const cudaError_t rc = cudaEventRecord(event_, stream); rc != cudaSuccess) {
       (void)cudaEventDestroy(event_);
       check(rc, "cudaEventRecord");
     }
@@ -172,6 +172,7 @@ class Event final : public Point {
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
   void wait() override { check(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
+  void hold_back(cudaStream_t stream) const { check(cudaStreamWaitEvent(stream, event_), "cudaStreamWaitEvent"); }
 
  private:
   cudaEvent_t event_{};
@@ -183,6 +184,7 @@ class CudaDevice final : public ComputeDevice {
   ~CudaDevice() override {
     library_.reset();
     release(workspace_);
+    if (beside_ != nullptr) (void)cudaStreamDestroy(beside_);
   }
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
@@ -202,13 +204,22 @@ class CudaDevice final : public ComputeDevice {
     select();
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, nullptr), "cudaMemcpyAsync");
   }
+  std::unique_ptr<Point> copy_beside(void* to, const void* pinned, std::size_t bytes, Point& behind) override {
+    select();
+    if (beside_ == nullptr) check(cudaStreamCreateWithFlags(&beside_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    static_cast<Event&>(behind).hold_back(beside_);
+    check(cudaMemcpyAsync(to, pinned, bytes, cudaMemcpyHostToDevice, beside_), "cudaMemcpyAsync");
+    auto copied = std::make_unique<Event>(beside_);
+    copied->hold_back(nullptr);
+    return copied;
+  }
   void wait() override {
     select();
     check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
   }
   std::unique_ptr<Point> mark() override {
     select();
-    return std::make_unique<Event>();
+    return std::make_unique<Event>(nullptr);
   }
   void* allocate_pinned(std::size_t bytes) override {
     select();
@@ -238,6 +249,7 @@ class CudaDevice final : public ComputeDevice {
   void select() const { check(cudaSetDevice(index_), "cudaSetDevice"); }
 
   int index_;
+  cudaStream_t beside_ = nullptr;  // of copies that wait for no kernel
   void* workspace_ = nullptr;
   std::unique_ptr<ProductLibrary> library_;
 };

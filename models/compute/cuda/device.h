@@ -37,8 +37,8 @@ class Point {
   virtual void wait() = 0;
 };
 
-/// A GPU as CudaCompute needs it. All that it is told runs in the order in which it was told, on the default stream,
-/// which everything of a process on one GPU shares: so it is in order with other Computes, too.
+/// A GPU as CudaCompute needs it. All that it is told, but for copy_beside(), runs in the order in which it was told,
+/// on the default stream, which everything of a process on one GPU shares: so it is in order with other Computes, too.
 ///
 /// Errors: ModelError with the call's name.
 class ComputeDevice {
@@ -52,6 +52,9 @@ class ComputeDevice {
   /// Between memory of the GPU and of the host, in any direction. Host memory may be used again once this returns,
   /// unless it is pinned.
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
+  /// From pinned memory of the host, beside what runs: behind `behind`, a point of this GPU, alone. What is told from
+  /// now on runs behind the result, the copy's end.
+  virtual std::unique_ptr<Point> copy_beside(void* to, const void* pinned, std::size_t bytes, Point& behind) = 0;
   /// Waits for all that was told before.
   virtual void wait() = 0;
   virtual std::unique_ptr<Point> mark() = 0;

@@ -52,13 +52,18 @@ Staging::Pinned Staging::take(std::size_t bytes) {
   return pinned;
 }
 
-void Staging::upload(void* to, const void* from, std::size_t bytes) {
+void Staging::upload(void* to, const void* from, std::size_t bytes, Point* behind) {
   for (std::size_t first = 0; first < bytes; first += piece) {
     const std::size_t count = std::min(piece, bytes - first);
     Pinned pinned = take(count);
     std::memcpy(pinned.memory, static_cast<const std::byte*>(from) + first, count);
-    device_->copy(static_cast<std::byte*>(to) + first, pinned.memory, count);
-    pinned.used = device_->mark();
+    void* const part = static_cast<std::byte*>(to) + first;
+    if (behind != nullptr) {
+      pinned.used = device_->copy_beside(part, pinned.memory, count, *behind);
+    } else {
+      device_->copy(part, pinned.memory, count);
+      pinned.used = device_->mark();
+    }
     idle_.push_back(std::move(pinned));
   }
 }

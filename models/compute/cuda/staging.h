@@ -18,8 +18,9 @@ class Staging {
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  /// `from` may be used again once this returns.
-  void upload(void* to, const void* from, std::size_t bytes);
+  /// `from` may be used again once this returns. Behind what the GPU was told so far; or, if that is not null, behind
+  /// `behind` alone.
+  void upload(void* to, const void* from, std::size_t bytes, Point* behind = nullptr);
   /// The result must not outlive this.
   std::unique_ptr<Reading> download(const void* from, std::size_t bytes);
 

@@ -64,7 +64,9 @@ Trained train(Session& session, Device device, const ParallelSettings& parallel_
     EXPECT_EQ(result.targets, targets);
     EXPECT_EQ(result.late, device.kind != DeviceKind::cpu);
     if (!result.late || step > 0) trained.losses.push_back(result.loss_sum);
-    models::UpdateResult updated = update.finish(sum);
+    models::UpdateResult updated =
+        update.finish([&](const Tensor& numbers, const Tensor& sums) { parallel.sum(numbers, sums); });
+    EXPECT_EQ(updated.late, result.late);
     if (updated.late) updated = update.late_result();
     if (!updated.norm.summed) updated.norm.shard_squares = sum(updated.norm.shard_squares);
     trained.norms.push_back(updated.norm.value());

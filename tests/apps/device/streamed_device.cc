@@ -14,9 +14,20 @@ namespace {
 
 constexpr void* default_stream = nullptr;
 
+struct Mark final : models::cuda::Point {
+  explicit Mark(std::shared_ptr<const DevicePoint> of) : point(std::move(of)) {}
+  void wait() override {
+    while (!point->passed()) std::this_thread::yield();
+  }
+  std::shared_ptr<const DevicePoint> point;
+};
+
 class StreamedDevice final : public models::cuda::ComputeDevice {
  public:
   explicit StreamedDevice(FakeGpu& gpu) : gpu_(&gpu) {}
+  ~StreamedDevice() override { gpu_->destroy_stream(beside_); }
+  StreamedDevice(const StreamedDevice&) = delete;
+  StreamedDevice& operator=(const StreamedDevice&) = delete;
 
   void* allocate(std::size_t bytes) override { return gpu_->allocate(bytes); }
   void release(void* memory) noexcept override { gpu_->release(memory); }
@@ -28,16 +39,15 @@ class StreamedDevice final : public models::cuda::ComputeDevice {
     gpu_->copy(to, from, bytes);
   }
   void wait() override { gpu_->synchronize(default_stream); }
-  std::unique_ptr<models::cuda::Point> mark() override {
-    struct Mark final : models::cuda::Point {
-      explicit Mark(std::shared_ptr<const DevicePoint> of) : point(std::move(of)) {}
-      void wait() override {
-        while (!point->passed()) std::this_thread::yield();
-      }
-      std::shared_ptr<const DevicePoint> point;
-    };
-    return std::make_unique<Mark>(gpu_->mark(default_stream));
+  std::unique_ptr<models::cuda::Point> copy_beside(void* to, const void* pinned, std::size_t bytes,
+                                                   models::cuda::Point& behind) override {
+    hold_back(beside_, static_cast<Mark&>(behind));
+    gpu_->copy(to, pinned, bytes, beside_);
+    auto copied = std::make_unique<Mark>(gpu_->mark(beside_));
+    hold_back(default_stream, *copied);
+    return copied;
   }
+  std::unique_ptr<models::cuda::Point> mark() override { return std::make_unique<Mark>(gpu_->mark(default_stream)); }
   void launch(const models::cuda::Kernel& kernel) override {
     gpu_->put(default_stream, [kernel] {
       std::visit([](const auto& one) { run_grid(one, false); }, kernel);
@@ -47,7 +57,12 @@ class StreamedDevice final : public models::cuda::ComputeDevice {
   bool multiply(const models::cuda::PlainProduct&) override { return false; }
 
  private:
+  void hold_back(void* stream, const Mark& mark) {
+    gpu_->put(stream, [point = mark.point] { return point->passed(); });
+  }
+
   FakeGpu* gpu_;
+  void* const beside_ = gpu_->make_stream(StreamPriority::normal);
 };
 
 }  // namespace

@@ -108,13 +108,14 @@ TEST_P(CudaModels, AStepWaitsForNothing) {
   const auto batch = batches()[0];
   std::vector<double> losses, norms;
   for (int step = 0; step < 3; ++step) {
-    const std::size_t waits = host_devices().waits;
+    const std::size_t waits = host_devices().waits, beside = host_devices().copies_beside;
     update.begin(1e-2, 0.1);
     model.forward(batch, model.own_slot(), Purpose::training);
     model.backward(model.own_slot(), [&](std::size_t index) { update.arrived(index); }, {});
     const auto loss = model.compute().read_later(model.sums(model.own_slot()));
     EXPECT_TRUE(update.finish().late);
     EXPECT_EQ(host_devices().waits, waits) << "step " << step;
+    EXPECT_EQ(host_devices().copies_beside - beside, step > 0 ? 2u : 0u) << "inputs and targets arrive beside a step";
     losses.push_back(*static_cast<const double*>(loss->wait()));
     norms.push_back(update.late_result().norm.value());
   }

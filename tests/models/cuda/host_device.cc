@@ -76,6 +76,14 @@ class HostDevice final : public models::cuda::ComputeDevice {
     late_->run();
     now();
   }
+  /// At once: no sooner may its memory be touched.
+  std::unique_ptr<models::cuda::Point> copy_beside(void* to, const void* pinned, std::size_t bytes,
+                                                   models::cuda::Point&) override {
+    ++host_devices().copies_beside;
+    const Open open(memory());
+    std::memcpy(to, pinned, bytes);
+    return mark();
+  }
   void wait() override {
     ++host_devices().waits;
     late_->run();

@@ -83,8 +83,8 @@ TEST(Prefetcher, HidesASlowLoader) {
   };
   const double without = seconds_of(std::chrono::milliseconds(0));
   double best = seconds_of(load);
-  for (int tries = 0; tries < 3 && best > 1.05 * without; ++tries) best = std::min(best, seconds_of(load));
-  EXPECT_LT(best, 1.05 * without) << "without loading " << without << " s";
+  for (int tries = 0; tries < 3 && best > 1.3 * without; ++tries) best = std::min(best, seconds_of(load));
+  EXPECT_LT(best, 1.3 * without) << "without loading " << without << " s";
 }
 
 }  // namespace

@@ -140,9 +140,9 @@ TEST_F(NcclCalls, NobodyWaitsWhereCommunicatorsBlock) {
   constexpr NcclTuning blocking{1 << 16, 4096, false, false, false, 1024, true};
   NcclHarness harness(2, blocking);
   const GpuBuffer memory(testing::fake_gpu(0), 8000), other_memory(testing::fake_gpu(1), 8000);
-  const auto bucket = [&](int rank, std::int64_t count) {
-    const Tensor tensor{(rank == 0 ? memory : other_memory).data(), Shape{count}, DType::f32, harness.device(rank)};
-    return Bucket{{.dtype = DType::f32, .device = DeviceKind::cuda, .shape = tensor.shape}, {{tensor, tensor}}};
+  const auto bucket = [&](int rank, std::int64_t count, ReduceOp op = ReduceOp::sum, DType dtype = DType::f32) {
+    const Tensor tensor{(rank == 0 ? memory : other_memory).data(), Shape{count}, dtype, harness.device(rank)};
+    return Bucket{{.op = op, .dtype = dtype, .device = DeviceKind::cuda, .shape = tensor.shape}, {{tensor, tensor}}};
   };
   const auto steps_alone = [&](Operation& operation) {
     const auto begin = std::chrono::steady_clock::now();
@@ -152,8 +152,22 @@ TEST_F(NcclCalls, NobodyWaitsWhereCommunicatorsBlock) {
     }
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
   };
-  for (const std::int64_t count : {1000, 2000, 2000, 500}) {  // another size is connected anew
-    const Bucket mine = bucket(0, count), theirs = bucket(1, count);
+  struct Case {
+    std::int64_t count;
+    ReduceOp op = ReduceOp::sum;
+    DType dtype = DType::f32;
+  };
+  // Another size, op or type is connected anew; 520, 700 and 1000 are within a power of two, but not of one algorithm.
+  for (const auto& [count, op, dtype] : {Case{1000},
+                                         {520},
+                                         {700},
+                                         {1000},
+                                         {2000},
+                                         {2000},
+                                         {500},
+                                         {1000, ReduceOp::average},
+                                         {1000, ReduceOp::sum, DType::i32}}) {
+    const Bucket mine = bucket(0, count, op, dtype), theirs = bucket(1, count, op, dtype);
     const auto first = harness.backend(0).start(mine), second = harness.backend(1).start(theirs);
     steps_alone(*first);
     std::jthread peer([&] { EXPECT_TRUE(testing::completes_within(*second, std::chrono::seconds(20))); });

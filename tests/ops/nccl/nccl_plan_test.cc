@@ -29,6 +29,9 @@ TEST(NcclMethods, FloatsAreSummedAndAveragedByNccl) {
     EXPECT_EQ(method_of(dtype, ReduceOp::sum).factor, 1);
     EXPECT_EQ(method_of(dtype, ReduceOp::average).op, NcclOp::average);
     EXPECT_EQ(method_of(dtype, ReduceOp::average).factor, 1);
+    const NcclMethod of_three = nccl_method({.op = ReduceOp::average, .dtype = dtype}, 3, 0, 3, false);
+    EXPECT_EQ(of_three.op, size_of(dtype) > 2 ? NcclOp::average : NcclOp::sum) << "NCCL multiplies by 1/3 in the type";
+    EXPECT_EQ(of_three.unpack.divide_by, size_of(dtype) > 2 ? 1 : 3);
     if (size_of(dtype) > 2) {
       EXPECT_EQ(method_of(dtype, ReduceOp::average, 1).factor, 1.0 / 3) << "a rank has joined";
     } else {
