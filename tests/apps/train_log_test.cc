@@ -179,7 +179,7 @@ TEST(Progress, SaysWhatIsLeftAndHowMuchWasMeasured) {
 
 /// Whatever happens, lines are JSON, which has no infinity.
 TEST_F(TrainLog, NumbersThatAreNotFiniteAreNull) {
-  train::StepLog written(log().string());
+  train::StepLog written(log().string(), 1);
   written.begin(0, true, {});
   written.on_step({.examples = 1, .grad_norm = INFINITY, .skipped = true, .seconds = 1});
   written.on_eval({.loss = 1000, .of_tokens = true, .bytes_per_target = 1});
@@ -188,6 +188,22 @@ TEST_F(TrainLog, NumbersThatAreNotFiniteAreNull) {
   const auto eval = events_in(log(), "eval").at(0);
   EXPECT_TRUE(eval["perplexity"].is_null());
   EXPECT_NEAR(eval["bits_per_byte"].get<double>(), 1000 / std::log(2), 1e-9);
+}
+
+TEST_F(TrainLog, EveryFewStepsOnly) {
+  const auto steps = [&] {
+    std::vector<int> all;
+    for (const auto& event : events_in(log(), "step")) all.push_back(event["step"].get<int>());
+    return all;
+  };
+  const std::string checkpoint = fmt::format("--checkpoint '{}' --log-every 3 ", (folder_ / "run").string());
+  ASSERT_EQ(run(checkpoint + "--steps 5").code, 0);
+  EXPECT_EQ(steps(), (std::vector{0, 3}));
+  ASSERT_EQ(run(checkpoint + "--steps 8 --resume").code, 0);
+  EXPECT_EQ(steps(), (std::vector{0, 3, 6}));
+  EXPECT_EQ(events_in(log(), "eval").back()["step"], 7);
+  EXPECT_EQ(train(folder_, 0, "--log-every 3").problems(),
+            std::vector<std::string>{"--log-every needs --log FILE.jsonl or --tensorboard DIR; add it"});
 }
 
 /// Products of 784 x 16 twice in a step, those of 16 x 10 three times.

@@ -32,6 +32,20 @@ constexpr std::array forms{Form{"a·b", false, false, false, false, false},
                            Form{"relu(aT·b + bias)", true, false, false, true, true},
                            Form{"relu(a·b)", false, false, false, false, true}};
 
+/// The same product, rounded at once, as layers of a model in bf16 pass it on.
+void check_kept(Both& both, const Form& form, const Pair& a, const Pair& b, const Pair& c) {
+  const Shape shape = c.gpu().shape;
+  const Pair kept = both.items(DType::bf16, shape), sums = both.floats(shape);
+  both.run([&](Compute& compute, const Of& of) {
+    const Product how{.transpose_a = form.transpose_a, .transpose_b = form.transpose_b, .add = form.add};
+    const bool rounds = compute.device().kind != DeviceKind::cpu;
+    compute.cast(of(kept), of(sums));  // what is added to
+    compute.product(how, of(a), of(b), rounds ? of(kept) : of(sums));
+    if (rounds) compute.cast(of(kept), of(sums));
+  });
+  sums.require_near(1.0 / 256, fmt::format("{}, rounded to bf16", form.name));
+}
+
 void check_forms(Both& both, DType dtype, double most) {
   struct Extents {
     std::int64_t m, n, k;
@@ -47,6 +61,7 @@ void check_forms(Both& both, DType dtype, double most) {
         if (form.relu) how.activation = Activation::relu;
         compute.product(how, of(a), of(b), of(c));
       });
+      if (!form.bias && !form.relu && dtype == DType::bf16) check_kept(both, form, a, b, c);
       c.require_near(most, fmt::format("{} of {} [{}, {}, {}]", form.name, to_string(dtype), m, n, k));
     }
   }

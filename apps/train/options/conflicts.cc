@@ -158,6 +158,9 @@ void check_conflicts(const Options& options, const ExplicitlySet& explicitly_set
   check_needs(explicitly_set,
               std::array<std::string_view, 6>{"prompt", "temperature", "top-k", "top-p", "samples", "sample-seed"},
               "sample", "sample N");
+  if (!explicitly_set("log") && !explicitly_set("tensorboard"))
+    check_needs(explicitly_set, std::array<std::string_view, 1>{"log-every"}, "log",
+                "log FILE.jsonl or --tensorboard DIR");
   check_needs(explicitly_set, std::array<std::string_view, 1>{"norms-every"}, "tensorboard", "tensorboard DIR");
   check_needs(explicitly_set, std::array<std::string_view, 1>{"save-dtype"}, "save", "save DIR_OR_FILE");
   check_needs(explicitly_set, std::array<std::string_view, 1>{"logits"}, "eval-only", "eval-only");

@@ -325,6 +325,7 @@ std::vector<Row> output_flags() {
       path_flag("tensorboard", "DIR",
                 "write the same as TensorBoard event files, and norms of each parameter's values and gradients",
                 &Options::tensorboard, "a folder to write to", "a folder"),
+      count_flag("log-every", "steps between those in --log and --tensorboard (default: 1)", &Options::log_every, 1),
       count_flag("norms-every", "steps between norms of parameters in --tensorboard (default: 50)",
                  &Options::norms_every, 1),
       path_flag("plot", "FILE.svg", "draw the loss, at the end", &Options::plot, "a file to write"),

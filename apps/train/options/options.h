@@ -76,6 +76,7 @@ struct Options {
   models::Precision save_dtype = models::Precision::f32;  ///< of its parameters: f32 or bf16
   std::string log;                         ///< file for one JSON object per step and evaluation; empty: none
   std::string tensorboard;                 ///< folder for event files; empty: none
+  std::int64_t log_every = 1;              ///< steps between those in `log` and `tensorboard`
   std::string plot;                        ///< file for a picture of the loss; empty: none
   std::optional<std::int64_t> eval_every;  ///< steps; nothing: after each epoch
   std::optional<std::int64_t>

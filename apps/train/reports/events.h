@@ -87,6 +87,9 @@ class Listener {
 class FileListener : public Listener {
  public:
   bool gives_up() const final { return problem_.has_value(); }
+  void on_step(const StepEvent& event) final {
+    if (event.step % every_ == 0) write_step(event);
+  }
 
   /// Errors: UsageError with the first problem.
   void close();
@@ -94,8 +97,11 @@ class FileListener : public Listener {
  protected:
   /// mode          of fopen()
   /// what, advice  for errors: "the log", and what to try
+  /// every         steps between those that are written, from the first on
   /// Errors: UsageError if the file cannot be opened.
-  FileListener(std::string path, const char* mode, std::string_view what, std::string_view advice);
+  FileListener(std::string path, const char* mode, std::string_view what, std::string_view advice, std::int64_t every);
+
+  virtual void write_step(const StepEvent& event) = 0;
 
   const std::string& path() const { return path_; }
   int descriptor() const { return ::fileno(file_.get()); }
@@ -110,6 +116,7 @@ class FileListener : public Listener {
 
   std::string path_;
   std::string_view what_, advice_;
+  std::int64_t every_;
   std::unique_ptr<std::FILE, Closer> file_;
   std::optional<std::string> problem_;
 };

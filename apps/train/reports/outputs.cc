@@ -47,7 +47,7 @@ Outputs::Outputs(const Options& options) : options_(options) {
     models::check_writable(options.plot);
     plot_.emplace(options.plot, fmt::format("kolo-train --model {}", options.model));
   }
-  if (!options.log.empty()) log_.emplace(options.log);
+  if (!options.log.empty()) log_.emplace(options.log, options.log_every);
 }
 
 void Outputs::begin(const Job& job, std::int64_t first) {
@@ -58,7 +58,7 @@ void Outputs::begin(const Job& job, std::int64_t first) {
   if (plot_) of_earlier_steps.push_back(&*plot_);
   const bool measures_first = options_.eval_only || first >= job.last_step();
   if (log_) log_->begin(first, measures_first, of_earlier_steps);
-  if (!options_.tensorboard.empty()) tensorboard_.emplace(options_.tensorboard, first);
+  if (!options_.tensorboard.empty()) tensorboard_.emplace(options_.tensorboard, first, options_.log_every);
   const std::int64_t epoch = job.sampler().steps_per_epoch();
   progress_.emplace(first, std::max(first, job.last_step()), epoch, options_.eval_every.value_or(epoch));
 }

@@ -42,8 +42,9 @@ bool replay(const nlohmann::json& event, std::int64_t steps, std::int64_t evals,
 
 }  // namespace
 
-FileListener::FileListener(std::string path, const char* mode, std::string_view what, std::string_view advice)
-    : path_(std::move(path)), what_(what), advice_(advice), file_(std::fopen(path_.c_str(), mode)) {
+FileListener::FileListener(std::string path, const char* mode, std::string_view what, std::string_view advice,
+                           std::int64_t every)
+    : path_(std::move(path)), what_(what), advice_(advice), every_(every), file_(std::fopen(path_.c_str(), mode)) {
   if (file_) return;
   note_problem();
   throw UsageError(*problem_);
@@ -65,8 +66,8 @@ void FileListener::note_problem() {
   if (!problem_) problem_ = fmt::format("cannot write {} {} ({}); {}", what_, path_, reason, advice_);
 }
 
-StepLog::StepLog(const std::string& path)
-    : FileListener(path, "ae", "the log", "give --log a file in a folder that is writable and has room") {}
+StepLog::StepLog(const std::string& path, std::int64_t every)
+    : FileListener(path, "ae", "the log", "give --log a file in a folder that is writable and has room", every) {}
 
 void StepLog::begin(std::int64_t steps_done, bool measures_again, std::span<Listener* const> listeners) {
   const std::int64_t evals = measures_again ? steps_done - 1 : steps_done;
@@ -88,7 +89,7 @@ std::string StepLog::lines_of_first(std::int64_t steps, std::int64_t evals,
   return kept;
 }
 
-void StepLog::on_step(const StepEvent& event) {
+void StepLog::write_step(const StepEvent& event) {
   nlohmann::ordered_json line{
       {"event", "step"}, {"step", event.step},           {"loss", event.loss},
       {"lr", event.lr},  {"grad_norm", event.grad_norm}, {"samples_per_s", rounded(event.samples_per_s(), 1e3)}};

@@ -11,8 +11,9 @@ namespace kolo::train {
 /// A file with one JSON object per line, each written as soon as it is known.
 class StepLog final : public FileListener {
  public:
-  /// Makes sure that `path` can be written, and leaves what it holds until begin(). Errors: UsageError.
-  explicit StepLog(const std::string& path);
+  /// Makes sure that `path` can be written, and leaves what it holds until begin(). Of steps it gets every `every`-th.
+  /// Errors: UsageError.
+  StepLog(const std::string& path, std::int64_t every);
 
   /// Keeps the events of the first `steps_done` steps, which an earlier run wrote, and drops the rest. `listeners` get
   /// the events kept.
@@ -20,10 +21,10 @@ class StepLog final : public FileListener {
   /// measures_again  whether this run begins with an evaluation, which replaces an earlier one at that step
   void begin(std::int64_t steps_done, bool measures_again, std::span<Listener* const> listeners);
 
-  void on_step(const StepEvent& event) override;
   void on_eval(const EvalEvent& event) override;
 
  private:
+  void write_step(const StepEvent& event) override;
   std::string lines_of_first(std::int64_t steps, std::int64_t evals, std::span<Listener* const> listeners) const;
 };
 

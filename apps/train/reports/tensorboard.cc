@@ -91,8 +91,8 @@ std::string new_file_in(const std::string& folder) {
 
 }  // namespace
 
-TensorBoard::TensorBoard(const std::string& folder, std::int64_t first)
-    : FileListener(new_file_in(folder), "wbe", "events to", advice) {
+TensorBoard::TensorBoard(const std::string& folder, std::int64_t first, std::int64_t every)
+    : FileListener(new_file_in(folder), "wbe", "events to", advice, every) {
   std::string version = event_at(0);
   append_bytes(version, event_file_version, "brain.Event:2");
   write_record(version);
@@ -103,7 +103,7 @@ TensorBoard::TensorBoard(const std::string& folder, std::int64_t first)
   if (gives_up()) close();
 }
 
-void TensorBoard::on_step(const StepEvent& event) {
+void TensorBoard::write_step(const StepEvent& event) {
   Scalars scalars{{"train/loss", event.loss},
                   {"train/lr", event.lr},
                   {"train/grad_norm", event.grad_norm},

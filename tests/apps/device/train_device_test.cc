@@ -68,21 +68,21 @@ TEST(TrainDevice, ResumesWithTheSameBits) {
 
 /// Ranks of processes cannot share a fake NCCL: their tensors go through host memory.
 TEST(TrainDevice, RanksFollowOneRank) {
-  const TempFolder folder;
-  for (const std::string zero : {"0", "1"}) {
-    const auto done = train_on(
-        folder, 2,
-        fmt::format("--device cuda --sizes 784,16,10 --batch 4 --steps 6 --optimizer adamw --zero {} --log '{}'", zero,
-                    (folder / (zero + ".jsonl")).string()),
-        "KOLO_GPU_BACKEND=staged");
-    ASSERT_EQ(done.code, 0) << done.err;
+  for (const std::string model :
+       {"--sizes 784,16,10", "--sizes 784,16,10 --clip 0.3", "--model cnn --sync-batch-norm --filters 2 --dense 8"}) {
+    SCOPED_TRACE(model);
+    const TempFolder folder;
+    const auto losses = [&](int ranks, const std::string& name, const std::string& flags) {
+      const std::string log = (folder / name).string();
+      const std::string all = fmt::format("{} --steps 6 --optimizer adamw --log '{}' {}", model, log, flags);
+      const auto done = train_on(folder, ranks, all, "KOLO_GPU_BACKEND=staged");
+      EXPECT_EQ(done.code, 0) << done.err;
+      return losses_in(folder / name);
+    };
+    const std::vector<double> host = losses(0, "host", "--batch 8");
+    for (const std::string zero : {"0", "1"})
+      expect_near(host, losses(2, zero, "--device cuda --batch 4 --zero " + zero), 1e-4);
   }
-  const auto done = train_on(folder, 0,
-                             fmt::format("--sizes 784,16,10 --batch 8 --steps 6 --optimizer adamw --log '{}'",
-                                         (folder / "host.jsonl").string()));
-  ASSERT_EQ(done.code, 0) << done.err;
-  for (const char* zero : {"0.jsonl", "1.jsonl"})
-    expect_near(losses_in(folder / "host.jsonl"), losses_in(folder / zero), 1e-4);
 }
 
 TEST(TrainDevice, ALossThatIsNotFiniteEndsTheRun) {

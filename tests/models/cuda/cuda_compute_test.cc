@@ -97,6 +97,20 @@ TEST_F(CudaComputeTest, ProductsOfEveryKind) {
   EXPECT_TRUE(host_devices().launches == 0 || host_devices().products == 48);  // a real GPU counts nothing
 }
 
+/// What layers of a model in bf16 pass each other.
+TEST_F(CudaComputeTest, ProductsThatAreRoundedAtOnce) {
+  for (const bool transpose_b : {false, true}) {
+    const Pair a = items(DType::bf16, {70, 33}), b = items(DType::bf16, transpose_b ? Shape{67, 33} : Shape{33, 67});
+    const Pair c = floats({70, 67}), rounded = items(DType::bf16, {70, 67});
+    both([&](Compute& compute, auto of) {
+      const bool kept = compute.kept(DType::bf16) == DType::bf16;
+      compute.product({.transpose_b = transpose_b}, of(a), of(b), kept ? of(rounded) : of(c));
+      if (kept) compute.cast(of(rounded), of(c));
+    });
+    EXPECT_LT(c.difference(), 1.0 / 256);
+  }
+}
+
 TEST_F(CudaComputeTest, BiasBackward) {
   for (const std::int64_t rows : {1, 40, 9000}) {
     const Shape shape{rows, rows == 9000 ? 3 : 130};
@@ -419,7 +433,8 @@ TEST_F(CudaComputeTest, CopiesThatNobodyWaitsFor) {
 /// More tensors than a launch takes, some of them empty, give the bits of the host.
 TEST_F(CudaComputeTest, UpdatesOfManyTensors) {
   std::vector<std::unique_ptr<Pair>> pairs;
-  for (int i = 0; i < 4 * 40; ++i) {
+  constexpr int count = cuda::most_updated + 20;  // two launches
+  for (int i = 0; i < 4 * count; ++i) {
     const Shape shape{i / 4 == 20 ? 9000 : i / 4 % 7};
     std::vector<float> values = numbers(shape);
     if (i % 4 == 3) {
@@ -427,7 +442,7 @@ TEST_F(CudaComputeTest, UpdatesOfManyTensors) {
     }
     pairs.push_back(std::make_unique<Pair>(floats(shape, values)));
   }
-  const Pair scale = floats({2}, {0.37f, 1}), squares = doubles(40), again = doubles(40);
+  const Pair scale = floats({2}, {0.37f, 1}), squares = doubles(count), again = doubles(count);
   const auto all_same = [&] {
     bool same = true;
     for (const auto& one : pairs) same = same && one->same_bits();
