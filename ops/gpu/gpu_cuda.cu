@@ -206,6 +206,8 @@ class CudaGpu final : public Gpu {
     std::call_once(kernels_loaded_, [this] {
       const CudaDeviceGuard selected(index_);
       load_all_kernels();
+      const std::lock_guard lock(spare_mutex_);
+      take_spare();
     });
   }
 
@@ -298,9 +300,10 @@ class CudaGpu final : public Gpu {
   /// By cudaFree, which waits for all streams: cudaDeviceSynchronize would end the program's captures.
   bool wait_for_all() noexcept override {
     const CudaDeviceGuard selected(index_, std::nothrow);
-    void* data = nullptr;
-    const bool waited = cudaMalloc(&data, 1) == cudaSuccess && cudaFree(data) == cudaSuccess;
-    (void)cudaGetLastError();
+    const std::lock_guard lock(spare_mutex_);
+    take_spare();
+    const bool waited = spare_ != nullptr && cudaFree(std::exchange(spare_, nullptr)) == cudaSuccess;
+    take_spare();
     return waited;
   }
 
@@ -320,6 +323,12 @@ class CudaGpu final : public Gpu {
     return handle;
   }
 
+  /// Memory to free, taken early: later there may be none.
+  void take_spare() noexcept {
+    if (spare_ == nullptr && cudaMalloc(&spare_, 1) != cudaSuccess) spare_ = nullptr;
+    (void)cudaGetLastError();
+  }
+
   /// What returns when it is done goes there. The default streams would wait for all that the program has put on them,
   /// maybe for other ranks. Never destroyed.
   cudaStream_t own_stream() {
@@ -333,6 +342,8 @@ class CudaGpu final : public Gpu {
 
   int index_;
   std::once_flag own_stream_made_, kernels_loaded_;
+  std::mutex spare_mutex_;
+  void* spare_ = nullptr;
   void* own_stream_ = nullptr;
   EventPool events_, timed_events_;
   mutable std::atomic<std::size_t> peak_{0};

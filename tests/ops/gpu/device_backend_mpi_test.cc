@@ -62,8 +62,8 @@ HarnessFactory factory(std::string name, const NcclTuning* tuning) {
           },
           2, 1, calls_per_one_run()};
 }
-const NcclTuning usual{};
-const NcclTuning tiny{16 << 10, 4 << 10};
+const NcclTuning usual{.blocking = true};
+const NcclTuning tiny{16 << 10, 4 << 10};  // whose communicators do not block
 INSTANTIATE_TEST_SUITE_P(Device, BackendConformance,
                          ::testing::Values(factory("nccl", &usual), factory("nccl_tiny", &tiny),
                                            factory("staged", nullptr)),
