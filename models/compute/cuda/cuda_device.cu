@@ -206,7 +206,8 @@ class CudaDevice final : public ComputeDevice {
   }
   std::unique_ptr<Point> copy_beside(void* to, const void* pinned, std::size_t bytes, Point& behind) override {
     select();
-    if (beside_ == nullptr) check(cudaStreamCreateWithFlags(&beside_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    if (beside_ == nullptr)
+      check(cudaStreamCreateWithFlags(&beside_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     static_cast<Event&>(behind).hold_back(beside_);
     check(cudaMemcpyAsync(to, pinned, bytes, cudaMemcpyHostToDevice, beside_), "cudaMemcpyAsync");
     auto copied = std::make_unique<Event>(beside_);
