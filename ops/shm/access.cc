@@ -48,8 +48,12 @@ bool ShmAccess::asks(ShmJob& job, const ShmTuning& tuning) {
   const bool eligible = tuning.ring > 0 && job.all_bytes >= tuning.direct && job.bucket.absent.empty() &&
                         members_.size() > 1 && bytes(job) <= static_cast<std::size_t>(tuning.chunk);
   if (!eligible) return false;
+  job.begun = std::chrono::steady_clock::now();
   if (chooser_.asks(job.job_class)) return true;
-  job.choose(chooser_.unasked(job.job_class));
+  const auto answer = chooser_.unasked(job.job_class);
+  job.trial = answer.trial;
+  job.settled = answer.settled;
+  job.choose(answer.choice);
   return false;
 }
 
@@ -87,9 +91,8 @@ void ShmAccess::show(const ShmJob& job, std::byte* to) {
                          : mapped                    ? ShmReach::mapped
                          : memory_->readable(inputs) ? ShmReach::readable
                                                      : ShmReach::none;
-  const Head head{released_,
-                  {{reach, job.in_place}, chooser_.seconds_of_trial(job.job_class)},
-                  reach == ShmReach::mapped && is_new};
+  const Head head{
+      released_, {{reach, job.in_place}, chooser_.last_trial(job.job_class)}, reach == ShmReach::mapped && is_new};
   std::memcpy(to, &head, sizeof(head));
 }
 
@@ -102,8 +105,7 @@ void ShmAccess::read(ShmJob& job, const Shown& shown) {
     if (rank != rank_) memory_->forget_released(members_[static_cast<std::size_t>(rank)], one.released);
     all.said.place.reach = std::min(all.said.place.reach, one.said.place.reach);
     all.said.place.in_place &= one.said.place.in_place;
-    all.said.seconds =
-        std::min(all.said.seconds, one.said.seconds) > 0 ? std::max(all.said.seconds, one.said.seconds) : 0;
+    all.said.trial = all.said.trial.joined(one.said.trial);
     all.is_new |= one.is_new;
   }
   if (all.said.place.reach != ShmReach::mapped || !all.is_new) return choose(job, all.said, shown);
@@ -140,7 +142,6 @@ void ShmAccess::choose(ShmJob& job, const ShmChooser::Said& all, const Shown& sh
   const auto answer = chooser_.answer(job.job_class, all);
   job.trial = answer.trial;
   job.settled = answer.settled;
-  if (answer.trial > 0) job.begun = std::chrono::steady_clock::now();
   job.answer(answer.choice, answer.choice.way == ShmWay::ring ? nullptr : find_all(job.bucket, shown, answer.choice));
 }
 
@@ -164,8 +165,7 @@ std::unique_ptr<PeerTensors> ShmAccess::find_all(const Bucket& bucket, const Sho
 }
 
 void ShmAccess::complete(const ShmJob& job) {
-  chooser_.complete(job.job_class, job.trial,
-                    std::chrono::duration<double>(std::chrono::steady_clock::now() - job.begun).count());
+  chooser_.complete(job.job_class, job.trial, {job.begun, std::chrono::steady_clock::now()});
 }
 
 }  // namespace kolo

@@ -87,20 +87,30 @@ bool ShmChooser::asks(const ShmClass& of) {
   Class& one = classes_[of];
   one.since_asked = (one.since_asked + 1) % period;
   if (!one.last) return true;
+  if (one.leads_in) return false;
   const Contest& last = contest(of, one, *one.last);
   return !last.settled() || last.left.front().choice.way != ShmWay::ring || one.since_asked == 0;
 }
 
-ShmChoice ShmChooser::unasked(const ShmClass& of) const {
+ShmChooser::Answer ShmChooser::unasked(const ShmClass& of) {
   const auto found = classes_.find(of);
-  if (found == classes_.end() || !found->second.last) return {ShmWay::ring, ring_};
-  const ShmChoice& last = found->second.contests.at(*found->second.last).left.front().choice;
-  return last.way == ShmWay::ring ? last : ShmChoice{ShmWay::ring, ring_};
+  if (found == classes_.end() || !found->second.last) return {{ShmWay::ring, ring_}};
+  Class& one = found->second;
+  const Contest& last = one.contests.at(*one.last);
+  if (std::exchange(one.leads_in, false)) return begin_trial(one, last);
+  const ShmChoice& best = last.left.front().choice;
+  return {best.way == ShmWay::ring ? best : ShmChoice{ShmWay::ring, ring_}};
 }
 
-float ShmChooser::seconds_of_trial(const ShmClass& of) const {
+ShmChooser::Period ShmChooser::last_trial(const ShmClass& of) const {
   const auto found = classes_.find(of);
-  return found == classes_.end() ? 0 : found->second.seconds;
+  return found == classes_.end() ? Period{} : found->second.trial;
+}
+
+ShmChooser::Answer ShmChooser::begin_trial(Class& one, const Contest& contest) {
+  one.trial_place = one.last;
+  one.trial = {};
+  return {contest.left[contest.next].choice, ++one.trials, false};
 }
 
 /// The time of the trial that comes next in the contest; at the end of a round the slow ones are dropped.
@@ -127,22 +137,25 @@ void ShmChooser::take(Contest& contest, float seconds) {
 ShmChooser::Answer ShmChooser::answer(const ShmClass& of, const Said& all) {
   Class& one = classes_[of];
   one.last = all.place;
-  if (one.trial_place && all.seconds > 0) {
-    take(contest(of, one, *one.trial_place), all.seconds);
+  if (one.trial_place && all.trial.complete()) {
+    const std::chrono::duration<float> took = all.trial.ended - all.trial.begun;
+    take(contest(of, one, *one.trial_place), took.count());
     one.trial_place.reset();
-    one.seconds = 0;
+    one.trial = {};
   }
   Contest& now = contest(of, one, all.place);
   if (now.settled() || one.trial_place || !std::exchange(now.begun, true))
     return {now.left.front().choice, 0, now.settled()};
-  one.trial_place = all.place;
-  one.seconds = 0;
-  return {now.left[now.next].choice, ++one.trials, false};
+  // Messages do not ask.
+  one.leads_in = now.left[now.next].choice.way == ShmWay::ring && of.kind != OpKind::send_recv;
+  if (!one.leads_in) return begin_trial(one, now);
+  const ShmChoice& best = now.left.front().choice;
+  return {best.way == ShmWay::ring ? best : now.left[now.next].choice, 0, false};
 }
 
-void ShmChooser::complete(const ShmClass& of, std::uint64_t trial, double seconds) {
+void ShmChooser::complete(const ShmClass& of, std::uint64_t trial, const Period& period) {
   Class& one = classes_[of];
-  if (one.trial_place && trial == one.trials) one.seconds = static_cast<float>(seconds);
+  if (one.trial_place && trial == one.trials) one.trial = period;
 }
 
 ShmTable ShmChooser::findings() const {

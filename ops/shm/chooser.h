@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -24,20 +26,33 @@ struct ShmKnown {
 /// Finds out by measuring which way is best for the large jobs of a group, class by class.
 ///
 /// The first jobs of a class are trials: they travel by one candidate after the other, a few rounds of all that are
-/// left. Which that is all ranks know, since each says with its next job how long the last trial took it, and
-/// the slowest counts. Candidates that are clearly slower are dropped after each round, so that trials cost little; the
-/// rest is compared by medians. Then the class is settled. A change of place (a job whose tensors others can map, say)
-/// has trials of its own.
+/// left. Which that is all ranks know, since each says with its next job when the last trial began and ended there:
+/// from the last begin to the last end is the trial's time, whoever came early. What a candidate costs beside moving
+/// bytes is in it: jobs that are read or mapped ask before each one, so the time begins when they do; jobs of the ring
+/// do not, and run into each other, so a job goes by the ring before each trial of it. Candidates that are clearly
+/// slower are dropped after each round, so that trials cost little; the rest is compared by medians. Then the class is
+/// settled. A change of place (a job whose tensors others can map, say) has trials of its own.
 ///
 /// Pure: no clock, no memory that ranks share. Each rank of a group has one, and calls it for the same jobs in the same
 /// order, with the same answers.
 class ShmChooser final {
  public:
-  /// What a rank says of a job, and what is true of all of them: the least reach; in-place if all are; the longest
-  /// time.
+  /// When a trial ran, by the clock that the ranks of a node have together.
+  struct Period {
+    std::chrono::steady_clock::time_point begun{}, ended{};  ///< ended at the epoch: it is not complete
+
+    bool complete() const { return ended != decltype(ended){}; }
+    /// From the last begin to the last end; not complete unless both are.
+    Period joined(const Period& other) const {
+      if (!complete() || !other.complete()) return {};
+      return {std::max(begun, other.begun), std::max(ended, other.ended)};
+    }
+  };
+
+  /// What a rank says of a job, and what is true of all of them: the least reach; in-place if all are.
   struct Said {
     ShmPlace place;
-    float seconds = 0;  ///< that the last trial of the class took; 0: it is not complete
+    Period trial;  ///< the last one of the class
   };
 
   /// ring   bytes of the largest chunks in the ring: what is tried first, and where nothing is known
@@ -47,20 +62,20 @@ class ShmChooser final {
 
   /// Whether ranks are to show each other where the tensors of the next job lie. Called once for each job.
   bool asks(const ShmClass& of);
-  /// The way of a job that does not ask.
-  ShmChoice unasked(const ShmClass& of) const;
-
-  /// For Said.
-  float seconds_of_trial(const ShmClass& of) const;
   struct Answer {
     ShmChoice choice;
     std::uint64_t trial = 0;  ///< its number; 0: it is none
     bool settled = true;      ///< which way is best
   };
+  /// The way of a job that does not ask.
+  Answer unasked(const ShmClass& of);
+
+  /// For Said.
+  Period last_trial(const ShmClass& of) const;
   /// The way of a job that asked.
   Answer answer(const ShmClass& of, const Said& all);
   /// A trial is complete on this rank.
-  void complete(const ShmClass& of, std::uint64_t trial, double seconds);
+  void complete(const ShmClass& of, std::uint64_t trial, const Period& period);
 
   /// The trial of a class that has not ended never will. Where nobody else has a chooser that must know.
   void forget_trial(const ShmClass& of) { classes_[of].trial_place.reset(); }
@@ -86,10 +101,12 @@ class ShmChooser final {
     int since_asked = 0;                  // jobs
     std::optional<ShmPlace> trial_place;  // of the trial whose times are not known yet
     std::uint64_t trials = 0;
-    float seconds = 0;  // of the last trial, on this rank
+    Period trial;           // the last one, on this rank
+    bool leads_in = false;  // the last job that asked goes by the ring before a trial of it
   };
 
   Contest& contest(const ShmClass& of, Class& one, ShmPlace place) const;
+  static Answer begin_trial(Class& one, const Contest& contest);
   std::vector<ShmChoice> candidates(const ShmClass& of, ShmPlace place) const;
   static void take(Contest& contest, float seconds);
 

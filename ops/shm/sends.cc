@@ -18,15 +18,14 @@ std::optional<LaneAddress> ShmSends::begin(std::span<const std::byte> message) {
   if (reach == ShmReach::none || (reach == ShmReach::readable && message.size() < large)) return std::nullopt;
   if (message.size() < large) return reach_->address_of(message);
   const ShmClass of{OpKind::send_recv, static_cast<std::uint8_t>(std::bit_width(message.size())), 1};
-  const auto answer = chooser_.answer(of, {{reach, false}, chooser_.seconds_of_trial(of)});
+  const auto answer = chooser_.answer(of, {{reach, false}, chooser_.last_trial(of)});
   if (answer.trial > 0) trial_ = {message.data(), of, answer.trial, std::chrono::steady_clock::now()};
   return answer.choice.way == ShmWay::ring ? std::nullopt : std::optional(reach_->address_of(message));
 }
 
 void ShmSends::end(std::span<const std::byte> message) {
   if (!trial_ || trial_->message != message.data()) return;
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - trial_->begun;
-  chooser_.complete(trial_->of, trial_->number, took.count());
+  chooser_.complete(trial_->of, trial_->number, {trial_->begun, std::chrono::steady_clock::now()});
   trial_.reset();
 }
 

@@ -86,7 +86,7 @@ struct ShmJob {
   ShmChoice choice{};
   bool settled = true;                            ///< see ShmChooser, also of the next two
   std::uint64_t trial = 0;                        ///< 0: it is none
-  std::chrono::steady_clock::time_point begun{};  ///< of a trial
+  std::chrono::steady_clock::time_point begun{};  ///< of one that may ask
   BucketPosition next{};                          ///< where the next chunk begins
   bool complete = false;
 };

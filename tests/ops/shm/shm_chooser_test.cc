@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cmath>
 #include <functional>
 #include <random>
 
@@ -24,25 +26,27 @@ struct TwoRanks {
   ShmChooser::Answer run(const ShmClass& of, ShmPlace place, const Cost& cost, bool late = false) {
     const bool asks = ranks[0].asks(of);
     EXPECT_EQ(ranks[1].asks(of), asks);
-    ShmChooser::Answer answer{ranks[0].unasked(of)};
-    if (asks) {
-      const float a = ranks[0].seconds_of_trial(of), b = ranks[1].seconds_of_trial(of);
-      const ShmChooser::Said all{place, std::min(a, b) > 0 ? std::max(a, b) : 0};
-      answer = ranks[0].answer(of, all);
-      const auto other = ranks[1].answer(of, all);
-      EXPECT_EQ(other.choice, answer.choice);
-      EXPECT_EQ(other.trial, answer.trial);
-    } else {
-      EXPECT_EQ(ranks[1].unasked(of), answer.choice);
-    }
+    const ShmChooser::Said all{place, ranks[0].last_trial(of).joined(ranks[1].last_trial(of))};
+    const auto decided = [&](ShmChooser& rank) { return asks ? rank.answer(of, all) : rank.unasked(of); };
+    const ShmChooser::Answer answer = decided(ranks[0]), other = decided(ranks[1]);
+    EXPECT_EQ(other.choice, answer.choice);
+    EXPECT_EQ(other.trial, answer.trial);
     asked = asks;
     total += cost(answer.choice);
     if (answer.trial == 0) return answer;
     ++trials;
     if (late) return answer;
-    ranks[0].complete(of, answer.trial, cost(answer.choice));
-    ranks[1].complete(of, answer.trial, 1.1 * cost(answer.choice));
+    complete(0, of, answer.trial, 7, cost(answer.choice));
+    complete(1, of, answer.trial, 0, 7 + 1.1F * cost(answer.choice));
     return answer;
+  }
+
+  /// On one rank a trial begins after `skew` and takes so long, in milliseconds.
+  void complete(std::size_t rank, const ShmClass& of, std::uint64_t trial, float skew, float takes) {
+    const auto after = [&](float milliseconds) {
+      return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(std::llround(1e9 + 1e6 * milliseconds)));
+    };
+    ranks[rank].complete(of, trial, {after(skew), after(skew + takes)});
   }
 
   std::vector<ShmChooser> ranks;
@@ -131,14 +135,28 @@ TEST(ShmChooser, ClassesAreApart) {
 TEST(ShmChooser, JobsThatOverlapATrialAreNone) {
   TwoRanks group;
   const auto cost = costs(1, 2, 0.5F, 3);
-  group.run(all_reduce, private_memory, cost);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(group.run(all_reduce, private_memory, cost).trial, 0u);
   const auto trial = group.run(all_reduce, private_memory, cost, true);
   EXPECT_EQ(trial.trial, 1u);
   for (int i = 0; i < 5; ++i) EXPECT_EQ(group.run(all_reduce, private_memory, cost).trial, 0u);
-  group.ranks[0].complete(all_reduce, trial.trial, 1);
+  group.complete(0, all_reduce, trial.trial, 0, 1);
   EXPECT_EQ(group.run(all_reduce, private_memory, cost).trial, 0u) << "the other rank has not completed it";
-  group.ranks[1].complete(all_reduce, trial.trial, 1);
+  group.complete(1, all_reduce, trial.trial, 0, 1);
+  EXPECT_EQ(group.run(all_reduce, private_memory, cost).trial, 0u) << "it leads in the next one";
   EXPECT_EQ(group.run(all_reduce, private_memory, cost).trial, 2u);
+}
+
+/// Jobs of the ring run into each other, and those that ask wait for all: trials are what the ways cost in the long
+/// run.
+TEST(ShmChooser, ATrialOfTheRingAsksForNothing) {
+  TwoRanks group;
+  const auto cost = costs(1, 1, 1, 1);
+  for (int i = 0; i < 60; ++i) {
+    const auto answer = group.run(all_reduce, private_memory, cost);
+    if (answer.trial == 0) continue;
+    EXPECT_EQ(group.asked, answer.choice.way == ShmWay::read) << i;
+  }
+  EXPECT_EQ(group.trials, 20);
 }
 
 TEST(ShmChooser, WhatIsKnownNeedsNoTrial) {
