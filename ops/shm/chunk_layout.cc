@@ -30,6 +30,7 @@ ShmTuning tuning_for_machine(int ranks) {
   tuning.ring = std::max<std::int64_t>(tuning.ring / 4096 * 4096, 2 * tuning.chunk);
   // Below, inputs and outputs of all ranks fit into the cache that they share, of which a machine may have lent a part.
   tuning.large = std::clamp(shared / (std::int64_t{2} * ranks), own, 8 * own);
+  tuning.spills = own;
   return tuning;
 }
 

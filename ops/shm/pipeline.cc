@@ -119,7 +119,7 @@ bool ShmPipeline::pack_next() {
   ShmTransfer& next = transfer(packed_);
   const CopyTo shows_in = shows_.choose(bytes);
   next.begin(job, packed_, board_.layout().place(packed_, bytes), shows_in,
-             job.replaces ? replaces_.choose(bytes) : CopyTo::cache);
+             job.times_results ? results_of(job).choose(bytes) : CopyTo::cache);
   if (const auto pack = next.method().pack) {
     budget_.spend(next.bytes());
     shows_.measure(bytes, shows_in, [&] {
@@ -159,9 +159,9 @@ bool ShmPipeline::collect_next() {
     return false;
   if (const auto collect = next.method().collect) {
     budget_.spend(next.bytes());
-    replaces_.measure(next.replaced_bytes(), next.replaces_in(), [&] {
+    results_of(next.job()).measure(next.timed_bytes(), next.results_in(), [&] {
       collect(next);
-      if (next.job().large) finish_copies();
+      if (next.job().large || next.results_in() == CopyTo::memory) finish_copies();
       return next.written_bytes();
     });
   }

@@ -70,12 +70,13 @@ class ShmPipeline final {
   bool combine_next();
   bool collect_next();
   bool next_phase();
+  StorePolicy& results_of(const ShmJob& job) { return job.large ? large_results_ : results_; }
   ShmTransfer& transfer(std::uint64_t chunk) { return transfers_[chunk & (transfers_.size() - 1)]; }
 
   ShmBoard board_;
   ShmGrowth growth_;
   ShmAccess access_;
-  StorePolicy shows_, replaces_;
+  StorePolicy shows_, results_, large_results_;  // large ones are out of the cache, whatever the others do there
   std::vector<ShmTransfer> transfers_;
   std::deque<ShmJob*> jobs_;           // with chunks that have not been packed
   std::vector<std::uint64_t> tokens_;  // of jobs that have begun, and that not all others have begun with the same

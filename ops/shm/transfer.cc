@@ -65,7 +65,7 @@ ShmJob::ShmJob(const Bucket& of, int ranks, const ShmTuning& tuning)
   in_place =
       all_bytes >= std::min(tuning.large, tuning.direct) &&
       std::ranges::any_of(bucket.tensors, [&](const BucketTensor& tensor) { return replaces_input(kind, tensor); });
-  replaces = large && in_place;
+  times_results = large ? in_place : all_bytes >= tuning.spills;
   method = shm_method(kind, whole);
   flow = flow_of(bucket.signature, whole);
   job_class = {kind, static_cast<std::uint8_t>(std::bit_width(static_cast<std::uint64_t>(all_bytes))),
@@ -112,12 +112,12 @@ const ShmMethod* shm_method(OpKind kind, bool whole) {
   }
 }
 
-void ShmTransfer::begin(ShmJob& job, std::uint64_t number, ChunkPlace place, CopyTo shows_in, CopyTo replaces_in) {
+void ShmTransfer::begin(ShmJob& job, std::uint64_t number, ChunkPlace place, CopyTo shows_in, CopyTo results_in) {
   job_ = &job;
   number_ = number;
   place_ = place;
   shows_in_ = shows_in;
-  replaces_in_ = replaces_in;
+  results_in_ = results_in;
   put_bytes_ = 0;
   written_bytes_ = 0;
   if (job.asks == ShmJob::Asks::next) return begin_asking();
@@ -166,7 +166,7 @@ void ShmTransfer::put(std::byte* to, const Tensor& from, std::int64_t offset, st
 }
 
 bool ShmTransfer::streams(const BucketTensor& tensor) const {
-  return job_->large && (replaces_in_ == CopyTo::memory || !replaces_input(signature().kind, tensor));
+  return results_in_ == CopyTo::memory || (job_->large && !replaces_input(signature().kind, tensor));
 }
 
 void ShmTransfer::write(const BucketTensor& tensor, std::int64_t offset, std::int64_t count, const std::byte* from) {

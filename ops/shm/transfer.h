@@ -75,7 +75,7 @@ struct ShmJob {
   bool whole = false;               ///< every rank that receives a result reduces all of it
   bool large = false;               ///< results are written past the cache, unless they are in-place
   bool in_place = false;            ///< some results of a job that may ask, or is large, are
-  bool replaces = false;            ///< and are large
+  bool times_results = false;       ///< where they are best written is found out
   const ShmMethod* method = nullptr;
   ShmFlow flow{};
   Asks asks = Asks::undecided;
@@ -108,9 +108,9 @@ class ShmTransfer final {
 
   /// Takes the job's next chunk, which lies at `place` in every rank's memory.
   ///
-  /// shows_in     where this rank writes what others read there
-  /// replaces_in  where the results of in-place jobs are written
-  void begin(ShmJob& job, std::uint64_t number, ChunkPlace place, CopyTo shows_in, CopyTo replaces_in);
+  /// shows_in    where this rank writes what others read there
+  /// results_in  where results are written, of a job that times that
+  void begin(ShmJob& job, std::uint64_t number, ChunkPlace place, CopyTo shows_in, CopyTo results_in);
 
   /// Publishes that this rank has packed its part, if another rank reads it.
   void show_packed();
@@ -125,11 +125,11 @@ class ShmTransfer final {
   bool next_piece() { return ++piece_ < pieces_; }
   std::size_t put_bytes() const { return put_bytes_; }
   std::size_t written_bytes() const { return written_bytes_; }
-  /// Upper bound of the bytes written in place.
-  std::size_t replaced_bytes() const {
-    return job_->replaces && !job_->peer_tensors ? static_cast<std::size_t>(count_) * element_bytes() : 0;
+  /// Upper bound of the bytes of results that are timed.
+  std::size_t timed_bytes() const {
+    return job_->times_results && !job_->peer_tensors ? static_cast<std::size_t>(count_) * element_bytes() : 0;
   }
-  CopyTo replaces_in() const { return replaces_in_; }
+  CopyTo results_in() const { return results_in_; }
 
   /// Who shows something to whom in this chunk.
   const ShmFlow& flow() const { return flow_; }
@@ -246,7 +246,7 @@ class ShmTransfer final {
   std::uint64_t number_ = 0;
   ChunkPlace place_;
   CopyTo shows_in_ = CopyTo::cache;
-  CopyTo replaces_in_ = CopyTo::cache;
+  CopyTo results_in_ = CopyTo::cache;
   std::size_t put_bytes_ = 0;      // to this rank's slot
   std::size_t written_bytes_ = 0;  // to outputs
   BucketPosition position_;
