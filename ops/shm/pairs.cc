@@ -74,7 +74,7 @@ class PairOperation final : public Operation {
 
  private:
   enum class Stage : std::uint8_t { begins, announces, moves, copied, ends };  // copied: by the receiver
-  static constexpr std::size_t piece = 256 << 10;
+  static constexpr std::size_t piece = 512 << 10;
 
   /// Moves what is left of `bytes` through the ring; whether all has gone.
   bool move(std::span<std::byte> bytes) {

@@ -174,6 +174,28 @@ TEST(ShmChooser, WhatIsKnownNeedsNoTrial) {
   EXPECT_EQ(group.trials, 20) << "what is known cannot be, so it is found out";
 }
 
+/// What a message costs depends on what the other rank tries at the time: now and then it is what it will be.
+TEST(ShmChooser, MessagesGoTheWayThatIsFastestAtItsBest) {
+  constexpr ShmClass message{OpKind::send_recv, 21, 1};
+  const auto settled = [&](float ring_at_best, float read_at_best) {
+    ShmChooser sender(ring, 2, nullptr);
+    ShmChooser::Answer answer;
+    for (int i = 0; i < 20; ++i) {
+      answer = sender.answer(message, {private_memory, sender.last_trial(message)});
+      if (answer.trial == 0) continue;
+      const float best = answer.choice.way == ShmWay::ring ? ring_at_best : read_at_best;
+      const auto took = std::chrono::microseconds(std::lround(best * (i % 5 == 0 ? 1.0F : 2.5F)));
+      const std::chrono::steady_clock::time_point begun(std::chrono::seconds(i + 1));
+      sender.complete(message, answer.trial, {begun, begun + took});
+    }
+    EXPECT_TRUE(answer.settled);
+    return answer.choice.way;
+  };
+  EXPECT_EQ(settled(120, 90), ShmWay::read);
+  EXPECT_EQ(settled(60, 90), ShmWay::ring);
+  EXPECT_EQ(settled(85, 90), ShmWay::read) << "hardly faster, and both ranks must come to the same";
+}
+
 TEST(ShmChooser, AWayCanBeForced) {
   const auto forced = [](ShmWay way) { return std::make_shared<ShmKnown>(ShmKnown{way}); };
   const auto cost = costs(1, 1, 1, 1);
