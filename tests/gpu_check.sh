@@ -65,11 +65,18 @@ note_row() {  # STATE NAME SECONDS FIGURES
 print_stacks() {
   local pid
   command -v cuda-gdb >/dev/null || return
-  for pid in $(pgrep -s "$1"); do
+  for pid in $(pgrep -s "$1"); do  # all at once: it takes seconds for each
     [[ $(readlink "/proc/$pid/exe") == "$root"/* ]] || continue
-    printf -- '--- threads of %s (%s)\n' "$pid" "$(tr '\0' ' ' <"/proc/$pid/cmdline")"
-    timeout 20 cuda-gdb -batch -p "$pid" -ex 'thread apply all bt' 2>&1 | grep -E '^(Thread|#)' | cut -c 1-200
+    {
+      printf -- '--- threads of %s (%s)\n' "$pid" "$(tr '\0' ' ' <"/proc/$pid/cmdline")"
+      timeout 10 cuda-gdb -batch -p "$pid" -ex 'thread apply all bt' 2>&1 | grep -E '^(Thread|#)' | cut -c 1-200
+    } >"$work/stack.$pid" &
   done
+  for pid in $(jobs -p); do
+    [[ $pid == "$1" ]] || wait "$pid"
+  done
+  cat "$work"/stack.* 2>/dev/null
+  rm -f "$work"/stack.*
 }
 
 # within SECONDS COMMAND...: in a session of its own, which is killed when the time is over; then 124.
@@ -81,7 +88,7 @@ within() {
   end=$((SECONDS + seconds))
   while kill -0 $pid 2>/dev/null; do
     if ((SECONDS >= end)); then
-      print_stacks $pid
+      print_stacks $pid >"$work/stacks"
       pkill -KILL -s $pid
       wait $pid
       return 124
@@ -96,15 +103,16 @@ step() {
   local name=$1 seconds=$2 figures=$3 log begin=$SECONDS rc=0 left=$((limit - SECONDS)) state=passed text
   shift 3
   [[ $name =~ $wanted ]] || return 0
-  log=$work/${name//[^a-zA-Z0-9]/_}.log
+  log=$out/running  # so that it is there if all this is ended in the middle
   if ((left < 1)); then
     note_row skipped "$name" 0 "no time is left of the $limit s"
     return 1
   fi
   seconds=$((seconds < left ? seconds : left))
+  : >"$work/stacks"
   within $seconds "$@" >"$log" 2>&1 </dev/null || rc=$?
   sed -i 's/\r$//' "$log"  # of mpirun's terminal
-  { printf '\n===== %s: %s\n' "$name" "$*"; cat "$log"; } >>"$out/log"
+  { printf '\n===== %s: %s\n' "$name" "$*"; cat "$log" "$work/stacks"; } >>"$out/log"
   text=$("$figures" "$log")
   if ((rc == 124)); then
     state=failed text="took longer than $seconds s"
@@ -119,7 +127,8 @@ step() {
     state=skipped
   fi
   note_row "$state" "$name" $((SECONDS - begin)) "$text"
-  if [[ $state == failed ]]; then tail -n 40 "$log" | sed 's/^/    /' >&2; fi
+  if [[ $state == failed ]]; then { tail -n 40 "$log"; cat "$work/stacks"; } | sed 's/^/    /' >&2; fi
+  rm -f "$log"
   [[ $state != failed ]]
 }
 

@@ -65,8 +65,8 @@ std::vector<double> Update::squares() const {
 /// squares  norm_squares()
 GradientNorm Update::norm_of(const double* squares, double scale) const {
   const std::int64_t whole = std::ssize(parameters_) - split_;
-  const double *const split = squares + (waits_for_norm() ? whole : 0), *const others =
-                                                                            squares + (waits_for_norm() ? 0 : split_);
+  const double* const split = squares + (waits_for_norm() ? whole : 0);
+  const double* const others = squares + (waits_for_norm() ? 0 : split_);
   return {.squares = std::accumulate(others, others + whole, 0.0),
           .shard_squares = std::accumulate(split, split + split_, 0.0),
           .summed = split_ == 0 || waits_for_norm(),

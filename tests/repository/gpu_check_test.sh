@@ -44,7 +44,13 @@ EOF2
 cat >"$work/kolo-gpu/bin/cuda_card_test" <<'EOF2'
 #!/bin/sh
 echo 'the last words'
-sleep 1000
+exec "${0%/*}/waits" 1000
+EOF2
+cp "$(command -v sleep)" "$work/kolo-gpu/bin/waits"
+cat >"$work/tools/cuda-gdb" <<'EOF2'
+#!/bin/sh
+echo 'Thread 7 (pretended)'
+for i in $(seq 60); do echo "#$i in a function"; done
 EOF2
 touch "$work/kolo-gpu/about"
 chmod +x "$work"/tools/* "$work/kolo-gpu/run" "$work"/kolo-gpu/bin/*
@@ -64,4 +70,8 @@ export GPU_CHECK_SECONDS=12
 check 1 -k 'archive|models, tests' "$work/archive.tar.gz"
 says '^failed   models, tests .*took longer than'
 says '    the last words'
-if pgrep -f "$work/kolo-gpu-.*/cuda_card_test" >/dev/null; then fail 'what hung is still there'; fi
+says '    --- threads of [0-9]* (.*waits 1000 )'
+says '    Thread 7 (pretended)'
+says '    #60 in a function'
+[[ ! -e $work/out/running ]] || fail 'the log of a step is there twice'
+if pgrep -f "$work/kolo-gpu-.*/waits" >/dev/null; then fail 'what hung is still there'; fi
