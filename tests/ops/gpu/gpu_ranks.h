@@ -42,7 +42,7 @@ inline int wait_for_pairs_and_sum(std::array<Handle, 3>& handles, OnGpu& in, int
       }
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::backend) << error.what();
-      EXPECT_TRUE(may_fail) << error.what() << ", seed " << seed;
+      EXPECT_TRUE(may_fail) << error.what() << ", handle " << i << ", seed " << seed;
       ++errors;
     }
   }
