@@ -159,12 +159,11 @@ bool LaneComm::is_connected(std::span<const NcclCall> calls, const NcclMethod& m
     const std::uint64_t bytes = bytes_of(call);
     const Algorithms of{call.kind, call.type,        method.op,     method.factor != 1,
                         call.peer, magnitude(bytes), magnitude(all)};
-    const auto [found, is_new] = connected_.try_emplace(of, Sizes{bytes, bytes, all, all});
-    Sizes& sizes = found->second;
-    known &=
-        !is_new && bytes >= sizes.least && bytes <= sizes.most && all >= sizes.least_of_all && all <= sizes.most_of_all;
-    sizes = {std::min(sizes.least, bytes), std::max(sizes.most, bytes), std::min(sizes.least_of_all, all),
-             std::max(sizes.most_of_all, all)};
+    const auto [found, is_new] = connected_.try_emplace(of, Sizes{bytes, bytes}, Sizes{all, all});
+    auto& [of_call, of_all] = found->second;
+    known &= !is_new && of_call.contain(bytes) && of_all.contain(all);
+    of_call.extend_to(bytes);
+    of_all.extend_to(all);
   }
   return known;
 }

@@ -1,11 +1,14 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <compare>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <kolo/group.h>
@@ -60,7 +63,13 @@ class LaneComm final {
     auto operator<=>(const Algorithms&) const = default;
   };
   struct Sizes {
-    std::uint64_t least, most, least_of_all, most_of_all;
+    std::uint64_t least, most;
+
+    bool contain(std::uint64_t size) const { return size >= least && size <= most; }
+    void extend_to(std::uint64_t size) {
+      least = std::min(least, size);
+      most = std::max(most, size);
+    }
   };
 
   void exchange_id(HostExchange& exchange);
@@ -75,10 +84,10 @@ class LaneComm final {
   State state_ = State::none;
   std::shared_ptr<const HostExchange::Answer> id_;  // null: its exchange has not been started
   NcclMember member_;
-  std::shared_ptr<NcclComm> made_;         // by the helper, which writes it
-  NcclHelper helper_;                      // of a communicator that blocks
-  std::map<Algorithms, Sizes> connected_;  // of what was launched
-  std::optional<NcclOp> made_op_;          // a PreMulSum, until the calls that use it are on the stream
+  std::shared_ptr<NcclComm> made_;                           // by the helper, which writes it
+  NcclHelper helper_;                                        // of a communicator that blocks
+  std::map<Algorithms, std::pair<Sizes, Sizes>> connected_;  // of what was launched: of calls, and of all together
+  std::optional<NcclOp> made_op_;  // a PreMulSum, until the calls that use it are on the stream
   std::vector<std::shared_ptr<const DevicePoint>> drained_;  // of recover(): after what was on the streams then
   NcclHelper leaving_;  // which recover() found at work: what it launches comes later
   std::chrono::steady_clock::time_point recovered_by_{};

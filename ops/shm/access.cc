@@ -41,6 +41,13 @@ bool overwrites(const Signature& signature, const BucketTensor& tensor) {
   return signature.kind == OpKind::all_to_all && tensor.in.data == tensor.out.data;
 }
 
+/// What the chooser says of a job; returns its way.
+ShmChoice noted(ShmJob& job, const ShmChooser::Answer& answer) {
+  job.trial = answer.trial;
+  job.settled = answer.settled;
+  return answer.choice;
+}
+
 }  // namespace
 
 bool ShmAccess::asks(ShmJob& job, const ShmTuning& tuning) {
@@ -50,10 +57,7 @@ bool ShmAccess::asks(ShmJob& job, const ShmTuning& tuning) {
   if (!eligible) return false;
   job.begun = std::chrono::steady_clock::now();
   if (chooser_.asks(job.job_class)) return true;
-  const auto answer = chooser_.unasked(job.job_class);
-  job.trial = answer.trial;
-  job.settled = answer.settled;
-  job.choose(answer.choice);
+  job.choose(noted(job, chooser_.unasked(job.job_class)));
   return false;
 }
 
@@ -139,10 +143,8 @@ void ShmAccess::hear_who_mapped(ShmJob& job, const Shown& shown) {
 }
 
 void ShmAccess::choose(ShmJob& job, const ShmChooser::Said& all, const Shown& shown) {
-  const auto answer = chooser_.answer(job.job_class, all);
-  job.trial = answer.trial;
-  job.settled = answer.settled;
-  job.answer(answer.choice, answer.choice.way == ShmWay::ring ? nullptr : find_all(job.bucket, shown, answer.choice));
+  const ShmChoice choice = noted(job, chooser_.answer(job.job_class, all));
+  job.answer(choice, choice.way == ShmWay::ring ? nullptr : find_all(job.bucket, shown, choice));
 }
 
 /// The tensors of all ranks, mapped if they travel that way.

@@ -15,9 +15,7 @@ struct ShmTuning {
   std::int64_t step =
       256 << 10;  ///< of chunks, counted in each phase, that ranks move before they look at other groups
   std::int64_t whole = 16 << 10;  ///< up to this size of a bucket every rank combines all of it
-  std::int64_t spills =
-      1
-      << 20;  ///< from this size of a bucket on results leave the cache next to the core: how they are written is timed
+  std::int64_t spills = 1 << 20;  ///< results of a bucket of this size leave a core's own cache: writing them is timed
   std::int64_t large =
       8 << 20;  ///< results of a bucket of this size are written past the cache where that has use for its room
   std::int64_t direct =

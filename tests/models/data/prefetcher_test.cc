@@ -81,10 +81,10 @@ TEST(Prefetcher, HidesASlowLoader) {
     }
     return seconds_since(start);
   };
-  const double without = seconds_of(std::chrono::milliseconds(0));
-  double best = seconds_of(load);
-  for (int tries = 0; tries < 3 && best > 1.3 * without; ++tries) best = std::min(best, seconds_of(load));
-  EXPECT_LT(best, 1.3 * without) << "without loading " << without << " s";
+  double best = 2;  // on a loaded machine both vary, so they are compared when they come one after the other
+  for (int tries = 0; tries < 8 && best >= 1.05; ++tries)
+    best = std::min(best, seconds_of(load) / seconds_of(std::chrono::milliseconds(0)));
+  EXPECT_LT(best, 1.05) << "times what it takes without loading";
 }
 
 }  // namespace
