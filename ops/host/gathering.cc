@@ -33,7 +33,8 @@ bool introduce_all(Gathering& ranks, Backend& backend, const std::function<void(
   return serves && lowest == ranks.size();
 }
 
-std::shared_ptr<Region> shared_region(Gathering& ranks, std::span<const int> sharing, std::size_t bytes) {
+std::shared_ptr<Region> shared_region(Gathering& ranks, std::span<const int> sharing, std::size_t bytes,
+                                      Reserved when) {
   struct Origin {
     std::int64_t process, descriptor, file;
   } mine{getpid(), -1, 0};
@@ -49,14 +50,14 @@ std::shared_ptr<Region> shared_region(Gathering& ranks, std::span<const int> sha
   if (sharing.size() == 1) {
     attempt([&] { return heap_region(bytes); });
   } else if (ranks.rank() == sharing.front()) {
-    attempt([&] { return shared = SharedRegion::create(bytes); });
+    attempt([&] { return shared = SharedRegion::create(bytes, when); });
     if (region) mine = {mine.process, shared->descriptor(), shared->file()};
   }
   const Origin origin = ranks.all_values(mine)[static_cast<std::size_t>(sharing.front())];
   if (ranks.rank() != sharing.front() && origin.descriptor >= 0) {
     attempt([&] {
       return shared = SharedRegion::open(static_cast<int>(origin.process), static_cast<int>(origin.descriptor),
-                                         static_cast<std::uint32_t>(origin.file), bytes);
+                                         static_cast<std::uint32_t>(origin.file), bytes, when);
     });
   }
   const auto have = ranks.all_values<std::uint8_t>(region ? 1 : 0);

@@ -50,6 +50,7 @@ bool introduce_all(Gathering& ranks, Backend& backend, const std::function<void(
 /// A region that the ranks in `sharing` have mapped, this one among them, which are on one node: the first makes it,
 /// the others open it; a rank alone uses its heap. Collective over all of `ranks`. Null, on all of them, if that fails
 /// on any.
-std::shared_ptr<Region> shared_region(Gathering& ranks, std::span<const int> sharing, std::size_t bytes);
+std::shared_ptr<Region> shared_region(Gathering& ranks, std::span<const int> sharing, std::size_t bytes,
+                                      Reserved when = Reserved::now);
 
 }  // namespace kolo

@@ -34,7 +34,7 @@ std::byte* map(int descriptor, std::size_t bytes, int flags) {
 
 /// Takes the memory of a new file, and maps it; in huge pages if it is large and the system gives them to those who
 /// ask. Null, and errno, if there is not enough.
-std::byte* reserve(int descriptor, std::size_t bytes) {
+std::byte* take(int descriptor, std::size_t bytes) {
   constexpr std::size_t large = 4 << 20;
   if (bytes >= large) {
     if (ftruncate(descriptor, static_cast<off_t>(bytes)) != 0) return nullptr;
@@ -66,6 +66,7 @@ class HeapRegion final : public Region {
   ~HeapRegion() override { munmap(data_, size_); }
   std::byte* data() const override { return data_; }
   std::size_t size() const override { return size_; }
+  bool reserve(std::size_t, std::size_t) override { return true; }
 
  private:
   std::byte* data_;
@@ -78,9 +79,9 @@ std::shared_ptr<Region> heap_region(std::size_t bytes) {
   return std::make_shared<HeapRegion>(bytes);
 }
 
-std::shared_ptr<SharedRegion> SharedRegion::create(std::size_t bytes) {
+std::shared_ptr<SharedRegion> SharedRegion::create(std::size_t bytes, Reserved when) {
   if (const std::size_t available = available_memory();
-      bytes > available) {  // the kernel would kill a process to make room
+      when == Reserved::now && bytes > available) {  // the kernel would kill a process to make room
     throw Error(ErrorCode::backend,
                 fmt::format("cannot reserve {} bytes of shared memory ({} are available); ask for less, or run fewer "
                             "ranks on this machine",
@@ -88,12 +89,22 @@ std::shared_ptr<SharedRegion> SharedRegion::create(std::size_t bytes) {
   }
   FileDescriptor descriptor(memfd_create("kolo", MFD_CLOEXEC));
   if (!descriptor) fail("cannot make shared memory with memfd_create");
-  std::byte* const data = reserve(descriptor.get(), bytes);
+  std::byte* data = nullptr;
+  if (when == Reserved::now) {
+    data = take(descriptor.get(), bytes);
+  } else if (ftruncate(descriptor.get(), static_cast<off_t>(bytes)) == 0) {
+    data = map(descriptor.get(), bytes, MAP_SHARED);
+  }
   if (!data) fail(fmt::format("cannot reserve {} bytes of shared memory", bytes));
   return std::shared_ptr<SharedRegion>(new SharedRegion(data, bytes, std::move(descriptor)));
 }
 
-std::shared_ptr<SharedRegion> SharedRegion::open(int pid, int descriptor, std::uint32_t file, std::size_t bytes) {
+bool SharedRegion::reserve(std::size_t offset, std::size_t bytes) {
+  return bytes <= available_memory() && madvise(data_ + offset, bytes, MADV_POPULATE_WRITE) == 0;
+}
+
+std::shared_ptr<SharedRegion> SharedRegion::open(int pid, int descriptor, std::uint32_t file, std::size_t bytes,
+                                                 Reserved when) {
   const std::string path = fmt::format("/proc/{}/fd/{}", pid, descriptor);
   std::array<char, 64> target{};  // looked at first: to open a device may have effects
   const auto length = readlink(path.c_str(), target.data(), target.size());
@@ -107,7 +118,7 @@ std::shared_ptr<SharedRegion> SharedRegion::open(int pid, int descriptor, std::u
                             "same processes: start them in one PID namespace, or set KOLO_BACKEND=mpi",
                             path));
   }
-  std::byte* data = map(mine.get(), bytes, MAP_SHARED | MAP_POPULATE);
+  std::byte* data = map(mine.get(), bytes, when == Reserved::now ? MAP_SHARED | MAP_POPULATE : MAP_SHARED);
   if (!data) {
     fail(
         fmt::format("there is no room to reach {} bytes of another rank's tensors, those of process {}; use less "

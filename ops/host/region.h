@@ -19,6 +19,9 @@ class Region {
   virtual ~Region() = default;
   virtual std::byte* data() const = 0;
   virtual std::size_t size() const = 0;
+  /// Of a region that was made without memory: takes it for `bytes` bytes from `offset` on, both of whole pages. Nobody
+  /// touches them before. Returns whether there is enough.
+  virtual bool reserve(std::size_t offset, std::size_t bytes) = 0;
 
   /// The object of type T at `offset`, which must be a multiple of alignof(T).
   template <class T>
@@ -30,16 +33,23 @@ class Region {
 /// For ranks in one process: 64-byte aligned zeros; pages nobody touches cost nothing. Throws Error{backend}.
 std::shared_ptr<Region> heap_region(std::size_t bytes);
 
-/// Makes an anonymous shared mapping that other processes of this node can open by `descriptor()`. All of it is
-/// reserved now: a lazily backed mapping would end in SIGBUS on a full machine. Throws Error{backend}, before anything
-/// is reserved if there is less available than that.
+/// When the memory of a shared region is taken.
+enum class Reserved : std::uint8_t {
+  now,   ///< all of it
+  later  ///< by reserve(), part by part
+};
+
+/// Makes an anonymous shared mapping that other processes of this node can open by `descriptor()`. Memory is reserved
+/// before it is touched: a mapping that finds none then would end in SIGBUS on a full machine. Throws Error{backend},
+/// before anything is reserved if there is less available than that.
 class SharedRegion final : public Region {
  public:
-  static std::shared_ptr<SharedRegion> create(std::size_t bytes);
+  static std::shared_ptr<SharedRegion> create(std::size_t bytes, Reserved when = Reserved::now);
 
   /// Maps the region that process `pid` of this node made; it must still hold the descriptor. Touches no other file:
   /// another process may have this number where ranks live in different PID namespaces. Throws Error{backend}.
-  static std::shared_ptr<SharedRegion> open(int pid, int descriptor, std::uint32_t file, std::size_t bytes);
+  static std::shared_ptr<SharedRegion> open(int pid, int descriptor, std::uint32_t file, std::size_t bytes,
+                                            Reserved when = Reserved::now);
 
   /// Makes pages of this process, which hold what they held, such a mapping, where they are. Nobody may write to them
   /// meanwhile, nor when the region dies: then they become private memory again, unless the program has unmapped them.
@@ -53,6 +63,7 @@ class SharedRegion final : public Region {
 
   std::byte* data() const override { return data_; }
   std::size_t size() const override { return size_; }
+  bool reserve(std::size_t offset, std::size_t bytes) override;
   int descriptor() const { return descriptor_.get(); }
   /// Half of the inode's number, which tells it from other regions of this machine. Needs the descriptor.
   std::uint32_t file() const;

@@ -36,21 +36,28 @@ struct RingEnd {
     return bytes.subspan(offset, std::min(most, bytes.size() - offset));
   }
 
+  /// Where the next bytes are written, at most `most`. Empty while there is no room for `least`: the reader will ring.
+  std::span<std::byte> room(std::size_t most, std::size_t least) const {
+    const std::uint64_t written = ring->written.load(std::memory_order_relaxed);
+    const auto free_now = [&] { return static_cast<std::size_t>(bytes.size() - (written - ring->read.load())); };
+    std::size_t free = free_now();
+    if (free < least) {
+      ring->starved.store(1);
+      free = free_now();
+    }
+    return free < least ? std::span<std::byte>() : from(written, std::min(free, most));
+  }
+  /// They have been written there.
+  void put(std::size_t count) const {
+    ring->written.store(ring->written.load(std::memory_order_relaxed) + count);
+    if (peer && ring->deaf.load() == 0) peer->ring();
+  }
   /// Writes what fits of `data`; returns how much.
   std::size_t write(std::span<const std::byte> data) const {
-    const std::uint64_t written = ring->written.load(std::memory_order_relaxed);
-    const auto place_now = [&] {
-      return from(written, std::min<std::size_t>(bytes.size() - (written - ring->read.load()), data.size()));
-    };
-    auto place = place_now();
-    if (place.empty() && !data.empty()) {
-      ring->starved.store(1);
-      place = place_now();
-    }
+    const auto place = room(data.size(), data.empty() ? 0 : 1);
     if (place.empty()) return 0;
     std::memcpy(place.data(), data.data(), place.size());
-    ring->written.store(written + place.size());
-    if (peer && ring->deaf.load() == 0) peer->ring();
+    put(place.size());
     return place.size();
   }
 
@@ -62,14 +69,23 @@ struct RingEnd {
     return is();
   }
 
+  /// The next bytes that have been written, at most `most`; none if there are fewer than `least`.
+  std::span<const std::byte> there(std::size_t most, std::size_t least) const {
+    const std::uint64_t read = ring->read.load(std::memory_order_relaxed);
+    const auto count = static_cast<std::size_t>(ring->written.load() - read);
+    return count < least ? std::span<const std::byte>() : from(read, std::min(count, most));
+  }
+  /// They have been read.
+  void take(std::size_t count) const {
+    ring->read.store(ring->read.load(std::memory_order_relaxed) + count);
+    if (ring->starved.load() != 0 && ring->starved.exchange(0) != 0 && peer) peer->ring();
+  }
   /// Reads what there is of `data`; returns how much.
   std::size_t read(std::span<std::byte> data) const {
-    const std::uint64_t read = ring->read.load(std::memory_order_relaxed);
-    const auto place = from(read, std::min<std::size_t>(ring->written.load() - read, data.size()));
+    const auto place = there(data.size(), 1);
     if (place.empty()) return 0;
     std::memcpy(data.data(), place.data(), place.size());
-    ring->read.store(read + place.size());
-    if (ring->starved.load() != 0 && ring->starved.exchange(0) != 0 && peer) peer->ring();
+    take(place.size());
     return place.size();
   }
 };

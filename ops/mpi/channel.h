@@ -32,7 +32,7 @@ struct MpiTuning {
 };
 
 /// Inter-node: small chunks, enough of them to keep the network busy, also with a tensor of a few MiB.
-inline constexpr MpiTuning between_nodes{{512 << 10, 1 << 15}, 16 << 10, 8, 2 << 20, 32 << 10};
+inline constexpr MpiTuning between_nodes{{512 << 10, 1 << 15}, 16 << 10, 15, 2 << 20, 32 << 10};
 
 /// What the groups of a backend of all ranks share on one rank: a communicator, its tags, and staging. Used by one
 /// thread at a time.

@@ -54,7 +54,7 @@ class ShmMemory : public MemorySource, public std::enable_shared_from_this<ShmMe
   virtual std::shared_ptr<std::byte> map_again(int rank, const PeerAddress& address) { return map(rank, address); }
 
   /// Whether the other ranks of the node, all or none, can be asked to read() what this one has in these ranges,
-  /// wherever it lies.
+  /// wherever it lies; of no ranges: whether that is permitted at all.
   virtual bool readable(std::span<const std::span<const std::byte>> ranges) const { return (void)ranges, false; }
   /// Copies bytes at an address of rank `rank`'s process; the rank must leave them alone meanwhile. Returns whether
   /// they are all there.

@@ -4,10 +4,12 @@
 #include <array>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "ops/host/ring.h"
+#include "ops/shm/bulk_ring.h"
 #include "ops/shm/reach.h"
 #include "ops/shm/sends.h"
 
@@ -22,14 +24,17 @@ std::size_t ring_bytes(std::size_t ranks) {
 
 /// One direction of a pair, as one of the two has it. What is sent goes in the order in which both start it, so each
 /// operation takes a number, and moves bytes when its number comes.
-struct Lane : RingEnd {
-  Lane(RingEnd end, std::shared_ptr<const Reach> reach, std::shared_ptr<const ShmKnown> known, int sender,
-       Showing& shown)
-      : RingEnd(std::move(end)),
+struct Lane {
+  Lane(RingEnd small, BulkRing large, std::shared_ptr<const Reach> reach, std::shared_ptr<const ShmKnown> known,
+       int sender, Showing& shown)
+      : ring(std::move(small)),
+        bulk(std::move(large)),
         reach(reach),
         sends(std::move(reach), std::move(known)),
         sender(sender),
         showing(shown) {}
+  RingEnd ring;
+  BulkRing bulk;
   std::shared_ptr<const Reach> reach;
   ShmSends sends;
   int sender;  // its place among those that share the rings
@@ -38,10 +43,12 @@ struct Lane : RingEnd {
 };
 
 /// Before the bytes of a large tensor the sender says how they come. If the receiver is to copy them, it takes the last
-/// byte of that out of the ring when it has done so: then the sender's memory is its own again.
+/// byte of that out of the ring when it has done so: then the sender's memory is its own again. Or it refuses, and the
+/// sender says once more how they come.
 struct Announcement {
+  enum class How : std::uint8_t { ring, bulk, copied };
   LaneAddress address{};  ///< of what is to be copied
-  bool copied = false;
+  How how = How::ring;
   std::array<std::byte, 15> rest{};
 };
 static_assert(sizeof(Announcement) == 64);
@@ -73,19 +80,36 @@ class PairOperation final : public Operation {
   const char* method() const override { return method_; }
 
  private:
-  enum class Stage : std::uint8_t { begins, announces, moves, copied, ends };  // copied: by the receiver
-  static constexpr std::size_t piece = 512 << 10;
+  using How = Announcement::How;
+  enum class Stage : std::uint8_t { begins, announces, ring, bulk, copied, ends };  // copied: by the receiver
+  static constexpr std::size_t piece = 1 << 20;  // before it is another operation's turn
+
+  static Stage stage_of(How how) {
+    return how == How::copied ? Stage::copied : how == How::bulk ? Stage::bulk : Stage::ring;
+  }
 
   /// Moves what is left of `bytes` through the ring; whether all has gone.
   bool move(std::span<std::byte> bytes) {
     while (done_ < bytes.size()) {
       const auto rest = bytes.subspan(done_);
-      const std::size_t count = sends_ ? lane_->write(rest) : lane_->read(rest);
+      const std::size_t count = sends_ ? lane_->ring.write(rest) : lane_->ring.read(rest);
       if (count == 0) return false;
       moved_ = true;
       done_ += count;
     }
     return true;
+  }
+  /// The same through the large ring, piece by piece, and no more than one `piece` at a time.
+  bool move_bulk(std::span<std::byte> bytes) {
+    for (std::size_t sum = 0; done_ < bytes.size() && sum < piece;) {
+      const auto rest = bytes.subspan(done_);
+      const std::size_t count = sends_ ? lane_->bulk.write(rest) : lane_->bulk.read(rest, bytes.size());
+      if (count == 0) return false;
+      moved_ = true;
+      done_ += count;
+      sum += count;
+    }
+    return done_ == bytes.size();
   }
   /// The same of the announcement, up to its byte `end`.
   bool move_announcement(std::size_t end) {
@@ -95,17 +119,30 @@ class PairOperation final : public Operation {
   bool send(std::span<std::byte> bytes) {
     if (bytes.size() < ShmSends::large) return move(bytes);
     if (stage_ == Stage::begins) {
-      const auto address = lane_->sends.begin(bytes);
-      announcement_ = {address.value_or(LaneAddress{}), address.has_value()};
+      const auto address = refused_ ? std::nullopt : lane_->sends.begin(bytes);
+      announcement_ = {address.value_or(LaneAddress{}),
+                       address ? How::copied : lane_->bulk.reserve() ? How::bulk : How::ring};
       method_ = address ? "copied" : "ring";
+      done_ = 0;
       stage_ = Stage::announces;
     }
     if (stage_ == Stage::announces) {
       if (!move_announcement(sizeof(Announcement))) return false;
       done_ = 0;
-      stage_ = announcement_.copied ? Stage::copied : Stage::moves;
+      stage_ = stage_of(announcement_.how);
     }
-    if (stage_ == Stage::copied ? !lane_->drained() : !move(bytes)) return false;
+    if (stage_ == Stage::copied) {
+      if (!lane_->ring.drained()) return false;
+      if (lane_->showing.refused.exchange(0) != 0) {
+        lane_->sends.give_up(bytes);
+        refused_ = true;
+        stage_ = Stage::begins;
+        return send(bytes);
+      }
+    } else if (!(stage_ == Stage::bulk ? move_bulk(bytes) : move(bytes))) {
+      return false;
+    }
+    refused_ = false;
     lane_->sends.end(bytes);
     return true;
   }
@@ -115,23 +152,37 @@ class PairOperation final : public Operation {
     constexpr std::size_t last = sizeof(Announcement) - 1;
     if (stage_ == Stage::begins || stage_ == Stage::announces) {
       if (!move_announcement(last)) return false;
-      if (!announcement_.copied && !move_announcement(sizeof(Announcement))) return false;
+      if (announcement_.how != How::copied && !move_announcement(sizeof(Announcement))) return false;
       done_ = 0;
-      stage_ = announcement_.copied ? Stage::copied : Stage::moves;
+      stage_ = stage_of(announcement_.how);
     }
-    if (stage_ == Stage::moves) return move(bytes);
-    if (stage_ == Stage::ends) return move_announcement(sizeof(Announcement));
+    if (stage_ == Stage::ring) return move(bytes);
+    if (stage_ == Stage::bulk) return move_bulk(bytes);
+    if (stage_ == Stage::copied && !copy(bytes)) return false;
+    if (!move_announcement(sizeof(Announcement))) return false;
+    if (!refused_) return true;
+    refused_ = false;
+    done_ = 0;
+    stage_ = Stage::begins;
+    return receive(bytes);
+  }
+
+  /// A piece of them. Whether that was the last; also if they cannot be copied.
+  bool copy(std::span<std::byte> bytes) {
     const auto part = bytes.subspan(done_, std::min(piece, bytes.size() - done_));
-    if (lane_->reach->fetch(lane_->sender, lane_->showing, announcement_.address, done_, part, 0) !=
-        ByteLane::Fetched::all)
+    const auto fetched =
+        lane_->reach->fetch(lane_->sender, lane_->showing, announcement_.address, done_, part, 0);
+    if (fetched == ByteLane::Fetched::withdrawn)
       throw Error(ErrorCode::aborted, "the sender has left, or freed what it sends");
+    refused_ = fetched == ByteLane::Fetched::impossible;
     moved_ = true;
     done_ += part.size();
-    if (done_ < bytes.size()) return false;
-    method_ = "copied";
+    if (done_ < bytes.size() && !refused_) return false;
+    if (refused_) lane_->showing.refused.store(1);
+    method_ = refused_ ? "ring" : "copied";
     stage_ = Stage::ends;
-    done_ = last;
-    return move_announcement(sizeof(Announcement));
+    done_ = sizeof(Announcement) - 1;
+    return true;
   }
 
   const std::shared_ptr<Lane> lane_;
@@ -141,6 +192,7 @@ class PairOperation final : public Operation {
   std::size_t tensor_ = 0, done_ = 0;  // bytes of that tensor, or of its announcement
   Stage stage_ = Stage::begins;
   Announcement announcement_;
+  bool refused_ = false;  // the receiver cannot copy this tensor
   const char* method_ = "ring";
   bool complete_ = false, moved_ = false;
 };
@@ -206,12 +258,13 @@ class RingLane final : public ByteLane {
 /// its lane, each with a Showing. Those of threads have no memory before the first is asked for.
 class Rings final {
  public:
-  Rings(std::shared_ptr<Region> region, std::size_t ranks, std::span<Doorbell> doorbells)
-      : region_(std::move(region)), ranks_(ranks), doorbells_(doorbells) {}
+  Rings(std::shared_ptr<Region> region, std::shared_ptr<Region> bulk, std::size_t ranks, std::span<Doorbell> doorbells)
+      : region_(std::move(region)), bulk_(std::move(bulk)), ranks_(ranks), doorbells_(doorbells) {}
 
   static std::size_t bytes(std::size_t ranks) {
     return ranks * ranks * uses * (sizeof(Ring) + ring_bytes(ranks) + sizeof(Showing));
   }
+  static std::size_t bulk_bytes(std::size_t ranks) { return ranks * ranks * BulkRing::bytes(ranks); }
 
   RingEnd ring(std::size_t use, std::size_t from, std::size_t to, std::size_t peer) {
     make();
@@ -221,6 +274,11 @@ class Rings final {
             region_->at<Ring>(offset),
             {region_->at<std::byte>(offset + sizeof(Ring)), capacity},
             doorbells_.empty() ? nullptr : &doorbells_[peer]};
+  }
+  BulkRing bulk(std::size_t from, std::size_t to, std::size_t peer) {
+    make();
+    const std::size_t bytes = BulkRing::bytes(ranks_);
+    return {bulk_, (from * ranks_ + to) * bytes, bytes, doorbells_.empty() ? nullptr : &doorbells_[peer]};
   }
   /// What `from` shows `to`.
   Showing& showing(std::size_t use, std::size_t from, std::size_t to) {
@@ -235,11 +293,12 @@ class Rings final {
   void make() {
     std::call_once(made_, [&] {
       if (!region_) region_ = heap_region(bytes(ranks_));
+      if (!bulk_) bulk_ = heap_region(std::max<std::size_t>(bulk_bytes(ranks_), 1));
     });
   }
 
   std::once_flag made_;
-  std::shared_ptr<Region> region_;
+  std::shared_ptr<Region> region_, bulk_;  // the large rings are reserved one by one
   const std::size_t ranks_;
   const std::span<Doorbell> doorbells_;
 };
@@ -261,8 +320,8 @@ class PairsBackend final : public Backend {
     const int other = group.is_pair() ? group.ranks[group.rank == 0 ? 1 : 0] : rank_;
     if (!shares(other)) return nullptr;
     const auto one_way = [&](RingEnd end, int from, int to) {
-      return std::make_shared<Lane>(std::move(end), reach_, known_, static_cast<int>(place(from)),
-                                    rings_->showing(0, place(from), place(to)));
+      return std::make_shared<Lane>(std::move(end), rings_->bulk(place(from), place(to), place(other)), reach_, known_,
+                                    static_cast<int>(place(from)), rings_->showing(0, place(from), place(to)));
     };
     return std::make_unique<PairBackend>(one_way(out(0, other), rank_, other), one_way(in(0, other), other, rank_),
                                          group.rank);
@@ -302,9 +361,10 @@ std::unique_ptr<Backend> shm_pairs_backend(Gathering& ranks, std::span<const int
     sharing.push_back(static_cast<int>(rank));
   }
   auto region = shared_region(ranks, sharing, Rings::bytes(sharing.size()));
-  if (!region) return nullptr;
+  auto bulk = shared_region(ranks, sharing, std::max<std::size_t>(Rings::bulk_bytes(sharing.size()), 1), Reserved::later);
+  if (!region || !bulk) return nullptr;
   auto reach = std::make_shared<Reach>(std::dynamic_pointer_cast<ShmMemory>(std::move(memory)));
-  auto rings = std::make_shared<Rings>(std::move(region), sharing.size(), doorbells);
+  auto rings = std::make_shared<Rings>(std::move(region), std::move(bulk), sharing.size(), doorbells);
   return std::make_unique<PairsBackend>(std::move(rings), std::move(reach), std::move(known), std::move(places),
                                         ranks.rank());
 }
@@ -312,7 +372,7 @@ std::unique_ptr<Backend> shm_pairs_backend(Gathering& ranks, std::span<const int
 std::vector<std::unique_ptr<Backend>> shm_thread_pairs_backends(int ranks, std::span<Doorbell> doorbells) {
   std::vector<int> places(static_cast<std::size_t>(ranks));
   std::iota(places.begin(), places.end(), 0);
-  const auto rings = std::make_shared<Rings>(nullptr, places.size(), doorbells);
+  const auto rings = std::make_shared<Rings>(nullptr, nullptr, places.size(), doorbells);
   const auto reach = std::make_shared<Reach>();
   std::vector<std::unique_ptr<Backend>> backends;
   for (int rank = 0; rank < ranks; ++rank)

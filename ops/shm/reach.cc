@@ -20,7 +20,7 @@ ShmReach Reach::reach_of(std::span<const std::byte> bytes) const {
   if (threads_) return ShmReach::mapped;
   if (!memory_) return ShmReach::none;
   if (memory_->find(bytes.data(), bytes.size()).piece != PeerAddress::nowhere) return ShmReach::mapped;
-  return memory_->readable(std::span(&bytes, 1)) ? ShmReach::readable : ShmReach::none;
+  return memory_->readable({}) ? ShmReach::readable : ShmReach::none;
 }
 
 LaneAddress Reach::address_of(std::span<const std::byte> bytes) const {

@@ -23,6 +23,7 @@ namespace kolo {
 struct Showing {
   alignas(64) std::atomic<std::uint64_t> withdrawn;
   alignas(64) std::atomic<std::uint32_t> inside;
+  std::atomic<std::uint32_t> refused;  ///< the reader cannot copy what it was shown; until the owner has seen it
 };
 
 /// How the ranks of a node copy out of each other's memory: threads from anywhere, processes out of ShmMemory, which
@@ -35,6 +36,7 @@ class Reach final {
   /// shown.
   explicit Reach(std::shared_ptr<ShmMemory> memory) : threads_(false), memory_(std::move(memory)) {}
 
+  /// What others can try: what lies where they cannot read it they refuse.
   ShmReach reach_of(std::span<const std::byte> bytes) const;
   /// Of bytes that can be reached.
   LaneAddress address_of(std::span<const std::byte> bytes) const;

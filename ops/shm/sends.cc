@@ -3,15 +3,12 @@
 #include <bit>
 #include <utility>
 
+#include "ops/shm/chunk_layout.h"
+
 namespace kolo {
-namespace {
-
-constexpr std::int64_t piece = 256 << 10;
-
-}  // namespace
 
 ShmSends::ShmSends(std::shared_ptr<const Reach> reach, std::shared_ptr<const ShmKnown> known)
-    : reach_(std::move(reach)), chooser_(piece, 2, std::move(known)) {}
+    : reach_(std::move(reach)), chooser_(ShmTuning{}.chunk, 2, std::move(known)) {}
 
 std::optional<LaneAddress> ShmSends::begin(std::span<const std::byte> message) {
   const ShmReach reach = reach_->reach_of(message);

@@ -26,7 +26,7 @@ class ShmSends final {
   std::optional<LaneAddress> begin(std::span<const std::byte> message);
   /// The receiver has it.
   void end(std::span<const std::byte> message);
-  /// It was withdrawn.
+  /// It was withdrawn; or the receiver cannot copy it.
   void give_up(std::span<const std::byte> message);
 
  private:

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <atomic>
-#include <barrier>
 #include <functional>
 #include <numeric>
 #include <random>
@@ -12,12 +11,14 @@
 #include <vector>
 
 #include "ops/shm/pairs.h"
-#include "ops/shm/processes.h"
 #include "ops/shm/reach.h"
+#include "tests/ops/shm/as_processes.h"
 #include "tests/support/environment.h"
 
 namespace kolo {
 namespace {
+
+using testing::AsProcesses;
 
 std::vector<std::byte> message_of(std::size_t bytes, int seed) {
   std::vector<std::byte> result(bytes);
@@ -84,55 +85,10 @@ struct Boxes {
   std::vector<std::unique_ptr<Mailbox>> boxes;
 };
 
-/// What ranks that are threads tell each other.
-struct Told {
-  explicit Told(int ranks) : words(static_cast<std::size_t>(ranks)), all(ranks) {}
-  std::vector<std::vector<std::byte>> words;
-  std::barrier<> all;
-};
-
-class ThreadGathering final : public Gathering {
- public:
-  ThreadGathering(Told& told, int rank) : told_(told), rank_(rank) {}
-  int rank() const override { return rank_; }
-  int size() const override { return static_cast<int>(told_.words.size()); }
-  std::vector<std::vector<std::byte>> all(std::span<const std::byte> mine) override {
-    told_.words[static_cast<std::size_t>(rank_)].assign(mine.begin(), mine.end());
-    told_.all.arrive_and_wait();
-    auto words = told_.words;
-    told_.all.arrive_and_wait();
-    return words;
-  }
-  int lowest_on_node() override { return 0; }
-
- private:
-  Told& told_;
-  const int rank_;
-};
-
-/// Backends as of processes, all of them this one: what lies in `memory` is mapped, as from another process.
-struct AsProcesses {
-  explicit AsProcesses(int ranks) : shared(static_cast<std::size_t>(ranks)), pairs(shared.size()) {
-    Told told(ranks);
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < ranks; ++rank) {
-      threads.emplace_back([&, rank] {
-        ThreadGathering gathering(told, rank);
-        const auto place = static_cast<std::size_t>(rank);
-        shared[place] = shm_process_backend(gathering, {}, [](const std::string&) {});
-        pairs[place] = shm_pairs_backend(gathering, {}, {}, shared[place]->memory());
-      });
-    }
-    for (auto& thread : threads) thread.join();
-  }
-  MemorySource& memory(int rank) { return *shared[static_cast<std::size_t>(rank)]->memory(); }
-  std::vector<std::unique_ptr<Backend>> shared, pairs;
-};
-
 TEST(Mailbox, AWithdrawnSendIsNotReceived) {
   for (const auto& [bytes, way] :
-       {std::pair(std::size_t{10}, Way::copied), std::pair(std::size_t{500'000}, Way::copied),
-        std::pair(std::size_t{500'000}, Way::sent)}) {
+       {std::pair(std::size_t{10}, Way::copied), std::pair(std::size_t{3'000'000}, Way::copied),
+        std::pair(std::size_t{3'000'000}, Way::sent)}) {
     Boxes boxes(2, way);
     auto first = message_of(bytes, 1), second = message_of(bytes, 2), got = message_of(bytes, 0);
     Parcel a = parcel(true, {1}, 3, first), b = parcel(true, {1}, 3, second), r = parcel(false, {0}, 3, got);
@@ -150,7 +106,7 @@ TEST(Mailbox, AWithdrawnSendIsNotReceived) {
 /// Word of it waits behind a large message that fills the lane.
 TEST(Mailbox, AWithdrawnSendIsNotReceivedBeforeWordOfIt) {
   Boxes boxes(2, Way::sent);
-  auto large = message_of(500'000, 1), first = message_of(10, 2), second = message_of(10, 3);
+  auto large = message_of(3'000'000, 1), first = message_of(10, 2), second = message_of(10, 3);
   std::vector<std::byte> got_large(large.size()), got(first.size());
   Parcel a = parcel(true, {1}, 3, large), r = parcel(false, {0}, 3, got_large);
   Parcel b = parcel(true, {1}, 4, first), c = parcel(true, {1}, 4, second), s = parcel(false, {0}, 4, got);
@@ -172,8 +128,8 @@ TEST(Mailbox, AWithdrawnSendIsNotReceivedBeforeWordOfIt) {
 TEST(Mailbox, ASendWithdrawnInTheMiddleLeavesItsReceiveToTheNext) {
   for (const Way way : ways) {
     Boxes boxes(2, way);
-    auto first = message_of(500'000, 1), second = message_of(500'000, 2), small = message_of(5, 3);
-    std::vector<std::byte> got(500'000), got_small(5);
+    auto first = message_of(3'000'000, 1), second = message_of(3'000'000, 2), small = message_of(5, 3);
+    std::vector<std::byte> got(3'000'000), got_small(5);
     Parcel a = parcel(true, {1}, 3, first), b = parcel(true, {1}, 3, second), c = parcel(true, {1}, 4, small);
     Parcel r = parcel(false, {0}, 3, got), s = parcel(false, {0}, 4, got_small);
     boxes[1].post(r);
@@ -197,8 +153,8 @@ TEST(Mailbox, ASendWithdrawnInTheMiddleLeavesItsReceiveToTheNext) {
 TEST(Mailbox, AReceiveWithdrawnInTheMiddleIsWrittenNoMore) {
   for (const Way way : ways) {
     Boxes boxes(2, way);
-    auto first = message_of(500'000, 1), second = message_of(500'000, 2);
-    std::vector<std::byte> got(500'000), next(500'000);
+    auto first = message_of(3'000'000, 1), second = message_of(3'000'000, 2);
+    std::vector<std::byte> got(3'000'000), next(3'000'000);
     Parcel a = parcel(true, {1}, 3, first), b = parcel(true, {1}, 3, second);
     Parcel r = parcel(false, {0}, 3, got), s = parcel(false, {0}, 3, next);
     boxes[1].post(r);
@@ -263,8 +219,8 @@ TEST(Mailbox, WhatIsWithdrawnIsNotBelievedBeforeWordOfIt) {
 void withdraw_at_random(Boxes& boxes, const std::function<std::shared_ptr<std::byte>(std::size_t)>& allocate,
                         std::uint64_t seed) {
   SCOPED_TRACE("KOLO_TEST_SEED=" + std::to_string(seed));
-  constexpr std::size_t bytes = 300'000;
-  constexpr int messages = 300;
+  constexpr std::size_t bytes = 3'000'000;
+  constexpr int messages = 100;
   std::atomic<bool> sent{false};
   int withdrawn = 0, received = 0;
   std::thread sender([&] {

@@ -11,7 +11,7 @@
 namespace kolo::bench {
 namespace {
 
-/// Spins like a thread that drives a session, then yields.
+/// Spins, then yields, like a thread that drives operations which poll in a session.
 class Spinner {
  public:
   explicit Spinner(bool yields) : spins_(yields ? most : 0) {}
@@ -25,7 +25,7 @@ class Spinner {
   }
 
  private:
-  static constexpr int most = 20'000;  // some hundred microseconds
+  static constexpr int most = 500;  // some twenty microseconds
   int spins_;
 };
 
