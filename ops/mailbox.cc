@@ -10,7 +10,7 @@ namespace kolo {
 namespace {
 
 constexpr std::size_t most_in_a_pass = 1 << 20;  // bytes read from one rank
-constexpr std::size_t fetched = 1 << 20;                 // of a message, before it is another one's turn
+constexpr std::size_t fetched = 1 << 20;         // of a message, before it is another one's turn
 
 }  // namespace
 

@@ -11,7 +11,8 @@ namespace {
 
 constexpr std::size_t counters = 4 << 10, piece = 128 << 10;
 // Of a message, as ShmTuning has it.
-constexpr auto spills = static_cast<std::size_t>(ShmTuning{}.spills), large = static_cast<std::size_t>(ShmTuning{}.large);
+constexpr auto spills = static_cast<std::size_t>(ShmTuning{}.spills),
+               large = static_cast<std::size_t>(ShmTuning{}.large);
 
 void copy_by(StorePolicy& policy, std::byte* to, const std::byte* from, std::size_t bytes) {
   const CopyTo way = policy.choose(bytes);

@@ -120,8 +120,9 @@ class PairOperation final : public Operation {
     if (bytes.size() < ShmSends::large) return move(bytes);
     if (stage_ == Stage::begins) {
       const auto address = refused_ ? std::nullopt : lane_->sends.begin(bytes);
-      announcement_ = {address.value_or(LaneAddress{}),
-                       address ? How::copied : lane_->bulk.reserve() ? How::bulk : How::ring};
+      announcement_.address = address.value_or(LaneAddress{});
+      announcement_.how = How::copied;
+      if (!address) announcement_.how = lane_->bulk.reserve() ? How::bulk : How::ring;
       method_ = address ? "copied" : "ring";
       done_ = 0;
       stage_ = Stage::announces;
@@ -170,8 +171,7 @@ class PairOperation final : public Operation {
   /// A piece of them. Whether that was the last; also if they cannot be copied.
   bool copy(std::span<std::byte> bytes) {
     const auto part = bytes.subspan(done_, std::min(piece, bytes.size() - done_));
-    const auto fetched =
-        lane_->reach->fetch(lane_->sender, lane_->showing, announcement_.address, done_, part, 0);
+    const auto fetched = lane_->reach->fetch(lane_->sender, lane_->showing, announcement_.address, done_, part, 0);
     if (fetched == ByteLane::Fetched::withdrawn)
       throw Error(ErrorCode::aborted, "the sender has left, or freed what it sends");
     refused_ = fetched == ByteLane::Fetched::impossible;
@@ -361,7 +361,8 @@ std::unique_ptr<Backend> shm_pairs_backend(Gathering& ranks, std::span<const int
     sharing.push_back(static_cast<int>(rank));
   }
   auto region = shared_region(ranks, sharing, Rings::bytes(sharing.size()));
-  auto bulk = shared_region(ranks, sharing, std::max<std::size_t>(Rings::bulk_bytes(sharing.size()), 1), Reserved::later);
+  auto bulk =
+      shared_region(ranks, sharing, std::max<std::size_t>(Rings::bulk_bytes(sharing.size()), 1), Reserved::later);
   if (!region || !bulk) return nullptr;
   auto reach = std::make_shared<Reach>(std::dynamic_pointer_cast<ShmMemory>(std::move(memory)));
   auto rings = std::make_shared<Rings>(std::move(region), std::move(bulk), sharing.size(), doorbells);

@@ -19,7 +19,7 @@ constexpr auto rest = 10s;          // so long sleeps whoever has had nothing in
 constexpr auto longest_preemption = 500ms;  // of a thread that is about to ring
 constexpr std::chrono::nanoseconds polling_nap = 1ms;
 constexpr int eager_passes = 64;
-constexpr auto before_yields = 20us;
+constexpr std::chrono::nanoseconds before_yields = 20us;
 constexpr auto between_yields = 200us;  // beside processes that fill all cores each costs milliseconds
 
 std::vector<InFlight> list(const PendingQueue& queue) {
@@ -278,10 +278,10 @@ void Driver::drive_until(Flag& reached, Clock::time_point deadline) {
     moved = cycle(now);
     if (now >= deadline) return;
     if (moved) continue;
-    const auto idle = now - idle_since;
-    if (idle >= before_yields && cycle_.operations_poll()) {
+    const std::chrono::nanoseconds idle = now - idle_since, spin = std::chrono::microseconds(config_.spin_us);
+    if (idle >= std::min(spin, before_yields) && cycle_.operations_poll()) {
       sched_yield();  // only polling moves the data, and the rank that is waited for may need this core
-    } else if (idle < std::chrono::microseconds(config_.spin_us)) {
+    } else if (idle < spin) {
       pause();
     } else {
       const auto ticket = doorbell.arm();

@@ -85,7 +85,7 @@ std::shared_ptr<const ShmKnown> forced(ShmWay way) {
 }
 
 /// Around what pieces, rings and chunks hold.
-constexpr std::size_t sizes[]{65'535,    65'536,    100'001,   131'072,   131'073,  262'144,
+constexpr std::size_t sizes[]{65'535,    65'536,    100'001,   131'072,   131'073,   262'144,
                               1'048'577, 2'097'152, 2'097'153, 5'000'001, 8'388'608, 9'000'001};
 
 TEST(ShmPairs, EverySizeGoesByEveryWay) {

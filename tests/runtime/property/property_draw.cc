@@ -417,7 +417,8 @@ class Draw {
   void finish(PropertyStep& step) {
     for (PropertyOp& op : step.ops) op.id = next_id_++;
     for (PropertyOp& op : step.ops) {
-      if (op.by_tag() && op.trouble == Trouble::none && mix(op.seed, 1, 10) % 6 == 0) resize(op);
+      const bool sends = op.by_tag() || op.call == Call::send_recv;
+      if (sends && op.trouble == Trouble::none && mix(op.seed, 1, 10) % 6 == 0) resize(op);
     }
     receive_from_any(step);
     program_.steps.push_back(std::move(step));
