@@ -32,7 +32,7 @@ namespace kolo::train {
 namespace {
 
 /// Defaults of settings for training, unless the environment sets them: ranks of varying speed wait less for each other
-/// with several buckets, and if a short wait does not put a core to sleep.
+/// with several buckets, and if a short wait does not put a core to sleep. From there on the threshold is tuned.
 constexpr std::array<std::pair<const char*, const char*>, 2> own_defaults{
     {{"KOLO_FUSION_BYTES", "1M"}, {"KOLO_SPIN_US", "1000"}}};
 
@@ -41,6 +41,7 @@ Config settings_of_environment(std::optional<std::string>& problem) {
   try {
     std::vector<std::string> unknown;
     Config config = Config::from_environment(&unknown);
+    if (!config.fusion_bytes_set && config.fusion_tuning == "auto") config.set("KOLO_FUSION_TUNING", "on");
     for (const auto& [variable, value] : own_defaults) {
       if (std::getenv(variable) == nullptr) config.set(variable, value);
     }

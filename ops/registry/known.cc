@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -27,9 +30,21 @@ void refuse(const Config& config, const std::string& path, const std::string& wh
                      path, why));
 }
 
+constexpr std::uintmax_t largest_file = 1 << 20;  // bytes, many times what has ever been noted
+
 /// The machine, in a line, and what the file holds; empty if there is none.
 std::string read_file(const Config& config, const std::string& path) {
   if (path.empty()) return "";
+  std::error_code error;
+  const bool is_file = std::filesystem::is_regular_file(path, error);
+  if (!is_file && std::filesystem::exists(path, error)) {  // to open a pipe may wait for ever
+    refuse(config, path, "it is no file");
+    return "";
+  }
+  if (is_file && std::filesystem::file_size(path, error) > largest_file) {
+    refuse(config, path, "it is too large for one");
+    return "";
+  }
   std::ifstream file(path);
   std::ostringstream text;
   text << machine_name() << '\n' << file.rdbuf();

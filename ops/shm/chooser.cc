@@ -8,7 +8,7 @@ namespace {
 
 // Jobs of a class that goes by the ring, of which one looks whether tensors lie elsewhere now.
 constexpr int period = 32;
-constexpr int most_rounds = 5;
+constexpr int most_rounds = 5, rounds_of_large = 3;  // from 64 MiB on chance changes little, and trials take long
 constexpr std::array<float, most_rounds> tolerated{3.0F, 1.5F, 1.25F, 1.15F, 1};  // times the fastest, after each round
 constexpr float clearly_faster = 0.97F;  // of the time of what was tried first, so that chance changes nothing
 // The same of messages. Two ranks that send each other something choose by themselves, and lose much where one goes by
@@ -119,7 +119,9 @@ ShmChooser::Answer ShmChooser::begin_trial(Class& one, const Contest& contest) {
 }
 
 /// The time of the trial that comes next in the contest; at the end of a round the slow ones are dropped.
-void ShmChooser::take(Contest& contest, bool messages, float seconds) {
+void ShmChooser::take(Contest& contest, const ShmClass& of, float seconds) {
+  const bool messages = of.kind == OpKind::send_recv;
+  const int rounds = of.size_bits > 26 ? rounds_of_large : most_rounds;
   auto& left = contest.left;
   left[contest.next++].seconds.push_back(seconds);
   if (contest.next < left.size()) return;
@@ -128,7 +130,7 @@ void ShmChooser::take(Contest& contest, bool messages, float seconds) {
   ++contest.rounds;
   const auto better = [](const Candidate& a, const Candidate& b) { return fastest(a.seconds) < fastest(b.seconds); };
   const float best = fastest(std::ranges::min_element(left, better)->seconds);
-  if (contest.rounds < most_rounds) {
+  if (contest.rounds < rounds) {
     std::erase_if(left, [&](const Candidate& one) { return fastest(one.seconds) > limit * best; });
     return;
   }
@@ -146,7 +148,7 @@ ShmChooser::Answer ShmChooser::answer(const ShmClass& of, const Said& all) {
   one.last = all.place;
   if (one.trial_place && all.trial.complete()) {
     const std::chrono::duration<float> took = all.trial.ended - all.trial.begun;
-    take(contest(of, one, *one.trial_place), of.kind == OpKind::send_recv, took.count());
+    take(contest(of, one, *one.trial_place), of, took.count());
     one.trial_place.reset();
     one.trial = {};
   }

@@ -108,7 +108,7 @@ class ShmChooser final {
   Contest& contest(const ShmClass& of, Class& one, ShmPlace place) const;
   static Answer begin_trial(Class& one, const Contest& contest);
   std::vector<ShmChoice> candidates(const ShmClass& of, ShmPlace place) const;
-  static void take(Contest& contest, bool messages, float seconds);
+  static void take(Contest& contest, const ShmClass& of, float seconds);
 
   std::int64_t ring_;
   std::optional<ShmWay> forced_;

@@ -277,7 +277,7 @@ class Rings final {
   }
   BulkRing bulk(std::size_t from, std::size_t to, std::size_t peer) {
     make();
-    const std::size_t bytes = BulkRing::bytes(ranks_);
+    const std::size_t bytes = bulk_ ? BulkRing::bytes(ranks_) : 0;
     return {bulk_, (from * ranks_ + to) * bytes, bytes, doorbells_.empty() ? nullptr : &doorbells_[peer]};
   }
   /// What `from` shows `to`.
@@ -292,8 +292,9 @@ class Rings final {
 
   void make() {
     std::call_once(made_, [&] {
-      if (!region_) region_ = heap_region(bytes(ranks_));
-      if (!bulk_) bulk_ = heap_region(std::max<std::size_t>(bulk_bytes(ranks_), 1));
+      if (region_) return;
+      region_ = heap_region(bytes(ranks_));
+      if (bulk_bytes(ranks_) > 0) bulk_ = heap_region(bulk_bytes(ranks_));
     });
   }
 
@@ -361,9 +362,9 @@ std::unique_ptr<Backend> shm_pairs_backend(Gathering& ranks, std::span<const int
     sharing.push_back(static_cast<int>(rank));
   }
   auto region = shared_region(ranks, sharing, Rings::bytes(sharing.size()));
-  auto bulk =
-      shared_region(ranks, sharing, std::max<std::size_t>(Rings::bulk_bytes(sharing.size()), 1), Reserved::later);
-  if (!region || !bulk) return nullptr;
+  const std::size_t bulk_bytes = Rings::bulk_bytes(sharing.size());  // other nodes may have other numbers of ranks
+  auto bulk = shared_region(ranks, sharing, std::max<std::size_t>(bulk_bytes, 1), Reserved::later);
+  if (!region) return nullptr;
   auto reach = std::make_shared<Reach>(std::dynamic_pointer_cast<ShmMemory>(std::move(memory)));
   auto rings = std::make_shared<Rings>(std::move(region), std::move(bulk), sharing.size(), doorbells);
   return std::make_unique<PairsBackend>(std::move(rings), std::move(reach), std::move(known), std::move(places),

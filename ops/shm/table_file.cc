@@ -77,16 +77,16 @@ std::string text_of_tables(const std::map<int, ShmTable>& tables, const std::str
   return text + fmt::format("{} rows\n", rows);
 }
 
-std::map<int, ShmTable> tables_of_text(const std::string& text, const std::string& machine) {
-  std::istringstream lines(text);
+namespace {
+
+void take_text(std::istream& lines, const std::string& machine, std::map<int, ShmTable>& tables) {
   std::string line;
   if (!std::getline(lines, line) || line != title) refuse("it is no tuning file of this format");
   if (!std::getline(lines, line) || line != version) refuse(fmt::format("it is of {}, and this is {}", line, version));
   if (!std::getline(lines, line) || line != "machine " + machine)
     refuse(fmt::format("it is of {}, and this is {}", line, machine));
-  std::map<int, ShmTable> tables;
   for (std::size_t rows = 0; std::getline(lines, line); ++rows) {
-    if (line == fmt::format("{} rows", rows)) return tables;
+    if (line == fmt::format("{} rows", rows)) return;
     Words words(line);
     const auto ranks = static_cast<int>(words.number(2, 1 << 20));
     ShmClass of{words.kind()};
@@ -100,6 +100,17 @@ std::map<int, ShmTable> tables_of_text(const std::string& text, const std::strin
     tables[ranks][{of, place}] = choice;
   }
   refuse("its end is missing");
+}
+
+}  // namespace
+
+std::map<int, ShmTable> tables_of_text(const std::string& text, const std::string& machine) {
+  std::istringstream lines(text);
+  std::map<int, ShmTable> tables;
+  do {
+    take_text(lines, machine, tables);
+  } while (lines.peek() != std::istringstream::traits_type::eof());
+  return tables;
 }
 
 }  // namespace kolo

@@ -57,7 +57,8 @@ class TwoLevelBackend final : public Backend {
     const NodePlacement& placement = levels_->placement;
     const std::size_t ranks = placement.places.size();
     if (signature.kind == OpKind::all_to_all && placement.cells() != ranks) return false;
-    if (has_blocks(signature.kind) && placement.cells() > 2 * ranks) return false;  // most would be padding
+    // Most would be padding; but within a node nothing else adds in this order.
+    if (has_blocks(signature.kind) && placement.cells() > 2 * ranks && !world_.introduced) return false;
     return !reduces(signature.kind) || (reducible(signature) && carried_type(signature));
   }
   std::unique_ptr<Operation> start(const Bucket& bucket) override {
@@ -116,6 +117,10 @@ class TwoLevelBackend final : public Backend {
   }
   std::shared_ptr<MemorySource> memory() override {
     return levels_->intra_node ? levels_->intra_node->memory() : nullptr;
+  }
+  std::string findings() const override {
+    return (levels_->intra_node ? levels_->intra_node->findings() : "") +
+           (levels_->inter_node ? levels_->inter_node->findings() : "");
   }
   std::uint64_t staged_bytes() const override {
     std::uint64_t sum = levels_->staged_bytes;

@@ -47,7 +47,7 @@ class DomainsBackend final : public Backend {
   }
   std::uint64_t staged_bytes() const override { return flat_.staged_bytes() + sums_.staged_bytes(); }
   std::shared_ptr<MemorySource> memory() override { return flat_.memory(); }
-  std::string findings() const override { return flat_.findings(); }
+  std::string findings() const override { return flat_.findings() + sums_.findings(); }
   void abandon() noexcept override {
     flat_.abandon();
     sums_.abandon();

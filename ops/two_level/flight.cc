@@ -54,6 +54,7 @@ bool TwoLevelFlight::advance(bool& moved) {
     if (!complete && !running.operation->moved()) return false;
     levels_.budget.spend(static_cast<std::int64_t>(running.bucket->bytes()));  // its own budget may be spent
     moved = true;
+    if (complete) note_method(*running.operation);
     return complete;
   });
   if (!running_.empty()) return false;
@@ -67,6 +68,12 @@ bool TwoLevelFlight::advance(bool& moved) {
     }
   }
   return true;
+}
+
+/// Who measures waits until nothing is a trial.
+void TwoLevelFlight::note_method(const Operation& complete) {
+  const std::string_view method = complete.method();
+  if (!method.empty() && !moved_by_.starts_with("trial:")) moved_by_ = method;
 }
 
 bool TwoLevelFlight::needs_polling() const {

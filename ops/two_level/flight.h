@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include <kolo/backend.h>
@@ -82,6 +83,8 @@ class TwoLevelFlight final {
   bool advance(bool& moved);
   bool needs_polling() const;
   bool staged() const;
+  /// Of the collectives that are complete: the last one that says how it moved, but for one that was a trial.
+  std::string_view moved_by() const { return moved_by_; }
 
   // ---- for methods: what travels
 
@@ -136,6 +139,7 @@ class TwoLevelFlight final {
 
   const BucketTensor& first_tensor() const { return bucket_.tensors[chunk_.position.tensor]; }
   void count_staged(std::int64_t elements);
+  void note_method(const Operation& complete);
   const TwoLevelMethod& method() const { return *two_level_method(signature().kind); }
 
   TwoLevels& levels_;
@@ -145,6 +149,7 @@ class TwoLevelFlight final {
   Stage stage_ = Stage::waiting;
   HostBuffer staging_;
   std::vector<Running> running_;
+  std::string_view moved_by_;  // valid for ever
 };
 
 /// Of methods that need nothing done.

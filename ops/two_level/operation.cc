@@ -31,6 +31,15 @@ bool TwoLevelOperation::needs_polling() const {
   return std::ranges::any_of(chunks_, [](const TwoLevelFlight& flight) { return flight.needs_polling(); });
 }
 
+/// Of what is complete.
+const char* TwoLevelOperation::method() const {
+  std::string_view method;
+  for (const TwoLevelFlight& flight : chunks_) {
+    if (!flight.moved_by().empty() && !method.starts_with("trial:")) method = flight.moved_by();
+  }
+  return method.empty() ? "" : method.data();
+}
+
 bool TwoLevelOperation::step() {
   using Stage = TwoLevelFlight::Stage;
   moved_ = false;

@@ -25,6 +25,7 @@ class TwoLevelOperation final : public Operation {
   bool needs_polling() const override;
   bool moved() const override { return moved_; }
   bool holds_backend() const override { return spread_ < chunks_.size(); }
+  const char* method() const override;
 
  private:
   bool start_next();

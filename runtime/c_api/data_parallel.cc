@@ -37,6 +37,7 @@ DataParallelOptions parallel_options(const kolo_data_parallel_options* given, si
   if (given->order) options.order.assign(given->order, given->order + count);
   if (given->shards_from != 0) options.shards_from = given->shards_from;
   options.timeout_seconds = timeout_of(given->timeout_seconds);
+  options.adopts = given->adopts != 0;
   return options;
 }
 

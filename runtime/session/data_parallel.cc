@@ -12,6 +12,7 @@
 #include <kolo/session.h>
 
 #include "runtime/session/gradient_priorities.h"
+#include "runtime/session/parts.h"
 #include "runtime/session/step_count.h"
 #include "runtime/session/wire.h"
 
@@ -60,6 +61,10 @@ class DataParallel::Parts {
     }
     set_priorities();
     if (options_.wire) make_wires();
+    for (std::size_t i = 0; options_.adopts && i < entries_.size(); ++i) {
+      if (!options_.wire) try_to_adopt(session, entries_[i].tensor.gradient);
+      if (shards_[i].split) try_to_adopt(session, entries_[i].tensor.value);
+    }
     count_.emplace(session, StepCount::Options{.counts = options_.counts,
                                                .divides = options_.wire.has_value(),
                                                .ranks = ranks_,

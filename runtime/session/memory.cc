@@ -50,6 +50,15 @@ Memory World::allocate(std::size_t bytes, Device device) {
   return allocate_memory(memory_sources(backends()), bytes, device);
 }
 
+void try_to_adopt(Session& session, const Tensor& tensor) {
+  constexpr std::size_t few = 64 << 10;
+  if (!tensor.data || tensor.bytes() < few || tensor.device.kind != DeviceKind::cpu) return;
+  try {
+    session.adopt(tensor.data, tensor.bytes());
+  } catch (const Error&) {  // of another kind, adopted already, or there is no more
+  }
+}
+
 GradientArena::GradientArena(Session& session, DType dtype, std::span<const Shape> shapes, Device device)
     : dtype_(dtype) {
   std::int64_t elements = 0;

@@ -1,6 +1,7 @@
 // What kolo-bench --tune finds out, and notes in a file that sessions read.
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <string>
@@ -62,6 +63,33 @@ TEST_F(BenchTune, AFileThatIsNoneIsRefusedAndDoesNoHarm) {
   const auto missing = bench(folder_, 2, "all_reduce -b 64K -e 64K -n 3", "KOLO_TUNING=/nowhere/tuning");
   EXPECT_EQ(missing.code, 0);
   EXPECT_NE(missing.err.find("the tuning file /nowhere/tuning is not used: it cannot be read"), std::string::npos);
+}
+
+TEST_F(BenchTune, WhatIsNoFileIsNotOpened) {
+  const std::string pipe = file(), run = "all_reduce -b 64K -e 64K -n 3", refused = " is not used: it is ";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const auto ended = bench(folder_, 2, run, "KOLO_TUNING=" + pipe);
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_NE(ended.err.find(refused + "no file"), std::string::npos) << ended.err;
+  write_file(folder_ / "large", std::string(2 << 20, 'x'));
+  const auto large = bench(folder_, 2, run, "KOLO_TUNING=" + (folder_ / "large").string());
+  EXPECT_EQ(large.code, 0) << large.err;
+  EXPECT_NE(large.err.find(refused + "too large"), std::string::npos) << large.err;
+}
+
+TEST_F(BenchTune, RanksThatShareSeveralCachesTune) {
+  const std::string environment = "KOLO_FAKE_DOMAINS=2,1 KOLO_TUNING=" + file();
+  const auto ended = bench(folder_, 3, "--tune -b 512K -e 512K", environment);
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const std::string text = read_file(file());
+  EXPECT_NE(text.find("\n3 all_gather "), std::string::npos) << text;
+  EXPECT_NE(text.find("\n2 reduce_scatter "), std::string::npos) << "of those that share one" << text;
+  const auto read = bench(folder_, 3, "all_reduce --direct -b 512K -e 512K -n 5 --format json", environment);
+  ASSERT_EQ(read.code, 0) << read.err;
+  EXPECT_EQ(read.err.find("tuning"), std::string::npos) << read.err;
+  const auto result = read.json().at("results").at(0);
+  EXPECT_EQ(result.at("wrong"), 0);
+  EXPECT_FALSE(result.at("method").get<std::string>().starts_with("trial"));
 }
 
 TEST_F(BenchTune, AHomeThatCannotBeWrittenIsNoError) {

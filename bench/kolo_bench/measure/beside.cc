@@ -73,6 +73,7 @@ Result measure_beside(BenchContext& context, const Work& work, Asynchronous& lar
   const Options& options = context.options();
   const Schedule schedule = schedule_for(options, static_cast<std::int64_t>(work.bytes_in()), false);
   for (std::int64_t i = 0; i < schedule.warm_up; ++i) large.run();
+  run_until_settled(ranks, large);
   std::vector<double> alone_us, beside_us, small_us;
   for (std::int64_t i = 0; i < schedule.iterations; ++i) {
     ranks.barrier();

@@ -226,8 +226,9 @@ std::optional<std::int64_t> BenchContext::wrong_elements(const Work& work, Candi
 }
 
 Checker BenchContext::checker(const Work& work, bool any_order, std::uint64_t seed) {
-  // Across nodes, and by NCCL, partial sums are added in another order than within one.
-  const bool in_rank_order = one_node_ && !report_.world.backend.starts_with("nccl");
+  // Across nodes and caches, and by NCCL, partial sums are added in another order than between ranks that share one.
+  const std::string& backend = report_.world.backend;
+  const bool in_rank_order = one_node_ && (backend == "shm" || backend == "local");
   const Signature& how = work.signature;
   const bool rounds = !in_rank_order && options_.device != DeviceKind::cpu && how.op == ReduceOp::average &&
                       !std::has_single_bit(static_cast<unsigned>(ranks_.size()));

@@ -4,8 +4,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
+#include <ctime>
 
 #include "bench/kolo_bench/measure/context.h"
 #include "bench/kolo_bench/measure/sums.h"
@@ -13,45 +12,43 @@
 namespace kolo::bench {
 namespace {
 
-/// A computation of any length, on data in the L1 cache.
+/// A computation of any length, on data in the L1 cache. Its length is that of the thread's own time on a core: how
+/// fast the core is, and what else runs there, changes neither.
 class Computation {
  public:
-  Computation() : values_(1024, 1.0f) {
-    constexpr int repetitions = 2000;
-    us_per_repetition_ = 1e9;
-    for (int attempt = 0; attempt < 5; ++attempt) {
-      const auto begin = Clock::now();
-      repeat(repetitions);
-      us_per_repetition_ = std::min(us_per_repetition_, us_since(begin) / repetitions);
-    }
+  /// Returns how long it was.
+  double run(double us) {
+    const double begin = own_us();
+    while (own_us() < begin + us) repeat();
+    return own_us() - begin;
   }
-  std::int64_t repetitions_for(double us) const {
-    return std::max<std::int64_t>(1, std::llround(us / us_per_repetition_));
+
+ private:
+  static double own_us() {
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) / 1e3;
   }
-  void repeat(std::int64_t repetitions) {
-    for (std::int64_t i = 0; i < repetitions; ++i) {
+  /// Some microseconds.
+  void repeat() {
+    for (int i = 0; i < 100; ++i) {
       for (float& value : values_) value = value * 0.5f + 0.5f;
       asm volatile("" : : "r"(values_.data()) : "memory");
     }
   }
 
- private:
-  std::vector<float> values_;
-  double us_per_repetition_;
+  std::vector<float> values_ = std::vector<float>(1024, 1.0f);
 };
 
 struct Overlapped {
   std::vector<double> overall_us, compute_us;
 };
 
-void run_once(const Ranks& ranks, Asynchronous& candidate, Computation& computation, std::int64_t repetitions,
-              Overlapped& times) {
+void run_once(const Ranks& ranks, Asynchronous& candidate, Computation& computation, double us, Overlapped& times) {
   ranks.barrier();
   const auto begin = Clock::now();
   candidate.start();
-  const auto computing = Clock::now();
-  computation.repeat(repetitions);
-  times.compute_us.push_back(us_since(computing));
+  times.compute_us.push_back(computation.run(us));
   candidate.finish();
   times.overall_us.push_back(us_since(begin));
 }
@@ -70,7 +67,7 @@ Result measure_overlap(BenchContext& context, const Work& work, const std::vecto
     for (std::size_t c = 0; c < candidates.size(); ++c) {
       const bool checked = c == 0 && i + 1 == schedule.iterations;
       if (checked) last.before();
-      run_once(ranks, *candidates[c], computation, computation.repetitions_for(percentiles(pure[c].us).p50), times[c]);
+      run_once(ranks, *candidates[c], computation, percentiles(pure[c].us).p50, times[c]);
       if (checked) last.after();
     }
   }

@@ -79,7 +79,7 @@ class Tuning {
   void check(const std::string& path) const {
     const Config& config = context_.config();
     if (ranks_.size() < 2) throw UsageError("--tune needs two ranks at least; start them with mpirun -np 2");
-    if (context_.world().backend != "shm") {
+    if (context_.world().backend != "shm" && context_.world().backend != "domains") {
       throw UsageError(
           fmt::format("--tune is for ranks that share memory (these use the backend {}); start them on one "
                       "node, without KOLO_BACKEND",
@@ -153,7 +153,8 @@ class Tuning {
 
   void write(const std::string& path) const {
     const auto& backends = context_.world_of_ranks().backends();
-    const auto found = std::ranges::find_if(backends, [](const auto& one) { return one->name() == "shm"; });
+    const auto found =
+        std::ranges::find_if(backends, [&](const auto& one) { return one->name() == context_.world().backend; });
     if (path.empty()) return cli::print("# written nowhere, as KOLO_TUNING says\n");
     try {
       std::error_code ignored;

@@ -33,7 +33,7 @@ struct TensorShard {
   bool split = false;  ///< other ranks update the rest
 };
 
-/// All must be equal on every rank, except `allocate`.
+/// All must be equal on every rank, except `allocate` and `adopts`.
 struct DataParallelOptions {
   Group group{};                     ///< the ranks that train together; matched by names
   std::string prefix{};              ///< of all names: two DataParallel of one session and group need different ones
@@ -43,6 +43,10 @@ struct DataParallelOptions {
   std::vector<std::size_t> order{};  ///< in which gradients become ready, more or less; empty: from last to first
   /// Gradients with at least this many elements are reduce-scattered, and each rank updates its shard (ZeRO-1).
   std::size_t shards_from = std::numeric_limits<std::size_t>::max();
+  /// The session adopts gradients, and values that are gathered, in the program's host memory, so that nothing of them
+  /// is copied within a node; what it cannot adopt stays as it is. See Session::adopt(): their memory outlives the
+  /// session, and no thread may write to it during the constructor; a child of fork() shares it.
+  bool adopts = false;
   std::optional<double> timeout_seconds{};                             ///< of each operation
   std::function<Memory(std::size_t bytes, Device device)> allocate{};  ///< for the wire; empty: Session::allocate()
 };

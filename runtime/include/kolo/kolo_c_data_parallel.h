@@ -26,6 +26,7 @@ typedef struct kolo_data_parallel_options {
   const size_t* order;      ///< in which gradients become ready, one for each tensor; null: from last to first
   size_t shards_from;       ///< elements from which ZeRO-1 splits a gradient; 0: none is split
   double timeout_seconds;   ///< of each operation; 0: the session's
+  int adopts;               ///< 1: the session adopts what it can of the tensors' memory, which outlives it
 } kolo_data_parallel_options;
 
 /// One rank's part in the training of some tensors. Destroy it before its session. Use it from one thread at a time.

@@ -48,6 +48,8 @@ const Variant local{"local", local_backends},
     shm_reading_mapped = shm_with("shm_reading_mapped", testing::tiny_memory, true, ShmWay::read),
     shm_default_direct = shm_with("shm_default_direct", {}, true), domains_4 = at_caches("domains", shm, {0, 0, 1, 1}),
     domains_5 = at_caches("domains", shm_small, {0, 1, 0, 2, 1}),
+    domains_6 = at_caches("domains", shm, {0, 1, 1, 0, 2, 2}),
+    domains_7 = at_caches("domains", shm_small, {0, 1, 2, 2, 2, 2, 2}),
     domains_direct = at_caches("domains_direct", shm_direct, {1, 1, 0, 1});
 
 class ThreadHarness final : public Harness {
@@ -102,6 +104,8 @@ std::vector<HarnessFactory> harnesses() {
   factories.push_back(harness(3, shm_reading_mapped, 1, 10));
   factories.push_back(harness(4, domains_4, 2, 8));
   factories.push_back(harness(5, domains_5, 2, 20));
+  factories.push_back(harness(6, domains_6, 2, 20));
+  factories.push_back(harness(7, domains_7, 2, 20));
   factories.push_back(harness(4, domains_direct, 2, 20));
   return factories;
 }

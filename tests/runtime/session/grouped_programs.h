@@ -2,12 +2,17 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include <kolo/data_parallel.h>
 #include <kolo/session.h>
 
 #include "runtime/types/rank_set.h"
@@ -162,6 +167,52 @@ inline void reduce_adopted_memory(Session& session) {
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
     EXPECT_NE(std::string(error.what()).find("some of this memory has been adopted"), std::string::npos);
   }
+}
+
+/// The same of gradients and values that are trained; of a stack's memory nothing is adopted.
+inline void train_in_adopted_memory(Session& session) {
+  constexpr std::size_t count = 50'000;
+  struct Model {
+    alignas(4096) std::array<float, count> value, gradient, apart;
+  };
+  static std::array<std::unique_ptr<Model>, 16> models;  // which outlive the session
+  auto& model = models.at(static_cast<std::size_t>(session.rank()));
+  model = std::make_unique<Model>();
+  std::array<float, 20'000> local{}, of_local{};
+  model->value.fill(static_cast<float>(session.rank()));
+  const auto tensor = [](auto& floats) { return view(floats.data(), Shape{std::ssize(floats)}); };
+  DataParallel parallel(
+      session, {{"large", tensor(model->value), tensor(model->gradient)}, {"local", tensor(local), tensor(of_local)}},
+      {.shards_from = 30'000, .adopts = true});
+  parallel.broadcast();
+  for (int step = 1; step < 20; ++step) {
+    model->gradient.fill(static_cast<float>(step));
+    of_local.fill(static_cast<float>(step));
+    parallel.ready(1);
+    parallel.ready(0);
+    parallel.wait(0);
+    const TensorShard mine = parallel.shards()[0];
+    for (std::size_t i = mine.first; i < mine.first + mine.count; ++i) model->value[i] += model->gradient[i];
+    parallel.updated(0);
+    parallel.finish();
+    parallel.use(0);
+    const auto all = static_cast<float>(session.size());
+    ASSERT_EQ(std::ranges::count(model->value, all * static_cast<float>(step * (step + 1) / 2)),
+              std::ssize(model->value));
+    ASSERT_EQ(std::ranges::count(of_local, all * static_cast<float>(step)), std::ssize(of_local));
+  }
+  const auto is_adopted = [&](std::span<float> floats) {
+    try {
+      session.adopt(floats.data(), floats.size_bytes());
+      return false;
+    } catch (const Error& error) {
+      return std::string(error.what()).find("some of this memory has been adopted") != std::string::npos;
+    }
+  };
+  EXPECT_FALSE(is_adopted(model->apart));
+  const bool can = is_adopted(model->apart);  // not where no backend has such memory
+  EXPECT_EQ(is_adopted(model->gradient), can);
+  EXPECT_EQ(is_adopted(model->value), can && session.size() > 1) << "it is gathered";
 }
 
 /// Gradients side by side travel without being copied into staging.

@@ -29,6 +29,7 @@ inline const std::vector<SessionProgram> session_programs{
     {"ChangingStepsInManyBuckets", change_steps, 20'000},
     {"EveryRoot", broadcast_from_every_root},
     {"AdoptedMemory", reduce_adopted_memory},
+    {"TrainingInAdoptedMemory", train_in_adopted_memory},
     {"OneNameForAll", reuse_a_name},
     {"WrongArguments", agree_on_wrong_arguments},
     {"Collectives", [](Session& session) { run_collectives(session); }},
