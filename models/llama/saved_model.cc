@@ -109,10 +109,11 @@ void SavedModel::write(const fs::path& path, Model& values) const {
   if (model == "llama") texts.emplace(generation_name, "{\n  \"_from_model_config\": true\n}\n");
   texts[config_name] = config;
   for (const auto& [name, text] : texts) write_atomic_file(content.path() / name, text);
-  for (const std::string& name : names_in(folder)) {  // what others have put there is not lost
+  for (const std::string& name : names_in(folder)) {  // what others have put there meanwhile is not lost
     std::error_code error;
-    if (is_of_parameters(name) || texts.contains(name)) continue;
-    fs::rename(folder / name, content.path() / name, error);
+    if (is_of_model(name)) continue;  // of the older one
+    fs::create_hard_link(folder / name, content.path() / name, error);
+    if (error) fs::rename(folder / name, content.path() / name, error);  // a folder
     if (error) refuse_to_write(folder / name, error.message());
   }
   content.commit();

@@ -29,7 +29,8 @@ MemorySources memory_sources(const BackendList& backends);
 /// Session::allocate().
 Memory allocate_memory(const MemorySources& sources, std::size_t bytes, Device device);
 
-/// Session::adopt() of a tensor in host memory, if that can be, and it has not so few bytes that they are always copied.
+/// Session::adopt() of a tensor in host memory, if that can be, and it has not so few bytes that they are always
+/// copied.
 void try_to_adopt(Session& session, const Tensor& tensor);
 
 inline constexpr std::string_view reserved_prefix = "kolo.";  // of names that the runtime uses itself

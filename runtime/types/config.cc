@@ -183,7 +183,7 @@ const std::array<Setting, 24>& table() {
           &Config::shm_method, {"auto", "measure", "ring", "read", "mapped"}),
       text_setting("KOLO_TUNING",
                    "File in which kolo-bench --tune has noted what is fastest on this machine; none: no such file. "
-                   "(empty: kolo/tuning in the user's cache folder)",
+                   "(unset: kolo/tuning in the user's cache folder)",
                    false, &Config::tuning),
       text_setting(
           "KOLO_XPMEM",
@@ -338,7 +338,7 @@ std::string settings_help() {
   std::string text;
   for (const Setting& row : table()) {
     const auto value = row.print(Config());
-    text += fmt::format("  {:<28} {} (default: {}{}{})\n", row.variable, row.doc, value.empty() ? "none" : value,
+    text += fmt::format("  {:<28} {} (default: {}{}{})\n", row.variable, row.doc, value.empty() ? "unset" : value,
                         row.unit.empty() ? "" : " ", row.unit);
   }
   return text;
@@ -348,7 +348,7 @@ std::string settings_markdown() {
   std::string text = "| variable | default | unit | same on all ranks | what it does |\n|---|---|---|---|---|\n";
   for (const Setting& row : table()) {
     const auto value = row.print(Config());
-    text += fmt::format("| `{}` | {} | {} | {} | {} |\n", row.variable, value.empty() ? "none" : value, row.unit,
+    text += fmt::format("| `{}` | {} | {} | {} | {} |\n", row.variable, value.empty() ? "unset" : value, row.unit,
                         row.must_agree ? "yes" : "no", row.doc);
   }
   return text;

@@ -38,7 +38,9 @@ struct DataParallelOptions {
   Group group{};                     ///< the ranks that train together; matched by names
   std::string prefix{};              ///< of all names: two DataParallel of one session and group need different ones
   ReduceOp op = ReduceOp::sum;       ///< what becomes of gradients: sum, or average over the ranks
-  std::optional<DType> wire{};       ///< bf16 or f16: the type in which gradients, then all f32, travel
+  /// bf16 or f16: the type in which gradients, then all f32, travel. A sum arrives divided by what was expected: see
+  /// DataParallel::count(), by the number of ranks without it. gradient_scale() makes the mean of either.
+  std::optional<DType> wire{};
   bool counts = false;               ///< steps say what they count: see DataParallel::count()
   std::vector<std::size_t> order{};  ///< in which gradients become ready, more or less; empty: from last to first
   /// Gradients with at least this many elements are reduce-scattered, and each rank updates its shard (ZeRO-1).

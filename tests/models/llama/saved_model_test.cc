@@ -222,12 +222,16 @@ TEST(SavedModel, AFolderIsOldOrNew) {
   EXPECT_EQ(values_from(folder / "m"), llama.values);
   EXPECT_FALSE(fs::exists(folder / ".writing-m"));
   write_file(folder / "m/notes.txt", "mine");  // while a model was trained
+  fs::create_directory(folder / "m/more");
+  EXPECT_NE(error_of([&] { saved.write(folder / "m", llama.model); }, folder.path()), "no error");
+  EXPECT_EQ(read_file(folder / "m/notes.txt"), "mine") << "it is where it was";
   EXPECT_NE(error_of([&] { check_savable(folder / "m"); }), "no error");
   saved.stored = DType::f32;
   saved.companions.clear();
   saved.write(folder / "m", llama.model);
   EXPECT_EQ(read_file(folder / "m/notes.txt"), "mine");
-  EXPECT_EQ(read_file(folder / "m/tokenizer.json"), "{}");
+  EXPECT_TRUE(fs::is_directory(folder / "m/more"));
+  EXPECT_FALSE(fs::exists(folder / "m/tokenizer.json")) << "it is of the older model";
 }
 
 }  // namespace

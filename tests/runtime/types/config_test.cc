@@ -165,7 +165,7 @@ TEST(ConfigTest, TablesHaveARowForEverySetting) {
   }
   EXPECT_EQ(static_cast<std::size_t>(std::count(markdown.begin(), markdown.end(), '\n')), settings().size() + 2);
   EXPECT_NE(help.find("(default: 67108864 bytes)"), help.npos);
-  EXPECT_NE(help.find("(default: none)"), help.npos);
+  EXPECT_NE(help.find("(default: unset)"), help.npos);
 }
 
 TEST(ConfigTest, TheTableStandsInTheReadme) {
