@@ -248,6 +248,10 @@ OperationPtr Collectives::reduce_scatter_joined(const Tensors& outputs, const Te
   TORCH_CHECK(outputs.size() == inputs.size(), "reduce_scatter: ", outputs.size(), " outputs of ", inputs.size(),
               " inputs");
   if (inputs.empty()) return together({});
+  if (const Kinds in = kinds_of(inputs), out = kinds_of(outputs); in.are_mixed()) {
+    OperationPtr others = reduce_scatter_joined(out.others, in.others, reduction, seconds);
+    return together({std::move(others), reduce_scatter_joined(out.bools, in.bools, reduction, seconds)});
+  }
   Tensors ins, outs;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     check_tensor(inputs[i], "reduce_scatter");

@@ -87,7 +87,8 @@ C10dBackend::WorkPtr C10dBackend::start(Call call, Start&& start_operation) {
     const std::lock_guard lock(coalescing_mutex_);
     coalesced_.push_back(operation);
   }
-  const std::uint64_t sequence = c10d::isP2POp(call.type) ? sequence_.load() : ++sequence_;
+  const bool counts = !c10d::isP2POp(call.type) && call.type != OpType::COALESCED;  // its parts have counted themselves
+  const std::uint64_t sequence = counts ? ++sequence_ : sequence_.load();
   return c10::make_intrusive<C10dWork>(C10dWork::About{.operation = std::move(operation),
                                                        .news = news_,
                                                        .type = call.type,

@@ -41,6 +41,13 @@ Reduction suited(Reduction reduction, at::ScalarType type, const char* operation
   return reduction;
 }
 
+Kinds kinds_of(const Tensors& tensors) {
+  Kinds kinds;
+  for (const at::Tensor& tensor : tensors)
+    (tensor.scalar_type() == at::kBool ? kinds.bools : kinds.others).push_back(tensor);
+  return kinds;
+}
+
 OperationPtr Collectives::start(kolo::Handle handle, Tensors tensors, std::function<void()> finish) {
   Operation::Parts parts{.job = job_, .tensors = std::move(tensors), .finish = std::move(finish)};
   parts.handles.push_back(std::move(handle));
@@ -53,6 +60,10 @@ OperationPtr Collectives::together(std::vector<OperationPtr> operations) {
 
 OperationPtr Collectives::all_reduce(const Tensors& tensors, Reduction reduction, double seconds) {
   if (tensors.empty()) return together({});
+  if (const Kinds kinds = kinds_of(tensors); kinds.are_mixed()) {
+    OperationPtr others = all_reduce(kinds.others, reduction, seconds);
+    return together({std::move(others), all_reduce(kinds.bools, reduction, seconds)});
+  }
   const Tensors used = staged(tensors, "all_reduce");
   for (const at::Tensor& tensor : used) reduction = suited(reduction, tensor.scalar_type(), "all_reduce");
   const kolo::AllReduceOptions options{

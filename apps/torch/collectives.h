@@ -28,6 +28,12 @@ struct Reduction {
 /// The same for values of a type: of bool, a sum is whether there is one. Throws c10::Error where there is no such
 /// thing.
 Reduction suited(Reduction reduction, at::ScalarType type, const char* operation);
+/// The tensors of bool, and all others: sums of the two are different operations.
+struct Kinds {
+  Tensors others, bools;
+  bool are_mixed() const { return !others.empty() && !bools.empty(); }
+};
+Kinds kinds_of(const Tensors& tensors);
 
 /// The collectives of an ordered group of kolo's on tensors of torch's. Knows neither c10d nor Python.
 ///

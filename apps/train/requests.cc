@@ -1,5 +1,6 @@
 #include "apps/train/requests.h"
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 
@@ -19,7 +20,8 @@ void note(int signal) {
 Requests::Requests(bool signals, std::optional<double> max_minutes) : signals_(signals) {
   using Clock = std::chrono::steady_clock;
   if (max_minutes) {
-    const std::chrono::duration<double, std::ratio<60>> minutes(*max_minutes);
+    constexpr double most = 60. * 24 * 365 * 100;  // the clock's numbers end after 292 years
+    const std::chrono::duration<double, std::ratio<60>> minutes(std::min(*max_minutes, most));
     end_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(minutes);
   }
   if (!signals_) return;

@@ -8,6 +8,7 @@
 #include <system_error>
 #include <vector>
 
+#include "apps/cli/files.h"
 #include "apps/cli/flags.h"
 #include "models/data/token_stream.h"
 #include "models/tokenizer/trainer.h"
@@ -76,6 +77,20 @@ TokenizerOptions parse(int argc, const char* const* argv) {
   return options;
 }
 
+/// The files to learn from, but for the one that is written: it may be an older tokenizer in a folder of text.
+std::vector<fs::path> inputs_of(const TokenizerOptions& options, const fs::path& output) {
+  std::vector<fs::path> all;
+  for (const std::string& data : options.data) {
+    std::vector<fs::path> files = models::token_files(data);
+    std::erase_if(files, [&](const fs::path& path) { return cli::same_file(path.string(), output.string()); });
+    if (files.empty())
+      throw UsageError(
+          fmt::format("--data {} has no text but {}, which is written; give other files", data, output.string()));
+    all.insert(all.end(), files.begin(), files.end());
+  }
+  return all;
+}
+
 /// Counts a file's text. Returns its bytes.
 std::uint64_t count(const fs::path& path, models::TokenizerTrainer& trainer) {
   constexpr std::uint64_t most = 1 << 20;
@@ -95,27 +110,22 @@ void train_tokenizer(int argc, const char* const* argv) {
   if (cli::launched_rank() > 0) return;
   const TokenizerOptions options = parse(argc, argv);
   const fs::path file = fs::path(options.out) / "tokenizer.json";
+  const std::vector<fs::path> inputs = inputs_of(options, file);
   std::error_code error;
   fs::create_directories(options.out, error);
   if (error) models::refuse_to_write(file, error.message());
   models::AtomicFile output(file);  // what cannot be written is known before the work is done
   models::TokenizerTrainer trainer(options.settings);
-  std::size_t files = 0;
   std::uint64_t bytes = 0;
-  for (const std::string& data : options.data) {
-    for (const fs::path& path : models::token_files(data)) {
-      bytes += count(path, trainer);
-      ++files;
-    }
-  }
+  for (const fs::path& path : inputs) bytes += count(path, trainer);
   const models::TokenizerDefinition trained = trainer.train();
   const std::string text = json_of(trained);
   output.write(text.data(), text.size());
   output.commit();
   const std::string_view fewer =
       trained.size() < options.settings.vocabulary ? ", and no pair is left that occurs often enough for more" : "";
-  cli::print(fmt::format("{}: {} tokens of {} bytes in {} file{}{}\n", file.string(), trained.size(), bytes, files,
-                         files == 1 ? "" : "s", fewer));
+  cli::print(fmt::format("{}: {} tokens of {} bytes in {} file{}{}\n", file.string(), trained.size(), bytes,
+                         inputs.size(), inputs.size() == 1 ? "" : "s", fewer));
 }
 
 std::string tokenizer_help() {

@@ -175,9 +175,11 @@ void CheckpointStore::remove_leftovers() const {
 }
 
 std::string CheckpointStore::set_aside(const StoredCheckpoint& checkpoint, std::string_view word) const {
-  std::string name = fmt::format("{}-{}", word, checkpoint.folder.filename().string());
+  const std::string first = fmt::format("{}-{}", word, checkpoint.folder.filename().string());
+  std::string name = first;
   std::error_code ignored;
-  fs::remove_all(folder_ / name, ignored);
+  for (int number = 2; fs::exists(fs::symlink_status(folder_ / name, ignored)); ++number)
+    name = fmt::format("{}-{}", first, number);
   rename_folder(checkpoint.folder, folder_ / name);
   return name;
 }

@@ -66,8 +66,8 @@ class CheckpointStore {
   /// Removes unfinished checkpoints of writers that were interrupted. Errors: ModelError, as list().
   void remove_leftovers() const;
 
-  /// Takes a checkpoint out of the list, without deleting it: "unusable-step-000000120" with the word "unusable".
-  /// Returns that name. Errors: ModelError.
+  /// Takes a checkpoint out of the list, without deleting it: "unusable-step-000000120" with the word "unusable", or
+  /// "unusable-step-000000120-2" if there is one of that name, and so on. Returns that name. Errors: ModelError.
   std::string set_aside(const StoredCheckpoint& checkpoint, std::string_view word) const;
 
   /// Where the parts of a step go that is not complete.

@@ -26,7 +26,9 @@ class IdxFile {
  public:
   explicit IdxFile(const fs::path& path) : path_(path) {
     std::error_code error;
-    if (fs::is_directory(path, error)) unreadable("it is a folder");
+    const fs::file_status status = fs::status(path, error);
+    if (fs::is_directory(status)) unreadable("it is a folder");
+    if (fs::exists(status) && !fs::is_regular_file(status)) unreadable("it is not a regular file");  // such as a pipe
     file_.reset(gzopen(path.c_str(), "rb"));
     if (!file_) unreadable(std::generic_category().message(errno));
   }
@@ -96,16 +98,19 @@ void read_images(const fs::path& path, Dataset& data) {
   if (!has_channels) file.expect(magic, 0x803, "images");
   const std::uint64_t count = file.number(), channels = has_channels ? file.number() : 1;
   const std::uint64_t rows = file.number(), columns = file.number();
-  constexpr std::uint64_t widest = 4096;  // no product below overflows
-  if (count == 0 || channels == 0 || rows == 0 || columns == 0 || channels > widest || rows > widest ||
-      columns > widest) {
-    file.fail(fmt::format("it holds {} images of {}x{} pixels", count, rows, columns),
+  constexpr std::uint64_t widest = 4096;  // one image has at most 2^36 bytes
+  const std::uint64_t each = channels * rows * columns;
+  std::uint64_t bytes = 0;
+  if (count == 0 || each == 0 || channels > widest || rows > widest || columns > widest ||
+      __builtin_mul_overflow(count, each, &bytes)) {
+    file.fail(fmt::format("it holds {} images of {}{}x{} pixels", count,
+                          has_channels ? fmt::format("{}x", channels) : "", rows, columns),
               "give MNIST's images file, gzipped or not");
   }
   data.channels = static_cast<std::int64_t>(channels);
   data.rows = static_cast<std::int64_t>(rows);
   data.columns = static_cast<std::int64_t>(columns);
-  data.inputs = file.rest(count * channels * rows * columns, fmt::format("{} images", count));
+  data.inputs = file.rest(bytes, fmt::format("{} images", count));
 }
 
 void read_labels(const fs::path& path, std::uint64_t images, Dataset& data) {

@@ -193,6 +193,10 @@ Pretrained::~Pretrained() = default;
 Pretrained::Pretrained(Pretrained&&) noexcept = default;
 Pretrained& Pretrained::operator=(Pretrained&&) noexcept = default;
 
+bool Pretrained::knows(std::string_view kind) {
+  return kind == "mlp" || kind == "cnn" || kind == "llama";
+}
+
 std::string Pretrained::model() const {
   if (contents_->has(embedding_name)) return "llama";
   if (contents_->has("conv1.weight")) return "cnn";
@@ -206,7 +210,7 @@ std::int64_t Pretrained::extent(std::string_view tensor, std::size_t dimension) 
 }
 
 std::string Pretrained::load(Model& model) const {
-  if (this->model() == "llama") contents_->check_head(model);
+  contents_->check_head(model);
   const std::vector<float> bias = contents_->bias_before_norm(model);
   load_parameters(contents_->files, contents_->path, model, [&](std::string_view name) {
     return name == head_name || name.ends_with("rotary_emb.inv_freq") ||  // a tied one; of older checkpoints

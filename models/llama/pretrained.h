@@ -25,6 +25,9 @@ class Pretrained {
   Pretrained(Pretrained&&) noexcept;
   Pretrained& operator=(Pretrained&&) noexcept;
 
+  /// Whether model() and settings() can tell such a model: "mlp", "cnn", "llama".
+  static bool knows(std::string_view kind);
+
   /// "mlp", "cnn" or "llama", by the names of its tensors. Errors: ModelError if they are none of these.
   std::string model() const;
 

@@ -197,6 +197,55 @@ TEST_F(TrainErrors, OutputsAmongTheFilesOfAFolderThatIsRead) {
   EXPECT_EQ(train(folder_, 0, read + " --save " + path("a.safetensors")).code, 0);
 }
 
+TEST_F(TrainErrors, PromptsWithWordsThatAreNoTokens) {
+  write_file(folder_ / "u16", std::string(2000, '\0'));
+  const std::string forever =
+      "--model llama --preset tiny --seq 16 --steps 1000000000 --sample 5 --tokens u16 --data " + path("u16");
+  for (const auto& [prompt, word] :
+       {std::pair("17 99999999999", "99999999999"), std::pair("17 -", "-"), std::pair("17 4x 3", "4x")})
+    EXPECT_EQ(problem(0, fmt::format("{} --prompt '{}'", forever, prompt)),
+              fmt::format("--prompt is '{}', and the tokens are not bytes, but '{}' is no number of one; give their "
+                          "numbers, such as '17 4', or --tokenizer",
+                          prompt, word));
+}
+
+/// The folder of --save is replaced as a whole.
+TEST_F(TrainErrors, InputsInTheFolderThatIsWritten) {
+  std::filesystem::create_directories(folder_ / "x/deep");
+  std::filesystem::create_directory_symlink("x", folder_ / "link");
+  const std::string llama = "--model llama --preset tiny --steps 1 ";
+  for (const std::string name : {"x/model.safetensors", "x/deep/tokenizer.json", "link/a"}) {
+    write_file(folder_ / name, "# input\n");
+    for (const std::string input : {"--config", "--init", "--data", "--val", "--tokenizer"}) {
+      EXPECT_EQ(
+          problem(0, fmt::format("{} {} {} --save {}", llama, input, path(name), path("x"))),
+          fmt::format("{} DIR/{} is in the folder of --save DIR/x, which is replaced as a whole; name another folder",
+                      input, name));
+    }
+    EXPECT_EQ(read_file(folder_ / name), "# input\n");
+  }
+}
+
+/// Neither the file under way nor an older one is text to learn from.
+TEST_F(TrainErrors, ATokenizerMadeInTheFolderOfItsText) {
+  std::filesystem::create_directories(folder_ / "text");
+  const std::string make = "tokenizer --vocab 260 --data " + path("text") + " --out " + path("text");
+  write_file(folder_ / "text/tokenizer.json", "{}");
+  EXPECT_EQ(problem(0, make),
+            "--data DIR/text has no text but DIR/text/tokenizer.json, which is written; give other files");
+  EXPECT_EQ(read_file(folder_ / "text/tokenizer.json"), "{}");
+  write_file(folder_ / "text/a", "the wind and the sea and the wind");
+  std::string made;
+  for (int time = 0; time < 2; ++time) {
+    const auto done = train(folder_, 0, make);
+    ASSERT_EQ(done.code, 0) << done.err;
+    EXPECT_NE(done.out.find(" tokens of 33 bytes in 1 file"), done.out.npos) << done.out;
+    const std::string now = read_file(folder_ / "text/tokenizer.json");
+    EXPECT_TRUE(time == 0 || now == made);
+    made = now;
+  }
+}
+
 TEST_F(TrainErrors, AFullDiskUnderTheLog) {
   const std::string full =
       "cannot write the log /dev/full (No space left on device); give --log a file in a folder that is writable and "

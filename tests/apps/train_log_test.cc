@@ -6,6 +6,7 @@
 
 #include "apps/train/reports/outputs.h"
 #include "apps/train/reports/progress.h"
+#include "apps/train/reports/step_log.h"
 #include "apps/train/reports/time_left.h"
 #include "tests/apps/train_testing.h"
 
@@ -188,6 +189,23 @@ TEST_F(TrainLog, NumbersThatAreNotFiniteAreNull) {
   const auto eval = events_in(log(), "eval").at(0);
   EXPECT_TRUE(eval["perplexity"].is_null());
   EXPECT_NEAR(eval["bits_per_byte"].get<double>(), 1000 / std::log(2), 1e-9);
+}
+
+/// Whatever is in the file is no reason to end a run that resumes.
+TEST_F(TrainLog, LinesOfOthersAreDropped) {
+  const std::string own = R"({"event":"step","step":0,"loss":2.5,"lr":0.1})";
+  write_file(log(), R"({"event":1})"
+                    "\n"
+                    R"({"event":null,"step":0})"
+                    "\n[1]\n3\n{}\n" +
+                        own +
+                        "\n"
+                        R"({"event":{}})"
+                        "\n");
+  train::StepLog resumed(log().string(), 1);
+  resumed.begin(1, true, {});
+  resumed.close();
+  EXPECT_EQ(read_file(log()), own + "\n");
 }
 
 TEST_F(TrainLog, EveryFewStepsOnly) {

@@ -7,6 +7,11 @@
 #include <sstream>
 
 #include "apps/train/options/model_flags.h"
+#include "apps/train/options/model_settings.h"
+#include "models/checkpoint/checkpoint.h"
+#include "models/layers/layered_model.h"
+#include "models/layers/linear.h"
+#include "models/layers/loss.h"
 #include "tests/apps/train_testing.h"
 
 namespace kolo::testing {
@@ -140,6 +145,38 @@ TEST_F(TrainOptions, FlagsOfAModel) {
   EXPECT_EQ(error("--model cnn --sample 3"), "--sample means nothing to --model cnn (it is for llama); leave it out");
   EXPECT_EQ(error("--model llama --augment"),
             "--augment means nothing to --model llama (it is for cnn and mlp); leave it out");
+}
+
+/// A model of somebody's own, of which nothing but its row is known.
+class OwnModel final : public models::LayeredModel {
+ public:
+  explicit OwnModel(const std::string& layer) : LayeredModel({.image = {1, 2, 2}}, models::Precision::f32, {}) {
+    add<models::Linear>(layer, 4, 3);
+    end<models::CrossEntropy>(3);
+  }
+};
+
+/// With tensors whose names are like those of no model that is known, or of another one.
+TEST_F(TrainOptions, AModelOfOnesOwnIsInitialised) {
+  models::ModelKind kind{.name = "own"};
+  for (const std::string layer : {"encoder", "conv1", "layers.0", "model.embed_tokens"}) {
+    SCOPED_TRACE(layer);
+    Bound<OwnModel> saved(layer), loaded(layer);
+    models::save_parameters(folder_ / "a", saved.model);
+    std::ranges::fill(loaded.values, 0.0f);
+    const models::Pretrained pretrained(folder_ / "a");
+    models::ModelSettings settings{.sizes = {7}};
+    kind.sizes = {};
+    train::take_sizes(kind, "a", pretrained, settings);
+    EXPECT_EQ(settings.sizes, std::vector<std::int64_t>{7}) << "nothing to take";
+    kind.sizes = [&](const models::StoredExtent& extent, models::ModelSettings& all) {
+      all.own["width"] = extent(layer + ".bias", 0);
+    };
+    train::take_sizes(kind, "a", pretrained, settings);
+    EXPECT_EQ(settings.own.at("width"), 3);
+    EXPECT_EQ(pretrained.load(loaded.model), "");
+    EXPECT_EQ(loaded.values, saved.values);
+  }
 }
 
 TEST_F(TrainOptions, FlagsThatContradictTheData) {

@@ -2,6 +2,7 @@
 
 #include <csignal>
 
+#include "apps/train/requests.h"
 #include "tests/apps/train_testing.h"
 
 namespace kolo::testing {
@@ -67,6 +68,12 @@ TEST_F(TrainResume, StopsWhenItsTimeIsOver) {
   EXPECT_EQ(run(2, flags + " --resume --max-minutes 60").out.find("stopped"), std::string::npos);
   run(2, "--batch 300 --steps 30 --save " + path("b.safetensors"));
   EXPECT_EQ(read_file(folder_ / "a.safetensors"), read_file(folder_ / "b.safetensors"));
+}
+
+TEST(Requests, AgesAreNotOverAtOnce) {
+  for (const double minutes : {1e-12, 60., 1e9, 1e300}) {
+    EXPECT_EQ(train::Requests(false, minutes).stops(), minutes < 1) << minutes;
+  }
 }
 
 TEST_F(TrainResume, SignalsAskForCheckpoints) {

@@ -164,8 +164,9 @@ TEST_F(TrainTokens, WritesText) {
 TEST_F(TrainTokens, BadPrompts) {
   write_file(folder_ / "u16", std::string(2000, '\0'));
   const std::string forever = "--seq 16 --steps 1000000000 --sample 5 --tokens u16 --data " + path("u16");
-  EXPECT_EQ(problem(2, forever + " --prompt abc"),
-            "--prompt is 'abc', and the tokens are not bytes; give their numbers, such as '17 4', or --tokenizer");
+  EXPECT_EQ(problem(2, forever + " --prompt '17 abc'"),
+            "--prompt is '17 abc', and the tokens are not bytes, but 'abc' is no number of one; give their numbers, "
+            "such as '17 4', or --tokenizer");
   EXPECT_EQ(problem(0, forever + " --prompt '3 256'"),
             "the prompt's token 256 is out of range (the model's vocabulary has 256); choose others");
 }

@@ -48,6 +48,14 @@ void check_not_in_saved(const NamedFile& output, const std::string& save) {
                                output.flag, output.path, save));
 }
 
+/// It would be replaced with the folder.
+void check_input_not_in_saved(const NamedFile& input, const std::string& save) {
+  if (input.path.empty() || save.empty() || models::is_saved_as_file(save)) return;
+  if (!cli::is_below(input.path, save)) return;
+  throw UsageError(fmt::format("{} {} is in the folder of --save {}, which is replaced as a whole; name another folder",
+                               input.flag, input.path, save));
+}
+
 /// Every output must be a file of its own, and none of the inputs.
 void check_files(const std::string& config, const Options& options) {
   const std::array read{NamedFile{"--config", config}, NamedFile{"--init", options.init},
@@ -64,6 +72,7 @@ void check_files(const std::string& config, const Options& options) {
       check_apart(input, output);
       check_not_inside(input, output);
     }
+    check_input_not_in_saved(input, options.save);
   }
   for (const NamedFile& output : written) check_not_in_saved(output, options.save);
   for (std::size_t i = 0; i < written.size(); ++i) {

@@ -37,22 +37,23 @@ void check_kept(const Options& options, const models::ModelSettings& said, const
   }
 }
 
-void take_sizes(const models::ModelKind& kind, const models::Pretrained& pretrained, models::ModelSettings& settings) {
-  if (!kind.sizes) return pretrained.settings(settings);
-  kind.sizes([&](std::string_view tensor, std::size_t i) { return pretrained.extent(tensor, i); }, settings);
-}
-
 }  // namespace
+
+void take_sizes(const models::ModelKind& kind, const std::string& init, const models::Pretrained& pretrained,
+                models::ModelSettings& settings) {
+  if (kind.sizes)
+    return kind.sizes([&](std::string_view tensor, std::size_t i) { return pretrained.extent(tensor, i); }, settings);
+  if (!models::Pretrained::knows(kind.name)) return;  // the shapes must be the model's
+  if (const std::string model = pretrained.model(); model != kind.name) {
+    throw UsageError(
+        fmt::format("{} holds a model of the kind {}; say --model {}, or give another --init", init, model, model));
+  }
+  pretrained.settings(settings);
+}
 
 std::optional<models::Pretrained> open_pretrained(const Options& options) {
   if (options.init.empty()) return std::nullopt;
-  models::Pretrained pretrained(options.init);
-  if (models::kind_of(options.model).sizes) return pretrained;  // whose shapes must be the model's
-  if (const std::string model = pretrained.model(); model != options.model) {
-    throw UsageError(fmt::format("{} holds a model of the kind {}; say --model {}, or give another --init",
-                                 options.init, model, model));
-  }
-  return pretrained;
+  return models::Pretrained(options.init);
 }
 
 models::ModelSettings model_settings(const Options& options, const std::optional<models::Pretrained>& pretrained) {
@@ -61,7 +62,7 @@ models::ModelSettings model_settings(const Options& options, const std::optional
   settings.tf32 = options.tf32;
   if (pretrained) {
     const models::ModelSettings said = settings;
-    take_sizes(models::kind_of(options.model), *pretrained, settings);
+    take_sizes(models::kind_of(options.model), options.init, *pretrained, settings);
     check_kept(options, said, settings, "--init " + options.init, "holds");
   }
   if (options.seq.value_or(0) > settings.llama.positions) {

@@ -8,16 +8,21 @@
 #include "apps/train/options/options.h"
 #include "models/llama/pretrained.h"
 #include "models/model/settings.h"
+#include "models/registry.h"
 #include "models/tokenizer/tokenizer.h"
 
 namespace kolo::train {
 
-/// Opens the parameters that --init names; nothing without --init. Errors: models::ModelError; UsageError if it holds
-/// another model.
+/// Opens the parameters that --init names; nothing without --init. Errors: models::ModelError.
 std::optional<models::Pretrained> open_pretrained(const Options& options);
 
+/// Takes the sizes that the parameters at `init` say to a model of this kind. Errors: UsageError if they are of another
+/// kind, models::ModelError.
+void take_sizes(const models::ModelKind& kind, const std::string& init, const models::Pretrained& pretrained,
+                models::ModelSettings& settings);
+
 /// The sizes from flags and pretrained parameters, without those that depend on the data.
-/// Errors: UsageError for a flag that contradicts the parameters, models::ModelError.
+/// Errors: as take_sizes(); UsageError for a flag that contradicts the parameters.
 models::ModelSettings model_settings(const Options& options, const std::optional<models::Pretrained>& pretrained);
 
 /// The tokenizer.json of --tokenizer, or that in the folder of --init unless --tokenizer is given; empty: none.

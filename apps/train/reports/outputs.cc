@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <numeric>
 #include <sstream>
 
@@ -109,11 +110,14 @@ using Tokens = std::vector<std::int32_t>;
 Tokens numbers_in(const std::string& text) {
   Tokens tokens;
   std::istringstream stream(text);
-  std::int32_t token = 0;
-  while (stream >> token) tokens.push_back(token);
-  if (!stream.eof()) {
-    throw UsageError(fmt::format(
-        "--prompt is '{}', and the tokens are not bytes; give their numbers, such as '17 4', or --tokenizer", text));
+  for (std::string word; stream >> word;) {
+    const char* const end = word.data() + word.size();
+    const auto [at, error] = std::from_chars(word.data(), end, tokens.emplace_back());
+    if (error == std::errc() && at == end) continue;
+    throw UsageError(
+        fmt::format("--prompt is '{}', and the tokens are not bytes, but '{}' is no number of one; give their numbers, "
+                    "such as '17 4', or --tokenizer",
+                    text, word));
   }
   return tokens;
 }

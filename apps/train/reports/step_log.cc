@@ -24,7 +24,8 @@ bool replay(const nlohmann::json& event, std::int64_t steps, std::int64_t evals,
   const auto number = [&](const char* key) {
     return event.contains(key) && event[key].is_number() ? event[key].get<double>() : NAN;
   };
-  const std::string kind = event.value("event", "");
+  const auto named = event.find("event");
+  const std::string kind = named != event.end() && named->is_string() ? named->get<std::string>() : "";
   const double step = number("step");
   if (kind == "step" && step < static_cast<double>(steps)) {
     for (Listener* listener : listeners) {

@@ -35,9 +35,9 @@ struct TensorShard {
 
 /// All must be equal on every rank, except `allocate` and `adopts`.
 struct DataParallelOptions {
-  Group group{};                     ///< the ranks that train together; matched by names
-  std::string prefix{};              ///< of all names: two DataParallel of one session and group need different ones
-  ReduceOp op = ReduceOp::sum;       ///< what becomes of gradients: sum, or average over the ranks
+  Group group{};                ///< the ranks that train together; matched by names
+  std::string prefix{};         ///< of all names: two DataParallel of one session and group need different ones
+  ReduceOp op = ReduceOp::sum;  ///< what becomes of gradients: sum, or average over the ranks
   /// bf16 or f16: the type in which gradients, then all f32, travel. A sum arrives divided by what was expected: see
   /// DataParallel::count(), by the number of ranks without it. gradient_scale() makes the mean of either.
   std::optional<DType> wire{};

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""PyTorch on kolo: builds the wheel, and runs what is in ranks.py, and of Horovod's API in horovod_test.py, in as many processes as each case wants.
+"""PyTorch on kolo: builds the wheel, and runs what is in ranks.py and the *_test.py of FILES, in as many processes as each case wants.
 
     torch_test.py SOURCES BUILD [CASE...]
 
@@ -24,6 +24,7 @@ from pathlib import Path
 SOURCES, BUILD = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
 PYTHON = os.environ.get("KOLO_TORCH_PYTHON", str(Path.home() / ".cache/kolo/torch/bin/python"))
 HERE = Path(__file__).resolve().parent
+FILES = ("ranks.py", "coalesced_test.py", "horovod_test.py", "horovod_training_test.py")
 ENVIRONMENT = {name: value for name, value in os.environ.items()
                if not re.match("(OMPI|PMIX|KOLO|MASTER|TORCHELASTIC)_|RANK$|WORLD_SIZE$|LOCAL_", name)} | {"OMP_NUM_THREADS": "1"}
 
@@ -88,7 +89,7 @@ def main():
         sys.exit(77)
     site = Path(os.environ.get("KOLO_TORCH_SITE") or unpacked())
     jobs = {}  # those that need no processes of their own share them
-    for file in ("ranks.py", "horovod_test.py"):
+    for file in FILES:
         listed = subprocess.run([PYTHON, HERE / file, "list"], capture_output=True, text=True, env=ENVIRONMENT | {"PYTHONPATH": str(site)}, check=True)
         for line in listed.stdout.split("\n"):
             if not line or len(sys.argv) > 3 and not any(part in line for part in sys.argv[3:]):

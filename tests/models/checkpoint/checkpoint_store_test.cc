@@ -281,6 +281,23 @@ TEST_F(Store, WhatIsUnusableIsSetAside) {
   EXPECT_TRUE(std::filesystem::exists(store_.folder() / "unusable-step-000000008/manifest.json"));
 }
 
+/// As when two runs go on from one checkpoint, one after the other.
+TEST_F(Store, WhatIsSetAsideStays) {
+  const std::vector<std::string> names{"superseded-step-000000008", "superseded-step-000000008-2",
+                                       "superseded-step-000000008-3"};
+  std::vector<std::string> parts;
+  for (const std::string& name : names) {
+    mlp_.values[3] += 1;
+    write(8);
+    parts.push_back(read_file(store_.list().front().folder / file_of({0, 2})));
+    EXPECT_EQ(store_.set_aside(store_.list().front(), "superseded"), name);
+  }
+  for (std::size_t i = 0; i < names.size(); ++i)
+    EXPECT_EQ(read_file(store_.folder() / names[i] / file_of({0, 2})), parts[i]) << names[i];
+  EXPECT_NE(parts[0], parts[1]);
+  EXPECT_TRUE(steps().empty());
+}
+
 TEST_F(Store, LeftoversGo) {
   write(4);
   write_parts(8, 2);

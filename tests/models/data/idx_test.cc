@@ -1,6 +1,7 @@
 #include "models/data/dataset.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <zlib.h>
 
 #include <random>
@@ -67,6 +68,15 @@ TEST_F(Idx, Missing) {
             "cannot use DIR (it is a folder); check the path and its permissions");
 }
 
+/// Nobody writes into the pipe: whoever opens it for reading waits.
+TEST_F(Idx, APipeIsNotWaitedFor) {
+  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  write_file(folder_ / "images", images);
+  for (const auto& [of_images, of_labels] : {std::pair("pipe", "labels"), std::pair("images", "pipe")})
+    EXPECT_EQ(error_of([&] { read_idx(folder_ / of_images, folder_ / of_labels); }, folder_.path()),
+              "cannot use DIR/pipe (it is not a regular file); check the path and its permissions");
+}
+
 TEST_F(Idx, ForeignMagic) {
   EXPECT_EQ(
       error("\x89PNG and more", labels),
@@ -120,9 +130,25 @@ TEST_F(Idx, ImpossibleSizes) {
       error(header(0xffffffff, 4096, 4096), labels),  // and takes no memory for them
       "cannot use DIR/images (72057594021150720 of the 72057594021150720 bytes of its 4294967295 images are missing); "
       "fetch it again");
+  const auto coloured = [](std::uint32_t count, std::uint32_t channels, std::uint32_t rows, std::uint32_t columns) {
+    return word(0x804) + word(count) + word(channels) + word(rows) + word(columns);
+  };
+  const std::string none = word(0x801) + word(0), advice = " pixels); give MNIST's images file, gzipped or not";
+  EXPECT_EQ(error(coloured(1u << 28, 4096, 4096, 4096), none),  // 2^64 bytes, and 2^64 + 2^36
+            "cannot use DIR/images (it holds 268435456 images of 4096x4096x4096" + advice);
+  EXPECT_EQ(error(coloured((1u << 28) + 1, 4096, 4096, 4096), none),
+            "cannot use DIR/images (it holds 268435457 images of 4096x4096x4096" + advice);
+  EXPECT_EQ(error(coloured(3, 1u << 31, 1u << 31, 4), none),
+            "cannot use DIR/images (it holds 3 images of 2147483648x2147483648x4" + advice);
+  EXPECT_EQ(error(coloured(0, 3, 2, 2), none), "cannot use DIR/images (it holds 0 images of 3x2x2" + advice);
+  EXPECT_EQ(error(coloured((1u << 28) - 1, 4096, 4096, 4096), none),
+            "cannot use DIR/images (18446744004990074880 of the 18446744004990074880 bytes of its 268435455 images are "
+            "missing); fetch it again");
 }
 
 TEST_F(Idx, LabelsThatDoNotFit) {
+  EXPECT_EQ(error(images, word(0x801) + word(0)),
+            "cannot use DIR/labels (it holds 0 labels for 3 images); give the labels that belong to the images");
   EXPECT_EQ(error(images, word(0x801) + word(2) + std::string(2, '\0')),
             "cannot use DIR/labels (it holds 2 labels for 3 images); give the labels that belong to the images");
 }
@@ -146,11 +172,12 @@ TEST_F(Idx, ClassesComeFromTheLabels) {
 }
 
 TEST_F(Idx, RandomDamageNeverCrashes) {
-  const std::string zipped = gzipped(images);
+  const std::string coloured = word(0x804) + word(3) + word(3) + word(2) + word(2) + std::string(36, 'c');
+  const std::vector<std::string> sound{images, gzipped(images), coloured, gzipped(coloured)};
   for (std::uint32_t seed = 0; seed < 500; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     std::mt19937 random(seed);
-    std::string bytes = seed % 2 == 0 ? images : zipped;
+    std::string bytes = sound[seed % sound.size()];
     for (std::uint32_t i = 0; i <= seed % 3; ++i) bytes[random() % bytes.size()] = static_cast<char>(random());
     if (seed % 5 == 0) bytes.resize(random() % bytes.size());
     const std::string text = error(bytes, labels);

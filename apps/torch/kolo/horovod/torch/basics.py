@@ -21,10 +21,12 @@ class _Job:
 
     def __init__(self, collectives):
         self.collectives = collectives
+        places = collectives.all_gather_object(_horovod.Group(), "places", str(collectives.local_rank).encode())
+        self.places = [int(place) for place in places]  # of each rank, on its node
         self.sets = {}  # number -> ProcessSet
         self.next_set = 1
         self.in_flight = {}  # handle -> operation: what nobody asks for goes on, too
-        self.last_of = {}  # name -> its last operation, until that is synchronized
+        self.last_of = {}  # (number of the set, name) -> its last operation, until that is synchronized
         self.counts = {}  # (kind, number of the set) -> operations without a name
 
 
@@ -120,26 +122,19 @@ def local_size():
     return job().collectives.local_size
 
 
-def _places():
-    """Of each rank its place on its node."""
-    if not hasattr(job(), "places"):
-        job().places = [int(place) for place in job().collectives.all_gather_object(_horovod.Group(), "places", str(local_rank()).encode())]
-    return job().places
-
-
 def cross_rank():
-    """How many ranks before this one have its place on their nodes. Collective when it is first called."""
-    return _places()[:rank()].count(local_rank())
+    """How many ranks before this one have its place on their nodes."""
+    return job().places[:rank()].count(local_rank())
 
 
 def cross_size():
-    """How many nodes have a rank at this one's place. Collective when it is first called."""
-    return _places().count(local_rank())
+    """How many nodes have a rank at this one's place."""
+    return job().places.count(local_rank())
 
 
 def is_homogeneous():
-    """Whether all nodes have as many ranks. Collective when it is first called."""
-    places = _places()
+    """Whether all nodes have as many ranks."""
+    places = job().places
     return len({places.count(place) for place in places}) == 1
 
 

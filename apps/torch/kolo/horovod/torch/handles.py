@@ -10,13 +10,13 @@ from kolo.horovod.torch import basics
 class InFlight:
     """An operation and what its caller gets: `finish` makes that of the tensors that it has produced."""
 
-    def __init__(self, name, operation, finish):
-        self.name, self.operation, self.finish = name, operation, finish
+    def __init__(self, key, operation, finish):
+        self.key, self.operation, self.finish = key, operation, finish
         self.since = time.monotonic()
 
     def free_name(self):
-        if basics.job().last_of.get(self.name) is self:
-            del basics.job().last_of[self.name]
+        if basics.job().last_of.get(self.key) is self:
+            del basics.job().last_of[self.key]
 
 
 CYCLE_SECONDS = 0.001  # Horovod's usual one
@@ -24,10 +24,11 @@ numbers = itertools.count(1)
 lock = threading.Lock()
 
 
-def started(name, start, finish):
-    """Registers what start() submits. A name is free again once its operation was seen to be done, by synchronize() or poll(); or is done and a cycle
-    of Horovod's has passed, within which no operation of its ends: programs may count on that."""
-    last = basics.job().last_of.get(name)
+def started(process_set, name, start, finish):
+    """Registers what start() submits, to the set. A name is free again once its operation was seen to be done, by synchronize() or poll(); or is done and
+    a cycle of Horovod's has passed, within which no operation of its ends: programs may count on that."""
+    key = (process_set.process_set_id, name)
+    last = basics.job().last_of.get(key)
     if last is not None and time.monotonic() - last.since < CYCLE_SECONDS:
         raise NameInFlightError(f"{name} is in flight (it was submitted less than a millisecond ago, and not synchronized); "
                                 "synchronize it first, or give another name")
@@ -39,7 +40,7 @@ def started(name, start, finish):
         operation = start()
     with lock:
         handle = next(numbers)
-    basics.job().in_flight[handle] = basics.job().last_of[name] = InFlight(name, operation, finish)
+    basics.job().in_flight[handle] = basics.job().last_of[key] = InFlight(key, operation, finish)
     return handle
 
 

@@ -41,7 +41,7 @@ def _allreduce(kind, tensors, outputs, name, op, before, after, process_set, gro
             results = [result.to(tensor.device) for result, tensor in zip(results, tensors)]
         return results if grouped else results[0]
 
-    return started(name, start, finish)
+    return started(process_set, name, start, finish)
 
 
 def allreduce_async(tensor, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set):
@@ -145,7 +145,7 @@ def _all(tensors):
 
 def allgather_async(tensor, name=None, process_set=global_process_set):
     group, name, used = process_set.used(), named("allgather", name, process_set), host_copy(tensor)
-    return started(name, lambda: basics.job().collectives.all_gather(group, name, used), _first(tensor))
+    return started(process_set, name, lambda: basics.job().collectives.all_gather(group, name, used), _first(tensor))
 
 
 def grouped_allgather_async(tensors, name=None, process_set=global_process_set):
@@ -153,7 +153,7 @@ def grouped_allgather_async(tensors, name=None, process_set=global_process_set):
     if not tensors:
         raise ValueError("grouped_allgather: no tensors; a group has one at least")
     group, name, used = process_set.used(), named("grouped_allgather", name, process_set), [host_copy(tensor) for tensor in tensors]
-    return started(name, lambda: basics.job().collectives.grouped_all_gather(group, name, member_names(name, tensors), used), _all(tensors))
+    return started(process_set, name, lambda: basics.job().collectives.grouped_all_gather(group, name, member_names(name, tensors), used), _all(tensors))
 
 
 class _Allgather(torch.autograd.Function):
@@ -187,7 +187,7 @@ def grouped_allgather(tensors, name=None, process_set=global_process_set):
 def _broadcast(tensor, on_host, root_rank, name, process_set, finish):
     group, name = process_set.used(), named("broadcast", name, process_set)
     root = process_set.root(root_rank)
-    return started(name, lambda: basics.job().collectives.broadcast(group, name, on_host, root), finish)
+    return started(process_set, name, lambda: basics.job().collectives.broadcast(group, name, on_host, root), finish)
 
 
 def broadcast_async(tensor, root_rank, name=None, process_set=global_process_set):
@@ -243,7 +243,7 @@ def _alltoall(tensor, splits, name, process_set):
             total = sum(rows)
             if min(rows) >= 0 and used.dim() > 0 and total < used.size(0):
                 used = used.narrow(0, 0, total)
-    return started(name, lambda: basics.job().collectives.all_to_all(group, name, used, rows, refusal),
+    return started(process_set, name, lambda: basics.job().collectives.all_to_all(group, name, used, rows, refusal),
                    lambda operation: (operation.outputs[0].to(tensor.device), torch.tensor(operation.rows, dtype=torch.int32)))
 
 
@@ -302,7 +302,7 @@ def _reducescatter(kind, tensors, name, op, before, after, process_set, grouped)
         results = [scaled(output, here[1]).to(tensor.device) for output, tensor in zip(operation.outputs, tensors)]
         return results if grouped else results[0]
 
-    return started(name, start, finish)
+    return started(process_set, name, start, finish)
 
 
 def reducescatter_async(tensor, name=None, op=Average, process_set=global_process_set, prescale_factor=1.0, postscale_factor=1.0):
@@ -372,4 +372,4 @@ def _unpacked(text):
 def barrier(process_set=global_process_set):
     """Returns when every rank of the set has called it."""
     group = process_set.used()
-    synchronize(started(f"barrier.{next(numbers)}", lambda: basics.job().collectives.barrier(group), lambda _: None))
+    synchronize(started(process_set, f"barrier.{next(numbers)}", lambda: basics.job().collectives.barrier(group), lambda _: None))

@@ -185,6 +185,13 @@ class _Reducing(_Distributed):
         self._synchronized = False
         return super().step(closure)
 
+    def load_state_dict(self, *arguments, **options):
+        """Forgets the gradients that are being reduced, too: they are of the state that is given up."""
+        for unit in self._all_units():
+            unit.done()
+        self._synchronized = False
+        return super().load_state_dict(*arguments, **options)
+
     def zero_grad(self, *arguments, **options):
         if any(unit.finish for unit in self._units.values()):
             raise AssertionError("optimizer.zero_grad() between loss.backward() and optimizer.step() or optimizer.synchronize(): gradients are being reduced")
