@@ -161,10 +161,11 @@ const std::array<Setting, 24>& table() {
                     "recently used are "
                     "announced in full when they come back. Doubles where a quarter of the new ones come back.",
                     &Config::remembered_tensors),
-      text_setting("KOLO_INTERFACE",
-                   "Network interfaces, with commas between them, by whose addresses nodes reach each other; none: all "
-                   "but the loopback one.",
-                   false, &Config::interfaces),
+      text_setting(
+          "KOLO_INTERFACE",
+          "Network interfaces, with commas between them, by whose addresses nodes reach each other; unset: all "
+          "but the loopback one.",
+          false, &Config::interfaces),
       text_setting("KOLO_FAKE_NODES",
                    "Number of ranks on each node, in rank order (\"2,2\"), instead of the real placement; for tests.",
                    true, &Config::fake_nodes),

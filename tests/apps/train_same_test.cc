@@ -88,7 +88,7 @@ TEST_P(TrainWorldSize, RanksTimesBatchIsAllThatMatters) {
     EXPECT_EQ(done.code, 0) << done.err;
   };
   run(0, "--steps 0");  // the first parameters
-  for (int ranks : {1, 2, 3, 4}) run(ranks, "--epochs 3");
+  for (int ranks : {1, 2, 3, 4}) run(ranks, "--epochs 3 --eval-batches all");
 
   const auto want = losses_in(folder / "1.jsonl");
   const auto want_eval = events_in(folder / "1.jsonl", "eval");
