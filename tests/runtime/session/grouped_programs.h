@@ -169,25 +169,26 @@ inline void reduce_adopted_memory(Session& session) {
   }
 }
 
-/// The same of gradients and values that are trained; of a stack's memory nothing is adopted.
+/// The same of gradients, and of values that are gathered.
 inline void train_in_adopted_memory(Session& session) {
   constexpr std::size_t count = 50'000;
   struct Model {
     alignas(4096) std::array<float, count> value, gradient, apart;
+    std::array<float, 20'000> whole, of_whole;
   };
   static std::array<std::unique_ptr<Model>, 16> models;  // which outlive the session
   auto& model = models.at(static_cast<std::size_t>(session.rank()));
   model = std::make_unique<Model>();
-  std::array<float, 20'000> local{}, of_local{};
   model->value.fill(static_cast<float>(session.rank()));
   const auto tensor = [](auto& floats) { return view(floats.data(), Shape{std::ssize(floats)}); };
-  DataParallel parallel(
-      session, {{"large", tensor(model->value), tensor(model->gradient)}, {"local", tensor(local), tensor(of_local)}},
-      {.shards_from = 30'000, .adopts = true});
+  DataParallel parallel(session,
+                        {{"large", tensor(model->value), tensor(model->gradient)},
+                         {"whole", tensor(model->whole), tensor(model->of_whole)}},
+                        {.shards_from = 30'000, .adopts = true});
   parallel.broadcast();
   for (int step = 1; step < 20; ++step) {
     model->gradient.fill(static_cast<float>(step));
-    of_local.fill(static_cast<float>(step));
+    model->of_whole.fill(static_cast<float>(step));
     parallel.ready(1);
     parallel.ready(0);
     parallel.wait(0);
@@ -199,7 +200,7 @@ inline void train_in_adopted_memory(Session& session) {
     const auto all = static_cast<float>(session.size());
     ASSERT_EQ(std::ranges::count(model->value, all * static_cast<float>(step * (step + 1) / 2)),
               std::ssize(model->value));
-    ASSERT_EQ(std::ranges::count(of_local, all * static_cast<float>(step)), std::ssize(of_local));
+    ASSERT_EQ(std::ranges::count(model->of_whole, all * static_cast<float>(step)), std::ssize(model->of_whole));
   }
   const auto is_adopted = [&](std::span<float> floats) {
     try {
