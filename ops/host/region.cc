@@ -80,8 +80,8 @@ std::shared_ptr<Region> heap_region(std::size_t bytes) {
 }
 
 std::shared_ptr<SharedRegion> SharedRegion::create(std::size_t bytes, Reserved when) {
-  if (const std::size_t available = available_memory();
-      when == Reserved::now && bytes > available) {  // the kernel would kill a process to make room
+  if (const std::size_t available = when == Reserved::now ? available_memory() : bytes;
+      bytes > available) {  // the kernel would kill a process to make room
     throw Error(ErrorCode::backend,
                 fmt::format("cannot reserve {} bytes of shared memory ({} are available); ask for less, or run fewer "
                             "ranks on this machine",

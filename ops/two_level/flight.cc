@@ -1,6 +1,7 @@
 #include "ops/two_level/flight.h"
 
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "ops/kernels/convert.h"
@@ -72,8 +73,8 @@ bool TwoLevelFlight::advance(bool& moved) {
 
 /// Who measures waits until nothing is a trial.
 void TwoLevelFlight::note_method(const Operation& complete) {
-  const std::string_view method = complete.method();
-  if (!method.empty() && !moved_by_.starts_with("trial:")) moved_by_ = method;
+  const char* const method = complete.method();
+  if (*method != '\0' && !std::string_view(moved_by_).starts_with("trial:")) moved_by_ = method;
 }
 
 bool TwoLevelFlight::needs_polling() const {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <string_view>
 #include <vector>
 
 #include <kolo/backend.h>
@@ -84,7 +83,7 @@ class TwoLevelFlight final {
   bool needs_polling() const;
   bool staged() const;
   /// Of the collectives that are complete: the last one that says how it moved, but for one that was a trial.
-  std::string_view moved_by() const { return moved_by_; }
+  const char* moved_by() const { return moved_by_; }
 
   // ---- for methods: what travels
 
@@ -149,7 +148,7 @@ class TwoLevelFlight final {
   Stage stage_ = Stage::waiting;
   HostBuffer staging_;
   std::vector<Running> running_;
-  std::string_view moved_by_;  // valid for ever
+  const char* moved_by_ = "";
 };
 
 /// Of methods that need nothing done.

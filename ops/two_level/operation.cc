@@ -1,6 +1,7 @@
 #include "ops/two_level/operation.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 namespace kolo {
@@ -33,11 +34,11 @@ bool TwoLevelOperation::needs_polling() const {
 
 /// Of what is complete.
 const char* TwoLevelOperation::method() const {
-  std::string_view method;
+  const char* method = "";
   for (const TwoLevelFlight& flight : chunks_) {
-    if (!flight.moved_by().empty() && !method.starts_with("trial:")) method = flight.moved_by();
+    if (*flight.moved_by() != '\0' && !std::string_view(method).starts_with("trial:")) method = flight.moved_by();
   }
-  return method.empty() ? "" : method.data();
+  return method;
 }
 
 bool TwoLevelOperation::step() {

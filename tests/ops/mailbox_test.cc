@@ -219,8 +219,8 @@ TEST(Mailbox, WhatIsWithdrawnIsNotBelievedBeforeWordOfIt) {
 void withdraw_at_random(Boxes& boxes, const std::function<std::shared_ptr<std::byte>(std::size_t)>& allocate,
                         std::uint64_t seed) {
   SCOPED_TRACE("KOLO_TEST_SEED=" + std::to_string(seed));
-  constexpr std::size_t bytes = 3'000'000;
-  constexpr int messages = 100;
+  constexpr std::size_t bytes = 1'500'000;
+  constexpr int messages = 300;
   std::atomic<bool> sent{false};
   int withdrawn = 0, received = 0;
   std::thread sender([&] {

@@ -74,7 +74,6 @@ class Pair {
     EXPECT_EQ(source, target) << bytes << " bytes";
     return method;
   }
-  Backend& end(std::size_t rank) { return *ends_[rank]; }
 
  private:
   std::vector<std::unique_ptr<Backend>> ends_;
