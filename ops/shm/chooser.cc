@@ -12,8 +12,9 @@ constexpr int most_rounds = 5, rounds_of_large = 3;  // from 64 MiB on chance ch
 constexpr std::array<float, most_rounds> tolerated{3.0F, 1.5F, 1.25F, 1.15F, 1};  // times the fastest, after each round
 constexpr float clearly_faster = 0.97F;  // of the time of what was tried first, so that chance changes nothing
 // The same of messages. Two ranks that send each other something choose by themselves, and lose much where one goes by
-// the ring and the other is read; what one way costs also depends on what the other rank tries, so none is dropped
-// early, and the least counts.
+// the ring and the other is read; what one way costs also depends on what the other rank tries, so hardly any is
+// dropped early, and the least counts. The first that goes by the large ring takes its memory: none is dropped after
+// one.
 constexpr float message_faster = 0.8F;
 
 float fastest(const std::vector<float>& seconds) {
@@ -131,6 +132,7 @@ void ShmChooser::take(Contest& contest, const ShmClass& of, float seconds) {
   const auto better = [](const Candidate& a, const Candidate& b) { return fastest(a.seconds) < fastest(b.seconds); };
   const float best = fastest(std::ranges::min_element(left, better)->seconds);
   if (contest.rounds < rounds) {
+    if (messages && contest.rounds == 1) return;
     std::erase_if(left, [&](const Candidate& one) { return fastest(one.seconds) > limit * best; });
     return;
   }

@@ -15,7 +15,8 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr auto safety_wakeup = 1s;  // who sleeps until the doorbell rings looks as often, and counts what it finds
-constexpr auto rest = 10s;          // so long sleeps whoever has had nothing in flight since the last look
+constexpr std::chrono::nanoseconds glance = 50us;  // after a thread of the program has driven; the system adds as much
+constexpr auto rest = 10s;                  // so long sleeps whoever has had nothing in flight since the last look
 constexpr auto longest_preemption = 500ms;  // of a thread that is about to ring
 constexpr std::chrono::nanoseconds polling_nap = 1ms;
 constexpr int eager_passes = 64;
@@ -99,8 +100,7 @@ void Driver::hand_over() {
   // something must be run, or watched because others wait for it; or if it has passed by, for what was not looked at.
   const bool more = cycle_.announce_and_send(Clock::now()) || background_sleeps_too_long();
   const bool passed_by = role_.leave(role);
-  if (passed_by) control_->doorbell().arm();
-  if (more || passed_by) control_->doorbell().ring();
+  if (more || passed_by) wake_background();
 }
 
 /// Says that the program looks at an operation for the first time. Done or not: where the program looks must not depend
@@ -299,13 +299,24 @@ void Driver::pause() {
   oversubscribed_ ? (void)sched_yield() : pause_briefly();
 }
 
-/// Leaves things so that the background thread, asleep on the doorbell, goes on with what is unfinished.
+/// Leaves things so that the background thread, asleep on the doorbell, goes on with what is unfinished. If that looks
+/// soon by itself nobody rings: a program that waits for one operation after the other mostly comes first.
 void Driver::leave_role(Role::Held& role) {
   role_.will_look();
+  driven_ = true;
+  bool more = false;
+  if (!background_glances_) {
+    control_->doorbell().arm();
+    control_->listen();
+    more = stop_ || cycle_.needs_attention() || background_sleeps_too_long();
+  }
+  if (role_.leave(role) || more) wake_background();
+}
+
+/// Though it may not have armed the doorbell.
+void Driver::wake_background() {
   control_->doorbell().arm();
-  control_->listen();
-  const bool more = stop_ || cycle_.needs_attention() || background_sleeps_too_long();
-  if (role_.leave(role) || more) control_->doorbell().ring();
+  control_->doorbell().ring();
 }
 
 /// The background thread may have gone to sleep because this thread looked after everything.
@@ -323,29 +334,32 @@ void Driver::run_in_background() {
       yielded = Clock::now();
     }
     std::uint32_t ticket = doorbell.ticket();
-    std::chrono::nanoseconds nap = safety_wakeup;
+    background_glances_ = driven_.exchange(false);
+    std::chrono::nanoseconds nap = background_glances_ ? glance : safety_wakeup;
     background_wakes_ = Clock::now() + nap;  // before it passes by: who leaves the role looks
     if (const auto role = role_.take_or_pass_by()) {
       doorbell.disarm();
       again = cycle(Clock::now()) && drivers_ == 0;
       if (again) idle_passes_ = 0;
       if (again) continue;
-      ticket = doorbell.arm();
-      control_->listen();
-      const bool moved = cycle(Clock::now());  // peers that moved before the doorbell was armed did not ring it
-      background_relies_on_drivers_ = true;    // before it looks: a driver that leaves meanwhile sees it, and rings
-      const bool relies = drivers_ > 0 && !cycle_.again();  // they run the cycle, and ring if they leave something
-      // Else peers ring when there is more to do.
-      background_relies_on_drivers_ = relies && (moved || cycle_.operations_poll());
-      if (moved || relies) idle_passes_ = 0;
-      again = moved && !relies;
-      if (again) continue;
-      nap = relies ? nap_between_rings() : background_nap();
+      if (!background_glances_) {
+        ticket = doorbell.arm();
+        control_->listen();
+        const bool moved = cycle(Clock::now());  // peers that moved before the doorbell was armed did not ring it
+        background_relies_on_drivers_ = true;    // before it looks: a driver that leaves meanwhile sees it, and rings
+        const bool relies = drivers_ > 0 && !cycle_.again();  // they run the cycle, and ring if they leave something
+        // Else peers ring when there is more to do.
+        background_relies_on_drivers_ = relies && (moved || cycle_.operations_poll());
+        if (moved || relies) idle_passes_ = 0;
+        again = moved && !relies;
+        if (again) continue;
+        nap = relies ? nap_between_rings() : background_nap();
+      }
       if (stop_) return;
       background_wakes_ = Clock::now() + nap;
     }
     sleep_in_background(ticket, nap);
-    background_relies_on_drivers_ = false;
+    background_relies_on_drivers_ = background_glances_ = false;
   }
 }
 

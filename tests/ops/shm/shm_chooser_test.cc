@@ -196,6 +196,23 @@ TEST(ShmChooser, MessagesGoTheWayThatIsFastestAtItsBest) {
   EXPECT_EQ(settled(85, 90), ShmWay::read) << "hardly faster, and both ranks must come to the same";
 }
 
+/// The first message by the large ring takes the ring's memory.
+TEST(ShmChooser, NoWayOfMessagesIsDroppedAfterOneTrial) {
+  constexpr ShmClass message{OpKind::send_recv, 17, 1};
+  ShmChooser sender(ring, 2, nullptr);
+  ShmChooser::Answer answer;
+  bool by_ring = false;
+  for (int i = 0; i < 20; ++i) {
+    answer = sender.answer(message, {private_memory, sender.last_trial(message)});
+    if (answer.trial == 0) continue;
+    const bool ring_now = answer.choice.way == ShmWay::ring, first = ring_now && !std::exchange(by_ring, ring_now);
+    const std::chrono::steady_clock::time_point begun(std::chrono::seconds(i + 1));
+    sender.complete(message, answer.trial, {begun, begun + std::chrono::microseconds(first ? 600 : ring_now ? 6 : 13)});
+  }
+  EXPECT_TRUE(answer.settled);
+  EXPECT_EQ(answer.choice.way, ShmWay::ring);
+}
+
 TEST(ShmChooser, AWayCanBeForced) {
   const auto forced = [](ShmWay way) { return std::make_shared<ShmKnown>(ShmKnown{way}); };
   const auto cost = costs(1, 1, 1, 1);

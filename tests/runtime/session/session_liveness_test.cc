@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <latch>
+#include <random>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -265,6 +266,30 @@ TEST(Liveness, WhatAProgramsFunctionThrowsIsItsOperationsError) {
               "all_gather 'x' in group world: rank 1: the output f32[2] could not be allocated on rank 1 (it threw "
               "something that is no exception of the standard library); free memory there, or pass an output");
     session.barrier();
+  });
+}
+
+// After a wait the background thread looks again by itself, soon, and others do not ring until it has.
+TEST(Liveness, WhatComesJustAfterAWaitIsHeard) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  run_ranks(3, [&](Session& session) {
+    std::mt19937 random(seed + static_cast<unsigned>(session.rank()));
+    float waited = 1, unwaited = 1;
+    int slow = 0;
+    for (int round = 0; round < 200; ++round) {
+      for (int i = 0; i < 5; ++i) session.all_reduce("waited", view_scalar(waited), {.op = ReduceOp::max});
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % 200));
+      const auto start = std::chrono::steady_clock::now();
+      Handle handle = session.all_reduce_async("unwaited", view_scalar(unwaited), {.op = ReduceOp::max});
+      std::atomic<bool> done{false};
+      handle.on_done([&](const Error*) { done = true; });
+      while (!done) std::this_thread::sleep_for(100us);
+      if (std::chrono::steady_clock::now() - start > 500ms) ++slow;  // found by the safety wake-up
+      handle.wait();
+    }
+    EXPECT_LE(slow, 2) << "of 200";  // a busy machine may be as slow
+    EXPECT_EQ(session.stats().late_wakeups, 0U);
   });
 }
 
