@@ -10,23 +10,10 @@
 #include "models/util/error.h"
 
 namespace kolo::models {
-namespace {
-
-std::vector<std::int64_t> checked(std::vector<std::int64_t> sizes) {
-  constexpr std::int64_t largest = std::int64_t{1} << 24;  // keeps every product of two sizes far from overflow
-  if (sizes.size() < 2) throw ModelError("an MLP needs at least two sizes (inputs and outputs); say 784,1024,1024,10");
-  for (std::int64_t size : sizes) {
-    if (size >= 1 && size <= largest) continue;
-    throw ModelError(
-        fmt::format("an MLP cannot have a layer of size {} (1 to {}); say 784,1024,1024,10", size, largest));
-  }
-  return sizes;
-}
-
-}  // namespace
 
 Mlp::Mlp(std::vector<std::int64_t> sizes, Precision precision, Device device)
-    : LayeredModel({.image = {checked(sizes).front()}}, precision, device), sizes_(std::move(sizes)) {
+    : LayeredModel({.image = {sizes.empty() ? 0 : sizes.front()}}, precision, device), sizes_(std::move(sizes)) {
+  if (sizes_.size() < 2) throw ModelError("an MLP needs at least two sizes (inputs and outputs); say 784,1024,1024,10");
   const std::size_t last = sizes_.size() - 2;
   for (std::size_t i = 0; i <= last; ++i) {
     add<Linear>(fmt::format("layers.{}", i), sizes_[i], sizes_[i + 1], i == last ? Activation::none : Activation::relu);
@@ -36,10 +23,13 @@ Mlp::Mlp(std::vector<std::int64_t> sizes, Precision precision, Device device)
 
 namespace {
 
+std::vector<std::int64_t> sizes_of(const ModelSettings& settings) {
+  if (!settings.sizes.empty()) return settings.sizes;
+  return {settings.inputs, 1024, 1024, settings.classes};
+}
+
 std::unique_ptr<Model> make_mlp(const ModelSettings& settings) {
-  auto model =
-      std::make_unique<Mlp>(settings.sizes.empty() ? std::vector<std::int64_t>{784, 1024, 1024, 10} : settings.sizes,
-                            settings.precision, settings.device);
+  auto model = std::make_unique<Mlp>(sizes_of(settings), settings.precision, settings.device);
   const std::int64_t inputs = model->sizes().front(), classes = model->sizes().back();
   if ((settings.inputs == 0 || settings.inputs == inputs) && settings.classes <= classes) return model;
   throw ModelError(fmt::format(
@@ -62,10 +52,7 @@ ModelKind mlp_kind() {
                      .doc = "layer widths, input first (default: the data's inputs,1024,1024,the data's classes)",
                      .field = [](ModelSettings& of) -> std::vector<std::int64_t>& { return of.sizes; },
                      .accepts = "the width of each layer, such as 784,1024,1024,10"}},
-          .fit =
-              [](ModelSettings& settings) {
-                if (settings.sizes.empty()) settings.sizes = {settings.inputs, 1024, 1024, settings.classes};
-              },
+          .fit = [](ModelSettings& settings) { settings.sizes = sizes_of(settings); },
           .flops = flops_of_mlp};
 }
 

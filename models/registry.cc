@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "models/compute/compute.h"
 #include "models/util/error.h"
 
 namespace kolo::models {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "models/util/error.h"
+
 namespace kolo::models {
 namespace {
 
@@ -23,11 +25,21 @@ Shape with_last(const Shape& shape, std::int64_t last) {
   return Shape(extents);
 }
 
+/// The number of inputs, once it is certain that there can be such a layer.
+std::int64_t checked_inputs(std::string_view name, std::int64_t in, std::int64_t out) {
+  constexpr std::int64_t most = std::int64_t{1} << 48;  // keeps the sum over all layers far from overflow
+  if (in >= 1 && out >= 1 && in <= most / out) return in;
+  throw ModelError(
+      fmt::format("{} cannot have {} inputs and {} outputs (1 to 2^48 weights); choose other sizes of the "
+                  "model, or larger images",
+                  name, in, out));
+}
+
 }  // namespace
 
 Linear::Linear(ParameterList& parameters, std::string_view name, std::int64_t in, std::int64_t out,
                Activation activation)
-    : in_(in),
+    : in_(checked_inputs(name, in, out)),
       out_(out),
       activation_(activation),
       weight_(parameters.add(fmt::format("{}.weight", name), {out, in}, Initial::uniform(in), true)),

@@ -10,6 +10,7 @@ namespace kolo::models {
 /// are inputs, whatever their extents.
 class Linear final : public Layer {
  public:
+  /// Errors: ModelError unless there are inputs and outputs, and at most 2^48 weights.
   Linear(ParameterList& parameters, std::string_view name, std::int64_t in, std::int64_t out,
          Activation activation = Activation::none);
 

@@ -198,6 +198,10 @@ std::string config_text(std::string_view model, const ModelSettings& settings, D
   if (model == "llama") json = llama_json(settings.llama, stored, base.empty() ? json : Json::parse(base));
   if (model == "mlp") json = {{"model_type", mlp_type}, {"sizes", settings.sizes}};
   if (model == "cnn") json = cnn_json(settings.cnn);
+  if (json.empty()) {  // a model of somebody's own
+    json["model_type"] = fmt::format("kolo_{}", model);
+    json.update(settings.own);
+  }
   return json.dump(2) + "\n";
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <regex>
+#include <span>
 #include <system_error>
 
 #include "models/checkpoint/checkpoint.h"
@@ -23,9 +24,11 @@ namespace fs = std::filesystem;
 
 constexpr const char* config_name = "config.json";
 constexpr const char* generation_name = "generation_config.json";
-constexpr std::array companion_names{config_name,          generation_name,         "tokenizer.json",
-                                     "tokenizer.model",    "tokenizer_config.json", "special_tokens_map.json",
-                                     "chat_template.jinja"};
+constexpr std::array model_names{config_name, generation_name};
+constexpr const char* tokenizer_name = "tokenizer.json";
+constexpr const char* tokenizer_config_name = "tokenizer_config.json";
+constexpr std::array tokenizer_names{tokenizer_name, tokenizer_config_name, "tokenizer.model",
+                                     "special_tokens_map.json", "chat_template.jinja"};
 
 bool is_of_parameters(const std::string& name) {
   static const std::regex pattern(R"(model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?)");
@@ -33,7 +36,16 @@ bool is_of_parameters(const std::string& name) {
 }
 
 bool is_of_model(const std::string& name) {
-  return is_of_parameters(name) || std::ranges::find(companion_names, name) != companion_names.end();
+  const auto among = [&](const auto& names) { return std::ranges::find(names, name) != names.end(); };
+  return is_of_parameters(name) || among(model_names) || among(tokenizer_names);
+}
+
+/// Puts the texts of those of the named files that a folder has.
+void read_files(const fs::path& folder, std::span<const char* const> names, std::map<std::string, std::string>& texts) {
+  for (const char* const name : names) {
+    std::error_code ignored;
+    if (fs::is_regular_file(folder / name, ignored)) texts[name] = read_text_file(folder / name);
+  }
 }
 
 /// The folder itself: links are followed, and no slash is left at its end.
@@ -86,11 +98,17 @@ void check_savable(const fs::path& path) {
 std::map<std::string, std::string> companions_of(const fs::path& folder) {
   std::map<std::string, std::string> texts;
   if (std::error_code ignored; !fs::is_directory(folder, ignored)) return texts;
-  for (const char* const name : companion_names) {
-    std::error_code ignored;
-    if (fs::is_regular_file(folder / name, ignored)) texts[name] = read_text_file(folder / name);
-  }
+  read_files(folder, model_names, texts);
+  read_files(folder, tokenizer_names, texts);
   return texts;
+}
+
+void replace_tokenizer(std::map<std::string, std::string>& companions, const fs::path& file) {
+  for (const char* const name : tokenizer_names) companions.erase(name);
+  if (file.empty()) return;
+  if (file.filename() == tokenizer_name) read_files(file.parent_path(), tokenizer_names, companions);
+  companions[tokenizer_name] = read_text_file(file);
+  companions.try_emplace(tokenizer_config_name, "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"\n}\n");
 }
 
 void SavedModel::write(const fs::path& path, Model& values) const {

@@ -60,7 +60,7 @@ LlamaSettings llama_preset(std::string_view name);
 
 /// The settings of all models; each reads its own.
 struct ModelSettings {
-  std::vector<std::int64_t> sizes;  ///< mlp: units of each layer; empty takes the model's default
+  std::vector<std::int64_t> sizes;  ///< mlp: units of each layer; empty: inputs, 1024, 1024, classes
   std::int64_t inputs = 0;          ///< mlp, cnn: inputs of the data, checked against the sizes; 0: not checked
   std::int64_t classes = 0;         ///< mlp, cnn: classes of the data; the model may have more
   CnnSettings cnn;

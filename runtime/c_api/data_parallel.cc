@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
+#include <functional>
 #include <stdexcept>
 #include <vector>
 
@@ -26,6 +28,20 @@ std::vector<TrainedTensor> trained_tensors(const kolo_trained_tensor* given, siz
   return tensors;
 }
 
+/// The program owns the memory.
+std::function<Memory(std::size_t, Device)> wire_allocator(kolo_allocate_wire allocate, void* user) {
+  if (!allocate) return {};
+  return [allocate, user](std::size_t bytes, Device device) {
+    void* const data = allocate(user, bytes, static_cast<int>(device.kind), device.index);
+    if (!data)
+      throw Error(ErrorCode::backend,
+                  fmt::format("cannot allocate {} bytes (options->allocate returned a null pointer); "
+                              "free some memory, or leave it out",
+                              bytes));
+    return Memory(nullptr, static_cast<std::byte*>(data), bytes, device);
+  };
+}
+
 DataParallelOptions parallel_options(const kolo_data_parallel_options* given, size_t count) {
   DataParallelOptions options;
   if (!given) return options;
@@ -38,6 +54,7 @@ DataParallelOptions parallel_options(const kolo_data_parallel_options* given, si
   if (given->shards_from != 0) options.shards_from = given->shards_from;
   options.timeout_seconds = timeout_of(given->timeout_seconds);
   options.adopts = given->adopts != 0;
+  options.allocate = wire_allocator(given->allocate, given->allocate_user);
   return options;
 }
 
@@ -88,6 +105,14 @@ int kolo_data_parallel_wait(kolo_data_parallel* parallel, size_t i) {
 }
 int kolo_data_parallel_wait_on_stream(kolo_data_parallel* parallel, size_t i, void* stream) {
   return with(parallel, [&](DataParallel& it) { it.wait(i, stream); });
+}
+int kolo_data_parallel_submitted(const kolo_data_parallel* parallel, const size_t** tensors, size_t* count) {
+  return with(parallel, [&](const DataParallel& it) {
+    const auto submitted = it.submitted();
+    at(tensors, "tensors") = nullptr;
+    at(count, "count") = submitted.size();
+    if (!submitted.empty()) *tensors = submitted.data();
+  });
 }
 int kolo_data_parallel_finish(kolo_data_parallel* parallel) {
   return with(parallel, [&](DataParallel& it) { it.finish(); });

@@ -40,14 +40,14 @@ check_installed() {
   if [[ -x $prefix/bin/kolo-train ]]; then quietly "$prefix/bin/kolo-train" --help; fi
 }
 
-# Each installed header stands on its own, those for C in C11.
+# Each installed header stands on its own, those for C in C11; and includes nothing of libraries that only the sources need.
 check_headers() {
-  local header
-  for header in "$scratch"/moved/include/kolo/*.h; do
-    quietly mpicxx -std=c++20 -DOMPI_SKIP_MPICXX -fsyntax-only -I "$scratch/moved/include" -x c++ "$header"
-  done
-  for header in "$scratch"/moved/include/kolo/kolo_c*.h; do
-    quietly mpicc -std=c11 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I "$scratch/moved/include" -include "$header" -x c /dev/null
+  local include=$scratch/moved/include header
+  find "$include" -name '*.h' -print0 | quietly xargs -0 -n 1 -P "$(nproc)" mpicxx -std=c++20 -DOMPI_SKIP_MPICXX -fsyntax-only \
+    -I "$include" -I "$include/kolo_models" -x c++
+  if grep -rlE '#include <(nlohmann|dnnl|oneapi|cblas|zlib|cuda|cublas)' "$include"; then fail "the headers above need other libraries"; fi
+  for header in "$include"/kolo/kolo_c*.h; do
+    quietly mpicc -std=c11 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I "$include" -include "$header" -x c /dev/null
   done
 }
 

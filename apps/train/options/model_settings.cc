@@ -37,12 +37,24 @@ void check_kept(const Options& options, const models::ModelSettings& said, const
   }
 }
 
+/// Refuses a file whose tensors do not say the sizes of a model of this kind.
+void check_own(const models::ModelKind& kind, const std::string& init, const models::ModelSettings& settings) {
+  for (const models::ModelFlag& flag : kind.flags) {
+    const auto own = settings.own.find(flag.name);
+    if (own == settings.own.end() || own->second >= flag.least) continue;
+    throw UsageError(fmt::format("{} holds no model of the kind {} (its tensors do not say --{}); give another --init",
+                                 init, kind.name, flag.name));
+  }
+}
+
 }  // namespace
 
 void take_sizes(const models::ModelKind& kind, const std::string& init, const models::Pretrained& pretrained,
                 models::ModelSettings& settings) {
-  if (kind.sizes)
-    return kind.sizes([&](std::string_view tensor, std::size_t i) { return pretrained.extent(tensor, i); }, settings);
+  if (kind.sizes) {
+    kind.sizes([&](std::string_view tensor, std::size_t i) { return pretrained.extent(tensor, i); }, settings);
+    return check_own(kind, init, settings);
+  }
   if (!models::Pretrained::knows(kind.name)) return;  // the shapes must be the model's
   if (const std::string model = pretrained.model(); model != kind.name) {
     throw UsageError(

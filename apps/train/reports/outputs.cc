@@ -10,7 +10,6 @@
 
 #include "models/checkpoint/safetensors.h"
 #include "models/llama/decoder.h"
-#include "models/llama/json_file.h"
 
 namespace kolo::train {
 
@@ -38,11 +37,7 @@ void write_logits(Job& job) {
 Outputs::Outputs(const Options& options) : options_(options) {
   if (!options.save.empty()) models::check_savable(options.save);
   if (!options.save.empty() && options.takes_tokens()) companions_ = models::companions_of(options.init);
-  if (!options.save.empty() && !options.tokenizer.empty()) {
-    std::erase_if(companions_, [](const auto& file) { return file.first.starts_with("tokenizer"); });
-    companions_["tokenizer.json"] = models::read_text_file(options.tokenizer);
-    companions_["tokenizer_config.json"] = "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"\n}\n";
-  }
+  if (!options.save.empty() && options.tokenizer_given) models::replace_tokenizer(companions_, options.tokenizer);
   if (!options.logits.empty()) models::check_writable(options.logits);
   if (!options.plot.empty()) {
     models::check_writable(options.plot);

@@ -16,17 +16,24 @@ typedef struct kolo_trained_tensor {
   kolo_tensor gradient;  ///< `data` null: none, the value is only broadcast
 } kolo_trained_tensor;
 
+/// Allocates `bytes` on a device, aligned to 64 bytes, that live until kolo_data_parallel_destroy() has returned, such
+/// as memory of kolo_memory_allocate(). Called during kolo_data_parallel_create(), on its thread, once for each device
+/// of gradients; if it returns null that fails with KOLO_BACKEND.
+typedef void* (*kolo_allocate_wire)(void* user, size_t bytes, int device_kind, int device_index);
+
 /// Fields that are not set have the defaults, see kolo::DataParallelOptions.
 typedef struct kolo_data_parallel_options {
-  const kolo_group* group;  ///< null: the world
-  const char* prefix;       ///< of all names; null: none
-  int average;              ///< 1: gradients become averages; 0: sums
-  int wire;                 ///< KOLO_F16 or KOLO_BF16: the type in which gradients travel; 0: their own
-  int counts;               ///< 1: see kolo_data_parallel_count()
-  const size_t* order;      ///< in which gradients become ready, one for each tensor; null: from last to first
-  size_t shards_from;       ///< elements from which ZeRO-1 splits a gradient; 0: none is split
-  double timeout_seconds;   ///< of each operation; 0: the session's
-  int adopts;               ///< 1: the session adopts what it can of the tensors' memory, which outlives it
+  const kolo_group* group;      ///< null: the world
+  const char* prefix;           ///< of all names; null: none
+  int average;                  ///< 1: gradients become averages; 0: sums
+  int wire;                     ///< KOLO_F16 or KOLO_BF16: the type in which gradients travel; 0: their own
+  int counts;                   ///< 1: see kolo_data_parallel_count()
+  const size_t* order;          ///< in which gradients become ready, one for each tensor; null: from last to first
+  size_t shards_from;           ///< elements from which ZeRO-1 splits a gradient; 0: none is split
+  double timeout_seconds;       ///< of each operation; 0: the session's
+  int adopts;                   ///< 1: the session adopts what it can of the tensors' memory, which outlives it
+  kolo_allocate_wire allocate;  ///< for the gradients as they travel, with `wire`; null: memory of the session
+  void* allocate_user;          ///< its first argument
 } kolo_data_parallel_options;
 
 /// One rank's part in the training of some tensors. Destroy it before its session. Use it from one thread at a time.
@@ -54,6 +61,10 @@ int kolo_data_parallel_ready_rest(kolo_data_parallel* parallel, void* stream);
 /// Returns when gradient `i`, or this rank's shard of it, is reduced.
 int kolo_data_parallel_wait(kolo_data_parallel* parallel, size_t i);
 int kolo_data_parallel_wait_on_stream(kolo_data_parallel* parallel, size_t i, void* stream);
+/// This step's gradients in the order in which they became ready: `*tensors` has `*count` numbers, and is valid until
+/// the next call of kolo_data_parallel_ready(), _ready_rest(), _finish() or _destroy(); null if there are none. Waits
+/// for nothing.
+int kolo_data_parallel_submitted(const kolo_data_parallel* parallel, const size_t** tensors, size_t* count);
 /// Ends the step.
 int kolo_data_parallel_finish(kolo_data_parallel* parallel);
 int kolo_data_parallel_finish_on_stream(kolo_data_parallel* parallel, void* stream);

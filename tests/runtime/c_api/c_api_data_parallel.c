@@ -25,6 +25,15 @@ static int all_are(const float* numbers, size_t count, float value) {
   return 1;
 }
 
+/// That `count` gradients are ready, and which were first and last.
+static void check_submitted(const kolo_data_parallel* parallel, size_t count, size_t first, size_t last) {
+  const size_t* tensors = NULL;
+  size_t found = 99;
+  OK(kolo_data_parallel_submitted(parallel, &tensors, &found));
+  CHECK(found == count && (tensors == NULL) == (count == 0));
+  if (found == count && count > 0) CHECK(tensors[0] == first && tensors[count - 1] == last);
+}
+
 /// A step of two passes, whose gradients are all 1 on every rank; values become those of the rank that updates them.
 static void train(kolo_session* session, const kolo_data_parallel_options* options, int rank, int size) {
   Model model;
@@ -48,7 +57,11 @@ static void train(kolo_session* session, const kolo_data_parallel_options* optio
     OK(kolo_data_parallel_skip_sync(parallel, 0));
     if (counts) OK(kolo_data_parallel_count(parallel, 2, 0));
     OK(kolo_data_parallel_ready(parallel, 1, NULL));
-    if (step == 1) OK(kolo_data_parallel_ready_rest(parallel, NULL));
+    check_submitted(parallel, 1, 1, 1);
+    if (step == 1) {
+      OK(kolo_data_parallel_ready_rest(parallel, NULL));
+      check_submitted(parallel, 2, 1, 0);
+    }
     if (step == 2) {
       OK(kolo_data_parallel_wait(parallel, 1));
       OK(kolo_data_parallel_finish(parallel));
@@ -56,6 +69,7 @@ static void train(kolo_session* session, const kolo_data_parallel_options* optio
       OK(kolo_data_parallel_wait_on_stream(parallel, 1, NULL));
       OK(kolo_data_parallel_finish_on_stream(parallel, NULL));
     }
+    check_submitted(parallel, 0, 0, 0);
     double counted = 0, scale = 0, seconds = -1;
     OK(kolo_data_parallel_counted(parallel, &counted));
     CHECK(counted == (counts ? 2 : 1) * size);
@@ -82,6 +96,44 @@ static void train(kolo_session* session, const kolo_data_parallel_options* optio
   OK(kolo_data_parallel_destroy(parallel));
 }
 
+/// Memory for what travels, from the session, kept by the program.
+typedef struct Wire {
+  kolo_session* session;
+  kolo_memory* memory;
+  size_t bytes;
+  int fails;
+} Wire;
+
+static void* allocate_wire(void* user, size_t bytes, int device_kind, int device_index) {
+  Wire* const wire = user;
+  void* data = NULL;
+  wire->bytes = bytes;
+  if (wire->fails) return NULL;
+  OK(kolo_memory_allocate(wire->session, bytes, device_kind, device_index, &wire->memory));
+  OK(kolo_memory_data(wire->memory, &data));
+  return data;
+}
+
+/// Gradients travel in the program's memory: the last step's sums are there, rounded.
+static void train_in_own_memory(kolo_session* session, int rank, int size) {
+  Wire wire = {.session = session};
+  const kolo_data_parallel_options options = {.wire = KOLO_BF16, .allocate = allocate_wire, .allocate_user = &wire};
+  train(session, &options, rank, size);
+  CHECK(wire.bytes >= 2 * (first_size + second_size));
+  void* data = NULL;
+  OK(kolo_memory_data(wire.memory, &data));
+  const uint16_t one = 0x3f80;  // in bf16: sums that are divided by the number of ranks
+  CHECK(data != NULL && memcmp(data, &one, sizeof(one)) == 0);
+  OK(kolo_memory_free(wire.memory));
+  wire.fails = 1;
+  float numbers[4] = {0};
+  const kolo_trained_tensor tensor = {.name = "c.wire", .value = floats(numbers, 4), .gradient = floats(numbers, 4)};
+  kolo_data_parallel* parallel = NULL;
+  FAILS(kolo_data_parallel_create(session, &tensor, 1, &options, &parallel), KOLO_BACKEND,
+        "options->allocate returned a null pointer");
+  CHECK(parallel == NULL);
+}
+
 static void refuse_mistakes(kolo_session* session) {
   float numbers[4] = {0};
   kolo_trained_tensor tensor = {.name = "c.refused", .value = floats(numbers, 4), .gradient = floats(numbers, 4)};
@@ -105,6 +157,10 @@ static void refuse_mistakes(kolo_session* session) {
   REFUSES(kolo_data_parallel_count(parallel, 1, 0), "counts");
   REFUSES(kolo_data_parallel_shard(parallel, 7, &size, &size, &integer), "there is no tensor 7 of 1");
   IS_NULL(kolo_data_parallel_shard(parallel, 0, NULL, &size, &integer));
+  const size_t* tensors = NULL;
+  IS_NULL(kolo_data_parallel_submitted(parallel, NULL, &size));
+  IS_NULL(kolo_data_parallel_submitted(parallel, &tensors, NULL));
+  IS_NULL(kolo_data_parallel_submitted(NULL, &tensors, &size));
   IS_NULL(kolo_data_parallel_counted(parallel, NULL));
   IS_NULL(kolo_data_parallel_gradient_scale(parallel, NULL));
   IS_NULL(kolo_data_parallel_wait_seconds(parallel, NULL));
@@ -141,5 +197,6 @@ void run_data_parallel(kolo_session* session) {
   train(session, &average, rank, size);
   train(session, &shards, rank, size);
   train(session, &wire, rank, size);
+  train_in_own_memory(session, rank, size);
   refuse_mistakes(session);
 }

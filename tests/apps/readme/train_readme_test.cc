@@ -1,0 +1,76 @@
+// The model that models/README.md walks through, in a kolo-train that was built as it says.
+
+#include <fmt/format.h>
+
+#include "tests/apps/train_testing.h"
+
+namespace kolo::testing {
+namespace {
+
+class TrainReadme : public ::testing::Test {
+ protected:
+  std::string path(std::string_view name) const { return fmt::format("'{}'", (folder_ / name).string()); }
+  Finished run(int ranks, const std::string& flags) {
+    auto done = train(folder_, ranks, "--model lenet --batch 16 " + flags);
+    EXPECT_EQ(done.code, 0) << flags << ": " << done.err;
+    return done;
+  }
+  std::string problem(const std::string& flags) {
+    const auto done = train(folder_, 0, flags);
+    EXPECT_EQ(done.code, 1) << flags;
+    return done.problems().size() == 1 ? without(folder_, done.problems()[0]) : done.err;
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(TrainReadme, IsKnownByItsNameAndItsFlag) {
+  const auto help = train(folder_, 0, "--help");
+  EXPECT_NE(help.out.find("lenet: width of the hidden layer (default: 120)"), std::string::npos) << help.out;
+  EXPECT_EQ(problem("--model alexnet"),
+            "--model: unknown model 'alexnet' (known: cnn, lenet, llama, mlp); choose one of them");
+  EXPECT_EQ(problem("--features 9"), "--features means nothing to --model mlp (it is for lenet); leave it out");
+  EXPECT_EQ(problem("--model lenet --features 0"), "--features is '0'; it takes a whole number from 1 to 16777216");
+  EXPECT_EQ(problem("--model lenet --filters 3"),
+            "--filters means nothing to --model lenet (it is for cnn); leave it out");
+}
+
+TEST_F(TrainReadme, LearnsOnTwoRanks) {
+  for (const std::string flags : {"", "--optimizer adamw --precision bf16 --zero 1 --clip 1 --schedule cosine"}) {
+    SCOPED_TRACE(flags);
+    const auto done = run(2, "--steps 150 --log " + path("log") + " " + flags);
+    EXPECT_NE(done.out.find("model     lenet, 51902 parameters, seed 1\n"), std::string::npos) << done.out;
+    const auto losses = losses_in(folder_ / "log");
+    ASSERT_EQ(losses.size(), 150u);
+    EXPECT_LT(losses.back(), 0.5 * losses.front());
+  }
+  EXPECT_NE(run(0, "--steps 0").out.find("sgd, lr 0.05"), std::string::npos) << "the recipe of its row";
+}
+
+TEST_F(TrainReadme, ResumesWithTheSameBits) {
+  const std::string flags = "--features 20 --save " + path("m.safetensors") + " --steps ";
+  run(2, flags + "6");
+  const std::string whole = read_file(folder_ / "m.safetensors");
+  run(2, flags + "3 --checkpoint " + path("run"));
+  EXPECT_NE(read_file(folder_ / "m.safetensors"), whole);
+  run(2, flags + "6 --resume --checkpoint " + path("run"));
+  EXPECT_EQ(read_file(folder_ / "m.safetensors"), whole);
+}
+
+TEST_F(TrainReadme, StartsFromWhatItSaved) {
+  run(2, "--features 20 --steps 2 --save " + path("m.safetensors"));
+  run(0, "--steps 0 --init " + path("m.safetensors") + " --save " + path("m"));
+  const auto config = nlohmann::json::parse(read_file(folder_ / "m/config.json"));
+  EXPECT_EQ(config, (nlohmann::json{{"model_type", "kolo_lenet"}, {"features", 20}}));
+  run(2, "--steps 2 --init " + path("m") + " --save " + path("more.safetensors"));
+  EXPECT_GT(apart(folder_ / "more.safetensors", folder_ / "m.safetensors", folder_ / "m.safetensors"), 0);
+  EXPECT_EQ(problem("--model lenet --features 21 --init " + path("m.safetensors")),
+            "--features 21 contradicts --init DIR/m.safetensors (which holds 20); leave --features out");
+  ASSERT_EQ(train(folder_, 0, "--sizes 784,10 --steps 0 --save " + path("mlp.safetensors")).code, 0);
+  EXPECT_EQ(problem("--model lenet --init " + path("mlp.safetensors")),
+            "DIR/mlp.safetensors holds no model of the kind lenet (its tensors do not say --features); give another "
+            "--init");
+}
+
+}  // namespace
+}  // namespace kolo::testing

@@ -1,0 +1,81 @@
+// What kolo-train saves beside a model's parameters: the files of its tokenizer.
+
+#include "tests/apps/train_testing.h"
+
+namespace kolo::testing {
+namespace {
+
+using Names = std::vector<std::string>;
+
+class TrainCompanions : public ::testing::Test {
+ protected:
+  /// A model with a tokenizer, and all that may lie beside one, in "old"; another tokenizer in "new".
+  void SetUp() override {
+    std::string text;
+    while (text.size() < 4000) text += "the wind and leaves rustle ";
+    write_file(folder_ / "text", text);
+    run("tokenizer --vocab 270 --data " + path("text") + " --out " + path("made"));
+    run("tokenizer --vocab 260 --data " + path("text") + " --out " + path("new"));
+    run(llama("--preset tiny --tokenizer " + path("made/tokenizer.json") + " --save " + path("old")));
+    for (const char* name : {"special_tokens_map.json", "chat_template.jinja", "tokenizer.model"})
+      write_file(folder_ / "old" / name, std::string("old ") + name);
+  }
+
+  std::string path(std::string_view name) const { return fmt::format("'{}'", (folder_ / name).string()); }
+  std::string llama(const std::string& flags) const {
+    return "--model llama --seq 16 --steps 0 --data " + path("text") + " " + flags;
+  }
+  void run(const std::string& flags) {
+    const auto done = train(folder_, 0, flags, "XDG_CACHE_HOME=" + path("cache"));
+    ASSERT_EQ(done.code, 0) << flags << ": " << done.err;
+  }
+  /// What a model that starts from "old" has beside it.
+  Names saved_with(const std::string& flags) {
+    run(llama("--init " + path("old") + " --save " + path("saved") + flags));
+    Names names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_ / "saved")) {
+      const std::string name = entry.path().filename().string();
+      if (name.starts_with("tokenizer") || name.starts_with("special") || name.starts_with("chat"))
+        names.push_back(name);
+    }
+    std::ranges::sort(names);
+    return names;
+  }
+  std::string saved(std::string_view name) const { return read_file(folder_ / "saved" / name); }
+
+  const Names all_{"chat_template.jinja", "special_tokens_map.json", "tokenizer.json", "tokenizer.model",
+                   "tokenizer_config.json"};
+  TempFolder folder_;
+};
+
+TEST_F(TrainCompanions, StayWithTheirTokenizer) {
+  EXPECT_EQ(saved_with(""), all_);
+  EXPECT_EQ(saved("chat_template.jinja"), "old chat_template.jinja");
+  EXPECT_EQ(saved_with(" --tokenizer " + path("old/tokenizer.json")), all_) << "the same by its name";
+  EXPECT_EQ(saved("chat_template.jinja"), "old chat_template.jinja");
+}
+
+TEST_F(TrainCompanions, GoWithTheirTokenizer) {
+  write_file(folder_ / "old/tokenizer_config.json", "{\"old\": 1}");
+  const std::string other = " --tokenizer " + path("new/tokenizer.json");
+  EXPECT_EQ(saved_with(other), (Names{"tokenizer.json", "tokenizer_config.json"}));
+  EXPECT_EQ(saved("tokenizer.json"), read_file(folder_ / "new/tokenizer.json"));
+  EXPECT_EQ(saved("tokenizer_config.json").find("old"), std::string::npos);
+  EXPECT_EQ(saved_with(" --tokenizer none"), Names{}) << "bytes are tokens";
+}
+
+TEST_F(TrainCompanions, ComeWithTheirTokenizer) {
+  write_file(folder_ / "new/tokenizer_config.json", "{\"new\": 1}");
+  write_file(folder_ / "new/special_tokens_map.json", "{}");
+  EXPECT_EQ(saved_with(" --tokenizer " + path("new/tokenizer.json")),
+            (Names{"special_tokens_map.json", "tokenizer.json", "tokenizer_config.json"}));
+  EXPECT_EQ(saved("tokenizer_config.json"), "{\"new\": 1}");
+  EXPECT_EQ(saved("special_tokens_map.json"), "{}");
+  std::filesystem::rename(folder_ / "new/tokenizer.json", folder_ / "new/mine.json");
+  EXPECT_EQ(saved_with(" --tokenizer " + path("new/mine.json")), (Names{"tokenizer.json", "tokenizer_config.json"}))
+      << "what lies there may be another one's";
+  EXPECT_EQ(saved("tokenizer_config.json").find("new"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace kolo::testing
