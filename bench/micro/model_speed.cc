@@ -123,6 +123,8 @@ int measure(const po::variables_map& flags) {
   kolo::models::ModelSettings settings{
       .precision = kolo::models::precisions.parse(flags["precision"].as<std::string>()),
       .recompute = flags.contains("recompute")};
+  settings.inputs = 784;  // of images
+  settings.classes = 10;
   settings.llama = kolo::models::llama_preset(flags["preset"].as<std::string>());
   const auto given = flags["seq"].as<std::int64_t>();
   const std::int64_t sequence = given > 0 ? given : settings.llama.positions;
