@@ -152,6 +152,16 @@ void CheckpointStore::commit(const Manifest& manifest) const {
   remove_old();
 }
 
+void CheckpointStore::note_held_out_loss(std::int64_t step, double held_out_loss) const {
+  const fs::path path = folder_ / name_of(step) / manifest_file;
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return;
+  Manifest manifest = parse_manifest(text_of(path));
+  manifest.held_out_loss = held_out_loss;
+  write_atomic_file(path, to_text(manifest));
+  remove_old();
+}
+
 void CheckpointStore::drop(std::int64_t step) const {
   std::error_code ignored;
   fs::remove_all(unfinished(step), ignored);

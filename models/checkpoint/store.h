@@ -60,6 +60,10 @@ class CheckpointStore {
   /// ModelError with the reason, such as a part that is not there; then the checkpoint is dropped.
   void commit(const Manifest& manifest) const;
 
+  /// Writes the held-out loss of a complete checkpoint into its manifest; has no effect if there is none of that step.
+  /// May make it the best, and then removes old ones as commit() does. Errors: ModelError; then it is as it was.
+  void note_held_out_loss(std::int64_t step, double held_out_loss) const;
+
   /// Removes the unfinished checkpoint of a step.
   void drop(std::int64_t step) const;
 

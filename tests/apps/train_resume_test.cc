@@ -1,8 +1,5 @@
 // Runs that stop and go on: the same as if they had not.
 
-#include <csignal>
-
-#include "apps/train/requests.h"
 #include "tests/apps/train_testing.h"
 
 namespace kolo::testing {
@@ -68,28 +65,6 @@ TEST_F(TrainResume, StopsWhenItsTimeIsOver) {
   EXPECT_EQ(run(2, flags + " --resume --max-minutes 60").out.find("stopped"), std::string::npos);
   run(2, "--batch 300 --steps 30 --save " + path("b.safetensors"));
   EXPECT_EQ(read_file(folder_ / "a.safetensors"), read_file(folder_ / "b.safetensors"));
-}
-
-TEST(Requests, AgesAreNotOverAtOnce) {
-  for (const double minutes : {1e-12, 60., 1e9, 1e300}) {
-    EXPECT_EQ(train::Requests(false, minutes).stops(), minutes < 1) << minutes;
-  }
-}
-
-TEST_F(TrainResume, SignalsAskForCheckpoints) {
-  const std::string log = path("log"), stored = path("c") + "/step-*";
-  const auto signalled = [&](const std::string& flags, const std::string& signals) {
-    return run_shell(folder_, fmt::format("{} --sizes 784,24,10 --batch 300 --steps 10000000 --log {} {} &\n"
-                                          "until grep -q step {} 2>/dev/null; do sleep 0.05; done\n{}\nwait $!",
-                                          kolo_train(0), log, flags, log, signals));
-  };
-  const auto done = signalled("--checkpoint " + path("c"),
-                              "kill -USR1 $!\nuntil ls -d " + stored + "; do sleep 0.05; done\nkill -TERM $!");
-  EXPECT_EQ(done.code, 0) << done.err;
-  EXPECT_NE(done.out.find("stored    2 checkpoints"), std::string::npos) << done.out;
-  EXPECT_NE(done.out.find("as asked; --resume goes on"), std::string::npos) << done.out;
-  EXPECT_EQ(checkpoints("c").size(), 2u);
-  EXPECT_EQ(signalled("", "kill -TERM $!").code, 128 + SIGTERM) << "as ever, where there is nothing to store";
 }
 
 TEST_F(TrainResume, ANewLogBeginsAtTheResumedStep) {

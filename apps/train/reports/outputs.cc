@@ -161,7 +161,7 @@ void check_sample(Job& job) {
   models::check_prompt(llama_of(job), prompt_of(job));
 }
 
-std::string sample_text(Job& job, const std::function<void(std::int64_t)>& progress) {
+std::string sample_text(Job& job, const std::function<bool(std::int64_t)>& progress) {
   const Options& options = job.options();
   const Tokens prompt = prompt_of(job);
   std::string text;
