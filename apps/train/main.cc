@@ -123,7 +123,7 @@ void train(Session& session, int argc, char** argv, const std::optional<std::str
   Options options;
   std::unique_ptr<Job> job;
   std::optional<Outputs> outputs;           // on rank 0
-  std::optional<models::FolderLock> alone;  // with the checkpoints of this folder
+  std::optional<models::FolderLock> alone;  // in writing checkpoints to this folder
   cli::collectively(session, [&] {          // CUDA takes more addresses than memory
     if (session.device().kind == DeviceKind::cpu) limit_memory(session.local_size());
   });
@@ -134,7 +134,7 @@ void train(Session& session, int argc, char** argv, const std::optional<std::str
     if (options.sample > 0) check_sample(*job);
     if (session.rank() > 0) return;
     outputs.emplace(options);
-    if (!options.checkpoint.empty()) alone.emplace(options.checkpoint);
+    if (!options.checkpoint.empty() && !options.eval_only) alone.emplace(options.checkpoint);
     if (!options.checkpoint.empty() && options.resume.empty())
       check_no_checkpoints(models::CheckpointStore(options.checkpoint));
   });

@@ -252,20 +252,26 @@ std::map<std::string, std::map<std::uint64_t, float>> scalars_in(const std::stri
 }
 
 TEST_F(TrainRecipe, EventFilesSayWhatTheLogSays) {
-  run(0, "a", "--batch 1000 --tensorboard " + path("events"));
+  run(0, "a", "--batch 1000 --precision f16 --steps 22 --tensorboard " + path("events"));
   std::string file;
   for (const auto& entry : std::filesystem::directory_iterator(folder_ / "events")) {
     EXPECT_TRUE(entry.path().filename().string().starts_with("events.out.tfevents."));
     file += read_file(entry.path());
   }
   const auto scalars = scalars_in(file);
-  for (const auto& [tag, key] : std::map<std::string, const char*>{
-           {"train/loss", "loss"}, {"train/lr", "lr"}, {"train/grad_norm", "grad_norm"}}) {
+  for (const auto& [tag, key] : std::map<std::string, const char*>{{"train/loss", "loss"},
+                                                                   {"train/lr", "lr"},
+                                                                   {"train/grad_norm", "grad_norm"},
+                                                                   {"train/loss_scale", "loss_scale"}}) {
     const auto logged = of_steps("a", key);
     ASSERT_EQ(scalars.at(tag).size(), logged.size());
     for (std::size_t step = 0; step < logged.size(); ++step) {
       EXPECT_EQ(scalars.at(tag).at(step), static_cast<float>(logged[step])) << tag;
     }
+  }
+  for (const auto& event : events_in(folder_ / "a.jsonl", "step")) {
+    EXPECT_EQ(scalars.at("train/skipped").at(event["step"]), event["skipped"].get<bool>() ? 1 : 0);
+    EXPECT_NEAR(scalars.at("speed/of_peak").at(event["step"]), event["of_peak"].get<double>(), 1e-4) << "rounded there";
   }
   for (const auto& event : events_in(folder_ / "a.jsonl", "eval")) {
     EXPECT_EQ(scalars.at("eval/accuracy").at(event["step"]), event["accuracy"].get<float>());
