@@ -12,6 +12,7 @@
 
 #include "apps/memory.h"
 #include "apps/train/reports/plot.h"
+#include "apps/train/reports/tensorboard.h"
 #include "models/checkpoint/crc32c.h"
 #include "tests/apps/train_testing.h"
 
@@ -249,6 +250,23 @@ std::map<std::string, std::map<std::uint64_t, float>> scalars_in(const std::stri
     }
   }
   return scalars;
+}
+
+/// What an evaluation adds to a folder begins no session there: TensorBoard would ignore what is behind its step.
+TEST_F(TrainRecipe, OnlyATrainingBeginsASession) {
+  const auto sessions = [&](std::optional<std::int64_t> first) {
+    const TempFolder folder;
+    train::TensorBoard(folder.path().string(), first, 1).close();
+    const std::string file = read_file(std::filesystem::directory_iterator(folder.path())->path());
+    int count = 0;
+    for (std::string_view rest = file; !rest.empty(); rest.remove_prefix(16 + number_at<std::uint64_t>(rest))) {
+      for (const Field& field : fields_of(rest.substr(12, number_at<std::uint64_t>(rest))))
+        count += field.number == 7 ? 1 : 0;
+    }
+    return count;
+  };
+  EXPECT_EQ(sessions(3), 1);
+  EXPECT_EQ(sessions(std::nullopt), 0);
 }
 
 TEST_F(TrainRecipe, EventFilesSayWhatTheLogSays) {
