@@ -33,11 +33,12 @@ std::vector<std::string> set_newer_aside(const models::CheckpointStore& store, s
 
 }  // namespace
 
-CheckpointWriter::CheckpointWriter(Session& session, Job* job)
+CheckpointWriter::CheckpointWriter(Session& session, Job* job, std::int64_t stored_at)
     : session_(&session),
       job_(job),
       active_(!job->options().checkpoint.empty() && !job->options().eval_only),
-      part_{static_cast<std::size_t>(session.rank()), static_cast<std::size_t>(session.size())} {}
+      part_{static_cast<std::size_t>(session.rank()), static_cast<std::size_t>(session.size())},
+      stored_at_(stored_at) {}
 
 /// Rank 0 clears the folder up and names the run; then all make sure that they see one folder.
 void CheckpointWriter::prepare(std::int64_t steps_done) {
@@ -90,22 +91,45 @@ CheckpointWriter::~CheckpointWriter() {
   changed_.notify_all();
 }
 
-void CheckpointWriter::measured(std::int64_t steps_done, double held_out_loss) {
-  measured_at_ = steps_done;
-  measured_ = held_out_loss;
-  if (!job_->options().eval_every || !(held_out_loss < lowest_)) return;
-  lowest_ = held_out_loss;
-  lowest_at_ = steps_done;
-}
-
 bool CheckpointWriter::due(std::int64_t steps_done, bool asked) const {
   const auto& every = job_->options().every;
-  return active_ &&
-         (asked || steps_done == job_->last_step() || steps_done == lowest_at_ || (every && steps_done % *every == 0));
+  return active_ && (asked || steps_done == job_->last_step() || (every && steps_done % *every == 0));
+}
+
+/// If the checkpoint of this step is lost, that of the next lower loss is stored.
+bool CheckpointWriter::measured(std::int64_t steps_done, double held_out_loss) {
+  measured_at_ = steps_done;
+  measured_ = held_out_loss;
+  if (!active_) return false;
+  const bool is_stored = stored_at_ == steps_done;
+  if (is_stored && std::isfinite(held_out_loss)) note_held_out_loss();
+  if (!job_->options().eval_every || !(held_out_loss < lowest_) || lost_at_ == steps_done) return false;
+  lowest_ = held_out_loss;
+  return !is_stored;
+}
+
+/// In the newest checkpoint, or in what will become it.
+void CheckpointWriter::note_held_out_loss() {
+  std::unique_lock lock(mutex_);
+  if (!unfinished_.empty() && unfinished_.back().step == measured_at_) {
+    unfinished_.back().held_out_loss = measured_;
+    return;
+  }
+  lock.unlock();
+  if (part_.index > 0) return;
+  enqueue(commits_, [this, step = measured_at_, loss = measured_] {
+    try {
+      store_->note_held_out_loss(step, loss);
+    } catch (const std::exception& error) {
+      cli::print_problem(
+          fmt::format("the checkpoint of step {} does not say its held-out loss: {}", step, cli::problem_of(error)));
+    }
+  });
 }
 
 void CheckpointWriter::store(std::int64_t steps_done) {
   const auto start = Clock::now();
+  stored_at_ = steps_done;
   wait_on_all([this] { return !free_.empty(); });
   const auto free_at = Clock::now();
   Unfinished part{.step = steps_done};
@@ -192,6 +216,7 @@ void CheckpointWriter::settle_oldest() {
     lock.lock();
     ++lost_;
     lock.unlock();
+    lost_at_ = part.step;
     if (part.held_out_loss == lowest_) lowest_ = std::numeric_limits<double>::infinity();  // the next one is stored
     if (part_.index == 0) enqueue(commits_, [this, step = part.step] { store_->drop(step); });
     return;

@@ -39,7 +39,7 @@ class CheckpointWriter {
   /// Allocates the memory of the snapshots, and makes sure that all ranks can write to one folder. Checkpoints of more
   /// than `steps_done` steps, those of the run that this one resumes, will be written again: they are set aside.
   /// Collective. Errors: UsageError, reported.
-  CheckpointWriter(Session& session, Job& job, std::int64_t steps_done) : CheckpointWriter(session, &job) {
+  CheckpointWriter(Session& session, Job& job, std::int64_t steps_done) : CheckpointWriter(session, &job, steps_done) {
     if (active_) prepare(steps_done);  // if that throws, the destructor ends the thread
   }
   /// Checkpoints that are not complete are lost.
@@ -47,12 +47,13 @@ class CheckpointWriter {
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  /// The held-out loss behind so many steps, the same on every rank.
-  void measured(std::int64_t steps_done, double held_out_loss);
-
-  /// Whether a checkpoint is to be stored behind so many steps: asked for, by --every, at the end, or because the last
-  /// evaluation has the lowest loss so far.
+  /// Whether a checkpoint is to be stored behind so many steps, before an evaluation: asked for, by --every, or at the
+  /// end.
   bool due(std::int64_t steps_done, bool asked) const;
+
+  /// The held-out loss behind so many steps, the same on every rank: it is noted in the checkpoint of that step, if
+  /// there is one. Returns whether one is to be stored now, as the loss is the lowest so far.
+  bool measured(std::int64_t steps_done, double held_out_loss);
 
   /// Takes a checkpoint: copies this rank's part, and returns while it is written. Waits only while both snapshots of
   /// some rank are still being written. Values must be complete.
@@ -85,12 +86,13 @@ class CheckpointWriter {
     std::string problem;            // why it is lost
   };
 
-  CheckpointWriter(Session& session, Job* job);
+  CheckpointWriter(Session& session, Job* job, std::int64_t stored_at);
   void prepare(std::int64_t steps_done);
   void wait_on_all(const std::function<bool()>& done);
   void write(Unfinished& part);
   void settle_oldest();
   models::Manifest manifest_of(const Unfinished& part);
+  void note_held_out_loss();
   void commit(const models::Manifest& manifest);
   void enqueue(std::deque<std::function<void()>>& queue, std::function<void()> task);
   void run();
@@ -102,8 +104,8 @@ class CheckpointWriter {
   std::optional<models::CheckpointStore> store_;
   std::vector<models::CutTensor> tensors_;
   std::array<models::Snapshot, 2> snapshots_;
-  double lowest_ = std::numeric_limits<double>::infinity();  // held-out loss so far
-  std::int64_t lowest_at_ = -1, measured_at_ = -1;           // steps done
+  double lowest_ = std::numeric_limits<double>::infinity();   // held-out loss so far
+  std::int64_t stored_at_, lost_at_ = -1, measured_at_ = -1;  // steps done
   double measured_ = 0;
   std::int64_t taken_ = 0;
   Clock::duration longest_copy_{}, waited_{};

@@ -20,10 +20,13 @@ std::optional<EvalEvent> Evaluator::evaluate_all() {
   return evaluate(every_batch);
 }
 
-std::optional<EvalEvent> Evaluator::evaluate_some(double training_seconds) {
-  if (!job_->eval_batches()) job_->settle_eval_batches(affordable(training_seconds));
+std::optional<EvalEvent> Evaluator::evaluate_some() {
   const std::int64_t most = *job_->eval_batches();
   return evaluate(most == 0 ? every_batch : most);
+}
+
+void Evaluator::settle_batches(double training_seconds) {
+  if (!job_->eval_batches()) job_->settle_eval_batches(affordable(training_seconds));
 }
 
 models::EvaluationShare Evaluator::share(std::int64_t most) const {
@@ -33,23 +36,33 @@ models::EvaluationShare Evaluator::share(std::int64_t most) const {
           .most = most};
 }
 
+/// Of the rank that has most.
+std::int64_t Evaluator::most_batches() const {
+  const models::Range largest = models::even_share(job_->corpus().held_out->count(), session_->size(), 0);
+  return models::EvaluationShare{.range = largest, .batch = share(1).batch}.all_batches();
+}
+
 std::optional<EvalEvent> Evaluator::evaluate(std::int64_t most) {
   const models::Examples& held_out = *job_->corpus().held_out;
+  stopped_ = false;
   if (held_out.count() == 0) return std::nullopt;
   const auto start = Clock::now();
   const models::EvaluationShare mine = share(most);
   models::BatchResult sums;
   std::int64_t bytes = 0;
-  cli::collectively(*session_, [&] {
+  stopped_ = !midway_.run(std::min(most, most_batches()), [&](const Midway::GoesOn& goes_on) {
     const std::int64_t all = mine.examples();
     std::int64_t done = 0;
     sums = models::evaluate(job_->model(), held_out, mine, [&](const models::Batch& batch) {
+      if (!goes_on()) return false;
       for (Listener* listener : listeners_) listener->on_part({"measuring", done, all});
       done += batch.examples;
       for (const std::int32_t target : batch.targets)
         bytes += job_->corpus().bytes_of_targets[static_cast<std::size_t>(std::int64_t{target} + 1)];
+      return true;
     });
   });
+  if (stopped_) return std::nullopt;
   Handle loss = session_->all_reduce_async("held-out loss", view_scalar(sums.loss_sum));
   Handle correct = session_->all_reduce_async("held-out correct", view_scalar(sums.correct));
   Handle targets = session_->all_reduce_async("held-out targets", view_scalar(sums.targets));
@@ -65,28 +78,43 @@ std::optional<EvalEvent> Evaluator::evaluate(std::int64_t most) {
                    .seconds = seconds_since(start)};
 }
 
-/// Batches of a rank that take no longer than `seconds`, the same number on all ranks; 0: all do. A batch takes what
-/// the second of three does, behind one that reserves memory: one of them may be held up by other programs.
+/// Batches of a rank that take no longer than `seconds` together with those that are timed here, the same number on all
+/// ranks; 0: all do.
 std::int64_t Evaluator::affordable(double seconds) {
-  const models::Examples& held_out = *job_->corpus().held_out;
+  const auto start = Clock::now();
   double each = 0;
-  cli::collectively(*session_, [&] {
-    std::vector<Clock::time_point> begun;
-    (void)models::evaluate(job_->model(), held_out, share(4),
-                           [&](const models::Batch&) { begun.push_back(Clock::now()); });
-    begun.push_back(Clock::now());
-    std::vector<double> took;
-    for (std::size_t i = 1; i + 1 < begun.size(); ++i)
-      took.push_back(std::chrono::duration<double>(begun[i + 1] - begun[i]).count());
-    std::ranges::sort(took);
-    each = took.empty() ? 0 : took[took.size() / 2];
-  });
-  session_->all_reduce("seconds of a batch", view_scalar(each), {.op = ReduceOp::max});
   session_->all_reduce("seconds of training", view_scalar(seconds), {.op = ReduceOp::min});
-  const models::Range largest = models::even_share(held_out.count(), session_->size(), 0);
-  const models::EvaluationShare whole{.range = largest, .batch = share(1).batch};
-  const double fits = std::max(1.0, seconds / each);
-  return fits >= static_cast<double>(whole.all_batches()) ? 0 : static_cast<std::int64_t>(fits);
+  cli::collectively(*session_, [&] {
+    each = seconds_of_batch(time_batches(job_->model(), *job_->corpus().held_out, share(4), seconds));
+  });
+  double left = seconds - seconds_since(start);
+  session_->all_reduce("seconds of a batch", view_scalar(each), {.op = ReduceOp::max});
+  session_->all_reduce("seconds of an evaluation", view_scalar(left), {.op = ReduceOp::min});
+  const double fits = std::max(1.0, left / each);
+  return fits >= static_cast<double>(most_batches()) ? 0 : static_cast<std::int64_t>(fits);
+}
+
+std::vector<double> time_batches(models::Model& model, const models::Examples& examples,
+                                 const models::EvaluationShare& share, double seconds) {
+  const auto start = Clock::now();
+  std::vector<double> times;  // when each batch began, and the last one ended
+  const auto begins = [&] {
+    times.push_back(seconds_since(start));
+    return times.size() == 1 || times.back() < seconds / 2;
+  };
+  bool within = true;
+  (void)models::evaluate(model, examples, share, [&](const models::Batch&) { return within = begins(); });
+  if (within) times.push_back(seconds_since(start));
+  for (std::size_t i = 0; i + 1 < times.size(); ++i) times[i] = times[i + 1] - times[i];
+  times.pop_back();
+  return times;
+}
+
+double seconds_of_batch(std::span<const double> took) {
+  if (took.size() < 2) return took.empty() ? 0 : took.front();
+  std::vector<double> later(took.begin() + 1, took.end());
+  std::ranges::sort(later);
+  return later[later.size() / 2];
 }
 
 }  // namespace kolo::train

@@ -2,37 +2,57 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include <kolo/session.h>
 
 #include "apps/train/job.h"
+#include "apps/train/midway.h"
 #include "apps/train/reports/events.h"
 #include "models/data/examples.h"
 
 namespace kolo::train {
 
-/// Evaluations of a run on the held-out examples, of which every rank has an even share.
+/// Evaluations of a run on the held-out examples, of which every rank has an even share. One ends early, and gives
+/// nothing, once a rank has got a SIGTERM.
 class Evaluator {
  public:
   /// All must outlive this. `listeners` hear of the progress.
-  Evaluator(Session& session, Job& job, std::vector<Listener*> listeners)
-      : session_(&session), job_(&job), listeners_(std::move(listeners)) {}
+  Evaluator(Session& session, Job& job, std::vector<Listener*> listeners, CheckpointWriter& checkpoints)
+      : session_(&session), job_(&job), listeners_(std::move(listeners)), midway_(session, checkpoints) {}
 
-  /// Of every batch. Nothing if no examples are held out. Collective, as the next.
+  /// Of every batch. Nothing if no examples are held out. Collective, as the next two.
   std::optional<EvalEvent> evaluate_all();
-  /// Of as many as --eval-batches says; without it, of as many as take no longer than `training_seconds`, which the
-  /// first call finds out: later ones evaluate the same batches, so that losses compare.
-  std::optional<EvalEvent> evaluate_some(double training_seconds);
+  /// Of as many as settle_batches() has settled.
+  std::optional<EvalEvent> evaluate_some();
+  /// Unless it is known, from --eval-batches, a checkpoint or an earlier call, finds out how many batches evaluations
+  /// are of: an evaluation, this call included, takes no longer than `training_seconds`, but is of one batch at least.
+  void settle_batches(double training_seconds);
+
+  /// Whether the last evaluation ended early.
+  bool stopped() const { return stopped_; }
 
  private:
   std::optional<EvalEvent> evaluate(std::int64_t most);
   models::EvaluationShare share(std::int64_t most) const;
+  std::int64_t most_batches() const;
   std::int64_t affordable(double seconds);
 
   Session* session_;
   Job* job_;
   std::vector<Listener*> listeners_;
+  Midway midway_;
+  bool stopped_ = false;
 };
+
+/// The seconds that each batch of an evaluation takes, from the first one on: none begins once half of `seconds` has
+/// passed, but for the first. Errors: as models::evaluate().
+std::vector<double> time_batches(models::Model& model, const models::Examples& examples,
+                                 const models::EvaluationShare& share, double seconds);
+
+/// The seconds that a batch takes where the first ones took `took`: of several the first, which reserves memory, does
+/// not count, and of the others the middle one does, since any may be held up by other programs. 0 without any.
+double seconds_of_batch(std::span<const double> took);
 
 }  // namespace kolo::train

@@ -22,8 +22,10 @@
 #include "apps/memory.h"
 #include "apps/train/checkpoints.h"
 #include "apps/train/job.h"
+#include "apps/train/midway.h"
 #include "apps/train/options/options.h"
 #include "apps/train/reports/outputs.h"
+#include "apps/train/requests.h"
 #include "apps/train/tokenizer_command.h"
 #include "apps/train/trainer.h"
 #include "models/checkpoint/store.h"
@@ -61,9 +63,12 @@ Trainer::End run(Session& session, Job& job, std::int64_t first, Outputs* output
                     checkpoints);
   });
   trainer->share_parameters();
-  if (!job.options().eval_only) return trainer->run();
-  trainer->evaluate_all(first);
-  return Trainer::End::finished;
+  return job.options().eval_only ? trainer->measure() : trainer->run();
+}
+
+/// Whether there is something to keep: training is over after its last step, measuring once the loss is known.
+bool is_whole(Trainer::End end, const Options& options) {
+  return end == Trainer::End::finished || (end == Trainer::End::unmeasured && !options.eval_only);
 }
 
 /// The same, and writes what comes of it.
@@ -72,7 +77,7 @@ Trainer::End run_and_write(Session& session, Job& job, std::int64_t first, Outpu
   try {
     const Trainer::End end = run(session, job, first, outputs, checkpoints);
     cli::collectively(session, [&] {
-      if (outputs != nullptr) outputs->finish(job, end == Trainer::End::finished);
+      if (outputs != nullptr) outputs->finish(job, is_whole(end, job.options()));
     });
     return end;
   } catch (const UsageError& error) {
@@ -82,9 +87,27 @@ Trainer::End run_and_write(Session& session, Job& job, std::int64_t first, Outpu
 }
 
 std::string text_of(Trainer::End end, const Options& options) {
+  if (end == Trainer::End::unmeasured) return "stopped   before the end of the evaluation, as asked\n";
   if (end != Trainer::End::stopped) return "";
   return options.checkpoint.empty() ? "stopped   before the last step, as asked\n"
                                     : "stopped   before the last step, as asked; --resume goes on\n";
+}
+
+/// The samples that are asked for; a line that says so if there are none since a rank has got a SIGTERM. Every rank
+/// writes the same ones: none waits for another. Collective.
+std::string samples_of(Session& session, Job& job, Outputs* outputs, CheckpointWriter& checkpoints) {
+  const Options& options = job.options();
+  if (options.sample == 0) return "";
+  std::string text;
+  const auto write = [&](const Midway::GoesOn& goes_on) {
+    text = sample_text(job, [&](std::int64_t tokens) {
+      if (outputs != nullptr) outputs->on_part({"writing", tokens, options.sample});
+      return goes_on();
+    });
+  };
+  const bool whole =
+      !any_terminated(session) && Midway(session, checkpoints).run(options.samples * options.sample, write);
+  return whole ? text : "stopped   before the end of the sample, as asked\n";
 }
 
 Peaks peaks_of_all(Session& session) {
@@ -100,7 +123,7 @@ void train(Session& session, int argc, char** argv, const std::optional<std::str
   Options options;
   std::unique_ptr<Job> job;
   std::optional<Outputs> outputs;           // on rank 0
-  std::optional<models::FolderLock> alone;  // with the checkpoints of this folder
+  std::optional<models::FolderLock> alone;  // in writing checkpoints to this folder
   cli::collectively(session, [&] {          // CUDA takes more addresses than memory
     if (session.device().kind == DeviceKind::cpu) limit_memory(session.local_size());
   });
@@ -111,7 +134,7 @@ void train(Session& session, int argc, char** argv, const std::optional<std::str
     if (options.sample > 0) check_sample(*job);
     if (session.rank() > 0) return;
     outputs.emplace(options);
-    if (!options.checkpoint.empty()) alone.emplace(options.checkpoint);
+    if (!options.checkpoint.empty() && !options.eval_only) alone.emplace(options.checkpoint);
     if (!options.checkpoint.empty() && options.resume.empty())
       check_no_checkpoints(models::CheckpointStore(options.checkpoint));
   });
@@ -124,13 +147,7 @@ void train(Session& session, int argc, char** argv, const std::optional<std::str
   });
   const Trainer::End end = run_and_write(session, *job, first, outputs ? &*outputs : nullptr, checkpoints);
   checkpoints.finish();
-  std::string sample;  // every rank writes the same: none waits for another
-  cli::collectively(session, [&] {
-    if (options.sample == 0) return;
-    sample = sample_text(*job, [&](std::int64_t tokens) {
-      if (outputs) outputs->on_part({"writing", tokens, options.sample});
-    });
-  });
+  const std::string sample = samples_of(session, *job, outputs ? &*outputs : nullptr, checkpoints);
   const auto peaks = peaks_of_all(session);
   cli::collectively(session, [&] {  // the files come first
     if (outputs) cli::print(outputs->summary(peaks) + checkpoints.summary() + text_of(end, options) + sample);
@@ -187,6 +204,7 @@ int main(int argc, char** argv) {
       cli::check_stdout();
       return 0;
     }
+    take_signals_as_requests();
     reserve_memory();
     return open_session_and_train(argc, argv);
   } catch (const kolo::Error& error) {

@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -22,12 +23,15 @@ using models::CheckpointStore;
 using models::StoredCheckpoint;
 using models::StoredParts;
 
-/// The checkpoint that --resume names; of the newest ones the first that was not set aside. Nothing if there is none.
-/// Errors: UsageError if one was asked for that is not there.
-std::optional<StoredCheckpoint> asked_for(const CheckpointStore& store, const std::string& which) {
+/// The checkpoint that --resume names; of the newest ones the first of less than `below` steps. Nothing if there is
+/// none. Errors: UsageError if one was asked for that is not there.
+std::optional<StoredCheckpoint> asked_for(const CheckpointStore& store, const std::string& which, std::int64_t below) {
   const auto all = store.list();
   const std::string folder = store.folder().string();
-  if (which == "newest") return all.empty() ? std::nullopt : std::optional(all.front());
+  if (which == "newest") {
+    const auto newest = std::ranges::find_if(all, [&](const auto& checkpoint) { return checkpoint.step < below; });
+    return newest == all.end() ? std::nullopt : std::optional(*newest);
+  }
   if (which == "best") {
     if (const auto best = store.best()) return best->checkpoint;
     throw UsageError(
@@ -43,14 +47,19 @@ std::optional<StoredCheckpoint> asked_for(const CheckpointStore& store, const st
                                steps.empty() ? "none" : fmt::format("{}", fmt::join(steps, ", "))));
 }
 
-/// Of the newest the one before it may do; of one that was asked for by name the user decides.
+/// Of the newest the one before it may do; of one that was asked for by name the user decides. An evaluation changes
+/// nothing: the folder may be that of a run that goes on.
 void pass_over(const CheckpointStore& store, const StoredCheckpoint& checkpoint, const std::string& problem,
-               const std::string& which) {
-  if (which != "newest") {
+               const Options& options) {
+  if (options.resume != "newest") {
     throw UsageError(
         fmt::format("the checkpoint of step {} is damaged ({}); name another by --resume=STEP, or give "
                     "--resume for the newest that is sound",
                     checkpoint.step, problem));
+  }
+  if (options.eval_only) {
+    return cli::print_problem(fmt::format("the checkpoint of step {} is damaged ({}): evaluating the one before it",
+                                          checkpoint.step, problem));
   }
   const std::string name = store.set_aside(checkpoint, "unusable");
   cli::print_problem(
@@ -62,11 +71,15 @@ void pass_over(const CheckpointStore& store, const StoredCheckpoint& checkpoint,
 struct Candidate {
   std::optional<StoredCheckpoint> checkpoint;
   std::string manifest, problem;
+  models::CheckpointHold hold;
 };
 
-Candidate next_candidate(const CheckpointStore& store, const std::string& which) {
-  Candidate found{asked_for(store, which), {}, {}};
+Candidate next_candidate(const CheckpointStore& store, const std::string& which, std::int64_t below) {
+  Candidate found{asked_for(store, which, below), {}, {}, {}};
   if (!found.checkpoint) return found;
+  found.hold = models::CheckpointHold(*found.checkpoint);
+  std::error_code ignored;
+  if (!std::filesystem::exists(found.checkpoint->folder, ignored)) return next_candidate(store, which, below);
   try {
     found.manifest = to_text(open_checkpoint(*found.checkpoint));
   } catch (const models::OtherFormat& error) {
@@ -78,10 +91,11 @@ Candidate next_candidate(const CheckpointStore& store, const std::string& which)
 }
 
 /// Rank 0's, with the path that this rank has for it.
-Candidate shared_candidate(Session& session, const CheckpointStore& store, const std::string& which) {
+Candidate shared_candidate(Session& session, const CheckpointStore& store, const std::string& which,
+                           std::int64_t below) {
   Candidate found;
   cli::collectively(session, [&] {
-    if (session.rank() == 0) found = next_candidate(store, which);
+    if (session.rank() == 0) found = next_candidate(store, which, below);
   });
   const bool any = found.checkpoint.has_value();
   const Json said{{"step", any ? found.checkpoint->step : -1},
@@ -92,7 +106,7 @@ Candidate shared_candidate(Session& session, const CheckpointStore& store, const
   const auto step = heard.at("step").get<std::int64_t>();
   if (step < 0) return {};
   return {StoredCheckpoint{step, store.folder() / heard.at("name").get<std::string>()},
-          heard.at("manifest").get<std::string>(), heard.at("problem").get<std::string>()};
+          heard.at("manifest").get<std::string>(), heard.at("problem").get<std::string>(), std::move(found.hold)};
 }
 
 /// Rank 0 has seen each part and its size. A rank that does not is no reason to set a checkpoint aside.
@@ -119,10 +133,17 @@ std::string problem_of_parts(Session& session, StoredParts& stored) {
   return {};
 }
 
-/// The checkpoint to resume from, sound in all its parts; nothing if there is none.
-std::optional<StoredParts> sound_checkpoint(Session& session, const CheckpointStore& store, const std::string& which) {
+/// A checkpoint that is sound in all its parts, and stays until it is read.
+struct Sound {
+  StoredParts parts;
+  models::CheckpointHold hold;  // rank 0's
+};
+
+/// The one to resume from; nothing if there is none.
+std::optional<Sound> sound_checkpoint(Session& session, const CheckpointStore& store, const Options& options) {
+  std::int64_t below = std::numeric_limits<std::int64_t>::max();
   while (true) {
-    const Candidate found = shared_candidate(session, store, which);
+    Candidate found = shared_candidate(session, store, options.resume, below);
     if (!found.checkpoint) return std::nullopt;
     std::string problem = found.problem;
     if (problem.empty()) {
@@ -132,11 +153,12 @@ std::optional<StoredParts> sound_checkpoint(Session& session, const CheckpointSt
         check_visible(*stored, session.rank());
       });
       problem = problem_of_parts(session, *stored);
-      if (problem.empty()) return stored;
+      if (problem.empty()) return Sound{std::move(*stored), std::move(found.hold)};
     }
     cli::collectively(session, [&] {
-      if (session.rank() == 0) pass_over(store, *found.checkpoint, problem, which);
+      if (session.rank() == 0) pass_over(store, *found.checkpoint, problem, options);
     });
+    below = found.checkpoint->step;
   }
 }
 
@@ -146,23 +168,24 @@ std::int64_t resume(Session& session, Job& job) {
   const Options& options = job.options();
   const CheckpointStore store(options.checkpoint);
   const bool first = session.rank() == 0;
-  auto stored = sound_checkpoint(session, store, options.resume);
-  if (!stored) {
+  auto sound = sound_checkpoint(session, store, options);
+  if (!sound) {
     if (first)
       cli::print(fmt::format("resume    no usable checkpoint in {}: starting at step 0\n", options.checkpoint));
     return 0;
   }
+  StoredParts& stored = sound->parts;
   std::string text;
   cli::collectively(session, [&] {
-    if (first) text = models::text_of(stored->folder() / models::state_file);
+    if (first) text = models::text_of(stored.folder() / models::state_file);
   });
   text = session.broadcast_object("state of the checkpoint", text);
   RunState run;
   cli::collectively(session, [&] { run = restore_state(text, job); });
   cli::collectively(session, [&] {
-    stored->check_fit(job.model(), job.optimizer());
-    if (first) stored->read_values(job.model());  // they are broadcast when the training begins
-    stored->read_state(job.optimizer(), job.parallel().shards());
+    stored.check_fit(job.model(), job.optimizer());
+    if (first) stored.read_values(job.model());  // they are broadcast when the training begins
+    stored.read_state(job.optimizer(), job.parallel().shards());
   });
   if (first) {
     std::string said = fmt::format("resume    from step {} of {}\n", run.steps_done, options.checkpoint);

@@ -38,10 +38,10 @@ Trainer::Trainer(Session& session, Job& job, std::int64_t first, std::vector<Lis
       first_(first),
       listeners_(std::move(listeners)),
       checkpoints_(&checkpoints),
-      requests_(!job.options().checkpoint.empty(), job.options().max_minutes),
+      requests_(job.options().max_minutes),
       update_(job.optimizer(), job.model().parameters(), clip_of(job.options()), job.loss_scale(),
               job.parallel().shards(), [&parallel = job.parallel()](std::size_t index) { parallel.updated(index); }),
-      evaluator_(session, job, listeners_),
+      evaluator_(session, job, listeners_, checkpoints),
       norms_(session, job, listeners_) {}
 
 Trainer::End Trainer::run() {
@@ -53,8 +53,14 @@ Trainer::End Trainer::run() {
     if (const auto end = step(next)) return *end;
   }
   settle();
-  if (evaluated_at_ != job_->last_step()) evaluate_all(job_->last_step());
-  return End::finished;
+  if (evaluated_at_ != job_->last_step()) evaluate(job_->last_step());
+  return evaluator_.stopped() ? End::unmeasured : End::finished;
+}
+
+Trainer::End Trainer::measure() {
+  settle();
+  evaluate_all(first_);
+  return evaluator_.stopped() ? End::unmeasured : End::finished;
 }
 
 /// What products the ranks can do, all at the same time: for a model whose FLOPs are known, and runs of some length.
@@ -109,8 +115,10 @@ std::optional<Trainer::End> Trainer::step(std::int64_t step) {
   norms_.on_step(step, update_);
   if (!late_loss_) check_diverged(*unreported_);
   if (updated.skipped) report_last_step();
-  if (evaluation_due(step + 1)) evaluate_some(step + 1);
+  const bool measures = evaluation_due(step + 1);
+  if (measures) prepare_evaluation(step + 1);
   if (checkpoints_->due(step + 1, result.stops || result.stores)) store(step + 1);
+  if (measures) evaluate(step + 1);
   if (!result.stops || step + 1 == job_->last_step()) return std::nullopt;
   settle();
   return End::stopped;
@@ -211,22 +219,30 @@ void Trainer::check_diverged(const StepEvent& event) {
   });
 }
 
-void Trainer::evaluate_all(std::int64_t steps_done) {
+/// So that a checkpoint that is stored before an evaluation says of how many batches they are.
+void Trainer::prepare_evaluation(std::int64_t steps_done) {
   settle();
-  const auto event = evaluator_.evaluate_all();
-  report(steps_done, event);
-  if (event) checkpoints_->measured(steps_done, event->loss);
+  if (steps_done != job_->last_step()) evaluator_.settle_batches(seconds_between_evaluations());
 }
 
 /// The last evaluation is of all. Where those before it were of some, the same ones say whether it is the best.
-void Trainer::evaluate_some(std::int64_t steps_done) {
+void Trainer::evaluate(std::int64_t steps_done) {
   const bool last = steps_done == job_->last_step();
   if (last && !job_->eval_batches()) return evaluate_all(steps_done);
-  settle();
-  const auto of_some = evaluator_.evaluate_some(seconds_between_evaluations());
+  const auto of_some = evaluator_.evaluate_some();
   const bool of_all = !of_some || of_some->batches == of_some->all_batches;
+  measured(steps_done, of_some);
   report(steps_done, last && !of_all ? evaluator_.evaluate_all() : of_some);
-  if (of_some) checkpoints_->measured(steps_done, of_some->loss);
+}
+
+void Trainer::evaluate_all(std::int64_t steps_done) {
+  const auto event = evaluator_.evaluate_all();
+  measured(steps_done, event);
+  report(steps_done, event);
+}
+
+void Trainer::measured(std::int64_t steps_done, const std::optional<EvalEvent>& event) {
+  if (event && checkpoints_->measured(steps_done, event->loss)) store(steps_done);
 }
 
 void Trainer::report(std::int64_t steps_done, std::optional<EvalEvent> event) {
@@ -242,7 +258,7 @@ double Trainer::seconds_between_evaluations() const {
 }
 
 bool Trainer::evaluation_due(std::int64_t steps_done) const {
-  if (steps_done == job_->last_step()) return true;  // before its checkpoint
+  if (steps_done == job_->last_step()) return true;
   const auto& every = job_->options().eval_every;
   return every ? steps_done % *every == 0 : job_->sampler().place(steps_done - 1).last_of_epoch;
 }

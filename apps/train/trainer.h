@@ -32,21 +32,25 @@ class Trainer {
   /// Broadcasts the parameters of rank 0; must be called first. Collective.
   void share_parameters() { job_->parallel().broadcast_parameters(); }
 
-  /// finished: all steps are done. stopped: a rank was asked to (see Requests). given_up: by a listener.
-  enum class End : unsigned char { finished, stopped, given_up };
+  /// finished: all steps are done, and measured. unmeasured: a SIGTERM came before they were measured. stopped: a rank
+  /// was asked to, see Requests. given_up: by a listener.
+  enum class End : unsigned char { finished, unmeasured, stopped, given_up };
 
   /// Trains until the end. Collective.
   /// Errors: Error if the ranks cannot go on together; UsageError, reported, if the loss or the gradients are not
   /// finite, or a rank has a problem.
   End run();
 
-  /// Evaluates on all held-out examples. Collective.
-  void evaluate_all(std::int64_t steps_done);
+  /// Evaluates on all held-out examples, and trains nothing: finished or unmeasured. Collective.
+  End measure();
 
  private:
   std::optional<End> step(std::int64_t step);
   StepEvent event_of(std::int64_t step, const StepResult& result) const;
-  void evaluate_some(std::int64_t steps_done);
+  void prepare_evaluation(std::int64_t steps_done);
+  void evaluate(std::int64_t steps_done);
+  void evaluate_all(std::int64_t steps_done);
+  void measured(std::int64_t steps_done, const std::optional<EvalEvent>& event);
   void report(std::int64_t steps_done, std::optional<EvalEvent> event);
   double seconds_between_evaluations() const;
   void measure_peak();

@@ -118,11 +118,12 @@ Manifest parse_manifest(std::string_view text) {
 std::string text_of(const fs::path& path) {
   constexpr std::uintmax_t most = std::uintmax_t{256} << 20;
   std::error_code error;
-  if (!fs::is_regular_file(path, error)) unreadable(path);  // a pipe would be waited for
-  const std::uintmax_t bytes = fs::file_size(path, error);
-  std::ifstream file(path, std::ios::binary);
-  if (error || !file || bytes > most) unreadable(path);
+  if (!fs::is_regular_file(path, error)) unreadable(path);     // a pipe would be waited for
+  std::ifstream file(path, std::ios::binary | std::ios::ate);  // the size is that of what is read: it may be replaced
+  const auto bytes = static_cast<std::uintmax_t>(file.tellg());
+  if (!file || bytes > most) unreadable(path);
   std::string text(bytes, '\0');
+  file.seekg(0);
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(file.gcount()));
   return text;

@@ -69,8 +69,10 @@ void rename_folder(const fs::path& from, const fs::path& to) {
   if (error) refuse_to_write(to, error.message());
 }
 
-/// What is half removed has another name: it is no checkpoint any more.
+/// What is half removed has another name: it is no checkpoint any more. One that is held is left for the next time.
 void remove_checkpoint(const fs::path& folder) {
+  const FileDescriptor state(::open((folder / state_file).c_str(), O_RDWR | O_CLOEXEC));
+  if (state && ::flock(state.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return;
   const fs::path leaving_name = folder.parent_path() / (std::string(leaving) + folder.filename().string());
   std::error_code error;
   fs::remove_all(leaving_name, error);
@@ -152,6 +154,16 @@ void CheckpointStore::commit(const Manifest& manifest) const {
   remove_old();
 }
 
+void CheckpointStore::note_held_out_loss(std::int64_t step, double held_out_loss) const {
+  const fs::path path = folder_ / name_of(step) / manifest_file;
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return;
+  Manifest manifest = parse_manifest(text_of(path));
+  manifest.held_out_loss = held_out_loss;
+  write_atomic_file(path, to_text(manifest));
+  remove_old();
+}
+
 void CheckpointStore::drop(std::int64_t step) const {
   std::error_code ignored;
   fs::remove_all(unfinished(step), ignored);
@@ -198,6 +210,12 @@ Manifest open_checkpoint(const StoredCheckpoint& checkpoint) {
   }
   if (const auto problem = problem_of_file(checkpoint.folder / state_file, manifest.state)) throw ModelError(*problem);
   return manifest;
+}
+
+/// Of its files the manifest may be replaced, and this one is not.
+CheckpointHold::CheckpointHold(const StoredCheckpoint& checkpoint)
+    : file_(::open((checkpoint.folder / state_file).c_str(), O_RDONLY | O_CLOEXEC)) {
+  while (file_ && ::flock(file_.get(), LOCK_SH) != 0 && errno == EINTR) continue;
 }
 
 FolderLock::FolderLock(const std::filesystem::path& folder) {

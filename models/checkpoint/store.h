@@ -56,9 +56,14 @@ class CheckpointStore {
   /// The same for state.json.
   Seal write_state(std::int64_t step, std::string_view text) const;
 
-  /// Completes the unfinished checkpoint of manifest.step, and removes the oldest beyond those to keep. Errors:
+  /// Completes the unfinished checkpoint of manifest.step, and removes the oldest beyond those to keep, but for one
+  /// that a process holds (CheckpointHold). Errors:
   /// ModelError with the reason, such as a part that is not there; then the checkpoint is dropped.
   void commit(const Manifest& manifest) const;
+
+  /// Writes the held-out loss of a complete checkpoint into its manifest; has no effect if there is none of that step.
+  /// May make it the best, and then removes old ones as commit() does. Errors: ModelError; then it is as it was.
+  void note_held_out_loss(std::int64_t step, double held_out_loss) const;
 
   /// Removes the unfinished checkpoint of a step.
   void drop(std::int64_t step) const;
@@ -85,6 +90,17 @@ class CheckpointStore {
 /// each part, and state.json. Errors: ModelError with what is wrong, such as "state.json has 3 bytes instead of 300";
 /// OtherFormat.
 Manifest open_checkpoint(const StoredCheckpoint& checkpoint);
+
+/// Keeps a checkpoint from being removed by the run that writes newer ones, as long as this lives: a shared advisory
+/// lock, which needs no right to write. It may have been removed before: then its folder is not there any more.
+class CheckpointHold {
+ public:
+  CheckpointHold() = default;
+  explicit CheckpointHold(const StoredCheckpoint& checkpoint);
+
+ private:
+  FileDescriptor file_;
+};
 
 /// An exclusive advisory lock on a folder; the system releases it when the process ends.
 class FolderLock {

@@ -22,7 +22,7 @@ std::int64_t EvaluationShare::examples() const {
 }
 
 BatchResult evaluate(Model& model, const Examples& examples, const EvaluationShare& share,
-                     const std::function<void(const Batch& batch)>& on_batch) {
+                     const std::function<bool(const Batch& batch)>& on_batch) {
   BatchStorage storage;
   BatchResult sum;
   for (std::int64_t number = 0; number < share.batches(); ++number) {
@@ -30,7 +30,7 @@ BatchResult evaluate(Model& model, const Examples& examples, const EvaluationSha
     std::vector<std::int64_t> indices(static_cast<std::size_t>(those.count));
     std::iota(indices.begin(), indices.end(), those.first);
     examples.gather(indices, 0, storage);
-    if (on_batch) on_batch(storage.view());
+    if (on_batch && !on_batch(storage.view())) break;
     const BatchResult part = model.evaluate(storage.view());
     sum.loss_sum += part.loss_sum;
     sum.correct += part.correct;

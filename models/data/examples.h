@@ -65,8 +65,8 @@ struct EvaluationShare {
 
 /// Sums of Model::evaluate over these batches.
 ///
-/// on_batch  called with each batch before it is evaluated; may be empty
+/// on_batch  called with each batch before it is evaluated; false: neither it nor a later one is. May be empty
 BatchResult evaluate(Model& model, const Examples& examples, const EvaluationShare& share,
-                     const std::function<void(const Batch& batch)>& on_batch = {});
+                     const std::function<bool(const Batch& batch)>& on_batch = {});
 
 }  // namespace kolo::models

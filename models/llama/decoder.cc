@@ -217,7 +217,7 @@ std::vector<std::int32_t> generate(Llama& model, std::span<const std::int32_t> p
   Random random(sampling.seed);
   std::int64_t next = std::max<std::int64_t>(0, std::ssize(text) - positions);  // to be read
   for (std::int64_t written = 0; written < sampling.count; ++written) {
-    if (sampling.progress) sampling.progress(written);
+    if (sampling.progress && !sampling.progress(written)) break;
     if (decoder.seen() == positions) {
       decoder.begin_anew();
       next = std::ssize(text) - (positions + 1) / 2;

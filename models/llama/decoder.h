@@ -61,7 +61,8 @@ struct Sampling {
   double top_p = 1;          ///< only the fewest of these that together are at least so likely (Holtzman et al. 2020,
                              ///< arXiv:1904.09751)
   std::uint64_t seed = 1;
-  std::function<void(std::int64_t)> progress{};  ///< called before each token with the number written; may be empty
+  /// Called before each token with the number written; false: no more are. May be empty.
+  std::function<bool(std::int64_t)> progress{};
 };
 
 /// Checks a prompt for generate(). Errors: ModelError if it is empty or has a token outside the vocabulary.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <thread>
 
+#include "apps/train/evaluator.h"
 #include "apps/train/reports/outputs.h"
 #include "apps/train/reports/progress.h"
 #include "apps/train/reports/step_log.h"
@@ -147,6 +148,39 @@ TEST(TimeLeft, ReadsLikeAClock) {
   EXPECT_EQ(train::duration_text(754), "12:34");
   EXPECT_EQ(train::duration_text(3723), "1:02:03");
   EXPECT_EQ(train::duration_text(2 * 86400 + 3 * 3600 + 240), "2d 03:04");
+}
+
+TEST(Evaluator, TakesTheUsualTimeOfABatch) {
+  const auto seconds = [](const std::vector<double>& took) { return train::seconds_of_batch(took); };
+  EXPECT_EQ(seconds({}), 0);
+  EXPECT_EQ(seconds({9}), 9) << "better than none";
+  EXPECT_EQ(seconds({9, 2}), 2) << "the first one reserves memory";
+  EXPECT_EQ(seconds({9, 2, 80, 3}), 3);
+}
+
+/// Examples that take 10 ms to read.
+class SlowExamples final : public models::Examples {
+ public:
+  std::int64_t count() const override { return 8; }
+  std::int64_t targets_each() const override { return 1; }
+  void gather(std::span<const std::int64_t> examples, std::int64_t, models::BatchStorage& to) const override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    to.examples = std::ssize(examples);
+    to.inputs.assign(2 * examples.size(), 0.5f);
+    to.targets.assign(examples.size(), 0);
+  }
+};
+
+/// Where a batch takes longer than there is time for an evaluation, one is timed, and not four.
+TEST(Evaluator, TimesAsManyBatchesAsThereIsTimeFor) {
+  BoundMlp mlp({2, 3});
+  const auto timed = [&](double seconds, std::int64_t most) {
+    return train::time_batches(mlp.model, SlowExamples(), {.range = {0, 8}, .batch = 1, .most = most}, seconds);
+  };
+  EXPECT_EQ(timed(1e-6, 4).size(), 1u);
+  EXPECT_EQ(timed(1000, 4).size(), 4u);
+  EXPECT_EQ(timed(1000, 0).size(), 0u);
+  EXPECT_GE(timed(1000, 2).at(0), 0.01) << "reading is a part of it";
 }
 
 TEST(Progress, SaysWhatIsLeftAndHowMuchWasMeasured) {

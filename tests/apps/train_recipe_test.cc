@@ -12,6 +12,7 @@
 
 #include "apps/memory.h"
 #include "apps/train/reports/plot.h"
+#include "apps/train/reports/tensorboard.h"
 #include "models/checkpoint/crc32c.h"
 #include "tests/apps/train_testing.h"
 
@@ -251,21 +252,44 @@ std::map<std::string, std::map<std::uint64_t, float>> scalars_in(const std::stri
   return scalars;
 }
 
+/// What an evaluation adds to a folder begins no session there: TensorBoard would ignore what is behind its step.
+TEST_F(TrainRecipe, OnlyATrainingBeginsASession) {
+  const auto sessions = [&](std::optional<std::int64_t> first) {
+    const TempFolder folder;
+    train::TensorBoard(folder.path().string(), first, 1).close();
+    const std::string file = read_file(std::filesystem::directory_iterator(folder.path())->path());
+    int count = 0;
+    for (std::string_view rest = file; !rest.empty(); rest.remove_prefix(16 + number_at<std::uint64_t>(rest))) {
+      for (const Field& field : fields_of(rest.substr(12, number_at<std::uint64_t>(rest))))
+        count += field.number == 7 ? 1 : 0;
+    }
+    return count;
+  };
+  EXPECT_EQ(sessions(3), 1);
+  EXPECT_EQ(sessions(std::nullopt), 0);
+}
+
 TEST_F(TrainRecipe, EventFilesSayWhatTheLogSays) {
-  run(0, "a", "--batch 1000 --tensorboard " + path("events"));
+  run(0, "a", "--batch 1000 --precision f16 --steps 22 --tensorboard " + path("events"));
   std::string file;
   for (const auto& entry : std::filesystem::directory_iterator(folder_ / "events")) {
     EXPECT_TRUE(entry.path().filename().string().starts_with("events.out.tfevents."));
     file += read_file(entry.path());
   }
   const auto scalars = scalars_in(file);
-  for (const auto& [tag, key] : std::map<std::string, const char*>{
-           {"train/loss", "loss"}, {"train/lr", "lr"}, {"train/grad_norm", "grad_norm"}}) {
+  for (const auto& [tag, key] : std::map<std::string, const char*>{{"train/loss", "loss"},
+                                                                   {"train/lr", "lr"},
+                                                                   {"train/grad_norm", "grad_norm"},
+                                                                   {"train/loss_scale", "loss_scale"}}) {
     const auto logged = of_steps("a", key);
     ASSERT_EQ(scalars.at(tag).size(), logged.size());
     for (std::size_t step = 0; step < logged.size(); ++step) {
       EXPECT_EQ(scalars.at(tag).at(step), static_cast<float>(logged[step])) << tag;
     }
+  }
+  for (const auto& event : events_in(folder_ / "a.jsonl", "step")) {
+    EXPECT_EQ(scalars.at("train/skipped").at(event["step"]), event["skipped"].get<bool>() ? 1 : 0);
+    EXPECT_NEAR(scalars.at("speed/of_peak").at(event["step"]), event["of_peak"].get<double>(), 1e-4) << "rounded there";
   }
   for (const auto& event : events_in(folder_ / "a.jsonl", "eval")) {
     EXPECT_EQ(scalars.at("eval/accuracy").at(event["step"]), event["accuracy"].get<float>());

@@ -1,8 +1,5 @@
 // Runs that stop and go on: the same as if they had not.
 
-#include <csignal>
-
-#include "apps/train/requests.h"
 #include "tests/apps/train_testing.h"
 
 namespace kolo::testing {
@@ -70,28 +67,6 @@ TEST_F(TrainResume, StopsWhenItsTimeIsOver) {
   EXPECT_EQ(read_file(folder_ / "a.safetensors"), read_file(folder_ / "b.safetensors"));
 }
 
-TEST(Requests, AgesAreNotOverAtOnce) {
-  for (const double minutes : {1e-12, 60., 1e9, 1e300}) {
-    EXPECT_EQ(train::Requests(false, minutes).stops(), minutes < 1) << minutes;
-  }
-}
-
-TEST_F(TrainResume, SignalsAskForCheckpoints) {
-  const std::string log = path("log"), stored = path("c") + "/step-*";
-  const auto signalled = [&](const std::string& flags, const std::string& signals) {
-    return run_shell(folder_, fmt::format("{} --sizes 784,24,10 --batch 300 --steps 10000000 --log {} {} &\n"
-                                          "until grep -q step {} 2>/dev/null; do sleep 0.05; done\n{}\nwait $!",
-                                          kolo_train(0), log, flags, log, signals));
-  };
-  const auto done = signalled("--checkpoint " + path("c"),
-                              "kill -USR1 $!\nuntil ls -d " + stored + "; do sleep 0.05; done\nkill -TERM $!");
-  EXPECT_EQ(done.code, 0) << done.err;
-  EXPECT_NE(done.out.find("stored    2 checkpoints"), std::string::npos) << done.out;
-  EXPECT_NE(done.out.find("as asked; --resume goes on"), std::string::npos) << done.out;
-  EXPECT_EQ(checkpoints("c").size(), 2u);
-  EXPECT_EQ(signalled("", "kill -TERM $!").code, 128 + SIGTERM) << "as ever, where there is nothing to store";
-}
-
 TEST_F(TrainResume, ANewLogBeginsAtTheResumedStep) {
   run(0, "--batch 500 --steps 5 --checkpoint " + path("c"));
   run(0, "--batch 500 --steps 8 --checkpoint " + path("c") + " --resume --log " + path("log"));
@@ -117,11 +92,30 @@ TEST_F(TrainResume, ARunThatIsDoneMeasuresAgain) {
   const std::string flags = "--batch 500 --checkpoint " + path("c") + " --log " + path("log");
   run(0, flags + " --steps 6");
   const auto measured = events_in(folder_ / "log", "eval");
-  for (const std::string steps : {" --steps 6", " --steps 4 --eval-only", " --steps 9 --eval-only"}) {
-    run(0, flags + " --resume" + steps);
-    EXPECT_EQ(events_in(folder_ / "log", "eval"), measured) << steps;
-    EXPECT_EQ(losses_in(folder_ / "log").size(), 6u);
-  }
+  run(0, flags + " --resume --steps 6");
+  EXPECT_EQ(events_in(folder_ / "log", "eval"), measured);
+  EXPECT_EQ(losses_in(folder_ / "log").size(), 6u);
+}
+
+/// Whatever is evaluated is a line behind those that are there, also if the last one was cut.
+TEST_F(TrainResume, AnEvaluationCutsNoLog) {
+  const std::string flags = "--batch 500 --checkpoint " + path("c") + " --log " + path("log");
+  run(0, flags + " --steps 6 --every 3");
+  const std::string log = read_file(folder_ / "log");
+  const auto measured = events_in(folder_ / "log", "eval").back();
+  run(0, flags + " --resume=3 --steps 6 --eval-only");
+  const std::string longer = read_file(folder_ / "log");
+  EXPECT_TRUE(longer.starts_with(log));
+  EXPECT_EQ(events_in(folder_ / "log", "step").size(), 6u);
+  EXPECT_EQ(events_in(folder_ / "log", "eval").back()["step"], 2);
+  write_file(folder_ / "log", "{\"event\":\"ev");
+  run(0, flags + " --resume --steps 4 --eval-only");
+  std::istringstream lines(read_file(folder_ / "log"));
+  std::string line;
+  std::getline(lines, line);
+  EXPECT_EQ(line, "{\"event\":\"ev");
+  std::getline(lines, line);
+  EXPECT_EQ(nlohmann::json::parse(line), measured);
 }
 
 TEST_F(TrainResume, WithoutAUsableCheckpointItStartsAtZero) {
@@ -181,6 +175,35 @@ TEST_F(TrainResume, AFullDiskLosesOneCheckpointAndNothingElse) {
   EXPECT_EQ(done.problems()[2].substr(0, 41), "the last checkpoint could not be written:");
   EXPECT_EQ(train(folder_, 0, flags + " --resume --steps 4").code, 0);
   EXPECT_EQ(checkpoints("c"), (std::vector<std::string>{"step-000000002", "step-000000004"}));
+}
+
+/// A run that goes on meanwhile keeps what is read, and nothing of it is touched.
+TEST_F(TrainResume, EvaluatesBesideARun) {
+  const std::string to = " --checkpoint " + path("c");
+  const std::string beside =
+      kolo_train(2) + " --sizes 784,24,10 --optimizer adamw --seed 5 --batch 125 --steps 4 --eval-only" + to;
+  const auto done = run_shell(
+      folder_,
+      fmt::format(
+          "{} --sizes 784,24,10 --optimizer adamw --seed 5 --batch 250 --steps 10000000 --every 3 --eval-every 9 "
+          "--eval-batches 1 --keep 1 {} --log {} >{} &\nrun=$!\n"
+          "until ls -d {}/step-*; do sleep 0.05; done\n"
+          "for which in '' =best '' =best; do\n"
+          "  {} --resume$which || code=3\ndone\nkill -TERM $run; wait $run; exit ${{code:-$?}}\n",
+          kolo_train(0), to, path("log"), path("out"), path("c"), beside));
+  EXPECT_EQ(done.code, 0) << done.err;
+}
+
+TEST_F(TrainResume, ADamagedCheckpointIsOnlyPassedOverByAnEvaluation) {
+  run(0, "--batch 500 --steps 4 --every 2 --checkpoint " + path("c"));
+  std::filesystem::resize_file(folder_ / "c/step-000000004/part-00000-of-00001.safetensors", 100);
+  std::filesystem::remove(folder_ / "c/.lock");
+  const auto done = run(2, "--batch 250 --steps 4 --eval-only --resume --checkpoint " + path("c"));
+  ASSERT_EQ(done.problems().size(), 1u) << done.err;
+  EXPECT_TRUE(done.problems().front().ends_with("): evaluating the one before it")) << done.err;
+  EXPECT_NE(done.out.find("resume    from step 2 of "), std::string::npos) << done.out;
+  EXPECT_EQ(checkpoints("c"), (std::vector<std::string>{"step-000000002", "step-000000004"}));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "c/.lock"));
 }
 
 TEST_F(TrainResume, OnlyMeasuresWhatACheckpointHolds) {

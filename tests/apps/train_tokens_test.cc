@@ -116,7 +116,7 @@ TEST_F(TrainTokens, EvaluationsOfSomeBatches) {
   for (const char* all : {"0", "all"})
     EXPECT_EQ(counts(evals(2, fmt::format("--eval-every 2 --steps 4 --eval-batches {}", all))),
               (std::vector<int>{8, 8}));
-  EXPECT_EQ(counts(evals(2, "--eval-only --eval-batches 3")), std::vector<int>{8});
+  EXPECT_EQ(counts(evals(2, "--eval-only --eval-batches 3")).back(), 8);
 
   // A run that goes on evaluates the same batches, and its best checkpoint is found by these, not by all of them.
   const std::string to_folder = " --lr 1e-30 --checkpoint " + path("c");

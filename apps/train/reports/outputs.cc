@@ -52,9 +52,15 @@ void Outputs::begin(const Job& job, std::int64_t first) {
   }
   std::vector<Listener*> of_earlier_steps;
   if (plot_) of_earlier_steps.push_back(&*plot_);
-  const bool measures_first = options_.eval_only || first >= job.last_step();
-  if (log_) log_->begin(first, measures_first, of_earlier_steps);
-  if (!options_.tensorboard.empty()) tensorboard_.emplace(options_.tensorboard, first, options_.log_every);
+  if (log_ && options_.eval_only) {
+    log_->begin_behind(of_earlier_steps);
+  } else if (log_) {
+    log_->begin(first, first >= job.last_step(), of_earlier_steps);
+  }
+  if (!options_.tensorboard.empty()) {
+    const auto replaces = options_.eval_only ? std::nullopt : std::optional(first);
+    tensorboard_.emplace(options_.tensorboard, replaces, options_.log_every);
+  }
   const std::int64_t epoch = job.sampler().steps_per_epoch();
   progress_.emplace(first, std::max(first, job.last_step()), epoch, options_.eval_every.value_or(epoch));
 }
@@ -156,7 +162,7 @@ void check_sample(Job& job) {
   models::check_prompt(llama_of(job), prompt_of(job));
 }
 
-std::string sample_text(Job& job, const std::function<void(std::int64_t)>& progress) {
+std::string sample_text(Job& job, const std::function<bool(std::int64_t)>& progress) {
   const Options& options = job.options();
   const Tokens prompt = prompt_of(job);
   std::string text;

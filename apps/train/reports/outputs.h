@@ -66,7 +66,7 @@ void check_sample(Job& job);
 /// them.
 /// Errors: as check_sample().
 ///
-/// progress  called before each token with the number generated; may be empty
-std::string sample_text(Job& job, const std::function<void(std::int64_t)>& progress);
+/// progress  called before each token with the number generated; false: no more are. May be empty
+std::string sample_text(Job& job, const std::function<bool(std::int64_t)>& progress);
 
 }  // namespace kolo::train

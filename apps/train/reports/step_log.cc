@@ -5,7 +5,9 @@
 
 #include <cerrno>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
@@ -77,11 +79,27 @@ void StepLog::begin(std::int64_t steps_done, bool measures_again, std::span<List
   if (!kept.empty()) write(kept);
 }
 
+/// Reading from a pipe, or a terminal, would wait for what this run writes.
+bool StepLog::is_file() const {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path(), ignored);
+}
+
+/// A last line that is not complete is ended, so that the next one is a line of its own.
+void StepLog::begin_behind(std::span<Listener* const> listeners) {
+  constexpr auto all = std::numeric_limits<std::int64_t>::max();
+  (void)lines_of_first(all, all, listeners);
+  std::ifstream file;
+  if (is_file()) file.open(path(), std::ios::binary);
+  if (file.is_open() && file.seekg(-1, std::ios::end) && file.get() != '\n') write("\n");
+}
+
 /// Incomplete lines, such as the last one of a run that was killed, are dropped.
 std::string StepLog::lines_of_first(std::int64_t steps, std::int64_t evals,
                                     std::span<Listener* const> listeners) const {
   std::string kept;
-  std::ifstream file(path());
+  std::ifstream file;
+  if (is_file()) file.open(path());
   for (std::string line; std::getline(file, line);) {
     const auto event = nlohmann::json::parse(line, nullptr, false);
     if (event.is_discarded() || !event.is_object() || !replay(event, steps, evals, listeners)) continue;

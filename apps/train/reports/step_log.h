@@ -21,10 +21,14 @@ class StepLog final : public FileListener {
   /// measures_again  whether this run begins with an evaluation, which replaces an earlier one at that step
   void begin(std::int64_t steps_done, bool measures_again, std::span<Listener* const> listeners);
 
+  /// Keeps all that is there, and goes on behind it; `listeners` get these events.
+  void begin_behind(std::span<Listener* const> listeners);
+
   void on_eval(const EvalEvent& event) override;
 
  private:
   void write_step(const StepEvent& event) override;
+  bool is_file() const;
   std::string lines_of_first(std::int64_t steps, std::int64_t evals, std::span<Listener* const> listeners) const;
 };
 

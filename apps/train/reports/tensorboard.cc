@@ -91,15 +91,17 @@ std::string new_file_in(const std::string& folder) {
 
 }  // namespace
 
-TensorBoard::TensorBoard(const std::string& folder, std::int64_t first, std::int64_t every)
+TensorBoard::TensorBoard(const std::string& folder, std::optional<std::int64_t> first, std::int64_t every)
     : FileListener(new_file_in(folder), "wbe", "events to", advice, every) {
   std::string version = event_at(0);
   append_bytes(version, event_file_version, "brain.Event:2");
   write_record(version);
-  std::string start, event = event_at(first);
-  append_number(start, session_log_status, 1);  // START: events of later steps in older files count no more
-  append_bytes(event, event_session_log, start);
-  write_record(event);
+  if (first) {
+    std::string start, event = event_at(*first);
+    append_number(start, session_log_status, 1);  // START: events of later steps in older files count no more
+    append_bytes(event, event_session_log, start);
+    write_record(event);
+  }
   if (gives_up()) close();
 }
 
@@ -112,6 +114,11 @@ void TensorBoard::write_step(const StepEvent& event) {
                   {"speed/data_wait", event.data_wait()}};
   if (event.tokens > 0) scalars.emplace_back("speed/tokens_per_s", event.tokens_per_s());
   if (event.flops > 0) scalars.emplace_back("speed/flops_per_s", event.flops_per_s());
+  if (event.of_peak() > 0) scalars.emplace_back("speed/of_peak", event.of_peak());
+  if (event.loss_scale > 0) {
+    scalars.emplace_back("train/loss_scale", event.loss_scale);
+    scalars.emplace_back("train/skipped", event.skipped ? 1 : 0);
+  }
   write_scalars(event.step, scalars);
 }
 

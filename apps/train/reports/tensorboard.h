@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,9 +16,9 @@ class TensorBoard final : public FileListener {
  public:
   /// Makes the folder, and a new file in it. Errors: UsageError.
   ///
-  /// first  steps done before: TensorBoard ignores later steps in older files of the folder
+  /// first  steps done before: TensorBoard ignores later steps in older files of the folder. Nothing: it ignores none
   /// every  steps between those that are written
-  TensorBoard(const std::string& folder, std::int64_t first, std::int64_t every);
+  TensorBoard(const std::string& folder, std::optional<std::int64_t> first, std::int64_t every);
 
   void on_eval(const EvalEvent& event) override;
   void on_norms(std::int64_t step, std::span<const ParameterNorm> norms) override;

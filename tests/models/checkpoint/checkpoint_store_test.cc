@@ -161,6 +161,30 @@ TEST_F(Store, KeepsTheBestBesideTheNewest) {
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{10, 9, 8}));
 }
 
+/// As when a step is evaluated once its checkpoint is complete.
+TEST_F(Store, ALossThatIsNotedLaterCounts) {
+  write(1, 2, 3.5);
+  for (const std::int64_t step : {2, 3, 4}) write(step);
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{4, 3, 2, 1}));
+  store_.note_held_out_loss(4, 2.5);
+  EXPECT_EQ(store_.best()->checkpoint.step, 4);
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{4, 3, 2})) << "the best before it is removed";
+  for (const auto& checkpoint : store_.list()) EXPECT_EQ(problem_of(checkpoint), std::nullopt);
+  EXPECT_NO_THROW(store_.note_held_out_loss(5, 1));
+  EXPECT_EQ(store_.best()->held_out_loss, 2.5);
+}
+
+TEST_F(Store, WhatIsHeldIsRemovedLater) {
+  for (const std::int64_t step : {1, 2, 3}) write(step);
+  {
+    const CheckpointHold hold(store_.list().back()), another(store_.list().back());
+    for (const std::int64_t step : {4, 5}) write(step);
+    EXPECT_EQ(steps(), (std::vector<std::int64_t>{5, 4, 3, 1}));
+  }
+  write(6);
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{6, 5, 4}));
+}
+
 /// Whatever the number of parts, and of readers.
 TEST_F(Store, GivesBackWhatWasWritten) {
   train_a_step();

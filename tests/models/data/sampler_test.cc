@@ -227,11 +227,14 @@ TEST(Evaluate, AddsUpBatches) {
   for (const std::int64_t first : {0, 300}) two += mlp.model.evaluate(loader.load({first, 100})).loss_sum;
   std::int64_t seen = 0;
   const BatchResult some = evaluate(mlp.model, Images(data), {.range = {0, 600}, .batch = 100, .most = 2},
-                                    [&](const Batch& batch) { seen += std::ssize(batch.targets); });
+                                    [&](const Batch& batch) { return (seen += std::ssize(batch.targets)) > 0; });
   EXPECT_NEAR(some.loss_sum, two, 1e-6);
   EXPECT_EQ(some.targets, 200);
   EXPECT_EQ(seen, 200);
   EXPECT_EQ(evaluate(mlp.model, Images(data), {.range = {600, 0}, .batch = 256}).loss_sum, 0);
+  std::int64_t begun = 0;
+  const auto two_batches = [&](const Batch&) { return ++begun <= 2; };
+  EXPECT_EQ(evaluate(mlp.model, Images(data), {.range = {0, 600}, .batch = 100}, two_batches).targets, 200);
 }
 
 }  // namespace

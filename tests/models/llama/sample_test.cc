@@ -151,6 +151,15 @@ TEST(Sample, TheSeedDecides) {
   EXPECT_NE(text(1), text(2));
 }
 
+TEST(Sample, EndsWhenItIsToldTo) {
+  BoundLlama llama(short_model());
+  const std::vector<std::int32_t> prompt{1};
+  const auto all = generate(llama.model, prompt, {.count = 20});
+  const auto some =
+      generate(llama.model, prompt, {.count = 20, .progress = [](std::int64_t written) { return written < 7; }});
+  EXPECT_EQ(some, (std::vector<std::int32_t>{all.begin(), all.begin() + 7}));
+}
+
 TEST(Sample, BadPromptsAreErrors) {
   BoundLlama llama(short_model());
   const auto error = [&](std::vector<std::int32_t> prompt, Sampling sampling) {
