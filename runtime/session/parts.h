@@ -81,6 +81,9 @@ class Session::Parts {
     return submit(std::move(request), {}, false, options.ready);
   }
 
+  /// What this rank cannot do, announced as the name's failure.
+  SubmissionPtr refusal(OpKind kind, std::string_view name, const Failure& why, const Group& group);
+
   /// Checks arguments and submits. A bad argument is announced as the name's failure.
   SubmissionPtr submit(Request&& request, const RowArguments& rows, bool will_wait, void* ready);
   const std::shared_ptr<const GroupInfo>& member(const Group& group) const;

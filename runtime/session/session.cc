@@ -206,6 +206,14 @@ SubmissionPtr Session::Parts::barrier(const BarrierOptions& options, bool will_w
   return driver->submit(std::move(request), will_wait);
 }
 
+SubmissionPtr Session::Parts::refusal(OpKind kind, std::string_view name, const Failure& why, const Group& group) {
+  Request request = new_request({.kind = kind}, group);
+  request.text = name;
+  check_naming(request, true);
+  request.invalid = why;
+  return driver->submit(std::move(request), false);
+}
+
 /// Waits for as long as the others have data.
 SubmissionPtr Session::Parts::join(const Group& group) {
   Request request = new_request({.kind = OpKind::join}, group, 0);

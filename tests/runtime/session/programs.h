@@ -62,6 +62,7 @@ inline const std::vector<SessionProgram> session_programs{
     {"WithdrawnByTag", withdraw_by_tag},
     {"Grouped", reduce_grouped},
     {"GroupedOrNotAtAll", refuse_grouped},
+    {"RefusedForAll", refuse_for_all},
     {"Objects", exchange_objects},
     {"MonitoredBarriers", keep_monitored_barriers},
     {"TimeOuts", time_out},
