@@ -144,6 +144,7 @@ void Intake::submit(GroupState& group, const SubmissionPtr& submission, bool hel
   ++submissions_;
   if (request.ends) {
     if (!group.negotiator.broken()) group.negotiator.cut_off(*request.ends);
+    mail_.end_group(*request.group, *request.ends);
     return completions_.complete(submission);
   }
   std::optional<Failure>& objection = submission->pending.objection;

@@ -99,6 +99,8 @@ class Session::Parts {
   SubmissionPtr join(const Group& group);
   /// Null if it is removed already, or if this rank is no member.
   SubmissionPtr remove_group(const Group& group, std::optional<double> timeout_seconds, bool will_wait);
+  /// Null if it is removed already.
+  SubmissionPtr abandon_group(const Group& group);
   void finish(const SubmissionPtr& submission) {
     driver->wait(submission);
     driver->conclude(*submission);

@@ -35,6 +35,7 @@ inline const std::vector<SessionProgram> session_programs{
     {"Collectives", [](Session& session) { run_collectives(session); }},
     {"CollectivesInGroups", run_collectives_in_groups},
     {"Groups", reduce_in_groups},
+    {"GroupsAbandoned", abandon_a_group},
     {"PairsOfRanksInAnyOrder", reduce_in_pairs},
     {"GroupsWithTheLast", reduce_with_the_last},
     {"ALateMemberDelaysItsOwnGroupOnly", wait_in_one_group},
