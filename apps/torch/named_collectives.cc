@@ -69,9 +69,7 @@ kolo::Allocate allocate_for(const std::shared_ptr<Results>& results, const at::T
 
 NamedOperation::NamedOperation(OperationPtr operation, std::shared_ptr<Results> results,
                                std::shared_future<OperationPtr> follower)
-    : operation_(std::move(operation)),
-      results_(std::move(results)),
-      follower_(std::move(follower)) {}
+    : operation_(std::move(operation)), results_(std::move(results)), follower_(std::move(follower)) {}
 
 bool NamedOperation::done() {
   if (!operation_->done()) return false;
@@ -131,11 +129,8 @@ NamedOperationPtr NamedCollectives::all_reduce(const kolo::Group& group, const s
                                                const Tensors& outputs, kolo::ReduceOp op, Scales scales) {
   const Tensors from = contiguous(inputs);
   const Tensors to = contiguous(outputs);
-  const kolo::AllReduceOptions options{.op = op,
-                                       .group = group,
-                                       .prescale = scales.before,
-                                       .postscale = scales.after,
-                                       .divide_by_group = true};
+  const kolo::AllReduceOptions options{
+      .op = op, .group = group, .prescale = scales.before, .postscale = scales.after, .divide_by_group = true};
   kolo::Handle handle = names.empty() ? session()->all_reduce_async(session()->declare(name), rows_of(from.at(0)),
                                                                     rows_of(to.at(0)), options)
                                       : session()->grouped_all_reduce_async(name, named(names, from, to), options);
@@ -149,8 +144,8 @@ NamedOperationPtr NamedCollectives::all_gather(const kolo::Group& group, const s
                                                const at::Tensor& input) {
   const auto results = std::make_shared<Results>();
   const at::Tensor used = kolo_torch::contiguous(input);
-  auto handles = one(session()->all_gather_async(name, rows_of(used), {},
-                                                 {.group = group, .allocate = allocate_for(results, used)}));
+  auto handles = one(
+      session()->all_gather_async(name, rows_of(used), {}, {.group = group, .allocate = allocate_for(results, used)}));
   auto check = all_attend(group, name, handles);
   return start(std::move(handles), {used}, results, std::move(check));
 }
@@ -225,11 +220,8 @@ NamedOperationPtr NamedCollectives::reduce_scatter(const kolo::Group& group, con
     const std::int64_t rows = tensor.dim() > 0 ? tensor.size(0) : 0;
     results->outputs.push_back(with_rows(tensor, rows / size(group) + (rank(group) < rows % size(group) ? 1 : 0)));
   }
-  const kolo::ReduceScatterOptions options{.op = op,
-                                           .group = group,
-                                           .prescale = scales.before,
-                                           .postscale = scales.after,
-                                           .divide_by_group = true};
+  const kolo::ReduceScatterOptions options{
+      .op = op, .group = group, .prescale = scales.before, .postscale = scales.after, .divide_by_group = true};
   auto handles = one(
       names.empty() ? session()->reduce_scatter_async(name, rows_of(from.at(0)), rows_of(results->outputs[0]), options)
                     : session()->grouped_reduce_scatter_async(name, named(names, from, results->outputs), options));

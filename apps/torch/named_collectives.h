@@ -52,9 +52,9 @@ using NamedOperationPtr = std::shared_ptr<NamedOperation>;
 ///          kinds may have the same name
 /// names    of the tensors of a group, which are agreed on, run and fail together; empty: there is one tensor
 ///
-/// Every function starts an operation and returns at once. What cannot work fails on every rank of the group alike; what
-/// cannot even be submitted (a function has thrown) does so by refuse().
-/// While ranks have joined, only reductions and barriers work; an average divides by the size of the group.
+/// Every function starts an operation and returns at once. What cannot work fails on every rank of the group alike;
+/// what cannot even be submitted (a function has thrown) does so by refuse(). While ranks have joined, only reductions
+/// and barriers work; an average divides by the size of the group.
 class NamedCollectives {
  public:
   explicit NamedCollectives(std::shared_ptr<Job> job) : job_(std::move(job)) {}

@@ -212,7 +212,7 @@ SubmissionPtr Session::Parts::abandon_group(const Group& group) {
   Request request = new_request({.kind = OpKind::remove_group}, group, 0);
   if (!driver->has_group(*group.info())) return nullptr;
   request.ends = Failure{ErrorCode::closed, fmt::format("group {}: rank {} has abandoned it; make another",
-                                                         group.info()->name, driver->control().rank())};
+                                                        group.info()->name, driver->control().rank())};
   return driver->submit(std::move(request), true);
 }
 

@@ -263,8 +263,9 @@ class Session {
   Handle grouped_reduce_scatter_async(std::span<const NamedTensor> tensors, const ReduceScatterOptions& options);
   Handle grouped_all_gather_async(std::span<const NamedTensor> tensors, const AllGatherOptions& options);
 
-  /// Says that this rank cannot do its part of an operation that the others may have submitted under this name: it fails
-  /// on every rank with this failure, as after a bad argument. For programs that find out before they can submit it.
+  /// Says that this rank cannot do its part of an operation that the others may have submitted under this name: it
+  /// fails on every rank with this failure, as after a bad argument. For programs that find out before they can submit
+  /// it.
   ///
   /// kind  of the operation, for the text
   Handle refuse_async(OpKind kind, std::string_view name, const Failure& why, const Group& group = {});
@@ -316,8 +317,8 @@ class Session {
   Handle remove_group_async(const Group& group);
 
   /// Ends a group on all its members, while others go on: what is in flight in it, and what is submitted later, fails
-  /// there with Error{closed}; sends and receives by tag do so on this rank only. Waits for no member. Then remove it. Throws Error{invalid_argument} for the group of all
-  /// ranks, which abandon() ends.
+  /// there with Error{closed}; sends and receives by tag do so on this rank only. Waits for no member. Then remove it.
+  /// Throws Error{invalid_argument} for the group of all ranks, which abandon() ends.
   void abandon_group(const Group& group);
 
   /// Memory for tensors on a device of this process, zeroed, aligned to 64 bytes at least. Backends need the fewest
