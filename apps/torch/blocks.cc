@@ -25,7 +25,7 @@ bool are_neighbours(const Tensors& blocks) {
   return std::ranges::all_of(blocks, [&](const auto& block) {
     if (block.numel() == 0) return true;
     const auto* const begin = static_cast<const char*>(block.const_data_ptr());
-    const bool follows = block.is_contiguous() && (!next || begin == next);
+    const bool follows = is_plain(block) && (!next || begin == next);
     next = begin + block.nbytes();
     return follows;
   });

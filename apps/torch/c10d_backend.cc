@@ -40,6 +40,8 @@ Reduction reduction_of(const c10d::ReduceOp& op) {
   }
 }
 
+constexpr std::size_t many_coalesced = 64;
+
 double seconds(milliseconds time) {
   return std::chrono::duration<double>(time).count();
 }
@@ -81,10 +83,13 @@ C10dBackend::WorkPtr C10dBackend::start(Call call, Start&& start_operation) {
   } catch (const kolo::Error& error) {
     const kolo::Failure failure = error.failure();
     news_->look(&failure);
+    collectives_->job()->failed(failure);
     std::rethrow_exception(exception_of(failure));
   }
   if (is_coalescing_) {
     const std::lock_guard lock(coalescing_mutex_);
+    if (coalesced_.size() >= many_coalesced)  // after an error in a batch, c10d does not end it
+      std::erase_if(coalesced_, [](const OperationPtr& one) { return one->done() && !one->failure(); });
     coalesced_.push_back(operation);
   }
   const bool counts = !c10d::isP2POp(call.type) && call.type != OpType::COALESCED;  // its parts have counted themselves

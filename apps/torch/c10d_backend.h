@@ -32,8 +32,8 @@ struct C10dOptions final : c10d::Backend::Options {
 /// c10d's interface on Collectives: translates arguments, and nothing else.
 ///
 /// A default process group makes a session of all ranks; groups whose ranks ascend are groups of that session, others
-/// make one of their own. Throws std::runtime_error that describes what kolo throws. Operations are called by one
-/// thread at a time, everything else by any.
+/// make one of their own, and so do those that are made when a rank is gone. Throws std::runtime_error that describes
+/// what kolo throws. Operations are called by one thread at a time, everything else by any.
 class C10dBackend final : public c10d::Backend {
  public:
   /// What a process group is made of.
@@ -100,7 +100,7 @@ class C10dBackend final : public c10d::Backend {
 
   /// Leaves the group, and with the last group of a session the session; waits for nobody.
   void shutdown() override;
-  /// Fails what is in flight in all groups of the session, here and where it needs this rank.
+  /// Leaves the group, and fails what is in flight in it, here and where it needs this rank; other groups go on.
   void abort() override;
   /// How the first operation failed that somebody has asked.
   c10d::ErrorType getError() override { return news_->error(); }

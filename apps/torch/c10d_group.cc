@@ -23,7 +23,7 @@ kolo::Config config_of(std::chrono::milliseconds timeout) {
 std::shared_ptr<Collectives> make(const C10dBackend::About& about, const Collectives* parent) {
   std::vector<int> ranks = about.ranks;
   std::shared_ptr<Job> job;
-  if (parent && !parent->left() && std::ranges::is_sorted(ranks)) {
+  if (parent && !parent->left() && !parent->job()->has_lost_a_rank() && std::ranges::is_sorted(ranks)) {
     job = parent->job();
     const auto& of_parent = parent->group().info()->ranks;
     for (int& rank : ranks) rank = of_parent.at(static_cast<std::size_t>(rank));
@@ -60,7 +60,7 @@ void C10dBackend::shutdown() {
 }
 
 void C10dBackend::abort() {
-  collectives_->job()->abandon();
+  collectives_->abort();
 }
 
 C10dBackend::About C10dBackend::child(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,

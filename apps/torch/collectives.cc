@@ -78,7 +78,7 @@ OperationPtr Collectives::all_reduce_sparse(const at::Tensor& tensor, double sec
   TORCH_CHECK_TYPE(tensor.layout() == at::kSparse && tensor.device().is_cpu(),
                    "all_reduce of sparse tensors: kolo has it for those in coordinates, in host memory");
   const at::Tensor mine = tensor.coalesce();
-  const at::Tensor places = mine.indices().t().contiguous(), values = mine.values().contiguous();  // rows: entries
+  const at::Tensor places = mine.indices().t().contiguous(), values = contiguous(mine.values());  // rows: entries
   suited({}, values.scalar_type(), "all_reduce of sparse tensors");
   struct Sum {
     at::Tensor places, values;
@@ -165,10 +165,19 @@ OperationPtr Collectives::receive_any(const at::Tensor& tensor, int tag, std::sh
 void Collectives::leave() {
   if (left_.exchange(true)) return;
   try {
-    start(session()->remove_group_async(group_), {})->then([] {});
+    start(job_->session()->remove_group_async(group_), {})->then([] {});
   } catch (const kolo::Error&) {  // the session is closed
   }
   job_->leave();
+}
+
+void Collectives::abort() {
+  if (left_) return;
+  try {
+    job_->session()->abandon_group(group_);
+  } catch (const kolo::Error&) {  // the session is closed
+  }
+  leave();
 }
 
 /// Everyone tells rank 0 that it has come, and waits for rank 0 to say that all have.

@@ -88,6 +88,8 @@ class Collectives {
 
   /// This rank uses the group no more; waits for nobody. Idempotent.
   void leave();
+  /// The same; what is in flight fails, here and, but for sends and receives, on other ranks. Idempotent.
+  void abort();
   /// Whether it has, or its job has been left.
   bool left() const { return left_ || job_->abandoned(); }
 
@@ -100,7 +102,8 @@ class Collectives {
   Joined joined(const Tensors& blocks, bool are_read);
   at::Tensor scratch(std::int64_t elements, const at::Tensor& like);
   OperationPtr reduce_blocks(const at::Tensor& output, const Tensors& inputs, Reduction reduction, double seconds);
-  std::shared_ptr<kolo::Session> session() const { return job_->session(); }
+  /// Throws kolo::Error{closed} once the group, or the job, has been left.
+  std::shared_ptr<kolo::Session> session() const { return left_ ? Job::closed() : job_->session(); }
 
   const std::shared_ptr<Job> job_;
   const kolo::Group group_;

@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -30,14 +31,21 @@ Completions::~Completions() {
 }
 
 void Completions::post(std::function<void()> task) {
-  const std::lock_guard lock(state_->mutex);
+  std::unique_lock lock(state_->mutex);
   state_->waiting.push_back(std::move(task));
   if (state_->waiting.size() <= state_->idle) {
     state_->changed.notify_one();
     return;
   }
-  std::thread([state = state_] { run(state); }).detach();
-  ++state_->threads;
+  try {
+    std::thread([state = state_] { run(state); }).detach();
+    ++state_->threads;
+  } catch (const std::system_error&) {  // the system has no more threads
+    task = std::move(state_->waiting.back());
+    state_->waiting.pop_back();
+    lock.unlock();
+    task();
+  }
 }
 
 void Completions::run(const std::shared_ptr<State>& state) {

@@ -8,7 +8,8 @@ namespace kolo_torch {
 
 /// Threads for what follows operations: completing futures, and with that the program's functions, which may take
 /// Python's lock and wait for other operations. So a task never waits for one that is blocked: where all threads are
-/// busy another one is started. Threads end after a while without work. Thread-safe.
+/// busy another one is started; where the system has no more, the task runs in the thread that posts it. Threads end
+/// after a while without work. Thread-safe.
 class Completions {
  public:
   Completions();

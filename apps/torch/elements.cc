@@ -58,12 +58,16 @@ void check_tensor(const at::Tensor& tensor, const char* operation) {
               "; this build of kolo moves tensors in host memory, use 'cpu:kolo,cuda:nccl' for both");
 }
 
+bool is_plain(const at::Tensor& tensor) {
+  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+}
+
 at::Tensor contiguous(const at::Tensor& tensor) {
-  return tensor.is_contiguous() ? tensor : tensor.contiguous();
+  return is_plain(tensor) ? tensor : tensor.contiguous().resolve_conj().resolve_neg();
 }
 
 void copy_values(const at::Tensor& to, const at::Tensor& from) {
-  if (to.is_contiguous()) {
+  if (is_plain(to)) {
     if (to.nbytes() > 0) std::memcpy(to.data_ptr(), from.const_data_ptr(), to.nbytes());
   } else {
     to.copy_(from.view(to.sizes()));

@@ -12,7 +12,7 @@ namespace kolo_torch {
 
 /// The elements of a tensor as kolo moves them, in one dimension.
 ///
-/// tensor  contiguous, in host memory; must live as long as the view is used
+/// tensor  plain, in host memory; must live as long as the view is used
 ///
 /// Types that kolo has not go as others of their size: complex numbers as twice as many floats, the rest as bytes.
 /// Throws c10::Error for other devices and layouts.
@@ -27,13 +27,16 @@ bool can_add(at::ScalarType type);
 /// Throws c10::Error unless the tensor is dense, and in host memory.
 void check_tensor(const at::Tensor& tensor, const char* operation);
 
-/// The tensor itself, if it is contiguous, or a contiguous copy.
+/// Whether its memory has its values, one after the other: it is contiguous, and no view that conjugates or negates.
+bool is_plain(const at::Tensor& tensor);
+
+/// The tensor itself, if it is plain, or a plain copy.
 at::Tensor contiguous(const at::Tensor& tensor);
 
-/// Copies the values of a contiguous tensor, of as many elements and of the same type.
+/// Copies the values of a plain tensor, of as many elements and of the same type.
 void copy_values(const at::Tensor& to, const at::Tensor& from);
 
-/// What copies the copies back to those tensors that were not contiguous; empty if all were.
+/// What copies the copies back to those tensors that were not plain; empty if all were.
 std::function<void()> copy_back(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& copies);
 
 }  // namespace kolo_torch

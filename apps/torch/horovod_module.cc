@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <kolo/error.h>
+#include <kolo/op.h>
 
 #include "apps/torch/c10d_store.h"
 #include "apps/torch/named_collectives.h"
@@ -77,6 +78,13 @@ PYBIND11_MODULE(_horovod, module) {
       .value("max", kolo::ReduceOp::max)
       .value("product", kolo::ReduceOp::product)
       .value("adasum", kolo::ReduceOp::adasum);
+  py::enum_<kolo::OpKind>(module, "OpKind")
+      .value("allreduce", kolo::OpKind::all_reduce)
+      .value("allgather", kolo::OpKind::all_gather)
+      .value("broadcast", kolo::OpKind::broadcast)
+      .value("alltoall", kolo::OpKind::all_to_all)
+      .value("reducescatter", kolo::OpKind::reduce_scatter)
+      .value("barrier", kolo::OpKind::barrier);
   py::class_<kolo::Group>(module, "Group").def(py::init());
   py::class_<NamedOperation, NamedOperationPtr>(module, "Operation")
       .def("done", &NamedOperation::done, Unlocked())
@@ -101,16 +109,15 @@ PYBIND11_MODULE(_horovod, module) {
       .def(
           "all_reduce",
           [](NamedCollectives& self, const kolo::Group& group, const std::string& name, const Names& names,
-             const Outputs& inputs, const Outputs& outputs, kolo::ReduceOp op, double before, double after,
-             const std::string& refusal) {
-            return self.all_reduce(group, name, names, inputs, outputs, op, {before, after}, refusal);
+             const Outputs& inputs, const Outputs& outputs, kolo::ReduceOp op, double before, double after) {
+            return self.all_reduce(group, name, names, inputs, outputs, op, {before, after});
           },
           Unlocked())
       .def(
           "reduce_scatter",
           [](NamedCollectives& self, const kolo::Group& group, const std::string& name, const Names& names,
-             const Outputs& inputs, kolo::ReduceOp op, double before, double after, const std::string& refusal) {
-            return self.reduce_scatter(group, name, names, inputs, op, {before, after}, refusal);
+             const Outputs& inputs, kolo::ReduceOp op, double before, double after) {
+            return self.reduce_scatter(group, name, names, inputs, op, {before, after});
           },
           Unlocked())
       .def("all_gather", &NamedCollectives::all_gather, Unlocked())
@@ -118,6 +125,15 @@ PYBIND11_MODULE(_horovod, module) {
       .def("broadcast", &NamedCollectives::broadcast, Unlocked())
       .def("all_to_all", &NamedCollectives::all_to_all, Unlocked())
       .def("barrier", &NamedCollectives::barrier, Unlocked())
+      .def(
+          "refuse",
+          [](NamedCollectives& self, const kolo::Group& group, kolo::OpKind kind, bool grouped, const std::string& name,
+             const std::string& why, bool is_argument) {
+            using kolo::ErrorCode;
+            return self.refuse(group, kind, grouped, name,
+                               {is_argument ? ErrorCode::invalid_argument : ErrorCode::backend, why});
+          },
+          Unlocked())
       .def(
           "join", [](NamedCollectives& self, const kolo::Group& group) { return self.session()->join(group); },
           Unlocked())

@@ -93,7 +93,14 @@ bool Job::abandoned() const {
 
 std::shared_ptr<kolo::Session> Job::session() const {
   const std::lock_guard lock(mutex_);
-  if (session_) return session_;
+  return session_ ? session_ : closed();
+}
+
+bool Job::has_lost_a_rank() const {
+  return has_lost_ || session()->stats().lost_ranks > 0;
+}
+
+std::shared_ptr<kolo::Session> Job::closed() {
   throw kolo::Error(kolo::ErrorCode::closed,
                     "the process group was destroyed or aborted; make another with init_process_group()");
 }

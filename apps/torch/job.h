@@ -1,10 +1,12 @@
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 
+#include <kolo/error.h>
 #include <kolo/session.h>
 #include <kolo/store.h>
 
@@ -33,6 +35,14 @@ struct Job {
 
   /// Throws kolo::Error{closed} once the job has been left.
   std::shared_ptr<kolo::Session> session() const;
+  [[noreturn]] static std::shared_ptr<kolo::Session> closed();
+
+  /// An operation has failed: whether a rank is gone is known from that on, if it says so.
+  void failed(const kolo::Failure& failure) {
+    if (failure.code == kolo::ErrorCode::aborted) has_lost_ = true;
+  }
+  /// Whether a rank of the job is gone: groups of those that are left need a job of their own.
+  bool has_lost_a_rank() const;
 
   /// Why what lies in host memory cannot travel between these ranks; empty: it can.
   std::string host_is_stuck() const;
@@ -43,6 +53,7 @@ struct Job {
 
  private:
   std::string why_not_over_mpi_;  // empty: over MPI
+  std::atomic<bool> has_lost_{false};
   mutable std::mutex mutex_;
   int groups_ = 0;
   std::shared_ptr<kolo::Session> session_;  // null: left

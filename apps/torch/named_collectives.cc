@@ -39,6 +39,11 @@ Tensors contiguous(const Tensors& tensors) {
   return all;
 }
 
+/// Of the reduction that counts who takes part.
+std::string count_name(const std::string& name) {
+  return "ranks at " + name;
+}
+
 at::Tensor with_rows(const at::Tensor& like, std::int64_t rows) {
   std::vector<std::int64_t> sizes(like.sizes().begin(), like.sizes().end());
   if (!sizes.empty()) sizes[0] = rows;
@@ -51,16 +56,9 @@ std::vector<kolo::Handle> one(kolo::Handle handle) {
   return handles;
 }
 
-/// Where a reduction is refused, a scale that is no number makes it fail on every rank.
-double or_refused(double scale, const std::string& refusal) {
-  return refusal.empty() ? scale : std::numeric_limits<double>::quiet_NaN();
-}
-
-/// Makes the output of an operation whose rows are agreed on, or refuses.
-kolo::Allocate allocate_for(const std::shared_ptr<Results>& results, const at::Tensor& like,
-                            const std::string& refusal) {
-  return [results, like, refusal](const kolo::Shape& shape) {
-    if (!refusal.empty()) throw kolo::Error(kolo::ErrorCode::invalid_argument, refusal);
+/// Makes the output of an operation whose rows are agreed on.
+kolo::Allocate allocate_for(const std::shared_ptr<Results>& results, const at::Tensor& like) {
+  return [results, like](const kolo::Shape& shape) {
     const at::Tensor output = with_rows(like, shape[0]);
     results->outputs = {output};
     return rows_of(output);
@@ -70,11 +68,8 @@ kolo::Allocate allocate_for(const std::shared_ptr<Results>& results, const at::T
 }  // namespace
 
 NamedOperation::NamedOperation(OperationPtr operation, std::shared_ptr<Results> results,
-                               std::optional<kolo::Failure> refusal, std::shared_future<OperationPtr> follower)
-    : operation_(std::move(operation)),
-      results_(std::move(results)),
-      refusal_(std::move(refusal)),
-      follower_(std::move(follower)) {}
+                               std::shared_future<OperationPtr> follower)
+    : operation_(std::move(operation)), results_(std::move(results)), follower_(std::move(follower)) {}
 
 bool NamedOperation::done() {
   if (!operation_->done()) return false;
@@ -83,14 +78,14 @@ bool NamedOperation::done() {
   try {
     const OperationPtr second = follower_.get();
     return !second || second->done();
-  } catch (const kolo::Error&) {  // wait() throws it
+  } catch (const std::exception&) {  // wait() throws it
     return true;
   }
 }
 
 void NamedOperation::wait() {
   operation_->wait();
-  if (const kolo::Failure* const failure = operation_->failure()) throw kolo::Error(refusal_ ? *refusal_ : *failure);
+  if (const kolo::Failure* const failure = operation_->failure()) throw kolo::Error(*failure);
   if (!follower_.valid()) return;
   const OperationPtr second = follower_.get();
   second->wait();
@@ -104,7 +99,7 @@ std::function<void()> NamedCollectives::all_attend(const kolo::Group& group, con
   const int expected = size(group);
   if (expected == 1) return {};
   const at::Tensor count = at::ones({1}, at::kInt);
-  handles.push_back(session()->all_reduce_async("ranks at " + operation, rows_of(count), {.group = group}));
+  handles.push_back(session()->all_reduce_async(count_name(operation), rows_of(count), {.group = group}));
   return [count, expected, operation] {
     const int present = *count.const_data_ptr<int>();
     if (present == expected) return;
@@ -123,41 +118,34 @@ int NamedCollectives::rank(const kolo::Group& group) const {
 }
 
 NamedOperationPtr NamedCollectives::start(std::vector<kolo::Handle> handles, Tensors used,
-                                          std::shared_ptr<Results> results, std::function<void()> finish,
-                                          const std::string& refusal) {
+                                          std::shared_ptr<Results> results, std::function<void()> finish) {
   Operation::Parts parts{
       .job = job_, .handles = std::move(handles), .tensors = std::move(used), .finish = std::move(finish)};
-  std::optional<kolo::Failure> why;
-  if (!refusal.empty()) why = kolo::Failure{kolo::ErrorCode::invalid_argument, refusal};
-  return std::make_shared<NamedOperation>(std::make_shared<Operation>(std::move(parts)), std::move(results), why);
+  return std::make_shared<NamedOperation>(std::make_shared<Operation>(std::move(parts)), std::move(results));
 }
 
 NamedOperationPtr NamedCollectives::all_reduce(const kolo::Group& group, const std::string& name,
                                                const std::vector<std::string>& names, const Tensors& inputs,
-                                               const Tensors& outputs, kolo::ReduceOp op, Scales scales,
-                                               const std::string& refusal) {
+                                               const Tensors& outputs, kolo::ReduceOp op, Scales scales) {
   const Tensors from = contiguous(inputs);
   const Tensors to = contiguous(outputs);
-  const kolo::AllReduceOptions options{.op = op,
-                                       .group = group,
-                                       .prescale = or_refused(scales.before, refusal),
-                                       .postscale = scales.after,
-                                       .divide_by_group = true};
+  const kolo::AllReduceOptions options{
+      .op = op, .group = group, .prescale = scales.before, .postscale = scales.after, .divide_by_group = true};
   kolo::Handle handle = names.empty() ? session()->all_reduce_async(session()->declare(name), rows_of(from.at(0)),
                                                                     rows_of(to.at(0)), options)
                                       : session()->grouped_all_reduce_async(name, named(names, from, to), options);
   Tensors used = from;
   used.insert(used.end(), to.begin(), to.end());
   return start(one(std::move(handle)), std::move(used), std::make_shared<Results>(Results{outputs, {}}),
-               copy_back(outputs, to), refusal);
+               copy_back(outputs, to));
 }
 
 NamedOperationPtr NamedCollectives::all_gather(const kolo::Group& group, const std::string& name,
                                                const at::Tensor& input) {
   const auto results = std::make_shared<Results>();
   const at::Tensor used = kolo_torch::contiguous(input);
-  auto handles = one(session()->all_gather_async(name, rows_of(used), {},
-                                                 {.group = group, .allocate = allocate_for(results, used, {})}));
+  auto handles = one(
+      session()->all_gather_async(name, rows_of(used), {}, {.group = group, .allocate = allocate_for(results, used)}));
   auto check = all_attend(group, name, handles);
   return start(std::move(handles), {used}, results, std::move(check));
 }
@@ -192,15 +180,23 @@ NamedOperationPtr NamedCollectives::grouped_all_gather(const kolo::Group& group,
     rest.finish = NamedCollectives(job).all_attend(group, name, rest.handles);
     return std::make_shared<Operation>(std::move(rest));
   };
+  const auto refuse_rest = [job = job_, group, name](const std::exception& error) {
+    return NamedCollectives(job).refused(group, kolo::OpKind::all_gather, {name, count_name(name)},
+                                         {kolo::ErrorCode::backend, error.what()});
+  };
   Operation* const watched = first.get();  // alive while its task runs
-  first->then([promise, gather, watched] {
+  first->then([promise, gather, refuse_rest, watched] {
     try {
-      promise->set_value(watched->failure() ? nullptr : gather());
+      try {
+        promise->set_value(watched->failure() ? nullptr : gather());
+      } catch (const std::exception& error) {  // memory is short: the others wait for this rank
+        promise->set_value(refuse_rest(error));
+      }
     } catch (...) {
       promise->set_exception(std::current_exception());
     }
   });
-  return std::make_shared<NamedOperation>(first, results, std::nullopt, promise->get_future().share());
+  return std::make_shared<NamedOperation>(first, results, promise->get_future().share());
 }
 
 NamedOperationPtr NamedCollectives::broadcast(const kolo::Group& group, const std::string& name,
@@ -217,40 +213,49 @@ NamedOperationPtr NamedCollectives::broadcast(const kolo::Group& group, const st
 
 NamedOperationPtr NamedCollectives::reduce_scatter(const kolo::Group& group, const std::string& name,
                                                    const std::vector<std::string>& names, const Tensors& inputs,
-                                                   kolo::ReduceOp op, Scales scales, const std::string& refusal) {
+                                                   kolo::ReduceOp op, Scales scales) {
   const Tensors from = contiguous(inputs);
   const auto results = std::make_shared<Results>();
   for (const at::Tensor& tensor : from) {
     const std::int64_t rows = tensor.dim() > 0 ? tensor.size(0) : 0;
     results->outputs.push_back(with_rows(tensor, rows / size(group) + (rank(group) < rows % size(group) ? 1 : 0)));
   }
-  const kolo::ReduceScatterOptions options{.op = op,
-                                           .group = group,
-                                           .prescale = or_refused(scales.before, refusal),
-                                           .postscale = scales.after,
-                                           .divide_by_group = true};
+  const kolo::ReduceScatterOptions options{
+      .op = op, .group = group, .prescale = scales.before, .postscale = scales.after, .divide_by_group = true};
   auto handles = one(
       names.empty() ? session()->reduce_scatter_async(name, rows_of(from.at(0)), rows_of(results->outputs[0]), options)
                     : session()->grouped_reduce_scatter_async(name, named(names, from, results->outputs), options));
   auto check = all_attend(group, name, handles);
-  return start(std::move(handles), from, results, std::move(check), refusal);
+  return start(std::move(handles), from, results, std::move(check));
 }
 
 NamedOperationPtr NamedCollectives::all_to_all(const kolo::Group& group, const std::string& name,
-                                               const at::Tensor& input, const std::vector<std::int64_t>& splits,
-                                               const std::string& refusal) {
+                                               const at::Tensor& input, const std::vector<std::int64_t>& splits) {
   const auto results = std::make_shared<Results>();
-  at::Tensor used = kolo_torch::contiguous(input);
-  std::vector<std::int64_t> rows = splits;
-  if (!refusal.empty() && used.dim() > 0) {  // nothing travels
-    used = used.narrow(0, 0, 0);
-    rows.assign(static_cast<std::size_t>(size(group)), 0);
-  }
+  const at::Tensor used = kolo_torch::contiguous(input);
   auto handles = one(session()->all_to_all_async(
       name, rows_of(used), {},
-      {.group = group, .splits = rows, .allocate = allocate_for(results, used, refusal), .rows = &results->rows}));
+      {.group = group, .splits = splits, .allocate = allocate_for(results, used), .rows = &results->rows}));
   auto check = all_attend(group, name, handles);
-  return start(std::move(handles), {used}, results, std::move(check), refusal);
+  return start(std::move(handles), {used}, results, std::move(check));
+}
+
+OperationPtr NamedCollectives::refused(const kolo::Group& group, kolo::OpKind kind,
+                                       const std::vector<std::string>& names, const kolo::Failure& why) {
+  Operation::Parts parts{.job = job_};
+  for (const std::string& name : names) parts.handles.push_back(session()->refuse_async(kind, name, why, group));
+  return std::make_shared<Operation>(std::move(parts));
+}
+
+NamedOperationPtr NamedCollectives::refuse(const kolo::Group& group, kolo::OpKind kind, bool grouped,
+                                           const std::string& name, const kolo::Failure& why) {
+  std::vector<std::string> names{name};
+  if (kind == kolo::OpKind::all_gather && grouped) {
+    names = {"rows of " + name};  // which is the first step
+  } else if (kind != kolo::OpKind::all_reduce) {
+    names.push_back(count_name(name));
+  }
+  return std::make_shared<NamedOperation>(refused(group, kind, names, why), std::make_shared<Results>());
 }
 
 NamedOperationPtr NamedCollectives::barrier(const kolo::Group& group) {

@@ -6,7 +6,6 @@
 #include <functional>
 #include <future>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,9 +26,8 @@ class NamedOperation final {
     Tensors outputs;
     kolo::BlockRows rows;  ///< all_to_all: those received from each rank
   };
-  /// `follower`: an operation that begins when the first one is done; null if that has failed. `refusal`: why this rank
-  /// has submitted what cannot work.
-  NamedOperation(OperationPtr operation, std::shared_ptr<Results> results, std::optional<kolo::Failure> refusal = {},
+  /// `follower`: an operation that begins when the first one is done; null if that has failed.
+  NamedOperation(OperationPtr operation, std::shared_ptr<Results> results,
                  std::shared_future<OperationPtr> follower = {});
 
   bool done();
@@ -41,7 +39,6 @@ class NamedOperation final {
  private:
   const OperationPtr operation_;
   const std::shared_ptr<Results> results_;
-  const std::optional<kolo::Failure> refusal_;
   const std::shared_future<OperationPtr> follower_;
 };
 using NamedOperationPtr = std::shared_ptr<NamedOperation>;
@@ -54,10 +51,10 @@ using NamedOperationPtr = std::shared_ptr<NamedOperation>;
 /// different
 ///          kinds may have the same name
 /// names    of the tensors of a group, which are agreed on, run and fail together; empty: there is one tensor
-/// refusal  why what is submitted cannot work, if that is known already: it fails on every rank
 ///
-/// Every function starts an operation and returns at once. What cannot work fails on every rank of the group alike.
-/// While ranks have joined, only reductions and barriers work; an average divides by the size of the group.
+/// Every function starts an operation and returns at once. What cannot work fails on every rank of the group alike;
+/// what cannot even be submitted (a function has thrown) does so by refuse(). While ranks have joined, only reductions
+/// and barriers work; an average divides by the size of the group.
 class NamedCollectives {
  public:
   explicit NamedCollectives(std::shared_ptr<Job> job) : job_(std::move(job)) {}
@@ -70,8 +67,7 @@ class NamedCollectives {
   };
   /// Each output may be its input.
   NamedOperationPtr all_reduce(const kolo::Group& group, const std::string& name, const std::vector<std::string>& names,
-                               const Tensors& inputs, const Tensors& outputs, kolo::ReduceOp op, Scales scales,
-                               const std::string& refusal);
+                               const Tensors& inputs, const Tensors& outputs, kolo::ReduceOp op, Scales scales);
   /// The rows (first dimension) of all ranks, in their order.
   NamedOperationPtr all_gather(const kolo::Group& group, const std::string& name, const at::Tensor& input);
   NamedOperationPtr grouped_all_gather(const kolo::Group& group, const std::string& name,
@@ -81,18 +77,22 @@ class NamedCollectives {
   /// This rank's rows of the result: the first ranks have one more where they are not equal.
   NamedOperationPtr reduce_scatter(const kolo::Group& group, const std::string& name,
                                    const std::vector<std::string>& names, const Tensors& inputs, kolo::ReduceOp op,
-                                   Scales scales, const std::string& refusal);
+                                   Scales scales);
   /// `splits`: rows for each rank; empty: equal blocks.
   NamedOperationPtr all_to_all(const kolo::Group& group, const std::string& name, const at::Tensor& input,
-                               const std::vector<std::int64_t>& splits, const std::string& refusal);
+                               const std::vector<std::int64_t>& splits);
   NamedOperationPtr barrier(const kolo::Group& group);
+  /// In place of the operation of this kind and name: it fails on every rank. `grouped`: of several tensors.
+  NamedOperationPtr refuse(const kolo::Group& group, kolo::OpKind kind, bool grouped, const std::string& name,
+                           const kolo::Failure& why);
 
  private:
   std::function<void()> all_attend(const kolo::Group& group, const std::string& operation,
                                    std::vector<kolo::Handle>& handles);
   NamedOperationPtr start(std::vector<kolo::Handle> handles, Tensors used,
-                          std::shared_ptr<NamedOperation::Results> results, std::function<void()> finish = {},
-                          const std::string& refusal = {});
+                          std::shared_ptr<NamedOperation::Results> results, std::function<void()> finish = {});
+  OperationPtr refused(const kolo::Group& group, kolo::OpKind kind, const std::vector<std::string>& names,
+                       const kolo::Failure& why);
   int size(const kolo::Group& group) const;
   int rank(const kolo::Group& group) const;
 

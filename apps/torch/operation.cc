@@ -58,6 +58,7 @@ bool Operation::wait_with(Lock& lock, Deadline deadline) {
       }
     } catch (const kolo::Error& error) {
       if (!failure_) failure_ = error.failure();
+      parts_.job->failed(error.failure());
     }
   }
   for (const auto& operation : parts_.operations) {

@@ -73,7 +73,11 @@ class Cycle {
   /// Whether everything was sent.
   bool flushed() const { return flushed_; }
   // Any thread:
-  SessionStats stats() const { return counters_.stats(); }
+  SessionStats stats() const {
+    SessionStats stats = counters_.stats();
+    stats.lost_ranks = losses_.lost();
+    return stats;
+  }
   bool lost_a_rank() const { return losses_.lost() > 0; }
 
  private:

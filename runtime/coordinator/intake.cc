@@ -142,6 +142,11 @@ void Intake::submit(GroupState& group, const SubmissionPtr& submission, bool hel
   const Request& request = submission->request;
   if (request.in_order()) return begin(group, submission);
   ++submissions_;
+  if (request.ends) {
+    if (!group.negotiator.broken()) group.negotiator.cut_off(*request.ends);
+    mail_.end_group(*request.group, *request.ends);
+    return completions_.complete(submission);
+  }
   std::optional<Failure>& objection = submission->pending.objection;
   if (!objection) objection = group.executor.prepare(*submission);
   if (request.signature.kind == OpKind::remove_group && !objection && !queue_.close(request.group->key())) {

@@ -148,6 +148,7 @@ void Mail::hand_over(const Item& item) {
 /// How it fails since a rank of its group is gone; or, as what moves on GPUs is negotiated, since the world has failed.
 std::optional<Failure> Mail::failure_of(const Request& request) const {
   if (auto lost = losses_.failure_of(*request.parent)) return lost;
+  if (const auto ended = ended_.find(request.parent->id); ended != ended_.end()) return ended->second;
   const auto& world = groups_.world().negotiator.failure();
   return request.signature.device == DeviceKind::cpu ? std::nullopt : std::optional<Failure>(world);
 }
@@ -209,6 +210,15 @@ void Mail::fail(const Failure& failure, bool all) {
   std::vector<SubmissionPtr> ending;
   for (const auto& [key, item] : items_) {
     if (all || item->elsewhere) ending.push_back(item->submission);
+  }
+  for (const SubmissionPtr& submission : ending) end(submission, &failure);
+}
+
+void Mail::end_group(const GroupInfo& group, const Failure& failure) {
+  ended_.try_emplace(group.id, failure);
+  std::vector<SubmissionPtr> ending;
+  for (const auto& [key, item] : items_) {
+    if (item->submission->request.parent->id == group.id) ending.push_back(item->submission);
   }
   for (const SubmissionPtr& submission : ending) end(submission, &failure);
 }

@@ -52,6 +52,7 @@ struct Request {
   BlockRows* received_rows = nullptr;            ///< where the program reads the rows that came from each rank
   std::shared_ptr<const DevicePoint> ready;      ///< of device tensors: after it inputs hold their values
   std::optional<Failure> invalid;                ///< a bad argument, announced as the name's failure
+  std::optional<Failure> ends;                   ///< remove_group: how what is in flight in the group fails; only that
   std::optional<double> timeout_seconds;         ///< it fails when it has been in flight for so long
   std::shared_ptr<Submission> stands_for;        ///< what is complete with it: of a message by tag, on GPUs
   std::optional<std::uint64_t> number;  ///< of a barrier, join, removal, or what is in_order(), in the group's order

@@ -123,6 +123,10 @@ Handle Session::grouped_all_gather_async(std::string_view name, std::span<const 
   return {parts_->driver, parts_->grouped(OpKind::all_gather, parts_->user_name(name), tensors, options)};
 }
 
+Handle Session::refuse_async(OpKind kind, std::string_view name, const Failure& why, const Group& group) {
+  return {parts_->driver, parts_->refusal(kind, parts_->user_name(name), why, group)};
+}
+
 std::string Session::broadcast_object(std::string_view name, std::string_view bytes, const BroadcastOptions& options) {
   auto length = static_cast<std::uint64_t>(bytes.size());
   broadcast(name, view_scalar(length), options);

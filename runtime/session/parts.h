@@ -81,6 +81,9 @@ class Session::Parts {
     return submit(std::move(request), {}, false, options.ready);
   }
 
+  /// What this rank cannot do, announced as the name's failure.
+  SubmissionPtr refusal(OpKind kind, std::string_view name, const Failure& why, const Group& group);
+
   /// Checks arguments and submits. A bad argument is announced as the name's failure.
   SubmissionPtr submit(Request&& request, const RowArguments& rows, bool will_wait, void* ready);
   const std::shared_ptr<const GroupInfo>& member(const Group& group) const;
@@ -96,6 +99,8 @@ class Session::Parts {
   SubmissionPtr join(const Group& group);
   /// Null if it is removed already, or if this rank is no member.
   SubmissionPtr remove_group(const Group& group, std::optional<double> timeout_seconds, bool will_wait);
+  /// Null if it is removed already.
+  SubmissionPtr abandon_group(const Group& group);
   void finish(const SubmissionPtr& submission) {
     driver->wait(submission);
     driver->conclude(*submission);

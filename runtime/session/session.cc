@@ -206,6 +206,24 @@ SubmissionPtr Session::Parts::barrier(const BarrierOptions& options, bool will_w
   return driver->submit(std::move(request), will_wait);
 }
 
+SubmissionPtr Session::Parts::abandon_group(const Group& group) {
+  if (!group.info() || group.shared_info() == driver->world_group())
+    throw Error(ErrorCode::invalid_argument, "the group of all ranks cannot be abandoned alone; abandon the session");
+  Request request = new_request({.kind = OpKind::remove_group}, group, 0);
+  if (!driver->has_group(*group.info())) return nullptr;
+  request.ends = Failure{ErrorCode::closed, fmt::format("group {}: rank {} has abandoned it; make another",
+                                                        group.info()->name, driver->control().rank())};
+  return driver->submit(std::move(request), true);
+}
+
+SubmissionPtr Session::Parts::refusal(OpKind kind, std::string_view name, const Failure& why, const Group& group) {
+  Request request = new_request({.kind = kind}, group);
+  request.text = name;
+  check_naming(request, true);
+  request.invalid = why;
+  return driver->submit(std::move(request), false);
+}
+
 /// Waits for as long as the others have data.
 SubmissionPtr Session::Parts::join(const Group& group) {
   Request request = new_request({.kind = OpKind::join}, group, 0);
@@ -322,6 +340,9 @@ Group Session::split(int color, int key, const GroupOptions& options) {
 
 void Session::remove_group(const Group& group) {
   if (const auto submission = parts_->remove_group(group, {}, true)) parts_->finish(submission);
+}
+void Session::abandon_group(const Group& group) {
+  if (const auto submission = parts_->abandon_group(group)) parts_->finish(submission);
 }
 Handle Session::remove_group_async(const Group& group) {
   auto submission = parts_->remove_group(group, 0, false);

@@ -42,6 +42,7 @@ struct SessionStats {
   double bucket_seconds = 0;  ///< sum of the buckets' times from start to completion; with `Config::timings` only
   /// How the bytes of the bucket that was completed last travelled, where its backend has several ways; "" elsewhere.
   const char* method = "";
+  std::uint64_t lost_ranks = 0;  ///< that are gone without having left: groups that have one fail
   /// Largest use of the GPU's memory, by all processes, that stats() has seen; 0 without a GPU.
   std::uint64_t device_peak_bytes = 0;
 };
@@ -262,6 +263,13 @@ class Session {
   Handle grouped_reduce_scatter_async(std::span<const NamedTensor> tensors, const ReduceScatterOptions& options);
   Handle grouped_all_gather_async(std::span<const NamedTensor> tensors, const AllGatherOptions& options);
 
+  /// Says that this rank cannot do its part of an operation that the others may have submitted under this name: it
+  /// fails on every rank with this failure, as after a bad argument. For programs that find out before they can submit
+  /// it.
+  ///
+  /// kind  of the operation, for the text
+  Handle refuse_async(OpKind kind, std::string_view name, const Failure& why, const Group& group = {});
+
   /// Bytes of any length from rank `root` to all ranks, and from all to all: by rank, empty for ranks that have joined.
   /// `timeout_seconds`: as in the options of other operations.
   std::string broadcast_object(std::string_view name, std::string_view bytes, const BroadcastOptions& options = {});
@@ -307,6 +315,11 @@ class Session {
   void remove_group(const Group& group);
   /// The same, without waiting for the other members, for as long as they take.
   Handle remove_group_async(const Group& group);
+
+  /// Ends a group on all its members, while others go on: what is in flight in it, and what is submitted later, fails
+  /// there with Error{closed}; sends and receives by tag do so on this rank only. Waits for no member. Then remove it.
+  /// Throws Error{invalid_argument} for the group of all ranks, which abandon() ends.
+  void abandon_group(const Group& group);
 
   /// Memory for tensors on a device of this process, zeroed, aligned to 64 bytes at least. Backends need the fewest
   /// copies for tensors there: ranks of a node share it, and device memory may be registered. Local: other ranks need

@@ -265,6 +265,72 @@ def bad_arguments_of_one_rank_are_errors_on_all():
     hvd.shutdown()
 
 
+@case(2, 3)
+def what_one_rank_cannot_submit_fails_on_all():
+    hvd.init()
+    bad = RANK == SIZE - 1
+    one = torch.ones(SIZE)
+    sparse = one.to_sparse() if bad else one
+    unknown = 77 if bad else hvd.Sum
+
+    class Compressor:
+        def compress(tensor):
+            if bad:
+                raise MemoryError("nothing left")
+            return tensor, None
+
+        def decompress(tensor, _):
+            return tensor
+
+    who = f"rank {SIZE - 1}"
+    for name in ("again", None):  # the names without one stay the same on all ranks
+        for call in (hvd.allreduce, hvd.allreduce_, hvd.allgather, hvd.alltoall, hvd.reducescatter, lambda tensor, name: hvd.broadcast(tensor, 0, name=name),
+                     lambda tensor, name: hvd.broadcast_(tensor, 0, name=name), lambda tensor, name: hvd.grouped_allreduce([one, tensor], name=name),
+                     lambda tensor, name: hvd.grouped_allgather([one, tensor], name=name),
+                     lambda tensor, name: hvd.grouped_reducescatter([one, tensor], name=name)):
+            fails(lambda: call(sparse, name=name), who, "sparse")
+        for call in (hvd.allreduce, hvd.reducescatter):
+            fails(lambda: call(one, op=unknown, name=name), who, "77")
+            fails(lambda: call(one, compression=Compressor, name=name), who, "nothing left")
+        fails(lambda: hvd.grouped_reducescatter([one], op=hvd.Max if bad else hvd.Sum, name=name), who, "Max")
+        for call in (hvd.grouped_allreduce, hvd.grouped_allgather, hvd.grouped_reducescatter):
+            fails(lambda: call([] if bad else [one], name=name), who, "no tensors")
+        fails(lambda: hvd.sparse_allreduce_async(one.to_sparse(), op=hvd.Max if bad else hvd.Sum, name=name)(), who, "Max")
+        fails(lambda: hvd.sparse_allreduce_async(one if bad else one.to_sparse(), name=name)(), who)
+        fails(lambda: hvd.alltoall(one, splits="x" if bad else torch.ones(SIZE, dtype=torch.int32), name=name), who)
+    known = hvd.add_process_set(list(range(SIZE - 1, SIZE)) if SIZE == 2 else [0, 2])
+    if known.included():
+        process_set = hvd.ProcessSet(known.ranks) if bad and SIZE > 2 else known
+        calls = (lambda: hvd.allreduce(one, process_set=process_set), lambda: hvd.allgather_object(1, process_set=process_set),
+                 lambda: hvd.broadcast_object(1, SIZE - 1, process_set=process_set), lambda: hvd.allgather(one, process_set=process_set))
+        for call in calls:
+            raises(call, "not registered") if SIZE > 2 else call()
+    raises(lambda: hvd.allreduce(one, process_set=hvd.ProcessSet([0])), "not registered")
+    hvd.barrier()
+    hvd.shutdown()
+
+
+@case(2, alone=True)
+def memory_that_is_missing_for_a_group_on_one_rank():
+    """The rows are known everywhere by then, or the input is no longer what was passed."""
+    hvd.init()
+    hvd.grouped_allgather([torch.ones(1000)])
+    strided = torch.zeros(2, 60 << 20, dtype=torch.uint8).t()
+    if RANK == 1:
+        used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (48 << 20), resource.RLIM_INFINITY))
+    begin = time.monotonic()
+    rows = 1 if RANK else 160 << 20
+    raises(lambda: hvd.grouped_allgather([torch.empty(rows, dtype=torch.uint8)], name="large"), "rank 1", "memory")
+    raises(lambda: hvd.allreduce(strided, name="strided"), "rank 1", "memory")
+    raises(lambda: hvd.reducescatter(strided, name="strided"), "rank 1", "memory")
+    assert time.monotonic() - begin < 20
+    if RANK == 1:
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    equal(hvd.grouped_allgather([full(1.0)])[0], full(1.0, 6))
+    hvd.shutdown()
+
+
 @case(3)
 def names_are_of_their_set():
     """Two sets that overlap, in one rank, have operations of the same name in flight at once."""

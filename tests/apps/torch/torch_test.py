@@ -24,7 +24,7 @@ from pathlib import Path
 SOURCES, BUILD = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
 PYTHON = os.environ.get("KOLO_TORCH_PYTHON", str(Path.home() / ".cache/kolo/torch/bin/python"))
 HERE = Path(__file__).resolve().parent
-FILES = ("ranks.py", "coalesced_test.py", "horovod_test.py", "horovod_training_test.py")
+FILES = ("ranks.py", "coalesced_test.py", "groups_test.py", "horovod_test.py", "horovod_training_test.py")
 ENVIRONMENT = {name: value for name, value in os.environ.items()
                if not re.match("(OMPI|PMIX|KOLO|MASTER|TORCHELASTIC)_|RANK$|WORLD_SIZE$|LOCAL_", name)} | {"OMP_NUM_THREADS": "1"}
 

@@ -25,6 +25,31 @@ inline float sum_of_ranks(Session& session, const char* name, const Group& group
   return value;
 }
 
+/// What is in flight in a group that one rank abandons fails on all, and other groups go on.
+inline void abandon_a_group(Session& session) {
+  const int n = session.size(), rank = session.rank();
+  std::vector<int> all;
+  for (int member = 0; member < n; ++member) all.push_back(member);
+  for (const Order order : {Order::program, Order::names}) {
+    const Group group = session.new_group(all, {.order = order}), other = session.new_group(all, {.order = order});
+    const auto reduce = [&](const Group& in, float& value) {
+      return order == Order::program ? session.all_reduce_async(view_scalar(value), {.group = in})
+                                     : session.all_reduce_async("x", view_scalar(value), {.group = in});
+    };
+    float first = 1, second = 1, third = 1;
+    reduce(group, first).wait();
+    if (rank == n - 1) session.abandon_group(group);
+    const auto text = error_text([&] { reduce(group, second).wait(); }, ErrorCode::closed);
+    EXPECT_NE(text.find("rank " + std::to_string(n - 1) + " has abandoned it"), std::string::npos) << text;
+    session.remove_group(group);
+    reduce(other, third).wait();
+    EXPECT_EQ(third, static_cast<float>(n));
+    session.remove_group(other);
+  }
+  EXPECT_EQ(error_text([&] { session.abandon_group({}); }, ErrorCode::invalid_argument),
+            "the group of all ranks cannot be abandoned alone; abandon the session");
+}
+
 inline void reduce_in_groups(Session& session) {
   const int n = session.size();
   std::vector<int> even;

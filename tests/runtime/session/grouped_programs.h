@@ -52,6 +52,34 @@ inline void reduce_grouped(Session& session) {
   EXPECT_EQ(in, all);
 }
 
+/// What one rank cannot submit fails on all, whatever the others have submitted.
+inline void refuse_for_all(Session& session) {
+  const int n = session.size(), rank = session.rank();
+  std::vector<float> a(static_cast<std::size_t>(n), 1), all(static_cast<std::size_t>(n * n));
+  const std::vector<NamedTensor> two{{"first", view(a), view(a)}, {"second", view(a), view(a)}};
+  const Failure why{ErrorCode::backend, "memory is short"};
+  for (int round = 0; round < 3; ++round) {
+    const bool refuses = rank == round % n;
+    const auto fails = [&](Handle handle) {
+      try {
+        handle.wait();
+        ADD_FAILURE() << "it has not failed";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::backend) << error.what();
+        EXPECT_NE(std::string(error.what()).find("memory is short"), std::string::npos) << error.what();
+      }
+    };
+    const auto refuse = [&](OpKind kind) { return session.refuse_async(kind, "x", why); };
+    fails(refuses ? refuse(OpKind::all_reduce) : session.all_reduce_async("x", view(a)));
+    fails(refuses ? refuse(OpKind::all_reduce) : session.grouped_all_reduce_async("x", two));
+    fails(refuses ? refuse(OpKind::all_gather) : session.all_gather_async("x", view(a), view(all)));
+    fails(refuses ? refuse(OpKind::broadcast) : session.all_to_all_async("x", view(a), view(a), {}));
+    std::vector<float> b(5, 1);
+    session.all_reduce("x", view(b));
+    EXPECT_EQ(b, std::vector<float>(5, static_cast<float>(n)));
+  }
+}
+
 /// All or nothing.
 inline void refuse_grouped(Session& session) {
   const int n = session.size(), rank = session.rank();

@@ -204,6 +204,15 @@ class ProcessSet:
         """The place in the set of one of all ranks; one that is not in it becomes a place that there is not, which every rank refuses."""
         return self.ranks.index(rank) if rank in self.ranks else len(self.ranks) + max(0, rank)
 
+    def told(self):
+        """The set whose ranks learn how an operation of this one fails: itself, or, if it is not registered, the only one of the same ranks."""
+        same = [known for known in job().sets.values() if known.ranks == self.ranks and known.included()]
+        if self in same:
+            return self
+        if len(same) != 1:
+            self.used()  # which says why it cannot be
+        return same[0]
+
     def used(self):
         """The set's group, for an operation of this rank."""
         members = job().sets.get(self.process_set_id)

@@ -15,8 +15,12 @@ except ImportError:  # then functions and classes of the program's own do not tr
     cloudpickle = pickle
 
 
-def _packed(value):
+def _packed(value, process_set):
     """The value, or why it cannot travel: the other ranks wait for something."""
+    try:
+        process_set.used()
+    except InvalidArgumentError as error:
+        return b"-" + f"rank {basics.rank()}: {error}".encode()
     try:
         return b"+" + cloudpickle.dumps(value)
     except Exception as error:
@@ -31,9 +35,10 @@ def _unpacked(data):
 
 def broadcast_object(obj=None, root_rank=0, name=None, process_set=global_process_set):
     """The object of rank `root_rank` (of all ranks) on every rank of the set. What is received is unpickled: ranks must trust each other."""
-    group, name = process_set.used(), named("broadcast_object", name, process_set)
-    mine = _packed(obj) if basics.rank() == root_rank else b""
-    data = basics.job().collectives.broadcast_object(group, name, mine, process_set.root(root_rank))
+    told = process_set.told()
+    mine = _packed(obj, process_set) if basics.rank() == root_rank else b""
+    data = basics.job().collectives.broadcast_object(told.group, named("broadcast_object", name, told), mine, told.root(root_rank))
+    process_set.used()
     if basics.rank() == root_rank and mine[:1] == b"+":
         return obj
     return _unpacked(data)
@@ -46,8 +51,9 @@ def broadcast_object_fn(root_rank=0, name=None, process_set=global_process_set):
 
 def allgather_object(obj, name=None, process_set=global_process_set):
     """The objects of all ranks of the set, in their order."""
-    group, name = process_set.used(), named("allgather_object", name, process_set)
-    return [_unpacked(data) for data in basics.job().collectives.all_gather_object(group, name, _packed(obj))]
+    told = process_set.told()
+    name = named("allgather_object", name, told)
+    return [_unpacked(data) for data in basics.job().collectives.all_gather_object(told.group, name, _packed(obj, process_set))]
 
 
 def broadcast_parameters(params, root_rank, process_set=global_process_set):

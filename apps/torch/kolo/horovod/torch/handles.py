@@ -3,7 +3,8 @@ import itertools
 import threading
 import time
 
-from kolo.horovod.exceptions import NameInFlightError
+from kolo import _horovod
+from kolo.horovod.exceptions import HorovodInternalError, NameInFlightError
 from kolo.horovod.torch import basics
 
 
@@ -24,20 +25,34 @@ numbers = itertools.count(1)
 lock = threading.Lock()
 
 
-def started(process_set, name, start, finish):
-    """Registers what start() submits, to the set. A name is free again once its operation was seen to be done, by synchronize() or poll(); or is done and
-    a cycle of Horovod's has passed, within which no operation of its ends: programs may count on that."""
-    key = (process_set.process_set_id, name)
+def started(kind, name, process_set, start):
+    """Submits an operation: start(group, name) does, and returns it and a function that makes its result. What that cannot do (an argument is bad, or
+    memory short) fails on every rank of the set, as others wait for this one. A name is free again once its operation was seen to be done, by
+    synchronize() or poll(); or is done and a cycle of Horovod's has passed, within which no operation of its ends: programs may count on that."""
+    told = process_set.told()
+    name = named(kind, name, told)
+    key = (told.process_set_id, name)
     last = basics.job().last_of.get(key)
     if last is not None and time.monotonic() - last.since < CYCLE_SECONDS:
         raise NameInFlightError(f"{name} is in flight (it was submitted less than a millisecond ago, and not synchronized); "
                                 "synchronize it first, or give another name")
+
+    def submitted():
+        try:
+            return start(process_set.used(), name)
+        except (NameInFlightError, HorovodInternalError):
+            raise
+        except Exception as error:
+            operation = getattr(_horovod.OpKind, kind.removeprefix("grouped_"))
+            is_argument = isinstance(error, (ValueError, TypeError, AttributeError))
+            return basics.job().collectives.refuse(told.group, operation, kind.startswith("grouped_"), name, str(error), is_argument), None
+
     try:
-        operation = start()
+        operation, finish = submitted()
     except NameInFlightError:
         for entry in list(basics.job().in_flight.values()):
             entry.operation.done()
-        operation = start()
+        operation, finish = submitted()
     with lock:
         handle = next(numbers)
     basics.job().in_flight[handle] = basics.job().last_of[key] = InFlight(key, operation, finish)

@@ -1,4 +1,6 @@
 """The operations, matched by name. Those that return at once, *_async, return a number for poll() and synchronize()."""
+import functools
+
 import torch
 
 from kolo import _horovod
@@ -7,50 +9,50 @@ from kolo.horovod.torch.basics import *  # noqa: F401,F403
 from kolo.horovod.torch.basics import global_process_set
 from kolo.horovod.torch.compression import Compression
 from kolo.horovod.torch.handles import named, numbers, poll, started, synchronize  # noqa: F401
-from kolo.horovod.torch.values import (Adasum, Average, Max, Min, Product, ReduceOp, Sum, host_copy, member_names, of_kolo, reduction, refusal_of,  # noqa: F401
-                                       scaled, scales)
+from kolo.horovod.torch.values import (Adasum, Average, Max, Min, Product, ReduceOp, Sum, checked, host_copy, member_names, members, of_kolo,  # noqa: F401
+                                       reduction, scaled, scales)
 
 
-def _allreduce(kind, tensors, outputs, name, op, before, after, process_set, grouped):
-    """Outputs in host memory may be the inputs themselves; `outputs` None: new ones."""
-    if grouped and not tensors:
-        raise ValueError(f"{kind}: no tensors; a group has one at least")
-    group = process_set.used()
-    name = named(kind, name, process_set)
-    inputs = [host_copy(tensor) for tensor in tensors]
-    refusal = refusal_of(kind, inputs, op)
-    here, in_kolo, note = scales(inputs, before, after)
-    used = inputs if refusal else [scaled(tensor, here[0]) for tensor in inputs]
-    targets = [tensor.detach() for tensor in outputs] if outputs else None
-    on_host = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in used]
-    if outputs:
-        on_host = [scratch if target.device.type != "cpu" or target.is_conj() or target.is_neg() else target for target, scratch in zip(targets, on_host)]
-    members = member_names(name, tensors, note) if grouped or note else []
+def _allreduce(kind, tensors, in_place, name, average, op, before, after, process_set):
+    """With lists, or single tensors. Outputs in host memory may be the inputs themselves."""
+    grouped = kind.startswith("grouped_")
 
-    def start():
-        return basics.job().collectives.all_reduce(group, name, members, used, on_host, of_kolo[op], *in_kolo, refusal)
+    def start(group, name):
+        given = members(tensors, grouped)
+        inputs = [host_copy(tensor) for tensor in given]
+        which = checked(reduction(average, op), inputs)
+        here, in_kolo, note = scales(inputs, before, after)
+        used = [scaled(tensor, here[0]) for tensor in inputs]
+        targets = [tensor.detach() for tensor in given] if in_place else None
+        on_host = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in used]
+        if in_place:
+            on_host = [scratch if target.device.type != "cpu" or target.is_conj() or target.is_neg() else target
+                       for target, scratch in zip(targets, on_host)]
+        names = member_names(name, given, note) if grouped or note else []
 
-    def finish(_):
-        results = [scaled(result, here[1]) for result in on_host]
-        if outputs:
-            for target, result in zip(targets, results):
-                if result.data_ptr() != target.data_ptr():
-                    target.copy_(result)
-            results = outputs
-        else:
-            results = [result.to(tensor.device) for result, tensor in zip(results, tensors)]
-        return results if grouped else results[0]
+        def finish(_):
+            results = [scaled(result, here[1]) for result in on_host]
+            if in_place:
+                for target, result in zip(targets, results):
+                    if result.data_ptr() != target.data_ptr():
+                        target.copy_(result)
+                results = given
+            else:
+                results = [result.to(tensor.device) for result, tensor in zip(results, given)]
+            return results if grouped else results[0]
 
-    return started(process_set, name, start, finish)
+        return basics.job().collectives.all_reduce(group, name, names, used, on_host, of_kolo[which], *in_kolo), finish
+
+    return started(kind, name, process_set, start)
 
 
 def allreduce_async(tensor, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set):
     """A handle of the reduction of a tensor over the ranks; see allreduce()."""
-    return _allreduce("allreduce", [tensor], None, name, reduction(average, op), prescale_factor, postscale_factor, process_set, False)
+    return _allreduce("allreduce", tensor, False, name, average, op, prescale_factor, postscale_factor, process_set)
 
 
 def allreduce_async_(tensor, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set):
-    return _allreduce("allreduce", [tensor], [tensor], name, reduction(average, op), prescale_factor, postscale_factor, process_set, False)
+    return _allreduce("allreduce", tensor, True, name, average, op, prescale_factor, postscale_factor, process_set)
 
 
 def allreduce_(tensor, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set):
@@ -58,16 +60,29 @@ def allreduce_(tensor, average=None, name=None, op=None, prescale_factor=1.0, po
 
 
 def grouped_allreduce_async(tensors, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set):
-    return _allreduce("grouped_allreduce", list(tensors), None, name, reduction(average, op), prescale_factor, postscale_factor, process_set, True)
+    return _allreduce("grouped_allreduce", tensors, False, name, average, op, prescale_factor, postscale_factor, process_set)
 
 
 def grouped_allreduce_async_(tensors, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set):
-    tensors = list(tensors)
-    return _allreduce("grouped_allreduce", tensors, tensors, name, reduction(average, op), prescale_factor, postscale_factor, process_set, True)
+    return _allreduce("grouped_allreduce", tensors, True, name, average, op, prescale_factor, postscale_factor, process_set)
 
 
 def grouped_allreduce_(tensors, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set):
     return synchronize(grouped_allreduce_async_(tensors, average, name, op, prescale_factor, postscale_factor, process_set))
+
+
+def compressed(kind, tensors, compression, name, process_set, average=None, op=None):
+    """Tensors made smaller, and what decompress() needs of each; fails as the operation does."""
+    try:
+        reduction(average, op)
+        pairs = [compression.compress(tensor) for tensor in tensors]
+    except Exception as error:
+        synchronize(started(kind, name, process_set, functools.partial(_raise, error)))
+    return [tensor for tensor, _ in pairs], [context for _, context in pairs]
+
+
+def _raise(error, *_):
+    raise error
 
 
 class _Allreduce(torch.autograd.Function):
@@ -78,7 +93,7 @@ class _Allreduce(torch.autograd.Function):
         context.options = options
         op, before, after, process_set, name, grouped = options
         kind = "grouped_allreduce" if grouped else "allreduce"
-        result = synchronize(_allreduce(kind, list(tensors), None, name, op, before, after, process_set, grouped))
+        result = synchronize(_allreduce(kind, tensors if grouped else tensors[0], False, name, None, op, before, after, process_set))
         return tuple(result) if grouped else result
 
     @staticmethod
@@ -98,7 +113,7 @@ def allreduce(tensor, average=None, name=None, compression=Compression.none, op=
 
     While ranks have joined an average divides by the size of the set, and other reductions are over those that have not.
     """
-    small, context = compression.compress(tensor)
+    [small], [context] = compressed("allreduce", [tensor], compression, name, process_set, average, op)
     options = (reduction(average, op), prescale_factor, postscale_factor, process_set, name, False)
     return compression.decompress(_Allreduce.apply(options, small), context)
 
@@ -106,7 +121,7 @@ def allreduce(tensor, average=None, name=None, compression=Compression.none, op=
 def grouped_allreduce(tensors, average=None, name=None, compression=Compression.none, op=None, prescale_factor=1.0, postscale_factor=1.0,
                       process_set=global_process_set):
     """The reductions of tensors that are agreed on, run and fail together: the ranks must pass the same group."""
-    small, contexts = zip(*(compression.compress(tensor) for tensor in tensors))
+    small, contexts = compressed("grouped_allreduce", tensors, compression, name, process_set, average, op)
     options = (reduction(average, op), prescale_factor, postscale_factor, process_set, name, True)
     return [compression.decompress(tensor, context) for tensor, context in zip(_Allreduce.apply(options, *small), contexts)]
 
@@ -118,7 +133,10 @@ class _Sparse:
         self.tensor, self.handles, self.divisor = tensor, handles, divisor
 
     def __call__(self):
-        places, values = (synchronize(handle) for handle in self.handles)
+        try:
+            places = synchronize(self.handles[0])
+        finally:  # the name of the other is free again, too
+            values = synchronize(self.handles[1])
         if self.divisor != 1:
             values = values / self.divisor
         return torch.sparse_coo_tensor(places.t(), values, self.tensor.size(), device=self.tensor.device, check_invariants=False)
@@ -126,12 +144,14 @@ class _Sparse:
 
 def sparse_allreduce_async(tensor, name=None, op=Average, process_set=global_process_set):
     """A function that waits for, and returns, the sum or average of sparse tensors in coordinates: those of all ranks, not coalesced."""
-    if op not in (Average, Sum):
-        raise ValueError(f"sparse_allreduce_async: op={op}; Average and Sum work")
-    tensor = tensor.coalesce() if not tensor.is_coalesced() else tensor
-    name = named("sparse_allreduce", name, process_set)
-    handles = [allgather_async(part.contiguous(), f"{name}.{what}", process_set)
-               for part, what in ((tensor.indices().t(), "indices"), (tensor.values(), "values"))]
+    name = named("sparse_allreduce", name, process_set.told())
+
+    def part(of_it):
+        checked(reduction(None, op), [], (Average, Sum))
+        return of_it(tensor if tensor.is_coalesced() else tensor.coalesce()).contiguous()
+
+    handles = [_allgather(lambda of_it=of_it: part(of_it), f"{name}.{what}", process_set)
+               for of_it, what in ((lambda given: given.indices().t(), "indices"), (lambda given: given.values(), "values"))]
     return _Sparse(tensor, handles, process_set.size() if op == Average else 1)
 
 
@@ -139,21 +159,25 @@ def _first(tensor):
     return lambda operation: operation.outputs[0].to(tensor.device)
 
 
-def _all(tensors):
-    return lambda operation: [output.to(tensor.device) for output, tensor in zip(operation.outputs, tensors)]
+def _allgather(make, name, process_set):
+    def start(group, name):
+        tensor = make()
+        return basics.job().collectives.all_gather(group, name, host_copy(tensor)), _first(tensor)
+
+    return started("allgather", name, process_set, start)
 
 
 def allgather_async(tensor, name=None, process_set=global_process_set):
-    group, name, used = process_set.used(), named("allgather", name, process_set), host_copy(tensor)
-    return started(process_set, name, lambda: basics.job().collectives.all_gather(group, name, used), _first(tensor))
+    return _allgather(lambda: tensor, name, process_set)
 
 
 def grouped_allgather_async(tensors, name=None, process_set=global_process_set):
-    tensors = list(tensors)
-    if not tensors:
-        raise ValueError("grouped_allgather: no tensors; a group has one at least")
-    group, name, used = process_set.used(), named("grouped_allgather", name, process_set), [host_copy(tensor) for tensor in tensors]
-    return started(process_set, name, lambda: basics.job().collectives.grouped_all_gather(group, name, member_names(name, tensors), used), _all(tensors))
+    def start(group, name):
+        given = members(tensors)
+        operation = basics.job().collectives.grouped_all_gather(group, name, member_names(name, given), [host_copy(tensor) for tensor in given])
+        return operation, lambda operation: [output.to(tensor.device) for output, tensor in zip(operation.outputs, given)]
+
+    return started("grouped_allgather", name, process_set, start)
 
 
 class _Allgather(torch.autograd.Function):
@@ -184,27 +208,29 @@ def grouped_allgather(tensors, name=None, process_set=global_process_set):
     return list(_Allgather.apply(process_set, name, True, *tensors))
 
 
-def _broadcast(tensor, on_host, root_rank, name, process_set, finish):
-    group, name = process_set.used(), named("broadcast", name, process_set)
-    root = process_set.root(root_rank)
-    return started(process_set, name, lambda: basics.job().collectives.broadcast(group, name, on_host, root), finish)
+def _broadcast(tensor, root_rank, name, process_set, in_place):
+    def start(group, name):
+        used = host_copy(tensor) if in_place else host_copy(tensor).clone()
+
+        def finish(_):
+            if not in_place:
+                return used.to(tensor.device)
+            if used.data_ptr() != tensor.data_ptr():
+                with torch.no_grad():
+                    tensor.copy_(used)
+            return tensor
+
+        return basics.job().collectives.broadcast(group, name, used, process_set.root(root_rank)), finish
+
+    return started("broadcast", name, process_set, start)
 
 
 def broadcast_async(tensor, root_rank, name=None, process_set=global_process_set):
-    used = host_copy(tensor).clone()
-    return _broadcast(tensor, used, root_rank, name, process_set, _first(tensor))
+    return _broadcast(tensor, root_rank, name, process_set, False)
 
 
 def broadcast_async_(tensor, root_rank, name=None, process_set=global_process_set):
-    used = host_copy(tensor)
-
-    def finish(_):
-        if used.data_ptr() != tensor.data_ptr():
-            with torch.no_grad():
-                tensor.copy_(used)
-        return tensor
-
-    return _broadcast(tensor, used, root_rank, name, process_set, finish)
+    return _broadcast(tensor, root_rank, name, process_set, True)
 
 
 def broadcast_(tensor, root_rank, name=None, process_set=global_process_set):
@@ -231,27 +257,27 @@ def broadcast(tensor, root_rank, name=None, process_set=global_process_set):
 
 
 def _alltoall(tensor, splits, name, process_set):
-    group, name, used = process_set.used(), named("alltoall", name, process_set), host_copy(tensor)
-    rows, refusal = [], ""
-    if splits is not None:
-        if not isinstance(splits, torch.Tensor):
-            splits = torch.tensor(splits, dtype=torch.int32)
-        if splits.dim() != 1 or splits.dtype != torch.int32:
-            refusal = f"{name}: the splits are a {splits.dim()}-dimensional tensor of {splits.dtype}; pass one number of type torch.int32 for each rank"
-        else:
-            rows = splits.tolist() or [-1]  # which is refused
+    def start(group, name):
+        used, rows = host_copy(tensor), []
+        if splits is not None:
+            of_ranks = splits if isinstance(splits, torch.Tensor) else torch.tensor(splits, dtype=torch.int32)
+            if of_ranks.dim() != 1 or of_ranks.dtype != torch.int32:
+                raise ValueError(f"the splits are a {of_ranks.dim()}-dimensional tensor of {of_ranks.dtype}; pass one number of type torch.int32 for each rank")
+            rows = of_ranks.tolist() or [-1]  # which is refused
             total = sum(rows)
             if min(rows) >= 0 and used.dim() > 0 and total < used.size(0):
                 used = used.narrow(0, 0, total)
-    return started(process_set, name, lambda: basics.job().collectives.all_to_all(group, name, used, rows, refusal),
-                   lambda operation: (operation.outputs[0].to(tensor.device), torch.tensor(operation.rows, dtype=torch.int32)))
+        return (basics.job().collectives.all_to_all(group, name, used, rows),
+                lambda operation: (operation.outputs[0].to(tensor.device), torch.tensor(operation.rows, dtype=torch.int32)))
+
+    return started("alltoall", name, process_set, start)
 
 
 def alltoall_async(tensor, splits=None, name=None, process_set=global_process_set):
     handle = _alltoall(tensor, splits, name, process_set)
     if splits is None:
         entry = basics.job().in_flight[handle]
-        both = entry.finish
+        both = entry.finish  # None: it fails
         entry.finish = lambda operation: both(operation)[0]
     return handle
 
@@ -283,34 +309,32 @@ def alltoall(tensor, splits=None, name=None, process_set=global_process_set):
     return output if splits is None else (output, received)
 
 
-def _reducescatter(kind, tensors, name, op, before, after, process_set, grouped):
-    if grouped and not tensors:
-        raise ValueError(f"{kind}: no tensors; a group has one at least")
-    group, name = process_set.used(), named(kind, name, process_set)
-    inputs = [host_copy(tensor) for tensor in tensors]
-    refusal = refusal_of(kind, inputs, op)
-    if op not in (Average, Sum):
-        refusal = f"{kind}: op={ReduceOp(op).name}; Average and Sum work"
-    here, in_kolo, note = scales(inputs, before, after)
-    used = inputs if refusal else [scaled(tensor, here[0]) for tensor in inputs]
-    members = member_names(name, tensors, note) if grouped or note else []
+def _reducescatter(kind, tensors, name, op, before, after, process_set):
+    grouped = kind.startswith("grouped_")
 
-    def start():
-        return basics.job().collectives.reduce_scatter(group, name, members, used, of_kolo[op], *in_kolo, refusal)
+    def start(group, name):
+        given = members(tensors, grouped)
+        inputs = [host_copy(tensor) for tensor in given]
+        which = checked(reduction(None, op), inputs, (Average, Sum))
+        here, in_kolo, note = scales(inputs, before, after)
+        used = [scaled(tensor, here[0]) for tensor in inputs]
+        names = member_names(name, given, note) if grouped or note else []
 
-    def finish(operation):
-        results = [scaled(output, here[1]).to(tensor.device) for output, tensor in zip(operation.outputs, tensors)]
-        return results if grouped else results[0]
+        def finish(operation):
+            results = [scaled(output, here[1]).to(tensor.device) for output, tensor in zip(operation.outputs, given)]
+            return results if grouped else results[0]
 
-    return started(process_set, name, start, finish)
+        return basics.job().collectives.reduce_scatter(group, name, names, used, of_kolo[which], *in_kolo), finish
+
+    return started(kind, name, process_set, start)
 
 
 def reducescatter_async(tensor, name=None, op=Average, process_set=global_process_set, prescale_factor=1.0, postscale_factor=1.0):
-    return _reducescatter("reducescatter", [tensor], name, reduction(None, op), prescale_factor, postscale_factor, process_set, False)
+    return _reducescatter("reducescatter", tensor, name, op, prescale_factor, postscale_factor, process_set)
 
 
 def grouped_reducescatter_async(tensors, name=None, op=Average, process_set=global_process_set, prescale_factor=1.0, postscale_factor=1.0):
-    return _reducescatter("grouped_reducescatter", list(tensors), name, reduction(None, op), prescale_factor, postscale_factor, process_set, True)
+    return _reducescatter("grouped_reducescatter", tensors, name, op, prescale_factor, postscale_factor, process_set)
 
 
 class _Reducescatter(torch.autograd.Function):
@@ -320,8 +344,8 @@ class _Reducescatter(torch.autograd.Function):
     def forward(context, options, *tensors):
         context.options = options
         op, before, after, process_set, name, grouped = options
-        result = synchronize(_reducescatter("grouped_reducescatter" if grouped else "reducescatter", list(tensors), name, op, before, after, process_set,
-                                            grouped))
+        kind = "grouped_reducescatter" if grouped else "reducescatter"
+        result = synchronize(_reducescatter(kind, tensors if grouped else tensors[0], name, op, before, after, process_set))
         return tuple(result) if grouped else result
 
     @staticmethod
@@ -335,14 +359,14 @@ class _Reducescatter(torch.autograd.Function):
 def reducescatter(tensor, name=None, compression=Compression.none, op=Average, process_set=global_process_set, prescale_factor=1.0,
                   postscale_factor=1.0):
     """This rank's rows of the sum or average over the ranks of the set; the first ranks have one row more where they are not equal."""
-    small, context = compression.compress(tensor)
+    [small], [context] = compressed("reducescatter", [tensor], compression, name, process_set, None, op)
     options = (reduction(None, op), prescale_factor, postscale_factor, process_set, name, False)
     return compression.decompress(_Reducescatter.apply(options, small), context)
 
 
 def grouped_reducescatter(tensors, name=None, compression=Compression.none, op=Average, process_set=global_process_set, prescale_factor=1.0,
                           postscale_factor=1.0):
-    small, contexts = zip(*(compression.compress(tensor) for tensor in tensors))
+    small, contexts = compressed("grouped_reducescatter", tensors, compression, name, process_set, None, op)
     options = (reduction(None, op), prescale_factor, postscale_factor, process_set, name, True)
     return [compression.decompress(tensor, context) for tensor, context in zip(_Reducescatter.apply(options, *small), contexts)]
 
@@ -371,5 +395,6 @@ def _unpacked(text):
 
 def barrier(process_set=global_process_set):
     """Returns when every rank of the set has called it."""
-    group = process_set.used()
-    synchronize(started(process_set, f"barrier.{next(numbers)}", lambda: basics.job().collectives.barrier(group), lambda _: None))
+    told = process_set.told()
+    synchronize(started("barrier", str(next(numbers)), told, lambda group, _: (basics.job().collectives.barrier(group), lambda _: None)))
+    process_set.used()

@@ -8,7 +8,8 @@ import torch
 from kolo.horovod.torch import basics
 from kolo.horovod.torch.basics import global_process_set
 from kolo.horovod.torch.compression import Compression
-from kolo.horovod.torch.mpi_ops import (Adasum, Average, ReduceOp, Sum, allreduce_async_, grouped_allreduce_async_, sparse_allreduce_async, synchronize)
+from kolo.horovod.torch.mpi_ops import (Adasum, Average, ReduceOp, Sum, allreduce_async_, compressed, grouped_allreduce_async_, sparse_allreduce_async,
+                                        synchronize)
 
 
 class _Unit:
@@ -140,11 +141,11 @@ class _Reducing(_Distributed):
             unit.sparse_dims = unit.parameters[0].grad.sparse_dim()
             unit.finish = functools.partial(self._finish_sparse, unit, sparse_allreduce_async(unit.parameters[0].grad, **(common | {"op": options["op"]})))
             return
-        gradients = [parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad for parameter in unit.parameters]
-        compressed = [options["compression"].compress(gradient) for gradient in gradients]
-        tensors = [tensor for tensor, _ in compressed]
+        gradients = (parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad for parameter in unit.parameters)
+        kind = "allreduce" if len(unit.parameters) == 1 else "grouped_allreduce"
+        tensors, contexts = compressed(kind, gradients, options["compression"], unit.name, options["process_set"])
         handle = (allreduce_async_(tensors[0], **common, **scales) if len(tensors) == 1 else grouped_allreduce_async_(tensors, **common, **scales))
-        unit.finish = functools.partial(self._finish, unit, handle, tensors, [context for _, context in compressed])
+        unit.finish = functools.partial(self._finish, unit, handle, tensors, contexts)
 
     def _finish(self, unit, handle, tensors, contexts):
         synchronize(handle)

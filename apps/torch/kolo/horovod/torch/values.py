@@ -52,13 +52,24 @@ def reduction(average, op):
         raise ValueError(f"op={op}: pass one of {', '.join(ReduceOp.__members__)}") from None
 
 
-def refusal_of(kind, tensors, op):
+def checked(op, tensors, ops=ReduceOp):
+    """The op, if it is one of these, and these tensors have it."""
+    if op not in ops:
+        raise InvalidArgumentError(f"op={op.name}; {' and '.join(one.name for one in ops)} work")
     for tensor in tensors:
         if tensor.is_complex() and op not in (Average, Sum):
-            return f"{kind}: of complex numbers there are sums and averages only"
+            raise InvalidArgumentError("of complex numbers there are sums and averages only")
         if tensor.dtype in _copied_only:
-            return f"{kind}: values of type {tensor.dtype} are copied only, not combined"
-    return ""
+            raise InvalidArgumentError(f"values of type {tensor.dtype} are copied only, not combined")
+    return op
+
+
+def members(tensors, grouped=True):
+    """The tensors of a group, or the only one."""
+    given = list(tensors) if grouped else [tensors]
+    if not given:
+        raise InvalidArgumentError("no tensors; a group has one at least")
+    return given
 
 
 _copied_only = {getattr(torch, name) for name in dir(torch) if name.startswith("float8") or name.startswith("float4")}
