@@ -11,6 +11,9 @@ constexpr int period = 32;
 constexpr int most_rounds = 5, rounds_of_large = 3;  // from 64 MiB on chance changes little, and trials take long
 constexpr std::array<float, most_rounds> tolerated{3.0F, 1.5F, 1.25F, 1.15F, 1};  // times the fastest, after each round
 constexpr float clearly_faster = 0.97F;  // of the time of what was tried first, so that chance changes nothing
+// The same where the peer's memory is mapped and nothing needs to be copied: as a rule the fastest way, also beside a
+// program that computes meanwhile, where trials take by chance what they take.
+constexpr float faster_than_mapped = 0.85F;
 // The same of messages. Two ranks that send each other something choose by themselves, and lose much where one goes by
 // the ring and the other is read; what one way costs also depends on what the other rank tries, so hardly any is
 // dropped early, and the least counts. The first that goes by the large ring takes its memory: none is dropped after
@@ -137,10 +140,12 @@ void ShmChooser::take(Contest& contest, const ShmClass& of, float seconds) {
     return;
   }
   const auto time_of = [&](const Candidate& one) { return messages ? fastest(one.seconds) : median(one.seconds); };
+  const float than_first = messages                                    ? message_faster
+                           : left.front().choice.way == ShmWay::mapped ? faster_than_mapped
+                                                                       : clearly_faster;
   auto winner = left.begin();
   for (auto one = left.begin() + 1; one != left.end(); ++one) {
-    const float factor = winner > left.begin() ? 1 : messages ? message_faster : clearly_faster;
-    if (time_of(*one) < factor * time_of(*winner)) winner = one;
+    if (time_of(*one) < (winner > left.begin() ? 1 : than_first) * time_of(*winner)) winner = one;
   }
   left = {Candidate(*winner)};
 }
