@@ -304,12 +304,10 @@ void Driver::pause() {
 void Driver::leave_role(Role::Held& role) {
   role_.will_look();
   driven_ = true;
-  bool more = false;
-  if (!background_glances_) {
-    control_->doorbell().arm();
-    control_->listen();
-    more = stop_ || cycle_.needs_attention() || background_sleeps_too_long();
-  }
+  const bool glances = background_glances_;
+  if (!glances) control_->doorbell().arm();
+  if (!glances) control_->listen();
+  const bool more = !glances && (stop_ || cycle_.needs_attention() || background_sleeps_too_long());
   if (role_.leave(role) || more) wake_background();
 }
 
