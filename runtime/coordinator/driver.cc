@@ -1,6 +1,5 @@
 #include "runtime/coordinator/driver.h"
 
-#include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include "ops/host/process.h"
 #include "runtime/control/handshake.h"
 #include "runtime/control/started_thread.h"
+#include "runtime/coordinator/in_flight.h"
 
 namespace kolo {
 namespace {
@@ -22,19 +22,6 @@ constexpr std::chrono::nanoseconds polling_nap = 1ms;
 constexpr int eager_passes = 64;
 constexpr std::chrono::nanoseconds before_yields = 20us;
 constexpr auto between_yields = 200us;  // beside processes that fill all cores each costs milliseconds
-
-std::vector<InFlight> list(const PendingQueue& queue) {
-  std::vector<InFlight> result;
-  for (const SubmissionPtr& one : queue.in_flight()) {
-    const Request& request = one->request;
-    const std::string tag =
-        request.match && request.match->tags.size() == 1 ? fmt::format("tag {}", request.match->tags.front()) : "";
-    result.push_back({request.signature.kind, request.match ? tag : request.name(), request.group,
-                      one->queued.occurrence, one->queued.sequence, request.submitted,
-                      one->pending.agreed && !request.in_order()});
-  }
-  return result;
-}
 
 }  // namespace
 
