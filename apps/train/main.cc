@@ -76,6 +76,7 @@ Trainer::End run_and_write(Session& session, Job& job, std::int64_t first, Outpu
                            CheckpointWriter& checkpoints) {
   try {
     const Trainer::End end = run(session, job, first, outputs, checkpoints);
+    checkpoints.complete();  // whatever becomes of the files
     cli::collectively(session, [&] {
       if (outputs != nullptr) outputs->finish(job, is_whole(end, job.options()));
     });

@@ -170,6 +170,10 @@ std::int64_t resume(Session& session, Job& job) {
   const bool first = session.rank() == 0;
   auto sound = sound_checkpoint(session, store, options);
   if (!sound) {
+    cli::collectively(session, [&] {
+      if (options.eval_only)
+        throw UsageError(fmt::format("no usable checkpoint in {}: there is nothing to evaluate", options.checkpoint));
+    });
     if (first)
       cli::print(fmt::format("resume    no usable checkpoint in {}: starting at step 0\n", options.checkpoint));
     return 0;

@@ -114,11 +114,18 @@ std::vector<StoredCheckpoint> CheckpointStore::list() const {
   return found;
 }
 
+/// Beside a run that goes on one that is listed may be gone when it is read: then another may be the best by now.
 std::optional<BestCheckpoint> CheckpointStore::best() const {
   std::optional<BestCheckpoint> best;
-  for (const StoredCheckpoint& checkpoint : list()) {
-    const auto loss = held_out_loss_of(checkpoint);
-    if (loss && (!best || *loss <= best->held_out_loss)) best = {checkpoint, *loss};
+  for (bool all = false; !all;) {
+    all = true;
+    best.reset();
+    for (const StoredCheckpoint& checkpoint : list()) {
+      const auto loss = held_out_loss_of(checkpoint);
+      if (loss && (!best || *loss <= best->held_out_loss)) best = {checkpoint, *loss};
+      std::error_code ignored;
+      all = all && (loss || fs::exists(checkpoint.folder, ignored));
+    }
   }
   return best;
 }

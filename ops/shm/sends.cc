@@ -16,6 +16,7 @@ std::optional<LaneAddress> ShmSends::begin(std::span<const std::byte> message) {
   if (message.size() < large) return reach_->address_of(message);
   const ShmClass of{OpKind::send_recv, static_cast<std::uint8_t>(std::bit_width(message.size())), 1};
   const auto answer = chooser_.answer(of, {{reach, false}, chooser_.last_trial(of)});
+  if (answer.trial > 0 && trial_) chooser_.forget_trial(trial_->of);
   if (answer.trial > 0) trial_ = {message.data(), of, answer.trial, std::chrono::steady_clock::now()};
   return answer.choice.way == ShmWay::ring ? std::nullopt : std::optional(reach_->address_of(message));
 }

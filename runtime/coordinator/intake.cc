@@ -83,7 +83,7 @@ void Intake::depart(const PendingQueue::Item& item) {
 GroupState* Intake::group_of(const SubmissionPtr& submission) {
   const Request& request = submission->request;
   const bool is_pair = request.group->is_pair();
-  const bool known = !is_pair || changes_.has(*request.parent);
+  const bool known = !is_pair || request.stands_for || changes_.has(*request.parent);  // that was met in it before
   GroupState* group = nullptr;
   if (known) group = is_pair ? pairs_.state(request.group->id) : changes_.named(request.group);
   if (group) return group;

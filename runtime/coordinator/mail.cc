@@ -29,6 +29,7 @@ Mail::Mail(PendingQueue& queue, Groups& groups, Completions& completions, const 
 void Mail::submit(const SubmissionPtr& submission, bool known) {
   const Request& request = submission->request;
   auto failure = failure_of(request);
+  if (const auto ended = ended_.find(request.parent->id); !failure && ended != ended_.end()) failure = ended->second;
   if (!known) failure = {ErrorCode::closed, fmt::format("{}: the group was removed; make it again", describe(request))};
   if (failure) return completions_.complete(submission, &*failure);
   const PairMatch& match = *request.match;
@@ -148,7 +149,6 @@ void Mail::hand_over(const Item& item) {
 /// How it fails since a rank of its group is gone; or, as what moves on GPUs is negotiated, since the world has failed.
 std::optional<Failure> Mail::failure_of(const Request& request) const {
   if (auto lost = losses_.failure_of(*request.parent)) return lost;
-  if (const auto ended = ended_.find(request.parent->id); ended != ended_.end()) return ended->second;
   const auto& world = groups_.world().negotiator.failure();
   return request.signature.device == DeviceKind::cpu ? std::nullopt : std::optional<Failure>(world);
 }
@@ -184,8 +184,11 @@ bool Mail::look(Time now) {
   for (const auto& [key, item] : items_) {
     const Request& request = item->submission->request;
     const bool overdue = item->due && *item->due <= now && !item->done && !(item->elsewhere && item->matched);
+    const auto ended = ended_.find(request.parent->id);
     if (const auto failure = failure_of(request)) {
       ending.emplace_back(item->submission, *failure);
+    } else if (ended != ended_.end() && !is_bound(*item)) {
+      ending.emplace_back(item->submission, ended->second);
     } else if (const auto closed = left_failure(*item)) {
       ending.emplace_back(item->submission, *closed);
     } else if (item->unwanted && !item->matched && !item->done) {
@@ -214,11 +217,22 @@ void Mail::fail(const Failure& failure, bool all) {
   for (const SubmissionPtr& submission : ending) end(submission, &failure);
 }
 
+/// What the two ranks have agreed to move on their GPUs neither ends alone.
+bool Mail::is_bound(const Item& item) {
+  return item.elsewhere && (item.matched || item.done);
+}
+
 void Mail::end_group(const GroupInfo& group, const Failure& failure) {
   ended_.try_emplace(group.id, failure);
   std::vector<SubmissionPtr> ending;
   for (const auto& [key, item] : items_) {
-    if (item->submission->request.parent->id == group.id) ending.push_back(item->submission);
+    if (item->submission->request.parent->id != group.id) continue;
+    if (is_bound(*item)) {
+      item->unwanted = true;
+      next_ = std::min(next_, item->submission->request.submitted);
+    } else {
+      ending.push_back(item->submission);
+    }
   }
   for (const SubmissionPtr& submission : ending) end(submission, &failure);
 }

@@ -70,6 +70,7 @@ std::optional<Failure> Pairs::refusal_of(const Request& request, bool is_new) {
   GroupState* parent = groups_.find(request.parent->key());
   if (!parent) return std::nullopt;
   if (const auto& failure = groups_.world().negotiator.failure()) return failure;
+  if (const auto& failure = parent->negotiator.failure(); failure && !request.stands_for) return failure;
   for (int rank : request.group->ranks) {
     const bool joined = rank == rank_ ? is_new && parent->negotiator.joining() : parent->negotiator.joined(rank);
     if (!joined) continue;
@@ -80,13 +81,13 @@ std::optional<Failure> Pairs::refusal_of(const Request& request, bool is_new) {
   return std::nullopt;
 }
 
-bool Pairs::withdraw_refused(const GroupState& joined) {
+bool Pairs::withdraw_refused(const GroupState& parent) {
   bool any = false;
   for (auto& [key, pair] : groups_.at_work()) {
     if (!pair->is_pair()) continue;
     for (const SubmissionPtr& submission : pair->negotiator.waiting()) {
       Pending& pending = submission->pending;
-      if (!is_submitted_to(*joined.info, *submission) || pending.refusal) continue;
+      if (!is_submitted_to(*parent.info, *submission) || pending.refusal) continue;
       pending.refusal = refusal_of(submission->request, false);
       if (!pending.refusal) continue;
       pair->negotiator.withdraw(submission);

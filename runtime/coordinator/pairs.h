@@ -27,8 +27,9 @@ class Pairs {
   /// The world has failed, and with it all pairs, which are made of the world's backends.
   void end_with_world();
 
-  /// A rank has joined this group: what waits for that rank in a pair is withdrawn. Returns whether anything is.
-  bool withdraw_refused(const GroupState& joined);
+  /// A rank has joined this group, or it has failed: what waits in a pair for that rank, or all of it, is withdrawn.
+  /// Returns whether anything is.
+  bool withdraw_refused(const GroupState& parent);
   /// Whether something that the program has submitted to this group waits in a pair.
   bool wait_for(const GroupInfo& parent) const;
 

@@ -217,6 +217,8 @@ SubmissionPtr Session::Parts::abandon_group(const Group& group) {
 }
 
 SubmissionPtr Session::Parts::refusal(OpKind kind, std::string_view name, const Failure& why, const Group& group) {
+  if (!moves_data(kind) || kind == OpKind::send_recv)
+    throw Error(ErrorCode::invalid_argument, fmt::format("{} cannot be refused: it is no collective", to_string(kind)));
   Request request = new_request({.kind = kind}, group);
   request.text = name;
   check_naming(request, true);

@@ -126,6 +126,11 @@ TEST_F(TrainResume, WithoutAUsableCheckpointItStartsAtZero) {
   EXPECT_EQ(checkpoints("new"), std::vector<std::string>{"step-000000002"});
 }
 
+TEST_F(TrainResume, WithoutAUsableCheckpointThereIsNothingToEvaluate) {
+  EXPECT_EQ(problem(2, "--resume --eval-only --checkpoint " + path("new")),
+            "no usable checkpoint in DIR/new: there is nothing to evaluate");
+}
+
 TEST_F(TrainResume, WhatDoesNotBelongTogetherIsRefused) {
   const std::string to = " --checkpoint " + path("c");
   run(0, "--batch 500 --steps 2" + to);

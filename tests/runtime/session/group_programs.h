@@ -38,7 +38,17 @@ inline void abandon_a_group(Session& session) {
     };
     float first = 1, second = 1, third = 1;
     reduce(group, first).wait();
+    float never = 0;
+    Handle message;  // nobody sends it
+    if (order == Order::names && n > 1 && rank != n - 1)
+      message = session.recv_async("never", view_scalar(never), n - 1, {.group = group});
     if (rank == n - 1) session.abandon_group(group);
+    if (order == Order::names && n > 1) {
+      const auto failed = error_text(
+          [&] { rank == n - 1 ? session.send("never", view_scalar(never), 0, {.group = group}) : message.wait(); },
+          ErrorCode::closed);
+      EXPECT_NE(failed.find("has abandoned it"), std::string::npos) << failed;
+    }
     const auto text = error_text([&] { reduce(group, second).wait(); }, ErrorCode::closed);
     EXPECT_NE(text.find("rank " + std::to_string(n - 1) + " has abandoned it"), std::string::npos) << text;
     session.remove_group(group);
@@ -48,6 +58,12 @@ inline void abandon_a_group(Session& session) {
   }
   EXPECT_EQ(error_text([&] { session.abandon_group({}); }, ErrorCode::invalid_argument),
             "the group of all ranks cannot be abandoned alone; abandon the session");
+  EXPECT_EQ(error_text(
+                [&] {
+                  session.refuse_async(OpKind::join, "x", {ErrorCode::backend, "no"});
+                },
+                ErrorCode::invalid_argument),
+            "join cannot be refused: it is no collective");
 }
 
 inline void reduce_in_groups(Session& session) {

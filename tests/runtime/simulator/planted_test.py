@@ -15,7 +15,8 @@ root = os.path.realpath(os.path.join(os.path.dirname(__file__), '../../..'))
 PARTS = 'Part/Simulator*'
 DEFECTS = [
     ('a driver leaves work behind and wakes nobody', 'coordinator/driver.cc',
-     'const bool more = stop_ || cycle_.needs_attention() || background_sleeps_too_long();', 'const bool more = stop_;', 'Background*'),
+     'const bool more = !glances && (stop_ || cycle_.needs_attention() || background_sleeps_too_long());',
+     'const bool more = !glances && stop_;', 'Background*'),
     ('the background thread counts on a driver that has left', 'coordinator/driver.cc',
      'if (background_relies_on_drivers_) control_->doorbell().ring();', '', 'Background*'),
     ('a thread that sleeps with the role keeps it', 'coordinator/driver.cc',
@@ -92,7 +93,7 @@ DEFECTS = [
     ('a send that is withdrawn does not say so', '../ops/mailbox.cc', 'put(peer, {.kind = Kind::cancel, .number = parcel.number});', '', PARTS),
     ('a fusion threshold changes while tensors wait', 'negotiation/plan_learner.cc',
      'return one->pending.agreed || one->completion.done;', 'return one != nullptr;', 'negotiation_test PlanLearnerTest.*'),
-    ('a thread that announces forgets who has passed by', 'coordinator/driver.cc', 'if (more || passed_by) control', 'if (more) control', 'Background*:Leaving*:' + PARTS),
+    ('a thread that announces forgets who has passed by', 'coordinator/driver.cc', 'if (more || passed_by) wake', 'if (more) wake', 'Background*:Leaving*:' + PARTS),
     ('who leaves the role does not look for who has passed by', 'coordinator/role.h', '    held.unlock();\n    return passed_by_;', '    held.unlock();\n    return false;', 'Background*:Leaving*:' + PARTS),
     ('a second close() does not wait for the first', 'coordinator/driver.cc', 'return left_.wait();  // another thread closes', 'return;', 'Leaving*'),
 ]
