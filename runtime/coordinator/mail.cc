@@ -183,7 +183,7 @@ bool Mail::look(Time now) {
   std::vector<std::pair<SubmissionPtr, std::optional<Failure>>> ending;
   for (const auto& [key, item] : items_) {
     const Request& request = item->submission->request;
-    const bool overdue = item->due && *item->due <= now && !item->done && !(item->elsewhere && item->matched);
+    const bool overdue = item->due && *item->due <= now && !item->done && !is_bound(*item);
     const auto ended = ended_.find(request.parent->id);
     if (const auto failure = failure_of(request)) {
       ending.emplace_back(item->submission, *failure);
