@@ -110,7 +110,7 @@ void Mailbox::withdraw(Parcel& parcel) {
 bool Mailbox::has_work() const {
   return !finished_.empty() || std::ranges::any_of(peers_, [](const auto& entry) {
     const Peer& peer = entry.second;
-    return peer.has_output() || peer.fetches.has_work() || (peer.expected > 0 && peer.lane->pending());
+    return peer.has_output() || peer.fetches.has_work() || (peer.expected > 0 && peer.pending());
   });
 }
 
@@ -146,15 +146,18 @@ bool Mailbox::write(Peer& peer) {
   bool moved = false;
   for (std::size_t sum = 0; sum < most_in_a_pass && peer.has_output();) {
     std::size_t count = 0;
+    const bool in_bulk = peer.part_head.how == How::bulk;
     if (peer.head_left > 0) {
       count = peer.lane->write(std::as_bytes(std::span(&peer.part_head, 1)).last(peer.head_left));
       peer.head_left -= count;
     } else if (peer.padding > 0) {
-      count = peer.lane->write(std::span(zeros).first(std::min(zeros.size(), peer.padding)));
+      count = in_bulk ? peer.lane->write_bulk(nullptr, peer.padding)
+                      : peer.lane->write(std::span(zeros).first(std::min(zeros.size(), peer.padding)));
       peer.padding -= count;
     } else if (peer.part_left > 0) {
       Parcel& parcel = *peer.moving.front();
-      count = peer.lane->write({parcel.data + parcel.moved, peer.part_left});
+      const std::byte* const data = parcel.data + parcel.moved;
+      count = in_bulk ? peer.lane->write_bulk(data, peer.part_left) : peer.lane->write({data, peer.part_left});
       parcel.moved += count;
       peer.part_left -= count;
       if (peer.part_left == 0) {  // another one's turn
@@ -170,8 +173,10 @@ bool Mailbox::write(Peer& peer) {
       }
     } else {
       const Parcel& parcel = *peer.moving.front();
-      peer.part_left = std::min(part, parcel.bytes - parcel.moved);
-      peer.part_head = {.kind = Kind::data, .number = parcel.number, .bytes = peer.part_left};
+      const bool bulk = peer.lane->has_bulk(parcel.bytes);
+      peer.part_left = std::min(bulk ? bulk_part : part, parcel.bytes - parcel.moved);
+      peer.part_head = {
+          .kind = Kind::data, .how = bulk ? How::bulk : How::asked, .number = parcel.number, .bytes = peer.part_left};
       peer.head_left = sizeof(Frame);
       continue;
     }
@@ -199,6 +204,7 @@ bool Mailbox::read(int rank, Peer& peer) {
   for (std::size_t sum = 0, count = 1; count > 0 && sum < most_in_a_pass; sum += count) {
     while (peer.begin < peer.end) {  // what has been read
       const std::size_t there = peer.end - peer.begin;
+      if (peer.in_bulk()) break;
       if (peer.payload > 0) {
         const std::size_t part_of_it = std::min(there, peer.payload);
         const auto place = place_of_payload(peer);
@@ -210,14 +216,13 @@ bool Mailbox::read(int rank, Peer& peer) {
       if (there < sizeof(Frame)) break;
       std::memcpy(&peer.frame, peer.buffer.data() + peer.begin, sizeof(Frame));
       peer.begin += sizeof(Frame);
+      moved = true;
       hear(rank, peer);
     }
     std::memmove(peer.buffer.data(), peer.buffer.data() + peer.begin, peer.end - peer.begin);
     peer.end -= std::exchange(peer.begin, 0);
-    if (peer.payload > 0) {  // the buffer is empty
-      const auto place = place_of_payload(peer);
-      const auto buffer = std::span(peer.buffer);
-      count = peer.lane->read(place.empty() ? buffer.first(std::min(buffer.size(), peer.payload)) : place);
+    if (peer.payload > 0) {  // the buffer is empty, unless it comes in bulk
+      count = read_payload(peer);
       if (count > 0) payload_moved(peer, count);
     } else {
       count = peer.lane->read(std::span(peer.buffer).subspan(peer.end));
@@ -246,6 +251,16 @@ std::span<std::byte> Mailbox::place_of_payload(Peer& peer) {
   const auto known = peer.receiving.find(peer.frame.number);
   if (known == peer.receiving.end() || !known->second.parcel) return {};
   return {known->second.parcel->data + known->second.parcel->moved, peer.payload};
+}
+
+std::size_t Mailbox::read_payload(Peer& peer) {
+  const auto place = place_of_payload(peer);
+  if (peer.in_bulk()) {
+    const auto known = peer.receiving.find(peer.frame.number);
+    return peer.lane->read_bulk(place.data(), peer.payload, place.empty() ? 0 : known->second.parcel->received);
+  }
+  const auto buffer = std::span(peer.buffer);
+  return peer.lane->read(place.empty() ? buffer.first(std::min(buffer.size(), peer.payload)) : place);
 }
 
 void Mailbox::payload_moved(Peer& peer, std::size_t bytes) {

@@ -49,19 +49,19 @@ struct Parcel {
 /// A message is a frame on the lane to its receiver: group, tag, type, bytes, number; if it is small, what is sent
 /// follows (`eager`), else where it lies, if the lane can show that. The receiver keeps what nobody waits for yet. Once
 /// message and receive have met, it answers: it has taken it; or copies it where it lies (Fetches), and answers again
-/// at the end; or is to be sent the rest, which comes in frames of a part each, those of several messages in turn; or
-/// refuses it, since it differs. Only then a send is done. Of a message that goes elsewhere the rest is empty: both
-/// ranks are bound once it is sent. A send that is withdrawn says so; if its receive had met it meanwhile, that one
-/// waits for the next message. Where receivers take messages without asking, the lane also says at once that one is
-/// withdrawn: until its receiver has heard which, none meets a receive. A receive that is withdrawn while a message
-/// comes to it lets the rest of that go by.
+/// at the end; or is to be sent the rest, which comes in frames of a part each, those of several messages in turn, what
+/// is in it in bulk, if the lane can do that; or refuses it, since it differs. Only then a send is done. Of a message
+/// that goes elsewhere the rest is empty: both ranks are bound once it is sent. A send that is withdrawn says so; if
+/// its receive had met it meanwhile, that one waits for the next message. Where receivers take messages without asking,
+/// the lane also says at once that one is withdrawn: until its receiver has heard which, none meets a receive. A
+/// receive that is withdrawn while a message comes to it lets the rest of that go by.
 ///
 /// So a rank keeps no more than others have in flight, and whoever waits for something hears everything: no order of
 /// sends and receives blocks. Used by one thread at a time; never waits.
 class Mailbox final {
  public:
   static constexpr std::size_t eager = 8 << 10, most_eager = 64 << 10;  // of a message; unanswered, to one rank
-  static constexpr std::size_t part = 32 << 10;
+  static constexpr std::size_t part = 32 << 10, bulk_part = 1 << 20;
 
   /// `connect`: makes the lane to a rank; null: there is none.
   Mailbox(int rank, std::function<std::unique_ptr<ByteLane>(int)> connect)
@@ -91,11 +91,12 @@ class Mailbox final {
  private:
   enum class Kind : std::uint8_t { message, answer, data, cancel };
   enum class Verdict : std::uint8_t { taken, go, refused, copying };
-  enum class How : std::uint8_t { asked, eager, shown, elsewhere };  // comes what a message holds: when it is asked for
+  /// Comes what a message holds: when it is asked for, say; and then a part of it in bulk, or not.
+  enum class How : std::uint8_t { asked, eager, shown, elsewhere, bulk };
   struct Frame {
     Kind kind = Kind::message;
     DType dtype = DType::f32;
-    How how = How::asked;              // of a message; of the receive that refuses it
+    How how = How::asked;              // of a message, or part; of the receive that refuses it
     Verdict verdict = Verdict::taken;  // of an answer
     std::int32_t tag = 0;
     std::uint64_t number = 0;  // of the message, by its sender
@@ -114,6 +115,9 @@ class Mailbox final {
   struct Peer {
     /// Whether the peer has withdrawn nothing but what this rank has heard of.
     bool settled() const { return lane->withdrawn() <= fetches.heard(); }
+    /// Whether the payload that is coming does so in bulk.
+    bool in_bulk() const { return payload > 0 && frame.kind == Kind::data && frame.how == How::bulk; }
+    bool pending() const { return in_bulk() ? lane->pending_bulk(payload) : end >= sizeof(Frame) || lane->pending(); }
     bool has_output() const { return !frames.empty() || !moving.empty() || head_left + padding > 0; }
     /// As many more parcels may hear of it: the lane listens while there is one.
     void expect(int change) {
@@ -151,6 +155,7 @@ class Mailbox final {
   bool read(int rank, Peer& peer);
   bool fetch(Peer& peer);
   std::span<std::byte> place_of_payload(Peer& peer);
+  std::size_t read_payload(Peer& peer);
   void payload_moved(Peer& peer, std::size_t bytes);
   void hear(int rank, Peer& peer);
   void hear_answer(int rank, Peer& peer);

@@ -43,23 +43,27 @@ bool BulkRing::reserve() {
   return *reserved_;
 }
 
-std::size_t BulkRing::write(std::span<const std::byte> left) {
-  const std::size_t most = std::min(piece, left.size());
+std::size_t BulkRing::write(const std::byte* data, std::size_t left) {
+  const std::size_t most = std::min(piece, left);
   const auto place = end_.room(most, most);
   if (place.empty()) return 0;
-  copy_by(shows_, place.data(), left.data(), place.size());
+  if (data) copy_by(shows_, place.data(), data, place.size());
   end_.put(place.size());
   return place.size();
 }
 
-std::size_t BulkRing::read(std::span<std::byte> left, std::size_t all) {
-  const std::size_t most = std::min(piece, left.size());
-  const auto place = end_.there(most, most);
+std::span<const std::byte> BulkRing::next(std::size_t left) const {
+  const std::size_t most = std::min(piece, left);
+  return end_.there(most, most);
+}
+
+std::size_t BulkRing::read(std::byte* data, std::size_t left, std::size_t all) {
+  const auto place = next(left);
   if (place.empty()) return 0;
-  if (all >= spills && all < large) {
-    copy_by(results_, left.data(), place.data(), place.size());
-  } else {
-    copy(left.data(), place.data(), place.size(), all < large ? CopyTo::cache : CopyTo::memory);
+  if (data && all >= spills && all < large) {
+    copy_by(results_, data, place.data(), place.size());
+  } else if (data) {
+    copy(data, place.data(), place.size(), all < large ? CopyTo::cache : CopyTo::memory);
     finish_copies();
   }
   end_.take(place.size());

@@ -27,11 +27,16 @@ class BulkRing final {
   /// By the writer, before it says that something comes this way. Returns whether it can.
   bool reserve();
 
-  /// Moves a piece of what is left of a message; returns how much: nothing while it has to wait. `all`: of its bytes.
-  std::size_t write(std::span<const std::byte> left);
-  std::size_t read(std::span<std::byte> left, std::size_t all);
+  /// Moves a piece of the `left` bytes of a message at `data`; returns how much: nothing while it has to wait. Null:
+  /// nothing is copied. `all`: of its bytes.
+  std::size_t write(const std::byte* data, std::size_t left);
+  std::size_t read(std::byte* data, std::size_t left, std::size_t all);
+  /// Whether read() would move something.
+  bool pending(std::size_t left) const { return !next(left).empty(); }
 
  private:
+  std::span<const std::byte> next(std::size_t left) const;
+
   std::size_t offset_, bytes_;
   RingEnd end_;
   std::optional<bool> reserved_;

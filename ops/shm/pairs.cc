@@ -11,6 +11,7 @@
 #include "ops/host/ring.h"
 #include "ops/shm/bulk_ring.h"
 #include "ops/shm/reach.h"
+#include "ops/shm/ring_lane.h"
 #include "ops/shm/sends.h"
 
 namespace kolo {
@@ -103,7 +104,8 @@ class PairOperation final : public Operation {
   bool move_bulk(std::span<std::byte> bytes) {
     for (std::size_t sum = 0; done_ < bytes.size() && sum < piece;) {
       const auto rest = bytes.subspan(done_);
-      const std::size_t count = sends_ ? lane_->bulk.write(rest) : lane_->bulk.read(rest, bytes.size());
+      const std::size_t count = sends_ ? lane_->bulk.write(rest.data(), rest.size())
+                                       : lane_->bulk.read(rest.data(), rest.size(), bytes.size());
       if (count == 0) return false;
       moved_ = true;
       done_ += count;
@@ -218,44 +220,8 @@ class PairBackend final : public Backend {
   const int rank_;
 };
 
-/// Both directions between two ranks.
-class RingLane final : public ByteLane {
- public:
-  /// `peer`: its place among those that share the rings. `shown`: what this rank shows it; `seen`: what it shows.
-  RingLane(RingEnd out, RingEnd in, std::shared_ptr<const Reach> reach, std::shared_ptr<const ShmKnown> known, int peer,
-           Showing& shown, Showing& seen)
-      : out_(std::move(out)),
-        in_(std::move(in)),
-        reach_(reach),
-        sends_(std::move(reach), std::move(known)),
-        peer_(peer),
-        shown_(shown),
-        seen_(seen) {}
-  std::size_t write(std::span<const std::byte> bytes) override { return out_.write(bytes); }
-  std::size_t read(std::span<std::byte> bytes) override { return in_.read(bytes); }
-  bool pending() const override { return in_.ring->written.load() != in_.ring->read.load(std::memory_order_relaxed); }
-  bool needs_polling() const override { return false; }
-  void listen(bool waits) override { in_.ring->deaf.store(waits ? 0 : 1); }
-  std::optional<LaneAddress> show(std::span<const std::byte> bytes) override { return sends_.begin(bytes); }
-  void arrived(std::span<const std::byte> bytes) override { sends_.end(bytes); }
-  void given_up(std::span<const std::byte> bytes) override { sends_.give_up(bytes); }
-  void withdraw() noexcept override { reach_->withdraw(shown_); }
-  std::uint64_t withdrawn() const override { return seen_.withdrawn.load(); }
-  Fetched fetch(const LaneAddress& address, std::size_t offset, std::span<std::byte> to, std::uint64_t heard) override {
-    return reach_->fetch(peer_, seen_, address, offset, to, heard);
-  }
-
- private:
-  const RingEnd out_, in_;  // they keep the region in which all this lies
-  const std::shared_ptr<const Reach> reach_;
-  ShmSends sends_;
-  const int peer_;
-  Showing& shown_;
-  Showing& seen_;
-};
-
 /// The rings of ranks that share memory: for each ordered pair of them one for operations of that pair, and one for
-/// its lane, each with a Showing. Those of threads have no memory before the first is asked for.
+/// its lane, each with a large one and a Showing. Those of threads have no memory before the first is asked for.
 class Rings final {
  public:
   Rings(std::shared_ptr<Region> region, std::shared_ptr<Region> bulk, std::size_t ranks, std::span<Doorbell> doorbells)
@@ -264,7 +230,7 @@ class Rings final {
   static std::size_t bytes(std::size_t ranks) {
     return ranks * ranks * uses * (sizeof(Ring) + ring_bytes(ranks) + sizeof(Showing));
   }
-  static std::size_t bulk_bytes(std::size_t ranks) { return ranks * ranks * BulkRing::bytes(ranks); }
+  static std::size_t bulk_bytes(std::size_t ranks) { return ranks * ranks * uses * BulkRing::bytes(ranks); }
 
   RingEnd ring(std::size_t use, std::size_t from, std::size_t to, std::size_t peer) {
     make();
@@ -275,10 +241,11 @@ class Rings final {
             {region_->at<std::byte>(offset + sizeof(Ring)), capacity},
             doorbells_.empty() ? nullptr : &doorbells_[peer]};
   }
-  BulkRing bulk(std::size_t from, std::size_t to, std::size_t peer) {
+  BulkRing bulk(std::size_t use, std::size_t from, std::size_t to, std::size_t peer) {
     make();
     const std::size_t bytes = bulk_ ? BulkRing::bytes(ranks_) : 0;
-    return {bulk_, (from * ranks_ + to) * bytes, bytes, doorbells_.empty() ? nullptr : &doorbells_[peer]};
+    return {bulk_, ((use * ranks_ + from) * ranks_ + to) * bytes, bytes,
+            doorbells_.empty() ? nullptr : &doorbells_[peer]};
   }
   /// What `from` shows `to`.
   Showing& showing(std::size_t use, std::size_t from, std::size_t to) {
@@ -321,17 +288,19 @@ class PairsBackend final : public Backend {
     const int other = group.is_pair() ? group.ranks[group.rank == 0 ? 1 : 0] : rank_;
     if (!shares(other)) return nullptr;
     const auto one_way = [&](RingEnd end, int from, int to) {
-      return std::make_shared<Lane>(std::move(end), rings_->bulk(place(from), place(to), place(other)), reach_, known_,
-                                    static_cast<int>(place(from)), rings_->showing(0, place(from), place(to)));
+      return std::make_shared<Lane>(std::move(end), rings_->bulk(0, place(from), place(to), place(other)), reach_,
+                                    known_, static_cast<int>(place(from)), rings_->showing(0, place(from), place(to)));
     };
     return std::make_unique<PairBackend>(one_way(out(0, other), rank_, other), one_way(in(0, other), other, rank_),
                                          group.rank);
   }
   std::unique_ptr<ByteLane> lane(int peer) override {
     if (!shares(peer)) return nullptr;
-    return std::make_unique<RingLane>(out(1, peer), in(1, peer), reach_, known_, static_cast<int>(place(peer)),
-                                      rings_->showing(1, place(rank_), place(peer)),
-                                      rings_->showing(1, place(peer), place(rank_)));
+    const std::size_t me = place(rank_), other = place(peer);
+    return std::make_unique<RingLane>(
+        RingLane::Way{out(1, peer), rings_->bulk(1, me, other, other), rings_->showing(1, me, other)},
+        RingLane::Way{in(1, peer), rings_->bulk(1, other, me, other), rings_->showing(1, other, me)}, reach_, known_,
+        static_cast<int>(other));
   }
   void abandon() noexcept override {}
 

@@ -37,9 +37,10 @@ Parcel parcel(bool sends, std::vector<int> peers, int tag, std::span<std::byte> 
   return result;
 }
 
-/// How large messages come: the receiver copies them; it is sent them; it can copy as many parts, and is sent the rest.
-enum class Way { copied, sent, copied_in_part };
-constexpr std::array ways{Way::copied, Way::sent, Way::copied_in_part};
+/// How large messages come: the receiver copies them; it is sent them, through the small ring or in bulk; it can copy
+/// as many parts, and is sent the rest.
+enum class Way { copied, sent, in_bulk, copied_in_part };
+constexpr std::array ways{Way::copied, Way::sent, Way::in_bulk, Way::copied_in_part};
 
 class LaneOfWay final : public ByteLane {
  public:
@@ -49,8 +50,14 @@ class LaneOfWay final : public ByteLane {
   bool pending() const override { return real_->pending(); }
   bool needs_polling() const override { return real_->needs_polling(); }
   std::optional<LaneAddress> show(std::span<const std::byte> bytes) override {
-    return way_ == Way::sent ? std::nullopt : real_->show(bytes);
+    return way_ == Way::sent || way_ == Way::in_bulk ? std::nullopt : real_->show(bytes);
   }
+  bool has_bulk(std::size_t bytes) override { return way_ != Way::sent && real_->has_bulk(bytes); }
+  std::size_t write_bulk(const std::byte* data, std::size_t left) override { return real_->write_bulk(data, left); }
+  std::size_t read_bulk(std::byte* data, std::size_t left, std::size_t all) override {
+    return real_->read_bulk(data, left, all);
+  }
+  bool pending_bulk(std::size_t left) const override { return real_->pending_bulk(left); }
   void withdraw() noexcept override { real_->withdraw(); }
   std::uint64_t withdrawn() const override { return real_->withdrawn(); }
   Fetched fetch(const LaneAddress& address, std::size_t offset, std::span<std::byte> to, std::uint64_t heard) override {
@@ -88,7 +95,7 @@ struct Boxes {
 TEST(Mailbox, AWithdrawnSendIsNotReceived) {
   for (const auto& [bytes, way] :
        {std::pair(std::size_t{10}, Way::copied), std::pair(std::size_t{3'000'000}, Way::copied),
-        std::pair(std::size_t{3'000'000}, Way::sent)}) {
+        std::pair(std::size_t{3'000'000}, Way::sent), std::pair(std::size_t{3'000'000}, Way::in_bulk)}) {
     Boxes boxes(2, way);
     auto first = message_of(bytes, 1), second = message_of(bytes, 2), got = message_of(bytes, 0);
     Parcel a = parcel(true, {1}, 3, first), b = parcel(true, {1}, 3, second), r = parcel(false, {0}, 3, got);
@@ -260,8 +267,8 @@ void withdraw_at_random(Boxes& boxes, const std::function<std::shared_ptr<std::b
 }
 
 TEST(Mailbox, RandomWithdrawalsBetweenThreads) {
-  for (const std::uint64_t seed : testing::seeds(5)) {
-    Boxes boxes(2);
+  for (const std::uint64_t seed : testing::seeds(6)) {
+    Boxes boxes(2, seed % 2 == 0 ? Way::copied : Way::in_bulk);
     withdraw_at_random(
         boxes,
         [](std::size_t bytes) {
@@ -382,6 +389,27 @@ void exchange_at_random(Way way) {
 
 TEST(Mailbox, RandomMessagesBetweenThreads) {
   for (const Way way : ways) exchange_at_random(way);
+}
+
+/// A stopped receiver costs its sender no memory, and the sender goes on when it reads again; what is left in the large
+/// ring after that is nothing.
+TEST(Mailbox, ALargeMessageWaitsForRoomInBulk) {
+  Boxes boxes(2, Way::in_bulk);
+  auto message = message_of(9'000'001, 1);
+  std::vector<std::byte> got(message.size());
+  Parcel a = parcel(true, {1}, 3, message), r = parcel(false, {0}, 3, got);
+  boxes[1].post(r);
+  boxes[0].post(a);
+  boxes[1].advance();
+  while (boxes[0].advance()) {
+  }
+  EXPECT_GE(a.moved, std::size_t{1} << 20);
+  EXPECT_LE(a.moved, std::size_t{2} << 20);
+  boxes.settle();
+  EXPECT_TRUE(a.done && r.done);
+  EXPECT_EQ(got, message);
+  boxes[1].finished().clear();
+  EXPECT_FALSE(boxes[1].has_work());
 }
 
 }  // namespace

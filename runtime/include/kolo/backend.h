@@ -129,6 +129,29 @@ class ByteLane {
   virtual std::size_t read(std::span<std::byte> bytes) = 0;
   /// Whether read() might receive something now.
   virtual bool pending() const = 0;
+
+  /// A second way, for large messages: what it carries is in order with itself alone. Whether a message of `bytes` that
+  /// this rank sends is to take it.
+  virtual bool has_bulk(std::size_t bytes) {
+    (void)bytes;
+    return false;
+  }
+  /// As write() and read(), there: a piece of the `left` bytes at `data`; null: bytes that nobody wants, of any value.
+  /// `all`: of the message.
+  virtual std::size_t write_bulk(const std::byte* data, std::size_t left) {
+    (void)data, (void)left;
+    return 0;
+  }
+  virtual std::size_t read_bulk(std::byte* data, std::size_t left, std::size_t all) {
+    (void)data, (void)left, (void)all;
+    return 0;
+  }
+  /// Whether read_bulk() would receive something of what is left.
+  virtual bool pending_bulk(std::size_t left) const {
+    (void)left;
+    return false;
+  }
+
   /// As of Operation: whether only another call shows that the peer has read or written.
   virtual bool needs_polling() const = 0;
   /// Whether this rank waits for something from the peer, which need not ring for it else.
