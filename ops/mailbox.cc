@@ -15,7 +15,7 @@ constexpr std::size_t fetched = 1 << 20;         // of a message, before it is a
 }  // namespace
 
 /// What it says to the other rank.
-Mailbox::Frame Mailbox::frame_of(const Parcel& parcel) {
+Frame Mailbox::frame_of(const Parcel& parcel) {
   const How how = parcel.elsewhere ? How::elsewhere : How::asked;
   return {{}, parcel.dtype, how, {}, parcel.tag, parcel.number, parcel.group, parcel.bytes};
 }
@@ -100,8 +100,7 @@ void Mailbox::withdraw(Parcel& parcel) {
   }
   Peer& peer = peers_.at(parcel.peers.front());
   peer.offered.erase(parcel.number);
-  if (peer.part_left > 0 && peer.moving.front() == &parcel) peer.padding = std::exchange(peer.part_left, 0);
-  std::erase(peer.moving, &parcel);
+  peer.outgoing.withdraw(parcel);
   peer.lane->withdraw();
   peer.lane->given_up({parcel.data, parcel.bytes});
   put(peer, {.kind = Kind::cancel, .number = parcel.number});
@@ -110,14 +109,14 @@ void Mailbox::withdraw(Parcel& parcel) {
 bool Mailbox::has_work() const {
   return !finished_.empty() || std::ranges::any_of(peers_, [](const auto& entry) {
     const Peer& peer = entry.second;
-    return peer.has_output() || peer.fetches.has_work() || (peer.expected > 0 && peer.pending());
+    return !peer.outgoing.empty() || peer.fetches.has_work() || (peer.expected > 0 && peer.pending());
   });
 }
 
 bool Mailbox::needs_polling() const {
   return std::ranges::any_of(peers_, [](const auto& entry) {
     const Peer& peer = entry.second;
-    return (peer.expected > 0 || peer.has_output()) && peer.lane->needs_polling();
+    return (peer.expected > 0 || !peer.outgoing.empty()) && peer.lane->needs_polling();
   });
 }
 
@@ -126,7 +125,7 @@ bool Mailbox::advance() {
   for (auto& [rank, peer] : peers_) {
     if (peer.expected > 0) moved |= read(rank, peer);
     if (peer.fetches.has_work()) moved |= fetch(peer);
-    if (peer.has_output()) moved |= write(peer);
+    if (!peer.outgoing.empty()) moved |= write(peer);
   }
   return moved;
 }
@@ -134,57 +133,12 @@ bool Mailbox::advance() {
 // ---- outgoing -------------------------------------------------------------------------------------------------------
 
 void Mailbox::put(Peer& peer, const Frame& frame, std::span<const std::byte> payload) {
-  const auto head = std::as_bytes(std::span(&frame, 1));
-  peer.frames.insert(peer.frames.end(), head.begin(), head.end());
-  peer.frames.insert(peer.frames.end(), payload.begin(), payload.end());
+  peer.outgoing.put(frame, payload);
   (void)write(peer);
 }
 
-/// Frames go before parts, but for the rest of a part that was begun.
 bool Mailbox::write(Peer& peer) {
-  static constexpr std::array<std::byte, 4096> zeros{};
-  bool moved = false;
-  for (std::size_t sum = 0; sum < most_in_a_pass && peer.has_output();) {
-    std::size_t count = 0;
-    const bool in_bulk = peer.part_head.how == How::bulk;
-    if (peer.head_left > 0) {
-      count = peer.lane->write(std::as_bytes(std::span(&peer.part_head, 1)).last(peer.head_left));
-      peer.head_left -= count;
-    } else if (peer.padding > 0) {
-      count = in_bulk ? peer.lane->write_bulk(nullptr, peer.padding)
-                      : peer.lane->write(std::span(zeros).first(std::min(zeros.size(), peer.padding)));
-      peer.padding -= count;
-    } else if (peer.part_left > 0) {
-      Parcel& parcel = *peer.moving.front();
-      const std::byte* const data = parcel.data + parcel.moved;
-      count = in_bulk ? peer.lane->write_bulk(data, peer.part_left) : peer.lane->write({data, peer.part_left});
-      parcel.moved += count;
-      peer.part_left -= count;
-      if (peer.part_left == 0) {  // another one's turn
-        peer.moving.pop_front();
-        parcel.moved < parcel.bytes ? peer.moving.push_back(&parcel) : finish(parcel);
-      }
-    } else if (!peer.frames.empty()) {
-      count = peer.lane->write(std::span<const std::byte>(peer.frames).subspan(peer.written));
-      peer.written += count;
-      if (peer.written == peer.frames.size()) {
-        peer.frames.clear();
-        peer.written = 0;
-      }
-    } else {
-      const Parcel& parcel = *peer.moving.front();
-      const bool bulk = peer.lane->has_bulk(parcel.bytes);
-      peer.part_left = std::min(bulk ? bulk_part : part, parcel.bytes - parcel.moved);
-      peer.part_head = {
-          .kind = Kind::data, .how = bulk ? How::bulk : How::asked, .number = parcel.number, .bytes = peer.part_left};
-      peer.head_left = sizeof(Frame);
-      continue;
-    }
-    if (count == 0) return moved;
-    moved = true;
-    sum += count;
-  }
-  return moved;
+  return peer.outgoing.write(*peer.lane, most_in_a_pass, [this](Parcel& parcel) { finish(parcel); });
 }
 
 /// To a message; `parcel`: what it does not fit.
@@ -381,7 +335,7 @@ void Mailbox::hear_answer(int rank, Peer& peer) {
   peer.offered.erase(known);
   switch (answer.verdict) {
     case Verdict::go:
-      if (parcel.bytes > 0 && !parcel.elsewhere) return peer.moving.push_back(&parcel);
+      if (parcel.bytes > 0 && !parcel.elsewhere) return peer.outgoing.send(parcel);
       put(peer, {.kind = Kind::data, .number = parcel.number});
       break;
     default: break;

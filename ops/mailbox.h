@@ -18,30 +18,10 @@
 #include <kolo/error.h>
 
 #include "ops/fetches.h"
+#include "ops/outgoing.h"
+#include "ops/parcel.h"
 
 namespace kolo {
-
-/// One send or receive of a mailbox. Its owner fills in the first part, and keeps it until it is done or withdrawn.
-struct Parcel {
-  bool sends = false;
-  std::uint64_t group = 0;
-  std::vector<int> peers;  ///< whom it goes to; of a receive: one of these sends it
-  std::vector<int> tags;   ///< its tag; of a receive: one of these, or any if there are none
-  DType dtype = DType::f32;
-  bool shorter = false;  ///< a receive: a message may have fewer bytes
-  std::byte* data = nullptr;
-  std::size_t bytes = 0;
-  bool elsewhere = false;  ///< the bytes go another way, once it is done: in one order for both ranks of each direction
-
-  bool done = false;
-  std::optional<Failure> failure;  ///< the other rank's parcel differs
-  bool matched = false;            ///< its partner is known: of a send, it has said so
-  int peer = -1, tag = 0;          ///< of a receive that is matched: where it comes from; `tag` also of a send
-  std::size_t received = 0;
-
-  std::uint64_t number = 0;  // of the message, or of the receive, in their order
-  std::size_t moved = 0;     // bytes
-};
 
 /// What this rank sends others and receives from them, without negotiation: the n-th send of a group, pair and tag
 /// meets the n-th receive of it.
@@ -61,7 +41,6 @@ struct Parcel {
 class Mailbox final {
  public:
   static constexpr std::size_t eager = 8 << 10, most_eager = 64 << 10;  // of a message; unanswered, to one rank
-  static constexpr std::size_t part = 32 << 10, bulk_part = 1 << 20;
 
   /// `connect`: makes the lane to a rank; null: there is none.
   Mailbox(int rank, std::function<std::unique_ptr<ByteLane>(int)> connect)
@@ -89,20 +68,9 @@ class Mailbox final {
   bool needs_polling() const;
 
  private:
-  enum class Kind : std::uint8_t { message, answer, data, cancel };
-  enum class Verdict : std::uint8_t { taken, go, refused, copying };
-  /// Comes what a message holds: when it is asked for, say; and then a part of it in bulk, or not.
-  enum class How : std::uint8_t { asked, eager, shown, elsewhere, bulk };
-  struct Frame {
-    Kind kind = Kind::message;
-    DType dtype = DType::f32;
-    How how = How::asked;              // of a message, or part; of the receive that refuses it
-    Verdict verdict = Verdict::taken;  // of an answer
-    std::int32_t tag = 0;
-    std::uint64_t number = 0;  // of the message, by its sender
-    std::uint64_t group = 0;
-    std::uint64_t bytes = 0;  // of the message, of the receive that refuses it, or of this part
-  };
+  using Kind = Frame::Kind;
+  using Verdict = Frame::Verdict;
+  using How = Frame::How;
   struct Arrived {
     Frame message;
     std::vector<std::byte> bytes;  // what follows it: if it is eager, or of where it lies
@@ -118,7 +86,6 @@ class Mailbox final {
     /// Whether the payload that is coming does so in bulk.
     bool in_bulk() const { return payload > 0 && frame.kind == Kind::data && frame.how == How::bulk; }
     bool pending() const { return in_bulk() ? lane->pending_bulk(payload) : end >= sizeof(Frame) || lane->pending(); }
-    bool has_output() const { return !frames.empty() || !moving.empty() || head_left + padding > 0; }
     /// As many more parcels may hear of it: the lane listens while there is one.
     void expect(int change) {
       const bool before = std::exchange(expected, expected + change) > 0;
@@ -128,16 +95,11 @@ class Mailbox final {
     std::unique_ptr<ByteLane> lane;
     int expected = 0;  // parcels that may hear of it
     // outgoing
-    std::vector<std::byte> frames;  // not written yet, from `written` on
-    std::size_t written = 0;
+    Outgoing outgoing;
     std::uint64_t next = 0;
     std::map<std::uint64_t, Parcel*> offered;          // not answered
     std::map<std::uint64_t, std::size_t> eager_bytes;  // not answered, withdrawn ones, too
     std::size_t eager_sum = 0;
-    std::deque<Parcel*> moving;  // the first is next
-    Frame part_head;             // of the part that was begun
-    std::size_t head_left = 0, part_left = 0;
-    std::size_t padding = 0;  // of a part whose send was withdrawn
     // incoming
     std::array<std::byte, 1024> buffer;
     std::size_t begin = 0, end = 0;

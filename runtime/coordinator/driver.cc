@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "ops/host/process.h"
 #include "runtime/control/handshake.h"
 #include "runtime/control/started_thread.h"
 #include "runtime/coordinator/in_flight.h"
@@ -15,8 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr auto safety_wakeup = 1s;  // who sleeps until the doorbell rings looks as often, and counts what it finds
-constexpr std::chrono::nanoseconds glance = 50us;  // after a thread of the program has driven; the system adds as much
-constexpr auto rest = 10s;                  // so long sleeps whoever has had nothing in flight since the last look
+constexpr auto rest = 10s;          // so long sleeps whoever has had nothing in flight since the last look
 constexpr auto longest_preemption = 500ms;  // of a thread that is about to ring
 constexpr std::chrono::nanoseconds polling_nap = 1ms;
 constexpr int eager_passes = 64;
@@ -86,6 +84,7 @@ void Driver::hand_over() {
   // It announces what was queued itself, which costs less than waking the background thread. That is woken only when
   // something must be run, or watched because others wait for it; or if it has passed by, for what was not looked at.
   const bool more = cycle_.announce_and_send(Clock::now()) || background_sleeps_too_long();
+  if (!more && !queue_.any_in_flight() && !control_->pending()) glances_.note_driven(false);
   const bool passed_by = role_.leave(role);
   if (more || passed_by) wake_background();
 }
@@ -290,18 +289,13 @@ void Driver::pause() {
 /// soon by itself nobody rings: a program that waits for one operation after the other mostly comes first.
 void Driver::leave_role(Role::Held& role) {
   role_.will_look();
-  driven_ = true;
-  const bool glances = background_glances_;
+  const bool left = queue_.any_in_flight();
+  glances_.note_driven(left);
+  const bool glances = glances_.will_see(left);
   if (!glances) control_->doorbell().arm();
   if (!glances) control_->listen();
   const bool more = !glances && (stop_ || cycle_.needs_attention() || background_sleeps_too_long());
   if (role_.leave(role) || more) wake_background();
-}
-
-/// Though it may not have armed the doorbell.
-void Driver::wake_background() {
-  control_->doorbell().arm();
-  control_->doorbell().ring();
 }
 
 /// The background thread may have gone to sleep because this thread looked after everything.
@@ -313,21 +307,21 @@ void Driver::leave_drivers() {
 void Driver::run_in_background() {
   Doorbell& doorbell = control_->doorbell();
   Clock::time_point yielded;
-  for (bool again = false; !stop_;) {
+  for (bool again = false, rung = true; !stop_;) {
     if (std::exchange(again, false) && Clock::now() - yielded >= between_yields) {
       sched_yield();  // a thread of the program may be queued for this core
       yielded = Clock::now();
     }
     std::uint32_t ticket = doorbell.ticket();
-    background_glances_ = driven_.exchange(false);
-    std::chrono::nanoseconds nap = background_glances_ ? glance : safety_wakeup;
+    const bool driven = glances_.begin(), leaves_it = driven && !rung && !glances_.looks();
+    std::chrono::nanoseconds nap = driven ? glances_.nap() : safety_wakeup;
     background_wakes_ = Clock::now() + nap;  // before it passes by: who leaves the role looks
-    if (const auto role = role_.take_or_pass_by()) {
+    if (const auto role = leaves_it ? Role::Held() : role_.take_or_pass_by()) {
       doorbell.disarm();
       again = cycle(Clock::now()) && drivers_ == 0;
       if (again) idle_passes_ = 0;
       if (again) continue;
-      if (!background_glances_) {
+      if (!driven) {
         ticket = doorbell.arm();
         control_->listen();
         const bool moved = cycle(Clock::now());  // peers that moved before the doorbell was armed did not ring it
@@ -342,9 +336,13 @@ void Driver::run_in_background() {
       }
       if (stop_) return;
       background_wakes_ = Clock::now() + nap;
+    } else if (glances_.suppose()) {
+      nap = glances_.nap();
     }
-    sleep_in_background(ticket, nap);
-    background_relies_on_drivers_ = background_glances_ = false;
+    glances_.sleeps();
+    rung = sleep_in_background(ticket, nap);
+    glances_.end();
+    background_relies_on_drivers_ = false;
   }
 }
 
@@ -355,9 +353,11 @@ std::chrono::nanoseconds Driver::nap_between_rings() const {
 }
 
 /// Until the doorbell rings, or the time has passed; who sleeps for the safety wake-up's time looks for late work.
-void Driver::sleep_in_background(std::uint32_t ticket, std::chrono::nanoseconds nap) {
-  if (nap == 0ns) return (void)sched_yield();
-  while (!control_->doorbell().sleep(ticket, nap) && nap >= safety_wakeup && !stop_) {
+/// Returns whether there is something to look at.
+bool Driver::sleep_in_background(std::uint32_t ticket, std::chrono::nanoseconds nap) {
+  if (nap == 0ns) return sched_yield() == 0;
+  bool rung = false;
+  while (!(rung = control_->doorbell().sleep(ticket, nap)) && nap >= safety_wakeup && !stop_) {
     background_rests_ = true;  // before it looks: who submits meanwhile sees it, and rings
     background_rests_ = queue_.has_rested_since(last_submission_seen_);
     nap = background_rests_ ? rest : safety_wakeup;
@@ -366,6 +366,7 @@ void Driver::sleep_in_background(std::uint32_t ticket, std::chrono::nanoseconds 
     if (role && look_for_late_work(ticket, nap)) break;  // else whoever has it looks
   }
   background_rests_ = false;
+  return rung || nap >= safety_wakeup;
 }
 
 /// The doorbell, which stays armed, has not rung: there is nothing to do, or who has something new is about to ring, or
@@ -376,10 +377,6 @@ bool Driver::look_for_late_work(std::uint32_t ticket, std::chrono::nanoseconds n
   const bool moved = cycle(Clock::now());
   if (moved && !cycle_.acted_by_itself() && !control_->doorbell().sleep(ticket, longest_preemption)) ++late_wakeups_;
   return moved;
-}
-
-bool Driver::in_child() const {
-  return forked();
 }
 
 SessionStats Driver::stats() const {

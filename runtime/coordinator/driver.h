@@ -12,9 +12,11 @@
 #include <kolo/config.h>
 #include <kolo/session.h>
 
+#include "ops/host/process.h"
 #include "runtime/control/channel.h"
 #include "runtime/coordinator/continuations.h"
 #include "runtime/coordinator/cycle.h"
+#include "runtime/coordinator/glances.h"
 #include "runtime/coordinator/pending_queue.h"
 #include "runtime/coordinator/role.h"
 #include "runtime/watchdog/stall_watch.h"
@@ -79,7 +81,7 @@ class Driver {
   void end(bool failed);
 
   /// Whether this process is a child that fork() made of the driver's: nothing of it may act here.
-  bool in_child() const;
+  bool in_child() const { return forked(); }
   /// Is never destroyed: there, that would act.
   void stay(std::shared_ptr<Driver> self) noexcept { self_ = std::move(self); }
   const ControlChannel& control() const { return *control_; }
@@ -100,10 +102,14 @@ class Driver {
   void leave(bool abandons);
   Role::Held take_role();
   void pause();
-  void sleep_in_background(std::uint32_t ticket, std::chrono::nanoseconds nap);
+  bool sleep_in_background(std::uint32_t ticket, std::chrono::nanoseconds nap);
   bool look_for_late_work(std::uint32_t ticket, std::chrono::nanoseconds nap);
   void leave_role(Role::Held& role);
-  void wake_background();
+  /// Though it may not have armed the doorbell.
+  void wake_background() {
+    control_->doorbell().arm();
+    control_->doorbell().ring();
+  }
   /// For a deadline, or for what is in flight.
   bool background_sleeps_too_long() const {
     return cycle_.next_deadline() < background_wakes_.load() || (background_rests_ && queue_.any_in_flight());
@@ -127,11 +133,10 @@ class Driver {
   std::atomic<bool> closed_{false}, abandoned_{false};  // nothing is submitted any more; nor waited for
   Flag left_;                                           // every rank has left, or this one alone
   std::atomic<Clock::time_point> background_wakes_{Clock::time_point::min()};
-  std::atomic<bool> background_rests_{false};    // sleeps for long, since nothing is in flight: who submits rings
-  std::atomic<bool> background_glances_{false};  // sleeps for a moment, and peers need not ring
-  std::atomic<bool> driven_{false};              // by a thread of the program, since the background thread looked
-  std::uint64_t last_submission_seen_ = 0;       // by the background thread
-  std::atomic<int> wanted_{0};                   // threads that cannot wait for the role: whoever has it leaves it
+  std::atomic<bool> background_rests_{false};  // sleeps for long, since nothing is in flight: who submits rings
+  Glances glances_;
+  std::uint64_t last_submission_seen_ = 0;  // by the background thread
+  std::atomic<int> wanted_{0};              // threads that cannot wait for the role: whoever has it leaves it
   std::atomic<std::uint64_t> late_wakeups_{0};
   const bool has_device_;
   const bool oversubscribed_;
