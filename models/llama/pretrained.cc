@@ -66,18 +66,25 @@ struct ShapedSize {
 
 }  // namespace
 
+std::optional<fs::path> model_folder(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) return path;
+  fs::path folder = path.parent_path();
+  return fs::exists(folder / config_key, ignored) ? std::optional(std::move(folder)) : std::nullopt;
+}
+
 struct Pretrained::Contents {
   explicit Contents(fs::path given) : path(std::move(given)) {
     std::error_code ignored;
     const bool folder = fs::is_directory(path, ignored);
     const fs::path index = path / "model.safetensors.index.json";
-    const fs::path config_file = (folder ? path : path.parent_path()) / "config.json";
     if (folder && fs::exists(index, ignored)) {
       files = open_listed(index);
     } else {
       files.emplace_back(folder ? path / "model.safetensors" : path);
     }
-    if (fs::exists(config_file, ignored) && (folder || has(embedding_name))) config = config_file;
+    if (const auto others = model_folder(path); others && (folder || has(embedding_name))) config = *others / config_key;
+    if (config && !fs::exists(*config, ignored)) config.reset();
     const auto& metadata = files.front().metadata();
     if (const auto found = metadata.find(config_key); found != metadata.end()) held_config = found->second;
   }

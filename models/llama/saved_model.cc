@@ -96,11 +96,12 @@ void check_savable(const fs::path& path) {
   const AtomicFolder probe = begin_folder(folder);
 }
 
-std::map<std::string, std::string> companions_of(const fs::path& folder) {
+std::map<std::string, std::string> companions_of(const fs::path& path) {
   std::map<std::string, std::string> texts;
-  if (std::error_code ignored; !fs::is_directory(folder, ignored)) return texts;
-  read_files(folder, model_names, texts);
-  read_files(folder, tokenizer_names, texts);
+  const auto folder = model_folder(path);
+  if (!folder) return texts;
+  read_files(*folder, model_names, texts);
+  read_files(*folder, tokenizer_names, texts);
   return texts;
 }
 

@@ -39,9 +39,9 @@ bool is_saved_as_file(const std::filesystem::path& path);
 void check_savable(const std::filesystem::path& path);
 
 /// The files of a public checkpoint's folder that belong to a model whatever its parameters are: its config.json, its
-/// tokenizer, how to generate text. Nothing of a path that is no folder. Errors: ModelError for one that cannot be
-/// read.
-std::map<std::string, std::string> companions_of(const std::filesystem::path& folder);
+/// tokenizer, how to generate text. `path` may be that of a file in it, see model_folder(). Errors: ModelError for one
+/// that cannot be read.
+std::map<std::string, std::string> companions_of(const std::filesystem::path& path);
 
 /// Puts another tokenizer in place of that among `companions`: the tokenizer.json at `file`, and if that is its name,
 /// what lies beside it and belongs to it (its config, special tokens, template of chats). Empty: none. Unless it is the

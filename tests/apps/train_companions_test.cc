@@ -77,6 +77,23 @@ TEST_F(TrainCompanions, ComeWithTheirTokenizer) {
   EXPECT_EQ(saved("tokenizer_config.json").find("new"), std::string::npos);
 }
 
+/// The file of a model in its folder is that model, with all that belongs to it; alone it is just parameters.
+TEST_F(TrainCompanions, AreThoseOfAFileInItsFolder) {
+  const auto start = [&](std::string_view init) {
+    const auto done = train(folder_, 2, llama("--init " + path(init) + " --save " + path("saved")),
+                            "XDG_CACHE_HOME=" + path("cache"));
+    EXPECT_EQ(done.code, 0) << done.err;
+    return done.out.substr(done.out.find("\ndata  "), done.out.find("\ntraining") - done.out.find("\ndata  "));
+  };
+  const std::string of_folder = start("old");
+  EXPECT_EQ(start("old/model.safetensors"), of_folder) << "tokens of its tokenizer";
+  EXPECT_EQ(saved("tokenizer.json"), read_file(folder_ / "old/tokenizer.json"));
+  EXPECT_EQ(saved("chat_template.jinja"), "old chat_template.jinja");
+  run(llama("--preset tiny --vocab 270 --tokenizer none --save " + path("made/alone.safetensors")));
+  EXPECT_NE(start("made/alone.safetensors"), of_folder) << "what lies there may be another one's";
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "saved/tokenizer.json"));
+}
+
 /// Those of the tokenizer that is written, whoever names its tokens; of one that is the same, they stay as they are.
 TEST_F(TrainCompanions, IdsAreThoseOfTheirTokenizer) {
   const auto json = [&](std::string_view name) { return nlohmann::json::parse(read_file(folder_ / name)); };

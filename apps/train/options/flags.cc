@@ -178,7 +178,8 @@ Row tokenizer_flag() {
       path_flag("tokenizer", "FILE",
                 trained_on(models::DataKind::tokens) +
                     ": tokenizer.json (byte-level BPE) to encode text and to decode samples; encoded text is kept "
-                    "in the user's cache folder; sets --vocab (default: that in the folder of --init; without one, or "
+                    "in the user's cache folder; sets --vocab (default: that in the folder of --init, or beside its file "
+                    "and a config.json; without one, or "
                     "with none, bytes are tokens)",
                 &Options::tokenizer, "a tokenizer.json, or none", "a file");
   row.set = [set = row.set](Options& options, const Given& given) {

@@ -86,9 +86,10 @@ models::ModelSettings model_settings(const Options& options, const std::optional
 
 std::string tokenizer_file(const Options& options) {
   if (options.tokenizer_given || options.init.empty() || !options.takes_tokens()) return options.tokenizer;
-  const std::filesystem::path beside = std::filesystem::path(options.init) / "tokenizer.json";
+  const auto folder = models::model_folder(options.init);
+  const std::filesystem::path file = folder.value_or("") / "tokenizer.json";
   std::error_code none;
-  return std::filesystem::is_regular_file(beside, none) ? beside.string() : "";
+  return folder && std::filesystem::is_regular_file(file, none) ? file.string() : "";
 }
 
 void fit_to_tokenizer(models::ModelSettings& settings, const Options& options, const models::Tokenizer& tokenizer) {
