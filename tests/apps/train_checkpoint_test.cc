@@ -272,8 +272,8 @@ TEST_F(TrainCheckpoint, TheBestIsKept) {
   EXPECT_EQ(names_in("c").front(), name);
   EXPECT_EQ(names_in("c").size(), 2u) << "the newest, and the best beside it";
   const auto manifest = models::parse_manifest(read_file(folder_ / "c" / name / "manifest.json"));
-  ASSERT_TRUE(manifest.held_out_loss);
-  EXPECT_EQ(*manifest.held_out_loss, best.second);
+  ASSERT_TRUE(manifest.held_out);
+  EXPECT_EQ(manifest.held_out->loss, best.second);
 
   const auto measure = [&](const std::string& which, std::string_view log) {
     train_two(fmt::format("--eval-only --resume={} --steps 20 --log {} --save {}", which, path(log),

@@ -377,9 +377,9 @@ std::span<const Row> flags() {
         all.push_back(std::move(row));
       }
     };
-    add("Model", model_flags());
-    add("Model", model_kind_flags());
-    add("Data", data_flags());
+    add(model_section, model_flags());
+    add(model_section, model_kind_flags());
+    add(data_section, data_flags());
     add("Training", training_flags());
     add("Optimizer", optimizer_flags());
     add(checkpoint_section, checkpoint_flags());

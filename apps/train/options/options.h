@@ -108,4 +108,7 @@ std::vector<cli::Agreed> agreed_part(const Options& options);
 /// Those of them that shape the run: all but what is written, shown and kept.
 std::vector<cli::Agreed> shaping_part(const Options& options);
 
+/// Those of them that an evaluation depends on: the model, and what is held out.
+std::vector<cli::Agreed> measured_part(const Options& options);
+
 }  // namespace kolo::train

@@ -8,12 +8,15 @@
 
 #include <csignal>
 #include <limits>
+#include <optional>
+#include <thread>
 #include <vector>
 
 #include <kolo/op.h>
 
 #include "models/checkpoint/crc32c.h"
 #include "tests/models/models_testing.h"
+#include "tests/support/environment.h"
 
 namespace kolo::models {
 namespace {
@@ -47,15 +50,15 @@ class Store : public ::testing::Test {
   }
   std::vector<CutTensor> tensors(std::size_t parts) { return cut_tensors(mlp_.model, *optimizer_, parts); }
   /// All parts into the unfinished folder.
-  Manifest write_parts(std::int64_t step, std::size_t parts, std::optional<double> held_out_loss = {}) {
-    Manifest manifest{step, held_out_loss, {}, {}, tensors(parts)};
+  Manifest write_parts(std::int64_t step, std::size_t parts, std::optional<HeldOut> held_out = {}) {
+    Manifest manifest{step, held_out, {}, {}, tensors(parts)};
     for (std::size_t part = 0; part < parts; ++part)
       manifest.parts.push_back(store_.write_part(step, manifest.tensors, {part, parts}, snapshot(part, parts)));
     manifest.state = store_.write_state(step, "{\"seed\":7}");
     return manifest;
   }
-  void write(std::int64_t step, std::size_t parts = 2, std::optional<double> held_out_loss = {}) {
-    store_.commit(write_parts(step, parts, held_out_loss));
+  void write(std::int64_t step, std::size_t parts = 2, std::optional<HeldOut> held_out = {}) {
+    store_.commit(write_parts(step, parts, held_out));
   }
   std::vector<std::int64_t> steps() {
     std::vector<std::int64_t> all;
@@ -151,27 +154,45 @@ TEST_F(Store, KeepsTheBestBesideTheNewest) {
   EXPECT_FALSE(store_.best());
   write(1);
   EXPECT_FALSE(store_.best()) << "it says no loss";
-  const std::vector<std::optional<double>> losses{3.5, 1.25, {}, 2.0, 1.25, {}, {}, {}};
+  const std::vector<std::optional<HeldOut>> losses{HeldOut{3.5}, HeldOut{1.25}, {}, HeldOut{2.0},
+                                                   HeldOut{1.25}, {}, {}, {}};
   for (std::size_t i = 0; i < losses.size(); ++i) write(static_cast<std::int64_t>(i) + 2, 2, losses[i]);
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{9, 8, 7, 3}));
   ASSERT_TRUE(store_.best());
   EXPECT_EQ(store_.best()->checkpoint.step, 3) << "the earlier of two";
-  EXPECT_EQ(store_.best()->held_out_loss, 1.25);
-  write(10, 2, 1.0);
+  EXPECT_EQ(store_.best()->held_out.loss, 1.25);
+  write(10, 2, HeldOut{1.0});
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{10, 9, 8}));
 }
 
 /// As when a step is evaluated once its checkpoint is complete.
 TEST_F(Store, ALossThatIsNotedLaterCounts) {
-  write(1, 2, 3.5);
+  write(1, 2, HeldOut{3.5});
   for (const std::int64_t step : {2, 3, 4}) write(step);
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{4, 3, 2, 1}));
-  store_.note_held_out_loss(4, 2.5);
+  store_.note_held_out(4, {2.5, {}});
   EXPECT_EQ(store_.best()->checkpoint.step, 4);
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{4, 3, 2})) << "the best before it is removed";
   for (const auto& checkpoint : store_.list()) EXPECT_EQ(problem_of(checkpoint), std::nullopt);
-  EXPECT_NO_THROW(store_.note_held_out_loss(5, 1));
-  EXPECT_EQ(store_.best()->held_out_loss, 2.5);
+  EXPECT_NO_THROW(store_.note_held_out(5, {1, {}}));
+  EXPECT_EQ(store_.best()->held_out.loss, 2.5);
+}
+
+/// A loss of fewer batches says nothing about one of more: the newest evaluation says what is compared.
+TEST_F(Store, OnlyLossesOfTheSameExamplesCompare) {
+  const EvaluatedOn some{.batches = 3, .ranks = 2, .examples = 8}, others{.batches = 3, .ranks = 1, .examples = 8};
+  write(1, 2, HeldOut{1.0, some});
+  for (const std::int64_t step : {2, 3, 4}) write(step, 2, HeldOut{2.0 + static_cast<double>(step), some});
+  EXPECT_EQ(store_.best()->checkpoint.step, 1);
+  EXPECT_EQ(store_.best()->held_out.of, some) << "as it was written";
+  for (const EvaluatedOn& of : {others, EvaluatedOn{}}) {
+    store_.note_held_out(4, {9, of});
+    EXPECT_EQ(store_.best()->checkpoint.step, 4);
+    EXPECT_EQ(store_.best()->held_out.of, of);
+  }
+  store_.note_held_out(3, {10, {}});
+  EXPECT_EQ(store_.best()->checkpoint.step, 4);
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{4, 3, 2})) << "what cannot be compared is not kept";
 }
 
 TEST_F(Store, WhatIsHeldIsRemovedLater) {
@@ -297,12 +318,45 @@ TEST_F(Store, NumbersThatAreNotFiniteAreFound) {
             "1 of the numbers of 'square.layers.1.bias' in part-00001-of-00002.safetensors are infinite or NaN");
 }
 
+/// Here there is no memory for it.
+TEST_F(Store, WhateverIsWrongWithAPartIsAProblemOfIt) {
+  if (sanitized) GTEST_SKIP() << "sanitizers end a process that has no memory";
+  write(4);
+  StoredParts stored = newest();
+  const auto say_in_little_memory = [&] {
+    const rlimit none{1 << 20, 1 << 20};
+    ::setrlimit(RLIMIT_AS, &none);
+    while (std::malloc(1 << 16) != nullptr) continue;  // what the heap has left
+    const auto problem = stored.problem_of(0);
+    std::fputs(problem ? problem->c_str() : "sound", stderr);
+    std::_Exit(7);
+  };
+  EXPECT_EXIT(say_in_little_memory(), ::testing::ExitedWithCode(7),
+              "part-00000-of-00002.safetensors takes more memory than there is");
+}
+
 TEST_F(Store, WhatIsUnusableIsSetAside) {
   write(4);
   write(8);
   EXPECT_EQ(store_.set_aside(store_.list().front(), "unusable"), "unusable-step-000000008");
   EXPECT_EQ(steps(), std::vector<std::int64_t>{4});
   EXPECT_TRUE(std::filesystem::exists(store_.folder() / "unusable-step-000000008/manifest.json"));
+}
+
+/// Whoever reads it finds it where it was until that is done.
+TEST_F(Store, WhatIsHeldIsSetAsideLater) {
+  write(4);
+  const auto checkpoint = store_.list().front();
+  std::optional<CheckpointHold> hold(checkpoint);
+  bool was_there = false;
+  std::jthread reader([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    was_there = std::filesystem::exists(checkpoint.folder);
+    hold.reset();
+  });
+  EXPECT_EQ(store_.set_aside(checkpoint, "superseded"), "superseded-step-000000004");
+  reader.join();
+  EXPECT_TRUE(was_there);
 }
 
 /// As when two runs go on from one checkpoint, one after the other.
