@@ -212,6 +212,17 @@ std::string Pretrained::model() const {
               "give a checkpoint of one of these");
 }
 
+std::string Pretrained::said_model() const {
+  constexpr std::string_view ours = "kolo_";
+  std::string text = contents_->held_config.value_or("");
+  if (text.empty() && contents_->config) text = read_text_file(*contents_->config);
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  const auto type = json.is_object() ? json.find("model_type") : json.end();
+  if (type == json.end() || !type->is_string()) return "";
+  const auto said = type->get<std::string>();
+  return said.starts_with(ours) ? said.substr(ours.size()) : "";
+}
+
 std::int64_t Pretrained::extent(std::string_view tensor, std::size_t dimension) const {
   return contents_->extent(tensor, dimension);
 }

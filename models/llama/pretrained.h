@@ -35,6 +35,9 @@ class Pretrained {
   /// "mlp", "cnn" or "llama", by the names of its tensors. Errors: ModelError if they are none of these.
   std::string model() const;
 
+  /// The kind of model that its config says kolo has written, which may be one of somebody's own; empty: it says none.
+  std::string said_model() const;
+
   /// An extent of one of its tensors; 0 if there is none of that name, or it has fewer dimensions.
   std::int64_t extent(std::string_view tensor, std::size_t dimension) const;
 

@@ -185,7 +185,7 @@ TEST(Cnn, BadSizesAndBatchesAreErrors) {
       "data's --channels");
   EXPECT_EQ(
       error_of([] { make_model("cnn", {.recompute = true}); }),
-      "recomputation is for llama (a step of cnn keeps little that could be computed again); leave --recompute out");
+      "recomputation is for llama (a cnn computes nothing again); leave --recompute out");
   BoundCnn cnn(odd_sizes());
   EXPECT_EQ(error_of([&] { cnn.model.evaluate({.examples = 2}); }),
             "a batch of 2 examples has 0 inputs and 0 targets (the model takes 216 inputs each)");
