@@ -83,7 +83,7 @@ if grep -q 'damaged' "$folder/out"; then fail "the last checkpoint was damaged";
 cmp "$folder/killed.safetensors" "$folder/straight.safetensors" >&2 || fail "the parameters differ from those of a run without a stop"
 diff <(losses "$folder/killed.jsonl") <(losses "$folder/straight.jsonl") >&2 || fail "the losses differ from those of a run without a stop"
 [[ $(losses "$folder/killed.jsonl" | grep -c step\",) == "$steps" ]] || fail "the log does not have $steps steps"
-lowest=$(sed -nE 's/.*"event":"eval","step":([0-9]*),"loss":([^,]*),.*/\2 \1/p' "$folder/straight.jsonl" | sort -g | head -n 1)
+lowest=$(sed -nE 's/.*"event":"eval","step":([0-9]*),"loss":([^,]*),.*/\2 \1/p' "$folder/straight.jsonl" | sort -g | sed -n 1p)
 best=$(printf '%s/checkpoints/step-%09d' "$folder" $((${lowest#* } + 1)))
 [[ -e $best ]] || fail "the lowest loss was behind step ${lowest#* }, and there is no $best"
 ((inside >= inside_wanted)) || fail "only $inside of $tries kills were inside a write"

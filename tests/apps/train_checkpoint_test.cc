@@ -63,6 +63,26 @@ TEST_F(TrainCheckpoint, RanksWriteEvenParts) {
   }
 }
 
+/// No rank ever has another one's part in memory, not even the first, which completes checkpoints and hands out values.
+TEST_F(TrainCheckpoint, NoRankTakesMoreMemoryThanAnother) {
+  constexpr double parameters = 784 * 6000 + 6000 * 2000, mib = 1 << 20;
+  const auto spread = [&](const std::string& more) {
+    const auto done = train(folder_, 2,
+                            "--sizes 784,6000,2000,10 --optimizer adamw --seed 5 --batch 64 --checkpoint " + path("c") + more);
+    EXPECT_EQ(done.code, 0) << done.err;
+    const auto begin = done.out.find("\nmemory    "), end = done.out.find(" per rank at the peak");
+    if (begin == done.out.npos || end == done.out.npos) return 1e9;
+    double least = 0, most = 0;
+    const std::string text = done.out.substr(begin + 11, end - begin - 11);
+    const int found = std::sscanf(text.c_str(), "%lf MiB to %lf MiB", &least, &most);
+    EXPECT_GE(least, 5.5 * parameters * sizeof(float) / mib) << "values, gradients, half a state, a copy of half of all";
+    return found == 2 ? most - least : 0;
+  };
+  const double a_sixth_of_values = parameters * sizeof(float) / mib / 6;
+  EXPECT_LT(spread(" --steps 2"), a_sixth_of_values);
+  EXPECT_LT(spread(" --steps 3 --resume"), a_sixth_of_values);
+}
+
 /// The same global batch on another number of ranks, and with the optimizer's state shared out or not.
 TEST_F(TrainCheckpoint, AnotherNumberOfRanksIsEqualToRounding) {
   run(2, "--batch 300 --steps 12 --save " + path("straight.safetensors"));
