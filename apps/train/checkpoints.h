@@ -116,7 +116,7 @@ class CheckpointWriter {
 
   mutable std::mutex mutex_;  // guards all that follows
   std::condition_variable changed_;
-  std::deque<Unfinished> unfinished_;   // oldest first; the same checkpoints on every rank
+  std::deque<Unfinished> unfinished_;    // oldest first; the same checkpoints on every rank
   std::set<std::int64_t> on_their_way_;  // on rank 0: steps whose checkpoints may still become complete
   std::deque<models::Snapshot*> free_;
   std::deque<std::function<void()>> writes_, commits_;  // to be done by the thread, commits first

@@ -75,15 +75,15 @@ std::optional<EvalEvent> Evaluator::evaluate(std::int64_t most) {
   Handle text = session_->all_reduce_async("held-out bytes", view_scalar(bytes));
   for (Handle* handle : {&loss, &correct, &targets, &text}) handle->wait();
   const auto count = static_cast<double>(sums.targets);
-  return EvalEvent{.loss = sums.loss_sum / count,
-                   .accuracy = static_cast<double>(sums.correct) / count,
-                   .of_tokens = job_->options().takes_tokens(),
-                   .bytes_per_target = static_cast<double>(bytes) / count,
-                   .of = most < most_batches() ? models::EvaluatedOn{most, session_->size(), mine.batch}
-                                               : models::EvaluatedOn{},
-                   .batches = mine.batches(),
-                   .all_batches = mine.all_batches(),
-                   .seconds = seconds_since(start)};
+  return EvalEvent{
+      .loss = sums.loss_sum / count,
+      .accuracy = static_cast<double>(sums.correct) / count,
+      .of_tokens = job_->options().takes_tokens(),
+      .bytes_per_target = static_cast<double>(bytes) / count,
+      .of = most < most_batches() ? models::EvaluatedOn{most, session_->size(), mine.batch} : models::EvaluatedOn{},
+      .batches = mine.batches(),
+      .all_batches = mine.all_batches(),
+      .seconds = seconds_since(start)};
 }
 
 /// Batches of a rank that take no longer than `seconds` together with those that are timed here, the same number on all

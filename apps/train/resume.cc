@@ -102,8 +102,8 @@ Candidate shared_candidate(Session& session, const CheckpointStore& store, const
                   {"name", any ? found.checkpoint->folder.filename().string() : ""},
                   {"manifest", found.manifest},
                   {"problem", found.problem}};
-  const Json heard = Json::parse(session.broadcast_object(
-      "checkpoint to resume from", said.dump(-1, ' ', false, Json::error_handler_t::replace)));
+  const Json heard = Json::parse(
+      session.broadcast_object("checkpoint to resume from", said.dump(-1, ' ', false, Json::error_handler_t::replace)));
   const auto step = heard.at("step").get<std::int64_t>();
   if (step < 0) return {};
   return {StoredCheckpoint{step, store.folder() / heard.at("name").get<std::string>()},

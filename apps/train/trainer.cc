@@ -222,8 +222,8 @@ bool Trainer::evaluate(std::int64_t steps_done) {
   settle();
   evaluated_at_ = steps_done;
   const bool last = steps_done == job_->last_step();
-  const auto compared =
-      last && !job_->eval_batches() ? evaluator_.evaluate_all() : evaluator_.evaluate_some(seconds_between_evaluations());
+  const auto compared = last && !job_->eval_batches() ? evaluator_.evaluate_all()
+                                                      : evaluator_.evaluate_some(seconds_between_evaluations());
   const auto event = last && compared && !compared->of.is_all() ? evaluator_.evaluate_all() : compared;
   evaluator_.report(steps_done, event);  // a run that is killed behind this has it twice, not never
   if (compared && checkpoints_->measured(steps_done, {compared->loss, compared->of})) store(steps_done);

@@ -69,7 +69,7 @@ class Trainer {
   models::Update update_;
   Evaluator evaluator_;
   ParameterNorms norms_;
-  double peak_flops_ = 0;  // of all ranks; 0: not measured
+  double peak_flops_ = 0;    // of all ranks; 0: not measured
   double data_seconds_ = 0;  // of the step under way, waiting for batches
   std::optional<models::Prefetcher> batches_;
   std::int64_t evaluated_at_ = -1;       // steps done then

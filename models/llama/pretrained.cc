@@ -83,7 +83,8 @@ struct Pretrained::Contents {
     } else {
       files.emplace_back(folder ? path / "model.safetensors" : path);
     }
-    if (const auto others = model_folder(path); others && (folder || has(embedding_name))) config = *others / config_key;
+    if (const auto others = model_folder(path); others && (folder || has(embedding_name)))
+      config = *others / config_key;
     if (config && !fs::exists(*config, ignored)) config.reset();
     const auto& metadata = files.front().metadata();
     if (const auto found = metadata.find(config_key); found != metadata.end()) held_config = found->second;

@@ -13,8 +13,8 @@
 
 namespace kolo::models {
 
-/// The folder that the other files of the model at `path` are in: `path` itself, or, of a file, the folder that it is in
-/// if a config.json is beside it. Nothing: there is none.
+/// The folder that the other files of the model at `path` are in: `path` itself, or, of a file, the folder that it is
+/// in if a config.json is beside it. Nothing: there is none.
 std::optional<std::filesystem::path> model_folder(const std::filesystem::path& path);
 
 /// Pretrained parameters of a public checkpoint: a folder with config.json and model.safetensors, or the files that

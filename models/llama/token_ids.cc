@@ -16,7 +16,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::array always{"bos_token_id", "eos_token_id"};  // without them the format's defaults would count
-constexpr std::array of_older{"tokenizer_class", "bad_words_ids",       "force_words_ids",   "suppress_tokens",
+constexpr std::array of_older{"tokenizer_class", "bad_words_ids",         "force_words_ids",    "suppress_tokens",
                               "stop_strings",    "begin_suppress_tokens", "forced_decoder_ids", "sequence_bias"};
 
 /// What a file says; an empty object if there is none, or it is damaged: what it lacks is not known.

@@ -15,8 +15,8 @@ class TrainBest : public ::testing::Test {
   }
   std::string path(std::string_view name) const { return fmt::format("'{}'", (folder_ / name).string()); }
   std::string worse(const std::string& more) const {
-    return model_ + "--optimizer adamw --lr 1e-6 --weight-decay 20000 --batch 128 --init " +
-           path("start.safetensors") + " --checkpoint " + path("c") + " --log " + path("log") + " " + more;
+    return model_ + "--optimizer adamw --lr 1e-6 --weight-decay 20000 --batch 128 --init " + path("start.safetensors") +
+           " --checkpoint " + path("c") + " --log " + path("log") + " " + more;
   }
   void run(const std::string& more) {
     const auto done = train(folder_, 2, worse(more));
@@ -72,10 +72,11 @@ TEST_F(TrainBest, AStepIsStoredBeforeItsFirstBatchesAreTimed) {
 /// While the second rank's part is on its way to a slow disk, somebody removes the first rank's: it is not complete.
 TEST_F(TrainBest, OneThatCouldNotBeCompletedIsNotTheBest) {
   const std::string part = (folder_ / "c").string() + "/.writing-step-000000002-*/part-00000-of-00002.safetensors";
-  const auto done = run_shell(
-      folder_, fmt::format("LD_PRELOAD='{}' SLOW_DISK_RANK=1 SLOW_DISK_MS=200 {} {} &\nrun=$!\n"
-                           "until rm {} 2>/dev/null; do sleep 0.01; done\nwait $run\n",
-                           KOLO_SLOW_DISK, kolo_train(2), worse("--keep 1 --steps 150 --eval-every 2 --eval-batches all"), part));
+  const auto done =
+      run_shell(folder_, fmt::format("LD_PRELOAD='{}' SLOW_DISK_RANK=1 SLOW_DISK_MS=200 {} {} &\nrun=$!\n"
+                                     "until rm {} 2>/dev/null; do sleep 0.01; done\nwait $run\n",
+                                     KOLO_SLOW_DISK, kolo_train(2),
+                                     worse("--keep 1 --steps 150 --eval-every 2 --eval-batches all"), part));
   EXPECT_EQ(done.code, 0) << done.err;
   ASSERT_EQ(done.problems().size(), 1u) << done.err;
   EXPECT_TRUE(done.problems()[0].starts_with("the checkpoint of step 2 is lost")) << done.err;

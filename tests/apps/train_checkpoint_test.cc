@@ -67,15 +67,16 @@ TEST_F(TrainCheckpoint, RanksWriteEvenParts) {
 TEST_F(TrainCheckpoint, NoRankTakesMoreMemoryThanAnother) {
   constexpr double parameters = 784 * 6000 + 6000 * 2000, mib = 1 << 20;
   const auto spread = [&](const std::string& more) {
-    const auto done = train(folder_, 2,
-                            "--sizes 784,6000,2000,10 --optimizer adamw --seed 5 --batch 64 --checkpoint " + path("c") + more);
+    const auto done = train(
+        folder_, 2, "--sizes 784,6000,2000,10 --optimizer adamw --seed 5 --batch 64 --checkpoint " + path("c") + more);
     EXPECT_EQ(done.code, 0) << done.err;
     const auto begin = done.out.find("\nmemory    "), end = done.out.find(" per rank at the peak");
     if (begin == done.out.npos || end == done.out.npos) return 1e9;
     double least = 0, most = 0;
     const std::string text = done.out.substr(begin + 11, end - begin - 11);
     const int found = std::sscanf(text.c_str(), "%lf MiB to %lf MiB", &least, &most);
-    EXPECT_GE(least, 5.5 * parameters * sizeof(float) / mib) << "values, gradients, half a state, a copy of half of all";
+    EXPECT_GE(least, 5.5 * parameters * sizeof(float) / mib)
+        << "values, gradients, half a state, a copy of half of all";
     return found == 2 ? most - least : 0;
   };
   const double a_sixth_of_values = parameters * sizeof(float) / mib / 6;

@@ -130,7 +130,8 @@ TEST_F(TrainCompanions, IdsAreThoseOfTheirTokenizer) {
   const std::string a_token = tokenizer["model"]["vocab"].items().begin().key();
   write_file(folder_ / "new/tokenizer_config.json",
              nlohmann::json{{"eos_token", {{"content", "<|endoftext|>"}}}, {"bos_token", a_token}}.dump());
-  write_file(folder_ / "new/special_tokens_map.json", R"({"pad_token": "<|endoftext|>", "bos_token": "<|endoftext|>"})");
+  write_file(folder_ / "new/special_tokens_map.json",
+             R"({"pad_token": "<|endoftext|>", "bos_token": "<|endoftext|>"})");
   EXPECT_EQ(saved_ids(other), (nlohmann::json{tokenizer["model"]["vocab"][a_token], end["id"], end["id"]}));
 
   std::filesystem::remove(folder_ / "new/tokenizer_config.json");
@@ -141,8 +142,7 @@ TEST_F(TrainCompanions, IdsAreThoseOfTheirTokenizer) {
        {{{"Sequence", {{"id", "A"}, {"type_id", 0}}}}, {{"SpecialToken", {{"id", "<|endoftext|>"}, {"type_id", 0}}}}}},
       {"pair", nlohmann::json::array()},
       {"special_tokens",
-       {{"<|endoftext|>",
-         {{"id", "<|endoftext|>"}, {"ids", {end["id"]}}, {"tokens", {"<|endoftext|>"}}}}}}};
+       {{"<|endoftext|>", {{"id", "<|endoftext|>"}, {"ids", {end["id"]}}, {"tokens", {"<|endoftext|>"}}}}}}};
   write_file(folder_ / "new/tokenizer.json", tokenizer.dump());
   EXPECT_EQ(saved_ids(other), (nlohmann::json{null, end["id"], null})) << "of its template";
 

@@ -76,9 +76,9 @@ TEST_F(TrainResume, StopsInTheMidstOfAnEvaluationWhenItsTimeIsOver) {
   write_file(folder_ / "text", text);
   const std::string llama = "--model llama --preset tiny --batch 4 --seq 64 --max-minutes 0.05 --data " + path("text") +
                             " --val " + path("text");  // which takes a minute to evaluate
-  for (const std::string& flags : {"--steps 2 --checkpoint " + path("c") + " --save " + path("m.safetensors"),
-                                  std::string("--eval-only"),
-                                  "--steps 4 --eval-every 2 --eval-batches all --checkpoint " + path("d")}) {
+  for (const std::string& flags :
+       {"--steps 2 --checkpoint " + path("c") + " --save " + path("m.safetensors"), std::string("--eval-only"),
+        "--steps 4 --eval-every 2 --eval-batches all --checkpoint " + path("d")}) {
     SCOPED_TRACE(flags);
     const auto start = std::chrono::steady_clock::now();
     const auto done = train(folder_, 2, llama + " --sample 100000 " + flags);

@@ -174,14 +174,14 @@ std::string trained_on(models::DataKind data) {
 
 /// "none" stands for no file, also where --init has one.
 Row tokenizer_flag() {
-  Row row =
-      path_flag("tokenizer", "FILE",
-                trained_on(models::DataKind::tokens) +
-                    ": tokenizer.json (byte-level BPE) to encode text and to decode samples; encoded text is kept "
-                    "in the user's cache folder; sets --vocab (default: that in the folder of --init, or beside its file "
-                    "and a config.json; without one, or "
-                    "with none, bytes are tokens)",
-                &Options::tokenizer, "a tokenizer.json, or none", "a file");
+  Row row = path_flag(
+      "tokenizer", "FILE",
+      trained_on(models::DataKind::tokens) +
+          ": tokenizer.json (byte-level BPE) to encode text and to decode samples; encoded text is kept "
+          "in the user's cache folder; sets --vocab (default: that in the folder of --init, or beside its file "
+          "and a config.json; without one, or "
+          "with none, bytes are tokens)",
+      &Options::tokenizer, "a tokenizer.json, or none", "a file");
   row.set = [set = row.set](Options& options, const Given& given) {
     set(options, given);
     if (options.tokenizer == "none") options.tokenizer.clear();

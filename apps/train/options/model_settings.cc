@@ -42,9 +42,9 @@ void check_kind(const models::ModelKind& kind, const std::string& init, std::str
   if (held == kind.name) return;
   const auto known = models::known_models();
   const bool is_known = std::ranges::find(known, held) != known.end();
-  throw UsageError(fmt::format(
-      "{} holds a model of the kind {}; {}give another --init", init, held,
-      is_known ? fmt::format("say --model {}, or ", held) : "this kolo-train was built without it: "));
+  throw UsageError(
+      fmt::format("{} holds a model of the kind {}; {}give another --init", init, held,
+                  is_known ? fmt::format("say --model {}, or ", held) : "this kolo-train was built without it: "));
 }
 
 /// Refuses a file whose tensors do not say the sizes of a model of this kind.

@@ -154,8 +154,8 @@ TEST_F(Store, KeepsTheBestBesideTheNewest) {
   EXPECT_FALSE(store_.best());
   write(1);
   EXPECT_FALSE(store_.best()) << "it says no loss";
-  const std::vector<std::optional<HeldOut>> losses{HeldOut{3.5}, HeldOut{1.25}, {}, HeldOut{2.0},
-                                                   HeldOut{1.25}, {}, {}, {}};
+  const std::vector<std::optional<HeldOut>> losses{
+      HeldOut{3.5}, HeldOut{1.25}, {}, HeldOut{2.0}, HeldOut{1.25}, {}, {}, {}};
   for (std::size_t i = 0; i < losses.size(); ++i) write(static_cast<std::int64_t>(i) + 2, 2, losses[i]);
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{9, 8, 7, 3}));
   ASSERT_TRUE(store_.best());
