@@ -306,7 +306,7 @@ std::vector<Row> checkpoint_flags() {
            "the one behind so many steps",
            &Options::resume, resume_of),
       number_flag("max-minutes",
-                  "end the run after X minutes, with a checkpoint if there is --checkpoint, as SIGTERM does "
+                  "end the run X minutes after its start, with a checkpoint if there is --checkpoint, as SIGTERM does "
                   "(SIGUSR1 writes one and goes on); --save is left to the run that comes to the end",
                   &Options::max_minutes, above_0),
   };
