@@ -1,6 +1,7 @@
 #include "models/registry.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -44,11 +45,16 @@ double matrix_elements(const Model& model) {
 
 std::unique_ptr<Model> make_model(std::string_view name, const ModelSettings& settings) {
   const ModelKind& kind = kind_of(name);
-  if (settings.recompute && std::ranges::find(kind.flags, "recompute", &ModelFlag::name) == kind.flags.end()) {
-    throw ModelError(
-        fmt::format("recomputation is for llama (a step of {} keeps little that could be computed again); "
-                    "leave --recompute out",
-                    name));
+  const auto recomputes = [](const ModelKind& one) {
+    return std::ranges::find(one.flags, "recompute", &ModelFlag::name) != one.flags.end();
+  };
+  if (settings.recompute && !recomputes(kind)) {
+    std::vector<std::string_view> those;
+    for (const ModelKind& one : model_kinds()) {
+      if (recomputes(one)) those.push_back(one.name);
+    }
+    throw ModelError(fmt::format("recomputation is for {} (a {} computes nothing again); leave --recompute out",
+                                 fmt::join(those, ", "), name));
   }
   std::unique_ptr<Model> model = kind.make(settings);
   model->compute().allow_tf32(settings.tf32);

@@ -45,20 +45,17 @@ void CheckpointWriter::prepare(std::int64_t steps_done) {
   const Options& options = job_->options();
   const bool first = session_->rank() == 0;
   std::string run;
-  std::optional<models::BestCheckpoint> best;
   cli::collectively(*session_, [&] {
     if (!first) return;
     const models::CheckpointStore store(options.checkpoint);
     store.remove_leftovers();
     for (const std::string& name : set_newer_aside(store, steps_done))
       cli::print(fmt::format("          a newer checkpoint is now called {}\n", name));
-    best = store.best();
     run = new_run();
   });
   run = session_->broadcast_object("name of the run", run);
-  if (best) lowest_ = best->held_out_loss;
-  session_->broadcast("lowest held-out loss", view_scalar(lowest_));
   store_.emplace(options.checkpoint, options.keep, run);
+  look_for_best();
   const auto sign = store_->folder() / (".writing-sign-" + run);
   cli::collectively(*session_, [&] {
     if (first) models::write_atomic_file(sign, "");
@@ -93,33 +90,66 @@ CheckpointWriter::~CheckpointWriter() {
 
 bool CheckpointWriter::due(std::int64_t steps_done, bool asked) const {
   const auto& every = job_->options().every;
-  return active_ && (asked || steps_done == job_->last_step() || (every && steps_done % *every == 0));
+  return active_ && stored_at_ != steps_done &&
+         (asked || steps_done == job_->last_step() || (every && steps_done % *every == 0));
 }
 
-/// If the checkpoint of this step is lost, that of the next lower loss is stored.
-bool CheckpointWriter::measured(std::int64_t steps_done, double held_out_loss) {
+bool CheckpointWriter::measured(std::int64_t steps_done, const models::HeldOut& held_out) {
   measured_at_ = steps_done;
-  measured_ = held_out_loss;
-  if (!active_) return false;
+  measured_ = held_out;
+  if (!active_ || !std::isfinite(held_out.loss)) return false;
   const bool is_stored = stored_at_ == steps_done;
-  if (is_stored && std::isfinite(held_out_loss)) note_held_out_loss();
-  if (!job_->options().eval_every || !(held_out_loss < lowest_) || lost_at_ == steps_done) return false;
-  lowest_ = held_out_loss;
+  if (is_stored) note_held_out();
+  if (!job_->options().eval_every) return false;
+  if (best_is_gone()) look_for_best();
+  const bool is_best = !best_ || best_->of != held_out.of || held_out.loss < best_->loss;
+  if (!is_best) return false;
+  best_ = held_out;
+  best_at_ = steps_done;
   return !is_stored;
 }
 
-/// In the newest checkpoint, or in what will become it.
-void CheckpointWriter::note_held_out_loss() {
+/// Whether the checkpoint of the lowest loss is neither there nor on its way: it was lost, or somebody has removed it.
+bool CheckpointWriter::best_is_gone() {
+  std::int64_t gone = 0;
+  if (part_.index == 0 && best_) {
+    std::unique_lock lock(mutex_);
+    const bool on_its_way = on_their_way_.contains(best_at_);
+    lock.unlock();
+    gone = !on_its_way && !store_->has(best_at_) ? 1 : 0;
+  }
+  session_->all_reduce("best checkpoint is gone", view_scalar(gone));
+  return gone > 0;
+}
+
+/// In the folder, as rank 0 sees it.
+void CheckpointWriter::look_for_best() {
+  std::optional<models::BestCheckpoint> found;
+  cli::collectively(*session_, [&] {
+    if (part_.index == 0) found = store_->best();
+  });
+  double loss = found ? found->held_out.loss : NAN;
+  models::EvaluatedOn of = found ? found->held_out.of : models::EvaluatedOn{};
+  best_at_ = found ? found->checkpoint.step : -1;
+  session_->broadcast("best held-out loss", view_scalar(loss));
+  for (std::int64_t* number : {&best_at_, &of.batches, &of.ranks, &of.examples})
+    session_->broadcast("best checkpoint", view_scalar(*number));
+  best_.reset();
+  if (best_at_ >= 0) best_ = {loss, of};
+}
+
+/// Into the checkpoint that is stored, or still on its way.
+void CheckpointWriter::note_held_out() {
   std::unique_lock lock(mutex_);
   if (!unfinished_.empty() && unfinished_.back().step == measured_at_) {
-    unfinished_.back().held_out_loss = measured_;
+    unfinished_.back().held_out = measured_;
     return;
   }
   lock.unlock();
   if (part_.index > 0) return;
-  enqueue(commits_, [this, step = measured_at_, loss = measured_] {
+  enqueue(commits_, [this, step = measured_at_, held_out = measured_] {
     try {
-      store_->note_held_out_loss(step, loss);
+      store_->note_held_out(step, held_out);
     } catch (const std::exception& error) {
       cli::print_problem(
           fmt::format("the checkpoint of step {} does not say its held-out loss: {}", step, cli::problem_of(error)));
@@ -133,7 +163,7 @@ void CheckpointWriter::store(std::int64_t steps_done) {
   wait_on_all([this] { return !free_.empty(); });
   const auto free_at = Clock::now();
   Unfinished part{.step = steps_done};
-  if (measured_at_ == steps_done && std::isfinite(measured_)) part.held_out_loss = measured_;
+  if (measured_at_ == steps_done && std::isfinite(measured_.loss)) part.held_out = measured_;
   if (part_.index == 0) part.state = state_of(*job_, steps_done);
   std::unique_lock lock(mutex_);
   part.snapshot = free_.front();
@@ -144,6 +174,7 @@ void CheckpointWriter::store(std::int64_t steps_done) {
   longest_copy_ = std::max(longest_copy_, Clock::now() - free_at);
   waited_ += free_at - start;
   lock.lock();
+  if (part_.index == 0) on_their_way_.insert(steps_done);
   Unfinished& stays = unfinished_.emplace_back(std::move(part));  // until it is settled, which is not before its fate
   writes_.push_back([this, &stays] { write(stays); });
   changed_.notify_all();
@@ -216,9 +247,7 @@ void CheckpointWriter::settle_oldest() {
     lock.lock();
     ++lost_;
     lock.unlock();
-    lost_at_ = part.step;
-    if (part.held_out_loss == lowest_) lowest_ = std::numeric_limits<double>::infinity();  // the next one is stored
-    if (part_.index == 0) enqueue(commits_, [this, step = part.step] { store_->drop(step); });
+    if (part_.index == 0) enqueue(commits_, [this, step = part.step] { drop(step); });
     return;
   }
   models::Manifest manifest = manifest_of(part);
@@ -229,7 +258,7 @@ void CheckpointWriter::settle_oldest() {
 models::Manifest CheckpointWriter::manifest_of(const Unfinished& part) {
   std::vector<std::uint64_t> mine{part.seal.bytes, part.seal.crc}, all(2 * part_.of);
   session_->all_gather("parts of a checkpoint", view(mine), view(all));
-  models::Manifest manifest{part.step, part.held_out_loss, part.state_seal, {}, tensors_};
+  models::Manifest manifest{part.step, part.held_out, part.state_seal, {}, tensors_};
   for (std::size_t rank = 0; rank < part_.of; ++rank)
     manifest.parts.push_back({all[2 * rank], static_cast<std::uint32_t>(all[2 * rank + 1])});
   return manifest;
@@ -240,15 +269,24 @@ void CheckpointWriter::commit(const models::Manifest& manifest) {
   try {
     store_->commit(manifest);
     const std::lock_guard lock(mutex_);
+    on_their_way_.erase(manifest.step);
     last_problem_.reset();
   } catch (const std::exception& error) {
     const std::string problem = cli::problem_of(error);
     cli::print_problem(
         fmt::format("the checkpoint of step {} is lost, those before it are as they were: {}", manifest.step, problem));
     const std::lock_guard lock(mutex_);
+    on_their_way_.erase(manifest.step);
     last_problem_ = problem;
     ++lost_;
   }
+}
+
+/// The same of one that is lost.
+void CheckpointWriter::drop(std::int64_t step) {
+  store_->drop(step);
+  const std::lock_guard lock(mutex_);
+  on_their_way_.erase(step);
 }
 
 void CheckpointWriter::complete() {

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <limits>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -30,7 +30,7 @@ namespace kolo::train {
 /// lost its part, all drop the checkpoint, and training goes on. Threads that write never wait for other ranks, and a
 /// rank that waits for a disk keeps talking to the others.
 ///
-/// All member functions but due(), measured(), written() and summary() are collective. Without --checkpoint, and for an
+/// All member functions but due(), written() and summary() are collective. Without --checkpoint, and for an
 /// evaluation only, nothing is ever due.
 class CheckpointWriter {
   using Clock = std::chrono::steady_clock;
@@ -48,12 +48,13 @@ class CheckpointWriter {
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
   /// Whether a checkpoint is to be stored behind so many steps, before an evaluation: asked for, by --every, or at the
-  /// end.
+  /// end; not one that is stored already.
   bool due(std::int64_t steps_done, bool asked) const;
 
   /// The held-out loss behind so many steps, the same on every rank: it is noted in the checkpoint of that step, if
-  /// there is one. Returns whether one is to be stored now, as the loss is the lowest so far.
-  bool measured(std::int64_t steps_done, double held_out_loss);
+  /// there is one. Returns whether one is to be stored now, as the loss is the lowest so far of its kind, or the
+  /// checkpoint of the lowest is not there.
+  bool measured(std::int64_t steps_done, const models::HeldOut& held_out);
 
   /// Takes a checkpoint: copies this rank's part, and returns while it is written. Waits only while both snapshots of
   /// some rank are still being written. Values must be complete.
@@ -78,7 +79,7 @@ class CheckpointWriter {
   /// This rank's part of a checkpoint that is not complete.
   struct Unfinished {
     std::int64_t step = 0;
-    std::optional<double> held_out_loss;
+    std::optional<models::HeldOut> held_out;
     std::string state;  // on rank 0
     models::Snapshot* snapshot = nullptr;
     Fate fate = Fate::writing;
@@ -92,8 +93,11 @@ class CheckpointWriter {
   void write(Unfinished& part);
   void settle_oldest();
   models::Manifest manifest_of(const Unfinished& part);
-  void note_held_out_loss();
+  bool best_is_gone();
+  void look_for_best();
+  void note_held_out();
   void commit(const models::Manifest& manifest);
+  void drop(std::int64_t step);
   void enqueue(std::deque<std::function<void()>>& queue, std::function<void()> task);
   void run();
 
@@ -104,15 +108,16 @@ class CheckpointWriter {
   std::optional<models::CheckpointStore> store_;
   std::vector<models::CutTensor> tensors_;
   std::array<models::Snapshot, 2> snapshots_;
-  double lowest_ = std::numeric_limits<double>::infinity();   // held-out loss so far
-  std::int64_t stored_at_, lost_at_ = -1, measured_at_ = -1;  // steps done
-  double measured_ = 0;
+  std::int64_t stored_at_, measured_at_ = -1, best_at_ = -1;  // steps done
+  std::optional<models::HeldOut> best_;                       // the lowest so far
+  models::HeldOut measured_;
   std::int64_t taken_ = 0;
   Clock::duration longest_copy_{}, waited_{};
 
   mutable std::mutex mutex_;  // guards all that follows
   std::condition_variable changed_;
-  std::deque<Unfinished> unfinished_;  // oldest first; the same checkpoints on every rank
+  std::deque<Unfinished> unfinished_;    // oldest first; the same checkpoints on every rank
+  std::set<std::int64_t> on_their_way_;  // on rank 0: steps whose checkpoints may still become complete
   std::deque<models::Snapshot*> free_;
   std::deque<std::function<void()>> writes_, commits_;  // to be done by the thread, commits first
   bool busy_ = false, stop_ = false;
@@ -121,11 +126,16 @@ class CheckpointWriter {
   std::jthread thread_;
 };
 
+/// What a run goes on from.
+struct Resumed {
+  std::int64_t steps_done = 0;
+  bool lacks_evaluation = false;  ///< that is due there: a run that ended before left it out
+};
+
 /// Restores the checkpoint that --resume asks for on all ranks: each checks some parts, and reads what it needs of all.
-/// Of the newest ones those that are damaged are reported and set aside. Returns the steps done: 0 if there is no
-/// checkpoint. Collective. Errors: UsageError if the checkpoint is of another run, or the one asked for is damaged or
-/// not there.
-std::int64_t resume(Session& session, Job& job);
+/// Of the newest ones those that are damaged are reported and set aside. Returns 0 steps if there is no checkpoint.
+/// Collective. Errors: UsageError if the checkpoint is of another run, or the one asked for is damaged or not there.
+Resumed resume(Session& session, Job& job);
 
 /// Makes sure that a folder has no checkpoints that a run would mix with its own. Errors: UsageError.
 void check_no_checkpoints(const models::CheckpointStore& store);

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <limits>
 
-#include "apps/cli/agreement.h"
 #include "apps/train/reports/time_left.h"
 
 namespace kolo::train {
@@ -20,13 +19,20 @@ std::optional<EvalEvent> Evaluator::evaluate_all() {
   return evaluate(every_batch);
 }
 
-std::optional<EvalEvent> Evaluator::evaluate_some() {
-  const std::int64_t most = *job_->eval_batches();
-  return evaluate(most == 0 ? every_batch : most);
+std::optional<EvalEvent> Evaluator::evaluate_some(double training_seconds) {
+  std::optional<std::int64_t> most = job_->eval_batches();
+  if (!most) {
+    most = affordable(training_seconds);
+    if (!most) return std::nullopt;
+    job_->settle_eval_batches(*most);
+  }
+  return evaluate(*most == 0 ? every_batch : *most);
 }
 
-void Evaluator::settle_batches(double training_seconds) {
-  if (!job_->eval_batches()) job_->settle_eval_batches(affordable(training_seconds));
+void Evaluator::report(std::int64_t steps_done, std::optional<EvalEvent> event) {
+  if (!event) return;
+  event->step = std::max<std::int64_t>(steps_done - 1, 0);
+  for (Listener* listener : listeners_) listener->on_eval(*event);
 }
 
 models::EvaluationShare Evaluator::share(std::int64_t most) const {
@@ -69,24 +75,28 @@ std::optional<EvalEvent> Evaluator::evaluate(std::int64_t most) {
   Handle text = session_->all_reduce_async("held-out bytes", view_scalar(bytes));
   for (Handle* handle : {&loss, &correct, &targets, &text}) handle->wait();
   const auto count = static_cast<double>(sums.targets);
-  return EvalEvent{.loss = sums.loss_sum / count,
-                   .accuracy = static_cast<double>(sums.correct) / count,
-                   .of_tokens = job_->options().takes_tokens(),
-                   .bytes_per_target = static_cast<double>(bytes) / count,
-                   .batches = mine.batches(),
-                   .all_batches = mine.all_batches(),
-                   .seconds = seconds_since(start)};
+  return EvalEvent{
+      .loss = sums.loss_sum / count,
+      .accuracy = static_cast<double>(sums.correct) / count,
+      .of_tokens = job_->options().takes_tokens(),
+      .bytes_per_target = static_cast<double>(bytes) / count,
+      .of = most < most_batches() ? models::EvaluatedOn{most, session_->size(), mine.batch} : models::EvaluatedOn{},
+      .batches = mine.batches(),
+      .all_batches = mine.all_batches(),
+      .seconds = seconds_since(start)};
 }
 
 /// Batches of a rank that take no longer than `seconds` together with those that are timed here, the same number on all
-/// ranks; 0: all do.
-std::int64_t Evaluator::affordable(double seconds) {
+/// ranks; 0: all do. Nothing if a rank was asked to stop meanwhile.
+std::optional<std::int64_t> Evaluator::affordable(double seconds) {
+  constexpr std::int64_t timed = 4;
   const auto start = Clock::now();
   double each = 0;
   session_->all_reduce("seconds of training", view_scalar(seconds), {.op = ReduceOp::min});
-  cli::collectively(*session_, [&] {
-    each = seconds_of_batch(time_batches(job_->model(), *job_->corpus().held_out, share(4), seconds));
+  stopped_ = !midway_.run(std::min(timed, most_batches()), [&](const Midway::GoesOn& goes_on) {
+    each = seconds_of_batch(time_batches(job_->model(), *job_->corpus().held_out, share(timed), seconds, goes_on));
   });
+  if (stopped_) return std::nullopt;
   double left = seconds - seconds_since(start);
   session_->all_reduce("seconds of a batch", view_scalar(each), {.op = ReduceOp::max});
   session_->all_reduce("seconds of an evaluation", view_scalar(left), {.op = ReduceOp::min});
@@ -95,7 +105,7 @@ std::int64_t Evaluator::affordable(double seconds) {
 }
 
 std::vector<double> time_batches(models::Model& model, const models::Examples& examples,
-                                 const models::EvaluationShare& share, double seconds) {
+                                 const models::EvaluationShare& share, double seconds, const Midway::GoesOn& goes_on) {
   const auto start = Clock::now();
   std::vector<double> times;  // when each batch began, and the last one ended
   const auto begins = [&] {
@@ -103,10 +113,10 @@ std::vector<double> time_batches(models::Model& model, const models::Examples& e
     return times.size() == 1 || times.back() < seconds / 2;
   };
   bool within = true;
-  (void)models::evaluate(model, examples, share, [&](const models::Batch&) { return within = begins(); });
+  (void)models::evaluate(model, examples, share, [&](const models::Batch&) { return within = goes_on() && begins(); });
   if (within) times.push_back(seconds_since(start));
   for (std::size_t i = 0; i + 1 < times.size(); ++i) times[i] = times[i + 1] - times[i];
-  times.pop_back();
+  if (!times.empty()) times.pop_back();
   return times;
 }
 

@@ -15,20 +15,21 @@
 namespace kolo::train {
 
 /// Evaluations of a run on the held-out examples, of which every rank has an even share. One ends early, and gives
-/// nothing, once a rank has got a SIGTERM.
+/// nothing, once a rank was asked to stop.
 class Evaluator {
  public:
-  /// All must outlive this. `listeners` hear of the progress.
-  Evaluator(Session& session, Job& job, std::vector<Listener*> listeners, CheckpointWriter& checkpoints)
-      : session_(&session), job_(&job), listeners_(std::move(listeners)), midway_(session, checkpoints) {}
+  /// All must outlive this. `listeners` hear of the progress, and of what is reported.
+  Evaluator(Session& session, Job& job, std::vector<Listener*> listeners, Midway midway)
+      : session_(&session), job_(&job), listeners_(std::move(listeners)), midway_(std::move(midway)) {}
 
-  /// Of every batch. Nothing if no examples are held out. Collective, as the next two.
+  /// Of every batch. Nothing if no examples are held out. Collective, as the next one.
   std::optional<EvalEvent> evaluate_all();
-  /// Of as many as settle_batches() has settled.
-  std::optional<EvalEvent> evaluate_some();
-  /// Unless it is known, from --eval-batches, a checkpoint or an earlier call, finds out how many batches evaluations
-  /// are of: an evaluation, this call included, takes no longer than `training_seconds`, but is of one batch at least.
-  void settle_batches(double training_seconds);
+  /// Of as many as --eval-batches, a checkpoint or an earlier call says. If none does, finds out how many: an
+  /// evaluation, finding that out included, takes no longer than `training_seconds`, but is of one batch at least.
+  std::optional<EvalEvent> evaluate_some(double training_seconds);
+
+  /// Tells the listeners of an evaluation behind so many steps; of nothing, nothing.
+  void report(std::int64_t steps_done, std::optional<EvalEvent> event);
 
   /// Whether the last evaluation ended early.
   bool stopped() const { return stopped_; }
@@ -37,7 +38,7 @@ class Evaluator {
   std::optional<EvalEvent> evaluate(std::int64_t most);
   models::EvaluationShare share(std::int64_t most) const;
   std::int64_t most_batches() const;
-  std::int64_t affordable(double seconds);
+  std::optional<std::int64_t> affordable(double seconds);
 
   Session* session_;
   Job* job_;
@@ -47,9 +48,9 @@ class Evaluator {
 };
 
 /// The seconds that each batch of an evaluation takes, from the first one on: none begins once half of `seconds` has
-/// passed, but for the first. Errors: as models::evaluate().
+/// passed, but for the first, or once `goes_on` is false. Errors: as models::evaluate().
 std::vector<double> time_batches(models::Model& model, const models::Examples& examples,
-                                 const models::EvaluationShare& share, double seconds);
+                                 const models::EvaluationShare& share, double seconds, const Midway::GoesOn& goes_on);
 
 /// The seconds that a batch takes where the first ones took `took`: of several the first, which reserves memory, does
 /// not count, and of the others the middle one does, since any may be held up by other programs. 0 without any.

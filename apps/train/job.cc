@@ -113,14 +113,16 @@ void Job::read_corpus() {
 void Job::build(Session& session) {
   model_ = models::make_model(options_.model, settings_);
   values_.emplace(session, static_cast<std::size_t>(value_elements(*model_)), settings_.device);
-  gradients_.emplace(session, static_cast<std::size_t>(gradient_elements(*model_)), settings_.device);
-  model_->bind(values_->all(), gradients_->all());
+  const bool trains = !options_.eval_only;
+  if (trains) gradients_.emplace(session, static_cast<std::size_t>(gradient_elements(*model_)), settings_.device);
+  model_->bind(values_->all(), trains ? gradients_->all() : Tensor{});
   parallel_.emplace(session, *model_,
                     ParallelSettings{.shards_from = shards_from(options_, session),
-                                     .wire = options_.wire,
+                                     .wire = trains ? options_.wire : models::Precision::f32,
                                      .reduces_in_passes = static_cast<bool>(settings_.reduce)});
+  if (!trains) return;
   optimizer_ = models::make_optimizer(optimizer_settings(), model_->parameters(), parallel_->shards());
-  if (options_.device != DeviceKind::cpu && !options_.eval_only) plan_memory();
+  if (options_.device != DeviceKind::cpu) plan_memory();
 }
 
 models::OptimizerSettings Job::optimizer_settings() const {
@@ -154,10 +156,22 @@ double Job::flops_each() const {
   return flops == nullptr ? 0 : flops(*model_, settings_, targets_each());
 }
 
+bool Job::evaluation_due(std::int64_t steps_done) const {
+  if (steps_done == last_step_) return true;
+  const auto& every = options_.eval_every;
+  return every ? steps_done % *every == 0 : steps_done > 0 && sampler_->place(steps_done - 1).last_of_epoch;
+}
+
 std::vector<cli::Agreed> Job::agreed() const {
   auto all = agreed_part(options_);
   all.push_back({"--tokenizer", tokenizer_checksum()});
   all.push_back({"--data", fmt::format("checksum {:016x}, {}", corpus_.fingerprint, corpus_.description)});
+  return all;
+}
+
+std::vector<cli::Agreed> Job::measured() const {
+  auto all = measured_part(options_);
+  all.push_back({"--tokenizer", tokenizer_checksum()});
   return all;
 }
 
@@ -192,7 +206,7 @@ std::string Job::description() const {
       "{}data      {}\n{}"
       "training  {}\n"
       "          {} rank{} x batch {}{}{}, {} steps\n{}",
-      options_.model, gradients_->all().elements(), start_, slower, corpus_.description, no_eval,
+      options_.model, gradient_elements(*model_), start_, slower, corpus_.description, no_eval,
       recipe_text(options_, schedule_), ranks_, ranks_ == 1 ? "" : "s", options_.batch, times, each, last_step_,
       memory);
 }

@@ -13,6 +13,7 @@
 #include "apps/parallel_model.h"
 #include "apps/train/data/corpus.h"
 #include "apps/train/options/options.h"
+#include "apps/train/reports/time_left.h"
 #include "models/data/sampler.h"
 #include "models/model/model.h"
 #include "models/model/settings.h"
@@ -41,6 +42,7 @@ class Job {
   /// What encoded the text; null: bytes are tokens, or tokens are numbers that nothing explains.
   const models::Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
   models::Model& model() { return *model_; }
+  /// None where nothing is trained.
   models::Optimizer& optimizer() { return *optimizer_; }
   /// The model's steps over all ranks.
   ParallelModel& parallel() { return *parallel_; }
@@ -61,9 +63,15 @@ class Job {
   /// evaluation says.
   const std::optional<std::int64_t>& eval_batches() const { return eval_batches_; }
   void settle_eval_batches(std::int64_t batches) { eval_batches_ = batches; }
+  /// Whether the training is measured behind so many steps.
+  bool evaluation_due(std::int64_t steps_done) const;
+  /// How long steps take, of the run that this one resumes until there are some.
+  StepTime& step_time() { return step_time_; }
   int ranks() const { return ranks_; }
   /// What must be equal on all ranks: the flags, and the data by a checksum.
   std::vector<cli::Agreed> agreed() const;
+  /// What an evaluation depends on: flags, the tokenizer by a checksum.
+  std::vector<cli::Agreed> measured() const;
   /// What shapes the run, as it is stored with checkpoints: flags, the tokenizer by a checksum, ranks.
   std::vector<cli::Agreed> shape() const;
 
@@ -81,12 +89,13 @@ class Job {
   std::string start_;  // where the first values come from
   int ranks_;
   std::optional<std::int64_t> eval_batches_;
+  StepTime step_time_;
   models::ModelSettings settings_;
   std::optional<models::Tokenizer> tokenizer_;
   Corpus corpus_;
   std::unique_ptr<models::Model> model_;
   std::optional<SharedFloats> values_;
-  std::optional<SharedFloats> gradients_;
+  std::optional<SharedFloats> gradients_;  // like the optimizer: unless nothing is trained
   std::optional<ParallelModel> parallel_;
   std::unique_ptr<models::Optimizer> optimizer_;
   std::optional<models::Sampler> sampler_;

@@ -21,6 +21,7 @@
 #include "apps/cli/terminal.h"
 #include "apps/memory.h"
 #include "apps/train/checkpoints.h"
+#include "apps/train/evaluator.h"
 #include "apps/train/job.h"
 #include "apps/train/midway.h"
 #include "apps/train/options/options.h"
@@ -55,15 +56,37 @@ Config settings_of_environment(std::optional<std::string>& problem) {
   }
 }
 
+/// What a run consists of, on this rank; all must outlive it.
+struct Run {
+  Session& session;
+  Job& job;
+  Outputs* outputs;  // on rank 0
+  CheckpointWriter& checkpoints;
+  Requests& requests;
+
+  std::vector<Listener*> listeners() const {
+    return outputs != nullptr ? outputs->listeners() : std::vector<Listener*>{};
+  }
+  Midway midway() const { return {session, checkpoints, requests}; }
+};
+
+/// Evaluates on all held-out examples, and trains nothing.
+Trainer::End measure(const Run& run, std::int64_t steps_done) {
+  Evaluator evaluator(run.session, run.job, run.listeners(), run.midway());
+  run.job.parallel().broadcast_parameters();
+  evaluator.report(steps_done, evaluator.evaluate_all());
+  return evaluator.stopped() ? Trainer::End::unmeasured : Trainer::End::finished;
+}
+
 /// Trains, or only measures.
-Trainer::End run(Session& session, Job& job, std::int64_t first, Outputs* outputs, CheckpointWriter& checkpoints) {
+Trainer::End train_or_measure(const Run& run, const Resumed& from) {
+  if (run.job.options().eval_only) return measure(run, from.steps_done);
   std::optional<Trainer> trainer;
-  cli::collectively(session, [&] {
-    trainer.emplace(session, job, first, outputs != nullptr ? outputs->listeners() : std::vector<Listener*>{},
-                    checkpoints);
+  cli::collectively(run.session, [&] {
+    trainer.emplace(run.session, run.job, from, run.listeners(), run.checkpoints, run.requests);
   });
   trainer->share_parameters();
-  return job.options().eval_only ? trainer->measure() : trainer->run();
+  return trainer->run();
 }
 
 /// Whether there is something to keep: training is over after its last step, measuring once the loss is known.
@@ -72,17 +95,16 @@ bool is_whole(Trainer::End end, const Options& options) {
 }
 
 /// The same, and writes what comes of it.
-Trainer::End run_and_write(Session& session, Job& job, std::int64_t first, Outputs* outputs,
-                           CheckpointWriter& checkpoints) {
+Trainer::End run_and_write(const Run& run, const Resumed& from) {
   try {
-    const Trainer::End end = run(session, job, first, outputs, checkpoints);
-    checkpoints.complete();  // whatever becomes of the files
-    cli::collectively(session, [&] {
-      if (outputs != nullptr) outputs->finish(job, is_whole(end, job.options()));
+    const Trainer::End end = train_or_measure(run, from);
+    run.checkpoints.complete();  // whatever becomes of the files
+    cli::collectively(run.session, [&] {
+      if (run.outputs != nullptr) run.outputs->finish(run.job, is_whole(end, run.job.options()));
     });
     return end;
   } catch (const UsageError& error) {
-    if (error.is_reported()) checkpoints.complete();  // on all ranks: none that was taken is lost
+    if (error.is_reported()) run.checkpoints.complete();  // on all ranks: none that was taken is lost
     throw;
   }
 }
@@ -94,20 +116,20 @@ std::string text_of(Trainer::End end, const Options& options) {
                                     : "stopped   before the last step, as asked; --resume goes on\n";
 }
 
-/// The samples that are asked for; a line that says so if there are none since a rank has got a SIGTERM. Every rank
+/// The samples that are asked for; a line that says so if there are none since a rank was asked to stop. Every rank
 /// writes the same ones: none waits for another. Collective.
-std::string samples_of(Session& session, Job& job, Outputs* outputs, CheckpointWriter& checkpoints) {
-  const Options& options = job.options();
+std::string samples_of(const Run& run) {
+  const Options& options = run.job.options();
   if (options.sample == 0) return "";
   std::string text;
   const auto write = [&](const Midway::GoesOn& goes_on) {
-    text = sample_text(job, [&](std::int64_t tokens) {
-      if (outputs != nullptr) outputs->on_part({"writing", tokens, options.sample});
+    text = sample_text(run.job, [&](std::int64_t tokens) {
+      if (run.outputs != nullptr) run.outputs->on_part({"writing", tokens, options.sample});
       return goes_on();
     });
   };
-  const bool whole =
-      !any_terminated(session) && Midway(session, checkpoints).run(options.samples * options.sample, write);
+  Midway midway = run.midway();
+  const bool whole = !midway.any_stops() && midway.run(options.samples * options.sample, write);
   return whole ? text : "stopped   before the end of the sample, as asked\n";
 }
 
@@ -120,7 +142,8 @@ Peaks peaks_of_all(Session& session) {
   return {of_all("peak memory", peak_memory()), of_all("peak memory of GPUs", session.stats().device_peak_bytes)};
 }
 
-void train(Session& session, int argc, char** argv, const std::optional<std::string>& problem) {
+void train(Session& session, int argc, char** argv, Requests::Clock::time_point start,
+           const std::optional<std::string>& problem) {
   Options options;
   std::unique_ptr<Job> job;
   std::optional<Outputs> outputs;           // on rank 0
@@ -141,14 +164,16 @@ void train(Session& session, int argc, char** argv, const std::optional<std::str
   });
   cli::check_same(session, job->agreed());
   if (outputs) cli::print(job->description());
-  const std::int64_t first = options.resume.empty() ? 0 : resume(session, *job);
-  CheckpointWriter checkpoints(session, *job, first);
+  const Resumed from = options.resume.empty() ? Resumed{} : resume(session, *job);
+  CheckpointWriter checkpoints(session, *job, from.steps_done);
+  Requests requests(start, options.max_minutes);
   cli::collectively(session, [&] {
-    if (outputs) outputs->begin(*job, first);
+    if (outputs) outputs->begin(*job, from);
   });
-  const Trainer::End end = run_and_write(session, *job, first, outputs ? &*outputs : nullptr, checkpoints);
+  const Run run{session, *job, outputs ? &*outputs : nullptr, checkpoints, requests};
+  const Trainer::End end = run_and_write(run, from);
   checkpoints.finish();
-  const std::string sample = samples_of(session, *job, outputs ? &*outputs : nullptr, checkpoints);
+  const std::string sample = samples_of(run);
   const auto peaks = peaks_of_all(session);
   cli::collectively(session, [&] {  // the files come first
     if (outputs) cli::print(outputs->summary(peaks) + checkpoints.summary() + text_of(end, options) + sample);
@@ -156,11 +181,11 @@ void train(Session& session, int argc, char** argv, const std::optional<std::str
   });
 }
 
-int open_session_and_train(int argc, char** argv) {
+int open_session_and_train(int argc, char** argv, Requests::Clock::time_point start) {
   std::optional<std::string> problem;
   Session session(settings_of_environment(problem));
   try {
-    train(session, argc, argv, problem);
+    train(session, argc, argv, start, problem);
     return 0;
   } catch (const UsageError& error) {
     if (!error.is_reported()) throw;
@@ -190,6 +215,7 @@ int open_session_and_train(int argc, char** argv) {
 int main(int argc, char** argv) {
   using namespace kolo;
   using namespace kolo::train;
+  const auto start = Requests::Clock::now();
   std::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error of write(), as a full disk is
   std::signal(SIGPIPE, SIG_IGN);  // so is a closed pipe
   try {
@@ -207,7 +233,7 @@ int main(int argc, char** argv) {
     }
     take_signals_as_requests();
     reserve_memory();
-    return open_session_and_train(argc, argv);
+    return open_session_and_train(argc, argv, start);
   } catch (const kolo::Error& error) {
     leave_in_turn(error);
   } catch (const std::exception& error) {

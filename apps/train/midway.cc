@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "apps/cli/agreement.h"
-#include "apps/train/requests.h"
 
 namespace kolo::train {
 
@@ -32,7 +31,7 @@ bool Midway::goes_on(bool failed) {
     return false;
   }
   const WrittenParts written = checkpoints_->written();
-  totals_ = {terminated() ? 1. : 0., failed ? 1. : 0., written.on_disk, written.lost};
+  totals_ = {requests_->stops() ? 1. : 0., failed ? 1. : 0., written.on_disk, written.lost};
   ++said_;
   handle_ = session_->all_reduce_async("midway", view(std::span(totals_)));
   return true;
@@ -41,14 +40,14 @@ bool Midway::goes_on(bool failed) {
 /// What all have said: whether to go on.
 bool Midway::hear() {
   handle_.wait();
-  const auto [were_terminated, have_failed, on_disk, lost] = std::exchange(totals_, {});
+  const auto [stop, have_failed, on_disk, lost] = std::exchange(totals_, {});
   checkpoints_->settle({on_disk, lost});
-  return were_terminated == 0 && have_failed == 0;
+  return stop == 0 && have_failed == 0;
 }
 
-bool any_terminated(Session& session) {
-  double ranks = terminated() ? 1 : 0;
-  session.all_reduce("terminated", view_scalar(ranks));
+bool Midway::any_stops() {
+  double ranks = requests_->stops() ? 1 : 0;
+  session_->all_reduce("who stops", view_scalar(ranks));
   return ranks > 0;
 }
 

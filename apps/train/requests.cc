@@ -21,20 +21,15 @@ void take_signals_as_requests() {
   for (const int signal : {SIGUSR1, SIGTERM}) std::signal(signal, note);
 }
 
-bool terminated() {
-  return was_terminated;
-}
-
-Requests::Requests(std::optional<double> max_minutes) {
-  using Clock = std::chrono::steady_clock;
+Requests::Requests(Clock::time_point start, std::optional<double> max_minutes) {
   if (!max_minutes) return;
   constexpr double most = 60. * 24 * 365 * 100;  // the clock's numbers end after 292 years
   const std::chrono::duration<double, std::ratio<60>> minutes(std::min(*max_minutes, most));
-  end_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(minutes);
+  end_ = start + std::chrono::duration_cast<Clock::duration>(minutes);
 }
 
 bool Requests::stops() const {
-  return terminated() || (end_ && std::chrono::steady_clock::now() >= *end_);
+  return was_terminated || (end_ && Clock::now() >= *end_);
 }
 
 bool Requests::take_store() {

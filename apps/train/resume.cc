@@ -84,8 +84,8 @@ Candidate next_candidate(const CheckpointStore& store, const std::string& which,
     found.manifest = to_text(open_checkpoint(*found.checkpoint));
   } catch (const models::OtherFormat& error) {
     throw UsageError(fmt::format("cannot resume from {}: {}", found.checkpoint->folder.string(), error.what()));
-  } catch (const models::ModelError& error) {
-    found.problem = error.what();
+  } catch (const std::exception& error) {
+    found.problem = cli::problem_of(error);
   }
   return found;
 }
@@ -102,7 +102,8 @@ Candidate shared_candidate(Session& session, const CheckpointStore& store, const
                   {"name", any ? found.checkpoint->folder.filename().string() : ""},
                   {"manifest", found.manifest},
                   {"problem", found.problem}};
-  const Json heard = Json::parse(session.broadcast_object("checkpoint to resume from", said.dump()));
+  const Json heard = Json::parse(
+      session.broadcast_object("checkpoint to resume from", said.dump(-1, ' ', false, Json::error_handler_t::replace)));
   const auto step = heard.at("step").get<std::int64_t>();
   if (step < 0) return {};
   return {StoredCheckpoint{step, store.folder() / heard.at("name").get<std::string>()},
@@ -155,6 +156,7 @@ std::optional<Sound> sound_checkpoint(Session& session, const CheckpointStore& s
       problem = problem_of_parts(session, *stored);
       if (problem.empty()) return Sound{std::move(*stored), std::move(found.hold)};
     }
+    found.hold = {};  // nobody needs it any more
     cli::collectively(session, [&] {
       if (session.rank() == 0) pass_over(store, *found.checkpoint, problem, options);
     });
@@ -164,7 +166,7 @@ std::optional<Sound> sound_checkpoint(Session& session, const CheckpointStore& s
 
 }  // namespace
 
-std::int64_t resume(Session& session, Job& job) {
+Resumed resume(Session& session, Job& job) {
   const Options& options = job.options();
   const CheckpointStore store(options.checkpoint);
   const bool first = session.rank() == 0;
@@ -176,7 +178,7 @@ std::int64_t resume(Session& session, Job& job) {
     });
     if (first)
       cli::print(fmt::format("resume    no usable checkpoint in {}: starting at step 0\n", options.checkpoint));
-    return 0;
+    return {};
   }
   StoredParts& stored = sound->parts;
   std::string text;
@@ -185,18 +187,19 @@ std::int64_t resume(Session& session, Job& job) {
   });
   text = session.broadcast_object("state of the checkpoint", text);
   RunState run;
-  cli::collectively(session, [&] { run = restore_state(text, job); });
+  const auto& measured = stored.manifest().held_out;
+  cli::collectively(session, [&] { run = restore_state(text, measured, job); });
   cli::collectively(session, [&] {
-    stored.check_fit(job.model(), job.optimizer());
+    options.eval_only ? stored.check_fit(job.model()) : stored.check_fit(job.model(), job.optimizer());
     if (first) stored.read_values(job.model());  // they are broadcast when the training begins
-    stored.read_state(job.optimizer(), job.parallel().shards());
+    if (!options.eval_only) stored.read_state(job.optimizer(), job.parallel().shards());
   });
   if (first) {
     std::string said = fmt::format("resume    from step {} of {}\n", run.steps_done, options.checkpoint);
     for (const std::string& difference : run.differences) said += fmt::format("          {}\n", difference);
     cli::print(said);
   }
-  return run.steps_done;
+  return {.steps_done = run.steps_done, .lacks_evaluation = !measured && job.evaluation_due(run.steps_done)};
 }
 
 void check_no_checkpoints(const CheckpointStore& store) {

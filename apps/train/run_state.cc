@@ -11,6 +11,7 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
+constexpr const char* data_checksum = "checksum of --data";
 constexpr std::array<std::string_view, 5> same_flags{"--model", "--optimizer", "--seed", "--order", "--augment"};
 
 /// What must not change on resume: what the examples' order and the optimizer's state depend on. The number of ranks
@@ -22,7 +23,7 @@ OrderedJson identity_of(const Job& job) {
   }
   identity["examples per step (ranks x --batch x --accumulate)"] = fmt::format("{}", job.examples_per_step());
   identity["examples to train on"] = fmt::format("{}", job.corpus().train->count());
-  identity["checksum of --data"] = fmt::format("{:016x}", job.corpus().fingerprint);
+  identity[data_checksum] = fmt::format("{:016x}", job.corpus().fingerprint);
   return identity;
 }
 
@@ -35,8 +36,15 @@ OrderedJson settings_of(const Job& job) {
   return settings;
 }
 
-void check_identity(const OrderedJson& before, const Job& job) {
-  const OrderedJson all = identity_of(job);
+/// What an evaluation depends on.
+OrderedJson measured_part(const Job& job) {
+  OrderedJson part = OrderedJson::object();
+  for (const cli::Agreed& row : job.measured()) part[row.name] = row.value;
+  part[data_checksum] = identity_of(job)[data_checksum];
+  return part;
+}
+
+void check_identity(const OrderedJson& before, const OrderedJson& all) {
   for (const auto& [name, now] : all.items()) {
     const std::string was = before.at(name).get<std::string>();
     if (was == now) continue;
@@ -47,9 +55,8 @@ void check_identity(const OrderedJson& before, const Job& job) {
   }
 }
 
-std::vector<std::string> differences_of(const OrderedJson& before, const Job& job) {
+std::vector<std::string> differences_of(const OrderedJson& before, const OrderedJson& all) {
   std::vector<std::string> lines;
-  const OrderedJson all = settings_of(job);
   for (const auto& [name, now] : all.items()) {
     const std::string was = before.value(name, "unknown");
     if (was != now) lines.push_back(fmt::format("{} was {} and is now {}", name, was, now.get<std::string>()));
@@ -57,12 +64,32 @@ std::vector<std::string> differences_of(const OrderedJson& before, const Job& jo
   return lines;
 }
 
+/// For an evaluation the parameters must be those of the model; what else differs is said if it makes a difference.
+RunState restore_for_evaluation(const OrderedJson& state, const Job& job) {
+  OrderedJson before = state.at("run");
+  check_identity(before, {{"--model", job.options().model}});
+  before.update(state.at("settings"));
+  return {state.at("step").get<std::int64_t>(), differences_of(before, measured_part(job))};
+}
+
 /// A checkpoint behind the end of the run is only good for an evaluation.
 void check_ahead(std::int64_t step, const Job& job) {
-  if (job.options().eval_only || step <= job.last_step()) return;
+  if (step <= job.last_step()) return;
   throw UsageError(fmt::format(
       "the checkpoint is of step {}, and this run ends at step {}; give more --steps or --epochs, or --eval-only", step,
       job.last_step()));
+}
+
+/// So that losses compare. The first evaluation is behind the checkpoint of its step, and noted beside it.
+void restore_eval_batches(const OrderedJson& state, const std::optional<models::HeldOut>& measured, Job& job) {
+  if (job.eval_batches()) return;
+  if (state.contains("evaluations")) {
+    const OrderedJson& evaluations = state.at("evaluations");
+    const auto batches = evaluations.at("batches").get<std::int64_t>();
+    if (evaluations.at("ranks").get<int>() == job.ranks()) job.settle_eval_batches(batches);
+  } else if (measured && measured->of.ranks == job.ranks()) {
+    job.settle_eval_batches(measured->of.batches);
+  }
 }
 
 }  // namespace
@@ -75,26 +102,25 @@ std::string state_of(Job& job, std::int64_t steps_done) {
   if (const models::LossScale* const scale = job.loss_scale()) {
     state["loss_scale"] = {{"value", scale->value()}, {"good_steps", scale->good_steps()}};
   }
+  state["seconds_per_step"] = job.step_time().seconds();
   if (job.eval_batches()) state["evaluations"] = {{"batches", *job.eval_batches()}, {"ranks", job.ranks()}};
   return state.dump(1) + "\n";
 }
 
-RunState restore_state(const std::string& text, Job& job) {
+RunState restore_state(const std::string& text, const std::optional<models::HeldOut>& measured, Job& job) {
   try {
     const OrderedJson state = OrderedJson::parse(text);
-    check_identity(state.at("run"), job);
-    RunState run{state.at("step").get<std::int64_t>(), differences_of(state.at("settings"), job)};
+    if (job.options().eval_only) return restore_for_evaluation(state, job);
+    check_identity(state.at("run"), identity_of(job));
+    RunState run{state.at("step").get<std::int64_t>(), differences_of(state.at("settings"), settings_of(job))};
     check_ahead(run.steps_done, job);
     job.optimizer().set_steps_begun(state.at("optimizer_steps").get<std::int64_t>());
     if (job.loss_scale() != nullptr && state.contains("loss_scale")) {
       const OrderedJson& scale = state.at("loss_scale");
       job.loss_scale()->set(scale.at("value").get<float>(), scale.at("good_steps").get<std::int64_t>());
     }
-    if (!job.eval_batches() && state.contains("evaluations")) {
-      const OrderedJson& evaluations = state.at("evaluations");
-      const auto batches = evaluations.at("batches").get<std::int64_t>();
-      if (evaluations.at("ranks").get<int>() == job.ranks()) job.settle_eval_batches(batches);
-    }
+    job.step_time() = StepTime(state.value("seconds_per_step", 0.));
+    restore_eval_batches(state, measured, job);
     return run;
   } catch (const OrderedJson::exception&) {
     throw UsageError("the checkpoint's state.json was not written by kolo-train; give another --checkpoint");

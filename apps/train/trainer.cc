@@ -31,43 +31,35 @@ models::Prefetcher::Make maker(const Job& job) {
 
 }  // namespace
 
-Trainer::Trainer(Session& session, Job& job, std::int64_t first, std::vector<Listener*> listeners,
-                 CheckpointWriter& checkpoints)
+Trainer::Trainer(Session& session, Job& job, const Resumed& from, std::vector<Listener*> listeners,
+                 CheckpointWriter& checkpoints, Requests& requests)
     : session_(&session),
       job_(&job),
-      first_(first),
+      from_(from),
       listeners_(std::move(listeners)),
       checkpoints_(&checkpoints),
-      requests_(job.options().max_minutes),
+      requests_(&requests),
       update_(job.optimizer(), job.model().parameters(), clip_of(job.options()), job.loss_scale(),
               job.parallel().shards(), [&parallel = job.parallel()](std::size_t index) { parallel.updated(index); }),
-      evaluator_(session, job, listeners_, checkpoints),
+      evaluator_(session, job, listeners_, Midway(session, checkpoints, requests)),
       norms_(session, job, listeners_) {}
 
 Trainer::End Trainer::run() {
   measure_peak();  // before a thread makes batches
-  const std::int64_t accumulate = job_->options().accumulate;
-  cli::collectively(*session_,
-                    [&] { batches_.emplace(maker(*job_), first_ * accumulate, job_->last_step() * accumulate); });
-  for (std::int64_t next = first_; next < job_->last_step(); ++next) {
+  const std::int64_t accumulate = job_->options().accumulate, first = from_.steps_done, last = job_->last_step();
+  cli::collectively(*session_, [&] { batches_.emplace(maker(*job_), first * accumulate, last * accumulate); });
+  if (from_.lacks_evaluation && first < last && !evaluate(first)) return stop(first);
+  for (std::int64_t next = first; next < last; ++next) {
     if (const auto end = step(next)) return *end;
   }
-  settle();
-  if (evaluated_at_ != job_->last_step()) evaluate(job_->last_step());
-  return evaluator_.stopped() ? End::unmeasured : End::finished;
-}
-
-Trainer::End Trainer::measure() {
-  settle();
-  evaluate_all(first_);
-  return evaluator_.stopped() ? End::unmeasured : End::finished;
+  return evaluated_at_ == last || evaluate(last) ? End::finished : stop(last);
 }
 
 /// What products the ranks can do, all at the same time: for a model whose FLOPs are known, and runs of some length.
 void Trainer::measure_peak() {
   constexpr std::int64_t least_steps = 20;
   constexpr double seconds = 0.1;
-  if (job_->flops_each() == 0 || job_->last_step() - first_ < least_steps) return;
+  if (job_->flops_each() == 0 || job_->last_step() - from_.steps_done < least_steps) return;
   session_->barrier();
   cli::collectively(*session_, [&] {
     peak_flops_ = models::peak_flops(job_->model().compute(), models::dtype_of(job_->settings().precision), seconds);
@@ -87,8 +79,8 @@ std::optional<Trainer::End> Trainer::step(std::int64_t step) {
                        .micro_batches = job_->options().accumulate,
                        .loss_scale = loss_scale,
                        .targets = targets,
-                       .stops = requests_.stops(),
-                       .stores = requests_.take_store(),
+                       .stops = requests_->stops(),
+                       .stores = requests_->take_store(),
                        .written = checkpoints_->written()},
                       listener_gives_up());
   update_.begin(job_->schedule().at(step), parallel.gradient_scale());
@@ -108,20 +100,25 @@ std::optional<Trainer::End> Trainer::step(std::int64_t step) {
   late_norm_ = updated.late;
   unreported_->seconds = seconds_since(start);
   unreported_->wait_seconds = parallel.wait_seconds() - waited;
-  step_time_.add(unreported_->seconds);
+  job_->step_time().add(unreported_->seconds);
   unreported_->loss_scale = job_->loss_scale() == nullptr ? 0 : loss_scale;
   unreported_->skipped = updated.skipped;
   if (!late_norm_) sum_norm(updated.norm);
   norms_.on_step(step, update_);
   if (!late_loss_) check_diverged(*unreported_);
   if (updated.skipped) report_last_step();
-  const bool measures = evaluation_due(step + 1);
-  if (measures) prepare_evaluation(step + 1);
-  if (checkpoints_->due(step + 1, result.stops || result.stores)) store(step + 1);
-  if (measures) evaluate(step + 1);
-  if (!result.stops || step + 1 == job_->last_step()) return std::nullopt;
+  if (checkpoints_->due(step + 1, result.stores)) store(step + 1);
+  if (result.stops) return stop(step + 1);
+  if (job_->evaluation_due(step + 1) && !evaluate(step + 1)) return stop(step + 1);
+  return std::nullopt;
+}
+
+/// Behind so many steps, as was asked: they are stored.
+Trainer::End Trainer::stop(std::int64_t steps_done) {
+  if (checkpoints_->due(steps_done, true)) store(steps_done);
   settle();
-  return End::stopped;
+  if (steps_done < job_->last_step()) return End::stopped;
+  return job_->corpus().held_out->count() > 0 ? End::unmeasured : End::finished;
 }
 
 /// All but the norm, and what it cost.
@@ -219,48 +216,23 @@ void Trainer::check_diverged(const StepEvent& event) {
   });
 }
 
-/// So that a checkpoint that is stored before an evaluation says of how many batches they are.
-void Trainer::prepare_evaluation(std::int64_t steps_done) {
+/// The last evaluation is of all. Where those before it were of some, the same ones say whether it is the best. False:
+/// a rank was asked to stop before the end.
+bool Trainer::evaluate(std::int64_t steps_done) {
   settle();
-  if (steps_done != job_->last_step()) evaluator_.settle_batches(seconds_between_evaluations());
-}
-
-/// The last evaluation is of all. Where those before it were of some, the same ones say whether it is the best.
-void Trainer::evaluate(std::int64_t steps_done) {
-  const bool last = steps_done == job_->last_step();
-  if (last && !job_->eval_batches()) return evaluate_all(steps_done);
-  const auto of_some = evaluator_.evaluate_some();
-  const bool of_all = !of_some || of_some->batches == of_some->all_batches;
-  measured(steps_done, of_some);
-  report(steps_done, last && !of_all ? evaluator_.evaluate_all() : of_some);
-}
-
-void Trainer::evaluate_all(std::int64_t steps_done) {
-  const auto event = evaluator_.evaluate_all();
-  measured(steps_done, event);
-  report(steps_done, event);
-}
-
-void Trainer::measured(std::int64_t steps_done, const std::optional<EvalEvent>& event) {
-  if (event && checkpoints_->measured(steps_done, event->loss)) store(steps_done);
-}
-
-void Trainer::report(std::int64_t steps_done, std::optional<EvalEvent> event) {
   evaluated_at_ = steps_done;
-  if (!event) return;
-  event->step = std::max<std::int64_t>(steps_done - 1, 0);
-  for (Listener* listener : listeners_) listener->on_eval(*event);
+  const bool last = steps_done == job_->last_step();
+  const auto compared = last && !job_->eval_batches() ? evaluator_.evaluate_all()
+                                                      : evaluator_.evaluate_some(seconds_between_evaluations());
+  const auto event = last && compared && !compared->of.is_all() ? evaluator_.evaluate_all() : compared;
+  evaluator_.report(steps_done, event);  // a run that is killed behind this has it twice, not never
+  if (compared && checkpoints_->measured(steps_done, {compared->loss, compared->of})) store(steps_done);
+  return !evaluator_.stopped();
 }
 
 double Trainer::seconds_between_evaluations() const {
-  return step_time_.seconds() *
+  return job_->step_time().seconds() *
          static_cast<double>(job_->options().eval_every.value_or(job_->sampler().steps_per_epoch()));
-}
-
-bool Trainer::evaluation_due(std::int64_t steps_done) const {
-  if (steps_done == job_->last_step()) return true;
-  const auto& every = job_->options().eval_every;
-  return every ? steps_done % *every == 0 : job_->sampler().place(steps_done - 1).last_of_epoch;
 }
 
 void Trainer::store(std::int64_t steps_done) {

@@ -11,7 +11,6 @@
 #include "apps/train/job.h"
 #include "apps/train/parameter_norms.h"
 #include "apps/train/reports/events.h"
-#include "apps/train/reports/time_left.h"
 #include "apps/train/requests.h"
 #include "models/data/prefetcher.h"
 #include "models/optim/update.h"
@@ -21,19 +20,20 @@ namespace kolo::train {
 /// The training loop of one rank.
 class Trainer {
  public:
-  /// job          with the same settings on every rank; it, the session and the checkpoints must outlive this
-  /// first        steps done by the run that this one resumes
+  /// job          with the same settings on every rank; it, the session and the two others must outlive this
+  /// from         what this run resumes
   /// listeners    of steps and evaluations; must outlive this. Ranks other than 0 pass none.
   /// checkpoints  where they go
+  /// requests     of this process
   /// Errors: models::ModelError if there is not enough memory.
-  Trainer(Session& session, Job& job, std::int64_t first, std::vector<Listener*> listeners,
-          CheckpointWriter& checkpoints);
+  Trainer(Session& session, Job& job, const Resumed& from, std::vector<Listener*> listeners,
+          CheckpointWriter& checkpoints, Requests& requests);
 
   /// Broadcasts the parameters of rank 0; must be called first. Collective.
   void share_parameters() { job_->parallel().broadcast_parameters(); }
 
-  /// finished: all steps are done, and measured. unmeasured: a SIGTERM came before they were measured. stopped: a rank
-  /// was asked to, see Requests. given_up: by a listener.
+  /// finished: all steps are done, and measured. unmeasured: a rank was asked to stop, see Requests, before they were
+  /// measured. stopped: before the last step. given_up: by a listener.
   enum class End : unsigned char { finished, unmeasured, stopped, given_up };
 
   /// Trains until the end. Collective.
@@ -41,17 +41,11 @@ class Trainer {
   /// finite, or a rank has a problem.
   End run();
 
-  /// Evaluates on all held-out examples, and trains nothing: finished or unmeasured. Collective.
-  End measure();
-
  private:
   std::optional<End> step(std::int64_t step);
   StepEvent event_of(std::int64_t step, const StepResult& result) const;
-  void prepare_evaluation(std::int64_t steps_done);
-  void evaluate(std::int64_t steps_done);
-  void evaluate_all(std::int64_t steps_done);
-  void measured(std::int64_t steps_done, const std::optional<EvalEvent>& event);
-  void report(std::int64_t steps_done, std::optional<EvalEvent> event);
+  bool evaluate(std::int64_t steps_done);
+  End stop(std::int64_t steps_done);
   double seconds_between_evaluations() const;
   void measure_peak();
   void sum_norm(const models::GradientNorm& norm);
@@ -62,22 +56,20 @@ class Trainer {
   void stop_with(const StepResult& result);
   void check_diverged(const StepEvent& event);
   void check_gradients(const StepEvent& event);
-  bool evaluation_due(std::int64_t steps_done) const;
   void store(std::int64_t steps_done);
   double sum(double value);
   bool listener_gives_up() const;
 
   Session* session_;
   Job* job_;
-  std::int64_t first_;
+  Resumed from_;
   std::vector<Listener*> listeners_;
   CheckpointWriter* checkpoints_;
-  Requests requests_;
+  Requests* requests_;
   models::Update update_;
   Evaluator evaluator_;
   ParameterNorms norms_;
-  double peak_flops_ = 0;  // of all ranks; 0: not measured
-  StepTime step_time_;
+  double peak_flops_ = 0;    // of all ranks; 0: not measured
   double data_seconds_ = 0;  // of the step under way, waiting for batches
   std::optional<models::Prefetcher> batches_;
   std::int64_t evaluated_at_ = -1;       // steps done then

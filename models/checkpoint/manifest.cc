@@ -54,6 +54,21 @@ void check_cuts(const CutTensor& tensor, std::size_t parts) {
   if (!fit) no_manifest(fmt::format("{} is not cut into {} parts", in_quotes(tensor.name), parts));
 }
 
+/// Older manifests do not say what the loss is of: it is like no other's but theirs.
+HeldOut held_out_in(const OrderedJson& json) {
+  HeldOut found{json.at("held_out_loss").get<double>(), {.batches = -1}};
+  if (!json.contains("held_out_of")) return found;
+  const OrderedJson& of = json.at("held_out_of");
+  const auto number = [&](const char* key) { return of.at(key).get<std::int64_t>(); };
+  found.of = of == "all" ? EvaluatedOn{} : EvaluatedOn{number("batches"), number("ranks"), number("examples")};
+  return found;
+}
+
+OrderedJson json_of(const EvaluatedOn& of) {
+  if (of.is_all()) return "all";
+  return {{"batches", of.batches}, {"ranks", of.ranks}, {"examples", of.examples}};
+}
+
 Manifest manifest_in(const OrderedJson& json) {
   const auto said = json.at("format").get<std::string>();
   if (said != this_format && said.starts_with(any_format)) {
@@ -62,7 +77,7 @@ Manifest manifest_in(const OrderedJson& json) {
   }
   if (said != this_format) no_manifest("it is of no known format");
   Manifest manifest{.step = json.at("step").get<std::int64_t>()};
-  if (json.contains("held_out_loss")) manifest.held_out_loss = json.at("held_out_loss").get<double>();
+  if (json.contains("held_out_loss")) manifest.held_out = held_out_in(json);
   const OrderedJson& files = json.at("files");
   manifest.state = seal_in(files.at(state_file));
   const std::size_t parts = files.size() - 1;
@@ -91,7 +106,8 @@ std::vector<std::uint64_t> even_cuts(std::uint64_t elements, std::size_t parts) 
 
 std::string to_text(const Manifest& manifest) {
   OrderedJson json{{"format", this_format}, {"step", manifest.step}};
-  if (manifest.held_out_loss) json["held_out_loss"] = *manifest.held_out_loss;
+  if (manifest.held_out) json["held_out_loss"] = manifest.held_out->loss;
+  if (manifest.held_out && manifest.held_out->of.batches >= 0) json["held_out_of"] = json_of(manifest.held_out->of);
   json["files"][state_file] = json_of(manifest.state);
   for (std::size_t part = 0; part < manifest.parts.size(); ++part)
     json["files"][file_of({part, manifest.parts.size()})] = json_of(manifest.parts[part]);

@@ -39,12 +39,26 @@ struct CutTensor {
 /// Where `elements` elements are cut into `parts` parts: as kolo::rows_of_rank() deals rows to ranks.
 std::vector<std::uint64_t> even_cuts(std::uint64_t elements, std::size_t parts);
 
+/// What an evaluation is of: so many batches of each of so many ranks; by default, of all held-out examples.
+struct EvaluatedOn {
+  std::int64_t batches = 0, ranks = 0, examples = 0;  ///< examples of a batch
+
+  bool is_all() const { return *this == EvaluatedOn{}; }
+  bool operator==(const EvaluatedOn&) const = default;
+};
+
+/// The loss of an evaluation. Only losses of the same examples can be compared.
+struct HeldOut {
+  double loss = 0;
+  EvaluatedOn of;
+};
+
 /// What a checkpoint consists of.
 struct Manifest {
-  std::int64_t step = 0;                ///< steps done
-  std::optional<double> held_out_loss;  ///< of an evaluation at this step
-  Seal state;                           ///< of state.json
-  std::vector<Seal> parts;              ///< of each part's file
+  std::int64_t step = 0;            ///< steps done
+  std::optional<HeldOut> held_out;  ///< of an evaluation at this step
+  Seal state;                       ///< of state.json
+  std::vector<Seal> parts;          ///< of each part's file
   std::vector<CutTensor> tensors;
 };
 

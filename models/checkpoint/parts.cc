@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <new>
 #include <utility>
 
 #include "models/checkpoint/checkpoint.h"
@@ -105,18 +106,24 @@ std::optional<std::string> StoredParts::problem_of(std::size_t part) {
     }
     if (found == stored.tensors().size()) return std::nullopt;
     return fmt::format("{} has tensors that {} lacks", path_of(part).filename().string(), manifest_file);
-  } catch (const ModelError& error) {
+  } catch (const std::bad_alloc&) {
+    return fmt::format("{} takes more memory than there is", path_of(part).filename().string());
+  } catch (const std::exception& error) {
     return error.what();
   }
 }
 
-void StoredParts::check_fit(const Model& model, Optimizer& optimizer) const {
+void StoredParts::check_fit(const Model& model) const {
   const std::string_view value = "value.";
   std::vector<StoredTensor> values;
   for (const CutTensor& tensor : manifest_.tensors) {
     if (tensor.name.starts_with(value)) values.push_back({tensor.name.substr(value.size()), "F32", tensor.shape});
   }
   check_tensors(values, folder_, model.parameters());
+}
+
+void StoredParts::check_fit(const Model& model, Optimizer& optimizer) const {
+  check_fit(model);
   for (const OptimizerTensor& tensor : optimizer.state()) {
     const Shape& shape = model.parameters()[tensor.parameter].shape;
     const CutTensor* const stored = find(tensor.name);

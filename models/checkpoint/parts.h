@@ -52,10 +52,13 @@ class StoredParts {
   std::filesystem::path path_of(std::size_t part) const;
 
   /// What makes a part useless: a wrong size or CRC-32C, tensors that are not those of the manifest, numbers that are
-  /// infinite or NaN. Nothing if all is well. Reads all of it.
+  /// infinite or NaN, whatever else is an error. Nothing if all is well. Reads all of it.
   std::optional<std::string> problem_of(std::size_t part);
 
-  /// Makes sure that these are the tensors of the model and the optimizer. Errors: ModelError that says what is not.
+  /// Makes sure that these are the tensors of the model, whatever the optimizer's. Errors: ModelError that says what is
+  /// not.
+  void check_fit(const Model& model) const;
+  /// The same of the model and the optimizer.
   void check_fit(const Model& model, Optimizer& optimizer) const;
 
   /// Reads all values of a bound model. Errors: ModelError if a file cannot be read; for a checkpoint that does not

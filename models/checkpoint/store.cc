@@ -22,6 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view prefix = "step-";
+constexpr std::chrono::seconds patience{8};  // for others that lock what is needed
 constexpr std::string_view unfinished_prefix = ".writing-", leaving = ".removing-";
 
 std::string name_of(std::int64_t step) {
@@ -55,10 +56,10 @@ void make_folder(const fs::path& folder) {
 }
 
 /// Nothing if the manifest says none, or is unreadable.
-std::optional<double> held_out_loss_of(const StoredCheckpoint& checkpoint) {
+std::optional<HeldOut> held_out_of(const StoredCheckpoint& checkpoint) {
   try {
-    return parse_manifest(text_of(checkpoint.folder / manifest_file)).held_out_loss;
-  } catch (const ModelError&) {
+    return parse_manifest(text_of(checkpoint.folder / manifest_file)).held_out;
+  } catch (const std::exception&) {
     return std::nullopt;
   }
 }
@@ -67,17 +68,6 @@ void rename_folder(const fs::path& from, const fs::path& to) {
   std::error_code error;
   fs::rename(from, to, error);
   if (error) refuse_to_write(to, error.message());
-}
-
-/// What is half removed has another name: it is no checkpoint any more. One that is held is left for the next time.
-void remove_checkpoint(const fs::path& folder) {
-  const FileDescriptor state(::open((folder / state_file).c_str(), O_RDWR | O_CLOEXEC));
-  if (state && ::flock(state.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return;
-  const fs::path leaving_name = folder.parent_path() / (std::string(leaving) + folder.filename().string());
-  std::error_code error;
-  fs::remove_all(leaving_name, error);
-  fs::rename(folder, leaving_name, error);
-  if (!error) fs::remove_all(leaving_name, error);
 }
 
 /// Whether the lock was acquired in time.
@@ -91,6 +81,24 @@ bool lock_within(int fd, std::chrono::seconds timeout) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   return true;
+}
+
+/// The lock that keeps others from reading a checkpoint; nothing if they still do after that time.
+std::optional<FileDescriptor> lock_checkpoint(const fs::path& folder, std::chrono::seconds timeout) {
+  FileDescriptor state(::open((folder / state_file).c_str(), O_RDWR | O_CLOEXEC));
+  if (state && !lock_within(state.get(), timeout)) return std::nullopt;
+  return state;
+}
+
+/// What is half removed has another name: it is no checkpoint any more. One that is held is left for the next time.
+void remove_checkpoint(const fs::path& folder) {
+  const auto lock = lock_checkpoint(folder, std::chrono::seconds(0));
+  if (!lock) return;
+  const fs::path leaving_name = folder.parent_path() / (std::string(leaving) + folder.filename().string());
+  std::error_code error;
+  fs::remove_all(leaving_name, error);
+  fs::rename(folder, leaving_name, error);
+  if (!error) fs::remove_all(leaving_name, error);
 }
 
 [[noreturn]] void refuse_folder(const std::filesystem::path& folder, const std::error_code& error) {
@@ -121,10 +129,12 @@ std::optional<BestCheckpoint> CheckpointStore::best() const {
     all = true;
     best.reset();
     for (const StoredCheckpoint& checkpoint : list()) {
-      const auto loss = held_out_loss_of(checkpoint);
-      if (loss && (!best || *loss <= best->held_out_loss)) best = {checkpoint, *loss};
+      const auto held_out = held_out_of(checkpoint);
+      const bool is_best = held_out && (!best || (held_out->of == best->held_out.of &&  // as of the newest
+                                                  held_out->loss <= best->held_out.loss));
+      if (is_best) best = {checkpoint, *held_out};
       std::error_code ignored;
-      all = all && (loss || fs::exists(checkpoint.folder, ignored));
+      all = all && (held_out || fs::exists(checkpoint.folder, ignored));
     }
   }
   return best;
@@ -161,12 +171,16 @@ void CheckpointStore::commit(const Manifest& manifest) const {
   remove_old();
 }
 
-void CheckpointStore::note_held_out_loss(std::int64_t step, double held_out_loss) const {
-  const fs::path path = folder_ / name_of(step) / manifest_file;
+bool CheckpointStore::has(std::int64_t step) const {
   std::error_code ignored;
-  if (!fs::exists(path, ignored)) return;
+  return fs::exists(folder_ / name_of(step) / manifest_file, ignored);
+}
+
+void CheckpointStore::note_held_out(std::int64_t step, const HeldOut& held_out) const {
+  if (!has(step)) return;
+  const fs::path path = folder_ / name_of(step) / manifest_file;
   Manifest manifest = parse_manifest(text_of(path));
-  manifest.held_out_loss = held_out_loss;
+  manifest.held_out = held_out;
   write_atomic_file(path, to_text(manifest));
   remove_old();
 }
@@ -194,6 +208,11 @@ void CheckpointStore::remove_leftovers() const {
 }
 
 std::string CheckpointStore::set_aside(const StoredCheckpoint& checkpoint, std::string_view word) const {
+  const auto lock = lock_checkpoint(checkpoint.folder, patience);
+  if (!lock) {
+    throw ModelError(fmt::format("{} is being read by another program; wait until that has ended, and start again",
+                                 checkpoint.folder.string()));
+  }
   const std::string first = fmt::format("{}-{}", word, checkpoint.folder.filename().string());
   std::string name = first;
   std::error_code ignored;
@@ -226,13 +245,12 @@ CheckpointHold::CheckpointHold(const StoredCheckpoint& checkpoint)
 }
 
 FolderLock::FolderLock(const std::filesystem::path& folder) {
-  constexpr std::chrono::seconds timeout{8};
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) refuse_folder(folder, error);
   file_.reset(::open((folder / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   if (!file_) refuse_to_write(folder / ".lock", std::generic_category().message(errno));
-  if (lock_within(file_.get(), timeout)) return;
+  if (lock_within(file_.get(), patience)) return;
   throw ModelError(
       fmt::format("{} is in use by another run; wait until that has ended, or name another folder", folder.string()));
 }

@@ -23,7 +23,7 @@ struct StoredCheckpoint {
 /// The checkpoint of the lowest held-out loss.
 struct BestCheckpoint {
   StoredCheckpoint checkpoint;
-  double held_out_loss = 0;
+  HeldOut held_out;
 };
 
 /// Checkpoints in a folder: each a folder "step-000000120" with one file for each part, state.json (what the program
@@ -45,8 +45,8 @@ class CheckpointStore {
   /// folder.
   std::vector<StoredCheckpoint> list() const;
 
-  /// The one whose manifest says the lowest held-out loss, the earliest of several; nothing if none says one. Errors:
-  /// as list().
+  /// The one whose manifest says the lowest held-out loss, the earliest of several, among those whose loss is of the
+  /// same examples as that of the newest which says one; nothing if none does. Errors: as list().
   std::optional<BestCheckpoint> best() const;
 
   /// Writes one part of the unfinished checkpoint of a step, and syncs it. Errors: ModelError; then the checkpoint must
@@ -61,9 +61,12 @@ class CheckpointStore {
   /// ModelError with the reason, such as a part that is not there; then the checkpoint is dropped.
   void commit(const Manifest& manifest) const;
 
+  /// Whether there is a complete checkpoint of that step.
+  bool has(std::int64_t step) const;
+
   /// Writes the held-out loss of a complete checkpoint into its manifest; has no effect if there is none of that step.
   /// May make it the best, and then removes old ones as commit() does. Errors: ModelError; then it is as it was.
-  void note_held_out_loss(std::int64_t step, double held_out_loss) const;
+  void note_held_out(std::int64_t step, const HeldOut& held_out) const;
 
   /// Removes the unfinished checkpoint of a step.
   void drop(std::int64_t step) const;
@@ -72,7 +75,8 @@ class CheckpointStore {
   void remove_leftovers() const;
 
   /// Takes a checkpoint out of the list, without deleting it: "unusable-step-000000120" with the word "unusable", or
-  /// "unusable-step-000000120-2" if there is one of that name, and so on. Returns that name. Errors: ModelError.
+  /// "unusable-step-000000120-2" if there is one of that name, and so on. Returns that name. Waits some seconds for
+  /// those that hold it (CheckpointHold). Errors: ModelError, also if they stay.
   std::string set_aside(const StoredCheckpoint& checkpoint, std::string_view word) const;
 
   /// Where the parts of a step go that is not complete.
@@ -91,7 +95,7 @@ class CheckpointStore {
 /// OtherFormat.
 Manifest open_checkpoint(const StoredCheckpoint& checkpoint);
 
-/// Keeps a checkpoint from being removed by the run that writes newer ones, as long as this lives: a shared advisory
+/// Keeps a checkpoint where it is, beside the run that writes newer ones, as long as this lives: a shared advisory
 /// lock, which needs no right to write. It may have been removed before: then its folder is not there any more.
 class CheckpointHold {
  public:

@@ -88,8 +88,8 @@ void TokenStream::copy(std::int64_t first, std::int64_t vocabulary, std::span<st
     if (good < count) {
       const auto place = static_cast<std::int64_t>(good);
       throw ModelError(
-          fmt::format("token {} of {} is {}, and the vocabulary ends at {}; give a larger --vocab, or --tokens as they "
-                      "are in the file",
+          fmt::format("token {} of {} is {}, and the vocabulary ends at {}; give the model a larger vocabulary, or "
+                      "--tokens as they are in the file",
                       at + place, file->file.path().string(), value_of(type_, bytes.data() + place * width_of(type_)),
                       vocabulary - 1));
     }

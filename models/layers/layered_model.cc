@@ -118,8 +118,8 @@ void LayeredModel::check(const Batch& batch, bool with_targets) const {
   }
   check_sequences(batch, input_.positions, with_targets);
   const std::string of_vocabulary = fmt::format("'s vocabulary has {}", classes);
-  check_range(batch.tokens, 0, classes, "token", of_vocabulary, "the data and --vocab");
-  if (with_targets) check_range(batch.targets, -1, classes, "target", of_vocabulary, "the data and --vocab");
+  check_range(batch.tokens, 0, classes, "token", of_vocabulary, "the data and the vocabulary");
+  if (with_targets) check_range(batch.targets, -1, classes, "target", of_vocabulary, "the data and the vocabulary");
 }
 
 Context LayeredModel::context() {

@@ -66,18 +66,26 @@ struct ShapedSize {
 
 }  // namespace
 
+std::optional<fs::path> model_folder(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) return path;
+  fs::path folder = path.parent_path();
+  return fs::exists(folder / config_key, ignored) ? std::optional(std::move(folder)) : std::nullopt;
+}
+
 struct Pretrained::Contents {
   explicit Contents(fs::path given) : path(std::move(given)) {
     std::error_code ignored;
     const bool folder = fs::is_directory(path, ignored);
     const fs::path index = path / "model.safetensors.index.json";
-    const fs::path config_file = (folder ? path : path.parent_path()) / "config.json";
     if (folder && fs::exists(index, ignored)) {
       files = open_listed(index);
     } else {
       files.emplace_back(folder ? path / "model.safetensors" : path);
     }
-    if (fs::exists(config_file, ignored) && (folder || has(embedding_name))) config = config_file;
+    if (const auto others = model_folder(path); others && (folder || has(embedding_name)))
+      config = *others / config_key;
+    if (config && !fs::exists(*config, ignored)) config.reset();
     const auto& metadata = files.front().metadata();
     if (const auto found = metadata.find(config_key); found != metadata.end()) held_config = found->second;
   }
@@ -203,6 +211,17 @@ std::string Pretrained::model() const {
   if (contents_->has("layers.0.weight")) return "mlp";
   refuse_file(contents_->path, "its tensors fit no known model: mlp, cnn or llama",
               "give a checkpoint of one of these");
+}
+
+std::string Pretrained::said_model() const {
+  constexpr std::string_view ours = "kolo_";
+  std::string text = contents_->held_config.value_or("");
+  if (text.empty() && contents_->config) text = read_text_file(*contents_->config);
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  const auto type = json.is_object() ? json.find("model_type") : json.end();
+  if (type == json.end() || !type->is_string()) return "";
+  const auto said = type->get<std::string>();
+  return said.starts_with(ours) ? said.substr(ours.size()) : "";
 }
 
 std::int64_t Pretrained::extent(std::string_view tensor, std::size_t dimension) const {

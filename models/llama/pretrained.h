@@ -13,6 +13,10 @@
 
 namespace kolo::models {
 
+/// The folder that the other files of the model at `path` are in: `path` itself, or, of a file, the folder that it is
+/// in if a config.json is beside it. Nothing: there is none.
+std::optional<std::filesystem::path> model_folder(const std::filesystem::path& path);
+
 /// Pretrained parameters of a public checkpoint: a folder with config.json and model.safetensors, or the files that
 /// model.safetensors.index.json lists; or one .safetensors file, with its sizes in its metadata, or the config.json
 /// beside it if there is one. Values may be f32, bf16, f16 or f64. Of a Llama, the frequencies of rotary positions that
@@ -30,6 +34,9 @@ class Pretrained {
 
   /// "mlp", "cnn" or "llama", by the names of its tensors. Errors: ModelError if they are none of these.
   std::string model() const;
+
+  /// The kind of model that its config says kolo has written, which may be one of somebody's own; empty: it says none.
+  std::string said_model() const;
 
   /// An extent of one of its tensors; 0 if there is none of that name, or it has fewer dimensions.
   std::int64_t extent(std::string_view tensor, std::size_t dimension) const;

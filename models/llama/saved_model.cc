@@ -13,6 +13,7 @@
 #include "models/llama/config.h"
 #include "models/llama/json_file.h"
 #include "models/llama/pretrained.h"
+#include "models/llama/token_ids.h"
 #include "models/util/atomic_file.h"
 #include "models/util/atomic_folder.h"
 #include "models/util/error.h"
@@ -95,20 +96,28 @@ void check_savable(const fs::path& path) {
   const AtomicFolder probe = begin_folder(folder);
 }
 
-std::map<std::string, std::string> companions_of(const fs::path& folder) {
+std::map<std::string, std::string> companions_of(const fs::path& path) {
   std::map<std::string, std::string> texts;
-  if (std::error_code ignored; !fs::is_directory(folder, ignored)) return texts;
-  read_files(folder, model_names, texts);
-  read_files(folder, tokenizer_names, texts);
+  const auto folder = model_folder(path);
+  if (!folder) return texts;
+  read_files(*folder, model_names, texts);
+  read_files(*folder, tokenizer_names, texts);
   return texts;
 }
 
 void replace_tokenizer(std::map<std::string, std::string>& companions, const fs::path& file) {
+  const std::string text = file.empty() ? "" : read_text_file(file);
+  const auto before = companions.find(tokenizer_name);
+  const bool is_same = before != companions.end() && before->second == text;
   for (const char* const name : tokenizer_names) companions.erase(name);
-  if (file.empty()) return;
   if (file.filename() == tokenizer_name) read_files(file.parent_path(), tokenizer_names, companions);
-  companions[tokenizer_name] = read_text_file(file);
-  companions.try_emplace(tokenizer_config_name, "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"\n}\n");
+  if (!file.empty()) {
+    companions[tokenizer_name] = text;
+    companions.try_emplace(tokenizer_config_name, "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"\n}\n");
+  }
+  if (is_same) return;
+  companions.try_emplace(config_name, "{}");
+  put_token_ids(companions);
 }
 
 void SavedModel::write(const fs::path& path, Model& values) const {

@@ -39,13 +39,13 @@ bool is_saved_as_file(const std::filesystem::path& path);
 void check_savable(const std::filesystem::path& path);
 
 /// The files of a public checkpoint's folder that belong to a model whatever its parameters are: its config.json, its
-/// tokenizer, how to generate text. Nothing of a path that is no folder. Errors: ModelError for one that cannot be
-/// read.
-std::map<std::string, std::string> companions_of(const std::filesystem::path& folder);
+/// tokenizer, how to generate text. `path` may be that of a file in it, see model_folder(). Errors: ModelError for one
+/// that cannot be read.
+std::map<std::string, std::string> companions_of(const std::filesystem::path& path);
 
 /// Puts another tokenizer in place of that among `companions`: the tokenizer.json at `file`, and if that is its name,
-/// what lies beside it and belongs to it (its config, special tokens, template of chats). Empty: none. Errors:
-/// ModelError for a file that cannot be read.
+/// what lies beside it and belongs to it (its config, special tokens, template of chats). Empty: none. Unless it is the
+/// same, the ids in configs become its own (put_token_ids). Errors: ModelError for a file that cannot be read.
 void replace_tokenizer(std::map<std::string, std::string>& companions, const std::filesystem::path& file);
 
 }  // namespace kolo::models

@@ -49,19 +49,20 @@ std::int64_t gradient_elements(const Model& model) {
 
 void bind_parameters(std::span<Parameter> parameters, Device device, const Tensor& values, const Tensor& gradients) {
   const Elements needed = elements_of(parameters);
-  if (values.elements() != needed.values || gradients.elements() != needed.gradients) {
+  const bool trains = gradients.data != nullptr;
+  if (values.elements() != needed.values || (trains && gradients.elements() != needed.gradients)) {
     throw ModelError(
         fmt::format("storage of {} values and {} gradients was handed to a model of {} values and {} gradients",
                     values.elements(), gradients.elements(), needed.values, needed.gradients));
   }
-  for (const Tensor& storage : {values, gradients}) {
+  for (const Tensor& storage : {values, trains ? gradients : values}) {
     if (storage.device == device && storage.dtype == DType::f32) continue;
     throw ModelError("storage was handed to a model that is not f32, or on another device than the model");
   }
   Rest of_values(values), of_gradients(gradients);
   for (Parameter& parameter : parameters) {
     parameter.value = of_values.take(parameter.shape);
-    if (parameter.trained) parameter.gradient = of_gradients.take(parameter.shape);
+    if (parameter.trained && trains) parameter.gradient = of_gradients.take(parameter.shape);
   }
 }
 

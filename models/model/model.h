@@ -78,7 +78,8 @@ class Model {
 
   /// Sets the storage, f32 on the model's device: `values` has value_elements(), and `gradients` gradient_elements(),
   /// one parameter behind the other. Must be called once before any pass; the contents of `values` are the model's
-  /// weights from then on. Storage that begins at a multiple of 64 bytes is faster (models/compute/buffer.h).
+  /// weights from then on. Without `gradients` there are passes forward only. Storage that begins at a multiple of 64
+  /// bytes is faster (models/compute/buffer.h).
   virtual void bind(const Tensor& values, const Tensor& gradients) = 0;
 
   /// What the passes ask for the parameters: behind bind() a store that keeps them all, until use() names another one,

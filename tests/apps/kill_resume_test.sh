@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Kills a run of two ranks that write a checkpoint after every step, at some moment, and resumes it; again and again, until it has come to
-# its end. No checkpoint that was complete may ever be lost or damaged, and losses and parameters must be those of a run that nobody disturbed.
+# Kills a run of two ranks that write a checkpoint after every step, and evaluate every other one, at some moment, and resumes it; again and
+# again, until it has come to its end. Only the newest checkpoint and the best one are kept. None that was complete may ever be lost or damaged;
+# losses, those of evaluations, too, and parameters must be those of a run that nobody disturbed, and so must be the best checkpoint.
 #
 # usage: kill_resume_test.sh KOLO_TRAIN MPIRUN [TRIES [INSIDE [SEED]]]
 #
@@ -24,12 +25,12 @@ fail() {
 }
 
 # The model is large enough for a write to take about as long as a step.
-flags=(--model mlp --sizes 784,256,10 --optimizer adamw --batch 256 --seed 3 --lr 1e-3 --eval-every 1000000)
+flags=(--model mlp --sizes 784,256,10 --optimizer adamw --batch 256 --seed 3 --lr 1e-3 --eval-every 2 --eval-batches all)
 train() {  # FLAG...
   exec "$mpirun" --oversubscribe -np 2 "$program" "${flags[@]}" "$@"
 }
 train_on() {  # FLAG...
-  train --checkpoint "$folder/checkpoints" --every 1 --resume --log "$folder/killed.jsonl" "$@"
+  train --checkpoint "$folder/checkpoints" --every 1 --keep 1 --resume --log "$folder/killed.jsonl" "$@"
 }
 
 # Steps of the newest complete checkpoint; -1 if there is none.
@@ -41,8 +42,8 @@ newest() {
 
 resumed_step() { sed -n 's/^resume    from step \([0-9]*\) .*/\1/p' "$folder/out"; }
 
-# Step and loss of each step, without what depends on the clock.
-losses() { grep -o '"event":"step","step":[0-9]*,"loss":[^,]*' "$1"; }
+# Step and loss of each step and evaluation, without what depends on the clock.
+losses() { grep -oE '"event":"(step|eval)","step":[0-9]*,"loss":[^,]*' "$1"; }
 
 inside=0 before=-1 steps=100000
 for ((try = 1; try <= tries; ++try)); do
@@ -81,7 +82,10 @@ if grep -q 'damaged' "$folder/out"; then fail "the last checkpoint was damaged";
   fail "the run without a stop failed"
 cmp "$folder/killed.safetensors" "$folder/straight.safetensors" >&2 || fail "the parameters differ from those of a run without a stop"
 diff <(losses "$folder/killed.jsonl") <(losses "$folder/straight.jsonl") >&2 || fail "the losses differ from those of a run without a stop"
-[[ $(losses "$folder/killed.jsonl" | wc -l) == "$steps" ]] || fail "the log does not have $steps steps"
+[[ $(losses "$folder/killed.jsonl" | grep -c step\",) == "$steps" ]] || fail "the log does not have $steps steps"
+lowest=$(sed -nE 's/.*"event":"eval","step":([0-9]*),"loss":([^,]*),.*/\2 \1/p' "$folder/straight.jsonl" | sort -g | sed -n 1p)
+best=$(printf '%s/checkpoints/step-%09d' "$folder" $((${lowest#* } + 1)))
+[[ -e $best ]] || fail "the lowest loss was behind step ${lowest#* }, and there is no $best"
 ((inside >= inside_wanted)) || fail "only $inside of $tries kills were inside a write"
 printf 'killed %d times within %d steps, %d of them inside a write: nothing was lost, losses and parameters are the same\n' \
   "$tries" "$steps" "$inside"

@@ -175,7 +175,8 @@ class SlowExamples final : public models::Examples {
 TEST(Evaluator, TimesAsManyBatchesAsThereIsTimeFor) {
   BoundMlp mlp({2, 3});
   const auto timed = [&](double seconds, std::int64_t most) {
-    return train::time_batches(mlp.model, SlowExamples(), {.range = {0, 8}, .batch = 1, .most = most}, seconds);
+    return train::time_batches(mlp.model, SlowExamples(), {.range = {0, 8}, .batch = 1, .most = most}, seconds,
+                               [] { return true; });
   };
   EXPECT_EQ(timed(1e-6, 4).size(), 1u);
   EXPECT_EQ(timed(1000, 4).size(), 4u);

@@ -1,5 +1,7 @@
 // Runs that stop and go on: the same as if they had not.
 
+#include <chrono>
+
 #include "tests/apps/train_testing.h"
 
 namespace kolo::testing {
@@ -65,6 +67,48 @@ TEST_F(TrainResume, StopsWhenItsTimeIsOver) {
   EXPECT_EQ(run(2, flags + " --resume --max-minutes 60").out.find("stopped"), std::string::npos);
   run(2, "--batch 300 --steps 30 --save " + path("b.safetensors"));
   EXPECT_EQ(read_file(folder_ / "a.safetensors"), read_file(folder_ / "b.safetensors"));
+}
+
+/// The minutes count from the start of the program, and in evaluations and samples, too: these are cut.
+TEST_F(TrainResume, StopsInTheMidstOfAnEvaluationWhenItsTimeIsOver) {
+  std::string text;
+  for (int line = 0; line < 400000; ++line) text += fmt::format("line {} of a long text\n", line);
+  write_file(folder_ / "text", text);
+  const std::string llama = "--model llama --preset tiny --batch 4 --seq 64 --max-minutes 0.05 --data " + path("text") +
+                            " --val " + path("text");  // which takes a minute to evaluate
+  for (const std::string& flags :
+       {"--steps 2 --checkpoint " + path("c") + " --save " + path("m.safetensors"), std::string("--eval-only"),
+        "--steps 4 --eval-every 2 --eval-batches all --checkpoint " + path("d")}) {
+    SCOPED_TRACE(flags);
+    const auto start = std::chrono::steady_clock::now();
+    const auto done = train(folder_, 2, llama + " --sample 100000 " + flags);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    EXPECT_EQ(done.code, 0) << done.err;
+    EXPECT_LT(took.count(), 12) << "3 s, and some to start and to end";
+    EXPECT_NE(done.out.find("\nstopped   before "), std::string::npos) << done.out;
+    EXPECT_NE(done.out.find("stopped   before the end of the sample, as asked\n"), std::string::npos) << done.out;
+  }
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "m.safetensors")) << "all steps were done";
+  EXPECT_EQ(checkpoints("d"), std::vector<std::string>{"step-000000002"}) << "behind which the evaluation was cut";
+}
+
+/// An evaluation that is due where a run is stopped is none of this run, but the first of the next one.
+TEST_F(TrainResume, MakesUpForAnEvaluation) {
+  const std::string flags = "--batch 300 --steps 6 --eval-every 1 --eval-batches 2 --keep 1 --checkpoint " + path("c");
+  run(2, "--batch 300 --steps 6 --eval-every 1 --eval-batches 2 --log " + path("straight"));
+  const auto stopped = run(2, flags + " --max-minutes 1e-9 --log " + path("log"));
+  EXPECT_TRUE(events_in(folder_ / "log", "eval").empty()) << "it was begun";
+  run(2, flags + " --resume --log " + path("log"));
+  const auto losses = [&](std::string_view log) {
+    std::vector<std::pair<int, double>> all;
+    for (const auto& event : events_in(folder_ / log, "eval")) all.emplace_back(event["step"], event["loss"]);
+    return all;
+  };
+  EXPECT_EQ(losses("log"), losses("straight"));
+  EXPECT_EQ(losses("log").size(), 6u);
+  const auto measured = losses("log");
+  run(2, flags + " --resume --log " + path("log"));
+  EXPECT_EQ(losses("log"), measured) << "what was measured is not made up for";
 }
 
 TEST_F(TrainResume, ANewLogBeginsAtTheResumedStep) {
@@ -209,6 +253,28 @@ TEST_F(TrainResume, ADamagedCheckpointIsOnlyPassedOverByAnEvaluation) {
   EXPECT_NE(done.out.find("resume    from step 2 of "), std::string::npos) << done.out;
   EXPECT_EQ(checkpoints("c"), (std::vector<std::string>{"step-000000002", "step-000000004"}));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "c/.lock"));
+}
+
+/// Whatever trained it: an evaluation has no optimizer, and says what makes a difference to it.
+TEST_F(TrainResume, MeasuresWithoutAnOptimizer) {
+  const std::string wide = "--sizes 784,6000,400,10 --checkpoint " + path("c");
+  const std::string training = wide + " --optimizer adamw --lr 1e-3 --seed 5 --batch 64 --accumulate 2 --augment";
+  const auto mib_of = [&](const Finished& done) {
+    EXPECT_EQ(done.code, 0) << done.out << done.err;
+    const auto at = done.out.find("\nmemory    ");
+    const auto end = done.out.find(" MiB per rank at the peak", at);
+    if (at == done.out.npos || end == done.out.npos) return 0.;
+    return std::stod(done.out.substr(done.out.rfind(' ', end - 1), end));
+  };
+  const auto trained = train(folder_, 2, training + " --steps 2 --log " + path("trained"));
+  const auto evaluated = train(folder_, 2, wide + " --eval-only --resume --log " + path("measured"));
+  constexpr double mib = 1 << 20, parameters = 784 * 6000 + 6000 * 400;
+  EXPECT_LT(mib_of(evaluated), mib_of(trained) - 8 * parameters / mib) << "gradients, half a state, and a copy of that";
+  EXPECT_EQ(events_in(folder_ / "measured", "eval"), events_in(folder_ / "trained", "eval"));
+  EXPECT_EQ(evaluated.out.find(" and is now "), std::string::npos) << evaluated.out;
+  const auto other = train(folder_, 1, wide + " --eval-only --resume --precision bf16 --optimizer adam --beta2 0.9");
+  EXPECT_EQ(other.code, 0) << other.err;
+  EXPECT_NE(other.out.find("\n          --precision was f32 and is now bf16\n"), std::string::npos) << other.out;
 }
 
 TEST_F(TrainResume, OnlyMeasuresWhatACheckpointHolds) {

@@ -1,6 +1,8 @@
 // SIGTERM and SIGUSR1 at any moment of a run: what was asked for is done, on all ranks, and nothing is lost.
 
 #include "apps/train/requests.h"
+
+#include <chrono>
 #include "tests/apps/train_testing.h"
 
 namespace kolo::testing {
@@ -8,7 +10,7 @@ namespace {
 
 TEST(Requests, AgesAreNotOverAtOnce) {
   for (const double minutes : {1e-12, 60., 1e9, 1e300}) {
-    EXPECT_EQ(train::Requests(minutes).stops(), minutes < 1) << minutes;
+    EXPECT_EQ(train::Requests(train::Requests::Clock::now(), minutes).stops(), minutes < 1) << minutes;
   }
 }
 
@@ -133,6 +135,29 @@ TEST_F(TrainSignals, EndAnEvaluation) {
   EXPECT_NE(done.out.find("stopped   before the end of the evaluation, as asked\n"), done.out.npos) << done.out;
   EXPECT_EQ(done.out.find("accuracy"), done.out.npos) << done.out;
   EXPECT_FALSE(std::filesystem::exists(folder_ / "logits.safetensors"));
+}
+
+/// A rank that cannot read what it is to measure, since somebody cuts its file, ends all, and says why.
+TEST_F(TrainSignals, AnErrorOfOneRankEndsAnEvaluation) {
+  const std::string flags = llama_ + "--data " + text_of(20) + " --val held-out ";  // in the folder of each rank
+  for (const std::string_view more : {"--eval-only", "--steps 9 --eval-every 1 --eval-batches all"}) {
+    for (const char* rank : {"0", "1"}) {
+      std::filesystem::create_directories(folder_ / rank);
+      std::filesystem::copy_file(folder_ / "text", folder_ / rank / "held-out",
+                                 std::filesystem::copy_options::overwrite_existing);
+    }
+    const auto start = std::chrono::steady_clock::now();
+    const auto done = run_shell(
+        folder_, fmt::format("cd {}\n{} {} {} : -np 1 bash -c 'cd ../1; exec \"$@\"' rank '{}' {} {} >out &\nrun=$!\n"
+                             "until grep -q '^training ' out || ! kill -0 $run; do sleep 0.02; done\nsleep 1\n"
+                             "truncate -s 1000 ../1/held-out\nwait $run",
+                             path("0"), kolo_train(1), flags, more, KOLO_TRAIN, flags, more));
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    EXPECT_EQ(done.code, 1) << done.err;
+    ASSERT_EQ(done.problems().size(), 1u) << done.err;
+    EXPECT_NE(done.problems()[0].find("held-out"), std::string::npos) << done.err;
+    EXPECT_LT(took.count(), 10) << "it would take a minute";
+  }
 }
 
 /// All steps are done: what they have trained is written.

@@ -183,7 +183,8 @@ TEST_F(TrainTokens, ATokenOutOfTheVocabularyEndsAllRanks) {
   for (int i = 0; i < 101; ++i) tokens += i == 70 ? std::string{44, 1} : std::string{5, 0};
   write_file(folder_ / "u16", tokens);
   EXPECT_EQ(problem(2, "--tokens u16 --seq 10 --batch 5 --steps 3 --order sequential --data " + path("u16")),
-            "token 70 of DIR/u16 is 300, and the vocabulary ends at 255; give a larger --vocab, or --tokens as they "
+            "token 70 of DIR/u16 is 300, and the vocabulary ends at 255; give the model a larger vocabulary, or "
+            "--tokens as they "
             "are in the "
             "file");
   const auto done = train(folder_, 2,

@@ -183,9 +183,8 @@ TEST(Cnn, BadSizesAndBatchesAreErrors) {
       error_of([] { make_model("cnn", {.inputs = 3072, .classes = 10}); }),
       "a cnn of 1 x 28 x 28 inputs and 10 classes does not fit the data (3072 inputs and 10 classes); give it the "
       "data's --channels");
-  EXPECT_EQ(
-      error_of([] { make_model("cnn", {.recompute = true}); }),
-      "recomputation is for llama (a step of cnn keeps little that could be computed again); leave --recompute out");
+  EXPECT_EQ(error_of([] { make_model("cnn", {.recompute = true}); }),
+            "recomputation is for llama (a cnn computes nothing again); leave --recompute out");
   BoundCnn cnn(odd_sizes());
   EXPECT_EQ(error_of([&] { cnn.model.evaluate({.examples = 2}); }),
             "a batch of 2 examples has 0 inputs and 0 targets (the model takes 216 inputs each)");

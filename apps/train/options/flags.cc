@@ -174,13 +174,14 @@ std::string trained_on(models::DataKind data) {
 
 /// "none" stands for no file, also where --init has one.
 Row tokenizer_flag() {
-  Row row =
-      path_flag("tokenizer", "FILE",
-                trained_on(models::DataKind::tokens) +
-                    ": tokenizer.json (byte-level BPE) to encode text and to decode samples; encoded text is kept "
-                    "in the user's cache folder; sets --vocab (default: that in the folder of --init; without one, or "
-                    "with none, bytes are tokens)",
-                &Options::tokenizer, "a tokenizer.json, or none", "a file");
+  Row row = path_flag(
+      "tokenizer", "FILE",
+      trained_on(models::DataKind::tokens) +
+          ": tokenizer.json (byte-level BPE) to encode text and to decode samples; encoded text is kept "
+          "in the user's cache folder; sets --vocab (default: that in the folder of --init, or beside its file "
+          "and a config.json; without one, or "
+          "with none, bytes are tokens)",
+      &Options::tokenizer, "a tokenizer.json, or none", "a file");
   row.set = [set = row.set](Options& options, const Given& given) {
     set(options, given);
     if (options.tokenizer == "none") options.tokenizer.clear();
@@ -305,7 +306,7 @@ std::vector<Row> checkpoint_flags() {
            "the one behind so many steps",
            &Options::resume, resume_of),
       number_flag("max-minutes",
-                  "end the run after X minutes, with a checkpoint if there is --checkpoint, as SIGTERM does "
+                  "end the run X minutes after its start, with a checkpoint if there is --checkpoint, as SIGTERM does "
                   "(SIGUSR1 writes one and goes on); --save is left to the run that comes to the end",
                   &Options::max_minutes, above_0),
   };
@@ -376,9 +377,9 @@ std::span<const Row> flags() {
         all.push_back(std::move(row));
       }
     };
-    add("Model", model_flags());
-    add("Model", model_kind_flags());
-    add("Data", data_flags());
+    add(model_section, model_flags());
+    add(model_section, model_kind_flags());
+    add(data_section, data_flags());
     add("Training", training_flags());
     add("Optimizer", optimizer_flags());
     add(checkpoint_section, checkpoint_flags());

@@ -11,7 +11,8 @@
 
 namespace kolo::train {
 
-inline constexpr std::string_view checkpoint_section = "Checkpoints", output_section = "Output";
+inline constexpr std::string_view model_section = "Model", data_section = "Data", checkpoint_section = "Checkpoints",
+                                  output_section = "Output";
 
 /// All flags that may stand in a configuration file, by section, in the order of the help text.
 std::span<const cli::Flag<Options>> flags();

@@ -79,17 +79,26 @@ cli::Flag<Options> row(std::string_view name, std::string_view value, std::strin
       }};
 }
 
+/// Whether its sizes are those that the kind has without any.
+bool is_usual(const ModelKind& kind, const models::Preset& preset) {
+  ModelSettings named;
+  preset.put(named);
+  return std::ranges::all_of(
+      kind.flags, [&](const ModelFlag& flag) { return value_text(flag, named) == value_text(flag, ModelSettings()); });
+}
+
 cli::Flag<Options> preset_row() {
   std::vector<std::string> known;
   for (const ModelKind& kind : models::model_kinds()) {
     if (kind.presets.empty()) continue;
-    std::vector<std::string_view> names;
-    for (const models::Preset& preset : kind.presets) names.push_back(preset.name);
+    std::vector<std::string> names;
+    for (const models::Preset& preset : kind.presets)
+      names.push_back(fmt::format("{}{}", preset.name, is_usual(kind, preset) ? " (the default)" : ""));
     known.push_back(fmt::format("{}: {}", kind.name, fmt::join(names, ", ")));
   }
   return row("preset", "NAME",
              fmt::format("sizes by name, and the recipe that suits them; other flags change single ones; help lists "
-                         "them with their memory ({}; default: small)",
+                         "them with their memory ({})",
                          fmt::join(known, "; ")));
 }
 

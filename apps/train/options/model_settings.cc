@@ -37,6 +37,16 @@ void check_kept(const Options& options, const models::ModelSettings& said, const
   }
 }
 
+/// Refuses a file of another kind of model.
+void check_kind(const models::ModelKind& kind, const std::string& init, std::string_view held) {
+  if (held == kind.name) return;
+  const auto known = models::known_models();
+  const bool is_known = std::ranges::find(known, held) != known.end();
+  throw UsageError(
+      fmt::format("{} holds a model of the kind {}; {}give another --init", init, held,
+                  is_known ? fmt::format("say --model {}, or ", held) : "this kolo-train was built without it: "));
+}
+
 /// Refuses a file whose tensors do not say the sizes of a model of this kind.
 void check_own(const models::ModelKind& kind, const std::string& init, const models::ModelSettings& settings) {
   for (const models::ModelFlag& flag : kind.flags) {
@@ -51,15 +61,13 @@ void check_own(const models::ModelKind& kind, const std::string& init, const mod
 
 void take_sizes(const models::ModelKind& kind, const std::string& init, const models::Pretrained& pretrained,
                 models::ModelSettings& settings) {
+  if (const std::string said = pretrained.said_model(); !said.empty()) check_kind(kind, init, said);
   if (kind.sizes) {
     kind.sizes([&](std::string_view tensor, std::size_t i) { return pretrained.extent(tensor, i); }, settings);
     return check_own(kind, init, settings);
   }
   if (!models::Pretrained::knows(kind.name)) return;  // the shapes must be the model's
-  if (const std::string model = pretrained.model(); model != kind.name) {
-    throw UsageError(
-        fmt::format("{} holds a model of the kind {}; say --model {}, or give another --init", init, model, model));
-  }
+  check_kind(kind, init, pretrained.model());
   pretrained.settings(settings);
 }
 
@@ -78,17 +86,21 @@ models::ModelSettings model_settings(const Options& options, const std::optional
     check_kept(options, said, settings, "--init " + options.init, "holds");
   }
   if (options.seq.value_or(0) > settings.llama.positions) {
+    const auto& flags = models::kind_of(options.model).flags;
+    const bool may_have_more =
+        !pretrained && std::ranges::find(flags, "positions", &models::ModelFlag::name) != flags.end();
     throw UsageError(fmt::format("--seq {} is longer than the {} positions of the model; give a smaller one{}",
-                                 *options.seq, settings.llama.positions, pretrained ? "" : ", or more --positions"));
+                                 *options.seq, settings.llama.positions, may_have_more ? ", or more --positions" : ""));
   }
   return settings;
 }
 
 std::string tokenizer_file(const Options& options) {
   if (options.tokenizer_given || options.init.empty() || !options.takes_tokens()) return options.tokenizer;
-  const std::filesystem::path beside = std::filesystem::path(options.init) / "tokenizer.json";
+  const auto folder = models::model_folder(options.init);
+  const std::filesystem::path file = folder.value_or("") / "tokenizer.json";
   std::error_code none;
-  return std::filesystem::is_regular_file(beside, none) ? beside.string() : "";
+  return folder && std::filesystem::is_regular_file(file, none) ? file.string() : "";
 }
 
 void fit_to_tokenizer(models::ModelSettings& settings, const Options& options, const models::Tokenizer& tokenizer) {

@@ -25,7 +25,8 @@ void take_sizes(const models::ModelKind& kind, const std::string& init, const mo
 /// Errors: as take_sizes(); UsageError for a flag that contradicts the parameters.
 models::ModelSettings model_settings(const Options& options, const std::optional<models::Pretrained>& pretrained);
 
-/// The tokenizer.json of --tokenizer, or that in the folder of --init unless --tokenizer is given; empty: none.
+/// The tokenizer.json of --tokenizer, or that beside the model of --init (models::model_folder) unless --tokenizer is
+/// given; empty: none.
 std::string tokenizer_file(const Options& options);
 
 /// Makes the vocabulary the tokenizer's, unless a flag or --init says another. Errors: UsageError if that is smaller.

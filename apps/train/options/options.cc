@@ -94,11 +94,11 @@ std::optional<std::string> requested_text(int argc, const char* const* argv) {
 
 namespace {
 
-std::vector<cli::Agreed> agreed_of(const Options& options, bool shaping_only) {
+template <class Which>
+std::vector<cli::Agreed> agreed_of(const Options& options, Which which) {
   std::vector<cli::Agreed> all;
   for (const auto& flag : flags()) {
-    const bool shapes = flag.section != checkpoint_section && flag.section != output_section;
-    if (flag.agreed && (shapes || !shaping_only)) all.push_back({fmt::format("--{}", flag.name), flag.agreed(options)});
+    if (flag.agreed && which(flag)) all.push_back({fmt::format("--{}", flag.name), flag.agreed(options)});
   }
   return all;
 }
@@ -106,11 +106,20 @@ std::vector<cli::Agreed> agreed_of(const Options& options, bool shaping_only) {
 }  // namespace
 
 std::vector<cli::Agreed> agreed_part(const Options& options) {
-  return agreed_of(options, false);
+  return agreed_of(options, [](const cli::FlagText&) { return true; });
 }
 
 std::vector<cli::Agreed> shaping_part(const Options& options) {
-  return agreed_of(options, true);
+  return agreed_of(options, [](const cli::FlagText& flag) {
+    return flag.section != checkpoint_section && flag.section != output_section;
+  });
+}
+
+std::vector<cli::Agreed> measured_part(const Options& options) {
+  return agreed_of(options, [](const cli::FlagText& flag) {
+    const bool trains_only = flag.name == "init" || flag.name == "augment";
+    return (flag.section == model_section || flag.section == data_section) && !trains_only;
+  });
 }
 
 }  // namespace kolo::train

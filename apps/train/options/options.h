@@ -36,7 +36,7 @@ struct Options {
   std::string data;  ///< folder of digits, or file or folder of tokens; empty: what the program has itself
   std::string val;   ///< tokens held out; empty: the last tenth of `data`, or nothing if the order is sequential
   std::optional<models::TokenType> tokens;  ///< of files without a header; nothing: text
-  std::string tokenizer;                    ///< file that text is encoded with; empty: that of `init`, or bytes
+  std::string tokenizer;                    ///< file that text is encoded with; empty: that beside `init`, or bytes
   bool tokenizer_given = false;             ///< explicitly, if only as none: that of `init` does not count
   std::optional<std::int64_t> seq;          ///< tokens of a sequence; nothing: the model's positions
   models::Order order = models::Order::shuffled;
@@ -107,5 +107,8 @@ std::vector<cli::Agreed> agreed_part(const Options& options);
 
 /// Those of them that shape the run: all but what is written, shown and kept.
 std::vector<cli::Agreed> shaping_part(const Options& options);
+
+/// Those of them that an evaluation depends on: the model, and what is held out.
+std::vector<cli::Agreed> measured_part(const Options& options);
 
 }  // namespace kolo::train

@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "models/checkpoint/manifest.h"
+
 namespace kolo::train {
 
 /// One optimizer step.
@@ -45,7 +47,8 @@ struct EvalEvent {
   double accuracy = 0;    ///< 0 … 1
   bool of_tokens = false;
   double bytes_per_target = 0;   ///< of the text that the targets stand for; 0: not known
-  std::int64_t batches = 0;      ///< of a rank, and
+  models::EvaluatedOn of{};      ///< the same on all ranks
+  std::int64_t batches = 0;      ///< of this rank, and
   std::int64_t all_batches = 0;  ///< how many there would be
   double seconds = 0;            ///< wall time
 

@@ -46,7 +46,8 @@ Outputs::Outputs(const Options& options) : options_(options) {
   if (!options.log.empty()) log_.emplace(options.log, options.log_every);
 }
 
-void Outputs::begin(const Job& job, std::int64_t first) {
+void Outputs::begin(const Job& job, const Resumed& from) {
+  const std::int64_t first = from.steps_done;
   if (!options_.logits.empty() && job.corpus().held_out->count() == 0) {
     throw UsageError("--logits is of held-out sequences, and there are none; give --val a file");
   }
@@ -55,7 +56,7 @@ void Outputs::begin(const Job& job, std::int64_t first) {
   if (log_ && options_.eval_only) {
     log_->begin_behind(of_earlier_steps);
   } else if (log_) {
-    log_->begin(first, first >= job.last_step(), of_earlier_steps);
+    log_->begin(first, from.lacks_evaluation || first >= job.last_step(), of_earlier_steps);
   }
   if (!options_.tensorboard.empty()) {
     const auto replaces = options_.eval_only ? std::nullopt : std::optional(first);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/train/checkpoints.h"
 #include "apps/train/job.h"
 #include "apps/train/reports/plot.h"
 #include "apps/train/reports/progress.h"
@@ -30,8 +31,8 @@ class Outputs {
   /// Makes sure that files can be written; changes none. Errors: UsageError, models::ModelError.
   explicit Outputs(const Options& options);
 
-  /// The run begins, `first` steps on. Errors: UsageError.
-  void begin(const Job& job, std::int64_t first);
+  /// The run begins where `from` says. Errors: UsageError.
+  void begin(const Job& job, const Resumed& from);
 
   /// The outputs that follow steps and evaluations.
   std::vector<Listener*> listeners();

@@ -13,6 +13,8 @@ namespace kolo::train {
 /// memory, count only until there are others.
 class StepTime {
  public:
+  /// before  of an earlier run, until there are steps of this one
+  explicit StepTime(double before = 0) : mean_(before) {}
   void add(double seconds);
   /// 0 before any step.
   double seconds() const { return mean_; }

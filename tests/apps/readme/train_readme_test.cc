@@ -68,7 +68,27 @@ TEST_F(TrainReadme, StartsFromWhatItSaved) {
             "--features 21 contradicts --init DIR/m.safetensors (which holds 20); leave --features out");
   ASSERT_EQ(train(folder_, 0, "--sizes 784,10 --steps 0 --save " + path("mlp.safetensors")).code, 0);
   EXPECT_EQ(problem("--model lenet --init " + path("mlp.safetensors")),
-            "DIR/mlp.safetensors holds no model of the kind lenet (its tensors do not say --features); give another "
+            "DIR/mlp.safetensors holds a model of the kind mlp; say --model mlp, or give another --init");
+  for (const char* const mine : {"m", "m.safetensors"}) {
+    EXPECT_EQ(problem(fmt::format("--model mlp --init {}", path(mine))),
+              fmt::format("DIR/{} holds a model of the kind lenet; say --model lenet, or give another --init", mine));
+  }
+  const std::vector<float> number(1);
+  const models::NamedValues one{"of somebody", Shape{1}, number};
+  models::write_safetensors(folder_ / "other.safetensors", {&one, 1});
+  EXPECT_EQ(problem("--model lenet --init " + path("other.safetensors")),
+            "DIR/other.safetensors holds no model of the kind lenet (its tensors do not say --features); give another "
+            "--init");
+}
+
+TEST_F(TrainReadme, OthersSayWhatTheyCannotRead) {
+  run(0, "--steps 0 --save " + path("m.safetensors"));
+  const std::string usual = fmt::format("'{}'", KOLO_USUAL_TRAIN);
+  const auto done = run_shell(folder_, usual + " --init " + path("m.safetensors"));
+  EXPECT_EQ(done.code, 1);
+  ASSERT_EQ(done.problems().size(), 1u) << done.err;
+  EXPECT_EQ(without(folder_, done.problems()[0]),
+            "DIR/m.safetensors holds a model of the kind lenet; this kolo-train was built without it: give another "
             "--init");
 }
 

@@ -1,19 +1,17 @@
-// Checkpoints on disk: written in one piece or not at all, and never believed if damaged.
+// Checkpoints on disk: written in one piece or not at all.
 
-#include "models/checkpoint/store.h"
-
-#include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <csignal>
-#include <limits>
+#include <optional>
+#include <thread>
 #include <vector>
 
 #include <kolo/op.h>
 
 #include "models/checkpoint/crc32c.h"
-#include "tests/models/models_testing.h"
+#include "tests/models/checkpoint/store_testing.h"
 
 namespace kolo::models {
 namespace {
@@ -36,61 +34,6 @@ TEST(Crc32c, KnownValues) {
     EXPECT_EQ(crc32c(text.substr(cut), crc32c(text.substr(0, cut))), 0x22620404u) << cut;
   }
 }
-
-class Store : public ::testing::Test {
- protected:
-  /// A training of 59 numbers, and as many of each moment.
-  Snapshot snapshot(std::size_t part = 0, std::size_t parts = 1) {
-    Snapshot now;
-    now.copy(tensors(parts), part, mlp_.model, *optimizer_);
-    return now;
-  }
-  std::vector<CutTensor> tensors(std::size_t parts) { return cut_tensors(mlp_.model, *optimizer_, parts); }
-  /// All parts into the unfinished folder.
-  Manifest write_parts(std::int64_t step, std::size_t parts, std::optional<double> held_out_loss = {}) {
-    Manifest manifest{step, held_out_loss, {}, {}, tensors(parts)};
-    for (std::size_t part = 0; part < parts; ++part)
-      manifest.parts.push_back(store_.write_part(step, manifest.tensors, {part, parts}, snapshot(part, parts)));
-    manifest.state = store_.write_state(step, "{\"seed\":7}");
-    return manifest;
-  }
-  void write(std::int64_t step, std::size_t parts = 2, std::optional<double> held_out_loss = {}) {
-    store_.commit(write_parts(step, parts, held_out_loss));
-  }
-  std::vector<std::int64_t> steps() {
-    std::vector<std::int64_t> all;
-    for (const auto& checkpoint : store_.list()) all.push_back(checkpoint.step);
-    return all;
-  }
-  std::size_t entries() {
-    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(store_.folder()), {}));
-  }
-  /// What is wrong with a checkpoint, as all ranks together find out.
-  std::optional<std::string> problem_of(const StoredCheckpoint& checkpoint) {
-    try {
-      StoredParts stored(checkpoint.folder, open_checkpoint(checkpoint));
-      for (std::size_t part = 0; part < stored.manifest().parts.size(); ++part) {
-        if (auto problem = stored.problem_of(part)) return problem;
-      }
-      return std::nullopt;
-    } catch (const ModelError& error) {
-      return error.what();
-    }
-  }
-  StoredParts newest() {
-    const StoredCheckpoint checkpoint = store_.list().front();
-    return {checkpoint.folder, open_checkpoint(checkpoint)};
-  }
-  void train_a_step() {
-    for (std::size_t i = 0; i < mlp_.gradients.size(); ++i) mlp_.gradients[i] = static_cast<float>(i);
-    optimizer_->step(0.1, 1);
-  }
-
-  TempFolder folder_;
-  CheckpointStore store_{folder_ / "deep/checkpoints", 3, "run"};
-  BoundMlp mlp_{{5, 4, 7}};
-  std::unique_ptr<Optimizer> optimizer_ = make_optimizer({.name = "adamw"}, mlp_.model.parameters());
-};
 
 /// Training waits for it, so it is a copy and nothing else.
 TEST_F(Store, ASecondSnapshotUsesTheMemoryOfTheFirst) {
@@ -151,27 +94,45 @@ TEST_F(Store, KeepsTheBestBesideTheNewest) {
   EXPECT_FALSE(store_.best());
   write(1);
   EXPECT_FALSE(store_.best()) << "it says no loss";
-  const std::vector<std::optional<double>> losses{3.5, 1.25, {}, 2.0, 1.25, {}, {}, {}};
+  const std::vector<std::optional<HeldOut>> losses{
+      HeldOut{3.5}, HeldOut{1.25}, {}, HeldOut{2.0}, HeldOut{1.25}, {}, {}, {}};
   for (std::size_t i = 0; i < losses.size(); ++i) write(static_cast<std::int64_t>(i) + 2, 2, losses[i]);
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{9, 8, 7, 3}));
   ASSERT_TRUE(store_.best());
   EXPECT_EQ(store_.best()->checkpoint.step, 3) << "the earlier of two";
-  EXPECT_EQ(store_.best()->held_out_loss, 1.25);
-  write(10, 2, 1.0);
+  EXPECT_EQ(store_.best()->held_out.loss, 1.25);
+  write(10, 2, HeldOut{1.0});
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{10, 9, 8}));
 }
 
 /// As when a step is evaluated once its checkpoint is complete.
 TEST_F(Store, ALossThatIsNotedLaterCounts) {
-  write(1, 2, 3.5);
+  write(1, 2, HeldOut{3.5});
   for (const std::int64_t step : {2, 3, 4}) write(step);
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{4, 3, 2, 1}));
-  store_.note_held_out_loss(4, 2.5);
+  store_.note_held_out(4, {2.5, {}});
   EXPECT_EQ(store_.best()->checkpoint.step, 4);
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{4, 3, 2})) << "the best before it is removed";
   for (const auto& checkpoint : store_.list()) EXPECT_EQ(problem_of(checkpoint), std::nullopt);
-  EXPECT_NO_THROW(store_.note_held_out_loss(5, 1));
-  EXPECT_EQ(store_.best()->held_out_loss, 2.5);
+  EXPECT_NO_THROW(store_.note_held_out(5, {1, {}}));
+  EXPECT_EQ(store_.best()->held_out.loss, 2.5);
+}
+
+/// A loss of fewer batches says nothing about one of more: the newest evaluation says what is compared.
+TEST_F(Store, OnlyLossesOfTheSameExamplesCompare) {
+  const EvaluatedOn some{.batches = 3, .ranks = 2, .examples = 8}, others{.batches = 3, .ranks = 1, .examples = 8};
+  write(1, 2, HeldOut{1.0, some});
+  for (const std::int64_t step : {2, 3, 4}) write(step, 2, HeldOut{2.0 + static_cast<double>(step), some});
+  EXPECT_EQ(store_.best()->checkpoint.step, 1);
+  EXPECT_EQ(store_.best()->held_out.of, some) << "as it was written";
+  for (const EvaluatedOn& of : {others, EvaluatedOn{}}) {
+    store_.note_held_out(4, {9, of});
+    EXPECT_EQ(store_.best()->checkpoint.step, 4);
+    EXPECT_EQ(store_.best()->held_out.of, of);
+  }
+  store_.note_held_out(3, {10, {}});
+  EXPECT_EQ(store_.best()->checkpoint.step, 4);
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{4, 3, 2})) << "what cannot be compared is not kept";
 }
 
 TEST_F(Store, WhatIsHeldIsRemovedLater) {
@@ -231,78 +192,28 @@ TEST_F(Store, SaysWhatDoesNotFit) {
             "DIR/step-000000001 does not fit the model (wrong shape: 'layers.1.weight' is [7,4] instead");
 }
 
-/// Every byte of a checkpoint matters.
-TEST_F(Store, AnyDamageIsFound) {
-  write(4);
-  const StoredCheckpoint checkpoint = store_.list().front();
-  for (const auto& entry : std::filesystem::directory_iterator(checkpoint.folder)) {
-    const std::string whole = read_file(entry.path());
-    for (std::size_t at = 0; at < whole.size(); at += std::max<std::size_t>(whole.size() / 16, 1)) {
-      std::string damaged = whole;
-      damaged[at] = static_cast<char>(damaged[at] ^ 4);
-      write_file(entry.path(), damaged);
-      if (entry.path().filename() != "manifest.json") {
-        EXPECT_TRUE(problem_of(checkpoint).has_value()) << entry.path() << " byte " << at;
-      }
-      write_file(entry.path(), whole.substr(0, at));
-      EXPECT_TRUE(problem_of(checkpoint).has_value()) << entry.path() << " cut at " << at;
-    }
-    std::filesystem::remove(entry.path());
-    EXPECT_TRUE(problem_of(checkpoint).has_value()) << entry.path() << " gone";
-    ASSERT_EQ(mkfifo(entry.path().c_str(), 0600), 0);
-    EXPECT_TRUE(problem_of(checkpoint).has_value()) << entry.path() << " a pipe";
-    std::filesystem::remove(entry.path());
-    write_file(entry.path(), whole);
-    ASSERT_EQ(problem_of(checkpoint), std::nullopt);
-  }
-  write_file(checkpoint.folder / "part-00001-of-00002.safetensors", "short");
-  EXPECT_EQ(problem_of(checkpoint)->substr(0, 51), "part-00001-of-00002.safetensors has 5 bytes instead");
-}
-
-/// A manifest that says something else than the parts, or that no version writes, is no reason to read beyond them.
-TEST_F(Store, AManifestMustFitItsParts) {
-  write(4);
-  const StoredCheckpoint checkpoint = store_.list().front();
-  const std::string whole = read_file(checkpoint.folder / "manifest.json");
-  const auto problem_with = [&](std::string_view text, std::string_view instead) {
-    std::string changed = whole;
-    const auto at = changed.find(text);
-    EXPECT_NE(at, std::string::npos) << text;
-    write_file(checkpoint.folder / "manifest.json", changed.replace(at, text.size(), instead));
-    return problem_of(checkpoint).value_or("nothing");
-  };
-  const std::string no = "manifest.json is no manifest ";
-  EXPECT_EQ(problem_with("[0,10,20]", "[0,10,20,20]"), no + "('value.layers.0.weight' is not cut into 2 parts)");
-  EXPECT_EQ(problem_with("[0,10,20]", "[0,21,20]"), no + "('value.layers.0.weight' is not cut into 2 parts)");
-  EXPECT_EQ(problem_with("[4,5]", "[4,6]"), no + "('value.layers.0.weight' is not cut into 2 parts)");
-  EXPECT_EQ(problem_with("[4,5]", "[4294967296,4294967296]"), no + "('value.layers.0.weight' has too many elements)");
-  EXPECT_EQ(problem_with("[0,10,20]", "[0,9,20]"),
-            "part-00000-of-00002.safetensors and manifest.json disagree about 'value.layers.0.weight'");
-  EXPECT_EQ(problem_with("value.layers.0.bias", "value.layers.0.bios"),
-            "part-00000-of-00002.safetensors and manifest.json disagree about 'value.layers.0.bios'");
-  EXPECT_EQ(problem_with("\"step\": 4", "\"step\": 5"), "manifest.json is of another step");
-  EXPECT_EQ(problem_with("part-00001-of-00002", "part-00001-of-00003"), no + "(its text is damaged)");
-  EXPECT_EQ(problem_with("crc32c\": \"", "crc32c\": \"x"), no + "(its text is damaged)");
-  EXPECT_EQ(problem_with("kolo checkpoint 2", "something"), no + "(it is of no known format)");
-  EXPECT_EQ(problem_with("kolo checkpoint 2", "kolo checkpoint 1"),
-            "it is a 'kolo checkpoint 1', and this version of kolo reads 'kolo checkpoint 2'; go on with the version "
-            "that wrote it");
-  EXPECT_THROW(open_checkpoint(checkpoint), OtherFormat);
-}
-
-TEST_F(Store, NumbersThatAreNotFiniteAreFound) {
-  testing::floats_of(optimizer_->state().back().values).back() = std::numeric_limits<float>::quiet_NaN();
-  write(4);
-  EXPECT_EQ(problem_of(store_.list().front()),
-            "1 of the numbers of 'square.layers.1.bias' in part-00001-of-00002.safetensors are infinite or NaN");
-}
-
 TEST_F(Store, WhatIsUnusableIsSetAside) {
   write(4);
   write(8);
   EXPECT_EQ(store_.set_aside(store_.list().front(), "unusable"), "unusable-step-000000008");
   EXPECT_EQ(steps(), std::vector<std::int64_t>{4});
   EXPECT_TRUE(std::filesystem::exists(store_.folder() / "unusable-step-000000008/manifest.json"));
+}
+
+/// Whoever reads it finds it where it was until that is done.
+TEST_F(Store, WhatIsHeldIsSetAsideLater) {
+  write(4);
+  const auto checkpoint = store_.list().front();
+  std::optional<CheckpointHold> hold(checkpoint);
+  bool was_there = false;
+  std::jthread reader([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    was_there = std::filesystem::exists(checkpoint.folder);
+    hold.reset();
+  });
+  EXPECT_EQ(store_.set_aside(checkpoint, "superseded"), "superseded-step-000000004");
+  reader.join();
+  EXPECT_TRUE(was_there);
 }
 
 /// As when two runs go on from one checkpoint, one after the other.

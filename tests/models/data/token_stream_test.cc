@@ -189,7 +189,8 @@ TEST(TokenStream, ATokenOutOfTheVocabularyIsNamed) {
   write_file(folder / "b", bytes_of<std::uint32_t>({3, 4000000000u}));
   const TokenStream stream(folder.path(), TokenType::u32);
   EXPECT_EQ(error_of([&] { all_of(stream, 1000); }, folder.path()),
-            "token 1 of DIR/b is 4000000000, and the vocabulary ends at 999; give a larger --vocab, or --tokens as "
+            "token 1 of DIR/b is 4000000000, and the vocabulary ends at 999; give the model a larger vocabulary, or "
+            "--tokens as "
             "they are in "
             "the file");
   std::vector<std::int32_t> first(3);

@@ -256,10 +256,12 @@ TEST(Llama, BadSizesAndBatchesAreErrors) {
   TokenBatch tokens(2, 8, 37);
   const auto batch_error = [&] { return error_of([&] { llama.model.evaluate(tokens.batch()); }); };
   tokens.tokens[3] = 37;
-  EXPECT_EQ(batch_error(), "token 37 is out of range (the model's vocabulary has 37); check the data and --vocab");
+  EXPECT_EQ(batch_error(),
+            "token 37 is out of range (the model's vocabulary has 37); check the data and the vocabulary");
   tokens.tokens[3] = 0;
   tokens.targets[3] = -2;
-  EXPECT_EQ(batch_error(), "target -2 is out of range (the model's vocabulary has 37); check the data and --vocab");
+  EXPECT_EQ(batch_error(),
+            "target -2 is out of range (the model's vocabulary has 37); check the data and the vocabulary");
   tokens.targets.pop_back();
   EXPECT_EQ(batch_error(), "a batch of 2 sequences has 16 tokens and 15 targets (all must be of one length)");
   tokens = TokenBatch(1, 513, 37);

@@ -1,0 +1,93 @@
+// Which checkpoint is the best, whatever happens to evaluations and to checkpoints.
+
+#include "models/checkpoint/manifest.h"
+#include "tests/apps/train_testing.h"
+
+namespace kolo::testing {
+namespace {
+
+/// A training that begins with its best parameters: each step makes the weights a little smaller.
+class TrainBest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto done = train(folder_, 0, model_ + "--batch 128 --steps 150 --save " + path("start.safetensors"));
+    ASSERT_EQ(done.code, 0) << done.err;
+  }
+  std::string path(std::string_view name) const { return fmt::format("'{}'", (folder_ / name).string()); }
+  std::string worse(const std::string& more) const {
+    return model_ + "--optimizer adamw --lr 1e-6 --weight-decay 20000 --batch 128 --init " + path("start.safetensors") +
+           " --checkpoint " + path("c") + " --log " + path("log") + " " + more;
+  }
+  void run(const std::string& more) {
+    const auto done = train(folder_, 2, worse(more));
+    EXPECT_EQ(done.code, 0) << done.err;
+  }
+  std::vector<std::string> checkpoints() const {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_ / "c")) {
+      const auto file = entry.path().filename().string();
+      if (!file.starts_with('.')) names.push_back(file);
+    }
+    std::ranges::sort(names);
+    return names;
+  }
+
+  const std::string model_ = "--sizes 784,400,400,10 --seed 5 ";
+  TempFolder folder_;
+};
+
+using Names = std::vector<std::string>;
+
+/// Held out are four batches for each rank. A loss of more batches, or of other ranks' ones, is not above one of fewer.
+TEST_F(TrainBest, IsTheBestOfLikeOnes) {
+  run("--keep 1 --steps 4 --eval-every 1 --eval-batches 1");
+  EXPECT_EQ(checkpoints(), (Names{"step-000000001", "step-000000004"})) << "these losses do not rise";
+  run("--keep 1 --steps 9 --eval-every 2 --eval-batches 1 --resume");
+  EXPECT_EQ(checkpoints(), (Names{"step-000000001", "step-000000009"})) << "of the same batches";
+  run("--keep 1 --steps 14 --eval-every 2 --eval-batches 3 --resume");
+  EXPECT_EQ(checkpoints(), (Names{"step-000000010", "step-000000014"})) << "the first of three batches";
+  const auto of = models::parse_manifest(read_file(folder_ / "c/step-000000010/manifest.json")).held_out->of;
+  EXPECT_EQ(of, (models::EvaluatedOn{.batches = 3, .ranks = 2, .examples = 256}));
+}
+
+/// The first evaluation finds out how many batches it is of: behind the checkpoint of its step, which is on its way to
+/// the disk by then. A run that goes on from there has its number.
+TEST_F(TrainBest, AStepIsStoredBeforeItsFirstBatchesAreTimed) {
+  run("--steps 6 --eval-every 2 --every 2 --keep 9");
+  const auto evaluations = events_in(folder_ / "log", "eval");
+  const auto state = [&](int step) {
+    return nlohmann::json::parse(read_file(folder_ / fmt::format("c/step-{:09}/state.json", step)));
+  };
+  EXPECT_FALSE(state(2).contains("evaluations"));
+  EXPECT_TRUE(state(4).contains("evaluations"));
+  run("--steps 6 --eval-every 2 --resume=2");
+  const auto again = events_in(folder_ / "log", "eval");
+  ASSERT_EQ(again.size(), evaluations.size());
+  if (evaluations[0]["batches"] < evaluations[0]["all_batches"]) {
+    EXPECT_EQ(again[1], evaluations[1]);
+  }
+}
+
+#ifdef KOLO_SLOW_DISK
+/// While the second rank's part is on its way to a slow disk, somebody removes the first rank's: it is not complete.
+TEST_F(TrainBest, OneThatCouldNotBeCompletedIsNotTheBest) {
+  const std::string part = (folder_ / "c").string() + "/.writing-step-000000002-*/part-00000-of-00002.safetensors";
+  const auto done =
+      run_shell(folder_, fmt::format("LD_PRELOAD='{}' SLOW_DISK_RANK=1 SLOW_DISK_MS=200 {} {} &\nrun=$!\n"
+                                     "until rm {} 2>/dev/null; do sleep 0.01; done\nwait $run\n",
+                                     KOLO_SLOW_DISK, kolo_train(2),
+                                     worse("--keep 1 --steps 150 --eval-every 2 --eval-batches all"), part));
+  EXPECT_EQ(done.code, 0) << done.err;
+  ASSERT_EQ(done.problems().size(), 1u) << done.err;
+  EXPECT_TRUE(done.problems()[0].starts_with("the checkpoint of step 2 is lost")) << done.err;
+  const auto names = checkpoints();
+  ASSERT_EQ(names.size(), 2u) << "the newest, and the best of those behind step 2";
+  EXPECT_EQ(names[1], "step-000000150");
+  const auto held_out = models::parse_manifest(read_file(folder_ / "c" / names[0] / "manifest.json")).held_out;
+  ASSERT_TRUE(held_out);
+  EXPECT_LT(held_out->loss, events_in(folder_ / "log", "eval").back()["loss"].get<double>());
+}
+#endif
+
+}  // namespace
+}  // namespace kolo::testing
