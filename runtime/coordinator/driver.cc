@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ops/host/process.h"
 #include "runtime/control/handshake.h"
 #include "runtime/control/started_thread.h"
 #include "runtime/coordinator/in_flight.h"
@@ -298,12 +299,6 @@ void Driver::leave_role(Role::Held& role) {
   if (role_.leave(role) || more) wake_background();
 }
 
-/// The background thread may have gone to sleep because this thread looked after everything.
-void Driver::leave_drivers() {
-  --drivers_;
-  if (background_relies_on_drivers_) control_->doorbell().ring();
-}
-
 void Driver::run_in_background() {
   Doorbell& doorbell = control_->doorbell();
   Clock::time_point yielded;
@@ -377,6 +372,10 @@ bool Driver::look_for_late_work(std::uint32_t ticket, std::chrono::nanoseconds n
   const bool moved = cycle(Clock::now());
   if (moved && !cycle_.acted_by_itself() && !control_->doorbell().sleep(ticket, longest_preemption)) ++late_wakeups_;
   return moved;
+}
+
+bool Driver::in_child() const {
+  return forked();
 }
 
 SessionStats Driver::stats() const {

@@ -12,7 +12,6 @@
 #include <kolo/config.h>
 #include <kolo/session.h>
 
-#include "ops/host/process.h"
 #include "runtime/control/channel.h"
 #include "runtime/coordinator/continuations.h"
 #include "runtime/coordinator/cycle.h"
@@ -81,7 +80,7 @@ class Driver {
   void end(bool failed);
 
   /// Whether this process is a child that fork() made of the driver's: nothing of it may act here.
-  bool in_child() const { return forked(); }
+  bool in_child() const;
   /// Is never destroyed: there, that would act.
   void stay(std::shared_ptr<Driver> self) noexcept { self_ = std::move(self); }
   const ControlChannel& control() const { return *control_; }
@@ -114,7 +113,11 @@ class Driver {
   bool background_sleeps_too_long() const {
     return cycle_.next_deadline() < background_wakes_.load() || (background_rests_ && queue_.any_in_flight());
   }
-  void leave_drivers();
+  /// The background thread may have gone to sleep because this thread looked after everything.
+  void leave_drivers() {
+    --drivers_;
+    if (background_relies_on_drivers_) control_->doorbell().ring();
+  }
   void run_in_background();
   bool end_device();
   std::chrono::nanoseconds background_nap();

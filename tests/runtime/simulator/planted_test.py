@@ -17,7 +17,7 @@ DEFECTS = [
     ('a driver leaves work behind and wakes nobody', 'coordinator/driver.cc',
      'const bool more = !glances && (stop_ || cycle_.needs_attention() || background_sleeps_too_long());',
      'const bool more = !glances && stop_;', 'Background*'),
-    ('the background thread counts on a driver that has left', 'coordinator/driver.cc',
+    ('the background thread counts on a driver that has left', 'coordinator/driver.h',
      'if (background_relies_on_drivers_) control_->doorbell().ring();', '', 'Background*'),
     ('a thread that sleeps with the role keeps it', 'coordinator/driver.cc',
      'moved || wanted_ != 0 || doorbell.sleep', 'moved || doorbell.sleep', 'Leaving*'),
