@@ -135,7 +135,7 @@ OperationPtr Collectives::all_gather(const Tensors& outputs, const at::Tensor& i
                both(check_rows(rows, out.rows(outputs), "all_gather"), out.copy_to(outputs)));
 }
 
-OperationPtr Collectives::all_gather_joined(const Tensors& outputs, const Tensors& inputs, double seconds) {
+OperationPtr Collectives::all_gather_joined(const Tensors& outputs, const Tensors& inputs, double seconds, bool waits) {
   TORCH_CHECK(outputs.size() == inputs.size(), "all_gather: ", outputs.size(), " outputs of ", inputs.size(),
               " inputs");
   if (inputs.empty()) return together({});
@@ -151,6 +151,8 @@ OperationPtr Collectives::all_gather_joined(const Tensors& outputs, const Tensor
     outs.push_back(contiguous(outputs[i]));
   }
   const kolo::AllGatherOptions options{.group = group_, .timeout_seconds = seconds};
+  if (waits && ins.size() == 1)
+    return run([&] { session()->all_gather(elements(ins[0]), elements(outs[0]), options); }, copy_back(outputs, outs));
   kolo::Handle handle = ins.size() == 1 ? session()->all_gather_async(elements(ins[0]), elements(outs[0]), options)
                                         : session()->grouped_all_gather_async(pairs(ins, outs), options);
   Tensors kept = ins;
@@ -244,7 +246,7 @@ OperationPtr Collectives::reduce_blocks(const at::Tensor& output, const Tensors&
 }
 
 OperationPtr Collectives::reduce_scatter_joined(const Tensors& outputs, const Tensors& inputs, Reduction reduction,
-                                                double seconds) {
+                                                double seconds, bool waits) {
   TORCH_CHECK(outputs.size() == inputs.size(), "reduce_scatter: ", outputs.size(), " outputs of ", inputs.size(),
               " inputs");
   if (inputs.empty()) return together({});
@@ -266,6 +268,9 @@ OperationPtr Collectives::reduce_scatter_joined(const Tensors& outputs, const Te
   }
   const kolo::ReduceScatterOptions options{
       .op = reduction.op, .group = group_, .prescale = reduction.prescale, .timeout_seconds = seconds};
+  if (waits && ins.size() == 1)
+    return run([&] { session()->reduce_scatter(elements(ins[0]), elements(outs[0]), options); },
+               copy_back(outputs, outs));
   kolo::Handle handle = ins.size() == 1 ? session()->reduce_scatter_async(elements(ins[0]), elements(outs[0]), options)
                                         : session()->grouped_reduce_scatter_async(pairs(ins, outs), options);
   Tensors kept = ins;

@@ -72,6 +72,13 @@ milliseconds C10dBackend::timeout_of(milliseconds asked) const {
   return asked > kNoTimeout ? asked : options_->timeout;
 }
 
+/// Whether the program waits for what it calls before it does anything else. Not every torch says so.
+template <class Asked>
+bool C10dBackend::waits(const Asked& options) const {
+  if constexpr (requires { options.asyncOp; }) return !options.asyncOp && !is_coalescing_;
+  return false;
+}
+
 template <class Start>
 C10dBackend::WorkPtr C10dBackend::start(Call call, Start&& start_operation) {
   const bool is_profiled = at::hasCallbacks();
@@ -107,14 +114,16 @@ C10dBackend::WorkPtr C10dBackend::start(Call call, Start&& start_operation) {
 
 C10dBackend::WorkPtr C10dBackend::broadcast(Blocks& tensors, const c10d::BroadcastOptions& options) {
   const auto root = static_cast<int>(options.rootRank);
-  return start({OpType::BROADCAST, "broadcast", tensors, tensors, options.timeout},
-               [&](double time) { return collectives_->broadcast({only(tensors, "broadcast")}, root, time); });
+  return start({OpType::BROADCAST, "broadcast", tensors, tensors, options.timeout}, [&](double time) {
+    return collectives_->broadcast({only(tensors, "broadcast")}, root, time, waits(options));
+  });
 }
 
 C10dBackend::WorkPtr C10dBackend::allreduce(Blocks& tensors, const c10d::AllreduceOptions& options) {
   if (only(tensors, "all_reduce").is_sparse()) return allreduce_sparse(tensors, options);
-  return start({OpType::ALLREDUCE, "all_reduce", tensors, tensors, options.timeout},
-               [&](double time) { return collectives_->all_reduce(tensors, reduction_of(options.reduceOp), time); });
+  return start({OpType::ALLREDUCE, "all_reduce", tensors, tensors, options.timeout}, [&](double time) {
+    return collectives_->all_reduce(tensors, reduction_of(options.reduceOp), time, waits(options));
+  });
 }
 
 C10dBackend::WorkPtr C10dBackend::allreduce_sparse(Blocks& tensors, const c10d::AllreduceOptions& options) {
@@ -146,7 +155,7 @@ C10dBackend::WorkPtr C10dBackend::allgather(std::vector<Blocks>& outputs, Blocks
 C10dBackend::WorkPtr C10dBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                   const c10d::AllgatherOptions& options) {
   return start({OpType::_ALLGATHER_BASE, "all_gather", {input}, {output}, options.timeout},
-               [&](double time) { return collectives_->all_gather_joined({output}, {input}, time); });
+               [&](double time) { return collectives_->all_gather_joined({output}, {input}, time, waits(options)); });
 }
 
 /// outputs[r][i]: what rank r has as inputs[i].
@@ -212,7 +221,7 @@ C10dBackend::WorkPtr C10dBackend::reduce_scatter(Blocks& outputs, std::vector<Bl
 C10dBackend::WorkPtr C10dBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                        const c10d::ReduceScatterOptions& options) {
   return start({OpType::_REDUCE_SCATTER_BASE, "reduce_scatter", {input}, {output}, options.timeout}, [&](double time) {
-    return collectives_->reduce_scatter_joined({output}, {input}, reduction_of(options.reduceOp), time);
+    return collectives_->reduce_scatter_joined({output}, {input}, reduction_of(options.reduceOp), time, waits(options));
   });
 }
 
@@ -258,7 +267,7 @@ C10dBackend::WorkPtr C10dBackend::recvAnysource(Blocks& tensors, int tag) {
 
 C10dBackend::WorkPtr C10dBackend::barrier(const c10d::BarrierOptions& options) {
   return start({OpType::BARRIER, "barrier", {}, {}, options.timeout},
-               [&](double time) { return collectives_->barrier(time); });
+               [&](double time) { return collectives_->barrier(time, waits(options)); });
 }
 
 void C10dBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool all_ranks) {

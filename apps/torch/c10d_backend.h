@@ -127,6 +127,8 @@ class C10dBackend final : public c10d::Backend {
 
  private:
   struct Call;
+  template <class Asked>
+  bool waits(const Asked& options) const;
   template <class Start>
   WorkPtr start(Call call, Start&& start_operation);
   std::chrono::milliseconds timeout_of(std::chrono::milliseconds asked) const;

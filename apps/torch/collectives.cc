@@ -54,11 +54,15 @@ OperationPtr Collectives::start(kolo::Handle handle, Tensors tensors, std::funct
   return std::make_shared<Operation>(std::move(parts));
 }
 
+OperationPtr Collectives::run(const std::function<void()>& call, std::function<void()> finish) {
+  return std::make_shared<Operation>(call, Operation::Parts{.job = job_, .finish = std::move(finish)});
+}
+
 OperationPtr Collectives::together(std::vector<OperationPtr> operations) {
   return std::make_shared<Operation>(Operation::Parts{.job = job_, .operations = std::move(operations)});
 }
 
-OperationPtr Collectives::all_reduce(const Tensors& tensors, Reduction reduction, double seconds) {
+OperationPtr Collectives::all_reduce(const Tensors& tensors, Reduction reduction, double seconds, bool waits) {
   if (tensors.empty()) return together({});
   if (const Kinds kinds = kinds_of(tensors); kinds.are_mixed()) {
     OperationPtr others = all_reduce(kinds.others, reduction, seconds);
@@ -68,6 +72,8 @@ OperationPtr Collectives::all_reduce(const Tensors& tensors, Reduction reduction
   for (const at::Tensor& tensor : used) reduction = suited(reduction, tensor.scalar_type(), "all_reduce");
   const kolo::AllReduceOptions options{
       .op = reduction.op, .group = group_, .prescale = reduction.prescale, .timeout_seconds = seconds};
+  if (waits && used.size() == 1)
+    return run([&] { session()->all_reduce(elements(used[0]), options); }, copy_back(tensors, used));
   kolo::Handle handle = used.size() == 1 ? session()->all_reduce_async(elements(used[0]), options)
                                          : session()->grouped_all_reduce_async(in_place(used), options);
   return start(std::move(handle), used, copy_back(tensors, used));
@@ -122,17 +128,21 @@ OperationPtr Collectives::reduce(const at::Tensor& tensor, int root, Reduction r
                used, is_root ? copy_back({tensor}, used) : nullptr);
 }
 
-OperationPtr Collectives::broadcast(const Tensors& tensors, int root, double seconds) {
+OperationPtr Collectives::broadcast(const Tensors& tensors, int root, double seconds, bool waits) {
   if (tensors.empty()) return together({});
   const Tensors used = staged(tensors, "broadcast");
   const kolo::BroadcastOptions options{.root = root, .group = group_, .timeout_seconds = seconds};
+  if (waits && used.size() == 1)
+    return run([&] { session()->broadcast(elements(used[0]), options); }, copy_back(tensors, used));
   kolo::Handle handle = used.size() == 1 ? session()->broadcast_async(elements(used[0]), options)
                                          : session()->grouped_broadcast_async(in_place(used), options);
   return start(std::move(handle), used, copy_back(tensors, used));
 }
 
-OperationPtr Collectives::barrier(double seconds) {
-  return start(session()->barrier_async({.group = group_, .timeout_seconds = seconds}), {});
+OperationPtr Collectives::barrier(double seconds, bool waits) {
+  const kolo::BarrierOptions options{.group = group_, .timeout_seconds = seconds};
+  if (waits) return run([&] { session()->barrier(options); });
+  return start(session()->barrier_async(options), {});
 }
 
 OperationPtr Collectives::send(const at::Tensor& tensor, int to, int tag, double seconds) {

@@ -37,9 +37,10 @@ Kinds kinds_of(const Tensors& tensors);
 
 /// The collectives of an ordered group of kolo's on tensors of torch's. Knows neither c10d nor Python.
 ///
-/// Every function starts an operation and returns at once, but for monitored_barrier(). Tensors may be strided; lists
-/// have a block for each rank, and blocks may have different sizes. An operation fails when it has been in flight for
-/// `seconds`; 0: never. Roots and peers are ranks of the group.
+/// Every function starts an operation and returns at once, but for monitored_barrier(), and where the caller `waits`
+/// for it next: then it may return when the operation is done, since nobody else need see to it meanwhile. Tensors may
+/// be strided; lists have a block for each rank, and blocks may have different sizes. An operation fails when it has
+/// been in flight for `seconds`; 0: never. Roots and peers are ranks of the group.
 ///
 /// Throws c10::Error for arguments that cannot work, and kolo::Error as kolo::Session does. Call it from one thread at
 /// a time, or otherwise in one order on all ranks.
@@ -52,15 +53,15 @@ class Collectives {
   const kolo::Group& group() const { return group_; }
   const std::shared_ptr<Job>& job() const { return job_; }
 
-  OperationPtr all_reduce(const Tensors& tensors, Reduction reduction, double seconds);
+  OperationPtr all_reduce(const Tensors& tensors, Reduction reduction, double seconds, bool waits = false);
   /// The sum of sparse tensors in coordinates.
   OperationPtr all_reduce_sparse(const at::Tensor& tensor, double seconds);
   OperationPtr reduce(const at::Tensor& tensor, int root, Reduction reduction, double seconds);
-  OperationPtr broadcast(const Tensors& tensors, int root, double seconds);
+  OperationPtr broadcast(const Tensors& tensors, int root, double seconds, bool waits = false);
 
   OperationPtr all_gather(const Tensors& outputs, const at::Tensor& input, double seconds);
   /// outputs[i]: the blocks inputs[i] of all ranks, one after the other.
-  OperationPtr all_gather_joined(const Tensors& outputs, const Tensors& inputs, double seconds);
+  OperationPtr all_gather_joined(const Tensors& outputs, const Tensors& inputs, double seconds, bool waits = false);
   /// `outputs`: on the root; elsewhere ignored.
   OperationPtr gather(const Tensors& outputs, const at::Tensor& input, int root, double seconds);
   /// `output`: on the root; elsewhere ignored.
@@ -69,13 +70,13 @@ class Collectives {
   OperationPtr scatter(const at::Tensor& output, const Tensors& inputs, int root, double seconds);
   OperationPtr reduce_scatter(const at::Tensor& output, const Tensors& inputs, Reduction reduction, double seconds);
   /// inputs[i]: the blocks for all ranks, one after the other.
-  OperationPtr reduce_scatter_joined(const Tensors& outputs, const Tensors& inputs, Reduction reduction,
-                                     double seconds);
+  OperationPtr reduce_scatter_joined(const Tensors& outputs, const Tensors& inputs, Reduction reduction, double seconds,
+                                     bool waits = false);
   OperationPtr all_to_all(const Tensors& outputs, const Tensors& inputs, double seconds);
   /// `from`, `to`: numbers of rows from and to each rank; empty: equal blocks.
   OperationPtr all_to_all_joined(const at::Tensor& output, const at::Tensor& input, std::span<const std::int64_t> from,
                                  std::span<const std::int64_t> to, double seconds);
-  OperationPtr barrier(double seconds);
+  OperationPtr barrier(double seconds, bool waits = false);
 
   OperationPtr send(const at::Tensor& tensor, int to, int tag, double seconds);
   OperationPtr receive(const at::Tensor& tensor, int from, int tag, double seconds);
@@ -99,6 +100,7 @@ class Collectives {
  private:
   struct Joined;
   OperationPtr start(kolo::Handle handle, Tensors tensors, std::function<void()> finish = {});
+  OperationPtr run(const std::function<void()>& call, std::function<void()> finish = {});
   Joined joined(const Tensors& blocks, bool are_read);
   at::Tensor scratch(std::int64_t elements, const at::Tensor& like);
   OperationPtr reduce_blocks(const at::Tensor& output, const Tensors& inputs, Reduction reduction, double seconds);

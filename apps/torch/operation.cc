@@ -28,6 +28,21 @@ struct Operation::Follower {
 
 Operation::Operation(Parts parts) : completions_(parts.job->completions), parts_(std::move(parts)) {}
 
+Operation::Operation(const std::function<void()>& call, Parts parts) : Operation(std::move(parts)) {
+  Lock lock(waiting_);
+  try {
+    call();
+  } catch (const kolo::Error& error) {
+    fail(error.failure());
+  }
+  settle(lock);
+}
+
+void Operation::fail(const kolo::Failure& failure) {
+  if (!failure_) failure_ = failure;
+  parts_.job->failed(failure);
+}
+
 bool Operation::done() {
   if (done_) return true;
   Lock lock(waiting_, std::try_to_lock);
@@ -57,8 +72,7 @@ bool Operation::wait_with(Lock& lock, Deadline deadline) {
         return false;
       }
     } catch (const kolo::Error& error) {
-      if (!failure_) failure_ = error.failure();
-      parts_.job->failed(error.failure());
+      fail(error.failure());
     }
   }
   for (const auto& operation : parts_.operations) {

@@ -31,6 +31,8 @@ class Operation final : public std::enable_shared_from_this<Operation> {
     std::function<void()> finish{};                        ///< runs once, if no handle has failed; must not block
   };
   explicit Operation(Parts parts);
+  /// One that `call` does at once, and waits for; then the same is left to do.
+  Operation(const std::function<void()>& call, Parts parts);
 
   /// Whether it is done: has its results, or has failed.
   bool done();
@@ -47,6 +49,7 @@ class Operation final : public std::enable_shared_from_this<Operation> {
   struct Follower;
   using Lock = std::unique_lock<std::timed_mutex>;
   bool wait_with(Lock& lock, Deadline deadline);
+  void fail(const kolo::Failure& failure);
   void settle(Lock& lock);
 
   const std::shared_ptr<Completions> completions_;
