@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include <kolo/error.h>
 #include <kolo/dtype.h>
+#include <kolo/error.h>
 
 namespace kolo {
 

@@ -331,8 +331,6 @@ void Driver::run_in_background() {
       }
       if (stop_) return;
       background_wakes_ = Clock::now() + nap;
-    } else if (glances_.suppose()) {
-      nap = glances_.nap();
     }
     glances_.sleeps();
     rung = sleep_in_background(ticket, nap);

@@ -28,20 +28,15 @@ class Glances {
   bool begin() {
     const bool driven = driven_.exchange(false);
     looks_ = left_.exchange(false);
-    if (looks_) next_ = shortest;
+    if (looks_ || !driven) next_ = shortest;
     nap_ = driven ? next_ : none;
     return driven;
   }
   /// After begin(): whether the program has left something.
   bool looks() const { return looks_; }
-  /// Somebody else has the role, who mostly drives: then it naps, too, unless that was so for a while.
-  bool suppose() {
-    if (next_ < longest) nap_ = next_;
-    return nap_.load() > none;
-  }
   std::chrono::nanoseconds nap() const { return next_; }
   /// Before it sleeps, and after that.
-  void sleeps() { next_ = nap_.load() > none ? std::min(2 * next_, longest) : shortest; }
+  void sleeps() { next_ = std::min(2 * next_, longest); }
   void end() { nap_ = none; }
 
  private:

@@ -8,8 +8,8 @@ namespace {
 using namespace std::chrono_literals;
 
 /// One nap of the background thread, while the program drives or does not; how long it is.
-std::chrono::nanoseconds nap_after(Glances& glances, bool driven, bool left = false) {
-  if (driven) glances.note_driven(left);
+std::chrono::nanoseconds nap_after(Glances& glances, bool driven) {
+  if (driven) glances.note_driven(false);
   const bool naps = glances.begin();
   const auto nap = naps ? glances.nap() : 0ns;
   glances.sleeps();
@@ -44,19 +44,6 @@ TEST(Glances, WhatIsLeftInFlightIsLookedAtAfterAShortNap) {
   EXPECT_TRUE(glances.looks());
   EXPECT_EQ(glances.nap(), 50us);
   EXPECT_TRUE(glances.will_see(true));
-}
-
-/// Whoever has the role for milliseconds sleeps with it: then naps cost more than they save.
-TEST(Glances, ADriverThatStaysIsLeftAlone) {
-  Glances glances;
-  int naps = 0;
-  for (bool supposed = true; supposed && naps < 100; ++naps) {
-    EXPECT_FALSE(glances.begin());
-    supposed = glances.suppose();
-    glances.sleeps();
-    glances.end();
-  }
-  EXPECT_EQ(naps, 6);  // 50, 100, 200, 400, 800 us
 }
 
 }  // namespace
