@@ -36,7 +36,9 @@ class Glances {
   bool looks() const { return looks_; }
   std::chrono::nanoseconds nap() const { return next_; }
   /// Before it sleeps, and after that.
-  void sleeps() { next_ = std::min(2 * next_, longest); }
+  void sleeps() {
+    if (nap_.load() > none) next_ = std::min(2 * next_, longest);
+  }
   void end() { nap_ = none; }
 
  private:
