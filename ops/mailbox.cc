@@ -228,7 +228,7 @@ void Mailbox::payload_moved(Peer& peer, std::size_t bytes) {
   Receiving& receiving = known->second;
   if (receiving.parcel) receiving.parcel->moved += bytes;
   receiving.left -= bytes;
-  if (receiving.left > 0) return;
+  if (receiving.left > 0 || peer.frame.bytes > 0) return;  // its end has not come, or it is withdrawn
   if (receiving.parcel) finish(*receiving.parcel);
   peer.receiving.erase(known);
 }

@@ -30,7 +30,8 @@ namespace kolo {
 /// follows (`eager`), else where it lies, if the lane can show that. The receiver keeps what nobody waits for yet. Once
 /// message and receive have met, it answers: it has taken it; or copies it where it lies (Fetches), and answers again
 /// at the end; or is to be sent the rest, which comes in frames of a part each, those of several messages in turn, what
-/// is in it in bulk, if the lane can do that; or refuses it, since it differs. Only then a send is done. Of a message
+/// is in it in bulk, if the lane can do that, up to an empty one; or refuses it, since it differs. Only then a send is
+/// done. Of a message
 /// that goes elsewhere the rest is empty: both ranks are bound once it is sent. A send that is withdrawn says so; if
 /// its receive had met it meanwhile, that one waits for the next message. Where receivers take messages without asking,
 /// the lane also says at once that one is withdrawn: until its receiver has heard which, none meets a receive. A

@@ -76,7 +76,12 @@ std::size_t Outgoing::write_part(ByteLane& lane, const std::function<void(Parcel
   part_left_ -= count;
   if (part_left_ > 0) return count;
   moving_.pop_front();  // another one's turn
-  parcel.moved < parcel.bytes ? moving_.push_back(&parcel) : sent(parcel);
+  if (parcel.moved < parcel.bytes) {
+    moving_.push_back(&parcel);
+    return count;
+  }
+  put({.kind = Frame::Kind::data, .number = parcel.number}, {});
+  sent(parcel);
   return count;
 }
 

@@ -14,7 +14,7 @@ namespace kolo {
 
 /// What a mailbox is to write to one lane: frames, and the bytes of messages that were asked for, a part of each in
 /// turn. Frames go before parts, but for the rest of a part that was begun. A part is preceded by a frame, and goes in
-/// bulk if the lane wants that.
+/// bulk if the lane wants that. An empty part is the end: without it, what came last may be what fills up a part.
 class Outgoing final {
  public:
   void put(const Frame& frame, std::span<const std::byte> payload);

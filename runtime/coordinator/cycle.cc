@@ -27,12 +27,13 @@ Cycle::Cycle(PendingQueue& queue, ProgramGroups& program_groups, ControlChannel&
 
 bool Cycle::run(Time now) {
   return guard([&] {
-    again_ = progressed_ = false;
+    again_ = progressed_ = heard_ = false;
     now_ = now;
     bool moved = has_announced_ = intake_.announce(given_up_);
     // What was not negotiated is mostly complete at once: whoever waits for it need not hear the others first.
     if (intake_.take_begun() && intake_.took_nothing_else() && execute(now) && !again_) return progressed_ = true;
     moved |= agree();
+    heard_ = true;
     decide(now);
     moved |= send();
     const bool executed = execute(now);

@@ -66,6 +66,8 @@ class Cycle {
   Time next_deadline() const { return std::min({deadlines_.next(), trailing_.next(), losses_.next(), mail_.next()}); }
   /// Whether run() has something to do at once: decisions have announced something, which it sends.
   bool again() const { return again_ || intake_.has_more(); }
+  /// Whether the last cycle has heard the others, and not only done what is complete without.
+  bool heard() const { return heard_; }
   /// Whether the last run() has brought something further, which asking who is late does not.
   bool progressed() const { return progressed_; }
   /// Whether the last run() needed no ring: it has announced something of the program's, or a time had come.
@@ -159,6 +161,7 @@ class Cycle {
   bool settling_ = false;  // all have left, but what they have started is not complete everywhere
   bool flushed_ = true;
   bool has_announced_ = false, time_has_come_ = false, progressed_ = false;  // in the last run
+  bool heard_ = false;
   bool again_ = false;  // applying decisions has announced something, which the next cycle sends
   std::optional<Failure> given_up_;
   std::optional<ControlChannel::Message> unheard_;  // of a group, since there was no memory

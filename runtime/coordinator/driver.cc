@@ -85,7 +85,8 @@ void Driver::hand_over() {
   // It announces what was queued itself, which costs less than waking the background thread. That is woken only when
   // something must be run, or watched because others wait for it; or if it has passed by, for what was not looked at.
   const bool more = cycle_.announce_and_send(Clock::now()) || background_sleeps_too_long();
-  if (!more && !queue_.any_in_flight() && !control_->pending()) glances_.note_driven(false);
+  const bool left = queue_.any_in_flight() || control_->pending() || cycle_.again() || device_to_end_;
+  if (!more && !left) glances_.note_driven(false);
   const bool passed_by = role_.leave(role);
   if (more || passed_by) wake_background();
 }
@@ -290,7 +291,7 @@ void Driver::pause() {
 /// soon by itself nobody rings: a program that waits for one operation after the other mostly comes first.
 void Driver::leave_role(Role::Held& role) {
   role_.will_look();
-  const bool left = queue_.any_in_flight();
+  const bool left = queue_.any_in_flight() || cycle_.again() || (!cycle_.heard() && cycle_.needs_attention());
   glances_.note_driven(left);
   const bool glances = glances_.will_see(left);
   if (!glances) control_->doorbell().arm();
@@ -308,7 +309,7 @@ void Driver::run_in_background() {
       yielded = Clock::now();
     }
     std::uint32_t ticket = doorbell.ticket();
-    const bool driven = glances_.begin(), leaves_it = driven && !rung && !glances_.looks();
+    const bool driven = glances_.begin(), leaves_it = driven && !rung && !glances_.looks() && !device_to_end_;
     std::chrono::nanoseconds nap = driven ? glances_.nap() : safety_wakeup;
     background_wakes_ = Clock::now() + nap;  // before it passes by: who leaves the role looks
     if (const auto role = leaves_it ? Role::Held() : role_.take_or_pass_by()) {

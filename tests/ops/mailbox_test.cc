@@ -391,6 +391,30 @@ TEST(Mailbox, RandomMessagesBetweenThreads) {
   for (const Way way : ways) exchange_at_random(way);
 }
 
+/// What fills up the part under way is no message, though it may be the last part.
+TEST(Mailbox, ASendWithdrawnInItsLastPartIsNotReceived) {
+  for (const auto& [bytes, way] :
+       {std::pair(std::size_t{64} << 10, Way::sent), std::pair(std::size_t{5} << 19, Way::in_bulk)}) {
+    Boxes boxes(2, way);
+    auto first = message_of(bytes, 1), second = message_of(bytes, 2);
+    std::vector<std::byte> got(bytes);
+    Parcel a = parcel(true, {1}, 3, first), b = parcel(true, {1}, 3, second), r = parcel(false, {0}, 3, got);
+    boxes[1].post(r);
+    boxes[0].post(a);
+    boxes[1].advance();
+    while (boxes[0].advance()) {
+    }
+    EXPECT_FALSE(a.done);  // the ring is full
+    boxes[0].withdraw(a);
+    boxes.settle();
+    EXPECT_FALSE(r.done);
+    boxes[0].post(b);
+    boxes.settle();
+    EXPECT_TRUE(b.done && r.done);
+    EXPECT_EQ(got, second);
+  }
+}
+
 /// A stopped receiver costs its sender no memory, and the sender goes on when it reads again; what is left in the large
 /// ring after that is nothing.
 TEST(Mailbox, ALargeMessageWaitsForRoomInBulk) {

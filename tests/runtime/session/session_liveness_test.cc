@@ -3,6 +3,7 @@
 
 #include <kolo/session.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <latch>
@@ -290,6 +291,29 @@ TEST(Liveness, WhatComesJustAfterAWaitIsHeard) {
     }
     EXPECT_LE(slow, 2) << "of 200";  // a busy machine may be as slow
     EXPECT_EQ(session.stats().late_wakeups, 0U);
+  });
+}
+
+// What it waits for is complete at once, so it need not hear anybody for that.
+TEST(Liveness, WhoIsBusyWithAGroupOfItsOwnHearsTheOthers) {
+  std::atomic<int> busy{2};
+  run_ranks(3, [&](Session& session) {
+    float value = 1;
+    if (session.rank() == 0) {
+      const Group alone = session.new_group(std::array{0}, {.order = Order::program});
+      while (busy > 0) session.all_reduce(view_scalar(value), {.group = alone});
+    } else {
+      const auto start = std::chrono::steady_clock::now();
+      const Group others = session.new_group(std::array{1, 2}, {.order = Order::program});
+      session.all_reduce(view_scalar(value), {.group = others});
+      const auto opened = std::chrono::steady_clock::now();
+      EXPECT_LT(opened - start, 2s);
+      const AllReduceOptions options{.timeout_seconds = 0.3};
+      EXPECT_NE(error_text([&] { session.all_reduce("x", view_scalar(value), options); }, ErrorCode::stalled), "");
+      EXPECT_LT(std::chrono::steady_clock::now() - opened, 2s);
+      --busy;
+    }
+    session.barrier();
   });
 }
 
