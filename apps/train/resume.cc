@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -84,6 +85,8 @@ Candidate next_candidate(const CheckpointStore& store, const std::string& which,
     found.manifest = to_text(open_checkpoint(*found.checkpoint));
   } catch (const models::OtherFormat& error) {
     throw UsageError(fmt::format("cannot resume from {}: {}", found.checkpoint->folder.string(), error.what()));
+  } catch (const std::bad_alloc&) {  // says nothing of the checkpoint
+    throw;
   } catch (const std::exception& error) {
     found.problem = cli::problem_of(error);
   }
@@ -125,9 +128,11 @@ void check_visible(const StoredParts& stored, int rank) {
 std::string problem_of_parts(Session& session, StoredParts& stored) {
   std::string mine;
   const auto ranks = static_cast<std::size_t>(session.size());
-  for (auto part = static_cast<std::size_t>(session.rank()); part < stored.manifest().parts.size(); part += ranks) {
-    if (mine.empty()) mine = stored.problem_of(part).value_or("");
-  }
+  cli::collectively(session, [&] {
+    for (auto part = static_cast<std::size_t>(session.rank()); part < stored.manifest().parts.size(); part += ranks) {
+      if (mine.empty()) mine = stored.problem_of(part).value_or("");
+    }
+  });
   for (const std::string& problem : session.all_gather_object("problems of a checkpoint", mine)) {
     if (!problem.empty()) return problem;
   }

@@ -106,8 +106,8 @@ std::optional<std::string> StoredParts::problem_of(std::size_t part) {
     }
     if (found == stored.tensors().size()) return std::nullopt;
     return fmt::format("{} has tensors that {} lacks", path_of(part).filename().string(), manifest_file);
-  } catch (const std::bad_alloc&) {
-    return fmt::format("{} takes more memory than there is", path_of(part).filename().string());
+  } catch (const std::bad_alloc&) {  // says nothing of the checkpoint
+    throw;
   } catch (const std::exception& error) {
     return error.what();
   }

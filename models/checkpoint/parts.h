@@ -52,7 +52,8 @@ class StoredParts {
   std::filesystem::path path_of(std::size_t part) const;
 
   /// What makes a part useless: a wrong size or CRC-32C, tensors that are not those of the manifest, numbers that are
-  /// infinite or NaN, whatever else is an error. Nothing if all is well. Reads all of it.
+  /// infinite or NaN, whatever else is an error. Nothing if all is well. Reads all of it. Throws std::bad_alloc: that
+  /// says nothing of the part.
   std::optional<std::string> problem_of(std::size_t part);
 
   /// Makes sure that these are the tensors of the model, whatever the optimizer's. Errors: ModelError that says what is

@@ -68,6 +68,7 @@ struct ShapedSize {
 
 std::optional<fs::path> model_folder(const fs::path& path) {
   std::error_code ignored;
+  if (path.empty()) return std::nullopt;  // no file is read: what lies in the current folder is of no interest
   if (fs::is_directory(path, ignored)) return path;
   fs::path folder = path.parent_path();
   return fs::exists(folder / config_key, ignored) ? std::optional(std::move(folder)) : std::nullopt;

@@ -85,8 +85,8 @@ TEST_F(DamagedStore, NumbersThatAreNotFiniteAreFound) {
             "1 of the numbers of 'square.layers.1.bias' in part-00001-of-00002.safetensors are infinite or NaN");
 }
 
-/// Here there is no memory for it.
-TEST_F(DamagedStore, WhateverIsWrongWithAPartIsAProblemOfIt) {
+/// Other checkpoints would take as much, and all would be set aside.
+TEST_F(DamagedStore, ThatThereIsNoMemoryIsNoProblemOfAPart) {
   if (sanitized) GTEST_SKIP() << "sanitizers end a process that has no memory";
   write(4);
   StoredParts stored = newest();
@@ -94,12 +94,15 @@ TEST_F(DamagedStore, WhateverIsWrongWithAPartIsAProblemOfIt) {
     const rlimit none{1 << 20, 1 << 20};
     ::setrlimit(RLIMIT_AS, &none);
     while (std::malloc(1 << 16) != nullptr) continue;  // what the heap has left
-    const auto problem = stored.problem_of(0);
-    std::fputs(problem ? problem->c_str() : "sound", stderr);
+    try {
+      const auto problem = stored.problem_of(0);
+      std::fputs(problem ? problem->c_str() : "sound", stderr);
+    } catch (const std::bad_alloc&) {
+      std::fputs("no memory", stderr);
+    }
     std::_Exit(7);
   };
-  EXPECT_EXIT(say_in_little_memory(), ::testing::ExitedWithCode(7),
-              "part-00000-of-00002.safetensors takes more memory than there is");
+  EXPECT_EXIT(say_in_little_memory(), ::testing::ExitedWithCode(7), "no memory");
 }
 
 }  // namespace

@@ -213,6 +213,10 @@ TEST(SavedModel, AFolderIsOldOrNew) {
   EXPECT_EQ(read_file(folder / "m/tokenizer.json"), "{}");
   EXPECT_EQ(companions_of(folder / "m").at("tokenizer.json"), "{}");
   EXPECT_EQ(companions_of(folder / "m/model.safetensors").at("tokenizer.json"), "{}");
+  const fs::path here = fs::current_path();
+  fs::current_path(folder / "m");
+  EXPECT_TRUE(companions_of("").empty()) << "no file is read";
+  fs::current_path(here);
   EXPECT_EQ(error_of([&] { check_savable(folder / "m"); }), "no error");
   saved.stored = DType::f16;  // which is not written
   EXPECT_EQ(
