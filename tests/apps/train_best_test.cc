@@ -22,15 +22,7 @@ class TrainBest : public ::testing::Test {
     const auto done = train(folder_, 2, worse(more));
     EXPECT_EQ(done.code, 0) << done.err;
   }
-  std::vector<std::string> checkpoints() const {
-    std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(folder_ / "c")) {
-      const auto file = entry.path().filename().string();
-      if (!file.starts_with('.')) names.push_back(file);
-    }
-    std::ranges::sort(names);
-    return names;
-  }
+  std::vector<std::string> checkpoints() const { return testing::checkpoints_in(folder_ / "c"); }
 
   const std::string model_ = "--sizes 784,400,400,10 --seed 5 ";
   TempFolder folder_;

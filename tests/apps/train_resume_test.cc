@@ -23,15 +23,7 @@ class TrainResume : public ::testing::Test {
     return problems.size() == 1 ? without_folder(problems.front()) : done.err;
   }
   std::string without_folder(std::string text) const { return without(folder_, std::move(text)); }
-  std::vector<std::string> checkpoints(std::string_view name) const {
-    std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(folder_ / name)) {
-      const auto file = entry.path().filename().string();
-      if (!file.starts_with('.')) names.push_back(file);
-    }
-    std::ranges::sort(names);
-    return names;
-  }
+  std::vector<std::string> checkpoints(std::string_view name) const { return testing::checkpoints_in(folder_ / name); }
 
   TempFolder folder_;
 };

@@ -49,15 +49,7 @@ class TrainSignals : public ::testing::Test {
     write_file(folder_ / "text", text);
     return path("text");
   }
-  std::vector<std::string> checkpoints() const {
-    std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(folder_ / "c")) {
-      const auto file = entry.path().filename().string();
-      if (!file.starts_with('.')) names.push_back(file);
-    }
-    std::ranges::sort(names);
-    return names;
-  }
+  std::vector<std::string> checkpoints() const { return testing::checkpoints_in(folder_ / "c"); }
 
   const std::string mlp_ = "--sizes 784,24,10 --batch 300 --optimizer adamw --lr 1e-3 --seed 5 ";
   const std::string llama_ = "--model llama --preset tiny --batch 4 --seq 64 ";

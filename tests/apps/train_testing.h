@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -73,6 +75,17 @@ inline std::vector<nlohmann::json> events_in(const std::filesystem::path& log, s
     if (event["event"] == kind) events.push_back(std::move(event));
   }
   return events;
+}
+
+/// Names of the checkpoints in a folder, and of those that were set aside.
+inline std::vector<std::string> checkpoints_in(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const auto file = entry.path().filename().string();
+    if (!file.starts_with('.')) names.push_back(file);
+  }
+  std::ranges::sort(names);
+  return names;
 }
 
 inline std::vector<double> losses_in(const std::filesystem::path& log) {
