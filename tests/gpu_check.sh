@@ -254,8 +254,8 @@ first_with() {
 # NVIDIA's libraries: of Python's packages, of the system, or of CUDA's folder.
 find_libraries() {
   local file folder system=/usr/lib/x86_64-linux-gnu
-  for file in libnccl.so.2 libcublasLt.so.13 libcudart.so.13; do
-    folder=$(first_with $file $system /lib/x86_64-linux-gnu "$wheel/lib" "$wheel/../cu13/lib" /usr/local/lib /usr/local/cuda/lib64 /usr/local/cuda/lib)
+  for file in libnccl.so.2 libcublasLt.so.13 libcudart.so.13 libcudnn.so.9; do
+    folder=$(first_with $file $system /lib/x86_64-linux-gnu "$wheel/lib" "$wheel/../cu13/lib" "$wheel/../cudnn/lib" /usr/local/lib /usr/local/cuda/lib64 /usr/local/cuda/lib)
     if [[ -n $folder && $folder != "$system" ]]; then export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder; fi
     printf '%s: %s\n' $file "${folder:-nowhere}"
   done
@@ -324,6 +324,11 @@ train() {
   if [[ " $* " == *' llama '* && -d $root/shared ]]; then text=(--data "$root/shared/data/tinyshakespeare.txt"); fi
   program kolo-train --device "$1" "${steps[@]}" "${text[@]}" "${@:2}"
 }
+# With kolo's own attention: what is found of cuDNN first cannot be opened.
+without_cudnn() {
+  mkdir -p "$work/none" && : >"$work/none/libcudnn.so.9"
+  LD_LIBRARY_PATH=$work/none${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$@"
+}
 # A step's kernels, by their names.
 profile() {
   "$root/run" ncu --clock-control none --metrics gpu__time_duration.sum --print-summary per-kernel --launch-skip 1300 --launch-count 440 \
@@ -355,6 +360,7 @@ run_models() {
   for batch in 8 32 64; do
     step "llama base, bf16, batch $batch" 60 train_figures train cuda --model llama --preset base --precision bf16 --batch $batch --seq 2048 --steps $((batch < 32 ? 100 : batch < 64 ? 60 : 40)) || true
   done
+  step 'llama base, bf16, without cuDNN' 60 train_figures without_cudnn train cuda --model llama --preset base --precision bf16 --batch 8 --seq 2048 --steps 100 || true
   if python3 -c 'import torch' 2>/dev/null; then
     for batch in 32 8; do
       step "PyTorch, batch $batch" 60 tail_figures torch --batch $batch || true

@@ -43,7 +43,8 @@ void check_kept(Both& both, const Form& form, const Pair& a, const Pair& b, cons
     compute.product(how, of(a), of(b), rounds ? of(kept) : of(sums));
     if (rounds) compute.cast(of(kept), of(sums));
   });
-  sums.require_near(1.0 / 256, fmt::format("{}, rounded to bf16", form.name));
+  // Half of the last place; twice, since some algorithms of cuBLASLt round the product before they add to it.
+  sums.require_near((form.add ? 2.0 : 1.0) / 256, fmt::format("{}, rounded to bf16", form.name));
 }
 
 void check_forms(Both& both, DType dtype, double most) {

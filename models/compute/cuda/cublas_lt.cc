@@ -1,7 +1,6 @@
 // The only file that knows cuBLASLt. The library is opened when it is needed: a program starts without it.
 
 #include <cublasLt.h>
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,8 +9,7 @@
 #include <cstdint>
 #include <string>
 
-#include <kolo/detail/unique.h>
-
+#include "models/compute/cuda/opened_library.h"
 #include "models/compute/cuda/products.h"
 #include "models/compute/kept_few.h"
 #include "models/util/error.h"
@@ -19,36 +17,20 @@
 namespace kolo::models::cuda {
 namespace {
 
-struct LibraryTraits {
-  using Raw = void*;
-  static Raw null() noexcept { return nullptr; }
-  static void destroy(Raw handle) noexcept { (void)dlclose(handle); }
-};
-
 /// Its functions; `complete` unless one was not found.
 struct Functions {
-  explicit Functions(void* library) {
-    find(library, create, "cublasLtCreate");
-    find(library, destroy, "cublasLtDestroy");
-    find(library, create_matmul, "cublasLtMatmulDescCreate");
-    find(library, destroy_matmul, "cublasLtMatmulDescDestroy");
-    find(library, set_matmul, "cublasLtMatmulDescSetAttribute");
-    find(library, create_layout, "cublasLtMatrixLayoutCreate");
-    find(library, destroy_layout, "cublasLtMatrixLayoutDestroy");
-    find(library, create_preference, "cublasLtMatmulPreferenceCreate");
-    find(library, destroy_preference, "cublasLtMatmulPreferenceDestroy");
-    find(library, set_preference, "cublasLtMatmulPreferenceSetAttribute");
-    find(library, heuristic, "cublasLtMatmulAlgoGetHeuristic");
-    find(library, matmul, "cublasLtMatmul");
-  }
+  explicit Functions(const OpenedLibrary& library)
+      : complete(library.find(create, "cublasLtCreate") && library.find(destroy, "cublasLtDestroy") &&
+                 library.find(create_matmul, "cublasLtMatmulDescCreate") &&
+                 library.find(destroy_matmul, "cublasLtMatmulDescDestroy") &&
+                 library.find(set_matmul, "cublasLtMatmulDescSetAttribute") &&
+                 library.find(create_layout, "cublasLtMatrixLayoutCreate") &&
+                 library.find(destroy_layout, "cublasLtMatrixLayoutDestroy") &&
+                 library.find(create_preference, "cublasLtMatmulPreferenceCreate") &&
+                 library.find(destroy_preference, "cublasLtMatmulPreferenceDestroy") &&
+                 library.find(set_preference, "cublasLtMatmulPreferenceSetAttribute") &&
+                 library.find(heuristic, "cublasLtMatmulAlgoGetHeuristic") && library.find(matmul, "cublasLtMatmul")) {}
 
-  template <class Function>
-  void find(void* library, Function& function, const char* name) {
-    function = reinterpret_cast<Function>(dlsym(library, name));
-    complete = complete && function != nullptr;
-  }
-
-  bool complete = true;
   decltype(&cublasLtCreate) create = nullptr;
   decltype(&cublasLtDestroy) destroy = nullptr;
   decltype(&cublasLtMatmulDescCreate) create_matmul = nullptr;
@@ -61,6 +43,7 @@ struct Functions {
   decltype(&cublasLtMatmulPreferenceSetAttribute) set_preference = nullptr;
   decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
   decltype(&cublasLtMatmul) matmul = nullptr;
+  bool complete;
 };
 
 void check(cublasStatus_t status, const char* call) {
@@ -190,8 +173,8 @@ class Plan {
 
 class CublasLt final : public ProductLibrary {
  public:
-  CublasLt(Unique<LibraryTraits> library, void* workspace)
-      : library_(std::move(library)), functions_(library_.get()), workspace_(workspace) {
+  CublasLt(OpenedLibrary library, void* workspace)
+      : library_(std::move(library)), functions_(library_), workspace_(workspace) {
     if (!functions_.complete) throw ModelError("libcublasLt lacks a function that kolo calls; install CUDA's own");
     LtHandle::Raw raw{&functions_, nullptr};
     check(functions_.create(&raw.handle), "cublasLtCreate");
@@ -218,7 +201,7 @@ class CublasLt final : public ProductLibrary {
   }
 
  private:
-  Unique<LibraryTraits> library_;
+  OpenedLibrary library_;
   Functions functions_;
   void* workspace_;
   LtHandle handle_;
@@ -229,7 +212,7 @@ class CublasLt final : public ProductLibrary {
 
 std::unique_ptr<ProductLibrary> open_cublas_lt(void* workspace) {
   const std::string name = fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR);
-  Unique<LibraryTraits> library(dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL));
+  OpenedLibrary library(name.c_str());
   if (!library) return nullptr;
   return std::make_unique<CublasLt>(std::move(library), workspace);
 }

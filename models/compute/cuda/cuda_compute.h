@@ -95,6 +95,9 @@ class CudaCompute final : public Compute {
   const float* gradient_behind_pooling(const ImageStage& stage, const Tensor& x, const Tensor& chosen, const Tensor& d,
                                        const float* output);
   void add_squares(const Pieces& pieces);
+  AttentionLibrary* library_for(const Heads& heads, const HeadTensors& of);
+  bool attend_backward_by_library(const Heads& heads, const HeadTensors& of, const Tensor& out, const Tensor& log_sums,
+                                  const Tensor& d_out, const HeadTensors& gradients);
 
   int index_;
   bool tf32_ = false;
@@ -105,7 +108,7 @@ class CudaCompute final : public Compute {
   std::unique_ptr<Point> last_arrival_;  // when copy_ahead() was called last
   // What one operation needs; the next one in the stream's order may overwrite it.
   Buffer parts_, keys_, convolved_, gradient_;
-  Buffer head_gradients_[3], inner_, d_heads_;  // of attention's pass back
+  Buffer head_gradients_[3], inner_, d_heads_, scores_;  // of attention's pass back
 };
 
 }  // namespace kolo::models::cuda

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 
+#include "models/compute/cuda/attentions.h"
 #include "models/compute/cuda/device.h"
 #include "models/compute/cuda/fragments.h"
 #include "models/compute/cuda/products.h"
@@ -182,7 +184,8 @@ class CudaDevice final : public ComputeDevice {
  public:
   explicit CudaDevice(int index) : index_(index) { select(); }
   ~CudaDevice() override {
-    library_.reset();
+    attention_.reset();
+    products_.reset();
     release(workspace_);
     if (beside_ != nullptr) (void)cudaStreamDestroy(beside_);
   }
@@ -237,22 +240,30 @@ class CudaDevice final : public ComputeDevice {
   }
   bool multiply(const PlainProduct& product) override {
     select();
-    if (workspace_ == nullptr) {
-      workspace_ = allocate(workspace_bytes);
-      if (workspace_ == nullptr) throw ModelError("there is no memory for matrix products on the GPU (32 MiB)");
-      library_ = open_cublas_lt(workspace_);
-    }
-    return library_ != nullptr && library_->multiply(product);
+    if (!products_) products_ = open_cublas_lt(workspace());
+    return *products_ != nullptr && (*products_)->multiply(product);
+  }
+  AttentionLibrary* attention() override {
+    select();
+    if (!attention_) attention_ = open_cudnn(workspace());
+    return attention_->get();
   }
 
  private:
   /// For the calls of this thread. That of before is not selected again: to select one may take memory of it.
   void select() const { check(cudaSetDevice(index_), "cudaSetDevice"); }
+  void* workspace() {
+    if (workspace_ == nullptr) workspace_ = allocate(workspace_bytes);
+    if (workspace_ == nullptr) throw ModelError("there is no memory for matrix products on the GPU (32 MiB)");
+    return workspace_;
+  }
 
   int index_;
   cudaStream_t beside_ = nullptr;  // of copies that wait for no kernel
-  void* workspace_ = nullptr;
-  std::unique_ptr<ProductLibrary> library_;
+  void* workspace_ = nullptr;  // of all libraries: what they do runs one after the other
+  // None until they are asked for; null where they are not installed.
+  std::optional<std::unique_ptr<ProductLibrary>> products_;
+  std::optional<std::unique_ptr<AttentionLibrary>> attention_;
 };
 
 }  // namespace

@@ -92,6 +92,18 @@ Tiles tiles_of(const Heads& heads, const HeadTensors& of) {
           heads.width(), data_of<Number>(of.q), data_of<Number>(of.k), data_of<Number>(of.v)};
 }
 
+AttentionShape shape_of(const Heads& heads, const HeadTensors& of) {
+  return {of.q.shape[0], of.q.shape[2], heads.heads, heads.kv_heads, heads.head_dim};
+}
+/// Part of the sequences: the most of which equal parts have scores of at most so many bytes, or one.
+AttentionShape part_of(AttentionShape whole, Index most_bytes) {
+  const Index of_one = whole.heads * whole.positions * whole.positions * static_cast<Index>(sizeof(Half));
+  AttentionShape part = whole;
+  while (part.sequences > 1 && (part.sequences * of_one > most_bytes || whole.sequences % part.sequences != 0))
+    --part.sequences;
+  return part;
+}
+
 /// Calls body.template operator()<columns>() with the least kernels that hold heads of a width.
 template <class Body>
 void with_columns(const Heads& heads, Body body) {
@@ -111,7 +123,16 @@ void CudaCompute::split_heads(const Heads& heads, const RotationTables& rotation
   device_->launch(SplitHeads{head_rows(heads, rotations, qkv, to), items_of(qkv)});
 }
 
+AttentionLibrary* CudaCompute::library_for(const Heads& heads, const HeadTensors& of) {
+  if (of.q.dtype != DType::bf16 || heads.head_dim != heads.width() || of.q.shape[2] % 64 != 0) return nullptr;
+  return device_->attention();
+}
+
 void CudaCompute::attend(const Heads& heads, const HeadTensors& of, const Tensor& out, const Tensor& log_sums) {
+  AttentionLibrary* const library = library_for(heads, of);
+  if (library != nullptr && library->attend({shape_of(heads, of), data_of<Half>(of.q), data_of<Half>(of.k),
+                                             data_of<Half>(of.v), data_of<Half>(out), data_of(log_sums)}))
+    return;
   with_columns(heads, [&]<int columns>() {
     if (of.q.dtype == DType::bf16) {
       using Kernel = AttendBf16<columns>;
@@ -122,6 +143,28 @@ void CudaCompute::attend(const Heads& heads, const HeadTensors& of, const Tensor
   });
 }
 
+bool CudaCompute::attend_backward_by_library(const Heads& heads, const HeadTensors& of, const Tensor& out,
+                                             const Tensor& log_sums, const Tensor& d_out,
+                                             const HeadTensors& gradients) {
+  AttentionLibrary* const library = library_for(heads, of);
+  if (library == nullptr) return false;
+  const AttentionShape whole = shape_of(heads, of), part = part_of(whole, library->most_score_bytes());
+  const std::size_t bytes = library->attend_backward_bytes(part);
+  if (bytes == 0 || bytes > 2 * static_cast<std::size_t>(library->most_score_bytes())) return false;
+  const auto count = static_cast<Index>((bytes + sizeof(Half) - 1) / sizeof(Half));
+  void* const scratch = scores_.make(*this, DType::bf16, {count}, "gradients of scores").data;
+  const Index row_sums = part.sequences * whole.positions * whole.heads, numbers = row_sums * whole.head_dim;
+  const Index kv_numbers = numbers / whole.heads * whole.kv_heads;
+  for (Index at = 0; at < whole.sequences / part.sequences; ++at) {
+    library->attend_backward({part, data_of<Half>(of.q) + at * numbers, data_of<Half>(of.k) + at * kv_numbers,
+                              data_of<Half>(of.v) + at * kv_numbers, data_of<Half>(out) + at * numbers,
+                              data_of(log_sums) + at * row_sums, data_of<Half>(d_out) + at * numbers,
+                              data_of<Half>(gradients.q) + at * numbers, data_of<Half>(gradients.k) + at * kv_numbers,
+                              data_of<Half>(gradients.v) + at * kv_numbers, scratch});
+  }
+  return true;
+}
+
 void CudaCompute::attend_backward(const Heads& heads, const RotationTables& rotations, const HeadTensors& of,
                                   const Tensor& out, const Tensor& log_sums, const Tensor& d_out, const Tensor& d_qkv) {
   const Index sequences = of.q.shape[0], positions = of.q.shape[2], rows = sequences * positions;
@@ -130,6 +173,10 @@ void CudaCompute::attend_backward(const Heads& heads, const RotationTables& rota
   };
   const HeadTensors gradients{like(of.q, head_gradients_[0]), like(of.k, head_gradients_[1]),
                               like(of.v, head_gradients_[2])};
+  if (attend_backward_by_library(heads, of, out, log_sums, d_out, gradients)) {
+    device_->launch(MergeHeads{head_rows(heads, rotations, d_qkv, gradients), items_of(d_qkv)});
+    return;
+  }
   float* const inner = data_of(inner_.make(*this, DType::f32, {rows * heads.heads}, "inner products of heads"));
   with_columns(heads, [&]<int columns>() {
     if (of.q.dtype == DType::bf16) {

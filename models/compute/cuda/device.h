@@ -8,6 +8,7 @@
 #include "models/compute/cuda/attention_bf16_back_kernels.h"
 #include "models/compute/cuda/attention_bf16_kernels.h"
 #include "models/compute/cuda/attention_kernels.h"
+#include "models/compute/cuda/attentions.h"
 #include "models/compute/cuda/basic_kernels.h"
 #include "models/compute/cuda/embedding_kernels.h"
 #include "models/compute/cuda/image_kernels.h"
@@ -65,6 +66,8 @@ class ComputeDevice {
   virtual void launch(const Kernel& kernel) = 0;
   /// A product by a library; false, and nothing done, where it has none for it.
   virtual bool multiply(const PlainProduct& product) = 0;
+  /// Attention by a library; null where there is none.
+  virtual AttentionLibrary* attention() = 0;
 };
 
 /// Of cuda_device.cu, or in tests a pretended one. Errors: ModelError if there is no such GPU.

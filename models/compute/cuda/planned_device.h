@@ -21,9 +21,18 @@ class PlannedDevice final : public ComputeDevice {
   void release_pinned(void* memory) noexcept override;
   void launch(const Kernel&) override {}
   bool multiply(const PlainProduct&) override { return true; }
+  AttentionLibrary* attention() override { return &attention_; }
 
  private:
+  /// What cuDNN takes.
+  struct PlannedAttention final : AttentionLibrary {
+    bool attend(const LibraryAttention&) override { return true; }
+    std::size_t attend_backward_bytes(const AttentionShape& shape) override;
+    void attend_backward(const LibraryAttentionBack&) override {}
+  };
+
   Arena arena_;
+  PlannedAttention attention_;
 };
 
 }  // namespace kolo::models::cuda

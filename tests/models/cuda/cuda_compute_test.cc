@@ -171,11 +171,16 @@ TEST_F(CudaComputeTest, AttentionForwardAndBack) {
     Heads heads;
     std::int64_t sequences, positions;
     DType dtype;
+    std::size_t passes = 0;  // of a library, forward and back
   };
-  for (const auto& [heads, sequences, positions, dtype] :
+  for (const auto& [heads, sequences, positions, dtype, passes] :
        {Case{{4, 2, 8}, 2, 131, DType::f32}, Case{{3, 3, 40}, 1, 64, DType::bf16}, Case{{2, 1, 8}, 1, 131, DType::bf16},
         Case{{2, 1, 128}, 1, 70, DType::f32}, Case{{2, 1, 128}, 1, 70, DType::bf16},
-        Case{{1, 1, 40}, 1, 66, DType::f32}, Case{{1, 1, 2}, 3, 1, DType::f16}}) {
+        Case{{1, 1, 40}, 1, 66, DType::f32}, Case{{1, 1, 2}, 3, 1, DType::f16},
+        // A library's passes back are of two sequences each, of one, and of the only one.
+        Case{{4, 2, 16}, 4, 64, DType::bf16, 3}, Case{{2, 2, 64}, 3, 128, DType::bf16, 4},
+        Case{{2, 1, 128}, 1, 192, DType::bf16, 2}}) {
+    host_devices().library = passes > 0;
     const Shape rows{sequences, positions, heads.row()};
     const Shape of_q{sequences, heads.heads, positions, heads.width()};
     const Shape of_k{sequences, heads.kv_heads, positions, heads.width()};
@@ -203,6 +208,7 @@ TEST_F(CudaComputeTest, AttentionForwardAndBack) {
     EXPECT_LT(log_sums.difference(), dtype == DType::bf16 ? tolerance(dtype) : 3e-6);
     EXPECT_LT(out.difference(), tolerance(dtype));
     EXPECT_LT(d_qkv.difference(), 3 * tolerance(dtype)) << heads.head_dim;
+    if (host_devices().launches > 0) EXPECT_EQ(std::exchange(host_devices().attentions, 0), passes);
   }
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/models/cuda/host_attention.h"
 #include "tests/support/guarded_memory.h"
 
 namespace kolo::testing {
@@ -124,6 +125,7 @@ class HostDevice final : public models::cuda::ComputeDevice {
     multiply_plainly(product);
     return true;
   }
+  models::cuda::AttentionLibrary* attention() override { return host_devices().library ? &attention_ : nullptr; }
 
  private:
   bool is_pinned(const void* address) const {
@@ -134,6 +136,7 @@ class HostDevice final : public models::cuda::ComputeDevice {
 
   std::vector<std::pair<std::unique_ptr<std::byte[]>, std::size_t>> pinned_;
   std::shared_ptr<LateCopies> late_ = std::make_shared<LateCopies>();
+  HostAttention attention_{*this};
 };
 
 }  // namespace

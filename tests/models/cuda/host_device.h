@@ -15,8 +15,8 @@ namespace kolo::testing {
 struct HostDevices {
   bool reversed = false;  ///< threads of a block, and blocks, run from last to first
   bool guarded = true;    ///< who touches memory between operations dies, which takes time
-  bool library = false;   ///< products come from plain loops, not from the kernel
-  std::size_t allocations = 0, launches = 0, waits = 0, products = 0, copies_beside = 0;
+  bool library = false;   ///< products come from plain loops, not from the kernel; attention from a library, too
+  std::size_t allocations = 0, launches = 0, waits = 0, products = 0, attentions = 0, copies_beside = 0;
   std::size_t pinned = 0;            ///< areas of the host that they hold
   std::vector<std::size_t> kernels;  ///< how often each was launched, by its place in Kernel
 };
