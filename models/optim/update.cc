@@ -32,10 +32,11 @@ void Update::begin(double lr, double gradient_scale) {
 }
 
 void Update::arrived(std::size_t index) {
+  if (at_once()) return;
   const Tensor squares = part_of_squares(place_[index], 1);
   if (waits_for_norm()) {
     const std::array gradient{part_of(parameters_[index].gradient, shards_[index])};
-    if (!at_once()) optimizer_->compute().sums_of_squares(gradient, squares);
+    optimizer_->compute().sums_of_squares(gradient, squares);
     return;
   }
   optimizer_->update(index, squares);
@@ -73,9 +74,10 @@ GradientNorm Update::norm_of(const double* squares, double scale) const {
           .scale = scale};
 }
 
-/// A GPU takes longer to begin an operation than to do it for most parameters.
+/// Whether all parameters wait for the last gradient: a GPU takes longer to begin an operation than to do it for most
+/// of them. Shards do not wait, unless for the norm: their gathering begins as soon as they are updated.
 bool Update::at_once() const {
-  return optimizer_->compute().device().kind != DeviceKind::cpu;
+  return on_gpu() && (waits_for_norm() || split_ == 0);
 }
 
 void Update::square_all() {
@@ -92,11 +94,11 @@ UpdateResult Update::late_result() {
 }
 
 UpdateResult Update::finish(const SumOverRanks& sum) {
-  if (waits_for_norm()) {
-    if (at_once()) square_all();
-    if (split_ > 0) sum(part_of_squares(0, split_), part_of_squares(std::ssize(parameters_), split_));
+  if (at_once()) square_all();
+  if (waits_for_norm() && split_ > 0) {
+    sum(part_of_squares(0, split_), part_of_squares(std::ssize(parameters_), split_));
   }
-  UpdateResult result{.late = at_once() && loss_scale_ == nullptr};
+  UpdateResult result{.late = on_gpu() && loss_scale_ == nullptr};
   if (result.late) {
     late_squares_ = optimizer_->compute().read_later(norm_squares());
     late_scale_ = gradient_scale_;
@@ -105,16 +107,8 @@ UpdateResult Update::finish(const SumOverRanks& sum) {
     optimizer_->compute().read(norm_squares(), squares.data());
     result.norm = norm_of(squares.data(), gradient_scale_);
   }
-  if (!waits_for_norm()) return result;
-  if (result.late) {
-    optimizer_->begin_clipped_step(lr_, gradient_scale_, *clip_, norm_squares());
-  } else {
-    const double norm = result.norm.value();
-    result.skipped = !std::isfinite(norm);
-    if (loss_scale_ != nullptr) loss_scale_->note(result.skipped);
-    if (result.skipped) return result;
-    optimizer_->begin_step(lr_, gradient_scale_ * (clip_ ? clip_factor(norm, *clip_) : 1.0));
-  }
+  if (waits_for_norm() && !begin_behind_norm(result)) return result;
+  if (!waits_for_norm() && !at_once()) return result;
   if (at_once()) optimizer_->update_all();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!parameters_[i].trained) continue;
@@ -122,6 +116,19 @@ UpdateResult Update::finish(const SumOverRanks& sum) {
     if (updated_) updated_(i);
   }
   return result;
+}
+
+/// Begins the optimizer's step with the factor that the norm has; false if there is none: the step is skipped.
+bool Update::begin_behind_norm(UpdateResult& result) {
+  if (result.late) {
+    optimizer_->begin_clipped_step(lr_, gradient_scale_, *clip_, norm_squares());
+    return true;
+  }
+  const double norm = result.norm.value();
+  result.skipped = !std::isfinite(norm);
+  if (loss_scale_ != nullptr) loss_scale_->note(result.skipped);
+  if (!result.skipped) optimizer_->begin_step(lr_, gradient_scale_ * (clip_ ? clip_factor(norm, *clip_) : 1.0));
+  return !result.skipped;
 }
 
 void LossScale::set(float value, std::int64_t good_steps) {

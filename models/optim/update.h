@@ -99,11 +99,13 @@ class Update {
 
  private:
   bool waits_for_norm() const { return clip_ || loss_scale_ != nullptr; }
+  bool on_gpu() const { return optimizer_->compute().device().kind != DeviceKind::cpu; }
   bool at_once() const;
   Tensor part_of_squares(std::int64_t first, std::int64_t count) const;
   Tensor own_squares() const { return part_of_squares(0, std::ssize(parameters_)); }
   Tensor norm_squares() const;
   void square_all();
+  bool begin_behind_norm(UpdateResult& result);
   GradientNorm norm_of(const double* squares, double scale) const;
 
   Optimizer* optimizer_;

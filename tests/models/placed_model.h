@@ -47,10 +47,12 @@ class PlacedModel {
     for (int step = 0; step < steps; ++step) {
       update.begin(1e-2, 0.1);
       for (const bool add : {false, true}) {
-        const auto ready = [&](std::size_t index) {
+        std::vector<std::size_t> ready;  // what arrives may be updated, which is too early for the pass
+        const auto note = [&](std::size_t index) { ready.push_back(index); };
+        took_loss(model_->forward_backward(batches[add ? 1 : 0], note, {.add = add}).loss_sum);
+        for (const std::size_t index : ready) {
           if (add) update.arrived(index);
-        };
-        took_loss(model_->forward_backward(batches[add ? 1 : 0], ready, {.add = add}).loss_sum);
+        }
       }
       models::UpdateResult result = update.finish();
       if (result.late) result = update.late_result();

@@ -49,7 +49,7 @@ TEST(ReadmeModel, HasTheNamesAndShapesThatItSays) {
 TEST(ReadmeModel, Learns) {
   BoundKind bound(settings());
   const testing::RandomExamples examples(12, 2 * 16 * 18, 3);
-  EXPECT_LT(testing::worst_difference(bound, examples.batch(0, 12), 1e-4f,
+  EXPECT_LT(testing::worst_difference(bound.model, examples.batch(0, 12), 1e-4f,
                                       [&](const Batch& batch) { return bound.model.evaluate(batch).loss_sum; }),
             3e-2);  // kinks of ReLU and of pooling
   const auto optimizer = make_optimizer({.name = "adamw"}, bound.model.parameters());

@@ -55,6 +55,7 @@ class StreamedDevice final : public models::cuda::ComputeDevice {
     });
   }
   bool multiply(const models::cuda::PlainProduct&) override { return false; }
+  models::cuda::AttentionLibrary* attention() override { return nullptr; }
 
  private:
   void hold_back(void* stream, const Mark& mark) {

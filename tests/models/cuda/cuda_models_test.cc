@@ -11,6 +11,7 @@
 #include "models/llama/decoder.h"
 #include "models/optim/update.h"
 #include "tests/models/cuda/host_device.h"
+#include "tests/models/finite_differences.h"
 #include "tests/models/placed_model.h"
 
 namespace kolo::models {
@@ -90,6 +91,15 @@ TEST_P(CudaModels, GradientsAndCurveOfTheHost) {
   }
 }
 
+TEST_P(CudaModels, GradientsAreFiniteDifferences) {
+  host_devices().library = true;
+  Placed placed(GetParam().model, GetParam().settings, gpu);
+  const double worst = testing::worst_difference(
+      placed.model(), batches()[0], 1e-3f,
+      [&](const Batch& batch) { return placed.model().forward_backward(batch, [](std::size_t) {}).loss_sum; }, 1);
+  EXPECT_LT(worst, 2e-2);
+}
+
 TEST_P(CudaModels, CurveIn16Bits) {
   host_devices().library = true;
   for (const Precision precision : {Precision::bf16, Precision::f16}) {
@@ -115,8 +125,9 @@ TEST_P(CudaModels, AStepWaitsForNothing) {
     const auto loss = model.compute().read_later(model.sums(model.own_slot()));
     EXPECT_TRUE(update.finish().late);
     EXPECT_EQ(host_devices().waits, waits) << "step " << step;
-    if (host_devices().launches > 0)  // a real GPU counts nothing
+    if (host_devices().launches > 0) {  // a real GPU counts nothing
       EXPECT_EQ(host_devices().copies_beside - beside, step > 0 ? 2u : 0u) << "inputs and targets arrive beside a step";
+    }
     losses.push_back(*static_cast<const double*>(loss->wait()));
     norms.push_back(update.late_result().norm.value());
   }

@@ -50,11 +50,8 @@ constexpr std::int64_t image_inputs = 2 * 9 * 11;
 double image_difference(const AnyModel::Build& build, float h = 1e-3f) {
   Any bound(ModelInput{.image = {2, 9, 11}}, build);
   const RandomExamples examples(6, image_inputs, 3);
-  return testing::worst_difference(bound, examples.batch(0, 6), h, [&](const Batch& batch) {
-    const AlignedFloats gradients = bound.gradients;  // a norm uses the batch's own statistics in training only
-    const double loss = bound.model.forward_backward(batch, ignore_ready).loss_sum;
-    bound.gradients = gradients;
-    return loss;
+  return testing::worst_difference(bound.model, examples.batch(0, 6), h, [&](const Batch& batch) {
+    return bound.model.forward_backward(batch, ignore_ready).loss_sum;  // a norm's statistics are the batch's own
   });
 }
 
@@ -63,7 +60,7 @@ double token_difference(const AnyModel::Build& build) {
   Random random(4);
   for (float& value : bound.values) value = 0.3f * random.normal();
   const TokenBatch tokens(2, 40, 11);
-  return testing::worst_difference(bound, tokens.batch(), 2e-3f,
+  return testing::worst_difference(bound.model, tokens.batch(), 2e-3f,
                                    [&](const Batch& batch) { return bound.model.evaluate(batch).loss_sum; });
 }
 

@@ -59,7 +59,7 @@ TEST(Llama, GradientsAreFiniteDifferences) {
     llama.spread();
     TokenBatch tokens(2, 45, 37);
     tokens.targets[3] = tokens.targets[88] = -1;
-    EXPECT_LT(testing::worst_difference(llama, tokens.batch(), 2e-3f,
+    EXPECT_LT(testing::worst_difference(llama.model, tokens.batch(), 2e-3f,
                                         [&](const Batch& batch) { return llama.model.evaluate(batch).loss_sum; }),
               5e-3);
   }
