@@ -18,10 +18,10 @@ from pathlib import Path
 FLOORS = ("runtime", "ops", "models", "apps", "bench")
 PUBLIC = "runtime/include/kolo"
 TYPES = "runtime/types"
-GUARDED = {"<mpi.h>": re.compile(r"mpi\.h"), "<cuda>": re.compile(r"(cuda|cub/|cublas).*"), "<nccl>": re.compile(r"nccl.*\.h")}
-LIBRARIES = {"<mpi.h>": re.compile(r"P?MPI_[A-Z]\w*"), "<cuda>": re.compile(r"(cuda|cublas)[A-Z]\w*"), "<nccl>": re.compile(r"nccl[A-Z]\w*")}
+GUARDED = {"<mpi.h>": re.compile(r"mpi\.h"), "<cuda>": re.compile(r"(cuda|cub/|cublas|cudnn).*"), "<nccl>": re.compile(r"nccl.*\.h")}
+LIBRARIES = {"<mpi.h>": re.compile(r"P?MPI_[A-Z]\w*"), "<cuda>": re.compile(r"(cuda|cublas|cudnn)[A-Z]\w*"), "<nccl>": re.compile(r"nccl[A-Z]\w*")}
 # The files that open a library at run time.
-LOADERS = {"ops/host/xpmem.cc", "runtime/world/no_mpi.cc", "ops/nccl/nccl.cc", "ops/gpu/gpu_cuda.cu", "models/compute/cuda/cublas_lt.cc", "bench/kolo_bench/peers/raw_nccl.cc"}
+LOADERS = {"ops/host/xpmem.cc", "runtime/world/no_mpi.cc", "ops/nccl/nccl.cc", "ops/gpu/gpu_cuda.cu", "models/compute/cuda/opened_library.h", "bench/kolo_bench/peers/raw_nccl.cc"}
 MAX_ROOMS, MAX_ARROWS, MAX_LINES = 10, 30, 400
 
 violations = []

@@ -52,21 +52,10 @@ void check(cublasStatus_t status, const char* call) {
       fmt::format("{} failed (cuBLAS's status {}); see cublas_api.h for what that is", call, static_cast<int>(status)));
 }
 
-/// Of a handle that one of the functions destroys, for Unique<>.
-template <class Handle, auto destroyer>
-struct HandleTraits {
-  struct Raw {
-    const Functions* functions = nullptr;
-    Handle handle = nullptr;
-    bool operator==(const Raw&) const = default;
-  };
-  static Raw null() noexcept { return {}; }
-  static void destroy(const Raw& raw) noexcept { (void)(raw.functions->*destroyer)(raw.handle); }
-};
-using LtHandle = Unique<HandleTraits<cublasLtHandle_t, &Functions::destroy>>;
-using Matmul = Unique<HandleTraits<cublasLtMatmulDesc_t, &Functions::destroy_matmul>>;
-using Layout = Unique<HandleTraits<cublasLtMatrixLayout_t, &Functions::destroy_layout>>;
-using Preference = Unique<HandleTraits<cublasLtMatmulPreference_t, &Functions::destroy_preference>>;
+using LtHandle = Unique<HandleTraits<Functions, cublasLtHandle_t, &Functions::destroy>>;
+using Matmul = Unique<HandleTraits<Functions, cublasLtMatmulDesc_t, &Functions::destroy_matmul>>;
+using Layout = Unique<HandleTraits<Functions, cublasLtMatrixLayout_t, &Functions::destroy_layout>>;
+using Preference = Unique<HandleTraits<Functions, cublasLtMatmulPreference_t, &Functions::destroy_preference>>;
 
 /// What an algorithm is chosen by.
 struct Key {

@@ -260,7 +260,7 @@ class CudaDevice final : public ComputeDevice {
 
   int index_;
   cudaStream_t beside_ = nullptr;  // of copies that wait for no kernel
-  void* workspace_ = nullptr;  // of all libraries: what they do runs one after the other
+  void* workspace_ = nullptr;      // of all libraries: what they do runs one after the other
   // None until they are asked for; null where they are not installed.
   std::optional<std::unique_ptr<ProductLibrary>> products_;
   std::optional<std::unique_ptr<AttentionLibrary>> attention_;

@@ -36,19 +36,8 @@ struct Functions {
   bool complete;
 };
 
-/// Of a handle that one of the functions destroys, for Unique<>.
-template <class Handle, auto destroyer>
-struct HandleTraits {
-  struct Raw {
-    const Functions* functions = nullptr;
-    Handle handle = nullptr;
-    bool operator==(const Raw&) const = default;
-  };
-  static Raw null() noexcept { return {}; }
-  static void destroy(const Raw& raw) noexcept { (void)(raw.functions->*destroyer)(raw.handle); }
-};
-using DnnHandle = Unique<HandleTraits<cudnnHandle_t, &Functions::destroy>>;
-using Descriptor = Unique<HandleTraits<cudnnBackendDescriptor_t, &Functions::destroy_descriptor>>;
+using DnnHandle = Unique<HandleTraits<Functions, cudnnHandle_t, &Functions::destroy>>;
+using Descriptor = Unique<HandleTraits<Functions, cudnnBackendDescriptor_t, &Functions::destroy_descriptor>>;
 using Node = cudnnBackendDescriptor_t;
 
 /// Descriptors, which live as long as this. After the first call that the library refuses nothing more is asked of it.

@@ -28,4 +28,16 @@ class OpenedLibrary {
   Unique<LibraryTraits> library_;
 };
 
+/// Of a handle that one of a library's functions destroys, for Unique<>.
+template <class Functions, class Handle, auto destroyer>
+struct HandleTraits {
+  struct Raw {
+    const Functions* functions = nullptr;
+    Handle handle = nullptr;
+    bool operator==(const Raw&) const = default;
+  };
+  static Raw null() noexcept { return {}; }
+  static void destroy(const Raw& raw) noexcept { (void)(raw.functions->*destroyer)(raw.handle); }
+};
+
 }  // namespace kolo::models::cuda
