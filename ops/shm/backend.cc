@@ -14,6 +14,20 @@
 namespace kolo {
 namespace {
 
+/// One that was complete when it was started; it belongs to its backend.
+class ShmDone final : public Operation {
+ public:
+  explicit ShmDone(const ShmBoard& board) : board_(board) {}
+  static void operator delete(ShmDone*, std::destroying_delete_t) noexcept {}
+
+  bool step() override { return true; }
+  bool needs_polling() const override { return false; }
+  const char* method() const override { return text_of({ShmWay::ring, board_.tuning().chunk}); }
+
+ private:
+  const ShmBoard& board_;
+};
+
 /// Of one group: what its operations share, and their memory.
 struct ShmGroup {
   template <class... Arguments>
@@ -21,6 +35,7 @@ struct ShmGroup {
 
   ShmPipeline pipeline;
   SpareBlocks operations;
+  ShmDone done{pipeline.board()};
 };
 
 class ShmOperation final : public Operation {
@@ -89,6 +104,7 @@ class ShmBackend final : public Backend {
     return !reduces(signature.kind) || (combines_elements(signature.op) && reducible(signature));
   }
   std::unique_ptr<Operation> start(const Bucket& bucket) override {
+    if (group_->pipeline.complete_at_once(bucket)) return std::unique_ptr<Operation>(&group_->done);
     return std::unique_ptr<Operation>(new (*group_) ShmOperation(*group_, bucket));
   }
   std::unique_ptr<Backend> for_group(const GroupInfo& group) override {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ops/kernels/copy.h"
+#include "ops/shm/small.h"
 
 namespace kolo {
 namespace {
@@ -24,10 +25,32 @@ ShmPipeline::ShmPipeline(ShmBoard board, const std::shared_ptr<ShmMemory>& memor
 
 /// Returns whether there are more than before.
 bool ShmPipeline::make_transfers() {
-  const std::size_t before = transfers_.size(), count = static_cast<std::size_t>(board_.tuning().in_flight);
+  const auto count = static_cast<std::size_t>(board_.tuning().in_flight);
+  if (transfers_.size() >= count) return false;
   while (transfers_.size() < count) transfers_.emplace_back(board_);
   some_places_ = std::max<std::uint64_t>(count / 4, 1);
-  return count > before;
+  return true;
+}
+
+bool ShmPipeline::complete_at_once(const Bucket& bucket) {
+  if (collected_ != packed_ || !jobs_.empty() || abandoned_) return false;
+  const std::optional<ShmSmall> small = ShmSmall::of(bucket, board_);
+  if (!small) return false;
+  if (make_transfers()) free_ = packed_;
+  if (!make_room(small->bytes())) return false;
+  const ChunkPlace place = board_.layout().place(packed_, small->bytes());
+  const bool reads = small->flow.reads(board_.rank());
+  const auto shown = [&](int rank) { return !small->flow.shows(rank) || board_.stamped(place, rank, packed_); };
+  if (reads && !every_peer(shown)) return false;
+  transfer(packed_).stand_for(small->flow);
+  if (small->flow.shows(board_.rank())) {
+    small->show(board_, place);
+    board_.set_stamp(place, packed_, {});
+  }
+  small->collect(board_, place);
+  be_heard(reads, true, {});
+  packed_ = combined_ = ++collected_;
+  return true;
 }
 
 void ShmPipeline::enqueue(ShmJob& job) {
@@ -165,20 +188,23 @@ bool ShmPipeline::collect_next() {
       return next.written_bytes();
     });
   }
-  // Peers wait for room. Of hot places they have many, so it does not matter when they hear of the last ones. Who has
-  // not begun another job waits for none.
-  unheard_ |= reads;
-  if (unheard_ && (!next.hot() || (collected_ + 1) % some_places_ == 0)) {
-    const auto& number = next.job().number;
-    board_.advance(Phase::collected, collected_, number && next.last() ? std::optional(*number + 1) : std::nullopt);
-    unheard_ = false;
-  }
+  const auto& number = next.job().number;
+  be_heard(reads, next.hot(), number && next.last() ? std::optional(*number + 1) : std::nullopt);
   ++collected_;
   if (next.last()) {
     if (next.job().trial > 0) access_.complete(next.job());
     next.job().complete = true;
   }
   return true;
+}
+
+/// This rank has collected chunk `collected_`. Peers wait for room. Of hot places they have many, so it does not matter
+/// when they hear of the last ones. `next_job`: who has not begun that one, if it has a number, waits for none.
+void ShmPipeline::be_heard(bool reads, bool hot, std::optional<std::uint64_t> next_job) {
+  unheard_ |= reads;
+  if (!unheard_ || (hot && (collected_ + 1) % some_places_ != 0)) return;
+  board_.advance(Phase::collected, collected_, next_job);
+  unheard_ = false;
 }
 
 }  // namespace kolo

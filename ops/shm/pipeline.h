@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "ops/shm/access.h"
@@ -33,6 +34,10 @@ class ShmPipeline final {
 
   const ShmBoard& board() const { return board_; }
   const ShmChooser& chooser() const { return access_.chooser(); }
+
+  /// Does all of a small operation, if this rank has nothing else on its way and need not wait for others. Returns
+  /// whether it is complete.
+  bool complete_at_once(const Bucket& bucket);
 
   /// The job lives until it is complete, or until abandon().
   void enqueue(ShmJob& job);
@@ -69,6 +74,7 @@ class ShmPipeline final {
   bool pack_next();
   bool combine_next();
   bool collect_next();
+  void be_heard(bool reads, bool hot, std::optional<std::uint64_t> next_job);
   bool next_phase();
   StorePolicy& results_of(const ShmJob& job) { return job.large ? large_results_ : results_; }
   ShmTransfer& transfer(std::uint64_t chunk) { return transfers_[chunk & (transfers_.size() - 1)]; }

@@ -13,21 +13,6 @@
 namespace kolo {
 namespace {
 
-/// Kinds that send each rank something else have a part for every rank.
-int parts_of(OpKind kind, int ranks) {
-  return traits(kind).out == Rows::dealt || traits(kind).in == Rows::blocks ? ranks : 1;
-}
-
-ShmFlow flow_of(const Signature& signature, bool whole) {
-  switch (signature.kind) {
-    case OpKind::broadcast:
-    case OpKind::scatter: return {ShmFlow::Shape::from_root, signature.root};
-    case OpKind::gather: return {ShmFlow::Shape::to_root, signature.root};
-    case OpKind::reduce: return {whole ? ShmFlow::Shape::to_root : ShmFlow::Shape::all, signature.root};
-    default: return {};
-  }
-}
-
 std::int64_t flat_elements(const Bucket& bucket, int ranks) {
   std::int64_t sum = 0;
   for (const BucketTensor& tensor : bucket.tensors) sum += flat_length(bucket.signature.kind, tensor, ranks);
@@ -51,11 +36,25 @@ std::int64_t elements_of_chunk(DType dtype, int parts, std::int64_t bytes) {
 
 }  // namespace
 
+int shm_parts(OpKind kind, int ranks) {
+  return traits(kind).out == Rows::dealt || traits(kind).in == Rows::blocks ? ranks : 1;
+}
+
+ShmFlow shm_flow(const Signature& signature, bool whole) {
+  switch (signature.kind) {
+    case OpKind::broadcast:
+    case OpKind::scatter: return {ShmFlow::Shape::from_root, signature.root};
+    case OpKind::gather: return {ShmFlow::Shape::to_root, signature.root};
+    case OpKind::reduce: return {whole ? ShmFlow::Shape::to_root : ShmFlow::Shape::all, signature.root};
+    default: return {};
+  }
+}
+
 ShmJob::ShmJob(const Bucket& of, int ranks, const ShmTuning& tuning)
     : bucket(of),
       reduction(reduction_of(bucket.signature, bucket.divide_by)),
       left(flat_elements(bucket, ranks)),
-      parts(parts_of(bucket.signature.kind, ranks)),
+      parts(shm_parts(bucket.signature.kind, ranks)),
       complete(left == 0) {
   const OpKind kind = bucket.signature.kind;
   const std::int64_t bytes = left * static_cast<std::int64_t>(size_of(bucket.signature.dtype));
@@ -67,7 +66,7 @@ ShmJob::ShmJob(const Bucket& of, int ranks, const ShmTuning& tuning)
       std::ranges::any_of(bucket.tensors, [&](const BucketTensor& tensor) { return replaces_input(kind, tensor); });
   times_results = large ? in_place : all_bytes >= tuning.spills;
   method = shm_method(kind, whole);
-  flow = flow_of(bucket.signature, whole);
+  flow = shm_flow(bucket.signature, whole);
   job_class = {kind, static_cast<std::uint8_t>(std::bit_width(static_cast<std::uint64_t>(all_bytes))),
                static_cast<std::uint8_t>(reduces(kind) ? size_of(bucket.signature.dtype) : 1)};
 }

@@ -91,6 +91,10 @@ struct ShmJob {
   bool complete = false;
 };
 
+/// Of a chunk in a rank's memory: kinds that send each rank something else have a part for every rank.
+int shm_parts(OpKind kind, int ranks);
+/// `whole` as in ShmJob.
+ShmFlow shm_flow(const Signature& signature, bool whole);
 /// The method of a kind of operation; null if there is none. `whole` as in ShmJob.
 const ShmMethod* shm_method(OpKind kind, bool whole);
 
@@ -111,6 +115,9 @@ class ShmTransfer final {
   /// shows_in    where this rank writes what others read there
   /// results_in  where results are written, of a job that times that
   void begin(ShmJob& job, std::uint64_t number, ChunkPlace place, CopyTo shows_in, CopyTo results_in);
+
+  /// Of a chunk that no job has, only this is known.
+  void stand_for(const ShmFlow& flow) { flow_ = flow; }
 
   /// Publishes that this rank has packed its part, if another rank reads it.
   void show_packed();
