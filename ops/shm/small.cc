@@ -24,7 +24,9 @@ void move(std::byte* to, const std::byte* from, std::int64_t count, DType dtype)
 std::optional<ShmSmall> ShmSmall::of(const Bucket& bucket, const ShmBoard& board) {
   const Signature& signature = bucket.signature;
   const int ranks = board.ranks();
-  if (bucket.tensors.size() != 1 || bucket.token != 0 || !bucket.absent.empty() || ranks == 1) return {};
+  if (!traits(signature.kind).has_root || bucket.tensors.size() != 1 || bucket.token != 0 || !bucket.absent.empty() ||
+      ranks == 1)
+    return {};
   const BucketTensor& tensor = bucket.tensors.front();
   // Dividing takes as long as all the rest here.
   const bool deals = signature.kind == OpKind::scatter;
