@@ -80,6 +80,13 @@ void check_ahead(std::int64_t step, const Job& job) {
       job.last_step()));
 }
 
+/// Whether the evaluation behind a checkpoint found out that there is time for all batches. That at the end of a run is
+/// of all whatever time there is.
+bool had_time_for_all(const OrderedJson& state, const models::HeldOut& measured, const Job& job) {
+  return measured.of.is_all() && state.contains("last_step") && state.at("last_step") != state.at("step") &&
+         state.at("settings").value(number_of_ranks, "") == fmt::format("{}", job.ranks());
+}
+
 /// So that losses compare. The first evaluation is behind the checkpoint of its step, and noted beside it.
 void restore_eval_batches(const OrderedJson& state, const std::optional<models::HeldOut>& measured, Job& job) {
   if (job.eval_batches()) return;
@@ -89,6 +96,8 @@ void restore_eval_batches(const OrderedJson& state, const std::optional<models::
     if (evaluations.at("ranks").get<int>() == job.ranks()) job.settle_eval_batches(batches);
   } else if (measured && measured->of.ranks == job.ranks()) {
     job.settle_eval_batches(measured->of.batches);
+  } else if (measured && had_time_for_all(state, *measured, job)) {
+    job.settle_eval_batches(0);
   }
 }
 
@@ -96,6 +105,7 @@ void restore_eval_batches(const OrderedJson& state, const std::optional<models::
 
 std::string state_of(Job& job, std::int64_t steps_done) {
   OrderedJson state{{"step", steps_done},
+                    {"last_step", job.last_step()},
                     {"optimizer_steps", job.optimizer().steps_begun()},
                     {"run", identity_of(job)},
                     {"settings", settings_of(job)}};
