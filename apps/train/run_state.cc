@@ -6,6 +6,8 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "models/registry.h"
+
 namespace kolo::train {
 namespace {
 
@@ -47,7 +49,7 @@ OrderedJson measured_part(const Job& job) {
 void check_identity(const OrderedJson& before, const OrderedJson& all) {
   for (const auto& [name, now] : all.items()) {
     const std::string was = before.at(name).get<std::string>();
-    if (was == now) continue;
+    if (was == now || (name == "--model" && models::present_name(was) == now.get<std::string>())) continue;
     throw UsageError(
         fmt::format("the checkpoint is of another run: its {} was {}, and now it is {}; resume with what it had, or "
                     "write to another --checkpoint",
