@@ -73,18 +73,31 @@ TEST_F(TrainBest, TimeForAllBatchesIsRemembered) {
   EXPECT_LT(batches(1), 4);
 }
 
+/// Then the best is only one of those that are stored anyway.
+TEST_F(TrainBest, WithoutEvalEveryNoEvaluationMakesACheckpoint) {
+  run("--epochs 2 --keep 1");
+  const auto evaluations = events_in(folder_ / "log", "eval");
+  ASSERT_EQ(evaluations.size(), 2u);
+  const int epoch = evaluations[0]["step"].get<int>() + 1;
+  const auto name = [&](int epochs) { return fmt::format("step-{:09}", epochs * epoch); };
+  EXPECT_EQ(checkpoints(), Names{name(2)});
+  std::filesystem::remove_all(folder_ / "c");
+  run(fmt::format("--epochs 3 --keep 1 --every {}", epoch));
+  EXPECT_EQ(checkpoints(), (Names{name(1), name(3)})) << "the first had the lowest loss";
+}
+
 /// As on a file system that fails for a while: a link to itself stands for it. None of these checkpoints is better, so
 /// nothing is written meanwhile.
 TEST_F(TrainBest, OneThatCannotBeSeenIsNotGone) {
   const std::string flags = worse("--keep 1 --steps 300 --eval-every 1 --eval-batches 1");
-  const auto done = run_shell(
-      folder_, fmt::format("{0} {1} &\nrun=$!\n"
-                           "wait_until() {{ until eval \"$1\" || ! kill -0 $run; do sleep 0.01; done; }}\n"
-                           "wait_until '[ -e {2}/step-000000001 ]' 2>/dev/null\nsleep 0.1\n"
-                           "mv {2} {3}; ln -s c {2}\n"
-                           "lines=$(($(wc -l <{4}) + 20))\nwait_until '[ $(wc -l <{4}) -gt $lines ]'\n"
-                           "rm {2}; mv {3} {2}\nwait $run\n",
-                           kolo_train(2), flags, path("c"), path("away"), path("log")));
+  const auto done =
+      run_shell(folder_, fmt::format("{0} {1} &\nrun=$!\n"
+                                     "wait_until() {{ until eval \"$1\" || ! kill -0 $run; do sleep 0.01; done; }}\n"
+                                     "wait_until '[ -e {2}/step-000000001 ]' 2>/dev/null\nsleep 0.1\n"
+                                     "mv {2} {3}; ln -s c {2}\n"
+                                     "lines=$(($(wc -l <{4}) + 20))\nwait_until '[ $(wc -l <{4}) -gt $lines ]'\n"
+                                     "rm {2}; mv {3} {2}\nwait $run\n",
+                                     kolo_train(2), flags, path("c"), path("away"), path("log")));
   EXPECT_EQ(done.code, 0) << done.err;
   EXPECT_TRUE(done.problems().empty()) << done.err;
   EXPECT_EQ(checkpoints(), (Names{"step-000000001", "step-000000300"}));
