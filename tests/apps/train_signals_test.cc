@@ -179,6 +179,17 @@ TEST_F(TrainSignals, EndTheLastEvaluationOfAll) {
   EXPECT_EQ(evaluations[1]["batches"], 1);
 }
 
+/// Its step is measured while somebody damages the checkpoint: the loss cannot be noted there, and the run goes on.
+TEST_F(TrainSignals, ADamagedManifestEndsNoEvaluation) {
+  const std::string flags = llama_ + "--steps 2 --data " + text_of(2) + " --checkpoint " + path("c"),
+                    manifest = "c/step-000000002/manifest.json";
+  const auto done = run_and(2, flags, "until_there " + path(manifest) + "\necho damaged >" + path(manifest) + "\n");
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_EQ(done.problems(), Names{"the checkpoint of step 2 does not say its held-out loss: manifest.json is no "
+                                   "manifest (its text is damaged)"});
+  EXPECT_NE(done.out.find("accuracy"), done.out.npos) << done.out;
+}
+
 TEST_F(TrainSignals, EndASample) {
   const std::string flags = llama_ + "--steps 1 --data " + text_of(1) + " --sample 1000000 --prompt 'Once upon'";
   const auto done =
