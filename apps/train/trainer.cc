@@ -225,7 +225,8 @@ bool Trainer::evaluate(std::int64_t steps_done) {
   const auto compared = last && !job_->eval_batches() ? evaluator_.evaluate_all()
                                                       : evaluator_.evaluate_some(seconds_between_evaluations());
   const auto of_all = last && compared && !compared->of.is_all() ? evaluator_.evaluate_all() : compared;
-  evaluator_.report(steps_done, of_all ? of_all : compared);  // a run that is killed behind this has it twice, not never
+  // A run that is killed behind this has it twice, not never.
+  evaluator_.report(steps_done, of_all ? of_all : compared);
   if (compared && checkpoints_->measured(steps_done, {compared->loss, compared->of})) store(steps_done);
   return !evaluator_.stopped();
 }

@@ -225,7 +225,8 @@ void CheckpointStore::drop(std::int64_t step) const {
   fs::remove_all(unfinished(step), ignored);
 }
 
-/// Those beyond the newest, but for the best, and those that may be it. What cannot be listed is left for the next time.
+/// Those beyond the newest, but for the best, and those that may be it. What cannot be listed is left for the next
+/// time.
 void CheckpointStore::remove_old() const {
   std::vector<Said> all;
   try {

@@ -62,8 +62,8 @@ class CheckpointStore {
   /// ModelError with the reason, such as a part that is not there; then the checkpoint is dropped.
   void commit(const Manifest& manifest) const;
 
-  /// Whether there is no complete checkpoint of that step. False if that cannot be told, such as of a folder that cannot
-  /// be read.
+  /// Whether there is no complete checkpoint of that step. False if that cannot be told, such as of a folder that
+  /// cannot be read.
   bool lacks(std::int64_t step) const;
 
   /// Writes the held-out loss of a complete checkpoint into its manifest; has no effect if there is none of that step.
