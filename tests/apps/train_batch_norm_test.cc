@@ -74,15 +74,15 @@ TEST_F(TrainBatchNorm, RunningStatisticsAreResumedToTheBit) {
   EXPECT_EQ(read_file(folder_ / "resumed.safetensors"), read_file(folder_ / "straight.safetensors"));
 }
 
-/// The sums of a norm have three shapes, and each a name of its own: one name for all would be announced anew, with its
-/// shape, in every pass.
+/// The sums of a norm have three shapes, and those of a model with eight norms of different widths up to 24. Ranks
+/// remember 16 shapes of a name: under one name for all, sums would be announced in full in every pass.
 TEST(SyncBatchNorm, EachShapeOfItsSumsHasAName) {
   run_ranks(2, [](Session& session) {
     constexpr std::array words{"kolo-train", "--model", "cnn", "--sync-batch-norm", "--filters", "4", "--dense", "8"};
     const train::Job job(train::parse_options(static_cast<int>(words.size()), words.data()), session);
     ASSERT_TRUE(job.settings().reduce);
     const auto pass = [&] {
-      for (const std::size_t elements : {5u, 4u, 8u}) {
+      for (std::size_t elements = 1; elements <= 24; ++elements) {
         std::vector<double> sums(elements, session.rank() + 1);
         job.settings().reduce(view(sums));
         EXPECT_EQ(sums, std::vector<double>(elements, 3)) << "1 + 2";

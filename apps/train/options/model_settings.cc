@@ -136,7 +136,8 @@ void fit_to_data(models::ModelSettings& settings, const Options& options, const 
   check_kept(options, said, settings, "the data", "have");
   if (kind.reduces != nullptr && kind.reduces(settings) && session.size() > 1) {
     settings.reduce = [&session](Tensor sums) {
-      const std::string name = fmt::format("statistics of a batch/{}", sums.elements());  // a name has one shape
+      // Ranks remember few shapes of a name.
+      const std::string name = fmt::format("statistics of a batch/{}", sums.elements());
       session.all_reduce_async(name, sums).wait(nullptr);  // on a GPU its default stream waits, the program does not
     };
   }
