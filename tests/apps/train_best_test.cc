@@ -86,18 +86,20 @@ TEST_F(TrainBest, WithoutEvalEveryNoEvaluationMakesACheckpoint) {
   EXPECT_EQ(checkpoints(), (Names{name(1), name(3)})) << "the first had the lowest loss";
 }
 
-/// As on a file system that fails for a while: a link to itself stands for it. None of these checkpoints is better, so
-/// nothing is written meanwhile.
+/// As on a file system that fails for a while: a link to itself stands for it, and takes the folder's name at once.
+/// None of these checkpoints is better, so nothing is written meanwhile.
 TEST_F(TrainBest, OneThatCannotBeSeenIsNotGone) {
+  std::filesystem::create_directory(folder_ / "there");
+  std::filesystem::create_symlink("there", folder_ / "c");
   const std::string flags = worse("--keep 1 --steps 300 --eval-every 1 --eval-batches 1");
   const auto done =
       run_shell(folder_, fmt::format("{0} {1} &\nrun=$!\n"
                                      "wait_until() {{ until eval \"$1\" || ! kill -0 $run; do sleep 0.01; done; }}\n"
-                                     "wait_until '[ -e {2}/step-000000001 ]' 2>/dev/null\nsleep 0.1\n"
-                                     "mv {2} {3}; ln -s c {2}\n"
+                                     "lead_to() {{ ln -s \"$1\" {3}; mv -T {3} {2}; }}\n"
+                                     "wait_until '[ -e {2}/step-000000001 ]' 2>/dev/null\nsleep 0.1\nlead_to c\n"
                                      "lines=$(($(wc -l <{4}) + 20))\nwait_until '[ $(wc -l <{4}) -gt $lines ]'\n"
-                                     "rm {2}; mv {3} {2}\nwait $run\n",
-                                     kolo_train(2), flags, path("c"), path("away"), path("log")));
+                                     "lead_to there\nwait $run\n",
+                                     kolo_train(2), flags, path("c"), path("link"), path("log")));
   EXPECT_EQ(done.code, 0) << done.err;
   EXPECT_TRUE(done.problems().empty()) << done.err;
   EXPECT_EQ(checkpoints(), (Names{"step-000000001", "step-000000300"}));
