@@ -29,6 +29,13 @@ const ModelKind& kind_of(std::string_view name) {
   return model_kinds()[index_of(name, known_models(), "model")];
 }
 
+std::string_view present_name(std::string_view name) {
+  const auto kinds = model_kinds();
+  const auto renamed = std::ranges::find_if(
+      kinds, [&](const ModelKind& kind) { return std::ranges::find(kind.formerly, name) != kind.formerly.end(); });
+  return renamed == kinds.end() ? name : renamed->name;
+}
+
 const Preset& preset_of(const ModelKind& kind, std::string_view name) {
   std::vector<std::string_view> names;
   for (const Preset& preset : kind.presets) names.push_back(preset.name);

@@ -67,6 +67,7 @@ using StoredExtent = std::function<std::int64_t(std::string_view tensor, std::si
 /// A kind of model: all that a program must know to train it.
 struct ModelKind {
   std::string_view name;
+  std::vector<std::string_view> formerly{};  ///< names that it had: files and checkpoints that say one are of this kind
   DataKind data = DataKind::images;
   /// Not yet bound to storage. Errors: ModelError for sizes that make no model, or do not fit the data.
   std::unique_ptr<Model> (*make)(const ModelSettings& settings) = nullptr;
@@ -91,6 +92,9 @@ std::span<const ModelKind> model_kinds();
 
 /// Errors: ModelError for an unknown name, which lists the known ones.
 const ModelKind& kind_of(std::string_view name);
+
+/// The name of the kind that was once called so, else `name` itself.
+std::string_view present_name(std::string_view name);
 
 /// The names of all kinds.
 std::vector<std::string_view> known_models();

@@ -116,18 +116,24 @@ bool CheckpointWriter::best_is_gone() {
     std::unique_lock lock(mutex_);
     const bool on_its_way = on_their_way_.contains(best_at_);
     lock.unlock();
-    gone = !on_its_way && !store_->has(best_at_) ? 1 : 0;
+    gone = !on_its_way && store_->lacks(best_at_) ? 1 : 0;
   }
   session_->all_reduce("best checkpoint is gone", view_scalar(gone));
   return gone > 0;
 }
 
-/// In the folder, as rank 0 sees it.
+/// In the folder, as rank 0 sees it. If it cannot see all, what is known stays.
 void CheckpointWriter::look_for_best() {
   std::optional<models::BestCheckpoint> found;
-  cli::collectively(*session_, [&] {
+  std::int64_t sees_all = 1;
+  try {
     if (part_.index == 0) found = store_->best();
-  });
+  } catch (const std::exception& error) {
+    cli::print_problem(fmt::format("cannot tell which checkpoint is the best: {}", cli::problem_of(error)));
+    sees_all = 0;
+  }
+  session_->broadcast("best checkpoint is seen", view_scalar(sees_all));
+  if (sees_all == 0) return;
   double loss = found ? found->held_out.loss : NAN;
   models::EvaluatedOn of = found ? found->held_out.of : models::EvaluatedOn{};
   best_at_ = found ? found->checkpoint.step : -1;

@@ -178,7 +178,7 @@ std::vector<cli::Agreed> Job::measured() const {
 std::vector<cli::Agreed> Job::shape() const {
   auto all = shaping_part(options_);
   all.push_back({"--tokenizer", tokenizer_checksum()});
-  all.push_back({"the number of ranks", fmt::format("{}", ranks_)});
+  all.push_back({number_of_ranks, fmt::format("{}", ranks_)});
   return all;
 }
 

@@ -24,6 +24,9 @@
 
 namespace kolo::train {
 
+/// A row of Job::shape().
+inline constexpr const char* number_of_ranks = "the number of ranks";
+
 /// One rank's model, optimizer and data. Construction is not collective.
 class Job {
  public:

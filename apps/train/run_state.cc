@@ -6,6 +6,8 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "models/registry.h"
+
 namespace kolo::train {
 namespace {
 
@@ -47,7 +49,7 @@ OrderedJson measured_part(const Job& job) {
 void check_identity(const OrderedJson& before, const OrderedJson& all) {
   for (const auto& [name, now] : all.items()) {
     const std::string was = before.at(name).get<std::string>();
-    if (was == now) continue;
+    if (was == now || (name == "--model" && models::present_name(was) == now.get<std::string>())) continue;
     throw UsageError(
         fmt::format("the checkpoint is of another run: its {} was {}, and now it is {}; resume with what it had, or "
                     "write to another --checkpoint",
@@ -80,6 +82,13 @@ void check_ahead(std::int64_t step, const Job& job) {
       job.last_step()));
 }
 
+/// Whether the evaluation behind a checkpoint found out that there is time for all batches. That at the end of a run is
+/// of all whatever time there is.
+bool had_time_for_all(const OrderedJson& state, const models::HeldOut& measured, const Job& job) {
+  return measured.of.is_all() && state.contains("last_step") && state.at("last_step") != state.at("step") &&
+         state.at("settings").value(number_of_ranks, "") == fmt::format("{}", job.ranks());
+}
+
 /// So that losses compare. The first evaluation is behind the checkpoint of its step, and noted beside it.
 void restore_eval_batches(const OrderedJson& state, const std::optional<models::HeldOut>& measured, Job& job) {
   if (job.eval_batches()) return;
@@ -89,6 +98,8 @@ void restore_eval_batches(const OrderedJson& state, const std::optional<models::
     if (evaluations.at("ranks").get<int>() == job.ranks()) job.settle_eval_batches(batches);
   } else if (measured && measured->of.ranks == job.ranks()) {
     job.settle_eval_batches(measured->of.batches);
+  } else if (measured && had_time_for_all(state, *measured, job)) {
+    job.settle_eval_batches(0);
   }
 }
 
@@ -96,6 +107,7 @@ void restore_eval_batches(const OrderedJson& state, const std::optional<models::
 
 std::string state_of(Job& job, std::int64_t steps_done) {
   OrderedJson state{{"step", steps_done},
+                    {"last_step", job.last_step()},
                     {"optimizer_steps", job.optimizer().steps_begun()},
                     {"run", identity_of(job)},
                     {"settings", settings_of(job)}};

@@ -216,16 +216,17 @@ void Trainer::check_diverged(const StepEvent& event) {
   });
 }
 
-/// The last evaluation is of all. Where those before it were of some, the same ones say whether it is the best. False:
-/// a rank was asked to stop before the end.
+/// The last evaluation is of all. Where those before it were of some, the same ones say whether it is the best, and are
+/// reported if there is no time for all. False: a rank was asked to stop before the end.
 bool Trainer::evaluate(std::int64_t steps_done) {
   settle();
   evaluated_at_ = steps_done;
   const bool last = steps_done == job_->last_step();
   const auto compared = last && !job_->eval_batches() ? evaluator_.evaluate_all()
                                                       : evaluator_.evaluate_some(seconds_between_evaluations());
-  const auto event = last && compared && !compared->of.is_all() ? evaluator_.evaluate_all() : compared;
-  evaluator_.report(steps_done, event);  // a run that is killed behind this has it twice, not never
+  const auto of_all = last && compared && !compared->of.is_all() ? evaluator_.evaluate_all() : compared;
+  // A run that is killed behind this has it twice, not never.
+  evaluator_.report(steps_done, of_all ? of_all : compared);
   if (compared && checkpoints_->measured(steps_done, {compared->loss, compared->of})) store(steps_done);
   return !evaluator_.stopped();
 }

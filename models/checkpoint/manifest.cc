@@ -141,6 +141,7 @@ std::string text_of(const fs::path& path) {
   std::string text(bytes, '\0');
   file.seekg(0);
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad()) unreadable(path);
   text.resize(static_cast<std::size_t>(file.gcount()));
   return text;
 }

@@ -38,11 +38,17 @@ std::optional<std::int64_t> step_of(std::string_view name) {
   return step;
 }
 
+/// Not where that cannot be told.
+bool is_certainly_missing(const fs::path& path) {
+  std::error_code ignored;
+  return fs::symlink_status(path, ignored).type() == fs::file_type::not_found;
+}
+
 /// What is in a folder; nothing if there is none. Errors: ModelError if it is something else, or cannot be read.
 std::vector<fs::path> entries_of(const fs::path& folder) {
   std::vector<fs::path> found;
   std::error_code error;
-  if (!fs::exists(fs::symlink_status(folder, error))) return found;
+  if (is_certainly_missing(folder)) return found;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
     found.push_back(at->path());
   if (!error) return found;
@@ -55,13 +61,46 @@ void make_folder(const fs::path& folder) {
   if (error) refuse_to_write(folder, error.message());
 }
 
-/// Nothing if the manifest says none, or is unreadable.
-std::optional<HeldOut> held_out_of(const StoredCheckpoint& checkpoint) {
+/// A checkpoint, and the loss that its manifest says: none, or it is missing or damaged.
+struct Said {
+  StoredCheckpoint checkpoint;
+  std::optional<HeldOut> held_out;
+  std::string problem;  // why the manifest, which is there, could not be read: another time it may say a loss
+};
+
+Said said_by(const StoredCheckpoint& checkpoint) {
+  Said said{checkpoint, {}, {}};
+  const fs::path manifest = checkpoint.folder / manifest_file;
+  if (is_certainly_missing(manifest)) return said;
+  std::string text;
   try {
-    return parse_manifest(text_of(checkpoint.folder / manifest_file)).held_out;
-  } catch (const std::exception&) {
-    return std::nullopt;
+    text = text_of(manifest);
+  } catch (const ModelError& error) {
+    said.problem = error.what();
+    return said;
   }
+  try {
+    said.held_out = parse_manifest(text).held_out;
+  } catch (const ModelError&) {  // damaged
+  }
+  return said;
+}
+
+std::vector<Said> said_by_all(const std::vector<StoredCheckpoint>& checkpoints) {
+  std::vector<Said> all;
+  for (const StoredCheckpoint& checkpoint : checkpoints) all.push_back(said_by(checkpoint));
+  return all;
+}
+
+/// Of those that could be read, newest first.
+std::optional<BestCheckpoint> best_of(const std::vector<Said>& all) {
+  std::optional<BestCheckpoint> best;
+  for (const auto& [checkpoint, held_out, problem] : all) {
+    const bool is_best =
+        held_out && (!best || (held_out->of == best->held_out.of && held_out->loss <= best->held_out.loss));
+    if (is_best) best = {checkpoint, *held_out};
+  }
+  return best;
 }
 
 void rename_folder(const fs::path& from, const fs::path& to) {
@@ -124,20 +163,17 @@ std::vector<StoredCheckpoint> CheckpointStore::list() const {
 
 /// Beside a run that goes on one that is listed may be gone when it is read: then another may be the best by now.
 std::optional<BestCheckpoint> CheckpointStore::best() const {
-  std::optional<BestCheckpoint> best;
-  for (bool all = false; !all;) {
-    all = true;
-    best.reset();
-    for (const StoredCheckpoint& checkpoint : list()) {
-      const auto held_out = held_out_of(checkpoint);
-      const bool is_best = held_out && (!best || (held_out->of == best->held_out.of &&  // as of the newest
-                                                  held_out->loss <= best->held_out.loss));
-      if (is_best) best = {checkpoint, *held_out};
-      std::error_code ignored;
-      all = all && (held_out || fs::exists(checkpoint.folder, ignored));
+  while (true) {
+    const std::vector<Said> all = said_by_all(list());
+    const auto is_gone = [](const Said& said) {
+      return !said.held_out && is_certainly_missing(said.checkpoint.folder);
+    };
+    if (std::ranges::any_of(all, is_gone)) continue;
+    for (const Said& said : all) {
+      if (!said.problem.empty()) throw ModelError(said.problem);
     }
+    return best_of(all);
   }
-  return best;
 }
 
 Seal CheckpointStore::write_part(std::int64_t step, std::span<const CutTensor> tensors, const Part& part,
@@ -171,13 +207,12 @@ void CheckpointStore::commit(const Manifest& manifest) const {
   remove_old();
 }
 
-bool CheckpointStore::has(std::int64_t step) const {
-  std::error_code ignored;
-  return fs::exists(folder_ / name_of(step) / manifest_file, ignored);
+bool CheckpointStore::lacks(std::int64_t step) const {
+  return is_certainly_missing(folder_ / name_of(step) / manifest_file);
 }
 
 void CheckpointStore::note_held_out(std::int64_t step, const HeldOut& held_out) const {
-  if (!has(step)) return;
+  if (lacks(step)) return;
   const fs::path path = folder_ / name_of(step) / manifest_file;
   Manifest manifest = parse_manifest(text_of(path));
   manifest.held_out = held_out;
@@ -190,12 +225,19 @@ void CheckpointStore::drop(std::int64_t step) const {
   fs::remove_all(unfinished(step), ignored);
 }
 
-/// Those beyond the newest, but for the best.
+/// Those beyond the newest, but for the best, and those that may be it. What cannot be listed is left for the next
+/// time.
 void CheckpointStore::remove_old() const {
-  const auto all = list();
-  const auto kept = best();
+  std::vector<Said> all;
+  try {
+    all = said_by_all(list());
+  } catch (const std::exception&) {
+    return;
+  }
+  const auto best = best_of(all);
   for (auto i = static_cast<std::size_t>(keep_); i < all.size(); ++i) {
-    if (!kept || kept->checkpoint.step != all[i].step) remove_checkpoint(all[i].folder);
+    const bool is_best = best && best->checkpoint.step == all[i].checkpoint.step;
+    if (!is_best && all[i].problem.empty()) remove_checkpoint(all[i].checkpoint.folder);
   }
 }
 

@@ -46,7 +46,8 @@ class CheckpointStore {
   std::vector<StoredCheckpoint> list() const;
 
   /// The one whose manifest says the lowest held-out loss, the earliest of several, among those whose loss is of the
-  /// same examples as that of the newest which says one; nothing if none does. Errors: as list().
+  /// same examples as that of the newest which says one; nothing if none does. Manifests that are damaged say none.
+  /// Errors: as list(); ModelError if a manifest that is there cannot be read.
   std::optional<BestCheckpoint> best() const;
 
   /// Writes one part of the unfinished checkpoint of a step, and syncs it. Errors: ModelError; then the checkpoint must
@@ -57,12 +58,13 @@ class CheckpointStore {
   Seal write_state(std::int64_t step, std::string_view text) const;
 
   /// Completes the unfinished checkpoint of manifest.step, and removes the oldest beyond those to keep, but for one
-  /// that a process holds (CheckpointHold). Errors:
+  /// that a process holds (CheckpointHold), or whose manifest cannot be read now: it may be the best. Errors:
   /// ModelError with the reason, such as a part that is not there; then the checkpoint is dropped.
   void commit(const Manifest& manifest) const;
 
-  /// Whether there is a complete checkpoint of that step.
-  bool has(std::int64_t step) const;
+  /// Whether there is no complete checkpoint of that step. False if that cannot be told, such as of a folder that
+  /// cannot be read.
+  bool lacks(std::int64_t step) const;
 
   /// Writes the held-out loss of a complete checkpoint into its manifest; has no effect if there is none of that step.
   /// May make it the best, and then removes old ones as commit() does. Errors: ModelError; then it is as it was.

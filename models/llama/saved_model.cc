@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 #include <regex>
 #include <span>
 #include <system_error>
@@ -73,6 +74,12 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
+/// Two texts of one tokenizer.json, whatever the spaces between its words and the order of its keys.
+bool is_same_tokenizer(const std::string& one, const std::string& other) {
+  const auto content = [](const std::string& text) { return nlohmann::json::parse(text, nullptr, false); };
+  return one == other || content(one) == content(other);  // what is no JSON is like nothing
+}
+
 AtomicFolder begin_folder(const fs::path& folder) {
   return {folder.parent_path() / (".writing-" + folder.filename().string()), folder};
 }
@@ -108,7 +115,7 @@ std::map<std::string, std::string> companions_of(const fs::path& path) {
 void replace_tokenizer(std::map<std::string, std::string>& companions, const fs::path& file) {
   const std::string text = file.empty() ? "" : read_text_file(file);
   const auto before = companions.find(tokenizer_name);
-  const bool is_same = before != companions.end() && before->second == text;
+  const bool is_same = before != companions.end() && is_same_tokenizer(before->second, text);
   for (const char* const name : tokenizer_names) companions.erase(name);
   if (file.filename() == tokenizer_name) read_files(file.parent_path(), tokenizer_names, companions);
   if (!file.empty()) {

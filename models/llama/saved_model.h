@@ -44,8 +44,8 @@ void check_savable(const std::filesystem::path& path);
 std::map<std::string, std::string> companions_of(const std::filesystem::path& path);
 
 /// Puts another tokenizer in place of that among `companions`: the tokenizer.json at `file`, and if that is its name,
-/// what lies beside it and belongs to it (its config, special tokens, template of chats). Empty: none. Unless it is the
-/// same, the ids in configs become its own (put_token_ids). Errors: ModelError for a file that cannot be read.
+/// what lies beside it and belongs to it (its config, special tokens, template of chats). Empty: none. Unless it says
+/// the same, the ids in configs become its own (put_token_ids). Errors: ModelError for a file that cannot be read.
 void replace_tokenizer(std::map<std::string, std::string>& companions, const std::filesystem::path& file);
 
 }  // namespace kolo::models

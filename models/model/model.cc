@@ -49,21 +49,30 @@ std::int64_t gradient_elements(const Model& model) {
 
 void bind_parameters(std::span<Parameter> parameters, Device device, const Tensor& values, const Tensor& gradients) {
   const Elements needed = elements_of(parameters);
-  const bool trains = gradients.data != nullptr;
+  const bool trains = gradients.data != nullptr || gradients.elements() > 0;
   if (values.elements() != needed.values || (trains && gradients.elements() != needed.gradients)) {
     throw ModelError(
         fmt::format("storage of {} values and {} gradients was handed to a model of {} values and {} gradients",
                     values.elements(), gradients.elements(), needed.values, needed.gradients));
   }
   for (const Tensor& storage : {values, trains ? gradients : values}) {
-    if (storage.device == device && storage.dtype == DType::f32) continue;
-    throw ModelError("storage was handed to a model that is not f32, or on another device than the model");
+    if (storage.device != device || storage.dtype != DType::f32)
+      throw ModelError("storage was handed to a model that is not f32, or on another device than the model");
+    if (storage.data == nullptr && storage.elements() > 0)
+      throw ModelError("storage was handed to a model that is a null pointer; allocate it first");
   }
   Rest of_values(values), of_gradients(gradients);
   for (Parameter& parameter : parameters) {
     parameter.value = of_values.take(parameter.shape);
     if (parameter.trained && trains) parameter.gradient = of_gradients.take(parameter.shape);
   }
+}
+
+void check_gradient(const Parameter& parameter) {
+  if (parameter.gradient.data != nullptr || parameter.shape.elements() == 0) return;
+  throw ModelError(
+      fmt::format("{} has no storage for its gradient (the model has passes forward only); give bind() gradients",
+                  in_quotes(parameter.name)));
 }
 
 BatchResult Model::result(const Slot& slot) {

@@ -78,8 +78,9 @@ class Model {
 
   /// Sets the storage, f32 on the model's device: `values` has value_elements(), and `gradients` gradient_elements(),
   /// one parameter behind the other. Must be called once before any pass; the contents of `values` are the model's
-  /// weights from then on. Without `gradients` there are passes forward only. Storage that begins at a multiple of 64
-  /// bytes is faster (models/compute/buffer.h).
+  /// weights from then on. Without `gradients`, a Tensor{}, there are passes forward only: a pass back, and an
+  /// optimizer, are then errors (ModelError). Storage that begins at a multiple of 64 bytes is faster
+  /// (models/compute/buffer.h).
   virtual void bind(const Tensor& values, const Tensor& gradients) = 0;
 
   /// What the passes ask for the parameters: behind bind() a store that keeps them all, until use() names another one,
@@ -125,8 +126,12 @@ class Model {
 std::int64_t value_elements(const Model& model);
 std::int64_t gradient_elements(const Model& model);
 
-/// Divides the storage among the parameters, for bind(). Errors: ModelError if it has another size, or lies elsewhere.
+/// Divides the storage among the parameters, for bind(). Errors: ModelError if it has another size, lies elsewhere, or
+/// is a null pointer.
 void bind_parameters(std::span<Parameter> parameters, Device device, const Tensor& values, const Tensor& gradients);
+
+/// Errors: ModelError for a parameter without storage for its gradient.
+void check_gradient(const Parameter& parameter);
 
 /// The elements of a parameter that this rank updates: all, none of a buffer, or its shard with ZeRO-1 (Rajbhandari et
 /// al. 2020, arXiv:1910.02054).

@@ -24,6 +24,7 @@ Tensor KeepAll::acquire(std::size_t first, std::size_t count, DType dtype) {
 }
 
 Tensor KeepAll::gradients(std::size_t first, std::size_t count) {
+  check_gradient(parameters_[first]);
   return reshaped(parameters_[first].gradient, Shape{elements(first, count)});
 }
 

@@ -12,7 +12,11 @@ namespace kolo::models {
 Optimizer::Optimizer(std::span<const Parameter> parameters, std::vector<Shard> shards)
     : parameters_(parameters),
       shards_(shards.empty() ? whole_shards(parameters) : std::move(shards)),
-      compute_(make_compute(parameters.empty() ? Device{} : parameters.front().value.device)) {}
+      compute_(make_compute(parameters.empty() ? Device{} : parameters.front().value.device)) {
+  for (const Parameter& parameter : parameters) {
+    if (parameter.trained) check_gradient(parameter);
+  }
+}
 
 void Optimizer::count_step(double gradient_scale) {
   ++steps_begun_;

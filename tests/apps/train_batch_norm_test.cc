@@ -1,6 +1,10 @@
 // --sync-batch-norm through the command line: statistics are those of all ranks, and part of what is saved.
 
+#include <array>
+
+#include "apps/train/job.h"
 #include "tests/apps/train_testing.h"
+#include "tests/support/thread_ranks.h"
 
 namespace kolo::testing {
 namespace {
@@ -68,6 +72,27 @@ TEST_F(TrainBatchNorm, RunningStatisticsAreResumedToTheBit) {
   EXPECT_NE(saved("half.safetensors", "bn1.running_mean"), saved("straight.safetensors", "bn1.running_mean"))
       << "they move in every step";
   EXPECT_EQ(read_file(folder_ / "resumed.safetensors"), read_file(folder_ / "straight.safetensors"));
+}
+
+/// The sums of a norm have three shapes, and those of a model with eight norms of different widths up to 24. Ranks
+/// remember 16 shapes of a name: under one name for all, sums would be announced in full in every pass.
+TEST(SyncBatchNorm, EachShapeOfItsSumsHasAName) {
+  run_ranks(2, [](Session& session) {
+    constexpr std::array words{"kolo-train", "--model", "cnn", "--sync-batch-norm", "--filters", "4", "--dense", "8"};
+    const train::Job job(train::parse_options(static_cast<int>(words.size()), words.data()), session);
+    ASSERT_TRUE(job.settings().reduce);
+    const auto pass = [&] {
+      for (std::size_t elements = 1; elements <= 24; ++elements) {
+        std::vector<double> sums(elements, session.rank() + 1);
+        job.settings().reduce(view(sums));
+        EXPECT_EQ(sums, std::vector<double>(elements, 3)) << "1 + 2";
+      }
+    };
+    pass();
+    const auto announced = session.stats().full_announcements;
+    for (int times = 0; times < 5; ++times) pass();
+    EXPECT_EQ(session.stats().full_announcements, announced);
+  });
 }
 
 }  // namespace

@@ -55,9 +55,54 @@ TEST_F(TrainBest, AStepIsStoredBeforeItsFirstBatchesAreTimed) {
   run("--steps 6 --eval-every 2 --resume=2");
   const auto again = events_in(folder_ / "log", "eval");
   ASSERT_EQ(again.size(), evaluations.size());
-  if (evaluations[0]["batches"] < evaluations[0]["all_batches"]) {
-    EXPECT_EQ(again[1], evaluations[1]);
-  }
+  EXPECT_EQ(again[1], evaluations[1]);
+}
+
+/// The same where the first evaluation finds that there is time for all: later ones are of all, also with less time.
+/// That there was none to compare with at the end of a run says nothing of the time.
+TEST_F(TrainBest, TimeForAllBatchesIsRemembered) {
+  const auto batches = [&](std::size_t i) { return events_in(folder_ / "log", "eval").at(i)["batches"].get<int>(); };
+  run("--steps 61 --eval-every 60 --every 60 --keep 9");
+  ASSERT_EQ(batches(0), 4) << "there was no time for all";
+  run("--steps 63 --eval-every 1 --resume=60");
+  for (const std::size_t i : {1u, 2u, 3u}) EXPECT_EQ(batches(i), 4);
+  std::filesystem::remove_all(folder_ / "c");
+  run("--steps 20 --eval-every 60");
+  EXPECT_EQ(batches(0), 4);
+  run("--steps 22 --eval-every 1 --resume");
+  EXPECT_LT(batches(1), 4);
+}
+
+/// Then the best is only one of those that are stored anyway.
+TEST_F(TrainBest, WithoutEvalEveryNoEvaluationMakesACheckpoint) {
+  run("--epochs 2 --keep 1");
+  const auto evaluations = events_in(folder_ / "log", "eval");
+  ASSERT_EQ(evaluations.size(), 2u);
+  const int epoch = evaluations[0]["step"].get<int>() + 1;
+  const auto name = [&](int epochs) { return fmt::format("step-{:09}", epochs * epoch); };
+  EXPECT_EQ(checkpoints(), Names{name(2)});
+  std::filesystem::remove_all(folder_ / "c");
+  run(fmt::format("--epochs 3 --keep 1 --every {}", epoch));
+  EXPECT_EQ(checkpoints(), (Names{name(1), name(3)})) << "the first had the lowest loss";
+}
+
+/// As on a file system that fails for a while: a link to itself stands for it, and takes the folder's name at once.
+/// None of these checkpoints is better, so nothing is written meanwhile.
+TEST_F(TrainBest, OneThatCannotBeSeenIsNotGone) {
+  std::filesystem::create_directory(folder_ / "there");
+  std::filesystem::create_symlink("there", folder_ / "c");
+  const std::string flags = worse("--keep 1 --steps 300 --eval-every 1 --eval-batches 1");
+  const auto done =
+      run_shell(folder_, fmt::format("{0} {1} &\nrun=$!\n"
+                                     "wait_until() {{ until eval \"$1\" || ! kill -0 $run; do sleep 0.01; done; }}\n"
+                                     "lead_to() {{ ln -s \"$1\" {3}; mv -T {3} {2}; }}\n"
+                                     "wait_until '[ -e {2}/step-000000001 ]' 2>/dev/null\nsleep 0.1\nlead_to c\n"
+                                     "lines=$(($(wc -l <{4}) + 20))\nwait_until '[ $(wc -l <{4}) -gt $lines ]'\n"
+                                     "lead_to there\nwait $run\n",
+                                     kolo_train(2), flags, path("c"), path("link"), path("log")));
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_TRUE(done.problems().empty()) << done.err;
+  EXPECT_EQ(checkpoints(), (Names{"step-000000001", "step-000000300"}));
 }
 
 #ifdef KOLO_SLOW_DISK

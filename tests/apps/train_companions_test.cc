@@ -119,6 +119,9 @@ TEST_F(TrainCompanions, IdsAreThoseOfTheirTokenizer) {
   const nlohmann::json null, before{7, {7, 8}, 9};
   EXPECT_EQ(saved_ids(""), before);
   EXPECT_EQ(saved_ids(" --tokenizer " + path("old/tokenizer.json")), before);
+  std::filesystem::create_directory(folder_ / "tidy");
+  write_file(folder_ / "tidy/tokenizer.json", json("old/tokenizer.json").dump(7));  // which sorts keys
+  EXPECT_EQ(saved_ids(" --tokenizer " + path("tidy/tokenizer.json")), before) << "the same, written otherwise";
   const std::string other = " --tokenizer " + path("new/tokenizer.json");
   EXPECT_EQ(saved_ids(other), (nlohmann::json{null, null, null})) << "nothing says which tokens they are";
   EXPECT_FALSE(json("saved/generation_config.json").contains("bad_words_ids"));

@@ -103,6 +103,47 @@ TEST_F(TrainResume, MakesUpForAnEvaluation) {
   EXPECT_EQ(losses("log"), measured) << "what was measured is not made up for";
 }
 
+/// A run whose time is over when it goes on makes a step all the same, and leaves the evaluation out again: it is none
+/// of a step that is behind.
+TEST_F(TrainResume, MakesUpForNoEvaluationWhenItsTimeIsOver) {
+  const std::string flags = "--batch 300 --steps 6 --eval-every 1 --eval-batches 2 --keep 9 --checkpoint " + path("c") +
+                            " --log " + path("log");
+  for (const std::string more : {"", " --resume", " --resume"}) {
+    const auto stopped = run(2, flags + " --max-minutes 1e-9" + more);
+    EXPECT_NE(stopped.out.find("as asked; --resume goes on"), std::string::npos) << stopped.out;
+    EXPECT_TRUE(stopped.problems().empty()) << stopped.err;
+  }
+  EXPECT_EQ(checkpoints("c"), (std::vector<std::string>{"step-000000001", "step-000000002", "step-000000003"}));
+  EXPECT_EQ(events_in(folder_ / "log", "step").size(), 3u);
+  EXPECT_TRUE(events_in(folder_ / "log", "eval").empty());
+  run(2, flags + " --resume --max-minutes 60");
+  std::vector<int> steps;
+  for (const auto& event : events_in(folder_ / "log", "eval")) steps.push_back(event["step"]);
+  EXPECT_EQ(steps, (std::vector<int>{2, 3, 4, 5}));
+}
+
+/// Names are bytes, also in what one rank tells the others.
+TEST_F(TrainResume, NamesNeedNotBeUtf8) {
+  const std::string folder = "caf\xe9";
+  std::filesystem::create_directory(folder_ / folder);
+  const auto in = [&](const std::string& name) { return path(folder + "/" + name); };
+  run(2, "--batch 300 --steps 1 --save " + in("m.safetensors"));
+  const std::string flags = "--batch 300 --steps 4 --every 2 --init " + in("m.safetensors") + " --checkpoint " +
+                            in("c") + " --log " + in("log") + " --save " + in("m");
+  run(2, flags);
+  std::filesystem::remove(folder_ / folder / "c/step-000000004/manifest.json");
+  const auto done = run(2, flags + " --resume");
+  ASSERT_EQ(done.problems().size(), 1u) << done.err;
+  EXPECT_EQ(
+      without_folder(done.problems()[0]),
+      "the checkpoint of step 4 is damaged (cannot read DIR/caf\xef\xbf\xbd/c/step-000000004/manifest.json (it is "
+      "missing or not readable); check the path and its permissions): going on from the one before it; it is now "
+      "called unusable-step-000000004");
+  EXPECT_EQ(checkpoints(folder + "/c"),
+            (std::vector<std::string>{"step-000000002", "step-000000004", "unusable-step-000000004"}));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / folder / "m/config.json"));
+}
+
 TEST_F(TrainResume, ANewLogBeginsAtTheResumedStep) {
   run(0, "--batch 500 --steps 5 --checkpoint " + path("c"));
   run(0, "--batch 500 --steps 8 --checkpoint " + path("c") + " --resume --log " + path("log"));

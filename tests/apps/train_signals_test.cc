@@ -164,6 +164,32 @@ TEST_F(TrainSignals, EndTheLastEvaluation) {
   EXPECT_TRUE(std::filesystem::exists(folder_ / "model.safetensors"));
 }
 
+/// There is no time for all that is held out: what was measured before, for the checkpoint, is reported.
+TEST_F(TrainSignals, EndTheLastEvaluationOfAll) {
+  const std::string flags = llama_ + "--steps 2 --eval-every 1 --eval-batches 1 --data " + text_of(20) +
+                            " --checkpoint " + path("c") + " --log " + path("log");
+  const auto done =
+      run_and(2, flags, "until_there '" + (folder_ / "c/step-000000002").string() + "'\nsleep 1\n" + to("TERM", 1));
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_NE(done.out.find("stopped   before the end of the evaluation, as asked\n"), done.out.npos) << done.out;
+  EXPECT_NE(done.out.find("accuracy"), done.out.npos) << done.out;
+  const auto evaluations = events_in(folder_ / "log", "eval");
+  ASSERT_EQ(evaluations.size(), 2u);
+  EXPECT_EQ(evaluations[1]["step"], 1);
+  EXPECT_EQ(evaluations[1]["batches"], 1);
+}
+
+/// Its step is measured while somebody damages the checkpoint: the loss cannot be noted there, and the run goes on.
+TEST_F(TrainSignals, ADamagedManifestEndsNoEvaluation) {
+  const std::string flags = llama_ + "--steps 2 --data " + text_of(2) + " --checkpoint " + path("c"),
+                    manifest = "c/step-000000002/manifest.json";
+  const auto done = run_and(2, flags, "until_there " + path(manifest) + "\necho damaged >" + path(manifest) + "\n");
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_EQ(done.problems(), Names{"the checkpoint of step 2 does not say its held-out loss: manifest.json is no "
+                                   "manifest (its text is damaged)"});
+  EXPECT_NE(done.out.find("accuracy"), done.out.npos) << done.out;
+}
+
 TEST_F(TrainSignals, EndASample) {
   const std::string flags = llama_ + "--steps 1 --data " + text_of(1) + " --sample 1000000 --prompt 'Once upon'";
   const auto done =

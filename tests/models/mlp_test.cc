@@ -10,6 +10,7 @@
 #include <kolo/detail/hash.h>
 
 #include "models/compute/random.h"
+#include "models/optim/optimizer.h"
 #include "models/registry.h"
 #include "tests/models/models_testing.h"
 
@@ -180,10 +181,30 @@ TEST(Mlp, BadSizesAndBatchesAreErrors) {
   std::vector<double> wide(6);
   EXPECT_EQ(error_of([&] { unbound.bind(view(wide), view(wide)); }),
             "storage was handed to a model that is not f32, or on another device than the model");
+  std::vector<float> values(6), none;
+  const std::string null = "storage was handed to a model that is a null pointer; allocate it first";
+  EXPECT_EQ(error_of([&] { unbound.bind(view(values), view(none.data(), {6})); }), null);
+  EXPECT_EQ(error_of([&] { unbound.bind(view(none.data(), {6}), view(values)); }), null);
+  EXPECT_EQ(error_of([&] { unbound.evaluate({}); }), "the model has no storage; call bind() before the first pass");
   BoundMlp mlp({4, 3});
   const RandomExamples examples(2, 5, 3);
   EXPECT_EQ(error_of([&] { mlp.model.evaluate(examples.batch(0, 2)); }),
             "a batch of 2 examples has 10 inputs and 2 targets (the model takes 4 inputs each)");
+}
+
+/// As for an evaluation, or of a program that forgot to give its gradients a size.
+TEST(Mlp, WithoutGradientsHasPassesForwardOnly) {
+  BoundMlp whole({4, 3});
+  Mlp forward({4, 3});
+  std::vector<float> none;
+  forward.bind(view(std::span(whole.values)), view(none));
+  const RandomExamples examples(2, 4, 3);
+  EXPECT_EQ(forward.evaluate(examples.batch(0, 2)).loss_sum, whole.model.evaluate(examples.batch(0, 2)).loss_sum);
+  const std::string of = " has no storage for its gradient (the model has passes forward only); give bind() gradients";
+  for (const std::int64_t count : {2, 0})  // a rank without examples takes part
+    EXPECT_EQ(error_of([&] { forward.forward_backward(examples.batch(0, count), ignore_ready); }),
+              "'layers.0.bias'" + of);
+  EXPECT_EQ(error_of([&] { (void)make_optimizer({}, forward.parameters()); }), "'layers.0.weight'" + of);
 }
 
 TEST(Registry, MakesModelsByName) {

@@ -51,5 +51,16 @@ TEST(Registry, PresetsGetSmallerRatesAsTheyGrow) {
   }
 }
 
+/// An optimizer asks no shape: each layer says it of its parameters.
+TEST(Registry, WeightsDecayAndBiasesAndNormsDoNot) {
+  for (const ModelKind& kind : model_kinds()) {
+    const auto model = make_model(
+        kind.name,
+        {.sizes = {4, 3}, .cnn = {.height = 9, .width = 8, .batch_norm = true}, .llama = llama_preset("tiny")});
+    for (const Parameter& parameter : model->parameters())
+      EXPECT_EQ(parameter.decays, parameter.shape.dims() > 1) << kind.name << ": " << parameter.name;
+  }
+}
+
 }  // namespace
 }  // namespace kolo::models

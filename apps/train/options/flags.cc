@@ -296,10 +296,11 @@ std::vector<Row> checkpoint_flags() {
                 "write checkpoints there in the background, and one at the end: all that it takes to resume",
                 &Options::checkpoint, "a folder", "a folder"),
       count_flag("every", "steps between checkpoints (default: only the one at the end)", &Options::every, 1),
-      count_flag(
-          "keep",
-          "how many of the newest checkpoints to keep, beside the one with the lowest held-out loss (default: 2)",
-          &Options::keep, 1, 1'000'000),
+      count_flag("keep",
+                 "how many of the newest checkpoints to keep, beside that of them all with the lowest held-out loss, "
+                 "if a step "
+                 "with a checkpoint was evaluated (default: 2)",
+                 &Options::keep, 1, 1'000'000),
       flag("resume", "[best|STEP]",
            "resume from the newest usable checkpoint in --checkpoint DIR, from the beginning if there is none; "
            "--resume=best: from the one with the lowest held-out loss, which --eval-every keeps; --resume=STEP: from "
@@ -330,10 +331,11 @@ std::vector<Row> output_flags() {
       count_flag("norms-every", "steps between norms of parameters in --tensorboard (default: 50)",
                  &Options::norms_every, 1),
       path_flag("plot", "FILE.svg", "draw the loss, at the end", &Options::plot, "a file to write"),
-      count_flag("eval-every",
-                 "steps between evaluations on the held-out data (default: after each epoch; always at the end); with "
-                 "--checkpoint one that has the lowest loss so far makes a checkpoint",
-                 &Options::eval_every, 1),
+      count_flag(
+          "eval-every",
+          "steps between evaluations on the held-out data (default: after each epoch; always at the end); if this "
+          "is given, with --checkpoint one that has the lowest loss so far makes a checkpoint",
+          &Options::eval_every, 1),
       flag("eval-batches", "N",
            "batches per rank of an evaluation at most, the same ones every time; 0 or all: all; --eval-only and the "
            "last "

@@ -39,12 +39,17 @@ void check_kept(const Options& options, const models::ModelSettings& said, const
 
 /// Refuses a file of another kind of model.
 void check_kind(const models::ModelKind& kind, const std::string& init, std::string_view held) {
-  if (held == kind.name) return;
+  const std::string_view name = models::present_name(held);
+  if (name == kind.name) return;
   const auto known = models::known_models();
-  const bool is_known = std::ranges::find(known, held) != known.end();
-  throw UsageError(
-      fmt::format("{} holds a model of the kind {}; {}give another --init", init, held,
-                  is_known ? fmt::format("say --model {}, or ", held) : "this kolo-train was built without it: "));
+  if (std::ranges::find(known, name) != known.end()) {
+    throw UsageError(
+        fmt::format("{} holds a model of the kind {}; say --model {}, or give another --init", init, held, name));
+  }
+  throw UsageError(fmt::format(
+      "{} holds a model of the kind {}; this kolo-train was built without it: give another --init, or, if you have "
+      "renamed the kind, put .formerly = {{\"{}\"}} into its row and build again",
+      init, held, held));
 }
 
 /// Refuses a file whose tensors do not say the sizes of a model of this kind.
@@ -131,7 +136,8 @@ void fit_to_data(models::ModelSettings& settings, const Options& options, const 
   check_kept(options, said, settings, "the data", "have");
   if (kind.reduces != nullptr && kind.reduces(settings) && session.size() > 1) {
     settings.reduce = [&session](Tensor sums) {
-      const std::string name = fmt::format("statistics of a batch/{}", sums.elements());  // a name has one shape
+      // Ranks remember few shapes of a name.
+      const std::string name = fmt::format("statistics of a batch/{}", sums.elements());
       session.all_reduce_async(name, sums).wait(nullptr);  // on a GPU its default stream waits, the program does not
     };
   }

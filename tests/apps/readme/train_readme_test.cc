@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "models/checkpoint/manifest.h"
 #include "tests/apps/train_testing.h"
 
 namespace kolo::testing {
@@ -81,6 +82,32 @@ TEST_F(TrainReadme, StartsFromWhatItSaved) {
             "--init");
 }
 
+/// What was written when the kind had another name. Its row says which ones it had.
+TEST_F(TrainReadme, GoesOnWithWhatHadItsFormerName) {
+  const auto change = [&](std::string_view name, std::string_view text, std::string_view instead) {
+    std::string changed = read_file(folder_ / name);
+    const auto at = changed.find(text);
+    ASSERT_NE(at, changed.npos) << changed;
+    write_file(folder_ / name, changed.replace(at, text.size(), instead));
+  };
+  const std::string flags = "--features 20 --steps ";
+  run(0, flags + "2 --checkpoint " + path("run") + " --save " + path("m"));
+  change("m/config.json", "kolo_lenet", "kolo_lenet1");
+  EXPECT_NE(run(0, "--steps 1 --init " + path("m")).out.find("lenet, 10802 parameters, from"), std::string::npos);
+  EXPECT_EQ(problem("--model mlp --init " + path("m")),
+            "DIR/m holds a model of the kind lenet1; say --model lenet, or give another --init");
+  change("run/step-000000002/state.json", "\"lenet\"", "\"lecun\"");
+  const auto manifest_file = folder_ / "run/step-000000002/manifest.json";
+  models::Manifest manifest = models::parse_manifest(read_file(manifest_file));
+  manifest.state = models::seal_of(folder_ / "run/step-000000002/state.json");
+  write_file(manifest_file, to_text(manifest));
+  const std::string resumed = " --resume --checkpoint " + path("run");
+  EXPECT_EQ(problem("--sizes 784,10 --batch 16 --steps 3" + resumed).substr(0, 70),
+            "the checkpoint is of another run: its --model was lecun, and now it is");
+  EXPECT_NE(run(0, "--eval-only --features 20" + resumed).out.find("from step 2"), std::string::npos);
+  EXPECT_NE(run(0, flags + "3" + resumed).out.find("from step 2"), std::string::npos);
+}
+
 TEST_F(TrainReadme, OthersSayWhatTheyCannotRead) {
   run(0, "--steps 0 --save " + path("m.safetensors"));
   const std::string usual = fmt::format("'{}'", KOLO_USUAL_TRAIN);
@@ -89,7 +116,7 @@ TEST_F(TrainReadme, OthersSayWhatTheyCannotRead) {
   ASSERT_EQ(done.problems().size(), 1u) << done.err;
   EXPECT_EQ(without(folder_, done.problems()[0]),
             "DIR/m.safetensors holds a model of the kind lenet; this kolo-train was built without it: give another "
-            "--init");
+            "--init, or, if you have renamed the kind, put .formerly = {\"lenet\"} into its row and build again");
 }
 
 }  // namespace

@@ -71,11 +71,40 @@ TEST_F(DamagedStore, AManifestMustFitItsParts) {
   EXPECT_EQ(problem_with("\"step\": 4", "\"step\": 5"), "manifest.json is of another step");
   EXPECT_EQ(problem_with("part-00001-of-00002", "part-00001-of-00003"), no + "(its text is damaged)");
   EXPECT_EQ(problem_with("crc32c\": \"", "crc32c\": \"x"), no + "(its text is damaged)");
+  EXPECT_EQ(problem_with("crc32c\": \"", "crc32c\": \"fffffffff"), no + "(its text is damaged)") << "beyond 64 bits";
+  EXPECT_EQ(problem_with("crc32c\": \"", "crc32c\": \"+"),
+            no + "('+" + whole.substr(whole.find("crc32c") + 10, 8) + "' is no CRC-32C)");
+  EXPECT_EQ(problem_with("\"step\": 4", "\"step\": \"four\""), no + "(its text is damaged)");
+  EXPECT_EQ(problem_with("\"step\": 4", "\"step\": 4, \"held_out_loss\": 1, \"held_out_of\": {}"),
+            no + "(its text is damaged)");
+  EXPECT_EQ(problem_with("value.layers.0.bias", "value.layers.0.\xff"), no + "(its text is damaged)") << "no UTF-8";
   EXPECT_EQ(problem_with("kolo checkpoint 2", "something"), no + "(it is of no known format)");
   EXPECT_EQ(problem_with("kolo checkpoint 2", "kolo checkpoint 1"),
             "it is a 'kolo checkpoint 1', and this version of kolo reads 'kolo checkpoint 2'; go on with the version "
             "that wrote it");
   EXPECT_THROW(open_checkpoint(checkpoint), OtherFormat);
+}
+
+/// One that says no loss any more is as if it had never said one; what is to be noted in it is an error.
+TEST_F(DamagedStore, DamagedManifestsSayNoLoss) {
+  write(4, 2, HeldOut{1.0});
+  write(8, 2, HeldOut{2.0});
+  const auto manifest = store_.list().back().folder / "manifest.json";
+  const std::string whole = read_file(manifest);
+  const std::string changed = [&] {
+    std::string text = whole;
+    return text.replace(text.find("value.layers"), 5, "\xff\xfe\xfd\xfc\xfb");
+  }();
+  for (const std::string& text : {std::string(), whole.substr(0, whole.size() / 2), std::string("[]"),
+                                  std::string("{\"format\": \"kolo checkpoint 1\"}"), changed}) {
+    write_file(manifest, text);
+    ASSERT_TRUE(store_.best()) << text;
+    EXPECT_EQ(store_.best()->checkpoint.step, 8) << text;
+    EXPECT_THROW(store_.note_held_out(4, HeldOut{0.5}), ModelError) << text;
+    EXPECT_EQ(read_file(manifest), text) << "it is as it was";
+  }
+  write_file(manifest, whole);
+  EXPECT_EQ(store_.best()->checkpoint.step, 4);
 }
 
 TEST_F(DamagedStore, NumbersThatAreNotFiniteAreFound) {

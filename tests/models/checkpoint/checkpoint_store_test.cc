@@ -135,6 +135,63 @@ TEST_F(Store, OnlyLossesOfTheSameExamplesCompare) {
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{4, 3, 2})) << "what cannot be compared is not kept";
 }
 
+/// A link to itself stands for what a disk cannot read once.
+class UnreadablePath {
+ public:
+  explicit UnreadablePath(std::filesystem::path path) : path_(std::move(path)), kept_(path_.string() + ".kept") {
+    std::filesystem::rename(path_, kept_);
+    std::filesystem::create_symlink(path_.filename(), path_);
+  }
+  ~UnreadablePath() {
+    std::error_code ignored;  // it may have been removed with its folder: the test says so
+    std::filesystem::remove(path_, ignored);
+    std::filesystem::rename(kept_, path_, ignored);
+  }
+  UnreadablePath(const UnreadablePath&) = delete;
+  UnreadablePath& operator=(const UnreadablePath&) = delete;
+
+ private:
+  std::filesystem::path path_, kept_;
+};
+
+TEST_F(Store, OneWhoseManifestCannotBeReadMayBeTheBest) {
+  write(1, 2, HeldOut{1.0});
+  write(2, 2, HeldOut{2.0});
+  const auto manifest = store_.list().back().folder / "manifest.json";
+  {
+    const UnreadablePath unreadable(manifest);
+    for (const std::int64_t step : {3, 4, 5}) write(step);
+    EXPECT_EQ(error_of([&] { (void)store_.best(); }, store_.folder()),
+              "cannot read DIR/step-000000001/manifest.json (it is missing or not readable); check the path and its "
+              "permissions");
+  }
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{5, 4, 3, 2, 1}));
+  EXPECT_EQ(store_.best()->checkpoint.step, 1);
+  write(6);
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{6, 5, 4, 1})) << "of two that say a loss it is the best";
+  write_file(manifest, "damaged");
+  EXPECT_FALSE(store_.best());
+  write(7);
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{7, 6, 5})) << "one that is damaged is not kept";
+}
+
+TEST_F(Store, WhatCannotBeReadIsNotMissing) {
+  write(1, 2, HeldOut{1.0});
+  EXPECT_FALSE(store_.lacks(1));
+  EXPECT_TRUE(store_.lacks(2));
+  {
+    const UnreadablePath unreadable(store_.list().front().folder);
+    EXPECT_FALSE(store_.lacks(1));
+    EXPECT_THROW(store_.note_held_out(1, {2.0, {}}), ModelError) << "it is not noted";
+  }
+  for (const auto& path : {store_.folder(), store_.folder().parent_path()}) {
+    const UnreadablePath unreadable(path);
+    EXPECT_THROW(store_.list(), ModelError) << "it is not empty";
+    EXPECT_FALSE(store_.lacks(1));
+  }
+  EXPECT_EQ(store_.best()->held_out.loss, 1.0);
+}
+
 TEST_F(Store, WhatIsHeldIsRemovedLater) {
   for (const std::int64_t step : {1, 2, 3}) write(step);
   {

@@ -11,6 +11,7 @@
 #include "models/optim/schedule.h"
 #include "models/optim/update.h"
 
+#include "models/layers/layer.h"
 #include "tests/models/models_testing.h"
 
 namespace kolo::models {
@@ -96,6 +97,26 @@ TEST_P(AdamKinds, FollowTheirFormulas) {
     stays.step(t, g, 0.01 * t, 0, 0);
     EXPECT_NEAR(bound.values[0], decays.w, 1e-6) << t;
     EXPECT_NEAR(bound.values[1], stays.w, 1e-6) << t;
+  }
+}
+
+/// From a layer's declaration to its values, whatever the shape; of shards, too.
+TEST(Optimizer, DecaysWhatALayerDeclares) {
+  ParameterList list;
+  list.add("a scale that decays", {4}, {}, true);
+  list.add("a matrix that does not", {2, 2}, {}, false);
+  list.add("a matrix that does", {2, 2}, {}, true);
+  list.add("a bias", {4}, {}, false);
+  for (const std::string name : {"adam", "adamw"}) {
+    for (const std::vector<Shard>& shards : {std::vector<Shard>{}, std::vector<Shard>(4, {1, 2, true})}) {
+      std::vector<float> values(16, 1), gradients(16);
+      bind_parameters(list.all, {}, view(values), view(gradients));
+      make_optimizer({.name = name, .weight_decay = 0.5}, list.all, shards)->step(0.1, 1);
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const bool decays = (i / 4) % 2 == 0, mine = shards.empty() || (i % 4 == 1 || i % 4 == 2);
+        EXPECT_EQ(values[i] < 1, decays && mine) << name << ": element " << i % 4 << " of " << list.all[i / 4].name;
+      }
+    }
   }
 }
 
