@@ -84,25 +84,21 @@ void Cycle::on_message(ControlChannel::Message message) {
   const auto kind = reader.get<GroupKind>(2);
   const auto id = reader.get<GroupId>();
   const auto direction = reader.get<Direction>(3);
-  if (direction == Direction::of_group) {
-    try {
+  try {
+    if (direction == Direction::of_group) {
       current_ = changes_.heard({kind, id}, message.from, reader);
-    } catch (const std::bad_alloc&) {
-      unheard_ = std::move(message);  // the others expect that this rank knows the group
-      throw;
+    } else {
+      current_ = kind == GroupKind::pair ? pairs_.state(id) : groups_.find({kind, id});
+      if (!current_) return;  // removed, or the world has failed
+      direction == Direction::to_parent ? current_->negotiator.receive_from_child(message.from, reader)
+                                        : current_->negotiator.receive_from_parent(reader);
     }
-    if (current_) changes_.open(*current_);
-    current_ = nullptr;
-    return;
+  } catch (const std::bad_alloc&) {
+    // The others expect that this rank knows the group; or that it has ended, and may say so only once.
+    if (direction != Direction::to_parent) unheard_ = std::move(message);
+    throw;
   }
-  GroupState* group = kind == GroupKind::pair ? pairs_.state(id) : groups_.find({kind, id});
-  if (!group) return;  // removed, or the world has failed
-  current_ = group;
-  if (direction == Direction::to_parent) {
-    group->negotiator.receive_from_child(message.from, reader);
-  } else {
-    group->negotiator.receive_from_parent(reader);
-  }
+  if (direction == Direction::of_group && current_) changes_.open(*current_);
   current_ = nullptr;
 }
 

@@ -164,7 +164,7 @@ class Cycle {
   bool heard_ = false;
   bool again_ = false;  // applying decisions has announced something, which the next cycle sends
   std::optional<Failure> given_up_;
-  std::optional<ControlChannel::Message> unheard_;  // of a group, since there was no memory
+  std::optional<ControlChannel::Message> unheard_;  // since there was no memory
   std::vector<Turn> turns_;                         // of this cycle
   Writer outgoing_;                                 // a message on its way to the channel
 };
