@@ -275,7 +275,7 @@ void Cycle::start(GroupState& group, AgreedBucket&& bucket) {
   const SubmissionPtr paired = group.is_pair() ? bucket.members.front() : nullptr;
   const Request& first = bucket.members.front()->request;
   const OpKind kind = first.signature.kind;
-  if (kind == OpKind::remove_group) changes_.remove(*group.info);
+  if (kind == OpKind::remove_group) remove(*group.info);
   if (moves_data(kind) || kind == OpKind::barrier) {
     group.executor.start(std::move(bucket));
   } else if (kind == OpKind::open_group) {
@@ -294,7 +294,7 @@ void Cycle::finish(GroupState& group, const SubmissionPtr& submission, const Fai
     return open(group);  // it is of no more use: all that waited fails
   }
   if (kind == OpKind::remove_group && group.negotiator.over()) {  // there is nobody to agree with
-    changes_.remove(*group.info);
+    remove(*group.info);
     failure = nullptr;
   }
   completions_.complete(submission, failure);

@@ -119,6 +119,10 @@ class Cycle {
   }
   void start(GroupState& group, AgreedBucket&& bucket);
   void finish(GroupState& group, const SubmissionPtr& submission, const Failure* failure);
+  void remove(const GroupInfo& group) {
+    changes_.remove(group);
+    mail_.forget(group.id);
+  }
   bool may_leave();
   bool settling() const { return intake_.departure() && settling_; }
   bool leave_when_ready();

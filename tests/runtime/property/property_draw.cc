@@ -508,7 +508,9 @@ class Draw {
     std::map<std::tuple<int, int, DType>, std::vector<PropertyOp*>> alike;  // by group, receiver, type
     for (PropertyOp& op : step.ops) {
       const bool waits_before = step.ordered && step.joined_group < 0;
-      if (waits_before || !op.abandoned_by.empty() || op.group == step.joined_group || !op.by_tag() || op.trouble != Trouble::none) continue;
+      if (waits_before || !op.abandoned_by.empty() || op.group == step.joined_group || !op.by_tag() ||
+          op.trouble != Trouble::none)
+        continue;
       if (mix(op.seed, 4, 10) % 2 == 0) alike[{op.group, op.peer, op.tensors[0].dtype}].push_back(&op);
     }
     for (const auto& [what, ops] : alike) {

@@ -38,9 +38,9 @@ struct Player {
   Session& session;
   const PropertyProgram& program;
   SharedState& shared;
-  std::vector<Group> groups;  // by index; only thread 0 makes some
-  Group alone;                // this rank's, in which its functions run operations
-  Group ordered;              // of all ranks, in which some of them send and receive by tag
+  std::vector<Group> groups;                 // by index; only thread 0 makes some
+  Group alone;                               // this rank's, in which its functions run operations
+  Group ordered;                             // of all ranks, in which some of them send and receive by tag
   std::vector<std::atomic<bool>> abandoned;  // by this rank, by index
   int begun = 0;                             // operations of thread 0
 
@@ -693,9 +693,13 @@ Config config_of(const PropertyProgram& program) {
 }
 
 void play(Session& session, const PropertyProgram& program, SharedState& shared) {
-  const auto player =
-      std::make_shared<Player>(Player{session, program, shared, std::vector<Group>(program.groups.size()), {}, {},
-                                      std::vector<std::atomic<bool>>(program.groups.size())});
+  const auto player = std::make_shared<Player>(Player{session,
+                                                      program,
+                                                      shared,
+                                                      std::vector<Group>(program.groups.size()),
+                                                      {},
+                                                      {},
+                                                      std::vector<std::atomic<bool>>(program.groups.size())});
   player->groups[0] = session.world();
   if (shared.knows_all()) player->alone = session.new_group(std::vector{session.rank()});
   player->ordered = session.new_group(session.world().info()->ranks, {.order = Order::program});

@@ -145,14 +145,15 @@ Failure refusal_of(const PropertyOp& op) {
 
 std::string to_string(const PropertyOp& op) {
   static constexpr std::array calls{
-      "all_reduce", "broadcast", "reduce",      "all_gather",        "reduce_scatter",   "all_to_all",        "gather",
-      "scatter",    "send_recv", "barrier",     "monitored_barrier", "broadcast_object", "all_gather_object", "join",
+      "all_reduce", "broadcast", "reduce",       "all_gather",        "reduce_scatter",   "all_to_all",        "gather",
+      "scatter",    "send_recv", "barrier",      "monitored_barrier", "broadcast_object", "all_gather_object", "join",
       "new_group",  "split",     "remove_group", "abandon_group"};
   static constexpr std::array troubles{
-      "none",           "withdrawn",     "raced",       "duplicate",    "other_shape",       "other_dims",
-      "other_dtype",    "other_call",    "other_op",    "other_root",   "other_scale",       "other_divisor",
-      "other_priority", "other_members", "wrong_rows",  "null_pointer", "root_out_of_range", "wrong_output",
-      "bad_splits",     "unfit_op",      "joined_root", "joined_peer",  "no_memory",         "refuses",       "late"};
+      "none",         "withdrawn",         "raced",          "duplicate",     "other_shape",
+      "other_dims",   "other_dtype",       "other_call",     "other_op",      "other_root",
+      "other_scale",  "other_divisor",     "other_priority", "other_members", "wrong_rows",
+      "null_pointer", "root_out_of_range", "wrong_output",   "bad_splits",    "unfit_op",
+      "joined_root",  "joined_peer",       "no_memory",      "refuses",       "late"};
   std::string text =
       fmt::format("{}: {}{}{} '{}' in group {}", op.id, op.in_order || op.makes_ordered ? "ordered " : "",
                   op.grouped ? "grouped " : "", calls[static_cast<std::size_t>(op.call)], op.name, op.group);

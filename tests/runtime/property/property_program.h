@@ -101,7 +101,7 @@ struct PropertyOp {
   std::vector<int> members;  ///< new_group: session ranks; split: the colour of each, then the key of each
   std::vector<int> made;     ///< new_group, split: the new groups, by ascending colour
   Trouble trouble = Trouble::none;
-  std::vector<int> odd;  ///< ascending; abandon_group: who calls it
+  std::vector<int> odd;           ///< ascending; abandon_group: who calls it
   std::vector<int> abandoned_by;  ///< the odd ranks of an abandon_group of its group, in the same step: it ends as it
                                   ///< does else, or with the group, on each rank for itself
   std::vector<int> any;  ///< send_recv by tag: its receive takes what comes first of these operations of the step,
