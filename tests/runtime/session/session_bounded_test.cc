@@ -112,7 +112,7 @@ TEST(Bounded, GroupsThatAreRemoved) {
 }
 
 TEST(Bounded, GroupsThatAreAbandoned) {
-  play(5000, 0.5, [](Session& session, int) {
+  const auto bounds = measure(5000 * scale(), [](Session& session, int) {
     const std::vector<int> ranks{0, 1};
     const Group group = session.new_group(ranks, {.order = Order::program});
     float one = 1;
@@ -123,6 +123,7 @@ TEST(Bounded, GroupsThatAreAbandoned) {
     EXPECT_THROW(session.send(view_scalar(one), 1 - session.rank(), {.group = group, .tag = 1}), Error);
     session.remove_group(group);
   });
+  EXPECT_LE(bounds.growth, 0.5);
 }
 
 TEST(Bounded, GroupsThatStayAndDoNothing) {
