@@ -98,7 +98,9 @@ void Cycle::on_message(ControlChannel::Message message) {
     if (direction != Direction::to_parent) unheard_ = std::move(message);
     throw;
   }
-  if (direction == Direction::of_group && current_) changes_.open(*current_);
+  if (direction == Direction::of_group) {
+    if (current_) changes_.open(*current_);
+  }
   current_ = nullptr;
 }
 

@@ -625,9 +625,10 @@ TEST_P(Simulator, AnAbandonedGroupEndsOnAllItsRanks) {
     Config config = test_config();
     if (seed % 3 == 0) config.spin_us = 0;
     if (seed % 5 == 0 && ranks > 2) config.fake_nodes = "1," + std::to_string(ranks - 1);
-    Fault fault = draw_fault(seed, ranks,
-                             {Fault::Kind::none, Fault::Kind::late, Fault::Kind::freeze, Fault::Kind::start,
-                              Fault::Kind::step, Fault::Kind::group, Fault::Kind::memory, Fault::Kind::kill});
+    Fault fault = draw_fault(
+        seed, ranks,
+        {Fault::Kind::none, Fault::Kind::late, Fault::Kind::freeze, Fault::Kind::start, Fault::Kind::step,
+         Fault::Kind::group, Fault::Kind::memory, Fault::Kind::memory, Fault::Kind::memory, Fault::Kind::kill});
     fault.call = static_cast<int>(seed * 7919 % (fault.kind == Fault::Kind::memory ? 1000 : 40));
     if (fault.kind == Fault::Kind::kill)  // when all have a session
       fault.when = (slow ? 20ms : 1ms) + std::chrono::nanoseconds(seed * 7919 % 30'000'000);
