@@ -42,15 +42,7 @@ inline void abandon_a_group(Session& session) {
     Handle message;  // nobody sends it
     if (order == Order::names && n > 1 && rank != n - 1)
       message = session.recv_async("never", view_scalar(never), n - 1, {.group = group});
-    Handle barrier;  // another one has another number, though the group has ended
-    if (order == Order::names && n > 1 && rank == n - 1) barrier = session.barrier_async({.group = group});
     if (rank == n - 1) session.abandon_group(group);
-    if (barrier) {
-      Handle next;
-      EXPECT_NO_THROW(next = session.barrier_async({.group = group}));
-      EXPECT_THROW(next.wait(), Error);
-      EXPECT_THROW(barrier.wait(), Error);
-    }
     if (order == Order::names && n > 1) {
       const auto failed = error_text(
           [&] { rank == n - 1 ? session.send("never", view_scalar(never), 0, {.group = group}) : message.wait(); },
