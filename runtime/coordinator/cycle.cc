@@ -84,24 +84,22 @@ void Cycle::on_message(ControlChannel::Message message) {
   const auto kind = reader.get<GroupKind>(2);
   const auto id = reader.get<GroupId>();
   const auto direction = reader.get<Direction>(3);
-  if (direction == Direction::of_group) {
-    try {
+  try {
+    if (direction == Direction::of_group) {
       current_ = changes_.heard({kind, id}, message.from, reader);
-    } catch (const std::bad_alloc&) {
-      unheard_ = std::move(message);  // the others expect that this rank knows the group
-      throw;
+    } else {
+      current_ = kind == GroupKind::pair ? pairs_.state(id) : groups_.find({kind, id});
+      if (!current_) return;  // removed, or the world has failed
+      direction == Direction::to_parent ? current_->negotiator.receive_from_child(message.from, reader)
+                                        : current_->negotiator.receive_from_parent(reader);
     }
-    if (current_) changes_.open(*current_);
-    current_ = nullptr;
-    return;
+  } catch (const std::bad_alloc&) {
+    // The others expect that this rank knows the group; or that it has ended, and may say so only once.
+    if (direction != Direction::to_parent) unheard_ = std::move(message);
+    throw;
   }
-  GroupState* group = kind == GroupKind::pair ? pairs_.state(id) : groups_.find({kind, id});
-  if (!group) return;  // removed, or the world has failed
-  current_ = group;
-  if (direction == Direction::to_parent) {
-    group->negotiator.receive_from_child(message.from, reader);
-  } else {
-    group->negotiator.receive_from_parent(reader);
+  if (direction == Direction::of_group) {
+    if (current_) changes_.open(*current_);
   }
   current_ = nullptr;
 }
@@ -279,7 +277,7 @@ void Cycle::start(GroupState& group, AgreedBucket&& bucket) {
   const SubmissionPtr paired = group.is_pair() ? bucket.members.front() : nullptr;
   const Request& first = bucket.members.front()->request;
   const OpKind kind = first.signature.kind;
-  if (kind == OpKind::remove_group) changes_.remove(*group.info);
+  if (kind == OpKind::remove_group) remove(*group.info);
   if (moves_data(kind) || kind == OpKind::barrier) {
     group.executor.start(std::move(bucket));
   } else if (kind == OpKind::open_group) {
@@ -298,7 +296,7 @@ void Cycle::finish(GroupState& group, const SubmissionPtr& submission, const Fai
     return open(group);  // it is of no more use: all that waited fails
   }
   if (kind == OpKind::remove_group && group.negotiator.over()) {  // there is nobody to agree with
-    changes_.remove(*group.info);
+    remove(*group.info);
     failure = nullptr;
   }
   completions_.complete(submission, failure);

@@ -119,6 +119,10 @@ class Cycle {
   }
   void start(GroupState& group, AgreedBucket&& bucket);
   void finish(GroupState& group, const SubmissionPtr& submission, const Failure* failure);
+  void remove(const GroupInfo& group) {
+    changes_.remove(group);
+    mail_.forget(group.id);
+  }
   bool may_leave();
   bool settling() const { return intake_.departure() && settling_; }
   bool leave_when_ready();
@@ -164,7 +168,7 @@ class Cycle {
   bool heard_ = false;
   bool again_ = false;  // applying decisions has announced something, which the next cycle sends
   std::optional<Failure> given_up_;
-  std::optional<ControlChannel::Message> unheard_;  // of a group, since there was no memory
+  std::optional<ControlChannel::Message> unheard_;  // since there was no memory
   std::vector<Turn> turns_;                         // of this cycle
   Writer outgoing_;                                 // a message on its way to the channel
 };

@@ -60,8 +60,10 @@ GroupState* GroupChanges::heard(GroupKey key, int from, Reader& reader) {
     throw Error(ErrorCode::backend, "malformed control message (of a group that this rank is not in)");
   GroupState* group = groups_.find(key);
   if (!group) {
+    const bool removed = program_.had(*info);
+    if (removed && !opens) return nullptr;  // the sender only says that it has ended: an answer would be answered
     group = &make(info);
-    if (program_.had(*info)) {
+    if (removed) {
       group->negotiator.cut_off({ErrorCode::closed, fmt::format("group {}: rank {} has removed it; remove a group when "
                                                                 "all its ranks are done with it",
                                                                 info->name, rank_)});

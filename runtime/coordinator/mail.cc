@@ -68,8 +68,13 @@ void Mail::withdraw(const SubmissionPtr& submission) {
   const auto found = items_.find(submission.get());
   if (found == items_.end()) return;
   if (!found->second->matched) return end(submission, nullptr);
-  found->second->unwanted = true;
-  next_ = std::min(next_, submission->request.submitted);
+  no_longer_wants(*found->second);
+}
+
+/// It is matched: when it is not any more it ends.
+void Mail::no_longer_wants(Item& item) {
+  item.unwanted = true;
+  next_ = std::min(next_, item.submission->request.submitted);
 }
 
 /// It is withdrawn, and done.
@@ -184,11 +189,10 @@ bool Mail::look(Time now) {
   for (const auto& [key, item] : items_) {
     const Request& request = item->submission->request;
     const bool overdue = item->due && *item->due <= now && !item->done && !is_bound(*item);
-    const auto ended = ended_.find(request.parent->id);
     if (const auto failure = failure_of(request)) {
       ending.emplace_back(item->submission, *failure);
-    } else if (ended != ended_.end() && !is_bound(*item)) {
-      ending.emplace_back(item->submission, ended->second);
+    } else if (item->ends_with && !is_bound(*item)) {
+      ending.emplace_back(item->submission, *item->ends_with);
     } else if (const auto closed = left_failure(*item)) {
       ending.emplace_back(item->submission, *closed);
     } else if (item->unwanted && !item->matched && !item->done) {
@@ -228,8 +232,8 @@ void Mail::end_group(const GroupInfo& group, const Failure& failure) {
   for (const auto& [key, item] : items_) {
     if (item->submission->request.parent->id != group.id) continue;
     if (is_bound(*item)) {
-      item->unwanted = true;
-      next_ = std::min(next_, item->submission->request.submitted);
+      item->ends_with = failure;
+      no_longer_wants(*item);
     } else {
       ending.push_back(item->submission);
     }

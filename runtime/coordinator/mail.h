@@ -38,6 +38,8 @@ class Mail {
   void fail(const Failure& failure, bool all = true);
   /// What is in flight in a group that this rank abandons fails, and so does what comes later.
   void end_group(const GroupInfo& group, const Failure& failure);
+  /// The program has removed the group: nothing more comes.
+  void forget(GroupId group) { ended_.erase(group); }
   /// All ranks leave: what has no partner never will. Returns whether nothing is left that has one.
   bool leave();
 
@@ -49,12 +51,14 @@ class Mail {
   struct Item : Parcel {
     SubmissionPtr submission;
     std::optional<Time> due;
-    bool unwanted = false;  // its handle goes, though it is matched
+    bool unwanted = false;             // its handle goes, or its group, though it is matched
+    std::optional<Failure> ends_with;  // of its group
   };
 
   std::optional<Failure> failure_of(const Request& request) const;
   static bool is_bound(const Item& item);
   bool has_left(int peer) const;
+  void no_longer_wants(Item& item);
   std::optional<Failure> left_failure(const Item& item) const;
   bool finish_all();
   void hand_over(const Item& item);
@@ -67,7 +71,7 @@ class Mail {
   ControlChannel& control_;
   Mailbox mailbox_;
   std::unordered_map<const Submission*, std::unique_ptr<Item>> items_;
-  std::map<GroupId, Failure> ended_;  // groups that were abandoned, and how they fail
+  std::map<GroupId, Failure> ended_;  // groups that were abandoned and not removed, and how they fail
   Time next_ = Time::max();
   std::size_t lost_ = 0;     // ranks whose loss is dealt with
   std::ptrdiff_t left_ = 0;  // the same of those that have left; -1: look again

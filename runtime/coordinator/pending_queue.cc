@@ -251,7 +251,7 @@ void PendingQueue::retire(Submission& submission) {
   const bool numbered = request.number && kind != OpKind::barrier;  // its name does not come again
   if (numbered && !use.in_flight) names.erase(names.uses.find(request.name()));
   if (request.number && withdrawn) names.turns[prefix_of(kind)].given_back.insert(*request.number);
-  if (kind != OpKind::remove_group) return;
+  if (kind != OpKind::remove_group || request.ends) return;  // who has abandoned a group has it still
   closed_groups_.erase(request.group->key());
   if (!submission.completion.failure) forget(request.group->key(), names);
 }

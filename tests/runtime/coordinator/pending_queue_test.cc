@@ -149,6 +149,21 @@ TEST(PendingQueueTest, AGroupThatIsRemovedTakesNothingMeanwhile) {
   queue.submit(request("x", 1));
 }
 
+/// What is in flight there has not ended yet.
+TEST(PendingQueueTest, AGroupThatIsAbandonedKeepsItsNumbers) {
+  PendingQueue queue;
+  const auto first = queue.submit(barrier(1));
+  Request ends = request("", 1);
+  ends.signature.kind = OpKind::remove_group;
+  ends.ends = Failure{ErrorCode::closed, "abandoned"};
+  retire(queue, queue.submit(std::move(ends)));
+  const auto second = queue.submit(barrier(1));
+  EXPECT_EQ(second->request.number, 1u);
+  Request removes = request("", 1);
+  removes.signature.kind = OpKind::remove_group;
+  EXPECT_EQ(queue.submit(std::move(removes))->request.number, 0u) << "it counts as if it had never been";
+}
+
 TEST(PendingQueueTest, NothingIsTakenOnceItIsClosed) {
   PendingQueue queue;
   queue.submit(request("a"));

@@ -254,13 +254,17 @@ class Draw {
       }
     }
     if (chance(15)) templates_.push_back(fresh(fmt::format("late{}", templates_.size())));
+    const bool abandons = mix(program_.seed, program_.steps.size(), 11) % 6 == 0;
     PropertyStep step;
     if (chance(25))
       draw_join(step);
     else
       draw_mixed(step);
     insert_in_order(step);
+    const int abandoned = abandons ? abandon_in(step) : -1;
+    if (abandoned >= 0) draw_rest();
     finish(step);
+    if (abandoned >= 0) draw_after_abandoned(abandoned);
   }
 
   /// Steps that repeat themselves, with thresholds that lay them out in different ways: the runtime may tune them.
@@ -309,8 +313,75 @@ class Draw {
       if (op.fails()) step.ops.push_back(std::move(op));
     }
     if (step.ops.empty()) return;
-    step.ops.insert(step.ops.begin(), bare(Call::monitored_barrier, 0));  // nothing before is in flight on any rank
+    draw_rest();
     finish(step);
+  }
+
+  /// Nothing that was before is in flight on any rank.
+  void draw_rest() {
+    PropertyStep step;
+    step.ops.push_back(bare(Call::monitored_barrier, 0));
+    finish(step);
+  }
+
+  /// Some ranks abandon a group at some moments, while others of them have operations in it. Returns the group, or -1.
+  int abandon_in(PropertyStep& step) {
+    std::vector<int> groups;
+    for (const auto* some : {&live_, &ordered_}) {
+      for (const int group : *some) {
+        const auto makes = [&](const PropertyOp& op) { return std::ranges::count(op.made, group) > 0; };
+        if (group != step.joined_group && std::ranges::none_of(step.ops, makes)) groups.push_back(group);
+      }
+    }
+    if (groups.empty()) return -1;
+    const int group = pick(groups);
+    const bool ordered = std::erase(ordered_, group) > 0, waits = step.ordered && step.joined_group < 0;
+    std::erase(live_, group);
+    if (!ordered) {
+      for (int i = draw(0, 3); i > 0; --i) {
+        PropertyOp op = fresh_in(group, fmt::format("doomed{}", i));
+        if (step.joined_group >= 0 && !moves_tensors(op.call)) continue;
+        step.ops.insert(step.ops.begin() + draw(0, static_cast<int>(step.ops.size())), std::move(op));
+      }
+    }
+    PropertyOp end = bare(Call::abandon_group, group);
+    end.in_order = ordered;
+    bool by_all = false;
+    for (PropertyOp& op : step.ops) {
+      if (op.group != group || op.call == Call::remove_group) continue;
+      op.trouble = Trouble::none;
+      op.odd.clear();
+      // Of what is sent by tag the other rank does not hear: all abandon the group, before they wait for that.
+      if (ordered && op.call == Call::send_recv && waits) op.call = Call::barrier;
+      by_all |= ordered && op.call == Call::send_recv;
+    }
+    for (int rank = 0; rank < end.ranks; ++rank) {
+      if (by_all || chance(30)) end.odd.push_back(rank);
+    }
+    if (end.odd.empty()) end.odd.push_back(draw(0, end.ranks - 1));
+    for (PropertyOp& op : step.ops) {
+      const bool elsewhere = op.by_tag() && !op.in_order;  // in a group of all ranks
+      if (op.group == group && !elsewhere) op.abandoned_by = end.odd;
+    }
+    step.ops.insert(step.ops.begin() + draw(0, static_cast<int>(step.ops.size())), std::move(end));
+    return group;
+  }
+
+  /// It is removed, or not, and maybe made again.
+  void draw_after_abandoned(int group) {
+    const bool known_to_all = std::erase(removable_, group) > 0;
+    PropertyStep step;
+    if (chance(75)) {
+      step.ops.push_back(bare(Call::remove_group, group));
+      step.ops.back().members = {group};
+    }
+    if (known_to_all && chance(50)) {
+      PropertyOp again = new_group();
+      again.members = program_.groups[static_cast<std::size_t>(group)];
+      make(again);
+      step.ops.push_back(std::move(again));
+    }
+    if (!step.ops.empty()) finish(step);
   }
 
   bool is_live(int group) const { return group == 0 || std::find(live_.begin(), live_.end(), group) != live_.end(); }
@@ -437,7 +508,9 @@ class Draw {
     std::map<std::tuple<int, int, DType>, std::vector<PropertyOp*>> alike;  // by group, receiver, type
     for (PropertyOp& op : step.ops) {
       const bool waits_before = step.ordered && step.joined_group < 0;
-      if (waits_before || op.group == step.joined_group || !op.by_tag() || op.trouble != Trouble::none) continue;
+      if (waits_before || !op.abandoned_by.empty() || op.group == step.joined_group || !op.by_tag() ||
+          op.trouble != Trouble::none)
+        continue;
       if (mix(op.seed, 4, 10) % 2 == 0) alike[{op.group, op.peer, op.tensors[0].dtype}].push_back(&op);
     }
     for (const auto& [what, ops] : alike) {
@@ -487,6 +560,9 @@ class Draw {
       if (!applies(op, drawn, ranks.front(), others_can_wait)) continue;
       op.trouble = drawn;
       op.odd = ranks;
+      const bool bad = drawn >= Trouble::null_pointer && drawn <= Trouble::unfit_op;
+      const bool can_refuse = bad && moves_tensors(op.call) && op.call != Call::send_recv && !op.in_order;
+      if (can_refuse && mix(op.seed, 5, 10) % 2 == 0) op.trouble = Trouble::refuses;
       return;
     }
   }

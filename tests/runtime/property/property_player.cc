@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -37,10 +38,11 @@ struct Player {
   Session& session;
   const PropertyProgram& program;
   SharedState& shared;
-  std::vector<Group> groups;  // by index; only thread 0 makes some
-  Group alone;                // this rank's, in which its functions run operations
-  Group ordered;              // of all ranks, in which some of them send and receive by tag
-  int begun = 0;              // operations of thread 0
+  std::vector<Group> groups;                 // by index; only thread 0 makes some
+  Group alone;                               // this rank's, in which its functions run operations
+  Group ordered;                             // of all ranks, in which some of them send and receive by tag
+  std::vector<std::atomic<bool>> abandoned;  // by this rank, by index
+  int begun = 0;                             // operations of thread 0
 
   void may_leave() {
     if (program.leave && program.leave->rank == session.rank() && begun++ == program.leave->after) throw PlannedLeave();
@@ -52,6 +54,10 @@ struct Player {
     const auto& ranks = program.groups[static_cast<std::size_t>(op.group)];
     const auto place = std::find(ranks.begin(), ranks.end(), session.rank());
     return place == ranks.end() ? -1 : static_cast<int>(place - ranks.begin());
+  }
+  /// Whether this rank has abandoned the group of an operation, which must fail then.
+  bool has_abandoned(const PropertyOp& op) const {
+    return !op.abandoned_by.empty() && abandoned[static_cast<std::size_t>(op.group)];
   }
   bool was_made(int index) const { return groups[static_cast<std::size_t>(index)].info() != nullptr; }
   Group& group(int index) { return groups[static_cast<std::size_t>(index)]; }
@@ -216,7 +222,8 @@ class Lane {
     Ops first, any, last;
     for (const PropertyOp* op : ops) {
       const bool awaited = op->trouble == Trouble::withdrawn || op->trouble == Trouble::duplicate;
-      (blocks(op->call) || op->trouble == Trouble::late ? last : awaited ? first : any).push_back(op);
+      const bool waits = blocks(op->call) && op->call != Call::abandon_group;
+      (waits || op->trouble == Trouble::late ? last : awaited ? first : any).push_back(op);
     }
     std::shuffle(any.begin(), any.end(), random_);
     keep_order(any);
@@ -363,7 +370,7 @@ class Lane {
     if (op.trouble == Trouble::late) return finish(std::prev(open_.end()));
     if (chance(8)) functions_.follow(mine);
     if (chance(2) && player_.alone.info()) functions_.run_alone_after(mine);
-    if (player_.shared.knows_all() && !op.fails() && chance(8)) {
+    if (player_.shared.knows_all() && !op.fails() && op.abandoned_by.empty() && chance(8)) {
       functions_.let_go(mine);
       return open_.pop_back();
     }
@@ -381,7 +388,7 @@ class Lane {
   Submitted submission(const PropertyOp& op, bool again = false) {
     const PropertyStep& step = player_.program.steps[static_cast<std::size_t>(step_)];
     return std::make_shared<PropertySubmission>(session_, step, op, player_.group(op.group), player_.ordered,
-                                                player_.rank_in(op), player_.shared, again);
+                                                player_.rank_in(op), player_.shared, again, player_.has_abandoned(op));
   }
 
   /// An operation that ends its group: it fails on every rank, or the next one does.
@@ -465,16 +472,19 @@ class Lane {
     const auto first = open_.begin() + draw(0, static_cast<int>(open_.size()) - 2);
     std::vector<Handle> handles;
     const PropertyOp* fails = nullptr;
+    bool any_may_fail = false;
     for (auto place = first; place != open_.end(); ++place) {
       functions_.follow(*place);
       handles.push_back(std::move((*place)->handle()));
       if (!fails && (*place)->op().fails()) fails = &(*place)->op();
+      any_may_fail |= !(*place)->op().abandoned_by.empty();
     }
     open_.erase(first, open_.end());
     try {
       wait_all(handles);
       if (fails) player_.shared.unexpected(to_string(*fails) + ": wait_all() has thrown nothing");
     } catch (const Error& error) {
+      if (any_may_fail) return;
       if (fails && player_.shared.knows_all())
         player_.shared.failed(*fails, player_.rank_in(*fails), error);
       else
@@ -492,6 +502,7 @@ class Lane {
         done = handle.wait_until(std::chrono::steady_clock::now() + std::chrono::microseconds(draw(-50, 500)));
       if (!done) handle.wait();
       if (handle) player_.shared.problem(to_string(op) + ": its handle is not empty after a wait");
+      if ((*place)->comes_too_late()) player_.shared.problem(to_string(op) + ": ran in a group that was abandoned");
       if (!op.fails()) (*place)->check();
     } catch (const Error& error) {
       player_.shared.failed(op, player_.rank_in(op), error);
@@ -504,7 +515,9 @@ class Lane {
 
   void call(const PropertyOp& op) {
     try {
+      const bool comes_too_late = player_.has_abandoned(op);
       call_now(op);
+      if (comes_too_late) player_.shared.problem(to_string(op) + ": ran in a group that was abandoned");
     } catch (const Error& error) {
       player_.shared.failed(op, player_.rank_in(op), error);
     }
@@ -546,6 +559,10 @@ class Lane {
         }
         return;
       }
+      case Call::abandon_group:
+        session_.abandon_group(group);
+        player_.abandoned[static_cast<std::size_t>(op.group)] = true;
+        return;
       default: return session_.remove_group(player_.group(op.members.front()));
     }
   }
@@ -676,8 +693,13 @@ Config config_of(const PropertyProgram& program) {
 }
 
 void play(Session& session, const PropertyProgram& program, SharedState& shared) {
-  const auto player =
-      std::make_shared<Player>(Player{session, program, shared, std::vector<Group>(program.groups.size()), {}, {}});
+  const auto player = std::make_shared<Player>(Player{session,
+                                                      program,
+                                                      shared,
+                                                      std::vector<Group>(program.groups.size()),
+                                                      {},
+                                                      {},
+                                                      std::vector<std::atomic<bool>>(program.groups.size())});
   player->groups[0] = session.world();
   if (shared.knows_all()) player->alone = session.new_group(std::vector{session.rank()});
   player->ordered = session.new_group(session.world().info()->ranks, {.order = Order::program});

@@ -50,6 +50,7 @@ bool PropertyOp::by_tag() const {
 
 bool PropertyOp::takes_part(int rank) const {
   if (call == Call::join) return rank == root;
+  if (call == Call::abandon_group) return is_odd(rank);
   if (call == Call::send_recv) return (rank == root || rank == peer) && !is_absent(rank);
   return !is_absent(rank);
 }
@@ -138,16 +139,21 @@ PropertyOp odd_version(const PropertyOp& op) {
   return odd;
 }
 
+Failure refusal_of(const PropertyOp& op) {
+  return {ErrorCode::backend, fmt::format("there is no way to do operation {} (as planned)", op.id)};
+}
+
 std::string to_string(const PropertyOp& op) {
   static constexpr std::array calls{
-      "all_reduce", "broadcast", "reduce",      "all_gather",        "reduce_scatter",   "all_to_all",        "gather",
-      "scatter",    "send_recv", "barrier",     "monitored_barrier", "broadcast_object", "all_gather_object", "join",
-      "new_group",  "split",     "remove_group"};
+      "all_reduce", "broadcast", "reduce",       "all_gather",        "reduce_scatter",   "all_to_all",        "gather",
+      "scatter",    "send_recv", "barrier",      "monitored_barrier", "broadcast_object", "all_gather_object", "join",
+      "new_group",  "split",     "remove_group", "abandon_group"};
   static constexpr std::array troubles{
-      "none",           "withdrawn",     "raced",       "duplicate",    "other_shape",       "other_dims",
-      "other_dtype",    "other_call",    "other_op",    "other_root",   "other_scale",       "other_divisor",
-      "other_priority", "other_members", "wrong_rows",  "null_pointer", "root_out_of_range", "wrong_output",
-      "bad_splits",     "unfit_op",      "joined_root", "joined_peer",  "no_memory",         "late"};
+      "none",         "withdrawn",         "raced",          "duplicate",     "other_shape",
+      "other_dims",   "other_dtype",       "other_call",     "other_op",      "other_root",
+      "other_scale",  "other_divisor",     "other_priority", "other_members", "wrong_rows",
+      "null_pointer", "root_out_of_range", "wrong_output",   "bad_splits",    "unfit_op",
+      "joined_root",  "joined_peer",       "no_memory",      "refuses",       "late"};
   std::string text =
       fmt::format("{}: {}{}{} '{}' in group {}", op.id, op.in_order || op.makes_ordered ? "ordered " : "",
                   op.grouped ? "grouped " : "", calls[static_cast<std::size_t>(op.call)], op.name, op.group);
@@ -164,6 +170,8 @@ std::string to_string(const PropertyOp& op) {
   }
   if (!op.members.empty()) text += fmt::format(", of {} making {}", op.members, op.made);
   if (!op.absent.empty()) text += fmt::format(", without {}", op.absent);
+  if (!op.abandoned_by.empty()) text += fmt::format(", abandoned by {}", op.abandoned_by);
+  if (op.call == Call::abandon_group) text += fmt::format(", by {}", op.odd);
   if (op.trouble != Trouble::none)
     text += fmt::format(", odd {}: {}", op.odd, troubles[static_cast<std::size_t>(op.trouble)]);
   return text;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <kolo/error.h>
 #include <kolo/op.h>
 
 namespace kolo::testing {
@@ -27,7 +28,8 @@ enum class Call : std::uint8_t {
   join,
   new_group,
   split,
-  remove_group
+  remove_group,
+  abandon_group
 };
 
 /// What is special about an operation, and who is to blame for it: PropertyOp::odd.
@@ -58,8 +60,9 @@ enum class Trouble : std::uint8_t {
   unfit_op,
   joined_root,
   joined_peer,
-  // ErrorCode::backend: the odd rank has no memory.
+  // ErrorCode::backend: the odd rank has no memory, or says that it cannot do its part.
   no_memory,
+  refuses,
   // ErrorCode::stalled: the odd rank does not come before the others have given up.
   late
 };
@@ -98,7 +101,9 @@ struct PropertyOp {
   std::vector<int> members;  ///< new_group: session ranks; split: the colour of each, then the key of each
   std::vector<int> made;     ///< new_group, split: the new groups, by ascending colour
   Trouble trouble = Trouble::none;
-  std::vector<int> odd;  ///< ascending
+  std::vector<int> odd;           ///< ascending; abandon_group: who calls it
+  std::vector<int> abandoned_by;  ///< the odd ranks of an abandon_group of its group, in the same step: it ends as it
+                                  ///< does else, or with the group, on each rank for itself
   std::vector<int> any;  ///< send_recv by tag: its receive takes what comes first of these operations of the step,
                          ///< which go to the same rank; itself is one of them. Else empty
 
@@ -170,6 +175,9 @@ std::string to_string(const PropertyProgram& program);
 
 /// What an odd rank submits instead, where its trouble is something that must be equal on all ranks.
 PropertyOp odd_version(const PropertyOp& op);
+
+/// What the odd rank says instead of its part.
+Failure refusal_of(const PropertyOp& op);
 
 /// splitmix64 over a few numbers: draws that need no state.
 std::uint64_t mix(std::uint64_t a, std::uint64_t b, std::uint64_t c = 0, std::uint64_t d = 0);

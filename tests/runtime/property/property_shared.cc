@@ -18,12 +18,13 @@ namespace {
 
 ErrorCode code_of(Trouble trouble) {
   if (trouble == Trouble::late) return ErrorCode::stalled;
-  if (trouble == Trouble::no_memory) return ErrorCode::backend;
+  if (trouble == Trouble::no_memory || trouble == Trouble::refuses) return ErrorCode::backend;
   return trouble >= Trouble::null_pointer ? ErrorCode::invalid_argument : ErrorCode::mismatch;
 }
 
 /// Of a rank that is late; or it gives no answer, if it stands still for long.
 constexpr const char* not_submitted = "not submitted by rank";
+constexpr const char* has_abandoned = "has abandoned it";
 constexpr const char* another_ended = "another rank's program has ended";
 
 /// "'t3'", and what else the text of an operation's error must say.
@@ -46,6 +47,7 @@ std::vector<std::string> words_of(const PropertyOp& op, const std::vector<int>& 
                       return op.is_absent(rank) && (rank == op.root || rank == op.peer);
                     }) + " has joined"};
     case Trouble::no_memory: return {name, "on " + odd};
+    case Trouble::refuses: return {name, odd + ": ", refusal_of(op).message};
     case Trouble::wrong_rows: return {name, odd + ": "};
     default: break;
   }
@@ -107,8 +109,10 @@ void SharedState::check_agreement() {
     for (const PropertyOp& op : step.ops) {
       const auto found = errors_.find(op.id);
       if (found == errors_.end()) continue;
-      if (op.call == Call::send_recv) continue;  // what a rank says of a peer that has joined is its own
       auto texts = found->second.texts;
+      const auto taken = std::erase_if(texts, [&](const std::string& text) { return says_abandoned(op, text); });
+      if (op.abandoned_by.empty() && taken > 0) problem(to_string(op) + ", failed with another group");
+      if (op.call == Call::send_recv) continue;  // what a rank says of a peer that has joined is its own
       if (texts.size() > 1 && !program_.own_error.empty())
         std::erase_if(texts, [&](const std::string& text) { return text.find(program_.own_error) != text.npos; });
       // Where a rank stands still, a group that is open on the others and not yet there ends on that rank with the
@@ -122,6 +126,19 @@ void SharedState::check_agreement() {
   }
 }
 
+/// Whether an error says that a rank has abandoned a group; of an operation of that group: which rank, and the group.
+bool SharedState::says_abandoned(const PropertyOp& op, const std::string& text) const {
+  if (op.abandoned_by.empty()) return text.find(has_abandoned) != text.npos;
+  const auto& ranks = program_.groups[static_cast<std::size_t>(op.group)];
+  RankSet all;
+  for (const int rank : ranks) all.add(rank);
+  return text.find(fmt::format("group of {}", to_string(all))) != text.npos &&
+         std::ranges::any_of(op.abandoned_by, [&](int rank) {
+           return text.find(fmt::format(": rank {} {}", ranks[static_cast<std::size_t>(rank)], has_abandoned)) !=
+                  text.npos;
+         });
+}
+
 void SharedState::check(const PropertyOp& op) {
   const auto found = errors_.find(op.id);
   const std::string what = to_string(op);
@@ -131,6 +148,12 @@ void SharedState::check(const PropertyOp& op) {
   }
   const auto& [texts, codes, ranks] = found->second;
   const std::string& text = *texts.begin();
+  if (!op.abandoned_by.empty()) {
+    for (const std::string& one : texts) {
+      if (!says_abandoned(op, one)) problem(what + ", failed: " + one);
+    }
+    return;
+  }
   if (!op.fails()) return problem(what + ", failed: " + text);
   if (texts.size() > 1) problem(what + ": ranks were given different errors: " + text + " | " + *texts.rbegin());
   if (codes != std::set{code_of(op.trouble)})

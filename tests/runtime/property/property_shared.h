@@ -67,6 +67,7 @@ class SharedState {
  private:
   void check(const PropertyOp& op);
   void check_agreement();
+  bool says_abandoned(const PropertyOp& op, const std::string& text) const;
 
   const PropertyProgram& program_;
   const Checks checks_;

@@ -263,6 +263,8 @@ Handle PropertySubmission::start_collective(const Name&... name) {
 
 Handle PropertySubmission::start() {
   const auto timeout = timeout_of(op_, rank_);
+  if (odd_ && op_.trouble == Trouble::refuses)
+    return session_.refuse_async(kind_of(op_.call), op_.name, refusal_of(op_), group_);
   if (called_.call == Call::barrier) return session_.barrier_async({.group = group_, .timeout_seconds = timeout});
   if (called_.grouped) return called_.in_order ? start_grouped() : start_grouped(called_.name);
   if (called_.call != Call::send_recv)

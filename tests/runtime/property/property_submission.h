@@ -30,9 +30,10 @@ std::optional<double> timeout_of(const PropertyOp& op, int rank);
 class PropertySubmission {
  public:
   /// `step`: has the operation. `ordered`: a group of all ranks, in which some of them send and receive by tag.
-  /// `again`: what was odd about it is over.
+  /// `again`: what was odd about it is over. `comes_too_late`: this rank has abandoned its group.
   PropertySubmission(Session& session, const PropertyStep& step, const PropertyOp& op, const Group& group,
-                     const Group& ordered, int rank, SharedState& shared, bool again = false)
+                     const Group& ordered, int rank, SharedState& shared, bool again = false,
+                     bool comes_too_late = false)
       : session_(session),
         step_(step),
         op_(op),
@@ -41,11 +42,14 @@ class PropertySubmission {
         rank_(rank),
         shared_(shared),
         odd_(op.is_odd(rank) && !again),
+        comes_too_late_(comes_too_late),
         called_(odd_ ? odd_version(op) : op) {
     make_buffers();
   }
 
   const PropertyOp& op() const { return op_; }
+  /// Whether this rank had abandoned its group before.
+  bool comes_too_late() const { return comes_too_late_; }
   void submit() { handle_ = start(); }
   /// What a batch is made of, instead of submit(); then what has begun so.
   PairOperation operation() const;
@@ -144,6 +148,7 @@ class PropertySubmission {
   int rank_;
   SharedState& shared_;
   bool odd_;
+  bool comes_too_late_;
   PropertyOp called_;
   std::vector<Buffers> buffers_;
   Gpu* gpu_ = nullptr;  // where the tensors are, if not in host memory

@@ -111,6 +111,21 @@ TEST(Bounded, GroupsThatAreRemoved) {
   });
 }
 
+TEST(Bounded, GroupsThatAreAbandoned) {
+  const auto bounds = measure(5000 * scale(), [](Session& session, int) {
+    const std::vector<int> ranks{0, 1};
+    const Group group = session.new_group(ranks, {.order = Order::program});
+    float one = 1;
+    session.barrier();
+    Handle handle = session.recv_async(view_scalar(one), 1 - session.rank(), {.group = group, .tag = 1});
+    session.abandon_group(group);
+    EXPECT_THROW(handle.wait(), Error);
+    EXPECT_THROW(session.send(view_scalar(one), 1 - session.rank(), {.group = group, .tag = 1}), Error);
+    session.remove_group(group);
+  });
+  EXPECT_LE(bounds.growth, 0.5);
+}
+
 TEST(Bounded, GroupsThatStayAndDoNothing) {
   std::vector<std::vector<Group>> groups(2);
   play(2000, 100, [&](Session& session, int turn) {

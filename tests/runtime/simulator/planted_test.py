@@ -95,6 +95,10 @@ DEFECTS = [
      'return one->pending.agreed || one->completion.done;', 'return one != nullptr;', 'negotiation_test PlanLearnerTest.*'),
     ('a thread that announces forgets who has passed by', 'coordinator/driver.cc', 'if (more || passed_by) wake', 'if (more) wake', 'Background*:Leaving*:' + PARTS),
     ('who leaves the role does not look for who has passed by', 'coordinator/role.h', '    held.unlock();\n    return passed_by_;', '    held.unlock();\n    return false;', 'Background*:Leaving*:' + PARTS),
+    ('an abandoned group ends on one rank only', 'coordinator/intake.cc',
+     'group.negotiator.cut_off(*request.ends);', 'group.negotiator.end(*request.ends);', PARTS),
+    ('ranks answer each other about a group that is gone', 'coordinator/group_changes.cc', 'if (removed && !opens) return nullptr;', '', PARTS),
+    ('a refusal loses its text', 'session/session.cc', 'request.invalid = why;', 'request.invalid = Failure{why.code, "no"};', PARTS),
     ('a second close() does not wait for the first', 'coordinator/driver.cc', 'return left_.wait();  // another thread closes', 'return;', 'Leaving*'),
 ]
 

@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <ctime>
 #include <functional>
+#include <memory>
 #include <random>
 #include <set>
 #include <span>
@@ -468,6 +470,185 @@ TEST(Tuning, WhatFailsOnOneRankFailsOnAll) {
   }
   if (seeds(600).size() > 100) {
     EXPECT_GT(failed_at_all, 50) << "faults strike in the middle";
+  }
+}
+
+// ---- groups that some of their ranks abandon
+// -------------------------------------------------------------------------
+
+/// What each rank does: in rounds, it makes three groups of the same ranks, uses them, and abandons two of them in the
+/// midst of that, or is not among those that do.
+struct Abandoning {
+  std::uint64_t seed;
+  bool faultless;  // no rank fails
+  bool removes = seed / 2 % 4 != 0;
+
+  /// What an operation has come to.
+  void check(const Group& group, bool abandoned, bool must_fail, bool right, const std::string& error) const {
+    const bool says_so = error.find("has abandoned it") != error.npos;
+    const bool names_it = error.find("group " + group.info()->name + ": rank ") != error.npos;
+    if (says_so) {
+      EXPECT_TRUE(abandoned && names_it) << error;
+    }
+    if (error.empty()) {
+      EXPECT_TRUE(right) << "in group " << group.info()->name;
+      EXPECT_FALSE(must_fail) << "group " << group.info()->name << " was abandoned";
+    } else if (faultless) {
+      EXPECT_TRUE(says_so) << error;
+    }
+  }
+
+  void run(Session& session) const {
+    std::mt19937_64 all(seed), mine(seed * 100 + static_cast<std::uint64_t>(session.rank()));
+    for (int round = 0; round < 3; ++round) {
+      std::vector<int> members;
+      for (int rank = 0; rank < session.size(); ++rank) {
+        if (all() % 4 > 0) members.push_back(rank);
+      }
+      const bool opened = all() % 2 == 0, by_all = all() % 3 == 0;
+      const auto abandons = all(), who = all();
+      if (members.size() < 2) continue;
+      play_round(session, members, opened, by_all, abandons, members[who % members.size()], mine);
+    }
+    if (!faultless) return;
+    session.barrier();  // who closes its session may be missed before the end of a group is heard of
+    std::this_thread::sleep_for(100ms);
+    const auto sent = session.stats().control_messages_sent;
+    std::this_thread::sleep_for(100ms);
+    EXPECT_EQ(session.stats().control_messages_sent, sent) << "the ranks go on about a group that is gone";
+    session.barrier();
+  }
+
+  void play_round(Session& session, const std::vector<int>& members, bool opened, bool by_all, std::uint64_t abandons,
+                  int first, std::mt19937_64& mine) const {
+    const Group named = session.new_group(members), other = session.new_group(members),
+                ordered = session.new_group(members, {.order = Order::program});
+    if (!named.info()->member()) return;
+    const int n = static_cast<int>(members.size()), me = named.info()->rank;
+    const bool i_abandon = by_all || session.rank() == first || (abandons >> session.rank() & 1) != 0;
+    struct Open {
+      Handle handle;
+      const Group* group;
+      bool must_fail;
+      std::array<float, 1> value;
+      float wanted;
+    };
+    std::vector<std::unique_ptr<Open>> open;
+    bool gone = false;
+    const auto add = [&](const Group& group, auto&& submit, float value, float wanted) {
+      open.push_back(std::make_unique<Open>(Open{{}, &group, gone && &group != &other, {value}, wanted}));
+      try {
+        open.back()->handle = submit(view_scalar(open.back()->value[0]));
+      } catch (const Error& error) {
+        check(group, &group != &other, gone, true, error.what());
+        open.pop_back();
+      }
+    };
+    const auto pause = [&] {
+      if (mine() % 2 == 0) std::this_thread::sleep_for(std::chrono::nanoseconds(mine() % (1'000ULL << mine() % 12)));
+    };
+    const auto use = [&](int i) {
+      const std::string name = "x" + std::to_string(i % 3);
+      const auto sum = static_cast<float>(n);
+      pause();
+      add(
+          named,
+          [&](const Tensor& tensor) {
+            return session.all_reduce_async(name + std::to_string(i), tensor, {.group = named});
+          },
+          1, sum);
+      add(
+          ordered, [&](const Tensor& tensor) { return session.all_reduce_async(tensor, {.group = ordered}); }, 1, sum);
+      add(
+          other,
+          [&](const Tensor& tensor) {
+            return session.all_reduce_async("o" + std::to_string(i), tensor, {.group = other});
+          },
+          1, sum);
+      const int next = (me + 1) % n, before = (me + n - 1) % n;
+      pause();
+      add(
+          named, [&](const Tensor& tensor) { return session.send_async(name, tensor, next, {.group = named}); },
+          static_cast<float>(i), static_cast<float>(i));
+      add(
+          named, [&](const Tensor& tensor) { return session.recv_async(name, tensor, before, {.group = named}); }, -1,
+          static_cast<float>(i));
+      if (!by_all) return;  // a rank does not hear that another one has abandoned what it sends by tag
+      add(
+          ordered, [&](const Tensor& tensor) { return session.send_async(tensor, next, {.group = ordered, .tag = i}); },
+          static_cast<float>(i), static_cast<float>(i));
+      add(
+          ordered,
+          [&](const Tensor& tensor) { return session.recv_async(tensor, before, {.group = ordered, .tag = i}); }, -1,
+          static_cast<float>(i));
+    };
+    const auto finish = [&] {
+      for (const auto& one : open) {
+        std::string text;
+        try {
+          one->handle.wait();
+        } catch (const Error& error) {
+          text = error.what();
+        }
+        check(*one->group, one->group != &other, one->must_fail, one->value[0] == one->wanted, text);
+      }
+      open.clear();
+    };
+    const bool used = (abandons >> 32 & 3) != 0;  // else they end before anybody uses them
+    if (used && opened) {
+      use(0);
+      if (!by_all) finish();
+    }
+    if (used) use(1);
+    if (used) pause();
+    if (i_abandon) {
+      session.abandon_group(named);
+      if (used) pause();
+      session.abandon_group(ordered);
+      gone = true;
+    }
+    if (used || (abandons >> 34 & 1) != 0) use(2);
+    finish();
+    if (removes && mine() % 4 != 0) {
+      session.remove_group(named);
+      session.remove_group(ordered);
+    }
+    if (removes && faultless) session.remove_group(other);
+  }
+};
+
+TEST_P(Simulator, AnAbandonedGroupEndsOnAllItsRanks) {
+  for (const std::uint64_t seed : seeds(1600)) {
+    if (seed % parts != static_cast<std::uint64_t>(GetParam()) && !std::getenv("KOLO_TEST_SEED")) continue;
+    const int ranks = 2 + static_cast<int>(seed / 3 % 6);
+    const bool slow = seed % 4 == 0;
+    Config config = test_config();
+    if (seed % 3 == 0) config.spin_us = 0;
+    if (seed % 5 == 0 && ranks > 2) config.fake_nodes = "1," + std::to_string(ranks - 1);
+    Fault fault = draw_fault(
+        seed, ranks,
+        {Fault::Kind::none, Fault::Kind::late, Fault::Kind::freeze, Fault::Kind::start, Fault::Kind::step,
+         Fault::Kind::group, Fault::Kind::memory, Fault::Kind::memory, Fault::Kind::memory, Fault::Kind::kill});
+    fault.call = static_cast<int>(seed * 7919 % (fault.kind == Fault::Kind::memory ? 1000 : 40));
+    if (fault.kind == Fault::Kind::kill)  // when all have a session
+      fault.when = (slow ? 20ms : 1ms) + std::chrono::nanoseconds(seed * 7919 % 30'000'000);
+    const bool faultless = fault.kind <= Fault::Kind::freeze;
+    // Where the world has failed, who leaves does not go on calling a library that others need.
+    const auto notice = faultless ? static_cast<Notice>(seed / 7 % 3) : Notice::rings;
+    VirtualNetwork network(seed, ranks, slow ? 1ms : 20us, notice);
+    const auto run = [&](Session& session) {
+      try {
+        Abandoning{seed, faultless}.run(session);
+      } catch (const Error& error) {
+        EXPECT_FALSE(faultless) << error.what();
+      }
+    };
+    const Simulated end = simulate_ranks(seed, ranks, config, network, run, fault);
+    const bool others_end = fault.kind == Fault::Kind::kill &&
+                            std::ranges::all_of(end.waiting, [&](int rank) { return rank < 0 || rank == fault.rank; });
+    ASSERT_FALSE(end.ended || (end.hung && !others_end)) << to_string(fault) << '\n'
+                                                         << end.threads << "replay with KOLO_TEST_SEED=" << seed;
+    ASSERT_FALSE(::testing::Test::HasFailure()) << to_string(fault) << "; replay with KOLO_TEST_SEED=" << seed;
   }
 }
 
