@@ -140,12 +140,13 @@ bool ShmPipeline::pack_next() {
   const std::size_t bytes = job.next_bytes();
   if (!make_room(bytes)) return false;
   ShmTransfer& next = transfer(packed_);
-  const CopyTo shows_in = shows_.choose(bytes);
+  StorePolicy& shows = shows_of(bytes);
+  const CopyTo shows_in = shows.choose(bytes);
   next.begin(job, packed_, board_.layout().place(packed_, bytes), shows_in,
              job.times_results ? results_of(job).choose(bytes) : CopyTo::cache);
   if (const auto pack = next.method().pack) {
     budget_.spend(next.bytes());
-    shows_.measure(bytes, shows_in, [&] {
+    shows.measure(bytes, shows_in, [&] {
       pack(next);
       if (shows_in == CopyTo::memory) finish_copies();
       return next.put_bytes();

@@ -6,18 +6,17 @@
 namespace kolo {
 namespace {
 
-constexpr int shortest_period = 8, longest_period = 256;  // chunks between trials
-constexpr int trial_length = 2;                           // chunks
-constexpr double clearly = 1.5;
+constexpr int shortest_period = 8, longest_period = 256;        // chunks between trials
+constexpr int trial_length = 2;                                 // chunks
 constexpr double weight_in_use = 0.125, weight_in_trial = 0.5;  // of a sample against what is known
 constexpr double outlier = 3;  // times what is known: a sample counts for no more, since it may have been interrupted
 
 }  // namespace
 
 CopyTo StorePolicy::choose(std::size_t bytes) {
-  if (bytes < large) return CopyTo::cache;
+  if (bytes < tuning_.least) return CopyTo::cache;
   const double cached = cost(CopyTo::cache), streamed = cost(CopyTo::memory);
-  const CopyTo better = streamed > 0 && streamed * clearly < cached ? CopyTo::memory : CopyTo::cache;
+  const CopyTo better = streamed > 0 && streamed * tuning_.clearly < cached ? CopyTo::memory : CopyTo::cache;
   if (std::exchange(in_use_, better) != better) {  // perhaps for a while only
     period_ = shortest_period;
     since_trial_ = 0;
@@ -31,7 +30,7 @@ CopyTo StorePolicy::choose(std::size_t bytes) {
 }
 
 void StorePolicy::learn(std::size_t bytes, CopyTo way, double seconds) {
-  if (bytes < large) return;
+  if (bytes < tuning_.least) return;
   const double now = seconds / static_cast<double>(bytes);
   double& known = cost(way);
   const double weight = way == in_use_ ? weight_in_use : weight_in_trial;

@@ -20,13 +20,26 @@ namespace kolo {
 /// peers read either.
 class StorePolicy final {
  public:
+  /// What is timed, and how much faster the other way must be.
+  struct Tuning {
+    std::size_t least;      ///< bytes; smaller chunks stay in the cache anyway
+    double clearly;         ///< times
+    unsigned timed_one_of;  ///< of chunks in the way that is in use: else the clock would cost too much
+  };
+  static constexpr std::size_t large = 32 << 10;
+  static constexpr Tuning of_large{large, 1.5, 1};
+  /// Whoever reads small chunks waits for them alone, and so longer where they are not in a cache.
+  static constexpr Tuning of_small{6 << 10, 3, 8};
+
+  explicit StorePolicy(const Tuning& tuning = of_large) : tuning_(tuning) {}
+
   /// How to write a chunk of `bytes` bytes.
   CopyTo choose(std::size_t bytes);
 
   /// Times write(), which writes a chunk in a way that was chosen, and returns how many bytes it wrote.
   template <class Write>
   void measure(std::size_t bytes, CopyTo way, Write write) {
-    if (bytes < large) return (void)write();
+    if (bytes < tuning_.least || (way == in_use_ && ++in_use_ones_ % tuning_.timed_one_of != 0)) return (void)write();
     const auto begin = std::chrono::steady_clock::now();
     const std::size_t written = write();
     learn(written, way, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
@@ -35,15 +48,14 @@ class StorePolicy final {
   void learn(std::size_t bytes, CopyTo way, double seconds);
 
  private:
-  static constexpr std::size_t large = 32
-                                       << 10;  // below, the clock costs too much, and chunks stay in the cache anyway
-
   double& cost(CopyTo way) { return cost_[static_cast<std::size_t>(way)]; }
 
+  Tuning tuning_;
   std::array<double, 2> cost_{};  // of each way: seconds per byte, lately; 0 if unknown
   CopyTo in_use_ = CopyTo::cache;
-  int period_ = 1;       // chunks from one trial to the next
-  int since_trial_ = 0;  // chunks
+  int period_ = 1;            // chunks from one trial to the next
+  int since_trial_ = 0;       // chunks
+  unsigned in_use_ones_ = 0;  // chunks that went the way that is in use
 };
 
 }  // namespace kolo

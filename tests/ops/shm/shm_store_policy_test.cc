@@ -7,7 +7,7 @@
 namespace kolo {
 namespace {
 
-constexpr std::size_t chunk = 256 << 10;
+constexpr std::size_t large_chunk = 256 << 10;
 
 /// What a byte costs, in the units of the other way.
 struct Costs {
@@ -16,7 +16,7 @@ struct Costs {
 };
 
 /// Writes chunks at these costs. Returns how many went past the cache.
-int write(StorePolicy& stores, int chunks, const Costs& costs) {
+int write(StorePolicy& stores, int chunks, const Costs& costs, std::size_t chunk = large_chunk) {
   int past_cache = 0;
   for (int i = 0; i < chunks; ++i) {
     const CopyTo way = stores.choose(chunk);
@@ -31,6 +31,15 @@ TEST(StorePolicy, SmallChunksStayInTheCache) {
   StorePolicy stores;
   write(stores, 1000, {10, 1});
   EXPECT_EQ(stores.choose(4096), CopyTo::cache);
+}
+
+TEST(StorePolicy, ChunksThatReadersWaitForStayInTheCacheUnlessThatIsMuchSlower) {
+  constexpr std::size_t small = 8 << 10;
+  StorePolicy near(StorePolicy::of_small), far(StorePolicy::of_small);
+  write(near, 100, {2, 1}, small);
+  EXPECT_LE(write(near, 1000, {2, 1}, small), 30);
+  write(far, 100, {5, 1}, small);
+  EXPECT_GE(write(far, 1000, {5, 1}, small), 970);
 }
 
 TEST(StorePolicy, TheFasterWayIsUsedButForTrials) {
