@@ -18,7 +18,7 @@ DEFECTS = [
      'const bool more = !glances && (stop_ || cycle_.needs_attention() || background_sleeps_too_long());',
      'const bool more = !glances && stop_;', 'Background*'),
     ('the background thread counts on a driver that has left', 'coordinator/driver.h',
-     'if (background_relies_on_drivers_) control_->doorbell().ring();', '', 'Background*'),
+     'if (background_relies_on_drivers_) control_->doorbell().ring();', '', PARTS),
     ('a thread that sleeps with the role keeps it', 'coordinator/driver.cc',
      'moved || wanted_ != 0 || doorbell.sleep', 'moved || doorbell.sleep', 'Leaving*'),
     ('a thread that drives keeps the role from whoever cannot wait', 'coordinator/driver.cc',
