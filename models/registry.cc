@@ -31,6 +31,7 @@ const ModelKind& kind_of(std::string_view name) {
 
 std::string_view present_name(std::string_view name) {
   const auto kinds = model_kinds();
+  if (std::ranges::find(kinds, name, &ModelKind::name) != kinds.end()) return name;
   const auto renamed = std::ranges::find_if(
       kinds, [&](const ModelKind& kind) { return std::ranges::find(kind.formerly, name) != kind.formerly.end(); });
   return renamed == kinds.end() ? name : renamed->name;

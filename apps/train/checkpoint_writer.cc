@@ -122,7 +122,7 @@ bool CheckpointWriter::best_is_gone() {
   return gone > 0;
 }
 
-/// In the folder, as rank 0 sees it. If it cannot see all, what is known stays.
+/// In the folder, as rank 0 sees it. If it cannot see all there is none, and the next one evaluated is stored.
 void CheckpointWriter::look_for_best() {
   std::optional<models::BestCheckpoint> found;
   std::int64_t sees_all = 1;
@@ -133,14 +133,15 @@ void CheckpointWriter::look_for_best() {
     sees_all = 0;
   }
   session_->broadcast("best checkpoint is seen", view_scalar(sees_all));
+  best_.reset();
+  best_at_ = -1;
   if (sees_all == 0) return;
   double loss = found ? found->held_out.loss : NAN;
   models::EvaluatedOn of = found ? found->held_out.of : models::EvaluatedOn{};
-  best_at_ = found ? found->checkpoint.step : -1;
+  if (found) best_at_ = found->checkpoint.step;
   session_->broadcast("best held-out loss", view_scalar(loss));
   for (std::int64_t* number : {&best_at_, &of.batches, &of.ranks, &of.examples})
     session_->broadcast("best checkpoint", view_scalar(*number));
-  best_.reset();
   if (best_at_ >= 0) best_ = {loss, of};
 }
 

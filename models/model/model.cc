@@ -64,7 +64,7 @@ void bind_parameters(std::span<Parameter> parameters, Device device, const Tenso
   Rest of_values(values), of_gradients(gradients);
   for (Parameter& parameter : parameters) {
     parameter.value = of_values.take(parameter.shape);
-    if (parameter.trained && trains) parameter.gradient = of_gradients.take(parameter.shape);
+    parameter.gradient = parameter.trained && trains ? of_gradients.take(parameter.shape) : Tensor{};
   }
 }
 

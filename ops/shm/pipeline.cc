@@ -141,12 +141,13 @@ bool ShmPipeline::pack_next() {
   if (!make_room(bytes)) return false;
   ShmTransfer& next = transfer(packed_);
   StorePolicy& shows = shows_of(bytes);
-  const CopyTo shows_in = shows.choose(bytes);
+  const bool writes = job.asks != ShmJob::Asks::next && job.flow.shows(board_.rank());
+  const CopyTo shows_in = writes ? shows.choose(bytes) : CopyTo::cache;
   next.begin(job, packed_, board_.layout().place(packed_, bytes), shows_in,
              job.times_results ? results_of(job).choose(bytes) : CopyTo::cache);
   if (const auto pack = next.method().pack) {
     budget_.spend(next.bytes());
-    shows.measure(bytes, shows_in, [&] {
+    shows.measure(writes ? bytes : 0, shows_in, [&] {
       pack(next);
       if (shows_in == CopyTo::memory) finish_copies();
       return next.put_bytes();

@@ -16,7 +16,7 @@ constexpr int most_sources = 64;
 
 /// Elements of `from` to their place, unless they are there.
 void move(std::byte* to, const std::byte* from, std::int64_t count, DType dtype) {
-  if (to != from) std::memcpy(to, from, static_cast<std::size_t>(count) * size_of(dtype));
+  if (count > 0 && to != from) std::memcpy(to, from, static_cast<std::size_t>(count) * size_of(dtype));
 }
 
 }  // namespace

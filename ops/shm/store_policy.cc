@@ -29,9 +29,9 @@ CopyTo StorePolicy::choose(std::size_t bytes) {
   return better == CopyTo::cache ? CopyTo::memory : CopyTo::cache;
 }
 
-void StorePolicy::learn(std::size_t bytes, CopyTo way, double seconds) {
-  if (bytes < tuning_.least) return;
-  const double now = seconds / static_cast<double>(bytes);
+void StorePolicy::learn(std::size_t bytes, std::size_t written, CopyTo way, double seconds) {
+  if (bytes < tuning_.least || written == 0) return;
+  const double now = seconds / static_cast<double>(written);
   double& known = cost(way);
   const double weight = way == in_use_ ? weight_in_use : weight_in_trial;
   known = known > 0 ? known + weight * (std::min(now, outlier * known) - known) : now;

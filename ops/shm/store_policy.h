@@ -29,7 +29,7 @@ class StorePolicy final {
   static constexpr std::size_t large = 32 << 10;
   static constexpr Tuning of_large{large, 1.5, 1};
   /// Whoever reads small chunks waits for them alone, and so longer where they are not in a cache.
-  static constexpr Tuning of_small{6 << 10, 3, 8};
+  static constexpr Tuning of_small{6 << 10, 3, 7};
 
   explicit StorePolicy(const Tuning& tuning = of_large) : tuning_(tuning) {}
 
@@ -42,10 +42,11 @@ class StorePolicy final {
     if (bytes < tuning_.least || (way == in_use_ && ++in_use_ones_ % tuning_.timed_one_of != 0)) return (void)write();
     const auto begin = std::chrono::steady_clock::now();
     const std::size_t written = write();
-    learn(written, way, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    learn(bytes, written, way, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }
 
-  void learn(std::size_t bytes, CopyTo way, double seconds);
+  /// bytes  those that it was chosen by
+  void learn(std::size_t bytes, std::size_t written, CopyTo way, double seconds);
 
  private:
   double& cost(CopyTo way) { return cost_[static_cast<std::size_t>(way)]; }

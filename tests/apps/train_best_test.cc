@@ -66,11 +66,15 @@ TEST_F(TrainBest, TimeForAllBatchesIsRemembered) {
   ASSERT_EQ(batches(0), 4) << "there was no time for all";
   run("--steps 63 --eval-every 1 --resume=60");
   for (const std::size_t i : {1u, 2u, 3u}) EXPECT_EQ(batches(i), 4);
-  std::filesystem::remove_all(folder_ / "c");
-  run("--steps 20 --eval-every 60");
-  EXPECT_EQ(batches(0), 4);
-  run("--steps 22 --eval-every 1 --resume");
-  EXPECT_LT(batches(1), 4);
+  bool has_less_time = false;  // a slow first step leaves time for all
+  for (int attempt = 0; attempt < 5 && !has_less_time; ++attempt) {
+    std::filesystem::remove_all(folder_ / "c");
+    run("--steps 20 --eval-every 60");
+    EXPECT_EQ(batches(0), 4);
+    run("--steps 22 --eval-every 1 --resume");
+    has_less_time = batches(1) < 4;
+  }
+  EXPECT_TRUE(has_less_time);
 }
 
 /// Then the best is only one of those that are stored anyway.
@@ -91,7 +95,7 @@ TEST_F(TrainBest, WithoutEvalEveryNoEvaluationMakesACheckpoint) {
 TEST_F(TrainBest, OneThatCannotBeSeenIsNotGone) {
   std::filesystem::create_directory(folder_ / "there");
   std::filesystem::create_symlink("there", folder_ / "c");
-  const std::string flags = worse("--keep 1 --steps 300 --eval-every 1 --eval-batches 1");
+  const std::string flags = worse("--keep 1 --steps 600 --eval-every 1 --eval-batches 1");
   const auto done =
       run_shell(folder_, fmt::format("{0} {1} &\nrun=$!\n"
                                      "wait_until() {{ until eval \"$1\" || ! kill -0 $run; do sleep 0.01; done; }}\n"
@@ -102,7 +106,7 @@ TEST_F(TrainBest, OneThatCannotBeSeenIsNotGone) {
                                      kolo_train(2), flags, path("c"), path("link"), path("log")));
   EXPECT_EQ(done.code, 0) << done.err;
   EXPECT_TRUE(done.problems().empty()) << done.err;
-  EXPECT_EQ(checkpoints(), (Names{"step-000000001", "step-000000300"}));
+  EXPECT_EQ(checkpoints(), (Names{"step-000000001", "step-000000600"}));
 }
 
 #ifdef KOLO_SLOW_DISK

@@ -298,8 +298,7 @@ std::vector<Row> checkpoint_flags() {
       count_flag("every", "steps between checkpoints (default: only the one at the end)", &Options::every, 1),
       count_flag("keep",
                  "how many of the newest checkpoints to keep, beside that of them all with the lowest held-out loss, "
-                 "if a step "
-                 "with a checkpoint was evaluated (default: 2)",
+                 "if a step with a checkpoint was evaluated (default: 2)",
                  &Options::keep, 1, 1'000'000),
       flag("resume", "[best|STEP]",
            "resume from the newest usable checkpoint in --checkpoint DIR, from the beginning if there is none; "
@@ -338,8 +337,8 @@ std::vector<Row> output_flags() {
           &Options::eval_every, 1),
       flag("eval-batches", "N",
            "batches per rank of an evaluation at most, the same ones every time; 0 or all: all; --eval-only and the "
-           "last "
-           "evaluation always use all (default: as many as take no longer than the training between two evaluations)",
+           "last evaluation use all, if there is time (default: as many as take no longer than the training between "
+           "two evaluations)",
            &Options::eval_batches,
            [](const Given& given) { return std::optional(given.value == "all" ? 0 : count_or_all_of(given)); }),
       switch_flag("eval-only", "evaluate on the held-out data and train nothing", &Options::eval_only),

@@ -47,7 +47,11 @@ class AttentionLibrary {
   virtual void attend_backward(const LibraryAttentionBack& of) = 0;
 };
 
-/// cuDNN, opened when it is asked for; null where it is not installed, too old, or kolo was built without its header.
+/// Whether open_cudnn() will find what it needs, as far as that can be known before.
+bool cudnn_installed();
+
+/// cuDNN, opened when it is asked for; null where it is not installed, too old, does not begin, or kolo was built
+/// without its header.
 ///
 /// workspace  `workspace_bytes` of the GPU's memory; it must outlive the library's use
 std::unique_ptr<AttentionLibrary> open_cudnn(void* workspace);

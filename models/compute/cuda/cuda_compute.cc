@@ -60,7 +60,7 @@ void CudaCompute::release(void* memory) noexcept {
 std::size_t CudaCompute::scratch_bytes() const {
   std::size_t sum = 0;
   for (const Buffer* buffer : {&parts_, &keys_, &convolved_, &gradient_, &head_gradients_[0], &head_gradients_[1],
-                               &head_gradients_[2], &inner_, &d_heads_}) {
+                               &head_gradients_[2], &inner_, &d_heads_, &scores_}) {
     sum += buffer->bytes();
   }
   return sum;

@@ -245,7 +245,7 @@ class CudaDevice final : public ComputeDevice {
   }
   AttentionLibrary* attention() override {
     select();
-    if (!attention_) attention_ = open_cudnn(workspace());
+    if (!attention_) attention_ = has_attention_library() ? open_cudnn(workspace()) : nullptr;
     return attention_->get();
   }
 
@@ -267,6 +267,14 @@ class CudaDevice final : public ComputeDevice {
 };
 
 }  // namespace
+
+/// Of Hopper GPUs: that cuDNN's attention gives the same bits in every run has been seen there only.
+bool has_attention_library() {
+  int index = 0, major = 0;
+  check(cudaGetDevice(&index), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index), "cudaDeviceGetAttribute");
+  return major == 9 && cudnn_installed();
+}
 
 std::unique_ptr<ComputeDevice> open_device(int index) {
   int found = 0;

@@ -124,7 +124,8 @@ void CudaCompute::split_heads(const Heads& heads, const RotationTables& rotation
 }
 
 AttentionLibrary* CudaCompute::library_for(const Heads& heads, const HeadTensors& of) {
-  if (of.q.dtype != DType::bf16 || heads.head_dim != heads.width() || of.q.shape[2] % 64 != 0) return nullptr;
+  const bool whole = heads.head_dim == heads.width() && heads.head_dim <= 128 && of.q.shape[2] % 128 == 0;
+  if (of.q.dtype != DType::bf16 || !whole) return nullptr;
   return device_->attention();
 }
 

@@ -21,6 +21,7 @@ namespace {
 
 using namespace cudnn;  // NOLINT(google-build-using-namespace)
 
+constexpr const char* file = "libcudnn.so.9";
 constexpr std::size_t oldest = 91200;  // 9.12: those before have had defects in the pass back
 
 /// What is given for a tensor.
@@ -95,15 +96,15 @@ class Plan {
 
 class Cudnn final : public AttentionLibrary {
  public:
-  Cudnn(OpenedLibrary library, const Functions& functions, void* workspace)
-      : library_(std::move(library)), functions_(functions), workspace_(workspace) {
+  Cudnn(OpenedLibrary library, void* workspace)
+      : library_(std::move(library)), functions_(library_), workspace_(workspace) {}
+
+  /// False where the library does not fit the driver, or the GPU has no memory for it.
+  bool begins() {
     DnnHandle::Raw raw{&functions_, nullptr};
-    if (const cudnnStatus_t status = functions_.create(&raw.handle); status != CUDNN_STATUS_SUCCESS) {
-      throw ModelError(
-          fmt::format("cudnnCreate failed (cuDNN's status {}); run without libcudnn if it does not fit the driver",
-                      static_cast<int>(status)));
-    }
+    if (functions_.create(&raw.handle) != CUDNN_STATUS_SUCCESS) return false;
     handle_ = DnnHandle(raw);
+    return true;
   }
 
   bool attend(const LibraryAttention& of) override {
@@ -174,12 +175,17 @@ class Cudnn final : public AttentionLibrary {
 
 }  // namespace
 
-std::unique_ptr<AttentionLibrary> open_cudnn(void* workspace) {
-  OpenedLibrary library("libcudnn.so.9");
-  if (!library) return nullptr;
+bool cudnn_installed() {
+  const OpenedLibrary library(file);
+  if (!library) return false;
   const Functions functions(library);
-  if (!functions.complete || functions.version() < oldest) return nullptr;
-  return std::make_unique<Cudnn>(std::move(library), functions, workspace);
+  return functions.complete && functions.version() >= oldest;
+}
+
+std::unique_ptr<AttentionLibrary> open_cudnn(void* workspace) {
+  if (!cudnn_installed()) return nullptr;
+  auto cudnn = std::make_unique<Cudnn>(OpenedLibrary(file), workspace);
+  return cudnn->begins() ? std::move(cudnn) : nullptr;
 }
 
 }  // namespace kolo::models::cuda

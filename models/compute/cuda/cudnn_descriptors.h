@@ -49,7 +49,8 @@ class Descriptors {
 
   Node make(cudnnBackendDescriptorType_t type) {
     Descriptor::Raw raw{functions_, nullptr};
-    note(functions_->create_descriptor(type, &raw.handle));
+    if (!refused_) note(functions_->create_descriptor(type, &raw.handle));
+    if (refused_) return nullptr;
     return all_.emplace_back(raw).get().handle;
   }
   template <class T>

@@ -70,6 +70,9 @@ class ComputeDevice {
   virtual AttentionLibrary* attention() = 0;
 };
 
+/// Whether the GPU that is current has attention by a library: for plans. Of the same files.
+bool has_attention_library();
+
 /// Of cuda_device.cu, or in tests a pretended one. Errors: ModelError if there is no such GPU.
 std::unique_ptr<ComputeDevice> open_device(int index);
 

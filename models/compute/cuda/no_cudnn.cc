@@ -4,6 +4,10 @@
 
 namespace kolo::models::cuda {
 
+bool cudnn_installed() {
+  return false;
+}
+
 std::unique_ptr<AttentionLibrary> open_cudnn(void*) {
   return nullptr;
 }

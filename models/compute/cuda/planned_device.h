@@ -21,7 +21,7 @@ class PlannedDevice final : public ComputeDevice {
   void release_pinned(void* memory) noexcept override;
   void launch(const Kernel&) override {}
   bool multiply(const PlainProduct&) override { return true; }
-  AttentionLibrary* attention() override { return &attention_; }
+  AttentionLibrary* attention() override { return has_attention_library() ? &attention_ : nullptr; }
 
  private:
   /// What cuDNN takes.

@@ -71,6 +71,10 @@ class StreamedDevice final : public models::cuda::ComputeDevice {
 
 namespace kolo::models::cuda {
 
+bool has_attention_library() {
+  return false;
+}
+
 std::unique_ptr<ComputeDevice> open_device(int index) {
   return std::make_unique<testing::StreamedDevice>(testing::fake_gpu(index));
 }

@@ -178,8 +178,8 @@ TEST_F(CudaComputeTest, AttentionForwardAndBack) {
         Case{{2, 1, 128}, 1, 70, DType::f32}, Case{{2, 1, 128}, 1, 70, DType::bf16},
         Case{{1, 1, 40}, 1, 66, DType::f32}, Case{{1, 1, 2}, 3, 1, DType::f16},
         // A library's passes back are of two sequences each, of one, and of the only one.
-        Case{{4, 2, 16}, 4, 64, DType::bf16, 3}, Case{{2, 2, 64}, 3, 128, DType::bf16, 4},
-        Case{{2, 1, 128}, 1, 192, DType::bf16, 2}}) {
+        Case{{4, 2, 16}, 4, 128, DType::bf16, 3}, Case{{8, 2, 16}, 3, 128, DType::bf16, 4},
+        Case{{2, 1, 128}, 1, 256, DType::bf16, 2}}) {
     host_devices().library = passes > 0;
     const Shape rows{sequences, positions, heads.row()};
     const Shape of_q{sequences, heads.heads, positions, heads.width()};

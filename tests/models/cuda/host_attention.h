@@ -21,7 +21,7 @@ class HostAttention final : public models::cuda::AttentionLibrary {
     });
     return true;
   }
-  models::cuda::Index most_score_bytes() const override { return 100'000; }
+  models::cuda::Index most_score_bytes() const override { return 300'000; }
   std::size_t attend_backward_bytes(const models::cuda::AttentionShape& shape) override {
     return inner_bytes(shape) + static_cast<std::size_t>(rows(shape) * shape.head_dim) * sizeof(models::cuda::Half);
   }

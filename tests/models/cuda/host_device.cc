@@ -158,6 +158,10 @@ std::size_t host_device_bytes() {
 
 namespace kolo::models::cuda {
 
+bool has_attention_library() {
+  return testing::host_devices().library;
+}
+
 std::unique_ptr<ComputeDevice> open_device(int) {
   return std::make_unique<testing::HostDevice>();
 }

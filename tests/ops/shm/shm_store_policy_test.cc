@@ -21,7 +21,7 @@ int write(StorePolicy& stores, int chunks, const Costs& costs, std::size_t chunk
   for (int i = 0; i < chunks; ++i) {
     const CopyTo way = stores.choose(chunk);
     const double cost = way == CopyTo::memory ? costs.memory : costs.cache * (i % 4 == 0 ? costs.every_fourth : 1);
-    stores.learn(chunk, way, cost * 1e-10 * chunk);
+    stores.learn(chunk, chunk, way, cost * 1e-10 * chunk);
     past_cache += way == CopyTo::memory;
   }
   return past_cache;
