@@ -154,9 +154,9 @@ bool CudaCompute::attend_backward_by_library(const Heads& heads, const HeadTenso
   if (bytes == 0 || bytes > 2 * static_cast<std::size_t>(library->most_score_bytes())) return false;
   const auto count = static_cast<Index>((bytes + sizeof(Half) - 1) / sizeof(Half));
   void* const scratch = scores_.make(*this, DType::bf16, {count}, "gradients of scores").data;
-  const Index row_sums = part.sequences * whole.positions * whole.heads, numbers = row_sums * whole.head_dim;
+  const Index row_sums = whole.positions * whole.heads, numbers = row_sums * whole.head_dim;  // of a sequence
   const Index kv_numbers = numbers / whole.heads * whole.kv_heads;
-  for (Index at = 0; at < whole.sequences / part.sequences; ++at) {
+  for (Index at = 0; at < whole.sequences; at += part.sequences) {
     library->attend_backward({part, data_of<Half>(of.q) + at * numbers, data_of<Half>(of.k) + at * kv_numbers,
                               data_of<Half>(of.v) + at * kv_numbers, data_of<Half>(out) + at * numbers,
                               data_of(log_sums) + at * row_sums, data_of<Half>(d_out) + at * numbers,
