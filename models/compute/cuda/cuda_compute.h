@@ -98,6 +98,8 @@ class CudaCompute final : public Compute {
   AttentionLibrary* library_for(const Heads& heads, const HeadTensors& of);
   bool attend_backward_by_library(const Heads& heads, const HeadTensors& of, const Tensor& out, const Tensor& log_sums,
                                   const Tensor& d_out, const HeadTensors& gradients);
+  void attend_backward_by_kernels(const Heads& heads, const HeadTensors& of, const Tensor& out, const Tensor& log_sums,
+                                  const Tensor& d_out, const HeadTensors& gradients);
 
   int index_;
   bool tf32_ = false;

@@ -166,18 +166,10 @@ bool CudaCompute::attend_backward_by_library(const Heads& heads, const HeadTenso
   return true;
 }
 
-void CudaCompute::attend_backward(const Heads& heads, const RotationTables& rotations, const HeadTensors& of,
-                                  const Tensor& out, const Tensor& log_sums, const Tensor& d_out, const Tensor& d_qkv) {
-  const Index sequences = of.q.shape[0], positions = of.q.shape[2], rows = sequences * positions;
-  const auto like = [&](const Tensor& head, Buffer& memory) {
-    return memory.make(*this, head.dtype, head.shape, "gradients of heads");
-  };
-  const HeadTensors gradients{like(of.q, head_gradients_[0]), like(of.k, head_gradients_[1]),
-                              like(of.v, head_gradients_[2])};
-  if (attend_backward_by_library(heads, of, out, log_sums, d_out, gradients)) {
-    device_->launch(MergeHeads{head_rows(heads, rotations, d_qkv, gradients), items_of(d_qkv)});
-    return;
-  }
+void CudaCompute::attend_backward_by_kernels(const Heads& heads, const HeadTensors& of, const Tensor& out,
+                                             const Tensor& log_sums, const Tensor& d_out,
+                                             const HeadTensors& gradients) {
+  const Index positions = of.q.shape[2], rows = of.q.shape[0] * positions;
   float* const inner = data_of(inner_.make(*this, DType::f32, {rows * heads.heads}, "inner products of heads"));
   with_columns(heads, [&]<int columns>() {
     if (of.q.dtype == DType::bf16) {
@@ -208,6 +200,17 @@ void CudaCompute::attend_backward(const Heads& heads, const RotationTables& rota
       device_->launch(AttendBackwardRows<columns>{back, data_of(gradients.q)});
     }
   });
+}
+
+void CudaCompute::attend_backward(const Heads& heads, const RotationTables& rotations, const HeadTensors& of,
+                                  const Tensor& out, const Tensor& log_sums, const Tensor& d_out, const Tensor& d_qkv) {
+  const auto like = [&](const Tensor& head, Buffer& memory) {
+    return memory.make(*this, head.dtype, head.shape, "gradients of heads");
+  };
+  const HeadTensors gradients{like(of.q, head_gradients_[0]), like(of.k, head_gradients_[1]),
+                              like(of.v, head_gradients_[2])};
+  if (!attend_backward_by_library(heads, of, out, log_sums, d_out, gradients))
+    attend_backward_by_kernels(heads, of, out, log_sums, d_out, gradients);
   device_->launch(MergeHeads{head_rows(heads, rotations, d_qkv, gradients), items_of(d_qkv)});
 }
 
