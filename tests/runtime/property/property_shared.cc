@@ -127,6 +127,7 @@ void SharedState::check_agreement() {
 }
 
 /// Whether an error says that a rank has abandoned a group; of an operation of that group: which rank, and the group.
+/// Who has abandoned it may end its program before a rank that sends to it by tag, or receives so, abandons it, too.
 bool SharedState::says_abandoned(const PropertyOp& op, const std::string& text) const {
   if (op.abandoned_by.empty()) return text.find(has_abandoned) != text.npos;
   const auto& ranks = program_.groups[static_cast<std::size_t>(op.group)];
@@ -134,8 +135,10 @@ bool SharedState::says_abandoned(const PropertyOp& op, const std::string& text) 
   for (const int rank : ranks) all.add(rank);
   return text.find(fmt::format("group of {}", to_string(all))) != text.npos &&
          std::ranges::any_of(op.abandoned_by, [&](int rank) {
-           return text.find(fmt::format(": rank {} {}", ranks[static_cast<std::size_t>(rank)], has_abandoned)) !=
-                  text.npos;
+           const auto says = [&](std::string_view what) {
+             return text.find(fmt::format(": rank {} {}", ranks[static_cast<std::size_t>(rank)], what)) != text.npos;
+           };
+           return says(has_abandoned) || (op.by_tag() && says("closed the session"));
          });
 }
 
