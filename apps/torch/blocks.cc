@@ -127,8 +127,9 @@ OperationPtr Collectives::all_gather(const Tensors& outputs, const at::Tensor& i
   const at::Tensor in = contiguous(input);
   const Joined out = joined(outputs, false);
   const auto rows = std::make_shared<kolo::BlockRows>();
-  kolo::Handle handle = session()->all_gather_async(elements(in), out.view,
-                                                    {.group = group_, .rows = rows.get(), .timeout_seconds = seconds});
+  kolo::Handle handle = session()->all_gather_async(
+      elements(in), out.view,
+      {.group = group_, .rows = rows.get(), .ready = job_->ready(in), .timeout_seconds = seconds});
   Tensors kept = out.kept(outputs);
   kept.push_back(in);
   return start(std::move(handle), std::move(kept),
@@ -150,8 +151,8 @@ OperationPtr Collectives::all_gather_joined(const Tensors& outputs, const Tensor
     ins.push_back(contiguous(inputs[i]));
     outs.push_back(contiguous(outputs[i]));
   }
-  const kolo::AllGatherOptions options{.group = group_, .timeout_seconds = seconds};
-  if (waits && ins.size() == 1)
+  const kolo::AllGatherOptions options{.group = group_, .ready = job_->ready(ins[0]), .timeout_seconds = seconds};
+  if (waits && ins.size() == 1 && ins[0].is_cpu())
     return run([&] { session()->all_gather(elements(ins[0]), elements(outs[0]), options); }, copy_back(outputs, outs));
   kolo::Handle handle = ins.size() == 1 ? session()->all_gather_async(elements(ins[0]), elements(outs[0]), options)
                                         : session()->grouped_all_gather_async(pairs(ins, outs), options);
@@ -163,7 +164,7 @@ OperationPtr Collectives::all_gather_joined(const Tensors& outputs, const Tensor
 OperationPtr Collectives::gather(const Tensors& outputs, const at::Tensor& input, int root, double seconds) {
   check_tensor(input, "gather");
   const at::Tensor in = contiguous(input);
-  kolo::GatherOptions options{.root = root, .group = group_, .timeout_seconds = seconds};
+  kolo::GatherOptions options{.root = root, .group = group_, .ready = job_->ready(in), .timeout_seconds = seconds};
   if (rank() != root) return start(session()->gather_async(elements(in), {}, options), {in});
   check_blocks(outputs, input, size(), "gather");
   const Joined out = joined(outputs, false);
@@ -187,13 +188,13 @@ OperationPtr Collectives::gather_joined(const at::Tensor& output, const at::Tens
   const OperationPtr gathered = gather(outputs, input, root, seconds);
   if (out.is_same(output)) return gathered;
   return std::make_shared<Operation>(
-      Operation::Parts{.job = job_, .operations = {gathered}, .finish = copy_back({output}, {out})});
+      Operation::Parts{.job = job_, .operations = {gathered}, .tensors = {out}, .finish = copy_back({output}, {out})});
 }
 
 OperationPtr Collectives::scatter(const at::Tensor& output, const Tensors& inputs, int root, double seconds) {
   check_tensor(output, "scatter");
   const at::Tensor out = contiguous(output);
-  const kolo::ScatterOptions options{.root = root, .group = group_, .timeout_seconds = seconds};
+  kolo::ScatterOptions options{.root = root, .group = group_, .timeout_seconds = seconds};
   Joined in{.view = elements(out), .each = 1};
   in.view.shape = kolo::Shape{in.view.shape[0] * size()};
   in.view.data = nullptr;
@@ -205,6 +206,7 @@ OperationPtr Collectives::scatter(const at::Tensor& output, const Tensors& input
     in = joined(inputs, true);
     for (const at::Tensor& tensor : in.kept(inputs)) kept.push_back(tensor);
   }
+  options.ready = job_->ready(out);
   return start(session()->scatter_async(in.view, elements(out), options), std::move(kept), copy_back({output}, {out}));
 }
 
@@ -221,9 +223,12 @@ OperationPtr Collectives::reduce_scatter(const at::Tensor& output, const Tensors
   const Joined in = joined(inputs, true);
   Tensors kept = in.kept(inputs);
   kept.push_back(out);
-  return start(session()->reduce_scatter_async(
-                   in.view, elements(out),
-                   {.op = reduction.op, .group = group_, .prescale = reduction.prescale, .timeout_seconds = seconds}),
+  return start(session()->reduce_scatter_async(in.view, elements(out),
+                                               {.op = reduction.op,
+                                                .group = group_,
+                                                .prescale = reduction.prescale,
+                                                .ready = job_->ready(out),
+                                                .timeout_seconds = seconds}),
                std::move(kept), copy_back({output}, {out}));
 }
 
@@ -240,6 +245,7 @@ OperationPtr Collectives::reduce_blocks(const at::Tensor& output, const Tensors&
                                                      .root = root,
                                                      .group = group_,
                                                      .prescale = reduction.prescale,
+                                                     .ready = job_->ready(in),
                                                      .timeout_seconds = seconds}));
   }
   return std::make_shared<Operation>(std::move(parts));
@@ -266,9 +272,12 @@ OperationPtr Collectives::reduce_scatter_joined(const Tensors& outputs, const Te
     ins.push_back(contiguous(inputs[i]));
     outs.push_back(contiguous(outputs[i]));
   }
-  const kolo::ReduceScatterOptions options{
-      .op = reduction.op, .group = group_, .prescale = reduction.prescale, .timeout_seconds = seconds};
-  if (waits && ins.size() == 1)
+  const kolo::ReduceScatterOptions options{.op = reduction.op,
+                                           .group = group_,
+                                           .prescale = reduction.prescale,
+                                           .ready = job_->ready(ins[0]),
+                                           .timeout_seconds = seconds};
+  if (waits && ins.size() == 1 && ins[0].is_cpu())
     return run([&] { session()->reduce_scatter(elements(ins[0]), elements(outs[0]), options); },
                copy_back(outputs, outs));
   kolo::Handle handle = ins.size() == 1 ? session()->reduce_scatter_async(elements(ins[0]), elements(outs[0]), options)
@@ -284,8 +293,12 @@ OperationPtr Collectives::all_to_all(const Tensors& outputs, const Tensors& inpu
   check_blocks(outputs, inputs[0], size(), "all_to_all");
   const Joined in = joined(inputs, true), out = joined(outputs, false);
   const auto rows = std::make_shared<kolo::BlockRows>();
-  kolo::Handle handle = session()->all_to_all_async(
-      in.view, out.view, {.group = group_, .splits = in.rows(inputs), .rows = rows.get(), .timeout_seconds = seconds});
+  kolo::Handle handle = session()->all_to_all_async(in.view, out.view,
+                                                    {.group = group_,
+                                                     .splits = in.rows(inputs),
+                                                     .rows = rows.get(),
+                                                     .ready = job_->ready(inputs[0]),
+                                                     .timeout_seconds = seconds});
   Tensors kept = in.kept(inputs);
   for (const at::Tensor& tensor : out.kept(outputs)) kept.push_back(tensor);
   return start(std::move(handle), std::move(kept),
@@ -320,7 +333,8 @@ OperationPtr Collectives::all_to_all_joined(const at::Tensor& output, const at::
   const at::Tensor in = contiguous(input), out = contiguous(output);
   const auto rows = std::make_shared<kolo::BlockRows>();
   kolo::Handle handle = session()->all_to_all_async(
-      elements(in), elements(out), {.group = group_, .splits = sent, .rows = rows.get(), .timeout_seconds = seconds});
+      elements(in), elements(out),
+      {.group = group_, .splits = sent, .rows = rows.get(), .ready = job_->ready(in), .timeout_seconds = seconds});
   return start(std::move(handle), {in, out},
                both(check_rows(rows, received, "all_to_all"), copy_back({output}, {out})));
 }

@@ -265,7 +265,9 @@ C10dBackend::WorkPtr C10dBackend::recvAnysource(Blocks& tensors, int tag) {
                [&](double time) { return collectives_->receive_any(only(tensors, "recv"), tag, source, time); });
 }
 
+/// Of a program that works on a GPU: behind what is on its stream, as NCCL's is.
 C10dBackend::WorkPtr C10dBackend::barrier(const c10d::BarrierOptions& options) {
+  if (options.device && options.device->is_cuda()) synchronize(*options.device);
   return start({OpType::BARRIER, "barrier", {}, {}, options.timeout},
                [&](double time) { return collectives_->barrier(time, waits(options)); });
 }

@@ -1,5 +1,6 @@
 #include "apps/torch/c10d_work.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -47,10 +48,10 @@ C10dWork::C10dWork(About about, const char* title, const std::vector<at::Tensor>
 
 C10dWork::~C10dWork() {
   try {
-    if (C10dWork::isCompleted()) return;
-    about_.operation->then([event = event_] {
+    const auto tell = [event = event_] {
       if (event) event->tell();
-    });
+    };
+    about_.operation->is_under_way() || C10dWork::isCompleted() ? tell() : about_.operation->then(tell);
   } catch (const std::exception&) {  // in a child of fork(): nothing goes on
   }
 }
@@ -98,7 +99,12 @@ void C10dWork::abort() {
 c10::intrusive_ptr<c10::ivalue::Future> C10dWork::getFuture() {
   const std::lock_guard lock(futures_mutex_);
   if (future_) return future_;
-  future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+  std::vector<c10::Device> devices;
+  for (const at::Tensor& output : about_.outputs) {
+    if (!output.is_cpu() && std::ranges::find(devices, output.device()) == devices.end())
+      devices.push_back(output.device());
+  }
+  future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()), std::move(devices));
   complete(*about_.operation, [future = future_, operation = about_.operation, outputs = about_.outputs] {
     if (const kolo::Failure* const failure = operation->failure()) {
       future->setError(exception_of(*failure));

@@ -38,7 +38,8 @@ class C10dWork final : public c10d::Work {
   std::exception_ptr exception() const override;
   int sourceRank() const override;
   std::vector<at::Tensor> result() override;
-  void synchronize() override {}
+  /// The current stream waits for the results.
+  void synchronize() override { wait(); }
   /// Throws how it failed, or, when the time is over, that: then it goes on.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void abort() override;

@@ -70,9 +70,12 @@ OperationPtr Collectives::all_reduce(const Tensors& tensors, Reduction reduction
   }
   const Tensors used = staged(tensors, "all_reduce");
   for (const at::Tensor& tensor : used) reduction = suited(reduction, tensor.scalar_type(), "all_reduce");
-  const kolo::AllReduceOptions options{
-      .op = reduction.op, .group = group_, .prescale = reduction.prescale, .timeout_seconds = seconds};
-  if (waits && used.size() == 1)
+  const kolo::AllReduceOptions options{.op = reduction.op,
+                                       .group = group_,
+                                       .prescale = reduction.prescale,
+                                       .ready = job_->ready(used[0]),
+                                       .timeout_seconds = seconds};
+  if (waits && used.size() == 1 && used[0].is_cpu())
     return run([&] { session()->all_reduce(elements(used[0]), options); }, copy_back(tensors, used));
   kolo::Handle handle = used.size() == 1 ? session()->all_reduce_async(elements(used[0]), options)
                                          : session()->grouped_all_reduce_async(in_place(used), options);
@@ -81,7 +84,7 @@ OperationPtr Collectives::all_reduce(const Tensors& tensors, Reduction reduction
 
 /// Coordinates and values of all ranks, one after the other, are those of the sum.
 OperationPtr Collectives::all_reduce_sparse(const at::Tensor& tensor, double seconds) {
-  TORCH_CHECK_TYPE(tensor.layout() == at::kSparse && tensor.device().is_cpu(),
+  TORCH_CHECK_TYPE(tensor.layout() == at::kSparse && tensor.is_cpu(),
                    "all_reduce of sparse tensors: kolo has it for those in coordinates, in host memory");
   const at::Tensor mine = tensor.coalesce();
   const at::Tensor places = mine.indices().t().contiguous(), values = contiguous(mine.values());  // rows: entries
@@ -124,6 +127,7 @@ OperationPtr Collectives::reduce(const at::Tensor& tensor, int root, Reduction r
                                         .root = root,
                                         .group = group_,
                                         .prescale = reduction.prescale,
+                                        .ready = job_->ready(used[0]),
                                         .timeout_seconds = seconds}),
                used, is_root ? copy_back({tensor}, used) : nullptr);
 }
@@ -131,8 +135,9 @@ OperationPtr Collectives::reduce(const at::Tensor& tensor, int root, Reduction r
 OperationPtr Collectives::broadcast(const Tensors& tensors, int root, double seconds, bool waits) {
   if (tensors.empty()) return together({});
   const Tensors used = staged(tensors, "broadcast");
-  const kolo::BroadcastOptions options{.root = root, .group = group_, .timeout_seconds = seconds};
-  if (waits && used.size() == 1)
+  const kolo::BroadcastOptions options{
+      .root = root, .group = group_, .ready = job_->ready(used[0]), .timeout_seconds = seconds};
+  if (waits && used.size() == 1 && used[0].is_cpu())
     return run([&] { session()->broadcast(elements(used[0]), options); }, copy_back(tensors, used));
   kolo::Handle handle = used.size() == 1 ? session()->broadcast_async(elements(used[0]), options)
                                          : session()->grouped_broadcast_async(in_place(used), options);
@@ -145,24 +150,26 @@ OperationPtr Collectives::barrier(double seconds, bool waits) {
   return start(session()->barrier_async(options), {});
 }
 
+kolo::PairOptions Collectives::message(const at::Tensor& tensor, int tag, double seconds) const {
+  return {.group = group_, .tag = tag, .ready = job_->ready(tensor), .timeout_seconds = seconds};
+}
+
 OperationPtr Collectives::send(const at::Tensor& tensor, int to, int tag, double seconds) {
   const Tensors used = staged({tensor}, "send");
-  return start(session()->send_async(elements(used[0]), to, {.group = group_, .tag = tag, .timeout_seconds = seconds}),
-               used);
+  return start(session()->send_async(elements(used[0]), to, message(used[0], tag, seconds)), used);
 }
 
 OperationPtr Collectives::receive(const at::Tensor& tensor, int from, int tag, double seconds) {
   const Tensors used = staged({tensor}, "recv");
-  return start(
-      session()->recv_async(elements(used[0]), from, {.group = group_, .tag = tag, .timeout_seconds = seconds}), used,
-      copy_back({tensor}, used));
+  return start(session()->recv_async(elements(used[0]), from, message(used[0], tag, seconds)), used,
+               copy_back({tensor}, used));
 }
 
 OperationPtr Collectives::receive_any(const at::Tensor& tensor, int tag, std::shared_ptr<int> source, double seconds) {
   const Tensors used = staged({tensor}, "recv");
   const auto received = std::make_shared<kolo::Received>();
-  kolo::Handle handle = session()->recv_any_async(elements(used[0]), std::span(&tag, 1), received.get(),
-                                                  {.group = group_, .timeout_seconds = seconds});
+  kolo::Handle handle =
+      session()->recv_any_async(elements(used[0]), std::span(&tag, 1), received.get(), message(used[0], 0, seconds));
   return start(std::move(handle), used, [received, source = std::move(source), used, back = copy_back({tensor}, used)] {
     TORCH_CHECK(received->bytes == used[0].nbytes(), "recv from any rank: rank ", received->source, " sent ",
                 received->bytes, " bytes, the tensor has ", used[0].nbytes());

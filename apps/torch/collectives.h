@@ -11,6 +11,7 @@
 
 #include <kolo/group.h>
 #include <kolo/op.h>
+#include <kolo/options.h>
 
 #include "apps/torch/job.h"
 #include "apps/torch/operation.h"
@@ -38,7 +39,8 @@ Kinds kinds_of(const Tensors& tensors);
 /// The collectives of an ordered group of kolo's on tensors of torch's. Knows neither c10d nor Python.
 ///
 /// Every function starts an operation and returns at once, but for monitored_barrier(), and where the caller `waits`
-/// for it next: then it may return when the operation is done, since nobody else need see to it meanwhile. Tensors may
+/// for it next: then it may return when the operation is done, since nobody else need see to it meanwhile. Those of an
+/// operation are in memory of the host, or all on this rank's GPU, where it runs behind the current stream. Tensors may
 /// be strided; lists have a block for each rank, and blocks may have different sizes. An operation fails when it has
 /// been in flight for `seconds`; 0: never. Roots and peers are ranks of the group.
 ///
@@ -54,7 +56,7 @@ class Collectives {
   const std::shared_ptr<Job>& job() const { return job_; }
 
   OperationPtr all_reduce(const Tensors& tensors, Reduction reduction, double seconds, bool waits = false);
-  /// The sum of sparse tensors in coordinates.
+  /// The sum of sparse tensors in coordinates, in host memory.
   OperationPtr all_reduce_sparse(const at::Tensor& tensor, double seconds);
   OperationPtr reduce(const at::Tensor& tensor, int root, Reduction reduction, double seconds);
   OperationPtr broadcast(const Tensors& tensors, int root, double seconds, bool waits = false);
@@ -102,6 +104,7 @@ class Collectives {
   OperationPtr start(kolo::Handle handle, Tensors tensors, std::function<void()> finish = {});
   OperationPtr run(const std::function<void()>& call, std::function<void()> finish = {});
   Joined joined(const Tensors& blocks, bool are_read);
+  kolo::PairOptions message(const at::Tensor& tensor, int tag, double seconds) const;
   at::Tensor scratch(std::int64_t elements, const at::Tensor& like);
   OperationPtr reduce_blocks(const at::Tensor& output, const Tensors& inputs, Reduction reduction, double seconds);
   /// Throws kolo::Error{closed} once the group, or the job, has been left.

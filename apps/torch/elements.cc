@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "apps/torch/device.h"
+
 namespace kolo_torch {
 namespace {
 
@@ -40,7 +42,10 @@ Element element_of(at::ScalarType type) {
 
 kolo::Tensor elements(const at::Tensor& tensor) {
   const Element element = element_of(tensor.scalar_type());
-  return {const_cast<void*>(tensor.const_data_ptr()), kolo::Shape{tensor.numel() * element.each}, element.dtype, {}};
+  const kolo::Device device =
+      tensor.is_cuda() ? kolo::Device{kolo::DeviceKind::cuda, tensor.device().index()} : kolo::Device{};
+  return {const_cast<void*>(tensor.const_data_ptr()), kolo::Shape{tensor.numel() * element.each}, element.dtype,
+          device};
 }
 
 std::int64_t elements_each(at::ScalarType type) {
@@ -54,8 +59,8 @@ bool can_add(at::ScalarType type) {
 void check_tensor(const at::Tensor& tensor, const char* operation) {
   TORCH_CHECK_TYPE(tensor.layout() == at::kStrided, operation, ": a tensor is ", tensor.layout(),
                    "; kolo moves dense ones (of sparse ones it has all_reduce)");
-  TORCH_CHECK(tensor.device().is_cpu(), operation, ": a tensor is on ", tensor.device(),
-              "; this build of kolo moves tensors in host memory, use 'cpu:kolo,cuda:nccl' for both");
+  TORCH_CHECK(tensor.is_cpu() || tensor.is_cuda(), operation, ": a tensor is on ", tensor.device(),
+              "; kolo moves those in memory of the host and of CUDA GPUs");
 }
 
 bool is_plain(const at::Tensor& tensor) {
@@ -67,10 +72,11 @@ at::Tensor contiguous(const at::Tensor& tensor) {
 }
 
 void copy_values(const at::Tensor& to, const at::Tensor& from) {
-  if (is_plain(to)) {
+  if (is_plain(to) && to.is_cpu()) {
     if (to.nbytes() > 0) std::memcpy(to.data_ptr(), from.const_data_ptr(), to.nbytes());
   } else {
     to.copy_(from.view(to.sizes()));
+    if (!to.is_cpu()) keep_until_here(to);
   }
 }
 

@@ -12,7 +12,7 @@ namespace kolo_torch {
 
 /// The elements of a tensor as kolo moves them, in one dimension.
 ///
-/// tensor  plain, in host memory; must live as long as the view is used
+/// tensor  plain, in memory of the host or of a CUDA GPU; must live as long as the view is used
 ///
 /// Types that kolo has not go as others of their size: complex numbers as twice as many floats, the rest as bytes.
 /// Throws c10::Error for other devices and layouts.
@@ -24,7 +24,7 @@ std::int64_t elements_each(at::ScalarType type);
 /// Whether elements() keeps what addition does to values of this type.
 bool can_add(at::ScalarType type);
 
-/// Throws c10::Error unless the tensor is dense, and in host memory.
+/// Throws c10::Error unless the tensor is dense, and in memory of the host or of a CUDA GPU.
 void check_tensor(const at::Tensor& tensor, const char* operation);
 
 /// Whether its memory has its values, one after the other: it is contiguous, and no view that conjugates or negates.
@@ -33,7 +33,7 @@ bool is_plain(const at::Tensor& tensor);
 /// The tensor itself, if it is plain, or a plain copy.
 at::Tensor contiguous(const at::Tensor& tensor);
 
-/// Copies the values of a plain tensor, of as many elements and of the same type.
+/// Copies the values of a plain tensor, of as many elements and of the same type; of GPUs: on the current stream.
 void copy_values(const at::Tensor& to, const at::Tensor& from);
 
 /// What copies the copies back to those tensors that were not plain; empty if all were.

@@ -11,6 +11,8 @@
 #include <kolo/error.h>
 #include <kolo/world.h>
 
+#include "apps/torch/device.h"
+
 namespace kolo_torch {
 namespace {
 
@@ -52,6 +54,13 @@ Job::Job(std::unique_ptr<kolo::Store> its_store, int rank, int size, const kolo:
 std::string Job::host_is_stuck() const {
   const auto session = this->session();
   return session->local_size() == session->size() ? std::string() : why_not_over_mpi_;
+}
+
+void* Job::ready(const at::Tensor& tensor) const {
+  if (tensor.is_cpu()) return nullptr;
+  TORCH_CHECK(uses_gpu(), "kolo: a tensor is on ", tensor.device(),
+              ", and this kolo uses no GPU: build its wheel with --cuda, or use 'cpu:kolo,cuda:nccl'");
+  return native(current_stream(tensor.device()));
 }
 
 Job::~Job() {

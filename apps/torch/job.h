@@ -44,6 +44,11 @@ struct Job {
   /// Whether a rank of the job is gone: groups of those that are left need a job of their own.
   bool has_lost_a_rank() const;
 
+  /// What kolo's options call `ready`: the stream that wrote the tensor; null for the host's. Throws c10::Error for a
+  /// GPU's where the session has none.
+  void* ready(const at::Tensor& tensor) const;
+  bool uses_gpu() const { return session()->device().kind == kolo::DeviceKind::cuda; }
+
   /// Why what lies in host memory cannot travel between these ranks; empty: it can.
   std::string host_is_stuck() const;
 

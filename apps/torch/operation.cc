@@ -26,7 +26,11 @@ struct Operation::Follower {
   }
 };
 
-Operation::Operation(Parts parts) : completions_(parts.job->completions), parts_(std::move(parts)) {}
+Operation::Operation(Parts parts) : completions_(parts.job->completions), parts_(std::move(parts)) {
+  for (const at::Tensor& tensor : parts_.tensors) {
+    if (!tensor.is_cpu()) device_ = tensor.device();
+  }
+}
 
 Operation::Operation(const std::function<void()>& call, Parts parts) : Operation(std::move(parts)) {
   Lock lock(waiting_);
@@ -44,22 +48,32 @@ void Operation::fail(const kolo::Failure& failure) {
 }
 
 bool Operation::done() {
-  if (done_) return true;
+  const auto has_results = [&] { return !on_stream_ || on_stream_->query(); };
+  if (done_) return has_results();
   Lock lock(waiting_, std::try_to_lock);
-  if (!lock || done_) return done_;
+  if (!lock || done_) return done_ && has_results();
   return std::ranges::all_of(parts_.handles, &kolo::Handle::poll) &&
          std::ranges::all_of(parts_.operations, &Operation::done) && wait_with(lock, Deadline::max());
 }
 
 bool Operation::wait_until(Deadline deadline) {
-  if (done_) return true;
+  if (done_) {
+    order_stream();
+    return true;
+  }
   Lock lock(waiting_, std::defer_lock);
   if (deadline == Deadline::max()) {
     lock.lock();
   } else if (!lock.try_lock_until(deadline)) {
     return done_;
   }
-  return done_ || wait_with(lock, deadline);
+  if (!done_) return wait_with(lock, deadline);
+  order_stream();
+  return true;
+}
+
+void Operation::order_stream() const {
+  if (on_stream_) on_stream_->block(current_stream(*device_));
 }
 
 /// Waits for all handles, also where some have failed: the others still use the tensors.
@@ -67,7 +81,7 @@ bool Operation::wait_with(Lock& lock, Deadline deadline) {
   for (kolo::Handle& handle : parts_.handles) {
     try {
       if (deadline == Deadline::max()) {
-        handle.wait();
+        device_ ? handle.wait(native(current_stream(*device_))) : handle.wait();
       } else if (!handle.wait_until(deadline)) {
         return false;
       }
@@ -84,15 +98,17 @@ bool Operation::wait_with(Lock& lock, Deadline deadline) {
 }
 
 void Operation::settle(Lock& lock) {
-  if (!failure_ && parts_.finish) {
+  try {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const c10::impl::ExcludeDispatchKeyGuard below_python(
         c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot}));
-    try {
-      parts_.finish();
-    } catch (const std::exception& error) {
-      failure_ = kolo::Failure{kolo::ErrorCode::backend, error.what()};
+    if (!failure_ && parts_.finish) parts_.finish();
+    for (const at::Tensor& tensor : parts_.tensors) {
+      if (!tensor.is_cpu()) keep_until_here(tensor);
     }
+    if (device_) on_stream_ = mark(*device_);
+  } catch (const std::exception& error) {
+    failure_ = kolo::Failure{kolo::ErrorCode::backend, error.what()};
   }
   const auto job = std::move(parts_.job);
   const auto tensors = std::exchange(parts_.tensors, {});
@@ -102,6 +118,13 @@ void Operation::settle(Lock& lock) {
 }
 
 void Operation::then(std::function<void()> task) {
+  if (device_) {
+    return completions_->post([operation = shared_from_this(), task = std::move(task)] {
+      const SideStream elsewhere(*operation->device_);
+      operation->wait();
+      task();
+    });
+  }
   const auto follower = std::make_shared<Follower>(parts_.handles.size() + parts_.operations.size() + 1,
                                                    shared_from_this(), std::move(task));
   for (kolo::Handle& handle : parts_.handles) {
