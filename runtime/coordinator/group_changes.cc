@@ -113,7 +113,8 @@ void GroupChanges::open(GroupState& group) {
 
 void GroupChanges::end_with_world() {
   for (auto& [key, group] : groups_.all()) {
-    if (group->stage != Stage::open && !group->negotiator.broken()) group->negotiator.cut_off(*failure_of(*group->info));
+    if (group->stage != Stage::open && !group->negotiator.broken())
+      group->negotiator.cut_off(*failure_of(*group->info));
   }
   devices_are_shared();
 }
