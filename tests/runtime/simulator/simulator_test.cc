@@ -366,6 +366,23 @@ TEST(Killed, IsNamedOnAllOthersWithinASecond) {
   }
 }
 
+TEST(Leaving, WithoutFinishingWaitsForAnotherThreadThatDoes) {
+  play_ranks(400, 3, Notice::rings, [](std::uint64_t, Session& session) {
+    if (session.rank() > 0) return session.abandon();
+    float one = 1;
+    Handle handle = session.all_reduce_async("x", view_scalar(one));
+    const auto abandon = [&] {
+      session.abandon();
+      const auto sent = session.stats().control_messages_sent;
+      std::this_thread::sleep_for(1ms);
+      EXPECT_EQ(session.stats().control_messages_sent, sent) << "the rank acts after it has left";
+    };
+    std::thread other(abandon);
+    abandon();
+    other.join();
+  });
+}
+
 // Where the world has failed it hands on nothing more; also to ranks that hear of others by it alone.
 TEST(Leaving, EndsWhatTheOthersWaitForThoughTheWorldHasFailed) {
   for (const std::uint64_t seed : seeds(400)) {
