@@ -128,7 +128,7 @@ class Negotiator {
   }
   void leave(bool abandoned) {
     const Left message{position_.rank, abandoned, sequence_.begun()};
-    if (abandoned) link_.to_children(message);  // this rank hands nothing on from now on, so it says so to both sides
+    if (abandoned || broken_) link_.to_children(message);  // it may hand nothing on from now on: both sides hear it
     up(0, message);
   }
   void fail_group(const Failure& failure) { up(0, GroupFailed{failure}); }
