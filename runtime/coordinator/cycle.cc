@@ -303,20 +303,21 @@ void Cycle::finish(GroupState& group, const SubmissionPtr& submission, const Fai
   if (group.is_pair()) again_ |= pairs_.admit_next(group, submission->request.name());
 }
 
-/// Pairs need not agree on leaving: their ranks do so in the world.
+/// Pairs need not agree on leaving: their ranks do so in the world. Where that has failed no end is agreed on: then the
+/// others have fetched soon what they need of this rank's library.
 bool Cycle::may_leave() {
-  const bool alone = groups_.world().negotiator.broken();  // then nobody agrees on anything
   bool may = true;
   groups_.each([&](const GroupState& group) {
-    may = may && !group.executor.busy() && (alone || group.is_pair() || group.negotiator.may_leave());
+    may = may && !group.executor.busy() && (group.is_pair() || group.negotiator.may_leave());
   });
   may = may && mail_.leave();
-  settling_ = may && !alone && !groups_.world().executor.settled();
+  GroupState& world = groups_.world();
+  settling_ = may && (world.negotiator.broken() ? trailing_.has_begun_lately(now_) : !world.executor.settled());
   return may && !settling_;
 }
 
 bool Cycle::leave_when_ready() {
-  if (!intake_.departure() || !flushed_ || !may_leave()) return false;
+  if (!intake_.departure() || !flushed_ || again_ || !may_leave()) return false;
   trailing_ = {};
   const SubmissionPtr departure = intake_.take_departure();
   for (const SubmissionPtr& submission : queue_.in_flight()) {

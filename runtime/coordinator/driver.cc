@@ -198,7 +198,8 @@ void Driver::leave(bool abandons) {
     if (first) left_.set();
     return left_.wait();  // another thread closes
   }
-  if (left_ || abandoned_.exchange(true)) return;
+  if (abandoned_.exchange(true)) return left_.wait();  // another thread does, whose last cycle may run yet
+  if (left_) return;
   queue_.close();
   queue_.push(PendingQueue::What::abandon, nullptr);
   auto role = take_role();

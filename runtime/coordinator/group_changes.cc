@@ -27,10 +27,14 @@ GroupState* GroupChanges::named(const std::shared_ptr<const GroupInfo>& group) {
 
 GroupState& GroupChanges::make(std::shared_ptr<const GroupInfo> info) {
   GroupState& group = groups_.make(std::move(info));
-  auto failure = failed_ ? failed_ : losses_.failure_of(*group.info);
-  if (!failure) failure = groups_.world().negotiator.failure();
-  if (failure) group.negotiator.cut_off(*failure);
+  if (const auto failure = failed_ ? failed_ : failure_of(*group.info)) group.negotiator.cut_off(*failure);
   return group;
+}
+
+/// In the words of the ranks that have it open, if a rank of it has gone.
+std::optional<Failure> GroupChanges::failure_of(const GroupInfo& group) const {
+  const auto lost = losses_.failure_of(group);
+  return lost ? lost : groups_.world().negotiator.failure();
 }
 
 void GroupChanges::describe(const GroupState& group, Writer& to) {
@@ -110,7 +114,7 @@ void GroupChanges::open(GroupState& group) {
 void GroupChanges::end_with_world() {
   for (auto& [key, group] : groups_.all()) {
     if (group->stage != Stage::open && !group->negotiator.broken())
-      group->negotiator.cut_off(*groups_.world().negotiator.failure());
+      group->negotiator.cut_off(*failure_of(*group->info));
   }
   devices_are_shared();
 }

@@ -71,6 +71,7 @@ class GroupChanges {
 
  private:
   GroupState& make(std::shared_ptr<const GroupInfo> info);
+  std::optional<Failure> failure_of(const GroupInfo& group) const;
   template <class Call>
   void try_to(GroupState& group, Call&& call);
 

@@ -144,7 +144,7 @@ void Intake::submit(GroupState& group, const SubmissionPtr& submission, bool hel
   ++submissions_;
   if (request.ends) {
     if (!group.negotiator.broken()) group.negotiator.cut_off(*request.ends);
-    mail_.end_group(*request.group, *request.ends);
+    if (changes_.has(*request.group)) mail_.end_group(*request.group, *request.ends);  // else it was removed meanwhile
     return completions_.complete(submission);
   }
   std::optional<Failure>& objection = submission->pending.objection;

@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto leaving_takes_within = 2s;  // until all know that all do
+constexpr auto leaving_takes_within = 2s;  // until all know that all do, or why one does
 
 }  // namespace
 
@@ -35,7 +35,9 @@ void Losses::act_unless_explained(const GroupInfo& group, std::function<void(Neg
 
 void Losses::look(Time now, bool leaving) {
   while (auto loss = control_.take_loss()) {
-    const auto wait = leaving ? leaving_takes_within : ControlChannel::word_comes_within;
+    bool leaves = leaving;
+    groups_.each([&](const GroupState& group) { leaves |= group.negotiator.left().contains(loss->rank); });
+    const auto wait = leaves ? leaving_takes_within : ControlChannel::word_comes_within;
     notice({loss->rank, loss->text + "; see what it printed"}, now + wait);
   }
   for (std::size_t i = 0; i < noticed_.size();) {

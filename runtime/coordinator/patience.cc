@@ -9,7 +9,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::chrono::nanoseconds often = 50us, asleep = 1ms, seldom = 1s;
+constexpr std::chrono::nanoseconds often = 50us, asleep = 1ms, lately = 100ms, seldom = 1s;
 
 }  // namespace
 
@@ -36,6 +36,10 @@ bool TrailingProgress::due(Time now) {
   interval_ = std::clamp<std::chrono::nanoseconds>((now - began_) / 4, often, seldom);
   next_ = now + interval_;
   return true;
+}
+
+bool TrailingProgress::has_begun_lately(Time now) const {
+  return next_ != Time::max() && now - began_ < lately;
 }
 
 TrailingProgress::Time TrailingProgress::next() const {

@@ -36,6 +36,8 @@ class TrailingProgress {
 
   void begin(Time now);
   bool due(Time now);
+  /// Whether a peer that waits may not have had what it needs.
+  bool has_begun_lately(Time now) const;
   /// When due() must be called by a thread that sleeps; never, where that is as often as it wakes in any case.
   Time next() const;
 

@@ -128,7 +128,7 @@ class Negotiator {
   }
   void leave(bool abandoned) {
     const Left message{position_.rank, abandoned, sequence_.begun()};
-    if (abandoned) link_.to_children(message);  // this rank hands nothing on from now on, so it says so to both sides
+    if (abandoned || broken_) link_.to_children(message);  // it may hand nothing on from now on: both sides hear it
     up(0, message);
   }
   void fail_group(const Failure& failure) { up(0, GroupFailed{failure}); }
@@ -213,8 +213,9 @@ class Negotiator {
   const RankSet& left() const { return membership_.left(); }
   bool all_left() const { return membership_.all_left(); }
   /// Whether this rank need not wait for others here: all have left; or, in a group of some, one has, and nothing is
-  /// decided any more (nor need all say it, since one that has removed the group since does not).
-  bool may_leave() const { return group().is_world() ? all_left() : over(); }
+  /// decided any more (nor need all say it, since one that has removed the group since does not); or it has failed. The
+  /// ranks that hear of the others by this one know that, too.
+  bool may_leave() const { return group().is_world() ? broken() || all_left() : over(); }
   bool broken() const { return broken_.has_value(); }
   bool retired() const { return retired_.has_value(); }
   /// What was in flight has failed on every rank, and nothing starts any more.

@@ -111,7 +111,9 @@ void SharedState::check_agreement() {
       if (found == errors_.end()) continue;
       auto texts = found->second.texts;
       const auto taken = std::erase_if(texts, [&](const std::string& text) { return says_abandoned(op, text); });
-      if (op.abandoned_by.empty() && taken > 0) problem(to_string(op) + ", failed with another group");
+      // Where the world has failed no barrier keeps a rank from abandoning a group in which operations still run.
+      const bool may_be_early = !program_.own_error.empty() && is_abandoned(op.group);
+      if (op.abandoned_by.empty() && taken > 0 && !may_be_early) problem(to_string(op) + ", failed with another group");
       if (op.call == Call::send_recv) continue;  // what a rank says of a peer that has joined is its own
       if (texts.size() > 1 && !program_.own_error.empty())
         std::erase_if(texts, [&](const std::string& text) { return text.find(program_.own_error) != text.npos; });
@@ -124,6 +126,14 @@ void SharedState::check_agreement() {
       problem(to_string(op) + ": ranks were given different errors: " + *texts.begin() + " | " + *texts.rbegin());
     }
   }
+}
+
+/// Whether some rank abandons it at some time.
+bool SharedState::is_abandoned(int group) const {
+  return std::ranges::any_of(program_.steps, [&](const PropertyStep& step) {
+    return std::ranges::any_of(step.ops,
+                               [&](const PropertyOp& op) { return op.group == group && !op.abandoned_by.empty(); });
+  });
 }
 
 /// Whether an error says that a rank has abandoned a group; of an operation of that group: which rank, and the group.

@@ -67,6 +67,7 @@ class SharedState {
  private:
   void check(const PropertyOp& op);
   void check_agreement();
+  bool is_abandoned(int group) const;
   bool says_abandoned(const PropertyOp& op, const std::string& text) const;
 
   const PropertyProgram& program_;

@@ -49,6 +49,8 @@ DEFECTS = [
     ('the library is not called any more when all is complete here', 'coordinator/cycle.cc',
      'if (trailing_.due(now)) groups_.world()', 'if (false) groups_.world()', PARTS + ':Leaving*'),
     ('a session ends while others need its library', 'coordinator/cycle.cc', 'return may && !settling_;', 'return may;', PARTS + ':Leaving*'),
+    ('a rank leaves a world that has failed, and hands on nothing to those who wait', 'coordinator/cycle.cc',
+     '(group.is_pair() || group.negotiator.may_leave())', '(group.is_pair() || groups_.world().negotiator.broken() || group.negotiator.may_leave())', 'Leaving*'),
     ('whoever leaves does so in a cycle of which nobody hears', 'coordinator/cycle.cc',
      'return leave_when_ready() || moved;', 'return (leave_when_ready(), moved);', PARTS + ':Leaving*'),
     ('what is complete is not decided before a rank leaves', 'negotiation/negotiator.cc', 'if (!message.abandoned && !retired_) {', 'if (false) {', PARTS + ':Leaving*'),

@@ -366,6 +366,54 @@ TEST(Killed, IsNamedOnAllOthersWithinASecond) {
   }
 }
 
+TEST(Leaving, WithoutFinishingWaitsForAnotherThreadThatDoes) {
+  play_ranks(400, 3, Notice::rings, [](std::uint64_t, Session& session) {
+    if (session.rank() > 0) return session.abandon();
+    float one = 1;
+    Handle handle = session.all_reduce_async("x", view_scalar(one));
+    const auto abandon = [&] {
+      session.abandon();
+      const auto sent = session.stats().control_messages_sent;
+      std::this_thread::sleep_for(1ms);
+      EXPECT_EQ(session.stats().control_messages_sent, sent) << "the rank acts after it has left";
+    };
+    std::thread other(abandon);
+    abandon();
+    other.join();
+  });
+}
+
+// Where the world has failed it hands on nothing more; also to ranks that hear of others by it alone.
+TEST(Leaving, EndsWhatTheOthersWaitForThoughTheWorldHasFailed) {
+  for (const std::uint64_t seed : seeds(400)) {
+    Config config = test_config();
+    if (seed % 3 == 0) config.spin_us = 0;
+    const int ranks = 3 + static_cast<int>(seed % 4);
+    config.fake_nodes = seed % 2 == 0 ? "1," + std::to_string(ranks - 1) : "2," + std::to_string(ranks - 2);
+    const Fault fault{.kind = Fault::Kind::step, .rank = static_cast<int>(seed / 3) % ranks, .call = 1};
+    VirtualNetwork network(seed, ranks, 20us);
+    const auto run = [&](Session& session) {
+      const bool in_order = seed % 5 == 0;
+      const Group group =
+          session.new_group(session.world().info()->ranks, {.order = in_order ? Order::program : Order::names});
+      float one = 1;
+      const auto use = [&] {
+        in_order ? session.barrier(group) : session.all_reduce("x", view_scalar(one), {.group = group});
+      };
+      use();
+      EXPECT_THROW(session.all_reduce("y", view_scalar(one)), Error);
+      if (session.rank() == static_cast<int>(seed / 7) % ranks) {
+        std::this_thread::sleep_for(std::chrono::nanoseconds(seed * 7919 % 200'000));
+        return;
+      }
+      EXPECT_THROW(use(), Error);
+    };
+    const Simulated end = simulate_ranks(seed, ranks, config, network, run, fault);
+    ASSERT_FALSE(end.hung || end.ended) << end.threads << "replay with KOLO_TEST_SEED=" << seed;
+    ASSERT_FALSE(::testing::Test::HasFailure()) << "replay with KOLO_TEST_SEED=" << seed;
+  }
+}
+
 // ---- a fusion threshold that tunes itself ---------------------------------------------------------------------------
 
 /// A training job of 60 steps. Of what its ranks do beside that, `calm` ones do nothing: else they poll, wait and pause
@@ -633,9 +681,7 @@ TEST_P(Simulator, AnAbandonedGroupEndsOnAllItsRanks) {
     if (fault.kind == Fault::Kind::kill)  // when all have a session
       fault.when = (slow ? 20ms : 1ms) + std::chrono::nanoseconds(seed * 7919 % 30'000'000);
     const bool faultless = fault.kind <= Fault::Kind::freeze;
-    // Where the world has failed, who leaves does not go on calling a library that others need.
-    const auto notice = faultless ? static_cast<Notice>(seed / 7 % 3) : Notice::rings;
-    VirtualNetwork network(seed, ranks, slow ? 1ms : 20us, notice);
+    VirtualNetwork network(seed, ranks, slow ? 1ms : 20us, static_cast<Notice>(seed / 7 % 3));
     const auto run = [&](Session& session) {
       try {
         Abandoning{seed, faultless}.run(session);
