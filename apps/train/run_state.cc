@@ -46,10 +46,15 @@ OrderedJson measured_part(const Job& job) {
   return part;
 }
 
+/// A kind of model may have been renamed.
+bool is_same(std::string_view name, const std::string& was, const std::string& now) {
+  return was == now || (name == "--model" && models::present_name(was) == now);
+}
+
 void check_identity(const OrderedJson& before, const OrderedJson& all) {
   for (const auto& [name, now] : all.items()) {
     const std::string was = before.at(name).get<std::string>();
-    if (was == now || (name == "--model" && models::present_name(was) == now.get<std::string>())) continue;
+    if (is_same(name, was, now.get<std::string>())) continue;
     throw UsageError(
         fmt::format("the checkpoint is of another run: its {} was {}, and now it is {}; resume with what it had, or "
                     "write to another --checkpoint",
@@ -61,7 +66,8 @@ std::vector<std::string> differences_of(const OrderedJson& before, const Ordered
   std::vector<std::string> lines;
   for (const auto& [name, now] : all.items()) {
     const std::string was = before.value(name, "unknown");
-    if (was != now) lines.push_back(fmt::format("{} was {} and is now {}", name, was, now.get<std::string>()));
+    if (is_same(name, was, now.get<std::string>())) continue;
+    lines.push_back(fmt::format("{} was {} and is now {}", name, was, now.get<std::string>()));
   }
   return lines;
 }
