@@ -60,7 +60,11 @@ HeldOut held_out_in(const OrderedJson& json) {
   if (json.contains("held_out_settled_for")) found.settled_for = json.at("held_out_settled_for").get<std::int64_t>();
   if (!json.contains("held_out_of")) return found;
   const OrderedJson& of = json.at("held_out_of");
-  const auto number = [&](const char* key) { return of.at(key).get<std::int64_t>(); };
+  const auto number = [&](const char* key) {
+    const auto value = of.at(key).get<std::int64_t>();
+    if (value < 0) no_manifest(fmt::format("its {} are below 0", key));
+    return value;
+  };
   found.of = of == "all" ? EvaluatedOn{} : EvaluatedOn{number("batches"), number("ranks"), number("examples")};
   return found;
 }

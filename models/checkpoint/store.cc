@@ -296,9 +296,9 @@ Manifest open_checkpoint(const StoredCheckpoint& checkpoint) {
   return manifest;
 }
 
-/// Of its files the manifest may be replaced, and this one is not.
+/// Of its files the manifest may be replaced, and this one is not. A pipe in its place is not waited for.
 CheckpointHold::CheckpointHold(const StoredCheckpoint& checkpoint)
-    : file_(::open((checkpoint.folder / state_file).c_str(), O_RDONLY | O_CLOEXEC)) {
+    : file_(::open((checkpoint.folder / state_file).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
   while (file_ && ::flock(file_.get(), LOCK_SH) != 0 && errno == EINTR) continue;
 }
 
