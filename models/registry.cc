@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "models/compute/compute.h"
+#include "models/llama/pretrained.h"
 #include "models/util/error.h"
 
 namespace kolo::models {
@@ -35,6 +36,12 @@ std::string_view present_name(std::string_view name) {
   const auto renamed = std::ranges::find_if(
       kinds, [&](const ModelKind& kind) { return std::ranges::find(kind.formerly, name) != kind.formerly.end(); });
   return renamed == kinds.end() ? name : renamed->name;
+}
+
+std::string_view name_in_files(const ModelKind& kind) {
+  if (Pretrained::knows(kind.name)) return kind.name;
+  const auto first = std::ranges::find_if(kind.formerly, Pretrained::knows);
+  return first == kind.formerly.end() ? kind.name : *first;
 }
 
 const Preset& preset_of(const ModelKind& kind, std::string_view name) {

@@ -96,6 +96,9 @@ const ModelKind& kind_of(std::string_view name);
 /// The name of the kind that was once called so, else `name` itself.
 std::string_view present_name(std::string_view name);
 
+/// The name by which files know a kind: one that kolo brings keeps its first one, whatever it is called now.
+std::string_view name_in_files(const ModelKind& kind);
+
 /// The names of all kinds.
 std::vector<std::string_view> known_models();
 

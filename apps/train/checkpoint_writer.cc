@@ -122,7 +122,7 @@ bool CheckpointWriter::best_is_gone() {
   return gone > 0;
 }
 
-/// In the folder, as rank 0 sees it. If it cannot see all there is none, and the next one evaluated is stored.
+/// In the folder, as rank 0 sees it. If it cannot tell there is none, and the next one evaluated is stored.
 void CheckpointWriter::look_for_best() {
   std::optional<models::BestCheckpoint> found;
   std::int64_t sees_all = 1;

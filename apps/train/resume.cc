@@ -34,7 +34,13 @@ std::optional<StoredCheckpoint> asked_for(const CheckpointStore& store, const st
     return newest == all.end() ? std::nullopt : std::optional(*newest);
   }
   if (which == "best") {
-    if (const auto best = store.best()) return best->checkpoint;
+    if (const auto best = store.best()) {
+      if (!best->doubt.empty()) {
+        cli::print_problem(fmt::format("the best checkpoint that can be read is that of step {}: {}",
+                                       best->checkpoint.step, best->doubt));
+      }
+      return best->checkpoint;
+    }
     throw UsageError(
         fmt::format("no checkpoint in {} says a held-out loss; train with --eval-every, or give --resume "
                     "without best",

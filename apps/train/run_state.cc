@@ -46,10 +46,15 @@ OrderedJson measured_part(const Job& job) {
   return part;
 }
 
+/// A kind of model may have been renamed.
+bool is_same(std::string_view name, const std::string& was, const std::string& now) {
+  return was == now || (name == "--model" && models::present_name(was) == now);
+}
+
 void check_identity(const OrderedJson& before, const OrderedJson& all) {
   for (const auto& [name, now] : all.items()) {
     const std::string was = before.at(name).get<std::string>();
-    if (was == now || (name == "--model" && models::present_name(was) == now.get<std::string>())) continue;
+    if (is_same(name, was, now.get<std::string>())) continue;
     throw UsageError(
         fmt::format("the checkpoint is of another run: its {} was {}, and now it is {}; resume with what it had, or "
                     "write to another --checkpoint",
@@ -61,7 +66,8 @@ std::vector<std::string> differences_of(const OrderedJson& before, const Ordered
   std::vector<std::string> lines;
   for (const auto& [name, now] : all.items()) {
     const std::string was = before.value(name, "unknown");
-    if (was != now) lines.push_back(fmt::format("{} was {} and is now {}", name, was, now.get<std::string>()));
+    if (is_same(name, was, now.get<std::string>())) continue;
+    lines.push_back(fmt::format("{} was {} and is now {}", name, was, now.get<std::string>()));
   }
   return lines;
 }
@@ -82,24 +88,26 @@ void check_ahead(std::int64_t step, const Job& job) {
       job.last_step()));
 }
 
-/// Whether the evaluation behind a checkpoint found out that there is time for all batches. That at the end of a run is
-/// of all whatever time there is.
-bool had_time_for_all(const OrderedJson& state, const models::HeldOut& measured, const Job& job) {
-  return measured.of.is_all() && state.contains("last_step") && state.at("last_step") != state.at("step") &&
-         state.at("settings").value(number_of_ranks, "") == fmt::format("{}", job.ranks());
+/// Of how many ranks evaluations are of as many batches as that behind a checkpoint. Older checkpoints do not say it of
+/// all batches: it is so where there was time for them, and not at the end of a run, whose evaluation is always of all.
+std::int64_t settled_for(const models::HeldOut& measured, const OrderedJson& state, const Job& job) {
+  if (measured.settled_for >= 0) return measured.settled_for;
+  if (!measured.of.is_all()) return measured.of.ranks;
+  const bool had_time = !state.contains("evaluations") && state.contains("last_step") &&
+                        state.at("last_step") != state.at("step") &&
+                        state.at("settings").value(number_of_ranks, "") == fmt::format("{}", job.ranks());
+  return had_time ? job.ranks() : 0;
 }
 
 /// So that losses compare. The first evaluation is behind the checkpoint of its step, and noted beside it.
 void restore_eval_batches(const OrderedJson& state, const std::optional<models::HeldOut>& measured, Job& job) {
   if (job.eval_batches()) return;
-  if (state.contains("evaluations")) {
+  if (measured && settled_for(*measured, state, job) == job.ranks()) {
+    job.settle_eval_batches(measured->of.batches);
+  } else if (state.contains("evaluations")) {
     const OrderedJson& evaluations = state.at("evaluations");
     const auto batches = evaluations.at("batches").get<std::int64_t>();
     if (evaluations.at("ranks").get<int>() == job.ranks()) job.settle_eval_batches(batches);
-  } else if (measured && measured->of.ranks == job.ranks()) {
-    job.settle_eval_batches(measured->of.batches);
-  } else if (measured && had_time_for_all(state, *measured, job)) {
-    job.settle_eval_batches(0);
   }
 }
 
@@ -107,7 +115,6 @@ void restore_eval_batches(const OrderedJson& state, const std::optional<models::
 
 std::string state_of(Job& job, std::int64_t steps_done) {
   OrderedJson state{{"step", steps_done},
-                    {"last_step", job.last_step()},
                     {"optimizer_steps", job.optimizer().steps_begun()},
                     {"run", identity_of(job)},
                     {"settings", settings_of(job)}};

@@ -227,7 +227,8 @@ bool Trainer::evaluate(std::int64_t steps_done) {
   const auto of_all = last && compared && !compared->of.is_all() ? evaluator_.evaluate_all() : compared;
   // A run that is killed behind this has it twice, not never.
   evaluator_.report(steps_done, of_all ? of_all : compared);
-  if (compared && checkpoints_->measured(steps_done, {compared->loss, compared->of})) store(steps_done);
+  const std::int64_t settled_for = job_->eval_batches() ? job_->ranks() : 0;
+  if (compared && checkpoints_->measured(steps_done, {compared->loss, compared->of, settled_for})) store(steps_done);
   return !evaluator_.stopped();
 }
 

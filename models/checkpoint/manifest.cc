@@ -57,9 +57,14 @@ void check_cuts(const CutTensor& tensor, std::size_t parts) {
 /// Older manifests do not say what the loss is of: it is like no other's but theirs.
 HeldOut held_out_in(const OrderedJson& json) {
   HeldOut found{json.at("held_out_loss").get<double>(), {.batches = -1}};
+  if (json.contains("held_out_settled_for")) found.settled_for = json.at("held_out_settled_for").get<std::int64_t>();
   if (!json.contains("held_out_of")) return found;
   const OrderedJson& of = json.at("held_out_of");
-  const auto number = [&](const char* key) { return of.at(key).get<std::int64_t>(); };
+  const auto number = [&](const char* key) {
+    const auto value = of.at(key).get<std::int64_t>();
+    if (value < 0) no_manifest(fmt::format("its {} are below 0", key));
+    return value;
+  };
   found.of = of == "all" ? EvaluatedOn{} : EvaluatedOn{number("batches"), number("ranks"), number("examples")};
   return found;
 }
@@ -108,6 +113,8 @@ std::string to_text(const Manifest& manifest) {
   OrderedJson json{{"format", this_format}, {"step", manifest.step}};
   if (manifest.held_out) json["held_out_loss"] = manifest.held_out->loss;
   if (manifest.held_out && manifest.held_out->of.batches >= 0) json["held_out_of"] = json_of(manifest.held_out->of);
+  if (manifest.held_out && manifest.held_out->settled_for >= 0)
+    json["held_out_settled_for"] = manifest.held_out->settled_for;
   json["files"][state_file] = json_of(manifest.state);
   for (std::size_t part = 0; part < manifest.parts.size(); ++part)
     json["files"][file_of({part, manifest.parts.size()})] = json_of(manifest.parts[part]);

@@ -50,7 +50,10 @@ struct EvaluatedOn {
 /// The loss of an evaluation. Only losses of the same examples can be compared.
 struct HeldOut {
   double loss = 0;
-  EvaluatedOn of;
+  EvaluatedOn of{};
+  /// Of how many ranks a run's later evaluations are of the same batches; 0: nobody has settled that yet; below: older
+  /// manifests do not tell.
+  std::int64_t settled_for = -1;
 };
 
 /// What a checkpoint consists of.

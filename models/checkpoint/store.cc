@@ -92,15 +92,31 @@ std::vector<Said> said_by_all(const std::vector<StoredCheckpoint>& checkpoints) 
   return all;
 }
 
+/// Whether it says a loss, and no other one says a lower loss of the same examples, or the same one earlier.
+bool is_lowest(const Said& said, const std::vector<Said>& all) {
+  const auto is_lower = [&](const Said& other) {
+    if (!other.held_out || other.held_out->of != said.held_out->of) return false;
+    const double loss = said.held_out->loss;
+    return other.held_out->loss < loss ||
+           (other.held_out->loss == loss && other.checkpoint.step < said.checkpoint.step);
+  };
+  return said.held_out && std::ranges::none_of(all, is_lower);
+}
+
+/// Why one of them could not be read; empty: all could.
+std::string doubt_of(const std::vector<Said>& all) {
+  const auto unread = std::ranges::find_if_not(all, &std::string::empty, &Said::problem);
+  return unread == all.end() ? "" : unread->problem;
+}
+
 /// Of those that could be read, newest first.
 std::optional<BestCheckpoint> best_of(const std::vector<Said>& all) {
-  std::optional<BestCheckpoint> best;
-  for (const auto& [checkpoint, held_out, problem] : all) {
-    const bool is_best =
-        held_out && (!best || (held_out->of == best->held_out.of && held_out->loss <= best->held_out.loss));
-    if (is_best) best = {checkpoint, *held_out};
-  }
-  return best;
+  const auto newest = std::ranges::find_if(all, [](const Said& said) { return said.held_out.has_value(); });
+  if (newest == all.end()) return std::nullopt;
+  const auto best = std::ranges::find_if(newest, all.end(), [&](const Said& said) {
+    return is_lowest(said, all) && said.held_out->of == newest->held_out->of;
+  });
+  return BestCheckpoint{best->checkpoint, *best->held_out, doubt_of(all)};
 }
 
 void rename_folder(const fs::path& from, const fs::path& to) {
@@ -169,10 +185,9 @@ std::optional<BestCheckpoint> CheckpointStore::best() const {
       return !said.held_out && is_certainly_missing(said.checkpoint.folder);
     };
     if (std::ranges::any_of(all, is_gone)) continue;
-    for (const Said& said : all) {
-      if (!said.problem.empty()) throw ModelError(said.problem);
-    }
-    return best_of(all);
+    auto best = best_of(all);
+    if (const std::string doubt = doubt_of(all); !best && !doubt.empty()) throw ModelError(doubt);
+    return best;
   }
 }
 
@@ -225,8 +240,8 @@ void CheckpointStore::drop(std::int64_t step) const {
   fs::remove_all(unfinished(step), ignored);
 }
 
-/// Those beyond the newest, but for the best, and those that may be it. What cannot be listed is left for the next
-/// time.
+/// Those beyond the newest, but for the best, and those that may be it: where one cannot be read, also the best of
+/// another kind. What cannot be listed is left for the next time.
 void CheckpointStore::remove_old() const {
   std::vector<Said> all;
   try {
@@ -236,8 +251,9 @@ void CheckpointStore::remove_old() const {
   }
   const auto best = best_of(all);
   for (auto i = static_cast<std::size_t>(keep_); i < all.size(); ++i) {
-    const bool is_best = best && best->checkpoint.step == all[i].checkpoint.step;
-    if (!is_best && all[i].problem.empty()) remove_checkpoint(all[i].checkpoint.folder);
+    const bool may_be_best =
+        is_lowest(all[i], all) && (!best->doubt.empty() || all[i].held_out->of == best->held_out.of);
+    if (!may_be_best && all[i].problem.empty()) remove_checkpoint(all[i].checkpoint.folder);
   }
 }
 
@@ -280,9 +296,9 @@ Manifest open_checkpoint(const StoredCheckpoint& checkpoint) {
   return manifest;
 }
 
-/// Of its files the manifest may be replaced, and this one is not.
+/// Of its files the manifest may be replaced, and this one is not. A pipe in its place is not waited for.
 CheckpointHold::CheckpointHold(const StoredCheckpoint& checkpoint)
-    : file_(::open((checkpoint.folder / state_file).c_str(), O_RDONLY | O_CLOEXEC)) {
+    : file_(::open((checkpoint.folder / state_file).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
   while (file_ && ::flock(file_.get(), LOCK_SH) != 0 && errno == EINTR) continue;
 }
 

@@ -24,6 +24,7 @@ struct StoredCheckpoint {
 struct BestCheckpoint {
   StoredCheckpoint checkpoint;
   HeldOut held_out;
+  std::string doubt{};  ///< why the manifest of another one, which may say a lower loss, could not be read; empty: none
 };
 
 /// Checkpoints in a folder: each a folder "step-000000120" with one file for each part, state.json (what the program
@@ -46,8 +47,8 @@ class CheckpointStore {
   std::vector<StoredCheckpoint> list() const;
 
   /// The one whose manifest says the lowest held-out loss, the earliest of several, among those whose loss is of the
-  /// same examples as that of the newest which says one; nothing if none does. Manifests that are damaged say none.
-  /// Errors: as list(); ModelError if a manifest that is there cannot be read.
+  /// same examples as that of the newest which says one; nothing if none does. Manifests that are damaged say none, and
+  /// so do those that are there and cannot be read now. Errors: as list(); ModelError if only such ones may say a loss.
   std::optional<BestCheckpoint> best() const;
 
   /// Writes one part of the unfinished checkpoint of a step, and syncs it. Errors: ModelError; then the checkpoint must
@@ -58,7 +59,7 @@ class CheckpointStore {
   Seal write_state(std::int64_t step, std::string_view text) const;
 
   /// Completes the unfinished checkpoint of manifest.step, and removes the oldest beyond those to keep, but for one
-  /// that a process holds (CheckpointHold), or whose manifest cannot be read now: it may be the best. Errors:
+  /// that a process holds (CheckpointHold), or that may be the best if a manifest cannot be read now. Errors:
   /// ModelError with the reason, such as a part that is not there; then the checkpoint is dropped.
   void commit(const Manifest& manifest) const;
 

@@ -48,17 +48,20 @@ std::uint64_t value_of(TokenType type, const std::byte* in) {
 }  // namespace
 
 std::vector<fs::path> token_files(const fs::path& path) {
-  if (!fs::is_directory(path)) return {path};
-  const auto refuse = [&](std::string_view reason) {
-    throw ModelError(fmt::format("cannot use {} ({}); {}", path.string(), reason, advice));
+  std::error_code error, why;
+  if (!fs::is_directory(path, error)) return {path};
+  const auto refuse = [](const fs::path& what, std::string_view reason) {
+    throw ModelError(fmt::format("cannot use {} ({}); {}", what.string(), reason, advice));
   };
   std::vector<fs::path> files;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(path, error)) {
-    if (entry.is_regular_file() && !entry.path().filename().string().starts_with('.')) files.push_back(entry.path());
+  for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
+    if (at->path().filename().string().starts_with('.')) continue;
+    const fs::file_status status = at->status(why);
+    if (fs::is_regular_file(status)) files.push_back(at->path());
+    if (status.type() == fs::file_type::none) refuse(at->path(), why.message());  // it may be one
   }
-  if (error) refuse(error.message());
-  if (files.empty()) refuse("it has no files");
+  if (error) refuse(path, error.message());
+  if (files.empty()) refuse(path, "it has no files");
   std::ranges::sort(files);
   return files;
 }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <fstream>
 #include <system_error>
 
 #include "models/util/atomic_file.h"
@@ -45,10 +46,33 @@ class TextFiles {
   std::span<const fs::path> files_;
 };
 
+constexpr std::size_t header_bytes = 128;
+
+/// Of a .npy file of one dimension.
+std::string npy_header(std::uint64_t count, bool wide) {
+  constexpr std::size_t before = 10;
+  const std::string text =
+      fmt::format("{{'descr': '<u{}', 'fortran_order': False, 'shape': ({},), }}", wide ? 4 : 2, count);
+  return fmt::format("\x93NUMPY\x01{}{}{}{:<{}}\n", '\0', static_cast<char>(header_bytes - before), '\0', text,
+                     header_bytes - before - 1);
+}
+
+/// Whether a file is as long as its header says: somebody may have cut it.
+bool is_whole(const fs::path& path, bool wide) {
+  std::error_code error;
+  const std::uintmax_t bytes = fs::file_size(path, error), width = wide ? 4 : 2;
+  if (error || bytes < header_bytes || (bytes - header_bytes) % width != 0) return false;
+  std::string header(header_bytes, '\0');
+  std::ifstream(path, std::ios::binary).read(header.data(), static_cast<std::streamsize>(header.size()));
+  return header == npy_header((bytes - header_bytes) / width, wide);
+}
+
 /// Writes a .npy file of one dimension whose size is known at its end.
 class NpyWriter {
  public:
-  NpyWriter(const fs::path& path, bool wide) : file_(path), wide_(wide) { write_header(); }
+  NpyWriter(const fs::path& path, bool wide) : file_(path), wide_(wide) {
+    file_.write(npy_header(0, wide).data(), header_bytes);
+  }
 
   void write(std::span<const std::int32_t> ids) {
     if (wide_) {
@@ -61,20 +85,11 @@ class NpyWriter {
   }
 
   void commit() {
-    file_.rewrite_beginning(header());
+    file_.rewrite_beginning(npy_header(count_, wide_));
     file_.commit();
   }
 
  private:
-  void write_header() { file_.write(header().data(), header().size()); }
-  std::string header() const {
-    constexpr std::size_t all = 128, before = 10;
-    const std::string text =
-        fmt::format("{{'descr': '<u{}', 'fortran_order': False, 'shape': ({},), }}", wide_ ? 4 : 2, count_);
-    return fmt::format("\x93NUMPY\x01{}{}{}{:<{}}\n", '\0', static_cast<char>(all - before), '\0', text,
-                       all - before - 1);
-  }
-
   AtomicFile file_;
   bool wide_;
   std::uint64_t count_ = 0;
@@ -110,13 +125,14 @@ fs::path encode_files(const Tokenizer& tokenizer, std::span<const fs::path> file
   const std::uint64_t content = texts.read([&](std::string_view part, bool) { bytes += part.size(); });
   const std::uint64_t key = detail::Hash().add(version).add(tokenizer.fingerprint()).add(content).value();
   fs::path path = folder / fmt::format("{:016x}.npy", key);
+  const bool wide = tokenizer.size() > 65536;
+  if (is_whole(path, wide)) return path;
   std::error_code error;
-  if (fs::exists(path, error)) return path;
   fs::create_directories(folder, error);  // an error shows when something is written
   const EncodingLock lock(folder / fmt::format("{:016x}.lock", key));
-  if (fs::exists(path, error)) return path;
+  if (is_whole(path, wide)) return path;
   if (encodes) encodes(bytes);
-  NpyWriter writer(path, tokenizer.size() > 65536);
+  NpyWriter writer(path, wide);
   TextEncoder encoder(tokenizer);
   std::vector<std::int32_t> ids;
   const std::uint64_t encoded = texts.read([&](std::string_view part, bool last) {

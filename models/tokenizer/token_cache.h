@@ -10,8 +10,8 @@
 namespace kolo::models {
 
 /// Encodes text files, each a text of its own, or finds what was encoded before: returns a .npy file of all ids (u2, or
-/// u4 if there are more than 65536), which is kept in `folder` under a hash of the texts and of the tokenizer. Of
-/// several processes that want the same one encodes, and the others wait.
+/// u4 if there are more than 65536), which is kept in `folder` under a hash of the texts and of the tokenizer; one that
+/// was cut is written again. Of several processes that want the same one encodes, and the others wait.
 ///
 /// folder   made if it is not there
 /// encodes  called before anything is encoded, with the bytes of all files; may be empty

@@ -14,15 +14,21 @@ class TrainBest : public ::testing::Test {
     ASSERT_EQ(done.code, 0) << done.err;
   }
   std::string path(std::string_view name) const { return fmt::format("'{}'", (folder_ / name).string()); }
-  std::string worse(const std::string& more) const {
-    return model_ + "--optimizer adamw --lr 1e-6 --weight-decay 20000 --batch 128 --init " + path("start.safetensors") +
-           " --checkpoint " + path("c") + " --log " + path("log") + " " + more;
+  std::string worse(const std::string& more, int ranks = 2) const {
+    return model_ + "--optimizer adamw --lr 1e-6 --weight-decay 20000 --init " + path("start.safetensors") +
+           fmt::format(" --batch {} --checkpoint {} --log {} {}", 256 / ranks, path("c"), path("log"), more);
   }
-  void run(const std::string& more) {
-    const auto done = train(folder_, 2, worse(more));
+  void run(const std::string& more, int ranks = 2) {
+    const auto done = train(folder_, ranks, worse(more, ranks));
     EXPECT_EQ(done.code, 0) << done.err;
   }
   std::vector<std::string> checkpoints() const { return testing::checkpoints_in(folder_ / "c"); }
+  nlohmann::json state(std::string_view name) const {
+    return nlohmann::json::parse(read_file(folder_ / "c" / name / "state.json"));
+  }
+  std::optional<models::HeldOut> held_out(std::string_view name) const {
+    return models::parse_manifest(read_file(folder_ / "c" / name / "manifest.json")).held_out;
+  }
 
   const std::string model_ = "--sizes 784,400,400,10 --seed 5 ";
   TempFolder folder_;
@@ -38,8 +44,7 @@ TEST_F(TrainBest, IsTheBestOfLikeOnes) {
   EXPECT_EQ(checkpoints(), (Names{"step-000000001", "step-000000009"})) << "of the same batches";
   run("--keep 1 --steps 14 --eval-every 2 --eval-batches 3 --resume");
   EXPECT_EQ(checkpoints(), (Names{"step-000000010", "step-000000014"})) << "the first of three batches";
-  const auto of = models::parse_manifest(read_file(folder_ / "c/step-000000010/manifest.json")).held_out->of;
-  EXPECT_EQ(of, (models::EvaluatedOn{.batches = 3, .ranks = 2, .examples = 256}));
+  EXPECT_EQ(held_out("step-000000010")->of, (models::EvaluatedOn{.batches = 3, .ranks = 2, .examples = 256}));
 }
 
 /// The first evaluation finds out how many batches it is of: behind the checkpoint of its step, which is on its way to
@@ -47,11 +52,8 @@ TEST_F(TrainBest, IsTheBestOfLikeOnes) {
 TEST_F(TrainBest, AStepIsStoredBeforeItsFirstBatchesAreTimed) {
   run("--steps 6 --eval-every 2 --every 2 --keep 9");
   const auto evaluations = events_in(folder_ / "log", "eval");
-  const auto state = [&](int step) {
-    return nlohmann::json::parse(read_file(folder_ / fmt::format("c/step-{:09}/state.json", step)));
-  };
-  EXPECT_FALSE(state(2).contains("evaluations"));
-  EXPECT_TRUE(state(4).contains("evaluations"));
+  EXPECT_FALSE(state("step-000000002").contains("evaluations"));
+  EXPECT_TRUE(state("step-000000004").contains("evaluations"));
   run("--steps 6 --eval-every 2 --resume=2");
   const auto again = events_in(folder_ / "log", "eval");
   ASSERT_EQ(again.size(), evaluations.size());
@@ -75,6 +77,42 @@ TEST_F(TrainBest, TimeForAllBatchesIsRemembered) {
     has_less_time = batches(1) < 4;
   }
   EXPECT_TRUE(has_less_time);
+}
+
+/// A run that ended where another had stored more steps: its evaluation was the last one, for which nothing is timed.
+TEST_F(TrainBest, AnEvaluationAtAnEarlierEndSettlesNothing) {
+  run("--steps 61 --eval-every 60 --every 20 --keep 9");
+  run("--steps 20 --eval-every 60 --resume=20");
+  EXPECT_EQ(held_out("step-000000020")->settled_for, 0);
+  run("--steps 22 --eval-every 60 --every 1 --resume");
+  EXPECT_FALSE(state("step-000000021").contains("evaluations"));
+  EXPECT_EQ(held_out("step-000000022")->settled_for, 0);
+}
+
+/// Whoever has written the checkpoint: an evaluation behind it says of which ranks it is.
+TEST_F(TrainBest, AnEvaluationOfOtherRanksSettlesForThem) {
+  run("--steps 4 --eval-every 4 --every 2 --eval-batches 3 --keep 9");
+  run("--steps 3 --eval-every 2 --eval-batches all --resume=2", 1);
+  EXPECT_EQ(held_out("step-000000002")->settled_for, 1);
+  run("--steps 4 --eval-every 9 --every 1 --resume=2", 1);
+  EXPECT_EQ(state("step-000000003").at("evaluations"), (nlohmann::json{{"batches", 0}, {"ranks", 1}}));
+}
+
+/// Manifests once did not say it: then it is so where the run went on.
+TEST_F(TrainBest, OlderCheckpointsSettleAsBefore) {
+  run("--steps 61 --eval-every 60 --every 60 --keep 9");
+  for (const int last_step : {60, 61}) {
+    const auto checkpoint = folder_ / "c/step-000000060";
+    auto older = state("step-000000060");
+    older["last_step"] = last_step;
+    write_file(checkpoint / "state.json", older.dump());
+    auto manifest = models::parse_manifest(read_file(checkpoint / "manifest.json"));
+    manifest.state = models::seal_of(checkpoint / "state.json");
+    manifest.held_out = models::HeldOut{1.0, {}};
+    write_file(checkpoint / "manifest.json", to_text(manifest));
+    run("--steps 63 --eval-every 90 --every 1 --resume=60");
+    EXPECT_EQ(state("step-000000062").contains("evaluations"), last_step == 61);
+  }
 }
 
 /// Then the best is only one of those that are stored anyway.
@@ -109,6 +147,24 @@ TEST_F(TrainBest, OneThatCannotBeSeenIsNotGone) {
   EXPECT_EQ(checkpoints(), (Names{"step-000000001", "step-000000600"}));
 }
 
+/// It may be better, or not: the best of the others is what can be had.
+TEST_F(TrainBest, OneThatCannotBeReadIsPassedOver) {
+  run("--keep 9 --every 1 --steps 3 --eval-every 1 --eval-batches 1");
+  const auto manifest = folder_ / "c/step-000000001/manifest.json";
+  std::filesystem::remove(manifest);
+  std::filesystem::create_symlink("manifest.json", manifest);
+  for (const std::string more : {"--eval-only --steps 3", "--keep 1 --steps 4 --eval-every 1 --eval-batches 1"}) {
+    const auto done = train(folder_, 2, worse("--resume=best " + more));
+    EXPECT_EQ(done.code, 0) << done.err;
+    ASSERT_EQ(done.problems().size(), 1u) << done.err;
+    EXPECT_EQ(without(folder_, done.problems()[0]),
+              "the best checkpoint that can be read is that of step 2: cannot read DIR/c/step-000000001/manifest.json "
+              "(it is missing or not readable); check the path and its permissions");
+    EXPECT_NE(done.out.find("resume    from step 2 of "), std::string::npos) << done.out;
+  }
+  EXPECT_EQ(checkpoints(), (Names{"step-000000001", "step-000000002", "step-000000004", "superseded-step-000000003"}));
+}
+
 #ifdef KOLO_SLOW_DISK
 /// While the second rank's part is on its way to a slow disk, somebody removes the first rank's: it is not complete.
 TEST_F(TrainBest, OneThatCouldNotBeCompletedIsNotTheBest) {
@@ -124,9 +180,8 @@ TEST_F(TrainBest, OneThatCouldNotBeCompletedIsNotTheBest) {
   const auto names = checkpoints();
   ASSERT_EQ(names.size(), 2u) << "the newest, and the best of those behind step 2";
   EXPECT_EQ(names[1], "step-000000150");
-  const auto held_out = models::parse_manifest(read_file(folder_ / "c" / names[0] / "manifest.json")).held_out;
-  ASSERT_TRUE(held_out);
-  EXPECT_LT(held_out->loss, events_in(folder_ / "log", "eval").back()["loss"].get<double>());
+  ASSERT_TRUE(held_out(names[0]));
+  EXPECT_LT(held_out(names[0])->loss, events_in(folder_ / "log", "eval").back()["loss"].get<double>());
 }
 #endif
 

@@ -71,7 +71,7 @@ void take_sizes(const models::ModelKind& kind, const std::string& init, const mo
     kind.sizes([&](std::string_view tensor, std::size_t i) { return pretrained.extent(tensor, i); }, settings);
     return check_own(kind, init, settings);
   }
-  if (!models::Pretrained::knows(kind.name)) return;  // the shapes must be the model's
+  if (!models::Pretrained::knows(models::name_in_files(kind))) return;  // the shapes must be the model's
   check_kind(kind, init, pretrained.model());
   pretrained.settings(settings);
 }

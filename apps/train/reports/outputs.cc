@@ -10,6 +10,7 @@
 
 #include "models/checkpoint/safetensors.h"
 #include "models/llama/decoder.h"
+#include "models/registry.h"
 
 namespace kolo::train {
 
@@ -84,7 +85,7 @@ void Outputs::finish(Job& job, bool finished) {
 }
 
 models::SavedModel Outputs::saved_model(const Job& job) const {
-  return {.model = options_.model,
+  return {.model = std::string(models::name_in_files(models::kind_of(options_.model))),
           .settings = job.settings(),
           .stored = options_.save_dtype == models::Precision::bf16 ? DType::bf16 : DType::f32,
           .companions = companions_};

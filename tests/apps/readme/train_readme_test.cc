@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <array>
+
 #include "models/checkpoint/manifest.h"
 #include "tests/apps/train_testing.h"
 
@@ -29,11 +31,11 @@ TEST_F(TrainReadme, IsKnownByItsNameAndItsFlag) {
   const auto help = train(folder_, 0, "--help");
   EXPECT_NE(help.out.find("lenet: width of the hidden layer (default: 120)"), std::string::npos) << help.out;
   EXPECT_EQ(problem("--model alexnet"),
-            "--model: unknown model 'alexnet' (known: cnn, lenet, llama, mlp); choose one of them");
+            "--model: unknown model 'alexnet' (known: convnet, lenet, decoder, mlp); choose one of them");
   EXPECT_EQ(problem("--features 9"), "--features means nothing to --model mlp (it is for lenet); leave it out");
   EXPECT_EQ(problem("--model lenet --features 0"), "--features is '0'; it takes a whole number from 1 to 16777216");
   EXPECT_EQ(problem("--model lenet --filters 3"),
-            "--filters means nothing to --model lenet (it is for cnn); leave it out");
+            "--filters means nothing to --model lenet (it is for convnet); leave it out");
 }
 
 TEST_F(TrainReadme, LearnsOnTwoRanks) {
@@ -104,8 +106,35 @@ TEST_F(TrainReadme, GoesOnWithWhatHadItsFormerName) {
   const std::string resumed = " --resume --checkpoint " + path("run");
   EXPECT_EQ(problem("--sizes 784,10 --batch 16 --steps 3" + resumed).substr(0, 70),
             "the checkpoint is of another run: its --model was lecun, and now it is");
-  EXPECT_NE(run(0, "--eval-only --features 20" + resumed).out.find("from step 2"), std::string::npos);
+  const auto measured = run(0, "--eval-only --features 20" + resumed);
+  EXPECT_NE(measured.out.find("from step 2"), std::string::npos);
+  EXPECT_EQ(measured.out.find(" was "), std::string::npos) << measured.out;
   EXPECT_NE(run(0, flags + "3" + resumed).out.find("from step 2"), std::string::npos);
+}
+
+/// The kinds that kolo brings, too, whose files stay as others know them.
+TEST_F(TrainReadme, RenamedOnesOfKoloTakeTheirSizes) {
+  const std::string usual = fmt::format("'{}'", KOLO_USUAL_TRAIN);
+  for (const auto& [name, renamed, sizes] :
+       {std::array{"cnn", "convnet", "--filters 3 --dense 20 --sync-batch-norm"},
+        std::array{"llama", "decoder", "--preset tiny --dim 16 --layers 1 --heads 2 --kv-heads 1 --ffn 24"}}) {
+    for (const std::string suffix : {"", ".safetensors"}) {
+      SCOPED_TRACE(renamed + suffix);
+      const auto saved = path(name + suffix), between = path("between" + suffix), again = path(renamed + suffix);
+      const auto before =
+          run_shell(folder_, fmt::format("{} --model {} {} --steps 0 --save {}", usual, name, sizes, saved));
+      ASSERT_EQ(before.code, 0) << before.err;
+      for (const auto& [from, to] : {std::pair(saved, between), {between, again}}) {
+        const auto done = train(folder_, 0, fmt::format("--model {} --init {} --steps 0 --save {}", renamed, from, to));
+        EXPECT_EQ(done.code, 0) << done.err;
+      }
+      const std::string file = suffix.empty() ? "/model.safetensors" : suffix;
+      EXPECT_TRUE(read_file(folder_ / (renamed + file)) == read_file(folder_ / (name + file)));
+      if (suffix.empty()) {
+        EXPECT_EQ(read_file(folder_ / renamed / "config.json"), read_file(folder_ / name / "config.json"));
+      }
+    }
+  }
 }
 
 TEST_F(TrainReadme, OthersSayWhatTheyCannotRead) {

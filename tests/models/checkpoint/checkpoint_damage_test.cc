@@ -39,6 +39,7 @@ TEST_F(DamagedStore, AnyDamageIsFound) {
     EXPECT_TRUE(problem_of(checkpoint).has_value()) << entry.path() << " gone";
     ASSERT_EQ(mkfifo(entry.path().c_str(), 0600), 0);
     EXPECT_TRUE(problem_of(checkpoint).has_value()) << entry.path() << " a pipe";
+    const CheckpointHold does_not_wait(checkpoint);
     std::filesystem::remove(entry.path());
     write_file(entry.path(), whole);
     ASSERT_EQ(problem_of(checkpoint), std::nullopt);
@@ -77,6 +78,10 @@ TEST_F(DamagedStore, AManifestMustFitItsParts) {
   EXPECT_EQ(problem_with("\"step\": 4", "\"step\": \"four\""), no + "(its text is damaged)");
   EXPECT_EQ(problem_with("\"step\": 4", "\"step\": 4, \"held_out_loss\": 1, \"held_out_of\": {}"),
             no + "(its text is damaged)");
+  EXPECT_EQ(problem_with("\"step\": 4",
+                         "\"step\": 4, \"held_out_loss\": 1, "
+                         "\"held_out_of\": {\"batches\": -1, \"ranks\": 1, \"examples\": 1}"),
+            no + "(its batches are below 0)");
   EXPECT_EQ(problem_with("value.layers.0.bias", "value.layers.0.\xff"), no + "(its text is damaged)") << "no UTF-8";
   EXPECT_EQ(problem_with("kolo checkpoint 2", "something"), no + "(it is of no known format)");
   EXPECT_EQ(problem_with("kolo checkpoint 2", "kolo checkpoint 1"),

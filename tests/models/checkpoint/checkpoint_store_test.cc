@@ -135,6 +135,15 @@ TEST_F(Store, OnlyLossesOfTheSameExamplesCompare) {
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{4, 3, 2})) << "what cannot be compared is not kept";
 }
 
+TEST_F(Store, AManifestSaysForWhomEvaluationsAreSettled) {
+  for (const std::int64_t settled : {-1, 0, 1, 3}) {
+    write(1, 2, HeldOut{1.0, {}, settled});
+    EXPECT_EQ(store_.best()->held_out.settled_for, settled);
+    EXPECT_EQ(read_file(store_.list().front().folder / "manifest.json").find("settled") != std::string::npos,
+              settled >= 0);
+  }
+}
+
 /// A link to itself stands for what a disk cannot read once.
 class UnreadablePath {
  public:
@@ -161,10 +170,18 @@ TEST_F(Store, OneWhoseManifestCannotBeReadMayBeTheBest) {
   {
     const UnreadablePath unreadable(manifest);
     for (const std::int64_t step : {3, 4, 5}) write(step);
-    EXPECT_EQ(error_of([&] { (void)store_.best(); }, store_.folder()),
-              "cannot read DIR/step-000000001/manifest.json (it is missing or not readable); check the path and its "
-              "permissions");
+    const std::string problem =
+        "cannot read DIR/step-000000001/manifest.json (it is missing or not readable); check the path and its "
+        "permissions";
+    ASSERT_TRUE(store_.best());
+    EXPECT_EQ(store_.best()->checkpoint.step, 2);
+    EXPECT_EQ(error_of([&] { throw ModelError(store_.best()->doubt); }, store_.folder()), problem);
+    const UnreadablePath another(store_.list()[3].folder / "manifest.json");
+    EXPECT_NE(error_of([&] { (void)store_.best(); }, store_.folder()).find("-000000002/manifest.json"),
+              std::string::npos)
+        << "none of the others says a loss";
   }
+  EXPECT_EQ(store_.best()->doubt, "");
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{5, 4, 3, 2, 1}));
   EXPECT_EQ(store_.best()->checkpoint.step, 1);
   write(6);
@@ -173,6 +190,23 @@ TEST_F(Store, OneWhoseManifestCannotBeReadMayBeTheBest) {
   EXPECT_FALSE(store_.best());
   write(7);
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{7, 6, 5})) << "one that is damaged is not kept";
+}
+
+/// The newest loss says what is compared. Where that cannot be read the best of each kind stays.
+TEST_F(Store, TheBestOfEachKindStaysInDoubt) {
+  const EvaluatedOn some{.batches = 3, .ranks = 2, .examples = 8};
+  write(1, 2, HeldOut{1.0, some});
+  write(2, 2, HeldOut{2.0, {}});
+  write(3, 2, HeldOut{3.0, some});
+  {
+    const UnreadablePath unreadable(store_.list().front().folder / "manifest.json");
+    write(4, 2, HeldOut{4.0, {}});
+    for (const std::int64_t step : {5, 6, 7}) write(step);
+    EXPECT_EQ(steps(), (std::vector<std::int64_t>{7, 6, 5, 3, 2, 1}));
+  }
+  EXPECT_EQ(store_.best()->checkpoint.step, 1);
+  write(8);
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{8, 7, 6, 1}));
 }
 
 TEST_F(Store, WhatCannotBeReadIsNotMissing) {

@@ -70,6 +70,11 @@ TEST(TokenStream, FilesThatCannotBeUsed) {
   };
   EXPECT_EQ(error("none", TokenType::bytes), "cannot use DIR/none (No such file or directory)" + advice);
   EXPECT_EQ(error("", TokenType::bytes), "cannot use DIR/ (it has no files)" + advice);
+  std::filesystem::create_directory(folder / "links");
+  std::filesystem::create_symlink("b", folder / "links/b");
+  for (const std::string name : {"links", "links/b"}) {
+    EXPECT_EQ(error(name, TokenType::bytes), "cannot use DIR/links/b (Too many levels of symbolic links)" + advice);
+  }
   write_file(folder / "empty", "");
   EXPECT_EQ(error("empty", TokenType::bytes), "cannot use DIR/empty (it is empty)" + advice);
   write_file(folder / "odd", "12345");

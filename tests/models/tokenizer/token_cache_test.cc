@@ -60,6 +60,17 @@ TEST_F(TokenCache, ATextIsEncodedOnce) {
   EXPECT_EQ(std::distance(fs::directory_iterator(file.parent_path()), {}), 1) << "nothing else is left there";
 }
 
+TEST_F(TokenCache, WhatWasCutIsEncodedAgain) {
+  const fs::path file = encode(tokenizer_, {text_});
+  const std::string whole = testing::read_file(file);
+  for (const std::size_t bytes : {whole.size() - 1, whole.size() - 2, std::size_t{100}, std::size_t{0}}) {
+    write_file(file, whole.substr(0, bytes));
+    EXPECT_EQ(encode(tokenizer_, {text_}), file);
+    EXPECT_TRUE(testing::read_file(file) == whole) << bytes;
+  }
+  EXPECT_EQ(encodings_, 5);
+}
+
 TEST_F(TokenCache, AnotherTextOrTokenizerIsAnotherFile) {
   const fs::path file = encode(tokenizer_, {text_});
   EXPECT_NE(encode(Tokenizer(trained(SplitPattern::llama3)), {text_}), file);
