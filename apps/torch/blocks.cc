@@ -54,6 +54,7 @@ void check_blocks(const Tensors& blocks, const at::Tensor& like, int ranks, cons
     check_tensor(block, operation);
     TORCH_CHECK_TYPE(block.scalar_type() == like.scalar_type(), operation, ": tensors of types ", block.scalar_type(),
                      " and ", like.scalar_type());
+    TORCH_CHECK(block.device() == like.device(), operation, ": tensors on ", block.device(), " and ", like.device());
   }
 }
 
@@ -188,7 +189,7 @@ OperationPtr Collectives::gather_joined(const at::Tensor& output, const at::Tens
   const OperationPtr gathered = gather(outputs, input, root, seconds);
   if (out.is_same(output)) return gathered;
   return std::make_shared<Operation>(
-      Operation::Parts{.job = job_, .operations = {gathered}, .tensors = {out}, .finish = copy_back({output}, {out})});
+      Operation::Parts{.job = job_, .tensors = {out}, .finish = copy_back({output}, {out}), .operations = {gathered}});
 }
 
 OperationPtr Collectives::scatter(const at::Tensor& output, const Tensors& inputs, int root, double seconds) {

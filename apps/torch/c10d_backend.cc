@@ -248,7 +248,7 @@ C10dBackend::WorkPtr C10dBackend::alltoall(Blocks& outputs, Blocks& inputs, cons
 }
 
 C10dBackend::WorkPtr C10dBackend::send(Blocks& tensors, int to, int tag) {
-  return start({OpType::SEND, "send", tensors, {}},
+  return start({OpType::SEND, "send", tensors, tensors},
                [&](double time) { return collectives_->send(only(tensors, "send"), to, tag, time); });
 }
 
@@ -265,9 +265,9 @@ C10dBackend::WorkPtr C10dBackend::recvAnysource(Blocks& tensors, int tag) {
                [&](double time) { return collectives_->receive_any(only(tensors, "recv"), tag, source, time); });
 }
 
-/// Of a program that works on a GPU: behind what is on its stream, as NCCL's is.
+/// Of a program whose tensors on a GPU were moved: behind what is on its stream, as NCCL's is.
 C10dBackend::WorkPtr C10dBackend::barrier(const c10d::BarrierOptions& options) {
-  if (options.device && options.device->is_cuda()) synchronize(*options.device);
+  if (const auto gpu = collectives_->job()->gpu()) kolo_torch::synchronize(*gpu);
   return start({OpType::BARRIER, "barrier", {}, {}, options.timeout},
                [&](double time) { return collectives_->barrier(time, waits(options)); });
 }

@@ -1,6 +1,5 @@
 #include "apps/torch/c10d_work.h"
 
-#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -29,6 +28,15 @@ namespace {
 /// Nobody has given a new future a function yet: where the operation is done, it can be completed here.
 void complete(Operation& operation, std::function<void()> future) {
   operation.done() ? future() : operation.then(std::move(future));
+}
+
+/// That streams wait for its value, as far as that is on GPUs.
+void complete(c10::ivalue::Future& future, const std::vector<at::Tensor>& value) {
+  try {
+    future.markCompleted(c10::IValue(value));
+  } catch (const std::exception&) {  // of the GPU
+    future.setErrorIfNeeded(std::current_exception());
+  }
 }
 
 }  // namespace
@@ -100,16 +108,15 @@ c10::intrusive_ptr<c10::ivalue::Future> C10dWork::getFuture() {
   const std::lock_guard lock(futures_mutex_);
   if (future_) return future_;
   std::vector<c10::Device> devices;
-  for (const at::Tensor& output : about_.outputs) {
-    if (!output.is_cpu() && std::ranges::find(devices, output.device()) == devices.end())
-      devices.push_back(output.device());
-  }
+  if (const auto& device = about_.operation->device()) devices.push_back(*device);
   future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()), std::move(devices));
   complete(*about_.operation, [future = future_, operation = about_.operation, outputs = about_.outputs] {
+    // What has no value has no stream that could wait for it: it is complete when the GPU is done.
+    if (outputs.empty() && operation->device() && !operation->done()) kolo_torch::synchronize(*operation->device());
     if (const kolo::Failure* const failure = operation->failure()) {
       future->setError(exception_of(*failure));
     } else {
-      future->markCompleted(c10::IValue(outputs));
+      complete(*future, outputs);
     }
   });
   return future_;

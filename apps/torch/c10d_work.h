@@ -40,6 +40,7 @@ class C10dWork final : public c10d::Work {
   std::vector<at::Tensor> result() override;
   /// The current stream waits for the results.
   void synchronize() override { wait(); }
+  void blockCurrentStream() override { about_.operation->device() ? void(wait()) : Work::blockCurrentStream(); }
   /// Throws how it failed, or, when the time is over, that: then it goes on.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void abort() override;

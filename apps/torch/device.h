@@ -37,11 +37,13 @@ inline void keep_until_here(const at::Tensor& tensor) {
       .recordDataPtrOnStream(tensor.storage().data_ptr(), current_stream(tensor.device()));
 }
 
-/// While it lives, the calling thread works on a stream on which nothing of the program's waits.
+/// While it lives, the calling thread, one of kolo's own, works on a stream out of torch's pool. The device stays its
+/// current one, so that none is made to serve the thread that has nothing to do for it.
 class SideStream {
  public:
   explicit SideStream(const c10::Device& device)
-      : guard_(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device)) {}
+      : guard_((c10::impl::VirtualGuardImpl(device.type()).setDevice(device),
+                c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device))) {}
 
  private:
   c10::StreamGuard guard_;

@@ -56,10 +56,11 @@ std::string Job::host_is_stuck() const {
   return session->local_size() == session->size() ? std::string() : why_not_over_mpi_;
 }
 
-void* Job::ready(const at::Tensor& tensor) const {
+void* Job::ready(const at::Tensor& tensor) {
   if (tensor.is_cpu()) return nullptr;
-  TORCH_CHECK(uses_gpu(), "kolo: a tensor is on ", tensor.device(),
+  TORCH_CHECK(session()->device().kind == kolo::DeviceKind::cuda, "kolo: a tensor is on ", tensor.device(),
               ", and this kolo uses no GPU: build its wheel with --cuda, or use 'cpu:kolo,cuda:nccl'");
+  gpu_ = tensor.device().index();
   return native(current_stream(tensor.device()));
 }
 

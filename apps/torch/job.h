@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include <kolo/error.h>
@@ -46,8 +47,12 @@ struct Job {
 
   /// What kolo's options call `ready`: the stream that wrote the tensor; null for the host's. Throws c10::Error for a
   /// GPU's where the session has none.
-  void* ready(const at::Tensor& tensor) const;
-  bool uses_gpu() const { return session()->device().kind == kolo::DeviceKind::cuda; }
+  void* ready(const at::Tensor& tensor);
+  /// That of the tensors that ready() was called with; none: all in host memory.
+  std::optional<c10::Device> gpu() const {
+    const int index = gpu_;
+    return index < 0 ? std::nullopt : std::optional(c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index)));
+  }
 
   /// Why what lies in host memory cannot travel between these ranks; empty: it can.
   std::string host_is_stuck() const;
@@ -59,6 +64,7 @@ struct Job {
  private:
   std::string why_not_over_mpi_;  // empty: over MPI
   std::atomic<bool> has_lost_{false};
+  std::atomic<int> gpu_{-1};
   mutable std::mutex mutex_;
   int groups_ = 0;
   std::shared_ptr<kolo::Session> session_;  // null: left

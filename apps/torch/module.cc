@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "apps/torch/c10d_backend.h"
-#include "apps/torch/c10d_by_device.h"
 
 namespace {
 
@@ -78,15 +77,8 @@ PYBIND11_MODULE(_torch, module) {
   pybind11::class_<C10dBackend, c10d::Backend, Group>(module, "KoloBackend")
       .def("perform_nocolor_split", [](C10dBackend&, const pybind11::object&) {})
       .def("get_error", &C10dBackend::getError)
-      .def_property_readonly("uses_gpu",
-                             [](const C10dBackend& group) { return group.collectives()->job()->uses_gpu(); })
       .def_property_readonly("host_is_stuck",
                              [](const C10dBackend& group) { return group.collectives()->job()->host_is_stuck(); });
-  using kolo_torch::C10dByDevice;
-  pybind11::class_<C10dByDevice, c10d::Backend, c10::intrusive_ptr<C10dByDevice>>(module, "KoloByDevice")
-      .def(pybind11::init([](Group gpus, c10::intrusive_ptr<c10d::Backend> hosts) {
-        return c10::make_intrusive<C10dByDevice>(std::move(gpus), std::move(hosts));
-      }));
   pybind11::class_<Groups>(module, "Groups")
       .def(pybind11::init())
       .def("create", &Groups::create, pybind11::arg("options"), pybind11::arg("name"))

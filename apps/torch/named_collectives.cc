@@ -120,7 +120,7 @@ int NamedCollectives::rank(const kolo::Group& group) const {
 NamedOperationPtr NamedCollectives::start(std::vector<kolo::Handle> handles, Tensors used,
                                           std::shared_ptr<Results> results, std::function<void()> finish) {
   Operation::Parts parts{
-      .job = job_, .handles = std::move(handles), .tensors = std::move(used), .finish = std::move(finish)};
+      .job = job_, .tensors = std::move(used), .finish = std::move(finish), .handles = std::move(handles)};
   return std::make_shared<NamedOperation>(std::make_shared<Operation>(std::move(parts)), std::move(results));
 }
 
@@ -166,10 +166,10 @@ NamedOperationPtr NamedCollectives::grouped_all_gather(const kolo::Group& group,
   }
   Tensors kept = own;
   kept.insert(kept.end(), all.begin(), all.end());
-  const auto first = std::make_shared<Operation>(
-      Operation::Parts{.job = job_,
-                       .handles = one(session()->grouped_all_gather_async("rows of " + name, counts, {.group = group})),
-                       .tensors = std::move(kept)});
+  const auto first = std::make_shared<Operation>(Operation::Parts{
+      .job = job_,
+      .tensors = std::move(kept),
+      .handles = one(session()->grouped_all_gather_async("rows of " + name, counts, {.group = group}))});
   const auto promise = std::make_shared<std::promise<OperationPtr>>();
   const auto gather = [job = job_, group, name, names, used, all, results] {
     for (std::size_t i = 0; i < used.size(); ++i)

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <thread>
 #include <utility>
 
 namespace kolo_torch {
@@ -30,6 +31,9 @@ Operation::Operation(Parts parts) : completions_(parts.job->completions), parts_
   for (const at::Tensor& tensor : parts_.tensors) {
     if (!tensor.is_cpu()) device_ = tensor.device();
   }
+  for (const auto& operation : parts_.operations) {
+    if (operation->device_) device_ = operation->device_;
+  }
 }
 
 Operation::Operation(const std::function<void()>& call, Parts parts) : Operation(std::move(parts)) {
@@ -48,32 +52,35 @@ void Operation::fail(const kolo::Failure& failure) {
 }
 
 bool Operation::done() {
-  const auto has_results = [&] { return !on_stream_ || on_stream_->query(); };
   if (done_) return has_results();
   Lock lock(waiting_, std::try_to_lock);
   if (!lock || done_) return done_ && has_results();
   return std::ranges::all_of(parts_.handles, &kolo::Handle::poll) &&
-         std::ranges::all_of(parts_.operations, &Operation::done) && wait_with(lock, Deadline::max());
+         std::ranges::all_of(parts_.operations, &Operation::done) && wait_with(lock, Deadline::max()) && has_results();
 }
 
 bool Operation::wait_until(Deadline deadline) {
-  if (done_) {
-    order_stream();
-    return true;
-  }
+  if (done_) return arrive(deadline);
   Lock lock(waiting_, std::defer_lock);
   if (deadline == Deadline::max()) {
     lock.lock();
   } else if (!lock.try_lock_until(deadline)) {
     return done_;
   }
-  if (!done_) return wait_with(lock, deadline);
-  order_stream();
-  return true;
+  if (!done_ && !wait_with(lock, deadline)) return false;
+  if (lock.owns_lock()) lock.unlock();
+  return arrive(deadline);
 }
 
-void Operation::order_stream() const {
-  if (on_stream_) on_stream_->block(current_stream(*device_));
+/// Under way, it has its results for the current stream, and with a deadline for the calling thread, too.
+bool Operation::arrive(Deadline deadline) const {
+  if (!on_stream_) return true;
+  on_stream_->block(current_stream(*device_));
+  while (deadline != Deadline::max() && !on_stream_->query()) {
+    if (Deadline::clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  return true;
 }
 
 /// Waits for all handles, also where some have failed: the others still use the tensors.
@@ -86,6 +93,7 @@ bool Operation::wait_with(Lock& lock, Deadline deadline) {
         return false;
       }
     } catch (const kolo::Error& error) {
+      if (device_ && handle) throw;  // the stream cannot wait, and the operation goes on
       fail(error.failure());
     }
   }
@@ -98,17 +106,24 @@ bool Operation::wait_with(Lock& lock, Deadline deadline) {
 }
 
 void Operation::settle(Lock& lock) {
-  try {
+  const auto run = [this](auto&& step) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const c10::impl::ExcludeDispatchKeyGuard below_python(
         c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot}));
-    if (!failure_ && parts_.finish) parts_.finish();
-    for (const at::Tensor& tensor : parts_.tensors) {
-      if (!tensor.is_cpu()) keep_until_here(tensor);
+    try {
+      step();
+    } catch (const std::exception& error) {
+      if (!failure_) failure_ = kolo::Failure{kolo::ErrorCode::backend, error.what()};
     }
-    if (device_) on_stream_ = mark(*device_);
-  } catch (const std::exception& error) {
-    failure_ = kolo::Failure{kolo::ErrorCode::backend, error.what()};
+  };
+  if (!failure_ && parts_.finish) run(parts_.finish);
+  if (device_) {
+    run([&] {
+      for (const at::Tensor& tensor : parts_.tensors) {
+        if (!tensor.is_cpu()) keep_until_here(tensor);
+      }
+      on_stream_ = mark(*device_);
+    });
   }
   const auto job = std::move(parts_.job);
   const auto tensors = std::exchange(parts_.tensors, {});
@@ -117,11 +132,23 @@ void Operation::settle(Lock& lock) {
   lock.unlock();  // they die without it
 }
 
+void Operation::give_up(const char* why) {
+  const Lock lock(waiting_);
+  if (done_) return;
+  if (!failure_) failure_ = kolo::Failure{kolo::ErrorCode::backend, why};
+  done_ = true;
+}
+
 void Operation::then(std::function<void()> task) {
   if (device_) {
     return completions_->post([operation = shared_from_this(), task = std::move(task)] {
-      const SideStream elsewhere(*operation->device_);
-      operation->wait();
+      try {
+        const SideStream elsewhere(*operation->device_);
+        operation->wait();
+        return task();
+      } catch (const std::exception& error) {  // of the GPU
+        operation->give_up(error.what());
+      }
       task();
     });
   }

@@ -28,15 +28,18 @@ class Operation final : public std::enable_shared_from_this<Operation> {
   using Deadline = std::chrono::steady_clock::time_point;
 
   struct Parts {
-    std::shared_ptr<Job> job;  ///< whose session the handles are of
-    std::vector<kolo::Handle> handles{};
-    std::vector<std::shared_ptr<Operation>> operations{};  ///< that it consists of, too
+    std::shared_ptr<Job> job;           ///< whose session the handles are of
     std::vector<at::Tensor> tensors{};  ///< what the handles and `finish` read and write; all on one device
     std::function<void()> finish{};     ///< runs once, if no handle has failed; must not block
+    std::vector<std::shared_ptr<Operation>> operations{};  ///< that it consists of, too
+    std::vector<kolo::Handle> handles{};                   ///< these end first
   };
   explicit Operation(Parts parts);
   /// One that `call` does at once, and waits for; then the same is left to do.
   Operation(const std::function<void()>& call, Parts parts);
+
+  /// Of its tensors; none: the host.
+  const std::optional<c10::Device>& device() const { return device_; }
 
   /// Whether it is done: has its results in memory, or has failed.
   bool done();
@@ -56,7 +59,9 @@ class Operation final : public std::enable_shared_from_this<Operation> {
   struct Follower;
   using Lock = std::unique_lock<std::timed_mutex>;
   bool wait_with(Lock& lock, Deadline deadline);
-  void order_stream() const;
+  bool arrive(Deadline deadline) const;
+  bool has_results() const { return !on_stream_ || on_stream_->query(); }
+  void give_up(const char* why);
   void fail(const kolo::Failure& failure);
   void settle(Lock& lock);
 

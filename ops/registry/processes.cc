@@ -152,11 +152,6 @@ std::unique_ptr<Backend> node_memory_backend(Gathering& here, const ProcessRanks
 }
 
 ProcessBackends backends_without_mpi(std::function<std::unique_ptr<Backend>()> agreements) {
-  const auto hosts = [agreements](std::string_view setting, const ProcessRanks& ranks) {
-    BackendList list = shared_backends(setting, ranks);
-    if (!ranks.one_node()) list.push_back(agreements());
-    return list;
-  };
   const auto gpu_hosts = [agreements = std::move(agreements)](const ProcessRanks& ranks) {
     return GpuHosts{[&ranks] { return shared_backends("auto", ranks); },
                     [&ranks, agreements] {
@@ -164,7 +159,7 @@ ProcessBackends backends_without_mpi(std::function<std::unique_ptr<Backend>()> a
                       return shared.size() > 1 ? std::move(shared.front()) : agreements();
                     }};
   };
-  return {hosts, gpu_hosts};
+  return {shared_backends, gpu_hosts};
 }
 
 }  // namespace kolo

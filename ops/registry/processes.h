@@ -64,8 +64,7 @@ struct ProcessBackends {
 };
 
 /// Of a world without MPI: shared memory serves the ranks of a node; host tensors between nodes are errors that say to
-/// use mpirun. `agreements` makes what finds the largest of some numbers (u64) between nodes: for what GPU backends
-/// agree on (see GpuHosts), and where the ranks of a group meet whose operations are matched by their order.
+/// use mpirun. `agreements` makes what carries the small agreements of GPU backends (see GpuHosts) between nodes.
 ProcessBackends backends_without_mpi(std::function<std::unique_ptr<Backend>()> agreements);
 
 }  // namespace kolo

@@ -198,7 +198,11 @@ void Driver::leave(bool abandons) {
     if (first) left_.set();
     return left_.wait();  // another thread closes
   }
-  if (abandoned_.exchange(true)) return left_.wait();  // another thread does, whose last cycle may run yet
+  if (abandoned_.exchange(true)) {  // another thread does, whose last cycle may run yet; or something that calls
+    if (leaves_ != std::this_thread::get_id()) left_.wait();
+    return;
+  }
+  leaves_ = std::this_thread::get_id();
   if (left_) return;
   queue_.close();
   queue_.push(PendingQueue::What::abandon, nullptr);

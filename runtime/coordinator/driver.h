@@ -134,6 +134,7 @@ class Driver {
   std::atomic<int> drivers_{0};  // threads that wait and have not gone to sleep: they run the cycle
   std::atomic<bool> stop_{false};
   std::atomic<bool> closed_{false}, abandoned_{false};  // nothing is submitted any more; nor waited for
+  std::atomic<std::thread::id> leaves_{};               // who abandons
   Flag left_;                                           // every rank has left, or this one alone
   std::atomic<Clock::time_point> background_wakes_{Clock::time_point::min()};
   std::atomic<bool> background_rests_{false};  // sleeps for long, since nothing is in flight: who submits rings

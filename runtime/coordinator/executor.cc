@@ -104,8 +104,7 @@ bool Executor::meet(Running& running, bool held, bool& moved) {
   if (!running.meets) return true;
   if (held && !running.rendezvous) return false;
   if (!running.rendezvous) {
-    Backend* host = backend_of(Rendezvous::gathering());
-    if (!host) host = backend_of(Rendezvous::comparing());
+    Backend* const host = backend_of({.kind = OpKind::all_gather, .dtype = DType::i64});
     if (!host) throw Error(ErrorCode::backend, "no backend of the group serves host tensors, which its ranks meet by");
     running.rendezvous = std::make_unique<Rendezvous>(*host, running.members.front(), running.token);
     running.meeting_trails = host->must_be_called();
@@ -338,7 +337,7 @@ void Executor::abandon(const Failure& failure, std::vector<Finished>& finished) 
   for (Running& running : running_) {
     const bool complete = !halted_ && completes_now(running);
     for (SubmissionPtr& member : running.members) {
-      finished.push_back({std::move(member), complete ? std::nullopt : std::optional(failure)});
+      finished.push_back({std::move(member), complete ? running.failure : std::optional(failure)});
     }
   }
   for (const auto& backend : backends_) backend->abandon();

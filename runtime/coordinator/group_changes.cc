@@ -31,9 +31,9 @@ GroupState& GroupChanges::make(std::shared_ptr<const GroupInfo> info) {
   return group;
 }
 
-/// In the words of the ranks that have it open, if a rank of it has gone.
+/// In the words of the ranks that have it open, if a rank of it has gone and they know that.
 std::optional<Failure> GroupChanges::failure_of(const GroupInfo& group) const {
-  const auto lost = losses_.failure_of(group);
+  const auto lost = losses_.failure_of(group, true);
   return lost ? lost : groups_.world().negotiator.failure();
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto leaving_takes_within = 2s;  // until all know that all do, or why one does
+constexpr auto leaving_takes_within = 1500ms;  // until all know that all do, or why one does
 
 }  // namespace
 
@@ -68,14 +68,16 @@ void Losses::notice(const Gone& gone, Time acts_at) {
   noticed_.push_back({acts_at, [this, rank = gone.rank] { fail_groups_of(rank); }});
 }
 
-std::optional<Failure> Losses::failure_of(const GroupInfo& group) const {
-  const auto found = std::ranges::find_if(group.ranks, [this](int rank) { return gone_.contains(rank); });
+std::optional<Failure> Losses::failure_of(const GroupInfo& group, bool acted_on) const {
+  const auto found = std::ranges::find_if(
+      group.ranks, [&](int rank) { return acted_on ? acted_on_.contains(rank) : gone_.contains(rank); });
   if (found == group.ranks.end()) return std::nullopt;
   return Failure{ErrorCode::aborted, fmt::format("group {}: {}", group.name, gone_.at(*found))};
 }
 
 void Losses::fail_groups_of(int rank) {
   ++lost_;
+  acted_on_.insert(rank);
   for (auto& [key, group] : groups_.all()) {
     const bool concerned = std::ranges::find(group->info->ranks, rank) != group->info->ranks.end();
     if (concerned && !group->negotiator.broken()) group->negotiator.cut_off(*failure_of(*group->info));

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,8 +33,8 @@ class Losses {
   void report(GroupState& group, const Failure& fault);
   /// Others have noticed that a rank is gone.
   void heard(const Gone& gone, Time now) { notice(gone, now + ControlChannel::word_comes_within); }
-  /// How a group fails from the beginning, since a member is gone.
-  std::optional<Failure> failure_of(const GroupInfo& group) const;
+  /// How what is in a group fails since a member is gone. `acted_on`: only if its groups have failed by that.
+  std::optional<Failure> failure_of(const GroupInfo& group, bool acted_on = false) const;
   /// For how many ranks the groups that have them have failed. Any thread.
   std::size_t lost() const { return lost_; }
   /// Whether any rank is gone.
@@ -58,6 +59,7 @@ class Losses {
   Groups& groups_;
   std::vector<Noticed> noticed_;     // and not acted on
   std::map<int, std::string> gone_;  // how, by rank
+  std::set<int> acted_on_;           // of these
   std::atomic<std::size_t> lost_ = 0;
 };
 

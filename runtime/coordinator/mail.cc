@@ -158,15 +158,17 @@ std::optional<Failure> Mail::failure_of(const Request& request) const {
   return request.signature.device == DeviceKind::cpu ? std::nullopt : std::optional<Failure>(world);
 }
 
-/// Whether a rank has closed its session. Once the world has failed no rank says so.
-bool Mail::has_left(int peer) const {
+/// Whether a rank has closed its session. Once the world has failed it says so only in the groups that have not.
+bool Mail::has_left(int peer, const GroupInfo& group) const {
   const Negotiator& world = groups_.world().negotiator;
-  return world.left().contains(peer) || (world.broken() && control_.has_closed(peer));
+  if (world.left().contains(peer) || !world.broken()) return world.left().contains(peer);
+  const GroupState* const known = groups_.find(group.key());
+  return control_.has_closed(peer) || (known && known->negotiator.left().contains(peer));
 }
 
 /// How what has no partner fails if all ranks that could be it have closed their sessions.
 std::optional<Failure> Mail::left_failure(const Item& item) const {
-  const auto gone = [this](int peer) { return has_left(peer); };
+  const auto gone = [&](int peer) { return has_left(peer, *item.submission->request.parent); };
   if (item.matched || item.done || item.peers.empty() || !std::ranges::all_of(item.peers, gone)) return std::nullopt;
   return Failure{ErrorCode::closed,
                  fmt::format("{}: rank {} closed the session; close sessions when all ranks are done",
@@ -177,8 +179,10 @@ bool Mail::look(Time now) {
   const bool late = now >= next_;
   const GroupState& world = groups_.world();
   auto left = static_cast<std::ptrdiff_t>(world.negotiator.left().size());
-  if (world.negotiator.broken())
+  if (world.negotiator.broken()) {
     left += std::ranges::count_if(world.info->ranks, [this](int rank) { return control_.has_closed(rank); });
+    groups_.each([&](const GroupState& one) { left += static_cast<std::ptrdiff_t>(one.negotiator.left().size()); });
+  }
   const bool lost = losses_.lost() != lost_ || left != left_;
   if (!late && !lost) return false;
   if (left != left_) mailbox_.advance();  // hears what was sent before

@@ -57,7 +57,7 @@ class Mail {
 
   std::optional<Failure> failure_of(const Request& request) const;
   static bool is_bound(const Item& item);
-  bool has_left(int peer) const;
+  bool has_left(int peer, const GroupInfo& group) const;
   void no_longer_wants(Item& item);
   std::optional<Failure> left_failure(const Item& item) const;
   bool finish_all();

@@ -27,25 +27,14 @@ Rendezvous::Rendezvous(Backend& host, SubmissionPtr submission, std::uint64_t to
   exchange(compared_ ? submission_->pending.sizes : std::vector<std::int64_t>{static_cast<std::int64_t>(token)});
 }
 
-/// Gathers numbers, as many of each rank: or finds the largest of what the ranks have in each place, where all but one
-/// have 0.
+/// Gathers numbers, as many of each rank.
 void Rendezvous::exchange(std::vector<std::int64_t> mine) {
   mine_ = std::move(mine);
   all_.resize(mine_.size() * static_cast<std::size_t>(submission_->request.group->size()));
   bucket_ = {};
+  bucket_.signature = {.kind = OpKind::all_gather, .dtype = DType::i64, .shape = view(mine_).shape};
   bucket_.token = detail::mixed(token_ + mine_.size()) | 1;
-  bucket_.signature = gathering();
-  BucketTensor tensor{view(mine_), view(all_)};
-  if (!host_.supports(bucket_.signature)) {
-    std::ranges::fill(all_, 0);
-    std::ranges::copy(mine_,
-                      all_.begin() + static_cast<std::ptrdiff_t>(mine_.size()) * submission_->request.group->rank);
-    bucket_.signature = comparing();
-    tensor.out.dtype = bucket_.signature.dtype;
-    tensor.in = tensor.out;
-  }
-  bucket_.signature.shape = tensor.in.shape;
-  bucket_.tensors.push_back(tensor);
+  bucket_.tensors.push_back({view(mine_), view(all_)});
   operation_ = host_.start(bucket_);
 }
 

@@ -19,11 +19,7 @@ class Rendezvous {
   /// Whether an operation needs one; `runner` will run it, or is null.
   static bool needed(const Submission& submission, const Backend* runner);
 
-  /// What it does on the group's backend for small host tensors: the one, or else the other.
-  static Signature gathering() { return {.kind = OpKind::all_gather, .dtype = DType::i64}; }
-  static Signature comparing() { return {.kind = OpKind::all_reduce, .op = ReduceOp::max, .dtype = DType::u64}; }
-
-  /// `host`: that backend. As with start(), the same order on all ranks.
+  /// `host`: the group's backend for small host tensors. As with start(), the same order on all ranks.
   Rendezvous(Backend& host, SubmissionPtr submission, std::uint64_t token);
 
   /// Advances without waiting. True once all ranks have met: then the submission has its sizes and outputs, or there is

@@ -97,9 +97,8 @@ World store_world(Store& store, int rank, int size, const Config& config) {
   StoreGathering gathering(store, rank, size, config);
   std::function<void(int)> end_job;  // a launcher ends a job when one of its processes fails
   if (config.may_exit.value_or(false)) end_job = [](int code) { std::_Exit(code); };
-  const auto made = std::make_shared<int>(0);
-  const auto agreements = [&, prefix = gathering.prefix(), made] {
-    return store_agreements(store, fmt::format("{}agreements {}/", prefix, (*made)++), rank, size);
+  const auto agreements = [&, prefix = gathering.prefix(), made = 0]() mutable {
+    return store_agreements(store, fmt::format("{}gpu {}/", prefix, made++), rank, size);
   };
   return process_world(gathering, std::move(end_job), backends_without_mpi(agreements), config);
 }

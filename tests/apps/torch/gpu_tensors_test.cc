@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "apps/torch/c10d_backend.h"
-#include "apps/torch/c10d_by_device.h"
 #include "tests/apps/torch/torch_gpu.h"
 #include "tests/support/fake_gpu.h"
 #include "tests/support/fake_nccl.h"
@@ -234,6 +233,98 @@ TEST_P(TorchOnNccl, OtherStreamsFindTheResults) {
   });
 }
 
+/// One for all of a batch, which has no value of its own.
+TEST_P(TorchOnNccl, ABatchIsWaitedForByStreamsAndFutures) {
+  run([](C10dBackend& group, int gpu) {
+    for (int turn = 0; turn < 10; ++turn) {
+      std::vector<at::Tensor> sent{written_late(gpu, all(8, static_cast<float>(gpu + turn)), {8})};
+      std::vector<at::Tensor> taken{written_late(gpu, all(8, 0), {8})};
+      const Values expected = all(8, static_cast<float>((gpu + ranks - 1) % ranks + turn));
+      auto held = std::make_unique<Held>(current_stream(sent[0].device()));
+      group.startCoalescing();
+      group.send(sent, (gpu + 1) % ranks, 0);
+      group.recv(taken, (gpu + ranks - 1) % ranks, 0);
+      const auto work = group.endCoalescing();
+      work->wait();
+      EXPECT_FALSE(work->isCompleted());
+      const auto future = work->getFuture();
+      std::thread other([&] {
+        const c10::StreamGuard guard(new_stream(gpu));
+        work->wait();
+        EXPECT_EQ(found(taken[0]), expected);
+      });
+      std::thread last([&] {
+        const c10::StreamGuard guard(new_stream(gpu));
+        future->wait();
+        EXPECT_EQ(found(taken[0]), expected);
+      });
+      std::this_thread::sleep_for(std::chrono::milliseconds(3));
+      held.reset();
+      other.join();
+      last.join();
+      EXPECT_TRUE(work->wait(std::chrono::seconds(10)));
+      EXPECT_TRUE(work->isCompleted());
+    }
+  });
+}
+
+/// What arrives fits the memory, and not the blocks: the memory is read and written until the GPU is done with it.
+TEST_P(TorchOnNccl, WhatFailsAtTheEndKeepsItsMemory) {
+  run([](C10dBackend& group, int gpu) {
+    for (int turn = 0; turn < 10; ++turn) {
+      std::vector<at::Tensor> one{written_late(gpu, all(4, static_cast<float>(gpu + turn)), {4})};
+      std::vector<std::vector<at::Tensor>> lists(1);
+      const bool fits = gpu != 1;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const std::int64_t size = fits ? 4 : 3 + rank;
+        lists[0].push_back(written_late(gpu, all(static_cast<std::size_t>(size), 0), {size}));
+      }
+      auto work = group.allgather(lists, one, {});
+      auto held = std::make_unique<Held>(current_stream(one[0].device()));
+      one.clear();
+      if (fits) {
+        work->wait();
+      } else {
+        EXPECT_THROW(work->wait(), std::runtime_error);
+      }
+      work.reset();
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      held.reset();
+      if (!fits) continue;
+      for (int rank = 0; rank < ranks; ++rank)
+        EXPECT_EQ(found(lists[0][static_cast<std::size_t>(rank)]), all(4, static_cast<float>(rank + turn)));
+    }
+  });
+}
+
+TEST_P(TorchOnGpus, TensorsOfTwoDevicesAreRefused) {
+  run([](C10dBackend& group, int gpu) {
+    std::vector<at::Tensor> one{written_late(gpu, all(5, 1), {5})};
+    std::vector<std::vector<at::Tensor>> lists{{one[0], at::ones({5}), one[0]}};
+    EXPECT_THROW(group.allgather(lists, one, {}), c10::Error);
+  });
+}
+
+/// It begins when the streams of all ranks have come to it.
+TEST_P(TorchOnGpus, ABarrierWaitsForStreams) {
+  run([](C10dBackend& group, int gpu) {
+    std::vector<at::Tensor> one{written_late(gpu, all(5, 1), {5})};
+    group.allreduce(one, {})->wait();
+    group.barrier({})->wait();
+    static std::atomic<int> come{0};
+    const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(gpu));
+    auto held = std::make_unique<Held>(current_stream(device));
+    std::thread lets_go([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5 * (gpu + 1)));
+      ++come;
+      held.reset();
+    });
+    group.barrier({})->wait();
+    EXPECT_EQ(come % ranks, 0) << come;
+    lets_go.join();
+  });
+}
+
 /// Nobody waits for it, and its tensors are dropped: what is sent is read before the memory is used again.
 TEST_P(TorchOnGpus, WorkThatIsDroppedGoesOn) {
   run([](C10dBackend& group, int gpu) {
@@ -286,31 +377,6 @@ TEST_P(TorchOnGpus, ACallThatOneRankDoesNotMakeFailsInTime) {
         }
       },
       700, false);
-}
-
-/// Hosts of several nodes do not reach each other: their tensors go another way.
-TEST_P(TorchOnNccl, ByDevice) {
-  struct Hosts final : c10d::Backend {
-    using Backend::Backend;
-    const std::string getBackendName() const override { return "hosts"; }
-    c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions&) override {
-      tensors[0].mul_(10);
-      return c10::make_intrusive<c10d::Work>();
-    }
-  };
-  setenv("KOLO_FAKE_NODES", "1,2", 1);
-  run([](C10dBackend& kolo, int gpu) {
-    EXPECT_TRUE(kolo.collectives()->job()->uses_gpu());
-    EXPECT_NE(kolo.collectives()->job()->host_is_stuck(), "");
-    C10dByDevice group(c10::intrusive_ptr<C10dBackend>::reclaim_copy(&kolo), c10::make_intrusive<Hosts>(gpu, ranks));
-    std::vector<at::Tensor> on_gpu{written_late(gpu, all(50, 1), {50})}, on_host{at::ones({3})};
-    group.allreduce(on_host, {});
-    EXPECT_TRUE(on_host[0].equal(at::full({3}, 10.0F)));
-    group.allreduce(on_gpu, {})->wait();
-    EXPECT_EQ(found(on_gpu[0]), all(50, 3));
-    group.barrier({})->wait();
-  });
-  unsetenv("KOLO_FAKE_NODES");
 }
 
 TEST_P(TorchOnGpus, WithoutAGpuTheErrorSaysSo) {

@@ -78,47 +78,6 @@ TEST_P(GpuSession, InAWorldFromAStore) {
   }
 }
 
-/// Nodes that have nothing but the store: operations that are matched by their order meet there.
-TEST_P(GpuSession, MatchedByOrderBetweenNodesOfAStore) {
-  if (config.gpu_backend != "nccl") return;  // what is staged travels between hosts
-  testing::TempFolder folder;
-  FileStore store(folder.path());
-  config.fake_nodes = "1,2";
-  std::vector<std::jthread> ranks;
-  for (int rank = 0; rank < 3; ++rank) {
-    ranks.emplace_back([&, rank] {
-      Session session(store_world(store, rank, 3, config), config);
-      const Group group = session.new_group(std::array{0, 1, 2}, {.order = Order::program});
-      OnGpu values(session, all(1000, 1));
-      for (int turn = 0; turn < 5; ++turn) {
-        session.all_reduce(values.tensor(), {.op = ReduceOp::average, .group = group, .ready = values.stream()});
-        EXPECT_EQ(values.read(), all(1000, 1));
-        OnGpu mine(session, all(static_cast<std::size_t>(rank + 1), static_cast<float>(rank)));  // of different sizes
-        OnGpu gathered(session, all(6, 9));
-        session.all_gather(mine.tensor(), gathered.tensor(), {.group = group, .ready = gathered.stream()});
-        EXPECT_EQ(gathered.read(), (std::vector<float>{0, 1, 1, 2, 2, 2}));
-        session.barrier({.group = group});
-      }
-      try {
-        session.send(values.tensor(), (rank + 1) % 3, {.group = group, .ready = values.stream(), .timeout_seconds = 1});
-        EXPECT_EQ(rank, 1) << "its receiver is not on this node";
-      } catch (const Error& error) {
-        EXPECT_NE(std::string(error.what()).find("between nodes start the program with mpirun"), std::string::npos)
-            << error.what();
-      }
-      if (rank == 2) session.recv(values.tensor(), 1, {.group = group, .ready = values.stream()});
-      const bool fails = rank == 1;
-      const std::string text = error_text(
-          [&] {
-            if (fails) session.broadcast(values.tensor(), {.group = group, .ready = values.stream()});
-            if (!fails) session.all_reduce(values.tensor(), {.group = group, .ready = values.stream()});
-          },
-          ErrorCode::mismatch);
-      EXPECT_NE(text.find("ranks called different operations"), std::string::npos) << text;
-    });
-  }
-}
-
 TEST_P(GpuSession, StreamsWaitAndTheHostDoesNot) {
   run_ranks(
       3,
