@@ -414,6 +414,81 @@ TEST(Leaving, EndsWhatTheOthersWaitForThoughTheWorldHasFailed) {
   }
 }
 
+// In a group that lives, though a rank of the world was killed: who waits for its message learns that it will not come.
+TEST(Leaving, IsKnownByMessagesInGroupsThatOutliveTheWorld) {
+  for (const std::uint64_t seed : seeds(100)) {
+    Config config = test_config();
+    if (seed % 3 == 0) config.spin_us = 0;
+    config.fake_nodes = seed % 2 == 0 ? "1,1,1,1" : "1,2,1";
+    const Fault fault{
+        .kind = Fault::Kind::kill, .rank = 3, .when = 1ms + std::chrono::nanoseconds(seed * 7919 % 3'000'000)};
+    VirtualNetwork network(seed, 4, 20us);
+    int right = 0;
+    const Simulated end = simulate_ranks(
+        seed, 4, config, network,
+        [&](Session& session) {
+          std::optional<Group> pair;
+          if (session.rank() == 1 || session.rank() == 2)
+            pair = session.new_group(std::array{1, 2}, {.order = Order::program});
+          float one = 1;
+          if (pair) session.barrier(*pair);
+          EXPECT_THROW(for (;;) session.all_reduce("x", view_scalar(one)), Error);
+          if (session.rank() == 1) {
+            std::this_thread::sleep_for(std::chrono::nanoseconds(seed * 7919 % 200'000));
+            session.close();
+            std::this_thread::sleep_for(10s);
+          }
+          if (session.rank() == 2) {
+            const std::string text =
+                error_text([&] { session.recv(view_scalar(one), 0, {.group = *pair}); }, ErrorCode::closed);
+            EXPECT_NE(text.find("rank 1 closed the session"), std::string::npos) << text;
+            EXPECT_LT(virtual_time(), 5s);
+          }
+          ++right;
+        },
+        fault);
+    ASSERT_EQ(right, 3) << end.threads << "replay with KOLO_TEST_SEED=" << seed;
+    ASSERT_FALSE(end.ended || ::testing::Test::HasFailure()) << "replay with KOLO_TEST_SEED=" << seed;
+  }
+}
+
+// Also by a rank that heard of the others by one that has left since; and the world fails first.
+TEST(Killed, IsKnownByMessagesInGroupsThatOutliveTheWorld) {
+  for (const std::uint64_t seed : seeds(200)) {
+    Config config = test_config();
+    if (seed % 3 == 0) config.spin_us = 0;
+    config.fake_nodes = seed % 2 == 0 ? "1,2,1" : "1,1,1,1";
+    const Fault fault{
+        .kind = Fault::Kind::kill, .rank = 3, .when = 5ms + std::chrono::nanoseconds(seed * 7919 % 3'000'000)};
+    VirtualNetwork network(seed, 4, 20us);
+    int right = 0;
+    const Simulated end = simulate_ranks(
+        seed, 4, config, network,
+        [&](Session& session) {
+          float one = 1;
+          if (session.rank() == 1) {
+            std::this_thread::sleep_for(2ms);
+            session.abandon();
+            ++right;
+            return;
+          }
+          const Group group = session.new_group(std::array{0, 2, 3}, {.order = Order::program});
+          session.barrier(group);
+          EXPECT_THROW(session.barrier(), Error);
+          if (session.rank() == 3) std::this_thread::sleep_for(10s);
+          const auto receive = [&] { session.recv(view_scalar(one), 2, {.group = group}); };
+          const std::string text = error_text(receive, ErrorCode::aborted);
+          EXPECT_NE(text.find("rank 3 is gone"), std::string::npos) << text;
+          EXPECT_LT(virtual_time(), 2s);
+          std::this_thread::sleep_for(5s);
+          ++right;
+        },
+        fault);
+    ASSERT_EQ(right, 3) << end.threads << "replay with KOLO_TEST_SEED=" << seed;
+    ASSERT_FALSE(end.ended || ::testing::Test::HasFailure()) << "replay with KOLO_TEST_SEED=" << seed;
+  }
+}
+
 // ---- a fusion threshold that tunes itself ---------------------------------------------------------------------------
 
 /// A training job of 60 steps. Of what its ranks do beside that, `calm` ones do nothing: else they poll, wait and pause
