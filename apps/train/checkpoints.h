@@ -94,7 +94,7 @@ class CheckpointWriter {
   void settle_oldest();
   models::Manifest manifest_of(const Unfinished& part);
   bool best_is_gone();
-  void look_for_best();
+  std::optional<models::BestCheckpoint> look_for_best();
   void note_held_out();
   void commit(const models::Manifest& manifest);
   void drop(std::int64_t step);
@@ -125,6 +125,9 @@ class CheckpointWriter {
   std::optional<std::string> last_problem_;  // of the newest checkpoint
   std::jthread thread_;
 };
+
+/// Reports that another checkpoint may be better, if one could not be read.
+void report_doubt(const models::BestCheckpoint& best);
 
 /// What a run goes on from.
 struct Resumed {

@@ -40,8 +40,7 @@ StoredCheckpoint best_of(const CheckpointStore& store, bool eval_only) {
                     "name one by --resume=STEP",
                     best->doubtful_step, step, best->doubt));
   }
-  if (!best->doubt.empty())
-    cli::print_problem(fmt::format("the best checkpoint that can be read is that of step {}: {}", step, best->doubt));
+  if (eval_only) report_doubt(*best);  // a training does as it begins to write
   return best->checkpoint;
 }
 
@@ -189,6 +188,12 @@ std::optional<Sound> sound_checkpoint(Session& session, const CheckpointStore& s
 }
 
 }  // namespace
+
+void report_doubt(const models::BestCheckpoint& best) {
+  if (best.doubt.empty()) return;
+  cli::print_problem(
+      fmt::format("the best checkpoint that can be read is that of step {}: {}", best.checkpoint.step, best.doubt));
+}
 
 Resumed resume(Session& session, Job& job) {
   const Options& options = job.options();
