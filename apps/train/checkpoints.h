@@ -137,7 +137,8 @@ struct Resumed {
 
 /// Restores the checkpoint that --resume asks for on all ranks: each checks some parts, and reads what it needs of all.
 /// Of the newest ones those that are damaged are reported and set aside. Returns 0 steps if there is no checkpoint.
-/// Collective. Errors: UsageError if the checkpoint is of another run, or the one asked for is damaged or not there.
+/// Collective. Errors: UsageError if the checkpoint is of another run, or cannot be read now, or the one asked for is
+/// damaged or not there, or is the best only of those that can be read.
 Resumed resume(Session& session, Job& job);
 
 /// Makes sure that a folder has no checkpoints that a run would mix with its own. Errors: UsageError.
