@@ -39,8 +39,10 @@ std::string_view present_name(std::string_view name) {
 }
 
 std::string_view name_in_files(const ModelKind& kind) {
-  if (Pretrained::knows(kind.name)) return kind.name;
-  const auto first = std::ranges::find_if(kind.formerly, Pretrained::knows);
+  if (kind.sizes || Pretrained::knows(kind.name)) return kind.name;
+  const auto first = std::ranges::find_if(kind.formerly, [&](std::string_view former) {
+    return Pretrained::knows(former) && present_name(former) == kind.name;
+  });
   return first == kind.formerly.end() ? kind.name : *first;
 }
 

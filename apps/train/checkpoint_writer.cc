@@ -55,7 +55,7 @@ void CheckpointWriter::prepare(std::int64_t steps_done) {
   });
   run = session_->broadcast_object("name of the run", run);
   store_.emplace(options.checkpoint, options.keep, run);
-  look_for_best();
+  if (const auto best = look_for_best()) report_doubt(*best);
   const auto sign = store_->folder() / (".writing-sign-" + run);
   cli::collectively(*session_, [&] {
     if (first) models::write_atomic_file(sign, "");
@@ -122,8 +122,9 @@ bool CheckpointWriter::best_is_gone() {
   return gone > 0;
 }
 
-/// In the folder, as rank 0 sees it. If it cannot tell there is none, and the next one evaluated is stored.
-void CheckpointWriter::look_for_best() {
+/// In the folder, as rank 0 sees it, which alone returns it. If it cannot tell there is none, and the next one
+/// evaluated is stored.
+std::optional<models::BestCheckpoint> CheckpointWriter::look_for_best() {
   std::optional<models::BestCheckpoint> found;
   std::int64_t sees_all = 1;
   try {
@@ -135,7 +136,7 @@ void CheckpointWriter::look_for_best() {
   session_->broadcast("best checkpoint is seen", view_scalar(sees_all));
   best_.reset();
   best_at_ = -1;
-  if (sees_all == 0) return;
+  if (sees_all == 0) return {};
   double loss = found ? found->held_out.loss : NAN;
   models::EvaluatedOn of = found ? found->held_out.of : models::EvaluatedOn{};
   if (found) best_at_ = found->checkpoint.step;
@@ -143,6 +144,7 @@ void CheckpointWriter::look_for_best() {
   for (std::int64_t* number : {&best_at_, &of.batches, &of.ranks, &of.examples})
     session_->broadcast("best checkpoint", view_scalar(*number));
   if (best_at_ >= 0) best_ = {loss, of};
+  return found;
 }
 
 /// Into the checkpoint that is stored, or still on its way.

@@ -94,7 +94,7 @@ class CheckpointWriter {
   void settle_oldest();
   models::Manifest manifest_of(const Unfinished& part);
   bool best_is_gone();
-  void look_for_best();
+  std::optional<models::BestCheckpoint> look_for_best();
   void note_held_out();
   void commit(const models::Manifest& manifest);
   void drop(std::int64_t step);
@@ -126,6 +126,9 @@ class CheckpointWriter {
   std::jthread thread_;
 };
 
+/// Reports that another checkpoint may be better, if one could not be read.
+void report_doubt(const models::BestCheckpoint& best);
+
 /// What a run goes on from.
 struct Resumed {
   std::int64_t steps_done = 0;
@@ -134,7 +137,8 @@ struct Resumed {
 
 /// Restores the checkpoint that --resume asks for on all ranks: each checks some parts, and reads what it needs of all.
 /// Of the newest ones those that are damaged are reported and set aside. Returns 0 steps if there is no checkpoint.
-/// Collective. Errors: UsageError if the checkpoint is of another run, or the one asked for is damaged or not there.
+/// Collective. Errors: UsageError if the checkpoint is of another run, or cannot be read now, or the one asked for is
+/// damaged or not there, or is the best only of those that can be read.
 Resumed resume(Session& session, Job& job);
 
 /// Makes sure that a folder has no checkpoints that a run would mix with its own. Errors: UsageError.

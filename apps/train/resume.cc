@@ -24,27 +24,36 @@ using models::CheckpointStore;
 using models::StoredCheckpoint;
 using models::StoredParts;
 
+/// The best that can be read. A training that goes on from there sets newer ones aside: none of them may be better.
+StoredCheckpoint best_of(const CheckpointStore& store, bool eval_only) {
+  const auto best = store.best();
+  if (!best) {
+    throw UsageError(
+        fmt::format("no checkpoint in {} says a held-out loss; train with --eval-every, or give --resume "
+                    "without best",
+                    store.folder().string()));
+  }
+  const std::int64_t step = best->checkpoint.step;
+  if (!eval_only && best->doubtful_step > step) {
+    throw UsageError(
+        fmt::format("the checkpoint of step {} may be better than that of step {}, the best that can be read: {}, or "
+                    "name one by --resume=STEP",
+                    best->doubtful_step, step, best->doubt));
+  }
+  if (eval_only) report_doubt(*best);  // a training does as it begins to write
+  return best->checkpoint;
+}
+
 /// The checkpoint that --resume names; of the newest ones the first of less than `below` steps. Nothing if there is
 /// none. Errors: UsageError if one was asked for that is not there.
-std::optional<StoredCheckpoint> asked_for(const CheckpointStore& store, const std::string& which, std::int64_t below) {
+std::optional<StoredCheckpoint> asked_for(const CheckpointStore& store, const Options& options, std::int64_t below) {
+  const std::string& which = options.resume;
+  if (which == "best") return best_of(store, options.eval_only);
   const auto all = store.list();
   const std::string folder = store.folder().string();
   if (which == "newest") {
     const auto newest = std::ranges::find_if(all, [&](const auto& checkpoint) { return checkpoint.step < below; });
     return newest == all.end() ? std::nullopt : std::optional(*newest);
-  }
-  if (which == "best") {
-    if (const auto best = store.best()) {
-      if (!best->doubt.empty()) {
-        cli::print_problem(fmt::format("the best checkpoint that can be read is that of step {}: {}",
-                                       best->checkpoint.step, best->doubt));
-      }
-      return best->checkpoint;
-    }
-    throw UsageError(
-        fmt::format("no checkpoint in {} says a held-out loss; train with --eval-every, or give --resume "
-                    "without best",
-                    folder));
   }
   const auto found = std::ranges::find(all, cli::number_in<std::int64_t>(which), &StoredCheckpoint::step);
   if (found != all.end()) return *found;
@@ -81,16 +90,20 @@ struct Candidate {
   models::CheckpointHold hold;
 };
 
-Candidate next_candidate(const CheckpointStore& store, const std::string& which, std::int64_t below) {
-  Candidate found{asked_for(store, which, below), {}, {}, {}};
+Candidate next_candidate(const CheckpointStore& store, const Options& options, std::int64_t below) {
+  Candidate found{asked_for(store, options, below), {}, {}, {}};
   if (!found.checkpoint) return found;
   found.hold = models::CheckpointHold(*found.checkpoint);
-  std::error_code ignored;
-  if (!std::filesystem::exists(found.checkpoint->folder, ignored)) return next_candidate(store, which, below);
+  if (models::is_certainly_missing(found.checkpoint->folder)) return next_candidate(store, options, below);
+  const auto refuse = [&](const std::exception& error) {
+    throw UsageError(fmt::format("cannot resume from {}: {}", found.checkpoint->folder.string(), error.what()));
+  };
   try {
     found.manifest = to_text(open_checkpoint(*found.checkpoint));
   } catch (const models::OtherFormat& error) {
-    throw UsageError(fmt::format("cannot resume from {}: {}", found.checkpoint->folder.string(), error.what()));
+    refuse(error);
+  } catch (const models::Unreadable& error) {
+    refuse(error);
   } catch (const std::bad_alloc&) {  // says nothing of the checkpoint
     throw;
   } catch (const std::exception& error) {
@@ -100,11 +113,10 @@ Candidate next_candidate(const CheckpointStore& store, const std::string& which,
 }
 
 /// Rank 0's, with the path that this rank has for it.
-Candidate shared_candidate(Session& session, const CheckpointStore& store, const std::string& which,
-                           std::int64_t below) {
+Candidate shared_candidate(Session& session, const CheckpointStore& store, const Options& options, std::int64_t below) {
   Candidate found;
   cli::collectively(session, [&] {
-    if (session.rank() == 0) found = next_candidate(store, which, below);
+    if (session.rank() == 0) found = next_candidate(store, options, below);
   });
   const bool any = found.checkpoint.has_value();
   const Json said{{"step", any ? found.checkpoint->step : -1},
@@ -155,7 +167,7 @@ struct Sound {
 std::optional<Sound> sound_checkpoint(Session& session, const CheckpointStore& store, const Options& options) {
   std::int64_t below = std::numeric_limits<std::int64_t>::max();
   while (true) {
-    Candidate found = shared_candidate(session, store, options.resume, below);
+    Candidate found = shared_candidate(session, store, options, below);
     if (!found.checkpoint) return std::nullopt;
     std::string problem = found.problem;
     if (problem.empty()) {
@@ -176,6 +188,12 @@ std::optional<Sound> sound_checkpoint(Session& session, const CheckpointStore& s
 }
 
 }  // namespace
+
+void report_doubt(const models::BestCheckpoint& best) {
+  if (best.doubt.empty()) return;
+  cli::print_problem(
+      fmt::format("the best checkpoint that can be read is that of step {}: {}", best.checkpoint.step, best.doubt));
+}
 
 Resumed resume(Session& session, Job& job) {
   const Options& options = job.options();

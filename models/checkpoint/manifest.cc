@@ -16,8 +16,10 @@ using OrderedJson = nlohmann::ordered_json;
 constexpr std::string_view any_format = "kolo checkpoint ", this_format = "kolo checkpoint 2";
 
 [[noreturn]] void unreadable(const fs::path& path) {
-  throw ModelError(
-      fmt::format("cannot read {} (it is missing or not readable); check the path and its permissions", path.string()));
+  const std::string why =
+      fmt::format("cannot read {} (it is missing or not readable); check the path and its permissions", path.string());
+  if (is_certainly_missing(path)) throw ModelError(why);
+  throw Unreadable(why);
 }
 
 [[noreturn]] void no_manifest(std::string_view reason) {
@@ -136,6 +138,13 @@ Manifest parse_manifest(std::string_view text) {
   } catch (const std::logic_error&) {  // of std::stoul
     no_manifest("its text is damaged");
   }
+}
+
+bool is_certainly_missing(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::symlink_status(path, ignored).type() != fs::file_type::not_found) return false;
+  const fs::path folder = path.parent_path();
+  return folder.empty() || fs::exists(folder, ignored) || is_certainly_missing(folder);
 }
 
 std::string text_of(const fs::path& path) {

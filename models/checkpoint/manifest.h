@@ -71,16 +71,26 @@ class OtherFormat : public ModelError {
   using ModelError::ModelError;
 };
 
+/// A file that is there and cannot be read now, or cannot be told to be missing. It need not be damaged.
+class Unreadable : public ModelError {
+ public:
+  using ModelError::ModelError;
+};
+
 std::string to_text(const Manifest& manifest);
 
 /// Errors: OtherFormat; ModelError, "manifest.json is no manifest (REASON)", for all else but a manifest whose parts,
 /// names and cuts fit each other.
 Manifest parse_manifest(std::string_view text);
 
-/// The text of a small file of a checkpoint. Errors: ModelError if it cannot be read, or has more than 256 MiB.
+/// Whether there is nothing at a path. Not where that cannot be told, such as behind a link that leads nowhere now.
+bool is_certainly_missing(const std::filesystem::path& path);
+
+/// The text of a small file of a checkpoint. Errors: ModelError if it is missing; Unreadable, also for more than
+/// 256 MiB.
 std::string text_of(const std::filesystem::path& path);
 
-/// Reads a file. Errors: ModelError.
+/// Reads a file. Errors: as text_of(), for any size.
 Seal seal_of(const std::filesystem::path& path);
 
 /// What is wrong with a file's size: "state.json has 100 bytes instead of 2000". Nothing if all is well.

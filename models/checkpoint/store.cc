@@ -38,12 +38,6 @@ std::optional<std::int64_t> step_of(std::string_view name) {
   return step;
 }
 
-/// Not where that cannot be told.
-bool is_certainly_missing(const fs::path& path) {
-  std::error_code ignored;
-  return fs::symlink_status(path, ignored).type() == fs::file_type::not_found;
-}
-
 /// What is in a folder; nothing if there is none. Errors: ModelError if it is something else, or cannot be read.
 std::vector<fs::path> entries_of(const fs::path& folder) {
   std::vector<fs::path> found;
@@ -103,10 +97,10 @@ bool is_lowest(const Said& said, const std::vector<Said>& all) {
   return said.held_out && std::ranges::none_of(all, is_lower);
 }
 
-/// Why one of them could not be read; empty: all could.
-std::string doubt_of(const std::vector<Said>& all) {
+/// The newest that could not be read; nothing: all could.
+std::optional<Said> unread_of(const std::vector<Said>& all) {
   const auto unread = std::ranges::find_if_not(all, &std::string::empty, &Said::problem);
-  return unread == all.end() ? "" : unread->problem;
+  return unread == all.end() ? std::nullopt : std::optional(*unread);
 }
 
 /// Of those that could be read, newest first.
@@ -116,7 +110,12 @@ std::optional<BestCheckpoint> best_of(const std::vector<Said>& all) {
   const auto best = std::ranges::find_if(newest, all.end(), [&](const Said& said) {
     return is_lowest(said, all) && said.held_out->of == newest->held_out->of;
   });
-  return BestCheckpoint{best->checkpoint, *best->held_out, doubt_of(all)};
+  BestCheckpoint found{best->checkpoint, *best->held_out};
+  if (const auto unread = unread_of(all)) {
+    found.doubt = unread->problem;
+    found.doubtful_step = unread->checkpoint.step;
+  }
+  return found;
 }
 
 void rename_folder(const fs::path& from, const fs::path& to) {
@@ -171,7 +170,8 @@ std::vector<StoredCheckpoint> CheckpointStore::list() const {
   for (const fs::path& path : entries_of(folder_)) {
     const auto step = step_of(path.filename().string());
     std::error_code ignored;
-    if (step && fs::is_directory(path, ignored)) found.push_back({*step, path});
+    const bool may_be_one = fs::is_directory(path, ignored) || !fs::exists(path, ignored);  // of which no status is had
+    if (step && may_be_one && !is_certainly_missing(path)) found.push_back({*step, path});
   }
   std::ranges::sort(found, std::greater(), &StoredCheckpoint::step);
   return found;
@@ -186,7 +186,7 @@ std::optional<BestCheckpoint> CheckpointStore::best() const {
     };
     if (std::ranges::any_of(all, is_gone)) continue;
     auto best = best_of(all);
-    if (const std::string doubt = doubt_of(all); !best && !doubt.empty()) throw ModelError(doubt);
+    if (const auto unread = unread_of(all); !best && unread) throw ModelError(unread->problem);
     return best;
   }
 }

@@ -25,6 +25,7 @@ struct BestCheckpoint {
   StoredCheckpoint checkpoint;
   HeldOut held_out;
   std::string doubt{};  ///< why the manifest of another one, which may say a lower loss, could not be read; empty: none
+  std::int64_t doubtful_step = -1;  ///< of the newest such one
 };
 
 /// Checkpoints in a folder: each a folder "step-000000120" with one file for each part, state.json (what the program
@@ -42,8 +43,8 @@ class CheckpointStore {
 
   const std::filesystem::path& folder() const { return folder_; }
 
-  /// Newest first, damaged ones included. Errors: ModelError if there is something of that name that is no readable
-  /// folder.
+  /// Newest first, damaged ones included, and those whose folder cannot be seen now. Errors: ModelError if there is
+  /// something of the store's name that is no readable folder.
   std::vector<StoredCheckpoint> list() const;
 
   /// The one whose manifest says the lowest held-out loss, the earliest of several, among those whose loss is of the
@@ -95,7 +96,7 @@ class CheckpointStore {
 
 /// Reads and checks what one process can check of a checkpoint without reading its parts: the manifest, the size of
 /// each part, and state.json. Errors: ModelError with what is wrong, such as "state.json has 3 bytes instead of 300";
-/// OtherFormat.
+/// OtherFormat; Unreadable.
 Manifest open_checkpoint(const StoredCheckpoint& checkpoint);
 
 /// Keeps a checkpoint where it is, beside the run that writes newer ones, as long as this lives: a shared advisory

@@ -48,7 +48,7 @@ std::uint64_t value_of(TokenType type, const std::byte* in) {
 }  // namespace
 
 std::vector<fs::path> token_files(const fs::path& path) {
-  std::error_code error, why;
+  std::error_code error, why, ignored;
   if (!fs::is_directory(path, error)) return {path};
   const auto refuse = [](const fs::path& what, std::string_view reason) {
     throw ModelError(fmt::format("cannot use {} ({}); {}", what.string(), reason, advice));
@@ -58,7 +58,8 @@ std::vector<fs::path> token_files(const fs::path& path) {
     if (at->path().filename().string().starts_with('.')) continue;
     const fs::file_status status = at->status(why);
     if (fs::is_regular_file(status)) files.push_back(at->path());
-    if (status.type() == fs::file_type::none) refuse(at->path(), why.message());  // it may be one
+    const bool leads_nowhere = status.type() == fs::file_type::not_found && at->is_symlink(ignored);
+    if (status.type() == fs::file_type::none || leads_nowhere) refuse(at->path(), why.message());  // it may be one
   }
   if (error) refuse(path, error.message());
   if (files.empty()) refuse(path, "it has no files");

@@ -3,11 +3,11 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <fstream>
 #include <system_error>
 
 #include "models/util/atomic_file.h"
@@ -57,13 +57,17 @@ std::string npy_header(std::uint64_t count, bool wide) {
                      header_bytes - before - 1);
 }
 
-/// Whether a file is as long as its header says: somebody may have cut it.
+/// Whether a file is as long as its header says: somebody may have cut it. Also if it cannot be read now: then whoever
+/// reads its tokens says why.
 bool is_whole(const fs::path& path, bool wide) {
-  std::error_code error;
-  const std::uintmax_t bytes = fs::file_size(path, error), width = wide ? 4 : 2;
-  if (error || bytes < header_bytes || (bytes - header_bytes) % width != 0) return false;
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a pipe is not waited for
+  if (!file) return errno != ENOENT && errno != ENOTDIR;
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) return true;
+  const auto bytes = static_cast<std::uint64_t>(status.st_size), width = std::uint64_t{wide ? 4u : 2u};
+  if (bytes < header_bytes || (bytes - header_bytes) % width != 0) return false;
   std::string header(header_bytes, '\0');
-  std::ifstream(path, std::ios::binary).read(header.data(), static_cast<std::streamsize>(header.size()));
+  if (::pread(file.get(), header.data(), header.size(), 0) < 0) return true;
   return header == npy_header((bytes - header_bytes) / width, wide);
 }
 

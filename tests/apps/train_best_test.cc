@@ -108,7 +108,7 @@ TEST_F(TrainBest, OlderCheckpointsSettleAsBefore) {
     write_file(checkpoint / "state.json", older.dump());
     auto manifest = models::parse_manifest(read_file(checkpoint / "manifest.json"));
     manifest.state = models::seal_of(checkpoint / "state.json");
-    manifest.held_out = models::HeldOut{1.0, {}};
+    manifest.held_out = models::HeldOut{0.0, {}};  // certainly the lowest
     write_file(checkpoint / "manifest.json", to_text(manifest));
     run("--steps 63 --eval-every 90 --every 1 --resume=60");
     EXPECT_EQ(state("step-000000062").contains("evaluations"), last_step == 61);
@@ -153,8 +153,10 @@ TEST_F(TrainBest, OneThatCannotBeReadIsPassedOver) {
   const auto manifest = folder_ / "c/step-000000001/manifest.json";
   std::filesystem::remove(manifest);
   std::filesystem::create_symlink("manifest.json", manifest);
-  for (const std::string more : {"--eval-only --steps 3", "--keep 1 --steps 4 --eval-every 1 --eval-batches 1"}) {
-    const auto done = train(folder_, 2, worse("--resume=best " + more));
+  for (const std::string more :
+       {"--resume=best --eval-only --steps 3", "--resume=best --keep 1 --steps 4 --eval-every 1 --eval-batches 1",
+        "--resume=2 --keep 1 --steps 4 --eval-every 1 --eval-batches 1"}) {
+    const auto done = train(folder_, 2, worse(more));
     EXPECT_EQ(done.code, 0) << done.err;
     ASSERT_EQ(done.problems().size(), 1u) << done.err;
     EXPECT_EQ(without(folder_, done.problems()[0]),
@@ -162,7 +164,30 @@ TEST_F(TrainBest, OneThatCannotBeReadIsPassedOver) {
               "(it is missing or not readable); check the path and its permissions");
     EXPECT_NE(done.out.find("resume    from step 2 of "), std::string::npos) << done.out;
   }
-  EXPECT_EQ(checkpoints(), (Names{"step-000000001", "step-000000002", "step-000000004", "superseded-step-000000003"}));
+  EXPECT_EQ(checkpoints(), (Names{"step-000000001", "step-000000002", "step-000000004", "superseded-step-000000003",
+                                  "superseded-step-000000004"}));
+}
+
+/// It would be set aside as one that is superseded, and may be the best.
+TEST_F(TrainBest, ANewerOneThatCannotBeReadIsNotGoneOnBefore) {
+  run("--keep 9 --every 1 --steps 3 --eval-every 1 --eval-batches 1");
+  const auto manifest = folder_ / "c/step-000000002/manifest.json";
+  std::filesystem::remove(manifest);
+  std::filesystem::create_symlink("manifest.json", manifest);
+  const std::string doubt =
+      "cannot read DIR/c/step-000000002/manifest.json (it is missing or not readable); check the path and its "
+      "permissions";
+  const auto refused = train(folder_, 2, worse("--resume=best --steps 4"));
+  EXPECT_EQ(refused.code, 1);
+  ASSERT_EQ(refused.problems().size(), 1u) << refused.err;
+  EXPECT_EQ(without(folder_, refused.problems()[0]),
+            "the checkpoint of step 2 may be better than that of step 1, the best that can be read: " + doubt +
+                ", or name one by --resume=STEP");
+  EXPECT_EQ(checkpoints(), (Names{"step-000000001", "step-000000002", "step-000000003"}));
+  const auto done = train(folder_, 2, worse("--resume=best --eval-only"));
+  EXPECT_EQ(done.code, 0) << done.err;
+  ASSERT_EQ(done.problems().size(), 1u) << done.err;
+  EXPECT_EQ(without(folder_, done.problems()[0]), "the best checkpoint that can be read is that of step 1: " + doubt);
 }
 
 #ifdef KOLO_SLOW_DISK

@@ -218,6 +218,25 @@ TEST_F(TrainCheckpoint, OtherFormatsAreLeftAlone) {
   EXPECT_EQ(names_in("c"), Names{"step-000000002"});
 }
 
+/// Nor is one that cannot be read for a while: a link to itself stands for its manifest, one to nothing for its folder.
+TEST_F(TrainCheckpoint, WhatCannotBeReadIsLeftAlone) {
+  const std::string flags = "--batch 500 --steps 4 --every 2 --checkpoint " + path("c");
+  run(0, flags);
+  const auto checkpoint = folder_ / "c/step-000000004";
+  const std::string refused =
+      "cannot resume from DIR/c/step-000000004: cannot read DIR/c/step-000000004/manifest.json (it is missing or not "
+      "readable); check the path and its permissions";
+  std::filesystem::rename(checkpoint, folder_ / "elsewhere");
+  std::filesystem::create_symlink("not mounted", checkpoint);
+  EXPECT_EQ(problem(0, flags + " --resume"), refused);
+  std::filesystem::remove(checkpoint);
+  std::filesystem::rename(folder_ / "elsewhere", checkpoint);
+  std::filesystem::remove(checkpoint / "manifest.json");
+  std::filesystem::create_symlink("manifest.json", checkpoint / "manifest.json");
+  for (const std::string which : {"", "=4"}) EXPECT_EQ(problem(0, flags + " --resume" + which), refused);
+  EXPECT_EQ(names_in("c"), (Names{"step-000000002", "step-000000004"}));
+}
+
 /// A limit of files' sizes stands for a disk that is full on one node.
 TEST_F(TrainCheckpoint, ADiskThatIsFullForOneRankLosesTheCheckpointForAll) {
   run(2, "--batch 250 --steps 2 --checkpoint " + path("c"));

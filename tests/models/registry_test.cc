@@ -51,6 +51,19 @@ TEST(Registry, PresetsGetSmallerRatesAsTheyGrow) {
   }
 }
 
+/// Files of a kind that kolo brings keep its first name, which another kind may have taken since.
+TEST(Registry, NamesInFiles) {
+  const auto name = [](std::string_view now, std::vector<std::string_view> formerly, bool says_sizes = false) {
+    ModelKind kind{.name = now, .formerly = std::move(formerly)};
+    if (says_sizes) kind.sizes = [](const StoredExtent&, ModelSettings&) {};
+    return name_in_files(kind);
+  };
+  EXPECT_EQ(name("cnn", {}), "cnn");
+  EXPECT_EQ(name("lenet", {"lecun"}), "lenet");
+  EXPECT_EQ(name("lenet", {"cnn"}), "lenet") << "another kind is called so";
+  EXPECT_EQ(name("lenet", {"lecun", "cnn"}, true), "lenet");
+}
+
 /// An optimizer asks no shape: each layer says it of its parameters.
 TEST(Registry, WeightsDecayAndBiasesAndNormsDoNot) {
   for (const ModelKind& kind : model_kinds()) {

@@ -147,7 +147,8 @@ std::string default_of(Value value_of) {
 
 std::vector<Row> model_flags() {
   return {
-      flag("model", "NAME", fmt::format("what to train: {} (default: mlp)", fmt::join(models::known_models(), ", ")),
+      flag("model", "NAME",
+           fmt::format("what to train: {} (default: {})", fmt::join(models::known_models(), ", "), Options().model),
            &Options::model, known_word(models::kind_of)),
       path_flag("init", "DIR_OR_FILE",
                 "start from pretrained parameters, and take the sizes from them: a .safetensors file, or the folder of "

@@ -66,12 +66,15 @@ void check_own(const models::ModelKind& kind, const std::string& init, const mod
 
 void take_sizes(const models::ModelKind& kind, const std::string& init, const models::Pretrained& pretrained,
                 models::ModelSettings& settings) {
-  if (const std::string said = pretrained.said_model(); !said.empty()) check_kind(kind, init, said);
+  const std::string said = pretrained.said_model();
+  if (!said.empty()) check_kind(kind, init, said);
   if (kind.sizes) {
     kind.sizes([&](std::string_view tensor, std::size_t i) { return pretrained.extent(tensor, i); }, settings);
     return check_own(kind, init, settings);
   }
-  if (!models::Pretrained::knows(models::name_in_files(kind))) return;  // the shapes must be the model's
+  const std::string_view name = models::name_in_files(kind);
+  if (!said.empty() && said != name) return;     // written under its new name, without sizes
+  if (!models::Pretrained::knows(name)) return;  // the shapes must be the model's
   check_kind(kind, init, pretrained.model());
   pretrained.settings(settings);
 }

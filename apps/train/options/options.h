@@ -16,6 +16,7 @@
 #include "models/data/sampler.h"
 #include "models/data/token_stream.h"
 #include "models/optim/schedule.h"
+#include "models/registry.h"
 
 namespace kolo::train {
 
@@ -25,7 +26,7 @@ inline constexpr models::WordTable<DeviceKind, 2> device_kinds{"device", {"cpu",
 
 /// The options of a run, with the defaults of its model.
 struct Options {
-  std::string model = "mlp";
+  std::string model{models::present_name("mlp")};
   std::string init;  ///< file or folder of parameters to start from; empty: random ones
   /// The flags of the model's kind (models/registry.h), and "preset", as they were given.
   std::map<std::string, cli::Given, std::less<>> model_flags;

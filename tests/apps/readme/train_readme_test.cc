@@ -137,6 +137,16 @@ TEST_F(TrainReadme, RenamedOnesOfKoloTakeTheirSizes) {
   }
 }
 
+/// As it once wrote them: under its new name, and without sizes.
+TEST_F(TrainReadme, RenamedOnesOfKoloTakeFilesOfTheirNewName) {
+  const std::string flags = "--model convnet --filters 3 --dense 20 --steps 0 --save ";
+  ASSERT_EQ(train(folder_, 0, flags + path("m")).code, 0);
+  write_file(folder_ / "m/config.json", R"({"model_type": "kolo_convnet"})");
+  const auto done = train(folder_, 0, flags + path("again") + " --init " + path("m"));
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_TRUE(read_file(folder_ / "again/model.safetensors") == read_file(folder_ / "m/model.safetensors"));
+}
+
 TEST_F(TrainReadme, OthersSayWhatTheyCannotRead) {
   run(0, "--steps 0 --save " + path("m.safetensors"));
   const std::string usual = fmt::format("'{}'", KOLO_USUAL_TRAIN);

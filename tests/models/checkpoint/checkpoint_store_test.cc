@@ -144,12 +144,13 @@ TEST_F(Store, AManifestSaysForWhomEvaluationsAreSettled) {
   }
 }
 
-/// A link to itself stands for what a disk cannot read once.
+/// A link to itself stands for what a disk cannot read once; one to nothing, for a disk that is not mounted.
 class UnreadablePath {
  public:
-  explicit UnreadablePath(std::filesystem::path path) : path_(std::move(path)), kept_(path_.string() + ".kept") {
+  explicit UnreadablePath(std::filesystem::path path, const std::string& target = "")
+      : path_(std::move(path)), kept_(path_.string() + ".kept") {
     std::filesystem::rename(path_, kept_);
-    std::filesystem::create_symlink(path_.filename(), path_);
+    std::filesystem::create_symlink(target.empty() ? path_.filename().string() : target, path_);
   }
   ~UnreadablePath() {
     std::error_code ignored;  // it may have been removed with its folder: the test says so
@@ -190,6 +191,23 @@ TEST_F(Store, OneWhoseManifestCannotBeReadMayBeTheBest) {
   EXPECT_FALSE(store_.best());
   write(7);
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{7, 6, 5})) << "one that is damaged is not kept";
+}
+
+TEST_F(Store, OneWhoseFolderCannotBeReadMayBeTheBest) {
+  write(1, 2, HeldOut{1.0});
+  write(2, 2, HeldOut{2.0});
+  for (const std::string target : {"", "not mounted"}) {
+    SCOPED_TRACE(target);
+    const UnreadablePath unreadable(store_.folder() / "step-000000001", target);
+    EXPECT_FALSE(store_.lacks(1));
+    for (const std::int64_t step : {3, 4, 5}) write(step);
+    EXPECT_EQ(steps(), (std::vector<std::int64_t>{5, 4, 3, 2, 1}));
+    ASSERT_TRUE(store_.best());
+    EXPECT_EQ(store_.best()->checkpoint.step, 2);
+    EXPECT_NE(store_.best()->doubt, "");
+    EXPECT_EQ(store_.best()->doubtful_step, 1);
+  }
+  EXPECT_EQ(store_.best()->checkpoint.step, 1);
 }
 
 /// The newest loss says what is compared. Where that cannot be read the best of each kind stays.

@@ -75,6 +75,10 @@ TEST(TokenStream, FilesThatCannotBeUsed) {
   for (const std::string name : {"links", "links/b"}) {
     EXPECT_EQ(error(name, TokenType::bytes), "cannot use DIR/links/b (Too many levels of symbolic links)" + advice);
   }
+  std::filesystem::create_directory(folder / "lost");
+  write_file(folder / "lost/a", "text");
+  std::filesystem::create_symlink("not mounted", folder / "lost/b");
+  EXPECT_EQ(error("lost", TokenType::bytes), "cannot use DIR/lost/b (No such file or directory)" + advice);
   write_file(folder / "empty", "");
   EXPECT_EQ(error("empty", TokenType::bytes), "cannot use DIR/empty (it is empty)" + advice);
   write_file(folder / "odd", "12345");

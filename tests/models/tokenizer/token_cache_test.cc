@@ -71,6 +71,17 @@ TEST_F(TokenCache, WhatWasCutIsEncodedAgain) {
   EXPECT_EQ(encodings_, 5);
 }
 
+/// As on a file system that fails for a while; a link to itself stands for the file.
+TEST_F(TokenCache, WhatCannotBeReadIsNotEncodedAgain) {
+  const fs::path file = encode(tokenizer_, {text_});
+  fs::remove(file);
+  fs::create_symlink(file.filename(), file);
+  EXPECT_EQ(encode(tokenizer_, {text_}), file);
+  EXPECT_EQ(encodings_, 1);
+  EXPECT_EQ(error_of([&] { tokens_in(file); }, file.parent_path()).substr(0, 15), "cannot use DIR/");
+  EXPECT_TRUE(fs::is_symlink(file));
+}
+
 TEST_F(TokenCache, AnotherTextOrTokenizerIsAnotherFile) {
   const fs::path file = encode(tokenizer_, {text_});
   EXPECT_NE(encode(Tokenizer(trained(SplitPattern::llama3)), {text_}), file);
