@@ -21,7 +21,7 @@ const char* rank_text() {
   for (const char* variable : rank_variables) {
     if (const char* value = std::getenv(variable)) return value;
   }
-  return nullptr;
+  return std::getenv("MASTER_ADDR") ? std::getenv("RANK") : nullptr;  // torchrun's
 }
 
 int stdout_error = 0;  // errno of the first failure

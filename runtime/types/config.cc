@@ -234,9 +234,9 @@ const std::array<Setting, 24>& table() {
   return rows;
 }
 
-/// KOLO_ variables of the tests, not of a session.
-constexpr std::array<std::string_view, 4> other_variables{"KOLO_PYTHON", "KOLO_SHARED_DIR", "KOLO_TORCH_PYTHON",
-                                                          "KOLO_TORCH_SITE"};
+/// KOLO_ variables of the tests and of PyTorch's package, not of a session.
+constexpr std::array<std::string_view, 5> other_variables{"KOLO_IMPERSONATE", "KOLO_PYTHON", "KOLO_SHARED_DIR",
+                                                          "KOLO_TORCH_PYTHON", "KOLO_TORCH_SITE"};
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {  // Levenshtein, one row at a time
   std::vector<std::size_t> row(b.size() + 1);

@@ -14,7 +14,7 @@ enum class ErrorCode : std::uint8_t {
   in_flight,         ///< the name is already in flight on this rank; nothing was announced
   closed,            ///< the session was closed, here or on a rank that takes part
   stalled,           ///< a deadline passed while ranks were missing
-  aborted,           ///< a rank left without finishing, or its runtime failed; the session cannot be used any more
+  aborted,           ///< a rank left without finishing, is gone, or its runtime failed: groups that have it are over
   backend,           ///< MPI, CUDA, NCCL or the operating system reported an error
 };
 

@@ -21,7 +21,7 @@ typedef enum kolo_status {
   KOLO_IN_FLIGHT = 3,         ///< the name is already in flight on this rank; nothing was announced
   KOLO_CLOSED = 4,            ///< the session was closed, here or on a rank that takes part
   KOLO_STALLED = 5,           ///< a deadline passed while ranks were missing
-  KOLO_ABORTED = 6,  ///< a rank left without finishing, or its runtime failed; the session cannot be used any more
+  KOLO_ABORTED = 6,  ///< a rank left without finishing, is gone, or its runtime failed: groups that have it are over
   KOLO_BACKEND = 7   ///< MPI, CUDA, NCCL or the operating system reported an error, or memory ran out
 } kolo_status;
 

@@ -52,7 +52,7 @@ struct SessionStats {
 /// Making and closing a session are collective. Several sessions may live in one process, also as ranks in threads (see
 /// thread_worlds()). All member functions are thread-safe unless they say otherwise.
 ///
-///     kolo::Session session;                                        // under mpirun, or alone
+///     kolo::Session session;                                        // under mpirun or torchrun, or alone
 ///     std::vector<float> grad(1000, 1.0f);
 ///     session.all_reduce("grad", kolo::view(grad), {.op = kolo::ReduceOp::average});
 class Session {
