@@ -30,9 +30,12 @@ void complete(Operation& operation, std::function<void()> future) {
   operation.done() ? future() : operation.then(std::move(future));
 }
 
-/// That streams wait for its value, as far as that is on GPUs.
-void complete(c10::ivalue::Future& future, const std::vector<at::Tensor>& value) {
+/// Streams wait for its value, as far as that is on GPUs. What has no value has no stream that could wait: it is
+/// complete when the GPU is done.
+void complete(c10::ivalue::Future& future, Operation& operation, const std::vector<at::Tensor>& value) {
   try {
+    if (value.empty() && operation.device() && !operation.done()) synchronize(*operation.device());
+    if (const kolo::Failure* const failure = operation.failure()) return future.setError(exception_of(*failure));
     future.markCompleted(c10::IValue(value));
   } catch (const std::exception&) {  // of the GPU
     future.setErrorIfNeeded(std::current_exception());
@@ -109,16 +112,12 @@ c10::intrusive_ptr<c10::ivalue::Future> C10dWork::getFuture() {
   if (future_) return future_;
   std::vector<c10::Device> devices;
   if (const auto& device = about_.operation->device()) devices.push_back(*device);
-  future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()), std::move(devices));
-  complete(*about_.operation, [future = future_, operation = about_.operation, outputs = about_.outputs] {
-    // What has no value has no stream that could wait for it: it is complete when the GPU is done.
-    if (outputs.empty() && operation->device() && !operation->done()) kolo_torch::synchronize(*operation->device());
-    if (const kolo::Failure* const failure = operation->failure()) {
-      future->setError(exception_of(*failure));
-    } else {
-      complete(*future, outputs);
-    }
+  const auto future =
+      c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()), std::move(devices));
+  complete(*about_.operation, [future, operation = about_.operation, outputs = about_.outputs] {
+    complete(*future, *operation, outputs);
   });
+  future_ = future;
   return future_;
 }
 

@@ -65,7 +65,7 @@ bool Operation::wait_until(Deadline deadline) {
   if (deadline == Deadline::max()) {
     lock.lock();
   } else if (!lock.try_lock_until(deadline)) {
-    return done_;
+    return done_ && arrive(deadline);
   }
   if (!done_ && !wait_with(lock, deadline)) return false;
   if (lock.owns_lock()) lock.unlock();

@@ -130,8 +130,8 @@ void check_sense(Options& o, const cli::Values& values) {
   for (const ReduceOp op : o.ops) {
     for (const DType dtype : o.dtypes) {
       if (!reducible(op, dtype))
-        throw UsageError(
-            fmt::format("-o {} does not work on -d {}; ops/README.md lists what does", nccl_name(op), nccl_name(dtype)));
+        throw UsageError(fmt::format("-o {} does not work on -d {}; ops/README.md lists what does", nccl_name(op),
+                                     nccl_name(dtype)));
     }
   }
 }

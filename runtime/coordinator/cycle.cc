@@ -248,7 +248,6 @@ void Cycle::apply_decisions(GroupState& group) {
       complete_all_of(group, *broken);
       group.held.clear();
     }
-    if (!group.info->is_world() && broken->code == ErrorCode::aborted) mail_.end_group(*group.info, *broken);
     if (!group.info->is_world()) return (void)(again_ |= pairs_.withdraw_refused(group));
     pairs_.end_with_world();
     // else what is of groups that have lost a rank fails, and what the world negotiates

@@ -36,11 +36,13 @@ class Mail {
   Time next() const { return next_; }
   /// All that is in flight fails; or only what is negotiated, on GPUs.
   void fail(const Failure& failure, bool all = true);
-  /// What is in flight in a group that this rank abandons, or that has lost a rank, fails; and so does what comes
-  /// later.
+  /// What is in flight in a group that this rank abandons fails, and so does what comes later.
   void end_group(const GroupInfo& group, const Failure& failure);
   /// The program has removed the group: nothing more comes.
-  void forget(GroupId group) { ended_.erase(group); }
+  void forget(GroupId group) {
+    ended_.erase(group);
+    left_ = -1;
+  }
   /// All ranks leave: what has no partner never will. Returns whether nothing is left that has one.
   bool leave();
 
@@ -72,7 +74,7 @@ class Mail {
   ControlChannel& control_;
   Mailbox mailbox_;
   std::unordered_map<const Submission*, std::unique_ptr<Item>> items_;
-  std::map<GroupId, Failure> ended_;  // groups that were, and not removed since, and how they fail
+  std::map<GroupId, Failure> ended_;  // groups that were abandoned and not removed, and how they fail
   Time next_ = Time::max();
   std::size_t lost_ = 0;     // ranks whose loss is dealt with
   std::ptrdiff_t left_ = 0;  // the same of those that have left; -1: look again

@@ -211,6 +211,8 @@ class Negotiator {
   const GroupInfo& group() const { return membership_.group(); }
   const TreePosition& position() const { return position_; }
   const RankSet& left() const { return membership_.left(); }
+  /// Whether a rank has left when it had finished, as far as is known.
+  bool has_closed(int rank) const { return left().contains(rank) && !gone_.contains(rank); }
   bool all_left() const { return membership_.all_left(); }
   /// Whether this rank need not wait for others here: all have left; or, in a group of some, one has, and nothing is
   /// decided any more (nor need all say it, since one that has removed the group since does not); or it has failed. The

@@ -422,6 +422,7 @@ TEST(Leaving, IsKnownByMessagesInGroupsThatOutliveTheWorld) {
     config.fake_nodes = seed % 2 == 0 ? "1,1,1,1" : "1,2,1";
     const Fault fault{
         .kind = Fault::Kind::kill, .rank = 3, .when = 1ms + std::chrono::nanoseconds(seed * 7919 % 3'000'000)};
+    const bool abandons = seed % 5 == 0;
     VirtualNetwork network(seed, 4, 20us);
     int right = 0;
     const Simulated end = simulate_ranks(
@@ -435,13 +436,14 @@ TEST(Leaving, IsKnownByMessagesInGroupsThatOutliveTheWorld) {
           EXPECT_THROW(for (;;) session.all_reduce("x", view_scalar(one)), Error);
           if (session.rank() == 1) {
             std::this_thread::sleep_for(std::chrono::nanoseconds(seed * 7919 % 200'000));
-            session.close();
+            abandons ? session.abandon() : session.close();
             std::this_thread::sleep_for(10s);
           }
           if (session.rank() == 2) {
-            const std::string text =
-                error_text([&] { session.recv(view_scalar(one), 0, {.group = *pair}); }, ErrorCode::closed);
-            EXPECT_NE(text.find("rank 1 closed the session"), std::string::npos) << text;
+            const std::string text = error_text([&] { session.recv(view_scalar(one), 0, {.group = *pair}); },
+                                                abandons ? ErrorCode::aborted : ErrorCode::closed);
+            const char* const says = abandons ? "rank 1 left without finishing" : "rank 1 closed the session";
+            EXPECT_NE(text.find(says), std::string::npos) << text;
             EXPECT_LT(virtual_time(), 5s);
           }
           ++right;
