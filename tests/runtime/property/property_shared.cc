@@ -137,19 +137,19 @@ bool SharedState::is_abandoned(int group) const {
 }
 
 /// Whether an error says that a rank has abandoned a group; of an operation of that group: which rank, and the group.
-/// Who has abandoned it may end its program before a rank that sends to it by tag, or receives so, abandons it, too.
+/// Of a send and its receive the one may have ended so, and its rank's program then, before the other rank hears of it.
 bool SharedState::says_abandoned(const PropertyOp& op, const std::string& text) const {
   if (op.abandoned_by.empty()) return text.find(has_abandoned) != text.npos;
   const auto& ranks = program_.groups[static_cast<std::size_t>(op.group)];
   RankSet all;
   for (const int rank : ranks) all.add(rank);
+  const auto says = [&](int rank, std::string_view what) {
+    return text.find(fmt::format(": rank {} {}", ranks[static_cast<std::size_t>(rank)], what)) != text.npos;
+  };
+  const bool left =
+      op.call == Call::send_recv && (says(op.root, "closed the session") || says(op.peer, "closed the session"));
   return text.find(fmt::format("group of {}", to_string(all))) != text.npos &&
-         std::ranges::any_of(op.abandoned_by, [&](int rank) {
-           const auto says = [&](std::string_view what) {
-             return text.find(fmt::format(": rank {} {}", ranks[static_cast<std::size_t>(rank)], what)) != text.npos;
-           };
-           return says(has_abandoned) || (op.by_tag() && says("closed the session"));
-         });
+         (left || std::ranges::any_of(op.abandoned_by, [&](int rank) { return says(rank, has_abandoned); }));
 }
 
 void SharedState::check(const PropertyOp& op) {
