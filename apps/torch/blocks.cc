@@ -153,7 +153,7 @@ OperationPtr Collectives::all_gather_joined(const Tensors& outputs, const Tensor
     outs.push_back(contiguous(outputs[i]));
   }
   const kolo::AllGatherOptions options{.group = group_, .ready = job_->ready(ins[0]), .timeout_seconds = seconds};
-  if (waits && ins.size() == 1 && ins[0].is_cpu())
+  if (waits && can_be_called(ins))
     return run([&] { session()->all_gather(elements(ins[0]), elements(outs[0]), options); }, copy_back(outputs, outs));
   kolo::Handle handle = ins.size() == 1 ? session()->all_gather_async(elements(ins[0]), elements(outs[0]), options)
                                         : session()->grouped_all_gather_async(pairs(ins, outs), options);
@@ -195,7 +195,8 @@ OperationPtr Collectives::gather_joined(const at::Tensor& output, const at::Tens
 OperationPtr Collectives::scatter(const at::Tensor& output, const Tensors& inputs, int root, double seconds) {
   check_tensor(output, "scatter");
   const at::Tensor out = contiguous(output);
-  kolo::ScatterOptions options{.root = root, .group = group_, .timeout_seconds = seconds};
+  const kolo::ScatterOptions options{
+      .root = root, .group = group_, .ready = job_->ready(out), .timeout_seconds = seconds};
   Joined in{.view = elements(out), .each = 1};
   in.view.shape = kolo::Shape{in.view.shape[0] * size()};
   in.view.data = nullptr;
@@ -207,7 +208,6 @@ OperationPtr Collectives::scatter(const at::Tensor& output, const Tensors& input
     in = joined(inputs, true);
     for (const at::Tensor& tensor : in.kept(inputs)) kept.push_back(tensor);
   }
-  options.ready = job_->ready(out);
   return start(session()->scatter_async(in.view, elements(out), options), std::move(kept), copy_back({output}, {out}));
 }
 
@@ -278,7 +278,7 @@ OperationPtr Collectives::reduce_scatter_joined(const Tensors& outputs, const Te
                                            .prescale = reduction.prescale,
                                            .ready = job_->ready(ins[0]),
                                            .timeout_seconds = seconds};
-  if (waits && ins.size() == 1 && ins[0].is_cpu())
+  if (waits && can_be_called(ins))
     return run([&] { session()->reduce_scatter(elements(ins[0]), elements(outs[0]), options); },
                copy_back(outputs, outs));
   kolo::Handle handle = ins.size() == 1 ? session()->reduce_scatter_async(elements(ins[0]), elements(outs[0]), options)

@@ -75,7 +75,7 @@ OperationPtr Collectives::all_reduce(const Tensors& tensors, Reduction reduction
                                        .prescale = reduction.prescale,
                                        .ready = job_->ready(used[0]),
                                        .timeout_seconds = seconds};
-  if (waits && used.size() == 1 && used[0].is_cpu())
+  if (waits && can_be_called(used))
     return run([&] { session()->all_reduce(elements(used[0]), options); }, copy_back(tensors, used));
   kolo::Handle handle = used.size() == 1 ? session()->all_reduce_async(elements(used[0]), options)
                                          : session()->grouped_all_reduce_async(in_place(used), options);
@@ -137,7 +137,7 @@ OperationPtr Collectives::broadcast(const Tensors& tensors, int root, double sec
   const Tensors used = staged(tensors, "broadcast");
   const kolo::BroadcastOptions options{
       .root = root, .group = group_, .ready = job_->ready(used[0]), .timeout_seconds = seconds};
-  if (waits && used.size() == 1 && used[0].is_cpu())
+  if (waits && can_be_called(used))
     return run([&] { session()->broadcast(elements(used[0]), options); }, copy_back(tensors, used));
   kolo::Handle handle = used.size() == 1 ? session()->broadcast_async(elements(used[0]), options)
                                          : session()->grouped_broadcast_async(in_place(used), options);

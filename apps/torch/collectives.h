@@ -103,6 +103,8 @@ class Collectives {
   struct Joined;
   OperationPtr start(kolo::Handle handle, Tensors tensors, std::function<void()> finish = {});
   OperationPtr run(const std::function<void()>& call, std::function<void()> finish = {});
+  /// Whether who waits for an operation on these may as well call it: it is one, in host memory.
+  static bool can_be_called(const Tensors& tensors) { return tensors.size() == 1 && tensors[0].is_cpu(); }
   Joined joined(const Tensors& blocks, bool are_read);
   kolo::PairOptions message(const at::Tensor& tensor, int tag, double seconds) const;
   at::Tensor scratch(std::int64_t elements, const at::Tensor& like);

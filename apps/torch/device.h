@@ -41,11 +41,14 @@ inline void keep_until_here(const at::Tensor& tensor) {
 /// current one, so that none is made to serve the thread that has nothing to do for it.
 class SideStream {
  public:
-  explicit SideStream(const c10::Device& device)
-      : guard_((c10::impl::VirtualGuardImpl(device.type()).setDevice(device),
-                c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device))) {}
+  explicit SideStream(const c10::Device& device) : guard_(take(c10::impl::VirtualGuardImpl(device.type()), device)) {}
 
  private:
+  static c10::Stream take(const c10::impl::VirtualGuardImpl& streams, const c10::Device& device) {
+    streams.setDevice(device);
+    return streams.getStreamFromGlobalPool(device);
+  }
+
   c10::StreamGuard guard_;
 };
 

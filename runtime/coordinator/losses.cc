@@ -80,8 +80,9 @@ void Losses::fail_groups_of(int rank) {
   acted_on_.insert(rank);
   for (auto& [key, group] : groups_.all()) {
     const bool concerned = std::ranges::find(group->info->ranks, rank) != group->info->ranks.end();
-    if (concerned) group->negotiator.tell({rank, gone_.at(rank)});  // for those who hear of it here alone
-    if (concerned && !group->negotiator.broken()) group->negotiator.cut_off(*failure_of(*group->info));
+    if (!concerned) continue;
+    group->negotiator.tell({rank, gone_.at(rank)});  // for those who hear of it here alone
+    if (!group->negotiator.broken()) group->negotiator.cut_off(*failure_of(*group->info));
   }
 }
 

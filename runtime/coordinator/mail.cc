@@ -161,7 +161,8 @@ std::optional<Failure> Mail::failure_of(const Request& request) const {
 /// Whether a rank has closed its session. Once the world has failed it says so only in the groups that have not.
 bool Mail::has_left(int peer, const GroupInfo& group) const {
   const Negotiator& world = groups_.world().negotiator;
-  if (world.has_closed(peer) || !world.broken()) return world.has_closed(peer);
+  if (world.has_closed(peer)) return true;
+  if (!world.broken()) return false;
   const GroupState* const known = groups_.find(group.key());
   return control_.has_closed(peer) || (known && known->negotiator.has_closed(peer));
 }

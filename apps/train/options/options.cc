@@ -45,8 +45,7 @@ void fill_in(Options& options, const std::function<bool(std::string_view)>& expl
 
 std::string help_text() {
   return "kolo-train trains a model on all ranks that mpirun or torchrun starts: each holds the whole model and takes "
-         "a share of "
-         "every\nstep's examples. Without a launcher it trains on one.\n\n"
+         "a share of every\nstep's examples. Without a launcher it trains on one.\n\n"
          "usage: [mpirun -np N] kolo-train [--flag value]...\n       kolo-train tokenizer --help\n" +
          cli::describe(syntax()) +
          "\nRuntime (environment variables, the same for all programs that use kolo; here\nKOLO_FUSION_BYTES is 1M "

@@ -36,6 +36,11 @@ Values all(std::size_t count, float value) {
   return Values(count, value);
 }
 
+/// So many times the value, written late.
+at::Tensor late(int gpu, std::int64_t size, float value) {
+  return written_late(gpu, all(static_cast<std::size_t>(size), value), {size});
+}
+
 struct TorchOnGpus : ::testing::TestWithParam<std::string> {
   TorchOnGpus() {
     kolo::testing::set_fake_nccl({.in_progress = 80, .seed = 3});
@@ -77,41 +82,41 @@ TEST_P(TorchOnGpus, EveryOperationRunsBehindTheCurrentStream) {
   run([](C10dBackend& group, int gpu) {
     const auto mine = static_cast<float>(gpu + 1);
     for (int turn = 0; turn < 5; ++turn) {
-      std::vector<at::Tensor> one{written_late(gpu, all(100, mine), {100})};
+      std::vector<at::Tensor> one{late(gpu, 100, mine)};
       group.allreduce(one, {})->wait();
       EXPECT_EQ(found(one[0]), all(100, 6));
 
-      one = {written_late(gpu, all(100, mine), {100})};
+      one = {late(gpu, 100, mine)};
       c10d::AllreduceOptions average;
       average.reduceOp = c10d::ReduceOp::AVG;
       group.allreduce(one, average)->wait();
       EXPECT_EQ(found(one[0]), all(100, 2));
 
-      one = {written_late(gpu, all(7, mine), {7}), written_late(gpu, all(9, mine), {9})};
+      one = {late(gpu, 7, mine), late(gpu, 9, mine)};
       group.allreduce_coalesced(one, {})->wait();
       EXPECT_EQ(found(one[0]), all(7, 6));
       EXPECT_EQ(found(one[1]), all(9, 6));
 
-      one = {written_late(gpu, all(10, mine), {10})};
+      one = {late(gpu, 10, mine)};
       c10d::BroadcastOptions from_two;
       from_two.rootRank = 2;
       group.broadcast(one, from_two)->wait();
       EXPECT_EQ(found(one[0]), all(10, 3));
 
-      one = {written_late(gpu, all(10, mine), {10})};
+      one = {late(gpu, 10, mine)};
       c10d::ReduceOptions to_one;
       to_one.rootRank = 1;
       group.reduce(one, to_one)->wait();
       EXPECT_EQ(found(one[0]), gpu == 1 ? all(10, 6) : all(10, mine));
 
       std::vector<std::vector<at::Tensor>> lists(1);
-      one = {written_late(gpu, all(5, mine), {5})};
-      for (int rank = 0; rank < ranks; ++rank) lists[0].push_back(written_late(gpu, all(5, 0), {5}));
+      one = {late(gpu, 5, mine)};
+      for (int rank = 0; rank < ranks; ++rank) lists[0].push_back(late(gpu, 5, 0));
       group.allgather(lists, one, {})->wait();
       for (int rank = 0; rank < ranks; ++rank)
         EXPECT_EQ(found(lists[0][static_cast<std::size_t>(rank)]), all(5, static_cast<float>(rank + 1)));
 
-      at::Tensor joined = written_late(gpu, all(15, 0), {15});
+      at::Tensor joined = late(gpu, 15, 0);
       group._allgather_base(joined, one[0], {})->wait();
       Values expected = all(5, 1);
       for (const float value : {2.0F, 3.0F}) expected.insert(expected.end(), 5, value);
@@ -121,31 +126,31 @@ TEST_P(TorchOnGpus, EveryOperationRunsBehindTheCurrentStream) {
       EXPECT_EQ(found(one[0]), all(5, 3 * mine));
 
       std::vector<std::vector<at::Tensor>> blocks(1);
-      for (int rank = 0; rank < ranks; ++rank) blocks[0].push_back(written_late(gpu, all(5, mine), {5}));
+      for (int rank = 0; rank < ranks; ++rank) blocks[0].push_back(late(gpu, 5, mine));
       group.reduce_scatter(one, blocks, {})->wait();
       EXPECT_EQ(found(one[0]), all(5, 6));
 
       std::vector<at::Tensor> from, to;
       for (int rank = 0; rank < ranks; ++rank) {
-        from.push_back(written_late(gpu, all(4, 10 * mine + static_cast<float>(rank)), {4}));
-        to.push_back(written_late(gpu, all(4, 0), {4}));
+        from.push_back(late(gpu, 4, 10 * mine + static_cast<float>(rank)));
+        to.push_back(late(gpu, 4, 0));
       }
       group.alltoall(to, from, {})->wait();
       for (int rank = 0; rank < ranks; ++rank)
         EXPECT_EQ(found(to[static_cast<std::size_t>(rank)]), all(4, static_cast<float>(10 * (rank + 1) + gpu)));
 
-      one = {written_late(gpu, all(6, mine), {6})};
+      one = {late(gpu, 6, mine)};
       std::vector<std::vector<at::Tensor>> gathered;
       if (gpu == 0) {
         gathered.resize(1);
-        for (int rank = 0; rank < ranks; ++rank) gathered[0].push_back(written_late(gpu, all(6, 0), {6}));
+        for (int rank = 0; rank < ranks; ++rank) gathered[0].push_back(late(gpu, 6, 0));
       }
       group.gather(gathered, one, {})->wait();
       group.scatter(one, gathered, {})->wait();
       EXPECT_EQ(found(one[0]), all(6, mine));
 
-      one = {written_late(gpu, all(8, mine), {8})};
-      std::vector<at::Tensor> taken{written_late(gpu, all(8, 0), {8})};
+      one = {late(gpu, 8, mine)};
+      std::vector<at::Tensor> taken{late(gpu, 8, 0)};
       const auto sent = group.send(one, (gpu + 1) % ranks, 5);
       group.recv(taken, (gpu + ranks - 1) % ranks, 5)->wait();
       sent->wait();
@@ -175,7 +180,7 @@ TEST_P(TorchOnGpus, StridedTensors) {
 /// The caller's stream stands still all the time, and its thread does not.
 TEST_P(TorchOnNccl, TheHostRunsAhead) {
   run([](C10dBackend& group, int gpu) {
-    std::vector<at::Tensor> one{written_late(gpu, all(50, 1), {50})};
+    std::vector<at::Tensor> one{late(gpu, 50, 1)};
     {
       const c10::Stream stream = current_stream(one[0].device());
       const Held held(stream);
@@ -194,7 +199,7 @@ TEST_P(TorchOnGpus, FuturesFindTheResults) {
   run([](C10dBackend& group, int gpu) {
     auto held = std::make_unique<Held>(default_stream(gpu));
     for (int turn = 0; turn < 10; ++turn) {
-      std::vector<at::Tensor> one{written_late(gpu, all(50, 1), {50})};
+      std::vector<at::Tensor> one{late(gpu, 50, 1)};
       const auto work = group.allreduce(one, {});
       const auto future = work->getFuture();
       std::promise<Values> told;
@@ -216,7 +221,7 @@ TEST_P(TorchOnGpus, FuturesFindTheResults) {
 TEST_P(TorchOnNccl, OtherStreamsFindTheResults) {
   run([](C10dBackend& group, int gpu) {
     for (int turn = 0; turn < 10; ++turn) {
-      std::vector<at::Tensor> one{written_late(gpu, all(50, 1), {50})};
+      std::vector<at::Tensor> one{late(gpu, 50, 1)};
       auto held = std::make_unique<Held>(current_stream(one[0].device()));
       const auto work = group.allreduce(one, {});
       work->wait();
@@ -237,8 +242,8 @@ TEST_P(TorchOnNccl, OtherStreamsFindTheResults) {
 TEST_P(TorchOnNccl, ABatchIsWaitedForByStreamsAndFutures) {
   run([](C10dBackend& group, int gpu) {
     for (int turn = 0; turn < 10; ++turn) {
-      std::vector<at::Tensor> sent{written_late(gpu, all(8, static_cast<float>(gpu + turn)), {8})};
-      std::vector<at::Tensor> taken{written_late(gpu, all(8, 0), {8})};
+      std::vector<at::Tensor> sent{late(gpu, 8, static_cast<float>(gpu + turn))};
+      std::vector<at::Tensor> taken{late(gpu, 8, 0)};
       const Values expected = all(8, static_cast<float>((gpu + ranks - 1) % ranks + turn));
       auto held = std::make_unique<Held>(current_stream(sent[0].device()));
       group.startCoalescing();
@@ -272,12 +277,12 @@ TEST_P(TorchOnNccl, ABatchIsWaitedForByStreamsAndFutures) {
 TEST_P(TorchOnNccl, WhatFailsAtTheEndKeepsItsMemory) {
   run([](C10dBackend& group, int gpu) {
     for (int turn = 0; turn < 10; ++turn) {
-      std::vector<at::Tensor> one{written_late(gpu, all(4, static_cast<float>(gpu + turn)), {4})};
+      std::vector<at::Tensor> one{late(gpu, 4, static_cast<float>(gpu + turn))};
       std::vector<std::vector<at::Tensor>> lists(1);
       const bool fits = gpu != 1;
       for (int rank = 0; rank < ranks; ++rank) {
         const std::int64_t size = fits ? 4 : 3 + rank;
-        lists[0].push_back(written_late(gpu, all(static_cast<std::size_t>(size), 0), {size}));
+        lists[0].push_back(late(gpu, size, 0));
       }
       auto work = group.allgather(lists, one, {});
       auto held = std::make_unique<Held>(current_stream(one[0].device()));
@@ -299,7 +304,7 @@ TEST_P(TorchOnNccl, WhatFailsAtTheEndKeepsItsMemory) {
 
 TEST_P(TorchOnGpus, TensorsOfTwoDevicesAreRefused) {
   run([](C10dBackend& group, int gpu) {
-    std::vector<at::Tensor> one{written_late(gpu, all(5, 1), {5})};
+    std::vector<at::Tensor> one{late(gpu, 5, 1)};
     std::vector<std::vector<at::Tensor>> lists{{one[0], at::ones({5}), one[0]}};
     EXPECT_THROW(group.allgather(lists, one, {}), c10::Error);
   });
@@ -308,7 +313,7 @@ TEST_P(TorchOnGpus, TensorsOfTwoDevicesAreRefused) {
 /// It begins when the streams of all ranks have come to it.
 TEST_P(TorchOnGpus, ABarrierWaitsForStreams) {
   run([](C10dBackend& group, int gpu) {
-    std::vector<at::Tensor> one{written_late(gpu, all(5, 1), {5})};
+    std::vector<at::Tensor> one{late(gpu, 5, 1)};
     group.allreduce(one, {})->wait();
     group.barrier({})->wait();
     static std::atomic<int> come{0};
@@ -329,9 +334,9 @@ TEST_P(TorchOnGpus, ABarrierWaitsForStreams) {
 TEST_P(TorchOnGpus, WorkThatIsDroppedGoesOn) {
   run([](C10dBackend& group, int gpu) {
     for (int turn = 0; turn < 20; ++turn) {
-      std::vector<at::Tensor> taken{written_late(gpu, all(64, 0), {64})};
+      std::vector<at::Tensor> taken{late(gpu, 64, 0)};
       {
-        std::vector<at::Tensor> sent{written_late(gpu, all(64, static_cast<float>(gpu + turn)), {64})};
+        std::vector<at::Tensor> sent{late(gpu, 64, static_cast<float>(gpu + turn))};
         group.send(sent, (gpu + 1) % ranks, 0);
       }
       group.recv(taken, (gpu + ranks - 1) % ranks, 0)->wait();
@@ -345,8 +350,8 @@ TEST_P(TorchOnGpus, CopiesLiveAsLongAsTheyAreUsed) {
   run([](C10dBackend& group, int gpu) {
     for (int turn = 0; turn < 20; ++turn) {
       std::vector<std::vector<at::Tensor>> lists(1);
-      std::vector<at::Tensor> one{written_late(gpu, all(5, static_cast<float>(gpu + turn)), {5})};
-      for (int rank = 0; rank < ranks; ++rank) lists[0].push_back(written_late(gpu, all(5, 0), {5}));
+      std::vector<at::Tensor> one{late(gpu, 5, static_cast<float>(gpu + turn))};
+      for (int rank = 0; rank < ranks; ++rank) lists[0].push_back(late(gpu, 5, 0));
       auto work = group.allgather(lists, one, {});
       const c10::StreamGuard elsewhere(new_stream(gpu));
       auto held = std::make_unique<Held>(current_stream(one[0].device()));
@@ -363,7 +368,7 @@ TEST_P(TorchOnGpus, CopiesLiveAsLongAsTheyAreUsed) {
 TEST_P(TorchOnGpus, ACallThatOneRankDoesNotMakeFailsInTime) {
   run(
       [](C10dBackend& group, int gpu) {
-        std::vector<at::Tensor> one{written_late(gpu, all(5, 1), {5})};
+        std::vector<at::Tensor> one{late(gpu, 5, 1)};
         if (gpu == 1) {
           std::this_thread::sleep_for(std::chrono::milliseconds(1500));
           return;
@@ -383,7 +388,7 @@ TEST_P(TorchOnGpus, WithoutAGpuTheErrorSaysSo) {
   kolo::testing::set_fake_gpus(0);
   setenv("KOLO_GPU_BACKEND", "auto", 1);
   run([](C10dBackend& group, int gpu) {
-    std::vector<at::Tensor> one{written_late(gpu, all(5, 1), {5})};
+    std::vector<at::Tensor> one{late(gpu, 5, 1)};
     try {
       group.allreduce(one, {});
       ADD_FAILURE() << "no error";

@@ -55,9 +55,10 @@ def on_pretended_gpus():
             sys.exit("torch_gpu_test was not built")
     done = subprocess.run([folder / "tests/torch_gpu_test"], stdout=subprocess.PIPE, text=True, timeout=300, env=ENVIRONMENT)
     passed = len(re.findall(r"^\[ +OK \]", done.stdout, re.MULTILINE))
-    if done.returncode != 0 or not passed:
+    failed = done.returncode != 0 or not passed
+    if failed:
         print(f"FAILED on pretended GPUs, with {done.returncode}\n{done.stdout}", flush=True)
-    return passed, int(done.returncode != 0 or not passed)
+    return passed, int(failed)
 
 
 def free_port():

@@ -414,81 +414,70 @@ TEST(Leaving, EndsWhatTheOthersWaitForThoughTheWorldHasFailed) {
   }
 }
 
-// In a group that lives, though a rank of the world was killed: who waits for its message learns that it will not come.
-TEST(Leaving, IsKnownByMessagesInGroupsThatOutliveTheWorld) {
-  for (const std::uint64_t seed : seeds(100)) {
+/// Four ranks, of which the last one is killed some time behind `when`; the programs of the others come to their end.
+void play_killed(std::uint64_t count, std::chrono::nanoseconds when,
+                 const std::function<void(std::uint64_t seed, Session&)>& program) {
+  for (const std::uint64_t seed : seeds(count)) {
     Config config = test_config();
     if (seed % 3 == 0) config.spin_us = 0;
     config.fake_nodes = seed % 2 == 0 ? "1,1,1,1" : "1,2,1";
     const Fault fault{
-        .kind = Fault::Kind::kill, .rank = 3, .when = 1ms + std::chrono::nanoseconds(seed * 7919 % 3'000'000)};
-    const bool abandons = seed % 5 == 0;
+        .kind = Fault::Kind::kill, .rank = 3, .when = when + std::chrono::nanoseconds(seed * 7919 % 3'000'000)};
     VirtualNetwork network(seed, 4, 20us);
     int right = 0;
-    const Simulated end = simulate_ranks(
-        seed, 4, config, network,
-        [&](Session& session) {
-          std::optional<Group> pair;
-          if (session.rank() == 1 || session.rank() == 2)
-            pair = session.new_group(std::array{1, 2}, {.order = Order::program});
-          float one = 1;
-          if (pair) session.barrier(*pair);
-          EXPECT_THROW(for (;;) session.all_reduce("x", view_scalar(one)), Error);
-          if (session.rank() == 1) {
-            std::this_thread::sleep_for(std::chrono::nanoseconds(seed * 7919 % 200'000));
-            abandons ? session.abandon() : session.close();
-            std::this_thread::sleep_for(10s);
-          }
-          if (session.rank() == 2) {
-            const std::string text = error_text([&] { session.recv(view_scalar(one), 0, {.group = *pair}); },
-                                                abandons ? ErrorCode::aborted : ErrorCode::closed);
-            const char* const says = abandons ? "rank 1 left without finishing" : "rank 1 closed the session";
-            EXPECT_NE(text.find(says), std::string::npos) << text;
-            EXPECT_LT(virtual_time(), 5s);
-          }
-          ++right;
-        },
-        fault);
+    const auto run = [&](Session& session) {
+      program(seed, session);
+      ++right;
+    };
+    const Simulated end = simulate_ranks(seed, 4, config, network, run, fault);
     ASSERT_EQ(right, 3) << end.threads << "replay with KOLO_TEST_SEED=" << seed;
     ASSERT_FALSE(end.ended || ::testing::Test::HasFailure()) << "replay with KOLO_TEST_SEED=" << seed;
   }
 }
 
+// In a group that lives, though a rank of the world was killed: who waits for its message learns that it will not come.
+TEST(Leaving, IsKnownByMessagesInGroupsThatOutliveTheWorld) {
+  play_killed(100, 1ms, [](std::uint64_t seed, Session& session) {
+    const bool abandons = seed % 5 == 0;
+    std::optional<Group> pair;
+    if (session.rank() == 1 || session.rank() == 2)
+      pair = session.new_group(std::array{1, 2}, {.order = Order::program});
+    float one = 1;
+    if (pair) session.barrier(*pair);
+    EXPECT_THROW(for (;;) session.all_reduce("x", view_scalar(one)), Error);
+    if (session.rank() == 1) {
+      std::this_thread::sleep_for(std::chrono::nanoseconds(seed * 7919 % 200'000));
+      abandons ? session.abandon() : session.close();
+      std::this_thread::sleep_for(10s);
+    }
+    if (session.rank() == 2) {
+      const std::string text = error_text([&] { session.recv(view_scalar(one), 0, {.group = *pair}); },
+                                          abandons ? ErrorCode::aborted : ErrorCode::closed);
+      const char* const says = abandons ? "rank 1 left without finishing" : "rank 1 closed the session";
+      EXPECT_NE(text.find(says), std::string::npos) << text;
+      EXPECT_LT(virtual_time(), 5s);
+    }
+  });
+}
+
 // Also by a rank that heard of the others by one that has left since; and the world fails first.
 TEST(Killed, IsKnownByMessagesInGroupsThatOutliveTheWorld) {
-  for (const std::uint64_t seed : seeds(200)) {
-    Config config = test_config();
-    if (seed % 3 == 0) config.spin_us = 0;
-    config.fake_nodes = seed % 2 == 0 ? "1,2,1" : "1,1,1,1";
-    const Fault fault{
-        .kind = Fault::Kind::kill, .rank = 3, .when = 5ms + std::chrono::nanoseconds(seed * 7919 % 3'000'000)};
-    VirtualNetwork network(seed, 4, 20us);
-    int right = 0;
-    const Simulated end = simulate_ranks(
-        seed, 4, config, network,
-        [&](Session& session) {
-          float one = 1;
-          if (session.rank() == 1) {
-            std::this_thread::sleep_for(2ms);
-            session.abandon();
-            ++right;
-            return;
-          }
-          const Group group = session.new_group(std::array{0, 2, 3}, {.order = Order::program});
-          session.barrier(group);
-          EXPECT_THROW(session.barrier(), Error);
-          if (session.rank() == 3) std::this_thread::sleep_for(10s);
-          const auto receive = [&] { session.recv(view_scalar(one), 2, {.group = group}); };
-          const std::string text = error_text(receive, ErrorCode::aborted);
-          EXPECT_NE(text.find("rank 3 is gone"), std::string::npos) << text;
-          EXPECT_LT(virtual_time(), 2s);
-          std::this_thread::sleep_for(5s);
-          ++right;
-        },
-        fault);
-    ASSERT_EQ(right, 3) << end.threads << "replay with KOLO_TEST_SEED=" << seed;
-    ASSERT_FALSE(end.ended || ::testing::Test::HasFailure()) << "replay with KOLO_TEST_SEED=" << seed;
-  }
+  play_killed(200, 5ms, [](std::uint64_t, Session& session) {
+    float one = 1;
+    if (session.rank() == 1) {
+      std::this_thread::sleep_for(2ms);
+      return session.abandon();
+    }
+    const Group group = session.new_group(std::array{0, 2, 3}, {.order = Order::program});
+    session.barrier(group);
+    EXPECT_THROW(session.barrier(), Error);
+    if (session.rank() == 3) std::this_thread::sleep_for(10s);
+    const auto receive = [&] { session.recv(view_scalar(one), 2, {.group = group}); };
+    const std::string text = error_text(receive, ErrorCode::aborted);
+    EXPECT_NE(text.find("rank 3 is gone"), std::string::npos) << text;
+    EXPECT_LT(virtual_time(), 2s);
+    std::this_thread::sleep_for(5s);
+  });
 }
 
 // ---- a fusion threshold that tunes itself ---------------------------------------------------------------------------
