@@ -317,7 +317,8 @@ class Session {
   Handle remove_group_async(const Group& group);
 
   /// Ends a group on all its members, while others go on: what is in flight in it, and what is submitted later, fails
-  /// there with Error{closed}; sends and receives by tag do so on this rank only. Waits for no member. Then remove it.
+  /// there with Error{closed}, also if it is complete on this rank; sends and receives by tag do so on this rank only.
+  /// Waits for no member. Then remove it.
   /// Throws Error{invalid_argument} for the group of all ranks, which abandon() ends.
   void abandon_group(const Group& group);
 

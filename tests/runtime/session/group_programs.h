@@ -38,6 +38,7 @@ inline void abandon_a_group(Session& session) {
     };
     float first = 1, second = 1, third = 1;
     reduce(group, first).wait();
+    session.barrier();  // in flight on no rank any more
     float never = 0;
     Handle message;  // nobody sends it
     if (order == Order::names && n > 1 && rank != n - 1)
