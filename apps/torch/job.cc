@@ -51,11 +51,6 @@ Job::Job(std::unique_ptr<kolo::Store> its_store, int rank, int size, const kolo:
           why_not_over_mpi_.empty() ? kolo::launcher_world(config) : kolo::store_world(*store, rank, size, config),
           config)) {}
 
-std::string Job::host_is_stuck() const {
-  const auto session = this->session();
-  return session->local_size() == session->size() ? std::string() : why_not_over_mpi_;
-}
-
 void* Job::ready(const at::Tensor& tensor) {
   if (tensor.is_cpu()) return nullptr;
   TORCH_CHECK(session()->device().kind == kolo::DeviceKind::cuda, "kolo: a tensor is on ", tensor.device(),

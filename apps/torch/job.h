@@ -54,8 +54,10 @@ struct Job {
     return index < 0 ? std::nullopt : std::optional(c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index)));
   }
 
-  /// Why what lies in host memory cannot travel between these ranks; empty: it can.
-  std::string host_is_stuck() const;
+  /// Why what lies in host memory cannot travel between the ranks of a group of the session; empty: it can.
+  std::string host_is_stuck(const kolo::Group& group) const {
+    return group.info()->negotiated ? why_not_over_mpi_ : std::string();
+  }
 
   const std::unique_ptr<kolo::Store> store;
   const std::shared_ptr<Completions> completions = std::make_shared<Completions>();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "apps/torch/c10d_backend.h"
+#include "apps/torch/c10d_over_nodes.h"
 
 namespace {
 
@@ -77,8 +78,15 @@ PYBIND11_MODULE(_torch, module) {
   pybind11::class_<C10dBackend, c10d::Backend, Group>(module, "KoloBackend")
       .def("perform_nocolor_split", [](C10dBackend&, const pybind11::object&) {})
       .def("get_error", &C10dBackend::getError)
-      .def_property_readonly("host_is_stuck",
-                             [](const C10dBackend& group) { return group.collectives()->job()->host_is_stuck(); });
+      .def_property_readonly("host_is_stuck", [](const C10dBackend& group) {
+        const auto& collectives = group.collectives();
+        return collectives->job()->host_is_stuck(collectives->group());
+      });
+  using kolo_torch::C10dOverNodes;
+  pybind11::class_<C10dOverNodes, c10d::Backend, c10::intrusive_ptr<C10dOverNodes>>(module, "KoloOverNodes")
+      .def(pybind11::init([](Group gpus, c10::intrusive_ptr<c10d::Backend> hosts) {
+        return c10::make_intrusive<C10dOverNodes>(std::move(gpus), std::move(hosts));
+      }));
   pybind11::class_<Groups>(module, "Groups")
       .def(pybind11::init())
       .def("create", &Groups::create, pybind11::arg("options"), pybind11::arg("name"))

@@ -9,6 +9,7 @@
 #include "runtime/control/handshake.h"
 #include "runtime/control/started_thread.h"
 #include "runtime/coordinator/in_flight.h"
+#include "runtime/coordinator/rendezvous.h"
 
 namespace kolo {
 namespace {
@@ -28,7 +29,7 @@ Driver::Driver(std::unique_ptr<ControlChannel> control, BackendList backends, De
     : config_(config),
       control_(std::move(control)),
       world_group_(group_of_all(control_->rank(), control_->topology().size())),
-      program_groups_(world_group_, control_->rank()),
+      program_groups_(world_group_, control_->rank(), nodes_apart(control_->topology(), backends)),
       has_device_(device.kind != DeviceKind::cpu),
       oversubscribed_(
           more_ranks_than_cores(static_cast<int>(control_->topology().node_ranks(control_->rank()).size()))),

@@ -104,7 +104,7 @@ bool Executor::meet(Running& running, bool held, bool& moved) {
   if (!running.meets) return true;
   if (held && !running.rendezvous) return false;
   if (!running.rendezvous) {
-    Backend* const host = backend_of({.kind = OpKind::all_gather, .dtype = DType::i64});
+    Backend* const host = backend_of(Rendezvous::gathering());
     if (!host) throw Error(ErrorCode::backend, "no backend of the group serves host tensors, which its ranks meet by");
     running.rendezvous = std::make_unique<Rendezvous>(*host, running.members.front(), running.token);
     running.meeting_trails = host->must_be_called();

@@ -9,12 +9,12 @@ namespace kolo {
 
 namespace {
 
-/// What names of an operation that moves no data begin with.
+/// What names of an operation that the program has given none begin with.
 std::string_view prefix_of(OpKind kind) {
   switch (kind) {
     case OpKind::barrier: return "kolo.barrier.";
     case OpKind::join: return "kolo.join.";
-    default: return "kolo.groups.";
+    default: return moves_data(kind) ? "#" : "kolo.groups.";
   }
 }
 
@@ -51,10 +51,12 @@ SubmissionPtr PendingQueue::submit(Request&& request) {
   if (request.in_order()) return submit_in_order(std::move(request));
   Names& names = names_[request.group->key()];
   Turns* turns = nullptr;
-  if (request.name().empty() && !moves_data(kind)) {
+  if (request.name().empty() && (!moves_data(kind) || request.group->negotiated)) {
     turns = &names.turns[prefix_of(kind)];
     request.number = turns->first();
     request.text = std::string(prefix_of(kind)) + std::to_string(*request.number % names_of(kind));
+    auto& members = request.signature.members;
+    for (std::size_t i = 0; i < members.size(); ++i) members[i].name = request.text + "." + std::to_string(i);
   }
   if (closed_) {
     throw Error(ErrorCode::closed,

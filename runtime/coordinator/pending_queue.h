@@ -41,7 +41,7 @@ class PendingQueue {
   /// Appends a request and returns what becomes of it. Throws Error{in_flight}, after close() Error{closed}, or
   /// Error{invalid_argument} if declare() did not return its index; nothing is appended then.
   ///
-  /// What is in_order() gets its number here, and what moves no data and has no name: the k-th barrier, say, matches
+  /// What has no name gets its number here, by the order of the calls: the k-th barrier, say, matches
   /// the k-th on every rank, whoever waits for what in between. At most `max_barriers` barriers of a group are in
   /// flight.
   SubmissionPtr submit(Request&& request);
@@ -103,8 +103,8 @@ class PendingQueue {
     std::size_t operator()(const GroupKey& key) const { return 2 * key.id + static_cast<std::size_t>(key.kind); }
   };
 
-  /// The numbers of a group's barriers, say. One that was withdrawn gives its number to the next, as if it had never
-  /// been.
+  /// The numbers of a group's barriers, say, or of its negotiated calls without a name. One that was withdrawn gives
+  /// its number to the next, as if it had never been.
   struct Turns {
     std::uint64_t next = 0;
     std::set<std::uint64_t> given_back;

@@ -41,6 +41,10 @@ std::shared_ptr<const GroupInfo> ProgramGroups::describe(std::vector<int> ranks,
   info->rank = place == ranks.end() ? -1 : static_cast<int>(place - ranks.begin());
   info->ranks = std::move(ranks);
   info->order = order;
+  const auto node = [&](int of) { return apart_.empty() ? 0 : apart_[static_cast<std::size_t>(of)]; };
+  info->negotiated = order == Order::program && std::ranges::any_of(info->ranks, [&](int other) {
+                       return node(other) != node(info->ranks.front());
+                     });
   info->turn = turn;
   info->world = world_;
   return info;

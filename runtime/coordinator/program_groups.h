@@ -18,8 +18,10 @@ std::shared_ptr<const GroupInfo> group_of_all(int rank, int ranks);
 /// from how it is ordered, and from how many such groups came before. Thread-safe.
 class ProgramGroups {
  public:
-  /// `world`: the group of all ranks, of which this is `rank`.
-  ProgramGroups(std::shared_ptr<const GroupInfo> world, int rank) : world_(std::move(world)), rank_(rank) {}
+  /// `world`: the group of all ranks, of which this is `rank`. `apart`: by rank, the node, where nodes have nothing but
+  /// control connections in common; empty: they have.
+  ProgramGroups(std::shared_ptr<const GroupInfo> world, int rank, std::vector<int> apart = {})
+      : world_(std::move(world)), rank_(rank), apart_(std::move(apart)) {}
 
   /// The description of a group of these session ranks, in this order, on this rank. Pure. Throws
   /// Error{invalid_argument}.
@@ -41,6 +43,7 @@ class ProgramGroups {
 
   const std::shared_ptr<const GroupInfo> world_;
   const int rank_;
+  const std::vector<int> apart_;
   mutable std::mutex mutex_;
   std::unordered_map<std::uint64_t, std::uint64_t> made_;  // how many, by ranks and order
   std::unordered_set<GroupId> here_;

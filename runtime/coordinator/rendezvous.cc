@@ -32,7 +32,8 @@ void Rendezvous::exchange(std::vector<std::int64_t> mine) {
   mine_ = std::move(mine);
   all_.resize(mine_.size() * static_cast<std::size_t>(submission_->request.group->size()));
   bucket_ = {};
-  bucket_.signature = {.kind = OpKind::all_gather, .dtype = DType::i64, .shape = view(mine_).shape};
+  bucket_.signature = gathering();
+  bucket_.signature.shape = view(mine_).shape;
   bucket_.token = detail::mixed(token_ + mine_.size()) | 1;
   bucket_.tensors.push_back({view(mine_), view(all_)});
   operation_ = host_.start(bucket_);
@@ -74,6 +75,14 @@ void Rendezvous::take_sizes() {
   const auto& ranks = request.group->ranks;
   if (const auto failed = allocate_outputs(*submission_, ranks[static_cast<std::size_t>(request.group->rank)]))
     throw Error(*failed);
+}
+
+std::vector<int> nodes_apart(const Topology& topology, const BackendList& backends) {
+  std::vector<int> nodes;
+  const auto meets = [](const auto& backend) { return backend->supports(Rendezvous::gathering()); };
+  if (std::ranges::any_of(backends, meets)) return nodes;
+  for (const Topology::Place& place : topology.places) nodes.push_back(place.node);
+  return nodes;
 }
 
 }  // namespace kolo

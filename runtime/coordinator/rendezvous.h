@@ -7,6 +7,7 @@
 
 #include <kolo/backend.h>
 
+#include "runtime/control/channel.h"
 #include "runtime/operation/submission.h"
 
 namespace kolo {
@@ -19,6 +20,8 @@ class Rendezvous {
   /// Whether an operation needs one; `runner` will run it, or is null.
   static bool needed(const Submission& submission, const Backend* runner);
 
+  /// What it does on the group's backend for small host tensors.
+  static Signature gathering() { return {.kind = OpKind::all_gather, .dtype = DType::i64}; }
   /// `host`: the group's backend for small host tensors. As with start(), the same order on all ranks.
   Rendezvous(Backend& host, SubmissionPtr submission, std::uint64_t token);
 
@@ -45,5 +48,8 @@ class Rendezvous {
   bool compared_;
   std::optional<Failure> failure_;
 };
+
+/// By rank, the node, where no backend of the world serves what ranks meet by; else empty.
+std::vector<int> nodes_apart(const Topology& topology, const BackendList& backends);
 
 }  // namespace kolo

@@ -149,7 +149,7 @@ class Negotiator {
   void cut_off(const Failure& failure);
   /// Where operations are matched by their order: what this rank has begun.
   Sequence& sequence() { return sequence_; }
-  bool in_order() const { return group().order == Order::program; }
+  bool in_order() const { return group().in_order(); }
   /// The same where a rank has left without having begun an operation: neither that nor a later one will be complete.
   void end_if_left(const Submission& oldest) {
     if (!in_order() || broken_ || *oldest.request.number < membership_.last_begun()) return;

@@ -55,12 +55,12 @@ struct Request {
   std::optional<Failure> ends;                   ///< remove_group: how what is in flight in the group fails; only that
   std::optional<double> timeout_seconds;         ///< it fails when it has been in flight for so long
   std::shared_ptr<Submission> stands_for;        ///< what is complete with it: of a message by tag, on GPUs
-  std::optional<std::uint64_t> number;  ///< of a barrier, join, removal, or what is in_order(), in the group's order
+  std::optional<std::uint64_t> number;  ///< of a barrier, join, removal, or call without a name, in the group's order
   Clock::time_point submitted = Clock::now();
 
   const std::string& name() const { return declared_name ? *declared_name : text; }
   /// Whether its place among the program's calls in the group says what it is, and not its name.
-  bool in_order() const { return group->order == Order::program && !match && signature.kind != OpKind::remove_group; }
+  bool in_order() const { return group->in_order() && !match && signature.kind != OpKind::remove_group; }
 };
 
 /// What the ranks have agreed on about one tensor of an operation that has_rows().

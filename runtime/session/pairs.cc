@@ -92,6 +92,14 @@ Request Session::Parts::tagged_request(const Tensor& tensor, PairMatch&& match, 
   if (!request.invalid) request.invalid = check_arguments(request.signature, request.tensors[0], *request.group);
   if (tensor.device.kind != DeviceKind::cpu && !request.invalid) mark_ready(request, options.ready);
   if (request.invalid) refuse(fmt::format("{}: {}", what, request.invalid->message));
+  if (parent.negotiated) {
+    if (peer < 0)
+      refuse(what +
+             ": the group's nodes have only control connections in common; receive from one rank, or start the "
+             "program with mpirun");
+    request.text = fmt::format("{}tag {} (group {})", reserved_prefix, request.match->tags.front(), parent.name);
+    request.match.reset();
+  }
   return request;
 }
 

@@ -39,13 +39,17 @@ struct GroupInfo {
   int rank = 0;            ///< index of this rank in `ranks`; -1 if it is no member
   GroupKind kind = GroupKind::agreed;
   Order order = Order::names;
-  std::uint64_t turn = 0;  ///< how many groups of these ranks, in this order, the program had made before
+  bool negotiated = false;  ///< of Order::program: all the same, under the numbers of the calls; see in_order()
+  std::uint64_t turn = 0;   ///< how many groups of these ranks, in this order, the program had made before
   std::shared_ptr<const GroupInfo> world{};  ///< all ranks of the session that made it; null in the world itself
 
   GroupKey key() const { return {kind, id}; }
   bool is_world() const { return key() == GroupKey{}; }
   bool is_pair() const { return kind == GroupKind::pair; }
   bool member() const { return rank >= 0; }
+  /// Whether a call begins where it is made: the ranks meet in host memory. Where they are on several nodes that have
+  /// only control connections in common, it is negotiated.
+  bool in_order() const { return order == Order::program && !negotiated; }
   int size() const { return static_cast<int>(ranks.size()); }
 };
 

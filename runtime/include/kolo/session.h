@@ -107,9 +107,10 @@ class Session {
   Handle all_reduce_async(std::string_view name, Tensor in_out, const AllReduceOptions& options = {});
   /// The blocking form.
   void all_reduce(std::string_view name, Tensor in_out, const AllReduceOptions& options = {});
-  /// In a group made with Order::program operations have no name, and are not negotiated: the n-th call of one member
-  /// meets the n-th of the others. Arguments that cannot work throw at once, and take no place in the order. Errors as
-  /// above, except that a mismatch, a time-out, or an Allocate that throws ends the group. So for each operation below.
+  /// In a group made with Order::program operations have no name, and are not negotiated (but see GroupInfo::in_order):
+  /// the n-th call of one member meets the n-th of the others. Arguments that cannot work throw at once, and take no
+  /// place in the order. Errors as above, except that a mismatch, a time-out, or an Allocate that throws ends the
+  /// group. So for each operation below.
   Handle all_reduce_async(Tensor in, Tensor out, const AllReduceOptions& options);
   Handle all_reduce_async(Tensor in_out, const AllReduceOptions& options);
   void all_reduce(Tensor in_out, const AllReduceOptions& options);

@@ -44,7 +44,9 @@ at::Tensor late(int gpu, std::int64_t size, float value) {
 struct TorchOnGpus : ::testing::TestWithParam<std::string> {
   TorchOnGpus() {
     kolo::testing::set_fake_nccl({.in_progress = 80, .seed = 3});
-    setenv("KOLO_GPU_BACKEND", GetParam().c_str(), 1);
+    const bool over_nodes = GetParam() == "nodes";
+    setenv("KOLO_GPU_BACKEND", over_nodes ? "nccl" : GetParam().c_str(), 1);
+    over_nodes ? setenv("KOLO_FAKE_NODES", "1,2", 1) : unsetenv("KOLO_FAKE_NODES");
   }
   ~TorchOnGpus() override { kolo::testing::set_fake_gpus(8); }
 
@@ -74,9 +76,9 @@ struct TorchOnGpus : ::testing::TestWithParam<std::string> {
   }
 };
 struct TorchOnNccl : TorchOnGpus {};  // the host takes part in what is staged
-INSTANTIATE_TEST_SUITE_P(Over, TorchOnNccl, ::testing::Values("nccl"));
-INSTANTIATE_TEST_SUITE_P(Over, TorchOnGpus, ::testing::Values("nccl", "staged"),
-                         [](const auto& info) { return info.param; });
+const auto name_of = [](const auto& info) { return info.param; };
+INSTANTIATE_TEST_SUITE_P(Over, TorchOnNccl, ::testing::Values("nccl", "nodes"), name_of);
+INSTANTIATE_TEST_SUITE_P(Over, TorchOnGpus, ::testing::Values("nccl", "staged", "nodes"), name_of);
 
 TEST_P(TorchOnGpus, EveryOperationRunsBehindTheCurrentStream) {
   run([](C10dBackend& group, int gpu) {

@@ -340,11 +340,44 @@ def several_nodes():
     tensor = torch.full((10,), 1.0 + RANK)
     dist.all_reduce(tensor)
     equal(tensor, torch.full_like(tensor, 3.0))
-    assert "Gloo" in repr(dist.group.WORLD._get_backend(torch.device("cpu")))
+    assert "OverNodes" in repr(dist.group.WORLD._get_backend(torch.device("cpu")))
+    future = dist.all_reduce(tensor, async_op=True).get_future()
+    equal(future.wait()[0], torch.full_like(tensor, 6.0))
+    with dist._coalescing_manager(device=torch.device("cpu"), async_ops=True) as batch:
+        several = [tensor, torch.ones(5)]
+        for one in several:
+            dist.all_reduce(one)
+    batch.wait()
+    equal(several[0], torch.full_like(tensor, 12.0))
+    equal(several[1], torch.full((5,), 2.0))
+    if RANK == 0:
+        dist.send(tensor, 1, tag=3)
+    else:
+        tensor.zero_()
+        dist.recv(tensor, 0, tag=3)
+    objects = [None] * SIZE
+    dist.all_gather_object(objects, {"rank": RANK})
+    assert objects == [{"rank": 0}, {"rank": 1}], objects
+    dist.barrier()
+    dist.monitored_barrier()
+    pair = dist.new_group([0, 1])
+    dist.all_reduce(tensor.fill_(1.5), group=pair)
     alone = [dist.new_group([rank]) for rank in range(SIZE)][RANK]  # within a node
     dist.all_reduce(tensor, group=alone)
     equal(tensor, torch.full_like(tensor, 3.0))
     assert "Kolo" in repr(alone._get_backend(torch.device("cpu")))
+
+
+@case(3, KOLO_FAKE_NODES="1,2")
+def a_rank_that_is_killed_is_named_over_several_nodes():
+    start()
+    tensor = torch.ones(1000)
+    dist.all_reduce(tensor)
+    if RANK == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    begin = time.monotonic()
+    raises(lambda: [dist.all_reduce(tensor) for _ in range(100)], "kolo: ", "rank 2 (", "is gone")
+    assert time.monotonic() - begin < 2, time.monotonic() - begin
 
 
 TRAINS = """

@@ -1,7 +1,8 @@
 """kolo as a backend of torch.distributed.
 
 Nothing needs to import this: `init_process_group("kolo")` finds it. KOLO_IMPERSONATE=gloo makes it the backend of that
-name, too, for programs that ask for no other. Groups whose ranks are on several nodes are torch's own gloo, but under mpirun.
+name, too, for programs that ask for no other. Tensors in host memory of groups whose ranks are on several nodes go through torch's own
+gloo, but under mpirun.
 """
 import atexit
 import functools
@@ -25,13 +26,14 @@ def _create(name, options, _):
     why = group.host_is_stuck
     if not why:
         return group
+    from kolo import _torch
     from torch.distributed import PrefixStore, ProcessGroupGloo
 
-    group.abort()
     if options.group_rank == 0:
         _say("kolo: the ranks of a group are on several nodes: their tensors in host memory go through PyTorch's own gloo, not over MPI: "
              + why)
-    return ProcessGroupGloo(PrefixStore("gloo", options.store), options.group_rank, options.group_size, timeout=options.timeout)
+    gloo = ProcessGroupGloo(PrefixStore("gloo", options.store), options.group_rank, options.group_size, timeout=options.timeout)
+    return _torch.KoloOverNodes(group, gloo)
 
 
 @functools.cache
