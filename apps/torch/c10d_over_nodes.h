@@ -39,6 +39,10 @@ class C10dOverNodes final : public c10d::Backend {
   WorkPtr allgather_coalesced(Lists& out, Blocks& in, const c10d::AllgatherOptions& how) override;
   WorkPtr allgather_into_tensor_coalesced(Blocks& out, Blocks& in, const c10d::AllgatherOptions& how) override;
   WorkPtr gather(Lists& out, Blocks& in, const c10d::GatherOptions& how) override;
+  WorkPtr gather_into_tensor(at::Tensor& out, at::Tensor& in,
+                             const c10d::GatherOptions& how) {  // overrides since torch 2.14
+    return gpus_->gather_into_tensor(out, in, how);
+  }
   WorkPtr scatter(Blocks& out, Lists& in, const c10d::ScatterOptions& how) override;
   WorkPtr reduce_scatter(Blocks& out, Lists& in, const c10d::ReduceScatterOptions& how) override;
   WorkPtr _reduce_scatter_base(at::Tensor& out, at::Tensor& in, const c10d::ReduceScatterOptions& how) override;
@@ -49,8 +53,8 @@ class C10dOverNodes final : public c10d::Backend {
   WorkPtr send(Blocks& all, int to, int tag) override;
   WorkPtr recv(Blocks& all, int from, int tag) override;
   WorkPtr recvAnysource(Blocks& all, int tag) override;
-  /// Nothing moves: kolo's.
-  WorkPtr barrier(const c10d::BarrierOptions& how) override { return gpus_->barrier(how); }
+  /// Of kolo and of the other backend, which waits for its own operations.
+  WorkPtr barrier(const c10d::BarrierOptions& how) override;
   void monitoredBarrier(const c10d::BarrierOptions& how, bool all_ranks) override {
     hosts_->monitoredBarrier(how, all_ranks);
   }
@@ -63,19 +67,33 @@ class C10dOverNodes final : public c10d::Backend {
     return gpus_->allocateTensor(elements, options);
   }
 
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 14
+  bool supportsSplitting() const override {
+    return hosts_->supportsSplitting();
+  }
+  c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+                                          const c10::intrusive_ptr<Options>& options) override;
+#endif
+
   void shutdown() override;
   void abort() override;
-  c10d::ErrorType getError() override { return gpus_->getError(); }
+  c10d::ErrorType getError() override {
+    return gpus_->getError();
+  }
 
  private:
   class HostWork;
+  class Causes;
   template <class Call>
   WorkPtr run(const Blocks& tensors, Call&& call);
+  template <class Call>
+  WorkPtr collective(const Blocks& tensors, Call&& call);
 
   const std::shared_ptr<void> unused_;  // first, since the options are second where torch looks for them
   const c10::intrusive_ptr<Options> options_;
   const Kolo gpus_;
   const Other hosts_;
+  const std::shared_ptr<Causes> causes_;
   std::atomic<std::uint64_t> sequence_{0};
   std::mutex coalescing_mutex_;
   bool is_coalescing_ = false;

@@ -84,9 +84,12 @@ PYBIND11_MODULE(_torch, module) {
       });
   using kolo_torch::C10dOverNodes;
   pybind11::class_<C10dOverNodes, c10d::Backend, c10::intrusive_ptr<C10dOverNodes>>(module, "KoloOverNodes")
+      .def("perform_nocolor_split", [](C10dOverNodes&, const pybind11::object&) {})
+      .def("get_error", &C10dOverNodes::getError)
       .def(pybind11::init([](Group gpus, c10::intrusive_ptr<c10d::Backend> hosts) {
-        return c10::make_intrusive<C10dOverNodes>(std::move(gpus), std::move(hosts));
-      }));
+             return c10::make_intrusive<C10dOverNodes>(std::move(gpus), std::move(hosts));
+           }),
+           pybind11::keep_alive<1, 3>());  // whose binding lets go of Python's lock where its threads are joined
   pybind11::class_<Groups>(module, "Groups")
       .def(pybind11::init())
       .def("create", &Groups::create, pybind11::arg("options"), pybind11::arg("name"))

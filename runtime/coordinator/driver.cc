@@ -182,7 +182,7 @@ void Driver::look(const SubmissionPtr& submission, bool waits) {
 
 void Driver::release(const SubmissionPtr& submission) noexcept {
   if (forked()) return;
-  if (!submission->completion.done) queue_.push(PendingQueue::What::withdraw, submission);
+  if (submission->may_be_withdrawn()) queue_.push(PendingQueue::What::withdraw, submission);
   wait(submission);
 }
 

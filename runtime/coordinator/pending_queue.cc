@@ -9,17 +9,23 @@ namespace kolo {
 
 namespace {
 
-/// What names of an operation that the program has given none begin with.
+/// What names of an operation that moves no data begin with.
 std::string_view prefix_of(OpKind kind) {
   switch (kind) {
     case OpKind::barrier: return "kolo.barrier.";
     case OpKind::join: return "kolo.join.";
-    default: return moves_data(kind) ? "#" : "kolo.groups.";
+    default: return "kolo.groups.";
   }
 }
 
-std::uint64_t names_of(OpKind kind) {
-  return kind == OpKind::barrier ? PendingQueue::max_barriers : std::numeric_limits<std::uint64_t>::max();
+/// The same of all that the program has given no name.
+std::string_view prefix_of(const Request& request) {
+  return request.keeps_its_place() ? "#" : prefix_of(request.signature.kind);
+}
+
+/// Whether its number comes again: that of a barrier, after max_barriers.
+bool comes_again(const Request& request) {
+  return request.signature.kind == OpKind::barrier && !request.keeps_its_place();
 }
 
 /// The group that the program has named, which waits for what it submitted, and for nothing that stands for that.
@@ -51,10 +57,11 @@ SubmissionPtr PendingQueue::submit(Request&& request) {
   if (request.in_order()) return submit_in_order(std::move(request));
   Names& names = names_[request.group->key()];
   Turns* turns = nullptr;
-  if (request.name().empty() && (!moves_data(kind) || request.group->negotiated)) {
-    turns = &names.turns[prefix_of(kind)];
+  if (request.name().empty() && (!moves_data(kind) || request.keeps_its_place())) {
+    turns = &names.turns[prefix_of(request)];
     request.number = turns->first();
-    request.text = std::string(prefix_of(kind)) + std::to_string(*request.number % names_of(kind));
+    request.text = std::string(prefix_of(request)) +
+                   std::to_string(comes_again(request) ? *request.number % max_barriers : *request.number);
     auto& members = request.signature.members;
     for (std::size_t i = 0; i < members.size(); ++i) members[i].name = request.text + "." + std::to_string(i);
   }
@@ -249,10 +256,10 @@ void PendingQueue::retire(Submission& submission) {
   use.number = submission.pending.number;
   const Pending& pending = submission.pending;  // what was withdrawn, or refused, is as if it had never been
   const bool withdrawn = !pending.agreed && (!submission.completion.failure || pending.refusal);
-  if (!withdrawn && !submission.queued.uncounted && (!request.number || kind == OpKind::barrier)) ++use.finished;
-  const bool numbered = request.number && kind != OpKind::barrier;  // its name does not come again
+  const bool numbered = request.number && !comes_again(request);  // its name does not come again
+  if (!withdrawn && !submission.queued.uncounted && !numbered) ++use.finished;
   if (numbered && !use.in_flight) names.erase(names.uses.find(request.name()));
-  if (request.number && withdrawn) names.turns[prefix_of(kind)].given_back.insert(*request.number);
+  if (request.number && withdrawn) names.turns[prefix_of(request)].given_back.insert(*request.number);
   if (kind != OpKind::remove_group || request.ends) return;  // who has abandoned a group has it still
   closed_groups_.erase(request.group->key());
   if (!submission.completion.failure) forget(request.group->key(), names);

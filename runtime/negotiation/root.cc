@@ -112,7 +112,10 @@ void Root::decide(const std::vector<Ready>& ready) {
 
 /// A group that cannot be opened is of no more use.
 void Root::reject(const std::string& name, OpKind kind, Failure failure) {
-  kind == OpKind::open_group ? decide_(GroupFailed{std::move(failure)}) : decide_(Reject{name, std::move(failure)});
+  // calls that have no name would go on out of step
+  const bool ends_group =
+      kind == OpKind::open_group || (membership_.group().negotiated && failure.code == ErrorCode::mismatch);
+  ends_group ? decide_(GroupFailed{std::move(failure)}) : decide_(Reject{name, std::move(failure)});
 }
 
 void Root::decide(const Announcement& announcement) {
@@ -170,6 +173,7 @@ std::optional<Failure> Root::unfit(TensorNumber number, const std::vector<SizesO
 
 /// What is decided since, nobody would take out again.
 void Root::waiting(const Waiting& message) {
+  if (membership_.group().negotiated) return;  // there nothing is held back
   if (!plan_.voids(message.name, message.known)) wanted_.insert(message.name);
 }
 

@@ -41,6 +41,7 @@ class Root {
 
   // This rank's program.
   void submitted(const SubmissionPtr& submission, bool is_new) {
+    if (membership_.group().negotiated) return;  // what has no name does not come again
     (layout_matters(submission->request.signature) ? layouts_ : learner_).submitted(submission, is_new);
   }
   /// The program waits for something, in whatever group, or polls it.

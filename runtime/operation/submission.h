@@ -60,7 +60,11 @@ struct Request {
 
   const std::string& name() const { return declared_name ? *declared_name : text; }
   /// Whether its place among the program's calls in the group says what it is, and not its name.
-  bool in_order() const { return group->in_order() && !match && signature.kind != OpKind::remove_group; }
+  bool keeps_its_place() const {
+    return group->order == Order::program && !match && signature.kind != OpKind::remove_group;
+  }
+  /// The same, and it is not negotiated.
+  bool in_order() const { return keeps_its_place() && !group->negotiated; }
 };
 
 /// What the ranks have agreed on about one tensor of an operation that has_rows().
@@ -128,6 +132,8 @@ struct Submission {
     pending.objection = request.invalid;
     pending.sizes = request.sizes;
   }
+  /// Whether the program may take it back. What keeps its place stays: the calls behind it have theirs.
+  bool may_be_withdrawn() const { return !completion.done && !request.keeps_its_place(); }
 
   const Request request;
   Queued queued;

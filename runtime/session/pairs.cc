@@ -97,8 +97,13 @@ Request Session::Parts::tagged_request(const Tensor& tensor, PairMatch&& match, 
       refuse(what +
              ": the group's nodes have only control connections in common; receive from one rank, or start the "
              "program with mpirun");
-    request.text = fmt::format("{}tag {} (group {})", reserved_prefix, request.match->tags.front(), parent.name);
+    request.text =
+        fmt::format("{}#{} (group {}, {:x})", reserved_prefix, request.match->tags.front(), parent.name, parent.id);
     request.match.reset();
+    request.signature.priority = 0;  // as of messages
+    request.signature.shape = Shape{tensor.elements()};
+    request.tensors[0].in.shape = request.signature.shape;
+    if (request.tensors[0].out.data) request.tensors[0].out.shape = request.signature.shape;
   }
   return request;
 }

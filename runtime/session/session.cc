@@ -163,7 +163,7 @@ SubmissionPtr Session::Parts::submit(Request&& request, const RowArguments& rows
   if (request.invalid) request.sizes.clear();
   if (has_rows(signature.kind)) signature.shape = agreed_shape(signature.kind, signature.shape);
   if (signature.device != DeviceKind::cpu && !request.invalid) mark_ready(request, ready);
-  if (request.group->order == Order::program && request.invalid)  // it takes no place in the order
+  if (request.keeps_its_place() && request.invalid)  // it takes no place in the order
     throw Error(request.invalid->code, fmt::format("{} in group {}: {}", to_string(signature.kind), request.group->name,
                                                    request.invalid->message));
   return driver->submit(std::move(request), will_wait);
@@ -202,7 +202,7 @@ void Session::Parts::mark_ready(Request& request, void* stream) const {
 SubmissionPtr Session::Parts::barrier(const BarrierOptions& options, bool will_wait) {
   Request request =
       new_request({.kind = OpKind::barrier, .priority = options.priority}, options.group, options.timeout_seconds);
-  if (request.group->order == Order::program && request.invalid) throw Error(*request.invalid);
+  if (request.keeps_its_place() && request.invalid) throw Error(*request.invalid);
   return driver->submit(std::move(request), will_wait);
 }
 
@@ -229,7 +229,7 @@ SubmissionPtr Session::Parts::refusal(OpKind kind, std::string_view name, const 
 /// Waits for as long as the others have data.
 SubmissionPtr Session::Parts::join(const Group& group) {
   Request request = new_request({.kind = OpKind::join}, group, 0);
-  if (request.group->order == Order::program)
+  if (request.keeps_its_place())
     throw Error(ErrorCode::invalid_argument,
                 "join works where operations are matched by name; use a group that is not ordered");
   return driver->submit(std::move(request), true);

@@ -365,7 +365,12 @@ def several_nodes():
     alone = [dist.new_group([rank]) for rank in range(SIZE)][RANK]  # within a node
     dist.all_reduce(tensor, group=alone)
     equal(tensor, torch.full_like(tensor, 3.0))
-    assert "Kolo" in repr(alone._get_backend(torch.device("cpu")))
+    assert "KoloBackend" in repr(alone._get_backend(torch.device("cpu")))
+    split = dist.split_group(split_ranks=[[0, 1]])
+    dist.all_reduce(tensor, group=split)
+    equal(tensor, torch.full_like(tensor, 6.0))
+    assert "OverNodes" in repr(split._get_backend(torch.device("cpu")))
+    dist.barrier()
 
 
 @case(3, KOLO_FAKE_NODES="1,2")

@@ -108,8 +108,10 @@ TEST_P(GpuSession, MatchedByOrderBetweenNodesOfAStore) {
         OnGpu first(session, all(4, static_cast<float>(tags[0]))), second(session, all(4, static_cast<float>(tags[1])));
         for (int i = 0; i < 2; ++i) {
           const OnGpu& tensor = i == 0 ? first : second;
-          const PairOptions options{.group = group, .tag = tags[i], .ready = tensor.stream()};
-          if (rank == 0) moves.push_back(session.send_async(tensor.tensor(), 1, options));
+          const PairOptions options{.group = group, .tag = tags[i], .ready = tensor.stream(), .priority = rank};
+          Tensor square = tensor.tensor();
+          square.shape = Shape{2, 2};
+          if (rank == 0) moves.push_back(session.send_async(square, 1, options));
           if (rank == 1) moves.push_back(session.recv_async(tensor.tensor(), 0, options));
         }
         for (Handle& move : moves) move.wait();
@@ -134,7 +136,41 @@ TEST_P(GpuSession, MatchedByOrderBetweenNodesOfAStore) {
             if (!fails) session.all_reduce(values.tensor(), {.group = group, .ready = values.stream()});
           },
           ErrorCode::mismatch, "broadcast");
+      refused([&] { session.barrier(group); }, ErrorCode::mismatch, "broadcast");
       session.remove_group(group);
+      const Group next = session.new_group(std::array{0, 1, 2}, {.order = Order::program});
+      refused(
+          [&] {
+            if (fails) session.barrier(next);
+            if (!fails) session.all_reduce(values.tensor(), {.group = next, .ready = values.stream()});
+          },
+          ErrorCode::mismatch, "barrier");
+    });
+  }
+}
+
+/// A handle that dies waits: the calls of others keep their partners.
+TEST_P(GpuSession, HandlesThatDieBetweenNodesOfAStore) {
+  if (config.gpu_backend != "nccl") return;
+  testing::TempFolder folder;
+  FileStore store(folder.path());
+  config.fake_nodes = "1,2";
+  std::vector<std::jthread> ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.emplace_back([&, rank] {
+      Session session(store_world(store, rank, 3, config), config);
+      const Group group = session.new_group(std::array{0, 1, 2}, {.order = Order::program});
+      OnGpu first(session, all(10, 1)), second(session, all(10, 100));
+      const auto reduce = [&](OnGpu& values) {
+        return session.all_reduce_async(values.tensor(), {.group = group, .ready = values.stream()});
+      };
+      for (int turn = 0; turn < 3; ++turn) {
+        if (rank == turn) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        (void)reduce(first);  // the handle dies
+        reduce(second).wait();
+      }
+      EXPECT_EQ(first.read(), all(10, 27));
+      EXPECT_EQ(second.read(), all(10, 2700));
     });
   }
 }
