@@ -74,7 +74,8 @@ void CpuCompute::add(const Tensor& a, const Tensor& b, const Tensor& sum) {
   const DenormalsAreZero in_here;
   const float *const left = data_of(a), *const right = data_of(b);
   float* const out = data_of(sum);
-  for (std::int64_t i = 0; i < sum.elements(); ++i) out[i] = left[i] + right[i];
+  const std::int64_t count = sum.elements();
+  for (std::int64_t i = 0; i < count; ++i) out[i] = left[i] + right[i];
 }
 
 namespace {

@@ -99,7 +99,7 @@ void CpuCompute::attend(const Heads& heads, const HeadTensors& of, const Tensor&
   const DenormalsAreZero in_here;
   const std::int64_t positions = of.q.shape[2], dim = heads.heads * heads.head_dim;
   float* const scratch =
-      data_of(attention_.make(*this, DType::f32, {attention_scratch(positions, heads.width())}, "attention's blocks"));
+      data_of(attention_.make(*this, DType::f32, {attention_scratch(heads.width())}, "attention's blocks"));
   for (std::int64_t sequence = 0; sequence < of.q.shape[0]; ++sequence) {
     for (std::int64_t head = 0; head < heads.heads; ++head) {
       const std::int64_t at = sequence * positions * dim + head * heads.head_dim;
@@ -119,7 +119,7 @@ void CpuCompute::attend_backward(const Heads& heads, const RotationTables& rotat
   const std::int64_t positions = columns.positions, row = columns.row, group = heads.heads / heads.kv_heads;
   const std::int64_t dim = heads.heads * heads.head_dim;
   float* const scratch =
-      data_of(attention_.make(*this, DType::f32, {attention_scratch(positions, heads.width())}, "attention's blocks"));
+      data_of(attention_.make(*this, DType::f32, {attention_scratch(heads.width())}, "attention's blocks"));
   float* const dq = data_of(head_gradients_.make(*this, DType::f32, {group + 2, row}, "gradients of a group of heads"));
   float* const dk = dq + group * row;
   float* const dv = dk + row;

@@ -144,22 +144,15 @@ struct Kernels {
 /// Extents of attention's blocks and of their memory.
 namespace scratch {
 
-inline constexpr std::int64_t row_block = 32;                 ///< rows of scores at a time
-inline constexpr std::int64_t key_block = 256;                ///< keys at a time: 32 KiB of scores
-inline constexpr std::int64_t score_stride = key_block + 16;  ///< floats; rows use different cache sets
-inline constexpr std::int64_t panel_keys = 64;                ///< columns of a panel of transposed keys
-inline constexpr std::int64_t score_floats = row_block * score_stride;
-
-/// Keys or values of one head, transposed.
-constexpr std::int64_t panel_floats(std::int64_t positions, std::int64_t width) {
-  return (positions + panel_keys - 1) / panel_keys * panel_keys * width;
-}
+inline constexpr std::int64_t row_block = 32;   ///< rows of scores at a time
+inline constexpr std::int64_t key_block = 256;  ///< keys at a time: 32 KiB of scores
+inline constexpr std::int64_t score_floats = row_block * key_block;
 
 }  // namespace scratch
 
 /// Floats of scratch memory of attend and attend_backward.
-constexpr std::int64_t attention_scratch(std::int64_t positions, std::int64_t width) {
-  return 2 * scratch::panel_floats(positions, width) + 2 * scratch::score_floats + scratch::row_block * width;
+constexpr std::int64_t attention_scratch(std::int64_t width) {
+  return 2 * scratch::score_floats + 3 * scratch::row_block * width;
 }
 
 /// The fastest kernels for this processor.
