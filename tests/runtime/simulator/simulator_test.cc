@@ -7,8 +7,10 @@
 #include <array>
 #include <cstdio>
 #include <ctime>
+#include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <random>
 #include <set>
 #include <span>
@@ -217,6 +219,86 @@ void play_ranks(std::uint64_t count, int most_ranks, Notice notice,
     ASSERT_FALSE(end.hung || end.ended) << end.threads << "replay with KOLO_TEST_SEED=" << seed;
     ASSERT_LT(end.time, 500ms) << "a thread slept for the safety wake-up; replay with KOLO_TEST_SEED=" << seed;
     ASSERT_FALSE(::testing::Test::HasFailure()) << "replay with KOLO_TEST_SEED=" << seed;
+  }
+}
+
+/// Calls of two ordered groups whose nodes have only control connections in common, the same on every rank. What a call
+/// yields shows which ones have met; in the end some call may fail, on any rank.
+void call_in_order(Session& session, std::uint64_t seed, bool may_fail) {
+  const int n = session.size(), rank = session.rank();
+  std::mt19937_64 same(seed), own(seed + static_cast<std::uint64_t>(rank) + 1);
+  const std::vector<int> all = session.world().info()->ranks;
+  const Group groups[] = {session.new_group(all, {.order = Order::program}),
+                          session.new_group(all, {.order = Order::program})};
+  EXPECT_TRUE(groups[0].info()->negotiated);
+  std::deque<std::pair<std::vector<float>, std::optional<Handle>>> under_way;
+  std::deque<float> expected;
+  for (int call = 1; call <= 30; ++call) {
+    const Group& group = groups[same() % 2];
+    const auto number = static_cast<float>(call);
+    std::vector<float>& values = under_way.emplace_back(std::vector<float>(3, number), std::nullopt).first;
+    std::optional<Handle>& handle = under_way.back().second;
+    expected.push_back(number * static_cast<float>(n));
+    const int root = call % n;
+    switch (same() % 6) {
+      case 0: session.barrier(group); [[fallthrough]];
+      case 1: handle = session.all_reduce_async(view(values), {.group = group}); break;
+      case 2: (void)session.all_reduce_async(view(values), {.group = group}); break;  // the handle dies
+      case 3:
+        if (rank != root) values.assign(3, 0);
+        handle = session.broadcast_async(view(values), {.root = root, .group = group});
+        expected.back() = number;
+        break;
+      case 4: {
+        const NamedTensor parts[] = {{"", view(values), view(values)}};
+        handle = session.grouped_all_reduce_async(parts, {.group = group});
+        break;
+      }
+      default: {
+        std::vector<float> sent(3, number);
+        const PairOptions tag{.group = group, .tag = call % 2};
+        Handle send = session.send_async(view(sent), (rank + 1) % n, tag);
+        session.recv(view(values), (rank + n - 1) % n, tag);
+        send.wait();
+        expected.back() = number;
+      }
+    }
+    if (own() % 4 == 0) std::this_thread::sleep_for(std::chrono::nanoseconds(own() % 100'000));
+    while (under_way.size() > same() % 4) {
+      auto& [values_then, handle_then] = under_way.front();
+      if (handle_then) handle_then->wait();
+      if (handle_then || !may_fail) ASSERT_EQ(values_then, std::vector<float>(3, expected.front()));
+      under_way.pop_front();
+      expected.pop_front();
+    }
+  }
+}
+
+TEST(Negotiated, CallsMeetByTheirNumber) {
+  for (const std::uint64_t seed : seeds(400)) {
+    Config config = test_config();
+    if (seed % 3 == 0) config.spin_us = 0;
+    const int ranks = 2 + static_cast<int>(seed % 4);
+    config.fake_nodes = "1," + std::to_string(ranks - 1);
+    VirtualNetwork network(seed, ranks, 20us);
+    network.keep_nodes_apart();
+    using Kind = Fault::Kind;
+    const Fault fault =
+        seed % 2 == 0
+            ? Fault{}
+            : draw_fault(seed, ranks,
+                         {Kind::late, Kind::freeze, Kind::start, Kind::step, Kind::group, Kind::memory, Kind::leave});
+    const auto run = [&](Session& session) {
+      try {
+        call_in_order(session, seed, fault.kind != Fault::Kind::none);
+      } catch (const Error& error) {
+        EXPECT_NE(fault.kind, Kind::none) << error.what();
+        EXPECT_NE(error.code(), ErrorCode::mismatch) << error.what();
+      }
+    };
+    const Simulated end = simulate_ranks(seed, ranks, config, network, run, fault);
+    ASSERT_FALSE(end.hung || end.ended || ::testing::Test::HasFailure())
+        << end.threads << to_string(fault) << "; replay with KOLO_TEST_SEED=" << seed;
   }
 }
 

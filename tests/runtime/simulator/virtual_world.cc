@@ -67,6 +67,7 @@ struct VirtualNetwork::State {
   std::set<int> killed{};
   std::vector<std::deque<ControlChannel::Loss>> losses{};  // by the rank that has noticed
   JobEnd end{};
+  bool nodes_are_apart = false;
 
   nanoseconds draw(nanoseconds most) { return nanoseconds(random() % static_cast<std::uint64_t>(most.count() + 1)); }
 
@@ -247,7 +248,10 @@ class VirtualBackend final : public Backend {
         fault_(std::move(fault)) {}
 
   std::string_view name() const override { return real_->name(); }
-  bool supports(const Signature& signature) const override { return real_->supports(signature); }
+  bool supports(const Signature& signature) const override {
+    const bool meets = signature.kind == OpKind::all_gather && signature.dtype == DType::i64;
+    return real_->supports(signature) && !(state_->nodes_are_apart && meets);
+  }
   /// In some groups its ranks meet instead.
   bool compares_tokens() const override { return group_.id % 4 == 1 && real_->compares_tokens(); }
   std::unique_ptr<Operation> start(const Bucket& bucket) override {
@@ -353,6 +357,10 @@ void VirtualNetwork::enter(int rank, World& world, const Fault& fault) {
         state->end_of(rank, (*watching)[static_cast<std::size_t>(rank)], process_ended);
     });
   }
+}
+
+void VirtualNetwork::keep_nodes_apart() {
+  state_->nodes_are_apart = true;
 }
 
 const JobEnd& VirtualNetwork::job_end() const {

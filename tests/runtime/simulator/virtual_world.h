@@ -59,6 +59,9 @@ class VirtualNetwork {
   /// time, and which has the fault.
   void enter(int rank, World& world, const Fault& fault);
 
+  /// From now on backends do not serve what ranks of several nodes meet by, as in a world from a store.
+  void keep_nodes_apart();
+
   const JobEnd& job_end() const;
 
   struct State;
