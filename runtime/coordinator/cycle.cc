@@ -109,6 +109,7 @@ void Cycle::decide(Time now) {
   time_has_come_ = patience_.look(intake_.submissions(), now);
   if (now >= deadlines_.next()) deadlines_.look(now);
   losses_.look(now, intake_.departure() != nullptr);
+  pairs_.look();
   if (mail_.look(now)) again_ = time_has_come_ = true;
   for (auto& [key, group] : groups_.at_work()) {
     Negotiator& negotiator = group->negotiator;

@@ -35,8 +35,25 @@ void Pairs::submit(GroupState& pair, const SubmissionPtr& submission, bool held)
     return completions_.complete(submission, &*failure);
   if (refuse(submission, !held)) return;
   if (!pair.pair_queue.admit(submission)) return;
+  ask_if_left(pair);
   pair.negotiator.submit(submission);
   pair.negotiator.end_run();
+}
+
+void Pairs::look() {
+  const int left = groups_.world().negotiator.left().size();
+  if (std::exchange(left_, left) == left) return;
+  for (auto& [key, pair] : groups_.at_work()) {
+    if (pair->is_pair()) ask_if_left(*pair);
+  }
+}
+
+/// A rank that has left says so in each pair that it knows, after what it had submitted there: so it is told of this
+/// one. The root of a pair tells the other rank nothing otherwise, before that has submitted something.
+void Pairs::ask_if_left(GroupState& pair) {
+  const GroupInfo& info = *pair.info;
+  const int other = info.ranks[static_cast<std::size_t>(1 - info.rank)];
+  if (pair.negotiator.position().root() && groups_.world().negotiator.left().contains(other)) pair.told.reset();
 }
 
 bool Pairs::refuse(const SubmissionPtr& submission, bool is_new) {

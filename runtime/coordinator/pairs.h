@@ -24,6 +24,9 @@ class Pairs {
   /// An operation of this name is agreed, or gone: the next one, if any, is negotiated. Returns whether there is one.
   bool admit_next(GroupState& pair, const std::string& name);
 
+  /// Where ranks have left since the last call, the pairs that have one are asked.
+  void look();
+
   /// The world has failed, and with it all pairs, which are made of the world's backends.
   void end_with_world();
 
@@ -35,10 +38,12 @@ class Pairs {
 
  private:
   std::optional<Failure> refusal_of(const Request& request, bool is_new);
+  void ask_if_left(GroupState& pair);
 
   Groups& groups_;
   Completions& completions_;
   int rank_;
+  int left_ = 0;  // ranks, at the last look
 };
 
 }  // namespace kolo

@@ -302,6 +302,23 @@ TEST(Negotiated, CallsMeetByTheirNumber) {
   }
 }
 
+// Also whoever waits for a message by name, to or from it, of which the rank that leaves knows nothing.
+TEST(Leaving, IsKnownByMessagesByName) {
+  play_ranks(200, 4, Notice::rings, [](std::uint64_t seed, Session& session) {
+    float one = 1;
+    const int leaver = static_cast<int>(seed / 2) % session.size();
+    if (session.rank() == leaver) return;
+    if (seed % 3 == 0) std::this_thread::sleep_for(std::chrono::nanoseconds(seed * 7919 % 500'000));
+    const std::string text = error_text(
+        [&] {
+          if (seed % 2 == 0) session.send("x", view_scalar(one), leaver);
+          if (seed % 2 == 1) session.recv("x", view_scalar(one), leaver);
+        },
+        ErrorCode::closed);
+    EXPECT_NE(text.find("rank " + std::to_string(leaver) + " closed the session"), std::string::npos) << text;
+  });
+}
+
 // As above, when the last operation is still under way: whoever is through first leaves only when all are.
 TEST(Leaving, KeepsNothingBackThatOthersNeed) {
   play_ranks(200, 4, Notice::called, [](std::uint64_t seed, Session& session) {
