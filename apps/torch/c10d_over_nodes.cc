@@ -1,7 +1,5 @@
 #include "apps/torch/c10d_over_nodes.h"
 
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-
 #include <algorithm>
 #include <chrono>
 #include <stdexcept>
@@ -13,7 +11,7 @@ namespace kolo_torch {
 namespace {
 
 using Works = std::vector<C10dBackend::WorkPtr>;
-constexpr std::size_t many_coalesced = 64;  // of them those that are done are let go
+constexpr std::size_t many_together = 64;  // of them those that are done are let go
 
 }  // namespace
 
@@ -118,7 +116,7 @@ C10dOverNodes::WorkPtr C10dOverNodes::run(const Blocks& tensors, Call&& call) {
   }();
   const std::lock_guard lock(coalescing_mutex_);
   if (is_coalescing_) {
-    if (coalesced_.size() >= many_coalesced)
+    if (coalesced_.size() >= many_together)
       std::erase_if(coalesced_, [](const WorkPtr& one) { return one->isCompleted(); });
     coalesced_.push_back(work);
   }
@@ -154,20 +152,6 @@ C10dOverNodes::WorkPtr C10dOverNodes::endCoalescing() {
   coalesced_.push_back(on_gpus);
   return c10::make_intrusive<HostWork>(std::exchange(coalesced_, {}), causes_);
 }
-
-#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 14
-c10::intrusive_ptr<c10d::Backend> C10dOverNodes::split(const c10::intrusive_ptr<c10d::Store>& store,
-                                                       const std::vector<int>& ranks,
-                                                       const c10::intrusive_ptr<Options>& options) {
-  const auto made = c10::dynamic_intrusive_pointer_cast<C10dBackend>(gpus_->split(store, ranks, options));
-  if (!made || !made->collectives()->group().info()->negotiated) return made;
-  const auto hosts_options = hosts_->getBackendOptions()->clone();
-  if (options) hosts_options->timeout = options->timeout;
-  if (options) hosts_options->group_name = options->group_name;
-  return c10::make_intrusive<C10dOverNodes>(
-      made, hosts_->split(c10::make_intrusive<c10d::PrefixStore>("gloo", store), ranks, hosts_options));
-}
-#endif
 
 void C10dOverNodes::shutdown() {
   gpus_->shutdown();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <atomic>
 #include <cstdint>
@@ -72,7 +73,15 @@ class C10dOverNodes final : public c10d::Backend {
     return hosts_->supportsSplitting();
   }
   c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
-                                          const c10::intrusive_ptr<Options>& options) override;
+                                          const c10::intrusive_ptr<Options>& options) override {
+    const auto made = c10::dynamic_intrusive_pointer_cast<C10dBackend>(gpus_->split(store, ranks, options));
+    if (!made || !made->collectives()->group().info()->negotiated) return made;
+    const auto own = hosts_->getBackendOptions()->clone();
+    if (options) own->timeout = options->timeout;
+    if (options) own->group_name = options->group_name;
+    const auto elsewhere = c10::make_intrusive<c10d::PrefixStore>("gloo", store);
+    return c10::make_intrusive<C10dOverNodes>(made, hosts_->split(elsewhere, ranks, own));
+  }
 #endif
 
   void shutdown() override;
