@@ -11,6 +11,8 @@
 // Scores are [keys, row_block]: a vector holds those of adjacent rows and one key. So only a block of rows is ever
 // transposed, and largest scores and sums are those of vectors.
 
+#include <utility>
+
 #include "models/compute/kernel_tiles.h"
 
 namespace kolo::models {
@@ -28,11 +30,9 @@ inline void fill_floats(float* out, std::int64_t count, float value) {
 }
 
 /// The lanes of the first or second half of a and b in turn: a0 b0 a1 b1 …
-template <int half>
-inline Floats interleaved(Floats a, Floats b) {
-  Integers lane;
-  for (int i = 0; i < lanes; ++i) lane[i] = static_cast<int>(i / 2 + half * lanes / 2 + i % 2 * lanes);
-  return __builtin_shuffle(a, b, lane);
+template <std::size_t half, std::size_t... lane>
+inline Floats interleaved(Floats a, Floats b, std::index_sequence<lane...>) {
+  return __builtin_shufflevector(a, b, static_cast<int>(lane / 2 + half * lanes / 2 + lane % 2 * lanes)...);
 }
 
 /// to [width, row_block] = rows [count, width], transposed; columns beyond the last row are 0. Interleaving the halves
@@ -41,12 +41,13 @@ inline void transpose_rows(std::int64_t count, std::int64_t width, const float* 
   for (std::int64_t square = 0; square < row_block * width; square += lanes * lanes) {
     const std::int64_t row = square / (lanes * width) * lanes, column = square / lanes % width;
     Floats in[lanes], out[lanes];
+    constexpr std::make_index_sequence<lanes> all;
     for (int i = 0; i < lanes; ++i)
       in[i] = row + i < count ? load(rows + (row + i) * width + column, Full{}) : Floats{};
     for (int step = 1; step < lanes; step *= 2) {
-      for (int i = 0; i < lanes / 2; ++i) {
-        out[2 * i] = interleaved<0>(in[i], in[i + lanes / 2]);
-        out[2 * i + 1] = interleaved<1>(in[i], in[i + lanes / 2]);
+      for (std::int64_t i = 0; i < lanes / 2; ++i) {
+        out[2 * i] = interleaved<0>(in[i], in[i + lanes / 2], all);
+        out[2 * i + 1] = interleaved<1>(in[i], in[i + lanes / 2], all);
       }
       for (int i = 0; i < lanes; ++i) in[i] = out[i];
     }
