@@ -78,9 +78,9 @@ TEST_P(GpuSession, InAWorldFromAStore) {
   }
 }
 
-/// Nodes that have only control connections in common: calls in order are negotiated there.
-TEST_P(GpuSession, MatchedByOrderBetweenNodesOfAStore) {
-  if (config.gpu_backend != "nccl") return;  // what is staged travels between hosts
+/// Three ranks of two nodes that have only control connections in common, each with an ordered group of all.
+void on_nodes_of_a_store(Config config, const std::function<void(Session&, const Group&)>& program) {
+  if (config.gpu_backend != "nccl") GTEST_SKIP() << "what is staged travels between hosts";
   testing::TempFolder folder;
   FileStore store(folder.path());
   config.fake_nodes = "1,2";
@@ -88,115 +88,106 @@ TEST_P(GpuSession, MatchedByOrderBetweenNodesOfAStore) {
   for (int rank = 0; rank < 3; ++rank) {
     ranks.emplace_back([&, rank] {
       Session session(store_world(store, rank, 3, config), config);
-      const Group group = session.new_group(std::array{0, 1, 2}, {.order = Order::program});
-      OnGpu values(session, all(1000, 1)), other(session, all(10, 1));
-      for (int turn = 0; turn < 5; ++turn) {
-        session.all_reduce(values.tensor(), {.op = ReduceOp::average, .group = group, .ready = values.stream()});
-        EXPECT_EQ(values.read(), all(1000, 1));
-        OnGpu mine(session, all(static_cast<std::size_t>(rank + 1), static_cast<float>(rank)));  // of different sizes
-        OnGpu gathered(session, all(6, 9));
-        session.all_gather(mine.tensor(), gathered.tensor(), {.group = group, .ready = gathered.stream()});
-        EXPECT_EQ(gathered.read(), (std::vector<float>{0, 1, 1, 2, 2, 2}));
-        session.barrier({.group = group});
-        const NamedTensor together[] = {{"", values.tensor(), values.tensor()}, {"", other.tensor(), other.tensor()}};
-        session.grouped_all_reduce_async(together, {.op = ReduceOp::average, .group = group, .ready = values.stream()})
-            .wait();
-        EXPECT_EQ(other.read(), all(10, 1));
-        // the later tag first
-        const int tags[] = {rank == 1 ? 2 : 1, rank == 1 ? 1 : 2};
-        std::vector<Handle> moves;
-        OnGpu first(session, all(4, static_cast<float>(tags[0]))), second(session, all(4, static_cast<float>(tags[1])));
-        for (int i = 0; i < 2; ++i) {
-          const OnGpu& tensor = i == 0 ? first : second;
-          const PairOptions options{.group = group, .tag = tags[i], .ready = tensor.stream(), .priority = rank};
-          Tensor square = tensor.tensor();
-          square.shape = Shape{2, 2};
-          if (rank == 0) moves.push_back(session.send_async(square, 1, options));
-          if (rank == 1) moves.push_back(session.recv_async(tensor.tensor(), 0, options));
-        }
-        for (Handle& move : moves) move.wait();
-        if (rank == 1) EXPECT_EQ(first.read(), all(4, 2));
-        if (rank == 1) EXPECT_EQ(second.read(), all(4, 1));
-      }
-      float one = 1;
-      const auto refused = [&](const std::function<void()>& call, ErrorCode code, std::string_view says) {
-        const std::string text = error_text(call, code);
-        EXPECT_NE(text.find(says), std::string::npos) << text;
-      };
-      refused([&] { session.all_reduce("x", values.tensor(), {.group = group}); }, ErrorCode::invalid_argument,
-              "they have no name");
-      refused([&] { session.recv_any(values.tensor(), {}, {.group = group}); }, ErrorCode::invalid_argument,
-              "receive from one rank");
-      refused([&] { session.all_reduce(view_scalar(one), {.group = group}); }, ErrorCode::backend,
-              "start the program with mpirun");
-      const bool fails = rank == 1;
-      refused(
-          [&] {
-            if (fails) session.broadcast(values.tensor(), {.group = group, .ready = values.stream()});
-            if (!fails) session.all_reduce(values.tensor(), {.group = group, .ready = values.stream()});
-          },
-          ErrorCode::mismatch, "broadcast");
-      refused([&] { session.barrier(group); }, ErrorCode::mismatch, "broadcast");
-      session.remove_group(group);
-      const Group next = session.new_group(std::array{0, 1, 2}, {.order = Order::program});
-      refused(
-          [&] {
-            if (fails) session.barrier(next);
-            if (!fails) session.all_reduce(values.tensor(), {.group = next, .ready = values.stream()});
-          },
-          ErrorCode::mismatch, "barrier");
+      program(session, session.new_group(std::array{0, 1, 2}, {.order = Order::program}));
     });
   }
+}
+
+/// Calls in order are negotiated there.
+TEST_P(GpuSession, MatchedByOrderBetweenNodesOfAStore) {
+  on_nodes_of_a_store(config, [](Session& session, const Group& group) {
+    const int rank = session.rank();
+    OnGpu values(session, all(1000, 1)), other(session, all(10, 1));
+    for (int turn = 0; turn < 5; ++turn) {
+      session.all_reduce(values.tensor(), {.op = ReduceOp::average, .group = group, .ready = values.stream()});
+      EXPECT_EQ(values.read(), all(1000, 1));
+      OnGpu mine(session, all(static_cast<std::size_t>(rank + 1), static_cast<float>(rank)));  // of different sizes
+      OnGpu gathered(session, all(6, 9));
+      session.all_gather(mine.tensor(), gathered.tensor(), {.group = group, .ready = gathered.stream()});
+      EXPECT_EQ(gathered.read(), (std::vector<float>{0, 1, 1, 2, 2, 2}));
+      session.barrier({.group = group});
+      const NamedTensor together[] = {{"", values.tensor(), values.tensor()}, {"", other.tensor(), other.tensor()}};
+      session.grouped_all_reduce_async(together, {.op = ReduceOp::average, .group = group, .ready = values.stream()})
+          .wait();
+      EXPECT_EQ(other.read(), all(10, 1));
+      // the later tag first
+      const int tags[] = {rank == 1 ? 2 : 1, rank == 1 ? 1 : 2};
+      std::vector<Handle> moves;
+      OnGpu first(session, all(4, static_cast<float>(tags[0]))), second(session, all(4, static_cast<float>(tags[1])));
+      for (int i = 0; i < 2; ++i) {
+        const OnGpu& tensor = i == 0 ? first : second;
+        const PairOptions options{.group = group, .tag = tags[i], .ready = tensor.stream(), .priority = rank};
+        Tensor square = tensor.tensor();
+        square.shape = Shape{2, 2};
+        if (rank == 0) moves.push_back(session.send_async(square, 1, options));
+        if (rank == 1) moves.push_back(session.recv_async(tensor.tensor(), 0, options));
+      }
+      for (Handle& move : moves) move.wait();
+      if (rank == 1) EXPECT_EQ(first.read(), all(4, 2));
+      if (rank == 1) EXPECT_EQ(second.read(), all(4, 1));
+    }
+    float one = 1;
+    const auto refused = [&](const std::function<void()>& call, ErrorCode code, std::string_view says) {
+      const std::string text = error_text(call, code);
+      EXPECT_NE(text.find(says), std::string::npos) << text;
+    };
+    refused([&] { session.all_reduce("x", values.tensor(), {.group = group}); }, ErrorCode::invalid_argument,
+            "they have no name");
+    refused([&] { session.recv_any(values.tensor(), {}, {.group = group}); }, ErrorCode::invalid_argument,
+            "receive from one rank");
+    refused([&] { session.all_reduce(view_scalar(one), {.group = group}); }, ErrorCode::backend,
+            "start the program with mpirun");
+    const bool fails = rank == 1;
+    refused(
+        [&] {
+          if (fails) session.broadcast(values.tensor(), {.group = group, .ready = values.stream()});
+          if (!fails) session.all_reduce(values.tensor(), {.group = group, .ready = values.stream()});
+        },
+        ErrorCode::mismatch, "broadcast");
+    refused([&] { session.barrier(group); }, ErrorCode::mismatch, "broadcast");
+    session.remove_group(group);
+    const Group next = session.new_group(std::array{0, 1, 2}, {.order = Order::program});
+    refused(
+        [&] {
+          if (fails) session.barrier(next);
+          if (!fails) session.all_reduce(values.tensor(), {.group = next, .ready = values.stream()});
+        },
+        ErrorCode::mismatch, "barrier");
+  });
 }
 
 /// A handle that dies waits: the calls of others keep their partners.
 TEST_P(GpuSession, HandlesThatDieBetweenNodesOfAStore) {
-  if (config.gpu_backend != "nccl") return;
-  testing::TempFolder folder;
-  FileStore store(folder.path());
-  config.fake_nodes = "1,2";
-  std::vector<std::jthread> ranks;
-  for (int rank = 0; rank < 3; ++rank) {
-    ranks.emplace_back([&, rank] {
-      Session session(store_world(store, rank, 3, config), config);
-      const Group group = session.new_group(std::array{0, 1, 2}, {.order = Order::program});
-      OnGpu first(session, all(10, 1)), second(session, all(10, 100));
-      const auto reduce = [&](OnGpu& values) {
-        return session.all_reduce_async(values.tensor(), {.group = group, .ready = values.stream()});
-      };
-      for (int turn = 0; turn < 3; ++turn) {
-        if (rank == turn) std::this_thread::sleep_for(std::chrono::milliseconds(100));
-        (void)reduce(first);  // the handle dies
-        reduce(second).wait();
-      }
-      EXPECT_EQ(first.read(), all(10, 27));
-      EXPECT_EQ(second.read(), all(10, 2700));
-    });
-  }
+  on_nodes_of_a_store(config, [](Session& session, const Group& group) {
+    const int rank = session.rank();
+    OnGpu first(session, all(10, 1)), second(session, all(10, 100));
+    const auto reduce = [&](OnGpu& values) {
+      return session.all_reduce_async(values.tensor(), {.group = group, .ready = values.stream()});
+    };
+    for (int turn = 0; turn < 3; ++turn) {
+      if (rank == turn) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      (void)reduce(first);  // the handle dies
+      reduce(second).wait();
+    }
+    EXPECT_EQ(first.read(), all(10, 27));
+    EXPECT_EQ(second.read(), all(10, 2700));
+  });
 }
 
 /// A rank that does not come is named, and the group is over.
 TEST_P(GpuSession, LateBetweenNodesOfAStore) {
-  if (config.gpu_backend != "nccl") return;
-  testing::TempFolder folder;
-  FileStore store(folder.path());
-  config.fake_nodes = "1,2";
-  std::vector<std::jthread> ranks;
-  for (int rank = 0; rank < 3; ++rank) {
-    ranks.emplace_back([&, rank] {
-      Session session(store_world(store, rank, 3, config), config);
-      const Group group = session.new_group(std::array{0, 1, 2}, {.order = Order::program});
-      OnGpu values(session, all(1000, 1));
-      const auto reduce = [&] {
-        session.all_reduce(values.tensor(), {.group = group, .ready = values.stream(), .timeout_seconds = 0.2});
-      };
-      session.barrier({.group = group});
-      if (rank == 2) std::this_thread::sleep_for(std::chrono::seconds(1));
-      const std::string text = error_text(reduce, ErrorCode::stalled);
-      EXPECT_NE(text.find("rank 2"), std::string::npos) << text;
-      EXPECT_EQ(error_text(reduce, ErrorCode::stalled), text);
-    });
-  }
+  on_nodes_of_a_store(config, [](Session& session, const Group& group) {
+    const int rank = session.rank();
+    OnGpu values(session, all(1000, 1));
+    const auto reduce = [&] {
+      session.all_reduce(values.tensor(), {.group = group, .ready = values.stream(), .timeout_seconds = 0.2});
+    };
+    session.barrier({.group = group});
+    if (rank == 2) std::this_thread::sleep_for(std::chrono::seconds(1));
+    const std::string text = error_text(reduce, ErrorCode::stalled);
+    EXPECT_NE(text.find("rank 2"), std::string::npos) << text;
+    EXPECT_EQ(error_text(reduce, ErrorCode::stalled), text);
+  });
 }
 
 TEST_P(GpuSession, StreamsWaitAndTheHostDoesNot) {
