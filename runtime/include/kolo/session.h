@@ -319,8 +319,8 @@ class Session {
 
   /// Ends a group on all its members, while others go on: what is in flight in it, and what is submitted later, fails
   /// there with Error{closed}, also if it is complete on this rank; sends and receives by tag do so on this rank only.
-  /// Waits for no member. Then remove it.
-  /// Throws Error{invalid_argument} for the group of all ranks, which abandon() ends.
+  /// Waits for no member. Then remove it. Throws Error{invalid_argument} for the group of all ranks, which abandon()
+  /// ends.
   void abandon_group(const Group& group);
 
   /// Memory for tensors on a device of this process, zeroed, aligned to 64 bytes at least. Backends need the fewest

@@ -231,14 +231,17 @@ void call_in_order(Session& session, std::uint64_t seed, bool may_fail) {
   const Group groups[] = {session.new_group(all, {.order = Order::program}),
                           session.new_group(all, {.order = Order::program})};
   EXPECT_TRUE(groups[0].info()->negotiated);
-  std::deque<std::pair<std::vector<float>, std::optional<Handle>>> under_way;
-  std::deque<float> expected;
+  struct Call {
+    std::vector<float> values;
+    float expected;
+    std::optional<Handle> handle{};
+  };
+  std::deque<Call> under_way;
   for (int call = 1; call <= 30; ++call) {
     const Group& group = groups[same() % 2];
     const auto number = static_cast<float>(call);
-    std::vector<float>& values = under_way.emplace_back(std::vector<float>(3, number), std::nullopt).first;
-    std::optional<Handle>& handle = under_way.back().second;
-    expected.push_back(number * static_cast<float>(n));
+    under_way.push_back({std::vector<float>(3, number), number * static_cast<float>(n)});
+    auto& [values, expected, handle] = under_way.back();
     const int root = call % n;
     switch (same() % 6) {
       case 0: session.barrier(group); [[fallthrough]];
@@ -247,7 +250,7 @@ void call_in_order(Session& session, std::uint64_t seed, bool may_fail) {
       case 3:
         if (rank != root) values.assign(3, 0);
         handle = session.broadcast_async(view(values), {.root = root, .group = group});
-        expected.back() = number;
+        expected = number;
         break;
       case 4: {
         const NamedTensor parts[] = {{"", view(values), view(values)}};
@@ -260,16 +263,15 @@ void call_in_order(Session& session, std::uint64_t seed, bool may_fail) {
         Handle send = session.send_async(view(sent), (rank + 1) % n, tag);
         session.recv(view(values), (rank + n - 1) % n, tag);
         send.wait();
-        expected.back() = number;
+        expected = number;
       }
     }
     if (own() % 4 == 0) std::this_thread::sleep_for(std::chrono::nanoseconds(own() % 100'000));
     while (under_way.size() > same() % 4) {
-      auto& [values_then, handle_then] = under_way.front();
-      if (handle_then) handle_then->wait();
-      if (handle_then || !may_fail) ASSERT_EQ(values_then, std::vector<float>(3, expected.front()));
+      Call& oldest = under_way.front();
+      if (oldest.handle) oldest.handle->wait();
+      if (oldest.handle || !may_fail) ASSERT_EQ(oldest.values, std::vector<float>(3, oldest.expected));
       under_way.pop_front();
-      expected.pop_front();
     }
   }
 }
