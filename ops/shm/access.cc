@@ -41,6 +41,12 @@ bool overwrites(const Signature& signature, const BucketTensor& tensor) {
   return signature.kind == OpKind::all_to_all && tensor.in.data == tensor.out.data;
 }
 
+/// Whether reading could be faster than the ring: the system looks for each tensor.
+bool worth_reading(const ShmJob& job) {
+  constexpr std::int64_t least = 16 << 10;  // bytes of a tensor, on average
+  return job.all_bytes >= least * std::ssize(job.bucket.tensors);
+}
+
 /// What the chooser says of a job; returns its way.
 ShmChoice noted(ShmJob& job, const ShmChooser::Answer& answer) {
   job.trial = answer.trial;
@@ -91,10 +97,10 @@ void ShmAccess::show(const ShmJob& job, std::byte* to) {
     if (shows) inputs.emplace_back(static_cast<const std::byte*>(tensor.in.data), tensor.in.bytes());
     overwritten |= overwrites(signature, tensor);
   }
-  const ShmReach reach = overwritten                 ? ShmReach::none
-                         : mapped                    ? ShmReach::mapped
-                         : memory_->readable(inputs) ? ShmReach::readable
-                                                     : ShmReach::none;
+  const ShmReach reach = overwritten                                       ? ShmReach::none
+                         : mapped                                          ? ShmReach::mapped
+                         : worth_reading(job) && memory_->readable(inputs) ? ShmReach::readable
+                                                                           : ShmReach::none;
   const Head head{
       released_, {{reach, job.in_place}, chooser_.last_trial(job.job_class)}, reach == ShmReach::mapped && is_new};
   std::memcpy(to, &head, sizeof(head));

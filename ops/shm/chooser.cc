@@ -6,8 +6,6 @@
 namespace kolo {
 namespace {
 
-// Jobs of a class that goes by the ring, of which one looks whether tensors lie elsewhere now.
-constexpr int period = 32;
 constexpr int most_rounds = 5, rounds_of_large = 3;  // from 64 MiB on chance changes little, and trials take long
 constexpr std::array<float, most_rounds> tolerated{3.0F, 1.5F, 1.25F, 1.15F, 1};  // times the fastest, after each round
 constexpr float clearly_faster = 0.97F;  // of the time of what was tried first, so that chance changes nothing
@@ -94,7 +92,7 @@ ShmChooser::Contest& ShmChooser::contest(const ShmClass& of, Class& one, ShmPlac
 bool ShmChooser::asks(const ShmClass& of) {
   if (forced_ == ShmWay::ring) return false;
   Class& one = classes_[of];
-  one.since_asked = (one.since_asked + 1) % period;
+  one.since_asked = (one.since_asked + 1) % one.period;
   if (!one.last) return true;
   if (one.leads_in) return false;
   const Contest& last = contest(of, one, *one.last);
@@ -152,7 +150,7 @@ void ShmChooser::take(Contest& contest, const ShmClass& of, float seconds) {
 
 ShmChooser::Answer ShmChooser::answer(const ShmClass& of, const Said& all) {
   Class& one = classes_[of];
-  one.last = all.place;
+  const bool moved = std::exchange(one.last, all.place) != all.place;
   if (one.trial_place && all.trial.complete()) {
     const std::chrono::duration<float> took = all.trial.ended - all.trial.begun;
     take(contest(of, one, *one.trial_place), of, took.count());
@@ -160,6 +158,7 @@ ShmChooser::Answer ShmChooser::answer(const ShmClass& of, const Said& all) {
     one.trial = {};
   }
   Contest& now = contest(of, one, all.place);
+  one.period = moved || !now.settled() ? least_period : std::min(2 * one.period, largest_period);
   if (now.settled() || one.trial_place || !std::exchange(now.begun, true))
     return {now.left.front().choice, 0, now.settled()};
   // Messages do not ask.

@@ -84,6 +84,10 @@ class ShmChooser final {
   ShmTable findings() const;
 
  private:
+  // Jobs of a class that goes by the ring, of which one looks whether tensors lie elsewhere now: twice as many after
+  // each that has found them where they were. Reading where each of many tensors lies costs more than a small sum.
+  static constexpr int least_period = 32, largest_period = 1024;
+
   struct Candidate {
     ShmChoice choice;
     std::vector<float> seconds;  // of each trial
@@ -99,6 +103,7 @@ class ShmChooser final {
     std::map<ShmPlace, Contest> contests;
     std::optional<ShmPlace> last;         // of the last job that asked
     int since_asked = 0;                  // jobs
+    int period = least_period;            // see asks()
     std::optional<ShmPlace> trial_place;  // of the trial whose times are not known yet
     std::uint64_t trials = 0;
     Period trial;           // the last one, on this rank

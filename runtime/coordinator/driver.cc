@@ -75,17 +75,17 @@ std::shared_ptr<const GroupInfo> Driver::make_group(std::vector<int> ranks, Orde
 SubmissionPtr Driver::submit(Request&& request, bool will_wait) {
   refuse_forked();
   SubmissionPtr submission = queue_.submit(std::move(request));
-  if (!will_wait) hand_over();
+  if (!will_wait) hand_over(submission->request.submitted);
   return submission;
 }
 
 /// What was queued goes on without this thread, which submits and does not wait.
-void Driver::hand_over() {
+void Driver::hand_over(Clock::time_point now) {
   auto role = role_.try_take();
   if (!role) return control_->doorbell().ring();
   // It announces what was queued itself, which costs less than waking the background thread. That is woken only when
   // something must be run, or watched because others wait for it; or if it has passed by, for what was not looked at.
-  const bool more = cycle_.announce_and_send(Clock::now()) || background_sleeps_too_long();
+  const bool more = cycle_.announce_and_send(now) || background_sleeps_too_long();
   const bool left = queue_.any_in_flight() || control_->pending() || cycle_.again() || device_to_end_;
   if (!more && !left) glances_.note_driven(false);
   const bool passed_by = role_.leave(role);
@@ -177,7 +177,7 @@ bool Driver::wait_until(const SubmissionPtr& submission, Clock::time_point deadl
 void Driver::look(const SubmissionPtr& submission, bool waits) {
   refuse_forked();
   flush(submission, waits);
-  hand_over();
+  hand_over(Clock::now());
 }
 
 void Driver::release(const SubmissionPtr& submission) noexcept {

@@ -97,7 +97,7 @@ class Driver {
   bool try_drive(Flag& reached, Clock::time_point deadline);
   void drive_until(Flag& reached, Clock::time_point deadline);
   void wait_until(Flag& reached, Clock::time_point deadline = Clock::time_point::max());
-  void hand_over();
+  void hand_over(Clock::time_point now);
   void leave(bool abandons);
   Role::Held take_role();
   void pause();

@@ -147,7 +147,7 @@ void Intake::submit(GroupState& group, const SubmissionPtr& submission, bool hel
     if (changes_.has(*request.group)) mail_.end_group(*request.group, *request.ends);  // else it was removed meanwhile
     return completions_.complete(submission);
   }
-  std::optional<Failure>& objection = submission->pending.objection;
+  Rare<Failure>& objection = submission->pending.objection;
   if (!objection) objection = group.executor.prepare(*submission);
   if (request.signature.kind == OpKind::remove_group && !objection && !queue_.close(request.group->key())) {
     objection = Failure{ErrorCode::invalid_argument, "the group has operations in flight; wait for them first"};

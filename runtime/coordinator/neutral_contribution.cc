@@ -77,9 +77,9 @@ SubmissionPtr neutral_contribution(const Unsubmitted& operation, const std::shar
     lay_out(operation, *group, gpu, request, *scratch);
   } catch (const std::exception& error) {
     request.tensors = {};
-    request.invalid = {
-        ErrorCode::backend,
-        fmt::format("it has joined, and has no memory for its part ({}); free memory there", error.what())};
+    request.invalid =
+        Failure{ErrorCode::backend,
+                fmt::format("it has joined, and has no memory for its part ({}); free memory there", error.what())};
   }
   auto submission = std::make_shared<Submission>(std::move(request));
   submission->pending.scratch = std::move(scratch);

@@ -58,8 +58,9 @@ void Pairs::ask_if_left(GroupState& pair) {
 
 bool Pairs::refuse(const SubmissionPtr& submission, bool is_new) {
   submission->pending.refusal = refusal_of(submission->request, is_new);
-  if (const auto& failure = submission->pending.refusal) completions_.complete(submission, &*failure);
-  return submission->pending.refusal.has_value();
+  const auto& refusal = submission->pending.refusal;
+  if (refusal) completions_.complete(submission, &*refusal);
+  return static_cast<bool>(refusal);
 }
 
 void Pairs::withdraw(GroupState& pair, const SubmissionPtr& submission) {

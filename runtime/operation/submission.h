@@ -15,6 +15,7 @@
 #include <kolo/op.h>
 #include <kolo/tensor.h>
 
+#include "runtime/operation/rare.h"
 #include "runtime/operation/small_vector.h"
 #include "runtime/types/flag.h"
 
@@ -45,14 +46,14 @@ struct Request {
   std::shared_ptr<const GroupInfo> group;
   std::shared_ptr<const GroupInfo> parent;       ///< send_recv: the program's group; `group` is the pair
   Signature signature;                           ///< its members name the tensors of a grouped submission
-  std::optional<PairMatch> match;                ///< send_recv of an ordered group, which has no name
+  Rare<PairMatch> match;                         ///< send_recv of an ordered group, which has no name
   SmallVector<BucketTensor> tensors;             ///< one; several if grouped; none where nothing moves
   std::vector<std::int64_t> sizes;               ///< of what has_rows(), see block_sizes.h; empty otherwise
   std::function<Tensor(const Shape&)> allocate;  ///< makes the output once its shape is agreed; or empty
   BlockRows* received_rows = nullptr;            ///< where the program reads the rows that came from each rank
   std::shared_ptr<const DevicePoint> ready;      ///< of device tensors: after it inputs hold their values
-  std::optional<Failure> invalid;                ///< a bad argument, announced as the name's failure
-  std::optional<Failure> ends;                   ///< remove_group: how what is in flight in the group fails; only that
+  Rare<Failure> invalid;                         ///< a bad argument, announced as the name's failure
+  Rare<Failure> ends;                            ///< remove_group: how what is in flight in the group fails; only that
   std::optional<double> timeout_seconds;         ///< it fails when it has been in flight for so long
   std::shared_ptr<Submission> stands_for;        ///< what is complete with it: of a message by tag, on GPUs
   std::optional<std::uint64_t> number;  ///< of a barrier, join, removal, or call without a name, in the group's order
@@ -79,8 +80,8 @@ struct AgreedTensor {
 struct Pending {
   std::uint64_t flushed_at = 0;         ///< sequence of the program's first wait for it; 0: it has not waited
   int attempts = 0;                     ///< how often this rank has said that it is overdue
-  std::optional<Failure> objection;     ///< why this rank cannot run it: announced in place of its signature
-  std::optional<Failure> refusal;       ///< send_recv: how it fails once it is withdrawn, since its other rank joined
+  Rare<Failure> objection;              ///< why this rank cannot run it: announced in place of its signature
+  Rare<Failure> refusal;                ///< send_recv: how it fails once it is withdrawn, since its other rank joined
   std::optional<std::uint32_t> number;  ///< its tensor number; until it is checked, that of the last one of its name
   std::uint64_t number_checked = 0;     ///< when it was checked that this is the number of its name and signature
   std::vector<AgreedTensor> agreed_tensors;           ///< of what has_rows(), once the sizes are agreed
@@ -96,8 +97,8 @@ struct Pending {
 /// What the handle sees. Written by whoever holds the role; any thread may read it once `done` (the results once
 /// `launched`) is set.
 struct Completion {
-  std::optional<Failure> failure;  ///< how it failed
-  int last_to_join = -1;           ///< join: a session rank
+  Rare<Failure> failure;  ///< how it failed
+  int last_to_join = -1;  ///< join: a session rank
   std::vector<std::shared_ptr<const DevicePoint>>
       results;    ///< of device tensors: after these outputs hold their values
   Flag launched;  ///< of device tensors: on its way to `results`, or done

@@ -35,12 +35,18 @@ class Shape {
   /// Product of the extents; 1 for a scalar, 0 if any extent is 0. Requires valid().
   std::int64_t elements() const { return dims_ == 1 ? extents_[0] : product(); }
 
-  friend bool operator==(const Shape&, const Shape&) = default;
+  friend bool operator==(const Shape& a, const Shape& b) {
+    if (a.dims_ != b.dims_) return false;
+    for (std::size_t i = 0; i < a.extents().size(); ++i) {
+      if (a.extents_[i] != b.extents_[i]) return false;
+    }
+    return true;
+  }
 
  private:
   std::int64_t product() const;
 
-  std::array<std::int64_t, max_dims> extents_{};  // zero beyond dims_, so that == compares shapes
+  std::array<std::int64_t, max_dims> extents_{};
   int dims_ = 0;
 };
 

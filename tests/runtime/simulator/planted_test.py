@@ -24,9 +24,9 @@ DEFECTS = [
     ('a thread that drives keeps the role from whoever cannot wait', 'coordinator/driver.cc',
      '!reached && wanted_ == 0;', '!reached;', 'Leaving*'),
     ('a thread that announces does not ring for what is late', 'coordinator/driver.cc',
-     'more = cycle_.announce_and_send(Clock::now()) || background_sleeps_too_long();', 'more = cycle_.announce_and_send(Clock::now());', 'Background*'),
+     'more = cycle_.announce_and_send(now) || background_sleeps_too_long();', 'more = cycle_.announce_and_send(now);', 'Background*'),
     ('a thread that announces wakes nobody for what must be run', 'coordinator/driver.cc',
-     'more = cycle_.announce_and_send(Clock::now()) || background_sleeps_too_long();', 'more = (cycle_.announce_and_send(Clock::now()), background_sleeps_too_long());', 'Background*'),
+     'more = cycle_.announce_and_send(now) || background_sleeps_too_long();', 'more = (cycle_.announce_and_send(now), background_sleeps_too_long());', 'Background*'),
     ('what was submitted behind an exception is lost', 'coordinator/intake.cc',
      'const PendingQueue::Item& item = drained_[announced_++];', 'const PendingQueue::Item item = drained_[announced_++]; const auto all = drained_.size(); '
      'struct Lose { std::size_t& at; std::size_t all; bool& given; ~Lose() { if (std::uncaught_exceptions()) at = all; } } lose{announced_, all, begun_};', PARTS),
