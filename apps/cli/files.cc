@@ -75,6 +75,8 @@ std::string read_config_text(const std::string& path) {
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(file.gcount()));
   if (text.size() > most) refuse(path, fmt::format("it has more than {} bytes", most));
+  if (constexpr std::string_view byte_order_mark = "\xef\xbb\xbf"; text.starts_with(byte_order_mark))
+    text.erase(0, byte_order_mark.size());
   const auto at = std::ranges::find_if(text, is_no_text);
   if (at != text.end()) {
     refuse(path, fmt::format("it is not text: line {} has a byte 0x{:02x}", std::count(text.begin(), at, '\n') + 1,

@@ -1,5 +1,7 @@
 // Bad input: one line that says what is wrong and what to do, from one rank, and an end with exit code 1.
 
+#include <sys/stat.h>
+
 #include <limits>
 #include <map>
 
@@ -253,6 +255,17 @@ TEST_F(TrainErrors, AFullDiskUnderTheLog) {
   EXPECT_EQ(problem(2, "--sizes 784,10 --log /dev/full --save " + path("x.safetensors")), full);
   EXPECT_FALSE(std::filesystem::exists(folder_ / "x.safetensors"));
   EXPECT_EQ(problem(0, "--sizes 784,10 --steps 1 --log /dev/full"), full);
+}
+
+TEST_F(TrainErrors, APipeThatNobodyReadsUnderTheLog) {
+  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  EXPECT_EQ(problem(2, "--sizes 784,10 --log " + path("pipe")),
+            "cannot write the log DIR/pipe (nobody reads this pipe); give --log a file in a folder that is writable "
+            "and has room");
+  const std::string read = fmt::format("timeout 60 cat {} >{} & ", path("pipe"), path("read"));
+  const std::string run = kolo_train(0) + " --sizes 784,10 --steps 3 --log " + path("pipe");
+  EXPECT_EQ(run_shell(folder_, read + "sleep 0.2; " + run + "; wait").code, 0);
+  EXPECT_EQ(events_in(folder_ / "read", "step").size(), 3u);
 }
 
 TEST_F(TrainErrors, AFullDiskUnderTheSavedFile) {

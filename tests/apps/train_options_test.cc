@@ -254,6 +254,7 @@ TEST_F(TrainOptions, FilesThatAreNoConfiguration) {
   EXPECT_EQ(error(config(std::string("a\0b", 3))), refusal("it is not text: line 1 has a byte 0x00"));
   EXPECT_EQ(error(config(std::string((1 << 20) + 1, '#'))), refusal("it has more than 1048576 bytes"));
   EXPECT_EQ(parse(config("# \xc3\xa9\r\nbatch = 7\r\n")).batch, 7);
+  EXPECT_EQ(parse(config("\xef\xbb\xbf# with a byte order mark\nbatch = 7\n")).batch, 7);
 }
 
 TEST_F(TrainOptions, FilesThatWouldOverwriteEachOther) {

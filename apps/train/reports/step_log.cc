@@ -1,5 +1,6 @@
 #include "apps/train/reports/step_log.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -43,11 +44,22 @@ bool replay(const nlohmann::json& event, std::int64_t steps, std::int64_t evals,
   return true;
 }
 
+/// Like fopen(), but for a pipe that nobody reads, which is an error: fopen() would wait.
+std::FILE* open_file(const std::string& path, const char* mode) {
+  const int where = *mode == 'a' ? O_APPEND : O_TRUNC;
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | where, 0666);
+  if (descriptor < 0) return nullptr;
+  (void)::fcntl(descriptor, F_SETFL, ::fcntl(descriptor, F_GETFL) & ~O_NONBLOCK);
+  std::FILE* const file = ::fdopen(descriptor, mode);
+  if (file == nullptr) (void)::close(descriptor);
+  return file;
+}
+
 }  // namespace
 
 FileListener::FileListener(std::string path, const char* mode, std::string_view what, std::string_view advice,
                            std::int64_t every)
-    : path_(std::move(path)), what_(what), advice_(advice), every_(every), file_(std::fopen(path_.c_str(), mode)) {
+    : path_(std::move(path)), what_(what), advice_(advice), every_(every), file_(open_file(path_, mode)) {
   if (file_) return;
   note_problem();
   throw UsageError(*problem_);
@@ -65,7 +77,8 @@ void FileListener::write(std::string_view bytes) {
 }
 
 void FileListener::note_problem() {
-  const std::string reason = std::generic_category().message(errno);
+  const bool unread = errno == ENXIO && std::filesystem::is_fifo(path_);
+  const std::string reason = unread ? "nobody reads this pipe" : std::generic_category().message(errno);
   if (!problem_) problem_ = fmt::format("cannot write {} {} ({}); {}", what_, path_, reason, advice_);
 }
 
