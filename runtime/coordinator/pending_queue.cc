@@ -190,7 +190,7 @@ void PendingQueue::retire(std::span<Submission* const> submissions) {
 }
 
 void PendingQueue::keep_failure(const Submission& submission) {
-  if (submission.completion.failure && !unclaimed_) unclaimed_ = submission.completion.failure;
+  if (submission.completion.failure && !unclaimed_) unclaimed_ = submission.completion.failure.optional();
   has_unclaimed_ = unclaimed_.has_value();
 }
 

@@ -48,9 +48,10 @@ void Negotiator::announce(const SubmissionPtr& submission) {
     up(0, ready(*complete));
   } else if (!outstanding_.numbered(*submission, plan_)) {
     ++full_announcements_;
-    Announcement message{.name = submission->request.name(),
-                         .variants = {{submission->request.signature, submission->pending.objection, {position_.rank}}},
-                         .known = plan_.epoch()};
+    Announcement message{
+        .name = submission->request.name(),
+        .variants = {{submission->request.signature, submission->pending.objection.optional(), {position_.rank}}},
+        .known = plan_.epoch()};
     if (!submission->pending.sizes.empty()) message.sizes.push_back({0, {position_.rank}, submission->pending.sizes});
     up(0, message);
   }

@@ -352,7 +352,7 @@ Ready Outstanding::ready(BucketId bucket, int rank, const PlanCache& plan) const
     const auto& all = plan.row(number).sizes;
     const auto last = all.find(rank);
     const bool as_before = mine.sizes.empty() || (last != all.end() && last->second == mine.sizes);
-    if (!as_before || mine.objection) message.sizes.push_back({number, {rank}, mine.sizes, mine.objection});
+    if (!as_before || mine.objection) message.sizes.push_back({number, {rank}, mine.sizes, mine.objection.optional()});
   }
   return message;
 }

@@ -11,16 +11,25 @@ template <class T>
 class Rare {
  public:
   Rare() = default;
-  Rare(T value) : value_(std::make_unique<T>(std::move(value))) {}
-  Rare(std::optional<T> value) : value_(value ? std::make_unique<T>(*std::move(value)) : nullptr) {}
-  Rare(const Rare& other) : value_(other ? std::make_unique<T>(*other) : nullptr) {}
+  Rare(const Rare& other) : value_(copy_of(other)) {}
   Rare(Rare&&) noexcept = default;
-  Rare& operator=(const Rare& other) { return *this = Rare(other); }
-  Rare& operator=(Rare&&) noexcept = default;
   ~Rare() = default;
+  Rare& operator=(const Rare& other) {
+    value_ = copy_of(other);
+    return *this;
+  }
+  Rare& operator=(Rare&&) noexcept = default;
+  Rare& operator=(T value) {
+    value_ = std::make_unique<T>(std::move(value));
+    return *this;
+  }
+  Rare& operator=(std::optional<T> value) {
+    value_ = value ? std::make_unique<T>(*std::move(value)) : nullptr;
+    return *this;
+  }
 
   explicit operator bool() const { return value_ != nullptr; }
-  operator std::optional<T>() const { return value_ ? std::optional<T>(*value_) : std::nullopt; }
+  std::optional<T> optional() const { return value_ ? std::optional<T>(*value_) : std::nullopt; }
   T& operator*() { return *value_; }
   const T& operator*() const { return *value_; }
   T* operator->() { return value_.get(); }
@@ -28,6 +37,8 @@ class Rare {
   void reset() { value_.reset(); }
 
  private:
+  static std::unique_ptr<T> copy_of(const Rare& other) { return other ? std::make_unique<T>(*other) : nullptr; }
+
   std::unique_ptr<T> value_;
 };
 
