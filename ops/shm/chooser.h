@@ -85,7 +85,7 @@ class ShmChooser final {
 
  private:
   // Jobs of a class that goes by the ring, of which one looks whether tensors lie elsewhere now: twice as many after
-  // each that has found them where they were. Reading where each of many tensors lies costs more than a small sum.
+  // each that has found them where they were. Each asks, and takes a call of the system where they might be read.
   static constexpr int least_period = 32, largest_period = 1024;
 
   struct Candidate {
