@@ -99,6 +99,14 @@ std::int64_t settled_for(const models::HeldOut& measured, const OrderedJson& sta
   return had_time ? job.ranks() : 0;
 }
 
+OrderedJson json_of(const models::LossScale::State& scale) {
+  return {{"value", scale.value}, {"good_steps", scale.good_steps}};
+}
+
+models::LossScale::State scale_of(const OrderedJson& json) {
+  return {.value = json.at("value").get<float>(), .good_steps = json.at("good_steps").get<std::int64_t>()};
+}
+
 /// So that losses compare. The first evaluation is behind the checkpoint of its step, and noted beside it.
 void restore_eval_batches(const OrderedJson& state, const std::optional<models::HeldOut>& measured, Job& job) {
   if (job.eval_batches()) return;
@@ -119,7 +127,8 @@ std::string state_of(Job& job, std::int64_t steps_done) {
                     {"run", identity_of(job)},
                     {"settings", settings_of(job)}};
   if (const models::LossScale* const scale = job.loss_scale()) {
-    state["loss_scale"] = {{"value", scale->value()}, {"good_steps", scale->good_steps()}};
+    state["loss_scale"] = json_of(scale->now());
+    state["next_loss_scale"] = json_of(scale->next());
   }
   state["seconds_per_step"] = job.step_time().seconds();
   if (job.eval_batches()) state["evaluations"] = {{"batches", *job.eval_batches()}, {"ranks", job.ranks()}};
@@ -135,8 +144,8 @@ RunState restore_state(const std::string& text, const std::optional<models::Held
     check_ahead(run.steps_done, job);
     job.optimizer().set_steps_begun(state.at("optimizer_steps").get<std::int64_t>());
     if (job.loss_scale() != nullptr && state.contains("loss_scale")) {
-      const OrderedJson& scale = state.at("loss_scale");
-      job.loss_scale()->set(scale.at("value").get<float>(), scale.at("good_steps").get<std::int64_t>());
+      const models::LossScale::State now = scale_of(state.at("loss_scale"));
+      job.loss_scale()->set(now, state.contains("next_loss_scale") ? scale_of(state.at("next_loss_scale")) : now);
     }
     job.step_time() = StepTime(state.value("seconds_per_step", 0.));
     restore_eval_batches(state, measured, job);

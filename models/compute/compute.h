@@ -17,8 +17,10 @@ struct Product {
   bool transpose_a = false;  ///< a is stored as [k, m]
   bool transpose_b = false;  ///< b is stored as [n, k]
   bool add = false;          ///< c += the product; without a bias
-  Tensor bias{};             ///< f32 [n], added to each row; empty: none
+  Tensor bias{};             ///< [n], of c's dtype, added to each row; empty: none
   Activation activation = Activation::none;
+  Tensor sums{};  ///< f32 [m]: what becomes, or with `add` gets, the sums of the columns of an a that is
+                  ///< f32 or kept, and transposed; empty: not wanted
 };
 
 /// Attention's heads. A row of all heads is queries, keys and values: [(heads + 2·kv_heads) · head_dim].
@@ -201,10 +203,10 @@ class Compute {
   /// Whether products of f32 may round their operands to tf32, with 10 bits of mantissa, where the device is faster
   /// then; at first they may not.
   virtual void allow_tf32(bool) {}
-  /// a, b  items of two dimensions; c f32, or kept without a bias. No extent is 0.
+  /// a, b  items of two dimensions; c f32 or kept. No extent is 0.
   virtual void product(const Product& how, const Tensor& a, const Tensor& b, const Tensor& c) = 0;
   /// Zeroes the elements of dy [rows, n] whose y is not positive (an empty y: none), and writes the sum of the rows to
-  /// dbias [n], or adds it; an empty dbias is left out.
+  /// dbias [n], or adds it; an empty dbias is left out. y, dy  f32 or kept.
   virtual void bias_backward(const Tensor& y, const Tensor& dy, bool add, const Tensor& dbias) = 0;
 
   // Sequences.
@@ -247,7 +249,7 @@ class Compute {
   virtual void cross_entropy(const Tensor& logits, const Tensor& targets, float scale, const Tensor& d_logits,
                              const Tensor& sums) = 0;
 
-  // Images.
+  // Images: x, y, their gradients d and dx, and ImageStage::convolved are f32 or kept, each.
 
   /// Extents of the u16 that convolve() keeps for the pass back: which pixel of each window was the largest.
   virtual Shape choices(const ImageStage& stage, const Shape& images) const = 0;
@@ -264,7 +266,7 @@ class Compute {
 
   // The norm of a stage, over all examples and places of what it convolves; x may have no examples.
 
-  /// Extents of the f32 that batch_sums() keeps of the convolution, for the rest of a pass of training; of no elements
+  /// Extents of what batch_sums() keeps of the convolution, for the rest of a pass of training; of no elements
   /// where it takes less time to convolve again.
   virtual Shape convolved(const ImageStage& stage, const Shape& images) const = 0;
   /// Overwrites statistics.sums and statistics.own, and stage.convolved.

@@ -112,6 +112,7 @@ void CpuCompute::product(const Product& how, const Tensor& a, const Tensor& b, c
                         .transpose_b = how.transpose_b,
                         .beta = how.add ? 1.0f : 0.0f};
   models::product(precision_of(a.dtype), shape, items_of(a), items_of(b), data_of(c));
+  if (how.sums.data != nullptr) bias_backward({}, a, how.add, how.sums);
   if (how.bias.data != nullptr) return add_bias(shape.m, shape.n, data_of(how.bias), how.activation, data_of(c));
   if (how.activation == Activation::relu) relu(c.elements(), data_of(c));
 }

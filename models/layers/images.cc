@@ -82,7 +82,7 @@ Shape output_of(const ImageStage& how, const Shape& filters, const Shape& images
 /// Runs a stage, whose tensors are known, on kept.x.
 Flow run(const ImageStage& stage, StageKept& kept, const Context& context) {
   const Shape shape = output_of(stage, stage.filters.shape, kept.x.shape);
-  const Tensor y = kept.output.make(context.compute, DType::f32, shape, "the output of a stage of images");
+  const Tensor y = context.output(kept.output, shape, "the output of a stage of images");
   kept.chosen = kept.choices.make(context.compute, DType::u16, context.compute.choices(stage, kept.x.shape),
                                   "the choices of a pooling");
   context.compute.convolve(stage, kept.x, y, kept.chosen);
@@ -93,7 +93,7 @@ Flow run(const ImageStage& stage, StageKept& kept, const Context& context) {
 Flow run_backward(const ImageStage& stage, const Tensor& d, const StageKept& kept, const Context& context,
                   std::size_t weight, const Tensor& dbias) {
   Tensor dx;
-  if (context.input_gradient) dx = context.workspace.beside(context.compute, d, kept.x.shape);
+  if (context.input_gradient) dx = context.gradient(d, kept.x.shape);
   context.compute.convolve_backward(stage, kept.x, kept.chosen, d, context.pass.add,
                                     reshaped(context.store.gradients(weight, 1), stage.filters.shape), dbias, dx);
   return {.x = dx};
@@ -197,7 +197,8 @@ void NormedConv2d::norm(const Tensor& x, Kept& kept, const Context& context) con
     const Values weight(context, weight_, filters_);
     ImageStage stage = stage_of(weight);
     const Shape convolved = compute.convolved(stage, x.shape);
-    if (convolved.elements() > 0) own.convolved = own.outputs.make(compute, DType::f32, convolved, "what is convolved");
+    if (convolved.elements() > 0)
+      own.convolved = own.outputs.make(compute, context.kept(), convolved, "what is convolved");
     stage.convolved = own.convolved;
     compute.batch_sums(stage, x, own.statistics);
     sum_over_ranks(own.statistics.sums);
@@ -268,8 +269,7 @@ std::unique_ptr<Kept> MaxPool::make_kept() const {
 Flow MaxPool::forward(const Flow& in, Kept& kept, const Context& context) {
   auto& own = static_cast<MaxPoolKept&>(kept);
   own.of = in.x.shape;
-  const Tensor y =
-      own.output.make(context.compute, DType::f32, pooled(how_.pooling, own.of), "the output of a pooling");
+  const Tensor y = context.output(own.output, pooled(how_.pooling, own.of), "the output of a pooling");
   own.chosen =
       own.choices.make(context.compute, DType::u16, context.compute.choices(how_, own.of), "the choices of a pooling");
   context.compute.pool(how_.pooling, in.x, y, own.chosen);
@@ -278,7 +278,7 @@ Flow MaxPool::forward(const Flow& in, Kept& kept, const Context& context) {
 
 Flow MaxPool::backward(const Flow& d, Kept& kept, const Context& context) {
   const auto& own = static_cast<MaxPoolKept&>(kept);
-  const Tensor dx = context.workspace.beside(context.compute, d.x, own.of);
+  const Tensor dx = context.gradient(d.x, own.of);
   context.compute.pool_backward(how_.pooling, own.chosen, d.x, dx);
   return {.x = dx};
 }

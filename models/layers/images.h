@@ -33,6 +33,7 @@ class Conv2d final : public Layer {
   Flow forward(const Flow& in, Kept& kept, const Context& context) override;
   Flow backward(const Flow& d, Kept& kept, const Context& context) override;
   void backward_order(std::vector<std::size_t>& order) const override;
+  bool takes_kept() const override { return true; }
   bool keeps_gradient() const override { return true; }
 
  private:
@@ -60,6 +61,7 @@ class NormedConv2d final : public Layer {
   void backward_order(std::vector<std::size_t>& order) const override;
   void forward_absent(Kept& kept, const Context& context) override;
   void backward_absent(Kept& kept, const Context& context) override;
+  bool takes_kept() const override { return true; }
   bool keeps_gradient() const override { return true; }
 
  private:
@@ -85,6 +87,7 @@ class MaxPool final : public Layer {
   Flow forward(const Flow& in, Kept& kept, const Context& context) override;
   Flow backward(const Flow& d, Kept& kept, const Context& context) override;
   void backward_order(std::vector<std::size_t>&) const override {}
+  bool takes_kept() const override { return true; }
   bool keeps_gradient() const override { return true; }
 
  private:

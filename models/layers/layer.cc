@@ -42,11 +42,12 @@ void Context::finish(std::size_t parameter) const {
 }
 
 Tensor Context::output(Buffer& kept, const Shape& shape, std::string_view what, DType passing_as) const {
-  return (passing ? workspace.output : kept).make(compute, passing ? passing_as : DType::f32, shape, what);
+  if (passing) return workspace.output.make(compute, passing_as, shape, what);
+  return kept.make(compute, to_kept ? this->kept() : DType::f32, shape, what);
 }
 
 Tensor Context::gradient(const Tensor& d, const Shape& shape) const {
-  return workspace.beside(compute, d, shape, to_norm ? kept() : DType::f32);
+  return workspace.beside(compute, d, shape, gradient_kept ? kept() : DType::f32);
 }
 
 Tensor Context::rounded(const Tensor& x, Buffer& memory, std::string_view what) const {

@@ -85,8 +85,9 @@ struct Context {
   bool training = false;
   bool repeat = false;         ///< forward: only what is kept is needed, not the output
   bool passing = false;        ///< forward: the next layer uses the output up at once
+  bool to_kept = false;        ///< forward: the next layer takes the output in kept()
   bool input_gradient = true;  ///< back: whether the gradient of the input is needed
-  bool to_norm = false;        ///< back: only a norm uses that gradient, which may be kept()
+  bool gradient_kept = false;  ///< back: what uses that gradient takes it in kept()
   Pass pass{};
   const GradReady* grad_ready = nullptr;
 
@@ -94,7 +95,8 @@ struct Context {
   DType kept() const { return compute.kept(items); }
   /// The gradient of a parameter is final.
   void finish(std::size_t parameter) const;
-  /// Memory for a layer's output: `kept`, or if the output is passing scratch memory, of dtype `passing_as`.
+  /// Memory for a layer's output: `kept`, or if the output is passing scratch memory, of dtype `passing_as`. Else it is
+  /// f32, or what the next layer takes.
   Tensor output(Buffer& kept, const Shape& shape, std::string_view what, DType passing_as = DType::f32) const;
   /// Memory for the gradient of a layer's input, which is computed from `d`.
   Tensor gradient(const Tensor& d, const Shape& shape) const;
@@ -143,6 +145,7 @@ class Layer {
   virtual void backward_absent(Kept&, const Context&) {}
 
   virtual bool takes_more() const { return false; }      ///< adds Flow::more itself
+  virtual bool takes_kept() const { return false; }      ///< its input, and d, may be in Context::kept()
   virtual bool keeps_gradient() const { return false; }  ///< backward() does not overwrite d
 };
 

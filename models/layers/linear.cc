@@ -54,7 +54,7 @@ Flow Linear::forward(const Flow& in, Kept& kept, const Context& context) {
   own.x_shape = in.x.shape;
   own.x = as_rows(context.rounded(in.x, own.input, "a layer's input"), in_);
   own.y = context.output(own.output, {own.x.shape[0], out_}, "a layer's output");
-  const Values weight(context, weight_, 1, context.items, {out_, in_}), bias(context, bias_, {out_});
+  const Values weight(context, weight_, 1, context.items, {out_, in_}), bias(context, bias_, 1, own.y.dtype, {out_});
   context.compute.product({.transpose_b = true, .bias = bias, .activation = activation_}, own.x, weight, own.y);
   if (row_extent(in.x.shape) != in_) return {.x = own.y};
   return {.x = reshaped(own.y, with_last(in.x.shape, out_))};  // rows of sequences stay in their order
@@ -62,15 +62,19 @@ Flow Linear::forward(const Flow& in, Kept& kept, const Context& context) {
 
 Flow Linear::backward(const Flow& d, Kept& kept, const Context& context) {
   auto& own = static_cast<LinearKept&>(kept);
-  context.compute.bias_backward(activation_ == Activation::relu ? own.y : Tensor{}, d.x, context.pass.add,
-                                context.store.gradients(bias_, 1));
-  context.finish(bias_);
+  const Tensor dbias = context.store.gradients(bias_, 1);
+  const bool summed = activation_ == Activation::none && d.x.dtype == context.items;  // by the product of the weights
+  if (!summed) {
+    context.compute.bias_backward(activation_ == Activation::relu ? own.y : Tensor{}, d.x, context.pass.add, dbias);
+    context.finish(bias_);
+  }
   const Tensor dy = context.rounded(as_rows(d.x, out_), context.workspace.d_items, "gradients of a layer's output");
-  context.compute.product({.transpose_a = true, .add = context.pass.add}, dy, own.x,
+  context.compute.product({.transpose_a = true, .add = context.pass.add, .sums = summed ? dbias : Tensor{}}, dy, own.x,
                           reshaped(context.store.gradients(weight_, 1), {out_, in_}));
+  if (summed) context.finish(bias_);
   context.finish(weight_);
   if (!context.input_gradient) return {};
-  const Tensor dx = context.workspace.beside(context.compute, d.x, own.x.shape);
+  const Tensor dx = context.gradient(d.x, own.x.shape);
   context.compute.product({}, dy, Values(context, weight_, 1, context.items, {out_, in_}), dx);
   return {.x = reshaped(dx, own.x_shape)};
 }

@@ -18,6 +18,7 @@ class Linear final : public Layer {
   Flow forward(const Flow& in, Kept& kept, const Context& context) override;
   Flow backward(const Flow& d, Kept& kept, const Context& context) override;
   void backward_order(std::vector<std::size_t>& order) const override;
+  bool takes_kept() const override { return true; }
   bool keeps_gradient() const override { return activation_ == Activation::none; }
 
  private:

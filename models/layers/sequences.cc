@@ -293,7 +293,7 @@ Flow Residual::forward(const Flow& in, Kept& kept, const Context& context) {
 Flow Residual::backward(const Flow& d, Kept& kept, const Context& context) {
   auto& own = static_cast<ResidualKept&>(kept);
   Context within = context;
-  within.input_gradient = within.to_norm = true;
+  within.input_gradient = within.gradient_kept = true;
   Flow below = d;
   if (context.workspace.lends(d.x)) {  // which the inner layers use
     below.x = own.d.make(context.compute, DType::f32, d.x.shape, "the residual stream's gradient");

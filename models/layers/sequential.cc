@@ -49,6 +49,7 @@ Flow Sequential::forward(const Flow& in, Kept& kept, const Context& context) {
     Context within = context;
     within.passing = last && context.passing;
     within.repeat = last && context.repeat;
+    within.to_kept = last ? context.to_kept : layers_[i + 1]->takes_kept();
     flow = layers_[i]->forward(flow, *own.layers[i], within);
   }
   return flow;
@@ -59,7 +60,7 @@ Flow Sequential::backward(const Flow& d, Kept& kept, const Context& context) {
   for (std::size_t i = layers_.size(); i-- > 0;) {
     Context within = context;
     within.input_gradient = i > 0 || context.input_gradient;
-    within.to_norm = i == 0 && context.to_norm;
+    within.gradient_kept = i == 0 ? context.gradient_kept : layers_[i - 1]->takes_kept();
     flow = layers_[i]->backward(flow, *static_cast<SequentialKept&>(kept).layers[i], within);
   }
   return flow;

@@ -22,6 +22,9 @@ class Sequential final : public Layer {
   void forward_absent(Kept& kept, const Context& context) override;
   void backward_absent(Kept& kept, const Context& context) override;
   bool takes_more() const override { return true; }
+  bool takes_kept() const override {
+    return !layers_.empty() && layers_.front()->takes_kept() && layers_.back()->takes_kept();
+  }
   bool keeps_gradient() const override { return !layers_.empty() && layers_.back()->keeps_gradient(); }
 
  private:

@@ -90,7 +90,10 @@ void Update::square_all() {
 UpdateResult Update::late_result() {
   const GradientNorm norm = norm_of(static_cast<const double*>(late_squares_->wait()), late_scale_);
   late_squares_.reset();
-  return {.norm = norm, .skipped = clip_.has_value() && !std::isfinite(norm.value())};
+  const bool skipped = waits_for_norm() && !std::isfinite(norm.value());
+  if (skipped) optimizer_->set_steps_begun(optimizer_->steps_begun() - 1);
+  if (loss_scale_ != nullptr) loss_scale_->note_late(skipped, late_loss_scale_);
+  return {.norm = norm, .skipped = skipped};
 }
 
 UpdateResult Update::finish(const SumOverRanks& sum) {
@@ -98,10 +101,14 @@ UpdateResult Update::finish(const SumOverRanks& sum) {
   if (waits_for_norm() && split_ > 0) {
     sum(part_of_squares(0, split_), part_of_squares(std::ssize(parameters_), split_));
   }
-  UpdateResult result{.late = on_gpu() && loss_scale_ == nullptr};
+  UpdateResult result{.late = on_gpu()};
   if (result.late) {
     late_squares_ = optimizer_->compute().read_later(norm_squares());
     late_scale_ = gradient_scale_;
+    if (loss_scale_ != nullptr) {
+      late_loss_scale_ = loss_scale_->value();
+      loss_scale_->advance();
+    }
   } else {
     std::vector<double> squares(parameters_.size());
     optimizer_->compute().read(norm_squares(), squares.data());
@@ -121,7 +128,7 @@ UpdateResult Update::finish(const SumOverRanks& sum) {
 /// Begins the optimizer's step with the factor that the norm has; false if there is none: the step is skipped.
 bool Update::begin_behind_norm(UpdateResult& result) {
   if (result.late) {
-    optimizer_->begin_clipped_step(lr_, gradient_scale_, *clip_, norm_squares());
+    optimizer_->begin_clipped_step(lr_, gradient_scale_, clip_.value_or(HUGE_VAL), norm_squares());
     return true;
   }
   const double norm = result.norm.value();
@@ -131,16 +138,20 @@ bool Update::begin_behind_norm(UpdateResult& result) {
   return !result.skipped;
 }
 
-void LossScale::set(float value, std::int64_t good_steps) {
-  value_ = value;
-  good_steps_ = good_steps;
+void LossScale::note(bool overflowed) {
+  note_late(overflowed, value());
+  advance();
 }
 
-void LossScale::note(bool overflowed) {
+void LossScale::note_late(bool overflowed, float used) {
   constexpr float least = 1, largest = 1 << 24;
-  exhausted_ = overflowed && value_ == least;
-  if (overflowed) return set(std::max(value_ / 2, least), 0);
-  if (++good_steps_ >= steps_to_grow_) set(std::min(value_ * 2, largest), 0);
+  exhausted_ = overflowed && used == least;
+  next_ = now_;
+  if (used != now_.value) return;
+  if (overflowed)
+    next_ = {.value = std::max(used / 2, least)};
+  else if (++next_.good_steps >= steps_to_grow_)
+    next_ = {.value = std::min(used * 2, largest)};
 }
 
 }  // namespace kolo::models

@@ -19,22 +19,32 @@ class LossScale {
   /// steps_to_grow  consecutive steps without overflow after which it doubles
   explicit LossScale(std::int64_t steps_to_grow = 200) : steps_to_grow_(steps_to_grow) {}
 
-  float value() const { return value_; }
-  /// Steps without overflow since the last change.
-  std::int64_t good_steps() const { return good_steps_; }
+  struct State {
+    float value = 8192;  // a target's gradients of logits, below 1 each, stay below f16's 65504, and what they become
+    std::int64_t good_steps = 0;  ///< steps without overflow since the last change
+  };
+
+  float value() const { return now_.value; }
+  const State& now() const { return now_; }
+  /// What advance() makes of it.
+  const State& next() const { return next_; }
   /// Restores a saved state.
-  void set(float value, std::int64_t good_steps);
+  void set(const State& now, const State& next) { now_ = now, next_ = next; }
+  void set(const State& now) { set(now, now); }
 
   /// Records a step: halves the scale if its gradients overflowed (the step must then be skipped), doubles it after
   /// steps_to_grow good ones. Stays within 1 … 2^24.
   void note(bool overflowed);
+  /// The same of a step whose end nobody waited for, and whose scale was `used`: from the next advance() on. What it
+  /// did with another scale than today's is no news.
+  void note_late(bool overflowed, float used);
+  void advance() { now_ = next_; }
   /// Whether the last step overflowed with the least scale there is: none will ever do.
   bool exhausted() const { return exhausted_; }
 
  private:
   std::int64_t steps_to_grow_;
-  float value_ = 8192;  // a target's gradients of logits, below 1 each, stay below f16's 65504, and what they become
-  std::int64_t good_steps_ = 0;
+  State now_, next_;
   bool exhausted_ = false;
 };
 
@@ -88,8 +98,8 @@ class Update {
   /// sum  called once if any parameter is split and the norm clips or scales
   UpdateResult finish(const SumOverRanks& sum = {});
 
-  /// Of a step whose result is late, once, before the next finish(): on a GPU, which the program does not wait for
-  /// unless the loss scale depends on it.
+  /// Of a step whose result is late, once, before the next finish(): on a GPU, which the program does not wait for. A
+  /// loss scale follows it from the end of the next step on.
   UpdateResult late_result();
 
   /// Of the last step, for each parameter: the sum of the squares of its gradient, over this rank's shard, as it
@@ -124,6 +134,7 @@ class Update {
   std::vector<std::int64_t> place_;  // of each parameter, in squares_
   std::unique_ptr<Reading> late_squares_;
   double late_scale_ = 1;
+  float late_loss_scale_ = 1;
 };
 
 }  // namespace kolo::models

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "models/compute/random.h"
 #include "tests/apps/train_testing.h"
+#include "tests/apps/wide_mlp.h"
 
 namespace kolo::testing {
 namespace {
@@ -13,24 +13,6 @@ class TrainF16 : public ::testing::Test {
  protected:
   std::string path(std::string_view name) const { return fmt::format("'{}'", (folder_ / name).string()); }
 
-  /// An MLP whose last weights are as large as `widest`: so many times larger than the loss's gradients are those of
-  /// the layer before it.
-  void write_model(float widest) {
-    constexpr std::int64_t inputs = 784, hidden = 32, classes = 10;
-    models::Random random(1);
-    const auto numbers = [&](std::int64_t count, float largest) {
-      std::vector<float> all(static_cast<std::size_t>(count));
-      std::ranges::generate(all, [&] { return random.symmetric(largest); });
-      return all;
-    };
-    const auto first = numbers(hidden * inputs, 0.03f), second = numbers(classes * hidden, widest);
-    const std::vector<float> first_bias(hidden, 0.1f), second_bias(classes);
-    const std::vector<models::NamedValues> all{{"layers.0.weight", {hidden, inputs}, first},
-                                               {"layers.0.bias", {hidden}, first_bias},
-                                               {"layers.1.weight", {classes, hidden}, second},
-                                               {"layers.1.bias", {classes}, second_bias}};
-    models::write_safetensors(folder_ / "wide.safetensors", all);
-  }
   Finished run(int ranks, const std::string& flags) {
     return train(folder_, ranks,
                  "--batch 32 --lr 1e-6 --init " + path("wide.safetensors") + " --log " + path("log") + " " + flags);
@@ -52,7 +34,7 @@ class TrainF16 : public ::testing::Test {
 };
 
 TEST_F(TrainF16, StepsThatOverflowAreSkipped) {
-  write_model(100);
+  write_wide_mlp(folder_ / "wide.safetensors", 100);
   for (const auto& [ranks, flags] : {std::pair{0, "--precision f16 "},
                                      {2, "--precision f16 --zero 1 "},
                                      {2, "--precision f16 --zero 0 --optimizer adamw "},
@@ -88,7 +70,7 @@ TEST_F(TrainF16, StepsThatOverflowAreSkipped) {
 }
 
 TEST_F(TrainF16, ARunThatIsResumedKeepsItsScale) {
-  write_model(100);
+  write_wide_mlp(folder_ / "wide.safetensors", 100);
   const std::string flags = "--precision f16 --checkpoint " + path("run");
   ASSERT_EQ(run(2, flags + " --steps 3").code, 0);
   EXPECT_EQ(steps().back()["skipped"], true);
@@ -105,7 +87,7 @@ TEST_F(TrainF16, ARunThatIsResumedKeepsItsScale) {
 
 /// Where even the least scale overflows no step will ever do: the run says so and ends, and saves nothing.
 TEST_F(TrainF16, NoStepsAreSkippedForEver) {
-  write_model(60000);
+  write_wide_mlp(folder_ / "wide.safetensors", 60000);
   for (const int ranks : {0, 2}) {
     const auto done = run(ranks, "--precision f16 --steps 1000000 --save " + path("after.safetensors"));
     EXPECT_EQ(done.code, 1);

@@ -35,9 +35,12 @@ constexpr std::array forms{Form{"a·b", false, false, false, false, false},
 /// The same product, rounded at once, as layers of a model in bf16 pass it on.
 void check_kept(Both& both, const Form& form, const Pair& a, const Pair& b, const Pair& c) {
   const Shape shape = c.gpu().shape;
-  const Pair kept = both.items(DType::bf16, shape), sums = both.floats(shape);
+  const Pair kept = both.items(DType::bf16, shape), sums = both.floats(shape),
+             bias = both.kept(DType::bf16, {shape[1]});
   both.run([&](Compute& compute, const Of& of) {
-    const Product how{.transpose_a = form.transpose_a, .transpose_b = form.transpose_b, .add = form.add};
+    Product how{.transpose_a = form.transpose_a, .transpose_b = form.transpose_b, .add = form.add};
+    if (form.bias) how.bias = of(bias);
+    if (form.relu) how.activation = Activation::relu;
     const bool rounds = compute.device().kind != DeviceKind::cpu;
     compute.cast(of(kept), of(sums));  // what is added to
     compute.product(how, of(a), of(b), rounds ? of(kept) : of(sums));
@@ -45,6 +48,23 @@ void check_kept(Both& both, const Form& form, const Pair& a, const Pair& b, cons
   });
   // Half of the last place; twice, since some algorithms of cuBLASLt round the product before they add to it.
   sums.require_near((form.add ? 2.0 : 1.0) / 256, fmt::format("{}, rounded to bf16", form.name));
+}
+
+/// The gradients of a layer's weights and bias at once.
+void check_sums(Both& both, DType dtype, double most, std::int64_t m, std::int64_t n, std::int64_t k) {
+  const Pair d = both.items(dtype, {k, m}), x = both.items(dtype, {k, n}), c = both.floats({m, n});
+  const Pair sums = both.floats({m}), wide = both.floats({k, m});
+  for (const bool add : {false, true}) {
+    both.run([&](Compute& compute, const Of& of) {
+      const bool beside = dtype == DType::f32 || compute.kept(dtype) == dtype;
+      compute.product({.transpose_a = true, .add = add, .sums = beside ? of(sums) : Tensor{}}, of(d), of(x), of(c));
+      if (beside) return;
+      compute.cast(of(d), of(wide));
+      compute.bias_backward({}, of(wide), add, of(sums));
+    });
+    c.require_near(most, fmt::format("a product of {} with sums beside it", to_string(dtype)));
+    sums.require_near(1e-4, fmt::format("the sums beside a product of {}", to_string(dtype)));
+  }
 }
 
 void check_forms(Both& both, DType dtype, double most) {
@@ -62,9 +82,10 @@ void check_forms(Both& both, DType dtype, double most) {
         if (form.relu) how.activation = Activation::relu;
         compute.product(how, of(a), of(b), of(c));
       });
-      if (!form.bias && !form.relu && dtype == DType::bf16) check_kept(both, form, a, b, c);
+      if (dtype == DType::bf16) check_kept(both, form, a, b, c);
       c.require_near(most, fmt::format("{} of {} [{}, {}, {}]", form.name, to_string(dtype), m, n, k));
     }
+    if (dtype != DType::f16) check_sums(both, dtype, most, m, n, k);
   }
 }
 

@@ -49,8 +49,7 @@ struct Add : Elementwise {
 struct BiasParts {
   static constexpr int threads = 128;
   Index rows = 0, columns = 0;
-  const float* y = nullptr;
-  float* dy = nullptr;
+  Items y, dy;
   float* parts = nullptr;  ///< [chunks, columns]; null: no sums
 
   /// Of a chunk: there are at most 256 chunks, or they have 32 rows each.
@@ -70,8 +69,11 @@ struct BiasParts {
       float sum = 0;
       for (Index row = first; row < end; ++row) {
         const Index at = row * columns + column;
-        if (y != nullptr && !(y[at] > 0)) dy[at] = 0;
-        sum += dy[at];
+        const bool zero = y.data != nullptr && !(y.load(at) > 0);
+        if (zero)
+          dy.store(at, 0);
+        else
+          sum += dy.load(at);
       }
       if (parts != nullptr) parts[chunk * columns + column] = sum;
     });

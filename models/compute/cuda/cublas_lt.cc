@@ -61,7 +61,7 @@ using Preference = Unique<HandleTraits<Functions, cublasLtMatmulPreference_t, &F
 struct Key {
   Index m, n, k;
   DType items, result;
-  bool transpose_a, transpose_b, add, bias, relu, tf32;
+  bool transpose_a, transpose_b, add, bias, relu, sums, tf32;
   unsigned align_a, align_b, align_c;
 
   auto operator<=>(const Key&) const = default;
@@ -116,7 +116,8 @@ class Plan {
 
   /// Runs the first algorithm that the library does not refuse, then always that one.
   bool run(cublasLtHandle_t handle, const PlainProduct& of, void* workspace) {
-    if (of.bias != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(of.bias));
+    if (of.bias.data != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(of.bias.data));
+    if (of.sums != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(of.sums));
     const float one = 1, beta = of.add ? 1 : 0;
     for (; next_ < count_; ++next_) {
       const cublasLtMatmulHeuristicResult_t& algorithm = algorithms_[static_cast<std::size_t>(next_)];
@@ -149,6 +150,7 @@ class Plan {
                         static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns), rows);
   }
   static cublasLtEpilogue_t epilogue(const Key& key) {
+    if (key.sums) return CUBLASLT_EPILOGUE_BGRADB;  // of what is our a
     if (key.bias) return key.relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
     return key.relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
   }
@@ -171,20 +173,11 @@ class CublasLt final : public ProductLibrary {
   }
 
   bool multiply(const PlainProduct& of) override {
-    const Key key{of.m,
-                  of.n,
-                  of.k,
-                  of.a.dtype,
-                  of.c.dtype,
-                  of.transpose_a,
-                  of.transpose_b,
-                  of.add,
-                  of.bias != nullptr,
-                  of.relu,
-                  of.tf32 && of.a.dtype == DType::f32,
-                  alignment_of(of.a.data),
-                  alignment_of(of.b.data),
-                  std::min(alignment_of(of.c.data), alignment_of(of.bias))};  // there is no other word for the bias's
+    const Key key{of.m, of.n, of.k, of.a.dtype, of.c.dtype, of.transpose_a, of.transpose_b, of.add,
+                  of.bias.data != nullptr, of.relu, of.sums != nullptr, of.tf32 && of.a.dtype == DType::f32,
+                  alignment_of(of.a.data), alignment_of(of.b.data),
+                  // there is no other word for theirs
+                  std::min({alignment_of(of.c.data), alignment_of(of.bias.data), alignment_of(of.sums)})};
     const cublasLtHandle_t handle = handle_.get().handle;
     return plans_.at(key, [&] { return Plan(functions_, handle, key); }).run(handle, of, workspace_);
   }

@@ -103,18 +103,29 @@ void CudaCompute::add(const Tensor& a, const Tensor& b, const Tensor& sum) {
 }
 
 void CudaCompute::product(const Product& how, const Tensor& a, const Tensor& b, const Tensor& c) {
-  const PlainProduct product{{.m = c.shape[0], .n = c.shape[1]},
-                             a.shape[how.transpose_a ? 0 : 1],
-                             how.transpose_a,
-                             how.transpose_b,
-                             how.add,
-                             how.activation == Activation::relu,
-                             tf32_,
-                             items_of(a),
-                             items_of(b),
-                             data_of(how.bias),
-                             items_of(c)};
+  PlainProduct product{{.m = c.shape[0], .n = c.shape[1]},
+                       a.shape[how.transpose_a ? 0 : 1],
+                       how.transpose_a,
+                       how.transpose_b,
+                       how.add,
+                       how.activation == Activation::relu,
+                       tf32_,
+                       items_of(a),
+                       items_of(b),
+                       items_of(how.bias),
+                       items_of(c)};
+  if (how.sums.data != nullptr && sum_beside(product, how)) return;
+  if (how.sums.data != nullptr) bias_backward({}, a, how.add, how.sums);
   if (!device_->multiply(product)) device_->launch(product);
+}
+
+/// The product and its sums by a library; false, and nothing done, where it has no such one.
+bool CudaCompute::sum_beside(PlainProduct product, const Product& how) {
+  product.sums = data_of(how.sums);
+  if (how.add) product.sums = data_of(parts_.make(*this, DType::f32, how.sums.shape, "a bias's gradient"));
+  if (!device_->multiply(product)) return false;
+  if (how.add) sum_parts(product.sums, 1, true, data_of(how.sums), product.m);
+  return true;
 }
 
 /// The sum of parts [parts, columns].
@@ -123,7 +134,7 @@ void CudaCompute::sum_parts(const float* parts, Index count, bool add, float* to
 }
 
 void CudaCompute::bias_backward(const Tensor& y, const Tensor& dy, bool add, const Tensor& dbias) {
-  BiasParts bias{rows_of(dy), row_of(dy), data_of(y), data_of(dy)};
+  BiasParts bias{rows_of(dy), row_of(dy), items_of(y), items_of(dy)};
   if (dbias.data == nullptr) {
     if (y.data != nullptr) device_->launch(bias);
     return;

@@ -90,10 +90,11 @@ class CudaCompute final : public Compute {
   void adam(const AdamStep& step, std::span<const UpdatedTensor> tensors, const Tensor& squares) override;
 
  private:
+  bool sum_beside(PlainProduct product, const Product& how);
   void sum_parts(const float* parts, Index count, bool add, float* to, Index columns);
-  const float* output_of(const ImageStage& stage, const Tensor& x, bool first = false);
+  Items output_of(const ImageStage& stage, const Tensor& x, bool first = false);
   const float* gradient_behind_pooling(const ImageStage& stage, const Tensor& x, const Tensor& chosen, const Tensor& d,
-                                       const float* output);
+                                       const Items& output);
   void add_squares(const Pieces& pieces);
   AttentionLibrary* library_for(const Heads& heads, const HeadTensors& of);
   bool attend_backward_by_library(const Heads& heads, const HeadTensors& of, const Tensor& out, const Tensor& log_sums,

@@ -58,14 +58,14 @@ Shape CudaCompute::convolved(const ImageStage& stage, const Shape& images) const
 }
 
 /// What a stage convolves, [examples, filters, rows, columns]: what it keeps, unless this is the `first` use of it.
-const float* CudaCompute::output_of(const ImageStage& stage, const Tensor& x, bool first) {
-  if (stage.convolved.data != nullptr && !first) return data_of(stage.convolved);
+Items CudaCompute::output_of(const ImageStage& stage, const Tensor& x, bool first) {
+  if (stage.convolved.data != nullptr && !first) return items_of(stage.convolved);
   const ConvolutionExtents of = extents_of(stage, x.shape);
-  float* const y = stage.convolved.data != nullptr
-                       ? data_of(stage.convolved)
-                       : data_of(convolved_.make(*this, DType::f32, convolved(stage, x.shape), "convolutions"));
+  const Items y = items_of(stage.convolved.data != nullptr
+                               ? stage.convolved
+                               : convolved_.make(*this, DType::f32, convolved(stage, x.shape), "convolutions"));
   device_->launch(
-      Convolve{{.m = of.filters, .n = of.places()}, of, data_of(x), data_of(stage.filters), data_of(stage.bias), y});
+      Convolve{{.m = of.filters, .n = of.places()}, of, items_of(x), y, data_of(stage.filters), data_of(stage.bias)});
   return y;
 }
 
@@ -74,47 +74,47 @@ void CudaCompute::convolve(const ImageStage& stage, const Tensor& x, const Tenso
   PoolExtents pooling = extents_of(stage.pooling, of.filters, of.rows, of.columns, chosen);
   pooling.count = y.elements();
   const float floor = stage.activation == Activation::relu ? 0 : -INFINITY;
-  device_->launch(Pool{pooling, output_of(stage, x), data_of(stage.scale), data_of(stage.shift), floor, data_of(y)});
+  device_->launch(Pool{pooling, output_of(stage, x), items_of(y), data_of(stage.scale), data_of(stage.shift), floor});
 }
 
 /// The gradient of what a stage convolves; or of its norm's output, where the stage has no slope. `output` is what is
 /// convolved, needed with a slope.
 const float* CudaCompute::gradient_behind_pooling(const ImageStage& stage, const Tensor& x, const Tensor& chosen,
-                                                  const Tensor& d, const float* output) {
+                                                  const Tensor& d, const Items& output) {
   const ConvolutionExtents of = extents_of(stage, x.shape);
   PoolExtents pooling = extents_of(stage.pooling, of.filters, of.rows, of.columns, chosen);
   pooling.count = of.filters * of.places();
-  float* const dy = data_of(gradient_.make(*this, DType::f32, {pooling.count}, "gradients of what is convolved"));
-  device_->launch(
-      PoolBackward{pooling, data_of(d), data_of(stage.scale), data_of(stage.slope), data_of(stage.offset), output, dy});
-  return dy;
+  const Tensor dy = gradient_.make(*this, DType::f32, {pooling.count}, "gradients of what is convolved");
+  device_->launch(PoolBackward{pooling, items_of(d), output, items_of(dy), data_of(stage.scale), data_of(stage.slope),
+                               data_of(stage.offset)});
+  return data_of(dy);
 }
 
 void CudaCompute::convolve_backward(const ImageStage& stage, const Tensor& x, const Tensor& chosen, const Tensor& d,
                                     bool add, const Tensor& dw, const Tensor& dbias, const Tensor& dx) {
   const ConvolutionExtents of = extents_of(stage, x.shape);
-  const float* const output = stage.slope.data != nullptr ? output_of(stage, x) : nullptr;
+  const Items output = stage.slope.data != nullptr ? output_of(stage, x) : Items{};
   const float* const dy = gradient_behind_pooling(stage, x, chosen, d, output);
   const Index row = of.taps() + (dbias.data != nullptr ? 1 : 0);
-  ConvolveBackwardFilters filters{{.m = of.filters, .n = row}, of, data_of(x), dy};
+  ConvolveBackwardFilters filters{{.m = of.filters, .n = row}, of, items_of(x), dy};
   filters.parts = data_of(parts_.make(*this, DType::f32, {filters.chunks(), of.filters, row}, "gradients of filters"));
   device_->launch(filters);
   device_->launch(SumParts{of.filters * row, filters.parts, filters.chunks(), add, data_of(dw), data_of(dbias), row});
   if (dx.data == nullptr) return;
   device_->launch(ConvolveBackwardImages{
-      {.m = of.channels, .n = of.examples * of.height * of.width}, of, data_of(stage.filters), dy, data_of(dx)});
+      {.m = of.channels, .n = of.examples * of.height * of.width}, of, data_of(stage.filters), dy, items_of(dx)});
 }
 
 void CudaCompute::pool(const Pooling& how, const Tensor& x, const Tensor& y, const Tensor& chosen) {
   PoolExtents pooling = extents_of(how, x.shape[1], x.shape[2], x.shape[3], chosen);
   pooling.count = y.elements();
-  device_->launch(Pool{pooling, data_of(x), nullptr, nullptr, -INFINITY, data_of(y)});
+  device_->launch(Pool{pooling, items_of(x), items_of(y), nullptr, nullptr, -INFINITY});
 }
 
 void CudaCompute::pool_backward(const Pooling& how, const Tensor& chosen, const Tensor& d, const Tensor& dx) {
   PoolExtents pooling = extents_of(how, dx.shape[1], dx.shape[2], dx.shape[3], chosen);
   pooling.count = dx.elements();
-  device_->launch(PoolBackward{pooling, data_of(d), nullptr, nullptr, nullptr, nullptr, data_of(dx)});
+  device_->launch(PoolBackward{pooling, items_of(d), {}, items_of(dx), nullptr, nullptr, nullptr});
 }
 
 void CudaCompute::batch_sums(const ImageStage& stage, const Tensor& x, const BatchStatistics& statistics) {
@@ -146,7 +146,7 @@ void CudaCompute::batch_products(const ImageStage& stage, const Tensor& x, const
   const ConvolutionExtents of = extents_of(stage, x.shape);
   ImageStage without_norm = stage;
   without_norm.slope = {};
-  const float* const gradient = gradient_behind_pooling(without_norm, x, chosen, d, nullptr);
+  const float* const gradient = gradient_behind_pooling(without_norm, x, chosen, d, {});
   device_->launch(ChannelProducts{{.examples = of.examples, .channels = of.filters, .plane = of.plane()},
                                   output_of(stage, x),
                                   gradient,

@@ -21,20 +21,20 @@ struct ConvolutionExtents {
     return (place / plane() * filters + filter) * plane() + place % plane();
   }
   /// What a tap meets at a place; 0 in the padding.
-  constexpr float met(const float* images, Index tap, Index place) const {
+  constexpr float met(const Items& images, Index tap, Index place) const {
     const Index channel = tap / (kernel * kernel), at = place % plane();
     const Index row = at / columns * stride - padding + tap / kernel % kernel;
     const Index column = at % columns * stride - padding + tap % kernel;
     if (row < 0 || row >= height || column < 0 || column >= width) return 0;
-    return images[((place / plane() * channels + channel) * height + row) * width + column];
+    return images.load(((place / plane() * channels + channel) * height + row) * width + column);
   }
 };
 
 /// y = the convolution of x, plus a bias (may be null): [filters, taps] · [taps, places].
 struct Convolve : Tiles {
   ConvolutionExtents of;
-  const float *x = nullptr, *filters = nullptr, *bias = nullptr;
-  float* y = nullptr;
+  Items x, y;
+  const float *filters = nullptr, *bias = nullptr;
 
   template <class Team>
   constexpr void operator()(const Team& team, Index block) const {
@@ -45,7 +45,7 @@ struct Convolve : Tiles {
         [&](Index tap, Index j) { return place + j < n ? of.met(x, tap, place + j) : 0.0f; },
         [&](Index i, Index j, float sum) {
           if (filter + i >= m || place + j >= n) return;
-          y[of.output(filter + i, place + j)] = sum + (bias == nullptr ? 0.0f : bias[filter + i]);
+          y.store(of.output(filter + i, place + j), sum + (bias == nullptr ? 0.0f : bias[filter + i]));
         });
   }
 };
@@ -54,7 +54,8 @@ struct Convolve : Tiles {
 /// [filters, places] · [places, taps], a chunk of places at a time.
 struct ConvolveBackwardFilters : Tiles {
   ConvolutionExtents of;
-  const float *x = nullptr, *dy = nullptr;
+  Items x;
+  const float* dy = nullptr;
   float* parts = nullptr;
 
   constexpr Index of_chunk() const { return most(1024, divided_up(of.places(), 64)); }
@@ -82,7 +83,7 @@ struct ConvolveBackwardFilters : Tiles {
 struct ConvolveBackwardImages : Tiles {
   ConvolutionExtents of;
   const float *filters = nullptr, *dy = nullptr;
-  float* dx = nullptr;
+  Items dx;
 
   template <class Team>
   constexpr void operator()(const Team& team, Index block) const {
@@ -106,7 +107,7 @@ struct ConvolveBackwardImages : Tiles {
         },
         [&](Index i, Index j, float sum) {
           const Index channel = first_channel + i, pixel = first_pixel + j;
-          if (channel < m && pixel < n) dx[(pixel / image * m + channel) * image + pixel % image] = sum;
+          if (channel < m && pixel < n) dx.store((pixel / image * m + channel) * image + pixel % image, sum);
         });
   }
 };
@@ -124,9 +125,9 @@ struct PoolExtents : Elementwise {
 
 /// `count` is that of y. What is pooled is x·scale + shift (null: x) of the plane's channel, at least the floor.
 struct Pool : PoolExtents {
-  const float *x = nullptr, *scale = nullptr, *shift = nullptr;
+  Items x, y;
+  const float *scale = nullptr, *shift = nullptr;
   float floor = 0;
-  float* y = nullptr;
 
   template <class Team>
   constexpr void operator()(const Team& team, Index block) const {
@@ -138,13 +139,13 @@ struct Pool : PoolExtents {
       for (Index n = 0; n < window * window; ++n) {
         const Index row = first_row + n / window, column = first_column + n % window;
         if (row < 0 || row >= rows || column < 0 || column >= columns) continue;
-        float value = x[of_plane * plane() + row * columns + column];
+        float value = x.load(of_plane * plane() + row * columns + column);
         if (scale != nullptr) value = value * scale[channel] + shift[channel];
         if (value <= largest || largest != largest) continue;  // not-a-number is taken, and kept
         largest = value;
         which = n;
       }
-      y[i] = largest;
+      y.store(i, largest);
       chosen[i] = static_cast<std::uint16_t>(which);
     });
   }
@@ -152,9 +153,8 @@ struct Pool : PoolExtents {
 
 /// `count` is that of dx, the gradient of what was pooled; of its norm's input where there is a slope.
 struct PoolBackward : PoolExtents {
-  const float* d = nullptr;
-  const float *scale = nullptr, *slope = nullptr, *offset = nullptr, *output = nullptr;
-  float* dx = nullptr;
+  Items d, output, dx;
+  const float *scale = nullptr, *slope = nullptr, *offset = nullptr;
 
   template <class Team>
   constexpr void operator()(const Team& team, Index block) const {
@@ -165,14 +165,14 @@ struct PoolBackward : PoolExtents {
         for (Index x = first_window(column); x <= least(pooled_columns - 1, (column + padding) / step); ++x) {
           const Index from = of_plane * pooled() + y * pooled_columns + x;
           const Index n = (row + padding - y * step) * window + column + padding - x * step;
-          if (chosen[from] == n) sum += d[from];
+          if (chosen[from] == n) sum += d.load(from);
         }
       }
       if (slope != nullptr) {
         const Index channel = of_plane % channels;
-        sum = scale[channel] * sum + slope[channel] * output[i] + offset[channel];
+        sum = scale[channel] * sum + slope[channel] * output.load(i) + offset[channel];
       }
-      dx[i] = sum;
+      dx.store(i, sum);
     });
   }
 
@@ -197,16 +197,17 @@ struct ChannelRows {
 
 /// As Compute::batch_sums(), of what is convolved.
 struct ChannelSums : ChannelRows {
-  const float* x = nullptr;
+  Items x;
   double *sums = nullptr, *own = nullptr;
 
   template <class Team>
   constexpr void operator()(const Team& team, Index channel) const {
     const auto count = static_cast<double>(of_channel());
-    const auto total = sum<double>(team, of_channel(), [&](Index i) { return static_cast<double>(x[at(channel, i)]); });
+    const auto total =
+        sum<double>(team, of_channel(), [&](Index i) { return static_cast<double>(x.load(at(channel, i))); });
     const double mean = count > 0 ? total / count : 0;
     const auto squares = sum<double>(team, of_channel(), [&](Index i) {
-      const double apart = static_cast<double>(x[at(channel, i)]) - mean;
+      const double apart = static_cast<double>(x.load(at(channel, i))) - mean;
       return apart * apart;
     });
     each(team, 1, [&](Index) {
@@ -220,7 +221,8 @@ struct ChannelSums : ChannelRows {
 
 /// As Compute::batch_products(), given d, the gradient of the norm's output.
 struct ChannelProducts : ChannelRows {
-  const float *x = nullptr, *d = nullptr, *mean = nullptr;
+  Items x;
+  const float *d = nullptr, *mean = nullptr;
   const double* inverse = nullptr;
   double* products = nullptr;  ///< [2, channels]
   bool add = false;
@@ -230,7 +232,7 @@ struct ChannelProducts : ChannelRows {
   constexpr void operator()(const Team& team, Index channel) const {
     const auto total = sum<double>(team, of_channel(), [&](Index i) { return static_cast<double>(d[at(channel, i)]); });
     const auto product = sum<double>(team, of_channel(), [&](Index i) {
-      return static_cast<double>(d[at(channel, i)] * (x[at(channel, i)] - mean[channel]));
+      return static_cast<double>(d[at(channel, i)] * (x.load(at(channel, i)) - mean[channel]));
     });
     each(team, 1, [&](Index) {
       products[channel] = total;

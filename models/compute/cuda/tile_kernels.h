@@ -76,8 +76,9 @@ struct PlainProduct : Tiles {
   bool transpose_a = false, transpose_b = false, add = false, relu = false;
   bool tf32 = false;  ///< a library may round operands of f32 so
   Items a, b;
-  const float* bias = nullptr;
+  Items bias;  ///< of c's dtype; null: none
   Items c;
+  float* sums = nullptr;  ///< by a library alone: overwritten
 
   template <class Team>
   constexpr void operator()(const Team& team, Index block) const {
@@ -95,7 +96,7 @@ struct PlainProduct : Tiles {
         [&](Index i, Index j, float sum) {
           if (row + i >= m || column + j >= n) return;
           const Index to = (row + i) * n + column + j;
-          if (bias != nullptr) sum += bias[column + j];
+          if (bias.data != nullptr) sum += bias.load(column + j);
           if (add) sum += c.load(to);
           c.store(to, relu && sum < 0 ? 0.0f : sum);
         });

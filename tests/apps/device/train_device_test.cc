@@ -1,6 +1,7 @@
 // kolo-train --device cuda by its command line, on fake GPUs.
 
 #include "tests/apps/train_testing.h"
+#include "tests/apps/wide_mlp.h"
 
 namespace kolo::testing {
 namespace {
@@ -82,6 +83,46 @@ TEST(TrainDevice, RanksFollowOneRank) {
     const std::vector<double> host = losses(0, "host", "--batch 8");
     for (const std::string zero : {"0", "1"})
       expect_near(host, losses(2, zero, "--device cuda --batch 4 --zero " + zero), 1e-4);
+  }
+}
+
+/// Nobody waits for a step in f16 either: whether it overflowed is known during the next one, and the scale is another
+/// from the one after that on, wherever the run is stopped in between.
+TEST(TrainDevice, ALossScaleFollowsAStepLater) {
+  const TempFolder folder;
+  const auto path = [&](const char* name) { return fmt::format("'{}'", (folder / name).string()); };
+  write_wide_mlp(folder / "wide.safetensors", 100);
+  const auto steps = [&](const std::string& flags) {
+    const auto done = train_on(folder, 0,
+                               fmt::format("--device cuda --precision f16 --optimizer adamw --batch 4 --lr 1e-6 "
+                                           "--eval-every 100 --eval-batches 1 --init {} --log {} {}",
+                                           path("wide.safetensors"), path("log"), flags));
+    EXPECT_EQ(done.code, 0) << done.err;
+    return events_in(folder / "log", "step");
+  };
+  const auto whole = steps("--steps 14 --save " + path("whole.safetensors"));
+  double now = 8192, next = 8192;
+  int skipped = 0;
+  for (const auto& step : whole) {
+    ASSERT_EQ(step["loss_scale"], now) << step;
+    const double used = std::exchange(now, next);
+    const bool overflowed = step["skipped"].get<bool>();
+    if (overflowed && used == now) next = now / 2;
+    skipped += overflowed ? 1 : 0;
+  }
+  EXPECT_GT(skipped, 2);
+  EXPECT_EQ(whole.back()["skipped"], false);
+  for (const int stopped : {1, 2, 3}) {
+    const std::string checkpoint = fmt::format("--checkpoint '{}'", (folder / fmt::format("run{}", stopped)).string());
+    steps(fmt::format("{} --steps {}", checkpoint, stopped));
+    const auto resumed =
+        steps(fmt::format("{} --resume --steps 14 --save {}", checkpoint, path("resumed.safetensors")));
+    ASSERT_EQ(resumed.size(), whole.size());
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+      for (const char* name : {"loss", "grad_norm", "loss_scale", "skipped"})
+        EXPECT_EQ(resumed[i][name], whole[i][name]) << name << " of step " << i << ", stopped behind " << stopped;
+    }
+    EXPECT_EQ(read_file(folder / "whole.safetensors"), read_file(folder / "resumed.safetensors"));
   }
 }
 

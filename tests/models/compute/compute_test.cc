@@ -47,6 +47,12 @@ TEST_F(ComputeTest, ProductsOfEveryKind) {
   EXPECT_EQ(dw, (Numbers{1, 2, 3, -1, 5, 3}));
   compute->product({.transpose_a = true, .add = true}, d, a, tensor(dw, {3, 2}));
   EXPECT_EQ(dw, (Numbers{2, 4, 6, -2, 10, 6}));
+  Numbers sums(3, 7);
+  compute->product({.transpose_a = true, .sums = tensor(sums, {3})}, d, a, tensor(dw, {3, 2}));
+  EXPECT_EQ(sums, (Numbers{1, 1, 3}));
+  compute->product({.transpose_a = true, .add = true, .sums = tensor(sums, {3})}, d, a, tensor(dw, {3, 2}));
+  EXPECT_EQ(sums, (Numbers{2, 2, 6}));
+  EXPECT_EQ(dw, (Numbers{2, 4, 6, -2, 10, 6}));
   compute->product({}, d, b, tensor(dx, {2, 2}));
   EXPECT_EQ(dx, (Numbers{-1, -2, -1, 0}));
 }

@@ -155,6 +155,27 @@ TEST_P(CudaModels, TheOrderOfThreadsAndBlocksChangesNoBit) {
   EXPECT_EQ(before.gradients, after.gradients);
 }
 
+/// Layers pass each other bf16. Inputs are rounded, too, and what a stage without a norm convolves is not kept.
+TEST(CudaActivations, AreSmallerInBf16) {
+  ModelSettings settings;
+  settings.sizes = {4, 512, 512, 4};
+  settings.cnn = {.channels = 1, .height = 9, .width = 9, .filters = 32, .dense = 32, .classes = 3};
+  const std::vector<std::int32_t> targets(8);
+  for (const auto& [model, norm, inputs, most] :
+       {std::tuple{"mlp", false, 4, 0.75}, {"cnn", false, 81, 0.95}, {"cnn", true, 81, 0.75}}) {
+    settings.cnn.batch_norm = norm;
+    const std::vector<float> images(static_cast<std::size_t>(8 * inputs), 0.5f);
+    const auto kept = [&, model = model](Precision precision) {
+      settings.precision = precision;
+      Placed placed(model, settings, gpu);
+      placed.model().forward({.examples = 8, .inputs = images, .tokens = {}, .targets = targets},
+                             placed.model().own_slot(), Purpose::training);
+      return static_cast<double>(placed.model().activation_bytes());
+    };
+    EXPECT_LT(kept(Precision::bf16), most * kept(Precision::f32)) << model << norm;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, CudaModels, ::testing::ValuesIn(testing::small_models()),
                          [](const auto& info) { return info.param.name; });
 

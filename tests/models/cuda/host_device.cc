@@ -47,10 +47,13 @@ void multiply_plainly(const models::cuda::PlainProduct& of) {
                of.b.load(of.transpose_b ? column * of.k + k : k * of.n + column);
       }
       const std::int64_t to = row * of.n + column;
-      if (of.bias != nullptr) sum += of.bias[column];
+      if (of.bias.data != nullptr) sum += of.bias.load(column);
       if (of.add) sum += of.c.load(to);
       of.c.store(to, of.relu && sum < 0 ? 0.0f : sum);
     }
+    if (of.sums == nullptr) continue;
+    of.sums[row] = 0;
+    for (std::int64_t k = 0; k < of.k; ++k) of.sums[row] += of.a.load(of.transpose_a ? k * of.m + row : row * of.k + k);
   }
 }
 

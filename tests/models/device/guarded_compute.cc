@@ -51,7 +51,7 @@ class GuardedCompute final : public Compute {
     run({a, b, sum}, [&] { host_.add(a, b, sum); });
   }
   void product(const Product& how, const Tensor& a, const Tensor& b, const Tensor& c) override {
-    run({how.bias, a, b, c}, [&] { host_.product(how, a, b, c); });
+    run({how.bias, how.sums, a, b, c}, [&] { host_.product(how, a, b, c); });
   }
   void bias_backward(const Tensor& y, const Tensor& dy, bool add, const Tensor& dbias) override {
     run({y, dy, dbias}, [&] { host_.bias_backward(y, dy, add, dbias); });

@@ -212,7 +212,7 @@ TEST(Update, SkipsWhatOverflows) {
   Bound bound;
   Sgd sgd(bound.parameters, 0.9);
   LossScale scale(2);
-  scale.set(4, 0);
+  scale.set({.value = 4});
   Update update(sgd, bound.parameters, std::nullopt, &scale);
   const auto step = [&](const std::vector<float>& gradients) {
     std::ranges::copy(gradients, bound.gradients.begin());
@@ -248,7 +248,7 @@ TEST(Update, ClipsNothingThatIsNotFinite) {
 
 TEST(LossScale, IsExhaustedWhenTheLeastOneOverflows) {
   LossScale scale;
-  scale.set(2, 0);
+  scale.set({.value = 2});
   scale.note(true);
   EXPECT_EQ(scale.value(), 1);
   EXPECT_FALSE(scale.exhausted());
@@ -256,6 +256,32 @@ TEST(LossScale, IsExhaustedWhenTheLeastOneOverflows) {
   EXPECT_TRUE(scale.exhausted());
   scale.note(false);
   EXPECT_FALSE(scale.exhausted());
+}
+
+/// Steps overlap: what the next one did with the old scale is no news.
+TEST(LossScale, OfStepsThatNobodyWaitsFor) {
+  LossScale scale(2);
+  scale.set({.value = 8});
+  scale.note_late(true, 8);
+  EXPECT_EQ(scale.value(), 8);
+  scale.advance();
+  EXPECT_EQ(scale.value(), 4);
+  scale.note_late(true, 8);
+  scale.advance();
+  EXPECT_EQ(scale.value(), 4);
+  for (const float after : {4.0f, 8.0f}) {
+    scale.note_late(false, 4);
+    scale.advance();
+    EXPECT_EQ(scale.value(), after);
+  }
+  LossScale restored(2);
+  scale.note_late(true, 8);
+  restored.set(scale.now(), scale.next());
+  restored.advance();
+  EXPECT_EQ(restored.value(), 4);
+  scale.set({.value = 1});
+  scale.note_late(true, 1);
+  EXPECT_TRUE(scale.exhausted());
 }
 
 TEST(Optimizer, BadSettingsAreErrors) {
