@@ -312,6 +312,8 @@ void exits(const std::string& where) {
     } catch (const kolo::Error& error) {
       std::printf("rank %d got %s: %s\n", session.rank(), std::string(kolo::to_string(error.code())).c_str(),
                   error.what());
+      std::fflush(stdout);
+      std::this_thread::sleep_for(std::chrono::seconds(1));  // mpirun ends with the code of the first that ends
     }
   };
   if (where == "static" || where == "function") {
