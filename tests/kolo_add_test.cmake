@@ -2,7 +2,7 @@
 # plain build; in one with sanitizers unless it is RELEASE_ONLY, and if it starts ranks under mpirun only if it is SANITIZED: most of what those
 # run ranks as threads run, too; under ThreadSanitizer if it is marked THREADS, for ranks as threads, as MPI's libraries are not instrumented.
 #
-# PROCESSORS counts half cores: ctest gets four times as many jobs as there are cores, since tests also wait. A case has two of them, one that mostly waits
+# PROCESSORS counts half cores: ctest gets five times as many jobs as there are cores, since tests also wait. A case has two of them, one that mostly waits
 # (WAITS) one, what starts ranks four, and what compares times (UNDISTURBED) all. COST makes ctest begin what starts ranks as early as it can: what
 # waits, and then all else, fills what is left.
 

@@ -19,8 +19,8 @@ struct Product {
   bool add = false;          ///< c += the product; without a bias
   Tensor bias{};             ///< [n], of c's dtype, added to each row; empty: none
   Activation activation = Activation::none;
-  Tensor sums{};  ///< f32 [m]: what becomes, or with `add` gets, the sums of the columns of an a that is
-                  ///< f32 or kept, and transposed; empty: not wanted
+  Tensor sums{};  ///< f32 [m]: becomes, or with `add` gets, the sums of the columns of an a that is f32 or kept, and
+                  ///< transposed; without bias and activation; empty: not wanted
 };
 
 /// Attention's heads. A row of all heads is queries, keys and values: [(heads + 2·kv_heads) · head_dim].

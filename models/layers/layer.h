@@ -76,7 +76,7 @@ struct Workspace {
   std::size_t bytes() const;
 };
 
-/// A pass, as a layer sees it.
+/// A pass, as a layer sees it. A layer with others inside that uses what these return says in a copy who takes it.
 struct Context {
   Compute& compute;
   ParameterStore& store;

@@ -63,7 +63,7 @@ Flow Linear::forward(const Flow& in, Kept& kept, const Context& context) {
 Flow Linear::backward(const Flow& d, Kept& kept, const Context& context) {
   auto& own = static_cast<LinearKept&>(kept);
   const Tensor dbias = context.store.gradients(bias_, 1);
-  const bool summed = activation_ == Activation::none && d.x.dtype == context.items;  // by the product of the weights
+  const bool summed = activation_ == Activation::none && context.kept() == context.items;  // by the weights' product
   if (!summed) {
     context.compute.bias_backward(activation_ == Activation::relu ? own.y : Tensor{}, d.x, context.pass.add, dbias);
     context.finish(bias_);

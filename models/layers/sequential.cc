@@ -90,7 +90,9 @@ Flow Recompute::forward(const Flow& in, Kept& kept, const Context& context) {
   auto& own = static_cast<RecomputeKept&>(kept);
   own.x = settled(in, own.input, context);
   shared_->of_ = &kept;
-  return layer_->forward({.x = own.x}, *shared_->kept_, context);
+  Context within = context;
+  within.to_kept = false;  // as when it is repeated
+  return layer_->forward({.x = own.x}, *shared_->kept_, within);
 }
 
 /// What the last layer kept is still there.

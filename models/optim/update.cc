@@ -139,7 +139,9 @@ bool Update::begin_behind_norm(UpdateResult& result) {
 }
 
 void LossScale::note(bool overflowed) {
-  note_late(overflowed, value());
+  const float used = value();
+  advance();  // what a GPU has left behind, where a run began
+  note_late(overflowed, used);
   advance();
 }
 

@@ -26,11 +26,10 @@ class PlacedModel {
   template <class GiveValues>
   PlacedModel(const std::string& name, models::ModelSettings settings, Device device, GiveValues give_values) {
     settings.device = device;
-    model_ = models::make_model(name, settings);
-    const Shape of_values{models::value_elements(*model_)}, of_gradients{models::gradient_elements(*model_)};
-    model_->bind(values_.make(model_->compute(), DType::f32, of_values, "values"),
-                 gradients_.make(model_->compute(), DType::f32, of_gradients, "gradients"));
-    give_values(*model_);
+    place(models::make_model(name, settings), give_values);
+  }
+  explicit PlacedModel(std::unique_ptr<models::Model> model) {
+    place(std::move(model), [](models::Model& made) { made.initialise(1); });
   }
   PlacedModel(const PlacedModel&) = delete;
   PlacedModel& operator=(const PlacedModel&) = delete;
@@ -62,6 +61,15 @@ class PlacedModel {
   }
 
  private:
+  template <class GiveValues>
+  void place(std::unique_ptr<models::Model> model, GiveValues give_values) {
+    model_ = std::move(model);
+    const Shape of_values{models::value_elements(*model_)}, of_gradients{models::gradient_elements(*model_)};
+    model_->bind(values_.make(model_->compute(), DType::f32, of_values, "values"),
+                 gradients_.make(model_->compute(), DType::f32, of_gradients, "gradients"));
+    give_values(*model_);
+  }
+
   std::unique_ptr<models::Model> model_;
   models::Buffer values_, gradients_;  // whose memory is the model's Compute's: declared behind it, gone before it
 };

@@ -604,6 +604,6 @@ class BackendConformance : public ::testing::TestWithParam<HarnessFactory> {
 class ExactConformance : public BackendConformance {};
 
 /// Calls at random, the same on every rank.
-std::vector<Call> random_calls(std::uint64_t seed, int ranks);
+std::vector<Call> random_calls(std::uint64_t seed, int ranks, std::uint64_t most = 200);
 
 }  // namespace kolo

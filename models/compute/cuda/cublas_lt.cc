@@ -84,12 +84,14 @@ cudaDataType type_of(DType dtype) {
 /// order. What we store as it is multiplied is not transposed there.
 class Plan {
  public:
-  Plan(const Functions& functions, cublasLtHandle_t handle, const Key& key) : functions_(&functions) {
+  Plan(const Functions& functions, cublasLtHandle_t handle, const Key& key, const PlainProduct& of)
+      : functions_(&functions) {
     matmul_ = made<Matmul>(functions.create_matmul, "cublasLtMatmulDescCreate",
                            key.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F);
     set(CUBLASLT_MATMUL_DESC_TRANSA, key.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, key.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue(key));
+    set_pointer(of);
     left_ = layout(key.items, key.transpose_b ? key.k : key.n, key.transpose_b ? key.n : key.k);
     right_ = layout(key.items, key.transpose_a ? key.m : key.k, key.transpose_a ? key.k : key.m);
     result_ = layout(key.result, key.n, key.m);
@@ -108,7 +110,7 @@ class Plan {
         functions.heuristic(handle, matmul_.get().handle, left_.get().handle, right_.get().handle, result_.get().handle,
                             result_.get().handle, preference.get().handle, static_cast<int>(algorithms_.size()),
                             algorithms_.data(), &count_);
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED)
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED || (key.sums && status == CUBLAS_STATUS_INVALID_VALUE))
       count_ = 0;
     else
       check(status, "cublasLtMatmulAlgoGetHeuristic");
@@ -116,8 +118,7 @@ class Plan {
 
   /// Runs the first algorithm that the library does not refuse, then always that one.
   bool run(cublasLtHandle_t handle, const PlainProduct& of, void* workspace) {
-    if (of.bias.data != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(of.bias.data));
-    if (of.sums != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(of.sums));
+    set_pointer(of);
     const float one = 1, beta = of.add ? 1 : 0;
     for (; next_ < count_; ++next_) {
       const cublasLtMatmulHeuristicResult_t& algorithm = algorithms_[static_cast<std::size_t>(next_)];
@@ -143,6 +144,11 @@ class Plan {
   template <class Value>
   void set(cublasLtMatmulDescAttributes_t what, Value value) {
     check(functions_->set_matmul(matmul_.get().handle, what, &value, sizeof(value)), "cublasLtMatmulDescSetAttribute");
+  }
+  /// Of what the epilogue reads or writes.
+  void set_pointer(const PlainProduct& of) {
+    const void* const data = of.sums != nullptr ? of.sums : of.bias.data;
+    if (data != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, data);
   }
   /// Of a matrix whose columns lie one behind the other.
   Layout layout(DType dtype, Index rows, Index columns) {
@@ -179,7 +185,7 @@ class CublasLt final : public ProductLibrary {
                   // there is no other word for theirs
                   std::min({alignment_of(of.c.data), alignment_of(of.bias.data), alignment_of(of.sums)})};
     const cublasLtHandle_t handle = handle_.get().handle;
-    return plans_.at(key, [&] { return Plan(functions_, handle, key); }).run(handle, of, workspace_);
+    return plans_.at(key, [&] { return Plan(functions_, handle, key, of); }).run(handle, of, workspace_);
   }
 
  private:

@@ -114,17 +114,18 @@ void CudaCompute::product(const Product& how, const Tensor& a, const Tensor& b, 
                        items_of(b),
                        items_of(how.bias),
                        items_of(c)};
-  if (how.sums.data != nullptr && sum_beside(product, how)) return;
+  if (how.sums.data != nullptr && sum_beside(product, a, how)) return;
   if (how.sums.data != nullptr) bias_backward({}, a, how.add, how.sums);
   if (!device_->multiply(product)) device_->launch(product);
 }
 
 /// The product and its sums by a library; false, and nothing done, where it has no such one.
-bool CudaCompute::sum_beside(PlainProduct product, const Product& how) {
-  product.sums = data_of(how.sums);
-  if (how.add) product.sums = data_of(parts_.make(*this, DType::f32, how.sums.shape, "a bias's gradient"));
+bool CudaCompute::sum_beside(PlainProduct product, const Tensor& a, const Product& how) {
+  const BiasParts bias{
+      rows_of(a), row_of(a), {}, {}};  // what is needed without a library is taken here: a plan has one
+  product.sums = data_of(parts_.make(*this, DType::f32, {bias.chunks(), bias.columns}, "parts of a bias's gradient"));
   if (!device_->multiply(product)) return false;
-  if (how.add) sum_parts(product.sums, 1, true, data_of(how.sums), product.m);
+  sum_parts(product.sums, 1, how.add, data_of(how.sums), product.m);
   return true;
 }
 

@@ -90,7 +90,7 @@ class CudaCompute final : public Compute {
   void adam(const AdamStep& step, std::span<const UpdatedTensor> tensors, const Tensor& squares) override;
 
  private:
-  bool sum_beside(PlainProduct product, const Product& how);
+  bool sum_beside(PlainProduct product, const Tensor& a, const Product& how);
   void sum_parts(const float* parts, Index count, bool add, float* to, Index columns);
   Items output_of(const ImageStage& stage, const Tensor& x, bool first = false);
   const float* gradient_behind_pooling(const ImageStage& stage, const Tensor& x, const Tensor& chosen, const Tensor& d,

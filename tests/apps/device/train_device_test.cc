@@ -111,6 +111,11 @@ TEST(TrainDevice, ALossScaleFollowsAStepLater) {
     skipped += overflowed ? 1 : 0;
   }
   EXPECT_GT(skipped, 2);
+  steps(fmt::format("--checkpoint '{}' --steps 14", (folder / "counted").string()));
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "counted")) {
+    if (!entry.is_directory()) continue;
+    EXPECT_EQ(nlohmann::json::parse(read_file(entry.path() / "state.json"))["optimizer_steps"], 14 - skipped);
+  }
   EXPECT_EQ(whole.back()["skipped"], false);
   for (const int stopped : {1, 2, 3}) {
     const std::string checkpoint = fmt::format("--checkpoint '{}'", (folder / fmt::format("run{}", stopped)).string());
@@ -123,6 +128,25 @@ TEST(TrainDevice, ALossScaleFollowsAStepLater) {
         EXPECT_EQ(resumed[i][name], whole[i][name]) << name << " of step " << i << ", stopped behind " << stopped;
     }
     EXPECT_EQ(read_file(folder / "whole.safetensors"), read_file(folder / "resumed.safetensors"));
+  }
+}
+
+TEST(TrainDevice, NoStepsAreSkippedForEver) {
+  for (const int ranks : {0, 2}) {
+    const TempFolder folder;
+    write_wide_mlp(folder / "wide.safetensors", 60000);
+    const auto run = [&](const std::string& flags) {
+      return train_on(folder, ranks,
+                      fmt::format("--device cuda --precision f16 --batch 2 --lr 1e-6 --eval-every 1000 --eval-batches "
+                                  "1 --init '{}' --checkpoint '{}' {}",
+                                  (folder / "wide.safetensors").string(), (folder / "run").string(), flags),
+                      "KOLO_GPU_BACKEND=staged");
+    };
+    EXPECT_EQ(run("--steps 14").code, 0);
+    const auto done = run("--steps 30 --resume");
+    EXPECT_EQ(done.code, 1);
+    EXPECT_NE(done.err.find("the gradients overflow f16 at step 26 with the least loss scale"), done.err.npos)
+        << done.err;
   }
 }
 

@@ -8,6 +8,10 @@
 #include <vector>
 
 #include "models/compute/views.h"
+#include "models/layers/images.h"
+#include "models/layers/layered_model.h"
+#include "models/layers/linear.h"
+#include "models/layers/sequences.h"
 #include "models/llama/decoder.h"
 #include "models/optim/update.h"
 #include "tests/models/cuda/host_device.h"
@@ -42,11 +46,16 @@ class Placed : public testing::PlacedModel {
     };
     PlacedModel::train(
         batches, optimizer, clip, steps, [&](double loss) { numbers.losses.push_back(loss); }, took_step);
-    for (const Parameter& parameter : model().parameters()) {
-      numbers.values.push_back(read(parameter.value));
-      if (parameter.trained) numbers.gradients.push_back(read(parameter.gradient));
-    }
+    for (const Parameter& parameter : model().parameters()) numbers.values.push_back(read(parameter.value));
+    numbers.gradients = gradients();
     return numbers;
+  }
+  std::vector<std::vector<float>> gradients() {
+    std::vector<std::vector<float>> all;
+    for (const Parameter& parameter : model().parameters()) {
+      if (parameter.trained) all.push_back(read(parameter.gradient));
+    }
+    return all;
   }
 
  private:
@@ -114,7 +123,9 @@ TEST_P(CudaModels, AStepWaitsForNothing) {
   Placed placed(GetParam().model, GetParam().settings, gpu);
   Model& model = placed.model();
   const auto optimizer = make_optimizer({.name = "adamw"}, model.parameters());
-  Update update(*optimizer, model.parameters(), 0.5, nullptr);
+  LossScale scale;
+  scale.set({.value = 1});
+  Update update(*optimizer, model.parameters(), 0.5, &scale);
   const auto batch = batches()[0];
   std::vector<double> losses, norms;
   for (int step = 0; step < 3; ++step) {
@@ -173,6 +184,45 @@ TEST(CudaActivations, AreSmallerInBf16) {
       return static_cast<double>(placed.model().activation_bytes());
     };
     EXPECT_LT(kept(Precision::bf16), most * kept(Precision::f32)) << model << norm;
+  }
+}
+
+/// Layers of all kinds behind each other, some of which take bf16.
+class Mixed final : public LayeredModel {
+ public:
+  Mixed(Precision precision, Device device) : LayeredModel({.image = {1, 9, 11}}, precision, device) {
+    add<Conv2d>("conv", 1, 4, Conv2dOptions{.padding = 1});
+    add<MaxPool>(Pooling{.window = 2});
+    add<NormedConv2d>("normed", "norm", 4, 6, Conv2dOptions{.padding = 1, .activation = Activation::relu});
+    add<Linear>("first", 6 * 4 * 5, 12, Activation::relu);
+    add<Linear>("plain", 12, 12, Activation::none);
+    add<Linear>("wide", 12, 16, Activation::none);
+    auto inner = std::make_unique<Sequential>();
+    auto rms = std::make_unique<RmsNorm>(list(), "rms", 16, 1e-5);
+    inner->add(std::make_unique<Linear>(list(), "up", 16, 24, Activation::relu));
+    inner->add(std::make_unique<Linear>(list(), "down", 24, 16, Activation::none));
+    add(std::make_unique<Residual>(std::move(rms), std::move(inner)));
+    add<Linear>("last", 16, 3, Activation::none);
+    end<CrossEntropy>(3);
+  }
+};
+
+/// Beside f32: 1 %, and ten times as much where rounding makes a relu let a number through, of so few.
+TEST(CudaLayers, HaveTheGradientsOfTheHostInBf16) {
+  for (const bool library : {false, true}) {
+    host_devices() = {.guarded = false, .library = library};
+    if (!testing::has_gpu()) GTEST_SKIP() << "no GPU";
+    const testing::RandomExamples examples(6, 99, 3);
+    const auto gradients = [&](Precision precision, Device device) {
+      Placed placed(std::make_unique<Mixed>(precision, device));
+      for (const bool add : {false, true})
+        placed.model().forward_backward(examples.batch(add ? 3 : 0, 3), [](std::size_t) {}, {.add = add});
+      return placed.gradients();
+    };
+    const auto host = gradients(Precision::f32, {}), device = gradients(Precision::bf16, gpu);
+    ASSERT_EQ(host.size(), device.size());
+    for (std::size_t i = 0; i < host.size(); ++i)
+      EXPECT_LT(testing::relative_difference(device[i], host[i]), 0.25) << "of parameter " << i;
   }
 }
 

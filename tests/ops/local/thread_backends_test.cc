@@ -82,7 +82,7 @@ class ThreadHarness final : public Harness {
   std::vector<std::unique_ptr<Backend>> backends_;
 };
 
-/// `shrinks`: what is large for default memory takes a thousand chunks of a small one.
+/// `shrinks`: what is large for default memory takes thousands of chunks of a small one.
 HarnessFactory harness(int ranks, const Variant& variant, int schedules, int shrinks) {
   return {fmt::format("{}_{}ranks", variant.name, ranks),
           [=] { return std::make_unique<ThreadHarness>(ranks, variant); }, schedules, shrinks};
@@ -97,16 +97,16 @@ std::vector<HarnessFactory> harnesses() {
   std::vector<HarnessFactory> factories;
   for (const int ranks : {1, 2, 3, 4}) factories.push_back(harness(ranks, local, 3, 4));
   for (const int ranks : {1, 2, 3, 5}) factories.push_back(harness(ranks, shm, 3, 2));
-  for (const int ranks : {2, 3}) factories.push_back(harness(ranks, shm_tiny, 1, 10));
+  for (const int ranks : {2, 3}) factories.push_back(harness(ranks, shm_tiny, 1, 100));
   for (const int ranks : {2, 5}) factories.push_back(harness(ranks, shm_small, 2, 8));
   for (const int ranks : {2, 5}) factories.push_back(harness(ranks, shm_direct, 2, 8));
   for (const int ranks : {2, 5}) factories.push_back(harness(ranks, shm_reading, 2, 8));
-  factories.push_back(harness(3, shm_reading_mapped, 1, 10));
+  factories.push_back(harness(3, shm_reading_mapped, 1, 100));
   factories.push_back(harness(4, domains_4, 2, 8));
   factories.push_back(harness(5, domains_5, 2, 20));
   factories.push_back(harness(6, domains_6, 2, 20));
   factories.push_back(harness(7, domains_7, 2, 20));
-  factories.push_back(harness(4, domains_direct, 2, 20));
+  factories.push_back(harness(4, domains_direct, 2, 60));
   return factories;
 }
 INSTANTIATE_TEST_SUITE_P(Threads, BackendConformance, ::testing::ValuesIn(harnesses()), name_of_harness);
