@@ -121,8 +121,7 @@ void CudaCompute::product(const Product& how, const Tensor& a, const Tensor& b, 
 
 /// The product and its sums by a library; false, and nothing done, where it has no such one.
 bool CudaCompute::sum_beside(PlainProduct product, const Tensor& a, const Product& how) {
-  const BiasParts bias{
-      rows_of(a), row_of(a), {}, {}};  // what is needed without a library is taken here: a plan has one
+  const BiasParts bias{rows_of(a), row_of(a), {}, {}};  // takes what it does without a library: plans have one
   product.sums = data_of(parts_.make(*this, DType::f32, {bias.chunks(), bias.columns}, "parts of a bias's gradient"));
   if (!device_->multiply(product)) return false;
   sum_parts(product.sums, 1, how.add, data_of(how.sums), product.m);
