@@ -114,15 +114,16 @@ void CudaCompute::product(const Product& how, const Tensor& a, const Tensor& b, 
                        items_of(b),
                        items_of(how.bias),
                        items_of(c)};
-  if (how.sums.data != nullptr && sum_beside(product, a, how)) return;
-  if (how.sums.data != nullptr) bias_backward({}, a, how.add, how.sums);
+  if (how.sums.data != nullptr) {
+    if (sum_beside(product, a, how)) return;
+    bias_backward({}, a, how.add, how.sums);
+  }
   if (!device_->multiply(product)) device_->launch(product);
 }
 
 /// The product and its sums by a library; false, and nothing done, where it has no such one.
 bool CudaCompute::sum_beside(PlainProduct product, const Tensor& a, const Product& how) {
-  const BiasParts bias{rows_of(a), row_of(a), {}, {}};  // takes what it does without a library: plans have one
-  product.sums = data_of(parts_.make(*this, DType::f32, {bias.chunks(), bias.columns}, "parts of a bias's gradient"));
+  product.sums = summed_parts({}, a).parts;  // as large as without a library: plans have one
   if (!device_->multiply(product)) return false;
   sum_parts(product.sums, 1, how.add, data_of(how.sums), product.m);
   return true;
@@ -133,13 +134,19 @@ void CudaCompute::sum_parts(const float* parts, Index count, bool add, float* to
   device_->launch(SumParts{columns, parts, count, add, to});
 }
 
-void CudaCompute::bias_backward(const Tensor& y, const Tensor& dy, bool add, const Tensor& dbias) {
+/// Of bias_backward(), with memory for the sums.
+BiasParts CudaCompute::summed_parts(const Tensor& y, const Tensor& dy) {
   BiasParts bias{rows_of(dy), row_of(dy), items_of(y), items_of(dy)};
+  bias.parts = data_of(parts_.make(*this, DType::f32, {bias.chunks(), bias.columns}, "parts of a bias's gradient"));
+  return bias;
+}
+
+void CudaCompute::bias_backward(const Tensor& y, const Tensor& dy, bool add, const Tensor& dbias) {
   if (dbias.data == nullptr) {
-    if (y.data != nullptr) device_->launch(bias);
+    if (y.data != nullptr) device_->launch(BiasParts{rows_of(dy), row_of(dy), items_of(y), items_of(dy)});
     return;
   }
-  bias.parts = data_of(parts_.make(*this, DType::f32, {bias.chunks(), bias.columns}, "parts of a bias's gradient"));
+  const BiasParts bias = summed_parts(y, dy);
   device_->launch(bias);
   sum_parts(bias.parts, bias.chunks(), add, data_of(dbias), bias.columns);
 }

@@ -91,6 +91,7 @@ class CudaCompute final : public Compute {
 
  private:
   bool sum_beside(PlainProduct product, const Tensor& a, const Product& how);
+  BiasParts summed_parts(const Tensor& y, const Tensor& dy);
   void sum_parts(const float* parts, Index count, bool add, float* to, Index columns);
   Items output_of(const ImageStage& stage, const Tensor& x, bool first = false);
   const float* gradient_behind_pooling(const ImageStage& stage, const Tensor& x, const Tensor& chosen, const Tensor& d,
