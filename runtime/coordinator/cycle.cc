@@ -48,9 +48,8 @@ bool Cycle::announce_and_send(Time now) {
   guard([&] {
     intake_.announce(given_up_);
     if (step_mail(now)) intake_.announce(given_up_);  // what it has handed over
-    const bool news = std::any_of(groups_.at_work().begin(), groups_.at_work().end(), [](const auto& entry) {
-      return entry.second->negotiator.has_news() || entry.second->untold();
-    });
+    const bool news =
+        groups_.any_at_work([](const GroupState& group) { return group.negotiator.has_news() || group.untold(); });
     more = intake_.take_begun();
     if (more || news || !flushed_) {
       decide(now);
@@ -60,8 +59,7 @@ bool Cycle::announce_and_send(Time now) {
     return false;
   });
   return more || !flushed_ || mail_.has_work() || mail_.needs_polling() ||
-         std::any_of(groups_.at_work().begin(), groups_.at_work().end(), [](const auto& entry) {
-           const GroupState& group = *entry.second;
+         groups_.any_at_work([](const GroupState& group) {
            return group.negotiator.decided() || group.negotiator.holds_up_others() || group.failure_reported;
          });
 }
@@ -320,6 +318,7 @@ bool Cycle::may_leave() {
 bool Cycle::leave_when_ready() {
   if (!intake_.departure() || !flushed_ || again_ || !may_leave()) return false;
   trailing_ = {};
+  losses_.leave();
   const SubmissionPtr departure = intake_.take_departure();
   for (const SubmissionPtr& submission : queue_.in_flight()) {
     if (submission == departure) continue;
@@ -377,6 +376,7 @@ void Cycle::fail_everything(const Failure& failure) noexcept {
   });
   completions_.publish();
   mail_.fail(failure);
+  losses_.leave();
   (void)intake_.take_departure();
   for (const SubmissionPtr& submission : queue_.in_flight()) completions_.complete(submission, &failure);
 }
@@ -385,16 +385,14 @@ void Cycle::fail_everything(const Failure& failure) noexcept {
 
 bool Cycle::needs_attention() const {
   return mail_.has_work() || mail_.needs_polling() || !queue_.empty() || control_.pending() || !flushed_ || again() ||
-         counting() || settling() ||
-         std::any_of(groups_.at_work().begin(), groups_.at_work().end(), [](const auto& entry) {
-           return entry.second->executor.busy() || entry.second->negotiator.joining();
+         counting() || settling() || groups_.any_at_work([](const GroupState& group) {
+           return group.executor.busy() || group.negotiator.joining();
          });
 }
 
 bool Cycle::operations_poll() const {
   return settling() || mail_.needs_polling() ||
-         std::any_of(groups_.at_work().begin(), groups_.at_work().end(),
-                     [](const auto& entry) { return entry.second->executor.needs_polling(); });
+         groups_.any_at_work([](const GroupState& group) { return group.executor.needs_polling(); });
 }
 
 }  // namespace kolo

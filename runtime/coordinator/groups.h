@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -117,6 +118,11 @@ class Groups {
 
   /// In the order of their keys. More may come while one goes through them.
   const AtWork& at_work() const { return at_work_; }
+  /// Whether `holds` says so of a group at work.
+  template <class Predicate>
+  bool any_at_work(Predicate&& holds) const {
+    return std::any_of(at_work_.begin(), at_work_.end(), [&](const auto& entry) { return holds(*entry.second); });
+  }
   /// Calls call(group) for each, and puts none to work.
   template <class Call>
   void each(Call&& call) {

@@ -76,14 +76,18 @@ std::optional<Failure> Losses::failure_of(const GroupInfo& group, bool acted_on)
 }
 
 void Losses::fail_groups_of(int rank) {
-  ++lost_;
   acted_on_.insert(rank);
+  lost_ = std::max(lost_.load(), acted_on_.size());
   for (auto& [key, group] : groups_.all()) {
     const bool concerned = std::ranges::find(group->info->ranks, rank) != group->info->ranks.end();
     if (!concerned) continue;
     group->negotiator.tell({rank, gone_.at(rank)});  // for those who hear of it here alone
     if (!group->negotiator.broken()) group->negotiator.cut_off(*failure_of(*group->info));
   }
+}
+
+void Losses::leave() noexcept {
+  if (!groups_.world().negotiator.all_left()) lost_ = gone_.size();
 }
 
 }  // namespace kolo

@@ -35,6 +35,8 @@ class Losses {
   void heard(const Gone& gone, Time now) { notice(gone, now + ControlChannel::word_comes_within); }
   /// How what is in a group fails since a member is gone. `acted_on`: only if its groups have failed by that.
   std::optional<Failure> failure_of(const GroupInfo& group, bool acted_on = false) const;
+  /// This rank leaves, and acts on nothing more: unless all have left, who is gone is lost.
+  void leave() noexcept;
   /// For how many ranks the groups that have them have failed. Any thread.
   std::size_t lost() const { return lost_; }
   /// Whether any rank is gone.

@@ -116,8 +116,7 @@ bool Pairs::withdraw_refused(const GroupState& parent) {
 }
 
 bool Pairs::wait_for(const GroupInfo& parent) const {
-  return std::any_of(groups_.at_work().begin(), groups_.at_work().end(), [&](const auto& entry) {
-    const GroupState& pair = *entry.second;
+  return groups_.any_at_work([&](const GroupState& pair) {
     if (!pair.is_pair()) return false;
     auto waiting = pair.negotiator.waiting();
     pair.pair_queue.add_to(waiting);

@@ -72,10 +72,9 @@ bool Patience::look(std::size_t submissions, Time now) {
 
 /// Also one that the next look begins: decisions came after the last.
 bool Patience::counting() const {
-  return standstill_.counting() || stands_still() ||
-         std::any_of(groups_.at_work().begin(), groups_.at_work().end(), [](const auto& entry) {
-           return entry.second->patience.run.counting() || entry.second->negotiator.holds_up_others();
-         });
+  return standstill_.counting() || stands_still() || groups_.any_at_work([](const GroupState& group) {
+    return group.patience.run.counting() || group.negotiator.holds_up_others();
+  });
 }
 
 bool Patience::stands_still() const {

@@ -146,10 +146,17 @@ void signalled(int signal, bool in_order = false) {
   sum("after");
 }
 
-/// The last rank is killed; the others go on, rank 1 for longer.
+/// The last rank is killed; the others go on, rank 1 for longer. Rank 0 says how long MPI then held it, if it let it
+/// go.
 void outlives() {
+  static std::chrono::steady_clock::time_point end_of_main;
   int rank = 0;
   try {
+    std::atexit([] {  // before the session's own, so it runs after that
+      if (end_of_main.time_since_epoch().count() == 0) return;
+      const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - end_of_main;
+      std::printf("rank 0 was let go after %.0f s\n", waited.count());
+    });
     kolo::Session session;
     rank = session.rank();
     (void)sum_of_ones(session, "before");
@@ -158,6 +165,7 @@ void outlives() {
   } catch (const kolo::Error& error) {
     std::printf("rank %d goes on: %s\n", rank, std::string(kolo::to_string(error.code())).c_str());
   }
+  if (rank == 0) end_of_main = std::chrono::steady_clock::now();
   if (rank == 1) std::this_thread::sleep_for(std::chrono::seconds(25));
 }
 

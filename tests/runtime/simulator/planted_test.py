@@ -71,6 +71,7 @@ DEFECTS = [
     ('what a rank cannot run is announced as if it could', 'negotiation/outstanding.cc',
      'if (!as_before || mine.objection)', 'if (!as_before)', PARTS),
     ('nobody wakes to act on a rank that is gone', 'coordinator/cycle.h', 'trailing_.next(), losses_.next()', 'trailing_.next()', 'Killed*'),
+    ('a rank that leaves at once has lost nobody', 'coordinator/losses.cc', 'lost_ = gone_.size();', '{}', 'Killed*'),
     ('what a backend says when another rank has failed is taken for the reason', 'coordinator/cycle.cc',
      'if (stepping && concerned && failure.code == ErrorCode::aborted)', 'if (false)', 'Killed*'),
     ('memory that is let go dies at once', 'coordinator/continuations.cc',

@@ -581,6 +581,16 @@ TEST(Killed, IsKnownByMessagesInGroupsThatOutliveTheWorld) {
   });
 }
 
+// Also by a rank that leaves as soon as another has told it: it must not wait for all where the process ends.
+TEST(Killed, IsCountedByWhoLeavesAtOnce) {
+  play_killed(200, 1ms, [](std::uint64_t seed, Session& session) {
+    float one = 1;
+    EXPECT_THROW(for (;;) session.all_reduce("x", view_scalar(one)), Error);
+    seed % 3 == 1 ? session.abandon() : session.close();
+    EXPECT_GE(session.stats().lost_ranks, 1u);
+  });
+}
+
 // ---- a fusion threshold that tunes itself ---------------------------------------------------------------------------
 
 /// A training job of 60 steps. Of what its ranks do beside that, `calm` ones do nothing: else they poll, wait and pause
