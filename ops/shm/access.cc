@@ -155,7 +155,7 @@ void ShmAccess::choose(ShmJob& job, const ShmChooser::Said& all, const Shown& sh
 
 /// The tensors of all ranks, mapped if they travel that way.
 std::unique_ptr<PeerTensors> ShmAccess::find_all(const Bucket& bucket, const Shown& shown, const ShmChoice& choice) {
-  auto peers = std::make_unique<PeerTensors>(bucket, *memory_, members_, static_cast<std::size_t>(choice.bytes));
+  auto peers = std::make_unique<PeerTensors>(bucket, *memory_, members_, room_, static_cast<std::size_t>(choice.bytes));
   for (int rank = 0; rank < static_cast<int>(members_.size()); ++rank) {
     for (std::size_t i = 0; i < bucket.tensors.size(); ++i) {
       const auto find = [&](std::size_t index, const Tensor& own) -> PeerTensors::Side {

@@ -60,6 +60,7 @@ class ShmAccess final : public ShmQuestion {
 
   std::shared_ptr<ShmMemory> memory_;
   std::vector<int> members_;
+  RoomForCopies room_;
   int rank_;
   ShmChooser chooser_;
   std::function<void(const std::string&)> report_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 namespace kolo {
 namespace {
@@ -18,8 +19,13 @@ constexpr float faster_than_mapped = 0.85F;
 // one.
 constexpr float message_faster = 0.8F;
 
+// Of the jobs' time. Trials may have this much of so many jobs before these have come.
+constexpr float share_of_trials = 0.03F;
+constexpr std::int64_t least_jobs = 200;
+
+/// Of none: for ever.
 float fastest(const std::vector<float>& seconds) {
-  return *std::ranges::min_element(seconds);
+  return seconds.empty() ? std::numeric_limits<float>::max() : *std::ranges::min_element(seconds);
 }
 
 float median(std::vector<float> seconds) {
@@ -53,6 +59,7 @@ const char* text_of(const ShmChoice& choice, bool trial) {
 ShmChooser::ShmChooser(std::int64_t ring, int ranks, std::shared_ptr<const ShmKnown> known) : ring_(ring) {
   if (!known) return;
   forced_ = known->forced;
+  pauses_ = !known->measures;
   const auto table = known->tables.find(ranks);
   if (table != known->tables.end() && !known->measures) known_ = {std::move(known), &table->second};
 }
@@ -96,17 +103,19 @@ bool ShmChooser::asks(const ShmClass& of) {
   if (!one.last) return true;
   if (one.leads_in) return false;
   const Contest& last = contest(of, one, *one.last);
-  return !last.settled() || last.left.front().choice.way != ShmWay::ring || one.since_asked == 0;
+  const bool looks = !last.settled() && !pauses(of, last);
+  return looks || last.best().choice.way != ShmWay::ring || one.since_asked == 0;
 }
 
 ShmChooser::Answer ShmChooser::unasked(const ShmClass& of) {
   const auto found = classes_.find(of);
   if (found == classes_.end() || !found->second.last) return {{ShmWay::ring, ring_}};
   Class& one = found->second;
-  const Contest& last = one.contests.at(*one.last);
+  Contest& last = one.contests.at(*one.last);
+  ++last.jobs;
   if (std::exchange(one.leads_in, false)) return begin_trial(one, last);
-  const ShmChoice& best = last.left.front().choice;
-  return {best.way == ShmWay::ring ? best : ShmChoice{ShmWay::ring, ring_}};
+  const ShmChoice& best = last.best().choice;
+  return {best.way == ShmWay::ring ? best : ShmChoice{ShmWay::ring, ring_}, 0, last.settled()};
 }
 
 ShmChooser::Period ShmChooser::last_trial(const ShmClass& of) const {
@@ -120,6 +129,25 @@ ShmChooser::Answer ShmChooser::begin_trial(Class& one, const Contest& contest) {
   return {contest.left[contest.next].choice, ++one.trials, false};
 }
 
+const ShmChooser::Candidate& ShmChooser::Contest::best() const {
+  return *std::ranges::min_element(left, {}, [](const Candidate& one) { return fastest(one.seconds); });
+}
+
+/// A job goes by the ring before each trial of it.
+float ShmChooser::Contest::cost(const Candidate& one, std::size_t trials) const {
+  if (one.seconds.empty()) return 0;
+  const bool leads_in = one.choice.way == ShmWay::ring && best().choice.way != ShmWay::ring;
+  return static_cast<float>(leads_in ? 2 * trials : trials) * (fastest(one.seconds) - fastest(best().seconds));
+}
+
+bool ShmChooser::pauses(const ShmClass& of, const Contest& contest) const {
+  if (!pauses_ || of.kind == OpKind::send_recv) return false;  // two that send each other something try together
+  float lost = contest.lost + contest.cost(contest.left[contest.next], 1);
+  for (const Candidate& one : contest.left) lost += contest.cost(one, one.seconds.size());
+  const auto jobs = static_cast<float>(std::max(contest.jobs, least_jobs));
+  return lost > share_of_trials * jobs * fastest(contest.best().seconds);
+}
+
 /// The time of the trial that comes next in the contest; at the end of a round the slow ones are dropped.
 void ShmChooser::take(Contest& contest, const ShmClass& of, float seconds) {
   const bool messages = of.kind == OpKind::send_recv;
@@ -130,11 +158,12 @@ void ShmChooser::take(Contest& contest, const ShmClass& of, float seconds) {
   contest.next = 0;
   const float limit = messages ? tolerated.front() : tolerated[static_cast<std::size_t>(contest.rounds)];
   ++contest.rounds;
-  const auto better = [](const Candidate& a, const Candidate& b) { return fastest(a.seconds) < fastest(b.seconds); };
-  const float best = fastest(std::ranges::min_element(left, better)->seconds);
   if (contest.rounds < rounds) {
     if (messages && contest.rounds == 1) return;
-    std::erase_if(left, [&](const Candidate& one) { return fastest(one.seconds) > limit * best; });
+    const float most = limit * fastest(contest.best().seconds);
+    const auto slow = [&](const Candidate& one) { return fastest(one.seconds) > most; };
+    for (const Candidate& one : left) contest.lost += slow(one) ? contest.cost(one, one.seconds.size()) : 0;
+    std::erase_if(left, slow);
     return;
   }
   const auto time_of = [&](const Candidate& one) { return messages ? fastest(one.seconds) : median(one.seconds); };
@@ -158,9 +187,11 @@ ShmChooser::Answer ShmChooser::answer(const ShmClass& of, const Said& all) {
     one.trial = {};
   }
   Contest& now = contest(of, one, all.place);
+  ++now.jobs;
   one.period = moved || !now.settled() ? least_period : std::min(2 * one.period, largest_period);
   if (now.settled() || one.trial_place || !std::exchange(now.begun, true))
     return {now.left.front().choice, 0, now.settled()};
+  if (pauses(of, now)) return {now.best().choice, 0, false};
   // Messages do not ask.
   one.leads_in = now.left[now.next].choice.way == ShmWay::ring && of.kind != OpKind::send_recv;
   if (!one.leads_in) return begin_trial(one, now);

@@ -31,7 +31,8 @@ struct ShmKnown {
 /// bytes is in it: jobs that are read or mapped ask before each one, so the time begins when they do; jobs of the ring
 /// do not, and run into each other, so a job goes by the ring before each trial of it. Candidates that are clearly
 /// slower are dropped after each round, so that trials cost little; the rest is compared by medians. Then the class is
-/// settled. A change of place (a job whose tensors others can map, say) has trials of its own.
+/// settled. A change of place (a job whose tensors others can map, say) has trials of its own. Once trials have cost 3
+/// % of the first 200 jobs of a class, the next one waits until they are 3 % of its jobs.
 ///
 /// Pure: no clock, no memory that ranks share. Each rank of a group has one, and calls it for the same jobs in the same
 /// order, with the same answers.
@@ -97,7 +98,13 @@ class ShmChooser final {
     std::size_t next = 0;         // of these, in this round
     int rounds = 0;               // that are complete
     bool begun = false;           // the first job is none: it finds cold memory
+    std::int64_t jobs = 0;
+    float lost = 0;  // seconds, by what was dropped
     bool settled() const { return left.size() == 1; }
+    /// The fastest so far; of none that was tried: the first.
+    const Candidate& best() const;
+    /// Seconds by which trials of one would have been shorter by the best.
+    float cost(const Candidate& one, std::size_t trials) const;
   };
   struct Class {
     std::map<ShmPlace, Contest> contests;
@@ -112,10 +119,13 @@ class ShmChooser final {
 
   Contest& contest(const ShmClass& of, Class& one, ShmPlace place) const;
   static Answer begin_trial(Class& one, const Contest& contest);
+  /// Whether its trials have cost so much that the next one has to wait.
+  bool pauses(const ShmClass& of, const Contest& contest) const;
   std::vector<ShmChoice> candidates(const ShmClass& of, ShmPlace place) const;
   static void take(Contest& contest, const ShmClass& of, float seconds);
 
   std::int64_t ring_;
+  bool pauses_ = true;
   std::optional<ShmWay> forced_;
   std::shared_ptr<const ShmTable> known_;  // null: nothing
   std::map<ShmClass, Class> classes_;

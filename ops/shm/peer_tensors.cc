@@ -4,10 +4,17 @@
 
 namespace kolo {
 
+std::byte* RoomForCopies::get(std::size_t bytes) {
+  if (bytes_ < bytes) {
+    begin_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    bytes_ = bytes;
+  }
+  return begin_.get();
+}
+
 const std::byte* PeerTensors::input(int rank, std::size_t tensor, std::size_t offset, std::size_t bytes) {
   if (const auto& mapped = in(rank, tensor).mapped) return mapped.get() + offset;
-  if (copies_.empty()) copies_.resize(stride_ * members_.size());
-  std::byte* const copy = copies_.data() + static_cast<std::size_t>(rank) * stride_;
+  std::byte* const copy = room_.get(stride_ * members_.size()) + static_cast<std::size_t>(rank) * stride_;
   read(rank, tensor, offset, copy, bytes);
   return copy;
 }

@@ -11,6 +11,17 @@
 
 namespace kolo {
 
+/// Memory for what is read and combined at once. It stays, so that no job begins with new memory.
+class RoomForCopies final {
+ public:
+  /// At least so many bytes; what an earlier call returned may be gone.
+  std::byte* get(std::size_t bytes);
+
+ private:
+  std::unique_ptr<std::byte[]> begin_;
+  std::size_t bytes_ = 0;
+};
+
 /// Where the tensors of a bucket lie on all ranks of the group, and how this rank reads them.
 class PeerTensors final {
  public:
@@ -22,10 +33,13 @@ class PeerTensors final {
 
   /// memory   of this rank
   /// members  the ranks of the group, as `memory` counts them
+  /// room     for input(); others may use it between two pieces
   /// piece    the most bytes of one tensor that input() gets at once
-  PeerTensors(const Bucket& bucket, ShmMemory& memory, const std::vector<int>& members, std::size_t piece)
+  PeerTensors(const Bucket& bucket, ShmMemory& memory, const std::vector<int>& members, RoomForCopies& room,
+              std::size_t piece)
       : memory_(memory),
         members_(members),
+        room_(room),
         tensors_(bucket.tensors.size()),
         stride_((piece + 63) / 64 * 64),
         sides_(2 * tensors_ * members.size()) {}
@@ -34,8 +48,8 @@ class PeerTensors final {
   Side& in(int rank, std::size_t tensor) { return sides_[2 * place(rank, tensor)]; }
   Side& out(int rank, std::size_t tensor) { return sides_[2 * place(rank, tensor) + 1]; }
 
-  /// Bytes of another rank's input, from `offset` on: where they are mapped, or copied into memory of this object,
-  /// until the next call for that rank. Throws Error{aborted} if they cannot be read.
+  /// Bytes of another rank's input, from `offset` on: where they are mapped, or copied, until the next call for that
+  /// rank, of whatever bucket. Throws Error{aborted} if they cannot be read.
   const std::byte* input(int rank, std::size_t tensor, std::size_t offset, std::size_t bytes);
   /// Copies them, which are not mapped.
   void read(int rank, std::size_t tensor, std::size_t offset, std::byte* to, std::size_t bytes);
@@ -49,9 +63,9 @@ class PeerTensors final {
 
   ShmMemory& memory_;
   const std::vector<int>& members_;
+  RoomForCopies& room_;
   std::size_t tensors_, stride_;
   std::vector<Side> sides_;
-  std::vector<std::byte> copies_;  // a piece of each rank; empty before the first is read
 };
 
 }  // namespace kolo

@@ -11,6 +11,7 @@ double us_between(Clock::time_point begin, Clock::time_point end) {
 
 constexpr int looks = 33;         // runs, in which a backend looks once where the tensors lie now
 constexpr int most_trials = 128;  // runs: some of them wait for word of a trial
+constexpr auto pauses_take = std::chrono::milliseconds(500);  // or so long: trials wait when others have cost much
 
 /// One turn: up to `in_a_row` iterations.
 void take_turn(const Ranks& ranks, Candidate& candidate, const Schedule& schedule, std::int64_t count,
@@ -35,7 +36,10 @@ void run_until_settled(const Ranks& ranks, Candidate& candidate) {
   const auto any = [&](bool here) { return ranks.sum(here ? 1 : 0) > 0; };
   if (!any(!candidate.method().empty())) return;  // there is one way only
   for (int runs = 0; runs < looks; ++runs) candidate.run();
-  for (int runs = 0; runs < most_trials && any(candidate.method().starts_with("trial:")); ++runs) candidate.run();
+  const auto until = Clock::now() + pauses_take;
+  for (int runs = 0; any(candidate.method().starts_with("trial:") && (runs < most_trials || Clock::now() < until));
+       ++runs)
+    candidate.run();
 }
 
 Schedule schedule_for(const Options& options, std::int64_t bytes, bool alone) {

@@ -86,6 +86,32 @@ TEST(ShmChooser, WhatIsSlowIsTriedSeldom) {
   EXPECT_EQ(slower.trials, 4) << "once each";
 }
 
+TEST(ShmChooser, WhatIsManyTimesAsSlowWaitsUntilItCostsLittle) {
+  TwoRanks group;
+  const float slow = 15;
+  for (int jobs = 1; jobs <= 3000; ++jobs) {
+    group.run(all_reduce, private_memory, costs(1, 1.1F, slow, slow));
+    const auto spread = static_cast<float>(std::max(jobs, 200));
+    ASSERT_LE(group.total, static_cast<float>(jobs) + 0.03F * spread + slow) << "more than one trial too much";
+  }
+  EXPECT_EQ(group.ranks[0].findings().at({all_reduce, private_memory}), (ShmChoice{ShmWay::ring, ring}));
+  group.run(all_reduce, private_memory, costs(1, 1.1F, slow, slow));
+  EXPECT_FALSE(group.asked);
+}
+
+/// Meanwhile jobs go the way that is the fastest so far, and ask for nothing if that is the ring.
+TEST(ShmChooser, WhileTrialsWaitNobodyIsAsked) {
+  TwoRanks group;
+  int asked = 0;
+  for (int i = 0; i < 300; ++i) {
+    group.run(all_reduce, private_memory, costs(1.1F, 1, 40, 40));
+    if (i >= 20) asked += group.asked ? 1 : 0;
+  }
+  EXPECT_LE(asked, 300 / 32);
+  EXPECT_GE(asked, 4) << "whether tensors lie elsewhere";
+  EXPECT_EQ(group.run(all_reduce, private_memory, costs(1.1F, 1, 40, 40)).choice, (ShmChoice{ShmWay::ring, ring / 4}));
+}
+
 TEST(ShmChooser, NoiseHardlyMisleads) {
   std::mt19937 random(7);
   int right = 0;
@@ -95,7 +121,7 @@ TEST(ShmChooser, NoiseHardlyMisleads) {
       const float noise = random() % 10 == 0 ? 3.0F : 1 + 0.1F * static_cast<float>(random() % 100) / 100;
       return costs(1, 1.3F, 0.8F, 1.1F)(choice) * noise;
     };
-    for (int i = 0; i < 60; ++i) group.run(all_reduce, private_memory, noisy);
+    for (int i = 0; i < 400; ++i) group.run(all_reduce, private_memory, noisy);
     right += group.run(all_reduce, private_memory, noisy).choice == ShmChoice{ShmWay::read, ring / 4} ? 1 : 0;
   }
   EXPECT_GE(right, 190);
