@@ -31,8 +31,9 @@ struct ShmKnown {
 /// bytes is in it: jobs that are read or mapped ask before each one, so the time begins when they do; jobs of the ring
 /// do not, and run into each other, so a job goes by the ring before each trial of it. Candidates that are clearly
 /// slower are dropped after each round, so that trials cost little; the rest is compared by medians. Then the class is
-/// settled. A change of place (a job whose tensors others can map, say) has trials of its own. Once trials have cost 3
-/// % of the first 200 jobs of a class, the next one waits until they are 3 % of its jobs.
+/// settled. A change of place (a job whose tensors others can map, say) has trials of its own.
+///
+/// Once trials have cost 3 % of the first 200 jobs of a class, the next one waits until they are 3 % of all its jobs.
 ///
 /// Pure: no clock, no memory that ranks share. Each rank of a group has one, and calls it for the same jobs in the same
 /// order, with the same answers.

@@ -146,8 +146,7 @@ void signalled(int signal, bool in_order = false) {
   sum("after");
 }
 
-/// The last rank is killed; the others go on, rank 1 for longer. Rank 0 says how long MPI then held it, if it let it
-/// go.
+/// The last rank is killed; the others go on, rank 1 for longer. Rank 0 says how long MPI held it then, if it let go.
 void outlives() {
   static std::chrono::steady_clock::time_point end_of_main;
   int rank = 0;
