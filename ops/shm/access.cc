@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ops/shm/board.h"
+#include "ops/shm/direct.h"
 
 namespace kolo {
 namespace {
@@ -33,7 +34,14 @@ bool shows_input(const Signature& signature, int rank) {
 }
 
 bool shows_output(const Signature& signature, int rank) {
-  return signature.kind == OpKind::all_reduce || (signature.kind == OpKind::reduce && rank == signature.root);
+  switch (signature.kind) {
+    case OpKind::gather:
+    case OpKind::reduce: return rank == signature.root;
+    case OpKind::all_gather:
+    case OpKind::all_to_all:
+    case OpKind::all_reduce: return true;
+    default: return false;
+  }
 }
 
 /// Whether a rank would overwrite, in place, what peers are still to read.
@@ -82,9 +90,10 @@ void ShmAccess::show(const ShmJob& job, std::byte* to) {
   if (std::exchange(released_, released) != released) known_.clear();  // then the others unmap all
   bool mapped = maps_, is_new = false, overwritten = false;
   std::vector<std::span<const std::byte>> inputs;
-  const auto add = [&](bool shows, const Tensor& tensor) {
+  const auto add = [&](bool maps, bool shows, const Tensor& tensor) {
     ShownTensor one;
-    if (shows) one = {memory_->find(tensor.data, tensor.bytes()), reinterpret_cast<std::uintptr_t>(tensor.data)};
+    if (maps && shows) one.shared = memory_->find(tensor.data, tensor.bytes());
+    if (shows) one.address = reinterpret_cast<std::uintptr_t>(tensor.data);
     mapped &= one.shared.piece != PeerAddress::nowhere;
     is_new |= one.shared.piece != PeerAddress::empty && !known_.contains(one.shared.piece);
     std::memcpy(next, &one, sizeof(one));
@@ -92,8 +101,8 @@ void ShmAccess::show(const ShmJob& job, std::byte* to) {
   };
   for (const BucketTensor& tensor : job.bucket.tensors) {
     const bool shows = shows_input(signature, rank_);
-    add(shows, tensor.in);
-    add(shows_output(signature, rank_), tensor.out);
+    add(!shm_pushes(signature.kind), shows, tensor.in);
+    add(true, shows_output(signature, rank_), tensor.out);
     if (shows) inputs.emplace_back(static_cast<const std::byte*>(tensor.in.data), tensor.in.bytes());
     overwritten |= overwrites(signature, tensor);
   }
@@ -161,8 +170,8 @@ std::unique_ptr<PeerTensors> ShmAccess::find_all(const Bucket& bucket, const Sho
       const auto find = [&](std::size_t index, const Tensor& own) -> PeerTensors::Side {
         if (rank == rank_) return {{std::shared_ptr<void>(), static_cast<std::byte*>(own.data)}};
         const auto side = read_as<ShownTensor>(shown(rank) + sizeof(Head) + index * sizeof(ShownTensor));
-        if (side.shared.piece == PeerAddress::empty) return {};
         if (choice.way == ShmWay::read) return {nullptr, side.address};
+        if (side.shared.piece == PeerAddress::empty) return {};
         return {memory_->map_again(members_[static_cast<std::size_t>(rank)], side.shared)};
       };
       peers->in(rank, i) = find(2 * i, bucket.tensors[i].in);

@@ -1,7 +1,10 @@
 // Where tensors are mapped every rank combines its slice of all inputs and writes the results to wherever they are
-// wanted. What is only copied a rank fetches from where that lies, mapped or read. Nothing is packed, and when all
-// ranks have done their part nobody needs another's memory any more. A slice is read before it is written, and by
-// nobody but the rank that writes it: so this works in place (but for all_to_all).
+// wanted. What is only copied a rank writes to where it is wanted, or fetches from where it lies, mapped or read.
+// Nothing is packed, and when all ranks have done their part nobody needs another's memory any more. A slice is read
+// before it is written, and by nobody but the rank that writes it: so this works in place (but for all_to_all).
+//
+// To write is better where cores are far from each other: what others have read takes ten times as long to be written
+// the next time, also by the program, and here nobody reads another's memory.
 
 #include "ops/shm/direct.h"
 
@@ -57,6 +60,29 @@ void combine_rows_directly(ShmTransfer& transfer) {
       });
 }
 
+/// Writes what this rank has for `to` there.
+void push(ShmTransfer& transfer, int to) {
+  const int me = transfer.rank();
+  const OpKind kind = transfer.signature().kind;
+  transfer.for_each_segment_of_block(
+      in_block, to, [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t) {
+        const std::int64_t there = out_block(kind, tensor, transfer.ranks(), to, me).begin -
+                                   in_block(kind, tensor, transfer.ranks(), me, to).begin;
+        std::byte* const out = transfer.job().peer_tensors->out(to, transfer.index_of(tensor)).mapped.get();
+        transfer.write_to(out + static_cast<std::size_t>(offset + there) * transfer.element_bytes(), tensor, count,
+                          address(tensor.in, offset));
+      });
+}
+
+/// Each rank begins with the one after it: so they write to different ones.
+void push_to_all(ShmTransfer& transfer) {
+  for (int i = 0; i < transfer.ranks(); ++i) push(transfer, (transfer.rank() + 1 + i) % transfer.ranks());
+}
+
+void push_to_root(ShmTransfer& transfer) {
+  push(transfer, transfer.signature().root);
+}
+
 /// Fetches what rank `from` has for this one.
 void fetch(ShmTransfer& transfer, int from) {
   const int me = transfer.rank();
@@ -92,7 +118,8 @@ void fetch_from_root(ShmTransfer& transfer) {
 constexpr ShmMethod for_all{nullptr, combine_directly_for_all, nullptr, false},
     for_root{nullptr, combine_directly_for_root, nullptr, false}, rows{nullptr, combine_rows_directly, nullptr, false},
     from_all{nullptr, fetch_from_all, nullptr, false}, on_root{nullptr, fetch_on_root, nullptr, false},
-    from_root{nullptr, fetch_from_root, nullptr, false};
+    from_root{nullptr, fetch_from_root, nullptr, false}, to_all{nullptr, push_to_all, nullptr, false},
+    to_root{nullptr, push_to_root, nullptr, false};
 
 }  // namespace
 
@@ -103,8 +130,8 @@ const ShmMethod* shm_direct_method(OpKind kind, ShmWay way) {
     case OpKind::reduce: return mapped ? &for_root : &shm_reduce_reading;
     case OpKind::reduce_scatter: return mapped ? &rows : &shm_reduce_scatter_reading;
     case OpKind::all_gather:
-    case OpKind::all_to_all: return &from_all;
-    case OpKind::gather: return &on_root;
+    case OpKind::all_to_all: return mapped ? &to_all : &from_all;
+    case OpKind::gather: return mapped ? &to_root : &on_root;
     case OpKind::broadcast:
     case OpKind::scatter: return &from_root;
     default: return nullptr;

@@ -144,7 +144,7 @@ bool ShmPipeline::pack_next() {
   const bool writes = job.asks != ShmJob::Asks::next && job.flow.shows(board_.rank());
   const CopyTo shows_in = writes ? shows.choose(bytes) : CopyTo::cache;
   next.begin(job, packed_, board_.layout().place(packed_, bytes), shows_in,
-             job.times_results ? results_of(job).choose(bytes) : CopyTo::cache);
+             results_of(job).choose(job.next_timed_bytes()));
   if (const auto pack = next.method().pack) {
     budget_.spend(next.bytes());
     shows.measure(writes ? bytes : 0, shows_in, [&] {
@@ -165,8 +165,12 @@ bool ShmPipeline::combine_next() {
   if (const auto combine = next.method().combine) {
     if (next.method().pack && !next.all_packed()) return false;
     budget_.spend(next.piece_work());
-    combine(next);
-    finish_copies();
+    const std::size_t before = next.written_bytes();
+    results_of(next.job()).measure(next.job().pushes ? next.timed_bytes() : 0, next.results_in(), [&] {
+      combine(next);
+      finish_copies();
+      return next.written_bytes() - before;
+    });
     if (next.job().peer_tensors && board_.broken()) return false;  // who left may have written to what was read
     if (next.next_piece()) return true;
     board_.advance(Phase::combined, combined_);

@@ -77,7 +77,9 @@ class ShmPipeline final {
   void be_heard(bool reads, bool hot, std::optional<std::uint64_t> next_job);
   bool next_phase();
   StorePolicy& shows_of(std::size_t bytes) { return bytes < StorePolicy::large ? small_shows_ : shows_; }
-  StorePolicy& results_of(const ShmJob& job) { return job.large ? large_results_ : results_; }
+  StorePolicy& results_of(const ShmJob& job) {
+    return job.pushes ? pushed_results_ : job.large ? large_results_ : results_;
+  }
   ShmTransfer& transfer(std::uint64_t chunk) { return transfers_[chunk & (transfers_.size() - 1)]; }
 
   ShmBoard board_;
@@ -85,6 +87,7 @@ class ShmPipeline final {
   ShmAccess access_;
   StorePolicy shows_, small_shows_{StorePolicy::of_small};
   StorePolicy results_, large_results_;  // large ones are out of the cache, whatever the others do there
+  StorePolicy pushed_results_;
   std::vector<ShmTransfer> transfers_;
   std::deque<ShmJob*> jobs_;           // with chunks that have not been packed
   std::vector<std::uint64_t> tokens_;  // of jobs that have begun, and that not all others have begun with the same

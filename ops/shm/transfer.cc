@@ -93,8 +93,15 @@ void ShmJob::answer(const ShmChoice& chosen, std::unique_ptr<PeerTensors> found)
   if (!peer_tensors) return choose(chosen);
   choice = chosen;
   method = shm_direct_method(bucket.signature.kind, choice.way);
+  pushes = choice.way == ShmWay::mapped && shm_pushes(bucket.signature.kind);
+  times_results = pushes && !large;
   flow = {};
   if (!method->has_slots) chunk_elements = elements_of_chunk(bucket.signature.dtype, 1, without_slots);
+}
+
+std::size_t ShmJob::next_timed_bytes() const {
+  if (!times_results || asks == Asks::next) return 0;
+  return static_cast<std::size_t>(next_count()) * size_of(bucket.signature.dtype);
 }
 
 const ShmMethod* shm_method(OpKind kind, bool whole) {
@@ -165,15 +172,14 @@ void ShmTransfer::put(std::byte* to, const Tensor& from, std::int64_t offset, st
 }
 
 bool ShmTransfer::streams(const BucketTensor& tensor) const {
-  return results_in_ == CopyTo::memory || (job_->large && !replaces_input(signature().kind, tensor));
+  return results_in_ == CopyTo::memory || (job_->large && (job_->pushes || !replaces_input(signature().kind, tensor)));
 }
 
-void ShmTransfer::write(const BucketTensor& tensor, std::int64_t offset, std::int64_t count, const std::byte* from) {
-  std::byte* const out = address(tensor.out, offset);
-  if (out == from) return;
+void ShmTransfer::write_to(std::byte* to, const BucketTensor& tensor, std::int64_t count, const std::byte* from) {
+  if (to == from) return;
   const std::size_t bytes = static_cast<std::size_t>(count) * element_bytes();
   written_bytes_ += bytes;
-  copy(out, from, bytes, streams(tensor) ? CopyTo::memory : CopyTo::cache);
+  copy(to, from, bytes, streams(tensor) ? CopyTo::memory : CopyTo::cache);
 }
 
 void ShmTransfer::reduce_sources(std::size_t sources, std::int64_t count, std::byte* shown, std::byte* out,

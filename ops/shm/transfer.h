@@ -56,6 +56,8 @@ struct ShmJob {
   std::int64_t next_count() const { return std::min(left, chunk_elements); }
   std::size_t part_bytes() const;
   std::size_t next_bytes() const;
+  /// Upper bound of the bytes of the next chunk's results that are timed.
+  std::size_t next_timed_bytes() const;
 
   /// ShmAccess's answer; null: through the ring. Nothing else is asked.
   void answer(const ShmChoice& choice, std::unique_ptr<PeerTensors> found);
@@ -76,6 +78,7 @@ struct ShmJob {
   bool large = false;               ///< results are written past the cache, unless they are in-place
   bool in_place = false;            ///< some results of a job that may ask, or is large, are
   bool times_results = false;       ///< where they are best written is found out
+  bool pushes = false;              ///< results are written by the rank that has what is copied
   const ShmMethod* method = nullptr;
   ShmFlow flow{};
   Asks asks = Asks::undecided;
@@ -132,10 +135,8 @@ class ShmTransfer final {
   bool next_piece() { return ++piece_ < pieces_; }
   std::size_t put_bytes() const { return put_bytes_; }
   std::size_t written_bytes() const { return written_bytes_; }
-  /// Upper bound of the bytes of results that are timed.
-  std::size_t timed_bytes() const {
-    return job_->times_results && !job_->peer_tensors ? static_cast<std::size_t>(count_) * element_bytes() : 0;
-  }
+  /// As ShmJob::next_timed_bytes(), of this chunk.
+  std::size_t timed_bytes() const { return job_->times_results ? static_cast<std::size_t>(bytes()) : 0; }
   CopyTo results_in() const { return results_in_; }
 
   /// Who shows something to whom in this chunk.
@@ -220,7 +221,11 @@ class ShmTransfer final {
   void put(std::byte* to, const Tensor& from, std::int64_t offset, std::int64_t count);
 
   /// Copies elements to their place in the output, unless they are there already.
-  void write(const BucketTensor& tensor, std::int64_t offset, std::int64_t count, const std::byte* from);
+  void write(const BucketTensor& tensor, std::int64_t offset, std::int64_t count, const std::byte* from) {
+    write_to(address(tensor.out, offset), tensor, count, from);
+  }
+  /// The same to a place in the output of any rank.
+  void write_to(std::byte* to, const BucketTensor& tensor, std::int64_t count, const std::byte* from);
 
   /// Combines elements of all present ranks, in rank order: of this rank's input, and of the others' what source(rank)
   /// gives. Writes the result to `shown`, for others, and to `out`; either may be null.
