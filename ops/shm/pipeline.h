@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -77,17 +78,15 @@ class ShmPipeline final {
   void be_heard(bool reads, bool hot, std::optional<std::uint64_t> next_job);
   bool next_phase();
   StorePolicy& shows_of(std::size_t bytes) { return bytes < StorePolicy::large ? small_shows_ : shows_; }
-  StorePolicy& results_of(const ShmJob& job) {
-    return job.pushes ? pushed_results_ : job.large ? large_results_ : results_;
-  }
+  StorePolicy& results_of(const ShmJob& job) { return (job.pushes ? pushed_results_ : results_)[job.large ? 1 : 0]; }
   ShmTransfer& transfer(std::uint64_t chunk) { return transfers_[chunk & (transfers_.size() - 1)]; }
 
   ShmBoard board_;
   ShmGrowth growth_;
   ShmAccess access_;
   StorePolicy shows_, small_shows_{StorePolicy::of_small};
-  StorePolicy results_, large_results_;  // large ones are out of the cache, whatever the others do there
-  StorePolicy pushed_results_;
+  // Of small jobs, and of large ones, which are out of the cache whatever the others do there.
+  std::array<StorePolicy, 2> results_, pushed_results_;
   std::vector<ShmTransfer> transfers_;
   std::deque<ShmJob*> jobs_;           // with chunks that have not been packed
   std::vector<std::uint64_t> tokens_;  // of jobs that have begun, and that not all others have begun with the same

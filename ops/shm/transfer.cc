@@ -94,7 +94,7 @@ void ShmJob::answer(const ShmChoice& chosen, std::unique_ptr<PeerTensors> found)
   choice = chosen;
   method = shm_direct_method(bucket.signature.kind, choice.way);
   pushes = choice.way == ShmWay::mapped && shm_pushes(bucket.signature.kind);
-  times_results = pushes && !large;
+  times_results = pushes && (!large || in_place);
   flow = {};
   if (!method->has_slots) chunk_elements = elements_of_chunk(bucket.signature.dtype, 1, without_slots);
 }
@@ -172,7 +172,8 @@ void ShmTransfer::put(std::byte* to, const Tensor& from, std::int64_t offset, st
 }
 
 bool ShmTransfer::streams(const BucketTensor& tensor) const {
-  return results_in_ == CopyTo::memory || (job_->large && (job_->pushes || !replaces_input(signature().kind, tensor)));
+  const bool in_place = job_->pushes ? job_->in_place : replaces_input(signature().kind, tensor);
+  return results_in_ == CopyTo::memory || (job_->large && !in_place);
 }
 
 void ShmTransfer::write_to(std::byte* to, const BucketTensor& tensor, std::int64_t count, const std::byte* from) {

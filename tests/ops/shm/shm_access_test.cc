@@ -25,10 +25,11 @@ class MemoryForTensors final : public ShmMemory {
   explicit MemoryForTensors(bool refuses) : refuses_(refuses) {}
   std::shared_ptr<std::byte> map(int, const PeerAddress& address) override {
     if (address.piece_bytes == tensor_bytes) ++maps;
+    if (address.piece_bytes == 2 * tensor_bytes) ++maps_of_gathered;
     if (refuses_ && address.piece_bytes == tensor_bytes) throw Error(ErrorCode::backend, "there is no room");
     return {std::shared_ptr<void>(), reinterpret_cast<std::byte*>(address.piece) + address.offset};
   }
-  int maps = 0;
+  int maps = 0, maps_of_gathered = 0;
 
  private:
   Piece make_piece(std::size_t bytes, std::uint64_t) override {
@@ -39,6 +40,10 @@ class MemoryForTensors final : public ShmMemory {
   Piece adopt_piece(std::byte*, std::size_t, std::uint64_t) override { return {}; }
   const bool refuses_;
 };
+
+float value_of(std::size_t rank, std::int64_t i) {
+  return static_cast<float>(i + 1) * (rank == 0 ? 1.0F : -1.0F);
+}
 
 /// Two ranks that add tensors in such memory.
 struct Adders {
@@ -63,16 +68,48 @@ struct Adders {
       const Tensor tensor{values, Shape{elements}, DType::f32, {}};
       buckets.push_back({{.kind = OpKind::all_reduce, .dtype = DType::f32, .shape = tensor.shape}, {{tensor, tensor}}});
     }
-    const auto one = backends[0]->start(buckets[0]), other = backends[1]->start(buckets[1]);
-    bool complete = false;
-    for (int step = 0; step < 100'000 && !complete; ++step) complete = one->step() & other->step();
-    EXPECT_TRUE(complete);
+    const std::string way = run(buckets);
     for (const auto& tensor : tensors)
       EXPECT_EQ(
           std::count(reinterpret_cast<float*>(tensor.get()), reinterpret_cast<float*>(tensor.get()) + elements, 3.0F),
           elements);
+    return way;
+  }
+  std::string run(const std::vector<Bucket>& buckets) {
+    const auto one = backends[0]->start(buckets[0]), other = backends[1]->start(buckets[1]);
+    bool complete = false;
+    for (int step = 0; step < 100'000 && !complete; ++step) complete = one->step() & other->step();
+    EXPECT_TRUE(complete);
     EXPECT_STREQ(one->method(), other->method());
     return one->method();
+  }
+
+  /// Each rank gathers both ranks' rows. `shared`: whether the peer reaches that side. Returns how the bytes travelled.
+  std::string gather(bool shared_inputs, bool shared_outputs) {
+    const auto memory_of = [&](std::size_t rank, bool shared, std::size_t bytes) {
+      return shared ? memory[rank]->reserve(bytes)
+                    : std::shared_ptr<std::byte>(new std::byte[bytes], std::default_delete<std::byte[]>());
+    };
+    std::vector<Bucket> buckets;
+    std::vector<std::shared_ptr<std::byte>> inputs, outputs;
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      inputs.push_back(memory_of(rank, shared_inputs, tensor_bytes));
+      outputs.push_back(memory_of(rank, shared_outputs, 2 * tensor_bytes));
+      auto* const values = reinterpret_cast<float*>(inputs.back().get());
+      for (std::int64_t i = 0; i < elements; ++i) values[i] = value_of(rank, i);
+      const Tensor in{values, Shape{elements}, DType::f32, {}};
+      const Tensor out{outputs.back().get(), Shape{2 * elements}, DType::f32, {}};
+      buckets.push_back({{.kind = OpKind::all_gather, .dtype = DType::f32, .shape = in.shape}, {{in, out}}});
+    }
+    const std::string way = run(buckets);
+    for (const auto& output : outputs) {
+      const auto* const values = reinterpret_cast<const float*>(output.get());
+      std::int64_t wrong = 0;
+      for (std::int64_t i = 0; i < 2 * elements; ++i)
+        wrong += values[i] != value_of(static_cast<std::size_t>(i / elements), i % elements);
+      EXPECT_EQ(wrong, 0);
+    }
+    return way;
   }
 
   std::vector<std::string> lines;
@@ -87,6 +124,14 @@ TEST(ShmAccess, TensorsThatCanBeMappedAre) {
   adders.tensors[0] = adders.memory[0]->reserve(tensor_bytes);  // another piece; the old one is gone
   EXPECT_NO_FATAL_FAILURE(adders.add());
   EXPECT_TRUE(adders.lines.empty());
+}
+
+TEST(ShmAccess, WhatIsGatheredIsWrittenWhereItIsWanted) {
+  Adders adders(false);
+  EXPECT_NE(adders.gather(false, true).find("mapped"), std::string::npos);
+  EXPECT_GT(adders.memory[0]->maps_of_gathered, 0);
+  for (int i = 0; i < 40; ++i) EXPECT_EQ(adders.gather(true, false).find("mapped"), std::string::npos);
+  EXPECT_EQ(adders.memory[0]->maps + adders.memory[1]->maps, 0) << "no input";
 }
 
 TEST(ShmAccess, WhereOneRankCannotMapTheOthersAllCopy) {
