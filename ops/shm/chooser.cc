@@ -23,6 +23,11 @@ constexpr float message_faster = 0.8F;
 constexpr float share_of_trials = 0.03F;
 constexpr std::int64_t least_jobs = 200;
 
+/// Seconds that the first trial of a way is taken to cost: calls of the system, and another copy.
+float cost_of_first(const ShmClass& of) {
+  return 20e-6F + 0.1e-9F * static_cast<float>(std::int64_t{1} << (of.size_bits - 1));
+}
+
 /// Of none: for ever.
 float fastest(const std::vector<float>& seconds) {
   return seconds.empty() ? std::numeric_limits<float>::max() : *std::ranges::min_element(seconds);
@@ -142,7 +147,9 @@ float ShmChooser::Contest::cost(const Candidate& one, std::size_t trials) const 
 
 bool ShmChooser::pauses(const ShmClass& of, const Contest& contest) const {
   if (!pauses_ || of.kind == OpKind::send_recv) return false;  // two that send each other something try together
-  float lost = contest.lost + contest.cost(contest.left[contest.next], 1);
+  if (contest.best().seconds.empty()) return false;
+  const Candidate& next = contest.left[contest.next];
+  float lost = contest.lost + (next.seconds.empty() ? cost_of_first(of) : contest.cost(next, 1));
   for (const Candidate& one : contest.left) lost += contest.cost(one, one.seconds.size());
   const auto jobs = static_cast<float>(std::max(contest.jobs, least_jobs));
   return lost > share_of_trials * jobs * fastest(contest.best().seconds);

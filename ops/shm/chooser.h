@@ -33,7 +33,8 @@ struct ShmKnown {
 /// slower are dropped after each round, so that trials cost little; the rest is compared by medians. Then the class is
 /// settled. A change of place (a job whose tensors others can map, say) has trials of its own.
 ///
-/// Once trials have cost 3 % of the first 200 jobs of a class, the next one waits until they are 3 % of all its jobs.
+/// Trials may cost 3 % of the first 200 jobs of a class. The next one waits until, with it, they are 3 % of all its
+/// jobs; what the first of a way costs is guessed.
 ///
 /// Pure: no clock, no memory that ranks share. Each rank of a group has one, and calls it for the same jobs in the same
 /// order, with the same answers.

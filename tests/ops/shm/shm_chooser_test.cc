@@ -99,6 +99,18 @@ TEST(ShmChooser, WhatIsManyTimesAsSlowWaitsUntilItCostsLittle) {
   EXPECT_FALSE(group.asked);
 }
 
+/// Of jobs of 5 us a trial that takes as long as ten of them would be 5 % of the first 200.
+TEST(ShmChooser, WhereJobsAreShortAFirstTrialWaits) {
+  const auto microseconds = [](const Cost& cost) {
+    return [cost](const ShmChoice& choice) { return 1e-3F * cost(choice); };
+  };
+  TwoRanks slow, fast;
+  for (int i = 0; i < 200; ++i) slow.run(all_reduce, private_memory, microseconds(costs(5, 5.5F, 50, 50)));
+  EXPECT_LT(slow.total, 200 * 5e-3F * 1.03F);
+  for (int i = 0; i < 3000; ++i) fast.run(all_reduce, private_memory, microseconds(costs(5, 5.5F, 2.5F, 3)));
+  EXPECT_EQ(fast.ranks[0].findings().at({all_reduce, private_memory}), (ShmChoice{ShmWay::read, ring / 4}));
+}
+
 /// Meanwhile jobs go the way that is the fastest so far, and ask for nothing if that is the ring.
 TEST(ShmChooser, WhileTrialsWaitNobodyIsAsked) {
   TwoRanks group;
