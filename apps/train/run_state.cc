@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <utility>
 
+#include "apps/train/options/model_flags.h"
 #include "models/registry.h"
 
 namespace kolo::train {
@@ -29,11 +31,26 @@ OrderedJson identity_of(const Job& job) {
   return identity;
 }
 
+/// The model, whether flags say it or --init, the data, or the tokenizer.
+OrderedJson model_of(const Job& job) {
+  OrderedJson model = OrderedJson::object();
+  for (const models::ModelFlag& flag : models::kind_of(job.options().model).flags)
+    model[fmt::format("--{}", flag.name)] = value_text(flag, job.settings());
+  if (job.options().takes_tokens()) {
+    const auto& scaling = job.settings().llama.rope_scaling;
+    model["rope_scaling"] = scaling ? fmt::format("{}, {}, {}, {}", scaling->factor, scaling->low_freq_factor,
+                                                  scaling->high_freq_factor, scaling->original_positions)
+                                    : "none";
+  }
+  return model;
+}
+
 /// The rest, of which a difference is only said.
 OrderedJson settings_of(const Job& job) {
   OrderedJson settings = OrderedJson::object();
+  const OrderedJson model = model_of(job);
   for (const cli::Agreed& row : job.shape()) {
-    if (std::ranges::count(same_flags, row.name) == 0) settings[row.name] = row.value;
+    if (std::ranges::count(same_flags, row.name) == 0 && !model.contains(row.name)) settings[row.name] = row.value;
   }
   return settings;
 }
@@ -41,7 +58,10 @@ OrderedJson settings_of(const Job& job) {
 /// What an evaluation depends on.
 OrderedJson measured_part(const Job& job) {
   OrderedJson part = OrderedJson::object();
-  for (const cli::Agreed& row : job.measured()) part[row.name] = row.value;
+  const OrderedJson model = model_of(job);
+  for (const cli::Agreed& row : job.measured()) {
+    if (!model.contains(row.name)) part[row.name] = row.value;
+  }
   part[data_checksum] = identity_of(job)[data_checksum];
   return part;
 }
@@ -72,12 +92,20 @@ std::vector<std::string> differences_of(const OrderedJson& before, const Ordered
   return lines;
 }
 
+/// Checkpoints from before models were in them say nothing of theirs.
+void append_model_differences(const OrderedJson& state, const Job& job, std::vector<std::string>& lines) {
+  if (!state.contains("model")) return;
+  for (std::string& line : differences_of(state.at("model"), model_of(job))) lines.push_back(std::move(line));
+}
+
 /// For an evaluation the parameters must be those of the model; what else differs is said if it makes a difference.
 RunState restore_for_evaluation(const OrderedJson& state, const Job& job) {
   OrderedJson before = state.at("run");
   check_identity(before, {{"--model", job.options().model}});
   before.update(state.at("settings"));
-  return {state.at("step").get<std::int64_t>(), differences_of(before, measured_part(job))};
+  RunState run{state.at("step").get<std::int64_t>(), differences_of(before, measured_part(job))};
+  append_model_differences(state, job, run.differences);
+  return run;
 }
 
 /// A checkpoint behind the end of the run is only good for an evaluation.
@@ -125,6 +153,7 @@ std::string state_of(Job& job, std::int64_t steps_done) {
   OrderedJson state{{"step", steps_done},
                     {"optimizer_steps", job.optimizer().steps_begun()},
                     {"run", identity_of(job)},
+                    {"model", model_of(job)},
                     {"settings", settings_of(job)}};
   if (const models::LossScale* const scale = job.loss_scale()) {
     state["loss_scale"] = json_of(scale->now());
@@ -141,6 +170,7 @@ RunState restore_state(const std::string& text, const std::optional<models::Held
     if (job.options().eval_only) return restore_for_evaluation(state, job);
     check_identity(state.at("run"), identity_of(job));
     RunState run{state.at("step").get<std::int64_t>(), differences_of(state.at("settings"), settings_of(job))};
+    append_model_differences(state, job, run.differences);
     check_ahead(run.steps_done, job);
     job.optimizer().set_steps_begun(state.at("optimizer_steps").get<std::int64_t>());
     if (job.loss_scale() != nullptr && state.contains("loss_scale")) {

@@ -116,7 +116,7 @@ std::optional<Trainer::End> Trainer::step(std::int64_t step) {
 /// Behind so many steps, as was asked: they are stored.
 Trainer::End Trainer::stop(std::int64_t steps_done) {
   if (checkpoints_->due(steps_done, true)) store(steps_done);
-  settle();
+  settle(steps_done);
   if (steps_done < job_->last_step()) return End::stopped;
   return job_->corpus().held_out->count() > 0 ? End::unmeasured : End::finished;
 }
@@ -181,10 +181,31 @@ void Trainer::check_gradients(const StepEvent& event) {
   });
 }
 
-/// All of the last step is done: it is reported, and values are complete.
-void Trainer::settle() {
+/// All of the last step is done: it is reported, and values are complete, and sound.
+void Trainer::settle(std::int64_t steps_done) {
   report_last_step();
   job_->parallel().complete_values();
+  check_values(steps_done);
+}
+
+/// What a step leaves may be infinite although its loss and its gradients were not. The squares of floats are summed
+/// as f64, where they cannot overflow.
+void Trainer::check_values(std::int64_t steps_done) {
+  models::Model& model = job_->model();
+  std::vector<Tensor> values;
+  for (const models::Parameter& parameter : model.parameters()) values.push_back(parameter.value);
+  std::vector<double> squares(values.size());
+  cli::collectively(*session_, [&] {
+    models::Buffer memory;
+    const Shape shape{std::ssize(values)};
+    const Tensor sums = memory.make(model.compute(), DType::f64, shape, "the sums of squares of parameters");
+    model.compute().sums_of_squares(values, sums);
+    model.compute().read(sums, squares.data());
+    if (std::ranges::all_of(squares, [](double square) { return std::isfinite(square); })) return;
+    throw UsageError(
+        fmt::format("the parameters are not finite behind step {} (the training diverged); try an --lr below {}",
+                    steps_done - 1, job_->options().lr));
+  });
 }
 
 double Trainer::sum(double value) {
@@ -219,7 +240,7 @@ void Trainer::check_diverged(const StepEvent& event) {
 /// The last evaluation is of all. Where those before it were of some, the same ones say whether it is the best, and are
 /// reported if there is no time for all. False: a rank was asked to stop before the end.
 bool Trainer::evaluate(std::int64_t steps_done) {
-  settle();
+  settle(steps_done);
   evaluated_at_ = steps_done;
   const bool last = steps_done == job_->last_step();
   const auto compared = last && !job_->eval_batches() ? evaluator_.evaluate_all()
@@ -238,7 +259,7 @@ double Trainer::seconds_between_evaluations() const {
 }
 
 void Trainer::store(std::int64_t steps_done) {
-  settle();
+  settle(steps_done);
   checkpoints_->store(steps_done);
 }
 

@@ -51,7 +51,8 @@ class Trainer {
   void sum_norm(const models::GradientNorm& norm);
   void know_loss(double loss_sum);
   void report_last_step();
-  void settle();
+  void settle(std::int64_t steps_done);
+  void check_values(std::int64_t steps_done);
   models::Batch next_batch();
   void stop_with(const StepResult& result);
   void check_diverged(const StepEvent& event);

@@ -230,6 +230,29 @@ TEST_F(TrainResume, WhatDoesNotBelongTogetherIsRefused) {
   EXPECT_NE(done.err.find("does not fit the model"), std::string::npos) << done.err;
 }
 
+/// The shapes of its tensors do not say it.
+TEST_F(TrainResume, WhatInitSaysOfAModelIsCompared) {
+  write_file(folder_ / "text", std::string(4000, 'x') + std::string(4000, 'y'));
+  const auto llama = [&](const std::string& flags) {
+    const auto done = train(folder_, 0, "--model llama --seq 16 --data " + path("text") + " " + flags);
+    EXPECT_EQ(done.code, 0) << done.err;
+    return done.out;
+  };
+  llama("--preset tiny --steps 0 --rope-theta 50000 --save " + path("one"));
+  llama("--preset tiny --steps 0 --norm-eps 0.01 --save " + path("other"));
+  const std::string to = " --checkpoint " + path("c");
+  llama("--init " + path("one") + " --batch 8 --steps 2" + to);
+  const std::string differences =
+      "\n          --rope-theta was 50000 and is now 10000\n          --norm-eps was 1e-05 and is now 0.01\n";
+  for (const std::string flags : {"--eval-only", "--batch 8 --steps 3"}) {
+    const std::string same = llama("--init " + path("one") + " --resume " + flags + to);
+    EXPECT_EQ(same.find("--rope-theta"), same.npos) << same;
+    std::filesystem::remove_all(folder_ / "c/step-000000003");
+    const std::string out = llama("--init " + path("other") + " --resume " + flags + to);
+    EXPECT_NE(out.find(differences), out.npos) << out;
+  }
+}
+
 /// Not trained back to a step that was passed; and nothing of the run is touched.
 TEST_F(TrainResume, ACheckpointBehindTheEndOfTheRunIsRefused) {
   const std::string to = " --checkpoint " + path("c") + " --log " + path("log");
