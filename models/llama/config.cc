@@ -55,6 +55,12 @@ class Config {
     into = value->get<Value>();
   }
 
+  /// The same of a number that must be there. `of` says of what, for errors.
+  void need(const Json& from, const char* key, std::string_view of, double& into) const {
+    if (find(from, key) == nullptr) refuse_file(*path_, fmt::format("its {} has no '{}'", of, key), advice_);
+    get(from, key, into);
+  }
+
   [[noreturn]] void unusable(std::string_view key) const {
     refuse_file(*path_, fmt::format("kolo does not support its '{}'", key), advice_);
   }
@@ -70,11 +76,13 @@ class Config {
   Json json_;
 };
 
-RopeScaling scaling_of(const Config& config, const Json& rope) {
-  RopeScaling scaling;
-  config.get(rope, "factor", scaling.factor);
-  config.get(rope, "low_freq_factor", scaling.low_freq_factor);
-  config.get(rope, "high_freq_factor", scaling.high_freq_factor);
+/// What may be missing, and what then holds, is as transformers has it.
+RopeScaling scaling_of(const Config& config, const Json& rope, std::int64_t positions) {
+  constexpr std::string_view of = "rope_scaling of type 'llama3'";
+  RopeScaling scaling{.original_positions = positions};
+  config.need(rope, "factor", of, scaling.factor);
+  config.need(rope, "low_freq_factor", of, scaling.low_freq_factor);
+  config.need(rope, "high_freq_factor", of, scaling.high_freq_factor);
   config.get(rope, "original_max_position_embeddings", scaling.original_positions);
   return scaling;
 }
@@ -90,7 +98,7 @@ void read_rotations(const Config& config, LlamaSettings& settings) {
     if (rope == nullptr) continue;
     const Json type = rope->value("rope_type", rope->value("type", Json("default")));
     if (type == "llama3") {
-      settings.rope_scaling = scaling_of(config, *rope);
+      settings.rope_scaling = scaling_of(config, *rope, settings.positions);
     } else if (type != "default") {
       config.unusable(key);
     }
@@ -110,6 +118,7 @@ void read_llama(const Config& config, LlamaSettings& settings) {
   settings.kv_heads = settings.heads;
   config.get("num_key_value_heads", settings.kv_heads);
   config.get("intermediate_size", settings.ffn);
+  settings.positions = 2048;
   config.get("max_position_embeddings", settings.positions);
   settings.norm_eps = 1e-6;
   config.get("rms_norm_eps", settings.norm_eps);

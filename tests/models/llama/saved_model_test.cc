@@ -143,6 +143,23 @@ TEST(SavedModel, ConfigsComeBack) {
   EXPECT_EQ(back.sizes, (std::vector<std::int64_t>{3, 2}));
 }
 
+/// What a public config.json leaves out is what transformers takes, and not what a preset had.
+TEST(SavedModel, WhatAConfigLeavesOut) {
+  const auto llama_of = [](const std::string& text) {
+    ModelSettings settings{.llama = llama_preset("tiny")};
+    read_config(text, "x", "llama", settings);
+    return settings.llama;
+  };
+  const std::string scaling = R"("rope_type":"llama3","factor":8,"low_freq_factor":1,"high_freq_factor":4)";
+  EXPECT_EQ(llama_of("{}").positions, 2048);
+  EXPECT_EQ(llama_of(R"({"rope_scaling":{)" + scaling + "}}").rope_scaling->original_positions, 2048);
+  for (const std::string key : {"rope_scaling", "rope_parameters"}) {
+    const std::string text = R"({"max_position_embeddings":64,")" + key + R"(":{)" + scaling;
+    EXPECT_EQ(llama_of(text + "}}").rope_scaling->original_positions, 64);
+    EXPECT_EQ(llama_of(text + R"(,"original_max_position_embeddings":32}})").rope_scaling->original_positions, 32);
+  }
+}
+
 TEST(SavedModel, ConfigsOfOthersAreErrors) {
   const auto error = [](const std::string& model, const std::string& text) {
     return error_of([&] {
@@ -160,6 +177,13 @@ TEST(SavedModel, ConfigsOfOthersAreErrors) {
   EXPECT_EQ(error("llama", R"({"rope_scaling":7})"), refused("rope_scaling", llama));
   EXPECT_EQ(error("llama", R"({"rope_scaling":{"rope_type":7}})"), refused("rope_scaling", llama));
   EXPECT_EQ(error("llama", R"({"rope_scaling":{"type":"llama3","factor":"8"}})"), refused("factor", llama));
+  for (const char* const missing : {"factor", "low_freq_factor", "high_freq_factor"}) {
+    nlohmann::json scaling{{"rope_type", "llama3"}, {"factor", 8}, {"low_freq_factor", 1}, {"high_freq_factor", 4}};
+    scaling.erase(missing);
+    EXPECT_EQ(
+        error("llama", nlohmann::json{{"rope_scaling", scaling}}.dump()),
+        fmt::format("cannot use DIR/config.json (its rope_scaling of type 'llama3' has no '{}'){}", missing, llama));
+  }
   EXPECT_EQ(error("mlp", R"({"model_type":"llama"})"), refused("model_type", own));
   EXPECT_EQ(error("mlp", R"({"sizes":[3,"2"]})"), refused("sizes", own));
   EXPECT_EQ(error("cnn", R"({"batch_norm":1})"), refused("batch_norm", own));
