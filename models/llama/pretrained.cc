@@ -78,11 +78,11 @@ struct Pretrained::Contents {
   explicit Contents(fs::path given) : path(std::move(given)) {
     std::error_code ignored;
     const bool folder = fs::is_directory(path, ignored);
-    const fs::path index = path / "model.safetensors.index.json";
-    if (folder && fs::exists(index, ignored)) {
+    const fs::path whole = path / "model.safetensors", index = path / "model.safetensors.index.json";
+    if (folder && !fs::exists(whole, ignored) && fs::exists(index, ignored)) {
       files = open_listed(index);
     } else {
-      files.emplace_back(folder ? path / "model.safetensors" : path);
+      files.emplace_back(folder ? whole : path);
     }
     if (const auto others = model_folder(path); others && (folder || has(embedding_name)))
       config = *others / config_key;

@@ -17,10 +17,11 @@ namespace kolo::models {
 /// in if a config.json is beside it. Nothing: there is none.
 std::optional<std::filesystem::path> model_folder(const std::filesystem::path& path);
 
-/// Pretrained parameters of a public checkpoint: a folder with config.json and model.safetensors, or the files that
-/// model.safetensors.index.json lists; or one .safetensors file, with its sizes in its metadata, or the config.json
-/// beside it if there is one. Values may be f32, bf16, f16 or f64. Of a Llama, the frequencies of rotary positions that
-/// older checkpoints hold are left out, and so is a tied head that is stored beside the embedding.
+/// Pretrained parameters of a public checkpoint: a folder with config.json and model.safetensors, or, where that
+/// is not there, the files that model.safetensors.index.json lists; or one .safetensors file, with its sizes in its
+/// metadata, or the config.json beside it if there is one. Values may be f32, bf16, f16 or f64. Of a Llama, the
+/// frequencies of rotary positions that older checkpoints hold are left out, and so is a tied head that is stored
+/// beside the embedding.
 class Pretrained {
  public:
   /// Reads and checks headers, index and config. Errors: ModelError that names the file and the reason.

@@ -73,6 +73,16 @@ TEST(Pretrained, ShardsAndConfig) {
   EXPECT_EQ(loaded.values, sharded.llama.values);
 }
 
+TEST(Pretrained, AWholeFileIsReadBeforeShards) {
+  const Sharded sharded;
+  BoundLlama whole(llama_preset("tiny"));
+  whole.values.back() += 1;
+  save_parameters(sharded.folder / "model.safetensors", whole.model);
+  BoundLlama loaded(llama_preset("tiny"));
+  Pretrained(sharded.folder.path()).load(loaded.model);
+  EXPECT_EQ(loaded.values, whole.values);
+}
+
 TEST(Pretrained, RotationsOfNewerConfigs) {
   const auto settings_of = [](const Sharded& sharded) {
     ModelSettings settings;
