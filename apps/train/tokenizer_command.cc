@@ -10,6 +10,7 @@
 
 #include "apps/cli/files.h"
 #include "apps/cli/flags.h"
+#include "models/data/token_layout.h"
 #include "models/data/token_stream.h"
 #include "models/tokenizer/trainer.h"
 #include "models/util/atomic_file.h"
@@ -91,10 +92,14 @@ std::vector<fs::path> inputs_of(const TokenizerOptions& options, const fs::path&
   return all;
 }
 
+models::InputFile open_text(const fs::path& path) {
+  return {path, "give a file of text"};
+}
+
 /// Counts a file's text. Returns its bytes.
 std::uint64_t count(const fs::path& path, models::TokenizerTrainer& trainer) {
   constexpr std::uint64_t most = 1 << 20;
-  const models::InputFile file(path, "give a file of text");
+  const models::InputFile file = open_text(path);
   std::string part;
   for (std::uint64_t at = 0; at < file.bytes(); at += part.size()) {
     part.resize(std::min(most, file.bytes() - at));
@@ -111,6 +116,7 @@ void train_tokenizer(int argc, const char* const* argv) {
   const TokenizerOptions options = parse(argc, argv);
   const fs::path file = fs::path(options.out) / "tokenizer.json";
   const std::vector<fs::path> inputs = inputs_of(options, file);
+  for (const fs::path& path : inputs) models::check_text(open_text(path));
   std::error_code error;
   fs::create_directories(options.out, error);
   if (error) models::refuse_to_write(file, error.message());

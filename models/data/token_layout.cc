@@ -82,25 +82,46 @@ std::optional<TokenLayout> npy_layout(const InputFile& file, std::string_view st
   return checked(file, type->second, from + length, count);
 }
 
+std::optional<TokenLayout> layout_by_header(const InputFile& file, std::string_view start) {
+  const auto layout = llm_c_layout(file, start);
+  return layout ? layout : npy_layout(file, start);
+}
+
+std::string start_of(const InputFile& file) {
+  std::string start(std::min<std::uint64_t>(file.bytes(), 4096), '\0');
+  file.read(0, std::as_writable_bytes(std::span(start)));
+  return start;
+}
+
+constexpr std::string_view no_text = "it is no text, and has no header";
+
+bool is_text(std::string_view start) {
+  return start.find('\0') == start.npos;
+}
+
 }  // namespace
 
 TokenLayout token_layout(const InputFile& file, std::optional<TokenType> type) {
-  std::string start(std::min<std::uint64_t>(file.bytes(), 4096), '\0');
-  file.read(0, std::as_writable_bytes(std::span(start)));
-  auto layout = llm_c_layout(file, start);
-  if (!layout) layout = npy_layout(file, start);
+  const std::string start = start_of(file);
+  const auto layout = layout_by_header(file, start);
   if (layout) {
     if (type && *type != layout->type)
       file.refuse(fmt::format("its header says {}, and --tokens {}", to_string(layout->type), to_string(*type)));
     return *layout;
   }
-  if (!type && start.find('\0') != start.npos)
-    file.refuse("it is no text, and has no header: say with --tokens what its tokens are");
+  if (!type && !is_text(start)) file.refuse(fmt::format("{}: say with --tokens what its tokens are", no_text));
   const TokenType said = type.value_or(TokenType::bytes);
   const auto width = static_cast<std::uint64_t>(width_of(said));
   if (file.bytes() % width != 0)
     file.refuse(fmt::format("{} bytes are not a whole number of {} tokens", file.bytes(), to_string(said)));
   return {said, 0, static_cast<std::int64_t>(file.bytes() / width)};
+}
+
+void check_text(const InputFile& file) {
+  const std::string start = start_of(file);
+  if (const auto layout = layout_by_header(file, start))
+    file.refuse(fmt::format("it is no text: its header says {}", to_string(layout->type)));
+  if (!is_text(start)) file.refuse(no_text);
 }
 
 }  // namespace kolo::models

@@ -37,4 +37,7 @@ struct TokenLayout {
 /// has not.
 TokenLayout token_layout(const InputFile& file, std::optional<TokenType> type);
 
+/// Errors: ModelError: a file that token_layout() does not take for text if no type is said.
+void check_text(const InputFile& file);
+
 }  // namespace kolo::models

@@ -228,6 +228,23 @@ TEST_F(TrainErrors, InputsInTheFolderThatIsWritten) {
   }
 }
 
+/// What training does not take for text is none to learn from; bytes that are no UTF-8 are.
+TEST_F(TrainErrors, ATokenizerOfFilesThatAreNoText) {
+  std::filesystem::create_directories(folder_ / "text");
+  write_file(folder_ / "text/a", "the wind and the sea \xff\xfe and the wind");
+  const std::string make = "tokenizer --vocab 260 --data " + path("text") + " --out " + path("out");
+  write_file(folder_ / "text/b.gz", std::string("\x1f\x8b\x08\0\0\0\0\0", 8));
+  EXPECT_EQ(problem(0, make), "cannot use DIR/text/b.gz (it is no text, and has no header); give a file of text");
+  std::filesystem::remove(folder_ / "text/b.gz");
+  const std::string header = "{'descr': '<u2', 'fortran_order': False, 'shape': (1,), }";
+  write_file(folder_ / "text/b.npy",
+             fmt::format("\x93NUMPY\x01{0}{1}{0}{2}xy", '\0', static_cast<char>(header.size()), header));
+  EXPECT_EQ(problem(0, make), "cannot use DIR/text/b.npy (it is no text: its header says u16); give a file of text");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "out"));
+  std::filesystem::remove(folder_ / "text/b.npy");
+  EXPECT_EQ(train(folder_, 0, make).code, 0);
+}
+
 /// Neither the file under way nor an older one is text to learn from.
 TEST_F(TrainErrors, ATokenizerMadeInTheFolderOfItsText) {
   std::filesystem::create_directories(folder_ / "text");

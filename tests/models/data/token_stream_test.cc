@@ -159,6 +159,13 @@ TEST(TokenStream, HeadersThatCannotBeUsed) {
   EXPECT_EQ(why(npy(dict("<u2", "(3,)")).substr(0, 40)), "it ends within its header, or that is no header of .npy");
   EXPECT_EQ(why("\x93NUMPY"), "it ends within its header, or that is no header of .npy");
   EXPECT_EQ(why(three), "it is no text, and has no header: say with --tokens what its tokens are");
+  const auto no_text = [&](std::string_view bytes) {
+    write_file(folder / "f", bytes);
+    return error_of([&] { check_text(InputFile(folder / "f", "give a file of text")); }, folder.path());
+  };
+  EXPECT_EQ(no_text("a\xff\n"), "no error");
+  EXPECT_EQ(no_text(three), "cannot use DIR/f (it is no text, and has no header); give a file of text");
+  EXPECT_EQ(no_text(header + three), "cannot use DIR/f (it is no text: its header says u16); give a file of text");
   write_file(folder / "g", header + three);
   write_file(folder / "f", "text");
   EXPECT_EQ(error_of([&] { TokenStream(folder.path(), std::nullopt); }, folder.path()),
