@@ -164,6 +164,11 @@ std::string state_of(Job& job, std::int64_t steps_done) {
   return state.dump(1) + "\n";
 }
 
+bool is_state(const std::string& text) {
+  const auto state = OrderedJson::parse(text, nullptr, false);
+  return state.is_object() && state.contains("run");
+}
+
 RunState restore_state(const std::string& text, const std::optional<models::HeldOut>& measured, Job& job) {
   try {
     const OrderedJson state = OrderedJson::parse(text);

@@ -150,7 +150,10 @@ bool is_certainly_missing(const fs::path& path) {
 std::string text_of(const fs::path& path) {
   constexpr std::uintmax_t most = std::uintmax_t{256} << 20;
   std::error_code error;
-  if (!fs::is_regular_file(path, error)) unreadable(path);     // a pipe would be waited for
+  const fs::file_status status = fs::status(path, error);
+  if (error || !fs::exists(status)) unreadable(path);
+  if (!fs::is_regular_file(status))  // a pipe would be waited for
+    throw ModelError(fmt::format("{} is no regular file", path.filename().string()));
   std::ifstream file(path, std::ios::binary | std::ios::ate);  // the size is that of what is read: it may be replaced
   const auto bytes = static_cast<std::uintmax_t>(file.tellg());
   if (!file || bytes > most) unreadable(path);

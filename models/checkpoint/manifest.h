@@ -86,11 +86,11 @@ Manifest parse_manifest(std::string_view text);
 /// Whether there is nothing at a path. Not where that cannot be told, such as behind a link that leads nowhere now.
 bool is_certainly_missing(const std::filesystem::path& path);
 
-/// The text of a small file of a checkpoint. Errors: ModelError if it is missing; Unreadable, also for more than
-/// 256 MiB.
+/// The text of a small file of a checkpoint. Errors: ModelError if it is missing, or a folder, a pipe and the
+/// like; Unreadable, also for more than 256 MiB.
 std::string text_of(const std::filesystem::path& path);
 
-/// Reads a file. Errors: as text_of(), for any size.
+/// Reads a file. Errors: ModelError if it is missing; Unreadable.
 Seal seal_of(const std::filesystem::path& path);
 
 /// What is wrong with a file's size: "state.json has 100 bytes instead of 2000". Nothing if all is well.

@@ -66,15 +66,10 @@ Said said_by(const StoredCheckpoint& checkpoint) {
   Said said{checkpoint, {}, {}};
   const fs::path manifest = checkpoint.folder / manifest_file;
   if (is_certainly_missing(manifest)) return said;
-  std::string text;
   try {
-    text = text_of(manifest);
-  } catch (const ModelError& error) {
+    said.held_out = parse_manifest(text_of(manifest)).held_out;
+  } catch (const Unreadable& error) {
     said.problem = error.what();
-    return said;
-  }
-  try {
-    said.held_out = parse_manifest(text).held_out;
   } catch (const ModelError&) {  // damaged
   }
   return said;

@@ -1,7 +1,10 @@
 // Runs that stop and go on: the same as if they had not.
 
+#include <sys/stat.h>
+
 #include <chrono>
 
+#include "models/checkpoint/manifest.h"
 #include "tests/apps/train_testing.h"
 
 namespace kolo::testing {
@@ -142,6 +145,32 @@ TEST_F(TrainResume, NamesNeedNotBeUtf8) {
   EXPECT_EQ(checkpoints(folder + "/c"),
             (std::vector<std::string>{"step-000000002", "step-000000004", "unusable-step-000000004"}));
   EXPECT_TRUE(std::filesystem::exists(folder_ / folder / "m/config.json"));
+}
+
+/// As if it were cut: the checkpoint before it does.
+TEST_F(TrainResume, WhatIsNoManifestOrNoState) {
+  const std::string flags = "--batch 500 --steps 4 --every 2 --checkpoint " + path("c");
+  run(2, flags);
+  const auto checkpoint = folder_ / "c/step-000000004", manifest = checkpoint / "manifest.json";
+  const auto resumed = [&] {
+    const auto problems = run(2, flags + " --resume").problems();
+    EXPECT_EQ(problems.size(), 1u);
+    return problems.empty() ? "" : problems[0].substr(0, problems[0].find(": going on"));
+  };
+  const std::string damaged = "the checkpoint of step 4 is damaged (";
+  std::filesystem::remove(manifest);
+  std::filesystem::create_directory(manifest);
+  EXPECT_EQ(resumed(), damaged + "manifest.json is no regular file)");
+  std::filesystem::remove(manifest);
+  ASSERT_EQ(mkfifo(manifest.c_str(), 0600), 0);
+  EXPECT_EQ(resumed(), damaged + "manifest.json is no regular file)");
+  for (const std::string state : {"[]", "{\"step\": 4}", "no json"}) {
+    write_file(checkpoint / "state.json", state);
+    auto sealed = models::parse_manifest(read_file(manifest));
+    sealed.state = models::seal_of(checkpoint / "state.json");
+    write_file(manifest, to_text(sealed));
+    EXPECT_EQ(resumed(), damaged + "state.json says nothing of a run)") << state;
+  }
 }
 
 TEST_F(TrainResume, ANewLogBeginsAtTheResumedStep) {

@@ -108,6 +108,12 @@ TEST_F(DamagedStore, DamagedManifestsSayNoLoss) {
     EXPECT_THROW(store_.note_held_out(4, HeldOut{0.5}), ModelError) << text;
     EXPECT_EQ(read_file(manifest), text) << "it is as it was";
   }
+  std::filesystem::remove(manifest);
+  ASSERT_EQ(mkfifo(manifest.c_str(), 0600), 0);
+  EXPECT_EQ(problem_of(store_.list().back()), "manifest.json is no regular file");
+  EXPECT_EQ(store_.best()->checkpoint.step, 8);
+  EXPECT_EQ(store_.best()->doubt, "") << "it says no loss another time either";
+  std::filesystem::remove(manifest);
   write_file(manifest, whole);
   EXPECT_EQ(store_.best()->checkpoint.step, 4);
 }
