@@ -132,7 +132,8 @@ fs::path encode_files(const Tokenizer& tokenizer, std::span<const fs::path> file
   const bool wide = tokenizer.size() > 65536;
   if (is_whole(path, wide)) return path;
   std::error_code error;
-  fs::create_directories(folder, error);  // an error shows when something is written
+  fs::create_directories(folder, error);
+  if (error) refuse_to_write(folder, error.message());
   const EncodingLock lock(folder / fmt::format("{:016x}.lock", key));
   if (is_whole(path, wide)) return path;
   if (encodes) encodes(bytes);

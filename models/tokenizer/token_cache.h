@@ -15,7 +15,8 @@ namespace kolo::models {
 ///
 /// folder   made if it is not there
 /// encodes  called before anything is encoded, with the bytes of all files; may be empty
-/// Errors: ModelError: a file that cannot be read, is empty or changes meanwhile; a folder that cannot be written to.
+/// Errors: ModelError: a file that cannot be read, is empty or changes meanwhile; Unwritable: a folder that
+/// cannot be written to, or has no room.
 std::filesystem::path encode_files(const Tokenizer& tokenizer, std::span<const std::filesystem::path> files,
                                    const std::filesystem::path& folder,
                                    const std::function<void(std::uint64_t bytes)>& encodes = {});

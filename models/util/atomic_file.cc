@@ -6,8 +6,7 @@
 
 #include <cerrno>
 #include <system_error>
-
-#include "models/util/error.h"
+#include <utility>
 
 namespace kolo::models {
 namespace {
@@ -20,9 +19,12 @@ namespace fs = std::filesystem;
 
 }  // namespace
 
+Unwritable::Unwritable(std::string problem, std::string_view advice)
+    : ModelError(fmt::format("{}; {}", problem, advice)), problem_(std::move(problem)) {}
+
 void refuse_to_write(const fs::path& path, std::string_view reason) {
-  throw ModelError(fmt::format("cannot write {} ({}); name a file in a folder that is writable and has room",
-                               path.string(), reason));
+  throw Unwritable(fmt::format("cannot write {} ({})", path.string(), reason),
+                   "name a file in a folder that is writable and has room");
 }
 
 AtomicFile::AtomicFile(const fs::path& target) : target_(target) {

@@ -2,14 +2,27 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <string>
 #include <string_view>
 
+#include "models/util/error.h"
 #include "models/util/file_descriptor.h"
 
 namespace kolo::models {
 
+/// What cannot be written, such as where a disk is full.
+class Unwritable : public ModelError {
+ public:
+  Unwritable(std::string problem, std::string_view advice);
+  /// "cannot write PATH (REASON)"
+  const std::string& problem() const { return problem_; }
+
+ private:
+  std::string problem_;
+};
+
 /// A file that is written under a temporary name and renamed to `target` once it is complete and on disk: `target` is
-/// always the old file or the whole new one. Errors: ModelError naming the target and the reason.
+/// always the old file or the whole new one. Errors: Unwritable, naming the target and the reason.
 class AtomicFile {
  public:
   explicit AtomicFile(const std::filesystem::path& target);
@@ -35,7 +48,7 @@ void write_atomic_file(const std::filesystem::path& target, std::string_view tex
 /// Syncs the names in a folder to disk. Has no effect on file systems that cannot sync a folder.
 void sync_folder(const std::filesystem::path& folder);
 
-/// "cannot write PATH (REASON); …"
+/// Throws Unwritable: "cannot write PATH (REASON); …"
 [[noreturn]] void refuse_to_write(const std::filesystem::path& path, std::string_view reason);
 
 }  // namespace kolo::models

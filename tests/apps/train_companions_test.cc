@@ -55,6 +55,23 @@ TEST_F(TrainCompanions, StayWithTheirTokenizer) {
   EXPECT_EQ(saved("chat_template.jinja"), "old chat_template.jinja");
 }
 
+/// The same ids as those of the cache; a file stands where its folder is to be.
+TEST_F(TrainCompanions, ACacheThatCannotBeWritten) {
+  const std::string flags = "--model llama --preset tiny --seq 16 --steps 3 --tokenizer " +
+                            path("made/tokenizer.json") + " --data " + path("text");
+  const auto cached = train(folder_, 2, flags, "XDG_CACHE_HOME=" + path("cache"));
+  std::filesystem::create_directory(folder_ / "tmp");
+  const auto done = train(folder_, 2, flags, "TMPDIR=" + path("tmp") + " XDG_CACHE_HOME=" + path("text"));
+  ASSERT_EQ(done.code, 0) << done.err;
+  ASSERT_EQ(done.problems().size(), 1u) << done.err;
+  EXPECT_EQ(without(folder_, done.problems()[0]),
+            "cannot write DIR/text/kolo/tokens (Not a directory): going on with tokens that are not cached");
+  EXPECT_EQ(done.out.substr(done.out.find("\nloss ")).substr(0, 20),
+            cached.out.substr(cached.out.find("\nloss ")).substr(0, 20));
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ / "tmp"))
+    EXPECT_FALSE(entry.path().filename().string().starts_with("kolo-tokens")) << entry.path();
+}
+
 TEST_F(TrainCompanions, GoWithTheirTokenizer) {
   write_file(folder_ / "old/tokenizer_config.json", "{\"old\": 1}");
   const std::string other = " --tokenizer " + path("new/tokenizer.json");

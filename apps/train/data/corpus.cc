@@ -3,20 +3,24 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include <kolo/detail/cache_folder.h>
 #include <kolo/detail/hash.h>
 
+#include "apps/cli/terminal.h"
 #include "apps/cli/version.h"
 #include "apps/memory.h"
 #include "models/data/dataset.h"
 #include "models/data/images.h"
 #include "models/data/token_stream.h"
 #include "models/tokenizer/token_cache.h"
+#include "models/util/atomic_file.h"
 
 namespace kolo::train {
 namespace {
@@ -57,26 +61,60 @@ struct Source {
   std::string kind;  ///< of tokens
 };
 
-fs::path encoded(const models::Tokenizer& tokenizer, const std::vector<fs::path>& files) {
+std::shared_ptr<const models::TokenStream> stream_of(const fs::path& file) {
+  return std::make_shared<models::TokenStream>(std::span(&file, 1), std::nullopt);
+}
+
+/// A folder of this process alone, which goes with it.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::error_code error;
+    path_ = (fs::temp_directory_path(error) / "kolo-tokens-XXXXXX").string();
+    if (error) models::refuse_to_write(path_, error.message());
+    if (::mkdtemp(path_.data()) == nullptr) models::refuse_to_write(path_, std::generic_category().message(errno));
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+/// The tokens of a text, from the cache. Where that cannot be written they are this process's alone: their file has no
+/// name any more, and ends with the stream.
+std::shared_ptr<const models::TokenStream> encoded(const models::Tokenizer& tokenizer,
+                                                   const std::vector<fs::path>& files) {
   const std::string cache = detail::cache_folder();
   if (cache.empty())
     throw UsageError(
         "there is no folder for encoded text (HOME is not set); set XDG_CACHE_HOME to one that is writable");
-  return models::encode_files(tokenizer, files, fs::path(cache) / "tokens", [](std::uint64_t bytes) {
-    constexpr std::uint64_t takes_a_while = 16 << 20;
-    if (bytes >= takes_a_while) cli::print(fmt::format("data      encoding {}, once\n", format_bytes(bytes)));
-  });
+  try {
+    return stream_of(models::encode_files(tokenizer, files, fs::path(cache) / "tokens", [](std::uint64_t bytes) {
+      constexpr std::uint64_t takes_a_while = 16 << 20;
+      if (bytes >= takes_a_while) cli::print(fmt::format("data      encoding {}, once\n", format_bytes(bytes)));
+    }));
+  } catch (const models::Unwritable& error) {
+    if (cli::launched_rank() == 0)
+      cli::print_problem(fmt::format("{}: going on with tokens that are not cached", error.problem()));
+  }
+  const TemporaryFolder folder;
+  return stream_of(models::encode_files(tokenizer, files, folder.path()));
 }
 
 Source open_source(const Options& options, const std::string& path, const models::Tokenizer* tokenizer) {
   if (path.empty() && options.tokens.value_or(models::TokenType::bytes) != models::TokenType::bytes)
     throw UsageError("--tokens is the dtype of --data; add --data");
   const std::vector<fs::path> files = path.empty() ? own_sources() : models::token_files(path);
-  auto stream = std::make_shared<models::TokenStream>(files, options.tokens);
+  std::shared_ptr<const models::TokenStream> stream = std::make_shared<models::TokenStream>(files, options.tokens);
   std::string kind(to_string(stream->type()));
   if (tokenizer != nullptr && stream->type() == models::TokenType::bytes) {
-    const std::array only{encoded(*tokenizer, files)};
-    stream = std::make_shared<models::TokenStream>(only, std::nullopt);
+    stream = encoded(*tokenizer, files);
     kind = "tokens";
   }
   const std::string_view plural = files.size() == 1 ? "" : "s";
