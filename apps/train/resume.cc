@@ -100,8 +100,6 @@ Candidate next_candidate(const CheckpointStore& store, const Options& options, s
   };
   try {
     found.manifest = to_text(open_checkpoint(*found.checkpoint));
-    if (!is_state(models::text_of(found.checkpoint->folder / models::state_file)))
-      found.problem = fmt::format("{} says nothing of a run", models::state_file);
   } catch (const models::OtherFormat& error) {
     refuse(error);
   } catch (const models::Unreadable& error) {

@@ -48,9 +48,8 @@ OrderedJson model_of(const Job& job) {
 /// The rest, of which a difference is only said.
 OrderedJson settings_of(const Job& job) {
   OrderedJson settings = OrderedJson::object();
-  const OrderedJson model = model_of(job);
   for (const cli::Agreed& row : job.shape()) {
-    if (std::ranges::count(same_flags, row.name) == 0 && !model.contains(row.name)) settings[row.name] = row.value;
+    if (std::ranges::count(same_flags, row.name) == 0) settings[row.name] = row.value;
   }
   return settings;
 }
@@ -58,10 +57,7 @@ OrderedJson settings_of(const Job& job) {
 /// What an evaluation depends on.
 OrderedJson measured_part(const Job& job) {
   OrderedJson part = OrderedJson::object();
-  const OrderedJson model = model_of(job);
-  for (const cli::Agreed& row : job.measured()) {
-    if (!model.contains(row.name)) part[row.name] = row.value;
-  }
+  for (const cli::Agreed& row : job.measured()) part[row.name] = row.value;
   part[data_checksum] = identity_of(job)[data_checksum];
   return part;
 }
@@ -82,20 +78,29 @@ void check_identity(const OrderedJson& before, const OrderedJson& all) {
   }
 }
 
-std::vector<std::string> differences_of(const OrderedJson& before, const OrderedJson& all) {
-  std::vector<std::string> lines;
+void append_differences(const OrderedJson& before, const OrderedJson& all, std::vector<std::string>& lines) {
   for (const auto& [name, now] : all.items()) {
     const std::string was = before.value(name, "unknown");
     if (is_same(name, was, now.get<std::string>())) continue;
     lines.push_back(fmt::format("{} was {} and is now {}", name, was, now.get<std::string>()));
   }
-  return lines;
 }
 
-/// Checkpoints from before models were in them say nothing of theirs.
-void append_model_differences(const OrderedJson& state, const Job& job, std::vector<std::string>& lines) {
-  if (!state.contains("model")) return;
-  for (std::string& line : differences_of(state.at("model"), model_of(job))) lines.push_back(std::move(line));
+/// What differs from these settings of a state. How flags said the model counts only where the state, an older one,
+/// does not have the model itself.
+std::vector<std::string> differences_of(const OrderedJson& before, const OrderedJson& state, OrderedJson settings,
+                                        const Job& job) {
+  std::vector<std::string> lines;
+  if (!state.contains("model")) {
+    append_differences(before, settings, lines);
+    return lines;
+  }
+  const OrderedJson model = model_of(job);
+  for (const auto& [name, value] : model.items()) settings.erase(name);
+  settings.erase("--preset");
+  append_differences(before, settings, lines);
+  append_differences(state.at("model"), model, lines);
+  return lines;
 }
 
 /// For an evaluation the parameters must be those of the model; what else differs is said if it makes a difference.
@@ -103,9 +108,7 @@ RunState restore_for_evaluation(const OrderedJson& state, const Job& job) {
   OrderedJson before = state.at("run");
   check_identity(before, {{"--model", job.options().model}});
   before.update(state.at("settings"));
-  RunState run{state.at("step").get<std::int64_t>(), differences_of(before, measured_part(job))};
-  append_model_differences(state, job, run.differences);
-  return run;
+  return {state.at("step").get<std::int64_t>(), differences_of(before, state, measured_part(job), job)};
 }
 
 /// A checkpoint behind the end of the run is only good for an evaluation.
@@ -164,18 +167,13 @@ std::string state_of(Job& job, std::int64_t steps_done) {
   return state.dump(1) + "\n";
 }
 
-bool is_state(const std::string& text) {
-  const auto state = OrderedJson::parse(text, nullptr, false);
-  return state.is_object() && state.contains("run");
-}
-
 RunState restore_state(const std::string& text, const std::optional<models::HeldOut>& measured, Job& job) {
   try {
     const OrderedJson state = OrderedJson::parse(text);
     if (job.options().eval_only) return restore_for_evaluation(state, job);
     check_identity(state.at("run"), identity_of(job));
-    RunState run{state.at("step").get<std::int64_t>(), differences_of(state.at("settings"), settings_of(job))};
-    append_model_differences(state, job, run.differences);
+    RunState run{state.at("step").get<std::int64_t>(),
+                 differences_of(state.at("settings"), state, settings_of(job), job)};
     check_ahead(run.steps_done, job);
     job.optimizer().set_steps_begun(state.at("optimizer_steps").get<std::int64_t>());
     if (job.loss_scale() != nullptr && state.contains("loss_scale")) {

@@ -13,9 +13,6 @@ namespace kolo::train {
 /// The text of a checkpoint's state.json: the steps done, what counts beside the tensors, and all that shapes the run.
 std::string state_of(Job& job, std::int64_t steps_done);
 
-/// Whether a state.json's text says of a run at all.
-bool is_state(const std::string& text);
-
 /// What a state says of the run that this one goes on with.
 struct RunState {
   std::int64_t steps_done = 0;

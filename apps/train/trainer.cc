@@ -188,12 +188,15 @@ void Trainer::settle(std::int64_t steps_done) {
   check_values(steps_done);
 }
 
-/// What a step leaves may be infinite although its loss and its gradients were not. The squares of floats are summed
-/// as f64, where they cannot overflow.
+/// What a step leaves may be infinite although its loss and its gradients were not. Each rank looks at its share. The
+/// squares of floats are summed as f64, where they cannot overflow.
 void Trainer::check_values(std::int64_t steps_done) {
+  if (std::exchange(checked_at_, steps_done) == steps_done) return;
   models::Model& model = job_->model();
   std::vector<Tensor> values;
-  for (const models::Parameter& parameter : model.parameters()) values.push_back(parameter.value);
+  for (std::size_t i = 0; i < model.parameters().size(); ++i)
+    values.push_back(part_of(model.parameters()[i].value, job_->parallel().shards()[i]));
+  for (const models::OptimizerTensor& state : job_->optimizer().state()) values.push_back(state.values);
   std::vector<double> squares(values.size());
   cli::collectively(*session_, [&] {
     models::Buffer memory;
@@ -203,7 +206,8 @@ void Trainer::check_values(std::int64_t steps_done) {
     model.compute().read(sums, squares.data());
     if (std::ranges::all_of(squares, [](double square) { return std::isfinite(square); })) return;
     throw UsageError(
-        fmt::format("the parameters are not finite behind step {} (the training diverged); try an --lr below {}",
+        fmt::format("the parameters, or the optimizer's state, are not finite behind step {} (the training diverged); "
+                    "try an --lr below {}",
                     steps_done - 1, job_->options().lr));
   });
 }

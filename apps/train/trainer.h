@@ -37,8 +37,8 @@ class Trainer {
   enum class End : unsigned char { finished, unmeasured, stopped, given_up };
 
   /// Trains until the end. Collective.
-  /// Errors: Error if the ranks cannot go on together; UsageError, reported, if the loss or the gradients are not
-  /// finite, or a rank has a problem.
+  /// Errors: Error if the ranks cannot go on together; UsageError, reported, if the loss, the gradients or the
+  /// parameters are not finite, or a rank has a problem.
   End run();
 
  private:
@@ -74,6 +74,7 @@ class Trainer {
   double data_seconds_ = 0;  // of the step under way, waiting for batches
   std::optional<models::Prefetcher> batches_;
   std::int64_t evaluated_at_ = -1;       // steps done then
+  std::int64_t checked_at_ = -1;         // likewise
   std::optional<StepEvent> unreported_;  // the last step, until its norm and its loss are known
   double unreported_targets_ = 0;
   bool late_loss_ = false, late_norm_ = false;

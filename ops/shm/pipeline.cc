@@ -164,6 +164,7 @@ bool ShmPipeline::combine_next() {
   ShmTransfer& next = transfer(combined_);
   if (const auto combine = next.method().combine) {
     if (next.method().pack && !next.all_packed()) return false;
+    if (next.job().peer_tensors && board_.broken()) return false;  // who has given up may use its memory again
     budget_.spend(next.piece_work());
     const std::size_t before = next.written_bytes();
     results_of(next.job()).measure(next.job().pushes ? next.timed_bytes() : 0, next.results_in(), [&] {

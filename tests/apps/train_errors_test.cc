@@ -304,8 +304,10 @@ TEST_F(TrainErrors, Divergence) {
 /// Its loss and its gradients are finite; what it leaves is not.
 TEST_F(TrainErrors, DivergenceInTheLastStep) {
   const std::string flags = "--sizes 784,16,10 --lr 1e39 --steps 1 --every 1 --checkpoint " + path("c") + " --save ";
-  EXPECT_EQ(problem(2, flags + path("x.safetensors")),
-            "the parameters are not finite behind step 0 (the training diverged); try an --lr below 1e+39");
+  EXPECT_EQ(
+      problem(2, flags + path("x.safetensors")),
+      "the parameters, or the optimizer's state, are not finite behind step 0 (the training diverged); try an --lr "
+      "below 1e+39");
   EXPECT_FALSE(std::filesystem::exists(folder_ / "x.safetensors"));
   EXPECT_TRUE(checkpoints_in(folder_ / "c").empty());
 }

@@ -141,7 +141,8 @@ std::string value_text(const ModelFlag& flag, const ModelSettings& settings) {
   ModelSettings copy = settings;
   return with_value(flag, copy, [&](const auto& value) -> std::string {
     using Value = std::decay_t<decltype(value)>;
-    if constexpr (std::is_same_v<Value, bool>) return value ? "yes" : std::string(flag.otherwise);
+    if constexpr (std::is_same_v<Value, bool>)
+      return value ? "yes" : flag.otherwise.empty() ? "no" : std::string(flag.otherwise);
     if constexpr (std::is_arithmetic_v<Value>)
       return fmt::format("{}", value);
     else

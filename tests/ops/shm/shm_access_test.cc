@@ -84,29 +84,38 @@ struct Adders {
     return one->method();
   }
 
-  /// Each rank gathers both ranks' rows. `shared`: whether the peer reaches that side. Returns how the bytes travelled.
-  std::string gather(bool shared_inputs, bool shared_outputs) {
+  /// Each rank gathers both ranks' rows.
+  struct Gather {
+    std::vector<std::shared_ptr<std::byte>> inputs, outputs;
+    std::vector<Bucket> buckets;
+
+    float* result(std::size_t rank) const { return reinterpret_cast<float*>(outputs[rank].get()); }
+  };
+  /// shared_inputs, shared_outputs  whether the peer reaches that side
+  Gather gather(bool shared_inputs, bool shared_outputs) {
     const auto memory_of = [&](std::size_t rank, bool shared, std::size_t bytes) {
       return shared ? memory[rank]->reserve(bytes)
                     : std::shared_ptr<std::byte>(new std::byte[bytes], std::default_delete<std::byte[]>());
     };
-    std::vector<Bucket> buckets;
-    std::vector<std::shared_ptr<std::byte>> inputs, outputs;
+    Gather made;
     for (std::size_t rank = 0; rank < 2; ++rank) {
-      inputs.push_back(memory_of(rank, shared_inputs, tensor_bytes));
-      outputs.push_back(memory_of(rank, shared_outputs, 2 * tensor_bytes));
-      auto* const values = reinterpret_cast<float*>(inputs.back().get());
+      made.inputs.push_back(memory_of(rank, shared_inputs, tensor_bytes));
+      made.outputs.push_back(memory_of(rank, shared_outputs, 2 * tensor_bytes));
+      auto* const values = reinterpret_cast<float*>(made.inputs.back().get());
       for (std::int64_t i = 0; i < elements; ++i) values[i] = value_of(rank, i);
       const Tensor in{values, Shape{elements}, DType::f32, {}};
-      const Tensor out{outputs.back().get(), Shape{2 * elements}, DType::f32, {}};
-      buckets.push_back({{.kind = OpKind::all_gather, .dtype = DType::f32, .shape = in.shape}, {{in, out}}});
+      const Tensor out{made.result(rank), Shape{2 * elements}, DType::f32, {}};
+      made.buckets.push_back({{.kind = OpKind::all_gather, .dtype = DType::f32, .shape = in.shape}, {{in, out}}});
     }
-    const std::string way = run(buckets);
-    for (const auto& output : outputs) {
-      const auto* const values = reinterpret_cast<const float*>(output.get());
+    return made;
+  }
+  /// Returns how the bytes travelled.
+  std::string run(const Gather& gather) {
+    const std::string way = run(gather.buckets);
+    for (std::size_t rank = 0; rank < 2; ++rank) {
       std::int64_t wrong = 0;
       for (std::int64_t i = 0; i < 2 * elements; ++i)
-        wrong += values[i] != value_of(static_cast<std::size_t>(i / elements), i % elements);
+        wrong += gather.result(rank)[i] != value_of(static_cast<std::size_t>(i / elements), i % elements);
       EXPECT_EQ(wrong, 0);
     }
     return way;
@@ -128,10 +137,29 @@ TEST(ShmAccess, TensorsThatCanBeMappedAre) {
 
 TEST(ShmAccess, WhatIsGatheredIsWrittenWhereItIsWanted) {
   Adders adders(false);
-  EXPECT_NE(adders.gather(false, true).find("mapped"), std::string::npos);
+  EXPECT_NE(adders.run(adders.gather(false, true)).find("mapped"), std::string::npos);
   EXPECT_GT(adders.memory[0]->maps_of_gathered, 0);
-  for (int i = 0; i < 40; ++i) EXPECT_EQ(adders.gather(true, false).find("mapped"), std::string::npos);
+  for (int i = 0; i < 40; ++i) EXPECT_EQ(adders.run(adders.gather(true, false)).find("mapped"), std::string::npos);
   EXPECT_EQ(adders.memory[0]->maps + adders.memory[1]->maps, 0) << "no input";
+}
+
+/// Its program may use the memory for something else by then.
+TEST(ShmAccess, NothingIsWrittenForARankThatHasGivenUp) {
+  Adders adders(false);
+  const Adders::Gather gather = adders.gather(false, true);
+  adders.run(gather);
+  const auto late = adders.backends[0]->start(gather.buckets[0]),
+             given_up = adders.backends[1]->start(gather.buckets[1]);
+  for (int step = 0; step < 100; ++step) EXPECT_FALSE(given_up->step());
+  adders.backends[1]->abandon();
+  std::fill_n(gather.result(1), 2 * elements, 7.0F);
+  for (int step = 0; step < 100; ++step) {
+    try {
+      EXPECT_FALSE(late->step());
+    } catch (const Error&) {
+    }
+  }
+  EXPECT_EQ(std::count(gather.result(1), gather.result(1) + 2 * elements, 7.0F), 2 * elements);
 }
 
 TEST(ShmAccess, WhereOneRankCannotMapTheOthersAllCopy) {
