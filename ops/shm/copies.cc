@@ -12,12 +12,9 @@ constexpr std::size_t bytes_copied_twice = 8192;  // that stay in the first-leve
 /// Copies this rank's part of its own input to its output.
 void keep_own(ShmTransfer& transfer) {
   const int me = transfer.rank();
-  const OpKind kind = transfer.signature().kind;
   transfer.for_each_segment_of_block(
       in_block, me, [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t) {
-        const std::int64_t shift = out_block(kind, tensor, transfer.ranks(), me, me).begin -
-                                   in_block(kind, tensor, transfer.ranks(), me, me).begin;
-        transfer.write(tensor, offset + shift, count, address(tensor.in, offset));
+        transfer.write(tensor, offset + transfer.shift(tensor, me, me), count, address(tensor.in, offset));
       });
 }
 

@@ -62,14 +62,11 @@ void combine_rows_directly(ShmTransfer& transfer) {
 
 /// Writes what this rank has for `to` there.
 void push(ShmTransfer& transfer, int to) {
-  const int me = transfer.rank();
-  const OpKind kind = transfer.signature().kind;
   transfer.for_each_segment_of_block(
       in_block, to, [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t) {
-        const std::int64_t there = out_block(kind, tensor, transfer.ranks(), to, me).begin -
-                                   in_block(kind, tensor, transfer.ranks(), me, to).begin;
+        const std::int64_t there = offset + transfer.shift(tensor, transfer.rank(), to);
         std::byte* const out = transfer.job().peer_tensors->out(to, transfer.index_of(tensor)).mapped.get();
-        transfer.write_to(out + static_cast<std::size_t>(offset + there) * transfer.element_bytes(), tensor, count,
+        transfer.write_to(out + static_cast<std::size_t>(there) * transfer.element_bytes(), tensor, count,
                           address(tensor.in, offset));
       });
 }
@@ -85,15 +82,12 @@ void push_to_root(ShmTransfer& transfer) {
 
 /// Fetches what rank `from` has for this one.
 void fetch(ShmTransfer& transfer, int from) {
-  const int me = transfer.rank();
-  const OpKind kind = transfer.signature().kind;
   transfer.for_each_segment_of_block(
       out_block, from, [&](const BucketTensor& tensor, std::int64_t offset, std::int64_t count, std::size_t) {
-        const std::int64_t there = in_block(kind, tensor, transfer.ranks(), from, me).begin -
-                                   out_block(kind, tensor, transfer.ranks(), me, from).begin;
+        const std::int64_t there = offset - transfer.shift(tensor, from, transfer.rank());
         PeerTensors& peers = *transfer.job().peer_tensors;
         const std::size_t index = transfer.index_of(tensor);
-        const std::size_t begin = static_cast<std::size_t>(offset + there) * transfer.element_bytes();
+        const std::size_t begin = static_cast<std::size_t>(there) * transfer.element_bytes();
         if (const auto& mapped = peers.in(from, index).mapped) {
           transfer.write(tensor, offset, count, mapped.get() + begin);
         } else {

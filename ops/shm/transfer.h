@@ -215,6 +215,12 @@ class ShmTransfer final {
         });
   }
 
+  /// By how many elements what rank `from` has for rank `to` lies farther in the output of `to` than in its own input.
+  std::int64_t shift(const BucketTensor& tensor, int from, int to) const {
+    const OpKind kind = signature().kind;
+    return out_block(kind, tensor, ranks(), to, from).begin - in_block(kind, tensor, ranks(), from, to).begin;
+  }
+
   // ---- for methods: moving bytes ------------------------------------------------------------------------------------
 
   /// Copies elements into this rank's slot.
